@@ -1,0 +1,1 @@
+//! What a RoCEv2 device does.

@@ -1,0 +1,3 @@
+//! The urxe command.
+
+fn main() {}
