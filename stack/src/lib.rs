@@ -1,1 +1,35 @@
 //! What a RoCEv2 device does.
+//!
+//! The protocol core is sans-IO: it takes packets, time and the application's calls in, and gives packets,
+//! completions and the next deadline out. It has no socket, no thread, no clock and no global, and its
+//! randomness is passed in. The same core runs over UDP ([`port::udp`], [`driver`]), in a seeded network with
+//! virtual time ([`port::sim`]) and under a fuzzer.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`time`] | the core's clock reading |
+//! | [`sync`] | locks and atomics, replaced by loom's under `--cfg loom` |
+//! | [`memory`] | registered memory: keys, checks, pins, copies |
+//! | [`cq`] | completions, completion queues and channels, asynchronous events |
+//! | [`qp`] | queue pairs: attributes, transitions, requester, responder, completer |
+//! | [`path`] | one peer address: window, round trip, the run being built |
+//! | [`device`] | the table of all of these, limits, counters, timers |
+//! | [`link`] | which devices there are: names, addresses, interfaces |
+//! | [`port`] | where packets come and go: UDP, the simulated network, the pcapng tap |
+//! | [`driver`] | threads and descriptors that move a device over UDP |
+//! | [`sys`] | the system calls that no crate offers in the shape needed here |
+//!
+//! `unsafe` stands in [`memory`] and [`sys`] only.
+#![deny(unsafe_code)]
+
+pub mod cq;
+pub mod device;
+pub mod driver;
+pub mod link;
+pub mod memory;
+pub mod path;
+pub mod port;
+pub mod qp;
+pub mod sync;
+pub mod sys;
+pub mod time;

@@ -1,0 +1,2 @@
+//! Registered memory.
+#![allow(unsafe_code)]

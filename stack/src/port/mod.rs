@@ -1,0 +1,68 @@
+//! Where packets come and go.
+//!
+//! A port sends *runs* and receives *datagrams of equal segments*, so that one system call moves many packets
+//! (UDP GSO and GRO). The simulated network and the tap see the same two shapes.
+
+use std::net::IpAddr;
+
+/// Packets for one peer address, all of [`segment_size`](Self::segment_size) bytes but for a shorter last one.
+/// Each is a whole UDP payload, BTH to ICRC, whose ICRC was made for the IPv4 identification equal to its
+/// index in the run, with DF set: what Linux puts on the wire for a GSO send from an unconnected socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// The peer's address; the UDP port is always 4791.
+    pub to: IpAddr,
+    /// The packets, one after the other.
+    pub bytes: &'a [u8],
+    /// Length of every packet but the last, in bytes.
+    pub segment_size: usize,
+    /// The IP header's type of service or traffic class (RoCEv2: DSCP and ECN bits).
+    pub traffic_class: u8,
+}
+
+impl<'a> Run<'a> {
+    /// The packets in order.
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+        self.bytes.chunks(self.segment_size.max(1))
+    }
+}
+
+/// What became of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOutcome {
+    /// Handed to the network (which may still lose it).
+    Sent,
+    /// The system could not take it; it counts as lost on the way and the protocol's retransmission applies.
+    Dropped,
+}
+
+/// The sending half of a port.
+pub trait Transmit: Sync {
+    /// Sends one run. Never blocks longer than a few milliseconds.
+    fn transmit(&self, run: &Run<'_>) -> SendOutcome;
+}
+
+/// Packets that arrived together from one peer: one UDP datagram, or several that the system merged (GRO), all
+/// of [`segment_size`](Self::segment_size) bytes but for a shorter last one.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagrams<'a> {
+    /// The source address. The source port carries no meaning in RoCEv2 and is not kept.
+    pub from: IpAddr,
+    /// The destination address: one of the device's own, or a multicast group.
+    pub to: IpAddr,
+    /// The packets, one after the other.
+    pub bytes: &'a [u8],
+    /// Length of every packet but the last, in bytes.
+    pub segment_size: usize,
+    /// The IP header's type of service or traffic class (its low two bits are ECN).
+    pub traffic_class: u8,
+    /// The IP header's time to live or hop limit, where the port learns it, else 0.
+    pub hop_limit: u8,
+}
+
+impl<'a> Datagrams<'a> {
+    /// The packets in order.
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+        self.bytes.chunks(self.segment_size.max(1))
+    }
+}

@@ -1,0 +1,38 @@
+//! Locks and atomics: the standard library's, or loom's under `--cfg loom`.
+//!
+//! The standard library's locks are futexes, so a child after `fork` finds no global table in an unknown
+//! state. Every structure that threads share imports from here, so that loom can explore its interleavings.
+
+#[cfg(not(loom))]
+pub use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError, atomic};
+
+#[cfg(loom)]
+pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
+#[cfg(loom)]
+pub use std::sync::TryLockError;
+
+/// Gives the processor to another thread; under loom, tells the scheduler that this one cannot go on alone.
+pub fn yield_now() {
+    #[cfg(not(loom))]
+    std::thread::yield_now();
+    #[cfg(loom)]
+    loom::thread::yield_now();
+}
+
+/// Locks `mutex`. A poisoned lock is taken all the same: the stack's own state machines assert their
+/// invariants, and one panicking application thread must not stop the traffic of all others.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    match mutex.lock() {
+        Ok(guard) => guard,
+        Err(poisoned) => poisoned.into_inner(),
+    }
+}
+
+/// Locks `mutex` if nobody holds it.
+pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}

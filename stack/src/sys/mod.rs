@@ -1,0 +1,2 @@
+//! System calls.
+#![allow(unsafe_code)]

@@ -1,0 +1,65 @@
+//! The core's clock reading: nanoseconds since an origin that whoever drives the device chooses.
+//!
+//! The core never reads a clock; every call that needs one takes a [`Time`]. Over UDP it comes from
+//! `CLOCK_MONOTONIC`, in the simulated network from the event queue.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// A point in time, in nanoseconds since the driver's origin. Never goes backwards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(u64);
+
+impl Time {
+    /// The origin.
+    pub const ZERO: Self = Self(0);
+    /// Later than every other time: "no deadline" where an option would cost a branch.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// The time `ns` nanoseconds after the origin.
+    #[must_use]
+    pub const fn from_ns(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// Nanoseconds since the origin.
+    #[must_use]
+    pub const fn as_ns(self) -> u64 {
+        self.0
+    }
+
+    /// Nanoseconds since `earlier`, 0 if that is not earlier.
+    #[must_use]
+    pub const fn since_ns(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// This time and `ns` nanoseconds; saturates at [`Time::NEVER`].
+    #[must_use]
+    pub const fn plus_ns(self, ns: u64) -> Self {
+        Self(self.0.saturating_add(ns))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        self.plus_ns(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Sub for Time {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.since_ns(earlier))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:09}s", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
+    }
+}
