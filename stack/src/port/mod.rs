@@ -10,6 +10,10 @@ use std::net::IpAddr;
 /// index in the run, with DF set: what Linux puts on the wire for a GSO send from an unconnected socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
+    /// The sending address: one of the device's own. With [`from_port`](Self::from_port) it tells which socket sends.
+    pub from: IpAddr,
+    /// The UDP source port that the packets' ICRCs were made for (the ICRC covers it).
+    pub from_port: u16,
     /// The peer's address; the UDP port is always 4791.
     pub to: IpAddr,
     /// The packets, one after the other.
@@ -46,8 +50,10 @@ pub trait Transmit: Sync {
 /// of [`segment_size`](Self::segment_size) bytes but for a shorter last one.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagrams<'a> {
-    /// The source address. The source port carries no meaning in RoCEv2 and is not kept.
+    /// The source address.
     pub from: IpAddr,
+    /// The UDP source port. It says nothing about the peer (senders vary it for routing), but the ICRC covers it.
+    pub from_port: u16,
     /// The destination address: one of the device's own, or a multicast group.
     pub to: IpAddr,
     /// The packets, one after the other.
