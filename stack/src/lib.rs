@@ -8,6 +8,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`time`] | the core's clock reading |
+//! | [`rng`] | the seeded generator behind everything random |
 //! | [`sync`] | locks and atomics, replaced by loom's under `--cfg loom` |
 //! | [`memory`] | registered memory: keys, checks, pins, copies |
 //! | [`cq`] | completions, completion queues and channels, asynchronous events |
@@ -30,6 +31,7 @@ pub mod memory;
 pub mod path;
 pub mod port;
 pub mod qp;
+pub mod rng;
 pub mod sync;
 pub mod sys;
 pub mod time;

@@ -1,0 +1,127 @@
+//! One small seeded generator whose numbers never change, so that a seed replays a run for good.
+//!
+//! xoshiro256** (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2018), its state filled by
+//! SplitMix64 from a 64-bit seed. Crates' generators may change between versions; the numbers of this one are
+//! fixed by the tests beside it. It is not for secrets: keys and first PSNs that a stranger must not guess start
+//! from a seed of the operating system, which whoever makes the device passes in.
+
+#[cfg(test)]
+mod tests;
+
+/// A seeded generator of uniform numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rng {
+    state: [u64; 4],
+}
+
+impl Rng {
+    /// A generator whose every number follows from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut split = seed;
+        Self { state: [(); 4].map(|()| split_mix(&mut split)) }
+    }
+
+    /// A generator for one part of what `seed` describes: different `stream`s of one seed are unrelated, so a part
+    /// that draws more numbers does not move the others.
+    #[must_use]
+    pub fn stream(seed: u64, stream: u64) -> Self {
+        let mut split = stream;
+        Self::new(seed ^ split_mix(&mut split))
+    }
+
+    /// The next 64 uniform bits.
+    pub fn next_u64(&mut self) -> u64 {
+        let [s0, s1, s2, s3] = &mut self.state;
+        let result = s1.wrapping_mul(5).rotate_left(7).wrapping_mul(9);
+        let shifted = *s1 << 17;
+        *s2 ^= *s0;
+        *s3 ^= *s1;
+        *s1 ^= *s2;
+        *s0 ^= *s3;
+        *s2 ^= shifted;
+        *s3 = s3.rotate_left(45);
+        result
+    }
+
+    /// The next 32 uniform bits.
+    pub fn next_u32(&mut self) -> u32 {
+        (self.next_u64() >> 32) as u32
+    }
+
+    /// A number below `bound`; 0 if `bound` is 0. Its bias is below `bound` / 2^64.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A number from `low` to `high`, both included; `low` if the range is empty.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        match high.saturating_sub(low).checked_add(1) {
+            Some(count) => low + self.below(count),
+            None => self.next_u64(),
+        }
+    }
+
+    /// An index below `len`; 0 if `len` is 0.
+    pub fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
+    /// One of `choices`.
+    ///
+    /// # Panics
+    /// If `choices` is empty.
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.index(choices.len())]
+    }
+
+    /// Fills `bytes` with uniform bytes.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.next_u64().to_le_bytes()[..chunk.len()]);
+        }
+    }
+
+    /// True with the probability `chance`.
+    pub fn chance(&mut self, chance: Chance) -> bool {
+        self.below(u64::from(Chance::ALWAYS.0)) < u64::from(chance.0)
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014): advances `state` and returns the next number.
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A probability in parts per million: an integer, so that a run is the same on every machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Chance(u32);
+
+impl Chance {
+    /// Never.
+    pub const NEVER: Self = Self(0);
+    /// Every time.
+    pub const ALWAYS: Self = Self(1_000_000);
+
+    /// `ppm` parts per million, at most [`Chance::ALWAYS`].
+    #[must_use]
+    pub const fn from_ppm(ppm: u32) -> Self {
+        if ppm > Self::ALWAYS.0 { Self::ALWAYS } else { Self(ppm) }
+    }
+
+    /// `percent` parts per hundred, at most [`Chance::ALWAYS`].
+    #[must_use]
+    pub const fn from_percent(percent: u32) -> Self {
+        Self::from_ppm(percent.saturating_mul(10_000))
+    }
+
+    /// Parts per million.
+    #[must_use]
+    pub const fn as_ppm(self) -> u32 {
+        self.0
+    }
+}
