@@ -3,6 +3,8 @@
 //! A port sends *runs* and receives *datagrams of equal segments*, so that one system call moves many packets
 //! (UDP GSO and GRO). The simulated network and the tap see the same two shapes.
 
+pub mod sim;
+
 use std::net::IpAddr;
 
 /// Packets for one peer address, all of [`segment_size`](Self::segment_size) bytes but for a shorter last one.

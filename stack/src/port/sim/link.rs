@@ -1,0 +1,117 @@
+//! One direction between two nodes: decides what becomes of each packet.
+//!
+//! A packet first takes its share of the rate, then may be lost; what is left, and its duplicate, gets a delay and
+//! perhaps flipped bits. Packets stay in order but for those that are reordered on purpose.
+
+use super::counters::SimCounters;
+use super::faults::LinkFaults;
+use crate::rng::Rng;
+use crate::time::Time;
+
+/// Bytes on the wire beside the IP packet: preamble, Ethernet header, frame check sequence, inter-packet gap.
+const ETHERNET_OVERHEAD_BYTES: u64 = 8 + 14 + 4 + 12;
+const NS_PER_SECOND: u128 = 1_000_000_000;
+
+/// One copy of a packet that will arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Copy {
+    pub(super) arrival: Time,
+    /// How many bits flip on the way.
+    pub(super) flips: u32,
+}
+
+/// A link's state between packets.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) rng: Rng,
+    /// Own settings; `None` = the network's default.
+    pub(super) faults: Option<LinkFaults>,
+    /// The arrival of the last packet in order.
+    last_arrival: Time,
+    /// When the last packet has left the sender.
+    busy_until: Time,
+    /// How many of the next packets the present loss still takes.
+    burst_left: u32,
+}
+
+impl Link {
+    pub(super) fn new(rng: Rng) -> Self {
+        Self { rng, faults: None, last_arrival: Time::ZERO, busy_until: Time::ZERO, burst_left: 0 }
+    }
+
+    /// The copies of an IP packet of `ip_bytes` sent at `now` that will arrive: none, one or two.
+    pub(super) fn carry(
+        &mut self,
+        now: Time,
+        ip_bytes: usize,
+        faults: &LinkFaults,
+        counters: &mut SimCounters,
+    ) -> [Option<Copy>; 2] {
+        let Some(departure) = self.departure(now, ip_bytes as u64, faults) else {
+            counters.queue_overflow += 1;
+            return [None; 2];
+        };
+        if self.loses(faults) {
+            counters.lost += 1;
+            return [None; 2];
+        }
+        let first = self.copy(departure, faults, counters);
+        let second = self.rng.chance(faults.duplicate).then(|| {
+            counters.duplicated += 1;
+            self.copy(departure, faults, counters)
+        });
+        [Some(first), second]
+    }
+
+    /// When the packet has left, or `None` when too much waits before it.
+    fn departure(&mut self, now: Time, ip_bytes: u64, faults: &LinkFaults) -> Option<Time> {
+        let rate_bps = faults.bandwidth_bps.filter(|&rate| rate > 0);
+        let Some(rate_bps) = rate_bps else {
+            return Some(now);
+        };
+        let rate_bps = u128::from(rate_bps);
+        let waiting_bytes = u128::from(self.busy_until.since_ns(now)) * rate_bps / (8 * NS_PER_SECOND);
+        if waiting_bytes + u128::from(ip_bytes) > u128::from(faults.queue_bytes) {
+            return None;
+        }
+        let wire_bits = u128::from((ip_bytes + ETHERNET_OVERHEAD_BYTES) * 8);
+        let airtime_ns = u64::try_from((wire_bits * NS_PER_SECOND).div_ceil(rate_bps)).unwrap_or(u64::MAX);
+        self.busy_until = self.busy_until.max(now).plus_ns(airtime_ns);
+        Some(self.busy_until)
+    }
+
+    fn loses(&mut self, faults: &LinkFaults) -> bool {
+        if faults.loss.as_ppm() == 0 {
+            self.burst_left = 0;
+            return false;
+        }
+        if self.burst_left > 0 {
+            self.burst_left -= 1;
+            return true;
+        }
+        let lost = self.rng.chance(faults.loss);
+        if lost {
+            self.burst_left = self.rng.below(u64::from(faults.loss_burst_max.max(1))) as u32;
+        }
+        lost
+    }
+
+    fn copy(&mut self, departure: Time, faults: &LinkFaults, counters: &mut SimCounters) -> Copy {
+        let flips = if self.rng.chance(faults.corrupt) {
+            counters.corrupted += 1;
+            self.rng.between(1, u64::from(faults.corrupt_bits_max.max(1))) as u32
+        } else {
+            0
+        };
+        let delay_ns = faults.delay_ns.saturating_add(self.rng.between(0, faults.jitter_ns));
+        let in_order = departure.plus_ns(delay_ns).max(self.last_arrival);
+        let arrival = if self.rng.chance(faults.reorder) {
+            counters.reordered += 1;
+            in_order.plus_ns(self.rng.between(1, faults.reorder_delay_ns.max(1)))
+        } else {
+            self.last_arrival = in_order;
+            in_order
+        };
+        Copy { arrival, flips }
+    }
+}

@@ -1,0 +1,478 @@
+//! The network itself: nodes, links, packets on the way, and the virtual clock.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::net::IpAddr;
+
+use thiserror::Error;
+
+use super::counters::SimCounters;
+use super::faults::{LinkFaults, NodeConfig, Pause, PauseScope, PausedPackets};
+use super::link::Link;
+use super::receive::{Packet, Read, ReceiveBuffer};
+use super::trace::{Event, Trace};
+use super::{MAX_RUN_BYTES, MAX_RUN_SEGMENTS, NodeId};
+use crate::port::{Datagrams, Run, SendOutcome, Transmit};
+use crate::rng::Rng;
+use crate::sync::{Arc, Mutex, lock};
+use crate::time::Time;
+
+/// The most packets on the way at a time.
+const MAX_IN_FLIGHT: usize = 1 << 18;
+/// The hop limit that receivers see.
+const HOP_LIMIT: u8 = 64;
+const UDP_HEADER_BYTES: usize = 8;
+const IPV4_HEADER_BYTES: usize = 20;
+const IPV6_HEADER_BYTES: usize = 40;
+/// Tells the generators of nodes from those of links.
+const NODE_STREAM: u64 = 1 << 63;
+
+/// Why a node could not be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum AddNodeError {
+    /// The node would have no address.
+    #[error("a node needs at least one address")]
+    NoAddress,
+    /// Another node has this address.
+    #[error("address {0} belongs to another node")]
+    AddressTaken(IpAddr),
+}
+
+/// A network of nodes in virtual time. Clones are handles of the same network.
+#[derive(Clone, Debug)]
+pub struct SimNetwork {
+    state: Arc<Mutex<State>>,
+}
+
+/// The sending half of one node.
+#[derive(Clone, Debug)]
+pub struct SimPort {
+    state: Arc<Mutex<State>>,
+    node: NodeId,
+}
+
+#[derive(Debug)]
+struct State {
+    seed: u64,
+    now: Time,
+    nodes: Vec<Node>,
+    addresses: BTreeMap<IpAddr, NodeId>,
+    links: BTreeMap<(NodeId, NodeId), Link>,
+    default_faults: LinkFaults,
+    pauses: Vec<Pause>,
+    in_flight: BinaryHeap<Reverse<Flight>>,
+    /// Numbers the copies, so that those of one arrival time keep the order of sending.
+    next_serial: u64,
+    counters: SimCounters,
+    trace: Trace,
+}
+
+#[derive(Debug)]
+struct Node {
+    addresses: Vec<IpAddr>,
+    config: NodeConfig,
+    rng: Rng,
+    buffer: ReceiveBuffer,
+}
+
+/// A packet on the way, ordered by arrival.
+#[derive(Debug)]
+struct Flight {
+    arrival: Time,
+    serial: u64,
+    packet: Packet,
+}
+
+impl PartialEq for Flight {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Flight {}
+
+impl PartialOrd for Flight {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Flight {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.arrival, self.serial).cmp(&(other.arrival, other.serial))
+    }
+}
+
+impl SimNetwork {
+    /// An empty network at [`Time::ZERO`]. Everything random in it follows from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            state: Arc::new(Mutex::new(State {
+                seed,
+                now: Time::ZERO,
+                nodes: Vec::new(),
+                addresses: BTreeMap::new(),
+                links: BTreeMap::new(),
+                default_faults: LinkFaults::default(),
+                pauses: Vec::new(),
+                in_flight: BinaryHeap::new(),
+                next_serial: 0,
+                counters: SimCounters::default(),
+                trace: Trace::default(),
+            })),
+        }
+    }
+
+    /// Adds a node with these addresses.
+    ///
+    /// # Errors
+    /// If there is none, or another node has one of them.
+    pub fn add_node(&self, addresses: &[IpAddr]) -> Result<SimPort, AddNodeError> {
+        let mut state = lock(&self.state);
+        if addresses.is_empty() {
+            return Err(AddNodeError::NoAddress);
+        }
+        if let Some(taken) = addresses.iter().find(|address| state.addresses.contains_key(address)) {
+            return Err(AddNodeError::AddressTaken(*taken));
+        }
+        let node = NodeId(state.nodes.len());
+        let rng = Rng::stream(state.seed, NODE_STREAM | node.0 as u64);
+        state.addresses.extend(addresses.iter().map(|&address| (address, node)));
+        state.nodes.push(Node {
+            addresses: addresses.to_vec(),
+            config: NodeConfig::default(),
+            rng,
+            buffer: ReceiveBuffer::default(),
+        });
+        Ok(SimPort { state: Arc::clone(&self.state), node })
+    }
+
+    /// Sets how all links behave that have no settings of their own. Packets on the way are not affected.
+    pub fn set_default_faults(&self, faults: LinkFaults) {
+        lock(&self.state).default_faults = faults;
+    }
+
+    /// Sets how one direction behaves. Packets on the way are not affected.
+    pub fn set_faults(&self, from: NodeId, to: NodeId, faults: LinkFaults) {
+        lock(&self.state).link(from, to).faults = Some(faults);
+    }
+
+    /// Sets how a node receives. A node of another network is ignored.
+    pub fn set_node_config(&self, node: NodeId, config: NodeConfig) {
+        if let Some(node) = lock(&self.state).nodes.get_mut(node.0) {
+            node.config = config;
+        }
+    }
+
+    /// Stops a node or a link for a while. Where a held and a dropping pause overlap, packets are dropped.
+    pub fn pause(&self, pause: Pause) {
+        let mut state = lock(&self.state);
+        let now = state.now;
+        state.pauses.retain(|known| known.until > now);
+        state.pauses.push(pause);
+    }
+
+    /// Cuts every link between the nodes of `left` and those of `right`, both ways, from one time to another.
+    pub fn partition(
+        &self,
+        left: &[NodeId],
+        right: &[NodeId],
+        packets: PausedPackets,
+        from: Time,
+        until: Time,
+    ) {
+        for &a in left {
+            for &b in right {
+                for (sender, receiver) in [(a, b), (b, a)] {
+                    let scope = PauseScope::Link { from: sender, to: receiver };
+                    self.pause(Pause { scope, packets, from, until });
+                }
+            }
+        }
+    }
+
+    /// Ends every fault: loss, duplication, reordering, corruption and pauses. Delays, rates, MTUs and buffers stay.
+    /// Held packets arrive next.
+    pub fn heal(&self) {
+        let mut state = lock(&self.state);
+        state.pauses.clear();
+        state.default_faults = state.default_faults.healed();
+        for link in state.links.values_mut() {
+            link.faults = link.faults.as_ref().map(LinkFaults::healed);
+        }
+    }
+
+    /// The network's time.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        lock(&self.state).now
+    }
+
+    /// When the next packet arrives or can be read, if there is any. May lie in the past: what can be read now.
+    #[must_use]
+    pub fn next_event(&self) -> Option<Time> {
+        let state = lock(&self.state);
+        let arrival = state.in_flight.peek().map(|Reverse(flight)| flight.arrival);
+        let reads = (0..state.nodes.len()).filter_map(|node| state.read_at(NodeId(node)));
+        reads.chain(arrival).min()
+    }
+
+    /// Moves the time to `to` and lets arrive what arrives up to then, `to` included. A time in the past changes
+    /// nothing.
+    pub fn advance(&self, to: Time) {
+        let mut state = lock(&self.state);
+        while state.in_flight.peek().is_some_and(|Reverse(flight)| flight.arrival <= to) {
+            if let Some(Reverse(flight)) = state.in_flight.pop() {
+                state.now = state.now.max(flight.arrival);
+                state.arrive(flight);
+            }
+        }
+        state.now = state.now.max(to);
+    }
+
+    /// Reads at every node what can be read now, node by node, and hands it to `receive`, which may transmit.
+    pub fn deliver(&self, mut receive: impl FnMut(NodeId, &Datagrams<'_>)) {
+        let ready: Vec<_> = {
+            let state = lock(&self.state);
+            let nodes = (0..state.nodes.len()).map(NodeId);
+            nodes
+                .filter(|&node| state.read_at(node).is_some_and(|at| at <= state.now))
+                .map(|node| (node, state.nodes[node.0].buffer.len()))
+                .collect()
+        };
+        for (node, packets) in ready {
+            let reads = lock(&self.state).read(node, packets);
+            for read in reads {
+                receive(
+                    node,
+                    &Datagrams {
+                        from: read.from,
+                        from_port: read.from_port,
+                        to: read.to,
+                        bytes: &read.bytes,
+                        segment_size: read.segment_size,
+                        traffic_class: read.traffic_class,
+                        hop_limit: HOP_LIMIT,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Until when a held pause stops `node`, if one does now: it neither runs nor reads before.
+    #[must_use]
+    pub fn stopped_until(&self, node: NodeId) -> Option<Time> {
+        let state = lock(&self.state);
+        let resumes = state.runs_from(node, state.now);
+        (resumes > state.now).then_some(resumes)
+    }
+
+    /// Whether no packet is on the way or waits to be read.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        let state = lock(&self.state);
+        state.in_flight.is_empty() && state.nodes.iter().all(|node| node.buffer.is_empty())
+    }
+
+    /// What became of the packets up to now.
+    #[must_use]
+    pub fn counters(&self) -> SimCounters {
+        lock(&self.state).counters
+    }
+
+    /// A hash of every event up to now, times and bytes included.
+    #[must_use]
+    pub fn trace_hash(&self) -> u64 {
+        lock(&self.state).trace.hash()
+    }
+}
+
+impl SimPort {
+    /// The node that sends here.
+    #[must_use]
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+}
+
+impl Transmit for SimPort {
+    /// Refuses ([`SendOutcome::Dropped`]) what a UDP socket would: an empty or overlong run, too many packets, a
+    /// foreign source address, packets larger than the link's MTU.
+    fn transmit(&self, run: &Run<'_>) -> SendOutcome {
+        lock(&self.state).transmit(self.node, run)
+    }
+}
+
+impl State {
+    fn link(&mut self, from: NodeId, to: NodeId) -> &mut Link {
+        let seed = self.seed;
+        let stream = (from.0 as u64) << 32 | to.0 as u64;
+        self.links.entry((from, to)).or_insert_with(|| Link::new(Rng::stream(seed, stream)))
+    }
+
+    fn transmit(&mut self, sender: NodeId, run: &Run<'_>) -> SendOutcome {
+        let own = self.nodes.get(sender.0).is_some_and(|node| node.addresses.contains(&run.from));
+        let shape = !run.bytes.is_empty()
+            && run.segment_size > 0
+            && run.bytes.len() <= MAX_RUN_BYTES
+            && run.segments().len() <= MAX_RUN_SEGMENTS
+            && run.from.is_ipv4() == run.to.is_ipv4();
+        if !own || !shape {
+            self.counters.bad_run += 1;
+            self.trace.record(self.now, Event::Refused, sender.0, usize::MAX, run.bytes);
+            return SendOutcome::Dropped;
+        }
+        let Some(&receiver) = self.addresses.get(&run.to) else {
+            self.counters.runs += 1;
+            self.counters.sent += run.segments().len() as u64;
+            self.counters.unroutable += run.segments().len() as u64;
+            self.trace.record(self.now, Event::Unroutable, sender.0, usize::MAX, run.bytes);
+            return SendOutcome::Sent;
+        };
+        let faults =
+            self.link(sender, receiver).faults.clone().unwrap_or_else(|| self.default_faults.clone());
+        let header_bytes =
+            UDP_HEADER_BYTES + if run.to.is_ipv4() { IPV4_HEADER_BYTES } else { IPV6_HEADER_BYTES };
+        if run.segment_size.min(run.bytes.len()) + header_bytes > faults.mtu {
+            self.counters.too_big += run.segments().len() as u64;
+            self.trace.record(self.now, Event::Refused, sender.0, receiver.0, run.bytes);
+            return SendOutcome::Dropped;
+        }
+        self.counters.runs += 1;
+        for (index, payload) in run.segments().enumerate() {
+            self.counters.sent += 1;
+            self.trace.record(self.now, Event::Sent, sender.0, receiver.0, payload);
+            if self.dropping(sender, receiver) {
+                self.counters.paused += 1;
+                continue;
+            }
+            let (now, mut counters) = (self.now, self.counters);
+            let link = self.link(sender, receiver);
+            let copies = link.carry(now, payload.len() + header_bytes, &faults, &mut counters);
+            self.counters = counters;
+            for copy in copies.into_iter().flatten() {
+                let mut payload = payload.to_vec();
+                // Empty packets do not exist: a run of no bytes is refused.
+                flip_bits(&mut payload, copy.flips, &mut self.link(sender, receiver).rng);
+                self.fly(
+                    copy.arrival,
+                    Packet {
+                        sender,
+                        receiver,
+                        from: run.from,
+                        from_port: run.from_port,
+                        to: run.to,
+                        traffic_class: run.traffic_class,
+                        identification: index as u16,
+                        payload,
+                    },
+                );
+            }
+        }
+        SendOutcome::Sent
+    }
+
+    fn fly(&mut self, arrival: Time, packet: Packet) {
+        if self.in_flight.len() >= MAX_IN_FLIGHT {
+            self.counters.overload += 1;
+            return;
+        }
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        self.in_flight.push(Reverse(Flight { arrival, serial, packet }));
+    }
+
+    /// A packet has come to the end of its link at `self.now`.
+    fn arrive(&mut self, flight: Flight) {
+        let Packet { sender, receiver, .. } = flight.packet;
+        if self.dropping(sender, receiver) {
+            self.counters.paused += 1;
+            self.trace.record(self.now, Event::Dropped, sender.0, receiver.0, &flight.packet.payload);
+            return;
+        }
+        if let Some(until) = self.held_until(sender, receiver) {
+            self.counters.held += 1;
+            self.trace.record(self.now, Event::Held, sender.0, receiver.0, &flight.packet.payload);
+            self.in_flight.push(Reverse(Flight { arrival: until, ..flight }));
+            return;
+        }
+        let Some(node) = self.nodes.get_mut(receiver.0) else { return };
+        let (event, overflow) = match node.buffer.push(flight.packet, self.now, &node.config) {
+            Ok(()) => (Event::Arrived, None),
+            Err(packet) => (Event::Overflowed, Some(packet)),
+        };
+        self.counters.buffer_overflow += u64::from(overflow.is_some());
+        self.trace.record(self.now, event, sender.0, receiver.0, &[]);
+    }
+
+    /// Takes `packets` packets, or as many more as are merged to the last, from the buffer of `node`.
+    fn read(&mut self, node: NodeId, packets: usize) -> VecDeque<Read> {
+        let mut reads = VecDeque::new();
+        let Some(Node { buffer, config, rng, .. }) = self.nodes.get_mut(node.0) else { return reads };
+        let mut taken = 0;
+        while taken < packets {
+            let Some(read) = buffer.read(config, rng) else { break };
+            taken += read.segments;
+            self.counters.reads += 1;
+            self.counters.delivered += read.segments as u64;
+            self.counters.merged += read.segments as u64 - 1;
+            self.trace.record(self.now, Event::Read, node.0, read.segments, &read.bytes);
+            reads.push_back(read);
+        }
+        reads
+    }
+
+    /// When `node` next reads, if anything waits there.
+    fn read_at(&self, node: NodeId) -> Option<Time> {
+        let state = self.nodes.get(node.0)?;
+        let wanted = state.buffer.wants_read_at(&state.config)?;
+        Some(self.runs_from(node, wanted))
+    }
+
+    /// The first instant from `at` on at which no pause stops `node`.
+    fn runs_from(&self, node: NodeId, at: Time) -> Time {
+        let stops =
+            |pause: &&Pause| pause.scope == PauseScope::Node(node) && pause.packets == PausedPackets::Hold;
+        let mut at = at;
+        // Each round leaves at least one pause behind.
+        for _ in 0..=self.pauses.len() {
+            match self.pauses.iter().filter(stops).find(|pause| pause.covers(at)) {
+                Some(pause) => at = pause.until,
+                None => break,
+            }
+        }
+        at
+    }
+
+    fn dropping(&self, from: NodeId, to: NodeId) -> bool {
+        self.pauses.iter().any(|pause| {
+            pause.packets == PausedPackets::Drop
+                && pause.covers(self.now)
+                && match pause.scope {
+                    PauseScope::Node(node) => node == from || node == to,
+                    PauseScope::Link { .. } => pause.scope == PauseScope::Link { from, to },
+                }
+        })
+    }
+
+    /// Until when a pause holds packets of this link back, if one does now.
+    fn held_until(&self, from: NodeId, to: NodeId) -> Option<Time> {
+        let holds = |pause: &&Pause| {
+            pause.packets == PausedPackets::Hold
+                && pause.scope == PauseScope::Link { from, to }
+                && pause.covers(self.now)
+        };
+        self.pauses.iter().filter(holds).map(|pause| pause.until).max()
+    }
+}
+
+/// Flips up to `flips` bits, at least one. The first stays flipped whatever the others hit.
+fn flip_bits(payload: &mut [u8], flips: u32, rng: &mut Rng) {
+    let bits = payload.len() * 8;
+    let first = rng.index(bits);
+    for flip in 0..flips {
+        let bit = if flip == 0 { first } else { first + 1 + rng.index(bits - 1) } % bits;
+        payload[bit / 8] ^= 1 << (bit % 8);
+    }
+}

@@ -1,0 +1,123 @@
+//! A node's receiving socket: a bounded buffer, read some time after the first arrival, and GRO-like merging.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use super::faults::NodeConfig;
+use super::{MAX_RUN_BYTES, MAX_RUN_SEGMENTS, NodeId};
+use crate::rng::Rng;
+use crate::time::Time;
+
+/// Bytes that Linux charges to a packet beside its data: `struct skb_shared_info`, and `struct sk_buff` itself.
+const SHARED_INFO_BYTES: usize = 320;
+const SK_BUFF_BYTES: usize = 256;
+/// Room before the packet for its headers.
+const HEADROOM_BYTES: usize = 64;
+
+/// A packet that has come to its receiver.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Packet {
+    pub(super) sender: NodeId,
+    pub(super) receiver: NodeId,
+    pub(super) from: IpAddr,
+    pub(super) from_port: u16,
+    pub(super) to: IpAddr,
+    pub(super) traffic_class: u8,
+    /// The IPv4 identification: the packet's index in its run.
+    pub(super) identification: u16,
+    pub(super) payload: Vec<u8>,
+}
+
+/// What a socket's buffer is charged for a payload of `len` bytes: the memory that holds it, a power of two.
+pub(super) fn charge_bytes(len: usize) -> usize {
+    (len + HEADROOM_BYTES + SHARED_INFO_BYTES).next_power_of_two().max(512) + SK_BUFF_BYTES
+}
+
+/// What one read gives: [`super::super::Datagrams`] that owns its bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Read {
+    pub(super) from: IpAddr,
+    pub(super) from_port: u16,
+    pub(super) to: IpAddr,
+    pub(super) traffic_class: u8,
+    pub(super) segment_size: usize,
+    pub(super) segments: usize,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The packets that have arrived and are not read yet.
+#[derive(Debug, Default)]
+pub(super) struct ReceiveBuffer {
+    packets: VecDeque<Packet>,
+    charged_bytes: usize,
+    /// When the first of them came.
+    oldest: Time,
+}
+
+impl ReceiveBuffer {
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// When the program would read, if nothing stopped it.
+    pub(super) fn wants_read_at(&self, config: &NodeConfig) -> Option<Time> {
+        (!self.is_empty()).then(|| self.oldest.plus_ns(config.read_delay_ns))
+    }
+
+    /// Takes a packet in; gives it back if it finds no room.
+    pub(super) fn push(&mut self, packet: Packet, now: Time, config: &NodeConfig) -> Result<(), Packet> {
+        let charge = charge_bytes(packet.payload.len());
+        if self.charged_bytes + charge > config.receive_buffer_bytes {
+            return Err(packet);
+        }
+        if self.packets.is_empty() {
+            self.oldest = now;
+        }
+        self.charged_bytes += charge;
+        self.packets.push_back(packet);
+        Ok(())
+    }
+
+    fn pop(&mut self) -> Option<Packet> {
+        let packet = self.packets.pop_front()?;
+        self.charged_bytes -= charge_bytes(packet.payload.len());
+        Some(packet)
+    }
+
+    /// Reads the next packet, and with it those behind that GRO would have merged to it: of the same addresses, ports
+    /// and traffic class, of the size of the first; a shorter one may be the last.
+    pub(super) fn read(&mut self, config: &NodeConfig, rng: &mut Rng) -> Option<Read> {
+        let first = self.pop()?;
+        let segment_size = first.payload.len();
+        let mut read = Read {
+            from: first.from,
+            from_port: first.from_port,
+            to: first.to,
+            traffic_class: first.traffic_class,
+            segment_size,
+            segments: 1,
+            bytes: first.payload,
+        };
+        while segment_size > 0 && read.segments < MAX_RUN_SEGMENTS {
+            let Some(next) = self.packets.front() else { break };
+            let len = next.payload.len();
+            let same_way = (next.from, next.from_port, next.to, next.traffic_class)
+                == (read.from, read.from_port, read.to, read.traffic_class);
+            let fits = len > 0 && len <= segment_size && read.bytes.len() + len <= MAX_RUN_BYTES;
+            if !same_way || !fits || !rng.chance(config.merge) {
+                break;
+            }
+            let Some(next) = self.pop() else { break };
+            read.bytes.extend_from_slice(&next.payload);
+            read.segments += 1;
+            if len < segment_size {
+                break;
+            }
+        }
+        Some(read)
+    }
+}
