@@ -1,0 +1,204 @@
+//! The user's list of links: one plain file, written by hand or by `urxe link`.
+//!
+//! `$XDG_CONFIG_HOME/urxe/links`, else `~/.config/urxe/links`. The grammar is [`spec`](super::spec)'s:
+//!
+//! ```text
+//! # devices of this user
+//! rxe0 = 10.0.0.1
+//! rxe1 = eth0       # all of its addresses
+//! ```
+//!
+//! Adding and removing keep every other line as it is, comments included. The file is replaced by renaming a
+//! complete new one over it, so that a reader never sees half of it; writers take turns by a lock on the folder.
+//! A symbolic link stays one: the file it points to is replaced.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::spec::{parse_file, parse_list, strip_comment};
+use super::{ENVIRONMENT, LinkError, LinkName, LinkSpec};
+
+#[cfg(test)]
+mod tests;
+
+/// Head of a file that did not exist before.
+const HEADER: &str = "\
+# Devices of urxe, one a line: NAME = ADDRESS or NAME = INTERFACE.
+# While this file lists any, the built-in device rxe0 on 127.0.0.1 is not there.
+";
+
+/// Who says which links there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The environment variable.
+    Environment,
+    /// The user's file.
+    File(PathBuf),
+    /// Nobody: the built-in default.
+    BuiltIn,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Environment => f.write_str(ENVIRONMENT),
+            Self::File(path) => path.display().fmt(f),
+            Self::BuiltIn => f.write_str("built-in default"),
+        }
+    }
+}
+
+/// The links there are, and who says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configured {
+    /// Who says so.
+    pub origin: Origin,
+    /// The links, at least one, in the order given; no name twice.
+    pub links: Vec<LinkSpec>,
+}
+
+impl Configured {
+    /// The link of this name.
+    ///
+    /// # Errors
+    /// [`LinkError::NoSuchLink`] with the names there are.
+    pub fn find(&self, name: &LinkName) -> Result<&LinkSpec, LinkError> {
+        self.links.iter().find(|link| link.name == *name).ok_or_else(|| LinkError::NoSuchLink {
+            given: name.clone(),
+            existing: self.links.iter().map(|link| link.name.clone()).collect(),
+        })
+    }
+}
+
+/// The links of this process: from the environment, the user's file, or the built-in default.
+///
+/// # Errors
+/// [`LinkError`] if the one that decides cannot be read or does not follow the grammar. There is no falling
+/// back to the next: a mistake must not turn one device into another.
+pub fn configured() -> Result<Configured, LinkError> {
+    let file = file_path().ok();
+    configured_from(env::var_os(ENVIRONMENT).as_deref(), file.as_deref())
+}
+
+/// As [`configured`], with the environment variable's value and the file's path given.
+///
+/// # Errors
+/// As [`configured`].
+pub fn configured_from(environment: Option<&OsStr>, file: Option<&Path>) -> Result<Configured, LinkError> {
+    if let Some(value) = environment {
+        let text = value.to_str().ok_or(LinkError::EnvironmentNotText)?;
+        let origin = Origin::Environment;
+        let links = parse_list(text).map_err(|error| LinkError::Parse { origin: origin.clone(), error })?;
+        if !links.is_empty() {
+            return Ok(Configured { origin, links });
+        }
+    }
+    if let Some(path) = file {
+        let links = parse_at(path, &read_or_empty(path)?)?;
+        if !links.is_empty() {
+            return Ok(Configured { origin: Origin::File(path.to_owned()), links });
+        }
+    }
+    Ok(Configured { origin: Origin::BuiltIn, links: vec![LinkSpec::built_in()] })
+}
+
+/// Where the user's file is, whether it exists or not.
+///
+/// # Errors
+/// [`LinkError::NoHome`] if neither `XDG_CONFIG_HOME` nor `HOME` is set to an absolute path.
+pub fn file_path() -> Result<PathBuf, LinkError> {
+    file_path_from(env::var_os("XDG_CONFIG_HOME").as_deref(), env::var_os("HOME").as_deref())
+}
+
+/// As [`file_path`], with the values of `XDG_CONFIG_HOME` and `HOME` given.
+///
+/// # Errors
+/// As [`file_path`].
+pub fn file_path_from(xdg: Option<&OsStr>, home: Option<&OsStr>) -> Result<PathBuf, LinkError> {
+    // A relative path there is to be ignored (XDG Base Directory Specification).
+    let absolute = |value: Option<&OsStr>| value.map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute(xdg)
+        .or_else(|| absolute(home).map(|home| home.join(".config")))
+        .map(|folder| folder.join("urxe").join("links"))
+        .ok_or(LinkError::NoHome)
+}
+
+/// Adds a link at the end of the file at `path`, making the file and its folder if need be.
+///
+/// # Errors
+/// [`LinkError::NameTaken`]; or the file cannot be read, parsed or written.
+pub fn add(path: &Path, link: &LinkSpec) -> Result<(), LinkError> {
+    rewrite(path, |text| {
+        if let Some(old) = parse_at(path, text)?.into_iter().find(|old| old.name == link.name) {
+            return Err(LinkError::NameTaken { name: old.name, source_of_it: old.source });
+        }
+        let mut text = if text.is_empty() { HEADER.to_owned() } else { text.to_owned() };
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(&format!("{} = {}\n", link.name, link.source));
+        Ok(text)
+    })
+}
+
+/// Removes the link `name` from the file at `path`, its line alone.
+///
+/// # Errors
+/// [`LinkError::NoSuchLink`] with the names there are, [`LinkError::BuiltIn`] for the built-in default while
+/// the file lists none; or the file cannot be read, parsed or written.
+pub fn remove(path: &Path, name: &LinkName) -> Result<(), LinkError> {
+    let current = configured_from(None, Some(path))?;
+    current.find(name)?;
+    if current.origin == Origin::BuiltIn {
+        return Err(LinkError::BuiltIn { name: name.clone() });
+    }
+    rewrite(path, |text| {
+        parse_at(path, text)?;
+        let is_it = |line: &&str| {
+            strip_comment(line).split_once('=').is_some_and(|(entry, _)| entry.trim() == name.as_str())
+        };
+        Ok(text.split_inclusive('\n').filter(|line| !is_it(line)).collect())
+    })
+}
+
+fn parse_at(path: &Path, text: &str) -> Result<Vec<LinkSpec>, LinkError> {
+    parse_file(text).map_err(|error| LinkError::Parse { origin: Origin::File(path.to_owned()), error })
+}
+
+/// The file's text; empty if there is no file.
+fn read_or_empty(path: &Path) -> Result<String, LinkError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(LinkError::ReadConfig { path: path.to_owned(), error }),
+    }
+}
+
+/// Replaces the file's text by what `change` makes of it, at once and alone.
+fn rewrite(path: &Path, change: impl FnOnce(&str) -> Result<String, LinkError>) -> Result<(), LinkError> {
+    let failed = |error| LinkError::WriteConfig { path: path.to_owned(), error };
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let folder = target.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder).map_err(failed)?;
+    let turn = File::open(folder).map_err(failed)?;
+    turn.lock().map_err(failed)?;
+
+    let text = change(&read_or_empty(&target)?)?;
+    let fresh = folder.join(format!(".links.{}.new", std::process::id()));
+    let replaced = write_whole(&fresh, &text).and_then(|()| fs::rename(&fresh, &target));
+    if replaced.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    replaced.map_err(failed)
+}
+
+/// Writes a file and waits until the disk has it: a rename must not overtake its content.
+fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}

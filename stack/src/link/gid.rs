@@ -1,0 +1,180 @@
+//! GIDs and GUIDs: the 128-bit and 64-bit names of a port and of a device.
+//!
+//! RoCEv2 uses IP addresses as GIDs: IPv6 as it is, IPv4 as `::ffff:a.b.c.d` (IBTA annex A17.4.5.3).
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+#[cfg(test)]
+mod tests;
+
+/// A global identifier: 16 bytes in network order, an IPv6 address or an IPv4-mapped one.
+///
+/// Displays as libibverbs' tools show a RoCEv2 GID, which is how `inet_ntop` writes IPv6.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Gid([u8; 16]);
+
+impl Gid {
+    /// All zeros: no GID. In an address vector it means that there is no GRH.
+    pub const ZERO: Self = Self([0; 16]);
+
+    /// The GID of these bytes, in network order.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, in network order.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
+    /// The link-local GID (fe80::/64) with this GUID as interface identifier.
+    #[must_use]
+    pub fn link_local(guid: Guid) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..2].copy_from_slice(&[0xfe, 0x80]);
+        bytes[8..].copy_from_slice(&guid.to_bytes());
+        Self(bytes)
+    }
+
+    /// Whether this is [`Gid::ZERO`].
+    #[must_use]
+    pub fn is_zero(self) -> bool {
+        self == Self::ZERO
+    }
+
+    /// The IP address this GID stands for: IPv4 if it is IPv4-mapped.
+    #[must_use]
+    pub fn to_ip(self) -> IpAddr {
+        Ipv6Addr::from(self.0).to_canonical()
+    }
+}
+
+impl From<IpAddr> for Gid {
+    fn from(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(v4) => Self(v4.to_ipv6_mapped().octets()),
+            IpAddr::V6(v6) => Self(v6.octets()),
+        }
+    }
+}
+
+impl From<Gid> for IpAddr {
+    fn from(gid: Gid) -> Self {
+        gid.to_ip()
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ipv6Addr::from(self.0).fmt(f)
+    }
+}
+
+impl FromStr for Gid {
+    type Err = std::net::AddrParseError;
+
+    /// Reads an IPv6 address, or an IPv4 address as its mapped form.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse::<IpAddr>().map(Self::from)
+    }
+}
+
+/// A globally unique identifier of a device: an EUI-64 in the modified form of IPv6 interface identifiers (bit 1
+/// of the first byte inverted), in network order, as `rdma_rxe` makes it.
+///
+/// Displays as four groups of four hexadecimal digits, `5054:00ff:fe12:3456`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Guid([u8; 8]);
+
+impl Guid {
+    /// The GUID of these bytes, in network order.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, in network order.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 8] {
+        self.0
+    }
+
+    /// The modified EUI-64 of an Ethernet address (RFC 4291, appendix A).
+    #[must_use]
+    pub const fn from_mac(mac: [u8; 6]) -> Self {
+        Self([mac[0] ^ 0x02, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]])
+    }
+
+    /// A GUID for an interface without an Ethernet address, the same on every run.
+    ///
+    /// IPv4: the identifier that RFC 5214, section 6.1, derives from an address that need not be globally
+    /// unique, `0000:5efe:` and the address. IPv6: the address's two halves, exclusive-or.
+    #[must_use]
+    pub fn from_address(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(v4) => {
+                let [a, b, c, d] = v4.octets();
+                Self([0x00, 0x00, 0x5e, 0xfe, a, b, c, d])
+            }
+            IpAddr::V6(v6) => {
+                let bits = v6.to_bits();
+                let folded = ((bits >> 64) ^ (bits & u128::from(u64::MAX))).to_be_bytes();
+                let mut bytes = [0; 8];
+                bytes.copy_from_slice(&folded[8..]);
+                Self(bytes)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g, h, i] = self.0;
+        write!(f, "{a:02x}{b:02x}:{c:02x}{d:02x}:{e:02x}{g:02x}:{h:02x}{i:02x}")
+    }
+}
+
+/// One entry of a device's GID table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GidEntry {
+    /// The GID.
+    pub gid: Gid,
+    /// Whether the machine has this address. False for an fe80:: GID made from a MAC on an interface whose
+    /// link-local address is another or none: peers cannot reach that one.
+    pub assigned: bool,
+}
+
+/// The table of a device made from one address: that address at index 0 and 1, so that `-g 0`, `-g 1` and no
+/// flag at all mean the same.
+#[must_use]
+pub fn table_of_address(address: IpAddr) -> Vec<GidEntry> {
+    vec![GidEntry { gid: address.into(), assigned: true }; 2]
+}
+
+/// The table of a device made from an interface, in rxe's order: fe80:: with the MAC's EUI-64 (if there is a
+/// MAC), then `addresses` in their order, none twice.
+#[must_use]
+pub fn table_of_interface(mac: Option<[u8; 6]>, addresses: &[IpAddr]) -> Vec<GidEntry> {
+    let mut table: Vec<GidEntry> = Vec::with_capacity(addresses.len() + 1);
+    if let Some(mac) = mac {
+        let gid = Gid::link_local(Guid::from_mac(mac));
+        table.push(GidEntry { gid, assigned: addresses.contains(&gid.to_ip()) });
+    }
+    for &address in addresses {
+        let gid = Gid::from(address);
+        if !table.iter().any(|entry| entry.gid == gid) {
+            table.push(GidEntry { gid, assigned: true });
+        }
+    }
+    table
+}
+
+/// Whether a device can have this address: neither unspecified nor multicast nor broadcast.
+#[must_use]
+pub fn is_unicast(address: IpAddr) -> bool {
+    !address.is_unspecified() && !address.is_multicast() && address != IpAddr::V4(Ipv4Addr::BROADCAST)
+}

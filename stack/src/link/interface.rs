@@ -1,0 +1,180 @@
+//! What the system has: network interfaces, their addresses, MTU, MAC and state.
+//!
+//! Names, indices, flags and addresses come from `getifaddrs`, which asks the kernel about the caller's own
+//! network namespace. MTU and speed stand in `/sys/class/net`, which shows the namespace that mounted it; in a
+//! namespace entered without a new mount that is another one. So `/sys` is believed only where it gives the same
+//! index and MAC; otherwise the MTU comes from `/proc/sys/net/ipv6/conf/*/mtu`, which follows the caller.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
+use nix::sys::socket::{LinkAddr, SockaddrStorage};
+
+use super::LinkError;
+
+#[cfg(test)]
+mod tests;
+
+/// MTU of Ethernet where the system does not tell, in bytes.
+const DEFAULT_MTU: u32 = 1500;
+/// MTU of Linux's loopback interface where the system does not tell, in bytes.
+const DEFAULT_LOOPBACK_MTU: u32 = 65_536;
+/// `ARPHRD_ETHER`: the hardware type whose addresses are six-byte MACs.
+const HARDWARE_ETHERNET: u16 = 1;
+
+/// Whether an interface carries packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperState {
+    /// Administratively up, and its carrier is there.
+    Up,
+    /// Administratively up without a carrier.
+    NoCarrier,
+    /// Administratively down.
+    Disabled,
+}
+
+/// An address of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterfaceIp {
+    /// The address.
+    pub address: IpAddr,
+    /// Length of its network prefix in bits.
+    pub prefix_len: u8,
+}
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name, as in `ip link`.
+    pub name: String,
+    /// Its index; 0 if it went away while it was being looked at.
+    pub index: u32,
+    /// Largest IP packet in bytes.
+    pub mtu_bytes: u32,
+    /// Its Ethernet address, if it has one that is not all zeros.
+    pub mac: Option<[u8; 6]>,
+    /// Whether it carries packets.
+    pub state: OperState,
+    /// Speed in Mb/s where the driver tells it.
+    pub speed_mbps: Option<u32>,
+    /// Whether this is the loopback interface.
+    pub loopback: bool,
+    /// Its addresses in the system's order, IPv4 before IPv6.
+    pub addresses: Vec<InterfaceIp>,
+}
+
+impl Interface {
+    /// Whether `address` is this interface's. On loopback every address of its prefixes is (127.0.0.0/8).
+    #[must_use]
+    pub fn has(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|ip| {
+            ip.address == address || (self.loopback && same_prefix(ip.address, address, ip.prefix_len))
+        })
+    }
+}
+
+/// All network interfaces of the caller's network namespace, in the system's order.
+///
+/// # Errors
+/// [`LinkError::Interfaces`] if the system does not list them.
+pub fn interfaces() -> Result<Vec<Interface>, LinkError> {
+    let mut found: Vec<Interface> = Vec::new();
+    for entry in getifaddrs().map_err(|errno| LinkError::Interfaces(io::Error::from(errno)))? {
+        // An IPv4 address with a label is listed under the label, "eth0:1".
+        let name = entry.interface_name.split(':').next().unwrap_or_default().to_owned();
+        let at = found.iter().position(|interface| interface.name == name).unwrap_or_else(|| {
+            found.push(blank(name, entry.flags));
+            found.len() - 1
+        });
+        add_entry(&mut found[at], &entry);
+    }
+    for interface in &mut found {
+        complete(interface, Path::new("/sys/class/net"), Path::new("/proc/sys/net/ipv6/conf"));
+    }
+    Ok(found)
+}
+
+fn blank(name: String, flags: InterfaceFlags) -> Interface {
+    let loopback = flags.contains(InterfaceFlags::IFF_LOOPBACK);
+    let state = if !flags.contains(InterfaceFlags::IFF_UP) {
+        OperState::Disabled
+    } else if flags.contains(InterfaceFlags::IFF_RUNNING) {
+        OperState::Up
+    } else {
+        OperState::NoCarrier
+    };
+    let index = if_nametoindex(name.as_str()).unwrap_or(0);
+    let mtu_bytes = if loopback { DEFAULT_LOOPBACK_MTU } else { DEFAULT_MTU };
+    Interface { name, index, mtu_bytes, mac: None, state, speed_mbps: None, loopback, addresses: Vec::new() }
+}
+
+/// Adds what one line of `getifaddrs` says: the hardware address, or an IP address.
+fn add_entry(interface: &mut Interface, entry: &InterfaceAddress) {
+    let Some(address) = &entry.address else { return };
+    if let Some(link) = address.as_link_addr() {
+        interface.mac = mac_of(link);
+    } else if let Some(ip) = ip_of(address) {
+        let prefix_len = entry.netmask.as_ref().and_then(ip_of).map_or(0, prefix_len);
+        interface.addresses.push(InterfaceIp { address: ip, prefix_len });
+    }
+}
+
+fn mac_of(link: &LinkAddr) -> Option<[u8; 6]> {
+    let is_mac = link.hatype() == HARDWARE_ETHERNET && link.halen() == 6;
+    link.addr().filter(|mac| is_mac && *mac != [0; 6])
+}
+
+fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
+    if let Some(v4) = address.as_sockaddr_in() {
+        return Some(IpAddr::V4(v4.ip()));
+    }
+    address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip()))
+}
+
+fn prefix_len(netmask: IpAddr) -> u8 {
+    let ones = match netmask {
+        IpAddr::V4(v4) => v4.to_bits().leading_ones(),
+        IpAddr::V6(v6) => v6.to_bits().leading_ones(),
+    };
+    u8::try_from(ones).unwrap_or(0)
+}
+
+/// Whether the first `prefix_len` bits are equal. Never for a prefix of no bits.
+fn same_prefix(a: IpAddr, b: IpAddr, prefix_len: u8) -> bool {
+    let len = u32::from(prefix_len);
+    match (a, b) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => len > 0 && (a.to_bits() ^ b.to_bits()).leading_zeros() >= len,
+        (IpAddr::V6(a), IpAddr::V6(b)) => len > 0 && (a.to_bits() ^ b.to_bits()).leading_zeros() >= len,
+        _ => false,
+    }
+}
+
+/// Adds MTU and speed from the files under `sys` (`/sys/class/net`) and `conf` (`/proc/sys/net/ipv6/conf`).
+fn complete(interface: &mut Interface, sys: &Path, conf: &Path) {
+    let sys = sys.join(&interface.name);
+    let number =
+        |path: &Path| std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    if is_same_interface(interface, &sys) {
+        interface.mtu_bytes = number(&sys.join("mtu")).unwrap_or(interface.mtu_bytes);
+        // "-1" and 0 both stand for unknown.
+        interface.speed_mbps = number(&sys.join("speed")).filter(|&mbps| mbps != 0);
+    } else if let Some(mtu_bytes) = number(&conf.join(&interface.name).join("mtu")) {
+        interface.mtu_bytes = mtu_bytes;
+    }
+}
+
+/// Whether `/sys` speaks of this interface, and not of one of the same name in another namespace.
+fn is_same_interface(interface: &Interface, sys: &Path) -> bool {
+    let text = |file: &str| std::fs::read_to_string(sys.join(file)).unwrap_or_default();
+    let same_mac = interface.mac.is_none_or(|mac| text("address").trim() == mac_text(mac));
+    text("ifindex").trim() == interface.index.to_string() && same_mac
+}
+
+/// A MAC as Linux writes it, `52:54:00:12:34:56`.
+#[must_use]
+pub fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}

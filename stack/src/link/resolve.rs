@@ -1,0 +1,134 @@
+//! What a link is on this machine: its addresses, its GIDs, its GUID, its path MTU.
+
+use std::net::IpAddr;
+
+use super::gid::{self, GidEntry, Guid};
+use super::interface::{Interface, OperState, interfaces};
+use super::{LinkError, LinkSpec, Source};
+
+#[cfg(test)]
+mod tests;
+
+/// Bytes of an IP packet that are not payload, at most: IPv6 40, UDP 8, BTH 12, XRCETH 4, RETH 16, ImmDt 4,
+/// ICRC 4.
+pub const MAX_HEADERS: u32 = 88;
+
+/// The path MTUs there are, in payload bytes (IBTA 9.6.1).
+pub const PATH_MTUS: [u16; 5] = [256, 512, 1024, 2048, 4096];
+
+/// The smallest interface MTU a device can be made on, in bytes.
+pub const MIN_INTERFACE_MTU: u32 = PATH_MTUS[0] as u32 + MAX_HEADERS;
+
+/// A link as it is on this machine now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResolvedLink {
+    /// What was asked for.
+    pub spec: LinkSpec,
+    /// The interface that has the addresses.
+    pub interface: Interface,
+    /// The device's own addresses, at least one: what its sockets bind to.
+    pub addresses: Vec<IpAddr>,
+    /// The GID table, at least one entry.
+    pub gids: Vec<GidEntry>,
+    /// The device's GUID.
+    pub node_guid: Guid,
+    /// The largest path MTU whose packets fit the interface, in payload bytes: 256, 512, 1024, 2048 or 4096.
+    pub path_mtu: u16,
+}
+
+impl ResolvedLink {
+    /// Whether the port is active: the interface is up and has a carrier.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.interface.state == OperState::Up
+    }
+}
+
+/// The largest path MTU whose packets always fit an interface MTU; `None` below [`MIN_INTERFACE_MTU`].
+///
+/// 1500 gives 1024; 9000 and 65536 give 4096.
+#[must_use]
+pub fn path_mtu_for(mtu_bytes: u32) -> Option<u16> {
+    PATH_MTUS.into_iter().rev().find(|&payload| u32::from(payload) + MAX_HEADERS <= mtu_bytes)
+}
+
+/// Finds out what `spec` is on this machine.
+///
+/// # Errors
+/// [`LinkError`] if the machine has no such address or interface, the interface has no address, or its MTU is
+/// too small.
+pub fn resolve(spec: &LinkSpec) -> Result<ResolvedLink, LinkError> {
+    resolve_on(spec, &interfaces()?)
+}
+
+/// Finds out what `spec` is on a machine with these interfaces.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn resolve_on(spec: &LinkSpec, interfaces: &[Interface]) -> Result<ResolvedLink, LinkError> {
+    let (interface, addresses, gids) = match &spec.source {
+        Source::Address(address) => {
+            let address = address.to_canonical();
+            let interface = interface_with(address, interfaces)?;
+            (interface, vec![address], gid::table_of_address(address))
+        }
+        Source::Interface(name) => {
+            let interface = interface_named(name, interfaces)?;
+            let addresses: Vec<IpAddr> = interface.addresses.iter().map(|ip| ip.address).collect();
+            let gids = gid::table_of_interface(interface.mac, &addresses);
+            (interface, addresses, gids)
+        }
+    };
+    let Some(&first) = addresses.first() else {
+        return Err(LinkError::NoAddress { interface: interface.name.clone() });
+    };
+    let Some(path_mtu) = path_mtu_for(interface.mtu_bytes) else {
+        return Err(LinkError::MtuTooSmall {
+            interface: interface.name.clone(),
+            mtu_bytes: interface.mtu_bytes,
+        });
+    };
+    let node_guid = interface.mac.map_or_else(|| Guid::from_address(first), Guid::from_mac);
+    Ok(ResolvedLink {
+        spec: spec.clone(),
+        interface: interface.clone(),
+        addresses,
+        gids,
+        node_guid,
+        path_mtu,
+    })
+}
+
+fn interface_named<'a>(name: &str, interfaces: &'a [Interface]) -> Result<&'a Interface, LinkError> {
+    interfaces.iter().find(|interface| interface.name == name).ok_or_else(|| LinkError::NoSuchInterface {
+        given: name.to_owned(),
+        existing: interfaces.iter().map(|interface| interface.name.clone()).collect(),
+    })
+}
+
+/// The interface that has `address`. A link-local address may stand on several: then it does not say which.
+fn interface_with(address: IpAddr, interfaces: &[Interface]) -> Result<&Interface, LinkError> {
+    if !gid::is_unicast(address) {
+        return Err(LinkError::NotUnicast { given: address });
+    }
+    let having: Vec<&Interface> = interfaces.iter().filter(|interface| interface.has(address)).collect();
+    match having[..] {
+        [] => Err(LinkError::NoSuchAddress {
+            given: address,
+            existing: interfaces.iter().flat_map(|i| &i.addresses).map(|ip| ip.address).collect(),
+        }),
+        [interface] => Ok(interface),
+        [interface, ..] if !is_link_local(address) => Ok(interface),
+        _ => Err(LinkError::AmbiguousAddress {
+            given: address,
+            interfaces: having.iter().map(|interface| interface.name.clone()).collect(),
+        }),
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}

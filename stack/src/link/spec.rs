@@ -1,0 +1,283 @@
+//! One link as text: `rxe0=10.0.0.1`, `rxe1 = eth0`.
+//!
+//! The same entry stands in the environment variable, several separated by commas, and in the user's file, one
+//! a line with blank lines and `#` comments:
+//!
+//! ```text
+//! list   = [entry] *("," [entry])          the environment variable
+//! file   = *([entry] ["#" comment] LF)     the user's file
+//! entry  = blanks name blanks "=" blanks source blanks
+//! name   = letter *62(letter / digit / "_" / "-" / ".")
+//! source = IPv4 or IPv6 address / name of a network interface
+//! ```
+//!
+//! A source that reads as an address is one. Invariant: what [`LinkSpec`] displays parses to the same value.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+#[cfg(test)]
+mod tests;
+
+/// Longest device name in bytes (libibverbs' `IBV_SYSFS_NAME_MAX` is 64 with the terminating zero).
+pub const MAX_NAME_LEN: usize = 63;
+
+/// Longest interface name in bytes (Linux's `IFNAMSIZ` is 16 with the terminating zero).
+pub const MAX_INTERFACE_LEN: usize = 15;
+
+/// A device's name: a letter, then letters, digits, `_`, `-` and `.`; at most 63 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkName(String);
+
+impl LinkName {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LinkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl FromStr for LinkName {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        parse_name(text).map_err(|reason| ParseError { line: 1, column: 1, reason })
+    }
+}
+
+/// What a device is made from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// One address of this machine: the device has that address alone.
+    Address(IpAddr),
+    /// A network interface: the device has all its addresses.
+    Interface(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Interface(name) => f.pad(name),
+        }
+    }
+}
+
+impl FromStr for Source {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        parse_source(text).map_err(|reason| ParseError { line: 1, column: 1, reason })
+    }
+}
+
+/// One link: the device `name` is made from `source`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LinkSpec {
+    /// The device's name.
+    pub name: LinkName,
+    /// What it is made from.
+    pub source: Source,
+}
+
+impl LinkSpec {
+    /// The device that exists when nothing is configured: `rxe0` on 127.0.0.1.
+    #[must_use]
+    pub fn built_in() -> Self {
+        Self {
+            name: LinkName("rxe0".to_owned()),
+            source: Source::Address(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
+        }
+    }
+}
+
+impl fmt::Display for LinkSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.source)
+    }
+}
+
+impl FromStr for LinkSpec {
+    type Err = ParseError;
+
+    /// Parses one entry, `rxe0=10.0.0.1`.
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        parse_entry(text, 1, 0)
+    }
+}
+
+/// What is wrong with a list of links, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {reason}")]
+pub struct ParseError {
+    /// The line, from 1 (always 1 in the environment variable).
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// What is wrong there.
+    pub reason: ParseReason,
+}
+
+/// What is wrong with an entry. What was given is repeated as it stood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseReason {
+    /// An entry without `=`.
+    #[error("{given:?} has no '='; an entry is NAME=ADDRESS or NAME=INTERFACE, as in rxe0=10.0.0.1")]
+    NoEquals {
+        /// The entry.
+        given: String,
+    },
+    /// Nothing before the `=`.
+    #[error("the device name before '=' is missing")]
+    EmptyName,
+    /// Nothing after the `=`.
+    #[error("the address or interface after '=' is missing")]
+    EmptySource,
+    /// More than [`MAX_NAME_LEN`] bytes.
+    #[error("the device name {given:?} is longer than {MAX_NAME_LEN} bytes")]
+    NameTooLong {
+        /// The name.
+        given: String,
+    },
+    /// A character that a device name must not have.
+    #[error(
+        "the device name {given:?} has {found:?}; a name is a letter, then letters, digits, '_', '-' and '.'"
+    )]
+    NameCharacter {
+        /// The name.
+        given: String,
+        /// The first character that is not allowed there.
+        found: char,
+    },
+    /// Neither an address nor what could name an interface.
+    #[error("{given:?} is neither an IP address nor the name of a network interface")]
+    BadSource {
+        /// The source.
+        given: String,
+    },
+    /// The name stands in the list a second time.
+    #[error(
+        "the device {given} is listed a second time; the first is on line {first_line}, column {first_column}"
+    )]
+    Duplicate {
+        /// The name.
+        given: LinkName,
+        /// Line of the first.
+        first_line: usize,
+        /// Column of the first.
+        first_column: usize,
+    },
+}
+
+/// Parses a comma-separated list, as in the environment variable. Empty entries count for nothing.
+///
+/// # Errors
+/// [`ParseError`] for the first entry that does not follow the grammar or repeats a name.
+pub fn parse_list(text: &str) -> Result<Vec<LinkSpec>, ParseError> {
+    let mut links = Links::default();
+    let mut start = 0;
+    for entry in text.split(',') {
+        links.add(entry, 1, start)?;
+        start += entry.chars().count() + 1;
+    }
+    Ok(links.into_specs())
+}
+
+/// Parses a file: an entry a line, blank lines, `#` comments.
+///
+/// # Errors
+/// [`ParseError`] for the first line that does not follow the grammar or repeats a name.
+pub fn parse_file(text: &str) -> Result<Vec<LinkSpec>, ParseError> {
+    let mut links = Links::default();
+    for (index, line) in text.lines().enumerate() {
+        links.add(strip_comment(line), index + 1, 0)?;
+    }
+    Ok(links.into_specs())
+}
+
+/// The line up to its comment.
+pub(super) fn strip_comment(line: &str) -> &str {
+    line.split_once('#').map_or(line, |(entry, _)| entry)
+}
+
+/// Entries so far, each with its line and column.
+#[derive(Default)]
+struct Links(Vec<(LinkSpec, usize, usize)>);
+
+impl Links {
+    /// Adds `entry`, which starts `start` characters into `line`; a blank one counts for nothing.
+    fn add(&mut self, entry: &str, line: usize, start: usize) -> Result<(), ParseError> {
+        if entry.trim().is_empty() {
+            return Ok(());
+        }
+        let spec = parse_entry(entry, line, start)?;
+        let column = start + blanks(entry) + 1;
+        if let Some((_, first_line, first_column)) = self.0.iter().find(|(other, ..)| other.name == spec.name)
+        {
+            let (first_line, first_column) = (*first_line, *first_column);
+            let reason = ParseReason::Duplicate { given: spec.name, first_line, first_column };
+            return Err(ParseError { line, column, reason });
+        }
+        self.0.push((spec, line, column));
+        Ok(())
+    }
+
+    fn into_specs(self) -> Vec<LinkSpec> {
+        self.0.into_iter().map(|(spec, ..)| spec).collect()
+    }
+}
+
+/// Parses one entry that starts `start` characters into line `line`.
+fn parse_entry(entry: &str, line: usize, start: usize) -> Result<LinkSpec, ParseError> {
+    let at = |offset: usize, reason| ParseError { line, column: start + offset + 1, reason };
+    let Some((name_text, source_text)) = entry.split_once('=') else {
+        return Err(at(blanks(entry), ParseReason::NoEquals { given: entry.trim().to_owned() }));
+    };
+    let name = parse_name(name_text.trim()).map_err(|reason| at(blanks(name_text), reason))?;
+    let source_start = name_text.chars().count() + 1;
+    let source =
+        parse_source(source_text.trim()).map_err(|reason| at(source_start + blanks(source_text), reason))?;
+    Ok(LinkSpec { name, source })
+}
+
+/// How many characters of white space `text` begins with; 0 if it has nothing else.
+fn blanks(text: &str) -> usize {
+    if text.trim().is_empty() { 0 } else { text.chars().take_while(|c| c.is_whitespace()).count() }
+}
+
+fn parse_name(text: &str) -> Result<LinkName, ParseReason> {
+    let Some(first) = text.chars().next() else {
+        return Err(ParseReason::EmptyName);
+    };
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let wrong = if first.is_ascii_alphabetic() { text.chars().find(|&c| !allowed(c)) } else { Some(first) };
+    if let Some(found) = wrong {
+        return Err(ParseReason::NameCharacter { given: text.to_owned(), found });
+    }
+    if text.len() > MAX_NAME_LEN {
+        return Err(ParseReason::NameTooLong { given: text.to_owned() });
+    }
+    Ok(LinkName(text.to_owned()))
+}
+
+fn parse_source(text: &str) -> Result<Source, ParseReason> {
+    if text.is_empty() {
+        return Err(ParseReason::EmptySource);
+    }
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(Source::Address(address.to_canonical()));
+    }
+    // The kernel refuses '/', ':' and white space in names; the rest would not survive our own grammar.
+    let forbidden = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ':' | ',' | '=' | '#');
+    if text.len() > MAX_INTERFACE_LEN || text == "." || text == ".." || text.contains(forbidden) {
+        return Err(ParseReason::BadSource { given: text.to_owned() });
+    }
+    Ok(Source::Interface(text.to_owned()))
+}

@@ -1,0 +1,278 @@
+//! ACK extended transport header (IBTA vol. 1, 9.5.2 and 9.7.5): what the responder says about requests.
+//!
+//! ```text
+//!  0          1          4
+//! +-----------+----------+
+//! | syndrome  |   MSN    |
+//! +-----------+----------+
+//!
+//! syndrome: 0 00 CCCCC  ACK, credit count C
+//!           0 01 TTTTT  RNR NAK, timer T
+//!           0 10 .....  reserved
+//!           0 11 NNNNN  NAK, code N
+//!           1 .. .....  reserved
+//! ```
+//!
+//! The encodings of time that belong to acknowledgement live here too: [`RnrTimer`] (table 45) and [`AckTimeout`] (9.9.2.1.1).
+
+use std::fmt;
+
+use crate::Msn;
+use crate::bytes::{head, put};
+use crate::error::{Header, ParseError};
+
+/// End-to-end flow control credits in an ACK: a code of five bits (IBTA table 46).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Credits(u8);
+
+impl Credits {
+    /// Credits are not used: what `rdma_rxe` and RoCE NICs send.
+    pub const INVALID: Self = Self(0x1f);
+
+    /// A code of five bits.
+    #[must_use]
+    pub const fn new(code: u8) -> Option<Self> {
+        if code > 0x1f { None } else { Some(Self(code)) }
+    }
+
+    /// The code, 0 ..= 31.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+
+    /// Receive WQEs the code stands for; `None` when credits are not used.
+    #[must_use]
+    pub const fn count(self) -> Option<u32> {
+        match self.0 {
+            31 => None,
+            // 0, 1, 2, 3, then every power of two and the value halfway to the next.
+            code @ 0..=3 => Some(code as u32),
+            code if code & 1 == 0 => Some(1 << (code / 2)),
+            code => Some(3 << (code / 2 - 1)),
+        }
+    }
+}
+
+/// How long a requester waits after an RNR NAK: a code of five bits (IBTA table 45).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RnrTimer(u8);
+
+/// The table, in units of 10 µs. Code 0 is the longest.
+const RNR_UNITS: [u32; 32] = [
+    65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024, 1_536, 2_048,
+    3_072, 4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152,
+];
+
+impl RnrTimer {
+    /// The longest wait, 655.36 ms: code 0.
+    pub const LONGEST: Self = Self(0);
+
+    /// A code of five bits.
+    #[must_use]
+    pub const fn new(code: u8) -> Option<Self> {
+        if code > 0x1f { None } else { Some(Self(code)) }
+    }
+
+    /// The code, 0 ..= 31, as in `min_rnr_timer` of libibverbs.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+
+    /// The wait in nanoseconds: 10 µs ..= 655.36 ms.
+    #[must_use]
+    pub const fn duration_ns(self) -> u64 {
+        RNR_UNITS[(self.0 & 0x1f) as usize] as u64 * 10_000
+    }
+
+    /// The shortest wait that is at least `duration_ns`, or the longest there is.
+    #[must_use]
+    pub const fn at_least(duration_ns: u64) -> Self {
+        let mut code = 1;
+        while code < 32 {
+            if Self(code).duration_ns() >= duration_ns {
+                return Self(code);
+            }
+            code += 1;
+        }
+        Self::LONGEST
+    }
+}
+
+/// Local ACK timeout: an exponent of five bits, 4.096 µs · 2^n (IBTA 9.9.2.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AckTimeout(u8);
+
+impl AckTimeout {
+    /// No timeout at all.
+    pub const OFF: Self = Self(0);
+
+    /// An exponent of five bits; 0 means off.
+    #[must_use]
+    pub const fn new(exponent: u8) -> Option<Self> {
+        if exponent > 0x1f { None } else { Some(Self(exponent)) }
+    }
+
+    /// The exponent, as in `timeout` of libibverbs.
+    #[must_use]
+    pub const fn exponent(self) -> u8 {
+        self.0
+    }
+
+    /// The timeout in nanoseconds, up to 2.4 hours; `None` when it is off.
+    #[must_use]
+    pub const fn duration_ns(self) -> Option<u64> {
+        if self.0 == 0 { None } else { Some(4_096 << (self.0 & 0x1f)) }
+    }
+}
+
+/// Why a responder refuses (IBTA table 47).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum NakCode {
+    /// A packet is missing: send again from the PSN of this NAK.
+    PsnSequence = 0,
+    /// The request makes no sense for this queue pair.
+    InvalidRequest = 1,
+    /// Wrong key, range or right.
+    RemoteAccess = 2,
+    /// The responder failed on its own account.
+    RemoteOperational = 3,
+    /// Reliable Datagram only.
+    InvalidRdRequest = 4,
+}
+
+impl NakCode {
+    const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::PsnSequence),
+            1 => Some(Self::InvalidRequest),
+            2 => Some(Self::RemoteAccess),
+            3 => Some(Self::RemoteOperational),
+            4 => Some(Self::InvalidRdRequest),
+            _ => None,
+        }
+    }
+}
+
+/// What the first byte of an AETH says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Syndrome {
+    /// Everything up to the PSN has arrived.
+    Ack(Credits),
+    /// No receive WQE: wait, then send again from the PSN.
+    RnrNak(RnrTimer),
+    /// Refused.
+    Nak(NakCode),
+    /// A byte that means nothing, kept as it came.
+    Reserved(ReservedSyndrome),
+}
+
+/// A syndrome byte that is none of the others: cannot be made from one that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReservedSyndrome(u8);
+
+impl ReservedSyndrome {
+    /// The byte.
+    #[must_use]
+    pub const fn byte(self) -> u8 {
+        self.0
+    }
+}
+
+impl Syndrome {
+    /// An ACK without credits, as `rdma_rxe` sends it.
+    pub const ACK: Self = Self::Ack(Credits::INVALID);
+
+    /// Understands a syndrome byte. Every byte has a meaning, if only "reserved".
+    #[must_use]
+    #[inline]
+    pub const fn from_byte(byte: u8) -> Self {
+        let low = byte & 0x1f;
+        match byte >> 5 {
+            0b000 => Self::Ack(Credits(low)),
+            0b001 => Self::RnrNak(RnrTimer(low)),
+            0b011 => match NakCode::from_code(low) {
+                Some(code) => Self::Nak(code),
+                None => Self::Reserved(ReservedSyndrome(byte)),
+            },
+            _ => Self::Reserved(ReservedSyndrome(byte)),
+        }
+    }
+
+    /// The syndrome byte.
+    #[must_use]
+    #[inline]
+    pub const fn byte(self) -> u8 {
+        match self {
+            Self::Ack(credits) => credits.0,
+            Self::RnrNak(timer) => 0x20 | timer.0,
+            Self::Nak(code) => 0x60 | code as u8,
+            Self::Reserved(byte) => byte.0,
+        }
+    }
+}
+
+impl fmt::Display for Syndrome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ack(credits) => match credits.count() {
+                None => f.write_str("ACK"),
+                Some(n) => write!(f, "ACK credits {n}"),
+            },
+            Self::RnrNak(timer) => {
+                let us = timer.duration_ns() / 1_000;
+                write!(f, "RNR NAK wait {}.{:02} ms", us / 1_000, us % 1_000 / 10)
+            }
+            Self::Nak(code) => f.write_str(match code {
+                NakCode::PsnSequence => "NAK PSN sequence error",
+                NakCode::InvalidRequest => "NAK invalid request",
+                NakCode::RemoteAccess => "NAK remote access error",
+                NakCode::RemoteOperational => "NAK remote operational error",
+                NakCode::InvalidRdRequest => "NAK invalid RD request",
+            }),
+            Self::Reserved(byte) => write!(f, "reserved syndrome 0x{:02x}", byte.0),
+        }
+    }
+}
+
+/// ACK extended transport header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aeth {
+    /// ACK, RNR NAK or NAK.
+    pub syndrome: Syndrome,
+    /// Requests completed by the responder, modulo 2^24.
+    pub msn: Msn,
+}
+
+impl Aeth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 4;
+
+    /// Reads the header at the front of `bytes`.
+    ///
+    /// # Errors
+    /// [`ParseError::ShortHeader`].
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
+        let [s, a, b, c]: [u8; Self::LEN] = *head(bytes, Header::Aeth)?;
+        Ok(Self { syndrome: Syndrome::from_byte(s), msn: Msn::from_be_bytes([a, b, c]) })
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
+        let [a, b, c] = self.msn.to_be_bytes();
+        put(buf, 0, [self.syndrome.byte(), a, b, c]);
+    }
+}
+
+impl fmt::Display for Aeth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} msn {}", self.syndrome, self.msn)
+    }
+}
+
+#[cfg(test)]
+mod tests;

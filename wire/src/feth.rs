@@ -1,0 +1,96 @@
+//! Flush extended transport header (IBTA vol. 1, A19.4.1): how far earlier writes must have got, and which of them.
+//!
+//! ```text
+//!  31                     6   5 4   3  0
+//! +------------------------+-----+------+
+//! |        reserved        | SEL | PLT  |
+//! +------------------------+-----+------+
+//! ```
+
+use std::fmt;
+
+use crate::bytes::{be32, head, put};
+use crate::error::{Header, ParseError};
+
+bitflags::bitflags! {
+    /// PLT, the placement a FLUSH asks for; several may be asked for at once.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct PlacementType: u8 {
+        /// The data can be seen by the responder's processors.
+        const GLOBAL_VISIBILITY = 1 << 0;
+        /// The data survives a power failure.
+        const PERSISTENCE = 1 << 1;
+        /// Reserved bits, kept as they came.
+        const _ = 0x0f;
+    }
+}
+
+/// SEL, which memory a FLUSH is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SelectivityLevel {
+    /// The range in the RETH.
+    Range,
+    /// The whole region of the RETH's key.
+    Region,
+    /// 2 or 3: not defined.
+    Reserved(ReservedLevel),
+}
+
+/// The selectivity levels that mean nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum ReservedLevel {
+    Two,
+    Three,
+}
+
+/// Flush extended transport header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Feth {
+    /// PLT.
+    pub placement: PlacementType,
+    /// SEL.
+    pub selectivity: SelectivityLevel,
+}
+
+impl Feth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 4;
+
+    /// Reads the header at the front of `bytes`.
+    ///
+    /// # Errors
+    /// [`ParseError::ShortHeader`].
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
+        let b: &[u8; Self::LEN] = head(bytes, Header::Feth)?;
+        let word = be32(b, 0);
+        Ok(Self {
+            placement: PlacementType::from_bits_retain((word & 0x0f) as u8),
+            selectivity: match (word >> 4) & 3 {
+                0 => SelectivityLevel::Range,
+                1 => SelectivityLevel::Region,
+                2 => SelectivityLevel::Reserved(ReservedLevel::Two),
+                _ => SelectivityLevel::Reserved(ReservedLevel::Three),
+            },
+        })
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
+        let level = match self.selectivity {
+            SelectivityLevel::Range => 0,
+            SelectivityLevel::Region => 1,
+            SelectivityLevel::Reserved(ReservedLevel::Two) => 2,
+            SelectivityLevel::Reserved(ReservedLevel::Three) => 3,
+        };
+        put(buf, 0, [0, 0, 0, level << 4 | (self.placement.bits() & 0x0f)]);
+    }
+}
+
+impl fmt::Display for Feth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "plt 0x{:x} sel {:?}", self.placement.bits(), self.selectivity)
+    }
+}

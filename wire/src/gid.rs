@@ -1,0 +1,104 @@
+//! GIDs: how RDMA names addresses. In RoCEv2 a GID *is* an IP address; IPv4 is mapped into IPv6 (::ffff:a.b.c.d).
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// A global identifier: 16 bytes in network order, as `union ibv_gid`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Gid(pub [u8; 16]);
+
+/// A text that is not a GID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not a GID: eight groups of four hexadecimal digits, an IPv6 address, an IPv4 address or 32 digits are"
+)]
+pub struct GidParseError;
+
+impl Gid {
+    /// All zero: no GID. `ibv_rc_pingpong` sends it when no `-g` is given.
+    pub const ZERO: Self = Self([0; 16]);
+
+    /// The GID of an address; an IPv4 address is mapped.
+    #[must_use]
+    pub const fn from_ip(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(v4) => Self(v4.to_ipv6_mapped().octets()),
+            IpAddr::V6(v6) => Self(v6.octets()),
+        }
+    }
+
+    /// The address: IPv4 when mapped, else IPv6.
+    #[must_use]
+    pub const fn to_ip(self) -> IpAddr {
+        let v6 = Ipv6Addr::from_octets(self.0);
+        match v6.to_ipv4_mapped() {
+            Some(v4) => IpAddr::V4(v4),
+            None => IpAddr::V6(v6),
+        }
+    }
+
+    /// The IPv4 address mapped into this GID.
+    #[must_use]
+    pub const fn to_ipv4(self) -> Option<Ipv4Addr> {
+        Ipv6Addr::from_octets(self.0).to_ipv4_mapped()
+    }
+
+    /// Whether all bytes are zero.
+    #[must_use]
+    pub fn is_zero(self) -> bool {
+        self == Self::ZERO
+    }
+
+    /// Whether the GID names a multicast group: ff00::/8, or a mapped 224.0.0.0/4.
+    #[must_use]
+    pub const fn is_multicast(self) -> bool {
+        match self.to_ip() {
+            IpAddr::V4(v4) => v4.is_multicast(),
+            IpAddr::V6(v6) => v6.is_multicast(),
+        }
+    }
+}
+
+impl From<IpAddr> for Gid {
+    fn from(ip: IpAddr) -> Self {
+        Self::from_ip(ip)
+    }
+}
+
+impl From<Gid> for IpAddr {
+    fn from(gid: Gid) -> Self {
+        gid.to_ip()
+    }
+}
+
+/// Eight groups of four digits, nothing left out: the form of `ibv_devinfo` and of sysfs.
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, pair) in self.0.chunks_exact(2).enumerate() {
+            if i > 0 {
+                f.write_str(":")?;
+            }
+            write!(f, "{:02x}{:02x}", pair[0], pair[1])?;
+        }
+        Ok(())
+    }
+}
+
+/// Any form of an IPv6 or IPv4 address, or the 32 digits that `ibv_rc_pingpong` exchanges.
+impl FromStr for Gid {
+    type Err = GidParseError;
+
+    fn from_str(text: &str) -> Result<Self, GidParseError> {
+        if let Ok(ip) = text.parse::<IpAddr>() {
+            return Ok(Self::from_ip(ip));
+        }
+        if text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return u128::from_str_radix(text, 16).map(|v| Self(v.to_be_bytes())).map_err(|_| GidParseError);
+        }
+        Err(GidParseError)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! Global route header (IBTA vol. 1, 8.3): an IPv6 header in all but name.
+//!
+//! RoCEv2 has none on the wire; its IP header took the place. It lives on in the 40 bytes that stand before every datagram in a
+//! receive buffer of a UD queue pair: a GRH for IPv6, and for IPv4 twenty zero bytes and the IPv4 header (IBTA A17.4.5.2).
+
+use std::fmt;
+
+use crate::Gid;
+use crate::bytes::{at, be16, be32, head, put};
+use crate::error::{Header, ParseError};
+
+/// Global route header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grh {
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Flow label, 20 bits; higher bits are dropped when written.
+    pub flow_label: u32,
+    /// Bytes after the GRH.
+    pub payload_len: u16,
+    /// Next header: 0x1b for an IBA transport header, 17 for UDP.
+    pub next_header: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Source GID.
+    pub sgid: Gid,
+    /// Destination GID.
+    pub dgid: Gid,
+}
+
+impl Grh {
+    /// Bytes in memory.
+    pub const LEN: usize = 40;
+
+    /// Reads the header at the front of `bytes`.
+    ///
+    /// # Errors
+    /// [`ParseError::ShortHeader`], [`ParseError::BadGrhVersion`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
+        let b: &[u8; Self::LEN] = head(bytes, Header::Grh)?;
+        let word = be32(b, 0);
+        if word >> 28 != 6 {
+            return Err(ParseError::BadGrhVersion((word >> 28) as u8));
+        }
+        Ok(Self {
+            traffic_class: (word >> 20) as u8,
+            flow_label: word & 0x000f_ffff,
+            payload_len: be16(b, 4),
+            next_header: b[6],
+            hop_limit: b[7],
+            sgid: Gid(at(b, 8)),
+            dgid: Gid(at(b, 24)),
+        })
+    }
+
+    /// Writes the header.
+    pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
+        let word = 6 << 28 | u32::from(self.traffic_class) << 20 | (self.flow_label & 0x000f_ffff);
+        put(buf, 0, word.to_be_bytes());
+        put(buf, 4, self.payload_len.to_be_bytes());
+        buf[6] = self.next_header;
+        buf[7] = self.hop_limit;
+        put(buf, 8, self.sgid.0);
+        put(buf, 24, self.dgid.0);
+    }
+}
+
+impl fmt::Display for Grh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} > {} tclass {} hops {}", self.sgid, self.dgid, self.traffic_class, self.hop_limit)
+    }
+}

@@ -1,0 +1,106 @@
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::*;
+
+/// The specification word for word: the whole message laid out and masked, one CRC.
+fn plain_v4(src: Ipv4Addr, sport: u16, dst: Ipv4Addr, dport: u16, id: u16, df: bool, packet: &[u8]) -> u32 {
+    let udp_len = (packet.len() + 4 + 8) as u16;
+    let mut m = vec![0xff; 8];
+    m.extend([0x45, 0xff]);
+    m.extend((udp_len + 20).to_be_bytes());
+    m.extend(id.to_be_bytes());
+    m.extend([if df { 0x40 } else { 0 }, 0, 0xff, 17, 0xff, 0xff]);
+    m.extend(src.octets());
+    m.extend(dst.octets());
+    m.extend(sport.to_be_bytes());
+    m.extend(dport.to_be_bytes());
+    m.extend(udp_len.to_be_bytes());
+    m.extend([0xff, 0xff]);
+    let bth = m.len();
+    m.extend(packet);
+    m[bth + 4] = 0xff;
+    crc32fast::hash(&m)
+}
+
+fn packet(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + 3) as u8).collect()
+}
+
+const SRC: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 12);
+const DST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 11);
+
+fn seed() -> IcrcSeed {
+    IcrcSeed::new(SRC.into(), 0xc123, DST.into(), 4791).unwrap()
+}
+
+#[test]
+fn ipv4_equals_the_plain_computation() {
+    for len in [12, 16, 28, 80, 1040, 4112, 4136] {
+        for (id, df) in [(0, true), (0, false), (1, true), (0x1234, true), (0xffff, false)] {
+            let p = packet(len);
+            assert_eq!(
+                seed().icrc(id, df, &p),
+                plain_v4(SRC, 0xc123, DST, 4791, id, df, &p),
+                "{len} {id} {df}"
+            );
+        }
+    }
+}
+
+#[test]
+fn ipv6_equals_the_plain_computation() {
+    let src: Ipv6Addr = "fe80::1".parse().unwrap();
+    let dst: Ipv6Addr = "2001:db8::2:3".parse().unwrap();
+    let seed = IcrcSeed::new(src.into(), 50_000, dst.into(), 4791).unwrap();
+    for len in [12, 80, 4112] {
+        let p = packet(len);
+        let udp_len = (len as u16 + 12).to_be_bytes();
+        let mut m = vec![0xff; 8];
+        m.extend([0x6f, 0xff, 0xff, 0xff, udp_len[0], udp_len[1], 17, 0xff]);
+        m.extend(src.octets());
+        m.extend(dst.octets());
+        m.extend(50_000u16.to_be_bytes());
+        m.extend(4791u16.to_be_bytes());
+        m.extend(udp_len);
+        m.extend([0xff, 0xff]);
+        let bth = m.len();
+        m.extend(&p);
+        m[bth + 4] = 0xff;
+        assert_eq!(seed.icrc(0, true, &p), crc32fast::hash(&m), "{len}");
+        assert_eq!(seed.icrc(77, false, &p), crc32fast::hash(&m), "no identification in IPv6");
+    }
+}
+
+#[test]
+fn congestion_marks_do_not_change_it() {
+    let mut p = packet(80);
+    let before = seed().icrc(0, true, &p);
+    for byte in [0, 0x40, 0x80, 0xff] {
+        p[4] = byte;
+        assert_eq!(seed().icrc(0, true, &p), before);
+    }
+    p[5] ^= 1;
+    assert_ne!(seed().icrc(0, true, &p), before);
+}
+
+#[test]
+fn families_do_not_mix() {
+    assert_eq!(IcrcSeed::new(SRC.into(), 1, Ipv6Addr::LOCALHOST.into(), 4791), None);
+}
+
+#[test]
+fn every_identification_is_found() {
+    let mut solver = IcrcSolver::new();
+    for len in [12, 80, 268] {
+        let mut p = packet(len + ICRC_LEN);
+        for id in 0..=u16::MAX {
+            let icrc = seed().icrc(id, true, &p[..len]);
+            p[len..].copy_from_slice(&icrc.to_le_bytes());
+            let want = match id {
+                0 | 3 => IcrcVerdict::Exact { identification: id },
+                _ => IcrcVerdict::Solved { identification: id },
+            };
+            assert_eq!(seed().verify(&mut solver, &p, 3), want, "len {len}");
+        }
+    }
+}
