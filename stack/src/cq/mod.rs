@@ -1,1 +1,25 @@
-//! (being written)
+//! Completions, completion queues, completion channels and asynchronous events.
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`completion`] | one work completion: status, opcode, flags |
+//! | [`queue`] | the queue of them: push, poll, arm, overrun, resize |
+//! | [`channel`] | events of armed queues, and how they wake a sleeping program |
+//! | [`events`] | asynchronous events and their acknowledgement |
+
+pub mod channel;
+pub mod completion;
+pub mod events;
+pub mod queue;
+
+pub use channel::{CompletionChannel, CqEvent, NoWake, Wake};
+pub use completion::{Completion, WcFlags, WcOpcode, WcStatus};
+pub use events::{
+    AsyncEvent, AsyncEventType, AsyncEvents, CqEventType, EventObject, PortEventType, QpEventType,
+    SrqEventType, SrqId,
+};
+pub use queue::{ArmKind, Cq, CqConfig, CqError, CqRef, CqSink};
+
+/// A completion queue's number within its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CqId(pub u32);

@@ -1,0 +1,364 @@
+//! One work completion: what became of a work request.
+//!
+//! Numbers and names are those of `struct ibv_wc` (libibverbs `verbs.h`), which carry the work completion of
+//! IBTA vol. 1, 11.4.2.1. [`Completion`] is small and `Copy`, since every message of a connection makes one or
+//! two of them.
+//!
+//! Of a completion in error only `wr_id`, `status`, `qp_num` and `vendor_err` mean something, as in libibverbs.
+
+use std::fmt;
+
+use urxe_wire::{Qpn, Rkey};
+
+#[cfg(test)]
+mod tests;
+
+/// Outcome of a work request (`enum ibv_wc_status`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum WcStatus {
+    /// The work request was carried out.
+    #[default]
+    Success = 0,
+    /// A message does not fit the posted buffers or the operation's limits.
+    LocLenErr = 1,
+    /// The queue pair could not carry out the request, for a reason inside it.
+    LocQpOpErr = 2,
+    /// Inconsistency of an end-to-end context (reliable datagrams; does not occur here).
+    LocEecOpErr = 3,
+    /// A local scatter-gather entry names no memory that this queue pair may use that way.
+    LocProtErr = 4,
+    /// The queue pair entered the error state before the request was carried out.
+    WrFlushErr = 5,
+    /// A memory window could not be bound.
+    MwBindErr = 6,
+    /// The responder's answer makes no sense.
+    BadRespErr = 7,
+    /// A remote operation (WRITE with immediate) failed the local access checks.
+    LocAccessErr = 8,
+    /// The responder says that the request is invalid.
+    RemInvReqErr = 9,
+    /// The responder says that the memory may not be used that way.
+    RemAccessErr = 10,
+    /// The responder could not carry out the request, for a reason inside it.
+    RemOpErr = 11,
+    /// No answer came, however often the request was sent.
+    RetryExcErr = 12,
+    /// The responder had no receive posted, however often the request was sent.
+    RnrRetryExcErr = 13,
+    /// Reliable datagrams only; does not occur here.
+    LocRddViolErr = 14,
+    /// Reliable datagrams only; does not occur here.
+    RemInvRdReqErr = 15,
+    /// The responder aborted the operation.
+    RemAbortErr = 16,
+    /// Reliable datagrams only; does not occur here.
+    InvEecnErr = 17,
+    /// Reliable datagrams only; does not occur here.
+    InvEecStateErr = 18,
+    /// The device failed.
+    FatalErr = 19,
+    /// Reliable datagrams only; does not occur here.
+    RespTimeoutErr = 20,
+    /// None of the other reasons.
+    GeneralErr = 21,
+    /// Tag matching failed (does not occur here).
+    TmErr = 22,
+    /// Tag matching left the rendezvous to software (does not occur here).
+    TmRndvIncomplete = 23,
+}
+
+impl WcStatus {
+    /// Every status, in the order of its number.
+    pub const ALL: [Self; 24] = [
+        Self::Success,
+        Self::LocLenErr,
+        Self::LocQpOpErr,
+        Self::LocEecOpErr,
+        Self::LocProtErr,
+        Self::WrFlushErr,
+        Self::MwBindErr,
+        Self::BadRespErr,
+        Self::LocAccessErr,
+        Self::RemInvReqErr,
+        Self::RemAccessErr,
+        Self::RemOpErr,
+        Self::RetryExcErr,
+        Self::RnrRetryExcErr,
+        Self::LocRddViolErr,
+        Self::RemInvRdReqErr,
+        Self::RemAbortErr,
+        Self::InvEecnErr,
+        Self::InvEecStateErr,
+        Self::FatalErr,
+        Self::RespTimeoutErr,
+        Self::GeneralErr,
+        Self::TmErr,
+        Self::TmRndvIncomplete,
+    ];
+
+    /// The number in `enum ibv_wc_status`.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The status of that number, if there is one.
+    #[must_use]
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.get(usize::try_from(number).ok()?).copied()
+    }
+
+    /// Whether the work request was carried out.
+    #[must_use]
+    pub const fn is_success(self) -> bool {
+        matches!(self, Self::Success)
+    }
+
+    /// What `ibv_wc_status_str` answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::LocLenErr => "local length error",
+            Self::LocQpOpErr => "local QP operation error",
+            Self::LocEecOpErr => "local EE context operation error",
+            Self::LocProtErr => "local protection error",
+            Self::WrFlushErr => "Work Request Flushed Error",
+            Self::MwBindErr => "memory management operation error",
+            Self::BadRespErr => "bad response error",
+            Self::LocAccessErr => "local access error",
+            Self::RemInvReqErr => "remote invalid request error",
+            Self::RemAccessErr => "remote access error",
+            Self::RemOpErr => "remote operation error",
+            Self::RetryExcErr => "transport retry counter exceeded",
+            Self::RnrRetryExcErr => "RNR retry counter exceeded",
+            Self::LocRddViolErr => "local RDD violation error",
+            Self::RemInvRdReqErr => "remote invalid RD request",
+            Self::RemAbortErr => "aborted error",
+            Self::InvEecnErr => "invalid EE context number",
+            Self::InvEecStateErr => "invalid EE context state",
+            Self::FatalErr => "fatal error",
+            Self::RespTimeoutErr => "response timeout error",
+            Self::GeneralErr => "general error",
+            Self::TmErr => "TM error",
+            Self::TmRndvIncomplete => "TM software rendezvous",
+        }
+    }
+}
+
+impl fmt::Display for WcStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Kind of the completed work request (`enum ibv_wc_opcode`, without hardware tag matching).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum WcOpcode {
+    /// SEND of any kind.
+    #[default]
+    Send = 0,
+    /// RDMA WRITE, with or without immediate data.
+    RdmaWrite = 1,
+    /// RDMA READ.
+    RdmaRead = 2,
+    /// Atomic compare-and-swap.
+    CompSwap = 3,
+    /// Atomic fetch-and-add.
+    FetchAdd = 4,
+    /// Memory window bind.
+    BindMw = 5,
+    /// Local invalidation of a key.
+    LocalInv = 6,
+    /// Segmented send of a datagram queue pair (does not occur here).
+    Tso = 7,
+    /// FLUSH.
+    Flush = 8,
+    /// ATOMIC WRITE.
+    AtomicWrite = 9,
+    /// A receive that a SEND consumed.
+    Recv = 128,
+    /// A receive that an RDMA WRITE with immediate data consumed.
+    RecvRdmaWithImm = 129,
+}
+
+impl WcOpcode {
+    /// Every opcode.
+    pub const ALL: [Self; 12] = [
+        Self::Send,
+        Self::RdmaWrite,
+        Self::RdmaRead,
+        Self::CompSwap,
+        Self::FetchAdd,
+        Self::BindMw,
+        Self::LocalInv,
+        Self::Tso,
+        Self::Flush,
+        Self::AtomicWrite,
+        Self::Recv,
+        Self::RecvRdmaWithImm,
+    ];
+
+    /// The number in `enum ibv_wc_opcode`.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// Whether a receive completed: the number has bit 7, as libibverbs promises.
+    #[must_use]
+    pub const fn is_receive(self) -> bool {
+        self.number() & Self::Recv.number() != 0
+    }
+
+    /// The name in libibverbs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Send => "IBV_WC_SEND",
+            Self::RdmaWrite => "IBV_WC_RDMA_WRITE",
+            Self::RdmaRead => "IBV_WC_RDMA_READ",
+            Self::CompSwap => "IBV_WC_COMP_SWAP",
+            Self::FetchAdd => "IBV_WC_FETCH_ADD",
+            Self::BindMw => "IBV_WC_BIND_MW",
+            Self::LocalInv => "IBV_WC_LOCAL_INV",
+            Self::Tso => "IBV_WC_TSO",
+            Self::Flush => "IBV_WC_FLUSH",
+            Self::AtomicWrite => "IBV_WC_ATOMIC_WRITE",
+            Self::Recv => "IBV_WC_RECV",
+            Self::RecvRdmaWithImm => "IBV_WC_RECV_RDMA_WITH_IMM",
+        }
+    }
+}
+
+impl fmt::Display for WcOpcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+bitflags::bitflags! {
+    /// Which parts of a completion are valid (`enum ibv_wc_flags`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct WcFlags: u8 {
+        /// The receive buffer starts with a GRH (UD).
+        const GRH = 1;
+        /// The message carried immediate data.
+        const WITH_IMM = 1 << 1;
+        /// The IP checksum was checked and is right.
+        const IP_CSUM_OK = 1 << 2;
+        /// The message invalidated a key.
+        const WITH_INV = 1 << 3;
+    }
+}
+
+/// A work completion (`struct ibv_wc` and the completion time of `struct ibv_cq_ex`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The work request's identifier, as the program posted it.
+    pub wr_id: u64,
+    /// When the request completed, in nanoseconds of the core's clock; 0 where nobody took the time.
+    pub timestamp_ns: u64,
+    /// Bytes received or read. Not valid for sends and writes.
+    pub byte_len: u32,
+    /// Reason inside the stack of a completion in error, 0 if there is no more to say than the status.
+    pub vendor_err: u32,
+    /// The local queue pair.
+    pub qp_num: Qpn,
+    /// The sender's queue pair (UD receives).
+    pub src_qp: Qpn,
+    /// Immediate data or the invalidated key: they share their place, as in `struct ibv_wc`.
+    imm_or_rkey: u32,
+    /// Index of the partition key (UD receives).
+    pub pkey_index: u16,
+    /// Source LID (UD receives); always 0 in RoCE.
+    pub slid: u16,
+    /// Outcome.
+    pub status: WcStatus,
+    /// Kind of the completed request.
+    pub opcode: WcOpcode,
+    /// Which parts are valid.
+    flags: WcFlags,
+    /// Service level (UD receives).
+    pub sl: u8,
+}
+
+impl Completion {
+    /// The completion of `wr_id` on `qp_num`, all other fields 0.
+    #[must_use]
+    pub fn new(wr_id: u64, qp_num: Qpn, opcode: WcOpcode, status: WcStatus) -> Self {
+        Self { wr_id, qp_num, opcode, status, ..Self::default() }
+    }
+
+    /// This completion with `imm_data`, in host order, and no invalidated key.
+    #[must_use]
+    pub fn with_imm(mut self, imm_data: u32) -> Self {
+        self.imm_or_rkey = imm_data;
+        self.flags.remove(WcFlags::WITH_INV);
+        self.flags.insert(WcFlags::WITH_IMM);
+        self
+    }
+
+    /// This completion with the key that the message invalidated, and no immediate data.
+    #[must_use]
+    pub fn with_invalidated(mut self, rkey: Rkey) -> Self {
+        self.imm_or_rkey = rkey.value();
+        self.flags.remove(WcFlags::WITH_IMM);
+        self.flags.insert(WcFlags::WITH_INV);
+        self
+    }
+
+    /// This completion of a receive whose buffer starts with a GRH.
+    #[must_use]
+    pub fn with_grh(mut self) -> Self {
+        self.flags.insert(WcFlags::GRH);
+        self
+    }
+
+    /// This completion of `bytes` received or read.
+    #[must_use]
+    pub const fn with_byte_len(mut self, bytes: u32) -> Self {
+        self.byte_len = bytes;
+        self
+    }
+
+    /// Which parts are valid.
+    #[must_use]
+    pub const fn flags(&self) -> WcFlags {
+        self.flags
+    }
+
+    /// The message's immediate data, in host order.
+    #[must_use]
+    pub fn imm_data(&self) -> Option<u32> {
+        self.flags.contains(WcFlags::WITH_IMM).then_some(self.imm_or_rkey)
+    }
+
+    /// The key that the message invalidated.
+    #[must_use]
+    pub fn invalidated_rkey(&self) -> Option<Rkey> {
+        self.flags.contains(WcFlags::WITH_INV).then_some(Rkey(self.imm_or_rkey))
+    }
+}
+
+impl Default for Completion {
+    fn default() -> Self {
+        Self {
+            wr_id: 0,
+            timestamp_ns: 0,
+            byte_len: 0,
+            vendor_err: 0,
+            qp_num: Qpn::default(),
+            src_qp: Qpn::default(),
+            imm_or_rkey: 0,
+            pkey_index: 0,
+            slid: 0,
+            status: WcStatus::Success,
+            opcode: WcOpcode::Send,
+            flags: WcFlags::empty(),
+            sl: 0,
+        }
+    }
+}

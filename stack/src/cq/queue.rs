@@ -1,0 +1,466 @@
+//! Completion queues (`struct ibv_cq`): a bounded queue of completions under one lock of its own.
+//!
+//! Invariants
+//! - Completions come out in the order in which they went in. Pushing and polling allocate nothing.
+//! - Arming is one shot, and exactly so: the queue's lock orders every push before or after every arm. A
+//!   completion pushed after an arm that reported nothing missed makes one event, the next ones none until the
+//!   queue is armed again. An arm for the next completion overrides one for the next solicited completion and
+//!   not the other way round; completions in error are always solicited (IBTA vol. 1, 11.4.2.2;
+//!   `ibv_req_notify_cq`).
+//! - A full queue overruns: the completion is lost, one asynchronous event tells it, and the queue stays in
+//!   error. What it already holds can be polled, then polling says [`CqError::Overrun`]. Each further push is
+//!   refused, so that the owner of the queue pair can end it (IBTA vol. 1, 11.6.3; `ibv_poll_cq`).
+//! - A destroyed queue pair's completions stay in the queue until they are polled.
+//!
+//! [`Cq::is_empty`] and the first step of [`Cq::poll`] read one atomic word and take no lock, since an empty
+//! queue is what a spinning program sees most of the time.
+//!
+//! Lock order: queue pair before completion queue before channel and asynchronous events; the latter two are
+//! only taken after the queue's own lock is given back.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Deref;
+
+use super::channel::{Acknowledgements, Seat};
+use super::{
+    AsyncEvent, AsyncEvents, Completion, CompletionChannel, CqEvent, CqEventType, CqId, EventObject,
+};
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard, lock};
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(test)]
+mod tests;
+
+/// Why a call on a completion queue failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CqError {
+    /// The queue was full when a completion came, and can no longer be used.
+    #[error("the completion queue overran: a completion found all {capacity} entries taken")]
+    Overrun {
+        /// Entries of the queue.
+        capacity: u32,
+    },
+    /// The number of entries asked for is not possible.
+    #[error("a completion queue has 1 to {max} entries, not {requested}")]
+    Capacity {
+        /// What was asked for.
+        requested: u32,
+        /// What the device allows.
+        max: u32,
+    },
+    /// The queue holds more completions than the capacity asked for.
+    #[error("the completion queue holds {held} completions and cannot shrink to {requested} entries")]
+    TooSmall {
+        /// What was asked for.
+        requested: u32,
+        /// Completions that nobody polled yet.
+        held: u32,
+    },
+    /// Queue pairs still use the queue.
+    #[error("the completion queue is used by {users} work queues")]
+    Busy {
+        /// Send queues, receive queues and shared receive queues that report here.
+        users: u32,
+    },
+    /// The queue was destroyed.
+    #[error("the completion queue was destroyed")]
+    Destroyed,
+    /// There is no memory for that many entries.
+    #[error("no memory for {requested} completion queue entries")]
+    NoMemory {
+        /// What was asked for.
+        requested: u32,
+    },
+}
+
+impl CqError {
+    /// The number that libibverbs' calls return for this.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::Overrun { .. } => libc::EOVERFLOW,
+            Self::Capacity { .. } | Self::TooSmall { .. } | Self::Destroyed => libc::EINVAL,
+            Self::Busy { .. } => libc::EBUSY,
+            Self::NoMemory { .. } => libc::ENOMEM,
+        }
+    }
+}
+
+/// Which completion makes the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ArmKind {
+    /// The next one, whichever it is.
+    Next,
+    /// The next receive whose message carried the solicited event bit, or the next completion in error.
+    Solicited,
+}
+
+/// What a completion queue is made of.
+#[derive(Clone, Debug)]
+pub struct CqConfig {
+    /// The queue's number within its device.
+    pub id: CqId,
+    /// Entries, at least 1. The queue has exactly as many.
+    pub capacity: u32,
+    /// Entries that the device allows at most, also when resizing.
+    pub max_capacity: u32,
+    /// Where events of the armed queue go; without a channel, arming has no effect.
+    pub channel: Option<Arc<CompletionChannel>>,
+    /// Where the overrun is reported.
+    pub events: Option<Arc<AsyncEvents>>,
+    /// The program's own value (`cq_context`), returned with each event.
+    pub context: u64,
+}
+
+/// Bit of the summary word: the queue overran. The bits below it count the completions inside.
+const OVERRUN: u32 = 1 << 31;
+/// Largest capacity whatever the device says, so that the count never reaches [`OVERRUN`].
+const MAX_CAPACITY: u32 = OVERRUN - 1;
+/// Value of the user count of a destroyed queue.
+const DESTROYED: u32 = u32::MAX;
+
+struct Ring {
+    /// Room for `capacity` entries is reserved, so pushing never allocates.
+    entries: VecDeque<Completion>,
+    capacity: u32,
+    armed: Option<ArmKind>,
+    overrun: bool,
+}
+
+impl Ring {
+    fn held(&self) -> u32 {
+        u32::try_from(self.entries.len()).expect("at most MAX_CAPACITY completions are held")
+    }
+
+    fn summary(&self) -> u32 {
+        self.held() | if self.overrun { OVERRUN } else { 0 }
+    }
+}
+
+/// A completion queue.
+pub struct Cq {
+    id: CqId,
+    context: u64,
+    max_capacity: u32,
+    channel: Option<(Arc<CompletionChannel>, Seat)>,
+    events: Option<Arc<AsyncEvents>>,
+    /// Written under the lock, read without it.
+    summary: AtomicU32,
+    users: AtomicU32,
+    ring: Mutex<Ring>,
+}
+
+impl Cq {
+    /// An empty queue, not armed.
+    ///
+    /// # Errors
+    /// [`CqError::Capacity`] or [`CqError::NoMemory`].
+    pub fn new(config: CqConfig) -> Result<Self, CqError> {
+        let CqConfig { id, capacity, max_capacity, channel, events, context } = config;
+        let max_capacity = max_capacity.min(MAX_CAPACITY);
+        let entries = entries(capacity, max_capacity)?;
+        let channel = channel.map(|channel| {
+            let seat = channel.attach(CqEvent { cq: id, context });
+            (channel, seat)
+        });
+        let ring = Ring { entries, capacity, armed: None, overrun: false };
+        Ok(Self {
+            id,
+            context,
+            max_capacity,
+            channel,
+            events,
+            summary: AtomicU32::new(0),
+            users: AtomicU32::new(0),
+            ring: Mutex::new(ring),
+        })
+    }
+
+    /// The queue's number within its device.
+    #[must_use]
+    pub const fn id(&self) -> CqId {
+        self.id
+    }
+
+    /// The program's own value.
+    #[must_use]
+    pub const fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// The channel that this queue's events go to.
+    #[must_use]
+    pub fn channel(&self) -> Option<&Arc<CompletionChannel>> {
+        self.channel.as_ref().map(|(channel, _)| channel)
+    }
+
+    /// Number of entries (`cqe`).
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        lock(&self.ring).capacity
+    }
+
+    /// Number of completions inside, read without the lock.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        (self.summary.load(Ordering::Acquire) & !OVERRUN) as usize
+    }
+
+    /// Whether there is nothing to poll, read without the lock.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a completion was lost for want of room, read without the lock.
+    #[must_use]
+    pub fn is_overrun(&self) -> bool {
+        self.summary.load(Ordering::Acquire) & OVERRUN != 0
+    }
+
+    /// Takes the queue's lock for several pushes. The event, if one is due, is sent when the sink is dropped.
+    pub fn lock(&self) -> CqSink<'_> {
+        CqSink { cq: self, ring: Some(lock(&self.ring)), notify: false, overran: false }
+    }
+
+    /// Adds one completion. `solicited`: it is a receive whose message carried the solicited event bit.
+    ///
+    /// # Errors
+    /// [`CqError::Overrun`]: the completion is lost.
+    pub fn push(&self, completion: Completion, solicited: bool) -> Result<(), CqError> {
+        self.lock().push(completion, solicited)
+    }
+
+    /// Moves the oldest completions to `out`, as many as fit; returns their number.
+    ///
+    /// # Errors
+    /// [`CqError::Overrun`]: the queue overran and all that it held was polled.
+    pub fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError> {
+        if self.summary.load(Ordering::Acquire) == 0 || out.is_empty() {
+            return Ok(0);
+        }
+        let mut ring = lock(&self.ring);
+        let count = out.len().min(ring.entries.len());
+        if count == 0 {
+            return if ring.overrun { Err(CqError::Overrun { capacity: ring.capacity }) } else { Ok(0) };
+        }
+        let (front, back) = ring.entries.as_slices();
+        let first = count.min(front.len());
+        out[..first].copy_from_slice(&front[..first]);
+        out[first..count].copy_from_slice(&back[..count - first]);
+        ring.entries.drain(..count);
+        self.summary.store(ring.summary(), Ordering::Release);
+        Ok(count)
+    }
+
+    /// Asks for one event (`ibv_req_notify_cq`). Returns whether completions were in the queue already: they
+    /// make no event, so the caller polls again before it sleeps.
+    pub fn arm(&self, kind: ArmKind) -> bool {
+        let mut ring = lock(&self.ring);
+        if ring.armed != Some(ArmKind::Next) {
+            ring.armed = Some(kind);
+        }
+        !ring.entries.is_empty() || ring.overrun
+    }
+
+    /// Gives the queue `capacity` entries (`ibv_resize_cq`); returns how many it has then. What it holds stays.
+    ///
+    /// # Errors
+    /// [`CqError::Capacity`], [`CqError::TooSmall`], [`CqError::NoMemory`]; the queue is then as before.
+    pub fn resize(&self, capacity: u32) -> Result<u32, CqError> {
+        // Allocated before the lock is taken, so that no data path waits for it.
+        let mut entries = entries(capacity, self.max_capacity)?;
+        let mut ring = lock(&self.ring);
+        if ring.held() > capacity {
+            return Err(CqError::TooSmall { requested: capacity, held: ring.held() });
+        }
+        entries.extend(ring.entries.iter().copied());
+        let old = std::mem::replace(&mut ring.entries, entries);
+        ring.capacity = capacity;
+        drop(ring);
+        drop(old);
+        Ok(capacity)
+    }
+
+    /// Acknowledges `count` events of this queue (`ibv_ack_cq_events`).
+    pub fn ack_events(&self, count: u32) {
+        if let Some((channel, seat)) = &self.channel {
+            channel.acknowledge(*seat, count);
+        }
+    }
+
+    /// Number of work queues that report here.
+    #[must_use]
+    pub fn users(&self) -> u32 {
+        match self.users.load(Ordering::Acquire) {
+            DESTROYED => 0,
+            users => users,
+        }
+    }
+
+    /// Ends the queue's life (`ibv_destroy_cq`): withdraws its events and waits until those that the program
+    /// took are acknowledged.
+    ///
+    /// # Errors
+    /// [`CqError::Busy`] while a work queue reports here, [`CqError::Destroyed`] the second time.
+    pub fn destroy(&self) -> Result<(), CqError> {
+        match self.users.compare_exchange(0, DESTROYED, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {}
+            Err(DESTROYED) => return Err(CqError::Destroyed),
+            Err(users) => return Err(CqError::Busy { users }),
+        }
+        if let Some((channel, seat)) = &self.channel {
+            channel.detach(*seat, Acknowledgements::Await);
+        }
+        if let Some(events) = &self.events {
+            events.retire(EventObject::Cq(self.id));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        if self.users.load(Ordering::Acquire) == DESTROYED {
+            return;
+        }
+        if let Some((channel, seat)) = &self.channel {
+            channel.detach(*seat, Acknowledgements::Forget);
+        }
+        if let Some(events) = &self.events {
+            events.forget(EventObject::Cq(self.id));
+        }
+    }
+}
+
+impl fmt::Debug for Cq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cq")
+            .field("id", &self.id)
+            .field("len", &self.len())
+            .field("overrun", &self.is_overrun())
+            .field("users", &self.users())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Room for `capacity` completions.
+fn entries(capacity: u32, max: u32) -> Result<VecDeque<Completion>, CqError> {
+    if capacity == 0 || capacity > max {
+        return Err(CqError::Capacity { requested: capacity, max });
+    }
+    let mut entries = VecDeque::new();
+    match entries.try_reserve_exact(capacity as usize) {
+        Ok(()) => Ok(entries),
+        Err(_) => Err(CqError::NoMemory { requested: capacity }),
+    }
+}
+
+/// A completion queue under its lock. Dropping it gives the lock back and then sends what is due.
+pub struct CqSink<'a> {
+    cq: &'a Cq,
+    /// `None` only while dropping.
+    ring: Option<MutexGuard<'a, Ring>>,
+    notify: bool,
+    overran: bool,
+}
+
+impl CqSink<'_> {
+    /// Adds one completion. `solicited`: it is a receive whose message carried the solicited event bit.
+    ///
+    /// # Errors
+    /// [`CqError::Overrun`]: the completion is lost.
+    pub fn push(&mut self, completion: Completion, solicited: bool) -> Result<(), CqError> {
+        let ring = self.ring.as_mut().expect("a sink holds the lock until it is dropped");
+        let capacity = ring.capacity;
+        if ring.overrun {
+            return Err(CqError::Overrun { capacity });
+        }
+        if ring.held() >= capacity {
+            ring.overrun = true;
+            self.overran = true;
+            // Whoever sleeps on the channel must learn that nothing more will come.
+            self.notify |= ring.armed.take().is_some();
+            return Err(CqError::Overrun { capacity });
+        }
+        ring.entries.push_back(completion);
+        let due = match ring.armed {
+            None => false,
+            Some(ArmKind::Next) => true,
+            Some(ArmKind::Solicited) => solicited || !completion.status.is_success(),
+        };
+        if due {
+            ring.armed = None;
+            self.notify = true;
+        }
+        Ok(())
+    }
+
+    /// Number of completions that still fit.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        let ring = self.ring.as_ref().expect("a sink holds the lock until it is dropped");
+        if ring.overrun { 0 } else { ring.capacity - ring.held() }
+    }
+}
+
+impl Drop for CqSink<'_> {
+    fn drop(&mut self) {
+        if let Some(ring) = self.ring.take() {
+            self.cq.summary.store(ring.summary(), Ordering::Release);
+        }
+        if let (true, Some((channel, seat))) = (self.notify, &self.cq.channel) {
+            channel.notify(*seat);
+        }
+        if let (true, Some(events)) = (self.overran, &self.cq.events) {
+            events.push(AsyncEvent::Cq(CqEventType::CqErr, self.cq.id));
+        }
+    }
+}
+
+/// A work queue's hold on the completion queue that it reports to: the queue is not destroyed while there is one.
+pub struct CqRef(Arc<Cq>);
+
+impl CqRef {
+    /// Counts one more user.
+    ///
+    /// # Errors
+    /// [`CqError::Destroyed`].
+    pub fn new(cq: Arc<Cq>) -> Result<Self, CqError> {
+        let more = |users: u32| users.checked_add(1).filter(|&users| users != DESTROYED);
+        match cq.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
+            Ok(_) => Ok(Self(cq)),
+            Err(_) => Err(CqError::Destroyed),
+        }
+    }
+
+    /// The queue itself, without the hold.
+    #[must_use]
+    pub const fn cq(&self) -> &Arc<Cq> {
+        &self.0
+    }
+}
+
+impl Deref for CqRef {
+    type Target = Cq;
+
+    fn deref(&self) -> &Cq {
+        &self.0
+    }
+}
+
+impl Drop for CqRef {
+    fn drop(&mut self) {
+        let users = self.0.users.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(users != 0 && users != DESTROYED, "a queue with users is not destroyed");
+    }
+}
+
+impl fmt::Debug for CqRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}

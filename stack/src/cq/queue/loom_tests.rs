@@ -1,0 +1,158 @@
+//! Interleavings of arming, pushing, polling and destroying.
+
+use loom::thread;
+use urxe_wire::Qpn;
+
+use super::*;
+use crate::cq::{NoWake, WcOpcode, WcStatus};
+
+fn queue(channel: &Arc<CompletionChannel>, capacity: u32) -> Arc<Cq> {
+    let cq = Cq::new(CqConfig {
+        id: CqId(0),
+        capacity,
+        max_capacity: 16,
+        channel: Some(Arc::clone(channel)),
+        events: None,
+        context: 0,
+    });
+    Arc::new(cq.expect("the capacity is allowed"))
+}
+
+fn channel() -> Arc<CompletionChannel> {
+    Arc::new(CompletionChannel::new(Box::new(NoWake)))
+}
+
+fn done(wr_id: u64, status: WcStatus) -> Completion {
+    Completion::new(wr_id, Qpn::QP1, WcOpcode::Send, status)
+}
+
+/// Polls until the queue looks empty; returns how many there were.
+fn drain(cq: &Cq) -> usize {
+    let mut out = [Completion::default()];
+    std::iter::from_fn(|| (cq.poll(&mut out) == Ok(1)).then_some(())).count()
+}
+
+/// A program that finds nothing missed may sleep: whatever comes later makes exactly one event.
+#[test]
+fn loom_no_wake_up_is_lost_between_arm_and_push() {
+    loom::model(|| {
+        let channel = channel();
+        let cq = queue(&channel, 4);
+        let pushers: Vec<_> = (0..2)
+            .map(|wr_id| {
+                let cq = Arc::clone(&cq);
+                thread::spawn(move || cq.push(done(wr_id, WcStatus::Success), false).unwrap())
+            })
+            .collect();
+        let before = drain(&cq);
+        let missed = cq.arm(ArmKind::Next);
+        for pusher in pushers {
+            pusher.join().unwrap();
+        }
+        let after = 2 - before;
+        let events = channel.waiting_events();
+        if missed {
+            assert!(after > 0, "something was in the queue");
+            assert!(events <= 1);
+        } else {
+            assert_eq!(events, u64::from(after > 0));
+        }
+        assert_eq!(drain(&cq), after);
+    });
+}
+
+/// The same for solicited arming with one unsolicited completion and one in error.
+#[test]
+fn loom_solicited_arming_fires_on_the_error_alone() {
+    loom::model(|| {
+        let channel = channel();
+        let cq = queue(&channel, 4);
+        let pusher = thread::spawn({
+            let cq = Arc::clone(&cq);
+            move || {
+                let mut sink = cq.lock();
+                sink.push(done(0, WcStatus::Success), false).unwrap();
+                drop(sink);
+                cq.push(done(1, WcStatus::RetryExcErr), false).unwrap();
+            }
+        });
+        let missed = cq.arm(ArmKind::Solicited);
+        let at_arm = cq.len();
+        pusher.join().unwrap();
+        if missed {
+            assert!(at_arm > 0);
+        } else {
+            assert_eq!(channel.waiting_events(), 1);
+        }
+    });
+}
+
+/// The count that is read without the lock never hides a completion from the thread that pushed it or that
+/// learned of it through the channel.
+#[test]
+fn loom_who_gets_the_event_finds_the_completion() {
+    loom::model(|| {
+        let channel = channel();
+        let cq = queue(&channel, 4);
+        assert!(!cq.arm(ArmKind::Next));
+        let pusher = thread::spawn({
+            let cq = Arc::clone(&cq);
+            move || {
+                cq.push(done(0, WcStatus::Success), false).unwrap();
+                assert!(cq.len() <= 1);
+            }
+        });
+        if channel.next_event().is_some() {
+            assert_eq!(drain(&cq), 1);
+            cq.ack_events(1);
+        }
+        pusher.join().unwrap();
+    });
+}
+
+/// Either the work queue gets its hold and destruction says busy, or destruction wins and the hold is refused.
+#[test]
+fn loom_destruction_and_a_new_user_exclude_each_other() {
+    loom::model(|| {
+        let channel = channel();
+        let cq = queue(&channel, 1);
+        let user = thread::spawn({
+            let cq = Arc::clone(&cq);
+            move || {
+                let Ok(hold) = CqRef::new(cq) else { return false };
+                hold.push(done(0, WcStatus::Success), false).unwrap();
+                assert_ne!(hold.users(), 0);
+                true
+            }
+        });
+        let destroyed = cq.destroy().is_ok();
+        let used = user.join().unwrap();
+        assert!(destroyed || used);
+        assert_eq!(channel.cq_count(), usize::from(!destroyed));
+        assert_eq!(cq.destroy().is_ok(), !destroyed);
+    });
+}
+
+/// Destruction returns only after the event that somebody took is acknowledged.
+#[test]
+fn loom_destruction_awaits_the_acknowledgement() {
+    loom::model(|| {
+        let channel = channel();
+        let cq = queue(&channel, 2);
+        cq.arm(ArmKind::Next);
+        cq.push(done(0, WcStatus::Success), false).unwrap();
+        let acknowledged = Arc::new(AtomicU32::new(0));
+        let taken = channel.next_event().is_some();
+        assert!(taken);
+        let reader = thread::spawn({
+            let (cq, acknowledged) = (Arc::clone(&cq), Arc::clone(&acknowledged));
+            move || {
+                acknowledged.store(1, Ordering::Relaxed);
+                cq.ack_events(1);
+            }
+        });
+        cq.destroy().unwrap();
+        assert_eq!(acknowledged.load(Ordering::Relaxed), 1);
+        reader.join().unwrap();
+    });
+}

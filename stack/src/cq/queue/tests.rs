@@ -1,0 +1,371 @@
+//! Order, arming, overrun, resizing and destruction of one queue.
+#![cfg(not(loom))]
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU32 as StdAtomicU32;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use urxe_wire::Qpn;
+
+use super::*;
+use crate::cq::{NoWake, Wake, WcOpcode, WcStatus};
+
+fn config(capacity: u32) -> CqConfig {
+    CqConfig {
+        id: CqId(3),
+        capacity,
+        max_capacity: 32_767,
+        channel: Some(Arc::new(CompletionChannel::new(Box::new(NoWake)))),
+        events: Some(Arc::new(AsyncEvents::new(Box::new(NoWake)))),
+        context: 0xc0,
+    }
+}
+
+fn cq(capacity: u32) -> Cq {
+    Cq::new(config(capacity)).unwrap()
+}
+
+fn done(wr_id: u64) -> Completion {
+    Completion::new(wr_id, Qpn::QP1, WcOpcode::Send, WcStatus::Success)
+}
+
+fn failed(wr_id: u64) -> Completion {
+    Completion::new(wr_id, Qpn::QP1, WcOpcode::Send, WcStatus::WrFlushErr)
+}
+
+fn polled(cq: &Cq, room: usize) -> Vec<u64> {
+    let mut out = vec![Completion::default(); room];
+    let count = cq.poll(&mut out).unwrap();
+    out[..count].iter().map(|completion| completion.wr_id).collect()
+}
+
+fn events(cq: &Cq) -> usize {
+    std::iter::from_fn(|| cq.channel().unwrap().next_event())
+        .inspect(|event| {
+            assert_eq!(*event, CqEvent { cq: CqId(3), context: 0xc0 });
+            cq.ack_events(1);
+        })
+        .count()
+}
+
+#[test]
+fn completions_come_out_in_order_across_the_end_of_the_ring() {
+    let cq = cq(4);
+    assert_eq!((cq.id(), cq.context(), cq.capacity()), (CqId(3), 0xc0, 4));
+    let mut next = 0;
+    for round in 0..20 {
+        assert!(cq.is_empty());
+        for n in 0..=(round % 4) {
+            cq.push(done(next + n), false).unwrap();
+        }
+        let expected: Vec<_> = (next..=next + round % 4).collect();
+        assert_eq!(cq.len(), expected.len());
+        let mut got = polled(&cq, 3);
+        got.extend(polled(&cq, 3));
+        assert_eq!(got, expected);
+        next += round % 4 + 1;
+    }
+    assert_eq!(polled(&cq, 0), []);
+}
+
+#[test]
+fn a_polled_completion_is_the_pushed_one() {
+    let cq = cq(1);
+    let pushed = done(5).with_imm(9).with_byte_len(77);
+    cq.push(pushed, true).unwrap();
+    let mut out = [Completion::default()];
+    assert_eq!(cq.poll(&mut out), Ok(1));
+    assert_eq!(out, [pushed]);
+}
+
+#[test]
+fn sizes_out_of_range_are_refused() {
+    for requested in [0, 32_768, u32::MAX] {
+        let error = Cq::new(config(requested)).unwrap_err();
+        assert_eq!(error, CqError::Capacity { requested, max: 32_767 });
+        assert_eq!(error.errno(), libc::EINVAL);
+    }
+    let error = Cq::new(CqConfig { max_capacity: u32::MAX, ..config(u32::MAX) }).unwrap_err();
+    assert!(matches!(error, CqError::Capacity { .. } | CqError::NoMemory { .. }), "{error}");
+}
+
+#[test]
+fn an_unarmed_queue_is_silent() {
+    let cq = cq(8);
+    cq.push(done(1), true).unwrap();
+    cq.push(failed(2), false).unwrap();
+    assert_eq!(events(&cq), 0);
+}
+
+#[test]
+fn arming_for_next_makes_one_event() {
+    let cq = cq(8);
+    assert!(!cq.arm(ArmKind::Next));
+    assert!(!cq.arm(ArmKind::Next), "arming twice is arming once");
+    for wr_id in 0..3 {
+        cq.push(done(wr_id), false).unwrap();
+    }
+    assert_eq!(events(&cq), 1);
+    assert!(cq.arm(ArmKind::Next), "three completions were missed");
+    assert_eq!(events(&cq), 0, "what was missed makes no event");
+    cq.push(done(3), false).unwrap();
+    assert_eq!(events(&cq), 1);
+}
+
+#[test]
+fn arming_for_solicited_waits_for_solicited_or_error() {
+    let cq = cq(16);
+    assert!(!cq.arm(ArmKind::Solicited));
+    cq.push(done(0), false).unwrap();
+    assert_eq!(events(&cq), 0);
+    cq.push(done(1), true).unwrap();
+    assert_eq!(events(&cq), 1);
+    assert!(cq.arm(ArmKind::Solicited));
+    cq.push(done(2), false).unwrap();
+    cq.push(failed(3), false).unwrap();
+    cq.push(failed(4), false).unwrap();
+    assert_eq!(events(&cq), 1);
+}
+
+#[test]
+fn next_overrides_solicited_and_not_the_other_way_round() {
+    for kinds in [[ArmKind::Solicited, ArmKind::Next], [ArmKind::Next, ArmKind::Solicited]] {
+        let cq = cq(8);
+        for kind in kinds {
+            assert!(!cq.arm(kind));
+        }
+        cq.push(done(0), false).unwrap();
+        assert_eq!(events(&cq), 1);
+        cq.push(failed(1), true).unwrap();
+        assert_eq!(events(&cq), 0);
+    }
+}
+
+#[test]
+fn events_of_several_arms_wait_side_by_side() {
+    let cq = cq(8);
+    for wr_id in 0..3 {
+        cq.arm(ArmKind::Next);
+        cq.push(done(wr_id), false).unwrap();
+    }
+    assert_eq!(cq.channel().unwrap().waiting_events(), 3);
+    assert_eq!(events(&cq), 3);
+}
+
+#[test]
+fn a_sink_sends_its_event_after_the_lock() {
+    let cq = cq(8);
+    assert!(!cq.arm(ArmKind::Next));
+    let mut sink = cq.lock();
+    assert_eq!(sink.room(), 8);
+    sink.push(done(0), false).unwrap();
+    sink.push(done(1), false).unwrap();
+    assert_eq!(sink.room(), 6);
+    assert_eq!(cq.channel().unwrap().waiting_events(), 0);
+    drop(sink);
+    assert_eq!(events(&cq), 1);
+    assert_eq!(polled(&cq, 8), [0, 1]);
+}
+
+#[test]
+fn overrun_is_told_once_and_stays() {
+    let cq = cq(2);
+    assert!(!cq.arm(ArmKind::Solicited));
+    cq.push(done(0), false).unwrap();
+    cq.push(done(1), false).unwrap();
+    let overrun = CqError::Overrun { capacity: 2 };
+    assert_eq!(cq.push(done(2), false), Err(overrun));
+    assert_eq!(cq.push(done(3), false), Err(overrun));
+    assert!(cq.is_overrun());
+    assert_eq!(cq.lock().room(), 0);
+    assert_eq!(events(&cq), 1, "whoever sleeps is woken");
+
+    let asynchronous = cq.events.clone().unwrap();
+    let event = asynchronous.next_event().unwrap();
+    assert_eq!(event, AsyncEvent::Cq(CqEventType::CqErr, CqId(3)));
+    asynchronous.ack(&event);
+    assert_eq!(asynchronous.next_event(), None);
+
+    assert_eq!(polled(&cq, 1), [0], "what is inside is not lost");
+    assert_eq!(cq.push(done(4), false), Err(overrun), "room does not mend it");
+    assert_eq!(polled(&cq, 8), [1]);
+    let mut out = [Completion::default()];
+    assert_eq!(cq.poll(&mut out), Err(overrun));
+    assert!(cq.arm(ArmKind::Next));
+    assert_eq!(overrun.errno(), libc::EOVERFLOW);
+}
+
+#[test]
+fn resizing_keeps_what_is_inside() {
+    let cq = cq(4);
+    for wr_id in 0..4 {
+        cq.push(done(wr_id), false).unwrap();
+    }
+    assert_eq!(polled(&cq, 2), [0, 1]);
+    cq.push(done(4), false).unwrap();
+    assert_eq!(cq.resize(2), Err(CqError::TooSmall { requested: 2, held: 3 }));
+    assert_eq!(cq.resize(0), Err(CqError::Capacity { requested: 0, max: 32_767 }));
+    assert_eq!(cq.resize(32_768), Err(CqError::Capacity { requested: 32_768, max: 32_767 }));
+    assert_eq!(cq.capacity(), 4);
+    assert_eq!(cq.resize(3), Ok(3));
+    assert_eq!(cq.capacity(), 3);
+    assert_eq!(cq.lock().room(), 0);
+    assert_eq!(cq.resize(100), Ok(100));
+    assert_eq!(cq.lock().room(), 97);
+    assert_eq!(polled(&cq, 8), [2, 3, 4]);
+}
+
+#[test]
+fn a_queue_in_use_is_not_destroyed() {
+    let cq = Arc::new(cq(4));
+    let first = CqRef::new(Arc::clone(&cq)).unwrap();
+    let second = CqRef::new(Arc::clone(&cq)).unwrap();
+    assert_eq!(cq.destroy(), Err(CqError::Busy { users: 2 }));
+    assert_eq!(CqError::Busy { users: 2 }.errno(), libc::EBUSY);
+    drop(first);
+    assert_eq!(cq.users(), 1);
+    second.push(done(1), false).unwrap();
+    drop(second);
+    let channel = Arc::clone(cq.channel().unwrap());
+    assert_eq!(channel.cq_count(), 1);
+    assert_eq!(cq.destroy(), Ok(()));
+    assert_eq!(channel.cq_count(), 0);
+    assert_eq!(cq.destroy(), Err(CqError::Destroyed));
+    assert!(matches!(CqRef::new(Arc::clone(&cq)), Err(CqError::Destroyed)));
+    assert_eq!(cq.users(), 0);
+}
+
+#[test]
+fn destruction_withdraws_waiting_events_and_awaits_taken_ones() {
+    #[derive(Default)]
+    struct Count(StdAtomicU32);
+    impl Wake for Count {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+        fn withdraw(&self, events: u32) {
+            self.0.fetch_sub(events, Ordering::SeqCst);
+        }
+    }
+    let count = Arc::new(Count::default());
+    let channel = Arc::new(CompletionChannel::new(Box::new(Arc::clone(&count))));
+    let cq = Arc::new(Cq::new(CqConfig { channel: Some(Arc::clone(&channel)), ..config(8) }).unwrap());
+    for wr_id in 0..3 {
+        cq.arm(ArmKind::Next);
+        cq.push(done(wr_id), false).unwrap();
+    }
+    assert_eq!(count.0.load(Ordering::SeqCst), 3);
+    assert!(channel.next_event().is_some());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let destroyer = std::thread::spawn({
+        let cq = Arc::clone(&cq);
+        move || {
+            let result = cq.destroy();
+            sender.send(()).unwrap();
+            result
+        }
+    });
+    assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err(), "one event is not acknowledged");
+    assert_eq!(count.0.load(Ordering::SeqCst), 1, "two events were withdrawn");
+    cq.ack_events(1);
+    receiver.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert_eq!(destroyer.join().unwrap(), Ok(()));
+}
+
+#[test]
+fn a_dropped_queue_leaves_its_channel() {
+    let cq = cq(4);
+    let channel = Arc::clone(cq.channel().unwrap());
+    cq.arm(ArmKind::Next);
+    cq.push(done(0), false).unwrap();
+    assert!(channel.next_event().is_some());
+    cq.arm(ArmKind::Next);
+    cq.push(done(1), false).unwrap();
+    drop(cq);
+    assert_eq!((channel.cq_count(), channel.waiting_events()), (0, 0));
+    assert_eq!(channel.next_event(), None);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Push { failed: bool, solicited: bool },
+    Poll(usize),
+    Arm(ArmKind),
+    Resize(u32),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (any::<bool>(), any::<bool>()).prop_map(|(failed, solicited)| Step::Push { failed, solicited }),
+        2 => (0..6_usize).prop_map(Step::Poll),
+        2 => prop_oneof![Just(ArmKind::Next), Just(ArmKind::Solicited)].prop_map(Step::Arm),
+        1 => (1..12_u32).prop_map(Step::Resize),
+    ];
+    prop::collection::vec(step, 0..80)
+}
+
+proptest! {
+    /// The queue does what a plain list with an "armed" note does.
+    #[test]
+    fn the_queue_follows_its_model(capacity in 1..8_u32, steps in steps()) {
+        let cq = cq(capacity);
+        let mut capacity = capacity as usize;
+        let (mut inside, mut armed, mut expected_events, mut overrun) =
+            (VecDeque::new(), None, 0, false);
+        for (wr_id, step) in steps.into_iter().enumerate() {
+            let wr_id = wr_id as u64;
+            match step {
+                Step::Push { failed: bad, solicited } => {
+                    let result = cq.push(if bad { failed(wr_id) } else { done(wr_id) }, solicited);
+                    let fits = !overrun && inside.len() < capacity;
+                    prop_assert_eq!(result.is_ok(), fits);
+                    let due = match armed {
+                        None => false,
+                        Some(ArmKind::Next) => true,
+                        Some(ArmKind::Solicited) => bad || solicited,
+                    };
+                    if fits {
+                        inside.push_back(wr_id);
+                    }
+                    let newly = !fits && !overrun && armed.is_some();
+                    if (fits && due) || newly {
+                        armed = None;
+                        expected_events += 1;
+                    }
+                    overrun |= !fits;
+                }
+                Step::Poll(room) => {
+                    let mut out = vec![Completion::default(); room];
+                    match cq.poll(&mut out) {
+                        Ok(count) => {
+                            prop_assert_eq!(count, room.min(inside.len()));
+                            for completion in &out[..count] {
+                                prop_assert_eq!(Some(completion.wr_id), inside.pop_front());
+                            }
+                        }
+                        Err(error) => {
+                            prop_assert!(overrun && inside.is_empty() && room > 0, "{}", error);
+                        }
+                    }
+                }
+                Step::Arm(kind) => {
+                    prop_assert_eq!(cq.arm(kind), !inside.is_empty() || overrun);
+                    if armed != Some(ArmKind::Next) {
+                        armed = Some(kind);
+                    }
+                }
+                Step::Resize(size) => {
+                    let fits = size as usize >= inside.len();
+                    prop_assert_eq!(cq.resize(size).is_ok(), fits);
+                    if fits {
+                        capacity = size as usize;
+                    }
+                }
+            }
+            prop_assert_eq!(cq.len(), inside.len());
+            prop_assert_eq!(cq.is_overrun(), overrun);
+        }
+        prop_assert_eq!(events(&cq), expected_events);
+    }
+}
