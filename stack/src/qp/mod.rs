@@ -1,1 +1,4 @@
 //! (being written)
+
+pub mod attr;
+pub mod transition;

@@ -1,0 +1,388 @@
+//! Which state a queue pair may go to, and with which attributes.
+//!
+//! [`TABLE`] says it once: from, to, for which services, what must be given and what may be given. From it come
+//! the check of `ibv_modify_qp`, its error texts, and the diagram and tables in `transition.md`, which a test
+//! compares with the code.
+//!
+//! Sources: IBTA vol. 1, 10.3.1 and 11.2.5.2 (tables of required and optional attributes by transition);
+//! `ibv_modify_qp(3)`. Where the specification and the kernel's `ib_modify_qp_is_ok`
+//! (drivers/infiniband/core/verbs.c) differ, this is what the kernel does, since programs are written against
+//! it:
+//! - RESET does not go to ERR;
+//! - without [`QpAttrMask::STATE`] the queue pair stays in its state and the attributes are checked as for that
+//!   loop, which exists for RESET, INIT, RTS, SQD and ERR.
+//!
+//! One row of the kernel's is left out: SQE to RTS of a reliable connection, which never is in SQE.
+//!
+//! A caller that names a current state other than the true one gets an error (IBTA vol. 1, 11.2.5.2).
+
+use std::fmt;
+
+use super::attr::{PathMtu, QpAttr, QpAttrMask, QpState, QpType};
+
+#[cfg(test)]
+mod tests;
+
+bitflags::bitflags! {
+    /// The services for which a row of the table holds.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Services: u8 {
+        const RC = 1;
+        const UC = 1 << 1;
+        const UD = 1 << 2;
+        const XRC_SEND = 1 << 3;
+        const XRC_RECV = 1 << 4;
+        /// A requester that gets answers.
+        const REQUESTER = Self::RC.bits() | Self::XRC_SEND.bits();
+        /// A responder that answers.
+        const RESPONDER = Self::RC.bits() | Self::XRC_RECV.bits();
+        const RELIABLE = Self::REQUESTER.bits() | Self::RESPONDER.bits();
+        const CONNECTED = Self::RELIABLE.bits() | Self::UC.bits();
+        const UNRELIABLE = Self::UC.bits() | Self::UD.bits();
+        const EVERY = Self::CONNECTED.bits() | Self::UD.bits();
+    }
+}
+
+impl From<QpType> for Services {
+    fn from(qp_type: QpType) -> Self {
+        match qp_type {
+            QpType::Rc => Self::RC,
+            QpType::Uc => Self::UC,
+            QpType::Ud => Self::UD,
+            QpType::XrcSend => Self::XRC_SEND,
+            QpType::XrcRecv => Self::XRC_RECV,
+        }
+    }
+}
+
+/// One row: a transition and what it adds for some services. Rows of one transition add up.
+struct Row {
+    from: QpState,
+    to: QpState,
+    services: Services,
+    required: QpAttrMask,
+    optional: QpAttrMask,
+}
+
+macro_rules! table {
+    ($($from:ident -> $to:ident, $service:ident: [$($required:ident)*] optional [$($optional:ident)*];)*) => {
+        &[$(Row {
+            from: QpState::$from,
+            to: QpState::$to,
+            services: Services::$service,
+            required: QpAttrMask::from_bits_retain(0 $(| QpAttrMask::$required.bits())*),
+            optional: QpAttrMask::from_bits_retain(0 $(| QpAttrMask::$optional.bits())*),
+        },)*]
+    };
+}
+
+/// Every transition. [`QpAttrMask::STATE`] is allowed everywhere and not listed. A transition exists for a
+/// service if at least one row holds for both.
+#[rustfmt::skip]
+static TABLE: &[Row] = table![
+    Reset -> Reset, EVERY:      [] optional [];
+    Reset -> Init,  EVERY:      [PKEY_INDEX PORT] optional [];
+    Reset -> Init,  CONNECTED:  [ACCESS_FLAGS] optional [];
+    Reset -> Init,  UD:         [QKEY] optional [];
+
+    Init  -> Reset, EVERY:      [] optional [];
+    Init  -> Err,   EVERY:      [] optional [];
+    Init  -> Init,  EVERY:      [] optional [PKEY_INDEX PORT];
+    Init  -> Init,  CONNECTED:  [] optional [ACCESS_FLAGS];
+    Init  -> Init,  UD:         [] optional [QKEY];
+    Init  -> Rtr,   EVERY:      [] optional [PKEY_INDEX];
+    Init  -> Rtr,   CONNECTED:  [AV PATH_MTU DEST_QPN RQ_PSN] optional [ACCESS_FLAGS ALT_PATH];
+    Init  -> Rtr,   RESPONDER:  [MAX_DEST_RD_ATOMIC MIN_RNR_TIMER] optional [];
+    Init  -> Rtr,   UD:         [] optional [QKEY];
+
+    Rtr   -> Reset, EVERY:      [] optional [];
+    Rtr   -> Err,   EVERY:      [] optional [];
+    Rtr   -> Rts,   EVERY:      [SQ_PSN] optional [CUR_STATE];
+    Rtr   -> Rts,   CONNECTED:  [] optional [ACCESS_FLAGS ALT_PATH PATH_MIG_STATE];
+    Rtr   -> Rts,   RELIABLE:   [TIMEOUT] optional [];
+    Rtr   -> Rts,   REQUESTER:  [RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC] optional [];
+    Rtr   -> Rts,   RESPONDER:  [] optional [MIN_RNR_TIMER];
+    Rtr   -> Rts,   UD:         [] optional [QKEY];
+
+    Rts   -> Reset, EVERY:      [] optional [];
+    Rts   -> Err,   EVERY:      [] optional [];
+    Rts   -> Rts,   EVERY:      [] optional [CUR_STATE];
+    Rts   -> Rts,   CONNECTED:  [] optional [ACCESS_FLAGS ALT_PATH PATH_MIG_STATE];
+    Rts   -> Rts,   RESPONDER:  [] optional [MIN_RNR_TIMER];
+    Rts   -> Rts,   UD:         [] optional [QKEY];
+    Rts   -> Sqd,   EVERY:      [] optional [EN_SQD_ASYNC_NOTIFY];
+
+    Sqd   -> Reset, EVERY:      [] optional [];
+    Sqd   -> Err,   EVERY:      [] optional [];
+    Sqd   -> Rts,   EVERY:      [] optional [CUR_STATE];
+    Sqd   -> Rts,   CONNECTED:  [] optional [ACCESS_FLAGS ALT_PATH PATH_MIG_STATE];
+    Sqd   -> Rts,   RESPONDER:  [] optional [MIN_RNR_TIMER];
+    Sqd   -> Rts,   UD:         [] optional [QKEY];
+    Sqd   -> Sqd,   EVERY:      [] optional [PKEY_INDEX];
+    Sqd   -> Sqd,   CONNECTED:  [] optional [AV ACCESS_FLAGS ALT_PATH PATH_MIG_STATE];
+    Sqd   -> Sqd,   RELIABLE:   [] optional [PORT TIMEOUT];
+    Sqd   -> Sqd,   REQUESTER:  [] optional [RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC];
+    Sqd   -> Sqd,   RESPONDER:  [] optional [MAX_DEST_RD_ATOMIC MIN_RNR_TIMER];
+    Sqd   -> Sqd,   UD:         [] optional [QKEY];
+
+    Sqe   -> Reset, EVERY:      [] optional [];
+    Sqe   -> Err,   EVERY:      [] optional [];
+    Sqe   -> Rts,   UNRELIABLE: [] optional [CUR_STATE];
+    Sqe   -> Rts,   UC:         [] optional [ACCESS_FLAGS];
+    Sqe   -> Rts,   UD:         [] optional [QKEY];
+
+    Err   -> Reset, EVERY:      [] optional [];
+    Err   -> Err,   EVERY:      [] optional [];
+];
+
+/// The attributes of one transition of one service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// What must be given.
+    pub required: QpAttrMask,
+    /// What may be given besides.
+    pub optional: QpAttrMask,
+}
+
+impl Attributes {
+    /// All that may be given, [`QpAttrMask::STATE`] included.
+    #[must_use]
+    pub const fn allowed(self) -> QpAttrMask {
+        self.required.union(self.optional).union(QpAttrMask::STATE)
+    }
+}
+
+/// What the transition takes; `None` if there is no such transition.
+#[must_use]
+pub fn attributes(from: QpState, to: QpState, qp_type: QpType) -> Option<Attributes> {
+    let services = Services::from(qp_type);
+    TABLE
+        .iter()
+        .filter(|row| row.from == from && row.to == to && row.services.contains(services))
+        .map(|row| Attributes { required: row.required, optional: row.optional })
+        .reduce(|a, b| Attributes { required: a.required | b.required, optional: a.optional | b.optional })
+}
+
+/// Checks that a queue pair of `qp_type` in state `from` may go to `to` with the attributes of `mask`.
+///
+/// # Errors
+/// [`ModifyQpError::NoTransition`], [`ModifyQpError::Attributes`].
+pub fn check(from: QpState, to: QpState, qp_type: QpType, mask: QpAttrMask) -> Result<(), ModifyQpError> {
+    let Some(attributes) = attributes(from, to, qp_type) else {
+        return Err(ModifyQpError::NoTransition { qp_type, from, to });
+    };
+    let missing = attributes.required.difference(mask);
+    let unexpected = mask.difference(attributes.allowed());
+    if missing.is_empty() && unexpected.is_empty() {
+        Ok(())
+    } else {
+        Err(ModifyQpError::Attributes { qp_type, from, to, missing, unexpected })
+    }
+}
+
+/// What the port and the device allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The port's active MTU.
+    pub active_mtu: PathMtu,
+    /// Ports of the device.
+    pub ports: u8,
+    /// Entries of the port's partition key table.
+    pub pkeys: u16,
+    /// Entries of the port's GID table.
+    pub gids: u16,
+    /// READ and atomic requests that a queue pair may send at once (`max_qp_init_rd_atom`).
+    pub max_rd_atomic: u8,
+    /// READ and atomic requests that a queue pair may be sent at once (`max_qp_rd_atom`).
+    pub max_dest_rd_atomic: u8,
+}
+
+/// A transition that may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The state it starts in.
+    pub from: QpState,
+    /// The state it ends in; the same if the call names none.
+    pub to: QpState,
+}
+
+/// Checks a whole call of `ibv_modify_qp` on a queue pair of `qp_type` in state `current`: the current state
+/// that the caller names, the transition, its attributes, their values. Attributes outside `mask` are not read.
+///
+/// # Errors
+/// Every [`ModifyQpError`], in the order of that list.
+pub fn plan(
+    current: QpState,
+    qp_type: QpType,
+    attr: &QpAttr,
+    mask: QpAttrMask,
+    limits: &Limits,
+) -> Result<Step, ModifyQpError> {
+    if mask.contains(QpAttrMask::CUR_STATE) && attr.cur_qp_state != current {
+        return Err(ModifyQpError::CurrentState { qp_type, given: attr.cur_qp_state, current });
+    }
+    let to = if mask.contains(QpAttrMask::STATE) { attr.qp_state } else { current };
+    check(current, to, qp_type, mask)?;
+    check_values(attr, mask, limits)?;
+    Ok(Step { from: current, to })
+}
+
+/// Checks the values of the attributes in `mask`. Addresses are the device's to check.
+///
+/// # Errors
+/// [`ModifyQpError::PathMtu`], [`ModifyQpError::Value`].
+pub fn check_values(attr: &QpAttr, mask: QpAttrMask, limits: &Limits) -> Result<(), ModifyQpError> {
+    if mask.contains(QpAttrMask::PATH_MTU) && attr.path_mtu > limits.active_mtu {
+        return Err(ModifyQpError::PathMtu { given: attr.path_mtu, active: limits.active_mtu });
+    }
+    let ports = (1, u32::from(limits.ports));
+    let pkeys = (0, u32::from(limits.pkeys).saturating_sub(1));
+    let gids = (0, u32::from(limits.gids).saturating_sub(1));
+    let mut ranges = Ranges { mask, fault: None };
+    ranges.check(QpAttrMask::PORT, "port_num", attr.port_num, ports);
+    ranges.check(QpAttrMask::PKEY_INDEX, "pkey_index", attr.pkey_index, pkeys);
+    ranges.check(QpAttrMask::AV, "ah_attr.port_num", attr.ah.port_num, ports);
+    if attr.ah.is_global {
+        ranges.check(QpAttrMask::AV, "ah_attr.grh.sgid_index", attr.ah.sgid_index, gids);
+    }
+    ranges.check(QpAttrMask::TIMEOUT, "timeout", attr.timeout, (0, 31));
+    ranges.check(QpAttrMask::RETRY_CNT, "retry_cnt", attr.retry_cnt, (0, 7));
+    ranges.check(QpAttrMask::RNR_RETRY, "rnr_retry", attr.rnr_retry, (0, 7));
+    ranges.check(QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer, (0, 31));
+    let rd_atomic = (0, u32::from(limits.max_rd_atomic));
+    ranges.check(QpAttrMask::MAX_QP_RD_ATOMIC, "max_rd_atomic", attr.max_rd_atomic, rd_atomic);
+    let dest_rd_atomic = (0, u32::from(limits.max_dest_rd_atomic));
+    ranges.check(
+        QpAttrMask::MAX_DEST_RD_ATOMIC,
+        "max_dest_rd_atomic",
+        attr.max_dest_rd_atomic,
+        dest_rd_atomic,
+    );
+    ranges.check(QpAttrMask::ALT_PATH, "alt_port_num", attr.alt_port_num, ports);
+    ranges.check(QpAttrMask::ALT_PATH, "alt_pkey_index", attr.alt_pkey_index, pkeys);
+    ranges.check(QpAttrMask::ALT_PATH, "alt_timeout", attr.alt_timeout, (0, 31));
+    ranges.check(QpAttrMask::ALT_PATH, "alt_ah_attr.port_num", attr.alt_ah.port_num, ports);
+    if attr.alt_ah.is_global {
+        ranges.check(QpAttrMask::ALT_PATH, "alt_ah_attr.grh.sgid_index", attr.alt_ah.sgid_index, gids);
+    }
+    ranges.fault.map_or(Ok(()), Err)
+}
+
+/// Keeps the first value out of its range.
+struct Ranges {
+    mask: QpAttrMask,
+    fault: Option<ModifyQpError>,
+}
+
+impl Ranges {
+    fn check(
+        &mut self,
+        attribute: QpAttrMask,
+        field: &'static str,
+        given: impl Into<u32>,
+        (min, max): (u32, u32),
+    ) {
+        let given = given.into();
+        if self.fault.is_none() && self.mask.contains(attribute) && !(min..=max).contains(&given) {
+            self.fault = Some(ModifyQpError::Value { attribute, field, given, min, max });
+        }
+    }
+}
+
+/// Why a queue pair cannot be modified. Each text names the present state, the next one and the attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ModifyQpError {
+    /// The caller named a current state that is not the true one.
+    #[error("the {qp_type} QP is in state {current}, not in {given} as IBV_QP_CUR_STATE says")]
+    CurrentState {
+        /// The queue pair's service.
+        qp_type: QpType,
+        /// What the caller named.
+        given: QpState,
+        /// The true state.
+        current: QpState,
+    },
+    /// There is no such transition.
+    #[error("the {qp_type} QP cannot go from {from} to {to}; from {from} it can go to {}", Next(*.from, *.qp_type))]
+    NoTransition {
+        /// The queue pair's service.
+        qp_type: QpType,
+        /// The state it is in.
+        from: QpState,
+        /// The state asked for.
+        to: QpState,
+    },
+    /// The transition exists and takes other attributes.
+    #[error("the {qp_type} QP going from {from} to {to}: {}", MaskFault(*.missing, *.unexpected))]
+    Attributes {
+        /// The queue pair's service.
+        qp_type: QpType,
+        /// The state it is in.
+        from: QpState,
+        /// The state asked for.
+        to: QpState,
+        /// What must be given and is not.
+        missing: QpAttrMask,
+        /// What is given and must not be.
+        unexpected: QpAttrMask,
+    },
+    /// The path MTU is larger than the port's.
+    #[error("path_mtu (IBV_QP_PATH_MTU) is {given}, but the port's active MTU is {active}")]
+    PathMtu {
+        /// What the caller gave.
+        given: PathMtu,
+        /// What the port carries.
+        active: PathMtu,
+    },
+    /// An attribute's value is out of its range.
+    #[error("{field} ({attribute}) is {given}, not {min} to {max}")]
+    Value {
+        /// The bit of the mask that the field belongs to.
+        attribute: QpAttrMask,
+        /// The field's name in `struct ibv_qp_attr`.
+        field: &'static str,
+        /// What the caller gave.
+        given: u32,
+        /// The least that is allowed.
+        min: u32,
+        /// The most that is allowed.
+        max: u32,
+    },
+}
+
+impl ModifyQpError {
+    /// What `ibv_modify_qp` returns.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        libc::EINVAL
+    }
+}
+
+/// The states that can follow, for an error text.
+struct Next(QpState, QpType);
+
+impl fmt::Display for Next {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for to in QpState::ALL {
+            if attributes(self.0, to, self.1).is_some() {
+                write!(f, "{separator}{to}")?;
+                separator = ", ";
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with a mask, for an error text.
+struct MaskFault(QpAttrMask, QpAttrMask);
+
+impl fmt::Display for MaskFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.is_empty(), self.1.is_empty()) {
+            (false, true) => write!(f, "missing {}", self.0),
+            (true, false) => write!(f, "not allowed {}", self.1),
+            _ => write!(f, "missing {}; not allowed {}", self.0, self.1),
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The table against what programs send, against its own laws, and against its picture.
+
+mod snapshot;
+
+use proptest::prelude::*;
+use urxe_wire::Gid;
+
+use super::*;
+use crate::qp::attr::AddressVector;
+
+type Mask = QpAttrMask;
+
+const LIMITS: Limits = Limits {
+    active_mtu: PathMtu::Mtu1024,
+    ports: 1,
+    pkeys: 1,
+    gids: 4,
+    max_rd_atomic: 128,
+    max_dest_rd_atomic: 64,
+};
+
+/// The calls of `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong`, as they stand in those programs.
+#[test]
+fn the_pingpong_programs_connect() {
+    use QpState::{Init, Reset, Rtr, Rts};
+    let init = Mask::STATE | Mask::PKEY_INDEX | Mask::PORT;
+    let rtr = Mask::STATE | Mask::AV | Mask::PATH_MTU | Mask::DEST_QPN | Mask::RQ_PSN;
+    let rc = [
+        init | Mask::ACCESS_FLAGS,
+        rtr | Mask::MAX_DEST_RD_ATOMIC | Mask::MIN_RNR_TIMER,
+        Mask::STATE
+            | Mask::TIMEOUT
+            | Mask::RETRY_CNT
+            | Mask::RNR_RETRY
+            | Mask::SQ_PSN
+            | Mask::MAX_QP_RD_ATOMIC,
+    ];
+    let uc = [init | Mask::ACCESS_FLAGS, rtr, Mask::STATE | Mask::SQ_PSN];
+    let ud = [init | Mask::QKEY, Mask::STATE, Mask::STATE | Mask::SQ_PSN];
+    for (qp_type, masks) in [(QpType::Rc, rc), (QpType::Uc, uc), (QpType::Ud, ud)] {
+        for ((from, to), mask) in [(Reset, Init), (Init, Rtr), (Rtr, Rts)].into_iter().zip(masks) {
+            assert_eq!(check(from, to, qp_type, mask), Ok(()), "{qp_type} {from} {to}");
+        }
+    }
+}
+
+#[test]
+fn every_state_but_reset_goes_to_err_and_every_one_to_reset_with_nothing_else() {
+    for from in QpState::ALL {
+        for qp_type in QpType::ALL {
+            assert_eq!(check(from, QpState::Reset, qp_type, Mask::STATE), Ok(()));
+            let to_err = check(from, QpState::Err, qp_type, Mask::STATE);
+            assert_eq!(to_err.is_ok(), from != QpState::Reset);
+            for to in [QpState::Reset, QpState::Err] {
+                assert!(check(from, to, qp_type, Mask::STATE | Mask::CUR_STATE).is_err());
+            }
+        }
+    }
+}
+
+#[test]
+fn only_unreliable_queue_pairs_leave_sqe_for_rts() {
+    for qp_type in QpType::ALL {
+        let unreliable = matches!(qp_type, QpType::Uc | QpType::Ud);
+        assert_eq!(check(QpState::Sqe, QpState::Rts, qp_type, Mask::STATE).is_ok(), unreliable);
+        for from in QpState::ALL {
+            assert!(attributes(from, QpState::Sqe, qp_type).is_none(), "nobody asks for SQE");
+        }
+    }
+}
+
+#[test]
+fn a_receiver_of_xrc_has_no_retries_and_a_sender_no_responder_resources() {
+    let rts = |qp_type| attributes(QpState::Rtr, QpState::Rts, qp_type).unwrap();
+    let rtr = |qp_type| attributes(QpState::Init, QpState::Rtr, qp_type).unwrap();
+    assert_eq!(rts(QpType::XrcRecv).required, Mask::TIMEOUT | Mask::SQ_PSN);
+    assert_eq!(rts(QpType::XrcSend).required, rts(QpType::Rc).required);
+    assert_eq!(rtr(QpType::XrcRecv), rtr(QpType::Rc));
+    assert_eq!(rtr(QpType::XrcSend), rtr(QpType::Uc));
+}
+
+#[test]
+fn rows_name_each_attribute_once() {
+    for (at, row) in TABLE.iter().enumerate() {
+        assert!((row.required & row.optional).is_empty());
+        for later in &TABLE[at + 1..] {
+            if row.from == later.from && row.to == later.to && row.services.intersects(later.services) {
+                let both = (row.required | row.optional) & (later.required | later.optional);
+                assert_eq!(both, Mask::empty(), "{} to {}", row.from, row.to);
+            }
+        }
+    }
+}
+
+#[test]
+fn texts_name_states_and_attributes() {
+    let mask = Mask::STATE | Mask::AV | Mask::PATH_MTU | Mask::DEST_QPN | Mask::QKEY;
+    let error = check(QpState::Init, QpState::Rtr, QpType::Uc, mask).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the UC QP going from INIT to RTR: missing IBV_QP_RQ_PSN; not allowed IBV_QP_QKEY"
+    );
+    let error = check(QpState::Rtr, QpState::Rts, QpType::Ud, Mask::STATE).unwrap_err();
+    assert_eq!(error.to_string(), "the UD QP going from RTR to RTS: missing IBV_QP_SQ_PSN");
+    let error = check(QpState::Rts, QpState::Rts, QpType::Rc, Mask::from_bits_retain(1 << 23)).unwrap_err();
+    assert_eq!(error.to_string(), "the RC QP going from RTS to RTS: not allowed 0x800000");
+    let error = check(QpState::Reset, QpState::Rts, QpType::Rc, Mask::STATE).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the RC QP cannot go from RESET to RTS; from RESET it can go to RESET, INIT"
+    );
+    assert_eq!(error.errno(), libc::EINVAL);
+}
+
+#[test]
+fn the_state_stays_without_the_state_bit() {
+    let attr = QpAttr { qp_state: QpState::Err, min_rnr_timer: 12, ..QpAttr::default() };
+    let step = plan(QpState::Rts, QpType::Rc, &attr, Mask::MIN_RNR_TIMER, &LIMITS);
+    assert_eq!(step, Ok(Step { from: QpState::Rts, to: QpState::Rts }));
+    let step = plan(QpState::Rtr, QpType::Rc, &attr, Mask::MIN_RNR_TIMER, &LIMITS);
+    let loop_at_rtr =
+        ModifyQpError::NoTransition { qp_type: QpType::Rc, from: QpState::Rtr, to: QpState::Rtr };
+    assert_eq!(step, Err(loop_at_rtr));
+}
+
+#[test]
+fn a_wrong_current_state_is_refused() {
+    let attr = QpAttr { qp_state: QpState::Rts, cur_qp_state: QpState::Sqd, ..QpAttr::default() };
+    let mask = Mask::STATE | Mask::CUR_STATE;
+    let step = plan(QpState::Sqd, QpType::Rc, &attr, mask, &LIMITS);
+    assert_eq!(step, Ok(Step { from: QpState::Sqd, to: QpState::Rts }));
+    let error = plan(QpState::Rts, QpType::Rc, &attr, mask, &LIMITS).unwrap_err();
+    assert_eq!(error.to_string(), "the RC QP is in state RTS, not in SQD as IBV_QP_CUR_STATE says");
+}
+
+#[test]
+fn values_have_ranges() {
+    let good = QpAttr {
+        port_num: 1,
+        ah: AddressVector {
+            port_num: 1,
+            sgid_index: 3,
+            is_global: true,
+            dgid: Gid::ZERO,
+            ..Default::default()
+        },
+        alt_ah: AddressVector { port_num: 1, ..Default::default() },
+        alt_port_num: 1,
+        path_mtu: PathMtu::Mtu1024,
+        timeout: 31,
+        alt_timeout: 31,
+        retry_cnt: 7,
+        rnr_retry: 7,
+        min_rnr_timer: 31,
+        max_rd_atomic: 128,
+        max_dest_rd_atomic: 64,
+        ..QpAttr::default()
+    };
+    assert_eq!(check_values(&good, Mask::all(), &LIMITS), Ok(()));
+
+    let mut bad = good;
+    bad.path_mtu = PathMtu::Mtu2048;
+    let error = check_values(&bad, Mask::all(), &LIMITS).unwrap_err();
+    assert_eq!(error.to_string(), "path_mtu (IBV_QP_PATH_MTU) is 2048, but the port's active MTU is 1024");
+    assert_eq!(check_values(&bad, Mask::all() - Mask::PATH_MTU, &LIMITS), Ok(()));
+
+    type Spoil = fn(&mut QpAttr);
+    let cases: [(Mask, &str, u32, Spoil); 19] = [
+        (Mask::PORT, "port_num", 0, |a| a.port_num = 0),
+        (Mask::PORT, "port_num", 2, |a| a.port_num = 2),
+        (Mask::PKEY_INDEX, "pkey_index", 1, |a| a.pkey_index = 1),
+        (Mask::AV, "ah_attr.port_num", 0, |a| a.ah.port_num = 0),
+        (Mask::AV, "ah_attr.grh.sgid_index", 4, |a| a.ah.sgid_index = 4),
+        (Mask::TIMEOUT, "timeout", 32, |a| a.timeout = 32),
+        (Mask::RETRY_CNT, "retry_cnt", 8, |a| a.retry_cnt = 8),
+        (Mask::RNR_RETRY, "rnr_retry", 8, |a| a.rnr_retry = 8),
+        (Mask::MIN_RNR_TIMER, "min_rnr_timer", 32, |a| a.min_rnr_timer = 32),
+        (Mask::MAX_QP_RD_ATOMIC, "max_rd_atomic", 129, |a| a.max_rd_atomic = 129),
+        (Mask::MAX_QP_RD_ATOMIC, "max_rd_atomic", 255, |a| a.max_rd_atomic = 255),
+        (Mask::MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", 65, |a| a.max_dest_rd_atomic = 65),
+        (Mask::ALT_PATH, "alt_port_num", 0, |a| a.alt_port_num = 0),
+        (Mask::ALT_PATH, "alt_port_num", 2, |a| a.alt_port_num = 2),
+        (Mask::ALT_PATH, "alt_pkey_index", 1, |a| a.alt_pkey_index = 1),
+        (Mask::ALT_PATH, "alt_timeout", 32, |a| a.alt_timeout = 32),
+        (Mask::ALT_PATH, "alt_ah_attr.port_num", 0, |a| a.alt_ah.port_num = 0),
+        (Mask::ALT_PATH, "alt_ah_attr.port_num", 2, |a| a.alt_ah.port_num = 2),
+        (Mask::ALT_PATH, "alt_ah_attr.grh.sgid_index", 9, |a| {
+            a.alt_ah.is_global = true;
+            a.alt_ah.sgid_index = 9;
+        }),
+    ];
+    for (bit, name, value, spoil) in cases {
+        let mut bad = good;
+        spoil(&mut bad);
+        match check_values(&bad, Mask::all(), &LIMITS) {
+            Err(ModifyQpError::Value { attribute, field, given, .. }) => {
+                assert_eq!((attribute, field, given), (bit, name, value));
+            }
+            other => panic!("{name} = {value}: {other:?}"),
+        }
+        assert_eq!(
+            check_values(&bad, Mask::all() - bit, &LIMITS),
+            Ok(()),
+            "{name} is not read without its bit"
+        );
+    }
+    let mut local = good;
+    local.ah.is_global = false;
+    local.ah.sgid_index = 200;
+    assert_eq!(check_values(&local, Mask::all(), &LIMITS), Ok(()));
+    let mut bad = good;
+    bad.timeout = 40;
+    let error = check_values(&bad, Mask::all(), &LIMITS).unwrap_err();
+    assert_eq!(error.to_string(), "timeout (IBV_QP_TIMEOUT) is 40, not 0 to 31");
+}
+
+#[test]
+fn a_port_without_tables_accepts_no_index_but_0() {
+    let none = Limits { pkeys: 0, gids: 0, ports: 0, ..LIMITS };
+    let attr = QpAttr { port_num: 1, ..QpAttr::default() };
+    assert_eq!(check_values(&attr, Mask::PKEY_INDEX, &none), Ok(()));
+    assert!(check_values(&attr, Mask::PORT, &none).is_err());
+}
+
+fn states() -> impl Strategy<Value = QpState> {
+    (0..QpState::ALL.len()).prop_map(|at| QpState::ALL[at])
+}
+
+fn types() -> impl Strategy<Value = QpType> {
+    (0..QpType::ALL.len()).prop_map(|at| QpType::ALL[at])
+}
+
+proptest! {
+    /// Following the error's advice makes the call right, whatever bits it had.
+    #[test]
+    fn errors_say_what_to_change(from in states(), to in states(), qp_type in types(), bits: u32) {
+        let mask = QpAttrMask::from_bits_retain(bits);
+        match check(from, to, qp_type, mask) {
+            Ok(()) => {
+                let attributes = attributes(from, to, qp_type).unwrap();
+                prop_assert!(mask.contains(attributes.required));
+                prop_assert!(attributes.allowed().contains(mask));
+            }
+            Err(ModifyQpError::Attributes { missing, unexpected, .. }) => {
+                prop_assert!(mask.contains(unexpected) && !mask.intersects(missing));
+                prop_assert!(!missing.is_empty() || !unexpected.is_empty());
+                let mended = mask.difference(unexpected).union(missing);
+                prop_assert_eq!(check(from, to, qp_type, mended), Ok(()));
+            }
+            Err(ModifyQpError::NoTransition { .. }) => {
+                prop_assert_eq!(attributes(from, to, qp_type), None);
+            }
+            Err(other) => prop_assert!(false, "{other:?}"),
+        }
+    }
+
+    /// Every call is planned or refused, and a refusal can be printed.
+    #[test]
+    fn no_call_panics(
+        from in states(), to in states(), current in states(), qp_type in types(), bits: u32, value: u8,
+    ) {
+        let attr = QpAttr {
+            qp_state: to,
+            cur_qp_state: current,
+            port_num: value,
+            timeout: value,
+            retry_cnt: value,
+            max_rd_atomic: value,
+            ..QpAttr::default()
+        };
+        let mask = QpAttrMask::from_bits_retain(bits);
+        match plan(from, qp_type, &attr, mask, &LIMITS) {
+            Ok(step) => {
+                prop_assert_eq!(step.from, from);
+                prop_assert_eq!(step.to, if mask.contains(QpAttrMask::STATE) { to } else { from });
+            }
+            Err(error) => prop_assert!(!error.to_string().is_empty()),
+        }
+    }
+}
