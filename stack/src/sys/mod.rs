@@ -1,2 +1,30 @@
-//! System calls.
+//! System calls: the few that rustix and socket2 do not offer in the shape needed here.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`address`] | socket addresses as the kernel lays them out |
+//! | [`clock`] | the monotonic clock and the wall clock |
+//! | [`control`] | control messages: writing them, and reading them without trusting their lengths |
+//! | [`message`] | `sendmsg`, `sendmmsg`, `recvmmsg`, and the socket's error queue |
+//! | [`option`] | socket options |
+//! | [`steering`] | which of several sockets on one port a packet goes to |
+//! | [`thread`] | threads that take none of the application's signals |
+//!
+//! Everything here is a safe function: the pointers that a call gets come from references that live as long as
+//! the call, and whatever the kernel wrote is read with bounds checks. Linux only, as rxe is.
 #![allow(unsafe_code)]
+
+pub mod address;
+pub mod clock;
+pub mod control;
+pub mod message;
+pub mod option;
+pub mod steering;
+pub mod thread;
+
+use rustix::io::Errno;
+
+/// The error that the calling thread's last failed system call left in `errno`.
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}

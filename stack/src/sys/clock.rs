@@ -1,0 +1,43 @@
+//! The two clocks: the monotonic one that moves a device over UDP, and the wall clock that stamps captures.
+#![deny(unsafe_code)]
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::time::Time;
+
+/// `CLOCK_MONOTONIC`, in nanoseconds since boot. No system call where the vDSO has the clock.
+#[must_use]
+pub fn now() -> Time {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let fraction = u64::try_from(now.tv_nsec).unwrap_or(0);
+    Time::from_ns(seconds.saturating_mul(1_000_000_000).saturating_add(fraction))
+}
+
+/// Nanoseconds since 1970-01-01 UTC, 0 before it.
+#[must_use]
+pub fn wall_ns() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn monotonic_time_passes() {
+        let before = now();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        let passed = now().since_ns(before);
+        assert!((2_000_000..10_000_000_000).contains(&passed), "{passed} ns");
+    }
+
+    #[test]
+    fn wall_time_is_of_this_century() {
+        assert!(wall_ns() > 1_700_000_000_000_000_000);
+    }
+}

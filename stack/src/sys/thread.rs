@@ -1,0 +1,101 @@
+//! Threads that take none of the application's signals.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::thread::{Builder, JoinHandle};
+
+/// Signals that a thread raises by its own fault. They stay open: blocked, they would kill the process without
+/// the application's crash handler.
+const OWN_FAULTS: [libc::c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// Starts a thread in which every signal is blocked, so that the application's handlers run in the application's
+/// threads only and its blocking calls are the ones interrupted. Excepted are those that a thread raises by its
+/// own fault (SIGSEGV and its like).
+///
+/// The mask is set before the thread exists, which leaves no moment in which it could take a signal, and the
+/// calling thread's mask is restored.
+///
+/// # Errors
+/// What the system answers when it cannot start a thread.
+pub fn spawn_without_signals<F, T>(builder: Builder, body: F) -> io::Result<JoinHandle<T>>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset initialises the set it is given, which the calls after it take away from.
+    let blocked = unsafe {
+        libc::sigfillset(blocked.as_mut_ptr());
+        for signal in OWN_FAULTS {
+            libc::sigdelset(blocked.as_mut_ptr(), signal);
+        }
+        blocked.assume_init()
+    };
+    let before = set_mask(&blocked)?;
+    // Restores the mask on every way out of here, a panic of the thread builder's included.
+    let _restore = RestoreMask(before);
+    builder.spawn(body)
+}
+
+struct RestoreMask(libc::sigset_t);
+
+impl Drop for RestoreMask {
+    fn drop(&mut self) {
+        // A mask that was in force is a valid one: this cannot fail.
+        let _ = set_mask(&self.0);
+    }
+}
+
+/// Replaces the calling thread's signal mask and returns the one before.
+fn set_mask(mask: &libc::sigset_t) -> io::Result<libc::sigset_t> {
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `mask` is initialised; `before` is written by a call that succeeds, and read only then.
+    unsafe {
+        match libc::pthread_sigmask(libc::SIG_SETMASK, mask, before.as_mut_ptr()) {
+            0 => Ok(before.assume_init()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The blocked signals of the calling thread as the kernel tells (proc(5)).
+    fn blocked() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap()
+    }
+
+    fn bit(signal: libc::c_int) -> u64 {
+        1 << (signal - 1)
+    }
+
+    #[test]
+    fn the_thread_blocks_signals_and_the_caller_does_not() {
+        let before = blocked();
+        let inside = spawn_without_signals(Builder::new(), blocked).unwrap().join().unwrap();
+        assert_eq!(blocked(), before);
+        for signal in [
+            libc::SIGINT,
+            libc::SIGTERM,
+            libc::SIGALRM,
+            libc::SIGUSR1,
+            libc::SIGUSR2,
+            libc::SIGCHLD,
+            libc::SIGPIPE,
+            libc::SIGHUP,
+            libc::SIGPROF,
+            libc::SIGIO,
+            libc::SIGWINCH,
+        ] {
+            assert_ne!(inside & bit(signal), 0, "signal {signal}");
+        }
+        for signal in OWN_FAULTS {
+            assert_eq!(inside & bit(signal), 0, "signal {signal}");
+        }
+    }
+}
