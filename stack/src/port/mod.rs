@@ -5,6 +5,8 @@
 
 pub mod sim;
 
+pub mod udp;
+
 use std::net::IpAddr;
 
 /// Packets for one peer address, all of [`segment_size`](Self::segment_size) bytes but for a shorter last one.
@@ -46,6 +48,12 @@ pub enum SendOutcome {
 pub trait Transmit: Sync {
     /// Sends one run. Never blocks longer than a few milliseconds.
     fn transmit(&self, run: &Run<'_>) -> SendOutcome;
+
+    /// How many packets a run may have at this moment. A port that turns out unable to send several in one call
+    /// answers 1 from then on, and drops longer runs.
+    fn max_run_segments(&self) -> usize {
+        64
+    }
 }
 
 /// Packets that arrived together from one peer: one UDP datagram, or several that the system merged (GRO), all

@@ -1,0 +1,361 @@
+//! The UDP port: one unprivileged, unconnected socket bound to one address and port 4791.
+//!
+//! What the socket must be, and why (all measured against Linux and its rxe):
+//! - *bound to one address*: the ICRC covers the source address, so it must be known before sending;
+//! - *unconnected, path-MTU discovery DO*: only then is the IPv4 identification predictable: 0 with DF for a single
+//!   datagram, the segment's index for the segments of a GSO send. The ICRC covers it;
+//! - *UDP checksums on*: GSO needs them, and receivers' GRO merges only datagrams that have them;
+//! - *receive buffer as large as the system grants*: a default one holds 25 packets of 4 KiB.
+//!
+//! Without GSO every IPv4 datagram has the identification 0, so a run of several packets cannot be sent:
+//! [`UdpPort::max_run_segments`] is then 1. IPv6 has no identification, and its runs are then sent one by one.
+//!
+//! Sources: udp(7), ip(7), ipv6(7); the kernel's net/ipv4/udp.c (`udp_send_skb`) and net/ipv4/ip_output.c;
+//! IBTA annex A17 (RoCEv2).
+
+mod config;
+mod counters;
+mod errors;
+mod receive;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use socket2::Socket;
+use urxe_wire::ROCE_PORT;
+
+pub use config::{OpenPortError, UdpConfig, free_loopback_address};
+pub use counters::UdpCounters;
+pub use errors::{PathError, PathErrorReason};
+pub use receive::ReceiveBuffers;
+
+use super::{Run, SendOutcome, Transmit};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sys::address::RawAddress;
+use crate::sys::control::Control;
+use crate::sys::{clock, message, option};
+use counters::Counters;
+use errors::LogLimit;
+
+/// Packets that a run may have: what every kernel with GSO takes in one call (UDP_MAX_SEGMENTS, 64 before 6.9).
+pub const MAX_RUN_SEGMENTS: usize = 64;
+/// Bytes that a run may have. The system call takes up to 65,507 (the largest UDP payload of IPv4), but a run that
+/// fills 64 KiB together with its headers (IPv6 48 bytes, Ethernet 18 with a VLAN tag) is cut up before it reaches
+/// the device, whose limit it exceeds, and arrives unmerged even over loopback (measured).
+pub const MAX_RUN_BYTES: usize = 65_535 - 48 - 18;
+
+/// How long a send waits for room in the socket's send buffer.
+const SEND_WAIT: Duration = Duration::from_millis(2);
+/// How often a call is made again because it reported an earlier datagram's error instead of doing its work.
+const MAX_STALE_ERRORS: usize = 4;
+
+/// A UDP socket on port 4791 that carries RoCEv2. See the [module](self).
+#[derive(Debug)]
+pub struct UdpPort {
+    socket: Socket,
+    address: IpAddr,
+    scope_id: u32,
+    receive_buffer: usize,
+    send_buffer: usize,
+    gso: AtomicBool,
+    gro: bool,
+    errors_pending: AtomicBool,
+    counters: Counters,
+    log_limit: LogLimit,
+}
+
+impl UdpPort {
+    /// Opens the port.
+    ///
+    /// # Errors
+    /// [`OpenPortError`] says what was wrong and what to do.
+    pub fn open(config: UdpConfig) -> Result<Self, OpenPortError> {
+        config::open(config)
+    }
+
+    /// The address it is bound to: the source of everything it sends.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// The interface index that link-local peers are reached through, 0 if the address is not link-local.
+    #[must_use]
+    pub fn scope_id(&self) -> u32 {
+        self.scope_id
+    }
+
+    /// Bytes of kernel memory that received datagrams may take until they are read, as SO_RCVBUF reads: twice
+    /// what was asked for and granted, since the kernel counts its own overhead.
+    #[must_use]
+    pub fn receive_buffer(&self) -> usize {
+        self.receive_buffer
+    }
+
+    /// Bytes of kernel memory that datagrams on their way out may take, as SO_SNDBUF reads.
+    #[must_use]
+    pub fn send_buffer(&self) -> usize {
+        self.send_buffer
+    }
+
+    /// Whether several packets go out in one call (GSO). Turns false for good when the network device under
+    /// the socket's address turns out to refuse it.
+    #[must_use]
+    pub fn gso(&self) -> bool {
+        self.gso.load(Ordering::Relaxed)
+    }
+
+    /// Whether the socket merges received datagrams (GRO).
+    #[must_use]
+    pub fn gro(&self) -> bool {
+        self.gro
+    }
+
+    /// What has happened on the port so far. Makes one system call, for the kernel's drop counter.
+    #[must_use]
+    pub fn counters(&self) -> UdpCounters {
+        let dropped = option::memory(&self.socket).ok().map(|memory| memory.dropped);
+        self.counters.read(dropped)
+    }
+
+    /// Whether the error queue is known to hold something; then [`drain_errors`](Self::drain_errors) is due, as
+    /// it is when epoll reports EPOLLERR. What stays queued takes room from the receive buffer.
+    #[must_use]
+    pub fn errors_pending(&self) -> bool {
+        self.errors_pending.load(Ordering::Relaxed)
+    }
+
+    /// Empties the socket's error queue: counts and logs each error and passes it to `sink`. Returns how many
+    /// there were.
+    pub fn drain_errors(&self, mut sink: impl FnMut(PathError)) -> usize {
+        // Lowered first: an error that arrives during the loop raises it again.
+        self.errors_pending.store(false, Ordering::Relaxed);
+        let mut count = 0;
+        // The queue lives in the receive buffer, so it is finite; this bounds the stay if errors keep arriving.
+        while count < 4096 {
+            let error = match message::receive_error(&self.socket) {
+                Ok(queued) => PathError::from_queued(&queued),
+                Err(Errno::INTR) => continue,
+                Err(_) => break,
+            };
+            count += 1;
+            self.counters.count_path_error(&error);
+            if let Some(suppressed) = self.log_limit.pass(clock::now()) {
+                tracing::warn!(local = %self.address, suppressed, "{error}");
+            }
+            sink(error);
+        }
+        count
+    }
+
+    /// Receives what waits, without blocking: up to as many datagrams (or merged datagrams) as `buffers` has room
+    /// for, which [`ReceiveBuffers::iter`] then gives. Returns how many; 0 when none waits. Never allocates.
+    ///
+    /// # Errors
+    /// What the system answers, other than that nothing waits. Errors of datagrams sent earlier are not among
+    /// them: they raise [`errors_pending`](Self::errors_pending).
+    pub fn receive(&self, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
+        for _ in 0..MAX_STALE_ERRORS {
+            match buffers.fill(&self.socket, &self.counters) {
+                Ok(count) => return Ok(count),
+                Err(Errno::AGAIN) => return Ok(0),
+                Err(Errno::INTR) => {}
+                Err(errno) if is_path_error(errno) => self.errors_pending.store(true, Ordering::Relaxed),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        // Errors arrive faster than they are taken: as if nothing waited, so that the caller drains them.
+        Ok(0)
+    }
+
+    /// The socket address for `to`, if the socket can reach addresses of that family.
+    fn destination(&self, to: IpAddr) -> Option<RawAddress> {
+        match (self.address, to.to_canonical()) {
+            (IpAddr::V4(_), v4 @ IpAddr::V4(_)) => Some(RawAddress::new(SocketAddr::new(v4, ROCE_PORT))),
+            (IpAddr::V6(_), IpAddr::V6(v6)) => {
+                let scope_id = if needs_scope(v6) { self.scope_id } else { 0 };
+                Some(RawAddress::new(SocketAddr::V6(SocketAddrV6::new(v6, ROCE_PORT, 0, scope_id))))
+            }
+            _ => None,
+        }
+    }
+
+    /// The control messages of a send: the traffic class, and the segment size if GSO is to cut the payload.
+    fn send_control(&self, traffic_class: u8, segment_size: Option<u16>) -> Control {
+        let mut control = Control::EMPTY;
+        if traffic_class != 0 {
+            let (level, kind) = match self.address {
+                IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+                IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+            };
+            control.push(level, kind, &i32::from(traffic_class).to_ne_bytes());
+        }
+        if let Some(size) = segment_size {
+            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &size.to_ne_bytes());
+        }
+        control
+    }
+
+    /// Sends a run that obeys the limits.
+    fn send_run(&self, to: &RawAddress, run: &Run<'_>, segments: usize) -> SendOutcome {
+        if segments == 1 {
+            let control = self.send_control(run.traffic_class, None);
+            return self.send(segments, || message::send(&self.socket, to, &control, run.bytes).map(|_| 1));
+        }
+        if self.gso() {
+            // At most MAX_RUN_BYTES, so it fits.
+            let control = self.send_control(run.traffic_class, Some(run.segment_size as u16));
+            let outcome = self
+                .send(segments, || message::send(&self.socket, to, &control, run.bytes).map(|_| segments));
+            if outcome == SendOutcome::Sent || self.gso() {
+                return outcome;
+            }
+        }
+        if self.address.is_ipv4() {
+            self.counters.sent_over_limit.add(1);
+            return SendOutcome::Dropped;
+        }
+        let control = self.send_control(run.traffic_class, None);
+        let mut done = 0;
+        self.send(segments, || {
+            while done < segments {
+                done += message::send_each(&self.socket, to, &control, run.segments().skip(done))?;
+            }
+            Ok(segments)
+        })
+    }
+
+    /// Makes the call until it succeeds, fails for good or has waited long enough, and counts what happened.
+    fn send(&self, segments: usize, mut call: impl FnMut() -> Result<usize, Errno>) -> SendOutcome {
+        let mut stale_errors = 0;
+        let mut deadline = None;
+        loop {
+            match call() {
+                Ok(_) => {
+                    self.counters.sent_runs.add(1);
+                    self.counters.sent_packets.add(segments as u64);
+                    return SendOutcome::Sent;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    self.counters.send_waits.add(1);
+                    let now = clock::now();
+                    let deadline = *deadline.get_or_insert(now + SEND_WAIT);
+                    if now >= deadline {
+                        self.counters.send_buffer_full.add(1);
+                        return SendOutcome::Dropped;
+                    }
+                    self.wait_for_room(deadline - now);
+                }
+                // A pending error of an earlier datagram makes the next call fail in its stead, once.
+                Err(errno) if is_path_error(errno) && stale_errors < MAX_STALE_ERRORS => {
+                    self.errors_pending.store(true, Ordering::Relaxed);
+                    stale_errors += 1;
+                }
+                Err(errno) => return self.refused(errno, segments),
+            }
+        }
+    }
+
+    /// Waits until the send buffer has room, at most for `time`.
+    fn wait_for_room(&self, time: Duration) {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
+        let mut descriptor = [PollFd::new(&self.socket, PollFlags::OUT)];
+        let _ = poll(&mut descriptor, Some(&timeout));
+        let events = descriptor[0].revents();
+        if events.contains(PollFlags::ERR) && !events.contains(PollFlags::OUT) {
+            // Errors in the queue end every poll at once; do not spin on them.
+            std::thread::sleep(time.min(Duration::from_micros(100)));
+        }
+    }
+
+    /// Counts a send that failed for good.
+    fn refused(&self, errno: Errno, segments: usize) -> SendOutcome {
+        match errno {
+            Errno::MSGSIZE => self.too_big(),
+            // Kernels before 6.12 answer this, not EMSGSIZE, when a GSO segment does not fit the path's MTU; the
+            // other reasons for it are excluded by the limits on a run.
+            Errno::INVAL if segments > 1 && self.gso() => self.too_big(),
+            // The device under the route computes no checksums (before 6.11), or the route is IPsec's.
+            Errno::IO if segments > 1 && self.gso() => {
+                self.gso.store(false, Ordering::Relaxed);
+                self.counters.gso_refused.add(1);
+                tracing::warn!(local = %self.address, "the network device refuses UDP GSO: sending packets singly");
+            }
+            errno if is_path_error(errno) => self.counters.send_unreachable.add(1),
+            _ => {
+                self.counters.send_failed.add(1);
+                if let Some(suppressed) = self.log_limit.pass(clock::now()) {
+                    tracing::warn!(local = %self.address, suppressed, error = %errno, "send failed");
+                }
+            }
+        }
+        SendOutcome::Dropped
+    }
+
+    fn too_big(&self) {
+        // The kernel also queued an error that tells the path's MTU.
+        self.errors_pending.store(true, Ordering::Relaxed);
+        self.counters.send_too_big.add(1);
+    }
+}
+
+impl Transmit for UdpPort {
+    fn transmit(&self, run: &Run<'_>) -> SendOutcome {
+        let segments = if run.segment_size == 0 { 0 } else { run.bytes.len().div_ceil(run.segment_size) };
+        if segments == 0 || segments > MAX_RUN_SEGMENTS || run.bytes.len() > MAX_RUN_BYTES {
+            self.counters.sent_over_limit.add(1);
+            return SendOutcome::Dropped;
+        }
+        if run.from.to_canonical() != self.address || run.from_port != ROCE_PORT {
+            self.counters.sent_wrong_source.add(1);
+            return SendOutcome::Dropped;
+        }
+        let Some(to) = self.destination(run.to) else {
+            self.counters.sent_wrong_family.add(1);
+            return SendOutcome::Dropped;
+        };
+        self.send_run(&to, run, segments)
+    }
+
+    /// 64 with GSO and over IPv6; 1 over IPv4 without GSO, where every datagram has the identification 0.
+    fn max_run_segments(&self) -> usize {
+        if self.gso() || self.address.is_ipv6() { MAX_RUN_SEGMENTS } else { 1 }
+    }
+}
+
+impl AsFd for UdpPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Whether the address means nothing without an interface (RFC 4007).
+fn needs_scope(address: Ipv6Addr) -> bool {
+    address.is_unicast_link_local() || (address.is_multicast() && address.octets()[1] & 0xf == 2)
+}
+
+/// Whether an errno may be the trace of an ICMP message about an earlier datagram (`icmp_err_convert` in
+/// net/ipv4/icmp.c, `icmpv6_err_convert` in net/ipv6/icmp.c).
+fn is_path_error(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::CONNREFUSED
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+            | Errno::HOSTDOWN
+            | Errno::NONET
+            | Errno::NOPROTOOPT
+            | Errno::PROTO
+            | Errno::OPNOTSUPP
+            | Errno::ACCESS
+            | Errno::MSGSIZE
+    )
+}

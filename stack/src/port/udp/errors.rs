@@ -1,0 +1,167 @@
+//! What the network said of packets sent earlier: ICMP messages (RFC 792, RFC 4443) and the path's MTU.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sys::message::QueuedError;
+use crate::time::Time;
+
+/// An error that a packet to `peer` met on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathError {
+    /// Where the packet was going.
+    pub peer: IpAddr,
+    /// The host that reported it; `None` if this one did.
+    pub reporter: Option<IpAddr>,
+    /// What was wrong.
+    pub reason: PathErrorReason,
+}
+
+/// What was wrong with the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathErrorReason {
+    /// The peer has no socket on port 4791.
+    PortUnreachable,
+    /// No route to the peer's network.
+    NetworkUnreachable,
+    /// The peer does not answer on its network.
+    HostUnreachable,
+    /// A firewall or policy forbids it.
+    Prohibited,
+    /// The peer does not speak UDP.
+    ProtocolUnreachable,
+    /// The packet does not fit the path.
+    TooBig {
+        /// The largest IP packet that does, in bytes; 0 if the reporter did not say.
+        mtu: u32,
+    },
+    /// The hop limit ran out: a routing loop.
+    TimeExceeded,
+    /// Another ICMP message, or an error of this system's.
+    Other {
+        /// The ICMP type.
+        icmp_type: u8,
+        /// The ICMP code.
+        icmp_code: u8,
+    },
+}
+
+impl PathError {
+    /// Translates an entry of the error queue.
+    pub(super) fn from_queued(error: &QueuedError) -> Self {
+        let remote = matches!(error.origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6);
+        Self {
+            peer: error.to,
+            reporter: if remote { error.offender } else { None },
+            reason: match error.origin {
+                libc::SO_EE_ORIGIN_ICMP => icmp_v4_reason(error.icmp_type, error.icmp_code, error.info),
+                libc::SO_EE_ORIGIN_ICMP6 => icmp_v6_reason(error.icmp_type, error.icmp_code, error.info),
+                _ => local_reason(error),
+            },
+        }
+    }
+}
+
+/// RFC 792, RFC 1122 3.2.2.1, RFC 1191.
+fn icmp_v4_reason(icmp_type: u8, icmp_code: u8, info: u32) -> PathErrorReason {
+    match (icmp_type, icmp_code) {
+        (3, 0 | 6 | 11) => PathErrorReason::NetworkUnreachable,
+        (3, 1 | 7 | 8 | 12) => PathErrorReason::HostUnreachable,
+        (3, 2) => PathErrorReason::ProtocolUnreachable,
+        (3, 3) => PathErrorReason::PortUnreachable,
+        (3, 4) => PathErrorReason::TooBig { mtu: info },
+        (3, 9 | 10 | 13) => PathErrorReason::Prohibited,
+        (11, 0) => PathErrorReason::TimeExceeded,
+        _ => PathErrorReason::Other { icmp_type, icmp_code },
+    }
+}
+
+/// RFC 4443 3.1 to 3.4.
+fn icmp_v6_reason(icmp_type: u8, icmp_code: u8, info: u32) -> PathErrorReason {
+    match (icmp_type, icmp_code) {
+        (1, 0) => PathErrorReason::NetworkUnreachable,
+        (1, 1 | 5 | 6) => PathErrorReason::Prohibited,
+        (1, 2 | 3) => PathErrorReason::HostUnreachable,
+        (1, 4) => PathErrorReason::PortUnreachable,
+        (2, _) => PathErrorReason::TooBig { mtu: info },
+        (3, 0) => PathErrorReason::TimeExceeded,
+        (4, 1) => PathErrorReason::ProtocolUnreachable,
+        _ => PathErrorReason::Other { icmp_type, icmp_code },
+    }
+}
+
+/// Errors that this system found by itself before the packet left.
+fn local_reason(error: &QueuedError) -> PathErrorReason {
+    use rustix::io::Errno;
+    match error.errno {
+        Errno::MSGSIZE => PathErrorReason::TooBig { mtu: error.info },
+        Errno::NETUNREACH => PathErrorReason::NetworkUnreachable,
+        Errno::HOSTUNREACH => PathErrorReason::HostUnreachable,
+        Errno::ACCESS | Errno::PERM => PathErrorReason::Prohibited,
+        _ => PathErrorReason::Other { icmp_type: error.icmp_type, icmp_code: error.icmp_code },
+    }
+}
+
+impl fmt::Display for PathError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let peer = self.peer;
+        match self.reason {
+            PathErrorReason::PortUnreachable => write!(f, "nobody listens on UDP port 4791 of {peer}"),
+            PathErrorReason::NetworkUnreachable => write!(f, "no route to the network of {peer}"),
+            PathErrorReason::HostUnreachable => write!(f, "{peer} cannot be reached"),
+            PathErrorReason::Prohibited => write!(f, "a firewall forbids packets to {peer}"),
+            PathErrorReason::ProtocolUnreachable => write!(f, "{peer} does not speak UDP"),
+            PathErrorReason::TooBig { mtu: 0 } => write!(f, "a packet to {peer} is too big for the path"),
+            PathErrorReason::TooBig { mtu } => {
+                write!(
+                    f,
+                    "a packet to {peer} is too big for the path, whose MTU is {mtu} bytes: use a smaller path MTU"
+                )
+            }
+            PathErrorReason::TimeExceeded => write!(f, "a packet to {peer} ran out of hops"),
+            PathErrorReason::Other { icmp_type, icmp_code } => {
+                write!(f, "a packet to {peer} failed with ICMP type {icmp_type} code {icmp_code}")
+            }
+        }?;
+        match self.reporter {
+            Some(reporter) if reporter != peer => write!(f, " (says {reporter})"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Lets one message a second through, so that a broken path does not flood the log.
+#[derive(Debug)]
+pub(super) struct LogLimit {
+    /// When the next message may pass, in ns.
+    next_ns: AtomicU64,
+    /// Messages held back since the last that passed.
+    suppressed: AtomicU64,
+}
+
+impl Default for LogLimit {
+    fn default() -> Self {
+        Self { next_ns: AtomicU64::new(0), suppressed: AtomicU64::new(0) }
+    }
+}
+
+impl LogLimit {
+    /// Time between two messages.
+    const INTERVAL_NS: u64 = 1_000_000_000;
+
+    /// Whether a message may pass now: then how many were held back since the last one.
+    pub(super) fn pass(&self, now: Time) -> Option<u64> {
+        let next = self.next_ns.load(Ordering::Relaxed);
+        let after = now.plus_ns(Self::INTERVAL_NS).as_ns();
+        let due = now.as_ns() >= next;
+        if due && self.next_ns.compare_exchange(next, after, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            return Some(self.suppressed.swap(0, Ordering::Relaxed));
+        }
+        self.suppressed.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

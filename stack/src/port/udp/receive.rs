@@ -1,0 +1,143 @@
+//! Buffers that a UDP port receives into, and what it learns of each datagram.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+
+use super::counters::Counters;
+use crate::port::Datagrams;
+use crate::sys::control::Control;
+use crate::sys::message::{self, ReceiveSlot};
+
+/// Room for several received datagrams of any size, made once and used again and again. 64 KiB each.
+#[derive(Debug)]
+pub struct ReceiveBuffers {
+    slots: Vec<ReceiveSlot>,
+    /// Of the slots last filled, what is to be known of each; `None` for those that are dropped.
+    arrivals: [Option<Arrival>; ReceiveBuffers::MAX],
+}
+
+/// What stands beside a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Arrival {
+    from: IpAddr,
+    from_port: u16,
+    to: IpAddr,
+    segment_size: usize,
+    traffic_class: u8,
+    hop_limit: u8,
+}
+
+impl Default for ReceiveBuffers {
+    fn default() -> Self {
+        Self::new(Self::MAX)
+    }
+}
+
+impl ReceiveBuffers {
+    /// The largest number of buffers.
+    pub const MAX: usize = message::RECEIVE_BATCH;
+
+    /// Room for `count` datagrams, at least one and at most [`MAX`](Self::MAX).
+    #[must_use]
+    pub fn new(count: usize) -> Self {
+        let count = count.clamp(1, Self::MAX);
+        let slots = std::iter::repeat_with(ReceiveSlot::default).take(count).collect();
+        Self { slots, arrivals: [None; Self::MAX] }
+    }
+
+    /// The datagrams received last, in order of arrival.
+    pub fn iter(&self) -> impl Iterator<Item = Datagrams<'_>> {
+        self.slots.iter().zip(&self.arrivals).filter_map(|(slot, arrival)| {
+            let arrival = arrival.as_ref()?;
+            Some(Datagrams {
+                from: arrival.from,
+                from_port: arrival.from_port,
+                to: arrival.to,
+                bytes: slot.payload(),
+                segment_size: arrival.segment_size,
+                traffic_class: arrival.traffic_class,
+                hop_limit: arrival.hop_limit,
+            })
+        })
+    }
+
+    /// Receives what waits. Returns how many datagrams [`iter`](Self::iter) gives.
+    pub(super) fn fill(&mut self, socket: impl AsFd, counters: &Counters) -> Result<usize, Errno> {
+        self.arrivals = [None; Self::MAX];
+        let filled = message::receive(socket, &mut self.slots)?;
+        let mut usable = 0;
+        let (mut packets, mut bytes) = (0, 0);
+        for (slot, arrival) in self.slots.iter().zip(&mut self.arrivals).take(filled) {
+            let length = slot.payload().len();
+            if length == 0 {
+                counters.received_empty.add(1);
+                continue;
+            }
+            *arrival = read_arrival(slot);
+            match arrival {
+                Some(arrival) => {
+                    usable += 1;
+                    packets += length.div_ceil(arrival.segment_size) as u64;
+                    bytes += length as u64;
+                }
+                None => counters.received_malformed.add(1),
+            }
+        }
+        counters.received_datagrams.add(usable as u64);
+        counters.received_packets.add(packets);
+        counters.received_bytes.add(bytes);
+        Ok(usable)
+    }
+}
+
+/// What the kernel says of the datagram in `slot`; `None` if it was cut off, has no IP addresses or a segment
+/// size that cannot be.
+fn read_arrival(slot: &ReceiveSlot) -> Option<Arrival> {
+    if slot.is_truncated() {
+        return None;
+    }
+    let from = slot.from()?;
+    let mut arrival = Arrival {
+        from: from.ip(),
+        from_port: from.port(),
+        to: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        segment_size: slot.payload().len(),
+        traffic_class: 0,
+        hop_limit: 0,
+    };
+    read_control(slot.control(), &mut arrival)?;
+    (arrival.segment_size > 0 && !arrival.to.is_unspecified()).then_some(arrival)
+}
+
+fn read_control(control: &Control, arrival: &mut Arrival) -> Option<()> {
+    for message in control.messages() {
+        match (message.level, message.kind) {
+            // struct in_pktinfo: interface index i32, local address, destination address of the header (ip(7)).
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                let octets: [u8; 4] = *message.data.get(8..)?.first_chunk()?;
+                arrival.to = IpAddr::V4(Ipv4Addr::from(octets));
+            }
+            // struct in6_pktinfo: destination address, interface index (RFC 3542, 6.1).
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                let octets: [u8; 16] = *message.data.first_chunk()?;
+                arrival.to = IpAddr::V6(Ipv6Addr::from(octets));
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                arrival.traffic_class = u8::try_from(message.int()?).ok()?;
+            }
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                arrival.hop_limit = u8::try_from(message.int()?).ok()?;
+            }
+            (libc::SOL_UDP, libc::UDP_GRO) => {
+                arrival.segment_size = usize::try_from(message.int()?).ok()?;
+            }
+            _ => {}
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests;
