@@ -1,2 +1,122 @@
-//! Registered memory.
+//! Registered memory: keys, permissions, pins, and the copies that peers and local work requests ask for.
+//!
+//! [`Memory`] is a device's key table. A program registers a range; the keys it gets stand for that range, in
+//! one protection domain, with some rights. Whoever has to place or fetch bytes pins the key ([`Memory::pin`], or
+//! [`Pins`] for a run of packets), which checks key, domain, rights and bounds, and copies under the pin.
+//! Deregistration unpublishes the key first and then waits for the pins, so no byte moves after it returned.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `keys` | slot index to key and back |
+//! | `slot` | one entry: publication, pin count, drain |
+//! | `table` | all entries; they never move |
+//! | `pin` | checks and translation, [`Pin`], [`Pins`] |
+//! | `copy` | the raw copies and atomic operations |
+//! | `guarded` | the same through system calls, for memory that may not be there |
+//! | `buffer` | [`Buffer`]: memory for the safe API |
+//! | `error` | errors |
+//!
+//! # Memory is like device memory
+//! Peers write registered memory while the program looks at it; no lock can prevent that, and programs rely on it (they
+//! poll the last byte). Rust's and C's data-race rules speak of accesses that the compiler sees. So:
+//! * No `&[u8]` and no `&mut [u8]` over registered memory is ever formed, here or by the safe API: a reference
+//!   would promise that the bytes keep still. What exists is a raw pointer in a slot, kept with its provenance.
+//! * Bytes move by single atomic instructions (1, 2, 4 or 8 aligned bytes, and the last byte of every placement), or by the C
+//!   library's `memmove`, called through a function pointer that an empty assembly block has passed through. The
+//!   compiler cannot know what it calls, so it must take the copy for machine code, which is judged by the
+//!   least it could be in Rust's terms: relaxed atomic loads and stores of single bytes, in some order. That is
+//!   defined whatever other copies of this module do at the same time. `std::ptr::copy`, or a `memcpy` that the
+//!   compiler recognises, would instead assert the absence of races; volatile accesses do not exempt from them
+//!   either, and byte by byte they are eight to thirty times as slow.
+//! * What remains outside the letter: atomic accesses of different widths may meet (a word that a peer adds to
+//!   while another peer's copy overwrites it). Rust leaves their mixture undefined. Every processor that runs Linux defines it,
+//!   and the compiler has nothing to exploit: it knows no other access to those addresses, and must emit
+//!   each atomic access as the one instruction that it is.
+//! * What the *program* does to its memory is its own affair, as on a device: a C program reads it by plain loads after it saw a
+//!   completion or a polled byte. In the Rust API, [`Buffer`] is the only kind of memory that safe code can
+//!   register, and it offers nothing but copies and atomics.
+//! * Order: the last byte of a placement is written last, by a release store, and a read ends with an acquire, so a
+//!   poller that sees the last byte sees the bytes before it. Packets are placed in the order of the calls.
+//!
+//! # Which accesses are allowed
+//! A local read needs no flag, a local write [`Access::LOCAL_WRITE`], a peer's access its own flag (IBTA vol. 1, 10.6.3).
+//! Flags that let a peer write are refused without `LOCAL_WRITE`, so "writable" is one bit. Messages of zero length name no
+//! memory; whoever handles them does not ask here (IBTA C9-88).
 #![allow(unsafe_code)]
+
+mod buffer;
+mod copy;
+mod error;
+mod guarded;
+mod keys;
+mod pin;
+mod slot;
+mod table;
+
+pub use buffer::{Buffer, BufferError};
+pub use error::{AccessError, DeregMrError, Fault, RegMrError};
+pub use pin::{Pin, Pins};
+pub use table::{CopyMode, Memory};
+use urxe_wire::{Lkey, Rkey};
+
+bitflags::bitflags! {
+    /// What a region grants, and what an access needs. The values are libibverbs' `ibv_access_flags`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Access: u32 {
+        /// The owner's work requests may write it (receives, read responses, atomic results).
+        const LOCAL_WRITE = 1;
+        /// Peers may write it.
+        const REMOTE_WRITE = 1 << 1;
+        /// Peers may read it.
+        const REMOTE_READ = 1 << 2;
+        /// Peers may operate on it atomically.
+        const REMOTE_ATOMIC = 1 << 3;
+        /// Memory windows may be bound to it.
+        const MW_BIND = 1 << 4;
+        /// Its addresses count from 0.
+        const ZERO_BASED = 1 << 5;
+        /// Its pages need not be there: accesses go through calls that say so.
+        const ON_DEMAND = 1 << 6;
+        /// Its pages are huge ones. Changes nothing here.
+        const HUGETLB = 1 << 7;
+        /// Peers may flush it to global visibility.
+        const FLUSH_GLOBAL = 1 << 8;
+        /// Peers may flush it to persistence.
+        const FLUSH_PERSISTENT = 1 << 9;
+        /// Placement may be reordered. Changes nothing here. The first of the optional flags (bits 20 to 29), of which unknown
+        /// ones are ignored.
+        const RELAXED_ORDERING = 1 << 20;
+    }
+}
+
+impl Access {
+    /// Bits that a provider may ignore (`IBV_ACCESS_OPTIONAL_RANGE`).
+    const OPTIONAL: u32 = 0x3ff0_0000;
+
+    /// The rights that let a peer change memory.
+    const REMOTE_CHANGE: Self = Self::REMOTE_WRITE.union(Self::REMOTE_ATOMIC);
+}
+
+/// A protection domain's handle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PdId(pub u32);
+
+/// A registered region: a description, which says nothing about whether it still is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mr {
+    /// The owner's key.
+    pub lkey: Lkey,
+    /// The peers' key. Has the same value, as in the kernel's rxe.
+    pub rkey: Rkey,
+    /// First address, as work requests and peers name it.
+    pub iova: u64,
+    /// Length in bytes.
+    pub len: usize,
+    /// What it grants.
+    pub access: Access,
+    /// The protection domain it belongs to.
+    pub pd: PdId,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

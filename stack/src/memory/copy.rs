@@ -1,0 +1,144 @@
+//! The raw copies: the only accesses to registered memory that this process makes itself.
+//!
+//! [`super`] argues why they are sound. In short: the bytes are touched by one atomic instruction, or by the C library's
+//! copy routine called through a pointer that the compiler cannot see through. It therefore has to take
+//! each copy for what the routine is, machine code that touches every byte in some order, and can neither assume
+//! that the bytes keep still nor touch them itself.
+
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+/// Copies `src` to `dst`, the last byte last.
+///
+/// # Safety
+/// `[dst, dst + src.len())` is mapped and writable for the whole call, and no reference covers any of it.
+pub(super) unsafe fn write(dst: *mut u8, src: &[u8]) {
+    // One store where the processor has one: whoever polls the word sees all of it or none.
+    // SAFETY: the caller's promise, and the alignment that each arm tests.
+    unsafe {
+        match *src {
+            [] => return,
+            [byte] => return AtomicU8::from_ptr(dst).store(byte, Ordering::Release),
+            [a, b] if dst.cast::<u16>().is_aligned() => {
+                let value = u16::from_ne_bytes([a, b]);
+                return AtomicU16::from_ptr(dst.cast()).store(value, Ordering::Release);
+            }
+            [a, b, c, d] if dst.cast::<u32>().is_aligned() => {
+                let value = u32::from_ne_bytes([a, b, c, d]);
+                return AtomicU32::from_ptr(dst.cast()).store(value, Ordering::Release);
+            }
+            [a, b, c, d, e, f, g, h] if dst.cast::<u64>().is_aligned() => {
+                let value = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
+                return AtomicU64::from_ptr(dst.cast()).store(value, Ordering::Release);
+            }
+            _ => {}
+        }
+    }
+    let [body @ .., last] = src else { return };
+    // SAFETY: the caller's promise; `body` and the byte after it are `src.len()` bytes.
+    unsafe {
+        opaque_copy(dst, body.as_ptr(), body.len());
+        AtomicU8::from_ptr(dst.add(body.len())).store(*last, Ordering::Release);
+    }
+}
+
+/// Copies from `src` to `dst`.
+///
+/// # Safety
+/// `[src, src + dst.len())` is mapped and readable for the whole call, and no mutable reference covers any of it.
+pub(super) unsafe fn read(src: *const u8, dst: &mut [u8]) {
+    let from = src.cast_mut();
+    // SAFETY: the caller's promise, and the alignment that each arm tests. The atomics are only loaded from, which
+    // on the processors we know needs no write permission for up to 8 bytes.
+    unsafe {
+        match dst {
+            [] => {}
+            [byte] => *byte = AtomicU8::from_ptr(from).load(Ordering::Acquire),
+            [_, _] if src.cast::<u16>().is_aligned() => {
+                dst.copy_from_slice(&AtomicU16::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes());
+            }
+            [_, _, _, _] if src.cast::<u32>().is_aligned() => {
+                dst.copy_from_slice(&AtomicU32::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes());
+            }
+            [_, _, _, _, _, _, _, _] if src.cast::<u64>().is_aligned() => {
+                dst.copy_from_slice(&AtomicU64::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes());
+            }
+            _ => {
+                opaque_copy(dst.as_mut_ptr(), src, dst.len());
+                // What a later read finds is not older than what this one found.
+                fence(Ordering::Acquire);
+            }
+        }
+    }
+}
+
+/// Adds to a word, wrapping; returns what was there.
+///
+/// # Safety
+/// `word` is aligned, mapped and writable for the whole call, and no reference covers any of it.
+pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { AtomicU64::from_ptr(word) }.fetch_add(add, Ordering::AcqRel)
+}
+
+/// Stores `swap` in a word that is `compare`; returns what was there.
+///
+/// # Safety
+/// As [`fetch_add`].
+pub(super) unsafe fn compare_swap(word: *mut u64, compare: u64, swap: u64) -> u64 {
+    // SAFETY: the caller's promise.
+    let word = unsafe { AtomicU64::from_ptr(word) };
+    match word.compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(before) | Err(before) => before,
+    }
+}
+
+type CopyFn = unsafe extern "C" fn(*mut libc::c_void, *const libc::c_void, usize) -> *mut libc::c_void;
+
+/// Copies `len` bytes, in no particular order, as far as the compiler knows one relaxed atomic byte at a time.
+///
+/// # Safety
+/// Both ranges are mapped for the whole call, `dst` writable.
+#[cfg(any(
+    target_arch = "x86",
+    target_arch = "x86_64",
+    target_arch = "arm",
+    target_arch = "aarch64",
+    target_arch = "riscv32",
+    target_arch = "riscv64",
+    target_arch = "loongarch64",
+    target_arch = "s390x",
+))]
+unsafe fn opaque_copy(dst: *mut u8, src: *const u8, len: usize) {
+    // `memmove` rather than `memcpy`: the same routine in practice, and no promise needed that a program's buffers
+    // do not overlap.
+    let mut copy: CopyFn = libc::memmove;
+    // SAFETY: an empty assembly block that changes nothing. The compiler may not assume that, so it does not
+    // know which function is called next.
+    unsafe { std::arch::asm!("/* {0} */", inout(reg) copy, options(nostack, preserves_flags)) };
+    // SAFETY: `copy` is still `memmove`; the caller's promise.
+    unsafe { copy(dst.cast(), src.cast(), len) };
+}
+
+/// The same, literally. Only where inline assembly is not stable.
+///
+/// # Safety
+/// Both ranges are mapped for the whole call, `dst` writable.
+#[cfg(not(any(
+    target_arch = "x86",
+    target_arch = "x86_64",
+    target_arch = "arm",
+    target_arch = "aarch64",
+    target_arch = "riscv32",
+    target_arch = "riscv64",
+    target_arch = "loongarch64",
+    target_arch = "s390x",
+)))]
+unsafe fn opaque_copy(dst: *mut u8, src: *const u8, len: usize) {
+    for offset in 0..len {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let byte = AtomicU8::from_ptr(src.cast_mut().add(offset)).load(Ordering::Relaxed);
+            AtomicU8::from_ptr(dst.add(offset)).store(byte, Ordering::Relaxed);
+        }
+    }
+}

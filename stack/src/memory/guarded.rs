@@ -1,0 +1,278 @@
+//! Touching memory that may not be there: through system calls, which answer EFAULT where an instruction
+//! would end the process.
+//!
+//! * Copies: `process_vm_readv` and `process_vm_writev` on the own process. A thread may always name its own thread
+//!   group (`ptrace_may_access`), so neither privileges nor Yama matter; they honour page protections, which
+//!   `/proc/self/mem` does not. Old container runtimes filter them (seccomp: EPERM, or ENOSYS), and then
+//!   the bytes go through a pipe made for the one copy: slower, but with no descriptor kept that a forked child would share.
+//! * Presence: `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` (Linux 5.14). Elsewhere, one byte of each page is
+//!   read as above, and for writing `FUTEX_WAKE_OP` ORs 0 into a word of it, which changes nothing yet
+//!   needs the page to be writable.
+
+use super::error::Fault;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
+
+/// Why a checked access failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GuardError {
+    /// EFAULT.
+    NotMapped,
+    /// Neither way of copying is to be had; the last `errno`.
+    Refused(i32),
+}
+
+impl GuardError {
+    pub(super) fn into_fault(self, addr: u64, len: u64) -> Fault {
+        match self {
+            Self::NotMapped => Fault::NotMapped { addr, len },
+            Self::Refused(errno) => Fault::Refused { errno },
+        }
+    }
+}
+
+impl GuardError {
+    /// What the last failed call of this thread said.
+    fn last() -> Self {
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EFAULT) => Self::NotMapped,
+            errno => Self::Refused(errno.unwrap_or(libc::EIO)),
+        }
+    }
+}
+
+/// Which way a call moves bytes: between a buffer of ours and memory that may not be there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    FromThere,
+    ToThere,
+}
+
+/// Copies `dst.len()` bytes at `src`, which need not be mapped.
+pub(super) fn read(src: *const u8, dst: &mut [u8]) -> Result<(), GuardError> {
+    // SAFETY: `dst` is ours to write, and `src` is only read, by the kernel.
+    let outcome = unsafe { process_vm(Way::FromThere, dst.as_mut_ptr(), [(src.cast_mut(), dst.len())]) };
+    let outcome = match outcome {
+        // SAFETY: as above.
+        Err(GuardError::Refused(_)) => unsafe {
+            pipe(Way::FromThere, dst.as_mut_ptr(), src.cast_mut(), dst.len())
+        },
+        other => other,
+    };
+    // What a later read finds is not older than what this one found.
+    fence(Ordering::Acquire);
+    outcome
+}
+
+/// Copies `src` to `dst`, which need not be mapped, the last byte last.
+///
+/// # Safety
+/// Whatever is mapped and writable in `[dst, dst + src.len())` may be overwritten, and no reference covers any of it.
+pub(super) unsafe fn write(dst: *mut u8, src: &[u8]) -> Result<(), GuardError> {
+    let [body @ .., _] = src else { return Ok(()) };
+    let (ours, at_last) = (src.as_ptr().cast_mut(), dst.wrapping_add(body.len()));
+    // x86 keeps stores in order from one vector to the next (only within a string instruction it does not). Elsewhere
+    // two calls with a fence between them do.
+    let outcome = if cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
+        // SAFETY: the caller's promise; `ours` is only read.
+        unsafe { process_vm(Way::ToThere, ours, [(dst, body.len()), (at_last, 1)]) }
+    } else {
+        // SAFETY: the caller's promise; `ours` is only read.
+        unsafe {
+            process_vm(Way::ToThere, ours, [(dst, body.len())]).and_then(|()| {
+                fence(Ordering::SeqCst);
+                process_vm(Way::ToThere, ours.add(body.len()), [(at_last, 1)])
+            })
+        }
+    };
+    match outcome {
+        // SAFETY: the caller's promise; `ours` is only read.
+        Err(GuardError::Refused(_)) => unsafe {
+            pipe(Way::ToThere, ours, dst, body.len())?;
+            fence(Ordering::SeqCst);
+            pipe(Way::ToThere, ours.add(body.len()), at_last, 1)
+        },
+        other => other,
+    }
+}
+
+/// One call of `process_vm_readv` or `process_vm_writev` on this process.
+///
+/// # Safety
+/// `ours` has as many bytes as `theirs` in all, written for [`Way::FromThere`]. For [`Way::ToThere`], whatever is mapped in
+/// `theirs` may be overwritten.
+unsafe fn process_vm<const N: usize>(
+    way: Way,
+    ours: *mut u8,
+    theirs: [(*mut u8, usize); N],
+) -> Result<(), GuardError> {
+    let len = theirs.iter().map(|(_, len)| len).sum::<usize>();
+    let local = libc::iovec { iov_base: ours.cast(), iov_len: len };
+    let remote = theirs.map(|(base, len)| libc::iovec { iov_base: base.cast(), iov_len: len });
+    let call = match way {
+        Way::FromThere => libc::process_vm_readv,
+        Way::ToThere => libc::process_vm_writev,
+    };
+    // SAFETY: both arrays of vectors are valid for their counts; the caller vouches for what they name.
+    let moved = unsafe { call(libc::getpid(), &raw const local, 1, remote.as_ptr(), N as libc::c_ulong, 0) };
+    match usize::try_from(moved) {
+        Ok(moved) if moved == len => Ok(()),
+        // The call stops short at the first page that is missing.
+        Ok(_) => Err(GuardError::NotMapped),
+        Err(_) => Err(GuardError::last()),
+    }
+}
+
+/// Moves `len` bytes through a new pipe.
+///
+/// # Safety
+/// As [`process_vm`].
+unsafe fn pipe(way: Way, ours: *mut u8, theirs: *mut u8, len: usize) -> Result<(), GuardError> {
+    /// What the smallest pipe holds, so that no call blocks.
+    const CHUNK: usize = 4096;
+    let (out, into) = new_pipe()?;
+    let (from, to) = match way {
+        Way::FromThere => (theirs, ours),
+        Way::ToThere => (ours, theirs),
+    };
+    let (mut written, mut read) = (0, 0);
+    while read < len {
+        if written == read {
+            let chunk = CHUNK.min(len - written);
+            // SAFETY: the kernel only reads there, and says EFAULT where it cannot.
+            written +=
+                moved(|| unsafe { libc::write(into.as_raw_fd(), from.wrapping_add(written).cast(), chunk) })?;
+        }
+        // SAFETY: the caller's promise, for either way.
+        read +=
+            moved(|| unsafe { libc::read(out.as_raw_fd(), to.wrapping_add(read).cast(), written - read) })?;
+    }
+    Ok(())
+}
+
+fn new_pipe() -> Result<(OwnedFd, OwnedFd), GuardError> {
+    let mut fds = [-1; 2];
+    // SAFETY: the array has room for the two descriptors.
+    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(GuardError::last());
+    }
+    // SAFETY: both were just opened and belong to nobody else.
+    Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
+}
+
+fn moved(call: impl Fn() -> isize) -> Result<usize, GuardError> {
+    loop {
+        match usize::try_from(call()) {
+            // The pipe has both ends open and room or bytes, so there is always something to move.
+            Ok(0) => return Err(GuardError::Refused(libc::EIO)),
+            Ok(moved) => return Ok(moved),
+            Err(_) => match GuardError::last() {
+                GuardError::Refused(libc::EINTR) => {}
+                error => return Err(error),
+            },
+        }
+    }
+}
+
+/// Why pages could not be made present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PopulateError {
+    /// Some page has no mapping.
+    NotMapped,
+    /// Some page's mapping does not allow the access, or its file ends before it.
+    NotAccessible,
+}
+
+/// Makes every page that `[addr, addr + len)` touches present for reading. The range, rounded to pages, is inside the
+/// address space.
+pub(super) fn make_readable(addr: *mut u8, len: usize) -> Result<(), PopulateError> {
+    populate(addr, len, libc::MADV_POPULATE_READ, probe_read)
+}
+
+/// Makes every page that `[addr, addr + len)` touches present for writing. The range, rounded to pages, is inside the
+/// address space.
+pub(super) fn make_writable(addr: *mut u8, len: usize) -> Result<(), PopulateError> {
+    populate(addr, len, libc::MADV_POPULATE_WRITE, probe_write)
+}
+
+fn probe_read(page: *mut u8) -> Result<(), PopulateError> {
+    read(page, &mut [0]).map_err(|_| why_not(page))
+}
+
+fn probe_write(page: *mut u8) -> Result<(), PopulateError> {
+    if or_zero(page) { Ok(()) } else { Err(why_not(page)) }
+}
+
+/// Why the page at `page` is not to be had: `mincore` fails for what is not mapped only.
+fn why_not(page: *mut u8) -> PopulateError {
+    let mut resident = 0;
+    // SAFETY: asks about one page, and has room for the answer.
+    if unsafe { libc::mincore(page.cast(), 1, &raw mut resident) } == 0 {
+        PopulateError::NotAccessible
+    } else {
+        PopulateError::NotMapped
+    }
+}
+
+fn populate(
+    addr: *mut u8,
+    len: usize,
+    advice: i32,
+    probe: impl Fn(*mut u8) -> Result<(), PopulateError>,
+) -> Result<(), PopulateError> {
+    let page = page_size();
+    let into_page = addr.addr() % page;
+    let (first, len) = (addr.wrapping_sub(into_page), (len + into_page).next_multiple_of(page));
+    loop {
+        // SAFETY: both kinds of advice only fault pages in, as a read or an unchanging write of each would.
+        if unsafe { libc::madvise(first.cast(), len, advice) } == 0 {
+            return Ok(());
+        }
+        return match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR | libc::EAGAIN) => continue,
+            Some(libc::ENOMEM) => Err(PopulateError::NotMapped),
+            // A mapping whose protection or kind is wrong, an older kernel, an emulated one, or a filter.
+            Some(libc::EINVAL | libc::ENOSYS | libc::EPERM) => probe_pages(first, len, page, probe),
+            _ => Err(PopulateError::NotAccessible),
+        };
+    }
+}
+
+fn probe_pages(
+    first: *mut u8,
+    len: usize,
+    page: usize,
+    probe: impl Fn(*mut u8) -> Result<(), PopulateError>,
+) -> Result<(), PopulateError> {
+    (0..len).step_by(page).try_for_each(|offset| probe(first.wrapping_add(offset)))
+}
+
+/// ORs 0 into the aligned 32-bit word at `word`, which changes nothing; whether it could.
+fn or_zero(word: *mut u8) -> bool {
+    let mut nobody = 0_u32;
+    /// Operation OR, comparison EQ, both arguments 0.
+    const OR_ZERO_COMPARE_EQ: u32 = 1 << 28;
+    // SAFETY: wakes at most nobody on a word of ours, and leaves the other word's value as it is.
+    let woken = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            &raw mut nobody,
+            libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG,
+            0,
+            0,
+            word,
+            OR_ZERO_COMPARE_EQ,
+        )
+    };
+    woken >= 0
+}
+
+/// The size of a page.
+pub(super) fn page_size() -> usize {
+    // SAFETY: reads a constant.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,69 @@
+//! Tests of the key table and its pins, against memory of the kernel's giving.
+
+mod faults;
+mod model;
+mod table;
+mod threads;
+
+use super::*;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use std::ptr::null_mut;
+
+const PD: PdId = PdId(7);
+const ALL: Access =
+    Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
+
+/// Pages of the test's own, some of which it takes away.
+pub(super) struct Pages {
+    pub(super) base: *mut u8,
+    count: usize,
+}
+
+impl Pages {
+    pub(super) fn new(count: usize) -> Self {
+        let len = count * Self::size();
+        // SAFETY: a new mapping touches nothing that exists.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        };
+        Self { base: base.expect("pages for a test").cast(), count }
+    }
+
+    pub(super) fn size() -> usize {
+        guarded::page_size()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count * Self::size()
+    }
+
+    pub(super) fn page(&self, index: usize) -> *mut u8 {
+        assert!(index < self.count);
+        self.base.wrapping_add(index * Self::size())
+    }
+
+    pub(super) fn unmap(&self, index: usize) {
+        // SAFETY: the page is this test's, which makes no reference to it.
+        unsafe { rustix::mm::munmap(self.page(index).cast(), Self::size()) }.expect("unmap a page");
+    }
+
+    pub(super) fn protect(&self, index: usize, flags: MprotectFlags) {
+        // SAFETY: the page is this test's, which makes no reference to it.
+        unsafe { rustix::mm::mprotect(self.page(index).cast(), Self::size(), flags) }
+            .expect("protect a page");
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the range is this test's; pages already gone do not matter.
+        unsafe { rustix::mm::munmap(self.base.cast(), self.len()) }.expect("unmap pages");
+    }
+}
+
+/// Registers a whole buffer under its own address.
+fn register(memory: &Memory, pd: PdId, buffer: &Buffer, access: Access) -> Mr {
+    let iova = buffer.addr().addr() as u64;
+    // SAFETY: the tests keep each buffer until its table is done with it.
+    unsafe { memory.register(pd, buffer.addr(), buffer.len(), iova, access) }.expect("register a buffer")
+}
