@@ -1,1 +1,3 @@
 //! How we know.
+
+pub mod sim;

@@ -36,19 +36,6 @@ pub enum SelectivityLevel {
     Reserved(ReservedLevel),
 }
 
-impl SelectivityLevel {
-    /// The two bits on the wire.
-    #[must_use]
-    pub const fn level(self) -> u8 {
-        match self {
-            Self::Range => 0,
-            Self::Region => 1,
-            Self::Reserved(ReservedLevel::Two) => 2,
-            Self::Reserved(ReservedLevel::Three) => 3,
-        }
-    }
-}
-
 /// The selectivity levels that mean nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
@@ -92,7 +79,13 @@ impl Feth {
     /// Writes the header.
     #[inline]
     pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
-        put(buf, 0, [0, 0, 0, self.selectivity.level() << 4 | (self.placement.bits() & 0x0f)]);
+        let level = match self.selectivity {
+            SelectivityLevel::Range => 0,
+            SelectivityLevel::Region => 1,
+            SelectivityLevel::Reserved(ReservedLevel::Two) => 2,
+            SelectivityLevel::Reserved(ReservedLevel::Three) => 3,
+        };
+        put(buf, 0, [0, 0, 0, level << 4 | (self.placement.bits() & 0x0f)]);
     }
 }
 
