@@ -1,4 +1,5 @@
-//! Flush extended transport header (IBTA vol. 1, A19.4.1): how far earlier writes must have got, and which of them.
+//! Flush extended transport header (IBTA vol. 1, A19.4.1): how far earlier writes must have got, and which of
+//! them.
 //!
 //! ```text
 //!  31                     6   5 4   3  0
@@ -34,6 +35,19 @@ pub enum SelectivityLevel {
     Region,
     /// 2 or 3: not defined.
     Reserved(ReservedLevel),
+}
+
+impl SelectivityLevel {
+    /// The two bits on the wire.
+    #[must_use]
+    pub const fn level(self) -> u8 {
+        match self {
+            Self::Range => 0,
+            Self::Region => 1,
+            Self::Reserved(ReservedLevel::Two) => 2,
+            Self::Reserved(ReservedLevel::Three) => 3,
+        }
+    }
 }
 
 /// The selectivity levels that mean nothing.
@@ -79,13 +93,7 @@ impl Feth {
     /// Writes the header.
     #[inline]
     pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
-        let level = match self.selectivity {
-            SelectivityLevel::Range => 0,
-            SelectivityLevel::Region => 1,
-            SelectivityLevel::Reserved(ReservedLevel::Two) => 2,
-            SelectivityLevel::Reserved(ReservedLevel::Three) => 3,
-        };
-        put(buf, 0, [0, 0, 0, level << 4 | (self.placement.bits() & 0x0f)]);
+        put(buf, 0, [0, 0, 0, self.selectivity.level() << 4 | (self.placement.bits() & 0x0f)]);
     }
 }
 

@@ -104,3 +104,61 @@ fn every_identification_is_found() {
         }
     }
 }
+
+/// Of the 2^32 differences there are, 2^16 have an identification: each its own, since the images of 16 bits
+/// are independent. So damage passes with probability 2^-16: 64 of 2^22 random differences, give or take.
+#[test]
+fn damage_passes_once_in_65536_times() {
+    let mut solver = IcrcSolver::new();
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut passed = 0;
+    for _ in 0..1 << 22 {
+        // xorshift64*, from a fixed start.
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        let difference = (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32;
+        passed += u32::from(solver.solve(difference, 76).is_some());
+    }
+    assert!((32..=96).contains(&passed), "four standard deviations around 64: {passed}");
+}
+
+#[test]
+fn strict_and_segment_identifications_are_exact() {
+    let mut solver = IcrcSolver::new();
+    let mut p = packet(80);
+    for segment in 0..64 {
+        assert_eq!(seed().append(segment, &mut p, 76), Some(80));
+        assert_eq!(seed().verify(&mut solver, &p, segment), IcrcVerdict::Exact { identification: segment });
+    }
+    assert_eq!(seed().append(0, &mut p, 77), None, "no room");
+    assert_eq!(seed().append(0, &mut p, 81), None);
+    // A sender that lets DF off is refused, whatever identification it took, unless damage happens to explain
+    // it.
+    let without_df = seed().icrc(5, false, &p[..76]);
+    p[76..].copy_from_slice(&without_df.to_le_bytes());
+    assert_eq!(seed().verify(&mut solver, &p, 5), IcrcVerdict::Bad);
+}
+
+#[test]
+fn lengths_that_share_an_entry_do_not_disturb_each_other() {
+    let mut solver = IcrcSolver::new();
+    for _ in 0..2 {
+        for len in [76, 76 + 4 * SOLVER_ENTRIES, 76 + 8 * SOLVER_ENTRIES] {
+            let p = packet(len);
+            let image = seed().icrc(0, true, &p) ^ seed().icrc(0xbeef, true, &p);
+            assert_eq!(solver.solve(image, len), Some(0xbeef));
+        }
+    }
+}
+
+#[test]
+fn arithmetic_modulo_the_generator() {
+    assert_eq!(mul(0x1234_5678, ONE), 0x1234_5678);
+    assert_eq!(mul(x_pow(100), x_pow(-100)), ONE);
+    assert_eq!(x_pow(0), ONE);
+    assert_eq!(mul(x_pow(31), x_pow(1)), POLY, "x^32 is what the generator leaves");
+    for (a, b) in [(0xdead_beef, 0x0bad_cafe), (1, 0x8000_0001)] {
+        assert_eq!(mul(a, b), mul(b, a));
+    }
+}

@@ -1,0 +1,488 @@
+//! Whole frames, from Ethernet to the ICRC: for captures and for those who decode them.
+//!
+//! The data path never sees a frame; a UDP socket gives and takes what stands behind the UDP header. A
+//! capture needs the rest, and a decoder has to get through it. Since a frame shows the real IP header,
+//! [`Frame::icrc`] can compute the ICRC by the letter of the specification (mask, then one CRC over the
+//! copy): the oracle that [`crate::IcrcSeed`] is tested against.
+//!
+//! ```text
+//! | Ethernet 14 | VLAN 4 each, at most 2 | IPv4 20 or IPv6 40 | UDP 8 | UDP payload: BTH ... ICRC | (Ethernet padding) |
+//! ```
+//!
+//! Header layouts are pnet_packet's. Fragments, IPv4 options and IPv6 extension headers have no place in
+//! RoCEv2 and are errors.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use pnet_packet::ethernet::{EtherType, EtherTypes, EthernetPacket, MutableEthernetPacket};
+use pnet_packet::ip::{IpNextHeaderProtocol, IpNextHeaderProtocols};
+use pnet_packet::ipv4::{self, Ipv4Flags, Ipv4Packet, MutableIpv4Packet};
+use pnet_packet::ipv6::{Ipv6Packet, MutableIpv6Packet};
+use pnet_packet::udp::{self, MutableUdpPacket, UdpPacket};
+use pnet_packet::vlan::{ClassOfService, MutableVlanPacket, VlanPacket};
+
+use crate::packet::ICRC_LEN;
+
+const ETHERNET_LEN: usize = 14;
+const VLAN_LEN: usize = 4;
+const IPV4_LEN: usize = 20;
+const IPV6_LEN: usize = 40;
+const UDP_LEN: usize = 8;
+const MAX_VLAN_TAGS: usize = 2;
+
+/// Why bytes are not a frame with UDP in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// The bytes end inside a header.
+    #[error("the frame ends in its {header} header: {have} bytes of {need}")]
+    ShortHeader {
+        /// Which header.
+        header: FrameHeader,
+        /// Bytes it takes.
+        need: usize,
+        /// Bytes that are there.
+        have: usize,
+    },
+    /// Neither IPv4 nor IPv6.
+    #[error("ethertype {0:#06x} is not IP")]
+    NotIp(u16),
+    /// More VLAN tags than two.
+    #[error("more than {MAX_VLAN_TAGS} VLAN tags")]
+    TooManyVlanTags,
+    /// The version in the IP header is not the one the ethertype announced, or neither 4 nor 6.
+    #[error("IP version {0}")]
+    BadIpVersion(u8),
+    /// An IPv4 header longer (options) or shorter than five words.
+    #[error("IPv4 header of {0} words; RoCEv2 has no options")]
+    BadIpv4HeaderLength(u8),
+    /// A fragment of an IPv4 datagram.
+    #[error("fragment of an IPv4 datagram at offset {offset}")]
+    Fragment {
+        /// Its offset in bytes.
+        offset: u32,
+    },
+    /// Another protocol than UDP (or an IPv6 extension header).
+    #[error("IP protocol {0} is not UDP")]
+    NotUdp(u8),
+    /// The IP header announces more bytes than were captured.
+    #[error("the IP header announces {need} bytes, {have} are there")]
+    Truncated {
+        /// Bytes announced.
+        need: usize,
+        /// Bytes there.
+        have: usize,
+    },
+    /// The lengths in IP and UDP headers do not agree.
+    #[error("the UDP header announces {udp} bytes, the IP header leaves {ip}")]
+    LengthMismatch {
+        /// The UDP length field.
+        udp: usize,
+        /// Bytes behind the IP header, as it says.
+        ip: usize,
+    },
+    /// The addresses to build a frame with are not of one family, or not that of the IP fields.
+    #[error("the addresses and the IP header are of different families")]
+    MixedFamilies,
+    /// The payload to build a frame with does not fit in an IP datagram.
+    #[error("{0} bytes do not fit in a UDP datagram")]
+    PayloadTooLong(usize),
+}
+
+/// The headers in front of the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum FrameHeader {
+    Ethernet,
+    Vlan,
+    Ip,
+    Ipv4,
+    Ipv6,
+    Udp,
+}
+
+impl std::fmt::Display for FrameHeader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Ethernet => "Ethernet",
+            Self::Vlan => "VLAN",
+            Self::Ip => "IP",
+            Self::Ipv4 => "IPv4",
+            Self::Ipv6 => "IPv6",
+            Self::Udp => "UDP",
+        })
+    }
+}
+
+/// The Ethernet header of a frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkRepr {
+    /// Source address.
+    pub src: [u8; 6],
+    /// Destination address.
+    pub dst: [u8; 6],
+    /// VLAN tags (TPID, TCI), outermost first, at most two.
+    pub vlan: Vec<(u16, u16)>,
+}
+
+/// What stands in an IP header beside addresses, lengths and checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpRepr {
+    /// IPv4.
+    V4 {
+        /// DSCP and ECN.
+        tos: u8,
+        /// Covered by the ICRC.
+        identification: u16,
+        /// DF, covered by the ICRC.
+        dont_fragment: bool,
+        /// Time to live.
+        ttl: u8,
+    },
+    /// IPv6.
+    V6 {
+        /// DSCP and ECN.
+        traffic_class: u8,
+        /// 20 bits.
+        flow_label: u32,
+        /// Hop limit.
+        hop_limit: u8,
+    },
+}
+
+/// Everything of a frame in front of the UDP payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrameRepr {
+    /// The Ethernet header; `None` in captures that begin with the IP header.
+    pub link: Option<LinkRepr>,
+    /// IP fields; their family is that of the addresses.
+    pub ip: IpRepr,
+    /// Source address and port.
+    pub src: SocketAddr,
+    /// Destination address and port.
+    pub dst: SocketAddr,
+    /// Whether the UDP checksum is there; `rdma_rxe` leaves it out (0) over IPv4.
+    pub udp_checksum: bool,
+}
+
+impl FrameRepr {
+    /// A frame as a UDP socket of this stack sends it: identification 0, DF, TTL 64, no Ethernet addresses.
+    #[must_use]
+    pub fn new(src: SocketAddr, dst: SocketAddr) -> Self {
+        let ip = match src.ip() {
+            IpAddr::V4(_) => IpRepr::V4 { tos: 0, identification: 0, dont_fragment: true, ttl: 64 },
+            IpAddr::V6(_) => IpRepr::V6 { traffic_class: 0, flow_label: 0, hop_limit: 64 },
+        };
+        Self { link: Some(LinkRepr::default()), ip, src, dst, udp_checksum: true }
+    }
+
+    /// The bytes of the frame with this UDP payload, checksums included.
+    ///
+    /// # Errors
+    /// [`FrameError::MixedFamilies`], [`FrameError::PayloadTooLong`], [`FrameError::TooManyVlanTags`].
+    pub fn build(&self, udp_payload: &[u8]) -> Result<Vec<u8>, FrameError> {
+        let udp_len = udp_payload.len() + UDP_LEN;
+        let ip_header_len = match self.ip {
+            IpRepr::V4 { .. } => IPV4_LEN,
+            IpRepr::V6 { .. } => IPV6_LEN,
+        };
+        if udp_len + IPV4_LEN > usize::from(u16::MAX) {
+            return Err(FrameError::PayloadTooLong(udp_payload.len()));
+        }
+        let link_len = match &self.link {
+            Some(link) if link.vlan.len() > MAX_VLAN_TAGS => return Err(FrameError::TooManyVlanTags),
+            Some(link) => ETHERNET_LEN + VLAN_LEN * link.vlan.len(),
+            None => 0,
+        };
+        let mut bytes = vec![0; link_len + ip_header_len + udp_len];
+        let (link_bytes, datagram) = bytes.split_at_mut(link_len);
+        let (ip_bytes, udp_bytes) = datagram.split_at_mut(ip_header_len);
+        udp_bytes[UDP_LEN..].copy_from_slice(udp_payload);
+        self.emit_udp(udp_bytes)?;
+        self.emit_ip(ip_bytes, udp_len)?;
+        self.emit_link(link_bytes);
+        Ok(bytes)
+    }
+
+    fn emit_udp(&self, bytes: &mut [u8]) -> Result<(), FrameError> {
+        let len = bytes.len() as u16;
+        let Some(mut udp) = MutableUdpPacket::new(bytes) else { return Ok(()) };
+        udp.set_source(self.src.port());
+        udp.set_destination(self.dst.port());
+        udp.set_length(len);
+        let sum = match (self.src.ip(), self.dst.ip()) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => udp::ipv4_checksum(&udp.to_immutable(), &src, &dst),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => udp::ipv6_checksum(&udp.to_immutable(), &src, &dst),
+            _ => return Err(FrameError::MixedFamilies),
+        };
+        if self.udp_checksum {
+            // A sum of zero is sent as its other form, since zero says that there is none (RFC 768).
+            udp.set_checksum(if sum == 0 { 0xffff } else { sum });
+        }
+        Ok(())
+    }
+
+    fn emit_ip(&self, bytes: &mut [u8], udp_len: usize) -> Result<(), FrameError> {
+        match (self.ip, self.src.ip(), self.dst.ip()) {
+            (IpRepr::V4 { tos, identification, dont_fragment, ttl }, IpAddr::V4(src), IpAddr::V4(dst)) => {
+                let Some(mut ip) = MutableIpv4Packet::new(bytes) else { return Ok(()) };
+                ip.set_version(4);
+                ip.set_header_length(5);
+                ip.set_dscp(tos >> 2);
+                ip.set_ecn(tos & 3);
+                ip.set_total_length((IPV4_LEN + udp_len) as u16);
+                ip.set_identification(identification);
+                ip.set_flags(if dont_fragment { Ipv4Flags::DontFragment } else { 0 });
+                ip.set_ttl(ttl);
+                ip.set_next_level_protocol(IpNextHeaderProtocols::Udp);
+                ip.set_source(src);
+                ip.set_destination(dst);
+                let sum = ipv4::checksum(&ip.to_immutable());
+                ip.set_checksum(sum);
+            }
+            (IpRepr::V6 { traffic_class, flow_label, hop_limit }, IpAddr::V6(src), IpAddr::V6(dst)) => {
+                let Some(mut ip) = MutableIpv6Packet::new(bytes) else { return Ok(()) };
+                ip.set_version(6);
+                ip.set_traffic_class(traffic_class);
+                ip.set_flow_label(flow_label & 0x000f_ffff);
+                ip.set_payload_length(udp_len as u16);
+                ip.set_next_header(IpNextHeaderProtocols::Udp);
+                ip.set_hop_limit(hop_limit);
+                ip.set_source(src);
+                ip.set_destination(dst);
+            }
+            _ => return Err(FrameError::MixedFamilies),
+        }
+        Ok(())
+    }
+
+    fn emit_link(&self, mut bytes: &mut [u8]) {
+        let Some(link) = &self.link else { return };
+        let ip_type = match self.ip {
+            IpRepr::V4 { .. } => EtherTypes::Ipv4,
+            IpRepr::V6 { .. } => EtherTypes::Ipv6,
+        };
+        // Every header names what follows it: the tags' TPIDs, then IP.
+        let mut following = link.vlan.iter().map(|&(tpid, _)| EtherType(tpid)).chain([ip_type]);
+        let mut next_type = || following.next().unwrap_or(ip_type);
+        if let Some(mut ethernet) = MutableEthernetPacket::new(bytes) {
+            ethernet.set_source(link.src.into());
+            ethernet.set_destination(link.dst.into());
+            ethernet.set_ethertype(next_type());
+        }
+        bytes = &mut bytes[ETHERNET_LEN..];
+        for (&(_, tci), bytes) in link.vlan.iter().zip(bytes.chunks_exact_mut(VLAN_LEN)) {
+            if let Some(mut vlan) = MutableVlanPacket::new(bytes) {
+                vlan.set_priority_code_point(ClassOfService((tci >> 13) as u8));
+                vlan.set_drop_eligible_indicator((tci >> 12) as u8 & 1);
+                vlan.set_vlan_identifier(tci & 0x0fff);
+                vlan.set_ethertype(next_type());
+            }
+        }
+    }
+}
+
+/// A captured frame, taken apart down to its UDP payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// Everything in front of the UDP payload.
+    pub repr: FrameRepr,
+    /// The UDP payload: a packet, from BTH to ICRC, when a port is [`crate::ROCE_PORT`].
+    pub udp_payload: &'a [u8],
+    /// From the IP header to the end of the UDP payload.
+    datagram: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// Takes an Ethernet frame apart. Bytes behind the IP datagram (Ethernet padding) are ignored.
+    ///
+    /// # Errors
+    /// Every variant of [`FrameError`] but `MixedFamilies` and `PayloadTooLong`. Checksums are not verified,
+    /// since captures from a sender show them before the network card has filled them in.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, FrameError> {
+        let short = |header, need, have| FrameError::ShortHeader { header, need, have };
+        let ethernet =
+            EthernetPacket::new(bytes).ok_or(short(FrameHeader::Ethernet, ETHERNET_LEN, bytes.len()))?;
+        let mut link = LinkRepr {
+            src: ethernet.get_source().octets(),
+            dst: ethernet.get_destination().octets(),
+            vlan: Vec::new(),
+        };
+        let mut ether_type = ethernet.get_ethertype();
+        let mut rest = &bytes[ETHERNET_LEN..];
+        while matches!(ether_type, EtherTypes::Vlan | EtherTypes::PBridge | EtherTypes::QinQ) {
+            if link.vlan.len() == MAX_VLAN_TAGS {
+                return Err(FrameError::TooManyVlanTags);
+            }
+            let vlan = VlanPacket::new(rest).ok_or(short(FrameHeader::Vlan, VLAN_LEN, rest.len()))?;
+            let tci = u16::from(vlan.get_priority_code_point().0) << 13
+                | u16::from(vlan.get_drop_eligible_indicator()) << 12
+                | vlan.get_vlan_identifier();
+            link.vlan.push((ether_type.0, tci));
+            ether_type = vlan.get_ethertype();
+            rest = &rest[VLAN_LEN..];
+        }
+        let version = match ether_type {
+            EtherTypes::Ipv4 => 4,
+            EtherTypes::Ipv6 => 6,
+            EtherType(other) => return Err(FrameError::NotIp(other)),
+        };
+        let mut frame = Self::parse_ip(rest)?;
+        if frame.datagram[0] >> 4 != version {
+            return Err(FrameError::BadIpVersion(frame.datagram[0] >> 4));
+        }
+        frame.repr.link = Some(link);
+        Ok(frame)
+    }
+
+    /// Takes a datagram apart that begins with its IP header, as captures of link type "raw" hold it.
+    ///
+    /// # Errors
+    /// As [`Frame::parse`].
+    pub fn parse_ip(bytes: &'a [u8]) -> Result<Self, FrameError> {
+        match bytes.first() {
+            None => Err(FrameError::ShortHeader { header: FrameHeader::Ip, need: 1, have: 0 }),
+            Some(first) if first >> 4 == 4 => Self::parse_ipv4(bytes),
+            Some(first) if first >> 4 == 6 => Self::parse_ipv6(bytes),
+            Some(first) => Err(FrameError::BadIpVersion(first >> 4)),
+        }
+    }
+
+    fn parse_ipv4(bytes: &'a [u8]) -> Result<Self, FrameError> {
+        let have = bytes.len();
+        let ip = Ipv4Packet::new(bytes).ok_or(FrameError::ShortHeader {
+            header: FrameHeader::Ipv4,
+            need: IPV4_LEN,
+            have,
+        })?;
+        if ip.get_header_length() != 5 {
+            return Err(FrameError::BadIpv4HeaderLength(ip.get_header_length()));
+        }
+        let flags = ip.get_flags();
+        let offset = u32::from(ip.get_fragment_offset()) * 8;
+        if offset != 0 || flags & Ipv4Flags::MoreFragments != 0 {
+            return Err(FrameError::Fragment { offset });
+        }
+        let repr = IpRepr::V4 {
+            tos: ip.get_dscp() << 2 | ip.get_ecn(),
+            identification: ip.get_identification(),
+            dont_fragment: flags & Ipv4Flags::DontFragment != 0,
+            ttl: ip.get_ttl(),
+        };
+        let (src, dst): (Ipv4Addr, Ipv4Addr) = (ip.get_source(), ip.get_destination());
+        let need = usize::from(ip.get_total_length());
+        let datagram = bytes.get(..need).ok_or(FrameError::Truncated { need, have })?;
+        Self::parse_udp(datagram, IPV4_LEN, ip.get_next_level_protocol(), repr, src.into(), dst.into())
+    }
+
+    fn parse_ipv6(bytes: &'a [u8]) -> Result<Self, FrameError> {
+        let have = bytes.len();
+        let ip = Ipv6Packet::new(bytes).ok_or(FrameError::ShortHeader {
+            header: FrameHeader::Ipv6,
+            need: IPV6_LEN,
+            have,
+        })?;
+        let repr = IpRepr::V6 {
+            traffic_class: ip.get_traffic_class(),
+            flow_label: ip.get_flow_label(),
+            hop_limit: ip.get_hop_limit(),
+        };
+        let (src, dst): (Ipv6Addr, Ipv6Addr) = (ip.get_source(), ip.get_destination());
+        let need = IPV6_LEN + usize::from(ip.get_payload_length());
+        let datagram = bytes.get(..need).ok_or(FrameError::Truncated { need, have })?;
+        Self::parse_udp(datagram, IPV6_LEN, ip.get_next_header(), repr, src.into(), dst.into())
+    }
+
+    fn parse_udp(
+        datagram: &'a [u8],
+        ip_len: usize,
+        protocol: IpNextHeaderProtocol,
+        ip: IpRepr,
+        src: IpAddr,
+        dst: IpAddr,
+    ) -> Result<Self, FrameError> {
+        if protocol != IpNextHeaderProtocols::Udp {
+            return Err(FrameError::NotUdp(protocol.0));
+        }
+        // An IPv4 total length below the header's own length leaves nothing.
+        let bytes = datagram.get(ip_len..).unwrap_or_default();
+        let udp = UdpPacket::new(bytes).ok_or(FrameError::ShortHeader {
+            header: FrameHeader::Udp,
+            need: UDP_LEN,
+            have: bytes.len(),
+        })?;
+        if usize::from(udp.get_length()) != bytes.len() {
+            return Err(FrameError::LengthMismatch { udp: udp.get_length().into(), ip: bytes.len() });
+        }
+        let repr = FrameRepr {
+            link: None,
+            ip,
+            src: SocketAddr::new(src, udp.get_source()),
+            dst: SocketAddr::new(dst, udp.get_destination()),
+            udp_checksum: udp.get_checksum() != 0,
+        };
+        Ok(Self { repr, udp_payload: &bytes[UDP_LEN..], datagram })
+    }
+
+    /// The ICRC that this frame should carry, computed from its real headers; `None` when the payload is too
+    /// short to hold a BTH and an ICRC.
+    #[must_use]
+    pub fn icrc(&self) -> Option<u32> {
+        const BTH_LEN: usize = crate::Bth::LEN;
+        if self.udp_payload.len() < BTH_LEN + ICRC_LEN {
+            return None;
+        }
+        let mut masked = self.datagram[..self.datagram.len() - ICRC_LEN].to_vec();
+        let udp_at = self.datagram.len() - self.udp_payload.len() - UDP_LEN;
+        match self.repr.ip {
+            IpRepr::V4 { .. } => {
+                masked[1] = 0xff;
+                masked[8] = 0xff;
+                masked[10..12].fill(0xff);
+            }
+            IpRepr::V6 { .. } => {
+                masked[0] |= 0x0f;
+                masked[1..4].fill(0xff);
+                masked[7] = 0xff;
+            }
+        }
+        masked[udp_at + 6..udp_at + 8].fill(0xff);
+        masked[udp_at + UDP_LEN + 4] = 0xff;
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(&[0xff; 8]);
+        crc.update(&masked);
+        Some(crc.finalize())
+    }
+
+    /// Whether the last four bytes are the right ICRC.
+    #[must_use]
+    pub fn icrc_holds(&self) -> bool {
+        let received = self.udp_payload.last_chunk::<ICRC_LEN>().map(|&b| u32::from_le_bytes(b));
+        received.is_some() && received == self.icrc()
+    }
+
+    /// Whether the IPv4 header checksum is right; always true for IPv6, which has none.
+    #[must_use]
+    pub fn ip_checksum_holds(&self) -> bool {
+        match (self.repr.ip, Ipv4Packet::new(self.datagram)) {
+            (IpRepr::V4 { .. }, Some(ip)) => ip.get_checksum() == ipv4::checksum(&ip),
+            _ => true,
+        }
+    }
+
+    /// Whether the UDP checksum is right, or left out.
+    #[must_use]
+    pub fn udp_checksum_holds(&self) -> bool {
+        let udp_at = self.datagram.len() - self.udp_payload.len() - UDP_LEN;
+        let Some(udp) = UdpPacket::new(&self.datagram[udp_at..]) else { return false };
+        let sum = match (self.repr.src.ip(), self.repr.dst.ip()) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => udp::ipv4_checksum(&udp, &src, &dst),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => udp::ipv6_checksum(&udp, &src, &dst),
+            _ => return false,
+        };
+        let sent = udp.get_checksum();
+        sent == 0 || sent == sum || (sum == 0 && sent == 0xffff)
+    }
+}
+
+#[cfg(test)]
+mod tests;
