@@ -20,6 +20,8 @@ use super::wake::VoidCounts;
 use super::{CqId, Wake};
 use crate::sync::{Condvar, Mutex, lock, wait};
 
+#[cfg(all(test, loom))]
+mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

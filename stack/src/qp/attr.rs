@@ -8,6 +8,8 @@ use std::fmt;
 
 use urxe_wire::{Gid, Psn, QKey, Qpn};
 
+use crate::memory::Access;
+
 #[cfg(test)]
 mod tests;
 
@@ -303,21 +305,6 @@ pub struct QpAttr {
     pub rate_limit: u32,
     /// Sizes of the queues.
     pub cap: QpCap,
-}
-
-bitflags::bitflags! {
-    /// What peers may do through a queue pair (`enum ibv_access_flags`).
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub struct Access: u32 {
-        /// The device may write.
-        const LOCAL_WRITE = 1;
-        /// Peers may write.
-        const REMOTE_WRITE = 1 << 1;
-        /// Peers may read.
-        const REMOTE_READ = 1 << 2;
-        /// Peers may use atomic operations.
-        const REMOTE_ATOMIC = 1 << 3;
-    }
 }
 
 bitflags::bitflags! {
