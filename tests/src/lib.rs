@@ -1,4 +1,1 @@
 //! How we know.
-
-pub mod kernel;
-pub mod sim;

@@ -1,1 +1,278 @@
-//! (being written)
+//! A device: the table of queue pairs and paths, with its memory, counters, events and timers.
+//!
+//! A [`Device`] is `Sync` and sans-IO: verbs, packets and time go in by `&self`, packets go out through a
+//! [`Transmit`](crate::port::Transmit) that the caller brings. It is the same over UDP, in the simulated network and under a fuzzer.
+//!
+//! ```text
+//!   verbs ----> queue pair --listed on--> path --listed on--> device
+//!                  ^                        |                    |
+//!   receive -------+                        +---- run ------> transmit_pending(port)
+//!   handle_timeouts
+//! ```
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`limits`] | what a device can do |
+//! | [`counters`] | what it counts |
+//! | [`qpn`] | how queue pair numbers are made up |
+//! | `verbs` | creating, changing, destroying, posting |
+//! | `receive` | from a datagram to the queue pairs |
+//! | `flush` | from the queue pairs to the port |
+//! | `timers` | deadlines |
+//! | `slots` | tables whose entries never move |
+
+pub mod counters;
+mod flush;
+pub mod limits;
+pub mod qpn;
+mod receive;
+mod slots;
+mod timers;
+mod verbs;
+
+use std::collections::HashMap;
+
+use urxe_wire::{Gid, PKey, Qpn, ROCE_PORT};
+
+pub use self::limits::Limits;
+pub use self::receive::{IcrcPolicy, ReceiveScratch};
+pub use self::verbs::{CreateCqError, CreateQpError, DeallocPdError, DestroyQpError, ModifyError};
+
+use self::counters::Counters;
+use self::qpn::QpNumbers;
+use self::slots::Slots;
+use self::timers::Timers;
+use crate::cq::{AsyncEvents, NoWake, Wake};
+use crate::memory::{Memory, PdId};
+use crate::path::ready::{ReadyLink, ReadyList};
+use crate::path::{Path, PathKey};
+use crate::qp::Qp;
+use crate::qp::attr::PathMtu;
+use crate::rng::Rng;
+use crate::sync::{Arc, Mutex, lock};
+
+/// What a device is made of.
+pub struct DeviceConfig {
+    /// The GID table of its one port.
+    pub gids: Vec<Gid>,
+    /// The largest path MTU that fits the link.
+    pub active_mtu: PathMtu,
+    /// Its process's slot among those that share the address.
+    pub process_slot: u8,
+    /// Where keys, queue pair numbers and first PSNs come from: of the operating system where strangers send packets.
+    pub seed: u64,
+    /// How many packets the port sends in one call.
+    pub max_run_segments: usize,
+    /// Bytes of READ responses that may be on their way at once from one peer: what the receive buffer holds.
+    pub read_budget: u64,
+    /// The UDP source port of its packets.
+    pub source_port: u16,
+    /// How received ICRCs are checked.
+    pub icrc_policy: IcrcPolicy,
+    /// What it can do.
+    pub limits: Limits,
+    /// Called when an asynchronous event came.
+    pub event_wake: Box<dyn Wake>,
+    /// Called when the next deadline became earlier, so that who sleeps sleeps shorter.
+    pub timer_wake: Box<dyn Wake>,
+}
+
+impl DeviceConfig {
+    /// A device with these GIDs and everything else as a simulation wants it: nothing is woken, all follows from `seed`.
+    #[must_use]
+    pub fn new(gids: Vec<Gid>, seed: u64) -> Self {
+        Self {
+            gids,
+            active_mtu: PathMtu::Mtu4096,
+            process_slot: 0,
+            seed,
+            max_run_segments: 64,
+            read_budget: 96 << 10,
+            source_port: ROCE_PORT,
+            icrc_policy: IcrcPolicy::default(),
+            limits: Limits::default(),
+            event_wake: Box::new(NoWake),
+            timer_wake: Box::new(NoWake),
+        }
+    }
+}
+
+/// Names a queue pair of a device. It stays valid as a name when the queue pair is destroyed: every use then fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct QpHandle {
+    index: u32,
+    qpn: Qpn,
+}
+
+impl QpHandle {
+    /// The queue pair's number.
+    #[must_use]
+    pub const fn qpn(self) -> Qpn {
+        self.qpn
+    }
+}
+
+/// See the module.
+pub struct Device {
+    limits: Limits,
+    active_mtu: PathMtu,
+    max_run_segments: usize,
+    read_budget: u64,
+    source_port: u16,
+    icrc_policy: IcrcPolicy,
+    gids: Mutex<Vec<Gid>>,
+    pkeys: [PKey; 1],
+    memory: Memory,
+    counters: Counters,
+    events: Arc<AsyncEvents>,
+    timer_wake: Box<dyn Wake>,
+    numbers: QpNumbers,
+    qps: Slots<QpSlot>,
+    paths: Slots<Path>,
+    /// Paths with something to send.
+    dirty: ReadyList,
+    timers: Timers,
+    control: Mutex<Control>,
+}
+
+/// A queue pair's place in the table.
+struct QpSlot {
+    /// Its place in its path's list of queue pairs with work.
+    link: ReadyLink,
+    qp: Mutex<Option<Box<Qp>>>,
+}
+
+impl QpSlot {
+    fn new(_index: u32) -> Self {
+        Self { link: ReadyLink::new(), qp: Mutex::new(None) }
+    }
+}
+
+/// What only creating and destroying touch.
+struct Control {
+    rng: Rng,
+    /// Free indices of queue pairs, each with the generation of its next use.
+    free_qps: Vec<(u32, u32)>,
+    /// Indices never used so far begin here.
+    fresh_qp: u32,
+    qps: u32,
+    next_pd: u32,
+    /// Users (queue pairs) of each protection domain.
+    pds: HashMap<PdId, u32>,
+    next_cq: u32,
+    /// Index of the path to each peer.
+    paths: HashMap<PathKey, u32>,
+    /// Who uses each path, by index.
+    path_uses: Vec<PathUse>,
+    free_paths: Vec<u32>,
+}
+
+struct PathUse {
+    key: PathKey,
+    users: u32,
+}
+
+impl Device {
+    /// A device without any object.
+    #[must_use]
+    pub fn new(config: DeviceConfig) -> Self {
+        let mut rng = Rng::stream(config.seed, 0x6465_7669_6365);
+        Self {
+            memory: Memory::new(rng.next_u64(), config.limits.max_mr),
+            numbers: QpNumbers::new(config.process_slot, rng.next_u64()),
+            limits: Limits { max_qp: config.limits.max_qp.min(qpn::MAX_QPS), ..config.limits },
+            active_mtu: config.active_mtu,
+            max_run_segments: config.max_run_segments,
+            read_budget: config.read_budget,
+            source_port: config.source_port,
+            icrc_policy: config.icrc_policy,
+            gids: Mutex::new(config.gids),
+            pkeys: [PKey::DEFAULT],
+            counters: Counters::default(),
+            events: Arc::new(AsyncEvents::new(config.event_wake)),
+            timer_wake: config.timer_wake,
+            qps: Slots::new(),
+            paths: Slots::new(),
+            dirty: ReadyList::new(),
+            timers: Timers::new(),
+            control: Mutex::new(Control {
+                rng,
+                free_qps: Vec::new(),
+                fresh_qp: 0,
+                qps: 0,
+                next_pd: 1,
+                pds: HashMap::new(),
+                next_cq: 1,
+                paths: HashMap::new(),
+                path_uses: Vec::new(),
+                free_paths: Vec::new(),
+            }),
+        }
+    }
+
+    /// What it can do.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The largest path MTU of its port.
+    #[must_use]
+    pub fn active_mtu(&self) -> PathMtu {
+        self.active_mtu
+    }
+
+    /// Its port's GID table.
+    #[must_use]
+    pub fn gids(&self) -> Vec<Gid> {
+        lock(&self.gids).clone()
+    }
+
+    /// Its port's P_Key table.
+    #[must_use]
+    pub fn pkeys(&self) -> &[PKey] {
+        &self.pkeys
+    }
+
+    /// Its registered memory.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// What it counted.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Its asynchronous events.
+    #[must_use]
+    pub fn events(&self) -> &Arc<AsyncEvents> {
+        &self.events
+    }
+
+    /// How many queue pairs there are.
+    #[must_use]
+    pub fn qp_count(&self) -> u32 {
+        lock(&self.control).qps
+    }
+
+    /// A first PSN that nobody can guess.
+    #[must_use]
+    pub fn random_psn(&self) -> urxe_wire::Psn {
+        urxe_wire::Psn::new(lock(&self.control).rng.next_u32())
+    }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device")
+            .field("gids", &self.gids())
+            .field("qps", &self.qp_count())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

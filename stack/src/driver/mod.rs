@@ -1,3 +1,1 @@
 //! (being written)
-
-pub mod eventfd;

@@ -48,6 +48,7 @@ mod buffer;
 mod copy;
 mod error;
 mod guarded;
+mod invalidate;
 mod keys;
 mod pin;
 mod slot;
@@ -55,6 +56,7 @@ mod table;
 
 pub use buffer::{Buffer, BufferError};
 pub use error::{AccessError, DeregMrError, Fault, RegMrError};
+pub use invalidate::InvalidateError;
 pub use pin::{Pin, Pins};
 pub use table::{CopyMode, Memory};
 use urxe_wire::{Lkey, Rkey};

@@ -1,1 +1,115 @@
-//! (being written)
+//! Paths: what all queue pairs with one peer address share.
+//!
+//! A path owns the run being built and the right to send to its peer (the flusher), the congestion window and the measured
+//! round trip. Whoever has something to send lists its queue pair on the path and then tries to become the flusher; who
+//! finds another at it leaves a mark ([`Path::kick`]), which the flusher looks at again after letting go.
+//!
+//! Lock order: path, queue pair, completion queue.
+
+pub(crate) mod ready;
+pub(crate) mod run;
+pub(crate) mod window;
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use urxe_wire::IcrcSeed;
+
+use self::ready::{ReadyLink, ReadyList};
+use self::run::RunBuffer;
+use self::window::Window;
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::{Mutex, MutexGuard, lock, try_lock};
+
+/// What makes two queue pairs share a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PathKey {
+    pub local: IpAddr,
+    pub peer: IpAddr,
+    pub traffic_class: u8,
+}
+
+/// One path. Its place in the device's table stays; who uses it changes.
+#[derive(Debug)]
+pub(crate) struct Path {
+    /// Its place in the device's list of paths with work.
+    pub link: ReadyLink,
+    /// Queue pairs that may have something to send.
+    pub ready: ReadyList,
+    pub window: Window,
+    kick: AtomicBool,
+    flusher: Mutex<Flusher>,
+}
+
+/// What only the one who sends on the path touches.
+#[derive(Debug, Default)]
+pub(crate) struct Flusher {
+    pub route: Option<Route>,
+    /// The run, made when the path first sends.
+    pub run: Option<RunBuffer>,
+    /// Queue pairs taken off the ready list, in order.
+    pub queue: VecDeque<u32>,
+    /// Queue pairs that the window stopped, in order.
+    pub blocked: VecDeque<u32>,
+}
+
+/// Where a path's packets go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    pub key: PathKey,
+    pub source_port: u16,
+    pub icrc: IcrcSeed,
+}
+
+impl Path {
+    pub fn new(read_budget: u64) -> Self {
+        Self {
+            link: ReadyLink::new(),
+            ready: ReadyList::new(),
+            window: Window::new(read_budget),
+            kick: AtomicBool::new(false),
+            flusher: Mutex::new(Flusher::default()),
+        }
+    }
+
+    /// Takes the path over for a new peer. Nobody uses it.
+    pub fn open(&self, route: Route) {
+        let mut flusher = lock(&self.flusher);
+        flusher.route = Some(route);
+        self.window.reset();
+    }
+
+    /// The last user left: the memory of the run goes.
+    pub fn close(&self) {
+        let mut flusher = lock(&self.flusher);
+        flusher.route = None;
+        flusher.run = None;
+    }
+
+    /// Runs `send` as the flusher, again and again until nobody has asked for more. Returns at once when another thread
+    /// is the flusher: it will see what was asked.
+    pub fn flush(&self, mut send: impl FnMut(&mut Flusher)) {
+        loop {
+            let Some(mut flusher) = self.become_flusher() else { return };
+            send(&mut flusher);
+            drop(flusher);
+            // Pairs with the fence in become_flusher: either this sees the mark, or who set it sees the lock free.
+            fence(Ordering::SeqCst);
+            if !self.kick.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
+
+    fn become_flusher(&self) -> Option<MutexGuard<'_, Flusher>> {
+        self.kick.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let flusher = try_lock(&self.flusher)?;
+        // Whatever was listed before the mark is seen by the look at the list that follows.
+        self.kick.swap(false, Ordering::AcqRel);
+        Some(flusher)
+    }
+}
+
+#[cfg(test)]
+mod tests;

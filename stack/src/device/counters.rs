@@ -1,0 +1,167 @@
+//! What a device counts: the fifteen counters of the kernel's `rdma_rxe` under their names there
+//! (`rxe_hw_counters.c`), and one for each reason to drop a packet.
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $variant:ident $name:literal,)*) => {
+        /// One counter of a device.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Counter {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Counter {
+            /// All of them, in the order in which they are shown.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// Its name in listings: the kernel's for the kernel's fifteen.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Packets sent.
+    SentPkts "sent_pkts",
+    /// Packets received whose ICRC held.
+    RcvdPkts "rcvd_pkts",
+    /// Requests that had been received before.
+    DuplicateRequest "duplicate_request",
+    /// Requests that came before an earlier one.
+    OutOfSeqRequest "out_of_seq_request",
+    /// RNR NAKs received.
+    RcvdRnrErr "rcvd_rnr_err",
+    /// RNR NAKs sent.
+    SendRnrErr "send_rnr_err",
+    /// Sequence NAKs received.
+    RcvdSeqErr "rcvd_seq_err",
+    /// Acknowledgements merged into a later one.
+    AckDeferred "ack_deferred",
+    /// Work requests that failed because the peer never answered.
+    RetryExceededErr "retry_exceeded_err",
+    /// Work requests that failed because the peer never had a receive.
+    RetryRnrExceededErr "retry_rnr_exceeded_err",
+    /// Times the requester went back and sent again.
+    CompleterRetryErr "completer_retry_err",
+    /// Sends that the system refused.
+    SendErr "send_err",
+    /// Times the link went down.
+    LinkDowned "link_downed",
+    /// RDMA operations sent (WRITE, READ, atomics).
+    RdmaSends "rdma_sends",
+    /// RDMA operations received.
+    RdmaRecvs "rdma_recvs",
+
+    /// Dropped: malformed, see the log for the reason of each.
+    DropMalformed "drop_malformed",
+    /// Dropped: the ICRC does not hold.
+    DropIcrc "drop_icrc",
+    /// Dropped: no such queue pair.
+    DropNoQp "drop_no_qp",
+    /// Dropped: for a queue pair of another process slot.
+    DropForeignSlot "drop_foreign_slot",
+    /// Dropped: from another address than the queue pair's peer.
+    DropWrongSource "drop_wrong_source",
+    /// Dropped: the opcode is not of the queue pair's service.
+    DropWrongService "drop_wrong_service",
+    /// Dropped: the P_Key is not the queue pair's.
+    DropWrongPkey "drop_wrong_pkey",
+    /// Dropped: the queue pair does not receive in its state.
+    DropNotReady "drop_not_ready",
+    /// Dropped: a duplicate that needs no answer, or whose answer is no longer kept.
+    DropDuplicate "drop_duplicate",
+    /// Dropped: out of sequence while a NAK is outstanding.
+    DropOutOfSequence "drop_out_of_sequence",
+    /// Dropped: an answer to nothing that is outstanding (ghost ACK).
+    DropGhostAck "drop_ghost_ack",
+    /// Dropped: an answer with a reserved syndrome.
+    DropReservedSyndrome "drop_reserved_syndrome",
+    /// Dropped: an answer while the same packets are being sent again.
+    DropImpliedNak "drop_implied_nak",
+    /// Received congestion notifications.
+    RcvdCnp "rcvd_cnp",
+
+    /// Received: the ICRC holds for the identification that the sender's position in a run tells.
+    IcrcExact "icrc_exact",
+    /// Received: the ICRC holds for some identification, which a UDP socket does not show.
+    IcrcSolved "icrc_solved",
+}
+
+impl Counter {
+    /// How many of [`ALL`](Self::ALL), from the first, `rdma_rxe` has too.
+    pub const KERNEL: usize = 15;
+}
+
+/// The counters of one device.
+#[derive(Debug)]
+pub struct Counters {
+    values: Box<[AtomicU64]>,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self { values: Counter::ALL.iter().map(|_| AtomicU64::new(0)).collect() }
+    }
+}
+
+impl Counters {
+    /// Adds one.
+    pub fn add(&self, counter: Counter) {
+        self.add_many(counter, 1);
+    }
+
+    /// Adds `n`.
+    pub fn add_many(&self, counter: Counter, n: u64) {
+        self.values[counter as usize].fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The value now.
+    #[must_use]
+    pub fn value(&self, counter: Counter) -> u64 {
+        self.values[counter as usize].load(Ordering::Relaxed)
+    }
+
+    /// Every counter with its value now.
+    pub fn snapshot(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
+        Counter::ALL.iter().map(|counter| (*counter, self.value(*counter)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_fifteen_come_first_under_their_names() {
+        let names: Vec<_> = Counter::ALL[..Counter::KERNEL].iter().map(|c| c.name()).collect();
+        assert_eq!(
+            names,
+            [
+                "sent_pkts",
+                "rcvd_pkts",
+                "duplicate_request",
+                "out_of_seq_request",
+                "rcvd_rnr_err",
+                "send_rnr_err",
+                "rcvd_seq_err",
+                "ack_deferred",
+                "retry_exceeded_err",
+                "retry_rnr_exceeded_err",
+                "completer_retry_err",
+                "send_err",
+                "link_downed",
+                "rdma_sends",
+                "rdma_recvs"
+            ]
+        );
+        let counters = Counters::default();
+        counters.add_many(Counter::IcrcSolved, 3);
+        assert_eq!(counters.snapshot().last(), Some((Counter::IcrcSolved, 3)));
+    }
+}

@@ -1,0 +1,206 @@
+//! From the queue pairs to the port: who has something to send is listed, runs are filled and sent.
+
+use std::net::IpAddr;
+
+use super::counters::Counter;
+use super::{Device, QpSlot};
+use crate::path::run::RunBuffer;
+use crate::path::{Flusher, Path, Route};
+use crate::port::{Run, SendOutcome, Transmit};
+use crate::qp::Qp;
+use crate::qp::context::Sent;
+use crate::sync::lock;
+use crate::time::Time;
+
+impl Device {
+    /// Sends what can be sent now.
+    pub fn transmit_pending(&self, now: Time, port: &(impl Transmit + ?Sized)) {
+        if self.dirty.is_empty() {
+            return;
+        }
+        let link_of = |index: u32| match self.paths.at(index) {
+            Some(path) => &path.link,
+            None => unreachable!("only paths that exist are listed"),
+        };
+        self.dirty.take_all(link_of, |index| {
+            if let Some(path) = self.paths.at(index) {
+                path.link.unlist();
+                path.flush(|flusher| self.drain(index, path, flusher, now, port));
+            }
+        });
+    }
+
+    /// Does what is due at `now`. What it causes to be sent leaves with the next [`transmit_pending`](Self::transmit_pending).
+    pub fn handle_timeouts(&self, now: Time) {
+        while let Some((at, index)) = self.timers.take_due(now) {
+            let Some(slot) = self.qps.at(index) else { continue };
+            let mut guard = lock(&slot.qp);
+            let Some(qp) = guard.as_deref_mut() else { continue };
+            if qp.timer_at != at {
+                continue; // an entry that an earlier one replaced
+            }
+            qp.timer_at = Time::NEVER;
+            let context = self.context(now, qp.path);
+            qp.on_timer(&context);
+            self.settle_timer(index, qp);
+            let path = qp.path.filter(|_| qp.wants_to_send(now));
+            drop(guard);
+            self.schedule(index, path);
+        }
+    }
+
+    /// When [`handle_timeouts`](Self::handle_timeouts) is next due, if ever. It may turn out that nothing is.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        Some(self.timers.next()).filter(|at| *at != Time::NEVER)
+    }
+
+    /// Sees to it that the timers hold an entry no later than the queue pair's deadline.
+    pub(super) fn settle_timer(&self, index: u32, qp: &mut Qp) {
+        let deadline = qp.deadline();
+        if deadline < qp.timer_at {
+            qp.timer_at = deadline;
+            if self.timers.insert(deadline, index) {
+                self.timer_wake.wake();
+            }
+        }
+    }
+
+    /// Lists a queue pair on its path, and the path on the device.
+    pub(super) fn schedule(&self, index: u32, path: Option<(u32, IpAddr)>) {
+        let Some((path_index, _)) = path else { return };
+        let (Some(slot), Some(path)) = (self.qps.at(index), self.paths.at(path_index)) else { return };
+        path.ready.push(index, &slot.link);
+        self.dirty.push(path_index, &path.link);
+    }
+
+    /// Lists a path on the device.
+    pub(super) fn touch(&self, path: Option<(u32, IpAddr)>) {
+        let Some((path_index, _)) = path else { return };
+        let Some(path) = self.paths.at(path_index) else { return };
+        self.dirty.push(path_index, &path.link);
+    }
+
+    /// Fills and sends runs until no queue pair of the path has anything to send, or the window is full.
+    fn drain(
+        &self,
+        path_index: u32,
+        path: &Path,
+        flusher: &mut Flusher,
+        now: Time,
+        port: &(impl Transmit + ?Sized),
+    ) {
+        let Flusher { route, run, queue, blocked } = flusher;
+        let Some(route) = *route else { return };
+        let run = run.get_or_insert_with(|| RunBuffer::new(self.max_run_segments));
+        self.take_ready(path, queue);
+        // Those that the window stopped earlier get one more try each, after those that were listed since.
+        let mut retries = blocked.len();
+        loop {
+            let (index, was_blocked) = match queue.pop_front() {
+                Some(index) => (index, false),
+                None if retries > 0 && path.window.admits(1) => match blocked.pop_front() {
+                    Some(index) => (index, true),
+                    None => break,
+                },
+                None => break,
+            };
+            let Some(slot) = self.qps.at(index) else { continue };
+            if was_blocked {
+                retries -= 1;
+            } else {
+                slot.link.unlist();
+            }
+            match self.fill(index, was_blocked, slot, path_index, run, &route, now) {
+                Filled::Done => {}
+                Filled::RunFull => {
+                    self.send(run, &route, port);
+                    // It stands in the queue without being listed: a post meanwhile lists it once more, which does no harm.
+                    queue.push_back(index);
+                }
+                Filled::WindowFull => blocked.push_back(index),
+            }
+            if queue.is_empty() {
+                self.take_ready(path, queue);
+            }
+        }
+        self.send(run, &route, port);
+    }
+
+    /// Moves the path's list of queue pairs with work to the end of `queue`, oldest first.
+    fn take_ready(&self, path: &Path, queue: &mut std::collections::VecDeque<u32>) {
+        let link_of = |index: u32| match self.qps.at(index) {
+            Some(slot) => &slot.link,
+            None => unreachable!("only queue pairs that exist are listed"),
+        };
+        let start = queue.len();
+        path.ready.take_all(link_of, |index| queue.push_back(index));
+        queue.make_contiguous()[start..].reverse();
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what the flusher holds, one by one")]
+    fn fill(
+        &self,
+        index: u32,
+        was_blocked: bool,
+        slot: &QpSlot,
+        path_index: u32,
+        run: &mut RunBuffer,
+        route: &Route,
+        now: Time,
+    ) -> Filled {
+        let mut guard = lock(&slot.qp);
+        let Some(qp) = guard.as_deref_mut() else { return Filled::Done };
+        if qp.path.is_none_or(|(of, _)| of != path_index) {
+            // It was connected elsewhere, or its index is another queue pair's now.
+            let path = qp.path;
+            drop(guard);
+            self.schedule(index, path);
+            return Filled::Done;
+        }
+        if was_blocked {
+            qp.is_blocked = false;
+        }
+        let mut context = self.context(now, qp.path);
+        let sent = qp.transmit(&mut context, run, &route.icrc);
+        self.settle_timer(index, qp);
+        match sent {
+            Sent::Idle => Filled::Done,
+            Sent::RunFull => Filled::RunFull,
+            Sent::WindowFull if qp.is_blocked => Filled::Done,
+            Sent::WindowFull => {
+                qp.is_blocked = true;
+                Filled::WindowFull
+            }
+        }
+    }
+
+    fn send(&self, run: &mut RunBuffer, route: &Route, port: &(impl Transmit + ?Sized)) {
+        if run.is_empty() {
+            return;
+        }
+        let outcome = port.transmit(&Run {
+            from: route.key.local,
+            from_port: route.source_port,
+            to: route.key.peer,
+            bytes: run.bytes(),
+            segment_size: run.segment_size(),
+            traffic_class: route.key.traffic_class,
+        });
+        match outcome {
+            SendOutcome::Sent => self.counters.add_many(Counter::SentPkts, run.count() as u64),
+            SendOutcome::Dropped => self.counters.add_many(Counter::SendErr, run.count() as u64),
+        }
+        run.clear();
+    }
+}
+
+/// What became of a queue pair's turn.
+enum Filled {
+    /// It has nothing to send now.
+    Done,
+    /// Send the run, then go on with it.
+    RunFull,
+    /// It waits for the window.
+    WindowFull,
+}

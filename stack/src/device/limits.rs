@@ -1,0 +1,61 @@
+//! What a device can do, as `ibv_query_device` reports it. The numbers are `rdma_rxe`'s (`rxe_param.h`) where a program
+//! may have come to rely on them.
+
+use crate::qp::attr::PathMtu;
+
+/// The limits of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest message in bytes.
+    pub max_msg_sz: u64,
+    /// Longest region in bytes.
+    pub max_mr_size: u64,
+    /// Queue pairs.
+    pub max_qp: u32,
+    /// Work requests of one queue.
+    pub max_qp_wr: u32,
+    /// Scatter-gather entries of a work request.
+    pub max_sge: u32,
+    /// Bytes of inline data.
+    pub max_inline_data: u32,
+    /// Completion queues.
+    pub max_cq: u32,
+    /// Entries of a completion queue.
+    pub max_cqe: u32,
+    /// Regions.
+    pub max_mr: u32,
+    /// Protection domains.
+    pub max_pd: u32,
+    /// READs and atomics outstanding towards a queue pair.
+    pub max_qp_rd_atom: u8,
+    /// READs and atomics outstanding from a queue pair.
+    pub max_qp_init_rd_atom: u8,
+    /// Entries of the P_Key table.
+    pub max_pkeys: u16,
+    /// Largest path MTU.
+    pub max_mtu: PathMtu,
+    /// Set M (migrated) in packets: some NICs want it, the kernel's `rdma_rxe` leaves it clear.
+    pub mig_req: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_msg_sz: 1 << 31,
+            max_mr_size: u64::MAX,
+            max_qp: super::qpn::MAX_QPS - 16,
+            max_qp_wr: 1 << 20,
+            max_sge: 32,
+            max_inline_data: 1024,
+            max_cq: 1 << 20,
+            max_cqe: 1 << 22,
+            max_mr: 524_287,
+            max_pd: 1 << 20,
+            max_qp_rd_atom: 128,
+            max_qp_init_rd_atom: 128,
+            max_pkeys: 1,
+            max_mtu: PathMtu::Mtu4096,
+            mig_req: false,
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! How a queue pair number is made up.
+//!
+//! ```text
+//!  23        18 17                                0
+//! | process slot | index and generation, permuted  |
+//! ```
+//! Processes that share an address steer by the upper six bits (a socket filter looks at them), so they stand
+//! unchanged. The lower eighteen hold the index in the process's table (16 bits) and a generation (2 bits), permuted by
+//! a keyed Feistel network, so that numbers cannot be guessed and a number just freed does not come back at once.
+//! 0, 1 and 0xffffff are never given out.
+
+use urxe_wire::Qpn;
+
+use crate::rng::Rng;
+
+/// The most processes that share one address.
+pub const MAX_PROCESS_SLOTS: u8 = 64;
+/// The most queue pairs of one process.
+pub const MAX_QPS: u32 = 1 << INDEX_BITS;
+
+const INDEX_BITS: u32 = 16;
+const LOW_BITS: u32 = 18;
+const HALF_BITS: u32 = LOW_BITS / 2;
+const HALF_MASK: u32 = (1 << HALF_BITS) - 1;
+const ROUNDS: usize = 4;
+/// How often an index is used before its first number comes back.
+pub(crate) const GENERATIONS: u32 = 1 << (LOW_BITS - INDEX_BITS);
+
+/// The numbering of one device.
+#[derive(Debug)]
+pub(crate) struct QpNumbers {
+    process_slot: u8,
+    factors: [u32; ROUNDS],
+}
+
+impl QpNumbers {
+    pub fn new(process_slot: u8, seed: u64) -> Self {
+        assert!(process_slot < MAX_PROCESS_SLOTS, "process slot {process_slot} of {MAX_PROCESS_SLOTS}");
+        let mut rng = Rng::stream(seed, 0x5150_4e00);
+        Self { process_slot, factors: [(); ROUNDS].map(|()| rng.next_u32() | 1) }
+    }
+
+    /// The number of queue pair `index` in its `generation`th use; `None` for the three reserved ones.
+    pub fn number(&self, index: u32, generation: u32) -> Option<Qpn> {
+        debug_assert!(index < MAX_QPS);
+        let low = self.permute((generation % GENERATIONS) << INDEX_BITS | index);
+        let value = u32::from(self.process_slot) << LOW_BITS | low;
+        Qpn::new(value).filter(|qpn| !matches!(qpn.value(), 0 | 1 | 0xff_ffff))
+    }
+
+    /// The index that `qpn` could belong to. Whether it does, the queue pair there says.
+    pub fn index(&self, qpn: Qpn) -> Option<u32> {
+        let value = qpn.value();
+        (value >> LOW_BITS == u32::from(self.process_slot))
+            .then(|| self.restore(value & ((1 << LOW_BITS) - 1)) & (MAX_QPS - 1))
+    }
+
+    fn round(&self, round: usize, half: u32) -> u32 {
+        (half + 1 + round as u32).wrapping_mul(self.factors[round]) >> (32 - HALF_BITS)
+    }
+
+    fn permute(&self, value: u32) -> u32 {
+        let (mut left, mut right) = (value >> HALF_BITS, value & HALF_MASK);
+        for round in 0..ROUNDS {
+            (left, right) = (right, left ^ self.round(round, right));
+        }
+        left << HALF_BITS | right
+    }
+
+    fn restore(&self, value: u32) -> u32 {
+        let (mut left, mut right) = (value >> HALF_BITS, value & HALF_MASK);
+        for round in (0..ROUNDS).rev() {
+            (left, right) = (right ^ self.round(round, left), left);
+        }
+        left << HALF_BITS | right
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_back_to_their_index_and_never_collide() {
+        let numbers = QpNumbers::new(5, 42);
+        let mut seen = std::collections::HashSet::new();
+        for generation in 0..GENERATIONS {
+            for index in 0..MAX_QPS {
+                let Some(qpn) = numbers.number(index, generation) else { continue };
+                assert_eq!(numbers.index(qpn), Some(index));
+                assert_eq!(qpn.value() >> LOW_BITS, 5);
+                assert!(seen.insert(qpn));
+            }
+        }
+        assert_eq!(seen.len(), 1 << LOW_BITS);
+    }
+
+    #[test]
+    fn the_reserved_numbers_are_never_given_out() {
+        for (slot, reserved) in [(0, vec![0, 1]), (MAX_PROCESS_SLOTS - 1, vec![0xff_ffff])] {
+            let numbers = QpNumbers::new(slot, 7);
+            let all = (0..GENERATIONS).flat_map(|g| (0..MAX_QPS).map(move |i| (i, g)));
+            let refused =
+                all.filter(|(index, generation)| numbers.number(*index, *generation).is_none()).count();
+            assert_eq!(refused, reserved.len());
+        }
+    }
+
+    #[test]
+    fn another_process_slot_is_nobody_here() {
+        let qpn = QpNumbers::new(3, 1).number(9, 0).unwrap();
+        assert_eq!(QpNumbers::new(4, 1).index(qpn), None);
+    }
+
+    #[test]
+    fn numbers_are_spread_and_differ_by_seed() {
+        let of = |seed| (0..64).map(|i| QpNumbers::new(0, seed).number(i, 0)).collect::<Vec<_>>();
+        assert_eq!(of(1), of(1));
+        let same = of(1).iter().zip(of(2)).filter(|(a, b)| **a == *b).count();
+        assert!(same < 4, "{same} of 64 numbers do not depend on the seed");
+    }
+}

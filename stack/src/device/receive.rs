@@ -1,0 +1,149 @@
+//! From a datagram to the queue pairs: shape, ICRC, destination, source, then the queue pair itself.
+//!
+//! Consecutive packets for one queue pair, as in a run that the peer sent, are handled under one lock and one set of
+//! pins. Every packet that is dropped moves a counter that says why.
+
+use urxe_wire::{IcrcSeed, IcrcSolver, IcrcVerdict, Kind, PacketView, Qpn, ROCE_PORT};
+
+use super::counters::Counter;
+use super::{Device, QpSlot};
+use crate::port::Datagrams;
+use crate::qp::Qp;
+use crate::qp::context::Context;
+use crate::sync::{MutexGuard, lock};
+use crate::time::Time;
+
+/// How received ICRCs are checked. A UDP socket does not show the IPv4 identification that the ICRC covers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IcrcPolicy {
+    /// Only the identifications that this stack's own senders use pass. The kernel's `rdma_rxe` uses others.
+    Strict,
+    /// A packet passes if any identification explains its ICRC; a damaged one does with a chance of 2^-16.
+    #[default]
+    Solve,
+    /// The ICRC is not looked at.
+    Off,
+}
+
+/// What a receiving thread keeps between datagrams.
+#[derive(Debug, Default)]
+pub struct ReceiveScratch {
+    solver: IcrcSolver,
+}
+
+/// A queue pair held for the packets of one run.
+struct Held<'a> {
+    index: u32,
+    guard: MutexGuard<'a, Option<Box<Qp>>>,
+    context: Context<'a>,
+}
+
+impl Device {
+    /// Takes packets that arrived. What they cause to be sent leaves with the next
+    /// [`transmit_pending`](Self::transmit_pending).
+    pub fn receive(&self, now: Time, datagrams: &Datagrams<'_>, scratch: &mut ReceiveScratch) {
+        let seed = IcrcSeed::new(datagrams.from, datagrams.from_port, datagrams.to, ROCE_PORT);
+        let Some(seed) = seed else {
+            return self.counters.add_many(Counter::DropMalformed, datagrams.segments().len() as u64);
+        };
+        let mut held: Option<Held<'_>> = None;
+        let mut received = 0;
+        for (segment, bytes) in datagrams.segments().enumerate() {
+            let Some(packet) = self.accept(&seed, scratch, bytes, segment) else { continue };
+            received += 1;
+            if packet.info().kind == Kind::Cnp {
+                self.counters.add(Counter::RcvdCnp);
+                continue;
+            }
+            let Some(index) = self.index_of(packet.dest_qp()) else { continue };
+            if held.as_ref().is_none_or(|held| held.index != index) {
+                self.let_go(held.take(), now);
+                held = self.hold(now, index);
+            }
+            match &mut held {
+                Some(held) => self.dispatch(held, &packet, datagrams),
+                None => self.counters.add(Counter::DropNoQp),
+            }
+        }
+        self.let_go(held, now);
+        self.counters.add_many(Counter::RcvdPkts, received);
+    }
+
+    /// Checks shape and ICRC.
+    fn accept<'p>(
+        &self,
+        seed: &IcrcSeed,
+        scratch: &mut ReceiveScratch,
+        bytes: &'p [u8],
+        segment: usize,
+    ) -> Option<PacketView<'p>> {
+        let packet = match PacketView::parse(bytes) {
+            Ok(packet) => packet,
+            Err(reason) => {
+                tracing::debug!(%reason, "dropped: malformed packet");
+                self.counters.add(Counter::DropMalformed);
+                return None;
+            }
+        };
+        if self.icrc_policy == IcrcPolicy::Off {
+            return Some(packet);
+        }
+        match (seed.verify(&mut scratch.solver, bytes, segment as u16), self.icrc_policy) {
+            (IcrcVerdict::Exact { .. }, _) => self.counters.add(Counter::IcrcExact),
+            (IcrcVerdict::Solved { .. }, IcrcPolicy::Solve) => self.counters.add(Counter::IcrcSolved),
+            _ => {
+                tracing::debug!(qp = %packet.dest_qp(), psn = %packet.psn(), "dropped: wrong ICRC");
+                self.counters.add(Counter::DropIcrc);
+                return None;
+            }
+        }
+        Some(packet)
+    }
+
+    fn index_of(&self, qpn: Qpn) -> Option<u32> {
+        let index = self.numbers.index(qpn);
+        if index.is_none() {
+            self.counters.add(Counter::DropForeignSlot);
+        }
+        index
+    }
+
+    fn hold(&self, now: Time, index: u32) -> Option<Held<'_>> {
+        let slot: &QpSlot = self.qps.at(index)?;
+        let guard = lock(&slot.qp);
+        let path = guard.as_ref()?.path;
+        Some(Held { index, guard, context: self.context(now, path) })
+    }
+
+    fn dispatch(&self, held: &mut Held<'_>, packet: &PacketView<'_>, datagrams: &Datagrams<'_>) {
+        let qp = held.guard.as_deref_mut().filter(|qp| qp.common.qpn == packet.dest_qp());
+        let Some(qp) = qp else { return self.counters.add(Counter::DropNoQp) };
+        match qp.path {
+            Some((_, peer)) if peer == datagrams.from => {}
+            Some((_, peer)) => {
+                tracing::debug!(qp = %qp.common.qpn, from = %datagrams.from, %peer, "dropped: not from the peer");
+                return self.counters.add(Counter::DropWrongSource);
+            }
+            None => return self.counters.add(Counter::DropNotReady),
+        }
+        if !qp.common.pkey.matches(packet.pkey()) {
+            return self.counters.add(Counter::DropWrongPkey);
+        }
+        qp.on_packet(packet, &mut held.context);
+    }
+
+    fn let_go(&self, held: Option<Held<'_>>, now: Time) {
+        let Some(mut held) = held else { return };
+        let Some(qp) = held.guard.as_deref_mut() else { return };
+        self.settle_timer(held.index, qp);
+        let (path, wants_to_send) = (qp.path, qp.wants_to_send(now));
+        let index = held.index;
+        drop(held);
+        if wants_to_send {
+            self.schedule(index, path);
+        } else {
+            // Acknowledgements may have opened the window for other queue pairs, which it had stopped.
+            self.touch(path);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! A table that grows and whose entries never move, so that a reader needs no lock and no reference count.
+
+use std::sync::OnceLock;
+
+/// Entries of the first segment; each further one is twice as long as the one before.
+const FIRST: u32 = 64;
+/// Enough segments for 2^24 entries.
+const SEGMENTS: usize = 19;
+
+/// Entries by index, made on first use and kept as long as the table.
+#[derive(Debug)]
+pub(crate) struct Slots<T> {
+    segments: [OnceLock<Box<[T]>>; SEGMENTS],
+}
+
+impl<T> Slots<T> {
+    pub const fn new() -> Self {
+        Self { segments: [const { OnceLock::new() }; SEGMENTS] }
+    }
+
+    /// Segment number, and position in it.
+    fn place(index: u32) -> (usize, usize) {
+        let shifted = index / FIRST + 1;
+        let segment = shifted.ilog2();
+        let start = FIRST * ((1 << segment) - 1);
+        (segment as usize, (index - start) as usize)
+    }
+
+    /// The entry, if it was ever made.
+    pub fn at(&self, index: u32) -> Option<&T> {
+        let (segment, position) = Self::place(index);
+        self.segments.get(segment)?.get()?.get(position)
+    }
+
+    /// The entry, made together with its neighbours when there is none yet. `None` beyond 2^24.
+    pub fn ensure(&self, index: u32, make: impl Fn(u32) -> T) -> Option<&T> {
+        let (segment, position) = Self::place(index);
+        let entries = self.segments.get(segment)?.get_or_init(|| {
+            let first = index - position as u32;
+            (first..first + (FIRST << segment)).map(make).collect()
+        });
+        entries.get(position)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_index_has_its_own_place_that_stays() {
+        let slots = Slots::new();
+        let mut addresses = Vec::new();
+        for index in 0..1000 {
+            let entry: &u32 = slots.ensure(index, |i| i).unwrap();
+            assert_eq!(*entry, index);
+            addresses.push(std::ptr::from_ref(entry));
+        }
+        for index in 0..1000 {
+            assert_eq!(std::ptr::from_ref(slots.at(index).unwrap()), addresses[index as usize]);
+        }
+        assert!(slots.at(2000).is_none());
+        assert!(slots.ensure(u32::MAX, |i| i).is_none());
+    }
+}

@@ -1,0 +1,547 @@
+//! Creating, changing and destroying objects, and posting work.
+
+use std::net::IpAddr;
+
+use urxe_wire::{Gid, IcrcSeed, ROCE_PORT};
+
+use super::{Control, Device, PathUse, QpHandle, QpSlot};
+use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
+use crate::memory::{PdId, Pins};
+use crate::path::window::Window;
+use crate::path::{Path, PathKey, Route};
+use crate::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
+use crate::qp::context::Context;
+use crate::qp::transition::{self, ModifyQpError};
+use crate::qp::wr::{PostError, RecvRequest, SendRequest};
+use crate::qp::{Qp, QpInit};
+use crate::sync::{Arc, lock};
+use crate::time::Time;
+
+/// Why a completion queue was not created.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateCqError {
+    /// Its size.
+    #[error(transparent)]
+    Cq(#[from] CqError),
+}
+
+impl CreateCqError {
+    /// The errno that `ibv_create_cq` sets.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Cq(error) => error.errno(),
+        }
+    }
+}
+
+/// Why a queue pair was not created.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateQpError {
+    /// The device does not have the service.
+    #[error("queue pairs of type {given} are not offered; RC is")]
+    Unsupported {
+        /// What was asked for.
+        given: QpType,
+    },
+    /// A size beyond the device's.
+    #[error("{field} is {given}; the device allows {allowed}")]
+    TooLarge {
+        /// The field's name in `struct ibv_qp_cap`.
+        field: &'static str,
+        /// What was asked for.
+        given: u32,
+        /// The most that is allowed.
+        allowed: u32,
+    },
+    /// The protection domain does not exist.
+    #[error("there is no such protection domain: it was deallocated")]
+    NoPd,
+    /// A completion queue was destroyed.
+    #[error(transparent)]
+    Cq(#[from] CqError),
+    /// All queue pairs are in use.
+    #[error("the device has {allowed} queue pairs and all are in use")]
+    NoneLeft {
+        /// How many there are.
+        allowed: u32,
+    },
+}
+
+impl CreateQpError {
+    /// The errno that `ibv_create_qp` sets.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Unsupported { .. } => libc::EOPNOTSUPP,
+            Self::TooLarge { .. } | Self::NoPd => libc::EINVAL,
+            Self::Cq(error) => error.errno(),
+            Self::NoneLeft { .. } => libc::ENOMEM,
+        }
+    }
+}
+
+/// Why a queue pair was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ModifyError {
+    /// It was destroyed.
+    #[error("no such queue pair: it was destroyed")]
+    NoQp,
+    /// The transition, its attributes or their values.
+    #[error(transparent)]
+    Attributes(#[from] ModifyQpError),
+    /// The GID index.
+    #[error("sgid_index is {given}, and the port's GID table has no valid entry there; valid are {valid}")]
+    SgidIndex {
+        /// What was given.
+        given: u8,
+        /// The indices that exist.
+        valid: ValidGids,
+    },
+    /// Two versions of IP.
+    #[error(
+        "the local GID {local} (sgid_index {sgid_index}) and the peer's {peer} are of different IP versions: choose another index"
+    )]
+    IpVersions {
+        /// The index given.
+        sgid_index: u8,
+        /// The GID there.
+        local: Gid,
+        /// The peer's.
+        peer: Gid,
+    },
+    /// A peer that is no single host.
+    #[error("the peer's GID {peer} is a multicast group; a connection needs one host's")]
+    MulticastPeer {
+        /// What was given.
+        peer: Gid,
+    },
+}
+
+impl ModifyError {
+    /// The errno that `ibv_modify_qp` returns.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Attributes(error) => error.errno(),
+            _ => libc::EINVAL,
+        }
+    }
+}
+
+/// The valid entries of a GID table, for an error message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValidGids(Vec<(usize, Gid)>);
+
+impl std::fmt::Display for ValidGids {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (nr, (index, gid)) in self.0.iter().enumerate() {
+            let comma = if nr == 0 { "" } else { ", " };
+            write!(f, "{comma}{index} ({gid})")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a queue pair was not destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DestroyQpError {
+    /// It is gone already.
+    #[error("no such queue pair: it was destroyed before")]
+    NoQp,
+}
+
+impl DestroyQpError {
+    /// The errno that `ibv_destroy_qp` returns.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        libc::EINVAL
+    }
+}
+
+/// Why a protection domain was not deallocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeallocPdError {
+    /// It does not exist.
+    #[error("there is no such protection domain")]
+    NoPd,
+    /// Something is in it.
+    #[error("the protection domain still has {qps} queue pairs and {mrs} memory regions")]
+    Busy {
+        /// Queue pairs in it.
+        qps: u32,
+        /// Regions in it.
+        mrs: u32,
+    },
+}
+
+impl DeallocPdError {
+    /// The errno that `ibv_dealloc_pd` returns.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::NoPd => libc::EINVAL,
+            Self::Busy { .. } => libc::EBUSY,
+        }
+    }
+}
+
+impl Device {
+    /// Makes a protection domain. `None` when the device has no more.
+    #[must_use]
+    pub fn alloc_pd(&self) -> Option<PdId> {
+        let mut control = lock(&self.control);
+        if control.pds.len() >= self.limits.max_pd as usize {
+            return None;
+        }
+        loop {
+            let pd = PdId(control.next_pd);
+            control.next_pd = control.next_pd.wrapping_add(1).max(1);
+            if let std::collections::hash_map::Entry::Vacant(entry) = control.pds.entry(pd) {
+                entry.insert(0);
+                return Some(pd);
+            }
+        }
+    }
+
+    /// Ends a protection domain that nothing uses any more.
+    ///
+    /// # Errors
+    /// [`DeallocPdError`].
+    pub fn dealloc_pd(&self, pd: PdId) -> Result<(), DeallocPdError> {
+        let mut control = lock(&self.control);
+        let qps = *control.pds.get(&pd).ok_or(DeallocPdError::NoPd)?;
+        let mrs = self.memory.count_in(pd);
+        if qps != 0 || mrs != 0 {
+            return Err(DeallocPdError::Busy { qps, mrs });
+        }
+        control.pds.remove(&pd);
+        Ok(())
+    }
+
+    /// Makes a completion queue of at least `capacity` entries.
+    ///
+    /// # Errors
+    /// [`CreateCqError`].
+    pub fn create_cq(
+        &self,
+        capacity: u32,
+        channel: Option<Arc<CompletionChannel>>,
+        context: u64,
+    ) -> Result<Arc<Cq>, CreateCqError> {
+        let id = {
+            let mut control = lock(&self.control);
+            let id = CqId(control.next_cq);
+            control.next_cq = control.next_cq.wrapping_add(1).max(1);
+            id
+        };
+        let events = Some(Arc::clone(&self.events));
+        let max_capacity = self.limits.max_cqe;
+        Ok(Arc::new(Cq::new(CqConfig { id, capacity, max_capacity, channel, events, context })?))
+    }
+
+    /// Makes a queue pair, in RESET. Its sizes come back in [`query_qp`](Self::query_qp).
+    ///
+    /// # Errors
+    /// [`CreateQpError`].
+    pub fn create_qp(&self, init: &QpInit) -> Result<QpHandle, CreateQpError> {
+        if init.qp_type != QpType::Rc {
+            return Err(CreateQpError::Unsupported { given: init.qp_type });
+        }
+        self.check_cap(init)?;
+        let send_cq = CqRef::new(Arc::clone(&init.send_cq))?;
+        let recv_cq = CqRef::new(Arc::clone(&init.recv_cq))?;
+        let mut control = lock(&self.control);
+        let users = control.pds.get_mut(&init.pd).ok_or(CreateQpError::NoPd)?;
+        *users += 1;
+        let Some((index, qpn)) = self.take_number(&mut control) else {
+            release_pd(&mut control, init.pd);
+            return Err(CreateQpError::NoneLeft { allowed: self.limits.max_qp });
+        };
+        control.qps += 1;
+        drop(control);
+        let slot = self
+            .qps
+            .ensure(index, QpSlot::new)
+            .ok_or(CreateQpError::NoneLeft { allowed: self.limits.max_qp })?;
+        *lock(&slot.qp) = Some(Box::new(Qp::new(init, qpn, send_cq, recv_cq, &self.limits)));
+        Ok(QpHandle { index, qpn })
+    }
+
+    fn check_cap(&self, init: &QpInit) -> Result<(), CreateQpError> {
+        let limits = &self.limits;
+        for (field, given, allowed) in [
+            ("max_send_wr", init.cap.max_send_wr, limits.max_qp_wr),
+            ("max_recv_wr", init.cap.max_recv_wr, limits.max_qp_wr),
+            ("max_send_sge", init.cap.max_send_sge, limits.max_sge),
+            ("max_recv_sge", init.cap.max_recv_sge, limits.max_sge),
+            ("max_inline_data", init.cap.max_inline_data, limits.max_inline_data),
+        ] {
+            if given > allowed {
+                return Err(CreateQpError::TooLarge { field, given, allowed });
+            }
+        }
+        Ok(())
+    }
+
+    /// A free index and the number it has this time. Indices that were never used come first, so that a number
+    /// that was just freed is not met again soon.
+    fn take_number(&self, control: &mut Control) -> Option<(u32, urxe_wire::Qpn)> {
+        loop {
+            let (index, generation) = if control.fresh_qp < self.limits.max_qp {
+                control.fresh_qp += 1;
+                (control.fresh_qp - 1, 0)
+            } else if control.free_qps.is_empty() {
+                return None;
+            } else {
+                let pick = control.rng.below(control.free_qps.len() as u64) as usize;
+                control.free_qps.swap_remove(pick)
+            };
+            if let Some(qpn) = self.numbers.number(index, generation) {
+                return Some((index, qpn));
+            }
+            // One of the three reserved numbers: this index is used with its next generation.
+            control.free_qps.push((index, generation + 1));
+        }
+    }
+
+    /// All attributes of a queue pair as they are; `None` when it was destroyed.
+    #[must_use]
+    pub fn query_qp(&self, handle: QpHandle) -> Option<QpAttr> {
+        self.with_qp(handle, |qp| qp.query())
+    }
+
+    /// Changes a queue pair (`ibv_modify_qp`).
+    ///
+    /// # Errors
+    /// [`ModifyError`]; nothing was changed.
+    pub fn modify_qp(
+        &self,
+        now: Time,
+        handle: QpHandle,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<(), ModifyError> {
+        let slot = self.qps.at(handle.index).ok_or(ModifyError::NoQp)?;
+        let limits = self.transition_limits();
+        let plan = |qp: &Qp| transition::plan(qp.common.state, qp.common.qp_type, attr, mask, &limits);
+        // A path may not be locked under a queue pair, so it is taken in between; the plan is made again afterwards.
+        self.with_qp(handle, |qp| plan(qp)).ok_or(ModifyError::NoQp)??;
+        let taken = if mask.contains(QpAttrMask::AV) { Some(self.take_path(attr)?) } else { None };
+        let mut guard = lock(&slot.qp);
+        let planned = match guard.as_deref_mut().filter(|qp| qp.common.qpn == handle.qpn) {
+            Some(qp) => plan(qp).map(|step| (qp, step)).map_err(ModifyError::from),
+            None => Err(ModifyError::NoQp),
+        };
+        let (qp, step) = match planned {
+            Ok(planned) => planned,
+            Err(error) => {
+                drop(guard);
+                self.release_path(taken);
+                return Err(error);
+            }
+        };
+        let context = self.context(now, qp.path.or(taken));
+        qp.transition(step, attr, mask, &context);
+        let former = match (taken, step.to) {
+            (_, QpState::Reset) => qp.move_to_path(None, &context),
+            (Some(_), _) => qp.move_to_path(taken, &context),
+            (None, _) => None,
+        };
+        self.settle_timer(handle.index, qp);
+        let path = qp.path;
+        drop(guard);
+        self.release_path(former);
+        self.schedule(handle.index, path);
+        Ok(())
+    }
+
+    fn transition_limits(&self) -> transition::Limits {
+        transition::Limits {
+            active_mtu: self.active_mtu,
+            ports: 1,
+            pkeys: self.limits.max_pkeys,
+            gids: u16::try_from(lock(&self.gids).len()).unwrap_or(u16::MAX),
+            max_rd_atomic: self.limits.max_qp_init_rd_atom,
+            max_dest_rd_atomic: self.limits.max_qp_rd_atom,
+        }
+    }
+
+    /// Destroys a queue pair: its unfinished work completes nowhere. Waits until the events about it that were taken are acknowledged.
+    ///
+    /// # Errors
+    /// [`DestroyQpError::NoQp`].
+    pub fn destroy_qp(&self, now: Time, handle: QpHandle) -> Result<(), DestroyQpError> {
+        self.remove_qp(now, handle)?;
+        self.events.retire(EventObject::Qp(handle.qpn));
+        Ok(())
+    }
+
+    /// Destroys a queue pair without waiting for acknowledgements, as when its owner goes away.
+    ///
+    /// # Errors
+    /// [`DestroyQpError::NoQp`].
+    pub fn forget_qp(&self, now: Time, handle: QpHandle) -> Result<(), DestroyQpError> {
+        self.remove_qp(now, handle)?;
+        self.events.forget(EventObject::Qp(handle.qpn));
+        Ok(())
+    }
+
+    fn remove_qp(&self, now: Time, handle: QpHandle) -> Result<(), DestroyQpError> {
+        let slot = self.qps.at(handle.index).ok_or(DestroyQpError::NoQp)?;
+        let mut guard = lock(&slot.qp);
+        if guard.as_ref().is_none_or(|qp| qp.common.qpn != handle.qpn) {
+            return Err(DestroyQpError::NoQp);
+        }
+        let Some(mut qp) = guard.take() else { return Err(DestroyQpError::NoQp) };
+        drop(guard);
+        let context = self.context(now, qp.path);
+        qp.release(&context);
+        self.release_path(qp.path);
+        let mut control = lock(&self.control);
+        release_pd(&mut control, qp.common.pd);
+        control.qps -= 1;
+        let generation = self.generation_of(handle);
+        control.free_qps.push((handle.index, generation + 1));
+        Ok(())
+    }
+
+    fn generation_of(&self, handle: QpHandle) -> u32 {
+        let is_it = |generation: &u32| self.numbers.number(handle.index, *generation) == Some(handle.qpn);
+        (0..super::qpn::GENERATIONS).find(is_it).unwrap_or(0)
+    }
+
+    /// Posts send work requests. What can be sent leaves with the next [`transmit_pending`](Self::transmit_pending).
+    ///
+    /// # Errors
+    /// The index of the first request that was refused, and why; those before it were taken.
+    pub fn post_send(
+        &self,
+        now: Time,
+        handle: QpHandle,
+        requests: &[SendRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
+        let posted = self.with_qp(handle, |qp| {
+            let context = self.context(now, qp.path);
+            (qp.post_send(requests, &context), qp.path)
+        });
+        let (result, path) = posted.ok_or((0, PostError::NoQp))?;
+        self.schedule(handle.index, path);
+        result
+    }
+
+    /// Posts receive work requests.
+    ///
+    /// # Errors
+    /// The index of the first request that was refused, and why; those before it were taken.
+    pub fn post_recv(
+        &self,
+        now: Time,
+        handle: QpHandle,
+        requests: &[RecvRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
+        let posted = self.with_qp(handle, |qp| {
+            let context = self.context(now, qp.path);
+            qp.post_recv(requests, &context)
+        });
+        posted.unwrap_or(Err((0, PostError::NoQp)))
+    }
+
+    fn with_qp<T>(&self, handle: QpHandle, use_it: impl FnOnce(&mut Qp) -> T) -> Option<T> {
+        let slot = self.qps.at(handle.index)?;
+        let mut guard = lock(&slot.qp);
+        let qp = guard.as_deref_mut().filter(|qp| qp.common.qpn == handle.qpn)?;
+        Some(use_it(qp))
+    }
+
+    /// The surroundings of one call into a queue pair on `path`.
+    pub(super) fn context(&self, now: Time, path: Option<(u32, IpAddr)>) -> Context<'_> {
+        Context {
+            now,
+            pins: Pins::new(&self.memory),
+            memory: &self.memory,
+            counters: &self.counters,
+            events: &self.events,
+            window: self.window(path),
+        }
+    }
+
+    fn window(&self, path: Option<(u32, IpAddr)>) -> &Window {
+        // A queue pair without a path sends nothing, so it never touches the window of path 0.
+        let index = path.map_or(0, |(index, _)| index);
+        match self.paths.at(index) {
+            Some(path) => &path.window,
+            None => &self.new_path(index).window,
+        }
+    }
+
+    fn new_path(&self, index: u32) -> &Path {
+        let made = self.paths.ensure(index, |_| Path::new(self.read_budget));
+        made.expect("paths are as many as queue pairs at most, which the table holds")
+    }
+
+    /// The path to the peer that `attr` names, counted as used once more.
+    fn take_path(&self, attr: &QpAttr) -> Result<(u32, IpAddr), ModifyError> {
+        let key = self.path_key(attr)?;
+        let mut control = lock(&self.control);
+        if let Some(index) = control.paths.get(&key).copied() {
+            control.path_uses[index as usize].users += 1;
+            return Ok((index, key.peer));
+        }
+        let used = PathUse { key, users: 1 };
+        let index = match control.free_paths.pop() {
+            Some(index) => {
+                control.path_uses[index as usize] = used;
+                index
+            }
+            None => {
+                control.path_uses.push(used);
+                control.path_uses.len() as u32 - 1
+            }
+        };
+        control.paths.insert(key, index);
+        let icrc = IcrcSeed::new(key.local, self.source_port, key.peer, ROCE_PORT);
+        let icrc = icrc.expect("path_key() compared the IP versions");
+        self.new_path(index).open(Route { key, source_port: self.source_port, icrc });
+        Ok((index, key.peer))
+    }
+
+    fn path_key(&self, attr: &QpAttr) -> Result<PathKey, ModifyError> {
+        let gids = lock(&self.gids);
+        let sgid_index = if attr.ah.is_global { attr.ah.sgid_index } else { 0 };
+        let local = gids.get(usize::from(sgid_index)).copied().filter(|gid| !gid.is_zero());
+        let Some(local) = local else {
+            let valid = gids.iter().copied().enumerate().filter(|(_, gid)| !gid.is_zero()).collect();
+            return Err(ModifyError::SgidIndex { given: sgid_index, valid: ValidGids(valid) });
+        };
+        // Without a global route (programs that were made for InfiniBand on one host) the peer is the device itself.
+        let peer = if attr.ah.is_global && !attr.ah.dgid.is_zero() { attr.ah.dgid } else { local };
+        let (local_ip, peer_ip) = (local.to_ip(), peer.to_ip());
+        if local_ip.is_ipv4() != peer_ip.is_ipv4() {
+            return Err(ModifyError::IpVersions { sgid_index, local, peer });
+        }
+        if peer_ip.is_multicast() {
+            return Err(ModifyError::MulticastPeer { peer });
+        }
+        Ok(PathKey { local: local_ip, peer: peer_ip, traffic_class: attr.ah.traffic_class })
+    }
+
+    fn release_path(&self, path: Option<(u32, IpAddr)>) {
+        let Some((index, _)) = path else { return };
+        let mut control = lock(&self.control);
+        let used = &mut control.path_uses[index as usize];
+        used.users -= 1;
+        if used.users == 0 {
+            let key = used.key;
+            control.paths.remove(&key);
+            control.free_paths.push(index);
+            self.new_path(index).close();
+        }
+    }
+}
+
+fn release_pd(control: &mut Control, pd: PdId) {
+    if let Some(users) = control.pds.get_mut(&pd) {
+        *users -= 1;
+    }
+}

@@ -1,0 +1,71 @@
+//! A lock-free list of things with work to do, by index: queue pairs on their path, paths on their device.
+//!
+//! Anyone may [`push`](ReadyList::push); a thing is on the list once, however often it is pushed. One consumer at a
+//! time takes all of them. Each thing brings its own [`ReadyLink`], so nothing is ever allocated. Since the consumer
+//! always takes the whole list, a link cannot be popped and pushed again under a pusher's feet (no ABA).
+
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+const END: u32 = u32::MAX;
+
+/// A thing's place in a list.
+#[derive(Debug)]
+pub(crate) struct ReadyLink {
+    next: AtomicU32,
+    listed: AtomicBool,
+}
+
+impl ReadyLink {
+    pub fn new() -> Self {
+        Self { next: AtomicU32::new(END), listed: AtomicBool::new(false) }
+    }
+
+    /// The consumer is about to look at the thing: whatever happens from now on lists it again.
+    pub fn unlist(&self) {
+        self.listed.swap(false, Ordering::AcqRel);
+    }
+}
+
+/// The list.
+#[derive(Debug)]
+pub(crate) struct ReadyList {
+    head: AtomicU32,
+}
+
+impl ReadyList {
+    pub fn new() -> Self {
+        Self { head: AtomicU32::new(END) }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Acquire) == END
+    }
+
+    /// Puts the thing `index` on the list, unless it is on it.
+    pub fn push(&self, index: u32, link: &ReadyLink) {
+        if link.listed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            link.next.store(head, Ordering::Relaxed);
+            match self.head.compare_exchange_weak(head, index, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Takes everything, newest first. The things stay listed until [`ReadyLink::unlist`].
+    pub fn take_all<'a>(&self, link_of: impl Fn(u32) -> &'a ReadyLink, mut each: impl FnMut(u32)) {
+        let mut index = self.head.swap(END, Ordering::AcqRel);
+        while index != END {
+            let next = link_of(index).next.load(Ordering::Relaxed);
+            each(index);
+            index = next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! The run being built: equal packets for one path in one contiguous buffer, sent by one system call.
+//!
+//! ```text
+//! | packet 0 | packet 1 | ... | packet n-1 |      segment_size bytes each, the last may be shorter
+//! ```
+//! A packet longer than the first, or any packet after a shorter one, does not fit: the run is sent and a new one
+//! begun. Packet i carries an ICRC made for the IPv4 identification i, which is what the kernel writes when it
+//! segments a GSO send from an unconnected socket with DF.
+
+use urxe_wire::packet::{ICRC_LEN, emit_pad, packet_len};
+use urxe_wire::{Bth, Ext, IcrcSeed, PacketRepr};
+
+/// The most bytes of a run: what every port takes in one GSO send, headers of all kinds subtracted.
+pub(crate) const MAX_RUN_BYTES: usize = 65_469;
+
+/// A buffer for one run. Allocated once, with its path.
+#[derive(Debug)]
+pub(crate) struct RunBuffer {
+    bytes: Box<[u8]>,
+    len: usize,
+    segment_size: usize,
+    count: usize,
+    max_segments: usize,
+    /// The last packet was shorter: nothing can follow.
+    closed: bool,
+}
+
+impl RunBuffer {
+    /// `max_segments`: how many packets the port takes in one call, 1 where it has no GSO.
+    pub fn new(max_segments: usize) -> Self {
+        Self {
+            bytes: vec![0; MAX_RUN_BYTES].into(),
+            len: 0,
+            segment_size: 0,
+            count: 0,
+            max_segments: max_segments.max(1),
+            closed: false,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    pub fn segment_size(&self) -> usize {
+        self.segment_size
+    }
+
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    pub fn clear(&mut self) {
+        self.len = 0;
+        self.count = 0;
+        self.closed = false;
+    }
+
+    /// Whether a packet of `len` bytes can join.
+    pub fn takes(&self, len: usize) -> bool {
+        self.count == 0
+            || (!self.closed
+                && len <= self.segment_size
+                && self.count < self.max_segments
+                && self.len + len <= self.bytes.len())
+    }
+
+    /// Whether, after a packet of `len` bytes, one of `next` bytes could still join.
+    pub fn takes_both(&self, len: usize, next: usize) -> bool {
+        let segment_size = if self.count == 0 { len } else { self.segment_size };
+        self.takes(len)
+            && len == segment_size
+            && next <= segment_size
+            && self.count + 1 < self.max_segments
+            && self.len + len + next <= self.bytes.len()
+    }
+
+    /// Appends a packet: headers, `payload_len` bytes that `fill` writes, pad and ICRC. The caller has asked
+    /// [`takes`](Self::takes) for its length. When `fill` fails nothing is appended and its error comes back.
+    pub fn append<E>(
+        &mut self,
+        icrc: &IcrcSeed,
+        mut bth: Bth,
+        ext: Ext,
+        payload_len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        bth.pad_count = urxe_wire::packet::pad_count(payload_len);
+        let headers_len = bth.opcode.info().headers_len();
+        let len = packet_len(headers_len, payload_len);
+        assert!(self.takes(len), "a packet of {len} bytes does not fit the run");
+        let packet = &mut self.bytes[self.len..self.len + len];
+        let written = PacketRepr::new(bth, ext).emit_headers(packet);
+        assert_eq!(written, Ok(headers_len), "headers that are not the opcode's: {:?}", bth.opcode);
+        let payload_end = headers_len + payload_len;
+        fill(&mut packet[headers_len..payload_end])?;
+        let padded = emit_pad(packet, payload_end);
+        debug_assert_eq!(padded, Some(len - ICRC_LEN));
+        let appended = icrc.append(self.count as u16, packet, len - ICRC_LEN);
+        debug_assert_eq!(appended, Some(len));
+        if self.count == 0 {
+            self.segment_size = len;
+        } else if len < self.segment_size {
+            self.closed = true;
+        }
+        self.count += 1;
+        self.len += len;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+use std::convert::Infallible;
+
+use urxe_wire::{IcrcSolver, IcrcVerdict, Opcode, PacketView, Psn, Qpn};
+
+use super::*;
+
+fn seed() -> IcrcSeed {
+    IcrcSeed::new([127, 0, 0, 1].into(), 4791, [127, 0, 0, 2].into(), 4791).unwrap()
+}
+
+fn send(run: &mut RunBuffer, len: usize) {
+    let bth = Bth::new(Opcode::RcSendMiddle, Qpn::new(17).unwrap(), Psn::new(3));
+    let fill = |to: &mut [u8]| {
+        to.fill(7);
+        Ok::<(), Infallible>(())
+    };
+    run.append(&seed(), bth, Ext::None, len, fill).unwrap();
+}
+
+#[test]
+fn packets_parse_and_their_icrc_is_made_for_their_index() {
+    let mut run = RunBuffer::new(64);
+    for len in [1024, 1024, 1021, 1024, 5] {
+        send(&mut run, len);
+    }
+    assert_eq!(run.count(), 5);
+    for (index, bytes) in run.bytes().chunks(run.segment_size()).enumerate() {
+        let packet = PacketView::parse(bytes).unwrap();
+        assert!(packet.payload().iter().all(|byte| *byte == 7));
+        let verdict = seed().verify(&mut IcrcSolver::new(), packet.bytes(), index as u16);
+        assert!(
+            matches!(verdict, IcrcVerdict::Exact { identification } if usize::from(identification) == index)
+        );
+    }
+}
+
+#[test]
+fn a_longer_packet_or_one_after_a_shorter_does_not_fit() {
+    let mut run = RunBuffer::new(64);
+    assert!(run.takes(5000));
+    send(&mut run, 1024);
+    assert!(run.takes(1040) && !run.takes(1044));
+    assert!(run.takes_both(1040, 1040) && run.takes_both(1040, 16) && !run.takes_both(16, 16));
+    send(&mut run, 8);
+    assert!(!run.takes(8));
+    run.clear();
+    assert!(run.is_empty() && run.takes(5000));
+}
+
+#[test]
+fn a_run_ends_at_the_ports_limits() {
+    let mut run = RunBuffer::new(2);
+    assert!(run.takes_both(100, 100));
+    send(&mut run, 64);
+    assert!(run.takes(80) && !run.takes_both(80, 80));
+    send(&mut run, 64);
+    assert!(!run.takes(80));
+
+    let mut run = RunBuffer::new(64);
+    while run.takes(4112) {
+        send(&mut run, 4096);
+    }
+    assert_eq!(run.count(), 15);
+    assert!(run.bytes().len() <= MAX_RUN_BYTES);
+}
+
+#[test]
+fn a_failing_fill_appends_nothing() {
+    let mut run = RunBuffer::new(4);
+    let bth = Bth::new(Opcode::RcSendOnly, Qpn::new(17).unwrap(), Psn::new(3));
+    assert_eq!(run.append(&seed(), bth, Ext::None, 10, |_| Err("no")), Err("no"));
+    assert!(run.is_empty() && run.bytes().is_empty());
+}

@@ -1,0 +1,56 @@
+use super::*;
+
+#[test]
+fn one_packet_always_passes_an_idle_path() {
+    let window = Window::new(1000);
+    assert!(window.admits(1 << 30));
+    window.charge(1 << 30);
+    assert!(!window.admits(1));
+    window.release(1 << 30);
+    assert!(window.admits(1));
+}
+
+#[test]
+fn loss_shrinks_once_a_round_trip_and_never_below_a_run() {
+    let window = Window::new(1000);
+    let second = Time::from_ns(1_000_000_000);
+    window.on_loss(second);
+    let once = window.limit.load(Ordering::Relaxed);
+    assert_eq!(once, START * 3 / 4);
+    window.on_loss(second.plus_ns(10));
+    assert_eq!(window.limit.load(Ordering::Relaxed), once);
+    for i in 1..100 {
+        window.on_loss(second.plus_ns(i * 1_000_000_000));
+    }
+    assert_eq!(window.limit.load(Ordering::Relaxed), FLOOR);
+}
+
+#[test]
+fn acknowledgements_grow_it_to_the_ceiling() {
+    let window = Window::new(1000);
+    window.charge(CEILING);
+    for _ in 0..1000 {
+        window.on_acknowledged(60 << 10);
+    }
+    assert_eq!(window.limit.load(Ordering::Relaxed), CEILING);
+}
+
+#[test]
+fn an_unused_window_does_not_grow() {
+    let window = Window::new(1000);
+    window.on_acknowledged(60 << 10);
+    assert_eq!(window.limit.load(Ordering::Relaxed), START);
+}
+
+#[test]
+fn round_trips_set_the_early_timeout() {
+    let window = Window::new(1000);
+    assert_eq!(window.early_timeout_ns(), EARLY_UNMEASURED_NS);
+    window.on_round_trip(20_000);
+    assert_eq!(window.early_timeout_ns(), EARLY_MIN_NS);
+    for _ in 0..100 {
+        window.on_round_trip(50_000_000);
+    }
+    let timeout = window.early_timeout_ns();
+    assert!((50_000_000..60_000_000).contains(&timeout), "{timeout}");
+}

@@ -1,0 +1,281 @@
+//! The completer: what acknowledgements, NAKs and responses do to the requester's state.
+//!
+//! Every answer names a PSN and thereby acknowledges all SENDs and WRITEs before it. It cannot acknowledge a READ or atomic
+//! whose own response is missing: that is an implied NAK, and the requester goes back to the first missing response.
+//!
+//! Sources: IBTA vol. 1, 9.7.5.1 (responses), 9.7.5.2 (NAKs), C9-134 (implied NAK), 9.7.7 (requester's handling).
+
+use urxe_wire::{Kind, NakCode, PacketView, Position, Psn, Syndrome};
+
+use super::context::{Common, Context};
+use super::gather::scatter;
+use super::queue::SendWqe;
+use super::recovery::Due;
+use super::requester::Requester;
+use crate::cq::WcStatus;
+use crate::device::counters::Counter;
+use crate::path::window::PACKET_OVERHEAD;
+
+/// The oldest work request failed: the queue pair goes to the error state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failed;
+
+impl Requester {
+    /// Takes an ACK, NAK, READ response or atomic response.
+    pub fn on_response(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        packet: &PacketView<'_>,
+    ) -> Result<(), Failed> {
+        let psn = packet.psn();
+        let outstanding = self.sent_psn.steps_from(self.una);
+        if psn.steps_from(self.una) >= outstanding {
+            let counter =
+                if psn.distance(self.una) < 0 { Counter::DropDuplicate } else { Counter::DropGhostAck };
+            cx.counters.add(counter);
+            return Ok(());
+        }
+        let result = match packet.info().kind {
+            Kind::ReadResponse => self.on_read_response(qp, cx, packet),
+            Kind::AtomicAck => self.on_atomic_ack(qp, cx, packet),
+            _ => self.on_acknowledge(qp, cx, packet),
+        };
+        result?;
+        self.complete_failed(qp, cx)
+    }
+
+    /// Completes the entry that could not be sent once everything before it is complete.
+    pub fn complete_failed(&mut self, qp: &mut Common, cx: &Context<'_>) -> Result<(), Failed> {
+        match self.failed {
+            Some((position, status)) if position == self.queue.head() => self.fail_head(qp, cx, status),
+            _ => Ok(()),
+        }
+    }
+
+    /// The clock says `cx.now`.
+    pub fn on_timer(&mut self, qp: &mut Common, cx: &Context<'_>) -> Result<(), Failed> {
+        match self.recovery.on_timer(qp, cx) {
+            Due::Nothing | Due::Resume => Ok(()),
+            Due::Retransmit => {
+                cx.counters.add(Counter::CompleterRetryErr);
+                cx.window.on_loss(cx.now);
+                self.rewind(self.una, cx);
+                Ok(())
+            }
+            Due::GiveUp => {
+                cx.counters.add(Counter::RetryExceededErr);
+                tracing::info!(qp = %qp.qpn, una = %self.una, "retry count exceeded: the peer does not answer");
+                self.fail_head(qp, cx, WcStatus::RetryExcErr)
+            }
+        }
+    }
+
+    fn fail_head(&mut self, qp: &mut Common, cx: &Context<'_>, status: WcStatus) -> Result<(), Failed> {
+        self.rewind(self.una, cx);
+        if !self.queue.is_empty() {
+            self.complete_head(qp, cx, status);
+        }
+        Err(Failed)
+    }
+
+    /// Takes every SEND and WRITE packet before `psn` as received. False, with what was possible done, when a READ or
+    /// atomic before `psn` has not been answered.
+    fn acknowledge_before(&mut self, psn: Psn, qp: &mut Common, cx: &Context<'_>) -> bool {
+        let before = self.una;
+        let mut complete = true;
+        while self.una != psn {
+            let wqe = *self.queue.wqe(self.queue.head());
+            if wqe.op.returns_data() {
+                complete = false;
+                break;
+            }
+            let index = self.una.steps_from(wqe.first_psn);
+            let left = wqe.packets - index;
+            let step = left.min(psn.steps_from(self.una));
+            self.release(&wqe, index, step, cx);
+            self.move_una(self.una.add(step));
+            if step == left {
+                self.complete_head(qp, cx, WcStatus::Success);
+            }
+        }
+        if self.una != before {
+            self.on_progress(qp, cx);
+        }
+        complete
+    }
+
+    fn move_una(&mut self, to: Psn) {
+        if self.cursor_psn.steps_from(self.una) < to.steps_from(self.una) {
+            // The answer came while the cursor was still going over the same packets again.
+            self.cursor_psn = to;
+        }
+        self.una = to;
+    }
+
+    fn on_progress(&mut self, qp: &Common, cx: &Context<'_>) {
+        let outstanding = self.una != self.cursor_psn;
+        self.recovery.on_progress(self.una, outstanding, qp, cx);
+    }
+
+    fn on_acknowledge(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        packet: &PacketView<'_>,
+    ) -> Result<(), Failed> {
+        let psn = packet.psn();
+        let Some(aeth) = packet.aeth() else { return Ok(()) };
+        match aeth.syndrome {
+            Syndrome::Ack(_) => {
+                if !self.acknowledge_before(psn.next(), qp, cx) {
+                    self.implied_nak(qp, cx);
+                }
+                Ok(())
+            }
+            Syndrome::Nak(code) => {
+                if !self.acknowledge_before(psn, qp, cx) {
+                    self.implied_nak(qp, cx);
+                    return Ok(());
+                }
+                self.on_nak(code, qp, cx)
+            }
+            Syndrome::RnrNak(timer) => {
+                cx.counters.add(Counter::RcvdRnrErr);
+                if !self.acknowledge_before(psn, qp, cx) {
+                    self.implied_nak(qp, cx);
+                    return Ok(());
+                }
+                if self.recovery.is_waiting(cx.now) {
+                    return Ok(()); // a copy of the one that is being obeyed
+                }
+                if !self.recovery.on_rnr_nak(timer, qp, cx) {
+                    cx.counters.add(Counter::RetryRnrExceededErr);
+                    return self.fail_head(qp, cx, WcStatus::RnrRetryExcErr);
+                }
+                self.rewind(psn, cx);
+                Ok(())
+            }
+            Syndrome::Reserved(_) => {
+                cx.counters.add(Counter::DropReservedSyndrome);
+                Ok(())
+            }
+        }
+    }
+
+    fn on_nak(&mut self, code: NakCode, qp: &mut Common, cx: &Context<'_>) -> Result<(), Failed> {
+        let status = match code {
+            NakCode::PsnSequence => {
+                cx.counters.add(Counter::RcvdSeqErr);
+                if self.recovery.on_nak(qp, cx) {
+                    cx.counters.add(Counter::CompleterRetryErr);
+                    cx.window.on_loss(cx.now);
+                    self.rewind(self.una, cx);
+                }
+                return Ok(());
+            }
+            NakCode::InvalidRequest => WcStatus::RemInvReqErr,
+            NakCode::RemoteAccess => WcStatus::RemAccessErr,
+            NakCode::RemoteOperational => WcStatus::RemOpErr,
+            NakCode::InvalidRdRequest => WcStatus::RemInvRdReqErr,
+        };
+        self.fail_head(qp, cx, status)
+    }
+
+    /// An answer passed a READ or atomic that was not answered: ask again, once.
+    fn implied_nak(&mut self, qp: &Common, cx: &Context<'_>) {
+        if self.recovery.on_implied_nak(self.una, qp, cx) {
+            cx.counters.add(Counter::CompleterRetryErr);
+            cx.window.on_loss(cx.now);
+            self.rewind(self.una, cx);
+        } else {
+            cx.counters.add(Counter::DropImpliedNak);
+        }
+    }
+
+    fn on_read_response(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        packet: &PacketView<'_>,
+    ) -> Result<(), Failed> {
+        let psn = packet.psn();
+        if !self.acknowledge_before(psn, qp, cx) {
+            self.implied_nak(qp, cx);
+            return Ok(());
+        }
+        let position = self.queue.head();
+        let wqe = *self.queue.wqe(position);
+        let mtu = qp.mtu();
+        let index = psn.steps_from(wqe.first_psn);
+        if !is_expected_response(&wqe, index, mtu, packet) {
+            tracing::debug!(qp = %qp.qpn, %psn, opcode = %packet.opcode(), "READ response that was not asked for");
+            return self.fail_head(qp, cx, WcStatus::BadRespErr);
+        }
+        let offset = u64::from(index) * u64::from(mtu);
+        if let Err(fault) = scatter(&mut cx.pins, qp.pd, self.queue.sges(position), offset, packet.payload())
+        {
+            tracing::debug!(qp = %qp.qpn, %fault, "READ response: local protection error");
+            return self.fail_head(qp, cx, WcStatus::LocProtErr);
+        }
+        self.answered(psn, u64::from(mtu) + PACKET_OVERHEAD, cx);
+        if index + 1 == wqe.packets {
+            self.complete_head(qp, cx, WcStatus::Success);
+        }
+        self.on_progress(qp, cx);
+        Ok(())
+    }
+
+    fn on_atomic_ack(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        packet: &PacketView<'_>,
+    ) -> Result<(), Failed> {
+        let psn = packet.psn();
+        let Some(original) = packet.atomic_ack_eth() else { return Ok(()) };
+        if !self.acknowledge_before(psn, qp, cx) {
+            self.implied_nak(qp, cx);
+            return Ok(());
+        }
+        let position = self.queue.head();
+        let wqe = *self.queue.wqe(position);
+        if !wqe.op.is_atomic() {
+            return self.fail_head(qp, cx, WcStatus::BadRespErr);
+        }
+        // The value has the byte order of the program that asked: the wire's is only for the wire.
+        let value = original.original.to_ne_bytes();
+        if let Err(fault) = scatter(&mut cx.pins, qp.pd, self.queue.sges(position), 0, &value) {
+            tracing::debug!(qp = %qp.qpn, %fault, "atomic response: local protection error");
+            return self.fail_head(qp, cx, WcStatus::LocProtErr);
+        }
+        self.answered(psn, u64::from(qp.mtu()) + PACKET_OVERHEAD, cx);
+        self.complete_head(qp, cx, WcStatus::Success);
+        self.on_progress(qp, cx);
+        Ok(())
+    }
+
+    /// The response `psn` arrived, the oldest that was missing.
+    fn answered(&mut self, psn: Psn, cost: u64, cx: &Context<'_>) {
+        self.move_una(psn.next());
+        let Some(read) = self.reads.front_mut() else { return };
+        let share = read.charged.min(cost);
+        read.charged -= share;
+        cx.window.release_read(share);
+        if read.end == self.una {
+            cx.window.release_read(read.charged);
+            self.reads.pop_front();
+        }
+    }
+}
+
+/// Whether a READ response is one that the request asked for: as long as it must be, and an end (LAST, ONLY) exactly where a
+/// wire request ended. A responder that resumes may begin with FIRST or go on with MIDDLE.
+fn is_expected_response(wqe: &SendWqe, index: u32, mtu: u32, packet: &PacketView<'_>) -> bool {
+    if !matches!(wqe.op, super::wr::SendOp::Read { .. }) {
+        return false;
+    }
+    let ends = index + 1 == wqe.packets || (index + 1).is_multiple_of(wqe.read_chunk_packets);
+    let is_end = matches!(packet.info().position, Position::Last | Position::Only);
+    ends == is_end && packet.payload_len() == wqe.payload_len(index, mtu) as usize
+}

@@ -1,0 +1,194 @@
+//! When a requester sends again, and when it gives up.
+//!
+//! Two clocks run beside each other. The *early timeout* follows the measured round trip, doubles while nothing comes back, and
+//! uses up no retry. The *attribute timeout* (`timeout`, `retry_cnt`) decides alone when the peer counts as gone:
+//! when nothing has moved for (`retry_cnt` + 1) × timeout, and never before. A wait that the peer asked for (RNR NAK)
+//! stops both.
+//!
+//! Sources: IBTA vol. 1, 9.7.6.1.3 (local ACK timeout), 9.7.5.2.8 (RNR NAK), C9-141 (retry count); RFC 6298 for the doubling.
+
+use urxe_wire::{Psn, RnrTimer};
+
+use super::context::{Common, Context};
+use crate::time::Time;
+
+/// `rnr_retry` of this value means for ever.
+const RNR_FOR_EVER: u8 = 7;
+/// The early timeout doubles so often at most.
+const MAX_BACKOFF: u32 = 8;
+/// With the timeout switched off, still send again after so long at most.
+const LONGEST_EARLY_NS: u64 = 4_000_000_000;
+/// After so many NAKs in a row without progress, only the timer sends again: a peer that always NAKs must not make
+/// two hosts exchange packets at full speed.
+const MAX_NAKS_WITHOUT_PROGRESS: u32 = 64;
+
+/// What a due timer asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Nothing: it was not due.
+    Nothing,
+    /// The wait that the peer asked for is over: go on sending.
+    Resume,
+    /// Go back to the oldest unacknowledged packet.
+    Retransmit,
+    /// The peer counts as gone.
+    GiveUp,
+}
+
+/// Timers and retries of one requester.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    /// When to send again, [`Time::NEVER`] while nothing is outstanding.
+    retransmit_at: Time,
+    /// The end of a wait that the peer asked for.
+    resume_at: Option<Time>,
+    /// When something last moved, or became outstanding after nothing was.
+    progress_at: Time,
+    backoff: u32,
+    naks: u32,
+    rnr_left: u8,
+    /// A packet whose acknowledgement measures the round trip, and when it was sent.
+    sample: Option<(Psn, Time)>,
+    /// Where the last implied NAK went back to: the answers still under way from before must not repeat it.
+    implied_at: Option<Psn>,
+}
+
+impl Default for Recovery {
+    fn default() -> Self {
+        Self {
+            retransmit_at: Time::NEVER,
+            resume_at: None,
+            progress_at: Time::ZERO,
+            backoff: 0,
+            naks: 0,
+            rnr_left: 0,
+            sample: None,
+            implied_at: None,
+        }
+    }
+}
+
+impl Recovery {
+    pub fn new(qp: &Common) -> Self {
+        Self { rnr_left: qp.attr.rnr_retry, ..Self::default() }
+    }
+
+    /// Nothing is outstanding any more.
+    pub fn stop(&mut self) {
+        self.retransmit_at = Time::NEVER;
+        self.resume_at = None;
+        self.sample = None;
+        self.implied_at = None;
+    }
+
+    pub fn deadline(&self) -> Time {
+        self.resume_at.unwrap_or(self.retransmit_at)
+    }
+
+    /// Whether the peer asked to wait.
+    pub fn is_waiting(&self, now: Time) -> bool {
+        self.resume_at.is_some_and(|at| now < at)
+    }
+
+    /// A packet was sent. `measure`: its acknowledgement is a clean measure of the round trip.
+    pub fn on_sent(&mut self, psn: Psn, measure: bool, qp: &Common, cx: &Context<'_>) {
+        if measure && self.sample.is_none() {
+            self.sample = Some((psn, cx.now));
+        }
+        if self.retransmit_at == Time::NEVER {
+            self.progress_at = cx.now;
+            self.arm(qp, cx);
+        }
+    }
+
+    /// Something was acknowledged; `una` is the oldest that is not, `outstanding` whether anything still is.
+    pub fn on_progress(&mut self, una: Psn, outstanding: bool, qp: &Common, cx: &Context<'_>) {
+        if let Some((psn, at)) = self.sample
+            && una.distance(psn) > 0
+        {
+            cx.window.on_round_trip(cx.now.since_ns(at));
+            self.sample = None;
+        }
+        self.progress_at = cx.now;
+        self.backoff = 0;
+        self.naks = 0;
+        self.rnr_left = qp.attr.rnr_retry;
+        self.implied_at = None;
+        if outstanding {
+            self.arm(qp, cx);
+        } else {
+            self.retransmit_at = Time::NEVER;
+        }
+    }
+
+    /// A sequence NAK came. Whether to go back for it.
+    pub fn on_nak(&mut self, qp: &Common, cx: &Context<'_>) -> bool {
+        self.naks += 1;
+        self.sample = None;
+        if self.naks > MAX_NAKS_WITHOUT_PROGRESS {
+            return false;
+        }
+        self.arm(qp, cx);
+        true
+    }
+
+    /// An answer came for what lies behind `una`, which was not answered. Whether to go back for it.
+    pub fn on_implied_nak(&mut self, una: Psn, qp: &Common, cx: &Context<'_>) -> bool {
+        self.sample = None;
+        if self.implied_at == Some(una) {
+            return false;
+        }
+        self.implied_at = Some(una);
+        self.arm(qp, cx);
+        true
+    }
+
+    /// The peer has no receive posted and asks to wait; false when it has asked too often.
+    pub fn on_rnr_nak(&mut self, timer: RnrTimer, qp: &Common, cx: &Context<'_>) -> bool {
+        if qp.attr.rnr_retry != RNR_FOR_EVER {
+            match self.rnr_left.checked_sub(1) {
+                Some(left) => self.rnr_left = left,
+                None => return false,
+            }
+        }
+        self.sample = None;
+        self.implied_at = None;
+        self.resume_at = Some(cx.now.plus_ns(timer.duration_ns()));
+        self.retransmit_at = Time::NEVER;
+        true
+    }
+
+    /// The clock says `cx.now`.
+    pub fn on_timer(&mut self, qp: &Common, cx: &Context<'_>) -> Due {
+        if let Some(at) = self.resume_at {
+            if cx.now < at {
+                return Due::Nothing;
+            }
+            self.resume_at = None;
+            return Due::Resume;
+        }
+        if cx.now < self.retransmit_at {
+            return Due::Nothing;
+        }
+        if self.gives_up_at(qp).is_some_and(|at| cx.now >= at) {
+            return Due::GiveUp;
+        }
+        self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
+        self.sample = None;
+        self.implied_at = None;
+        self.arm(qp, cx);
+        Due::Retransmit
+    }
+
+    fn gives_up_at(&self, qp: &Common) -> Option<Time> {
+        let timeout_ns = qp.timeout_ns()?;
+        Some(self.progress_at.plus_ns(timeout_ns.saturating_mul(u64::from(qp.attr.retry_cnt) + 1)))
+    }
+
+    fn arm(&mut self, qp: &Common, cx: &Context<'_>) {
+        let early = cx.window.early_timeout_ns() << self.backoff;
+        let longest = qp.timeout_ns().unwrap_or(u64::MAX).min(LONGEST_EARLY_NS);
+        let at = cx.now.plus_ns(early.min(longest));
+        self.retransmit_at = self.gives_up_at(qp).map_or(at, |give_up| at.min(give_up));
+    }
+}

@@ -1,0 +1,458 @@
+//! The requester of a reliable connection: takes work requests off the send queue and puts their packets on the wire.
+//!
+//! ```text
+//!   queue.head          cursor                                queue.tail
+//!      |                  |                                       |
+//!   ---+-- acknowledged? -+-- being sent --+-- not begun ---------+---
+//!      una                cursor_psn       next_psn
+//!                               sent_psn: one past the highest PSN ever sent
+//! ```
+//! A work request gets its PSNs when its first packet is sent. Going back is moving the cursor to a PSN between `una`
+//! and `sent_psn`. What is charged to the path's window is always exactly what lies between `una` and `cursor_psn`.
+//!
+//! The other half, what answers do to this state, is in [`super::completer`].
+//!
+//! Sources: IBTA vol. 1, 9.7.2 (PSNs), 9.7.3 (requests), 9.7.5.1 (ACK requests), 10.8.3.3 (fences).
+
+use std::collections::VecDeque;
+
+use urxe_wire::{AtomicEth, Bth, Ext, IcrcSeed, Ieth, ImmDt, Opcode, Psn, Reth};
+
+use super::context::{Common, Context, Sent};
+use super::gather::{LocalFault, gather};
+use super::queue::{SendQueue, SendWqe};
+use super::recovery::Recovery;
+use super::wr::{SendFlags, SendOp};
+use crate::cq::{Completion, WcStatus};
+use crate::device::counters::Counter;
+use crate::path::run::RunBuffer;
+use crate::path::window::PACKET_OVERHEAD;
+use crate::time::Time;
+
+/// PSNs that may be unacknowledged at once. Far below half the PSN space; the path's window is the tighter bound.
+const MAX_UNACKNOWLEDGED: u32 = 1 << 16;
+/// At least every so many packets ask for an acknowledgement.
+const ACK_EVERY: u32 = 32;
+
+/// A READ or atomic on the wire that has not been answered in full.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outstanding {
+    /// PSN after its last response.
+    pub end: Psn,
+    /// Bytes still charged to the path's read budget.
+    pub charged: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Requester {
+    pub(super) queue: SendQueue,
+    /// The entry that the next packet belongs to.
+    pub(super) cursor: u64,
+    /// Path MTU in bytes; it cannot change while requests are queued.
+    mtu: u32,
+    /// PSN of the next packet.
+    pub(super) cursor_psn: Psn,
+    /// PSN that the next entry to begin gets.
+    pub(super) next_psn: Psn,
+    /// One past the highest PSN ever sent.
+    pub(super) sent_psn: Psn,
+    /// The oldest PSN that is not acknowledged.
+    pub(super) una: Psn,
+    /// READs and atomics on the wire, oldest first; at most `max_rd_atomic`.
+    pub(super) reads: VecDeque<Outstanding>,
+    /// Packets since one that asked for an acknowledgement.
+    since_ack_req: u32,
+    /// An entry that cannot be sent, and how it will complete once all before it have.
+    pub(super) failed: Option<(u64, WcStatus)>,
+    pub(super) recovery: Recovery,
+}
+
+impl Requester {
+    pub fn new(queue: SendQueue) -> Self {
+        let psn = Psn::new(0);
+        Self {
+            queue,
+            cursor: 0,
+            mtu: 256,
+            cursor_psn: psn,
+            next_psn: psn,
+            sent_psn: psn,
+            una: psn,
+            reads: VecDeque::new(),
+            since_ack_req: 0,
+            failed: None,
+            recovery: Recovery::default(),
+        }
+    }
+
+    /// RTR to RTS: the first PSN is known.
+    pub fn start(&mut self, qp: &Common) {
+        let psn = qp.attr.sq_psn;
+        self.mtu = qp.mtu();
+        (self.cursor_psn, self.next_psn, self.sent_psn, self.una) = (psn, psn, psn, psn);
+        self.reads.reserve(usize::from(qp.attr.max_rd_atomic));
+        self.recovery = Recovery::new(qp);
+    }
+
+    /// Forgets everything that was posted (RESET).
+    pub fn reset(&mut self, cx: &Context<'_>) {
+        self.uncharge(cx);
+        self.queue.clear();
+        self.restart_at_tail();
+    }
+
+    /// Completes everything that was posted with "flushed" (ERR).
+    pub fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
+        self.uncharge(cx);
+        while !self.queue.is_empty() {
+            self.complete_head(qp, cx, WcStatus::WrFlushErr);
+        }
+        self.restart_at_tail();
+    }
+
+    fn restart_at_tail(&mut self) {
+        self.cursor = self.queue.tail();
+        self.cursor_psn = self.next_psn;
+        (self.sent_psn, self.una) = (self.next_psn, self.next_psn);
+        self.failed = None;
+        self.since_ack_req = 0;
+        self.recovery.stop();
+    }
+
+    /// Gives everything charged back to the path's window: what is not acknowledged will be sent again.
+    pub fn uncharge(&mut self, cx: &Context<'_>) {
+        self.rewind(self.una, cx);
+    }
+
+    /// Whether everything that was begun is complete: what SQD waits for.
+    pub fn is_drained(&self) -> bool {
+        self.queue.is_empty() || !self.queue.wqe(self.queue.head()).is_begun()
+    }
+
+    /// Appends packets to `run` until nothing more can be sent now, or the run or the window is full.
+    pub fn transmit(
+        &mut self,
+        qp: &Common,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Sent {
+        if self.recovery.is_waiting(cx.now) {
+            return Sent::Idle;
+        }
+        while self.cursor != self.queue.tail() && self.failed.is_none() {
+            if !self.queue.wqe(self.cursor).is_begun() && !self.begin(qp, cx) {
+                return Sent::Idle;
+            }
+            let wqe = *self.queue.wqe(self.cursor);
+            let sent = if wqe.op.returns_data() {
+                self.send_fetch(&wqe, qp, cx, run, icrc)
+            } else {
+                self.send_data(&wqe, qp, cx, run, icrc)
+            };
+            if let Some(stop) = sent {
+                return stop;
+            }
+        }
+        Sent::Idle
+    }
+
+    /// Gives the entry at the cursor its PSNs; false if it must not start yet.
+    fn begin(&mut self, qp: &Common, cx: &Context<'_>) -> bool {
+        let draining = qp.state == super::attr::QpState::Sqd;
+        let wqe = *self.queue.wqe(self.cursor);
+        let fenced = wqe.flags.contains(SendFlags::FENCE) && !self.reads.is_empty();
+        if draining || fenced {
+            return false;
+        }
+        let mtu = qp.mtu();
+        let first_psn = self.next_psn;
+        let packets = wqe.length.div_ceil(mtu).max(1);
+        // Two wire READs in flight keep the line busy where the peer allows two.
+        let share = if qp.attr.max_rd_atomic > 1 { 2 } else { 1 };
+        let chunk = cx.window.read_budget() / share / (u64::from(mtu) + PACKET_OVERHEAD);
+        let wqe = self.queue.wqe_mut(self.cursor);
+        wqe.first_psn = first_psn;
+        wqe.packets = packets;
+        wqe.read_chunk_packets = u32::try_from(chunk).unwrap_or(u32::MAX).max(1);
+        self.next_psn = first_psn.add(packets);
+        debug_assert_eq!(self.cursor_psn, first_psn);
+        true
+    }
+
+    /// Sends one packet of a SEND or WRITE.
+    fn send_data(
+        &mut self,
+        wqe: &SendWqe,
+        qp: &Common,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Option<Sent> {
+        let mtu = qp.mtu();
+        let index = self.cursor_psn.steps_from(wqe.first_psn);
+        let last = index + 1 == wqe.packets;
+        let payload_len = wqe.payload_len(index, mtu);
+        let (opcode, ext) = data_headers(wqe, index == 0, last);
+        let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len as usize);
+        if !run.takes(len) {
+            return Some(Sent::RunFull);
+        }
+        let cost = u64::from(payload_len) + PACKET_OVERHEAD;
+        let unacknowledged = self.cursor_psn.steps_from(self.una);
+        if !cx.window.admits(cost) || unacknowledged >= MAX_UNACKNOWLEDGED {
+            return Some(Sent::WindowFull);
+        }
+
+        let mut bth = self.bth(opcode, qp);
+        bth.solicited = last && wqe.flags.contains(SendFlags::SOLICITED);
+        // Ask when this may be the last packet for a while: the responder answers only when asked.
+        let next_cost = u64::from(mtu) + PACKET_OVERHEAD;
+        let goes_on = (if last { self.next_is_data(qp) } else { true })
+            && run.takes_both(len, len)
+            && cx.window.admits(cost + next_cost)
+            && self.since_ack_req + 1 < ACK_EVERY;
+        bth.ack_req = !goes_on;
+
+        let offset = u64::from(index) * u64::from(mtu);
+        let (queue, position) = (&self.queue, self.cursor);
+        let pins = &mut cx.pins;
+        let filled = run.append(icrc, bth, ext, payload_len as usize, |to| {
+            if wqe.is_inline() {
+                let start = offset as usize;
+                to.copy_from_slice(&queue.inline_data(position)[start..start + to.len()]);
+                Ok(())
+            } else {
+                gather(pins, qp.pd, queue.sges(position), offset, to)
+            }
+        });
+        if let Err(fault) = filled {
+            self.fail_at_cursor(qp, fault);
+            return None;
+        }
+        self.since_ack_req = if bth.ack_req { 0 } else { self.since_ack_req + 1 };
+        cx.window.charge(cost);
+        if index == 0 && matches!(wqe.op, SendOp::Write { .. } | SendOp::WriteImm { .. }) {
+            cx.counters.add(Counter::RdmaSends);
+        }
+        self.advance_cursor(1, bth.ack_req, qp, cx);
+        None
+    }
+
+    /// Sends one wire request of a READ, or an atomic.
+    fn send_fetch(
+        &mut self,
+        wqe: &SendWqe,
+        qp: &Common,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Option<Sent> {
+        if self.reads.len() >= usize::from(qp.attr.max_rd_atomic) {
+            return Some(Sent::Idle);
+        }
+        let (opcode, ext, packets) = self.fetch_headers(wqe, qp.mtu());
+        let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), 0);
+        if !run.takes(len) {
+            return Some(Sent::RunFull);
+        }
+        let cost = u64::from(packets) * (u64::from(qp.mtu()) + PACKET_OVERHEAD);
+        let unacknowledged = self.cursor_psn.steps_from(self.una);
+        if !cx.window.admits_read(cost)
+            || (unacknowledged > 0 && unacknowledged + packets > MAX_UNACKNOWLEDGED)
+        {
+            return Some(Sent::WindowFull);
+        }
+        let mut bth = self.bth(opcode, qp);
+        bth.ack_req = true;
+        let appended: Result<(), LocalFault> = run.append(icrc, bth, ext, 0, |_| Ok(()));
+        debug_assert_eq!(appended, Ok(()));
+        self.since_ack_req = 0;
+        cx.window.charge_read(cost);
+        self.reads.push_back(Outstanding { end: self.cursor_psn.add(packets), charged: cost });
+        if self.cursor_psn == wqe.first_psn {
+            cx.counters.add(Counter::RdmaSends);
+        }
+        self.advance_cursor(packets, true, qp, cx);
+        None
+    }
+
+    /// The request for what is missing from the cursor on: of a READ at most up to the end of the wire request that
+    /// first covered it, since a responder resumes only inside that.
+    fn fetch_headers(&self, wqe: &SendWqe, mtu: u32) -> (Opcode, Ext, u32) {
+        match wqe.op {
+            SendOp::CompareSwap { remote, compare, swap } => {
+                let eth = AtomicEth { va: remote.addr, rkey: remote.rkey, swap_or_add: swap, compare };
+                (Opcode::RcCompareSwap, Ext::Atomic(eth), 1)
+            }
+            SendOp::FetchAdd { remote, add } => {
+                let eth = AtomicEth { va: remote.addr, rkey: remote.rkey, swap_or_add: add, compare: 0 };
+                (Opcode::RcFetchAdd, Ext::Atomic(eth), 1)
+            }
+            SendOp::Read { remote } => {
+                let index = self.cursor_psn.steps_from(wqe.first_psn);
+                let chunk = wqe.read_chunk_packets;
+                let end = ((index / chunk + 1) * chunk).min(wqe.packets);
+                let start_byte = u64::from(index) * u64::from(mtu);
+                let end_byte = (u64::from(end) * u64::from(mtu)).min(u64::from(wqe.length));
+                let reth = Reth {
+                    va: remote.addr.wrapping_add(start_byte),
+                    rkey: remote.rkey,
+                    dma_len: (end_byte - start_byte) as u32,
+                };
+                (Opcode::RcReadRequest, Ext::Reth(reth), end - index)
+            }
+            _ => unreachable!("{:?} returns no data", wqe.op),
+        }
+    }
+
+    /// Whether the entry after the cursor will send data at once, so that its packets can carry the ACK request.
+    fn next_is_data(&self, qp: &Common) -> bool {
+        let next = self.cursor + 1;
+        if next == self.queue.tail() || qp.state != super::attr::QpState::Rts {
+            return false;
+        }
+        let wqe = self.queue.wqe(next);
+        !wqe.op.returns_data() && !wqe.flags.contains(SendFlags::FENCE)
+    }
+
+    fn bth(&self, opcode: Opcode, qp: &Common) -> Bth {
+        let mut bth = Bth::new(opcode, qp.attr.dest_qp_num, self.cursor_psn);
+        bth.pkey = qp.pkey;
+        bth.mig_req = qp.mig_req;
+        bth
+    }
+
+    fn advance_cursor(&mut self, packets: u32, ack_req: bool, qp: &Common, cx: &Context<'_>) {
+        let psn = self.cursor_psn;
+        let first_time = psn == self.sent_psn;
+        self.cursor_psn = psn.add(packets);
+        if self.cursor_psn == self.queue.wqe(self.cursor).end_psn() {
+            self.cursor += 1;
+        }
+        if self.cursor_psn.steps_from(self.una) > self.sent_psn.steps_from(self.una) {
+            self.sent_psn = self.cursor_psn;
+        }
+        self.recovery.on_sent(psn, first_time && ack_req, qp, cx);
+    }
+
+    fn fail_at_cursor(&mut self, qp: &Common, fault: LocalFault) {
+        tracing::debug!(qp = %qp.qpn, %fault, "send work request: local protection error");
+        self.failed = Some((self.cursor, WcStatus::LocProtErr));
+    }
+
+    /// Moves the cursor back to `psn`, which is not before `una`, and uncharges what lies behind it.
+    pub(super) fn rewind(&mut self, psn: Psn, cx: &Context<'_>) {
+        let mut position = self.queue.head();
+        let mut at = self.una;
+        let target = psn.steps_from(self.una);
+        let end = self.cursor_psn.steps_from(self.una);
+        let mut cursor = self.cursor;
+        while at.steps_from(self.una) < end {
+            let wqe = *self.queue.wqe(position);
+            let from = at.steps_from(self.una).max(target);
+            let stop = wqe.end_psn().steps_from(self.una).min(end);
+            if stop > target {
+                cursor = cursor.min(position);
+                if !wqe.op.returns_data() {
+                    let skip = self.una.add(from).steps_from(wqe.first_psn);
+                    cx.window.release(charged(&wqe, skip, stop - from, self.mtu));
+                }
+            }
+            at = self.una.add(stop);
+            position += 1;
+        }
+        for read in self.reads.drain(..) {
+            cx.window.release_read(read.charged);
+        }
+        if target < end {
+            self.cursor = cursor;
+            self.cursor_psn = psn;
+        }
+        self.since_ack_req = 0;
+    }
+
+    /// Releases `packets` packets of the head entry from its packet `index` on, as far as they are charged.
+    pub(super) fn release(&self, wqe: &SendWqe, index: u32, packets: u32, cx: &Context<'_>) {
+        let ahead = self.cursor_psn.steps_from(self.una);
+        let bytes = charged(wqe, index, packets.min(ahead), self.mtu);
+        if bytes > 0 {
+            cx.window.release(bytes);
+            cx.window.on_acknowledged(bytes);
+        }
+    }
+
+    /// Completes the oldest entry.
+    pub(super) fn complete_head(&mut self, qp: &mut Common, cx: &Context<'_>, status: WcStatus) {
+        let position = self.queue.head();
+        let wqe = *self.queue.wqe(position);
+        self.queue.pop();
+        self.cursor = self.cursor.max(position + 1);
+        if status.is_success() && !wqe.flags.contains(SendFlags::SIGNALED) {
+            return;
+        }
+        let mut completion = Completion::new(wqe.wr_id, qp.qpn, wqe.op.wc_opcode(), status);
+        if status.is_success() {
+            completion = completion.with_byte_len(wqe.length);
+        }
+        qp.complete_send(completion, cx);
+    }
+
+    /// Whether [`transmit`](Self::transmit) may find something to send.
+    pub fn may_send(&self, now: Time) -> bool {
+        self.cursor != self.queue.tail() && self.failed.is_none() && !self.recovery.is_waiting(now)
+    }
+
+    /// When this requester wants to be looked at again.
+    pub fn deadline(&self) -> Time {
+        self.recovery.deadline()
+    }
+}
+
+/// Bytes charged for `packets` packets of a SEND or WRITE from its packet `index` on.
+fn charged(wqe: &SendWqe, index: u32, packets: u32, mtu: u32) -> u64 {
+    let start = (u64::from(index) * u64::from(mtu)).min(u64::from(wqe.length));
+    let end = (u64::from(index + packets) * u64::from(mtu)).min(u64::from(wqe.length));
+    end - start + u64::from(packets) * PACKET_OVERHEAD
+}
+
+/// Opcode and extension headers of one packet of a SEND or WRITE.
+fn data_headers(wqe: &SendWqe, first: bool, last: bool) -> (Opcode, Ext) {
+    let pick = |opcodes: [Opcode; 4]| match (first, last) {
+        (true, false) => opcodes[0],
+        (false, false) => opcodes[1],
+        (false, true) => opcodes[2],
+        (true, true) => opcodes[3],
+    };
+    let send = |last_opcode, only| pick([Opcode::RcSendFirst, Opcode::RcSendMiddle, last_opcode, only]);
+    let write = |last_opcode, only| pick([Opcode::RcWriteFirst, Opcode::RcWriteMiddle, last_opcode, only]);
+    let reth = |remote: super::wr::Remote| Reth { va: remote.addr, rkey: remote.rkey, dma_len: wqe.length };
+    match wqe.op {
+        SendOp::Send => (send(Opcode::RcSendLast, Opcode::RcSendOnly), Ext::None),
+        SendOp::SendImm { imm } => {
+            let ext = if last { Ext::Imm(ImmDt { data: imm }) } else { Ext::None };
+            (send(Opcode::RcSendLastImm, Opcode::RcSendOnlyImm), ext)
+        }
+        SendOp::SendInvalidate { rkey } => {
+            let ext = if last { Ext::Ieth(Ieth { rkey }) } else { Ext::None };
+            (send(Opcode::RcSendLastInv, Opcode::RcSendOnlyInv), ext)
+        }
+        SendOp::Write { remote } => {
+            let ext = if first { Ext::Reth(reth(remote)) } else { Ext::None };
+            (write(Opcode::RcWriteLast, Opcode::RcWriteOnly), ext)
+        }
+        SendOp::WriteImm { remote, imm } => {
+            let ext = match (first, last) {
+                (true, true) => Ext::RethImm(reth(remote), ImmDt { data: imm }),
+                (true, false) => Ext::Reth(reth(remote)),
+                (false, true) => Ext::Imm(ImmDt { data: imm }),
+                (false, false) => Ext::None,
+            };
+            (write(Opcode::RcWriteLastImm, Opcode::RcWriteOnlyImm), ext)
+        }
+        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
+            unreachable!("{:?} sends no data", wqe.op)
+        }
+    }
+}

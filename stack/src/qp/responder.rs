@@ -1,0 +1,428 @@
+//! The responder of a reliable connection: executes the peer's requests in PSN order, each once.
+//!
+//! A request goes through named stages, each in its own function: sequence (is it the expected PSN, a duplicate, from the
+//! future?), [`Responder::check_continues`] (does it fit the message under way?), resources and rights, execution,
+//! completion, acknowledgement. A fault ends in a NAK and, but for a sequence error and an empty
+//! receive queue, in the error state. What is to be sent stands in [`super::responses`].
+//!
+//! Sources: IBTA vol. 1, 9.7.4 (responder), 9.7.4.1.1 (PSN check), 9.7.4.1.2 (opcode sequence), 9.7.5.2 (NAKs),
+//! 9.9.3 (classes of error), C9-88 (zero-length RDMA checks no R_Key).
+
+use urxe_wire::{HeaderSet, Kind, Msn, NakCode, PacketView, Psn, Rkey};
+
+use super::context::{Common, Context};
+use super::gather::{LocalFault, check, scatter};
+use super::queue::RecvQueue;
+use super::responses::{Replay, Responses};
+use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
+use crate::device::counters::Counter;
+use crate::memory::Access;
+
+/// The message that the expected packet must continue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Message {
+    /// None: the next packet begins one.
+    None,
+    /// A SEND; so many bytes have arrived.
+    Send { received: u64 },
+    /// A WRITE: where the rest goes.
+    Write { va: u64, rkey: Rkey, left: u32, total: u32 },
+}
+
+/// What a fault does beside its NAK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// What the peer is told.
+    pub nak: NakCode,
+    /// How the receive that was under way completes.
+    pub status: WcStatus,
+    /// What the own program is told.
+    pub event: QpEventType,
+}
+
+impl Fault {
+    pub(super) const INVALID_REQUEST: Self =
+        Self { nak: NakCode::InvalidRequest, status: WcStatus::RemInvReqErr, event: QpEventType::QpReqErr };
+    pub(super) const REMOTE_ACCESS: Self =
+        Self { nak: NakCode::RemoteAccess, status: WcStatus::RemAccessErr, event: QpEventType::QpAccessErr };
+    const LOCAL_LENGTH: Self =
+        Self { nak: NakCode::InvalidRequest, status: WcStatus::LocLenErr, event: QpEventType::QpReqErr };
+    const LOCAL_PROTECTION: Self =
+        Self { nak: NakCode::RemoteOperational, status: WcStatus::LocProtErr, event: QpEventType::QpFatal };
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handled {
+    /// All is well, or the packet was dropped.
+    Fine,
+    /// The queue pair goes to the error state.
+    Fatal,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Responder {
+    pub(super) queue: RecvQueue,
+    pub(super) expected_psn: Psn,
+    pub(super) msn: Msn,
+    message: Message,
+    /// A sequence or RNR NAK was sent for the expected PSN and has not been obeyed.
+    nak_outstanding: bool,
+    /// The PSN that last came too early: one before it means that the peer went back and lost the packet again.
+    last_early: Option<Psn>,
+    pub(super) responses: Responses,
+}
+
+impl Responder {
+    pub fn new(queue: RecvQueue) -> Self {
+        Self {
+            queue,
+            expected_psn: Psn::new(0),
+            msn: Msn::masked(0),
+            message: Message::None,
+            nak_outstanding: false,
+            last_early: None,
+            responses: Responses::default(),
+        }
+    }
+
+    /// INIT to RTR: the peer's first PSN is known.
+    pub fn start(&mut self, qp: &Common) {
+        self.expected_psn = qp.attr.rq_psn;
+        self.msn = Msn::masked(0);
+        self.message = Message::None;
+        self.nak_outstanding = false;
+        self.last_early = None;
+        self.responses.start(usize::from(qp.attr.max_dest_rd_atomic));
+    }
+
+    /// Forgets everything that was posted (RESET).
+    pub fn reset(&mut self) {
+        self.queue.clear();
+        self.message = Message::None;
+        self.responses.clear();
+    }
+
+    /// Completes everything that was posted with "flushed" (ERR). A NAK that is still to be sent is sent.
+    pub fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
+        self.message = Message::None;
+        self.responses.keep_naks();
+        while let Some(wqe) = self.queue.pop() {
+            let flushed = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, WcStatus::WrFlushErr);
+            qp.complete_recv(flushed, true, cx);
+        }
+    }
+
+    /// Takes a request.
+    pub fn on_request(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) -> Handled {
+        let psn = packet.psn();
+        let distance = psn.distance(self.expected_psn);
+        if distance > 0 {
+            self.on_early(psn, cx);
+            return Handled::Fine;
+        }
+        if distance < 0 {
+            self.on_duplicate(qp, cx, packet);
+            return Handled::Fine;
+        }
+        self.nak_outstanding = false;
+        self.last_early = None;
+        match self.execute(qp, cx, packet) {
+            Ok(Executed::Done { psns, ends }) => {
+                self.expected_psn = psn.add(psns);
+                if ends {
+                    self.msn = self.msn.add(1);
+                    self.message = Message::None;
+                }
+                self.answer(cx, packet, psns);
+                Handled::Fine
+            }
+            Ok(Executed::NotReady) => {
+                self.nak_outstanding = true;
+                cx.counters.add(Counter::SendRnrErr);
+                self.responses.push_rnr_nak(psn, self.msn);
+                Handled::Fine
+            }
+            Err(fault) => {
+                self.fail(fault, qp, cx, psn);
+                Handled::Fatal
+            }
+        }
+    }
+
+    /// A PSN beyond the expected one: something was lost or overtaken. One NAK, until the peer is back in order or
+    /// evidently went back and lost the same packet again.
+    fn on_early(&mut self, psn: Psn, cx: &Context<'_>) {
+        cx.counters.add(Counter::OutOfSeqRequest);
+        let went_back = self.last_early.is_some_and(|last| psn.distance(last) <= 0);
+        self.last_early = Some(psn);
+        if self.nak_outstanding && !went_back {
+            cx.counters.add(Counter::DropOutOfSequence);
+            return;
+        }
+        self.nak_outstanding = true;
+        self.responses.push_nak(self.expected_psn, self.msn, NakCode::PsnSequence);
+    }
+
+    /// A request that was executed before (9.7.4.1.1): acknowledged again, read again, or answered from memory.
+    fn on_duplicate(&mut self, qp: &Common, cx: &Context<'_>, packet: &PacketView<'_>) {
+        cx.counters.add(Counter::DuplicateRequest);
+        let replayed = match packet.info().kind {
+            Kind::ReadRequest => match packet.reth() {
+                Some(reth) => self.responses.replay_read(packet.psn(), reth, qp.mtu()),
+                None => Replay::Unknown,
+            },
+            Kind::CompareSwap | Kind::FetchAdd => self.responses.replay_atomic(packet.psn()),
+            _ => {
+                self.push_ack(self.expected_psn.sub(1), cx);
+                Replay::Queued
+            }
+        };
+        if replayed == Replay::Unknown {
+            cx.counters.add(Counter::DropDuplicate);
+        }
+    }
+
+    fn push_ack(&mut self, psn: Psn, cx: &Context<'_>) {
+        if self.responses.push_ack(psn, self.msn) {
+            cx.counters.add(Counter::AckDeferred);
+        }
+    }
+
+    fn answer(&mut self, cx: &Context<'_>, packet: &PacketView<'_>, psns: u32) {
+        let kind = packet.info().kind;
+        if packet.ack_req() && !kind.is_atomic() && kind != Kind::ReadRequest {
+            self.push_ack(packet.psn().add(psns - 1), cx);
+        }
+    }
+
+    fn fail(&mut self, fault: Fault, qp: &mut Common, cx: &Context<'_>, psn: Psn) {
+        tracing::debug!(qp = %qp.qpn, %psn, nak = ?fault.nak, status = ?fault.status, "request refused");
+        let receiving = matches!(self.message, Message::Send { .. });
+        if (receiving || fault.status == WcStatus::LocLenErr || fault.status == WcStatus::LocProtErr)
+            && let Some(wqe) = self.queue.pop()
+        {
+            let completion = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, fault.status);
+            qp.complete_recv(completion, true, cx);
+        }
+        self.responses.push_nak(psn, self.msn, fault.nak);
+        qp.raise(fault.event, cx);
+    }
+
+    fn execute(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        packet: &PacketView<'_>,
+    ) -> Result<Executed, Fault> {
+        self.check_continues(packet)?;
+        match packet.info().kind {
+            Kind::Send => self.on_send(qp, cx, packet),
+            Kind::Write => self.on_write(qp, cx, packet),
+            Kind::ReadRequest => self.on_read(qp, cx, packet),
+            Kind::CompareSwap | Kind::FetchAdd => self.on_atomic(qp, cx, packet),
+            _ => Err(Fault::INVALID_REQUEST),
+        }
+    }
+
+    /// Does the packet continue the message under way, or begin one when none is (9.7.4.1.2)?
+    fn check_continues(&self, packet: &PacketView<'_>) -> Result<(), Fault> {
+        let info = packet.info();
+        let fits = match self.message {
+            Message::None => info.position.is_start(),
+            Message::Send { .. } => info.kind == Kind::Send && !info.position.is_start(),
+            Message::Write { .. } => info.kind == Kind::Write && !info.position.is_start(),
+        };
+        if fits { Ok(()) } else { Err(Fault::INVALID_REQUEST) }
+    }
+
+    /// FIRST and MIDDLE fill the path MTU, LAST is not empty, none is longer (9.7.4.1.4 to 9.7.4.1.6).
+    fn check_length(qp: &Common, packet: &PacketView<'_>) -> Result<(), Fault> {
+        let (len, mtu) = (packet.payload_len(), qp.mtu() as usize);
+        let position = packet.info().position;
+        let fits = match (position.is_start(), position.is_end()) {
+            (_, false) => len == mtu,
+            (false, true) => (1..=mtu).contains(&len),
+            (true, true) => len <= mtu,
+        };
+        if fits { Ok(()) } else { Err(Fault::INVALID_REQUEST) }
+    }
+
+    fn on_send(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        packet: &PacketView<'_>,
+    ) -> Result<Executed, Fault> {
+        Self::check_length(qp, packet)?;
+        let received = match self.message {
+            Message::Send { received } => received,
+            _ => 0,
+        };
+        let Some((wqe, sges)) = self.queue.front() else { return Ok(Executed::NotReady) };
+        if received == 0 {
+            check(&mut cx.pins, qp.pd, sges, Access::LOCAL_WRITE).map_err(|fault| local(qp, fault))?;
+        }
+        let payload = packet.payload();
+        let total = received + payload.len() as u64;
+        if total > wqe.length || total > qp.max_message {
+            return Err(Fault::LOCAL_LENGTH);
+        }
+        scatter(&mut cx.pins, qp.pd, sges, received, payload).map_err(|fault| local(qp, fault))?;
+        self.message = Message::Send { received: total };
+        let ends = packet.info().position.is_end();
+        if ends {
+            self.complete(qp, cx, packet, WcOpcode::Recv, total)?;
+        }
+        Ok(Executed::Done { psns: 1, ends })
+    }
+
+    fn on_write(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        packet: &PacketView<'_>,
+    ) -> Result<Executed, Fault> {
+        Self::check_length(qp, packet)?;
+        let info = packet.info();
+        let payload = packet.payload();
+        let (va, rkey, left, total) = match (self.message, packet.reth()) {
+            (Message::Write { va, rkey, left, total }, _) => (va, rkey, left, total),
+            (_, Some(reth)) => {
+                if !qp.attr.access_flags.contains(Access::REMOTE_WRITE)
+                    || u64::from(reth.dma_len) > qp.max_message
+                {
+                    return Err(Fault::INVALID_REQUEST);
+                }
+                (reth.va, reth.rkey, reth.dma_len, reth.dma_len)
+            }
+            (_, None) => return Err(Fault::INVALID_REQUEST),
+        };
+        let len = payload.len() as u32;
+        let ends = info.position.is_end();
+        // The last packet brings exactly what is left, every other leaves something.
+        if if ends { len != left } else { len >= left } {
+            return Err(Fault::INVALID_REQUEST);
+        }
+        if info.needs_recv_wqe && self.queue.is_empty() {
+            return Ok(Executed::NotReady);
+        }
+        if left != 0 {
+            // The whole rest is checked, so that a message that must fail writes nothing.
+            let need = Access::REMOTE_WRITE;
+            let pin = cx.pins.access(rkey.0, qp.pd, need, va, u64::from(left));
+            let pin = pin.map_err(|error| remote(qp, error))?;
+            pin.write(va, payload).map_err(|error| remote(qp, error))?;
+        }
+        if info.position.is_start() {
+            cx.counters.add(Counter::RdmaRecvs);
+        }
+        self.message = Message::Write { va: va.wrapping_add(u64::from(len)), rkey, left: left - len, total };
+        if ends && info.completes_recv_wqe {
+            self.complete(qp, cx, packet, WcOpcode::RecvRdmaWithImm, u64::from(total))?;
+        }
+        Ok(Executed::Done { psns: 1, ends })
+    }
+
+    fn on_read(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        packet: &PacketView<'_>,
+    ) -> Result<Executed, Fault> {
+        let Some(reth) = packet.reth() else { return Err(Fault::INVALID_REQUEST) };
+        if !qp.attr.access_flags.contains(Access::REMOTE_READ)
+            || u64::from(reth.dma_len) > qp.max_message
+            || !self.responses.has_room()
+        {
+            return Err(Fault::INVALID_REQUEST);
+        }
+        if reth.dma_len != 0 {
+            let need = Access::REMOTE_READ;
+            let pin = cx.pins.access(reth.rkey.0, qp.pd, need, reth.va, u64::from(reth.dma_len));
+            pin.map_err(|error| remote(qp, error))?;
+        }
+        cx.counters.add(Counter::RdmaRecvs);
+        let psns = reth.dma_len.div_ceil(qp.mtu()).max(1);
+        self.responses.push_read(packet.psn(), psns, reth, self.msn.add(1));
+        Ok(Executed::Done { psns, ends: true })
+    }
+
+    fn on_atomic(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        packet: &PacketView<'_>,
+    ) -> Result<Executed, Fault> {
+        let Some(eth) = packet.atomic_eth() else { return Err(Fault::INVALID_REQUEST) };
+        if !qp.attr.access_flags.contains(Access::REMOTE_ATOMIC)
+            || !eth.va.is_multiple_of(8)
+            || !self.responses.has_room()
+        {
+            return Err(Fault::INVALID_REQUEST);
+        }
+        let pin = cx.pins.access(eth.rkey.0, qp.pd, Access::REMOTE_ATOMIC, eth.va, 8);
+        let pin = pin.map_err(|error| remote(qp, error))?;
+        let original = if packet.info().kind == Kind::CompareSwap {
+            pin.compare_swap(eth.va, eth.compare, eth.swap_or_add)
+        } else {
+            pin.fetch_add(eth.va, eth.swap_or_add)
+        };
+        let original = original.map_err(|error| remote(qp, error))?;
+        cx.counters.add(Counter::RdmaRecvs);
+        self.responses.push_atomic(packet.psn(), original, self.msn.add(1));
+        Ok(Executed::Done { psns: 1, ends: true })
+    }
+
+    /// Completes the receive under way with the packet that ended its message.
+    fn complete(
+        &mut self,
+        qp: &mut Common,
+        cx: &Context<'_>,
+        packet: &PacketView<'_>,
+        opcode: WcOpcode,
+        byte_len: u64,
+    ) -> Result<(), Fault> {
+        let mut invalidated = None;
+        if packet.info().has(HeaderSet::IETH)
+            && let Some(ieth) = packet.ieth()
+        {
+            cx.memory.invalidate(ieth.rkey, qp.pd).map_err(|error| {
+                tracing::debug!(qp = %qp.qpn, rkey = %ieth.rkey, %error, "remote invalidate refused");
+                Fault::INVALID_REQUEST
+            })?;
+            invalidated = Some(ieth.rkey);
+        }
+        let Some(wqe) = self.queue.pop() else { return Ok(()) };
+        let mut completion = Completion::new(wqe.wr_id, qp.qpn, opcode, WcStatus::Success)
+            .with_byte_len(u32::try_from(byte_len).unwrap_or(u32::MAX));
+        completion.src_qp = qp.attr.dest_qp_num;
+        if let Some(imm) = packet.imm() {
+            completion = completion.with_imm(imm.data);
+        }
+        if let Some(rkey) = invalidated {
+            completion = completion.with_invalidated(rkey);
+        }
+        qp.complete_recv(completion, packet.solicited(), cx);
+        Ok(())
+    }
+}
+
+/// What became of the expected request.
+enum Executed {
+    /// It took so many PSNs; `ends`: it ended its message.
+    Done { psns: u32, ends: bool },
+    /// It needs a receive and none is posted.
+    NotReady,
+}
+
+fn local(qp: &Common, fault: LocalFault) -> Fault {
+    tracing::debug!(qp = %qp.qpn, %fault, "receive: local protection error");
+    Fault::LOCAL_PROTECTION
+}
+
+fn remote(qp: &Common, error: impl std::fmt::Display) -> Fault {
+    tracing::debug!(qp = %qp.qpn, %error, "request: remote access error");
+    Fault::REMOTE_ACCESS
+}

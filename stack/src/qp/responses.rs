@@ -1,0 +1,353 @@
+//! What a responder still has to send, and what it keeps to answer duplicates.
+//!
+//! Two lists. *Pending* answers leave strictly in order: no acknowledgement overtakes a READ or atomic response before
+//! it, since it would acknowledge that too. *Kept* READs and atomics, at most `max_dest_rd_atomic`, answer requests
+//! that come again: an atomic with the value of its one execution, a READ by reading again.
+//!
+//! Sources: IBTA vol. 1, 9.7.5.1.1 (response order), 9.7.5.1.3 (duplicates), 9.7.5.1.9 (READ response PSNs).
+
+use std::collections::VecDeque;
+
+use urxe_wire::{
+    Aeth, AtomicAckEth, Bth, Ext, IcrcSeed, Msn, NakCode, Opcode, Psn, Reth, RnrTimer, Syndrome,
+};
+
+use super::context::{Common, Context, Sent};
+use super::responder::Fault;
+use crate::memory::Access;
+use crate::path::run::RunBuffer;
+
+/// Pending answers beyond one for each kept operation: acknowledgements between them and a NAK.
+const MORE_PENDING: usize = 4;
+
+/// An executed READ or atomic, kept until as many later ones came as the peer may have outstanding.
+#[derive(Clone, Copy, Debug)]
+enum Kept {
+    Read { first: Psn, packets: u32, reth: Reth, msn: Msn },
+    Atomic { psn: Psn, original: u64, msn: Msn },
+}
+
+/// An answer to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pending {
+    Ack {
+        psn: Psn,
+        msn: Msn,
+    },
+    Nak {
+        psn: Psn,
+        msn: Msn,
+        code: NakCode,
+    },
+    RnrNak {
+        psn: Psn,
+        msn: Msn,
+    },
+    Atomic {
+        psn: Psn,
+        msn: Msn,
+        original: u64,
+    },
+    /// `next` is the next response packet's PSN, `va` and `left` what it and those after it carry.
+    Read {
+        start: Psn,
+        next: Psn,
+        va: u64,
+        left: u32,
+        rkey: urxe_wire::Rkey,
+        packets_left: u32,
+        msn: Msn,
+    },
+}
+
+impl Pending {
+    fn psn(&self) -> Psn {
+        match *self {
+            Self::Ack { psn, .. }
+            | Self::Nak { psn, .. }
+            | Self::RnrNak { psn, .. }
+            | Self::Atomic { psn, .. } => psn,
+            Self::Read { next, .. } => next,
+        }
+    }
+}
+
+/// What became of a duplicate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replay {
+    /// It will be answered.
+    Queued,
+    /// Its answer is not kept (any more), or is about to be sent anyway.
+    Unknown,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Responses {
+    pending: VecDeque<Pending>,
+    kept: VecDeque<Kept>,
+    depth: usize,
+}
+
+impl Responses {
+    /// `depth`: how many READs and atomics the peer may have outstanding.
+    pub fn start(&mut self, depth: usize) {
+        self.clear();
+        self.depth = depth;
+        self.kept.reserve(depth);
+        self.pending.reserve(depth + MORE_PENDING);
+    }
+
+    pub fn clear(&mut self) {
+        self.pending.clear();
+        self.kept.clear();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// The queue pair failed: only what tells the peer so is still sent.
+    pub fn keep_naks(&mut self) {
+        self.pending.retain(|pending| matches!(pending, Pending::Nak { .. }));
+        self.kept.clear();
+    }
+
+    /// Whether the peer may have one more READ or atomic outstanding.
+    pub fn has_room(&self) -> bool {
+        let outstanding = self
+            .pending
+            .iter()
+            .filter(|p| matches!(p, Pending::Read { .. } | Pending::Atomic { .. }))
+            .count();
+        outstanding < self.depth
+    }
+
+    /// Acknowledges everything up to `psn`. True if this merged with an acknowledgement that was still to be sent.
+    pub fn push_ack(&mut self, psn: Psn, msn: Msn) -> bool {
+        if let Some(Pending::Ack { psn: last, msn: last_msn }) = self.pending.back_mut() {
+            (*last, *last_msn) = (psn, msn);
+            return true;
+        }
+        self.push_back(Pending::Ack { psn, msn });
+        false
+    }
+
+    pub fn push_nak(&mut self, psn: Psn, msn: Msn, code: NakCode) {
+        self.push_back(Pending::Nak { psn, msn, code });
+    }
+
+    pub fn push_rnr_nak(&mut self, psn: Psn, msn: Msn) {
+        self.push_back(Pending::RnrNak { psn, msn });
+    }
+
+    pub fn push_read(&mut self, first: Psn, packets: u32, reth: Reth, msn: Msn) {
+        self.keep(Kept::Read { first, packets, reth, msn });
+        self.push_back(read(first, packets, reth, msn));
+    }
+
+    pub fn push_atomic(&mut self, psn: Psn, original: u64, msn: Msn) {
+        self.keep(Kept::Atomic { psn, original, msn });
+        self.push_back(Pending::Atomic { psn, msn, original });
+    }
+
+    fn keep(&mut self, kept: Kept) {
+        if self.kept.len() == self.depth {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(kept);
+    }
+
+    fn push_back(&mut self, pending: Pending) {
+        // Bounded by construction: has_room() for READs and atomics, merging for ACKs, one NAK at a time. Duplicates of NAKs
+        // can only come from a peer that goes back again and again; the oldest answers say the same.
+        if self.pending.len() < self.depth * 2 + MORE_PENDING {
+            self.pending.push_back(pending);
+        }
+    }
+
+    /// Puts the answer of a duplicate in its place in PSN order.
+    fn insert(&mut self, pending: Pending) -> Replay {
+        if self.pending.len() >= self.depth * 2 + MORE_PENDING {
+            return Replay::Unknown;
+        }
+        let later = |other: &Pending| other.psn().distance(pending.psn()) > 0;
+        let place = self.pending.iter().position(later).unwrap_or(self.pending.len());
+        self.pending.insert(place, pending);
+        Replay::Queued
+    }
+
+    /// A READ request came again: read again from where it says, inside what it first covered.
+    pub fn replay_read(&mut self, psn: Psn, reth: Reth, mtu: u32) -> Replay {
+        let found = self.kept.iter().rev().find_map(|kept| match *kept {
+            Kept::Read { first, packets, reth, msn } if psn.within(first, packets) => {
+                Some((first, packets, reth, msn))
+            }
+            _ => None,
+        });
+        let Some((first, packets, whole, msn)) = found else { return Replay::Unknown };
+        let skipped = psn.steps_from(first);
+        let offset = u64::from(skipped) * u64::from(mtu);
+        let wanted = u64::from(reth.dma_len);
+        if reth.rkey != whole.rkey
+            || reth.va != whole.va.wrapping_add(offset)
+            || offset + wanted > u64::from(whole.dma_len)
+        {
+            return Replay::Unknown;
+        }
+        let still_to_come = |pending: &Pending| match *pending {
+            Pending::Read { next, packets_left, .. } => psn.within(next, packets_left),
+            _ => false,
+        };
+        if self.pending.iter().any(still_to_come) {
+            return Replay::Unknown;
+        }
+        // The same READ may be under way further on: the requester takes responses in order only, so start over from here.
+        let end = first.add(packets);
+        self.pending
+            .retain(|p| !matches!(*p, Pending::Read { next, .. } if next.within(psn, end.steps_from(psn))));
+        self.insert(read(psn, reth.dma_len.div_ceil(mtu).max(1), reth, msn))
+    }
+
+    /// An atomic came again: the value of its one execution.
+    pub fn replay_atomic(&mut self, wanted: Psn) -> Replay {
+        let found = self.kept.iter().find_map(|kept| match *kept {
+            Kept::Atomic { psn, original, msn } if psn == wanted => {
+                Some(Pending::Atomic { psn, msn, original })
+            }
+            _ => None,
+        });
+        match found {
+            Some(pending) if !self.pending.contains(&pending) => self.insert(pending),
+            _ => Replay::Unknown,
+        }
+    }
+
+    /// Appends pending answers to `run`, in order. `Err`: memory that a READ was allowed is gone; the queue pair
+    /// must fail, and the NAK for it is pending.
+    pub fn transmit(
+        &mut self,
+        qp: &Common,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Result<Sent, Fault> {
+        while let Some(front) = self.pending.front_mut() {
+            let sent = match front {
+                Pending::Read { .. } => send_read(front, qp, cx, run, icrc),
+                _ => Ok(send_short(front, qp, run, icrc)),
+            };
+            match sent {
+                Ok(Progress::Full) => return Ok(Sent::RunFull),
+                Ok(Progress::More) => {}
+                Ok(Progress::Done) => {
+                    self.pending.pop_front();
+                }
+                Err(psn) => {
+                    let (fault, msn) = (Fault::REMOTE_ACCESS, Msn::masked(0));
+                    self.pending.clear();
+                    self.pending.push_back(Pending::Nak { psn, msn, code: fault.nak });
+                    return Err(fault);
+                }
+            }
+        }
+        Ok(Sent::Idle)
+    }
+}
+
+fn read(first: Psn, packets: u32, reth: Reth, msn: Msn) -> Pending {
+    Pending::Read {
+        start: first,
+        next: first,
+        va: reth.va,
+        left: reth.dma_len,
+        rkey: reth.rkey,
+        packets_left: packets,
+        msn,
+    }
+}
+
+enum Progress {
+    /// The run takes no more.
+    Full,
+    /// A packet was appended, the same answer has more.
+    More,
+    /// The answer is complete.
+    Done,
+}
+
+fn bth(opcode: Opcode, psn: Psn, qp: &Common) -> Bth {
+    let mut bth = Bth::new(opcode, qp.attr.dest_qp_num, psn);
+    bth.pkey = qp.pkey;
+    bth.mig_req = qp.mig_req;
+    bth
+}
+
+/// An answer of one packet without payload.
+fn send_short(pending: &Pending, qp: &Common, run: &mut RunBuffer, icrc: &IcrcSeed) -> Progress {
+    let (opcode, psn, ext) = match *pending {
+        Pending::Ack { psn, msn } => {
+            (Opcode::RcAcknowledge, psn, Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn }))
+        }
+        Pending::Nak { psn, msn, code } => {
+            (Opcode::RcAcknowledge, psn, Ext::Aeth(Aeth { syndrome: Syndrome::Nak(code), msn }))
+        }
+        Pending::RnrNak { psn, msn } => {
+            let timer = RnrTimer::new(qp.attr.min_rnr_timer & 0x1f).unwrap_or(RnrTimer::LONGEST);
+            (Opcode::RcAcknowledge, psn, Ext::Aeth(Aeth { syndrome: Syndrome::RnrNak(timer), msn }))
+        }
+        Pending::Atomic { psn, msn, original } => {
+            let aeth = Aeth { syndrome: Syndrome::ACK, msn };
+            (Opcode::RcAtomicAcknowledge, psn, Ext::AtomicAck(aeth, AtomicAckEth { original }))
+        }
+        Pending::Read { .. } => unreachable!("a READ response carries payload"),
+    };
+    if !run.takes(urxe_wire::packet::packet_len(opcode.info().headers_len(), 0)) {
+        return Progress::Full;
+    }
+    let appended: Result<(), std::convert::Infallible> =
+        run.append(icrc, bth(opcode, psn, qp), ext, 0, |_| Ok(()));
+    debug_assert_eq!(appended, Ok(()));
+    Progress::Done
+}
+
+/// The next packet of a READ response. `Err` with its PSN when the memory cannot be read any more.
+fn send_read(
+    pending: &mut Pending,
+    qp: &Common,
+    cx: &mut Context<'_>,
+    run: &mut RunBuffer,
+    icrc: &IcrcSeed,
+) -> Result<Progress, Psn> {
+    let Pending::Read { start, next, va, left, rkey, packets_left, msn } = pending else {
+        unreachable!("only READs are sent here");
+    };
+    let (first, last) = (*next == *start, *packets_left == 1);
+    let opcode = match (first, last) {
+        (true, true) => Opcode::RcReadResponseOnly,
+        (true, false) => Opcode::RcReadResponseFirst,
+        (false, false) => Opcode::RcReadResponseMiddle,
+        (false, true) => Opcode::RcReadResponseLast,
+    };
+    let ext = if first || last { Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: *msn }) } else { Ext::None };
+    let len = (*left).min(qp.mtu());
+    if !run.takes(urxe_wire::packet::packet_len(opcode.info().headers_len(), len as usize)) {
+        return Ok(Progress::Full);
+    }
+    let (pins, from) = (&mut cx.pins, *va);
+    let filled = run.append(icrc, bth(opcode, *next, qp), ext, len as usize, |to| {
+        if to.is_empty() {
+            return Ok(());
+        }
+        let pin = pins.access(rkey.0, qp.pd, Access::REMOTE_READ, from, to.len() as u64).map_err(|_| ())?;
+        pin.read(from, to).map_err(|_| ())
+    });
+    if filled.is_err() {
+        return Err(*next);
+    }
+    *va = va.wrapping_add(u64::from(len));
+    *left -= len;
+    *next = next.next();
+    *packets_left -= 1;
+    Ok(if *packets_left == 0 { Progress::Done } else { Progress::More })
+}

@@ -1,0 +1,238 @@
+//! Work requests: what a program posts.
+//!
+//! The shapes follow `ibv_send_wr` and `ibv_recv_wr`; an operation carries only the fields it uses, so that a
+//! combination that means nothing cannot be written. Values on the wire (immediate data) are in host order.
+
+use bitflags::bitflags;
+use urxe_wire::{Lkey, Rkey};
+
+use crate::cq::WcOpcode;
+use crate::memory::Access;
+
+/// One piece of local memory: `length` bytes at `addr`, inside the region named by `lkey` (`ibv_sge`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sge {
+    /// Address in the region's own address space (its `iova`).
+    pub addr: u64,
+    /// Length in bytes.
+    pub length: u32,
+    /// Key of the region.
+    pub lkey: Lkey,
+}
+
+/// A place in the peer's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remote {
+    /// Address in the peer region's address space.
+    pub addr: u64,
+    /// Key of the peer's region.
+    pub rkey: Rkey,
+}
+
+/// What a send work request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOp {
+    /// Message into the peer's next receive.
+    Send,
+    /// The same, with four bytes of immediate data in its completion.
+    SendImm {
+        /// Immediate data.
+        imm: u32,
+    },
+    /// The same, invalidating one of the peer's keys (C9-90).
+    SendInvalidate {
+        /// The key that the peer invalidates.
+        rkey: Rkey,
+    },
+    /// Write into the peer's memory.
+    Write {
+        /// Where to.
+        remote: Remote,
+    },
+    /// Write, then complete one of the peer's receives with immediate data.
+    WriteImm {
+        /// Where to.
+        remote: Remote,
+        /// Immediate data.
+        imm: u32,
+    },
+    /// Read from the peer's memory.
+    Read {
+        /// Where from.
+        remote: Remote,
+    },
+    /// Atomic compare and swap of eight bytes; the old value arrives in the local buffer.
+    CompareSwap {
+        /// The eight bytes, aligned to eight.
+        remote: Remote,
+        /// The value expected there.
+        compare: u64,
+        /// What replaces it.
+        swap: u64,
+    },
+    /// Atomic fetch and add of eight bytes; the old value arrives in the local buffer.
+    FetchAdd {
+        /// The eight bytes, aligned to eight.
+        remote: Remote,
+        /// What is added, wrapping.
+        add: u64,
+    },
+}
+
+impl SendOp {
+    /// The opcode of this operation's completion.
+    #[must_use]
+    pub const fn wc_opcode(&self) -> WcOpcode {
+        match self {
+            Self::Send | Self::SendImm { .. } | Self::SendInvalidate { .. } => WcOpcode::Send,
+            Self::Write { .. } | Self::WriteImm { .. } => WcOpcode::RdmaWrite,
+            Self::Read { .. } => WcOpcode::RdmaRead,
+            Self::CompareSwap { .. } => WcOpcode::CompSwap,
+            Self::FetchAdd { .. } => WcOpcode::FetchAdd,
+        }
+    }
+
+    /// Whether the peer answers with data: READ and the atomics.
+    #[must_use]
+    pub const fn returns_data(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// Whether this is one of the atomic operations.
+    #[must_use]
+    pub const fn is_atomic(&self) -> bool {
+        matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// The right that the local buffers need.
+    #[must_use]
+    pub const fn local_access(&self) -> Access {
+        if self.returns_data() { Access::LOCAL_WRITE } else { Access::empty() }
+    }
+}
+
+bitflags! {
+    /// Flags of a send work request, with libibverbs' values (`ibv_send_flags`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SendFlags: u32 {
+        /// Start only when all earlier READs and atomics have completed.
+        const FENCE = 1;
+        /// Make a completion.
+        const SIGNALED = 2;
+        /// Wake a peer that armed its queue for solicited completions.
+        const SOLICITED = 4;
+        /// The data is taken at once; its memory need not be registered.
+        const INLINE = 8;
+    }
+}
+
+/// Where a send work request's data lies.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// In registered memory.
+    Sges(&'a [Sge]),
+    /// Here: the pieces are copied, one after the other, when the request is posted.
+    Inline(&'a [&'a [u8]]),
+}
+
+/// A send work request.
+#[derive(Clone, Copy, Debug)]
+pub struct SendRequest<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// What to do.
+    pub op: SendOp,
+    /// How.
+    pub flags: SendFlags,
+    /// With which data (for READ and atomics: where the answer goes).
+    pub payload: Payload<'a>,
+}
+
+/// A receive work request.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvRequest<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// Where the message goes.
+    pub sges: &'a [Sge],
+}
+
+/// Why a work request was refused; nothing of it was queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// There is no such queue pair (any more).
+    #[error("no such queue pair: it was destroyed")]
+    NoQp,
+    /// The queue pair cannot take it in this state.
+    #[error("the queue pair is in state {state}: sends need RTS (or SQD, ERR), receives INIT or later")]
+    State {
+        /// The state it is in.
+        state: super::attr::QpState,
+    },
+    /// The queue is full.
+    #[error("the queue holds {capacity} work requests and all are outstanding: poll for completions first")]
+    QueueFull {
+        /// Its size.
+        capacity: u32,
+    },
+    /// Too many pieces.
+    #[error("{given} scatter-gather entries; this queue pair was created for {allowed}")]
+    TooManySges {
+        /// How many were given.
+        given: usize,
+        /// How many are allowed.
+        allowed: u32,
+    },
+    /// Too much inline data.
+    #[error("{given} bytes of inline data; this queue pair was created for {allowed}")]
+    TooMuchInline {
+        /// How many bytes were given.
+        given: usize,
+        /// How many are allowed.
+        allowed: u32,
+    },
+    /// Longer than a message may be.
+    #[error("a message of {given} bytes; the longest is {allowed}")]
+    TooLong {
+        /// Its length.
+        given: u64,
+        /// The limit.
+        allowed: u64,
+    },
+    /// An atomic's buffer is not eight bytes.
+    #[error("an atomic operation returns 8 bytes, the local buffer has {given}")]
+    AtomicLength {
+        /// Its length.
+        given: u64,
+    },
+    /// An atomic's remote address is not a multiple of eight.
+    #[error("the remote address {addr:#x} of an atomic operation is not a multiple of 8")]
+    AtomicAlignment {
+        /// The address.
+        addr: u64,
+    },
+    /// READ and atomics bring data back, so inline makes no sense.
+    #[error("inline data with an operation that returns data")]
+    InlineReturnsData,
+    /// READ or atomic on a queue pair whose `max_rd_atomic` is 0.
+    #[error("READ and atomics need max_rd_atomic of at least 1; this queue pair has 0")]
+    NoReadDepth,
+    /// The transport does not have the operation.
+    #[error("a queue pair of type {qp_type} has no such operation")]
+    Unsupported {
+        /// Its type.
+        qp_type: super::attr::QpType,
+    },
+}
+
+impl PostError {
+    /// The errno that `ibv_post_send` and `ibv_post_recv` return.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        match self {
+            Self::QueueFull { .. } => libc::ENOMEM,
+            Self::Unsupported { .. } => libc::EOPNOTSUPP,
+            _ => libc::EINVAL,
+        }
+    }
+}
