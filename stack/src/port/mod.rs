@@ -4,7 +4,7 @@
 //! (UDP GSO and GRO). The simulated network and the tap see the same two shapes.
 
 pub mod sim;
-
+pub mod tap;
 pub mod udp;
 
 use std::net::IpAddr;

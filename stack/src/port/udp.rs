@@ -19,7 +19,7 @@ mod errors;
 mod receive;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -36,7 +36,9 @@ pub use counters::UdpCounters;
 pub use errors::{PathError, PathErrorReason};
 pub use receive::ReceiveBuffers;
 
+use super::tap::Tap;
 use super::{Run, SendOutcome, Transmit};
+use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::address::RawAddress;
 use crate::sys::control::Control;
@@ -69,6 +71,7 @@ pub struct UdpPort {
     errors_pending: AtomicBool,
     counters: Counters,
     log_limit: LogLimit,
+    tap: Option<Arc<Tap>>,
 }
 
 impl UdpPort {
@@ -164,7 +167,10 @@ impl UdpPort {
     pub fn receive(&self, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
         for _ in 0..MAX_STALE_ERRORS {
             match buffers.fill(&self.socket, &self.counters) {
-                Ok(count) => return Ok(count),
+                Ok(count) => {
+                    self.record_received(buffers);
+                    return Ok(count);
+                }
                 Err(Errno::AGAIN) => return Ok(0),
                 Err(Errno::INTR) => {}
                 Err(errno) if is_path_error(errno) => self.errors_pending.store(true, Ordering::Relaxed),
@@ -173,6 +179,15 @@ impl UdpPort {
         }
         // Errors arrive faster than they are taken: as if nothing waited, so that the caller drains them.
         Ok(0)
+    }
+
+    fn record_received(&self, buffers: &ReceiveBuffers) {
+        if let Some(tap) = &self.tap {
+            let now_ns = clock::wall_ns();
+            for datagrams in buffers.iter() {
+                tap.received(now_ns, &datagrams);
+            }
+        }
     }
 
     /// The socket address for `to`, if the socket can reach addresses of that family.
@@ -322,6 +337,9 @@ impl Transmit for UdpPort {
             self.counters.sent_wrong_family.add(1);
             return SendOutcome::Dropped;
         };
+        if let Some(tap) = &self.tap {
+            tap.sent(clock::wall_ns(), run);
+        }
         self.send_run(&to, run, segments)
     }
 

@@ -1,0 +1,333 @@
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use pcap_parser::traits::PcapReaderIterator;
+use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
+use urxe_wire::Frame;
+
+use super::*;
+use crate::port::udp::{ReceiveBuffers, UdpConfig, UdpPort};
+use crate::port::{SendOutcome, Transmit};
+
+/// Somewhere to write that the test can look at.
+#[derive(Clone, Default)]
+struct Output(Arc<Mutex<Vec<u8>>>);
+
+impl Output {
+    fn bytes(&self) -> Vec<u8> {
+        lock(&self.0).clone()
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        lock(&self.0).extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A packet of a capture as an independent parser reads it.
+#[derive(Debug)]
+struct Captured {
+    interface: u32,
+    timestamp_ns: u64,
+    frame: Vec<u8>,
+    /// The flags option: 1 inbound, 2 outbound.
+    direction: Option<Vec<u8>>,
+    comment: Option<String>,
+}
+
+/// Interface names and packets.
+fn read(capture: &[u8]) -> (Vec<String>, Vec<Captured>) {
+    let mut reader = PcapNGReader::new(1 << 20, capture).unwrap();
+    let (mut interfaces, mut packets) = (Vec::new(), Vec::new());
+    loop {
+        match reader.next() {
+            Ok((length, block)) => {
+                match block {
+                    PcapBlockOwned::NG(Block::InterfaceDescription(description)) => {
+                        assert_eq!(description.if_tsresol, 9);
+                        let name = description.options.iter().find(|option| option.code.0 == 2).unwrap();
+                        interfaces
+                            .push(String::from_utf8(name.value[..usize::from(name.len)].to_vec()).unwrap());
+                    }
+                    PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+                        assert_eq!(packet.caplen, packet.origlen);
+                        let option = |code| {
+                            packet
+                                .options
+                                .iter()
+                                .find(|option| option.code.0 == code)
+                                .map(|option| option.value.to_vec())
+                        };
+                        packets.push(Captured {
+                            interface: packet.if_id,
+                            timestamp_ns: u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low),
+                            frame: packet.data[..packet.caplen as usize].to_vec(),
+                            direction: option(2),
+                            comment: option(1).map(|text| {
+                                String::from_utf8(text).unwrap().trim_end_matches('\0').to_owned()
+                            }),
+                        });
+                    }
+                    PcapBlockOwned::NG(Block::SectionHeader(_)) => {}
+                    _ => panic!("an unexpected block"),
+                }
+                reader.consume(length);
+            }
+            Err(PcapError::Eof) => return (interfaces, packets),
+            Err(PcapError::Incomplete(_)) => reader.refill().unwrap(),
+            Err(error) => panic!("not pcapng: {error:?}"),
+        }
+    }
+}
+
+/// Packets of these lengths (without ICRC), the ICRC of each made for the identification that `identification`
+/// gives to its index.
+fn packets(
+    from: IpAddr,
+    from_port: u16,
+    to: IpAddr,
+    lengths: &[usize],
+    identification: impl Fn(usize) -> u16,
+) -> Vec<u8> {
+    let seed = IcrcSeed::new(from, from_port, to, ROCE_PORT).unwrap();
+    let mut all = Vec::new();
+    for (index, &length) in lengths.iter().enumerate() {
+        let mut packet: Vec<u8> = (0..length).map(|n| (n * 7 + index) as u8).collect();
+        packet.extend([0; 4]);
+        assert_eq!(seed.append(identification(index), &mut packet, length), Some(length + 4));
+        all.extend(packet);
+    }
+    all
+}
+
+/// The identification in a frame, after checking everything that can be checked.
+fn checked_identification(captured: &Captured, payload: &[u8]) -> u16 {
+    let frame = Frame::parse(&captured.frame).unwrap();
+    assert_eq!(frame.udp_payload, payload);
+    assert!(frame.icrc_holds(), "{frame:?}");
+    assert!(frame.ip_checksum_holds() && frame.udp_checksum_holds());
+    assert!(frame.repr.udp_checksum);
+    match frame.repr.ip {
+        IpRepr::V4 { identification, dont_fragment, .. } => {
+            assert!(dont_fragment);
+            identification
+        }
+        IpRepr::V6 { .. } => 0,
+    }
+}
+
+const A: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 2, 3));
+const B: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 2, 4));
+
+#[test]
+fn a_sent_run_has_identifications_by_index() {
+    let output = Output::default();
+    let tap = Tap::new(output.clone());
+    let bytes = packets(A, 4791, B, &[100, 100, 100, 20], |index| index as u16);
+    let run = Run { from: A, from_port: 4791, to: B, bytes: &bytes, segment_size: 104, traffic_class: 0x69 };
+    tap.sent(0x0123_4567_89ab_cdef, &run);
+    assert_eq!(tap.packets(), 4);
+    drop(tap);
+
+    let (interfaces, captured) = read(&output.bytes());
+    assert_eq!(interfaces, ["10.1.2.3"]);
+    assert_eq!(captured.len(), 4);
+    for (index, (captured, payload)) in captured.iter().zip(run.segments()).enumerate() {
+        assert_eq!(usize::from(checked_identification(captured, payload)), index);
+        assert_eq!((captured.interface, captured.timestamp_ns), (0, 0x0123_4567_89ab_cdef));
+        assert_eq!(captured.direction.as_deref(), Some(&[2, 0, 0, 0][..]));
+        assert_eq!(captured.comment, None);
+        let frame = Frame::parse(&captured.frame).unwrap();
+        assert_eq!((frame.repr.src, frame.repr.dst), (SocketAddr::new(A, 4791), SocketAddr::new(B, 4791)));
+        assert!(matches!(frame.repr.ip, IpRepr::V4 { tos: 0x69, ttl: 64, .. }));
+        let link = frame.repr.link.unwrap();
+        assert_eq!((link.src, link.dst), ([2, 0, 10, 1, 2, 3], [2, 0, 10, 1, 2, 4]));
+    }
+}
+
+#[test]
+fn received_packets_get_the_identification_that_explains_their_icrc() {
+    let output = Output::default();
+    let tap = Tap::new(output.clone());
+    let (port, identifications) = (0xc123, [0, 0xfffe, 0xffff, 3]);
+    let bytes = packets(B, port, A, &[60, 60, 60, 60], |index| identifications[index]);
+    let datagrams = Datagrams {
+        from: B,
+        from_port: port,
+        to: A,
+        bytes: &bytes,
+        segment_size: 64,
+        traffic_class: 3,
+        hop_limit: 63,
+    };
+    tap.received(7, &datagrams);
+    tap.flush().unwrap();
+
+    let (interfaces, captured) = read(&output.bytes());
+    assert_eq!(interfaces, ["10.1.2.3"]);
+    let found: Vec<u16> = captured
+        .iter()
+        .zip(datagrams.segments())
+        .map(|(captured, payload)| checked_identification(captured, payload))
+        .collect();
+    assert_eq!(found, identifications);
+    for captured in &captured {
+        assert_eq!(captured.direction.as_deref(), Some(&[1, 0, 0, 0][..]));
+        let frame = Frame::parse(&captured.frame).unwrap();
+        assert_eq!((frame.repr.src, frame.repr.dst), (SocketAddr::new(B, port), SocketAddr::new(A, 4791)));
+        assert!(matches!(frame.repr.ip, IpRepr::V4 { tos: 3, ttl: 63, .. }));
+    }
+}
+
+#[test]
+fn a_wrong_icrc_is_remarked() {
+    let output = Output::default();
+    let tap = Tap::new(output.clone());
+    let mut bytes = packets(B, 4791, A, &[60, 60], |index| index as u16);
+    // 32 bits of damage in one place: no identification explains it.
+    for byte in &mut bytes[64 + 30..64 + 34] {
+        *byte ^= 0xa5;
+    }
+    let datagrams = Datagrams {
+        from: B,
+        from_port: 4791,
+        to: A,
+        bytes: &bytes,
+        segment_size: 64,
+        traffic_class: 0,
+        hop_limit: 0,
+    };
+    tap.received(7, &datagrams);
+    drop(tap);
+    let (_, captured) = read(&output.bytes());
+    assert_eq!(captured[0].comment, None);
+    assert_eq!(captured[1].comment.as_deref(), Some("the ICRC does not hold"));
+    assert!(!Frame::parse(&captured[1].frame).unwrap().icrc_holds());
+}
+
+#[test]
+fn ipv6_and_several_ports_in_one_capture() {
+    let (a, b) = (IpAddr::V6(Ipv6Addr::LOCALHOST), IpAddr::V6("2001:db8::1:2".parse().unwrap()));
+    let output = Output::default();
+    let tap = Tap::new(output.clone());
+    let bytes = packets(a, 4791, b, &[100, 40], |_| 0);
+    let run = Run { from: a, from_port: 4791, to: b, bytes: &bytes, segment_size: 104, traffic_class: 2 };
+    tap.sent(1, &run);
+    let arrived = Datagrams {
+        from: a,
+        from_port: 4791,
+        to: b,
+        bytes: &bytes,
+        segment_size: 104,
+        traffic_class: 2,
+        hop_limit: 64,
+    };
+    tap.received(2, &arrived);
+    drop(tap);
+    let (interfaces, captured) = read(&output.bytes());
+    assert_eq!(interfaces, ["::1", "2001:db8::1:2"]);
+    assert_eq!(captured.iter().map(|captured| captured.interface).collect::<Vec<_>>(), [0, 0, 1, 1]);
+    for (captured, payload) in captured.iter().zip(run.segments().chain(arrived.segments())) {
+        checked_identification(captured, payload);
+    }
+}
+
+#[test]
+fn ethernet_addresses_of_groups() {
+    assert_eq!(mac("239.129.2.3".parse().unwrap()), [0x01, 0x00, 0x5e, 0x01, 2, 3]);
+    assert_eq!(mac("ff05::1:2".parse().unwrap()), [0x33, 0x33, 0, 1, 0, 2]);
+}
+
+#[test]
+fn both_ends_of_udp_record_what_passed() {
+    let (sender, receiver) = (Output::default(), Output::default());
+    let open = |output: &Output| {
+        crate::port::udp::tests::open_with(|config: &mut UdpConfig| {
+            config.tap = Some(Arc::new(Tap::new(output.clone())));
+        })
+    };
+    let (a, b): (UdpPort, UdpPort) = (open(&sender), open(&receiver));
+    let bytes = packets(a.address(), 4791, b.address(), &[1044, 1044, 1044, 16], |index| index as u16);
+    let run = Run {
+        from: a.address(),
+        from_port: 4791,
+        to: b.address(),
+        bytes: &bytes,
+        segment_size: 1048,
+        traffic_class: 0,
+    };
+    assert_eq!(a.transmit(&run), SendOutcome::Sent);
+    let mut buffers = ReceiveBuffers::default();
+    let mut arrived = 0;
+    for _ in 0..200 {
+        b.receive(&mut buffers).unwrap();
+        arrived += buffers.iter().map(|datagrams| datagrams.segments().len()).sum::<usize>();
+        if arrived == 4 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(arrived, 4);
+    drop((a, b));
+    let ((_, sent), (_, received)) = (read(&sender.bytes()), read(&receiver.bytes()));
+    for captured in [&sent, &received] {
+        assert_eq!(captured.len(), 4);
+        for (index, (captured, payload)) in captured.iter().zip(run.segments()).enumerate() {
+            assert_eq!(usize::from(checked_identification(captured, payload)), index);
+        }
+    }
+    assert!(sent.iter().zip(&received).all(|(sent, received)| sent.frame == received.frame));
+    assert!(sent[0].timestamp_ns <= received[0].timestamp_ns);
+}
+
+#[test]
+fn a_reader_can_follow() {
+    let output = Output::default();
+    let tap = Tap::new(output.clone());
+    let bytes = packets(A, 4791, B, &[60], |_| 0);
+    let run = Run { from: A, from_port: 4791, to: B, bytes: &bytes, segment_size: 64, traffic_class: 0 };
+    let start = 1_700_000_000_000_000_000;
+    let mut written = Vec::new();
+    for after in [0, 1, WRITE_AFTER_NS - 1, WRITE_AFTER_NS, WRITE_AFTER_NS + 1] {
+        tap.sent(start + after, &run);
+        written.push(read(&output.bytes()).1.len());
+    }
+    assert_eq!(written, [1, 1, 1, 4, 4]);
+    drop(tap);
+    assert_eq!(read(&output.bytes()).1.len(), 5);
+}
+
+/// Takes some bytes, then fails.
+struct FullDisk(usize);
+
+impl Write for FullDisk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0 < bytes.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.0 -= bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_write_error_ends_the_capture_and_is_told() {
+    let tap = Tap::new(FullDisk(1000));
+    let bytes = packets(A, 4791, B, &[600], |_| 0);
+    let run = Run { from: A, from_port: 4791, to: B, bytes: &bytes, segment_size: 604, traffic_class: 0 };
+    for n in 1..10 {
+        tap.sent(n * WRITE_AFTER_NS, &run);
+    }
+    assert_eq!(tap.packets(), 2);
+    assert_eq!(tap.flush().unwrap_err().kind(), io::ErrorKind::StorageFull);
+}
