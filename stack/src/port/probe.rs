@@ -1,0 +1,211 @@
+//! What this machine grants, found out by trying it on loopback: for `urxe doctor`, and for tests that need to know
+//! what they can rely on.
+//!
+//! Each [`Probe`] says what was tried, how it went, what follows from it for RDMA, and what to change. Everything
+//! happens in this process over sockets of its own on loopback addresses: no packet leaves the machine. One run
+//! takes some 20 ms, a few seconds where packets do not arrive. Nothing is printed.
+
+mod buffers;
+mod identification;
+mod sharing;
+mod transport;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use urxe_wire::ROCE_PORT;
+
+use super::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort};
+use super::{Run, SendOutcome, Transmit};
+use crate::sys::clock;
+
+/// How a probe went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// As good as it gets.
+    Works,
+    /// Usable, but slower or with a part missing.
+    Limited,
+    /// Not usable.
+    Fails,
+    /// It could not be looked at from here.
+    Unverified,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Works => "works",
+            Self::Limited => "limited",
+            Self::Fails => "fails",
+            Self::Unverified => "unverified",
+        })
+    }
+}
+
+/// One thing that was tried. All texts are for people, without a final full stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// What was tried; stays the same between versions.
+    pub name: &'static str,
+    /// How it went.
+    pub outcome: Outcome,
+    /// What was seen.
+    pub detail: String,
+    /// What follows from it.
+    pub consequence: Cow<'static, str>,
+    /// What to change, if something is to be changed.
+    pub advice: Option<Cow<'static, str>>,
+}
+
+impl Probe {
+    fn new(
+        name: &'static str,
+        outcome: Outcome,
+        detail: impl Into<String>,
+        consequence: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { name, outcome, detail: detail.into(), consequence: consequence.into(), advice: None }
+    }
+
+    fn advise(self, advice: impl Into<Cow<'static, str>>) -> Self {
+        Self { advice: Some(advice.into()), ..self }
+    }
+}
+
+/// Tries everything, in the order in which it matters. Where no packet passes at all, the list ends with the probe
+/// that says so.
+#[must_use]
+pub fn run() -> Vec<Probe> {
+    let mut probes = vec![transport::user(), transport::port()];
+    if probes.iter().all(|probe| probe.outcome != Outcome::Fails) {
+        probes.extend([
+            identification::probe(),
+            transport::gso(),
+            transport::gro(),
+            buffers::receive(),
+            buffers::send(),
+            transport::path_errors(),
+            transport::ipv6(),
+            sharing::steering(),
+            sharing::multicast(),
+        ]);
+    }
+    probes
+}
+
+/// How long a probe waits for a packet that is to arrive.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// A port on some loopback address that nobody uses.
+fn scratch_port(change: impl Fn(&mut UdpConfig)) -> Result<UdpPort, OpenPortError> {
+    // Away from the low addresses that people choose, and elsewhere for every call and process.
+    let start = std::process::id().wrapping_mul(0x9e37_79b9) ^ clock::now().as_ns() as u32;
+    let mut last = None;
+    for nth in 0..32_u32 {
+        let host = start.wrapping_add(nth.wrapping_mul(0x0001_2345)) & 0x3f_ffff;
+        let address = Ipv4Addr::from_bits(Ipv4Addr::new(127, 128, 0, 1).to_bits() | host);
+        let mut config = UdpConfig::new(IpAddr::V4(address));
+        change(&mut config);
+        match UdpPort::open(config) {
+            Err(error @ OpenPortError::AddressInUse { .. }) => last = Some(error),
+            result => return result,
+        }
+    }
+    Err(last.unwrap_or(OpenPortError::NoSuchAddress { address: IpAddr::V4(Ipv4Addr::LOCALHOST) }))
+}
+
+/// Two ports to try something between; the probe that cannot be made without them.
+fn pair(name: &'static str) -> Result<(UdpPort, UdpPort), Probe> {
+    let open = || scratch_port(|_| {}).map_err(|error| untried(name, &error));
+    Ok((open()?, open()?))
+}
+
+/// The probe for what could not be tried since no port could be opened.
+fn untried(name: &'static str, error: &OpenPortError) -> Probe {
+    Probe::new(
+        name,
+        Outcome::Unverified,
+        format!("no port to try it with: {error}"),
+        "unknown until that is solved",
+    )
+}
+
+/// Sends `bytes` cut into segments.
+fn send(from: &UdpPort, to: IpAddr, bytes: &[u8], segment_size: usize) -> SendOutcome {
+    from.transmit(&Run {
+        from: from.address(),
+        from_port: ROCE_PORT,
+        to,
+        bytes,
+        segment_size,
+        traffic_class: 0,
+    })
+}
+
+/// What arrived together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Arrival {
+    from: IpAddr,
+    bytes: Vec<u8>,
+    segment_size: usize,
+}
+
+impl Arrival {
+    fn packets(&self) -> usize {
+        self.bytes.len().div_ceil(self.segment_size.max(1))
+    }
+}
+
+/// What arrives until `packets` packets have, or patience ends.
+fn arrivals(port: &UdpPort, packets: usize) -> Vec<Arrival> {
+    let mut buffers = ReceiveBuffers::default();
+    let mut all: Vec<Arrival> = Vec::new();
+    let deadline = clock::now() + PATIENCE;
+    loop {
+        while matches!(port.receive(&mut buffers), Ok(1..)) {
+            all.extend(buffers.iter().map(|datagrams| Arrival {
+                from: datagrams.from,
+                bytes: datagrams.bytes.to_vec(),
+                segment_size: datagrams.segment_size,
+            }));
+        }
+        if all.iter().map(Arrival::packets).sum::<usize>() >= packets || !wait_readable(port, deadline) {
+            return all;
+        }
+    }
+}
+
+/// Waits until something can be read or the deadline has passed; whether it has not.
+fn wait_readable(descriptor: impl std::os::fd::AsFd, deadline: crate::time::Time) -> bool {
+    let left = deadline - clock::now();
+    if left.is_zero() {
+        return false;
+    }
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
+    let mut descriptors = [PollFd::new(&descriptor, PollFlags::IN)];
+    let _ = poll(&mut descriptors, Some(&timeout));
+    if descriptors[0].revents().contains(PollFlags::ERR) {
+        // Ends every poll at once until the errors are taken; do not spin meanwhile.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+/// A packet as one of a stranger's would not look: probes must not take other traffic for their own.
+fn marked(length: usize, mark: u8) -> Vec<u8> {
+    (0..length)
+        .map(|n| if n < 12 { [0x64, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, mark][n] } else { (n as u8) ^ mark })
+        .collect()
+}
+
+/// A number in a file of /proc/sys.
+fn sysctl(path: &str) -> Option<usize> {
+    std::fs::read_to_string(format!("/proc/sys/{path}")).ok()?.trim().parse().ok()
+}

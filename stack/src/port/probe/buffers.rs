@@ -1,0 +1,97 @@
+//! Socket buffers: what is granted, and how many packets that really holds.
+
+use super::{Outcome, Probe, marked, pair, scratch_port, sysctl, untried};
+use crate::port::SendOutcome;
+use crate::port::udp::{ReceiveBuffers, UdpPort};
+
+/// Bytes of buffer that are worth having: a port asks for as many, and the kernel's limit should allow it.
+const WANTED_RECEIVE: usize = 8 << 20;
+const WANTED_SEND: usize = 4 << 20;
+/// A packet of path MTU 4096.
+const PACKET: usize = 4116;
+/// Packets sent to a socket that nobody reads: more than a buffer of the wanted size holds.
+const PACKETS: usize = 2200;
+
+/// The receive buffer: how much is granted, and how many packets of 4 KiB wait in it before the kernel drops the next.
+pub(super) fn receive() -> Probe {
+    const NAME: &str = "receive buffer";
+    let (a, b) = match pair(NAME) {
+        Ok(pair) => pair,
+        Err(probe) => return probe,
+    };
+    // The kernel doubles what it grants, for its own overhead.
+    let granted = b.receive_buffer() / 2;
+    let default = sysctl("net/core/rmem_default").unwrap_or(0);
+    let limit = sysctl("net/core/rmem_max");
+    let held = packets_held(&a, &b);
+    let detail = format!(
+        "{} granted of {} asked for (default {}, net.core.rmem_max {}); {held} packets of 4 KiB wait in it",
+        Bytes(granted),
+        Bytes(WANTED_RECEIVE),
+        Bytes(default),
+        limit.map_or_else(|| "unknown".to_owned(), |limit| Bytes(limit).to_string()),
+    );
+    if granted >= WANTED_RECEIVE {
+        return Probe::new(NAME, Outcome::Works, detail, "bursts of large messages fit");
+    }
+    Probe::new(
+        NAME,
+        Outcome::Limited,
+        detail,
+        format!(
+            "bursts of more than {held} packets while this process does not run are dropped and sent again"
+        ),
+    )
+    .advise(format!("as root: sysctl -w net.core.rmem_max={WANTED_RECEIVE}"))
+}
+
+/// Packets that wait in `b` until the kernel drops the next, at most [`PACKETS`].
+fn packets_held(a: &UdpPort, b: &UdpPort) -> usize {
+    let packet = marked(PACKET, 5);
+    for _ in 0..PACKETS {
+        if super::send(a, b.address(), &packet, PACKET) != SendOutcome::Sent {
+            break;
+        }
+    }
+    let mut buffers = ReceiveBuffers::default();
+    let mut held = 0;
+    while let Ok(count @ 1..) = b.receive(&mut buffers) {
+        held += count;
+    }
+    held
+}
+
+/// The send buffer: how much is granted.
+pub(super) fn send() -> Probe {
+    const NAME: &str = "send buffer";
+    let granted = match scratch_port(|_| {}) {
+        Ok(port) => port.send_buffer() / 2,
+        Err(error) => return untried(NAME, &error),
+    };
+    let detail = format!(
+        "{} granted of {} asked for (default {})",
+        Bytes(granted),
+        Bytes(WANTED_SEND),
+        Bytes(sysctl("net/core/wmem_default").unwrap_or(0)),
+    );
+    if granted >= WANTED_SEND {
+        Probe::new(NAME, Outcome::Works, detail, "the network device's queue can be kept full")
+    } else {
+        Probe::new(NAME, Outcome::Limited, detail, "a fast network device may run dry between sends")
+            .advise(format!("as root: sysctl -w net.core.wmem_max={WANTED_SEND}"))
+    }
+}
+
+/// A size as people write it.
+struct Bytes(usize);
+
+impl std::fmt::Display for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => write!(f, "{} MiB", bytes >> 20),
+            bytes if bytes >= 10 << 20 => write!(f, "{} MiB", bytes >> 20),
+            bytes if bytes >= 1 << 10 => write!(f, "{} KiB", bytes >> 10),
+            bytes => write!(f, "{bytes} B"),
+        }
+    }
+}

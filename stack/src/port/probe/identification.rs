@@ -1,0 +1,201 @@
+//! Whether the IPv4 identification on the wire is what the ICRCs are made for.
+//!
+//! The ICRC covers the identification, which a UDP socket neither sets nor shows. Linux sends 0 with DF for a single
+//! datagram of an unconnected socket with path-MTU discovery, and the index for the segments of a GSO send. To see it
+//! takes a packet socket, and that takes CAP_NET_RAW.
+//!
+//! Loopback takes GSO sends whole, which hides the segments' identifications; but a send that fills 64 KiB together
+//! with its headers exceeds loopback's limit and is cut up before it (measured), so that the packet socket sees segments.
+
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use urxe_wire::ROCE_PORT;
+
+use super::{Outcome, PATIENCE, Probe, marked, pair, send, wait_readable};
+use crate::port::udp::UdpPort;
+use crate::sys::address::RawAddress;
+use crate::sys::control::Control;
+use crate::sys::{clock, message};
+use crate::time::Time;
+
+const NAME: &str = "IPv4 identification and DF";
+
+/// Bytes of a GSO send that loopback does not take whole: the largest UDP payload.
+const CUT_UP_BYTES: usize = 65_507;
+const CUT_UP_SEGMENT: usize = 4116;
+
+/// What the IP header of a packet says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) identification: u16,
+    pub(super) dont_fragment: bool,
+}
+
+pub(super) fn probe() -> Probe {
+    let (a, b) = match pair(NAME) {
+        Ok(pair) => pair,
+        Err(probe) => return probe,
+    };
+    let watch = match watch() {
+        Ok(watch) => watch,
+        Err(error) => {
+            let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+            return Probe::new(
+                NAME,
+                Outcome::Unverified,
+                format!("only a packet socket shows it: {error} (Linux {})", release.trim()),
+                "taken to be 0 with DF, as on every Linux measured; a peer that counts ICRC errors would show otherwise",
+            )
+            .advise("`sudo urxe doctor` can look");
+        }
+    };
+    let single = marked(64, 6);
+    send(&a, b.address(), &single, single.len());
+    let singles = seen(&watch, &a, &b, 1, clock::now() + PATIENCE);
+    let segments = if a.gso() { cut_up(&watch, &a, &b) } else { Vec::new() };
+    verdict(&singles, &segments, a.gso())
+}
+
+fn verdict(singles: &[Seen], segments: &[Seen], gso: bool) -> Probe {
+    let expected =
+        |(index, seen): (usize, &Seen)| seen.dont_fragment && usize::from(seen.identification) == index;
+    let list = |seen: &[Seen]| {
+        seen.iter()
+            .map(|seen| {
+                format!("{}{}", seen.identification, if seen.dont_fragment { "" } else { " without DF" })
+            })
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let peers = "peers drop packets whose ICRC was made for another identification";
+    let whole = CUT_UP_BYTES.div_ceil(CUT_UP_SEGMENT);
+    if singles.is_empty() {
+        return Probe::new(
+            NAME,
+            Outcome::Unverified,
+            "the packet socket saw no packet",
+            "taken to be 0 with DF",
+        );
+    }
+    if !singles.iter().enumerate().all(expected) {
+        let detail = format!("a single packet has the identification {}, not 0 with DF", list(singles));
+        return Probe::new(NAME, Outcome::Fails, detail, peers);
+    }
+    if !gso {
+        return Probe::new(NAME, Outcome::Works, "a single packet has 0 with DF", "ICRCs fit single packets");
+    }
+    if segments.len() != whole {
+        let detail = format!(
+            "a single packet has 0 with DF; of a run, {} of {whole} segments were seen",
+            segments.len()
+        );
+        return Probe::new(
+            NAME,
+            Outcome::Unverified,
+            detail,
+            "taken to be the index for the segments of a run",
+        );
+    }
+    if !segments.iter().enumerate().all(expected) {
+        let detail =
+            format!("a single packet has 0 with DF, but the segments of a run have {}", list(segments));
+        return Probe::new(NAME, Outcome::Limited, detail, peers);
+    }
+    let detail =
+        format!("a single packet has 0 with DF, the segments of a run have 0 to {} with DF", whole - 1);
+    Probe::new(NAME, Outcome::Works, detail, "ICRCs fit what goes on the wire")
+}
+
+/// A socket that sees every IPv4 packet of this network namespace, from the IP header on.
+pub(super) fn watch() -> std::io::Result<Socket> {
+    const ETHERTYPE_IPV4: u16 = 0x0800;
+    let socket = Socket::new(
+        Domain::PACKET,
+        Type::DGRAM.nonblocking(),
+        // The kernel takes it in network order (packet(7)).
+        Some(Protocol::from(i32::from(ETHERTYPE_IPV4.to_be()))),
+    )?;
+    socket.set_recv_buffer_size(4 << 20)?;
+    Ok(socket)
+}
+
+/// What `watch` sees of packets from `a` to `b`, until `count` were seen or the deadline has passed.
+pub(super) fn seen(watch: &Socket, a: &UdpPort, b: &UdpPort, count: usize, deadline: Time) -> Vec<Seen> {
+    let mut all = Vec::new();
+    let mut slots = [message::ReceiveSlot::default()];
+    while all.len() < count {
+        match message::receive(watch, &mut slots) {
+            Ok(1) => all.extend(parse(slots[0].payload(), a.address(), b.address())),
+            _ if wait_readable(watch.as_fd(), deadline) => {}
+            _ => break,
+        }
+    }
+    all
+}
+
+/// The IPv4 header's fields (RFC 791, 3.1), if the packet is from `from` to `to`.
+fn parse(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<Seen> {
+    let header: &[u8; 20] = packet.first_chunk()?;
+    let address =
+        |at: usize| header.get(at..at + 4)?.first_chunk().map(|&octets: &[u8; 4]| IpAddr::from(octets));
+    if address(12)? != from || address(16)? != to {
+        return None;
+    }
+    Some(Seen {
+        identification: u16::from_be_bytes([header[4], header[5]]),
+        dont_fragment: header[6] & 0x40 != 0,
+    })
+}
+
+/// What `watch` sees of a GSO send that is cut up before loopback.
+pub(super) fn cut_up(watch: &Socket, a: &UdpPort, b: &UdpPort) -> Vec<Seen> {
+    let bytes = marked(CUT_UP_BYTES, 7);
+    let mut control = Control::EMPTY;
+    control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &(CUT_UP_SEGMENT as u16).to_ne_bytes());
+    let to = RawAddress::new(std::net::SocketAddr::new(b.address(), ROCE_PORT));
+    // Not through the port, whose limit keeps runs below this size.
+    if message::send(a, &to, &control, &bytes).is_err() {
+        return Vec::new();
+    }
+    seen(watch, a, b, CUT_UP_BYTES.div_ceil(CUT_UP_SEGMENT), clock::now() + PATIENCE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(count: u16) -> Vec<Seen> {
+        (0..count).map(|identification| Seen { identification, dont_fragment: true }).collect()
+    }
+
+    #[test]
+    fn verdicts() {
+        let whole = counted(16);
+        assert_eq!(verdict(&counted(1), &whole, true).outcome, Outcome::Works);
+        assert_eq!(verdict(&counted(1), &[], false).outcome, Outcome::Works);
+        assert_eq!(verdict(&[], &whole, true).outcome, Outcome::Unverified);
+        assert_eq!(verdict(&counted(1), &counted(1), true).outcome, Outcome::Unverified);
+        let other = [Seen { identification: 77, dont_fragment: true }];
+        assert_eq!(verdict(&other, &whole, true).outcome, Outcome::Fails);
+        let unprotected = [Seen { identification: 0, dont_fragment: false }];
+        assert_eq!(verdict(&unprotected, &whole, true).outcome, Outcome::Fails);
+        let mut zeros = counted(16);
+        zeros.iter_mut().for_each(|seen| seen.identification = 0);
+        let probe = verdict(&counted(1), &zeros, true);
+        assert_eq!(probe.outcome, Outcome::Limited);
+        assert!(probe.detail.contains("have 0, 0, 0"), "{}", probe.detail);
+    }
+
+    #[test]
+    fn headers() {
+        let (from, to) = (IpAddr::from([127, 0, 0, 2]), IpAddr::from([127, 0, 0, 3]));
+        let mut packet = [0x45, 0, 0, 20, 0x12, 0x34, 0x40, 0, 64, 17, 0, 0, 127, 0, 0, 2, 127, 0, 0, 3];
+        assert_eq!(parse(&packet, from, to), Some(Seen { identification: 0x1234, dont_fragment: true }));
+        assert_eq!(parse(&packet, to, from), None);
+        assert_eq!(parse(&packet[..19], from, to), None);
+        packet[6] = 0;
+        assert_eq!(parse(&packet, from, to), Some(Seen { identification: 0x1234, dont_fragment: false }));
+    }
+}

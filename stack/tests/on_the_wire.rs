@@ -1,0 +1,265 @@
+//! What the UDP port really puts on the wire, seen by a packet socket; and what a small MTU does to it.
+//!
+//! Needs root in a network namespace of its own, and `ip` (iproute2):
+//!
+//! ```text
+//! sudo unshare --net cargo test -p urxe-stack --test on_the_wire -- --ignored
+//! unshare --map-root-user --net cargo test -p urxe-stack --test on_the_wire -- --ignored
+//! ```
+//!
+//! The second works for every user where user namespaces are allowed. Loopback takes GSO sends whole, so the tests
+//! tell it to take one segment at a time (`gso_max_segs`): the kernel then cuts runs up as it does for a device
+//! without segmentation offload.
+
+use std::fs;
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use pcap_parser::traits::PcapReaderIterator;
+use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
+use socket2::{Domain, Protocol, Socket, Type};
+use urxe_stack::port::probe::{self, Outcome};
+use urxe_stack::port::tap::Tap;
+use urxe_stack::port::udp::{MAX_RUN_BYTES, PathError, PathErrorReason, UdpConfig, UdpPort};
+use urxe_stack::port::{Run, SendOutcome, Transmit};
+use urxe_wire::{Frame, IcrcSeed, IpRepr, ROCE_PORT};
+
+const A: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const B: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
+const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+
+/// The namespace's loopback interface, for one test at a time.
+struct Loopback {
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Loopback {
+    /// Brings it up. Refuses the host's own namespace, whose loopback interface others use.
+    fn new(mtu: u32) -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let interfaces = fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+        assert_eq!(
+            interfaces.lines().skip(2).filter(|line| !line.trim_start().starts_with("lo:")).count(),
+            0,
+            "this is not a network namespace of the test's own: see the head of on_the_wire.rs"
+        );
+        ip(&["link", "set", "lo", "up", "mtu", &mtu.to_string()]);
+        ip(&["link", "set", "lo", "gso_max_segs", "1"]);
+        Self { _alone: alone }
+    }
+
+    fn takes_runs_whole(&self) {
+        ip(&["link", "set", "lo", "gso_max_segs", "65535"]);
+    }
+}
+
+fn ip(arguments: &[&str]) {
+    let output = Command::new("ip").args(arguments).output().expect("iproute2 is installed");
+    assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A socket that sees every packet of the namespace, from the IP header on (packet(7)).
+fn watch(address: IpAddr) -> Socket {
+    let ethertype: u16 = if address.is_ipv4() { 0x0800 } else { 0x86dd };
+    let protocol = Protocol::from(i32::from(ethertype.to_be()));
+    let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(protocol))
+        .expect("root in this namespace may open a packet socket");
+    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    socket
+}
+
+/// The next packet to UDP port 4791.
+fn next(watch: &mut Socket) -> Vec<u8> {
+    let mut buffer = vec![0; 1 << 17];
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(2) {
+        let length = watch.read(&mut buffer).expect("the packet is on the wire");
+        let is_ours =
+            Frame::parse_ip(&buffer[..length]).is_ok_and(|frame| frame.repr.dst.port() == ROCE_PORT);
+        if is_ours {
+            return buffer[..length].to_vec();
+        }
+    }
+    panic!("no packet to port {ROCE_PORT} within two seconds");
+}
+
+fn open(address: IpAddr) -> UdpPort {
+    UdpPort::open(UdpConfig::new(address)).unwrap()
+}
+
+/// A run's bytes: packets of `segment_size` bytes and a last one that fills up `length`, each with the ICRC for the
+/// identification that is its index.
+fn run_bytes(from: IpAddr, to: IpAddr, length: usize, segment_size: usize) -> Vec<u8> {
+    let seed = IcrcSeed::new(from, ROCE_PORT, to, ROCE_PORT).unwrap();
+    let mut bytes: Vec<u8> = (0..length).map(|n| (n ^ (n >> 8)) as u8).collect();
+    for (index, packet) in bytes.chunks_mut(segment_size).enumerate() {
+        let end = packet.len() - 4;
+        assert_eq!(seed.append(index as u16, packet, end), Some(packet.len()));
+    }
+    bytes
+}
+
+fn run(from: IpAddr, to: IpAddr, bytes: &[u8], segment_size: usize) -> Run<'_> {
+    Run { from, from_port: ROCE_PORT, to, bytes, segment_size, traffic_class: 0x69 }
+}
+
+/// The frames of a capture.
+fn frames(capture: &[u8]) -> Vec<Vec<u8>> {
+    let mut reader = PcapNGReader::new(1 << 20, capture).unwrap();
+    let mut frames = Vec::new();
+    loop {
+        match reader.next() {
+            Ok((length, block)) => {
+                if let PcapBlockOwned::NG(Block::EnhancedPacket(packet)) = block {
+                    frames.push(packet.data[..packet.caplen as usize].to_vec());
+                }
+                reader.consume(length);
+            }
+            Err(PcapError::Eof) => return frames,
+            Err(PcapError::Incomplete(_)) => reader.refill().unwrap(),
+            Err(error) => panic!("not pcapng: {error:?}"),
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn identifications_are_the_index_with_df_and_icrcs_hold() {
+    let _loopback = Loopback::new(65_536);
+    let mut watch = watch(A);
+    let (a, _b) = (open(A), open(B));
+    assert!(a.gso());
+    // Twice each: nothing may carry over from one call to the next.
+    for (length, segment_size) in [
+        (64, 64),
+        (64, 64),
+        (4 * 1064, 1064),
+        (3 * 1064 + 20, 1064),
+        (64 * 256, 256),
+        (MAX_RUN_BYTES & !3, 4116),
+    ] {
+        let bytes = run_bytes(A, B, length, segment_size);
+        let sent = run(A, B, &bytes, segment_size);
+        for _ in 0..2 {
+            assert_eq!(a.transmit(&sent), SendOutcome::Sent);
+            for (index, packet) in sent.segments().enumerate() {
+                let seen = next(&mut watch);
+                let frame = Frame::parse_ip(&seen).unwrap();
+                assert_eq!(frame.udp_payload, packet);
+                let expected =
+                    IpRepr::V4 { tos: 0x69, identification: index as u16, dont_fragment: true, ttl: 64 };
+                assert_eq!(frame.repr.ip, expected, "packet {index} of {length} by {segment_size}");
+                assert!(frame.icrc_holds(), "packet {index} of {length} by {segment_size}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn icrcs_hold_over_ipv6() {
+    let _loopback = Loopback::new(65_536);
+    let mut watch = watch(V6);
+    for gso in [true, false] {
+        let port = UdpPort::open(UdpConfig { gso, ..UdpConfig::new(V6) }).unwrap();
+        let bytes = run_bytes(V6, V6, 3 * 1064 + 20, 1064);
+        let sent = run(V6, V6, &bytes, 1064);
+        assert_eq!(port.transmit(&sent), SendOutcome::Sent);
+        for packet in sent.segments() {
+            let seen = next(&mut watch);
+            let frame = Frame::parse_ip(&seen).unwrap();
+            assert_eq!(frame.udp_payload, packet);
+            assert!(matches!(frame.repr.ip, IpRepr::V6 { traffic_class: 0x69, hop_limit: 64, .. }));
+            assert!(frame.icrc_holds());
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn the_tap_records_the_headers_that_are_on_the_wire() {
+    let _loopback = Loopback::new(65_536);
+    let mut watch = watch(A);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sent.pcapng");
+    let tap = Arc::new(Tap::create(&path).unwrap());
+    let a = UdpPort::open(UdpConfig { tap: Some(Arc::clone(&tap)), ..UdpConfig::new(A) }).unwrap();
+    let _b = open(B);
+    let bytes = run_bytes(A, B, 5 * 1064 + 20, 1064);
+    let sent = run(A, B, &bytes, 1064);
+    assert_eq!(a.transmit(&sent), SendOutcome::Sent);
+    tap.flush().unwrap();
+    let recorded = frames(&fs::read(&path).unwrap());
+    assert_eq!(recorded.len(), sent.segments().len());
+    for frame in recorded {
+        const ETHERNET: usize = 14;
+        const IP: usize = 20;
+        const UDP_CHECKSUM: usize = IP + 6;
+        let mut seen = next(&mut watch);
+        let mut expected = frame[ETHERNET..].to_vec();
+        // Loopback leaves the UDP checksum to a device that there is none of.
+        seen[UDP_CHECKSUM..UDP_CHECKSUM + 2].fill(0);
+        expected[UDP_CHECKSUM..UDP_CHECKSUM + 2].fill(0);
+        assert!(expected == seen, "recorded {:02x?}, seen {:02x?}", &expected[..40], &seen[..40]);
+    }
+}
+
+#[test]
+#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn what_exceeds_the_mtu_is_refused_and_the_mtu_told() {
+    const MTU: u32 = 1500;
+    let loopback = Loopback::new(MTU);
+    let check = |from: IpAddr, to: IpAddr, headers: usize| {
+        let a = open(from);
+        let fits = MTU as usize - headers;
+        let outcome = |length, segment_size| {
+            let bytes = run_bytes(from, to, length, segment_size);
+            a.transmit(&run(from, to, &bytes, segment_size))
+        };
+        let drained = || {
+            let mut errors = Vec::new();
+            a.drain_errors(|error| errors.push(error));
+            errors
+        };
+        assert_eq!(outcome(fits, fits), SendOutcome::Sent);
+        assert_eq!(outcome(3 * fits, fits), SendOutcome::Sent);
+        assert_eq!((a.counters().send_too_big, drained()), (0, vec![]));
+
+        assert_eq!(outcome(fits + 4, fits + 4), SendOutcome::Dropped);
+        assert!(a.errors_pending());
+        let too_big = PathError { peer: to, reporter: None, reason: PathErrorReason::TooBig { mtu: MTU } };
+        let errors = drained();
+        assert!(!errors.is_empty() && errors.iter().all(|&error| error == too_big), "{errors:?}");
+        assert_eq!(a.counters().icmp_too_big, errors.len() as u64);
+
+        assert_eq!(outcome(3 * (fits + 4), fits + 4), SendOutcome::Dropped);
+        assert_eq!(a.counters().send_too_big, 2);
+        // A refused size says nothing against GSO, and what fits still goes.
+        assert!(a.gso());
+        drained();
+        assert_eq!(outcome(3 * fits, fits), SendOutcome::Sent);
+    };
+    for whole in [false, true] {
+        if whole {
+            loopback.takes_runs_whole();
+        }
+        let _b = open(B);
+        check(A, B, 28);
+        check(V6, V6, 48);
+    }
+}
+
+#[test]
+#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn the_doctor_sees_the_identifications() {
+    let loopback = Loopback::new(65_536);
+    loopback.takes_runs_whole();
+    let probes = probe::run();
+    let identification = probes.iter().find(|probe| probe.name.contains("identification")).unwrap();
+    assert_eq!(identification.outcome, Outcome::Works, "{identification:?}");
+    assert!(identification.detail.contains("0 to 15"), "{identification:?}");
+}
