@@ -41,14 +41,17 @@ pub(super) unsafe fn write(dst: *mut u8, src: &[u8]) {
     }
 }
 
+/// Whether a load of 8 bytes at once is a plain load: elsewhere it may be a compare-and-swap, which read-only pages refuse.
+const WIDE: bool = cfg!(target_pointer_width = "64");
+
 /// Copies from `src` to `dst`.
 ///
 /// # Safety
 /// `[src, src + dst.len())` is mapped and readable for the whole call, and no mutable reference covers any of it.
 pub(super) unsafe fn read(src: *const u8, dst: &mut [u8]) {
     let from = src.cast_mut();
-    // SAFETY: the caller's promise, and the alignment that each arm tests. The atomics are only loaded from, which
-    // on the processors we know needs no write permission for up to 8 bytes.
+    // SAFETY: the caller's promise, and the alignment that each arm tests. The atomics are only loaded from, which up
+    // to the size of a pointer never needs permission to write.
     unsafe {
         match dst {
             [] => {}
@@ -59,7 +62,7 @@ pub(super) unsafe fn read(src: *const u8, dst: &mut [u8]) {
             [_, _, _, _] if src.cast::<u32>().is_aligned() => {
                 dst.copy_from_slice(&AtomicU32::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes());
             }
-            [_, _, _, _, _, _, _, _] if src.cast::<u64>().is_aligned() => {
+            [_, _, _, _, _, _, _, _] if WIDE && src.cast::<u64>().is_aligned() => {
                 dst.copy_from_slice(&AtomicU64::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes());
             }
             _ => {
@@ -103,7 +106,6 @@ type CopyFn = unsafe extern "C" fn(*mut libc::c_void, *const libc::c_void, usize
     target_arch = "x86_64",
     target_arch = "arm",
     target_arch = "aarch64",
-    target_arch = "riscv32",
     target_arch = "riscv64",
     target_arch = "loongarch64",
     target_arch = "s390x",
@@ -128,7 +130,6 @@ unsafe fn opaque_copy(dst: *mut u8, src: *const u8, len: usize) {
     target_arch = "x86_64",
     target_arch = "arm",
     target_arch = "aarch64",
-    target_arch = "riscv32",
     target_arch = "riscv64",
     target_arch = "loongarch64",
     target_arch = "s390x",

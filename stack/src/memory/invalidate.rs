@@ -17,10 +17,14 @@ pub enum InvalidateError {
         rkey: Rkey,
     },
     /// It is of another protection domain.
-    #[error("the key {rkey} is of another protection domain")]
+    #[error("the key {rkey} is of {owner:?}, not of {given:?}")]
     WrongPd {
         /// The key.
         rkey: Rkey,
+        /// The queue pair's protection domain.
+        given: PdId,
+        /// The region's.
+        owner: PdId,
     },
     /// It is an ordinary region's.
     #[error(
@@ -32,6 +36,17 @@ pub enum InvalidateError {
     },
 }
 
+impl InvalidateError {
+    /// The nearest `errno`.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::UnknownKey { .. } | Self::OrdinaryRegion { .. } => libc::EINVAL,
+            Self::WrongPd { .. } => libc::EACCES,
+        }
+    }
+}
+
 impl Memory {
     /// Invalidates `rkey` for a queue pair of `pd`.
     ///
@@ -40,7 +55,7 @@ impl Memory {
     pub fn invalidate(&self, rkey: Rkey, pd: PdId) -> Result<(), InvalidateError> {
         match self.query(Lkey(rkey.0)) {
             None => Err(InvalidateError::UnknownKey { rkey }),
-            Some(mr) if mr.pd != pd => Err(InvalidateError::WrongPd { rkey }),
+            Some(mr) if mr.pd != pd => Err(InvalidateError::WrongPd { rkey, given: pd, owner: mr.pd }),
             Some(_) => Err(InvalidateError::OrdinaryRegion { rkey }),
         }
     }

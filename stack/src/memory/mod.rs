@@ -13,6 +13,7 @@
 //! | `pin` | checks and translation, [`Pin`], [`Pins`] |
 //! | `copy` | the raw copies and atomic operations |
 //! | `guarded` | the same through system calls, for memory that may not be there |
+//! | `invalidate` | keys that peers and work requests take away |
 //! | `buffer` | [`Buffer`]: memory for the safe API |
 //! | `error` | errors |
 //!
@@ -32,6 +33,7 @@
 //!   while another peer's copy overwrites it). Rust leaves their mixture undefined. Every processor that runs Linux defines it,
 //!   and the compiler has nothing to exploit: it knows no other access to those addresses, and must emit
 //!   each atomic access as the one instruction that it is.
+//! * System calls, which move the bytes of memory that may not be there, act outside the compiler's sight as well.
 //! * What the *program* does to its memory is its own affair, as on a device: a C program reads it by plain loads after it saw a
 //!   completion or a polled byte. In the Rust API, [`Buffer`] is the only kind of memory that safe code can
 //!   register, and it offers nothing but copies and atomics.

@@ -70,8 +70,9 @@ impl<'m> Pin<'m> {
         self.key == key && self.check(pd, need, addr, len).is_ok()
     }
 
-    /// Places `src` at `addr`. The last byte is written last, by a release store, and an aligned source of 1, 2, 4 or
-    /// 8 bytes at once: a program that sees the last byte, or the word, sees everything placed before.
+    /// Places `src` at `addr`. The last byte is written last, by a release store, and 1, 2, 4 or 8 bytes at an address that is
+    /// a multiple of their number are written at once: a program that sees the last byte, or the word, sees everything
+    /// placed before. Checked copies keep the order, but write no word at once.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`]; with checked copies [`Fault::NotMapped`], [`Fault::Refused`],

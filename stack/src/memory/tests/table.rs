@@ -192,6 +192,56 @@ fn stale_keys_fail_and_no_live_key_repeats() {
 }
 
 #[test]
+fn a_registered_region_is_not_invalidated() {
+    let memory = Memory::new(1, 16);
+    let buffer = Buffer::new(8).unwrap();
+    let mr = register(&memory, PD, &buffer, ALL);
+    let (rkey, given, owner) = (mr.rkey, PdId(8), PD);
+    assert_eq!(memory.invalidate(rkey, owner), Err(InvalidateError::OrdinaryRegion { rkey }));
+    assert_eq!(memory.invalidate(rkey, given), Err(InvalidateError::WrongPd { rkey, given, owner }));
+    assert_eq!(memory.query(mr.lkey), Some(mr), "it is as it was");
+    memory.deregister(mr.lkey).unwrap();
+    assert_eq!(memory.invalidate(rkey, owner), Err(InvalidateError::UnknownKey { rkey }));
+}
+
+/// Regions that end where a heap block ends: an address sanitizer or valgrind sees a copy that goes too far.
+#[test]
+fn copies_stay_inside_heap_blocks() {
+    let memory = Memory::new(1, 16);
+    for len in (1..=70).chain([4096, 5000]) {
+        let layout = std::alloc::Layout::from_size_align(len, 8).unwrap();
+        // SAFETY: the layout has a size. The block is this test's, and referred to by nothing.
+        let base = unsafe { std::alloc::alloc_zeroed(layout) };
+        assert!(!base.is_null());
+        let iova = base.addr() as u64;
+        for access in [ALL, ALL | Access::ON_DEMAND] {
+            // SAFETY: the block is freed after the region is deregistered.
+            let mr = unsafe { memory.register(PD, base, len, iova, access) }.unwrap();
+            {
+                let pin = memory.pin(mr.rkey.0, PD, Access::REMOTE_WRITE, iova, len as u64).unwrap();
+                let data: Vec<u8> = (0..len).map(|i| (i % 255) as u8 + 1).collect();
+                let mut back = vec![0; len];
+                for (from, count) in [(0, len), (0, 1), (len - 1, 1), (len / 2, len - len / 2), (0, len / 2)]
+                {
+                    let addr = iova + from as u64;
+                    pin.write(addr, &data[from..from + count]).unwrap();
+                    pin.read(addr, &mut back[..count]).unwrap();
+                    assert_eq!(back[..count], data[from..from + count]);
+                }
+                let words = len as u64 / 8;
+                if words > 0 {
+                    pin.fetch_add(iova + 8 * (words - 1), 1).unwrap();
+                }
+                assert!(pin.write(iova + 1, &data).is_err() && pin.read(iova + 1, &mut back).is_err());
+            }
+            memory.deregister(mr.lkey).unwrap();
+        }
+        // SAFETY: allocated above with the same layout.
+        unsafe { std::alloc::dealloc(base, layout) };
+    }
+}
+
+#[test]
 fn counts_and_limits() {
     let memory = Memory::new(1, 3);
     let buffer = Buffer::new(8).unwrap();
