@@ -1,1 +1,4 @@
 //! How we know.
+
+pub mod kernel;
+pub mod sim;

@@ -13,7 +13,8 @@
 //!           1 .. .....  reserved
 //! ```
 //!
-//! The encodings of time that belong to acknowledgement live here too: [`RnrTimer`] (table 45) and [`AckTimeout`] (9.9.2.1.1).
+//! The encodings of time that belong to acknowledgement live here too: [`RnrTimer`] (table 45) and
+//! [`AckTimeout`] (9.9.2.1.1).
 
 use std::fmt;
 

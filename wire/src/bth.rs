@@ -25,7 +25,8 @@ pub struct Bth {
     pub solicited: bool,
     /// M, MigReq: path migration state. `rdma_rxe` sends 0, some NICs expect 1.
     pub mig_req: bool,
-    /// Bytes (0 ..= 3) between payload and ICRC that make the payload a multiple of four. Only the low two bits exist.
+    /// Bytes (0 ..= 3) between payload and ICRC that make the payload a multiple of four. Only the low two
+    /// bits exist.
     pub pad_count: u8,
     /// TVer, 4 bits: 0 is the only version defined.
     pub version: u8,

@@ -1,8 +1,8 @@
 //! Packets for people: one line a packet, and its fields one by one.
 //!
-//! The line's form is `RC RDMA_WRITE_ONLY qp 0x000011 psn 1234 ack len 64 va 0x7f00 rkey 0x00001f2e dmalen 64`. Words that
-//! say nothing (flags that are off, the default partition) are left out. [`fields`] gives the same packet as a flat list, for
-//! verbose and machine-readable output, without deciding its format.
+//! The line's form is `RC RDMA_WRITE_ONLY qp 0x000011 psn 1234 ack len 64 va 0x7f00 rkey 0x00001f2e dmalen
+//! 64`. Words that say nothing (flags that are off, the default partition) are left out. [`fields`] gives the
+//! same packet as a flat list, for verbose and machine-readable output, without deciding its format.
 
 use std::fmt;
 

@@ -39,7 +39,8 @@ impl fmt::Display for Header {
     }
 }
 
-/// Why bytes do not parse. A receiver drops such a packet silently (IBTA 9.6) and counts it under [`ParseError::name`].
+/// Why bytes do not parse. A receiver drops such a packet silently (IBTA 9.6) and counts it under
+/// [`ParseError::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ParseError {
     /// Fewer bytes than a BTH and an ICRC, the least a packet can be.

@@ -1,14 +1,16 @@
 //! Whole frames, from Ethernet to the ICRC: for captures and for those who decode them.
 //!
-//! The data path never sees a frame; a UDP socket gives and takes what stands behind the UDP header. A capture needs the rest, and
-//! a decoder has to get through it. Since a frame shows the real IP header, [`Frame::icrc`] can compute the ICRC by the letter of
-//! the specification (mask, then one CRC over the copy): the oracle that [`crate::IcrcSeed`] is tested against.
+//! The data path never sees a frame; a UDP socket gives and takes what stands behind the UDP header. A
+//! capture needs the rest, and a decoder has to get through it. Since a frame shows the real IP header,
+//! [`Frame::icrc`] can compute the ICRC by the letter of the specification (mask, then one CRC over the
+//! copy): the oracle that [`crate::IcrcSeed`] is tested against.
 //!
 //! ```text
 //! | Ethernet 14 | VLAN 4 each, at most 2 | IPv4 20 or IPv6 40 | UDP 8 | UDP payload: BTH ... ICRC | (Ethernet padding) |
 //! ```
 //!
-//! Header layouts are pnet_packet's. Fragments, IPv4 options and IPv6 extension headers have no place in RoCEv2 and are errors.
+//! Header layouts are pnet_packet's. Fragments, IPv4 options and IPv6 extension headers have no place in
+//! RoCEv2 and are errors.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -294,8 +296,8 @@ impl<'a> Frame<'a> {
     /// Takes an Ethernet frame apart. Bytes behind the IP datagram (Ethernet padding) are ignored.
     ///
     /// # Errors
-    /// Every variant of [`FrameError`] but `MixedFamilies` and `PayloadTooLong`. Checksums are not verified, since
-    /// captures from a sender show them before the network card has filled them in.
+    /// Every variant of [`FrameError`] but `MixedFamilies` and `PayloadTooLong`. Checksums are not verified,
+    /// since captures from a sender show them before the network card has filled them in.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, FrameError> {
         let short = |header, need, have| FrameError::ShortHeader { header, need, have };
         let ethernet =
@@ -421,8 +423,8 @@ impl<'a> Frame<'a> {
         Ok(Self { repr, udp_payload: &bytes[UDP_LEN..], datagram })
     }
 
-    /// The ICRC that this frame should carry, computed from its real headers; `None` when the payload is too short to hold
-    /// a BTH and an ICRC.
+    /// The ICRC that this frame should carry, computed from its real headers; `None` when the payload is too
+    /// short to hold a BTH and an ICRC.
     #[must_use]
     pub fn icrc(&self) -> Option<u32> {
         const BTH_LEN: usize = crate::Bth::LEN;

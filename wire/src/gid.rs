@@ -1,4 +1,5 @@
-//! GIDs: how RDMA names addresses. In RoCEv2 a GID *is* an IP address; IPv4 is mapped into IPv6 (::ffff:a.b.c.d).
+//! GIDs: how RDMA names addresses. In RoCEv2 a GID *is* an IP address; IPv4 is mapped into IPv6
+//! (::ffff:a.b.c.d).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,27 +1,31 @@
-//! The invariant CRC at the end of every packet (IBTA vol. 1, 7.8.1, and annex A17.3.3), without copying a byte.
+//! The invariant CRC at the end of every packet (IBTA vol. 1, 7.8.1, and annex A17.3.3), without copying a
+//! byte.
 //!
 //! # What it covers
-//! CRC-32 (IEEE 802.3) over eight bytes 0xff (where InfiniBand has its LRH), then IP header, UDP header and packet up to
-//! the ICRC, with everything that routers may change read as ones: TOS, TTL and both checksums (IPv6: traffic class, flow
-//! label, hop limit, UDP checksum), and byte 4 of the BTH (FECN, BECN).
+//! CRC-32 (IEEE 802.3) over eight bytes 0xff (where InfiniBand has its LRH), then IP header, UDP header and
+//! packet up to the ICRC, with everything that routers may change read as ones: TOS, TTL and both checksums
+//! (IPv6: traffic class, flow label, hop limit, UDP checksum), and byte 4 of the BTH (FECN, BECN).
 //!
 //! # How it is computed
-//! A CRC register is a polynomial over GF(2) modulo the generator P, of degree 32, and appending message bits is linear: flipping some
-//! bits of a message flips the register by (the flipped bits as a polynomial) · x^32 · x^(bits that follow) mod P,
-//! whatever the message is. So:
+//! A CRC register is a polynomial over GF(2) modulo the generator P, of degree 32, and appending message bits
+//! is linear: flipping some bits of a message flips the register by (the flipped bits as a polynomial) · x^32
+//! · x^(bits that follow) mod P, whatever the message is. So:
 //!
-//! - What varies in the pseudo headers between packets of one path is two lengths, the identification and DF, at fixed places. An
-//!   [`IcrcSeed`] is the register after the headers with zeros in those places: one word. A packet XORs in the
-//!   images of its fields from tables made at compile time, and has the register that stands before its BTH.
-//! - Byte 4 of the BTH reads as 0xff whatever it holds. Flipping bits e of that byte has the effect of flipping e · x^-8 in
-//!   the register five bytes earlier; so the mask goes into the register, too, and the CRC runs over the packet as it is.
+//! - What varies in the pseudo headers between packets of one path is two lengths, the identification and DF,
+//!   at fixed places. An [`IcrcSeed`] is the register after the headers with zeros in those places: one word.
+//!   A packet XORs in the images of its fields from tables made at compile time, and has the register that
+//!   stands before its BTH.
+//! - Byte 4 of the BTH reads as 0xff whatever it holds. Flipping bits e of that byte has the effect of
+//!   flipping e · x^-8 in the register five bytes earlier; so the mask goes into the register, too, and the
+//!   CRC runs over the packet as it is.
 //!
 //! # The unseen identification
-//! A UDP socket does not show the sender's IPv4 identification. Let d be the ICRC received XOR the ICRC computed for
-//! identification 0, and n the bytes that follow the identification. If the packet is good, d = id(x) · x^(32+8n) mod P,
-//! so id(x) = d · x^-(32+8n) mod P: x is invertible, P having the constant term 1. One multiplication gives the
-//! only candidate of degree below 32; when its degree is 16 or more, no identification explains the ICRC. A damaged
-//! packet passes with probability 2^-16. The constant depends on the length alone; an [`IcrcSolver`] keeps some.
+//! A UDP socket does not show the sender's IPv4 identification. Let d be the ICRC received XOR the ICRC
+//! computed for identification 0, and n the bytes that follow the identification. If the packet is good, d =
+//! id(x) · x^(32+8n) mod P, so id(x) = d · x^-(32+8n) mod P: x is invertible, P having the constant term 1.
+//! One multiplication gives the only candidate of degree below 32; when its degree is 16 or more, no
+//! identification explains the ICRC. A damaged packet passes with probability 2^-16. The constant depends on
+//! the length alone; an [`IcrcSolver`] keeps some.
 
 use std::net::IpAddr;
 
@@ -29,7 +33,8 @@ use crc32fast::Hasher;
 
 use crate::packet::ICRC_LEN;
 
-/// The generator of CRC-32 (IEEE 802.3), x^32 left out; the coefficient of x^0 is the top bit, as in the register.
+/// The generator of CRC-32 (IEEE 802.3), x^32 left out; the coefficient of x^0 is the top bit, as in the
+/// register.
 const POLY: u32 = 0xedb8_8320;
 
 /// The polynomial 1.
@@ -69,7 +74,8 @@ const fn x_pow(n: i64) -> u32 {
     result
 }
 
-/// What flipping each value of a byte flips in the register `after` bytes later. Negative: earlier, see the module's text.
+/// What flipping each value of a byte flips in the register `after` bytes later. Negative: earlier, see the
+/// module's text.
 const fn byte_image(after: i64) -> [u32; 256] {
     let shift = x_pow(32 + 8 * after);
     let mut table = [0; 256];
@@ -100,13 +106,15 @@ impl FieldImage {
     }
 }
 
-// Places within the 28 bytes of IPv4 and UDP headers: total length 2..4, identification 4..6, UDP length 24..26.
+// Places within the 28 bytes of IPv4 and UDP headers: total length 2..4, identification 4..6, UDP length
+// 24..26.
 static V4_TOTAL_LEN: FieldImage = FieldImage::new(24);
 static V4_IDENTIFICATION: FieldImage = FieldImage::new(V4_AFTER_IDENTIFICATION);
 const V4_AFTER_IDENTIFICATION: i64 = 22;
 /// DF is bit 6 of byte 6.
 const V4_DF: u32 = byte_image(21)[0x40];
-// UDP length, 2 bytes before the end of the UDP header in both families; payload length 4..6 of the IPv6 header.
+// UDP length, 2 bytes before the end of the UDP header in both families; payload length 4..6 of the IPv6
+// header.
 static UDP_LEN: FieldImage = FieldImage::new(2);
 static V6_PAYLOAD_LEN: FieldImage = FieldImage::new(42);
 /// Byte 4 of the BTH, seen from before the BTH.
@@ -126,7 +134,8 @@ pub struct IcrcSeed {
 /// What a received ICRC says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcrcVerdict {
-    /// Right, with the identification that was expected: 0 or the segment's index. Always 0 for IPv6. As strong as a CRC-32.
+    /// Right, with the identification that was expected: 0 or the segment's index. Always 0 for IPv6. As
+    /// strong as a CRC-32.
     Exact {
         /// The IPv4 identification.
         identification: u16,
@@ -141,15 +150,16 @@ pub enum IcrcVerdict {
 }
 
 impl IcrcSeed {
-    /// The seed of packets from `src` and `src_port` to `dst` and `dst_port` (which is [`crate::ROCE_PORT`] on the wire). `None` when
-    /// the addresses are not of one family.
+    /// The seed of packets from `src` and `src_port` to `dst` and `dst_port` (which is [`crate::ROCE_PORT`]
+    /// on the wire). `None` when the addresses are not of one family.
     #[must_use]
     pub fn new(src: IpAddr, src_port: u16, dst: IpAddr, dst_port: u16) -> Option<Self> {
         let mut crc = Hasher::new();
         crc.update(&[0xff; 8]);
         let ipv4 = match (src, dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                // Version and header length, TOS, total length, identification, flags, TTL, protocol, checksum.
+                // Version and header length, TOS, total length, identification, flags, TTL, protocol,
+                // checksum.
                 crc.update(&[0x45, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 17, 0xff, 0xff]);
                 crc.update(&src.octets());
                 crc.update(&dst.octets());
@@ -170,9 +180,9 @@ impl IcrcSeed {
         Some(Self { base: crc.finalize(), ipv4 })
     }
 
-    /// The ICRC of a packet that goes out with this identification and DF flag (IPv4; IPv6 has neither, and ignores both).
-    /// `packet` runs from the BTH to the pad, without the ICRC. Packets too long for UDP have no ICRC; what comes back for one
-    /// fits nothing.
+    /// The ICRC of a packet that goes out with this identification and DF flag (IPv4; IPv6 has neither, and
+    /// ignores both). `packet` runs from the BTH to the pad, without the ICRC. Packets too long for UDP have
+    /// no ICRC; what comes back for one fits nothing.
     #[must_use]
     #[inline]
     pub fn icrc(&self, identification: u16, dont_fragment: bool, packet: &[u8]) -> u32 {
@@ -193,8 +203,9 @@ impl IcrcSeed {
         hasher.finalize()
     }
 
-    /// Computes the ICRC of the packet that ends at `end` in `buf` and writes it there, with DF as a UDP socket of this stack sends
-    /// it. Returns the length with the ICRC, or `None` when there is no room for it.
+    /// Computes the ICRC of the packet that ends at `end` in `buf` and writes it there, with DF as a UDP
+    /// socket of this stack sends it. Returns the length with the ICRC, or `None` when there is no room for
+    /// it.
     #[must_use]
     #[inline]
     pub fn append(&self, identification: u16, buf: &mut [u8], end: usize) -> Option<usize> {
@@ -203,7 +214,8 @@ impl IcrcSeed {
         Some(end + ICRC_LEN)
     }
 
-    /// Verifies a received packet, from BTH to ICRC. `segment` is its index in a GRO super-packet, 0 if it came alone. DF is taken to be set.
+    /// Verifies a received packet, from BTH to ICRC. `segment` is its index in a GRO super-packet, 0 if it
+    /// came alone. DF is taken to be set.
     ///
     /// A policy "strict" takes [`IcrcVerdict::Exact`] alone, "solve" takes [`IcrcVerdict::Solved`] as well.
     #[must_use]
@@ -227,11 +239,12 @@ impl IcrcSeed {
     }
 }
 
-/// Entries an [`IcrcSolver`] keeps: neighbouring packet lengths, which are multiples of four, never share one.
+/// Entries an [`IcrcSolver`] keeps: neighbouring packet lengths, which are multiples of four, never share
+/// one.
 const SOLVER_ENTRIES: usize = 64;
 
-/// Solves for the identification that explains an ICRC, and remembers the constants of the
-/// lengths it saw last: 64 of them, 5 KiB. One a receiving thread is enough; there is nothing of a peer in it.
+/// Solves for the identification that explains an ICRC, and remembers the constants of the lengths it saw
+/// last: 64 of them, 5 KiB. One a receiving thread is enough; there is nothing of a peer in it.
 #[derive(Clone, Debug)]
 pub struct IcrcSolver {
     entries: Box<[SolverEntry; SOLVER_ENTRIES]>,
@@ -258,8 +271,8 @@ impl IcrcSolver {
         Self { entries: Box::new([SolverEntry { len: usize::MAX, multiples: [0; 16] }; SOLVER_ENTRIES]) }
     }
 
-    /// The one identification whose image is `difference` (ICRC received XOR ICRC for identification 0) in a packet of `len` bytes
-    /// without ICRC; `None` when there is none.
+    /// The one identification whose image is `difference` (ICRC received XOR ICRC for identification 0) in a
+    /// packet of `len` bytes without ICRC; `None` when there is none.
     #[must_use]
     #[inline]
     pub fn solve(&mut self, difference: u32, len: usize) -> Option<u16> {

@@ -1,7 +1,8 @@
 //! The numbers a packet names things by: PSN, QPN, MSN, keys.
 //!
-//! Each is its own type, so that a local key cannot be handed in where a remote one is meant, and so that 24-bit
-//! values stay 24 bits wide. None of them is a plain integer to the outside: a value that exists can be emitted.
+//! Each is its own type, so that a local key cannot be handed in where a remote one is meant, and so that
+//! 24-bit values stay 24 bits wide. None of them is a plain integer to the outside: a value that exists can
+//! be emitted.
 //!
 //! PSNs live on a circle of 2^24, where "before" is only defined for values less than half the circle apart
 //! (IBTA vol. 1, 9.7.1). [`Psn`] therefore has [`Psn::distance`] and [`Psn::precedes`], and no `Ord`.
@@ -164,7 +165,8 @@ impl fmt::Display for Qpn {
 }
 
 u24! {
-    /// Message sequence number of an AETH: how many requests the responder has completed, modulo 2^24 (IBTA 9.7.7.1).
+    /// Message sequence number of an AETH: how many requests the responder has completed, modulo 2^24 (IBTA
+    /// 9.7.7.1).
     Msn
 }
 

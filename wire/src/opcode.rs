@@ -1,10 +1,12 @@
 //! The opcode table: everything that follows from the first byte of a BTH.
 //!
-//! One row an opcode says its service, kind, position in the message, extension headers and payload rule; everything else
-//! ([`OpcodeInfo`]) is computed from the row when the crate is compiled. Nothing else in the project lists opcodes.
+//! One row an opcode says its service, kind, position in the message, extension headers and payload rule;
+//! everything else ([`OpcodeInfo`]) is computed from the row when the crate is compiled. Nothing else in the
+//! project lists opcodes.
 //!
 //! Sources: IBTA vol. 1 table 38 (opcodes and headers), A14 (XRC), A17 (CNP), A19 (ATOMIC WRITE, FLUSH);
-//! Linux `include/rdma/ib_pack.h` for the numbers. Reliable Datagram (0x40..=0x5f) is not supported: [`OpcodeError`].
+//! Linux `include/rdma/ib_pack.h` for the numbers. Reliable Datagram (0x40..=0x5f) is not supported:
+//! [`OpcodeError`].
 
 use std::fmt;
 
@@ -190,14 +192,16 @@ pub struct OpcodeInfo {
     /// The responder takes a receive WQE from the queue when this packet arrives: SEND FIRST and ONLY, WRITE
     /// LAST and ONLY with immediate.
     pub needs_recv_wqe: bool,
-    /// The responder completes a receive WQE with this packet: SEND LAST and ONLY, WRITE LAST and ONLY with immediate.
+    /// The responder completes a receive WQE with this packet: SEND LAST and ONLY, WRITE LAST and ONLY with
+    /// immediate.
     pub completes_recv_wqe: bool,
     /// Goes from requester to responder.
     pub is_request: bool,
     /// Goes from responder to requester.
     pub is_response: bool,
     headers_len: u8,
-    /// Offset of each header from the start of the BTH, by bit number of [`HeaderSet`]; only those present mean something.
+    /// Offset of each header from the start of the BTH, by bit number of [`HeaderSet`]; only those present
+    /// mean something.
     offsets: [u8; 9],
 }
 
@@ -409,7 +413,8 @@ impl Opcode {
         &TABLE[ROWS[self as usize] as usize]
     }
 
-    /// The row of an opcode byte as it came from the wire, or `None`: one look-up less than `try_from` then `info`.
+    /// The row of an opcode byte as it came from the wire, or `None`: one look-up less than `try_from` then
+    /// `info`.
     #[must_use]
     #[inline]
     pub fn lookup(byte: u8) -> Option<&'static OpcodeInfo> {

@@ -1,7 +1,8 @@
-//! Packets of real kernels: Linux 6.12 (10.77.0.12) to Linux 6.1 (10.77.0.11), `rdma_rxe` on both sides, programs of rdma-core 44.
+//! Packets of real kernels: Linux 6.12 (10.77.0.12) to Linux 6.1 (10.77.0.11), `rdma_rxe` on both sides,
+//! programs of rdma-core 44.
 //!
-//! Every one of them must parse, its ICRC must hold by three ways of computing it, and what was parsed must give the
-//! same bytes when emitted, up to the whole frame.
+//! Every one of them must parse, its ICRC must hold by three ways of computing it, and what was parsed must
+//! give the same bytes when emitted, up to the whole frame.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -145,8 +145,8 @@ fn reasons_have_names_of_their_own() {
     assert_eq!(ParseError::UnknownOpcode(0x15).to_string(), "opcode 0x15 is not defined");
 }
 
-/// rxe computed the payload's size as length minus headers minus pad without asking whether there was that much: a pad count in a
-/// packet without payload made it wrap around (Linux f849cdc50).
+/// rxe computed the payload's size as length minus headers minus pad without asking whether there was that
+/// much: a pad count in a packet without payload made it wrap around (Linux f849cdc50).
 #[test]
 fn pad_underflow() {
     for opcode in Opcode::all() {
@@ -162,9 +162,9 @@ fn pad_underflow() {
     }
 }
 
-/// One datagram brought the host down: an opcode that the table had no row for counted as zero bytes of headers, and the ICRC was then
-/// computed over more than there was (Linux 3723cf690). So: no opcode, flag or length panics, neither in the parser nor in
-/// the ICRC, and bytes without a row never become a packet.
+/// One datagram brought the host down: an opcode that the table had no row for counted as zero bytes of
+/// headers, and the ICRC was then computed over more than there was (Linux 3723cf690). So: no opcode, flag or
+/// length panics, neither in the parser nor in the ICRC, and bytes without a row never become a packet.
 #[test]
 fn one_packet_panics() {
     let seed = IcrcSeed::new([10, 0, 0, 1].into(), 4791, [10, 0, 0, 2].into(), 4791).unwrap();
@@ -193,8 +193,8 @@ fn one_packet_panics() {
     }
 }
 
-/// rxe's ATOMIC WRITE took eight bytes from behind the headers, however few had come, and wrote what lay in the kernel's
-/// heap to the peer's memory (Linux 0dddafcdb).
+/// rxe's ATOMIC WRITE took eight bytes from behind the headers, however few had come, and wrote what lay in
+/// the kernel's heap to the peer's memory (Linux 0dddafcdb).
 #[test]
 fn atomic_write_leak() {
     let opcode = Opcode::RcAtomicWrite;

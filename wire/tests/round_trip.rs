@@ -1,6 +1,8 @@
-//! If it can be constructed it can be emitted, and what was emitted parses to the same; and no bytes make the parsers panic.
+//! If it can be constructed it can be emitted, and what was emitted parses to the same; and no bytes make the
+//! parsers panic.
 //!
-//! Failing cases are printed with their seed and kept in `proptest-regressions`, from which they are tried again first.
+//! Failing cases are printed with their seed and kept in `proptest-regressions`, from which they are tried
+//! again first.
 
 use proptest::prelude::*;
 use urxe_wire::packet::{ICRC_LEN, MAX_PACKET_LEN, MAX_PAYLOAD, emit_pad, packet_len, pad_count};

@@ -18,7 +18,8 @@
 //! print(raw(frame).hex())
 //! ```
 //!
-//! Here the same frames are made from our own values, and must be the same bytes, ICRC and checksums included.
+//! Here the same frames are made from our own values, and must be the same bytes, ICRC and checksums
+//! included.
 
 use std::net::SocketAddr;
 

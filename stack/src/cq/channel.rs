@@ -5,51 +5,24 @@
 //! line at most once, so the line needs no more room than there are queues and sending an event allocates
 //! nothing, however many events one queue has.
 //!
-//! The descriptor of `struct ibv_comp_channel` is built on [`Wake`]: with an event descriptor in semaphore mode
-//! as its waker, `count of the descriptor + counts taken and not yet used >= events in the channel` holds at
-//! all times, because the waker is called under the channel's lock. A reader takes one count and then one
-//! event; when it finds none, somebody withdrew it in between (the queue was destroyed) and the reader starts
-//! again. Semantics: `ibv_create_comp_channel`, `ibv_get_cq_event`, `ibv_ack_cq_events`, `ibv_destroy_cq` of
-//! libibverbs; IBTA vol. 1, 11.4.2.2.
+//! The descriptor of `struct ibv_comp_channel` is built on [`Wake`], which is called under the channel's lock, so
+//! that the descriptor is readable exactly while an event waits ([`wake`](super::wake)). Semantics:
+//! `ibv_create_comp_channel`, `ibv_get_cq_event`, `ibv_ack_cq_events`, `ibv_destroy_cq` of libibverbs; IBTA
+//! vol. 1, 11.4.2.2.
 //!
 //! Lock order: completion queue before channel. No lock is taken under the channel's.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::CqId;
+use super::wake::VoidCounts;
+use super::{CqId, Wake};
 use crate::sync::{Condvar, Mutex, lock, wait};
 
-/// Tells somebody outside the core that an event came.
-///
-/// Called under a lock of the core: it must not block, nor call the core.
-pub trait Wake: Send + Sync {
-    /// One event came.
-    fn wake(&self);
-
-    /// `events` of those that came were withdrawn before anybody took them.
-    fn withdraw(&self, events: u32) {
-        let _ = events;
-    }
-}
-
-impl<T: Wake + ?Sized> Wake for std::sync::Arc<T> {
-    fn wake(&self) {
-        (**self).wake();
-    }
-
-    fn withdraw(&self, events: u32) {
-        (**self).withdraw(events);
-    }
-}
-
-/// Wakes nobody: for programs that ask by themselves, and for the simulated network.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 /// An event of a completion queue, as `ibv_get_cq_event` returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,6 +55,7 @@ struct State {
     seats: Vec<Attached>,
     vacant: Vec<u32>,
     line: VecDeque<u32>,
+    void: VoidCounts,
 }
 
 impl State {
@@ -89,6 +63,18 @@ impl State {
         self.seats
             .get_mut(seat.index as usize)
             .filter(|attached| attached.in_use && attached.generation == seat.generation)
+    }
+
+    fn take(&mut self) -> Option<CqEvent> {
+        let index = self.line.pop_front()?;
+        let attached = &mut self.seats[index as usize];
+        debug_assert!(attached.in_use && attached.waiting > 0, "only queues with events stand in line");
+        attached.waiting -= 1;
+        attached.unacknowledged += 1;
+        if attached.waiting > 0 {
+            self.line.push_back(index);
+        }
+        Some(attached.event)
     }
 }
 
@@ -109,17 +95,17 @@ impl CompletionChannel {
     /// Takes the event that has waited longest, if there is one. Queues take turns. Each event taken must be
     /// acknowledged ([`Cq::ack_events`](super::Cq::ack_events)): destroying its queue waits for that.
     pub fn next_event(&self) -> Option<CqEvent> {
-        let mut guard = lock(&self.state);
-        let state = &mut *guard;
-        let index = state.line.pop_front()?;
-        let attached = &mut state.seats[index as usize];
-        debug_assert!(attached.in_use && attached.waiting > 0, "only queues with events stand in line");
-        attached.waiting -= 1;
-        attached.unacknowledged += 1;
-        if attached.waiting > 0 {
-            state.line.push_back(index);
-        }
-        Some(attached.event)
+        let mut state = lock(&self.state);
+        let event = state.take()?;
+        state.void.withdraw(&*self.wake, 1);
+        Some(event)
+    }
+
+    /// Like [`next_event`](Self::next_event), for a reader that took one count of the waker for it. `None`: the
+    /// event was withdrawn in between, and the reader takes another count.
+    pub fn redeem(&self) -> Option<CqEvent> {
+        let mut state = lock(&self.state);
+        if state.void.redeem() { state.take() } else { None }
     }
 
     /// Number of completion queues that use this channel. A channel in use is not destroyed (EBUSY).
@@ -184,7 +170,7 @@ impl CompletionChannel {
             let withdrawn = std::mem::take(&mut attached.waiting);
             if withdrawn > 0 {
                 state.line.retain(|&index| index != seat.index);
-                self.wake.withdraw(withdrawn);
+                state.void.withdraw(&*self.wake, withdrawn);
                 continue;
             }
             if attached.unacknowledged > 0 && acknowledgements == Acknowledgements::Await {

@@ -2,7 +2,7 @@
 //! beside the completion of work requests.
 //!
 //! Numbers and names are those of `enum ibv_event_type` (libibverbs `verbs.h`); IBTA vol. 1, 11.6.3. The queue
-//! wakes through [`Wake`] under its lock, like a completion channel, and keeps for each object how many of its
+//! wakes through [`Wake`] under its lock, like a completion channel ([`wake`](super::wake)), and keeps for each object how many of its
 //! events the program took and has not acknowledged: destroying the object waits for those
 //! (`ibv_ack_async_event`) and withdraws the ones that nobody took.
 //!
@@ -16,8 +16,14 @@ use std::fmt;
 
 use urxe_wire::Qpn;
 
+use super::wake::VoidCounts;
 use super::{CqId, Wake};
 use crate::sync::{Condvar, Mutex, lock, wait};
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 /// A shared receive queue's number within its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -244,11 +250,23 @@ struct State {
     /// Events taken and not acknowledged, by object; objects without any are not in here.
     unacknowledged: HashMap<EventObject, u32>,
     lost: u64,
+    void: VoidCounts,
+}
+
+impl State {
+    fn take(&mut self) -> Option<AsyncEvent> {
+        let event = self.waiting.pop_front()?;
+        if let Some(object) = event.object() {
+            *self.unacknowledged.entry(object).or_default() += 1;
+        }
+        Some(event)
+    }
 }
 
 /// The asynchronous events of one device, in the order in which they came.
 pub struct AsyncEvents {
     wake: Box<dyn Wake>,
+    capacity: usize,
     state: Mutex<State>,
     acknowledged: Condvar,
 }
@@ -260,7 +278,11 @@ impl AsyncEvents {
     /// No events. `wake` is called once for each event.
     #[must_use]
     pub fn new(wake: Box<dyn Wake>) -> Self {
-        Self { wake, state: Mutex::new(State::default()), acknowledged: Condvar::new() }
+        Self::with_capacity(wake, Self::CAPACITY)
+    }
+
+    fn with_capacity(wake: Box<dyn Wake>, capacity: usize) -> Self {
+        Self { wake, capacity, state: Mutex::new(State::default()), acknowledged: Condvar::new() }
     }
 
     /// Reports an event. Not on the data path: it may allocate and compares with the events that wait.
@@ -269,7 +291,7 @@ impl AsyncEvents {
         if state.waiting.contains(&event) {
             return;
         }
-        if state.waiting.len() >= Self::CAPACITY {
+        if state.waiting.len() >= self.capacity {
             state.lost += 1;
             return;
         }
@@ -281,11 +303,16 @@ impl AsyncEvents {
     /// object waits for that.
     pub fn next_event(&self) -> Option<AsyncEvent> {
         let mut state = lock(&self.state);
-        let event = state.waiting.pop_front()?;
-        if let Some(object) = event.object() {
-            *state.unacknowledged.entry(object).or_default() += 1;
-        }
+        let event = state.take()?;
+        state.void.withdraw(&*self.wake, 1);
         Some(event)
+    }
+
+    /// Like [`next_event`](Self::next_event), for a reader that took one count of the waker for it. `None`: the
+    /// event was withdrawn in between, and the reader takes another count.
+    pub fn redeem(&self) -> Option<AsyncEvent> {
+        let mut state = lock(&self.state);
+        if state.void.redeem() { state.take() } else { None }
     }
 
     /// Acknowledges one event that [`next_event`](Self::next_event) returned. Once too often does nothing.
@@ -339,7 +366,7 @@ impl AsyncEvents {
         state.waiting.retain(|event| event.object() != Some(object));
         let withdrawn = before - state.waiting.len();
         if withdrawn > 0 {
-            self.wake.withdraw(u32::try_from(withdrawn).unwrap_or(u32::MAX));
+            state.void.withdraw(&*self.wake, u32::try_from(withdrawn).unwrap_or(u32::MAX));
         }
     }
 }

@@ -6,19 +6,22 @@
 //! | [`queue`] | the queue of them: push, poll, arm, overrun, resize |
 //! | [`channel`] | events of armed queues, and how they wake a sleeping program |
 //! | [`events`] | asynchronous events and their acknowledgement |
+//! | [`wake`] | waking somebody outside the core |
 
 pub mod channel;
 pub mod completion;
 pub mod events;
 pub mod queue;
+pub mod wake;
 
-pub use channel::{CompletionChannel, CqEvent, NoWake, Wake};
+pub use channel::{CompletionChannel, CqEvent};
 pub use completion::{Completion, WcFlags, WcOpcode, WcStatus};
 pub use events::{
     AsyncEvent, AsyncEventType, AsyncEvents, CqEventType, EventObject, PortEventType, QpEventType,
     SrqEventType, SrqId,
 };
 pub use queue::{ArmKind, Cq, CqConfig, CqError, CqRef, CqSink};
+pub use wake::{NoWake, Wake};
 
 /// A completion queue's number within its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

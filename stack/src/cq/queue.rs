@@ -31,7 +31,7 @@ use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
 #[cfg(all(test, loom))]
 mod loom_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 /// Why a call on a completion queue failed.

@@ -1,6 +1,6 @@
 //! Which state a queue pair may go to, and with which attributes.
 //!
-//! [`TABLE`] says it once: from, to, for which services, what must be given and what may be given. From it come
+//! `TABLE` says it once: from, to, for which services, what must be given and what may be given. From it come
 //! the check of `ibv_modify_qp`, its error texts, and the diagram and tables in `transition.md`, which a test
 //! compares with the code.
 //!

@@ -111,3 +111,16 @@ fn icrc_needs_a_bth() {
     assert_eq!(frame.icrc(), None);
     assert!(!frame.icrc_holds());
 }
+
+#[test]
+fn a_checksum_of_zero_is_sent_as_ones() {
+    for repr in [v4(), v6()] {
+        let checksum = |frame: &[u8]| frame[frame.len() - 4..][..2].to_vec();
+        // A payload that holds the checksum of the frame without it brings the sum to zero.
+        let payload = checksum(&repr.build(&[0, 0]).unwrap());
+        let bytes = repr.build(&payload).unwrap();
+        assert_eq!(checksum(&bytes), [0xff, 0xff]);
+        let frame = Frame::parse(&bytes).unwrap();
+        assert!(frame.repr.udp_checksum && frame.udp_checksum_holds());
+    }
+}

@@ -105,8 +105,8 @@ fn every_identification_is_found() {
     }
 }
 
-/// Of the 2^32 differences there are, 2^16 have an identification: each its own, since the images of 16 bits are independent.
-/// So damage passes with probability 2^-16: 64 of 2^22 random differences, give or take.
+/// Of the 2^32 differences there are, 2^16 have an identification: each its own, since the images of 16 bits
+/// are independent. So damage passes with probability 2^-16: 64 of 2^22 random differences, give or take.
 #[test]
 fn damage_passes_once_in_65536_times() {
     let mut solver = IcrcSolver::new();
@@ -133,7 +133,8 @@ fn strict_and_segment_identifications_are_exact() {
     }
     assert_eq!(seed().append(0, &mut p, 77), None, "no room");
     assert_eq!(seed().append(0, &mut p, 81), None);
-    // A sender that lets DF off is refused, whatever identification it took, unless damage happens to explain it.
+    // A sender that lets DF off is refused, whatever identification it took, unless damage happens to explain
+    // it.
     let without_df = seed().icrc(5, false, &p[..76]);
     p[76..].copy_from_slice(&without_df.to_le_bytes());
     assert_eq!(seed().verify(&mut solver, &p, 5), IcrcVerdict::Bad);

@@ -1,0 +1,146 @@
+//! Turns, counts and seats of one channel.
+
+use std::sync::Arc as StdArc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use super::*;
+
+#[derive(Default)]
+struct Count(AtomicI64);
+
+impl Wake for Count {
+    fn wake(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn withdraw(&self, events: u32) -> u32 {
+        self.0.fetch_sub(events.into(), Ordering::SeqCst);
+        events
+    }
+}
+
+fn counted() -> (CompletionChannel, StdArc<Count>) {
+    let count = StdArc::new(Count::default());
+    (CompletionChannel::new(Box::new(StdArc::clone(&count))), count)
+}
+
+fn event(cq: u32) -> CqEvent {
+    CqEvent { cq: CqId(cq), context: u64::from(cq) << 32 }
+}
+
+fn taken(channel: &CompletionChannel) -> Vec<u32> {
+    std::iter::from_fn(|| channel.next_event())
+        .map(|taken| {
+            assert_eq!(taken, event(taken.cq.0));
+            taken.cq.0
+        })
+        .collect()
+}
+
+#[test]
+fn queues_take_turns() {
+    let (channel, count) = counted();
+    let seats = [1, 2, 3].map(|cq| channel.attach(event(cq)));
+    for _ in 0..3 {
+        channel.notify(seats[1]);
+    }
+    channel.notify(seats[0]);
+    channel.notify(seats[2]);
+    channel.notify(seats[0]);
+    assert_eq!(channel.waiting_events(), 6);
+    assert_eq!(count.0.load(Ordering::SeqCst), 6);
+    assert_eq!(taken(&channel), [2, 1, 3, 2, 1, 2]);
+    assert_eq!(channel.waiting_events(), 0);
+    assert_eq!(count.0.load(Ordering::SeqCst), 0, "events taken without a count take theirs back");
+}
+
+#[test]
+fn the_line_needs_no_more_room_than_queues() {
+    let (channel, _) = counted();
+    let seats: Vec<_> = (0..10).map(|cq| channel.attach(event(cq))).collect();
+    let room = lock(&channel.state).line.capacity();
+    for _ in 0..100 {
+        for &seat in &seats {
+            channel.notify(seat);
+        }
+    }
+    let state = lock(&channel.state);
+    assert_eq!(state.line.len(), 10);
+    assert_eq!(state.line.capacity(), room);
+}
+
+#[test]
+fn a_seat_is_used_again_and_its_old_holder_is_a_stranger() {
+    let (channel, count) = counted();
+    let old = channel.attach(event(1));
+    channel.notify(old);
+    channel.notify(old);
+    channel.detach(old, Acknowledgements::Await);
+    assert_eq!(count.0.load(Ordering::SeqCst), 0);
+    assert_eq!((channel.cq_count(), channel.waiting_events()), (0, 0));
+
+    let new = channel.attach(event(2));
+    assert_eq!(new.index, old.index);
+    channel.notify(old);
+    channel.acknowledge(old, 1);
+    channel.detach(old, Acknowledgements::Await);
+    assert_eq!((channel.cq_count(), channel.waiting_events()), (1, 0));
+    channel.notify(new);
+    assert_eq!(taken(&channel), [2]);
+    channel.acknowledge(new, 1);
+    channel.detach(new, Acknowledgements::Await);
+    assert_eq!(channel.cq_count(), 0);
+}
+
+#[test]
+fn leaving_takes_only_the_own_events_along() {
+    let (channel, count) = counted();
+    let seats = [1, 2].map(|cq| channel.attach(event(cq)));
+    for _ in 0..2 {
+        for seat in seats {
+            channel.notify(seat);
+        }
+    }
+    channel.detach(seats[0], Acknowledgements::Forget);
+    assert_eq!(count.0.load(Ordering::SeqCst), 2);
+    assert_eq!(taken(&channel), [2, 2]);
+}
+
+#[test]
+fn acknowledging_too_much_is_acknowledging_all() {
+    let (channel, _) = counted();
+    let seat = channel.attach(event(1));
+    channel.notify(seat);
+    channel.notify(seat);
+    assert_eq!(taken(&channel).len(), 2);
+    channel.acknowledge(seat, 7);
+    channel.detach(seat, Acknowledgements::Await);
+    assert_eq!(channel.cq_count(), 0);
+}
+
+/// A counter as a reader sees it: what the reader took is no more there to be taken back.
+struct Taken;
+
+impl Wake for Taken {
+    fn wake(&self) {}
+
+    fn withdraw(&self, _: u32) -> u32 {
+        0
+    }
+}
+
+#[test]
+fn a_count_whose_event_is_gone_is_void_once() {
+    let channel = CompletionChannel::new(Box::new(Taken));
+    let [leaving, staying] = [1, 2].map(|cq| channel.attach(event(cq)));
+    channel.notify(leaving);
+    channel.detach(leaving, Acknowledgements::Await);
+    channel.notify(staying);
+    assert_eq!(channel.redeem(), None, "the first count stood for the withdrawn event");
+    assert_eq!(channel.redeem(), Some(event(2)));
+    channel.notify(staying);
+    assert_eq!(channel.next_event(), Some(event(2)), "taken although a reader holds the count");
+    assert_eq!(channel.redeem(), None);
+    channel.notify(staying);
+    assert_eq!(channel.redeem(), Some(event(2)));
+}

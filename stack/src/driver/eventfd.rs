@@ -1,0 +1,118 @@
+//! An event descriptor that counts waiting events: the descriptor of a completion channel and of a device's
+//! asynchronous events.
+//!
+//! It is an `eventfd` in semaphore mode: each event adds 1, each read takes 1, and `poll` says readable exactly
+//! while the count is not 0. The program may set O_NONBLOCK on it and hand it to `poll` or `epoll`, as
+//! libibverbs allows (`ibv_get_cq_event(3)`).
+
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, read, write};
+
+use crate::cq::Wake;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+/// A counter of events in a descriptor, closed on `exec`.
+#[derive(Debug)]
+pub struct EventFd {
+    fd: OwnedFd,
+}
+
+impl EventFd {
+    /// A counter of 0; reading blocks until the program says otherwise.
+    ///
+    /// # Errors
+    /// The system's: no descriptor or no memory is left.
+    pub fn new() -> Result<Self, Errno> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?;
+        Ok(Self { fd })
+    }
+
+    /// Takes one count. Waits for it unless the descriptor is non-blocking.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] if it is non-blocking and the count is 0, [`Errno::INTR`] if a signal came.
+    pub fn take(&self) -> Result<(), Errno> {
+        let mut count = [0; 8];
+        read(&self.fd, &mut count)?;
+        Ok(())
+    }
+
+    /// Takes one count if there is one, whatever the descriptor's mode; says whether there was.
+    ///
+    /// # Errors
+    /// The system's, but neither [`Errno::AGAIN`] nor [`Errno::INTR`].
+    pub fn try_take(&self) -> Result<bool, Errno> {
+        let mut count = [0; 8];
+        loop {
+            // An offset of all ones means "no offset"; NOWAIT does not touch the mode that the program set.
+            match preadv2(&self.fd, &mut [IoSliceMut::new(&mut count)], u64::MAX, ReadWriteFlags::NOWAIT) {
+                Ok(_) => return Ok(true),
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes one count and redeems it ([`CompletionChannel::redeem`](crate::cq::CompletionChannel::redeem),
+    /// [`AsyncEvents::redeem`](crate::cq::AsyncEvents::redeem)). A count that turns out void is followed by
+    /// another.
+    ///
+    /// # Errors
+    /// Those of [`take`](Self::take).
+    pub fn take_event<E>(&self, mut redeem: impl FnMut() -> Option<E>) -> Result<E, Errno> {
+        loop {
+            self.take()?;
+            if let Some(event) = redeem() {
+                return Ok(event);
+            }
+        }
+    }
+}
+
+impl Wake for EventFd {
+    fn wake(&self) {
+        loop {
+            match write(&self.fd, &1_u64.to_ne_bytes()) {
+                Err(Errno::INTR) => {}
+                Ok(_) => return,
+                Err(error) => {
+                    // The program closed the descriptor, which is its to do: it asks for no more events.
+                    tracing::warn!(%error, "an event could not be signalled");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn withdraw(&self, events: u32) -> u32 {
+        for withdrawn in 0..events {
+            match self.try_take() {
+                Ok(true) => {}
+                Ok(false) => return withdrawn,
+                Err(error) => {
+                    tracing::warn!(%error, "an event could not be withdrawn");
+                    return withdrawn;
+                }
+            }
+        }
+        events
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for EventFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}

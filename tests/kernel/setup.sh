@@ -1,0 +1,85 @@
+#!/bin/sh
+# Installs what the kernel peers need on Debian or Ubuntu: the packages below, and Debian's kernels 6.1 and 6.12
+# unpacked (never installed) into the cache folder. Running it again costs nothing; --refresh takes newer kernels.
+#
+# The cache folder is $URXE_KERNEL_CACHE, else ${XDG_CACHE_HOME:-~/.cache}/urxe/kernels. For each kernel it holds
+#   SERIES/root/   what the package holds: boot/vmlinuz-VERSION, lib/modules/VERSION (with modules.dep)
+#   SERIES/stamp   the package's name, written last: without it the folder is unfinished
+set -eu
+
+# On the host: emulator, image and network. In the guest: RDMA programs. To compile the guest's own program: gcc.
+packages='qemu-system-x86 busybox-static kmod xz-utils iproute2 tcpdump util-linux
+ ibverbs-utils rdmacm-utils perftest rdma-core ibverbs-providers ethtool
+ gcc libc6-dev libibverbs-dev'
+
+cache=${URXE_KERNEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/urxe/kernels}
+
+refresh=
+case "${1-}" in
+	'') ;;
+	--refresh) refresh=1 ;;
+	--packages) echo $packages; exit 0 ;;
+	*) echo "usage: $0 [--refresh | --packages]" >&2; exit 2 ;;
+esac
+
+as_root() {
+	if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+updated=
+update_once() {
+	[ -n "$updated" ] || as_root apt-get -qq update
+	updated=1
+}
+
+# The meta package's dependency: linux-image-amd64 -> linux-image-6.1.0-56-amd64.
+image_of() {
+	apt-cache depends --no-recommends --no-suggests "$1" 2>/dev/null |
+		sed -n 's/^ *Depends: \(linux-image-[0-9].*\)$/\1/p' | head -n 1
+}
+
+# kernel SERIES META-PACKAGE
+kernel() {
+	dir=$cache/$1
+	if [ -z "$refresh" ] && [ -s "$dir/stamp" ]; then
+		echo "kernel $1: $(cat "$dir/stamp"), already here"
+		return
+	fi
+	update_once
+	image=$(image_of "$2")
+	case "$image" in
+		linux-image-"$1".*) ;;
+		*) echo "kernel $1: $2 stands for '${image:-nothing}' in this apt's sources; add Debian 12's (bookworm and" \
+			"bookworm-security)" >&2; exit 1 ;;
+	esac
+	if [ "$(cat "$dir/stamp" 2>/dev/null)" = "$image" ]; then
+		echo "kernel $1: $image, still the newest"
+		return
+	fi
+	rm -rf "$dir"
+	mkdir -p "$dir/root"
+	(cd "$dir" && apt-get -qq download "$image" 2>"$dir/download.log") || { cat "$dir/download.log" >&2; exit 1; }
+	dpkg -x "$dir"/*.deb "$dir/root"
+	rm -f "$dir"/*.deb "$dir/download.log"
+	# Trixie's packages hold usr/lib/modules; depmod and the image builder look into lib/modules.
+	[ -d "$dir/root/lib/modules" ] || ln -s usr/lib "$dir/root/lib"
+	for modules in "$dir"/root/lib/modules/*; do
+		PATH=$PATH:/usr/sbin:/sbin depmod -b "$dir/root" "${modules##*/}"
+	done
+	echo "$image" >"$dir/stamp"
+	echo "kernel $1: $image, unpacked into $dir"
+}
+
+missing=
+for package in $packages; do
+	case "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" in
+		installed) ;;
+		*) missing="$missing $package" ;;
+	esac
+done
+if [ -n "$missing" ]; then
+	update_once
+	DEBIAN_FRONTEND=noninteractive as_root apt-get -qq install -y --no-install-recommends $missing
+fi
+kernel 6.1 linux-image-amd64
+kernel 6.12 linux-image-6.12-amd64

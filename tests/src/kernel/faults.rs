@@ -1,0 +1,112 @@
+//! Faults on a guest's link: `tc netem` inside the guest, on what leaves eth0 and, through an ifb device, on what
+//! arrives. Only packets to UDP port 4791 pass through it, so control connections and shells stay whole.
+
+use super::{Error, Guest};
+
+/// What happens to RoCE packets on a guest's link, in both directions.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Impairment {
+    /// Percentage lost.
+    pub loss: f32,
+    /// Percentage sent twice.
+    pub duplicate: f32,
+    /// Percentage that overtakes: the others are held back by [`Impairment::delay_ms`].
+    pub reorder: f32,
+    /// Delay of what is not reordered.
+    pub delay_ms: u32,
+}
+
+impl Impairment {
+    fn netem(&self) -> String {
+        let mut words = "netem limit 20000".to_owned();
+        if self.delay_ms > 0 {
+            words += &format!(" delay {}ms", self.delay_ms);
+        }
+        if self.reorder > 0.0 {
+            words += &format!(" reorder {}%", self.reorder);
+        }
+        if self.loss > 0.0 {
+            words += &format!(" loss {}%", self.loss);
+        }
+        if self.duplicate > 0.0 {
+            words += &format!(" duplicate {}%", self.duplicate);
+        }
+        words
+    }
+}
+
+/// Matches UDP port 4791 of both families; `prio` because one priority has one protocol.
+const IPV4: &str = "protocol ip prio 1 u32 match ip protocol 17 0xff match ip dport 4791 0xffff";
+const IPV6: &str = "protocol ipv6 prio 2 u32 match ip6 protocol 17 0xff match ip6 dport 4791 0xffff";
+
+impl Guest {
+    /// Puts faults on this guest's link until the value returned is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Status`] of the `tc` command that failed.
+    pub fn impair(&self, impairment: Impairment) -> Result<Impaired<'_>, Error> {
+        let netem = impairment.netem();
+        // All bands of prio but the fourth are as without it: the map sends what no filter takes to the first.
+        let script = format!(
+            "set -e; tc=/usr/bin/tc
+            $tc qdisc add dev eth0 root handle 1: prio bands 4 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+            $tc qdisc add dev eth0 parent 1:4 handle 40: {netem}
+            $tc filter add dev eth0 parent 1: {IPV4} flowid 1:4
+            $tc filter add dev eth0 parent 1: {IPV6} flowid 1:4
+            /usr/bin/ip link set ifb0 mtu $(cat /sys/class/net/eth0/mtu) up
+            $tc qdisc add dev ifb0 root handle 1: {netem}
+            $tc qdisc add dev eth0 handle ffff: ingress
+            $tc filter add dev eth0 parent ffff: {IPV4} action mirred egress redirect dev ifb0
+            $tc filter add dev eth0 parent ffff: {IPV6} action mirred egress redirect dev ifb0"
+        );
+        let impaired = Impaired { guest: self };
+        self.run(&script)?.ok()?;
+        Ok(impaired)
+    }
+
+    fn heal(&self) -> Result<(), Error> {
+        let script = "tc=/usr/bin/tc
+            $tc qdisc del dev eth0 root; $tc qdisc del dev eth0 ingress; $tc qdisc del dev ifb0 root
+            ! $tc qdisc show | grep netem";
+        self.run(script)?.ok().map(drop)
+    }
+}
+
+/// A guest whose link is faulty until this is dropped.
+#[derive(Debug)]
+pub struct Impaired<'a> {
+    guest: &'a Guest,
+}
+
+impl Impaired<'_> {
+    /// Ends the faults; dropping does too, but cannot say that it failed.
+    ///
+    /// # Errors
+    /// [`Error::Status`] when a fault is left.
+    pub fn heal(self) -> Result<(), Error> {
+        self.guest.heal()
+    }
+
+    /// How many packets netem has lost so far, in both directions: a test of loss that saw none proves nothing.
+    ///
+    /// # Errors
+    /// Those of [`Guest::run`]; [`Error::Malformed`] when `tc` prints something else.
+    pub fn lost(&self) -> Result<u64, Error> {
+        // " Sent 42260258 bytes 40295 pkt (dropped 802, overlimits 0 requeues 8044) "
+        let text = self.guest.run("/usr/bin/tc -s qdisc show | grep -A1 netem")?.ok()?;
+        let of_each = text.split("(dropped ").skip(1).map(|rest| rest.split(',').next()?.parse::<u64>().ok());
+        let lost: Option<Vec<_>> = of_each.collect();
+        match lost {
+            // One for each direction.
+            Some(lost) if lost.len() == 2 => Ok(lost.iter().sum()),
+            _ => Err(Error::Malformed { what: "tc -s qdisc show", text }),
+        }
+    }
+}
+
+impl Drop for Impaired<'_> {
+    fn drop(&mut self) {
+        // A guest that does not answer fails the next test by itself.
+        let _ = self.guest.heal();
+    }
+}

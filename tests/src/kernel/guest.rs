@@ -1,0 +1,202 @@
+//! A guest: one emulated machine with one kernel, its RDMA device, and commands in it.
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{Counters, Error, Finished, Image, Job, Kernel, error::Context as _, network::tap_name};
+
+/// 7 s on an idle machine of two cores.
+const BOOT_LIMIT: Duration = Duration::from_secs(180);
+const SHELL_PORT: u16 = 7777;
+const SHORT: Duration = Duration::from_secs(30);
+
+/// A booted guest. Dropping it ends its emulator.
+#[derive(Debug)]
+pub struct Guest {
+    kernel: Kernel,
+    index: u8,
+    emulator: Child,
+    console: PathBuf,
+}
+
+impl Guest {
+    /// Starts the emulator; [`Guest::wait_ready`] waits for the end of the boot, so that several boot at once.
+    pub(super) fn boot(
+        kernel: Kernel,
+        image: &Image,
+        index: u8,
+        mtu: u16,
+        folder: &Path,
+    ) -> Result<Self, Error> {
+        let name = kernel.series.name();
+        let initrd = folder.join(format!("initramfs-{name}"));
+        let console = folder.join(format!("console-{name}.log"));
+        fs::write(&initrd, &image.bytes).context(|| format!("write {}", initrd.display()))?;
+        let [v4, v6] = addresses(index);
+        let netdev = format!("tap,id=net,ifname={},script=no,downscript=no", tap_name(index));
+        let device =
+            format!("virtio-net-pci,netdev=net,mac=52:54:00:77:00:{index:02x},host_mtu={mtu},romfile=");
+        // mitigations=off: there is nobody to be protected from, and emulated they cost. Names with '.' are the
+        // kernel's own; guest_* reach init as environment.
+        let append = format!(
+            "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=1 guest_v4={v4} guest_v6={v6} guest_mtu={mtu}"
+        );
+        let emulator = Command::new("setpriv")
+            .args(["--pdeathsig=KILL", "--", "qemu-system-x86_64", "-name"])
+            .arg(format!("urxe-kernel-{name}"))
+            .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-machine", "q35"])
+            .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024"])
+            .arg("-serial")
+            .arg(format!("file:{}", console.display()))
+            .arg("-kernel")
+            .arg(kernel.vmlinuz())
+            .arg("-initrd")
+            .arg(&initrd)
+            .args(["-append", &append, "-netdev", &netdev, "-device", &device])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(
+                fs::File::create(folder.join(format!("emulator-{name}.log")))
+                    .context(|| "create a log".to_owned())?,
+            )
+            .spawn()
+            .context(|| "start qemu-system-x86_64".to_owned())?;
+        Ok(Self { kernel, index, emulator, console })
+    }
+
+    /// Waits until its device and its shell are there.
+    pub(super) fn wait_ready(&mut self) -> Result<(), Error> {
+        let end = Instant::now() + BOOT_LIMIT;
+        loop {
+            let console = fs::read(&self.console).unwrap_or_default();
+            let console = String::from_utf8_lossy(&console);
+            if console.contains("GUEST-READY") {
+                return Ok(());
+            }
+            let ended = self.emulator.try_wait().context(|| "wait for the emulator".to_owned())?.is_some();
+            let reason = match () {
+                () if console.contains("GUEST-FAILED") => "its init failed",
+                () if ended => "its emulator ended",
+                () if Instant::now() > end => "it did not come up in time",
+                () => {
+                    thread::sleep(Duration::from_millis(50));
+                    continue;
+                }
+            };
+            let mut tail: Vec<_> = console.lines().rev().take(30).collect();
+            tail.reverse();
+            return Err(Error::Guest { guest: self.name(), reason, console: tail.join("\n") });
+        }
+    }
+
+    /// Its kernel.
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// For messages: `kernel 6.12`.
+    pub fn name(&self) -> String {
+        format!("kernel {}", self.kernel.series.name())
+    }
+
+    /// Its IPv4 address: 10.77.0.11, …
+    pub fn v4(&self) -> IpAddr {
+        addresses(self.index)[0]
+    }
+
+    /// Its IPv6 address: fd77::11, …
+    pub fn v6(&self) -> IpAddr {
+        addresses(self.index)[1]
+    }
+
+    /// Starts a shell command.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when its shell does not answer.
+    pub fn start(&self, command: &str) -> Result<Job, Error> {
+        Job::in_guest(SocketAddr::new(self.v4(), SHELL_PORT), command)
+    }
+
+    /// Runs a shell command to its end.
+    ///
+    /// # Errors
+    /// As [`Guest::start`]; [`Error::Timeout`] after 30 s. Its exit status is in the result.
+    pub fn run(&self, command: &str) -> Result<Finished, Error> {
+        self.start(command)?.finish(SHORT)
+    }
+
+    /// Waits until something listens on a TCP port: `ibv_rc_pingpong` does not say when it does.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after 30 s.
+    pub fn wait_listening(&self, port: u16) -> Result<(), Error> {
+        // The fourth column of /proc/net/tcp is the state, 0A is LISTEN.
+        let script = format!(
+            "until cat /proc/net/tcp /proc/net/tcp6 | grep -q ':{port:04X} [0:]* 0A '; do usleep 20000; done"
+        );
+        self.run(&script)?.ok().map(drop)
+    }
+
+    /// The index of an address in the device's GID table.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] when no entry has it.
+    pub fn gid_index(&self, address: IpAddr) -> Result<u8, Error> {
+        let wanted = match address {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        let table = self.run("cd /sys/class/infiniband/rxe0/ports/1/gids && grep : *")?.ok()?;
+        table
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(_, gid)| gid.trim().parse() == Ok(wanted))
+            .and_then(|(index, _)| index.parse().ok())
+            .ok_or_else(|| Error::Malformed { what: "no such GID in the guest's table", text: table.clone() })
+    }
+
+    /// Its device's counters.
+    ///
+    /// # Errors
+    /// Those of [`Guest::run`]; [`Error::Malformed`] when `rdma` prints something else.
+    pub fn counters(&self) -> Result<Counters, Error> {
+        Counters::parse(&self.run("rdma statistic show link rxe0/1")?.ok()?)
+    }
+
+    /// What its kernel has logged.
+    ///
+    /// # Errors
+    /// Those of [`Guest::run`].
+    pub fn dmesg(&self) -> Result<String, Error> {
+        self.run("dmesg")?.ok()
+    }
+
+    /// Gives eth0, and with it rxe0, another MTU.
+    ///
+    /// # Errors
+    /// Those of [`Guest::run`], [`Error::Status`].
+    pub fn set_mtu(&self, mtu: u16) -> Result<(), Error> {
+        self.run(&format!("ip link set eth0 mtu {mtu}"))?.ok().map(drop)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // It may have ended by itself; its state is nobody's concern.
+        let _ = self.emulator.kill();
+        let _ = self.emulator.wait();
+    }
+}
+
+fn addresses(index: u8) -> [IpAddr; 2] {
+    let host = 10 + index;
+    // The same digits in both families: fd77::11 beside 10.77.0.11.
+    let digits = u16::from(host / 10) << 4 | u16::from(host % 10);
+    [IpAddr::V4(Ipv4Addr::new(10, 77, 0, host)), IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, digits))]
+}

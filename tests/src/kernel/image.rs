@@ -1,0 +1,223 @@
+//! The guest's image: an unpacked Debian kernel, and an initramfs with busybox, the RDMA programs with the libraries
+//! they load, the modules in dependency order, and the harness's own `init` and `peer`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{
+    Error, Requirements, Series,
+    error::Context as _,
+    job::output_of,
+    newc::Archive,
+    requirements::{GUEST, PROVIDER, find_program, source_dir},
+};
+
+/// Modules that the guest loads; those they depend on come by themselves. rxe asks the crypto layer for CRC-32 by
+/// name, which no dependency says.
+const MODULES: [&str; 15] = [
+    "virtio_pci",
+    "virtio_net",
+    "crc32_pclmul",
+    "crc32_generic",
+    "ib_uverbs",
+    "ib_umad",
+    "rdma_ucm",
+    "rdma_rxe",
+    "sch_netem",
+    "sch_prio",
+    "sch_ingress",
+    "cls_u32",
+    "act_mirred",
+    "ifb",
+    "virtio_rng",
+];
+
+/// Libraries that are loaded by name, so that `ldd` does not show them: the provider, and what `pthread_exit` wants.
+const LOADED_BY_NAME: [&str; 2] = [PROVIDER, "/lib/x86_64-linux-gnu/libgcc_s.so.1"];
+
+/// A kernel unpacked by `setup.sh`.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// Its line.
+    pub series: Series,
+    /// As `uname -r` says: `6.1.0-56-amd64`.
+    pub release: String,
+    root: PathBuf,
+}
+
+impl Kernel {
+    /// Finds the kernel of a series in the cache.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::Malformed`] when the cache is damaged.
+    pub fn find(requirements: &Requirements, series: Series) -> Result<Self, Error> {
+        let root = requirements.cache.join(series.name()).join("root");
+        let boot = root.join("boot");
+        let release = fs::read_dir(&boot)
+            .context(|| format!("read {}", boot.display()))?
+            .filter_map(Result::ok)
+            .find_map(|entry| entry.file_name().to_str()?.strip_prefix("vmlinuz-").map(str::to_owned))
+            .ok_or_else(|| Error::Malformed { what: "no vmlinuz in", text: boot.display().to_string() })?;
+        Ok(Self { series, release, root })
+    }
+
+    /// The compressed kernel.
+    pub fn vmlinuz(&self) -> PathBuf {
+        self.root.join("boot").join(format!("vmlinuz-{}", self.release))
+    }
+
+    fn modules(&self) -> PathBuf {
+        self.root.join("lib/modules").join(&self.release)
+    }
+}
+
+/// The first file system of a guest.
+#[derive(Debug)]
+pub struct Image {
+    /// For QEMU's `-initrd`.
+    pub bytes: Vec<u8>,
+}
+
+impl Image {
+    /// Builds the image for one kernel, with the harness's own programs.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Status`] or [`Error::Malformed`], naming the file or command.
+    pub(super) fn build(kernel: &Kernel, own: &OwnPrograms) -> Result<Self, Error> {
+        let mut archive = Archive::default();
+        for folder in ["/proc", "/sys", "/dev", "/tmp", "/run", "/etc"] {
+            archive.folder(folder);
+        }
+        archive.device("/dev/console", 5, 1);
+        archive.file("/init", &read(&source_dir().join("guest/init"))?);
+        archive.file("/etc/libibverbs.d/rxe.driver", b"driver rxe\n");
+        archive.file("/etc/passwd", b"root:x:0:0:root:/:/bin/sh\n");
+        archive.file("/etc/hosts", b"127.0.0.1 localhost\n::1 localhost\n");
+        let busybox = find_program("busybox").unwrap_or_default();
+        archive.file("/bin/busybox", &read(&busybox)?);
+
+        let mut programs = vec![
+            ("/usr/bin/peer".to_owned(), own.peer.clone()),
+            ("/usr/lib/patient.so".to_owned(), own.patient.clone()),
+        ];
+        for (name, _) in GUEST {
+            programs.push((format!("/usr/bin/{name}"), find_program(name).unwrap_or_default()));
+        }
+        let mut libraries: BTreeSet<PathBuf> = LOADED_BY_NAME.iter().map(PathBuf::from).collect();
+        for (name, path) in &programs {
+            archive.file(name, &read(path)?);
+        }
+        libraries.extend(libraries_of(programs.iter().map(|(_, path)| path.as_path()))?);
+        libraries.extend(libraries_of(LOADED_BY_NAME.iter().map(Path::new))?);
+        for library in libraries {
+            let name = library.to_str().ok_or_else(|| malformed("library path", &library))?;
+            archive.file(name, &read(&library)?);
+        }
+
+        let mut order = String::new();
+        for module in module_order(&kernel.modules())? {
+            let name = module_name(&module);
+            archive.file(&format!("/modules/{name}.ko"), &unpacked(&kernel.modules().join(&module))?);
+            order += &format!("{name}.ko\n");
+        }
+        archive.file("/modules/order", order.as_bytes());
+        Ok(Self { bytes: archive.finish() })
+    }
+}
+
+/// What `tests/kernel/guest` holds, compiled.
+#[derive(Debug)]
+pub(super) struct OwnPrograms {
+    peer: PathBuf,
+    patient: PathBuf,
+}
+
+impl OwnPrograms {
+    /// Compiles them into the folder given.
+    ///
+    /// # Errors
+    /// [`Error::Status`] with the compiler's output.
+    pub(super) fn compile(folder: &Path) -> Result<Self, Error> {
+        let source = source_dir().join("guest");
+        let gcc = |name: &str, output: PathBuf, options: &[&str]| {
+            let mut command = Command::new("gcc");
+            command.args(["-O2", "-Wall", "-Wextra", "-o"]).args([&output, &source.join(name)]).args(options);
+            output_of(&mut command).map(|_| output)
+        };
+        Ok(Self {
+            peer: gcc("peer.c", folder.join("peer"), &["-libverbs"])?,
+            patient: gcc("patient.c", folder.join("patient.so"), &["-shared", "-fPIC"])?,
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).context(|| format!("read {}", path.display()))
+}
+
+fn malformed(what: &'static str, path: &Path) -> Error {
+    Error::Malformed { what, text: path.display().to_string() }
+}
+
+/// What the loader maps for these programs: the paths in `ldd`'s lines "name => path (address)", and of the loader.
+fn libraries_of<'a>(programs: impl Iterator<Item = &'a Path>) -> Result<BTreeSet<PathBuf>, Error> {
+    let output = output_of(Command::new("ldd").args(programs))?;
+    Ok(output
+        .lines()
+        .filter(|line| line.starts_with('\t'))
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
+        .map(PathBuf::from)
+        .collect())
+}
+
+/// Debian 12's modules are plain, its 6.12 backport's are .xz.
+fn unpacked(path: &Path) -> Result<Vec<u8>, Error> {
+    if path.extension().is_some_and(|extension| extension == "xz") {
+        let output = Command::new("xz").arg("-dc").arg(path).output();
+        let output = output.context(|| format!("xz -dc {}", path.display()))?;
+        return if output.status.success() { Ok(output.stdout) } else { Err(malformed("xz -dc", path)) };
+    }
+    read(path)
+}
+
+/// `kernel/net/sched/sch_prio.ko.xz` is `sch_prio`; '-' and '_' are the same in a module's name.
+fn module_name(path: &str) -> String {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.split('.').next().unwrap_or(file).replace('-', "_")
+}
+
+/// The files of [`MODULES`] and of what they depend on, each after those it depends on.
+fn module_order(folder: &Path) -> Result<Vec<String>, Error> {
+    let text = |name: &str| {
+        let path = folder.join(name);
+        fs::read_to_string(&path).context(|| format!("read {}", path.display()))
+    };
+    let dependencies = text("modules.dep")?;
+    let mut known = BTreeMap::new();
+    for line in dependencies.lines() {
+        let (file, needs) = line.split_once(':').unwrap_or((line, ""));
+        known.insert(module_name(file), (file, needs));
+    }
+    let built_in: BTreeSet<String> = text("modules.builtin")?.lines().map(module_name).collect();
+
+    let mut order: Vec<String> = Vec::new();
+    for module in MODULES {
+        if built_in.contains(module) {
+            continue;
+        }
+        let Some((file, needs)) = known.get(module) else {
+            return Err(Error::Malformed { what: "no such module in modules.dep", text: module.to_owned() });
+        };
+        // modules.dep lists what a module needs, the deepest last.
+        for file in needs.split_whitespace().rev().chain([*file]) {
+            if !order.iter().any(|earlier| earlier == file) {
+                order.push(file.to_owned());
+            }
+        }
+    }
+    Ok(order)
+}

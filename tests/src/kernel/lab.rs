@@ -1,0 +1,125 @@
+//! The whole of it: requirements, network, guests, and a folder for what they leave behind.
+
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::fs::{PermissionsExt as _, chown},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU16, Ordering},
+    thread,
+};
+
+use super::{
+    Capture, Error, Guest, HostCommand, Image, Kernel, Network, Requirements, Series, error::Context as _,
+    image::OwnPrograms,
+};
+
+/// Jumbo frames, so that each path MTU up to 4096 fits.
+const MTU: u16 = 9000;
+
+/// Guests on one bridge. Dropping it ends them and removes everything but the captures kept.
+#[derive(Debug)]
+pub struct Lab {
+    // Dropped in this order: guests leave the network before it goes.
+    guests: Vec<Guest>,
+    network: Network,
+    folder: tempfile::TempDir,
+    next_port: AtomicU16,
+}
+
+impl Lab {
+    /// Boots a guest of each series, all at once, on one bridge in a new network namespace, which the calling thread
+    /// enters. Call it on the main thread, before others start.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] with all that the machine lacks; else the step that failed.
+    pub fn open(series: &[Series]) -> Result<Self, Error> {
+        let requirements = Requirements::check()?;
+        let folder =
+            tempfile::Builder::new().prefix("urxe-k-").tempdir().context(|| "make a folder".to_owned())?;
+        // Unprivileged commands run programs from here.
+        set_mode(folder.path(), 0o755)?;
+        let home = folder.path().join("home");
+        fs::create_dir(&home).context(|| format!("make {}", home.display()))?;
+        chown(&home, Some(65534), Some(65534)).context(|| format!("chown {}", home.display()))?;
+
+        let own = OwnPrograms::compile(folder.path())?;
+        let kernels =
+            series.iter().map(|&each| Kernel::find(&requirements, each)).collect::<Result<Vec<_>, _>>()?;
+        let images = thread::scope(|scope| {
+            let builders: Vec<_> =
+                kernels.iter().map(|kernel| scope.spawn(|| Image::build(kernel, &own))).collect();
+            builders
+                .into_iter()
+                .map(|builder| builder.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect::<Result<Vec<_>, _>>()
+        })?;
+        let network = Network::create(u8::try_from(series.len()).unwrap_or(u8::MAX), MTU)?;
+        let mut guests = Vec::new();
+        for ((kernel, image), index) in kernels.into_iter().zip(&images).zip(1..) {
+            guests.push(Guest::boot(kernel, image, index, MTU, folder.path())?);
+        }
+        for guest in &mut guests {
+            guest.wait_ready()?;
+        }
+        Ok(Self { guests, network, folder, next_port: AtomicU16::new(18_600) })
+    }
+
+    /// The guests, in the order asked for.
+    pub fn guests(&self) -> &[Guest] {
+        &self.guests
+    }
+
+    /// The guest with a kernel of this series.
+    ///
+    /// # Panics
+    /// When the lab was opened without it.
+    pub fn guest(&self, series: Series) -> &Guest {
+        let found = self.guests.iter().find(|guest| guest.kernel().series == series);
+        found.expect("the lab was opened with this series")
+    }
+
+    /// The network between them.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// A TCP port that no earlier test has used.
+    pub fn port(&self) -> u16 {
+        self.next_port.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A command beside the guests, as an unprivileged user. `program` is found in `PATH` or is a copy made by
+    /// [`Lab::install`].
+    pub fn unprivileged(&self, program: impl Into<OsString>) -> HostCommand {
+        HostCommand::unprivileged(program.into(), self.folder.path().join("home").as_os_str())
+    }
+
+    /// Copies a program to where an unprivileged user can run it; where that is.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be copied.
+    pub fn install(&self, program: &Path) -> Result<PathBuf, Error> {
+        let copy = self.folder.path().join(program.file_name().unwrap_or_default());
+        fs::copy(program, &copy).context(|| format!("copy {}", program.display()))?;
+        set_mode(&copy, 0o755)?;
+        Ok(copy)
+    }
+
+    /// Starts to capture what goes over the bridge. `URXE_KERNEL_CAPTURES` names the folder of captures that are
+    /// kept, else the system's temporary folder.
+    ///
+    /// # Errors
+    /// Those of starting `tcpdump`.
+    pub fn capture(&self, name: &str) -> Result<Capture, Error> {
+        let folder = std::env::var_os("URXE_KERNEL_CAPTURES").map_or_else(std::env::temp_dir, PathBuf::from);
+        fs::create_dir_all(&folder).context(|| format!("make {}", folder.display()))?;
+        let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        Capture::start(folder.join(format!("urxe-kernel-{name}.pcap")))
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<(), Error> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .context(|| format!("chmod {}", path.display()))
+}

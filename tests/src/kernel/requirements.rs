@@ -1,0 +1,164 @@
+//! What the harness needs of the machine, found out before anything starts: all that is missing in one message.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use super::Error;
+
+/// A line of kernels, by the version Debian 12 ships.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Series {
+    /// `linux-image-amd64`: rxe with tasklets, without FLUSH and ATOMIC WRITE.
+    V6_1,
+    /// `linux-image-6.12-amd64`: rxe with work queues.
+    V6_12,
+}
+
+impl Series {
+    /// All that tests pair with.
+    pub const ALL: [Self; 2] = [Self::V6_1, Self::V6_12];
+
+    /// As in the version: `6.1`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V6_1 => "6.1",
+            Self::V6_12 => "6.12",
+        }
+    }
+}
+
+/// Programs that run on the host, and those the guest's image takes from it.
+#[derive(Debug)]
+pub struct Requirements {
+    /// Where kernels are unpacked: `URXE_KERNEL_CACHE`, else `$XDG_CACHE_HOME/urxe/kernels`.
+    pub cache: PathBuf,
+}
+
+/// Program and Debian package.
+const HOST: [(&str, &str); 9] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("busybox", "busybox-static"),
+    ("xz", "xz-utils"),
+    ("gcc", "gcc"),
+    ("ip", "iproute2"),
+    ("tcpdump", "tcpdump"),
+    ("setpriv", "util-linux"),
+    ("ldd", "libc-bin"),
+    ("depmod", "kmod"),
+];
+
+/// Programs copied into the guest, with their libraries.
+pub(super) const GUEST: [(&str, &str); 24] = [
+    ("ip", "iproute2"),
+    ("tc", "iproute2"),
+    ("rdma", "iproute2"),
+    ("ethtool", "ethtool"),
+    ("ibv_devices", "ibverbs-utils"),
+    ("ibv_devinfo", "ibverbs-utils"),
+    ("ibv_rc_pingpong", "ibverbs-utils"),
+    ("ibv_uc_pingpong", "ibverbs-utils"),
+    ("ibv_ud_pingpong", "ibverbs-utils"),
+    ("ibv_srq_pingpong", "ibverbs-utils"),
+    ("rping", "rdmacm-utils"),
+    ("ucmatose", "rdmacm-utils"),
+    ("udaddy", "rdmacm-utils"),
+    ("rdma_client", "rdmacm-utils"),
+    ("rdma_server", "rdmacm-utils"),
+    ("ib_send_bw", "perftest"),
+    ("ib_send_lat", "perftest"),
+    ("ib_write_bw", "perftest"),
+    ("ib_write_lat", "perftest"),
+    ("ib_read_bw", "perftest"),
+    ("ib_read_lat", "perftest"),
+    ("ib_atomic_bw", "perftest"),
+    ("ib_atomic_lat", "perftest"),
+    ("cmtime", "rdmacm-utils"),
+];
+
+/// Files and Debian package.
+pub(super) const PROVIDER: &str = "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so";
+const FILES: [(&str, &str); 3] = [
+    (PROVIDER, "ibverbs-providers"),
+    ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
+    ("/usr/include/stdio.h", "libc6-dev"),
+];
+
+impl Requirements {
+    /// Looks for everything.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] with each thing that is missing and the command that installs it.
+    pub fn check() -> Result<Self, Error> {
+        let cache = cache_dir();
+        let mut what = Vec::new();
+        let mut packages = Vec::new();
+        for (program, package) in HOST.iter().chain(&GUEST) {
+            if find_program(program).is_none() {
+                what.push(format!("the program {program}"));
+                packages.push(*package);
+            }
+        }
+        for (file, package) in FILES {
+            if !Path::new(file).exists() {
+                what.push(format!("the file {file}"));
+                packages.push(package);
+            }
+        }
+        packages.sort_unstable();
+        packages.dedup();
+        let mut remedies = Vec::new();
+        if !packages.is_empty() {
+            remedies.push(format!("sudo apt-get install {}", packages.join(" ")));
+        }
+        for series in Series::ALL {
+            if !cache.join(series.name()).join("stamp").exists() {
+                what.push(format!("kernel {} unpacked in {}", series.name(), cache.display()));
+                remedies = vec![format!("{} (it installs the packages too)", setup_script().display())];
+            }
+        }
+        if !Path::new("/dev/net/tun").exists() {
+            what.push("/dev/net/tun, for the guests' network".to_owned());
+            remedies.push("sudo modprobe tun".to_owned());
+        }
+        if !rustix::process::geteuid().is_root() {
+            what.push("root, to make a network namespace and taps".to_owned());
+            remedies.push("run the same command as root (sudo -E)".to_owned());
+        }
+        if what.is_empty() {
+            Ok(Self { cache })
+        } else {
+            Err(Error::Missing { what, remedy: remedies.join("; ") })
+        }
+    }
+}
+
+/// `tests/kernel` of the source tree.
+pub(super) fn source_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("kernel")
+}
+
+fn setup_script() -> PathBuf {
+    source_dir().join("setup.sh")
+}
+
+fn cache_dir() -> PathBuf {
+    if let Some(cache) = env::var_os("URXE_KERNEL_CACHE") {
+        return cache.into();
+    }
+    let cache = env::var_os("XDG_CACHE_HOME").map_or_else(
+        || PathBuf::from(env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache"),
+        PathBuf::from,
+    );
+    cache.join("urxe/kernels")
+}
+
+/// Where a program is, in `PATH` or the folders of administrators' programs.
+pub(super) fn find_program(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from))
+        .map(|folder| folder.join(name))
+        .find(|file| fs::metadata(file).is_ok_and(|found| found.is_file()))
+}

@@ -1,0 +1,22 @@
+//! The fault simulation: random programs on devices in a bad network, and a judge of what came out.
+//!
+//! ```text
+//!   seed ─→ generate ─→ Plan ─┬─→ run (devices, simulated network, virtual time) ─→ completions, memory ─┐
+//!                             └─→ Model (replay in post order, no network) ─→ what must come out ────────┴─→ Judge
+//! ```
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`plan`] | what a run does: devices, memory, connections, work requests, faults; plain data |
+//! | [`generate`] | a plan from a seed |
+//! | [`model`] | what a plan must lead to: memory images, received messages, atomics' old values |
+//! | [`judge`] | compares what happened with the model; tells each difference |
+//!
+//! The plan is made so that its outcome is one: each direction of a connection has memory of its own at both ends, but
+//! for cells that several directions only add to. Where the specification leaves the outcome open (a READ and a later
+//! WRITE of the same bytes without a fence), the model knows all permitted values.
+
+pub mod generate;
+pub mod judge;
+pub mod model;
+pub mod plan;

@@ -1,0 +1,84 @@
+//! One test: what it does in the lab, and what is told when it fails.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use libtest_mimic::{Failed, Trial};
+use urxe_tests::kernel::{Error, Lab};
+
+/// Why a test failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// A command, or the harness.
+    #[error(transparent)]
+    Harness(#[from] Error),
+    /// The kernel's counters moved though nothing was lost.
+    #[error("{guest} counted trouble on a clean link: {counters}")]
+    Trouble { guest: String, counters: String },
+    /// An output without what it should contain.
+    #[error("`{command}` said\n{output}\nbut not: {wanted}")]
+    Unsaid { command: String, output: String, wanted: String },
+}
+
+type Body = dyn Fn(&Lab) -> Result<(), Failure> + Send;
+
+/// A named test.
+pub struct Case {
+    name: String,
+    link: Link,
+    body: Box<Body>,
+}
+
+/// What the link does to packets during a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// Nothing: no counter of the kernels may tell of a retry.
+    Clean,
+    /// The test brings faults, or provokes errors.
+    Troubled,
+}
+
+impl Case {
+    pub fn new(
+        name: impl Into<String>,
+        link: Link,
+        body: impl Fn(&Lab) -> Result<(), Failure> + Send + 'static,
+    ) -> Self {
+        Self { name: name.into(), link, body: Box::new(body) }
+    }
+
+    /// For libtest-mimic; without a lab it can be listed only.
+    pub fn trial(self, lab: Option<Arc<Lab>>) -> Trial {
+        Trial::test(self.name.clone(), move || {
+            let lab = lab.ok_or_else(|| Failed::from("no lab"))?;
+            self.run(&lab)
+        })
+    }
+
+    fn run(&self, lab: &Lab) -> Result<(), Failed> {
+        let capture = lab.capture(&self.name).map_err(|error| Failed::from(error.to_string()))?;
+        let Err(failure) = self.judge(lab) else {
+            capture.discard();
+            return Ok(());
+        };
+        let mut text = format!("{failure}\npackets: {}\n", capture.keep().display());
+        for guest in lab.guests() {
+            let log = guest.dmesg().unwrap_or_else(|error| error.to_string());
+            let last: Vec<_> = log.lines().rev().take(8).collect();
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{}, dmesg (newest first):\n  {}", guest.name(), last.join("\n  "));
+        }
+        Err(text.into())
+    }
+
+    fn judge(&self, lab: &Lab) -> Result<(), Failure> {
+        let before = lab.guests().iter().map(|guest| guest.counters()).collect::<Result<Vec<_>, _>>()?;
+        (self.body)(lab)?;
+        for (guest, before) in lab.guests().iter().zip(&before) {
+            let trouble = guest.counters()?.since(before).trouble();
+            if self.link == Link::Clean && !trouble.is_empty() {
+                return Err(Failure::Trouble { guest: guest.name(), counters: trouble.to_string() });
+            }
+        }
+        Ok(())
+    }
+}

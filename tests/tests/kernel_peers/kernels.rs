@@ -1,0 +1,118 @@
+//! Kernel to kernel: what the harness itself must be able to do before anything else is judged by it.
+
+use std::time::Duration;
+
+use urxe_tests::kernel::{Impairment, Lab, Series};
+
+use crate::{
+    case::{Case, Failure, Link},
+    players::{Family, Node, Patience, Pingpong, Play},
+};
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        Case::new("kernels::devices", Link::Clean, devices),
+        Case::new("kernels::commands", Link::Clean, commands),
+        Case::new("kernels::faults", Link::Troubled, faults),
+        Case::new("kernels::wrong_key", Link::Troubled, wrong_key),
+    ];
+    for (server, client) in [(Series::V6_1, Series::V6_12), (Series::V6_12, Series::V6_1)] {
+        let pair = format!("{}_serves_{}", server.name(), client.name());
+        for family in Family::ALL {
+            cases.push(Case::new(
+                format!("kernels::pingpong::{pair}::{}", family.name()),
+                Link::Clean,
+                move |lab| {
+                    Pingpong::new(family, 65536, 4096).run(lab, kernel(lab, server), kernel(lab, client))
+                },
+            ));
+        }
+        cases.push(Case::new(format!("kernels::operations::{pair}"), Link::Clean, move |lab| {
+            operations(lab, kernel(lab, server), kernel(lab, client))
+        }));
+    }
+    cases
+}
+
+fn kernel(lab: &Lab, series: Series) -> Node<'_> {
+    Node::Kernel(lab.guest(series))
+}
+
+fn devices(lab: &Lab) -> Result<(), Failure> {
+    for guest in lab.guests() {
+        let finished = guest.run("ibv_devinfo -d rxe0 -v")?;
+        let command = finished.command.clone();
+        let output = finished.ok()?;
+        for wanted in ["PORT_ACTIVE", "active_mtu:\t\t4096", "GID[  1]"] {
+            if !output.contains(wanted) {
+                return Err(Failure::Unsaid { command, output, wanted: wanted.to_owned() });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn commands(lab: &Lab) -> Result<(), Failure> {
+    const LIMIT: Duration = Duration::from_secs(20);
+    let guest = lab.guest(Series::V6_1);
+    let slow = guest.start(r#"echo 'it'"'"'s on'; sleep 0.3; echo end; exit 7"#)?;
+    let quick = guest.run("echo quick; ls /nowhere")?;
+    let slow = slow.finish(LIMIT)?;
+    assert_eq!((slow.status, slow.output.as_str()), (7, "it's on\nend\n"));
+    assert_eq!(quick.status, 1);
+    assert!(quick.output.starts_with("quick\n") && quick.output.contains("/nowhere"), "{}", quick.output);
+    // A job that is dropped takes what it started with it.
+    let mut dropped = guest.start("sleep 1000 & echo started; sleep 1000")?;
+    dropped.wait_for("started", LIMIT)?;
+    let sleepers =
+        || guest.run("ps | grep -c '[s]leep 1000$'").map(|counted| counted.output.trim().to_owned());
+    assert_eq!(sleepers()?, "2");
+    drop(dropped);
+    assert_eq!(sleepers()?, "0");
+    Ok(())
+}
+
+fn operations(lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
+    const ALL: &[&str] = &["SEND", "SEND_IMM", "SEND_INV", "WRITE", "WRITE_IMM", "READ"];
+    let of_size = |size, mtu| Play::new(Family::V4, ALL, size, mtu);
+    of_size(0, 1024).run(lab, server, client)?;
+    of_size(1, 1024).run(lab, server, client)?;
+    Play { more: "-S 4", ..of_size(5000, 256) }.run(lab, server, client)?;
+    Play { more: "-I", operations: &["SEND", "SEND_IMM", "WRITE", "WRITE_IMM"], ..of_size(100, 1024) }
+        .run(lab, server, client)?;
+    Play { count: 8, family: Family::V6, ..of_size(1 << 20, 4096) }.run(lab, server, client)?;
+    Play::new(Family::V4, &["FAA", "CAS", "CAS_MISS"], 8, 1024).run(lab, server, client)
+}
+
+/// Neither the harness's checks nor the kernel's let a wrong key pass.
+fn wrong_key(lab: &Lab) -> Result<(), Failure> {
+    for operation in [&["WRITE"], &["READ"]] {
+        let play = Play { more: "-k 100", count: 1, ..Play::new(Family::V4, operation, 64, 1024) };
+        let text = match play.run(lab, kernel(lab, Series::V6_1), kernel(lab, Series::V6_12)) {
+            Ok(()) => "no error".to_owned(),
+            Err(failure) => failure.to_string(),
+        };
+        let wanted = "wc status 10 (remote access error)";
+        if !text.contains(wanted) {
+            let command = format!("peer {} with a wrong key", operation[0]);
+            return Err(Failure::Unsaid { command, output: text, wanted: wanted.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+fn faults(lab: &Lab) -> Result<(), Failure> {
+    let (server, client) = (kernel(lab, Series::V6_1), kernel(lab, Series::V6_12));
+    let impaired = lab.guest(Series::V6_12).impair(Impairment {
+        loss: 2.0,
+        duplicate: 2.0,
+        reorder: 20.0,
+        delay_ms: 2,
+    })?;
+    let (patience, count) = (Patience::Usual, 10);
+    Pingpong { patience, count, ..Pingpong::new(Family::V4, 16384, 1024) }.run(lab, server, client)?;
+    Play { patience, count, ..Play::new(Family::V6, &["WRITE", "READ", "SEND"], 20_000, 1024) }
+        .run(lab, server, client)?;
+    assert!(impaired.lost()? > 0);
+    Ok(impaired.heal()?)
+}

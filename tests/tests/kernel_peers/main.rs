@@ -1,0 +1,41 @@
+//! Pairs with real kernels: Debian's 6.1 and 6.12 in QEMU, both booted once for all tests here.
+//!
+//! ```sh
+//! tests/kernel/setup.sh                                                        # packages and kernels, once
+//! sudo -E cargo test -p urxe-tests --features kernel-peers --test kernel_peers # all of them
+//! … --test kernel_peers -- pingpong --list                                     # which there are
+//! ```
+//!
+//! A failure keeps its packets in `urxe-kernel-<test>.pcap` (in `$URXE_KERNEL_CAPTURES` or the temporary folder).
+
+mod case;
+mod kernels;
+mod players;
+
+use std::{process::ExitCode, sync::Arc};
+
+use libtest_mimic::{Arguments, Trial};
+use urxe_tests::kernel::{Lab, Series};
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // The guests share the machine's processors: side by side, tests would only make each other late.
+    arguments.test_threads.get_or_insert(1);
+    if arguments.list {
+        return libtest_mimic::run(&arguments, trials(None)).exit_code();
+    }
+    let lab = match Lab::open(&Series::ALL) {
+        Ok(lab) => Arc::new(lab),
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    libtest_mimic::run(&arguments, trials(Some(&lab))).exit_code()
+}
+
+/// All tests; without a lab they can be listed only.
+fn trials(lab: Option<&Arc<Lab>>) -> Vec<Trial> {
+    let cases = [kernels::cases()];
+    cases.into_iter().flatten().map(|case| case.trial(lab.cloned())).collect()
+}
