@@ -1,86 +1,22 @@
-//! GIDs and GUIDs: the 128-bit and 64-bit names of a port and of a device.
+//! A device's GUID, and the table of its GIDs.
 //!
-//! RoCEv2 uses IP addresses as GIDs: IPv6 as it is, IPv4 as `::ffff:a.b.c.d` (IBTA annex A17.4.5.3).
+//! RoCEv2 uses IP addresses as GIDs ([`Gid`]); a table's order is what `-g` of RDMA programs counts in.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
+use std::net::{IpAddr, Ipv4Addr};
+
+use urxe_wire::Gid;
 
 #[cfg(test)]
 mod tests;
 
-/// A global identifier: 16 bytes in network order, an IPv6 address or an IPv4-mapped one.
-///
-/// Displays as libibverbs' tools show a RoCEv2 GID, which is how `inet_ntop` writes IPv6.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Gid([u8; 16]);
-
-impl Gid {
-    /// All zeros: no GID. In an address vector it means that there is no GRH.
-    pub const ZERO: Self = Self([0; 16]);
-
-    /// The GID of these bytes, in network order.
-    #[must_use]
-    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
-    }
-
-    /// The bytes, in network order.
-    #[must_use]
-    pub const fn to_bytes(self) -> [u8; 16] {
-        self.0
-    }
-
-    /// The link-local GID (fe80::/64) with this GUID as interface identifier.
-    #[must_use]
-    pub fn link_local(guid: Guid) -> Self {
-        let mut bytes = [0; 16];
-        bytes[..2].copy_from_slice(&[0xfe, 0x80]);
-        bytes[8..].copy_from_slice(&guid.to_bytes());
-        Self(bytes)
-    }
-
-    /// Whether this is [`Gid::ZERO`].
-    #[must_use]
-    pub fn is_zero(self) -> bool {
-        self == Self::ZERO
-    }
-
-    /// The IP address this GID stands for: IPv4 if it is IPv4-mapped.
-    #[must_use]
-    pub fn to_ip(self) -> IpAddr {
-        Ipv6Addr::from(self.0).to_canonical()
-    }
-}
-
-impl From<IpAddr> for Gid {
-    fn from(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(v4) => Self(v4.to_ipv6_mapped().octets()),
-            IpAddr::V6(v6) => Self(v6.octets()),
-        }
-    }
-}
-
-impl From<Gid> for IpAddr {
-    fn from(gid: Gid) -> Self {
-        gid.to_ip()
-    }
-}
-
-impl fmt::Display for Gid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Ipv6Addr::from(self.0).fmt(f)
-    }
-}
-
-impl FromStr for Gid {
-    type Err = std::net::AddrParseError;
-
-    /// Reads an IPv6 address, or an IPv4 address as its mapped form.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse::<IpAddr>().map(Self::from)
-    }
+/// The link-local GID (fe80::/64) with this GUID as interface identifier.
+#[must_use]
+pub fn link_local(guid: Guid) -> Gid {
+    let mut bytes = [0; 16];
+    bytes[..2].copy_from_slice(&[0xfe, 0x80]);
+    bytes[8..].copy_from_slice(&guid.to_bytes());
+    Gid(bytes)
 }
 
 /// A globally unique identifier of a device: an EUI-64 in the modified form of IPv6 interface identifiers (bit 1
@@ -161,7 +97,7 @@ pub fn table_of_address(address: IpAddr) -> Vec<GidEntry> {
 pub fn table_of_interface(mac: Option<[u8; 6]>, addresses: &[IpAddr]) -> Vec<GidEntry> {
     let mut table: Vec<GidEntry> = Vec::with_capacity(addresses.len() + 1);
     if let Some(mac) = mac {
-        let gid = Gid::link_local(Guid::from_mac(mac));
+        let gid = link_local(Guid::from_mac(mac));
         table.push(GidEntry { gid, assigned: addresses.contains(&gid.to_ip()) });
     }
     for &address in addresses {

@@ -19,7 +19,7 @@
 //! | [`spec`] | [`LinkSpec`], [`LinkName`], [`Source`] and their text |
 //! | [`config`] | the user's file: read, add, remove |
 //! | [`interface`] | what the system has: interfaces, addresses, MTU, MAC, state |
-//! | [`gid`] | [`Gid`], [`Guid`] and the table of GIDs |
+//! | [`gid`] | [`Guid`], and the table of GIDs |
 //! | [`resolve`](mod@resolve) | a link's [`ResolvedLink`] on this machine |
 
 pub mod config;
@@ -29,7 +29,7 @@ pub mod resolve;
 pub mod spec;
 
 pub use config::{Configured, Origin, configured};
-pub use gid::{Gid, GidEntry, Guid};
+pub use gid::{GidEntry, Guid};
 pub use interface::{Interface, OperState};
 pub use resolve::{ResolvedLink, path_mtu_for, resolve, resolve_on};
 pub use spec::{LinkName, LinkSpec, ParseError, ParseReason, Source};
