@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::gid::{self, GidEntry, Guid};
 use super::interface::{Interface, OperState, interfaces};
 use super::{LinkError, LinkSpec, Source};
+use crate::qp::attr::PathMtu;
 
 #[cfg(test)]
 mod tests;
@@ -13,11 +14,8 @@ mod tests;
 /// ICRC 4.
 pub const MAX_HEADERS: u32 = 88;
 
-/// The path MTUs there are, in payload bytes (IBTA 9.6.1).
-pub const PATH_MTUS: [u16; 5] = [256, 512, 1024, 2048, 4096];
-
 /// The smallest interface MTU a device can be made on, in bytes.
-pub const MIN_INTERFACE_MTU: u32 = PATH_MTUS[0] as u32 + MAX_HEADERS;
+pub const MIN_INTERFACE_MTU: u32 = PathMtu::Mtu256.bytes() as u32 + MAX_HEADERS;
 
 /// A link as it is on this machine now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +30,8 @@ pub struct ResolvedLink {
     pub gids: Vec<GidEntry>,
     /// The device's GUID.
     pub node_guid: Guid,
-    /// The largest path MTU whose packets fit the interface, in payload bytes: 256, 512, 1024, 2048 or 4096.
-    pub path_mtu: u16,
+    /// The largest path MTU whose packets fit the interface.
+    pub path_mtu: PathMtu,
 }
 
 impl ResolvedLink {
@@ -48,8 +46,9 @@ impl ResolvedLink {
 ///
 /// 1500 gives 1024; 9000 and 65536 give 4096.
 #[must_use]
-pub fn path_mtu_for(mtu_bytes: u32) -> Option<u16> {
-    PATH_MTUS.into_iter().rev().find(|&payload| u32::from(payload) + MAX_HEADERS <= mtu_bytes)
+pub fn path_mtu_for(mtu_bytes: u32) -> Option<PathMtu> {
+    let payload = mtu_bytes.checked_sub(MAX_HEADERS)?;
+    PathMtu::at_most(usize::try_from(payload).unwrap_or(usize::MAX))
 }
 
 /// Finds out what `spec` is on this machine.

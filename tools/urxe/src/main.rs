@@ -1,3 +1,58 @@
-//! The urxe command.
+//! `urxe`: how a person asks.
+//!
+//! One file or folder per subcommand under [`cmd`]. Results go to standard output, as text for people or, with
+//! `--json`, as JSON for machines; messages go to standard error and say what to do. A reader that stops reading
+//! (`urxe decode … | head`) is no error.
+//!
+//! | exit code | meaning |
+//! |---|---|
+//! | 0 | done |
+//! | 1 | tried, and it did not work; the reason is on standard error |
+//! | 2 | the command line was not understood |
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod capture;
+mod cmd;
+mod logging;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cmd::{CmdError, Outcome};
+
+/// RDMA in userspace: RoCEv2 over plain UDP, without root and without a kernel module.
+#[derive(Debug, Parser)]
+#[command(name = "urxe", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: cmd::Command,
+}
+
+const AFTER_HELP: &str = "\
+Environment:
+  URXE_DEVICES   the devices, before the user's list: rxe0=10.0.0.1,rxe1=eth0
+  URXE_LOG       what to log to standard error: error, warn, info, debug, trace, or by module
+                 (urxe_stack=debug,urxe_stack::port=trace); default warn";
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Err(error) = logging::start() {
+        output::report(&error);
+        return ExitCode::from(2);
+    }
+    match cli.command.run() {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Failed) => ExitCode::FAILURE,
+        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(error @ CmdError::Usage(_)) => {
+            output::report(&error);
+            ExitCode::from(2)
+        }
+        Err(error) => {
+            output::report(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

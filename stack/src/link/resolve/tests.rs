@@ -46,7 +46,7 @@ fn an_address_of_an_ethernet_interface() {
     assert_eq!(link.addresses, [ip("10.0.0.1")]);
     assert_eq!(link.gids.iter().map(|entry| entry.gid.to_ip()).collect::<Vec<_>>(), [ip("10.0.0.1"); 2]);
     assert_eq!(link.node_guid.to_string(), "5054:00ff:fe00:0001");
-    assert_eq!(link.path_mtu, 1024);
+    assert_eq!(link.path_mtu, PathMtu::Mtu1024);
     assert!(link.is_active());
 }
 
@@ -56,7 +56,7 @@ fn any_address_of_loopback() {
     assert_eq!(link.interface.name, "lo");
     assert_eq!(link.addresses, [ip("127.5.0.1")]);
     assert_eq!(link.node_guid.to_string(), "0000:5efe:7f05:0001");
-    assert_eq!(link.path_mtu, 4096);
+    assert_eq!(link.path_mtu, PathMtu::Mtu4096);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn an_interface_has_all_its_addresses() {
             (ip("fe80::9"), true)
         ]
     );
-    assert_eq!(on_machine("rxe0=eth1").unwrap().path_mtu, 4096);
+    assert_eq!(on_machine("rxe0=eth1").unwrap().path_mtu, PathMtu::Mtu4096);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn path_mtus_fit() {
         (u32::MAX, Some(4096)),
     ];
     for (mtu_bytes, path_mtu) in expected {
-        assert_eq!(path_mtu_for(mtu_bytes), path_mtu, "MTU {mtu_bytes}");
+        assert_eq!(path_mtu_for(mtu_bytes).map(PathMtu::bytes), path_mtu, "MTU {mtu_bytes}");
     }
 }
 

@@ -1,0 +1,164 @@
+//! One record taken apart: what the renderings (line, verbose, JSON) show.
+
+use std::borrow::Cow;
+
+use urxe_wire::frame::{Frame, FrameRepr};
+use urxe_wire::packet::ICRC_LEN;
+use urxe_wire::{PacketView, ParseError, ROCE_PORT};
+
+use crate::capture::Record;
+use crate::capture::link_layer::{self, NotUdp};
+
+#[cfg(test)]
+mod tests;
+
+/// A record that claims more than this is not filled up: no IP packet is so long, the length is damaged.
+const MAX_FRAME_LEN: usize = 1 << 17;
+
+/// Bytes of the longest link header and the shortest IP header: with fewer, zeros that stand in for what the
+/// capture cut may have been taken for a protocol.
+const MIN_HEADERS_LEN: usize = 40;
+
+/// One packet of a capture.
+#[derive(Debug)]
+pub struct Packet<'a> {
+    /// Its number in the file, from 1.
+    pub number: u64,
+    /// Nanoseconds since 1970, if the file says when.
+    pub time_ns: Option<u128>,
+    /// Bytes captured.
+    pub captured_len: usize,
+    /// Bytes on the wire.
+    pub original_len: u32,
+    /// What it is.
+    pub content: Content<'a>,
+}
+
+/// What a packet is.
+#[derive(Debug)]
+pub enum Content<'a> {
+    /// A RoCEv2 packet.
+    Roce {
+        /// Everything in front of it.
+        frame: FrameRepr,
+        /// The packet.
+        view: PacketView<'a>,
+        /// Payload bytes that were captured.
+        payload_captured: usize,
+        /// Whether its ICRC holds.
+        icrc: Icrc,
+    },
+    /// UDP to the RoCEv2 port that is no RoCEv2 packet.
+    Malformed {
+        /// Everything in front of it.
+        frame: FrameRepr,
+        /// Why it is none.
+        reason: ParseError,
+        /// Whether its last four bytes are a right ICRC all the same: then the sender made it so.
+        icrc: Icrc,
+    },
+    /// UDP to another port.
+    OtherUdp {
+        /// Addresses and ports.
+        frame: FrameRepr,
+        /// Bytes behind the UDP header.
+        len: usize,
+    },
+    /// Another protocol.
+    Other(NotUdp),
+    /// A damaged frame.
+    Damaged(NotUdp),
+    /// The capture cut it before its headers end.
+    Cut,
+}
+
+/// Whether an ICRC holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Icrc {
+    /// It does.
+    Ok,
+    /// It does not.
+    Wrong {
+        /// What it should be, if the packet is long enough to have one.
+        computed: Option<u32>,
+    },
+    /// The capture cut the packet before its end.
+    NotCaptured,
+}
+
+impl Icrc {
+    /// As text.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Ok => "ICRC ok",
+            Self::Wrong { .. } => "ICRC WRONG",
+            Self::NotCaptured => "ICRC not captured",
+        }
+    }
+}
+
+/// The record's bytes; if the capture cut them, with zeros up to the length on the wire, so that lengths agree.
+pub fn as_on_the_wire<'a>(record: &Record<'a>) -> Cow<'a, [u8]> {
+    let original_len = usize::try_from(record.original_len).unwrap_or(usize::MAX);
+    if record.bytes.len() >= original_len || original_len > MAX_FRAME_LEN {
+        return Cow::Borrowed(record.bytes);
+    }
+    let mut bytes = record.bytes.to_vec();
+    bytes.resize(original_len, 0);
+    Cow::Owned(bytes)
+}
+
+impl<'a> Packet<'a> {
+    /// Takes a record apart, whose bytes as on the wire are `bytes`.
+    pub fn new(number: u64, record: &Record<'_>, bytes: &'a [u8]) -> Self {
+        let captured_len = record.bytes.len();
+        let content = content(record.link_type, bytes, captured_len);
+        Self { number, time_ns: record.time_ns, captured_len, original_len: record.original_len, content }
+    }
+}
+
+/// What `bytes` are, of which the first `captured_len` are real.
+fn content(link_type: u32, bytes: &[u8], captured_len: usize) -> Content<'_> {
+    let is_cut = captured_len < bytes.len();
+    let frame = match link_layer::parse(link_type, bytes) {
+        Ok(frame) => frame,
+        Err(_) if is_cut && captured_len < MIN_HEADERS_LEN => return Content::Cut,
+        Err(other) if other.is_other_protocol() => return Content::Other(other),
+        Err(_) if is_cut => return Content::Cut,
+        Err(damaged) => return Content::Damaged(damaged),
+    };
+    let packet_at = frame.udp_payload.as_ptr().addr() - bytes.as_ptr().addr();
+    let Some(captured) = captured_len.checked_sub(packet_at) else {
+        return Content::Cut;
+    };
+    if frame.repr.dst.port() != ROCE_PORT {
+        return Content::OtherUdp { len: frame.udp_payload.len(), frame: frame.repr };
+    }
+    let icrc = icrc_of(&frame, captured);
+    match PacketView::parse(frame.udp_payload) {
+        Ok(view) => match captured.checked_sub(view.info().headers_len()) {
+            Some(behind_headers) => {
+                let payload_captured = behind_headers.min(view.payload_len());
+                Content::Roce { frame: frame.repr, view, payload_captured, icrc }
+            }
+            None => Content::Cut,
+        },
+        Err(_) if captured < frame.udp_payload.len() => Content::Cut,
+        Err(reason) => Content::Malformed { frame: frame.repr, reason, icrc },
+    }
+}
+
+fn icrc_of(frame: &Frame<'_>, captured: usize) -> Icrc {
+    if captured < frame.udp_payload.len() {
+        Icrc::NotCaptured
+    } else if frame.icrc_holds() {
+        Icrc::Ok
+    } else {
+        Icrc::Wrong { computed: frame.icrc() }
+    }
+}
+
+/// The ICRC at the end of a packet, as a number.
+pub fn received_icrc(packet: &[u8]) -> Option<u32> {
+    packet.last_chunk::<ICRC_LEN>().copied().map(u32::from_le_bytes)
+}

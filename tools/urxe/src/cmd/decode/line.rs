@@ -1,0 +1,82 @@
+//! A packet on one line.
+
+use std::io::{self, Write};
+
+use urxe_wire::PacketView;
+use urxe_wire::frame::FrameRepr;
+
+use super::dissect::{Content, Icrc, Packet};
+
+/// Writes the packet's line; times count from `start_ns`.
+pub fn print(out: &mut dyn Write, packet: &Packet<'_>, start_ns: u128) -> io::Result<()> {
+    write!(out, "{:>5} {:>11}  ", packet.number, seconds(packet.time_ns, start_ns))?;
+    match &packet.content {
+        Content::Roce { frame, view, icrc, .. } => {
+            addresses(out, frame)?;
+            roce(out, view, *icrc)?;
+        }
+        Content::Malformed { frame, reason, icrc } => {
+            addresses(out, frame)?;
+            write!(out, "MALFORMED ({}): {reason}; {}", reason.name(), icrc.text())?;
+        }
+        Content::OtherUdp { frame, len } => {
+            addresses(out, frame)?;
+            write!(out, "not RoCEv2: UDP {} > {}, {len} bytes", frame.src.port(), frame.dst.port())?;
+        }
+        Content::Other(what) => write!(out, "not RoCEv2: {what}")?,
+        Content::Damaged(what) => write!(out, "damaged frame: {what}")?,
+        Content::Cut => {
+            let Packet { captured_len, original_len, .. } = packet;
+            write!(out, "cut by the capture: {captured_len} of {original_len} bytes, less than its headers")?;
+        }
+    }
+    writeln!(out)
+}
+
+fn addresses(out: &mut dyn Write, frame: &FrameRepr) -> io::Result<()> {
+    write!(out, "{} > {}  ", frame.src.ip(), frame.dst.ip())
+}
+
+/// BTH, further headers in wire order, payload, ICRC.
+fn roce(out: &mut dyn Write, view: &PacketView<'_>, icrc: Icrc) -> io::Result<()> {
+    write!(out, "{}", view.bth())?;
+    for header in headers(view) {
+        write!(out, ", {}", header.text)?;
+    }
+    if view.info().has_payload() {
+        write!(out, ", {} bytes", view.payload_len())?;
+    }
+    write!(out, ", {}", icrc.text())
+}
+
+/// An extension header as text.
+pub struct HeaderText {
+    /// The specification's name.
+    pub name: &'static str,
+    /// Its fields.
+    pub text: String,
+}
+
+/// The extension headers of a packet in wire order.
+pub fn headers(view: &PacketView<'_>) -> Vec<HeaderText> {
+    let mut all = Vec::new();
+    let mut add = |name, text: Option<String>| all.extend(text.map(|text| HeaderText { name, text }));
+    add("XRCETH", view.xrceth().map(|header| header.to_string()));
+    add("DETH", view.deth().map(|header| header.to_string()));
+    add("FETH", view.feth().map(|header| header.to_string()));
+    add("RETH", view.reth().map(|header| header.to_string()));
+    add("AtomicETH", view.atomic_eth().map(|header| header.to_string()));
+    add("AETH", view.aeth().map(|header| header.to_string()));
+    add("AtomicAckETH", view.atomic_ack_eth().map(|header| header.to_string()));
+    add("ImmDt", view.imm().map(|header| header.to_string()));
+    add("IETH", view.ieth().map(|header| header.to_string()));
+    all
+}
+
+/// Seconds since `start_ns` with microseconds; may be negative, as clocks are set back.
+fn seconds(time_ns: Option<u128>, start_ns: u128) -> String {
+    let Some(time_ns) = time_ns else { return "-".to_owned() };
+    let sign = if time_ns < start_ns { "-" } else { "" };
+    let us = time_ns.abs_diff(start_ns) / 1000;
+    format!("{sign}{}.{:06}", us / 1_000_000, us % 1_000_000)
+}

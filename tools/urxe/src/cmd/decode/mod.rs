@@ -1,0 +1,125 @@
+//! `urxe decode`: what the packets of a capture file say, one readable line each.
+
+mod dissect;
+mod json;
+mod line;
+mod verbose;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::capture::{CaptureError, Reader};
+use crate::cmd::{CmdError, Outcome};
+use crate::output;
+
+use dissect::{Content, Icrc, Packet};
+
+/// Arguments of `urxe decode`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// The capture, pcap or pcapng; "-" reads standard input
+    #[arg(value_name = "FILE.pcap[ng]")]
+    file: PathBuf,
+    /// Every header field below each line
+    #[arg(short, long, conflicts_with = "json")]
+    verbose: bool,
+    /// For machines: one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+const AFTER_HELP: &str = "\
+A line is: number, seconds since the first packet, addresses, opcode and headers, payload, ICRC.
+The ICRC is computed from the IP header as captured: \"ICRC ok\", \"ICRC WRONG\", or \"ICRC not captured\" where the
+capture cut the packet. What is not RoCEv2 is named; what is malformed is shown with its reason.
+To capture: tcpdump -i any -w FILE.pcap udp port 4791";
+
+impl Args {
+    /// Decodes the file to its end, or to where it is damaged.
+    pub fn run(self) -> Result<Outcome, CmdError> {
+        let mut out = output::stdout();
+        let result = self.decode(&mut out);
+        out.flush()?;
+        let tally = result?;
+        if !self.json {
+            output::note(&tally.to_string());
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// What was decoded stays written even if the file turns out damaged later on.
+    fn decode(&self, out: &mut dyn Write) -> Result<Tally, CmdError> {
+        let mut reader = Reader::new(open(&self.file)?)?;
+        let mut tally = Tally::default();
+        let mut first_ns = None;
+        while let Some(record) = reader.next()? {
+            tally.packets += 1;
+            let bytes = dissect::as_on_the_wire(&record);
+            let packet = Packet::new(tally.packets, &record, &bytes);
+            tally.count(&packet);
+            first_ns = first_ns.or(record.time_ns);
+            if self.json {
+                output::json_line(out, &json::object(&packet))?;
+                continue;
+            }
+            line::print(out, &packet, first_ns.unwrap_or(0))?;
+            if self.verbose {
+                verbose::print(out, &packet)?;
+            }
+        }
+        Ok(tally)
+    }
+}
+
+fn open(path: &Path) -> Result<Box<dyn Read>, CaptureError> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    match File::open(path) {
+        Ok(file) => Ok(Box::new(file)),
+        Err(error) => Err(CaptureError::Open { path: path.to_owned(), error }),
+    }
+}
+
+/// How many packets of each sort there were.
+#[derive(Debug, Default)]
+struct Tally {
+    packets: u64,
+    roce: u64,
+    malformed: u64,
+    icrc_ok: u64,
+    icrc_wrong: u64,
+}
+
+impl Tally {
+    fn count(&mut self, packet: &Packet<'_>) {
+        let icrc = match &packet.content {
+            Content::Roce { icrc, .. } => {
+                self.roce += 1;
+                *icrc
+            }
+            Content::Malformed { icrc, .. } => {
+                self.malformed += 1;
+                *icrc
+            }
+            _ => return,
+        };
+        match icrc {
+            Icrc::Ok => self.icrc_ok += 1,
+            Icrc::Wrong { .. } => self.icrc_wrong += 1,
+            Icrc::NotCaptured => {}
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { packets, roce, malformed, icrc_ok, icrc_wrong } = self;
+        let other = packets - roce - malformed;
+        write!(f, "{packets} packets: {roce} RoCEv2, {malformed} malformed, {other} other; ")?;
+        write!(f, "ICRC {icrc_ok} ok, {icrc_wrong} wrong")
+    }
+}

@@ -1,0 +1,81 @@
+//! `urxe link add`: a device more in the user's list.
+
+use urxe_stack::link::{self, LinkName, LinkSpec, Source, config};
+
+use super::note_environment;
+use crate::cmd::{CmdError, Outcome};
+use crate::output;
+
+/// Arguments of `urxe link add`.
+#[derive(Debug, clap::Args)]
+#[command(override_usage = "urxe link add NAME [type rxe netdev] ADDRESS|INTERFACE")]
+pub struct Args {
+    /// The new device's name, such as rxe0
+    name: LinkName,
+    /// An address of this machine or the name of a network interface, with or without "type rxe netdev" before it
+    #[arg(value_name = "ADDRESS|INTERFACE", required = true, num_args = 1..=4)]
+    words: Vec<String>,
+}
+
+impl Args {
+    /// Checks that the device can exist on this machine, then adds it.
+    pub fn run(self) -> Result<Outcome, CmdError> {
+        let spec = LinkSpec { name: self.name, source: source(&self.words)? };
+        link::resolve(&spec)?;
+        let path = config::file_path()?;
+        let was_built_in = config::configured_from(None, Some(&path))?.origin == link::Origin::BuiltIn;
+        config::add(&path, &spec)?;
+        if was_built_in && spec.name != LinkSpec::built_in().name {
+            output::note("the built-in device rxe0 on 127.0.0.1 is not there while the list has others");
+        }
+        note_environment();
+        Ok(Outcome::Done)
+    }
+}
+
+/// The last word, after `type rxe` and `netdev` in any order, or alone.
+fn source(words: &[String]) -> Result<Source, CmdError> {
+    let all: Vec<&str> = words.iter().map(String::as_str).collect();
+    let rest = match &all[..] {
+        ["type", "rxe", rest @ ..] | [rest @ .., "type", "rxe"] => rest,
+        ["type", _, ..] | [.., "type", _] => {
+            return Err(CmdError::Usage(
+                "the only type of device is rxe: urxe link add NAME type rxe netdev eth0",
+            ));
+        }
+        rest => rest,
+    };
+    match *rest {
+        ["netdev", word] => Ok(word.parse()?),
+        [word] if word != "netdev" && word != "type" => Ok(word.parse()?),
+        _ => Err(CmdError::Usage(
+            "expected urxe link add NAME type rxe netdev ADDRESS|INTERFACE, or short urxe link add NAME ADDRESS|INTERFACE",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<Source, CmdError> {
+        source(&text.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn word_orders() {
+        let eth0 = Source::Interface("eth0".to_owned());
+        for text in ["eth0", "netdev eth0", "type rxe netdev eth0", "type rxe eth0", "netdev eth0 type rxe"] {
+            assert_eq!(of(text).unwrap(), eth0, "{text}");
+        }
+        assert_eq!(of("type rxe netdev 10.0.0.1").unwrap(), Source::Address("10.0.0.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn wrong_words() {
+        for text in ["type siw netdev eth0", "netdev", "type rxe", "eth0 eth1", "type", "dev eth0"] {
+            assert!(matches!(of(text), Err(CmdError::Usage(_))), "{text}");
+        }
+        assert!(matches!(of("eth0/1"), Err(CmdError::Word(_))));
+    }
+}

@@ -1,0 +1,52 @@
+//! `urxe link`: the devices there are, as `rdma link` for the kernel's.
+
+mod add;
+mod del;
+mod show;
+
+use clap::Subcommand;
+
+use super::{CmdError, Outcome};
+
+/// Arguments of `urxe link`.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+const AFTER_HELP: &str = "\
+The list is kept in $XDG_CONFIG_HOME/urxe/links (~/.config/urxe/links), a plain file. While it is empty there is
+one device, rxe0 on 127.0.0.1. The environment variable URXE_DEVICES overrides the list.";
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show all devices or one (the default action)
+    #[command(visible_alias = "list")]
+    Show(show::Args),
+    /// Add a device on an address or a network interface
+    Add(add::Args),
+    /// Delete a device
+    #[command(visible_alias = "delete")]
+    Del(del::Args),
+}
+
+impl Args {
+    /// Runs the action, `show` if there is none.
+    pub fn run(self) -> Result<Outcome, CmdError> {
+        match self.action {
+            None => show::Args::default().run(),
+            Some(Action::Show(args)) => args.run(),
+            Some(Action::Add(args)) => args.run(),
+            Some(Action::Del(args)) => args.run(),
+        }
+    }
+}
+
+/// Says that the environment variable hides what the list now says.
+fn note_environment() {
+    if std::env::var(urxe_stack::link::ENVIRONMENT).is_ok_and(|value| !value.trim().is_empty()) {
+        crate::output::note("URXE_DEVICES is set here and overrides the list; unset it to use the list");
+    }
+}

@@ -1,0 +1,130 @@
+//! `urxe link show`: a line per device, as `rdma link` prints it, with addresses and path MTU behind.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+use serde::Serialize;
+use urxe_stack::link::{self, LinkError, LinkName, LinkSpec, OperState, ResolvedLink, Source};
+
+use crate::cmd::{CmdError, Outcome};
+use crate::output;
+
+/// Arguments of `urxe link show`.
+#[derive(Debug, Default, clap::Args)]
+pub struct Args {
+    /// Only the device of this name (rxe0, or rxe0/1 as rdma writes it)
+    name: Option<String>,
+    /// For machines: an array of objects with the keys of "rdma -j link" and more
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// Prints the devices. A device that cannot exist on this machine is shown with the reason.
+    pub fn run(self) -> Result<Outcome, CmdError> {
+        let configured = link::configured()?;
+        let chosen: Vec<&LinkSpec> = match &self.name {
+            Some(text) => vec![configured.find(&text.trim_end_matches("/1").parse::<LinkName>()?)?],
+            None => configured.links.iter().collect(),
+        };
+        let rows: Vec<Row> = chosen.into_iter().map(|spec| Row::new(spec, link::resolve(spec))).collect();
+        let mut out = output::stdout();
+        if self.json {
+            output::json(&mut out, &rows)?;
+        } else {
+            for row in &rows {
+                row.print(&mut out)?;
+            }
+        }
+        out.flush()?;
+        let usable = rows.iter().all(|row| row.error.is_none());
+        Ok(if usable || self.name.is_none() { Outcome::Done } else { Outcome::Failed })
+    }
+}
+
+/// One device.
+#[derive(Debug, Serialize)]
+struct Row {
+    ifname: String,
+    port: u8,
+    state: &'static str,
+    physical_state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    netdev: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    netdev_index: Option<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    addresses: Vec<IpAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_mtu: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl Row {
+    fn new(spec: &LinkSpec, resolved: Result<ResolvedLink, LinkError>) -> Self {
+        let ifname = spec.name.to_string();
+        match resolved {
+            Ok(link) => {
+                let (state, physical_state) = states(link.interface.state);
+                Self {
+                    ifname,
+                    port: 1,
+                    state,
+                    physical_state,
+                    netdev: Some(link.interface.name),
+                    netdev_index: Some(link.interface.index),
+                    addresses: link.addresses,
+                    path_mtu: Some(link.path_mtu.bytes()),
+                    error: None,
+                }
+            }
+            Err(error) => {
+                let (state, physical_state) = states(OperState::Disabled);
+                let (netdev, addresses) = match &spec.source {
+                    Source::Interface(name) => (Some(name.clone()), Vec::new()),
+                    Source::Address(address) => (None, vec![*address]),
+                };
+                Self {
+                    ifname,
+                    port: 1,
+                    state,
+                    physical_state,
+                    netdev,
+                    netdev_index: None,
+                    addresses,
+                    path_mtu: None,
+                    error: Some(error.to_string()),
+                }
+            }
+        }
+    }
+
+    fn print(&self, out: &mut dyn Write) -> Result<(), CmdError> {
+        let Self { ifname, port, state, physical_state, .. } = self;
+        write!(out, "link {ifname}/{port} state {state} physical_state {physical_state}")?;
+        if let Some(netdev) = &self.netdev {
+            write!(out, " netdev {netdev}")?;
+        }
+        for address in &self.addresses {
+            write!(out, " address {address}")?;
+        }
+        if let Some(path_mtu) = self.path_mtu {
+            write!(out, " mtu {path_mtu}")?;
+        }
+        if let Some(error) = &self.error {
+            write!(out, " error: {error}")?;
+        }
+        writeln!(out)?;
+        Ok(())
+    }
+}
+
+/// Port state and physical state in the words of `rdma link`, chosen as `rdma_rxe` chooses them.
+fn states(state: OperState) -> (&'static str, &'static str) {
+    match state {
+        OperState::Up => ("ACTIVE", "LINK_UP"),
+        OperState::NoCarrier => ("DOWN", "POLLING"),
+        OperState::Disabled => ("DOWN", "DISABLED"),
+    }
+}

@@ -1,0 +1,67 @@
+//! The subcommands.
+
+mod decode;
+mod link;
+
+use std::io;
+
+use clap::Subcommand;
+use urxe_stack::link::LinkError;
+
+use crate::capture::CaptureError;
+
+/// What can be asked for.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show, add or delete devices
+    Link(link::Args),
+
+    /// Show the packets of a capture file, one readable line each
+    Decode(decode::Args),
+}
+
+impl Command {
+    /// Does what was asked for.
+    pub fn run(self) -> Result<Outcome, CmdError> {
+        match self {
+            Self::Link(args) => args.run(),
+            Self::Decode(args) => args.run(),
+        }
+    }
+}
+
+/// How a subcommand that ran to its end ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All is well.
+    Done,
+    /// Something is not, and the output said so.
+    Failed,
+}
+
+/// Why a subcommand could not do what was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum CmdError {
+    /// The words of the command line do not go together; what clap cannot see.
+    #[error("{0}")]
+    Usage(&'static str),
+    /// A link does not exist, cannot be resolved, or its list cannot be read or written.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// A word of the command line is no device name, address or interface.
+    #[error("{}", .0.reason)]
+    Word(#[from] urxe_stack::link::ParseError),
+    /// A capture file cannot be read.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// The result cannot be written.
+    #[error("cannot write the result")]
+    Output(#[from] io::Error),
+}
+
+impl CmdError {
+    /// Whether the reader of standard output has stopped reading.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
