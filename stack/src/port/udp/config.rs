@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{
@@ -12,7 +13,6 @@ use urxe_wire::ROCE_PORT;
 
 use super::{Counters, LogLimit, UdpPort, needs_scope};
 use crate::port::tap::Tap;
-use crate::sync::Arc;
 use crate::sync::atomic::AtomicBool;
 use crate::sys::option;
 
