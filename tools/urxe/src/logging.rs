@@ -1,6 +1,6 @@
 //! Log lines on standard error, chosen by the environment variable `URXE_LOG`.
 
-use std::io;
+use std::io::{self, IsTerminal};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
@@ -19,11 +19,15 @@ pub struct BadFilter {
     error: ParseError,
 }
 
-/// Starts logging for the life of the process.
-pub fn start() -> Result<(), BadFilter> {
+/// Starts logging for the life of the process; by `default` if the environment variable does not choose.
+pub fn start(default: &str) -> Result<(), BadFilter> {
     let given = std::env::var(VARIABLE).unwrap_or_default();
-    let filter = if given.trim().is_empty() { "warn" } else { &given };
+    let filter = if given.trim().is_empty() { default } else { &given };
     let filter = EnvFilter::try_new(filter).map_err(|error| BadFilter { given: given.clone(), error })?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr)
+        .init();
     Ok(())
 }

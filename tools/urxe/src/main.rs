@@ -38,7 +38,7 @@ Environment:
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Err(error) = logging::start() {
+    if let Err(error) = logging::start(cli.command.log_filter()) {
         output::report(&error);
         return ExitCode::from(2);
     }

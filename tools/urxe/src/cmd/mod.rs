@@ -1,6 +1,8 @@
 //! The subcommands.
 
 mod decode;
+mod devinfo;
+mod doctor;
 mod link;
 
 use std::io;
@@ -15,7 +17,10 @@ use crate::capture::CaptureError;
 pub enum Command {
     /// Show, add or delete devices
     Link(link::Args),
-
+    /// Show the devices' attributes, in the form of ibv_devinfo
+    Devinfo(devinfo::Args),
+    /// Try out what this machine grants, and say what follows
+    Doctor(doctor::Args),
     /// Show the packets of a capture file, one readable line each
     Decode(decode::Args),
 }
@@ -25,7 +30,18 @@ impl Command {
     pub fn run(self) -> Result<Outcome, CmdError> {
         match self {
             Self::Link(args) => args.run(),
+            Self::Devinfo(args) => args.run(),
+            Self::Doctor(args) => args.run(),
             Self::Decode(args) => args.run(),
+        }
+    }
+
+    /// What is logged unless `URXE_LOG` says otherwise.
+    pub fn log_filter(&self) -> &'static str {
+        match self {
+            // It provokes what the stack warns of, and tells it itself.
+            Self::Doctor(_) => "off",
+            _ => "warn",
         }
     }
 }

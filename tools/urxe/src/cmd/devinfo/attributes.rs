@@ -1,0 +1,207 @@
+//! What `ibv_query_device` and `ibv_query_port` say of a device.
+//!
+//! Limits come from the stack ([`Limits`]); what it does not offer is 0, as libibverbs has it. Numbers of
+//! enumerations are libibverbs'.
+
+use serde::{Serialize, Serializer};
+use urxe_stack::device::Limits;
+use urxe_stack::link::{OperState, ResolvedLink};
+use urxe_stack::qp::attr::PathMtu;
+
+#[cfg(test)]
+mod tests;
+
+/// A value of an enumeration of libibverbs: number and name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Named {
+    /// The number.
+    pub value: u32,
+    /// The name, as `ibv_devinfo` prints it.
+    pub name: &'static str,
+}
+
+const fn named(value: u32, name: &'static str) -> Named {
+    Named { value, name }
+}
+
+/// `IBV_DEVICE_*` flags that hold for every device, with their names.
+pub const DEVICE_CAP_FLAGS: [Named; 3] =
+    [named(1 << 7, "CURR_QP_STATE_MOD"), named(1 << 11, "SYS_IMAGE_GUID"), named(1 << 12, "RC_RNR_NAK_GEN")];
+
+/// The vendor of `rdma_rxe`, which is nobody.
+const VENDOR_ID: u32 = 0x00ff_ffff;
+/// `IBV_TRANSPORT_IB`, which RoCE is, too.
+const TRANSPORT_IB: Named = named(0, "InfiniBand");
+/// Atomicity among all queue pairs of a device and its processor (`IBV_ATOMIC_GLOB` would be among devices).
+const ATOMIC_HCA: Named = named(1, "ATOMIC_HCA");
+/// 4.096 µs · 2^15 between a packet's arrival and its acknowledgement at the latest, as `rdma_rxe` promises.
+const LOCAL_CA_ACK_DELAY: u32 = 15;
+/// Pages of 4 KiB.
+const PAGE_SIZE_CAP: u64 = 0xffff_f000;
+
+/// Attributes of a device and its port.
+#[derive(Debug, Serialize)]
+pub struct Attributes {
+    pub hca_id: String,
+    pub transport: Named,
+    pub fw_ver: &'static str,
+    pub node_guid: String,
+    pub sys_image_guid: String,
+    pub vendor_id: u32,
+    pub vendor_part_id: u32,
+    pub hw_ver: u32,
+    pub phys_port_cnt: u32,
+    #[serde(serialize_with = "hex")]
+    pub max_mr_size: u64,
+    #[serde(serialize_with = "hex")]
+    pub page_size_cap: u64,
+    pub device_cap_flags: u32,
+    pub max_qp: u32,
+    pub max_qp_wr: u32,
+    pub max_sge: u32,
+    pub max_sge_rd: u32,
+    pub max_inline_data: u32,
+    pub max_cq: u32,
+    pub max_cqe: u32,
+    pub max_mr: u32,
+    pub max_pd: u32,
+    pub max_qp_rd_atom: u32,
+    pub max_qp_init_rd_atom: u32,
+    pub max_res_rd_atom: u32,
+    pub atomic_cap: Named,
+    pub max_pkeys: u32,
+    pub local_ca_ack_delay: u32,
+    pub port: PortAttributes,
+}
+
+/// Attributes of a port.
+#[derive(Debug, Serialize)]
+pub struct PortAttributes {
+    pub number: u8,
+    pub state: Named,
+    pub max_mtu: Named,
+    pub active_mtu: Named,
+    pub link_layer: &'static str,
+    pub max_msg_sz: u64,
+    pub pkey_tbl_len: u32,
+    pub gid_tbl_len: usize,
+    pub active_width: Named,
+    pub active_speed: Named,
+    pub phys_state: Named,
+    pub netdev: String,
+    pub gids: Vec<GidAttributes>,
+}
+
+/// A line of the GID table.
+#[derive(Debug, Serialize)]
+pub struct GidAttributes {
+    pub index: usize,
+    pub gid: String,
+    #[serde(rename = "type")]
+    pub gid_type: &'static str,
+    /// Whether the machine has this address, so that peers can reach it.
+    pub assigned: bool,
+}
+
+impl Attributes {
+    /// The attributes of a device on this link.
+    pub fn new(link: &ResolvedLink) -> Self {
+        let limits = Limits::default();
+        let rd_atom = u32::from(limits.max_qp_rd_atom);
+        Self {
+            hca_id: link.spec.name.to_string(),
+            transport: TRANSPORT_IB,
+            fw_ver: env!("CARGO_PKG_VERSION"),
+            node_guid: link.node_guid.to_string(),
+            sys_image_guid: link.node_guid.to_string(),
+            vendor_id: VENDOR_ID,
+            vendor_part_id: 0,
+            hw_ver: 0,
+            phys_port_cnt: 1,
+            max_mr_size: limits.max_mr_size,
+            page_size_cap: PAGE_SIZE_CAP,
+            device_cap_flags: DEVICE_CAP_FLAGS.iter().map(|flag| flag.value).sum(),
+            max_qp: limits.max_qp,
+            max_qp_wr: limits.max_qp_wr,
+            max_sge: limits.max_sge,
+            max_sge_rd: limits.max_sge,
+            max_inline_data: limits.max_inline_data,
+            max_cq: limits.max_cq,
+            max_cqe: limits.max_cqe,
+            max_mr: limits.max_mr,
+            max_pd: limits.max_pd,
+            max_qp_rd_atom: rd_atom,
+            max_qp_init_rd_atom: limits.max_qp_init_rd_atom.into(),
+            max_res_rd_atom: rd_atom.saturating_mul(limits.max_qp),
+            atomic_cap: ATOMIC_HCA,
+            max_pkeys: limits.max_pkeys.into(),
+            local_ca_ack_delay: LOCAL_CA_ACK_DELAY,
+            port: PortAttributes::new(link, &limits),
+        }
+    }
+}
+
+impl PortAttributes {
+    fn new(link: &ResolvedLink, limits: &Limits) -> Self {
+        let (state, phys_state) = match link.interface.state {
+            OperState::Up => (named(4, "PORT_ACTIVE"), named(5, "LINK_UP")),
+            OperState::NoCarrier => (named(1, "PORT_DOWN"), named(2, "POLLING")),
+            OperState::Disabled => (named(1, "PORT_DOWN"), named(3, "DISABLED")),
+        };
+        let (active_width, active_speed) = width_and_speed(link.interface.speed_mbps);
+        let gids = link.gids.iter().enumerate().map(|(index, entry)| GidAttributes {
+            index,
+            // As inet_ntop writes it, which is how ibv_devinfo shows the GIDs of RoCE v2.
+            gid: std::net::Ipv6Addr::from(entry.gid.0).to_string(),
+            gid_type: "RoCE v2",
+            assigned: entry.assigned,
+        });
+        Self {
+            number: 1,
+            state,
+            max_mtu: mtu(limits.max_mtu),
+            active_mtu: mtu(link.path_mtu.min(limits.max_mtu)),
+            link_layer: "Ethernet",
+            max_msg_sz: limits.max_msg_sz,
+            pkey_tbl_len: limits.max_pkeys.into(),
+            gid_tbl_len: link.gids.len(),
+            active_width,
+            active_speed,
+            phys_state,
+            netdev: link.interface.name.clone(),
+            gids: gids.collect(),
+        }
+    }
+}
+
+fn mtu(mtu: PathMtu) -> Named {
+    let name = match mtu {
+        PathMtu::Mtu256 => "256",
+        PathMtu::Mtu512 => "512",
+        PathMtu::Mtu1024 => "1024",
+        PathMtu::Mtu2048 => "2048",
+        PathMtu::Mtu4096 => "4096",
+    };
+    named(mtu.number().into(), name)
+}
+
+/// Lanes and speed of a lane that come closest to an Ethernet speed from above; the least if it is unknown.
+fn width_and_speed(mbps: Option<u32>) -> (Named, Named) {
+    let one = named(1, "1");
+    let four = named(2, "4");
+    match mbps.unwrap_or(0) {
+        0..=2_500 => (one, named(1, "2.5 Gbps")),
+        2_501..=10_000 => (one, named(8, "10.0 Gbps")),
+        10_001..=25_000 => (one, named(32, "25.0 Gbps")),
+        25_001..=40_000 => (four, named(8, "10.0 Gbps")),
+        40_001..=50_000 => (one, named(64, "50.0 Gbps")),
+        50_001..=100_000 => (four, named(32, "25.0 Gbps")),
+        100_001..=200_000 => (four, named(64, "50.0 Gbps")),
+        _ => (four, named(128, "100.0 Gbps")),
+    }
+}
+
+/// 64 bits are text in JSON: many readers keep 53.
+fn hex<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{value:#x}"))
+}

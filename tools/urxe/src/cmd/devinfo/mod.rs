@@ -1,0 +1,71 @@
+//! `urxe devinfo`: the devices' attributes in the form of `ibv_devinfo`, so that scripts that read the one read
+//! the other.
+
+mod attributes;
+mod print;
+
+use std::io::Write;
+
+use urxe_stack::link::{self, LinkName, LinkSpec};
+
+use crate::cmd::{CmdError, Outcome};
+use crate::output;
+
+use attributes::Attributes;
+
+/// Arguments of `urxe devinfo`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Only this device
+    #[arg(short = 'd', long = "ib-dev", value_name = "DEV")]
+    device: Option<LinkName>,
+    /// Only this port; devices have port 1 alone
+    #[arg(short = 'i', long = "ib-port", value_name = "PORT", value_parser = clap::value_parser!(u8).range(1..=1))]
+    port: Option<u8>,
+    /// Only the devices' names
+    #[arg(short, long)]
+    list: bool,
+    /// Every attribute
+    #[arg(short, long)]
+    verbose: bool,
+    /// For machines: an array with every attribute of every device
+    #[arg(long, conflicts_with_all = ["list", "verbose"])]
+    json: bool,
+}
+
+impl Args {
+    /// Prints what was asked for. A device that cannot exist on this machine is told on standard error.
+    pub fn run(self) -> Result<Outcome, CmdError> {
+        let configured = link::configured()?;
+        let chosen: Vec<&LinkSpec> = match &self.device {
+            Some(name) => vec![configured.find(name)?],
+            None => configured.links.iter().collect(),
+        };
+        let mut out = output::stdout();
+        if self.list {
+            print::list(&mut out, &chosen)?;
+            out.flush()?;
+            return Ok(Outcome::Done);
+        }
+        let mut outcome = Outcome::Done;
+        let mut devices = Vec::new();
+        for spec in chosen {
+            match link::resolve(spec) {
+                Ok(resolved) => devices.push(Attributes::new(&resolved)),
+                Err(error) => {
+                    output::report(&error);
+                    outcome = Outcome::Failed;
+                }
+            }
+        }
+        if self.json {
+            output::json(&mut out, &devices)?;
+        } else {
+            for device in &devices {
+                print::device(&mut out, device, self.verbose)?;
+            }
+        }
+        out.flush()?;
+        Ok(outcome)
+    }
+}

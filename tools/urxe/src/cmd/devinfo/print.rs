@@ -1,0 +1,120 @@
+//! Attributes as text, laid out with tabs like `ibv_devinfo`'s.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use urxe_stack::link::LinkSpec;
+
+use super::attributes::{Attributes, DEVICE_CAP_FLAGS, Named, PortAttributes};
+
+/// Columns of a tab.
+const TAB: usize = 8;
+/// The column of values of a device and of a port.
+const DEVICE_VALUES: usize = 40;
+const PORT_VALUES: usize = 48;
+
+/// Prints the devices' names.
+pub fn list(out: &mut dyn Write, devices: &[&LinkSpec]) -> io::Result<()> {
+    let plural = if devices.len() == 1 { "" } else { "s" };
+    writeln!(out, "{} HCA{plural} found:", devices.len())?;
+    for device in devices {
+        writeln!(out, "\t{}", device.name)?;
+    }
+    writeln!(out)
+}
+
+/// Prints a device: the short form, or every attribute.
+pub fn device(out: &mut dyn Write, device: &Attributes, verbose: bool) -> io::Result<()> {
+    writeln!(out, "hca_id:\t{}", device.hca_id)?;
+    let mut rows = Rows { out: &mut *out, tabs: 1, values: DEVICE_VALUES };
+    rows.named("transport", device.transport)?;
+    rows.row("fw_ver", device.fw_ver)?;
+    rows.row("node_guid", &device.node_guid)?;
+    rows.row("sys_image_guid", &device.sys_image_guid)?;
+    rows.row("vendor_id", format_args!("0x{:04x}", device.vendor_id))?;
+    rows.row("vendor_part_id", device.vendor_part_id)?;
+    rows.row("hw_ver", format_args!("0x{:X}", device.hw_ver))?;
+    rows.row("phys_port_cnt", device.phys_port_cnt)?;
+    if verbose {
+        limits(&mut rows, device)?;
+    }
+    port(out, &device.port, verbose)?;
+    writeln!(out)
+}
+
+fn limits(rows: &mut Rows<'_>, device: &Attributes) -> io::Result<()> {
+    rows.row("max_mr_size", format_args!("{:#x}", device.max_mr_size))?;
+    rows.row("page_size_cap", format_args!("{:#x}", device.page_size_cap))?;
+    rows.row("max_qp", device.max_qp)?;
+    rows.row("max_qp_wr", device.max_qp_wr)?;
+    rows.row("device_cap_flags", format_args!("0x{:08x}", device.device_cap_flags))?;
+    for flag in DEVICE_CAP_FLAGS {
+        writeln!(rows.out, "\t\t\t\t\t{}", flag.name)?;
+    }
+    rows.row("max_sge", device.max_sge)?;
+    rows.row("max_sge_rd", device.max_sge_rd)?;
+    rows.row("max_inline_data", device.max_inline_data)?;
+    rows.row("max_cq", device.max_cq)?;
+    rows.row("max_cqe", device.max_cqe)?;
+    rows.row("max_mr", device.max_mr)?;
+    rows.row("max_pd", device.max_pd)?;
+    rows.row("max_qp_rd_atom", device.max_qp_rd_atom)?;
+    rows.row("max_res_rd_atom", device.max_res_rd_atom)?;
+    rows.row("max_qp_init_rd_atom", device.max_qp_init_rd_atom)?;
+    rows.named("atomic_cap", device.atomic_cap)?;
+    for not_offered in
+        ["max_mw", "max_mcast_grp", "max_mcast_qp_attach", "max_srq", "max_srq_wr", "max_srq_sge"]
+    {
+        rows.row(not_offered, 0)?;
+    }
+    rows.row("max_pkeys", device.max_pkeys)?;
+    rows.row("local_ca_ack_delay", device.local_ca_ack_delay)
+}
+
+fn port(out: &mut dyn Write, port: &PortAttributes, verbose: bool) -> io::Result<()> {
+    writeln!(out, "\t\tport:\t{}", port.number)?;
+    let mut rows = Rows { out: &mut *out, tabs: 3, values: PORT_VALUES };
+    rows.named("state", port.state)?;
+    rows.named("max_mtu", port.max_mtu)?;
+    rows.named("active_mtu", port.active_mtu)?;
+    rows.row("sm_lid", 0)?;
+    rows.row("port_lid", 0)?;
+    rows.row("port_lmc", "0x00")?;
+    rows.row("link_layer", port.link_layer)?;
+    if !verbose {
+        return Ok(());
+    }
+    rows.row("max_msg_sz", format_args!("{:#x}", port.max_msg_sz))?;
+    rows.row("pkey_tbl_len", port.pkey_tbl_len)?;
+    rows.row("gid_tbl_len", port.gid_tbl_len)?;
+    rows.row("active_width", format_args!("{}X ({})", port.active_width.name, port.active_width.value))?;
+    rows.named("active_speed", port.active_speed)?;
+    rows.named("phys_state", port.phys_state)?;
+    rows.row("netdev", &port.netdev)?;
+    for gid in &port.gids {
+        let note = if gid.assigned { "" } else { " (not an address of this machine: unreachable)" };
+        writeln!(out, "\t\t\tGID[{:3}]:\t\t{}, {}{note}", gid.index, gid.gid, gid.gid_type)?;
+    }
+    Ok(())
+}
+
+/// Lines of key and value.
+struct Rows<'a> {
+    out: &'a mut dyn Write,
+    /// Tabs before the key.
+    tabs: usize,
+    /// The column of the values.
+    values: usize,
+}
+
+impl Rows<'_> {
+    fn row(&mut self, key: &str, value: impl Display) -> io::Result<()> {
+        let end_of_key = self.tabs * TAB + key.len() + 1;
+        let gap = self.values.saturating_sub(end_of_key).div_ceil(TAB).max(1);
+        writeln!(self.out, "{}{key}:{}{value}", "\t".repeat(self.tabs), "\t".repeat(gap))
+    }
+
+    fn named(&mut self, key: &str, value: Named) -> io::Result<()> {
+        self.row(key, format_args!("{} ({})", value.name, value.value))
+    }
+}

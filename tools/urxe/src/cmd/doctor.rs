@@ -1,0 +1,102 @@
+//! `urxe doctor`: what this machine grants, what follows, and what to change.
+
+use std::io::Write;
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{ContentArrangement, Table};
+use serde::Serialize;
+use urxe_stack::port::probe::{self, Outcome as Verdict, Probe};
+
+use crate::cmd::{CmdError, Outcome};
+use crate::output;
+
+/// Columns of the table where the terminal does not tell.
+const WIDTH: u16 = 110;
+
+/// Arguments of `urxe doctor`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Everything is tried on loopback addresses of this machine; no packet leaves it.
+Exit code 0: devices work, if perhaps slower than they could. 1: something that devices cannot do without fails.")]
+pub struct Args {
+    /// For machines: an object with the verdict and all probes
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// Tries everything and prints it.
+    pub fn run(self) -> Result<Outcome, CmdError> {
+        let probes = probe::run();
+        let works = probes.iter().all(|probe| probe.outcome != Verdict::Fails);
+        let mut out = output::stdout();
+        if self.json {
+            output::json(&mut out, &report(&probes, works))?;
+        } else {
+            print(&mut out, &probes, works)?;
+        }
+        out.flush()?;
+        Ok(if works { Outcome::Done } else { Outcome::Failed })
+    }
+}
+
+/// The table, then the advice, then the verdict.
+fn print(out: &mut dyn Write, probes: &[Probe], works: bool) -> Result<(), CmdError> {
+    let mut table = Table::new();
+    table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+    if table.width().is_none() {
+        table.set_width(WIDTH);
+    }
+    table.set_header(["tried", "outcome", "seen", "what follows"]);
+    for probe in probes {
+        let outcome = probe.outcome.to_string();
+        table.add_row([probe.name, &outcome, &probe.detail, &probe.consequence]);
+    }
+    writeln!(out, "{table}")?;
+    let advised: Vec<_> =
+        probes.iter().filter_map(|probe| Some((probe.name, probe.advice.as_ref()?))).collect();
+    if !advised.is_empty() {
+        writeln!(out, "\nWhat to change:")?;
+        for (name, advice) in advised {
+            writeln!(out, "- {name}: {advice}")?;
+        }
+    }
+    let count = |verdict| probes.iter().filter(|probe| probe.outcome == verdict).count();
+    let (fails, limited) = (count(Verdict::Fails), count(Verdict::Limited));
+    match (works, limited) {
+        (true, 0) => writeln!(out, "\nDevices work on this machine.")?,
+        (true, _) => {
+            writeln!(out, "\nDevices work on this machine; {limited} of the above could be better.")?
+        }
+        (false, _) => {
+            writeln!(out, "\nDevices do not work on this machine: {fails} of the above must change.")?
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    works: bool,
+    probes: Vec<ProbeObject<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ProbeObject<'a> {
+    name: &'a str,
+    outcome: String,
+    detail: &'a str,
+    consequence: &'a str,
+    advice: Option<&'a str>,
+}
+
+fn report<'p>(probes: &'p [Probe], works: bool) -> Report<'p> {
+    let object = |probe: &'p Probe| ProbeObject {
+        name: probe.name,
+        outcome: probe.outcome.to_string(),
+        detail: &probe.detail,
+        consequence: &probe.consequence,
+        advice: probe.advice.as_deref(),
+    };
+    Report { works, probes: probes.iter().map(object).collect() }
+}

@@ -1,0 +1,81 @@
+//! What the subcommands have in common, `urxe devinfo` and `urxe doctor`.
+
+use crate::common::{Run, User};
+
+#[test]
+fn bad_command_lines_have_exit_code_2_and_usage() {
+    for arguments in ["", "nosuch", "decode", "link frobnicate", "devinfo -i 2", "devinfo --json -v"] {
+        let told = User::new().run(arguments).fails(2);
+        assert!(told.contains("Usage") || told.contains("invalid value"), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
+fn help_and_version() {
+    let user = User::new();
+    assert_eq!(user.run("--version").ok(), format!("urxe {}\n", env!("CARGO_PKG_VERSION")));
+    for subcommand in ["link", "devinfo", "doctor", "decode"] {
+        assert!(user.run("--help").ok().contains(&format!("\n  {subcommand}")));
+        assert!(user.run(&format!("{subcommand} --help")).ok().contains("Usage: urxe"));
+    }
+}
+
+#[test]
+fn a_bad_log_filter_is_named() {
+    let run = User::new().command().arg("link").env("URXE_LOG", "urxe=loud").output().unwrap();
+    let told = Run::from(run).fails(2);
+    assert!(told.contains("URXE_LOG=\"urxe=loud\" is no log filter"), "{told}");
+}
+
+#[test]
+fn devinfo_has_the_form_of_ibv_devinfo() {
+    let text = User::new().run("devinfo").ok();
+    let version = env!("CARGO_PKG_VERSION");
+    insta::assert_snapshot!(text.replace(&format!("\t{version}\n"), "\tVERSION\n"));
+}
+
+#[test]
+fn devinfo_verbose_shows_limits_and_gids() {
+    let text = User::new().run("devinfo -v -d rxe0").ok();
+    for line in [
+        "\tmax_sge:\t\t\t32\n",
+        "\tatomic_cap:\t\t\tATOMIC_HCA (1)\n",
+        "\t\t\tGID[  0]:\t\t::ffff:127.0.0.1, RoCE v2\n",
+        "\t\t\tGID[  1]:\t\t::ffff:127.0.0.1, RoCE v2\n",
+    ] {
+        assert!(text.contains(line), "{line:?} in {text}");
+    }
+}
+
+#[test]
+fn devinfo_lists_and_chooses() {
+    let user = User::new();
+    user.run("link add rxe1 127.0.0.2").ok();
+    user.run("link add rxe2 lo").ok();
+    assert_eq!(user.run("devinfo -l").ok(), "2 HCAs found:\n\trxe1\n\trxe2\n\n");
+    let json: serde_json::Value = serde_json::from_str(&user.run("devinfo --json -d rxe1").ok()).unwrap();
+    assert_eq!(json.as_array().unwrap().len(), 1);
+    assert_eq!(json[0]["port"]["gids"][0]["gid"], "::ffff:127.0.0.2");
+    assert!(user.run("devinfo -d rxe9").fails(1).contains("no link rxe9; there are: rxe1, rxe2"));
+    std::fs::write(user.links(), "rxe1 = gone0\nrxe2 = lo\n").unwrap();
+    let run = user.run("devinfo");
+    assert!(run.stdout.contains("hca_id:\trxe2"), "{run:?}");
+    assert!(run.fails(1).contains("no network interface gone0"));
+}
+
+#[test]
+fn doctor_says_the_same_in_both_forms() {
+    let user = User::new();
+    let run = user.run("doctor --json");
+    let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let works = json["works"].as_bool().unwrap();
+    assert_eq!(run.code, Some(i32::from(!works)));
+    let text = user.run("doctor");
+    assert_eq!((text.code, text.stderr.as_str()), (run.code, ""));
+    for probe in json["probes"].as_array().unwrap() {
+        let first_word = probe["name"].as_str().unwrap().split(' ').next().unwrap();
+        assert!(text.stdout.contains(first_word), "{first_word} in {}", text.stdout);
+        assert_ne!(probe["consequence"], "");
+    }
+    assert!(text.stdout.contains("on this machine"), "{}", text.stdout);
+}

@@ -1,0 +1,113 @@
+//! `urxe decode` over captures of real kernels: golden text, every file, damage, pipes.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use crate::common::{Run, User, capture};
+
+fn decode(arguments: &[&str], name: &str) -> Run {
+    User::new().command().arg("decode").args(arguments).arg(capture(name)).output().unwrap().into()
+}
+
+#[test]
+fn compare_and_swap() {
+    insta::assert_snapshot!(decode(&[], "atomic_cs.pcap").ok());
+}
+
+#[test]
+fn datagrams_with_every_field() {
+    let text = decode(&["--verbose"], "udaddy.pcap").ok();
+    let first_four: Vec<&str> = text.lines().take_while(|line| !line.starts_with("    5")).collect();
+    insta::assert_snapshot!(first_four.join("\n"));
+}
+
+#[test]
+fn every_capture_of_a_kernel_holds_good_packets_only() {
+    let mut files = 0;
+    for entry in std::fs::read_dir(capture("")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "pcap") {
+            continue;
+        }
+        files += 1;
+        let run: Run = User::new().command().arg("decode").arg(&path).output().unwrap().into();
+        let packets = run.stdout.lines().count();
+        let good = run.stdout.lines().filter(|line| line.ends_with("ICRC ok")).count();
+        assert_eq!(good, packets, "{}: {}", path.display(), run.stdout);
+        assert!(run.stderr.contains(&format!("{packets} packets: {packets} RoCEv2")), "{run:?}");
+    }
+    assert!(files >= 19, "{files} captures");
+}
+
+#[test]
+fn json_is_an_object_a_line() {
+    let text = decode(&["--json"], "rnr.pcap").ok();
+    let mut rnr_naks = 0;
+    for (index, line) in text.lines().enumerate() {
+        let packet: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(packet["number"], index as u64 + 1);
+        assert_eq!(packet["kind"], "roce");
+        assert_eq!(packet["icrc"]["ok"], true);
+        rnr_naks +=
+            usize::from(packet["aeth"]["meaning"].as_str().is_some_and(|text| text.starts_with("RNR")));
+    }
+    assert!(rnr_naks > 0, "the capture has RNR NAKs");
+}
+
+#[test]
+fn damage_is_told_after_what_came_before() {
+    let whole = std::fs::read(capture("atomic_cs.pcap")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.pcap");
+    std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    let run: Run = User::new().command().arg("decode").arg(&path).output().unwrap().into();
+    assert_eq!(run.stdout.lines().count(), 9, "{run:?}");
+    assert!(run.fails(1).contains("the capture is cut short: the block at byte "));
+}
+
+#[test]
+fn standard_input_is_a_capture_too() {
+    let mut child = User::new()
+        .command()
+        .args(["decode", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let capture = std::fs::read(capture("atomic_cs.pcap")).unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&capture).unwrap();
+    drop(stdin);
+    let run: Run = child.wait_with_output().unwrap().into();
+    assert_eq!(run.ok(), decode(&[], "atomic_cs.pcap").ok());
+}
+
+#[test]
+fn a_reader_that_stops_is_no_error() {
+    // Longer than all buffers in between, so that the writer notices.
+    let whole = std::fs::read(capture("read_bw.pcap")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.pcap");
+    std::fs::write(&path, [&whole[..24], &whole[24..].repeat(40)].concat()).unwrap();
+    let mut child = User::new()
+        .command()
+        .args(["decode", "--verbose"])
+        .arg(&path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("    1"), "{first}");
+    let run: Run = child.wait_with_output().unwrap().into();
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    assert!(decode(&[], "no-such-file.pcap").fails(1).contains("cannot open "));
+    assert!(decode(&[], "../Cargo.toml").fails(1).contains("not a capture"));
+    assert!(decode(&["--json", "--verbose"], "rnr.pcap").fails(2).contains("cannot be used with"));
+}

@@ -1,0 +1,105 @@
+//! `urxe link`: adding, showing and deleting, from the first command to the last.
+
+use crate::common::{Run, User};
+
+const BUILT_IN: &str =
+    "link rxe0/1 state ACTIVE physical_state LINK_UP netdev lo address 127.0.0.1 mtu 4096\n";
+
+#[test]
+fn without_configuration_there_is_rxe0_on_loopback() {
+    let user = User::new();
+    assert_eq!(user.run("link").ok(), BUILT_IN);
+    assert_eq!(user.run("link show rxe0/1").ok(), BUILT_IN);
+    assert!(!user.links().exists(), "showing writes nothing");
+}
+
+#[test]
+fn links_are_added_shown_and_deleted() {
+    let user = User::new();
+    let added = user.run("link add rxe1 type rxe netdev lo");
+    assert!(added.stderr.contains("the built-in device rxe0"), "{added:?}");
+    added.ok();
+    user.run("link add rxe2 127.0.0.2").ok();
+
+    let shown = user.run("link show").ok();
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines.len(), 2, "{shown}");
+    assert!(
+        lines[0].starts_with("link rxe1/1 state ACTIVE physical_state LINK_UP netdev lo address 127.0.0.1")
+    );
+    assert_eq!(
+        lines[1],
+        "link rxe2/1 state ACTIVE physical_state LINK_UP netdev lo address 127.0.0.2 mtu 4096"
+    );
+
+    user.run("link del rxe1").ok();
+    assert_eq!(user.run("link show").ok().lines().count(), 1);
+    user.run("link delete rxe2").ok();
+    assert_eq!(user.run("link").ok(), BUILT_IN);
+}
+
+#[test]
+fn json_has_the_keys_of_rdma() {
+    let shown = User::new().run("link show --json").ok();
+    let json: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let link = &json[0];
+    for (key, value) in
+        [("ifname", "rxe0"), ("state", "ACTIVE"), ("physical_state", "LINK_UP"), ("netdev", "lo")]
+    {
+        assert_eq!(link[key], value, "{shown}");
+    }
+    assert_eq!(link["port"], 1);
+    assert!(link["netdev_index"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn the_environment_overrides_the_list() {
+    let user = User::new();
+    user.run("link add rxe1 127.0.0.2").ok();
+    let shown = user.command().arg("link").env("URXE_DEVICES", "a=127.0.0.3,b=lo").output().unwrap();
+    let shown = Run::from(shown).ok();
+    assert!(shown.starts_with("link a/1 ") && shown.contains("\nlink b/1 "), "{shown}");
+    let added =
+        user.command().args(["link", "add", "rxe2", "lo"]).env("URXE_DEVICES", "a=lo").output().unwrap();
+    let added = Run::from(added);
+    assert!(added.stderr.contains("URXE_DEVICES is set here"), "{added:?}");
+    assert_eq!(user.run("link").ok().lines().count(), 2);
+}
+
+#[test]
+fn mistakes_are_named() {
+    let user = User::new();
+    assert!(
+        user.run("link add rxe0 nosuch0").fails(1).contains("no network interface nosuch0; there are: lo")
+    );
+    assert!(
+        user.run("link add rxe0 192.0.2.77")
+            .fails(1)
+            .contains("192.0.2.77 is not an address of this machine")
+    );
+    assert!(user.run("link add rxe0 type siw netdev lo").fails(2).contains("the only type of device is rxe"));
+    assert!(user.run("link add 0rxe lo").fails(2).contains("a name is a letter"));
+    assert!(user.run("link add rxe0").fails(2).contains("Usage"));
+    assert!(user.run("link del rxe0").fails(1).contains("the built-in default"));
+    assert!(user.run("link del rxe7").fails(1).contains("no link rxe7; there are: rxe0"));
+    assert!(user.run("link show rxe7").fails(1).contains("no link rxe7"));
+    assert!(!user.links().exists(), "nothing was written");
+
+    user.run("link add rxe0 lo").ok();
+    assert!(user.run("link add rxe0 127.0.0.2").fails(1).contains("link rxe0 exists already, on lo"));
+    std::fs::write(user.links(), "# mine\nrxe0 lo\n").unwrap();
+    assert!(user.run("link").fails(1).contains("line 2, column 1"));
+}
+
+#[test]
+fn a_device_that_is_gone_is_shown_with_the_reason() {
+    let user = User::new();
+    user.run("link add rxe0 lo").ok();
+    std::fs::write(user.links(), "rxe0 = gone0\nrxe1 = lo\n").unwrap();
+    let shown = user.run("link").ok();
+    assert!(shown.starts_with(
+        "link rxe0/1 state DOWN physical_state DISABLED netdev gone0 error: no network interface gone0"
+    ));
+    assert!(shown.contains("\nlink rxe1/1 state ACTIVE"));
+    assert_eq!(user.run("link show rxe0").code, Some(1));
+}
