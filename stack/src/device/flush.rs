@@ -9,6 +9,7 @@ use crate::path::{Flusher, Path, Route};
 use crate::port::{Run, SendOutcome, Transmit};
 use crate::qp::Qp;
 use crate::qp::context::Sent;
+use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use crate::time::Time;
 
@@ -18,6 +19,7 @@ impl Device {
         if self.dirty.is_empty() {
             return;
         }
+        self.urgent.store(false, Ordering::Release);
         let link_of = |index: u32| match self.paths.at(index) {
             Some(path) => &path.link,
             None => unreachable!("only paths that exist are listed"),
@@ -28,6 +30,14 @@ impl Device {
                 path.flush(|flusher| self.drain(index, path, flusher, now, port));
             }
         });
+    }
+
+    /// Sends what can be sent now, unless it is nothing but acknowledgements: those may wait for a reply that takes them
+    /// along. The caller sees to it that [`transmit_pending`](Self::transmit_pending) follows within a millisecond.
+    pub fn transmit_urgent(&self, now: Time, port: &(impl Transmit + ?Sized)) {
+        if self.urgent.swap(false, Ordering::AcqRel) {
+            self.transmit_pending(now, port);
+        }
     }
 
     /// Does what is due at `now`. What it causes to be sent leaves with the next [`transmit_pending`](Self::transmit_pending).
@@ -92,7 +102,8 @@ impl Device {
     ) {
         let Flusher { route, run, queue, blocked } = flusher;
         let Some(route) = *route else { return };
-        let run = run.get_or_insert_with(|| RunBuffer::new(self.max_run_segments));
+        let run = run.get_or_insert_with(RunBuffer::new);
+        run.set_max_segments(self.max_run_segments.min(port.max_run_segments()));
         self.take_ready(path, queue);
         // Those that the window stopped earlier get one more try each, after those that were listed since.
         let mut retries = blocked.len();

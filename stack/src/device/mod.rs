@@ -49,6 +49,7 @@ use crate::path::{Path, PathKey};
 use crate::qp::Qp;
 use crate::qp::attr::PathMtu;
 use crate::rng::Rng;
+use crate::sync::atomic::AtomicBool;
 use crate::sync::{Arc, Mutex, lock};
 
 /// What a device is made of.
@@ -131,6 +132,8 @@ pub struct Device {
     paths: Slots<Path>,
     /// Paths with something to send.
     dirty: ReadyList,
+    /// Among what is to be sent is more than acknowledgements.
+    urgent: AtomicBool,
     timers: Timers,
     control: Mutex<Control>,
 }
@@ -194,6 +197,7 @@ impl Device {
             qps: Slots::new(),
             paths: Slots::new(),
             dirty: ReadyList::new(),
+            urgent: AtomicBool::new(false),
             timers: Timers::new(),
             control: Mutex::new(Control {
                 rng,

@@ -10,6 +10,7 @@ use super::{Device, QpSlot};
 use crate::port::Datagrams;
 use crate::qp::Qp;
 use crate::qp::context::Context;
+use crate::sync::atomic::Ordering;
 use crate::sync::{MutexGuard, lock};
 use crate::time::Time;
 
@@ -137,6 +138,9 @@ impl Device {
         let Some(qp) = held.guard.as_deref_mut() else { return };
         self.settle_timer(held.index, qp);
         let (path, wants_to_send) = (qp.path, qp.wants_to_send(now));
+        if qp.is_urgent(now) {
+            self.urgent.store(true, Ordering::Release);
+        }
         let index = held.index;
         drop(held);
         if wants_to_send {

@@ -1,3 +1,26 @@
-//! (being written)
+//! Moves a device over UDP: which thread receives, which sends, and when one sleeps.
+//!
+//! ```text
+//!   posting thread ----> device.post_send, transmit_pending      (sends itself)
+//!   polling thread ----> cq.poll; when empty: receive, transmit  (receives itself, if nobody else is)
+//!   background thread -> sleeps; receives only while no thread polls; timers; answers that nobody sent
+//! ```
+//! The background thread is in one of two states. *Idle*: it sleeps on the sockets as well, so that one-sided
+//! operations are served in a process that never calls the library. *Polled*: some thread polls, so the sockets are left
+//! to it and the background thread wakes once a millisecond, for timers and for acknowledgements that are still
+//! owed. Waiting for sockets is `ppoll` rather than epoll: it arms them only while it sleeps, and an armed socket costs
+//! the polling thread 0.3 µs a packet.
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`engine`] | a device with its ports and its thread: open, post, poll |
+//! | `background` | the thread |
+//! | `ports` | one socket for each address of the device |
+//! | [`eventfd`] | descriptors that count events |
 
+mod background;
+pub mod engine;
 pub mod eventfd;
+mod ports;
+
+pub use engine::{Engine, EngineConfig, OpenEngineError};

@@ -26,16 +26,20 @@ pub(crate) struct RunBuffer {
 }
 
 impl RunBuffer {
-    /// `max_segments`: how many packets the port takes in one call, 1 where it has no GSO.
-    pub fn new(max_segments: usize) -> Self {
+    pub fn new() -> Self {
         Self {
             bytes: vec![0; MAX_RUN_BYTES].into(),
             len: 0,
             segment_size: 0,
             count: 0,
-            max_segments: max_segments.max(1),
+            max_segments: 1,
             closed: false,
         }
+    }
+
+    /// How many packets the port takes in one call, 1 where it has no GSO.
+    pub fn set_max_segments(&mut self, max_segments: usize) {
+        self.max_segments = max_segments.max(1);
     }
 
     pub fn is_empty(&self) -> bool {

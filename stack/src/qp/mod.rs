@@ -49,10 +49,11 @@ use self::requester::Requester;
 use self::responder::{Handled, Responder};
 use self::transition::Step;
 use self::wr::{PostError, RecvRequest, SendRequest};
-use crate::cq::{CqRef, QpEventType};
+use crate::cq::{Cq, CqRef, QpEventType};
 use crate::device::counters::Counter;
 use crate::memory::PdId;
 use crate::path::run::RunBuffer;
+use crate::sync::Arc;
 use crate::time::Time;
 
 /// What a queue pair is made of; nothing of it changes while it lives.
@@ -63,9 +64,9 @@ pub struct QpInit {
     /// Protection domain of its local buffers and of what peers may reach through it.
     pub pd: PdId,
     /// Where sends complete.
-    pub send_cq: std::sync::Arc<crate::cq::Cq>,
+    pub send_cq: Arc<Cq>,
     /// Where receives complete.
-    pub recv_cq: std::sync::Arc<crate::cq::Cq>,
+    pub recv_cq: Arc<Cq>,
     /// Sizes of its queues.
     pub cap: QpCap,
     /// Every send makes a completion, whatever its flags say.
@@ -256,21 +257,39 @@ impl Qp {
         self.settle(alive, cx);
     }
 
-    /// Appends packets to `run`: answers first, then requests.
+    /// Appends packets to `run`. READ responses go first; a lone acknowledgement goes last, as the short packet that
+    /// may end a run, where it costs next to nothing.
     pub fn transmit(&mut self, cx: &mut Context<'_>, run: &mut RunBuffer, icrc: &IcrcSeed) -> Sent {
+        if self.responder.responses.is_only_ack() {
+            let requests = self.transmit_requests(cx, run, icrc);
+            if requests == Sent::RunFull {
+                return requests;
+            }
+            match self.transmit_responses(cx, run, icrc) {
+                Sent::Idle => requests,
+                stop => stop,
+            }
+        } else {
+            match self.transmit_responses(cx, run, icrc) {
+                Sent::Idle => self.transmit_requests(cx, run, icrc),
+                stop => stop,
+            }
+        }
+    }
+
+    fn transmit_responses(&mut self, cx: &mut Context<'_>, run: &mut RunBuffer, icrc: &IcrcSeed) -> Sent {
         match self.responder.responses.transmit(&self.common, cx, run, icrc) {
-            Ok(Sent::Idle) => {}
-            Ok(stop) => return stop,
+            Ok(sent) => sent,
             Err(fault) => {
                 self.common.raise(fault.event, cx);
                 self.enter_error(cx);
-                // The NAK that tells the peer why.
-                return match self.responder.responses.transmit(&self.common, cx, run, icrc) {
-                    Ok(sent) => sent,
-                    Err(_) => Sent::Idle,
-                };
+                // The NAK that tells the peer why. It reads no memory, so it cannot fail like this again.
+                self.responder.responses.transmit(&self.common, cx, run, icrc).unwrap_or(Sent::Idle)
             }
         }
+    }
+
+    fn transmit_requests(&mut self, cx: &mut Context<'_>, run: &mut RunBuffer, icrc: &IcrcSeed) -> Sent {
         if !matches!(self.common.state, QpState::Rts | QpState::Sqd) {
             return Sent::Idle;
         }
@@ -299,6 +318,11 @@ impl Qp {
     /// Whether there may be something to send now.
     pub fn wants_to_send(&self, now: Time) -> bool {
         !self.responder.responses.is_empty() || self.requester.may_send(now)
+    }
+
+    /// Whether there is more to send than acknowledgements, which can wait for a reply that takes them along.
+    pub fn is_urgent(&self, now: Time) -> bool {
+        self.is_blocked || !self.responder.responses.is_only_ack() || self.requester.may_send(now)
     }
 
     fn settle(&mut self, alive: bool, cx: &Context<'_>) {

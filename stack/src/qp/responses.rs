@@ -107,6 +107,11 @@ impl Responses {
         self.pending.is_empty()
     }
 
+    /// Whether at most one acknowledgement is to be sent.
+    pub fn is_only_ack(&self) -> bool {
+        self.pending.len() <= 1 && self.pending.iter().all(|pending| matches!(pending, Pending::Ack { .. }))
+    }
+
     /// The queue pair failed: only what tells the peer so is still sent.
     pub fn keep_naks(&mut self) {
         self.pending.retain(|pending| matches!(pending, Pending::Nak { .. }));

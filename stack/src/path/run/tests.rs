@@ -8,6 +8,12 @@ fn seed() -> IcrcSeed {
     IcrcSeed::new([127, 0, 0, 1].into(), 4791, [127, 0, 0, 2].into(), 4791).unwrap()
 }
 
+fn buffer(max_segments: usize) -> RunBuffer {
+    let mut run = RunBuffer::new();
+    run.set_max_segments(max_segments);
+    run
+}
+
 fn send(run: &mut RunBuffer, len: usize) {
     let bth = Bth::new(Opcode::RcSendMiddle, Qpn::new(17).unwrap(), Psn::new(3));
     let fill = |to: &mut [u8]| {
@@ -19,7 +25,7 @@ fn send(run: &mut RunBuffer, len: usize) {
 
 #[test]
 fn packets_parse_and_their_icrc_is_made_for_their_index() {
-    let mut run = RunBuffer::new(64);
+    let mut run = buffer(64);
     for len in [1024, 1024, 1021, 1024, 5] {
         send(&mut run, len);
     }
@@ -36,7 +42,7 @@ fn packets_parse_and_their_icrc_is_made_for_their_index() {
 
 #[test]
 fn a_longer_packet_or_one_after_a_shorter_does_not_fit() {
-    let mut run = RunBuffer::new(64);
+    let mut run = buffer(64);
     assert!(run.takes(5000));
     send(&mut run, 1024);
     assert!(run.takes(1040) && !run.takes(1044));
@@ -49,14 +55,14 @@ fn a_longer_packet_or_one_after_a_shorter_does_not_fit() {
 
 #[test]
 fn a_run_ends_at_the_ports_limits() {
-    let mut run = RunBuffer::new(2);
+    let mut run = buffer(2);
     assert!(run.takes_both(100, 100));
     send(&mut run, 64);
     assert!(run.takes(80) && !run.takes_both(80, 80));
     send(&mut run, 64);
     assert!(!run.takes(80));
 
-    let mut run = RunBuffer::new(64);
+    let mut run = buffer(64);
     while run.takes(4112) {
         send(&mut run, 4096);
     }
@@ -66,7 +72,7 @@ fn a_run_ends_at_the_ports_limits() {
 
 #[test]
 fn a_failing_fill_appends_nothing() {
-    let mut run = RunBuffer::new(4);
+    let mut run = buffer(4);
     let bth = Bth::new(Opcode::RcSendOnly, Qpn::new(17).unwrap(), Psn::new(3));
     assert_eq!(run.append(&seed(), bth, Ext::None, 10, |_| Err("no")), Err("no"));
     assert!(run.is_empty() && run.bytes().is_empty());

@@ -134,6 +134,21 @@ pub enum OpenPortError {
     },
 }
 
+impl OpenPortError {
+    /// The errno nearest to it.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        match self {
+            Self::AddressInUse { .. } => libc::EADDRINUSE,
+            Self::NoSuchAddress { .. } | Self::NoSuchScope { .. } => libc::EADDRNOTAVAIL,
+            Self::NotPermitted { .. } => libc::EACCES,
+            Self::NotUnicast { .. } | Self::ScopeMissing { .. } => libc::EINVAL,
+            Self::FamilyMissing { .. } => libc::EAFNOSUPPORT,
+            Self::System { errno, .. } => errno.raw_os_error(),
+        }
+    }
+}
+
 /// Opens and configures the socket.
 pub(super) fn open(config: UdpConfig) -> Result<UdpPort, OpenPortError> {
     let address = config.address.to_canonical();

@@ -1,0 +1,341 @@
+//! A device with its ports and its background thread.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::thread::{Builder, JoinHandle};
+
+use rustix::io::Errno;
+use urxe_wire::Gid;
+
+use super::background;
+use super::eventfd::EventFd;
+use super::ports::{Ports, Receiver};
+use crate::cq::{Completion, Cq, CqError, Wake};
+use crate::device::{Device, DeviceConfig, IcrcPolicy, Limits, QpHandle};
+use crate::link::{LinkError, LinkSpec, ResolvedLink};
+use crate::port::Transmit;
+use crate::port::tap::Tap;
+use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
+use crate::qp::attr::{PathMtu, QpAttr, QpAttrMask};
+use crate::qp::wr::{PostError, RecvRequest, SendRequest};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::{Arc, Mutex, try_lock, yield_now};
+use crate::sys::{clock, thread};
+use crate::time::Time;
+
+/// So many empty polls in a row give the processor away: the peer may be waiting for it.
+const POLLS_BEFORE_YIELD: u32 = 50;
+/// READ responses asked for at once: this share of the receive buffer, in eighths. Single 4 KiB packets (from a kernel, whose
+/// packets do not merge) take more than twice their size.
+const READ_BUDGET_EIGHTHS: u64 = 3;
+/// More than this at once only fills queues.
+const READ_BUDGET_MAX: u64 = 240 << 10;
+
+/// How to open an engine.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Bytes of receive buffer to ask for; as much as is useful if `None`.
+    pub receive_buffer: Option<usize>,
+    /// Send runs of several packets in one call where the kernel can.
+    pub gso: bool,
+    /// Receive merged datagrams where the kernel can.
+    pub gro: bool,
+    /// How received ICRCs are checked.
+    pub icrc_policy: IcrcPolicy,
+    /// Where to record all packets.
+    pub tap: Option<Arc<Tap>>,
+    /// Where keys, numbers and first PSNs come from; of the operating system if `None`.
+    pub seed: Option<u64>,
+    /// What the device can do.
+    pub limits: Limits,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            receive_buffer: None,
+            gso: true,
+            gro: true,
+            icrc_policy: IcrcPolicy::default(),
+            tap: None,
+            seed: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Why an engine could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenEngineError {
+    /// The link's interface or address.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// A socket.
+    #[error(transparent)]
+    Port(#[from] OpenPortError),
+    /// A descriptor.
+    #[error("cannot make an event descriptor: {0}; raise the limit of open files (ulimit -n)")]
+    EventFd(Errno),
+    /// Random numbers.
+    #[error("the operating system gives no random numbers: {0}")]
+    Random(Errno),
+    /// The thread.
+    #[error("cannot start the background thread: {0}")]
+    Thread(io::Error),
+}
+
+impl OpenEngineError {
+    /// The errno that `ibv_open_device` sets.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Link(_) => libc::ENODEV,
+            Self::Port(error) => error.errno(),
+            Self::EventFd(errno) | Self::Random(errno) => errno.raw_os_error(),
+            Self::Thread(error) => error.raw_os_error().unwrap_or(libc::EAGAIN),
+        }
+    }
+}
+
+/// A device that is moving packets. Dropping it stops its thread and closes its sockets.
+pub struct Engine {
+    shared: Arc<Shared>,
+    link: ResolvedLink,
+    events: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the application's threads and the background thread share.
+pub(super) struct Shared {
+    pub device: Device,
+    pub ports: Ports,
+    /// Held by the one thread that receives.
+    pub receiver: Mutex<Receiver>,
+    pub alarm: Arc<Alarm>,
+    /// When a thread last polled, in nanoseconds.
+    pub polled_at_ns: AtomicU64,
+    empty_polls: AtomicU32,
+    pub stop: AtomicBool,
+}
+
+/// What wakes the background thread.
+#[derive(Debug)]
+pub(super) struct Alarm {
+    pub descriptor: EventFd,
+    /// The thread sleeps until a deadline that may be far away.
+    pub asleep: AtomicBool,
+}
+
+impl Wake for Alarm {
+    fn wake(&self) {
+        // Pairs with the fence before the thread looks at the deadline a last time: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) {
+            self.descriptor.wake();
+        }
+    }
+}
+
+impl Engine {
+    /// Opens the device of `link`: binds UDP port 4791 on each of its addresses and starts its thread.
+    ///
+    /// # Errors
+    /// [`OpenEngineError`]: what was wrong and what to do.
+    pub fn open(link: &LinkSpec, config: EngineConfig) -> Result<Self, OpenEngineError> {
+        let link = crate::link::resolve(link)?;
+        let udp = |address: &IpAddr| UdpConfig {
+            scope_id: if is_link_local(*address) { link.interface.index } else { 0 },
+            receive_buffer: config.receive_buffer,
+            gso: config.gso,
+            gro: config.gro,
+            tap: config.tap.clone(),
+            ..UdpConfig::new(*address)
+        };
+        let ports = Ports::open(link.addresses.iter().map(udp).collect())?;
+        let events = Arc::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
+        let alarm = Arc::new(Alarm {
+            descriptor: EventFd::new().map_err(OpenEngineError::EventFd)?,
+            asleep: AtomicBool::new(false),
+        });
+        let buffer = ports.iter().map(UdpPort::receive_buffer).min().unwrap_or(0) as u64;
+        let gids: Vec<Gid> = link.gids.iter().map(|entry| entry.gid).collect();
+        let device = Device::new(DeviceConfig {
+            active_mtu: link.path_mtu,
+            max_run_segments: ports.max_run_segments(),
+            read_budget: (buffer * READ_BUDGET_EIGHTHS / 8).min(READ_BUDGET_MAX),
+            icrc_policy: config.icrc_policy,
+            limits: config.limits,
+            event_wake: Box::new(Arc::clone(&events)),
+            timer_wake: Box::new(Arc::clone(&alarm)),
+            ..DeviceConfig::new(gids, config.seed.map_or_else(random_seed, Ok)?)
+        });
+        let shared = Arc::new(Shared {
+            device,
+            ports,
+            receiver: Mutex::new(Receiver::new()),
+            alarm,
+            polled_at_ns: AtomicU64::new(0),
+            empty_polls: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+        });
+        let for_thread = Arc::clone(&shared);
+        let builder = Builder::new().name(format!("urxe-{}", link.spec.name));
+        let thread = thread::spawn_without_signals(builder, move || background::run(&for_thread));
+        let thread = Some(thread.map_err(OpenEngineError::Thread)?);
+        Ok(Self { shared, link, events, thread })
+    }
+
+    /// The device itself. Work posted to it directly is sent with the next call here.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.shared.device
+    }
+
+    /// The link it was opened for.
+    #[must_use]
+    pub fn link(&self) -> &ResolvedLink {
+        &self.link
+    }
+
+    /// Its sockets.
+    pub fn ports(&self) -> impl ExactSizeIterator<Item = &UdpPort> {
+        self.shared.ports.iter()
+    }
+
+    /// Readable while asynchronous events wait.
+    #[must_use]
+    pub fn event_descriptor(&self) -> &Arc<EventFd> {
+        &self.events
+    }
+
+    /// The engine's clock, which is the system's monotonic one.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        clock::now()
+    }
+
+    /// Changes a queue pair, and sends what that sets free.
+    ///
+    /// # Errors
+    /// As [`Device::modify_qp`].
+    pub fn modify_qp(
+        &self,
+        qp: QpHandle,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<(), crate::device::ModifyError> {
+        let now = clock::now();
+        self.device().modify_qp(now, qp, attr, mask)?;
+        self.shared.transmit(now);
+        Ok(())
+    }
+
+    /// Posts send work requests and sends what can be sent, on this thread.
+    ///
+    /// # Errors
+    /// As [`Device::post_send`].
+    pub fn post_send(&self, qp: QpHandle, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let now = clock::now();
+        let result = self.device().post_send(now, qp, requests);
+        self.shared.transmit(now);
+        result
+    }
+
+    /// Posts receive work requests.
+    ///
+    /// # Errors
+    /// As [`Device::post_recv`].
+    pub fn post_recv(&self, qp: QpHandle, requests: &[RecvRequest<'_>]) -> Result<(), (usize, PostError)> {
+        self.device().post_recv(clock::now(), qp, requests)
+    }
+
+    /// Takes completions. When there are none, receives on this thread and looks again. Never sleeps.
+    ///
+    /// # Errors
+    /// As [`Cq::poll`].
+    pub fn poll(&self, cq: &Cq, out: &mut [Completion]) -> Result<usize, CqError> {
+        let taken = cq.poll(out)?;
+        if taken > 0 || out.is_empty() {
+            return Ok(taken);
+        }
+        self.shared.progress();
+        cq.poll(out)
+    }
+
+    /// Receives and sends what there is, on this thread, once: for programs that watch memory instead of polling.
+    pub fn progress(&self) {
+        self.shared.progress();
+    }
+}
+
+impl Shared {
+    pub fn transmit(&self, now: Time) {
+        self.device.transmit_pending(now, &self.ports);
+    }
+
+    /// One round of a polling thread.
+    fn progress(&self) {
+        let now = clock::now();
+        self.polled_at_ns.store(now.as_ns(), Ordering::Relaxed);
+        // Acknowledgements that the last round left for a reply to take along.
+        self.transmit(now);
+        let received = match try_lock(&self.receiver) {
+            Some(mut receiver) => self.ports.receive(&mut receiver, &self.device, false),
+            None => 0,
+        };
+        if received == 0 {
+            let empty = self.empty_polls.fetch_add(1, Ordering::Relaxed);
+            if empty >= POLLS_BEFORE_YIELD {
+                self.empty_polls.store(0, Ordering::Relaxed);
+                yield_now();
+            }
+            return;
+        }
+        self.empty_polls.store(0, Ordering::Relaxed);
+        self.device.transmit_urgent(clock::now(), &self.ports);
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.alarm.descriptor.wake();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the background thread had panicked");
+        }
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("link", &self.link.spec)
+            .field("device", self.device())
+            .finish_non_exhaustive()
+    }
+}
+
+impl AsFd for Alarm {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+fn random_seed() -> Result<u64, OpenEngineError> {
+    let mut bytes = [0; 8];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(8) => Ok(u64::from_ne_bytes(bytes)),
+        Ok(_) => Err(OpenEngineError::Random(Errno::IO)),
+        Err(errno) => Err(OpenEngineError::Random(errno)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! Two engines of one process talk over loopback, each on an address of its own.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use urxe_wire::Qpn;
+
+use super::*;
+use crate::cq::{ArmKind, CompletionChannel, WcStatus};
+use crate::device::counters::Counter;
+use crate::link::{LinkName, Source};
+use crate::memory::{Access, Buffer, Mr, PdId};
+use crate::qp::QpInit;
+use crate::qp::attr::{AddressVector, QpCap, QpState, QpType};
+use crate::qp::wr::{Payload, Remote, SendFlags, SendOp, Sge};
+
+struct End {
+    engine: Engine,
+    cq: Arc<Cq>,
+    channel: Arc<CompletionChannel>,
+    descriptor: Arc<EventFd>,
+    qp: QpHandle,
+    buffer: Buffer,
+    mr: Mr,
+}
+
+const SIZE: usize = 4 << 20;
+
+impl End {
+    fn new(address: Ipv4Addr, config: EngineConfig) -> Self {
+        let name: LinkName = "rxe0".parse().unwrap();
+        let engine =
+            Engine::open(&LinkSpec { name, source: Source::Address(address.into()) }, config).unwrap();
+        let device = engine.device();
+        let pd = device.alloc_pd().unwrap();
+        let descriptor = Arc::new(EventFd::new().unwrap());
+        let channel = Arc::new(CompletionChannel::new(Box::new(Arc::clone(&descriptor))));
+        let cq = device.create_cq(256, Some(Arc::clone(&channel)), 0).unwrap();
+        let cap =
+            QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 2, max_recv_sge: 2, max_inline_data: 64 };
+        let init = QpInit {
+            qp_type: QpType::Rc,
+            pd,
+            send_cq: Arc::clone(&cq),
+            recv_cq: Arc::clone(&cq),
+            cap,
+            sq_sig_all: true,
+        };
+        let qp = device.create_qp(&init).unwrap();
+        let buffer = Buffer::new(SIZE).unwrap();
+        let mr = register(device, pd, &buffer);
+        Self { engine, cq, channel, descriptor, qp, buffer, mr }
+    }
+
+    fn connect(&self, peer: Qpn, peer_ip: IpAddr) {
+        let bits = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
+        let access_flags = Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let attr = QpAttr { qp_state: QpState::Init, port_num: 1, access_flags, ..QpAttr::default() };
+        self.engine.modify_qp(self.qp, &attr, bits).unwrap();
+        let ah = AddressVector {
+            dgid: Gid::from_ip(peer_ip),
+            is_global: true,
+            port_num: 1,
+            ..AddressVector::default()
+        };
+        let attr = QpAttr {
+            qp_state: QpState::Rtr,
+            path_mtu: PathMtu::Mtu4096,
+            dest_qp_num: peer,
+            max_dest_rd_atomic: 4,
+            min_rnr_timer: 12,
+            ah,
+            ..QpAttr::default()
+        };
+        let bits = QpAttrMask::STATE
+            | QpAttrMask::AV
+            | QpAttrMask::PATH_MTU
+            | QpAttrMask::DEST_QPN
+            | QpAttrMask::RQ_PSN
+            | QpAttrMask::MAX_DEST_RD_ATOMIC
+            | QpAttrMask::MIN_RNR_TIMER;
+        self.engine.modify_qp(self.qp, &attr, bits).unwrap();
+        let attr = QpAttr {
+            qp_state: QpState::Rts,
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            max_rd_atomic: 4,
+            ..QpAttr::default()
+        };
+        let bits = QpAttrMask::STATE
+            | QpAttrMask::TIMEOUT
+            | QpAttrMask::RETRY_CNT
+            | QpAttrMask::RNR_RETRY
+            | QpAttrMask::SQ_PSN
+            | QpAttrMask::MAX_QP_RD_ATOMIC;
+        self.engine.modify_qp(self.qp, &attr, bits).unwrap();
+    }
+
+    fn post(&self, op: SendOp, len: u32) {
+        let sges = [Sge { addr: self.mr.iova, length: len, lkey: self.mr.lkey }];
+        let request = SendRequest { wr_id: 1, op, flags: SendFlags::empty(), payload: Payload::Sges(&sges) };
+        self.engine.post_send(self.qp, &[request]).unwrap();
+    }
+
+    fn recv(&self, len: u32) {
+        let sges = [Sge { addr: self.mr.iova, length: len, lkey: self.mr.lkey }];
+        self.engine.post_recv(self.qp, &[RecvRequest { wr_id: 2, sges: &sges }]).unwrap();
+    }
+
+    fn poll_one(&self) -> Completion {
+        let start = Instant::now();
+        let mut out = [Completion::default(); 1];
+        while self.engine.poll(&self.cq, &mut out).unwrap() == 0 {
+            assert!(start.elapsed() < Duration::from_secs(20), "no completion");
+        }
+        assert_eq!(out[0].status, WcStatus::Success);
+        out[0]
+    }
+
+    fn remote(&self) -> Remote {
+        Remote { addr: self.mr.iova, rkey: self.mr.rkey }
+    }
+
+    fn no_losses(&self) {
+        for counter in [Counter::CompleterRetryErr, Counter::OutOfSeqRequest, Counter::DropIcrc] {
+            assert_eq!(self.engine.device().counters().value(counter), 0, "{}", counter.name());
+        }
+    }
+}
+
+#[allow(unsafe_code, reason = "registering is unsafe; the engine stops before the buffer goes")]
+fn register(device: &Device, pd: PdId, buffer: &Buffer) -> Mr {
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    // SAFETY: fields drop in order, so the engine stops before the buffer is unmapped.
+    unsafe { device.memory().register(pd, buffer.addr(), buffer.len(), 0, access) }.unwrap()
+}
+
+fn pair(net: u8, config: &EngineConfig) -> (End, End) {
+    let (ip_a, ip_b) = (Ipv4Addr::new(127, 47, net, 1), Ipv4Addr::new(127, 47, net, 2));
+    let (a, b) = (End::new(ip_a, config.clone()), End::new(ip_b, config.clone()));
+    a.connect(b.qp.qpn(), ip_b.into());
+    b.connect(a.qp.qpn(), ip_a.into());
+    (a, b)
+}
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i / 253) as u8 ^ (i as u8).wrapping_mul(31) ^ seed).collect()
+}
+
+#[test]
+fn a_large_write_and_a_read_arrive_while_nobody_polls_the_target() {
+    let (a, b) = pair(1, &EngineConfig::default());
+    let data = pattern(SIZE, 3);
+    a.buffer.write(0, &data).unwrap();
+    a.post(SendOp::Write { remote: b.remote() }, SIZE as u32);
+    assert_eq!(a.poll_one().wr_id, 1);
+    let mut got = vec![0; SIZE];
+    b.buffer.read(0, &mut got).unwrap();
+    assert!(got == data, "WRITE");
+    a.buffer.write(0, &vec![0; SIZE]).unwrap();
+    a.post(SendOp::Read { remote: b.remote() }, SIZE as u32);
+    a.poll_one();
+    a.buffer.read(0, &mut got).unwrap();
+    assert!(got == data, "READ");
+}
+
+#[test]
+fn ping_pong_by_polling_and_by_events() {
+    let (a, b) = pair(2, &EngineConfig::default());
+    b.recv(64);
+    for _ in 0..200 {
+        a.recv(64);
+        a.post(SendOp::Send, 64);
+        // Both ends on this thread: its polls serve both engines.
+        for _ in 0..2 {
+            b.poll_one_or_send();
+        }
+        a.poll_one();
+        a.poll_one();
+    }
+    a.no_losses();
+    b.no_losses();
+
+    a.recv(64);
+    assert!(!a.cq.arm(ArmKind::Next));
+    b.post(SendOp::Send, 64);
+    let event = a.descriptor.take_event(|| a.channel.redeem()).unwrap();
+    assert_eq!(event.cq, a.cq.id());
+    a.cq.ack_events(1);
+    a.poll_one();
+}
+
+impl End {
+    /// Answers a message that arrived, or takes the completion of the answer.
+    fn poll_one_or_send(&self) {
+        if self.poll_one().wr_id == 2 {
+            self.recv(64);
+            self.post(SendOp::Send, 64);
+        }
+    }
+}
+
+#[test]
+fn without_gso_and_gro_everything_still_works() {
+    let config = EngineConfig { gso: false, gro: false, ..EngineConfig::default() };
+    let (a, b) = pair(3, &config);
+    let data = pattern(300_001, 9);
+    a.buffer.write(0, &data).unwrap();
+    b.recv(300_001);
+    a.post(SendOp::SendImm { imm: 77 }, 300_001);
+    a.poll_one();
+    assert_eq!(b.poll_one().imm_data(), Some(77));
+    let mut got = vec![0; data.len()];
+    b.buffer.read(0, &mut got).unwrap();
+    assert!(got == data);
+}
+
+#[test]
+fn a_peer_that_is_gone_ends_in_retry_exceeded() {
+    let (a, b) = pair(4, &EngineConfig::default());
+    drop(b);
+    a.post(SendOp::Send, 64);
+    let start = Instant::now();
+    let mut out = [Completion::default(); 1];
+    while a.engine.poll(&a.cq, &mut out).unwrap() == 0 {
+        assert!(start.elapsed() < Duration::from_secs(20), "no completion");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(out[0].status, WcStatus::RetryExcErr);
+    // (7 + 1) × 4.096 µs · 2^14 = 537 ms.
+    assert!(start.elapsed() >= Duration::from_nanos(8 * (4096 << 14)), "{:?}", start.elapsed());
+}
+
+#[test]
+fn an_address_in_use_says_which_is_free() {
+    let (a, _b) = pair(5, &EngineConfig::default());
+    let spec = a.engine.link().spec.clone();
+    let error = Engine::open(&spec, EngineConfig::default()).unwrap_err();
+    assert_eq!(error.errno(), libc::EADDRINUSE);
+    assert!(error.to_string().contains("is free"), "{error}");
+}
