@@ -17,7 +17,7 @@ use crate::link::{LinkError, LinkSpec, ResolvedLink};
 use crate::port::Transmit;
 use crate::port::tap::Tap;
 use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
-use crate::qp::attr::{PathMtu, QpAttr, QpAttrMask};
+use crate::qp::attr::{QpAttr, QpAttrMask};
 use crate::qp::wr::{PostError, RecvRequest, SendRequest};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::{Arc, Mutex, try_lock, yield_now};

@@ -2,7 +2,7 @@
 //!
 //! A path owns the run being built and the right to send to its peer (the flusher), the congestion window and the measured
 //! round trip. Whoever has something to send lists its queue pair on the path and then tries to become the flusher; who
-//! finds another at it leaves a mark ([`Path::kick`]), which the flusher looks at again after letting go.
+//! finds another at it leaves a mark (`Path::kick`), which the flusher looks at again after letting go.
 //!
 //! Lock order: path, queue pair, completion queue.
 

@@ -11,7 +11,7 @@ use crate::device::counters::Counter;
 use crate::link::{LinkName, Source};
 use crate::memory::{Access, Buffer, Mr, PdId};
 use crate::qp::QpInit;
-use crate::qp::attr::{AddressVector, QpCap, QpState, QpType};
+use crate::qp::attr::{AddressVector, PathMtu, QpCap, QpState, QpType};
 use crate::qp::wr::{Payload, Remote, SendFlags, SendOp, Sge};
 
 struct End {
