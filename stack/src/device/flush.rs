@@ -126,8 +126,9 @@ impl Device {
                 Filled::Done => {}
                 Filled::RunFull => {
                     self.send(run, &route, port);
-                    // It stands in the queue without being listed: a post meanwhile lists it once more, which does no harm.
-                    queue.push_back(index);
+                    // Listed anew, never put back into the queue by hand: an index that stands there unlisted could be
+                    // listed meanwhile, and unlisting it when it is popped would leave a list that may close to a ring.
+                    path.ready.push(index, &slot.link);
                 }
                 Filled::WindowFull => blocked.push_back(index),
             }
