@@ -47,6 +47,7 @@ enum Pending {
         psn: Psn,
         msn: Msn,
         original: u64,
+        replay: bool,
     },
     /// `next` is the next response packet's PSN, `va` and `left` what it and those after it carry.
     Read {
@@ -57,6 +58,7 @@ enum Pending {
         rkey: urxe_wire::Rkey,
         packets_left: u32,
         msn: Msn,
+        replay: bool,
     },
 }
 
@@ -118,13 +120,13 @@ impl Responses {
         self.kept.clear();
     }
 
-    /// Whether the peer may have one more READ or atomic outstanding.
+    /// Whether the peer may have one more READ or atomic outstanding. Answers to duplicates do not count: the network
+    /// may repeat a request whose first answer the peer has long had.
     pub fn has_room(&self) -> bool {
-        let outstanding = self
-            .pending
-            .iter()
-            .filter(|p| matches!(p, Pending::Read { .. } | Pending::Atomic { .. }))
-            .count();
+        let is_first = |p: &&Pending| {
+            matches!(p, Pending::Read { replay: false, .. } | Pending::Atomic { replay: false, .. })
+        };
+        let outstanding = self.pending.iter().filter(is_first).count();
         outstanding < self.depth
     }
 
@@ -148,12 +150,12 @@ impl Responses {
 
     pub fn push_read(&mut self, first: Psn, packets: u32, reth: Reth, msn: Msn) {
         self.keep(Kept::Read { first, packets, reth, msn });
-        self.push_back(read(first, packets, reth, msn));
+        self.push_back(read(first, packets, reth, msn, false));
     }
 
     pub fn push_atomic(&mut self, psn: Psn, original: u64, msn: Msn) {
         self.keep(Kept::Atomic { psn, original, msn });
-        self.push_back(Pending::Atomic { psn, msn, original });
+        self.push_back(Pending::Atomic { psn, msn, original, replay: false });
     }
 
     fn keep(&mut self, kept: Kept) {
@@ -211,19 +213,21 @@ impl Responses {
         let end = first.add(packets);
         self.pending
             .retain(|p| !matches!(*p, Pending::Read { next, .. } if next.within(psn, end.steps_from(psn))));
-        self.insert(read(psn, reth.dma_len.div_ceil(mtu).max(1), reth, msn))
+        self.insert(read(psn, reth.dma_len.div_ceil(mtu).max(1), reth, msn, true))
     }
 
     /// An atomic came again: the value of its one execution.
     pub fn replay_atomic(&mut self, wanted: Psn) -> Replay {
         let found = self.kept.iter().find_map(|kept| match *kept {
             Kept::Atomic { psn, original, msn } if psn == wanted => {
-                Some(Pending::Atomic { psn, msn, original })
+                Some(Pending::Atomic { psn, msn, original, replay: true })
             }
             _ => None,
         });
+        let is_pending =
+            self.pending.iter().any(|p| matches!(*p, Pending::Atomic { psn, .. } if psn == wanted));
         match found {
-            Some(pending) if !self.pending.contains(&pending) => self.insert(pending),
+            Some(pending) if !is_pending => self.insert(pending),
             _ => Replay::Unknown,
         }
     }
@@ -260,7 +264,7 @@ impl Responses {
     }
 }
 
-fn read(first: Psn, packets: u32, reth: Reth, msn: Msn) -> Pending {
+fn read(first: Psn, packets: u32, reth: Reth, msn: Msn, replay: bool) -> Pending {
     Pending::Read {
         start: first,
         next: first,
@@ -269,6 +273,7 @@ fn read(first: Psn, packets: u32, reth: Reth, msn: Msn) -> Pending {
         rkey: reth.rkey,
         packets_left: packets,
         msn,
+        replay,
     }
 }
 
@@ -301,7 +306,7 @@ fn send_short(pending: &Pending, qp: &Common, run: &mut RunBuffer, icrc: &IcrcSe
             let timer = RnrTimer::new(qp.attr.min_rnr_timer & 0x1f).unwrap_or(RnrTimer::LONGEST);
             (Opcode::RcAcknowledge, psn, Ext::Aeth(Aeth { syndrome: Syndrome::RnrNak(timer), msn }))
         }
-        Pending::Atomic { psn, msn, original } => {
+        Pending::Atomic { psn, msn, original, .. } => {
             let aeth = Aeth { syndrome: Syndrome::ACK, msn };
             (Opcode::RcAtomicAcknowledge, psn, Ext::AtomicAck(aeth, AtomicAckEth { original }))
         }
@@ -324,7 +329,7 @@ fn send_read(
     run: &mut RunBuffer,
     icrc: &IcrcSeed,
 ) -> Result<Progress, Psn> {
-    let Pending::Read { start, next, va, left, rkey, packets_left, msn } = pending else {
+    let Pending::Read { start, next, va, left, rkey, packets_left, msn, .. } = pending else {
         unreachable!("only READs are sent here");
     };
     let (first, last) = (*next == *start, *packets_left == 1);
