@@ -12,7 +12,9 @@ use thiserror::Error;
 
 use super::network::{AddNodeError, SimNetwork, SimPort};
 use super::{NodeId, SimCounters};
+use crate::device::{Device, ReceiveScratch};
 use crate::port::Datagrams;
+use crate::sync::Arc;
 use crate::time::Time;
 
 /// Rounds at one instant after which the time is said to stand still.
@@ -28,6 +30,45 @@ pub trait Machine {
     fn next_deadline(&self) -> Option<Time>;
     /// Sends what can be sent at `now`.
     fn transmit_pending(&mut self, now: Time, port: &SimPort);
+}
+
+/// A [`Device`] as a machine: with what a receiving thread keeps between datagrams.
+#[derive(Debug)]
+pub struct DeviceMachine {
+    device: Arc<Device>,
+    scratch: ReceiveScratch,
+}
+
+impl DeviceMachine {
+    /// `device`, which others may use at the same time.
+    #[must_use]
+    pub fn new(device: Arc<Device>) -> Self {
+        Self { device, scratch: ReceiveScratch::default() }
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+}
+
+impl Machine for DeviceMachine {
+    fn receive(&mut self, now: Time, datagrams: &Datagrams<'_>) {
+        self.device.receive(now, datagrams, &mut self.scratch);
+    }
+
+    fn handle_timeouts(&mut self, now: Time) {
+        self.device.handle_timeouts(now);
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.device.next_deadline()
+    }
+
+    fn transmit_pending(&mut self, now: Time, port: &SimPort) {
+        self.device.transmit_pending(now, port);
+    }
 }
 
 /// The time stood still: some machine or link goes on for ever at one instant.

@@ -25,7 +25,7 @@ mod trace;
 mod tests;
 
 pub use counters::SimCounters;
-pub use fabric::{Fabric, Machine, Stalled};
+pub use fabric::{DeviceMachine, Fabric, Machine, Stalled};
 pub use faults::{LinkFaults, NodeConfig, Pause, PauseScope, PausedPackets};
 pub use network::{AddNodeError, SimNetwork, SimPort};
 

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::fmt;
 use std::net::IpAddr;
 
 use thiserror::Error;
@@ -12,6 +13,7 @@ use super::link::Link;
 use super::receive::{Packet, Read, ReceiveBuffer};
 use super::trace::{Event, Trace};
 use super::{MAX_RUN_BYTES, MAX_RUN_SEGMENTS, NodeId};
+use crate::port::tap::Tap;
 use crate::port::{Datagrams, Run, SendOutcome, Transmit};
 use crate::rng::Rng;
 use crate::sync::{Arc, Mutex, lock};
@@ -39,19 +41,18 @@ pub enum AddNodeError {
 }
 
 /// A network of nodes in virtual time. Clones are handles of the same network.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SimNetwork {
     state: Arc<Mutex<State>>,
 }
 
 /// The sending half of one node.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SimPort {
     state: Arc<Mutex<State>>,
     node: NodeId,
 }
 
-#[derive(Debug)]
 struct State {
     seed: u64,
     now: Time,
@@ -65,6 +66,21 @@ struct State {
     next_serial: u64,
     counters: SimCounters,
     trace: Trace,
+    tap: Option<SimTap>,
+}
+
+/// A capture of what is sent and read.
+#[derive(Clone)]
+struct SimTap {
+    tap: Arc<Tap>,
+    /// Wall-clock time of [`Time::ZERO`] in nanoseconds since 1970.
+    epoch_ns: u64,
+}
+
+impl SimTap {
+    fn wall_ns(&self, now: Time) -> u64 {
+        self.epoch_ns.saturating_add(now.as_ns())
+    }
 }
 
 #[derive(Debug)]
@@ -120,6 +136,7 @@ impl SimNetwork {
                 next_serial: 0,
                 counters: SimCounters::default(),
                 trace: Trace::default(),
+                tap: None,
             })),
         }
     }
@@ -146,6 +163,12 @@ impl SimNetwork {
             buffer: ReceiveBuffer::default(),
         });
         Ok(SimPort { state: Arc::clone(&self.state), node })
+    }
+
+    /// Captures everything that is sent, before any fault, and everything that is read. Virtual time 0 stands in the
+    /// capture as `epoch_ns`, in nanoseconds since 1970.
+    pub fn set_tap(&self, tap: Arc<Tap>, epoch_ns: u64) {
+        lock(&self.state).tap = Some(SimTap { tap, epoch_ns });
     }
 
     /// Sets how all links behave that have no settings of their own. Packets on the way are not affected.
@@ -242,20 +265,24 @@ impl SimNetwork {
                 .collect()
         };
         for (node, packets) in ready {
-            let reads = lock(&self.state).read(node, packets);
+            let (reads, now, tap) = {
+                let mut state = lock(&self.state);
+                (state.read(node, packets), state.now, state.tap.clone())
+            };
             for read in reads {
-                receive(
-                    node,
-                    &Datagrams {
-                        from: read.from,
-                        from_port: read.from_port,
-                        to: read.to,
-                        bytes: &read.bytes,
-                        segment_size: read.segment_size,
-                        traffic_class: read.traffic_class,
-                        hop_limit: HOP_LIMIT,
-                    },
-                );
+                let datagrams = Datagrams {
+                    from: read.from,
+                    from_port: read.from_port,
+                    to: read.to,
+                    bytes: &read.bytes,
+                    segment_size: read.segment_size,
+                    traffic_class: read.traffic_class,
+                    hop_limit: HOP_LIMIT,
+                };
+                if let Some(tap) = &tap {
+                    tap.tap.received(tap.wall_ns(now), &datagrams);
+                }
+                receive(node, &datagrams);
             }
         }
     }
@@ -285,6 +312,24 @@ impl SimNetwork {
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
         lock(&self.state).trace.hash()
+    }
+}
+
+impl fmt::Debug for SimNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = lock(&self.state);
+        f.debug_struct("SimNetwork")
+            .field("now", &state.now)
+            .field("nodes", &state.nodes.len())
+            .field("in_flight", &state.in_flight.len())
+            .field("counters", &state.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for SimPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimPort").field("node", &self.node).finish_non_exhaustive()
     }
 }
 
@@ -322,6 +367,9 @@ impl State {
             self.counters.bad_run += 1;
             self.trace.record(self.now, Event::Refused, sender.0, usize::MAX, run.bytes);
             return SendOutcome::Dropped;
+        }
+        if let Some(tap) = &self.tap {
+            tap.tap.sent(tap.wall_ns(self.now), run);
         }
         let Some(&receiver) = self.addresses.get(&run.to) else {
             self.counters.runs += 1;
