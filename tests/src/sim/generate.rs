@@ -42,11 +42,13 @@ pub struct Profile {
     pub faults: bool,
     /// The most sends of one direction.
     pub max_sends: usize,
+    /// Whether SENDs invalidate keys: only where the stack has regions whose key a peer may take away.
+    pub invalidate: bool,
 }
 
 impl Default for Profile {
     fn default() -> Self {
-        Self { faults: true, max_sends: 40 }
+        Self { faults: true, max_sends: 40, invalidate: false }
     }
 }
 
@@ -97,11 +99,8 @@ fn device(rng: &mut Rng, ipv6: bool) -> DevicePlan {
 }
 
 fn region(rng: &mut Rng, role: Role, len: usize) -> RegionPlan {
-    let naming = match rng.below(4) {
-        0 => Naming::ZeroBased,
-        1 => Naming::Page(rng.next_u64() >> 8 & !0xfff),
-        _ => Naming::Own,
-    };
+    let naming =
+        if percent(rng, 25) { Naming::ZeroBased } else { Naming::Page(rng.next_u64() >> 8 & !0xfff) };
     RegionPlan { range: 0..len, role, naming }
 }
 
@@ -134,7 +133,7 @@ fn end(rng: &mut Rng, device: usize) -> EndPlan {
             1 => (PSN_MASK / 2 - rng.below(200) + 100) as u32,
             _ => rng.below(PSN_MASK + 1) as u32,
         },
-        timeout: rng.between(8, 10) as u8,
+        timeout: rng.between(10, 12) as u8,
         min_rnr_timer: rng.between(1, 12) as u8,
         max_rd_atomic: rng.pick(&[1, 1, 2, 3, 4, 8, 16]),
         max_dest_rd_atomic: 16,
@@ -182,6 +181,7 @@ struct Direction<'a> {
     target_len: usize,
     cells: usize,
     bytes: usize,
+    invalidate: bool,
     sends: Vec<SendPlan>,
     recvs: Vec<RecvPlan>,
 }
@@ -208,6 +208,7 @@ fn direction(rng: &mut Rng, plan: &mut Plan, connection: usize, side: usize, pro
         cells: region_of(plan, connection, 1 - side, Role::Cells),
         bytes: 0,
         sends: Vec::new(),
+        invalidate: profile.invalidate,
         recvs: Vec::new(),
         rng,
     };
@@ -244,12 +245,12 @@ impl Direction<'_> {
                 let len = self.length();
                 let op = match self.rng.below(10) {
                     0..=5 => Op::Send,
-                    6..=8 => Op::SendImm(self.rng.next_u32()),
-                    _ => {
+                    9 if self.invalidate => {
                         let region = region(self.rng, Role::Disposable, 64);
                         disposables.push(region);
                         Op::SendInvalidate(regions + disposables.len() - 1)
                     }
+                    _ => Op::SendImm(self.rng.next_u32()),
                 };
                 self.outgoing(op, len);
             }
@@ -510,7 +511,7 @@ fn faults(rng: &mut Rng, plan: &Plan) -> FaultPlan {
     }
     // Seven retries take at least eight of the shortest timeouts. A quiet time in which the longest passes lets
     // one of them through.
-    let end_ns = rng.between(20, 400) * MILLISECOND_NS;
+    let end_ns = rng.between(50, 500) * MILLISECOND_NS;
     let mut toggles_ns = Vec::new();
     let mut at = 0;
     while at < end_ns {
@@ -552,6 +553,7 @@ fn link(rng: &mut Rng, severity: u64, mtu: usize) -> LinkFaults {
         jitter_ns: rng.pick(&[0, 0, 5, 50]) * MICROSECOND_NS,
         mtu,
         bandwidth_bps: rng.pick(&[None, None, Some(1_000_000_000), Some(10_000_000_000)]),
-        queue_bytes: rng.pick(&[128 << 10, 1 << 20]),
+        // At the lowest rate, a quarter of the shortest timeout at most.
+        queue_bytes: rng.pick(&[64 << 10, 128 << 10]),
     }
 }

@@ -10,6 +10,8 @@
 //! | [`plan`] | what a run does: devices, memory, connections, work requests, faults; plain data |
 //! | [`generate`] | a plan from a seed |
 //! | [`model`] | what a plan must lead to: memory images, received messages, atomics' old values |
+//! | [`run`] | carries a plan out |
+//! | [`host`] | one device with its program's memory, queue pairs and saboteur |
 //! | [`judge`] | compares what happened with the model; tells each difference |
 //!
 //! The plan is made so that its outcome is one: each direction of a connection has memory of its own at both ends, but
@@ -17,6 +19,8 @@
 //! WRITE of the same bytes without a fence), the model knows all permitted values.
 
 pub mod generate;
+pub mod host;
 pub mod judge;
 pub mod model;
 pub mod plan;
+pub mod run;

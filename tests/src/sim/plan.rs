@@ -1,5 +1,6 @@
 //! What a run does, as plain data: everything random has been decided.
 
+use std::fmt;
 use std::ops::Range;
 
 use urxe_stack::port::sim::{LinkFaults, NodeConfig};
@@ -57,11 +58,10 @@ pub struct RegionPlan {
     pub naming: Naming,
 }
 
-/// How a region's bytes are named.
+/// How a region's bytes are named. Never by the memory's own addresses: those differ from run to run, and with them
+/// every packet that names one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
-    /// By the memory's own addresses.
-    Own,
     /// From 0 on.
     ZeroBased,
     /// From this page on; the place in the page is the memory's own.
@@ -315,6 +315,47 @@ pub enum Queue {
     Send,
     /// The receive queue.
     Recv,
+}
+
+impl fmt::Display for Plan {
+    /// The shape of the run, for whoever replays it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, device) in self.devices.iter().enumerate() {
+            writeln!(
+                f,
+                "device {index}: {} KiB, {:?}, {:?}",
+                device.memory_bytes >> 10,
+                device.cqs,
+                device.socket
+            )?;
+        }
+        for (id, end) in self.ends() {
+            let (sends, recvs) = (end.sends.len(), end.recvs.len());
+            writeln!(
+                f,
+                "connection {} end {}: device {}, mtu {}, PSN {:#08x}, {sends} sends in {} every {} ns, {recvs} recvs in \
+                 {} ({} at start, every {} ns), timeout {}, RNR timer {}, max_rd_atomic {}",
+                id.connection,
+                id.side,
+                end.device,
+                self.connections[id.connection].mtu,
+                end.first_psn,
+                end.send_depth,
+                end.send_pause_ns,
+                end.recv_depth,
+                end.recvs_at_start.min(recvs),
+                end.recv_pause_ns,
+                end.timeout,
+                end.min_rnr_timer,
+                end.max_rd_atomic
+            )?;
+        }
+        for (from, to, faults) in &self.faults.links {
+            writeln!(f, "link {from} to {to}: {faults:?}")?;
+        }
+        writeln!(f, "faults on and off at {:?}, {:?}", self.faults.toggles_ns, self.faults.pauses)?;
+        write!(f, "faults end at {} ns", self.faults.end_ns)
+    }
 }
 
 impl Plan {

@@ -1,0 +1,369 @@
+//! One device of a simulated run, with its program's memory and queue pairs, and what may tamper with its packets.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
+use std::sync::Arc;
+
+use urxe_stack::cq::Cq;
+use urxe_stack::device::{Device, DeviceConfig, IcrcPolicy, QpHandle};
+use urxe_stack::memory::{Access, Buffer, Mr, PdId};
+use urxe_stack::port::Datagrams;
+use urxe_stack::port::sim::{DeviceMachine, Machine, SimPort};
+use urxe_stack::qp::QpInit;
+use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+use urxe_stack::qp::wr::{Remote, Sge};
+use urxe_stack::rng::{Chance, Rng};
+use urxe_stack::time::Time;
+use urxe_wire::packet::ICRC_LEN;
+use urxe_wire::{Gid, IcrcSeed, PacketView, Psn, Qpn, ROCE_PORT};
+
+use super::plan::{ConnectionPlan, CqSharing, EndId, EndPlan, Naming, Piece, Place, Plan, Queue, Role};
+
+/// A fault of the stack, made on purpose to see that the judge finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Now and then a bit of a received payload flips and the ICRC is made to fit.
+    FlipPayload(Chance),
+    /// Now and then an address in a received RETH moves by a little and the ICRC is made to fit.
+    MoveAddress(Chance),
+    /// Now and then a received request is handed in once more with the PSN that comes next.
+    RepeatAsNew(Chance),
+    /// Bytes beside the registered regions change when a packet comes.
+    StrayWrite(Chance),
+}
+
+/// A device, its program's memory and its queue pairs.
+#[derive(Debug)]
+pub struct Host {
+    machine: DeviceMachine,
+    /// Registered regions, in the plan's order.
+    pub mrs: Vec<Mr>,
+    /// The queue pairs, by end.
+    pub qps: BTreeMap<EndId, HostQp>,
+    pd: PdId,
+    address: IpAddr,
+    sabotage: Option<(Sabotage, Rng)>,
+    /// Dropped after the device, which reaches into it.
+    memory: Buffer,
+}
+
+/// A queue pair and its completion queues.
+#[derive(Clone, Debug)]
+pub struct HostQp {
+    /// The queue pair.
+    pub handle: QpHandle,
+    /// Where its sends complete.
+    pub send_cq: Arc<Cq>,
+    /// Where its receives complete.
+    pub recv_cq: Arc<Cq>,
+}
+
+/// The address of a device of a plan.
+#[must_use]
+pub fn address(plan: &Plan, device: usize) -> IpAddr {
+    let host = device as u8 + 1;
+    if plan.devices[device].ipv6 {
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(host)))
+    } else {
+        IpAddr::V4(Ipv4Addr::new(10, 0, 0, host))
+    }
+}
+
+impl Host {
+    /// Device `device` of `plan`, its memory filled and registered, its queue pairs created.
+    ///
+    /// # Panics
+    /// If the stack refuses anything that the plan needs.
+    #[must_use]
+    pub fn new(plan: &Plan, device: usize, sabotage: Option<Sabotage>) -> Self {
+        let device_plan = &plan.devices[device];
+        let address = address(plan, device);
+        let seed = Rng::stream(plan.seed, 0x2_0000 + device as u64).next_u64();
+        let mut config = DeviceConfig::new(vec![Gid::from_ip(address)], seed);
+        config.icrc_policy = IcrcPolicy::Strict;
+        let core = Device::new(config);
+        let memory = Buffer::new(device_plan.memory_bytes).expect("a few MiB of memory");
+        memory.write(0, &plan.initial_image(device)).expect("the image is as long as the memory");
+        let pd = core.alloc_pd().expect("the first protection domain");
+        let mrs = device_plan
+            .regions
+            .iter()
+            .map(|region| {
+                register(&core, pd, &memory, region.range.clone(), region.naming, access(region.role))
+            })
+            .collect();
+        let qps = create_qps(plan, device, &core, pd);
+        Self {
+            machine: DeviceMachine::new(Arc::new(core)),
+            mrs,
+            qps,
+            pd,
+            address,
+            sabotage: sabotage.map(|sabotage| (sabotage, Rng::stream(seed, 1))),
+            memory,
+        }
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Arc<Device> {
+        self.machine.device()
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Its protection domain.
+    #[must_use]
+    pub fn pd(&self) -> PdId {
+        self.pd
+    }
+
+    /// Its program's memory as it is now.
+    ///
+    /// # Panics
+    /// If the range is not in it.
+    #[must_use]
+    pub fn read(&self, range: Range<usize>) -> Vec<u8> {
+        let mut bytes = vec![0; range.len()];
+        self.memory.read(range.start, &mut bytes).expect("a range of the memory");
+        bytes
+    }
+
+    /// A piece of memory as a work request names it.
+    #[must_use]
+    pub fn sge(&self, piece: Piece) -> Sge {
+        let mr = &self.mrs[piece.region];
+        Sge { addr: mr.iova.wrapping_add(piece.offset as u64), length: piece.len as u32, lkey: mr.lkey }
+    }
+
+    /// A place in memory as a peer names it.
+    #[must_use]
+    pub fn remote(&self, place: Place) -> Remote {
+        let mr = &self.mrs[place.region];
+        Remote { addr: mr.iova.wrapping_add(place.offset as u64), rkey: mr.rkey }
+    }
+
+    /// Brings the queue pair of `end` to RTS.
+    ///
+    /// # Panics
+    /// If the stack refuses it.
+    pub fn connect(&self, plan: &Plan, end: EndId, peer_qpn: Qpn) {
+        let connection = &plan.connections[end.connection];
+        let (own, peer) = (plan.end(end), plan.end(end.peer()));
+        let peer_address = address(plan, peer.device);
+        for (attr, mask) in attributes(connection, own, peer, peer_address, peer_qpn) {
+            let changed = self.device().modify_qp(Time::ZERO, self.qps[&end].handle, &attr, mask);
+            changed.unwrap_or_else(|error| panic!("{end} to {}: {error}", attr.qp_state));
+        }
+    }
+
+    fn tamper(&mut self, now: Time, datagrams: &Datagrams<'_>) {
+        let Some((sabotage, rng)) = &mut self.sabotage else { return };
+        for packet in datagrams.segments() {
+            let mut bytes = packet.to_vec();
+            let mut again = None;
+            match *sabotage {
+                Sabotage::FlipPayload(chance) if rng.chance(chance) => flip_payload(&mut bytes, rng),
+                Sabotage::MoveAddress(chance) if rng.chance(chance) => move_address(&mut bytes),
+                Sabotage::RepeatAsNew(chance) if rng.chance(chance) => again = with_next_psn(&bytes),
+                Sabotage::StrayWrite(chance) if rng.chance(chance) => {
+                    let byte = [rng.next_u32() as u8];
+                    // Every plan leaves the first bytes to nobody.
+                    self.memory.write(rng.index(60), &byte).expect("the first bytes");
+                }
+                _ => {}
+            }
+            for mut bytes in std::iter::once(bytes).chain(again) {
+                if bytes != packet {
+                    seal(&mut bytes, datagrams);
+                }
+                let segment_size = bytes.len();
+                self.machine.receive(now, &Datagrams { bytes: &bytes, segment_size, ..*datagrams });
+            }
+        }
+    }
+}
+
+impl Machine for Host {
+    fn receive(&mut self, now: Time, datagrams: &Datagrams<'_>) {
+        if self.sabotage.is_some() {
+            self.tamper(now, datagrams);
+        } else {
+            self.machine.receive(now, datagrams);
+        }
+    }
+
+    fn handle_timeouts(&mut self, now: Time) {
+        self.machine.handle_timeouts(now);
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.machine.next_deadline()
+    }
+
+    fn transmit_pending(&mut self, now: Time, port: &SimPort) {
+        self.machine.transmit_pending(now, port);
+    }
+}
+
+fn access(role: Role) -> Access {
+    let local = Access::LOCAL_WRITE;
+    match role {
+        Role::Source => Access::empty(),
+        Role::Landing => local,
+        Role::Target => local | Access::REMOTE_READ | Access::REMOTE_WRITE,
+        Role::Cells | Role::SharedCells => local | Access::REMOTE_ATOMIC,
+        Role::Disposable => local | Access::REMOTE_WRITE,
+    }
+}
+
+fn register(
+    device: &Device,
+    pd: PdId,
+    memory: &Buffer,
+    range: Range<usize>,
+    naming: Naming,
+    access: Access,
+) -> Mr {
+    let addr = memory.addr().wrapping_add(range.start);
+    let (iova, flag) = match naming {
+        Naming::ZeroBased => (0, Access::ZERO_BASED),
+        Naming::Page(page) => (page + (addr.addr() as u64 & 0xfff), Access::empty()),
+    };
+    // SAFETY: the range lies in a buffer that outlives the device (the order of Host's fields), and whose bytes nobody
+    // reads or writes but through its own copies.
+    let registered = unsafe { device.memory().register(pd, addr, range.len(), iova, access | flag) };
+    registered.unwrap_or_else(|error| panic!("{range:?} as {naming:?}: {error}"))
+}
+
+fn create_qps(plan: &Plan, device: usize, core: &Device, pd: PdId) -> BTreeMap<EndId, HostQp> {
+    let mut shared: BTreeMap<(Option<EndId>, bool), Arc<Cq>> = BTreeMap::new();
+    let entries: u32 = plan.ends().map(|(_, end)| end.send_depth + end.recv_depth).sum();
+    let mut qps = BTreeMap::new();
+    for (id, end) in plan.ends().filter(|(_, end)| end.device == device) {
+        let [send_cq, recv_cq] = [Queue::Send, Queue::Recv].map(|queue| {
+            let key = match plan.devices[device].cqs {
+                CqSharing::OnePerDevice => (None, false),
+                CqSharing::OnePerQp => (Some(id), false),
+                CqSharing::OnePerQueue => (Some(id), queue == Queue::Recv),
+            };
+            let cq = shared.entry(key).or_insert_with(|| {
+                core.create_cq(entries, None, 0).unwrap_or_else(|error| panic!("completion queue: {error}"))
+            });
+            Arc::clone(cq)
+        });
+        let init = QpInit {
+            qp_type: QpType::Rc,
+            pd,
+            send_cq: Arc::clone(&send_cq),
+            recv_cq: Arc::clone(&recv_cq),
+            cap: QpCap {
+                max_send_wr: end.send_depth,
+                max_recv_wr: end.recv_depth,
+                max_send_sge: end.max_sge,
+                max_recv_sge: end.max_sge,
+                max_inline_data: end.max_inline,
+            },
+            sq_sig_all: end.all_signaled,
+        };
+        let handle = core.create_qp(&init).unwrap_or_else(|error| panic!("{id}: {error}"));
+        qps.insert(id, HostQp { handle, send_cq, recv_cq });
+    }
+    qps
+}
+
+/// The three transitions to RTS.
+fn attributes(
+    connection: &ConnectionPlan,
+    own: &EndPlan,
+    peer: &EndPlan,
+    peer_address: IpAddr,
+    peer_qpn: Qpn,
+) -> [(QpAttr, QpAttrMask); 3] {
+    let attr = QpAttr {
+        port_num: 1,
+        access_flags: Access::LOCAL_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_ATOMIC,
+        ah: AddressVector {
+            dgid: Gid::from_ip(peer_address),
+            is_global: true,
+            port_num: 1,
+            hop_limit: 64,
+            ..AddressVector::default()
+        },
+        path_mtu: PathMtu::at_most(connection.mtu).unwrap_or_default(),
+        dest_qp_num: peer_qpn,
+        rq_psn: Psn::new(peer.first_psn),
+        sq_psn: Psn::new(own.first_psn),
+        max_dest_rd_atomic: own.max_dest_rd_atomic,
+        max_rd_atomic: own.max_rd_atomic,
+        min_rnr_timer: own.min_rnr_timer,
+        timeout: own.timeout,
+        retry_cnt: 7,
+        rnr_retry: 7,
+        ..QpAttr::default()
+    };
+    let state = QpAttrMask::STATE;
+    let init = QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
+    let rtr = QpAttrMask::AV
+        | QpAttrMask::PATH_MTU
+        | QpAttrMask::DEST_QPN
+        | QpAttrMask::RQ_PSN
+        | QpAttrMask::MAX_DEST_RD_ATOMIC
+        | QpAttrMask::MIN_RNR_TIMER;
+    let rts = QpAttrMask::SQ_PSN
+        | QpAttrMask::TIMEOUT
+        | QpAttrMask::RETRY_CNT
+        | QpAttrMask::RNR_RETRY
+        | QpAttrMask::MAX_QP_RD_ATOMIC;
+    [
+        (QpAttr { qp_state: QpState::Init, ..attr }, state | init),
+        (QpAttr { qp_state: QpState::Rtr, ..attr }, state | rtr),
+        (QpAttr { qp_state: QpState::Rts, ..attr }, state | rts),
+    ]
+}
+
+fn flip_payload(bytes: &mut [u8], rng: &mut Rng) {
+    let Ok(packet) = PacketView::parse(bytes) else { return };
+    let payload = packet.payload();
+    if payload.is_empty() {
+        return;
+    }
+    let start = packet.info().headers_len();
+    let at = start + rng.index(payload.len());
+    bytes[at] ^= 1 << rng.index(8);
+}
+
+fn move_address(bytes: &mut [u8]) {
+    let Ok(packet) = PacketView::parse(bytes) else { return };
+    if packet.reth().is_some_and(|reth| reth.dma_len > 16) {
+        // The RETH follows the BTH in every packet of a reliable connection; its address comes first.
+        bytes[12 + 7] ^= 1;
+    }
+}
+
+fn with_next_psn(bytes: &[u8]) -> Option<Vec<u8>> {
+    let packet = PacketView::parse(bytes).ok()?;
+    packet.info().is_request.then(|| {
+        let mut again = bytes.to_vec();
+        again[9..12].copy_from_slice(&packet.psn().next().to_be_bytes());
+        again
+    })
+}
+
+/// Gives a packet the ICRC that fits it.
+fn seal(bytes: &mut [u8], datagrams: &Datagrams<'_>) {
+    let Some(seed) = IcrcSeed::new(datagrams.from, datagrams.from_port, datagrams.to, ROCE_PORT) else {
+        return;
+    };
+    let end = bytes.len() - ICRC_LEN;
+    let sealed = seed.append(0, bytes, end);
+    assert_eq!(sealed, Some(bytes.len()), "the packet had an ICRC before");
+}

@@ -1,0 +1,428 @@
+//! Carries a plan out: devices on the simulated network, their programs, the faults, and the judge.
+//!
+//! The program of each end posts as soon as its queue has room and its pauses allow, polls after every event, and never
+//! runs while its node is stopped. Everything happens in one thread and in virtual time, so a plan has one outcome.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use urxe_stack::cq::{AsyncEvent, AsyncEventType, Completion};
+use urxe_stack::device::counters::Counter;
+use urxe_stack::port::sim::{Fabric, NodeId, Pause, PauseScope, PausedPackets, SimCounters};
+use urxe_stack::port::tap::Tap;
+use urxe_stack::qp::wr::{Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge};
+use urxe_stack::time::Time;
+
+use super::host::{Host, Sabotage, address};
+use super::judge::{Difference, Judge};
+use super::model::Model;
+use super::plan::{EndId, Local, Op, Place, Plan, Queue, SendPlan};
+
+/// How long the network may go on after the last completion, to show late damage.
+const AFTERMATH_NS: u64 = 50_000_000;
+/// Captures carry virtual time from this instant on: the beginning of 2020.
+const CAPTURE_EPOCH_NS: u64 = 1_577_836_800_000_000_000;
+
+/// How to carry a plan out.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Writes a capture of everything sent and received to this file.
+    pub capture: Option<PathBuf>,
+    /// Breaks every device on purpose.
+    pub sabotage: Option<Sabotage>,
+}
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What is not as it must be.
+    pub differences: Vec<Difference>,
+    /// What went wrong beside that.
+    pub faults: Vec<String>,
+    /// When the last work request completed.
+    pub finished: Time,
+    /// What became of the packets.
+    pub packets: SimCounters,
+    /// What the devices counted, all together.
+    pub counters: Vec<(Counter, u64)>,
+    /// The hash of all events: equal for equal runs.
+    pub trace_hash: u64,
+}
+
+impl Outcome {
+    /// Whether all is as it must be.
+    #[must_use]
+    pub fn is_right(&self) -> bool {
+        self.differences.is_empty() && self.faults.is_empty()
+    }
+
+    /// A counter, summed over the devices.
+    #[must_use]
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.counters.iter().filter(|(which, _)| *which == counter).map(|(_, value)| value).sum()
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for fault in &self.faults {
+            writeln!(f, "  {fault}")?;
+        }
+        for difference in &self.differences {
+            writeln!(f, "  {difference}")?;
+        }
+        writeln!(f, "  at {}: {:?}", self.finished, self.packets)?;
+        for (counter, value) in self.counters.iter().filter(|(_, value)| *value > 0) {
+            write!(f, "  {}={value}", counter.name())?;
+        }
+        Ok(())
+    }
+}
+
+struct Run<'a> {
+    plan: &'a Plan,
+    judge: Judge<'a>,
+    fabric: Fabric<Host>,
+    nodes: Vec<NodeId>,
+    ends: Vec<(EndId, Posted)>,
+    faults: Vec<String>,
+    toggles_done: usize,
+    healed: bool,
+    completions: Vec<Completion>,
+}
+
+/// How far the program of one end has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Posted {
+    sends: usize,
+    recvs: usize,
+    next_send: Time,
+    next_recv: Time,
+}
+
+/// Carries `plan` out.
+///
+/// # Panics
+/// If the stack refuses to set the plan up, or the capture cannot be made.
+#[must_use]
+pub fn run(plan: &Plan, options: &Options) -> Outcome {
+    let model = Model::new(plan);
+    let mut run = Run::new(plan, &model, options);
+    let finished = run.drive();
+    run.conclude(finished)
+}
+
+impl<'a> Run<'a> {
+    fn new(plan: &'a Plan, model: &'a Model, options: &Options) -> Self {
+        let mut fabric = Fabric::new(plan.seed);
+        if let Some(path) = &options.capture {
+            let tap = Tap::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            fabric.network().set_tap(Arc::new(tap), CAPTURE_EPOCH_NS);
+        }
+        let mut nodes = Vec::new();
+        for device in 0..plan.devices.len() {
+            let host = Host::new(plan, device, options.sabotage);
+            let node =
+                fabric.add(host, &[address(plan, device)]).expect("each device has an address of its own");
+            fabric.network().set_node_config(node, plan.devices[device].socket.clone());
+            nodes.push(node);
+        }
+        let host = |device: usize| fabric.machine(nodes[device]).expect("a node of this fabric");
+        for (id, end) in plan.ends() {
+            let peer = host(plan.end(id.peer()).device).qps[&id.peer()].handle.qpn();
+            host(end.device).connect(plan, id, peer);
+        }
+        let rkeys = |device| host(device).mrs.iter().map(|mr| mr.rkey.value()).collect();
+        let judge = Judge::new(plan, model, (0..plan.devices.len()).map(rkeys).collect());
+        let ends = plan.ends().map(|(id, _)| (id, Posted::default())).collect();
+        let run = Self {
+            plan,
+            judge,
+            fabric,
+            nodes,
+            ends,
+            faults: Vec::new(),
+            toggles_done: 0,
+            healed: false,
+            completions: Vec::new(),
+        };
+        run.break_links();
+        run.plan_pauses();
+        run
+    }
+
+    fn host(&self, device: usize) -> &Host {
+        self.fabric.machine(self.nodes[device]).expect("a node of this fabric")
+    }
+
+    fn break_links(&self) {
+        for (from, to, faults) in &self.plan.faults.links {
+            self.fabric.network().set_faults(self.nodes[*from], self.nodes[*to], faults.clone());
+        }
+    }
+
+    fn plan_pauses(&self) {
+        for pause in &self.plan.faults.pauses {
+            let node = self.nodes[pause.node];
+            let scope = match pause.to {
+                Some(to) => PauseScope::Link { from: node, to: self.nodes[to] },
+                None => PauseScope::Node(node),
+            };
+            let packets = if pause.hold { PausedPackets::Hold } else { PausedPackets::Drop };
+            let (from, until) = (Time::from_ns(pause.from_ns), Time::from_ns(pause.until_ns));
+            self.fabric.network().pause(Pause { scope, packets, from, until });
+        }
+    }
+
+    /// Runs until all work requests completed, or time is up. When the last one did.
+    fn drive(&mut self) -> Time {
+        let faults = &self.plan.faults;
+        let deadline = Time::from_ns(faults.end_ns + faults.liveness_ns);
+        loop {
+            let now = self.fabric.now();
+            self.switch_faults(now);
+            let next = self.run_programs(now);
+            let done = self.judge.all_complete();
+            if done || now >= deadline || !self.judge.differences().is_empty() || !self.faults.is_empty() {
+                return now;
+            }
+            let limit =
+                [next, self.next_switch(), Some(deadline)].into_iter().flatten().min().unwrap_or(deadline);
+            let stepped = match self.fabric.step(limit) {
+                Ok(true) => Ok(()),
+                Ok(false) => self.fabric.run_until(limit),
+                Err(stalled) => Err(stalled),
+            };
+            if let Err(stalled) = stepped {
+                self.faults.push(stalled.to_string());
+            }
+        }
+    }
+
+    fn next_switch(&self) -> Option<Time> {
+        let toggle = self.plan.faults.toggles_ns.get(self.toggles_done).copied();
+        let end = (!self.healed).then_some(self.plan.faults.end_ns);
+        toggle.into_iter().chain(end).min().map(Time::from_ns)
+    }
+
+    fn switch_faults(&mut self, now: Time) {
+        if self.healed {
+            return;
+        }
+        if now.as_ns() >= self.plan.faults.end_ns {
+            self.fabric.network().heal();
+            self.healed = true;
+            self.toggles_done = self.plan.faults.toggles_ns.len();
+            return;
+        }
+        while self.plan.faults.toggles_ns.get(self.toggles_done).is_some_and(|&at| at <= now.as_ns()) {
+            self.toggles_done += 1;
+            if self.toggles_done.is_multiple_of(2) {
+                self.break_links();
+            } else {
+                self.heal_links();
+            }
+        }
+    }
+
+    /// Ends the faults of links for a while; pauses end by themselves.
+    fn heal_links(&self) {
+        for (from, to, faults) in &self.plan.faults.links {
+            self.fabric.network().set_faults(self.nodes[*from], self.nodes[*to], faults.healed());
+        }
+    }
+
+    /// Lets the programs of all running nodes poll and post. When one of them next wants to act by itself.
+    fn run_programs(&mut self, now: Time) -> Option<Time> {
+        let mut wake: Option<Time> = None;
+        for index in 0..self.ends.len() {
+            let (end, mut posted) = self.ends[index];
+            let node = self.nodes[self.plan.end(end).device];
+            if self.fabric.network().stopped_until(node).is_some() {
+                continue;
+            }
+            self.poll(end);
+            let next = [self.post_recvs(end, &mut posted, now), self.post_sends(end, &mut posted, now)];
+            self.ends[index].1 = posted;
+            wake = wake.into_iter().chain(next.into_iter().flatten()).min();
+        }
+        wake
+    }
+
+    fn poll(&mut self, end: EndId) {
+        let device = self.plan.end(end).device;
+        let batch = self.plan.devices[device].poll_batch;
+        let qp = self.host(device).qps[&end].clone();
+        let mut completions = std::mem::take(&mut self.completions);
+        completions.resize(batch, Completion::default());
+        for cq in [&qp.send_cq, &qp.recv_cq] {
+            loop {
+                let count = match cq.poll(&mut completions) {
+                    Ok(count) => count,
+                    Err(error) => {
+                        self.faults.push(format!("{end}: {error}"));
+                        0
+                    }
+                };
+                for completion in &completions[..count] {
+                    self.judge_completion(device, completion);
+                }
+                if count < batch {
+                    break;
+                }
+            }
+        }
+        self.completions = completions;
+    }
+
+    fn judge_completion(&mut self, device: usize, completion: &Completion) {
+        let host = self.fabric.machine(self.nodes[device]).expect("a node of this fabric");
+        // Queue pairs may share the completion queue.
+        let owner = host.qps.iter().find(|(_, qp)| qp.handle.qpn() == completion.qp_num);
+        let Some((&end, _)) = owner else {
+            self.faults.push(format!("device {device}: completion of unknown QP {}", completion.qp_num));
+            return;
+        };
+        self.judge.completion(end, completion, &mut |other, range| {
+            assert_eq!(other, device, "completions show the memory of their own device");
+            host.read(range)
+        });
+    }
+
+    fn post_recvs(&mut self, end: EndId, posted: &mut Posted, now: Time) -> Option<Time> {
+        let plan = self.plan.end(end);
+        while posted.recvs < plan.recvs.len() {
+            let outstanding = posted.recvs - self.judge.recvs_complete(end);
+            if outstanding >= plan.recv_depth as usize {
+                return None;
+            }
+            let at_once = posted.recvs < plan.recvs_at_start;
+            if !at_once && posted.next_recv > now {
+                return Some(posted.next_recv);
+            }
+            let host = self.host(plan.device);
+            let sges: Vec<Sge> =
+                plan.recvs[posted.recvs].pieces.iter().map(|&piece| host.sge(piece)).collect();
+            let wr_id = self.plan.wr_id(end, Queue::Recv, posted.recvs);
+            let request = RecvRequest { wr_id, sges: &sges };
+            let result = host.device().post_recv(now, host.qps[&end].handle, &[request]);
+            if let Err((_, error)) = result {
+                self.faults.push(format!("{end} recv {}: {error}", posted.recvs));
+                return None;
+            }
+            posted.recvs += 1;
+            // Those at the start come at once; the pause follows them and each later one.
+            posted.next_recv = now.plus_ns(plan.recv_pause_ns);
+        }
+        None
+    }
+
+    fn post_sends(&mut self, end: EndId, posted: &mut Posted, now: Time) -> Option<Time> {
+        let plan = self.plan.end(end);
+        while posted.sends < plan.sends.len() {
+            if posted.sends - self.judge.sends_complete(end) >= plan.send_depth as usize {
+                return None;
+            }
+            if posted.next_send > now {
+                return Some(posted.next_send);
+            }
+            let send = &plan.sends[posted.sends];
+            let result = self.post_send(end, posted.sends, send, now);
+            if let Err(error) = result {
+                self.faults.push(format!("{end} send {}: {error}", posted.sends));
+                return None;
+            }
+            posted.sends += 1;
+            posted.next_send = now.plus_ns(plan.send_pause_ns);
+        }
+        None
+    }
+
+    fn post_send(&self, end: EndId, index: usize, send: &SendPlan, now: Time) -> Result<(), String> {
+        let host = self.host(self.plan.end(end).device);
+        let peer = self.host(self.plan.end(end.peer()).device);
+        let mut flags = SendFlags::empty();
+        flags.set(SendFlags::SIGNALED, send.signaled);
+        flags.set(SendFlags::FENCE, send.fence);
+        flags.set(SendFlags::SOLICITED, send.solicited);
+        let (sges, parts): (Vec<Sge>, Vec<&[u8]>) = match &send.local {
+            Local::Pieces(pieces) => (pieces.iter().map(|&piece| host.sge(piece)).collect(), Vec::new()),
+            Local::Inline(parts) => (Vec::new(), parts.iter().map(|part| &part[..]).collect()),
+        };
+        let payload = match send.local {
+            Local::Pieces(_) => Payload::Sges(&sges),
+            Local::Inline(_) => {
+                flags |= SendFlags::INLINE;
+                Payload::Inline(&parts)
+            }
+        };
+        let wr_id = self.plan.wr_id(end, Queue::Send, index);
+        let request = SendRequest { wr_id, op: send_op(&send.op, peer), flags, payload };
+        let posted = host.device().post_send(now, host.qps[&end].handle, &[request]);
+        posted.map_err(|(_, error)| error.to_string())
+    }
+
+    /// Lets the network run dry, then compares all memory and collects what was counted.
+    fn conclude(mut self, finished: Time) -> Outcome {
+        self.fabric.network().heal();
+        if let Err(stalled) = self.fabric.run_until(finished.plus_ns(AFTERMATH_NS)) {
+            self.faults.push(stalled.to_string());
+        }
+        for index in 0..self.ends.len() {
+            self.poll(self.ends[index].0);
+        }
+        self.events();
+        let images: Vec<Vec<u8>> = (0..self.nodes.len())
+            .map(|device| self.host(device).read(0..self.plan.devices[device].memory_bytes))
+            .collect();
+        self.judge.finish(&images);
+        let snapshots = self.fabric.machines().map(|host| host.device().counters().snapshot().collect());
+        let counters = snapshots.reduce(|sum: Vec<(Counter, u64)>, next| {
+            sum.into_iter().zip(next).map(|((counter, a), (_, b))| (counter, a + b)).collect()
+        });
+        let packets = self.fabric.counters();
+        if packets.bad_run + packets.too_big > 0 {
+            self.faults.push(format!("the network refused runs: {packets:?}"));
+        }
+        Outcome {
+            differences: self.judge.differences().to_vec(),
+            faults: self.faults,
+            finished,
+            packets,
+            counters: counters.unwrap_or_default(),
+            trace_hash: self.fabric.network().trace_hash(),
+        }
+    }
+
+    /// No asynchronous event may have come but those of queue pairs that heard from their peer while in RTR.
+    fn events(&mut self) {
+        for device in 0..self.nodes.len() {
+            let events = Arc::clone(self.host(device).device().events());
+            while let Some(event) = events.next_event() {
+                events.ack(&event);
+                if event.event_type() != AsyncEventType::CommEst {
+                    self.unexpected(device, &event);
+                }
+            }
+        }
+    }
+
+    fn unexpected(&mut self, device: usize, event: &AsyncEvent) {
+        self.faults.push(format!("device {device}: asynchronous event: {event}"));
+    }
+}
+
+fn send_op(op: &Op, peer: &Host) -> SendOp {
+    let remote = |place: Place| peer.remote(place);
+    match *op {
+        Op::Send => SendOp::Send,
+        Op::SendImm(imm) => SendOp::SendImm { imm },
+        Op::SendInvalidate(region) => SendOp::SendInvalidate { rkey: peer.mrs[region].rkey },
+        Op::Write(place) => SendOp::Write { remote: remote(place) },
+        Op::WriteImm(place, imm) => SendOp::WriteImm { remote: remote(place), imm },
+        Op::Read(place) => SendOp::Read { remote: remote(place) },
+        Op::CompareSwap { at, compare, swap } => SendOp::CompareSwap { remote: remote(at), compare, swap },
+        Op::FetchAdd { at, add } => SendOp::FetchAdd { remote: remote(at), add },
+    }
+}

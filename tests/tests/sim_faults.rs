@@ -1,0 +1,145 @@
+//! Random programs in a bad network: every byte right, every work request completed once and in order, nothing written
+//! outside, and everything finished soon after the faults end.
+//!
+//! | variable | effect |
+//! |---|---|
+//! | `URXE_SIM_SEEDS` | how many seeds to try |
+//! | `URXE_SIM_FIRST` | the first of them, 0 if not set |
+//! | `URXE_SEED` | this seed alone, with all that it says; `RUST_LOG=urxe_stack=debug` makes the stack talk |
+//! | `URXE_SIM_CAPTURE` | a directory: each seed that fails, and the one of `URXE_SEED`, leaves a pcapng file there |
+
+use std::path::PathBuf;
+
+use urxe_stack::device::counters::Counter;
+use urxe_stack::rng::Chance;
+use urxe_tests::sim::generate::{Profile, generate};
+use urxe_tests::sim::host::Sabotage;
+use urxe_tests::sim::judge::Difference;
+use urxe_tests::sim::run::{Options, Outcome, run};
+
+/// Seeds of an ordinary `cargo test`.
+const SEEDS: u64 = 60;
+/// So many failures tell enough.
+const MAX_FAILURES: usize = 5;
+
+fn variable(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name} is {value:?}, not a number")))
+}
+
+fn capture(seed: u64) -> Option<PathBuf> {
+    let directory = PathBuf::from(std::env::var_os("URXE_SIM_CAPTURE")?);
+    std::fs::create_dir_all(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    Some(directory.join(format!("seed-{seed}.pcapng")))
+}
+
+fn run_seed(seed: u64, profile: &Profile, options: &Options) -> Outcome {
+    run(&generate(seed, profile), options)
+}
+
+#[test]
+fn every_seed_comes_out_right() {
+    let profile = Profile::default();
+    if let Some(seed) = variable("URXE_SEED") {
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        tracing_subscriber::fmt().with_env_filter(filter).without_time().init();
+        let outcome = run_seed(seed, &profile, &Options { capture: capture(seed), sabotage: None });
+        println!("{}\nseed {seed}:\n{outcome}", generate(seed, &profile));
+        assert!(outcome.is_right());
+        return;
+    }
+    let first = variable("URXE_SIM_FIRST").unwrap_or(0);
+    let count = variable("URXE_SIM_SEEDS").unwrap_or(SEEDS);
+    let mut failures = 0;
+    for seed in first..first + count {
+        let outcome = run_seed(seed, &profile, &Options::default());
+        if outcome.is_right() {
+            continue;
+        }
+        println!("seed {seed}:\n{outcome}");
+        println!(
+            "  replay: URXE_SEED={seed} cargo test -p urxe-tests --test sim_faults -- --nocapture every_seed\n"
+        );
+        if let Some(path) = capture(seed) {
+            let _ = run_seed(seed, &profile, &Options { capture: Some(path), sabotage: None });
+        }
+        failures += 1;
+        assert!(failures < MAX_FAILURES, "{failures} seeds failed up to {seed}");
+    }
+    assert_eq!(failures, 0, "seeds failed");
+}
+
+/// Without faults nothing is sent twice and nothing is dropped.
+#[test]
+fn a_good_network_needs_no_retry() {
+    let profile = Profile { faults: false, ..Profile::default() };
+    for seed in 0..SEEDS / 3 {
+        let outcome = run_seed(seed, &profile, &Options::default());
+        assert!(outcome.is_right(), "seed {seed}:\n{outcome}");
+        assert_eq!(outcome.counter(Counter::DropIcrc), 0, "seed {seed}:\n{outcome}");
+        assert_eq!(outcome.counter(Counter::DropMalformed), 0, "seed {seed}:\n{outcome}");
+    }
+}
+
+#[test]
+fn a_seed_replays_to_the_last_packet() {
+    for seed in 0..5 {
+        let [first, second] = [(); 2].map(|()| run_seed(seed, &Profile::default(), &Options::default()));
+        assert_eq!(first.trace_hash, second.trace_hash, "seed {seed}");
+        assert_eq!((first.finished, first.packets), (second.finished, second.packets), "seed {seed}");
+    }
+}
+
+#[test]
+fn the_faults_occur() {
+    let outcomes: Vec<Outcome> =
+        (0..20).map(|seed| run_seed(seed, &Profile::default(), &Options::default())).collect();
+    let packets = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
+    assert!(packets(|outcome| outcome.packets.lost) > 100);
+    assert!(packets(|outcome| outcome.packets.duplicated) > 50);
+    assert!(packets(|outcome| outcome.packets.reordered) > 50);
+    assert!(packets(|outcome| outcome.packets.corrupted) > 20);
+    assert!(packets(|outcome| outcome.packets.merged) > 100);
+    for counter in [
+        Counter::DuplicateRequest,
+        Counter::OutOfSeqRequest,
+        Counter::RcvdRnrErr,
+        Counter::RcvdSeqErr,
+        Counter::CompleterRetryErr,
+        Counter::DropIcrc,
+    ] {
+        let count: u64 = outcomes.iter().map(|outcome| outcome.counter(counter)).sum();
+        assert!(count > 0, "{} stayed 0", counter.name());
+    }
+}
+
+/// Whether any of some seeds' runs of a broken stack shows a difference of this kind.
+fn is_found(sabotage: Sabotage, kind: fn(&Difference) -> bool) -> bool {
+    let profile = Profile { faults: false, ..Profile::default() };
+    let options = Options { sabotage: Some(sabotage), ..Options::default() };
+    (0..10).any(|seed| run_seed(seed, &profile, &options).differences.iter().any(kind))
+}
+
+fn is_byte(difference: &Difference) -> bool {
+    matches!(difference, Difference::Byte { .. })
+}
+
+#[test]
+fn a_payload_that_changes_unseen_is_found() {
+    assert!(is_found(Sabotage::FlipPayload(Chance::from_percent(1)), is_byte));
+}
+
+#[test]
+fn a_write_beside_its_place_is_found() {
+    assert!(is_found(Sabotage::MoveAddress(Chance::from_percent(5)), is_byte));
+}
+
+#[test]
+fn a_write_outside_all_regions_is_found() {
+    assert!(is_found(Sabotage::StrayWrite(Chance::from_percent(5)), is_byte));
+}
+
+#[test]
+fn a_request_that_is_carried_out_twice_is_found() {
+    assert!(is_found(Sabotage::RepeatAsNew(Chance::from_percent(2)), |_| true));
+}
