@@ -1,0 +1,47 @@
+//! Tests and measurements that need other compiler flags, another toolchain, or root.
+
+use super::none;
+use crate::machine::{is_root, need_nightly};
+use crate::step::{Failure, Step};
+use crate::tally::Tally;
+
+/// Runs every test whose name begins with `loom_` under loom.
+pub fn loom(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
+    none(arguments, "loom")?;
+    Step::cargo(&["test", "-p", "urxe-stack", "--release", "--lib", "loom_"])
+        .env("RUSTFLAGS", "--cfg loom")
+        .target_folder("loom")
+        .run(tally)
+}
+
+/// Runs the memory module's tests under AddressSanitizer.
+pub fn asan(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
+    none(arguments, "asan")?;
+    need_nightly(tally)?;
+    // With a target named, build scripts and procedural macros are built without the sanitizer.
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    Step::cargo(&["+nightly", "test", "-p", "urxe-stack", "--lib", "--target", &target, "memory::"])
+        .env("RUSTFLAGS", "-Zsanitizer=address")
+        .target_folder("asan")
+        .run(tally)
+}
+
+/// Measures.
+pub fn bench(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
+    none(arguments, "bench")?;
+    Step::cargo(&["bench", "--workspace", "--benches"]).run(tally)
+}
+
+/// Pairs with real kernels. The set-up script installs by name what it needs, and does nothing the second time.
+pub fn kernel(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
+    none(arguments, "kernel")?;
+    if !is_root() {
+        return Err(Failure::Lacks {
+            what: "root's rights, which network namespaces and the guests' images need".to_owned(),
+            remedy: "run sudo -E cargo xtask kernel".to_owned(),
+        });
+    }
+    Step::new("tests/kernel/setup.sh", &[]).run(tally)?;
+    Step::cargo(&["test", "-p", "urxe-tests", "--features", "kernel-peers", "--test", "kernel_peers"])
+        .run(tally)
+}

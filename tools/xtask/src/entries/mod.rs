@@ -1,0 +1,70 @@
+//! The entries, one function each.
+
+mod ci;
+mod deep;
+mod fuzz;
+mod lint;
+mod test;
+
+use crate::step::Failure;
+use crate::tally::Tally;
+
+/// What an entry's function is given: the arguments behind its name, and where to count.
+pub type Run = fn(&[String], &mut Tally) -> Result<(), Failure>;
+
+/// An entry of the task file.
+pub struct Entry {
+    /// What to type.
+    pub name: &'static str,
+    /// The argument it takes, if it takes one.
+    pub argument: &'static str,
+    /// What it does, for the help.
+    pub says: &'static str,
+    /// Does it.
+    pub run: Run,
+}
+
+/// Makes the table readable.
+const fn entry(name: &'static str, argument: &'static str, says: &'static str, run: Run) -> Entry {
+    Entry { name, argument, says, run }
+}
+
+/// All entries, in the order of the help.
+pub const ENTRIES: &[Entry] = &[
+    entry("fmt", "", "check the formatting (cargo fmt --all mends it)", lint::fmt),
+    entry("clippy", "", "lint everything; a warning is an error", lint::clippy),
+    entry("doc", "", "build the documentation; a warning is an error", lint::doc),
+    entry(
+        "test",
+        "",
+        "unit, integration and documentation tests: needs neither root nor packages",
+        test::test,
+    ),
+    entry("golden", "", "write golden texts anew; look at the difference before you commit it", test::golden),
+    entry("sim", "[SEEDS]", "the fault simulation over this many seeds (2000)", test::sim),
+    entry("loom", "", "every interleaving of the shared protocols", deep::loom),
+    entry("asan", "", "memory tests under AddressSanitizer (nightly toolchain)", deep::asan),
+    entry("bench", "", "criterion benches", deep::bench),
+    entry("fuzz", "[SECONDS]", "each fuzz target for this long (60) (nightly toolchain)", fuzz::fuzz),
+    entry(
+        "kernel",
+        "",
+        "pairs with real kernels in QEMU: needs root, installs packages by name",
+        deep::kernel,
+    ),
+    entry("ci", "", "all of the above but golden and bench, in order, stopping at the first failure", ci::ci),
+];
+
+/// The one number that an entry may be given.
+fn number(arguments: &[String], default: u64, usage: &'static str) -> Result<u64, Failure> {
+    match arguments {
+        [] => Ok(default),
+        [text] => text.parse().map_err(|_| Failure::Usage(usage)),
+        _ => Err(Failure::Usage(usage)),
+    }
+}
+
+/// Refuses arguments.
+fn none(arguments: &[String], usage: &'static str) -> Result<(), Failure> {
+    if arguments.is_empty() { Ok(()) } else { Err(Failure::Usage(usage)) }
+}
