@@ -35,6 +35,17 @@ impl<T: Wake + ?Sized> Wake for std::sync::Arc<T> {
     }
 }
 
+#[cfg(loom)]
+impl<T: Wake + ?Sized> Wake for crate::sync::Arc<T> {
+    fn wake(&self) {
+        (**self).wake();
+    }
+
+    fn withdraw(&self, events: u32) -> u32 {
+        (**self).withdraw(events)
+    }
+}
+
 /// Wakes nobody: for programs that ask by themselves, and for the simulated network.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoWake;

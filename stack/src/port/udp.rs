@@ -24,7 +24,6 @@ pub(super) mod tests;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -39,6 +38,7 @@ pub use receive::ReceiveBuffers;
 
 use super::tap::Tap;
 use super::{Run, SendOutcome, Transmit};
+use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::address::RawAddress;
 use crate::sys::control::Control;

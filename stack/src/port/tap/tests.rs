@@ -1,5 +1,5 @@
+use crate::sync::Arc;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};

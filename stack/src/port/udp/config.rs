@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
-use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{
@@ -13,6 +12,7 @@ use urxe_wire::ROCE_PORT;
 
 use super::{Counters, LogLimit, UdpPort, needs_scope};
 use crate::port::tap::Tap;
+use crate::sync::Arc;
 use crate::sync::atomic::AtomicBool;
 use crate::sys::option;
 
