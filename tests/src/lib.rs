@@ -1,4 +1,5 @@
 //! How we know.
 
 pub mod kernel;
+pub mod lab;
 pub mod sim;

@@ -1,0 +1,586 @@
+//! What a requester does with the answers it gets, and with those it does not get.
+
+use urxe_stack::cq::{AsyncEventType, WcStatus};
+use urxe_stack::device::counters::Counter;
+use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
+use urxe_stack::qp::wr::{SendFlags, SendOp};
+use urxe_tests::lab::{
+    LANDING, Lab, MILLISECOND, MTU, PACKET, PEER, Packet, Setup, ack, answer, atomic_response, nak, no_lkey,
+    read_request, read_response, remote, reth, rnr_nak,
+};
+use urxe_wire::{NakCode, Opcode, Rkey, Syndrome};
+
+use Opcode::{
+    RcFetchAdd, RcReadRequest, RcReadResponseFirst, RcReadResponseLast, RcReadResponseMiddle,
+    RcReadResponseOnly, RcSendFirst, RcSendLast, RcSendMiddle, RcSendOnly, RcWriteOnly,
+};
+use WcStatus::{
+    BadRespErr, LocProtErr, RemAccessErr, RemInvReqErr, RemOpErr, RetryExcErr, RnrRetryExcErr, Success,
+    WrFlushErr,
+};
+
+/// Local ACK timeout of code 14.
+const TIMEOUT_14: u64 = 4_096 << 14;
+
+fn lab() -> Lab {
+    Lab::new(Setup::default())
+}
+
+fn add() -> SendOp {
+    SendOp::FetchAdd { remote: remote(), add: 5 }
+}
+
+#[test]
+fn a_message_is_cut_at_the_path_mtu_and_completes_on_its_last_acknowledgement() {
+    let mut lab = lab();
+    lab.post_send(1, 2 * MTU + 3);
+    let data = lab.source(2 * MTU + 3);
+    let part = |opcode, psn, from: usize, to: usize, ack_req| Packet {
+        opcode,
+        psn,
+        ack_req,
+        payload: data[from..to].to_vec(),
+        ..PACKET
+    };
+    lab.expect([
+        part(RcSendFirst, 500, 0, MTU, false),
+        part(RcSendMiddle, 501, MTU, 2 * MTU, false),
+        part(RcSendLast, 502, 2 * MTU, 2 * MTU + 3, true),
+    ]);
+    lab.deliver(ack(500));
+    lab.deliver(ack(501));
+    lab.expect_sends([]);
+    lab.deliver(ack(502));
+    lab.expect_sends([(1, Success)]);
+    lab.expect([]);
+}
+
+#[test]
+fn one_acknowledgement_completes_all_before_it() {
+    let mut lab = lab();
+    for wr_id in 1..=4 {
+        lab.post_send(wr_id, 10);
+    }
+    lab.flush();
+    lab.deliver(ack(502));
+    lab.expect_sends([(1, Success), (2, Success), (3, Success)]);
+    lab.deliver(ack(503));
+    lab.expect_sends([(4, Success)]);
+}
+
+#[test]
+fn only_signalled_requests_complete_unless_they_fail() {
+    let mut lab = lab();
+    let sge = lab.sge(0, 8);
+    lab.post_request(1, SendOp::Send, SendFlags::empty(), &[sge]).unwrap();
+    lab.post_request(2, SendOp::Send, SendFlags::SIGNALED, &[sge]).unwrap();
+    lab.post_request(3, SendOp::Send, SendFlags::empty(), &[sge]).unwrap();
+    lab.flush();
+    lab.deliver(ack(501));
+    lab.expect_sends([(2, Success)]);
+    lab.deliver(nak(502, NakCode::RemoteOperational));
+    lab.expect_sends([(3, RemOpErr)]);
+}
+
+#[test]
+fn a_ghost_ack_does_nothing() {
+    let mut lab = lab();
+    lab.post_send(1, 8);
+    lab.expect_sent([(RcSendOnly, 500)]);
+    for ghost in [501, 600, 499, 0xff_ffff, 0x80_01f4] {
+        lab.deliver(ack(ghost));
+        lab.deliver(nak(ghost, NakCode::InvalidRequest));
+        lab.deliver(nak(ghost, NakCode::PsnSequence));
+        lab.deliver(rnr_nak(ghost, 1));
+        lab.deliver(read_response(RcReadResponseOnly, ghost, 0, &[1; 8]));
+        lab.deliver(atomic_response(ghost, 0, 1));
+    }
+    lab.expect([]);
+    lab.expect_sends([]);
+    assert_eq!(lab.state(), QpState::Rts);
+    assert!(lab.counter(Counter::DropGhostAck) > 0);
+    lab.deliver(ack(500));
+    lab.expect_sends([(1, Success)]);
+    // The same once more is now a ghost, too.
+    lab.deliver(ack(500));
+    lab.expect_sends([]);
+}
+
+#[test]
+fn an_ack_past_an_unanswered_read_is_an_implied_nak() {
+    let mut lab = lab();
+    lab.post_read(1, 8);
+    lab.post_send(2, 8);
+    lab.expect_sent([(RcReadRequest, 500), (RcSendOnly, 501)]);
+    lab.deliver(ack(501));
+    lab.expect_sends([]);
+    lab.expect_sent([(RcReadRequest, 500), (RcSendOnly, 501)]);
+    lab.deliver(read_response(RcReadResponseOnly, 500, 1, &[9; 8]));
+    lab.expect_sends([(1, Success)]);
+    assert_eq!(lab.memory(LANDING, 8), [9; 8]);
+    lab.deliver(ack(501));
+    lab.expect_sends([(2, Success)]);
+    assert_eq!(lab.counter(Counter::CompleterRetryErr), 1);
+}
+
+#[test]
+fn an_ack_past_an_unanswered_atomic_is_an_implied_nak() {
+    let mut lab = lab();
+    lab.post(1, add(), 8);
+    lab.post_send(2, 8);
+    lab.expect_sent([(RcFetchAdd, 500), (RcSendOnly, 501)]);
+    lab.deliver(ack(501));
+    lab.expect_sends([]);
+    lab.expect_sent([(RcFetchAdd, 500), (RcSendOnly, 501)]);
+    lab.deliver(atomic_response(500, 1, 77));
+    lab.deliver(ack(501));
+    lab.expect_sends([(1, Success), (2, Success)]);
+    assert_eq!(lab.word(LANDING), 77);
+}
+
+#[test]
+fn a_later_read_response_is_an_implied_nak_for_an_earlier_read() {
+    let mut lab = lab();
+    lab.post_read(1, 8);
+    lab.post_read(2, 8);
+    lab.expect_sent([(RcReadRequest, 500), (RcReadRequest, 501)]);
+    lab.deliver(read_response(RcReadResponseOnly, 501, 2, &[2; 8]));
+    lab.expect_sends([]);
+    lab.expect_sent([(RcReadRequest, 500), (RcReadRequest, 501)]);
+    lab.deliver(read_response(RcReadResponseOnly, 500, 1, &[1; 8]));
+    lab.deliver(read_response(RcReadResponseOnly, 501, 2, &[2; 8]));
+    lab.expect_sends([(1, Success), (2, Success)]);
+}
+
+/// An answer to a READ or atomic acknowledges everything before it.
+#[test]
+fn a_read_response_acknowledges_what_stands_before() {
+    let mut lab = lab();
+    lab.post_send(1, 8);
+    lab.post_read(2, 8);
+    lab.flush();
+    lab.deliver(read_response(RcReadResponseOnly, 501, 2, &[2; 8]));
+    lab.expect_sends([(1, Success), (2, Success)]);
+}
+
+#[test]
+fn a_read_resumes_at_the_first_missing_packet() {
+    let mut lab = lab();
+    let len = 4 * MTU;
+    lab.post_read(1, len);
+    lab.expect([read_request(500, remote().addr, remote().rkey, len)]);
+    lab.deliver(read_response(RcReadResponseFirst, 500, 1, &[1; MTU]));
+    lab.deliver(read_response(RcReadResponseMiddle, 501, 1, &[2; MTU]));
+    // 502 is lost.
+    lab.deliver(read_response(RcReadResponseLast, 503, 1, &[4; MTU]));
+    let missing = remote().addr + 2 * MTU as u64;
+    lab.expect([read_request(502, missing, remote().rkey, 2 * MTU)]);
+    lab.deliver(read_response(RcReadResponseFirst, 502, 1, &[3; MTU]));
+    lab.expect_sends([]);
+    lab.deliver(read_response(RcReadResponseLast, 503, 1, &[4; MTU]));
+    lab.expect_sends([(1, Success)]);
+    let expected: Vec<u8> = [1, 2, 3, 4].iter().flat_map(|byte| [*byte; MTU]).collect();
+    assert_eq!(lab.memory(LANDING, len), expected);
+}
+
+/// The kernel's `rdma_rxe` goes on with MIDDLE and LAST where it resumes.
+#[test]
+fn a_resumed_read_may_go_on_with_middle() {
+    let mut lab = lab();
+    lab.post_read(1, 3 * MTU);
+    lab.flush();
+    lab.deliver(read_response(RcReadResponseFirst, 500, 1, &[1; MTU]));
+    lab.deliver(read_response(RcReadResponseLast, 502, 1, &[3; MTU]));
+    lab.deliver(read_response(RcReadResponseMiddle, 501, 1, &[2; MTU]));
+    lab.deliver(read_response(RcReadResponseLast, 502, 1, &[3; MTU]));
+    lab.expect_sends([(1, Success)]);
+}
+
+#[test]
+fn a_repeated_read_response_is_dropped() {
+    let mut lab = lab();
+    lab.post_read(1, 2 * MTU);
+    lab.flush();
+    lab.deliver(read_response(RcReadResponseFirst, 500, 1, &[1; MTU]));
+    lab.deliver(read_response(RcReadResponseFirst, 500, 1, &[7; MTU]));
+    assert_eq!(lab.memory(LANDING, MTU), [1; MTU]);
+    lab.deliver(read_response(RcReadResponseLast, 501, 1, &[2; MTU]));
+    lab.expect_sends([(1, Success)]);
+    assert_eq!(lab.state(), QpState::Rts);
+}
+
+#[test]
+fn read_responses_of_a_wrong_length_or_kind_end_the_connection() {
+    let cases = [
+        ("short FIRST", read_response(RcReadResponseFirst, 500, 1, &[1; MTU - 1])),
+        ("ONLY for a longer READ", read_response(RcReadResponseOnly, 500, 1, &[1; MTU])),
+        ("LAST too early", read_response(RcReadResponseLast, 500, 1, &[1; MTU])),
+        ("the answer of an atomic", atomic_response(500, 1, 3)),
+    ];
+    for (name, response) in cases {
+        let mut lab = lab();
+        lab.post_read(1, 2 * MTU);
+        lab.post_send(2, 8);
+        lab.flush();
+        lab.deliver(response);
+        lab.expect_sends([(1, BadRespErr), (2, WrFlushErr)]);
+        assert_eq!(lab.state(), QpState::Err, "{name}");
+    }
+}
+
+#[test]
+fn max_rd_atomic_bounds_what_is_asked_for_at_once() {
+    let mut lab = Lab::new(Setup { max_rd_atomic: 2, ..Setup::default() });
+    lab.post_read(1, 8);
+    lab.post(2, add(), 8);
+    lab.post_read(3, 8);
+    lab.post_send(4, 8);
+    lab.expect_sent([(RcReadRequest, 500), (RcFetchAdd, 501)]);
+    lab.deliver(read_response(RcReadResponseOnly, 500, 1, &[1; 8]));
+    lab.expect_sent([(RcReadRequest, 502), (RcSendOnly, 503)]);
+}
+
+#[test]
+fn a_fence_waits_for_reads_and_atomics_and_for_nothing_else() {
+    let mut lab = lab();
+    let sge = lab.sge(0, 8);
+    let fenced = SendFlags::SIGNALED | SendFlags::FENCE;
+    lab.post_send(1, 8);
+    lab.post_request(2, SendOp::Send, fenced, &[sge]).unwrap();
+    lab.expect_sent([(RcSendOnly, 500), (RcSendOnly, 501)]);
+    lab.post_read(3, 8);
+    lab.post_request(4, SendOp::Send, fenced, &[sge]).unwrap();
+    lab.post_send(5, 8);
+    lab.expect_sent([(RcReadRequest, 502)]);
+    lab.deliver(ack(501));
+    lab.expect([]);
+    lab.deliver(read_response(RcReadResponseOnly, 502, 3, &[1; 8]));
+    lab.expect_sent([(RcSendOnly, 503), (RcSendOnly, 504)]);
+}
+
+#[test]
+fn rnr_then_success() {
+    let mut lab = lab();
+    lab.post_send(1, 8);
+    lab.post_send(2, 8);
+    lab.expect_sent([(RcSendOnly, 500), (RcSendOnly, 501)]);
+    // Code 14 asks for 1.28 ms.
+    lab.deliver(rnr_nak(500, 14));
+    lab.wait(1_279_999);
+    lab.expect([]);
+    lab.wait(1);
+    lab.expect_sent([(RcSendOnly, 500), (RcSendOnly, 501)]);
+    lab.deliver(ack(501));
+    lab.expect_sends([(1, Success), (2, Success)]);
+    assert_eq!(lab.counter(Counter::RcvdRnrErr), 1);
+}
+
+#[test]
+fn an_rnr_nak_acknowledges_what_stands_before() {
+    let mut lab = lab();
+    lab.post_send(1, 8);
+    lab.post_send(2, 8);
+    lab.flush();
+    lab.deliver(rnr_nak(501, 1));
+    lab.expect_sends([(1, Success)]);
+    lab.sent();
+    lab.wait(MILLISECOND);
+    lab.expect_sent([(RcSendOnly, 501)]);
+}
+
+#[test]
+fn rnr_retry_is_exceeded_after_so_many_retries() {
+    for rnr_retry in [0, 1, 3, 6] {
+        let mut lab = Lab::new(Setup { rnr_retry, ..Setup::default() });
+        lab.post_send(1, 8);
+        lab.post_send(2, 8);
+        lab.post_recv(3, 8);
+        for _ in 0..rnr_retry {
+            lab.flush();
+            lab.deliver(rnr_nak(500, 1));
+            lab.expect_sends([]);
+            lab.wait(MILLISECOND);
+        }
+        lab.sent();
+        lab.deliver(rnr_nak(500, 1));
+        lab.expect_sends([(1, RnrRetryExcErr), (2, WrFlushErr)]);
+        lab.expect_recvs([(3, WrFlushErr)]);
+        assert_eq!(lab.state(), QpState::Err);
+        assert_eq!(lab.counter(Counter::RetryRnrExceededErr), 1);
+    }
+}
+
+#[test]
+fn an_rnr_retry_of_seven_never_ends() {
+    let mut lab = lab();
+    lab.post_send(1, 8);
+    for _ in 0..1_000 {
+        lab.flush();
+        lab.deliver(rnr_nak(500, 1));
+        lab.wait(MILLISECOND);
+    }
+    lab.expect_sends([]);
+    lab.deliver(ack(500));
+    lab.expect_sends([(1, Success)]);
+}
+
+/// Never before (retry_cnt + 1) × timeout, and seven means seven.
+#[test]
+fn retry_exceeded_comes_after_so_many_timeouts() {
+    for timeout in [8, 14, 17] {
+        for retry_cnt in [0, 1, 3, 7] {
+            let mut lab = Lab::new(Setup { timeout, retry_cnt, ..Setup::default() });
+            lab.post_send(1, 8);
+            lab.post_recv(2, 8);
+            let limit = (u64::from(retry_cnt) + 1) * (4_096 << timeout);
+            lab.wait(limit - 1);
+            lab.expect_sends([]);
+            assert_eq!(lab.state(), QpState::Rts, "timeout {timeout}, retry_cnt {retry_cnt}");
+            assert!(lab.sent().len() > usize::from(retry_cnt), "sent too seldom");
+            // The specification lets a timeout last four times as long.
+            lab.wait(3 * limit + 1);
+            lab.expect_sends([(1, RetryExcErr)]);
+            lab.expect_recvs([(2, WrFlushErr)]);
+            assert_eq!(lab.state(), QpState::Err);
+            assert_eq!(lab.counter(Counter::RetryExceededErr), 1);
+        }
+    }
+}
+
+/// Progress gives all retries back.
+#[test]
+fn retries_count_from_the_last_progress() {
+    let mut lab = Lab::new(Setup { retry_cnt: 1, ..Setup::default() });
+    for wr_id in 0..6 {
+        lab.post_send(wr_id, 8);
+    }
+    for psn in 500..506 {
+        lab.wait(TIMEOUT_14 * 2 - 1);
+        lab.deliver(ack(psn));
+    }
+    lab.expect_sends([(0, Success), (1, Success), (2, Success), (3, Success), (4, Success), (5, Success)]);
+}
+
+#[test]
+fn a_timeout_of_zero_never_gives_up() {
+    let mut lab = Lab::new(Setup { timeout: 0, retry_cnt: 0, ..Setup::default() });
+    lab.post_send(1, 8);
+    lab.wait(1_000_000 * MILLISECOND);
+    lab.expect_sends([]);
+    assert!(!lab.sent().is_empty());
+    lab.deliver(ack(500));
+    lab.expect_sends([(1, Success)]);
+}
+
+#[test]
+fn a_sequence_nak_goes_back_and_acknowledges_what_stands_before() {
+    let mut lab = lab();
+    for wr_id in 1..=4 {
+        lab.post_send(wr_id, 8);
+    }
+    lab.sent();
+    lab.deliver(nak(502, NakCode::PsnSequence));
+    lab.expect_sends([(1, Success), (2, Success)]);
+    lab.expect_sent([(RcSendOnly, 502), (RcSendOnly, 503)]);
+    lab.deliver(ack(503));
+    lab.expect_sends([(3, Success), (4, Success)]);
+}
+
+#[test]
+fn a_nak_fails_its_request_and_flushes_the_rest() {
+    for (code, status) in [
+        (NakCode::InvalidRequest, RemInvReqErr),
+        (NakCode::RemoteAccess, RemAccessErr),
+        (NakCode::RemoteOperational, RemOpErr),
+    ] {
+        let mut lab = lab();
+        lab.post_recv(10, 8);
+        lab.post_recv(11, 8);
+        lab.post_send(1, 8);
+        lab.post(2, SendOp::Write { remote: remote() }, 8);
+        lab.post_send(3, 8);
+        lab.post_read(4, 8);
+        lab.flush();
+        lab.deliver(nak(501, code));
+        lab.expect_sends([(1, Success), (2, status), (3, WrFlushErr), (4, WrFlushErr)]);
+        lab.expect_recvs([(10, WrFlushErr), (11, WrFlushErr)]);
+        assert_eq!(WrFlushErr.number(), 5);
+        assert_eq!(lab.state(), QpState::Err);
+        lab.sent();
+        lab.wait(100 * TIMEOUT_14);
+        lab.expect([]);
+    }
+}
+
+#[test]
+fn reserved_syndromes_are_dropped() {
+    let mut lab = lab();
+    lab.post_send(1, 8);
+    lab.flush();
+    for byte in [0x40, 0x5f, 0x80, 0xff, 0x65] {
+        lab.deliver(answer(500, Syndrome::from_byte(byte)));
+    }
+    lab.expect_sends([]);
+    assert_eq!(lab.counter(Counter::DropReservedSyndrome), 5);
+    assert_eq!(lab.state(), QpState::Rts);
+}
+
+#[test]
+fn psns_wrap() {
+    let mut lab = Lab::new(Setup { sq_psn: 0xff_fffe, ..Setup::default() });
+    lab.post_send(1, 5 * MTU);
+    lab.post_read(2, 8);
+    lab.expect_sent([
+        (RcSendFirst, 0xff_fffe),
+        (RcSendMiddle, 0xff_ffff),
+        (RcSendMiddle, 0),
+        (RcSendMiddle, 1),
+        (RcSendLast, 2),
+        (RcReadRequest, 3),
+    ]);
+    lab.deliver(nak(0, NakCode::PsnSequence));
+    lab.expect_sent([(RcSendMiddle, 0), (RcSendMiddle, 1), (RcSendLast, 2), (RcReadRequest, 3)]);
+    lab.deliver(ack(2));
+    lab.deliver(read_response(RcReadResponseOnly, 3, 2, &[1; 8]));
+    lab.expect_sends([(1, Success), (2, Success)]);
+}
+
+#[test]
+fn zero_length_requests_of_every_kind() {
+    let mut lab = lab();
+    let ops = [
+        SendOp::Send,
+        SendOp::SendImm { imm: 1 },
+        SendOp::Write { remote: remote() },
+        SendOp::WriteImm { remote: remote(), imm: 2 },
+        SendOp::Read { remote: remote() },
+    ];
+    for (wr_id, op) in (1..).zip(ops) {
+        lab.post_request(wr_id, op, SendFlags::SIGNALED, &[]).unwrap();
+    }
+    lab.expect_sent([
+        (RcSendOnly, 500),
+        (Opcode::RcSendOnlyImm, 501),
+        (RcWriteOnly, 502),
+        (Opcode::RcWriteOnlyImm, 503),
+        (RcReadRequest, 504),
+    ]);
+    lab.deliver(read_response(RcReadResponseOnly, 504, 5, &[]));
+    lab.expect_sends([(1, Success), (2, Success), (3, Success), (4, Success), (5, Success)]);
+}
+
+#[test]
+fn a_bad_local_key_completes_in_its_turn_and_ends_the_connection() {
+    let mut lab = lab();
+    lab.post_send(1, 8);
+    let mut sge = lab.sge(0, 8);
+    sge.lkey = no_lkey();
+    lab.post_request(2, SendOp::Send, SendFlags::SIGNALED, &[sge]).unwrap();
+    lab.post_send(3, 8);
+    lab.expect_sent([(RcSendOnly, 500)]);
+    lab.expect_sends([]);
+    lab.deliver(ack(500));
+    lab.expect_sends([(1, Success), (2, LocProtErr), (3, WrFlushErr)]);
+    assert_eq!(lab.state(), QpState::Err);
+}
+
+#[test]
+fn memory_beyond_a_region_is_a_local_protection_error() {
+    let mut lab = lab();
+    let sge = lab.sge(urxe_tests::lab::MEMORY as u64 - 4, 8);
+    lab.post_request(1, SendOp::Send, SendFlags::SIGNALED, &[sge]).unwrap();
+    lab.expect([]);
+    lab.expect_sends([(1, LocProtErr)]);
+}
+
+#[test]
+fn a_read_into_memory_without_local_write_is_a_local_protection_error() {
+    let mut lab = lab();
+    let read_only = lab.mr_with(urxe_stack::memory::Access::empty());
+    let mut sge = lab.sge(LANDING, 8);
+    sge.lkey = read_only.lkey;
+    let before = lab.memory(LANDING, 8);
+    lab.post_request(1, SendOp::Read { remote: remote() }, SendFlags::SIGNALED, &[sge]).unwrap();
+    lab.flush();
+    lab.deliver(read_response(RcReadResponseOnly, 500, 1, &[1; 8]));
+    lab.expect_sends([(1, LocProtErr)]);
+    assert_eq!(lab.memory(LANDING, 8), before);
+}
+
+#[test]
+fn posts_in_the_error_state_succeed_and_flush() {
+    let mut lab = lab();
+    lab.go_to(QpState::Err);
+    lab.post_send(1, 8);
+    lab.post_read(2, 8);
+    lab.post_recv(3, 8);
+    lab.expect_sends([(1, WrFlushErr), (2, WrFlushErr)]);
+    lab.expect_recvs([(3, WrFlushErr)]);
+    lab.expect([]);
+}
+
+#[test]
+fn unsignalled_requests_flush_with_a_completion() {
+    let mut lab = lab();
+    let sge = lab.sge(0, 8);
+    lab.post_request(1, SendOp::Send, SendFlags::empty(), &[sge]).unwrap();
+    lab.go_to(QpState::Err);
+    lab.expect_sends([(1, WrFlushErr)]);
+}
+
+#[test]
+fn a_draining_queue_finishes_what_it_began_tells_it_and_begins_nothing() {
+    let mut lab = lab();
+    lab.post_send(1, 2 * MTU);
+    lab.sent();
+    let notify = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
+    lab.modify(&notify, QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY);
+    lab.post_send(2, 8);
+    lab.expect([]);
+    assert_eq!(lab.events(), []);
+    lab.deliver(nak(501, NakCode::PsnSequence));
+    lab.expect_sent([(RcSendLast, 501)]);
+    lab.deliver(ack(501));
+    lab.expect_sends([(1, Success)]);
+    assert_eq!(lab.events(), [AsyncEventType::SqDrained]);
+    lab.wait(10 * TIMEOUT_14);
+    lab.expect([]);
+    lab.go_to(QpState::Rts);
+    lab.expect_sent([(RcSendOnly, 502)]);
+    lab.deliver(ack(502));
+    lab.expect_sends([(2, Success)]);
+}
+
+#[test]
+fn answers_from_elsewhere_or_in_another_partition_do_not_count() {
+    let mut lab = lab();
+    lab.post_send(1, 8);
+    lab.flush();
+    lab.deliver_from([10, 0, 0, 3].into(), ack(500));
+    assert_eq!(lab.counter(Counter::DropWrongSource), 1);
+    lab.deliver(Packet { pkey: 0x1234, ..ack(500) });
+    assert_eq!(lab.counter(Counter::DropWrongPkey), 1);
+    let mut bytes = lab.bytes(PEER, &ack(500));
+    bytes[15] ^= 1;
+    lab.deliver_bytes(PEER, &bytes, bytes.len());
+    assert_eq!(lab.counter(Counter::DropIcrc), 1);
+    lab.deliver_bytes(PEER, &bytes[..14], 14);
+    assert_eq!(lab.counter(Counter::DropMalformed), 1);
+    lab.expect_sends([]);
+    lab.deliver(ack(500));
+    lab.expect_sends([(1, Success)]);
+}
+
+#[test]
+fn writes_and_reads_name_the_peers_memory() {
+    let mut lab = lab();
+    lab.post(1, SendOp::WriteImm { remote: remote(), imm: 0xaabb_ccdd }, MTU + 4);
+    let sent = lab.sent();
+    let data = lab.source(MTU + 4);
+    let (va, rkey): (u64, Rkey) = (remote().addr, remote().rkey);
+    assert_eq!(sent[0].ext, reth(va, rkey, MTU + 4));
+    assert_eq!((sent[0].opcode, &sent[0].payload[..]), (Opcode::RcWriteFirst, &data[..MTU]));
+    let imm = urxe_wire::ImmDt { data: 0xaabb_ccdd };
+    assert_eq!((sent[1].opcode, sent[1].ext), (Opcode::RcWriteLastImm, urxe_wire::Ext::Imm(imm)));
+    assert_eq!(sent[1].payload, data[MTU..]);
+}
