@@ -60,6 +60,12 @@ pub enum CreateQpError {
     /// A completion queue was destroyed.
     #[error(transparent)]
     Cq(#[from] CqError),
+    /// The completion queue is of another device.
+    #[error("completion queue {} belongs to another device", given.0)]
+    NoCq {
+        /// Its number on its own device.
+        given: CqId,
+    },
     /// All queue pairs are in use.
     #[error("the device has {allowed} queue pairs and all are in use")]
     NoneLeft {
@@ -74,7 +80,7 @@ impl CreateQpError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Unsupported { .. } => libc::EOPNOTSUPP,
-            Self::TooLarge { .. } | Self::NoPd => libc::EINVAL,
+            Self::TooLarge { .. } | Self::NoPd | Self::NoCq { .. } => libc::EINVAL,
             Self::Cq(error) => error.errno(),
             Self::NoneLeft { .. } => libc::ENOMEM,
         }

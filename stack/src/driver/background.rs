@@ -41,6 +41,9 @@ pub(super) fn run(shared: &Shared) {
             sleep_idle(shared, &mut waits);
             receive(shared);
         }
+        if let Some(after_progress) = &shared.after_progress {
+            after_progress();
+        }
         while shared.alarm.descriptor.try_take().unwrap_or(false) {}
     }
 }

@@ -49,6 +49,46 @@ pub struct EngineConfig {
     pub seed: Option<u64>,
     /// What the device can do.
     pub limits: Limits,
+    /// Whom to tell, beside the descriptors.
+    pub hooks: Hooks,
+}
+
+/// Whom an engine tells what happens, beside its descriptors: for callers that wait without one.
+#[derive(Clone, Default)]
+pub struct Hooks {
+    /// Woken like the descriptor of asynchronous events, under a lock of the core.
+    pub events: Option<Arc<dyn Wake>>,
+    /// Called by the background thread each time it has received and handled timeouts, under no lock. A [`Wake`] may
+    /// not call back into the core; what it took note of can be acted upon here. It may drop the engine.
+    pub after_progress: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl std::fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hooks")
+            .field("events", &self.events.is_some())
+            .field("after_progress", &self.after_progress.is_some())
+            .finish()
+    }
+}
+
+/// The descriptor of asynchronous events, and the hook.
+struct EventWake {
+    descriptor: Arc<EventFd>,
+    hook: Option<Arc<dyn Wake>>,
+}
+
+impl Wake for EventWake {
+    fn wake(&self) {
+        self.descriptor.wake();
+        if let Some(hook) = &self.hook {
+            hook.wake();
+        }
+    }
+
+    fn withdraw(&self, events: u32) -> u32 {
+        self.descriptor.withdraw(events)
+    }
 }
 
 impl Default for EngineConfig {
@@ -61,6 +101,7 @@ impl Default for EngineConfig {
             tap: None,
             seed: None,
             limits: Limits::default(),
+            hooks: Hooks::default(),
         }
     }
 }
@@ -117,6 +158,7 @@ pub(super) struct Shared {
     pub polled_at_ns: AtomicU64,
     empty_polls: AtomicU32,
     pub stop: AtomicBool,
+    pub after_progress: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 /// What wakes the background thread.
@@ -166,7 +208,7 @@ impl Engine {
             read_budget: (buffer * READ_BUDGET_EIGHTHS / 8).min(READ_BUDGET_MAX),
             icrc_policy: config.icrc_policy,
             limits: config.limits,
-            event_wake: Box::new(Arc::clone(&events)),
+            event_wake: Box::new(EventWake { descriptor: Arc::clone(&events), hook: config.hooks.events }),
             timer_wake: Box::new(Arc::clone(&alarm)),
             ..DeviceConfig::new(gids, config.seed.map_or_else(random_seed, Ok)?)
         });
@@ -178,6 +220,7 @@ impl Engine {
             polled_at_ns: AtomicU64::new(0),
             empty_polls: AtomicU32::new(0),
             stop: AtomicBool::new(false),
+            after_progress: config.hooks.after_progress,
         });
         let for_thread = Arc::clone(&shared);
         let builder = Builder::new().name(format!("urxe-{}", link.spec.name));
@@ -301,7 +344,9 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.alarm.descriptor.wake();
-        if let Some(thread) = self.thread.take()
+        // A hook that dropped the engine runs on the background thread, which ends when the hook returns.
+        let is_this_thread = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
+        if let Some(thread) = self.thread.take_if(|thread| !is_this_thread(thread))
             && thread.join().is_err()
         {
             tracing::error!("the background thread had panicked");
