@@ -1,0 +1,263 @@
+//! Completion queues: polling, waiting in a thread, waiting in a task.
+//!
+//! | how | what it costs |
+//! |---|---|
+//! | [`poll`](CompletionQueue::poll) in a loop | a processor; the polling thread receives by itself, which is fastest |
+//! | [`wait`](CompletionQueue::wait) | sleeps; the device's background thread receives and wakes |
+//! | [`next`](CompletionQueue::next) | the same in a task of any executor |
+//! | [`CompletionChannel`] | sleeps in the program's own `poll` or `epoll`, on a descriptor |
+
+mod channel;
+mod next;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use urxe_stack::cq::{ArmKind, Completion, CompletionChannel as CoreChannel, Cq, CqError, CqId};
+use urxe_stack::device::CreateCqError;
+
+pub use self::channel::{ChannelError, CompletionChannel, CqEvent};
+pub use self::next::Next;
+
+use crate::device::Device;
+use crate::waiters::{Place, Sleeper, Waiters};
+
+/// Completions taken at a time by [`CompletionQueue::drain`].
+const DRAIN: usize = 16;
+
+/// Why waiting for a completion ended without one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WaitError {
+    /// None came in time.
+    #[error("no completion within the time given")]
+    TimedOut,
+    /// The queue overran.
+    #[error(transparent)]
+    Cq(#[from] CqError),
+    /// The queue reports to a channel.
+    #[error("this completion queue reports to a completion channel: arm it and wait there")]
+    HasChannel,
+}
+
+impl WaitError {
+    /// The nearest errno.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::TimedOut => libc::ETIMEDOUT,
+            Self::Cq(error) => error.errno(),
+            Self::HasChannel => libc::EINVAL,
+        }
+    }
+}
+
+/// Where the events of an armed queue go.
+pub(crate) enum Reports {
+    /// To the queue's own waiters.
+    Own(Arc<Waiters>),
+    /// To a channel of the program.
+    Channel(CompletionChannel),
+}
+
+/// A completion queue (`struct ibv_cq`). Cheap to clone; it ends when the last clone and the last queue pair that reports
+/// to it are gone.
+#[derive(Clone)]
+pub struct CompletionQueue {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    device: Device,
+    cq: Arc<Cq>,
+    reports: Reports,
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(
+        device: &Device,
+        capacity: u32,
+        channel: Arc<CoreChannel>,
+        reports: Reports,
+    ) -> Result<Self, CreateCqError> {
+        let cq = device.core().create_cq(capacity, Some(channel), 0)?;
+        Ok(Self { inner: Arc::new(Inner { device: device.clone(), cq, reports }) })
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Cq> {
+        &self.inner.cq
+    }
+
+    /// Its device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    /// Its number within its device, by which events name it.
+    #[must_use]
+    pub fn id(&self) -> CqId {
+        self.inner.cq.id()
+    }
+
+    /// Its channel, if it was made for one.
+    #[must_use]
+    pub fn channel(&self) -> Option<&CompletionChannel> {
+        match &self.inner.reports {
+            Reports::Own(_) => None,
+            Reports::Channel(channel) => Some(channel),
+        }
+    }
+
+    /// Number of entries.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.inner.cq.capacity()
+    }
+
+    /// Number of completions inside.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inner.cq.len()
+    }
+
+    /// Whether there is nothing to poll.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inner.cq.is_empty()
+    }
+
+    /// Takes completions, the oldest first, as many as fit; returns their number (`ibv_poll_cq`). Never sleeps. When
+    /// there are none, this thread receives what the network has and looks again.
+    ///
+    /// # Errors
+    /// [`CqError::Overrun`] once the queue overran and all that it held was taken.
+    pub fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError> {
+        let device = &self.inner.device;
+        let taken = device.inner.node.poll(&self.inner.cq, out);
+        device.wake_ready();
+        taken
+    }
+
+    /// Takes one completion, if there is one; as [`poll`](Self::poll).
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    pub fn poll_one(&self) -> Result<Option<Completion>, CqError> {
+        let mut out = [Completion::default()];
+        Ok((self.poll(&mut out)? == 1).then_some(out[0]))
+    }
+
+    /// Takes what there is, one after the other; as [`poll`](Self::poll) repeated until it finds nothing.
+    pub fn drain(&self) -> Drain<'_> {
+        Drain { cq: self, taken: [Completion::default(); DRAIN], next: 0, count: 0 }
+    }
+
+    /// Sleeps until there are completions and takes as many as fit; returns their number, at least 1 (0 if `out` is
+    /// empty). `None` waits for ever.
+    ///
+    /// # Errors
+    /// [`WaitError`].
+    pub fn wait(&self, out: &mut [Completion], timeout: Option<Duration>) -> Result<usize, WaitError> {
+        let Reports::Own(waiters) = &self.inner.reports else { return Err(WaitError::HasChannel) };
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let sleeper = Sleeper::new();
+        let waker = Arc::clone(&sleeper).into();
+        let mut place = Place::new(waiters);
+        loop {
+            let taken = self.inner.cq.poll(out)?;
+            if taken > 0 || out.is_empty() {
+                return Ok(taken);
+            }
+            place.register(&waker);
+            if self.arm_own() {
+                continue;
+            }
+            if !sleeper.sleep(deadline) {
+                // It may have come at the last moment.
+                let taken = self.inner.cq.poll(out)?;
+                return if taken > 0 { Ok(taken) } else { Err(WaitError::TimedOut) };
+            }
+        }
+    }
+
+    /// Sleeps until there is a completion and takes it. `None` waits for ever.
+    ///
+    /// # Errors
+    /// [`WaitError`].
+    pub fn wait_one(&self, timeout: Option<Duration>) -> Result<Completion, WaitError> {
+        let mut out = [Completion::default()];
+        self.wait(&mut out, timeout)?;
+        Ok(out[0])
+    }
+
+    /// Waits in a task until there is a completion, and takes it. Needs no runtime: the future's waker is called when a
+    /// completion comes. Dropping the future loses nothing. Several tasks may wait; each completion goes to one.
+    ///
+    /// # Errors
+    /// The output's: [`WaitError`], never [`WaitError::TimedOut`].
+    pub fn next(&self) -> Next<'_> {
+        Next::new(self)
+    }
+
+    /// Asks for one event on the queue's channel (`ibv_req_notify_cq`). Returns whether completions are in the queue
+    /// already: they make no event, so poll again before waiting. Has no effect on a queue without a channel.
+    #[must_use = "completions that are there already make no event"]
+    pub fn arm(&self, kind: ArmKind) -> bool {
+        match &self.inner.reports {
+            Reports::Own(_) => !self.is_empty(),
+            Reports::Channel(_) => self.inner.cq.arm(kind),
+        }
+    }
+
+    /// Gives the queue `capacity` entries (`ibv_resize_cq`). What it holds stays.
+    ///
+    /// # Errors
+    /// [`CqError`]: more is inside than would fit, 0, more than the device allows, or no memory. The queue is then as before.
+    pub fn resize(&self, capacity: u32) -> Result<(), CqError> {
+        self.inner.cq.resize(capacity).map(|_| ())
+    }
+
+    /// Arms the queue for its own waiters, which have registered before. Whether something came in the meantime.
+    fn arm_own(&self) -> bool {
+        // Events of earlier arms are worth nothing any more: whoever waits looks into the queue itself.
+        if let Some(channel) = self.inner.cq.channel() {
+            while channel.next_event().is_some() {
+                self.inner.cq.ack_events(1);
+            }
+        }
+        self.inner.cq.arm(ArmKind::Next)
+    }
+}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.cq.fmt(f)
+    }
+}
+
+/// Iterator of [`CompletionQueue::drain`]. Completions that it took and did not hand out are lost with it.
+#[derive(Debug)]
+pub struct Drain<'a> {
+    cq: &'a CompletionQueue,
+    taken: [Completion; DRAIN],
+    next: usize,
+    count: usize,
+}
+
+impl Iterator for Drain<'_> {
+    type Item = Result<Completion, CqError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next == self.count {
+            self.next = 0;
+            self.count = match self.cq.poll(&mut self.taken) {
+                Ok(0) => return None,
+                Ok(count) => count,
+                Err(error) => return Some(Err(error)),
+            };
+        }
+        self.next += 1;
+        Some(Ok(self.taken[self.next - 1]))
+    }
+}

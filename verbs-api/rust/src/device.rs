@@ -1,0 +1,407 @@
+//! Devices: which there are, opening one, what it can do.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use urxe_stack::cq::CompletionChannel as CoreChannel;
+use urxe_stack::device::counters::Counter;
+use urxe_stack::device::{CreateCqError, IcrcPolicy, Limits};
+use urxe_stack::driver::{Engine, EngineConfig, Hooks, OpenEngineError};
+use urxe_stack::link::{
+    self, GidEntry, Guid, LinkError, LinkName, LinkSpec, ParseError, ResolvedLink, Source,
+};
+use urxe_stack::port::tap::Tap;
+use urxe_stack::qp::attr::PathMtu;
+use urxe_wire::Gid;
+
+use crate::cq::{CompletionQueue, Reports};
+use crate::node::Node;
+use crate::pd::{AllocPdError, ProtectionDomain};
+use crate::waiters::{ReadyWakers, Waiters};
+
+/// Why a device was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The text is no device name.
+    #[error("not a device name: {0}")]
+    Name(#[source] ParseError),
+    /// The list of devices, or the name is not in it.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// Its sockets, its thread.
+    #[error(transparent)]
+    Engine(#[from] OpenEngineError),
+    /// The capture file.
+    #[error("cannot make the capture {}: {error}", path.display())]
+    Capture {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        error: std::io::Error,
+    },
+}
+
+impl OpenError {
+    /// The errno that `ibv_open_device` sets.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Name(_) => libc::EINVAL,
+            Self::Link(_) => libc::ENODEV,
+            Self::Engine(error) => error.errno(),
+            Self::Capture { error, .. } => error.raw_os_error().unwrap_or(libc::EIO),
+        }
+    }
+}
+
+/// One device that could be opened: an entry of [`devices`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    spec: LinkSpec,
+}
+
+impl DeviceInfo {
+    /// Its name, as `rxe0`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.spec.name.as_str()
+    }
+
+    /// What it is made from: an address or a network interface.
+    #[must_use]
+    pub fn source(&self) -> &Source {
+        &self.spec.source
+    }
+
+    /// Its addresses, GIDs and MTU on this machine now.
+    ///
+    /// # Errors
+    /// [`LinkError`] if the machine has no such address or interface.
+    pub fn resolve(&self) -> Result<ResolvedLink, LinkError> {
+        link::resolve(&self.spec)
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(&self) -> Result<Device, OpenError> {
+        Device::builder().open_link(&self.spec)
+    }
+}
+
+impl fmt::Display for DeviceInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.spec.fmt(f)
+    }
+}
+
+/// The devices of this process (`ibv_get_device_list`): from the environment variable `URXE_DEVICES`
+/// (`rxe0=10.0.0.1,rxe1=eth0`), else from the user's list (`urxe link`), else one, `rxe0` on 127.0.0.1.
+///
+/// # Errors
+/// [`LinkError`] if the list cannot be read or has a mistake.
+pub fn devices() -> Result<Vec<DeviceInfo>, LinkError> {
+    Ok(link::configured()?.links.into_iter().map(|spec| DeviceInfo { spec }).collect())
+}
+
+/// Options of a device over UDP; made by [`Device::builder`].
+#[derive(Clone, Debug, Default)]
+pub struct DeviceBuilder {
+    config: EngineConfig,
+    capture: Option<PathBuf>,
+}
+
+impl DeviceBuilder {
+    /// Bytes of receive buffer to ask the system for. By default as much as is useful and granted.
+    #[must_use]
+    pub fn receive_buffer(mut self, bytes: usize) -> Self {
+        self.config.receive_buffer = Some(bytes);
+        self
+    }
+
+    /// How received ICRCs are checked. By default [`IcrcPolicy::Solve`].
+    #[must_use]
+    pub fn icrc_policy(mut self, policy: IcrcPolicy) -> Self {
+        self.config.icrc_policy = policy;
+        self
+    }
+
+    /// Whether to send several packets in one call where the kernel can (UDP GSO). By default yes.
+    #[must_use]
+    pub fn gso(mut self, on: bool) -> Self {
+        self.config.gso = on;
+        self
+    }
+
+    /// Whether to receive merged datagrams where the kernel can (UDP GRO). By default yes.
+    #[must_use]
+    pub fn gro(mut self, on: bool) -> Self {
+        self.config.gro = on;
+        self
+    }
+
+    /// Where keys, queue pair numbers and first PSNs come from. By default of the operating system, so that nobody
+    /// can guess them; with a known seed, anybody who reaches the port can.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.config.seed = Some(seed);
+        self
+    }
+
+    /// What the device shall be able to do. By default what `rdma_rxe` can.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.config.limits = limits;
+        self
+    }
+
+    /// Records every packet in this file, as pcapng with whole frames; replaces what the file held.
+    #[must_use]
+    pub fn capture(mut self, path: impl AsRef<Path>) -> Self {
+        self.capture = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Records every packet in a tap, which other devices may share.
+    #[must_use]
+    pub fn tap(mut self, tap: Arc<Tap>) -> Self {
+        self.config.tap = Some(tap);
+        self
+    }
+
+    /// Opens the device of that name among [`devices`].
+    ///
+    /// # Errors
+    /// [`OpenError`]; it names what there is.
+    pub fn open(self, name: &str) -> Result<Device, OpenError> {
+        let name: LinkName = name.parse().map_err(OpenError::Name)?;
+        let configured = link::configured()?;
+        let spec = configured.find(&name)?.clone();
+        self.open_link(&spec)
+    }
+
+    /// Opens a device of its own, in no list, on one address of this machine. Every address of 127/8 is one.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open_address(self, address: impl Into<IpAddr>) -> Result<Device, OpenError> {
+        let name = LinkSpec::built_in().name;
+        self.open_link(&LinkSpec { name, source: Source::Address(address.into()) })
+    }
+
+    /// Opens a device of its own, in no list, with all addresses of a network interface.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open_interface(self, interface: &str) -> Result<Device, OpenError> {
+        let name = LinkSpec::built_in().name;
+        self.open_link(&LinkSpec { name, source: Source::Interface(interface.to_owned()) })
+    }
+
+    /// Opens the device of a link.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open_link(mut self, spec: &LinkSpec) -> Result<Device, OpenError> {
+        if let Some(path) = self.capture {
+            let tap = Tap::create(&path).map_err(|error| OpenError::Capture { path, error })?;
+            self.config.tap = Some(Arc::new(tap));
+        }
+        let ready = Arc::new(ReadyWakers::default());
+        let events = Arc::new(Waiters::new(Arc::clone(&ready)));
+        let runs = Arc::clone(&ready);
+        self.config.hooks = Hooks {
+            events: Some(Arc::clone(&events) as _),
+            after_progress: Some(Arc::new(move || runs.run())),
+        };
+        let engine = Engine::open(spec, self.config)?;
+        let link = engine.link();
+        let about = About {
+            name: link.spec.name.to_string(),
+            guid: link.node_guid,
+            gids: link.gids.clone(),
+            link: Some(link.clone()),
+        };
+        Ok(Device { inner: Arc::new(Inner { node: Node::Udp(engine), about, ready, events }) })
+    }
+}
+
+/// What a device is, apart from what it does.
+#[derive(Debug)]
+pub(crate) struct About {
+    pub name: String,
+    pub guid: Guid,
+    pub gids: Vec<GidEntry>,
+    pub link: Option<ResolvedLink>,
+}
+
+/// An open device (`struct ibv_context`). Cheap to clone; it closes when the last clone and the last object made
+/// from it are gone, in whatever order.
+///
+/// Over UDP it has one socket for each of its addresses and one background thread, which serves peers' one-sided
+/// operations while the program does something else.
+#[derive(Clone)]
+pub struct Device {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub node: Node,
+    pub about: About,
+    /// Wakers to be called once no lock is held.
+    pub ready: Arc<ReadyWakers>,
+    /// Who waits for asynchronous events.
+    pub events: Arc<Waiters>,
+}
+
+impl Device {
+    /// Opens the device of that name among [`devices`].
+    ///
+    /// # Errors
+    /// [`OpenError`]; it names what there is.
+    pub fn open(name: &str) -> Result<Self, OpenError> {
+        Self::builder().open(name)
+    }
+
+    /// Opens a device on one address of this machine, with default options.
+    ///
+    /// # Errors
+    /// [`OpenError`]; an address in use is reported with a free one.
+    pub fn open_address(address: impl Into<IpAddr>) -> Result<Self, OpenError> {
+        Self::builder().open_address(address)
+    }
+
+    /// Options, and then opening.
+    #[must_use]
+    pub fn builder() -> DeviceBuilder {
+        DeviceBuilder::default()
+    }
+
+    /// Its name, as `rxe0`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.about.name
+    }
+
+    /// What it can do and what it is (`ibv_query_device`).
+    #[must_use]
+    pub fn query(&self) -> DeviceAttr {
+        DeviceAttr { node_guid: self.inner.about.guid, limits: *self.core().limits(), port_count: 1 }
+    }
+
+    /// Its one port (`ibv_query_port`, `ibv_query_gid_table`).
+    #[must_use]
+    pub fn query_port(&self) -> PortAttr {
+        let about = &self.inner.about;
+        PortAttr {
+            is_active: about.link.as_ref().is_none_or(ResolvedLink::is_active),
+            max_mtu: self.core().limits().max_mtu,
+            active_mtu: self.core().active_mtu(),
+            max_msg_sz: self.core().limits().max_msg_sz,
+            gids: about.gids.clone(),
+        }
+    }
+
+    /// The link that it was opened for; `None` in a simulated network.
+    #[must_use]
+    pub fn link(&self) -> Option<&ResolvedLink> {
+        self.inner.about.link.as_ref()
+    }
+
+    /// The GID at `index` of the port's table (`ibv_query_gid`).
+    #[must_use]
+    pub fn gid(&self, index: u8) -> Option<Gid> {
+        self.inner.about.gids.get(usize::from(index)).map(|entry| entry.gid)
+    }
+
+    /// The index of the GID that suits most: the first that peers can reach, an IPv4 one if there is any.
+    #[must_use]
+    pub fn default_gid_index(&self) -> u8 {
+        let gids = &self.inner.about.gids;
+        let v4 = gids.iter().position(|entry| entry.assigned && entry.gid.to_ipv4().is_some());
+        let index = v4.or_else(|| gids.iter().position(|entry| entry.assigned)).unwrap_or(0);
+        u8::try_from(index).unwrap_or(0)
+    }
+
+    /// Every counter with its value now: the fifteen of `rdma_rxe` first, then one for each reason to drop a packet.
+    pub fn counters(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
+        self.core().counters().snapshot()
+    }
+
+    /// One counter's value now.
+    #[must_use]
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.core().counters().value(counter)
+    }
+
+    /// Makes a protection domain (`ibv_alloc_pd`).
+    ///
+    /// # Errors
+    /// [`AllocPdError`]: the device has no more.
+    pub fn alloc_pd(&self) -> Result<ProtectionDomain, AllocPdError> {
+        ProtectionDomain::new(self)
+    }
+
+    /// Makes a completion queue of `capacity` entries (`ibv_create_cq`). Its own [`wait`](CompletionQueue::wait) and
+    /// [`next`](CompletionQueue::next) wait for completions.
+    ///
+    /// # Errors
+    /// [`CreateCqError`]: the capacity is 0 or more than the device allows, or there is no memory.
+    pub fn create_cq(&self, capacity: u32) -> Result<CompletionQueue, CreateCqError> {
+        let waiters = Arc::new(Waiters::new(Arc::clone(&self.inner.ready)));
+        let channel = Arc::new(CoreChannel::new(Box::new(Arc::clone(&waiters))));
+        CompletionQueue::new(self, capacity, channel, Reports::Own(waiters))
+    }
+
+    pub(crate) fn core(&self) -> &urxe_stack::device::Device {
+        self.inner.node.core()
+    }
+
+    /// Calls whom the last call woke. Not under any lock: a waker may do anything.
+    pub(crate) fn wake_ready(&self) {
+        self.inner.ready.run();
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("name", &self.name())
+            .field("core", self.core())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a device is and can do (`struct ibv_device_attr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceAttr {
+    /// Its globally unique identifier.
+    pub node_guid: Guid,
+    /// What it can do.
+    pub limits: Limits,
+    /// Number of ports, which are counted from 1.
+    pub port_count: u8,
+}
+
+/// A port (`struct ibv_port_attr`) with its GID table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortAttr {
+    /// Whether the interface was up, with a carrier, when the device was opened.
+    pub is_active: bool,
+    /// The largest path MTU of any port.
+    pub max_mtu: PathMtu,
+    /// The largest path MTU that fits the link.
+    pub active_mtu: PathMtu,
+    /// The longest message in bytes.
+    pub max_msg_sz: u64,
+    /// The GID table.
+    pub gids: Vec<GidEntry>,
+}

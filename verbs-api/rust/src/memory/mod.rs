@@ -1,0 +1,223 @@
+//! Registered memory that safe code can use.
+//!
+//! # Why this is sound
+//! Peers and work requests write a region's bytes at any time, from other threads, without any lock. So:
+//! * A [`MemoryRegion`] owns its bytes, in a mapping of their own where no Rust object lives, and never lends them: no
+//!   `&[u8]`, no `&mut [u8]`, no pointer. [`read`](MemoryRegion::read) and [`write`](MemoryRegion::write) copy,
+//!   through routines that race with peers' accesses in a defined way (`urxe_stack::memory` argues that); eight
+//!   aligned bytes can be used atomically. What is read while a peer writes may be a mixture of old and new bytes;
+//!   it is never undefined.
+//! * Bytes move only under a pin of the region's key, which lasts no longer than the handling of a run of packets.
+//!   Dropping a region takes the key away first and waits for the pins, and only then unmaps. So nothing keeps a region
+//!   alive, and nothing needs to: a work request, local or a peer's, that still names a dropped region finds no
+//!   such key and completes with a protection or access error.
+//! * A region that is leaked ([`std::mem::forget`]) stays mapped as well as registered.
+//!
+//! So a posted work request borrows nothing. The [`RegionSlice`] that describes it does: posting a slice of a region that is
+//! gone is a mistake that the compiler finds.
+//!
+//! Memory that is not the region's own can be registered by [`ProtectionDomain::register`](crate::ProtectionDomain::register),
+//! which is `unsafe`.
+
+mod registration;
+mod remote;
+mod slice;
+
+use std::fmt;
+use std::io;
+
+use urxe_stack::memory::{Access, Buffer, BufferError, Mr, RegMrError};
+use urxe_wire::{Lkey, Rkey};
+
+pub use self::registration::ForeignRegion;
+pub use self::remote::{RemoteParseError, RemoteRegion, RemoteSliceError};
+pub use self::slice::{RegionSlice, SliceError};
+
+use self::registration::OwnedRegistration;
+use crate::pd::ProtectionDomain;
+
+/// Why a region was not allocated.
+#[derive(Debug, thiserror::Error)]
+pub enum AllocateError {
+    /// The system has no memory for it.
+    #[error("cannot allocate {len} bytes: {error}")]
+    Memory {
+        /// What was asked for, in bytes.
+        len: usize,
+        /// The reason.
+        #[source]
+        error: io::Error,
+    },
+    /// It cannot be registered.
+    #[error(transparent)]
+    Register(#[from] RegMrError),
+}
+
+impl AllocateError {
+    /// The errno that `ibv_reg_mr` sets.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Memory { error, .. } => error.raw_os_error().unwrap_or(libc::ENOMEM),
+            Self::Register(error) => error.errno(),
+        }
+    }
+}
+
+/// A memory region (`struct ibv_mr`) with the memory it registers; see the [module](self).
+///
+/// Not `Clone`: wrap it in an [`Arc`](std::sync::Arc) to share it. Dropping it deregisters and unmaps.
+pub struct MemoryRegion {
+    registration: OwnedRegistration,
+    pd: ProtectionDomain,
+}
+
+impl MemoryRegion {
+    pub(crate) fn allocate(
+        pd: &ProtectionDomain,
+        len: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<Self, AllocateError> {
+        let buffer = Buffer::new(len).map_err(|error| AllocateError::Memory { len, error })?;
+        let registration = OwnedRegistration::new(pd, buffer, iova, access)?;
+        Ok(Self { registration, pd: pd.clone() })
+    }
+
+    fn buffer(&self) -> &Buffer {
+        self.registration.buffer()
+    }
+
+    fn mr(&self) -> &Mr {
+        self.registration.mr()
+    }
+
+    /// Its protection domain.
+    #[must_use]
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// Length in bytes, at least 1.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "no region is empty")]
+    pub fn len(&self) -> usize {
+        self.buffer().len()
+    }
+
+    /// The address of its first byte, as work requests and peers name it.
+    #[must_use]
+    pub fn iova(&self) -> u64 {
+        self.mr().iova
+    }
+
+    /// What it grants.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.mr().access
+    }
+
+    /// The owner's key.
+    #[must_use]
+    pub fn lkey(&self) -> Lkey {
+        self.mr().lkey
+    }
+
+    /// The peers' key.
+    #[must_use]
+    pub fn rkey(&self) -> Rkey {
+        self.mr().rkey
+    }
+
+    /// What a peer needs to reach it: address, length, key.
+    #[must_use]
+    pub fn remote(&self) -> RemoteRegion {
+        RemoteRegion { addr: self.iova(), len: self.len() as u64, rkey: self.rkey() }
+    }
+
+    /// A part of it, for a work request. `range` counts bytes from 0.
+    ///
+    /// # Errors
+    /// [`SliceError`] if it is not inside, or longer than a message can be (2^32 - 1 bytes).
+    pub fn slice(&self, range: impl std::ops::RangeBounds<usize>) -> Result<RegionSlice<'_>, SliceError> {
+        RegionSlice::new(self.mr(), range)
+    }
+
+    /// Copies `dst.len()` bytes from `offset` on into `dst`.
+    ///
+    /// # Errors
+    /// [`BufferError::OutOfBounds`].
+    pub fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), BufferError> {
+        self.buffer().read(offset, dst)
+    }
+
+    /// Copies `len` bytes from `offset` on into a new vector.
+    ///
+    /// # Errors
+    /// [`BufferError::OutOfBounds`].
+    pub fn read_vec(&self, offset: usize, len: usize) -> Result<Vec<u8>, BufferError> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len()) {
+            return Err(BufferError::OutOfBounds { offset, len, buffer_len: self.len() });
+        }
+        let mut bytes = vec![0; len];
+        self.read(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Copies `src` to `offset`, the last byte last: who sees it sees the others.
+    ///
+    /// # Errors
+    /// [`BufferError::OutOfBounds`].
+    pub fn write(&self, offset: usize, src: &[u8]) -> Result<(), BufferError> {
+        self.buffer().write(offset, src)
+    }
+
+    /// Reads one byte, as a program that waits for a peer's write polls it: whoever sees the last byte of a write sees the
+    /// bytes before it.
+    ///
+    /// # Errors
+    /// [`BufferError::OutOfBounds`].
+    pub fn load_u8(&self, offset: usize) -> Result<u8, BufferError> {
+        self.buffer().load_u8(offset)
+    }
+
+    /// Reads the 8 bytes at `offset` at once, in the host's byte order.
+    ///
+    /// # Errors
+    /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
+    pub fn load_u64(&self, offset: usize) -> Result<u64, BufferError> {
+        self.buffer().load_u64(offset)
+    }
+
+    /// Writes the 8 bytes at `offset` at once, in the host's byte order.
+    ///
+    /// # Errors
+    /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
+    pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), BufferError> {
+        self.buffer().store_u64(offset, value)
+    }
+
+    /// Adds `add` to the 8 bytes at `offset`, wrapping, atomically against peers' atomic operations as well; returns what
+    /// was there.
+    ///
+    /// # Errors
+    /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
+    pub fn fetch_add_u64(&self, offset: usize, add: u64) -> Result<u64, BufferError> {
+        self.buffer().fetch_add_u64(offset, add)
+    }
+
+    /// Stores `swap` in the 8 bytes at `offset` if they are `compare`, atomically against peers' atomic operations as
+    /// well; returns what was there.
+    ///
+    /// # Errors
+    /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
+    pub fn compare_swap_u64(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, BufferError> {
+        self.buffer().compare_swap_u64(offset, compare, swap)
+    }
+}
+
+impl fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryRegion").field("mr", self.mr()).finish_non_exhaustive()
+    }
+}

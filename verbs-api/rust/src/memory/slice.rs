@@ -1,0 +1,75 @@
+//! Parts of regions, as work requests name them.
+
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+
+use urxe_stack::memory::Mr;
+use urxe_stack::qp::wr::Sge;
+
+/// Why there is no such part of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SliceError {
+    /// It is not wholly inside.
+    #[error("bytes {start}..{end} are not inside a region of {region_len} bytes")]
+    OutOfBounds {
+        /// First byte.
+        start: usize,
+        /// First byte behind it.
+        end: usize,
+        /// The region's length.
+        region_len: usize,
+    },
+    /// It is longer than a scatter-gather entry can say.
+    #[error("{len} bytes; a scatter-gather entry has at most {}", u32::MAX)]
+    TooLong {
+        /// Its length.
+        len: usize,
+    },
+}
+
+/// Part of a region: one scatter-gather entry (`struct ibv_sge`). It borrows the region, so that none is posted that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionSlice<'a> {
+    pub(crate) sge: Sge,
+    region: PhantomData<&'a Mr>,
+}
+
+impl<'a> RegionSlice<'a> {
+    pub(super) fn new(mr: &'a Mr, range: impl RangeBounds<usize>) -> Result<Self, SliceError> {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => mr.len,
+        };
+        if start > end || end > mr.len {
+            return Err(SliceError::OutOfBounds { start, end, region_len: mr.len });
+        }
+        let len = end - start;
+        let length = u32::try_from(len).map_err(|_| SliceError::TooLong { len })?;
+        let sge = Sge { addr: mr.iova + start as u64, length, lkey: mr.lkey };
+        Ok(Self { sge, region: PhantomData })
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.sge.length as usize
+    }
+
+    /// Whether the length is 0.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.sge.length == 0
+    }
+
+    /// Address, length and key, as `struct ibv_sge` has them.
+    #[must_use]
+    pub const fn sge(&self) -> Sge {
+        self.sge
+    }
+}

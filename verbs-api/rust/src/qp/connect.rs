@@ -1,0 +1,148 @@
+//! Connecting: RESET, INIT, RTR, RTS with good values.
+
+use urxe_stack::device::ModifyError;
+use urxe_stack::memory::Access;
+use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpState};
+
+use super::QueuePair;
+use crate::endpoint::QpEndpoint;
+
+/// How to connect. The default suits most; the values and their units are those of `struct ibv_qp_attr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// Payload of a packet. Both ends must say the same. `None` takes the largest that fits this end's link, which is right if
+    /// both ends' links have the same MTU. By default `None`.
+    pub path_mtu: Option<PathMtu>,
+    /// How long to wait for an answer before sending again: 4.096 µs · 2^timeout, 0 = for ever. By default 14: 67 ms.
+    pub timeout: u8,
+    /// How often to send again without an answer before giving up: 0 to 7. By default 7.
+    pub retry_cnt: u8,
+    /// How often to send again when the peer has no receive posted: 0 to 6, 7 = for ever. By default 7.
+    pub rnr_retry: u8,
+    /// How long the peer shall wait when this end has no receive posted, coded as in IBTA vol. 1, table 45: 1 = 10 µs,
+    /// 12 = 640 µs, 0 = 655 ms. By default 12.
+    pub min_rnr_timer: u8,
+    /// READs and atomics that this end may have outstanding. At most the peer's
+    /// [`max_dest_rd_atomic`](Self::max_dest_rd_atomic). By default 16.
+    pub max_rd_atomic: u8,
+    /// READs and atomics that the peer may have outstanding here. By default 16.
+    pub max_dest_rd_atomic: u8,
+    /// What the peer may do to this end's regions in the same protection domain, as far as each region grants it. By default
+    /// read, write and atomics.
+    pub access: Access,
+    /// Which of the port's GIDs to send from; `None` = the queue pair's.
+    pub sgid_index: Option<u8>,
+    /// DSCP and ECN bits of the packets. By default 0.
+    pub traffic_class: u8,
+    /// Hop limit of the packets. By default 64.
+    pub hop_limit: u8,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            path_mtu: None,
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+            max_rd_atomic: 16,
+            max_dest_rd_atomic: 16,
+            access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
+            sgid_index: None,
+            traffic_class: 0,
+            hop_limit: 64,
+        }
+    }
+}
+
+impl QueuePair {
+    /// Connects to `peer`: from RESET by INIT and RTR to RTS. No packet is exchanged: both ends do this, in any order, and
+    /// what one sends before the other is ready is sent again.
+    ///
+    /// Receives that must be there for the peer's first message are posted between [`init`](Self::init) and
+    /// [`connect`](Self::connect), or right after connecting (then `rnr_retry` covers the time between).
+    ///
+    /// # Errors
+    /// [`ModifyError`]: the state is neither RESET nor INIT, a value is out of its range, the peer's address does not suit. The queue
+    /// pair is then in RESET, INIT or RTR; [`reset`](Self::reset) begins anew.
+    pub fn connect(&self, peer: &QpEndpoint, options: &ConnectOptions) -> Result<(), ModifyError> {
+        if self.state() != QpState::Init {
+            self.init(options)?;
+        }
+        self.ready_to_receive(peer, options)?;
+        self.ready_to_send(options)
+    }
+
+    /// Takes the first step alone: RESET to INIT, where receives can be posted.
+    ///
+    /// # Errors
+    /// [`ModifyError`].
+    pub fn init(&self, options: &ConnectOptions) -> Result<(), ModifyError> {
+        let attr = QpAttr {
+            qp_state: QpState::Init,
+            port_num: 1,
+            access_flags: options.access,
+            ..QpAttr::default()
+        };
+        let mask = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
+        self.modify(&attr, mask)
+    }
+
+    /// Takes the second step alone: INIT to RTR, where the peer's requests are served.
+    ///
+    /// # Errors
+    /// [`ModifyError`].
+    pub fn ready_to_receive(&self, peer: &QpEndpoint, options: &ConnectOptions) -> Result<(), ModifyError> {
+        let active_mtu = self.pd.device().core().active_mtu();
+        let attr = QpAttr {
+            qp_state: QpState::Rtr,
+            path_mtu: options.path_mtu.unwrap_or(active_mtu),
+            dest_qp_num: peer.qpn,
+            rq_psn: peer.psn,
+            max_dest_rd_atomic: options.max_dest_rd_atomic,
+            min_rnr_timer: options.min_rnr_timer,
+            ah: AddressVector {
+                dgid: peer.gid,
+                is_global: true,
+                sgid_index: options.sgid_index.unwrap_or(self.sgid_index),
+                hop_limit: options.hop_limit,
+                traffic_class: options.traffic_class,
+                port_num: 1,
+                ..AddressVector::default()
+            },
+            ..QpAttr::default()
+        };
+        let mask = QpAttrMask::STATE
+            | QpAttrMask::AV
+            | QpAttrMask::PATH_MTU
+            | QpAttrMask::DEST_QPN
+            | QpAttrMask::RQ_PSN
+            | QpAttrMask::MAX_DEST_RD_ATOMIC
+            | QpAttrMask::MIN_RNR_TIMER;
+        self.modify(&attr, mask)
+    }
+
+    /// Takes the third step alone: RTR to RTS, where this end sends.
+    ///
+    /// # Errors
+    /// [`ModifyError`].
+    pub fn ready_to_send(&self, options: &ConnectOptions) -> Result<(), ModifyError> {
+        let attr = QpAttr {
+            qp_state: QpState::Rts,
+            sq_psn: self.psn,
+            timeout: options.timeout,
+            retry_cnt: options.retry_cnt,
+            rnr_retry: options.rnr_retry,
+            max_rd_atomic: options.max_rd_atomic,
+            ..QpAttr::default()
+        };
+        let mask = QpAttrMask::STATE
+            | QpAttrMask::SQ_PSN
+            | QpAttrMask::TIMEOUT
+            | QpAttrMask::RETRY_CNT
+            | QpAttrMask::RNR_RETRY
+            | QpAttrMask::MAX_QP_RD_ATOMIC;
+        self.modify(&attr, mask)
+    }
+}

@@ -1,0 +1,211 @@
+//! Queue pairs: made by [`ProtectionDomain::queue_pair`](crate::ProtectionDomain::queue_pair), connected by
+//! [`QueuePair::connect`], then posted to.
+//!
+//! A queue pair's state is looked at when a call is made, not kept in its type: a peer's packet, or its silence, may put it
+//! into ERR at any time, so a type could not tell the truth. A call that the state does not allow says which state it is in and
+//! which it needs.
+
+mod builder;
+mod connect;
+mod request;
+
+use std::fmt;
+
+use urxe_stack::device::{ModifyError, QpHandle};
+use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
+use urxe_stack::qp::wr::{PostError, RecvRequest as CoreRecv, SendRequest as CoreSend};
+use urxe_wire::{Psn, Qpn};
+
+pub use self::builder::QueuePairBuilder;
+pub use self::connect::ConnectOptions;
+pub use self::request::{Data, Gather, RecvRequest, SendRequest};
+
+use crate::cq::CompletionQueue;
+use crate::endpoint::QpEndpoint;
+use crate::pd::ProtectionDomain;
+
+/// Requests of a batch that are handed to the device in one call.
+const BATCH: usize = 16;
+
+/// Why a batch of work requests was not taken whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("work request {index}: {error}")]
+pub struct BatchError {
+    /// The first request that was refused, counted from 0; those before it were posted.
+    pub index: usize,
+    /// Why.
+    #[source]
+    pub error: PostError,
+}
+
+impl BatchError {
+    /// The errno that `ibv_post_send` and `ibv_post_recv` return.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        self.error.errno()
+    }
+}
+
+/// A queue pair (`struct ibv_qp`). Not `Clone`: wrap it in an [`Arc`](std::sync::Arc) to share it; all calls take `&self`. Dropping it destroys
+/// it: its outstanding work completes nowhere, what has completed stays in the completion queues.
+pub struct QueuePair {
+    pd: ProtectionDomain,
+    send_cq: CompletionQueue,
+    recv_cq: CompletionQueue,
+    handle: QpHandle,
+    psn: Psn,
+    sgid_index: u8,
+}
+
+impl QueuePair {
+    /// Its protection domain.
+    #[must_use]
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// Where its sends complete.
+    #[must_use]
+    pub fn send_cq(&self) -> &CompletionQueue {
+        &self.send_cq
+    }
+
+    /// Where its receives complete.
+    #[must_use]
+    pub fn recv_cq(&self) -> &CompletionQueue {
+        &self.recv_cq
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn qpn(&self) -> Qpn {
+        self.handle.qpn()
+    }
+
+    /// What the peer needs to connect to it.
+    #[must_use]
+    pub fn endpoint(&self) -> QpEndpoint {
+        let gid = self.pd.device().gid(self.sgid_index).unwrap_or_default();
+        QpEndpoint { gid, qpn: self.qpn(), psn: self.psn }
+    }
+
+    /// All its attributes as they are (`ibv_query_qp`).
+    #[must_use]
+    pub fn query(&self) -> QpAttr {
+        // It lives as long as this handle, so there is always an answer.
+        self.pd.device().core().query_qp(self.handle).unwrap_or_default()
+    }
+
+    /// Its state.
+    #[must_use]
+    pub fn state(&self) -> QpState {
+        self.query().qp_state
+    }
+
+    /// Changes the attributes of `mask` (`ibv_modify_qp`); [`connect`](Self::connect) does it for the usual case.
+    ///
+    /// # Errors
+    /// [`ModifyError`]: the present state, the next, and the bits that are missing or not allowed, or the value and its range.
+    /// Nothing was changed then.
+    pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
+        let device = self.pd.device();
+        let result = device.inner.node.modify_qp(self.handle, attr, mask);
+        device.wake_ready();
+        result
+    }
+
+    /// Puts it into the error state: all outstanding work completes with `WrFlushErr`.
+    ///
+    /// # Errors
+    /// [`ModifyError`]: from RESET there is no way to ERR.
+    pub fn set_error(&self) -> Result<(), ModifyError> {
+        self.modify(&QpAttr { qp_state: QpState::Err, ..QpAttr::default() }, QpAttrMask::STATE)
+    }
+
+    /// Puts it back into RESET, from where it can be connected anew. Outstanding work completes nowhere.
+    ///
+    /// # Errors
+    /// [`ModifyError`].
+    pub fn reset(&self) -> Result<(), ModifyError> {
+        self.modify(&QpAttr { qp_state: QpState::Reset, ..QpAttr::default() }, QpAttrMask::STATE)
+    }
+
+    /// Posts one send work request, and sends on this thread what can be sent (`ibv_post_send`).
+    ///
+    /// What becomes of it tells its completion, if it is [signaled](SendRequest::signaled), or the queue pair was made with
+    /// [`signal_all`](QueuePairBuilder::signal_all), or it fails.
+    ///
+    /// # Errors
+    /// [`PostError`]: nothing was posted.
+    pub fn post_send(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        let device = self.pd.device();
+        let result = device.inner.node.post_send(self.handle, &[request.as_core()]);
+        device.wake_ready();
+        result.map_err(|(_, error)| error)
+    }
+
+    /// Posts several, in order; cheaper than one by one, since their packets share system calls.
+    ///
+    /// # Errors
+    /// [`BatchError`]: those before the one it names were posted.
+    pub fn post_send_batch(&self, requests: &[SendRequest<'_>]) -> Result<(), BatchError> {
+        let device = self.pd.device();
+        let empty = SendRequest::EMPTY;
+        let result = requests.chunks(BATCH).enumerate().try_for_each(|(chunk, requests)| {
+            let mut core: [CoreSend<'_>; BATCH] = [empty.as_core(); BATCH];
+            for (place, request) in core.iter_mut().zip(requests) {
+                *place = request.as_core();
+            }
+            let posted = device.inner.node.post_send(self.handle, &core[..requests.len()]);
+            posted.map_err(|(index, error)| BatchError { index: chunk * BATCH + index, error })
+        });
+        device.wake_ready();
+        result
+    }
+
+    /// Posts one receive work request (`ibv_post_recv`).
+    ///
+    /// # Errors
+    /// [`PostError`]: nothing was posted.
+    pub fn post_recv(&self, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        let device = self.pd.device();
+        let result = device.inner.node.post_recv(self.handle, &[request.as_core()]);
+        device.wake_ready();
+        result.map_err(|(_, error)| error)
+    }
+
+    /// Posts several, in order.
+    ///
+    /// # Errors
+    /// [`BatchError`]: those before the one it names were posted.
+    pub fn post_recv_batch(&self, requests: &[RecvRequest<'_>]) -> Result<(), BatchError> {
+        let device = self.pd.device();
+        let result = requests.chunks(BATCH).enumerate().try_for_each(|(chunk, requests)| {
+            let mut core: [CoreRecv<'_>; BATCH] = [CoreRecv { wr_id: 0, sges: &[] }; BATCH];
+            for (place, request) in core.iter_mut().zip(requests) {
+                *place = request.as_core();
+            }
+            let posted = device.inner.node.post_recv(self.handle, &core[..requests.len()]);
+            posted.map_err(|(index, error)| BatchError { index: chunk * BATCH + index, error })
+        });
+        device.wake_ready();
+        result
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        let node = &self.pd.device().inner.node;
+        let gone = node.core().forget_qp(node.now(), self.handle);
+        debug_assert_eq!(gone, Ok(()), "only its handle destroys a queue pair");
+    }
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("qpn", &self.qpn())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,232 @@
+//! Work requests, as they are posted.
+//!
+//! A request borrows the regions and the inline data that it names until it is posted; nothing is borrowed afterwards. Up to
+//! four pieces of memory need no allocation.
+
+use std::marker::PhantomData;
+
+use urxe_stack::qp::wr::{
+    Payload, RecvRequest as CoreRecv, Remote, SendFlags, SendOp, SendRequest as CoreSend, Sge,
+};
+use urxe_wire::Rkey;
+
+use crate::memory::RegionSlice;
+
+/// Pieces that are kept without an allocation.
+const FEW: usize = 4;
+
+/// Pieces of registered memory: where data is gathered from or scattered to. Made from one [`RegionSlice`], an array or a slice of
+/// them, or nothing ([`Gather::EMPTY`]: a message of no bytes).
+#[derive(Clone, Debug)]
+pub struct Gather<'a> {
+    few: [Sge; FEW],
+    count: usize,
+    /// All of them, if they are not few.
+    many: Vec<Sge>,
+    regions: PhantomData<RegionSlice<'a>>,
+}
+
+const NO_SGE: Sge = Sge { addr: 0, length: 0, lkey: urxe_wire::Lkey(0) };
+
+impl Gather<'_> {
+    /// No piece.
+    pub const EMPTY: Gather<'static> =
+        Gather { few: [NO_SGE; FEW], count: 0, many: Vec::new(), regions: PhantomData };
+
+    fn sges(&self) -> &[Sge] {
+        if self.many.is_empty() { &self.few[..self.count] } else { &self.many }
+    }
+}
+
+impl<'a> From<RegionSlice<'a>> for Gather<'a> {
+    fn from(slice: RegionSlice<'a>) -> Self {
+        Self::from(&[slice])
+    }
+}
+
+impl<'a> From<&[RegionSlice<'a>]> for Gather<'a> {
+    fn from(slices: &[RegionSlice<'a>]) -> Self {
+        let mut gather = Gather { count: slices.len(), ..Gather::EMPTY };
+        if slices.len() > FEW {
+            gather.many = slices.iter().map(|slice| slice.sge).collect();
+        } else {
+            for (place, slice) in gather.few.iter_mut().zip(slices) {
+                *place = slice.sge;
+            }
+        }
+        gather
+    }
+}
+
+impl<'a, const N: usize> From<&[RegionSlice<'a>; N]> for Gather<'a> {
+    fn from(slices: &[RegionSlice<'a>; N]) -> Self {
+        Self::from(slices.as_slice())
+    }
+}
+
+impl<'a, const N: usize> From<[RegionSlice<'a>; N]> for Gather<'a> {
+    fn from(slices: [RegionSlice<'a>; N]) -> Self {
+        Self::from(slices.as_slice())
+    }
+}
+
+/// What a SEND or WRITE carries: registered memory, or bytes that are copied when the request is posted.
+#[derive(Clone, Debug)]
+pub enum Data<'a> {
+    /// Pieces of regions, read when packets are made: keep them as they are until the request has completed.
+    Registered(Gather<'a>),
+    /// Bytes that need no registration (`IBV_SEND_INLINE`); as many as the queue pair was made for.
+    Inline([&'a [u8]; 1]),
+}
+
+impl<'a> Data<'a> {
+    /// A message of no bytes.
+    pub const EMPTY: Data<'static> = Data::Registered(Gather::EMPTY);
+
+    /// Bytes that are copied when the request is posted.
+    #[must_use]
+    pub const fn inline(bytes: &'a [u8]) -> Self {
+        Self::Inline([bytes])
+    }
+}
+
+impl<'a, T: Into<Gather<'a>>> From<T> for Data<'a> {
+    fn from(pieces: T) -> Self {
+        Self::Registered(pieces.into())
+    }
+}
+
+/// A send work request (`struct ibv_send_wr`): what to do, with which data, and how.
+///
+/// ```no_run
+/// # fn example(qp: urxe::QueuePair, region: urxe::MemoryRegion, there: urxe::RemoteRegion) -> Result<(), Box<dyn std::error::Error>> {
+/// use urxe::SendRequest;
+///
+/// qp.post_send(&SendRequest::write(region.slice(..4096)?, there).wr_id(7).signaled())?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is posted"]
+pub struct SendRequest<'a> {
+    wr_id: u64,
+    op: SendOp,
+    flags: SendFlags,
+    data: Data<'a>,
+}
+
+impl<'a> SendRequest<'a> {
+    /// A SEND of nothing.
+    pub(super) const EMPTY: SendRequest<'static> =
+        SendRequest { wr_id: 0, op: SendOp::Send, flags: SendFlags::empty(), data: Data::EMPTY };
+
+    fn new(op: SendOp, data: impl Into<Data<'a>>) -> Self {
+        Self { wr_id: 0, op, flags: SendFlags::empty(), data: data.into() }
+    }
+
+    /// A message into the peer's next receive.
+    pub fn send(data: impl Into<Data<'a>>) -> Self {
+        Self::new(SendOp::Send, data)
+    }
+
+    /// A message with four bytes of immediate data, which the peer's completion shows.
+    pub fn send_imm(data: impl Into<Data<'a>>, imm: u32) -> Self {
+        Self::new(SendOp::SendImm { imm }, data)
+    }
+
+    /// A message that also invalidates one of the peer's keys.
+    pub fn send_invalidate(data: impl Into<Data<'a>>, rkey: Rkey) -> Self {
+        Self::new(SendOp::SendInvalidate { rkey }, data)
+    }
+
+    /// A write into the peer's memory.
+    pub fn write(data: impl Into<Data<'a>>, remote: impl Into<Remote>) -> Self {
+        Self::new(SendOp::Write { remote: remote.into() }, data)
+    }
+
+    /// A write that then completes one of the peer's receives, with immediate data.
+    pub fn write_imm(data: impl Into<Data<'a>>, remote: impl Into<Remote>, imm: u32) -> Self {
+        Self::new(SendOp::WriteImm { remote: remote.into(), imm }, data)
+    }
+
+    /// A read of the peer's memory, as many bytes as `into` has.
+    pub fn read(into: impl Into<Gather<'a>>, remote: impl Into<Remote>) -> Self {
+        Self::new(SendOp::Read { remote: remote.into() }, into)
+    }
+
+    /// If the peer's 8 bytes are `compare`, `swap` takes their place. What was there arrives in `old`, 8 bytes, in the host's
+    /// byte order.
+    pub fn compare_swap(
+        old: impl Into<Gather<'a>>,
+        remote: impl Into<Remote>,
+        compare: u64,
+        swap: u64,
+    ) -> Self {
+        Self::new(SendOp::CompareSwap { remote: remote.into(), compare, swap }, old)
+    }
+
+    /// Adds `add` to the peer's 8 bytes, wrapping. What was there arrives in `old`, 8 bytes, in the host's byte order.
+    pub fn fetch_add(old: impl Into<Gather<'a>>, remote: impl Into<Remote>, add: u64) -> Self {
+        Self::new(SendOp::FetchAdd { remote: remote.into(), add }, old)
+    }
+
+    /// What its completion shows. 0 if not given.
+    pub const fn wr_id(mut self, wr_id: u64) -> Self {
+        self.wr_id = wr_id;
+        self
+    }
+
+    /// Makes a completion when it is done. Without, only a failure makes one. At least one request of each full queue must be
+    /// signaled, or its places are never known to be free.
+    pub fn signaled(mut self) -> Self {
+        self.flags |= SendFlags::SIGNALED;
+        self
+    }
+
+    /// Wakes a peer that armed its completion queue for solicited completions.
+    pub fn solicited(mut self) -> Self {
+        self.flags |= SendFlags::SOLICITED;
+        self
+    }
+
+    /// Starts only when all earlier READs and atomics of this queue pair have completed.
+    pub fn fenced(mut self) -> Self {
+        self.flags |= SendFlags::FENCE;
+        self
+    }
+
+    pub(super) fn as_core(&self) -> CoreSend<'_> {
+        let Self { wr_id, op, flags, ref data } = *self;
+        match data {
+            Data::Registered(gather) => CoreSend { wr_id, op, flags, payload: Payload::Sges(gather.sges()) },
+            Data::Inline(bytes) => {
+                CoreSend { wr_id, op, flags: flags | SendFlags::INLINE, payload: Payload::Inline(bytes) }
+            }
+        }
+    }
+}
+
+/// A receive work request (`struct ibv_recv_wr`): where a message goes.
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is posted"]
+pub struct RecvRequest<'a> {
+    wr_id: u64,
+    into: Gather<'a>,
+}
+
+impl<'a> RecvRequest<'a> {
+    /// A receive into these pieces, which need `LOCAL_WRITE`.
+    pub fn new(into: impl Into<Gather<'a>>) -> Self {
+        Self { wr_id: 0, into: into.into() }
+    }
+
+    /// What its completion shows. 0 if not given.
+    pub const fn wr_id(mut self, wr_id: u64) -> Self {
+        self.wr_id = wr_id;
+        self
+    }
+
+    pub(super) fn as_core(&self) -> CoreRecv<'_> {
+        CoreRecv { wr_id: self.wr_id, sges: self.into.sges() }
+    }
+}

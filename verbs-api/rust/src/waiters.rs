@@ -1,0 +1,172 @@
+//! Who waits for something, and calling them at the right moment.
+//!
+//! The core wakes under its locks, where nothing may call back into it. A [`Waker`] may do anything: poll the task at
+//! once, or drop the last handle of a queue. So the core's wake-up only moves the wakers of a [`Waiters`] to their
+//! device's [`ReadyWakers`], and those are called when the thread that did it holds no lock any more: after each call
+//! of this API, and by the background thread after each round.
+//!
+//! ```text
+//!   future, thread --register--> Waiters --wake (under locks)--> ReadyWakers --run (no locks)--> Waker
+//! ```
+//! No wake-up is lost: whoever waits registers, then arms, then looks once more.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
+use std::thread::Thread;
+use std::time::Instant;
+
+use urxe_stack::cq::Wake;
+
+/// Wakers to be called as soon as no lock is held.
+#[derive(Debug, Default)]
+pub(crate) struct ReadyWakers {
+    any: AtomicBool,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl ReadyWakers {
+    /// Calls them.
+    pub(crate) fn run(&self) {
+        if !self.any.load(Ordering::Relaxed) {
+            return;
+        }
+        let wakers = {
+            let mut wakers = lock(&self.wakers);
+            self.any.store(false, Ordering::Relaxed);
+            std::mem::take(&mut *wakers)
+        };
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+}
+
+/// Who waits for one thing.
+#[derive(Debug)]
+pub(crate) struct Waiters {
+    ready: Arc<ReadyWakers>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next_ticket: u64,
+    waiting: Vec<(u64, Waker)>,
+}
+
+/// Names one waiter's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
+
+impl Waiters {
+    pub(crate) fn new(ready: Arc<ReadyWakers>) -> Self {
+        Self { ready, state: Mutex::default() }
+    }
+
+    /// Puts `waker` in the place of `ticket`, or in a new one.
+    pub(crate) fn register(&self, ticket: Option<Ticket>, waker: &Waker) -> Ticket {
+        // Cloned and dropped outside the lock: both run the executor's code.
+        let waker = waker.clone();
+        let mut state = lock(&self.state);
+        if let Some(Ticket(number)) = ticket
+            && let Some((_, place)) = state.waiting.iter_mut().find(|(other, _)| *other == number)
+        {
+            let before = std::mem::replace(place, waker);
+            drop(state);
+            drop(before);
+            return Ticket(number);
+        }
+        let number = state.next_ticket;
+        state.next_ticket += 1;
+        state.waiting.push((number, waker));
+        Ticket(number)
+    }
+
+    /// Gives a place back.
+    pub(crate) fn leave(&self, ticket: Ticket) {
+        let mut state = lock(&self.state);
+        let place = state.waiting.iter().position(|(number, _)| *number == ticket.0);
+        let left = place.map(|place| state.waiting.swap_remove(place));
+        drop(state);
+        drop(left);
+    }
+}
+
+impl Wake for Waiters {
+    fn wake(&self) {
+        let mut state = lock(&self.state);
+        if state.waiting.is_empty() {
+            return;
+        }
+        let mut ready = lock(&self.ready.wakers);
+        ready.extend(state.waiting.drain(..).map(|(_, waker)| waker));
+        self.ready.any.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A place that is given back when its owner goes.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    waiters: &'a Waiters,
+    ticket: Option<Ticket>,
+}
+
+impl<'a> Place<'a> {
+    pub(crate) const fn new(waiters: &'a Waiters) -> Self {
+        Self { waiters, ticket: None }
+    }
+
+    pub(crate) fn register(&mut self, waker: &Waker) {
+        self.ticket = Some(self.waiters.register(self.ticket, waker));
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.waiters.leave(ticket);
+        }
+    }
+}
+
+/// A thread that sleeps until it is woken.
+#[derive(Debug)]
+pub(crate) struct Sleeper {
+    thread: Thread,
+    woken: AtomicBool,
+}
+
+impl Sleeper {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { thread: std::thread::current(), woken: AtomicBool::new(false) })
+    }
+
+    /// Sleeps until it is woken or `deadline` has come; says whether it was woken.
+    pub(crate) fn sleep(&self, deadline: Option<Instant>) -> bool {
+        loop {
+            if self.woken.swap(false, Ordering::Acquire) {
+                return true;
+            }
+            match deadline {
+                None => std::thread::park(),
+                Some(deadline) => match deadline.checked_duration_since(Instant::now()) {
+                    None => return false,
+                    Some(left) => std::thread::park_timeout(left),
+                },
+            }
+        }
+    }
+}
+
+impl std::task::Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        self.woken.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+/// Locks; a panic under the lock left nothing half done.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

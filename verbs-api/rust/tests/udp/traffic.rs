@@ -1,0 +1,70 @@
+//! Every operation, with its data.
+
+use urxe::*;
+
+use crate::common::{SIZE, pair, pattern};
+
+#[test]
+fn send_write_read_and_atomics_move_the_right_bytes() {
+    let (a, b) = pair(1);
+    let data = pattern(SIZE, 5);
+
+    b.qp.post_recv(&RecvRequest::new(b.region.slice(..).unwrap()).wr_id(9)).unwrap();
+    a.region.write(0, &data).unwrap();
+    a.qp.post_send(&SendRequest::send_imm(a.region.slice(..).unwrap(), 77).wr_id(1).signaled()).unwrap();
+    assert_eq!(a.complete().wr_id, 1);
+    let received = b.complete();
+    assert_eq!((received.wr_id, received.byte_len, received.imm_data()), (9, SIZE as u32, Some(77)));
+    assert!(b.region.read_vec(0, SIZE).unwrap() == data, "SEND");
+
+    let data = pattern(SIZE, 6);
+    a.region.write(0, &data).unwrap();
+    let there = b.region.remote();
+    a.qp.post_send(&SendRequest::write(a.region.slice(..).unwrap(), there).signaled()).unwrap();
+    a.complete();
+    assert!(b.region.read_vec(0, SIZE).unwrap() == data, "WRITE");
+
+    a.region.write(0, &vec![0; SIZE]).unwrap();
+    a.qp.post_send(&SendRequest::read(a.region.slice(..).unwrap(), there).signaled()).unwrap();
+    assert_eq!(a.complete().opcode, WcOpcode::RdmaRead);
+    assert!(a.region.read_vec(0, SIZE).unwrap() == data, "READ");
+
+    b.region.store_u64(64, 40).unwrap();
+    let word = there.slice(64..72).unwrap();
+    let old = a.region.slice(8..16).unwrap();
+    a.qp.post_send(&SendRequest::fetch_add(old, word, 2).signaled()).unwrap();
+    a.complete();
+    assert_eq!((a.region.load_u64(8).unwrap(), b.region.load_u64(64).unwrap()), (40, 42));
+    a.qp.post_send(&SendRequest::compare_swap(old, word, 42, 7).signaled()).unwrap();
+    a.complete();
+    assert_eq!((a.region.load_u64(8).unwrap(), b.region.load_u64(64).unwrap()), (42, 7));
+}
+
+#[test]
+fn batches_inline_data_and_several_pieces() {
+    let (a, b) = pair(2);
+    let texts: Vec<String> = (0..40).map(|nr| format!("message {nr}")).collect();
+    let receives: Vec<_> = (0..40)
+        .map(|nr| RecvRequest::new(b.region.slice(nr * 64..(nr + 1) * 64).unwrap()).wr_id(nr as u64))
+        .collect();
+    b.qp.post_recv_batch(&receives).unwrap();
+    let sends: Vec<_> =
+        texts.iter().map(|text| SendRequest::send(Data::inline(text.as_bytes())).signaled()).collect();
+    a.qp.post_send_batch(&sends).unwrap();
+    for (nr, text) in texts.iter().enumerate() {
+        let received = b.complete();
+        assert_eq!((received.wr_id, received.byte_len as usize), (nr as u64, text.len()));
+        assert_eq!(b.region.read_vec(nr * 64, text.len()).unwrap(), text.as_bytes());
+        a.complete();
+    }
+
+    let data = pattern(300, 1);
+    a.region.write(0, &data).unwrap();
+    let pieces = [(0..100), (100..101), (101..200), (200..300)].map(|range| a.region.slice(range).unwrap());
+    let here = [(4096..4200), (5000..5196)].map(|range| b.region.slice(range).unwrap());
+    b.qp.post_recv(&RecvRequest::new(here)).unwrap();
+    a.qp.post_send(&SendRequest::send(pieces).signaled()).unwrap();
+    assert_eq!(b.complete().byte_len, 300);
+    let got = [b.region.read_vec(4096, 104).unwrap(), b.region.read_vec(5000, 196).unwrap()].concat();
+    assert_eq!(got, data);
+}
