@@ -117,6 +117,8 @@ pub struct Record<'a> {
     pub bytes: &'a [u8],
     /// Bytes of the packet when it was on the wire; more than captured if the capture cut it.
     pub original_len: u32,
+    /// A remark of whoever captured it.
+    pub comment: Option<String>,
 }
 
 /// Reads records one by one.
@@ -158,6 +160,7 @@ struct Found {
     from: usize,
     len: usize,
     original_len: u32,
+    comment: Option<String>,
 }
 
 /// What a block is good for.
@@ -230,13 +233,13 @@ impl<R: Read> Reader<R> {
             });
             self.format = format;
             let (len, step) = parsed?;
-            if let Some(Found { time_ns, link_type, from, len: packet_len, original_len }) =
+            if let Some(Found { time_ns, link_type, from, len: packet_len, original_len, comment }) =
                 self.take_in(step, offset)?
             {
                 // The block has been consumed and still stands in the buffer, before `start`.
                 let at = self.start - len + from;
                 let bytes = &self.buffer[at..at + packet_len];
-                return Ok(Some(Record { time_ns, link_type, bytes, original_len }));
+                return Ok(Some(Record { time_ns, link_type, bytes, original_len, comment }));
             }
         }
     }
@@ -334,6 +337,7 @@ fn classic_step(data: &[u8], header: &PcapHeader) -> Result<(usize, Step), Stop>
         from: head_len,
         len: frame.data.len(),
         original_len: frame.origlen,
+        comment: None,
     };
     Ok((data.len() - rest.len(), Step::Packet(found)))
 }
@@ -376,6 +380,9 @@ fn enhanced(block: &EnhancedPacketBlock<'_>, interfaces: &[Interface]) -> Step {
     let Some(interface) = interfaces.get(number) else {
         return Step::NoInterface { interface: block.if_id };
     };
+    // An option's value stands there with its padding; its bytes are those that count.
+    let comment = block.options.iter().find(|option| option.code == OptionCode::Comment);
+    let comment = comment.and_then(|option| option.as_bytes().ok());
     let ticks = u64::from(block.ts_high) << 32 | u64::from(block.ts_low);
     Step::Packet(Found {
         time_ns: interface.time_ns(ticks),
@@ -383,6 +390,7 @@ fn enhanced(block: &EnhancedPacketBlock<'_>, interfaces: &[Interface]) -> Step {
         from: ENHANCED_HEAD_LEN,
         len: block.packet_data().len(),
         original_len: block.origlen,
+        comment: comment.map(|bytes| String::from_utf8_lossy(bytes).into_owned()),
     })
 }
 
@@ -398,6 +406,7 @@ fn simple(block: &SimplePacketBlock<'_>, interfaces: &[Interface]) -> Step {
         from: SIMPLE_HEAD_LEN,
         len: block.packet_data().len().min(snap_len),
         original_len: block.origlen,
+        comment: None,
     })
 }
 

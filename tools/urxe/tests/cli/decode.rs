@@ -106,6 +106,32 @@ fn a_reader_that_stops_is_no_error() {
 }
 
 #[test]
+fn comments_of_the_capture_are_shown() {
+    use urxe_wire::pcapng::{self, LinkType, PacketRecord};
+    let mut file = Vec::new();
+    pcapng::section_header(&mut file, "test");
+    pcapng::interface_description(&mut file, LinkType::Raw, "rxe0");
+    let data: &[u8] = &[0x45, 0, 0];
+    for comment in ["why it\nwas dropped", ""] {
+        let record = PacketRecord { interface: 0, timestamp_ns: 1, data, direction: None, comment };
+        pcapng::enhanced_packet(&mut file, &record);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("comments.pcapng");
+    std::fs::write(&path, file).unwrap();
+    let run: Run = User::new().command().arg("decode").arg(&path).output().unwrap().into();
+    let text = run.ok();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(
+        lines[0].ends_with(
+            "damaged frame: the frame ends in its IPv4 header: 3 bytes of 20  # why it was dropped"
+        )
+    );
+    assert!(lines[1].ends_with("3 bytes of 20"), "{text}");
+}
+
+#[test]
 fn what_cannot_be_read_is_named() {
     assert!(decode(&[], "no-such-file.pcap").fails(1).contains("cannot open "));
     assert!(decode(&[], "../Cargo.toml").fails(1).contains("not a capture"));

@@ -30,6 +30,8 @@ pub struct Packet<'a> {
     pub captured_len: usize,
     /// Bytes on the wire.
     pub original_len: u32,
+    /// A remark of whoever captured it, without control characters.
+    pub comment: Option<String>,
     /// What it is.
     pub content: Content<'a>,
 }
@@ -113,7 +115,15 @@ impl<'a> Packet<'a> {
     pub fn new(number: u64, record: &Record<'_>, bytes: &'a [u8]) -> Self {
         let captured_len = record.bytes.len();
         let content = content(record.link_type, bytes, captured_len);
-        Self { number, time_ns: record.time_ns, captured_len, original_len: record.original_len, content }
+        let comment = record.comment.as_ref().map(|text| text.replace(char::is_control, " "));
+        Self {
+            number,
+            time_ns: record.time_ns,
+            captured_len,
+            original_len: record.original_len,
+            comment,
+            content,
+        }
     }
 }
 

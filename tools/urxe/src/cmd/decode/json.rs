@@ -18,6 +18,9 @@ pub struct Object {
     time: Option<String>,
     captured_len: usize,
     original_len: u32,
+    /// A remark of whoever captured it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comment: Option<String>,
     /// `roce`, `malformed`, `other`, `damaged` or `cut`.
     kind: &'static str,
     /// Why it is malformed or damaged, or what else it is.
@@ -147,6 +150,7 @@ pub fn object(packet: &Packet<'_>) -> Object {
         time: packet.time_ns.map(|ns| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)),
         captured_len: packet.captured_len,
         original_len: packet.original_len,
+        comment: packet.comment.clone(),
         kind: "cut",
         reason: None,
         reason_name: None,

@@ -30,6 +30,9 @@ pub fn print(out: &mut dyn Write, packet: &Packet<'_>, start_ns: u128) -> io::Re
             write!(out, "cut by the capture: {captured_len} of {original_len} bytes, less than its headers")?;
         }
     }
+    if let Some(comment) = &packet.comment {
+        write!(out, "  # {comment}")?;
+    }
     writeln!(out)
 }
 

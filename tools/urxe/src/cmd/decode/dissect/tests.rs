@@ -27,6 +27,7 @@ fn rendered(bytes: &[u8], kept: usize) -> [String; 3] {
         link_type: 1,
         bytes: &bytes[..kept],
         original_len: bytes.len() as u32,
+        comment: None,
     };
     let whole = as_on_the_wire(&record);
     let packet = Packet::new(1, &record, &whole);
@@ -104,7 +105,8 @@ fn another_port_is_not_roce() {
 
 #[test]
 fn a_damaged_length_does_not_fill_the_memory() {
-    let record = Record { time_ns: None, link_type: 1, bytes: &[1, 2, 3], original_len: u32::MAX };
+    let record =
+        Record { time_ns: None, link_type: 1, bytes: &[1, 2, 3], original_len: u32::MAX, comment: None };
     assert_eq!(as_on_the_wire(&record).len(), 3);
 }
 
