@@ -19,7 +19,7 @@ use self::ready::{ReadyLink, ReadyList};
 use self::run::RunBuffer;
 use self::window::Window;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
-use crate::sync::{Mutex, MutexGuard, lock, try_lock};
+use crate::sync::{Mutex, lock, try_lock};
 
 /// What makes two queue pairs share a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,28 +86,34 @@ impl Path {
         flusher.run = None;
     }
 
-    /// Runs `send` as the flusher, again and again until nobody has asked for more. Returns at once when another thread
-    /// is the flusher: it will see what was asked.
+    /// Runs `send` as the flusher, again and again until nobody has asked for more. Returns when another thread is the
+    /// flusher: it will see what was asked.
+    ///
+    /// The mark is set only by who finds the lock taken. Were it set before each try, two threads could make each other go
+    /// round for ever.
     pub fn flush(&self, mut send: impl FnMut(&mut Flusher)) {
+        let mut marked = false;
         loop {
-            let Some(mut flusher) = self.become_flusher() else { return };
-            send(&mut flusher);
-            drop(flusher);
-            // Pairs with the fence in become_flusher: either this sees the mark, or who set it sees the lock free.
-            fence(Ordering::SeqCst);
-            if !self.kick.load(Ordering::Relaxed) {
-                return;
+            match try_lock(&self.flusher) {
+                Some(mut flusher) => {
+                    // A swap, not a store: it sees what was listed before the mark was set.
+                    self.kick.swap(false, Ordering::AcqRel);
+                    send(&mut flusher);
+                    drop(flusher);
+                    // Pairs with the fence below: either this sees the mark, or who set it finds the lock free.
+                    fence(Ordering::SeqCst);
+                    if !self.kick.load(Ordering::Acquire) {
+                        return;
+                    }
+                }
+                None if marked => return,
+                None => {
+                    self.kick.swap(true, Ordering::AcqRel);
+                    fence(Ordering::SeqCst);
+                    marked = true;
+                }
             }
         }
-    }
-
-    fn become_flusher(&self) -> Option<MutexGuard<'_, Flusher>> {
-        self.kick.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        let flusher = try_lock(&self.flusher)?;
-        // Whatever was listed before the mark is seen by the look at the list that follows.
-        self.kick.swap(false, Ordering::AcqRel);
-        Some(flusher)
     }
 }
 
