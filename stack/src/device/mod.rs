@@ -262,6 +262,16 @@ impl Device {
         lock(&self.control).qps
     }
 
+    /// Bytes of requests on their way, and of READ responses asked for, over all paths: both 0 when nothing is outstanding.
+    #[must_use]
+    pub fn bytes_in_flight(&self) -> (u64, u64) {
+        let paths = lock(&self.control).path_uses.len() as u32;
+        let windows = (0..paths).filter_map(|index| self.paths.at(index)).map(|path| &path.window);
+        windows.fold((0, 0), |(requests, reads), window| {
+            (requests + window.in_flight(), reads + window.reads_in_flight())
+        })
+    }
+
     /// A first PSN that nobody can guess.
     #[must_use]
     pub fn random_psn(&self) -> urxe_wire::Psn {

@@ -95,9 +95,13 @@ impl Window {
     }
 
     /// Bytes in flight now: 0 on an idle path.
-    #[cfg(test)]
     pub fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of responses asked for now: 0 on an idle path.
+    pub fn reads_in_flight(&self) -> u64 {
+        self.reads_in_flight.load(Ordering::Relaxed)
     }
 
     /// `bytes` were acknowledged without loss: grow, at most to the ceiling.

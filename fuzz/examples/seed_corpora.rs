@@ -1,0 +1,59 @@
+//! Puts one packet of every kind that the captures hold into the corpora of the packet targets: as a UDP payload and as a frame.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use pcap_parser::traits::PcapReaderIterator;
+use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError};
+use urxe_wire::{Frame, PacketView, ROCE_PORT};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut seen = BTreeSet::new();
+    let mut captures: Vec<_> = std::fs::read_dir(here.join("../wire/testdata"))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|e| e == "pcap"))
+        .collect();
+    captures.sort();
+    for path in captures {
+        let bytes = std::fs::read(&path)?;
+        let mut reader = LegacyPcapReader::new(1 << 20, &bytes[..]).map_err(|e| format!("{e:?}"))?;
+        loop {
+            match reader.next() {
+                Ok((used, block)) => {
+                    if let PcapBlockOwned::Legacy(block) = block {
+                        keep(here, block.data, &mut seen)?;
+                    }
+                    reader.consume(used);
+                }
+                Err(PcapError::Eof) => break,
+                Err(PcapError::Incomplete(_)) => reader.refill().map_err(|e| format!("{e:?}"))?,
+                Err(e) => return Err(format!("{}: {e:?}", path.display()).into()),
+            }
+        }
+    }
+    println!("{} kinds of packet", seen.len());
+    Ok(())
+}
+
+fn keep(here: &Path, bytes: &[u8], seen: &mut BTreeSet<String>) -> std::io::Result<()> {
+    let Ok(frame) = Frame::parse(bytes) else { return Ok(()) };
+    let Ok(packet) = PacketView::parse(frame.udp_payload) else { return Ok(()) };
+    let syndrome = packet.aeth().map_or(0, |aeth| aeth.syndrome.byte() >> 5);
+    let name = format!(
+        "{}_{}_{syndrome}",
+        packet.info().name.replace(' ', "_").to_lowercase(),
+        packet.payload_len() > 0
+    );
+    let is_v6 = frame.repr.dst.is_ipv6();
+    if frame.repr.dst.port() != ROCE_PORT
+        || packet.bytes().len() > 400
+        || !seen.insert(format!("{name}_{is_v6}"))
+    {
+        return Ok(());
+    }
+    let corpus = here.join("corpus/packet_parse");
+    std::fs::create_dir_all(&corpus)?;
+    std::fs::write(corpus.join(format!("{name}_{is_v6}.payload")), packet.bytes())?;
+    std::fs::write(corpus.join(format!("{name}_{is_v6}.frame")), bytes)
+}

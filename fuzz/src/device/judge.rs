@@ -1,0 +1,66 @@
+//! What must hold of completions.
+
+use std::collections::VecDeque;
+
+use urxe_stack::cq::{Completion, WcStatus};
+
+/// What was posted to one queue pair and has not completed.
+#[derive(Default)]
+pub struct Posted {
+    sends: VecDeque<(u64, bool)>,
+    recvs: VecDeque<u64>,
+    /// A send, or a receive, completed in error: only flushes may follow.
+    send_failed: bool,
+    recv_failed: bool,
+}
+
+impl Posted {
+    /// A send was posted; `signalled`: its success is reported.
+    pub fn send(&mut self, wr_id: u64, signalled: bool) {
+        self.sends.push_back((wr_id, signalled));
+    }
+
+    /// A receive was posted.
+    pub fn recv(&mut self, wr_id: u64) {
+        self.recvs.push_back(wr_id);
+    }
+
+    /// A completion of this queue pair came.
+    pub fn completed(&mut self, c: &Completion) {
+        if c.opcode.is_receive() && self.recvs.contains(&c.wr_id) {
+            let oldest = self.recvs.pop_front();
+            assert_eq!(oldest, Some(c.wr_id), "receives complete in order: {c:?}");
+            assert!(!self.recv_failed || c.status == WcStatus::WrFlushErr, "after an error: {c:?}");
+            self.recv_failed |= !c.status.is_success();
+            return;
+        }
+        assert!(!c.opcode.is_receive(), "a receive that was not posted, or completed twice: {c:?}");
+        loop {
+            let oldest = self.sends.pop_front();
+            let (wr_id, signalled) =
+                oldest.unwrap_or_else(|| panic!("not posted, or completed twice: {c:?}"));
+            if wr_id == c.wr_id {
+                assert!(signalled || !c.status.is_success(), "not signalled: {c:?}");
+                break;
+            }
+            assert!(!signalled && !self.send_failed, "{wr_id} was skipped by {c:?}");
+        }
+        assert!(!self.send_failed || c.status == WcStatus::WrFlushErr, "after an error: {c:?}");
+        self.send_failed |= !c.status.is_success();
+    }
+
+    /// The queue pair is in error and everything was polled: nothing may be left that had to complete.
+    pub fn must_be_flushed(&self) {
+        assert!(self.recvs.is_empty(), "receives were not flushed: {:?}", self.recvs);
+        assert!(
+            self.sends.iter().all(|(_, signalled)| !signalled),
+            "sends were not flushed: {:?}",
+            self.sends
+        );
+    }
+
+    /// RESET: what was posted is forgotten.
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+}

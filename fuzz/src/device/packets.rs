@@ -1,0 +1,193 @@
+//! Packets as a peer could send them.
+
+use std::net::IpAddr;
+use std::sync::LazyLock;
+
+use urxe_stack::port::Datagrams;
+use urxe_wire::packet::{MAX_PACKET_LEN, MAX_PAYLOAD};
+use urxe_wire::{
+    Aeth, Bth, HeaderSet, IcrcSeed, Kind, Msn, Opcode, PKey, PacketRepr, PacketView, PayloadRule, Psn, Qpn,
+    ROCE_PORT, Service, Syndrome, XrcEth,
+};
+
+use super::plan::Packet;
+use super::world::World;
+use crate::headers::ext;
+
+/// A request that the device sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// By which queue pair (its place in the world).
+    pub qp: usize,
+    /// Its opcode.
+    pub opcode: Opcode,
+    /// Its PSN.
+    pub psn: Psn,
+    /// READ: how many bytes were asked for.
+    pub dma_len: u32,
+}
+
+/// A packet of the plan. Its flags: 0 A, 1 SE, 2 F, 3 B, 4 M; all of 5 to 7 break the ICRC, of 8 to 10 the P_Key, of
+/// 11 to 13 the source address, 14 and 15 the QPN.
+pub fn build(world: &World, packet: &Packet, identification: u16) -> (IpAddr, Vec<u8>) {
+    let qp = world.qp_of(packet.qp);
+    static ALL: LazyLock<Vec<Opcode>> = LazyLock::new(|| Opcode::all().collect());
+    static RC: LazyLock<Vec<Opcode>> =
+        LazyLock::new(|| Opcode::all().filter(|o| o.info().service == Service::Rc).collect());
+    let nr = usize::from(packet.opcode);
+    let opcode = if nr < 240 { RC[nr % RC.len()] } else { ALL[nr * 7 % ALL.len()] };
+    let info = opcode.info();
+    let set = |bit: u16| packet.flags >> bit & 1 != 0;
+    let all = |bits: u16| packet.flags & bits == bits;
+
+    let near = if info.is_response { qp.last_sent } else { qp.expected };
+    let psn = match packet.psn {
+        i8::MIN => Psn::new(packet.values.msn),
+        far @ (-127..=-120) => near.sub((i32::from(far) + 128) as u32 * 20_000),
+        far @ 120..=127 => near.add((i32::from(far) - 119) as u32 * 20_000),
+        by => Psn::new(near.value().wrapping_add(by as i32 as u32)),
+    };
+    let qpn = if all(0xc000) { Qpn::masked(packet.values.msn) } else { qp.qpn };
+    let mut bth = Bth::new(opcode, qpn, psn);
+    (bth.ack_req, bth.solicited, bth.fecn, bth.becn, bth.mig_req) = (set(0), set(1), set(2), set(3), set(4));
+    if all(0x0700) {
+        bth.pkey = PKey(packet.values.rkey as u16);
+    }
+
+    let mtu = world.mtu;
+    let len = match info.payload {
+        PayloadRule::None => 0,
+        PayloadRule::Exactly(n) => usize::from(n),
+        PayloadRule::Any if !info.position.is_end() && packet.payload < 250 => mtu,
+        PayloadRule::Any => match packet.payload {
+            few @ 0..128 => usize::from(few),
+            128..192 => mtu,
+            192..240 => mtu / 2 + usize::from(packet.payload),
+            _ => mtu * 2 - usize::from(packet.payload),
+        },
+    };
+    let payload = vec![packet.payload ^ 0x5c; len.min(MAX_PAYLOAD)];
+    let mut values = packet.values;
+    let (addr, length, key) = world.remote(packet.place);
+    (values.va, values.rkey) = (addr, key);
+    values.dma_len = match (packet.own_length, info.position.is_end()) {
+        (true, _) => length,
+        (false, true) => payload.len() as u32,
+        (false, false) => {
+            payload.len() as u32 * u32::from(packet.place.length % 8 + 1) + u32::from(packet.payload % 3)
+        }
+    };
+    let xrceth = info.has(HeaderSet::XRCETH).then_some(XrcEth { srq: qpn });
+    let repr = PacketRepr { bth, xrceth, ext: ext(opcode, &values) };
+    let from = if all(0x3800) { world.stranger() } else { qp.peer };
+    let mut bytes = vec![0; MAX_PACKET_LEN];
+    let end = repr.emit(&payload, &mut bytes).expect("headers are the opcode's");
+    bytes.truncate(end);
+    let bytes = with_icrc(world, from, bytes, identification, all(0x00e0));
+    (from, bytes)
+}
+
+/// These bytes and an ICRC, right unless `broken`.
+pub fn with_icrc(
+    world: &World,
+    from: IpAddr,
+    mut bytes: Vec<u8>,
+    identification: u16,
+    broken: bool,
+) -> Vec<u8> {
+    let end = bytes.len();
+    bytes.resize(end + 4, 0);
+    let seed = IcrcSeed::new(from, ROCE_PORT, world.address(), ROCE_PORT).expect("one family");
+    seed.append(identification, &mut bytes, end).expect("there is room");
+    if broken {
+        bytes[end] ^= 1;
+    }
+    bytes
+}
+
+/// The datagram that holds packets of equal size.
+pub fn datagram<'a>(world: &World, from: IpAddr, bytes: &'a [u8], segment_size: usize) -> Datagrams<'a> {
+    Datagrams {
+        from,
+        from_port: ROCE_PORT,
+        to: world.address(),
+        bytes,
+        segment_size,
+        traffic_class: 0,
+        hop_limit: 64,
+    }
+}
+
+/// What a good peer answers, `skip` responses of a READ left out.
+pub fn answers(world: &World, request: &Request, acknowledge: bool, skip: u32) -> Vec<(IpAddr, Vec<u8>)> {
+    let qp = &world.qps[request.qp];
+    let Request { psn, dma_len, .. } = *request;
+    let values = crate::headers::Values {
+        syndrome: Syndrome::ACK.byte(),
+        swap_or_add: 0x0123_4567_89ab_cdef,
+        ..Default::default()
+    };
+    let packet = |opcode: Opcode, psn: Psn, len: usize| {
+        let repr = PacketRepr::new(Bth::new(opcode, qp.qpn, psn), ext(opcode, &values));
+        let mut bytes = vec![0; MAX_PACKET_LEN];
+        let end = repr.emit(&vec![0x77; len], &mut bytes).expect("headers are the opcode's");
+        bytes.truncate(end);
+        (qp.peer, with_icrc(world, qp.peer, bytes, 0, false))
+    };
+    match request.opcode.info().kind {
+        Kind::ReadRequest if !acknowledge => {
+            let count = dma_len.div_ceil(world.mtu as u32).max(1);
+            // A few at a time: another step brings the rest.
+            (skip.min(count)..count.min(skip + 16))
+                .map(|i| {
+                    let left = dma_len - i * world.mtu as u32;
+                    let opcode = match (i == 0, i + 1 == count) {
+                        (true, true) => Opcode::RcReadResponseOnly,
+                        (true, false) => Opcode::RcReadResponseFirst,
+                        (false, false) => Opcode::RcReadResponseMiddle,
+                        (false, true) => Opcode::RcReadResponseLast,
+                    };
+                    packet(opcode, psn.add(i), (left as usize).min(world.mtu))
+                })
+                .collect()
+        }
+        Kind::CompareSwap | Kind::FetchAdd if !acknowledge => {
+            vec![packet(Opcode::RcAtomicAcknowledge, psn, 0)]
+        }
+        _ => vec![acknowledgement(world, request, Syndrome::ACK.byte())],
+    }
+}
+
+/// An acknowledgement with this syndrome.
+pub fn acknowledgement(world: &World, request: &Request, syndrome: u8) -> (IpAddr, Vec<u8>) {
+    let qp = &world.qps[request.qp];
+    let aeth = Aeth { syndrome: Syndrome::from_byte(syndrome), msn: Msn::masked(0) };
+    let bth = Bth::new(Opcode::RcAcknowledge, qp.qpn, request.psn);
+    let mut bytes = vec![0; 64];
+    let end = PacketRepr::new(bth, urxe_wire::Ext::Aeth(aeth)).emit(&[], &mut bytes).expect("fits");
+    bytes.truncate(end);
+    (qp.peer, with_icrc(world, qp.peer, bytes, 0, false))
+}
+
+/// What the device sent: checks it, and notes what answers and further requests need to know.
+pub fn note_sent(world: &mut World, to: IpAddr, packet: &[u8], identification: u16) {
+    let seed = IcrcSeed::new(world.address(), ROCE_PORT, to, ROCE_PORT).expect("one family");
+    let view = PacketView::parse(packet).expect("what is sent parses");
+    let icrc = seed.icrc(identification, true, view.without_icrc());
+    assert_eq!(icrc, view.icrc(), "the ICRC of what is sent");
+    assert!(view.payload_len() <= world.mtu, "no packet is longer than the MTU");
+    // Every queue pair has a peer queue pair with a number of its own.
+    let Some(qp) = world.qps.iter().position(|qp| qp.dest_qpn == view.dest_qp()) else {
+        panic!("sent to {}, which is no queue pair's peer", view.dest_qp());
+    };
+    if view.info().is_request {
+        let dma_len = view.reth().map_or(0, |reth| reth.dma_len);
+        world.qps[qp].last_sent = view.psn();
+        world.requests.push(Request { qp, opcode: view.opcode(), psn: view.psn(), dma_len });
+    } else if let Some(aeth) = view.aeth() {
+        world.qps[qp].expected = match aeth.syndrome {
+            Syndrome::Ack(_) => view.psn().next(),
+            _ => view.psn(),
+        };
+    }
+}

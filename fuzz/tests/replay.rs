@@ -1,0 +1,32 @@
+//! Every kept input once, without a fuzzer. An empty corpus proves nothing, so that is an error too.
+
+use std::path::Path;
+
+fn replay(target: &str, run: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    let mut count = 0;
+    for entry in std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+        let path = entry.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        // Printed when the test fails: the last one named is the culprit.
+        println!("{}", path.display());
+        run(&bytes);
+        count += 1;
+    }
+    assert!(count >= 10, "{count} inputs in {}", folder.display());
+}
+
+#[test]
+fn packet_parse() {
+    replay("packet_parse", urxe_fuzz::parse::run);
+}
+
+#[test]
+fn packet_round_trip() {
+    replay("packet_round_trip", urxe_fuzz::round_trip::run);
+}
+
+#[test]
+fn device() {
+    replay("device", urxe_fuzz::device::run);
+}
