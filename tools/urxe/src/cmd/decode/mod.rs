@@ -5,6 +5,9 @@ mod json;
 mod line;
 mod verbose;
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -41,7 +44,7 @@ impl Args {
     /// Decodes the file to its end, or to where it is damaged.
     pub fn run(self) -> Result<Outcome, CmdError> {
         let mut out = output::stdout();
-        let result = self.decode(&mut out);
+        let result = open(&self.file).map_err(CmdError::from).and_then(|file| self.decode(file, &mut out));
         out.flush()?;
         let tally = result?;
         if !self.json {
@@ -51,8 +54,8 @@ impl Args {
     }
 
     /// What was decoded stays written even if the file turns out damaged later on.
-    fn decode(&self, out: &mut dyn Write) -> Result<Tally, CmdError> {
-        let mut reader = Reader::new(open(&self.file)?)?;
+    fn decode(&self, file: impl Read, out: &mut dyn Write) -> Result<Tally, CmdError> {
+        let mut reader = Reader::new(file)?;
         let mut tally = Tally::default();
         let mut first_ns = None;
         while let Some(record) = reader.next()? {
