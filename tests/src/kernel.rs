@@ -35,6 +35,7 @@ mod job;
 mod lab;
 mod network;
 mod newc;
+pub mod peer;
 mod requirements;
 
 pub use capture::Capture;

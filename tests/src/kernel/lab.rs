@@ -95,12 +95,15 @@ impl Lab {
         HostCommand::unprivileged(program.into(), self.folder.path().join("home").as_os_str())
     }
 
-    /// Copies a program to where an unprivileged user can run it; where that is.
+    /// Copies a program to where an unprivileged user can run it, unless it is there; where that is.
     ///
     /// # Errors
     /// [`Error::Io`] when it cannot be copied.
     pub fn install(&self, program: &Path) -> Result<PathBuf, Error> {
         let copy = self.folder.path().join(program.file_name().unwrap_or_default());
+        if copy.exists() {
+            return Ok(copy);
+        }
         fs::copy(program, &copy).context(|| format!("copy {}", program.display()))?;
         set_mode(&copy, 0o755)?;
         Ok(copy)

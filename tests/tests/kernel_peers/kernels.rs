@@ -88,15 +88,8 @@ fn operations(lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<(), Failu
 fn wrong_key(lab: &Lab) -> Result<(), Failure> {
     for operation in [&["WRITE"], &["READ"]] {
         let play = Play { more: "-k 100", count: 1, ..Play::new(Family::V4, operation, 64, 1024) };
-        let text = match play.run(lab, kernel(lab, Series::V6_1), kernel(lab, Series::V6_12)) {
-            Ok(()) => "no error".to_owned(),
-            Err(failure) => failure.to_string(),
-        };
-        let wanted = "wc status 10 (remote access error)";
-        if !text.contains(wanted) {
-            let command = format!("peer {} with a wrong key", operation[0]);
-            return Err(Failure::Unsaid { command, output: text, wanted: wanted.to_owned() });
-        }
+        let pair = (kernel(lab, Series::V6_1), kernel(lab, Series::V6_12));
+        play.fails_with(lab, pair, "wc status 10 (remote access error)")?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@
 mod case;
 mod kernels;
 mod players;
+mod urxe;
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -36,6 +37,6 @@ fn main() -> ExitCode {
 
 /// All tests; without a lab they can be listed only.
 fn trials(lab: Option<&Arc<Lab>>) -> Vec<Trial> {
-    let cases = [kernels::cases()];
+    let cases = [kernels::cases(), urxe::cases()];
     cases.into_iter().flatten().map(|case| case.trial(lab.cloned())).collect()
 }

@@ -1,8 +1,9 @@
-//! The two ends of a test, whichever program plays them: a kernel's `ibv_rc_pingpong` and `peer`.
+//! The two ends of a test, whichever program plays them: a kernel's `ibv_rc_pingpong` and `peer`, or urxe's counterparts,
+//! unprivileged.
 
-use std::{net::IpAddr, time::Duration};
+use std::{net::IpAddr, path::Path, time::Duration};
 
-use urxe_tests::kernel::{Guest, Job, Lab};
+use urxe_tests::kernel::{Error, Guest, HOST_V4, HOST_V6, HostCommand, Job, Lab};
 
 use crate::case::Failure;
 
@@ -41,6 +42,8 @@ pub enum Patience {
 pub enum Node<'a> {
     /// A guest's kernel.
     Kernel(&'a Guest),
+    /// urxe, as an unprivileged user beside the guests.
+    Urxe(&'a Lab),
 }
 
 /// One run of `ibv_rc_pingpong`'s exchange.
@@ -75,15 +78,22 @@ impl Pingpong {
     /// Runs it; `ibv_rc_pingpong` verifies the bytes it receives, and the other end its own.
     pub fn run(&self, lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
         let port = lab.port();
-        let serving = server.pingpong(self, port, None)?;
-        server.wait_listening(port)?;
+        let mut serving = server.pingpong(self, port, None)?;
+        server.wait_listening(&mut serving, port)?;
         // Its TCP server listens on IPv4 alone, whatever the GIDs are.
         let host = server.address(Family::V4);
         let outcome = client.pingpong(self, port, Some(host))?.finish(END_LIMIT)?.ok();
         // A client that failed leaves its server waiting: dropping stops it.
-        outcome?;
-        serving.finish(END_LIMIT)?.ok()?;
-        Ok(())
+        let outputs = [outcome?, serving.finish(END_LIMIT)?.ok()?];
+        // ibv_rc_pingpong says this and exits with 0.
+        match outputs.into_iter().find(|output| output.contains("invalid data")) {
+            None => Ok(()),
+            Some(output) => Err(Failure::Unsaid {
+                command: "ibv_rc_pingpong -c".to_owned(),
+                output,
+                wanted: "valid data".to_owned(),
+            }),
+        }
     }
 }
 
@@ -91,6 +101,20 @@ impl Play {
     /// 20 of each.
     pub fn new(family: Family, operations: &'static [&'static str], size: u32, mtu: u16) -> Self {
         Self { family, operations, size, count: 20, mtu, patience: Patience::Long, more: "" }
+    }
+
+    /// Runs it and expects the client to say that it failed, and why. Server and client are a pair.
+    pub fn fails_with(&self, lab: &Lab, pair: (Node<'_>, Node<'_>), why: &str) -> Result<(), Failure> {
+        let output = match self.run(lab, pair.0, pair.1) {
+            Err(Failure::Harness(Error::Status { output, .. })) => output,
+            Err(failure) => return Err(failure),
+            Ok(()) => "no error".to_owned(),
+        };
+        if output.contains(why) {
+            return Ok(());
+        }
+        let command = format!("{} {}", self.operations.join(" "), self.more);
+        Err(Failure::Unsaid { command, output, wanted: why.to_owned() })
     }
 
     /// Runs it; both ends verify.
@@ -117,6 +141,8 @@ impl Node<'_> {
         match (self, family) {
             (Self::Kernel(guest), Family::V4) => guest.v4(),
             (Self::Kernel(guest), Family::V6) => guest.v6(),
+            (Self::Urxe(_), Family::V4) => HOST_V4,
+            (Self::Urxe(_), Family::V6) => HOST_V6,
         }
     }
 
@@ -132,6 +158,12 @@ impl Node<'_> {
                 let host = server.map(|address| address.to_string()).unwrap_or_default();
                 let options = format!("-d rxe0 -g {gid} -p {port} -s {size} -n {count} -m {mtu} -c");
                 Ok(guest.start(&format!("{preload}ibv_rc_pingpong {options} {host}"))?)
+            }
+            Self::Urxe(lab) => {
+                let command = urxe_peer(lab, self.address(run.family), port, server)?.arg("--pingpong");
+                Ok(command
+                    .args(["-s", &size.to_string(), "-n", &count.to_string(), "-m", &mtu.to_string()])
+                    .start()?)
             }
         }
     }
@@ -153,12 +185,34 @@ impl Node<'_> {
                 let gid = guest.gid_index(self.address(play.family))?;
                 Ok(guest.start(&format!("peer -g {gid} -p {port} -t {timeout} {role}"))?)
             }
+            Self::Urxe(lab) => {
+                let command = urxe_peer(lab, self.address(play.family), port, server)?;
+                if server.is_none() {
+                    return Ok(command.start()?);
+                }
+                let command =
+                    command.args(["-s", &size.to_string(), "-n", &count.to_string(), "-m", &mtu.to_string()]);
+                Ok(command.args(more.split_whitespace()).args(play.operations).start()?)
+            }
         }
     }
 
-    fn wait_listening(self, port: u16) -> Result<(), Failure> {
+    /// Waits until `serving` listens; `ibv_rc_pingpong` does not say when it does.
+    fn wait_listening(self, serving: &mut Job, port: u16) -> Result<(), Failure> {
         match self {
             Self::Kernel(guest) => Ok(guest.wait_listening(port)?),
+            Self::Urxe(_) => Ok(serving.wait_for("listening", START_LIMIT)?),
         }
     }
+}
+
+/// `urxe-peer` in one of its roles.
+fn urxe_peer(lab: &Lab, address: IpAddr, port: u16, server: Option<IpAddr>) -> Result<HostCommand, Failure> {
+    let program = lab.install(Path::new(env!("CARGO_BIN_EXE_urxe-peer")))?;
+    let command =
+        lab.unprivileged(program).args(["--address", &address.to_string(), "-p", &port.to_string()]);
+    Ok(match server {
+        None => command.arg("-l"),
+        Some(server) => command.args(["-c", &server.to_string()]),
+    })
 }

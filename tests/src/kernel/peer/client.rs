@@ -1,0 +1,200 @@
+//! The client: names the operations, posts them, judges what comes back.
+
+use std::net::{TcpStream, ToSocketAddrs};
+
+use urxe_stack::qp::wr::{Payload, Remote, SendFlags, SendOp, SendRequest};
+use urxe_wire::Rkey;
+
+use super::{
+    Operation, PeerConfig, PeerError, PlayConfig, Wrong,
+    station::{BUFFER_MAX, DEPTH_MAX, Station},
+    wire::{Control, FILL},
+};
+
+/// The server's region, from its `go` line.
+struct Region {
+    addr: u64,
+    length: u32,
+    rkey: Rkey,
+    windows: Vec<Rkey>,
+}
+
+/// Plays against the server at `host`; whether all went as it should. One line for each operation goes to
+/// standard output.
+///
+/// # Errors
+/// [`PeerError`]: the play could not go on. What goes wrong with the operations themselves is in the output.
+pub fn play(config: &PeerConfig, plan: &PlayConfig, host: &str) -> Result<bool, PeerError> {
+    let station = Station::open(config, if plan.inline { plan.size } else { 0 })?;
+    let addresses: Vec<_> = (host, config.port).to_socket_addrs()?.collect();
+    let mut control = Control::new(TcpStream::connect(&addresses[..])?)?;
+    let (mtu, rd_atomic) = (config.mtu, config.rd_atomic);
+    control.say(format_args!("peer 1 {} mtu {mtu} rd_atomic {rd_atomic}", station.endpoint))?;
+    let said = control.hear()?;
+    let peer = said.strip_prefix("peer 1 ").and_then(|endpoint| endpoint.parse().ok());
+    let peer = peer.ok_or(PeerError::Protocol { said, wanted: "peer 1 <endpoint>" })?;
+    station.connect(config, &peer, mtu, rd_atomic)?;
+
+    let mut all_right = true;
+    for &operation in &plan.operations {
+        let PlayConfig { size, count, .. } = plan;
+        match request(&station, &mut control, plan, operation)? {
+            Ok(()) => println!("OK {operation} {size} {count}"),
+            Err(wrong) => {
+                println!("FAILED {operation} {size} {count}: {wrong}");
+                all_right = false;
+                // After a completion in error the queue pair is in error: nothing more can be played.
+                break;
+            }
+        }
+    }
+    control.say("bye")?;
+    eprintln!("counters: {}", station.counters());
+    Ok(all_right)
+}
+
+fn request(
+    station: &Station,
+    control: &mut Control,
+    plan: &PlayConfig,
+    operation: Operation,
+) -> Result<Result<(), Wrong>, PeerError> {
+    control.say(format_args!("op {operation} {} {}", plan.size, plan.count))?;
+    let said = control.hear()?;
+    if said.starts_with("refuse") {
+        return Ok(Err(Wrong::Other(said)));
+    }
+    let region =
+        parse_go(&said).ok_or(PeerError::Protocol { said, wanted: "go <addr> <length> <rkey>..." })?;
+    match run(station, plan, operation, &region)? {
+        Err(wrong @ Wrong::Status { status, .. }) => {
+            control.say(format_args!("failed {}", status.number()))?;
+            control.hear()?;
+            Ok(Err(wrong))
+        }
+        outcome => {
+            control.say("done")?;
+            let verdict = control.hear()?;
+            Ok(outcome.and(if verdict == "ok" { Ok(()) } else { Err(Wrong::Other(verdict)) }))
+        }
+    }
+}
+
+/// `go <addr, hex> <length> <rkey, hex>...`
+fn parse_go(line: &str) -> Option<Region> {
+    let mut words = line.strip_prefix("go ")?.split(' ');
+    let addr = u64::from_str_radix(words.next()?, 16).ok()?;
+    let length = words.next()?.parse().ok()?;
+    let mut keys = words.map(|word| u32::from_str_radix(word, 16).ok().map(Rkey));
+    let rkey = keys.next()??;
+    Some(Region { addr, length, rkey, windows: keys.collect::<Option<_>>()? })
+}
+
+/// Keeps `depth` messages outstanding until all are completed, or one fails.
+fn run(
+    station: &Station,
+    plan: &PlayConfig,
+    operation: Operation,
+    region: &Region,
+) -> Result<Result<(), Wrong>, PeerError> {
+    let PlayConfig { size, count, .. } = *plan;
+    let depth = plan.depth.clamp(1, DEPTH_MAX).min(BUFFER_MAX.checked_div(size).unwrap_or(DEPTH_MAX)).max(1);
+    let slots =
+        if operation.is_atomic() { 1 } else { region.length.checked_div(size).unwrap_or(count).max(1) };
+    let (mut posted, mut done) = (0, 0);
+    let mut outcome = Ok(());
+    while done < count {
+        while posted < count && posted - done < depth {
+            post(station, plan, operation, region, posted, depth, slots)?;
+            posted += 1;
+        }
+        let Some(completion) = station.poll()? else { continue };
+        if !completion.status.is_success() {
+            return Ok(Err(Wrong::Status { status: completion.status, message: completion.wr_id }));
+        }
+        if outcome.is_ok() {
+            outcome = judge(station, operation, completion.wr_id, done, (depth, slots), size)?;
+        }
+        done += 1;
+    }
+    Ok(outcome)
+}
+
+/// What message `done` brought back.
+fn judge(
+    station: &Station,
+    operation: Operation,
+    found: u64,
+    done: u32,
+    (depth, slots): (u32, u32),
+    size: u32,
+) -> Result<Result<(), Wrong>, PeerError> {
+    if found != u64::from(done) {
+        return Ok(Err(Wrong::Order { found, wanted: done }));
+    }
+    let offset = ((done % depth) * size) as usize;
+    if operation == Operation::Read {
+        return station.verify(offset, done % slots, size);
+    }
+    if operation.is_atomic() {
+        let bytes = station.read(offset, 8)?;
+        let found = bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        let wanted = operation.counter_at(done);
+        return Ok(if found == wanted {
+            Ok(())
+        } else {
+            Err(Wrong::Atomic { message: done, found, wanted })
+        });
+    }
+    Ok(Ok(()))
+}
+
+fn post(
+    station: &Station,
+    plan: &PlayConfig,
+    operation: Operation,
+    region: &Region,
+    k: u32,
+    depth: u32,
+    slots: u32,
+) -> Result<(), PeerError> {
+    let size = plan.size;
+    let offset = ((k % depth) * size) as usize;
+    if operation == Operation::Read || operation.is_atomic() {
+        station.write(offset, &vec![FILL; size as usize])?;
+    } else {
+        station.fill(offset, k, size)?;
+    }
+    let rkey = Rkey(region.rkey.value() ^ plan.rkey_flip);
+    let slot = Remote { addr: region.addr + u64::from(k % slots) * u64::from(size), rkey };
+    let counter = Remote { addr: region.addr, rkey };
+    let op = match operation {
+        Operation::Send => SendOp::Send,
+        Operation::SendImm => SendOp::SendImm { imm: k },
+        Operation::SendInv => {
+            let window = region.windows.get(k as usize).copied();
+            let said = String::new();
+            SendOp::SendInvalidate {
+                rkey: window.ok_or(PeerError::Protocol { said, wanted: "a key a message" })?,
+            }
+        }
+        Operation::Write => SendOp::Write { remote: slot },
+        Operation::WriteImm => SendOp::WriteImm { remote: slot, imm: k },
+        Operation::Read => SendOp::Read { remote: slot },
+        Operation::FetchAdd => SendOp::FetchAdd { remote: counter, add: 3 },
+        Operation::CompareSwap => {
+            SendOp::CompareSwap { remote: counter, compare: u64::from(k), swap: u64::from(k) + 1 }
+        }
+        Operation::CompareMiss => {
+            SendOp::CompareSwap { remote: counter, compare: u64::MAX, swap: u64::from(k) + 1 }
+        }
+    };
+    let flags = SendFlags::empty();
+    let wr_id = u64::from(k);
+    if plan.inline && !op.returns_data() {
+        let bytes = station.read(offset, size)?;
+        return station.post_send(k, SendRequest { wr_id, op, flags, payload: Payload::Inline(&[&bytes]) });
+    }
+    let sges = station.pieces(offset, size);
+    station.post_send(k, SendRequest { wr_id, op, flags, payload: Payload::Sges(&sges) })
+}

@@ -1,0 +1,217 @@
+//! The server: prepares memory and receives for each operation, and judges what they did.
+
+use std::{
+    net::{Ipv6Addr, TcpListener},
+    thread,
+    time::Duration,
+};
+
+use urxe_stack::{cq::WcOpcode, qp::attr::PathMtu};
+
+use super::{
+    Endpoint, Operation, PeerConfig, PeerError, Wrong,
+    station::{BUFFER_MAX, DEPTH_MAX, Station},
+    wire::{Control, MISS_VALUE},
+};
+
+/// One operation of the client's.
+struct Serving {
+    operation: Operation,
+    size: u32,
+    count: u32,
+    slots: u32,
+}
+
+/// Serves one client; whether all of its operations went as they should. Says `listening <port>` on standard
+/// output when it may come.
+///
+/// # Errors
+/// [`PeerError`]: the play could not go on.
+pub fn serve(config: &PeerConfig) -> Result<bool, PeerError> {
+    let station = Station::open(config, 0)?;
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, config.port))?;
+    println!("listening {}", config.port);
+    let mut control = Control::new(listener.accept()?.0)?;
+    let said = control.hear()?;
+    let (peer, mtu, rd_atomic) =
+        parse_hello(&said).ok_or(PeerError::Protocol { said, wanted: "peer 1 <endpoint> mtu rd_atomic" })?;
+    station.connect(config, &peer, mtu, rd_atomic)?;
+    control.say(format_args!("peer 1 {}", station.endpoint))?;
+
+    let mut all_right = true;
+    loop {
+        let line = control.hear()?;
+        if line == "bye" {
+            eprintln!("counters: {}", station.counters());
+            return Ok(all_right);
+        }
+        let Some(serving) = parse_op(&line) else {
+            if line.is_empty() {
+                return Err(PeerError::Protocol { said: line, wanted: "op or bye" });
+            }
+            control.say("refuse unknown operation, size or count")?;
+            all_right = false;
+            continue;
+        };
+        match serving.run(config, &station, &mut control)? {
+            Ok(()) => control.say("ok")?,
+            Err(wrong) => {
+                all_right = false;
+                control.say(format_args!("bad {wrong}"))?;
+            }
+        }
+    }
+}
+
+/// `peer 1 <endpoint> mtu <bytes> rd_atomic <n>`
+fn parse_hello(line: &str) -> Option<(Endpoint, PathMtu, u8)> {
+    let words: Vec<_> = line.split(' ').collect();
+    let ["peer", "1", endpoint, "mtu", mtu, "rd_atomic", rd_atomic] = words[..] else { return None };
+    let mtu = mtu.parse().ok()?;
+    let path_mtu = PathMtu::at_most(mtu).filter(|known| known.bytes() == mtu)?;
+    Some((endpoint.parse().ok()?, path_mtu, rd_atomic.parse().ok()?))
+}
+
+/// `op <name> <size> <count>`. SEND_INV needs memory windows, which the device does not have.
+fn parse_op(line: &str) -> Option<Serving> {
+    let words: Vec<_> = line.split(' ').collect();
+    let ["op", name, size, count] = words[..] else { return None };
+    let (operation, size, count) = (name.parse().ok()?, size.parse().ok()?, count.parse().ok()?);
+    let slots = BUFFER_MAX.checked_div(size).unwrap_or(count).min(count);
+    let possible = match operation {
+        Operation::SendInv => false,
+        Operation::FetchAdd | Operation::CompareSwap | Operation::CompareMiss => size == 8,
+        _ => size <= BUFFER_MAX,
+    };
+    let slots = if operation.is_atomic() { 1 } else { slots };
+    (possible && count > 0).then_some(Serving { operation, size, count, slots })
+}
+
+impl Serving {
+    fn run(
+        &self,
+        config: &PeerConfig,
+        station: &Station,
+        control: &mut Control,
+    ) -> Result<Result<(), Wrong>, PeerError> {
+        station.clear()?;
+        if self.operation.is_atomic() {
+            let start = if self.operation == Operation::CompareMiss { MISS_VALUE } else { 0 };
+            station.write(0, &start.to_ne_bytes())?;
+        }
+        if self.operation == Operation::Read {
+            for slot in 0..self.slots {
+                station.fill(self.offset(slot), slot, self.size)?;
+            }
+        }
+        if config.delay_ms == 0 {
+            self.post_first(station)?;
+        }
+        let used = self.offset(self.slots);
+        control.say(format_args!("go {:x} {used} {:08x}", station.addr(), station.mr.rkey.value()))?;
+        if config.delay_ms > 0 {
+            thread::sleep(Duration::from_millis(config.delay_ms));
+            self.post_first(station)?;
+        }
+        let received =
+            if self.operation.takes_receive() { self.receive_all(station, control)? } else { Ok(()) };
+        if control.hear()? != "done" {
+            // A failed operation leaves nothing to judge.
+            return Ok(Ok(()));
+        }
+        let left = self.check_memory(station)?;
+        Ok(received.and(left))
+    }
+
+    fn offset(&self, slot: u32) -> usize {
+        slot as usize * self.size as usize
+    }
+
+    fn post_first(&self, station: &Station) -> Result<(), PeerError> {
+        if !self.operation.takes_receive() {
+            return Ok(());
+        }
+        (0..self.slots.min(DEPTH_MAX)).try_for_each(|message| self.post(station, message))
+    }
+
+    fn post(&self, station: &Station, message: u32) -> Result<(), PeerError> {
+        let sges = if self.operation.is_send() {
+            station.pieces(self.offset(message % self.slots), self.size)
+        } else {
+            Vec::new()
+        };
+        station.post_recv(message, &sges)
+    }
+
+    /// Polls the completions of the client's messages, and posts receives anew.
+    fn receive_all(&self, station: &Station, control: &Control) -> Result<Result<(), Wrong>, PeerError> {
+        let (mut done, mut posted) = (0, self.slots.min(DEPTH_MAX));
+        let mut outcome = Ok(());
+        let mut over = false;
+        while done < self.count {
+            let Some(completion) = station.poll()? else {
+                if over {
+                    return Ok(outcome.and(Err(Wrong::Missing { done, count: self.count })));
+                }
+                // One more poll after the client's last word: its messages came before it.
+                over = control.has_line()?;
+                continue;
+            };
+            if !completion.status.is_success() {
+                return Ok(Err(Wrong::Status { status: completion.status, message: completion.wr_id }));
+            }
+            if outcome.is_ok() {
+                outcome = self.judge(station, &completion, done)?;
+            }
+            done += 1;
+            if posted < self.count {
+                self.post(station, posted)?;
+                posted += 1;
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn judge(
+        &self,
+        station: &Station,
+        completion: &urxe_stack::cq::Completion,
+        done: u32,
+    ) -> Result<Result<(), Wrong>, PeerError> {
+        let opcode = if self.operation.is_send() { WcOpcode::Recv } else { WcOpcode::RecvRdmaWithImm };
+        let imm = self.operation.has_imm().then_some(done);
+        let wrong = |field| Ok(Err(Wrong::Completion { field, message: done }));
+        match completion {
+            _ if completion.wr_id != u64::from(done) => {
+                Ok(Err(Wrong::Order { found: completion.wr_id, wanted: done }))
+            }
+            _ if completion.opcode != opcode => wrong("opcode"),
+            _ if completion.byte_len != self.size => wrong("byte_len"),
+            _ if completion.imm_data() != imm => wrong("immediate data"),
+            _ if self.operation.is_send() => station.verify(self.offset(done % self.slots), done, self.size),
+            _ => Ok(Ok(())),
+        }
+    }
+
+    /// What the operation left behind in memory.
+    fn check_memory(&self, station: &Station) -> Result<Result<(), Wrong>, PeerError> {
+        if let Err(wrong) = station.verify_outside(self.offset(self.slots))? {
+            return Ok(Err(wrong));
+        }
+        if self.operation.is_atomic() {
+            let (found, wanted) = (station.counter()?, self.operation.counter_at(self.count));
+            return Ok(if found == wanted { Ok(()) } else { Err(Wrong::Counter { found, wanted }) });
+        }
+        if self.operation.is_write() || self.operation == Operation::Read {
+            for slot in 0..self.slots {
+                // The last message of a slot is the last one k below count with k % slots == slot.
+                let last = (self.count - 1 - slot) / self.slots * self.slots + slot;
+                let message = if self.operation.is_write() { last } else { slot };
+                if let Err(wrong) = station.verify(self.offset(slot), message, self.size)? {
+                    return Ok(Err(wrong));
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+}

@@ -1,0 +1,234 @@
+//! The control protocol's lines, the operations and the pattern. The reference is the comment in `peer.c`.
+
+use std::{
+    fmt,
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    str::FromStr,
+};
+
+use urxe_wire::{Gid, Psn, Qpn};
+
+use super::PeerError;
+
+/// What memory holds before an operation.
+pub(super) const FILL: u8 = 0xee;
+
+/// What CAS_MISS finds.
+pub(super) const MISS_VALUE: u64 = 0x1122_3344_5566_7788;
+
+/// An operation by its name in the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// SEND.
+    Send,
+    /// SEND with immediate.
+    SendImm,
+    /// SEND with invalidate.
+    SendInv,
+    /// RDMA WRITE.
+    Write,
+    /// RDMA WRITE with immediate.
+    WriteImm,
+    /// RDMA READ.
+    Read,
+    /// FETCH AND ADD.
+    FetchAdd,
+    /// COMPARE AND SWAP that swaps.
+    CompareSwap,
+    /// COMPARE AND SWAP that does not.
+    CompareMiss,
+}
+
+impl Operation {
+    const NAMES: [(Self, &'static str); 9] = [
+        (Self::Send, "SEND"),
+        (Self::SendImm, "SEND_IMM"),
+        (Self::SendInv, "SEND_INV"),
+        (Self::Write, "WRITE"),
+        (Self::WriteImm, "WRITE_IMM"),
+        (Self::Read, "READ"),
+        (Self::FetchAdd, "FAA"),
+        (Self::CompareSwap, "CAS"),
+        (Self::CompareMiss, "CAS_MISS"),
+    ];
+
+    pub(super) fn is_send(self) -> bool {
+        matches!(self, Self::Send | Self::SendImm | Self::SendInv)
+    }
+
+    pub(super) fn is_write(self) -> bool {
+        matches!(self, Self::Write | Self::WriteImm)
+    }
+
+    pub(super) fn is_atomic(self) -> bool {
+        matches!(self, Self::FetchAdd | Self::CompareSwap | Self::CompareMiss)
+    }
+
+    pub(super) fn has_imm(self) -> bool {
+        matches!(self, Self::SendImm | Self::WriteImm)
+    }
+
+    /// Whether each message takes one of the server's receives.
+    pub(super) fn takes_receive(self) -> bool {
+        self.is_send() || self.has_imm()
+    }
+
+    /// What the k-th atomic operation finds in the counter, and after `count` of them what is there.
+    pub(super) fn counter_at(self, k: u32) -> u64 {
+        match self {
+            Self::FetchAdd => 3 * u64::from(k),
+            Self::CompareSwap => u64::from(k),
+            _ => MISS_VALUE,
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(operation, _)| operation == self).map_or("", |(_, name)| name);
+        f.write_str(name)
+    }
+}
+
+/// A word that names no operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("operations are SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, FAA, CAS, CAS_MISS")]
+pub struct NoSuchOperation;
+
+impl FromStr for Operation {
+    type Err = NoSuchOperation;
+
+    fn from_str(text: &str) -> Result<Self, NoSuchOperation> {
+        Self::NAMES
+            .iter()
+            .find(|(_, name)| *name == text)
+            .map(|(operation, _)| *operation)
+            .ok_or(NoSuchOperation)
+    }
+}
+
+/// Byte `byte` of message `message`.
+pub(super) fn pattern(message: u32, byte: usize) -> u8 {
+    // Only the low 32 bits of the index matter.
+    let sum = (message.wrapping_add(1)).wrapping_mul(0x9e37_79b1);
+    (sum.wrapping_add((byte as u32).wrapping_mul(0x85eb_ca6b)) >> 24) as u8
+}
+
+/// What the two ends tell each other before they connect, in the text that `ibv_rc_pingpong` exchanges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Always 0 in RoCE.
+    pub lid: u16,
+    /// Its queue pair.
+    pub qpn: Qpn,
+    /// The first packet sequence number it sends.
+    pub psn: Psn,
+    /// Its address.
+    pub gid: Gid,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04x}:{:06x}:{:06x}:", self.lid, self.qpn.value(), self.psn.value())?;
+        self.gid.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A text that is no endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not an endpoint: LID:QPN:PSN:GID in hexadecimal")]
+pub struct NotAnEndpoint;
+
+impl FromStr for Endpoint {
+    type Err = NotAnEndpoint;
+
+    fn from_str(text: &str) -> Result<Self, NotAnEndpoint> {
+        let mut fields = text.splitn(4, ':');
+        let mut number = |digits| {
+            let field = fields.next().filter(|field| field.len() == digits).ok_or(NotAnEndpoint)?;
+            u32::from_str_radix(field, 16).map_err(|_| NotAnEndpoint)
+        };
+        let (lid, qpn, psn) = (number(4)?, number(6)?, number(6)?);
+        let gid = fields.next().filter(|gid| gid.len() == 32).and_then(|gid| gid.parse().ok());
+        Ok(Self {
+            lid: u16::try_from(lid).map_err(|_| NotAnEndpoint)?,
+            qpn: Qpn::new(qpn).ok_or(NotAnEndpoint)?,
+            psn: Psn::new(psn),
+            gid: gid.ok_or(NotAnEndpoint)?,
+        })
+    }
+}
+
+/// The control connection.
+#[derive(Debug)]
+pub(super) struct Control {
+    stream: TcpStream,
+    reader: BufReader<TcpStream>,
+}
+
+impl Control {
+    pub(super) fn new(stream: TcpStream) -> Result<Self, PeerError> {
+        stream.set_nodelay(true)?;
+        Ok(Self { reader: BufReader::new(stream.try_clone()?), stream })
+    }
+
+    pub(super) fn say(&mut self, line: impl fmt::Display) -> Result<(), PeerError> {
+        Ok(self.stream.write_all(format!("{line}\n").as_bytes())?)
+    }
+
+    /// The next line, without its end; empty when the other end is gone.
+    pub(super) fn hear(&mut self) -> Result<String, PeerError> {
+        let mut line = String::new();
+        self.reader.read_line(&mut line)?;
+        line.truncate(line.trim_end().len());
+        Ok(line)
+    }
+
+    /// Whether there is a line to hear, or the other end is gone.
+    pub(super) fn has_line(&self) -> Result<bool, PeerError> {
+        self.stream.set_nonblocking(true)?;
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false)?;
+        Ok(peeked.is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Endpoint, Operation, pattern};
+
+    #[test]
+    fn endpoints_have_the_text_of_ibv_rc_pingpong() {
+        let text = "0000:00001a:0b38ae:00000000000000000000ffff0a4d000b";
+        let endpoint: Endpoint = text.parse().unwrap();
+        assert_eq!(endpoint.qpn.value(), 0x1a);
+        assert_eq!(endpoint.psn.value(), 0xb38ae);
+        assert_eq!(endpoint.gid.to_ip().to_string(), "10.77.0.11");
+        assert_eq!(endpoint.to_string(), text);
+        for wrong in
+            ["", "0000:00001a:0b38ae", "0:00001a:0b38ae:00000000000000000000ffff0a4d000b", &text[1..]]
+        {
+            assert!(wrong.parse::<Endpoint>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn operations_have_the_names_of_the_protocol() {
+        for (operation, name) in Operation::NAMES {
+            assert_eq!(operation.to_string(), name);
+            assert_eq!(name.parse(), Ok(operation));
+        }
+        assert!("PUT".parse::<Operation>().is_err());
+    }
+
+    #[test]
+    fn the_pattern_tells_messages_and_places_apart() {
+        // The values of peer.c's pattern().
+        assert_eq!([pattern(0, 0), pattern(0, 1), pattern(1, 0), pattern(7, 1000)], PATTERN);
+        assert!((0..4096).filter(|&byte| pattern(3, byte) == pattern(4, byte)).count() < 64);
+        assert!((0..4096).filter(|&byte| pattern(3, byte) == pattern(3, byte + 1)).count() < 64);
+    }
+
+    const PATTERN: [u8; 4] = [0x9e, 0x24, 0x3c, 0x12];
+}

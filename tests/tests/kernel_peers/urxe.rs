@@ -1,0 +1,160 @@
+//! urxe, as an unprivileged user, against each kernel, in both roles.
+
+use urxe_tests::kernel::{Impairment, Lab, Series};
+
+use crate::{
+    case::{Case, Failure, Link},
+    players::{Family, Node, Patience, Pingpong, Play},
+};
+
+const MESSAGES: &[&str] = &["SEND", "SEND_IMM", "WRITE", "WRITE_IMM", "READ"];
+const ATOMICS: &[&str] = &["FAA", "CAS", "CAS_MISS"];
+
+/// Which end urxe is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Server,
+    Client,
+}
+
+/// Server and client of a test.
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    series: Series,
+    role: Role,
+}
+
+impl Pair {
+    fn nodes(self, lab: &Lab) -> (Node<'_>, Node<'_>) {
+        let kernel = Node::Kernel(lab.guest(self.series));
+        match self.role {
+            Role::Server => (Node::Urxe(lab), kernel),
+            Role::Client => (kernel, Node::Urxe(lab)),
+        }
+    }
+
+    fn pingpong(self, lab: &Lab, run: Pingpong) -> Result<(), Failure> {
+        let (server, client) = self.nodes(lab);
+        run.run(lab, server, client)
+    }
+
+    fn play(self, lab: &Lab, play: Play) -> Result<(), Failure> {
+        let (server, client) = self.nodes(lab);
+        play.run(lab, server, client)
+    }
+}
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for series in Series::ALL {
+        for role in [Role::Server, Role::Client] {
+            let pair = Pair { series, role };
+            let name = match role {
+                Role::Server => format!("urxe::serves_{}", series.name()),
+                Role::Client => format!("urxe::client_of_{}", series.name()),
+            };
+            let mut case = |what: &str, link, body: fn(Pair, &Lab) -> Result<(), Failure>| {
+                cases.push(Case::new(format!("{name}::{what}"), link, move |lab| body(pair, lab)));
+            };
+            case("pingpong_sizes_v4", Link::Clean, |pair, lab| pingpong_sizes(pair, lab, Family::V4));
+            case("pingpong_sizes_v6", Link::Clean, |pair, lab| pingpong_sizes(pair, lab, Family::V6));
+            case("pingpong_1_mib", Link::Clean, |pair, lab| {
+                pair.pingpong(lab, Pingpong { count: 5, ..Pingpong::new(Family::V4, 1 << 20, 4096) })
+            });
+            case("pingpong_path_mtus", Link::Clean, pingpong_path_mtus);
+            case("operations_sizes", Link::Clean, operations_sizes);
+            case("operations_path_mtus_v6", Link::Clean, operations_path_mtus);
+            case("atomics", Link::Clean, atomics);
+            case("inline_and_pieces", Link::Clean, inline_and_pieces);
+            case("link_of_1500", Link::Clean, link_of_1500);
+            case("wrong_key", Link::Troubled, wrong_key);
+            case("loss", Link::Troubled, |pair, lab| {
+                under(pair, lab, Impairment { loss: 2.0, ..Impairment::default() })
+            });
+            case("duplication", Link::Troubled, |pair, lab| {
+                under(pair, lab, Impairment { duplicate: 10.0, ..Impairment::default() })
+            });
+            case("reordering", Link::Troubled, |pair, lab| {
+                under(pair, lab, Impairment { reorder: 30.0, delay_ms: 2, ..Impairment::default() })
+            });
+        }
+        let pair = Pair { series, role: Role::Client };
+        cases.push(Case::new(
+            format!("urxe::client_of_{}::send_invalidate", series.name()),
+            Link::Clean,
+            move |lab| pair.play(lab, Play::new(Family::V4, &["SEND_INV"], 5000, 1024)),
+        ));
+    }
+    cases
+}
+
+fn pingpong_sizes(pair: Pair, lab: &Lab, family: Family) -> Result<(), Failure> {
+    for size in [1, 2, 255, 1024, 1025, 65536] {
+        pair.pingpong(lab, Pingpong::new(family, size, 1024))?;
+    }
+    Ok(())
+}
+
+fn pingpong_path_mtus(pair: Pair, lab: &Lab) -> Result<(), Failure> {
+    for mtu in [256, 512, 1024, 2048, 4096] {
+        pair.pingpong(lab, Pingpong::new(Family::V4, 40_000, mtu))?;
+    }
+    Ok(())
+}
+
+fn operations_sizes(pair: Pair, lab: &Lab) -> Result<(), Failure> {
+    for size in [0, 1, 1023, 65536] {
+        pair.play(lab, Play::new(Family::V4, MESSAGES, size, 1024))?;
+    }
+    pair.play(lab, Play { count: 8, ..Play::new(Family::V4, MESSAGES, 1 << 20, 4096) })
+}
+
+fn operations_path_mtus(pair: Pair, lab: &Lab) -> Result<(), Failure> {
+    for mtu in [256, 512, 1024, 2048, 4096] {
+        pair.play(lab, Play::new(Family::V6, MESSAGES, 20_001, mtu))?;
+    }
+    Ok(())
+}
+
+fn atomics(pair: Pair, lab: &Lab) -> Result<(), Failure> {
+    pair.play(lab, Play { count: 100, ..Play::new(Family::V4, ATOMICS, 8, 1024) })
+}
+
+fn inline_and_pieces(pair: Pair, lab: &Lab) -> Result<(), Failure> {
+    let inline: &[&str] = &["SEND", "SEND_IMM", "WRITE", "WRITE_IMM"];
+    pair.play(lab, Play { more: "-I", ..Play::new(Family::V4, inline, 200, 1024) })?;
+    pair.play(lab, Play { more: "-S 7", ..Play::new(Family::V6, MESSAGES, 9001, 1024) })
+}
+
+/// As between most machines: an Ethernet MTU of 1500 carries a path MTU of 1024.
+fn link_of_1500(pair: Pair, lab: &Lab) -> Result<(), Failure> {
+    let guest = lab.guest(pair.series);
+    lab.network().set_bridge_mtu(1500)?;
+    guest.set_mtu(1500)?;
+    let outcome = pair
+        .play(lab, Play::new(Family::V4, MESSAGES, 100_000, 1024))
+        .and_then(|()| pair.pingpong(lab, Pingpong::new(Family::V6, 100_000, 1024)));
+    guest.set_mtu(lab.network().mtu())?;
+    lab.network().set_bridge_mtu(lab.network().mtu())?;
+    outcome
+}
+
+fn wrong_key(pair: Pair, lab: &Lab) -> Result<(), Failure> {
+    for operation in [&["WRITE"], &["READ"]] {
+        let play = Play { more: "-k 100", count: 1, ..Play::new(Family::V4, operation, 64, 1024) };
+        play.fails_with(lab, pair.nodes(lab), "wc status 10 (remote access error)")?;
+    }
+    Ok(())
+}
+
+fn under(pair: Pair, lab: &Lab, impairment: Impairment) -> Result<(), Failure> {
+    let impaired = lab.guest(pair.series).impair(impairment)?;
+    let patience = Patience::Usual;
+    pair.pingpong(lab, Pingpong { patience, ..Pingpong::new(Family::V4, 16_384, 1024) })?;
+    pair.play(lab, Play { patience, ..Play::new(Family::V6, MESSAGES, 20_000, 1024) })?;
+    pair.play(lab, Play { patience, count: 50, ..Play::new(Family::V4, ATOMICS, 8, 1024) })?;
+    if impairment.loss > 0.0 {
+        assert!(impaired.lost()? > 0, "netem lost nothing");
+    }
+    Ok(impaired.heal()?)
+}
