@@ -386,6 +386,29 @@ fn a_sequence_nak_goes_back_and_acknowledges_what_stands_before() {
     lab.expect_sends([(3, Success), (4, Success)]);
 }
 
+/// What was sent again cannot have been answered yet: the second NAK speaks of the first copy.
+#[test]
+fn naks_within_a_round_trip_go_back_once() {
+    let mut lab = lab();
+    for wr_id in 1..=3 {
+        lab.post_send(wr_id, 8);
+    }
+    lab.sent();
+    let all = [(RcSendOnly, 500), (RcSendOnly, 501), (RcSendOnly, 502)];
+    lab.deliver(nak(500, NakCode::PsnSequence));
+    lab.expect_sent(all);
+    for _ in 0..5 {
+        lab.wait(MILLISECOND / 10);
+        lab.deliver(nak(500, NakCode::PsnSequence));
+    }
+    lab.expect([]);
+    // Perhaps the second copy was lost as well.
+    lab.wait(2 * MILLISECOND);
+    lab.expect_sent(all);
+    lab.deliver(ack(502));
+    lab.expect_sends([(1, Success), (2, Success), (3, Success)]);
+}
+
 #[test]
 fn a_nak_fails_its_request_and_flushes_the_rest() {
     for (code, status) in [

@@ -25,6 +25,9 @@ const EARLY_MIN_NS: u64 = 16_000_000;
 /// Used while no round trip has been measured.
 const EARLY_UNMEASURED_NS: u64 = 100_000_000;
 
+/// Taken for the round trip while none has been measured.
+const ROUND_TRIP_UNMEASURED_NS: u64 = 1_000_000;
+
 /// Window, round trip and read budget of one path.
 #[derive(Debug)]
 pub(crate) struct Window {
@@ -136,6 +139,14 @@ impl Window {
             let var = self.rttvar_ns.load(Ordering::Relaxed);
             self.rttvar_ns.store((var * 3 + srtt.abs_diff(ns)) / 4, Ordering::Relaxed);
             self.srtt_ns.store(((srtt * 7 + ns) / 8).max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// How long a packet and its answer take, by what was measured.
+    pub fn round_trip_ns(&self) -> u64 {
+        match self.srtt_ns.load(Ordering::Relaxed) {
+            0 => ROUND_TRIP_UNMEASURED_NS,
+            srtt => srtt,
         }
     }
 

@@ -51,6 +51,8 @@ pub(crate) struct Recovery {
     sample: Option<(Psn, Time)>,
     /// Where the last implied NAK went back to: the answers still under way from before must not repeat it.
     implied_at: Option<Psn>,
+    /// When a NAK last made the requester go back.
+    went_back_at: Option<Time>,
 }
 
 impl Default for Recovery {
@@ -64,6 +66,7 @@ impl Default for Recovery {
             rnr_left: 0,
             sample: None,
             implied_at: None,
+            went_back_at: None,
         }
     }
 }
@@ -79,6 +82,7 @@ impl Recovery {
         self.resume_at = None;
         self.sample = None;
         self.implied_at = None;
+        self.went_back_at = None;
     }
 
     pub fn deadline(&self) -> Time {
@@ -122,12 +126,25 @@ impl Recovery {
     }
 
     /// A sequence NAK came. Whether to go back for it.
+    ///
+    /// What was sent again can be answered a round trip later at the earliest. A NAK before that speaks of what was sent
+    /// the first time: going back for each of them would put copy upon copy of the window on the wire, which are
+    /// overtaken by each other and bring more NAKs.
     pub fn on_nak(&mut self, qp: &Common, cx: &Context<'_>) -> bool {
         self.naks += 1;
         self.sample = None;
         if self.naks > MAX_NAKS_WITHOUT_PROGRESS {
             return false;
         }
+        if let Some(at) = self.went_back_at {
+            let round_trip_ns = cx.window.round_trip_ns();
+            if cx.now < at.plus_ns(round_trip_ns) {
+                // If it did speak of the second copy, it costs one more round trip and not a whole timeout.
+                self.retransmit_at = self.retransmit_at.min(at.plus_ns(2 * round_trip_ns));
+                return false;
+            }
+        }
+        self.went_back_at = Some(cx.now);
         self.arm(qp, cx);
         true
     }
