@@ -4,6 +4,7 @@ mod decode;
 mod devinfo;
 mod doctor;
 mod link;
+mod pingpong;
 
 use std::io;
 
@@ -15,6 +16,8 @@ use crate::capture::CaptureError;
 /// What can be asked for.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Move data by every operation and check every byte; alone, or with another host
+    Pingpong(pingpong::Args),
     /// Show, add or delete devices
     Link(link::Args),
     /// Show the devices' attributes, in the form of ibv_devinfo
@@ -29,6 +32,7 @@ impl Command {
     /// Does what was asked for.
     pub fn run(self) -> Result<Outcome, CmdError> {
         match self {
+            Self::Pingpong(args) => args.run(),
             Self::Link(args) => args.run(),
             Self::Devinfo(args) => args.run(),
             Self::Doctor(args) => args.run(),
@@ -70,6 +74,9 @@ pub enum CmdError {
     /// A capture file cannot be read.
     #[error(transparent)]
     Capture(#[from] CaptureError),
+    /// `urxe pingpong` failed, or found wrong data.
+    #[error(transparent)]
+    Pingpong(#[from] pingpong::PingpongError),
     /// The result cannot be written.
     #[error("cannot write the result")]
     Output(#[from] io::Error),

@@ -1,0 +1,155 @@
+//! Which device to use, and which address the peer process takes.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::str::FromStr;
+
+use urxe::{Device, DeviceBuilder, LinkError, LinkSpec, OpenEngineError, OpenError, Source};
+use urxe_stack::link::{self, LinkName, Origin, ParseError};
+use urxe_stack::port::udp::{OpenPortError, free_loopback_address};
+
+use crate::output;
+
+/// How many addresses the peer process tries.
+const CANDIDATES: u32 = 16;
+
+/// `--device`: a name in the list, a device of its own (`rxe0=10.0.0.1`, `rxe0=eth0`), or an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceWord {
+    /// A name in the list.
+    Name(LinkName),
+    /// A device in no list.
+    Spec(LinkSpec),
+}
+
+impl FromStr for DeviceWord {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        if text.contains('=') {
+            return text.parse().map(Self::Spec);
+        }
+        match text.parse::<IpAddr>() {
+            Ok(address) => Ok(Self::Spec(at(address))),
+            Err(_) => text.parse().map(Self::Name),
+        }
+    }
+}
+
+/// A device to be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    spec: LinkSpec,
+    /// Nobody asked for this address, so another will do when it is taken.
+    any_loopback: bool,
+}
+
+impl Choice {
+    /// The device asked for; else the first of the list.
+    ///
+    /// # Errors
+    /// The list cannot be read, or has no such name.
+    pub fn new(word: Option<&DeviceWord>) -> Result<Self, LinkError> {
+        if let Some(DeviceWord::Spec(spec)) = word {
+            return Ok(Self { spec: spec.clone(), any_loopback: false });
+        }
+        let configured = link::configured()?;
+        if let Some(DeviceWord::Name(name)) = word {
+            return Ok(Self { spec: configured.find(name)?.clone(), any_loopback: false });
+        }
+        let any_loopback = configured.origin == Origin::BuiltIn;
+        let first = configured.links.into_iter().next();
+        Ok(Self { spec: first.unwrap_or_else(LinkSpec::built_in), any_loopback })
+    }
+
+    /// Whether it is the device that exists when nothing is configured.
+    pub fn is_built_in(&self) -> bool {
+        self.any_loopback
+    }
+
+    /// Opens it. The built-in device moves to a free loopback address when its own is taken.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(&self, builder: &DeviceBuilder) -> Result<Device, OpenError> {
+        let opened = builder.clone().open_link(&self.spec);
+        match (opened, free_loopback_address()) {
+            (Err(error), Some(free)) if self.any_loopback && is_taken(&error) => {
+                let spec = at(free.into());
+                output::note(&format!("{} is in use; this run takes {}", self.spec.source, spec.source));
+                builder.clone().open_link(&spec)
+            }
+            (opened, _) => opened,
+        }
+    }
+}
+
+/// A device on `address` that is in no list.
+fn at(address: IpAddr) -> LinkSpec {
+    LinkSpec { source: Source::Address(address), ..LinkSpec::built_in() }
+}
+
+/// Whether another process has the address.
+pub fn is_taken(error: &OpenError) -> bool {
+    matches!(error, OpenError::Engine(OpenEngineError::Port(OpenPortError::AddressInUse { .. })))
+}
+
+/// Devices that a peer process on this machine may take to talk to the one at `address`: for IPv4 the loopback addresses after it, or from
+/// 127.0.0.2 on; for IPv6 the other addresses of this machine.
+///
+/// # Errors
+/// The machine's interfaces cannot be listed.
+pub fn peers_of(address: IpAddr) -> Result<Vec<LinkSpec>, LinkError> {
+    match address {
+        IpAddr::V4(v4) => {
+            let start = if v4.is_loopback() { v4 } else { Ipv4Addr::LOCALHOST };
+            Ok(loopback_after(start).map(|next| at(next.into())).collect())
+        }
+        IpAddr::V6(_) => {
+            let interfaces = link::interface::interfaces()?;
+            let addresses = interfaces.iter().flat_map(|interface| &interface.addresses).map(|ip| ip.address);
+            let usable = |other: &IpAddr| match other {
+                IpAddr::V6(v6) => *other != address && !v6.is_unicast_link_local(),
+                IpAddr::V4(_) => false,
+            };
+            Ok(addresses.filter(usable).map(at).collect())
+        }
+    }
+}
+
+/// Loopback addresses after `start`, without those that end in 0 or 255.
+fn loopback_after(start: Ipv4Addr) -> impl Iterator<Item = Ipv4Addr> {
+    let low = start.to_bits() & 0xff_ffff;
+    (1..=CANDIDATES)
+        .map(move |step| Ipv4Addr::from_bits((127 << 24) | ((low + step) & 0xff_ffff)))
+        .filter(|address| !matches!(address.octets()[3], 0 | 255))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_by_name_by_source_and_by_address() {
+        assert_eq!("rxe3".parse(), Ok(DeviceWord::Name("rxe3".parse().unwrap())));
+        assert_eq!("r=eth0".parse(), Ok(DeviceWord::Spec("r=eth0".parse().unwrap())));
+        for address in ["10.0.0.1", "::1"] {
+            let DeviceWord::Spec(spec) = address.parse().unwrap() else { panic!("{address}") };
+            assert_eq!(spec.source.to_string(), address);
+        }
+        assert!("r=".parse::<DeviceWord>().is_err());
+        assert!("10.0.0".parse::<DeviceWord>().is_err());
+    }
+
+    #[test]
+    fn the_peer_of_a_loopback_device_stands_beside_it() {
+        let texts = |address: &str| -> Vec<String> {
+            let peers = peers_of(address.parse().unwrap()).unwrap();
+            peers.iter().map(|spec| spec.source.to_string()).collect()
+        };
+        assert_eq!(texts("127.0.0.1")[..2], ["127.0.0.2", "127.0.0.3"]);
+        assert_eq!(texts("10.1.2.3")[0], "127.0.0.2");
+        assert_eq!(texts("127.8.9.253")[..2], ["127.8.9.254", "127.8.10.1"]);
+        assert_eq!(texts("127.255.255.254")[0], "127.0.0.1");
+        assert!(!texts("::1").contains(&"::1".to_owned()));
+    }
+}

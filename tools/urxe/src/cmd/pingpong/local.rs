@@ -1,0 +1,393 @@
+//! The default run: a peer process of this program on another loopback address, every operation, every byte checked.
+//!
+//! Each row of the table moves its messages in bursts:
+//!
+//! ```text
+//! prepare: fill memory, post receives | timed: post, wait for completions | check every byte
+//! ```
+//! once with one message on the way at a time (latency), once with as many as fit (throughput). Only the middle is timed. For SEND the
+//! latency is half a round trip, as the peer sends each message back; for the others it is from post to completion.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use urxe::{Completion, Device, PathMtu, Remote, RemoteRegion};
+
+use super::choose::{self, Choice};
+use super::exchange::Address;
+use super::operation::{Operation, Size};
+use super::process::{Peer, ProcessError};
+use super::protocol::{Answer, Burst, Order, Setup};
+use super::report::{Report, Row};
+use super::station::{Station, StationConfig, StationError, Wait, Work};
+use super::{DEPTH, PingpongError, RD_ATOMIC, Wrong, expect};
+
+/// Bytes of messages on the way at once, unless one alone is larger.
+const WINDOW_BYTES: usize = 16 << 20;
+/// How long to wait before looking whether the peer process is still there.
+const LOOK_AFTER: Duration = Duration::from_millis(100);
+/// Time without a completion after which the run fails.
+const STALL_LIMIT: Duration = Duration::from_secs(10);
+/// What FETCH_ADD adds.
+const ADDEND: u64 = 3;
+/// The counter's value before an atomic row: both halves change soon.
+const COUNTER_START: u64 = 0xffff_fff0;
+
+/// What to run.
+#[derive(Debug)]
+pub struct Plan {
+    /// Where.
+    pub choice: Choice,
+    /// Message sizes.
+    pub sizes: Vec<Size>,
+    /// Messages of each row and phase, at most.
+    pub iterations: u32,
+    /// Time for each row and phase, after which it is cut short; `None` for no limit.
+    pub budget: Option<Duration>,
+    /// Path MTU; the largest that fits if `None`.
+    pub mtu: Option<PathMtu>,
+    /// Where to record this process's packets.
+    pub capture: Option<PathBuf>,
+    /// Sleep on completion events instead of polling.
+    pub events: bool,
+}
+
+impl Plan {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// What failed, or what data was wrong.
+    pub fn run(&self) -> Result<Report, PingpongError> {
+        let mut builder = Device::builder();
+        if let Some(path) = &self.capture {
+            builder = builder.capture(path);
+        }
+        let device = self.choice.open(&builder).map_err(StationError::from)?;
+        let mut run = Run::start(self, device)?;
+        let rows = run.rows(self)?;
+        run.finish(rows)
+    }
+
+    /// The rows of the table: each size for the operations that have one, then the atomics.
+    fn rows(&self) -> Vec<(Operation, usize)> {
+        let messages = Operation::MESSAGES
+            .iter()
+            .flat_map(|operation| self.sizes.iter().map(|size| (*operation, size.bytes())));
+        messages.chain(Operation::ATOMICS.map(|operation| (operation, Operation::ATOMIC_SIZE))).collect()
+    }
+
+    /// Bytes for the messages of one direction.
+    fn window_bytes(&self) -> usize {
+        let largest = self.sizes.iter().map(|size| size.bytes()).max().unwrap_or(0);
+        // Atomics want both halves of the region on a multiple of eight.
+        WINDOW_BYTES.max(largest).next_multiple_of(8)
+    }
+}
+
+/// Messages of `size` bytes on the way at once.
+fn slots(size: usize) -> u32 {
+    u32::try_from(WINDOW_BYTES / size).unwrap_or(u32::MAX).clamp(1, DEPTH)
+}
+
+/// A run in progress.
+struct Run {
+    station: Station,
+    // Dropped after the station: the peer answers as long as anything may be on the way.
+    peer: Peer,
+    /// The peer's region.
+    remote: Remote,
+    peer_link: String,
+    mtu: PathMtu,
+    /// Where what comes back is placed.
+    back: usize,
+    /// Number of the next message: none is used twice.
+    next_message: u64,
+}
+
+/// How the messages of a burst are posted.
+#[derive(Clone, Copy, Debug)]
+enum Pace {
+    /// Each after the one before has completed.
+    OneAtATime,
+    /// All together.
+    AllAtOnce,
+}
+
+/// What a phase measured.
+#[derive(Debug, Default)]
+struct Measured {
+    messages: u64,
+    /// Time of all timed parts.
+    elapsed: Duration,
+    /// Time of each message, where one was on the way at a time.
+    each: Vec<Duration>,
+}
+
+impl Run {
+    fn start(plan: &Plan, device: Device) -> Result<Self, PingpongError> {
+        let port = device.query_port();
+        let mtu = plan.mtu.unwrap_or(port.active_mtu);
+        if mtu > port.active_mtu {
+            return Err(PingpongError::MtuTooLarge { given: mtu, allowed: port.active_mtu });
+        }
+        let gid_index = device.default_gid_index();
+        let window = plan.window_bytes();
+        let wait = if plan.events { Wait::Events } else { Wait::Poll };
+        let config = StationConfig {
+            region_bytes: 2 * window,
+            depth: DEPTH,
+            receives: DEPTH,
+            rd_atomic: RD_ATOMIC,
+            gid_index,
+            wait,
+        };
+        let station = Station::new(device, config)?;
+        let own = station.address();
+        let links = choose::peers_of(own.gid.to_ip()).map_err(StationError::from)?;
+        if links.is_empty() {
+            return Err(PingpongError::NoPeerAddress);
+        }
+        let setup = Setup {
+            links: links.iter().map(ToString::to_string).collect(),
+            region_bytes: window,
+            events: plan.events,
+        };
+        let mut peer = Peer::start()?;
+        let open = Order::Open(setup);
+        let (link, end) = match peer.ask(&open)? {
+            Answer::Opened { link, end } => (link, end),
+            answer => {
+                return Err(ProcessError::Protocol { order: Box::new(open), answer: Box::new(answer) }.into());
+            }
+        };
+        let address: Address = end.address.parse().map_err(|_| PingpongError::Protocol(end.address))?;
+        let region: RemoteRegion = end.region.parse().map_err(|_| PingpongError::Protocol(end.region))?;
+        station.connect(&address, mtu)?;
+        peer.order(Order::Connect { peer: station.end(), mtu: mtu.bytes() })?;
+        Ok(Self { station, peer, remote: region.into(), peer_link: link, mtu, back: window, next_message: 1 })
+    }
+
+    fn rows(&mut self, plan: &Plan) -> Result<Vec<Row>, PingpongError> {
+        let wanted = plan.rows();
+        let bar = progress_bar(wanted.len());
+        let mut rows = Vec::new();
+        for (operation, size) in wanted {
+            bar.set_message(format!("{operation} {size} B"));
+            rows.push(self.row(plan, operation, size)?);
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        Ok(rows)
+    }
+
+    fn finish(mut self, rows: Vec<Row>) -> Result<Report, PingpongError> {
+        let peer_retries = match self.peer.ask(&Order::Count)? {
+            Answer::Counted { retries } => retries,
+            answer => {
+                let order = Box::new(Order::Count);
+                return Err(ProcessError::Protocol { order, answer: Box::new(answer) }.into());
+            }
+        };
+        Ok(Report {
+            device: self.station.link(),
+            peer: self.peer_link.clone(),
+            mtu: self.mtu.bytes(),
+            retries: self.station.retries() + peer_retries,
+            rows,
+        })
+    }
+
+    fn row(&mut self, plan: &Plan, operation: Operation, size: usize) -> Result<Row, PingpongError> {
+        let latency = self.phase(
+            plan,
+            |run, burst| match operation {
+                Operation::Send => run.echo(burst),
+                _ => run.burst(operation, burst, Pace::OneAtATime),
+            },
+            size,
+        )?;
+        let throughput = self.phase(plan, |run, burst| run.burst(operation, burst, Pace::AllAtOnce), size)?;
+        Ok(Row::new(operation, size, latency.each, throughput.messages, throughput.elapsed))
+    }
+
+    /// Bursts until enough messages were moved or the time is over.
+    fn phase(
+        &mut self,
+        plan: &Plan,
+        mut burst: impl FnMut(&mut Self, Burst) -> Result<Measured, PingpongError>,
+        size: usize,
+    ) -> Result<Measured, PingpongError> {
+        let start = Instant::now();
+        let mut all = Measured::default();
+        while all.messages < u64::from(plan.iterations) {
+            let left = u64::from(plan.iterations) - all.messages;
+            let count = u32::try_from(left).unwrap_or(u32::MAX).min(slots(size));
+            let first = self.next_message;
+            self.next_message += u64::from(count);
+            let measured = burst(self, Burst { size, first, count })?;
+            all.messages += u64::from(count);
+            all.elapsed += measured.elapsed;
+            all.each.extend(measured.each);
+            if plan.budget.is_some_and(|budget| start.elapsed() > budget) {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// SENDs that the peer sends back, one at a time.
+    fn echo(&mut self, burst: Burst) -> Result<Measured, PingpongError> {
+        let size = burst.size;
+        self.peer.order(Order::Echo { size, count: burst.count })?;
+        let mut measured = Measured::default();
+        for (message, _) in burst.slots() {
+            self.station.fill(0, message, size)?;
+            self.station.post_recv(message, self.back, size)?;
+            let start = Instant::now();
+            self.station.post(message, Work::Send, 0, size)?;
+            // The echo, and that the message was sent; in either order.
+            for _ in 0..2 {
+                let completion = self.next()?;
+                expect(&completion, message)?;
+                if completion.opcode.is_receive() {
+                    measured.each.push(start.elapsed() / 2);
+                    let (found, expected) = (completion.byte_len as usize, size);
+                    if found != expected {
+                        return Err(Wrong::Length { message, found, expected }.into());
+                    }
+                }
+            }
+            self.station.check(self.back, message, size)?;
+        }
+        self.peer.order(Order::EndEcho)?;
+        Ok(measured)
+    }
+
+    /// One burst, prepared, moved and checked.
+    fn burst(&mut self, operation: Operation, burst: Burst, pace: Pace) -> Result<Measured, PingpongError> {
+        match operation {
+            Operation::Send => self.peer.order(Order::Receive(burst))?,
+            Operation::Read => self.peer.order(Order::Fill(burst))?,
+            Operation::Write => {}
+            Operation::FetchAdd | Operation::CompareSwap => {
+                self.peer.order(Order::SetCounter(COUNTER_START))?;
+            }
+        }
+        if matches!(operation, Operation::Send | Operation::Write) {
+            for (message, offset) in burst.slots() {
+                self.station.fill(offset, message, burst.size)?;
+            }
+        }
+        let measured = match pace {
+            Pace::OneAtATime => self.one_at_a_time(operation, burst)?,
+            Pace::AllAtOnce => self.all_at_once(operation, burst)?,
+        };
+        match operation {
+            Operation::Send => self.peer.order(Order::CheckReceived(burst))?,
+            Operation::Write => self.peer.order(Order::CheckWritten(burst))?,
+            Operation::Read => {
+                for (message, offset) in burst.slots() {
+                    self.station.check(self.back + offset, message, burst.size)?;
+                }
+            }
+            Operation::FetchAdd | Operation::CompareSwap => self.check_atomics(operation, burst)?,
+        }
+        Ok(measured)
+    }
+
+    fn one_at_a_time(&mut self, operation: Operation, burst: Burst) -> Result<Measured, PingpongError> {
+        let mut measured = Measured::default();
+        for (nr, (message, offset)) in (0..).zip(burst.slots()) {
+            let (work, offset) = self.work(operation, nr, offset);
+            let start = Instant::now();
+            self.station.post(message, work, offset, burst.size)?;
+            let completion = self.next()?;
+            measured.each.push(start.elapsed());
+            expect(&completion, message)?;
+        }
+        Ok(measured)
+    }
+
+    fn all_at_once(&mut self, operation: Operation, burst: Burst) -> Result<Measured, PingpongError> {
+        let works = (0..).zip(burst.slots()).map(|(nr, (message, offset))| {
+            let (work, offset) = self.work(operation, nr, offset);
+            (message, work, offset)
+        });
+        let start = Instant::now();
+        self.station.post_batch(works, burst.size)?;
+        for (message, _) in burst.slots() {
+            expect(&self.next()?, message)?;
+        }
+        Ok(Measured { elapsed: start.elapsed(), ..Measured::default() })
+    }
+
+    /// The work request of message `nr` of a burst, and where its bytes lie here.
+    fn work(&self, operation: Operation, nr: u32, offset: usize) -> (Work, usize) {
+        let remote = Remote { addr: self.remote.addr + offset as u64, ..self.remote };
+        match operation {
+            Operation::Send => (Work::Send, offset),
+            Operation::Write => (Work::Write { remote }, offset),
+            Operation::Read => (Work::Read { remote }, self.back + offset),
+            Operation::FetchAdd => (Work::FetchAdd { remote: self.remote, add: ADDEND }, self.back + offset),
+            Operation::CompareSwap => {
+                let (compare, swap) = compare_and_swap(nr);
+                (Work::CompareSwap { remote: self.remote, compare, swap }, self.back + offset)
+            }
+        }
+    }
+
+    /// Each atomic operation found what the one before it left, and the last left what it should.
+    fn check_atomics(&mut self, operation: Operation, burst: Burst) -> Result<(), PingpongError> {
+        let mut expected = COUNTER_START;
+        for (nr, (message, offset)) in (0..).zip(burst.slots()) {
+            let found = self.station.load_u64(self.back + offset)?;
+            if found != expected {
+                return Err(Wrong::Atomic { message, found, expected }.into());
+            }
+            let (compare, swap) = compare_and_swap(nr);
+            expected = match operation {
+                Operation::CompareSwap if expected == compare => swap,
+                Operation::CompareSwap => expected,
+                _ => expected.wrapping_add(ADDEND),
+            };
+        }
+        Ok(self.peer.order(Order::CheckCounter(expected))?)
+    }
+
+    /// The next completion. Looks from time to time whether the peer is still there.
+    fn next(&mut self) -> Result<Completion, PingpongError> {
+        let start = Instant::now();
+        loop {
+            match self.station.next(LOOK_AFTER) {
+                Ok(Some(completion)) => return Ok(completion),
+                Ok(None) if start.elapsed() > STALL_LIMIT => {
+                    return Err(PingpongError::Stalled { limit: STALL_LIMIT });
+                }
+                Ok(None) => self.peer.check_alive()?,
+                Err(error) => {
+                    // A peer that ended is the better reason.
+                    self.peer.check_alive()?;
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+}
+
+/// What the `nr`-th CMP_SWAP of a burst expects and stores. Each fourth expects what is not there, so that it must leave the counter alone.
+fn compare_and_swap(nr: u32) -> (u64, u64) {
+    let hits = u64::from(nr - nr / 4);
+    let there = COUNTER_START + hits;
+    if nr % 4 == 3 { (!there, 0) } else { (there, there + 1) }
+}
+
+/// A bar on standard error, if that is a terminal.
+fn progress_bar(rows: usize) -> ProgressBar {
+    let bar = ProgressBar::new(rows as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+        bar.set_style(style);
+    }
+    bar.tick();
+    bar
+}

@@ -1,0 +1,369 @@
+//! `urxe pingpong`: moves data and checks every byte of it; by itself, or between two hosts.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `local` | the default run: this process and a peer process on another loopback address |
+//! | `peer`, `process`, `protocol` | the peer process: what it does, how it is started and ended, what the two say to each other |
+//! | `two_hosts` | `--listen` and `--connect`: in step with `ibv_rc_pingpong` |
+//! | `exchange` | that program's exchange of addresses over TCP |
+//! | `station` | one end: device, region, queue pair |
+//! | `choose` | which device |
+//! | `pattern` | the bytes of the messages |
+//! | `operation`, `report`, `summary` | what is moved, what is printed |
+
+mod choose;
+mod exchange;
+mod local;
+mod operation;
+mod pattern;
+mod peer;
+mod process;
+mod protocol;
+mod report;
+mod station;
+mod summary;
+mod two_hosts;
+
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use urxe::{Completion, PathMtu, WcStatus};
+
+use crate::cmd::{CmdError, Outcome};
+use crate::output;
+
+use choose::{Choice, DeviceWord};
+use exchange::{Address, ExchangeError};
+use operation::Size;
+use pattern::Mismatch;
+use process::ProcessError;
+use station::StationError;
+use two_hosts::Role;
+
+/// Messages on the way at once.
+const DEPTH: u32 = 64;
+/// READs and atomics on the way at once.
+const RD_ATOMIC: u8 = 16;
+
+/// Arguments of `urxe pingpong`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Wait for another host: urxe pingpong --connect, or ibv_rc_pingpong
+    #[arg(long, group = "two_hosts", conflicts_with = "connect")]
+    listen: bool,
+    /// Play with the host that listens: urxe pingpong --listen, or ibv_rc_pingpong
+    #[arg(long, value_name = "HOST", group = "two_hosts")]
+    connect: Option<String>,
+
+    /// The device: a name of `urxe link`, an address of this machine, or rxe0=eth0 [default: the first of the list]
+    #[arg(short, long, value_name = "DEV", visible_alias = "ib-dev")]
+    device: Option<DeviceWord>,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the largest that fits; 1024 with two hosts]
+    #[arg(short, long, value_parser = path_mtu)]
+    mtu: Option<PathMtu>,
+    /// Messages, each way with two hosts [default: 1000, or fewer when they take too long; with two hosts always 1000]
+    #[arg(short = 'n', long, value_name = "N", visible_alias = "iters", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    iterations: Option<u32>,
+    /// Sleep on completion events instead of polling
+    #[arg(short, long)]
+    events: bool,
+    /// Record all packets in this file, as pcapng
+    #[arg(long, value_name = "FILE.pcapng")]
+    capture: Option<PathBuf>,
+    /// For machines: an object
+    #[arg(long)]
+    json: bool,
+
+    /// Message sizes, as in 64,4K,1M
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "SIZES",
+        default_value = "64,4K,64K,1M",
+        conflicts_with = "two_hosts"
+    )]
+    sizes: Vec<Size>,
+    /// Only two sizes, and fewer messages
+    #[arg(long, conflicts_with_all = ["two_hosts", "sizes"])]
+    quick: bool,
+
+    /// TCP port on which the hosts exchange their addresses
+    #[arg(short, long, requires = "two_hosts", default_value_t = 18515, help_heading = TWO_HOSTS)]
+    port: u16,
+    /// Bytes of a message
+    #[arg(short, long, requires = "two_hosts", default_value = "4096", help_heading = TWO_HOSTS)]
+    size: Size,
+    /// Receives posted at a time
+    #[arg(short, long, requires = "two_hosts", default_value_t = 500, value_name = "N", help_heading = TWO_HOSTS,
+        value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    rx_depth: u32,
+    /// Index of the local GID [default: that of the address which the TCP connection has]
+    #[arg(short, long, requires = "two_hosts", value_name = "INDEX", help_heading = TWO_HOSTS)]
+    gid_idx: Option<u8>,
+    /// Listening: the first message must have what ibv_rc_pingpong -c puts into it; all others are checked in any case
+    #[arg(short, long, requires = "two_hosts", help_heading = TWO_HOSTS)]
+    chk: bool,
+    /// Port of the device; devices have port 1 alone
+    #[arg(short, long, requires = "two_hosts", value_name = "PORT", help_heading = TWO_HOSTS,
+        value_parser = clap::value_parser!(u8).range(1..=1))]
+    ib_port: Option<u8>,
+    /// Service level; packets of RoCEv2 do not carry it
+    #[arg(short = 'l', long, requires = "two_hosts", value_name = "LEVEL", help_heading = TWO_HOSTS,
+        value_parser = clap::value_parser!(u8).range(0..=15))]
+    sl: Option<u8>,
+
+    /// Be the peer process
+    #[arg(long, hide = true, exclusive = true)]
+    as_peer_process: bool,
+}
+
+const TWO_HOSTS: &str = "With --listen or --connect (as ibv_rc_pingpong has them)";
+
+const AFTER_HELP: &str = "\
+Without --listen and --connect a second process is started on another loopback address; every operation is tried
+between the two, and every byte is checked.
+
+With a host that has an RDMA device and Debian's ibverbs-utils:
+  there: ibv_rc_pingpong -g 1 -c               here: urxe pingpong --connect THERE
+  here:  urxe pingpong --listen -d ADDRESS     there: ibv_rc_pingpong -g 1 -c HERE
+Both ends must be given the same --mtu, --size and --iterations.
+Exit code 0: all data was right. 1: it was not, or something failed.";
+
+/// Time for each of a row's two phases.
+const BUDGET: Duration = Duration::from_millis(300);
+/// The same, with `--quick`.
+const QUICK_BUDGET: Duration = Duration::from_millis(100);
+/// Messages of each phase.
+const ITERATIONS: u32 = 1000;
+/// The same, with `--quick`.
+const QUICK_ITERATIONS: u32 = 200;
+/// Bytes of the messages with `--quick`.
+const QUICK_SIZES: [Size; 2] = [Size::from_bytes(64), Size::from_bytes(64 << 10)];
+
+impl Args {
+    /// Runs what was asked for.
+    pub fn run(self) -> Result<Outcome, CmdError> {
+        if self.as_peer_process {
+            return peer::run();
+        }
+        let _without_effect = (self.ib_port, self.sl);
+        let choice =
+            Choice::new(self.device.as_ref()).map_err(StationError::from).map_err(PingpongError::from)?;
+        let role = match &self.connect {
+            Some(host) => Role::Client(host.clone()),
+            None if self.listen => Role::Server,
+            None => return self.run_local(choice),
+        };
+        self.run_two_hosts(choice, role)
+    }
+
+    fn run_local(self, choice: Choice) -> Result<Outcome, CmdError> {
+        let usual = if self.quick { QUICK_ITERATIONS } else { ITERATIONS };
+        let budget = if self.quick { QUICK_BUDGET } else { BUDGET };
+        let plan = local::Plan {
+            choice,
+            sizes: if self.quick { QUICK_SIZES.to_vec() } else { self.sizes },
+            iterations: self.iterations.unwrap_or(usual),
+            budget: self.iterations.is_none().then_some(budget),
+            mtu: self.mtu,
+            capture: self.capture,
+            events: self.events,
+        };
+        let report = plan.run()?;
+        let mut out = output::stdout();
+        if self.json {
+            report.print_json(&mut out)?;
+        } else {
+            report.print(&mut out)?;
+        }
+        out.flush()?;
+        Ok(Outcome::Done)
+    }
+
+    fn run_two_hosts(self, choice: Choice, role: Role) -> Result<Outcome, CmdError> {
+        let plan = two_hosts::Plan {
+            role,
+            choice,
+            port: self.port,
+            size: self.size.bytes(),
+            iterations: self.iterations.unwrap_or(ITERATIONS),
+            mtu: self.mtu.unwrap_or(PathMtu::Mtu1024),
+            rx_depth: self.rx_depth,
+            gid_index: self.gid_idx,
+            check_pages: self.chk,
+            events: self.events,
+            capture: self.capture,
+        };
+        let mut told = Told { json: self.json };
+        let summary = plan.run(&mut told)?;
+        let mut out = output::stdout();
+        if self.json {
+            output::json(&mut out, &summary)?;
+        } else {
+            writeln!(out, "{summary}")?;
+        }
+        out.flush()?;
+        Ok(Outcome::Done)
+    }
+}
+
+fn path_mtu(text: &str) -> Result<PathMtu, &'static str> {
+    let mtu = text.parse().ok().and_then(PathMtu::at_most).filter(|mtu| mtu.to_string() == text);
+    mtu.ok_or("a path MTU is 256, 512, 1024, 2048 or 4096")
+}
+
+/// What is said while two hosts play: to standard output at once, or to standard error if that has the JSON.
+struct Told {
+    json: bool,
+}
+
+impl Told {
+    fn say(&self, line: &str) {
+        // Whoever started this may not read; the run goes on.
+        let _ = if self.json { writeln!(io::stderr(), "{line}") } else { writeln!(io::stdout(), "{line}") };
+        let _ = io::stdout().flush();
+    }
+
+    fn address(&self, whose: &str, address: &Address) {
+        let Address { lid, qpn, psn, gid } = address;
+        let (qpn, psn) = (qpn.value(), psn.value());
+        self.say(&format!("  {whose} address:  LID {lid:#06x}, QPN {qpn:#08x}, PSN {psn:#08x}, GID {gid}"));
+    }
+}
+
+impl two_hosts::Listener for Told {
+    fn listening(&mut self, on: SocketAddr) {
+        self.say(&format!("listening on TCP {on}"));
+    }
+
+    fn exchanged(&mut self, local: &Address, remote: &Address) {
+        self.address("local", local);
+        self.address("remote", remote);
+    }
+}
+
+/// Data that is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Wrong {
+    /// A byte.
+    #[error("{0}")]
+    Byte(Mismatch),
+    /// A message's length.
+    #[error("message {message} has {found} bytes instead of {expected}")]
+    Length {
+        /// Which message.
+        message: u64,
+        /// Its length.
+        found: usize,
+        /// What it should be.
+        expected: usize,
+    },
+    /// A completion that is another message's.
+    #[error("message {found} completed where {expected} was due")]
+    Order {
+        /// The message that completed.
+        found: u64,
+        /// The one that should have.
+        expected: u64,
+    },
+    /// The value that an atomic operation found.
+    #[error("atomic operation {message} found {found:#x} instead of {expected:#x}")]
+    Atomic {
+        /// Which message.
+        message: u64,
+        /// What it found.
+        found: u64,
+        /// What should have been there.
+        expected: u64,
+    },
+    /// The value that atomic operations left.
+    #[error("the counter is {found:#x} instead of {expected:#x}")]
+    Counter {
+        /// What it is.
+        found: u64,
+        /// What it should be.
+        expected: u64,
+    },
+}
+
+/// Why a run failed.
+#[derive(Debug, thiserror::Error)]
+pub enum PingpongError {
+    /// This end.
+    #[error(transparent)]
+    Station(#[from] StationError),
+    /// The peer process.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// The exchange of addresses.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    /// The data.
+    #[error("wrong data: {0}")]
+    Wrong(#[from] Wrong),
+    /// A work request failed.
+    #[error("message {message} failed with status {} ({status})", status.number())]
+    Status {
+        /// Which message.
+        message: u64,
+        /// How it ended.
+        status: WcStatus,
+    },
+    /// Nothing completes.
+    #[error("nothing has arrived for {} seconds: has the peer gone?", limit.as_secs())]
+    Stalled {
+        /// How long.
+        limit: Duration,
+    },
+    /// The path MTU does not fit.
+    #[error("path MTU {given} does not fit this link, whose largest is {allowed}")]
+    MtuTooLarge {
+        /// What was asked for.
+        given: PathMtu,
+        /// The largest.
+        allowed: PathMtu,
+    },
+    /// No entry of the GID table has the index.
+    #[error(
+        "there is no GID with index {given}; the device has {entries} of them, from 0 on (urxe devinfo -v)"
+    )]
+    NoSuchGid {
+        /// What was asked for.
+        given: u8,
+        /// How many there are.
+        entries: usize,
+    },
+    /// The built-in device cannot reach another host.
+    #[error(
+        "{host} cannot be reached from the built-in device, which is on a loopback address; add --device {local}, or a \
+         link for good: urxe link add rxe1 {local}"
+    )]
+    LoopbackOnly {
+        /// The other host.
+        host: IpAddr,
+        /// This host's address towards it.
+        local: IpAddr,
+    },
+    /// The peer process has no address to use.
+    #[error("this machine has no second address of that kind for the peer process: choose an IPv4 --device")]
+    NoPeerAddress,
+    /// The two processes do not understand each other.
+    #[error("the other process said what the protocol does not have: {0}")]
+    Protocol(String),
+}
+
+/// That a completion is a success.
+fn expect_success(completion: &Completion) -> Result<(), PingpongError> {
+    let Completion { wr_id: message, status, .. } = *completion;
+    if status.is_success() { Ok(()) } else { Err(PingpongError::Status { message, status }) }
+}
+
+/// That a completion is the success of this message.
+fn expect(completion: &Completion, message: u64) -> Result<(), PingpongError> {
+    expect_success(completion)?;
+    let found = completion.wr_id;
+    if found == message { Ok(()) } else { Err(Wrong::Order { found, expected: message }.into()) }
+}

@@ -1,0 +1,222 @@
+//! The peer process of the default run: obeys its parent, checks what arrives.
+
+use std::io;
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use urxe::{Device, LinkSpec, PathMtu};
+
+use super::choose;
+use super::exchange::Address;
+use super::protocol::{self, Answer, Burst, End, Order, Setup};
+use super::station::{Station, StationConfig, StationError, Wait, Work};
+use super::{DEPTH, PingpongError};
+use crate::cmd::{CmdError, Outcome};
+
+/// Time without any completion after which the peer gives up.
+const STALL_LIMIT: Duration = Duration::from_secs(10);
+/// Slots that echoed messages use in turn.
+const ECHO_SLOTS: u32 = 4;
+
+/// Obeys until the parent closes standard input.
+pub fn run() -> Result<Outcome, CmdError> {
+    // Not even a parent that is killed leaves this process behind. Where the system refuses it, standard input tells.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let (sender, orders) = mpsc::channel();
+    thread::spawn(move || {
+        let mut stdin = io::stdin().lock();
+        while let Ok(Some(order)) = protocol::hear(&mut stdin) {
+            if sender.send(order).is_err() {
+                return;
+            }
+        }
+        // Whatever the main thread is waiting for will not come.
+        std::process::exit(0);
+    });
+    let mut stdout = io::stdout().lock();
+    let mut servant = Servant { station: None, echoed: Ok(()), events: false };
+    while let Some(order) = servant.next_order(&orders) {
+        let echo = if let Order::Echo { size, count } = order { Some((size, count)) } else { None };
+        let answer = servant.obey(order).unwrap_or_else(|error| match error {
+            PingpongError::Wrong(wrong) => Answer::Wrong(wrong.to_string()),
+            error => Answer::Failed(describe(&error)),
+        });
+        protocol::say(&mut stdout, &answer)?;
+        if let (Some((size, count)), Answer::Ok) = (echo, &answer) {
+            servant.echoed = servant.echo(size, count);
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// An error with its causes.
+fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let more = inner.to_string();
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+struct Servant {
+    station: Option<Station>,
+    /// How the last echo went.
+    echoed: Result<(), PingpongError>,
+    events: bool,
+}
+
+impl Servant {
+    /// The next order. Meanwhile the device is polled, unless completions are waited for by events.
+    fn next_order(&mut self, orders: &Receiver<Order>) -> Option<Order> {
+        let Some(station) = self.station.as_mut().filter(|_| !self.events) else { return orders.recv().ok() };
+        loop {
+            match orders.try_recv() {
+                Ok(order) => return Some(order),
+                Err(TryRecvError::Disconnected) => return None,
+                // What is wrong shows when the completions are taken.
+                Err(TryRecvError::Empty) => drop(station.progress()),
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) -> Result<Answer, PingpongError> {
+        if let Order::Open(setup) = &order {
+            return self.open(setup);
+        }
+        let station = self.station.as_mut().ok_or_else(not_open)?;
+        match order {
+            Order::Open(_) => {}
+            Order::Connect { peer, mtu } => {
+                let address: Address =
+                    peer.address.parse().map_err(|_| PingpongError::Protocol(peer.address))?;
+                let mtu = PathMtu::at_most(mtu).ok_or_else(|| PingpongError::Protocol(mtu.to_string()))?;
+                station.connect(&address, mtu)?;
+            }
+            Order::Receive(burst) => {
+                for (message, offset) in burst.slots() {
+                    station.post_recv(message, offset, burst.size)?;
+                }
+            }
+            Order::CheckReceived(burst) => {
+                take_receives(station, burst)?;
+                check(station, burst)?;
+            }
+            Order::CheckWritten(burst) => check(station, burst)?,
+            Order::Fill(burst) => {
+                for (message, offset) in burst.slots() {
+                    station.fill(offset, message, burst.size)?;
+                }
+            }
+            Order::Echo { size, count } => {
+                for slot in 0..ECHO_SLOTS.min(count) {
+                    station.post_recv(slot.into(), slot as usize * size, size)?;
+                }
+            }
+            Order::EndEcho => std::mem::replace(&mut self.echoed, Ok(()))?,
+            Order::SetCounter(value) => station.store_u64(0, value)?,
+            Order::CheckCounter(expected) => {
+                let found = station.load_u64(0)?;
+                if found != expected {
+                    return Err(PingpongError::Wrong(super::Wrong::Counter { found, expected }));
+                }
+            }
+            Order::Count => return Ok(Answer::Counted { retries: station.retries() }),
+        }
+        Ok(Answer::Ok)
+    }
+
+    /// Opens the first device whose address nobody has.
+    fn open(&mut self, setup: &Setup) -> Result<Answer, PingpongError> {
+        let mut taken = None;
+        for link in &setup.links {
+            let spec: LinkSpec = link.parse().map_err(|_| PingpongError::Protocol(link.clone()))?;
+            let device = match Device::builder().open_link(&spec) {
+                Ok(device) => device,
+                Err(error) if choose::is_taken(&error) => {
+                    taken = Some(error);
+                    continue;
+                }
+                Err(error) => return Err(StationError::from(error).into()),
+            };
+            let config = StationConfig {
+                region_bytes: setup.region_bytes,
+                depth: DEPTH,
+                receives: DEPTH,
+                rd_atomic: super::RD_ATOMIC,
+                gid_index: device.default_gid_index(),
+                wait: if setup.events { Wait::Events } else { Wait::Poll },
+            };
+            let station = Station::new(device, config)?;
+            let end = station.end();
+            self.station = Some(station);
+            self.events = setup.events;
+            return Ok(Answer::Opened { link: link.clone(), end });
+        }
+        Err(taken.map_or(PingpongError::NoPeerAddress, |error| StationError::from(error).into()))
+    }
+
+    /// Sends back `count` messages.
+    fn echo(&mut self, size: usize, count: u32) -> Result<(), PingpongError> {
+        let Some(station) = &mut self.station else { return Err(not_open()) };
+        let (mut received, mut sent) = (0, 0);
+        let mut posted = ECHO_SLOTS.min(count);
+        while sent < count {
+            let completion =
+                station.next(STALL_LIMIT)?.ok_or(PingpongError::Stalled { limit: STALL_LIMIT })?;
+            super::expect_success(&completion)?;
+            let slot = u32::try_from(completion.wr_id).unwrap_or(0) % ECHO_SLOTS;
+            let offset = slot as usize * size;
+            if completion.opcode.is_receive() {
+                received += 1;
+                station.post(completion.wr_id, Work::Send, offset, completion.byte_len as usize)?;
+            } else {
+                sent += 1;
+                if posted < count {
+                    station.post_recv(slot.into(), offset, size)?;
+                    posted += 1;
+                }
+            }
+        }
+        debug_assert_eq!(received, sent, "each message was sent back once");
+        Ok(())
+    }
+}
+
+fn not_open() -> PingpongError {
+    PingpongError::Protocol("an order before the device is open".to_owned())
+}
+
+/// The completions of the burst's receives, in order and of the right length.
+fn take_receives(station: &mut Station, burst: Burst) -> Result<(), PingpongError> {
+    for (message, _) in burst.slots() {
+        let completion = station.next(STALL_LIMIT)?.ok_or(PingpongError::Stalled { limit: STALL_LIMIT })?;
+        super::expect(&completion, message)?;
+        let (found, expected) = (completion.byte_len as usize, burst.size);
+        if found != expected {
+            return Err(PingpongError::Wrong(super::Wrong::Length { message, found, expected }));
+        }
+    }
+    Ok(())
+}
+
+fn check(station: &mut Station, burst: Burst) -> Result<(), PingpongError> {
+    for (message, offset) in burst.slots() {
+        station.check(offset, message, burst.size)?;
+    }
+    Ok(())
+}
+
+/// This end, as the other process needs it.
+impl Station {
+    pub fn end(&self) -> End {
+        End { address: self.address().to_string(), region: self.region().to_string() }
+    }
+}

@@ -1,0 +1,124 @@
+//! What the two processes of the default run say to each other: lines of JSON, the parent's orders on the peer's standard input, one answer each on
+//! its standard output.
+//!
+//! Messages are numbered; message n of a burst that starts with `first` uses slot n - first of the peer's region, `size` bytes each.
+
+use std::io::{self, BufRead, Write};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// A range of messages of one size, in slots 0 and on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Burst {
+    /// Bytes of each.
+    pub size: usize,
+    /// Number of the first.
+    pub first: u64,
+    /// How many.
+    pub count: u32,
+}
+
+impl Burst {
+    /// Slots with the numbers of their messages and the offsets of their bytes.
+    pub fn slots(self) -> impl Iterator<Item = (u64, usize)> {
+        (0..self.count).map(move |slot| (self.first + u64::from(slot), slot as usize * self.size))
+    }
+}
+
+/// How the peer is to open its device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setup {
+    /// Devices to try, `NAME=ADDRESS`; the first whose address is not taken.
+    pub links: Vec<String>,
+    /// Bytes of its region.
+    pub region_bytes: usize,
+    /// Sleep on completion events instead of polling.
+    pub events: bool,
+}
+
+/// One end of the connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// Queue pair and address, as the text of [`Address`](super::exchange::Address).
+    pub address: String,
+    /// The region, as the text of [`RemoteRegion`](urxe::RemoteRegion).
+    pub region: String,
+}
+
+/// What the parent says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// Open the device; answered by [`Answer::Opened`].
+    Open(Setup),
+    /// Connect to the parent.
+    Connect {
+        /// The parent's end.
+        peer: End,
+        /// Path MTU in bytes.
+        mtu: usize,
+    },
+    /// Post a receive for each message of the burst.
+    Receive(Burst),
+    /// Take the completions of these receives, and check their messages.
+    CheckReceived(Burst),
+    /// Check the messages in the region.
+    CheckWritten(Burst),
+    /// Put messages into the region.
+    Fill(Burst),
+    /// Receive `count` messages of `size` bytes and send each back at once.
+    Echo {
+        /// Bytes of each.
+        size: usize,
+        /// How many.
+        count: u32,
+    },
+    /// After the last echo: wait until all of them have left.
+    EndEcho,
+    /// Set the first eight bytes.
+    SetCounter(u64),
+    /// Check the first eight bytes.
+    CheckCounter(u64),
+    /// Tell what the device counted.
+    Count,
+}
+
+/// What the peer answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// The device is open.
+    Opened {
+        /// Its link.
+        link: String,
+        /// The peer's end.
+        end: End,
+    },
+    /// Done, or all right.
+    Ok,
+    /// The data is not what it should be.
+    Wrong(String),
+    /// It could not be done.
+    Failed(String),
+    /// Retransmissions of the device.
+    Counted {
+        /// Packets sent again.
+        retries: u64,
+    },
+}
+
+/// Writes one line.
+pub fn say(out: &mut impl Write, what: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    out.write_all(&line)?;
+    out.flush()
+}
+
+/// Reads one line; `None` at the end.
+pub fn hear<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T>> {
+    let mut line = String::new();
+    if from.read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    Ok(Some(serde_json::from_str(&line)?))
+}

@@ -1,0 +1,132 @@
+//! What the default run prints: a table for people, an object for machines.
+
+use std::io::Write;
+use std::time::Duration;
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+use serde::Serialize;
+
+use super::operation::{Operation, Size};
+use crate::cmd::CmdError;
+use crate::output;
+
+/// One operation at one size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The operation.
+    pub operation: Operation,
+    /// Bytes of each message.
+    pub size: usize,
+    /// Messages moved, one at a time and many at once.
+    pub messages: u64,
+    /// Those whose bytes were checked at the end they arrived at and found right.
+    pub verified: u64,
+    /// Bits moved a second with many messages on the way, in 10^9.
+    pub gbps: f64,
+    /// Microseconds of one message alone, median: half a round trip for SEND, from post to completion for the others.
+    pub usec: f64,
+    /// The same, of the slowest of a hundred.
+    pub usec_p99: f64,
+}
+
+impl Row {
+    /// The row of `each` single message and of `messages` in `elapsed` with many on the way; all of them were verified.
+    pub fn new(
+        operation: Operation,
+        size: usize,
+        mut each: Vec<Duration>,
+        messages: u64,
+        elapsed: Duration,
+    ) -> Self {
+        each.sort_unstable();
+        let at = |hundredth: usize| {
+            let index = (each.len() * hundredth / 100).min(each.len().saturating_sub(1));
+            each.get(index).map_or(0.0, |time| time.as_secs_f64() * 1e6)
+        };
+        let bits = messages as f64 * size as f64 * 8.0;
+        let gbps = if elapsed.is_zero() { 0.0 } else { bits / elapsed.as_secs_f64() / 1e9 };
+        let total = messages + each.len() as u64;
+        Self { operation, size, messages: total, verified: total, gbps, usec: at(50), usec_p99: at(99) }
+    }
+}
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// This process's device.
+    pub device: String,
+    /// The peer process's.
+    pub peer: String,
+    /// Path MTU in bytes.
+    pub mtu: usize,
+    /// Times either end sent something again.
+    pub retries: u64,
+    /// The rows.
+    pub rows: Vec<Row>,
+}
+
+impl Report {
+    /// Prints the table.
+    pub fn print(&self, out: &mut dyn Write) -> Result<(), CmdError> {
+        writeln!(out, "{} <-> {}, RC over UDP port 4791, path MTU {}\n", self.device, self.peer, self.mtu)?;
+        let mut table = Table::new();
+        table.load_preset(UTF8_FULL_CONDENSED);
+        table.set_header(["operation", "size", "messages", "verified", "Gb/s", "µs", "µs p99"]);
+        for row in &self.rows {
+            let size = Size::from_bytes(row.size).to_string();
+            table.add_row([
+                row.operation.to_string(),
+                size,
+                row.messages.to_string(),
+                row.verified.to_string(),
+                format!("{:.*}", if row.gbps < 1.0 { 3 } else { 2 }, row.gbps),
+                format!("{:.1}", row.usec),
+                format!("{:.1}", row.usec_p99),
+            ]);
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        writeln!(out, "{table}")?;
+        let messages: u64 = self.rows.iter().map(|row| row.verified).sum();
+        let retries = match self.retries {
+            0 => "nothing had to be sent again".to_owned(),
+            1 => "1 retransmission".to_owned(),
+            retries => format!("{retries} retransmissions"),
+        };
+        writeln!(
+            out,
+            "µs: median of one message alone; half a round trip for SEND, post to completion for the others."
+        )?;
+        writeln!(out, "Gb/s: many messages at once.")?;
+        writeln!(out, "All {messages} messages verified, every byte; {retries}.")?;
+        Ok(())
+    }
+
+    /// Prints the object.
+    pub fn print_json(&self, out: &mut dyn Write) -> Result<(), CmdError> {
+        output::json(out, self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_the_median_and_the_slowest_of_a_hundred() {
+        let each: Vec<_> = (1..=200).rev().map(Duration::from_micros).collect();
+        let row = Row::new(Operation::Write, 1000, each, 1000, Duration::from_millis(1));
+        assert_eq!((row.usec, row.usec_p99), (101.0, 199.0));
+        assert!((row.gbps - 8.0).abs() < 1e-9, "{}", row.gbps);
+        assert_eq!((row.messages, row.verified), (1200, 1200));
+    }
+
+    #[test]
+    fn rows_of_few_messages() {
+        let one = Row::new(Operation::Send, 1, vec![Duration::from_micros(7)], 1, Duration::ZERO);
+        assert_eq!((one.usec, one.usec_p99, one.gbps), (7.0, 7.0, 0.0));
+        assert_eq!(Row::new(Operation::Send, 1, Vec::new(), 0, Duration::ZERO).usec, 0.0);
+    }
+}

@@ -1,0 +1,355 @@
+//! One end: a device with one region, one completion queue and one queue pair.
+
+use std::time::{Duration, Instant};
+
+use urxe::{
+    Access, AllocPdError, AllocateError, BatchError, BufferError, Completion, CompletionQueue,
+    ConnectOptions, Counter, CqError, CreateCqError, CreateQpError, Device, LinkError, MemoryRegion,
+    ModifyError, OpenError, PathMtu, PostError, QpEndpoint, QueuePair, RecvRequest, Remote, RemoteRegion,
+    SendRequest, SliceError, WaitError,
+};
+
+use super::exchange::Address;
+use super::{PingpongError, Wrong, pattern};
+
+/// Completions taken at a time.
+const TAKEN_MAX: usize = 32;
+
+/// What an end needs.
+#[derive(Clone, Copy, Debug)]
+pub struct StationConfig {
+    /// Bytes of the region.
+    pub region_bytes: usize,
+    /// Sends that may be outstanding.
+    pub depth: u32,
+    /// Receives that may be posted.
+    pub receives: u32,
+    /// READs and atomics that may be outstanding, each way.
+    pub rd_atomic: u8,
+    /// Which of the device's GIDs it sends from.
+    pub gid_index: u8,
+    /// How it waits for completions.
+    pub wait: Wait,
+}
+
+/// How to wait for completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Poll.
+    Poll,
+    /// Sleep until the event.
+    Events,
+}
+
+/// What a work request does.
+#[derive(Clone, Copy, Debug)]
+pub enum Work {
+    /// SEND.
+    Send,
+    /// RDMA WRITE.
+    Write {
+        /// Where to.
+        remote: Remote,
+    },
+    /// RDMA READ.
+    Read {
+        /// Where from.
+        remote: Remote,
+    },
+    /// Fetch and add.
+    FetchAdd {
+        /// The eight bytes.
+        remote: Remote,
+        /// What is added.
+        add: u64,
+    },
+    /// Compare and swap.
+    CompareSwap {
+        /// The eight bytes.
+        remote: Remote,
+        /// What they should be.
+        compare: u64,
+        /// What takes their place.
+        swap: u64,
+    },
+}
+
+/// Why an end does not work.
+#[derive(Debug, thiserror::Error)]
+pub enum StationError {
+    /// The device.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The list of devices or the machine's addresses.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The protection domain.
+    #[error(transparent)]
+    Pd(#[from] AllocPdError),
+    /// The region.
+    #[error(transparent)]
+    Region(#[from] AllocateError),
+    /// The completion queue.
+    #[error(transparent)]
+    CreateCq(#[from] CreateCqError),
+    /// The queue pair.
+    #[error(transparent)]
+    CreateQp(#[from] CreateQpError),
+    /// The connection.
+    #[error("cannot connect")]
+    Connect(#[from] ModifyError),
+    /// A part of the region.
+    #[error(transparent)]
+    Slice(#[from] SliceError),
+    /// An access to the region.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
+    /// A work request.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// One of several work requests.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// Polling.
+    #[error(transparent)]
+    Cq(#[from] CqError),
+    /// Waiting.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+}
+
+/// One end.
+#[derive(Debug)]
+pub struct Station {
+    qp: QueuePair,
+    cq: CompletionQueue,
+    region: MemoryRegion,
+    device: Device,
+    config: StationConfig,
+    /// Completions taken and not yet handed out: `taken[next..count]`.
+    taken: [Completion; TAKEN_MAX],
+    next: usize,
+    count: usize,
+    scratch: Vec<u8>,
+}
+
+impl Station {
+    /// An end in INIT, where receives can be posted.
+    ///
+    /// # Errors
+    /// [`StationError`].
+    pub fn new(device: Device, config: StationConfig) -> Result<Self, StationError> {
+        let pd = device.alloc_pd()?;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let region = pd.allocate(config.region_bytes, access)?;
+        let cq = device.create_cq(config.depth.saturating_add(config.receives))?;
+        let qp = pd
+            .queue_pair(&cq)
+            .max_send_wr(config.depth)
+            .max_recv_wr(config.receives)
+            .max_send_sge(1)
+            .max_recv_sge(1)
+            .max_inline_data(0)
+            .signal_all(true)
+            .sgid_index(config.gid_index)
+            .create()?;
+        qp.init(&ConnectOptions::default())?;
+        Ok(Self {
+            qp,
+            cq,
+            region,
+            device,
+            config,
+            taken: [Completion::default(); TAKEN_MAX],
+            next: 0,
+            count: 0,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// What the other end needs to connect.
+    pub fn address(&self) -> Address {
+        let QpEndpoint { gid, qpn, psn } = self.qp.endpoint();
+        Address { lid: 0, qpn, psn, gid }
+    }
+
+    /// What the other end needs to reach the region.
+    pub fn region(&self) -> RemoteRegion {
+        self.region.remote()
+    }
+
+    /// The device's link, as text.
+    pub fn link(&self) -> String {
+        self.device.link().map_or_else(|| self.device.name().to_owned(), |link| link.spec.to_string())
+    }
+
+    /// Times this end sent something again.
+    pub fn retries(&self) -> u64 {
+        self.device.counter(Counter::CompleterRetryErr)
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`StationError::Connect`]: the values do not suit the device, or the two addresses each other.
+    pub fn connect(&self, peer: &Address, mtu: PathMtu) -> Result<(), StationError> {
+        let options = ConnectOptions {
+            path_mtu: Some(mtu),
+            max_rd_atomic: self.config.rd_atomic,
+            max_dest_rd_atomic: self.config.rd_atomic,
+            ..ConnectOptions::default()
+        };
+        let peer = QpEndpoint { gid: peer.gid, qpn: peer.qpn, psn: peer.psn };
+        Ok(self.qp.connect(&peer, &options)?)
+    }
+
+    /// Posts a receive of up to `len` bytes at `offset`.
+    ///
+    /// # Errors
+    /// [`StationError`].
+    pub fn post_recv(&self, wr_id: u64, offset: usize, len: usize) -> Result<(), StationError> {
+        let into = self.region.slice(offset..offset + len)?;
+        Ok(self.qp.post_recv(&RecvRequest::new(into).wr_id(wr_id))?)
+    }
+
+    /// Posts one work request with the `len` bytes at `offset`.
+    ///
+    /// # Errors
+    /// [`StationError`].
+    pub fn post(&self, wr_id: u64, work: Work, offset: usize, len: usize) -> Result<(), StationError> {
+        Ok(self.qp.post_send(&self.request(wr_id, work, offset, len)?)?)
+    }
+
+    /// Posts several work requests (identifier, work, offset) of `len` bytes each.
+    ///
+    /// # Errors
+    /// [`StationError`].
+    pub fn post_batch(
+        &self,
+        works: impl Iterator<Item = (u64, Work, usize)>,
+        len: usize,
+    ) -> Result<(), StationError> {
+        let requests = works
+            .map(|(wr_id, work, offset)| self.request(wr_id, work, offset, len))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(self.qp.post_send_batch(&requests)?)
+    }
+
+    fn request(
+        &self,
+        wr_id: u64,
+        work: Work,
+        offset: usize,
+        len: usize,
+    ) -> Result<SendRequest<'_>, StationError> {
+        let data = self.region.slice(offset..offset + len)?;
+        let request = match work {
+            Work::Send => SendRequest::send(data),
+            Work::Write { remote } => SendRequest::write(data, remote),
+            Work::Read { remote } => SendRequest::read(data, remote),
+            Work::FetchAdd { remote, add } => SendRequest::fetch_add(data, remote, add),
+            Work::CompareSwap { remote, compare, swap } => {
+                SendRequest::compare_swap(data, remote, compare, swap)
+            }
+        };
+        Ok(request.wr_id(wr_id))
+    }
+
+    /// The next completion, of whatever status; `None` when none came within `limit`.
+    ///
+    /// # Errors
+    /// [`StationError`].
+    pub fn next(&mut self, limit: Duration) -> Result<Option<Completion>, StationError> {
+        if self.next == self.count {
+            self.next = 0;
+            self.count = self.take(limit)?;
+            if self.count == 0 {
+                return Ok(None);
+            }
+        }
+        self.next += 1;
+        Ok(Some(self.taken[self.next - 1]))
+    }
+
+    fn take(&mut self, limit: Duration) -> Result<usize, StationError> {
+        if self.config.wait == Wait::Events {
+            return match self.cq.wait(&mut self.taken, Some(limit)) {
+                Err(WaitError::TimedOut) => Ok(0),
+                result => Ok(result?),
+            };
+        }
+        let mut started = None;
+        loop {
+            let count = self.cq.poll(&mut self.taken)?;
+            if count > 0 || started.get_or_insert_with(Instant::now).elapsed() > limit {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// Receives and answers what the other end asks, without waiting. What completes is handed out by [`next`](Self::next).
+    ///
+    /// # Errors
+    /// [`StationError`].
+    pub fn progress(&mut self) -> Result<(), StationError> {
+        if self.next == self.count {
+            self.next = 0;
+            self.count = self.cq.poll(&mut self.taken)?;
+        } else {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Puts message `message` of `size` bytes at `offset`.
+    ///
+    /// # Errors
+    /// [`StationError`].
+    pub fn fill(&mut self, offset: usize, message: u64, size: usize) -> Result<(), StationError> {
+        self.scratch.resize(size, 0);
+        pattern::fill(message, &mut self.scratch);
+        Ok(self.region.write(offset, &self.scratch)?)
+    }
+
+    /// Checks that the `size` bytes at `offset` are message `message`, every one.
+    ///
+    /// # Errors
+    /// [`PingpongError::Wrong`].
+    pub fn check(&mut self, offset: usize, message: u64, size: usize) -> Result<(), PingpongError> {
+        self.scratch.resize(size, 0);
+        self.region.read(offset, &mut self.scratch).map_err(StationError::from)?;
+        pattern::check(message, &self.scratch).map_err(|mismatch| Wrong::Byte(mismatch).into())
+    }
+
+    /// Copies what is at `offset`.
+    ///
+    /// # Errors
+    /// [`StationError`].
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), StationError> {
+        Ok(self.region.read(offset, bytes)?)
+    }
+
+    /// Puts bytes at `offset`.
+    ///
+    /// # Errors
+    /// [`StationError`].
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), StationError> {
+        Ok(self.region.write(offset, bytes)?)
+    }
+
+    /// The eight bytes at `offset`.
+    ///
+    /// # Errors
+    /// [`StationError`].
+    pub fn load_u64(&self, offset: usize) -> Result<u64, StationError> {
+        Ok(self.region.load_u64(offset)?)
+    }
+
+    /// Sets the eight bytes at `offset`.
+    ///
+    /// # Errors
+    /// [`StationError`].
+    pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), StationError> {
+        Ok(self.region.store_u64(offset, value)?)
+    }
+}

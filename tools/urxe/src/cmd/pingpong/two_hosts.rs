@@ -1,0 +1,317 @@
+//! Two hosts: SENDs to and fro, in step with `ibv_rc_pingpong` so that either end may be that program.
+//!
+//! ```text
+//! both: post rx_depth receives, exchange addresses over TCP, connect
+//! client: SEND 0 ->            server: receive 0, then SEND 0 back, then receive 1, ...
+//! each end posts its next SEND when its last one completed and a message came; until n went each way
+//! ```
+//! # What is verified
+//! `ibv_rc_pingpong` has one buffer for both directions: whatever it receives, it sends. With its `-c` the client sends 0 as the first byte of
+//! each page, and the server checks those bytes in the end. So here:
+//! * the client sends a new pattern each time, with these zeros, and checks that each comes back, every byte;
+//! * the server takes the first message for such a pattern or for what `ibv_rc_pingpong` sends (0x7b, zeros with `-c`). In the first case it
+//!   checks each message for its pattern and sends it back. In the second case it answers with patterns of its own, and checks that the
+//!   client sends each of them in its next message.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use urxe::{Device, Gid, PathMtu};
+
+use super::choose::Choice;
+use super::exchange::{self, Address, Exchange};
+use super::station::{Station, StationConfig, StationError, Wait, Work};
+use super::summary::Summary;
+use super::{PingpongError, Wrong, expect_success, pattern};
+
+/// What `ibv_rc_pingpong` fills its buffer with.
+const FILL: u8 = 0x7b;
+/// Its page size, or a part of it.
+const PAGE: usize = 4096;
+/// READs and atomics on the way at once, as that program asks for; there are none.
+const RD_ATOMIC: u8 = 1;
+/// Time without a completion after which the run fails.
+const STALL_LIMIT: Duration = Duration::from_secs(10);
+/// How long an end stays after its last message: three times what the other end waits for an acknowledgement.
+const LINGER: Duration = Duration::from_millis(200);
+/// Work request identifiers, above the numbers of messages.
+const SEND: u64 = 1 << 32;
+
+/// Which end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Waits for the client.
+    Server,
+    /// Connects to the server at this host.
+    Client(String),
+}
+
+/// What to run.
+#[derive(Debug)]
+pub struct Plan {
+    /// Which end.
+    pub role: Role,
+    /// On which device.
+    pub choice: Choice,
+    /// TCP port of the exchange.
+    pub port: u16,
+    /// Bytes of a message.
+    pub size: usize,
+    /// Messages each way.
+    pub iterations: u32,
+    /// Path MTU; both ends must say the same.
+    pub mtu: PathMtu,
+    /// Receives posted.
+    pub rx_depth: u32,
+    /// Index of the own GID; the one of the TCP connection's address, or else the first of its kind, if `None`.
+    pub gid_index: Option<u8>,
+    /// Server: the first message must have the zeros of `-c`.
+    pub check_pages: bool,
+    /// Sleep on completion events instead of polling.
+    pub events: bool,
+    /// Where to record packets.
+    pub capture: Option<PathBuf>,
+}
+
+/// What is told while it runs.
+pub trait Listener {
+    /// The server waits for its client.
+    fn listening(&mut self, on: std::net::SocketAddr);
+    /// The addresses are exchanged.
+    fn exchanged(&mut self, local: &Address, remote: &Address);
+}
+
+impl Plan {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// What failed, or what data was wrong.
+    pub fn run(&self, told: &mut dyn Listener) -> Result<Summary, PingpongError> {
+        let mut builder = Device::builder();
+        if let Some(path) = &self.capture {
+            builder = builder.capture(path);
+        }
+        let device = self.choice.open(&builder).map_err(StationError::from)?;
+        let allowed = device.query_port().active_mtu;
+        if self.mtu > allowed {
+            return Err(PingpongError::MtuTooLarge { given: self.mtu, allowed });
+        }
+        let mut station = match &self.role {
+            Role::Server => self.serve(device, told)?,
+            Role::Client(host) => self.connect(device, host, told)?,
+        };
+        let start = Instant::now();
+        Game::new(self).play(&mut station)?;
+        let elapsed = start.elapsed();
+        // The last acknowledgement may get lost, and the peer would then ask for it.
+        std::thread::sleep(LINGER);
+        Ok(Summary::new(self.size, self.iterations, elapsed, station.retries()))
+    }
+
+    fn serve(&self, device: Device, told: &mut dyn Listener) -> Result<Station, PingpongError> {
+        let bound = device.query_port().gids.iter().find(|gid| gid.assigned).map(|gid| gid.gid.to_ip());
+        let listener: TcpListener = exchange::listen(bound.unwrap_or_else(|| Gid::ZERO.to_ip()), self.port)?;
+        if let Ok(address) = listener.local_addr() {
+            told.listening(address);
+        }
+        let mut exchange = Exchange::accept(&listener)?;
+        drop(listener);
+        let station = self.station(device, &exchange)?;
+        let remote = exchange.receive()?;
+        self.join(&station, &remote, &exchange)?;
+        let local = station.address();
+        exchange.send(&local)?;
+        exchange.receive_done()?;
+        told.exchanged(&local, &remote);
+        Ok(station)
+    }
+
+    fn connect(&self, device: Device, host: &str, told: &mut dyn Listener) -> Result<Station, PingpongError> {
+        let mut exchange = Exchange::connect(host, self.port)?;
+        if self.choice.is_built_in() && !exchange.local().is_loopback() {
+            return Err(PingpongError::LoopbackOnly { host: exchange.peer(), local: exchange.local() });
+        }
+        let station = self.station(device, &exchange)?;
+        let local = station.address();
+        exchange.send(&local)?;
+        let remote = exchange.receive()?;
+        exchange.send_done()?;
+        self.join(&station, &remote, &exchange)?;
+        told.exchanged(&local, &remote);
+        Ok(station)
+    }
+
+    /// The queue pair, with its receives posted.
+    fn station(&self, device: Device, exchange: &Exchange) -> Result<Station, PingpongError> {
+        let gids = device.query_port().gids;
+        let index_of = |wanted: &dyn Fn(Gid) -> bool| {
+            let index = gids.iter().position(|entry| entry.assigned && wanted(entry.gid));
+            index.and_then(|index| u8::try_from(index).ok())
+        };
+        let gid_index = match self.gid_index {
+            Some(index) if usize::from(index) < gids.len() => index,
+            Some(index) => return Err(PingpongError::NoSuchGid { given: index, entries: gids.len() }),
+            None => index_of(&|gid| gid.to_ip() == exchange.local())
+                .or_else(|| index_of(&|gid| gid.to_ip().is_ipv4() == exchange.local().is_ipv4()))
+                .unwrap_or_else(|| device.default_gid_index()),
+        };
+        let config = StationConfig {
+            // What is sent, and one place for all that is received, as there.
+            region_bytes: 2 * self.size,
+            depth: 1,
+            receives: self.rx_depth,
+            rd_atomic: RD_ATOMIC,
+            gid_index,
+            wait: if self.events { Wait::Events } else { Wait::Poll },
+        };
+        let station = Station::new(device, config)?;
+        for nr in 0..self.rx_depth {
+            station.post_recv(nr.into(), self.size, self.size)?;
+        }
+        Ok(station)
+    }
+
+    /// Connects. A peer that was given no GID index sends a zero GID: then its address on the TCP connection is meant.
+    fn join(&self, station: &Station, remote: &Address, exchange: &Exchange) -> Result<(), PingpongError> {
+        let gid = if remote.gid.is_zero() { Gid::from_ip(exchange.peer()) } else { remote.gid };
+        station.connect(&Address { gid, ..*remote }, self.mtu)?;
+        Ok(())
+    }
+}
+
+/// What the messages of the other end are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Not known before the first.
+    Unknown,
+    /// This end's own messages, come back.
+    Returned,
+    /// The other end's own patterns, which this end returns.
+    Patterns,
+}
+
+/// The messages of a run.
+struct Game<'a> {
+    plan: &'a Plan,
+    mode: Mode,
+    received: u32,
+    sent: u32,
+    /// What the next message must be, if this is known.
+    awaited: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+impl<'a> Game<'a> {
+    fn new(plan: &'a Plan) -> Self {
+        let mode = if plan.role == Role::Server { Mode::Unknown } else { Mode::Returned };
+        let blank = vec![0; plan.size];
+        Self { plan, mode, received: 0, sent: 0, awaited: blank.clone(), scratch: blank }
+    }
+
+    /// Until all messages have come and gone.
+    fn play(mut self, station: &mut Station) -> Result<(), PingpongError> {
+        let total = self.plan.iterations;
+        let (mut receives, mut posted) = (self.plan.rx_depth, 0);
+        // What has to complete before the next SEND.
+        let (mut receive_due, mut send_due) = (true, false);
+        if self.plan.role != Role::Server && total > 0 {
+            self.prepare(0);
+            self.send(station)?;
+            (posted, send_due) = (1, true);
+        }
+        while self.received < total || self.sent < total {
+            let completion =
+                station.next(STALL_LIMIT)?.ok_or(PingpongError::Stalled { limit: STALL_LIMIT })?;
+            expect_success(&completion)?;
+            if completion.opcode.is_receive() {
+                receives -= 1;
+                receive_due = false;
+                self.take(station, completion.byte_len as usize)?;
+                self.received += 1;
+                if receives <= 1 {
+                    for nr in receives..self.plan.rx_depth {
+                        station.post_recv(nr.into(), self.plan.size, self.plan.size)?;
+                    }
+                    receives = self.plan.rx_depth;
+                }
+            } else {
+                self.sent += 1;
+                send_due = false;
+            }
+            if posted < total && !receive_due && !send_due {
+                self.send(station)?;
+                posted += 1;
+                (receive_due, send_due) = (true, true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a message, checks it, and prepares the next to send.
+    fn take(&mut self, station: &mut Station, len: usize) -> Result<(), PingpongError> {
+        let message = u64::from(self.received);
+        let (found, expected) = (len, self.plan.size);
+        if found != expected {
+            return Err(Wrong::Length { message, found, expected }.into());
+        }
+        station.read(self.plan.size, &mut self.scratch)?;
+        if self.mode == Mode::Unknown {
+            self.mode = self.judge_first()?;
+        } else {
+            if self.mode == Mode::Patterns {
+                make(message, &mut self.awaited);
+            }
+            compare(message, &self.scratch, &self.awaited)?;
+        }
+        match self.mode {
+            Mode::Patterns => self.awaited.copy_from_slice(&self.scratch),
+            // The client's next message, or the server's answer to this one.
+            Mode::Returned | Mode::Unknown if self.plan.role == Role::Server => self.prepare(message),
+            Mode::Returned | Mode::Unknown => self.prepare(message + 1),
+        }
+        Ok(())
+    }
+
+    /// Server: what the client's first message says about it.
+    fn judge_first(&mut self) -> Result<Mode, PingpongError> {
+        make(0, &mut self.awaited);
+        if self.scratch == self.awaited {
+            return Ok(Mode::Patterns);
+        }
+        let checked: Vec<u8> =
+            (0..self.plan.size).map(|at| if at.is_multiple_of(PAGE) { 0 } else { FILL }).collect();
+        let plain = self.scratch.iter().all(|byte| *byte == FILL);
+        if self.plan.check_pages || !plain {
+            compare(0, &self.scratch, &checked)?;
+        }
+        Ok(Mode::Returned)
+    }
+
+    /// Makes a message of this end's own the next one.
+    fn prepare(&mut self, message: u64) {
+        make(message, &mut self.awaited);
+    }
+
+    /// Sends the prepared message.
+    fn send(&mut self, station: &mut Station) -> Result<(), PingpongError> {
+        station.write(0, &self.awaited)?;
+        station.post(SEND, Work::Send, 0, self.plan.size)?;
+        Ok(())
+    }
+}
+
+/// A message of this end's own: the pattern, with 0 as first byte of each page.
+fn make(message: u64, bytes: &mut [u8]) {
+    pattern::fill(message, bytes);
+    bytes.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0);
+}
+
+fn compare(message: u64, found: &[u8], expected: &[u8]) -> Result<(), Wrong> {
+    if found == expected {
+        return Ok(());
+    }
+    let offset = found.iter().zip(expected).position(|(f, e)| f != e).unwrap_or(0);
+    let (found, expected) = (found[offset], expected[offset]);
+    Err(Wrong::Byte(pattern::Mismatch { message, offset, found, expected }))
+}
