@@ -97,6 +97,10 @@ impl Plan {
         if self.mtu > allowed {
             return Err(PingpongError::MtuTooLarge { given: self.mtu, allowed });
         }
+        let entries = device.query_port().gids.len();
+        if let Some(given) = self.gid_index.filter(|index| usize::from(*index) >= entries) {
+            return Err(PingpongError::NoSuchGid { given, entries });
+        }
         let mut station = match &self.role {
             Role::Server => self.serve(device, told)?,
             Role::Client(host) => self.connect(device, host, told)?,
@@ -149,13 +153,11 @@ impl Plan {
             let index = gids.iter().position(|entry| entry.assigned && wanted(entry.gid));
             index.and_then(|index| u8::try_from(index).ok())
         };
-        let gid_index = match self.gid_index {
-            Some(index) if usize::from(index) < gids.len() => index,
-            Some(index) => return Err(PingpongError::NoSuchGid { given: index, entries: gids.len() }),
-            None => index_of(&|gid| gid.to_ip() == exchange.local())
-                .or_else(|| index_of(&|gid| gid.to_ip().is_ipv4() == exchange.local().is_ipv4()))
-                .unwrap_or_else(|| device.default_gid_index()),
-        };
+        let gid_index = self
+            .gid_index
+            .or_else(|| index_of(&|gid| gid.to_ip() == exchange.local()))
+            .or_else(|| index_of(&|gid| gid.to_ip().is_ipv4() == exchange.local().is_ipv4()))
+            .unwrap_or_else(|| device.default_gid_index());
         let config = StationConfig {
             // What is sent, and one place for all that is received, as there.
             region_bytes: 2 * self.size,
