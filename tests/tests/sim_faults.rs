@@ -11,11 +11,11 @@
 use std::path::PathBuf;
 
 use urxe_stack::device::counters::Counter;
-use urxe_stack::rng::Chance;
+use urxe_stack::rng::{Chance, Rng};
 use urxe_tests::sim::generate::{Profile, generate};
 use urxe_tests::sim::host::Sabotage;
 use urxe_tests::sim::judge::Difference;
-use urxe_tests::sim::run::{Options, Outcome, run};
+use urxe_tests::sim::run::{Options, Outcome, Silence, run};
 
 /// Seeds of an ordinary `cargo test`.
 const SEEDS: u64 = 60;
@@ -43,7 +43,7 @@ fn every_seed_comes_out_right() {
     if let Some(seed) = variable("URXE_SEED") {
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         tracing_subscriber::fmt().with_env_filter(filter).without_time().init();
-        let outcome = run_seed(seed, &profile, &Options { capture: capture(seed), sabotage: None });
+        let outcome = run_seed(seed, &profile, &Options { capture: capture(seed), ..Options::default() });
         println!("{}\nseed {seed}:\n{outcome}", generate(seed, &profile));
         assert!(outcome.is_right());
         return;
@@ -61,7 +61,7 @@ fn every_seed_comes_out_right() {
             "  replay: URXE_SEED={seed} cargo test -p urxe-tests --test sim_faults -- --nocapture every_seed\n"
         );
         if let Some(path) = capture(seed) {
-            let _ = run_seed(seed, &profile, &Options { capture: Some(path), sabotage: None });
+            let _ = run_seed(seed, &profile, &Options { capture: Some(path), ..Options::default() });
         }
         failures += 1;
         assert!(failures < MAX_FAILURES, "{failures} seeds failed up to {seed}");
@@ -111,6 +111,23 @@ fn the_faults_occur() {
         let count: u64 = outcomes.iter().map(|outcome| outcome.counter(counter)).sum();
         assert!(count > 0, "{} stayed 0", counter.name());
     }
+}
+
+/// Who was connected with it gives up after all retries, never before, and flushes; nobody else notices.
+#[test]
+fn a_node_that_falls_silent_breaks_its_connections_and_no_others() {
+    let profile = Profile { faults: false, ..Profile::default() };
+    let mut broken = 0;
+    for seed in 0..SEEDS {
+        let mut rng = Rng::stream(seed, 3);
+        let devices = generate(seed, &profile).devices.len();
+        let silence = Silence { device: rng.index(devices), from_ns: rng.below(1_500_000) };
+        let options = Options { silence: Some(silence), ..Options::default() };
+        let outcome = run_seed(seed, &profile, &options);
+        assert!(outcome.is_right(), "seed {seed}, {silence:?}:\n{outcome}");
+        broken += outcome.broken;
+    }
+    assert!(broken > SEEDS as usize, "only {broken} ends broke");
 }
 
 /// Whether any of some seeds' runs of a broken stack shows a difference of this kind.

@@ -151,7 +151,11 @@ fn end(rng: &mut Rng, device: usize) -> EndPlan {
 }
 
 /// Index of the region with this role that belongs to one end: each end has one of each, side by side.
-fn region_of(plan: &Plan, connection: usize, side: usize, role: Role) -> usize {
+///
+/// # Panics
+/// If the role is not one of those.
+#[must_use]
+pub fn region_of(plan: &Plan, connection: usize, side: usize, role: Role) -> usize {
     let device = plan.connections[connection].ends[side].device;
     let ends_before = plan
         .connections

@@ -3,6 +3,7 @@
 //! The program of each end posts as soon as its queue has room and its pauses allow, polls after every event, and never
 //! runs while its node is stopped. Everything happens in one thread and in virtual time, so a plan has one outcome.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use urxe_stack::port::tap::Tap;
 use urxe_stack::qp::wr::{Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge};
 use urxe_stack::time::Time;
 
+use super::doom::Doom;
 use super::host::{Host, Sabotage, address};
 use super::judge::{Difference, Judge};
 use super::model::Model;
@@ -31,6 +33,17 @@ pub struct Options {
     pub capture: Option<PathBuf>,
     /// Breaks every device on purpose.
     pub sabotage: Option<Sabotage>,
+    /// A node falls silent for good.
+    pub silence: Option<Silence>,
+}
+
+/// A node that neither sends nor hears anything from one time on.
+#[derive(Clone, Copy, Debug)]
+pub struct Silence {
+    /// Its device.
+    pub device: usize,
+    /// From when on, in nanoseconds.
+    pub from_ns: u64,
 }
 
 /// What came out.
@@ -46,6 +59,8 @@ pub struct Outcome {
     pub packets: SimCounters,
     /// What the devices counted, all together.
     pub counters: Vec<(Counter, u64)>,
+    /// How many ends broke because a node fell silent.
+    pub broken: usize,
     /// The hash of all events: equal for equal runs.
     pub trace_hash: u64,
 }
@@ -83,6 +98,9 @@ impl fmt::Display for Outcome {
 struct Run<'a> {
     plan: &'a Plan,
     judge: Judge<'a>,
+    silence: Option<Silence>,
+    /// The ends that lose their peer by that.
+    dooms: BTreeMap<EndId, Doom>,
     fabric: Fabric<Host>,
     nodes: Vec<NodeId>,
     ends: Vec<(EndId, Posted)>,
@@ -134,11 +152,22 @@ impl<'a> Run<'a> {
             host(end.device).connect(plan, id, peer);
         }
         let rkeys = |device| host(device).mrs.iter().map(|mr| mr.rkey.value()).collect();
-        let judge = Judge::new(plan, model, (0..plan.devices.len()).map(rkeys).collect());
+        let mut judge = Judge::new(plan, model, (0..plan.devices.len()).map(rkeys).collect());
+        let silence = options.silence;
+        let mut dooms = BTreeMap::new();
+        if let Some(Silence { device, from_ns }) = silence {
+            let loses = |id: EndId| plan.end(id).device == device || plan.end(id.peer()).device == device;
+            for (id, _) in plan.ends().filter(|(id, _)| loses(*id)) {
+                judge.exempt(id);
+                dooms.insert(id, Doom::new(id, Time::from_ns(from_ns)));
+            }
+        }
         let ends = plan.ends().map(|(id, _)| (id, Posted::default())).collect();
         let run = Self {
             plan,
             judge,
+            silence,
+            dooms,
             fabric,
             nodes,
             ends,
@@ -149,7 +178,15 @@ impl<'a> Run<'a> {
         };
         run.break_links();
         run.plan_pauses();
+        run.fall_silent();
         run
+    }
+
+    fn fall_silent(&self) {
+        let Some(Silence { device, from_ns }) = self.silence else { return };
+        let (scope, packets) = (PauseScope::Node(self.nodes[device]), PausedPackets::Drop);
+        let (from, until) = (Time::from_ns(from_ns), Time::NEVER);
+        self.fabric.network().pause(Pause { scope, packets, from, until });
     }
 
     fn host(&self, device: usize) -> &Host {
@@ -183,7 +220,8 @@ impl<'a> Run<'a> {
             let now = self.fabric.now();
             self.switch_faults(now);
             let next = self.run_programs(now);
-            let done = self.judge.all_complete();
+            // Connections that break need their time, whoever else is done.
+            let done = self.judge.all_complete() && self.dooms.is_empty();
             if done || now >= deadline || !self.judge.differences().is_empty() || !self.faults.is_empty() {
                 return now;
             }
@@ -212,6 +250,7 @@ impl<'a> Run<'a> {
         }
         if now.as_ns() >= self.plan.faults.end_ns {
             self.fabric.network().heal();
+            self.fall_silent();
             self.healed = true;
             self.toggles_done = self.plan.faults.toggles_ns.len();
             return;
@@ -243,6 +282,9 @@ impl<'a> Run<'a> {
                 continue;
             }
             self.poll(end);
+            if self.dooms.get(&end).is_some_and(Doom::has_failed) {
+                continue;
+            }
             let next = [self.post_recvs(end, &mut posted, now), self.post_sends(end, &mut posted, now)];
             self.ends[index].1 = posted;
             wake = wake.into_iter().chain(next.into_iter().flatten()).min();
@@ -284,16 +326,27 @@ impl<'a> Run<'a> {
             self.faults.push(format!("device {device}: completion of unknown QP {}", completion.qp_num));
             return;
         };
+        if let Some(doom) = self.dooms.get_mut(&end) {
+            return doom.completion(self.plan, completion, self.fabric.now());
+        }
         self.judge.completion(end, completion, &mut |other, range| {
             assert_eq!(other, device, "completions show the memory of their own device");
             host.read(range)
         });
     }
 
+    fn sends_complete(&self, end: EndId) -> usize {
+        self.dooms.get(&end).map_or_else(|| self.judge.sends_complete(end), Doom::sends_complete)
+    }
+
+    fn recvs_complete(&self, end: EndId) -> usize {
+        self.dooms.get(&end).map_or_else(|| self.judge.recvs_complete(end), Doom::recvs_complete)
+    }
+
     fn post_recvs(&mut self, end: EndId, posted: &mut Posted, now: Time) -> Option<Time> {
         let plan = self.plan.end(end);
         while posted.recvs < plan.recvs.len() {
-            let outstanding = posted.recvs - self.judge.recvs_complete(end);
+            let outstanding = posted.recvs - self.recvs_complete(end);
             if outstanding >= plan.recv_depth as usize {
                 return None;
             }
@@ -321,7 +374,7 @@ impl<'a> Run<'a> {
     fn post_sends(&mut self, end: EndId, posted: &mut Posted, now: Time) -> Option<Time> {
         let plan = self.plan.end(end);
         while posted.sends < plan.sends.len() {
-            if posted.sends - self.judge.sends_complete(end) >= plan.send_depth as usize {
+            if posted.sends - self.sends_complete(end) >= plan.send_depth as usize {
                 return None;
             }
             if posted.next_send > now {
@@ -373,6 +426,12 @@ impl<'a> Run<'a> {
             self.poll(self.ends[index].0);
         }
         self.events();
+        for (end, posted) in &self.ends {
+            if let Some(doom) = self.dooms.get_mut(end) {
+                doom.finish(self.plan, posted.sends, posted.recvs);
+                self.faults.extend_from_slice(doom.faults());
+            }
+        }
         let images: Vec<Vec<u8>> = (0..self.nodes.len())
             .map(|device| self.host(device).read(0..self.plan.devices[device].memory_bytes))
             .collect();
@@ -391,6 +450,7 @@ impl<'a> Run<'a> {
             finished,
             packets,
             counters: counters.unwrap_or_default(),
+            broken: self.dooms.values().filter(|doom| doom.has_failed()).count(),
             trace_hash: self.fabric.network().trace_hash(),
         }
     }

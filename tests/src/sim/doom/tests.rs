@@ -1,0 +1,87 @@
+//! What the judge of broken connections must let pass, and what not.
+
+use urxe_wire::Qpn;
+
+use super::*;
+use crate::sim::generate::{Profile, generate};
+use urxe_stack::cq::WcOpcode;
+
+const SILENT_FROM: Time = Time::from_ns(1_000_000);
+const END: EndId = EndId { connection: 0, side: 0 };
+
+/// A plan whose first end sends at least four times: signalled, silent, signalled, signalled.
+fn plan() -> Plan {
+    let profile = Profile { faults: false, ..Profile::default() };
+    let fits = |plan: &Plan| plan.end(END).sends.len() >= 4 && plan.end(END).recvs.len() >= 3;
+    let mut plan = (0..).map(|seed| generate(seed, &profile)).find(fits).unwrap();
+    let end = &mut plan.connections[0].ends[0];
+    end.all_signaled = false;
+    for (send, signaled) in end.sends.iter_mut().zip([true, false, true, true]) {
+        send.signaled = signaled;
+    }
+    plan
+}
+
+/// Late enough for every retry.
+fn late() -> Time {
+    SILENT_FROM.plus_ns(8 * timeout_ns(plan().end(END).timeout))
+}
+
+/// The faults after these completions of queue, index and status, at `now`, with so many sends and receives posted.
+fn judge(seen: &[(Queue, usize, WcStatus)], now: Time, sends: usize, recvs: usize) -> Vec<String> {
+    let plan = plan();
+    let mut doom = Doom::new(END, SILENT_FROM);
+    for &(queue, index, status) in seen {
+        let wr_id = plan.wr_id(END, queue, index);
+        doom.completion(&plan, &Completion::new(wr_id, Qpn::default(), WcOpcode::Send, status), now);
+    }
+    doom.finish(&plan, sends, recvs);
+    doom.faults().to_vec()
+}
+
+use Queue::{Recv, Send};
+use WcStatus::{RemAccessErr, RetryExcErr, Success, WrFlushErr};
+
+#[test]
+fn what_may_happen_passes() {
+    let none: Vec<String> = Vec::new();
+    assert_eq!(judge(&[], late(), 0, 3), none, "a receiver never learns");
+    assert_eq!(judge(&[(Send, 0, Success)], late(), 2, 0), none, "an unsignalled send that was acknowledged");
+    assert_eq!(judge(&[(Send, 0, Success), (Send, 2, Success), (Send, 3, Success)], late(), 4, 0), none);
+    let broken = [
+        (Send, 0, Success),
+        (Recv, 0, Success),
+        (Send, 1, RetryExcErr),
+        (Recv, 1, WrFlushErr),
+        (Send, 2, WrFlushErr),
+        (Recv, 2, WrFlushErr),
+        (Send, 3, WrFlushErr),
+    ];
+    assert_eq!(judge(&broken, late(), 4, 3), none);
+    assert_eq!(judge(&[(Send, 0, Success), (Send, 2, RetryExcErr)], late(), 3, 0), none);
+}
+
+/// A name, what was seen, when, and how many sends and receives were posted.
+type Case = (&'static str, &'static [(Queue, usize, WcStatus)], Time, usize, usize);
+
+#[test]
+fn what_may_not_happen_is_found() {
+    const FAILED: (Queue, usize, WcStatus) = (Send, 0, RetryExcErr);
+    let cases: [Case; 12] = [
+        ("too early", &[FAILED], Time::from_ns(late().as_ns() - 2 * ROUND_TRIP_NS), 1, 0),
+        ("no completion", &[], late(), 1, 0),
+        ("a send is not flushed", &[FAILED], late(), 2, 0),
+        ("a receive is not flushed", &[FAILED], late(), 1, 1),
+        ("a receive is flushed without a failure", &[(Recv, 0, WrFlushErr)], late(), 0, 1),
+        ("flushed without a failure", &[(Send, 0, WrFlushErr)], late(), 1, 0),
+        ("success after the failure", &[FAILED, (Send, 1, Success)], late(), 2, 0),
+        ("another status", &[(Send, 0, RemAccessErr)], late(), 1, 0),
+        ("a signalled send is passed over", &[(Send, 3, Success)], late(), 4, 0),
+        ("a flushed send is passed over", &[FAILED, (Send, 2, WrFlushErr)], late(), 3, 0),
+        ("twice", &[(Send, 0, Success), (Send, 0, Success)], late(), 1, 0),
+        ("receives out of order", &[(Recv, 1, Success)], late(), 0, 2),
+    ];
+    for (name, seen, now, sends, recvs) in cases {
+        assert!(!judge(seen, now, sends, recvs).is_empty(), "{name}");
+    }
+}
