@@ -76,8 +76,17 @@ fn a_good_network_needs_no_retry() {
     for seed in 0..SEEDS / 3 {
         let outcome = run_seed(seed, &profile, &Options::default());
         assert!(outcome.is_right(), "seed {seed}:\n{outcome}");
-        assert_eq!(outcome.counter(Counter::DropIcrc), 0, "seed {seed}:\n{outcome}");
-        assert_eq!(outcome.counter(Counter::DropMalformed), 0, "seed {seed}:\n{outcome}");
+        for counter in [
+            Counter::CompleterRetryErr,
+            Counter::RcvdSeqErr,
+            Counter::DuplicateRequest,
+            Counter::DropMalformed,
+            Counter::DropIcrc,
+            Counter::DropGhostAck,
+            Counter::DropImpliedNak,
+        ] {
+            assert_eq!(outcome.counter(counter), 0, "seed {seed}: {}\n{outcome}", counter.name());
+        }
     }
 }
 

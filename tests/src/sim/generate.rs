@@ -107,7 +107,9 @@ fn region(rng: &mut Rng, role: Role, len: usize) -> RegionPlan {
 fn connection(rng: &mut Rng, devices: &mut [DevicePlan]) -> ConnectionPlan {
     let mtu = rng.pick(&[256, 512, 1024, 1024, 2048, 4096]);
     let first = rng.index(devices.len());
-    let second = (first + 1 + rng.index(devices.len() - 1)) % devices.len();
+    // Now and then a device talks to itself.
+    let other = (first + 1 + rng.index(devices.len() - 1)) % devices.len();
+    let second = if percent(rng, 12) { first } else { other };
     let mut ends = [end(rng, first), end(rng, second)];
     for end in &mut ends {
         for (role, len) in

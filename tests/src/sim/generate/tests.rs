@@ -171,6 +171,9 @@ fn plans_contain_what_is_to_be_tried() {
             if u64::from(end.first_psn) + packets > PSN_MASK {
                 seen.insert("PSN wraps".into());
             }
+            if plan.end(id.peer()).device == end.device {
+                seen.insert("talks to itself".into());
+            }
             if end.recvs_at_start == 0 && !end.recvs.is_empty() {
                 seen.insert("late receives".into());
             }
@@ -220,6 +223,7 @@ fn plans_contain_what_is_to_be_tried() {
         "7 MTU and 4095",
         "late receives",
         "PSN wraps",
+        "talks to itself",
         "unfenced READ before WRITE",
         "mtu 256",
         "mtu 4096",
