@@ -1,7 +1,7 @@
 //! The bytes of a message: a function of its number, so that each message differs from every other in nearly every byte.
 //!
 //! ```text
-//! word i of message n = w ^ (w >> 32),  w = mix(n) + i · 0x9e3779b97f4a7c15  (mod 2^64, little-endian)
+//! word i of message n = mix(mix(n) + i · 0x9e3779b97f4a7c15)  (mod 2^64, little-endian; mix is a permutation)
 //! ```
 //! No two words of a message are equal, so bytes at the wrong place show, and so do those of another message. The last word may
 //! be cut short.
@@ -38,11 +38,11 @@ pub fn fill(message: u64, bytes: &mut [u8]) {
     let mut w = mix(message);
     let mut words = bytes.chunks_exact_mut(8);
     for word in &mut words {
-        word.copy_from_slice(&finish(w).to_le_bytes());
+        word.copy_from_slice(&mix(w).to_le_bytes());
         w = w.wrapping_add(STEP);
     }
     let rest = words.into_remainder();
-    rest.copy_from_slice(&finish(w).to_le_bytes()[..rest.len()]);
+    rest.copy_from_slice(&mix(w).to_le_bytes()[..rest.len()]);
 }
 
 /// Whether `bytes` are message `message`.
@@ -52,7 +52,7 @@ pub fn fill(message: u64, bytes: &mut [u8]) {
 pub fn check(message: u64, bytes: &[u8]) -> Result<(), Mismatch> {
     let mut w = mix(message);
     for (index, word) in bytes.chunks(8).enumerate() {
-        let expected = finish(w).to_le_bytes();
+        let expected = mix(w).to_le_bytes();
         if *word != expected[..word.len()] {
             return Err(first_difference(message, index * 8, word, &expected));
         }
@@ -65,10 +65,6 @@ pub fn check(message: u64, bytes: &[u8]) -> Result<(), Mismatch> {
 fn first_difference(message: u64, start: usize, found: &[u8], expected: &[u8; 8]) -> Mismatch {
     let at = found.iter().zip(expected).position(|(f, e)| f != e).unwrap_or(0);
     Mismatch { message, offset: start + at, found: found[at], expected: expected[at] }
-}
-
-fn finish(w: u64) -> u64 {
-    w ^ (w >> 32)
 }
 
 /// Spreads a number over 64 bits (the finalizer of splitmix64).
