@@ -1,0 +1,351 @@
+//! `urxe pingpong` as people and scripts run it: alone, between two processes, against a stand-in for `ibv_rc_pingpong`,
+//! and where it must fail.
+//!
+//! Each test has a 127.64.x net of its own.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
+
+/// More than any run here takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn address(net: u8, host: u8) -> String {
+    Ipv4Addr::new(127, 64, net, host).to_string()
+}
+
+fn urxe(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_urxe"));
+    command.arg("pingpong").args(arguments.split_whitespace());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for variable in ["URXE_DEVICES", "URXE_LOG"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Waits for its end and takes its output; kills it at the limit.
+#[track_caller]
+fn finish(mut child: Child) -> Output {
+    let start = Instant::now();
+    while child.try_wait().expect("the child can be waited for").is_none() {
+        if start.elapsed() > LIMIT {
+            child.kill().expect("it still runs");
+            panic!("hangs: {:?}", child.wait_with_output());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().expect("its output can be read")
+}
+
+#[track_caller]
+fn run(arguments: &str) -> Output {
+    finish(urxe(arguments).spawn().expect("the binary runs"))
+}
+
+#[track_caller]
+fn ok(output: Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Standard error of a run that failed with `code`.
+#[track_caller]
+fn fails(output: Output, code: i32) -> String {
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    String::from_utf8(output.stderr).expect("text")
+}
+
+#[track_caller]
+fn json(output: Output) -> Value {
+    serde_json::from_str(&ok(output)).expect("JSON")
+}
+
+/// Checks that each row has all its messages verified; returns operations and sizes.
+#[track_caller]
+fn verified_rows(report: &Value) -> Vec<(String, u64)> {
+    let rows = report["rows"].as_array().expect("rows");
+    let checked = |row: &Value| {
+        let messages = row["messages"].as_u64().unwrap();
+        assert!(messages > 0 && row["verified"] == messages, "{row}");
+        assert!(row["usec"].as_f64().unwrap() > 0.0 && row["gbps"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["usec_p99"].as_f64() >= row["usec"].as_f64(), "{row}");
+        (row["operation"].as_str().unwrap().to_owned(), row["size"].as_u64().unwrap())
+    };
+    rows.iter().map(checked).collect()
+}
+
+#[test]
+fn alone_every_operation_is_verified() {
+    let report = json(run(&format!("--quick --json -d {}", address(1, 1))));
+    let rows: Vec<_> =
+        verified_rows(&report).into_iter().map(|(name, size)| format!("{name} {size}")).collect();
+    assert_eq!(
+        rows,
+        [
+            "SEND 64",
+            "SEND 65536",
+            "WRITE 64",
+            "WRITE 65536",
+            "READ 64",
+            "READ 65536",
+            "FETCH_ADD 8",
+            "CMP_SWAP 8"
+        ]
+    );
+    assert_eq!(report["device"], "rxe0=127.64.1.1");
+    assert_eq!(report["peer"], "rxe0=127.64.1.2");
+    assert_eq!(report["mtu"], 4096);
+}
+
+#[test]
+fn alone_with_events_other_sizes_and_a_small_mtu() {
+    let arguments = "--json --events --sizes 1,4097,1M --mtu 256 --iterations 20";
+    let report = json(run(&format!("{arguments} -d {}", address(2, 1))));
+    let sends = verified_rows(&report)
+        .iter()
+        .filter(|(name, _)| name == "SEND")
+        .map(|(_, size)| *size)
+        .collect::<Vec<_>>();
+    assert_eq!(sends, [1, 4097, 1 << 20]);
+    assert_eq!(report["mtu"], 256);
+    for row in report["rows"].as_array().unwrap() {
+        assert_eq!(row["messages"], 40, "twenty alone and twenty together: {row}");
+    }
+}
+
+#[test]
+fn the_table_says_what_the_object_says() {
+    let text = ok(run(&format!("--quick -n 10 -d {}", address(3, 1))));
+    for operation in ["SEND", "WRITE", "READ", "FETCH_ADD", "CMP_SWAP"] {
+        assert!(text.contains(&format!("│ {operation}")), "{operation} in {text}");
+    }
+    assert!(text.contains("All 160 messages verified, every byte"), "{text}");
+}
+
+#[test]
+fn a_capture_has_the_packets_and_their_icrcs_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.pcapng");
+    ok(run(&format!("--quick -n 5 -d {} --capture {}", address(4, 1), file.display())));
+    let decoded = Command::new(env!("CARGO_BIN_EXE_urxe"))
+        .args(["decode".as_ref(), file.as_os_str()])
+        .output()
+        .unwrap();
+    let (lines, note) = (String::from_utf8_lossy(&decoded.stdout), String::from_utf8_lossy(&decoded.stderr));
+    for name in ["SEND", "WRITE", "READ", "FETCH_ADD", "COMPARE_SWAP"] {
+        let short = name.replace('_', "").to_lowercase();
+        let has = lines.lines().any(|line| line.replace(['_', ' '], "").to_lowercase().contains(&short));
+        assert!(has, "{name} in {lines}");
+    }
+    assert!(note.contains(" 0 malformed, 0 other") && note.contains(" 0 wrong"), "{note}");
+}
+
+/// A process that listens, once it does.
+struct Listening {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    said: String,
+}
+
+impl Listening {
+    fn start(arguments: &str) -> Self {
+        let mut child = urxe(arguments).spawn().expect("the binary runs");
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let mut said = String::new();
+        stdout.read_line(&mut said).unwrap();
+        assert!(said.starts_with("listening on TCP "), "{said:?} {:?}", finish(child));
+        Self { child, stdout, said }
+    }
+
+    #[track_caller]
+    fn finish(mut self) -> Output {
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).unwrap();
+        let mut output = finish(self.child);
+        output.stdout = rest.into_bytes();
+        output
+    }
+}
+
+#[test]
+fn between_two_processes() {
+    let cases = ["", "-s 1 -n 20", "-s 1M -n 5 -m 4096", "-s 10000 -n 50 -m 256 -r 2 -c", "-n 100 -e"];
+    for (case, net) in cases.iter().zip(10..) {
+        let (here, there) = (address(net, 1), address(net, 2));
+        let server = Listening::start(&format!("--listen -d {here} {case}"));
+        assert!(server.said.contains(&format!("{here}:18515")), "{}", server.said);
+        // The server's -c asks for what ibv_rc_pingpong -c sends; the patterns of urxe have it as well.
+        let client = ok(run(&format!("--connect {here} -d {there} {}", case.trim_end_matches("-c"))));
+        let server = ok(server.finish());
+        for said in [&client, &server] {
+            assert!(
+                said.contains(" usec/iter\n") && said.contains("messages received and verified"),
+                "{case}: {said}"
+            );
+        }
+        let of = |said: &str, whose: &str| {
+            let line =
+                said.lines().find(|line| line.contains(whose)).unwrap_or_else(|| panic!("{whose}: {said}"));
+            line.split_once("LID").unwrap().1.to_owned()
+        };
+        assert_eq!(of(&client, "remote address:"), of(&server, "local address:"));
+        assert_eq!(of(&client, "local address:"), of(&server, "remote address:"));
+    }
+}
+
+#[test]
+fn between_two_processes_for_machines() {
+    let mut command = urxe(&format!("--listen --json -n 10 -s 100 -d {}", address(20, 1)));
+    let mut server = command.spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(server.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.starts_with("listening"), "{said}");
+    let client =
+        json(run(&format!("--connect {} --json -n 10 -s 100 -d {}", address(20, 1), address(20, 2))));
+    for summary in [client, json(finish(server))] {
+        assert_eq!((&summary["verified"], &summary["size"]), (&10.into(), &100.into()), "{summary}");
+    }
+}
+
+#[test]
+fn bad_command_lines_are_refused() {
+    for arguments in [
+        "--sizes 0",
+        "--sizes 64,big",
+        "--mtu 1500",
+        "--iterations 0",
+        "--listen --connect there",
+        "--listen --quick",
+        "--listen --sizes 64",
+        "--port 5",
+        "-s 64",
+        "--chk",
+        "--quick --sizes 64",
+        "--listen -r 1",
+        "--listen -i 2",
+        "-d 10.0.0",
+        "more",
+    ] {
+        let told = fails(run(arguments), 2);
+        assert!(told.contains("Usage") || told.contains("--help"), "{arguments}: {told}");
+    }
+    assert!(fails(run("--mtu 1500"), 2).contains("256, 512, 1024, 2048 or 4096"));
+    assert!(fails(run("--sizes 1G"), 2).contains("as in 64, 4K or 1M"));
+}
+
+#[test]
+fn devices_that_do_not_work_are_named() {
+    let held = UdpSocket::bind((address(30, 1), 4791)).unwrap();
+    let told = fails(run(&format!("--quick -d {}", address(30, 1))), 1);
+    assert!(told.contains("127.64.30.1 is taken by another process") && told.contains(" is free"), "{told}");
+    drop(held);
+    assert!(fails(run("-d 192.0.2.1"), 1).contains("192.0.2.1 is not an address of this machine"));
+    assert!(fails(run("-d nosuch"), 1).contains("no link nosuch; there are: rxe0"));
+    let told = fails(run(&format!("--listen -g 9 -d {} -p 0", address(30, 2))), 1);
+    assert!(told.contains("no GID with index 9"), "{told}");
+}
+
+#[test]
+fn the_peer_process_takes_the_next_free_address() {
+    let _held = UdpSocket::bind((address(31, 2), 4791)).unwrap();
+    let report = json(run(&format!("--quick -n 5 --json -d {}", address(31, 1))));
+    assert_eq!(report["peer"], "rxe0=127.64.31.3");
+}
+
+#[test]
+fn a_tcp_port_in_use_is_named() {
+    let taken = std::net::TcpListener::bind((address(32, 1), 18515)).unwrap();
+    let told = fails(run(&format!("--listen -d {}", address(32, 1))), 1);
+    assert!(told.contains("cannot listen on TCP 127.64.32.1:18515; --port chooses another"), "{told}");
+    drop(taken);
+    let told = fails(run(&format!("--connect {} -d {}", address(32, 3), address(32, 2))), 1);
+    assert!(told.contains("cannot connect to 127.64.32.3:18515"), "{told}");
+}
+
+#[test]
+fn another_program_at_the_port_is_noticed() {
+    let server = Listening::start(&format!("--listen -d {}", address(33, 1)));
+    TcpStream::connect((address(33, 1), 18515)).unwrap().write_all(&[b'?'; 60]).unwrap();
+    let told = fails(server.finish(), 1);
+    assert!(told.contains("is it another program?"), "{told}");
+}
+
+#[test]
+fn a_peer_that_disappears_ends_the_run() {
+    let server = Listening::start(&format!("--listen -n 100000000 -d {}", address(34, 1)));
+    let mut client =
+        urxe(&format!("--connect {} -n 100000000 -d {}", address(34, 1), address(34, 2))).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let start = Instant::now();
+    let told = fails(server.finish(), 1);
+    assert!(
+        told.contains("transport retry counter exceeded") || told.contains("has the peer gone?"),
+        "{told}"
+    );
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+/// The process that `parent` has started, once it has.
+fn child_of(parent: &Child) -> Pid {
+    let children = format!("/proc/{0}/task/{0}/children", parent.id());
+    let start = Instant::now();
+    loop {
+        let text = std::fs::read_to_string(Path::new(&children)).unwrap_or_default();
+        if let Some(pid) = text.split_whitespace().next().and_then(|pid| Pid::from_raw(pid.parse().unwrap()))
+        {
+            return pid;
+        }
+        assert!(start.elapsed() < LIMIT, "no child");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn long_run(net: u8) -> (Child, Pid) {
+    let parent = urxe(&format!("--sizes 64 -n 100000000 -d {}", address(net, 1))).spawn().unwrap();
+    let child = child_of(&parent);
+    (parent, child)
+}
+
+/// Whether it is gone; one that nobody has waited for yet counts as gone.
+fn is_gone(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    test_kill_process(pid).is_err() || stat.contains(") Z ")
+}
+
+#[test]
+fn the_peer_process_that_is_killed_ends_the_run() {
+    let (parent, child) = long_run(35);
+    std::thread::sleep(Duration::from_millis(200));
+    kill_process(child, Signal::KILL).unwrap();
+    let told = fails(finish(parent), 1);
+    assert!(told.contains("the peer process ended early (signal: 9"), "{told}");
+}
+
+#[test]
+fn the_peer_process_ends_with_its_parent() {
+    for (signal, net) in [(Signal::INT, 36), (Signal::TERM, 37), (Signal::KILL, 38)] {
+        let (parent, child) = long_run(net);
+        std::thread::sleep(Duration::from_millis(200));
+        kill_process(Pid::from_child(&parent), signal).unwrap();
+        assert!(!finish(parent).status.success());
+        let start = Instant::now();
+        while !is_gone(child) {
+            assert!(start.elapsed() < Duration::from_secs(5), "{signal:?}: {child:?} is left behind");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+#[test]
+fn a_peer_process_without_a_parent_ends() {
+    let output = run("--as-peer-process");
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+}
