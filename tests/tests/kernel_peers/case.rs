@@ -38,7 +38,7 @@ pub struct Case {
 pub enum Link {
     /// Nothing: no counter of the kernels may tell of a retry.
     Clean,
-    /// The test brings faults, or provokes errors.
+    /// The test brings faults, provokes errors, or looks at the counters of each of its runs.
     Troubled,
 }
 
@@ -61,7 +61,11 @@ impl Case {
 
     fn run(&self, lab: &Lab) -> Result<(), Failed> {
         let capture = lab.capture(&self.name).map_err(|error| Failed::from(error.to_string()))?;
-        let Err(failure) = self.judge(lab) else {
+        let outcome = match self.link {
+            Link::Clean => without_retry(lab, || (self.body)(lab)),
+            Link::Troubled => (self.body)(lab),
+        };
+        let Err(failure) = outcome else {
             capture.discard();
             return Ok(());
         };
@@ -74,27 +78,28 @@ impl Case {
         }
         Err(text.into())
     }
+}
 
-    fn judge(&self, lab: &Lab) -> Result<(), Failure> {
-        let mut outcome = self.attempt(lab);
-        for _ in 1..ATTEMPTS {
-            if !matches!(outcome, Err(Failure::Trouble { .. })) {
-                break;
-            }
-            outcome = self.attempt(lab);
+/// Runs `body`, as often as [`ATTEMPTS`] says, until it passes without any of the kernels counting a retry.
+pub fn without_retry(lab: &Lab, body: impl Fn() -> Result<(), Failure>) -> Result<(), Failure> {
+    let mut outcome = attempt(lab, &body);
+    for _ in 1..ATTEMPTS {
+        if !matches!(outcome, Err(Failure::Trouble { .. })) {
+            break;
         }
-        outcome
+        outcome = attempt(lab, &body);
     }
+    outcome
+}
 
-    fn attempt(&self, lab: &Lab) -> Result<(), Failure> {
-        let before = lab.guests().iter().map(Guest::counters).collect::<Result<Vec<_>, _>>()?;
-        (self.body)(lab)?;
-        for (guest, before) in lab.guests().iter().zip(&before) {
-            let trouble = guest.counters()?.since(before).trouble();
-            if self.link == Link::Clean && !trouble.is_empty() {
-                return Err(Failure::Trouble { guest: guest.name(), counters: trouble.to_string() });
-            }
+fn attempt(lab: &Lab, body: impl Fn() -> Result<(), Failure>) -> Result<(), Failure> {
+    let before = lab.guests().iter().map(Guest::counters).collect::<Result<Vec<_>, _>>()?;
+    body()?;
+    for (guest, before) in lab.guests().iter().zip(&before) {
+        let trouble = guest.counters()?.since(before).trouble();
+        if !trouble.is_empty() {
+            return Err(Failure::Trouble { guest: guest.name(), counters: trouble.to_string() });
         }
-        Ok(())
     }
+    Ok(())
 }
