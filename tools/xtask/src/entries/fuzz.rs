@@ -1,4 +1,4 @@
-//! The fuzz targets, each for a while.
+//! The kept inputs of the fuzz targets once, then each target for a while.
 
 use std::fs;
 use std::io;
@@ -14,10 +14,11 @@ const SECONDS: u64 = 60;
 /// libFuzzer is C++.
 const PACKAGES: [&str; 1] = ["g++"];
 
-/// Runs each target. It starts from its kept corpus; what it finds new goes to the target folder.
+/// Runs the kept inputs without a fuzzer, then each target. It starts from its kept corpus; what it finds new goes to the target folder.
 pub fn fuzz(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     let seconds = number(arguments, SECONDS, "fuzz [SECONDS]")?;
     need_packages(&PACKAGES, tally)?;
+    Step::cargo(&["test", "--manifest-path", "fuzz/Cargo.toml"]).target_folder("fuzz").run(tally)?;
     need_nightly(tally)?;
     need_cargo_fuzz(tally)?;
     for target in targets()? {

@@ -31,7 +31,7 @@ const fn entry(name: &'static str, argument: &'static str, says: &'static str, r
 
 /// All entries, in the order of the help.
 pub const ENTRIES: &[Entry] = &[
-    entry("fmt", "", "check the formatting (cargo fmt --all mends it)", lint::fmt),
+    entry("fmt", "", "check the formatting (cargo fmt mends it)", lint::fmt),
     entry("clippy", "", "lint everything; a warning is an error", lint::clippy),
     entry("doc", "", "build the documentation; a warning is an error", lint::doc),
     entry(
@@ -45,7 +45,12 @@ pub const ENTRIES: &[Entry] = &[
     entry("loom", "", "every interleaving of the shared protocols", deep::loom),
     entry("asan", "", "memory tests under AddressSanitizer (nightly toolchain)", deep::asan),
     entry("bench", "", "criterion benches", deep::bench),
-    entry("fuzz", "[SECONDS]", "each fuzz target for this long (60) (nightly toolchain)", fuzz::fuzz),
+    entry(
+        "fuzz",
+        "[SECONDS]",
+        "kept inputs, then each fuzz target for this long (60) (nightly toolchain)",
+        fuzz::fuzz,
+    ),
     entry(
         "kernel",
         "",
