@@ -8,6 +8,7 @@ mod receiving;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::*;
+use crate::port::tap::Tap;
 use crate::port::{Datagrams, Run, SendOutcome, Transmit};
 use crate::rng::{Chance, Rng};
 use crate::time::Time;
@@ -182,6 +183,18 @@ fn runs_that_a_socket_would_refuse_are_refused() {
     assert_eq!(net.send(0, 1, &large[1..], 8_900), SendOutcome::Sent, "all the bytes");
     assert_eq!(net.send(0, 77, &[0; 64], 1), SendOutcome::Sent, "nobody there");
     assert_eq!(net.network.counters().unroutable, 64);
+}
+
+#[test]
+fn a_capture_shows_what_is_sent_and_what_is_read() {
+    let mut net = Net::with_faults(4, LinkFaults { loss: Chance::from_percent(50), ..LinkFaults::default() });
+    let tap = std::sync::Arc::new(Tap::new(std::io::sink()));
+    net.network.set_tap(std::sync::Arc::clone(&tap), 1);
+    net.send_numbered(0, 1, 100);
+    assert_eq!(tap.packets(), 100, "lost ones included");
+    net.run();
+    assert_eq!(tap.packets(), 100 + net.network.counters().delivered);
+    assert_eq!(tap.flush().map_err(|error| error.kind()), Ok(()));
 }
 
 /// Everything at once between four nodes; what was read, and the hash.
