@@ -8,6 +8,7 @@ use crate::path::run::RunBuffer;
 use crate::path::{Flusher, Path, Route};
 use crate::port::{Run, SendOutcome, Transmit};
 use crate::qp::Qp;
+use crate::qp::attr::QpState;
 use crate::qp::context::Sent;
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
@@ -24,12 +25,15 @@ impl Device {
             Some(path) => &path.link,
             None => unreachable!("only paths that exist are listed"),
         };
-        self.dirty.take_all(link_of, |index| {
-            if let Some(path) = self.paths.at(index) {
-                path.link.unlist();
-                path.flush(|flusher| self.drain(index, path, flusher, now, port));
-            }
-        });
+        // Draining one path may list another: a queue pair that moved is passed on.
+        while !self.dirty.is_empty() {
+            self.dirty.take_all(link_of, |index| {
+                if let Some(path) = self.paths.at(index) {
+                    path.link.unlist();
+                    path.flush(|flusher| self.drain(index, path, flusher, now, port));
+                }
+            });
+        }
     }
 
     /// Sends what can be sent now, unless it is nothing but acknowledgements: those may wait for a reply that takes them
@@ -53,9 +57,14 @@ impl Device {
             let context = self.context(now, qp.path);
             qp.on_timer(&context);
             self.settle_timer(index, qp);
-            let path = qp.path.filter(|_| qp.wants_to_send(now));
+            let (path, wants_to_send) = (qp.path, qp.wants_to_send(now));
             drop(guard);
-            self.schedule(index, path);
+            if wants_to_send {
+                self.schedule(index, path);
+            } else {
+                // Giving up opened the window for the queue pairs that it had stopped.
+                self.touch(path);
+            }
         }
     }
 
@@ -101,7 +110,7 @@ impl Device {
         port: &(impl Transmit + ?Sized),
     ) {
         let Flusher { route, run, queue, blocked } = flusher;
-        let Some(route) = *route else { return };
+        let Some(route) = *route else { return self.pass_on(path, queue) };
         let run = run.get_or_insert_with(RunBuffer::new);
         run.set_max_segments(self.max_run_segments.min(port.max_run_segments()));
         self.take_ready(path, queue);
@@ -137,6 +146,18 @@ impl Device {
             }
         }
         self.send(run, &route, port);
+    }
+
+    /// A path that nobody uses may still list queue pairs that left it, or whose place in the table is another's now. As long
+    /// as they stand here no other path can list them.
+    fn pass_on(&self, path: &Path, queue: &mut std::collections::VecDeque<u32>) {
+        self.take_ready(path, queue);
+        for index in queue.drain(..) {
+            let Some(slot) = self.qps.at(index) else { continue };
+            slot.link.unlist();
+            let path = lock(&slot.qp).as_deref().and_then(|qp| qp.path);
+            self.schedule(index, path);
+        }
     }
 
     /// Moves the path's list of queue pairs with work to the end of `queue`, oldest first.
@@ -175,6 +196,10 @@ impl Device {
         }
         let mut context = self.context(now, qp.path);
         let sent = qp.transmit(&mut context, run, &route.icrc);
+        if qp.common.state == QpState::Err {
+            // If it failed just now, it opened the window for those that it had stopped.
+            self.touch(qp.path);
+        }
         self.settle_timer(index, qp);
         match sent {
             Sent::Idle => Filled::Done,

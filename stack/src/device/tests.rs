@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 
-use urxe_wire::{Gid, ROCE_PORT};
+use urxe_wire::{Gid, Qpn, ROCE_PORT};
+
+mod paths;
 
 use super::counters::Counter;
 use super::*;
@@ -54,17 +56,7 @@ impl End {
         let device = Device::new(DeviceConfig::new(vec![Gid::from_ip(address.into())], seed));
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(64, None, 0).unwrap();
-        let cap =
-            QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 64 };
-        let init = QpInit {
-            qp_type: QpType::Rc,
-            pd,
-            send_cq: Arc::clone(&cq),
-            recv_cq: Arc::clone(&cq),
-            cap,
-            sq_sig_all: false,
-        };
-        let qp = device.create_qp(&init).unwrap();
+        let qp = create_qp(&device, pd, &cq);
         let buffer = Buffer::new(1 << 20).unwrap();
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         let mr = register(&device, pd, &buffer, access);
@@ -72,6 +64,10 @@ impl End {
     }
 
     fn connect(&self, peer: &Self, peer_ip: Ipv4Addr) {
+        self.connect_qp(self.qp, peer.qp.qpn(), peer_ip);
+    }
+
+    fn connect_qp(&self, qp: QpHandle, dest_qp_num: Qpn, peer_ip: Ipv4Addr) {
         let mask = |bits: &[QpAttrMask]| bits.iter().fold(QpAttrMask::STATE, |all, bit| all | *bit);
         let attr = QpAttr {
             qp_state: QpState::Init,
@@ -80,11 +76,11 @@ impl End {
             ..QpAttr::default()
         };
         let bits = mask(&[QpAttrMask::PKEY_INDEX, QpAttrMask::PORT, QpAttrMask::ACCESS_FLAGS]);
-        self.device.modify_qp(Time::ZERO, self.qp, &attr, bits).unwrap();
+        self.device.modify_qp(Time::ZERO, qp, &attr, bits).unwrap();
         let attr = QpAttr {
             qp_state: QpState::Rtr,
             path_mtu: PathMtu::Mtu1024,
-            dest_qp_num: peer.qp.qpn(),
+            dest_qp_num,
             rq_psn: urxe_wire::Psn::new(0xff_fffe),
             max_dest_rd_atomic: 4,
             min_rnr_timer: 12,
@@ -104,7 +100,7 @@ impl End {
             QpAttrMask::MAX_DEST_RD_ATOMIC,
             QpAttrMask::MIN_RNR_TIMER,
         ]);
-        self.device.modify_qp(Time::ZERO, self.qp, &attr, bits).unwrap();
+        self.device.modify_qp(Time::ZERO, qp, &attr, bits).unwrap();
         let attr = QpAttr {
             qp_state: QpState::Rts,
             sq_psn: urxe_wire::Psn::new(0xff_fffe),
@@ -121,7 +117,7 @@ impl End {
             QpAttrMask::SQ_PSN,
             QpAttrMask::MAX_QP_RD_ATOMIC,
         ]);
-        self.device.modify_qp(Time::ZERO, self.qp, &attr, bits).unwrap();
+        self.device.modify_qp(Time::ZERO, qp, &attr, bits).unwrap();
     }
 
     fn sge(&self, offset: u64, length: u32) -> Sge {
@@ -148,6 +144,20 @@ impl End {
         self.buffer.read(offset, &mut out).unwrap();
         out
     }
+}
+
+fn create_qp(device: &Device, pd: PdId, cq: &Arc<Cq>) -> QpHandle {
+    let cap =
+        QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 64 };
+    let init = QpInit {
+        qp_type: QpType::Rc,
+        pd,
+        send_cq: Arc::clone(cq),
+        recv_cq: Arc::clone(cq),
+        cap,
+        sq_sig_all: false,
+    };
+    device.create_qp(&init).unwrap()
 }
 
 #[allow(unsafe_code, reason = "registering is unsafe; the buffer outlives the device in every test")]

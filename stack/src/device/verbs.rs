@@ -357,6 +357,8 @@ impl Device {
         self.settle_timer(handle.index, qp);
         let path = qp.path;
         drop(guard);
+        // What it had on its way no longer stops the others of the path that it left.
+        self.touch(former);
         self.release_path(former);
         self.schedule(handle.index, path);
         Ok(())
@@ -403,6 +405,7 @@ impl Device {
         drop(guard);
         let context = self.context(now, qp.path);
         qp.release(&context);
+        self.touch(qp.path);
         self.release_path(qp.path);
         let mut control = lock(&self.control);
         release_pd(&mut control, qp.common.pd);
