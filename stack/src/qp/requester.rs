@@ -369,6 +369,8 @@ impl Requester {
         if target < end {
             self.cursor = cursor;
             self.cursor_psn = psn;
+            // What is before it goes first; it fails again when its turn comes again.
+            self.failed = None;
         }
         self.since_ack_req = 0;
     }
