@@ -142,6 +142,9 @@ impl Qp {
                 self.established = false;
             }
             (QpState::Rtr, QpState::Rts) => self.requester.start(&self.common),
+            (QpState::Sqd, QpState::Sqd) => {
+                self.responder.responses.set_depth(usize::from(self.common.attr.max_dest_rd_atomic));
+            }
             (_, QpState::Sqd) => {
                 self.drained = false;
                 self.check_drained(cx);
@@ -281,8 +284,11 @@ impl Qp {
         match self.responder.responses.transmit(&self.common, cx, run, icrc) {
             Ok(sent) => sent,
             Err(fault) => {
-                self.common.raise(fault.event, cx);
-                self.enter_error(cx);
+                // In the error state already when an earlier answer is sent after a later request failed.
+                if self.common.state != QpState::Err {
+                    self.common.raise(fault.event, cx);
+                    self.enter_error(cx);
+                }
                 // The NAK that tells the peer why. It reads no memory, so it cannot fail like this again.
                 self.responder.responses.transmit(&self.common, cx, run, icrc).unwrap_or(Sent::Idle)
             }

@@ -104,10 +104,10 @@ impl Responder {
         self.responses.clear();
     }
 
-    /// Completes everything that was posted with "flushed" (ERR). A NAK that is still to be sent is sent.
+    /// Completes everything that was posted with "flushed" (ERR). A NAK that tells the peer why is still sent.
     pub fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
         self.message = Message::None;
-        self.responses.keep_naks();
+        self.responses.keep_last_words();
         while let Some(wqe) = self.queue.pop() {
             let flushed = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, WcStatus::WrFlushErr);
             qp.complete_recv(flushed, true, cx);
@@ -206,7 +206,7 @@ impl Responder {
             let completion = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, fault.status);
             qp.complete_recv(completion, true, cx);
         }
-        self.responses.push_nak(psn, self.msn, fault.nak);
+        self.responses.push_fatal_nak(psn, self.msn, fault.nak);
         qp.raise(fault.event, cx);
     }
 

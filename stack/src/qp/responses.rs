@@ -97,7 +97,7 @@ impl Responses {
         self.clear();
         self.depth = depth;
         self.kept.reserve(depth);
-        self.pending.reserve(depth + MORE_PENDING);
+        self.pending.reserve(depth * 2 + MORE_PENDING + 1);
     }
 
     pub fn clear(&mut self) {
@@ -114,10 +114,20 @@ impl Responses {
         self.pending.len() <= 1 && self.pending.iter().all(|pending| matches!(pending, Pending::Ack { .. }))
     }
 
-    /// The queue pair failed: only what tells the peer so is still sent.
-    pub fn keep_naks(&mut self) {
-        self.pending.retain(|pending| matches!(pending, Pending::Nak { .. }));
+    /// The queue pair failed. If a NAK says so, it is still sent, and so are the answers before it: what they answer was executed.
+    pub fn keep_last_words(&mut self) {
+        let is_fatal = |p: &Pending| matches!(p, Pending::Nak { code, .. } if *code != NakCode::PsnSequence);
+        let end = self.pending.iter().rposition(is_fatal).map_or(0, |last| last + 1);
+        self.pending.truncate(end);
         self.kept.clear();
+    }
+
+    /// `depth` while the queue pair lives (SQD): the oldest of what is kept goes, if it is more.
+    pub fn set_depth(&mut self, depth: usize) {
+        self.depth = depth;
+        while self.kept.len() > depth {
+            self.kept.pop_front();
+        }
     }
 
     /// Whether the peer may have one more READ or atomic outstanding. Answers to duplicates do not count: the network
@@ -142,6 +152,11 @@ impl Responses {
 
     pub fn push_nak(&mut self, psn: Psn, msn: Msn, code: NakCode) {
         self.push_back(Pending::Nak { psn, msn, code });
+    }
+
+    /// The NAK that ends the connection: there is always room for it, since nothing follows.
+    pub fn push_fatal_nak(&mut self, psn: Psn, msn: Msn, code: NakCode) {
+        self.pending.push_back(Pending::Nak { psn, msn, code });
     }
 
     pub fn push_rnr_nak(&mut self, psn: Psn, msn: Msn) {
@@ -218,7 +233,8 @@ impl Responses {
 
     /// An atomic came again: the value of its one execution.
     pub fn replay_atomic(&mut self, wanted: Psn) -> Replay {
-        let found = self.kept.iter().find_map(|kept| match *kept {
+        // The newest: another may have had the same PSN 2^24 packets ago.
+        let found = self.kept.iter().rev().find_map(|kept| match *kept {
             Kept::Atomic { psn, original, msn } if psn == wanted => {
                 Some(Pending::Atomic { psn, msn, original, replay: true })
             }
@@ -252,8 +268,8 @@ impl Responses {
                 Ok(Progress::Done) => {
                     self.pending.pop_front();
                 }
-                Err(psn) => {
-                    let (fault, msn) = (Fault::REMOTE_ACCESS, Msn::masked(0));
+                Err((psn, msn)) => {
+                    let fault = Fault::REMOTE_ACCESS;
                     self.pending.clear();
                     self.pending.push_back(Pending::Nak { psn, msn, code: fault.nak });
                     return Err(fault);
@@ -321,14 +337,15 @@ fn send_short(pending: &Pending, qp: &Common, run: &mut RunBuffer, icrc: &IcrcSe
     Progress::Done
 }
 
-/// The next packet of a READ response. `Err` with its PSN when the memory cannot be read any more.
+/// The next packet of a READ response. `Err` with its PSN and the MSN of what is before the READ when the memory cannot be
+/// read any more.
 fn send_read(
     pending: &mut Pending,
     qp: &Common,
     cx: &mut Context<'_>,
     run: &mut RunBuffer,
     icrc: &IcrcSeed,
-) -> Result<Progress, Psn> {
+) -> Result<Progress, (Psn, Msn)> {
     let Pending::Read { start, next, va, left, rkey, packets_left, msn, .. } = pending else {
         unreachable!("only READs are sent here");
     };
@@ -353,7 +370,7 @@ fn send_read(
         pin.read(from, to).map_err(|_| ())
     });
     if filled.is_err() {
-        return Err(*next);
+        return Err((*next, Msn::masked(msn.value().wrapping_sub(1))));
     }
     *va = va.wrapping_add(u64::from(len));
     *left -= len;
