@@ -118,6 +118,8 @@ impl Recovery {
         self.naks = 0;
         self.rnr_left = qp.attr.rnr_retry;
         self.implied_at = None;
+        // What the peer asked to wait for has arrived after all: that RNR NAK was old.
+        self.resume_at = None;
         if outstanding {
             self.arm(qp, cx);
         } else {
@@ -203,7 +205,7 @@ impl Recovery {
     }
 
     fn arm(&mut self, qp: &Common, cx: &Context<'_>) {
-        let early = cx.window.early_timeout_ns() << self.backoff;
+        let early = cx.window.early_timeout_ns().saturating_mul(1 << self.backoff);
         let longest = qp.timeout_ns().unwrap_or(u64::MAX).min(LONGEST_EARLY_NS);
         let at = cx.now.plus_ns(early.min(longest));
         self.retransmit_at = self.gives_up_at(qp).map_or(at, |give_up| at.min(give_up));
