@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use urxe_wire::{Gid, Qpn, ROCE_PORT};
 
 mod paths;
+mod peer;
 
 use super::counters::Counter;
 use super::*;

@@ -1,0 +1,334 @@
+//! One queue pair whose peer is the test: packets go in by hand, and what it answers is looked at one by one.
+//!
+//! `request` and `answer` are templates; a test names what matters. First PSN in both directions: [`PSN`], two before the wrap.
+
+use urxe_wire::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Ext, IcrcSeed, Msn, NakCode, Opcode, PacketRepr, PacketView, Psn,
+    Reth, RnrTimer, Syndrome,
+};
+
+use super::*;
+use crate::cq::{AsyncEvent, QpEventType};
+
+const PSN: Psn = Psn::new(0x00ff_fffe);
+const PEER_QPN: Qpn = Qpn::masked(0x0012_3456);
+
+struct Peer {
+    end: End,
+    wire: Wire,
+    now: Time,
+}
+
+fn psn(n: u32) -> Psn {
+    PSN.add(n)
+}
+
+impl Peer {
+    fn new() -> Self {
+        let end = End::new(A, 1);
+        end.connect_qp(end.qp, PEER_QPN, B);
+        Self { end, wire: Wire::default(), now: Time::ZERO }
+    }
+
+    /// Packets of equal length arrive together.
+    fn receive(&self, packets: &[(Opcode, u32, Ext, &[u8])]) {
+        let seed = IcrcSeed::new(B.into(), ROCE_PORT, A.into(), ROCE_PORT).unwrap();
+        for (opcode, n, ext, payload) in packets {
+            let mut bth = Bth::new(*opcode, self.end.qp.qpn(), psn(*n));
+            bth.ack_req = opcode.info().is_request;
+            let mut bytes = vec![0; 2000];
+            let end = PacketRepr::new(bth, *ext).emit(payload, &mut bytes).unwrap();
+            let len = seed.append(0, &mut bytes, end).unwrap();
+            let datagrams = Datagrams {
+                from: B.into(),
+                from_port: ROCE_PORT,
+                to: A.into(),
+                bytes: &bytes[..len],
+                segment_size: len,
+                traffic_class: 0,
+                hop_limit: 64,
+            };
+            self.end.device.receive(self.now, &datagrams, &mut ReceiveScratch::default());
+        }
+    }
+
+    fn answer(&self, n: u32, syndrome: Syndrome) {
+        let aeth = Aeth { syndrome, msn: Msn::masked(0) };
+        self.receive(&[(Opcode::RcAcknowledge, n, Ext::Aeth(aeth), &[])]);
+    }
+
+    /// What is sent now: opcode, PSN counted from the first, syndrome.
+    fn sent(&self) -> Vec<(Opcode, u32, Option<Syndrome>)> {
+        self.end.device.transmit_pending(self.now, &self.wire);
+        let runs: Vec<_> = lock(&self.wire.0).drain(..).collect();
+        runs.iter()
+            .flat_map(|run| run.bytes.chunks(run.segment_size))
+            .map(|packet| {
+                let view = PacketView::parse(packet).unwrap();
+                (view.opcode(), view.psn().steps_from(PSN), view.aeth().map(|aeth| aeth.syndrome))
+            })
+            .collect()
+    }
+
+    /// Time goes on to the next deadline.
+    fn deadline(&mut self) {
+        self.now = self.end.device.next_deadline().unwrap();
+        self.end.device.handle_timeouts(self.now);
+    }
+
+    fn post(&self, op: SendOp, sge: Sge) {
+        let request =
+            SendRequest { wr_id: 7, op, flags: SendFlags::SIGNALED, payload: Payload::Sges(&[sge]) };
+        self.end.device.post_send(self.now, self.end.qp, &[request]).unwrap();
+    }
+
+    fn state(&self) -> QpState {
+        self.end.device.query_qp(self.end.qp).unwrap().qp_state
+    }
+
+    fn statuses(&self) -> Vec<WcStatus> {
+        self.end.completions().iter().map(|c| c.status).collect()
+    }
+
+    fn read(&self, rkey_off_by: u32) -> Ext {
+        let rkey = urxe_wire::Rkey(self.end.mr.rkey.0 ^ rkey_off_by);
+        Ext::Reth(Reth { va: self.end.mr.iova, rkey, dma_len: 8 })
+    }
+
+    fn write(&self, offset: u64) -> Ext {
+        Ext::Reth(Reth { va: self.end.mr.iova + offset, rkey: self.end.mr.rkey, dma_len: 4 })
+    }
+
+    fn fetch_add(&self) -> Ext {
+        let va = self.end.mr.iova + 64;
+        Ext::Atomic(AtomicEth { va, rkey: self.end.mr.rkey, swap_or_add: 1, compare: 0 })
+    }
+
+    fn modify(&self, attr: QpAttr, mask: QpAttrMask) {
+        self.end.device.modify_qp(self.now, self.end.qp, &attr, mask).unwrap();
+    }
+
+    fn events(&self) -> Vec<QpEventType> {
+        let events = self.end.device.events();
+        std::iter::from_fn(|| events.next_event())
+            .inspect(|event| events.ack(event))
+            .filter_map(|event| match event {
+                AsyncEvent::Qp(event, _) => Some(event),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+#[test]
+fn what_is_lost_before_a_request_that_cannot_be_sent_is_sent_again() {
+    let peer = Peer::new();
+    let bad = Sge { lkey: urxe_wire::Lkey(peer.end.mr.lkey.0 ^ 1), ..peer.end.sge(0, 8) };
+    peer.post(SendOp::Send, peer.end.sge(0, 8));
+    peer.post(SendOp::Send, bad);
+    assert_eq!(peer.sent(), [(Opcode::RcSendOnly, 0, None)]);
+    peer.answer(0, Syndrome::Nak(NakCode::PsnSequence));
+    assert_eq!(peer.sent(), [(Opcode::RcSendOnly, 0, None)]);
+    assert_eq!(peer.statuses(), []);
+    peer.answer(0, Syndrome::ACK);
+    assert_eq!(peer.statuses(), [WcStatus::Success, WcStatus::LocProtErr]);
+    assert_eq!(peer.state(), QpState::Err);
+}
+
+#[test]
+fn answers_before_a_fatal_nak_are_still_sent() {
+    let peer = Peer::new();
+    peer.receive(&[
+        (Opcode::RcReadRequest, 0, peer.read(0), &[]),
+        (Opcode::RcFetchAdd, 1, peer.fetch_add(), &[]),
+        (Opcode::RcReadRequest, 2, peer.read(1), &[]),
+    ]);
+    assert_eq!(peer.state(), QpState::Err);
+    let sent = peer.sent();
+    let nak = Some(Syndrome::Nak(NakCode::RemoteAccess));
+    assert_eq!(
+        sent,
+        [
+            (Opcode::RcReadResponseOnly, 0, Some(Syndrome::ACK)),
+            (Opcode::RcAtomicAcknowledge, 1, Some(Syndrome::ACK)),
+            (Opcode::RcAcknowledge, 2, nak)
+        ]
+    );
+    assert_eq!(peer.events(), [QpEventType::QpAccessErr]);
+}
+
+#[test]
+fn the_fatal_nak_finds_room_whatever_is_pending() {
+    let peer = Peer::new();
+    peer.receive(&[(Opcode::RcWriteOnly, 0, peer.write(0), &[1; 4])]);
+    // Ever lower PSNs from the future are NAKed again and again, and duplicates acknowledged in between.
+    for n in (10..40).rev() {
+        let duplicate = (Opcode::RcWriteOnly, 0, peer.write(0), &[1u8; 4][..]);
+        peer.receive(&[(Opcode::RcWriteOnly, n, peer.write(0), &[1; 4]), duplicate]);
+    }
+    peer.receive(&[(Opcode::RcReadRequest, 1, peer.read(1), &[])]);
+    let sent = peer.sent();
+    assert!(sent.len() < 20, "{} answers", sent.len());
+    assert_eq!(sent.last().unwrap().2, Some(Syndrome::Nak(NakCode::RemoteAccess)));
+}
+
+#[test]
+fn nothing_is_answered_after_the_program_went_to_the_error_state() {
+    let peer = Peer::new();
+    peer.receive(&[(Opcode::RcReadRequest, 0, peer.read(0), &[])]);
+    peer.modify(QpAttr { qp_state: QpState::Err, ..QpAttr::default() }, QpAttrMask::STATE);
+    assert_eq!(peer.sent(), []);
+}
+
+#[test]
+fn a_read_whose_memory_is_gone_is_refused_after_what_was_answered() {
+    let peer = Peer::new();
+    peer.receive(&[
+        (Opcode::RcReadRequest, 0, peer.read(0), &[]),
+        (Opcode::RcReadRequest, 1, peer.read(1), &[]),
+    ]);
+    peer.end.device.memory().deregister(peer.end.mr.lkey).unwrap();
+    assert_eq!(peer.sent(), [(Opcode::RcAcknowledge, 0, Some(Syndrome::Nak(NakCode::RemoteAccess)))]);
+    assert_eq!(peer.events(), [QpEventType::QpAccessErr], "once");
+}
+
+#[test]
+fn a_duplicate_atomic_gets_the_value_of_its_execution() {
+    let peer = Peer::new();
+    peer.end.buffer.write(64, &41u64.to_ne_bytes()).unwrap();
+    for _ in 0..3 {
+        peer.receive(&[(Opcode::RcFetchAdd, 0, peer.fetch_add(), &[])]);
+        assert_eq!(peer.sent(), [(Opcode::RcAtomicAcknowledge, 0, Some(Syndrome::ACK))]);
+    }
+    assert_eq!(peer.end.bytes(64, 8), 42u64.to_ne_bytes());
+}
+
+#[test]
+fn draining_is_told_once() {
+    let peer = Peer::new();
+    let attr = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
+    peer.modify(attr, QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY);
+    assert_eq!(peer.events(), [QpEventType::SqDrained]);
+    peer.modify(QpAttr { timeout: 3, ..QpAttr::default() }, QpAttrMask::TIMEOUT);
+    assert_eq!(peer.events(), []);
+}
+
+#[test]
+fn draining_waits_for_what_was_begun_and_begins_nothing() {
+    let peer = Peer::new();
+    peer.post(SendOp::Send, peer.end.sge(0, 3000));
+    assert_eq!(peer.sent().len(), 3);
+    let attr = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
+    peer.modify(attr, QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY);
+    peer.post(SendOp::Send, peer.end.sge(0, 8));
+    assert_eq!(peer.sent(), []);
+    assert!(peer.end.device.query_qp(peer.end.qp).unwrap().sq_draining);
+    peer.answer(0, Syndrome::Nak(NakCode::PsnSequence));
+    assert_eq!(peer.sent().len(), 3, "what was begun is sent again");
+    assert_eq!(peer.events(), []);
+    peer.answer(2, Syndrome::ACK);
+    assert_eq!(peer.events(), [QpEventType::SqDrained]);
+    assert_eq!(peer.sent(), []);
+    peer.modify(QpAttr { qp_state: QpState::Rts, ..QpAttr::default() }, QpAttrMask::STATE);
+    assert_eq!(peer.sent(), [(Opcode::RcSendOnly, 3, None)]);
+}
+
+#[test]
+fn the_read_depth_changes_while_drained() {
+    let peer = Peer::new();
+    peer.modify(QpAttr { qp_state: QpState::Sqd, ..QpAttr::default() }, QpAttrMask::STATE);
+    peer.modify(QpAttr { max_dest_rd_atomic: 1, ..QpAttr::default() }, QpAttrMask::MAX_DEST_RD_ATOMIC);
+    peer.receive(&[(Opcode::RcReadRequest, 0, peer.read(0), &[])]);
+    assert_eq!(peer.state(), QpState::Sqd);
+    peer.receive(&[(Opcode::RcReadRequest, 1, peer.read(0), &[])]);
+    assert_eq!(peer.state(), QpState::Err, "two at once are one too many");
+}
+
+#[test]
+fn an_rnr_wait_ends_when_the_request_arrived_after_all() {
+    let mut peer = Peer::new();
+    peer.post(SendOp::Send, peer.end.sge(0, 8));
+    assert_eq!(peer.sent(), [(Opcode::RcSendOnly, 0, None)]);
+    peer.answer(0, Syndrome::RnrNak(RnrTimer::LONGEST));
+    assert_eq!(peer.sent(), []);
+    peer.answer(0, Syndrome::ACK);
+    peer.post(SendOp::Send, peer.end.sge(0, 8));
+    assert_eq!(peer.sent(), [(Opcode::RcSendOnly, 1, None)]);
+    peer.deadline();
+    assert_eq!(peer.statuses(), [WcStatus::Success]);
+}
+
+#[test]
+fn an_rnr_nak_stops_the_requester_as_long_as_it_says() {
+    let mut peer = Peer::new();
+    peer.post(SendOp::Send, peer.end.sge(0, 8));
+    assert_eq!(peer.sent().len(), 1);
+    let timer = RnrTimer::new(20).unwrap();
+    for _ in 0..30 {
+        peer.answer(0, Syndrome::RnrNak(timer));
+        assert_eq!(peer.sent(), []);
+        let before = peer.now;
+        while peer.sent().is_empty() {
+            peer.deadline();
+        }
+        assert!(peer.now.since_ns(before) >= timer.duration_ns());
+    }
+    assert_eq!(peer.state(), QpState::Rts, "rnr_retry 7 is without end");
+}
+
+#[test]
+fn an_answer_beyond_a_read_asks_for_it_again_once() {
+    let peer = Peer::new();
+    peer.post(SendOp::Read { remote: peer.end.remote(0) }, peer.end.sge(0, 8));
+    peer.post(SendOp::Send, peer.end.sge(0, 8));
+    assert_eq!(peer.sent().len(), 2);
+    peer.answer(1, Syndrome::ACK);
+    assert_eq!(peer.sent(), [(Opcode::RcReadRequest, 0, None), (Opcode::RcSendOnly, 1, None)]);
+    peer.answer(1, Syndrome::ACK);
+    assert_eq!(peer.sent(), [], "once");
+    let aeth = Aeth { syndrome: Syndrome::ACK, msn: Msn::masked(0) };
+    peer.receive(&[(Opcode::RcReadResponseOnly, 0, Ext::Aeth(aeth), &[9; 8])]);
+    peer.answer(1, Syndrome::ACK);
+    assert_eq!(peer.statuses(), [WcStatus::Success; 2]);
+    assert_eq!(peer.end.bytes(0, 8), [9; 8]);
+    assert_eq!(peer.end.device.bytes_in_flight(), (0, 0));
+}
+
+#[test]
+fn a_wrong_answer_to_an_atomic_fails_it() {
+    let peer = Peer::new();
+    peer.post(SendOp::Send, peer.end.sge(0, 8));
+    peer.post(SendOp::FetchAdd { remote: peer.end.remote(64), add: 1 }, peer.end.sge(0, 8));
+    assert_eq!(peer.sent().len(), 2);
+    let aeth = Aeth { syndrome: Syndrome::ACK, msn: Msn::masked(0) };
+    let ext = Ext::AtomicAck(aeth, AtomicAckEth { original: 5 });
+    peer.receive(&[(Opcode::RcAtomicAcknowledge, 0, ext, &[])]);
+    assert_eq!(peer.statuses(), [WcStatus::BadRespErr, WcStatus::WrFlushErr], "the SEND returns nothing");
+}
+
+#[test]
+fn seven_retries_are_seven() {
+    let mut peer = Peer::new();
+    peer.post(SendOp::Send, peer.end.sge(0, 8));
+    assert_eq!(peer.sent().len(), 1);
+    let start = peer.now;
+    while peer.state() == QpState::Rts {
+        peer.deadline();
+        peer.sent();
+    }
+    // timeout 14, retry_cnt 7.
+    assert_eq!(peer.now.since_ns(start), 8 * (4096 << 14));
+    assert_eq!(peer.statuses(), [WcStatus::RetryExcErr]);
+}
+
+#[test]
+fn zero_length_rdma_looks_at_no_key() {
+    let peer = Peer::new();
+    let reth = Reth { va: u64::MAX, rkey: urxe_wire::Rkey(1), dma_len: 0 };
+    peer.receive(&[
+        (Opcode::RcWriteOnly, 0, Ext::Reth(reth), &[]),
+        (Opcode::RcReadRequest, 1, Ext::Reth(reth), &[]),
+    ]);
+    let ack = Some(Syndrome::ACK);
+    assert_eq!(peer.sent(), [(Opcode::RcAcknowledge, 0, ack), (Opcode::RcReadResponseOnly, 1, ack)]);
+}
