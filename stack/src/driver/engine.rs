@@ -30,7 +30,7 @@ const POLLS_BEFORE_YIELD: u32 = 50;
 /// packets do not merge) take more than twice their size.
 const READ_BUDGET_EIGHTHS: u64 = 3;
 /// More than this at once only fills queues.
-const READ_BUDGET_MAX: u64 = 240 << 10;
+const READ_BUDGET_MAX: u64 = 180 << 10;
 
 /// How to open an engine.
 #[derive(Clone, Debug)]

@@ -18,10 +18,10 @@ const FLOOR: u64 = 60 << 10;
 /// What a path starts with.
 const START: u64 = 120 << 10;
 /// Two or three runs in flight reach full speed; more only fills queues.
-const CEILING: u64 = 240 << 10;
+const CEILING: u64 = 180 << 10;
 
 /// Retransmission before this is more often a peer that was not scheduled than a packet that was lost.
-const EARLY_MIN_NS: u64 = 16_000_000;
+const EARLY_MIN_NS: u64 = 40_000_000;
 /// Used while no round trip has been measured.
 const EARLY_UNMEASURED_NS: u64 = 100_000_000;
 
@@ -38,6 +38,8 @@ pub(crate) struct Window {
     /// Smoothed round trip, 0 while unknown.
     srtt_ns: AtomicU64,
     rttvar_ns: AtomicU64,
+    /// The longest round trip, forgotten slowly: a peer that was not scheduled once will not be again.
+    longest_ns: AtomicU64,
     last_shrink_ns: AtomicU64,
 }
 
@@ -50,6 +52,7 @@ impl Window {
             read_budget: AtomicU64::new(read_budget),
             srtt_ns: AtomicU64::new(0),
             rttvar_ns: AtomicU64::new(0),
+            longest_ns: AtomicU64::new(0),
             last_shrink_ns: AtomicU64::new(0),
         }
     }
@@ -59,6 +62,7 @@ impl Window {
         self.limit.store(START, Ordering::Relaxed);
         self.srtt_ns.store(0, Ordering::Relaxed);
         self.rttvar_ns.store(0, Ordering::Relaxed);
+        self.longest_ns.store(0, Ordering::Relaxed);
         self.last_shrink_ns.store(0, Ordering::Relaxed);
     }
 
@@ -130,6 +134,8 @@ impl Window {
 
     /// A round trip was measured (never on a retransmitted packet; Karn).
     pub fn on_round_trip(&self, ns: u64) {
+        let longest = self.longest_ns.load(Ordering::Relaxed);
+        self.longest_ns.store(ns.max(longest - longest / 64), Ordering::Relaxed);
         let srtt = self.srtt_ns.load(Ordering::Relaxed);
         if srtt == 0 {
             self.srtt_ns.store(ns.max(1), Ordering::Relaxed);
@@ -155,7 +161,9 @@ impl Window {
     pub fn early_timeout_ns(&self) -> u64 {
         match self.srtt_ns.load(Ordering::Relaxed) {
             0 => EARLY_UNMEASURED_NS,
-            srtt => (srtt + 4 * self.rttvar_ns.load(Ordering::Relaxed)).max(EARLY_MIN_NS),
+            srtt => (srtt + 4 * self.rttvar_ns.load(Ordering::Relaxed))
+                .max(2 * self.longest_ns.load(Ordering::Relaxed))
+                .max(EARLY_MIN_NS),
         }
     }
 }

@@ -52,5 +52,12 @@ fn round_trips_set_the_early_timeout() {
         window.on_round_trip(50_000_000);
     }
     let timeout = window.early_timeout_ns();
-    assert!((50_000_000..60_000_000).contains(&timeout), "{timeout}");
+    assert!((100_000_000..110_000_000).contains(&timeout), "{timeout}");
+    // A single late answer is remembered, and then forgotten.
+    window.on_round_trip(200_000_000);
+    assert!(window.early_timeout_ns() >= 400_000_000);
+    for _ in 0..1000 {
+        window.on_round_trip(20_000);
+    }
+    assert_eq!(window.early_timeout_ns(), EARLY_MIN_NS);
 }
