@@ -50,7 +50,7 @@ pub fn need_nightly(tally: &mut Tally) -> Result<(), Failure> {
     if !succeeds("rustup", &["--version"]) {
         return Err(Failure::Lacks {
             what: "the nightly toolchain".to_owned(),
-            remedy: "install rustup (https://rustup.rs), which fetches it".to_owned(),
+            remedy: "install rustup, which fetches it".to_owned(),
         });
     }
     Step::new("rustup", &["toolchain", "install", "nightly", "--profile", "minimal"]).run(tally)

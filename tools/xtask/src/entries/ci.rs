@@ -7,7 +7,7 @@ use crate::step::Failure;
 use crate::tally::Tally;
 
 /// The entries that CI runs, with their arguments.
-const ORDER: [(&str, &[&str]); 9] = [
+const ORDER: [(&str, &[&str]); 10] = [
     ("fmt", &[]),
     ("clippy", &[]),
     ("doc", &[]),
@@ -16,6 +16,7 @@ const ORDER: [(&str, &[&str]); 9] = [
     ("loom", &[]),
     ("asan", &[]),
     ("fuzz", &["20"]),
+    ("namespace", &[]),
     ("kernel", &[]),
 ];
 

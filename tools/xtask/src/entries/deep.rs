@@ -1,7 +1,7 @@
 //! Tests and measurements that need other compiler flags, another toolchain, or root.
 
 use super::none;
-use crate::machine::{is_root, need_nightly};
+use crate::machine::{is_root, need_nightly, need_packages};
 use crate::step::{Failure, Step};
 use crate::tally::Tally;
 
@@ -30,6 +30,18 @@ pub fn asan(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
 pub fn bench(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     none(arguments, "bench")?;
     Step::cargo(&["bench", "--workspace", "--benches"]).run(tally)
+}
+
+/// Looks at the packets themselves, in a network namespace of its own.
+pub fn namespace(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
+    none(arguments, "namespace")?;
+    need_packages(&["iproute2", "util-linux"], tally)?;
+    let mut step = Step::new("unshare", &["--net"]);
+    if !is_root() {
+        step = step.arg("--map-root-user");
+    }
+    let cargo = ["cargo", "test", "-p", "urxe-stack", "--test", "on_the_wire", "--", "--ignored"];
+    cargo.into_iter().fold(step, Step::arg).run(tally)
 }
 
 /// Pairs with real kernels. The set-up script installs by name what it needs, and does nothing the second time.

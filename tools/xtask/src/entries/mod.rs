@@ -51,13 +51,19 @@ pub const ENTRIES: &[Entry] = &[
         "kept inputs, then each fuzz target for this long (60) (nightly toolchain)",
         fuzz::fuzz,
     ),
+    entry("namespace", "", "what goes over the wire, seen in a network namespace", deep::namespace),
     entry(
         "kernel",
         "",
         "pairs with real kernels in QEMU: needs root, installs packages by name",
         deep::kernel,
     ),
-    entry("ci", "", "all of the above but golden and bench, in order, stopping at the first failure", ci::ci),
+    entry(
+        "ci",
+        "",
+        "all of the above but golden and bench, in order; as root, installs what it needs",
+        ci::ci,
+    ),
 ];
 
 /// The one number that an entry may be given.
