@@ -5,8 +5,8 @@ use urxe_stack::device::counters::Counter;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
 use urxe_tests::lab::{
-    LANDING, Lab, MEMORY, MTU, PACKET, PEER, Packet, Setup, TARGET, answered, atomic_response, compare_swap,
-    fetch_add, no_lkey, read_request, read_response, reth, send_only, write_only,
+    LANDING, Lab, MEMORY, MILLISECOND, MTU, PACKET, PEER, Packet, Setup, TARGET, answered, atomic_response,
+    compare_swap, fetch_add, no_lkey, read_request, read_response, reth, send_only, write_only,
 };
 use urxe_wire::{Ext, Ieth, ImmDt, NakCode, Opcode, Reth, Rkey, RnrTimer, Syndrome};
 
@@ -180,6 +180,24 @@ fn one_sequence_nak_until_the_peer_is_back_in_order() {
     lab.expect([answered(101, ACK, 2)]);
     lab.deliver(send_only(103, b"d"));
     lab.expect([answered(102, SEQUENCE, 2)]);
+}
+
+/// Packets that overtook each other say nothing new. The packet that brought the NAK does, when it comes again after a
+/// round trip: the peer went back, and what was missing was lost once more.
+#[test]
+fn a_sequence_nak_is_repeated_only_for_a_peer_that_went_back() {
+    let mut lab = lab();
+    lab.deliver(send_only(103, b"d"));
+    lab.expect([answered(100, SEQUENCE, 0)]);
+    for psn in [105, 104, 102, 106, 101] {
+        lab.deliver(send_only(psn, b"x"));
+    }
+    lab.expect([]);
+    lab.wait(20 * MILLISECOND);
+    lab.deliver(send_only(101, b"b"));
+    lab.expect([answered(100, SEQUENCE, 0)]);
+    lab.deliver(send_only(102, b"c"));
+    lab.expect([]);
 }
 
 #[test]

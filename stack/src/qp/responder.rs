@@ -17,6 +17,7 @@ use super::responses::{Replay, Responses};
 use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
 use crate::device::counters::Counter;
 use crate::memory::Access;
+use crate::time::Time;
 
 /// The message that the expected packet must continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +68,11 @@ pub(crate) struct Responder {
     pub(super) expected_psn: Psn,
     pub(super) msn: Msn,
     message: Message,
-    /// A sequence or RNR NAK was sent for the expected PSN and has not been obeyed.
-    nak_outstanding: bool,
-    /// The PSN that last came too early: one before it means that the peer went back and lost the packet again.
-    last_early: Option<Psn>,
+    /// When a sequence or RNR NAK was sent for the expected PSN, which has not come since.
+    nak_sent_at: Option<Time>,
+    /// The first PSN that came too early since then: it again, or one before it, means that the peer went back and that
+    /// the expected packet was lost once more.
+    first_early: Option<Psn>,
     pub(super) responses: Responses,
 }
 
@@ -81,8 +83,8 @@ impl Responder {
             expected_psn: Psn::new(0),
             msn: Msn::masked(0),
             message: Message::None,
-            nak_outstanding: false,
-            last_early: None,
+            nak_sent_at: None,
+            first_early: None,
             responses: Responses::default(),
         }
     }
@@ -92,8 +94,8 @@ impl Responder {
         self.expected_psn = qp.attr.rq_psn;
         self.msn = Msn::masked(0);
         self.message = Message::None;
-        self.nak_outstanding = false;
-        self.last_early = None;
+        self.nak_sent_at = None;
+        self.first_early = None;
         self.responses.start(usize::from(qp.attr.max_dest_rd_atomic));
     }
 
@@ -126,8 +128,8 @@ impl Responder {
             self.on_duplicate(qp, cx, packet);
             return Handled::Fine;
         }
-        self.nak_outstanding = false;
-        self.last_early = None;
+        self.nak_sent_at = None;
+        self.first_early = None;
         match self.execute(qp, cx, packet) {
             Ok(Executed::Done { psns, ends }) => {
                 self.expected_psn = psn.add(psns);
@@ -139,7 +141,7 @@ impl Responder {
                 Handled::Fine
             }
             Ok(Executed::NotReady) => {
-                self.nak_outstanding = true;
+                self.nak_sent_at = Some(cx.now);
                 cx.counters.add(Counter::SendRnrErr);
                 self.responses.push_rnr_nak(psn, self.msn);
                 Handled::Fine
@@ -151,17 +153,21 @@ impl Responder {
         }
     }
 
-    /// A PSN beyond the expected one: something was lost or overtaken. One NAK, until the peer is back in order or
-    /// evidently went back and lost the same packet again.
+    /// A PSN beyond the expected one: something was lost or overtaken. One NAK until the peer is back in order (9.7.5.2.2),
+    /// or, a round trip later, evidently went back and lost the same packet again.
     fn on_early(&mut self, psn: Psn, cx: &Context<'_>) {
         cx.counters.add(Counter::OutOfSeqRequest);
-        let went_back = self.last_early.is_some_and(|last| psn.distance(last) <= 0);
-        self.last_early = Some(psn);
-        if self.nak_outstanding && !went_back {
+        let first_again = self.first_early.is_some_and(|first| psn.distance(first) <= 0);
+        let answered = |sent_at: Time| cx.now >= sent_at.plus_ns(cx.window.round_trip_ns());
+        let lost_again = first_again && self.nak_sent_at.is_some_and(answered);
+        if self.first_early.is_none() || first_again {
+            self.first_early = Some(psn);
+        }
+        if self.nak_sent_at.is_some() && !lost_again {
             cx.counters.add(Counter::DropOutOfSequence);
             return;
         }
-        self.nak_outstanding = true;
+        self.nak_sent_at = Some(cx.now);
         self.responses.push_nak(self.expected_psn, self.msn, NakCode::PsnSequence);
     }
 
