@@ -72,10 +72,12 @@ impl std::fmt::Debug for Hooks {
     }
 }
 
-/// The descriptor of asynchronous events, and the hook.
-struct EventWake {
-    descriptor: Arc<EventFd>,
-    hook: Option<Arc<dyn Wake>>,
+/// Wakes a descriptor and, if there is one, a hook.
+pub struct EventWake {
+    /// Counts the events.
+    pub descriptor: Arc<EventFd>,
+    /// Is told, but counts nothing.
+    pub hook: Option<Arc<dyn Wake>>,
 }
 
 impl Wake for EventWake {

@@ -23,4 +23,4 @@ pub mod engine;
 pub mod eventfd;
 mod ports;
 
-pub use engine::{Engine, EngineConfig, Hooks, OpenEngineError};
+pub use engine::{Engine, EngineConfig, EventWake, Hooks, OpenEngineError};

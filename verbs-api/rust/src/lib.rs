@@ -4,16 +4,20 @@
 mod cq;
 mod device;
 mod endpoint;
+mod events;
 mod memory;
 mod node;
 mod pd;
 mod qp;
+pub mod sim;
 mod text;
+mod wait;
 mod waiters;
 
 pub use cq::{ChannelError, CompletionChannel, CompletionQueue, CqEvent, Drain, Next, WaitError};
 pub use device::{Device, DeviceAttr, DeviceBuilder, DeviceInfo, OpenError, PortAttr, devices};
 pub use endpoint::{EndpointParseError, QpEndpoint};
+pub use events::{DeviceEvents, NextEvent};
 pub use memory::{
     AllocateError, ForeignRegion, MemoryRegion, RegionSlice, RemoteParseError, RemoteRegion,
     RemoteSliceError, SliceError,
@@ -23,7 +27,10 @@ pub use qp::{
     BatchError, ConnectOptions, Data, Gather, QueuePair, QueuePairBuilder, RecvRequest, SendRequest,
 };
 
-pub use urxe_stack::cq::{ArmKind, Completion, CqError, CqId, WcFlags, WcOpcode, WcStatus};
+pub use urxe_stack::cq::{
+    ArmKind, AsyncEvent, AsyncEventType, Completion, CqError, CqEventType, CqId, PortEventType, QpEventType,
+    WcFlags, WcOpcode, WcStatus,
+};
 pub use urxe_stack::device::counters::Counter;
 pub use urxe_stack::device::{CreateCqError, CreateQpError, IcrcPolicy, Limits, ModifyError};
 pub use urxe_stack::driver::OpenEngineError;

@@ -5,32 +5,45 @@
 use urxe_stack::cq::{Completion, Cq, CqError};
 use urxe_stack::device::{Device as Core, ModifyError, QpHandle};
 use urxe_stack::driver::Engine;
+use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::port::sim::Stalled;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask};
 use urxe_stack::qp::wr::{PostError, RecvRequest, SendRequest};
 use urxe_stack::time::Time;
 
+use crate::sim::{Advance, SimNode};
+
 /// A device and what moves it.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one a device, behind an Arc; a box would cost each call an indirection"
+)]
 pub(crate) enum Node {
     /// Over UDP.
     Udp(Engine),
+    /// In a simulated network. What is posted leaves with the next step of virtual time.
+    Simulated(SimNode),
 }
 
 impl Node {
     pub(crate) fn core(&self) -> &Core {
         match self {
             Self::Udp(engine) => engine.device(),
+            Self::Simulated(node) => &node.core,
         }
     }
 
     pub(crate) fn now(&self) -> Time {
         match self {
             Self::Udp(engine) => engine.now(),
+            Self::Simulated(node) => node.now(),
         }
     }
 
     pub(crate) fn modify_qp(&self, qp: QpHandle, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
         match self {
             Self::Udp(engine) => engine.modify_qp(qp, attr, mask),
+            Self::Simulated(node) => node.core.modify_qp(node.now(), qp, attr, mask),
         }
     }
 
@@ -41,6 +54,7 @@ impl Node {
     ) -> Result<(), (usize, PostError)> {
         match self {
             Self::Udp(engine) => engine.post_send(qp, requests),
+            Self::Simulated(node) => node.core.post_send(node.now(), qp, requests),
         }
     }
 
@@ -51,12 +65,35 @@ impl Node {
     ) -> Result<(), (usize, PostError)> {
         match self {
             Self::Udp(engine) => engine.post_recv(qp, requests),
+            Self::Simulated(node) => node.core.post_recv(node.now(), qp, requests),
         }
     }
 
     pub(crate) fn poll(&self, cq: &Cq, out: &mut [Completion]) -> Result<usize, CqError> {
         match self {
             Self::Udp(engine) => engine.poll(cq, out),
+            Self::Simulated(node) => node.poll(cq, out),
         }
+    }
+
+    /// Readable while asynchronous events wait.
+    pub(crate) fn event_descriptor(&self) -> &EventFd {
+        match self {
+            Self::Udp(engine) => engine.event_descriptor(),
+            Self::Simulated(node) => &node.descriptor,
+        }
+    }
+
+    /// Lets the next thing happen in virtual time, if it comes no later than `limit`.
+    pub(crate) fn advance(&self, limit: Time) -> Result<Advance, Stalled> {
+        match self {
+            Self::Udp(_) => Ok(Advance::Real),
+            Self::Simulated(node) => node.advance(limit),
+        }
+    }
+
+    /// The same for a task, which waits without a limit.
+    pub(crate) fn advance_task(&self) -> Result<Advance, Stalled> {
+        self.advance(Time::NEVER)
     }
 }

@@ -10,28 +10,25 @@ use rustix::io::Errno;
 use urxe_stack::cq::{CompletionChannel as CoreChannel, CqId};
 use urxe_stack::device::CreateCqError;
 use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::time::Time;
 
-use super::{CompletionQueue, Reports};
+use super::{CompletionQueue, Reports, WaitError};
 use crate::device::Device;
+use crate::sim::Advance;
 
-/// Why a channel was not made, or waiting on it failed.
+/// No channel was made: no descriptor is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ChannelError {
-    /// No descriptor is left.
-    #[error("cannot make an event descriptor: {0}; raise the limit of open files (ulimit -n)")]
-    EventFd(Errno),
-    /// The system refused to wait.
-    #[error("cannot wait on the channel's descriptor: {0}")]
-    Wait(Errno),
+#[error("cannot make an event descriptor: {errno}; raise the limit of open files (ulimit -n)")]
+pub struct ChannelError {
+    /// The system's reason.
+    pub errno: Errno,
 }
 
 impl ChannelError {
-    /// The system's errno.
+    /// The errno that `ibv_create_comp_channel` sets.
     #[must_use]
     pub fn errno(self) -> i32 {
-        match self {
-            Self::EventFd(errno) | Self::Wait(errno) => errno.raw_os_error(),
-        }
+        self.errno.raw_os_error()
     }
 }
 
@@ -60,9 +57,9 @@ impl Device {
     /// Makes a completion channel (`ibv_create_comp_channel`).
     ///
     /// # Errors
-    /// [`ChannelError::EventFd`].
+    /// [`ChannelError`].
     pub fn create_channel(&self) -> Result<CompletionChannel, ChannelError> {
-        let descriptor = Arc::new(EventFd::new().map_err(ChannelError::EventFd)?);
+        let descriptor = Arc::new(EventFd::new().map_err(|errno| ChannelError { errno })?);
         let core = Arc::new(CoreChannel::new(Box::new(Arc::clone(&descriptor))));
         Ok(CompletionChannel { device: self.clone(), core, descriptor })
     }
@@ -82,34 +79,41 @@ impl CompletionChannel {
         self.core.next_event().map(|event| CqEvent { cq: event.cq })
     }
 
-    /// Sleeps until there is an event, and takes it. `None` if none came in time; without a timeout it waits for ever.
+    /// Sleeps until there is an event, and takes it. `None` waits for ever.
     ///
     /// # Errors
-    /// [`ChannelError::Wait`].
-    pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<CqEvent>, ChannelError> {
+    /// [`WaitError::TimedOut`], [`WaitError::Descriptor`], and in a simulated network [`WaitError::Quiet`].
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<CqEvent, WaitError> {
+        let limit = timeout.map_or(Time::NEVER, |timeout| self.device.inner.node.now() + timeout);
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             if let Some(event) = self.try_next() {
-                return Ok(Some(event));
+                return Ok(event);
+            }
+            match self.device.inner.node.advance(limit)? {
+                Advance::Moved => continue,
+                Advance::Limit => return Err(WaitError::TimedOut),
+                Advance::Quiet => return Err(WaitError::Quiet),
+                Advance::Real => {}
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
-                return Ok(None);
+                return Err(WaitError::TimedOut);
             }
-            wait_readable(&self.descriptor, left).map_err(ChannelError::Wait)?;
+            self.sleep(left)?;
         }
     }
-}
 
-/// Sleeps until `descriptor` is readable, a signal comes, or `timeout` is over.
-pub(crate) fn wait_readable(descriptor: &EventFd, timeout: Option<Duration>) -> Result<(), Errno> {
-    let timeout = timeout.map(|timeout| Timespec {
-        tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    });
-    match poll(&mut [PollFd::new(descriptor, PollFlags::IN)], timeout.as_ref()) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(errno) => Err(errno),
+    /// Sleeps until the descriptor is readable, a signal comes, or `timeout` is over.
+    fn sleep(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        match poll(&mut [PollFd::new(&*self.descriptor, PollFlags::IN)], timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(WaitError::Descriptor { errno }),
+        }
     }
 }
 

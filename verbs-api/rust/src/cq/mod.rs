@@ -12,16 +12,19 @@ mod next;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::io::Errno;
 use urxe_stack::cq::{ArmKind, Completion, CompletionChannel as CoreChannel, Cq, CqError, CqId};
 use urxe_stack::device::CreateCqError;
+use urxe_stack::port::sim::Stalled;
 
 pub use self::channel::{ChannelError, CompletionChannel, CqEvent};
 pub use self::next::Next;
 
 use crate::device::Device;
-use crate::waiters::{Place, Sleeper, Waiters};
+use crate::wait::Wait;
+use crate::waiters::Waiters;
 
 /// Completions taken at a time by [`CompletionQueue::drain`].
 const DRAIN: usize = 16;
@@ -38,16 +41,32 @@ pub enum WaitError {
     /// The queue reports to a channel.
     #[error("this completion queue reports to a completion channel: arm it and wait there")]
     HasChannel,
+    /// The system refused to wait for a channel's descriptor.
+    #[error("cannot wait for the channel's descriptor: {errno}")]
+    Descriptor {
+        /// The system's reason.
+        errno: Errno,
+    },
+    /// Nothing is under way in the simulated network, so that nothing can ever come.
+    #[error(
+        "the simulated network is quiet: no packet is on its way, no timer runs, nothing will ever complete"
+    )]
+    Quiet,
+    /// The simulated network makes no progress.
+    #[error(transparent)]
+    Stalled(#[from] Stalled),
 }
 
 impl WaitError {
     /// The nearest errno.
     #[must_use]
-    pub const fn errno(self) -> i32 {
+    pub fn errno(self) -> i32 {
         match self {
+            Self::Descriptor { errno } => errno.raw_os_error(),
             Self::TimedOut => libc::ETIMEDOUT,
             Self::Cq(error) => error.errno(),
             Self::HasChannel => libc::EINVAL,
+            Self::Quiet | Self::Stalled(_) => libc::EDEADLK,
         }
     }
 }
@@ -160,25 +179,13 @@ impl CompletionQueue {
     /// [`WaitError`].
     pub fn wait(&self, out: &mut [Completion], timeout: Option<Duration>) -> Result<usize, WaitError> {
         let Reports::Own(waiters) = &self.inner.reports else { return Err(WaitError::HasChannel) };
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let sleeper = Sleeper::new();
-        let waker = Arc::clone(&sleeper).into();
-        let mut place = Place::new(waiters);
-        loop {
-            let taken = self.inner.cq.poll(out)?;
-            if taken > 0 || out.is_empty() {
-                return Ok(taken);
-            }
-            place.register(&waker);
-            if self.arm_own() {
-                continue;
-            }
-            if !sleeper.sleep(deadline) {
-                // It may have come at the last moment.
-                let taken = self.inner.cq.poll(out)?;
-                return if taken > 0 { Ok(taken) } else { Err(WaitError::TimedOut) };
-            }
+        if out.is_empty() {
+            return Ok(0);
         }
+        let cq = &self.inner.cq;
+        let wait = Wait::new(&self.inner.device, timeout);
+        let take = || Ok(cq.poll(out).map(|taken| (taken > 0).then_some(taken))?);
+        wait.until(waiters, take, || self.arm_own())
     }
 
     /// Sleeps until there is a completion and takes it. `None` waits for ever.

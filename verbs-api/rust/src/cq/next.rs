@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use urxe_stack::cq::Completion;
 
 use super::{CompletionQueue, Reports, WaitError};
+use crate::sim::Advance;
 use crate::waiters::{Place, Waiters};
 
 /// Future of [`CompletionQueue::next`].
@@ -46,9 +47,24 @@ impl Future for Next<'_> {
                 return Poll::Ready(ready);
             }
             self.place.get_or_insert_with(|| Place::new(waiters)).register(cx.waker());
-            if !self.cq.arm_own() {
-                return Poll::Pending;
+            if self.cq.arm_own() {
+                continue;
             }
+            let advanced = self.cq.inner.device.inner.node.advance_task();
+            if let Some(ready) = self.take().transpose() {
+                self.place = None;
+                return Poll::Ready(ready);
+            }
+            return match advanced {
+                Err(stalled) => Poll::Ready(Err(stalled.into())),
+                Ok(advance) => {
+                    if advance == Advance::Moved {
+                        // Other tasks' turn, then the next step.
+                        cx.waker().wake_by_ref();
+                    }
+                    Poll::Pending
+                }
+            };
         }
     }
 }

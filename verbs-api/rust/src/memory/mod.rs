@@ -1,23 +1,10 @@
-//! Registered memory that safe code can use.
+//! Registered memory that safe code can use. Why that is sound: [`MemoryRegion`].
 //!
-//! # Why this is sound
-//! Peers and work requests write a region's bytes at any time, from other threads, without any lock. So:
-//! * A [`MemoryRegion`] owns its bytes, in a mapping of their own where no Rust object lives, and never lends them: no
-//!   `&[u8]`, no `&mut [u8]`, no pointer. [`read`](MemoryRegion::read) and [`write`](MemoryRegion::write) copy,
-//!   through routines that race with peers' accesses in a defined way (`urxe_stack::memory` argues that); eight
-//!   aligned bytes can be used atomically. What is read while a peer writes may be a mixture of old and new bytes;
-//!   it is never undefined.
-//! * Bytes move only under a pin of the region's key, which lasts no longer than the handling of a run of packets.
-//!   Dropping a region takes the key away first and waits for the pins, and only then unmaps. So nothing keeps a region
-//!   alive, and nothing needs to: a work request, local or a peer's, that still names a dropped region finds no
-//!   such key and completes with a protection or access error.
-//! * A region that is leaked ([`std::mem::forget`]) stays mapped as well as registered.
-//!
-//! So a posted work request borrows nothing. The [`RegionSlice`] that describes it does: posting a slice of a region that is
-//! gone is a mistake that the compiler finds.
-//!
-//! Memory that is not the region's own can be registered by [`ProtectionDomain::register`](crate::ProtectionDomain::register),
-//! which is `unsafe`.
+//! | file | subject |
+//! |---|---|
+//! | `registration` | registering with the core: the only `unsafe` of this crate |
+//! | `slice` | parts of regions, for work requests |
+//! | `remote` | a peer's region, as a text and in work requests |
 
 mod registration;
 mod remote;
@@ -64,9 +51,26 @@ impl AllocateError {
     }
 }
 
-/// A memory region (`struct ibv_mr`) with the memory it registers; see the [module](self).
+/// A memory region (`struct ibv_mr`) with the memory it registers.
 ///
 /// Not `Clone`: wrap it in an [`Arc`](std::sync::Arc) to share it. Dropping it deregisters and unmaps.
+///
+/// # Why this is sound
+/// Peers and work requests write a region's bytes at any time, from other threads, without any lock. So:
+/// * A region owns its bytes, in a mapping of their own where no Rust object lives, and never lends them: no `&[u8]`, no
+///   `&mut [u8]`, no pointer. [`read`](Self::read) and [`write`](Self::write) copy, through routines that race with peers'
+///   accesses in a defined way (`urxe_stack::memory` argues that); eight aligned bytes can be used atomically. What is
+///   read while a peer writes may be a mixture of old and new bytes; it is never undefined.
+/// * Bytes move only under a pin of the region's key, which lasts no longer than the handling of a run of packets. Dropping
+///   a region takes the key away first, then waits for the pins, and only then unmaps. So nothing keeps a region alive, and
+///   nothing needs to: a work request, local or a peer's, that still names a dropped region finds no such key and ends
+///   with a protection or access error.
+/// * A region that is leaked ([`std::mem::forget`]) stays mapped as well as registered.
+///
+/// So a posted work request borrows nothing. The [`RegionSlice`] that describes it does: posting part of a region that is gone
+/// is a mistake that the compiler finds.
+///
+/// Memory that somebody else owns can be registered by [`ProtectionDomain::register`], which is `unsafe`.
 pub struct MemoryRegion {
     registration: OwnedRegistration,
     pd: ProtectionDomain,

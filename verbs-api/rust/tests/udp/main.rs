@@ -1,4 +1,8 @@
 //! Devices over UDP, two in this process, each pair on addresses of its own.
 
+mod channel;
 mod common;
+mod errors;
+mod memory;
+mod tasks;
 mod traffic;

@@ -1,0 +1,111 @@
+//! Asynchronous events: what happens to queue pairs, completion queues and the port beside completions.
+
+use std::fmt;
+use std::future::Future;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use urxe_stack::cq::AsyncEvent;
+
+use crate::cq::WaitError;
+use crate::device::Device;
+use crate::sim::Advance;
+use crate::wait::Wait;
+use crate::waiters::Place;
+
+/// The asynchronous events of a device (`ibv_get_async_event`), in the order in which they came; made by [`Device::events`].
+/// They need not be acknowledged. Events about an object go away with it.
+#[derive(Clone, Copy)]
+pub struct DeviceEvents<'a> {
+    device: &'a Device,
+}
+
+impl Device {
+    /// Its asynchronous events.
+    #[must_use]
+    pub fn events(&self) -> DeviceEvents<'_> {
+        DeviceEvents { device: self }
+    }
+}
+
+impl<'a> DeviceEvents<'a> {
+    /// Takes the oldest event, if there is one.
+    pub fn try_next(&self) -> Option<AsyncEvent> {
+        let events = self.device.core().events();
+        let event = events.next_event()?;
+        events.ack(&event);
+        Some(event)
+    }
+
+    /// Sleeps until there is an event, and takes it. `None` waits for ever.
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`], and in a simulated network [`WaitError::Quiet`].
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<AsyncEvent, WaitError> {
+        let wait = Wait::new(self.device, timeout);
+        wait.until(&self.device.inner.events, || Ok(self.try_next()), || false)
+    }
+
+    /// Waits in a task until there is an event, and takes it. Needs no runtime.
+    ///
+    /// # Errors
+    /// The output's: [`WaitError`], in a simulated network only.
+    pub fn next(&self) -> NextEvent<'a> {
+        NextEvent { events: *self, place: None }
+    }
+
+    /// How many events were lost because the program took none for too long.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.device.core().events().lost()
+    }
+}
+
+/// Readable while an event waits. Do not read from it: [`DeviceEvents::try_next`] does.
+impl AsFd for DeviceEvents<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.inner.node.event_descriptor().as_fd()
+    }
+}
+
+impl fmt::Debug for DeviceEvents<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.device.core().events().fmt(f)
+    }
+}
+
+/// Future of [`DeviceEvents::next`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct NextEvent<'a> {
+    events: DeviceEvents<'a>,
+    place: Option<Place<'a>>,
+}
+
+impl Future for NextEvent<'_> {
+    type Output = Result<AsyncEvent, WaitError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let device = self.events.device;
+        if let Some(event) = self.events.try_next() {
+            return Poll::Ready(Ok(event));
+        }
+        self.place.get_or_insert_with(|| Place::new(&device.inner.events)).register(cx.waker());
+        let advanced = device.inner.node.advance_task();
+        if let Some(event) = self.events.try_next() {
+            self.place = None;
+            return Poll::Ready(Ok(event));
+        }
+        match advanced {
+            Err(stalled) => Poll::Ready(Err(stalled.into())),
+            Ok(advance) => {
+                if advance == Advance::Moved {
+                    cx.waker().wake_by_ref();
+                }
+                Poll::Pending
+            }
+        }
+    }
+}

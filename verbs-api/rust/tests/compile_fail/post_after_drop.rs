@@ -1,0 +1,10 @@
+//! A work request on a region that is gone cannot be posted.
+use urxe::{MemoryRegion, QueuePair, SendRequest};
+
+fn post(qp: &QueuePair, region: MemoryRegion) {
+    let request = SendRequest::send(region.slice(..64).unwrap());
+    drop(region);
+    qp.post_send(&request).unwrap();
+}
+
+fn main() {}

@@ -1,0 +1,20 @@
+//! No reference to a region's bytes, shared or not: peers may write them.
+use urxe::MemoryRegion;
+
+fn shared(region: &MemoryRegion) -> &[u8] {
+    region.as_ref()
+}
+
+fn exclusive(region: &mut MemoryRegion) -> &mut [u8] {
+    region.as_mut()
+}
+
+fn by_deref(region: &MemoryRegion) -> &[u8] {
+    &**region
+}
+
+fn by_index(region: &MemoryRegion) -> u8 {
+    region[0]
+}
+
+fn main() {}

@@ -1,0 +1,6 @@
+//! Devices of a simulated network: the same API in virtual time.
+
+mod common;
+mod faults;
+mod tasks;
+mod time;
