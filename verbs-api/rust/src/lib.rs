@@ -1,4 +1,69 @@
 //! RDMA in userspace: RoCEv2 over plain UDP, without root and without a kernel module.
+//!
+//! Programs of this crate talk to each other, to hosts with the kernel's `rdma_rxe` and to RDMA hardware that speaks RoCEv2. The
+//! vocabulary is that of libibverbs, the shape is Rust's: every object keeps what it needs alive, so they may be dropped in
+//! any order, and safe code can neither race with a peer's access to memory nor leave a peer a region that is gone.
+//!
+//! # A write into a peer's memory
+//! ```
+//! use urxe::{Access, ConnectOptions, Device, SendRequest};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Two ends; here in one process, each on an address of its own. Without configuration, `Device::open("rxe0")` is 127.0.0.1.
+//! let here = Device::open_address([127, 49, 10, 1])?;
+//! let there = Device::open_address([127, 49, 10, 2])?;
+//!
+//! // Each has a protection domain, a completion queue and a queue pair.
+//! let (pd, peer_pd) = (here.alloc_pd()?, there.alloc_pd()?);
+//! let (cq, peer_cq) = (here.create_cq(16)?, there.create_cq(16)?);
+//! let qp = pd.queue_pair(&cq).create()?;
+//! let peer_qp = peer_pd.queue_pair(&peer_cq).create()?;
+//!
+//! // What must be told to the other end are endpoints and regions. Both have a text: send it as you like.
+//! let endpoint = peer_qp.endpoint().to_string();
+//! qp.connect(&endpoint.parse()?, &ConnectOptions::default())?;
+//! peer_qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
+//! let target = peer_pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+//! let target_text = target.remote().to_string();
+//!
+//! // Fill a region, write it, wait.
+//! let source = pd.allocate(4096, Access::empty())?;
+//! source.write(0, b"hello")?;
+//! let remote: urxe::RemoteRegion = target_text.parse()?;
+//! qp.post_send(&SendRequest::write(source.slice(..5)?, remote).wr_id(1).signaled())?;
+//! let completion = cq.wait_one(None)?;
+//! assert!(completion.status.is_success());
+//! assert_eq!(target.read_vec(0, 5)?, b"hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where what is
+//! | wanted | see |
+//! |---|---|
+//! | which devices there are, options, limits, counters | [`devices`], [`Device`], [`DeviceBuilder`] |
+//! | memory | [`ProtectionDomain::allocate`], [`MemoryRegion`], [`RemoteRegion`] |
+//! | connecting | [`QueuePairBuilder`], [`QpEndpoint`], [`QueuePair::connect`], [`ConnectOptions`] |
+//! | SEND, WRITE, READ, atomics, inline data, fences | [`SendRequest`], [`QueuePair::post_send`] |
+//! | receives | [`RecvRequest`], [`QueuePair::post_recv`] |
+//! | completions: polling, sleeping, `async` | [`CompletionQueue`], [`Completion`] |
+//! | waiting in one's own `poll` or `epoll` | [`CompletionChannel`], [`DeviceEvents`] |
+//! | what else happens | [`Device::events`], [`AsyncEvent`] |
+//! | tests over bad networks, in virtual time | [`sim`] |
+//!
+//! # Waiting
+//! `async` needs no runtime: the futures' wakers are called when something comes, under no lock of this crate, so they may poll
+//! at once or drop anything, the device included. Sleeping and `async` leave the receiving to the device's background thread; a
+//! thread that polls in a loop receives by itself, which is faster and takes a processor. Who changes from polling to sleeping
+//! waits up to a millisecond once.
+//!
+//! # Errors
+//! One `enum` a call, each variant with what was given and what is allowed, and `errno()` for what libibverbs would say. What
+//! goes wrong after posting is no error of a call but the [`status`](Completion::status) of a completion.
+//!
+//! # Not there yet
+//! Services other than reliable connections, shared receive queues, memory windows, connecting by `librdmacm`'s protocol, several
+//! processes on one address.
 #![deny(unsafe_code)]
 
 mod cq;
