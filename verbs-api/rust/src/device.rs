@@ -216,7 +216,7 @@ impl DeviceBuilder {
         let runs = Arc::clone(&ready);
         self.config.hooks = Hooks {
             events: Some(Arc::clone(&events) as _),
-            after_progress: Some(Arc::new(move || runs.run())),
+            after_progress: Some(Arc::new(move || runs.run_all())),
         };
         let engine = Engine::open(spec, self.config)?;
         let link = engine.link();

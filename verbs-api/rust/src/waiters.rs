@@ -10,6 +10,8 @@
 //! ```
 //! No wake-up is lost: whoever waits registers, then arms, then looks once more.
 
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
@@ -22,22 +24,28 @@ use urxe_stack::cq::Wake;
 #[derive(Debug, Default)]
 pub(crate) struct ReadyWakers {
     any: AtomicBool,
-    wakers: Mutex<Vec<Waker>>,
+    wakers: Mutex<VecDeque<Waker>>,
 }
 
 impl ReadyWakers {
-    /// Calls them.
+    /// Calls them, one after the other: what one does, or that it panics, takes nothing from the others.
     pub(crate) fn run(&self) {
-        if !self.any.load(Ordering::Relaxed) {
-            return;
-        }
-        let wakers = {
-            let mut wakers = lock(&self.wakers);
-            self.any.store(false, Ordering::Relaxed);
-            std::mem::take(&mut *wakers)
-        };
-        for waker in wakers {
+        while self.any.load(Ordering::Relaxed) {
+            let next = {
+                let mut wakers = lock(&self.wakers);
+                let next = wakers.pop_front();
+                self.any.store(!wakers.is_empty(), Ordering::Relaxed);
+                next
+            };
+            let Some(waker) = next else { return };
             waker.wake();
+        }
+    }
+
+    /// The same for a thread that must outlive a waker's panic.
+    pub(crate) fn run_all(&self) {
+        while catch_unwind(AssertUnwindSafe(|| self.run())).is_err() {
+            tracing::error!("a waker panicked");
         }
     }
 }

@@ -179,3 +179,32 @@ fn a_future_need_not_live_as_long_as_its_waker_is_known() {
     b.complete();
     assert_eq!(*count.0.lock().unwrap(), 0);
 }
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker of the program panics, on purpose");
+    }
+}
+
+#[test]
+fn a_panicking_waker_stops_nobody_else() {
+    let (a, b) = pair(27);
+    let waker = Waker::from(Arc::new(Panics));
+    let mut bad = pin!(b.cq.next());
+    b.qp.post_recv(&RecvRequest::new(Gather::EMPTY).wr_id(1)).unwrap();
+    b.qp.post_recv(&RecvRequest::new(Gather::EMPTY).wr_id(2)).unwrap();
+    std::thread::scope(|threads| {
+        assert!(bad.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let waiting = threads.spawn(|| b.cq.wait_one(LONG));
+        // Both wait, and b's background thread wakes both.
+        std::thread::sleep(Duration::from_millis(50));
+        a.qp.post_send(&SendRequest::send(Data::EMPTY).signaled()).unwrap();
+        assert_eq!(waiting.join().unwrap().unwrap().wr_id, 1);
+        a.complete();
+        a.qp.post_send(&SendRequest::send(Data::EMPTY).signaled()).unwrap();
+        assert_eq!(b.cq.wait_one(LONG).unwrap().wr_id, 2);
+        a.complete();
+    });
+}
