@@ -44,6 +44,12 @@ impl Device {
         }
     }
 
+    /// Whether [`transmit_pending`](Self::transmit_pending) has something to do.
+    #[must_use]
+    pub fn has_pending(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
     /// Does what is due at `now`. What it causes to be sent leaves with the next [`transmit_pending`](Self::transmit_pending).
     pub fn handle_timeouts(&self, now: Time) {
         while let Some((at, index)) = self.timers.take_due(now) {

@@ -74,6 +74,8 @@ fn sleep_idle(shared: &Shared, waits: &mut [PollFd<'_>]) {
     shared.alarm.asleep.store(true, Ordering::Relaxed);
     fence(Ordering::SeqCst);
     let now = clock::now();
+    // What a polling thread left to be sent before it could see that this one sleeps.
+    shared.transmit(now);
     let timeout_ns = shared.device.next_deadline().map(|deadline| deadline.since_ns(now));
     wait(waits, timeout_ns);
     shared.alarm.asleep.store(false, Ordering::Relaxed);

@@ -339,6 +339,11 @@ impl Shared {
         }
         self.empty_polls.store(0, Ordering::Relaxed);
         self.device.transmit_urgent(clock::now(), &self.ports);
+        if self.device.has_pending() {
+            // Acknowledgements wait for a reply to take them along. None may come, and this thread may not poll again:
+            // then the background thread sends them, which must not sleep until something else happens.
+            self.alarm.wake();
+        }
     }
 }
 

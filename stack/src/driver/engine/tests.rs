@@ -201,6 +201,21 @@ impl End {
     }
 }
 
+/// An acknowledgement that waits for a reply goes out all the same when there is none and nobody polls any more.
+#[test]
+fn a_program_that_stops_polling_still_acknowledges() {
+    let (a, b) = pair(6, &EngineConfig::default());
+    for _ in 0..200 {
+        b.recv(64);
+        // The background threads fall asleep.
+        std::thread::sleep(Duration::from_millis(3));
+        a.post(SendOp::Send, 64);
+        b.poll_one();
+        a.poll_one();
+    }
+    a.no_losses();
+}
+
 #[test]
 fn without_gso_and_gro_everything_still_works() {
     let config = EngineConfig { gso: false, gro: false, ..EngineConfig::default() };

@@ -196,6 +196,9 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         let node = &self.pd.device().inner.node;
+        // Posting nothing sends what is ready: an acknowledgement may still wait for a reply to go along with, and the
+        // peer would ask for it in vain.
+        let _nothing_to_refuse = node.post_send(self.handle, &[]);
         let gone = node.core().forget_qp(node.now(), self.handle);
         debug_assert_eq!(gone, Ok(()), "only its handle destroys a queue pair");
     }
