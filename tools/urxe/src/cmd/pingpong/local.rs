@@ -126,11 +126,7 @@ struct Measured {
 
 impl Run {
     fn start(plan: &Plan, device: Device) -> Result<Self, PingpongError> {
-        let port = device.query_port();
-        let mtu = plan.mtu.unwrap_or(port.active_mtu);
-        if mtu > port.active_mtu {
-            return Err(PingpongError::MtuTooLarge { given: mtu, allowed: port.active_mtu });
-        }
+        let own_mtu = device.query_port().active_mtu;
         let gid_index = device.default_gid_index();
         let window = plan.window_bytes();
         let wait = if plan.events { Wait::Events } else { Wait::Poll };
@@ -155,12 +151,18 @@ impl Run {
         };
         let mut peer = Peer::start()?;
         let open = Order::Open(setup);
-        let (link, end) = match peer.ask(&open)? {
-            Answer::Opened { link, end } => (link, end),
+        let (link, end, peer_mtu) = match peer.ask(&open)? {
+            Answer::Opened { link, end, mtu } => (link, end, mtu),
             answer => {
                 return Err(ProcessError::Protocol { order: Box::new(open), answer: Box::new(answer) }.into());
             }
         };
+        // The two may be on links of different sizes.
+        let allowed = PathMtu::at_most(peer_mtu).map_or(own_mtu, |peer_mtu| peer_mtu.min(own_mtu));
+        let mtu = plan.mtu.unwrap_or(allowed);
+        if mtu > allowed {
+            return Err(PingpongError::MtuTooLarge { given: mtu, allowed });
+        }
         let address: Address = end.address.parse().map_err(|_| PingpongError::Protocol(end.address))?;
         let region: RemoteRegion = end.region.parse().map_err(|_| PingpongError::Protocol(end.region))?;
         station.connect(&address, mtu)?;

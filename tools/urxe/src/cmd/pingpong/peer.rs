@@ -154,11 +154,12 @@ impl Servant {
                 gid_index: device.default_gid_index(),
                 wait: if setup.events { Wait::Events } else { Wait::Poll },
             };
+            let mtu = device.query_port().active_mtu.bytes();
             let station = Station::new(device, config)?;
             let end = station.end();
             self.station = Some(station);
             self.events = setup.events;
-            return Ok(Answer::Opened { link: link.clone(), end });
+            return Ok(Answer::Opened { link: link.clone(), end, mtu });
         }
         Err(taken.map_or(PingpongError::NoPeerAddress, |error| StationError::from(error).into()))
     }

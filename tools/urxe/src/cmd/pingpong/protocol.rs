@@ -92,6 +92,8 @@ pub enum Answer {
         link: String,
         /// The peer's end.
         end: End,
+        /// The largest path MTU that fits its link, in bytes.
+        mtu: usize,
     },
     /// Done, or all right.
     Ok,
