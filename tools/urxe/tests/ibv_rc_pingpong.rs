@@ -7,6 +7,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -196,6 +197,12 @@ impl Ibv {
     }
 }
 
+/// One pair at a time: each has four threads that poll, and more pairs than processors only time out.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// One `read` with the program's buffer.
 fn read_once(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = [0; 52];
@@ -215,6 +222,7 @@ fn address(net: u8, host: u8) -> String {
 
 /// `urxe pingpong --connect` and the stand-in as server.
 fn against_server(net: u8, options: Options, more: &str) -> (Output, Result<(), String>) {
+    let _turn = turn();
     let ibv = Ibv::new(&address(net, 1), options);
     let listener = TcpListener::bind((address(net, 1), PORT)).unwrap();
     let server = thread::spawn(move || ibv.serve(&listener));
@@ -226,6 +234,7 @@ fn against_server(net: u8, options: Options, more: &str) -> (Output, Result<(), 
 
 /// `urxe pingpong --listen` and the stand-in as client.
 fn against_client(net: u8, options: Options, more: &str) -> (Output, Result<(), String>) {
+    let _turn = turn();
     let mut child = urxe(&format!("--listen -d {} {} {more}", address(net, 1), options.arguments()));
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let mut said = String::new();
@@ -297,6 +306,7 @@ fn wrong_bytes_are_found() {
 #[test]
 fn different_sizes_are_told() {
     let ibv = Options { patience: Duration::from_secs(1), ..Options::new(1000, 10) };
+    let _turn = turn();
     // The stand-in sends 1000 bytes, urxe waits for 2000.
     let mut child = urxe(&format!("--listen -d {} -s 2000 -n 10", address(37, 1)));
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
