@@ -256,7 +256,7 @@ pub struct Lab {
     /// The whole buffer with every right.
     pub mr: Mr,
     /// Dropped after the device, which reaches into it.
-    memory: Buffer,
+    memory: Arc<Buffer>,
 }
 
 impl Lab {
@@ -269,7 +269,7 @@ impl Lab {
         let mut config = DeviceConfig::new(vec![Gid::from_ip(OWN)], 1);
         config.icrc_policy = IcrcPolicy::Strict;
         let device = Device::new(config);
-        let memory = Buffer::new(MEMORY).expect("a few KiB");
+        let memory = Arc::new(Buffer::new(MEMORY).expect("a few KiB"));
         let image: Vec<u8> = (0..MEMORY).map(|at| (at * 7 + at / 256) as u8).collect();
         memory.write(0, &image).expect("the image is as long as the memory");
         let pd = device.alloc_pd().expect("a protection domain");
@@ -641,12 +641,9 @@ fn all_rights() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC
 }
 
-fn register(device: &Device, pd: PdId, memory: &Buffer, access: Access) -> Mr {
-    // SAFETY: the buffer outlives the device (the order of Lab's fields), and nobody reads or writes its bytes but
-    // through its own copies.
-    let registered =
-        unsafe { device.memory().register(pd, memory.addr(), memory.len(), 0, access | Access::ZERO_BASED) };
-    registered.expect("registered")
+fn register(device: &Device, pd: PdId, memory: &Arc<Buffer>, access: Access) -> Mr {
+    let access = access | Access::ZERO_BASED;
+    device.memory().register_buffer(pd, memory, 0..memory.len(), 0, access).expect("registered")
 }
 
 fn poll(cq: &Cq) -> Vec<Completion> {

@@ -48,7 +48,7 @@ struct End {
     pd: PdId,
     cq: Arc<Cq>,
     qp: QpHandle,
-    buffer: Buffer,
+    buffer: Arc<Buffer>,
     mr: Mr,
 }
 
@@ -58,7 +58,7 @@ impl End {
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(64, None, 0).unwrap();
         let qp = create_qp(&device, pd, &cq);
-        let buffer = Buffer::new(1 << 20).unwrap();
+        let buffer = Arc::new(Buffer::new(1 << 20).unwrap());
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         let mr = register(&device, pd, &buffer, access);
         Self { device, pd, cq, qp, buffer, mr }
@@ -161,11 +161,9 @@ fn create_qp(device: &Device, pd: PdId, cq: &Arc<Cq>) -> QpHandle {
     device.create_qp(&init).unwrap()
 }
 
-#[allow(unsafe_code, reason = "registering is unsafe; the buffer outlives the device in every test")]
-fn register(device: &Device, pd: PdId, buffer: &Buffer, access: Access) -> Mr {
-    let (addr, len) = (buffer.addr(), buffer.len());
-    // SAFETY: `End` drops its device before its buffer, and reads and writes the buffer by its own methods only.
-    unsafe { device.memory().register(pd, addr, len, addr as u64, access) }.unwrap()
+fn register(device: &Device, pd: PdId, buffer: &Arc<Buffer>, access: Access) -> Mr {
+    let iova = buffer.addr() as u64;
+    device.memory().register_buffer(pd, buffer, 0..buffer.len(), iova, access).unwrap()
 }
 
 fn pair() -> (End, End, Wire) {

@@ -13,6 +13,16 @@ pub enum RegMrError {
     /// The length is 0. The kernel refuses it as well (`ib_umem_get`: no pages).
     #[error("length 0: a region has at least one byte")]
     ZeroLength,
+    /// The range is not inside the buffer.
+    #[error("bytes {start} to {end} of a buffer of {len}")]
+    OutsideBuffer {
+        /// First byte.
+        start: usize,
+        /// Byte after the last.
+        end: usize,
+        /// The buffer's length in bytes.
+        len: usize,
+    },
     /// The address range leaves the address space.
     #[error("{len} bytes at {addr:#x} leave the address space")]
     Wraps {
@@ -87,6 +97,7 @@ impl RegMrError {
     pub const fn errno(self) -> i32 {
         match self {
             Self::ZeroLength
+            | Self::OutsideBuffer { .. }
             | Self::Wraps { .. }
             | Self::IovaWraps { .. }
             | Self::IovaOffset { .. }

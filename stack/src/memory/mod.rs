@@ -52,6 +52,7 @@ mod error;
 mod guarded;
 mod invalidate;
 mod keys;
+mod owned;
 mod pin;
 mod slot;
 mod table;

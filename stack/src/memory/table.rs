@@ -9,8 +9,8 @@ use super::guarded::{self, PopulateError};
 use super::keys::{INDEX_BITS, Keys};
 use super::pin::Pin;
 use super::slot::{Region, Slot};
-use super::{Access, Mr, PdId};
-use crate::sync::{Mutex, lock};
+use super::{Access, Buffer, Mr, PdId};
+use crate::sync::{Arc, Mutex, lock};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::OnceLock;
 use urxe_wire::{Lkey, Rkey};
@@ -51,6 +51,8 @@ struct Book {
     /// Registered regions, those being deregistered included.
     live: u32,
     by_pd: BTreeMap<PdId, u32>,
+    /// Buffers kept alive for their regions, by slot.
+    kept: BTreeMap<u32, Arc<Buffer>>,
 }
 
 impl std::fmt::Debug for Memory {
@@ -222,8 +224,14 @@ impl Memory {
         Ok((index, &slots[offset]))
     }
 
+    /// Keeps `buffer` alive as long as the region `lkey`.
+    pub(super) fn keep(&self, lkey: Lkey, buffer: Arc<Buffer>) {
+        lock(&self.book).kept.insert(self.keys.index(lkey.0), buffer);
+    }
+
     fn give_back(&self, index: u32, pd: PdId) {
         let mut book = lock(&self.book);
+        let kept = book.kept.remove(&index);
         book.free.push_back(index);
         book.live -= 1;
         if let Some(count) = book.by_pd.get_mut(&pd) {
@@ -232,6 +240,8 @@ impl Memory {
                 book.by_pd.remove(&pd);
             }
         }
+        drop(book);
+        drop(kept); // may unmap, which needs no lock
     }
 }
 

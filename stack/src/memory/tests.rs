@@ -67,3 +67,20 @@ fn register(memory: &Memory, pd: PdId, buffer: &Buffer, access: Access) -> Mr {
     // SAFETY: the tests keep each buffer until its table is done with it.
     unsafe { memory.register(pd, buffer.addr(), buffer.len(), iova, access) }.expect("register a buffer")
 }
+
+#[test]
+fn a_registered_buffer_stays_until_it_is_deregistered() {
+    let memory = Memory::new(7, 10);
+    let pd = PdId(1);
+    let buffer = std::sync::Arc::new(Buffer::new(8192).unwrap());
+    let access = Access::LOCAL_WRITE | Access::ZERO_BASED;
+    let outside = memory.register_buffer(pd, &buffer, 100..8193, 0, access);
+    assert_eq!(outside, Err(RegMrError::OutsideBuffer { start: 100, end: 8193, len: 8192 }));
+    let mr = memory.register_buffer(pd, &buffer, 4096..8192, 0, access).unwrap();
+    let watch = std::sync::Arc::downgrade(&buffer);
+    drop(buffer);
+    memory.pin(mr.lkey.0, pd, Access::LOCAL_WRITE, 0, 4096).unwrap().write(0, &[5; 4096]).unwrap();
+    assert!(watch.upgrade().is_some());
+    memory.deregister(mr.lkey).unwrap();
+    assert!(watch.upgrade().is_none());
+}

@@ -45,7 +45,7 @@ pub struct Host {
     address: IpAddr,
     sabotage: Option<(Sabotage, Rng)>,
     /// Dropped after the device, which reaches into it.
-    memory: Buffer,
+    memory: Arc<Buffer>,
 }
 
 /// A queue pair and its completion queues.
@@ -83,7 +83,7 @@ impl Host {
         let mut config = DeviceConfig::new(vec![Gid::from_ip(address)], seed);
         config.icrc_policy = IcrcPolicy::Strict;
         let core = Device::new(config);
-        let memory = Buffer::new(device_plan.memory_bytes).expect("a few MiB of memory");
+        let memory = Arc::new(Buffer::new(device_plan.memory_bytes).expect("a few MiB of memory"));
         memory.write(0, &plan.initial_image(device)).expect("the image is as long as the memory");
         let pd = core.alloc_pd().expect("the first protection domain");
         let mrs = device_plan
@@ -225,7 +225,7 @@ fn access(role: Role) -> Access {
 fn register(
     device: &Device,
     pd: PdId,
-    memory: &Buffer,
+    memory: &Arc<Buffer>,
     range: Range<usize>,
     naming: Naming,
     access: Access,
@@ -235,9 +235,7 @@ fn register(
         Naming::ZeroBased => (0, Access::ZERO_BASED),
         Naming::Page(page) => (page + (addr.addr() as u64 & 0xfff), Access::empty()),
     };
-    // SAFETY: the range lies in a buffer that outlives the device (the order of Host's fields), and whose bytes nobody
-    // reads or writes but through its own copies.
-    let registered = unsafe { device.memory().register(pd, addr, range.len(), iova, access | flag) };
+    let registered = device.memory().register_buffer(pd, memory, range.clone(), iova, access | flag);
     registered.unwrap_or_else(|error| panic!("{range:?} as {naming:?}: {error}"))
 }
 

@@ -20,7 +20,7 @@ struct End {
     channel: Arc<CompletionChannel>,
     descriptor: Arc<EventFd>,
     qp: QpHandle,
-    buffer: Buffer,
+    buffer: Arc<Buffer>,
     mr: Mr,
 }
 
@@ -47,7 +47,7 @@ impl End {
             sq_sig_all: true,
         };
         let qp = device.create_qp(&init).unwrap();
-        let buffer = Buffer::new(SIZE).unwrap();
+        let buffer = Arc::new(Buffer::new(SIZE).unwrap());
         let mr = register(device, pd, &buffer);
         Self { engine, cq, channel, descriptor, qp, buffer, mr }
     }
@@ -129,11 +129,9 @@ impl End {
     }
 }
 
-#[allow(unsafe_code, reason = "registering is unsafe; the engine stops before the buffer goes")]
-fn register(device: &Device, pd: PdId, buffer: &Buffer) -> Mr {
+fn register(device: &Device, pd: PdId, buffer: &Arc<Buffer>) -> Mr {
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-    // SAFETY: fields drop in order, so the engine stops before the buffer is unmapped.
-    unsafe { device.memory().register(pd, buffer.addr(), buffer.len(), 0, access) }.unwrap()
+    device.memory().register_buffer(pd, buffer, 0..buffer.len(), 0, access).unwrap()
 }
 
 fn pair(net: u8, config: &EngineConfig) -> (End, End) {

@@ -1,0 +1,33 @@
+//! Registering memory that the table keeps alive: nothing is left for the caller to promise, so this is safe.
+
+use std::ops::Range;
+
+use super::{Access, Buffer, Memory, Mr, PdId, RegMrError};
+use crate::sync::Arc;
+
+impl Memory {
+    /// Registers the bytes `range` of `buffer`, as [`register`](Self::register) does. The buffer stays mapped until the region
+    /// is deregistered or the table dropped.
+    ///
+    /// # Errors
+    /// [`RegMrError::OutsideBuffer`], and those of [`register`](Self::register).
+    #[allow(unsafe_code, reason = "the promise that registering asks for is kept here")]
+    pub fn register_buffer(
+        &self,
+        pd: PdId,
+        buffer: &Arc<Buffer>,
+        range: Range<usize>,
+        iova: u64,
+        access: Access,
+    ) -> Result<Mr, RegMrError> {
+        let Range { start, end } = range;
+        if start > end || end > buffer.len() {
+            return Err(RegMrError::OutsideBuffer { start, end, len: buffer.len() });
+        }
+        // SAFETY: the range lies in the buffer, whose mapping stays as long as the table's count of it below. A buffer never
+        // hands out references to its bytes; its own methods copy as peers' accesses do.
+        let mr = unsafe { self.register(pd, buffer.addr().wrapping_add(start), end - start, iova, access) }?;
+        self.keep(mr.lkey, Arc::clone(buffer));
+        Ok(mr)
+    }
+}
