@@ -152,6 +152,7 @@ impl Device {
             }
         }
         self.send(run, &route, port);
+        path.has_blocked.store(!blocked.is_empty(), Ordering::Release);
     }
 
     /// A path that nobody uses may still list queue pairs that left it, or whose place in the table is another's now. As long

@@ -145,7 +145,10 @@ impl Device {
         let Some(qp) = held.guard.as_deref_mut() else { return };
         self.settle_timer(held.index, qp);
         let (path, wants_to_send) = (qp.path, qp.wants_to_send(now));
-        if qp.is_urgent(now) {
+        let others_wait = path
+            .and_then(|(index, _)| self.paths.at(index))
+            .is_some_and(|path| path.has_blocked.load(Ordering::Acquire));
+        if others_wait || qp.is_urgent(now) {
             self.urgent.store(true, Ordering::Release);
         }
         let index = held.index;

@@ -37,6 +37,8 @@ pub(crate) struct Path {
     /// Queue pairs that may have something to send.
     pub ready: ReadyList,
     pub window: Window,
+    /// Some queue pair waits for the window.
+    pub has_blocked: AtomicBool,
     kick: AtomicBool,
     flusher: Mutex<Flusher>,
 }
@@ -67,6 +69,7 @@ impl Path {
             link: ReadyLink::new(),
             ready: ReadyList::new(),
             window: Window::new(read_budget),
+            has_blocked: AtomicBool::new(false),
             kick: AtomicBool::new(false),
             flusher: Mutex::new(Flusher::default()),
         }
