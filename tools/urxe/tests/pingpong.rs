@@ -210,6 +210,8 @@ fn between_two_processes_for_machines() {
         json(run(&format!("--connect {} --json -n 10 -s 100 -d {}", address(20, 1), address(20, 2))));
     for summary in [client, json(finish(server))] {
         assert_eq!((&summary["verified"], &summary["size"]), (&10.into(), &100.into()), "{summary}");
+        assert!(summary["counters"]["sent_pkts"].as_u64() >= Some(10), "{summary}");
+        assert_eq!(summary["counters"]["drop_icrc"], 0, "{summary}");
     }
 }
 

@@ -1,12 +1,15 @@
 //! What a run between two hosts prints: the two lines of `ibv_rc_pingpong` and the verdict, or an object for machines.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::station::Station;
+
 /// The result of one end.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// Bytes of each message.
     pub size: usize,
@@ -22,11 +25,13 @@ pub struct Summary {
     pub verified: u32,
     /// Times this end sent something again.
     pub retries: u64,
+    /// What this end's device counted, by name.
+    pub counters: BTreeMap<&'static str, u64>,
 }
 
 impl Summary {
-    /// Of `iterations` messages each way in `elapsed`, all verified.
-    pub fn new(size: usize, iterations: u32, elapsed: Duration, retries: u64) -> Self {
+    /// At `station`, of `iterations` messages each way in `elapsed`, all verified.
+    pub fn new(size: usize, iterations: u32, elapsed: Duration, station: &Station) -> Self {
         let seconds = elapsed.as_secs_f64().max(1e-9);
         let bits = size as f64 * f64::from(iterations) * 2.0 * 8.0;
         Self {
@@ -36,14 +41,15 @@ impl Summary {
             mbit_per_s: bits / seconds / 1e6,
             usec_per_iteration: seconds * 1e6 / f64::from(iterations.max(1)),
             verified: iterations,
-            retries,
+            retries: station.retries(),
+            counters: station.counters().collect(),
         }
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { size, iterations, seconds, mbit_per_s, usec_per_iteration, verified, retries } = self;
+        let Self { size, iterations, seconds, mbit_per_s, usec_per_iteration, verified, retries, .. } = self;
         let bytes = *size as u64 * u64::from(*iterations) * 2;
         writeln!(f, "{bytes} bytes in {seconds:.2} seconds = {mbit_per_s:.2} Mbit/sec")?;
         writeln!(f, "{iterations} iters in {seconds:.2} seconds = {usec_per_iteration:.2} usec/iter")?;

@@ -110,7 +110,7 @@ impl Plan {
         let elapsed = start.elapsed();
         // The last acknowledgement may get lost, and the peer would then ask for it.
         std::thread::sleep(LINGER);
-        Ok(Summary::new(self.size, self.iterations, elapsed, station.retries()))
+        Ok(Summary::new(self.size, self.iterations, elapsed, &station))
     }
 
     fn serve(&self, device: Device, told: &mut dyn Listener) -> Result<Station, PingpongError> {
