@@ -59,7 +59,7 @@ impl Client {
     }
 }
 
-fn main() -> Result<()> {
+pub(crate) fn main() -> Result<()> {
     let device = Device::open_address(Ipv4Addr::new(127, 49, 3, 1))?;
     let pd = device.alloc_pd()?;
     let cq = device.create_cq(16)?;

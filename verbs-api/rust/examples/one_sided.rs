@@ -22,7 +22,7 @@ fn open(address: Ipv4Addr) -> Result<(ProtectionDomain, CompletionQueue, QueuePa
     Ok((pd, cq, qp))
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     // The peer: its memory may be read and written from outside.
     let (peer_pd, _peer_cq, peer_qp) = open(Ipv4Addr::new(127, 49, 2, 2))?;
     let peer_region =

@@ -71,7 +71,7 @@ fn check(cq: &CompletionQueue) -> Result<()> {
     if completion.status.is_success() { Ok(()) } else { Err(completion.status.to_string().into()) }
 }
 
-fn main() -> Result<()> {
+pub(crate) fn main() -> Result<()> {
     let (tell_server, server_hears) = channel();
     let (tell_client, client_hears) = channel();
     let server = thread::spawn(move || -> Result<()> {

@@ -66,3 +66,5 @@ impl FromStr for QpEndpoint {
         })
     }
 }
+
+crate::text::serde_as_text!(QpEndpoint);

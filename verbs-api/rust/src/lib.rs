@@ -61,6 +61,9 @@
 //! One `enum` a call, each variant with what was given and what is allowed, and `errno()` for what libibverbs would say. What
 //! goes wrong after posting is no error of a call but the [`status`](Completion::status) of a completion.
 //!
+//! # Features
+//! `serde`: [`QpEndpoint`] and [`RemoteRegion`] are serde values, namely their texts.
+//!
 //! # Not there yet
 //! Services other than reliable connections, shared receive queues, memory windows, connecting by `librdmacm`'s protocol, several
 //! processes on one address.

@@ -1,4 +1,4 @@
-//! Numbers in texts that programs exchange: stricter than the standard library, which takes a sign.
+//! Texts that programs exchange. Numbers are stricter than the standard library's, which take a sign.
 
 /// `0x` and one to sixteen hexadecimal digits.
 pub(crate) fn hex(text: &str) -> Option<u64> {
@@ -16,3 +16,25 @@ pub(crate) fn decimal(text: &str) -> Option<u64> {
     }
     text.parse().ok()
 }
+
+/// Makes a type whose text is its value one of serde's strings.
+macro_rules! serde_as_text {
+    ($type:ty) => {
+        #[cfg(feature = "serde")]
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        #[cfg(feature = "serde")]
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+pub(crate) use serde_as_text;

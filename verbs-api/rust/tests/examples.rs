@@ -1,42 +1,33 @@
-//! Every example runs, verifies and exits. A new one must be listed here.
+//! Every example runs, verifies and ends. A new one must be listed here.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-const EXAMPLES: [&str; 4] = ["atomics_counter", "lossy_simulation", "one_sided", "ping_pong"];
+macro_rules! examples {
+    ($($name:ident $path:literal)*) => {
+        $(
+            #[path = $path]
+            mod $name;
+        )*
 
-/// Cargo builds examples with the tests, beside the folder of the test programs.
-fn program(name: &str) -> PathBuf {
-    let this = std::env::current_exe().unwrap();
-    this.parent().and_then(Path::parent).unwrap().join("examples").join(name)
+        /// An example that finds anything wrong returns an error.
+        mod run {
+            $(
+                #[test]
+                fn $name() {
+                    super::$name::main().unwrap();
+                }
+            )*
+        }
+
+        const NAMES: &[&str] = &[$(stringify!($name)),*];
+    };
 }
 
-fn run(name: &str) {
-    let output = Command::new(program(name)).output().unwrap_or_else(|error| {
-        panic!("{name}: {error}; `cargo test` without `--test` builds the examples as well")
-    });
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && !out.is_empty(), "{name}: {}\n{out}{err}", output.status);
-}
-
-#[test]
-fn ping_pong() {
-    run("ping_pong");
-}
-
-#[test]
-fn one_sided() {
-    run("one_sided");
-}
-
-#[test]
-fn atomics_counter() {
-    run("atomics_counter");
-}
-
-#[test]
-fn lossy_simulation() {
-    run("lossy_simulation");
+examples! {
+    atomics_counter "../examples/atomics_counter.rs"
+    lossy_simulation "../examples/lossy_simulation.rs"
+    one_sided "../examples/one_sided.rs"
+    ping_pong "../examples/ping_pong.rs"
 }
 
 #[test]
@@ -48,5 +39,5 @@ fn all_are_tested() {
         .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
         .collect();
     names.sort();
-    assert_eq!(names, EXAMPLES);
+    assert_eq!(names, NAMES);
 }

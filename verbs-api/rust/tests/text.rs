@@ -99,3 +99,15 @@ fn what_is_wrong_is_said() {
     assert_eq!(remote("addr=0x1,len=+1,rkey=0x1"), RemoteParseError::Len);
     assert_eq!(remote("addr=0x1,len=1,rkey=0x100000000"), RemoteParseError::Rkey);
 }
+
+/// Built with `--features serde`.
+#[cfg(feature = "serde")]
+#[test]
+fn as_serde_values_they_are_their_texts() {
+    let region = RemoteRegion { addr: 0x1000, len: 4096, rkey: Rkey(0x12345) };
+    let json = serde_json::to_string(&region).unwrap();
+    assert_eq!(json, "\"addr=0x0000000000001000,len=4096,rkey=0x00012345\"");
+    assert_eq!(serde_json::from_str::<RemoteRegion>(&json).unwrap(), region);
+    let error = serde_json::from_str::<QpEndpoint>("\"here\"").unwrap_err();
+    assert!(error.to_string().contains("not an endpoint"), "{error}");
+}

@@ -106,3 +106,5 @@ impl FromStr for RemoteRegion {
         Ok(Self { addr, len, rkey: Rkey(rkey) })
     }
 }
+
+crate::text::serde_as_text!(RemoteRegion);
