@@ -8,8 +8,8 @@
 use std::{net::IpAddr, process::ExitCode};
 
 use clap::Parser;
-use urxe_stack::qp::attr::PathMtu;
-use urxe_tests::kernel::peer::{Operation, PINGPONG_MAX, PeerConfig, PlayConfig, pingpong, play, serve};
+use urxe::PathMtu;
+use urxe_tests::kernel::peer::{Operation, PeerConfig, PlayConfig, play, serve};
 
 /// Plays RC operations against another peer, and verifies every byte.
 #[derive(Debug, Parser)]
@@ -65,9 +65,6 @@ struct Arguments {
     /// Post receives so many milliseconds late.
     #[arg(short = 'D', default_value_t = 0)]
     delay_ms: u64,
-    /// Play `ibv_rc_pingpong -c` instead, with it or with another of this.
-    #[arg(long, conflicts_with = "operations")]
-    pingpong: bool,
     /// SEND SEND_IMM SEND_INV WRITE WRITE_IMM READ FAA CAS CAS_MISS
     operations: Vec<Operation>,
 }
@@ -95,19 +92,6 @@ fn main() -> ExitCode {
         delay_ms: arguments.delay_ms,
     };
     let outcome = match &arguments.connect {
-        host if arguments.pingpong => {
-            let size = arguments.size.min(PINGPONG_MAX);
-            pingpong(&config, host.as_deref(), size, arguments.count).map(|outcome| match outcome {
-                Ok(()) => {
-                    println!("OK PINGPONG {size} {}", arguments.count);
-                    true
-                }
-                Err(wrong) => {
-                    println!("FAILED PINGPONG {size} {}: {wrong}", arguments.count);
-                    false
-                }
-            })
-        }
         None => serve(&config),
         Some(host) => {
             let plan = PlayConfig {

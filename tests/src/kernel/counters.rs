@@ -1,11 +1,12 @@
-//! The fifteen counters of `rdma_rxe`, as `rdma statistic show link` prints them.
+//! The counters of an end: the fifteen of `rdma_rxe`, as `rdma statistic show link` prints them, or urxe's own, which
+//! have these and more.
 
 use std::{collections::BTreeMap, fmt};
 
 use super::Error;
 
-/// Counters that move only when a packet was lost, late, twice or damaged: a retry, or the reason for one. A packet
-/// whose ICRC is wrong has no counter of its own; the kernel drops it, so these see it as a lost one.
+/// Counters that move only when a packet was lost, late, twice or damaged: a retry, or the reason for one. So do all
+/// of urxe's that begin with [`DROPPED`].
 const OF_TROUBLE: [&str; 9] = [
     "duplicate_request",
     "out_of_seq_request",
@@ -17,6 +18,12 @@ const OF_TROUBLE: [&str; 9] = [
     "completer_retry_err",
     "send_err",
 ];
+
+/// Beginning of the names of urxe's counters of dropped packets.
+const DROPPED: &str = "drop_";
+
+const SENT: &str = "sent_pkts";
+const RECEIVED: &str = "rcvd_pkts";
 
 /// A reading, or the difference of two.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,16 +37,41 @@ impl Counters {
         if words.next() != Some("link") || words.next().is_none() {
             return Err(malformed());
         }
+        Self::from_words(words).ok_or_else(malformed)
+    }
+
+    /// Finds the line `counters: sent_pkts 0 rcvd_pkts 0 …` in what `urxe-peer` said.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] when there is no such line.
+    pub fn of_urxe_peer(output: &str) -> Result<Self, Error> {
+        let line = output.lines().find_map(|line| line.strip_prefix("counters: "));
+        line.and_then(|line| Self::from_words(line.split_whitespace()))
+            .ok_or_else(|| Error::Malformed { what: "output of urxe-peer", text: output.to_owned() })
+    }
+
+    fn from_words<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
         let mut counters = BTreeMap::new();
         while let Some(name) = words.next() {
-            let value = words.next().and_then(|word| word.parse().ok()).ok_or_else(malformed)?;
-            counters.insert(name.to_owned(), value);
+            counters.insert(name.to_owned(), words.next()?.parse().ok()?);
         }
-        if OF_TROUBLE.iter().all(|name| counters.contains_key(*name)) {
-            Ok(Self(counters))
-        } else {
-            Err(malformed())
-        }
+        Self::new(counters)
+    }
+
+    /// By their names; `None` if one is missing.
+    pub fn new(counters: BTreeMap<String, u64>) -> Option<Self> {
+        let mut needed = OF_TROUBLE.iter().chain(&[SENT, RECEIVED]);
+        needed.all(|name| counters.contains_key(*name)).then_some(Self(counters))
+    }
+
+    /// Packets that left this end.
+    pub fn sent(&self) -> u64 {
+        self.value(SENT)
+    }
+
+    /// Packets that arrived at this end and whose ICRC held.
+    pub fn received(&self) -> u64 {
+        self.value(RECEIVED)
     }
 
     /// What happened since an earlier reading.
@@ -57,13 +89,9 @@ impl Counters {
 
     /// Those that have moved though nothing was lost, duplicated or damaged; empty for a clean run.
     pub fn trouble(&self) -> Self {
-        Self(
-            OF_TROUBLE
-                .iter()
-                .map(|name| ((*name).to_owned(), self.value(name)))
-                .filter(|(_, n)| *n > 0)
-                .collect(),
-        )
+        let tells = |name: &str| OF_TROUBLE.contains(&name) || name.starts_with(DROPPED);
+        let moved = self.0.iter().filter(|(name, value)| tells(name) && **value > 0);
+        Self(moved.map(|(name, value)| (name.clone(), *value)).collect())
     }
 
     /// Whether there are none.
@@ -103,6 +131,16 @@ mod tests {
         let after =
             Counters::parse(&QUIET.replace("completer_retry_err 0", "completer_retry_err 2")).unwrap();
         assert_eq!(after.since(&before).trouble().to_string(), "completer_retry_err 2");
+    }
+
+    #[test]
+    fn a_packet_that_urxe_drops_is_trouble() {
+        let line = QUIET.replace("link rxe0/1", "counters:").trim_end().to_owned();
+        let output = format!("OK SEND 1 20\n{line} drop_icrc 1 icrc_exact 3\n");
+        let counters = Counters::of_urxe_peer(&output).unwrap();
+        assert_eq!((counters.sent(), counters.received()), (10, 4));
+        assert_eq!(counters.trouble().to_string(), "drop_icrc 1");
+        assert!(Counters::of_urxe_peer("OK SEND 1 20\n").is_err());
     }
 
     #[test]

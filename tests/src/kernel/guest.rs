@@ -37,6 +37,8 @@ impl Guest {
         let name = kernel.series.name();
         let initrd = folder.join(format!("initramfs-{name}"));
         let console = folder.join(format!("console-{name}.log"));
+        // What an earlier attempt has left there says nothing about this one.
+        fs::write(&console, []).context(|| format!("write {}", console.display()))?;
         fs::write(&initrd, &image.bytes).context(|| format!("write {}", initrd.display()))?;
         let [v4, v6] = addresses(index);
         let netdev = format!("tap,id=net,ifname={},script=no,downscript=no", tap_name(index));
@@ -95,6 +97,13 @@ impl Guest {
             tail.reverse();
             return Err(Error::Guest { guest: self.name(), reason, console: tail.join("\n") });
         }
+    }
+
+    /// Ends its emulator.
+    pub(super) fn end(&mut self) {
+        // It may have ended by itself; its state is nobody's concern.
+        let _ = self.emulator.kill();
+        let _ = self.emulator.wait();
     }
 
     /// Its kernel.
@@ -190,9 +199,7 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // It may have ended by itself; its state is nobody's concern.
-        let _ = self.emulator.kill();
-        let _ = self.emulator.wait();
+        self.end();
     }
 }
 

@@ -55,11 +55,19 @@ impl Lab {
                 .collect::<Result<Vec<_>, _>>()
         })?;
         let network = Network::create(u8::try_from(series.len()).unwrap_or(u8::MAX), MTU)?;
+        let boot =
+            |kernel: &Kernel, image, index| Guest::boot(kernel.clone(), image, index, MTU, folder.path());
+        let plan: Vec<_> = kernels.iter().zip(&images).zip(1..).collect();
         let mut guests = Vec::new();
-        for ((kernel, image), index) in kernels.into_iter().zip(&images).zip(1..) {
-            guests.push(Guest::boot(kernel, image, index, MTU, folder.path())?);
+        for &((kernel, image), index) in &plan {
+            guests.push(boot(kernel, image, index)?);
         }
-        for guest in &mut guests {
+        for (guest, &((kernel, image), index)) in guests.iter_mut().zip(&plan) {
+            let Err(error) = guest.wait_ready() else { continue };
+            // Emulated kernels have been seen to panic while they boot, one in dozens.
+            eprintln!("{error}\n{}: booting it once more", guest.name());
+            guest.end();
+            *guest = boot(kernel, image, index)?;
             guest.wait_ready()?;
         }
         Ok(Self { guests, network, folder, next_port: AtomicU16::new(18_600) })
@@ -90,23 +98,24 @@ impl Lab {
     }
 
     /// A command beside the guests, as an unprivileged user. `program` is found in `PATH` or is a copy made by
-    /// [`Lab::install`].
+    /// [`Lab::install`], named by [`Lab::installed`].
     pub fn unprivileged(&self, program: impl Into<OsString>) -> HostCommand {
         HostCommand::unprivileged(program.into(), self.folder.path().join("home").as_os_str())
     }
 
-    /// Copies a program to where an unprivileged user can run it, unless it is there; where that is.
+    /// Copies a program to where an unprivileged user can run it.
     ///
     /// # Errors
     /// [`Error::Io`] when it cannot be copied.
-    pub fn install(&self, program: &Path) -> Result<PathBuf, Error> {
-        let copy = self.folder.path().join(program.file_name().unwrap_or_default());
-        if copy.exists() {
-            return Ok(copy);
-        }
+    pub fn install(&self, program: &Path) -> Result<(), Error> {
+        let copy = self.installed(program);
         fs::copy(program, &copy).context(|| format!("copy {}", program.display()))?;
-        set_mode(&copy, 0o755)?;
-        Ok(copy)
+        set_mode(&copy, 0o755)
+    }
+
+    /// Where [`Lab::install`] has put the program of this file name.
+    pub fn installed(&self, program: impl AsRef<Path>) -> PathBuf {
+        self.folder.path().join(program.as_ref().file_name().unwrap_or_default())
     }
 
     /// Starts to capture what goes over the bridge. `URXE_KERNEL_CAPTURES` names the folder of captures that are

@@ -4,30 +4,24 @@
 //! | file | subject |
 //! |---|---|
 //! | `wire` | the lines, the pattern, the operations |
-//! | `station` | a device over UDP with one queue pair and one region between guards |
+//! | `station` | a device with one queue pair and one region, guarded before and behind what the peer may use |
 //! | `client`, `server` | the two roles |
-//! | `pingpong` | the exchange of `ibv_rc_pingpong` |
 
 mod client;
-mod pingpong;
 mod server;
 mod station;
 mod wire;
 
 use std::{io, net::IpAddr, time::Duration};
 
-use urxe_stack::{
-    cq::{CqError, WcStatus},
-    device::{CreateCqError, CreateQpError, ModifyError},
-    memory::{BufferError, RegMrError},
-    port::udp::OpenPortError,
-    qp::{attr::PathMtu, wr::PostError},
+use urxe::{
+    AllocPdError, AllocateError, BufferError, CqError, CreateCqError, CreateQpError, ModifyError, OpenError,
+    PathMtu, PostError, SliceError, WcStatus,
 };
 
 pub use client::play;
-pub use pingpong::{PINGPONG_MAX, pingpong};
 pub use server::serve;
-pub use wire::{Endpoint, Operation};
+pub use wire::Operation;
 
 /// What both roles are told.
 #[derive(Debug, Clone)]
@@ -86,18 +80,21 @@ pub enum PeerError {
         /// What the protocol has there.
         wanted: &'static str,
     },
-    /// The UDP port.
+    /// The device.
     #[error(transparent)]
-    Port(#[from] OpenPortError),
+    Open(#[from] OpenError),
+    /// The protection domain.
+    #[error(transparent)]
+    AllocPd(#[from] AllocPdError),
     /// The region.
     #[error(transparent)]
-    Region(#[from] RegMrError),
-    /// An access to the region from here.
+    Region(#[from] AllocateError),
+    /// A part of it.
+    #[error(transparent)]
+    Slice(#[from] SliceError),
+    /// An access to it from here.
     #[error(transparent)]
     Buffer(#[from] BufferError),
-    /// The protection domain.
-    #[error("the device has no protection domain")]
-    NoPd,
     /// The completion queue.
     #[error(transparent)]
     CreateCq(#[from] CreateCqError),
@@ -115,7 +112,7 @@ pub enum PeerError {
     Stalled {
         /// How long.
         limit: Duration,
-        /// Of the device, those that have moved.
+        /// Of the device.
         counters: String,
     },
     /// A work request.

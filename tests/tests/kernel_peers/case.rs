@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, sync::Arc};
 
 use libtest_mimic::{Failed, Trial};
-use urxe_tests::kernel::{Error, Guest, Lab};
+use urxe_tests::kernel::{Error, Lab};
 
 /// Why a test failed.
 #[derive(Debug, thiserror::Error)]
@@ -11,44 +11,28 @@ pub enum Failure {
     /// A command, or the harness.
     #[error(transparent)]
     Harness(#[from] Error),
-    /// The kernel's counters moved though nothing was lost.
-    #[error("{guest} counted trouble on a clean link: {counters}")]
-    Trouble { guest: String, counters: String },
+    /// Counters moved though nothing was lost.
+    #[error("{end} counted trouble on a clean link: {counters}")]
+    Trouble { end: String, counters: String },
+    /// Packets did not arrive, or not with an ICRC that holds.
+    #[error("{sent} packets sent, {received} received on a clean link ({books})")]
+    Lost { sent: u64, received: u64, books: String },
     /// An output without what it should contain.
     #[error("`{command}` said\n{output}\nbut not: {wanted}")]
     Unsaid { command: String, output: String, wanted: String },
 }
-
-/// An emulated kernel on a busy machine may be late with an acknowledgement (urxe asks again after 16 ms), which its
-/// counters cannot tell from a lost packet. So a clean link must show one run without any retry among so many; a packet
-/// that the kernel refuses, it refuses each time.
-const ATTEMPTS: u32 = 3;
 
 type Body = dyn Fn(&Lab) -> Result<(), Failure> + Send;
 
 /// A named test.
 pub struct Case {
     name: String,
-    link: Link,
     body: Box<Body>,
 }
 
-/// What the link does to packets during a test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Link {
-    /// Nothing: no counter of the kernels may tell of a retry.
-    Clean,
-    /// The test brings faults, provokes errors, or looks at the counters of each of its runs.
-    Troubled,
-}
-
 impl Case {
-    pub fn new(
-        name: impl Into<String>,
-        link: Link,
-        body: impl Fn(&Lab) -> Result<(), Failure> + Send + 'static,
-    ) -> Self {
-        Self { name: name.into(), link, body: Box::new(body) }
+    pub fn new(name: impl Into<String>, body: impl Fn(&Lab) -> Result<(), Failure> + Send + 'static) -> Self {
+        Self { name: name.into(), body: Box::new(body) }
     }
 
     /// For libtest-mimic; without a lab it can be listed only.
@@ -61,11 +45,7 @@ impl Case {
 
     fn run(&self, lab: &Lab) -> Result<(), Failed> {
         let capture = lab.capture(&self.name).map_err(|error| Failed::from(error.to_string()))?;
-        let outcome = match self.link {
-            Link::Clean => without_retry(lab, || (self.body)(lab)),
-            Link::Troubled => (self.body)(lab),
-        };
-        let Err(failure) = outcome else {
+        let Err(failure) = (self.body)(lab) else {
             capture.discard();
             return Ok(());
         };
@@ -78,28 +58,4 @@ impl Case {
         }
         Err(text.into())
     }
-}
-
-/// Runs `body`, as often as [`ATTEMPTS`] says, until it passes without any of the kernels counting a retry.
-pub fn without_retry(lab: &Lab, body: impl Fn() -> Result<(), Failure>) -> Result<(), Failure> {
-    let mut outcome = attempt(lab, &body);
-    for _ in 1..ATTEMPTS {
-        if !matches!(outcome, Err(Failure::Trouble { .. })) {
-            break;
-        }
-        outcome = attempt(lab, &body);
-    }
-    outcome
-}
-
-fn attempt(lab: &Lab, body: impl Fn() -> Result<(), Failure>) -> Result<(), Failure> {
-    let before = lab.guests().iter().map(Guest::counters).collect::<Result<Vec<_>, _>>()?;
-    body()?;
-    for (guest, before) in lab.guests().iter().zip(&before) {
-        let trouble = guest.counters()?.since(before).trouble();
-        if !trouble.is_empty() {
-            return Err(Failure::Trouble { guest: guest.name(), counters: trouble.to_string() });
-        }
-    }
-    Ok(())
 }

@@ -5,29 +5,25 @@ use std::time::Duration;
 use urxe_tests::kernel::{Impairment, Lab, Series};
 
 use crate::{
-    case::{Case, Failure, Link},
+    case::{Case, Failure},
     players::{Family, Node, Patience, Pingpong, Play},
 };
 
 pub fn cases() -> Vec<Case> {
     let mut cases = vec![
-        Case::new("kernels::devices", Link::Clean, devices),
-        Case::new("kernels::commands", Link::Clean, commands),
-        Case::new("kernels::faults", Link::Troubled, faults),
-        Case::new("kernels::wrong_key", Link::Troubled, wrong_key),
+        Case::new("kernels::devices", devices),
+        Case::new("kernels::commands", commands),
+        Case::new("kernels::faults", faults),
+        Case::new("kernels::wrong_key", wrong_key),
     ];
     for (server, client) in [(Series::V6_1, Series::V6_12), (Series::V6_12, Series::V6_1)] {
         let pair = format!("{}_serves_{}", server.name(), client.name());
         for family in Family::ALL {
-            cases.push(Case::new(
-                format!("kernels::pingpong::{pair}::{}", family.name()),
-                Link::Clean,
-                move |lab| {
-                    Pingpong::new(family, 65536, 4096).run(lab, kernel(lab, server), kernel(lab, client))
-                },
-            ));
+            cases.push(Case::new(format!("kernels::pingpong::{pair}::{}", family.name()), move |lab| {
+                Pingpong::new(family, 65536, 4096).run(lab, kernel(lab, server), kernel(lab, client))
+            }));
         }
-        cases.push(Case::new(format!("kernels::operations::{pair}"), Link::Clean, move |lab| {
+        cases.push(Case::new(format!("kernels::operations::{pair}"), move |lab| {
             operations(lab, kernel(lab, server), kernel(lab, client))
         }));
     }

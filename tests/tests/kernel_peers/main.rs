@@ -9,14 +9,16 @@
 //! A failure keeps its packets in `urxe-kernel-<test>.pcap` (in `$URXE_KERNEL_CAPTURES` or the temporary folder).
 
 mod case;
+mod clean;
 mod kernels;
 mod players;
+mod program;
 mod urxe;
 
-use std::{process::ExitCode, sync::Arc};
+use std::{path::Path, process::ExitCode, sync::Arc};
 
 use libtest_mimic::{Arguments, Trial};
-use urxe_tests::kernel::{Lab, Series};
+use urxe_tests::kernel::{Error, Lab, Series};
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -25,7 +27,7 @@ fn main() -> ExitCode {
     if arguments.list {
         return libtest_mimic::run(&arguments, trials(None)).exit_code();
     }
-    let lab = match Lab::open(&Series::ALL) {
+    let lab = match open() {
         Ok(lab) => Arc::new(lab),
         Err(error) => {
             eprintln!("{error}");
@@ -33,6 +35,16 @@ fn main() -> ExitCode {
         }
     };
     libtest_mimic::run(&arguments, trials(Some(&lab))).exit_code()
+}
+
+/// The lab, with the programs under test in it.
+fn open() -> Result<Lab, Error> {
+    // Before the lab: in its namespace, nothing could be downloaded.
+    let urxe = program::build_urxe()?;
+    let lab = Lab::open(&Series::ALL)?;
+    lab.install(&urxe)?;
+    lab.install(Path::new(program::URXE_PEER))?;
+    Ok(lab)
 }
 
 /// All tests; without a lab they can be listed only.

@@ -1,11 +1,11 @@
-//! The two ends of a test, whichever program plays them: a kernel's `ibv_rc_pingpong` and `peer`, or urxe's counterparts,
-//! unprivileged.
+//! The two ends of a test, whichever program plays them: a kernel's `ibv_rc_pingpong` and `peer`, or `urxe pingpong` and
+//! `urxe-peer`, unprivileged.
 
-use std::{net::IpAddr, path::Path, time::Duration};
+use std::{net::IpAddr, time::Duration};
 
-use urxe_tests::kernel::{Error, Guest, HOST_V4, HOST_V6, HostCommand, Job, Lab};
+use urxe_tests::kernel::{Counters, Error, Guest, HOST_V4, HOST_V6, Job, Lab};
 
-use crate::case::Failure;
+use crate::{case::Failure, clean::on_clean_link};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -75,25 +75,63 @@ impl Pingpong {
         Self { family, size, count: 20, mtu, patience: Patience::Long }
     }
 
-    /// Runs it; `ibv_rc_pingpong` verifies the bytes it receives, and the other end its own.
+    /// Runs it, on a clean link unless the kernel's [`Patience`] is the usual.
     pub fn run(&self, lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
+        match self.patience {
+            Patience::Long => on_clean_link(lab, || self.once(lab, server, client)),
+            Patience::Usual => self.once(lab, server, client).map(drop),
+        }
+    }
+
+    /// Runs it once; each end verifies the bytes it receives. The counters of urxe's devices.
+    fn once(&self, lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<Vec<Counters>, Failure> {
         let port = lab.port();
         let mut serving = server.pingpong(self, port, None)?;
         server.wait_listening(&mut serving, port)?;
-        // Its TCP server listens on IPv4 alone, whatever the GIDs are.
-        let host = server.address(Family::V4);
+        // The TCP server of ibv_rc_pingpong listens on IPv4 alone, whatever the GIDs are.
+        let family = if matches!(server, Node::Kernel(_)) { Family::V4 } else { self.family };
+        let host = server.address(family);
         let outcome = client.pingpong(self, port, Some(host))?.finish(END_LIMIT)?.ok();
         // A client that failed leaves its server waiting: dropping stops it.
-        let outputs = [outcome?, serving.finish(END_LIMIT)?.ok()?];
-        // ibv_rc_pingpong says this and exits with 0.
-        match outputs.into_iter().find(|output| output.contains("invalid data")) {
-            None => Ok(()),
-            Some(output) => Err(Failure::Unsaid {
-                command: "ibv_rc_pingpong -c".to_owned(),
-                output,
-                wanted: "valid data".to_owned(),
-            }),
+        let outputs = [(client, outcome?), (server, serving.finish(END_LIMIT)?.ok()?)];
+        let judged = outputs.into_iter().map(|(node, output)| self.judge(node, output));
+        Ok(judged.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    }
+
+    /// What an end that ended with 0 has said.
+    fn judge(&self, node: Node<'_>, output: String) -> Result<Option<Counters>, Failure> {
+        let unsaid = |command: &str, wanted: &str, output| Failure::Unsaid {
+            command: command.to_owned(),
+            output,
+            wanted: wanted.to_owned(),
+        };
+        match node {
+            // ibv_rc_pingpong says this and exits with 0.
+            Node::Kernel(_) if output.contains("invalid data") => {
+                Err(unsaid("ibv_rc_pingpong -c", "valid data", output))
+            }
+            Node::Kernel(_) => Ok(None),
+            Node::Urxe(_) => match Summary::find(&output) {
+                Some(summary) if summary.verified == self.count => Ok(Some(summary.counters)),
+                _ => Err(unsaid("urxe pingpong", "that each message was verified", output)),
+            },
         }
+    }
+}
+
+/// The object that `urxe pingpong --json` prints, as far as it is of interest here.
+struct Summary {
+    verified: u32,
+    counters: Counters,
+}
+
+impl Summary {
+    /// Finds it behind what is said while the program runs.
+    fn find(output: &str) -> Option<Self> {
+        let object: serde_json::Value = serde_json::from_str(&output[output.find('{')?..]).ok()?;
+        let verified = u32::try_from(object.get("verified")?.as_u64()?).ok()?;
+        let counters = serde_json::from_value(object.get("counters")?.clone()).ok()?;
+        Some(Self { verified, counters: Counters::new(counters)? })
     }
 }
 
@@ -105,10 +143,10 @@ impl Play {
 
     /// Runs it and expects the client to say that it failed, and why. Server and client are a pair.
     pub fn fails_with(&self, lab: &Lab, pair: (Node<'_>, Node<'_>), why: &str) -> Result<(), Failure> {
-        let output = match self.run(lab, pair.0, pair.1) {
+        let output = match self.once(lab, pair.0, pair.1) {
             Err(Failure::Harness(Error::Status { output, .. })) => output,
             Err(failure) => return Err(failure),
-            Ok(()) => "no error".to_owned(),
+            Ok(_) => "no error".to_owned(),
         };
         if output.contains(why) {
             return Ok(());
@@ -117,22 +155,32 @@ impl Play {
         Err(Failure::Unsaid { command, output, wanted: why.to_owned() })
     }
 
-    /// Runs it; both ends verify.
+    /// Runs it, on a clean link unless the kernel's [`Patience`] is the usual.
     pub fn run(&self, lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
+        match self.patience {
+            Patience::Long => on_clean_link(lab, || self.once(lab, server, client)),
+            Patience::Usual => self.once(lab, server, client).map(drop),
+        }
+    }
+
+    /// Runs it once; both ends verify. The counters of urxe's devices.
+    pub fn once(&self, lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<Vec<Counters>, Failure> {
         let port = lab.port();
         let mut serving = server.peer(self, port, None)?;
         serving.wait_for("listening", START_LIMIT)?;
         let played = client.peer(self, port, Some(server.address(self.family)))?.finish(END_LIMIT)?;
         let command = played.command.clone();
         let output = played.ok()?;
-        serving.finish(END_LIMIT)?.ok()?;
+        let served = serving.finish(END_LIMIT)?.ok()?;
         let wanted = self.operations.iter().map(|name| format!("OK {name} {} {}", self.size, self.count));
         for wanted in wanted {
             if !output.lines().any(|line| line == wanted) {
                 return Err(Failure::Unsaid { command, output, wanted });
             }
         }
-        Ok(())
+        let of_urxe = [(client, output), (server, served)];
+        let of_urxe = of_urxe.iter().filter(|(node, _)| matches!(node, Node::Urxe(_)));
+        Ok(of_urxe.map(|(_, output)| Counters::of_urxe_peer(output)).collect::<Result<_, _>>()?)
     }
 }
 
@@ -160,10 +208,17 @@ impl Node<'_> {
                 Ok(guest.start(&format!("{preload}ibv_rc_pingpong {options} {host}"))?)
             }
             Self::Urxe(lab) => {
-                let command = urxe_peer(lab, self.address(run.family), port, server)?.arg("--pingpong");
-                Ok(command
-                    .args(["-s", &size.to_string(), "-n", &count.to_string(), "-m", &mtu.to_string()])
-                    .start()?)
+                let command = lab
+                    .unprivileged(lab.installed("urxe"))
+                    .env("URXE_DEVICES", format!("rxe0={}", self.address(run.family)))
+                    .args(["pingpong", "--json", "-p", &port.to_string()])
+                    .args(["-s", &size.to_string(), "-n", &count.to_string(), "-m", &mtu.to_string()]);
+                let command = match server {
+                    // The first message must be as ibv_rc_pingpong makes it with -c.
+                    None => command.args(["--listen", "--chk"]),
+                    Some(server) => command.args(["--connect", &server.to_string()]),
+                };
+                Ok(command.start()?)
             }
         }
     }
@@ -186,13 +241,13 @@ impl Node<'_> {
                 Ok(guest.start(&format!("peer -g {gid} -p {port} -t {timeout} {role}"))?)
             }
             Self::Urxe(lab) => {
-                let command = urxe_peer(lab, self.address(play.family), port, server)?;
-                if server.is_none() {
-                    return Ok(command.start()?);
-                }
-                let command =
-                    command.args(["-s", &size.to_string(), "-n", &count.to_string(), "-m", &mtu.to_string()]);
-                Ok(command.args(more.split_whitespace()).args(play.operations).start()?)
+                let command = lab.unprivileged(lab.installed("urxe-peer")).args([
+                    "--address",
+                    &self.address(play.family).to_string(),
+                    "-p",
+                    &port.to_string(),
+                ]);
+                Ok(command.args(role.split_whitespace()).start()?)
             }
         }
     }
@@ -204,15 +259,4 @@ impl Node<'_> {
             Self::Urxe(_) => Ok(serving.wait_for("listening", START_LIMIT)?),
         }
     }
-}
-
-/// `urxe-peer` in one of its roles.
-fn urxe_peer(lab: &Lab, address: IpAddr, port: u16, server: Option<IpAddr>) -> Result<HostCommand, Failure> {
-    let program = lab.install(Path::new(env!("CARGO_BIN_EXE_urxe-peer")))?;
-    let command =
-        lab.unprivileged(program).args(["--address", &address.to_string(), "-p", &port.to_string()]);
-    Ok(match server {
-        None => command.arg("-l"),
-        Some(server) => command.args(["-c", &server.to_string()]),
-    })
 }

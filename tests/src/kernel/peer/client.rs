@@ -2,13 +2,12 @@
 
 use std::net::{TcpStream, ToSocketAddrs};
 
-use urxe_stack::qp::wr::{Payload, Remote, SendFlags, SendOp, SendRequest};
-use urxe_wire::Rkey;
+use urxe::{Data, Remote, Rkey, SendRequest};
 
 use super::{
     Operation, PeerConfig, PeerError, PlayConfig, Wrong,
     station::{BUFFER_MAX, DEPTH_MAX, Station},
-    wire::{Control, FILL},
+    wire::{Control, Endpoint, FILL},
 };
 
 /// The server's region, from its `go` line.
@@ -29,9 +28,9 @@ pub fn play(config: &PeerConfig, plan: &PlayConfig, host: &str) -> Result<bool, 
     let addresses: Vec<_> = (host, config.port).to_socket_addrs()?.collect();
     let mut control = Control::new(TcpStream::connect(&addresses[..])?)?;
     let (mtu, rd_atomic) = (config.mtu, config.rd_atomic);
-    control.say(format_args!("peer 1 {} mtu {mtu} rd_atomic {rd_atomic}", station.endpoint))?;
+    control.say(format_args!("peer 1 {} mtu {mtu} rd_atomic {rd_atomic}", station.endpoint()))?;
     let said = control.hear()?;
-    let peer = said.strip_prefix("peer 1 ").and_then(|endpoint| endpoint.parse().ok());
+    let peer = said.strip_prefix("peer 1 ").and_then(|endpoint| endpoint.parse::<Endpoint>().ok());
     let peer = peer.ok_or(PeerError::Protocol { said, wanted: "peer 1 <endpoint>" })?;
     station.connect(config, &peer, mtu, rd_atomic)?;
 
@@ -168,33 +167,31 @@ fn post(
     let rkey = Rkey(region.rkey.value() ^ plan.rkey_flip);
     let slot = Remote { addr: region.addr + u64::from(k % slots) * u64::from(size), rkey };
     let counter = Remote { addr: region.addr, rkey };
-    let op = match operation {
-        Operation::Send => SendOp::Send,
-        Operation::SendImm => SendOp::SendImm { imm: k },
+    let pieces = station.pieces(offset, size)?;
+    let copy;
+    let data = if plan.inline {
+        copy = station.read(offset, size)?;
+        Data::inline(&copy)
+    } else {
+        Data::from(&pieces[..])
+    };
+    let request = match operation {
+        Operation::Send => SendRequest::send(data),
+        Operation::SendImm => SendRequest::send_imm(data, k),
         Operation::SendInv => {
             let window = region.windows.get(k as usize).copied();
             let said = String::new();
-            SendOp::SendInvalidate {
-                rkey: window.ok_or(PeerError::Protocol { said, wanted: "a key a message" })?,
-            }
+            let window = window.ok_or(PeerError::Protocol { said, wanted: "a key a message" })?;
+            SendRequest::send_invalidate(data, window)
         }
-        Operation::Write => SendOp::Write { remote: slot },
-        Operation::WriteImm => SendOp::WriteImm { remote: slot, imm: k },
-        Operation::Read => SendOp::Read { remote: slot },
-        Operation::FetchAdd => SendOp::FetchAdd { remote: counter, add: 3 },
+        Operation::Write => SendRequest::write(data, slot),
+        Operation::WriteImm => SendRequest::write_imm(data, slot, k),
+        Operation::Read => SendRequest::read(&pieces[..], slot),
+        Operation::FetchAdd => SendRequest::fetch_add(&pieces[..], counter, 3),
         Operation::CompareSwap => {
-            SendOp::CompareSwap { remote: counter, compare: u64::from(k), swap: u64::from(k) + 1 }
+            SendRequest::compare_swap(&pieces[..], counter, u64::from(k), u64::from(k) + 1)
         }
-        Operation::CompareMiss => {
-            SendOp::CompareSwap { remote: counter, compare: u64::MAX, swap: u64::from(k) + 1 }
-        }
+        Operation::CompareMiss => SendRequest::compare_swap(&pieces[..], counter, u64::MAX, u64::from(k) + 1),
     };
-    let flags = SendFlags::empty();
-    let wr_id = u64::from(k);
-    if plan.inline && !op.returns_data() {
-        let bytes = station.read(offset, size)?;
-        return station.post_send(k, SendRequest { wr_id, op, flags, payload: Payload::Inline(&[&bytes]) });
-    }
-    let sges = station.pieces(offset, size);
-    station.post_send(k, SendRequest { wr_id, op, flags, payload: Payload::Sges(&sges) })
+    station.post_send(k, &request.wr_id(u64::from(k)))
 }

@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
-use urxe_stack::{cq::WcOpcode, qp::attr::PathMtu};
+use urxe::{Completion, PathMtu, RegionSlice, WcOpcode};
 
 use super::{
-    Endpoint, Operation, PeerConfig, PeerError, Wrong,
+    Operation, PeerConfig, PeerError, Wrong,
     station::{BUFFER_MAX, DEPTH_MAX, Station},
-    wire::{Control, MISS_VALUE},
+    wire::{Control, Endpoint, MISS_VALUE},
 };
 
 /// One operation of the client's.
@@ -36,7 +36,7 @@ pub fn serve(config: &PeerConfig) -> Result<bool, PeerError> {
     let (peer, mtu, rd_atomic) =
         parse_hello(&said).ok_or(PeerError::Protocol { said, wanted: "peer 1 <endpoint> mtu rd_atomic" })?;
     station.connect(config, &peer, mtu, rd_atomic)?;
-    control.say(format_args!("peer 1 {}", station.endpoint))?;
+    control.say(format_args!("peer 1 {}", station.endpoint()))?;
 
     let mut all_right = true;
     loop {
@@ -108,7 +108,7 @@ impl Serving {
             self.post_first(station)?;
         }
         let used = self.offset(self.slots);
-        control.say(format_args!("go {:x} {used} {:08x}", station.addr(), station.mr.rkey.value()))?;
+        control.say(format_args!("go {:x} {used} {:08x}", station.addr(), station.rkey().value()))?;
         if config.delay_ms > 0 {
             thread::sleep(Duration::from_millis(config.delay_ms));
             self.post_first(station)?;
@@ -135,12 +135,12 @@ impl Serving {
     }
 
     fn post(&self, station: &Station, message: u32) -> Result<(), PeerError> {
-        let sges = if self.operation.is_send() {
-            station.pieces(self.offset(message % self.slots), self.size)
+        let pieces: Vec<RegionSlice<'_>> = if self.operation.is_send() {
+            station.pieces(self.offset(message % self.slots), self.size)?
         } else {
             Vec::new()
         };
-        station.post_recv(message, &sges)
+        station.post_recv(message, &pieces)
     }
 
     /// Polls the completions of the client's messages, and posts receives anew.
@@ -175,7 +175,7 @@ impl Serving {
     fn judge(
         &self,
         station: &Station,
-        completion: &urxe_stack::cq::Completion,
+        completion: &Completion,
         done: u32,
     ) -> Result<Result<(), Wrong>, PeerError> {
         let opcode = if self.operation.is_send() { WcOpcode::Recv } else { WcOpcode::RecvRdmaWithImm };

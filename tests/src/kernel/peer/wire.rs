@@ -7,7 +7,7 @@ use std::{
     str::FromStr,
 };
 
-use urxe_wire::{Gid, Psn, Qpn};
+use urxe::{Psn, QpEndpoint, Qpn};
 
 use super::PeerError;
 
@@ -117,28 +117,21 @@ pub(super) fn pattern(message: u32, byte: usize) -> u8 {
 
 /// What the two ends tell each other before they connect, in the text that `ibv_rc_pingpong` exchanges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Endpoint {
-    /// Always 0 in RoCE.
-    pub lid: u16,
-    /// Its queue pair.
-    pub qpn: Qpn,
-    /// The first packet sequence number it sends.
-    pub psn: Psn,
-    /// Its address.
-    pub gid: Gid,
-}
+pub(super) struct Endpoint(pub QpEndpoint);
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:04x}:{:06x}:{:06x}:", self.lid, self.qpn.value(), self.psn.value())?;
-        self.gid.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        let QpEndpoint { gid, qpn, psn } = self.0;
+        // The LID is always 0 in RoCE.
+        write!(f, "0000:{:06x}:{:06x}:", qpn.value(), psn.value())?;
+        gid.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
 /// A text that is no endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an endpoint: LID:QPN:PSN:GID in hexadecimal")]
-pub struct NotAnEndpoint;
+pub(super) struct NotAnEndpoint;
 
 impl FromStr for Endpoint {
     type Err = NotAnEndpoint;
@@ -149,14 +142,13 @@ impl FromStr for Endpoint {
             let field = fields.next().filter(|field| field.len() == digits).ok_or(NotAnEndpoint)?;
             u32::from_str_radix(field, 16).map_err(|_| NotAnEndpoint)
         };
-        let (lid, qpn, psn) = (number(4)?, number(6)?, number(6)?);
+        let (_lid, qpn, psn) = (number(4)?, number(6)?, number(6)?);
         let gid = fields.next().filter(|gid| gid.len() == 32).and_then(|gid| gid.parse().ok());
-        Ok(Self {
-            lid: u16::try_from(lid).map_err(|_| NotAnEndpoint)?,
+        Ok(Self(QpEndpoint {
+            gid: gid.ok_or(NotAnEndpoint)?,
             qpn: Qpn::new(qpn).ok_or(NotAnEndpoint)?,
             psn: Psn::new(psn),
-            gid: gid.ok_or(NotAnEndpoint)?,
-        })
+        }))
     }
 }
 
@@ -201,11 +193,12 @@ mod tests {
     #[test]
     fn endpoints_have_the_text_of_ibv_rc_pingpong() {
         let text = "0000:00001a:0b38ae:00000000000000000000ffff0a4d000b";
-        let endpoint: Endpoint = text.parse().unwrap();
+        let parsed: Endpoint = text.parse().unwrap();
+        let endpoint = parsed.0;
         assert_eq!(endpoint.qpn.value(), 0x1a);
         assert_eq!(endpoint.psn.value(), 0xb38ae);
         assert_eq!(endpoint.gid.to_ip().to_string(), "10.77.0.11");
-        assert_eq!(endpoint.to_string(), text);
+        assert_eq!(parsed.to_string(), text);
         for wrong in
             ["", "0000:00001a:0b38ae", "0:00001a:0b38ae:00000000000000000000ffff0a4d000b", &text[1..]]
         {

@@ -1,0 +1,68 @@
+//! What a clean link must show: no end retries or drops anything, and each packet that one end sends another counts as
+//! received.
+//!
+//! A kernel that finds a wrong ICRC says nothing about it, neither in its log nor in a counter of its own (6.1 and
+//! 6.12 alike): it drops the packet before it counts it as received. So the books must balance over all ends, to the
+//! packet.
+
+use urxe_tests::kernel::{Counters, Guest, Lab};
+
+use crate::case::Failure;
+
+/// A machine busy with other work may hold an emulated kernel up for longer than any timeout, or overflow a queue. So a
+/// run on a clean link has a second try, and says that it took it; a packet that an end refuses, it refuses again.
+const ATTEMPTS: u32 = 2;
+
+/// Runs `body` until it passes and leaves clean books, as often as [`ATTEMPTS`] says. It returns the counters of
+/// urxe's devices, which live no longer than it.
+pub fn on_clean_link(lab: &Lab, body: impl Fn() -> Result<Vec<Counters>, Failure>) -> Result<(), Failure> {
+    for attempt in 1.. {
+        match once(lab, &body) {
+            Err(failure @ (Failure::Trouble { .. } | Failure::Lost { .. })) if attempt < ATTEMPTS => {
+                eprintln!("attempt {attempt} of {ATTEMPTS}: {failure}");
+            }
+            outcome => return outcome,
+        }
+    }
+    Ok(())
+}
+
+fn once(lab: &Lab, body: impl Fn() -> Result<Vec<Counters>, Failure>) -> Result<(), Failure> {
+    let ends = books(lab, body)?;
+    for (end, counters) in &ends {
+        let trouble = counters.trouble();
+        if !trouble.is_empty() {
+            return Err(Failure::Trouble { end: end.clone(), counters: trouble.to_string() });
+        }
+    }
+    balance(&ends)
+}
+
+/// What each end has counted during a run of `body`.
+pub fn books(
+    lab: &Lab,
+    body: impl Fn() -> Result<Vec<Counters>, Failure>,
+) -> Result<Vec<(String, Counters)>, Failure> {
+    let before = readings(lab)?;
+    let of_urxe = body()?;
+    let of_guests = readings(lab)?.into_iter().zip(&before).map(|(after, before)| after.since(before));
+    let guests = lab.guests().iter().map(Guest::name).zip(of_guests);
+    Ok(guests.chain(of_urxe.into_iter().map(|counters| ("urxe".to_owned(), counters))).collect())
+}
+
+fn readings(lab: &Lab) -> Result<Vec<Counters>, Failure> {
+    Ok(lab.guests().iter().map(Guest::counters).collect::<Result<_, _>>()?)
+}
+
+/// That as many packets arrived as were sent.
+pub fn balance(ends: &[(String, Counters)]) -> Result<(), Failure> {
+    let sent: u64 = ends.iter().map(|(_, counters)| counters.sent()).sum();
+    let received: u64 = ends.iter().map(|(_, counters)| counters.received()).sum();
+    if sent == received {
+        return Ok(());
+    }
+    let books = ends
+        .iter()
+        .map(|(end, counters)| format!("{end}: {} sent, {} received", counters.sent(), counters.received()));
+    Err(Failure::Lost { sent, received, books: books.collect::<Vec<_>>().join("; ") })
+}
