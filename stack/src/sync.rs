@@ -2,14 +2,14 @@
 //!
 //! The standard library's locks are futexes, so a child after `fork` finds no global table in an unknown
 //! state. Every structure that threads share imports from here, so that loom can explore its interleavings.
+//! Reference counts are the standard library's in both: they say who owns a thing, and decide nothing else.
 
+pub use std::sync::{Arc, TryLockError};
 #[cfg(not(loom))]
-pub use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError, atomic};
+pub use std::sync::{Condvar, Mutex, MutexGuard, atomic};
 
 #[cfg(loom)]
-pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
-#[cfg(loom)]
-pub use std::sync::TryLockError;
+pub use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
 
 /// Gives the processor to another thread; under loom, tells the scheduler that this one cannot go on alone.
 pub fn yield_now() {

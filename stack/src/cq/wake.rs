@@ -25,17 +25,6 @@ pub trait Wake: Send + Sync {
     }
 }
 
-impl<T: Wake + ?Sized> Wake for std::sync::Arc<T> {
-    fn wake(&self) {
-        (**self).wake();
-    }
-
-    fn withdraw(&self, events: u32) -> u32 {
-        (**self).withdraw(events)
-    }
-}
-
-#[cfg(loom)]
 impl<T: Wake + ?Sized> Wake for crate::sync::Arc<T> {
     fn wake(&self) {
         (**self).wake();

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::engine::Shared;
-use crate::sync::atomic::{Ordering, fence};
+use crate::sync::atomic::Ordering;
 use crate::sync::try_lock;
 use crate::sys::clock;
 use crate::time::Time;
@@ -20,7 +20,7 @@ const MAX_BATCHES: usize = 64;
 
 pub(super) fn run(shared: &Shared) {
     let mut armed_until = Time::ZERO;
-    let alarm = PollFd::from_borrowed_fd(shared.alarm.as_fd(), PollFlags::IN);
+    let alarm = PollFd::from_borrowed_fd(shared.alarm.descriptor().as_fd(), PollFlags::IN);
     let sockets = shared.ports.iter().map(|port| PollFd::from_borrowed_fd(port.as_fd(), PollFlags::IN));
     // The alarm first.
     let mut waits: Vec<PollFd<'_>> = std::iter::once(alarm).chain(sockets).collect();
@@ -44,7 +44,7 @@ pub(super) fn run(shared: &Shared) {
         if let Some(after_progress) = &shared.after_progress {
             after_progress();
         }
-        while shared.alarm.descriptor.try_take().unwrap_or(false) {}
+        while shared.alarm.descriptor().try_take().unwrap_or(false) {}
     }
 }
 
@@ -71,14 +71,12 @@ fn sleep_polled(shared: &Shared, waits: &mut [PollFd<'_>]) {
 
 /// Sleeps until a packet comes, or until the next deadline, or until it is woken.
 fn sleep_idle(shared: &Shared, waits: &mut [PollFd<'_>]) {
-    shared.alarm.asleep.store(true, Ordering::Relaxed);
-    fence(Ordering::SeqCst);
-    let now = clock::now();
-    // What a polling thread left to be sent before it could see that this one sleeps.
-    shared.transmit(now);
-    let timeout_ns = shared.device.next_deadline().map(|deadline| deadline.since_ns(now));
-    wait(waits, timeout_ns);
-    shared.alarm.asleep.store(false, Ordering::Relaxed);
+    let last_look = || {
+        let now = clock::now();
+        shared.transmit(now);
+        shared.device.next_deadline().map(|deadline| deadline.since_ns(now))
+    };
+    shared.alarm.sleep(last_look, |timeout_ns| wait(waits, timeout_ns));
     // An error in a socket's queue makes it readable without a packet: it must be taken, or this never sleeps again.
     let failed =
         waits.iter().skip(1).zip(shared.ports.iter()).filter(|(w, _)| w.revents().contains(PollFlags::ERR));

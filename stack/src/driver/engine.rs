@@ -2,12 +2,12 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
 use std::thread::{Builder, JoinHandle};
 
 use rustix::io::Errno;
 use urxe_wire::Gid;
 
+use super::alarm::Alarm;
 use super::background;
 use super::eventfd::EventFd;
 use super::ports::{Ports, Receiver};
@@ -19,7 +19,7 @@ use crate::port::tap::Tap;
 use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
 use crate::qp::attr::{QpAttr, QpAttrMask};
 use crate::qp::wr::{PostError, RecvRequest, SendRequest};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, try_lock, yield_now};
 use crate::sys::{clock, thread};
 use crate::time::Time;
@@ -155,30 +155,12 @@ pub(super) struct Shared {
     pub ports: Ports,
     /// Held by the one thread that receives.
     pub receiver: Mutex<Receiver>,
-    pub alarm: Arc<Alarm>,
+    pub alarm: Arc<Alarm<EventFd>>,
     /// When a thread last polled, in nanoseconds.
     pub polled_at_ns: AtomicU64,
     empty_polls: AtomicU32,
     pub stop: AtomicBool,
     pub after_progress: Option<Arc<dyn Fn() + Send + Sync>>,
-}
-
-/// What wakes the background thread.
-#[derive(Debug)]
-pub(super) struct Alarm {
-    pub descriptor: EventFd,
-    /// The thread sleeps until a deadline that may be far away.
-    pub asleep: AtomicBool,
-}
-
-impl Wake for Alarm {
-    fn wake(&self) {
-        // Pairs with the fence before the thread looks at the deadline a last time: one of the two sees the other.
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) {
-            self.descriptor.wake();
-        }
-    }
 }
 
 impl Engine {
@@ -198,10 +180,7 @@ impl Engine {
         };
         let ports = Ports::open(link.addresses.iter().map(udp).collect())?;
         let events = Arc::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
-        let alarm = Arc::new(Alarm {
-            descriptor: EventFd::new().map_err(OpenEngineError::EventFd)?,
-            asleep: AtomicBool::new(false),
-        });
+        let alarm = Arc::new(Alarm::new(EventFd::new().map_err(OpenEngineError::EventFd)?));
         let buffer = ports.iter().map(UdpPort::receive_buffer).min().unwrap_or(0) as u64;
         let gids: Vec<Gid> = link.gids.iter().map(|entry| entry.gid).collect();
         let device = Device::new(DeviceConfig {
@@ -350,7 +329,7 @@ impl Shared {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        self.shared.alarm.descriptor.wake();
+        self.shared.alarm.descriptor().wake();
         // A hook that dropped the engine runs on the background thread, which ends when the hook returns.
         let is_this_thread = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
         if let Some(thread) = self.thread.take_if(|thread| !is_this_thread(thread))
@@ -367,12 +346,6 @@ impl std::fmt::Debug for Engine {
             .field("link", &self.link.spec)
             .field("device", self.device())
             .finish_non_exhaustive()
-    }
-}
-
-impl AsFd for Alarm {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.descriptor.as_fd()
     }
 }
 

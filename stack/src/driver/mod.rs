@@ -15,9 +15,11 @@
 //! |---|---|
 //! | [`engine`] | a device with its ports and its thread: open, post, poll |
 //! | `background` | the thread |
+//! | `alarm` | how it is woken, and only while it sleeps |
 //! | `ports` | one socket for each address of the device |
 //! | [`eventfd`] | descriptors that count events |
 
+mod alarm;
 mod background;
 pub mod engine;
 pub mod eventfd;
