@@ -12,10 +12,10 @@ pub enum Failure {
     #[error(transparent)]
     Harness(#[from] Error),
     /// Counters moved though nothing was lost.
-    #[error("{end} counted trouble on a clean link: {counters}")]
-    Trouble { end: String, counters: String },
+    #[error("trouble on a clean link: {counters}")]
+    Trouble { counters: String },
     /// Packets did not arrive, or not with an ICRC that holds.
-    #[error("{sent} packets sent, {received} received on a clean link ({books})")]
+    #[error("{sent} packets sent, {received} received ({books})")]
     Lost { sent: u64, received: u64, books: String },
     /// An output without what it should contain.
     #[error("`{command}` said\n{output}\nbut not: {wanted}")]

@@ -29,13 +29,17 @@ pub fn on_clean_link(lab: &Lab, body: impl Fn() -> Result<Vec<Counters>, Failure
 
 fn once(lab: &Lab, body: impl Fn() -> Result<Vec<Counters>, Failure>) -> Result<(), Failure> {
     let ends = books(lab, body)?;
-    for (end, counters) in &ends {
-        let trouble = counters.trouble();
-        if !trouble.is_empty() {
-            return Err(Failure::Trouble { end: end.clone(), counters: trouble.to_string() });
-        }
+    let trouble = ends.iter().map(|(end, counters)| (end, counters.trouble()));
+    let trouble: Vec<_> = trouble
+        .filter(|(_, counters)| !counters.is_empty())
+        .map(|(end, counters)| format!("{end}: {counters}"))
+        .collect();
+    let balanced = balance(&ends);
+    if trouble.is_empty() {
+        return balanced;
     }
-    balance(&ends)
+    let lost = balanced.err().map(|lost| format!("; {lost}")).unwrap_or_default();
+    Err(Failure::Trouble { counters: trouble.join("; ") + &lost })
 }
 
 /// What each end has counted during a run of `body`.
