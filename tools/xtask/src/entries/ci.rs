@@ -7,12 +7,13 @@ use crate::step::Failure;
 use crate::tally::Tally;
 
 /// The entries that CI runs, with their arguments.
-const ORDER: [(&str, &[&str]); 10] = [
+const ORDER: [(&str, &[&str]); 11] = [
     ("fmt", &[]),
     ("clippy", &[]),
     ("doc", &[]),
     ("test", &[]),
     ("sim", &[]),
+    ("allocations", &[]),
     ("loom", &[]),
     ("asan", &[]),
     ("fuzz", &["20"]),

@@ -32,6 +32,12 @@ pub fn bench(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     Step::cargo(&["bench", "--workspace", "--benches"]).run(tally)
 }
 
+/// Shows that a message between two devices allocates nothing; fails if it does.
+pub fn allocations(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
+    none(arguments, "allocations")?;
+    Step::cargo(&["bench", "-p", "urxe-stack", "--bench", "allocations"]).run(tally)
+}
+
 /// Looks at the packets themselves, in a network namespace of its own.
 pub fn namespace(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     none(arguments, "namespace")?;

@@ -51,6 +51,7 @@ pub const ENTRIES: &[Entry] = &[
         "kept inputs, then each fuzz target for this long (60) (nightly toolchain)",
         fuzz::fuzz,
     ),
+    entry("allocations", "", "no message on its way allocates", deep::allocations),
     entry("namespace", "", "what goes over the wire, seen in a network namespace", deep::namespace),
     entry(
         "kernel",
