@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use urxe_wire::{Gid, Psn, QKey, Qpn};
+use urxe_wire::{Gid, Psn, QKey, Qpn, Service};
 
 use crate::memory::Access;
 
@@ -43,6 +43,17 @@ impl QpType {
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|qp_type| u32::from(qp_type.number()) == number)
+    }
+
+    /// The service that its packets' opcodes belong to.
+    #[must_use]
+    pub const fn service(self) -> Service {
+        match self {
+            Self::Rc => Service::Rc,
+            Self::Uc => Service::Uc,
+            Self::Ud => Service::Ud,
+            Self::XrcSend | Self::XrcRecv => Service::Xrc,
+        }
     }
 
     /// The name.

@@ -38,6 +38,8 @@ pub(crate) struct Common {
     pub mig_req: bool,
     /// A completion found its queue full: the queue pair must fail.
     pub cq_overrun: bool,
+    /// Its machine found that the queue pair must fail; what the program has to be told, it was told.
+    pub fatal: bool,
 }
 
 impl Common {

@@ -1,16 +1,8 @@
 //! Queue pairs.
 //!
-//! ```text
-//!             post_send                        post_recv
-//!                 |                                |
-//!   +-------------v------------+    +--------------v-----------+
-//!   | requester  (send queue)  |    | responder (receive queue)|
-//!   | completer  (answers)     |    | responses (to be sent)   |
-//!   +------^-----------|-------+    +------^------------|------+
-//!     answers       requests            requests     answers
-//! ```
 //! One queue pair is one `&mut self` state machine: packets, posts and time go in, packets go into a run, completions into the
-//! completion queues. It knows no socket and no other queue pair.
+//! completion queues. It knows no socket and no other queue pair. `Qp` keeps what is the same for every service and hands the rest to
+//! the `Machine` of its type.
 //!
 //! | file | subject |
 //! |---|---|
@@ -18,35 +10,28 @@
 //! | [`transition`] | which transition takes which attributes: one table |
 //! | [`wr`] | work requests as posted |
 //! | `queue` | the rings they stand in |
-//! | `requester` | requests: PSNs, windows, fences, wire READs |
-//! | `completer` | what answers do to the requester |
-//! | `recovery` | timers and retries |
-//! | `responder` | requests of the peer: order, rights, execution |
-//! | `responses` | answers to be sent, and kept for duplicates |
+//! | `machine` | what a service has to do |
+//! | `rc` | reliable connections |
 //! | `gather` | copies between packets and scatter-gather lists |
 
 pub mod attr;
-mod completer;
 pub(crate) mod context;
 mod gather;
+mod machine;
 mod queue;
-mod recovery;
-mod requester;
-mod responder;
-mod responses;
+mod rc;
 pub mod transition;
 mod update;
 pub mod wr;
 
 use std::net::IpAddr;
 
-use urxe_wire::{IcrcSeed, PacketView, Qpn, Service};
+use urxe_wire::{IcrcSeed, PacketView, Qpn};
 
 use self::attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use self::context::{Common, Context, Sent};
-use self::queue::{RecvQueue, SendQueue};
-use self::requester::Requester;
-use self::responder::{Handled, Responder};
+use self::machine::Machine;
+use self::rc::Rc;
 use self::transition::Step;
 use self::wr::{PostError, RecvRequest, SendRequest};
 use crate::cq::{Cq, CqRef, QpEventType};
@@ -77,8 +62,7 @@ pub struct QpInit {
 #[derive(Debug)]
 pub(crate) struct Qp {
     pub common: Common,
-    requester: Requester,
-    responder: Responder,
+    machine: Box<dyn Machine>,
     /// The path to the peer, once connected: its index on the device, and the peer's address.
     pub path: Option<(u32, IpAddr)>,
     /// The earliest entry that the device's timers hold for it.
@@ -97,7 +81,6 @@ impl Qp {
         recv_cq: CqRef,
         limits: &crate::device::Limits,
     ) -> Self {
-        let QpCap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } = init.cap;
         Self {
             common: Common {
                 qpn,
@@ -112,9 +95,9 @@ impl Qp {
                 max_message: limits.max_msg_sz,
                 mig_req: limits.mig_req,
                 cq_overrun: false,
+                fatal: false,
             },
-            requester: Requester::new(SendQueue::new(max_send_wr, max_send_sge, max_inline_data)),
-            responder: Responder::new(RecvQueue::new(max_recv_wr, max_recv_sge)),
+            machine: Box::new(Rc::new(&init.cap)),
             path: None,
             timer_at: Time::NEVER,
             is_blocked: false,
@@ -138,13 +121,11 @@ impl Qp {
             (_, QpState::Reset) => self.reset(cx),
             (_, QpState::Err) => self.enter_error(cx),
             (QpState::Init, QpState::Rtr) => {
-                self.responder.start(&self.common);
+                self.machine.start_receiving(&self.common);
                 self.established = false;
             }
-            (QpState::Rtr, QpState::Rts) => self.requester.start(&self.common),
-            (QpState::Sqd, QpState::Sqd) => {
-                self.responder.responses.set_depth(usize::from(self.common.attr.max_dest_rd_atomic));
-            }
+            (QpState::Rtr, QpState::Rts) => self.machine.start_sending(&self.common),
+            (QpState::Sqd, QpState::Sqd) => self.machine.attributes_changed(&self.common),
             (_, QpState::Sqd) => {
                 self.drained = false;
                 self.check_drained(cx);
@@ -154,23 +135,25 @@ impl Qp {
     }
 
     fn reset(&mut self, cx: &Context<'_>) {
-        self.requester.reset(cx);
-        self.responder.reset();
+        self.machine.reset(cx);
         let cap = self.common.attr.cap;
         self.common.attr = QpAttr { cap, ..QpAttr::default() };
         self.common.cq_overrun = false;
+        self.common.fatal = false;
     }
 
     /// Goes to the error state and completes everything posted as flushed.
     pub fn enter_error(&mut self, cx: &Context<'_>) {
         self.common.state = QpState::Err;
-        self.requester.flush(&mut self.common, cx);
-        self.responder.flush(&mut self.common, cx);
+        self.machine.flush(&mut self.common, cx);
+        // A flushed completion that found its queue full changes nothing any more.
+        self.common.cq_overrun = false;
+        self.common.fatal = false;
     }
 
     /// Moves to another path; returns the former one, whose window `cx` has.
     pub fn move_to_path(&mut self, path: Option<(u32, IpAddr)>, cx: &Context<'_>) -> Option<(u32, IpAddr)> {
-        self.requester.uncharge(cx);
+        self.machine.uncharge(cx);
         // The list of the old path may still name this queue pair; it will not be found there.
         self.is_blocked = false;
         std::mem::replace(&mut self.path, path)
@@ -178,7 +161,7 @@ impl Qp {
 
     /// Gives back what the path's window holds for this queue pair, before it is destroyed.
     pub fn release(&mut self, cx: &Context<'_>) {
-        self.requester.reset(cx);
+        self.machine.reset(cx);
     }
 
     /// Queues send work requests, in order, up to the first that is refused. `Err` with its index.
@@ -193,19 +176,13 @@ impl Qp {
         }
         let mut result = Ok(());
         for (index, request) in requests.iter().enumerate() {
-            let no_depth = request.op.returns_data() && self.common.attr.max_rd_atomic == 0;
-            let pushed = if no_depth && state != QpState::Err {
-                Err(PostError::NoReadDepth)
-            } else {
-                self.requester.queue.push(request, self.common.max_message, self.common.sq_sig_all)
-            };
-            if let Err(error) = pushed {
+            if let Err(error) = self.machine.push_send(&self.common, request) {
                 result = Err((index, error));
                 break;
             }
         }
         if state == QpState::Err {
-            self.requester.flush(&mut self.common, cx);
+            self.machine.flush(&mut self.common, cx);
         }
         result
     }
@@ -222,13 +199,13 @@ impl Qp {
         }
         let mut result = Ok(());
         for (index, request) in requests.iter().enumerate() {
-            if let Err(error) = self.responder.queue.push(request) {
+            if let Err(error) = self.machine.push_recv(&self.common, request) {
                 result = Err((index, error));
                 break;
             }
         }
         if state == QpState::Err {
-            self.responder.flush(&mut self.common, cx);
+            self.machine.flush(&mut self.common, cx);
         }
         result
     }
@@ -236,7 +213,7 @@ impl Qp {
     /// Takes a packet that is addressed to this queue pair and whose ICRC holds.
     pub fn on_packet(&mut self, packet: &PacketView<'_>, cx: &mut Context<'_>) {
         let info = packet.info();
-        if info.service != Service::Rc {
+        if info.service != self.common.qp_type.service() {
             return cx.counters.add(Counter::DropWrongService);
         }
         let state = self.common.state;
@@ -252,91 +229,49 @@ impl Qp {
             self.established = true;
             self.common.raise(QpEventType::CommEst, cx);
         }
-        let alive = if info.is_request {
-            self.responder.on_request(&mut self.common, cx, packet) == Handled::Fine
-        } else {
-            self.requester.on_response(&mut self.common, cx, packet).is_ok()
-        };
-        self.settle(alive, cx);
+        self.machine.on_packet(&mut self.common, cx, packet);
+        self.settle(cx);
     }
 
-    /// Appends packets to `run`. READ responses go first; a lone acknowledgement goes last, as the short packet that
-    /// may end a run, where it costs next to nothing.
+    /// Appends packets to `run`.
     pub fn transmit(&mut self, cx: &mut Context<'_>, run: &mut RunBuffer, icrc: &IcrcSeed) -> Sent {
-        if self.responder.responses.is_only_ack() {
-            let requests = self.transmit_requests(cx, run, icrc);
-            if requests == Sent::RunFull {
-                return requests;
-            }
-            match self.transmit_responses(cx, run, icrc) {
-                Sent::Idle => requests,
-                stop => stop,
-            }
-        } else {
-            match self.transmit_responses(cx, run, icrc) {
-                Sent::Idle => self.transmit_requests(cx, run, icrc),
-                stop => stop,
-            }
-        }
-    }
-
-    fn transmit_responses(&mut self, cx: &mut Context<'_>, run: &mut RunBuffer, icrc: &IcrcSeed) -> Sent {
-        match self.responder.responses.transmit(&self.common, cx, run, icrc) {
-            Ok(sent) => sent,
-            Err(fault) => {
-                // In the error state already when an earlier answer is sent after a later request failed.
-                if self.common.state != QpState::Err {
-                    self.common.raise(fault.event, cx);
-                    self.enter_error(cx);
-                }
-                // The NAK that tells the peer why. It reads no memory, so it cannot fail like this again.
-                self.responder.responses.transmit(&self.common, cx, run, icrc).unwrap_or(Sent::Idle)
-            }
-        }
-    }
-
-    fn transmit_requests(&mut self, cx: &mut Context<'_>, run: &mut RunBuffer, icrc: &IcrcSeed) -> Sent {
-        if !matches!(self.common.state, QpState::Rts | QpState::Sqd) {
-            return Sent::Idle;
-        }
-        let sent = self.requester.transmit(&self.common, cx, run, icrc);
-        let alive = self.requester.complete_failed(&mut self.common, cx).is_ok();
-        self.settle(alive, cx);
+        let sent = self.machine.transmit(&mut self.common, cx, run, icrc);
+        self.settle(cx);
         sent
     }
 
     /// Does what is due.
     pub fn on_timer(&mut self, cx: &Context<'_>) {
         if matches!(self.common.state, QpState::Rts | QpState::Sqd) {
-            let alive = self.requester.on_timer(&mut self.common, cx).is_ok();
-            self.settle(alive, cx);
+            self.machine.on_timer(&mut self.common, cx);
+            self.settle(cx);
         }
     }
 
     /// When it wants to be looked at again.
     pub fn deadline(&self) -> Time {
         match self.common.state {
-            QpState::Rts | QpState::Sqd => self.requester.deadline(),
+            QpState::Rts | QpState::Sqd => self.machine.deadline(),
             _ => Time::NEVER,
         }
     }
 
     /// Whether there may be something to send now.
     pub fn wants_to_send(&self, now: Time) -> bool {
-        !self.responder.responses.is_empty() || self.requester.may_send(now)
+        self.machine.wants_to_send(now)
     }
 
     /// Whether there is more to send than acknowledgements, which can wait for a reply that takes them along.
     pub fn is_urgent(&self, now: Time) -> bool {
-        self.is_blocked || !self.responder.responses.is_only_ack() || self.requester.may_send(now)
+        self.is_blocked || self.machine.is_urgent(now)
     }
 
-    fn settle(&mut self, alive: bool, cx: &Context<'_>) {
-        if self.common.cq_overrun {
-            self.common.cq_overrun = false;
+    fn settle(&mut self, cx: &Context<'_>) {
+        let overrun = std::mem::take(&mut self.common.cq_overrun);
+        if overrun {
             self.common.raise(QpEventType::QpFatal, cx);
-            self.enter_error(cx);
-        } else if !alive {
+        }
+        if std::mem::take(&mut self.common.fatal) || overrun {
             self.enter_error(cx);
         } else {
             self.check_drained(cx);
@@ -345,7 +280,7 @@ impl Qp {
 
     /// SQD: the event once everything that was begun is complete (10.3.1.5).
     fn check_drained(&mut self, cx: &Context<'_>) {
-        if self.common.state == QpState::Sqd && !self.drained && self.requester.is_drained() {
+        if self.common.state == QpState::Sqd && !self.drained && self.machine.is_drained() {
             self.drained = true;
             if self.common.attr.en_sqd_async_notify {
                 self.common.raise(QpEventType::SqDrained, cx);

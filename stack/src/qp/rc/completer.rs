@@ -7,14 +7,14 @@
 
 use urxe_wire::{Kind, NakCode, PacketView, Position, Psn, Syndrome};
 
-use super::context::{Common, Context};
-use super::gather::scatter;
-use super::queue::SendWqe;
 use super::recovery::Due;
 use super::requester::Requester;
 use crate::cq::WcStatus;
 use crate::device::counters::Counter;
 use crate::path::window::PACKET_OVERHEAD;
+use crate::qp::context::{Common, Context};
+use crate::qp::gather::scatter;
+use crate::qp::queue::SendWqe;
 
 /// The oldest work request failed: the queue pair goes to the error state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,7 +272,7 @@ impl Requester {
 /// Whether a READ response is one that the request asked for: as long as it must be, and an end (LAST, ONLY) exactly where a
 /// wire request ended. A responder that resumes may begin with FIRST or go on with MIDDLE.
 fn is_expected_response(wqe: &SendWqe, index: u32, mtu: u32, packet: &PacketView<'_>) -> bool {
-    if !matches!(wqe.op, super::wr::SendOp::Read { .. }) {
+    if !matches!(wqe.op, crate::qp::wr::SendOp::Read { .. }) {
         return false;
     }
     let ends = index + 1 == wqe.packets || (index + 1).is_multiple_of(wqe.read_chunk_packets);

@@ -12,10 +12,10 @@ use urxe_wire::{
     Aeth, AtomicAckEth, Bth, Ext, IcrcSeed, Msn, NakCode, Opcode, Psn, Reth, RnrTimer, Syndrome,
 };
 
-use super::context::{Common, Context, Sent};
 use super::responder::Fault;
 use crate::memory::Access;
 use crate::path::run::RunBuffer;
+use crate::qp::context::{Common, Context, Sent};
 
 /// Pending answers beyond one for each kept operation: acknowledgements between them and a NAK.
 const MORE_PENDING: usize = 4;

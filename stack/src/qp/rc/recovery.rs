@@ -9,7 +9,7 @@
 
 use urxe_wire::{Psn, RnrTimer};
 
-use super::context::{Common, Context};
+use crate::qp::context::{Common, Context};
 use crate::time::Time;
 
 /// `rnr_retry` of this value means for ever.

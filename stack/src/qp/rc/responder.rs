@@ -10,13 +10,13 @@
 
 use urxe_wire::{HeaderSet, Kind, Msn, NakCode, PacketView, Psn, Rkey};
 
-use super::context::{Common, Context};
-use super::gather::{LocalFault, check, scatter};
-use super::queue::RecvQueue;
 use super::responses::{Replay, Responses};
 use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
 use crate::device::counters::Counter;
 use crate::memory::Access;
+use crate::qp::context::{Common, Context};
+use crate::qp::gather::{LocalFault, check, scatter};
+use crate::qp::queue::RecvQueue;
 use crate::time::Time;
 
 /// The message that the expected packet must continue.

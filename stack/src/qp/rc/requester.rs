@@ -18,15 +18,16 @@ use std::collections::VecDeque;
 
 use urxe_wire::{AtomicEth, Bth, Ext, IcrcSeed, Ieth, ImmDt, Opcode, Psn, Reth};
 
-use super::context::{Common, Context, Sent};
-use super::gather::{LocalFault, gather};
-use super::queue::{SendQueue, SendWqe};
 use super::recovery::Recovery;
-use super::wr::{SendFlags, SendOp};
 use crate::cq::{Completion, WcStatus};
 use crate::device::counters::Counter;
 use crate::path::run::RunBuffer;
 use crate::path::window::PACKET_OVERHEAD;
+use crate::qp::attr::QpState;
+use crate::qp::context::{Common, Context, Sent};
+use crate::qp::gather::{LocalFault, gather};
+use crate::qp::queue::{SendQueue, SendWqe};
+use crate::qp::wr::{SendFlags, SendOp};
 use crate::time::Time;
 
 /// PSNs that may be unacknowledged at once. Far below half the PSN space; the path's window is the tighter bound.
@@ -160,7 +161,7 @@ impl Requester {
 
     /// Gives the entry at the cursor its PSNs; false if it must not start yet.
     fn begin(&mut self, qp: &Common, cx: &Context<'_>) -> bool {
-        let draining = qp.state == super::attr::QpState::Sqd;
+        let draining = qp.state == QpState::Sqd;
         let wqe = *self.queue.wqe(self.cursor);
         let fenced = wqe.flags.contains(SendFlags::FENCE) && !self.reads.is_empty();
         if draining || fenced {
@@ -310,7 +311,7 @@ impl Requester {
     /// Whether the entry after the cursor will send data at once, so that its packets can carry the ACK request.
     fn next_is_data(&self, qp: &Common) -> bool {
         let next = self.cursor + 1;
-        if next == self.queue.tail() || qp.state != super::attr::QpState::Rts {
+        if next == self.queue.tail() || qp.state != QpState::Rts {
             return false;
         }
         let wqe = self.queue.wqe(next);
@@ -429,7 +430,8 @@ fn data_headers(wqe: &SendWqe, first: bool, last: bool) -> (Opcode, Ext) {
     };
     let send = |last_opcode, only| pick([Opcode::RcSendFirst, Opcode::RcSendMiddle, last_opcode, only]);
     let write = |last_opcode, only| pick([Opcode::RcWriteFirst, Opcode::RcWriteMiddle, last_opcode, only]);
-    let reth = |remote: super::wr::Remote| Reth { va: remote.addr, rkey: remote.rkey, dma_len: wqe.length };
+    let reth =
+        |remote: crate::qp::wr::Remote| Reth { va: remote.addr, rkey: remote.rkey, dma_len: wqe.length };
     match wqe.op {
         SendOp::Send => (send(Opcode::RcSendLast, Opcode::RcSendOnly), Ext::None),
         SendOp::SendImm { imm } => {

@@ -1,0 +1,68 @@
+//! What a service (RC, UC, UD, …) has to do for a queue pair of its type.
+//!
+//! [`Qp`](super::Qp) keeps what is common: the state, the attributes, events, draining, the path. Everything that differs by
+//! service stands behind this trait. A machine that finds that the queue pair must fail says so by
+//! [`Common::fatal`]; the queue pair goes to the error state when the call returns, and calls [`Machine::flush`].
+
+use std::fmt::Debug;
+
+use urxe_wire::{IcrcSeed, PacketView};
+
+use super::context::{Common, Context, Sent};
+use super::wr::{PostError, RecvRequest, SendRequest};
+use crate::path::run::RunBuffer;
+use crate::time::Time;
+
+/// See the module.
+pub(super) trait Machine: Debug + Send {
+    /// INIT to RTR: what the peer will send is known.
+    fn start_receiving(&mut self, qp: &Common);
+
+    /// RTR to RTS: what will be sent is known.
+    fn start_sending(&mut self, qp: &Common);
+
+    /// Attributes changed while the queue pair lives (SQD to SQD).
+    fn attributes_changed(&mut self, qp: &Common);
+
+    /// Forgets everything that was posted (RESET).
+    fn reset(&mut self, cx: &Context<'_>);
+
+    /// Completes everything that was posted with "flushed" (ERR). What tells the peer why may still be sent.
+    fn flush(&mut self, qp: &mut Common, cx: &Context<'_>);
+
+    /// Gives everything charged back to the path's window: the queue pair leaves the path.
+    fn uncharge(&mut self, cx: &Context<'_>);
+
+    /// Queues a send work request. The state allows it.
+    fn push_send(&mut self, qp: &Common, request: &SendRequest<'_>) -> Result<(), PostError>;
+
+    /// Queues a receive work request. The state allows it.
+    fn push_recv(&mut self, qp: &Common, request: &RecvRequest<'_>) -> Result<(), PostError>;
+
+    /// Takes a packet of its service. The state allows it.
+    fn on_packet(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>);
+
+    /// Appends packets to `run`, in whatever state.
+    fn transmit(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Sent;
+
+    /// Does what is due. In RTS or SQD.
+    fn on_timer(&mut self, qp: &mut Common, cx: &Context<'_>);
+
+    /// When it wants to be looked at again.
+    fn deadline(&self) -> Time;
+
+    /// Whether there may be something to send now.
+    fn wants_to_send(&self, now: Time) -> bool;
+
+    /// Whether there is more to send than acknowledgements, which can wait for a reply that takes them along.
+    fn is_urgent(&self, now: Time) -> bool;
+
+    /// Whether everything that was begun is complete: what SQD waits for.
+    fn is_drained(&self) -> bool;
+}

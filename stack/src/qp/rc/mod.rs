@@ -1,0 +1,182 @@
+//! Reliable connections.
+//!
+//! ```text
+//!             post_send                        post_recv
+//!                 |                                |
+//!   +-------------v------------+    +--------------v-----------+
+//!   | requester  (send queue)  |    | responder (receive queue)|
+//!   | completer  (answers)     |    | responses (to be sent)   |
+//!   +------^-----------|-------+    +------^------------|------+
+//!     answers       requests            requests     answers
+//! ```
+//!
+//! | file | subject |
+//! |---|---|
+//! | `requester` | requests: PSNs, windows, fences, wire READs |
+//! | `completer` | what answers do to the requester |
+//! | `recovery` | timers and retries |
+//! | `responder` | requests of the peer: order, rights, execution |
+//! | `responses` | answers to be sent, and kept for duplicates |
+
+mod completer;
+mod recovery;
+mod requester;
+mod responder;
+mod responses;
+
+use urxe_wire::{IcrcSeed, PacketView};
+
+use self::requester::Requester;
+use self::responder::{Handled, Responder};
+use super::attr::{QpCap, QpState};
+use super::context::{Common, Context, Sent};
+use super::machine::Machine;
+use super::queue::{RecvQueue, SendQueue};
+use super::wr::{PostError, RecvRequest, SendRequest};
+use crate::path::run::RunBuffer;
+use crate::time::Time;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Rc {
+    requester: Requester,
+    responder: Responder,
+}
+
+impl Rc {
+    pub fn new(cap: &QpCap) -> Self {
+        Self {
+            requester: Requester::new(SendQueue::new(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data)),
+            responder: Responder::new(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
+        }
+    }
+
+    fn transmit_responses(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Sent {
+        match self.responder.responses.transmit(qp, cx, run, icrc) {
+            Ok(sent) => sent,
+            Err(fault) => {
+                // In the error state already when an earlier answer is sent after a later request failed.
+                if qp.state != QpState::Err {
+                    qp.raise(fault.event, cx);
+                    qp.fatal = true;
+                }
+                // The NAK that tells the peer why. It reads no memory, so it cannot fail like this again.
+                self.responder.responses.transmit(qp, cx, run, icrc).unwrap_or(Sent::Idle)
+            }
+        }
+    }
+
+    fn transmit_requests(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Sent {
+        if qp.fatal || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
+            return Sent::Idle;
+        }
+        let sent = self.requester.transmit(qp, cx, run, icrc);
+        qp.fatal |= self.requester.complete_failed(qp, cx).is_err();
+        sent
+    }
+}
+
+impl Machine for Rc {
+    fn start_receiving(&mut self, qp: &Common) {
+        self.responder.start(qp);
+    }
+
+    fn start_sending(&mut self, qp: &Common) {
+        self.requester.start(qp);
+    }
+
+    fn attributes_changed(&mut self, qp: &Common) {
+        self.responder.responses.set_depth(usize::from(qp.attr.max_dest_rd_atomic));
+    }
+
+    fn reset(&mut self, cx: &Context<'_>) {
+        self.requester.reset(cx);
+        self.responder.reset();
+    }
+
+    fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
+        self.requester.flush(qp, cx);
+        self.responder.flush(qp, cx);
+    }
+
+    fn uncharge(&mut self, cx: &Context<'_>) {
+        self.requester.uncharge(cx);
+    }
+
+    fn push_send(&mut self, qp: &Common, request: &SendRequest<'_>) -> Result<(), PostError> {
+        if request.op.returns_data() && qp.attr.max_rd_atomic == 0 && qp.state != QpState::Err {
+            return Err(PostError::NoReadDepth);
+        }
+        self.requester.queue.push(request, qp.max_message, qp.sq_sig_all)
+    }
+
+    fn push_recv(&mut self, _qp: &Common, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        self.responder.queue.push(request)
+    }
+
+    fn on_packet(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+        qp.fatal |= if packet.info().is_request {
+            self.responder.on_request(qp, cx, packet) == Handled::Fatal
+        } else {
+            self.requester.on_response(qp, cx, packet).is_err()
+        };
+    }
+
+    /// READ responses go first; a lone acknowledgement goes last, as the short packet that may end a run, where it costs
+    /// next to nothing.
+    fn transmit(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Sent {
+        if self.responder.responses.is_only_ack() {
+            let requests = self.transmit_requests(qp, cx, run, icrc);
+            if requests == Sent::RunFull {
+                return requests;
+            }
+            match self.transmit_responses(qp, cx, run, icrc) {
+                Sent::Idle => requests,
+                stop => stop,
+            }
+        } else {
+            match self.transmit_responses(qp, cx, run, icrc) {
+                Sent::Idle => self.transmit_requests(qp, cx, run, icrc),
+                stop => stop,
+            }
+        }
+    }
+
+    fn on_timer(&mut self, qp: &mut Common, cx: &Context<'_>) {
+        qp.fatal |= self.requester.on_timer(qp, cx).is_err();
+    }
+
+    fn deadline(&self) -> Time {
+        self.requester.deadline()
+    }
+
+    fn wants_to_send(&self, now: Time) -> bool {
+        !self.responder.responses.is_empty() || self.requester.may_send(now)
+    }
+
+    fn is_urgent(&self, now: Time) -> bool {
+        !self.responder.responses.is_only_ack() || self.requester.may_send(now)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.requester.is_drained()
+    }
+}
