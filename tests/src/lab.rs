@@ -28,7 +28,9 @@ use urxe_stack::memory::{Access, Buffer, Mr, PdId};
 use urxe_stack::port::{Datagrams, Run, SendOutcome, Transmit};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use urxe_stack::qp::wr::{Payload, PostError, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge};
+use urxe_stack::qp::wr::{
+    Destination, Payload, PostError, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
+};
 use urxe_stack::time::Time;
 use urxe_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Gid, IcrcSeed, IcrcSolver, IcrcVerdict, Lkey, Msn, NakCode,
@@ -456,7 +458,7 @@ impl Lab {
         flags: SendFlags,
         sges: &[Sge],
     ) -> Result<(), PostError> {
-        let request = SendRequest { wr_id, op, flags, payload: Payload::Sges(sges) };
+        let request = SendRequest { wr_id, op, to: Destination::Peer, flags, payload: Payload::Sges(sges) };
         self.device.post_send(self.now, self.qp, &[request]).map_err(|(_, error)| error)
     }
 

@@ -9,7 +9,7 @@ use urxe_stack::memory::{Access, Buffer, Mr, PdId};
 use urxe_stack::port::{Run, SendOutcome, Transmit};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use urxe_stack::qp::wr::{Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge};
+use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge};
 use urxe_stack::time::Time;
 use urxe_wire::{Gid, Lkey, Psn, Qpn, Rkey};
 
@@ -333,7 +333,7 @@ impl World {
                 if send.flags & 0xc8 == 0xc8 { Payload::Inline(&pieces) } else { Payload::Sges(&sges) };
             let wr_id = self.next_wr;
             self.next_wr += 1;
-            let request = SendRequest { wr_id, op, flags, payload };
+            let request = SendRequest { wr_id, op, to: Destination::Peer, flags, payload };
             if self.device.post_send(self.now, handle, &[request]).is_ok() {
                 let signalled = self.sq_sig_all || flags.contains(SendFlags::SIGNALED);
                 self.qps[nr].posted.send(wr_id, signalled);

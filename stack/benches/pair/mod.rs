@@ -11,7 +11,7 @@ use urxe_stack::memory::{Access, Buffer, Mr};
 use urxe_stack::port::{Datagrams, Run, SendOutcome, Transmit};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use urxe_stack::qp::wr::{Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge};
+use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge};
 use urxe_stack::time::Time;
 use urxe_wire::{Gid, Psn, Qpn, ROCE_PORT};
 
@@ -162,8 +162,13 @@ impl Pair {
 
     fn post(&self, op: SendOp, sge: Sge) {
         let end = &self.ends[0];
-        let request =
-            SendRequest { wr_id: 2, op, flags: SendFlags::SIGNALED, payload: Payload::Sges(&[sge]) };
+        let request = SendRequest {
+            wr_id: 2,
+            op,
+            to: Destination::Peer,
+            flags: SendFlags::SIGNALED,
+            payload: Payload::Sges(&[sge]),
+        };
         end.device.post_send(self.now, end.qp, &[request]).expect("there is room");
     }
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use urxe_wire::{Gid, Qpn, ROCE_PORT};
 
+mod destination;
 mod paths;
 mod peer;
 
@@ -15,7 +16,7 @@ use crate::memory::{Access, Buffer, Mr};
 use crate::port::{Datagrams, Run, SendOutcome, Transmit};
 use crate::qp::QpInit;
 use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use crate::qp::wr::{Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge};
+use crate::qp::wr::{Destination, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge};
 use crate::time::Time;
 
 const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -130,7 +131,13 @@ impl End {
     }
 
     fn post(&self, op: SendOp, sges: &[Sge]) {
-        let request = SendRequest { wr_id: 7, op, flags: SendFlags::SIGNALED, payload: Payload::Sges(sges) };
+        let request = SendRequest {
+            wr_id: 7,
+            op,
+            to: Destination::Peer,
+            flags: SendFlags::SIGNALED,
+            payload: Payload::Sges(sges),
+        };
         self.device.post_send(Time::ZERO, self.qp, &[request]).unwrap();
     }
 

@@ -4,7 +4,7 @@
 //! combination that means nothing cannot be written. Values on the wire (immediate data) are in host order.
 
 use bitflags::bitflags;
-use urxe_wire::{Lkey, Rkey};
+use urxe_wire::{Lkey, QKey, Qpn, Rkey};
 
 use crate::cq::WcOpcode;
 use crate::memory::Access;
@@ -135,6 +135,30 @@ pub enum Payload<'a> {
     Inline(&'a [&'a [u8]]),
 }
 
+/// Names an address handle of a device. It stays valid as a name when the handle is destroyed: every use then fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AhHandle {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// Whom a message is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Destination {
+    /// The queue pair's peer: connected services know no other.
+    #[default]
+    Peer,
+    /// A datagram queue pair anywhere, or a multicast group.
+    Datagram {
+        /// The way there.
+        ah: AhHandle,
+        /// The queue pair there; 0xffffff with a multicast group.
+        qpn: Qpn,
+        /// Its Q_Key. With the highest bit set, the sending queue pair's own goes out instead (as in rxe_req.c).
+        qkey: QKey,
+    },
+}
+
 /// A send work request.
 #[derive(Clone, Copy, Debug)]
 pub struct SendRequest<'a> {
@@ -142,6 +166,8 @@ pub struct SendRequest<'a> {
     pub wr_id: u64,
     /// What to do.
     pub op: SendOp,
+    /// For whom.
+    pub to: Destination,
     /// How.
     pub flags: SendFlags,
     /// With which data (for READ and atomics: where the answer goes).
@@ -214,6 +240,12 @@ pub enum PostError {
     /// READ and atomics bring data back, so inline makes no sense.
     #[error("inline data with an operation that returns data")]
     InlineReturnsData,
+    /// An address handle on a connected queue pair, or none on a datagram queue pair.
+    #[error("a {qp_type} queue pair sends {}", whom(*.qp_type))]
+    Destination {
+        /// Its type.
+        qp_type: super::attr::QpType,
+    },
     /// READ or atomic on a queue pair whose `max_rd_atomic` is 0.
     #[error("READ and atomics need max_rd_atomic of at least 1; this queue pair has 0")]
     NoReadDepth,
@@ -223,6 +255,16 @@ pub enum PostError {
         /// Its type.
         qp_type: super::attr::QpType,
     },
+}
+
+/// Whom a queue pair sends to, for an error text.
+const fn whom(qp_type: super::attr::QpType) -> &'static str {
+    match qp_type {
+        super::attr::QpType::Ud => {
+            "to an address handle, a queue pair and its Q_Key, and the request names none"
+        }
+        _ => "to its peer only, and the request names an address handle",
+    }
 }
 
 impl PostError {

@@ -12,7 +12,7 @@ use urxe_stack::cq::{AsyncEvent, AsyncEventType, Completion};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::port::sim::{Fabric, NodeId, Pause, PauseScope, PausedPackets, SimCounters};
 use urxe_stack::port::tap::Tap;
-use urxe_stack::qp::wr::{Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge};
+use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge};
 use urxe_stack::time::Time;
 
 use super::doom::Doom;
@@ -411,7 +411,8 @@ impl<'a> Run<'a> {
             }
         };
         let wr_id = self.plan.wr_id(end, Queue::Send, index);
-        let request = SendRequest { wr_id, op: send_op(&send.op, peer), flags, payload };
+        let request =
+            SendRequest { wr_id, op: send_op(&send.op, peer), to: Destination::Peer, flags, payload };
         let posted = host.device().post_send(now, host.qps[&end].handle, &[request]);
         posted.map_err(|(_, error)| error.to_string())
     }

@@ -30,6 +30,7 @@ impl Two {
         let request = SendRequest {
             wr_id: 1,
             op: SendOp::Send,
+            to: Destination::Peer,
             flags: SendFlags::SIGNALED,
             payload: Payload::Sges(&sges),
         };
@@ -119,7 +120,13 @@ fn nothing_stays_charged_when_everything_is_gone() {
     let two = Two::blocked();
     let sges = [two.end.sge(0, 50_000)];
     let op = SendOp::Read { remote: two.end.remote(0) };
-    let request = SendRequest { wr_id: 1, op, flags: SendFlags::empty(), payload: Payload::Sges(&sges) };
+    let request = SendRequest {
+        wr_id: 1,
+        op,
+        to: Destination::Peer,
+        flags: SendFlags::empty(),
+        payload: Payload::Sges(&sges),
+    };
     two.end.device.post_send(Time::ZERO, two.second, &[request]).unwrap();
     two.modify(two.end.qp, QpState::Reset);
     two.sent_to(SECOND_PEER_QPN);

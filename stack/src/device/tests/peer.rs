@@ -77,8 +77,13 @@ impl Peer {
     }
 
     fn post(&self, op: SendOp, sge: Sge) {
-        let request =
-            SendRequest { wr_id: 7, op, flags: SendFlags::SIGNALED, payload: Payload::Sges(&[sge]) };
+        let request = SendRequest {
+            wr_id: 7,
+            op,
+            to: Destination::Peer,
+            flags: SendFlags::SIGNALED,
+            payload: Payload::Sges(&[sge]),
+        };
         self.end.device.post_send(self.now, self.end.qp, &[request]).unwrap();
     }
 

@@ -12,7 +12,7 @@ use crate::link::{LinkName, Source};
 use crate::memory::{Access, Buffer, Mr, PdId};
 use crate::qp::QpInit;
 use crate::qp::attr::{AddressVector, PathMtu, QpCap, QpState, QpType};
-use crate::qp::wr::{Payload, Remote, SendFlags, SendOp, Sge};
+use crate::qp::wr::{Destination, Payload, Remote, SendFlags, SendOp, Sge};
 
 struct End {
     engine: Engine,
@@ -99,7 +99,13 @@ impl End {
 
     fn post(&self, op: SendOp, len: u32) {
         let sges = [Sge { addr: self.mr.iova, length: len, lkey: self.mr.lkey }];
-        let request = SendRequest { wr_id: 1, op, flags: SendFlags::empty(), payload: Payload::Sges(&sges) };
+        let request = SendRequest {
+            wr_id: 1,
+            op,
+            to: Destination::Peer,
+            flags: SendFlags::empty(),
+            payload: Payload::Sges(&sges),
+        };
         self.engine.post_send(self.qp, &[request]).unwrap();
     }
 

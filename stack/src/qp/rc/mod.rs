@@ -32,7 +32,7 @@ use super::attr::{QpCap, QpState};
 use super::context::{Common, Context, Sent};
 use super::machine::Machine;
 use super::queue::{RecvQueue, SendQueue};
-use super::wr::{PostError, RecvRequest, SendRequest};
+use super::wr::{Destination, PostError, RecvRequest, SendRequest};
 use crate::path::run::RunBuffer;
 use crate::time::Time;
 
@@ -116,6 +116,9 @@ impl Machine for Rc {
     }
 
     fn push_send(&mut self, qp: &Common, request: &SendRequest<'_>) -> Result<(), PostError> {
+        if request.to != Destination::Peer {
+            return Err(PostError::Destination { qp_type: qp.qp_type });
+        }
         if request.op.returns_data() && qp.attr.max_rd_atomic == 0 && qp.state != QpState::Err {
             return Err(PostError::NoReadDepth);
         }

@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 
 use urxe_stack::qp::wr::{
-    Payload, RecvRequest as CoreRecv, Remote, SendFlags, SendOp, SendRequest as CoreSend, Sge,
+    Destination, Payload, RecvRequest as CoreRecv, Remote, SendFlags, SendOp, SendRequest as CoreSend, Sge,
 };
 use urxe_wire::Rkey;
 
@@ -111,17 +111,23 @@ impl<'a, T: Into<Gather<'a>>> From<T> for Data<'a> {
 pub struct SendRequest<'a> {
     wr_id: u64,
     op: SendOp,
+    to: Destination,
     flags: SendFlags,
     data: Data<'a>,
 }
 
 impl<'a> SendRequest<'a> {
     /// A SEND of nothing.
-    pub(super) const EMPTY: SendRequest<'static> =
-        SendRequest { wr_id: 0, op: SendOp::Send, flags: SendFlags::empty(), data: Data::EMPTY };
+    pub(super) const EMPTY: SendRequest<'static> = SendRequest {
+        wr_id: 0,
+        op: SendOp::Send,
+        to: Destination::Peer,
+        flags: SendFlags::empty(),
+        data: Data::EMPTY,
+    };
 
     fn new(op: SendOp, data: impl Into<Data<'a>>) -> Self {
-        Self { wr_id: 0, op, flags: SendFlags::empty(), data: data.into() }
+        Self { wr_id: 0, op, to: Destination::Peer, flags: SendFlags::empty(), data: data.into() }
     }
 
     /// A message into the peer's next receive.
@@ -196,11 +202,13 @@ impl<'a> SendRequest<'a> {
     }
 
     pub(super) fn as_core(&self) -> CoreSend<'_> {
-        let Self { wr_id, op, flags, ref data } = *self;
+        let Self { wr_id, op, to, flags, ref data } = *self;
         match data {
-            Data::Registered(gather) => CoreSend { wr_id, op, flags, payload: Payload::Sges(gather.sges()) },
+            Data::Registered(gather) => {
+                CoreSend { wr_id, op, to, flags, payload: Payload::Sges(gather.sges()) }
+            }
             Data::Inline(bytes) => {
-                CoreSend { wr_id, op, flags: flags | SendFlags::INLINE, payload: Payload::Inline(bytes) }
+                CoreSend { wr_id, op, to, flags: flags | SendFlags::INLINE, payload: Payload::Inline(bytes) }
             }
         }
     }
