@@ -12,6 +12,7 @@
 //! | [`sync`] | locks and atomics, replaced by loom's under `--cfg loom` |
 //! | [`memory`] | registered memory: keys, checks, pins, copies |
 //! | [`cq`] | completions, completion queues and channels, asynchronous events |
+//! | [`srq`] | shared receive queues |
 //! | [`qp`] | queue pairs: attributes, transitions, requester, responder, completer |
 //! | [`path`] | one peer address: window, round trip, the run being built |
 //! | [`device`] | the table of all of these, limits, counters, timers |
@@ -32,6 +33,7 @@ pub mod path;
 pub mod port;
 pub mod qp;
 pub mod rng;
+pub mod srq;
 pub mod sync;
 pub mod sys;
 pub mod time;

@@ -285,6 +285,7 @@ impl Lab {
             pd,
             send_cq: Arc::clone(&send_cq),
             recv_cq: Arc::clone(&recv_cq),
+            srq: None,
             cap,
             sq_sig_all: false,
         };

@@ -362,6 +362,7 @@ impl World {
             pd: self.pds[0],
             send_cq: Arc::clone(&self.cq),
             recv_cq: Arc::clone(&self.cq),
+            srq: None,
             cap: QpCap {
                 max_send_wr: 24,
                 max_recv_wr: 9,

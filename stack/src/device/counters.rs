@@ -84,6 +84,8 @@ counters! {
     DropReservedSyndrome "drop_reserved_syndrome",
     /// Dropped: an answer while the same packets are being sent again.
     DropImpliedNak "drop_implied_nak",
+    /// Times a message found its shared receive queue empty.
+    SrqDry "srq_dry",
     /// Received congestion notifications.
     RcvdCnp "rcvd_cnp",
 

@@ -26,6 +26,12 @@ pub struct Limits {
     pub max_mr: u32,
     /// Protection domains.
     pub max_pd: u32,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Receives of a shared receive queue.
+    pub max_srq_wr: u32,
+    /// Scatter-gather entries of a shared receive queue's receives.
+    pub max_srq_sge: u32,
     /// READs and atomics outstanding towards a queue pair.
     pub max_qp_rd_atom: u8,
     /// READs and atomics outstanding from a queue pair.
@@ -51,6 +57,9 @@ impl Default for Limits {
             max_cqe: 1 << 22,
             max_mr: 524_287,
             max_pd: 1 << 20,
+            max_srq: 1 << 16,
+            max_srq_wr: 1 << 20,
+            max_srq_sge: 32,
             max_qp_rd_atom: 128,
             max_qp_init_rd_atom: 128,
             max_pkeys: 1,

@@ -16,6 +16,7 @@
 //! | [`counters`] | what it counts |
 //! | [`qpn`] | how queue pair numbers are made up |
 //! | `verbs` | creating, changing, destroying, posting |
+//! | `srqs` | shared receive queues |
 //! | `receive` | from a datagram to the queue pairs |
 //! | `flush` | from the queue pairs to the port |
 //! | `timers` | deadlines |
@@ -27,6 +28,7 @@ pub mod limits;
 pub mod qpn;
 mod receive;
 mod slots;
+mod srqs;
 mod timers;
 mod verbs;
 
@@ -41,8 +43,9 @@ pub use self::verbs::{CreateCqError, CreateQpError, DeallocPdError, DestroyQpErr
 use self::counters::Counters;
 use self::qpn::QpNumbers;
 use self::slots::Slots;
+use self::srqs::SrqSlot;
 use self::timers::Timers;
-use crate::cq::{AsyncEvents, NoWake, Wake};
+use crate::cq::{AsyncEvents, NoWake, SrqId, Wake};
 use crate::memory::{Memory, PdId};
 use crate::path::ready::{ReadyLink, ReadyList};
 use crate::path::{Path, PathKey};
@@ -124,11 +127,12 @@ pub struct Device {
     gids: Mutex<Vec<Gid>>,
     pkeys: [PKey; 1],
     memory: Memory,
-    counters: Counters,
+    counters: Arc<Counters>,
     events: Arc<AsyncEvents>,
     timer_wake: Box<dyn Wake>,
     numbers: QpNumbers,
     qps: Slots<QpSlot>,
+    srqs: Slots<SrqSlot>,
     paths: Slots<Path>,
     /// Paths with something to send.
     dirty: ReadyList,
@@ -160,14 +164,24 @@ struct Control {
     fresh_qp: u32,
     qps: u32,
     next_pd: u32,
-    /// Users (queue pairs) of each protection domain.
-    pds: HashMap<PdId, u32>,
+    pds: HashMap<PdId, PdUses>,
+    /// Numbers of shared receive queues to be used again.
+    free_srqs: Vec<SrqId>,
+    /// Indices never used so far begin here.
+    fresh_srq: u32,
     next_cq: u32,
     /// Index of the path to each peer.
     paths: HashMap<PathKey, u32>,
     /// Who uses each path, by index.
     path_uses: Vec<PathUse>,
     free_paths: Vec<u32>,
+}
+
+/// What is in a protection domain beside its regions.
+#[derive(Default)]
+struct PdUses {
+    qps: u32,
+    srqs: u32,
 }
 
 struct PathUse {
@@ -183,7 +197,11 @@ impl Device {
         Self {
             memory: Memory::new(rng.next_u64(), config.limits.max_mr),
             numbers: QpNumbers::new(config.process_slot, rng.next_u64()),
-            limits: Limits { max_qp: config.limits.max_qp.min(qpn::MAX_QPS), ..config.limits },
+            limits: Limits {
+                max_qp: config.limits.max_qp.min(qpn::MAX_QPS),
+                max_srq: config.limits.max_srq.min(srqs::MAX_SRQS),
+                ..config.limits
+            },
             active_mtu: config.active_mtu,
             max_run_segments: config.max_run_segments,
             read_budget: config.read_budget,
@@ -191,10 +209,11 @@ impl Device {
             icrc_policy: config.icrc_policy,
             gids: Mutex::new(config.gids),
             pkeys: [PKey::DEFAULT],
-            counters: Counters::default(),
+            counters: Arc::default(),
             events: Arc::new(AsyncEvents::new(config.event_wake)),
             timer_wake: config.timer_wake,
             qps: Slots::new(),
+            srqs: Slots::new(),
             paths: Slots::new(),
             dirty: ReadyList::new(),
             urgent: AtomicBool::new(false),
@@ -206,6 +225,8 @@ impl Device {
                 qps: 0,
                 next_pd: 1,
                 pds: HashMap::new(),
+                free_srqs: Vec::new(),
+                fresh_srq: 0,
                 next_cq: 1,
                 paths: HashMap::new(),
                 path_uses: Vec::new(),
@@ -276,6 +297,12 @@ impl Device {
     #[must_use]
     pub fn random_psn(&self) -> urxe_wire::Psn {
         urxe_wire::Psn::new(lock(&self.control).rng.next_u32())
+    }
+}
+
+fn release_srq_of(control: &mut Control, pd: PdId) {
+    if let Some(uses) = control.pds.get_mut(&pd) {
+        uses.srqs -= 1;
     }
 }
 

@@ -8,6 +8,7 @@ use urxe_wire::{Gid, Qpn, ROCE_PORT};
 mod destination;
 mod paths;
 mod peer;
+mod srq;
 
 use super::counters::Counter;
 use super::*;
@@ -17,6 +18,7 @@ use crate::port::{Datagrams, Run, SendOutcome, Transmit};
 use crate::qp::QpInit;
 use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use crate::qp::wr::{Destination, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge};
+use crate::srq::Srq;
 use crate::time::Time;
 
 const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -155,6 +157,10 @@ impl End {
 }
 
 fn create_qp(device: &Device, pd: PdId, cq: &Arc<Cq>) -> QpHandle {
+    create_qp_on(device, pd, cq, None)
+}
+
+fn create_qp_on(device: &Device, pd: PdId, cq: &Arc<Cq>, srq: Option<&Arc<Srq>>) -> QpHandle {
     let cap =
         QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 64 };
     let init = QpInit {
@@ -162,6 +168,7 @@ fn create_qp(device: &Device, pd: PdId, cq: &Arc<Cq>) -> QpHandle {
         pd,
         send_cq: Arc::clone(cq),
         recv_cq: Arc::clone(cq),
+        srq: srq.map(Arc::clone),
         cap,
         sq_sig_all: false,
     };
@@ -295,7 +302,7 @@ fn a_wrong_key_is_a_remote_access_error_and_flushes() {
 #[test]
 fn destroying_frees_numbers_paths_and_the_domain() {
     let (a, b, _wire) = pair();
-    assert!(matches!(a.device.dealloc_pd(a.pd), Err(DeallocPdError::Busy { qps: 1, mrs: 1 })));
+    assert!(matches!(a.device.dealloc_pd(a.pd), Err(DeallocPdError::Busy { qps: 1, srqs: 0, mrs: 1 })));
     a.device.destroy_qp(Time::ZERO, a.qp).unwrap();
     assert_eq!(a.device.destroy_qp(Time::ZERO, a.qp), Err(DestroyQpError::NoQp));
     assert!(a.device.query_qp(a.qp).is_none());

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use urxe_wire::{Gid, IcrcSeed, ROCE_PORT};
 
-use super::{Control, Device, PathUse, QpHandle, QpSlot};
+use super::{Control, Device, PathUse, PdUses, QpHandle, QpSlot};
 use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
 use crate::memory::{PdId, Pins};
 use crate::path::window::Window;
@@ -14,6 +14,7 @@ use crate::qp::context::Context;
 use crate::qp::transition::{self, ModifyQpError};
 use crate::qp::wr::{PostError, RecvRequest, SendRequest};
 use crate::qp::{Qp, QpInit};
+use crate::srq::error::SrqError;
 use crate::sync::{Arc, lock};
 use crate::time::Time;
 
@@ -66,6 +67,9 @@ pub enum CreateQpError {
         /// Its number on its own device.
         given: CqId,
     },
+    /// The shared receive queue.
+    #[error(transparent)]
+    Srq(#[from] SrqError),
     /// All queue pairs are in use.
     #[error("the device has {allowed} queue pairs and all are in use")]
     NoneLeft {
@@ -82,6 +86,7 @@ impl CreateQpError {
             Self::Unsupported { .. } => libc::EOPNOTSUPP,
             Self::TooLarge { .. } | Self::NoPd | Self::NoCq { .. } => libc::EINVAL,
             Self::Cq(error) => error.errno(),
+            Self::Srq(error) => error.errno(),
             Self::NoneLeft { .. } => libc::ENOMEM,
         }
     }
@@ -172,10 +177,14 @@ pub enum DeallocPdError {
     #[error("there is no such protection domain")]
     NoPd,
     /// Something is in it.
-    #[error("the protection domain still has {qps} queue pairs and {mrs} memory regions")]
+    #[error(
+        "the protection domain still has {qps} queue pairs, {srqs} shared receive queues and {mrs} memory regions"
+    )]
     Busy {
         /// Queue pairs in it.
         qps: u32,
+        /// Shared receive queues in it.
+        srqs: u32,
         /// Regions in it.
         mrs: u32,
     },
@@ -204,7 +213,7 @@ impl Device {
             let pd = PdId(control.next_pd);
             control.next_pd = control.next_pd.wrapping_add(1).max(1);
             if let std::collections::hash_map::Entry::Vacant(entry) = control.pds.entry(pd) {
-                entry.insert(0);
+                entry.insert(PdUses::default());
                 return Some(pd);
             }
         }
@@ -216,10 +225,10 @@ impl Device {
     /// [`DeallocPdError`].
     pub fn dealloc_pd(&self, pd: PdId) -> Result<(), DeallocPdError> {
         let mut control = lock(&self.control);
-        let qps = *control.pds.get(&pd).ok_or(DeallocPdError::NoPd)?;
+        let PdUses { qps, srqs } = *control.pds.get(&pd).ok_or(DeallocPdError::NoPd)?;
         let mrs = self.memory.count_in(pd);
-        if qps != 0 || mrs != 0 {
-            return Err(DeallocPdError::Busy { qps, mrs });
+        if qps != 0 || srqs != 0 || mrs != 0 {
+            return Err(DeallocPdError::Busy { qps, srqs, mrs });
         }
         control.pds.remove(&pd);
         Ok(())
@@ -257,9 +266,9 @@ impl Device {
         self.check_cap(init)?;
         let send_cq = CqRef::new(Arc::clone(&init.send_cq))?;
         let recv_cq = CqRef::new(Arc::clone(&init.recv_cq))?;
+        let srq = init.srq.as_ref().map(|srq| self.use_srq(srq)).transpose()?;
         let mut control = lock(&self.control);
-        let users = control.pds.get_mut(&init.pd).ok_or(CreateQpError::NoPd)?;
-        *users += 1;
+        control.pds.get_mut(&init.pd).ok_or(CreateQpError::NoPd)?.qps += 1;
         let Some((index, qpn)) = self.take_number(&mut control) else {
             release_pd(&mut control, init.pd);
             return Err(CreateQpError::NoneLeft { allowed: self.limits.max_qp });
@@ -270,20 +279,21 @@ impl Device {
             .qps
             .ensure(index, QpSlot::new)
             .ok_or(CreateQpError::NoneLeft { allowed: self.limits.max_qp })?;
-        *lock(&slot.qp) = Some(Box::new(Qp::new(init, qpn, send_cq, recv_cq, &self.limits)));
+        *lock(&slot.qp) = Some(Box::new(Qp::new(init, qpn, send_cq, recv_cq, srq, &self.limits)));
         Ok(QpHandle { index, qpn })
     }
 
     fn check_cap(&self, init: &QpInit) -> Result<(), CreateQpError> {
         let limits = &self.limits;
-        for (field, given, allowed) in [
-            ("max_send_wr", init.cap.max_send_wr, limits.max_qp_wr),
-            ("max_recv_wr", init.cap.max_recv_wr, limits.max_qp_wr),
-            ("max_send_sge", init.cap.max_send_sge, limits.max_sge),
-            ("max_recv_sge", init.cap.max_recv_sge, limits.max_sge),
-            ("max_inline_data", init.cap.max_inline_data, limits.max_inline_data),
+        let own_receives = init.srq.is_none();
+        for (looked_at, field, given, allowed) in [
+            (true, "max_send_wr", init.cap.max_send_wr, limits.max_qp_wr),
+            (own_receives, "max_recv_wr", init.cap.max_recv_wr, limits.max_qp_wr),
+            (true, "max_send_sge", init.cap.max_send_sge, limits.max_sge),
+            (own_receives, "max_recv_sge", init.cap.max_recv_sge, limits.max_sge),
+            (true, "max_inline_data", init.cap.max_inline_data, limits.max_inline_data),
         ] {
-            if given > allowed {
+            if looked_at && given > allowed {
                 return Err(CreateQpError::TooLarge { field, given, allowed });
             }
         }
@@ -550,7 +560,7 @@ impl Device {
 }
 
 fn release_pd(control: &mut Control, pd: PdId) {
-    if let Some(users) = control.pds.get_mut(&pd) {
-        *users -= 1;
+    if let Some(uses) = control.pds.get_mut(&pd) {
+        uses.qps -= 1;
     }
 }

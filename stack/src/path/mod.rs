@@ -4,7 +4,7 @@
 //! round trip. Whoever has something to send lists its queue pair on the path and then tries to become the flusher; who
 //! finds another at it leaves a mark (`Path::kick`), which the flusher looks at again after letting go.
 //!
-//! Lock order: path, queue pair, completion queue.
+//! Lock order: path, queue pair, shared receive queue, completion queue.
 
 pub(crate) mod ready;
 pub(crate) mod run;

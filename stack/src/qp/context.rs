@@ -26,6 +26,10 @@ pub(crate) struct Common {
     pub qpn: Qpn,
     pub qp_type: QpType,
     pub pd: PdId,
+    /// Protection domain of receive buffers: the shared receive queue's, if there is one.
+    pub recv_pd: PdId,
+    /// Its receives come from a shared receive queue.
+    pub has_srq: bool,
     pub state: QpState,
     pub attr: QpAttr,
     pub pkey: PKey,

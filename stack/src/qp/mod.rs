@@ -9,7 +9,8 @@
 //! | [`attr`] | attributes, states, types |
 //! | [`transition`] | which transition takes which attributes: one table |
 //! | [`wr`] | work requests as posted |
-//! | `queue` | the rings they stand in |
+//! | `queue` | the ring of sends |
+//! | `recv_queue` | where receives come from: the own ring or a shared one |
 //! | `machine` | what a service has to do |
 //! | `rc` | reliable connections |
 //! | `gather` | copies between packets and scatter-gather lists |
@@ -20,6 +21,7 @@ mod gather;
 mod machine;
 mod queue;
 mod rc;
+mod recv_queue;
 pub mod transition;
 mod update;
 pub mod wr;
@@ -32,12 +34,14 @@ use self::attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use self::context::{Common, Context, Sent};
 use self::machine::Machine;
 use self::rc::Rc;
+use self::recv_queue::RecvQueue;
 use self::transition::Step;
 use self::wr::{PostError, RecvRequest, SendRequest};
 use crate::cq::{Cq, CqRef, QpEventType};
 use crate::device::counters::Counter;
 use crate::memory::PdId;
 use crate::path::run::RunBuffer;
+use crate::srq::{Srq, SrqRef};
 use crate::sync::Arc;
 use crate::time::Time;
 
@@ -52,6 +56,8 @@ pub struct QpInit {
     pub send_cq: Arc<Cq>,
     /// Where receives complete.
     pub recv_cq: Arc<Cq>,
+    /// Where receives come from, if not from a queue of its own; the sizes of that one are then not looked at.
+    pub srq: Option<Arc<Srq>>,
     /// Sizes of its queues.
     pub cap: QpCap,
     /// Every send makes a completion, whatever its flags say.
@@ -79,15 +85,27 @@ impl Qp {
         qpn: Qpn,
         send_cq: CqRef,
         recv_cq: CqRef,
+        srq: Option<SrqRef>,
         limits: &crate::device::Limits,
     ) -> Self {
+        let mut cap = init.cap;
+        if srq.is_some() {
+            (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
+        }
+        let has_srq = srq.is_some();
+        let receives = match srq {
+            Some(srq) => RecvQueue::shared(srq),
+            None => RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge),
+        };
         Self {
             common: Common {
                 qpn,
                 qp_type: init.qp_type,
                 pd: init.pd,
+                recv_pd: receives.pd(init.pd),
+                has_srq,
                 state: QpState::Reset,
-                attr: QpAttr { cap: init.cap, ..QpAttr::default() },
+                attr: QpAttr { cap, ..QpAttr::default() },
                 pkey: urxe_wire::PKey::DEFAULT,
                 send_cq,
                 recv_cq,
@@ -97,7 +115,7 @@ impl Qp {
                 cq_overrun: false,
                 fatal: false,
             },
-            machine: Box::new(Rc::new(&init.cap)),
+            machine: Box::new(Rc::new(&cap, receives)),
             path: None,
             timer_at: Time::NEVER,
             is_blocked: false,
@@ -116,10 +134,12 @@ impl Qp {
     /// Takes a transition that [`transition::plan`] allowed, with the attributes of `mask`.
     pub fn transition(&mut self, step: Step, attr: &QpAttr, mask: QpAttrMask, cx: &Context<'_>) {
         self.common.attr.update(attr, mask);
+        if step.to == QpState::Err {
+            return self.enter_error(cx);
+        }
         self.common.state = step.to;
         match (step.from, step.to) {
             (_, QpState::Reset) => self.reset(cx),
-            (_, QpState::Err) => self.enter_error(cx),
             (QpState::Init, QpState::Rtr) => {
                 self.machine.start_receiving(&self.common);
                 self.established = false;
@@ -144,8 +164,13 @@ impl Qp {
 
     /// Goes to the error state and completes everything posted as flushed.
     pub fn enter_error(&mut self, cx: &Context<'_>) {
+        let first_time = self.common.state != QpState::Err;
         self.common.state = QpState::Err;
         self.machine.flush(&mut self.common, cx);
+        if first_time && self.common.has_srq {
+            // It takes no more, and what it had taken is complete (IBTA vol. 1, 11.6.3.2).
+            self.common.raise(QpEventType::QpLastWqeReached, cx);
+        }
         // A flushed completion that found its queue full changes nothing any more.
         self.common.cq_overrun = false;
         self.common.fatal = false;
@@ -194,6 +219,9 @@ impl Qp {
         cx: &Context<'_>,
     ) -> Result<(), (usize, PostError)> {
         let state = self.common.state;
+        if self.common.has_srq {
+            return Err((0, PostError::SharedReceive));
+        }
         if state == QpState::Reset {
             return Err((0, PostError::State { state }));
         }

@@ -1,4 +1,4 @@
-//! The two work queues of a queue pair: rings of fixed size, allocated when the queue pair is created.
+//! The send queue of a queue pair: a ring of fixed size, allocated when the queue pair is created.
 //!
 //! Positions count up for ever (`u64`); an entry stands at its position modulo the capacity. The send queue has
 //! two marks: `head`, the oldest entry that is not complete, and `tail`, where the next one goes. The cursor of
@@ -6,7 +6,7 @@
 
 use urxe_wire::Psn;
 
-use super::wr::{Payload, PostError, RecvRequest, SendFlags, SendOp, SendRequest, Sge};
+use super::wr::{Payload, PostError, SendFlags, SendOp, SendRequest, Sge};
 
 /// A send work queue entry.
 #[derive(Clone, Copy, Debug)]
@@ -207,88 +207,6 @@ impl SendQueue {
     pub fn pop(&mut self) {
         debug_assert!(self.head < self.tail);
         self.head += 1;
-    }
-
-    /// Forgets every entry (RESET).
-    pub fn clear(&mut self) {
-        self.head = self.tail;
-    }
-}
-
-/// A receive work queue entry.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RecvWqe {
-    pub wr_id: u64,
-    /// Sum of its entries' lengths.
-    pub length: u64,
-    pub num_sge: u8,
-}
-
-/// The receive queue.
-#[derive(Debug)]
-pub(crate) struct RecvQueue {
-    wqes: Box<[RecvWqe]>,
-    sges: Box<[Sge]>,
-    max_sge: usize,
-    head: u64,
-    tail: u64,
-}
-
-impl RecvQueue {
-    pub fn new(capacity: u32, max_sge: u32) -> Self {
-        let (n, s) = (capacity as usize, max_sge as usize);
-        Self {
-            wqes: vec![RecvWqe::default(); n].into(),
-            sges: vec![Sge::default(); n * s].into(),
-            max_sge: s,
-            head: 0,
-            tail: 0,
-        }
-    }
-
-    pub fn capacity(&self) -> u32 {
-        self.wqes.len() as u32
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.head == self.tail
-    }
-
-    pub fn push(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
-        if self.tail - self.head == self.wqes.len() as u64 {
-            return Err(PostError::QueueFull { capacity: self.capacity() });
-        }
-        if request.sges.len() > self.max_sge {
-            return Err(PostError::TooManySges { given: request.sges.len(), allowed: self.max_sge as u32 });
-        }
-        let slot = (self.tail % self.wqes.len() as u64) as usize;
-        let start = slot * self.max_sge;
-        self.sges[start..start + request.sges.len()].copy_from_slice(request.sges);
-        self.wqes[slot] = RecvWqe {
-            wr_id: request.wr_id,
-            length: request.sges.iter().map(|sge| u64::from(sge.length)).sum(),
-            num_sge: request.sges.len() as u8,
-        };
-        self.tail += 1;
-        Ok(())
-    }
-
-    /// The oldest entry and its scatter-gather entries.
-    pub fn front(&self) -> Option<(&RecvWqe, &[Sge])> {
-        if self.is_empty() {
-            return None;
-        }
-        let slot = (self.head % self.wqes.len() as u64) as usize;
-        let wqe = &self.wqes[slot];
-        let start = slot * self.max_sge;
-        Some((wqe, &self.sges[start..start + usize::from(wqe.num_sge)]))
-    }
-
-    /// Takes the oldest entry.
-    pub fn pop(&mut self) -> Option<RecvWqe> {
-        let wqe = self.front().map(|(wqe, _)| *wqe)?;
-        self.head += 1;
-        Some(wqe)
     }
 
     /// Forgets every entry (RESET).

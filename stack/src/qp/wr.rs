@@ -189,6 +189,12 @@ pub enum PostError {
     /// There is no such queue pair (any more).
     #[error("no such queue pair: it was destroyed")]
     NoQp,
+    /// There is no such shared receive queue (any more).
+    #[error("no such shared receive queue: it was destroyed")]
+    NoSrq,
+    /// The queue pair's receives come from a shared receive queue.
+    #[error("the queue pair takes its receives from a shared receive queue: post to that")]
+    SharedReceive,
     /// The queue pair cannot take it in this state.
     #[error("the queue pair is in state {state}: sends need RTS (or SQD, ERR), receives INIT or later")]
     State {
@@ -202,7 +208,7 @@ pub enum PostError {
         capacity: u32,
     },
     /// Too many pieces.
-    #[error("{given} scatter-gather entries; this queue pair was created for {allowed}")]
+    #[error("{given} scatter-gather entries; this queue was created for {allowed}")]
     TooManySges {
         /// How many were given.
         given: usize,
@@ -268,7 +274,7 @@ const fn whom(qp_type: super::attr::QpType) -> &'static str {
 }
 
 impl PostError {
-    /// The errno that `ibv_post_send` and `ibv_post_recv` return.
+    /// The errno that `ibv_post_send`, `ibv_post_recv` and `ibv_post_srq_recv` return.
     #[must_use]
     pub const fn errno(&self) -> i32 {
         match self {

@@ -260,6 +260,7 @@ fn create_qps(plan: &Plan, device: usize, core: &Device, pd: PdId) -> BTreeMap<E
             pd,
             send_cq: Arc::clone(&send_cq),
             recv_cq: Arc::clone(&recv_cq),
+            srq: None,
             cap: QpCap {
                 max_send_wr: end.send_depth,
                 max_recv_wr: end.recv_depth,

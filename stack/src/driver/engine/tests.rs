@@ -43,6 +43,7 @@ impl End {
             pd,
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
+            srq: None,
             cap,
             sq_sig_all: true,
         };

@@ -31,7 +31,8 @@ use self::responder::{Handled, Responder};
 use super::attr::{QpCap, QpState};
 use super::context::{Common, Context, Sent};
 use super::machine::Machine;
-use super::queue::{RecvQueue, SendQueue};
+use super::queue::SendQueue;
+use super::recv_queue::RecvQueue;
 use super::wr::{Destination, PostError, RecvRequest, SendRequest};
 use crate::path::run::RunBuffer;
 use crate::time::Time;
@@ -44,10 +45,10 @@ pub(super) struct Rc {
 }
 
 impl Rc {
-    pub fn new(cap: &QpCap) -> Self {
+    pub fn new(cap: &QpCap, receives: RecvQueue) -> Self {
         Self {
             requester: Requester::new(SendQueue::new(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data)),
-            responder: Responder::new(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
+            responder: Responder::new(receives),
         }
     }
 

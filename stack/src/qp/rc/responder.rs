@@ -16,7 +16,7 @@ use crate::device::counters::Counter;
 use crate::memory::Access;
 use crate::qp::context::{Common, Context};
 use crate::qp::gather::{LocalFault, check, scatter};
-use crate::qp::queue::RecvQueue;
+use crate::qp::recv_queue::RecvQueue;
 use crate::time::Time;
 
 /// The message that the expected packet must continue.
@@ -268,14 +268,14 @@ impl Responder {
         };
         let Some((wqe, sges)) = self.queue.front() else { return Ok(Executed::NotReady) };
         if received == 0 {
-            check(&mut cx.pins, qp.pd, sges, Access::LOCAL_WRITE).map_err(|fault| local(qp, fault))?;
+            check(&mut cx.pins, qp.recv_pd, sges, Access::LOCAL_WRITE).map_err(|fault| local(qp, fault))?;
         }
         let payload = packet.payload();
         let total = received + payload.len() as u64;
         if total > wqe.length || total > qp.max_message {
             return Err(Fault::LOCAL_LENGTH);
         }
-        scatter(&mut cx.pins, qp.pd, sges, received, payload).map_err(|fault| local(qp, fault))?;
+        scatter(&mut cx.pins, qp.recv_pd, sges, received, payload).map_err(|fault| local(qp, fault))?;
         self.message = Message::Send { received: total };
         let ends = packet.info().position.is_end();
         if ends {

@@ -129,6 +129,7 @@ impl QueuePairBuilder {
             pd: self.pd.id(),
             send_cq: Arc::clone(self.send_cq.core()),
             recv_cq: Arc::clone(self.recv_cq.core()),
+            srq: None,
             cap: self.cap,
             sq_sig_all: self.sq_sig_all,
         })?;

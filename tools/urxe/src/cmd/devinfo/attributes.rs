@@ -25,8 +25,12 @@ const fn named(value: u32, name: &'static str) -> Named {
 }
 
 /// `IBV_DEVICE_*` flags that hold for every device, with their names.
-pub const DEVICE_CAP_FLAGS: [Named; 3] =
-    [named(1 << 7, "CURR_QP_STATE_MOD"), named(1 << 11, "SYS_IMAGE_GUID"), named(1 << 12, "RC_RNR_NAK_GEN")];
+pub const DEVICE_CAP_FLAGS: [Named; 4] = [
+    named(1 << 7, "CURR_QP_STATE_MOD"),
+    named(1 << 11, "SYS_IMAGE_GUID"),
+    named(1 << 12, "RC_RNR_NAK_GEN"),
+    named(1 << 13, "SRQ_RESIZE"),
+];
 
 /// The vendor of `rdma_rxe`, which is nobody.
 const VENDOR_ID: u32 = 0x00ff_ffff;
@@ -65,6 +69,9 @@ pub struct Attributes {
     pub max_cqe: u32,
     pub max_mr: u32,
     pub max_pd: u32,
+    pub max_srq: u32,
+    pub max_srq_wr: u32,
+    pub max_srq_sge: u32,
     pub max_qp_rd_atom: u32,
     pub max_qp_init_rd_atom: u32,
     pub max_res_rd_atom: u32,
@@ -130,6 +137,9 @@ impl Attributes {
             max_cqe: limits.max_cqe,
             max_mr: limits.max_mr,
             max_pd: limits.max_pd,
+            max_srq: limits.max_srq,
+            max_srq_wr: limits.max_srq_wr,
+            max_srq_sge: limits.max_srq_sge,
             max_qp_rd_atom: rd_atom,
             max_qp_init_rd_atom: limits.max_qp_init_rd_atom.into(),
             max_res_rd_atom: rd_atom.saturating_mul(limits.max_qp),

@@ -62,11 +62,12 @@ fn limits(rows: &mut Rows<'_>, device: &Attributes) -> io::Result<()> {
     rows.row("max_res_rd_atom", device.max_res_rd_atom)?;
     rows.row("max_qp_init_rd_atom", device.max_qp_init_rd_atom)?;
     rows.named("atomic_cap", device.atomic_cap)?;
-    for not_offered in
-        ["max_mw", "max_mcast_grp", "max_mcast_qp_attach", "max_srq", "max_srq_wr", "max_srq_sge"]
-    {
+    for not_offered in ["max_mw", "max_mcast_grp", "max_mcast_qp_attach"] {
         rows.row(not_offered, 0)?;
     }
+    rows.row("max_srq", device.max_srq)?;
+    rows.row("max_srq_wr", device.max_srq_wr)?;
+    rows.row("max_srq_sge", device.max_srq_sge)?;
     rows.row("max_pkeys", device.max_pkeys)?;
     rows.row("local_ca_ack_delay", device.local_ca_ack_delay)
 }

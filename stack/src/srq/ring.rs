@@ -1,0 +1,104 @@
+//! A ring of receive work queue entries: a queue pair's own receive queue, or a shared one.
+
+use crate::qp::wr::{PostError, RecvRequest, Sge};
+
+/// A receive work queue entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RecvWqe {
+    pub wr_id: u64,
+    /// Sum of its entries' lengths.
+    pub length: u64,
+    pub num_sge: u8,
+}
+
+/// See the module. Positions count up for ever; an entry stands at its position modulo the capacity.
+#[derive(Debug)]
+pub(crate) struct RecvRing {
+    wqes: Box<[RecvWqe]>,
+    sges: Box<[Sge]>,
+    max_sge: usize,
+    head: u64,
+    tail: u64,
+}
+
+impl RecvRing {
+    pub fn new(capacity: u32, max_sge: u32) -> Self {
+        let (n, s) = (capacity as usize, max_sge as usize);
+        Self {
+            wqes: vec![RecvWqe::default(); n].into(),
+            sges: vec![Sge::default(); n * s].into(),
+            max_sge: s,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    pub fn capacity(&self) -> u32 {
+        self.wqes.len() as u32
+    }
+
+    /// How many entries are posted.
+    pub fn len(&self) -> u32 {
+        (self.tail - self.head) as u32
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    pub fn push(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        if self.len() == self.capacity() {
+            return Err(PostError::QueueFull { capacity: self.capacity() });
+        }
+        if request.sges.len() > self.max_sge {
+            return Err(PostError::TooManySges { given: request.sges.len(), allowed: self.max_sge as u32 });
+        }
+        let wqe = RecvWqe {
+            wr_id: request.wr_id,
+            length: request.sges.iter().map(|sge| u64::from(sge.length)).sum(),
+            num_sge: request.sges.len() as u8,
+        };
+        self.put(wqe, request.sges);
+        Ok(())
+    }
+
+    fn put(&mut self, wqe: RecvWqe, sges: &[Sge]) {
+        let slot = (self.tail % self.wqes.len() as u64) as usize;
+        let start = slot * self.max_sge;
+        self.sges[start..start + sges.len()].copy_from_slice(sges);
+        self.wqes[slot] = wqe;
+        self.tail += 1;
+    }
+
+    /// The oldest entry and its scatter-gather entries.
+    pub fn front(&self) -> Option<(&RecvWqe, &[Sge])> {
+        if self.is_empty() {
+            return None;
+        }
+        let slot = (self.head % self.wqes.len() as u64) as usize;
+        let wqe = &self.wqes[slot];
+        let start = slot * self.max_sge;
+        Some((wqe, &self.sges[start..start + usize::from(wqe.num_sge)]))
+    }
+
+    /// Takes the oldest entry.
+    pub fn pop(&mut self) -> Option<RecvWqe> {
+        let wqe = self.front().map(|(wqe, _)| *wqe)?;
+        self.head += 1;
+        Some(wqe)
+    }
+
+    /// Forgets every entry.
+    pub fn clear(&mut self) {
+        self.head = self.tail;
+    }
+
+    /// Moves every entry to `to`, in order. There is room.
+    pub fn move_to(&mut self, to: &mut Self) {
+        debug_assert!(self.len() <= to.capacity() - to.len() && self.max_sge <= to.max_sge);
+        while let Some((wqe, sges)) = self.front() {
+            to.put(*wqe, sges);
+            self.head += 1;
+        }
+    }
+}
