@@ -14,6 +14,7 @@
 //! | [`cq`] | completions, completion queues and channels, asynchronous events |
 //! | [`srq`] | shared receive queues |
 //! | [`qp`] | queue pairs: attributes, transitions, requester, responder, completer |
+//! | [`cm`] | the connection manager: how two programs get their queue pairs connected |
 //! | [`path`] | one peer address: window, round trip, the run being built |
 //! | [`device`] | the table of all of these, limits, counters, timers |
 //! | [`link`] | which devices there are: names, addresses, interfaces |
@@ -24,6 +25,7 @@
 //! `unsafe` stands in [`memory`] and [`sys`] only.
 #![deny(unsafe_code)]
 
+pub mod cm;
 pub mod cq;
 pub mod device;
 pub mod driver;

@@ -31,6 +31,7 @@
 //! | [`packet`] | [`PacketView`] over received bytes, checked once, read in place; [`PacketRepr`] to be emitted |
 //! | [`icrc`] | the ICRC by a seed per path, and the solution for the IPv4 identification that a UDP socket does not show |
 //! | `gid` | GIDs and IP addresses |
+//! | [`mad`] | MADs of communication management: how two programs agree on a connection |
 //! | [`error`] | every reason why bytes are not a packet |
 //! | [`frame`] | Ethernet, VLAN, IP and UDP around a packet: build, parse, the ICRC by the letter |
 //! | [`pcapng`] | blocks of a capture file, as bytes |
@@ -85,6 +86,7 @@ pub mod icrc;
 pub mod id;
 mod ieth;
 mod immdt;
+pub mod mad;
 pub mod opcode;
 pub mod packet;
 pub mod pcapng;

@@ -1,0 +1,105 @@
+//! How communication ids and transaction ids are made up, and from it which process a MAD is for.
+//!
+//! ```text
+//!  communication id, request id           transaction id
+//!  31        26 25                   0    63             32 31                    0
+//! | process slot | index and nonce    |  | transaction of  | communication id      |
+//! |              | in a random mask   |  | this id, from 1 |                       |
+//! ```
+//! Processes that share an address share its queue pair 1. An answer names the receiver's communication id, so its slot says who
+//! it is for; a request names a service. The slot stands unmasked in the first six bits of the id, byte 44 or 48 of the
+//! UDP payload (after a BTH, a DETH and the header of the MAD), where a socket filter can look at it.
+
+use urxe_wire::mad::{Attribute, CommId, MadIds, ServiceId, TransactionId};
+
+use crate::device::qpn::MAX_PROCESS_SLOTS;
+use crate::rng::Rng;
+
+#[cfg(test)]
+mod tests;
+
+const SLOT_SHIFT: u32 = 26;
+const INDEX_BITS: u32 = 16;
+const LOW_MASK: u32 = (1 << SLOT_SHIFT) - 1;
+
+/// The most communications that one process has at a time.
+pub const MAX_COMMUNICATIONS: usize = 1 << INDEX_BITS;
+
+/// The slot of the process that a communication id belongs to, below [`MAX_PROCESS_SLOTS`].
+#[must_use]
+pub const fn slot_of(id: CommId) -> u8 {
+    (id.0 >> SLOT_SHIFT) as u8
+}
+
+/// The slot of the process that began a transaction, below [`MAX_PROCESS_SLOTS`].
+#[must_use]
+pub const fn slot_of_transaction(tid: TransactionId) -> u8 {
+    slot_of(CommId(tid.0 as u32))
+}
+
+/// Which process a MAD is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// The process in this slot, if there is one.
+    Slot(u8),
+    /// Whoever listens for this; if nobody does, any one process, which refuses.
+    Service(ServiceId),
+    /// All of them: who gives up before an answer has come names its own id only. At most one process knows it, and none
+    /// answers.
+    Everyone,
+}
+
+/// Which process a MAD is for.
+#[must_use]
+pub fn route(ids: &MadIds) -> Route {
+    match (ids.service_id, ids.attribute) {
+        (Some(service), _) => Route::Service(service),
+        (None, Attribute::Rej) if ids.receiver == CommId::NONE => Route::Everyone,
+        (None, _) => Route::Slot(slot_of(ids.receiver)),
+    }
+}
+
+/// The numbering of one process.
+#[derive(Debug)]
+pub struct CommIds {
+    slot: u8,
+    mask: u32,
+    rng: Rng,
+}
+
+impl CommIds {
+    /// The numbering of the process in `slot`.
+    ///
+    /// # Panics
+    /// If `slot` is not below [`MAX_PROCESS_SLOTS`].
+    #[must_use]
+    pub fn new(slot: u8, mut rng: Rng) -> Self {
+        assert!(slot < MAX_PROCESS_SLOTS, "process slot {slot} of {MAX_PROCESS_SLOTS}");
+        Self { slot, mask: rng.next_u32() & LOW_MASK, rng }
+    }
+
+    /// A new id for the communication `index`, which is not `last`, nor [`CommId::NONE`].
+    pub fn id(&mut self, index: usize, last: CommId) -> CommId {
+        debug_assert!(index < MAX_COMMUNICATIONS);
+        loop {
+            let nonce = self.rng.next_u32() << INDEX_BITS;
+            let low = ((nonce | index as u32) ^ self.mask) & LOW_MASK;
+            let id = CommId(u32::from(self.slot) << SLOT_SHIFT | low);
+            if id != last && id != CommId::NONE {
+                return id;
+            }
+        }
+    }
+
+    /// The index that `id` could belong to. Whether it does, the communication there says.
+    #[must_use]
+    pub fn index(&self, id: CommId) -> Option<usize> {
+        (slot_of(id) == self.slot).then_some(((id.0 ^ self.mask) & ((1 << INDEX_BITS) - 1)) as usize)
+    }
+}
+
+/// The `nth` transaction of a communication.
+#[must_use]
+pub const fn transaction(id: CommId, nth: u32) -> TransactionId {
+    TransactionId((nth as u64) << 32 | id.0 as u64)
+}

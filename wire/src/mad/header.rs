@@ -1,0 +1,174 @@
+//! The 24 bytes that every management datagram begins with (IBTA vol. 1, 13.4.3), and the message names of
+//! communication management.
+//!
+//! ```text
+//!  0        1        2        3        4                 8
+//! +--------+--------+--------+--------+--------+--------+-----------------------+
+//! | base   | class  | class  | method | status | class- | transaction id        |
+//! | version|        | version|        |        |specific|                       |
+//! +--------+--------+--------+--------+--------+--------+--------+--------------+
+//! | attribute id    | reserved        | attribute modifier      |
+//! +-----------------+-----------------+-------------------------+
+//! 16                18                20                        24
+//! ```
+
+use std::fmt;
+
+use super::error::MadError;
+use super::id::TransactionId;
+use super::{BASE_VERSION, CM_CLASS, CM_CLASS_VERSION, MAD_LEN, METHOD_SEND};
+use crate::bytes::{be16, be32, be64, put};
+
+/// Which message of communication management a MAD is (IBTA table 105).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u16)]
+pub enum Attribute {
+    /// Request for communication.
+    Req = 0x10,
+    /// Message receipt acknowledgement: the answer takes longer.
+    Mra = 0x11,
+    /// Reject.
+    Rej = 0x12,
+    /// Reply to a REQ.
+    Rep = 0x13,
+    /// Ready to use.
+    Rtu = 0x14,
+    /// Disconnect request.
+    Dreq = 0x15,
+    /// Disconnect reply.
+    Drep = 0x16,
+    /// Service id resolution request: which datagram queue pair serves.
+    SidrReq = 0x17,
+    /// Service id resolution reply.
+    SidrRep = 0x18,
+    /// Load alternate path.
+    Lap = 0x19,
+    /// Alternate path response.
+    Apr = 0x1a,
+}
+
+impl Attribute {
+    /// All of them, by id.
+    pub const ALL: [Self; 11] = [
+        Self::Req,
+        Self::Mra,
+        Self::Rej,
+        Self::Rep,
+        Self::Rtu,
+        Self::Dreq,
+        Self::Drep,
+        Self::SidrReq,
+        Self::SidrRep,
+        Self::Lap,
+        Self::Apr,
+    ];
+
+    /// The message that an attribute id names.
+    #[must_use]
+    pub const fn from_id(id: u16) -> Option<Self> {
+        if id < 0x10 || id > 0x1a { None } else { Some(Self::ALL[id as usize - 0x10]) }
+    }
+
+    /// The attribute id.
+    #[must_use]
+    pub const fn id(self) -> u16 {
+        self as u16
+    }
+
+    /// The specification's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Req => "REQ",
+            Self::Mra => "MRA",
+            Self::Rej => "REJ",
+            Self::Rep => "REP",
+            Self::Rtu => "RTU",
+            Self::Dreq => "DREQ",
+            Self::Drep => "DREP",
+            Self::SidrReq => "SIDR_REQ",
+            Self::SidrRep => "SIDR_REP",
+            Self::Lap => "LAP",
+            Self::Apr => "APR",
+        }
+    }
+}
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The header of a MAD of communication management. What is always the same there (versions, class, method) is
+/// checked by [`MadHeader::parse`] and not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MadHeader {
+    /// 0 in what the connection manager sends.
+    pub status: u16,
+    /// 0 in what the connection manager sends.
+    pub class_specific: u16,
+    /// Ties an answer to its question.
+    pub tid: TransactionId,
+    /// Which message it is.
+    pub attribute: Attribute,
+    /// 0 in what the connection manager sends.
+    pub attribute_modifier: u32,
+}
+
+impl MadHeader {
+    /// Bytes on the wire.
+    pub const LEN: usize = 24;
+
+    /// The header of a message as the connection manager sends it.
+    #[must_use]
+    pub const fn new(attribute: Attribute, tid: TransactionId) -> Self {
+        Self { status: 0, class_specific: 0, tid, attribute, attribute_modifier: 0 }
+    }
+
+    /// Reads the header at the front of a whole MAD.
+    ///
+    /// # Errors
+    /// [`MadError`]: not 256 bytes, another version, class or method, or no message of communication management.
+    pub fn parse(mad: &[u8]) -> Result<Self, MadError> {
+        let b: &[u8; MAD_LEN] = mad.try_into().map_err(|_| MadError::Length { have: mad.len() })?;
+        if b[0] != BASE_VERSION {
+            return Err(MadError::BaseVersion(b[0]));
+        }
+        if b[1] != CM_CLASS {
+            return Err(MadError::Class(b[1]));
+        }
+        if b[2] != CM_CLASS_VERSION {
+            return Err(MadError::ClassVersion(b[2]));
+        }
+        if b[3] != METHOD_SEND {
+            return Err(MadError::Method(b[3]));
+        }
+        let id = be16(b, 16);
+        let attribute = Attribute::from_id(id).ok_or(MadError::Attribute(id))?;
+        Ok(Self {
+            status: be16(b, 4),
+            class_specific: be16(b, 6),
+            tid: TransactionId(be64(b, 8)),
+            attribute,
+            attribute_modifier: be32(b, 20),
+        })
+    }
+
+    /// Writes the header.
+    pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
+        put(buf, 0, [BASE_VERSION, CM_CLASS, CM_CLASS_VERSION, METHOD_SEND]);
+        put(buf, 4, self.status.to_be_bytes());
+        put(buf, 6, self.class_specific.to_be_bytes());
+        put(buf, 8, self.tid.0.to_be_bytes());
+        put(buf, 16, self.attribute.id().to_be_bytes());
+        put(buf, 18, [0; 2]);
+        put(buf, 20, self.attribute_modifier.to_be_bytes());
+    }
+}
+
+impl fmt::Display for MadHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tid {}", self.attribute, self.tid)
+    }
+}
