@@ -28,6 +28,7 @@ use urxe_stack::memory::{Access, Buffer, Mr, PdId};
 use urxe_stack::port::{Datagrams, Run, SendOutcome, Transmit};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+use urxe_stack::qp::transition;
 use urxe_stack::qp::wr::{
     Destination, Payload, PostError, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
@@ -178,6 +179,8 @@ pub fn reth(va: u64, rkey: Rkey, len: usize) -> Ext {
 /// Attributes of the queue pair under test.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
+    /// Its service.
+    pub qp_type: QpType,
     /// First PSN that the device sends.
     pub sq_psn: u32,
     /// First PSN that it expects.
@@ -203,6 +206,7 @@ pub struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Self {
+            qp_type: QpType::Rc,
             sq_psn: 500,
             rq_psn: 100,
             timeout: 14,
@@ -281,7 +285,7 @@ impl Lab {
         let cap =
             QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 64 };
         let init = QpInit {
-            qp_type: QpType::Rc,
+            qp_type: setup.qp_type,
             pd,
             send_cq: Arc::clone(&send_cq),
             recv_cq: Arc::clone(&recv_cq),
@@ -331,6 +335,13 @@ impl Lab {
             | QpAttrMask::RETRY_CNT
             | QpAttrMask::RNR_RETRY
             | QpAttrMask::MAX_QP_RD_ATOMIC;
+        let allowed = |from, to, mask: QpAttrMask| {
+            let attributes =
+                transition::attributes(from, to, setup.qp_type).expect("every service goes there");
+            mask & attributes.allowed()
+        };
+        let rtr = allowed(QpState::Init, QpState::Rtr, rtr);
+        let rts = allowed(QpState::Rtr, QpState::Rts, rts);
         let steps = [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)];
         for (qp_state, mask) in steps.into_iter().take(if setup.rtr_only { 2 } else { 3 }) {
             self.modify(&QpAttr { qp_state, ..attr }, QpAttrMask::STATE | mask);

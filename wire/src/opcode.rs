@@ -112,6 +112,17 @@ impl Position {
     pub const fn is_end(self) -> bool {
         matches!(self, Self::Last | Self::Only)
     }
+
+    /// Whether a packet here may carry so much payload: FIRST and MIDDLE fill the path MTU, LAST is not empty, none is longer
+    /// (IBTA vol. 1, 9.7.4.1.4 to 9.7.4.1.6).
+    #[must_use]
+    pub const fn fits(self, payload_len: usize, mtu: usize) -> bool {
+        match self {
+            Self::First | Self::Middle => payload_len == mtu,
+            Self::Last => payload_len >= 1 && payload_len <= mtu,
+            Self::Only => payload_len <= mtu,
+        }
+    }
 }
 
 /// What a packet does.

@@ -86,6 +86,16 @@ counters! {
     DropImpliedNak "drop_implied_nak",
     /// Times a message found its shared receive queue empty.
     SrqDry "srq_dry",
+    /// Dropped: of a message of which an earlier packet was lost or refused (UC).
+    DropIncomplete "drop_incomplete",
+    /// Dropped: no receive was posted, on a service that does not tell the sender (UC, UD).
+    DropNoReceive "drop_no_receive",
+    /// Dropped: the message does not fit the receive (UC, UD).
+    DropTooLong "drop_too_long",
+    /// Dropped: a WRITE without the right to do it (UC).
+    DropNoRight "drop_no_right",
+    /// Dropped: lengths that contradict each other or the path MTU (UC, UD).
+    DropBadLength "drop_bad_length",
     /// Received congestion notifications.
     RcvdCnp "rcvd_cnp",
 

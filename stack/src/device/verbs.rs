@@ -7,7 +7,6 @@ use urxe_wire::{Gid, IcrcSeed, ROCE_PORT};
 use super::{Control, Device, PathUse, PdUses, QpHandle, QpSlot};
 use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
 use crate::memory::{PdId, Pins};
-use crate::path::window::Window;
 use crate::path::{Path, PathKey, Route};
 use crate::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use crate::qp::context::Context;
@@ -40,7 +39,7 @@ impl CreateCqError {
 #[derive(Debug, thiserror::Error)]
 pub enum CreateQpError {
     /// The device does not have the service.
-    #[error("queue pairs of type {given} are not offered; RC is")]
+    #[error("queue pairs of type {given} are not offered; RC and UC are")]
     Unsupported {
         /// What was asked for.
         given: QpType,
@@ -260,7 +259,7 @@ impl Device {
     /// # Errors
     /// [`CreateQpError`].
     pub fn create_qp(&self, init: &QpInit) -> Result<QpHandle, CreateQpError> {
-        if init.qp_type != QpType::Rc {
+        if !matches!(init.qp_type, QpType::Rc | QpType::Uc) {
             return Err(CreateQpError::Unsupported { given: init.qp_type });
         }
         self.check_cap(init)?;
@@ -475,23 +474,22 @@ impl Device {
 
     /// The surroundings of one call into a queue pair on `path`.
     pub(super) fn context(&self, now: Time, path: Option<(u32, IpAddr)>) -> Context<'_> {
+        let path = self.used_path(path);
         Context {
             now,
             pins: Pins::new(&self.memory),
             memory: &self.memory,
             counters: &self.counters,
             events: &self.events,
-            window: self.window(path),
+            window: &path.window,
+            pace: &path.pace,
         }
     }
 
-    fn window(&self, path: Option<(u32, IpAddr)>) -> &Window {
-        // A queue pair without a path sends nothing, so it never touches the window of path 0.
+    fn used_path(&self, path: Option<(u32, IpAddr)>) -> &Path {
+        // A queue pair without a path sends nothing, so it never touches path 0.
         let index = path.map_or(0, |(index, _)| index);
-        match self.paths.at(index) {
-            Some(path) => &path.window,
-            None => &self.new_path(index).window,
-        }
+        self.paths.at(index).unwrap_or_else(|| self.new_path(index))
     }
 
     fn new_path(&self, index: u32) -> &Path {

@@ -6,6 +6,7 @@
 //!
 //! Lock order: path, queue pair, shared receive queue, completion queue.
 
+pub(crate) mod pace;
 pub(crate) mod ready;
 pub(crate) mod run;
 pub(crate) mod window;
@@ -15,6 +16,7 @@ use std::net::IpAddr;
 
 use urxe_wire::IcrcSeed;
 
+use self::pace::Pace;
 use self::ready::{ReadyLink, ReadyList};
 use self::run::RunBuffer;
 use self::window::Window;
@@ -37,6 +39,7 @@ pub(crate) struct Path {
     /// Queue pairs that may have something to send.
     pub ready: ReadyList,
     pub window: Window,
+    pub pace: Pace,
     /// Some queue pair waits for the window.
     pub has_blocked: AtomicBool,
     kick: AtomicBool,
@@ -69,6 +72,7 @@ impl Path {
             link: ReadyLink::new(),
             ready: ReadyList::new(),
             window: Window::new(read_budget),
+            pace: Pace::default(),
             has_blocked: AtomicBool::new(false),
             kick: AtomicBool::new(false),
             flusher: Mutex::new(Flusher::default()),
@@ -80,6 +84,7 @@ impl Path {
         let mut flusher = lock(&self.flusher);
         flusher.route = Some(route);
         self.window.reset();
+        self.pace.reset();
     }
 
     /// The last user left: the memory of the run goes.

@@ -3,6 +3,7 @@
 use crate::cq::{AsyncEvent, AsyncEvents, Completion, CqRef, QpEventType};
 use crate::device::counters::Counters;
 use crate::memory::{Memory, PdId, Pins};
+use crate::path::pace::Pace;
 use crate::path::window::Window;
 use crate::time::Time;
 use urxe_wire::{PKey, Qpn};
@@ -18,6 +19,8 @@ pub(crate) struct Context<'a> {
     pub events: &'a AsyncEvents,
     /// The window of the path to the queue pair's peer.
     pub window: &'a Window,
+    /// The pace of that path.
+    pub pace: &'a Pace,
 }
 
 /// What requester and responder share and do not own.
@@ -44,6 +47,8 @@ pub(crate) struct Common {
     pub cq_overrun: bool,
     /// Its machine found that the queue pair must fail; what the program has to be told, it was told.
     pub fatal: bool,
+    /// Its machine found that it can send no more (SQE); receiving goes on.
+    pub send_failed: bool,
 }
 
 impl Common {

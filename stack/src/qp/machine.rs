@@ -30,6 +30,9 @@ pub(super) trait Machine: Debug + Send {
     /// Completes everything that was posted with "flushed" (ERR). What tells the peer why may still be sent.
     fn flush(&mut self, qp: &mut Common, cx: &Context<'_>);
 
+    /// Completes every send that was posted with "flushed" (SQE); receives stay.
+    fn flush_sends(&mut self, qp: &mut Common, cx: &Context<'_>);
+
     /// Gives everything charged back to the path's window: the queue pair leaves the path.
     fn uncharge(&mut self, cx: &Context<'_>);
 

@@ -13,16 +13,22 @@
 //! | `recv_queue` | where receives come from: the own ring or a shared one |
 //! | `machine` | what a service has to do |
 //! | `rc` | reliable connections |
+//! | `uc` | unreliable connections |
+//! | `unreliable` | sending without answers: what unreliable services share |
+//! | `headers` | opcode and headers of each packet of a SEND or WRITE |
 //! | `gather` | copies between packets and scatter-gather lists |
 
 pub mod attr;
 pub(crate) mod context;
 mod gather;
+mod headers;
 mod machine;
 mod queue;
 mod rc;
 mod recv_queue;
 pub mod transition;
+mod uc;
+mod unreliable;
 mod update;
 pub mod wr;
 
@@ -36,6 +42,7 @@ use self::machine::Machine;
 use self::rc::Rc;
 use self::recv_queue::RecvQueue;
 use self::transition::Step;
+use self::uc::Uc;
 use self::wr::{PostError, RecvRequest, SendRequest};
 use crate::cq::{Cq, CqRef, QpEventType};
 use crate::device::counters::Counter;
@@ -114,8 +121,9 @@ impl Qp {
                 mig_req: limits.mig_req,
                 cq_overrun: false,
                 fatal: false,
+                send_failed: false,
             },
-            machine: Box::new(Rc::new(&cap, receives)),
+            machine: machine(init.qp_type, &cap, receives),
             path: None,
             timer_at: Time::NEVER,
             is_blocked: false,
@@ -174,6 +182,17 @@ impl Qp {
         // A flushed completion that found its queue full changes nothing any more.
         self.common.cq_overrun = false;
         self.common.fatal = false;
+        self.common.send_failed = false;
+    }
+
+    /// A send failed on an unreliable service: those after it are flushed, receiving goes on (10.3.1.6).
+    fn enter_send_error(&mut self, cx: &Context<'_>) {
+        self.common.state = QpState::Sqe;
+        self.machine.flush_sends(&mut self.common, cx);
+        if std::mem::take(&mut self.common.cq_overrun) {
+            self.common.raise(QpEventType::QpFatal, cx);
+            self.enter_error(cx);
+        }
     }
 
     /// Moves to another path; returns the former one, whose window `cx` has.
@@ -206,8 +225,10 @@ impl Qp {
                 break;
             }
         }
-        if state == QpState::Err {
-            self.machine.flush(&mut self.common, cx);
+        match state {
+            QpState::Err => self.machine.flush(&mut self.common, cx),
+            QpState::Sqe => self.machine.flush_sends(&mut self.common, cx),
+            _ => {}
         }
         result
     }
@@ -301,6 +322,8 @@ impl Qp {
         }
         if std::mem::take(&mut self.common.fatal) || overrun {
             self.enter_error(cx);
+        } else if std::mem::take(&mut self.common.send_failed) {
+            self.enter_send_error(cx);
         } else {
             self.check_drained(cx);
         }
@@ -314,5 +337,13 @@ impl Qp {
                 self.common.raise(QpEventType::SqDrained, cx);
             }
         }
+    }
+}
+
+/// The machine of a queue pair's type.
+fn machine(qp_type: QpType, cap: &QpCap, receives: RecvQueue) -> Box<dyn Machine> {
+    match qp_type {
+        QpType::Uc => Box::new(Uc::new(cap, receives)),
+        _ => Box::new(Rc::new(cap, receives)),
     }
 }

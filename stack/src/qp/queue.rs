@@ -6,7 +6,9 @@
 
 use urxe_wire::Psn;
 
+use super::gather::{LocalFault, gather};
 use super::wr::{Payload, PostError, SendFlags, SendOp, SendRequest, Sge};
+use crate::memory::{PdId, Pins};
 
 /// A send work queue entry.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +128,23 @@ impl SendQueue {
         let slot = self.slot(position);
         let start = slot * self.max_inline;
         &self.inline[start..start + self.wqes[slot].length as usize]
+    }
+
+    /// Copies `to.len()` bytes of the message at `position`, from byte `offset` on, into a packet.
+    pub fn copy_payload(
+        &self,
+        position: u64,
+        pins: &mut Pins<'_>,
+        pd: PdId,
+        offset: u64,
+        to: &mut [u8],
+    ) -> Result<(), LocalFault> {
+        if self.wqe(position).is_inline() {
+            let start = offset as usize;
+            to.copy_from_slice(&self.inline_data(position)[start..start + to.len()]);
+            return Ok(());
+        }
+        gather(pins, pd, self.sges(position), offset, to)
     }
 
     /// Checks and queues a request. Checks of the queue pair's state and type are the caller's.

@@ -112,6 +112,10 @@ impl Machine for Rc {
         self.responder.flush(qp, cx);
     }
 
+    fn flush_sends(&mut self, qp: &mut Common, cx: &Context<'_>) {
+        self.requester.flush(qp, cx);
+    }
+
     fn uncharge(&mut self, cx: &Context<'_>) {
         self.requester.uncharge(cx);
     }

@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 
-use urxe_wire::{AtomicEth, Bth, Ext, IcrcSeed, Ieth, ImmDt, Opcode, Psn, Reth};
+use urxe_wire::{AtomicEth, Bth, Ext, IcrcSeed, Opcode, Psn, Reth, Service};
 
 use super::recovery::Recovery;
 use crate::cq::{Completion, WcStatus};
@@ -25,7 +25,8 @@ use crate::path::run::RunBuffer;
 use crate::path::window::PACKET_OVERHEAD;
 use crate::qp::attr::QpState;
 use crate::qp::context::{Common, Context, Sent};
-use crate::qp::gather::{LocalFault, gather};
+use crate::qp::gather::LocalFault;
+use crate::qp::headers::data_headers;
 use crate::qp::queue::{SendQueue, SendWqe};
 use crate::qp::wr::{SendFlags, SendOp};
 use crate::time::Time;
@@ -195,7 +196,7 @@ impl Requester {
         let index = self.cursor_psn.steps_from(wqe.first_psn);
         let last = index + 1 == wqe.packets;
         let payload_len = wqe.payload_len(index, mtu);
-        let (opcode, ext) = data_headers(wqe, index == 0, last);
+        let (opcode, ext) = data_headers(Service::Rc, &wqe.op, wqe.length, index == 0, last);
         let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len as usize);
         if !run.takes(len) {
             return Some(Sent::RunFull);
@@ -220,13 +221,7 @@ impl Requester {
         let (queue, position) = (&self.queue, self.cursor);
         let pins = &mut cx.pins;
         let filled = run.append(icrc, bth, ext, payload_len as usize, |to| {
-            if wqe.is_inline() {
-                let start = offset as usize;
-                to.copy_from_slice(&queue.inline_data(position)[start..start + to.len()]);
-                Ok(())
-            } else {
-                gather(pins, qp.pd, queue.sges(position), offset, to)
-            }
+            queue.copy_payload(position, pins, qp.pd, offset, to)
         });
         if let Err(fault) = filled {
             self.fail_at_cursor(qp, fault);
@@ -418,45 +413,4 @@ fn charged(wqe: &SendWqe, index: u32, packets: u32, mtu: u32) -> u64 {
     let start = (u64::from(index) * u64::from(mtu)).min(u64::from(wqe.length));
     let end = (u64::from(index + packets) * u64::from(mtu)).min(u64::from(wqe.length));
     end - start + u64::from(packets) * PACKET_OVERHEAD
-}
-
-/// Opcode and extension headers of one packet of a SEND or WRITE.
-fn data_headers(wqe: &SendWqe, first: bool, last: bool) -> (Opcode, Ext) {
-    let pick = |opcodes: [Opcode; 4]| match (first, last) {
-        (true, false) => opcodes[0],
-        (false, false) => opcodes[1],
-        (false, true) => opcodes[2],
-        (true, true) => opcodes[3],
-    };
-    let send = |last_opcode, only| pick([Opcode::RcSendFirst, Opcode::RcSendMiddle, last_opcode, only]);
-    let write = |last_opcode, only| pick([Opcode::RcWriteFirst, Opcode::RcWriteMiddle, last_opcode, only]);
-    let reth =
-        |remote: crate::qp::wr::Remote| Reth { va: remote.addr, rkey: remote.rkey, dma_len: wqe.length };
-    match wqe.op {
-        SendOp::Send => (send(Opcode::RcSendLast, Opcode::RcSendOnly), Ext::None),
-        SendOp::SendImm { imm } => {
-            let ext = if last { Ext::Imm(ImmDt { data: imm }) } else { Ext::None };
-            (send(Opcode::RcSendLastImm, Opcode::RcSendOnlyImm), ext)
-        }
-        SendOp::SendInvalidate { rkey } => {
-            let ext = if last { Ext::Ieth(Ieth { rkey }) } else { Ext::None };
-            (send(Opcode::RcSendLastInv, Opcode::RcSendOnlyInv), ext)
-        }
-        SendOp::Write { remote } => {
-            let ext = if first { Ext::Reth(reth(remote)) } else { Ext::None };
-            (write(Opcode::RcWriteLast, Opcode::RcWriteOnly), ext)
-        }
-        SendOp::WriteImm { remote, imm } => {
-            let ext = match (first, last) {
-                (true, true) => Ext::RethImm(reth(remote), ImmDt { data: imm }),
-                (true, false) => Ext::Reth(reth(remote)),
-                (false, true) => Ext::Imm(ImmDt { data: imm }),
-                (false, false) => Ext::None,
-            };
-            (write(Opcode::RcWriteLastImm, Opcode::RcWriteOnlyImm), ext)
-        }
-        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
-            unreachable!("{:?} sends no data", wqe.op)
-        }
-    }
 }

@@ -243,15 +243,8 @@ impl Responder {
         if fits { Ok(()) } else { Err(Fault::INVALID_REQUEST) }
     }
 
-    /// FIRST and MIDDLE fill the path MTU, LAST is not empty, none is longer (9.7.4.1.4 to 9.7.4.1.6).
     fn check_length(qp: &Common, packet: &PacketView<'_>) -> Result<(), Fault> {
-        let (len, mtu) = (packet.payload_len(), qp.mtu() as usize);
-        let position = packet.info().position;
-        let fits = match (position.is_start(), position.is_end()) {
-            (_, false) => len == mtu,
-            (false, true) => (1..=mtu).contains(&len),
-            (true, true) => len <= mtu,
-        };
+        let fits = packet.info().position.fits(packet.payload_len(), qp.mtu() as usize);
         if fits { Ok(()) } else { Err(Fault::INVALID_REQUEST) }
     }
 

@@ -1,0 +1,71 @@
+//! Which opcode and which extension headers a packet of a SEND or WRITE has, by service and place in its message.
+//!
+//! Source: IBTA vol. 1, table 38; the rows stand in `wire/opcode.rs`.
+
+use urxe_wire::{Ext, Ieth, ImmDt, Opcode, Reth, Service};
+
+use super::wr::{Remote, SendOp};
+
+/// The opcodes of one operation: FIRST, MIDDLE, LAST, ONLY.
+type Family = [Opcode; 4];
+
+/// Opcode and extension headers of one packet. `length`: of the whole message, in bytes. `op` is one that sends data and that
+/// the service has.
+pub(crate) fn data_headers(
+    service: Service,
+    op: &SendOp,
+    length: u32,
+    first: bool,
+    last: bool,
+) -> (Opcode, Ext) {
+    let (send, send_imm, write, write_imm) = match service {
+        Service::Uc => (UC_SEND, UC_SEND_IMM, UC_WRITE, UC_WRITE_IMM),
+        _ => (RC_SEND, RC_SEND_IMM, RC_WRITE, RC_WRITE_IMM),
+    };
+    let reth = |remote: Remote| Reth { va: remote.addr, rkey: remote.rkey, dma_len: length };
+    let pick = |family: Family| match (first, last) {
+        (true, false) => family[0],
+        (false, false) => family[1],
+        (false, true) => family[2],
+        (true, true) => family[3],
+    };
+    match *op {
+        SendOp::Send => (pick(send), Ext::None),
+        SendOp::SendImm { imm } => {
+            (pick(send_imm), if last { Ext::Imm(ImmDt { data: imm }) } else { Ext::None })
+        }
+        SendOp::SendInvalidate { rkey } => {
+            (pick(RC_SEND_INVALIDATE), if last { Ext::Ieth(Ieth { rkey }) } else { Ext::None })
+        }
+        SendOp::Write { remote } => (pick(write), if first { Ext::Reth(reth(remote)) } else { Ext::None }),
+        SendOp::WriteImm { remote, imm } => {
+            let ext = match (first, last) {
+                (true, true) => Ext::RethImm(reth(remote), ImmDt { data: imm }),
+                (true, false) => Ext::Reth(reth(remote)),
+                (false, true) => Ext::Imm(ImmDt { data: imm }),
+                (false, false) => Ext::None,
+            };
+            (pick(write_imm), ext)
+        }
+        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
+            unreachable!("{op:?} sends no data")
+        }
+    }
+}
+
+const RC_SEND: Family = [Opcode::RcSendFirst, Opcode::RcSendMiddle, Opcode::RcSendLast, Opcode::RcSendOnly];
+const RC_SEND_IMM: Family =
+    [Opcode::RcSendFirst, Opcode::RcSendMiddle, Opcode::RcSendLastImm, Opcode::RcSendOnlyImm];
+const RC_SEND_INVALIDATE: Family =
+    [Opcode::RcSendFirst, Opcode::RcSendMiddle, Opcode::RcSendLastInv, Opcode::RcSendOnlyInv];
+const RC_WRITE: Family =
+    [Opcode::RcWriteFirst, Opcode::RcWriteMiddle, Opcode::RcWriteLast, Opcode::RcWriteOnly];
+const RC_WRITE_IMM: Family =
+    [Opcode::RcWriteFirst, Opcode::RcWriteMiddle, Opcode::RcWriteLastImm, Opcode::RcWriteOnlyImm];
+const UC_SEND: Family = [Opcode::UcSendFirst, Opcode::UcSendMiddle, Opcode::UcSendLast, Opcode::UcSendOnly];
+const UC_SEND_IMM: Family =
+    [Opcode::UcSendFirst, Opcode::UcSendMiddle, Opcode::UcSendLastImm, Opcode::UcSendOnlyImm];
+const UC_WRITE: Family =
+    [Opcode::UcWriteFirst, Opcode::UcWriteMiddle, Opcode::UcWriteLast, Opcode::UcWriteOnly];
+const UC_WRITE_IMM: Family =
+    [Opcode::UcWriteFirst, Opcode::UcWriteMiddle, Opcode::UcWriteLastImm, Opcode::UcWriteOnlyImm];
