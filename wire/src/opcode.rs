@@ -416,6 +416,17 @@ static ROWS: [u8; 256] = {
 };
 
 impl Opcode {
+    /// The same operation of XRC, if this is one of RC: they differ in the service bits alone. Any other opcode stays itself.
+    #[must_use]
+    #[inline]
+    pub fn over_xrc(self) -> Self {
+        const SERVICE: u8 = 0xe0;
+        if self as u8 & SERVICE != 0 {
+            return self;
+        }
+        Self::lookup(self as u8 | 0xa0).map_or(self, |info| info.opcode)
+    }
+
     /// Everything known about the opcode: two table look-ups.
     #[must_use]
     #[inline]

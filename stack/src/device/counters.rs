@@ -84,6 +84,8 @@ counters! {
     DropReservedSyndrome "drop_reserved_syndrome",
     /// Dropped: an answer while the same packets are being sent again.
     DropImpliedNak "drop_implied_nak",
+    /// Requests refused: for a shared receive queue that the target's XRC domain does not have.
+    XrcViolation "xrc_violation",
     /// Times a message found its shared receive queue empty.
     SrqDry "srq_dry",
     /// Dropped: of a message of which an earlier packet was lost or refused (UC).

@@ -32,6 +32,8 @@ pub struct Limits {
     pub max_srq_wr: u32,
     /// Scatter-gather entries of a shared receive queue's receives.
     pub max_srq_sge: u32,
+    /// XRC domains.
+    pub max_xrcd: u32,
     /// READs and atomics outstanding towards a queue pair.
     pub max_qp_rd_atom: u8,
     /// READs and atomics outstanding from a queue pair.
@@ -60,6 +62,7 @@ impl Default for Limits {
             max_srq: 1 << 16,
             max_srq_wr: 1 << 20,
             max_srq_sge: 32,
+            max_xrcd: 1 << 16,
             max_qp_rd_atom: 128,
             max_qp_init_rd_atom: 128,
             max_pkeys: 1,

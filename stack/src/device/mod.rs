@@ -28,7 +28,7 @@ pub mod limits;
 pub mod qpn;
 mod receive;
 mod slots;
-mod srqs;
+pub(crate) mod srqs;
 mod timers;
 mod verbs;
 
@@ -38,12 +38,14 @@ use urxe_wire::{Gid, PKey, Qpn, ROCE_PORT};
 
 pub use self::limits::Limits;
 pub use self::receive::{IcrcPolicy, ReceiveScratch};
-pub use self::verbs::{CreateCqError, CreateQpError, DeallocPdError, DestroyQpError, ModifyError};
+pub use self::verbs::{
+    CreateCqError, CreateQpError, DeallocPdError, DestroyQpError, ModifyError, OpenQpError,
+};
 
 use self::counters::Counters;
 use self::qpn::QpNumbers;
 use self::slots::Slots;
-use self::srqs::SrqSlot;
+use self::srqs::SrqTable;
 use self::timers::Timers;
 use crate::cq::{AsyncEvents, NoWake, SrqId, Wake};
 use crate::memory::{Memory, PdId};
@@ -52,6 +54,7 @@ use crate::path::{Path, PathKey};
 use crate::qp::Qp;
 use crate::qp::attr::PathMtu;
 use crate::rng::Rng;
+use crate::srq::xrcd::Xrcd;
 use crate::sync::atomic::AtomicBool;
 use crate::sync::{Arc, Mutex, lock};
 
@@ -132,7 +135,7 @@ pub struct Device {
     timer_wake: Box<dyn Wake>,
     numbers: QpNumbers,
     qps: Slots<QpSlot>,
-    srqs: Slots<SrqSlot>,
+    srqs: SrqTable,
     paths: Slots<Path>,
     /// Paths with something to send.
     dirty: ReadyList,
@@ -165,6 +168,7 @@ struct Control {
     qps: u32,
     next_pd: u32,
     pds: HashMap<PdId, PdUses>,
+    xrcds: Vec<Arc<Xrcd>>,
     /// Numbers of shared receive queues to be used again.
     free_srqs: Vec<SrqId>,
     /// Indices never used so far begin here.
@@ -213,7 +217,7 @@ impl Device {
             events: Arc::new(AsyncEvents::new(config.event_wake)),
             timer_wake: config.timer_wake,
             qps: Slots::new(),
-            srqs: Slots::new(),
+            srqs: SrqTable::new(),
             paths: Slots::new(),
             dirty: ReadyList::new(),
             urgent: AtomicBool::new(false),
@@ -225,6 +229,7 @@ impl Device {
                 qps: 0,
                 next_pd: 1,
                 pds: HashMap::new(),
+                xrcds: Vec::new(),
                 free_srqs: Vec::new(),
                 fresh_srq: 0,
                 next_cq: 1,

@@ -1,13 +1,27 @@
-//! Creating and destroying shared receive queues, and finding one by its number.
+//! Creating and destroying shared receive queues and XRC domains, and finding a queue by its number.
 
+use super::slots::Slots;
 use super::{Control, Device, release_srq_of};
-use crate::cq::{EventObject, SrqId};
+use crate::cq::{CqRef, EventObject, SrqId};
 use crate::srq::error::{CreateSrqError, DestroySrqError, SrqError, check_size};
-use crate::srq::{Srq, SrqInit, SrqRef, Surroundings};
+use crate::srq::xrcd::{Claim, CloseXrcdError, Inode, OpenXrcdError, Xrcd, XrcdError, XrcdFlags, XrcdRef};
+use crate::srq::{Srq, SrqInit, SrqRef, Surroundings, XrcPart};
 use crate::sync::{Arc, Mutex, lock};
 
-/// The place of a shared receive queue in the device's table.
-pub(super) type SrqSlot = Mutex<Option<Arc<Srq>>>;
+/// The shared receive queues of a device.
+pub(crate) struct SrqTable(Slots<Mutex<Option<Arc<Srq>>>>);
+
+impl SrqTable {
+    pub const fn new() -> Self {
+        Self(Slots::new())
+    }
+
+    /// The shared receive queue of that number, if `xrcd` has it.
+    pub fn find(&self, id: SrqId, xrcd: &XrcdRef) -> Option<Arc<Srq>> {
+        let srq = lock(self.0.at(index_of(id))?).clone()?;
+        (srq.id() == id && srq.is_in(xrcd)).then_some(srq)
+    }
+}
 
 /// Bits of a number that are the index; the rest of its 24 bits count how often the index was used.
 const INDEX_BITS: u32 = 16;
@@ -29,7 +43,9 @@ impl Device {
         check_size("max_wr", init.attr.max_wr, 1, limits.max_srq_wr)?;
         check_size("max_sge", init.attr.max_sge, 0, limits.max_srq_sge)?;
         check_size("srq_limit", init.attr.srq_limit, 0, init.attr.max_wr)?;
+        let cq = init.xrc.as_ref().map(|xrc| CqRef::new(Arc::clone(&xrc.cq))).transpose()?;
         let mut control = lock(&self.control);
+        let xrcd = init.xrc.as_ref().map(|xrc| self.use_xrcd(&mut control, &xrc.xrcd)).transpose()?;
         let pd = control.pds.get_mut(&init.pd).ok_or(CreateSrqError::NoPd)?;
         pd.srqs += 1;
         let none_left = CreateSrqError::NoneLeft { allowed: limits.max_srq };
@@ -38,14 +54,14 @@ impl Device {
             return Err(none_left);
         };
         drop(control);
-        let slot = self.srqs.ensure(index_of(id), |_| Mutex::new(None)).ok_or(none_left)?;
+        let slot = self.srqs.0.ensure(index_of(id), |_| Mutex::new(None)).ok_or(none_left)?;
         let around = Surroundings {
             id,
             max_wr: limits.max_srq_wr,
             events: Arc::clone(&self.events),
             counters: Arc::clone(&self.counters),
         };
-        let srq = Arc::new(Srq::new(init, around));
+        let srq = Arc::new(Srq::new(init, xrcd.zip(cq).map(|(xrcd, cq)| XrcPart { xrcd, cq }), around));
         *lock(slot) = Some(Arc::clone(&srq));
         Ok(srq)
     }
@@ -66,7 +82,71 @@ impl Device {
         if !srq.is_of(&self.events) {
             return Err(SrqError::OtherDevice { given: srq.id() });
         }
+        if srq.is_xrc() {
+            return Err(SrqError::Xrc { given: srq.id() });
+        }
         SrqRef::new(Arc::clone(srq))
+    }
+
+    /// Opens an XRC domain (`ibv_open_xrcd`): that of a file, which all of this process that open it share, or, without a file, a new
+    /// one that only this call knows. `claim` is called when the file's domain is made, and keeps other processes from it.
+    ///
+    /// # Errors
+    /// [`OpenXrcdError`].
+    pub fn open_xrcd(
+        &self,
+        inode: Option<Inode>,
+        flags: XrcdFlags,
+        claim: impl FnOnce(Inode) -> Result<Option<Claim>, OpenXrcdError>,
+    ) -> Result<Arc<Xrcd>, OpenXrcdError> {
+        let mut control = lock(&self.control);
+        let found = inode.and_then(|inode| control.xrcds.iter().find(|xrcd| xrcd.inode() == Some(inode)));
+        match (found, inode) {
+            (Some(_), Some(given)) if flags.contains(XrcdFlags::EXCLUSIVE) => {
+                return Err(OpenXrcdError::Exists { given });
+            }
+            (Some(xrcd), _) => {
+                xrcd.open_again();
+                return Ok(Arc::clone(xrcd));
+            }
+            (None, _) if flags.contains(XrcdFlags::CREATE) => {}
+            (None, None) => return Err(OpenXrcdError::NoFile),
+            (None, Some(given)) => {
+                // If another process has it, that is what is wrong.
+                claim(given)?;
+                return Err(OpenXrcdError::NotThere { given });
+            }
+        }
+        if control.xrcds.len() >= self.limits.max_xrcd as usize {
+            return Err(OpenXrcdError::NoneLeft { allowed: self.limits.max_xrcd });
+        }
+        let claim = inode.map(claim).transpose()?.flatten();
+        let xrcd = Arc::new(Xrcd::new(inode, Arc::clone(&self.events), claim));
+        control.xrcds.push(Arc::clone(&xrcd));
+        Ok(xrcd)
+    }
+
+    /// Closes an XRC domain once; after the last time it is gone (`ibv_close_xrcd`).
+    ///
+    /// # Errors
+    /// [`CloseXrcdError`]: the last time only when nothing is in it.
+    pub fn close_xrcd(&self, xrcd: &Arc<Xrcd>) -> Result<(), CloseXrcdError> {
+        let mut control = lock(&self.control);
+        if !xrcd.is_of(&self.events) {
+            return Err(CloseXrcdError::NoXrcd);
+        }
+        if xrcd.close()? {
+            control.xrcds.retain(|other| !Arc::ptr_eq(other, xrcd));
+        }
+        Ok(())
+    }
+
+    /// One more is in `xrcd`. The lock is the control lock, under which domains are closed.
+    pub(super) fn use_xrcd(&self, _control: &mut Control, xrcd: &Arc<Xrcd>) -> Result<XrcdRef, XrcdError> {
+        if !xrcd.is_of(&self.events) {
+            return Err(XrcdError::OtherDevice);
+        }
+        XrcdRef::new(Arc::clone(xrcd))
     }
 
     /// Destroys a shared receive queue that no queue pair takes from any more: the receives in it complete nowhere. Waits until the
@@ -91,7 +171,7 @@ impl Device {
     }
 
     fn remove_srq(&self, srq: &Srq) -> Result<(), DestroySrqError> {
-        let slot = self.srqs.at(index_of(srq.id())).ok_or(DestroySrqError::NoSrq)?;
+        let slot = self.srqs.0.at(index_of(srq.id())).ok_or(DestroySrqError::NoSrq)?;
         let mut guard = lock(slot);
         if !guard.as_ref().is_some_and(|own| std::ptr::eq(&raw const **own, srq)) {
             return Err(DestroySrqError::NoSrq);

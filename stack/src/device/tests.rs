@@ -9,6 +9,7 @@ mod destination;
 mod paths;
 mod peer;
 mod srq;
+mod xrc;
 
 use super::counters::Counter;
 use super::*;
@@ -17,6 +18,7 @@ use crate::memory::{Access, Buffer, Mr};
 use crate::port::{Datagrams, Run, SendOutcome, Transmit};
 use crate::qp::QpInit;
 use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+use crate::qp::transition;
 use crate::qp::wr::{Destination, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge};
 use crate::srq::Srq;
 use crate::time::Time;
@@ -72,6 +74,12 @@ impl End {
     }
 
     fn connect_qp(&self, qp: QpHandle, dest_qp_num: Qpn, peer_ip: Ipv4Addr) {
+        self.connect_as(QpType::Rc, qp, dest_qp_num, peer_ip);
+    }
+
+    fn connect_as(&self, qp_type: QpType, qp: QpHandle, dest_qp_num: Qpn, peer_ip: Ipv4Addr) {
+        let allowed =
+            |from, to, mask| transition::attributes(from, to, qp_type).unwrap().allowed().intersection(mask);
         let mask = |bits: &[QpAttrMask]| bits.iter().fold(QpAttrMask::STATE, |all, bit| all | *bit);
         let attr = QpAttr {
             qp_state: QpState::Init,
@@ -104,6 +112,7 @@ impl End {
             QpAttrMask::MAX_DEST_RD_ATOMIC,
             QpAttrMask::MIN_RNR_TIMER,
         ]);
+        let bits = allowed(QpState::Init, QpState::Rtr, bits);
         self.device.modify_qp(Time::ZERO, qp, &attr, bits).unwrap();
         let attr = QpAttr {
             qp_state: QpState::Rts,
@@ -121,6 +130,7 @@ impl End {
             QpAttrMask::SQ_PSN,
             QpAttrMask::MAX_QP_RD_ATOMIC,
         ]);
+        let bits = allowed(QpState::Rtr, QpState::Rts, bits);
         self.device.modify_qp(Time::ZERO, qp, &attr, bits).unwrap();
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use urxe_wire::{Gid, IcrcSeed, ROCE_PORT};
+use urxe_wire::{Gid, IcrcSeed, Qpn, ROCE_PORT};
 
 use super::{Control, Device, PathUse, PdUses, QpHandle, QpSlot};
 use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
@@ -14,6 +14,7 @@ use crate::qp::transition::{self, ModifyQpError};
 use crate::qp::wr::{PostError, RecvRequest, SendRequest};
 use crate::qp::{Qp, QpInit};
 use crate::srq::error::SrqError;
+use crate::srq::xrcd::{Xrcd, XrcdError};
 use crate::sync::{Arc, lock};
 use crate::time::Time;
 
@@ -39,7 +40,7 @@ impl CreateCqError {
 #[derive(Debug, thiserror::Error)]
 pub enum CreateQpError {
     /// The device does not have the service.
-    #[error("queue pairs of type {given} are not offered; RC and UC are")]
+    #[error("queue pairs of type {given} are not offered; RC, UC and XRC_SEND are, and XRC_RECV of a domain")]
     Unsupported {
         /// What was asked for.
         given: QpType,
@@ -69,6 +70,15 @@ pub enum CreateQpError {
     /// The shared receive queue.
     #[error(transparent)]
     Srq(#[from] SrqError),
+    /// A shared receive queue for a queue pair that receives nothing.
+    #[error("a {qp_type} queue pair receives nothing, so it cannot have a shared receive queue")]
+    NoReceives {
+        /// Its type.
+        qp_type: QpType,
+    },
+    /// The XRC domain.
+    #[error(transparent)]
+    Xrcd(#[from] XrcdError),
     /// All queue pairs are in use.
     #[error("the device has {allowed} queue pairs and all are in use")]
     NoneLeft {
@@ -83,7 +93,11 @@ impl CreateQpError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Unsupported { .. } => libc::EOPNOTSUPP,
-            Self::TooLarge { .. } | Self::NoPd | Self::NoCq { .. } => libc::EINVAL,
+            Self::TooLarge { .. }
+            | Self::NoPd
+            | Self::NoCq { .. }
+            | Self::NoReceives { .. }
+            | Self::Xrcd(_) => libc::EINVAL,
             Self::Cq(error) => error.errno(),
             Self::Srq(error) => error.errno(),
             Self::NoneLeft { .. } => libc::ENOMEM,
@@ -151,6 +165,39 @@ impl std::fmt::Display for ValidGids {
         }
         Ok(())
     }
+}
+
+/// Why a queue pair was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenQpError {
+    /// Nobody has this number.
+    #[error("there is no queue pair {given}")]
+    NoQp {
+        /// What was given.
+        given: Qpn,
+    },
+    /// Only the receiving ends of the domain's XRC connections can be shared.
+    #[error("queue pair {given} is not the receiving end of an XRC connection in this domain")]
+    NotOfDomain {
+        /// What was given.
+        given: Qpn,
+    },
+}
+
+impl OpenQpError {
+    /// The errno that `ibv_open_qp` sets.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        libc::EINVAL
+    }
+}
+
+/// What is left of a queue pair that was destroyed once.
+#[derive(PartialEq, Eq)]
+enum Removed {
+    Gone,
+    /// It was opened more often.
+    StillOpen,
 }
 
 /// Why a queue pair was not destroyed.
@@ -259,12 +306,16 @@ impl Device {
     /// # Errors
     /// [`CreateQpError`].
     pub fn create_qp(&self, init: &QpInit) -> Result<QpHandle, CreateQpError> {
-        if !matches!(init.qp_type, QpType::Rc | QpType::Uc) {
+        if !matches!(init.qp_type, QpType::Rc | QpType::Uc | QpType::XrcSend) {
             return Err(CreateQpError::Unsupported { given: init.qp_type });
         }
         self.check_cap(init)?;
         let send_cq = CqRef::new(Arc::clone(&init.send_cq))?;
-        let recv_cq = CqRef::new(Arc::clone(&init.recv_cq))?;
+        let receives = init.qp_type != QpType::XrcSend;
+        let recv_cq = receives.then(|| CqRef::new(Arc::clone(&init.recv_cq))).transpose()?;
+        if !receives && init.srq.is_some() {
+            return Err(CreateQpError::NoReceives { qp_type: init.qp_type });
+        }
         let srq = init.srq.as_ref().map(|srq| self.use_srq(srq)).transpose()?;
         let mut control = lock(&self.control);
         control.pds.get_mut(&init.pd).ok_or(CreateQpError::NoPd)?.qps += 1;
@@ -274,17 +325,56 @@ impl Device {
         };
         control.qps += 1;
         drop(control);
-        let slot = self
-            .qps
-            .ensure(index, QpSlot::new)
-            .ok_or(CreateQpError::NoneLeft { allowed: self.limits.max_qp })?;
-        *lock(&slot.qp) = Some(Box::new(Qp::new(init, qpn, send_cq, recv_cq, srq, &self.limits)));
+        self.place_qp(index, Qp::new(init, qpn, send_cq, recv_cq, srq, &self.limits))
+    }
+
+    /// Makes the receiving end of an XRC connection (`IBV_QPT_XRC_RECV`), in RESET.
+    ///
+    /// # Errors
+    /// [`CreateQpError`].
+    pub fn create_xrc_target(&self, xrcd: &Arc<Xrcd>) -> Result<QpHandle, CreateQpError> {
+        let mut control = lock(&self.control);
+        let xrcd = self.use_xrcd(&mut control, xrcd)?;
+        let none_left = CreateQpError::NoneLeft { allowed: self.limits.max_qp };
+        let (index, qpn) = self.take_number(&mut control).ok_or(none_left)?;
+        control.qps += 1;
+        drop(control);
+        self.place_qp(index, Qp::xrc_target(qpn, xrcd, &self.limits))
+    }
+
+    fn place_qp(&self, index: u32, qp: Qp) -> Result<QpHandle, CreateQpError> {
+        let none_left = CreateQpError::NoneLeft { allowed: self.limits.max_qp };
+        let slot = self.qps.ensure(index, QpSlot::new).ok_or(none_left)?;
+        let qpn = qp.common.qpn;
+        *lock(&slot.qp) = Some(Box::new(qp));
         Ok(QpHandle { index, qpn })
+    }
+
+    /// Opens the receiving end of an XRC connection once more (`ibv_open_qp`): it goes when it was destroyed as often as it was
+    /// created and opened.
+    ///
+    /// # Errors
+    /// [`OpenQpError`].
+    pub fn open_xrc_target(&self, xrcd: &Arc<Xrcd>, qpn: Qpn) -> Result<QpHandle, OpenQpError> {
+        let index = self.numbers.index(qpn).ok_or(OpenQpError::NoQp { given: qpn })?;
+        let handle = QpHandle { index, qpn };
+        let opened = self.with_qp(handle, |qp| match &mut qp.common.xrc {
+            Some(target) if target.xrcd.holds(xrcd) => {
+                target.opens += 1;
+                true
+            }
+            _ => false,
+        });
+        match opened {
+            Some(true) => Ok(handle),
+            Some(false) => Err(OpenQpError::NotOfDomain { given: qpn }),
+            None => Err(OpenQpError::NoQp { given: qpn }),
+        }
     }
 
     fn check_cap(&self, init: &QpInit) -> Result<(), CreateQpError> {
         let limits = &self.limits;
-        let own_receives = init.srq.is_none();
+        let own_receives = init.srq.is_none() && init.qp_type != QpType::XrcSend;
         for (looked_at, field, given, allowed) in [
             (true, "max_send_wr", init.cap.max_send_wr, limits.max_qp_wr),
             (own_receives, "max_recv_wr", init.cap.max_recv_wr, limits.max_qp_wr),
@@ -301,7 +391,7 @@ impl Device {
 
     /// A free index and the number it has this time. Indices that were never used come first, so that a number
     /// that was just freed is not met again soon.
-    fn take_number(&self, control: &mut Control) -> Option<(u32, urxe_wire::Qpn)> {
+    fn take_number(&self, control: &mut Control) -> Option<(u32, Qpn)> {
         loop {
             let (index, generation) = if control.fresh_qp < self.limits.max_qp {
                 control.fresh_qp += 1;
@@ -389,8 +479,9 @@ impl Device {
     /// # Errors
     /// [`DestroyQpError::NoQp`].
     pub fn destroy_qp(&self, now: Time, handle: QpHandle) -> Result<(), DestroyQpError> {
-        self.remove_qp(now, handle)?;
-        self.events.retire(EventObject::Qp(handle.qpn));
+        if self.remove_qp(now, handle)? == Removed::Gone {
+            self.events.retire(EventObject::Qp(handle.qpn));
+        }
         Ok(())
     }
 
@@ -399,16 +490,23 @@ impl Device {
     /// # Errors
     /// [`DestroyQpError::NoQp`].
     pub fn forget_qp(&self, now: Time, handle: QpHandle) -> Result<(), DestroyQpError> {
-        self.remove_qp(now, handle)?;
-        self.events.forget(EventObject::Qp(handle.qpn));
+        if self.remove_qp(now, handle)? == Removed::Gone {
+            self.events.forget(EventObject::Qp(handle.qpn));
+        }
         Ok(())
     }
 
-    fn remove_qp(&self, now: Time, handle: QpHandle) -> Result<(), DestroyQpError> {
+    fn remove_qp(&self, now: Time, handle: QpHandle) -> Result<Removed, DestroyQpError> {
         let slot = self.qps.at(handle.index).ok_or(DestroyQpError::NoQp)?;
         let mut guard = lock(&slot.qp);
         if guard.as_ref().is_none_or(|qp| qp.common.qpn != handle.qpn) {
             return Err(DestroyQpError::NoQp);
+        }
+        if let Some(target) = guard.as_mut().and_then(|qp| qp.common.xrc.as_mut())
+            && target.opens > 1
+        {
+            target.opens -= 1;
+            return Ok(Removed::StillOpen);
         }
         let Some(mut qp) = guard.take() else { return Err(DestroyQpError::NoQp) };
         drop(guard);
@@ -417,11 +515,13 @@ impl Device {
         self.touch(qp.path);
         self.release_path(qp.path);
         let mut control = lock(&self.control);
-        release_pd(&mut control, qp.common.pd);
+        if qp.common.xrc.is_none() {
+            release_pd(&mut control, qp.common.pd);
+        }
         control.qps -= 1;
         let generation = self.generation_of(handle);
         control.free_qps.push((handle.index, generation + 1));
-        Ok(())
+        Ok(Removed::Gone)
     }
 
     fn generation_of(&self, handle: QpHandle) -> u32 {
@@ -481,6 +581,7 @@ impl Device {
             memory: &self.memory,
             counters: &self.counters,
             events: &self.events,
+            srqs: &self.srqs,
             window: &path.window,
             pace: &path.pace,
         }

@@ -88,18 +88,34 @@ impl RunBuffer {
     pub fn append<E>(
         &mut self,
         icrc: &IcrcSeed,
-        mut bth: Bth,
+        bth: Bth,
         ext: Ext,
         payload_len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        bth.pad_count = urxe_wire::packet::pad_count(payload_len);
-        let headers_len = bth.opcode.info().headers_len();
+        self.append_packet(icrc, PacketRepr::new(bth, ext), payload_len, fill)
+    }
+
+    /// The same, for a packet that may have an XRCETH.
+    pub fn append_packet<E>(
+        &mut self,
+        icrc: &IcrcSeed,
+        mut packet_repr: PacketRepr,
+        payload_len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        packet_repr.bth.pad_count = urxe_wire::packet::pad_count(payload_len);
+        let headers_len = packet_repr.headers_len();
         let len = packet_len(headers_len, payload_len);
         assert!(self.takes(len), "a packet of {len} bytes does not fit the run");
         let packet = &mut self.bytes[self.len..self.len + len];
-        let written = PacketRepr::new(bth, ext).emit_headers(packet);
-        assert_eq!(written, Ok(headers_len), "headers that are not the opcode's: {:?}", bth.opcode);
+        let written = packet_repr.emit_headers(packet);
+        assert_eq!(
+            written,
+            Ok(headers_len),
+            "headers that are not the opcode's: {:?}",
+            packet_repr.bth.opcode
+        );
         let payload_end = headers_len + payload_len;
         fill(&mut packet[headers_len..payload_end])?;
         let padded = emit_pad(packet, payload_end);

@@ -1,14 +1,19 @@
 //! What requester and responder need from outside while they handle packets: the surroundings of one call.
 
 use crate::cq::{AsyncEvent, AsyncEvents, Completion, CqRef, QpEventType};
+use crate::device::Limits;
 use crate::device::counters::Counters;
+use crate::device::srqs::SrqTable;
 use crate::memory::{Memory, PdId, Pins};
 use crate::path::pace::Pace;
 use crate::path::window::Window;
+use crate::srq::Srq;
+use crate::srq::xrcd::XrcdRef;
+use crate::sync::Arc;
 use crate::time::Time;
-use urxe_wire::{PKey, Qpn};
+use urxe_wire::{Opcode, PKey, Qpn};
 
-use super::attr::{QpAttr, QpState, QpType};
+use super::attr::{QpAttr, QpCap, QpState, QpType};
 
 /// The surroundings of one call into a queue pair: borrowed for a run, never for a message.
 pub(crate) struct Context<'a> {
@@ -17,6 +22,7 @@ pub(crate) struct Context<'a> {
     pub memory: &'a Memory,
     pub counters: &'a Counters,
     pub events: &'a AsyncEvents,
+    pub srqs: &'a SrqTable,
     /// The window of the path to the queue pair's peer.
     pub window: &'a Window,
     /// The pace of that path.
@@ -36,8 +42,12 @@ pub(crate) struct Common {
     pub state: QpState,
     pub attr: QpAttr,
     pub pkey: PKey,
-    pub send_cq: CqRef,
-    pub recv_cq: CqRef,
+    /// Where sends complete, if it sends.
+    pub send_cq: Option<CqRef>,
+    /// Where receives complete, if it receives and is no XRC target.
+    pub recv_cq: Option<CqRef>,
+    /// What an XRC target has instead of a protection domain and a completion queue.
+    pub xrc: Option<XrcTarget>,
     pub sq_sig_all: bool,
     /// The longest message, in bytes.
     pub max_message: u64,
@@ -51,7 +61,48 @@ pub(crate) struct Common {
     pub send_failed: bool,
 }
 
+/// An XRC target's domain, and the queue that the message under way names. That queue's protection domain and completion
+/// queue are the queue pair's as long as the message lasts (A14).
+#[derive(Debug)]
+pub(crate) struct XrcTarget {
+    pub xrcd: XrcdRef,
+    pub srq: Option<Arc<Srq>>,
+    /// How often it is open (`ibv_open_qp`): it goes when it was destroyed as often.
+    pub opens: u32,
+}
+
 impl Common {
+    /// In RESET, reporting nowhere.
+    pub fn new(qpn: Qpn, qp_type: QpType, pd: PdId, cap: QpCap, limits: &Limits) -> Self {
+        Self {
+            qpn,
+            qp_type,
+            pd,
+            recv_pd: pd,
+            has_srq: false,
+            state: QpState::Reset,
+            attr: QpAttr { cap, ..QpAttr::default() },
+            pkey: PKey::DEFAULT,
+            send_cq: None,
+            recv_cq: None,
+            xrc: None,
+            sq_sig_all: false,
+            max_message: limits.max_msg_sz,
+            mig_req: limits.mig_req,
+            cq_overrun: false,
+            fatal: false,
+            send_failed: false,
+        }
+    }
+
+    /// The opcode of this queue pair's service for an operation of RC: its own, or that of XRC.
+    pub fn opcode(&self, of_rc: Opcode) -> Opcode {
+        match self.qp_type {
+            QpType::XrcSend | QpType::XrcRecv => of_rc.over_xrc(),
+            _ => of_rc,
+        }
+    }
+
     /// Path MTU in bytes.
     pub fn mtu(&self) -> u32 {
         self.attr.path_mtu.bytes() as u32
@@ -64,12 +115,17 @@ impl Common {
 
     pub fn complete_send(&mut self, mut completion: Completion, cx: &Context<'_>) {
         completion.timestamp_ns = cx.now.as_ns();
-        self.cq_overrun |= self.send_cq.cq().push(completion, false).is_err();
+        self.cq_overrun |= self.send_cq.as_ref().is_some_and(|cq| cq.push(completion, false).is_err());
     }
 
     pub fn complete_recv(&mut self, mut completion: Completion, solicited: bool, cx: &Context<'_>) {
         completion.timestamp_ns = cx.now.as_ns();
-        self.cq_overrun |= self.recv_cq.cq().push(completion, solicited).is_err();
+        let pushed = match (&self.recv_cq, self.xrc.as_ref().and_then(|xrc| xrc.srq.as_ref())) {
+            (Some(cq), _) => cq.push(completion, solicited),
+            (None, Some(srq)) => srq.complete(completion, solicited),
+            (None, None) => Ok(()),
+        };
+        self.cq_overrun |= pushed.is_err();
     }
 
     pub fn raise(&self, event: QpEventType, cx: &Context<'_>) {

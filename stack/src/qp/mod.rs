@@ -14,6 +14,7 @@
 //! | `machine` | what a service has to do |
 //! | `rc` | reliable connections |
 //! | `uc` | unreliable connections |
+//! | `xrc` | the two ends of extended reliable connections |
 //! | `unreliable` | sending without answers: what unreliable services share |
 //! | `headers` | opcode and headers of each packet of a SEND or WRITE |
 //! | `gather` | copies between packets and scatter-gather lists |
@@ -31,23 +32,26 @@ mod uc;
 mod unreliable;
 mod update;
 pub mod wr;
+mod xrc;
 
 use std::net::IpAddr;
 
 use urxe_wire::{IcrcSeed, PacketView, Qpn};
 
 use self::attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use self::context::{Common, Context, Sent};
+use self::context::{Common, Context, Sent, XrcTarget};
 use self::machine::Machine;
 use self::rc::Rc;
 use self::recv_queue::RecvQueue;
 use self::transition::Step;
 use self::uc::Uc;
 use self::wr::{PostError, RecvRequest, SendRequest};
+use self::xrc::{XrcRecv, XrcSend};
 use crate::cq::{Cq, CqRef, QpEventType};
 use crate::device::counters::Counter;
 use crate::memory::PdId;
 use crate::path::run::RunBuffer;
+use crate::srq::xrcd::XrcdRef;
 use crate::srq::{Srq, SrqRef};
 use crate::sync::Arc;
 use crate::time::Time;
@@ -91,12 +95,12 @@ impl Qp {
         init: &QpInit,
         qpn: Qpn,
         send_cq: CqRef,
-        recv_cq: CqRef,
+        recv_cq: Option<CqRef>,
         srq: Option<SrqRef>,
         limits: &crate::device::Limits,
     ) -> Self {
         let mut cap = init.cap;
-        if srq.is_some() {
+        if srq.is_some() || init.qp_type == QpType::XrcSend {
             (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
         }
         let has_srq = srq.is_some();
@@ -104,26 +108,32 @@ impl Qp {
             Some(srq) => RecvQueue::shared(srq),
             None => RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge),
         };
+        let common = Common {
+            recv_pd: receives.pd(init.pd),
+            has_srq,
+            send_cq: Some(send_cq),
+            recv_cq,
+            sq_sig_all: init.sq_sig_all,
+            ..Common::new(qpn, init.qp_type, init.pd, cap, limits)
+        };
+        Self::with(common, machine(init.qp_type, &cap, receives))
+    }
+
+    /// The receiving end of an XRC connection: it sends answers only.
+    pub fn xrc_target(qpn: Qpn, xrcd: XrcdRef, limits: &crate::device::Limits) -> Self {
+        // Each message brings the protection domain that it is checked against; none is in this one.
+        let nowhere = PdId(0);
+        let common = Common {
+            xrc: Some(XrcTarget { xrcd, srq: None, opens: 1 }),
+            ..Common::new(qpn, QpType::XrcRecv, nowhere, QpCap::default(), limits)
+        };
+        Self::with(common, Box::new(XrcRecv::new(RecvQueue::of_xrc(limits.max_srq_sge))))
+    }
+
+    fn with(common: Common, machine: Box<dyn Machine>) -> Self {
         Self {
-            common: Common {
-                qpn,
-                qp_type: init.qp_type,
-                pd: init.pd,
-                recv_pd: receives.pd(init.pd),
-                has_srq,
-                state: QpState::Reset,
-                attr: QpAttr { cap, ..QpAttr::default() },
-                pkey: urxe_wire::PKey::DEFAULT,
-                send_cq,
-                recv_cq,
-                sq_sig_all: init.sq_sig_all,
-                max_message: limits.max_msg_sz,
-                mig_req: limits.mig_req,
-                cq_overrun: false,
-                fatal: false,
-                send_failed: false,
-            },
-            machine: machine(init.qp_type, &cap, receives),
+            common,
+            machine,
             path: None,
             timer_at: Time::NEVER,
             is_blocked: false,
@@ -214,7 +224,10 @@ impl Qp {
         requests: &[SendRequest<'_>],
         cx: &Context<'_>,
     ) -> Result<(), (usize, PostError)> {
-        let state = self.common.state;
+        let (state, qp_type) = (self.common.state, self.common.qp_type);
+        if qp_type == QpType::XrcRecv {
+            return Err((0, PostError::NoQueue { qp_type, queue: "send" }));
+        }
         if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Err((0, PostError::State { state }));
         }
@@ -239,7 +252,10 @@ impl Qp {
         requests: &[RecvRequest<'_>],
         cx: &Context<'_>,
     ) -> Result<(), (usize, PostError)> {
-        let state = self.common.state;
+        let (state, qp_type) = (self.common.state, self.common.qp_type);
+        if matches!(qp_type, QpType::XrcSend | QpType::XrcRecv) {
+            return Err((0, PostError::NoQueue { qp_type, queue: "receive" }));
+        }
         if self.common.has_srq {
             return Err((0, PostError::SharedReceive));
         }
@@ -344,6 +360,7 @@ impl Qp {
 fn machine(qp_type: QpType, cap: &QpCap, receives: RecvQueue) -> Box<dyn Machine> {
     match qp_type {
         QpType::Uc => Box::new(Uc::new(cap, receives)),
+        QpType::XrcSend => Box::new(XrcSend::new(cap)),
         _ => Box::new(Rc::new(cap, receives)),
     }
 }

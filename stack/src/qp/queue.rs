@@ -7,7 +7,7 @@
 use urxe_wire::Psn;
 
 use super::gather::{LocalFault, gather};
-use super::wr::{Payload, PostError, SendFlags, SendOp, SendRequest, Sge};
+use super::wr::{Destination, Payload, PostError, SendFlags, SendOp, SendRequest, Sge};
 use crate::memory::{PdId, Pins};
 
 /// A send work queue entry.
@@ -15,6 +15,7 @@ use crate::memory::{PdId, Pins};
 pub(crate) struct SendWqe {
     pub wr_id: u64,
     pub op: SendOp,
+    pub to: Destination,
     pub flags: SendFlags,
     /// Bytes of the message.
     pub length: u32,
@@ -52,6 +53,7 @@ impl SendWqe {
 const VACANT: SendWqe = SendWqe {
     wr_id: 0,
     op: SendOp::Send,
+    to: Destination::Peer,
     flags: SendFlags::empty(),
     length: 0,
     num_sge: 0,
@@ -213,6 +215,7 @@ impl SendQueue {
         self.wqes[slot] = SendWqe {
             wr_id: request.wr_id,
             op: request.op,
+            to: request.to,
             flags,
             length: length as u32,
             num_sge: num_sge as u8,

@@ -6,8 +6,9 @@
 
 use super::wr::{PostError, RecvRequest, Sge};
 use crate::memory::PdId;
-use crate::srq::SrqRef;
 use crate::srq::ring::{RecvRing, RecvWqe};
+use crate::srq::{Srq, SrqRef};
+use crate::sync::Arc;
 
 /// See the module.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(crate) enum RecvQueue {
     Own(RecvRing),
     /// A shared one, and what was taken from it.
     Shared(SrqRef, Held),
+    /// The one that the message under way names, of an XRC domain.
+    Xrc(Option<Arc<Srq>>, Held),
 }
 
 /// The one entry that a queue pair holds of a shared queue.
@@ -29,6 +32,14 @@ pub(crate) struct Held {
 impl Held {
     fn new(max_sge: u32) -> Self {
         Self { wqe: None, sges: vec![Sge::default(); max_sge as usize].into() }
+    }
+
+    fn front(&mut self, srq: &Srq) -> Option<(&RecvWqe, &[Sge])> {
+        if self.wqe.is_none() {
+            self.wqe = srq.take(&mut self.sges);
+        }
+        let wqe = self.wqe.as_ref()?;
+        Some((wqe, &self.sges[..usize::from(wqe.num_sge)]))
     }
 }
 
@@ -44,10 +55,23 @@ impl RecvQueue {
         Self::Shared(srq, held)
     }
 
+    /// Those of an XRC domain; `max_sge` is the most that a shared receive queue may have.
+    pub fn of_xrc(max_sge: u32) -> Self {
+        Self::Xrc(None, Held::new(max_sge))
+    }
+
+    /// The next message is for `srq`.
+    pub fn take_from(&mut self, srq: Arc<Srq>) {
+        if let Self::Xrc(current, held) = self {
+            debug_assert!(held.wqe.is_none(), "a message under way holds a receive of another queue");
+            *current = Some(srq);
+        }
+    }
+
     /// The protection domain that receive buffers must be of: the shared queue's, or else the queue pair's own.
     pub fn pd(&self, own: PdId) -> PdId {
         match self {
-            Self::Own(_) => own,
+            Self::Own(_) | Self::Xrc(..) => own,
             Self::Shared(srq, _) => srq.pd(),
         }
     }
@@ -61,7 +85,7 @@ impl RecvQueue {
     pub fn push(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
         match self {
             Self::Own(ring) => ring.push(request),
-            Self::Shared(..) => Err(PostError::SharedReceive),
+            Self::Shared(..) | Self::Xrc(..) => Err(PostError::SharedReceive),
         }
     }
 
@@ -69,13 +93,8 @@ impl RecvQueue {
     pub fn front(&mut self) -> Option<(&RecvWqe, &[Sge])> {
         match self {
             Self::Own(ring) => ring.front(),
-            Self::Shared(srq, held) => {
-                if held.wqe.is_none() {
-                    held.wqe = srq.take(&mut held.sges);
-                }
-                let wqe = held.wqe.as_ref()?;
-                Some((wqe, &held.sges[..usize::from(wqe.num_sge)]))
-            }
+            Self::Shared(srq, held) => held.front(srq),
+            Self::Xrc(srq, held) => held.front(srq.as_deref()?),
         }
     }
 
@@ -83,7 +102,7 @@ impl RecvQueue {
     pub fn pop(&mut self) -> Option<RecvWqe> {
         match self {
             Self::Own(ring) => ring.pop(),
-            Self::Shared(_, held) => held.wqe.take(),
+            Self::Shared(_, held) | Self::Xrc(_, held) => held.wqe.take(),
         }
     }
 
@@ -91,7 +110,7 @@ impl RecvQueue {
     pub fn clear(&mut self) {
         match self {
             Self::Own(ring) => ring.clear(),
-            Self::Shared(_, held) => held.wqe = None,
+            Self::Shared(_, held) | Self::Xrc(_, held) => held.wqe = None,
         }
     }
 }

@@ -6,7 +6,7 @@
 use bitflags::bitflags;
 use urxe_wire::{Lkey, QKey, Qpn, Rkey};
 
-use crate::cq::WcOpcode;
+use crate::cq::{SrqId, WcOpcode};
 use crate::memory::Access;
 
 /// One piece of local memory: `length` bytes at `addr`, inside the region named by `lkey` (`ibv_sge`).
@@ -148,6 +148,11 @@ pub enum Destination {
     /// The queue pair's peer: connected services know no other.
     #[default]
     Peer,
+    /// A shared receive queue of the peer's XRC domain, by its number there: on the sending end of an XRC connection.
+    XrcSrq {
+        /// What the peer's [`Srq::id`](crate::srq::Srq::id) says; below 2^24.
+        srq: SrqId,
+    },
     /// A datagram queue pair anywhere, or a multicast group.
     Datagram {
         /// The way there.
@@ -189,6 +194,20 @@ pub enum PostError {
     /// There is no such queue pair (any more).
     #[error("no such queue pair: it was destroyed")]
     NoQp,
+    /// An end of an XRC connection, which has one queue at most.
+    #[error("a {qp_type} queue pair has no {queue} queue")]
+    NoQueue {
+        /// Its type.
+        qp_type: super::attr::QpType,
+        /// "send" or "receive".
+        queue: &'static str,
+    },
+    /// A number that no shared receive queue has.
+    #[error("{given:#x} is no number of an XRC shared receive queue: those are below 0x1000000")]
+    SrqNumber {
+        /// What was given.
+        given: u32,
+    },
     /// There is no such shared receive queue (any more).
     #[error("no such shared receive queue: it was destroyed")]
     NoSrq,
@@ -246,7 +265,7 @@ pub enum PostError {
     /// READ and atomics bring data back, so inline makes no sense.
     #[error("inline data with an operation that returns data")]
     InlineReturnsData,
-    /// An address handle on a connected queue pair, or none on a datagram queue pair.
+    /// A destination that is not of the queue pair's service.
     #[error("a {qp_type} queue pair sends {}", whom(*.qp_type))]
     Destination {
         /// Its type.
@@ -269,7 +288,8 @@ const fn whom(qp_type: super::attr::QpType) -> &'static str {
         super::attr::QpType::Ud => {
             "to an address handle, a queue pair and its Q_Key, and the request names none"
         }
-        _ => "to its peer only, and the request names an address handle",
+        super::attr::QpType::XrcSend => "to a shared receive queue of its peer, and the request names none",
+        _ => "to its peer only, and the request names somebody else",
     }
 }
 

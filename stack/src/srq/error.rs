@@ -1,6 +1,7 @@
 //! Why a call on a shared receive queue was refused, and the errno that libibverbs' call gives for it.
 
-use crate::cq::SrqId;
+use super::xrcd::XrcdError;
+use crate::cq::{CqError, SrqId};
 
 /// Why a shared receive queue cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -8,6 +9,12 @@ pub enum SrqError {
     /// It is gone.
     #[error("the shared receive queue was destroyed")]
     Destroyed,
+    /// It is of an XRC domain, or should be.
+    #[error("shared receive queue {} is of an XRC domain: its messages come through target queue pairs", given.0)]
+    Xrc {
+        /// Its number.
+        given: SrqId,
+    },
     /// It is of another device.
     #[error("shared receive queue {} belongs to another device", given.0)]
     OtherDevice {
@@ -54,6 +61,12 @@ pub enum CreateSrqError {
     /// The protection domain does not exist.
     #[error("there is no such protection domain: it was deallocated")]
     NoPd,
+    /// The XRC domain.
+    #[error(transparent)]
+    Xrcd(#[from] XrcdError),
+    /// The completion queue of an XRC shared receive queue.
+    #[error(transparent)]
+    Cq(#[from] CqError),
     /// All of them are in use.
     #[error("the device has {allowed} shared receive queues and all are in use")]
     NoneLeft {
@@ -67,7 +80,8 @@ impl CreateSrqError {
     #[must_use]
     pub const fn errno(&self) -> i32 {
         match self {
-            Self::Size(_) | Self::NoPd => libc::EINVAL,
+            Self::Size(_) | Self::NoPd | Self::Xrcd(_) => libc::EINVAL,
+            Self::Cq(error) => error.errno(),
             Self::NoneLeft { .. } => libc::ENOMEM,
         }
     }

@@ -8,22 +8,28 @@
 //!   (`ibv_modify_srq`; IBTA vol. 1, 10.2.9.1). Like `rdma_rxe`, arming a limit that is undercut already tells it at the next take.
 //! - Local keys of its entries are checked against the queue's own protection domain, which may be another than the queue pair's.
 //!
+//! A shared receive queue of an XRC domain has a completion queue of its own: queue pairs that take from it have none. It is found
+//! by its number, which packets carry, and may be destroyed while queue pairs hold receives of it: those then complete nowhere.
+//!
 //! Lock order: queue pair before shared receive queue before completion queue.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `ring` | the entries |
+//! | [`xrcd`] | the domains of XRC |
 //! | [`error`] | why a call was refused |
 
 pub mod error;
 pub(crate) mod ring;
+pub mod xrcd;
 
 use std::fmt;
 use std::ops::Deref;
 
 use self::error::{DestroySrqError, ModifySrqError, SrqError};
 use self::ring::{RecvRing, RecvWqe};
-use crate::cq::{AsyncEvent, AsyncEvents, SrqEventType, SrqId};
+use self::xrcd::{Xrcd, XrcdRef};
+use crate::cq::{AsyncEvent, AsyncEvents, Completion, Cq, CqError, CqRef, SrqEventType, SrqId};
 use crate::device::counters::{Counter, Counters};
 use crate::memory::PdId;
 use crate::qp::wr::{PostError, RecvRequest, Sge};
@@ -59,8 +65,26 @@ pub struct SrqInit {
     pub pd: PdId,
     /// Its sizes.
     pub attr: SrqAttr,
+    /// What makes it one of an XRC domain, for target queue pairs alone.
+    pub xrc: Option<XrcSrqInit>,
     /// The program's own value (`srq_context`).
     pub context: u64,
+}
+
+/// What a shared receive queue of an XRC domain has besides.
+#[derive(Clone, Debug)]
+pub struct XrcSrqInit {
+    /// Its domain.
+    pub xrcd: Arc<Xrcd>,
+    /// Where its receives complete.
+    pub cq: Arc<Cq>,
+}
+
+/// The same, held.
+#[derive(Debug)]
+pub(crate) struct XrcPart {
+    pub xrcd: XrcdRef,
+    pub cq: CqRef,
 }
 
 /// What a device gives each of its shared receive queues.
@@ -79,6 +103,7 @@ struct State {
     ring: RecvRing,
     limit: u32,
     destroyed: bool,
+    xrc: Option<XrcPart>,
 }
 
 /// A shared receive queue.
@@ -89,6 +114,7 @@ pub struct Srq {
     max_sge: u32,
     /// Entries that the device allows at most.
     max_wr: u32,
+    is_xrc: bool,
     events: Arc<AsyncEvents>,
     counters: Arc<Counters>,
     users: AtomicU32,
@@ -97,7 +123,7 @@ pub struct Srq {
 
 impl Srq {
     /// The device compared the sizes with its limits.
-    pub(crate) fn new(init: &SrqInit, around: Surroundings) -> Self {
+    pub(crate) fn new(init: &SrqInit, xrc: Option<XrcPart>, around: Surroundings) -> Self {
         let Surroundings { id, max_wr, events, counters } = around;
         let SrqAttr { max_wr: entries, max_sge, srq_limit: limit } = init.attr;
         Self {
@@ -106,10 +132,11 @@ impl Srq {
             context: init.context,
             max_sge,
             max_wr,
+            is_xrc: xrc.is_some(),
             events,
             counters,
             users: AtomicU32::new(0),
-            state: Mutex::new(State { ring: RecvRing::new(entries, max_sge), limit, destroyed: false }),
+            state: Mutex::new(State { ring: RecvRing::new(entries, max_sge), limit, destroyed: false, xrc }),
         }
     }
 
@@ -129,6 +156,28 @@ impl Srq {
     #[must_use]
     pub const fn context(&self) -> u64 {
         self.context
+    }
+
+    /// Whether it is of an XRC domain.
+    #[must_use]
+    pub const fn is_xrc(&self) -> bool {
+        self.is_xrc
+    }
+
+    /// Whether it is of this XRC domain and not destroyed.
+    pub(crate) fn is_in(&self, xrcd: &XrcdRef) -> bool {
+        lock(&self.state).xrc.as_ref().is_some_and(|xrc| xrc.xrcd.is(xrcd))
+    }
+
+    /// Whether it is gone, read without the lock.
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.users.load(Ordering::Acquire) == DESTROYED
+    }
+
+    /// Completes a receive that was taken from this queue of an XRC domain.
+    pub(crate) fn complete(&self, completion: Completion, solicited: bool) -> Result<(), CqError> {
+        let state = lock(&self.state);
+        state.xrc.as_ref().map_or(Ok(()), |xrc| xrc.cq.push(completion, solicited))
     }
 
     /// Scatter-gather entries of a receive, at most.
@@ -254,9 +303,9 @@ impl Srq {
         }
         let mut state = lock(&self.state);
         state.destroyed = true;
-        let ring = std::mem::replace(&mut state.ring, RecvRing::new(0, 0));
+        let former = (std::mem::replace(&mut state.ring, RecvRing::new(0, 0)), state.xrc.take());
         drop(state);
-        drop(ring);
+        drop(former);
         Ok(())
     }
 }

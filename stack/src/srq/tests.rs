@@ -4,14 +4,15 @@ use crate::cq::NoWake;
 use urxe_wire::Lkey;
 
 fn srq(max_wr: u32, srq_limit: u32) -> Srq {
-    let init = SrqInit { pd: PdId(1), attr: SrqAttr { max_wr, max_sge: 2, srq_limit }, context: 0 };
+    let init =
+        SrqInit { pd: PdId(1), attr: SrqAttr { max_wr, max_sge: 2, srq_limit }, xrc: None, context: 0 };
     let around = Surroundings {
         id: SrqId(5),
         max_wr: 100,
         events: Arc::new(AsyncEvents::new(Box::new(NoWake))),
         counters: Arc::default(),
     };
-    Srq::new(&init, around)
+    Srq::new(&init, None, around)
 }
 
 fn sge(addr: u64) -> Sge {

@@ -91,6 +91,10 @@ fn xrc_is_rc_with_an_xrceth_in_requests() {
         let want = if rc.is_request { rc.headers | HeaderSet::XRCETH } else { rc.headers };
         assert_eq!(xrc.headers, want, "{}", xrc.name);
         assert_eq!(xrc.name, format!("X{}", rc.name));
+        assert_eq!(rc.opcode.over_xrc(), xrc.opcode);
+    }
+    for other in Opcode::all().filter(|o| o.info().service != Service::Rc) {
+        assert_eq!(other.over_xrc(), other);
     }
 }
 

@@ -10,7 +10,7 @@ const PART: u64 = 4096;
 
 fn srq_of(end: &End, max_wr: u32) -> Arc<Srq> {
     let attr = SrqAttr { max_wr, max_sge: 2, srq_limit: 0 };
-    end.device.create_srq(&SrqInit { pd: end.pd, attr, context: 0 }).unwrap()
+    end.device.create_srq(&SrqInit { pd: end.pd, attr, xrc: None, context: 0 }).unwrap()
 }
 
 fn post_to(srq: &Srq, end: &End, wr_id: u64) {
@@ -208,7 +208,7 @@ fn receive_buffers_are_checked_against_the_queues_protection_domain() {
     let (a, b, wire) = pair();
     let other = b.device.alloc_pd().unwrap();
     let attr = SrqAttr { max_wr: 4, max_sge: 1, srq_limit: 0 };
-    let srq = b.device.create_srq(&SrqInit { pd: other, attr, context: 0 }).unwrap();
+    let srq = b.device.create_srq(&SrqInit { pd: other, attr, xrc: None, context: 0 }).unwrap();
     let mr = register(&b.device, other, &b.buffer, Access::LOCAL_WRITE);
     let (from, to) = (create_qp(&a.device, a.pd, &a.cq), create_qp_on(&b.device, b.pd, &b.cq, Some(&srq)));
     a.connect_qp(from, to.qpn(), B);
@@ -251,13 +251,13 @@ fn refused_combinations_say_why() {
     b.device.destroy_qp(Time::ZERO, pairs[0].1).unwrap();
     let pd = b.device.alloc_pd().unwrap();
     let attr = SrqAttr { max_wr: 1, max_sge: 0, srq_limit: 0 };
-    let lone = b.device.create_srq(&SrqInit { pd, attr, context: 3 }).unwrap();
+    let lone = b.device.create_srq(&SrqInit { pd, attr, xrc: None, context: 3 }).unwrap();
     let busy = b.device.dealloc_pd(pd).unwrap_err();
     assert_eq!((busy, busy.errno()), (DeallocPdError::Busy { qps: 0, srqs: 1, mrs: 0 }, libc::EBUSY));
     b.device.destroy_srq(&lone).unwrap();
     assert_eq!(b.device.destroy_srq(&lone), Err(DestroySrqError::NoSrq));
     b.device.dealloc_pd(pd).unwrap();
-    let gone = b.device.create_srq(&SrqInit { pd, attr, context: 0 }).unwrap_err();
+    let gone = b.device.create_srq(&SrqInit { pd, attr, xrc: None, context: 0 }).unwrap_err();
     assert_eq!((gone.errno(), gone), (libc::EINVAL, CreateSrqError::NoPd));
     let error = b.device.create_qp(&init(&b.device, b.pd, &lone)).unwrap_err();
     assert!(matches!(error, CreateQpError::Srq(SrqError::Destroyed)), "{error}");
@@ -268,7 +268,7 @@ fn refused_combinations_say_why() {
         (SrqAttr { max_sge: 33, ..attr }, "max_sge"),
         (SrqAttr { srq_limit: 2, ..attr }, "srq_limit"),
     ] {
-        let error = b.device.create_srq(&SrqInit { pd: b.pd, attr, context: 0 }).unwrap_err();
+        let error = b.device.create_srq(&SrqInit { pd: b.pd, attr, xrc: None, context: 0 }).unwrap_err();
         assert!(error.to_string().starts_with(field), "{error}");
         assert_eq!(error.errno(), libc::EINVAL);
     }
@@ -281,7 +281,7 @@ fn numbers_do_not_come_back_at_once_and_the_table_ends() {
     let device = Device::new(config);
     let pd = device.alloc_pd().unwrap();
     let attr = SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 };
-    let create = || device.create_srq(&SrqInit { pd, attr, context: 0 });
+    let create = || device.create_srq(&SrqInit { pd, attr, xrc: None, context: 0 });
     let (one, two) = (create().unwrap(), create().unwrap());
     assert_ne!(one.id(), two.id());
     let error = create().unwrap_err();

@@ -20,15 +20,15 @@
 
 mod completer;
 mod recovery;
-mod requester;
-mod responder;
+pub(super) mod requester;
+pub(super) mod responder;
 mod responses;
 
 use urxe_wire::{IcrcSeed, PacketView};
 
 use self::requester::Requester;
 use self::responder::{Handled, Responder};
-use super::attr::{QpCap, QpState};
+use super::attr::QpCap;
 use super::context::{Common, Context, Sent};
 use super::machine::Machine;
 use super::queue::SendQueue;
@@ -51,42 +51,6 @@ impl Rc {
             responder: Responder::new(receives),
         }
     }
-
-    fn transmit_responses(
-        &mut self,
-        qp: &mut Common,
-        cx: &mut Context<'_>,
-        run: &mut RunBuffer,
-        icrc: &IcrcSeed,
-    ) -> Sent {
-        match self.responder.responses.transmit(qp, cx, run, icrc) {
-            Ok(sent) => sent,
-            Err(fault) => {
-                // In the error state already when an earlier answer is sent after a later request failed.
-                if qp.state != QpState::Err {
-                    qp.raise(fault.event, cx);
-                    qp.fatal = true;
-                }
-                // The NAK that tells the peer why. It reads no memory, so it cannot fail like this again.
-                self.responder.responses.transmit(qp, cx, run, icrc).unwrap_or(Sent::Idle)
-            }
-        }
-    }
-
-    fn transmit_requests(
-        &mut self,
-        qp: &mut Common,
-        cx: &mut Context<'_>,
-        run: &mut RunBuffer,
-        icrc: &IcrcSeed,
-    ) -> Sent {
-        if qp.fatal || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
-            return Sent::Idle;
-        }
-        let sent = self.requester.transmit(qp, cx, run, icrc);
-        qp.fatal |= self.requester.complete_failed(qp, cx).is_err();
-        sent
-    }
 }
 
 impl Machine for Rc {
@@ -99,7 +63,7 @@ impl Machine for Rc {
     }
 
     fn attributes_changed(&mut self, qp: &Common) {
-        self.responder.responses.set_depth(usize::from(qp.attr.max_dest_rd_atomic));
+        self.responder.attributes_changed(qp);
     }
 
     fn reset(&mut self, cx: &Context<'_>) {
@@ -124,10 +88,7 @@ impl Machine for Rc {
         if request.to != Destination::Peer {
             return Err(PostError::Destination { qp_type: qp.qp_type });
         }
-        if request.op.returns_data() && qp.attr.max_rd_atomic == 0 && qp.state != QpState::Err {
-            return Err(PostError::NoReadDepth);
-        }
-        self.requester.queue.push(request, qp.max_message, qp.sq_sig_all)
+        self.requester.push(qp, request)
     }
 
     fn push_recv(&mut self, _qp: &Common, request: &RecvRequest<'_>) -> Result<(), PostError> {
@@ -151,18 +112,18 @@ impl Machine for Rc {
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
     ) -> Sent {
-        if self.responder.responses.is_only_ack() {
-            let requests = self.transmit_requests(qp, cx, run, icrc);
+        if !self.responder.is_urgent() {
+            let requests = self.requester.transmit(qp, cx, run, icrc);
             if requests == Sent::RunFull {
                 return requests;
             }
-            match self.transmit_responses(qp, cx, run, icrc) {
+            match self.responder.transmit(qp, cx, run, icrc) {
                 Sent::Idle => requests,
                 stop => stop,
             }
         } else {
-            match self.transmit_responses(qp, cx, run, icrc) {
-                Sent::Idle => self.transmit_requests(qp, cx, run, icrc),
+            match self.responder.transmit(qp, cx, run, icrc) {
+                Sent::Idle => self.requester.transmit(qp, cx, run, icrc),
                 stop => stop,
             }
         }
@@ -177,11 +138,11 @@ impl Machine for Rc {
     }
 
     fn wants_to_send(&self, now: Time) -> bool {
-        !self.responder.responses.is_empty() || self.requester.may_send(now)
+        self.responder.has_answers() || self.requester.may_send(now)
     }
 
     fn is_urgent(&self, now: Time) -> bool {
-        !self.responder.responses.is_only_ack() || self.requester.may_send(now)
+        self.responder.is_urgent() || self.requester.may_send(now)
     }
 
     fn is_drained(&self) -> bool {

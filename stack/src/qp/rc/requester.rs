@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 
-use urxe_wire::{AtomicEth, Bth, Ext, IcrcSeed, Opcode, Psn, Reth, Service};
+use urxe_wire::{AtomicEth, Bth, Ext, IcrcSeed, Opcode, PacketRepr, Psn, Qpn, Reth, Service, XrcEth};
 
 use super::recovery::Recovery;
 use crate::cq::{Completion, WcStatus};
@@ -28,7 +28,7 @@ use crate::qp::context::{Common, Context, Sent};
 use crate::qp::gather::LocalFault;
 use crate::qp::headers::data_headers;
 use crate::qp::queue::{SendQueue, SendWqe};
-use crate::qp::wr::{SendFlags, SendOp};
+use crate::qp::wr::{Destination, PostError, SendFlags, SendOp, SendRequest};
 use crate::time::Time;
 
 /// PSNs that may be unacknowledged at once. Far below half the PSN space; the path's window is the tighter bound.
@@ -132,14 +132,32 @@ impl Requester {
         self.queue.is_empty() || !self.queue.wqe(self.queue.head()).is_begun()
     }
 
-    /// Appends packets to `run` until nothing more can be sent now, or the run or the window is full.
+    /// Queues a send work request.
+    pub fn push(&mut self, qp: &Common, request: &SendRequest<'_>) -> Result<(), PostError> {
+        if request.op.returns_data() && qp.attr.max_rd_atomic == 0 && qp.state != QpState::Err {
+            return Err(PostError::NoReadDepth);
+        }
+        self.queue.push(request, qp.max_message, qp.sq_sig_all)
+    }
+
+    /// Appends packets to `run` if the queue pair may send, and fails it if what it should send cannot be sent.
     pub fn transmit(
         &mut self,
-        qp: &Common,
+        qp: &mut Common,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
     ) -> Sent {
+        if qp.fatal || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
+            return Sent::Idle;
+        }
+        let sent = self.send_on(qp, cx, run, icrc);
+        qp.fatal |= self.complete_failed(qp, cx).is_err();
+        sent
+    }
+
+    /// Appends packets to `run` until nothing more can be sent now, or the run or the window is full.
+    fn send_on(&mut self, qp: &Common, cx: &mut Context<'_>, run: &mut RunBuffer, icrc: &IcrcSeed) -> Sent {
         if self.recovery.is_waiting(cx.now) {
             return Sent::Idle;
         }
@@ -197,6 +215,7 @@ impl Requester {
         let last = index + 1 == wqe.packets;
         let payload_len = wqe.payload_len(index, mtu);
         let (opcode, ext) = data_headers(Service::Rc, &wqe.op, wqe.length, index == 0, last);
+        let opcode = qp.opcode(opcode);
         let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len as usize);
         if !run.takes(len) {
             return Some(Sent::RunFull);
@@ -220,7 +239,8 @@ impl Requester {
         let offset = u64::from(index) * u64::from(mtu);
         let (queue, position) = (&self.queue, self.cursor);
         let pins = &mut cx.pins;
-        let filled = run.append(icrc, bth, ext, payload_len as usize, |to| {
+        let packet = PacketRepr { bth, xrceth: xrceth(wqe), ext };
+        let filled = run.append_packet(icrc, packet, payload_len as usize, |to| {
             queue.copy_payload(position, pins, qp.pd, offset, to)
         });
         if let Err(fault) = filled {
@@ -249,6 +269,7 @@ impl Requester {
             return Some(Sent::Idle);
         }
         let (opcode, ext, packets) = self.fetch_headers(wqe, qp.mtu());
+        let opcode = qp.opcode(opcode);
         let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), 0);
         if !run.takes(len) {
             return Some(Sent::RunFull);
@@ -262,7 +283,8 @@ impl Requester {
         }
         let mut bth = self.bth(opcode, qp);
         bth.ack_req = true;
-        let appended: Result<(), LocalFault> = run.append(icrc, bth, ext, 0, |_| Ok(()));
+        let packet = PacketRepr { bth, xrceth: xrceth(wqe), ext };
+        let appended: Result<(), LocalFault> = run.append_packet(icrc, packet, 0, |_| Ok(()));
         debug_assert_eq!(appended, Ok(()));
         self.since_ack_req = 0;
         cx.window.charge_read(cost);
@@ -405,6 +427,14 @@ impl Requester {
     /// When this requester wants to be looked at again.
     pub fn deadline(&self) -> Time {
         self.recovery.deadline()
+    }
+}
+
+/// The XRCETH of an XRC request.
+fn xrceth(wqe: &SendWqe) -> Option<XrcEth> {
+    match wqe.to {
+        Destination::XrcSrq { srq } => Some(XrcEth { srq: Qpn::masked(srq.0) }),
+        _ => None,
     }
 }
 

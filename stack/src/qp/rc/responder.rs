@@ -8,15 +8,18 @@
 //! Sources: IBTA vol. 1, 9.7.4 (responder), 9.7.4.1.1 (PSN check), 9.7.4.1.2 (opcode sequence), 9.7.5.2 (NAKs),
 //! 9.9.3 (classes of error), C9-88 (zero-length RDMA checks no R_Key).
 
-use urxe_wire::{HeaderSet, Kind, Msn, NakCode, PacketView, Psn, Rkey};
+use urxe_wire::{HeaderSet, IcrcSeed, Kind, Msn, NakCode, PacketView, Psn, Rkey};
 
 use super::responses::{Replay, Responses};
-use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
+use crate::cq::{Completion, QpEventType, SrqId, WcOpcode, WcStatus};
 use crate::device::counters::Counter;
 use crate::memory::Access;
-use crate::qp::context::{Common, Context};
+use crate::path::run::RunBuffer;
+use crate::qp::attr::QpState;
+use crate::qp::context::{Common, Context, Sent};
 use crate::qp::gather::{LocalFault, check, scatter};
 use crate::qp::recv_queue::RecvQueue;
+use crate::sync::Arc;
 use crate::time::Time;
 
 /// The message that the expected packet must continue.
@@ -97,6 +100,43 @@ impl Responder {
         self.nak_sent_at = None;
         self.first_early = None;
         self.responses.start(usize::from(qp.attr.max_dest_rd_atomic));
+    }
+
+    /// Attributes changed while the queue pair lives (SQD to SQD).
+    pub fn attributes_changed(&mut self, qp: &Common) {
+        self.responses.set_depth(usize::from(qp.attr.max_dest_rd_atomic));
+    }
+
+    /// Whether there are answers to be sent.
+    pub fn has_answers(&self) -> bool {
+        !self.responses.is_empty()
+    }
+
+    /// Whether there is more to send than one acknowledgement.
+    pub fn is_urgent(&self) -> bool {
+        !self.responses.is_only_ack()
+    }
+
+    /// Appends answers to `run`.
+    pub fn transmit(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Sent {
+        match self.responses.transmit(qp, cx, run, icrc) {
+            Ok(sent) => sent,
+            Err(fault) => {
+                // In the error state already when an earlier answer is sent after a later request failed.
+                if qp.state != QpState::Err {
+                    qp.raise(fault.event, cx);
+                    qp.fatal = true;
+                }
+                // The NAK that tells the peer why. It reads no memory, so it cannot fail like this again.
+                self.responses.transmit(qp, cx, run, icrc).unwrap_or(Sent::Idle)
+            }
+        }
     }
 
     /// Forgets everything that was posted (RESET).
@@ -223,6 +263,7 @@ impl Responder {
         packet: &PacketView<'_>,
     ) -> Result<Executed, Fault> {
         self.check_continues(packet)?;
+        self.find_srq(qp, cx, packet)?;
         match packet.info().kind {
             Kind::Send => self.on_send(qp, cx, packet),
             Kind::Write => self.on_write(qp, cx, packet),
@@ -241,6 +282,27 @@ impl Responder {
             Message::Write { .. } => info.kind == Kind::Write && !info.position.is_start(),
         };
         if fits { Ok(()) } else { Err(Fault::INVALID_REQUEST) }
+    }
+
+    /// XRC: the first packet of a message names a shared receive queue of the domain, the others the same.
+    fn find_srq(&mut self, qp: &mut Common, cx: &Context<'_>, packet: &PacketView<'_>) -> Result<(), Fault> {
+        let Some(target) = &mut qp.xrc else { return Ok(()) };
+        let named = packet.xrceth().map(|xrceth| SrqId(xrceth.srq.value()));
+        let starts = packet.info().position.is_start();
+        let current = target.srq.as_ref().filter(|srq| !starts || !srq.is_destroyed());
+        if named.is_some() && named == current.map(|srq| srq.id()) {
+            return Ok(());
+        }
+        let found = named.filter(|_| starts).and_then(|id| cx.srqs.find(id, &target.xrcd));
+        let Some(srq) = found else {
+            tracing::debug!(qp = %qp.qpn, ?named, "request for a shared receive queue that its XRC domain does not have");
+            cx.counters.add(Counter::XrcViolation);
+            return Err(Fault::INVALID_REQUEST);
+        };
+        (qp.pd, qp.recv_pd) = (srq.pd(), srq.pd());
+        self.queue.take_from(Arc::clone(&srq));
+        target.srq = Some(srq);
+        Ok(())
     }
 
     fn check_length(qp: &Common, packet: &PacketView<'_>) -> Result<(), Fault> {
@@ -344,7 +406,7 @@ impl Responder {
         }
         cx.counters.add(Counter::RdmaRecvs);
         let psns = reth.dma_len.div_ceil(qp.mtu()).max(1);
-        self.responses.push_read(packet.psn(), psns, reth, self.msn.add(1));
+        self.responses.push_read(packet.psn(), psns, reth, qp.pd, self.msn.add(1));
         Ok(Executed::Done { psns, ends: true })
     }
 

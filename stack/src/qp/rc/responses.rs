@@ -13,7 +13,7 @@ use urxe_wire::{
 };
 
 use super::responder::Fault;
-use crate::memory::Access;
+use crate::memory::{Access, PdId};
 use crate::path::run::RunBuffer;
 use crate::qp::context::{Common, Context, Sent};
 
@@ -23,7 +23,7 @@ const MORE_PENDING: usize = 4;
 /// An executed READ or atomic, kept until as many later ones came as the peer may have outstanding.
 #[derive(Clone, Copy, Debug)]
 enum Kept {
-    Read { first: Psn, packets: u32, reth: Reth, msn: Msn },
+    Read { first: Psn, packets: u32, reth: Reth, pd: PdId, msn: Msn },
     Atomic { psn: Psn, original: u64, msn: Msn },
 }
 
@@ -56,6 +56,8 @@ enum Pending {
         va: u64,
         left: u32,
         rkey: urxe_wire::Rkey,
+        /// Protection domain of the memory: of XRC, that of the queue that the request named.
+        pd: PdId,
         packets_left: u32,
         msn: Msn,
         replay: bool,
@@ -163,9 +165,9 @@ impl Responses {
         self.push_back(Pending::RnrNak { psn, msn });
     }
 
-    pub fn push_read(&mut self, first: Psn, packets: u32, reth: Reth, msn: Msn) {
-        self.keep(Kept::Read { first, packets, reth, msn });
-        self.push_back(read(first, packets, reth, msn, false));
+    pub fn push_read(&mut self, first: Psn, packets: u32, reth: Reth, pd: PdId, msn: Msn) {
+        self.keep(Kept::Read { first, packets, reth, pd, msn });
+        self.push_back(read(first, packets, reth, pd, msn, false));
     }
 
     pub fn push_atomic(&mut self, psn: Psn, original: u64, msn: Msn) {
@@ -202,12 +204,12 @@ impl Responses {
     /// A READ request came again: read again from where it says, inside what it first covered.
     pub fn replay_read(&mut self, psn: Psn, reth: Reth, mtu: u32) -> Replay {
         let found = self.kept.iter().rev().find_map(|kept| match *kept {
-            Kept::Read { first, packets, reth, msn } if psn.within(first, packets) => {
-                Some((first, packets, reth, msn))
+            Kept::Read { first, packets, reth, pd, msn } if psn.within(first, packets) => {
+                Some((first, packets, reth, pd, msn))
             }
             _ => None,
         });
-        let Some((first, packets, whole, msn)) = found else { return Replay::Unknown };
+        let Some((first, packets, whole, pd, msn)) = found else { return Replay::Unknown };
         let skipped = psn.steps_from(first);
         let offset = u64::from(skipped) * u64::from(mtu);
         let wanted = u64::from(reth.dma_len);
@@ -228,7 +230,7 @@ impl Responses {
         let end = first.add(packets);
         self.pending
             .retain(|p| !matches!(*p, Pending::Read { next, .. } if next.within(psn, end.steps_from(psn))));
-        self.insert(read(psn, reth.dma_len.div_ceil(mtu).max(1), reth, msn, true))
+        self.insert(read(psn, reth.dma_len.div_ceil(mtu).max(1), reth, pd, msn, true))
     }
 
     /// An atomic came again: the value of its one execution.
@@ -280,13 +282,14 @@ impl Responses {
     }
 }
 
-fn read(first: Psn, packets: u32, reth: Reth, msn: Msn, replay: bool) -> Pending {
+fn read(first: Psn, packets: u32, reth: Reth, pd: PdId, msn: Msn, replay: bool) -> Pending {
     Pending::Read {
         start: first,
         next: first,
         va: reth.va,
         left: reth.dma_len,
         rkey: reth.rkey,
+        pd,
         packets_left: packets,
         msn,
         replay,
@@ -303,7 +306,7 @@ enum Progress {
 }
 
 fn bth(opcode: Opcode, psn: Psn, qp: &Common) -> Bth {
-    let mut bth = Bth::new(opcode, qp.attr.dest_qp_num, psn);
+    let mut bth = Bth::new(qp.opcode(opcode), qp.attr.dest_qp_num, psn);
     bth.pkey = qp.pkey;
     bth.mig_req = qp.mig_req;
     bth
@@ -346,7 +349,7 @@ fn send_read(
     run: &mut RunBuffer,
     icrc: &IcrcSeed,
 ) -> Result<Progress, (Psn, Msn)> {
-    let Pending::Read { start, next, va, left, rkey, packets_left, msn, .. } = pending else {
+    let Pending::Read { start, next, va, left, rkey, pd, packets_left, msn, .. } = pending else {
         unreachable!("only READs are sent here");
     };
     let (first, last) = (*next == *start, *packets_left == 1);
@@ -366,7 +369,7 @@ fn send_read(
         if to.is_empty() {
             return Ok(());
         }
-        let pin = pins.access(rkey.0, qp.pd, Access::REMOTE_READ, from, to.len() as u64).map_err(|_| ())?;
+        let pin = pins.access(rkey.0, *pd, Access::REMOTE_READ, from, to.len() as u64).map_err(|_| ())?;
         pin.read(from, to).map_err(|_| ())
     });
     if filled.is_err() {
