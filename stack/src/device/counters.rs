@@ -1,6 +1,7 @@
 //! What a device counts: the fifteen counters of the kernel's `rdma_rxe` under their names there
 //! (`rxe_hw_counters.c`), and one for each reason to drop a packet.
 
+use crate::memory::{AccessError, Fault};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
@@ -98,6 +99,22 @@ counters! {
     DropNoRight "drop_no_right",
     /// Dropped: lengths that contradict each other or the path MTU (UC, UD).
     DropBadLength "drop_bad_length",
+    /// Refused: a peer's access by a key that no region has.
+    AccessUnknownKey "access_unknown_key",
+    /// Refused: a peer's access by a key that a window or fast-registration region had, or has while it is not valid.
+    AccessStaleKey "access_stale_key",
+    /// Refused: a peer's access to a region or window of another protection domain.
+    AccessWrongPd "access_wrong_pd",
+    /// Refused: a peer's access to a window that another queue pair bound.
+    AccessWrongQp "access_wrong_qp",
+    /// Refused: a peer's access that the region or window does not grant.
+    AccessDenied "access_denied",
+    /// Refused: a peer's access beyond the bounds of the region or window.
+    AccessOutOfBounds "access_out_of_bounds",
+    /// Refused: a peer's access to pages that are not mapped (on-demand regions).
+    AccessNotMapped "access_not_mapped",
+    /// Refused: a peer's SEND with invalidate, by the key that it names.
+    InvalidateRefused "invalidate_refused",
     /// Received congestion notifications.
     RcvdCnp "rcvd_cnp",
 
@@ -144,6 +161,30 @@ impl Counters {
     /// Every counter with its value now.
     pub fn snapshot(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
         Counter::ALL.iter().map(|counter| (*counter, self.value(*counter)))
+    }
+}
+
+impl Counters {
+    /// Counts a peer's access that was refused.
+    pub(crate) fn refused(&self, error: &AccessError) {
+        self.add(match error {
+            AccessError::UnknownKey { .. } => Counter::AccessUnknownKey,
+            AccessError::StaleKey { .. } => Counter::AccessStaleKey,
+            AccessError::WrongPd { .. } => Counter::AccessWrongPd,
+            AccessError::WrongQp { .. } => Counter::AccessWrongQp,
+            AccessError::Denied { .. } | AccessError::Window { .. } => Counter::AccessDenied,
+            AccessError::OutOfBounds { .. } => Counter::AccessOutOfBounds,
+        });
+    }
+
+    /// Counts a peer's access that was allowed, and could not be done.
+    pub(crate) fn faulted(&self, fault: &Fault) {
+        match fault {
+            Fault::NotMapped { .. } | Fault::Refused { .. } => self.add(Counter::AccessNotMapped),
+            // A pin allows no more than was checked; an atomic's alignment is checked by both addresses.
+            Fault::ReadOnly => self.add(Counter::AccessDenied),
+            Fault::OutOfBounds { .. } | Fault::Misaligned { .. } => self.add(Counter::AccessOutOfBounds),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a device can do, as `ibv_query_device` reports it. The numbers are `rdma_rxe`'s (`rxe_param.h`) where a program
 //! may have come to rely on them.
 
+use crate::memory::MemoryLimits;
 use crate::qp::attr::PathMtu;
 
 /// The limits of a device.
@@ -24,6 +25,12 @@ pub struct Limits {
     pub max_cqe: u32,
     /// Regions.
     pub max_mr: u32,
+    /// Memory windows.
+    pub max_mw: u32,
+    /// Pages of a fast-registration region.
+    pub max_fast_reg_page_list_len: u32,
+    /// Bytes of device memory in all.
+    pub max_dm_size: u64,
     /// Protection domains.
     pub max_pd: u32,
     /// Shared receive queues.
@@ -46,6 +53,19 @@ pub struct Limits {
     pub mig_req: bool,
 }
 
+impl Limits {
+    /// The part of them that is about memory.
+    #[must_use]
+    pub const fn memory(&self) -> MemoryLimits {
+        MemoryLimits {
+            max_mr: self.max_mr,
+            max_mw: self.max_mw,
+            max_pages: self.max_fast_reg_page_list_len,
+            max_dm: self.max_dm_size,
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -58,6 +78,9 @@ impl Default for Limits {
             max_cq: 1 << 20,
             max_cqe: 1 << 22,
             max_mr: 524_287,
+            max_mw: 524_287,
+            max_fast_reg_page_list_len: 512,
+            max_dm_size: 1 << 20,
             max_pd: 1 << 20,
             max_srq: 1 << 16,
             max_srq_wr: 1 << 20,

@@ -48,7 +48,7 @@ use self::slots::Slots;
 use self::srqs::SrqTable;
 use self::timers::Timers;
 use crate::cq::{AsyncEvents, NoWake, SrqId, Wake};
-use crate::memory::{Memory, PdId};
+use crate::memory::{CopyMode, Memory, PdId};
 use crate::path::ready::{ReadyLink, ReadyList};
 use crate::path::{Path, PathKey};
 use crate::qp::Qp;
@@ -199,7 +199,7 @@ impl Device {
     pub fn new(config: DeviceConfig) -> Self {
         let mut rng = Rng::stream(config.seed, 0x6465_7669_6365);
         Self {
-            memory: Memory::new(rng.next_u64(), config.limits.max_mr),
+            memory: Memory::with_limits(rng.next_u64(), config.limits.memory(), CopyMode::Direct),
             numbers: QpNumbers::new(config.process_slot, rng.next_u64()),
             limits: Limits {
                 max_qp: config.limits.max_qp.min(qpn::MAX_QPS),

@@ -224,14 +224,14 @@ pub enum DeallocPdError {
     NoPd,
     /// Something is in it.
     #[error(
-        "the protection domain still has {qps} queue pairs, {srqs} shared receive queues and {mrs} memory regions"
+        "the protection domain still has {qps} queue pairs, {srqs} shared receive queues and {mrs} memory regions and windows"
     )]
     Busy {
         /// Queue pairs in it.
         qps: u32,
         /// Shared receive queues in it.
         srqs: u32,
-        /// Regions in it.
+        /// Regions and windows in it.
         mrs: u32,
     },
 }
@@ -512,6 +512,7 @@ impl Device {
         drop(guard);
         let context = self.context(now, qp.path);
         qp.release(&context);
+        self.memory.unbind_all_of(qp.common.qpn);
         self.touch(qp.path);
         self.release_path(qp.path);
         let mut control = lock(&self.control);

@@ -4,7 +4,7 @@
 //! bytes: peers may write them at any time. Reads and writes copy, through the same routines as the peers' (see [`super`]),
 //! so whatever threads and peers do at once, each byte read was written by one of them.
 
-use super::copy;
+use super::{copy, guarded};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
 use std::ptr::NonNull;
@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Buffer {
     base: NonNull<u8>,
     len: usize,
+    /// Its pages may go: they are of a file that somebody may shorten.
+    guarded: bool,
 }
 
 /// Why an access to a [`Buffer`] was refused.
@@ -30,6 +32,14 @@ pub enum BufferError {
         len: usize,
         /// The buffer's length in bytes.
         buffer_len: usize,
+    },
+    /// The file behind the buffer was shortened, and the access is not wholly inside what is left.
+    #[error("{len} bytes at offset {offset}: the file ends before them by now")]
+    Gone {
+        /// Offset of the access in bytes.
+        offset: usize,
+        /// Its length in bytes.
+        len: usize,
     },
     /// An atomic access at an offset that is not a multiple of 8.
     #[error("atomic access at offset {offset}, which is not a multiple of 8")]
@@ -51,7 +61,7 @@ impl Buffer {
     /// What `mmap` says: ENOMEM.
     pub fn new(len: usize) -> io::Result<Self> {
         if len == 0 {
-            return Ok(Self { base: NonNull::dangling(), len });
+            return Ok(Self::mapped(NonNull::dangling(), len, false));
         }
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let base = unsafe {
@@ -63,7 +73,17 @@ impl Buffer {
             )
         }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, len })
+        Ok(Self::mapped(base, len, false))
+    }
+
+    /// Takes over a mapping.
+    pub(super) const fn mapped(base: NonNull<u8>, len: usize, guarded: bool) -> Self {
+        Self { base, len, guarded }
+    }
+
+    /// Whether its pages may go, so that bytes have to move by system calls.
+    pub(super) const fn is_guarded(&self) -> bool {
+        self.guarded
     }
 
     /// Length in bytes.
@@ -87,9 +107,13 @@ impl Buffer {
     /// Copies `dst.len()` bytes from `offset` on into `dst`.
     ///
     /// # Errors
-    /// [`BufferError::OutOfBounds`].
+    /// [`BufferError::OutOfBounds`]; of a file also [`BufferError::Gone`].
     pub fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), BufferError> {
         let src = self.locate(offset, dst.len())?;
+        if self.guarded {
+            let len = dst.len();
+            return guarded::read(src, dst).map_err(|_| BufferError::Gone { offset, len });
+        }
         // SAFETY: `locate` keeps the range inside the mapping, to which no references exist.
         unsafe { copy::read(src, dst) };
         Ok(())
@@ -98,9 +122,14 @@ impl Buffer {
     /// Copies `src` to `offset`, the last byte last, as a peer's write would.
     ///
     /// # Errors
-    /// [`BufferError::OutOfBounds`].
+    /// [`BufferError::OutOfBounds`]; of a file also [`BufferError::Gone`].
     pub fn write(&self, offset: usize, src: &[u8]) -> Result<(), BufferError> {
         let dst = self.locate(offset, src.len())?;
+        if self.guarded {
+            // SAFETY: `locate` keeps the range inside the mapping, to which no references exist.
+            let written = unsafe { guarded::write(dst, src) };
+            return written.map_err(|_| BufferError::Gone { offset, len: src.len() });
+        }
         // SAFETY: `locate` keeps the range inside the mapping, to which no references exist.
         unsafe { copy::write(dst, src) };
         Ok(())
@@ -157,6 +186,9 @@ impl Buffer {
         let word = self.locate(offset, size_of::<u64>())?.cast::<u64>();
         if !word.is_aligned() {
             return Err(BufferError::Misaligned { offset });
+        }
+        if self.guarded && guarded::make_writable(word.cast(), size_of::<u64>()).is_err() {
+            return Err(BufferError::Gone { offset, len: size_of::<u64>() });
         }
         // SAFETY: aligned, inside the mapping, and all accesses to the mapping may race (see `copy`).
         Ok(unsafe { AtomicU64::from_ptr(word) })

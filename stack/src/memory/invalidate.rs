@@ -1,11 +1,12 @@
 //! Taking away a key by a work request or by the peer (IBTA vol. 1, 10.6.5, 10.6.7.1).
 //!
-//! Only windows and fast-registration regions can lose their key this way. An ordinary region keeps it until it is
-//! deregistered, as with the kernel's `rdma_rxe` (`rxe_mr.c`, `rxe_invalidate_mr`).
+//! Only type 2 windows and fast-registration regions can lose their key this way. An ordinary region keeps it until it is
+//! deregistered, as with the kernel's `rdma_rxe` (`rxe_mr.c`, `rxe_invalidate_mr`; `rxe_mw.c`, `rxe_invalidate_mw`).
 
-use urxe_wire::{Lkey, Rkey};
+use urxe_wire::{Qpn, Rkey};
 
-use super::{Memory, PdId};
+use super::object::Object;
+use super::{Accessor, Memory, MwType, PdId};
 
 /// Why a key was not invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,6 +14,12 @@ pub enum InvalidateError {
     /// There is none.
     #[error("no region or window has the key {rkey}")]
     UnknownKey {
+        /// The key.
+        rkey: Rkey,
+    },
+    /// The region or window is there, but its key is another now, or it is not valid.
+    #[error("the key {rkey} is stale: the region or window has another key by now, or none")]
+    Stale {
         /// The key.
         rkey: Rkey,
     },
@@ -26,6 +33,14 @@ pub enum InvalidateError {
         /// The region's.
         owner: PdId,
     },
+    /// It is a type 2 window's that another queue pair bound.
+    #[error("the key {rkey} is of a window that another queue pair bound, {owner}")]
+    WrongQp {
+        /// The key.
+        rkey: Rkey,
+        /// The queue pair that bound it.
+        owner: Qpn,
+    },
     /// It is an ordinary region's.
     #[error(
         "the key {rkey} is of an ordinary region; only windows and fast-registration regions can be invalidated"
@@ -34,6 +49,20 @@ pub enum InvalidateError {
         /// The key.
         rkey: Rkey,
     },
+    /// It is a type 1 window's (o10-37.2.26).
+    #[error("the key {rkey} is of a type 1 window, whose binding ends by binding no bytes")]
+    Type1 {
+        /// The key.
+        rkey: Rkey,
+    },
+    /// Windows are bound to the region.
+    #[error("the key {rkey} is of a region with {windows} windows bound to it")]
+    Bound {
+        /// The key.
+        rkey: Rkey,
+        /// How many.
+        windows: u32,
+    },
 }
 
 impl InvalidateError {
@@ -41,22 +70,75 @@ impl InvalidateError {
     #[must_use]
     pub const fn errno(self) -> i32 {
         match self {
-            Self::UnknownKey { .. } | Self::OrdinaryRegion { .. } => libc::EINVAL,
-            Self::WrongPd { .. } => libc::EACCES,
+            Self::UnknownKey { .. }
+            | Self::Stale { .. }
+            | Self::OrdinaryRegion { .. }
+            | Self::Type1 { .. } => libc::EINVAL,
+            Self::WrongPd { .. } | Self::WrongQp { .. } => libc::EACCES,
+            Self::Bound { .. } => libc::EBUSY,
         }
     }
 }
 
+/// Who asks for an invalidation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalidator {
+    /// A work request of the queue pair itself. A fast-registration region that is free already stays so, which is no error,
+    /// as with `rdma_rxe`.
+    Local,
+    /// The peer, by a SEND with invalidate. The key has to be valid.
+    Peer,
+}
+
 impl Memory {
-    /// Invalidates `rkey` for a queue pair of `pd`.
+    /// Invalidates `rkey` for the queue pair `by`. When this returns, no byte moves under the key any more. The calling thread holds
+    /// no pin.
     ///
     /// # Errors
-    /// [`InvalidateError`].
-    pub fn invalidate(&self, rkey: Rkey, pd: PdId) -> Result<(), InvalidateError> {
-        match self.query(Lkey(rkey.0)) {
-            None => Err(InvalidateError::UnknownKey { rkey }),
-            Some(mr) if mr.pd != pd => Err(InvalidateError::WrongPd { rkey, given: pd, owner: mr.pd }),
-            Some(_) => Err(InvalidateError::OrdinaryRegion { rkey }),
+    /// [`InvalidateError`]; nothing changed.
+    pub fn invalidate(
+        &self,
+        rkey: Rkey,
+        by: impl Into<Accessor>,
+        who: Invalidator,
+    ) -> Result<(), InvalidateError> {
+        let by = by.into();
+        let low_byte = rkey.0 as u8;
+        let slot = self.slot(self.index(rkey.0)).ok_or(InvalidateError::UnknownKey { rkey })?;
+        match &mut *slot.object() {
+            Object::Vacant => Err(InvalidateError::UnknownKey { rkey }),
+            Object::Region(_) if !slot.answers_to(low_byte) => Err(InvalidateError::UnknownKey { rkey }),
+            Object::Region(_) => match slot.region().pd {
+                owner if owner != by.pd => Err(InvalidateError::WrongPd { rkey, given: by.pd, owner }),
+                _ => Err(InvalidateError::OrdinaryRegion { rkey }),
+            },
+            Object::Fast(fast) if fast.low_byte != low_byte => Err(InvalidateError::Stale { rkey }),
+            Object::Fast(fast) if fast.pd != by.pd => {
+                Err(InvalidateError::WrongPd { rkey, given: by.pd, owner: fast.pd })
+            }
+            Object::Fast(fast) => match (fast.valid, who, slot.windows()) {
+                (false, Invalidator::Peer, _) => Err(InvalidateError::Stale { rkey }),
+                (false, Invalidator::Local, _) => Ok(()),
+                (true, _, 0) => {
+                    slot.retract(low_byte);
+                    fast.valid = false;
+                    Ok(())
+                }
+                (true, _, windows) => Err(InvalidateError::Bound { rkey, windows }),
+            },
+            Object::Window(window) if window.low_byte != low_byte => Err(InvalidateError::Stale { rkey }),
+            Object::Window(window) if window.pd != by.pd => {
+                Err(InvalidateError::WrongPd { rkey, given: by.pd, owner: window.pd })
+            }
+            Object::Window(window) if window.kind == MwType::Type1 => Err(InvalidateError::Type1 { rkey }),
+            Object::Window(window) => match window.bound.and_then(|bound| bound.qpn) {
+                None => Err(InvalidateError::Stale { rkey }),
+                Some(owner) if by.qpn != Some(owner) => Err(InvalidateError::WrongQp { rkey, owner }),
+                Some(_) => {
+                    self.unbind(slot, window);
+                    Ok(())
+                }
+            },
         }
     }
 }

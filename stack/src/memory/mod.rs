@@ -13,8 +13,14 @@
 //! | `pin` | checks and translation, [`Pin`], [`Pins`] |
 //! | `copy` | the raw copies and atomic operations |
 //! | `guarded` | the same through system calls, for memory that may not be there |
+//! | `object` | what a slot holds beside that: region, fast-registration region, window |
+//! | `window` | memory windows: bound to part of a region |
+//! | `fast`, `pages` | fast registration: page lists, made valid by a work request |
 //! | `invalidate` | keys that peers and work requests take away |
-//! | `buffer` | [`Buffer`]: memory for the safe API |
+//! | `reregister` | another place, domain or access for a region |
+//! | `advise` | prefetching on-demand pages |
+//! | `dm` | device memory |
+//! | `buffer`, `file`, `owned` | [`Buffer`]: memory for the safe API, anonymous or of a file |
 //! | `error` | errors |
 //!
 //! # Memory is like device memory
@@ -46,23 +52,40 @@
 //! memory; whoever handles them does not ask here (IBTA C9-88).
 #![allow(unsafe_code)]
 
+mod advise;
 mod buffer;
 mod copy;
+mod dm;
 mod error;
+mod fast;
+mod file;
 mod guarded;
 mod invalidate;
 mod keys;
+mod object;
 mod owned;
+mod pages;
 mod pin;
+mod reregister;
 mod slot;
 mod table;
+mod window;
 
+pub use advise::{Advice, AdviseError, AdviseRange};
 pub use buffer::{Buffer, BufferError};
-pub use error::{AccessError, DeregMrError, Fault, RegMrError};
-pub use invalidate::InvalidateError;
+pub use dm::{DmError, DmId};
+pub use error::{
+    AccessError, AllocMrError, AllocMwError, BindError, DeallocMwError, DeregMrError, FastRegError, Fault,
+    MapError, RegMrError, ReregMrError,
+};
+pub use file::FileError;
+pub use invalidate::{InvalidateError, Invalidator};
+pub use pages::Piece;
 pub use pin::{Pin, Pins};
-pub use table::{CopyMode, Memory};
-use urxe_wire::{Lkey, Rkey};
+pub use reregister::{Change, Translation};
+pub use table::{CopyMode, Memory, MemoryLimits};
+use urxe_wire::{Lkey, Qpn, Rkey};
+pub use window::{Bind, MwType};
 
 bitflags::bitflags! {
     /// What a region grants, and what an access needs. The values are libibverbs' `ibv_access_flags`.
@@ -105,6 +128,28 @@ impl Access {
 /// A protection domain's handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PdId(pub u32);
+
+/// Who uses a key: a queue pair of a protection domain, or the domain alone, which does for everything but type 2 windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accessor {
+    /// The domain.
+    pub pd: PdId,
+    /// The queue pair.
+    pub qpn: Option<Qpn>,
+}
+
+impl From<PdId> for Accessor {
+    fn from(pd: PdId) -> Self {
+        Self { pd, qpn: None }
+    }
+}
+
+/// The key after `key` of the same region or window: its low 8 bits counted up (`ibv_inc_rkey`). Binding or registering with
+/// it makes the former key stale.
+#[must_use]
+pub const fn inc_rkey(key: Rkey) -> Rkey {
+    Rkey(key.0 & !0xff | (key.0.wrapping_add(1) & 0xff))
+}
 
 /// A registered region: a description, which says nothing about whether it still is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

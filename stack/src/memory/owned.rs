@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::object::RegionObject;
 use super::{Access, Buffer, Memory, Mr, PdId, RegMrError};
 use crate::sync::Arc;
 
@@ -11,7 +12,6 @@ impl Memory {
     ///
     /// # Errors
     /// [`RegMrError::OutsideBuffer`], and those of [`register`](Self::register).
-    #[allow(unsafe_code, reason = "the promise that registering asks for is kept here")]
     pub fn register_buffer(
         &self,
         pd: PdId,
@@ -24,10 +24,10 @@ impl Memory {
         if start > end || end > buffer.len() {
             return Err(RegMrError::OutsideBuffer { start, end, len: buffer.len() });
         }
-        // SAFETY: the range lies in the buffer, whose mapping stays as long as the table's count of it below. A buffer never
-        // hands out references to its bytes; its own methods copy as peers' accesses do.
-        let mr = unsafe { self.register(pd, buffer.addr().wrapping_add(start), end - start, iova, access) }?;
-        self.keep(mr.lkey, Arc::clone(buffer));
-        Ok(mr)
+        // The range lies in the buffer, whose mapping stays as long as the object's count of it. A buffer never hands out
+        // references to its bytes; its own methods copy as peers' accesses do.
+        let addr = buffer.addr().wrapping_add(start);
+        let kept = RegionObject { kept: Some(Arc::clone(buffer)), dm: None };
+        self.publish_region(pd, addr, end - start, iova, access, kept, buffer.is_guarded())
     }
 }

@@ -5,8 +5,8 @@
 //! so that nothing outside the region can be reached whatever the caller computed.
 
 use super::error::{AccessError, Fault};
-use super::slot::{Region, Slot};
-use super::{Access, Memory, PdId, copy, guarded};
+use super::slot::{Layout, Region, Slot, Users};
+use super::{Access, Accessor, Memory, copy, guarded};
 
 /// A region held in place. Dropping it lets go.
 ///
@@ -16,7 +16,6 @@ pub struct Pin<'m> {
     _held: Held<'m>,
     key: u32,
     region: Region,
-    guarded: bool,
 }
 
 /// The counted part of a pin.
@@ -36,38 +35,47 @@ impl std::fmt::Debug for Held<'_> {
 
 impl<'m> Pin<'m> {
     /// Takes over one count of `slot`, which answers to `key`.
-    pub(super) fn holding(slot: &'m Slot, key: u32, guard_all: bool) -> Self {
+    pub(super) fn holding(slot: &'m Slot, key: u32) -> Self {
         let region = slot.region();
-        let guarded = guard_all || region.access.contains(Access::ON_DEMAND);
-        Self { _held: Held(slot), key, region, guarded }
+        Self { _held: Held(slot), key, region }
     }
 
     pub(super) fn region(&self) -> &Region {
         &self.region
     }
 
-    /// Whether `pd` may do what `need` says to `len` bytes at `addr`.
+    /// Whether `by` may do what `need` says to `len` bytes at `addr`.
     ///
     /// # Errors
-    /// The first of wrong protection domain, missing right, out of bounds.
-    pub(super) fn check(&self, pd: PdId, need: Access, addr: u64, len: u64) -> Result<(), AccessError> {
-        let region = &self.region;
-        if region.pd != pd {
-            Err(AccessError::WrongPd { key: self.key, given: pd, owner: region.pd })
-        } else if !region.access.contains(need) {
-            Err(AccessError::Denied { key: self.key, need, granted: region.access })
-        } else if !self.contains(addr, len) {
+    /// The first of wrong protection domain, wrong queue pair, missing right, out of bounds.
+    pub(super) fn check(&self, by: Accessor, need: Access, addr: u64, len: u64) -> Result<(), AccessError> {
+        let (region, key) = (&self.region, self.key);
+        if region.pd != by.pd {
+            return Err(AccessError::WrongPd { key, given: by.pd, owner: region.pd });
+        }
+        match region.users {
+            Users::All => {}
+            // What needs no right of a peer's is local.
+            _ if Access::LOCAL_WRITE.contains(need) => return Err(AccessError::Window { key }),
+            Users::PeerOf(owner) if by.qpn != Some(owner) => {
+                return Err(AccessError::WrongQp { key, owner });
+            }
+            Users::Peers | Users::PeerOf(_) => {}
+        }
+        if !region.access.contains(need) {
+            Err(AccessError::Denied { key, need, granted: region.access })
+        } else if !region.contains(addr, len) {
             let (start, region_len) = (region.start, region.len);
-            Err(AccessError::OutOfBounds { key: self.key, addr, len, start, region_len })
+            Err(AccessError::OutOfBounds { key, addr, len, start, region_len })
         } else {
             Ok(())
         }
     }
 
-    /// Whether this pin answers to `key` and allows `pd` to do what `need` says to `len` bytes at `addr`.
+    /// Whether this pin answers to `key` and allows `by` to do what `need` says to `len` bytes at `addr`.
     #[must_use]
-    pub fn covers(&self, key: u32, pd: PdId, need: Access, addr: u64, len: u64) -> bool {
-        self.key == key && self.check(pd, need, addr, len).is_ok()
+    pub fn covers(&self, key: u32, by: impl Into<Accessor>, need: Access, addr: u64, len: u64) -> bool {
+        self.key == key && self.check(by.into(), need, addr, len).is_ok()
     }
 
     /// Places `src` at `addr`. The last byte is written last, by a release store, and 1, 2, 4 or 8 bytes at an address that is
@@ -78,18 +86,21 @@ impl<'m> Pin<'m> {
     /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`]; with checked copies [`Fault::NotMapped`], [`Fault::Refused`],
     /// after which any part of `src` but its last byte may be in place.
     pub fn write(&self, addr: u64, src: &[u8]) -> Result<(), Fault> {
-        let len = src.len() as u64;
-        let dst = self.locate(addr, len)?;
+        self.inside(addr, src.len() as u64)?;
         self.writable()?;
-        if self.guarded {
-            // SAFETY: `locate` keeps the range inside the region, whose registrant allows it to be written by system
-            // calls while it is pinned.
-            return unsafe { guarded::write(dst, src) }.map_err(|error| error.into_fault(addr, len));
-        }
-        // SAFETY: `locate` keeps the range inside the region, which stays mapped while it is pinned
-        // (`Memory::register`) and is writable, since registering with LOCAL_WRITE faulted it in for writing.
-        unsafe { copy::write(dst, src) };
-        Ok(())
+        self.each_run(addr, src.len(), |at, done, len| {
+            let src = &src[done..done + len];
+            if self.region.guarded {
+                // SAFETY: the run is inside the region, whose registrant allows it to be written by system calls while it
+                // is pinned.
+                let written = unsafe { guarded::write(at, src) };
+                return written.map_err(|error| error.into_fault(addr + done as u64, len as u64));
+            }
+            // SAFETY: the run is inside the region, which stays mapped while it is pinned (`Memory::register`) and is
+            // writable, since registering with LOCAL_WRITE faulted it in for writing.
+            unsafe { copy::write(at, src) };
+            Ok(())
+        })
     }
 
     /// Copies `dst.len()` bytes at `addr` into `dst`. The program or another peer may write them meanwhile, so `dst` may hold a
@@ -98,14 +109,18 @@ impl<'m> Pin<'m> {
     /// # Errors
     /// [`Fault::OutOfBounds`]; with checked copies [`Fault::NotMapped`], [`Fault::Refused`], after which `dst` holds any mixture.
     pub fn read(&self, addr: u64, dst: &mut [u8]) -> Result<(), Fault> {
-        let len = dst.len() as u64;
-        let src = self.locate(addr, len)?;
-        if self.guarded {
-            return guarded::read(src, dst).map_err(|error| error.into_fault(addr, len));
-        }
-        // SAFETY: `locate` keeps the range inside the region, which stays mapped and readable while it is pinned.
-        unsafe { copy::read(src, dst) };
-        Ok(())
+        self.inside(addr, dst.len() as u64)?;
+        let total = dst.len();
+        self.each_run(addr, total, |at, done, len| {
+            let dst = &mut dst[done..done + len];
+            if self.region.guarded {
+                return guarded::read(at, dst)
+                    .map_err(|error| error.into_fault(addr + done as u64, len as u64));
+            }
+            // SAFETY: the run is inside the region, which stays mapped and readable while it is pinned.
+            unsafe { copy::read(at, dst) };
+            Ok(())
+        })
     }
 
     /// Adds `add` to the 8 bytes at `addr`, wrapping, in the host's byte order, by one atomic instruction; returns
@@ -130,28 +145,59 @@ impl<'m> Pin<'m> {
         Ok(unsafe { copy::compare_swap(word, compare, swap) })
     }
 
-    fn contains(&self, addr: u64, len: u64) -> bool {
-        let region = &self.region;
-        addr >= region.start && len <= region.len && addr - region.start <= region.len - len
+    fn inside(&self, addr: u64, len: u64) -> Result<(), Fault> {
+        if self.region.contains(addr, len) { Ok(()) } else { Err(Fault::OutOfBounds { addr, len }) }
     }
 
-    /// Where `addr` is in this process. The one place that translates addresses.
-    fn locate(&self, addr: u64, len: u64) -> Result<*mut u8, Fault> {
-        if !self.contains(addr, len) {
-            return Err(Fault::OutOfBounds { addr, len });
+    /// Calls `run` for each run of contiguous bytes of `[addr, addr + len)`, which is inside the region, in order: where it is, how
+    /// many bytes came before, and its length. The one place that translates addresses, with [`place`](Self::place).
+    fn each_run(
+        &self,
+        addr: u64,
+        len: usize,
+        mut run: impl FnMut(*mut u8, usize, usize) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < len {
+            let (at, there) = self.place(addr + done as u64);
+            let step = there.min(len - done);
+            run(at, done, step)?;
+            done += step;
         }
+        Ok(())
+    }
+
+    /// Where `addr`, which is inside the region, is in this process, and how many bytes follow there, beyond the region's end or
+    /// not.
+    pub(super) fn place(&self, addr: u64) -> (*mut u8, usize) {
         // Registering made sure that the region is inside this process's address space, so its length fits.
-        Ok(self.region.base.wrapping_add((addr - self.region.start) as usize))
+        let offset = addr - self.region.start;
+        match self.region.layout {
+            Layout::Flat => (self.region.base.wrapping_add(offset as usize), usize::MAX),
+            // Reached by system calls, and by atomic operations on a page that was found mapped.
+            Layout::Whole => (std::ptr::with_exposed_provenance_mut(addr as usize), usize::MAX),
+            Layout::Paged { shift, skip } => {
+                let (at, size) = (skip + offset, 1 << shift);
+                let (page, into_page) = ((at >> shift) as usize, at as usize & (size - 1));
+                let list = self.region.base.cast::<*mut u8>().cast_const();
+                // SAFETY: mapping made sure that the list has an entry for each page of the region, and a list is
+                // neither changed nor freed while it is published or pinned.
+                let base = unsafe { *list.add(page) };
+                (base.wrapping_add(into_page), size - into_page)
+            }
+        }
     }
 
     fn locate_word(&self, addr: u64) -> Result<*mut u64, Fault> {
         const LEN: u64 = size_of::<u64>() as u64;
-        let word = self.locate(addr, LEN)?.cast::<u64>();
+        self.inside(addr, LEN)?;
         self.writable()?;
+        // An aligned word is in one page.
+        let word = self.place(addr).0.cast::<u64>();
         if !addr.is_multiple_of(LEN) || !word.is_aligned() {
             return Err(Fault::Misaligned { addr });
         }
-        if self.guarded {
+        if self.region.guarded {
             guarded::make_writable(word.cast(), LEN as usize)
                 .map_err(|_| Fault::NotMapped { addr, len: LEN })?;
         }
@@ -183,23 +229,24 @@ impl<'m> Pins<'m> {
         Self { memory, held: [const { None }; Self::MAX], next: 0 }
     }
 
-    /// A pin that allows `pd` to do what `need` says to `len` bytes at `addr` under `key`: one already held, or a new one.
+    /// A pin that allows `by` to do what `need` says to `len` bytes at `addr` under `key`: one already held, or a new one.
     ///
     /// # Errors
     /// As [`Memory::pin`].
     pub fn access(
         &mut self,
         key: u32,
-        pd: PdId,
+        by: impl Into<Accessor>,
         need: Access,
         addr: u64,
         len: u64,
     ) -> Result<&Pin<'m>, AccessError> {
+        let by = by.into();
         let held = |pin: &Option<Pin<'m>>| pin.as_ref().is_some_and(|pin| pin.key == key);
         let place = match self.held.iter().position(held) {
             Some(place) => place,
             None => {
-                let pin = self.memory.pin(key, pd, need, addr, len)?;
+                let pin = self.memory.pin(key, by, need, addr, len)?;
                 let place = self.next;
                 self.next = (place + 1) % Self::MAX;
                 self.held[place] = Some(pin);
@@ -207,7 +254,7 @@ impl<'m> Pins<'m> {
             }
         };
         let pin = self.held[place].as_ref().ok_or(AccessError::UnknownKey { key })?;
-        pin.check(pd, need, addr, len)?;
+        pin.check(by, need, addr, len)?;
         Ok(pin)
     }
 

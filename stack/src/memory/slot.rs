@@ -13,13 +13,16 @@
 //!   that spares this module any `unsafe`; the word orders them (release when published, acquire when pinned).
 //! * Whoever clears the bit is the one who may reuse the slot, after waiting for the pins.
 //!
-//! What later kinds of key need fits: a window is a slot whose fields are its own range over another slot's
-//! memory, which counts its windows; a fast-registration region is a slot that is unpublished while INVALID, whose low
-//! byte its owner chooses and whose `base` becomes a page list, told apart by a kind field beside `access`;
-//! reregistration unpublishes, drains and publishes with the same low byte.
+//! What else a key can stand for fits into the same slot: a window has its own range over another slot's memory, a
+//! fast-registration region has a page list for `base` and is unpublished while it is free. What only verbs and work
+//! requests on the object itself look at stands in [`Object`], under the slot's own lock. Whoever holds that lock may wait for
+//! pins, so nobody who holds a pin may wait for it.
 
+use super::object::Object;
 use super::{Access, PdId};
 use crate::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, lock};
+use urxe_wire::Qpn;
 
 const PUBLISHED: u64 = 1 << 63;
 const LOW_BYTE_SHIFT: u32 = 48;
@@ -27,10 +30,32 @@ const LOW_BYTE_SHIFT: u32 = 48;
 /// nine years.
 const PINS: u64 = (1 << LOW_BYTE_SHIFT) - 1;
 
+/// How the bytes of a region lie in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// One after the other, from `base` on.
+    Flat,
+    /// Everywhere: an address is the process's own, and `base` means nothing.
+    Whole,
+    /// In pages of 2^`shift` bytes, whose addresses stand at `base`; the region begins `skip` bytes into the first.
+    Paged { shift: u8, skip: u64 },
+}
+
+/// Who may use a key, beside the protection domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Users {
+    /// A region's: the owner's work requests, and peers.
+    All,
+    /// A type 1 window's: peers.
+    Peers,
+    /// A type 2 window's: the peer of the queue pair that bound it.
+    PeerOf(Qpn),
+}
+
 /// What a key stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Region {
-    /// First byte in this process.
+    /// First byte in this process, or the page list.
     pub(super) base: *mut u8,
     /// First address as peers name it.
     pub(super) start: u64,
@@ -38,7 +63,26 @@ pub(super) struct Region {
     pub(super) len: u64,
     pub(super) pd: PdId,
     pub(super) access: Access,
+    pub(super) layout: Layout,
+    pub(super) users: Users,
+    /// Its bytes may be missing: they move by system calls.
+    pub(super) guarded: bool,
 }
+
+/// What sort of object a slot holds, for those without its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Vacant,
+    Region,
+    /// A fast-registration region or a window: its key changes while it lives.
+    Changing,
+}
+
+/// `shape`: the page shift (0: not paged) in the low byte, then these.
+const WHOLE: u32 = 1 << 8;
+const GUARDED: u32 = 1 << 9;
+const WINDOW: u32 = 1 << 10;
 
 /// Aligned to a cache line, so that pins of one region do not slow those of its neighbours.
 #[repr(align(64))]
@@ -47,10 +91,19 @@ pub(super) struct Slot {
     base: AtomicPtr<u8>,
     start: AtomicU64,
     len: AtomicU64,
+    skip: AtomicU64,
     pd: AtomicU32,
     access: AtomicU32,
-    /// How often the slot was published, modulo 256. Changed under the table's lock only.
+    /// The queue pair of a type 2 window, or 0.
+    qpn: AtomicU32,
+    shape: AtomicU32,
+    kind: AtomicU8,
+    /// How often the slot was given away, modulo 256. Changed under the table's lock only.
     generation: AtomicU8,
+    /// Windows bound to the region. It grows only under the lock, while the region is published, so whoever holds the lock and
+    /// finds none may take the region away.
+    windows: AtomicU32,
+    object: Mutex<Object>,
 }
 
 impl Slot {
@@ -60,10 +113,58 @@ impl Slot {
             base: AtomicPtr::new(std::ptr::null_mut()),
             start: AtomicU64::new(0),
             len: AtomicU64::new(0),
+            skip: AtomicU64::new(0),
             pd: AtomicU32::new(0),
             access: AtomicU32::new(0),
+            qpn: AtomicU32::new(0),
+            shape: AtomicU32::new(0),
+            kind: AtomicU8::new(Kind::Vacant as u8),
             generation: AtomicU8::new(0),
+            windows: AtomicU32::new(0),
+            object: Mutex::new(Object::Vacant),
         }
+    }
+
+    /// What the slot holds, for whoever changes it. The calling thread holds no pin.
+    pub(super) fn object(&self) -> MutexGuard<'_, Object> {
+        lock(&self.object)
+    }
+
+    /// Tells those without the lock what `object` is.
+    pub(super) fn set(&self, place: &mut Object, object: Object) -> Object {
+        let kind = match object {
+            Object::Vacant => Kind::Vacant,
+            Object::Region(_) => Kind::Region,
+            Object::Fast(_) | Object::Window(_) => Kind::Changing,
+        };
+        self.kind.store(kind as u8, Ordering::Relaxed);
+        std::mem::replace(place, object)
+    }
+
+    /// Whether the slot holds an object whose key changes while it lives.
+    pub(super) fn is_changing(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) == Kind::Changing as u8
+    }
+
+    /// Counts a window, under the lock.
+    pub(super) fn hold_window(&self) {
+        self.windows.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Uncounts one. Release: what was copied through it comes before.
+    pub(super) fn release_window(&self) {
+        let before = self.windows.fetch_sub(1, Ordering::Release);
+        debug_assert_ne!(before, 0, "more windows released than held");
+    }
+
+    /// How many windows are bound to the region.
+    pub(super) fn windows(&self) -> u32 {
+        self.windows.load(Ordering::Acquire)
+    }
+
+    /// Whether the slot answers to keys that end in `low_byte`.
+    pub(super) fn answers_to(&self, low_byte: u8) -> bool {
+        answers(self.word.load(Ordering::Relaxed), low_byte)
     }
 
     /// Counts one more use of the slot and returns the count, modulo 256.
@@ -80,6 +181,20 @@ impl Slot {
         self.len.store(region.len, Ordering::Relaxed);
         self.pd.store(region.pd.0, Ordering::Relaxed);
         self.access.store(region.access.bits(), Ordering::Relaxed);
+        let (shape, skip) = match region.layout {
+            Layout::Flat => (0, 0),
+            Layout::Whole => (WHOLE, 0),
+            Layout::Paged { shift, skip } => (u32::from(shift), skip),
+        };
+        let (window, qpn) = match region.users {
+            Users::All => (0, 0),
+            Users::Peers => (WINDOW, 0),
+            Users::PeerOf(qpn) => (WINDOW, qpn.value()),
+        };
+        let guarded = if region.guarded { GUARDED } else { 0 };
+        self.skip.store(skip, Ordering::Relaxed);
+        self.qpn.store(qpn, Ordering::Relaxed);
+        self.shape.store(shape | window | guarded, Ordering::Relaxed);
         // Users of a stale key may have added themselves to the count and be about to leave, so it is kept.
         let top = PUBLISHED | (u64::from(low_byte) << LOW_BYTE_SHIFT);
         let mut word = self.word.load(Ordering::Relaxed);
@@ -88,6 +203,15 @@ impl Slot {
         {
             word = now;
         }
+    }
+
+    /// Stops the slot from answering to `low_byte` and waits for the pins; false if it did not answer.
+    pub(super) fn retract(&self, low_byte: u8) -> bool {
+        let was_there = self.unpublish(low_byte);
+        if was_there {
+            self.drain();
+        }
+        was_there
     }
 
     /// Stops the slot from answering to `low_byte`; false if it does not. The caller must [`Slot::drain`] it before
@@ -136,15 +260,36 @@ impl Slot {
         debug_assert_ne!(before & PINS, 0, "more unpinned than pinned");
     }
 
-    /// What the slot stands for. The caller holds a pin.
+    /// What the slot stands for. The caller holds a pin, or the lock of a slot that is published.
     pub(super) fn region(&self) -> Region {
+        let shape = self.shape.load(Ordering::Relaxed);
+        let layout = match shape as u8 {
+            0 if shape & WHOLE != 0 => Layout::Whole,
+            0 => Layout::Flat,
+            shift => Layout::Paged { shift, skip: self.skip.load(Ordering::Relaxed) },
+        };
+        let users = match self.qpn.load(Ordering::Relaxed) {
+            _ if shape & WINDOW == 0 => Users::All,
+            0 => Users::Peers,
+            qpn => Users::PeerOf(Qpn::masked(qpn)),
+        };
         Region {
             base: self.base.load(Ordering::Relaxed),
             start: self.start.load(Ordering::Relaxed),
             len: self.len.load(Ordering::Relaxed),
             pd: PdId(self.pd.load(Ordering::Relaxed)),
             access: Access::from_bits_retain(self.access.load(Ordering::Relaxed)),
+            layout,
+            users,
+            guarded: shape & GUARDED != 0,
         }
+    }
+}
+
+impl Region {
+    /// Whether `len` bytes at `addr`, as peers name it, lie inside.
+    pub(super) fn contains(&self, addr: u64, len: u64) -> bool {
+        addr >= self.start && len <= self.len && addr - self.start <= self.len - len
     }
 }
 

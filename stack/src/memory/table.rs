@@ -4,16 +4,19 @@
 //! a key's permutation undone, two loads to find the slot, and one atomic addition: no lock, no reference count, no
 //! allocation. Registration and deregistration share one lock for what only they touch.
 
+use super::dm::DmBook;
 use super::error::{AccessError, DeregMrError, RegMrError};
 use super::guarded::{self, PopulateError};
 use super::keys::{INDEX_BITS, Keys};
+use super::object::{Object, RegionObject};
 use super::pin::Pin;
-use super::slot::{Region, Slot};
-use super::{Access, Buffer, Mr, PdId};
-use crate::sync::{Arc, Mutex, lock};
-use std::collections::{BTreeMap, VecDeque};
+use super::reregister::mr_of;
+use super::slot::{Layout, Region, Slot, Users};
+use super::{Access, Accessor, Mr, PdId};
+use crate::sync::{Mutex, lock};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::OnceLock;
-use urxe_wire::{Lkey, Rkey};
+use urxe_wire::Lkey;
 
 /// How many freed slots wait before the first of them is used again, so that a stale key stays stale for long.
 const QUARANTINE: usize = 64;
@@ -32,16 +35,37 @@ pub enum CopyMode {
     Checked,
 }
 
+/// What a table may hold. Never more than 2²⁴ less 64 objects in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Regions, fast-registration ones included.
+    pub max_mr: u32,
+    /// Windows.
+    pub max_mw: u32,
+    /// Pages of a fast-registration region.
+    pub max_pages: u32,
+    /// Bytes of device memory in all.
+    pub max_dm: u64,
+}
+
+/// What a slot is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Region,
+    Window,
+}
+
 /// A device's registered memory. Shared by reference; there is no global one.
 pub struct Memory {
     keys: Keys,
     segments: [OnceLock<Box<[Slot]>>; SEGMENTS],
     mode: CopyMode,
-    max_mr: u32,
+    limits: MemoryLimits,
     book: Mutex<Book>,
+    dm: Mutex<DmBook>,
 }
 
-/// What only registration and deregistration touch.
+/// What only creating and destroying touch. Locked under a slot's lock or alone, never the other way round.
 #[derive(Default)]
 struct Book {
     /// Slots below this index were used at least once.
@@ -50,23 +74,24 @@ struct Book {
     free: VecDeque<u32>,
     /// Registered regions, those being deregistered included.
     live: u32,
+    /// Regions and windows.
     by_pd: BTreeMap<PdId, u32>,
-    /// Buffers kept alive for their regions, by slot.
-    kept: BTreeMap<u32, Arc<Buffer>>,
+    /// The slots of all windows.
+    windows: BTreeSet<u32>,
 }
 
 impl std::fmt::Debug for Memory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Memory")
             .field("mode", &self.mode)
-            .field("max_mr", &self.max_mr)
+            .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
 }
 
 impl Memory {
     /// An empty table whose keys follow from `seed`: a random one where strangers send packets, a chosen one where runs must
-    /// repeat. Holds at most `max_mr` regions, and never more than 2²⁴ less 64.
+    /// repeat. Holds at most `max_mr` regions, and of everything else as much as a device does.
     #[must_use]
     pub fn new(seed: u64, max_mr: u32) -> Self {
         Self::with_mode(seed, max_mr, CopyMode::Direct)
@@ -75,17 +100,31 @@ impl Memory {
     /// The same, with a choice of how bytes are moved.
     #[must_use]
     pub fn with_mode(seed: u64, max_mr: u32, mode: CopyMode) -> Self {
+        let limits = crate::device::Limits { max_mr, ..crate::device::Limits::default() };
+        Self::with_limits(seed, limits.memory(), mode)
+    }
+
+    /// The same, with a choice of what it may hold.
+    #[must_use]
+    pub fn with_limits(seed: u64, limits: MemoryLimits, mode: CopyMode) -> Self {
+        const MOST: u32 = (1 << INDEX_BITS) - QUARANTINE as u32;
+        let max_mr = limits.max_mr.min(MOST);
+        let limits = MemoryLimits { max_mr, max_mw: limits.max_mw.min(MOST - max_mr), ..limits };
         Self {
             keys: Keys::new(seed),
             segments: [const { OnceLock::new() }; SEGMENTS],
             mode,
-            max_mr: max_mr.min((1 << INDEX_BITS) - QUARANTINE as u32),
+            limits,
             book: Mutex::new(Book::default()),
+            dm: Mutex::new(DmBook::default()),
         }
     }
 
     /// Registers `len` bytes at `addr`, which peers and work requests will name by addresses from `iova` on (from 0
     /// on with [`Access::ZERO_BASED`], whatever `iova` is). Faults the pages in, but for [`Access::ON_DEMAND`] ones.
+    ///
+    /// Address 0 and length `usize::MAX` mean the whole address space, named by the process's own addresses (an implicit on-demand
+    /// region; without any remote right it is what a local DMA key is). It takes `ON_DEMAND`.
     ///
     /// The rules are the kernel's (`ib_umem_get`, `ib_check_mr_access`, `ib_uverbs_reg_mr`): no zero length, `addr` and `iova`
     /// at the same offset in a page, no right to change for peers without [`Access::LOCAL_WRITE`], unknown flags refused
@@ -111,59 +150,109 @@ impl Memory {
         iova: u64,
         access: Access,
     ) -> Result<Mr, RegMrError> {
-        let access = supported(access)?;
-        let start = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
-        check_range(addr.addr(), len, start, !access.contains(Access::ZERO_BASED))?;
-        if !access.contains(Access::ON_DEMAND) {
-            let write = access.contains(Access::LOCAL_WRITE);
-            let outcome =
-                if write { guarded::make_writable(addr, len) } else { guarded::make_readable(addr, len) };
-            outcome.map_err(|error| match error {
-                PopulateError::NotMapped => RegMrError::NotMapped { addr: addr.addr(), len },
-                PopulateError::NotAccessible => RegMrError::NotAccessible { addr: addr.addr(), len, write },
-            })?;
-        }
-        let (index, slot) = self.take_slot(pd)?;
-        let key = loop {
-            let key = self.keys.key(index, slot.next_generation());
-            // Programs take 0 for "no key".
-            if key != 0 {
-                break key;
-            }
-        };
-        slot.publish(&Region { base: addr, start, len: len as u64, pd, access }, key as u8);
-        Ok(Mr { lkey: Lkey(key), rkey: Rkey(key), iova: start, len, access, pd })
+        self.publish_region(pd, addr, len, iova, access, RegionObject::default(), false)
     }
 
-    /// Ends a registration. The key fails from now on, for everyone, and when this returns no copy is under way any
-    /// more: the memory is the caller's alone again.
+    /// Registers what the caller answers for, or `object` keeps. `guard`: the bytes may be missing, whatever `access` says.
+    #[allow(clippy::too_many_arguments, reason = "the terms of a registration, each once")]
+    pub(super) fn publish_region(
+        &self,
+        pd: PdId,
+        addr: *mut u8,
+        len: usize,
+        iova: u64,
+        access: Access,
+        object: RegionObject,
+        guard: bool,
+    ) -> Result<Mr, RegMrError> {
+        let access = supported(access)?;
+        let zero_based = access.contains(Access::ZERO_BASED);
+        let whole = addr.is_null() && len == usize::MAX;
+        let start = if zero_based || whole { 0 } else { iova };
+        if whole {
+            if zero_based || !access.contains(Access::ON_DEMAND) {
+                return Err(RegMrError::NotOnDemand);
+            }
+        } else {
+            check_range(addr.addr(), len, start, !zero_based)?;
+        }
+        if !access.contains(Access::ON_DEMAND) {
+            populate(addr, len, access.contains(Access::LOCAL_WRITE))?;
+        }
+        let (index, slot) = self.take_slot(pd, Class::Region).map_err(|max| RegMrError::TooMany { max })?;
+        let key = self.fresh_key(index, slot);
+        let layout = if whole { Layout::Whole } else { Layout::Flat };
+        let guarded = guard || self.is_guarded(access);
+        let region =
+            Region { base: addr, start, len: len as u64, pd, access, layout, users: Users::All, guarded };
+        let mut place = slot.object();
+        slot.set(&mut place, Object::Region(object));
+        slot.publish(&region, key as u8);
+        Ok(mr_of(Lkey(key), &region))
+    }
+
+    /// Ends a registration, of an ordinary region or one for fast registration (of whose key the low 8 bits do not matter: they
+    /// follow the work requests, of which the caller may not know yet). The key fails from now on, for everyone, and when this
+    /// returns no copy is under way any more: the memory is the caller's alone again.
     ///
     /// Waits for pins, so the calling thread must hold none of this region.
     ///
     /// # Errors
-    /// [`DeregMrError::UnknownKey`], also for whoever comes second when two threads deregister one region.
+    /// [`DeregMrError::UnknownKey`], also for whoever comes second when two threads deregister one region;
+    /// [`DeregMrError::Busy`], after which the region is as it was.
     pub fn deregister(&self, lkey: Lkey) -> Result<(), DeregMrError> {
         let index = self.keys.index(lkey.0);
         let unknown = DeregMrError::UnknownKey { lkey };
         let slot = self.slot(index).ok_or(unknown)?;
-        if !slot.unpublish(lkey.0 as u8) {
-            return Err(unknown);
+        let mut object = slot.object();
+        let (pd, low_byte, dm) = match &*object {
+            Object::Region(region) if slot.answers_to(lkey.0 as u8) => {
+                (slot.region().pd, lkey.0 as u8, region.dm)
+            }
+            Object::Fast(fast) => (fast.pd, fast.low_byte, None),
+            _ => return Err(unknown),
+        };
+        let windows = slot.windows();
+        if windows != 0 {
+            return Err(DeregMrError::Busy { lkey, windows });
         }
-        slot.drain();
-        // Unpublished by this call and drained, so nobody else writes the fields.
-        let pd = slot.region().pd;
-        self.give_back(index, pd);
+        let was_there = slot.unpublish(low_byte);
+        let former = slot.set(&mut object, Object::Vacant);
+        // Whoever comes second need not wait for the pins to learn that it is too late. Nobody else is given the slot before.
+        drop(object);
+        if was_there {
+            slot.drain();
+        }
+        self.give_back(index, pd, Class::Region);
+        drop(former); // may unmap, which needs no lock
+        if let Some(dm) = dm {
+            self.release_dm(dm);
+        }
         Ok(())
     }
 
-    /// Holds the region of `key` in place, if `pd` may do what `need` says to `len` bytes at `addr`. `need` is empty for a local read.
-    /// Of zero bytes, the address still has to lie in the region or at its end.
+    /// Holds the region of `key` in place, if `by` may do what `need` says to `len` bytes at `addr`. `need` is empty for a local
+    /// read. Of zero bytes, the address still has to lie in the region or at its end.
     ///
     /// # Errors
-    /// The first of unknown key, wrong protection domain, missing right, out of bounds.
-    pub fn pin(&self, key: u32, pd: PdId, need: Access, addr: u64, len: u64) -> Result<Pin<'_>, AccessError> {
-        let pin = self.hold(key).ok_or(AccessError::UnknownKey { key })?;
-        pin.check(pd, need, addr, len)?;
+    /// The first of unknown or stale key, wrong protection domain, wrong queue pair, missing right, out of bounds.
+    pub fn pin(
+        &self,
+        key: u32,
+        by: impl Into<Accessor>,
+        need: Access,
+        addr: u64,
+        len: u64,
+    ) -> Result<Pin<'_>, AccessError> {
+        let Some(pin) = self.hold(key) else {
+            let changing = self.slot(self.keys.index(key)).is_some_and(Slot::is_changing);
+            return Err(if changing {
+                AccessError::StaleKey { key }
+            } else {
+                AccessError::UnknownKey { key }
+            });
+        };
+        pin.check(by.into(), need, addr, len)?;
         Ok(pin)
     }
 
@@ -171,11 +260,10 @@ impl Memory {
     #[must_use]
     pub fn query(&self, lkey: Lkey) -> Option<Mr> {
         let pin = self.hold(lkey.0)?;
-        let Region { start, len, pd, access, .. } = *pin.region();
-        Some(Mr { lkey, rkey: Rkey(lkey.0), iova: start, len: len as usize, access, pd })
+        (pin.region().users == Users::All).then(|| mr_of(lkey, pin.region()))
     }
 
-    /// How many regions `pd` has, those whose deregistration is waiting included: while there are any, it cannot be deallocated.
+    /// How many regions and windows `pd` has, those whose deregistration is waiting included: while there are any, it cannot be deallocated.
     #[must_use]
     pub fn count_in(&self, pd: PdId) -> u32 {
         lock(&self.book).by_pd.get(&pd).copied().unwrap_or(0)
@@ -187,34 +275,83 @@ impl Memory {
         lock(&self.book).live
     }
 
-    /// The most regions there may be.
+    /// What it may hold.
     #[must_use]
-    pub const fn max_mr(&self) -> u32 {
-        self.max_mr
+    pub const fn limits(&self) -> &MemoryLimits {
+        &self.limits
     }
 
-    fn hold(&self, key: u32) -> Option<Pin<'_>> {
+    /// How many windows there are in all.
+    #[must_use]
+    pub fn count_windows(&self) -> u32 {
+        lock(&self.book).windows.len() as u32
+    }
+
+    pub(super) fn window_slots(&self) -> Vec<u32> {
+        lock(&self.book).windows.iter().copied().collect()
+    }
+
+    /// Whether bytes of regions with these flags move by system calls.
+    pub(super) fn is_guarded(&self, access: Access) -> bool {
+        self.mode == CopyMode::Checked || access.contains(Access::ON_DEMAND)
+    }
+
+    pub(super) fn dm(&self) -> &Mutex<DmBook> {
+        &self.dm
+    }
+
+    pub(super) fn index(&self, key: u32) -> u32 {
+        self.keys.index(key)
+    }
+
+    /// A key for a slot that was just taken.
+    pub(super) fn fresh_key(&self, index: u32, slot: &Slot) -> u32 {
+        loop {
+            let key = self.keys.key(index, slot.next_generation());
+            // Programs take 0 for "no key".
+            if key != 0 {
+                return key;
+            }
+        }
+    }
+
+    /// A region moved from one protection domain to another.
+    pub(super) fn move_to_pd(&self, from: PdId, to: PdId) {
+        let mut book = lock(&self.book);
+        *book.by_pd.entry(to).or_default() += 1;
+        book.leave_pd(from);
+    }
+
+    pub(super) fn hold(&self, key: u32) -> Option<Pin<'_>> {
         let slot = self.slot(self.keys.index(key))?;
-        slot.pin(key as u8).then(|| Pin::holding(slot, key, self.mode == CopyMode::Checked))
+        slot.pin(key as u8).then(|| Pin::holding(slot, key))
     }
 
-    fn slot(&self, index: u32) -> Option<&Slot> {
+    pub(super) fn slot(&self, index: u32) -> Option<&Slot> {
         let (segment, offset) = place(index);
         self.segments[segment].get()?.get(offset)
     }
 
-    fn take_slot(&self, pd: PdId) -> Result<(u32, &Slot), RegMrError> {
+    /// A vacant slot, counted. `Err` with the limit.
+    pub(super) fn take_slot(&self, pd: PdId, class: Class) -> Result<(u32, &Slot), u32> {
         let mut book = lock(&self.book);
-        if book.live >= self.max_mr {
-            return Err(RegMrError::TooMany { max: self.max_mr });
+        let (live, most) = match class {
+            Class::Region => (book.live, self.limits.max_mr),
+            Class::Window => (book.windows.len() as u32, self.limits.max_mw),
+        };
+        if live >= most {
+            return Err(most);
         }
-        // At most max_mr + QUARANTINE slots are made, which is at most 2^24.
+        // At most max_mr + max_mw + QUARANTINE slots are made, which is at most 2^24.
         let recycled = if book.free.len() >= QUARANTINE { book.free.pop_front() } else { None };
         let index = recycled.unwrap_or_else(|| {
             book.made += 1;
             book.made - 1
         });
-        book.live += 1;
+        match class {
+            Class::Region => book.live += 1,
+            Class::Window => drop(book.windows.insert(index)),
+        }
         *book.by_pd.entry(pd).or_default() += 1;
         let (segment, offset) = place(index);
         let slots = self.segments[segment].get_or_init(|| {
@@ -224,24 +361,25 @@ impl Memory {
         Ok((index, &slots[offset]))
     }
 
-    /// Keeps `buffer` alive as long as the region `lkey`.
-    pub(super) fn keep(&self, lkey: Lkey, buffer: Arc<Buffer>) {
-        lock(&self.book).kept.insert(self.keys.index(lkey.0), buffer);
-    }
-
-    fn give_back(&self, index: u32, pd: PdId) {
+    pub(super) fn give_back(&self, index: u32, pd: PdId, class: Class) {
         let mut book = lock(&self.book);
-        let kept = book.kept.remove(&index);
         book.free.push_back(index);
-        book.live -= 1;
-        if let Some(count) = book.by_pd.get_mut(&pd) {
+        match class {
+            Class::Region => book.live -= 1,
+            Class::Window => drop(book.windows.remove(&index)),
+        }
+        book.leave_pd(pd);
+    }
+}
+
+impl Book {
+    fn leave_pd(&mut self, pd: PdId) {
+        if let Some(count) = self.by_pd.get_mut(&pd) {
             *count -= 1;
             if *count == 0 {
-                book.by_pd.remove(&pd);
+                self.by_pd.remove(&pd);
             }
         }
-        drop(book);
-        drop(kept); // may unmap, which needs no lock
     }
 }
 
@@ -255,7 +393,7 @@ fn place(index: u32) -> (usize, usize) {
 }
 
 /// The flags with unknown optional ones dropped.
-fn supported(access: Access) -> Result<Access, RegMrError> {
+pub(super) fn supported(access: Access) -> Result<Access, RegMrError> {
     let given = access.bits();
     let unknown = given & !Access::all().bits() & !Access::OPTIONAL;
     if unknown != 0 {
@@ -268,7 +406,7 @@ fn supported(access: Access) -> Result<Access, RegMrError> {
     Ok(access)
 }
 
-fn check_range(addr: usize, len: usize, start: u64, same_offset: bool) -> Result<(), RegMrError> {
+pub(super) fn check_range(addr: usize, len: usize, start: u64, same_offset: bool) -> Result<(), RegMrError> {
     let page = guarded::page_size();
     if len == 0 {
         return Err(RegMrError::ZeroLength);
@@ -284,4 +422,13 @@ fn check_range(addr: usize, len: usize, start: u64, same_offset: bool) -> Result
         return Err(RegMrError::IovaOffset { addr, iova: start, page });
     }
     Ok(())
+}
+
+/// Faults pages in, for what the access needs.
+pub(super) fn populate(addr: *mut u8, len: usize, write: bool) -> Result<(), RegMrError> {
+    let outcome = if write { guarded::make_writable(addr, len) } else { guarded::make_readable(addr, len) };
+    outcome.map_err(|error| match error {
+        PopulateError::NotMapped => RegMrError::NotMapped { addr: addr.addr(), len },
+        PopulateError::NotAccessible => RegMrError::NotAccessible { addr: addr.addr(), len, write },
+    })
 }

@@ -1,9 +1,14 @@
 //! Tests of the key table and its pins, against memory of the kernel's giving.
 
+mod dm;
+mod fast;
 mod faults;
+mod file;
 mod model;
+mod reregister;
 mod table;
 mod threads;
+mod window;
 
 use super::*;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};

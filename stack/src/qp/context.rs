@@ -4,7 +4,7 @@ use crate::cq::{AsyncEvent, AsyncEvents, Completion, CqRef, QpEventType};
 use crate::device::Limits;
 use crate::device::counters::Counters;
 use crate::device::srqs::SrqTable;
-use crate::memory::{Memory, PdId, Pins};
+use crate::memory::{Accessor, Memory, PdId, Pins};
 use crate::path::pace::Pace;
 use crate::path::window::Window;
 use crate::srq::Srq;
@@ -101,6 +101,11 @@ impl Common {
             QpType::XrcSend | QpType::XrcRecv => of_rc.over_xrc(),
             _ => of_rc,
         }
+    }
+
+    /// As whom it and its peer use memory.
+    pub fn accessor(&self) -> Accessor {
+        Accessor { pd: self.pd, qpn: Some(self.qpn) }
     }
 
     /// Path MTU in bytes.

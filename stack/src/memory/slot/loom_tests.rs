@@ -12,7 +12,16 @@ const LOW: u8 = 0x5a;
 const NEXT: u8 = 0xa5;
 
 fn region(start: u64) -> Region {
-    Region { base: std::ptr::null_mut(), start, len: 8, pd: PdId(1), access: Access::all() }
+    Region {
+        base: std::ptr::null_mut(),
+        start,
+        len: 8,
+        pd: PdId(1),
+        access: Access::all(),
+        layout: Layout::Flat,
+        users: Users::All,
+        guarded: false,
+    }
 }
 
 #[test]

@@ -103,6 +103,9 @@ fn name(error: AccessError) -> &'static str {
         AccessError::WrongPd { .. } => "pd",
         AccessError::Denied { .. } => "access",
         AccessError::OutOfBounds { .. } => "bounds",
+        AccessError::StaleKey { .. } => "stale",
+        AccessError::WrongQp { .. } => "qp",
+        AccessError::Window { .. } => "local",
     }
 }
 

@@ -197,11 +197,17 @@ fn a_registered_region_is_not_invalidated() {
     let buffer = Buffer::new(8).unwrap();
     let mr = register(&memory, PD, &buffer, ALL);
     let (rkey, given, owner) = (mr.rkey, PdId(8), PD);
-    assert_eq!(memory.invalidate(rkey, owner), Err(InvalidateError::OrdinaryRegion { rkey }));
-    assert_eq!(memory.invalidate(rkey, given), Err(InvalidateError::WrongPd { rkey, given, owner }));
+    assert_eq!(
+        memory.invalidate(rkey, owner, Invalidator::Peer),
+        Err(InvalidateError::OrdinaryRegion { rkey })
+    );
+    assert_eq!(
+        memory.invalidate(rkey, given, Invalidator::Peer),
+        Err(InvalidateError::WrongPd { rkey, given, owner })
+    );
     assert_eq!(memory.query(mr.lkey), Some(mr), "it is as it was");
     memory.deregister(mr.lkey).unwrap();
-    assert_eq!(memory.invalidate(rkey, owner), Err(InvalidateError::UnknownKey { rkey }));
+    assert_eq!(memory.invalidate(rkey, owner, Invalidator::Peer), Err(InvalidateError::UnknownKey { rkey }));
 }
 
 /// Regions that end where a heap block ends: an address sanitizer or valgrind sees a copy that goes too far.

@@ -12,8 +12,8 @@ use urxe_wire::{HeaderSet, IcrcSeed, Kind, Msn, NakCode, PacketView, Psn, Rkey};
 
 use super::responses::{Replay, Responses};
 use crate::cq::{Completion, QpEventType, SrqId, WcOpcode, WcStatus};
-use crate::device::counters::Counter;
-use crate::memory::Access;
+use crate::device::counters::{Counter, Counters};
+use crate::memory::{self, Access, AccessError, Invalidator};
 use crate::path::run::RunBuffer;
 use crate::qp::attr::QpState;
 use crate::qp::context::{Common, Context, Sent};
@@ -372,9 +372,9 @@ impl Responder {
         if left != 0 {
             // The whole rest is checked, so that a message that must fail writes nothing.
             let need = Access::REMOTE_WRITE;
-            let pin = cx.pins.access(rkey.0, qp.pd, need, va, u64::from(left));
-            let pin = pin.map_err(|error| remote(qp, error))?;
-            pin.write(va, payload).map_err(|error| remote(qp, error))?;
+            let pin = cx.pins.access(rkey.0, qp.accessor(), need, va, u64::from(left));
+            let pin = pin.map_err(|error| refused(qp, cx.counters, &error))?;
+            pin.write(va, payload).map_err(|error| faulted(qp, cx.counters, &error))?;
         }
         if info.position.is_start() {
             cx.counters.add(Counter::RdmaRecvs);
@@ -401,8 +401,8 @@ impl Responder {
         }
         if reth.dma_len != 0 {
             let need = Access::REMOTE_READ;
-            let pin = cx.pins.access(reth.rkey.0, qp.pd, need, reth.va, u64::from(reth.dma_len));
-            pin.map_err(|error| remote(qp, error))?;
+            let pin = cx.pins.access(reth.rkey.0, qp.accessor(), need, reth.va, u64::from(reth.dma_len));
+            pin.map_err(|error| refused(qp, cx.counters, &error))?;
         }
         cx.counters.add(Counter::RdmaRecvs);
         let psns = reth.dma_len.div_ceil(qp.mtu()).max(1);
@@ -423,14 +423,14 @@ impl Responder {
         {
             return Err(Fault::INVALID_REQUEST);
         }
-        let pin = cx.pins.access(eth.rkey.0, qp.pd, Access::REMOTE_ATOMIC, eth.va, 8);
-        let pin = pin.map_err(|error| remote(qp, error))?;
+        let pin = cx.pins.access(eth.rkey.0, qp.accessor(), Access::REMOTE_ATOMIC, eth.va, 8);
+        let pin = pin.map_err(|error| refused(qp, cx.counters, &error))?;
         let original = if packet.info().kind == Kind::CompareSwap {
             pin.compare_swap(eth.va, eth.compare, eth.swap_or_add)
         } else {
             pin.fetch_add(eth.va, eth.swap_or_add)
         };
-        let original = original.map_err(|error| remote(qp, error))?;
+        let original = original.map_err(|error| faulted(qp, cx.counters, &error))?;
         cx.counters.add(Counter::RdmaRecvs);
         self.responses.push_atomic(packet.psn(), original, self.msn.add(1));
         Ok(Executed::Done { psns: 1, ends: true })
@@ -440,7 +440,7 @@ impl Responder {
     fn complete(
         &mut self,
         qp: &mut Common,
-        cx: &Context<'_>,
+        cx: &mut Context<'_>,
         packet: &PacketView<'_>,
         opcode: WcOpcode,
         byte_len: u64,
@@ -449,8 +449,10 @@ impl Responder {
         if packet.info().has(HeaderSet::IETH)
             && let Some(ieth) = packet.ieth()
         {
-            cx.memory.invalidate(ieth.rkey, qp.pd).map_err(|error| {
+            cx.pins.clear();
+            cx.memory.invalidate(ieth.rkey, qp.accessor(), Invalidator::Peer).map_err(|error| {
                 tracing::debug!(qp = %qp.qpn, rkey = %ieth.rkey, %error, "remote invalidate refused");
+                cx.counters.add(Counter::InvalidateRefused);
                 Fault::INVALID_REQUEST
             })?;
             invalidated = Some(ieth.rkey);
@@ -483,7 +485,16 @@ fn local(qp: &Common, fault: LocalFault) -> Fault {
     Fault::LOCAL_PROTECTION
 }
 
-fn remote(qp: &Common, error: impl std::fmt::Display) -> Fault {
+/// The key, or what it grants, refuses a peer's access.
+fn refused(qp: &Common, counters: &Counters, error: &AccessError) -> Fault {
     tracing::debug!(qp = %qp.qpn, %error, "request: remote access error");
+    counters.refused(error);
+    Fault::REMOTE_ACCESS
+}
+
+/// A peer's access was allowed, and could not be done.
+fn faulted(qp: &Common, counters: &Counters, error: &memory::Fault) -> Fault {
+    tracing::debug!(qp = %qp.qpn, %error, "request: remote access error");
+    counters.faulted(error);
     Fault::REMOTE_ACCESS
 }

@@ -13,7 +13,7 @@ use urxe_wire::{
 };
 
 use super::responder::Fault;
-use crate::memory::{Access, PdId};
+use crate::memory::{Access, Accessor, PdId};
 use crate::path::run::RunBuffer;
 use crate::qp::context::{Common, Context, Sent};
 
@@ -364,13 +364,15 @@ fn send_read(
     if !run.takes(urxe_wire::packet::packet_len(opcode.info().headers_len(), len as usize)) {
         return Ok(Progress::Full);
     }
-    let (pins, from) = (&mut cx.pins, *va);
+    let (pins, counters, from) = (&mut cx.pins, cx.counters, *va);
+    let by = Accessor { pd: *pd, qpn: Some(qp.qpn) };
     let filled = run.append(icrc, bth(opcode, *next, qp), ext, len as usize, |to| {
         if to.is_empty() {
             return Ok(());
         }
-        let pin = pins.access(rkey.0, *pd, Access::REMOTE_READ, from, to.len() as u64).map_err(|_| ())?;
-        pin.read(from, to).map_err(|_| ())
+        let pin = pins.access(rkey.0, by, Access::REMOTE_READ, from, to.len() as u64);
+        let pin = pin.map_err(|error| counters.refused(&error))?;
+        pin.read(from, to).map_err(|error| counters.faulted(&error))
     });
     if filled.is_err() {
         return Err((*next, Msn::masked(msn.value().wrapping_sub(1))));

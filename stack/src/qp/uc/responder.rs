@@ -207,8 +207,10 @@ impl Responder {
                 Refused::Dropped(Counter::DropNoRight)
             };
             let need = Access::REMOTE_WRITE;
-            let pin = cx.pins.access(rkey.0, qp.pd, need, va, u64::from(left)).map_err(|e| refused(&e))?;
-            pin.write(va, payload).map_err(|e| refused(&e))?;
+            let pin = cx.pins.access(rkey.0, qp.accessor(), need, va, u64::from(left));
+            let pin = pin.inspect_err(|error| cx.counters.refused(error)).map_err(|e| refused(&e))?;
+            let written = pin.write(va, payload).inspect_err(|fault| cx.counters.faulted(fault));
+            written.map_err(|e| refused(&e))?;
         }
         if info.position.is_start() {
             cx.counters.add(Counter::RdmaRecvs);

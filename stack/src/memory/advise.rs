@@ -1,0 +1,173 @@
+//! Prefetching the pages of on-demand regions (`ibv_advise_mr`).
+
+use super::guarded::{self, PopulateError};
+use super::slot::{Layout, Users};
+use super::{Access, Memory, PdId};
+use urxe_wire::Lkey;
+
+/// What is advised (`enum ibv_advise_mr_advice`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Advice {
+    /// Make the pages present for reading.
+    Prefetch = 0,
+    /// Make them present for writing.
+    PrefetchWrite = 1,
+    /// Use those that are present already, and fault nothing in. Here, where nothing is translated ahead, only the checks.
+    PrefetchNoFault = 2,
+}
+
+/// A range of a region, as a scatter-gather entry names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdviseRange {
+    /// First address, as work requests name it.
+    pub addr: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// The region's key.
+    pub lkey: Lkey,
+}
+
+/// Why an advice was not followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdviseError {
+    /// No ranges.
+    #[error("an advice about no ranges")]
+    Empty,
+    /// No region has this key.
+    #[error("range {index}: no region has the key {lkey}")]
+    UnknownKey {
+        /// Which range.
+        index: usize,
+        /// What was given.
+        lkey: Lkey,
+    },
+    /// The key is a window's.
+    #[error("range {index}: the key {lkey} is a window's, not a region's")]
+    Window {
+        /// Which range.
+        index: usize,
+        /// What was given.
+        lkey: Lkey,
+    },
+    /// The region is of another protection domain.
+    #[error("range {index}: the region belongs to {owner:?}, not to {given:?}")]
+    WrongPd {
+        /// Which range.
+        index: usize,
+        /// What was given.
+        given: PdId,
+        /// The region's.
+        owner: PdId,
+    },
+    /// The region is not an on-demand one: its pages are present.
+    #[error("range {index}: the region is not registered with ON_DEMAND")]
+    NotOnDemand {
+        /// Which range.
+        index: usize,
+    },
+    /// Prefetching for writing a region that is not writable.
+    #[error("range {index}: the region grants {granted:?}, without LOCAL_WRITE")]
+    NotWritable {
+        /// Which range.
+        index: usize,
+        /// What the region grants.
+        granted: Access,
+    },
+    /// The range is not inside the region.
+    #[error("range {index}: {len} bytes at {addr:#x} are not inside the region")]
+    OutOfBounds {
+        /// Which range.
+        index: usize,
+        /// First address.
+        addr: u64,
+        /// Length in bytes.
+        len: u64,
+    },
+    /// Part of the range is not mapped, or not with the protection needed.
+    #[error("range {index}: {len} bytes at {addr:#x} are not all mapped with the protection needed")]
+    NotMapped {
+        /// Which range.
+        index: usize,
+        /// First address.
+        addr: u64,
+        /// Length in bytes.
+        len: u64,
+    },
+}
+
+impl AdviseError {
+    /// What `ibv_advise_mr` returns.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::Empty | Self::Window { .. } => libc::EINVAL,
+            Self::UnknownKey { .. } | Self::NotOnDemand { .. } => libc::ENOENT,
+            Self::WrongPd { .. } | Self::NotWritable { .. } => libc::EPERM,
+            Self::OutOfBounds { .. } | Self::NotMapped { .. } => libc::EFAULT,
+        }
+    }
+}
+
+impl Memory {
+    /// Follows `advice` for all `ranges` of regions of `pd`. All are checked before the first is touched. On return the pages are
+    /// present, and nothing keeps them so.
+    ///
+    /// # Errors
+    /// [`AdviseError`].
+    pub fn advise(&self, pd: PdId, advice: Advice, ranges: &[AdviseRange]) -> Result<(), AdviseError> {
+        if ranges.is_empty() {
+            return Err(AdviseError::Empty);
+        }
+        let places =
+            ranges.iter().enumerate().map(|(index, range)| self.check_advice(pd, advice, index, range));
+        let places = places.collect::<Result<Vec<_>, _>>()?;
+        for (index, (range, place)) in ranges.iter().zip(places).enumerate() {
+            let AdviseRange { addr, len, .. } = *range;
+            if len == 0 {
+                continue;
+            }
+            let there = match advice {
+                Advice::Prefetch => guarded::make_readable(place, len as usize),
+                Advice::PrefetchWrite => guarded::make_writable(place, len as usize),
+                Advice::PrefetchNoFault => Ok(()),
+            };
+            there.map_err(|(PopulateError::NotMapped | PopulateError::NotAccessible)| {
+                AdviseError::NotMapped { index, addr, len }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Where the range begins in this process.
+    fn check_advice(
+        &self,
+        pd: PdId,
+        advice: Advice,
+        index: usize,
+        range: &AdviseRange,
+    ) -> Result<*mut u8, AdviseError> {
+        let AdviseRange { addr, len, lkey } = *range;
+        let pin = self.hold(lkey.0).ok_or(AdviseError::UnknownKey { index, lkey })?;
+        let region = pin.region();
+        if region.users != Users::All {
+            return Err(AdviseError::Window { index, lkey });
+        }
+        if region.pd != pd {
+            return Err(AdviseError::WrongPd { index, given: pd, owner: region.pd });
+        }
+        if !region.access.contains(Access::ON_DEMAND) {
+            return Err(AdviseError::NotOnDemand { index });
+        }
+        if advice == Advice::PrefetchWrite && !region.access.contains(Access::LOCAL_WRITE) {
+            return Err(AdviseError::NotWritable { index, granted: region.access });
+        }
+        let page = guarded::page_size() as u64;
+        // The last page has to end inside the address space as well, which matters in a region of all of it.
+        let ends = addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(page));
+        if !region.contains(addr, len) || (region.layout == Layout::Whole && ends.is_none()) {
+            return Err(AdviseError::OutOfBounds { index, addr, len });
+        }
+        Ok(pin.place(addr).0)
+    }
+}

@@ -1,0 +1,227 @@
+//! Device memory (`ibv_alloc_dm`): memory of the device, which the program reaches by copying only. Here it is the process's, like all
+//! else; programs that use it run as they would.
+
+use super::object::RegionObject;
+use super::{Access, Buffer, BufferError, Memory, Mr, PdId, RegMrError};
+use crate::sync::{Arc, lock};
+use std::ops::Range;
+
+/// Names an allocation of device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DmId(pub u32);
+
+/// What device memory is allocated.
+#[derive(Default)]
+pub(super) struct DmBook {
+    next: u32,
+    used: u64,
+    live: std::collections::BTreeMap<DmId, Dm>,
+}
+
+struct Dm {
+    buffer: Arc<Buffer>,
+    len: usize,
+    /// Regions of it.
+    regions: u32,
+}
+
+/// Alignments up to this (log2) are allowed: that of the mappings.
+const MAX_LOG_ALIGN: u32 = 12;
+
+/// Why something was not done with device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DmError {
+    /// No length.
+    #[error("device memory of 0 bytes")]
+    ZeroLength,
+    /// Too strict an alignment.
+    #[error("an alignment of 2^{given} bytes; at most 2^{allowed} is allowed", allowed = MAX_LOG_ALIGN)]
+    Alignment {
+        /// Its base-2 logarithm.
+        given: u32,
+    },
+    /// More than is left.
+    #[error("{given} bytes of device memory; {left} of {allowed} are left")]
+    TooMuch {
+        /// What was asked for.
+        given: u64,
+        /// What is not allocated.
+        left: u64,
+        /// The device's `max_dm_size`.
+        allowed: u64,
+    },
+    /// The process has no memory for it.
+    #[error("no memory: error {errno}")]
+    Memory {
+        /// The reason.
+        errno: i32,
+    },
+    /// There is no such allocation.
+    #[error("no such device memory: it was freed")]
+    Unknown,
+    /// Regions of it are registered.
+    #[error("{regions} memory regions of the device memory are registered: deregister them first")]
+    Busy {
+        /// How many.
+        regions: u32,
+    },
+    /// The range is not inside.
+    #[error("{len} bytes at offset {offset} are not inside the {dm_len} bytes of device memory")]
+    OutOfBounds {
+        /// First byte.
+        offset: usize,
+        /// Length in bytes.
+        len: usize,
+        /// The allocation's length in bytes.
+        dm_len: usize,
+    },
+    /// Without `ZERO_BASED`: device memory has no addresses of the program's.
+    #[error("{given:?}: a region of device memory is zero-based (ZERO_BASED)")]
+    NotZeroBased {
+        /// The flags given.
+        given: Access,
+    },
+    /// The region was refused.
+    #[error(transparent)]
+    Register(#[from] RegMrError),
+}
+
+impl DmError {
+    /// The `errno` of `ibv_alloc_dm`, `ibv_free_dm`, `ibv_memcpy_to_dm`, `ibv_memcpy_from_dm`, `ibv_reg_dm_mr`.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::TooMuch { .. } => libc::ENOMEM,
+            Self::Memory { errno } => errno,
+            Self::Busy { .. } => libc::EBUSY,
+            Self::OutOfBounds { .. } => libc::EFAULT,
+            Self::Register(error) => error.errno(),
+            Self::ZeroLength | Self::Alignment { .. } | Self::Unknown | Self::NotZeroBased { .. } => {
+                libc::EINVAL
+            }
+        }
+    }
+}
+
+impl Memory {
+    /// Allocates `len` zeroed bytes of device memory, aligned to 2^`log_align` bytes (`ibv_alloc_dm`).
+    ///
+    /// # Errors
+    /// [`DmError`].
+    pub fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DmId, DmError> {
+        if len == 0 {
+            return Err(DmError::ZeroLength);
+        }
+        if log_align > MAX_LOG_ALIGN {
+            return Err(DmError::Alignment { given: log_align });
+        }
+        let (given, allowed) = (len as u64, self.limits().max_dm);
+        let mut book = lock(self.dm());
+        let left = allowed - book.used;
+        if given > left {
+            return Err(DmError::TooMuch { given, left, allowed });
+        }
+        let buffer = Buffer::new(len)
+            .map_err(|error| DmError::Memory { errno: error.raw_os_error().unwrap_or(libc::ENOMEM) })?;
+        book.used += given;
+        let id = loop {
+            let id = DmId(book.next);
+            book.next = book.next.wrapping_add(1);
+            if !book.live.contains_key(&id) {
+                break id;
+            }
+        };
+        book.live.insert(id, Dm { buffer: Arc::new(buffer), len, regions: 0 });
+        Ok(id)
+    }
+
+    /// Frees device memory (`ibv_free_dm`).
+    ///
+    /// # Errors
+    /// [`DmError::Unknown`], [`DmError::Busy`].
+    pub fn free_dm(&self, id: DmId) -> Result<(), DmError> {
+        let mut book = lock(self.dm());
+        let dm = book.live.get(&id).ok_or(DmError::Unknown)?;
+        if dm.regions != 0 {
+            return Err(DmError::Busy { regions: dm.regions });
+        }
+        let dm = book.live.remove(&id);
+        book.used -= dm.as_ref().map_or(0, |dm| dm.len as u64);
+        drop(book);
+        drop(dm);
+        Ok(())
+    }
+
+    /// Copies `src` into device memory (`ibv_memcpy_to_dm`).
+    ///
+    /// # Errors
+    /// [`DmError::Unknown`], [`DmError::OutOfBounds`].
+    pub fn copy_to_dm(&self, id: DmId, offset: usize, src: &[u8]) -> Result<(), DmError> {
+        self.dm_buffer(id)?.write(offset, src).map_err(|error| out_of_bounds(error, offset, src.len()))
+    }
+
+    /// Copies device memory into `dst` (`ibv_memcpy_from_dm`).
+    ///
+    /// # Errors
+    /// [`DmError::Unknown`], [`DmError::OutOfBounds`].
+    pub fn copy_from_dm(&self, id: DmId, offset: usize, dst: &mut [u8]) -> Result<(), DmError> {
+        let len = dst.len();
+        self.dm_buffer(id)?.read(offset, dst).map_err(|error| out_of_bounds(error, offset, len))
+    }
+
+    /// Registers the bytes `range` of device memory, which work requests and peers name by addresses from 0 on (`ibv_reg_dm_mr`).
+    ///
+    /// # Errors
+    /// [`DmError`].
+    pub fn register_dm(
+        &self,
+        pd: PdId,
+        id: DmId,
+        range: Range<usize>,
+        access: Access,
+    ) -> Result<Mr, DmError> {
+        if !access.contains(Access::ZERO_BASED) {
+            return Err(DmError::NotZeroBased { given: access });
+        }
+        let Range { start, end } = range;
+        let buffer = {
+            let mut book = lock(self.dm());
+            let dm = book.live.get_mut(&id).ok_or(DmError::Unknown)?;
+            if start > end || end > dm.len {
+                let len = end.saturating_sub(start);
+                return Err(DmError::OutOfBounds { offset: start, len, dm_len: dm.len });
+            }
+            dm.regions += 1;
+            Arc::clone(&dm.buffer)
+        };
+        let addr = buffer.addr().wrapping_add(start);
+        let object = RegionObject { kept: Some(buffer), dm: Some(id) };
+        let registered = self.publish_region(pd, addr, end - start, 0, access, object, false);
+        if registered.is_err() {
+            self.release_dm(id);
+        }
+        Ok(registered?)
+    }
+
+    /// A region of it is gone.
+    pub(super) fn release_dm(&self, id: DmId) {
+        if let Some(dm) = lock(self.dm()).live.get_mut(&id) {
+            dm.regions -= 1;
+        }
+    }
+
+    fn dm_buffer(&self, id: DmId) -> Result<Arc<Buffer>, DmError> {
+        lock(self.dm()).live.get(&id).map(|dm| Arc::clone(&dm.buffer)).ok_or(DmError::Unknown)
+    }
+}
+
+fn out_of_bounds(error: BufferError, offset: usize, len: usize) -> DmError {
+    match error {
+        BufferError::OutOfBounds { buffer_len, .. } => {
+            DmError::OutOfBounds { offset, len, dm_len: buffer_len }
+        }
+        BufferError::Misaligned { .. } | BufferError::Gone { .. } => {
+            DmError::OutOfBounds { offset, len, dm_len: 0 }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Fast registration (IBTA vol. 1, 10.6.4, "memory management extensions"): a region is allocated without memory; a work
+//! request on the send queue makes it valid for pages that the program mapped to it, and another makes it free again.
+//!
+//! Mapping writes a list beside the one in use, so it may be done while the region is still valid, as when the work request that
+//! frees it and the one that registers it anew are posted together. The key's upper 24 bits are the region's for life; its
+//! low 8 bits are the program's to choose with each registration, and a key with other low bits is stale.
+//!
+//! Sources: `ib_alloc_mr`, `ib_map_mr_sg`, `rxe_mr.c` (`rxe_reg_fast_mr`, `rxe_invalidate_mr`).
+
+use super::error::{AllocMrError, FastRegError, MapError};
+use super::guarded::{self, PopulateError};
+use super::object::{FastObject, Object};
+use super::pages::{PageList, Piece};
+use super::slot::{Region, Users};
+use super::table::Class;
+use super::{Access, Buffer, Memory, PdId};
+use crate::sync::Arc;
+use std::ops::Range;
+use urxe_wire::Rkey;
+
+/// What a registration may grant.
+const ALLOWED: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::MW_BIND)
+    .union(Access::ZERO_BASED)
+    .union(Access::FLUSH_GLOBAL)
+    .union(Access::FLUSH_PERSISTENT)
+    .union(Access::RELAXED_ORDERING);
+
+impl Memory {
+    /// Allocates a fast-registration region of up to `max_pages` pages, free, and returns its first key, which is both the
+    /// owner's and the peers'. [`deregister`](Self::deregister) ends it.
+    ///
+    /// # Errors
+    /// [`AllocMrError`].
+    pub fn alloc_fast(&self, pd: PdId, max_pages: u32) -> Result<Rkey, AllocMrError> {
+        let allowed = self.limits().max_pages;
+        if max_pages == 0 || max_pages > allowed {
+            return Err(AllocMrError::Pages { given: max_pages, allowed });
+        }
+        let (index, slot) = self.take_slot(pd, Class::Region).map_err(|max| AllocMrError::TooMany { max })?;
+        let key = self.fresh_key(index, slot);
+        let list = || PageList::new(max_pages as usize);
+        let (active, staged) = (list(), list());
+        let low_byte = key as u8;
+        let fast = FastObject { pd, low_byte, valid: false, active, staged };
+        slot.set(&mut slot.object(), Object::Fast(Box::new(fast)));
+        Ok(Rkey(key))
+    }
+
+    /// Maps parts of buffers, one after the other, to the fast-registration region `key`, whose low 8 bits do not matter here. Work
+    /// requests and peers will name them by addresses from `iova` on, once a registration made the mapping valid. The buffers stay
+    /// mapped as long as the region may use them.
+    ///
+    /// # Errors
+    /// [`MapError`]; the mapping before it stays.
+    pub fn map_fast_buffers(
+        &self,
+        key: Rkey,
+        parts: &[(&Arc<Buffer>, Range<usize>)],
+        page_size: usize,
+        iova: u64,
+    ) -> Result<(), MapError> {
+        let mut pieces = Vec::with_capacity(parts.len());
+        for (index, (buffer, range)) in parts.iter().enumerate() {
+            let Range { start, end } = *range;
+            if start > end || end > buffer.len() {
+                return Err(MapError::OutsideBuffer { index, start, end, len: buffer.len() });
+            }
+            if buffer.is_guarded() {
+                return Err(MapError::MayShrink { index });
+            }
+            pieces.push(Piece { addr: buffer.addr().wrapping_add(start), len: end - start });
+        }
+        let kept = parts.iter().map(|(buffer, _)| Arc::clone(buffer)).collect();
+        self.map_list(key, &pieces, page_size, iova, true, kept)
+    }
+
+    /// The same with memory that the caller answers for. Faults it in, for writing if `writable`, which a registration with
+    /// [`Access::LOCAL_WRITE`] needs.
+    ///
+    /// # Errors
+    /// [`MapError`]; the mapping before it stays.
+    ///
+    /// # Safety
+    /// What [`register`](Self::register) asks for holds of every piece, with `LOCAL_WRITE` if `writable`, until the region is
+    /// deregistered, or was mapped and registered anew.
+    pub unsafe fn map_fast(
+        &self,
+        key: Rkey,
+        pieces: &[Piece],
+        page_size: usize,
+        iova: u64,
+        writable: bool,
+    ) -> Result<(), MapError> {
+        for Piece { addr, len } in pieces.iter().copied().filter(|piece| piece.len != 0) {
+            let end = addr.addr().checked_add(len);
+            if end.is_none_or(|end| end.checked_next_multiple_of(guarded::page_size()).is_none()) {
+                return Err(MapError::Wraps { addr: addr.addr(), len });
+            }
+            let there =
+                if writable { guarded::make_writable(addr, len) } else { guarded::make_readable(addr, len) };
+            there.map_err(|error| match error {
+                PopulateError::NotMapped => MapError::NotMapped { addr: addr.addr(), len },
+                PopulateError::NotAccessible => {
+                    MapError::NotAccessible { addr: addr.addr(), len, write: writable }
+                }
+            })?;
+        }
+        self.map_list(key, pieces, page_size, iova, writable, Vec::new())
+    }
+
+    fn map_list(
+        &self,
+        key: Rkey,
+        pieces: &[Piece],
+        page_size: usize,
+        iova: u64,
+        writable: bool,
+        kept: Vec<Arc<Buffer>>,
+    ) -> Result<(), MapError> {
+        let slot = self.slot(self.index(key.0)).ok_or(MapError::UnknownKey { key })?;
+        match &mut *slot.object() {
+            Object::Fast(fast) => fast.staged.map(pieces, page_size, iova, writable, kept).map(drop),
+            _ => Err(MapError::UnknownKey { key }),
+        }
+    }
+
+    /// Makes the fast-registration region of `key` valid: from now on it answers to exactly this key, for what was mapped to it last.
+    /// What a REG_MR work request on a queue pair of `pd` does. The calling thread holds no pin.
+    ///
+    /// # Errors
+    /// [`FastRegError`]; nothing changed.
+    pub fn register_fast(&self, key: Rkey, access: Access, pd: PdId) -> Result<(), FastRegError> {
+        let unknown = FastRegError::UnknownKey { key };
+        let slot = self.slot(self.index(key.0)).ok_or(unknown)?;
+        let mut object = slot.object();
+        let Object::Fast(fast) = &mut *object else { return Err(unknown) };
+        if fast.pd != pd {
+            return Err(FastRegError::WrongPd { key, given: pd, owner: fast.pd });
+        }
+        if fast.valid {
+            return Err(FastRegError::NotFree { key });
+        }
+        let mapping = match fast.staged.mapping {
+            Some(mapping) => mapping,
+            // Registered anew for the same pages.
+            None => fast.active.mapping.ok_or(FastRegError::NotMapped { key })?,
+        };
+        let allowed = if mapping.writable { ALLOWED } else { ALLOWED.difference(Access::LOCAL_WRITE) };
+        let changes = access.intersects(Access::REMOTE_CHANGE);
+        if !allowed.contains(access) || (changes && !access.contains(Access::LOCAL_WRITE)) {
+            return Err(FastRegError::Access { given: access, allowed });
+        }
+        if fast.staged.mapping.is_some() {
+            std::mem::swap(&mut fast.active, &mut fast.staged);
+            fast.staged.mapping = None;
+        }
+        fast.valid = true;
+        fast.low_byte = key.0 as u8;
+        let start = if access.contains(Access::ZERO_BASED) { 0 } else { mapping.start };
+        let region = Region {
+            base: fast.active.base(),
+            start,
+            len: mapping.len,
+            pd,
+            access,
+            layout: mapping.layout(),
+            users: Users::All,
+            guarded: self.is_guarded(access),
+        };
+        slot.publish(&region, key.0 as u8);
+        Ok(())
+    }
+
+    /// How many pages the fast-registration region of `key` can have, and whether it is valid; `None` if there is none. Of the
+    /// key, the low 8 bits do not matter.
+    #[must_use]
+    pub fn query_fast(&self, key: Rkey) -> Option<(u32, bool)> {
+        match &*self.slot(self.index(key.0))?.object() {
+            Object::Fast(fast) => Some((fast.active.capacity() as u32, fast.valid)),
+            _ => None,
+        }
+    }
+}

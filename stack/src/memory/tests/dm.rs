@@ -1,0 +1,52 @@
+//! Device memory.
+
+use super::*;
+
+#[test]
+fn device_memory_is_copied_registered_and_freed() {
+    let memory = Memory::new(1, 16);
+    let dm = memory.alloc_dm(10_000, 6).unwrap();
+    memory.copy_to_dm(dm, 9_990, b"the end").unwrap();
+    assert_eq!(
+        memory.copy_to_dm(dm, 9_995, b"beyond"),
+        Err(DmError::OutOfBounds { offset: 9_995, len: 6, dm_len: 10_000 })
+    );
+    let access = ALL | Access::ZERO_BASED;
+    assert_eq!(memory.register_dm(PD, dm, 0..10, ALL), Err(DmError::NotZeroBased { given: ALL }));
+    let outside = DmError::OutOfBounds { offset: 1, len: 10_000, dm_len: 10_000 };
+    assert_eq!(memory.register_dm(PD, dm, 1..10_001, access), Err(outside));
+    let mr = memory.register_dm(PD, dm, 9_984..10_000, access).unwrap();
+    {
+        let pin = memory.pin(mr.rkey.0, PD, Access::REMOTE_WRITE, 0, 16).unwrap();
+        let mut seen = [0; 7];
+        pin.read(6, &mut seen).unwrap();
+        assert_eq!(&seen, b"the end");
+        pin.write(6, b"changed").unwrap();
+        assert_eq!(pin.fetch_add(8, 0).map(drop), Ok(()), "aligned in both address spaces");
+    }
+    let mut seen = [0; 7];
+    memory.copy_from_dm(dm, 9_990, &mut seen).unwrap();
+    assert_eq!(&seen, b"changed");
+    assert_eq!(memory.free_dm(dm), Err(DmError::Busy { regions: 1 }));
+    assert_eq!(DmError::Busy { regions: 1 }.errno(), libc::EBUSY);
+    memory.deregister(mr.lkey).unwrap();
+    memory.free_dm(dm).unwrap();
+    assert_eq!(memory.free_dm(dm), Err(DmError::Unknown));
+    assert_eq!(memory.copy_from_dm(dm, 0, &mut seen), Err(DmError::Unknown));
+}
+
+#[test]
+fn device_memory_has_an_end() {
+    let memory = Memory::new(1, 16);
+    let allowed = memory.limits().max_dm;
+    let all = memory.alloc_dm(allowed as usize, 0).unwrap();
+    assert_eq!(memory.alloc_dm(1, 0), Err(DmError::TooMuch { given: 1, left: 0, allowed }));
+    memory.free_dm(all).unwrap();
+    assert_eq!(memory.alloc_dm(0, 0), Err(DmError::ZeroLength));
+    assert_eq!(memory.alloc_dm(8, 13), Err(DmError::Alignment { given: 13 }));
+    // A registration that fails leaves nothing behind that would keep the memory.
+    let dm = memory.alloc_dm(8, 0).unwrap();
+    let refused = memory.register_dm(PD, dm, 0..8, Access::REMOTE_WRITE | Access::ZERO_BASED);
+    assert!(matches!(refused, Err(DmError::Register(RegMrError::NeedsLocalWrite { .. }))), "{refused:?}");
+    memory.free_dm(dm).unwrap();
+}

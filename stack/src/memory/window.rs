@@ -1,0 +1,229 @@
+//! Memory windows (IBTA vol. 1, 10.6.7): keys for a part of a region, made and taken away by work requests.
+//!
+//! A bound window has its own copy of where the bytes are. That stays right because a region with windows can be neither
+//! deregistered, nor reregistered, nor invalidated. Taking a binding away unpublishes the window and waits for its pins.
+//!
+//! | | type 1 | type 2B |
+//! |---|---|---|
+//! | used through | any queue pair of its domain | the queue pair that bound it |
+//! | bound anew | at any time; the former binding ends | only when free |
+//! | taken away | by binding no bytes | by invalidating, locally or by the peer |
+//!
+//! Sources: `rxe_mw.c`; C10-72 to C10-75, o10-36.2.2, o10-37.2.26, o10-37.2.30, o10-37.2.40.
+
+use super::error::{AllocMwError, BindError, DeallocMwError};
+use super::object::{Bound, Object, WindowObject};
+use super::slot::{Layout, Region, Slot, Users};
+use super::table::Class;
+use super::{Access, Accessor, Memory, PdId};
+use urxe_wire::{Lkey, Qpn, Rkey};
+
+/// The two types of window that there are (`enum ibv_mw_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum MwType {
+    /// Belongs to a protection domain.
+    Type1 = 1,
+    /// Belongs to a queue pair while it is bound (2B: a protection domain and a queue pair).
+    Type2 = 2,
+}
+
+/// What a bind asks for (`struct ibv_send_wr`, `bind_mw`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bind {
+    /// The window's key as it is.
+    pub window: Rkey,
+    /// The key that it shall have: its low 8 bits count, the others stay.
+    pub new_rkey: Rkey,
+    /// The region. Of no meaning when `length` is 0.
+    pub region: Lkey,
+    /// First address, as work requests name it in the region.
+    pub addr: u64,
+    /// Length in bytes; 0 takes the binding of a type 1 window away.
+    pub length: u64,
+    /// What peers may do.
+    pub access: Access,
+}
+
+/// What a window may grant, and `ZERO_BASED`. `LOCAL_WRITE` means nothing, and is accepted as by `rdma_rxe`.
+const ALLOWED: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::FLUSH_GLOBAL)
+    .union(Access::FLUSH_PERSISTENT)
+    .union(Access::ZERO_BASED);
+
+impl Memory {
+    /// Allocates a window that is bound to nothing, and returns its key (`ibv_alloc_mw`).
+    ///
+    /// # Errors
+    /// [`AllocMwError`].
+    pub fn alloc_mw(&self, pd: PdId, kind: MwType) -> Result<Rkey, AllocMwError> {
+        let (index, slot) = self.take_slot(pd, Class::Window).map_err(|max| AllocMwError::TooMany { max })?;
+        let key = self.fresh_key(index, slot);
+        let window = WindowObject { kind, pd, low_byte: key as u8, bound: None };
+        slot.set(&mut slot.object(), Object::Window(window));
+        Ok(Rkey(key))
+    }
+
+    /// Ends a window, bound or not (`ibv_dealloc_mw`). Of its key, the low 8 bits do not matter: they follow the binds, of which
+    /// the caller may not know yet. When this returns, no byte moves through the window any more. The calling thread holds no pin.
+    ///
+    /// # Errors
+    /// [`DeallocMwError`].
+    pub fn dealloc_mw(&self, key: Rkey) -> Result<(), DeallocMwError> {
+        let unknown = DeallocMwError::UnknownKey { key };
+        let index = self.index(key.0);
+        let slot = self.slot(index).ok_or(unknown)?;
+        let mut object = slot.object();
+        let Object::Window(window) = &mut *object else { return Err(unknown) };
+        self.unbind(slot, window);
+        let pd = window.pd;
+        slot.set(&mut object, Object::Vacant);
+        drop(object);
+        self.give_back(index, pd, Class::Window);
+        Ok(())
+    }
+
+    /// Binds a window, for a work request of the queue pair `by`, and returns its new key. The calling thread holds no pin.
+    ///
+    /// # Errors
+    /// [`BindError`]; nothing changed.
+    pub fn bind(&self, bind: &Bind, by: Accessor) -> Result<Rkey, BindError> {
+        // Region and window are locked one after the other, never both. Counted first, the region stays meanwhile.
+        let target = if bind.length == 0 { None } else { Some(self.hold_target(bind, by)?) };
+        let outcome = self.bind_window(bind, by, target);
+        if let (Err(_), Some((region, _))) = (outcome, target) {
+            self.release_target(region);
+        }
+        outcome
+    }
+
+    /// `target`: the region's slot, and what the window will stand for.
+    fn bind_window(
+        &self,
+        bind: &Bind,
+        by: Accessor,
+        target: Option<(u32, Region)>,
+    ) -> Result<Rkey, BindError> {
+        let key = bind.window;
+        let unknown = BindError::UnknownWindow { key };
+        let slot = self.slot(self.index(key.0)).ok_or(unknown)?;
+        let mut object = slot.object();
+        let Object::Window(window) = &mut *object else { return Err(unknown) };
+        if window.low_byte != key.0 as u8 {
+            return Err(unknown);
+        }
+        let users = check_window(window, bind, by)?;
+        // From here on nothing fails. A type 1 window leaves its former binding.
+        self.unbind(slot, window);
+        window.low_byte = bind.new_rkey.0 as u8;
+        if let Some((region, stands_for)) = target {
+            let qpn = if let Users::PeerOf(qpn) = users { Some(qpn) } else { None };
+            window.bound = Some(Bound { region, qpn });
+            slot.publish(&Region { users, ..stands_for }, window.low_byte);
+        }
+        Ok(Rkey(key.0 & !0xff | u32::from(window.low_byte)))
+    }
+
+    /// Checks the region that a bind names and counts the window; returns its slot, and what the window will stand for.
+    fn hold_target(&self, bind: &Bind, by: Accessor) -> Result<(u32, Region), BindError> {
+        let lkey = bind.region;
+        let unknown = BindError::UnknownRegion { lkey };
+        let index = self.index(lkey.0);
+        let slot = self.slot(index).ok_or(unknown)?;
+        let object = slot.object();
+        if !matches!(*object, Object::Region(_) | Object::Fast(_)) || !slot.answers_to(lkey.0 as u8) {
+            return Err(unknown);
+        }
+        let region = slot.region();
+        check_region(&region, bind, by)?;
+        slot.hold_window();
+        drop(object);
+        let offset = bind.addr - region.start;
+        let zero_based = bind.access.contains(Access::ZERO_BASED);
+        let (base, layout) = match region.layout {
+            Layout::Flat => (region.base.wrapping_add(offset as usize), Layout::Flat),
+            // An address that counts from 0 is not the process's own.
+            Layout::Whole if zero_based => {
+                (std::ptr::with_exposed_provenance_mut(bind.addr as usize), Layout::Flat)
+            }
+            Layout::Whole => (region.base, Layout::Whole),
+            Layout::Paged { shift, skip } => (region.base, Layout::Paged { shift, skip: skip + offset }),
+        };
+        let mut access = bind.access.difference(Access::LOCAL_WRITE);
+        if access.intersects(Access::REMOTE_CHANGE) {
+            access |= Access::LOCAL_WRITE;
+        }
+        let start = if zero_based { 0 } else { bind.addr };
+        Ok((index, Region { base, start, len: bind.length, access, layout, ..region }))
+    }
+
+    fn release_target(&self, region: u32) {
+        if let Some(slot) = self.slot(region) {
+            slot.release_window();
+        }
+    }
+
+    /// Takes a window's binding away, if it has one.
+    pub(super) fn unbind(&self, slot: &Slot, window: &mut WindowObject) {
+        let Some(bound) = window.bound.take() else { return };
+        let was_there = slot.retract(window.low_byte);
+        debug_assert!(was_there, "a bound window answers to its key");
+        self.release_target(bound.region);
+    }
+
+    /// Takes the bindings of all type 2 windows of a queue pair away: it is being destroyed.
+    pub(crate) fn unbind_all_of(&self, qpn: Qpn) {
+        for index in self.window_slots() {
+            let Some(slot) = self.slot(index) else { continue };
+            if let Object::Window(window) = &mut *slot.object()
+                && window.bound.is_some_and(|bound| bound.qpn == Some(qpn))
+            {
+                self.unbind(slot, window);
+            }
+        }
+    }
+}
+
+/// Who may use the window once it is bound.
+fn check_window(window: &WindowObject, bind: &Bind, by: Accessor) -> Result<Users, BindError> {
+    let key = bind.window;
+    let unknown = bind.access.difference(ALLOWED);
+    if !unknown.is_empty() {
+        return Err(BindError::Access { given: bind.access, unknown });
+    }
+    if window.pd != by.pd {
+        return Err(BindError::WindowPd { key, given: by.pd, owner: window.pd });
+    }
+    match (window.kind, by.qpn) {
+        (MwType::Type1, _) if bind.access.contains(Access::ZERO_BASED) => Err(BindError::ZeroBasedType1),
+        (MwType::Type1, _) => Ok(Users::Peers),
+        (MwType::Type2, None) => Err(BindError::NoQp),
+        (MwType::Type2, _) if window.bound.is_some() => Err(BindError::NotFree { key }),
+        (MwType::Type2, _) if bind.length == 0 => Err(BindError::EmptyType2),
+        (MwType::Type2, Some(qpn)) => Ok(Users::PeerOf(qpn)),
+    }
+}
+
+fn check_region(region: &Region, bind: &Bind, by: Accessor) -> Result<(), BindError> {
+    let lkey = bind.region;
+    if region.pd != by.pd {
+        return Err(BindError::RegionPd { lkey, given: by.pd, owner: region.pd });
+    }
+    if !region.access.contains(Access::MW_BIND) {
+        return Err(BindError::NeedsMwBind { granted: region.access });
+    }
+    if region.access.contains(Access::ZERO_BASED) {
+        return Err(BindError::ZeroBasedRegion { lkey });
+    }
+    if bind.access.intersects(Access::REMOTE_CHANGE) && !region.access.contains(Access::LOCAL_WRITE) {
+        return Err(BindError::NeedsLocalWrite { given: bind.access, granted: region.access });
+    }
+    if !region.contains(bind.addr, bind.length) {
+        let Region { start, len, .. } = *region;
+        return Err(BindError::OutOfBounds { addr: bind.addr, length: bind.length, start, region_len: len });
+    }
+    Ok(())
+}
