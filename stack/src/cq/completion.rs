@@ -178,6 +178,8 @@ pub enum WcOpcode {
     Flush = 8,
     /// ATOMIC WRITE.
     AtomicWrite = 9,
+    /// Fast registration (the number is the kernel's; libibverbs has none).
+    RegMr = 10,
     /// A receive that a SEND consumed.
     Recv = 128,
     /// A receive that an RDMA WRITE with immediate data consumed.
@@ -186,7 +188,7 @@ pub enum WcOpcode {
 
 impl WcOpcode {
     /// Every opcode.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Send,
         Self::RdmaWrite,
         Self::RdmaRead,
@@ -197,6 +199,7 @@ impl WcOpcode {
         Self::Tso,
         Self::Flush,
         Self::AtomicWrite,
+        Self::RegMr,
         Self::Recv,
         Self::RecvRdmaWithImm,
     ];
@@ -227,6 +230,7 @@ impl WcOpcode {
             Self::Tso => "IBV_WC_TSO",
             Self::Flush => "IBV_WC_FLUSH",
             Self::AtomicWrite => "IBV_WC_ATOMIC_WRITE",
+            Self::RegMr => "IB_WC_REG_MR",
             Self::Recv => "IBV_WC_RECV",
             Self::RecvRdmaWithImm => "IBV_WC_RECV_RDMA_WITH_IMM",
         }

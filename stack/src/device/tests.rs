@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use urxe_wire::{Gid, Qpn, ROCE_PORT};
 
 mod destination;
+mod keys;
 mod paths;
 mod peer;
 mod srq;

@@ -50,6 +50,9 @@ pub(crate) fn data_headers(
         SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
             unreachable!("{op:?} sends no data")
         }
+        SendOp::BindMw(_) | SendOp::RegMr { .. } | SendOp::LocalInv { .. } => {
+            unreachable!("{op:?} sends nothing")
+        }
     }
 }
 

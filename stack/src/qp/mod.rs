@@ -17,12 +17,14 @@
 //! | `xrc` | the two ends of extended reliable connections |
 //! | `unreliable` | sending without answers: what unreliable services share |
 //! | `headers` | opcode and headers of each packet of a SEND or WRITE |
+//! | `local` | work requests that send nothing: windows and fast registration |
 //! | `gather` | copies between packets and scatter-gather lists |
 
 pub mod attr;
 pub(crate) mod context;
 mod gather;
 mod headers;
+mod local;
 mod machine;
 mod queue;
 mod rc;

@@ -28,11 +28,13 @@ pub(crate) struct SendWqe {
     /// READ: how many responses one wire request asks for. Fixed for good with the first one, because a
     /// responder resumes a READ only inside the request that it knew.
     pub read_chunk_packets: u32,
+    /// A local operation: it was carried out.
+    pub executed: bool,
 }
 
 impl SendWqe {
     pub fn is_begun(&self) -> bool {
-        self.packets != 0
+        self.packets != 0 || self.executed
     }
 
     pub fn is_inline(&self) -> bool {
@@ -60,6 +62,7 @@ const VACANT: SendWqe = SendWqe {
     first_psn: Psn::new(0),
     packets: 0,
     read_chunk_packets: 0,
+    executed: false,
 };
 
 /// The send queue.
@@ -178,6 +181,9 @@ impl SendQueue {
             return Err(PostError::TooLong { given: length, allowed: max_message });
         }
         match request.op {
+            op if op.is_local() && (length != 0 || num_sge != 0) => {
+                return Err(PostError::NoData { given: length.max(num_sge as u64) });
+            }
             SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. } => {
                 if length != 8 {
                     return Err(PostError::AtomicLength { given: length });

@@ -7,7 +7,7 @@ use bitflags::bitflags;
 use urxe_wire::{Lkey, QKey, Qpn, Rkey};
 
 use crate::cq::{SrqId, WcOpcode};
-use crate::memory::Access;
+use crate::memory::{Access, Bind};
 
 /// One piece of local memory: `length` bytes at `addr`, inside the region named by `lkey` (`ibv_sge`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +77,21 @@ pub enum SendOp {
         /// What is added, wrapping.
         add: u64,
     },
+    /// Bind a memory window, of either type. Sends nothing and has no data.
+    BindMw(Bind),
+    /// Make a fast-registration region valid for what was mapped to it last. Sends nothing and has no data.
+    RegMr {
+        /// The key that it shall answer to: its upper 24 bits name the region, the low 8 are the program's choice.
+        key: Rkey,
+        /// What it grants.
+        access: Access,
+    },
+    /// Take away the key of a fast-registration region or a type 2 window. Sends nothing and has no data. Starts only when everything
+    /// before it has completed (10.6.5.1, "local invalidate fence").
+    LocalInv {
+        /// The key.
+        rkey: Rkey,
+    },
 }
 
 impl SendOp {
@@ -89,6 +104,9 @@ impl SendOp {
             Self::Read { .. } => WcOpcode::RdmaRead,
             Self::CompareSwap { .. } => WcOpcode::CompSwap,
             Self::FetchAdd { .. } => WcOpcode::FetchAdd,
+            Self::BindMw(_) => WcOpcode::BindMw,
+            Self::RegMr { .. } => WcOpcode::RegMr,
+            Self::LocalInv { .. } => WcOpcode::LocalInv,
         }
     }
 
@@ -96,6 +114,12 @@ impl SendOp {
     #[must_use]
     pub const fn returns_data(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// Whether this is carried out here, without a packet: on a key of this device.
+    #[must_use]
+    pub const fn is_local(&self) -> bool {
+        matches!(self, Self::BindMw(_) | Self::RegMr { .. } | Self::LocalInv { .. })
     }
 
     /// Whether this is one of the atomic operations.
@@ -270,6 +294,12 @@ pub enum PostError {
     Destination {
         /// Its type.
         qp_type: super::attr::QpType,
+    },
+    /// Binding, registering and invalidating move no data.
+    #[error("{given} bytes or pieces of data with an operation that has none")]
+    NoData {
+        /// How much was given.
+        given: u64,
     },
     /// READ or atomic on a queue pair whose `max_rd_atomic` is 0.
     #[error("READ and atomics need max_rd_atomic of at least 1; this queue pair has 0")]

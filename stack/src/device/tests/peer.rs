@@ -13,8 +13,8 @@ use crate::cq::{AsyncEvent, QpEventType};
 const PSN: Psn = Psn::new(0x00ff_fffe);
 const PEER_QPN: Qpn = Qpn::masked(0x0012_3456);
 
-struct Peer {
-    end: End,
+pub(super) struct Peer {
+    pub(super) end: End,
     wire: Wire,
     now: Time,
 }
@@ -24,7 +24,7 @@ fn psn(n: u32) -> Psn {
 }
 
 impl Peer {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let end = End::new(A, 1);
         end.connect_qp(end.qp, PEER_QPN, B);
         Self { end, wire: Wire::default(), now: Time::ZERO }
@@ -52,13 +52,13 @@ impl Peer {
         }
     }
 
-    fn answer(&self, n: u32, syndrome: Syndrome) {
+    pub(super) fn answer(&self, n: u32, syndrome: Syndrome) {
         let aeth = Aeth { syndrome, msn: Msn::masked(0) };
         self.receive(&[(Opcode::RcAcknowledge, n, Ext::Aeth(aeth), &[])]);
     }
 
     /// What is sent now: opcode, PSN counted from the first, syndrome.
-    fn sent(&self) -> Vec<(Opcode, u32, Option<Syndrome>)> {
+    pub(super) fn sent(&self) -> Vec<(Opcode, u32, Option<Syndrome>)> {
         self.end.device.transmit_pending(self.now, &self.wire);
         let runs: Vec<_> = lock(&self.wire.0).drain(..).collect();
         runs.iter()
@@ -68,6 +68,11 @@ impl Peer {
                 (view.opcode(), view.psn().steps_from(PSN), view.aeth().map(|aeth| aeth.syndrome))
             })
             .collect()
+    }
+
+    /// Time goes on by more than a round trip takes.
+    pub(super) fn advance_round_trip(&mut self) {
+        self.now = self.now.plus_ns(1_000_000);
     }
 
     /// Time goes on to the next deadline.
@@ -87,7 +92,7 @@ impl Peer {
         self.end.device.post_send(self.now, self.end.qp, &[request]).unwrap();
     }
 
-    fn state(&self) -> QpState {
+    pub(super) fn state(&self) -> QpState {
         self.end.device.query_qp(self.end.qp).unwrap().qp_state
     }
 
@@ -109,11 +114,11 @@ impl Peer {
         Ext::Atomic(AtomicEth { va, rkey: self.end.mr.rkey, swap_or_add: 1, compare: 0 })
     }
 
-    fn modify(&self, attr: QpAttr, mask: QpAttrMask) {
+    pub(super) fn modify(&self, attr: QpAttr, mask: QpAttrMask) {
         self.end.device.modify_qp(self.now, self.end.qp, &attr, mask).unwrap();
     }
 
-    fn events(&self) -> Vec<QpEventType> {
+    pub(super) fn events(&self) -> Vec<QpEventType> {
         let events = self.end.device.events();
         std::iter::from_fn(|| events.next_event())
             .inspect(|event| events.ack(event))

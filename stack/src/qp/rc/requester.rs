@@ -27,6 +27,7 @@ use crate::qp::attr::QpState;
 use crate::qp::context::{Common, Context, Sent};
 use crate::qp::gather::LocalFault;
 use crate::qp::headers::data_headers;
+use crate::qp::local;
 use crate::qp::queue::{SendQueue, SendWqe};
 use crate::qp::wr::{Destination, PostError, SendFlags, SendOp, SendRequest};
 use crate::time::Time;
@@ -152,6 +153,7 @@ impl Requester {
             return Sent::Idle;
         }
         let sent = self.send_on(qp, cx, run, icrc);
+        self.complete_executed(qp, cx);
         qp.fatal |= self.complete_failed(qp, cx).is_err();
         sent
     }
@@ -166,6 +168,10 @@ impl Requester {
                 return Sent::Idle;
             }
             let wqe = *self.queue.wqe(self.cursor);
+            if wqe.op.is_local() {
+                self.execute(&wqe, qp, cx);
+                continue;
+            }
             let sent = if wqe.op.returns_data() {
                 self.send_fetch(&wqe, qp, cx, run, icrc)
             } else {
@@ -183,8 +189,14 @@ impl Requester {
         let draining = qp.state == QpState::Sqd;
         let wqe = *self.queue.wqe(self.cursor);
         let fenced = wqe.flags.contains(SendFlags::FENCE) && !self.reads.is_empty();
-        if draining || fenced {
+        // Mandatory here as in rdma_rxe: what was sent with the key may have to be sent again, or be answered.
+        let before_invalidate = matches!(wqe.op, SendOp::LocalInv { .. }) && self.cursor != self.queue.head();
+        if draining || fenced || before_invalidate {
             return false;
+        }
+        if wqe.op.is_local() {
+            self.queue.wqe_mut(self.cursor).first_psn = self.next_psn;
+            return true;
         }
         let mtu = qp.mtu();
         let first_psn = self.next_psn;
@@ -199,6 +211,25 @@ impl Requester {
         self.next_psn = first_psn.add(packets);
         debug_assert_eq!(self.cursor_psn, first_psn);
         true
+    }
+
+    /// Carries out the local operation at the cursor, unless that was done before the requester went back.
+    fn execute(&mut self, wqe: &SendWqe, qp: &Common, cx: &mut Context<'_>) {
+        if !wqe.executed {
+            if let Err(status) = local::execute(&wqe.op, qp, cx) {
+                self.failed = Some((self.cursor, status));
+                return;
+            }
+            self.queue.wqe_mut(self.cursor).executed = true;
+        }
+        self.cursor += 1;
+    }
+
+    /// Completes the local operations that were carried out and have nothing before them any more.
+    pub(super) fn complete_executed(&mut self, qp: &mut Common, cx: &Context<'_>) {
+        while !self.queue.is_empty() && self.queue.wqe(self.queue.head()).executed {
+            self.complete_one(qp, cx, WcStatus::Success);
+        }
     }
 
     /// Sends one packet of a SEND or WRITE.
@@ -332,7 +363,7 @@ impl Requester {
             return false;
         }
         let wqe = self.queue.wqe(next);
-        !wqe.op.returns_data() && !wqe.flags.contains(SendFlags::FENCE)
+        !wqe.op.returns_data() && !wqe.op.is_local() && !wqe.flags.contains(SendFlags::FENCE)
     }
 
     fn bth(&self, opcode: Opcode, qp: &Common) -> Bth {
@@ -403,8 +434,15 @@ impl Requester {
         }
     }
 
-    /// Completes the oldest entry.
+    /// Completes the oldest entry, and with it, unless it failed, the local operations behind it that were only waiting for it.
     pub(super) fn complete_head(&mut self, qp: &mut Common, cx: &Context<'_>, status: WcStatus) {
+        self.complete_one(qp, cx, status);
+        if status.is_success() {
+            self.complete_executed(qp, cx);
+        }
+    }
+
+    fn complete_one(&mut self, qp: &mut Common, cx: &Context<'_>, status: WcStatus) {
         let position = self.queue.head();
         let wqe = *self.queue.wqe(position);
         self.queue.pop();
