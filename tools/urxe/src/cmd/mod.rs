@@ -1,5 +1,6 @@
 //! The subcommands.
 
+mod common;
 mod decode;
 mod devinfo;
 mod doctor;

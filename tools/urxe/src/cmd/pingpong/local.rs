@@ -11,17 +11,18 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use urxe::{Completion, Device, PathMtu, Remote, RemoteRegion};
 
-use super::choose::{self, Choice};
 use super::exchange::Address;
-use super::operation::{Operation, Size};
-use super::process::{Peer, ProcessError};
+use super::operation::Operation;
 use super::protocol::{Answer, Burst, Order, Setup};
 use super::report::{Report, Row};
 use super::station::{Station, StationConfig, StationError, Wait, Work};
-use super::{DEPTH, PingpongError, RD_ATOMIC, Wrong, expect};
+use super::{DEPTH, PEER_OPTION, PingpongError, RD_ATOMIC, Wrong, expect};
+use crate::cmd::common::choose::{self, Choice};
+use crate::cmd::common::peer::{ANSWER_LIMIT, Peer, ProcessError};
+use crate::cmd::common::progress_bar;
+use crate::cmd::common::size::Size;
 
 /// Bytes of messages on the way at once, unless one alone is larger.
 const WINDOW_BYTES: usize = 16 << 20;
@@ -94,7 +95,7 @@ fn slots(size: usize) -> u32 {
 struct Run {
     station: Station,
     // Dropped after the station: the peer answers as long as anything may be on the way.
-    peer: Peer,
+    peer: Peer<Answer>,
     /// The peer's region.
     remote: Remote,
     peer_link: String,
@@ -149,13 +150,11 @@ impl Run {
             region_bytes: window,
             events: plan.events,
         };
-        let mut peer = Peer::start()?;
+        let mut peer = Peer::start(&["pingpong", PEER_OPTION])?;
         let open = Order::Open(setup);
-        let (link, end, peer_mtu) = match peer.ask(&open)? {
+        let (link, end, peer_mtu) = match peer.ask(&open, ANSWER_LIMIT)? {
             Answer::Opened { link, end, mtu } => (link, end, mtu),
-            answer => {
-                return Err(ProcessError::Protocol { order: Box::new(open), answer: Box::new(answer) }.into());
-            }
+            answer => return Err(ProcessError::unexpected(&open, &answer).into()),
         };
         // The two may be on links of different sizes.
         let allowed = PathMtu::at_most(peer_mtu).map_or(own_mtu, |peer_mtu| peer_mtu.min(own_mtu));
@@ -166,7 +165,7 @@ impl Run {
         let address: Address = end.address.parse().map_err(|_| PingpongError::Protocol(end.address))?;
         let region: RemoteRegion = end.region.parse().map_err(|_| PingpongError::Protocol(end.region))?;
         station.connect(&address, mtu)?;
-        peer.order(Order::Connect { peer: station.end(), mtu: mtu.bytes() })?;
+        order(&mut peer, Order::Connect { peer: station.end(), mtu: mtu.bytes() })?;
         Ok(Self { station, peer, remote: region.into(), peer_link: link, mtu, back: window, next_message: 1 })
     }
 
@@ -184,12 +183,9 @@ impl Run {
     }
 
     fn finish(mut self, rows: Vec<Row>) -> Result<Report, PingpongError> {
-        let peer_retries = match self.peer.ask(&Order::Count)? {
+        let peer_retries = match self.peer.ask(&Order::Count, ANSWER_LIMIT)? {
             Answer::Counted { retries } => retries,
-            answer => {
-                let order = Box::new(Order::Count);
-                return Err(ProcessError::Protocol { order, answer: Box::new(answer) }.into());
-            }
+            answer => return Err(ProcessError::unexpected(&Order::Count, &answer).into()),
         };
         Ok(Report {
             device: self.station.link(),
@@ -238,10 +234,14 @@ impl Run {
         Ok(all)
     }
 
+    fn order(&mut self, what: Order) -> Result<(), PingpongError> {
+        order(&mut self.peer, what)
+    }
+
     /// SENDs that the peer sends back, one at a time.
     fn echo(&mut self, burst: Burst) -> Result<Measured, PingpongError> {
         let size = burst.size;
-        self.peer.order(Order::Echo { size, count: burst.count })?;
+        self.order(Order::Echo { size, count: burst.count })?;
         let mut measured = Measured::default();
         for (message, _) in burst.slots() {
             self.station.fill(0, message, size)?;
@@ -262,18 +262,18 @@ impl Run {
             }
             self.station.check(self.back, message, size)?;
         }
-        self.peer.order(Order::EndEcho)?;
+        self.order(Order::EndEcho)?;
         Ok(measured)
     }
 
     /// One burst, prepared, moved and checked.
     fn burst(&mut self, operation: Operation, burst: Burst, pace: Pace) -> Result<Measured, PingpongError> {
         match operation {
-            Operation::Send => self.peer.order(Order::Receive(burst))?,
-            Operation::Read => self.peer.order(Order::Fill(burst))?,
+            Operation::Send => self.order(Order::Receive(burst))?,
+            Operation::Read => self.order(Order::Fill(burst))?,
             Operation::Write => {}
             Operation::FetchAdd | Operation::CompareSwap => {
-                self.peer.order(Order::SetCounter(COUNTER_START))?;
+                self.order(Order::SetCounter(COUNTER_START))?;
             }
         }
         if matches!(operation, Operation::Send | Operation::Write) {
@@ -286,8 +286,8 @@ impl Run {
             Pace::AllAtOnce => self.all_at_once(operation, burst)?,
         };
         match operation {
-            Operation::Send => self.peer.order(Order::CheckReceived(burst))?,
-            Operation::Write => self.peer.order(Order::CheckWritten(burst))?,
+            Operation::Send => self.order(Order::CheckReceived(burst))?,
+            Operation::Write => self.order(Order::CheckWritten(burst))?,
             Operation::Read => {
                 for (message, offset) in burst.slots() {
                     self.station.check(self.back + offset, message, burst.size)?;
@@ -354,7 +354,7 @@ impl Run {
                 _ => expected.wrapping_add(ADDEND),
             };
         }
-        Ok(self.peer.order(Order::CheckCounter(expected))?)
+        self.order(Order::CheckCounter(expected))
     }
 
     /// The next completion. Looks from time to time whether the peer is still there.
@@ -377,19 +377,17 @@ impl Run {
     }
 }
 
+/// Gives an order whose answer is [`Answer::Ok`].
+fn order(peer: &mut Peer<Answer>, order: Order) -> Result<(), PingpongError> {
+    match peer.ask(&order, ANSWER_LIMIT)? {
+        Answer::Ok => Ok(()),
+        answer => Err(ProcessError::unexpected(&order, &answer).into()),
+    }
+}
+
 /// What the `nr`-th CMP_SWAP of a burst expects and stores. Each fourth expects what is not there, so that it must leave the counter alone.
 fn compare_and_swap(nr: u32) -> (u64, u64) {
     let hits = u64::from(nr - nr / 4);
     let there = COUNTER_START + hits;
     if nr % 4 == 3 { (!there, 0) } else { (there, there + 1) }
-}
-
-/// A bar on standard error, if that is a terminal.
-fn progress_bar(rows: usize) -> ProgressBar {
-    let bar = ProgressBar::new(rows as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
-        bar.set_style(style);
-    }
-    bar.tick();
-    bar
 }

@@ -3,21 +3,18 @@
 //! | file | subject |
 //! |---|---|
 //! | `local` | the default run: this process and a peer process on another loopback address |
-//! | `peer`, `process`, `protocol` | the peer process: what it does, how it is started and ended, what the two say to each other |
+//! | `peer`, `protocol` | the peer process: what it does, what the two say to each other |
 //! | `two_hosts` | `--listen` and `--connect`: in step with `ibv_rc_pingpong` |
 //! | `exchange` | that program's exchange of addresses over TCP |
 //! | `station` | one end: device, region, queue pair |
-//! | `choose` | which device |
 //! | `pattern` | the bytes of the messages |
 //! | `operation`, `report`, `summary` | what is moved, what is printed |
 
-mod choose;
 mod exchange;
 mod local;
 mod operation;
 mod pattern;
 mod peer;
-mod process;
 mod protocol;
 mod report;
 mod station;
@@ -31,17 +28,20 @@ use std::time::Duration;
 
 use urxe::{Completion, PathMtu, WcStatus};
 
+use crate::cmd::common::choose::{Choice, DeviceWord};
+use crate::cmd::common::path_mtu;
+use crate::cmd::common::peer::ProcessError;
+use crate::cmd::common::size::Size;
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
 
-use choose::{Choice, DeviceWord};
 use exchange::{Address, ExchangeError};
-use operation::Size;
 use pattern::Mismatch;
-use process::ProcessError;
 use station::StationError;
 use two_hosts::Role;
 
+/// The hidden option that makes a process the peer.
+const PEER_OPTION: &str = "--as-peer-process";
 /// Messages on the way at once.
 const DEPTH: u32 = 64;
 /// READs and atomics on the way at once.
@@ -208,11 +208,6 @@ impl Args {
         out.flush()?;
         Ok(Outcome::Done)
     }
-}
-
-fn path_mtu(text: &str) -> Result<PathMtu, &'static str> {
-    let mtu = text.parse().ok().and_then(PathMtu::at_most).filter(|mtu| mtu.to_string() == text);
-    mtu.ok_or("a path MTU is 256, 512, 1024, 2048 or 4096")
 }
 
 /// What is said while two hosts play: to standard output at once, or to standard error if that has the JSON.

@@ -8,11 +8,11 @@ use std::time::Duration;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use urxe::{Device, LinkSpec, PathMtu};
 
-use super::choose;
 use super::exchange::Address;
-use super::protocol::{self, Answer, Burst, End, Order, Setup};
+use super::protocol::{Answer, Burst, End, Order, Setup};
 use super::station::{Station, StationConfig, StationError, Wait, Work};
 use super::{DEPTH, PingpongError};
+use crate::cmd::common::{choose, describe, lines};
 use crate::cmd::{CmdError, Outcome};
 
 /// Time without any completion after which the peer gives up.
@@ -27,7 +27,7 @@ pub fn run() -> Result<Outcome, CmdError> {
     let (sender, orders) = mpsc::channel();
     thread::spawn(move || {
         let mut stdin = io::stdin().lock();
-        while let Ok(Some(order)) = protocol::hear(&mut stdin) {
+        while let Ok(Some(order)) = lines::hear(&mut stdin) {
             if sender.send(order).is_err() {
                 return;
             }
@@ -43,27 +43,12 @@ pub fn run() -> Result<Outcome, CmdError> {
             PingpongError::Wrong(wrong) => Answer::Wrong(wrong.to_string()),
             error => Answer::Failed(describe(&error)),
         });
-        protocol::say(&mut stdout, &answer)?;
+        lines::say(&mut stdout, &answer)?;
         if let (Some((size, count)), Answer::Ok) = (echo, &answer) {
             servant.echoed = servant.echo(size, count);
         }
     }
     Ok(Outcome::Done)
-}
-
-/// An error with its causes.
-fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let more = inner.to_string();
-        if !text.ends_with(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 struct Servant {

@@ -3,10 +3,9 @@
 //!
 //! Messages are numbered; message n of a burst that starts with `first` uses slot n - first of the peer's region, `size` bytes each.
 
-use std::io::{self, BufRead, Write};
-
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use crate::cmd::common::peer::{Refusal, Reply};
 
 /// A range of messages of one size, in slots 0 and on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,19 +107,12 @@ pub enum Answer {
     },
 }
 
-/// Writes one line.
-pub fn say(out: &mut impl Write, what: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_vec(what)?;
-    line.push(b'\n');
-    out.write_all(&line)?;
-    out.flush()
-}
-
-/// Reads one line; `None` at the end.
-pub fn hear<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T>> {
-    let mut line = String::new();
-    if from.read_line(&mut line)? == 0 {
-        return Ok(None);
+impl Reply for Answer {
+    fn refusal(&self) -> Option<Refusal<'_>> {
+        match self {
+            Self::Failed(reason) => Some(Refusal::Failed(reason)),
+            Self::Wrong(reason) => Some(Refusal::Wrong(reason)),
+            _ => None,
+        }
     }
-    Ok(Some(serde_json::from_str(&line)?))
 }

@@ -7,8 +7,9 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
-use super::operation::{Operation, Size};
+use super::operation::Operation;
 use crate::cmd::CmdError;
+use crate::cmd::common::size::Size;
 use crate::output;
 
 /// One operation at one size.

@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 
 use urxe::{Device, Gid, PathMtu};
 
-use super::choose::Choice;
 use super::exchange::{self, Address, Exchange};
 use super::station::{Station, StationConfig, StationError, Wait, Work};
 use super::summary::Summary;
 use super::{PingpongError, Wrong, expect_success, pattern};
+use crate::cmd::common::choose::Choice;
 
 /// What `ibv_rc_pingpong` fills its buffer with.
 const FILL: u8 = 0x7b;
