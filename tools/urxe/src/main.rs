@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cmd::{CmdError, Outcome};
+use cmd::Outcome;
 
 /// RDMA in userspace: RoCEv2 over plain UDP, without root and without a kernel module.
 #[derive(Debug, Parser)]
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Failed) => ExitCode::FAILURE,
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
-        Err(error @ CmdError::Usage(_)) => {
+        Err(error) if error.is_usage() => {
             output::report(&error);
             ExitCode::from(2)
         }

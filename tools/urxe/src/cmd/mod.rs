@@ -5,6 +5,7 @@ mod decode;
 mod devinfo;
 mod doctor;
 mod link;
+mod perf;
 mod pingpong;
 
 use std::io;
@@ -19,6 +20,8 @@ use crate::capture::CaptureError;
 pub enum Command {
     /// Move data by every operation and check every byte; alone, or with another host
     Pingpong(pingpong::Args),
+    /// Measure bandwidth, message rate and latency, as ratios to plain UDP and TCP
+    Perf(Box<perf::Args>),
     /// Show, add or delete devices
     Link(link::Args),
     /// Show the devices' attributes, in the form of ibv_devinfo
@@ -34,6 +37,7 @@ impl Command {
     pub fn run(self) -> Result<Outcome, CmdError> {
         match self {
             Self::Pingpong(args) => args.run(),
+            Self::Perf(args) => args.run(),
             Self::Link(args) => args.run(),
             Self::Devinfo(args) => args.run(),
             Self::Doctor(args) => args.run(),
@@ -78,12 +82,20 @@ pub enum CmdError {
     /// `urxe pingpong` failed, or found wrong data.
     #[error(transparent)]
     Pingpong(#[from] pingpong::PingpongError),
+    /// `urxe perf` failed, or found wrong data.
+    #[error(transparent)]
+    Perf(#[from] perf::PerfError),
     /// The result cannot be written.
     #[error("cannot write the result")]
     Output(#[from] io::Error),
 }
 
 impl CmdError {
+    /// Whether the command line asks for what cannot be.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Usage(_) | Self::Perf(perf::PerfError::Case(_)))
+    }
+
     /// Whether the reader of standard output has stopped reading.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)

@@ -61,6 +61,12 @@ impl Choice {
         Ok(Self { spec: first.unwrap_or_else(LinkSpec::built_in), any_loopback })
     }
 
+    /// A device on a loopback address that nobody has now; the built-in device's if there is none.
+    pub fn free_loopback() -> Self {
+        let spec = free_loopback_address().map_or_else(LinkSpec::built_in, |free| at(free.into()));
+        Self { spec, any_loopback: true }
+    }
+
     /// Whether it is the device that exists when nothing is configured.
     pub fn is_built_in(&self) -> bool {
         self.any_loopback

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Writes one line.
-pub fn say(out: &mut impl Write, what: &impl Serialize) -> io::Result<()> {
+pub fn say(out: &mut (impl Write + ?Sized), what: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');
     out.write_all(&line)?;

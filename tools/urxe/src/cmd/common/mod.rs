@@ -6,11 +6,13 @@
 //! | `peer` | the other end: a process of this program, or whoever has connected |
 //! | `lines` | lines of JSON between the two |
 //! | `size` | numbers of bytes, as people write them |
+//! | `verb_error` | why a verb did not work, whichever |
 
 pub mod choose;
 pub mod lines;
 pub mod peer;
 pub mod size;
+pub mod verb_error;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use urxe::PathMtu;

@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
@@ -99,6 +99,11 @@ impl<A: Reply> Peer<A> {
         Ok(Self { child: Some(child), orders, answers })
     }
 
+    /// One that is connected already.
+    pub fn connected(answers: impl BufRead + Send + 'static, orders: impl Write + 'static) -> Self {
+        Self { child: None, orders: Some(Box::new(orders)), answers: listen(Some(answers)) }
+    }
+
     /// Gives an order and waits for the answer.
     pub fn ask(&mut self, order: &impl Serialize, limit: Duration) -> Result<A, ProcessError> {
         self.tell(order)?;
@@ -117,6 +122,15 @@ impl<A: Reply> Peer<A> {
             Ok(answer) => accepted(answer),
             Err(RecvTimeoutError::Disconnected) => Err(self.ended()),
             Err(RecvTimeoutError::Timeout) => Err(ProcessError::Silent { limit }),
+        }
+    }
+
+    /// The next answer, if it is there.
+    pub fn try_hear(&mut self) -> Result<Option<A>, ProcessError> {
+        match self.answers.try_recv() {
+            Ok(answer) => accepted(answer).map(Some),
+            Err(TryRecvError::Disconnected) => Err(self.ended()),
+            Err(TryRecvError::Empty) => Ok(None),
         }
     }
 

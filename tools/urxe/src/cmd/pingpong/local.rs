@@ -17,12 +17,13 @@ use super::exchange::Address;
 use super::operation::Operation;
 use super::protocol::{Answer, Burst, Order, Setup};
 use super::report::{Report, Row};
-use super::station::{Station, StationConfig, StationError, Wait, Work};
+use super::station::{Station, StationConfig, Wait, Work};
 use super::{DEPTH, PEER_OPTION, PingpongError, RD_ATOMIC, Wrong, expect};
 use crate::cmd::common::choose::{self, Choice};
 use crate::cmd::common::peer::{ANSWER_LIMIT, Peer, ProcessError};
 use crate::cmd::common::progress_bar;
 use crate::cmd::common::size::Size;
+use crate::cmd::common::verb_error::VerbError;
 
 /// Bytes of messages on the way at once, unless one alone is larger.
 const WINDOW_BYTES: usize = 16 << 20;
@@ -64,7 +65,7 @@ impl Plan {
         if let Some(path) = &self.capture {
             builder = builder.capture(path);
         }
-        let device = self.choice.open(&builder).map_err(StationError::from)?;
+        let device = self.choice.open(&builder).map_err(VerbError::from)?;
         let mut run = Run::start(self, device)?;
         let rows = run.rows(self)?;
         run.finish(rows)
@@ -141,7 +142,7 @@ impl Run {
         };
         let station = Station::new(device, config)?;
         let own = station.address();
-        let links = choose::peers_of(own.gid.to_ip()).map_err(StationError::from)?;
+        let links = choose::peers_of(own.gid.to_ip()).map_err(VerbError::from)?;
         if links.is_empty() {
             return Err(PingpongError::NoPeerAddress);
         }

@@ -32,12 +32,12 @@ use crate::cmd::common::choose::{Choice, DeviceWord};
 use crate::cmd::common::path_mtu;
 use crate::cmd::common::peer::ProcessError;
 use crate::cmd::common::size::Size;
+use crate::cmd::common::verb_error::VerbError;
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
 
 use exchange::{Address, ExchangeError};
 use pattern::Mismatch;
-use station::StationError;
 use two_hosts::Role;
 
 /// The hidden option that makes a process the peer.
@@ -151,7 +151,7 @@ impl Args {
         }
         let _without_effect = (self.ib_port, self.sl);
         let choice =
-            Choice::new(self.device.as_ref()).map_err(StationError::from).map_err(PingpongError::from)?;
+            Choice::new(self.device.as_ref()).map_err(VerbError::from).map_err(PingpongError::from)?;
         let role = match &self.connect {
             Some(host) => Role::Client(host.clone()),
             None if self.listen => Role::Server,
@@ -289,7 +289,7 @@ pub enum Wrong {
 pub enum PingpongError {
     /// This end.
     #[error(transparent)]
-    Station(#[from] StationError),
+    Station(#[from] VerbError),
     /// The peer process.
     #[error(transparent)]
     Process(#[from] ProcessError),

@@ -10,8 +10,9 @@ use urxe::{Device, LinkSpec, PathMtu};
 
 use super::exchange::Address;
 use super::protocol::{Answer, Burst, End, Order, Setup};
-use super::station::{Station, StationConfig, StationError, Wait, Work};
+use super::station::{Station, StationConfig, Wait, Work};
 use super::{DEPTH, PingpongError};
+use crate::cmd::common::verb_error::VerbError;
 use crate::cmd::common::{choose, describe, lines};
 use crate::cmd::{CmdError, Outcome};
 
@@ -129,7 +130,7 @@ impl Servant {
                     taken = Some(error);
                     continue;
                 }
-                Err(error) => return Err(StationError::from(error).into()),
+                Err(error) => return Err(VerbError::from(error).into()),
             };
             let config = StationConfig {
                 region_bytes: setup.region_bytes,
@@ -146,7 +147,7 @@ impl Servant {
             self.events = setup.events;
             return Ok(Answer::Opened { link: link.clone(), end, mtu });
         }
-        Err(taken.map_or(PingpongError::NoPeerAddress, |error| StationError::from(error).into()))
+        Err(taken.map_or(PingpongError::NoPeerAddress, |error| VerbError::from(error).into()))
     }
 
     /// Sends back `count` messages.

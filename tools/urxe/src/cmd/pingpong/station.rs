@@ -3,14 +3,13 @@
 use std::time::{Duration, Instant};
 
 use urxe::{
-    Access, AllocPdError, AllocateError, BatchError, BufferError, Completion, CompletionQueue,
-    ConnectOptions, Counter, CqError, CreateCqError, CreateQpError, Device, LinkError, MemoryRegion,
-    ModifyError, OpenError, PathMtu, PostError, QpEndpoint, QueuePair, RecvRequest, Remote, RemoteRegion,
-    SendRequest, SliceError, WaitError,
+    Access, Completion, CompletionQueue, ConnectOptions, Counter, Device, MemoryRegion, PathMtu, QpEndpoint,
+    QueuePair, RecvRequest, Remote, RemoteRegion, SendRequest, WaitError,
 };
 
 use super::exchange::Address;
 use super::{PingpongError, Wrong, pattern};
+use crate::cmd::common::verb_error::VerbError;
 
 /// Completions taken at a time.
 const TAKEN_MAX: usize = 32;
@@ -74,50 +73,6 @@ pub enum Work {
     },
 }
 
-/// Why an end does not work.
-#[derive(Debug, thiserror::Error)]
-pub enum StationError {
-    /// The device.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The list of devices or the machine's addresses.
-    #[error(transparent)]
-    Link(#[from] LinkError),
-    /// The protection domain.
-    #[error(transparent)]
-    Pd(#[from] AllocPdError),
-    /// The region.
-    #[error(transparent)]
-    Region(#[from] AllocateError),
-    /// The completion queue.
-    #[error(transparent)]
-    CreateCq(#[from] CreateCqError),
-    /// The queue pair.
-    #[error(transparent)]
-    CreateQp(#[from] CreateQpError),
-    /// The connection.
-    #[error("cannot connect")]
-    Connect(#[from] ModifyError),
-    /// A part of the region.
-    #[error(transparent)]
-    Slice(#[from] SliceError),
-    /// An access to the region.
-    #[error(transparent)]
-    Buffer(#[from] BufferError),
-    /// A work request.
-    #[error(transparent)]
-    Post(#[from] PostError),
-    /// One of several work requests.
-    #[error(transparent)]
-    Batch(#[from] BatchError),
-    /// Polling.
-    #[error(transparent)]
-    Cq(#[from] CqError),
-    /// Waiting.
-    #[error(transparent)]
-    Wait(#[from] WaitError),
-}
-
 /// One end.
 #[derive(Debug)]
 pub struct Station {
@@ -137,8 +92,8 @@ impl Station {
     /// An end in INIT, where receives can be posted.
     ///
     /// # Errors
-    /// [`StationError`].
-    pub fn new(device: Device, config: StationConfig) -> Result<Self, StationError> {
+    /// [`VerbError`].
+    pub fn new(device: Device, config: StationConfig) -> Result<Self, VerbError> {
         let pd = device.alloc_pd()?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         let region = pd.allocate(config.region_bytes, access)?;
@@ -196,8 +151,8 @@ impl Station {
     /// Connects.
     ///
     /// # Errors
-    /// [`StationError::Connect`]: the values do not suit the device, or the two addresses each other.
-    pub fn connect(&self, peer: &Address, mtu: PathMtu) -> Result<(), StationError> {
+    /// [`VerbError::Connect`]: the values do not suit the device, or the two addresses each other.
+    pub fn connect(&self, peer: &Address, mtu: PathMtu) -> Result<(), VerbError> {
         let options = ConnectOptions {
             path_mtu: Some(mtu),
             max_rd_atomic: self.config.rd_atomic,
@@ -211,8 +166,8 @@ impl Station {
     /// Posts a receive of up to `len` bytes at `offset`.
     ///
     /// # Errors
-    /// [`StationError`].
-    pub fn post_recv(&self, wr_id: u64, offset: usize, len: usize) -> Result<(), StationError> {
+    /// [`VerbError`].
+    pub fn post_recv(&self, wr_id: u64, offset: usize, len: usize) -> Result<(), VerbError> {
         let into = self.region.slice(offset..offset + len)?;
         Ok(self.qp.post_recv(&RecvRequest::new(into).wr_id(wr_id))?)
     }
@@ -220,20 +175,20 @@ impl Station {
     /// Posts one work request with the `len` bytes at `offset`.
     ///
     /// # Errors
-    /// [`StationError`].
-    pub fn post(&self, wr_id: u64, work: Work, offset: usize, len: usize) -> Result<(), StationError> {
+    /// [`VerbError`].
+    pub fn post(&self, wr_id: u64, work: Work, offset: usize, len: usize) -> Result<(), VerbError> {
         Ok(self.qp.post_send(&self.request(wr_id, work, offset, len)?)?)
     }
 
     /// Posts several work requests (identifier, work, offset) of `len` bytes each.
     ///
     /// # Errors
-    /// [`StationError`].
+    /// [`VerbError`].
     pub fn post_batch(
         &self,
         works: impl Iterator<Item = (u64, Work, usize)>,
         len: usize,
-    ) -> Result<(), StationError> {
+    ) -> Result<(), VerbError> {
         let requests = works
             .map(|(wr_id, work, offset)| self.request(wr_id, work, offset, len))
             .collect::<Result<Vec<_>, _>>()?;
@@ -246,7 +201,7 @@ impl Station {
         work: Work,
         offset: usize,
         len: usize,
-    ) -> Result<SendRequest<'_>, StationError> {
+    ) -> Result<SendRequest<'_>, VerbError> {
         let data = self.region.slice(offset..offset + len)?;
         let request = match work {
             Work::Send => SendRequest::send(data),
@@ -263,8 +218,8 @@ impl Station {
     /// The next completion, of whatever status; `None` when none came within `limit`.
     ///
     /// # Errors
-    /// [`StationError`].
-    pub fn next(&mut self, limit: Duration) -> Result<Option<Completion>, StationError> {
+    /// [`VerbError`].
+    pub fn next(&mut self, limit: Duration) -> Result<Option<Completion>, VerbError> {
         if self.next == self.count {
             self.next = 0;
             self.count = self.take(limit)?;
@@ -276,7 +231,7 @@ impl Station {
         Ok(Some(self.taken[self.next - 1]))
     }
 
-    fn take(&mut self, limit: Duration) -> Result<usize, StationError> {
+    fn take(&mut self, limit: Duration) -> Result<usize, VerbError> {
         if self.config.wait == Wait::Events {
             return match self.cq.wait(&mut self.taken, Some(limit)) {
                 Err(WaitError::TimedOut) => Ok(0),
@@ -295,8 +250,8 @@ impl Station {
     /// Receives and answers what the other end asks, without waiting. What completes is handed out by [`next`](Self::next).
     ///
     /// # Errors
-    /// [`StationError`].
-    pub fn progress(&mut self) -> Result<(), StationError> {
+    /// [`VerbError`].
+    pub fn progress(&mut self) -> Result<(), VerbError> {
         if self.next == self.count {
             self.next = 0;
             self.count = self.cq.poll(&mut self.taken)?;
@@ -309,8 +264,8 @@ impl Station {
     /// Puts message `message` of `size` bytes at `offset`.
     ///
     /// # Errors
-    /// [`StationError`].
-    pub fn fill(&mut self, offset: usize, message: u64, size: usize) -> Result<(), StationError> {
+    /// [`VerbError`].
+    pub fn fill(&mut self, offset: usize, message: u64, size: usize) -> Result<(), VerbError> {
         self.scratch.resize(size, 0);
         pattern::fill(message, &mut self.scratch);
         Ok(self.region.write(offset, &self.scratch)?)
@@ -322,39 +277,39 @@ impl Station {
     /// [`PingpongError::Wrong`].
     pub fn check(&mut self, offset: usize, message: u64, size: usize) -> Result<(), PingpongError> {
         self.scratch.resize(size, 0);
-        self.region.read(offset, &mut self.scratch).map_err(StationError::from)?;
+        self.region.read(offset, &mut self.scratch).map_err(VerbError::from)?;
         pattern::check(message, &self.scratch).map_err(|mismatch| Wrong::Byte(mismatch).into())
     }
 
     /// Copies what is at `offset`.
     ///
     /// # Errors
-    /// [`StationError`].
-    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), StationError> {
+    /// [`VerbError`].
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), VerbError> {
         Ok(self.region.read(offset, bytes)?)
     }
 
     /// Puts bytes at `offset`.
     ///
     /// # Errors
-    /// [`StationError`].
-    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), StationError> {
+    /// [`VerbError`].
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), VerbError> {
         Ok(self.region.write(offset, bytes)?)
     }
 
     /// The eight bytes at `offset`.
     ///
     /// # Errors
-    /// [`StationError`].
-    pub fn load_u64(&self, offset: usize) -> Result<u64, StationError> {
+    /// [`VerbError`].
+    pub fn load_u64(&self, offset: usize) -> Result<u64, VerbError> {
         Ok(self.region.load_u64(offset)?)
     }
 
     /// Sets the eight bytes at `offset`.
     ///
     /// # Errors
-    /// [`StationError`].
-    pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), StationError> {
+    /// [`VerbError`].
+    pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), VerbError> {
         Ok(self.region.store_u64(offset, value)?)
     }
 }

@@ -20,10 +20,11 @@ use std::time::{Duration, Instant};
 use urxe::{Device, Gid, PathMtu};
 
 use super::exchange::{self, Address, Exchange};
-use super::station::{Station, StationConfig, StationError, Wait, Work};
+use super::station::{Station, StationConfig, Wait, Work};
 use super::summary::Summary;
 use super::{PingpongError, Wrong, expect_success, pattern};
 use crate::cmd::common::choose::Choice;
+use crate::cmd::common::verb_error::VerbError;
 
 /// What `ibv_rc_pingpong` fills its buffer with.
 const FILL: u8 = 0x7b;
@@ -92,7 +93,7 @@ impl Plan {
         if let Some(path) = &self.capture {
             builder = builder.capture(path);
         }
-        let device = self.choice.open(&builder).map_err(StationError::from)?;
+        let device = self.choice.open(&builder).map_err(VerbError::from)?;
         let allowed = device.query_port().active_mtu;
         if self.mtu > allowed {
             return Err(PingpongError::MtuTooLarge { given: self.mtu, allowed });

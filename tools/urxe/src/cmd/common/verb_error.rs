@@ -1,0 +1,50 @@
+//! Why a verb did not work, whichever.
+
+use urxe::{
+    AllocPdError, AllocateError, BatchError, BufferError, CqError, CreateCqError, CreateQpError, LinkError,
+    ModifyError, OpenError, PostError, SliceError, WaitError,
+};
+
+/// Why an end does not work.
+#[derive(Debug, thiserror::Error)]
+pub enum VerbError {
+    /// The device.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The list of devices or the machine's addresses.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The protection domain.
+    #[error(transparent)]
+    Pd(#[from] AllocPdError),
+    /// The region.
+    #[error(transparent)]
+    Region(#[from] AllocateError),
+    /// The completion queue.
+    #[error(transparent)]
+    CreateCq(#[from] CreateCqError),
+    /// The queue pair.
+    #[error(transparent)]
+    CreateQp(#[from] CreateQpError),
+    /// The connection.
+    #[error("cannot connect")]
+    Connect(#[from] ModifyError),
+    /// A part of the region.
+    #[error(transparent)]
+    Slice(#[from] SliceError),
+    /// An access to the region.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
+    /// A work request.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// One of several work requests.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// Polling.
+    #[error(transparent)]
+    Cq(#[from] CqError),
+    /// Waiting.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+}

@@ -1,0 +1,406 @@
+//! One thing to measure: an operation, how it is posted, and for how long. Both ends are told the same case.
+
+use std::fmt;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::cmd::common::size::Size;
+
+/// Most work requests of a list, and most prepared for one queue pair.
+pub const RING_MAX: usize = 128;
+/// Most sends outstanding of a queue pair.
+pub const DEPTH_MAX: u32 = 16_384;
+/// Most queue pairs of a case.
+pub const QPS_MAX: u32 = 1024;
+/// Most bytes of inline data; what the device allows.
+pub const INLINE_MAX: usize = 1024;
+/// Bytes that an atomic operation changes.
+pub const ATOMIC_SIZE: usize = 8;
+/// Bytes of the working set, unless one message is larger.
+pub const WORKING_SET: usize = 1 << 20;
+/// Unless a case says otherwise: one completion for so many sends.
+const SIGNAL_EVERY: u32 = 16;
+
+/// What is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+pub enum Operation {
+    /// SEND into posted receives
+    #[serde(rename = "SEND")]
+    Send,
+    /// RDMA WRITE
+    #[serde(rename = "WRITE")]
+    Write,
+    /// RDMA WRITE with immediate data
+    #[serde(rename = "WRITE_IMM")]
+    WriteImm,
+    /// RDMA READ
+    #[serde(rename = "READ")]
+    Read,
+    /// Atomic fetch and add of 8 bytes
+    #[serde(rename = "FETCH_ADD")]
+    FetchAdd,
+    /// Atomic compare and swap of 8 bytes
+    #[serde(rename = "CMP_SWAP")]
+    CmpSwap,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Send, Self::Write, Self::WriteImm, Self::Read, Self::FetchAdd, Self::CmpSwap];
+
+    /// Whether it completes a receive of the peer.
+    pub const fn is_received(self) -> bool {
+        matches!(self, Self::Send | Self::WriteImm)
+    }
+
+    /// Whether it changes eight bytes.
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Self::FetchAdd | Self::CmpSwap)
+    }
+
+    /// Whether the request carries data.
+    pub const fn carries_data(self) -> bool {
+        matches!(self, Self::Send | Self::Write | Self::WriteImm)
+    }
+
+    /// Whether its latency is that of a message to and fro, halved; else it is from post to completion.
+    pub const fn is_ping_pong(self) -> bool {
+        self.carries_data()
+    }
+
+    /// Bytes of a datagram beside its payload (IBTA vol. 1, chapter 9: BTH 12, RETH 16, AETH 4, AtomicETH 28, immediate 4, ICRC 4): of
+    /// the only packet of a message, or of most packets of one that has several.
+    pub const fn overhead(self, single: bool) -> usize {
+        match self {
+            Self::FetchAdd | Self::CmpSwap => 12 + 28 + 4 - ATOMIC_SIZE,
+            Self::Write if single => 12 + 16 + 4,
+            Self::WriteImm if single => 12 + 16 + 4 + 4,
+            Self::Read if single => 12 + 4 + 4,
+            _ => 12 + 4,
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Send => "SEND",
+            Self::Write => "WRITE",
+            Self::WriteImm => "WRITE_IMM",
+            Self::Read => "READ",
+            Self::FetchAdd => "FETCH_ADD",
+            Self::CmpSwap => "CMP_SWAP",
+        })
+    }
+}
+
+/// What is asked about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Metric {
+    /// Bytes and messages a second with many on the way.
+    Bandwidth,
+    /// Time of one message alone.
+    Latency,
+}
+
+/// How an end waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wait {
+    /// Polls.
+    Poll,
+    /// Sleeps until the completion event.
+    Events,
+}
+
+/// When a round is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Limit {
+    /// After so many messages of each queue pair.
+    Messages(u64),
+    /// After so many microseconds.
+    Micros(u64),
+}
+
+impl Limit {
+    /// After some time.
+    pub fn after(time: Duration) -> Self {
+        Self::Micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// The time; `None` where messages are counted.
+    pub fn time(self) -> Option<Duration> {
+        match self {
+            Self::Messages(_) => None,
+            Self::Micros(micros) => Some(Duration::from_micros(micros)),
+        }
+    }
+}
+
+/// One thing to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Case {
+    /// What is moved.
+    pub operation: Operation,
+    /// What is asked.
+    pub metric: Metric,
+    /// Bytes of a message.
+    pub size: usize,
+    /// Queue pairs.
+    pub qps: u32,
+    /// Sends of each queue pair that may be outstanding.
+    pub depth: u32,
+    /// Work requests posted by one call.
+    pub list: u32,
+    /// Path MTU in bytes.
+    pub mtu: usize,
+    /// Both ends ask at once.
+    pub bidirectional: bool,
+    /// How both ends wait.
+    pub wait: Wait,
+    /// Whether messages are copied when posted.
+    pub inline: bool,
+    /// Latency of WRITE: look at nothing but the memory.
+    pub spin_memory: bool,
+    /// Whether the target of one-sided operations polls; else it sleeps, and its device serves them alone.
+    pub target_polls: bool,
+    /// Bytes of the messages of one direction, all queue pairs together.
+    pub working_set: usize,
+    /// When a round is over.
+    pub limit: Limit,
+}
+
+impl Case {
+    /// Bandwidth of `operation` as most programs use it, over `mtu`.
+    pub fn bandwidth(operation: Operation, size: usize, mtu: usize, limit: Limit) -> Self {
+        let size = if operation.is_atomic() { ATOMIC_SIZE } else { size };
+        Self {
+            operation,
+            metric: Metric::Bandwidth,
+            size,
+            qps: 1,
+            depth: 128,
+            list: 1,
+            mtu,
+            bidirectional: false,
+            wait: Wait::Poll,
+            inline: false,
+            spin_memory: false,
+            target_polls: false,
+            working_set: WORKING_SET.max(size),
+            limit,
+        }
+    }
+
+    /// Latency of `operation`.
+    pub fn latency(operation: Operation, size: usize, mtu: usize, limit: Limit) -> Self {
+        Self { metric: Metric::Latency, ..Self::bandwidth(operation, size, mtu, limit) }
+    }
+
+    /// Refuses what cannot be measured, however it was asked for.
+    ///
+    /// # Errors
+    /// [`CaseError`].
+    pub fn check(&self) -> Result<(), CaseError> {
+        let Self { operation, metric, size, qps, depth, list, .. } = *self;
+        let within = |what, given, max| {
+            if (1..=max).contains(&given) { Ok(()) } else { Err(CaseError::Range { what, given, max }) }
+        };
+        within("the size of a message", size as u64, Size::MAX as u64)?;
+        within("the number of queue pairs", qps.into(), QPS_MAX.into())?;
+        within("the queue depth", depth.into(), DEPTH_MAX.into())?;
+        within("the posting list", list.into(), u64::from(depth).min(RING_MAX as u64))?;
+        within("the working set", self.working_set as u64, 1 << 30)?;
+        if operation.is_atomic() && size != ATOMIC_SIZE {
+            return Err(CaseError::AtomicSize { operation, given: size });
+        }
+        if self.inline && (size > INLINE_MAX || !operation.carries_data()) {
+            return Err(CaseError::Inline { operation, size });
+        }
+        if self.working_set < size {
+            return Err(CaseError::WorkingSet { given: self.working_set, size });
+        }
+        let write_latency = operation == Operation::Write && metric == Metric::Latency;
+        if self.spin_memory && !write_latency {
+            return Err(CaseError::SpinMemory { operation });
+        }
+        if write_latency && self.wait == Wait::Events {
+            return Err(CaseError::WriteEvents);
+        }
+        if metric == Metric::Latency && (qps > 1 || list > 1 || self.bidirectional) {
+            return Err(CaseError::Latency);
+        }
+        Ok(())
+    }
+
+    /// One send of so many makes a completion.
+    pub fn signal_every(&self) -> u32 {
+        let alone = self.metric == Metric::Latency && !self.operation.is_ping_pong();
+        match self.list {
+            // Each is waited for.
+            _ if alone => 1,
+            1 => SIGNAL_EVERY.min(self.depth / 2).max(1),
+            list => list,
+        }
+    }
+
+    /// Messages prepared for each queue pair: whole lists, each ending with a completion.
+    pub fn ring_len(&self) -> usize {
+        let step = self.signal_every() as usize;
+        step * (RING_MAX / step).max(1)
+    }
+
+    /// Bytes of one direction's part of the region.
+    pub fn window(&self) -> usize {
+        let counters = if self.operation.is_atomic() { self.qps as usize * ATOMIC_SIZE } else { 0 };
+        self.working_set.max(self.size).max(counters).next_multiple_of(64)
+    }
+
+    /// The slot of the `index`-th message of the ring of queue pair `lane`, counted in messages.
+    pub fn slot(&self, lane: usize, index: usize) -> usize {
+        let slots = self.window() / self.size;
+        (lane + index * self.qps as usize) % slots
+    }
+
+    /// Bytes that messages really touch.
+    pub fn touched(&self) -> usize {
+        let slots = self.window() / self.size;
+        slots.min(self.ring_len() * self.qps as usize) * self.size
+    }
+
+    /// Payload of most of its datagrams.
+    pub fn payload(&self) -> usize {
+        self.size.min(self.mtu)
+    }
+
+    /// Other bytes of most of its datagrams.
+    pub fn overhead(&self) -> usize {
+        self.operation.overhead(self.size <= self.mtu)
+    }
+}
+
+/// Why something cannot be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CaseError {
+    /// A number is too small or too large.
+    #[error("{what} is {given}; it may be 1 to {max}")]
+    Range {
+        /// Of what.
+        what: &'static str,
+        /// What was asked for.
+        given: u64,
+        /// The largest.
+        max: u64,
+    },
+    /// Atomic operations have a size.
+    #[error("{operation} of {given} bytes: atomic operations move {ATOMIC_SIZE} bytes")]
+    AtomicSize {
+        /// Which.
+        operation: Operation,
+        /// What was asked for.
+        given: usize,
+    },
+    /// Not everything can be inline.
+    #[error(
+        "{operation} of {size} bytes cannot be inline: SEND, WRITE and WRITE_IMM can, up to {INLINE_MAX} bytes"
+    )]
+    Inline {
+        /// Of what.
+        operation: Operation,
+        /// Bytes of the message.
+        size: usize,
+    },
+    /// A message must fit.
+    #[error("a working set of {given} bytes does not hold one message of {size} bytes")]
+    WorkingSet {
+        /// What was asked for.
+        given: usize,
+        /// Bytes of the message.
+        size: usize,
+    },
+    /// Only a WRITE shows in memory alone.
+    #[error("--spin-memory is for the latency of WRITE, not for {operation}")]
+    SpinMemory {
+        /// Of what.
+        operation: Operation,
+    },
+    /// A WRITE makes no event at the peer.
+    #[error(
+        "--events with the latency of WRITE: a WRITE wakes nobody at the other end; write-imm does, or leave out --latency"
+    )]
+    WriteEvents,
+    /// One message alone is one.
+    #[error("latency is that of one message alone: no --qps, --post-list or --bidirectional with it")]
+    Latency,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case() -> Case {
+        Case::bandwidth(Operation::Write, 64, 4096, Limit::Messages(10))
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused_with_the_reason() {
+        use Operation::{FetchAdd, Read, Send, Write};
+        let latency = Case::latency(Write, 64, 4096, Limit::Messages(10));
+        for (case, told) in [
+            (Case { depth: 0, ..case() }, "the queue depth is 0; it may be 1 to 16384"),
+            (Case { qps: 2000, ..case() }, "the number of queue pairs is 2000; it may be 1 to 1024"),
+            (Case { list: 16, depth: 8, ..case() }, "the posting list is 16; it may be 1 to 8"),
+            (
+                Case { operation: FetchAdd, size: 9, ..case() },
+                "FETCH_ADD of 9 bytes: atomic operations move 8",
+            ),
+            (Case { inline: true, operation: Read, ..case() }, "READ of 64 bytes cannot be inline"),
+            (Case { inline: true, size: 1025, ..case() }, "WRITE of 1025 bytes cannot be inline"),
+            (Case { working_set: 63, ..case() }, "a working set of 63 bytes does not hold"),
+            (Case { spin_memory: true, ..case() }, "--spin-memory is for the latency of WRITE"),
+            (Case { spin_memory: true, operation: Send, ..latency }, "not for SEND"),
+            (Case { wait: Wait::Events, ..latency }, "wakes nobody at the other end"),
+            (Case { qps: 2, ..latency }, "one message alone"),
+        ] {
+            let error = case.check().expect_err(told).to_string();
+            assert!(error.contains(told), "{error} should say {told}");
+        }
+        assert_eq!(case().check(), Ok(()));
+        assert_eq!(Case { spin_memory: true, ..latency }.check(), Ok(()));
+        assert_eq!(Case { inline: true, size: 1024, ..case() }.check(), Ok(()));
+    }
+
+    #[test]
+    fn rings_hold_whole_lists_and_slots_stay_inside() {
+        for (list, depth, every, len) in
+            [(1, 128, 16, 128), (1, 1, 1, 128), (1, 7, 3, 126), (32, 128, 32, 128), (100, 128, 100, 100)]
+        {
+            let case = Case { list, depth, qps: 3, size: 1000, working_set: 5000, ..case() };
+            assert_eq!((case.signal_every(), case.ring_len()), (every, len), "list {list}");
+            let slots = (0..3).flat_map(|lane| (0..len).map(move |index| (lane, index)));
+            assert!(
+                slots
+                    .map(|(lane, index)| case.slot(lane, index))
+                    .all(|slot| (slot + 1) * 1000 <= case.window())
+            );
+        }
+        let one = Case { size: 1 << 20, ..case() };
+        assert_eq!((one.slot(0, 5), one.touched()), (0, 1 << 20));
+        assert_eq!(case().touched(), 128 * 64, "as far as the ring goes");
+    }
+
+    #[test]
+    fn datagrams_have_the_sizes_of_the_packets() {
+        let total = |operation, size| {
+            let case = Case { size, operation, ..case() };
+            case.payload() + case.overhead()
+        };
+        assert_eq!(total(Operation::Send, 64), 80);
+        assert_eq!(total(Operation::Write, 64), 96);
+        assert_eq!(total(Operation::Read, 64), 84);
+        assert_eq!(total(Operation::Write, 1 << 20), 4112);
+        assert_eq!(total(Operation::FetchAdd, 8), 44);
+    }
+}

@@ -1,0 +1,107 @@
+//! Both processes on one address against each on its own.
+
+use std::io::Write;
+
+use serde::Serialize;
+
+use super::case::{Metric, Operation};
+use super::lab::{Addresses, Contender, Outcome as Figure};
+use super::options::Args;
+use super::statistics::ratio;
+use super::{PerfError, Progress, local, table};
+use crate::cmd::common::choose::Choice;
+use crate::cmd::common::size::Size;
+use crate::cmd::{CmdError, Outcome};
+use crate::output;
+
+/// One figure both ways: bandwidth in Gb/s, latency in microseconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Row {
+    operation: Operation,
+    metric: Metric,
+    size: usize,
+    one: f64,
+    two: f64,
+    /// How much better one address is: above 1 is faster.
+    one_to_two: Option<f64>,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// [`CmdError`]; among them that the address is taken, where processes cannot share one.
+pub fn run(args: &Args, choice: &Choice) -> Result<Outcome, CmdError> {
+    let rows = measure(args, choice)?;
+    let mut out = output::stdout();
+    if args.json {
+        output::json(&mut out, &rows)?;
+    } else {
+        let heads = ["operation", "what", "size", "one address", "two addresses", "one to two"];
+        let mut shown = table::new(&heads, 2);
+        for row in &rows {
+            shown.add_row([
+                row.operation.to_string(),
+                if row.metric == Metric::Bandwidth { "Gb/s" } else { "µs p50" }.to_owned(),
+                Size::from_bytes(row.size).to_string(),
+                table::figure(row.one),
+                table::figure(row.two),
+                table::times(row.one_to_two),
+            ]);
+        }
+        writeln!(out, "{shown}\nOne to two: above 1, one address is the faster.")?;
+    }
+    out.flush()?;
+    Ok(Outcome::Done)
+}
+
+fn measure(args: &Args, choice: &Choice) -> Result<Vec<Row>, PerfError> {
+    args.cases(4096)?;
+    let (mut lab, two) = local(choice, &args.device_options(), Addresses::Two)?;
+    let one = lab.open_on_one_address(two, &args.device_options())?;
+    let mtu = lab.fitting_mtu(two, args.mtu)?;
+    let pairs = |case| [one, two].map(|devices| Contender::Case { devices, case });
+    let groups: Vec<Vec<Contender>> =
+        args.cases(mtu)?.iter().map(|group| group.iter().flat_map(|case| pairs(*case)).collect()).collect();
+    let progress = Progress::new(groups.iter().map(Vec::as_slice), args.rounds);
+    let mut rows = Vec::new();
+    for contenders in &groups {
+        let outcomes = lab.contest(contenders, args.rounds, |contender| progress.step(contender))?;
+        for (pair, figures) in contenders.chunks_exact(2).zip(outcomes.chunks_exact(2)) {
+            if let Contender::Case { case, .. } = pair[0] {
+                rows.push(row(case.operation, case.metric, case.size, &figures[0], &figures[1]));
+            }
+        }
+    }
+    Ok(rows)
+}
+
+fn row(operation: Operation, metric: Metric, size: usize, one: &Figure, two: &Figure) -> Row {
+    let figure = |of: &Figure| match metric {
+        Metric::Bandwidth => of.median.gbps,
+        Metric::Latency => of.median.usec.unwrap_or_default().p50,
+    };
+    let (one, two) = (figure(one), figure(two));
+    let one_to_two = if metric == Metric::Bandwidth { ratio(one, two) } else { ratio(two, one) };
+    Row { operation, metric, size, one, two, one_to_two }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::statistics::{Quantiles, Sample};
+    use super::*;
+
+    #[test]
+    fn above_one_is_faster_for_both_metrics() {
+        let figure = |gbps: f64, p50: f64| Figure {
+            median: Sample {
+                gbps,
+                usec: Some(Quantiles { p50, ..Quantiles::default() }),
+                ..Sample::default()
+            },
+            rounds: Vec::new(),
+            verified: 0,
+        };
+        let of = |metric| row(Operation::Send, metric, 64, &figure(30.0, 2.0), &figure(20.0, 3.0)).one_to_two;
+        assert_eq!((of(Metric::Bandwidth), of(Metric::Latency)), (Some(1.5), Some(1.5)));
+    }
+}

@@ -1,0 +1,349 @@
+//! One end of a case: region, completion queue, queue pairs, and where each of them is in its ring of prepared requests.
+//!
+//! ```text
+//!   region   | source: what this end sends, what atomics bring | destination: what arrives, what READs bring, counters |
+//! ```
+//! Each half is the case's window. The requests of a ring are made once and posted again and again, as programs that are in a hurry
+//! do; nothing is allocated in a timed loop.
+
+use std::time::{Duration, Instant};
+
+use urxe::{
+    Access, Completion, CompletionQueue, ConnectOptions, Data, Device, Gather, MemoryRegion, PathMtu,
+    QpEndpoint, QueuePair, RecvRequest, RemoteRegion, SendRequest, WaitError,
+};
+
+use super::case::{ATOMIC_SIZE, Case, Operation, Wait};
+use super::error::PerfError;
+use super::pattern;
+use super::protocol::{Ends, Sent};
+use crate::cmd::common::verb_error::VerbError;
+
+/// READs and atomics of a queue pair on the way at once.
+const RD_ATOMIC: u8 = 16;
+/// Completions taken at a time.
+const TAKEN: usize = 64;
+/// Receives posted at a time.
+const RECEIVES_AT_ONCE: u32 = 16;
+/// How long one sleep for an event lasts at most: who sleeps must notice the end of the round.
+const NAP: Duration = Duration::from_millis(20);
+/// Empty polls between two looks at the clock.
+const POLLS_BETWEEN: u32 = 1024;
+/// Time without a completion after which the run fails.
+const STALL_LIMIT: Duration = Duration::from_secs(10);
+/// The bit of a work request's identifier that tells receives from sends; the rest is queue pair and count.
+const LANE_SHIFT: u32 = 32;
+
+/// What does not change during a session.
+#[derive(Debug)]
+pub struct End {
+    pub case: Case,
+    pub region: MemoryRegion,
+    pub cq: CompletionQueue,
+    pub qps: Vec<QueuePair>,
+    /// The peer's region, once connected.
+    pub remote: Option<RemoteRegion>,
+    /// What one message is.
+    pub message: Vec<u8>,
+}
+
+/// Where a queue pair is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lane {
+    /// Sends without a completion.
+    pub outstanding: u32,
+    /// Place in the ring of sends.
+    pub next_send: usize,
+    /// Sends since the last that makes a completion.
+    pub unsignaled: u32,
+    /// Messages sent in this round.
+    pub sent: u64,
+    /// Places of the ring, from the first on, that this round has sent.
+    pub touched: usize,
+    /// Place in the ring of receives.
+    pub next_receive: usize,
+    /// Completed receives that are not posted again yet.
+    pub receives_due: u32,
+    /// Messages received in this round.
+    pub received: u64,
+    /// Place in the ring of the round's first receive.
+    pub received_from: usize,
+}
+
+/// What changes.
+#[derive(Debug)]
+pub struct Lanes {
+    pub lanes: Vec<Lane>,
+    taken: [Completion; TAKEN],
+    polls: u32,
+    silent_since: Option<Instant>,
+}
+
+impl End {
+    /// Queue pairs in INIT.
+    ///
+    /// # Errors
+    /// [`PerfError::Case`], [`PerfError::Verb`].
+    pub fn new(device: &Device, case: Case) -> Result<Self, PerfError> {
+        case.check()?;
+        let window = case.window();
+        let pd = device.alloc_pd().map_err(VerbError::from)?;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let region = pd.allocate(2 * window, access).map_err(VerbError::from)?;
+        let receives = receives(&case);
+        let cq = device.create_cq(case.qps * (case.depth + receives)).map_err(VerbError::from)?;
+        let inline = if case.inline { case.size } else { 0 };
+        let make = |_| -> Result<QueuePair, VerbError> {
+            let qp = pd
+                .queue_pair(&cq)
+                .max_send_wr(case.depth)
+                .max_recv_wr(receives)
+                .max_send_sge(1)
+                .max_recv_sge(1)
+                .max_inline_data(u32::try_from(inline).unwrap_or(u32::MAX))
+                .create()?;
+            qp.init(&ConnectOptions::default())?;
+            Ok(qp)
+        };
+        let qps = (0..case.qps).map(make).collect::<Result<_, _>>()?;
+        let message = pattern::message(case.size);
+        for slot in 0..window / case.size {
+            region.write(slot * case.size, &message).map_err(VerbError::from)?;
+        }
+        Ok(Self { case, region, cq, qps, remote: None, message })
+    }
+
+    /// What the other end needs.
+    pub fn ends(&self) -> Ends {
+        let endpoints = self.qps.iter().map(|qp| qp.endpoint().to_string()).collect();
+        Ends { endpoints, region: self.region.remote().to_string() }
+    }
+
+    /// Connects all queue pairs.
+    ///
+    /// # Errors
+    /// [`PerfError::Protocol`], [`PerfError::Verb`].
+    pub fn connect(&mut self, ends: &Ends) -> Result<(), PerfError> {
+        let odd = |text: &str| PerfError::Protocol(text.to_owned());
+        if ends.endpoints.len() != self.qps.len() {
+            return Err(PerfError::Protocol(format!("{} endpoints", ends.endpoints.len())));
+        }
+        let options = ConnectOptions {
+            path_mtu: PathMtu::at_most(self.case.mtu),
+            max_rd_atomic: RD_ATOMIC,
+            max_dest_rd_atomic: RD_ATOMIC,
+            ..ConnectOptions::default()
+        };
+        for (qp, text) in self.qps.iter().zip(&ends.endpoints) {
+            let endpoint: QpEndpoint = text.parse().map_err(|_| odd(text))?;
+            qp.connect(&endpoint, &options).map_err(VerbError::from)?;
+        }
+        self.remote = Some(ends.region.parse().map_err(|_| odd(&ends.region))?);
+        Ok(())
+    }
+
+    /// The prepared sends of queue pair `lane`.
+    ///
+    /// # Errors
+    /// [`PerfError::Protocol`]: not connected, or the peer's region is too small.
+    pub fn sends(&self, lane: usize) -> Result<Vec<SendRequest<'_>>, PerfError> {
+        let every = self.case.signal_every() as usize;
+        let make = |index| {
+            let request = self.send(lane, index)?;
+            let signaled = (index + 1) % every == 0;
+            Ok(if signaled { request.wr_id(identifier(lane, every)).signaled() } else { request })
+        };
+        (0..self.case.ring_len()).map(make).collect()
+    }
+
+    fn send(&self, lane: usize, index: usize) -> Result<SendRequest<'_>, PerfError> {
+        let Case { operation, size, .. } = self.case;
+        let (window, slot) = (self.case.window(), self.case.slot(lane, index) * size);
+        let at = |offset: usize| self.region.slice(offset..offset + size).map_err(VerbError::from);
+        let there = |offset: usize, len: usize| {
+            let region = self.remote.ok_or_else(|| PerfError::Protocol("not connected".to_owned()))?;
+            let range = offset as u64..(offset + len) as u64;
+            region.slice(range).map_err(|error| PerfError::Protocol(error.to_string()))
+        };
+        let data = || -> Result<Data<'_>, VerbError> {
+            Ok(if self.case.inline { Data::inline(&self.message) } else { at(slot)?.into() })
+        };
+        let counter = window + lane * ATOMIC_SIZE;
+        Ok(match operation {
+            Operation::Send => SendRequest::send(data()?),
+            Operation::Write => SendRequest::write(data()?, there(window + slot, size)?),
+            Operation::WriteImm => SendRequest::write_imm(data()?, there(window + slot, size)?, lane as u32),
+            Operation::Read => SendRequest::read(at(window + slot)?, there(slot, size)?),
+            Operation::FetchAdd => SendRequest::fetch_add(at(slot)?, there(counter, ATOMIC_SIZE)?, 1),
+            Operation::CmpSwap => SendRequest::compare_swap(at(slot)?, there(counter, ATOMIC_SIZE)?, 0, 0),
+        })
+    }
+
+    /// The prepared receives of queue pair `lane`.
+    ///
+    /// # Errors
+    /// [`PerfError::Verb`].
+    pub fn receives(&self, lane: usize) -> Result<Vec<RecvRequest<'_>>, PerfError> {
+        let (size, window) = (self.case.size, self.case.window());
+        let make = |index| {
+            let into = if self.case.operation == Operation::Send {
+                let offset = window + self.case.slot(lane, index) * size;
+                self.region.slice(offset..offset + size).map_err(VerbError::from)?.into()
+            } else {
+                Gather::EMPTY
+            };
+            Ok(RecvRequest::new(into).wr_id(identifier(lane, 1)))
+        };
+        (0..self.case.ring_len()).map(make).collect()
+    }
+
+    /// Fills the destination with what no message is, so that what arrives shows.
+    ///
+    /// # Errors
+    /// [`PerfError::Verb`].
+    pub fn clear(&self) -> Result<(), PerfError> {
+        let window = self.case.window();
+        let blank = vec![0; window.min(1 << 20)];
+        for start in (0..window).step_by(blank.len()) {
+            let len = blank.len().min(window - start);
+            self.region.write(window + start, &blank[..len]).map_err(VerbError::from)?;
+        }
+        Ok(())
+    }
+
+    /// Posts the first receives of all queue pairs.
+    ///
+    /// # Errors
+    /// [`PerfError::Verb`].
+    pub fn fill_receives(&self, lanes: &mut Lanes) -> Result<(), PerfError> {
+        for (nr, qp) in self.qps.iter().enumerate() {
+            let ring = self.receives(nr)?;
+            for _ in 0..receives(&self.case) {
+                let lane = &mut lanes.lanes[nr];
+                qp.post_recv(&ring[lane.next_receive]).map_err(VerbError::from)?;
+                lane.next_receive = (lane.next_receive + 1) % ring.len();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Lanes {
+    /// Of a case.
+    pub fn new(case: &Case) -> Self {
+        Self {
+            lanes: vec![Lane::default(); case.qps as usize],
+            taken: [Completion::default(); TAKEN],
+            polls: 0,
+            silent_since: None,
+        }
+    }
+
+    /// Before a round: counting begins anew.
+    pub fn begin(&mut self) {
+        for lane in &mut self.lanes {
+            (lane.sent, lane.touched, lane.received) = (0, 0, 0);
+            if lane.unsignaled == 0 {
+                lane.next_send = 0;
+            }
+        }
+        self.silent_since = None;
+    }
+
+    /// After a round: where its receives ended.
+    pub fn end(&mut self, ring_len: usize) {
+        for lane in &mut self.lanes {
+            lane.received_from = (lane.received_from + (lane.received % ring_len as u64) as usize) % ring_len;
+        }
+    }
+
+    /// What was sent in this round, by queue pair.
+    pub fn sent(&self) -> Vec<Sent> {
+        self.lanes.iter().map(|lane| Sent { messages: lane.sent, places: lane.touched }).collect()
+    }
+
+    /// Messages sent in this round.
+    pub fn sent_in_all(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.sent).sum()
+    }
+
+    /// Takes completions, or sleeps for them; counts them. Returns how many there were.
+    ///
+    /// # Errors
+    /// [`PerfError::Status`], [`PerfError::Verb`].
+    pub fn take(&mut self, end: &End) -> Result<usize, PerfError> {
+        let count = match end.case.wait {
+            Wait::Poll => end.cq.poll(&mut self.taken).map_err(VerbError::from)?,
+            Wait::Events => match end.cq.wait(&mut self.taken, Some(NAP)) {
+                Err(WaitError::TimedOut) => 0,
+                result => result.map_err(VerbError::from)?,
+            },
+        };
+        for completion in &self.taken[..count] {
+            if !completion.status.is_success() {
+                return Err(PerfError::Status { operation: end.case.operation, status: completion.status });
+            }
+            let (nr, messages) = (completion.wr_id >> LANE_SHIFT, completion.wr_id as u32);
+            let Some(lane) = self.lanes.get_mut(nr as usize) else { continue };
+            if completion.opcode.is_receive() {
+                lane.received += 1;
+                lane.receives_due += 1;
+            } else {
+                lane.outstanding -= messages;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Posts again the receives that have completed, several at a time.
+    ///
+    /// # Errors
+    /// [`PerfError::Verb`].
+    pub fn post_receives(&mut self, end: &End, rings: &[Vec<RecvRequest<'_>>]) -> Result<(), PerfError> {
+        for ((lane, ring), qp) in self.lanes.iter_mut().zip(rings).zip(&end.qps) {
+            while lane.receives_due >= RECEIVES_AT_ONCE {
+                let len = (RECEIVES_AT_ONCE as usize).min(ring.len() - lane.next_receive);
+                let requests = &ring[lane.next_receive..lane.next_receive + len];
+                qp.post_recv_batch(requests).map_err(VerbError::from)?;
+                lane.next_receive = (lane.next_receive + len) % ring.len();
+                lane.receives_due -= len as u32;
+            }
+        }
+        Ok(())
+    }
+
+    /// After a look that found nothing: fails if that has been so for long. Looks at the clock now and then.
+    ///
+    /// # Errors
+    /// [`PerfError::Stalled`].
+    pub fn note_silence(&mut self, end: &End) -> Result<(), PerfError> {
+        self.polls = self.polls.wrapping_add(1);
+        if end.case.wait == Wait::Events || self.polls.is_multiple_of(POLLS_BETWEEN) {
+            let since = *self.silent_since.get_or_insert_with(Instant::now);
+            if since.elapsed() > STALL_LIMIT {
+                return Err(PerfError::Stalled { limit: STALL_LIMIT });
+            }
+        }
+        Ok(())
+    }
+
+    /// After a look that found something.
+    pub fn note_life(&mut self) {
+        self.silent_since = None;
+    }
+
+    /// Whether it is time to look at what costs more than a poll.
+    pub fn is_time_to_look(&self, end: &End) -> bool {
+        end.case.wait == Wait::Events || self.polls.is_multiple_of(64)
+    }
+}
+
+/// Receives posted to each queue pair.
+fn receives(case: &Case) -> u32 {
+    if case.operation.is_received() { (2 * case.depth).max(64) } else { 1 }
+}
+
+/// A work request's identifier: the queue pair, and how many messages its completion stands for.
+pub fn identifier(lane: usize, messages: usize) -> u64 {
+    (lane as u64) << LANE_SHIFT | messages as u64
+}

@@ -1,0 +1,195 @@
+//! Latency: one message on the way at a time.
+//!
+//! | operation | what is timed |
+//! |---|---|
+//! | SEND, WRITE_IMM | half of: post, until the peer's message of the same size has completed a receive |
+//! | WRITE | half of: post, until the last byte of the peer's message of the same size is in memory |
+//! | READ, atomics | from post to completion |
+//!
+//! Who waits for a WRITE looks at memory and polls its queue in turn, as the polling thread is the one that receives; with
+//! `--spin-memory` it looks at memory only, as `ib_write_lat` does, and the device's background thread receives.
+
+use std::time::Instant;
+
+use urxe::{Data, RecvRequest, RemoteRegion, SendRequest};
+
+use super::case::{Case, Limit, Operation};
+use super::end::{End, Lanes, identifier};
+use super::error::PerfError;
+use super::statistics::{Latencies, Sample};
+use crate::cmd::common::verb_error::VerbError;
+
+/// The end that measures.
+///
+/// # Errors
+/// [`PerfError`].
+pub fn ask(end: &End, lanes: &mut Lanes, limit: Limit) -> Result<Sample, PerfError> {
+    let mut player = Player::new(end)?;
+    let mut latencies = Latencies::new();
+    let factor = if end.case.operation.is_ping_pong() { 0.5 } else { 1.0 };
+    let goal = if let Limit::Messages(messages) = limit { messages } else { u64::MAX };
+    let start = Instant::now();
+    while latencies.len() < goal {
+        let before = Instant::now();
+        player.play(end, lanes)?;
+        player.hear(end, lanes, lanes.lanes[0].sent, &mut || Ok(false))?;
+        let now = Instant::now();
+        latencies.record(now - before);
+        if limit.time().is_some_and(|time| now - start >= time) {
+            break;
+        }
+    }
+    player.settle(end, lanes)?;
+    let sample = Sample::timed(&latencies);
+    Ok(Sample { usec: sample.usec.map(|times| times.times(factor)), ..sample })
+}
+
+/// The other end: answers each message, until `is_over`.
+///
+/// # Errors
+/// [`PerfError`].
+pub fn answer(
+    end: &End,
+    lanes: &mut Lanes,
+    mut is_over: impl FnMut() -> Result<bool, PerfError>,
+) -> Result<(), PerfError> {
+    let mut player = Player::new(end)?;
+    while player.hear(end, lanes, lanes.lanes[0].sent + 1, &mut is_over)? {
+        player.play(end, lanes)?;
+    }
+    player.settle(end, lanes)
+}
+
+struct Player<'a> {
+    sends: Vec<SendRequest<'a>>,
+    receives: Vec<Vec<RecvRequest<'a>>>,
+    /// Where in the region the last byte of the peer's message shows.
+    last_byte: usize,
+    inline: Vec<u8>,
+    remote: RemoteRegion,
+}
+
+impl<'a> Player<'a> {
+    fn new(end: &'a End) -> Result<Self, PerfError> {
+        let Case { operation, size, .. } = end.case;
+        let receives = if operation.is_received() { vec![end.receives(0)?] } else { Vec::new() };
+        let window = end.case.window();
+        let odd = || PerfError::Protocol("not connected".to_owned());
+        let remote = end.remote.and_then(|remote| remote.slice(window as u64..).ok()).ok_or_else(odd)?;
+        Ok(Self {
+            sends: end.sends(0)?,
+            receives,
+            last_byte: window + size - 1,
+            inline: end.message.clone(),
+            remote,
+        })
+    }
+
+    /// Sends the next message.
+    fn play(&mut self, end: &End, lanes: &mut Lanes) -> Result<(), PerfError> {
+        while lanes.lanes[0].outstanding >= end.case.depth {
+            self.take(end, lanes)?;
+        }
+        let lane = &mut lanes.lanes[0];
+        let at = lane.next_send;
+        let every = end.case.signal_every();
+        if end.case.operation == Operation::Write {
+            self.write(end, at, number(lane.sent + 1), every)?;
+        } else {
+            end.qps[0].post_send(&self.sends[at]).map_err(VerbError::from)?;
+        }
+        lane.next_send = (at + 1) % self.sends.len();
+        lane.unsignaled = (lane.unsignaled + 1) % every;
+        lane.outstanding += 1;
+        lane.sent += 1;
+        lane.touched = lane.touched.max(at + 1);
+        Ok(())
+    }
+
+    /// Posts a WRITE of slot 0 whose last byte is `number`.
+    fn write(&mut self, end: &End, at: usize, number: u8, every: u32) -> Result<(), PerfError> {
+        let size = end.case.size;
+        let data: Data<'_> = if end.case.inline {
+            self.inline[size - 1] = number;
+            Data::inline(&self.inline)
+        } else {
+            // The message before it has arrived: its answer came.
+            end.region.write(size - 1, &[number]).map_err(VerbError::from)?;
+            end.region.slice(..size).map_err(VerbError::from)?.into()
+        };
+        let mut request = SendRequest::write(data, self.remote);
+        if (at + 1).is_multiple_of(every as usize) {
+            request = request.wr_id(identifier(0, every as usize)).signaled();
+        }
+        Ok(end.qps[0].post_send(&request).map_err(VerbError::from)?)
+    }
+
+    /// Waits for the peer's `nr`-th message, or the answer to one's own; `false` if it is over before.
+    fn hear(
+        &mut self,
+        end: &End,
+        lanes: &mut Lanes,
+        nr: u64,
+        is_over: &mut dyn FnMut() -> Result<bool, PerfError>,
+    ) -> Result<bool, PerfError> {
+        match end.case.operation {
+            Operation::Send | Operation::WriteImm => {
+                while lanes.lanes[0].received < nr {
+                    if self.take(end, lanes)? == 0 && lanes.is_time_to_look(end) && is_over()? {
+                        return Ok(false);
+                    }
+                }
+            }
+            Operation::Write => {
+                let awaited = number(nr);
+                let mut looks = 0u32;
+                while end.region.load_u8(self.last_byte).map_err(VerbError::from)? != awaited {
+                    looks = looks.wrapping_add(1);
+                    let is_time = if end.case.spin_memory {
+                        std::hint::spin_loop();
+                        if looks.is_multiple_of(1 << 20) {
+                            lanes.note_silence(end)?;
+                        }
+                        looks.is_multiple_of(1 << 12)
+                    } else {
+                        self.take(end, lanes)?;
+                        lanes.is_time_to_look(end)
+                    };
+                    if is_time && is_over()? {
+                        return Ok(false);
+                    }
+                }
+            }
+            Operation::Read | Operation::FetchAdd | Operation::CmpSwap => {
+                while lanes.lanes[0].outstanding > 0 {
+                    self.take(end, lanes)?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn take(&mut self, end: &End, lanes: &mut Lanes) -> Result<usize, PerfError> {
+        let count = lanes.take(end)?;
+        if count > 0 {
+            lanes.note_life();
+            lanes.post_receives(end, &self.receives)?;
+        } else {
+            lanes.note_silence(end)?;
+        }
+        Ok(count)
+    }
+
+    /// Waits for the completions of what was sent.
+    fn settle(&mut self, end: &End, lanes: &mut Lanes) -> Result<(), PerfError> {
+        while lanes.lanes[0].outstanding > lanes.lanes[0].unsignaled {
+            self.take(end, lanes)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the last byte of the `nr`-th message is: never 0, and never what it was before.
+fn number(nr: u64) -> u8 {
+    (nr % 255 + 1) as u8
+}

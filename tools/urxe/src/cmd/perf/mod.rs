@@ -1,0 +1,191 @@
+//! `urxe perf`: bandwidth, message rate and latency, as ratios to what the machine does without RDMA.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `options` | the command line |
+//! | `case`, `error` | one thing to measure, and why it cannot be |
+//! | `protocol`, `servant` | what the two ends say to each other; the one that obeys |
+//! | `lab` | the end that measures: devices, contests in turn |
+//! | `session`, `end` | a case at one end: queue pairs, region, prepared requests |
+//! | `stream`, `latency` | the measured loops |
+//! | `verify`, `pattern` | whether what arrived is right |
+//! | `floor` | plain UDP and TCP between the same two processes |
+//! | `statistics`, `report` | medians, percentiles, ratios; rows |
+//! | `table`, `plot` | what is printed |
+//! | `compare` | one address against two |
+//! | `targets` | what the project wants to reach, and whether it does |
+//!
+//! The measured loops use the crate `urxe` as any program does. They post prepared requests and poll into an array: nothing is
+//! allocated and nothing is looked at that a program would not look at.
+
+mod case;
+mod compare;
+mod end;
+mod error;
+mod floor;
+mod lab;
+mod latency;
+mod options;
+mod pattern;
+mod plot;
+mod protocol;
+mod report;
+mod servant;
+mod session;
+mod statistics;
+mod stream;
+mod table;
+mod targets;
+mod two_hosts;
+mod verify;
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use urxe::{Device, DeviceBuilder};
+
+use crate::cmd::common::choose::Choice;
+use crate::cmd::common::peer::Peer;
+use crate::cmd::common::progress_bar;
+use crate::cmd::common::verb_error::VerbError;
+use crate::cmd::{CmdError, Outcome};
+use crate::output;
+
+pub use error::PerfError;
+pub use options::Args;
+
+use lab::{Addresses, Contender, Lab, budget};
+use protocol::{Answer, DeviceOptions};
+use report::Report;
+
+/// The hidden option that makes a process the peer.
+const PEER_OPTION: &str = "--as-peer-process";
+/// Where `--all` draws, unless told otherwise.
+const SVG: &str = "urxe-perf.svg";
+
+impl Args {
+    /// Runs what was asked for.
+    ///
+    /// # Errors
+    /// [`CmdError`].
+    pub fn run(self) -> Result<Outcome, CmdError> {
+        if self.as_peer_process {
+            servant::of_parent()?;
+            return Ok(Outcome::Done);
+        }
+        if self.targets {
+            return targets::run(&self);
+        }
+        let choice = Choice::new(self.device.as_ref()).map_err(VerbError::from).map_err(PerfError::from)?;
+        if self.listen {
+            two_hosts::listen(&choice, self.port)?;
+            return Ok(Outcome::Done);
+        }
+        if self.compare_addresses {
+            return compare::run(&self, &choice);
+        }
+        let report = self.measure(&choice)?;
+        let mut out = output::stdout();
+        if self.json {
+            output::json(&mut out, &report)?;
+            out.flush()?;
+            return Ok(Outcome::Done);
+        }
+        table::print(&report, &mut out)?;
+        if self.all {
+            write!(out, "{}", plot::terminal(&report))?;
+            out.flush()?;
+            let path = self.svg.as_deref().unwrap_or(Path::new(SVG));
+            plot::svg(&report, path)?;
+            writeln!(out, "\nThe plot as SVG: {}", path.display())?;
+        }
+        out.flush()?;
+        Ok(Outcome::Done)
+    }
+
+    fn measure(&self, choice: &Choice) -> Result<Report, PerfError> {
+        // What cannot be measured is refused before anything is started; the path MTU does not matter to that.
+        self.cases(4096)?;
+        let (mut lab, devices) = match &self.connect {
+            Some(host) => two_hosts::connect(choice, host, self.port, &self.device_options())?,
+            None => local(choice, &self.device_options(), self.addresses)?,
+        };
+        let mtu = lab.fitting_mtu(devices, self.mtu)?;
+        let groups: Vec<Vec<Contender>> =
+            self.cases(mtu)?.iter().map(|group| self.contenders(group, devices)).collect();
+        let progress = Progress::new(groups.iter().map(Vec::as_slice), self.rounds);
+        let (device, peer) = lab.links(devices);
+        let mut report = Report { device, peer, mtu, rounds: self.rounds, ..Report::default() };
+        for contenders in &groups {
+            let outcomes = lab.contest(contenders, self.rounds, |contender| progress.step(contender))?;
+            report.take(contenders, &outcomes);
+        }
+        report.retries = lab.retries(devices);
+        Ok(report)
+    }
+}
+
+/// Two processes on this machine.
+fn local(choice: &Choice, options: &DeviceOptions, addresses: Addresses) -> Result<(Lab, usize), PerfError> {
+    let mut lab = Lab::new(Peer::<Answer>::start(&["perf", PEER_OPTION])?);
+    let devices = lab.open(choice, options, addresses)?;
+    Ok((lab, devices))
+}
+
+/// How to open a device.
+fn builder(options: &DeviceOptions) -> DeviceBuilder {
+    let builder = Device::builder();
+    match options.receive_buffer {
+        Some(bytes) => builder.receive_buffer(bytes),
+        None => builder,
+    }
+}
+
+/// The address that a device sends from.
+fn address_of(device: &Device) -> Result<IpAddr, PerfError> {
+    let gid = device.gid(device.default_gid_index());
+    gid.map(urxe::Gid::to_ip).ok_or_else(|| PerfError::NoAddress { device: device.name().to_owned() })
+}
+
+/// The most memory that this process has had in use, in bytes (`VmHWM`, proc(5)); 0 where the system does not say.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
+/// The time that it will take, told once, and a bar.
+struct Progress(ProgressBar);
+
+impl Progress {
+    fn new<'a>(groups: impl Iterator<Item = &'a [Contender]>, rounds: u32) -> Self {
+        let (mut time, mut steps) = (Duration::ZERO, 0);
+        for group in groups {
+            time += budget(group, rounds);
+            steps += group.len() * rounds as usize;
+        }
+        output::note(&format!(
+            "this takes about {:.0} seconds, and uses two processors",
+            time.as_secs_f64().ceil()
+        ));
+        Self(progress_bar(steps))
+    }
+
+    fn step(&self, contender: &Contender) {
+        self.0.set_message(match contender {
+            Contender::Case { case, .. } => format!("{} {} B", case.operation, case.size),
+            Contender::Floor(floor) => floor.name(),
+        });
+        self.0.inc(1);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

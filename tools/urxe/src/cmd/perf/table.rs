@@ -1,0 +1,123 @@
+//! A report as tables for people.
+
+use std::io::{self, Write};
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+
+use super::report::Report;
+use crate::cmd::common::size::Size;
+
+/// Prints it.
+///
+/// # Errors
+/// The output is closed.
+pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let Report { device, peer, mtu, rounds, .. } = report;
+    writeln!(out, "{device} <-> {peer}, RC over UDP port 4791, path MTU {mtu}, medians of {rounds} rounds")?;
+    if !report.bandwidth.is_empty() {
+        let mut table =
+            new(&["bandwidth", "size", "Gb/s", "10^6 msg/s", "of UDP GSO", "of TCP", "of one a call"], 1);
+        for row in &report.bandwidth {
+            table.add_row([
+                row.operation.to_string(),
+                Size::from_bytes(row.size).to_string(),
+                figure(row.gbps),
+                format!("{:.3}", row.mmps),
+                times(row.of_udp_gso),
+                times(row.of_tcp),
+                times(row.of_udp_single),
+            ]);
+        }
+        writeln!(out, "\n{table}")?;
+    }
+    if !report.latency.is_empty() {
+        let heads = ["latency", "size", "µs p50", "p90", "p99", "p99.9", "of spinning", "of blocking"];
+        let mut table = new(&heads, 1);
+        for row in &report.latency {
+            let usec = row.usec;
+            table.add_row([
+                row.operation.to_string(),
+                Size::from_bytes(row.size).to_string(),
+                figure(usec.p50),
+                figure(usec.p90),
+                figure(usec.p99),
+                figure(usec.p999),
+                times(row.of_spinning),
+                times(row.of_blocking),
+            ]);
+        }
+        writeln!(out, "\n{table}")?;
+    }
+    if !report.floors.is_empty() {
+        let mut table = new(&["floor", "Gb/s", "10^6 datagrams/s", "µs p50", "lost"], 1);
+        for row in &report.floors {
+            table.add_row([
+                row.floor.clone(),
+                row.gbps.map_or_else(String::new, figure),
+                row.mmps.map_or_else(String::new, |mmps| format!("{mmps:.3}")),
+                row.usec.map_or_else(String::new, figure),
+                format!("{:.1} %", row.lost * 100.0),
+            ]);
+        }
+        writeln!(out, "\n{table}")?;
+    }
+    writeln!(
+        out,
+        "Figures move with the machine; the ratios are to the floors of this run, measured in turn with it."
+    )?;
+    if !report.latency.is_empty() {
+        writeln!(
+            out,
+            "Latency: half a round trip for SEND, WRITE and WRITE_IMM, post to completion for the others (against a whole \
+             round trip)."
+        )?;
+    }
+    let again = match report.retries {
+        0 => "nothing was sent again".to_owned(),
+        retries => format!("{retries} retransmissions"),
+    };
+    writeln!(
+        out,
+        "After each round, outside its time, {} messages in all were compared byte for byte and were right; {again}.",
+        report.verified()
+    )
+}
+
+/// A table whose columns from `numbers` on are numbers.
+pub fn new(heads: &[&str], numbers: usize) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_FULL_CONDENSED).set_header(heads);
+    for column in table.column_iter_mut().skip(numbers) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// Three digits that count.
+pub fn figure(value: f64) -> String {
+    let digits = match value {
+        _ if value >= 100.0 => 0,
+        _ if value >= 10.0 => 1,
+        _ if value >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.digits$}")
+}
+
+/// A ratio.
+pub fn times(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{} x", figure(ratio)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits() {
+        let shown = [0.0123, 0.5, 1.234, 12.34, 123.4, 12345.6].map(figure);
+        assert_eq!(shown, ["0.012", "0.500", "1.23", "12.3", "123", "12346"]);
+        assert_eq!((times(Some(0.7)).as_str(), times(None).as_str()), ("0.700 x", "–"));
+    }
+}

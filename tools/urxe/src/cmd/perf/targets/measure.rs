@@ -1,0 +1,255 @@
+//! The contests behind the rows.
+
+use std::time::Duration;
+
+use super::row::{Bound, Check, Row};
+use crate::cmd::common::choose::Choice;
+use crate::cmd::perf::PerfError;
+use crate::cmd::perf::case::{Case, Limit, Operation, Wait};
+use crate::cmd::perf::floor::{Floor, Kind};
+use crate::cmd::perf::lab::{Addresses, Contender, Lab, Outcome};
+use crate::cmd::perf::protocol::DeviceOptions;
+use crate::cmd::perf::report::Floors;
+use crate::cmd::perf::{Progress, local};
+
+/// What a default receive buffer is asked for as; the kernel doubles it to 208 KiB.
+const SMALL_BUFFER: usize = 104 << 10;
+/// The same of 8 MiB.
+const LARGE_BUFFER: usize = 4 << 20;
+/// Messages that must all arrive over the small buffer.
+const MANY: u64 = 1_000_000;
+/// Bytes of each.
+const MANY_SIZE: usize = 4096;
+/// Bytes of memory that a stream may take.
+const RESIDENT_MAX: u64 = 64 << 20;
+/// Packets lost of a million on the lossy link.
+const LOSS_PER_MILLION: u32 = 10_000;
+/// Queue pairs against one.
+const MANY_QPS: u32 = 64;
+const STREAM: Kind = Kind::Stream { both: false };
+const MTU: usize = 4096;
+
+/// What a row needs.
+struct Bench {
+    round: Duration,
+    rounds: u32,
+}
+
+type Checks = Result<Vec<Check>, PerfError>;
+
+/// What a row is about, and how it is measured.
+type Plan = (&'static str, fn(&Bench) -> Checks);
+
+/// The rows.
+const ROWS: [Plan; 13] = [
+    ("WRITE and SEND of 1 MiB, path MTU 4096", |bench| {
+        bench.streams(&[Operation::Write, Operation::Send], 1 << 20, MTU, 0.70, true)
+    }),
+    ("READ of 1 MiB", |bench| bench.streams(&[Operation::Read], 1 << 20, MTU, 0.60, false)),
+    ("64 KiB messages", |bench| {
+        bench.streams(&[Operation::Write, Operation::Send], 64 << 10, MTU, 0.55, false)
+    }),
+    ("path MTU 1024, 1 MiB", |bench| {
+        bench.streams(&[Operation::Write, Operation::Send], 1 << 20, 1024, 0.60, false)
+    }),
+    ("64 B WRITE, lists of 32", Bench::lists),
+    ("64 B WRITE one by one, depth 128", Bench::one_by_one),
+    ("64 B latency, polling", Bench::polling_latency),
+    ("64 B latency, events", Bench::event_latency),
+    ("208 KiB receive buffers", Bench::small_buffers),
+    ("10^6 messages over 208 KiB", Bench::many_messages),
+    ("1 % random loss", Bench::loss),
+    ("64 queue pairs, 1 MiB in all", Bench::queue_pairs),
+    ("memory of a 1 MiB stream", Bench::memory),
+];
+
+/// Measures all rows.
+pub fn all(round: Duration, rounds: u32) -> Vec<Row> {
+    let bench = Bench { round, rounds };
+    let row = |(nr, (what, measure)): (usize, &Plan)| {
+        crate::output::note(&format!("row {} of {}: {what}", nr + 1, ROWS.len()));
+        Row::new(what, measure(&bench).map_err(|error| crate::cmd::common::describe(&error)))
+    };
+    ROWS.iter().enumerate().map(row).collect()
+}
+
+/// Contenders with what they did.
+struct Contest {
+    contenders: Vec<Contender>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Contest {
+    /// The figure of a case's bandwidth and its floor's, in Gb/s.
+    fn against(&self, nr: usize, kind: Kind) -> (Case, f64, f64) {
+        let Contender::Case { case, .. } = self.contenders[nr] else { unreachable!("cases come first") };
+        let floors = Floors { contenders: &self.contenders, outcomes: &self.outcomes };
+        (case, self.outcomes[nr].median.gbps, floors.under(&case, kind).map_or(0.0, |floor| floor.gbps))
+    }
+
+    /// The same in messages.
+    fn messages_against(&self, nr: usize, kind: Kind) -> (f64, f64) {
+        let (case, _, _) = self.against(nr, kind);
+        let floors = Floors { contenders: &self.contenders, outcomes: &self.outcomes };
+        (self.outcomes[nr].median.mmps, floors.under(&case, kind).map_or(0.0, |floor| floor.mmps))
+    }
+}
+
+impl Bench {
+    fn limit(&self) -> Limit {
+        Limit::after(self.round)
+    }
+
+    /// Fresh processes with these devices.
+    fn lab(&self, options: &[DeviceOptions]) -> Result<Lab, PerfError> {
+        let (mut lab, _) = local(&Choice::free_loopback(), &options[0], Addresses::Two)?;
+        for options in &options[1..] {
+            lab.open(&Choice::free_loopback(), options, Addresses::Two)?;
+        }
+        Ok(lab)
+    }
+
+    fn run(&self, lab: &mut Lab, contenders: Vec<Contender>, rounds: u32) -> Result<Contest, PerfError> {
+        let progress = Progress::new(std::iter::once(contenders.as_slice()), rounds);
+        let outcomes = lab.contest(&contenders, rounds, |contender| progress.step(contender))?;
+        Ok(Contest { contenders, outcomes })
+    }
+
+    /// Cases on one pair of default devices, in turn with floors of these kinds.
+    fn contest(&self, cases: &[Case], kinds: &[Kind]) -> Result<Contest, PerfError> {
+        let mut lab = self.lab(&[DeviceOptions::default()])?;
+        self.run(&mut lab, self.contenders(cases, kinds), self.rounds)
+    }
+
+    fn contenders(&self, cases: &[Case], kinds: &[Kind]) -> Vec<Contender> {
+        let mut contenders: Vec<_> =
+            cases.iter().map(|case| Contender::Case { devices: 0, case: *case }).collect();
+        for case in cases {
+            for kind in kinds {
+                let floor = Contender::Floor(Floor::under(case, *kind, self.round));
+                if !contenders.contains(&floor) {
+                    contenders.push(floor);
+                }
+            }
+        }
+        contenders
+    }
+
+    fn streams(&self, operations: &[Operation], size: usize, mtu: usize, least: f64, tcp: bool) -> Checks {
+        let cases: Vec<_> =
+            operations.iter().map(|operation| Case::bandwidth(*operation, size, mtu, self.limit())).collect();
+        let kinds: &[Kind] = if tcp { &[STREAM, Kind::Tcp] } else { &[STREAM] };
+        let contest = self.contest(&cases, kinds)?;
+        let mut checks = Vec::new();
+        for nr in 0..cases.len() {
+            let (case, figure, floor) = contest.against(nr, STREAM);
+            let name = case.operation.to_string();
+            let against = Floor::under(&case, STREAM, self.round).name();
+            checks.push(Check::ratio(&name, figure, "Gb/s", (&against, floor), Bound::AtLeast(least)));
+            if tcp {
+                let (_, _, floor) = contest.against(nr, Kind::Tcp);
+                checks.push(Check::ratio(&name, figure, "Gb/s", ("TCP stream", floor), Bound::AtLeast(1.8)));
+            }
+        }
+        Ok(checks)
+    }
+
+    fn small_writes(&self, list: u32, kind: Kind, bound: Bound) -> Checks {
+        let case = Case { list, ..Case::bandwidth(Operation::Write, 64, MTU, self.limit()) };
+        let contest = self.contest(&[case], &[kind])?;
+        let (figure, floor) = contest.messages_against(0, kind);
+        let against = Floor::under(&case, kind, self.round).name();
+        Ok(vec![Check::ratio("WRITE", figure, "10^6/s", (&against, floor), bound)])
+    }
+
+    fn lists(&self) -> Checks {
+        self.small_writes(32, STREAM, Bound::AtLeast(0.25))
+    }
+
+    fn one_by_one(&self) -> Checks {
+        self.small_writes(1, Kind::Single, Bound::AtLeast(4.0))
+    }
+
+    fn latency(&self, cases: &[Case], blocking: bool) -> Result<Vec<(Case, Outcome, f64)>, PerfError> {
+        let contest = self.contest(cases, &[Kind::PingPong { blocking }])?;
+        let floors = Floors { contenders: &contest.contenders, outcomes: &contest.outcomes };
+        let figure = |(case, outcome): (&Case, &Outcome)| {
+            (*case, outcome.clone(), floors.half_round_trip(case, blocking).unwrap_or(0.0))
+        };
+        Ok(cases.iter().zip(&contest.outcomes).map(figure).collect())
+    }
+
+    fn polling_latency(&self) -> Checks {
+        let cases = [Operation::Send, Operation::Write].map(|op| Case::latency(op, 64, MTU, self.limit()));
+        let mut checks = Vec::new();
+        for (case, outcome, floor) in self.latency(&cases, false)? {
+            let usec = outcome.median.usec.unwrap_or_default();
+            let name = format!("{} p50", case.operation);
+            let against = ("spinning half round trip", floor);
+            checks.push(Check::ratio(&name, usec.p50, "µs", against, Bound::AtMost(1.3)));
+            let name = format!("{} p99", case.operation);
+            checks.push(Check::ratio(&name, usec.p99, "µs", ("its p50", usec.p50), Bound::AtMost(2.0)));
+        }
+        Ok(checks)
+    }
+
+    fn event_latency(&self) -> Checks {
+        let case = Case { wait: Wait::Events, ..Case::latency(Operation::Send, 64, MTU, self.limit()) };
+        let figures = self.latency(&[case], true)?;
+        let check = |(_, outcome, floor): &(Case, Outcome, f64)| {
+            let p50 = outcome.median.usec.unwrap_or_default().p50;
+            Check::ratio("SEND p50", p50, "µs", ("blocking half round trip", *floor), Bound::AtMost(1.3))
+        };
+        Ok(figures.iter().map(check).collect())
+    }
+
+    /// Bandwidth of a case on the second pair of devices against the first.
+    fn versus(&self, options: [DeviceOptions; 2], case: Case, against: &str, least: f64) -> Checks {
+        let mut lab = self.lab(&options)?;
+        let contenders = [1, 0].map(|devices| Contender::Case { devices, case }).to_vec();
+        let contest = self.run(&mut lab, contenders, self.rounds)?;
+        let [figure, other] = [0, 1].map(|nr: usize| contest.outcomes[nr].median.gbps);
+        let name = case.operation.to_string();
+        Ok(vec![Check::ratio(&name, figure, "Gb/s", (against, other), Bound::AtLeast(least))])
+    }
+
+    fn small_buffers(&self) -> Checks {
+        let case = Case::bandwidth(Operation::Write, 1 << 20, MTU, self.limit());
+        let of = |bytes| DeviceOptions { receive_buffer: Some(bytes), ..DeviceOptions::default() };
+        self.versus([of(LARGE_BUFFER), of(SMALL_BUFFER)], case, "with 8 MiB", 0.5)
+    }
+
+    fn many_messages(&self) -> Checks {
+        let case = Case::bandwidth(Operation::Write, MANY_SIZE, MTU, Limit::Messages(MANY));
+        let small = DeviceOptions { receive_buffer: Some(SMALL_BUFFER), ..DeviceOptions::default() };
+        let mut lab = self.lab(&[small])?;
+        // One that failed would end the contest with its status.
+        let contest = self.run(&mut lab, vec![Contender::Case { devices: 0, case }], 1)?;
+        let done = contest.outcomes[0].median.messages as f64;
+        let against = ("sent", MANY as f64);
+        Ok(vec![Check::ratio("WRITE completed", done, "messages", against, Bound::AtLeast(1.0))])
+    }
+
+    fn loss(&self) -> Checks {
+        let case = Case::bandwidth(Operation::Write, 1 << 20, MTU, self.limit());
+        let lossy = DeviceOptions { loss_per_million: LOSS_PER_MILLION, ..DeviceOptions::default() };
+        self.versus([DeviceOptions::default(), lossy], case, "without loss", 0.2)
+    }
+
+    fn queue_pairs(&self) -> Checks {
+        let one = Case::bandwidth(Operation::Write, (1 << 20) / MANY_QPS as usize, MTU, self.limit());
+        let many = Case { qps: MANY_QPS, depth: one.depth / MANY_QPS, ..one };
+        let contest = self.contest(&[many, one], &[])?;
+        let [many, one] = [0, 1].map(|nr: usize| contest.outcomes[nr].median.gbps);
+        Ok(vec![Check::ratio("WRITE", many, "Gb/s", ("one queue pair", one), Bound::AtLeast(0.9))])
+    }
+
+    fn memory(&self) -> Checks {
+        let case = Case::bandwidth(Operation::Write, 1 << 20, MTU, self.limit());
+        let mut lab = self.lab(&[DeviceOptions::default()])?;
+        self.run(&mut lab, vec![Contender::Case { devices: 0, case }], 1)?;
+        let mebibytes = lab.resident()? as f64 / f64::from(1 << 20);
+        let limit = ("limit", RESIDENT_MAX as f64 / f64::from(1 << 20));
+        Ok(vec![Check::ratio("larger process", mebibytes, "MiB", limit, Bound::AtMost(1.0))])
+    }
+}

@@ -1,0 +1,81 @@
+//! Two hosts: the one that listens obeys the other, over a TCP connection that carries the same lines as a peer process's pipes.
+
+use std::io::{self, BufReader, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use super::error::PerfError;
+use super::lab::Lab;
+use super::protocol::DeviceOptions;
+use super::servant::{self, AtEnd};
+use super::{address_of, builder};
+use crate::cmd::common::choose::Choice;
+use crate::cmd::common::peer::Peer;
+use crate::cmd::common::verb_error::VerbError;
+
+/// Time that connecting may take.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+fn failed(doing: &'static str, at: &impl ToString) -> impl FnOnce(io::Error) -> PerfError {
+    let at = at.to_string();
+    move |error| PerfError::Host { doing, at, error }
+}
+
+/// Waits for one host and does what it asks. Nothing but a loopback address is open to the network unless the device is.
+///
+/// # Errors
+/// [`PerfError`].
+pub fn listen(choice: &Choice, port: u16) -> Result<(), PerfError> {
+    // Opened for a moment, to know its address and that it works.
+    let address = address_of(&choice.open(&builder(&DeviceOptions::default())).map_err(VerbError::from)?)?;
+    let at = SocketAddr::new(address, port);
+    let listener = TcpListener::bind(at).map_err(failed("cannot listen on TCP", &at))?;
+    let at = listener.local_addr().unwrap_or(at);
+    // Whoever started this may not read; the run goes on.
+    let _ = writeln!(io::stdout(), "listening on TCP {at}").and_then(|()| io::stdout().flush());
+    let (stream, from) = listener.accept().map_err(failed("cannot accept a connection on TCP", &at))?;
+    drop(listener);
+    let (reader, mut writer) = halves(stream)?;
+    servant::obey(reader, &mut writer, Some(choice), AtEnd::Return)
+        .map_err(failed("the connection failed to", &from))
+}
+
+/// Connects to the host that listens.
+///
+/// # Errors
+/// [`PerfError`].
+pub fn connect(
+    choice: &Choice,
+    host: &str,
+    port: u16,
+    options: &DeviceOptions,
+) -> Result<(Lab, usize), PerfError> {
+    use std::net::ToSocketAddrs;
+    let at = format!("{host}, TCP port {port}: is urxe perf --listen running there?");
+    let no = |error| PerfError::Host { doing: "cannot connect to", at: at.clone(), error };
+    let mut stream = Err(io::ErrorKind::NotFound.into());
+    for address in (host, port).to_socket_addrs().map_err(no)? {
+        stream = TcpStream::connect_timeout(&address, CONNECT_LIMIT);
+        if stream.is_ok() {
+            break;
+        }
+    }
+    let stream = stream.map_err(no)?;
+    let local = stream.local_addr().map_err(no)?.ip().to_canonical();
+    let peer: IpAddr = stream.peer_addr().map_err(no)?.ip().to_canonical();
+    if choice.is_built_in() && !local.is_loopback() {
+        return Err(PerfError::LoopbackOnly { host: peer, local });
+    }
+    let (reader, writer) = halves(stream)?;
+    let mut lab = Lab::new(Peer::connected(reader, writer));
+    let device = choice.open(&builder(options)).map_err(VerbError::from)?;
+    let devices = lab.open_here(device, options)?;
+    Ok((lab, devices))
+}
+
+fn halves(stream: TcpStream) -> Result<(BufReader<TcpStream>, TcpStream), PerfError> {
+    let this = "this host";
+    stream.set_nodelay(true).map_err(failed("cannot set up the connection of", &this))?;
+    let reader = stream.try_clone().map_err(failed("cannot set up the connection of", &this))?;
+    Ok((BufReader::new(reader), stream))
+}

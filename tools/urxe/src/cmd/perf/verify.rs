@@ -1,0 +1,83 @@
+//! Checking what arrived, after each round and outside its time.
+//!
+//! Every message is the same bytes, and the destination is blank before a round. So a slot that a message went to must hold these bytes to
+//! the last; for FETCH_ADD the peer's counter must be the number of operations, exactly; for SEND and WRITE_IMM the peer must have
+//! received as many messages as were sent. What is checked is the last message of each slot: looking at each message when it
+//! comes would measure the looking.
+
+use super::case::{ATOMIC_SIZE, Metric, Operation};
+use super::end::{End, Lanes};
+use super::error::PerfError;
+use super::pattern;
+use super::protocol::Sent;
+use crate::cmd::common::verb_error::VerbError;
+
+/// What the target received, of which `sent` was sent by queue pair. Returns the messages compared.
+///
+/// # Errors
+/// [`PerfError::Byte`], [`PerfError::Count`], [`PerfError::Counter`].
+pub fn target(end: &End, lanes: &Lanes, sent: &[Sent]) -> Result<u64, PerfError> {
+    let mut verified = 0;
+    for (nr, (lane, sent)) in lanes.lanes.iter().zip(sent).enumerate() {
+        match end.case.operation {
+            Operation::Send | Operation::WriteImm => {
+                if lane.received != sent.messages {
+                    return Err(PerfError::Count { lane: nr, found: lane.received, expected: sent.messages });
+                }
+                // A SEND goes where the receives are; the ring is full when more came than it has places.
+                verified += match end.case.operation {
+                    Operation::Send => slots(end, nr, lane.received_from, received_places(sent.messages))?,
+                    _ => slots(end, nr, 0, sent.places)?,
+                };
+            }
+            Operation::Write => verified += slots(end, nr, 0, sent.places)?,
+            // The requester looks at what came.
+            Operation::Read => {}
+            Operation::FetchAdd => verified += counter(end, nr, sent.messages)?,
+            Operation::CmpSwap => verified += counter(end, nr, 0)?,
+        }
+    }
+    Ok(verified)
+}
+
+/// What a requester's READs brought. Returns the messages compared.
+///
+/// # Errors
+/// [`PerfError::Byte`].
+pub fn requester(end: &End, lanes: &Lanes) -> Result<u64, PerfError> {
+    if end.case.operation != Operation::Read {
+        return Ok(0);
+    }
+    lanes.lanes.iter().enumerate().map(|(nr, lane)| slots(end, nr, 0, lane.touched)).sum()
+}
+
+/// The destination slots of `count` messages from place `first` of the ring on.
+fn slots(end: &End, lane: usize, first: usize, count: usize) -> Result<u64, PerfError> {
+    let ring = end.case.ring_len();
+    let (size, window) = (end.case.size, end.case.window());
+    let distinct = (window / size).min(ring);
+    let count = count.min(distinct);
+    let mut found = vec![0; size];
+    // The last byte of a WRITE to and fro is its number.
+    let numbered = end.case.operation == Operation::Write && end.case.metric == Metric::Latency;
+    let (checked, count) = if numbered { (size - 1, count.min(1)) } else { (size, count) };
+    for index in 0..count {
+        let slot = end.case.slot(lane, (first + index) % ring);
+        end.region.read(window + slot * size, &mut found).map_err(VerbError::from)?;
+        if let Some((offset, found, expected)) =
+            pattern::difference(&found[..checked], &end.message[..checked])
+        {
+            return Err(PerfError::Byte { slot, offset, found, expected });
+        }
+    }
+    Ok(count as u64)
+}
+
+fn received_places(messages: u64) -> usize {
+    usize::try_from(messages).unwrap_or(usize::MAX)
+}
+
+fn counter(end: &End, lane: usize, expected: u64) -> Result<u64, PerfError> {
+    let found = end.region.load_u64(end.case.window() + lane * ATOMIC_SIZE).map_err(VerbError::from)?;
+    if found == expected { Ok(expected) } else { Err(PerfError::Counter { lane, found, expected }) }
+}

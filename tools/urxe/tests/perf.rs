@@ -1,0 +1,212 @@
+//! `urxe perf` as people and scripts run it: every operation and option for a moment, two hosts, plots, and what must be refused. How
+//! fast it is is nobody's business here.
+//!
+//! Each test has a 127.65.x net of its own.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+
+/// More than any run here takes.
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn urxe(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_urxe"));
+    command.arg("perf").args(arguments.split_whitespace());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for variable in ["URXE_DEVICES", "URXE_LOG"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Its output; kills it at the limit.
+#[track_caller]
+fn finish(child: Child) -> Output {
+    let pid = rustix::process::Pid::from_child(&child);
+    let (sender, ended) = std::sync::mpsc::channel::<()>();
+    let watch = std::thread::spawn(move || {
+        if ended.recv_timeout(LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    });
+    let output = child.wait_with_output().expect("its output can be read");
+    drop(sender);
+    watch.join().expect("it only waits");
+    output
+}
+
+#[track_caller]
+fn run(arguments: &str) -> Output {
+    finish(urxe(arguments).spawn().expect("the binary runs"))
+}
+
+#[track_caller]
+fn ok(output: Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[track_caller]
+fn json(output: Output) -> Value {
+    serde_json::from_str(&ok(output)).expect("JSON")
+}
+
+#[track_caller]
+fn fails(output: Output, code: i32) -> String {
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    String::from_utf8(output.stderr).expect("text")
+}
+
+fn rows<'a>(report: &'a Value, metric: &str) -> Vec<(&'a str, u64)> {
+    let of = |row: &'a Value| (row["operation"].as_str().unwrap(), row["size"].as_u64().unwrap());
+    report[metric].as_array().unwrap().iter().map(of).collect()
+}
+
+/// Every figure is one, and something was compared wherever bytes arrive.
+#[track_caller]
+fn assert_measured(report: &Value) {
+    for row in report["bandwidth"].as_array().unwrap() {
+        assert!(row["gbps"].as_f64() > Some(0.0) && row["mmps"].as_f64() > Some(0.0), "{row}");
+        assert!(row["messages"].as_u64() > Some(0), "{row}");
+        assert!(row["of_udp_gso"].as_f64() > Some(0.0) && row["of_tcp"].as_f64() > Some(0.0), "{row}");
+        // CMP_SWAP leaves its counter as it was: there is nothing to count.
+        assert!(row["operation"] == "CMP_SWAP" || row["verified"].as_u64() > Some(0), "{row}");
+    }
+    for row in report["latency"].as_array().unwrap() {
+        let [p50, p99] = ["p50", "p99"].map(|key| row["usec"][key].as_f64().unwrap());
+        assert!(p50 > 0.0 && p99 >= p50 && row["of_spinning"].as_f64() > Some(0.0), "{row}");
+        assert!(row["operation"] == "CMP_SWAP" || row["verified"].as_u64() > Some(0), "{row}");
+    }
+}
+
+/// The shape of a value: names and types, of an array its first element.
+fn shape(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(name, value)| (name.clone(), shape(value)));
+            Value::Object(fields.collect::<Map<_, _>>())
+        }
+        Value::Array(items) => Value::Array(items.first().map(shape).into_iter().collect()),
+        Value::Number(_) => "number".into(),
+        Value::String(_) => "string".into(),
+        Value::Bool(_) => "bool".into(),
+        Value::Null => "null".into(),
+    }
+}
+
+#[test]
+fn every_operation_is_measured_and_its_data_checked() {
+    let report = json(run("-n 40 --rounds 2 -s 1,4097 --json -d 127.65.1.1"));
+    let expected: Vec<_> = [1, 4097]
+        .into_iter()
+        .flat_map(|size| ["SEND", "WRITE", "WRITE_IMM", "READ"].map(|name| (name, size)))
+        .chain([("FETCH_ADD", 8), ("CMP_SWAP", 8)])
+        .collect();
+    assert_eq!(rows(&report, "bandwidth"), expected);
+    assert_eq!(rows(&report, "latency"), expected);
+    assert_measured(&report);
+    for row in report["bandwidth"].as_array().unwrap() {
+        assert_eq!(row["messages"], 80, "forty in each of two rounds: {row}");
+    }
+    insta::assert_json_snapshot!(shape(&report));
+}
+
+#[test]
+fn options_of_perftest() {
+    for (arguments, net) in [
+        ("-s 64 -l 32 -t 64", 1),
+        ("-s 64 -q 5 -t 7", 2),
+        ("-s 64 -I 64", 3),
+        ("-s 3000 -m 256 --bidirectional --bandwidth", 4),
+        ("send write-imm read fetch-add -s 64 --events", 5),
+        ("write -s 64 --latency --spin-memory", 6),
+        ("-s 64K --target-polls --working-set 1M --receive-buffer 64K", 7),
+        ("write -s 2M --bandwidth", 8),
+        ("-s 64 -t 1", 9),
+    ] {
+        let report = json(run(&format!("{arguments} -n 50 --rounds 1 --json -d 127.65.2.{}", 2 * net)));
+        assert_measured(&report);
+        let both = if arguments.contains("bidirectional") { 2 } else { 1 };
+        let qps = if arguments.contains("-q 5") { 5 } else { 1 };
+        for row in report["bandwidth"].as_array().unwrap() {
+            assert_eq!(row["messages"], 50 * both * qps, "{arguments}: {row}");
+        }
+    }
+}
+
+#[test]
+fn rounds_by_time_and_the_tables() {
+    let text = ok(run("write read -s 64 -D 0.01 --rounds 1 -d 127.65.3.1"));
+    for part in ["│ WRITE", "│ READ", "of UDP GSO", "of spinning", "TCP stream", "one 96 B datagram a call"]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(text.contains("compared byte for byte and were right"), "{text}");
+}
+
+#[test]
+fn all_sizes_are_plotted() {
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("plot.svg");
+    let arguments =
+        format!("write --bandwidth --all -D 0.001 --rounds 1 -d 127.65.4.1 --svg {}", svg.display());
+    let text = ok(run(&arguments));
+    assert!(text.contains("WRITE, Gb/s by size") && text.contains("8 MiB"), "{text}");
+    assert!(text.contains("plot.svg"), "{text}");
+    assert!(std::fs::read_to_string(&svg).unwrap().starts_with("<svg"));
+}
+
+#[test]
+fn two_hosts_measure_as_two_processes_do() {
+    let mut server = urxe("--listen -d 127.65.5.1 -p 0").spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let port = said.trim().strip_prefix("listening on TCP 127.65.5.1:").unwrap_or_else(|| panic!("{said}"));
+    let arguments = format!("--connect 127.65.5.1 -p {port} -d 127.65.5.2 -s 64 -n 20 --rounds 1 --json");
+    let report = json(run(&arguments));
+    assert_eq!((&report["device"], &report["peer"]), (&"rxe0=127.65.5.2".into(), &"rxe0=127.65.5.1".into()));
+    assert_measured(&report);
+    assert!(finish(server).status.success(), "it ends with its client");
+}
+
+#[test]
+fn every_target_has_a_row() {
+    let output = run("--targets --json --rounds 1 -D 0.005");
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    let verdict: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = verdict["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 13);
+    for row in rows {
+        let checks = row["checks"].as_array().unwrap();
+        assert!(row["trouble"].is_null() && !checks.is_empty(), "{row}");
+        assert!(checks.iter().all(|check| check["is"].as_f64() > Some(0.0)), "{row}");
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_is_a_usage_error() {
+    for (arguments, told) in [
+        ("write --latency --qps 2", "one message alone"),
+        ("send --bandwidth -l 200", "the posting list is 200; it may be 1 to 128"),
+        ("write --latency --events", "wakes nobody"),
+        ("--all --size 64", "cannot be used with"),
+        ("--targets write", "cannot be used with"),
+        ("nothing", "possible values"),
+    ] {
+        let said = fails(run(arguments), 2);
+        assert!(said.contains(told), "{arguments}: {said}");
+    }
+}
+
+#[test]
+fn what_fails_is_named() {
+    assert!(fails(run("-d 192.0.2.1 -n 1"), 1).contains("192.0.2.1 is not an address of this machine"));
+    assert!(fails(run("-m 4096 -n 1 -d nosuch"), 1).contains("no link nosuch"));
+    let start = Instant::now();
+    let said = fails(run("--connect 127.65.6.3 -d 127.65.6.2 -n 1"), 1);
+    assert!(said.contains("is urxe perf --listen running there?"), "{said}");
+    assert!(start.elapsed() < LIMIT, "it does not wait for ever");
+}
