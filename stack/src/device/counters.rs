@@ -85,6 +85,8 @@ counters! {
     DropReservedSyndrome "drop_reserved_syndrome",
     /// Dropped: an answer while the same packets are being sent again.
     DropImpliedNak "drop_implied_nak",
+    /// Dropped: lost on purpose, as was asked for when the device was opened.
+    DropSimulated "drop_simulated",
     /// Requests refused: for a shared receive queue that the target's XRC domain does not have.
     XrcViolation "xrc_violation",
     /// Times a message found its shared receive queue empty.

@@ -15,10 +15,12 @@ use crate::cq::{Completion, Cq, CqError, Wake};
 use crate::device::{Device, DeviceConfig, IcrcPolicy, Limits, QpHandle};
 use crate::link::{LinkError, LinkSpec, ResolvedLink};
 use crate::port::Transmit;
+use crate::port::loss::Loss;
 use crate::port::tap::Tap;
 use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
 use crate::qp::attr::{QpAttr, QpAttrMask};
 use crate::qp::wr::{PostError, RecvRequest, SendRequest};
+use crate::rng::Chance;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, try_lock, yield_now};
 use crate::sys::{clock, thread};
@@ -49,6 +51,8 @@ pub struct EngineConfig {
     pub seed: Option<u64>,
     /// What the device can do.
     pub limits: Limits,
+    /// How likely it is that a packet which arrived is lost before the device sees it: a simulated bad link.
+    pub loss: Chance,
     /// Whom to tell, beside the descriptors.
     pub hooks: Hooks,
 }
@@ -103,6 +107,7 @@ impl Default for EngineConfig {
             tap: None,
             seed: None,
             limits: Limits::default(),
+            loss: Chance::NEVER,
             hooks: Hooks::default(),
         }
     }
@@ -182,6 +187,7 @@ impl Engine {
         let events = Arc::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
         let alarm = Arc::new(Alarm::new(EventFd::new().map_err(OpenEngineError::EventFd)?));
         let buffer = ports.iter().map(UdpPort::receive_buffer).min().unwrap_or(0) as u64;
+        let seed = config.seed.map_or_else(random_seed, Ok)?;
         let gids: Vec<Gid> = link.gids.iter().map(|entry| entry.gid).collect();
         let device = Device::new(DeviceConfig {
             active_mtu: link.path_mtu,
@@ -191,12 +197,12 @@ impl Engine {
             limits: config.limits,
             event_wake: Box::new(EventWake { descriptor: Arc::clone(&events), hook: config.hooks.events }),
             timer_wake: Box::new(Arc::clone(&alarm)),
-            ..DeviceConfig::new(gids, config.seed.map_or_else(random_seed, Ok)?)
+            ..DeviceConfig::new(gids, seed)
         });
         let shared = Arc::new(Shared {
             device,
             ports,
-            receiver: Mutex::new(Receiver::new()),
+            receiver: Mutex::new(Receiver::new(Loss::new(config.loss, seed))),
             alarm,
             polled_at_ns: AtomicU64::new(0),
             empty_polls: AtomicU32::new(0),

@@ -3,7 +3,9 @@
 use std::io;
 use std::net::IpAddr;
 
+use crate::device::counters::Counter;
 use crate::device::{Device, ReceiveScratch};
+use crate::port::loss::Loss;
 use crate::port::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort};
 use crate::port::{Run, SendOutcome, Transmit};
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -28,11 +30,13 @@ pub(super) struct Ports {
 pub(super) struct Receiver {
     buffers: ReceiveBuffers,
     scratch: ReceiveScratch,
+    /// A simulated bad link.
+    loss: Option<Loss>,
 }
 
 impl Receiver {
-    pub fn new() -> Self {
-        Self { buffers: ReceiveBuffers::new(BATCH), scratch: ReceiveScratch::default() }
+    pub fn new(loss: Option<Loss>) -> Self {
+        Self { buffers: ReceiveBuffers::new(BATCH), scratch: ReceiveScratch::default(), loss }
     }
 }
 
@@ -73,8 +77,15 @@ impl Ports {
             Ok(0) => 0,
             Ok(count) => {
                 let now = clock::now();
-                for datagrams in receiver.buffers.iter() {
-                    device.receive(now, &datagrams, &mut receiver.scratch);
+                let Receiver { buffers, scratch, loss } = receiver;
+                for datagrams in buffers.iter() {
+                    match loss {
+                        None => device.receive(now, &datagrams, scratch),
+                        Some(loss) => {
+                            let lost = loss.thin(&datagrams, |rest| device.receive(now, rest, scratch));
+                            device.counters().add_many(Counter::DropSimulated, lost);
+                        }
+                    }
                 }
                 count
             }

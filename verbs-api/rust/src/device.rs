@@ -14,6 +14,7 @@ use urxe_stack::link::{
 };
 use urxe_stack::port::tap::Tap;
 use urxe_stack::qp::attr::PathMtu;
+use urxe_stack::rng::Chance;
 use urxe_wire::Gid;
 
 use crate::cq::{CompletionQueue, Reports};
@@ -156,6 +157,15 @@ impl DeviceBuilder {
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.config.limits = limits;
+        self
+    }
+
+    /// How likely it is that a packet which has arrived is lost before the device sees it: a bad link, simulated over real
+    /// sockets. What was lost counts as [`Counter::DropSimulated`]; which packets those are follows from the [`seed`](Self::seed).
+    /// By default none is. Better simulations: [`sim`](crate::sim).
+    #[must_use]
+    pub fn loss(mut self, chance: Chance) -> Self {
+        self.config.loss = chance;
         self
     }
 

@@ -237,6 +237,20 @@ fn without_gso_and_gro_everything_still_works() {
 }
 
 #[test]
+fn a_link_that_loses_on_purpose_loses_no_data() {
+    let config = EngineConfig { loss: Chance::from_percent(3), seed: Some(5), ..EngineConfig::default() };
+    let (a, b) = pair(21, &config);
+    let data = pattern(SIZE, 7);
+    a.buffer.write(0, &data).unwrap();
+    a.post(SendOp::Write { remote: b.remote() }, SIZE as u32);
+    a.poll_one();
+    let mut got = vec![0; SIZE];
+    b.buffer.read(0, &mut got).unwrap();
+    assert!(got == data);
+    assert!(b.engine.device().counters().value(Counter::DropSimulated) > 0, "a thousand packets");
+}
+
+#[test]
 fn a_peer_that_is_gone_ends_in_retry_exceeded() {
     let (a, b) = pair(4, &EngineConfig::default());
     drop(b);

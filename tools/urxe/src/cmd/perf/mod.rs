@@ -45,6 +45,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+use urxe::sim::Chance;
 use urxe::{Device, DeviceBuilder};
 
 use crate::cmd::common::choose::Choice;
@@ -137,7 +138,7 @@ fn local(choice: &Choice, options: &DeviceOptions, addresses: Addresses) -> Resu
 
 /// How to open a device.
 fn builder(options: &DeviceOptions) -> DeviceBuilder {
-    let builder = Device::builder();
+    let builder = Device::builder().loss(Chance::from_ppm(options.loss_per_million));
     match options.receive_buffer {
         Some(bytes) => builder.receive_buffer(bytes),
         None => builder,
