@@ -58,7 +58,9 @@ pub struct Lane {
     pub unsignaled: u32,
     /// Messages sent in this round.
     pub sent: u64,
-    /// Places of the ring, from the first on, that this round has sent.
+    /// Place in the ring of the round's first send.
+    pub first: usize,
+    /// Places of the ring, from that on, that this round has sent.
     pub touched: usize,
     /// Place in the ring of receives.
     pub next_receive: usize,
@@ -246,6 +248,7 @@ impl Lanes {
             if lane.unsignaled == 0 {
                 lane.next_send = 0;
             }
+            lane.first = lane.next_send;
         }
         self.silent_since = None;
     }
@@ -259,7 +262,10 @@ impl Lanes {
 
     /// What was sent in this round, by queue pair.
     pub fn sent(&self) -> Vec<Sent> {
-        self.lanes.iter().map(|lane| Sent { messages: lane.sent, places: lane.touched }).collect()
+        self.lanes
+            .iter()
+            .map(|lane| Sent { messages: lane.sent, first: lane.first, places: lane.touched })
+            .collect()
     }
 
     /// Messages sent in this round.

@@ -102,7 +102,7 @@ impl<'a> Player<'a> {
         lane.unsignaled = (lane.unsignaled + 1) % every;
         lane.outstanding += 1;
         lane.sent += 1;
-        lane.touched = lane.touched.max(at + 1);
+        lane.touched = (lane.touched + 1).min(self.sends.len());
         Ok(())
     }
 

@@ -40,7 +40,9 @@ pub struct Ends {
 pub struct Sent {
     /// Messages.
     pub messages: u64,
-    /// Places of its ring, from the first on.
+    /// Place in its ring of the first of them.
+    pub first: usize,
+    /// Places of its ring, from that on.
     pub places: usize,
 }
 

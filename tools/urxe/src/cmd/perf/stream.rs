@@ -20,6 +20,7 @@ use crate::cmd::common::verb_error::VerbError;
 pub fn send(end: &End, lanes: &mut Lanes, limit: Limit) -> Result<Sample, PerfError> {
     let rings = (0..end.qps.len()).map(|lane| end.sends(lane)).collect::<Result<Vec<_>, _>>()?;
     let receives = receive_rings(end)?;
+    debug_assert!(lanes.lanes.iter().all(|lane| lane.unsignaled == 0), "rings begin with whole lists");
     let before = lanes.sent_in_all();
     let each = if let Limit::Messages(each) = limit { each } else { u64::MAX };
     let goals: Vec<u64> = lanes.lanes.iter().map(|lane| lane.sent.saturating_add(each)).collect();

@@ -27,10 +27,10 @@ pub fn target(end: &End, lanes: &Lanes, sent: &[Sent]) -> Result<u64, PerfError>
                 // A SEND goes where the receives are; the ring is full when more came than it has places.
                 verified += match end.case.operation {
                     Operation::Send => slots(end, nr, lane.received_from, received_places(sent.messages))?,
-                    _ => slots(end, nr, 0, sent.places)?,
+                    _ => slots(end, nr, sent.first, sent.places)?,
                 };
             }
-            Operation::Write => verified += slots(end, nr, 0, sent.places)?,
+            Operation::Write => verified += slots(end, nr, sent.first, sent.places)?,
             // The requester looks at what came.
             Operation::Read => {}
             Operation::FetchAdd => verified += counter(end, nr, sent.messages)?,
@@ -48,7 +48,7 @@ pub fn requester(end: &End, lanes: &Lanes) -> Result<u64, PerfError> {
     if end.case.operation != Operation::Read {
         return Ok(0);
     }
-    lanes.lanes.iter().enumerate().map(|(nr, lane)| slots(end, nr, 0, lane.touched)).sum()
+    lanes.lanes.iter().enumerate().map(|(nr, lane)| slots(end, nr, lane.first, lane.touched)).sum()
 }
 
 /// The destination slots of `count` messages from place `first` of the ring on.
@@ -58,11 +58,11 @@ fn slots(end: &End, lane: usize, first: usize, count: usize) -> Result<u64, Perf
     let distinct = (window / size).min(ring);
     let count = count.min(distinct);
     let mut found = vec![0; size];
-    // The last byte of a WRITE to and fro is its number.
+    // A WRITE to and fro always goes to the first slot, and its last byte is its number.
     let numbered = end.case.operation == Operation::Write && end.case.metric == Metric::Latency;
     let (checked, count) = if numbered { (size - 1, count.min(1)) } else { (size, count) };
     for index in 0..count {
-        let slot = end.case.slot(lane, (first + index) % ring);
+        let slot = if numbered { 0 } else { end.case.slot(lane, (first + index) % ring) };
         end.region.read(window + slot * size, &mut found).map_err(VerbError::from)?;
         if let Some((offset, found, expected)) =
             pattern::difference(&found[..checked], &end.message[..checked])
