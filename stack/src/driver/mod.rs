@@ -17,10 +17,12 @@
 //! | `background` | the thread |
 //! | `alarm` | how it is woken, and only while it sleeps |
 //! | `ports` | one socket for each address of the device |
+//! | [`claim`] | which process has the XRC domain of a file |
 //! | [`eventfd`] | descriptors that count events |
 
 mod alarm;
 mod background;
+pub mod claim;
 pub mod engine;
 pub mod eventfd;
 mod ports;

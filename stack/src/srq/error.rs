@@ -1,7 +1,7 @@
 //! Why a call on a shared receive queue was refused, and the errno that libibverbs' call gives for it.
 
 use super::xrcd::XrcdError;
-use crate::cq::{CqError, SrqId};
+use crate::cq::{CqError, CqId, SrqId};
 
 /// Why a shared receive queue cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,6 +67,12 @@ pub enum CreateSrqError {
     /// The completion queue of an XRC shared receive queue.
     #[error(transparent)]
     Cq(#[from] CqError),
+    /// The completion queue of an XRC shared receive queue is of another device.
+    #[error("completion queue {} belongs to another device", given.0)]
+    OtherCq {
+        /// Its number on its own device.
+        given: CqId,
+    },
     /// All of them are in use.
     #[error("the device has {allowed} shared receive queues and all are in use")]
     NoneLeft {
@@ -80,7 +86,7 @@ impl CreateSrqError {
     #[must_use]
     pub const fn errno(&self) -> i32 {
         match self {
-            Self::Size(_) | Self::NoPd | Self::Xrcd(_) => libc::EINVAL,
+            Self::Size(_) | Self::NoPd | Self::Xrcd(_) | Self::OtherCq { .. } => libc::EINVAL,
             Self::Cq(error) => error.errno(),
             Self::NoneLeft { .. } => libc::ENOMEM,
         }

@@ -46,6 +46,8 @@
 //! | connecting | [`QueuePairBuilder`], [`QpEndpoint`], [`QueuePair::connect`], [`ConnectOptions`] |
 //! | SEND, WRITE, READ, atomics, inline data, fences | [`SendRequest`], [`QueuePair::post_send`] |
 //! | receives | [`RecvRequest`], [`QueuePair::post_recv`] |
+//! | receives that many queue pairs share | [`SharedReceiveQueue`] |
+//! | one connection to many shared receive queues (XRC) | [`XrcDomain`], [`XrcTarget`], [`SendRequest::to_srq`] |
 //! | completions: polling, sleeping, `async` | [`CompletionQueue`], [`Completion`] |
 //! | waiting in one's own `poll` or `epoll` | [`CompletionChannel`], [`DeviceEvents`] |
 //! | what else happens | [`Device::events`], [`AsyncEvent`] |
@@ -65,7 +67,7 @@
 //! `serde`: [`QpEndpoint`] and [`RemoteRegion`] are serde values, namely their texts.
 //!
 //! # Not there yet
-//! Services other than reliable connections, shared receive queues, memory windows, connecting by `librdmacm`'s protocol, several
+//! Datagrams, memory windows, connecting by `librdmacm`'s protocol, several
 //! processes on one address.
 #![deny(unsafe_code)]
 
@@ -78,9 +80,11 @@ mod node;
 mod pd;
 mod qp;
 pub mod sim;
+mod srq;
 mod text;
 mod wait;
 mod waiters;
+mod xrc;
 
 pub use cq::{ChannelError, CompletionChannel, CompletionQueue, CqEvent, Drain, Next, WaitError};
 pub use device::{Device, DeviceAttr, DeviceBuilder, DeviceInfo, OpenError, PortAttr, devices};
@@ -94,13 +98,15 @@ pub use pd::{AllocPdError, ProtectionDomain};
 pub use qp::{
     BatchError, ConnectOptions, Data, Gather, QueuePair, QueuePairBuilder, RecvRequest, SendRequest,
 };
+pub use srq::{SharedReceiveQueue, SrqBuilder};
+pub use xrc::{XrcDomain, XrcTarget};
 
 pub use urxe_stack::cq::{
     ArmKind, AsyncEvent, AsyncEventType, Completion, CqError, CqEventType, CqId, PortEventType, QpEventType,
-    WcFlags, WcOpcode, WcStatus,
+    SrqEventType, SrqId, WcFlags, WcOpcode, WcStatus,
 };
 pub use urxe_stack::device::counters::Counter;
-pub use urxe_stack::device::{CreateCqError, CreateQpError, IcrcPolicy, Limits, ModifyError};
+pub use urxe_stack::device::{CreateCqError, CreateQpError, IcrcPolicy, Limits, ModifyError, OpenQpError};
 pub use urxe_stack::driver::OpenEngineError;
 pub use urxe_stack::link::{GidEntry, Guid, LinkError, LinkSpec, ResolvedLink, Source};
 pub use urxe_stack::memory::{Access, BufferError, RegMrError};
@@ -108,4 +114,7 @@ pub use urxe_stack::port::tap::Tap;
 pub use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 pub use urxe_stack::qp::transition::ModifyQpError;
 pub use urxe_stack::qp::wr::{PostError, Remote, SendFlags};
+pub use urxe_stack::srq::SrqAttr;
+pub use urxe_stack::srq::error::{CreateSrqError, ModifySrqError};
+pub use urxe_stack::srq::xrcd::{OpenXrcdError, XrcdFlags};
 pub use urxe_wire::{Gid, Lkey, Psn, Qpn, Rkey};

@@ -26,6 +26,7 @@ macro_rules! examples {
 examples! {
     atomics_counter "../examples/atomics_counter.rs"
     lossy_simulation "../examples/lossy_simulation.rs"
+    many_clients "../examples/many_clients.rs"
     one_sided "../examples/one_sided.rs"
     ping_pong "../examples/ping_pong.rs"
 }

@@ -9,6 +9,7 @@ use urxe_stack::qp::attr::{QpCap, QpType};
 use super::QueuePair;
 use crate::cq::CompletionQueue;
 use crate::pd::ProtectionDomain;
+use crate::srq::SharedReceiveQueue;
 
 /// What a queue pair shall be; made by [`ProtectionDomain::queue_pair`]. Without further ado: a reliable connection with
 /// 128 sends, 128 receives, 4 scatter-gather entries each, 64 bytes of inline data, one completion queue.
@@ -17,6 +18,7 @@ pub struct QueuePairBuilder {
     pd: ProtectionDomain,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
+    srq: Option<SharedReceiveQueue>,
     qp_type: QpType,
     cap: QpCap,
     sq_sig_all: bool,
@@ -29,6 +31,7 @@ impl QueuePairBuilder {
             pd: pd.clone(),
             send_cq: cq.clone(),
             recv_cq: cq.clone(),
+            srq: None,
             qp_type: QpType::Rc,
             cap: QpCap {
                 max_send_wr: 128,
@@ -42,7 +45,7 @@ impl QueuePairBuilder {
         }
     }
 
-    /// Its service. Only [`QpType::Rc`] is offered so far.
+    /// Its service; the receiving end of an XRC connection is an [`XrcTarget`](crate::XrcTarget).
     #[must_use]
     pub fn qp_type(mut self, qp_type: QpType) -> Self {
         self.qp_type = qp_type;
@@ -53,6 +56,13 @@ impl QueuePairBuilder {
     #[must_use]
     pub fn recv_cq(mut self, cq: &CompletionQueue) -> Self {
         self.recv_cq = cq.clone();
+        self
+    }
+
+    /// Its messages take their receives from `srq`, not from a queue of its own, whose sizes are then 0.
+    #[must_use]
+    pub fn shared_receive_queue(mut self, srq: &SharedReceiveQueue) -> Self {
+        self.srq = Some(srq.clone());
         self
     }
 
@@ -129,13 +139,13 @@ impl QueuePairBuilder {
             pd: self.pd.id(),
             send_cq: Arc::clone(self.send_cq.core()),
             recv_cq: Arc::clone(self.recv_cq.core()),
-            srq: None,
+            srq: self.srq.as_ref().map(|srq| Arc::clone(srq.core())),
             cap: self.cap,
             sq_sig_all: self.sq_sig_all,
         })?;
         let sgid_index = self.sgid_index.unwrap_or_else(|| device.default_gid_index());
         let psn = core.random_psn();
-        let Self { pd, send_cq, recv_cq, .. } = self;
-        Ok(QueuePair { pd, send_cq, recv_cq, handle, psn, sgid_index })
+        let Self { pd, send_cq, recv_cq, srq, qp_type, .. } = self;
+        Ok(QueuePair { pd, send_cq, recv_cq, srq, handle, qp_type, psn, sgid_index })
     }
 }

@@ -1,10 +1,13 @@
 //! Connecting: RESET, INIT, RTR, RTS with good values.
 
-use urxe_stack::device::ModifyError;
+use urxe_stack::device::{ModifyError, QpHandle};
 use urxe_stack::memory::Access;
-use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpState};
+use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
+use urxe_stack::qp::transition;
+use urxe_wire::Psn;
 
 use super::QueuePair;
+use crate::device::Device;
 use crate::endpoint::QpEndpoint;
 
 /// How to connect. The default suits most; the values and their units are those of `struct ibv_qp_attr`.
@@ -67,11 +70,7 @@ impl QueuePair {
     /// [`ModifyError`]: the state is neither RESET nor INIT, a value is out of its range, the peer's address does not suit. The queue
     /// pair is then in RESET, INIT or RTR; [`reset`](Self::reset) begins anew.
     pub fn connect(&self, peer: &QpEndpoint, options: &ConnectOptions) -> Result<(), ModifyError> {
-        if self.state() != QpState::Init {
-            self.init(options)?;
-        }
-        self.ready_to_receive(peer, options)?;
-        self.ready_to_send(options)
+        self.end().connect(peer, options)
     }
 
     /// Takes the first step alone: RESET to INIT, where receives can be posted.
@@ -79,14 +78,7 @@ impl QueuePair {
     /// # Errors
     /// [`ModifyError`].
     pub fn init(&self, options: &ConnectOptions) -> Result<(), ModifyError> {
-        let attr = QpAttr {
-            qp_state: QpState::Init,
-            port_num: 1,
-            access_flags: options.access,
-            ..QpAttr::default()
-        };
-        let mask = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
-        self.modify(&attr, mask)
+        self.end().init(options)
     }
 
     /// Takes the second step alone: INIT to RTR, where the peer's requests are served.
@@ -94,7 +86,68 @@ impl QueuePair {
     /// # Errors
     /// [`ModifyError`].
     pub fn ready_to_receive(&self, peer: &QpEndpoint, options: &ConnectOptions) -> Result<(), ModifyError> {
-        let active_mtu = self.pd.device().core().active_mtu();
+        self.end().ready_to_receive(peer, options)
+    }
+
+    /// Takes the third step alone: RTR to RTS, where this end sends.
+    ///
+    /// # Errors
+    /// [`ModifyError`].
+    pub fn ready_to_send(&self, options: &ConnectOptions) -> Result<(), ModifyError> {
+        self.end().ready_to_send(options)
+    }
+}
+
+/// One end of a connection that is being made: a queue pair of any connected service.
+pub(crate) struct End<'a> {
+    pub device: &'a Device,
+    pub handle: QpHandle,
+    pub qp_type: QpType,
+    pub psn: Psn,
+    pub sgid_index: u8,
+}
+
+impl End<'_> {
+    pub fn endpoint(&self) -> QpEndpoint {
+        let gid = self.device.gid(self.sgid_index).unwrap_or_default();
+        QpEndpoint { gid, qpn: self.handle.qpn(), psn: self.psn }
+    }
+
+    pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
+        let result = self.device.inner.node.modify_qp(self.handle, attr, mask);
+        self.device.wake_ready();
+        result
+    }
+
+    pub fn connect(&self, peer: &QpEndpoint, options: &ConnectOptions) -> Result<(), ModifyError> {
+        let attr = self.device.core().query_qp(self.handle);
+        if attr.is_none_or(|attr| attr.qp_state != QpState::Init) {
+            self.init(options)?;
+        }
+        self.ready_to_receive(peer, options)?;
+        self.ready_to_send(options)
+    }
+
+    /// Goes on with the attributes of `mask` that the service has.
+    fn step(&self, from: QpState, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
+        let known = transition::attributes(from, attr.qp_state, self.qp_type);
+        let known = known.map_or(mask, |attributes| attributes.allowed());
+        self.modify(attr, QpAttrMask::STATE | mask.intersection(known))
+    }
+
+    pub fn init(&self, options: &ConnectOptions) -> Result<(), ModifyError> {
+        let attr = QpAttr {
+            qp_state: QpState::Init,
+            port_num: 1,
+            access_flags: options.access,
+            ..QpAttr::default()
+        };
+        let mask = QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
+        self.step(QpState::Reset, &attr, mask)
+    }
+
+    pub fn ready_to_receive(&self, peer: &QpEndpoint, options: &ConnectOptions) -> Result<(), ModifyError> {
+        let active_mtu = self.device.core().active_mtu();
         let attr = QpAttr {
             qp_state: QpState::Rtr,
             path_mtu: options.path_mtu.unwrap_or(active_mtu),
@@ -113,20 +166,15 @@ impl QueuePair {
             },
             ..QpAttr::default()
         };
-        let mask = QpAttrMask::STATE
-            | QpAttrMask::AV
+        let mask = QpAttrMask::AV
             | QpAttrMask::PATH_MTU
             | QpAttrMask::DEST_QPN
             | QpAttrMask::RQ_PSN
             | QpAttrMask::MAX_DEST_RD_ATOMIC
             | QpAttrMask::MIN_RNR_TIMER;
-        self.modify(&attr, mask)
+        self.step(QpState::Init, &attr, mask)
     }
 
-    /// Takes the third step alone: RTR to RTS, where this end sends.
-    ///
-    /// # Errors
-    /// [`ModifyError`].
     pub fn ready_to_send(&self, options: &ConnectOptions) -> Result<(), ModifyError> {
         let attr = QpAttr {
             qp_state: QpState::Rts,
@@ -137,12 +185,11 @@ impl QueuePair {
             max_rd_atomic: options.max_rd_atomic,
             ..QpAttr::default()
         };
-        let mask = QpAttrMask::STATE
-            | QpAttrMask::SQ_PSN
+        let mask = QpAttrMask::SQ_PSN
             | QpAttrMask::TIMEOUT
             | QpAttrMask::RETRY_CNT
             | QpAttrMask::RNR_RETRY
             | QpAttrMask::MAX_QP_RD_ATOMIC;
-        self.modify(&attr, mask)
+        self.step(QpState::Rtr, &attr, mask)
     }
 }

@@ -12,20 +12,22 @@ mod request;
 use std::fmt;
 
 use urxe_stack::device::{ModifyError, QpHandle};
-use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
+use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use urxe_stack::qp::wr::{PostError, RecvRequest as CoreRecv, SendRequest as CoreSend};
 use urxe_wire::{Psn, Qpn};
 
 pub use self::builder::QueuePairBuilder;
 pub use self::connect::ConnectOptions;
+pub(crate) use self::connect::End;
 pub use self::request::{Data, Gather, RecvRequest, SendRequest};
 
 use crate::cq::CompletionQueue;
 use crate::endpoint::QpEndpoint;
 use crate::pd::ProtectionDomain;
+use crate::srq::SharedReceiveQueue;
 
 /// Requests of a batch that are handed to the device in one call.
-const BATCH: usize = 16;
+pub(crate) const BATCH: usize = 16;
 
 /// Why a batch of work requests was not taken whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +54,9 @@ pub struct QueuePair {
     pd: ProtectionDomain,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
+    srq: Option<SharedReceiveQueue>,
     handle: QpHandle,
+    qp_type: QpType,
     psn: Psn,
     sgid_index: u8,
 }
@@ -85,8 +89,18 @@ impl QueuePair {
     /// What the peer needs to connect to it.
     #[must_use]
     pub fn endpoint(&self) -> QpEndpoint {
-        let gid = self.pd.device().gid(self.sgid_index).unwrap_or_default();
-        QpEndpoint { gid, qpn: self.qpn(), psn: self.psn }
+        self.end().endpoint()
+    }
+
+    fn end(&self) -> End<'_> {
+        let Self { handle, qp_type, psn, sgid_index, .. } = *self;
+        End { device: self.pd.device(), handle, qp_type, psn, sgid_index }
+    }
+
+    /// The shared receive queue that its messages take from, if it was made with one.
+    #[must_use]
+    pub fn shared_receive_queue(&self) -> Option<&SharedReceiveQueue> {
+        self.srq.as_ref()
     }
 
     /// All its attributes as they are (`ibv_query_qp`).
@@ -108,10 +122,7 @@ impl QueuePair {
     /// [`ModifyError`]: the present state, the next, and the bits that are missing or not allowed, or the value and its range.
     /// Nothing was changed then.
     pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
-        let device = self.pd.device();
-        let result = device.inner.node.modify_qp(self.handle, attr, mask);
-        device.wake_ready();
-        result
+        self.end().modify(attr, mask)
     }
 
     /// Puts it into the error state: all outstanding work completes with `WrFlushErr`.

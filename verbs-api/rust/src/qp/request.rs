@@ -5,6 +5,7 @@
 
 use std::marker::PhantomData;
 
+use urxe_stack::cq::SrqId;
 use urxe_stack::qp::wr::{
     Destination, Payload, RecvRequest as CoreRecv, Remote, SendFlags, SendOp, SendRequest as CoreSend, Sge,
 };
@@ -182,6 +183,13 @@ impl<'a> SendRequest<'a> {
         self
     }
 
+    /// For this shared receive queue of the peer's XRC domain, by its number there; on an
+    /// [`XrcSend`](crate::QpType::XrcSend) queue pair only, and there always.
+    pub const fn to_srq(mut self, srq: SrqId) -> Self {
+        self.to = Destination::XrcSrq { srq };
+        self
+    }
+
     /// Makes a completion when it is done. Without, only a failure makes one. At least one request of each full queue must be
     /// signaled, or its places are never known to be free.
     pub fn signaled(mut self) -> Self {
@@ -234,7 +242,7 @@ impl<'a> RecvRequest<'a> {
         self
     }
 
-    pub(super) fn as_core(&self) -> CoreRecv<'_> {
+    pub(crate) fn as_core(&self) -> CoreRecv<'_> {
         CoreRecv { wr_id: self.wr_id, sges: self.into.sges() }
     }
 }

@@ -4,5 +4,6 @@ mod channel;
 mod common;
 mod errors;
 mod memory;
+mod shared;
 mod tasks;
 mod traffic;

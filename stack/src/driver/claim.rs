@@ -1,0 +1,62 @@
+//! Which process has the XRC domain of a file: one at a time, since domains are shared within a process only.
+//!
+//! A claim is an abstract Unix socket whose name tells the file. The kernel gives a name to one socket at a time and frees it with
+//! the process, however that ends; nothing stays behind in a file system. Names are those of one network namespace, as devices are.
+
+use std::io::ErrorKind;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::srq::xrcd::{Claim, Inode, OpenXrcdError};
+
+/// The claims of this process: several of its devices may have a domain of the same file.
+static CLAIMS: Mutex<Vec<(Inode, Weak<UnixDatagram>)>> = Mutex::new(Vec::new());
+
+/// Claims the domain of a file for this process, for [`Device::open_xrcd`](crate::device::Device::open_xrcd).
+///
+/// # Errors
+/// [`OpenXrcdError::OtherProcess`], [`OpenXrcdError::Claim`].
+pub fn claim_xrcd(inode: Inode) -> Result<Option<Claim>, OpenXrcdError> {
+    let mut claims = CLAIMS.lock().unwrap_or_else(PoisonError::into_inner);
+    claims.retain(|(_, claim)| claim.strong_count() > 0);
+    let own = claims.iter().find(|(of, _)| *of == inode).and_then(|(_, claim)| claim.upgrade());
+    if let Some(own) = own {
+        return Ok(Some(Box::new(own)));
+    }
+    let name = format!("urxe-xrcd-{:x}-{:x}", inode.device, inode.number);
+    match UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?) {
+        Ok(socket) => {
+            let claim = Arc::new(socket);
+            claims.push((inode, Arc::downgrade(&claim)));
+            Ok(Some(Box::new(claim)))
+        }
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            Err(OpenXrcdError::OtherProcess { given: inode })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_claimed_by_one_process_as_often_as_it_likes() {
+        let inode = Inode { device: 0x7e57, number: u64::from(std::process::id()) };
+        let name = format!("urxe-xrcd-{:x}-{:x}", inode.device, inode.number);
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let stranger = UnixDatagram::bind_addr(&address).unwrap();
+        let refused = claim_xrcd(inode).unwrap_err();
+        assert!(matches!(refused, OpenXrcdError::OtherProcess { .. }), "{refused}");
+        assert_eq!(refused.errno(), libc::EOPNOTSUPP);
+        drop(stranger);
+        let claims = [claim_xrcd(inode).unwrap(), claim_xrcd(inode).unwrap()];
+        let [first, second] = claims;
+        drop(first);
+        assert_eq!(UnixDatagram::bind_addr(&address).unwrap_err().kind(), ErrorKind::AddrInUse);
+        drop(second);
+        UnixDatagram::bind_addr(&address).unwrap();
+    }
+}

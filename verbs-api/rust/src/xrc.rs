@@ -1,0 +1,224 @@
+//! Extended reliable connections (XRC): one connection reaches every shared receive queue of a domain.
+//!
+//! The sending end is a [`QueuePair`](crate::QueuePair) of type [`XrcSend`](crate::QpType::XrcSend), each of whose requests says
+//! [which queue](crate::SendRequest::to_srq) it is for. The receiving end is an [`XrcTarget`] of an [`XrcDomain`].
+
+use std::fmt;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use urxe_stack::device::{CreateQpError, ModifyError, OpenQpError, QpHandle};
+use urxe_stack::driver::claim::claim_xrcd;
+use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
+use urxe_stack::srq::xrcd::{Inode, OpenXrcdError, Xrcd, XrcdFlags};
+use urxe_wire::{Psn, Qpn};
+
+use crate::device::Device;
+use crate::endpoint::QpEndpoint;
+use crate::qp::{ConnectOptions, End};
+
+/// An XRC domain (`struct ibv_xrcd`): which targets reach which shared receive queues. Cheap to clone; it is closed when the last clone
+/// and the last target and shared receive queue made with it are gone.
+///
+/// ```
+/// use urxe::sim::Fabric;
+/// use urxe::{Access, ConnectOptions, Data, QpType, RecvRequest, SendRequest};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let fabric = Fabric::new(1);
+/// let (here, there) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+///
+/// // The receiving side: a domain, a target, and two queues with protection domains and completion queues of their own.
+/// let domain = there.new_xrc_domain()?;
+/// let target = domain.target()?;
+/// let mut queues = Vec::new();
+/// for _ in 0..2 {
+///     let (pd, cq) = (there.alloc_pd()?, there.create_cq(8)?);
+///     let region = pd.allocate(64, Access::LOCAL_WRITE)?;
+///     let srq = pd.shared_receive_queue(8).xrc(&domain, &cq).create()?;
+///     srq.post_recv(&RecvRequest::new(region.slice(..)?))?;
+///     queues.push((srq, cq, region));
+/// }
+///
+/// // The sending side: one connection reaches both.
+/// let (pd, cq) = (here.alloc_pd()?, here.create_cq(8)?);
+/// let qp = pd.queue_pair(&cq).qp_type(QpType::XrcSend).create()?;
+/// qp.connect(&target.endpoint(), &ConnectOptions::default())?;
+/// target.connect(&qp.endpoint(), &ConnectOptions::default())?;
+/// for (srq, their_cq, region) in &queues {
+///     qp.post_send(&SendRequest::send(Data::inline(b"hello")).to_srq(srq.id()).signaled())?;
+///     assert_eq!(their_cq.wait_one(None)?.qp_num, target.qpn());
+///     assert_eq!(region.read_vec(0, 5)?, b"hello");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct XrcDomain {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    device: Device,
+    xrcd: Arc<Xrcd>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let closed = self.device.core().close_xrcd(&self.xrcd);
+        debug_assert_eq!(closed, Ok(()), "what is in a domain keeps it open");
+    }
+}
+
+impl Device {
+    /// Makes an XRC domain that nobody else can open (`ibv_open_xrcd` without a file).
+    ///
+    /// # Errors
+    /// [`OpenXrcdError::NoneLeft`].
+    pub fn new_xrc_domain(&self) -> Result<XrcDomain, OpenXrcdError> {
+        self.open_xrcd(None, XrcdFlags::CREATE)
+    }
+
+    /// Opens the XRC domain of a file, which all of this process that open it on this device share (`ibv_open_xrcd`). The file's
+    /// contents are not looked at, and it may be closed at once.
+    ///
+    /// # Errors
+    /// [`OpenXrcdError`]: the file has none and it was not to be made, or has one and a new one was asked for, or another process
+    /// has it.
+    pub fn open_xrc_domain(&self, file: impl AsFd, flags: XrcdFlags) -> Result<XrcDomain, OpenXrcdError> {
+        let metadata = File::from(file.as_fd().try_clone_to_owned()?).metadata()?;
+        self.open_xrcd(Some(Inode { device: metadata.dev(), number: metadata.ino() }), flags)
+    }
+
+    fn open_xrcd(&self, inode: Option<Inode>, flags: XrcdFlags) -> Result<XrcDomain, OpenXrcdError> {
+        let xrcd = self.core().open_xrcd(inode, flags, claim_xrcd)?;
+        Ok(XrcDomain { inner: Arc::new(Inner { device: self.clone(), xrcd }) })
+    }
+}
+
+impl XrcDomain {
+    pub(crate) fn core(&self) -> &Arc<Xrcd> {
+        &self.inner.xrcd
+    }
+
+    /// Its device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    /// Whether both are the same domain, however they were opened.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner.xrcd, &other.inner.xrcd)
+    }
+
+    /// Makes the receiving end of a connection, in RESET (`ibv_create_qp_ex` with `IBV_QPT_XRC_RECV`).
+    ///
+    /// # Errors
+    /// [`CreateQpError::NoneLeft`].
+    pub fn target(&self) -> Result<XrcTarget, CreateQpError> {
+        let handle = self.device().core().create_xrc_target(&self.inner.xrcd)?;
+        Ok(XrcTarget::new(self, handle))
+    }
+
+    /// Opens a receiving end that somebody else of this domain made (`ibv_open_qp`). It lives as long as one of them has it.
+    ///
+    /// # Errors
+    /// [`OpenQpError`].
+    pub fn open_target(&self, qpn: Qpn) -> Result<XrcTarget, OpenQpError> {
+        let handle = self.device().core().open_xrc_target(&self.inner.xrcd, qpn)?;
+        Ok(XrcTarget::new(self, handle))
+    }
+}
+
+impl fmt::Debug for XrcDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.xrcd.fmt(f)
+    }
+}
+
+/// The receiving end of an XRC connection. It has no queue of its own: messages go to the shared receive queues of its domain. Dropping
+/// it destroys it, unless it is [open](XrcDomain::open_target) elsewhere.
+pub struct XrcTarget {
+    domain: XrcDomain,
+    handle: QpHandle,
+    psn: Psn,
+}
+
+impl XrcTarget {
+    fn new(domain: &XrcDomain, handle: QpHandle) -> Self {
+        Self { domain: domain.clone(), handle, psn: domain.device().core().random_psn() }
+    }
+
+    fn end(&self) -> End<'_> {
+        let device = self.domain.device();
+        let sgid_index = device.default_gid_index();
+        End { device, handle: self.handle, qp_type: QpType::XrcRecv, psn: self.psn, sgid_index }
+    }
+
+    /// Its domain.
+    #[must_use]
+    pub fn domain(&self) -> &XrcDomain {
+        &self.domain
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn qpn(&self) -> Qpn {
+        self.handle.qpn()
+    }
+
+    /// What the peer needs to connect to it.
+    #[must_use]
+    pub fn endpoint(&self) -> QpEndpoint {
+        self.end().endpoint()
+    }
+
+    /// All its attributes as they are.
+    #[must_use]
+    pub fn query(&self) -> QpAttr {
+        self.domain.device().core().query_qp(self.handle).unwrap_or_default()
+    }
+
+    /// Its state.
+    #[must_use]
+    pub fn state(&self) -> QpState {
+        self.query().qp_state
+    }
+
+    /// Connects to `peer`, whose type is [`XrcSend`](QpType::XrcSend).
+    ///
+    /// # Errors
+    /// As [`QueuePair::connect`](crate::QueuePair::connect).
+    pub fn connect(&self, peer: &QpEndpoint, options: &ConnectOptions) -> Result<(), ModifyError> {
+        self.end().connect(peer, options)
+    }
+
+    /// Changes the attributes of `mask` (`ibv_modify_qp`).
+    ///
+    /// # Errors
+    /// [`ModifyError`]; nothing was changed then.
+    pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
+        self.end().modify(attr, mask)
+    }
+}
+
+impl Drop for XrcTarget {
+    fn drop(&mut self) {
+        let node = &self.domain.device().inner.node;
+        let gone = node.core().forget_qp(node.now(), self.handle);
+        debug_assert_eq!(gone, Ok(()), "as often destroyed as opened");
+    }
+}
+
+impl fmt::Debug for XrcTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("XrcTarget")
+            .field("qpn", &self.qpn())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,10 @@
+//! The same for receives of a shared receive queue.
+use urxe::{MemoryRegion, RecvRequest, SharedReceiveQueue};
+
+fn post(srq: &SharedReceiveQueue, region: MemoryRegion) {
+    let request = RecvRequest::new(region.slice(..64).unwrap());
+    drop(region);
+    srq.post_recv(&request).unwrap();
+}
+
+fn main() {}
