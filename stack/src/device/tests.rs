@@ -9,6 +9,7 @@ mod destination;
 mod keys;
 mod paths;
 mod peer;
+mod queues;
 mod srq;
 mod xrc;
 

@@ -13,13 +13,13 @@ fn srq_of(end: &End, max_wr: u32) -> Arc<Srq> {
     end.device.create_srq(&SrqInit { pd: end.pd, attr, xrc: None, context: 0 }).unwrap()
 }
 
-fn post_to(srq: &Srq, end: &End, wr_id: u64) {
+pub(super) fn post_to(srq: &Srq, end: &End, wr_id: u64) {
     let sges = [end.sge(wr_id * PART, 100), end.sge(wr_id * PART + 100, PART as u32 - 100)];
     srq.post(&[RecvRequest { wr_id, sges: &sges }]).unwrap();
 }
 
 /// `a` with `n` queue pairs of its own, `b` with as many on one shared receive queue.
-fn many(n: usize, max_wr: u32) -> (End, End, Wire, Arc<Srq>, Vec<(QpHandle, QpHandle)>) {
+pub(super) fn many(n: usize, max_wr: u32) -> (End, End, Wire, Arc<Srq>, Vec<(QpHandle, QpHandle)>) {
     let (a, b, wire) = pair();
     let srq = srq_of(&b, max_wr);
     let pairs = (0..n)
@@ -34,7 +34,7 @@ fn many(n: usize, max_wr: u32) -> (End, End, Wire, Arc<Srq>, Vec<(QpHandle, QpHa
     (a, b, wire, srq, pairs)
 }
 
-fn send(a: &End, qp: QpHandle, op: SendOp, sges: &[Sge]) {
+pub(super) fn send(a: &End, qp: QpHandle, op: SendOp, sges: &[Sge]) {
     let request = SendRequest {
         wr_id: 7,
         op,
