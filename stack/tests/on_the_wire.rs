@@ -104,7 +104,7 @@ fn run_bytes(from: IpAddr, to: IpAddr, length: usize, segment_size: usize) -> Ve
 }
 
 fn run(from: IpAddr, to: IpAddr, bytes: &[u8], segment_size: usize) -> Run<'_> {
-    Run { from, from_port: ROCE_PORT, to, bytes, segment_size, traffic_class: 0x69 }
+    Run { from, from_port: ROCE_PORT, to, bytes, segment_size, traffic_class: 0x69, hop_limit: 0 }
 }
 
 /// The frames of a capture.

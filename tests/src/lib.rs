@@ -3,3 +3,4 @@
 pub mod kernel;
 pub mod lab;
 pub mod sim;
+pub mod town;

@@ -117,6 +117,13 @@ impl<'a> PacketView<'a> {
         Ok(Self { bytes, info, payload_end: info.headers_len() + payload_len })
     }
 
+    /// Bytes of the packet, BTH to ICRC.
+    #[must_use]
+    #[inline]
+    pub fn packet_len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The row of the opcode table.
     #[must_use]
     #[inline]

@@ -73,6 +73,8 @@ counters! {
     DropWrongService "drop_wrong_service",
     /// Dropped: the P_Key is not the queue pair's.
     DropWrongPkey "drop_wrong_pkey",
+    /// Dropped: the Q_Key is not the queue pair's.
+    DropWrongQkey "drop_wrong_qkey",
     /// Dropped: the queue pair does not receive in its state.
     DropNotReady "drop_not_ready",
     /// Dropped: a duplicate that needs no answer, or whose answer is no longer kept.

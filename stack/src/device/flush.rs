@@ -116,7 +116,7 @@ impl Device {
         port: &(impl Transmit + ?Sized),
     ) {
         let Flusher { route, run, queue, blocked } = flusher;
-        let Some(route) = *route else { return self.pass_on(path, queue) };
+        let Some(route) = *route else { return self.pass_on(path_index, path, queue, now) };
         let run = run.get_or_insert_with(RunBuffer::new);
         run.set_max_segments(self.max_run_segments.min(port.max_run_segments()));
         self.take_ready(path, queue);
@@ -157,12 +157,19 @@ impl Device {
 
     /// A path that nobody uses may still list queue pairs that left it, or whose place in the table is another's now. As long
     /// as they stand here no other path can list them.
-    fn pass_on(&self, path: &Path, queue: &mut std::collections::VecDeque<u32>) {
+    fn pass_on(&self, path_index: u32, path: &Path, queue: &mut std::collections::VecDeque<u32>, now: Time) {
         self.take_ready(path, queue);
         for index in queue.drain(..) {
             let Some(slot) = self.qps.at(index) else { continue };
             slot.link.unlist();
-            let path = lock(&slot.qp).as_deref().and_then(|qp| qp.path);
+            let mut guard = lock(&slot.qp);
+            let Some(qp) = guard.as_deref_mut() else { continue };
+            let stands_here = qp.path.is_some_and(|(of, _)| of == path_index);
+            if stands_here && !qp.on_path_closed(&self.context(now, None)) {
+                continue;
+            }
+            let path = qp.path;
+            drop(guard);
             self.schedule(index, path);
         }
     }
@@ -208,6 +215,13 @@ impl Device {
             self.touch(qp.path);
         }
         self.settle_timer(index, qp);
+        if qp.path.is_none_or(|(of, _)| of != path_index) && qp.wants_to_send(now) {
+            // Its next message goes elsewhere.
+            let path = qp.path;
+            drop(guard);
+            self.schedule(index, path);
+            return Filled::Done;
+        }
         match sent {
             Sent::Idle => Filled::Done,
             Sent::RunFull => Filled::RunFull,
@@ -230,6 +244,7 @@ impl Device {
             bytes: run.bytes(),
             segment_size: run.segment_size(),
             traffic_class: route.key.traffic_class,
+            hop_limit: route.key.hop_limit,
         });
         match outcome {
             SendOutcome::Sent => self.counters.add_many(Counter::SentPkts, run.count() as u64),

@@ -31,6 +31,8 @@ pub struct Limits {
     pub max_fast_reg_page_list_len: u32,
     /// Bytes of device memory in all.
     pub max_dm_size: u64,
+    /// Address handles.
+    pub max_ah: u32,
     /// Protection domains.
     pub max_pd: u32,
     /// Shared receive queues.
@@ -81,6 +83,7 @@ impl Default for Limits {
             max_mw: 524_287,
             max_fast_reg_page_list_len: 512,
             max_dm_size: 1 << 20,
+            max_ah: 1 << 20,
             max_pd: 1 << 20,
             max_srq: 1 << 16,
             max_srq_wr: 1 << 20,

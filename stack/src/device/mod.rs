@@ -17,14 +17,18 @@
 //! | [`qpn`] | how queue pair numbers are made up |
 //! | `verbs` | creating, changing, destroying, posting |
 //! | `srqs` | shared receive queues |
+//! | [`ah`] | address handles |
+//! | `paths` | paths by the address that they lead to |
 //! | `receive` | from a datagram to the queue pairs |
 //! | `flush` | from the queue pairs to the port |
 //! | `timers` | deadlines |
 //! | `slots` | tables whose entries never move |
 
+pub mod ah;
 pub mod counters;
 mod flush;
 pub mod limits;
+mod paths;
 pub mod qpn;
 mod receive;
 mod slots;
@@ -37,12 +41,14 @@ use std::collections::HashMap;
 use urxe_wire::{Gid, PKey, Qpn, ROCE_PORT};
 
 pub use self::limits::Limits;
+pub use self::paths::AddressError;
 pub use self::receive::{IcrcPolicy, ReceiveScratch};
 pub use self::verbs::{
     CreateCqError, CreateQpError, DeallocPdError, DestroyQpError, ModifyError, OpenQpError,
 };
 
-use self::counters::Counters;
+use self::ah::{AhTable, FreeAhs};
+use self::counters::{Counter, Counters};
 use self::qpn::QpNumbers;
 use self::slots::Slots;
 use self::srqs::SrqTable;
@@ -55,7 +61,7 @@ use crate::qp::Qp;
 use crate::qp::attr::PathMtu;
 use crate::rng::Rng;
 use crate::srq::xrcd::Xrcd;
-use crate::sync::atomic::AtomicBool;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 
 /// What a device is made of.
@@ -137,6 +143,9 @@ pub struct Device {
     qps: Slots<QpSlot>,
     srqs: SrqTable,
     paths: Slots<Path>,
+    ahs: AhTable,
+    /// Index of queue pair 1, if there is one.
+    gsi: AtomicU32,
     /// Paths with something to send.
     dirty: ReadyList,
     /// Among what is to be sent is more than acknowledgements.
@@ -179,6 +188,9 @@ struct Control {
     /// Who uses each path, by index.
     path_uses: Vec<PathUse>,
     free_paths: Vec<u32>,
+    ahs: FreeAhs,
+    /// There is a queue pair 1.
+    gsi: bool,
 }
 
 /// What is in a protection domain beside its regions.
@@ -186,6 +198,7 @@ struct Control {
 struct PdUses {
     qps: u32,
     srqs: u32,
+    ahs: u32,
 }
 
 struct PathUse {
@@ -219,6 +232,8 @@ impl Device {
             qps: Slots::new(),
             srqs: SrqTable::new(),
             paths: Slots::new(),
+            ahs: AhTable::new(),
+            gsi: AtomicU32::new(verbs::NO_GSI),
             dirty: ReadyList::new(),
             urgent: AtomicBool::new(false),
             timers: Timers::new(),
@@ -236,6 +251,8 @@ impl Device {
                 paths: HashMap::new(),
                 path_uses: Vec::new(),
                 free_paths: Vec::new(),
+                ahs: FreeAhs::default(),
+                gsi: false,
             }),
         }
     }
@@ -274,6 +291,21 @@ impl Device {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What arrived with a wrong P_Key and a wrong Q_Key, as a port reports it (`bad_pkey_cntr`, `qkey_viol_cntr`): sixteen bits
+    /// that stop at their end, as in the kernel (rxe_recv.c).
+    #[must_use]
+    pub fn port_violations(&self) -> (u16, u16) {
+        let of = |counter| u16::try_from(self.counters.value(counter)).unwrap_or(u16::MAX);
+        (of(Counter::DropWrongPkey), of(Counter::DropWrongQkey))
+    }
+
+    /// Queue pair 1, for management datagrams, if there is one.
+    #[must_use]
+    pub fn gsi(&self) -> Option<QpHandle> {
+        let index = self.gsi.load(Ordering::Acquire);
+        (index != verbs::NO_GSI).then_some(QpHandle { index, qpn: verbs::GSI_QPN })
     }
 
     /// Its asynchronous events.

@@ -6,10 +6,11 @@
 use urxe_wire::{IcrcSeed, IcrcSolver, IcrcVerdict, Kind, PacketView, Qpn, ROCE_PORT};
 
 use super::counters::Counter;
+use super::verbs::GSI_QPN;
 use super::{Device, QpSlot};
 use crate::port::Datagrams;
 use crate::qp::Qp;
-use crate::qp::context::Context;
+use crate::qp::context::{Arrival, Context};
 use crate::sync::atomic::Ordering;
 use crate::sync::{MutexGuard, lock};
 use crate::time::Time;
@@ -53,7 +54,9 @@ impl Device {
         let mut held: Option<Held<'_>> = None;
         let mut received = 0;
         for (segment, bytes) in datagrams.segments().enumerate() {
-            let Some(packet) = self.accept(&seed, scratch, bytes, segment) else { continue };
+            let Some((packet, identification)) = self.accept(&seed, scratch, bytes, segment) else {
+                continue;
+            };
             received += 1;
             if packet.info().kind == Kind::Cnp {
                 self.counters.add(Counter::RcvdCnp);
@@ -65,7 +68,16 @@ impl Device {
                 held = self.hold(now, index);
             }
             match &mut held {
-                Some(held) => self.dispatch(held, &packet, datagrams),
+                Some(held) => {
+                    held.context.arrival = Some(Arrival {
+                        from: datagrams.from,
+                        to: datagrams.to,
+                        traffic_class: datagrams.traffic_class,
+                        hop_limit: datagrams.hop_limit,
+                        identification,
+                    });
+                    self.dispatch(held, &packet, datagrams);
+                }
                 None => self.counters.add(Counter::DropNoQp),
             }
         }
@@ -80,7 +92,7 @@ impl Device {
         scratch: &mut ReceiveScratch,
         bytes: &'p [u8],
         segment: usize,
-    ) -> Option<PacketView<'p>> {
+    ) -> Option<(PacketView<'p>, u16)> {
         let packet = match PacketView::parse(bytes) {
             Ok(packet) => packet,
             Err(reason) => {
@@ -90,9 +102,10 @@ impl Device {
             }
         };
         if self.icrc_policy == IcrcPolicy::Off {
-            return Some(packet);
+            return Some((packet, 0));
         }
-        match (seed.verify(&mut scratch.solver, bytes, segment as u16), self.icrc_policy) {
+        let verdict = seed.verify(&mut scratch.solver, bytes, segment as u16);
+        match (verdict, self.icrc_policy) {
             (IcrcVerdict::Exact { .. }, _) => self.counters.add(Counter::IcrcExact),
             // A packet of a run, whose neighbours were lost, came late or were not merged to it.
             (IcrcVerdict::Solved { identification }, IcrcPolicy::Strict) if identification < MAX_SEGMENTS => {
@@ -105,10 +118,18 @@ impl Device {
                 return None;
             }
         }
-        Some(packet)
+        let identification = match verdict {
+            IcrcVerdict::Exact { identification } | IcrcVerdict::Solved { identification } => identification,
+            IcrcVerdict::Bad => 0,
+        };
+        Some((packet, identification))
     }
 
     fn index_of(&self, qpn: Qpn) -> Option<u32> {
+        if qpn == GSI_QPN {
+            // If there is none, that is told when the queue pair is looked for.
+            return Some(self.gsi.load(Ordering::Acquire));
+        }
         let index = self.numbers.index(qpn);
         if index.is_none() {
             self.counters.add(Counter::DropForeignSlot);
@@ -127,6 +148,7 @@ impl Device {
         let qp = held.guard.as_deref_mut().filter(|qp| qp.common.qpn == packet.dest_qp());
         let Some(qp) = qp else { return self.counters.add(Counter::DropNoQp) };
         match qp.path {
+            _ if qp.common.qp_type.is_datagram() => {}
             Some((_, peer)) if peer == datagrams.from => {}
             Some((_, peer)) => {
                 tracing::debug!(qp = %qp.common.qpn, from = %datagrams.from, %peer, "dropped: not from the peer");

@@ -314,7 +314,10 @@ fn a_wrong_key_is_a_remote_access_error_and_flushes() {
 #[test]
 fn destroying_frees_numbers_paths_and_the_domain() {
     let (a, b, _wire) = pair();
-    assert!(matches!(a.device.dealloc_pd(a.pd), Err(DeallocPdError::Busy { qps: 1, srqs: 0, mrs: 1 })));
+    assert!(matches!(
+        a.device.dealloc_pd(a.pd),
+        Err(DeallocPdError::Busy { qps: 1, srqs: 0, ahs: 0, mrs: 1 })
+    ));
     a.device.destroy_qp(Time::ZERO, a.qp).unwrap();
     assert_eq!(a.device.destroy_qp(Time::ZERO, a.qp), Err(DestroyQpError::NoQp));
     assert!(a.device.query_qp(a.qp).is_none());

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use urxe_wire::{Gid, IcrcSeed, Qpn, ROCE_PORT};
+use urxe_wire::Qpn;
 
-use super::{Control, Device, PathUse, PdUses, QpHandle, QpSlot};
+use super::paths::{AddressError, Peers, index_of};
+use super::{Control, Device, PdUses, QpHandle, QpSlot};
 use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
 use crate::memory::{PdId, Pins};
-use crate::path::{Path, PathKey, Route};
 use crate::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use crate::qp::context::Context;
 use crate::qp::transition::{self, ModifyQpError};
@@ -15,8 +15,14 @@ use crate::qp::wr::{PostError, RecvRequest, SendRequest};
 use crate::qp::{Qp, QpInit};
 use crate::srq::error::SrqError;
 use crate::srq::xrcd::{Xrcd, XrcdError};
+use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, lock};
 use crate::time::Time;
+
+/// The queue pair of management datagrams (IBTA vol. 1, 3.6.1).
+pub(super) const GSI_QPN: Qpn = Qpn::masked(1);
+/// There is none.
+pub(super) const NO_GSI: u32 = u32::MAX;
 
 /// Why a completion queue was not created.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +46,9 @@ impl CreateCqError {
 #[derive(Debug, thiserror::Error)]
 pub enum CreateQpError {
     /// The device does not have the service.
-    #[error("queue pairs of type {given} are not offered; RC, UC and XRC_SEND are, and XRC_RECV of a domain")]
+    #[error(
+        "queue pairs of type {given} are not offered; RC, UC, UD and XRC_SEND are, and XRC_RECV of a domain"
+    )]
     Unsupported {
         /// What was asked for.
         given: QpType,
@@ -79,6 +87,9 @@ pub enum CreateQpError {
     /// The XRC domain.
     #[error(transparent)]
     Xrcd(#[from] XrcdError),
+    /// There is one queue pair for management datagrams (QP1) a device.
+    #[error("the device has its queue pair 1 (GSI) already")]
+    GsiTaken,
     /// All queue pairs are in use.
     #[error("the device has {allowed} queue pairs and all are in use")]
     NoneLeft {
@@ -100,6 +111,7 @@ impl CreateQpError {
             | Self::Xrcd(_) => libc::EINVAL,
             Self::Cq(error) => error.errno(),
             Self::Srq(error) => error.errno(),
+            Self::GsiTaken => libc::EBUSY,
             Self::NoneLeft { .. } => libc::ENOMEM,
         }
     }
@@ -114,32 +126,9 @@ pub enum ModifyError {
     /// The transition, its attributes or their values.
     #[error(transparent)]
     Attributes(#[from] ModifyQpError),
-    /// The GID index.
-    #[error("sgid_index is {given}, and the port's GID table has no valid entry there; valid are {valid}")]
-    SgidIndex {
-        /// What was given.
-        given: u8,
-        /// The indices that exist.
-        valid: ValidGids,
-    },
-    /// Two versions of IP.
-    #[error(
-        "the local GID {local} (sgid_index {sgid_index}) and the peer's {peer} are of different IP versions: choose another index"
-    )]
-    IpVersions {
-        /// The index given.
-        sgid_index: u8,
-        /// The GID there.
-        local: Gid,
-        /// The peer's.
-        peer: Gid,
-    },
-    /// A peer that is no single host.
-    #[error("the peer's GID {peer} is a multicast group; a connection needs one host's")]
-    MulticastPeer {
-        /// What was given.
-        peer: Gid,
-    },
+    /// The way to the peer.
+    #[error(transparent)]
+    Address(#[from] AddressError),
 }
 
 impl ModifyError {
@@ -148,22 +137,8 @@ impl ModifyError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Attributes(error) => error.errno(),
-            _ => libc::EINVAL,
+            Self::NoQp | Self::Address(_) => libc::EINVAL,
         }
-    }
-}
-
-/// The valid entries of a GID table, for an error message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ValidGids(Vec<(usize, Gid)>);
-
-impl std::fmt::Display for ValidGids {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (nr, (index, gid)) in self.0.iter().enumerate() {
-            let comma = if nr == 0 { "" } else { ", " };
-            write!(f, "{comma}{index} ({gid})")?;
-        }
-        Ok(())
     }
 }
 
@@ -224,13 +199,15 @@ pub enum DeallocPdError {
     NoPd,
     /// Something is in it.
     #[error(
-        "the protection domain still has {qps} queue pairs, {srqs} shared receive queues and {mrs} memory regions and windows"
+        "the protection domain still has {qps} queue pairs, {srqs} shared receive queues, {ahs} address handles and {mrs} memory regions and windows"
     )]
     Busy {
         /// Queue pairs in it.
         qps: u32,
         /// Shared receive queues in it.
         srqs: u32,
+        /// Address handles in it.
+        ahs: u32,
         /// Regions and windows in it.
         mrs: u32,
     },
@@ -271,10 +248,10 @@ impl Device {
     /// [`DeallocPdError`].
     pub fn dealloc_pd(&self, pd: PdId) -> Result<(), DeallocPdError> {
         let mut control = lock(&self.control);
-        let PdUses { qps, srqs } = *control.pds.get(&pd).ok_or(DeallocPdError::NoPd)?;
+        let PdUses { qps, srqs, ahs } = *control.pds.get(&pd).ok_or(DeallocPdError::NoPd)?;
         let mrs = self.memory.count_in(pd);
-        if qps != 0 || srqs != 0 || mrs != 0 {
-            return Err(DeallocPdError::Busy { qps, srqs, mrs });
+        if qps != 0 || srqs != 0 || ahs != 0 || mrs != 0 {
+            return Err(DeallocPdError::Busy { qps, srqs, ahs, mrs });
         }
         control.pds.remove(&pd);
         Ok(())
@@ -306,7 +283,7 @@ impl Device {
     /// # Errors
     /// [`CreateQpError`].
     pub fn create_qp(&self, init: &QpInit) -> Result<QpHandle, CreateQpError> {
-        if !matches!(init.qp_type, QpType::Rc | QpType::Uc | QpType::XrcSend) {
+        if !matches!(init.qp_type, QpType::Rc | QpType::Uc | QpType::Ud | QpType::Gsi | QpType::XrcSend) {
             return Err(CreateQpError::Unsupported { given: init.qp_type });
         }
         self.check_cap(init)?;
@@ -323,9 +300,25 @@ impl Device {
             release_pd(&mut control, init.pd);
             return Err(CreateQpError::NoneLeft { allowed: self.limits.max_qp });
         };
+        let qpn = if init.qp_type == QpType::Gsi {
+            if control.gsi {
+                release_pd(&mut control, init.pd);
+                control.free_qps.push((index, self.generation_of(QpHandle { index, qpn })));
+                return Err(CreateQpError::GsiTaken);
+            }
+            control.gsi = true;
+            GSI_QPN
+        } else {
+            qpn
+        };
         control.qps += 1;
         drop(control);
-        self.place_qp(index, Qp::new(init, qpn, send_cq, recv_cq, srq, &self.limits))
+        let qp = Qp::new(init, qpn, send_cq, recv_cq, srq, &self.limits, self.active_mtu);
+        let placed = self.place_qp(index, qp)?;
+        if qpn == GSI_QPN {
+            self.gsi.store(index, Ordering::Release);
+        }
+        Ok(placed)
     }
 
     /// Makes the receiving end of an XRC connection (`IBV_QPT_XRC_RECV`), in RESET.
@@ -432,7 +425,8 @@ impl Device {
         let plan = |qp: &Qp| transition::plan(qp.common.state, qp.common.qp_type, attr, mask, &limits);
         // A path may not be locked under a queue pair, so it is taken in between; the plan is made again afterwards.
         self.with_qp(handle, |qp| plan(qp)).ok_or(ModifyError::NoQp)??;
-        let taken = if mask.contains(QpAttrMask::AV) { Some(self.take_path(attr)?) } else { None };
+        let taken =
+            if mask.contains(QpAttrMask::AV) { Some(self.take_path(&attr.ah, Peers::Hosts)?) } else { None };
         let mut guard = lock(&slot.qp);
         let planned = match guard.as_deref_mut().filter(|qp| qp.common.qpn == handle.qpn) {
             Some(qp) => plan(qp).map(|step| (qp, step)).map_err(ModifyError::from),
@@ -514,12 +508,16 @@ impl Device {
         qp.release(&context);
         self.memory.unbind_all_of(qp.common.qpn);
         self.touch(qp.path);
-        self.release_path(qp.path);
+        self.release_path(qp.held_path());
         let mut control = lock(&self.control);
         if qp.common.xrc.is_none() {
             release_pd(&mut control, qp.common.pd);
         }
         control.qps -= 1;
+        if handle.qpn == GSI_QPN {
+            self.gsi.store(NO_GSI, Ordering::Release);
+            control.gsi = false;
+        }
         let generation = self.generation_of(handle);
         control.free_qps.push((handle.index, generation + 1));
         Ok(Removed::Gone)
@@ -575,6 +573,7 @@ impl Device {
 
     /// The surroundings of one call into a queue pair on `path`.
     pub(super) fn context(&self, now: Time, path: Option<(u32, IpAddr)>) -> Context<'_> {
+        let path_index = index_of(path);
         let path = self.used_path(path);
         Context {
             now,
@@ -585,76 +584,9 @@ impl Device {
             srqs: &self.srqs,
             window: &path.window,
             pace: &path.pace,
-        }
-    }
-
-    fn used_path(&self, path: Option<(u32, IpAddr)>) -> &Path {
-        // A queue pair without a path sends nothing, so it never touches path 0.
-        let index = path.map_or(0, |(index, _)| index);
-        self.paths.at(index).unwrap_or_else(|| self.new_path(index))
-    }
-
-    fn new_path(&self, index: u32) -> &Path {
-        let made = self.paths.ensure(index, |_| Path::new(self.read_budget));
-        made.expect("paths are as many as queue pairs at most, which the table holds")
-    }
-
-    /// The path to the peer that `attr` names, counted as used once more.
-    fn take_path(&self, attr: &QpAttr) -> Result<(u32, IpAddr), ModifyError> {
-        let key = self.path_key(attr)?;
-        let mut control = lock(&self.control);
-        if let Some(index) = control.paths.get(&key).copied() {
-            control.path_uses[index as usize].users += 1;
-            return Ok((index, key.peer));
-        }
-        let used = PathUse { key, users: 1 };
-        let index = match control.free_paths.pop() {
-            Some(index) => {
-                control.path_uses[index as usize] = used;
-                index
-            }
-            None => {
-                control.path_uses.push(used);
-                control.path_uses.len() as u32 - 1
-            }
-        };
-        control.paths.insert(key, index);
-        let icrc = IcrcSeed::new(key.local, self.source_port, key.peer, ROCE_PORT);
-        let icrc = icrc.expect("path_key() compared the IP versions");
-        self.new_path(index).open(Route { key, source_port: self.source_port, icrc });
-        Ok((index, key.peer))
-    }
-
-    fn path_key(&self, attr: &QpAttr) -> Result<PathKey, ModifyError> {
-        let gids = lock(&self.gids);
-        let sgid_index = if attr.ah.is_global { attr.ah.sgid_index } else { 0 };
-        let local = gids.get(usize::from(sgid_index)).copied().filter(|gid| !gid.is_zero());
-        let Some(local) = local else {
-            let valid = gids.iter().copied().enumerate().filter(|(_, gid)| !gid.is_zero()).collect();
-            return Err(ModifyError::SgidIndex { given: sgid_index, valid: ValidGids(valid) });
-        };
-        // Without a global route (programs that were made for InfiniBand on one host) the peer is the device itself.
-        let peer = if attr.ah.is_global && !attr.ah.dgid.is_zero() { attr.ah.dgid } else { local };
-        let (local_ip, peer_ip) = (local.to_ip(), peer.to_ip());
-        if local_ip.is_ipv4() != peer_ip.is_ipv4() {
-            return Err(ModifyError::IpVersions { sgid_index, local, peer });
-        }
-        if peer_ip.is_multicast() {
-            return Err(ModifyError::MulticastPeer { peer });
-        }
-        Ok(PathKey { local: local_ip, peer: peer_ip, traffic_class: attr.ah.traffic_class })
-    }
-
-    fn release_path(&self, path: Option<(u32, IpAddr)>) {
-        let Some((index, _)) = path else { return };
-        let mut control = lock(&self.control);
-        let used = &mut control.path_uses[index as usize];
-        used.users -= 1;
-        if used.users == 0 {
-            let key = used.key;
-            control.paths.remove(&key);
-            control.free_paths.push(index);
-            self.new_path(index).close();
+            path_index,
+            ahs: &self.ahs,
+            arrival: None,
         }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct PathKey {
     pub local: IpAddr,
     pub peer: IpAddr,
     pub traffic_class: u8,
+    /// Of multicast messages, as their sender chose; 0 leaves it to the system, as for all others.
+    pub hop_limit: u8,
 }
 
 /// One path. Its place in the device's table stays; who uses it changes.

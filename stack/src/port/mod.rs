@@ -28,6 +28,8 @@ pub struct Run<'a> {
     pub segment_size: usize,
     /// The IP header's type of service or traffic class (RoCEv2: DSCP and ECN bits).
     pub traffic_class: u8,
+    /// The IP header's time to live or hop limit; 0 leaves it to the system.
+    pub hop_limit: u8,
 }
 
 impl<'a> Run<'a> {

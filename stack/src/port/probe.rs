@@ -146,6 +146,7 @@ fn send(from: &UdpPort, to: IpAddr, bytes: &[u8], segment_size: usize) -> SendOu
         bytes,
         segment_size,
         traffic_class: 0,
+        hop_limit: 0,
     })
 }
 

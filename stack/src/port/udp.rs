@@ -202,15 +202,17 @@ impl UdpPort {
         }
     }
 
-    /// The control messages of a send: the traffic class, and the segment size if GSO is to cut the payload.
-    fn send_control(&self, traffic_class: u8, segment_size: Option<u16>) -> Control {
+    /// The control messages of a send: what the IP header shall say, and the segment size if GSO is to cut the payload.
+    fn send_control(&self, run: &Run<'_>, segment_size: Option<u16>) -> Control {
         let mut control = Control::EMPTY;
-        if traffic_class != 0 {
-            let (level, kind) = match self.address {
-                IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
-                IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
-            };
-            control.push(level, kind, &i32::from(traffic_class).to_ne_bytes());
+        let (level, tos, ttl) = match self.address {
+            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL),
+            IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT),
+        };
+        for (kind, value) in [(tos, run.traffic_class), (ttl, run.hop_limit)] {
+            if value != 0 {
+                control.push(level, kind, &i32::from(value).to_ne_bytes());
+            }
         }
         if let Some(size) = segment_size {
             control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &size.to_ne_bytes());
@@ -221,12 +223,12 @@ impl UdpPort {
     /// Sends a run that obeys the limits.
     fn send_run(&self, to: &RawAddress, run: &Run<'_>, segments: usize) -> SendOutcome {
         if segments == 1 {
-            let control = self.send_control(run.traffic_class, None);
+            let control = self.send_control(run, None);
             return self.send(segments, || message::send(&self.socket, to, &control, run.bytes).map(|_| 1));
         }
         if self.gso() {
             // At most MAX_RUN_BYTES, so it fits.
-            let control = self.send_control(run.traffic_class, Some(run.segment_size as u16));
+            let control = self.send_control(run, Some(run.segment_size as u16));
             let outcome = self
                 .send(segments, || message::send(&self.socket, to, &control, run.bytes).map(|_| segments));
             if outcome == SendOutcome::Sent || self.gso() {
@@ -237,7 +239,7 @@ impl UdpPort {
             self.counters.sent_over_limit.add(1);
             return SendOutcome::Dropped;
         }
-        let control = self.send_control(run.traffic_class, None);
+        let control = self.send_control(run, None);
         let mut done = 0;
         self.send(segments, || {
             while done < segments {

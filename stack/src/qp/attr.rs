@@ -17,6 +17,8 @@ mod tests;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum QpType {
+    /// The one queue pair of a device for management datagrams (`IB_QPT_GSI` of the kernel, none of libibverbs').
+    Gsi = 1,
     /// Reliable connection.
     Rc = 2,
     /// Unreliable connection.
@@ -30,7 +32,7 @@ pub enum QpType {
 }
 
 impl QpType {
-    /// Every type, in the order of its number.
+    /// Every type of libibverbs that this stack knows, in the order of its number.
     pub const ALL: [Self; 5] = [Self::Rc, Self::Uc, Self::Ud, Self::XrcSend, Self::XrcRecv];
 
     /// The number in `enum ibv_qp_type`.
@@ -45,13 +47,19 @@ impl QpType {
         Self::ALL.into_iter().find(|qp_type| u32::from(qp_type.number()) == number)
     }
 
+    /// Whether its messages are datagrams, each to whom it says.
+    #[must_use]
+    pub const fn is_datagram(self) -> bool {
+        matches!(self.service(), Service::Ud)
+    }
+
     /// The service that its packets' opcodes belong to.
     #[must_use]
     pub const fn service(self) -> Service {
         match self {
             Self::Rc => Service::Rc,
             Self::Uc => Service::Uc,
-            Self::Ud => Service::Ud,
+            Self::Ud | Self::Gsi => Service::Ud,
             Self::XrcSend | Self::XrcRecv => Service::Xrc,
         }
     }
@@ -60,6 +68,7 @@ impl QpType {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Gsi => "GSI",
             Self::Rc => "RC",
             Self::Uc => "UC",
             Self::Ud => "UD",

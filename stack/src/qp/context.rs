@@ -1,7 +1,10 @@
 //! What requester and responder need from outside while they handle packets: the surroundings of one call.
 
+use std::net::IpAddr;
+
 use crate::cq::{AsyncEvent, AsyncEvents, Completion, CqRef, QpEventType};
 use crate::device::Limits;
+use crate::device::ah::AhTable;
 use crate::device::counters::Counters;
 use crate::device::srqs::SrqTable;
 use crate::memory::{Accessor, Memory, PdId, Pins};
@@ -27,6 +30,25 @@ pub(crate) struct Context<'a> {
     pub window: &'a Window,
     /// The pace of that path.
     pub pace: &'a Pace,
+    /// Which path that is.
+    pub path_index: u32,
+    /// Where datagrams go.
+    pub ahs: &'a AhTable,
+    /// Where the packet came from, while one is handled.
+    pub arrival: Option<Arrival>,
+}
+
+/// What the network told about a packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub from: IpAddr,
+    /// One of the own addresses, or a multicast group.
+    pub to: IpAddr,
+    pub traffic_class: u8,
+    /// 0 where the port does not learn it.
+    pub hop_limit: u8,
+    /// The IPv4 identification that its ICRC was made for.
+    pub identification: u16,
 }
 
 /// What requester and responder share and do not own.

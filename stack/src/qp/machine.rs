@@ -5,6 +5,7 @@
 //! [`Common::fatal`]; the queue pair goes to the error state when the call returns, and calls [`Machine::flush`].
 
 use std::fmt::Debug;
+use std::net::IpAddr;
 
 use urxe_wire::{IcrcSeed, PacketView};
 
@@ -53,6 +54,14 @@ pub(super) trait Machine: Debug + Send {
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
     ) -> Sent;
+
+    /// The path that the oldest message takes, for a service whose messages choose theirs.
+    fn next_path(&self, _cx: &Context<'_>) -> Option<(u32, IpAddr)> {
+        None
+    }
+
+    /// The path that the queue pair stood on was closed: what wanted to go there fails.
+    fn on_path_closed(&mut self, _qp: &mut Common, _cx: &Context<'_>) {}
 
     /// Does what is due. In RTS or SQD.
     fn on_timer(&mut self, qp: &mut Common, cx: &Context<'_>);

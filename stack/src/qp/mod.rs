@@ -15,6 +15,7 @@
 //! | `rc` | reliable connections |
 //! | `uc` | unreliable connections |
 //! | `xrc` | the two ends of extended reliable connections |
+//! | [`ud`] | unreliable datagrams |
 //! | `unreliable` | sending without answers: what unreliable services share |
 //! | `headers` | opcode and headers of each packet of a SEND or WRITE |
 //! | `local` | work requests that send nothing: windows and fast registration |
@@ -31,6 +32,7 @@ mod rc;
 mod recv_queue;
 pub mod transition;
 mod uc;
+pub mod ud;
 mod unreliable;
 mod update;
 pub mod wr;
@@ -40,14 +42,15 @@ use std::net::IpAddr;
 
 use urxe_wire::{IcrcSeed, PacketView, Qpn};
 
-use self::attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
+use self::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use self::context::{Common, Context, Sent, XrcTarget};
 use self::machine::Machine;
 use self::rc::Rc;
 use self::recv_queue::RecvQueue;
 use self::transition::Step;
 use self::uc::Uc;
-use self::wr::{PostError, RecvRequest, SendRequest};
+use self::ud::Ud;
+use self::wr::{Destination, PostError, RecvRequest, SendRequest};
 use self::xrc::{XrcRecv, XrcSend};
 use crate::cq::{Cq, CqRef, QpEventType};
 use crate::device::counters::Counter;
@@ -100,6 +103,7 @@ impl Qp {
         recv_cq: Option<CqRef>,
         srq: Option<SrqRef>,
         limits: &crate::device::Limits,
+        active_mtu: PathMtu,
     ) -> Self {
         let mut cap = init.cap;
         if srq.is_some() || init.qp_type == QpType::XrcSend {
@@ -117,6 +121,10 @@ impl Qp {
             recv_cq,
             sq_sig_all: init.sq_sig_all,
             ..Common::new(qpn, init.qp_type, init.pd, cap, limits)
+        };
+        let common = match init.qp_type.is_datagram() {
+            true => Common { max_message: active_mtu.bytes() as u64, ..common },
+            false => common,
         };
         Self::with(common, machine(init.qp_type, &cap, receives))
     }
@@ -207,12 +215,35 @@ impl Qp {
         }
     }
 
+    /// Stands on the path of the oldest message, for a service whose messages choose theirs.
+    fn follow(&mut self, cx: &Context<'_>) {
+        if let Some(path) = self.machine.next_path(cx) {
+            self.path = Some(path);
+        }
+    }
+
+    /// The path that it stands on was closed. True if it goes on, on another.
+    pub fn on_path_closed(&mut self, cx: &Context<'_>) -> bool {
+        let closed = self.path.take();
+        self.machine.on_path_closed(&mut self.common, cx);
+        self.settle(cx);
+        self.follow(cx);
+        self.path.is_some() && self.path != closed
+    }
+
+    /// The path that it counts as a user of: a connection's. Datagrams use those of their address handles.
+    pub fn held_path(&self) -> Option<(u32, IpAddr)> {
+        self.path.filter(|_| !self.common.qp_type.is_datagram())
+    }
+
     /// Moves to another path; returns the former one, whose window `cx` has.
     pub fn move_to_path(&mut self, path: Option<(u32, IpAddr)>, cx: &Context<'_>) -> Option<(u32, IpAddr)> {
         self.machine.uncharge(cx);
         // The list of the old path may still name this queue pair; it will not be found there.
         self.is_blocked = false;
-        std::mem::replace(&mut self.path, path)
+        let held = self.held_path();
+        self.path = path;
+        held
     }
 
     /// Gives back what the path's window holds for this queue pair, before it is destroyed.
@@ -235,7 +266,11 @@ impl Qp {
         }
         let mut result = Ok(());
         for (index, request) in requests.iter().enumerate() {
-            if let Err(error) = self.machine.push_send(&self.common, request) {
+            let posted = match request.to {
+                Destination::Datagram { ah, .. } if cx.ahs.path_of(ah).is_none() => Err(PostError::NoAh),
+                _ => self.machine.push_send(&self.common, request),
+            };
+            if let Err(error) = posted {
                 result = Err((index, error));
                 break;
             }
@@ -245,6 +280,7 @@ impl Qp {
             QpState::Sqe => self.machine.flush_sends(&mut self.common, cx),
             _ => {}
         }
+        self.follow(cx);
         result
     }
 
@@ -304,6 +340,7 @@ impl Qp {
     pub fn transmit(&mut self, cx: &mut Context<'_>, run: &mut RunBuffer, icrc: &IcrcSeed) -> Sent {
         let sent = self.machine.transmit(&mut self.common, cx, run, icrc);
         self.settle(cx);
+        self.follow(cx);
         sent
     }
 
@@ -361,6 +398,7 @@ impl Qp {
 /// The machine of a queue pair's type.
 fn machine(qp_type: QpType, cap: &QpCap, receives: RecvQueue) -> Box<dyn Machine> {
     match qp_type {
+        QpType::Ud | QpType::Gsi => Box::new(Ud::new(cap, receives)),
         QpType::Uc => Box::new(Uc::new(cap, receives)),
         QpType::XrcSend => Box::new(XrcSend::new(cap)),
         _ => Box::new(Rc::new(cap, receives)),

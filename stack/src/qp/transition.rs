@@ -48,7 +48,7 @@ impl From<QpType> for Services {
         match qp_type {
             QpType::Rc => Self::RC,
             QpType::Uc => Self::UC,
-            QpType::Ud => Self::UD,
+            QpType::Ud | QpType::Gsi => Self::UD,
             QpType::XrcSend => Self::XRC_SEND,
             QpType::XrcRecv => Self::XRC_RECV,
         }

@@ -289,6 +289,9 @@ pub enum PostError {
     /// READ and atomics bring data back, so inline makes no sense.
     #[error("inline data with an operation that returns data")]
     InlineReturnsData,
+    /// There is no such address handle (any more).
+    #[error("no such address handle: it was destroyed")]
+    NoAh,
     /// A destination that is not of the queue pair's service.
     #[error("a {qp_type} queue pair sends {}", whom(*.qp_type))]
     Destination {
@@ -315,7 +318,7 @@ pub enum PostError {
 /// Whom a queue pair sends to, for an error text.
 const fn whom(qp_type: super::attr::QpType) -> &'static str {
     match qp_type {
-        super::attr::QpType::Ud => {
+        super::attr::QpType::Ud | super::attr::QpType::Gsi => {
             "to an address handle, a queue pair and its Q_Key, and the request names none"
         }
         super::attr::QpType::XrcSend => "to a shared receive queue of its peer, and the request names none",

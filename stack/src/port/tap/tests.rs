@@ -130,7 +130,15 @@ fn a_sent_run_has_identifications_by_index() {
     let output = Output::default();
     let tap = Tap::new(output.clone());
     let bytes = packets(A, 4791, B, &[100, 100, 100, 20], |index| index as u16);
-    let run = Run { from: A, from_port: 4791, to: B, bytes: &bytes, segment_size: 104, traffic_class: 0x69 };
+    let run = Run {
+        from: A,
+        from_port: 4791,
+        to: B,
+        bytes: &bytes,
+        segment_size: 104,
+        traffic_class: 0x69,
+        hop_limit: 0,
+    };
     tap.sent(0x0123_4567_89ab_cdef, &run);
     assert_eq!(tap.packets(), 4);
     drop(tap);
@@ -217,7 +225,15 @@ fn ipv6_and_several_ports_in_one_capture() {
     let output = Output::default();
     let tap = Tap::new(output.clone());
     let bytes = packets(a, 4791, b, &[100, 40], |_| 0);
-    let run = Run { from: a, from_port: 4791, to: b, bytes: &bytes, segment_size: 104, traffic_class: 2 };
+    let run = Run {
+        from: a,
+        from_port: 4791,
+        to: b,
+        bytes: &bytes,
+        segment_size: 104,
+        traffic_class: 2,
+        hop_limit: 0,
+    };
     tap.sent(1, &run);
     let arrived = Datagrams {
         from: a,
@@ -261,6 +277,7 @@ fn both_ends_of_udp_record_what_passed() {
         bytes: &bytes,
         segment_size: 1048,
         traffic_class: 0,
+        hop_limit: 0,
     };
     assert_eq!(a.transmit(&run), SendOutcome::Sent);
     let mut buffers = ReceiveBuffers::default();
@@ -291,7 +308,15 @@ fn a_reader_can_follow() {
     let output = Output::default();
     let tap = Tap::new(output.clone());
     let bytes = packets(A, 4791, B, &[60], |_| 0);
-    let run = Run { from: A, from_port: 4791, to: B, bytes: &bytes, segment_size: 64, traffic_class: 0 };
+    let run = Run {
+        from: A,
+        from_port: 4791,
+        to: B,
+        bytes: &bytes,
+        segment_size: 64,
+        traffic_class: 0,
+        hop_limit: 0,
+    };
     let start = 1_700_000_000_000_000_000;
     let mut written = Vec::new();
     for after in [0, 1, WRITE_AFTER_NS - 1, WRITE_AFTER_NS, WRITE_AFTER_NS + 1] {
@@ -324,7 +349,15 @@ impl Write for FullDisk {
 fn a_write_error_ends_the_capture_and_is_told() {
     let tap = Tap::new(FullDisk(1000));
     let bytes = packets(A, 4791, B, &[600], |_| 0);
-    let run = Run { from: A, from_port: 4791, to: B, bytes: &bytes, segment_size: 604, traffic_class: 0 };
+    let run = Run {
+        from: A,
+        from_port: 4791,
+        to: B,
+        bytes: &bytes,
+        segment_size: 604,
+        traffic_class: 0,
+        hop_limit: 0,
+    };
     for n in 1..10 {
         tap.sent(n * WRITE_AFTER_NS, &run);
     }

@@ -34,7 +34,15 @@ fn open() -> UdpPort {
 }
 
 fn run<'a>(from: &UdpPort, to: IpAddr, bytes: &'a [u8], segment_size: usize) -> Run<'a> {
-    Run { from: from.address(), from_port: ROCE_PORT, to, bytes, segment_size, traffic_class: 0 }
+    Run {
+        from: from.address(),
+        from_port: ROCE_PORT,
+        to,
+        bytes,
+        segment_size,
+        traffic_class: 0,
+        hop_limit: 0,
+    }
 }
 
 /// `length` bytes of which no two stretches are alike.

@@ -1,0 +1,185 @@
+//! The 40 bytes in front of a datagram in its receive buffer: where it came from.
+//!
+//! ```text
+//! IPv6: | IPv6 header 40 |
+//! IPv4: | 20 zero bytes | IPv4 header 20 |
+//! ```
+//! A UDP socket does not show the header. What it does not tell is made up as the sender's must have been: DF, and the
+//! identification that the ICRC was made for; the flow label is 0. The checksum of the IPv4 header is right, since
+//! `ibv_init_ah_from_wc` tells the two forms apart by it.
+//!
+//! Sources: IBTA annex A17.4.5.2; the kernel's rxe_resp.c and `rdma_network_hdr` in include/rdma/ib_verbs.h.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use urxe_wire::{Gid, Grh};
+
+use crate::qp::context::Arrival;
+
+const IPV4_AT: usize = 20;
+const UDP_LEN: usize = 8;
+const UDP_PROTOCOL: u8 = 17;
+const DONT_FRAGMENT: u16 = 0x4000;
+
+/// What an answer needs to know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetworkHeader {
+    /// The sender.
+    pub from: IpAddr,
+    /// The own address, or a multicast group.
+    pub to: IpAddr,
+    /// Traffic class or type of service.
+    pub traffic_class: u8,
+    /// Hop limit or time to live on arrival.
+    pub hop_limit: u8,
+    /// Flow label, 0 for IPv4.
+    pub flow_label: u32,
+}
+
+/// Why 40 bytes are no network header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NetworkHeaderError {
+    /// There are fewer.
+    #[error("the header of a datagram has 40 bytes; {have} were given")]
+    Short {
+        /// Bytes given.
+        have: usize,
+    },
+    /// Neither an IPv6 header nor an IPv4 header in the last 20 bytes.
+    #[error("the 40 bytes are neither an IPv6 header nor 20 bytes and an IPv4 header with a right checksum")]
+    Unknown,
+}
+
+impl NetworkHeader {
+    /// Its bytes.
+    pub const LEN: usize = Grh::LEN;
+
+    /// Reads the 40 bytes of a receive buffer.
+    ///
+    /// # Errors
+    /// [`NetworkHeaderError`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, NetworkHeaderError> {
+        let short = NetworkHeaderError::Short { have: bytes.len() };
+        let bytes: &[u8; Self::LEN] = bytes.first_chunk().ok_or(short)?;
+        if let Some(ipv4) =
+            bytes.last_chunk::<20>().filter(|ipv4| ipv4[0] == 0x45 && checksum(&ipv4[..]) == 0)
+        {
+            let address = |at: usize| IpAddr::V4(Ipv4Addr::from([0, 1, 2, 3].map(|i| ipv4[at + i])));
+            return Ok(Self {
+                from: address(12),
+                to: address(16),
+                traffic_class: ipv4[1],
+                hop_limit: ipv4[8],
+                flow_label: 0,
+            });
+        }
+        let grh = Grh::parse(bytes).map_err(|_| NetworkHeaderError::Unknown)?;
+        Ok(Self {
+            from: grh.sgid.to_ip(),
+            to: grh.dgid.to_ip(),
+            traffic_class: grh.traffic_class,
+            hop_limit: grh.hop_limit,
+            flow_label: grh.flow_label,
+        })
+    }
+}
+
+/// The 40 bytes for a packet of `packet_len` bytes, BTH to ICRC.
+pub(crate) fn emit(arrival: &Arrival, packet_len: usize) -> [u8; NetworkHeader::LEN] {
+    let mut bytes = [0; NetworkHeader::LEN];
+    let udp_len = UDP_LEN + packet_len;
+    match (arrival.from, arrival.to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let ip = &mut bytes[IPV4_AT..];
+            ip[0] = 0x45;
+            ip[1] = arrival.traffic_class;
+            ip[2..4].copy_from_slice(&((20 + udp_len) as u16).to_be_bytes());
+            ip[4..6].copy_from_slice(&arrival.identification.to_be_bytes());
+            ip[6..8].copy_from_slice(&DONT_FRAGMENT.to_be_bytes());
+            ip[8] = arrival.hop_limit;
+            ip[9] = UDP_PROTOCOL;
+            ip[12..16].copy_from_slice(&from.octets());
+            ip[16..20].copy_from_slice(&to.octets());
+            let sum = checksum(ip);
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        (from, to) => Grh {
+            traffic_class: arrival.traffic_class,
+            flow_label: 0,
+            payload_len: udp_len as u16,
+            next_header: UDP_PROTOCOL,
+            hop_limit: arrival.hop_limit,
+            sgid: Gid::from_ip(from),
+            dgid: Gid::from_ip(to),
+        }
+        .emit(&mut bytes),
+    }
+    bytes
+}
+
+/// The Internet checksum (RFC 1071) of an even number of bytes: 0 over a header whose checksum is right.
+fn checksum(bytes: &[u8]) -> u16 {
+    let sum: u32 = bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !((folded & 0xffff) + (folded >> 16)) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrival(from: &str, to: &str) -> Arrival {
+        Arrival {
+            from: from.parse().unwrap(),
+            to: to.parse().unwrap(),
+            traffic_class: 0x28,
+            hop_limit: 63,
+            identification: 0xbeef,
+        }
+    }
+
+    #[test]
+    fn what_is_written_says_where_it_came_from() {
+        for (from, to) in [("10.1.2.3", "10.1.2.4"), ("10.1.2.3", "239.0.0.9"), ("fe80::1", "ff02::9")] {
+            let arrival = arrival(from, to);
+            let header = NetworkHeader::parse(&emit(&arrival, 280)).unwrap();
+            assert_eq!((header.from, header.to), (arrival.from, arrival.to));
+            assert_eq!((header.traffic_class, header.hop_limit), (0x28, 63));
+        }
+    }
+
+    /// Against pnet_packet, which knows nothing of this file.
+    #[test]
+    fn an_ipv4_header_stands_in_the_last_twenty_bytes_with_a_right_checksum() {
+        use urxe_wire::frame::{Frame, FrameRepr, IpRepr};
+        let payload = [7; 100];
+        let mut repr = FrameRepr::new("10.1.2.3:49152".parse().unwrap(), "10.1.2.4:4791".parse().unwrap());
+        repr.link = None;
+        repr.ip = IpRepr::V4 { tos: 0x28, identification: 0xbeef, dont_fragment: true, ttl: 63 };
+        let frame = repr.build(&payload).unwrap();
+        assert!(Frame::parse_ip(&frame).unwrap().ip_checksum_holds());
+        let header = emit(&arrival("10.1.2.3", "10.1.2.4"), payload.len());
+        assert_eq!(header[..20], [0; 20]);
+        assert_eq!(header[20..], frame[..20]);
+    }
+
+    #[test]
+    fn an_ipv6_header_is_the_packets_own() {
+        use urxe_wire::frame::{FrameRepr, IpRepr};
+        let payload = [7; 60];
+        let mut repr = FrameRepr::new("[fe80::1]:49152".parse().unwrap(), "[fe80::2]:4791".parse().unwrap());
+        repr.link = None;
+        repr.ip = IpRepr::V6 { traffic_class: 0x28, flow_label: 0, hop_limit: 63 };
+        let frame = repr.build(&payload).unwrap();
+        assert_eq!(emit(&arrival("fe80::1", "fe80::2"), payload.len())[..], frame[..40]);
+    }
+
+    #[test]
+    fn other_bytes_are_refused() {
+        assert_eq!(NetworkHeader::parse(&[0; 39]), Err(NetworkHeaderError::Short { have: 39 }));
+        assert_eq!(NetworkHeader::parse(&[0; 40]), Err(NetworkHeaderError::Unknown));
+        let mut header = emit(&arrival("10.1.2.3", "10.1.2.4"), 64);
+        header[30] ^= 1;
+        assert_eq!(NetworkHeader::parse(&header), Err(NetworkHeaderError::Unknown));
+    }
+}
