@@ -71,6 +71,7 @@
 //! processes on one address.
 #![deny(unsafe_code)]
 
+mod ah;
 mod cq;
 mod device;
 mod endpoint;
@@ -86,6 +87,7 @@ mod wait;
 mod waiters;
 mod xrc;
 
+pub use ah::{AddressHandle, AnswerError, GRH_LEN};
 pub use cq::{ChannelError, CompletionChannel, CompletionQueue, CqEvent, Drain, Next, WaitError};
 pub use device::{Device, DeviceAttr, DeviceBuilder, DeviceInfo, OpenError, PortAttr, devices};
 pub use endpoint::{EndpointParseError, QpEndpoint};
@@ -105,6 +107,7 @@ pub use urxe_stack::cq::{
     ArmKind, AsyncEvent, AsyncEventType, Completion, CqError, CqEventType, CqId, PortEventType, QpEventType,
     SrqEventType, SrqId, WcFlags, WcOpcode, WcStatus,
 };
+pub use urxe_stack::device::ah::{AhFromWcError, CreateAhError};
 pub use urxe_stack::device::counters::Counter;
 pub use urxe_stack::device::{CreateCqError, CreateQpError, IcrcPolicy, Limits, ModifyError, OpenQpError};
 pub use urxe_stack::driver::OpenEngineError;
@@ -117,4 +120,4 @@ pub use urxe_stack::qp::wr::{PostError, Remote, SendFlags};
 pub use urxe_stack::srq::SrqAttr;
 pub use urxe_stack::srq::error::{CreateSrqError, ModifySrqError};
 pub use urxe_stack::srq::xrcd::{OpenXrcdError, XrcdFlags};
-pub use urxe_wire::{Gid, Lkey, Psn, Qpn, Rkey};
+pub use urxe_wire::{Gid, Lkey, Psn, QKey, Qpn, Rkey};

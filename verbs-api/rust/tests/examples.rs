@@ -29,6 +29,8 @@ examples! {
     many_clients "../examples/many_clients.rs"
     one_sided "../examples/one_sided.rs"
     ping_pong "../examples/ping_pong.rs"
+    uc_one_sided "../examples/uc_one_sided.rs"
+    ud_echo "../examples/ud_echo.rs"
 }
 
 #[test]

@@ -45,7 +45,9 @@ impl QueuePairBuilder {
         }
     }
 
-    /// Its service; the receiving end of an XRC connection is an [`XrcTarget`](crate::XrcTarget).
+    /// Its service. A connection, reliable ([`QpType::Rc`], the default) or not ([`QpType::Uc`]), is joined by
+    /// [`QueuePair::connect`]; a datagram queue pair ([`QpType::Ud`]) begins with [`QueuePair::start_datagrams`]. The receiving end of an
+    /// XRC connection is an [`XrcTarget`](crate::XrcTarget).
     #[must_use]
     pub fn qp_type(mut self, qp_type: QpType) -> Self {
         self.qp_type = qp_type;

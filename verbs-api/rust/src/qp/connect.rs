@@ -4,7 +4,7 @@ use urxe_stack::device::{ModifyError, QpHandle};
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
 use urxe_stack::qp::transition;
-use urxe_wire::Psn;
+use urxe_wire::{Psn, QKey};
 
 use super::QueuePair;
 use crate::device::Device;
@@ -191,5 +191,37 @@ impl End<'_> {
             | QpAttrMask::RNR_RETRY
             | QpAttrMask::MAX_QP_RD_ATOMIC;
         self.step(QpState::Rtr, &attr, mask)
+    }
+}
+
+impl QueuePair {
+    /// Brings a datagram queue pair from RESET to RTS: it receives what comes with `qkey`, and sends to whom each request says.
+    ///
+    /// # Errors
+    /// [`ModifyError`]: the queue pair is not in RESET, or of another service.
+    ///
+    /// ```
+    /// use urxe::{Device, QKey, QpType};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let device = Device::open_address("127.49.9.1".parse::<std::net::Ipv4Addr>()?)?;
+    /// let pd = device.alloc_pd()?;
+    /// let cq = device.create_cq(16)?;
+    /// let qp = pd.queue_pair(&cq).qp_type(QpType::Ud).create()?;
+    /// qp.start_datagrams(QKey(0x1111_1111))?;
+    /// let there = pd.address_handle(qp.endpoint().gid)?;
+    /// # let _ = there;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn start_datagrams(&self, qkey: QKey) -> Result<(), ModifyError> {
+        let attr = QpAttr { port_num: 1, qkey, sq_psn: self.psn, ..QpAttr::default() };
+        for (qp_state, mask) in [
+            (QpState::Init, QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::QKEY),
+            (QpState::Rtr, QpAttrMask::empty()),
+            (QpState::Rts, QpAttrMask::SQ_PSN),
+        ] {
+            self.modify(&QpAttr { qp_state, ..attr }, QpAttrMask::STATE | mask)?;
+        }
+        Ok(())
     }
 }

@@ -59,6 +59,7 @@ pub struct QueuePair {
     qp_type: QpType,
     psn: Psn,
     sgid_index: u8,
+    qp_type: QpType,
 }
 
 impl QueuePair {
@@ -78,6 +79,12 @@ impl QueuePair {
     #[must_use]
     pub fn recv_cq(&self) -> &CompletionQueue {
         &self.recv_cq
+    }
+
+    /// Its service.
+    #[must_use]
+    pub fn qp_type(&self) -> QpType {
+        self.qp_type
     }
 
     /// Its number.

@@ -9,8 +9,9 @@ use urxe_stack::cq::SrqId;
 use urxe_stack::qp::wr::{
     Destination, Payload, RecvRequest as CoreRecv, Remote, SendFlags, SendOp, SendRequest as CoreSend, Sge,
 };
-use urxe_wire::Rkey;
+use urxe_wire::{QKey, Qpn, Rkey};
 
+use crate::ah::AddressHandle;
 use crate::memory::RegionSlice;
 
 /// Pieces that are kept without an allocation.
@@ -175,6 +176,14 @@ impl<'a> SendRequest<'a> {
     /// Adds `add` to the peer's 8 bytes, wrapping. What was there arrives in `old`, 8 bytes, in the host's byte order.
     pub fn fetch_add(old: impl Into<Gather<'a>>, remote: impl Into<Remote>, add: u64) -> Self {
         Self::new(SendOp::FetchAdd { remote: remote.into(), add }, old)
+    }
+
+    /// Sends it as a datagram: to this host, this queue pair there, with its Q_Key. For SENDs of a datagram queue pair
+    /// ([`QpType::Ud`](crate::QpType::Ud)), which have no peer of their own. A Q_Key with the highest bit set stands for the sending queue
+    /// pair's own.
+    pub fn to(mut self, ah: &AddressHandle, qpn: Qpn, qkey: QKey) -> Self {
+        self.to = Destination::Datagram { ah: ah.core(), qpn, qkey };
+        self
     }
 
     /// What its completion shows. 0 if not given.

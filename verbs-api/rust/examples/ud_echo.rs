@@ -1,0 +1,59 @@
+//! A server that answers datagrams of clients that it never heard of: where an answer goes stands in front of each message.
+
+use std::error::Error;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use urxe::{
+    Access, CompletionQueue, Device, GRH_LEN, MemoryRegion, ProtectionDomain, QKey, QpType, QueuePair,
+    RecvRequest, SendRequest, WcStatus,
+};
+
+const QKEY: QKey = QKey(0x1234_5678);
+const MESSAGE: &[u8] = b"is anybody there?";
+const PATIENCE: Duration = Duration::from_secs(10);
+
+struct Host {
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    qp: QueuePair,
+    region: MemoryRegion,
+}
+
+fn open(address: Ipv4Addr) -> Result<Host, Box<dyn Error>> {
+    let device = Device::open_address(address)?;
+    let pd = device.alloc_pd()?;
+    let cq = device.create_cq(16)?;
+    let qp = pd.queue_pair(&cq).qp_type(QpType::Ud).create()?;
+    qp.start_datagrams(QKEY)?;
+    let region = pd.allocate(GRH_LEN + 1024, Access::LOCAL_WRITE)?;
+    qp.post_recv(&RecvRequest::new(region.slice(..)?))?;
+    Ok(Host { pd, cq, qp, region })
+}
+
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+    let server = open(Ipv4Addr::new(127, 49, 5, 2))?;
+    let client = open(Ipv4Addr::new(127, 49, 5, 1))?;
+
+    // All that the client knows of the server: its address, its queue pair, its Q_Key.
+    let there = client.pd.address_handle(server.qp.endpoint().gid)?;
+    let question = urxe::Data::inline(MESSAGE);
+    client.qp.post_send(&SendRequest::send(question).to(&there, server.qp.qpn(), QKEY))?;
+
+    // All that the server knows of the client came with the message.
+    let asked = server.cq.wait_one(Some(PATIENCE))?;
+    let bytes = server.region.read_vec(0, asked.byte_len as usize)?;
+    let (grh, message) = bytes.split_at(GRH_LEN);
+    println!("{} bytes from queue pair {}", message.len(), asked.src_qp);
+    let back = server.pd.answer_to(&asked, grh)?;
+    let answer = SendRequest::send(urxe::Data::inline(message)).to(&back, asked.src_qp, QKEY);
+    server.qp.post_send(&answer)?;
+
+    let answered = client.cq.wait_one(Some(PATIENCE))?;
+    let echo = client.region.read_vec(GRH_LEN, answered.byte_len as usize - GRH_LEN)?;
+    println!("the answer: {}", String::from_utf8_lossy(&echo));
+    if answered.status != WcStatus::Success || echo != MESSAGE {
+        return Err("the answer is not what was asked".into());
+    }
+    Ok(())
+}
