@@ -267,7 +267,11 @@ impl Qp {
         let mut result = Ok(());
         for (index, request) in requests.iter().enumerate() {
             let posted = match request.to {
-                Destination::Datagram { ah, .. } if cx.ahs.path_of(ah).is_none() => Err(PostError::NoAh),
+                Destination::Datagram { ah, .. }
+                    if self.common.qp_type.is_datagram() && cx.ahs.path_of(ah).is_none() =>
+                {
+                    Err(PostError::NoAh)
+                }
                 _ => self.machine.push_send(&self.common, request),
             };
             if let Err(error) = posted {
