@@ -59,7 +59,6 @@ pub struct QueuePair {
     qp_type: QpType,
     psn: Psn,
     sgid_index: u8,
-    qp_type: QpType,
 }
 
 impl QueuePair {
