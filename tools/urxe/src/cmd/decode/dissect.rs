@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use urxe_wire::frame::{Frame, FrameRepr};
+use urxe_wire::mad::{Mad, MadError};
 use urxe_wire::packet::ICRC_LEN;
-use urxe_wire::{PacketView, ParseError, ROCE_PORT};
+use urxe_wire::{PacketView, ParseError, Qpn, ROCE_PORT};
 
 use crate::capture::Record;
 use crate::capture::link_layer::{self, NotUdp};
@@ -166,6 +167,14 @@ fn icrc_of(frame: &Frame<'_>, captured: usize) -> Icrc {
     } else {
         Icrc::Wrong { computed: frame.icrc() }
     }
+}
+
+/// The MAD in a datagram to queue pair 1, or why it is none of communication management; `None` for other packets and where the
+/// capture cut it.
+pub fn mad(view: &PacketView<'_>, payload_captured: usize) -> Option<Result<Mad, MadError>> {
+    let is_whole = payload_captured == view.payload_len();
+    let to_gsi = view.deth().is_some() && view.bth().dest_qp == Qpn::QP1;
+    (to_gsi && is_whole).then(|| Mad::parse(view.payload()))
 }
 
 /// The ICRC at the end of a packet, as a number.

@@ -1,13 +1,16 @@
 //! A packet as one JSON object. Keys are only ever added.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::Serialize;
 use urxe_stack::link::interface::mac_text;
 use urxe_wire::PacketView;
+use urxe_wire::display::Value;
 use urxe_wire::frame::{FrameRepr, IpRepr};
+use urxe_wire::mad::{Mad, MadError, MadValue};
 
-use super::dissect::{Content, Icrc, Packet, received_icrc};
+use super::dissect::{Content, Icrc, Packet, mad, received_icrc};
 
 /// The object.
 #[derive(Debug, Serialize)]
@@ -35,6 +38,9 @@ pub struct Object {
     bth: Option<BthObject>,
     #[serde(flatten)]
     headers: Headers,
+    /// What a datagram to queue pair 1 says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mad: Option<MadObject>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_len: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,6 +140,31 @@ struct AtomicAckEthObject {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum MadObject {
+    Cm {
+        attribute: &'static str,
+        tid: String,
+        attribute_modifier: u32,
+        /// Every field under its name; private data as hexadecimal digits.
+        fields: BTreeMap<&'static str, serde_json::Value>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cma: Option<CmaObject>,
+    },
+    Refused {
+        reason: String,
+        reason_name: &'static str,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct CmaObject {
+    src: IpAddr,
+    src_port: u16,
+    dst: IpAddr,
+}
+
+#[derive(Debug, Serialize)]
 struct IcrcObject {
     /// `null` if the capture cut it off.
     ok: Option<bool>,
@@ -157,15 +188,17 @@ pub fn object(packet: &Packet<'_>) -> Object {
         frame: None,
         bth: None,
         headers: Headers::default(),
+        mad: None,
         payload_len: None,
         icrc: None,
     };
     match &packet.content {
-        Content::Roce { frame, view, icrc, .. } => {
+        Content::Roce { frame, view, payload_captured, icrc } => {
             object.kind = "roce";
             object.frame = Some(frame_object(frame));
             object.bth = Some(bth_object(view));
             object.headers = headers_object(view);
+            object.mad = mad(view, *payload_captured).map(mad_object);
             object.payload_len = view.info().has_payload().then(|| view.payload_len());
             object.icrc = Some(icrc_object(received_icrc(view.bytes()), *icrc));
         }
@@ -258,6 +291,34 @@ fn headers_object(view: &PacketView<'_>) -> Headers {
             .map(|header| AtomicAckEthObject { original: hex(header.original) }),
         imm_data: view.imm().map(|header| header.data),
         invalidate_rkey: view.ieth().map(|header| header.rkey.value()),
+    }
+}
+
+fn mad_object(mad: Result<Mad, MadError>) -> MadObject {
+    match mad {
+        Ok(Mad { tid, attribute_modifier, message }) => MadObject::Cm {
+            attribute: message.attribute().name(),
+            tid: tid.to_string(),
+            attribute_modifier,
+            fields: message.fields().into_iter().map(|(name, value)| (name, json_value(value))).collect(),
+            cma: message.cma_header().map(|header| CmaObject {
+                src: header.src().ip(),
+                src_port: header.src_port,
+                dst: header.dst(),
+            }),
+        },
+        Err(reason) => MadObject::Refused { reason: reason.to_string(), reason_name: reason.name() },
+    }
+}
+
+/// Numbers in messages that stand as such have at most 32 bits; wider ones are text.
+fn json_value(value: MadValue<'_>) -> serde_json::Value {
+    match value {
+        MadValue::Plain(Value::Decimal(number) | Value::Hex(number, _)) => number.into(),
+        MadValue::Plain(Value::Flag(flag)) => flag.into(),
+        MadValue::Plain(Value::Word(word)) => word.into(),
+        MadValue::Text(text) => text.into(),
+        MadValue::Bytes(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into(),
     }
 }
 

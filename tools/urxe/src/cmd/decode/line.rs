@@ -5,15 +5,15 @@ use std::io::{self, Write};
 use urxe_wire::PacketView;
 use urxe_wire::frame::FrameRepr;
 
-use super::dissect::{Content, Icrc, Packet};
+use super::dissect::{Content, Icrc, Packet, mad};
 
 /// Writes the packet's line; times count from `start_ns`.
 pub fn print(out: &mut dyn Write, packet: &Packet<'_>, start_ns: u128) -> io::Result<()> {
     write!(out, "{:>5} {:>11}  ", packet.number, seconds(packet.time_ns, start_ns))?;
     match &packet.content {
-        Content::Roce { frame, view, icrc, .. } => {
+        Content::Roce { frame, view, payload_captured, icrc } => {
             addresses(out, frame)?;
-            roce(out, view, *icrc)?;
+            roce(out, view, *payload_captured, *icrc)?;
         }
         Content::Malformed { frame, reason, icrc } => {
             addresses(out, frame)?;
@@ -41,13 +41,16 @@ fn addresses(out: &mut dyn Write, frame: &FrameRepr) -> io::Result<()> {
 }
 
 /// BTH, further headers in wire order, payload, ICRC.
-fn roce(out: &mut dyn Write, view: &PacketView<'_>, icrc: Icrc) -> io::Result<()> {
+fn roce(out: &mut dyn Write, view: &PacketView<'_>, payload_captured: usize, icrc: Icrc) -> io::Result<()> {
     write!(out, "{}", view.bth())?;
     for header in headers(view) {
         write!(out, ", {}", header.text)?;
     }
-    if view.info().has_payload() {
-        write!(out, ", {} bytes", view.payload_len())?;
+    match mad(view, payload_captured) {
+        Some(Ok(mad)) => write!(out, ", {}", mad.message)?,
+        Some(Err(reason)) => write!(out, ", no CM MAD ({}): {reason}", reason.name())?,
+        None if view.info().has_payload() => write!(out, ", {} bytes", view.payload_len())?,
+        None => {}
     }
     write!(out, ", {}", icrc.text())
 }

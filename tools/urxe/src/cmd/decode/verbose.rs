@@ -4,9 +4,10 @@ use std::io::{self, Write};
 
 use urxe_stack::link::interface::mac_text;
 use urxe_wire::frame::{FrameRepr, IpRepr};
+use urxe_wire::mad::Mad;
 use urxe_wire::{PacketView, Qpn};
 
-use super::dissect::{Content, Icrc, Packet, received_icrc};
+use super::dissect::{Content, Icrc, Packet, mad, received_icrc};
 use super::line::headers;
 
 /// Payload bytes shown at most.
@@ -19,6 +20,9 @@ pub fn print(out: &mut dyn Write, packet: &Packet<'_>) -> io::Result<()> {
         Content::Roce { frame, view, payload_captured, icrc } => {
             print_frame(out, frame)?;
             print_packet(out, view)?;
+            if let Some(Ok(mad)) = mad(view, *payload_captured) {
+                print_mad(out, &mad)?;
+            }
             print_payload(out, view, *payload_captured)?;
             print_icrc(out, received_icrc(view.bytes()), *icrc)
         }
@@ -61,6 +65,21 @@ fn print_packet(out: &mut dyn Write, view: &PacketView<'_>) -> io::Result<()> {
     writeln!(out, "qp {}{qp1} a {} psn {}", bth.dest_qp, u8::from(bth.ack_req), bth.psn)?;
     for header in headers(view) {
         writeln!(out, "      {:<13} {}", header.name, header.text)?;
+    }
+    Ok(())
+}
+
+/// The header's fields on one line, each field of the message on its own.
+fn print_mad(out: &mut dyn Write, mad: &Mad) -> io::Result<()> {
+    let Mad { tid, attribute_modifier, message } = mad;
+    let attribute = message.attribute();
+    write!(out, "      MAD           CM {attribute} (0x{:04x}) tid {tid} ", attribute.id())?;
+    writeln!(out, "attribute modifier 0x{attribute_modifier:08x}")?;
+    for (name, value) in message.fields() {
+        writeln!(out, "        {name:<26} {value}")?;
+    }
+    if let Some(header) = message.cma_header() {
+        writeln!(out, "      CMA           {header}")?;
     }
     Ok(())
 }

@@ -1,0 +1,135 @@
+//! The header of the RDMA IP CM service (IBTA annex A11; the kernel's `struct cma_hdr`): the first 36 bytes of the private data of a
+//! REQ or a SIDR_REQ, by which programs know each other by IP addresses and ports.
+//!
+//! ```text
+//!  0         1          2             4                20               36
+//! +---------+----------+-------------+----------------+----------------+
+//! | version | IP       | source port | source address | destination    |
+//! | 0       | version  |             |                | address        |
+//! +---------+----------+-------------+----------------+----------------+
+//!            high nibble              IPv4: the last 4 bytes of 16
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::bytes::{at, be16, put};
+
+/// The only version there is.
+const VERSION: u8 = 0;
+
+/// The header of the RDMA IP CM service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CmaHeader {
+    /// The active side's port.
+    pub src_port: u16,
+    /// Both addresses.
+    pub addresses: CmaAddresses,
+}
+
+/// Source and destination address, of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum CmaAddresses {
+    V4 { src: Ipv4Addr, dst: Ipv4Addr },
+    V6 { src: Ipv6Addr, dst: Ipv6Addr },
+}
+
+/// Why bytes are no header of the RDMA IP CM service. Who listens for such a service refuses the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CmaError {
+    /// Too few bytes.
+    #[error("{have} bytes, the header of the RDMA IP CM service has 36")]
+    Short {
+        /// Bytes given.
+        have: usize,
+    },
+    /// Not version 0.
+    #[error("version {0} of the RDMA IP CM service, only 0 is defined")]
+    Version(u8),
+    /// Neither 4 nor 6.
+    #[error("IP version {0}, only 4 and 6 are defined")]
+    IpVersion(u8),
+}
+
+impl CmaHeader {
+    /// Bytes on the wire.
+    pub const LEN: usize = 36;
+
+    /// The header between two addresses, if they are of one family.
+    #[must_use]
+    pub const fn new(src: SocketAddr, dst: IpAddr) -> Option<Self> {
+        let addresses = match (src.ip(), dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => CmaAddresses::V4 { src, dst },
+            (IpAddr::V6(src), IpAddr::V6(dst)) => CmaAddresses::V6 { src, dst },
+            _ => return None,
+        };
+        Some(Self { src_port: src.port(), addresses })
+    }
+
+    /// The active side's address and port.
+    #[must_use]
+    pub const fn src(&self) -> SocketAddr {
+        let ip = match self.addresses {
+            CmaAddresses::V4 { src, .. } => IpAddr::V4(src),
+            CmaAddresses::V6 { src, .. } => IpAddr::V6(src),
+        };
+        SocketAddr::new(ip, self.src_port)
+    }
+
+    /// The address that was asked for. The port is in the service id.
+    #[must_use]
+    pub const fn dst(&self) -> IpAddr {
+        match self.addresses {
+            CmaAddresses::V4 { dst, .. } => IpAddr::V4(dst),
+            CmaAddresses::V6 { dst, .. } => IpAddr::V6(dst),
+        }
+    }
+
+    /// Reads the header at the front of private data.
+    ///
+    /// # Errors
+    /// [`CmaError`].
+    pub fn parse(data: &[u8]) -> Result<Self, CmaError> {
+        let b: &[u8; Self::LEN] = data.first_chunk().ok_or(CmaError::Short { have: data.len() })?;
+        if b[0] != VERSION {
+            return Err(CmaError::Version(b[0]));
+        }
+        let addresses = match b[1] >> 4 {
+            4 => CmaAddresses::V4 {
+                src: Ipv4Addr::from_octets(at(b, 16)),
+                dst: Ipv4Addr::from_octets(at(b, 32)),
+            },
+            6 => CmaAddresses::V6 {
+                src: Ipv6Addr::from_octets(at(b, 4)),
+                dst: Ipv6Addr::from_octets(at(b, 20)),
+            },
+            other => return Err(CmaError::IpVersion(other)),
+        };
+        Ok(Self { src_port: be16(b, 2), addresses })
+    }
+
+    /// Writes the header.
+    pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
+        buf.fill(0);
+        buf[0] = VERSION;
+        put(buf, 2, self.src_port.to_be_bytes());
+        match self.addresses {
+            CmaAddresses::V4 { src, dst } => {
+                buf[1] = 4 << 4;
+                put(buf, 16, src.octets());
+                put(buf, 32, dst.octets());
+            }
+            CmaAddresses::V6 { src, dst } => {
+                buf[1] = 6 << 4;
+                put(buf, 4, src.octets());
+                put(buf, 20, dst.octets());
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for CmaHeader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} > {}", self.src(), self.dst())
+    }
+}
