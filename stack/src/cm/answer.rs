@@ -1,0 +1,90 @@
+//! What is answered without a communication: refusals, and what a peer must hear to stop asking.
+
+use urxe_wire::Gid;
+use urxe_wire::mad::{
+    Answered, ApStatus, Apr, Attribute, CmMessage, CommId, Drep, InfoLength, MAD_LEN, Mad, PrivateData, Rej,
+    RejReason, Req, SidrRep, SidrReq, SidrStatus, TransportType,
+};
+
+use super::ConnectionManager;
+use super::communication::CmPath;
+
+impl ConnectionManager {
+    /// Refuses a REQ or a REP without a communication.
+    pub(super) fn refuse(&mut self, path: CmPath, mad: &Mad, reason: RejReason, info: &[u8]) {
+        let (theirs, ours, answered) = match &mad.message {
+            CmMessage::Req(req) => (req.local_comm_id, CommId::NONE, Answered::Req),
+            CmMessage::Rep(rep) => (rep.local_comm_id, rep.remote_comm_id, Answered::Rep),
+            other => unreachable!("{} is not refused", other.attribute()),
+        };
+        let rej = Rej {
+            local_comm_id: ours,
+            remote_comm_id: theirs,
+            answered,
+            info_length: InfoLength::new(info.len() as u8).unwrap_or_default(),
+            reason,
+            info: PrivateData::new(info).unwrap_or_default(),
+            private_data: PrivateData::NONE,
+        };
+        self.answer(path, &Mad::new(mad.tid, rej));
+    }
+
+    /// What a peer must hear to stop asking about a communication that is gone.
+    pub(super) fn answer_unknown(&mut self, path: CmPath, mad: &Mad) {
+        match &mad.message {
+            CmMessage::Rep(_) => self.refuse(path, mad, RejReason::INVALID_COMM_ID, &[]),
+            CmMessage::Dreq(dreq) => {
+                let drep = Drep {
+                    local_comm_id: dreq.remote_comm_id,
+                    remote_comm_id: dreq.local_comm_id,
+                    private_data: PrivateData::NONE,
+                };
+                self.counters.count_duplicate(Attribute::Dreq);
+                self.answer(path, &Mad::new(mad.tid, drep));
+            }
+            other => unreachable!("{} of a communication that is gone needs no answer", other.attribute()),
+        }
+    }
+
+    pub(super) fn refuse_path(&mut self, path: CmPath, mad: &Mad, status: ApStatus) {
+        let CmMessage::Lap(lap) = &mad.message else { unreachable!("only a LAP asks for a path") };
+        let (local_comm_id, remote_comm_id) = (lap.remote_comm_id, lap.local_comm_id);
+        self.answer(
+            path,
+            &Mad::new(mad.tid, Apr { local_comm_id, remote_comm_id, status, ..Apr::default() }),
+        );
+    }
+
+    pub(super) fn refuse_service(&mut self, path: CmPath, mad: &Mad, req: &SidrReq, status: SidrStatus) {
+        let SidrReq { request_id, service_id, .. } = *req;
+        self.answer(
+            path,
+            &Mad::new(mad.tid, SidrRep { request_id, service_id, status, ..SidrRep::default() }),
+        );
+    }
+
+    fn answer(&mut self, path: CmPath, mad: &Mad) {
+        let bytes: [u8; MAD_LEN] = mad.to_bytes();
+        self.transmit(path, mad.message.attribute(), bytes, false);
+    }
+}
+
+/// Why a REQ cannot be, with what would do instead.
+pub(super) fn objection(path: CmPath, req: &Req) -> Option<(RejReason, Vec<u8>)> {
+    /// The code of 4096 bytes.
+    const MAX_MTU: u32 = 5;
+    let gid = |gid: Gid| gid.0.to_vec();
+    if req.primary_remote_gid != path.local {
+        Some((RejReason::INVALID_GID, gid(path.local)))
+    } else if req.primary_local_gid != path.remote {
+        // The packets would go to somebody who has not asked.
+        Some((RejReason::INVALID_GID, gid(path.remote)))
+    } else if !(1..=MAX_MTU).contains(&req.path_mtu.value()) {
+        Some((RejReason::INVALID_MTU, vec![MAX_MTU as u8]))
+    } else {
+        match (req.transport_type, req.extended_transport_type.value()) {
+            (TransportType::Rc | TransportType::Uc, _) | (TransportType::Extended, 1) => None,
+            _ => Some((RejReason::INVALID_TRANSPORT_TYPE, Vec::new())),
+        }
+    }
+}

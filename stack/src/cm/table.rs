@@ -1,0 +1,259 @@
+//! The states of a communication, and the one table of what happens in them.
+//!
+//! States are the kernel's (`enum ib_cm_state`) without LISTEN, which is no communication; rows are those of IBTA vol. 1, figures 149 to
+//! 151 (active, passive and peer to peer), read with drivers/infiniband/core/cm.c. What is in no row is refused: a call with an
+//! error, a MAD by dropping it under a counter.
+
+use std::fmt;
+
+#[cfg(test)]
+mod tests;
+
+/// Where a communication is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum CmState {
+    /// Nothing is under way: it failed, was refused, or is over.
+    Idle,
+    ReqSent,
+    ReqRcvd,
+    MraReqSent,
+    MraReqRcvd,
+    RepSent,
+    RepRcvd,
+    MraRepSent,
+    MraRepRcvd,
+    Established,
+    DreqSent,
+    DreqRcvd,
+    /// Over; waits until no packet of it can be on its way any more.
+    Timewait,
+    SidrReqSent,
+    SidrReqRcvd,
+}
+
+impl CmState {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::Idle,
+        Self::ReqSent,
+        Self::ReqRcvd,
+        Self::MraReqSent,
+        Self::MraReqRcvd,
+        Self::RepSent,
+        Self::RepRcvd,
+        Self::MraRepSent,
+        Self::MraRepRcvd,
+        Self::Established,
+        Self::DreqSent,
+        Self::DreqRcvd,
+        Self::Timewait,
+        Self::SidrReqSent,
+        Self::SidrReqRcvd,
+    ];
+
+    /// The name in listings, the kernel's without its prefix.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "IDLE",
+            Self::ReqSent => "REQ_SENT",
+            Self::ReqRcvd => "REQ_RCVD",
+            Self::MraReqSent => "MRA_REQ_SENT",
+            Self::MraReqRcvd => "MRA_REQ_RCVD",
+            Self::RepSent => "REP_SENT",
+            Self::RepRcvd => "REP_RCVD",
+            Self::MraRepSent => "MRA_REP_SENT",
+            Self::MraRepRcvd => "MRA_REP_RCVD",
+            Self::Established => "ESTABLISHED",
+            Self::DreqSent => "DREQ_SENT",
+            Self::DreqRcvd => "DREQ_RCVD",
+            Self::Timewait => "TIMEWAIT",
+            Self::SidrReqSent => "SIDR_REQ_SENT",
+            Self::SidrReqRcvd => "SIDR_REQ_RCVD",
+        }
+    }
+
+    /// Whether a stranger asked and the program has not answered yet.
+    pub(super) const fn is_pending(self) -> bool {
+        matches!(self, Self::ReqRcvd | Self::MraReqSent | Self::SidrReqRcvd)
+    }
+
+    /// Whether the program has answered a stranger who has not shown yet that he hears it.
+    pub(super) const fn is_half_open(self) -> bool {
+        matches!(self, Self::RepSent | Self::MraRepRcvd)
+    }
+
+    /// Whether the own REQ is not answered yet, so that the peer's may meet it.
+    pub(super) const fn awaits_rep(self) -> bool {
+        matches!(self, Self::ReqSent | Self::MraReqRcvd)
+    }
+
+    /// Whether the peer's queue pair is taken: another REQ from it means that the peer has forgotten this communication.
+    pub(super) const fn holds_remote_qp(self) -> bool {
+        !matches!(self, Self::Idle | Self::Timewait | Self::SidrReqSent | Self::SidrReqRcvd)
+    }
+}
+
+impl fmt::Display for CmState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What happens to a communication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Input {
+    CallReq,
+    CallMra,
+    CallRep,
+    CallRtu,
+    CallRej,
+    CallDreq,
+    CallDrep,
+    CallSidrReq,
+    CallSidrRep,
+    /// The queue pair has received: the RTU was lost, or comes later.
+    CommEstablished,
+    /// The communication's own REQ again.
+    Req,
+    /// A REQ of the peer that this communication's REQ has met on the way, and the peer is to be the active side.
+    PeerReqYields,
+    /// As before, but this side is to be the active one.
+    PeerReqStays,
+    MraOfReq,
+    MraOfRep,
+    Rej,
+    RejStale,
+    /// The peer does not ask yet, in a connection where both do.
+    RejPeerAbsent,
+    Rep,
+    Rtu,
+    Dreq,
+    Drep,
+    Lap,
+    SidrReq,
+    SidrRep,
+    /// No answer to the last repetition either.
+    GaveUp,
+    TimewaitOver,
+}
+
+/// What is done about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send the message, again and again until it is answered.
+    Ask,
+    /// Send the message once; again only for a duplicate of what it answers.
+    Say,
+    /// Stop repeating and tell the program.
+    Tell,
+    /// Go on repeating, but slower, and tell the program.
+    Wait,
+    /// Send again what was sent last: the peer has not heard it.
+    Repeat,
+    /// Answer that the communication is over.
+    RefuseStale,
+    /// Answer that paths cannot be changed.
+    RefusePath,
+    /// Tell the peer that nothing came back, and the program.
+    GiveUp,
+    /// Answer as if the communication were unknown, which it is as good as.
+    RefuseUnknown,
+    /// It has come before: count it.
+    Duplicate,
+    /// Stop repeating one's own request and take the peer's.
+    Yield,
+}
+
+/// What a row says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// What is done.
+    pub action: Action,
+    /// The state after it.
+    pub next: CmState,
+}
+
+/// One row. Without a next state the communication stays in its own.
+struct Row(&'static [CmState], Input, Action, Option<CmState>);
+
+#[rustfmt::skip]
+const TABLE: &[Row] = {
+    use Action::*;
+    use CmState::*;
+    use Input::*;
+    &[
+        // The active side.
+        Row(&[Idle],                                              CallReq,         Ask,         Some(ReqSent)),
+        Row(&[ReqSent],                                           MraOfReq,        Wait,        Some(MraReqRcvd)),
+        Row(&[MraReqRcvd],                                        MraOfReq,        Duplicate,   None),
+        Row(&[ReqSent, MraReqRcvd],                               Rep,             Tell,        Some(RepRcvd)),
+        Row(&[ReqSent, MraReqRcvd],                               GaveUp,          GiveUp,      Some(Idle)),
+        Row(&[RepRcvd],                                           CallMra,         Say,         Some(MraRepSent)),
+        Row(&[RepRcvd, MraRepSent],                               CallRtu,         Say,         Some(Established)),
+        Row(&[RepRcvd, DreqSent, DreqRcvd, Timewait],             Rep,             Duplicate,   None),
+        Row(&[MraRepSent, Established],                           Rep,             Repeat,      None),
+        Row(&[Idle],                                              Rep,             RefuseUnknown, None),
+        // The passive side.
+        Row(&[ReqRcvd],                                           CallMra,         Say,         Some(MraReqSent)),
+        Row(&[ReqRcvd, MraReqSent],                               CallRep,         Ask,         Some(RepSent)),
+        Row(&[ReqRcvd, Established, DreqSent, DreqRcvd],          Req,             Duplicate,   None),
+        Row(&[MraReqSent, RepSent],                               Req,             Repeat,      None),
+        Row(&[MraRepRcvd],                                        Req,             Duplicate,   None),
+        Row(&[Timewait],                                          Req,             RefuseStale, None),
+        Row(&[RepSent],                                           MraOfRep,        Wait,        Some(MraRepRcvd)),
+        Row(&[MraRepRcvd],                                        MraOfRep,        Duplicate,   None),
+        Row(&[RepSent, MraRepRcvd],                               Rtu,             Tell,        Some(Established)),
+        Row(&[RepSent, MraRepRcvd],                               CommEstablished, Tell,        Some(Established)),
+        Row(&[Established, DreqSent, DreqRcvd, Timewait],         Rtu,             Duplicate,   None),
+        Row(&[RepSent, MraRepRcvd],                               GaveUp,          GiveUp,      Some(Idle)),
+        // Both sides ask at once.
+        Row(&[ReqSent, MraReqRcvd],                               PeerReqYields,   Yield,       Some(ReqRcvd)),
+        Row(&[ReqSent, MraReqRcvd],                               PeerReqStays,    Duplicate,   None),
+        Row(&[ReqSent, MraReqRcvd],                               RejPeerAbsent,   Duplicate,   None),
+        // Refusing.
+        Row(&[ReqSent, MraReqRcvd, ReqRcvd, MraReqSent, RepRcvd, MraRepSent],
+                                                                  CallRej,         Say,         Some(Idle)),
+        Row(&[RepSent, MraRepRcvd],                               CallRej,         Say,         Some(Timewait)),
+        Row(&[ReqSent, MraReqRcvd, ReqRcvd, MraReqSent, RepSent, MraRepRcvd],
+                                                                  Rej,             Tell,        Some(Idle)),
+        Row(&[ReqSent, MraReqRcvd, ReqRcvd, MraReqSent, RepSent, MraRepRcvd],
+                                                                  RejStale,        Tell,        Some(Timewait)),
+        Row(&[RepRcvd, MraRepSent, Established, DreqSent],        Rej,             Tell,        Some(Timewait)),
+        Row(&[RepRcvd, MraRepSent, Established, DreqSent],        RejStale,        Tell,        Some(Timewait)),
+        Row(&[Idle, DreqRcvd, Timewait],                          Rej,             Duplicate,   None),
+        Row(&[Idle, DreqRcvd, Timewait],                          RejStale,        Duplicate,   None),
+        // Disconnecting.
+        Row(&[Established],                                       CallDreq,        Ask,         Some(DreqSent)),
+        Row(&[RepSent, MraRepRcvd, Established, DreqSent],        Dreq,            Tell,        Some(DreqRcvd)),
+        Row(&[DreqRcvd],                                          Dreq,            Duplicate,   None),
+        Row(&[Idle],                                              Dreq,            RefuseUnknown, None),
+        Row(&[DreqRcvd],                                          CallDrep,        Say,         Some(Timewait)),
+        Row(&[Timewait],                                          Dreq,            Repeat,      None),
+        Row(&[DreqSent, DreqRcvd],                                Drep,            Tell,        Some(Timewait)),
+        Row(&[Timewait],                                          Drep,            Duplicate,   None),
+        Row(&[DreqSent],                                          GaveUp,          Tell,        Some(Timewait)),
+        Row(&[Timewait],                                          TimewaitOver,    Tell,        Some(Idle)),
+        // Paths stay as they are in RoCE.
+        Row(&[Established],                                       Lap,             RefusePath,  None),
+        // Which datagram queue pair serves.
+        Row(&[Idle],                                              CallSidrReq,     Ask,         Some(SidrReqSent)),
+        Row(&[SidrReqSent],                                       SidrRep,         Tell,        Some(Idle)),
+        Row(&[Idle],                                              SidrRep,         Duplicate,   None),
+        Row(&[SidrReqSent],                                       GaveUp,          Tell,        Some(Idle)),
+        Row(&[SidrReqRcvd],                                       CallSidrRep,     Say,         Some(Timewait)),
+        Row(&[SidrReqRcvd],                                       SidrReq,         Duplicate,   None),
+        Row(&[Timewait],                                          SidrReq,         Repeat,      None),
+    ]
+};
+
+/// What the table says about `input` in `state`; `None`: it has no place there.
+#[must_use]
+pub fn step(state: CmState, input: Input) -> Option<Step> {
+    TABLE
+        .iter()
+        .find(|Row(from, of, ..)| *of == input && from.contains(&state))
+        .map(|&Row(_, _, action, next)| Step { action, next: next.unwrap_or(state) })
+}

@@ -1,0 +1,88 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+const INPUTS: [Input; 26] = {
+    use Input::*;
+    [
+        CallReq,
+        CallMra,
+        CallRep,
+        CallRtu,
+        CallRej,
+        CallDreq,
+        CallDrep,
+        CallSidrReq,
+        CallSidrRep,
+        CommEstablished,
+        Req,
+        PeerReqYields,
+        PeerReqStays,
+        MraOfReq,
+        MraOfRep,
+        Rej,
+        RejStale,
+        RejPeerAbsent,
+        Rep,
+        Rtu,
+        Dreq,
+        Drep,
+        Lap,
+        SidrReq,
+        SidrRep,
+        GaveUp,
+    ]
+};
+
+#[test]
+fn no_two_rows_say_something_about_the_same() {
+    for state in CmState::ALL {
+        for input in INPUTS.into_iter().chain([Input::TimewaitOver]) {
+            let rows = TABLE.iter().filter(|Row(from, of, ..)| *of == input && from.contains(&state)).count();
+            assert!(rows <= 1, "{rows} rows for {input:?} in {state}");
+        }
+    }
+}
+
+#[test]
+fn every_state_is_reached_and_left() {
+    let mut reached = BTreeSet::from([CmState::Idle]);
+    // Requests begin in these.
+    reached.extend([CmState::ReqRcvd, CmState::SidrReqRcvd]);
+    for Row(from, _, _, next) in TABLE {
+        assert!(!from.is_empty());
+        reached.extend(*next);
+    }
+    assert_eq!(reached, BTreeSet::from(CmState::ALL));
+    for state in CmState::ALL {
+        let leaves = TABLE
+            .iter()
+            .any(|Row(from, _, _, next)| from.contains(&state) && next.is_some_and(|n| n != state));
+        assert!(leaves, "{state} is for ever");
+    }
+}
+
+/// Where a message is repeated, giving up has a row; where it is not, nothing gives up.
+#[test]
+fn whoever_asks_gives_up_some_time() {
+    let asking: BTreeSet<_> = TABLE
+        .iter()
+        .filter(|Row(_, _, action, _)| matches!(action, Action::Ask | Action::Wait))
+        .filter_map(|Row(.., next)| *next)
+        .collect();
+    for state in CmState::ALL {
+        assert_eq!(step(state, Input::GaveUp).is_some(), asking.contains(&state), "{state}");
+        assert_eq!(step(state, Input::TimewaitOver).is_some(), state == CmState::Timewait, "{state}");
+    }
+}
+
+#[test]
+fn a_connection_ends_in_every_state_by_the_programs_will() {
+    use CmState::*;
+    for state in CmState::ALL {
+        let ends = [Input::CallRej, Input::CallDreq, Input::CallDrep, Input::CallSidrRep];
+        let has_end = ends.into_iter().any(|input| step(state, input).is_some());
+        let goes_by_itself = matches!(state, Idle | DreqSent | Timewait | SidrReqSent);
+        assert!(has_end != goes_by_itself, "{state}");
+    }
+}

@@ -1,0 +1,7 @@
+//! Two connection managers, their programs and the network between them, in virtual time.
+
+mod faults;
+mod flood;
+mod kernel;
+mod pair;
+mod verbs;
