@@ -20,6 +20,7 @@
 //! | [`config`] | the user's file: read, add, remove |
 //! | [`interface`] | what the system has: interfaces, addresses, MTU, MAC, state |
 //! | [`gid`] | [`Guid`], and the table of GIDs |
+//! | [`speed`] | width and speed of a port |
 //! | [`resolve`](mod@resolve) | a link's [`ResolvedLink`] on this machine |
 
 pub mod config;
@@ -27,12 +28,14 @@ pub mod gid;
 pub mod interface;
 pub mod resolve;
 pub mod spec;
+pub mod speed;
 
 pub use config::{Configured, Origin, configured};
 pub use gid::{GidEntry, Guid};
 pub use interface::{Interface, OperState};
 pub use resolve::{ResolvedLink, path_mtu_for, resolve, resolve_on};
 pub use spec::{LinkName, LinkSpec, ParseError, ParseReason, Source};
+pub use speed::{LaneSpeed, LinkWidth, width_and_speed};
 
 use std::io;
 use std::net::IpAddr;

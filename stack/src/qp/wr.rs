@@ -9,8 +9,9 @@ use urxe_wire::{Lkey, QKey, Qpn, Rkey};
 use crate::cq::{SrqId, WcOpcode};
 use crate::memory::{Access, Bind};
 
-/// One piece of local memory: `length` bytes at `addr`, inside the region named by `lkey` (`ibv_sge`).
+/// One piece of local memory: `length` bytes at `addr`, inside the region named by `lkey` (`ibv_sge`, whose layout it has).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Sge {
     /// Address in the region's own address space (its `iova`).
     pub addr: u64,

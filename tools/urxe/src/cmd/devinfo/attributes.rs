@@ -5,7 +5,7 @@
 
 use serde::{Serialize, Serializer};
 use urxe_stack::device::Limits;
-use urxe_stack::link::{OperState, ResolvedLink};
+use urxe_stack::link::{self, LaneSpeed, LinkWidth, OperState, ResolvedLink};
 use urxe_stack::qp::attr::PathMtu;
 
 #[cfg(test)]
@@ -195,20 +195,21 @@ fn mtu(mtu: PathMtu) -> Named {
     named(mtu.number().into(), name)
 }
 
-/// Lanes and speed of a lane that come closest to an Ethernet speed from above; the least if it is unknown.
+/// The names that `ibv_devinfo` gives them.
 fn width_and_speed(mbps: Option<u32>) -> (Named, Named) {
-    let one = named(1, "1");
-    let four = named(2, "4");
-    match mbps.unwrap_or(0) {
-        0..=2_500 => (one, named(1, "2.5 Gbps")),
-        2_501..=10_000 => (one, named(8, "10.0 Gbps")),
-        10_001..=25_000 => (one, named(32, "25.0 Gbps")),
-        25_001..=40_000 => (four, named(8, "10.0 Gbps")),
-        40_001..=50_000 => (one, named(64, "50.0 Gbps")),
-        50_001..=100_000 => (four, named(32, "25.0 Gbps")),
-        100_001..=200_000 => (four, named(64, "50.0 Gbps")),
-        _ => (four, named(128, "100.0 Gbps")),
-    }
+    let (width, speed) = link::width_and_speed(mbps);
+    let lanes = match width {
+        LinkWidth::One => "1",
+        LinkWidth::Four => "4",
+    };
+    let of_a_lane = match speed {
+        LaneSpeed::Sdr => "2.5 Gbps",
+        LaneSpeed::Fdr10 => "10.0 Gbps",
+        LaneSpeed::Edr => "25.0 Gbps",
+        LaneSpeed::Hdr => "50.0 Gbps",
+        LaneSpeed::Ndr => "100.0 Gbps",
+    };
+    (named(width as u32, lanes), named(speed as u32, of_a_lane))
 }
 
 /// 64 bits are text in JSON: many readers keep 53.

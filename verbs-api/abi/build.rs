@@ -1,0 +1,61 @@
+//! Tells the linker the version nodes of the C ABI, and the library's name.
+//!
+//! The nodes are empty: each symbol names its node itself (`src/exports`). rustc hands the linker a script of its own, which
+//! keeps every other symbol local; rust-lld, rustc's default linker, takes both.
+
+use std::path::PathBuf;
+use std::{env, fs};
+
+/// Every version node of rdma-core 44 to 65, in the order in which each continues the one before it.
+const NODES: [&[&str]; 2] = [
+    &[
+        "IBVERBS_1.0",
+        "IBVERBS_1.1",
+        "IBVERBS_1.5",
+        "IBVERBS_1.6",
+        "IBVERBS_1.7",
+        "IBVERBS_1.8",
+        "IBVERBS_1.9",
+        "IBVERBS_1.10",
+        "IBVERBS_1.11",
+        "IBVERBS_1.12",
+        "IBVERBS_1.13",
+        "IBVERBS_1.14",
+        "IBVERBS_1.15",
+        "IBVERBS_1.16",
+        "IBVERBS_1.17",
+        "IBVERBS_1.18",
+    ],
+    &["RDMACM_1.0", "RDMACM_1.1", "RDMACM_1.2", "RDMACM_1.3", "RDMACM_1.4", "RDMACM_1.5"],
+];
+
+/// Nodes of rdma-core's private symbols, which stand alone: one for each time that these changed.
+const PRIVATE: [&str; 5] = [
+    "IBVERBS_PRIVATE_34",
+    "IBVERBS_PRIVATE_57",
+    "IBVERBS_PRIVATE_59",
+    "IBVERBS_PRIVATE_64",
+    "IBVERBS_PRIVATE_65",
+];
+
+fn main() {
+    let mut script = String::new();
+    for chain in NODES {
+        let mut before = "";
+        for node in chain {
+            script.push_str(&format!("{node} {{ }} {before};\n"));
+            before = node;
+        }
+    }
+    for node in PRIVATE {
+        script.push_str(&format!("{node} {{ }};\n"));
+    }
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let path = out.join("versions.map");
+    fs::write(&path, script).expect("cargo's OUT_DIR can be written");
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={}", path.display());
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,liburxe.so");
+    // A device's thread runs the library's code: it stays mapped when the program closes its handle.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+}

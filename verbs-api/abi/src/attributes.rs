@@ -1,0 +1,139 @@
+//! What a device says of itself: `ibv_query_device`, `ibv_query_device_ex`, `ibv_query_rt_values_ex`.
+//!
+//! Numbers come from the stack's limits; what is not offered is 0. Identity and constants are the kernel's `rdma_rxe`'s
+//! (`rxe_param.h`), as programs know them.
+
+use std::ffi::{c_int, c_void};
+use std::mem::{offset_of, zeroed};
+use std::ptr;
+
+use urxe_stack::qp::attr::PathMtu;
+
+use crate::border;
+use crate::context::Context;
+use crate::devices::copy_text;
+use crate::error::VerbError;
+use crate::layout::{ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_values_ex};
+
+/// The vendor of `rdma_rxe`, which is nobody.
+const VENDOR_ID: u32 = 0x00ff_ffff;
+/// `IBV_DEVICE_CURR_QP_STATE_MOD`, `IBV_DEVICE_SYS_IMAGE_GUID`, `IBV_DEVICE_RC_RNR_NAK_GEN`
+const CAP_FLAGS: u32 = 1 << 7 | 1 << 11 | 1 << 12;
+/// `IBV_ATOMIC_HCA`: atomic among all queue pairs of a device.
+const ATOMIC_HCA: u32 = 1;
+/// 4.096 µs · 2^15 between a packet's arrival and its acknowledgement at the latest.
+const LOCAL_CA_ACK_DELAY: u8 = 15;
+/// Pages of 4 KiB and every larger power of two.
+const PAGE_SIZE_CAP: u64 = 0xffff_f000;
+/// `IBV_VALUES_MASK_RAW_CLOCK`
+const RAW_CLOCK: u32 = 1;
+
+/// As `c_int`, the most if it is more.
+fn int(value: impl TryInto<c_int>) -> c_int {
+    value.try_into().unwrap_or(c_int::MAX)
+}
+
+fn attributes(context: &Context) -> ibv_device_attr {
+    let limits = context.device().limits();
+    let link = context.node.engine.link();
+    // SAFETY: the structure consists of integers, for which zero is valid.
+    let mut attr: ibv_device_attr = unsafe { zeroed() };
+    copy_text(&mut attr.fw_ver, env!("CARGO_PKG_VERSION"));
+    attr.node_guid = link.node_guid.to_bytes();
+    attr.sys_image_guid = link.node_guid.to_bytes();
+    attr.max_mr_size = limits.max_mr_size;
+    attr.page_size_cap = PAGE_SIZE_CAP;
+    attr.vendor_id = VENDOR_ID;
+    attr.max_qp = int(limits.max_qp);
+    attr.max_qp_wr = int(limits.max_qp_wr);
+    attr.device_cap_flags = CAP_FLAGS;
+    attr.max_sge = int(limits.max_sge);
+    attr.max_sge_rd = int(limits.max_sge);
+    attr.max_cq = int(limits.max_cq);
+    attr.max_cqe = int(limits.max_cqe);
+    attr.max_mr = int(limits.max_mr);
+    attr.max_pd = int(limits.max_pd);
+    attr.max_qp_rd_atom = int(limits.max_qp_rd_atom);
+    attr.max_res_rd_atom = int(u64::from(limits.max_qp_rd_atom) * u64::from(limits.max_qp));
+    attr.max_qp_init_rd_atom = int(limits.max_qp_init_rd_atom);
+    attr.atomic_cap = ATOMIC_HCA;
+    attr.max_pkeys = limits.max_pkeys;
+    attr.local_ca_ack_delay = LOCAL_CA_ACK_DELAY;
+    attr.phys_port_cnt = 1;
+    attr
+}
+
+/// `ibv_query_device`, also as `ops._compat_query_device`.
+pub unsafe extern "C" fn query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
+    border::number("ibv_query_device", || {
+        // SAFETY: the ABI's contract.
+        let context = unsafe { Context::from_c(context) }?;
+        if attr.is_null() {
+            return Err(VerbError::Null("device_attr"));
+        }
+        // SAFETY: the ABI's contract: a place for the attributes.
+        unsafe { attr.write(attributes(context)) };
+        Ok(())
+    })
+}
+
+/// `ibv_query_device_ex`: fills as many of the attributes as the program, which may be older or newer, has room for.
+pub unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    _input: *const c_void,
+    attr: *mut ibv_device_attr_ex,
+    attr_size: usize,
+) -> c_int {
+    border::number("ibv_query_device_ex", || {
+        // SAFETY: the ABI's contract.
+        let context = unsafe { Context::from_c(context) }?;
+        if attr.is_null() {
+            return Err(VerbError::Null("attr"));
+        }
+        if attr_size < offset_of!(ibv_device_attr_ex, comp_mask) {
+            let allowed = "at least a struct ibv_device_attr is";
+            return Err(VerbError::Value { field: "attr_size", given: attr_size as u64, allowed });
+        }
+        // SAFETY: the structure consists of integers, for which zero is valid.
+        let mut all: ibv_device_attr_ex = unsafe { zeroed() };
+        all.orig_attr = attributes(context);
+        all.device_cap_flags_ex = CAP_FLAGS.into();
+        all.phys_port_cnt_ex = 1;
+        // SAFETY: the ABI's contract: attr_size bytes are the program's; no more than `all` has are copied.
+        unsafe {
+            ptr::write_bytes(attr.cast::<u8>(), 0, attr_size);
+            ptr::copy_nonoverlapping(
+                (&raw const all).cast::<u8>(),
+                attr.cast::<u8>(),
+                attr_size.min(size_of::<ibv_device_attr_ex>()),
+            );
+        }
+        Ok(())
+    })
+}
+
+/// `ibv_query_rt_values_ex`: the clock that completions would be stamped by.
+pub unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
+    border::number("ibv_query_rt_values_ex", || {
+        // SAFETY: the ABI's contract.
+        let context = unsafe { Context::from_c(context) }?;
+        // SAFETY: the ABI's contract: NULL or the program's own structure.
+        let values = unsafe { values.as_mut() }.ok_or(VerbError::Null("values"))?;
+        let unknown = values.comp_mask & !RAW_CLOCK;
+        if unknown != 0 {
+            let given = values.comp_mask.into();
+            return Err(VerbError::Bits { field: "comp_mask", given, unknown: unknown.into() });
+        }
+        if values.comp_mask & RAW_CLOCK != 0 {
+            let now = context.node.engine.now().as_ns();
+            values.raw_clock.tv_sec = (now / 1_000_000_000).cast_signed();
+            values.raw_clock.tv_nsec = (now % 1_000_000_000).cast_signed();
+        }
+        Ok(())
+    })
+}
+
+/// The number of `enum ibv_mtu`.
+pub fn mtu(mtu: PathMtu) -> u32 {
+    mtu.number().into()
+}

@@ -1,0 +1,113 @@
+//! Completion channels: descriptors that a program sleeps on.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::sync::Arc;
+
+use urxe_stack::cq::CompletionChannel;
+use urxe_stack::driver::eventfd::EventFd;
+
+use crate::border;
+use crate::context::Context;
+use crate::cq::CqObject;
+use crate::error::VerbError;
+use crate::layout::{ibv_comp_channel, ibv_context, ibv_cq};
+
+/// A completion channel, with what C sees of it in front.
+#[repr(C)]
+pub struct ChannelObject {
+    c: UnsafeCell<ibv_comp_channel>,
+    pub channel: Arc<CompletionChannel>,
+    fd: Arc<EventFd>,
+}
+
+impl ChannelObject {
+    /// The channel that a program means.
+    ///
+    /// # Safety
+    /// The ABI's contract: `channel` is NULL, or created and not destroyed while the result is used.
+    pub unsafe fn from_c<'a>(channel: *mut ibv_comp_channel) -> Result<&'a Self, VerbError> {
+        // SAFETY: it came from create_comp_channel, so it is the first field of a ChannelObject.
+        unsafe { channel.cast::<Self>().as_ref() }.ok_or(VerbError::Null("channel"))
+    }
+
+    /// Writes the number of its queues where the program may look for it.
+    ///
+    /// # Safety
+    /// As `from_c`.
+    pub unsafe fn count(channel: *mut ibv_comp_channel) {
+        // SAFETY: the ABI's contract; the field is an integer that this library alone writes, and no reference to it exists.
+        unsafe {
+            let cqs = (*channel.cast::<Self>()).channel.cq_count();
+            (&raw mut (*channel).refcnt).write(c_int::try_from(cqs).unwrap_or(c_int::MAX));
+        }
+    }
+}
+
+/// `ibv_create_comp_channel`
+pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    border::pointer("ibv_create_comp_channel", || {
+        // SAFETY: the ABI's contract.
+        unsafe { Context::from_c(context) }?;
+        let made = EventFd::new();
+        let fd = Arc::new(made.map_err(|errno| VerbError::System { what: "a descriptor", errno })?);
+        let channel = Arc::new(CompletionChannel::new(Box::new(Arc::clone(&fd))));
+        let c = UnsafeCell::new(ibv_comp_channel { context, fd: fd.as_raw_fd(), refcnt: 0 });
+        Ok(Box::into_raw(Box::new(ChannelObject { c, channel, fd })).cast())
+    })
+}
+
+/// `ibv_destroy_comp_channel`: EBUSY while a completion queue reports to it.
+pub unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    border::number("ibv_destroy_comp_channel", || {
+        // SAFETY: the ABI's contract.
+        let object = unsafe { ChannelObject::from_c(channel) }?;
+        match object.channel.cq_count() {
+            0 => {
+                // SAFETY: made by Box::into_raw above; the program does not use it again.
+                drop(unsafe { Box::from_raw(channel.cast::<ChannelObject>()) });
+                Ok(())
+            }
+            cqs => Err(VerbError::ChannelBusy { cqs }),
+        }
+    })
+}
+
+/// `ibv_get_cq_event`: waits for an event, unless the program made the descriptor non-blocking.
+pub unsafe extern "C" fn get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    border::minus_one("ibv_get_cq_event", || {
+        // SAFETY: the ABI's contract.
+        let object = unsafe { ChannelObject::from_c(channel) }?;
+        let taken = object.fd.take_event(|| object.channel.redeem());
+        let event = taken.map_err(|errno| VerbError::System { what: "no completion event", errno })?;
+        // The queue was made with the address of its structure as its context.
+        let object: *mut CqObject = ptr::with_exposed_provenance_mut(event.context as usize);
+        // SAFETY: destroying the queue waits until this event is acknowledged, so it is there. The ABI's contract: places for
+        // the results.
+        unsafe {
+            if !cq_context.is_null() {
+                cq_context.write((*object.cast::<ibv_cq>()).cq_context);
+            }
+            if !cq.is_null() {
+                cq.write(object.cast());
+            }
+        }
+        Ok(())
+    })
+}
+
+/// `ibv_ack_cq_events`
+pub unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, nevents: u32) {
+    border::guard((), || {
+        // SAFETY: the ABI's contract.
+        if let Ok((object, _)) = unsafe { CqObject::from_c(cq) } {
+            object.cq.ack_events(nevents);
+        }
+    });
+}

@@ -1,0 +1,191 @@
+//! Contexts: `ibv_open_device`, `ibv_close_device`, and what a context owns.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{c_int, c_void};
+use std::mem::{offset_of, zeroed};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use urxe_stack::cq::{AsyncEvents, EventObject};
+use urxe_stack::device::{Device, QpHandle};
+use urxe_stack::driver::eventfd::EventFd;
+use urxe_wire::Lkey;
+
+use crate::devices::DeviceObject;
+use crate::error::VerbError;
+use crate::layout::{ibv_context, ibv_device, verbs_context};
+use crate::node::{Node, lock};
+use crate::{absent, attributes, border, cq, cq_ex, logging, port, post, qp};
+
+/// `__VERBS_ABI_IS_EXTENDED`: there is a `verbs_context` around it.
+const EXTENDED: *mut c_void = ptr::without_provenance_mut(usize::MAX);
+
+/// A context, with what C sees of it in front.
+#[repr(C)]
+pub struct Context {
+    verbs: verbs_context,
+    pub node: Arc<Node>,
+    /// The program's asynchronous events.
+    pub events: Arc<AsyncEvents>,
+    pub events_fd: Arc<EventFd>,
+    /// Only a descriptor that is the context's own: events do not come by it, but it can be duplicated and told from others.
+    _cmd_fd: OwnedFd,
+    next_handle: AtomicU32,
+    owned: Mutex<Owned>,
+}
+
+/// What was made through a context and is still there.
+#[derive(Default)]
+pub struct Owned {
+    pub qps: HashSet<QpHandle>,
+    pub mrs: HashSet<Lkey>,
+    /// The structures that events point to.
+    pub objects: HashMap<EventObject, *mut c_void>,
+}
+
+impl Context {
+    /// The context that a program means.
+    ///
+    /// # Safety
+    /// The ABI's contract: `context` is NULL or open, and stays so while the result is used.
+    pub unsafe fn from_c<'a>(context: *mut ibv_context) -> Result<&'a Self, VerbError> {
+        if context.is_null() {
+            return Err(VerbError::Null("context"));
+        }
+        // SAFETY: an open context stands at this offset in a Context, whose Rust fields are shared.
+        Ok(unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast::<Self>() })
+    }
+
+    /// The same where the context comes from an object, which cannot be without one.
+    ///
+    /// # Safety
+    /// `context` is open, and stays so while the result is used.
+    pub unsafe fn of_object<'a>(context: *mut ibv_context) -> &'a Self {
+        // SAFETY: as in `from_c`.
+        unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast::<Self>() }
+    }
+
+    /// The stack's device.
+    pub fn device(&self) -> &Device {
+        self.node.device()
+    }
+
+    /// A number that no other object of this context has.
+    pub fn new_handle(&self) -> u32 {
+        self.next_handle.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What it owns.
+    pub fn owned(&self) -> std::sync::MutexGuard<'_, Owned> {
+        lock(&self.owned)
+    }
+
+    /// Events about `object` come here, and name `structure`.
+    pub fn adopt(&self, object: EventObject, structure: *mut c_void) {
+        self.owned().objects.insert(object, structure);
+        self.node.router.own(object, &self.events);
+    }
+
+    /// `object` is gone from the device: its events are withdrawn, and those that the program took are waited for.
+    pub fn disown(&self, object: EventObject) {
+        self.node.router.disown(object);
+        self.events.retire(object);
+        self.owned().objects.remove(&object);
+    }
+}
+
+/// The tables that inline functions of the header call through.
+fn tables() -> verbs_context {
+    // SAFETY: the structure consists of integers, pointers and optional functions, for all of which zero is valid, and of a
+    // mutex, whose initial value is zero on Linux.
+    let mut verbs: verbs_context = unsafe { zeroed() };
+    verbs.sz = size_of::<verbs_context>();
+    verbs.query_port = Some(port::query_port_ex);
+    verbs.query_device_ex = Some(attributes::query_device_ex);
+    verbs.query_rt_values = Some(attributes::query_rt_values);
+    verbs.create_cq_ex = Some(cq_ex::create_cq_ex);
+    verbs.create_qp_ex = Some(qp::create_qp_ex);
+    let ops = &mut verbs.context.ops;
+    ops._compat_query_device = Some(attributes::query_device);
+    ops._compat_query_port = Some(port::query_port);
+    ops.alloc_mw = Some(absent::alloc_mw);
+    ops.bind_mw = Some(absent::bind_mw);
+    ops.dealloc_mw = Some(absent::dealloc_mw);
+    ops.poll_cq = Some(cq::poll_cq);
+    ops.req_notify_cq = Some(cq::req_notify_cq);
+    ops.post_srq_recv = Some(absent::post_srq_recv);
+    ops.post_send = Some(post::post_send);
+    ops.post_recv = Some(post::post_recv);
+    verbs
+}
+
+/// `ibv_open_device`
+pub unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
+    logging::start();
+    border::pointer("ibv_open_device", || {
+        // SAFETY: the ABI's contract.
+        let listed = unsafe { DeviceObject::from_c(device) }?;
+        open(device, listed).inspect_err(|error| {
+            tracing::error!(target: "urxe_abi", "cannot open {}: {error}", listed.spec);
+        })
+    })
+}
+
+fn open(device: *mut ibv_device, listed: &DeviceObject) -> Result<*mut ibv_context, VerbError> {
+    let system = |what| move |errno| VerbError::System { what, errno };
+    let events_fd = Arc::new(EventFd::new().map_err(system("a descriptor for asynchronous events"))?);
+    let name = format!("urxe-{}", listed.spec.name);
+    let cmd_fd = memfd_create(name, MemfdFlags::CLOEXEC).map_err(system("a descriptor for the context"))?;
+    let node = Node::open(&listed.spec)?;
+    let events = Arc::new(AsyncEvents::new(Box::new(Arc::clone(&events_fd))));
+    node.router.join(&events);
+    let mut verbs = tables();
+    let context = &mut verbs.context;
+    context.device = device;
+    context.cmd_fd = cmd_fd.as_raw_fd();
+    context.async_fd = events_fd.as_raw_fd();
+    context.num_comp_vectors = completion_vectors();
+    context.abi_compat = EXTENDED;
+    let context = Box::new(Context {
+        verbs,
+        node,
+        events,
+        events_fd,
+        _cmd_fd: cmd_fd,
+        next_handle: AtomicU32::new(1),
+        owned: Mutex::default(),
+    });
+    // SAFETY: the field is inside the box.
+    Ok(unsafe { &raw mut (*Box::into_raw(context)).verbs.context })
+}
+
+/// As many as processors, as the kernel's rxe has them. They are all one here.
+fn completion_vectors() -> c_int {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    c_int::try_from(processors).unwrap_or(c_int::MAX)
+}
+
+/// `ibv_close_device`: what the program left behind ends with it, as in the kernel.
+pub unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
+    border::minus_one("ibv_close_device", || {
+        // SAFETY: the ABI's contract: open until now, and not used afterwards.
+        let context = unsafe { Context::from_c(context) }?;
+        let owned = std::mem::take(&mut *context.owned());
+        let device = context.device();
+        for qp in owned.qps {
+            // It fails only for one that is gone, which is what is wanted.
+            let _ = device.forget_qp(context.node.engine.now(), qp);
+        }
+        for mr in owned.mrs {
+            let _ = device.memory().deregister(mr);
+        }
+        context.node.router.leave(&context.events);
+        // SAFETY: made by Box::into_raw in `open`; the program does not use it again.
+        let context = unsafe { Box::from_raw(ptr::from_ref(context).cast_mut()) };
+        context.node.close();
+        Ok(())
+    })
+}

@@ -1,0 +1,210 @@
+//! Completion queues.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::mem::zeroed;
+use std::sync::Arc;
+
+use urxe_stack::cq::{ArmKind, Completion, Cq, EventObject};
+
+use crate::border;
+use crate::channel::ChannelObject;
+use crate::context::Context;
+use crate::cq_ex::Polling;
+use crate::error::VerbError;
+use crate::layout::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
+
+/// Completions moved at a time.
+const BATCH: usize = 16;
+
+/// A completion queue, with what C sees of it in front: always the extended form, whose beginning is the plain one.
+#[repr(C)]
+pub struct CqObject {
+    c: UnsafeCell<ibv_cq_ex>,
+    pub cq: Arc<Cq>,
+    /// What the functions of the extended form read.
+    pub polling: UnsafeCell<Polling>,
+}
+
+impl CqObject {
+    /// The queue that a program means, and its context.
+    ///
+    /// # Safety
+    /// The ABI's contract: `cq` is NULL, or created and not destroyed while the result is used.
+    pub unsafe fn from_c<'a>(cq: *mut ibv_cq) -> Result<(&'a Self, &'a Context), VerbError> {
+        // SAFETY: it came from `create`, so it is the first field of a CqObject in an open context.
+        unsafe {
+            let object = cq.cast::<Self>().as_ref().ok_or(VerbError::Null("cq"))?;
+            Ok((object, Context::of_object((*cq).context)))
+        }
+    }
+}
+
+/// What both ways of creating one have in common.
+pub struct Wanted {
+    pub entries: u32,
+    pub cq_context: *mut c_void,
+    pub channel: *mut ibv_comp_channel,
+    pub vector: u32,
+}
+
+/// Makes a queue. `fill` adds what the extended form has.
+///
+/// # Safety
+/// The ABI's contract.
+pub unsafe fn create(
+    context: *mut ibv_context,
+    wanted: &Wanted,
+    fill: impl FnOnce(&mut ibv_cq_ex) -> Polling,
+) -> Result<*mut CqObject, VerbError> {
+    // SAFETY: the ABI's contract.
+    let shared = unsafe { Context::from_c(context) }?;
+    // SAFETY: the field is an integer of an open context.
+    let vectors = unsafe { (*context).num_comp_vectors };
+    if wanted.vector >= vectors.cast_unsigned() {
+        let allowed = "it must be less than num_comp_vectors";
+        return Err(VerbError::Value { field: "comp_vector", given: wanted.vector.into(), allowed });
+    }
+    // SAFETY: the ABI's contract.
+    let channel = match unsafe { ChannelObject::from_c(wanted.channel) } {
+        Ok(object) => Some(Arc::clone(&object.channel)),
+        Err(_) => None,
+    };
+    let mut place = Box::<CqObject>::new_uninit();
+    let address = place.as_mut_ptr();
+    let cq = shared.device().create_cq(wanted.entries, channel, address.expose_provenance() as u64)?;
+    // SAFETY: the structure consists of integers, pointers and optional functions, for which zero is valid, and of a mutex and a
+    // condition, whose initial value is zero on Linux.
+    let mut c: ibv_cq_ex = unsafe { zeroed() };
+    c.base.context = context;
+    c.base.channel = wanted.channel;
+    c.base.cq_context = wanted.cq_context;
+    c.base.handle = cq.id().0;
+    c.base.cqe = c_int::try_from(cq.capacity()).unwrap_or(c_int::MAX);
+    let polling = fill(&mut c);
+    let object = EventObject::Cq(cq.id());
+    let made = Box::into_raw(Box::write(
+        place,
+        CqObject { c: UnsafeCell::new(c), cq, polling: UnsafeCell::new(polling) },
+    ));
+    shared.adopt(object, made.cast());
+    if !wanted.channel.is_null() {
+        // SAFETY: the ABI's contract.
+        unsafe { ChannelObject::count(wanted.channel) };
+    }
+    Ok(made)
+}
+
+/// `ibv_create_cq`
+pub unsafe extern "C" fn create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    border::pointer("ibv_create_cq", || {
+        let entries = u32::try_from(cqe).unwrap_or(0);
+        let vector = u32::try_from(comp_vector).unwrap_or(u32::MAX);
+        let wanted = Wanted { entries, cq_context, channel, vector };
+        // SAFETY: the ABI's contract.
+        unsafe { create(context, &wanted, |_| Polling::default()) }.map(<*mut _>::cast)
+    })
+}
+
+/// `ibv_resize_cq`
+pub unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    border::number("ibv_resize_cq", || {
+        // SAFETY: the ABI's contract.
+        let (object, _) = unsafe { CqObject::from_c(cq) }?;
+        let entries = object.cq.resize(u32::try_from(cqe).unwrap_or(0))?;
+        // SAFETY: the ABI's contract: no other thread resizes it, and who reads the field reads an integer.
+        unsafe { (&raw mut (*cq).cqe).write(c_int::try_from(entries).unwrap_or(c_int::MAX)) };
+        Ok(())
+    })
+}
+
+/// `ibv_destroy_cq`: EBUSY while queue pairs use it; waits until its events are acknowledged.
+pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
+    border::number("ibv_destroy_cq", || {
+        // SAFETY: the ABI's contract.
+        let (object, context) = unsafe { CqObject::from_c(cq) }?;
+        object.cq.destroy()?;
+        context.disown(EventObject::Cq(object.cq.id()));
+        // SAFETY: the field does not change.
+        let channel = unsafe { (*cq).channel };
+        if !channel.is_null() {
+            // SAFETY: a channel is there as long as its queues.
+            unsafe { ChannelObject::count(channel) };
+        }
+        // SAFETY: made by Box::into_raw in `create`; the program does not use it again.
+        drop(unsafe { Box::from_raw(cq.cast::<CqObject>()) });
+        Ok(())
+    })
+}
+
+/// `ibv_poll_cq`, through `ibv_context.ops`: the number of completions, or a negative number once the queue overran.
+pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    border::guard(-libc::EIO, || {
+        // SAFETY: the ABI's contract.
+        let (object, context) = match unsafe { CqObject::from_c(cq) } {
+            Ok(found) => found,
+            Err(error) => return -border::refuse("ibv_poll_cq", &error),
+        };
+        let wanted = usize::try_from(num_entries).unwrap_or(0);
+        let mut taken = 0;
+        let mut batch = [Completion::default(); BATCH];
+        while taken < wanted {
+            let room = (wanted - taken).min(BATCH);
+            let count = match context.node.engine.poll(&object.cq, &mut batch[..room]) {
+                Ok(count) => count,
+                Err(error) if taken == 0 => return -border::refuse("ibv_poll_cq", &error.into()),
+                Err(_) => break,
+            };
+            for completion in &batch[..count] {
+                // SAFETY: the ABI's contract: num_entries places, of which fewer are filled.
+                unsafe { wc.add(taken).write(to_c(completion)) };
+                taken += 1;
+            }
+            if count < room {
+                break;
+            }
+        }
+        context.node.settle();
+        taken as c_int
+    })
+}
+
+/// `ibv_req_notify_cq`, through `ibv_context.ops`
+pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    border::number("ibv_req_notify_cq", || {
+        // SAFETY: the ABI's contract.
+        let (object, _) = unsafe { CqObject::from_c(cq) }?;
+        object.cq.arm(if solicited_only == 0 { ArmKind::Next } else { ArmKind::Solicited });
+        Ok(())
+    })
+}
+
+fn to_c(completion: &Completion) -> ibv_wc {
+    ibv_wc {
+        wr_id: completion.wr_id,
+        status: completion.status.number().into(),
+        opcode: completion.opcode.number().into(),
+        vendor_err: completion.vendor_err,
+        byte_len: completion.byte_len,
+        imm_or_rkey: imm_or_rkey(completion),
+        qp_num: completion.qp_num.value(),
+        src_qp: completion.src_qp.value(),
+        wc_flags: completion.flags().bits().into(),
+        pkey_index: completion.pkey_index,
+        slid: completion.slid,
+        sl: completion.sl,
+        dlid_path_bits: 0,
+    }
+}
+
+/// Immediate data in network order, or the key that was invalidated: they share their place.
+pub fn imm_or_rkey(completion: &Completion) -> u32 {
+    let key = || completion.invalidated_rkey().map_or(0, urxe_wire::Rkey::value);
+    completion.imm_data().map_or_else(key, u32::to_be)
+}

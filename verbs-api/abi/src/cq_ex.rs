@@ -1,0 +1,155 @@
+//! Completion queues in their extended form: `ibv_create_cq_ex`, and the functions that read one completion after the other.
+
+use std::ffi::{c_int, c_void};
+
+use urxe_stack::cq::Completion;
+
+use crate::border;
+use crate::cq::{CqObject, Wanted, create, imm_or_rkey};
+use crate::error::VerbError;
+use crate::layout::{ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex};
+
+/// `IBV_WC_STANDARD_FLAGS`: byte length, immediate data, both queue pairs, and what has no meaning on Ethernet.
+const WC_FLAGS: u64 = 0x7f;
+/// `IBV_CQ_INIT_ATTR_MASK_FLAGS`
+const MASK_FLAGS: u32 = 1;
+/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: allowed, and changes nothing.
+const SINGLE_THREADED: u32 = 1;
+
+/// The completion that a program is reading. One thread polls a queue at a time, as the original asks for.
+#[derive(Debug, Default)]
+pub struct Polling {
+    current: Completion,
+}
+
+/// `ibv_create_cq_ex`, through `verbs_context`
+pub unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    border::pointer("ibv_create_cq_ex", || {
+        // SAFETY: the ABI's contract.
+        let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("cq_attr"))?;
+        refuse_bits("comp_mask", attr.comp_mask.into(), MASK_FLAGS.into())?;
+        refuse_bits("wc_flags", attr.wc_flags, WC_FLAGS)?;
+        if attr.comp_mask & MASK_FLAGS != 0 {
+            refuse_bits("flags", attr.flags.into(), SINGLE_THREADED.into())?;
+        }
+        let wanted = Wanted {
+            entries: attr.cqe,
+            cq_context: attr.cq_context,
+            channel: attr.channel,
+            vector: attr.comp_vector,
+        };
+        // SAFETY: the ABI's contract.
+        unsafe { create(context, &wanted, fill) }.map(<*mut _>::cast)
+    })
+}
+
+/// Refuses bits that are not among those offered.
+pub fn refuse_bits(field: &'static str, given: u64, offered: u64) -> Result<(), VerbError> {
+    match given & !offered {
+        0 => Ok(()),
+        unknown => Err(VerbError::Bits { field, given, unknown }),
+    }
+}
+
+fn fill(c: &mut ibv_cq_ex) -> Polling {
+    c.start_poll = Some(start_poll);
+    c.next_poll = Some(next_poll);
+    c.end_poll = Some(end_poll);
+    c.read_opcode = Some(read_opcode);
+    c.read_vendor_err = Some(read_vendor_err);
+    c.read_byte_len = Some(read_byte_len);
+    c.read_imm_data = Some(read_imm_data);
+    c.read_qp_num = Some(read_qp_num);
+    c.read_src_qp = Some(read_src_qp);
+    c.read_wc_flags = Some(read_wc_flags);
+    c.read_slid = Some(read_slid);
+    c.read_sl = Some(read_sl);
+    c.read_dlid_path_bits = Some(read_dlid_path_bits);
+    Polling::default()
+}
+
+/// Takes the next completion: 0, ENOENT if there is none, or another error number.
+///
+/// # Safety
+/// The ABI's contract: a queue of create_cq_ex that no other thread polls.
+unsafe fn advance(cq: *mut ibv_cq_ex) -> c_int {
+    border::guard(libc::EIO, || {
+        // SAFETY: the ABI's contract.
+        let (object, context) = match unsafe { CqObject::from_c(cq.cast()) } {
+            Ok(found) => found,
+            Err(error) => return border::refuse("ibv_start_poll", &error),
+        };
+        let mut taken = [Completion::default()];
+        let polled = context.node.engine.poll(&object.cq, &mut taken);
+        context.node.settle();
+        match polled {
+            Ok(0) => libc::ENOENT,
+            Ok(_) => {
+                let [completion] = taken;
+                // SAFETY: the ABI's contract: one thread polls, so nobody else looks at these fields.
+                unsafe {
+                    (*cq).wr_id = completion.wr_id;
+                    (*cq).status = completion.status.number().into();
+                    (*object.polling.get()).current = completion;
+                }
+                0
+            }
+            Err(error) => border::refuse("ibv_start_poll", &error.into()),
+        }
+    })
+}
+
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut c_void) -> c_int {
+    if !attr.is_null() {
+        // SAFETY: the ABI's contract: a struct ibv_poll_cq_attr, which is a mask alone.
+        let mask = unsafe { attr.cast::<u32>().read() };
+        if mask != 0 {
+            let error = VerbError::Value { field: "comp_mask", given: mask.into(), allowed: "it must be 0" };
+            return border::refuse("ibv_start_poll", &error);
+        }
+    }
+    // SAFETY: the ABI's contract.
+    unsafe { advance(cq) }
+}
+
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: the ABI's contract.
+    unsafe { advance(cq) }
+}
+
+unsafe extern "C" fn end_poll(_cq: *mut ibv_cq_ex) {}
+
+/// The completion that start_poll or next_poll took.
+///
+/// # Safety
+/// The ABI's contract: between a successful start_poll and end_poll, in the polling thread.
+unsafe fn current<'a>(cq: *mut ibv_cq_ex) -> &'a Completion {
+    // SAFETY: a queue of create_cq_ex is the first field of a CqObject.
+    unsafe { &(*(*cq.cast::<CqObject>()).polling.get()).current }
+}
+
+macro_rules! readers {
+    ($($name:ident -> $type:ty: $read:expr;)*) => {$(
+        unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
+            let read: fn(&Completion) -> $type = $read;
+            // SAFETY: the ABI's contract.
+            read(unsafe { current(cq) })
+        }
+    )*};
+}
+
+readers! {
+    read_opcode -> u32: |completion| completion.opcode.number().into();
+    read_vendor_err -> u32: |completion| completion.vendor_err;
+    read_byte_len -> u32: |completion| completion.byte_len;
+    read_imm_data -> u32: imm_or_rkey;
+    read_qp_num -> u32: |completion| completion.qp_num.value();
+    read_src_qp -> u32: |completion| completion.src_qp.value();
+    read_wc_flags -> u32: |completion| completion.flags().bits().into();
+    read_slid -> u32: |completion| completion.slid.into();
+    read_sl -> u8: |completion| completion.sl;
+    read_dlid_path_bits -> u8: |_| 0;
+}

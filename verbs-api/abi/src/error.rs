@@ -1,0 +1,147 @@
+//! Why a verb was refused. The text is for `URXE_LOG`, the number for the program.
+
+use urxe_stack::cq::CqError;
+use urxe_stack::device::{CreateCqError, CreateQpError, DeallocPdError, DestroyQpError, ModifyError};
+use urxe_stack::driver::OpenEngineError;
+use urxe_stack::link::LinkError;
+use urxe_stack::memory::{DeregMrError, RegMrError};
+use urxe_stack::qp::attr::QpType;
+use urxe_stack::qp::wr::PostError;
+
+/// Why a verb was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum VerbError {
+    /// A pointer that must point somewhere.
+    #[error("{0} is NULL")]
+    Null(&'static str),
+    /// What this library does not offer.
+    #[error("{0} is not offered")]
+    Unsupported(&'static str),
+    /// An argument that cannot be.
+    #[error("{field} is {given}; {allowed}")]
+    Value {
+        /// Its name.
+        field: &'static str,
+        /// What was given.
+        given: u64,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// Bits of a mask that mean nothing, or nothing here.
+    #[error("{field} is {given:#x}, of which {unknown:#x} is not offered")]
+    Bits {
+        /// The mask's name.
+        field: &'static str,
+        /// What was given.
+        given: u64,
+        /// The part of it that is refused.
+        unknown: u64,
+    },
+    /// A port that the device does not have.
+    #[error("port {given}: the device has port 1")]
+    Port {
+        /// What was given.
+        given: u32,
+    },
+    /// An index behind the end of a table.
+    #[error("index {given}: the {table} table has {len} entries")]
+    Index {
+        /// Which table.
+        table: &'static str,
+        /// What was given.
+        given: i64,
+        /// How many entries there are.
+        len: usize,
+    },
+    /// An empty entry of the GID table.
+    #[error("entry {index} of the GID table is empty")]
+    EmptyGid {
+        /// Which.
+        index: u32,
+    },
+    /// All protection domains are in use.
+    #[error("the device has {max} protection domains and all are in use")]
+    NoPdLeft {
+        /// How many there are.
+        max: u32,
+    },
+    /// Completion queues use the channel.
+    #[error("{cqs} completion queues report to the channel")]
+    ChannelBusy {
+        /// How many.
+        cqs: usize,
+    },
+    /// A queue pair's service does not have an operation.
+    #[error("send_ops_flags {given:#x}: {qp_type} does not offer {unknown:#x}")]
+    SendOps {
+        /// The service.
+        qp_type: QpType,
+        /// What was asked for.
+        given: u64,
+        /// The part that is not offered.
+        unknown: u64,
+    },
+    /// A call of the system.
+    #[error("{what}: {errno}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The reason.
+        errno: rustix::io::Errno,
+    },
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Open(#[from] OpenEngineError),
+    #[error("URXE_CAPTURE: cannot write {path}: {error}")]
+    Capture {
+        /// The file.
+        path: String,
+        /// The reason.
+        error: std::io::Error,
+    },
+    #[error(transparent)]
+    RegMr(#[from] RegMrError),
+    #[error(transparent)]
+    DeregMr(#[from] DeregMrError),
+    #[error(transparent)]
+    DeallocPd(#[from] DeallocPdError),
+    #[error(transparent)]
+    CreateCq(#[from] CreateCqError),
+    #[error(transparent)]
+    Cq(#[from] CqError),
+    #[error(transparent)]
+    CreateQp(#[from] CreateQpError),
+    #[error(transparent)]
+    Modify(#[from] ModifyError),
+    #[error(transparent)]
+    DestroyQp(#[from] DestroyQpError),
+    #[error(transparent)]
+    Post(#[from] PostError),
+}
+
+impl VerbError {
+    /// The number that the original gives in this case.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Unsupported(_) | Self::SendOps { .. } | Self::Bits { .. } => libc::EOPNOTSUPP,
+            Self::Null(_) | Self::Value { .. } | Self::Port { .. } | Self::Index { .. } => libc::EINVAL,
+            Self::EmptyGid { .. } => libc::ENODATA,
+            Self::NoPdLeft { .. } => libc::ENOMEM,
+            Self::ChannelBusy { .. } => libc::EBUSY,
+            Self::System { errno, .. } => errno.raw_os_error(),
+            Self::Link(_) => libc::ENODEV,
+            Self::Open(error) => error.errno(),
+            Self::Capture { error, .. } => error.raw_os_error().unwrap_or(libc::EIO),
+            Self::RegMr(error) => error.errno(),
+            Self::DeregMr(error) => error.errno(),
+            Self::DeallocPd(error) => error.errno(),
+            Self::CreateCq(error) => error.errno(),
+            Self::Cq(error) => error.errno(),
+            Self::CreateQp(error) => error.errno(),
+            Self::Modify(error) => error.errno(),
+            Self::DestroyQp(error) => error.errno(),
+            Self::Post(error) => error.errno(),
+        }
+    }
+}

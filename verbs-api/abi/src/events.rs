@@ -1,0 +1,86 @@
+//! Asynchronous events of a context.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use urxe_stack::cq::{AsyncEvent, CqEventType, EventObject, QpEventType};
+
+use crate::border;
+use crate::context::Context;
+use crate::cq::CqObject;
+use crate::error::VerbError;
+use crate::layout::{ibv_async_event, ibv_context, ibv_cq, ibv_qp};
+use crate::qp::QpObject;
+
+/// `ibv_get_async_event`: waits for an event, unless the program made the descriptor non-blocking.
+pub unsafe extern "C" fn get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
+    border::minus_one("ibv_get_async_event", || {
+        // SAFETY: the ABI's contract.
+        let context = unsafe { Context::from_c(context) }?;
+        if event.is_null() {
+            return Err(VerbError::Null("event"));
+        }
+        let taken = context.events_fd.take_event(|| context.events.redeem());
+        let taken = taken.map_err(|errno| VerbError::System { what: "no asynchronous event", errno })?;
+        let element = match (taken, taken.object()) {
+            (AsyncEvent::Port(_, port), _) => ptr::without_provenance_mut(port.into()),
+            (_, None) => ptr::null_mut(),
+            // It is there: destroying it waits until this event is acknowledged.
+            (_, Some(object)) => context.owned().objects.get(&object).copied().unwrap_or(ptr::null_mut()),
+        };
+        let event_type = taken.event_type().number().into();
+        // SAFETY: the ABI's contract: a place for the event.
+        unsafe { event.write(ibv_async_event { element, event_type }) };
+        Ok(())
+    })
+}
+
+/// What an event of this number is about.
+enum Subject {
+    Cq,
+    Qp,
+    Other,
+}
+
+fn subject(event_type: u32) -> Subject {
+    // enum ibv_event_type
+    match event_type {
+        0 => Subject::Cq,
+        1..=7 | 16 => Subject::Qp,
+        _ => Subject::Other,
+    }
+}
+
+/// `ibv_ack_async_event`
+pub unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
+    border::guard((), || {
+        // SAFETY: the ABI's contract.
+        let Some(event) = (unsafe { event.as_ref() }) else { return };
+        if event.element.is_null() {
+            return;
+        }
+        // What matters of an event here is its object.
+        match subject(event.event_type) {
+            Subject::Cq => {
+                let cq = event.element.cast::<ibv_cq>();
+                // SAFETY: an event's object is there until the event is acknowledged.
+                if let Ok((object, context)) = unsafe { CqObject::from_c(cq) } {
+                    context.events.ack(&AsyncEvent::Cq(CqEventType::CqErr, object.cq.id()));
+                }
+            }
+            Subject::Qp => {
+                let qp = event.element.cast::<ibv_qp>();
+                // SAFETY: as above.
+                if let Ok((object, context)) = unsafe { QpObject::from_c(qp) } {
+                    context.events.ack(&AsyncEvent::Qp(QpEventType::QpFatal, object.handle.qpn()));
+                }
+            }
+            Subject::Other => {}
+        }
+    });
+}
+
+/// The object of a queue pair's events.
+pub const fn of_qp(qp: urxe_stack::device::QpHandle) -> EventObject {
+    EventObject::Qp(qp.qpn())
+}

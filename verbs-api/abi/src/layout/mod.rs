@@ -1,0 +1,25 @@
+//! The structures that a C program and this library share, as rdma-core 44 lays them out (later releases append).
+//!
+//! Names and fields are those of `infiniband/verbs.h`, so that a C programmer finds them. Enumerations are plain integers: a C program
+//! may write any value into them. `check` asserts sizes and offsets when the crate is compiled; a test compares them with what a C
+//! compiler makes of the headers.
+#![allow(non_camel_case_types, reason = "the names of the C header")]
+
+mod attributes;
+mod check;
+mod context;
+mod extended;
+mod objects;
+mod work;
+
+pub use attributes::*;
+pub use context::*;
+pub use extended::*;
+pub use objects::*;
+pub use work::*;
+
+/// A function pointer of a table that this library leaves empty or never calls through.
+pub type Slot = Option<unsafe extern "C" fn()>;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! `liburxe.so`: the C ABI of libibverbs and librdmacm over the stack, for programs that were compiled for the originals.
+//!
+//! `libibverbs.so.1` and `librdmacm.so.1` are symbolic links to this one library, which the loader then maps once. A program calls
+//! it in two ways: by the exported symbols ([`exports`]), and by inline functions of the header that call through tables in the
+//! objects (`ibv_context.ops`, `verbs_context`, `ibv_qp_ex`, `ibv_cq_ex`), so those have to be laid out exactly ([`layout`]).
+//!
+//! ```text
+//!   program --symbols--> exports --> a verb's file --> border (errors, panics) --> urxe-stack: Engine, Device
+//!           --tables--------------^
+//! ```
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`exports`] | which symbols there are, each with its version |
+//! | [`layout`] | the structures of `infiniband/verbs.h` |
+//! | [`border`] | how a verb's result and a panic become a C result |
+//! | [`error`] | why a verb was refused |
+//! | [`absent`] | what answers for a verb that is not offered |
+//! | [`devices`] | the list of devices |
+//! | [`context`] | opening and closing, what a context owns |
+//! | [`node`] | one engine a device and process, shared by its contexts; who gets its asynchronous events |
+//! | [`attributes`], [`port`], [`gid`] | what a device and its port say of themselves |
+//! | [`pd`], [`mr`], [`channel`], [`cq`], [`cq_ex`], [`qp`], [`qp_attr`], [`qp_ex`], [`post`] | an object each, and its verbs |
+//! | [`events`] | asynchronous events |
+//! | [`text`], [`rate`], [`sysfs`] | what needs no device |
+//! | [`logging`] | `URXE_LOG` |
+//!
+//! # Rules
+//! - **Panics** do not cross the border. Each entry catches them: the verb answers EIO, the reason is on standard error, and the
+//!   process lives on. That is for faults of this library alone; bad arguments are errors, never panics.
+//! - **Threads** run only while a device is open, and none handles signals. The library installs no signal handler and no
+//!   exit handler.
+//! - **Pointers** that a program hands in are trusted as in the original: NULL is refused where the original refuses or tolerates
+//!   it, anything else is taken for what the header says it is. That is what the SAFETY comments call *the ABI's contract*: a
+//!   pointer to an object came from the verb that makes such objects, which has not been destroyed yet, and a pointer to a
+//!   structure of arguments points to one that no other thread writes during the call.
+//! - **Objects** are allocated here and freed by the verb that destroys them. Objects that a program leaves behind when it closes the
+//!   device end with it; their few bytes stay allocated, since the program may still look at them.
+
+mod absent;
+mod attributes;
+mod border;
+mod channel;
+mod context;
+mod cq;
+mod cq_ex;
+mod devices;
+mod error;
+mod events;
+mod exports;
+mod gid;
+mod layout;
+mod logging;
+mod mr;
+mod node;
+mod pd;
+mod port;
+mod post;
+mod qp;
+mod qp_attr;
+mod qp_ex;
+mod rate;
+mod sysfs;
+mod text;

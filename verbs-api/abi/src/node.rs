@@ -1,0 +1,157 @@
+//! One engine a device and process, shared by all contexts that the program opens on it.
+//!
+//! The sockets of an address can be bound once, and a program may open a device as often as it likes. So the first context opens an
+//! engine, later ones share it, and the last one closes it.
+//!
+//! Asynchronous events arrive at the engine, and each is for the context that made the object; an event of the port is for all of
+//! them. A [`Router`] takes them to the contexts' own queues, each with its own descriptor. It may not do so where they arise, under
+//! locks of the core; there it takes a note, and acts on it when the thread holds none: after each verb, and after each round of
+//! the background thread.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use urxe_stack::cq::{AsyncEvents, EventObject, Wake};
+use urxe_stack::device::Device;
+use urxe_stack::driver::{Engine, EngineConfig, Hooks};
+use urxe_stack::link::LinkSpec;
+use urxe_stack::port::tap::Tap;
+
+use crate::error::VerbError;
+
+/// Names the file that all packets are recorded in; `%p` in it stands for the process's number.
+const CAPTURE: &str = "URXE_CAPTURE";
+
+/// An engine and who gets its events.
+pub struct Node {
+    pub engine: Engine,
+    pub router: Arc<Router>,
+}
+
+/// A process's engines, by what they were opened for.
+static NODES: Mutex<Vec<(LinkSpec, Weak<Node>)>> = Mutex::new(Vec::new());
+
+impl Node {
+    /// The engine of `spec`, opened if nobody has it open.
+    pub fn open(spec: &LinkSpec) -> Result<Arc<Self>, VerbError> {
+        let mut nodes = lock(&NODES);
+        let open = nodes.iter().find(|(other, _)| other == spec).and_then(|(_, node)| node.upgrade());
+        if let Some(node) = open {
+            return Ok(node);
+        }
+        nodes.retain(|(_, node)| node.strong_count() > 0);
+        let router = Arc::new(Router::default());
+        let for_thread = Arc::clone(&router);
+        let hooks = Hooks {
+            events: Some(Arc::clone(&router) as Arc<dyn Wake>),
+            after_progress: Some(Arc::new(move || for_thread.route())),
+        };
+        let engine = Engine::open(spec, EngineConfig { tap: tap()?, hooks, ..EngineConfig::default() })?;
+        let is_first = router.source.set(Arc::downgrade(engine.device().events())).is_ok();
+        debug_assert!(is_first, "a router is made for one engine");
+        let node = Arc::new(Self { engine, router });
+        nodes.push((spec.clone(), Arc::downgrade(&node)));
+        Ok(node)
+    }
+
+    /// Lets go of it. The last one closes the sockets before anybody can open them anew.
+    pub fn close(self: Arc<Self>) {
+        let nodes = lock(&NODES);
+        drop(self);
+        drop(nodes);
+    }
+
+    /// The stack's device.
+    pub fn device(&self) -> &Device {
+        self.engine.device()
+    }
+
+    /// To be called after each verb that may have made events.
+    pub fn settle(&self) {
+        if self.router.pending.load(Ordering::Relaxed) {
+            self.router.route();
+        }
+    }
+}
+
+/// The capture that the environment asks for. One a process, shared by its devices.
+fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
+    static TAP: Mutex<Weak<Tap>> = Mutex::new(Weak::new());
+    let Some(path) = std::env::var_os(CAPTURE).filter(|path| !path.is_empty()) else { return Ok(None) };
+    let mut shared = lock(&TAP);
+    if let Some(tap) = shared.upgrade() {
+        return Ok(Some(tap));
+    }
+    let path = path.to_string_lossy().replace("%p", &std::process::id().to_string());
+    let file = File::create(&path).map_err(|error| VerbError::Capture { path, error })?;
+    let tap = Arc::new(Tap::new(file));
+    *shared = Arc::downgrade(&tap);
+    Ok(Some(tap))
+}
+
+/// Takes an engine's asynchronous events to the contexts.
+#[derive(Default)]
+pub struct Router {
+    pending: AtomicBool,
+    source: OnceLock<Weak<AsyncEvents>>,
+    routes: Mutex<Routes>,
+}
+
+#[derive(Default)]
+struct Routes {
+    owners: HashMap<EventObject, Arc<AsyncEvents>>,
+    contexts: Vec<Arc<AsyncEvents>>,
+}
+
+impl Router {
+    /// A context that gets the events of the port.
+    pub fn join(&self, context: &Arc<AsyncEvents>) {
+        lock(&self.routes).contexts.push(Arc::clone(context));
+    }
+
+    /// The context goes, and with it everything that it owned.
+    pub fn leave(&self, context: &Arc<AsyncEvents>) {
+        let mut routes = lock(&self.routes);
+        routes.contexts.retain(|other| !Arc::ptr_eq(other, context));
+        routes.owners.retain(|_, owner| !Arc::ptr_eq(owner, context));
+    }
+
+    /// From now on events about `object` are `context`'s.
+    pub fn own(&self, object: EventObject, context: &Arc<AsyncEvents>) {
+        lock(&self.routes).owners.insert(object, Arc::clone(context));
+    }
+
+    /// `object` is gone: no more events about it reach its context.
+    pub fn disown(&self, object: EventObject) {
+        lock(&self.routes).owners.remove(&object);
+    }
+
+    fn route(&self) {
+        while self.pending.swap(false, Ordering::AcqRel) {
+            let Some(source) = self.source.get().and_then(Weak::upgrade) else { return };
+            while let Some(event) = source.next_event() {
+                let routes = lock(&self.routes);
+                match event.object() {
+                    Some(object) => routes.owners.get(&object).into_iter().for_each(|to| to.push(event)),
+                    None => routes.contexts.iter().for_each(|to| to.push(event)),
+                }
+                drop(routes);
+                // It is the program's acknowledgement to the context's queue that counts.
+                source.ack(&event);
+            }
+        }
+    }
+}
+
+impl Wake for Router {
+    fn wake(&self) {
+        self.pending.store(true, Ordering::Release);
+    }
+}
+
+/// Locks; a panic under the lock left nothing half done.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

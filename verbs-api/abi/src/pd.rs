@@ -1,0 +1,55 @@
+//! Protection domains.
+
+use std::ffi::c_int;
+
+use urxe_stack::memory::PdId;
+
+use crate::border;
+use crate::context::Context;
+use crate::error::VerbError;
+use crate::layout::{ibv_context, ibv_pd};
+
+/// A protection domain, with what C sees of it in front.
+#[repr(C)]
+pub struct PdObject {
+    c: ibv_pd,
+    pub id: PdId,
+}
+
+impl PdObject {
+    /// The protection domain that a program means, and its context.
+    ///
+    /// # Safety
+    /// The ABI's contract: `pd` is NULL, or allocated and not deallocated while the result is used.
+    pub unsafe fn from_c<'a>(pd: *mut ibv_pd) -> Result<(&'a Self, &'a Context), VerbError> {
+        // SAFETY: it came from alloc_pd, so it is the first field of a PdObject in an open context.
+        unsafe {
+            let object = pd.cast::<Self>().as_ref().ok_or(VerbError::Null("pd"))?;
+            Ok((object, Context::of_object(object.c.context)))
+        }
+    }
+}
+
+/// `ibv_alloc_pd`
+pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    border::pointer("ibv_alloc_pd", || {
+        // SAFETY: the ABI's contract.
+        let shared = unsafe { Context::from_c(context) }?;
+        let max = shared.device().limits().max_pd;
+        let id = shared.device().alloc_pd().ok_or(VerbError::NoPdLeft { max })?;
+        let c = ibv_pd { context, handle: id.0 };
+        Ok(Box::into_raw(Box::new(PdObject { c, id })).cast())
+    })
+}
+
+/// `ibv_dealloc_pd`
+pub unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    border::number("ibv_dealloc_pd", || {
+        // SAFETY: the ABI's contract.
+        let (object, context) = unsafe { PdObject::from_c(pd) }?;
+        context.device().dealloc_pd(object.id)?;
+        // SAFETY: made by Box::into_raw in alloc_pd; the program does not use it again.
+        drop(unsafe { Box::from_raw(pd.cast::<PdObject>()) });
+        Ok(())
+    })
+}

@@ -1,0 +1,277 @@
+//! Posting work requests: `ibv_post_send` and `ibv_post_recv`, through `ibv_context.ops`.
+//!
+//! A program hands in a linked list. It is taken in pieces of a few requests, so that nothing is allocated; what they set free is
+//! sent after the last one. At the first request that is refused, `bad_wr` points to it, and those before it are posted.
+
+use std::ffi::c_int;
+use std::mem::offset_of;
+use std::slice;
+
+use arrayvec::ArrayVec;
+use urxe_stack::qp::wr::{
+    Destination, Payload, PostError, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
+};
+use urxe_wire::Rkey;
+
+use crate::border;
+use crate::context::Context;
+use crate::error::VerbError;
+use crate::layout::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge};
+use crate::qp::QpObject;
+
+/// Requests posted at a time.
+pub const BATCH: usize = 8;
+/// Scatter-gather entries of a request at most; a device has no more.
+pub const MAX_SGE: usize = 32;
+
+// A program's scatter-gather list is used as it lies.
+const _: () = assert!(size_of::<ibv_sge>() == size_of::<Sge>() && align_of::<ibv_sge>() == align_of::<Sge>());
+const _: () = assert!(
+    offset_of!(ibv_sge, addr) == offset_of!(Sge, addr)
+        && offset_of!(ibv_sge, length) == offset_of!(Sge, length)
+        && offset_of!(ibv_sge, lkey) == offset_of!(Sge, lkey)
+);
+
+/// `ibv_post_send`
+pub unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    let mut refused = wr;
+    let result = border::number("ibv_post_send", || {
+        // SAFETY: the ABI's contract.
+        let (object, context) = unsafe { QpObject::from_c(qp) }?;
+        // SAFETY: the ABI's contract: a list that ends with NULL.
+        let result = unsafe { send_list(object, context, &mut refused) };
+        context.node.settle();
+        result
+    });
+    if result != 0 && !bad_wr.is_null() {
+        // SAFETY: the ABI's contract: a place for the pointer.
+        unsafe { bad_wr.write(refused) };
+    }
+    result
+}
+
+/// Posts the list that begins at `next`, which is left at the request that was refused.
+///
+/// # Safety
+/// The ABI's contract.
+unsafe fn send_list(qp: &QpObject, context: &Context, next: &mut *mut ibv_send_wr) -> Result<(), VerbError> {
+    let engine = &context.node.engine;
+    loop {
+        let first = *next;
+        // Of one request in a batch, which is then the only one.
+        let pieces: ArrayVec<&[u8], MAX_SGE>;
+        let mut batch: ArrayVec<SendRequest<'_>, BATCH> = ArrayVec::new();
+        let mut wrong = None;
+        // SAFETY: the ABI's contract: the list's next request, or NULL at its end.
+        while let Some(wr) = unsafe { (*next).as_ref() } {
+            let is_inline = wr.send_flags & SendFlags::INLINE.bits() != 0;
+            if batch.is_full() || (is_inline && !batch.is_empty()) {
+                break;
+            }
+            // SAFETY: the ABI's contract, for all that the request points to.
+            let request = unsafe { request(wr) };
+            match request {
+                Ok(request) if is_inline => {
+                    // SAFETY: as above.
+                    pieces = match unsafe { inline_pieces(wr) } {
+                        Ok(pieces) => pieces,
+                        Err(error) => {
+                            wrong = Some(error);
+                            break;
+                        }
+                    };
+                    batch.push(SendRequest { payload: Payload::Inline(&pieces), ..request });
+                    *next = wr.next;
+                    break;
+                }
+                Ok(request) => batch.push(request),
+                Err(error) => {
+                    wrong = Some(error);
+                    break;
+                }
+            }
+            *next = wr.next;
+        }
+        let is_last = wrong.is_some() || next.is_null();
+        // The engine sends what it is given; the device only queues it.
+        let posted = if is_last {
+            engine.post_send(qp.handle, &batch)
+        } else {
+            engine.device().post_send(engine.now(), qp.handle, &batch)
+        };
+        if let Err((index, error)) = posted {
+            *next = first;
+            for _ in 0..index {
+                // SAFETY: so many requests were read from the list above.
+                *next = unsafe { (**next).next };
+            }
+            if !is_last {
+                // What was posted before is to be sent nevertheless.
+                engine.progress();
+            }
+            return Err(error.into());
+        }
+        match wrong {
+            Some(error) => return Err(error),
+            None if is_last => return Ok(()),
+            None => {}
+        }
+    }
+}
+
+/// A send work request, as the stack has it.
+///
+/// # Safety
+/// The ABI's contract: what its opcode and the number of its entries promise is there.
+unsafe fn request<'a>(wr: &ibv_send_wr) -> Result<SendRequest<'a>, VerbError> {
+    // SAFETY: integers in all parts of the union: whichever was written, these bytes are the program's.
+    let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
+    let remote = Remote { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) };
+    let atomic_remote = Remote { addr: atomic.remote_addr, rkey: Rkey(atomic.rkey) };
+    let imm = u32::from_be(wr.imm_or_rkey);
+    // enum ibv_wr_opcode
+    let op = match wr.opcode {
+        0 => SendOp::Write { remote },
+        1 => SendOp::WriteImm { remote, imm },
+        2 => SendOp::Send,
+        3 => SendOp::SendImm { imm },
+        4 => SendOp::Read { remote },
+        5 => SendOp::CompareSwap { remote: atomic_remote, compare: atomic.compare_add, swap: atomic.swap },
+        6 => SendOp::FetchAdd { remote: atomic_remote, add: atomic.compare_add },
+        7 => return Err(VerbError::Unsupported("IBV_WR_LOCAL_INV")),
+        8 => return Err(VerbError::Unsupported("IBV_WR_BIND_MW")),
+        9 => SendOp::SendInvalidate { rkey: Rkey(wr.imm_or_rkey) },
+        10 => return Err(VerbError::Unsupported("IBV_WR_TSO")),
+        14 => return Err(VerbError::Unsupported("IBV_WR_FLUSH")),
+        15 => return Err(VerbError::Unsupported("IBV_WR_ATOMIC_WRITE")),
+        given => {
+            return Err(VerbError::Value {
+                field: "opcode",
+                given: given.into(),
+                allowed: "no such operation",
+            });
+        }
+    };
+    Ok(SendRequest {
+        wr_id: wr.wr_id,
+        op,
+        to: Destination::Peer,
+        flags: SendFlags::from_bits_truncate(wr.send_flags),
+        // SAFETY: the ABI's contract.
+        payload: Payload::Sges(unsafe { sges(wr.sg_list, wr.num_sge) }?),
+    })
+}
+
+/// A scatter-gather list, where it lies.
+///
+/// # Safety
+/// The ABI's contract: `count` entries at `list`, which nobody writes during the call.
+unsafe fn sges<'a>(list: *mut ibv_sge, count: c_int) -> Result<&'a [Sge], VerbError> {
+    let allowed = "it counts the entries of sg_list";
+    let count = usize::try_from(count).map_err(|_| {
+        let given = u64::from(count.cast_unsigned());
+        VerbError::Value { field: "num_sge", given, allowed }
+    })?;
+    match count {
+        0 => Ok(&[]),
+        _ if list.is_null() => Err(VerbError::Null("sg_list")),
+        // SAFETY: the entries are laid out alike (asserted above), and are the program's during the call.
+        _ => Ok(unsafe { slice::from_raw_parts(list.cast::<Sge>(), count) }),
+    }
+}
+
+/// The pieces of inline data.
+///
+/// # Safety
+/// The ABI's contract: the entries name memory of the program, which nobody writes during the call.
+unsafe fn inline_pieces<'a>(wr: &ibv_send_wr) -> Result<ArrayVec<&'a [u8], MAX_SGE>, VerbError> {
+    // SAFETY: as above.
+    let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
+    if sges.len() > MAX_SGE {
+        return Err(PostError::TooManySges { given: sges.len(), allowed: MAX_SGE as u32 }.into());
+    }
+    // SAFETY: as above.
+    Ok(sges.iter().map(|sge| unsafe { bytes(sge.addr, sge.length as usize) }).collect())
+}
+
+/// Bytes of the program.
+///
+/// # Safety
+/// The ABI's contract: `length` bytes at `addr` are the program's, and nobody writes them while they are used.
+pub unsafe fn bytes<'a>(addr: u64, length: usize) -> &'a [u8] {
+    if length == 0 {
+        return &[];
+    }
+    // SAFETY: as above.
+    unsafe { slice::from_raw_parts(std::ptr::with_exposed_provenance(addr as usize), length) }
+}
+
+/// `ibv_post_recv`
+pub unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let mut refused = wr;
+    let result = border::number("ibv_post_recv", || {
+        // SAFETY: the ABI's contract.
+        let (object, context) = unsafe { QpObject::from_c(qp) }?;
+        let post = |batch: &[RecvRequest<'_>]| context.node.engine.post_recv(object.handle, batch);
+        // SAFETY: the ABI's contract: a list that ends with NULL.
+        let result = unsafe { recv_list(&mut refused, post) };
+        context.node.settle();
+        result
+    });
+    if result != 0 && !bad_wr.is_null() {
+        // SAFETY: the ABI's contract: a place for the pointer.
+        unsafe { bad_wr.write(refused) };
+    }
+    result
+}
+
+/// Posts the list that begins at `next`, which is left at the request that was refused.
+///
+/// # Safety
+/// The ABI's contract.
+unsafe fn recv_list(
+    next: &mut *mut ibv_recv_wr,
+    post: impl Fn(&[RecvRequest<'_>]) -> Result<(), (usize, PostError)>,
+) -> Result<(), VerbError> {
+    loop {
+        let first = *next;
+        let mut batch: ArrayVec<RecvRequest<'_>, BATCH> = ArrayVec::new();
+        let mut wrong = None;
+        // SAFETY: the ABI's contract: the list's next request, or NULL at its end.
+        while let Some(wr) = unsafe { (*next).as_ref() } {
+            if batch.is_full() {
+                break;
+            }
+            // SAFETY: the ABI's contract.
+            match unsafe { sges(wr.sg_list, wr.num_sge) } {
+                Ok(sges) => batch.push(RecvRequest { wr_id: wr.wr_id, sges }),
+                Err(error) => {
+                    wrong = Some(error);
+                    break;
+                }
+            }
+            *next = wr.next;
+        }
+        if let Err((index, error)) = post(&batch) {
+            *next = first;
+            for _ in 0..index {
+                // SAFETY: so many requests were read from the list above.
+                *next = unsafe { (**next).next };
+            }
+            return Err(error.into());
+        }
+        match wrong {
+            Some(error) => return Err(error),
+            None if next.is_null() => return Ok(()),
+            None => {}
+        }
+    }
+}

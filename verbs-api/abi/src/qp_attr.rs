@@ -1,0 +1,154 @@
+//! A queue pair's attributes, from C and to C.
+
+use urxe_stack::memory::Access;
+use urxe_stack::qp::attr::{AddressVector, PathMigState, PathMtu, QpAttr, QpAttrMask, QpCap, QpState};
+use urxe_wire::{Psn, QKey, Qpn};
+
+use crate::error::VerbError;
+use crate::gid;
+use crate::layout::{ibv_ah_attr, ibv_global_route, ibv_qp_attr, ibv_qp_cap};
+
+/// The attributes of `mask`; the others are not looked at, since programs leave them as they are.
+pub fn from_c(c: &ibv_qp_attr, mask: QpAttrMask) -> Result<QpAttr, VerbError> {
+    let mut attr = QpAttr::default();
+    let has = |bit| mask.contains(bit);
+    if has(QpAttrMask::STATE) {
+        attr.qp_state = state(c.qp_state, "qp_state")?;
+    }
+    if has(QpAttrMask::CUR_STATE) {
+        attr.cur_qp_state = state(c.cur_qp_state, "cur_qp_state")?;
+    }
+    if has(QpAttrMask::PATH_MTU) {
+        attr.path_mtu = PathMtu::from_number(c.path_mtu)
+            .ok_or_else(|| value("path_mtu", c.path_mtu, "IBV_MTU_256 (1) to IBV_MTU_4096 (5) are there"))?;
+    }
+    if has(QpAttrMask::PATH_MIG_STATE) {
+        attr.path_mig_state = PathMigState::from_number(c.path_mig_state)
+            .ok_or_else(|| value("path_mig_state", c.path_mig_state, "0 to 2 are there"))?;
+    }
+    if has(QpAttrMask::AV) {
+        attr.ah = address_from_c(&c.ah_attr);
+    }
+    if has(QpAttrMask::ALT_PATH) {
+        attr.alt_ah = address_from_c(&c.alt_ah_attr);
+        attr.alt_pkey_index = c.alt_pkey_index;
+        attr.alt_port_num = c.alt_port_num;
+        attr.alt_timeout = c.alt_timeout;
+    }
+    if has(QpAttrMask::DEST_QPN) {
+        attr.dest_qp_num = Qpn::masked(c.dest_qp_num);
+    }
+    attr.en_sqd_async_notify = c.en_sqd_async_notify != 0;
+    attr.access_flags = Access::from_bits_truncate(c.qp_access_flags);
+    attr.pkey_index = c.pkey_index;
+    attr.port_num = c.port_num;
+    attr.qkey = QKey(c.qkey);
+    attr.timeout = c.timeout;
+    attr.retry_cnt = c.retry_cnt;
+    attr.rnr_retry = c.rnr_retry;
+    attr.min_rnr_timer = c.min_rnr_timer;
+    attr.rq_psn = Psn::new(c.rq_psn);
+    attr.sq_psn = Psn::new(c.sq_psn);
+    attr.max_rd_atomic = c.max_rd_atomic;
+    attr.max_dest_rd_atomic = c.max_dest_rd_atomic;
+    attr.rate_limit = c.rate_limit;
+    attr.cap = cap_from_c(&c.cap);
+    Ok(attr)
+}
+
+fn value(field: &'static str, given: u32, allowed: &'static str) -> VerbError {
+    VerbError::Value { field, given: given.into(), allowed }
+}
+
+fn state(number: u32, field: &'static str) -> Result<QpState, VerbError> {
+    QpState::from_number(number).ok_or_else(|| value(field, number, "IBV_QPS_RESET (0) to ERR (6) are there"))
+}
+
+/// All attributes.
+pub fn to_c(attr: &QpAttr) -> ibv_qp_attr {
+    ibv_qp_attr {
+        qp_state: attr.qp_state.number().into(),
+        cur_qp_state: attr.cur_qp_state.number().into(),
+        path_mtu: attr.path_mtu.number().into(),
+        path_mig_state: attr.path_mig_state.number().into(),
+        qkey: attr.qkey.0,
+        rq_psn: attr.rq_psn.value(),
+        sq_psn: attr.sq_psn.value(),
+        dest_qp_num: attr.dest_qp_num.value(),
+        qp_access_flags: attr.access_flags.bits(),
+        cap: cap_to_c(&attr.cap),
+        ah_attr: address_to_c(&attr.ah),
+        alt_ah_attr: address_to_c(&attr.alt_ah),
+        pkey_index: attr.pkey_index,
+        alt_pkey_index: attr.alt_pkey_index,
+        en_sqd_async_notify: attr.en_sqd_async_notify.into(),
+        sq_draining: attr.sq_draining.into(),
+        max_rd_atomic: attr.max_rd_atomic,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: attr.min_rnr_timer,
+        port_num: attr.port_num,
+        timeout: attr.timeout,
+        retry_cnt: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+        alt_port_num: attr.alt_port_num,
+        alt_timeout: attr.alt_timeout,
+        rate_limit: attr.rate_limit,
+    }
+}
+
+/// The way to a peer.
+pub fn address_from_c(c: &ibv_ah_attr) -> AddressVector {
+    AddressVector {
+        dgid: gid::from_c(c.grh.dgid),
+        flow_label: c.grh.flow_label,
+        sgid_index: c.grh.sgid_index,
+        hop_limit: c.grh.hop_limit,
+        traffic_class: c.grh.traffic_class,
+        sl: c.sl,
+        src_path_bits: c.src_path_bits,
+        static_rate: c.static_rate,
+        dlid: c.dlid,
+        port_num: c.port_num,
+        is_global: c.is_global != 0,
+    }
+}
+
+fn address_to_c(ah: &AddressVector) -> ibv_ah_attr {
+    ibv_ah_attr {
+        grh: ibv_global_route {
+            dgid: gid::to_c(ah.dgid),
+            flow_label: ah.flow_label,
+            sgid_index: ah.sgid_index,
+            hop_limit: ah.hop_limit,
+            traffic_class: ah.traffic_class,
+        },
+        dlid: ah.dlid,
+        sl: ah.sl,
+        src_path_bits: ah.src_path_bits,
+        static_rate: ah.static_rate,
+        is_global: ah.is_global.into(),
+        port_num: ah.port_num,
+    }
+}
+
+/// Sizes of queues.
+pub fn cap_from_c(c: &ibv_qp_cap) -> QpCap {
+    QpCap {
+        max_send_wr: c.max_send_wr,
+        max_recv_wr: c.max_recv_wr,
+        max_send_sge: c.max_send_sge,
+        max_recv_sge: c.max_recv_sge,
+        max_inline_data: c.max_inline_data,
+    }
+}
+
+/// Sizes of queues.
+pub fn cap_to_c(cap: &QpCap) -> ibv_qp_cap {
+    ibv_qp_cap {
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        max_inline_data: cap.max_inline_data,
+    }
+}

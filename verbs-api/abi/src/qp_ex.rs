@@ -1,0 +1,291 @@
+//! Building work requests by functions of the queue pair: `ibv_wr_start`, `ibv_wr_send`, `ibv_wr_set_sge`, …, `ibv_wr_complete`.
+//!
+//! From start to complete (or abort) the queue pair is one thread's, as the header promises. Requests are collected and posted by
+//! complete. The first mistake is kept and told there; then nothing of the batch is posted.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrayvec::ArrayVec;
+use urxe_stack::qp::attr::QpType;
+use urxe_stack::qp::wr::{Destination, Payload, PostError, Remote, SendFlags, SendOp, SendRequest, Sge};
+use urxe_wire::{Lkey, Rkey};
+
+use crate::border;
+use crate::context::Context;
+use crate::error::VerbError;
+use crate::layout::{ibv_data_buf, ibv_qp_ex, ibv_sge};
+use crate::post::{BATCH, bytes};
+use crate::qp::QpObject;
+
+/// `IBV_QP_EX_WITH_*`: WRITE, WRITE with immediate, SEND, SEND with immediate, READ, both atomics, SEND with invalidate.
+const RC_OPS: u64 = 0x7f | 1 << 9;
+
+/// Refuses operations that queue pairs of this type do not have.
+pub fn check(qp_type: QpType, given: u64) -> Result<(), VerbError> {
+    let offered = match qp_type {
+        QpType::Rc => RC_OPS,
+        _ => 0,
+    };
+    match given & !offered {
+        0 => Ok(()),
+        unknown => Err(VerbError::SendOps { qp_type, given, unknown }),
+    }
+}
+
+/// Puts the functions in their places.
+pub fn fill(c: &mut ibv_qp_ex) -> Build {
+    c.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
+    c.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    c.wr_rdma_read = Some(wr_rdma_read);
+    c.wr_rdma_write = Some(wr_rdma_write);
+    c.wr_rdma_write_imm = Some(wr_rdma_write_imm);
+    c.wr_send = Some(wr_send);
+    c.wr_send_imm = Some(wr_send_imm);
+    c.wr_send_inv = Some(wr_send_inv);
+    c.wr_set_inline_data = Some(wr_set_inline_data);
+    c.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    c.wr_set_sge = Some(wr_set_sge);
+    c.wr_set_sge_list = Some(wr_set_sge_list);
+    c.wr_start = Some(wr_start);
+    c.wr_complete = Some(wr_complete);
+    c.wr_abort = Some(wr_abort);
+    Build { busy: AtomicBool::new(false), batch: UnsafeCell::default() }
+}
+
+/// The batch being built, and whether it is.
+#[derive(Debug)]
+pub struct Build {
+    busy: AtomicBool,
+    batch: UnsafeCell<Batch>,
+}
+
+/// What was collected. Its memory is kept from one batch to the next.
+#[derive(Debug, Default)]
+struct Batch {
+    requests: Vec<Built>,
+    sges: Vec<Sge>,
+    inline: Vec<u8>,
+    wrong: Option<PostError>,
+}
+
+#[derive(Debug)]
+struct Built {
+    wr_id: u64,
+    op: SendOp,
+    flags: SendFlags,
+    sges: Range<usize>,
+    inline: Range<usize>,
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.requests.clear();
+        self.sges.clear();
+        self.inline.clear();
+        self.wrong = None;
+    }
+
+    fn request(&self, built: &Built) -> SendRequest<'_> {
+        let payload = Payload::Sges(&self.sges[built.sges.clone()]);
+        let (wr_id, op, flags) = (built.wr_id, built.op, built.flags);
+        SendRequest { wr_id, op, to: Destination::Peer, flags, payload }
+    }
+}
+
+/// Uses the batch of a queue pair.
+///
+/// # Safety
+/// The ABI's contract: a queue pair of ibv_qp_to_qp_ex, between start and complete, in the thread that started.
+unsafe fn with_batch(qp: *mut ibv_qp_ex, use_it: impl FnOnce(&mut Batch)) {
+    border::guard((), || {
+        // SAFETY: the ABI's contract; from start to complete the batch is this thread's alone.
+        unsafe {
+            let (object, _) = QpObject::from_c(qp.cast()).unwrap_unchecked();
+            if let Some(build) = &object.build {
+                use_it(&mut *build.batch.get());
+            }
+        }
+    });
+}
+
+/// Begins a request with the identifier and flags that the program put into the queue pair.
+///
+/// # Safety
+/// As `with_batch`.
+unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
+    // SAFETY: the fields are the program's to write, in this thread.
+    let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
+    // Whether data is inline says how it is given, not the flag.
+    let flags = SendFlags::from_bits_truncate(flags).difference(SendFlags::INLINE);
+    let built = |batch: &Batch| {
+        let (sges, inline) = (batch.sges.len(), batch.inline.len());
+        Built { wr_id, op, flags, sges: sges..sges, inline: inline..inline }
+    };
+    // SAFETY: the caller's.
+    unsafe { with_batch(qp, |batch| batch.requests.push(built(batch))) };
+}
+
+unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    border::guard((), || {
+        // SAFETY: the ABI's contract.
+        let Ok((QpObject { build: Some(build), .. }, _)) = (unsafe { QpObject::from_c(qp.cast()) }) else {
+            return;
+        };
+        while build.busy.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        // SAFETY: nobody else builds now.
+        unsafe { (*build.batch.get()).clear() };
+    });
+}
+
+unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    // SAFETY: the ABI's contract.
+    if let Ok((QpObject { build: Some(build), .. }, _)) = unsafe { QpObject::from_c(qp.cast()) } {
+        build.busy.store(false, Ordering::Release);
+    }
+}
+
+unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    border::number("ibv_wr_complete", || {
+        // SAFETY: the ABI's contract.
+        let (object, context) = unsafe { QpObject::from_c(qp.cast()) }?;
+        let Some(build) = &object.build else {
+            return Err(VerbError::Unsupported("building work requests"));
+        };
+        // SAFETY: from start to complete the batch is this thread's alone.
+        let result = post(object, context, unsafe { &*build.batch.get() });
+        build.busy.store(false, Ordering::Release);
+        context.node.settle();
+        result
+    })
+}
+
+fn post(qp: &QpObject, context: &Context, batch: &Batch) -> Result<(), VerbError> {
+    if let Some(wrong) = batch.wrong {
+        return Err(wrong.into());
+    }
+    let engine = &context.node.engine;
+    // As slices of slices, which inline data is handed over as.
+    for (nr, built) in batch.requests.chunks(BATCH).enumerate() {
+        let pieces: ArrayVec<[&[u8]; 1], BATCH> =
+            built.iter().map(|built| [&batch.inline[built.inline.clone()]]).collect();
+        let requests: ArrayVec<SendRequest<'_>, BATCH> = built
+            .iter()
+            .zip(&pieces)
+            .map(|(built, pieces)| match built.flags.contains(SendFlags::INLINE) {
+                true => SendRequest { payload: Payload::Inline(pieces), ..batch.request(built) },
+                false => batch.request(built),
+            })
+            .collect();
+        let is_last = (nr + 1) * BATCH >= batch.requests.len();
+        let posted = if is_last {
+            engine.post_send(qp.handle, &requests)
+        } else {
+            engine.device().post_send(engine.now(), qp.handle, &requests)
+        };
+        posted.map_err(|(_, error)| error)?;
+    }
+    Ok(())
+}
+
+unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
+    // SAFETY: the ABI's contract.
+    unsafe { begin(qp, SendOp::Send) };
+}
+
+unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm: u32) {
+    // SAFETY: the ABI's contract.
+    unsafe { begin(qp, SendOp::SendImm { imm: u32::from_be(imm) }) };
+}
+
+unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    // SAFETY: the ABI's contract.
+    unsafe { begin(qp, SendOp::SendInvalidate { rkey: Rkey(rkey) }) };
+}
+
+unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {
+    // SAFETY: the ABI's contract.
+    unsafe { begin(qp, SendOp::Read { remote: Remote { addr, rkey: Rkey(rkey) } }) };
+}
+
+unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {
+    // SAFETY: the ABI's contract.
+    unsafe { begin(qp, SendOp::Write { remote: Remote { addr, rkey: Rkey(rkey) } }) };
+}
+
+unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, imm: u32) {
+    let remote = Remote { addr, rkey: Rkey(rkey) };
+    // SAFETY: the ABI's contract.
+    unsafe { begin(qp, SendOp::WriteImm { remote, imm: u32::from_be(imm) }) };
+}
+
+unsafe extern "C" fn wr_atomic_cmp_swp(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, compare: u64, swap: u64) {
+    let remote = Remote { addr, rkey: Rkey(rkey) };
+    // SAFETY: the ABI's contract.
+    unsafe { begin(qp, SendOp::CompareSwap { remote, compare, swap }) };
+}
+
+unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, add: u64) {
+    let remote = Remote { addr, rkey: Rkey(rkey) };
+    // SAFETY: the ABI's contract.
+    unsafe { begin(qp, SendOp::FetchAdd { remote, add }) };
+}
+
+unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    let sge = ibv_sge { addr, length, lkey };
+    // SAFETY: the ABI's contract.
+    unsafe { wr_set_sge_list(qp, 1, &raw const sge) };
+}
+
+unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
+    // SAFETY: the ABI's contract: so many entries.
+    let entry = |index| unsafe { *list.add(index) };
+    let fill = |batch: &mut Batch| {
+        let Some(built) = batch.requests.last_mut() else { return };
+        let start = batch.sges.len();
+        batch.sges.extend((0..count).map(entry).map(|sge| Sge {
+            addr: sge.addr,
+            length: sge.length,
+            lkey: Lkey(sge.lkey),
+        }));
+        built.sges = start..batch.sges.len();
+    };
+    // SAFETY: the ABI's contract.
+    unsafe { with_batch(qp, fill) };
+}
+
+unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *const c_void, length: usize) {
+    let piece = ibv_data_buf { addr, length };
+    // SAFETY: the ABI's contract.
+    unsafe { wr_set_inline_data_list(qp, 1, &raw const piece) };
+}
+
+unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
+    // SAFETY: the ABI's contract.
+    let Ok((_, context)) = (unsafe { QpObject::from_c(qp.cast()) }) else { return };
+    let allowed = context.device().limits().max_inline_data;
+    // SAFETY: the ABI's contract: so many pieces.
+    let piece = |index| unsafe { *list.add(index) };
+    let given: usize = (0..count).map(|index| piece(index).length).fold(0, usize::saturating_add);
+    let fill = |batch: &mut Batch| {
+        if given > allowed as usize {
+            // Not copied: it may be long. What the queue pair itself allows is checked when it is posted.
+            batch.wrong = batch.wrong.or(Some(PostError::TooMuchInline { given, allowed }));
+            return;
+        }
+        let Some(built) = batch.requests.last_mut() else { return };
+        let start = batch.inline.len();
+        for piece in (0..count).map(piece) {
+            // SAFETY: the ABI's contract: the program's bytes.
+            batch.inline.extend_from_slice(unsafe { bytes(piece.addr.addr() as u64, piece.length) });
+        }
+        built.inline = start..batch.inline.len();
+        built.flags.insert(SendFlags::INLINE);
+    };
+    // SAFETY: the ABI's contract.
+    unsafe { with_batch(qp, fill) };
+}
