@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use crate::border;
 use crate::error::VerbError;
-use crate::layout::{ibv_mw, ibv_pd, ibv_qp, ibv_recv_wr};
+use crate::layout::{ibv_mw, ibv_pd, ibv_qp};
 
 /// For verbs that return the error number.
 pub extern "C" fn number() -> c_int {
@@ -50,19 +50,6 @@ pub unsafe extern "C" fn bind_mw(_qp: *mut ibv_qp, _mw: *mut ibv_mw, _bind: *mut
 /// `ibv_dealloc_mw`, through `ibv_context.ops`
 pub unsafe extern "C" fn dealloc_mw(_mw: *mut ibv_mw) -> c_int {
     border::number("ibv_dealloc_mw", || Err(VerbError::Unsupported("a memory window")))
-}
-
-/// `ibv_post_srq_recv`, through `ibv_context.ops`
-pub unsafe extern "C" fn post_srq_recv(
-    _srq: *mut c_void,
-    wr: *mut ibv_recv_wr,
-    bad_wr: *mut *mut ibv_recv_wr,
-) -> c_int {
-    if !bad_wr.is_null() {
-        // SAFETY: the ABI's contract: a place for the pointer.
-        unsafe { bad_wr.write(wr) };
-    }
-    border::number("ibv_post_srq_recv", || Err(VerbError::Unsupported("a shared receive queue")))
 }
 
 /// `rdma_event_str`: there are no such events.

@@ -17,8 +17,8 @@ use crate::layout::{ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_values
 
 /// The vendor of `rdma_rxe`, which is nobody.
 const VENDOR_ID: u32 = 0x00ff_ffff;
-/// `IBV_DEVICE_CURR_QP_STATE_MOD`, `IBV_DEVICE_SYS_IMAGE_GUID`, `IBV_DEVICE_RC_RNR_NAK_GEN`
-const CAP_FLAGS: u32 = 1 << 7 | 1 << 11 | 1 << 12;
+/// `IBV_DEVICE_CURR_QP_STATE_MOD`, `IBV_DEVICE_SYS_IMAGE_GUID`, `IBV_DEVICE_RC_RNR_NAK_GEN`, `IBV_DEVICE_SRQ_RESIZE`
+const CAP_FLAGS: u32 = 1 << 7 | 1 << 11 | 1 << 12 | 1 << 13;
 /// `IBV_ATOMIC_HCA`: atomic among all queue pairs of a device.
 const ATOMIC_HCA: u32 = 1;
 /// 4.096 µs · 2^15 between a packet's arrival and its acknowledgement at the latest.
@@ -57,6 +57,9 @@ fn attributes(context: &Context) -> ibv_device_attr {
     attr.max_res_rd_atom = int(u64::from(limits.max_qp_rd_atom) * u64::from(limits.max_qp));
     attr.max_qp_init_rd_atom = int(limits.max_qp_init_rd_atom);
     attr.atomic_cap = ATOMIC_HCA;
+    attr.max_srq = int(limits.max_srq);
+    attr.max_srq_wr = int(limits.max_srq_wr);
+    attr.max_srq_sge = int(limits.max_srq_sge);
     attr.max_pkeys = limits.max_pkeys;
     attr.local_ca_ack_delay = LOCAL_CA_ACK_DELAY;
     attr.phys_port_cnt = 1;

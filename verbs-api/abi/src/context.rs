@@ -18,7 +18,7 @@ use crate::devices::DeviceObject;
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_device, verbs_context};
 use crate::node::{Node, lock};
-use crate::{absent, attributes, border, cq, cq_ex, logging, port, post, qp};
+use crate::{absent, attributes, border, cq, cq_ex, logging, port, post, qp, srq};
 
 /// `__VERBS_ABI_IS_EXTENDED`: there is a `verbs_context` around it.
 const EXTENDED: *mut c_void = ptr::without_provenance_mut(usize::MAX);
@@ -108,6 +108,7 @@ fn tables() -> verbs_context {
     verbs.query_rt_values = Some(attributes::query_rt_values);
     verbs.create_cq_ex = Some(cq_ex::create_cq_ex);
     verbs.create_qp_ex = Some(qp::create_qp_ex);
+    verbs.create_srq_ex = Some(srq::create_srq_ex);
     let ops = &mut verbs.context.ops;
     ops._compat_query_device = Some(attributes::query_device);
     ops._compat_query_port = Some(port::query_port);
@@ -116,7 +117,7 @@ fn tables() -> verbs_context {
     ops.dealloc_mw = Some(absent::dealloc_mw);
     ops.poll_cq = Some(cq::poll_cq);
     ops.req_notify_cq = Some(cq::req_notify_cq);
-    ops.post_srq_recv = Some(absent::post_srq_recv);
+    ops.post_srq_recv = Some(post::post_srq_recv);
     ops.post_send = Some(post::post_send);
     ops.post_recv = Some(post::post_recv);
     verbs
@@ -176,6 +177,8 @@ pub unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
         let owned = std::mem::take(&mut *context.owned());
         let device = context.device();
         for qp in owned.qps {
+            // Sends acknowledgements that wait for a reply, as in destroying a queue pair.
+            let _nothing_to_refuse = context.node.engine.post_send(qp, &[]);
             // It fails only for one that is gone, which is what is wanted.
             let _ = device.forget_qp(context.node.engine.now(), qp);
         }

@@ -7,6 +7,7 @@ use urxe_stack::link::LinkError;
 use urxe_stack::memory::{DeregMrError, RegMrError};
 use urxe_stack::qp::attr::QpType;
 use urxe_stack::qp::wr::PostError;
+use urxe_stack::srq::error::{CreateSrqError, DestroySrqError, ModifySrqError};
 
 /// Why a verb was refused.
 #[derive(Debug, thiserror::Error)]
@@ -117,6 +118,12 @@ pub enum VerbError {
     #[error(transparent)]
     DestroyQp(#[from] DestroyQpError),
     #[error(transparent)]
+    CreateSrq(#[from] CreateSrqError),
+    #[error(transparent)]
+    ModifySrq(#[from] ModifySrqError),
+    #[error(transparent)]
+    DestroySrq(#[from] DestroySrqError),
+    #[error(transparent)]
     Post(#[from] PostError),
 }
 
@@ -141,6 +148,9 @@ impl VerbError {
             Self::CreateQp(error) => error.errno(),
             Self::Modify(error) => error.errno(),
             Self::DestroyQp(error) => error.errno(),
+            Self::CreateSrq(error) => error.errno(),
+            Self::ModifySrq(error) => error.errno(),
+            Self::DestroySrq(error) => error.errno(),
             Self::Post(error) => error.errno(),
         }
     }

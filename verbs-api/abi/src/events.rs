@@ -3,14 +3,15 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use urxe_stack::cq::{AsyncEvent, CqEventType, EventObject, QpEventType};
+use urxe_stack::cq::{AsyncEvent, CqEventType, EventObject, QpEventType, SrqEventType};
 
 use crate::border;
 use crate::context::Context;
 use crate::cq::CqObject;
 use crate::error::VerbError;
-use crate::layout::{ibv_async_event, ibv_context, ibv_cq, ibv_qp};
+use crate::layout::{ibv_async_event, ibv_context, ibv_cq, ibv_qp, ibv_srq};
 use crate::qp::QpObject;
+use crate::srq::SrqObject;
 
 /// `ibv_get_async_event`: waits for an event, unless the program made the descriptor non-blocking.
 pub unsafe extern "C" fn get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
@@ -39,6 +40,7 @@ pub unsafe extern "C" fn get_async_event(context: *mut ibv_context, event: *mut 
 enum Subject {
     Cq,
     Qp,
+    Srq,
     Other,
 }
 
@@ -47,6 +49,7 @@ fn subject(event_type: u32) -> Subject {
     match event_type {
         0 => Subject::Cq,
         1..=7 | 16 => Subject::Qp,
+        14 | 15 => Subject::Srq,
         _ => Subject::Other,
     }
 }
@@ -73,6 +76,13 @@ pub unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
                 // SAFETY: as above.
                 if let Ok((object, context)) = unsafe { QpObject::from_c(qp) } {
                     context.events.ack(&AsyncEvent::Qp(QpEventType::QpFatal, object.handle.qpn()));
+                }
+            }
+            Subject::Srq => {
+                let srq = event.element.cast::<ibv_srq>();
+                // SAFETY: as above.
+                if let Ok((object, context)) = unsafe { SrqObject::from_c(srq) } {
+                    context.events.ack(&AsyncEvent::Srq(SrqEventType::SrqErr, object.srq.id()));
                 }
             }
             Subject::Other => {}

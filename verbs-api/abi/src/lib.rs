@@ -20,7 +20,7 @@
 //! | [`context`] | opening and closing, what a context owns |
 //! | [`node`] | one engine a device and process, shared by its contexts; who gets its asynchronous events |
 //! | [`attributes`], [`port`], [`gid`] | what a device and its port say of themselves |
-//! | [`pd`], [`mr`], [`channel`], [`cq`], [`cq_ex`], [`qp`], [`qp_attr`], [`qp_ex`], [`post`] | an object each, and its verbs |
+//! | [`pd`], [`mr`], [`channel`], [`cq`], [`cq_ex`], [`qp`], [`qp_attr`], [`qp_ex`], [`srq`], [`post`] | an object each, and its verbs |
 //! | [`events`] | asynchronous events |
 //! | [`text`], [`rate`], [`sysfs`] | what needs no device |
 //! | [`logging`] | `URXE_LOG` |
@@ -60,5 +60,6 @@ mod qp;
 mod qp_attr;
 mod qp_ex;
 mod rate;
+mod srq;
 mod sysfs;
 mod text;

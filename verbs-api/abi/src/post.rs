@@ -16,8 +16,9 @@ use urxe_wire::Rkey;
 use crate::border;
 use crate::context::Context;
 use crate::error::VerbError;
-use crate::layout::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge};
+use crate::layout::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq};
 use crate::qp::QpObject;
+use crate::srq::SrqObject;
 
 /// Requests posted at a time.
 pub const BATCH: usize = 8;
@@ -274,4 +275,24 @@ unsafe fn recv_list(
             None => {}
         }
     }
+}
+
+/// `ibv_post_srq_recv`
+pub unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let mut refused = wr;
+    let result = border::number("ibv_post_srq_recv", || {
+        // SAFETY: the ABI's contract.
+        let (object, _) = unsafe { SrqObject::from_c(srq) }?;
+        // SAFETY: the ABI's contract: a list that ends with NULL.
+        unsafe { recv_list(&mut refused, |batch| object.srq.post(batch)) }
+    });
+    if result != 0 && !bad_wr.is_null() {
+        // SAFETY: the ABI's contract: a place for the pointer.
+        unsafe { bad_wr.write(refused) };
+    }
+    result
 }

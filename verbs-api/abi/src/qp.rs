@@ -21,6 +21,7 @@ use crate::layout::{
 use crate::pd::PdObject;
 use crate::qp_attr;
 use crate::qp_ex::{self, Build};
+use crate::srq::SrqObject;
 
 /// `IBV_QP_INIT_ATTR_PD`
 const WITH_PD: u32 = 1;
@@ -107,9 +108,11 @@ unsafe fn create(
     let ((domain, context), (send_cq, _), (recv_cq, _)) =
         unsafe { (PdObject::from_c(pd)?, CqObject::from_c(attr.send_cq)?, CqObject::from_c(attr.recv_cq)?) };
     let qp_type = QpType::from_number(attr.qp_type).ok_or(VerbError::Unsupported("this qp_type"))?;
-    if !attr.srq.is_null() {
-        return Err(VerbError::Unsupported("a shared receive queue"));
-    }
+    // SAFETY: the ABI's contract.
+    let srq = match unsafe { SrqObject::from_c(attr.srq) } {
+        Ok((object, _)) => Some(Arc::clone(&object.srq)),
+        Err(_) => None,
+    };
     if let Some(given) = send_ops {
         qp_ex::check(qp_type, given)?;
     }
@@ -118,6 +121,7 @@ unsafe fn create(
         pd: domain.id,
         send_cq: Arc::clone(&send_cq.cq),
         recv_cq: Arc::clone(&recv_cq.cq),
+        srq,
         cap: qp_attr::cap_from_c(&attr.cap),
         sq_sig_all: attr.sq_sig_all != 0,
     })?;
@@ -150,6 +154,9 @@ pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     border::number("ibv_destroy_qp", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { QpObject::from_c(qp) }?;
+        // Posting nothing sends what is ready: an acknowledgement may still wait for a reply to go along with, and the peer
+        // would ask for it in vain.
+        let _nothing_to_refuse = context.node.engine.post_send(object.handle, &[]);
         context.device().destroy_qp(context.node.engine.now(), object.handle)?;
         context.owned().qps.remove(&object.handle);
         context.disown(events::of_qp(object.handle));

@@ -22,11 +22,14 @@ use crate::qp::QpObject;
 
 /// `IBV_QP_EX_WITH_*`: WRITE, WRITE with immediate, SEND, SEND with immediate, READ, both atomics, SEND with invalidate.
 const RC_OPS: u64 = 0x7f | 1 << 9;
+/// The same without READ, the atomics and invalidation.
+const UC_OPS: u64 = 0xf;
 
 /// Refuses operations that queue pairs of this type do not have.
 pub fn check(qp_type: QpType, given: u64) -> Result<(), VerbError> {
     let offered = match qp_type {
         QpType::Rc => RC_OPS,
+        QpType::Uc => UC_OPS,
         _ => 0,
     };
     match given & !offered {

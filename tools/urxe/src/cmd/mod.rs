@@ -7,6 +7,7 @@ mod doctor;
 mod link;
 mod perf;
 mod pingpong;
+mod run;
 
 use std::io;
 
@@ -22,6 +23,10 @@ pub enum Command {
     Pingpong(pingpong::Args),
     /// Measure bandwidth, message rate and latency, as ratios to plain UDP and TCP
     Perf(Box<perf::Args>),
+    /// Run a program that was linked against libibverbs or librdmacm, over urxe
+    Run(run::Run),
+    /// Show the environment that does the same, for a shell
+    Env(run::Env),
     /// Show, add or delete devices
     Link(link::Args),
     /// Show the devices' attributes, in the form of ibv_devinfo
@@ -38,6 +43,8 @@ impl Command {
         match self {
             Self::Pingpong(args) => args.run(),
             Self::Perf(args) => args.run(),
+            Self::Run(args) => args.run(),
+            Self::Env(args) => args.run(),
             Self::Link(args) => args.run(),
             Self::Devinfo(args) => args.run(),
             Self::Doctor(args) => args.run(),
@@ -85,6 +92,9 @@ pub enum CmdError {
     /// `urxe perf` failed, or found wrong data.
     #[error(transparent)]
     Perf(#[from] perf::PerfError),
+    /// `urxe run` did not start the program.
+    #[error(transparent)]
+    Run(#[from] run::RunError),
     /// The result cannot be written.
     #[error("cannot write the result")]
     Output(#[from] io::Error),

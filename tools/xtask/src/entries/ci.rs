@@ -7,7 +7,7 @@ use crate::step::Failure;
 use crate::tally::Tally;
 
 /// The entries that CI runs, with their arguments.
-const ORDER: [(&str, &[&str]); 11] = [
+const ORDER: [(&str, &[&str]); 12] = [
     ("fmt", &[]),
     ("clippy", &[]),
     ("doc", &[]),
@@ -17,6 +17,7 @@ const ORDER: [(&str, &[&str]); 11] = [
     ("loom", &[]),
     ("asan", &[]),
     ("fuzz", &["20"]),
+    ("programs", &[]),
     ("namespace", &[]),
     ("kernel", &[]),
 ];

@@ -4,6 +4,7 @@ mod ci;
 mod deep;
 mod fuzz;
 mod lint;
+mod programs;
 mod test;
 
 use crate::step::Failure;
@@ -53,6 +54,12 @@ pub const ENTRIES: &[Entry] = &[
     ),
     entry("allocations", "", "no message on its way allocates", deep::allocations),
     entry("namespace", "", "what goes over the wire, seen in a network namespace", deep::namespace),
+    entry(
+        "programs",
+        "",
+        "unmodified programs of Debian over urxe: installs packages by name",
+        programs::programs,
+    ),
     entry(
         "kernel",
         "",

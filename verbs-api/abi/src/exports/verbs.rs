@@ -2,7 +2,7 @@
 
 use super::export;
 use crate::{
-    absent, attributes, channel, context, cq, devices, events, gid, mr, pd, port, qp, rate, sysfs, text,
+    absent, attributes, channel, context, cq, devices, events, gid, mr, pd, port, qp, rate, srq, sysfs, text,
 };
 
 export! {
@@ -28,13 +28,13 @@ export! {
         ibv_create_ah_from_wc => absent::pointer,
         ibv_create_cq => cq::create_cq,
         ibv_create_qp => qp::create_qp,
-        ibv_create_srq => absent::pointer,
+        ibv_create_srq => srq::create_srq,
         ibv_dealloc_pd => pd::dealloc_pd,
         ibv_dereg_mr => mr::dereg_mr,
         ibv_destroy_ah => absent::number,
         ibv_destroy_cq => cq::destroy_cq,
         ibv_destroy_qp => qp::destroy_qp,
-        ibv_destroy_srq => absent::number,
+        ibv_destroy_srq => srq::destroy_srq,
         ibv_detach_mcast => absent::number,
         ibv_dofork_range => absent::zero,
         ibv_dontfork_range => absent::zero,
@@ -48,7 +48,7 @@ export! {
         ibv_get_device_name => devices::get_device_name,
         ibv_init_ah_from_wc => absent::number,
         ibv_modify_qp => qp::modify_qp,
-        ibv_modify_srq => absent::number,
+        ibv_modify_srq => srq::modify_srq,
         ibv_node_type_str => text::node_type_str,
         ibv_open_device => context::open_device,
         ibv_port_state_str => text::port_state_str,
@@ -57,7 +57,7 @@ export! {
         ibv_query_pkey => port::query_pkey,
         ibv_query_port => port::query_port,
         ibv_query_qp => qp::query_qp,
-        ibv_query_srq => absent::number,
+        ibv_query_srq => srq::query_srq,
         ibv_rate_to_mbps => rate::rate_to_mbps,
         ibv_reg_mr => mr::reg_mr,
         ibv_rereg_mr => mr::rereg_mr,

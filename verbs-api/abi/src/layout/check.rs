@@ -58,6 +58,7 @@ layout! {
         comp_mask 160, wr_id 168, wr_flags 176, wr_atomic_cmp_swp 184, wr_send 240, wr_set_sge 304,
         wr_start 320, wr_complete 328, wr_abort 336, wr_atomic_write 344,
     }
+    ibv_srq 128 { context 0, srq_context 8, pd 16, handle 24, mutex 32, cond 72, events_completed 120 }
     ibv_async_event 16 { element 0, event_type 8 }
     ibv_sge 16 { addr 0, length 8, lkey 12 }
     ibv_data_buf 16 { addr 0, length 8 }
@@ -104,6 +105,9 @@ layout! {
     ibv_cq_init_attr_ex 56 {
         cqe 0, cq_context 8, channel 16, comp_vector 24, wc_flags 32, comp_mask 40, flags 44, parent_domain 48,
     }
+    ibv_srq_attr 12 { max_wr 0, max_sge 4, srq_limit 8 }
+    ibv_srq_init_attr 24 { srq_context 0, attr 8 }
+    ibv_srq_init_attr_ex 64 { attr 8, comp_mask 20, srq_type 24, pd 32, xrcd 40, cq 48, tm_cap 56 }
     ibv_values_ex 24 { comp_mask 0, raw_clock 8 }
     ibv_ece 12 { vendor_id 0, options 4, comp_mask 8 }
 }

@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int, c_void};
 
 use super::{
     Slot, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device_attr, ibv_device_attr_ex, ibv_mr, ibv_mw,
-    ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr, ibv_values_ex, ibv_wc,
+    ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr, ibv_srq,
+    ibv_srq_init_attr_ex, ibv_values_ex, ibv_wc,
 };
 
 /// `IBV_SYSFS_NAME_MAX`
@@ -57,7 +58,7 @@ pub struct ibv_context_ops {
     pub _compat_query_srq: Slot,
     pub _compat_destroy_srq: Slot,
     pub post_srq_recv:
-        Option<unsafe extern "C" fn(*mut c_void, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int>,
+        Option<unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int>,
     pub _compat_create_qp: Slot,
     pub _compat_query_qp: Slot,
     pub _compat_modify_qp: Slot,
@@ -126,7 +127,8 @@ pub struct verbs_context {
     pub open_qp: Slot,
     pub create_qp_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp>,
     pub get_srq_num: Slot,
-    pub create_srq_ex: Slot,
+    pub create_srq_ex:
+        Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq>,
     pub open_xrcd: Slot,
     pub close_xrcd: Slot,
     pub abi_placeholder3: u64,

@@ -1,0 +1,83 @@
+//! What programs see of devices.
+
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use crate::install::{install, ok, said};
+
+#[test]
+fn ibv_devices_lists_what_is_configured() {
+    let said = ok(&mut install().run("-- ibv_devices"));
+    assert!(said.contains("rxe0") && said.contains("00005efe7f000001"), "{said}");
+    let two = "--link rxe0=127.0.0.2 --link mine=127.0.0.3";
+    let said = ok(&mut install().run(&format!("{two} -- ibv_devices")));
+    let names: Vec<_> = said.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ["rxe0", "mine"]);
+}
+
+#[test]
+fn ibv_devinfo_shows_every_attribute() {
+    let said = ok(&mut install().run("-- ibv_devinfo -v"));
+    for line in [
+        "hca_id:\trxe0",
+        "transport:\t\t\tInfiniBand (0)",
+        "node_guid:\t\t\t0000:5efe:7f00:0001",
+        "phys_port_cnt:\t\t\t1",
+        "max_qp_wr:\t\t\t1048576",
+        "atomic_cap:\t\t\tATOMIC_HCA (1)",
+        "state:\t\t\tPORT_ACTIVE (4)",
+        "active_mtu:\t\t4096 (5)",
+        "link_layer:\t\tEthernet",
+        "GID[  0]:\t\t::ffff:127.0.0.1, RoCE v2",
+        "GID[  1]:\t\t::ffff:127.0.0.1, RoCE v2",
+    ] {
+        assert!(said.contains(line), "{line:?} is not in\n{said}");
+    }
+}
+
+#[test]
+fn ibv_devinfo_agrees_with_urxe_devinfo() {
+    let values = |said: &str| -> Vec<(String, String)> {
+        let lines = said.lines().filter_map(|line| line.trim().split_once(':'));
+        lines.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
+    };
+    let ours = ok(install().user(install().path("bin/urxe")).args(["devinfo", "-v"]));
+    let (ours, theirs) = (values(&ours), values(&ok(&mut install().run("-- ibv_devinfo -v"))));
+    let mut compared = 0;
+    for (name, value) in &theirs {
+        if let Some((_, own)) = ours.iter().find(|(other, _)| other == name) {
+            assert_eq!(value, own, "{name}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 20, "only {compared} attributes have the same name");
+}
+
+#[test]
+fn a_mistake_in_the_list_is_told() {
+    let output = install().run("-- ibv_devices").env("URXE_DEVICES", "rxe0").output().unwrap();
+    let told = said(&output);
+    assert!(told.contains("URXE_DEVICES") && told.contains("column"), "{told}");
+}
+
+#[test]
+fn a_device_that_is_not_there_is_told_and_left_out() {
+    let links = "--link rxe0=127.0.0.2 --link rxe1=nosuch0";
+    let output = install().run(&format!("{links} -- ibv_devices")).output().unwrap();
+    let told = said(&output);
+    assert!(told.contains("no network interface nosuch0"), "{told}");
+    let listed = String::from_utf8(output.stdout).unwrap();
+    assert!(listed.contains("rxe0") && !listed.contains("rxe1"), "{listed}");
+}
+
+#[test]
+fn ibv_asyncwatch_waits_for_events() {
+    let mut watch = install().run("--link rxe0=127.79.0.1 -- ibv_asyncwatch");
+    let mut child = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none(), "it ended although nothing happened");
+    child.kill().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.stderr.is_empty(), "{}", said(&output));
+}

@@ -1,0 +1,115 @@
+//! An installation of `urxe` in a temporary folder, and programs run with it.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Debian's user without any rights.
+const NOBODY: (u32, u32) = (65534, 65534);
+
+/// `bin/urxe`, `lib/liburxe.so`, and a home for the user.
+pub struct Install {
+    folder: TempDir,
+}
+
+/// The installation, made by the first test.
+pub fn install() -> &'static Install {
+    static INSTALL: OnceLock<Install> = OnceLock::new();
+    INSTALL.get_or_init(Install::new)
+}
+
+/// Whether this process is root's, and programs are to be run as somebody else.
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+impl Install {
+    fn new() -> Self {
+        let [binary, library] = build();
+        let folder = TempDir::with_prefix("urxe-programs-").unwrap();
+        let place = |from: &Path, to: &str| {
+            let to = folder.path().join(to);
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(from, &to).unwrap();
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        place(&binary, "bin/urxe");
+        place(&library, "lib/liburxe.so");
+        let home = folder.path().join("home");
+        fs::create_dir(&home).unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        if is_root() {
+            chown(&home, Some(NOBODY.0), Some(NOBODY.1)).unwrap();
+        }
+        Self { folder }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A program as an ordinary user, in that user's home, without any configuration.
+    pub fn user(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        let home = self.path("home");
+        command.current_dir(&home).env("HOME", &home).stdin(Stdio::null());
+        for variable in ["XDG_CACHE_HOME", "XDG_CONFIG_HOME", "LD_LIBRARY_PATH", "URXE_DEVICES", "URXE_LOG"] {
+            command.env_remove(variable);
+        }
+        if is_root() {
+            command.uid(NOBODY.0).gid(NOBODY.1);
+        }
+        command
+    }
+
+    /// `urxe run` with these words, separated by blanks.
+    pub fn run(&self, words: &str) -> Command {
+        let mut command = self.user(self.path("bin/urxe"));
+        command.arg("run").args(words.split_whitespace());
+        command
+    }
+}
+
+/// Standard output of a command that must succeed.
+#[track_caller]
+pub fn ok(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}\n{}", said(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Both outputs, for a message.
+pub fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
+}
+
+/// Builds the command and the library as they are now; where they are.
+fn build() -> [PathBuf; 2] {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["build", "-p", "urxe-tools", "-p", "urxe-abi", "--message-format=json"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "the build failed");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let files: Vec<PathBuf> = said
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter_map(|message| message["filenames"].as_array().cloned())
+        .flatten()
+        .filter_map(|file| file.as_str().map(PathBuf::from))
+        .collect();
+    ["urxe", "liburxe.so"].map(|name| {
+        let named = |file: &&PathBuf| file.file_name().is_some_and(|file| file == name);
+        files.iter().find(named).unwrap_or_else(|| panic!("cargo built no {name}")).clone()
+    })
+}

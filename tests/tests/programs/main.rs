@@ -1,0 +1,13 @@
+//! Unmodified programs of Debian's packages over urxe, as an ordinary user and by nothing but `urxe run`.
+//!
+//! They need packages, which `cargo xtask programs` installs by name (`ibverbs-utils`, `perftest`, `libibverbs-dev`, …). Programs run
+//! from an unpacked installation: `bin/urxe` and `lib/liburxe.so` in a temporary folder. Started by root, they are run as nobody.
+
+mod devices;
+mod install;
+mod pair;
+mod perftest;
+mod pingpong;
+mod refused;
+mod symbols;
+mod verbs;

@@ -1,0 +1,39 @@
+//! A C program compiled on the spot against Debian's headers and linked with `-libverbs`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::install::{install, ok};
+use crate::pair::turn;
+
+fn compiled() -> &'static PathBuf {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/verbs.c");
+        let program = install().path("bin/verbs");
+        ok(Command::new("gcc")
+            .args(["-Wall", "-Wextra", "-Werror", "-O1", "-o"])
+            .arg(&program)
+            .arg(source)
+            .arg("-libverbs"));
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        program
+    })
+}
+
+#[test]
+fn errors_events_and_work_requests_are_as_a_c_program_expects() {
+    let _turn = turn();
+    let words = format!("--link rxe0=127.79.0.2 -- timeout 60 {}", compiled().display());
+    assert_eq!(ok(&mut install().run(&words)), "all as expected\n");
+}
+
+#[test]
+fn texts_and_rates_are_the_originals() {
+    let ours = ok(&mut install().run(&format!("-- {} texts", compiled().display())));
+    let theirs = ok(install().user(compiled()).arg("texts"));
+    assert_eq!(ours, theirs);
+}

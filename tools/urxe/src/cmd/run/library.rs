@@ -1,0 +1,112 @@
+//! Where `liburxe.so` is, and a folder in which the loader finds it under the names that programs ask for.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// The library.
+const LIBRARY: &str = "liburxe.so";
+/// Names it instead of looking for it.
+const VARIABLE: &str = "URXE_LIBRARY";
+/// Where it may be, from the folder of the `urxe` binary: in a build, in an unpacked archive, installed.
+const PLACES: [&str; 3] = [".", "../lib", "../lib/urxe"];
+/// What programs ask for.
+const NAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
+
+/// Why the library cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LibraryError {
+    /// It is nowhere.
+    #[error(
+        "{LIBRARY} is not in {}; build it (cargo build --release -p urxe-abi) or name it in {VARIABLE}",
+        list(.looked)
+    )]
+    Missing {
+        /// Where it was looked for.
+        looked: Vec<PathBuf>,
+    },
+    /// The environment names a file that is not there.
+    #[error("{VARIABLE} is {}, which cannot be read", given.display())]
+    Named {
+        /// What it names.
+        given: PathBuf,
+        /// The reason.
+        #[source]
+        error: io::Error,
+    },
+    /// There is no place for the links.
+    #[error("no place for links to {LIBRARY}: set HOME or XDG_CACHE_HOME")]
+    NoHome,
+    /// The links cannot be made.
+    #[error("cannot make links to {LIBRARY} in {}", folder.display())]
+    Links {
+        /// Where.
+        folder: PathBuf,
+        /// The reason.
+        #[source]
+        error: io::Error,
+    },
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// A folder with links to the library, made if there is none.
+pub fn folder_of_links() -> Result<PathBuf, LibraryError> {
+    let library = find()?;
+    // An installation brings the links along.
+    if let Some(folder) = library.parent()
+        && NAMES.iter().all(|name| points_to(&folder.join(name), &library))
+    {
+        return Ok(folder.to_owned());
+    }
+    let folder = cache()?.join("urxe/lib").join(name_of(&library));
+    make_links(&folder, &library).map_err(|error| LibraryError::Links { folder: folder.clone(), error })?;
+    Ok(folder)
+}
+
+fn find() -> Result<PathBuf, LibraryError> {
+    if let Some(given) = env::var_os(VARIABLE).filter(|given| !given.is_empty()) {
+        let given = PathBuf::from(given);
+        return fs::canonicalize(&given).map_err(|error| LibraryError::Named { given, error });
+    }
+    let binary = env::current_exe().and_then(fs::canonicalize).unwrap_or_default();
+    let folder = binary.parent().unwrap_or(Path::new("/"));
+    let looked: Vec<PathBuf> = PLACES.iter().map(|place| folder.join(place)).collect();
+    let found = looked.iter().find_map(|place| fs::canonicalize(place.join(LIBRARY)).ok());
+    found.ok_or(LibraryError::Missing { looked })
+}
+
+/// The user's folder for what can be made anew. Never one that others can write to: the loader takes code from it.
+fn cache() -> Result<PathBuf, LibraryError> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || absolute("HOME").map(|home| home.join(".cache"));
+    absolute("XDG_CACHE_HOME").or_else(home).ok_or(LibraryError::NoHome)
+}
+
+/// A folder name for the library's path, so that different builds do not share one.
+fn name_of(library: &Path) -> String {
+    library.to_string_lossy().trim_start_matches('/').replace('/', "-")
+}
+
+fn points_to(link: &Path, library: &Path) -> bool {
+    fs::canonicalize(link).is_ok_and(|target| target == library)
+}
+
+fn make_links(folder: &Path, library: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    for name in NAMES {
+        let link = folder.join(name);
+        if fs::read_link(&link).is_ok_and(|target| target == library) {
+            continue;
+        }
+        // Put in place at once, since other programs may be starting.
+        let fresh = folder.join(format!(".{name}.{}", std::process::id()));
+        symlink(library, &fresh)?;
+        fs::rename(&fresh, &link)?;
+    }
+    Ok(())
+}

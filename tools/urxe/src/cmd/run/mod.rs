@@ -1,0 +1,134 @@
+//! `urxe run` and `urxe env`: programs that were linked against libibverbs, over urxe.
+//!
+//! The loader finds `libibverbs.so.1` and `librdmacm.so.1` by `LD_LIBRARY_PATH`, in a folder of links to `liburxe.so`. Everything else
+//! a program is told by environment variables, so that the programs that it starts are told, too.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `library` | where `liburxe.so` is, and the folder of links |
+//! | `program` | which programs the loader would not give it to |
+
+mod library;
+mod program;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use urxe_stack::link::{ENVIRONMENT, LinkSpec};
+
+use crate::cmd::{CmdError, Outcome};
+use crate::output;
+
+pub use library::LibraryError;
+pub use program::ProgramError;
+
+/// The environment variable that names the capture file.
+const CAPTURE: &str = "URXE_CAPTURE";
+/// The loader's.
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+
+/// Why a program was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The library.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The program.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The system did not start it.
+    #[error("cannot run {}", program.display())]
+    Start {
+        /// What.
+        program: PathBuf,
+        /// The reason.
+        #[source]
+        error: std::io::Error,
+    },
+}
+
+/// What both subcommands are told.
+#[derive(Debug, clap::Args)]
+struct Surroundings {
+    /// A device, before all configured ones; may be given several times
+    #[arg(long = "link", value_name = "NAME=ADDRESS|INTERFACE")]
+    links: Vec<LinkSpec>,
+    /// Record all packets to a pcapng file; %p in its name stands for the process's number
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+}
+
+impl Surroundings {
+    /// The variables to be set.
+    fn variables(&self) -> Result<Vec<(&'static str, OsString)>, RunError> {
+        let mut path = library::folder_of_links()?.into_os_string();
+        if let Some(before) = std::env::var_os(LIBRARY_PATH).filter(|before| !before.is_empty()) {
+            path.push(":");
+            path.push(before);
+        }
+        let mut variables = vec![(LIBRARY_PATH, path)];
+        if !self.links.is_empty() {
+            let links: Vec<String> = self.links.iter().map(LinkSpec::to_string).collect();
+            variables.push((ENVIRONMENT, links.join(",").into()));
+        }
+        if let Some(capture) = &self.capture {
+            // The program may change its folder before it opens a device.
+            let capture = std::path::absolute(capture).unwrap_or_else(|_| capture.clone());
+            variables.push((CAPTURE, capture.into()));
+        }
+        Ok(variables)
+    }
+}
+
+/// Arguments of `urxe run`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  urxe run -- ibv_rc_pingpong
+  urxe run --link rxe0=127.0.0.2 -- ib_write_bw -x 0
+The program sees urxe's devices alone, not those of the kernel. URXE_LOG=warn tells why a verb was refused.")]
+pub struct Run {
+    #[command(flatten)]
+    surroundings: Surroundings,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+impl Run {
+    /// Becomes the program.
+    pub fn run(self) -> Result<Outcome, CmdError> {
+        let (name, arguments) = self.command.split_first().expect("clap asks for at least one word");
+        let program = program::find(name).and_then(|path| program::check(&path).map(|()| path));
+        let program = program.map_err(RunError::from)?;
+        let variables = self.surroundings.variables()?;
+        let error = Command::new(&program).arg0(name).args(arguments).envs(variables).exec();
+        Err(RunError::Start { program, error }.into())
+    }
+}
+
+/// Arguments of `urxe env`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+In a shell:
+  eval \"$(urxe env)\"")]
+pub struct Env {
+    #[command(flatten)]
+    surroundings: Surroundings,
+}
+
+impl Env {
+    /// Prints the variables for a shell.
+    pub fn run(self) -> Result<Outcome, CmdError> {
+        let mut out = output::stdout();
+        for (name, value) in self.surroundings.variables()? {
+            let value = value.to_string_lossy().replace('\'', r"'\''");
+            writeln!(out, "export {name}='{value}'")?;
+        }
+        out.flush()?;
+        Ok(Outcome::Done)
+    }
+}

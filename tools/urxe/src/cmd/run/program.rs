@@ -1,0 +1,141 @@
+//! Finding a program, and telling beforehand why the loader would not give it the library.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use goblin::elf::Elf;
+use goblin::elf::dynamic::DT_RPATH;
+
+/// Bits of a file's mode: it runs as its owner or its group.
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
+
+/// Why a program cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// There is none of this name.
+    #[error("no program {given}; it is not in PATH")]
+    NotFound {
+        /// The name.
+        given: String,
+    },
+    /// It cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        error: io::Error,
+    },
+    /// It runs with other rights than the user's, and the loader then ignores the library path.
+    #[error(
+        "{} runs as another user or group (setuid, setgid), and the loader then takes libraries from the system alone; run a copy of it (cp makes one without these bits)",
+        path.display()
+    )]
+    Setuid {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It has its libraries inside.
+    #[error("{} is statically linked: there is no libibverbs to replace; link it dynamically", path.display())]
+    Static {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is of another kind of processor.
+    #[error("{} is a {bits}-bit program, and the library is 64-bit", path.display())]
+    Bits {
+        /// The file.
+        path: PathBuf,
+        /// 32.
+        bits: u8,
+    },
+    /// Its library is another.
+    #[error("{} needs {needed}, and the library replaces libibverbs.so.1 and librdmacm.so.1", path.display())]
+    OtherName {
+        /// The file.
+        path: PathBuf,
+        /// What it needs.
+        needed: String,
+    },
+    /// It says where its libraries are.
+    #[error(
+        "{} names the folder of its libraries itself (DT_RPATH {rpath}), where there is a {name}; the loader prefers that",
+        path.display()
+    )]
+    Rpath {
+        /// The file.
+        path: PathBuf,
+        /// The folders.
+        rpath: String,
+        /// The library there.
+        name: String,
+    },
+}
+
+/// Finds a program as a shell does: a name with a slash is a path, others are looked for in `PATH`.
+pub fn find(name: &OsStr) -> Result<PathBuf, ProgramError> {
+    if name.as_encoded_bytes().contains(&b'/') {
+        return Ok(PathBuf::from(name));
+    }
+    let path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let found = env::split_paths(&path).map(|folder| folder.join(name)).find(|path| is_executable(path));
+    found.ok_or_else(|| ProgramError::NotFound { given: name.to_string_lossy().into_owned() })
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether the loader will give the program the library. Scripts pass: their interpreter is a program like any other.
+pub fn check(path: &Path) -> Result<(), ProgramError> {
+    let read = |error| ProgramError::Read { path: path.to_owned(), error };
+    let file = fs::metadata(path).map_err(read)?;
+    let bytes = fs::read(path).map_err(read)?;
+    let Ok(elf) = Elf::parse(&bytes) else { return Ok(()) };
+    let path = path.to_owned();
+    if !elf.is_64 {
+        return Err(ProgramError::Bits { path, bits: 32 });
+    }
+    let changes_user = file.mode() & SETUID != 0 && file.uid() != rustix::process::getuid().as_raw();
+    let changes_group = file.mode() & SETGID != 0 && file.gid() != rustix::process::getgid().as_raw();
+    if changes_user || changes_group {
+        return Err(ProgramError::Setuid { path });
+    }
+    if elf.interpreter.is_none() {
+        return Err(ProgramError::Static { path });
+    }
+    let ours = |name: &str| name.starts_with("libibverbs.so") || name.starts_with("librdmacm.so");
+    let replaced = |name: &str| name == "libibverbs.so.1" || name == "librdmacm.so.1";
+    if let Some(needed) = elf.libraries.iter().find(|name| ours(name) && !replaced(name)) {
+        return Err(ProgramError::OtherName { path, needed: (*needed).to_owned() });
+    }
+    check_rpath(path, &elf)
+}
+
+/// `DT_RPATH`, unlike `DT_RUNPATH`, goes before the environment.
+fn check_rpath(path: PathBuf, elf: &Elf<'_>) -> Result<(), ProgramError> {
+    let Some(dynamic) = &elf.dynamic else { return Ok(()) };
+    if !elf.runpaths.is_empty() || !dynamic.dyns.iter().any(|entry| entry.d_tag == DT_RPATH) {
+        return Ok(());
+    }
+    let origin = path.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+    for rpath in &elf.rpaths {
+        for folder in rpath.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin).split(':') {
+            let name = elf.libraries.iter().find(|name| {
+                (name.starts_with("libibverbs") || name.starts_with("librdmacm"))
+                    && Path::new(folder).join(name).exists()
+            });
+            if let Some(name) = name {
+                let (rpath, name) = ((*rpath).to_owned(), (*name).to_owned());
+                return Err(ProgramError::Rpath { path, rpath, name });
+            }
+        }
+    }
+    Ok(())
+}

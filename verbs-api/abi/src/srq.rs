@@ -1,0 +1,145 @@
+//! Shared receive queues.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::mem::zeroed;
+use std::sync::Arc;
+
+use urxe_stack::cq::EventObject;
+use urxe_stack::srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
+
+use crate::border;
+use crate::context::Context;
+use crate::cq_ex::refuse_bits;
+use crate::error::VerbError;
+use crate::layout::{ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex};
+use crate::pd::PdObject;
+
+/// `IBV_SRQ_INIT_ATTR_TYPE`
+const WITH_TYPE: u32 = 1;
+/// `IBV_SRQ_INIT_ATTR_PD`
+const WITH_PD: u32 = 1 << 1;
+
+/// A shared receive queue, with what C sees of it in front.
+#[repr(C)]
+pub struct SrqObject {
+    c: UnsafeCell<ibv_srq>,
+    pub srq: Arc<Srq>,
+}
+
+impl SrqObject {
+    /// The queue that a program means, and its context.
+    ///
+    /// # Safety
+    /// The ABI's contract: `srq` is NULL, or created and not destroyed while the result is used.
+    pub unsafe fn from_c<'a>(srq: *mut ibv_srq) -> Result<(&'a Self, &'a Context), VerbError> {
+        // SAFETY: it came from `create`, so it is the first field of a SrqObject in an open context.
+        unsafe {
+            let object = srq.cast::<Self>().as_ref().ok_or(VerbError::Null("srq"))?;
+            Ok((object, Context::of_object((*srq).context)))
+        }
+    }
+}
+
+/// `ibv_create_srq`: writes the sizes that the queue really has into `attr`.
+pub unsafe extern "C" fn create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    border::pointer("ibv_create_srq", || {
+        // SAFETY: the ABI's contract.
+        let attr = unsafe { attr.as_mut() }.ok_or(VerbError::Null("srq_init_attr"))?;
+        // SAFETY: the ABI's contract.
+        unsafe { create(pd, attr) }
+    })
+}
+
+/// `ibv_create_srq_ex`, through `verbs_context`
+pub unsafe extern "C" fn create_srq_ex(
+    _context: *mut ibv_context,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    border::pointer("ibv_create_srq_ex", || {
+        // SAFETY: the ABI's contract.
+        let attr = unsafe { attr.as_mut() }.ok_or(VerbError::Null("srq_init_attr_ex"))?;
+        refuse_bits("comp_mask", attr.comp_mask.into(), (WITH_TYPE | WITH_PD).into())?;
+        // IBV_SRQT_BASIC is 0.
+        if attr.comp_mask & WITH_TYPE != 0 && attr.srq_type != 0 {
+            return Err(VerbError::Unsupported("this srq_type"));
+        }
+        if attr.comp_mask & WITH_PD == 0 {
+            return Err(VerbError::Null("pd"));
+        }
+        let mut plain = ibv_srq_init_attr { srq_context: attr.srq_context, attr: attr.attr };
+        // SAFETY: the ABI's contract.
+        let srq = unsafe { create(attr.pd, &mut plain) }?;
+        attr.attr = plain.attr;
+        Ok(srq)
+    })
+}
+
+/// # Safety
+/// The ABI's contract.
+unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_srq_init_attr) -> Result<*mut ibv_srq, VerbError> {
+    // SAFETY: the ABI's contract.
+    let (domain, context) = unsafe { PdObject::from_c(pd) }?;
+    let (attr_c, srq_context) = (&mut attr.attr, attr.srq_context);
+    // The original ignores the limit here: it is armed by ibv_modify_srq.
+    let sizes = SrqAttr { max_wr: attr_c.max_wr, max_sge: attr_c.max_sge, srq_limit: 0 };
+    let srq = context.device().create_srq(&SrqInit { pd: domain.id, attr: sizes, context: 0 })?;
+    *attr_c = to_c(&srq.query());
+    // SAFETY: the structure consists of integers and pointers, for which zero is valid, and of a mutex and a condition, whose
+    // initial value is zero on Linux.
+    let mut c: ibv_srq = unsafe { zeroed() };
+    // SAFETY: from_c found the protection domain there.
+    c.context = unsafe { (*pd).context };
+    c.srq_context = srq_context;
+    c.pd = pd;
+    c.handle = srq.id().0;
+    let object = EventObject::Srq(srq.id());
+    let made = Box::into_raw(Box::new(SrqObject { c: UnsafeCell::new(c), srq }));
+    context.adopt(object, made.cast());
+    Ok(made.cast())
+}
+
+/// `ibv_modify_srq`
+pub unsafe extern "C" fn modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
+    border::number("ibv_modify_srq", || {
+        // SAFETY: the ABI's contract.
+        let (object, context) = unsafe { SrqObject::from_c(srq) }?;
+        // SAFETY: the ABI's contract.
+        let given = unsafe { attr.as_ref() }.ok_or(VerbError::Null("srq_attr"))?;
+        let attr = SrqAttr { max_wr: given.max_wr, max_sge: given.max_sge, srq_limit: given.srq_limit };
+        object.srq.modify(&attr, SrqAttrMask::from_bits_retain(mask.cast_unsigned()))?;
+        context.node.settle();
+        Ok(())
+    })
+}
+
+/// `ibv_query_srq`
+pub unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+    border::number("ibv_query_srq", || {
+        // SAFETY: the ABI's contract.
+        let (object, _) = unsafe { SrqObject::from_c(srq) }?;
+        if attr.is_null() {
+            return Err(VerbError::Null("srq_attr"));
+        }
+        // SAFETY: the ABI's contract: a place for the attributes.
+        unsafe { attr.write(to_c(&object.srq.query())) };
+        Ok(())
+    })
+}
+
+/// `ibv_destroy_srq`: EBUSY while queue pairs use it; waits until its events are acknowledged.
+pub unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
+    border::number("ibv_destroy_srq", || {
+        // SAFETY: the ABI's contract.
+        let (object, context) = unsafe { SrqObject::from_c(srq) }?;
+        context.device().destroy_srq(&object.srq)?;
+        context.disown(EventObject::Srq(object.srq.id()));
+        // SAFETY: made by Box::into_raw in `create`; the program does not use it again.
+        drop(unsafe { Box::from_raw(srq.cast::<SrqObject>()) });
+        Ok(())
+    })
+}
+
+fn to_c(attr: &SrqAttr) -> ibv_srq_attr {
+    ibv_srq_attr { max_wr: attr.max_wr, max_sge: attr.max_sge, srq_limit: attr.srq_limit }
+}
