@@ -83,7 +83,7 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_srq_init_attr) -> Result<*mut i
     let (attr_c, srq_context) = (&mut attr.attr, attr.srq_context);
     // The original ignores the limit here: it is armed by ibv_modify_srq.
     let sizes = SrqAttr { max_wr: attr_c.max_wr, max_sge: attr_c.max_sge, srq_limit: 0 };
-    let srq = context.device().create_srq(&SrqInit { pd: domain.id, attr: sizes, context: 0 })?;
+    let srq = context.device().create_srq(&SrqInit { pd: domain.id, attr: sizes, context: 0, xrc: None })?;
     *attr_c = to_c(&srq.query());
     // SAFETY: the structure consists of integers and pointers, for which zero is valid, and of a mutex and a condition, whose
     // initial value is zero on Linux.
