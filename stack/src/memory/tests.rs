@@ -1,5 +1,6 @@
 //! Tests of the key table and its pins, against memory of the kernel's giving.
 
+mod changing;
 mod dm;
 mod fast;
 mod faults;
