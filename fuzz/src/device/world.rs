@@ -63,9 +63,8 @@ pub struct QueuePair {
 }
 
 pub struct World {
-    // Before the buffer, so that it is dropped first.
     device: Device,
-    buffer: Buffer,
+    buffer: Arc<Buffer>,
     offsets: [usize; REGIONS.len()],
     regions: [Option<Mr>; REGIONS.len()],
     /// Keys as they were at first: wrong ones after a deregistration.
@@ -101,7 +100,7 @@ impl World {
             *offset = end;
             end = (end + len + GAP).next_multiple_of(8);
         }
-        let buffer = Buffer::new(end).expect("memory");
+        let buffer = Arc::new(Buffer::new(end).expect("memory"));
         buffer.write(0, &PATTERN[..end]).expect("inside");
         let cq = device.create_cq(if setup.small_cq { 6 } else { 512 }, None, 0).expect("fits");
         let mtu = PathMtu::ALL[usize::from(setup.mtu) / 100];
@@ -499,7 +498,12 @@ impl World {
         }
         let (len, access, own) = REGIONS[nr];
         let pd = self.pds[usize::from(!own)];
-        let mr = register(&self.device, &self.buffer, pd, self.offsets[nr], len, access);
+        let start = self.offsets[nr];
+        let iova = (self.buffer.addr() as usize + start) as u64;
+        let memory = self.device.memory();
+        let mr = memory
+            .register_buffer(pd, &self.buffer, start..start + len, iova, access)
+            .expect("a good region");
         self.keys[nr] = mr.rkey.value();
         self.regions[nr] = Some(mr);
     }
@@ -562,12 +566,4 @@ impl World {
         }
         check(bytes.len(), bytes.len());
     }
-}
-
-#[allow(unsafe_code, reason = "registering is unsafe")]
-fn register(device: &Device, buffer: &Buffer, pd: PdId, offset: usize, len: usize, access: Access) -> Mr {
-    let addr = buffer.addr().wrapping_add(offset);
-    // SAFETY: the range lies in the buffer, which outlives the device (`World` drops the device first) and is only used by its
-    // own methods.
-    unsafe { device.memory().register(pd, addr, len, addr as u64, access) }.expect("a good region")
 }

@@ -1,9 +1,10 @@
-//! The one place of this crate with `unsafe`: registering memory with the core, which cannot know who owns it.
+//! Registering memory with the core. The one place of this crate with `unsafe` is the function that registers memory of
+//! somebody else, whose caller has to promise what the core asks for.
 #![allow(unsafe_code)]
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use urxe_stack::memory::{Access, Buffer, Mr, RegMrError};
 use urxe_wire::{Lkey, Rkey};
@@ -12,11 +13,11 @@ use super::{RegionSlice, RemoteRegion, SliceError};
 use crate::device::Device;
 use crate::pd::ProtectionDomain;
 
-/// A buffer and its registration. The buffer is never unmapped before the deregistration.
+/// A buffer and its registration. The core keeps the buffer mapped until the deregistration returned.
 pub(super) struct OwnedRegistration {
     device: Device,
     mr: Mr,
-    buffer: ManuallyDrop<Buffer>,
+    buffer: Arc<Buffer>,
 }
 
 impl OwnedRegistration {
@@ -27,12 +28,9 @@ impl OwnedRegistration {
         access: Access,
     ) -> Result<Self, RegMrError> {
         let device = pd.device().clone();
-        let (addr, len) = (buffer.addr(), buffer.len());
-        // SAFETY: the buffer is a mapping of its own, readable and writable, to which no reference exists or is ever
-        // made: `Buffer` only copies. It stays mapped until the deregistration returned, because only this type holds
-        // it and unmaps it in `drop` after that; if this value is leaked, so is the mapping.
-        let mr = unsafe { device.core().memory().register(pd.id(), addr, len, iova, access) }?;
-        Ok(Self { device, mr, buffer: ManuallyDrop::new(buffer) })
+        let buffer = Arc::new(buffer);
+        let mr = device.core().memory().register_buffer(pd.id(), &buffer, 0..buffer.len(), iova, access)?;
+        Ok(Self { device, mr, buffer })
     }
 
     pub(super) fn buffer(&self) -> &Buffer {
@@ -46,14 +44,9 @@ impl OwnedRegistration {
 
 impl Drop for OwnedRegistration {
     fn drop(&mut self) {
-        // Waits for copies in progress. It fails only for a key that is not registered, which this one is; were it
-        // ever to, the mapping stays.
-        if self.device.core().memory().deregister(self.mr.lkey).is_ok() {
-            // SAFETY: dropped once, here, and not used afterwards.
-            unsafe { ManuallyDrop::drop(&mut self.buffer) };
-        } else {
-            debug_assert!(false, "a region keeps its key until it is deregistered");
-        }
+        // Waits for copies in progress.
+        let gone = self.device.core().memory().deregister(self.mr.lkey);
+        debug_assert_eq!(gone, Ok(()), "a region keeps its key until it is deregistered");
     }
 }
 
