@@ -88,7 +88,8 @@ pub enum SendOp {
         access: Access,
     },
     /// Take away the key of a fast-registration region or a type 2 window. Sends nothing and has no data. Starts only when everything
-    /// before it has completed (10.6.5.1, "local invalidate fence").
+    /// before it has completed: the specification's local invalidate fence (10.6.5.1), which `rdma_rxe` does not leave to the
+    /// program either (`rxe_req.c`, `rxe_wqe_is_fenced`).
     LocalInv {
         /// The key.
         rkey: Rkey,
