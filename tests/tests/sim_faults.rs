@@ -104,6 +104,7 @@ fn the_faults_occur() {
     let outcomes: Vec<Outcome> =
         (0..20).map(|seed| run_seed(seed, &Profile::default(), &Options::default())).collect();
     let packets = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
+    assert!(outcomes.iter().map(|outcome| outcome.renewed).sum::<usize>() > 20);
     assert!(packets(|outcome| outcome.packets.lost) > 100);
     assert!(packets(|outcome| outcome.packets.duplicated) > 50);
     assert!(packets(|outcome| outcome.packets.reordered) > 50);

@@ -3,7 +3,8 @@
 //! The generator prefers what tends to break: lengths around multiples of the path MTU, PSNs near the wrap, queues of
 //! one entry, receives that come late, fences, windows of READs, and faults that come and go.
 //!
-//! Three rules keep the outcome one and the queue pairs alive:
+//! Four rules keep the outcome one and the queue pairs alive:
+//! - a key is used and then taken away by one direction only, so that nothing is on its way under it any more;
 //! - every answer and every message has memory of its own to land in; data to be sent never changes, but for data that
 //!   an earlier READ brought and that a fence protects;
 //! - among any `send_depth` sends one is signalled, and the last one is;
@@ -30,6 +31,8 @@ const HEADERS_BYTES: usize = 100;
 /// After so many bytes a direction sends short messages only.
 const BYTES_PER_DIRECTION: usize = 192 << 10;
 const SOURCE_BYTES: usize = 40 << 10;
+/// More than two pages.
+const DISPOSABLE_BYTES: usize = 9_000;
 const CELLS: usize = 8;
 const SHARED_CELLS: usize = 3;
 /// PSNs are 24 bits wide.
@@ -42,13 +45,11 @@ pub struct Profile {
     pub faults: bool,
     /// The most sends of one direction.
     pub max_sends: usize,
-    /// Whether SENDs invalidate keys: only where the stack has regions whose key a peer may take away.
-    pub invalidate: bool,
 }
 
 impl Default for Profile {
     fn default() -> Self {
-        Self { faults: true, max_sends: 40, invalidate: false }
+        Self { faults: true, max_sends: 40 }
     }
 }
 
@@ -187,7 +188,6 @@ struct Direction<'a> {
     target_len: usize,
     cells: usize,
     bytes: usize,
-    invalidate: bool,
     sends: Vec<SendPlan>,
     recvs: Vec<RecvPlan>,
 }
@@ -214,7 +214,6 @@ fn direction(rng: &mut Rng, plan: &mut Plan, connection: usize, side: usize, pro
         cells: region_of(plan, connection, 1 - side, Role::Cells),
         bytes: 0,
         sends: Vec::new(),
-        invalidate: profile.invalidate,
         recvs: Vec::new(),
         rng,
     };
@@ -251,10 +250,17 @@ impl Direction<'_> {
                 let len = self.length();
                 let op = match self.rng.below(10) {
                     0..=5 => Op::Send,
-                    9 if self.invalidate => {
-                        let region = region(self.rng, Role::Disposable, 64);
-                        disposables.push(region);
-                        Op::SendInvalidate(regions + disposables.len() - 1)
+                    9 => {
+                        let role = self.rng.pick(&[Role::Disposable, Role::Windowed]);
+                        let room = self.rng.pick(&[64, DISPOSABLE_BYTES]);
+                        disposables.push(region(self.rng, role, room));
+                        let region = regions + disposables.len() - 1;
+                        for _ in 0..self.rng.index(3) {
+                            let len = self.length().min(room);
+                            let offset = self.rng.index(room - len + 1);
+                            self.outgoing(Op::Write(Place { region, offset }), len);
+                        }
+                        Op::SendInvalidate(region)
                     }
                     _ => Op::SendImm(self.rng.next_u32()),
                 };

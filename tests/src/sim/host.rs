@@ -18,6 +18,7 @@ use urxe_stack::time::Time;
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Gid, IcrcSeed, PacketView, Psn, Qpn, ROCE_PORT};
 
+use super::keys::{self, Window};
 use super::plan::{ConnectionPlan, CqSharing, EndId, EndPlan, Naming, Piece, Place, Plan, Queue, Role};
 
 /// A fault of the stack, made on purpose to see that the judge finds it.
@@ -43,6 +44,8 @@ pub struct Host {
     pub qps: BTreeMap<EndId, HostQp>,
     pd: PdId,
     address: IpAddr,
+    /// The windows among the regions' keys, by region.
+    pub(super) windows: BTreeMap<usize, Window>,
     sabotage: Option<(Sabotage, Rng)>,
     /// Dropped after the device, which reaches into it.
     memory: Arc<Buffer>,
@@ -86,20 +89,24 @@ impl Host {
         let memory = Arc::new(Buffer::new(device_plan.memory_bytes).expect("a few MiB of memory"));
         memory.write(0, &plan.initial_image(device)).expect("the image is as long as the memory");
         let pd = core.alloc_pd().expect("the first protection domain");
-        let mrs = device_plan
+        let mut mrs: Vec<Mr> = device_plan
             .regions
             .iter()
-            .map(|region| {
-                register(&core, pd, &memory, region.range.clone(), region.naming, access(region.role))
+            .map(|region| match region.role {
+                Role::Disposable => keys::fast_region(&core, pd, &memory, region),
+                Role::Windowed => keys::region_for_window(&core, pd, &memory, region),
+                _ => register(&core, pd, &memory, region.range.clone(), region.naming, access(region.role)),
             })
             .collect();
         let qps = create_qps(plan, device, &core, pd);
+        let windows = keys::bind_windows(plan, &core, &qps, &mut mrs);
         Self {
             machine: DeviceMachine::new(Arc::new(core)),
             mrs,
             qps,
             pd,
             address,
+            windows,
             sabotage: sabotage.map(|sabotage| (sabotage, Rng::stream(seed, 1))),
             memory,
         }
@@ -211,14 +218,14 @@ impl Machine for Host {
     }
 }
 
-fn access(role: Role) -> Access {
+pub(super) fn access(role: Role) -> Access {
     let local = Access::LOCAL_WRITE;
     match role {
         Role::Source => Access::empty(),
         Role::Landing => local,
         Role::Target => local | Access::REMOTE_READ | Access::REMOTE_WRITE,
         Role::Cells | Role::SharedCells => local | Access::REMOTE_ATOMIC,
-        Role::Disposable => local | Access::REMOTE_WRITE,
+        Role::Disposable | Role::Windowed => local | Access::REMOTE_WRITE,
     }
 }
 

@@ -184,6 +184,9 @@ impl<'a> Judge<'a> {
             let region = region_of(self.plan, end.connection, end.side, role);
             self.exempt_memory.push((device, self.plan.devices[device].regions[region].range.clone()));
         }
+        let taken = self.plan.invalidated(end.peer()).map(|(_, region)| region);
+        self.exempt_memory
+            .extend(taken.map(|region| (device, self.plan.devices[device].regions[region].range.clone())));
         // Others add to the same shared cells, but those of the broken connection may or may not.
         for (device, plan) in self.plan.devices.iter().enumerate() {
             let shared = plan.regions.iter().filter(|region| region.role == Role::SharedCells);

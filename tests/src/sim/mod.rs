@@ -12,6 +12,7 @@
 //! | [`model`] | what a plan must lead to: memory images, received messages, atomics' old values |
 //! | [`run`] | carries a plan out |
 //! | [`host`] | one device with its program's memory, queue pairs and saboteur |
+//! | [`keys`] | keys that a peer may take away, and their successors |
 //! | [`judge`] | compares what happened with the model; tells each difference |
 //! | [`doom`] | judges the ends whose connection must break |
 //!
@@ -23,6 +24,7 @@ pub mod doom;
 pub mod generate;
 pub mod host;
 pub mod judge;
+pub mod keys;
 pub mod model;
 pub mod plan;
 pub mod run;

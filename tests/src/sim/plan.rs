@@ -81,8 +81,12 @@ pub enum Role {
     Cells,
     /// Cells that several peers add to: local write, remote atomic.
     SharedCells,
-    /// Registered for a peer and invalidated by it: local write, remote write.
+    /// A fast-registration region for one peer, which writes to it and takes its key away: local write, remote write. The
+    /// program then registers it under its next key.
     Disposable,
+    /// An ordinary region with a type 2 window over all of it for one peer, used as a `Disposable`: the names and keys are the
+    /// window's.
+    Windowed,
 }
 
 /// Two queue pairs that are connected with each other.
@@ -208,7 +212,7 @@ pub enum Op {
     Send,
     /// SEND with immediate data.
     SendImm(u32),
-    /// SEND that invalidates this region of the peer's device.
+    /// SEND that invalidates the key of this region of the peer's device.
     SendInvalidate(usize),
     /// RDMA WRITE.
     Write(Place),
@@ -377,6 +381,14 @@ impl Plan {
     pub fn range(&self, device: usize, piece: Piece) -> Range<usize> {
         let start = self.devices[device].regions[piece.region].range.start + piece.offset;
         start..start + piece.len
+    }
+
+    /// The regions of the peer's device whose keys the sends of `end` take away, with the places of those sends.
+    pub fn invalidated(&self, end: EndId) -> impl Iterator<Item = (usize, usize)> {
+        self.end(end).sends.iter().enumerate().filter_map(|(index, send)| match send.op {
+            Op::SendInvalidate(region) => Some((index, region)),
+            _ => None,
+        })
     }
 
     /// A device's memory before the run: random bytes everywhere, gaps included.

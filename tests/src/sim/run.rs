@@ -18,6 +18,7 @@ use urxe_stack::time::Time;
 use super::doom::Doom;
 use super::host::{Host, Sabotage, address};
 use super::judge::{Difference, Judge};
+use super::keys::Renewed;
 use super::model::Model;
 use super::plan::{EndId, Local, Op, Place, Plan, Queue, SendPlan};
 
@@ -59,6 +60,8 @@ pub struct Outcome {
     pub packets: SimCounters,
     /// What the devices counted, all together.
     pub counters: Vec<(Counter, u64)>,
+    /// How many keys were taken away and replaced.
+    pub renewed: usize,
     /// How many ends broke because a node fell silent.
     pub broken: usize,
     /// The hash of all events: equal for equal runs.
@@ -108,6 +111,8 @@ struct Run<'a> {
     toggles_done: usize,
     healed: bool,
     completions: Vec<Completion>,
+    /// Keys that peers took away, and those that replaced them.
+    renewed: Vec<(usize, Renewed)>,
 }
 
 /// How far the program of one end has come.
@@ -175,6 +180,7 @@ impl<'a> Run<'a> {
             toggles_done: 0,
             healed: false,
             completions: Vec::new(),
+            renewed: Vec::new(),
         };
         run.break_links();
         run.plan_pauses();
@@ -326,6 +332,12 @@ impl<'a> Run<'a> {
             self.faults.push(format!("device {device}: completion of unknown QP {}", completion.qp_num));
             return;
         };
+        if let Some(rkey) = completion.invalidated_rkey() {
+            match host.renew(end, rkey) {
+                Ok(renewed) => self.renewed.push((device, renewed)),
+                Err(fault) => self.faults.push(format!("{end}: {fault}")),
+            }
+        }
         if let Some(doom) = self.dooms.get_mut(&end) {
             return doom.completion(self.plan, completion, self.fabric.now());
         }
@@ -427,6 +439,10 @@ impl<'a> Run<'a> {
             self.poll(self.ends[index].0);
         }
         self.events();
+        // What came late under a former key has not touched the new one.
+        let hosts: Vec<&Host> = self.fabric.machines().collect();
+        let stale = self.renewed.iter().filter_map(|(device, renewed)| hosts[*device].check(renewed).err());
+        self.faults.extend(stale);
         for (end, posted) in &self.ends {
             if let Some(doom) = self.dooms.get_mut(end) {
                 doom.finish(self.plan, posted.sends, posted.recvs);
@@ -451,6 +467,7 @@ impl<'a> Run<'a> {
             finished,
             packets,
             counters: counters.unwrap_or_default(),
+            renewed: self.renewed.len(),
             broken: self.dooms.values().filter(|doom| doom.has_failed()).count(),
             trace_hash: self.fabric.network().trace_hash(),
         }

@@ -17,7 +17,7 @@ struct Run {
 
 impl Run {
     fn perfect(seed: u64) -> Self {
-        let plan = generate(seed, &Profile { invalidate: true, ..Profile::default() });
+        let plan = generate(seed, &Profile::default());
         let model = Model::new(&plan);
         let mut completions = Vec::new();
         for (id, end) in plan.ends() {

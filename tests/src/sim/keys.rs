@@ -1,0 +1,147 @@
+//! Keys that a peer may take away: fast-registration regions and type 2 windows of a host, and what its program does when the
+//! completion says that one is gone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use urxe_stack::device::Device;
+use urxe_stack::memory::{Access, Accessor, Bind, Buffer, Mr, MwType, PdId, inc_rkey};
+use urxe_wire::{Lkey, Rkey};
+
+use super::host::{Host, HostQp, access};
+use super::plan::{EndId, Naming, Plan, RegionPlan, Role};
+
+const PAGE: usize = 4096;
+
+/// A bound window: what binding it anew takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    region: Lkey,
+    /// First address in the region.
+    addr: u64,
+    access: Access,
+}
+
+/// A key that a peer took away.
+#[derive(Clone, Copy, Debug)]
+pub struct Renewed {
+    by: Accessor,
+    /// What it stood for; `rkey` is the former key.
+    mr: Mr,
+    /// The key that replaced it.
+    now: Rkey,
+}
+
+/// Where a region begins in its own addresses, and as whom its peers name it.
+fn start(naming: Naming, addr: *mut u8) -> (u64, u64, Access) {
+    let into_page = (addr.addr() % PAGE) as u64;
+    match naming {
+        Naming::ZeroBased => (into_page, 0, Access::ZERO_BASED),
+        Naming::Page(page) => (page + into_page, page + into_page, Access::empty()),
+    }
+}
+
+/// A fast-registration region over the whole of `region`, valid under its first key.
+pub(super) fn fast_region(core: &Device, pd: PdId, memory: &Arc<Buffer>, region: &RegionPlan) -> Mr {
+    let range = region.range.clone();
+    let (mapped, iova, flag) = start(region.naming, memory.addr().wrapping_add(range.start));
+    let access = access(region.role) | flag;
+    let pages = (range.len() / PAGE + 2) as u32;
+    let rkey = core.memory().alloc_fast(pd, pages).unwrap_or_else(|error| panic!("{range:?}: {error}"));
+    let parts = [(memory, range.clone())];
+    let done = core.memory().map_fast_buffers(rkey, &parts, PAGE, mapped);
+    done.unwrap_or_else(|error| panic!("{range:?} at {mapped:#x}: {error}"));
+    let done = core.memory().register_fast(rkey, access, pd);
+    done.unwrap_or_else(|error| panic!("{range:?} at {mapped:#x}: {error}"));
+    Mr { lkey: Lkey(rkey.0), rkey, iova, len: range.len(), access, pd }
+}
+
+/// The region under a window. Its own key grants peers nothing.
+pub(super) fn region_for_window(core: &Device, pd: PdId, memory: &Arc<Buffer>, region: &RegionPlan) -> Mr {
+    let range = region.range.clone();
+    let (iova, ..) = start(region.naming, memory.addr().wrapping_add(range.start));
+    let access = Access::LOCAL_WRITE | Access::MW_BIND;
+    let registered = core.memory().register_buffer(pd, memory, range.clone(), iova, access);
+    registered.unwrap_or_else(|error| panic!("{range:?} at {iova:#x}: {error}"))
+}
+
+/// Binds the windows for the peers that take them away, and puts their keys into `mrs`.
+pub(super) fn bind_windows(
+    plan: &Plan,
+    core: &Device,
+    qps: &BTreeMap<EndId, HostQp>,
+    mrs: &mut [Mr],
+) -> BTreeMap<usize, Window> {
+    let mut windows = BTreeMap::new();
+    for (&end, qp) in qps {
+        let regions = &plan.devices[plan.end(end).device].regions;
+        for (_, index) in plan.invalidated(end.peer()).filter(|&(_, i)| regions[i].role == Role::Windowed) {
+            let mr = &mut mrs[index];
+            let zero =
+                if regions[index].naming == Naming::ZeroBased { Access::ZERO_BASED } else { Access::empty() };
+            let window = Window { region: mr.lkey, addr: mr.iova, access: access(Role::Windowed) | zero };
+            let key = core.memory().alloc_mw(mr.pd, MwType::Type2).unwrap_or_else(|error| panic!("{error}"));
+            let bind = window.bind(key, key, mr.len);
+            let by = Accessor { pd: mr.pd, qpn: Some(qp.handle.qpn()) };
+            mr.rkey = core.memory().bind(&bind, by).unwrap_or_else(|error| panic!("{end}: {error}"));
+            mr.access = window.access;
+            if !zero.is_empty() {
+                mr.iova = 0;
+            }
+            windows.insert(index, window);
+        }
+    }
+    windows
+}
+
+impl Window {
+    fn bind(&self, window: Rkey, new_rkey: Rkey, len: usize) -> Bind {
+        let Self { region, addr, access } = *self;
+        Bind { window, new_rkey, region, addr, length: len as u64, access }
+    }
+}
+
+impl Host {
+    /// The peer of `end` took `rkey` away, a completion says: nothing may go through it any more. Gives its region the next key.
+    ///
+    /// # Errors
+    /// What is wrong with the former key or the new one.
+    pub fn renew(&self, end: EndId, rkey: Rkey) -> Result<Renewed, String> {
+        let memory = self.device().memory();
+        let found = self.mrs.iter().position(|mr| mr.rkey == rkey);
+        let index = found.ok_or_else(|| format!("{rkey} was invalidated, which is no key of a region"))?;
+        let mr = self.mrs[index];
+        let by = Accessor { pd: mr.pd, qpn: Some(self.qps[&end].handle.qpn()) };
+        if memory.pin(rkey.0, by, Access::REMOTE_WRITE, mr.iova, mr.len as u64).is_ok() {
+            return Err(format!("{rkey} was invalidated and still grants access"));
+        }
+        let next = inc_rkey(rkey);
+        let now = match self.windows.get(&index) {
+            Some(window) => {
+                memory.bind(&window.bind(rkey, next, mr.len), by).map_err(|error| error.to_string())?
+            }
+            None => {
+                memory.register_fast(next, mr.access, mr.pd).map_err(|error| error.to_string())?;
+                next
+            }
+        };
+        let renewed = Renewed { by, mr, now };
+        self.check(&renewed)?;
+        Ok(renewed)
+    }
+
+    /// Whether the new key, and the new key alone, stands for the region.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self, renewed: &Renewed) -> Result<(), String> {
+        let Renewed { by, mr, now } = *renewed;
+        let pin = |key: Rkey| {
+            self.device().memory().pin(key.0, by, Access::REMOTE_WRITE, mr.iova, mr.len as u64).map(drop)
+        };
+        if pin(mr.rkey).is_ok() {
+            return Err(format!("{} was invalidated and grants access again", mr.rkey));
+        }
+        pin(now).map_err(|error| format!("{now} replaced {}: {error}", mr.rkey))
+    }
+}
