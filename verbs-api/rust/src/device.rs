@@ -12,12 +12,14 @@ use urxe_stack::driver::{Engine, EngineConfig, Hooks, OpenEngineError};
 use urxe_stack::link::{
     self, GidEntry, Guid, LinkError, LinkName, LinkSpec, ParseError, ResolvedLink, Source,
 };
+use urxe_stack::memory::DmError;
 use urxe_stack::port::tap::Tap;
 use urxe_stack::qp::attr::PathMtu;
 use urxe_stack::rng::Chance;
 use urxe_wire::Gid;
 
 use crate::cq::{CompletionQueue, Reports};
+use crate::memory::DeviceMemory;
 use crate::node::Node;
 use crate::pd::{AllocPdError, ProtectionDomain};
 use crate::waiters::{ReadyWakers, Waiters};
@@ -365,6 +367,14 @@ impl Device {
         let waiters = Arc::new(Waiters::new(Arc::clone(&self.inner.ready)));
         let channel = Arc::new(CoreChannel::new(Box::new(Arc::clone(&waiters))));
         CompletionQueue::new(self, capacity, channel, Reports::Own(waiters))
+    }
+
+    /// Allocates `len` zeroed bytes of device memory, aligned to 2^`log_align` bytes (`ibv_alloc_dm`).
+    ///
+    /// # Errors
+    /// [`DmError`]: none or more than is left, an alignment that is not offered.
+    pub fn alloc_device_memory(&self, len: usize, log_align: u32) -> Result<DeviceMemory, DmError> {
+        DeviceMemory::new(self, len, log_align)
     }
 
     pub(crate) fn core(&self) -> &urxe_stack::device::Device {

@@ -43,6 +43,8 @@
 //! |---|---|
 //! | which devices there are, options, limits, counters | [`devices`], [`Device`], [`DeviceBuilder`] |
 //! | memory | [`ProtectionDomain::allocate`], [`MemoryRegion`], [`RemoteRegion`] |
+//! | memory of files, of the device | [`ProtectionDomain::map_file`], [`DeviceMemory`] |
+//! | keys for a while | [`FastRegion`], [`MemoryWindow`], [`SendRequest::invalidate`] |
 //! | connecting | [`QueuePairBuilder`], [`QpEndpoint`], [`QueuePair::connect`], [`ConnectOptions`] |
 //! | SEND, WRITE, READ, atomics, inline data, fences | [`SendRequest`], [`QueuePair::post_send`] |
 //! | receives | [`RecvRequest`], [`QueuePair::post_recv`] |
@@ -67,7 +69,7 @@
 //! `serde`: [`QpEndpoint`] and [`RemoteRegion`] are serde values, namely their texts.
 //!
 //! # Not there yet
-//! Datagrams, memory windows, connecting by `librdmacm`'s protocol, several
+//! Datagrams, connecting by `librdmacm`'s protocol, several
 //! processes on one address.
 #![deny(unsafe_code)]
 
@@ -93,8 +95,8 @@ pub use device::{Device, DeviceAttr, DeviceBuilder, DeviceInfo, OpenError, PortA
 pub use endpoint::{EndpointParseError, QpEndpoint};
 pub use events::{DeviceEvents, NextEvent};
 pub use memory::{
-    AllocateError, ForeignRegion, MemoryRegion, RegionSlice, RemoteParseError, RemoteRegion,
-    RemoteSliceError, SliceError,
+    AllocateError, DeviceMemory, DeviceMemoryRegion, FastRegion, ForeignRegion, MapFileError, MemoryRegion,
+    MemoryWindow, RegionSlice, RemoteParseError, RemoteRegion, RemoteSliceError, SliceError,
 };
 pub use pd::{AllocPdError, ProtectionDomain};
 pub use qp::{
@@ -112,7 +114,10 @@ pub use urxe_stack::device::counters::Counter;
 pub use urxe_stack::device::{CreateCqError, CreateQpError, IcrcPolicy, Limits, ModifyError, OpenQpError};
 pub use urxe_stack::driver::OpenEngineError;
 pub use urxe_stack::link::{GidEntry, Guid, LinkError, LinkSpec, ResolvedLink, Source};
-pub use urxe_stack::memory::{Access, BufferError, RegMrError};
+pub use urxe_stack::memory::{
+    Access, AdviseError, AllocMrError, AllocMwError, BufferError, DmError, FileError, MapError, RegMrError,
+    ReregMrError,
+};
 pub use urxe_stack::port::tap::Tap;
 pub use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 pub use urxe_stack::qp::transition::ModifyQpError;

@@ -1,12 +1,17 @@
 //! Protection domains: which queue pairs may use which memory.
 
-use std::sync::Arc;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use urxe_stack::memory::{Access, PdId};
+use urxe_stack::memory::{Access, AllocMrError, AllocMwError, DeregMrError, DmError, PdId};
+use urxe_wire::Lkey;
 
 use crate::cq::CompletionQueue;
 use crate::device::Device;
-use crate::memory::{AllocateError, MemoryRegion};
+use crate::memory::{
+    AllocateError, DeviceMemory, DeviceMemoryRegion, FastRegion, MapFileError, MemoryRegion, MemoryWindow,
+};
 use crate::qp::QueuePairBuilder;
 
 /// Why there is no more protection domain.
@@ -36,12 +41,25 @@ pub struct ProtectionDomain {
 struct Inner {
     device: Device,
     id: PdId,
+    /// Regions without a handle that windows are still bound to.
+    lingering: Mutex<Vec<Lkey>>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // Windows and queue pairs keep their protection domain, so none is bound any more.
+        self.sweep();
         let freed = self.device.core().dealloc_pd(self.id);
         debug_assert_eq!(freed, Ok(()), "regions and queue pairs keep their protection domain");
+    }
+}
+
+impl Inner {
+    /// Deregisters what lingers and has no windows any more.
+    fn sweep(&self) {
+        let mut lingering = self.lingering.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = self.device.core().memory();
+        lingering.retain(|&lkey| matches!(memory.deregister(lkey), Err(DeregMrError::Busy { .. })));
     }
 }
 
@@ -49,7 +67,7 @@ impl ProtectionDomain {
     pub(crate) fn new(device: &Device) -> Result<Self, AllocPdError> {
         let core = device.core();
         let id = core.alloc_pd().ok_or(AllocPdError { allowed: core.limits().max_pd })?;
-        Ok(Self { inner: Arc::new(Inner { device: device.clone(), id }) })
+        Ok(Self { inner: Arc::new(Inner { device: device.clone(), id, lingering: Mutex::default() }) })
     }
 
     /// Its device.
@@ -75,10 +93,75 @@ impl ProtectionDomain {
         MemoryRegion::allocate(self, len, iova, access)
     }
 
+    /// Registers `len` bytes at `offset` of a file or memfd that is open for reading and writing, and shares them with it: what peers write stands
+    /// in the file. `offset` is a multiple of the page size. Peers name the bytes by addresses from 0 on.
+    ///
+    /// If the file is shortened, what is gone is an error of [`MemoryRegion::read`] and of work requests, and nothing worse; a memfd that is sealed
+    /// against shrinking is used faster.
+    ///
+    /// # Errors
+    /// [`MapFileError`]: an offset that is no such multiple, a range that is not inside the file, a file that cannot be mapped, and those of
+    /// registering.
+    pub fn map_file(
+        &self,
+        file: impl AsFd,
+        offset: u64,
+        len: usize,
+        access: Access,
+    ) -> Result<MemoryRegion, MapFileError> {
+        MemoryRegion::of_file(self, file, offset, len, access)
+    }
+
+    /// Allocates a fast-registration region of up to `max_pages` pages of 4 KiB (`ib_alloc_mr`).
+    ///
+    /// # Errors
+    /// [`AllocMrError`]: no pages or more than the device allows, too many regions.
+    pub fn alloc_fast_region(&self, max_pages: u32) -> Result<FastRegion, AllocMrError> {
+        FastRegion::new(self, max_pages)
+    }
+
+    /// Allocates a type 2 memory window (`ibv_alloc_mw`).
+    ///
+    /// # Errors
+    /// [`AllocMwError`]: the device has no more.
+    pub fn alloc_window(&self) -> Result<MemoryWindow, AllocMwError> {
+        MemoryWindow::new(self)
+    }
+
+    /// Registers bytes `range` of device memory (`ibv_reg_dm_mr`), which peers name by addresses from 0 on.
+    ///
+    /// # Errors
+    /// [`DmError`]: a range that is not inside, memory of another device, and those of registering.
+    pub fn register_device_memory(
+        &self,
+        memory: &DeviceMemory,
+        range: Range<usize>,
+        access: Access,
+    ) -> Result<DeviceMemoryRegion, DmError> {
+        DeviceMemoryRegion::new(self, memory, range, access)
+    }
+
     /// Begins a queue pair whose sends and receives complete in `cq`.
     #[must_use]
     pub fn queue_pair(&self, cq: &CompletionQueue) -> QueuePairBuilder {
         QueuePairBuilder::new(self, cq)
+    }
+
+    /// Deregisters a region whose handle is going, at once or when no window is bound to it any more. Waits for copies in progress.
+    pub(crate) fn deregister(&self, lkey: Lkey) {
+        match self.device().core().memory().deregister(lkey) {
+            Err(DeregMrError::Busy { .. }) => {
+                self.inner.lingering.lock().unwrap_or_else(PoisonError::into_inner).push(lkey);
+                // The last window may have gone in between.
+                self.sweep();
+            }
+            gone => debug_assert_eq!(gone, Ok(()), "a region keeps its key until it is deregistered"),
+        }
+    }
+
+    /// Deregisters the regions without a handle that no window is bound to any more.
+    pub(crate) fn sweep(&self) {
+        self.inner.sweep();
     }
 
     pub(crate) fn id(&self) -> PdId {

@@ -25,6 +25,7 @@ macro_rules! examples {
 
 examples! {
     atomics_counter "../examples/atomics_counter.rs"
+    fast_registration "../examples/fast_registration.rs"
     lossy_simulation "../examples/lossy_simulation.rs"
     many_clients "../examples/many_clients.rs"
     one_sided "../examples/one_sided.rs"

@@ -3,22 +3,35 @@
 //! | file | subject |
 //! |---|---|
 //! | `registration` | registering with the core: the only `unsafe` of this crate |
+//! | `fast` | fast-registration regions |
+//! | `window` | memory windows |
+//! | `dm` | device memory |
 //! | `slice` | parts of regions, for work requests |
 //! | `remote` | a peer's region, as a text and in work requests |
 
+mod dm;
+mod fast;
 mod registration;
 mod remote;
 mod slice;
+mod window;
 
 use std::fmt;
 use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
 
-use urxe_stack::memory::{Access, Buffer, BufferError, Mr, RegMrError};
+use urxe_stack::memory::{
+    Access, Advice, AdviseError, Buffer, BufferError, FileError, Mr, RegMrError, ReregMrError,
+};
 use urxe_wire::{Lkey, Rkey};
 
+pub use self::dm::{DeviceMemory, DeviceMemoryRegion};
+pub use self::fast::FastRegion;
 pub use self::registration::ForeignRegion;
 pub use self::remote::{RemoteParseError, RemoteRegion, RemoteSliceError};
 pub use self::slice::{RegionSlice, SliceError};
+pub use self::window::MemoryWindow;
 
 use self::registration::OwnedRegistration;
 use crate::pd::ProtectionDomain;
@@ -51,6 +64,28 @@ impl AllocateError {
     }
 }
 
+/// Why a file was not registered.
+#[derive(Debug, thiserror::Error)]
+pub enum MapFileError {
+    /// It cannot be mapped.
+    #[error(transparent)]
+    Map(#[from] FileError),
+    /// It cannot be registered.
+    #[error(transparent)]
+    Register(#[from] RegMrError),
+}
+
+impl MapFileError {
+    /// The nearest `errno`.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Map(error) => error.errno(),
+            Self::Register(error) => error.errno(),
+        }
+    }
+}
+
 /// A memory region (`struct ibv_mr`) with the memory it registers.
 ///
 /// Not `Clone`: wrap it in an [`Arc`](std::sync::Arc) to share it. Dropping it deregisters and unmaps.
@@ -73,7 +108,6 @@ impl AllocateError {
 /// Memory that somebody else owns can be registered by [`ProtectionDomain::register`], which is `unsafe`.
 pub struct MemoryRegion {
     registration: OwnedRegistration,
-    pd: ProtectionDomain,
 }
 
 impl MemoryRegion {
@@ -85,10 +119,46 @@ impl MemoryRegion {
     ) -> Result<Self, AllocateError> {
         let buffer = Buffer::new(len).map_err(|error| AllocateError::Memory { len, error })?;
         let registration = OwnedRegistration::new(pd, buffer, iova, access)?;
-        Ok(Self { registration, pd: pd.clone() })
+        Ok(Self { registration })
+    }
+
+    pub(crate) fn of_file(
+        pd: &ProtectionDomain,
+        file: impl AsFd,
+        offset: u64,
+        len: usize,
+        access: Access,
+    ) -> Result<Self, MapFileError> {
+        let buffer = Buffer::of_file(file, offset, len)?;
+        let registration = OwnedRegistration::new(pd, buffer, 0, access)?;
+        Ok(Self { registration })
+    }
+
+    /// Changes what it grants (`ibv_rereg_mr`); its keys stay. Accesses meanwhile find the old rights, the new ones, or, for a moment, no such key.
+    /// When this returns, none is under way by the old ones.
+    ///
+    /// # Errors
+    /// [`ReregMrError`]: rights that do not go together, windows that are bound to it. It is then as it was.
+    pub fn reregister(&mut self, access: Access) -> Result<(), ReregMrError> {
+        self.registration.reregister(access)
+    }
+
+    /// Makes `len` bytes from `offset` on present (`ibv_advise_mr`), so that the first accesses are as fast as later ones.
+    /// Only for a region with [`Access::ON_DEMAND`].
+    ///
+    /// # Errors
+    /// [`AdviseError`].
+    pub fn prefetch(&self, offset: usize, len: usize) -> Result<(), AdviseError> {
+        let writes = self.access().contains(Access::LOCAL_WRITE);
+        let advice = if writes { Advice::PrefetchWrite } else { Advice::Prefetch };
+        self.registration.advise(advice, offset, len)
     }
 
     fn buffer(&self) -> &Buffer {
+        self.registration.buffer()
+    }
+
+    fn shared_buffer(&self) -> &Arc<Buffer> {
         self.registration.buffer()
     }
 
@@ -99,7 +169,7 @@ impl MemoryRegion {
     /// Its protection domain.
     #[must_use]
     pub fn pd(&self) -> &ProtectionDomain {
-        &self.pd
+        self.registration.pd()
     }
 
     /// Length in bytes, at least 1.

@@ -6,16 +6,15 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use urxe_stack::memory::{Access, Buffer, Mr, RegMrError};
+use urxe_stack::memory::{Access, Advice, AdviseError, AdviseRange, Buffer, Mr, RegMrError, ReregMrError};
 use urxe_wire::{Lkey, Rkey};
 
 use super::{RegionSlice, RemoteRegion, SliceError};
-use crate::device::Device;
 use crate::pd::ProtectionDomain;
 
 /// A buffer and its registration. The core keeps the buffer mapped until the deregistration returned.
 pub(super) struct OwnedRegistration {
-    device: Device,
+    pd: ProtectionDomain,
     mr: Mr,
     buffer: Arc<Buffer>,
 }
@@ -27,13 +26,31 @@ impl OwnedRegistration {
         iova: u64,
         access: Access,
     ) -> Result<Self, RegMrError> {
-        let device = pd.device().clone();
         let buffer = Arc::new(buffer);
-        let mr = device.core().memory().register_buffer(pd.id(), &buffer, 0..buffer.len(), iova, access)?;
-        Ok(Self { device, mr, buffer })
+        let mr =
+            pd.device().core().memory().register_buffer(pd.id(), &buffer, 0..buffer.len(), iova, access)?;
+        Ok(Self { pd: pd.clone(), mr, buffer })
     }
 
-    pub(super) fn buffer(&self) -> &Buffer {
+    /// Changes what it grants. The keys stay.
+    pub(super) fn reregister(&mut self, access: Access) -> Result<(), ReregMrError> {
+        let memory = self.pd.device().core().memory();
+        self.mr = memory.reregister_buffer(self.mr.lkey, None, None, Some(access))?;
+        Ok(())
+    }
+
+    /// Follows an advice about `len` bytes from `offset` on.
+    pub(super) fn advise(&self, advice: Advice, offset: usize, len: usize) -> Result<(), AdviseError> {
+        let addr = self.mr.iova.wrapping_add(offset as u64);
+        let range = AdviseRange { addr, len: len as u64, lkey: self.mr.lkey };
+        self.pd.device().core().memory().advise(self.pd.id(), advice, &[range])
+    }
+
+    pub(super) fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    pub(super) fn buffer(&self) -> &Arc<Buffer> {
         &self.buffer
     }
 
@@ -45,8 +62,7 @@ impl OwnedRegistration {
 impl Drop for OwnedRegistration {
     fn drop(&mut self) {
         // Waits for copies in progress.
-        let gone = self.device.core().memory().deregister(self.mr.lkey);
-        debug_assert_eq!(gone, Ok(()), "a region keeps its key until it is deregistered");
+        self.pd.deregister(self.mr.lkey);
     }
 }
 
@@ -144,8 +160,7 @@ impl ForeignRegion {
 
 impl Drop for ForeignRegion {
     fn drop(&mut self) {
-        let gone = self.pd.device().core().memory().deregister(self.mr.lkey);
-        debug_assert_eq!(gone, Ok(()), "a region keeps its key until it is deregistered");
+        self.pd.deregister(self.mr.lkey);
     }
 }
 

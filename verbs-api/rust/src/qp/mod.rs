@@ -218,6 +218,8 @@ impl Drop for QueuePair {
         let _nothing_to_refuse = node.post_send(self.handle, &[]);
         let gone = node.core().forget_qp(node.now(), self.handle);
         debug_assert_eq!(gone, Ok(()), "only its handle destroys a queue pair");
+        // Its windows are unbound.
+        self.pd.sweep();
     }
 }
 

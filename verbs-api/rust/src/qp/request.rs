@@ -6,13 +6,14 @@
 use std::marker::PhantomData;
 
 use urxe_stack::cq::SrqId;
+use urxe_stack::memory::Access;
 use urxe_stack::qp::wr::{
     Destination, Payload, RecvRequest as CoreRecv, Remote, SendFlags, SendOp, SendRequest as CoreSend, Sge,
 };
 use urxe_wire::{QKey, Qpn, Rkey};
 
 use crate::ah::AddressHandle;
-use crate::memory::RegionSlice;
+use crate::memory::{FastRegion, MemoryWindow, RegionSlice};
 
 /// Pieces that are kept without an allocation.
 const FEW: usize = 4;
@@ -184,6 +185,27 @@ impl<'a> SendRequest<'a> {
     pub fn to(mut self, ah: &AddressHandle, qpn: Qpn, qkey: QKey) -> Self {
         self.to = Destination::Datagram { ah: ah.core(), qpn, qkey };
         self
+    }
+
+    /// Binds a window to part of a region, which was registered with [`Access::MW_BIND`], for this queue pair's peer. Nothing is sent; requests
+    /// behind it may tell the peer its [`remote`](MemoryWindow::remote) at once.
+    ///
+    /// The window's key is the next one from now on, so the request must be posted: a later bind would not find the window otherwise, and end in
+    /// `MwBindErr`.
+    pub fn bind(window: &mut MemoryWindow, part: RegionSlice<'a>, access: Access) -> Self {
+        Self::new(SendOp::BindMw(window.bind(&part, access)), Data::EMPTY)
+    }
+
+    /// Makes a fast-registration region valid for what was mapped to it last, under its [`rkey`](FastRegion::rkey). Nothing is sent; requests behind
+    /// it may tell the peer its [`remote`](FastRegion::remote) at once.
+    pub fn register(region: &FastRegion, access: Access) -> Self {
+        Self::new(SendOp::RegMr { key: region.rkey(), access }, Data::EMPTY)
+    }
+
+    /// Takes the key of a window or of a fast-registration region away (`IBV_WR_LOCAL_INV`), once everything before has completed. Nothing is sent.
+    /// When it has completed, nothing goes through the key any more.
+    pub fn invalidate(rkey: Rkey) -> Self {
+        Self::new(SendOp::LocalInv { rkey }, Data::EMPTY)
     }
 
     /// What its completion shows. 0 if not given.

@@ -1,0 +1,104 @@
+//! Fast registration: regions that a work request makes valid, and another, or the peer, makes free again.
+
+use std::fmt;
+use std::ops::Range;
+
+use urxe_stack::memory::{AllocMrError, MapError, inc_rkey};
+use urxe_wire::{Lkey, Rkey};
+
+use super::{MemoryRegion, RemoteRegion};
+use crate::pd::ProtectionDomain;
+
+/// What is mapped in a fast-registration region has pages of this size, in bytes.
+const PAGE: usize = 4096;
+
+/// A fast-registration region (`ib_alloc_mr`): a key without memory. [`map`](Self::map) gives it some, a
+/// [`SendRequest::register`](crate::SendRequest::register) makes it valid, and a
+/// [`SendRequest::invalidate`](crate::SendRequest::invalidate), or a peer's SEND with invalidate, makes it free again. So a peer's access
+/// can be granted and taken back for each transfer, at the cost of a work request.
+///
+/// The mapped memory stays mapped as long as the region may use it, whether or not the [`MemoryRegion`] that it was taken from
+/// is still there. Dropping the region takes its key away and waits for accesses in progress.
+pub struct FastRegion {
+    pd: ProtectionDomain,
+    key: Rkey,
+    start: u64,
+    len: usize,
+}
+
+impl FastRegion {
+    pub(crate) fn new(pd: &ProtectionDomain, max_pages: u32) -> Result<Self, AllocMrError> {
+        let key = pd.device().core().memory().alloc_fast(pd.id(), max_pages)?;
+        Ok(Self { pd: pd.clone(), key, start: 0, len: 0 })
+    }
+
+    /// Maps bytes `range` of a region's memory (`ib_map_mr_sg`), in pages of 4 KiB. Peers will name them by addresses from `iova` on, which has
+    /// the offset in a page that `range` starts at. What is registered now stays so: the mapping counts from the next registration on, which gets the
+    /// next key.
+    ///
+    /// # Errors
+    /// [`MapError`]: more pages than the region was made for, a range that is not inside or empty, an `iova` with another offset in its page,
+    /// memory of a file that may shrink. The former mapping stays.
+    pub fn map(&mut self, from: &MemoryRegion, range: Range<usize>, iova: u64) -> Result<(), MapError> {
+        let memory = self.pd.device().core().memory();
+        memory.map_fast_buffers(self.key, &[(from.shared_buffer(), range.clone())], PAGE, iova)?;
+        (self.start, self.len) = (iova, range.len());
+        self.key = inc_rkey(self.key);
+        Ok(())
+    }
+
+    /// Lets the next registration have another key, for the same memory: what a peer still knows of the former one is worth nothing then.
+    pub fn renew_key(&mut self) {
+        self.key = inc_rkey(self.key);
+    }
+
+    /// Its protection domain.
+    #[must_use]
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// The key that the next registration gives it, or the last one gave it.
+    #[must_use]
+    pub fn rkey(&self) -> Rkey {
+        self.key
+    }
+
+    /// How many pages can be mapped.
+    #[must_use]
+    pub fn max_pages(&self) -> u32 {
+        self.query().0
+    }
+
+    /// Whether it is valid now: registered, and not invalidated since.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.query().1
+    }
+
+    fn query(&self) -> (u32, bool) {
+        // It lives as long as this handle, so there is always an answer.
+        self.pd.device().core().memory().query_fast(self.key).unwrap_or_default()
+    }
+
+    /// What a peer needs to reach the mapped memory, once it is registered: address, length, key.
+    #[must_use]
+    pub fn remote(&self) -> RemoteRegion {
+        RemoteRegion { addr: self.start, len: self.len as u64, rkey: self.key }
+    }
+}
+
+impl Drop for FastRegion {
+    fn drop(&mut self) {
+        self.pd.deregister(Lkey(self.key.0));
+    }
+}
+
+impl fmt::Debug for FastRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FastRegion")
+            .field("remote", &self.remote())
+            .field("valid", &self.is_valid())
+            .finish_non_exhaustive()
+    }
+}

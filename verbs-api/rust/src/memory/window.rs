@@ -1,0 +1,74 @@
+//! Memory windows: keys for a part of a region that come and go by work requests.
+
+use std::fmt;
+
+use urxe_stack::memory::{Access, AllocMwError, Bind, MwType, inc_rkey};
+use urxe_stack::qp::wr::Sge;
+use urxe_wire::Rkey;
+
+use super::{RegionSlice, RemoteRegion};
+use crate::pd::ProtectionDomain;
+
+/// A type 2 memory window (`struct ibv_mw`): bound to part of a region by [`SendRequest::bind`](crate::SendRequest::bind), it has a key of its own,
+/// which only the peer of the queue pair that bound it can use. A [`SendRequest::invalidate`](crate::SendRequest::invalidate) on that queue pair, or the
+/// peer's SEND with invalidate, takes the binding away; then it can be bound anew.
+///
+/// A region that is dropped while windows are bound to it stays registered, with its memory, until the last of them is unbound and dropped, or the
+/// protection domain ends. Dropping the window, or the queue pair that bound it, takes the binding away and waits for accesses in progress.
+pub struct MemoryWindow {
+    pd: ProtectionDomain,
+    key: Rkey,
+    bound: Option<(u64, u64)>,
+}
+
+impl MemoryWindow {
+    pub(crate) fn new(pd: &ProtectionDomain) -> Result<Self, AllocMwError> {
+        let key = pd.device().core().memory().alloc_mw(pd.id(), MwType::Type2)?;
+        Ok(Self { pd: pd.clone(), key, bound: None })
+    }
+
+    /// The bind of a request that will be posted: the window counts on its key.
+    pub(crate) fn bind(&mut self, part: &RegionSlice<'_>, access: Access) -> Bind {
+        let (window, new_rkey) = (self.key, inc_rkey(self.key));
+        let Sge { addr, length, lkey } = part.sge();
+        let length = u64::from(length);
+        self.key = new_rkey;
+        self.bound = Some((if access.contains(Access::ZERO_BASED) { 0 } else { addr }, length));
+        Bind { window, new_rkey, region: lkey, addr, length, access }
+    }
+
+    /// Its protection domain.
+    #[must_use]
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// The key that its last bind gave it.
+    #[must_use]
+    pub fn rkey(&self) -> Rkey {
+        self.key
+    }
+
+    /// What a peer needs to reach what it was bound to last: address, length, key. `None` if it never was.
+    #[must_use]
+    pub fn remote(&self) -> Option<RemoteRegion> {
+        self.bound.map(|(addr, len)| RemoteRegion { addr, len, rkey: self.key })
+    }
+}
+
+impl Drop for MemoryWindow {
+    fn drop(&mut self) {
+        let gone = self.pd.device().core().memory().dealloc_mw(self.key);
+        debug_assert_eq!(gone, Ok(()), "only its handle deallocates a window");
+        self.pd.sweep();
+    }
+}
+
+impl fmt::Debug for MemoryWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryWindow")
+            .field("rkey", &self.key)
+            .field("remote", &self.remote())
+            .finish_non_exhaustive()
+    }
+}
