@@ -7,3 +7,4 @@ mod memory;
 mod shared;
 mod tasks;
 mod traffic;
+mod windows;
