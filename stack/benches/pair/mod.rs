@@ -1,5 +1,6 @@
-//! Two devices on a wire in memory, for the benches: what one sends is handed to the other, nothing else happens.
-
+//! Two devices on a wire in memory, for the benches: what one sends is handed to the other, nothing else happens. Each bench uses a
+//! part of it.
+#![allow(dead_code, reason = "each bench uses a part")]
 #![allow(unsafe_code, reason = "registering is unsafe; the buffer outlives the device here")]
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use urxe_stack::cq::{Completion, Cq};
 use urxe_stack::device::{Device, DeviceConfig, QpHandle, ReceiveScratch};
-use urxe_stack::memory::{Access, Buffer, Mr};
+use urxe_stack::memory::{Access, Buffer, Mr, PdId};
 use urxe_stack::port::{Datagrams, Run, SendOutcome, Transmit};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
@@ -42,6 +43,7 @@ impl Transmit for Line {
 struct End {
     // Before its buffer, so that it is dropped first.
     device: Device,
+    pd: PdId,
     mr: Mr,
     qp: QpHandle,
     cq: Arc<Cq>,
@@ -57,17 +59,7 @@ impl End {
         let cq = device.create_cq(1024, None, 0).expect("fits");
         let cap =
             QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 64 };
-        let qp = device
-            .create_qp(&QpInit {
-                qp_type: QpType::Rc,
-                pd,
-                send_cq: Arc::clone(&cq),
-                recv_cq: Arc::clone(&cq),
-                srq: None,
-                cap,
-                sq_sig_all: false,
-            })
-            .expect("there are many");
+        let qp = create_qp(&device, pd, &cq, cap);
         let buffer = Buffer::new(BUFFER_LEN).expect("memory");
         let addr = buffer.addr();
         // SAFETY: the device is dropped before the buffer, which nobody else looks at.
@@ -75,10 +67,19 @@ impl End {
             device.memory().register(pd, addr, BUFFER_LEN, addr as u64, ACCESS | Access::LOCAL_WRITE)
         }
         .expect("a good region");
-        Self { device, mr, qp, cq, out: Line::default(), scratch: ReceiveScratch::default(), _buffer: buffer }
+        Self {
+            device,
+            pd,
+            mr,
+            qp,
+            cq,
+            out: Line::default(),
+            scratch: ReceiveScratch::default(),
+            _buffer: buffer,
+        }
     }
 
-    fn connect(&self, dest_qp_num: Qpn, peer: Ipv4Addr) {
+    fn connect(&self, qp: QpHandle, dest_qp_num: Qpn, peer: Ipv4Addr) {
         use QpAttrMask as M;
         let ah = AddressVector {
             dgid: Gid::from_ip(peer.into()),
@@ -107,13 +108,26 @@ impl End {
         let init = M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS;
         for (state, bits) in [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)] {
             let attr = QpAttr { qp_state: state, ..attr };
-            self.device.modify_qp(Time::ZERO, self.qp, &attr, bits | M::STATE).expect("the usual way");
+            self.device.modify_qp(Time::ZERO, qp, &attr, bits | M::STATE).expect("the usual way");
         }
     }
 
     fn sge(&self, length: u32) -> Sge {
         Sge { addr: self.mr.iova, length, lkey: self.mr.lkey }
     }
+}
+
+fn create_qp(device: &Device, pd: PdId, cq: &Arc<Cq>, cap: QpCap) -> QpHandle {
+    let init = QpInit {
+        qp_type: QpType::Rc,
+        pd,
+        send_cq: Arc::clone(cq),
+        recv_cq: Arc::clone(cq),
+        srq: None,
+        cap,
+        sq_sig_all: false,
+    };
+    device.create_qp(&init).expect("there are many")
 }
 
 /// A requester (the first) and a responder.
@@ -125,9 +139,33 @@ pub struct Pair {
 impl Pair {
     pub fn new() -> Self {
         let ends = [End::new(0), End::new(1)];
-        ends[0].connect(ends[1].qp.qpn(), ADDRESSES[1]);
-        ends[1].connect(ends[0].qp.qpn(), ADDRESSES[0]);
+        ends[0].connect(ends[0].qp, ends[1].qp.qpn(), ADDRESSES[1]);
+        ends[1].connect(ends[1].qp, ends[0].qp.qpn(), ADDRESSES[0]);
         Self { ends, now: Time::ZERO }
+    }
+
+    /// One more queue pair on each side, connected with each other, with queues of so many entries.
+    pub fn connect_another(&mut self, entries: u32) -> [QpHandle; 2] {
+        let cap = QpCap {
+            max_send_wr: entries,
+            max_recv_wr: entries,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
+        let [a, b] = &self.ends;
+        let qps = [a, b].map(|end| create_qp(&end.device, end.pd, &end.cq, cap));
+        a.connect(qps[0], qps[1].qpn(), ADDRESSES[1]);
+        b.connect(qps[1], qps[0].qpn(), ADDRESSES[0]);
+        qps
+    }
+
+    /// Posts a WRITE of `length` bytes at `offset` of both buffers.
+    pub fn post_write(&self, qp: QpHandle, offset: u64, length: u32) {
+        let mr = &self.ends[1].mr;
+        let op = SendOp::Write { remote: Remote { addr: mr.iova + offset, rkey: mr.rkey } };
+        let sge = self.ends[0].sge(length);
+        self.post_on(qp, op, Sge { addr: sge.addr + offset, ..sge });
     }
 
     /// A SEND of `length` bytes, received.
@@ -162,6 +200,10 @@ impl Pair {
     }
 
     fn post(&self, op: SendOp, sge: Sge) {
+        self.post_on(self.ends[0].qp, op, sge);
+    }
+
+    fn post_on(&self, qp: QpHandle, op: SendOp, sge: Sge) {
         let end = &self.ends[0];
         let request = SendRequest {
             wr_id: 2,
@@ -170,11 +212,11 @@ impl Pair {
             flags: SendFlags::SIGNALED,
             payload: Payload::Sges(&[sge]),
         };
-        end.device.post_send(self.now, end.qp, &[request]).expect("there is room");
+        end.device.post_send(self.now, qp, &[request]).expect("there is room");
     }
 
     /// Moves packets until both are silent; checks that so many completed on each side.
-    fn finish(&mut self, sends: usize, receives: usize) {
+    pub fn finish(&mut self, sends: usize, receives: usize) {
         self.now = self.now.plus_ns(1000);
         loop {
             let moved = self.step(0, 1) | self.step(1, 0);
@@ -183,7 +225,7 @@ impl Pair {
             }
         }
         for (end, want) in self.ends.iter().zip([sends, receives]) {
-            let mut out = [Completion::default(); 4];
+            let mut out = [Completion::default(); 64];
             let count = end.cq.poll(&mut out).expect("it did not overrun");
             assert_eq!(count, want, "completions");
             assert!(out[..count].iter().all(|c| c.status.is_success()));
