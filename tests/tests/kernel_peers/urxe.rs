@@ -65,6 +65,7 @@ pub fn cases() -> Vec<Case> {
                 })
             });
             case("pingpong_path_mtus", pingpong_path_mtus);
+            case("shared_receive_queue", shared_receive_queue);
             case("operations_sizes", operations_sizes);
             case("operations_path_mtus_v6", operations_path_mtus);
             case("atomics", atomics);
@@ -98,6 +99,14 @@ fn pingpong_path_mtus(pair: Pair, lab: &Lab) -> Result<(), Failure> {
     let [v4, v6] = Family::ALL;
     for (mtu, family) in [(256, v4), (256, v6), (512, v4), (1024, v6), (2048, v4), (4096, v6)] {
         pair.pingpong(lab, Pingpong { count: 10, ..Pingpong::new(family, 40_000, mtu) })?;
+    }
+    Ok(())
+}
+
+fn shared_receive_queue(pair: Pair, lab: &Lab) -> Result<(), Failure> {
+    let [v4, v6] = Family::ALL;
+    for (family, size, qps, count) in [(v4, 4096, 16, 1000), (v6, 1, 1, 100), (v4, 20_001, 100, 500)] {
+        pair.pingpong(lab, Pingpong::shared(family, size, qps, count))?;
     }
     Ok(())
 }

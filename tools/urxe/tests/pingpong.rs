@@ -200,6 +200,34 @@ fn between_two_processes() {
 }
 
 #[test]
+fn many_queue_pairs_on_one_shared_receive_queue() {
+    for (case, qps, net) in
+        [("-n 500", 16, 40), ("-s 100K -n 200 -m 4096 -e", 3, 41), ("-s 1 -n 300 -r 256", 256, 42)]
+    {
+        let (here, there) = (address(net, 1), address(net, 2));
+        let server = Listening::start(&format!("--listen -d {here} {case} --srq {qps}"));
+        let client = ok(run(&format!("--connect {here} -d {there} {case} --srq {qps}")));
+        let server = ok(server.finish());
+        for said in [&client, &server] {
+            assert!(said.contains("messages received and verified"), "{case}: {said}");
+            let addresses = |whose| said.lines().filter(|line| line.contains(whose)).count();
+            assert_eq!((addresses("local address:"), addresses("remote address:")), (qps, qps), "{said}");
+        }
+    }
+    let told = fails(run("--listen --srq 16 -r 15 -d 127.64.43.1"), 1);
+    assert!(told.contains("each needs at least one receive"), "{told}");
+}
+
+#[test]
+fn both_ends_must_have_the_same_number_of_queue_pairs() {
+    let (here, there) = (address(44, 1), address(44, 2));
+    let server = Listening::start(&format!("--listen -d {here} --srq 4"));
+    let told = fails(run(&format!("--connect {here} -d {there} --srq 5")), 1);
+    assert!(told.contains("the peer has 4 queue pairs, this end 5"), "{told}");
+    assert_eq!(server.finish().status.code(), Some(1));
+}
+
+#[test]
 fn between_two_processes_for_machines() {
     let mut command = urxe(&format!("--listen --json -n 10 -s 100 -d {}", address(20, 1)));
     let mut server = command.spawn().unwrap();
@@ -230,6 +258,10 @@ fn bad_command_lines_are_refused() {
         "--chk",
         "--quick --sizes 64",
         "--listen -r 1",
+        "--srq 4",
+        "--listen --srq 0",
+        "--listen --srq 257",
+        "--listen --srq 4 -c",
         "--listen -i 2",
         "-d 10.0.0",
         "more",

@@ -1,8 +1,8 @@
 //! Why a verb did not work, whichever.
 
 use urxe::{
-    AllocPdError, AllocateError, BatchError, BufferError, CqError, CreateCqError, CreateQpError, LinkError,
-    ModifyError, OpenError, PostError, SliceError, WaitError,
+    AllocPdError, AllocateError, BatchError, BufferError, CqError, CreateCqError, CreateQpError,
+    CreateSrqError, LinkError, ModifyError, OpenError, PostError, SliceError, WaitError,
 };
 
 /// Why an end does not work.
@@ -23,6 +23,9 @@ pub enum VerbError {
     /// The completion queue.
     #[error(transparent)]
     CreateCq(#[from] CreateCqError),
+    /// The shared receive queue.
+    #[error(transparent)]
+    CreateSrq(#[from] CreateSrqError),
     /// The queue pair.
     #[error(transparent)]
     CreateQp(#[from] CreateQpError),

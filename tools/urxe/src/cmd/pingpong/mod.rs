@@ -5,6 +5,7 @@
 //! | `local` | the default run: this process and a peer process on another loopback address |
 //! | `peer`, `protocol` | the peer process: what it does, what the two say to each other |
 //! | `two_hosts` | `--listen` and `--connect`: in step with `ibv_rc_pingpong` |
+//! | `many` | `--srq`: in step with `ibv_srq_pingpong` |
 //! | `exchange` | that program's exchange of addresses over TCP |
 //! | `station` | one end: device, region, queue pair |
 //! | `pattern` | the bytes of the messages |
@@ -12,6 +13,7 @@
 
 mod exchange;
 mod local;
+mod many;
 mod operation;
 mod pattern;
 mod peer;
@@ -106,6 +108,11 @@ pub struct Args {
     /// Listening: the first message must have what ibv_rc_pingpong -c puts into it; all others are checked in any case
     #[arg(short, long, requires = "two_hosts", help_heading = TWO_HOSTS)]
     chk: bool,
+    /// So many queue pairs on one shared receive queue, with ibv_srq_pingpong -q N (whose default is 16); the messages are those of all
+    /// together
+    #[arg(long, requires = "two_hosts", conflicts_with = "chk", value_name = "N", help_heading = TWO_HOSTS,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(many::MAX_QPS)))]
+    srq: Option<u32>,
     /// Port of the device; devices have port 1 alone
     #[arg(short, long, requires = "two_hosts", value_name = "PORT", help_heading = TWO_HOSTS,
         value_parser = clap::value_parser!(u8).range(1..=1))]
@@ -195,6 +202,7 @@ impl Args {
             gid_index: self.gid_idx,
             check_pages: self.chk,
             events: self.events,
+            srq: self.srq,
             capture: self.capture,
         };
         let mut told = Told { json: self.json };
@@ -320,6 +328,30 @@ pub enum PingpongError {
         given: PathMtu,
         /// The largest.
         allowed: PathMtu,
+    },
+    /// A message on each queue pair must find a receive.
+    #[error("--rx-depth {given} is too small for {qps} queue pairs: each needs at least one receive")]
+    TooFewReceives {
+        /// Queue pairs.
+        qps: u32,
+        /// Receives.
+        given: u32,
+    },
+    /// The other end has fewer queue pairs.
+    #[error(
+        "the peer has {given} queue pairs, this end {wanted}: give both ends the same number (--srq here, -q there)"
+    )]
+    FewerQueuePairs {
+        /// The peer's.
+        given: usize,
+        /// This end's.
+        wanted: u32,
+    },
+    /// A completion of nobody.
+    #[error("a completion names queue pair {given}, which is none of this end's")]
+    UnknownQueuePair {
+        /// What it names.
+        given: urxe::Qpn,
     },
     /// No entry of the GID table has the index.
     #[error(

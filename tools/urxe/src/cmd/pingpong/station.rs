@@ -143,9 +143,9 @@ impl Station {
         self.device.counter(Counter::CompleterRetryErr)
     }
 
-    /// What the device counted, by name.
-    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        self.device.counters().map(|(counter, value)| (counter.name(), value))
+    /// Its device.
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
     /// Connects.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::station::Station;
+use urxe::{Counter, Device};
 
 /// The result of one end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -30,8 +30,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// At `station`, of `iterations` messages each way in `elapsed`, all verified.
-    pub fn new(size: usize, iterations: u32, elapsed: Duration, station: &Station) -> Self {
+    /// On `device`, of `iterations` messages each way in `elapsed`, all verified.
+    pub fn new(size: usize, iterations: u32, elapsed: Duration, device: &Device) -> Self {
         let seconds = elapsed.as_secs_f64().max(1e-9);
         let bits = size as f64 * f64::from(iterations) * 2.0 * 8.0;
         Self {
@@ -41,8 +41,8 @@ impl Summary {
             mbit_per_s: bits / seconds / 1e6,
             usec_per_iteration: seconds * 1e6 / f64::from(iterations.max(1)),
             verified: iterations,
-            retries: station.retries(),
-            counters: station.counters().collect(),
+            retries: device.counter(Counter::CompleterRetryErr),
+            counters: device.counters().map(|(counter, value)| (counter.name(), value)).collect(),
         }
     }
 }

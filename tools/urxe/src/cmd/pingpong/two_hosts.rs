@@ -22,7 +22,7 @@ use urxe::{Device, Gid, PathMtu};
 use super::exchange::{self, Address, Exchange};
 use super::station::{Station, StationConfig, Wait, Work};
 use super::summary::Summary;
-use super::{PingpongError, Wrong, expect_success, pattern};
+use super::{PingpongError, Wrong, expect_success, many, pattern};
 use crate::cmd::common::choose::Choice;
 use crate::cmd::common::verb_error::VerbError;
 
@@ -33,9 +33,9 @@ const PAGE: usize = 4096;
 /// READs and atomics on the way at once, as that program asks for; there are none.
 const RD_ATOMIC: u8 = 1;
 /// Time without a completion after which the run fails.
-const STALL_LIMIT: Duration = Duration::from_secs(10);
+pub const STALL_LIMIT: Duration = Duration::from_secs(10);
 /// How long an end stays after its last message: three times what the other end waits for an acknowledgement.
-const LINGER: Duration = Duration::from_millis(200);
+pub const LINGER: Duration = Duration::from_millis(200);
 /// Work request identifiers, above the numbers of messages.
 const SEND: u64 = 1 << 32;
 
@@ -71,6 +71,8 @@ pub struct Plan {
     pub check_pages: bool,
     /// Sleep on completion events instead of polling.
     pub events: bool,
+    /// So many queue pairs on one shared receive queue, as `ibv_srq_pingpong`.
+    pub srq: Option<u32>,
     /// Where to record packets.
     pub capture: Option<PathBuf>,
 }
@@ -102,6 +104,9 @@ impl Plan {
         if let Some(given) = self.gid_index.filter(|index| usize::from(*index) >= entries) {
             return Err(PingpongError::NoSuchGid { given, entries });
         }
+        if let Some(qps) = self.srq {
+            return many::run(self, &device, qps, told);
+        }
         let mut station = match &self.role {
             Role::Server => self.serve(device, told)?,
             Role::Client(host) => self.connect(device, host, told)?,
@@ -111,17 +116,21 @@ impl Plan {
         let elapsed = start.elapsed();
         // The last acknowledgement may get lost, and the peer would then ask for it.
         std::thread::sleep(LINGER);
-        Ok(Summary::new(self.size, self.iterations, elapsed, &station))
+        Ok(Summary::new(self.size, self.iterations, elapsed, station.device()))
     }
 
-    fn serve(&self, device: Device, told: &mut dyn Listener) -> Result<Station, PingpongError> {
+    /// Server: waits for a client.
+    pub fn accept(&self, device: &Device, told: &mut dyn Listener) -> Result<Exchange, PingpongError> {
         let bound = device.query_port().gids.iter().find(|gid| gid.assigned).map(|gid| gid.gid.to_ip());
         let listener: TcpListener = exchange::listen(bound.unwrap_or_else(|| Gid::ZERO.to_ip()), self.port)?;
         if let Ok(address) = listener.local_addr() {
             told.listening(address);
         }
-        let mut exchange = Exchange::accept(&listener)?;
-        drop(listener);
+        Ok(Exchange::accept(&listener)?)
+    }
+
+    fn serve(&self, device: Device, told: &mut dyn Listener) -> Result<Station, PingpongError> {
+        let mut exchange = self.accept(&device, told)?;
         let station = self.station(device, &exchange)?;
         let remote = exchange.receive()?;
         self.join(&station, &remote, &exchange)?;
@@ -132,11 +141,17 @@ impl Plan {
         Ok(station)
     }
 
-    fn connect(&self, device: Device, host: &str, told: &mut dyn Listener) -> Result<Station, PingpongError> {
-        let mut exchange = Exchange::connect(host, self.port)?;
+    /// Client: goes to the server.
+    pub fn reach(&self, host: &str) -> Result<Exchange, PingpongError> {
+        let exchange = Exchange::connect(host, self.port)?;
         if self.choice.is_built_in() && !exchange.local().is_loopback() {
             return Err(PingpongError::LoopbackOnly { host: exchange.peer(), local: exchange.local() });
         }
+        Ok(exchange)
+    }
+
+    fn connect(&self, device: Device, host: &str, told: &mut dyn Listener) -> Result<Station, PingpongError> {
+        let mut exchange = self.reach(host)?;
         let station = self.station(device, &exchange)?;
         let local = station.address();
         exchange.send(&local)?;
@@ -147,18 +162,22 @@ impl Plan {
         Ok(station)
     }
 
-    /// The queue pair, with its receives posted.
-    fn station(&self, device: Device, exchange: &Exchange) -> Result<Station, PingpongError> {
+    /// Which of the device's GIDs this end sends from.
+    pub fn own_gid(&self, device: &Device, exchange: &Exchange) -> u8 {
         let gids = device.query_port().gids;
         let index_of = |wanted: &dyn Fn(Gid) -> bool| {
             let index = gids.iter().position(|entry| entry.assigned && wanted(entry.gid));
             index.and_then(|index| u8::try_from(index).ok())
         };
-        let gid_index = self
-            .gid_index
+        self.gid_index
             .or_else(|| index_of(&|gid| gid.to_ip() == exchange.local()))
             .or_else(|| index_of(&|gid| gid.to_ip().is_ipv4() == exchange.local().is_ipv4()))
-            .unwrap_or_else(|| device.default_gid_index());
+            .unwrap_or_else(|| device.default_gid_index())
+    }
+
+    /// The queue pair, with its receives posted.
+    fn station(&self, device: Device, exchange: &Exchange) -> Result<Station, PingpongError> {
+        let gid_index = self.own_gid(&device, exchange);
         let config = StationConfig {
             // What is sent, and one place for all that is received, as there.
             region_bytes: 2 * self.size,
