@@ -33,8 +33,8 @@ fn too_large_and_of_the_wrong_kind() {
     assert!(error.to_string().contains("1 to"), "{error}");
     let error = end.pd.queue_pair(&end.cq).max_send_sge(33).create().unwrap_err();
     assert_eq!(error.to_string(), "max_send_sge is 33; the device allows 32");
-    let error = end.pd.queue_pair(&end.cq).qp_type(QpType::XrcSend).create().unwrap_err();
-    assert!(error.to_string().contains("UD"), "{error}");
+    let error = end.pd.queue_pair(&end.cq).qp_type(QpType::XrcRecv).create().unwrap_err();
+    assert!(error.to_string().contains("XRC_RECV"), "{error}");
     let error = end.pd.allocate(0, ALL).unwrap_err();
     assert_eq!(error.errno(), libc::EINVAL);
     let error = end.pd.allocate(10, Access::REMOTE_WRITE).unwrap_err();
