@@ -5,6 +5,9 @@
 # The cache folder is $URXE_KERNEL_CACHE, else ${XDG_CACHE_HOME:-~/.cache}/urxe/kernels. For each kernel it holds
 #   SERIES/root/   what the package holds: boot/vmlinuz-VERSION, lib/modules/VERSION (with modules.dep)
 #   SERIES/stamp   the package's name, written last: without it the folder is unfinished
+# and for the guest's own program, which posts what no rdma-core of Debian 12 can post (FLUSH, ATOMIC WRITE), Debian 13's:
+#   verbs/root/    libibverbs with its header, provider and the libraries they load
+#   verbs/stamp    its version
 set -eu
 
 # On the host: emulator, image and network. In the guest: RDMA programs. To compile the guest's own program: gcc.
@@ -70,6 +73,35 @@ kernel() {
 	echo "kernel $1: $image, unpacked into $dir"
 }
 
+# What the guest's own program is built against and runs with.
+verbs_packages='libibverbs1 ibverbs-providers libibverbs-dev libnl-3-200 libnl-route-3-200 libc6'
+
+verbs() {
+	dir=$cache/verbs
+	if [ -z "$refresh" ] && [ -s "$dir/stamp" ]; then
+		echo "rdma-core: $(cat "$dir/stamp"), already here"
+		return
+	fi
+	update_once
+	# Debian 13's list, kept apart from this machine's, from where this machine gets Debian's packages.
+	archive=$(apt-cache policy libibverbs1 | sed -n 's/^ *[0-9]* \([a-z]*:[^ ]*\) [a-z]*\/main .*/\1/p' | head -n 1)
+	[ -n "$archive" ] || { echo "rdma-core: no Debian archive in this apt's sources" >&2; exit 1; }
+	rm -rf "$dir"
+	mkdir -p "$dir/root" "$dir/lists/partial"
+	echo "deb $archive trixie main" >"$dir/sources"
+	# shellcheck disable=SC2089,SC2090
+	apart="-o Dir::Etc::sourcelist=$dir/sources -o Dir::Etc::sourceparts=- -o Dir::State::lists=$dir/lists \
+		-o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=root"
+	as_root apt-get -qq $apart update
+	version=$(apt-cache $apart policy libibverbs1 | sed -n 's/^ *Candidate: //p')
+	(cd "$dir" && apt-get -qq $apart download $verbs_packages 2>"$dir/download.log") ||
+		{ cat "$dir/download.log" >&2; exit 1; }
+	for package in "$dir"/*.deb; do dpkg -x "$package" "$dir/root"; done
+	rm -rf "$dir"/*.deb "$dir/download.log" "$dir/lists" "$dir/sources"
+	echo "$version" >"$dir/stamp"
+	echo "rdma-core: $version, unpacked into $dir"
+}
+
 missing=
 for package in $packages; do
 	case "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" in
@@ -83,3 +115,4 @@ if [ -n "$missing" ]; then
 fi
 kernel 6.1 linux-image-amd64
 kernel 6.12 linux-image-6.12-amd64
+verbs

@@ -34,8 +34,9 @@ use urxe_stack::qp::wr::{
 };
 use urxe_stack::time::Time;
 use urxe_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Gid, IcrcSeed, IcrcSolver, IcrcVerdict, Lkey, Msn, NakCode,
-    Opcode, PKey, PacketRepr, PacketView, Psn, Qpn, ROCE_PORT, Reth, Rkey, RnrTimer, Syndrome,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Feth, Gid, IcrcSeed, IcrcSolver, IcrcVerdict, Lkey, Msn,
+    NakCode, Opcode, PKey, PacketRepr, PacketView, PlacementType, Psn, Qpn, ROCE_PORT, Reth, Rkey, RnrTimer,
+    SelectivityLevel, Syndrome,
 };
 
 /// The device's address.
@@ -170,6 +171,27 @@ pub fn compare_swap(psn: u32, va: u64, rkey: Rkey, compare: u64, swap: u64) -> P
     Packet { opcode: Opcode::RcCompareSwap, psn, ack_req: true, ext, ..PACKET }
 }
 
+/// An ATOMIC WRITE.
+#[must_use]
+pub fn atomic_write(psn: u32, va: u64, rkey: Rkey, value: [u8; 8]) -> Packet {
+    let ext = reth(va, rkey, 8);
+    Packet { opcode: Opcode::RcAtomicWrite, psn, ack_req: true, ext, payload: value.to_vec(), ..PACKET }
+}
+
+/// A FLUSH of this placement, of the range or of the whole region.
+#[must_use]
+pub fn flush(
+    psn: u32,
+    (va, len): (u64, usize),
+    rkey: Rkey,
+    placement: PlacementType,
+    selectivity: SelectivityLevel,
+) -> Packet {
+    let reth = Reth { va, rkey, dma_len: len as u32 };
+    let ext = Ext::Flush(Feth { placement, selectivity }, reth);
+    Packet { opcode: Opcode::RcFlush, psn, ack_req: true, ext, ..PACKET }
+}
+
 /// A RETH as the extension of a packet.
 #[must_use]
 pub fn reth(va: u64, rkey: Rkey, len: usize) -> Ext {
@@ -216,7 +238,7 @@ impl Default for Setup {
             max_rd_atomic: 4,
             max_dest_rd_atomic: 4,
             rtr_only: false,
-            access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
+            access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::FLUSH_GLOBAL,
         }
     }
 }
@@ -652,7 +674,8 @@ pub const fn no_lkey() -> Lkey {
 }
 
 fn all_rights() -> Access {
-    Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC
+    let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    Access::LOCAL_WRITE | remote | Access::FLUSH_GLOBAL
 }
 
 fn register(device: &Device, pd: PdId, memory: &Arc<Buffer>, access: Access) -> Mr {

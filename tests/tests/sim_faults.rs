@@ -102,7 +102,7 @@ fn a_seed_replays_to_the_last_packet() {
 #[test]
 fn the_faults_occur() {
     let outcomes: Vec<Outcome> =
-        (0..20).map(|seed| run_seed(seed, &Profile::default(), &Options::default())).collect();
+        (0..40).map(|seed| run_seed(seed, &Profile::default(), &Options::default())).collect();
     let packets = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
     assert!(outcomes.iter().map(|outcome| outcome.renewed).sum::<usize>() > 20);
     assert!(packets(|outcome| outcome.packets.lost) > 100);

@@ -21,6 +21,7 @@ use pnet_packet::ipv6::{Ipv6Packet, MutableIpv6Packet};
 use pnet_packet::udp::{self, MutableUdpPacket, UdpPacket};
 use pnet_packet::vlan::{ClassOfService, MutableVlanPacket, VlanPacket};
 
+use crate::Opcode;
 use crate::packet::ICRC_LEN;
 
 const ETHERNET_LEN: usize = 14;
@@ -427,6 +428,10 @@ impl<'a> Frame<'a> {
     /// short to hold a BTH and an ICRC.
     #[must_use]
     pub fn icrc(&self) -> Option<u32> {
+        Some(self.icrc_hasher()?.finalize())
+    }
+
+    fn icrc_hasher(&self) -> Option<crc32fast::Hasher> {
         const BTH_LEN: usize = crate::Bth::LEN;
         if self.udp_payload.len() < BTH_LEN + ICRC_LEN {
             return None;
@@ -450,14 +455,22 @@ impl<'a> Frame<'a> {
         let mut crc = crc32fast::Hasher::new();
         crc.update(&[0xff; 8]);
         crc.update(&masked);
-        Some(crc.finalize())
+        Some(crc)
     }
 
-    /// Whether the last four bytes are the right ICRC.
+    /// Whether the last four bytes are the right ICRC; of a FLUSH, whether it is one of the two that are sent
+    /// ([`crate::FlushIcrc`]).
     #[must_use]
     pub fn icrc_holds(&self) -> bool {
         let received = self.udp_payload.last_chunk::<ICRC_LEN>().map(|&b| u32::from_le_bytes(b));
-        received.is_some() && received == self.icrc()
+        let Some(standard) = self.icrc_hasher() else { return false };
+        let is_flush = self
+            .udp_payload
+            .first()
+            .is_some_and(|&opcode| opcode == Opcode::RcFlush.byte() || opcode == Opcode::XrcFlush.byte());
+        let mut rxe = standard.clone();
+        rxe.update(&self.udp_payload[..self.udp_payload.len() - ICRC_LEN]);
+        received == Some(standard.finalize()) || (is_flush && received == Some(rxe.finalize()))
     }
 
     /// Whether the IPv4 header checksum is right; always true for IPv6, which has none.

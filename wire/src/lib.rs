@@ -102,7 +102,7 @@ pub use feth::{Feth, PlacementType, ReservedLevel, SelectivityLevel};
 pub use frame::{Frame, FrameError, FrameRepr, IpRepr, LinkRepr};
 pub use gid::{Gid, GidParseError};
 pub use grh::Grh;
-pub use icrc::{IcrcSeed, IcrcSolver, IcrcVerdict};
+pub use icrc::{FlushIcrc, IcrcSeed, IcrcSolver, IcrcVerdict};
 pub use id::{Lkey, Msn, PKey, Psn, QKey, Qpn, Rkey};
 pub use ieth::Ieth;
 pub use immdt::ImmDt;

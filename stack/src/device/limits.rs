@@ -3,6 +3,7 @@
 
 use crate::memory::MemoryLimits;
 use crate::qp::attr::PathMtu;
+use urxe_wire::FlushIcrc;
 
 /// The limits of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,8 @@ pub struct Limits {
     pub max_mtu: PathMtu,
     /// Set M (migrated) in packets: some NICs want it, the kernel's `rdma_rxe` leaves it clear.
     pub mig_req: bool,
+    /// What the ICRC of the FLUSHes that are sent covers: what `rdma_rxe` wants, or what the specification says.
+    pub flush_icrc: FlushIcrc,
 }
 
 impl Limits {
@@ -94,6 +97,7 @@ impl Default for Limits {
             max_pkeys: 1,
             max_mtu: PathMtu::Mtu4096,
             mig_req: false,
+            flush_icrc: FlushIcrc::Rxe,
         }
     }
 }

@@ -100,7 +100,7 @@ impl Device {
         };
         control.paths.insert(key, index);
         let icrc = IcrcSeed::new(key.local, self.source_port, key.peer, ROCE_PORT);
-        let icrc = icrc.expect("path_key() compared the IP versions");
+        let icrc = icrc.expect("path_key() compared the IP versions").with_flush(self.limits.flush_icrc);
         self.new_path(index).open(Route { key, source_port: self.source_port, icrc });
         Ok((index, key.peer))
     }

@@ -83,6 +83,15 @@ pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> u64 {
     unsafe { AtomicU64::from_ptr(word) }.fetch_add(add, Ordering::AcqRel)
 }
 
+/// Stores a word, after everything stored before.
+///
+/// # Safety
+/// As [`fetch_add`].
+pub(super) unsafe fn store(word: *mut u64, value: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { AtomicU64::from_ptr(word) }.store(value, Ordering::Release);
+}
+
 /// Stores `swap` in a word that is `compare`; returns what was there.
 ///
 /// # Safety

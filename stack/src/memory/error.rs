@@ -86,6 +86,18 @@ pub enum RegMrError {
         /// Whether the region asked to be written.
         write: bool,
     },
+    /// Nothing of the range would survive a power failure, which FLUSH_PERSISTENT promises.
+    #[error(
+        "{len} bytes at {addr:#x} are {why}; FLUSH_PERSISTENT needs a shared mapping of a file on a disk"
+    )]
+    NotPersistent {
+        /// Start of the range in this process.
+        addr: usize,
+        /// Its length in bytes.
+        len: usize,
+        /// What its memory is.
+        why: &'static str,
+    },
     /// The device holds as many regions as it may.
     #[error("{max} memory regions are registered, and no more are allowed")]
     TooMany {
@@ -106,7 +118,8 @@ impl RegMrError {
             | Self::IovaWraps { .. }
             | Self::IovaOffset { .. }
             | Self::UnknownAccess { .. }
-            | Self::NeedsLocalWrite { .. } => libc::EINVAL,
+            | Self::NeedsLocalWrite { .. }
+            | Self::NotPersistent { .. } => libc::EINVAL,
             Self::NotMapped { .. } | Self::NotAccessible { .. } => libc::EFAULT,
             Self::TooMany { .. } => libc::ENOMEM,
         }

@@ -16,6 +16,7 @@
 //! | `object` | what a slot holds beside that: region, fast-registration region, window |
 //! | `window` | memory windows: bound to part of a region |
 //! | `fast`, `pages` | fast registration: page lists, made valid by a work request |
+//! | `flush` | visibility and persistence |
 //! | `invalidate` | keys that peers and work requests take away |
 //! | `reregister` | another place, domain or access for a region |
 //! | `advise` | prefetching on-demand pages |
@@ -59,6 +60,7 @@ mod dm;
 mod error;
 mod fast;
 mod file;
+mod flush;
 mod guarded;
 mod invalidate;
 mod keys;

@@ -145,13 +145,27 @@ impl<'m> Pin<'m> {
         Ok(unsafe { copy::compare_swap(word, compare, swap) })
     }
 
-    fn inside(&self, addr: u64, len: u64) -> Result<(), Fault> {
+    /// Places the 8 bytes of `src` at `addr` by one store, after everything placed before.
+    ///
+    /// # Errors
+    /// As [`Pin::fetch_add`]; [`Fault::OutOfBounds`] too if `src` has not 8 bytes.
+    pub fn write_word(&self, addr: u64, src: &[u8]) -> Result<(), Fault> {
+        let Ok(bytes) = <[u8; 8]>::try_from(src) else {
+            return Err(Fault::OutOfBounds { addr, len: src.len() as u64 });
+        };
+        let word = self.locate_word(addr)?;
+        // SAFETY: `locate_word` returns an aligned, mapped and writable word inside the region.
+        unsafe { copy::store(word, u64::from_ne_bytes(bytes)) };
+        Ok(())
+    }
+
+    pub(super) fn inside(&self, addr: u64, len: u64) -> Result<(), Fault> {
         if self.region.contains(addr, len) { Ok(()) } else { Err(Fault::OutOfBounds { addr, len }) }
     }
 
     /// Calls `run` for each run of contiguous bytes of `[addr, addr + len)`, which is inside the region, in order: where it is, how
     /// many bytes came before, and its length. The one place that translates addresses, with [`place`](Self::place).
-    fn each_run(
+    pub(super) fn each_run(
         &self,
         addr: u64,
         len: usize,
@@ -256,6 +270,24 @@ impl<'m> Pins<'m> {
         let pin = self.held[place].as_ref().ok_or(AccessError::UnknownKey { key })?;
         pin.check(by, need, addr, len)?;
         Ok(pin)
+    }
+
+    /// A pin that allows `by` to do what `need` says to the whole region under `key`: one already held, or a new one.
+    ///
+    /// # Errors
+    /// As [`Memory::pin`].
+    pub fn whole(
+        &mut self,
+        key: u32,
+        by: impl Into<Accessor>,
+        need: Access,
+    ) -> Result<&Pin<'m>, AccessError> {
+        let (start, len) = match self.memory.hold(key) {
+            Some(pin) => (pin.region.start, pin.region.len),
+            // Refused below, with the reason.
+            None => (0, 0),
+        };
+        self.access(key, by, need, start, len)
     }
 
     /// Lets go of all of them.

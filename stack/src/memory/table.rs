@@ -176,6 +176,7 @@ impl Memory {
         } else {
             check_range(addr.addr(), len, start, !zero_based)?;
         }
+        super::flush::check(addr.addr(), len, access)?;
         if !access.contains(Access::ON_DEMAND) {
             populate(addr, len, access.contains(Access::LOCAL_WRITE))?;
         }

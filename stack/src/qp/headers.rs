@@ -47,8 +47,12 @@ pub(crate) fn data_headers(
             };
             (pick(write_imm), ext)
         }
-        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
-            unreachable!("{op:?} sends no data")
+        SendOp::Read { .. }
+        | SendOp::CompareSwap { .. }
+        | SendOp::FetchAdd { .. }
+        | SendOp::AtomicWrite { .. }
+        | SendOp::Flush { .. } => {
+            unreachable!("{op:?} has a response of its own")
         }
         SendOp::BindMw(_) | SendOp::RegMr { .. } | SendOp::LocalInv { .. } => {
             unreachable!("{op:?} sends nothing")

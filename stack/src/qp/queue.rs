@@ -4,7 +4,7 @@
 //! two marks: `head`, the oldest entry that is not complete, and `tail`, where the next one goes. The cursor of
 //! what is being sent belongs to the requester.
 
-use urxe_wire::Psn;
+use urxe_wire::{PlacementType, Psn};
 
 use super::gather::{LocalFault, gather};
 use super::wr::{Destination, Payload, PostError, SendFlags, SendOp, SendRequest, Sge};
@@ -190,6 +190,23 @@ impl SendQueue {
                 }
                 if remote.addr % 8 != 0 {
                     return Err(PostError::AtomicAlignment { addr: remote.addr });
+                }
+            }
+            SendOp::AtomicWrite { remote } => {
+                if length != 8 {
+                    return Err(PostError::AtomicWriteLength { given: length });
+                }
+                if remote.addr % 8 != 0 {
+                    return Err(PostError::AtomicAlignment { addr: remote.addr });
+                }
+            }
+            SendOp::Flush { placement, .. } => {
+                if length != 0 {
+                    return Err(PostError::FlushWithData { given: length });
+                }
+                let known = PlacementType::GLOBAL_VISIBILITY | PlacementType::PERSISTENCE;
+                if placement.is_empty() || !known.contains(placement) {
+                    return Err(PostError::FlushPlacement { given: placement.bits() });
                 }
             }
             _ => {}

@@ -4,7 +4,7 @@
 //! combination that means nothing cannot be written. Values on the wire (immediate data) are in host order.
 
 use bitflags::bitflags;
-use urxe_wire::{Lkey, QKey, Qpn, Rkey};
+use urxe_wire::{Lkey, PlacementType, QKey, Qpn, Rkey};
 
 use crate::cq::{SrqId, WcOpcode};
 use crate::memory::{Access, Bind};
@@ -31,6 +31,10 @@ pub struct Remote {
 }
 
 /// What a send work request does.
+///
+/// There are no masked atomics (`IB_WR_MASKED_ATOMIC_*` of the kernel): IBTA gives them no opcode, `ib_pack.h` lists none, and what
+/// some hardware sends for them lies in the manufacturers' range, so no other peer would know it. `ibv_post_send` has
+/// no operation for them either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOp {
     /// Message into the peer's next receive.
@@ -94,6 +98,29 @@ pub enum SendOp {
         /// The key.
         rkey: Rkey,
     },
+    /// Writes eight bytes as one (ATOMIC WRITE, A19.5): who looks at them sees all of them or none.
+    AtomicWrite {
+        /// The eight bytes, aligned to eight.
+        remote: Remote,
+    },
+    /// Completes when what was written before has got as far as asked (FLUSH, A19.4). Carries no data.
+    Flush {
+        /// Where the range begins; of [`FlushRange::Region`] only the key counts.
+        remote: Remote,
+        /// How far.
+        placement: PlacementType,
+        /// Which part of the peer's memory.
+        range: FlushRange,
+    },
+}
+
+/// What a FLUSH is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushRange {
+    /// So many bytes from the address on.
+    Bytes(u32),
+    /// The whole region of the key.
+    Region,
 }
 
 impl SendOp {
@@ -109,6 +136,8 @@ impl SendOp {
             Self::BindMw(_) => WcOpcode::BindMw,
             Self::RegMr { .. } => WcOpcode::RegMr,
             Self::LocalInv { .. } => WcOpcode::LocalInv,
+            Self::AtomicWrite { .. } => WcOpcode::AtomicWrite,
+            Self::Flush { .. } => WcOpcode::Flush,
         }
     }
 
@@ -124,7 +153,14 @@ impl SendOp {
         matches!(self, Self::BindMw(_) | Self::RegMr { .. } | Self::LocalInv { .. })
     }
 
-    /// Whether this is one of the atomic operations.
+    /// Whether the peer answers it by a response of its own, which no later answer stands for: what counts to
+    /// `max_rd_atomic` and what a fence waits for. READ, the atomics, ATOMIC WRITE, FLUSH (A19.3.2).
+    #[must_use]
+    pub const fn has_response(&self) -> bool {
+        self.returns_data() || matches!(self, Self::AtomicWrite { .. } | Self::Flush { .. })
+    }
+
+    /// Whether this is one of the atomic operations that return what was there.
     #[must_use]
     pub const fn is_atomic(&self) -> bool {
         matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
@@ -288,6 +324,24 @@ pub enum PostError {
         /// The address.
         addr: u64,
     },
+    /// An ATOMIC WRITE does not carry eight bytes.
+    #[error("an ATOMIC WRITE carries 8 bytes, {given} were given")]
+    AtomicWriteLength {
+        /// How many were given.
+        given: u64,
+    },
+    /// A FLUSH carries data.
+    #[error("a FLUSH carries no data, {given} bytes were given")]
+    FlushWithData {
+        /// How many.
+        given: u64,
+    },
+    /// A FLUSH asks for nothing that there is.
+    #[error("a FLUSH asks for global visibility (1), persistence (2) or both (3); {given:#x} was given")]
+    FlushPlacement {
+        /// What was given.
+        given: u8,
+    },
     /// READ and atomics bring data back, so inline makes no sense.
     #[error("inline data with an operation that returns data")]
     InlineReturnsData,
@@ -306,8 +360,8 @@ pub enum PostError {
         /// How much was given.
         given: u64,
     },
-    /// READ or atomic on a queue pair whose `max_rd_atomic` is 0.
-    #[error("READ and atomics need max_rd_atomic of at least 1; this queue pair has 0")]
+    /// READ, atomic, ATOMIC WRITE or FLUSH on a queue pair whose `max_rd_atomic` is 0.
+    #[error("READ, atomics, ATOMIC WRITE and FLUSH need max_rd_atomic of at least 1; this queue pair has 0")]
     NoReadDepth,
     /// The transport does not have the operation.
     #[error("a queue pair of type {qp_type} has no such operation")]

@@ -31,6 +31,9 @@
  *			memory windows over the region), and the completion must name it; count is at most 32
  *   WRITE, WRITE_IMM	message k to its slot; the server checks that each slot has its last message, and with
  *			immediate data the count, byte_len and immediate of each completion
+ *   FLUSH		the same as WRITE, each followed by a FLUSH to global visibility: of its slot, each fourth of the
+ *			whole region
+ *   ATOMIC_WRITE	(size 8) message k to its slot as one store; checked as WRITE
  *   READ		the server fills slot s with message s; the client checks all it reads
  *   FAA		(size 8) adds 3 to the counter at addr, which starts at 0: the k-th finds 3 * k
  *   CAS		(size 8) compares with k and swaps k + 1, in the same counter: the k-th finds k
@@ -62,6 +65,8 @@
 #define SGE_MAX		32u
 #define RXE_WITH_INV	(1 << 2)	/* the kernel's bit, which rxe hands through unchanged */
 #define MISS_VALUE	0x1122334455667788ull
+#define BEFORE_FLUSH	(~0ull)		/* wr_id of the WRITE that a FLUSH follows */
+#define CAP_FLUSH	(1ull << 38)	/* IB_UVERBS_DEVICE_FLUSH_GLOBAL: the kernel's flags that verbs.h does not name */
 
 enum { RECEIVES = 1, ATOMIC = 2, IMM = 4, READS = 8, WRITES = 16 };
 
@@ -75,6 +80,8 @@ static const struct op {
 	{ "SEND_INV",	IBV_WR_SEND_WITH_INV,		RECEIVES },
 	{ "WRITE",	IBV_WR_RDMA_WRITE,		WRITES },
 	{ "WRITE_IMM",	IBV_WR_RDMA_WRITE_WITH_IMM,	WRITES | IMM },
+	{ "FLUSH",	IBV_WR_FLUSH,			WRITES },
+	{ "ATOMIC_WRITE", IBV_WR_ATOMIC_WRITE,		WRITES },
 	{ "READ",	IBV_WR_RDMA_READ,		READS },
 	{ "FAA",	IBV_WR_ATOMIC_FETCH_AND_ADD,	ATOMIC },
 	{ "CAS",	IBV_WR_ATOMIC_CMP_AND_SWP,	ATOMIC },
@@ -102,6 +109,7 @@ static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static struct ibv_qp *qp;
+static unsigned int flush_access;	/* the right to FLUSH, if this kernel has it */
 static struct ibv_mr *mr;
 static unsigned char *memory, *buffer;	/* guard, buffer, guard */
 static struct endpoint self, other;
@@ -208,8 +216,12 @@ static void control_open(int fd)
 
 static void device_open(void)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL), **each;
+	struct ibv_device_attr_ex can;
+	struct ibv_device **list, **each;
 
+	/* The provider beside this libibverbs, before the one of the guest's other programs. */
+	setenv("IBV_DRIVERS", "/opt/verbs/librxe", 0);
+	list = ibv_get_device_list(NULL);
 	for (each = list; each && *each; each++)
 		if (!opt.device || !strcmp(ibv_get_device_name(*each), opt.device))
 			break;
@@ -219,6 +231,9 @@ static void device_open(void)
 	if (!context)
 		die("open %s: %s", ibv_get_device_name(*each), strerror(errno));
 	ibv_free_device_list(list);
+	if (ibv_query_device_ex(context, NULL, &can))
+		die("query device: %s", strerror(errno));
+	flush_access = can.device_cap_flags_ex & CAP_FLUSH ? IBV_ACCESS_FLUSH_GLOBAL : 0;
 
 	if (posix_memalign((void **)&memory, 4096, BUFFER_MAX + 2 * GUARD))
 		die("no memory");
@@ -230,24 +245,27 @@ static void device_open(void)
 	if (!pd || !cq)
 		die("PD, CQ: %s", strerror(errno));
 	mr = ibv_reg_mr(pd, buffer, BUFFER_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND |
-			IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+			IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC | flush_access);
 	if (!mr)
 		die("memory region: %s", strerror(errno));
 }
 
 static void qp_create(void)
 {
-	struct ibv_qp_init_attr init = {
-		.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
-		.cap = { .max_send_wr = DEPTH_MAX, .max_recv_wr = DEPTH_MAX, .max_send_sge = opt.sges,
+	struct ibv_qp_init_attr_ex init = {
+		.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1, .pd = pd,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_FLUSH | IBV_QP_EX_WITH_ATOMIC_WRITE,
+		.cap = { .max_send_wr = 2 * DEPTH_MAX, .max_recv_wr = DEPTH_MAX, .max_send_sge = opt.sges,
 			 .max_recv_sge = opt.sges, .max_inline_data = opt.is_inline ? opt.size : 0 },
 	};
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT, .port_num = opt.ib_port,
-		.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
+		.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC |
+				   flush_access,
 	};
 
-	qp = ibv_create_qp(pd, &init);
+	qp = ibv_create_qp_ex(context, &init);
 	if (!qp)
 		die("QP: %s", strerror(errno));
 	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
@@ -488,6 +506,8 @@ static int serve(char *line)
 	}
 	serving.op = op_find(name);
 	if (!serving.op || serving.size > BUFFER_MAX || (serving.op->traits & ATOMIC && serving.size != 8) ||
+	    (serving.op->opcode == IBV_WR_ATOMIC_WRITE && serving.size != 8) ||
+	    (serving.op->opcode == IBV_WR_FLUSH && !flush_access) ||
 	    (serving.op->opcode == IBV_WR_SEND_WITH_INV && serving.count > WINDOWS)) {
 		say("refuse %s", serving.op ? "size or count" : "unknown operation");
 		return 1;
@@ -559,6 +579,22 @@ struct region {
 	uint32_t rkey, window_rkeys[WINDOWS];
 };
 
+/* FLUSH and ATOMIC WRITE are known to the newer way of posting alone. */
+static int newer_post(const struct op *op, unsigned int k, unsigned long long remote, uint32_t rkey, const void *slot)
+{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+	int all = k % 4 == 3;
+
+	ibv_wr_start(ex);
+	ex->wr_id = k;
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	if (op->opcode == IBV_WR_ATOMIC_WRITE)
+		ibv_wr_atomic_write(ex, rkey, remote, slot);
+	else
+		ibv_wr_flush(ex, rkey, remote, all ? 0 : opt.size, IBV_FLUSH_GLOBAL, all ? IBV_FLUSH_MR : IBV_FLUSH_RANGE);
+	return ibv_wr_complete(ex);
+}
+
 static void request_post(const struct op *op, const struct region *region, unsigned int k, unsigned int slots)
 {
 	struct ibv_sge sge[SGE_MAX];
@@ -586,7 +622,14 @@ static void request_post(const struct op *op, const struct region *region, unsig
 		wr.wr.rdma.remote_addr = remote;
 		wr.wr.rdma.rkey = region->rkey ^ opt.rkey_flip;
 	}
-	if (ibv_post_send(qp, &wr, &bad))
+	if (op->opcode == IBV_WR_FLUSH) {
+		wr.opcode = IBV_WR_RDMA_WRITE;
+		wr.wr_id = BEFORE_FLUSH;
+	}
+	if (op->opcode != IBV_WR_ATOMIC_WRITE && ibv_post_send(qp, &wr, &bad))
+		die("post %s, message %u: %s", op->name, k, strerror(errno));
+	if ((op->opcode == IBV_WR_ATOMIC_WRITE || op->opcode == IBV_WR_FLUSH) &&
+	    newer_post(op, k, remote, wr.wr.rdma.rkey, slot))
 		die("post %s, message %u: %s", op->name, k, strerror(errno));
 }
 
@@ -633,8 +676,13 @@ static const char *play(const struct op *op, const struct region *region)
 			hear();
 			return text;
 		}
+		if (wc.wr_id == BEFORE_FLUSH)
+			continue;
 		if (!wrong && wc.wr_id != done)
 			wrong = "completions out of order";
+		if (!wrong && ((op->opcode == IBV_WR_FLUSH && wc.opcode != IBV_WC_FLUSH) ||
+			       (op->opcode == IBV_WR_ATOMIC_WRITE && wc.opcode != IBV_WC_ATOMIC_WRITE)))
+			wrong = "opcode of a completion";
 		if (!wrong)
 			wrong = response_check(op, done, slots);
 		done++;
@@ -699,7 +747,7 @@ static void __attribute__((noreturn)) usage(void)
 {
 	fputs("usage: peer -l [OPTION]...\n"
 	      "       peer -c HOST [OPTION]... OPERATION...\n"
-	      "operations: SEND SEND_IMM SEND_INV WRITE WRITE_IMM READ FAA CAS CAS_MISS\n"
+	      "operations: SEND SEND_IMM SEND_INV WRITE WRITE_IMM FLUSH ATOMIC_WRITE READ FAA CAS CAS_MISS\n"
 	      "  -p PORT    TCP port (18600)                -d NAME    RDMA device (the first)\n"
 	      "  -g INDEX   source GID index (1)            -m BYTES   path MTU (1024)\n"
 	      "  -s BYTES   message size (4096)             -n COUNT   messages an operation (16)\n"

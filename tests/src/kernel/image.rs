@@ -100,12 +100,14 @@ impl Image {
         let busybox = find_program("busybox").unwrap_or_default();
         archive.file("/bin/busybox", &read(&busybox)?);
 
-        let mut programs = vec![
-            ("/usr/bin/peer".to_owned(), own.peer.clone()),
-            ("/usr/lib/patient.so".to_owned(), own.patient.clone()),
-        ];
+        let mut programs = vec![("/usr/lib/patient.so".to_owned(), own.patient.clone())];
+        // It has libraries of its own, below.
+        archive.file("/usr/bin/peer", &read(&own.peer)?);
         for (name, _) in GUEST {
             programs.push((format!("/usr/bin/{name}"), find_program(name).unwrap_or_default()));
+        }
+        for (name, path) in &own.verbs {
+            archive.file(name, &read(path)?);
         }
         let mut libraries: BTreeSet<PathBuf> = LOADED_BY_NAME.iter().map(PathBuf::from).collect();
         for (name, path) in &programs {
@@ -134,22 +136,57 @@ impl Image {
 pub(super) struct OwnPrograms {
     peer: PathBuf,
     patient: PathBuf,
+    /// The libraries that `peer` runs with: name in the guest, file.
+    verbs: Vec<(String, PathBuf)>,
 }
+
+/// Where the guest has the libraries of `peer`, which are newer than those of its other programs.
+const VERBS: &str = "/opt/verbs";
+/// The loader and libraries that `peer` runs with, and the provider, which libibverbs loads by name.
+const VERBS_LIBRARIES: [&str; 7] = [
+    "ld-linux-x86-64.so.2",
+    "libc.so.6",
+    "libm.so.6",
+    "libibverbs.so.1",
+    "libnl-3.so.200",
+    "libnl-route-3.so.200",
+    "libibverbs/librxe-rdmav34.so",
+];
 
 impl OwnPrograms {
     /// Compiles them into the folder given.
     ///
     /// # Errors
     /// [`Error::Status`] with the compiler's output.
-    pub(super) fn compile(folder: &Path) -> Result<Self, Error> {
+    pub(super) fn compile(requirements: &Requirements, folder: &Path) -> Result<Self, Error> {
         let source = source_dir().join("guest");
+        let root = requirements.cache.join("verbs/root");
+        let newer = root.join("usr/lib/x86_64-linux-gnu");
         let gcc = |name: &str, output: PathBuf, options: &[&str]| {
             let mut command = Command::new("gcc");
             command.args(["-O2", "-Wall", "-Wextra", "-o"]).args([&output, &source.join(name)]).args(options);
             output_of(&mut command).map(|_| output)
         };
         Ok(Self {
-            peer: gcc("peer.c", folder.join("peer"), &["-libverbs"])?,
+            peer: gcc(
+                "peer.c",
+                folder.join("peer"),
+                &[
+                    // The header is the newer one, the C library's headers are this machine's: symbols of the older are in
+                    // the newer library.
+                    &format!("-I{}", root.join("usr/include").display()),
+                    &newer.join("libibverbs.so.1").display().to_string(),
+                    "-Wl,--allow-shlib-undefined",
+                    &format!("-Wl,-rpath,{VERBS}"),
+                    &format!("-Wl,--dynamic-linker={VERBS}/ld-linux-x86-64.so.2"),
+                ],
+            )?,
+            verbs: VERBS_LIBRARIES
+                .map(|name| {
+                    let file = name.rsplit('/').next().unwrap_or(name);
+                    (format!("{VERBS}/{file}"), newer.join(name))
+                })
+                .into(),
             patient: gcc("patient.c", folder.join("patient.so"), &["-shared", "-fPIC"])?,
         })
     }

@@ -43,7 +43,7 @@ impl Lab {
         fs::create_dir(&home).context(|| format!("make {}", home.display()))?;
         chown(&home, Some(65534), Some(65534)).context(|| format!("chown {}", home.display()))?;
 
-        let own = OwnPrograms::compile(folder.path())?;
+        let own = OwnPrograms::compile(&requirements, folder.path())?;
         let kernels =
             series.iter().map(|&each| Kernel::find(&requirements, each)).collect::<Result<Vec<_>, _>>()?;
         let images = thread::scope(|scope| {

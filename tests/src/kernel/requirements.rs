@@ -79,11 +79,7 @@ pub(super) const GUEST: [(&str, &str); 24] = [
 
 /// Files and Debian package.
 pub(super) const PROVIDER: &str = "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so";
-const FILES: [(&str, &str); 3] = [
-    (PROVIDER, "ibverbs-providers"),
-    ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
-    ("/usr/include/stdio.h", "libc6-dev"),
-];
+const FILES: [(&str, &str); 2] = [(PROVIDER, "ibverbs-providers"), ("/usr/include/stdio.h", "libc6-dev")];
 
 impl Requirements {
     /// Looks for everything.
@@ -117,6 +113,10 @@ impl Requirements {
                 what.push(format!("kernel {} unpacked in {}", series.name(), cache.display()));
                 remedies = vec![format!("{} (it installs the packages too)", setup_script().display())];
             }
+        }
+        if !cache.join("verbs/stamp").exists() {
+            what.push(format!("Debian 13's libibverbs unpacked in {}", cache.display()));
+            remedies = vec![format!("{} (it installs the packages too)", setup_script().display())];
         }
         if !Path::new("/dev/net/tun").exists() {
             what.push("/dev/net/tun, for the guests' network".to_owned());

@@ -266,7 +266,18 @@ impl Direction<'_> {
                 };
                 self.outgoing(op, len);
             }
-            22..=46 => {
+            22..=25 => {
+                let offset = self.rng.index(self.target_len / 8) * 8;
+                self.outgoing(Op::AtomicWrite(Place { offset, ..self.target }), 8);
+            }
+            26..=28 => {
+                let len = self.length().min(self.target_len);
+                let at = self.place(len);
+                let len = percent(self.rng, 70).then_some(len as u32);
+                let fence = percent(self.rng, 10);
+                self.push(Op::Flush { at, len }, Local::Pieces(Vec::new()), fence);
+            }
+            29..=46 => {
                 let len = self.length().min(self.target_len);
                 let place = self.place(len);
                 let imm = self.rng.next_u32();

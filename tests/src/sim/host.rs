@@ -223,7 +223,7 @@ pub(super) fn access(role: Role) -> Access {
     match role {
         Role::Source => Access::empty(),
         Role::Landing => local,
-        Role::Target => local | Access::REMOTE_READ | Access::REMOTE_WRITE,
+        Role::Target => local | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::FLUSH_GLOBAL,
         Role::Cells | Role::SharedCells => local | Access::REMOTE_ATOMIC,
         Role::Disposable | Role::Windowed => local | Access::REMOTE_WRITE,
     }
@@ -296,7 +296,8 @@ fn attributes(
         access_flags: Access::LOCAL_WRITE
             | Access::REMOTE_READ
             | Access::REMOTE_WRITE
-            | Access::REMOTE_ATOMIC,
+            | Access::REMOTE_ATOMIC
+            | Access::FLUSH_GLOBAL,
         ah: AddressVector {
             dgid: Gid::from_ip(peer_address),
             is_global: true,

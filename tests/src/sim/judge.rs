@@ -328,6 +328,8 @@ impl<'a> Judge<'a> {
             Op::Read(_) => WcOpcode::RdmaRead,
             Op::CompareSwap { .. } => WcOpcode::CompSwap,
             Op::FetchAdd { .. } => WcOpcode::FetchAdd,
+            Op::AtomicWrite(_) => WcOpcode::AtomicWrite,
+            Op::Flush { .. } => WcOpcode::Flush,
         };
         self.field(at, "opcode", opcode, completion.opcode);
         if send.op.returns_data() {

@@ -109,7 +109,7 @@ impl Model {
                     let pieces = &peer.recvs[direction.messages.len()].pieces;
                     self.scatter(plan, peer.device, pieces, &data);
                 }
-                Op::Write(place) | Op::WriteImm(place, _) => {
+                Op::Write(place) | Op::WriteImm(place, _) | Op::AtomicWrite(place) => {
                     let data = self.gather(plan, end.device, &send.local);
                     let target = range_of(plan, peer.device, place, len);
                     self.disturb(&unfenced, &target, &data);
@@ -121,6 +121,7 @@ impl Model {
                     self.scatter(plan, end.device, send.local.pieces(), &data);
                     unfenced.push(Read::new(plan, end.device, source, send.local.pieces()));
                 }
+                Op::Flush { .. } => {}
                 Op::CompareSwap { at, compare, swap } => self.atomic(
                     plan,
                     end,

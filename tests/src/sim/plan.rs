@@ -75,7 +75,7 @@ pub enum Role {
     Source,
     /// Received messages, answers of READs and atomics: local write.
     Landing,
-    /// What one peer reads and writes: local write, remote read, remote write.
+    /// What one peer reads and writes: local write, remote read, remote write, flush.
     Target,
     /// Eight-byte cells for the atomics of one peer: local write, remote atomic.
     Cells,
@@ -235,6 +235,15 @@ pub enum Op {
         at: Place,
         /// What is added.
         add: u64,
+    },
+    /// ATOMIC WRITE.
+    AtomicWrite(Place),
+    /// FLUSH to global visibility.
+    Flush {
+        /// Where the range begins.
+        at: Place,
+        /// Its length in bytes, `None` for the whole region.
+        len: Option<u32>,
     },
 }
 

@@ -12,8 +12,11 @@ use urxe_stack::cq::{AsyncEvent, AsyncEventType, Completion};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::port::sim::{Fabric, NodeId, Pause, PauseScope, PausedPackets, SimCounters};
 use urxe_stack::port::tap::Tap;
-use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge};
+use urxe_stack::qp::wr::{
+    Destination, FlushRange, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge,
+};
 use urxe_stack::time::Time;
+use urxe_wire::PlacementType;
 
 use super::doom::Doom;
 use super::host::{Host, Sabotage, address};
@@ -502,5 +505,11 @@ fn send_op(op: &Op, peer: &Host) -> SendOp {
         Op::Read(place) => SendOp::Read { remote: remote(place) },
         Op::CompareSwap { at, compare, swap } => SendOp::CompareSwap { remote: remote(at), compare, swap },
         Op::FetchAdd { at, add } => SendOp::FetchAdd { remote: remote(at), add },
+        Op::AtomicWrite(at) => SendOp::AtomicWrite { remote: remote(at) },
+        Op::Flush { at, len } => SendOp::Flush {
+            remote: remote(at),
+            placement: PlacementType::GLOBAL_VISIBILITY,
+            range: len.map_or(FlushRange::Region, FlushRange::Bytes),
+        },
     }
 }

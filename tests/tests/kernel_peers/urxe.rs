@@ -80,6 +80,16 @@ pub fn cases() -> Vec<Case> {
                 under(pair, lab, Impairment { reorder: 30.0, delay_ms: 2, ..Impairment::default() })
             });
         }
+        if series == Series::V6_12 {
+            for role in [Role::Server, Role::Client] {
+                let name = if role == Role::Server { "serves" } else { "client_of" };
+                let pair = Pair { series, role };
+                cases.push(Case::new(
+                    format!("urxe::{name}_{}::atomic_write_and_flush", series.name()),
+                    move |lab| newer(pair, lab),
+                ));
+            }
+        }
         let pair = Pair { series, role: Role::Client };
         cases.push(Case::new(format!("urxe::client_of_{}::send_invalidate", series.name()), move |lab| {
             pair.play(lab, Play::new(Family::V4, &["SEND_INV"], 5000, 1024))
@@ -130,6 +140,18 @@ fn operations_path_mtus(pair: Pair, lab: &Lab) -> Result<(), Failure> {
 
 fn atomics(pair: Pair, lab: &Lab) -> Result<(), Failure> {
     pair.play(lab, Play { count: 100, ..Play::new(Family::V4, ATOMICS, 8, 1024) })
+}
+
+/// 6.1 has neither.
+fn newer(pair: Pair, lab: &Lab) -> Result<(), Failure> {
+    for family in Family::ALL {
+        pair.play(lab, Play { count: 100, ..Play::new(family, &["ATOMIC_WRITE"], 8, 1024) })?;
+        for size in [1, 4096, 40_000] {
+            pair.play(lab, Play::new(family, &["FLUSH"], size, 1024))?;
+        }
+    }
+    let play = Play { more: "-k 100", count: 1, ..Play::new(Family::V4, &["ATOMIC_WRITE"], 8, 1024) };
+    play.fails_with(lab, pair.nodes(lab), "wc status 10 (remote access error)")
 }
 
 fn inline_and_pieces(pair: Pair, lab: &Lab) -> Result<(), Failure> {

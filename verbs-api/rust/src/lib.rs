@@ -46,7 +46,7 @@
 //! | memory of files, of the device | [`ProtectionDomain::map_file`], [`DeviceMemory`] |
 //! | keys for a while | [`FastRegion`], [`MemoryWindow`], [`SendRequest::invalidate`] |
 //! | connecting | [`QueuePairBuilder`], [`QpEndpoint`], [`QueuePair::connect`], [`ConnectOptions`] |
-//! | SEND, WRITE, READ, atomics, inline data, fences | [`SendRequest`], [`QueuePair::post_send`] |
+//! | SEND, WRITE, READ, atomics, ATOMIC WRITE, FLUSH, inline data, fences | [`SendRequest`], [`QueuePair::post_send`] |
 //! | receives | [`RecvRequest`], [`QueuePair::post_recv`] |
 //! | receives that many queue pairs share | [`SharedReceiveQueue`] |
 //! | one connection to many shared receive queues (XRC) | [`XrcDomain`], [`XrcTarget`], [`SendRequest::to_srq`] |
@@ -125,4 +125,4 @@ pub use urxe_stack::qp::wr::{PostError, Remote, SendFlags};
 pub use urxe_stack::srq::SrqAttr;
 pub use urxe_stack::srq::error::{CreateSrqError, ModifySrqError};
 pub use urxe_stack::srq::xrcd::{OpenXrcdError, XrcdFlags};
-pub use urxe_wire::{Gid, Lkey, Psn, QKey, Qpn, Rkey};
+pub use urxe_wire::{FlushIcrc, Gid, Lkey, PlacementType, Psn, QKey, Qpn, Rkey};

@@ -162,3 +162,36 @@ fn arithmetic_modulo_the_generator() {
         assert_eq!(mul(a, b), mul(b, a));
     }
 }
+
+/// A FLUSH that a kernel 6.12 sent, from BTH to ICRC: 10.77.0.12 port 65354 to 10.77.0.1.
+const KERNEL_FLUSH: &str = "1c00ffff000051be807438340000000100007fedcba01000a222cdbf00000001895863ed";
+
+#[test]
+fn a_flush_of_the_kernel_holds_and_one_sent_as_such_is_the_same() {
+    let hex = |at: usize| u8::from_str_radix(&KERNEL_FLUSH[at..at + 2], 16).unwrap();
+    let kernels: Vec<u8> = (0..KERNEL_FLUSH.len()).step_by(2).map(hex).collect();
+    let (src, dst) = (Ipv4Addr::new(10, 77, 0, 12), Ipv4Addr::new(10, 77, 0, 1));
+    let seed = IcrcSeed::new(src.into(), 65354, dst.into(), 4791).unwrap();
+    let verdict = seed.verify(&mut IcrcSolver::new(), &kernels, 0);
+    let IcrcVerdict::Solved { identification } = verdict else { panic!("{verdict:?}") };
+    let mut own = kernels.clone();
+    let end = own.len() - 4;
+    own[end..].fill(0);
+    assert_eq!(seed.append(identification, &mut own, end), Some(kernels.len()));
+    assert_eq!(own, kernels);
+
+    let standard = seed.with_flush(FlushIcrc::Standard);
+    assert_eq!(standard.append(7, &mut own, end), Some(kernels.len()));
+    assert_ne!(own, kernels);
+    assert_eq!(own[end..], seed.icrc(7, true, &own[..end]).to_le_bytes());
+    let exact = IcrcVerdict::Exact { identification: 7 };
+    assert_eq!(seed.verify(&mut IcrcSolver::new(), &own, 7), exact, "both kinds are accepted");
+    own[20] ^= 1;
+    assert_eq!(seed.verify(&mut IcrcSolver::new(), &own, 7), IcrcVerdict::Bad);
+    // No other packet may have it.
+    let mut write = kernels;
+    write[0] = Opcode::RcWriteOnly as u8;
+    let icrc = seed.rxe_flush_icrc(0, true, &write[..end]);
+    write[end..].copy_from_slice(&icrc.to_le_bytes());
+    assert_eq!(seed.verify(&mut IcrcSolver::new(), &write, 0), IcrcVerdict::Bad);
+}

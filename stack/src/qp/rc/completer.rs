@@ -1,7 +1,7 @@
 //! The completer: what acknowledgements, NAKs and responses do to the requester's state.
 //!
-//! Every answer names a PSN and thereby acknowledges all SENDs and WRITEs before it. It cannot acknowledge a READ or atomic
-//! whose own response is missing: that is an implied NAK, and the requester goes back to the first missing response.
+//! Every answer names a PSN and thereby acknowledges all SENDs and WRITEs before it. It cannot acknowledge a READ, atomic,
+//! ATOMIC WRITE or FLUSH whose own response is missing: that is an implied NAK, and the requester goes back to the first missing response.
 //!
 //! Sources: IBTA vol. 1, 9.7.5.1 (responses), 9.7.5.2 (NAKs), C9-134 (implied NAK), 9.7.7 (requester's handling).
 
@@ -15,6 +15,7 @@ use crate::path::window::PACKET_OVERHEAD;
 use crate::qp::context::{Common, Context};
 use crate::qp::gather::scatter;
 use crate::qp::queue::SendWqe;
+use crate::qp::wr::SendOp;
 
 /// The oldest work request failed: the queue pair goes to the error state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +87,7 @@ impl Requester {
         let mut complete = true;
         while self.una != psn {
             let wqe = *self.queue.wqe(self.queue.head());
-            if wqe.op.returns_data() {
+            if wqe.op.has_response() {
                 complete = false;
                 break;
             }
@@ -213,7 +214,10 @@ impl Requester {
             return self.fail_head(qp, cx, WcStatus::BadRespErr);
         }
         let offset = u64::from(index) * u64::from(mtu);
-        if let Err(fault) = scatter(&mut cx.pins, qp.pd, self.queue.sges(position), offset, packet.payload())
+        // The answers of ATOMIC WRITE and FLUSH bring nothing.
+        if wqe.op.returns_data()
+            && let Err(fault) =
+                scatter(&mut cx.pins, qp.pd, self.queue.sges(position), offset, packet.payload())
         {
             tracing::debug!(qp = %qp.qpn, %fault, "READ response: local protection error");
             return self.fail_head(qp, cx, WcStatus::LocProtErr);
@@ -270,10 +274,15 @@ impl Requester {
 }
 
 /// Whether a READ response is one that the request asked for: as long as it must be, and an end (LAST, ONLY) exactly where a
-/// wire request ended. A responder that resumes may begin with FIRST or go on with MIDDLE.
+/// wire request ended. A responder that resumes may begin with FIRST or go on with MIDDLE. ATOMIC WRITE and FLUSH are
+/// answered as a READ of nothing (A19.3.2; `rxe_resp.c`, `send_read_response_ack`).
 fn is_expected_response(wqe: &SendWqe, index: u32, mtu: u32, packet: &PacketView<'_>) -> bool {
-    if !matches!(wqe.op, crate::qp::wr::SendOp::Read { .. }) {
-        return false;
+    match wqe.op {
+        SendOp::Read { .. } => {}
+        SendOp::AtomicWrite { .. } | SendOp::Flush { .. } => {
+            return packet.info().position == Position::Only && packet.payload_len() == 0;
+        }
+        _ => return false,
     }
     let ends = index + 1 == wqe.packets || (index + 1).is_multiple_of(wqe.read_chunk_packets);
     let is_end = matches!(packet.info().position, Position::Last | Position::Only);

@@ -16,7 +16,10 @@
 
 use std::collections::VecDeque;
 
-use urxe_wire::{AtomicEth, Bth, Ext, IcrcSeed, Opcode, PacketRepr, Psn, Qpn, Reth, Service, XrcEth};
+use urxe_wire::{
+    AtomicEth, Bth, Ext, Feth, IcrcSeed, Opcode, PacketRepr, Psn, Qpn, Reth, SelectivityLevel, Service,
+    XrcEth,
+};
 
 use super::recovery::Recovery;
 use crate::cq::{Completion, WcStatus};
@@ -29,7 +32,7 @@ use crate::qp::gather::LocalFault;
 use crate::qp::headers::data_headers;
 use crate::qp::local;
 use crate::qp::queue::{SendQueue, SendWqe};
-use crate::qp::wr::{Destination, PostError, SendFlags, SendOp, SendRequest};
+use crate::qp::wr::{Destination, FlushRange, PostError, SendFlags, SendOp, SendRequest};
 use crate::time::Time;
 
 /// PSNs that may be unacknowledged at once. Far below half the PSN space; the path's window is the tighter bound.
@@ -37,7 +40,7 @@ const MAX_UNACKNOWLEDGED: u32 = 1 << 16;
 /// At least every so many packets ask for an acknowledgement.
 const ACK_EVERY: u32 = 32;
 
-/// A READ or atomic on the wire that has not been answered in full.
+/// A READ, atomic, ATOMIC WRITE or FLUSH on the wire that has not been answered in full.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outstanding {
     /// PSN after its last response.
@@ -62,7 +65,7 @@ pub(crate) struct Requester {
     pub(super) sent_psn: Psn,
     /// The oldest PSN that is not acknowledged.
     pub(super) una: Psn,
-    /// READs and atomics on the wire, oldest first; at most `max_rd_atomic`.
+    /// What has a response of its own and is on the wire, oldest first; at most `max_rd_atomic`.
     pub(super) reads: VecDeque<Outstanding>,
     /// Packets since one that asked for an acknowledgement.
     since_ack_req: u32,
@@ -135,7 +138,7 @@ impl Requester {
 
     /// Queues a send work request.
     pub fn push(&mut self, qp: &Common, request: &SendRequest<'_>) -> Result<(), PostError> {
-        if request.op.returns_data() && qp.attr.max_rd_atomic == 0 && qp.state != QpState::Err {
+        if request.op.has_response() && qp.attr.max_rd_atomic == 0 && qp.state != QpState::Err {
             return Err(PostError::NoReadDepth);
         }
         self.queue.push(request, qp.max_message, qp.sq_sig_all)
@@ -172,7 +175,7 @@ impl Requester {
                 self.execute(&wqe, qp, cx);
                 continue;
             }
-            let sent = if wqe.op.returns_data() {
+            let sent = if wqe.op.has_response() {
                 self.send_fetch(&wqe, qp, cx, run, icrc)
             } else {
                 self.send_data(&wqe, qp, cx, run, icrc)
@@ -287,7 +290,7 @@ impl Requester {
         None
     }
 
-    /// Sends one wire request of a READ, or an atomic.
+    /// Sends one wire request of a READ, or an atomic, ATOMIC WRITE or FLUSH.
     fn send_fetch(
         &mut self,
         wqe: &SendWqe,
@@ -301,7 +304,8 @@ impl Requester {
         }
         let (opcode, ext, packets) = self.fetch_headers(wqe, qp.mtu());
         let opcode = qp.opcode(opcode);
-        let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), 0);
+        let payload_len = if matches!(wqe.op, SendOp::AtomicWrite { .. }) { 8 } else { 0 };
+        let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len);
         if !run.takes(len) {
             return Some(Sent::RunFull);
         }
@@ -315,8 +319,14 @@ impl Requester {
         let mut bth = self.bth(opcode, qp);
         bth.ack_req = true;
         let packet = PacketRepr { bth, xrceth: xrceth(wqe), ext };
-        let appended: Result<(), LocalFault> = run.append_packet(icrc, packet, 0, |_| Ok(()));
-        debug_assert_eq!(appended, Ok(()));
+        let (queue, position) = (&self.queue, self.cursor);
+        let pins = &mut cx.pins;
+        let appended = run
+            .append_packet(icrc, packet, payload_len, |to| queue.copy_payload(position, pins, qp.pd, 0, to));
+        if let Err(fault) = appended {
+            self.fail_at_cursor(qp, fault);
+            return None;
+        }
         self.since_ack_req = 0;
         cx.window.charge_read(cost);
         self.reads.push_back(Outstanding { end: self.cursor_psn.add(packets), charged: cost });
@@ -352,7 +362,19 @@ impl Requester {
                 };
                 (Opcode::RcReadRequest, Ext::Reth(reth), end - index)
             }
-            _ => unreachable!("{:?} returns no data", wqe.op),
+            SendOp::AtomicWrite { remote } => {
+                let reth = Reth { va: remote.addr, rkey: remote.rkey, dma_len: wqe.length };
+                (Opcode::RcAtomicWrite, Ext::Reth(reth), 1)
+            }
+            SendOp::Flush { remote, placement, range } => {
+                let (selectivity, dma_len) = match range {
+                    FlushRange::Bytes(len) => (SelectivityLevel::Range, len),
+                    FlushRange::Region => (SelectivityLevel::Region, 0),
+                };
+                let reth = Reth { va: remote.addr, rkey: remote.rkey, dma_len };
+                (Opcode::RcFlush, Ext::Flush(Feth { placement, selectivity }, reth), 1)
+            }
+            _ => unreachable!("{:?} has no response of its own", wqe.op),
         }
     }
 
@@ -363,7 +385,7 @@ impl Requester {
             return false;
         }
         let wqe = self.queue.wqe(next);
-        !wqe.op.returns_data() && !wqe.op.is_local() && !wqe.flags.contains(SendFlags::FENCE)
+        !wqe.op.has_response() && !wqe.op.is_local() && !wqe.flags.contains(SendFlags::FENCE)
     }
 
     fn bth(&self, opcode: Opcode, qp: &Common) -> Bth {
@@ -404,7 +426,7 @@ impl Requester {
             let stop = wqe.end_psn().steps_from(self.una).min(end);
             if stop > target {
                 cursor = cursor.min(position);
-                if !wqe.op.returns_data() {
+                if !wqe.op.has_response() {
                     let skip = self.una.add(from).steps_from(wqe.first_psn);
                     cx.window.release(charged(&wqe, skip, stop - from, self.mtu));
                 }

@@ -8,7 +8,9 @@
 //! Sources: IBTA vol. 1, 9.7.4 (responder), 9.7.4.1.1 (PSN check), 9.7.4.1.2 (opcode sequence), 9.7.5.2 (NAKs),
 //! 9.9.3 (classes of error), C9-88 (zero-length RDMA checks no R_Key).
 
-use urxe_wire::{HeaderSet, IcrcSeed, Kind, Msn, NakCode, PacketView, Psn, Rkey};
+use urxe_wire::{
+    HeaderSet, IcrcSeed, Kind, Msn, NakCode, PacketView, PlacementType, Psn, Rkey, SelectivityLevel,
+};
 
 use super::responses::{Replay, Responses};
 use crate::cq::{Completion, QpEventType, SrqId, WcOpcode, WcStatus};
@@ -51,6 +53,8 @@ impl Fault {
         Self { nak: NakCode::RemoteAccess, status: WcStatus::RemAccessErr, event: QpEventType::QpAccessErr };
     const LOCAL_LENGTH: Self =
         Self { nak: NakCode::InvalidRequest, status: WcStatus::LocLenErr, event: QpEventType::QpReqErr };
+    const REMOTE_OPERATION: Self =
+        Self { nak: NakCode::RemoteOperational, status: WcStatus::RemOpErr, event: QpEventType::QpFatal };
     const LOCAL_PROTECTION: Self =
         Self { nak: NakCode::RemoteOperational, status: WcStatus::LocProtErr, event: QpEventType::QpFatal };
 }
@@ -219,7 +223,8 @@ impl Responder {
                 Some(reth) => self.responses.replay_read(packet.psn(), reth, qp.mtu()),
                 None => Replay::Unknown,
             },
-            Kind::CompareSwap | Kind::FetchAdd => self.responses.replay_atomic(packet.psn()),
+            Kind::CompareSwap | Kind::FetchAdd => self.responses.replay_once(packet.psn(), true),
+            Kind::AtomicWrite | Kind::Flush => self.responses.replay_once(packet.psn(), false),
             _ => {
                 self.push_ack(self.expected_psn.sub(1), cx);
                 Replay::Queued
@@ -237,8 +242,7 @@ impl Responder {
     }
 
     fn answer(&mut self, cx: &Context<'_>, packet: &PacketView<'_>, psns: u32) {
-        let kind = packet.info().kind;
-        if packet.ack_req() && !kind.is_atomic() && kind != Kind::ReadRequest {
+        if packet.ack_req() && matches!(packet.info().kind, Kind::Send | Kind::Write) {
             self.push_ack(packet.psn().add(psns - 1), cx);
         }
     }
@@ -269,6 +273,8 @@ impl Responder {
             Kind::Write => self.on_write(qp, cx, packet),
             Kind::ReadRequest => self.on_read(qp, cx, packet),
             Kind::CompareSwap | Kind::FetchAdd => self.on_atomic(qp, cx, packet),
+            Kind::AtomicWrite => self.on_atomic_write(qp, cx, packet),
+            Kind::Flush => self.on_flush(qp, cx, packet),
             _ => Err(Fault::INVALID_REQUEST),
         }
     }
@@ -436,6 +442,70 @@ impl Responder {
         Ok(Executed::Done { psns: 1, ends: true })
     }
 
+    /// Eight bytes, by one store (A19.5). The rights are those of a WRITE, as in `rxe_resp.c`.
+    fn on_atomic_write(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        packet: &PacketView<'_>,
+    ) -> Result<Executed, Fault> {
+        let (Some(reth), payload) = (packet.reth(), packet.payload()) else {
+            return Err(Fault::INVALID_REQUEST);
+        };
+        if !qp.attr.access_flags.contains(Access::REMOTE_WRITE)
+            || reth.dma_len as usize != payload.len()
+            || !reth.va.is_multiple_of(8)
+            || !self.responses.has_room()
+        {
+            return Err(Fault::INVALID_REQUEST);
+        }
+        let pin = cx.pins.access(reth.rkey.0, qp.accessor(), Access::REMOTE_WRITE, reth.va, 8);
+        let pin = pin.map_err(|error| refused(qp, cx.counters, &error))?;
+        pin.write_word(reth.va, payload).map_err(|error| faulted(qp, cx.counters, &error))?;
+        cx.counters.add(Counter::RdmaRecvs);
+        self.responses.push_done(packet.psn(), self.msn.add(1));
+        Ok(Executed::Done { psns: 1, ends: true })
+    }
+
+    /// Everything that was written before is in place already, since packets are executed in order; what remains is to
+    /// make it seen, or lasting (A19.4).
+    fn on_flush(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        packet: &PacketView<'_>,
+    ) -> Result<Executed, Fault> {
+        let (Some(feth), Some(reth)) = (packet.feth(), packet.reth()) else {
+            return Err(Fault::INVALID_REQUEST);
+        };
+        let Some(need) = flush_rights(feth.placement) else { return Err(Fault::INVALID_REQUEST) };
+        if !qp.attr.access_flags.contains(need) || !self.responses.has_room() {
+            return Err(Fault::INVALID_REQUEST);
+        }
+        let pin = match feth.selectivity {
+            SelectivityLevel::Range => {
+                let len = u64::from(reth.dma_len);
+                cx.pins
+                    .access(reth.rkey.0, qp.accessor(), need, reth.va, len)
+                    .map(|pin| (pin, Some((reth.va, len))))
+            }
+            SelectivityLevel::Region => {
+                cx.pins.whole(reth.rkey.0, qp.accessor(), need).map(|pin| (pin, None))
+            }
+            SelectivityLevel::Reserved(_) => return Err(Fault::INVALID_REQUEST),
+        };
+        let (pin, range) = pin.map_err(|error| refused(qp, cx.counters, &error))?;
+        let persist = need.contains(Access::FLUSH_PERSISTENT);
+        pin.flush(range, persist).map_err(|error| {
+            cx.counters.faulted(&error);
+            tracing::warn!(qp = %qp.qpn, %error, "FLUSH: the memory cannot be made persistent");
+            Fault::REMOTE_OPERATION
+        })?;
+        cx.counters.add(Counter::RdmaRecvs);
+        self.responses.push_done(packet.psn(), self.msn.add(1));
+        Ok(Executed::Done { psns: 1, ends: true })
+    }
+
     /// Completes the receive under way with the packet that ended its message.
     fn complete(
         &mut self,
@@ -483,6 +553,18 @@ enum Executed {
 fn local(qp: &Common, fault: LocalFault) -> Fault {
     tracing::debug!(qp = %qp.qpn, %fault, "receive: local protection error");
     Fault::LOCAL_PROTECTION
+}
+
+/// What a FLUSH of this placement needs of queue pair and region; `None` if it asks for nothing that there is.
+fn flush_rights(placement: PlacementType) -> Option<Access> {
+    let rights = [
+        (PlacementType::GLOBAL_VISIBILITY, Access::FLUSH_GLOBAL),
+        (PlacementType::PERSISTENCE, Access::FLUSH_PERSISTENT),
+    ];
+    let known = rights.iter().fold(PlacementType::empty(), |all, (bit, _)| all | *bit);
+    let asked = rights.iter().filter(|(bit, _)| placement.contains(*bit));
+    let need = asked.fold(Access::empty(), |need, (_, right)| need | *right);
+    (known.contains(placement) && !need.is_empty()).then_some(need)
 }
 
 /// The key, or what it grants, refuses a peer's access.

@@ -2,7 +2,8 @@
 //!
 //! Two lists. *Pending* answers leave strictly in order: no acknowledgement overtakes a READ or atomic response before
 //! it, since it would acknowledge that too. *Kept* READs and atomics, at most `max_dest_rd_atomic`, answer requests
-//! that come again: an atomic with the value of its one execution, a READ by reading again.
+//! that come again: an atomic with the value of its one execution, a READ by reading again, ATOMIC WRITE and FLUSH with the
+//! same empty READ response.
 //!
 //! Sources: IBTA vol. 1, 9.7.5.1.1 (response order), 9.7.5.1.3 (duplicates), 9.7.5.1.9 (READ response PSNs).
 
@@ -20,11 +21,26 @@ use crate::qp::context::{Common, Context, Sent};
 /// Pending answers beyond one for each kept operation: acknowledgements between them and a NAK.
 const MORE_PENDING: usize = 4;
 
-/// An executed READ or atomic, kept until as many later ones came as the peer may have outstanding.
+/// An executed request with a response of its own, kept until as many later ones came as the peer may have outstanding.
 #[derive(Clone, Copy, Debug)]
 enum Kept {
-    Read { first: Psn, packets: u32, reth: Reth, pd: PdId, msn: Msn },
-    Atomic { psn: Psn, original: u64, msn: Msn },
+    Read {
+        first: Psn,
+        packets: u32,
+        reth: Reth,
+        pd: PdId,
+        msn: Msn,
+    },
+    Atomic {
+        psn: Psn,
+        original: u64,
+        msn: Msn,
+    },
+    /// ATOMIC WRITE or FLUSH, which is answered as a READ of nothing.
+    Done {
+        psn: Psn,
+        msn: Msn,
+    },
 }
 
 /// An answer to be sent.
@@ -49,6 +65,12 @@ enum Pending {
         original: u64,
         replay: bool,
     },
+    /// An ATOMIC WRITE or FLUSH was executed.
+    Done {
+        psn: Psn,
+        msn: Msn,
+        replay: bool,
+    },
     /// `next` is the next response packet's PSN, `va` and `left` what it and those after it carry.
     Read {
         start: Psn,
@@ -70,7 +92,8 @@ impl Pending {
             Self::Ack { psn, .. }
             | Self::Nak { psn, .. }
             | Self::RnrNak { psn, .. }
-            | Self::Atomic { psn, .. } => psn,
+            | Self::Atomic { psn, .. }
+            | Self::Done { psn, .. } => psn,
             Self::Read { next, .. } => next,
         }
     }
@@ -136,7 +159,12 @@ impl Responses {
     /// may repeat a request whose first answer the peer has long had.
     pub fn has_room(&self) -> bool {
         let is_first = |p: &&Pending| {
-            matches!(p, Pending::Read { replay: false, .. } | Pending::Atomic { replay: false, .. })
+            matches!(
+                p,
+                Pending::Read { replay: false, .. }
+                    | Pending::Atomic { replay: false, .. }
+                    | Pending::Done { replay: false, .. }
+            )
         };
         let outstanding = self.pending.iter().filter(is_first).count();
         outstanding < self.depth
@@ -173,6 +201,12 @@ impl Responses {
     pub fn push_atomic(&mut self, psn: Psn, original: u64, msn: Msn) {
         self.keep(Kept::Atomic { psn, original, msn });
         self.push_back(Pending::Atomic { psn, msn, original, replay: false });
+    }
+
+    /// An ATOMIC WRITE or FLUSH was executed.
+    pub fn push_done(&mut self, psn: Psn, msn: Msn) {
+        self.keep(Kept::Done { psn, msn });
+        self.push_back(Pending::Done { psn, msn, replay: false });
     }
 
     fn keep(&mut self, kept: Kept) {
@@ -233,17 +267,22 @@ impl Responses {
         self.insert(read(psn, reth.dma_len.div_ceil(mtu).max(1), reth, pd, msn, true))
     }
 
-    /// An atomic came again: the value of its one execution.
-    pub fn replay_atomic(&mut self, wanted: Psn) -> Replay {
+    /// An atomic came again: the value of its one execution. An ATOMIC WRITE or FLUSH: that it was executed (oA19-14).
+    pub fn replay_once(&mut self, wanted: Psn, atomic: bool) -> Replay {
         // The newest: another may have had the same PSN 2^24 packets ago.
         let found = self.kept.iter().rev().find_map(|kept| match *kept {
-            Kept::Atomic { psn, original, msn } if psn == wanted => {
+            Kept::Atomic { psn, original, msn } if atomic && psn == wanted => {
                 Some(Pending::Atomic { psn, msn, original, replay: true })
+            }
+            Kept::Done { psn, msn } if !atomic && psn == wanted => {
+                Some(Pending::Done { psn, msn, replay: true })
             }
             _ => None,
         });
-        let is_pending =
-            self.pending.iter().any(|p| matches!(*p, Pending::Atomic { psn, .. } if psn == wanted));
+        let is_pending = self
+            .pending
+            .iter()
+            .any(|p| matches!(*p, Pending::Atomic { psn, .. } | Pending::Done { psn, .. } if psn == wanted));
         match found {
             Some(pending) if !is_pending => self.insert(pending),
             _ => Replay::Unknown,
@@ -328,6 +367,9 @@ fn send_short(pending: &Pending, qp: &Common, run: &mut RunBuffer, icrc: &IcrcSe
         Pending::Atomic { psn, msn, original, .. } => {
             let aeth = Aeth { syndrome: Syndrome::ACK, msn };
             (Opcode::RcAtomicAcknowledge, psn, Ext::AtomicAck(aeth, AtomicAckEth { original }))
+        }
+        Pending::Done { psn, msn, .. } => {
+            (Opcode::RcReadResponseOnly, psn, Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn }))
         }
         Pending::Read { .. } => unreachable!("a READ response carries payload"),
     };

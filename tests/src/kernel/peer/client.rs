@@ -2,12 +2,12 @@
 
 use std::net::{TcpStream, ToSocketAddrs};
 
-use urxe::{Data, Remote, Rkey, SendRequest};
+use urxe::{Data, PlacementType, Remote, Rkey, SendRequest, WcOpcode};
 
 use super::{
     Operation, PeerConfig, PeerError, PlayConfig, Wrong,
     station::{BUFFER_MAX, DEPTH_MAX, Station},
-    wire::{Control, Endpoint, FILL},
+    wire::{BEFORE_FLUSH, Control, Endpoint, FILL},
 };
 
 /// The server's region, from its `go` line.
@@ -111,6 +111,17 @@ fn run(
         if !completion.status.is_success() {
             return Ok(Err(Wrong::Status { status: completion.status, message: completion.wr_id }));
         }
+        if completion.wr_id == BEFORE_FLUSH {
+            continue;
+        }
+        let opcode = match operation {
+            Operation::Flush => Some(WcOpcode::Flush),
+            Operation::AtomicWrite => Some(WcOpcode::AtomicWrite),
+            _ => None,
+        };
+        if outcome.is_ok() && opcode.is_some_and(|opcode| opcode != completion.opcode) {
+            outcome = Err(Wrong::Completion { field: "opcode", message: done });
+        }
         if outcome.is_ok() {
             outcome = judge(station, operation, completion.wr_id, done, (depth, slots), size)?;
         }
@@ -186,6 +197,16 @@ fn post(
         }
         Operation::Write => SendRequest::write(data, slot),
         Operation::WriteImm => SendRequest::write_imm(data, slot, k),
+        Operation::Flush => {
+            station.post_send(k, &SendRequest::write(data, slot).wr_id(BEFORE_FLUSH))?;
+            let visible = PlacementType::GLOBAL_VISIBILITY;
+            if k % 4 == 3 {
+                SendRequest::flush_region(slot, visible)
+            } else {
+                SendRequest::flush(slot, size, visible)
+            }
+        }
+        Operation::AtomicWrite => SendRequest::atomic_write(data, slot),
         Operation::Read => SendRequest::read(&pieces[..], slot),
         Operation::FetchAdd => SendRequest::fetch_add(&pieces[..], counter, 3),
         Operation::CompareSwap => {

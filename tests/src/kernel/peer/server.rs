@@ -80,6 +80,7 @@ fn parse_op(line: &str) -> Option<Serving> {
     let slots = BUFFER_MAX.checked_div(size).unwrap_or(count).min(count);
     let possible = match operation {
         Operation::SendInv => false,
+        Operation::AtomicWrite => size == 8,
         Operation::FetchAdd | Operation::CompareSwap | Operation::CompareMiss => size == 8,
         _ => size <= BUFFER_MAX,
     };

@@ -45,12 +45,13 @@ impl Station {
     pub(super) fn open(config: &PeerConfig, inline: u32) -> Result<Self, PeerError> {
         let device = Device::open_address(config.address)?;
         let pd = device.alloc_pd()?;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let access = Access::LOCAL_WRITE | remote | Access::FLUSH_GLOBAL;
         let region = pd.allocate_at(BUFFER_MAX as usize + 2 * GUARD, IOVA, access)?;
         let cq = device.create_cq(4 * DEPTH_MAX)?;
         let qp = pd
             .queue_pair(&cq)
-            .max_send_wr(DEPTH_MAX)
+            .max_send_wr(2 * DEPTH_MAX)
             .max_recv_wr(DEPTH_MAX)
             .max_send_sge(config.sges)
             .max_recv_sge(config.sges)

@@ -14,6 +14,9 @@ use super::PeerError;
 /// What memory holds before an operation.
 pub(super) const FILL: u8 = 0xee;
 
+/// The `wr_id` of the WRITE that a FLUSH follows.
+pub(super) const BEFORE_FLUSH: u64 = u64::MAX;
+
 /// What CAS_MISS finds.
 pub(super) const MISS_VALUE: u64 = 0x1122_3344_5566_7788;
 
@@ -30,6 +33,10 @@ pub enum Operation {
     Write,
     /// RDMA WRITE with immediate.
     WriteImm,
+    /// RDMA WRITE, then FLUSH.
+    Flush,
+    /// ATOMIC WRITE.
+    AtomicWrite,
     /// RDMA READ.
     Read,
     /// FETCH AND ADD.
@@ -41,12 +48,14 @@ pub enum Operation {
 }
 
 impl Operation {
-    const NAMES: [(Self, &'static str); 9] = [
+    const NAMES: [(Self, &'static str); 11] = [
         (Self::Send, "SEND"),
         (Self::SendImm, "SEND_IMM"),
         (Self::SendInv, "SEND_INV"),
         (Self::Write, "WRITE"),
         (Self::WriteImm, "WRITE_IMM"),
+        (Self::Flush, "FLUSH"),
+        (Self::AtomicWrite, "ATOMIC_WRITE"),
         (Self::Read, "READ"),
         (Self::FetchAdd, "FAA"),
         (Self::CompareSwap, "CAS"),
@@ -58,7 +67,7 @@ impl Operation {
     }
 
     pub(super) fn is_write(self) -> bool {
-        matches!(self, Self::Write | Self::WriteImm)
+        matches!(self, Self::Write | Self::WriteImm | Self::Flush | Self::AtomicWrite)
     }
 
     pub(super) fn is_atomic(self) -> bool {
@@ -93,7 +102,9 @@ impl fmt::Display for Operation {
 
 /// A word that names no operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("operations are SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, FAA, CAS, CAS_MISS")]
+#[error(
+    "operations are SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, FLUSH, ATOMIC_WRITE, READ, FAA, CAS, CAS_MISS"
+)]
 pub struct NoSuchOperation;
 
 impl FromStr for Operation {

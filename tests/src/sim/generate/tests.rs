@@ -84,7 +84,18 @@ fn requests_stay_inside_their_regions_and_queue_pairs() {
                 if matches!(send.local, Local::Inline(_)) {
                     assert!(len <= end.max_inline as usize && !send.op.returns_data());
                 }
-                let (Op::Write(at) | Op::WriteImm(at, _) | Op::Read(at)) = send.op else { continue };
+                let (at, len) = match send.op {
+                    Op::Write(at) | Op::WriteImm(at, _) | Op::Read(at) => (at, len),
+                    Op::AtomicWrite(at) => {
+                        assert!(len == 8 && at.offset % 8 == 0);
+                        (at, len)
+                    }
+                    Op::Flush { at, len: flushed } => {
+                        assert_eq!(len, 0);
+                        (at, flushed.unwrap_or_default() as usize)
+                    }
+                    _ => continue,
+                };
                 let region = &plan.devices[peer.device].regions[at.region];
                 let writes_only = matches!(region.role, Role::Disposable | Role::Windowed);
                 assert!(region.role == Role::Target || (writes_only && !send.op.returns_data()));

@@ -89,6 +89,8 @@ fn opcode(op: &Op) -> WcOpcode {
         Op::Read(_) => WcOpcode::RdmaRead,
         Op::CompareSwap { .. } => WcOpcode::CompSwap,
         Op::FetchAdd { .. } => WcOpcode::FetchAdd,
+        Op::AtomicWrite(_) => WcOpcode::AtomicWrite,
+        Op::Flush { .. } => WcOpcode::Flush,
         _ => WcOpcode::Send,
     }
 }

@@ -25,13 +25,13 @@ pub struct ConnectOptions {
     /// How long the peer shall wait when this end has no receive posted, coded as in IBTA vol. 1, table 45: 1 = 10 µs,
     /// 12 = 640 µs, 0 = 655 ms. By default 12.
     pub min_rnr_timer: u8,
-    /// READs and atomics that this end may have outstanding. At most the peer's
+    /// READs, atomics, ATOMIC WRITEs and FLUSHes that this end may have outstanding. At most the peer's
     /// [`max_dest_rd_atomic`](Self::max_dest_rd_atomic). By default 16.
     pub max_rd_atomic: u8,
-    /// READs and atomics that the peer may have outstanding here. By default 16.
+    /// The same that the peer may have outstanding here. By default 16.
     pub max_dest_rd_atomic: u8,
     /// What the peer may do to this end's regions in the same protection domain, as far as each region grants it. By default
-    /// read, write and atomics.
+    /// read, write, atomics and both kinds of flush.
     pub access: Access,
     /// Which of the port's GIDs to send from; `None` = the queue pair's.
     pub sgid_index: Option<u8>,
@@ -51,7 +51,11 @@ impl Default for ConnectOptions {
             min_rnr_timer: 12,
             max_rd_atomic: 16,
             max_dest_rd_atomic: 16,
-            access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
+            access: Access::REMOTE_READ
+                | Access::REMOTE_WRITE
+                | Access::REMOTE_ATOMIC
+                | Access::FLUSH_GLOBAL
+                | Access::FLUSH_PERSISTENT,
             sgid_index: None,
             traffic_class: 0,
             hop_limit: 64,

@@ -8,9 +8,10 @@ use std::marker::PhantomData;
 use urxe_stack::cq::SrqId;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::wr::{
-    Destination, Payload, RecvRequest as CoreRecv, Remote, SendFlags, SendOp, SendRequest as CoreSend, Sge,
+    Destination, FlushRange, Payload, RecvRequest as CoreRecv, Remote, SendFlags, SendOp,
+    SendRequest as CoreSend, Sge,
 };
-use urxe_wire::{QKey, Qpn, Rkey};
+use urxe_wire::{PlacementType, QKey, Qpn, Rkey};
 
 use crate::ah::AddressHandle;
 use crate::memory::{FastRegion, MemoryWindow, RegionSlice};
@@ -208,6 +209,50 @@ impl<'a> SendRequest<'a> {
         Self::new(SendOp::LocalInv { rkey }, Data::EMPTY)
     }
 
+    /// Writes 8 bytes as one (ATOMIC WRITE): who looks at the peer's memory sees all of them or none, after everything
+    /// that was written before. The address is a multiple of 8, and the right is that to write.
+    pub fn atomic_write(data: impl Into<Data<'a>>, remote: impl Into<Remote>) -> Self {
+        Self::new(SendOp::AtomicWrite { remote: remote.into() }, data)
+    }
+
+    /// Completes when everything that was written before to the first `len` bytes there has got as far as asked (FLUSH): all of the
+    /// peer's processors see it, or it survives a power failure. Queue pair and region must grant the same by
+    /// [`Access::FLUSH_GLOBAL`](crate::Access::FLUSH_GLOBAL) or [`Access::FLUSH_PERSISTENT`](crate::Access::FLUSH_PERSISTENT).
+    ///
+    /// ```
+    /// use urxe::{Access, ConnectOptions, Data, Device, PlacementType, SendRequest};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (here, there) = (Device::open_address([127, 49, 10, 3])?, Device::open_address([127, 49, 10, 4])?);
+    /// # let (pd, peer_pd) = (here.alloc_pd()?, there.alloc_pd()?);
+    /// # let (cq, peer_cq) = (here.create_cq(16)?, there.create_cq(16)?);
+    /// # let qp = pd.queue_pair(&cq).create()?;
+    /// # let peer_qp = peer_pd.queue_pair(&peer_cq).create()?;
+    /// # qp.connect(&peer_qp.endpoint(), &ConnectOptions::default())?;
+    /// # peer_qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
+    /// let log = peer_pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::FLUSH_GLOBAL)?;
+    /// let there = log.remote();
+    /// // The record, then, once every processor can see it, its commit mark.
+    /// qp.post_send(&SendRequest::write(Data::inline(b"record"), there))?;
+    /// qp.post_send(&SendRequest::flush(there, 6, PlacementType::GLOBAL_VISIBILITY))?;
+    /// let mark = there.slice(64..72)?;
+    /// qp.post_send(&SendRequest::atomic_write(Data::inline(&1u64.to_ne_bytes()), mark).signaled())?;
+    /// assert!(cq.wait_one(None)?.status.is_success());
+    /// assert_eq!((log.load_u64(64)?, log.read_vec(0, 6)?), (1, b"record".to_vec()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn flush(remote: impl Into<Remote>, len: u32, placement: PlacementType) -> Self {
+        let range = FlushRange::Bytes(len);
+        Self::new(SendOp::Flush { remote: remote.into(), placement, range }, Data::EMPTY)
+    }
+
+    /// The same, of all of the peer's region.
+    pub fn flush_region(remote: impl Into<Remote>, placement: PlacementType) -> Self {
+        let range = FlushRange::Region;
+        Self::new(SendOp::Flush { remote: remote.into(), placement, range }, Data::EMPTY)
+    }
+
     /// What its completion shows. 0 if not given.
     pub const fn wr_id(mut self, wr_id: u64) -> Self {
         self.wr_id = wr_id;
@@ -234,7 +279,7 @@ impl<'a> SendRequest<'a> {
         self
     }
 
-    /// Starts only when all earlier READs and atomics of this queue pair have completed.
+    /// Starts only when all earlier READs, atomics, ATOMIC WRITEs and FLUSHes of this queue pair have completed.
     pub fn fenced(mut self) -> Self {
         self.flags |= SendFlags::FENCE;
         self

@@ -41,6 +41,37 @@ fn send_write_read_and_atomics_move_the_right_bytes() {
 }
 
 #[test]
+fn atomic_write_and_flush() {
+    let (a, b) = pair(61);
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::FLUSH_GLOBAL;
+    let log = b.pd.allocate(SIZE, rights).unwrap();
+    let there = log.remote();
+    let data = pattern(SIZE - 8, 3);
+    a.region.write(8, &data).unwrap();
+    a.region.store_u64(0, 77).unwrap();
+    let visible = PlacementType::GLOBAL_VISIBILITY;
+    let requests = [
+        SendRequest::write(a.region.slice(8..).unwrap(), there.slice(8..).unwrap()),
+        SendRequest::flush(there, SIZE as u32, visible).wr_id(1).signaled(),
+        SendRequest::flush_region(there, visible).wr_id(2).signaled(),
+        SendRequest::atomic_write(a.region.slice(..8).unwrap(), there).wr_id(3).signaled(),
+    ];
+    a.qp.post_send_batch(&requests).unwrap();
+    for (wr_id, opcode) in [(1, WcOpcode::Flush), (2, WcOpcode::Flush), (3, WcOpcode::AtomicWrite)] {
+        let completion = a.complete();
+        assert_eq!((completion.wr_id, completion.opcode), (wr_id, opcode));
+    }
+    assert!(log.read_vec(8, SIZE - 8).unwrap() == data);
+    assert_eq!(log.load_u64(0).unwrap(), 77);
+    // Anonymous memory lasts nowhere: it cannot be registered for it, and a peer cannot ask for it.
+    let refused = b.pd.allocate(SIZE, rights | Access::FLUSH_PERSISTENT);
+    assert!(matches!(refused, Err(AllocateError::Register(RegMrError::NotPersistent { .. }))), "{refused:?}");
+    let lasting = SendRequest::flush_region(there, PlacementType::PERSISTENCE).signaled();
+    a.qp.post_send(&lasting).unwrap();
+    assert_eq!(a.cq.wait_one(None).unwrap().status, WcStatus::RemAccessErr);
+}
+
+#[test]
 fn batches_inline_data_and_several_pieces() {
     let (a, b) = pair(2);
     let texts: Vec<String> = (0..40).map(|nr| format!("message {nr}")).collect();

@@ -32,6 +32,10 @@ pub const DEVICE_CAP_FLAGS: [Named; 4] = [
     named(1 << 13, "SRQ_RESIZE"),
 ];
 
+/// `device_cap_flags_ex` beyond the first 32 bits, by bit number, with their names.
+pub const DEVICE_CAP_FLAGS_EX: [(u32, &str); 3] =
+    [(38, "FLUSH_GLOBAL"), (39, "FLUSH_PERSISTENT"), (40, "ATOMIC_WRITE")];
+
 /// The vendor of `rdma_rxe`, which is nobody.
 const VENDOR_ID: u32 = 0x00ff_ffff;
 /// `IBV_TRANSPORT_IB`, which RoCE is, too.
@@ -60,6 +64,8 @@ pub struct Attributes {
     #[serde(serialize_with = "hex")]
     pub page_size_cap: u64,
     pub device_cap_flags: u32,
+    #[serde(serialize_with = "hex")]
+    pub device_cap_flags_ex: u64,
     pub max_qp: u32,
     pub max_qp_wr: u32,
     pub max_sge: u32,
@@ -128,6 +134,8 @@ impl Attributes {
             max_mr_size: limits.max_mr_size,
             page_size_cap: PAGE_SIZE_CAP,
             device_cap_flags: DEVICE_CAP_FLAGS.iter().map(|flag| flag.value).sum(),
+            device_cap_flags_ex: DEVICE_CAP_FLAGS_EX.iter().map(|(bit, _)| 1 << bit).sum::<u64>()
+                + DEVICE_CAP_FLAGS.iter().map(|flag| u64::from(flag.value)).sum::<u64>(),
             max_qp: limits.max_qp,
             max_qp_wr: limits.max_qp_wr,
             max_sge: limits.max_sge,

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use urxe_stack::link::LinkSpec;
 
-use super::attributes::{Attributes, DEVICE_CAP_FLAGS, Named, PortAttributes};
+use super::attributes::{Attributes, DEVICE_CAP_FLAGS, DEVICE_CAP_FLAGS_EX, Named, PortAttributes};
 
 /// Columns of a tab.
 const TAB: usize = 8;
@@ -68,6 +68,10 @@ fn limits(rows: &mut Rows<'_>, device: &Attributes) -> io::Result<()> {
     rows.row("max_srq", device.max_srq)?;
     rows.row("max_srq_wr", device.max_srq_wr)?;
     rows.row("max_srq_sge", device.max_srq_sge)?;
+    rows.row("device_cap_flags_ex", format_args!("{:#x}", device.device_cap_flags_ex))?;
+    for (_, name) in DEVICE_CAP_FLAGS_EX {
+        writeln!(rows.out, "\t\t\t\t\t{name}")?;
+    }
     rows.row("max_pkeys", device.max_pkeys)?;
     rows.row("local_ca_ack_delay", device.local_ca_ack_delay)
 }

@@ -15,6 +15,7 @@ fn the_built_in_device() {
     assert_eq!(gids, ["::ffff:127.0.0.1"; 2]);
     assert_eq!(attributes.max_sge, Limits::default().max_sge);
     assert_eq!(attributes.device_cap_flags, 0x3880);
+    assert_eq!(attributes.device_cap_flags_ex, 0x1c0_0000_3880);
     assert_eq!((attributes.max_srq, attributes.max_srq_wr, attributes.max_srq_sge), (1 << 16, 1 << 20, 32));
 }
 

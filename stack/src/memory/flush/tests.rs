@@ -1,0 +1,77 @@
+use super::*;
+
+const MOUNTS: &str = "\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 0:26 / /dev/shm rw,nosuid - tmpfs tmpfs rw
+";
+const MAPS: &str = "\
+1000-2000 rw-s 00000000 08:01 77 /data/a
+2000-4000 rw-s 00001000 08:01 77 /data/a
+4000-5000 rw-p 00000000 08:01 78 /data/b
+5000-6000 rw-p 00000000 00:00 0
+6000-7000 rw-s 00000000 00:1a 5 /dev/shm/c
+7000-8000 rw-s 00000000 00:01 9 /memfd:d (deleted)
+9000-a000 rw-s 00000000 08:01 79 /data/e
+";
+
+#[test]
+fn only_shared_mappings_of_files_that_last_are_persistent() {
+    let lasting = |addr, end| lasting(MAPS, MOUNTS, addr, end);
+    assert_eq!(lasting(0x1000, 0x4000), Ok(()), "two mappings side by side");
+    assert_eq!(lasting(0x1800, 0x2010), Ok(()));
+    assert_eq!(lasting(0x9fff, 0xa000), Ok(()));
+    assert_eq!(lasting(0x3fff, 0x4001), Err("a private mapping, whose changes do not reach its file"));
+    assert_eq!(lasting(0x5000, 0x5001), Err("anonymous memory"));
+    for file in [0x6000, 0x7000] {
+        assert_eq!(lasting(file, file + 1), Err("mapped from a file that itself lives in memory"));
+    }
+    for range in [(0x800, 0x1001), (0x8000, 0x8001), (0x9000, 0xa001), (0xb000, 0xb001)] {
+        assert_eq!(lasting(range.0, range.1), Err("not mapped"));
+    }
+}
+
+#[test]
+fn anonymous_memory_is_refused_by_name() {
+    let buffer = super::super::Buffer::new(4096).expect("a page");
+    let addr = buffer.addr().addr();
+    let persistent = Access::LOCAL_WRITE | Access::FLUSH_PERSISTENT;
+    let refused = RegMrError::NotPersistent { addr, len: 4096, why: "anonymous memory" };
+    assert_eq!(check(addr, 4096, persistent), Err(refused));
+    assert_eq!(refused.errno(), libc::EINVAL);
+    assert_eq!(check(addr, 4096, Access::FLUSH_GLOBAL), Ok(()));
+}
+
+#[test]
+fn a_file_that_is_mapped_shared_is_flushed_to_and_its_file_has_the_bytes() {
+    use std::io::{Read, Seek};
+    // Beside the program: build folders are on disks.
+    let folder = std::env::current_exe().expect("a path").parent().expect("a folder").to_owned();
+    let mut file = tempfile::tempfile_in(folder).expect("a file");
+    file.set_len(8192).expect("two pages");
+    let (rights, flags) =
+        (rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE, rustix::mm::MapFlags::SHARED);
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), 8192, rights, flags, &file, 0) };
+    let base = base.expect("mapped");
+    let memory = super::super::Memory::new(1, 4);
+    let (pd, access) = (super::super::PdId(1), Access::LOCAL_WRITE | Access::FLUSH_PERSISTENT);
+    // SAFETY: mapped until the end of the test, and nobody holds references to it.
+    let mr = unsafe { memory.register(pd, base.cast(), 8192, 0, access | Access::ZERO_BASED) };
+    let mr = mr.expect("a shared mapping of a file");
+    let pin = memory.pin(mr.rkey.0, pd, Access::FLUSH_PERSISTENT, 4090, 12).expect("pinned");
+    pin.write(4090, b"across pages").expect("inside");
+    assert_eq!(pin.flush(Some((4090, 12)), true), Ok(()));
+    assert_eq!(pin.flush(None, true), Ok(()));
+    assert_eq!(pin.flush(Some((8190, 4)), true), Err(Fault::OutOfBounds { addr: 8190, len: 4 }));
+    file.seek(std::io::SeekFrom::Start(4090)).expect("a place in it");
+    let mut bytes = [0; 12];
+    file.read_exact(&mut bytes).expect("twelve bytes");
+    assert_eq!(&bytes, b"across pages");
+    drop(pin);
+    // SAFETY: as above.
+    let demand = unsafe { memory.register(pd, base.cast(), 8192, 0, access | Access::ON_DEMAND) };
+    assert!(matches!(demand, Err(RegMrError::NotPersistent { .. })), "{demand:?}");
+    memory.deregister(mr.lkey).expect("registered");
+    // SAFETY: mapped above, and not used any more.
+    unsafe { rustix::mm::munmap(base, 8192) }.expect("unmapped");
+}

@@ -1,0 +1,318 @@
+//! ATOMIC WRITE and FLUSH, as requester and as responder (IBTA vol. 1, A19).
+
+use urxe_stack::cq::{AsyncEventType, WcStatus};
+use urxe_stack::device::counters::Counter;
+use urxe_stack::memory::Access;
+use urxe_stack::qp::attr::QpState;
+use urxe_stack::qp::wr::{FlushRange, PostError, Remote, SendFlags, SendOp};
+use urxe_tests::lab::{
+    Lab, MEMORY, MILLISECOND, PACKET, Packet, SOURCE, Setup, TARGET, ack, answered, atomic_write, flush,
+    no_lkey, read_response, remote, reth, write_only,
+};
+use urxe_wire::{
+    Ext, Feth, NakCode, Opcode, PlacementType, ReservedLevel, Reth, Rkey, SelectivityLevel, Syndrome,
+};
+
+use AsyncEventType::{QpAccessErr, QpReqErr};
+use Opcode::{RcAtomicWrite, RcFlush, RcReadResponseOnly, RcSendOnly, RcWriteOnly};
+use SelectivityLevel::{Range, Region};
+use WcStatus::{LocProtErr, RemAccessErr, RemOpErr, Success, WrFlushErr};
+
+const VISIBLE: PlacementType = PlacementType::GLOBAL_VISIBILITY;
+const PERSISTENT: PlacementType = PlacementType::PERSISTENCE;
+const ATOMIC_WRITE: SendOp = SendOp::AtomicWrite { remote: remote() };
+const FLUSH: SendOp = SendOp::Flush { remote: remote(), placement: VISIBLE, range: FlushRange::Bytes(700) };
+
+fn lab() -> Lab {
+    Lab::new(Setup::default())
+}
+
+fn executed(psn: u32, msn: u32) -> Packet {
+    read_response(RcReadResponseOnly, psn, msn, b"")
+}
+
+#[test]
+fn an_atomic_write_stores_eight_bytes_and_is_answered_as_a_read_of_nothing() {
+    let mut lab = lab();
+    let rkey = lab.mr.rkey;
+    lab.deliver(atomic_write(100, TARGET + 8, rkey, *b"as one!!"));
+    lab.expect([executed(100, 1)]);
+    assert_eq!(lab.memory(TARGET + 8, 8), b"as one!!");
+    assert_eq!(lab.counter(Counter::RdmaRecvs), 1);
+}
+
+#[test]
+fn repeated_atomic_writes_and_flushes_are_executed_once_and_answered_again() {
+    let mut lab = lab();
+    let rkey = lab.mr.rkey;
+    lab.deliver(atomic_write(100, TARGET, rkey, [1; 8]));
+    lab.deliver(atomic_write(101, TARGET, rkey, [2; 8]));
+    lab.deliver(flush(102, (TARGET, 8), rkey, VISIBLE, Range));
+    lab.expect([executed(100, 1), executed(101, 2), executed(102, 3)]);
+    lab.deliver(atomic_write(100, TARGET, rkey, [1; 8]));
+    lab.deliver(flush(102, (TARGET, 8), rkey, VISIBLE, Range));
+    lab.expect([executed(100, 1), executed(102, 3)]);
+    assert_eq!(lab.memory(TARGET, 8), [2; 8], "the first value is not stored again");
+    assert_eq!(lab.counter(Counter::RdmaRecvs), 3);
+    // After as many others as the peer may have outstanding, nobody asks for it any more.
+    for psn in 103..107 {
+        lab.deliver(atomic_write(psn, TARGET, rkey, [psn as u8; 8]));
+    }
+    lab.sent();
+    lab.deliver(atomic_write(102, TARGET, rkey, [9; 8]));
+    lab.expect([]);
+    assert_eq!((lab.memory(TARGET, 1), lab.counter(Counter::DropDuplicate)), (vec![106], 1));
+}
+
+#[test]
+fn a_flush_of_a_range_or_of_a_whole_region_is_answered_after_the_writes_before_it() {
+    let mut lab = lab();
+    let rkey = lab.mr.rkey;
+    lab.deliver(write_only(100, TARGET, rkey, b"data"));
+    lab.deliver(flush(101, (TARGET, 4), rkey, VISIBLE, Range));
+    // Of a whole region, only the key counts.
+    lab.deliver(flush(102, (u64::MAX, 77), rkey, VISIBLE, Region));
+    lab.deliver(flush(103, (TARGET, 0), rkey, VISIBLE, Range));
+    let ack = answered(100, Syndrome::ACK, 1);
+    lab.expect([ack, executed(101, 2), executed(102, 3), executed(103, 4)]);
+    assert_eq!(lab.memory(TARGET, 4), b"data");
+}
+
+#[test]
+fn what_must_be_refused_is_refused_with_a_reason_and_changes_nothing() {
+    type Case = (&'static str, fn(&Lab) -> Packet, Syndrome, AsyncEventType);
+    const INVALID: Syndrome = Syndrome::Nak(NakCode::InvalidRequest);
+    const ACCESS: Syndrome = Syndrome::Nak(NakCode::RemoteAccess);
+    let cases: [Case; 13] = [
+        ("unaligned", |lab| atomic_write(100, TARGET + 4, lab.mr.rkey, [1; 8]), INVALID, QpReqErr),
+        (
+            "a RETH of other length",
+            |lab| Packet {
+                ext: reth(TARGET, lab.mr.rkey, 16),
+                ..atomic_write(100, TARGET, lab.mr.rkey, [1; 8])
+            },
+            INVALID,
+            QpReqErr,
+        ),
+        ("a wrong key", |_| atomic_write(100, TARGET, Rkey(0xdead), [1; 8]), ACCESS, QpAccessErr),
+        (
+            "behind the region",
+            |lab| atomic_write(100, MEMORY as u64, lab.mr.rkey, [1; 8]),
+            ACCESS,
+            QpAccessErr,
+        ),
+        (
+            "no right to write",
+            |lab| {
+                let mr = lab.mr_with(Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC);
+                atomic_write(100, TARGET, mr.rkey, [1; 8])
+            },
+            ACCESS,
+            QpAccessErr,
+        ),
+        (
+            "another domain",
+            |lab| atomic_write(100, TARGET, lab.mr_of_another_pd().rkey, [1; 8]),
+            ACCESS,
+            QpAccessErr,
+        ),
+        (
+            "a flush of a region that does not grant it",
+            |lab| {
+                let mr = lab.mr_with(Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+                flush(100, (TARGET, 8), mr.rkey, VISIBLE, Range)
+            },
+            ACCESS,
+            QpAccessErr,
+        ),
+        (
+            "a flush of a whole region of another domain",
+            |lab| flush(100, (TARGET, 8), lab.mr_of_another_pd().rkey, VISIBLE, Region),
+            ACCESS,
+            QpAccessErr,
+        ),
+        (
+            "a flush behind the region",
+            |lab| flush(100, (TARGET, MEMORY), lab.mr.rkey, VISIBLE, Range),
+            ACCESS,
+            QpAccessErr,
+        ),
+        (
+            "a flush of a wrong key",
+            |_| flush(100, (0, 0), Rkey(0xdead), VISIBLE, Region),
+            ACCESS,
+            QpAccessErr,
+        ),
+        (
+            "persistence, which the queue pair does not allow",
+            |lab| flush(100, (TARGET, 8), lab.mr.rkey, VISIBLE | PERSISTENT, Range),
+            INVALID,
+            QpReqErr,
+        ),
+        (
+            "a flush to nowhere",
+            |lab| flush(100, (TARGET, 8), lab.mr.rkey, PlacementType::empty(), Range),
+            INVALID,
+            QpReqErr,
+        ),
+        (
+            "a reserved level",
+            |lab| {
+                let level = SelectivityLevel::Reserved(ReservedLevel::Two);
+                flush(100, (TARGET, 8), lab.mr.rkey, VISIBLE, level)
+            },
+            INVALID,
+            QpReqErr,
+        ),
+    ];
+    for (name, request, syndrome, event) in cases {
+        let mut lab = lab();
+        let before = lab.memory(0, MEMORY);
+        let request = request(&lab);
+        lab.deliver(request);
+        lab.expect([answered(100, syndrome, 0)]);
+        assert_eq!((lab.events(), lab.state()), (vec![event], QpState::Err), "{name}");
+        assert_eq!(lab.memory(0, MEMORY), before, "{name}: memory changed");
+    }
+}
+
+#[test]
+fn a_queue_pair_without_the_right_or_without_room_refuses() {
+    for setup in [
+        Setup { access: Access::REMOTE_READ, ..Setup::default() },
+        Setup { max_dest_rd_atomic: 0, ..Setup::default() },
+    ] {
+        type Request = fn(&Lab) -> Packet;
+        let requests: [Request; 2] = [
+            |lab| atomic_write(100, TARGET, lab.mr.rkey, [1; 8]),
+            |lab| flush(100, (TARGET, 8), lab.mr.rkey, VISIBLE, Range),
+        ];
+        for request in requests {
+            let mut lab = Lab::new(setup);
+            let request = request(&lab);
+            lab.deliver(request);
+            lab.expect([answered(100, Syndrome::Nak(NakCode::InvalidRequest), 0)]);
+        }
+    }
+}
+
+#[test]
+fn they_are_sent_with_their_headers_and_complete_with_their_response() {
+    let mut lab = lab();
+    lab.post(1, ATOMIC_WRITE, 8);
+    lab.post(2, FLUSH, 0);
+    let whole =
+        SendOp::Flush { remote: remote(), placement: VISIBLE | PERSISTENT, range: FlushRange::Region };
+    lab.post(3, whole, 0);
+    let Remote { addr: va, rkey } = remote();
+    let (ack_req, payload) = (true, lab.source(8));
+    let flush = |placement, selectivity, dma_len| {
+        Ext::Flush(Feth { placement, selectivity }, Reth { va, rkey, dma_len })
+    };
+    lab.expect([
+        Packet { opcode: RcAtomicWrite, psn: 500, ack_req, ext: reth(va, rkey, 8), payload, ..PACKET },
+        Packet { opcode: RcFlush, psn: 501, ack_req, ext: flush(VISIBLE, Range, 700), ..PACKET },
+        Packet { opcode: RcFlush, psn: 502, ack_req, ext: flush(VISIBLE | PERSISTENT, Region, 0), ..PACKET },
+    ]);
+    lab.expect_sends([]);
+    for psn in 500..503 {
+        lab.deliver(executed(psn, psn - 499));
+    }
+    lab.expect_sends([(1, Success), (2, Success), (3, Success)]);
+    assert_eq!(lab.counter(Counter::RdmaSends), 3);
+}
+
+#[test]
+fn they_count_to_max_rd_atomic_and_a_fence_waits_for_them() {
+    let mut lab = Lab::new(Setup { max_rd_atomic: 2, ..Setup::default() });
+    lab.post(1, FLUSH, 0);
+    lab.post(2, ATOMIC_WRITE, 8);
+    lab.post(3, FLUSH, 0);
+    lab.expect_sent([(RcFlush, 500), (RcAtomicWrite, 501)]);
+    lab.deliver(executed(500, 1));
+    lab.expect_sent([(RcFlush, 502)]);
+    let sge = lab.sge(SOURCE, 4);
+    lab.post_request(4, SendOp::Send, SendFlags::SIGNALED | SendFlags::FENCE, &[sge]).expect("taken");
+    lab.deliver(executed(501, 2));
+    lab.expect([]);
+    lab.deliver(executed(502, 3));
+    lab.expect_sent([(RcSendOnly, 503)]);
+}
+
+#[test]
+fn an_ack_past_an_unanswered_one_is_an_implied_nak() {
+    for (op, opcode, len) in [(ATOMIC_WRITE, RcAtomicWrite, 8), (FLUSH, RcFlush, 0)] {
+        let mut lab = lab();
+        lab.post(1, op, len);
+        lab.post(2, SendOp::Write { remote: remote() }, 4);
+        lab.expect_sent([(opcode, 500), (RcWriteOnly, 501)]);
+        lab.deliver(ack(501));
+        lab.expect_sends([]);
+        lab.expect_sent([(opcode, 500), (RcWriteOnly, 501)]);
+        lab.deliver(executed(500, 1));
+        lab.deliver(ack(501));
+        lab.expect_sends([(1, Success), (2, Success)]);
+    }
+}
+
+#[test]
+fn a_lost_response_brings_the_request_again() {
+    let mut lab = lab();
+    lab.post(1, ATOMIC_WRITE, 8);
+    let first = lab.sent();
+    lab.wait(400 * MILLISECOND);
+    assert_eq!(lab.sent().first(), first.first());
+    lab.deliver(executed(500, 1));
+    lab.expect_sends([(1, Success)]);
+}
+
+#[test]
+fn errors_of_the_peer_and_of_the_own_memory_end_in_their_status() {
+    for (code, status) in [(NakCode::RemoteAccess, RemAccessErr), (NakCode::RemoteOperational, RemOpErr)] {
+        let mut lab = lab();
+        lab.post(1, FLUSH, 0);
+        lab.post(2, ATOMIC_WRITE, 8);
+        lab.flush();
+        lab.deliver(urxe_tests::lab::nak(500, code));
+        lab.expect_sends([(1, status), (2, WrFlushErr)]);
+    }
+    let mut lab = lab();
+    let sge = urxe_stack::qp::wr::Sge { addr: SOURCE, length: 8, lkey: no_lkey() };
+    lab.post_request(1, ATOMIC_WRITE, SendFlags::SIGNALED, &[sge]).expect("taken");
+    lab.flush();
+    lab.expect_sends([(1, LocProtErr)]);
+}
+
+#[test]
+fn an_answer_with_data_to_what_asks_for_none_is_a_bad_response() {
+    for (op, len) in [(ATOMIC_WRITE, 8), (FLUSH, 0)] {
+        let mut lab = lab();
+        lab.post(1, op, len);
+        lab.flush();
+        lab.deliver(read_response(RcReadResponseOnly, 500, 1, b"data"));
+        lab.expect_sends([(1, WcStatus::BadRespErr)]);
+    }
+}
+
+#[test]
+fn requests_that_make_no_sense_are_not_taken() {
+    let mut lab = lab();
+    let sges = [lab.sge(SOURCE, 4), lab.sge(SOURCE, 8)];
+    let mut post = |op, sges: &[_]| lab.post_request(1, op, SendFlags::SIGNALED, sges);
+    assert_eq!(post(ATOMIC_WRITE, &sges[..1]), Err(PostError::AtomicWriteLength { given: 4 }));
+    let remote = Remote { addr: 0x1004, ..remote() };
+    let unaligned = SendOp::AtomicWrite { remote };
+    assert_eq!(post(unaligned, &sges[1..]), Err(PostError::AtomicAlignment { addr: 0x1004 }));
+    assert_eq!(post(FLUSH, &sges[..1]), Err(PostError::FlushWithData { given: 4 }));
+    for given in [0, 4, 7] {
+        let placement = PlacementType::from_bits_retain(given);
+        let op = SendOp::Flush { remote, placement, range: FlushRange::Region };
+        assert_eq!(post(op, &[]), Err(PostError::FlushPlacement { given }));
+    }
+    let mut none = Lab::new(Setup { max_rd_atomic: 0, ..Setup::default() });
+    assert_eq!(none.post_request(1, FLUSH, SendFlags::SIGNALED, &[]), Err(PostError::NoReadDepth));
+    assert_eq!(
+        none.post_request(1, ATOMIC_WRITE, SendFlags::SIGNALED, &sges[1..]),
+        Err(PostError::NoReadDepth)
+    );
+}
