@@ -11,6 +11,19 @@ pub use std::sync::{Condvar, Mutex, MutexGuard, atomic};
 #[cfg(loom)]
 pub use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
 
+#[cfg(loom)]
+pub use loom::thread::ThreadId;
+#[cfg(not(loom))]
+pub use std::thread::ThreadId;
+
+/// The thread that calls.
+pub fn current_thread() -> ThreadId {
+    #[cfg(not(loom))]
+    return std::thread::current().id();
+    #[cfg(loom)]
+    return loom::thread::current().id();
+}
+
 /// Gives the processor to another thread; under loom, tells the scheduler that this one cannot go on alone.
 pub fn yield_now() {
     #[cfg(not(loom))]

@@ -3,7 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | [`completion`] | one work completion: status, opcode, flags |
-//! | [`queue`] | the queue of them: push, poll, arm, overrun, resize |
+//! | [`queue`] | the queue of them: push, poll, arm, overrun, resize; polling one by one |
 //! | [`channel`] | events of armed queues, and how they wake a sleeping program |
 //! | [`events`] | asynchronous events and their acknowledgement |
 //! | [`wake`] | waking somebody outside the core |
@@ -20,7 +20,7 @@ pub use events::{
     AsyncEvent, AsyncEventType, AsyncEvents, CqEventType, EventObject, PortEventType, QpEventType,
     SrqEventType, SrqId,
 };
-pub use queue::{ArmKind, Cq, CqConfig, CqError, CqRef, CqSink};
+pub use queue::{ArmKind, Cq, CqConfig, CqError, CqRef, CqSink, Poller};
 pub use wake::{NoWake, Wake};
 
 /// A completion queue's number within its device.

@@ -22,12 +22,16 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
 
+pub use self::poller::Poller;
+use self::poller::Turn;
 use super::channel::{Acknowledgements, Seat};
 use super::{
     AsyncEvent, AsyncEvents, Completion, CompletionChannel, CqEvent, CqEventType, CqId, EventObject,
 };
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::{Arc, Mutex, MutexGuard, lock};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
+
+mod poller;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -65,6 +69,9 @@ pub enum CqError {
         /// Send queues, receive queues and shared receive queues that report here.
         users: u32,
     },
+    /// This thread is going through the queue already.
+    #[error("this thread polls the completion queue one by one already: end that first")]
+    Polling,
     /// The queue was destroyed.
     #[error("the completion queue was destroyed")]
     Destroyed,
@@ -83,7 +90,7 @@ impl CqError {
         match self {
             Self::Overrun { .. } => libc::EOVERFLOW,
             Self::Capacity { .. } | Self::TooSmall { .. } | Self::Destroyed => libc::EINVAL,
-            Self::Busy { .. } => libc::EBUSY,
+            Self::Busy { .. } | Self::Polling => libc::EBUSY,
             Self::NoMemory { .. } => libc::ENOMEM,
         }
     }
@@ -128,6 +135,8 @@ struct Ring {
     capacity: u32,
     armed: Option<ArmKind>,
     overrun: bool,
+    /// Who polls one by one.
+    turn: Turn,
 }
 
 impl Ring {
@@ -151,6 +160,7 @@ pub struct Cq {
     summary: AtomicU32,
     users: AtomicU32,
     ring: Mutex<Ring>,
+    turn_over: Condvar,
 }
 
 impl Cq {
@@ -166,7 +176,7 @@ impl Cq {
             let seat = channel.attach(CqEvent { cq: id, context });
             (channel, seat)
         });
-        let ring = Ring { entries, capacity, armed: None, overrun: false };
+        let ring = Ring { entries, capacity, armed: None, overrun: false, turn: Turn::default() };
         Ok(Self {
             id,
             context,
@@ -176,6 +186,7 @@ impl Cq {
             summary: AtomicU32::new(0),
             users: AtomicU32::new(0),
             ring: Mutex::new(ring),
+            turn_over: Condvar::new(),
         })
     }
 

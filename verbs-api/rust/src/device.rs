@@ -305,6 +305,23 @@ impl Device {
         DeviceAttr { node_guid: self.inner.about.guid, limits: *self.core().limits(), port_count: 1 }
     }
 
+    /// The device's clock, in nanoseconds (`ibv_query_rt_values_ex`): what completions are stamped with. Over UDP it is the system's
+    /// monotonic clock, in a simulated network the virtual one.
+    #[must_use]
+    pub fn clock_ns(&self) -> u64 {
+        self.inner.node.now().as_ns()
+    }
+
+    /// The time of day of a stamp of the device's clock, in nanoseconds since 1970 (`ibv_wc_read_completion_wallclock_ns`);
+    /// `None` in a simulated network, whose time is not the world's. As exact as the clocks are set: a step of the
+    /// wall clock since then shifts the answer.
+    #[must_use]
+    pub fn wallclock_ns(&self, timestamp_ns: u64) -> Option<u64> {
+        let Node::Udp(_) = &self.inner.node else { return None };
+        let age_ns = self.clock_ns().saturating_sub(timestamp_ns);
+        Some(urxe_stack::sys::clock::wall_ns().saturating_sub(age_ns))
+    }
+
     /// Its one port (`ibv_query_port`, `ibv_query_gid_table`).
     #[must_use]
     pub fn query_port(&self) -> PortAttr {

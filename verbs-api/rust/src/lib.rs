@@ -90,7 +90,7 @@ mod waiters;
 mod xrc;
 
 pub use ah::{AddressHandle, AnswerError, GRH_LEN};
-pub use cq::{ChannelError, CompletionChannel, CompletionQueue, CqEvent, Drain, Next, WaitError};
+pub use cq::{ChannelError, CompletionChannel, CompletionQueue, CqEvent, Drain, Next, Poller, WaitError};
 pub use device::{Device, DeviceAttr, DeviceBuilder, DeviceInfo, OpenError, PortAttr, devices};
 pub use endpoint::{EndpointParseError, QpEndpoint};
 pub use events::{DeviceEvents, NextEvent};

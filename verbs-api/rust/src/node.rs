@@ -76,6 +76,14 @@ impl Node {
         }
     }
 
+    /// Receives and sends what there is, on this thread, once; in a simulated network, the next thing happens.
+    pub(crate) fn progress(&self) {
+        match self {
+            Self::Udp(engine) => engine.progress(),
+            Self::Simulated(node) => node.progress(),
+        }
+    }
+
     /// Readable while asynchronous events wait.
     pub(crate) fn event_descriptor(&self) -> &EventFd {
         match self {

@@ -156,3 +156,25 @@ fn loom_destruction_awaits_the_acknowledgement() {
         reader.join().unwrap();
     });
 }
+
+/// Two threads take turns while a third pushes: every completion is in one hand, and nobody waits for ever.
+#[test]
+fn loom_pollers_take_turns() {
+    loom::model(|| {
+        let cq = queue(&channel(), 4);
+        cq.push(done(0, WcStatus::Success), false).unwrap();
+        let takers: Vec<_> = (0..2)
+            .map(|_| {
+                let cq = Arc::clone(&cq);
+                thread::spawn(move || {
+                    let Some(mut poller) = cq.start_poll().unwrap() else { return 0 };
+                    1 + usize::from(poller.advance().unwrap())
+                })
+            })
+            .collect();
+        cq.push(done(1, WcStatus::Success), false).unwrap();
+        let taken: usize = takers.into_iter().map(|taker| taker.join().unwrap()).sum();
+        assert_eq!(taken + drain(&cq), 2);
+        assert!(cq.start_poll().unwrap().is_none());
+    });
+}

@@ -370,3 +370,59 @@ proptest! {
         prop_assert_eq!(events(&cq), expected_events);
     }
 }
+
+fn in_hand(cq: &Cq) -> Option<u64> {
+    cq.start_poll().unwrap().map(|poller| poller.completion().wr_id)
+}
+
+#[test]
+fn a_poller_goes_through_the_queue_one_by_one() {
+    let cq = cq(4);
+    assert!(cq.start_poll().unwrap().is_none(), "ENOENT");
+    (1..=3).for_each(|wr_id| cq.push(done(wr_id), false).unwrap());
+    let mut poller = cq.start_poll().unwrap().expect("three are there");
+    assert_eq!(poller.completion().wr_id, 1);
+    assert_eq!(poller.advance(), Ok(true));
+    assert_eq!((poller.completion().wr_id, cq.len()), (2, 1));
+    // Completions come in meanwhile, and plain polling works.
+    cq.push(done(4), false).unwrap();
+    assert_eq!(polled(&cq, 1), [3]);
+    assert_eq!(poller.advance(), Ok(true));
+    assert_eq!(poller.completion().wr_id, 4);
+    assert_eq!(poller.advance(), Ok(false));
+    assert_eq!(poller.completion().wr_id, 4, "the last one stays");
+    drop(poller);
+    assert!(cq.start_poll().unwrap().is_none());
+    // A turn that ends early leaves the rest.
+    (5..=6).for_each(|wr_id| cq.push(done(wr_id), false).unwrap());
+    assert_eq!((in_hand(&cq), in_hand(&cq), in_hand(&cq)), (Some(5), Some(6), None));
+}
+
+#[test]
+fn one_thread_has_its_turn_at_a_time() {
+    let cq = Arc::new(cq(4));
+    (1..=2).for_each(|wr_id| cq.push(done(wr_id), false).unwrap());
+    let poller = cq.start_poll().unwrap().expect("two are there");
+    assert_eq!(cq.start_poll().unwrap_err(), CqError::Polling);
+    assert_eq!(CqError::Polling.errno(), libc::EBUSY);
+    let other = std::thread::spawn({
+        let cq = Arc::clone(&cq);
+        move || in_hand(&cq)
+    });
+    // However long the other waits, it gets nothing before this turn is over.
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!other.is_finished() && cq.len() == 1);
+    drop(poller);
+    assert_eq!(other.join().unwrap(), Some(2));
+}
+
+#[test]
+fn a_poller_tells_an_overrun_once_the_queue_is_empty() {
+    let cq = cq(1);
+    cq.push(done(1), false).unwrap();
+    assert!(cq.push(done(2), false).is_err());
+    let mut poller = cq.start_poll().unwrap().expect("one is there");
+    assert_eq!(poller.advance(), Err(CqError::Overrun { capacity: 1 }));
+    drop(poller);
+    assert_eq!(cq.start_poll().unwrap_err(), CqError::Overrun { capacity: 1 });
+}

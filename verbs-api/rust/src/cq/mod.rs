@@ -3,12 +3,14 @@
 //! | how | what it costs |
 //! |---|---|
 //! | [`poll`](CompletionQueue::poll) in a loop | a processor; the polling thread receives by itself, which is fastest |
+//! | [`start_poll`](CompletionQueue::start_poll) | the same, one completion in hand at a time |
 //! | [`wait`](CompletionQueue::wait) | sleeps; the device's background thread receives and wakes |
 //! | [`next`](CompletionQueue::next) | the same in a task of any executor |
 //! | [`CompletionChannel`] | sleeps in the program's own `poll` or `epoll`, on a descriptor |
 
 mod channel;
 mod next;
+mod poller;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use urxe_stack::port::sim::Stalled;
 
 pub use self::channel::{ChannelError, CompletionChannel, CqEvent};
 pub use self::next::Next;
+pub use self::poller::Poller;
 
 use crate::device::Device;
 use crate::wait::Wait;

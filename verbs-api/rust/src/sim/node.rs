@@ -114,9 +114,13 @@ impl SimNode {
         if taken > 0 || out.is_empty() {
             return Ok(taken);
         }
+        self.progress();
+        cq.poll(out)
+    }
+
+    pub(crate) fn progress(&self) {
         if let Err(stalled) = self.advance(Time::NEVER) {
             tracing::error!(%stalled, "a poll moves no time");
         }
-        cq.poll(out)
     }
 }

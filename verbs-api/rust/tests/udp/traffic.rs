@@ -99,3 +99,35 @@ fn batches_inline_data_and_several_pieces() {
     let got = [b.region.read_vec(4096, 104).unwrap(), b.region.read_vec(5000, 196).unwrap()].concat();
     assert_eq!(got, data);
 }
+
+/// As a program with `ibv_cq_ex` does: several completions in one turn, posting between them, stamps that go up.
+#[test]
+fn completions_are_polled_one_by_one_and_stamped() {
+    let (a, b) = pair(62);
+    let before = a.device.clock_ns();
+    let wall_before = a.device.wallclock_ns(before).unwrap();
+    let there = b.region.remote();
+    let post = |wr_id| {
+        a.qp.post_send(&SendRequest::write(Data::inline(b"x"), there).wr_id(wr_id).signaled()).unwrap();
+    };
+    (0..4).for_each(post);
+    let (mut seen, mut last) = (Vec::new(), before);
+    while seen.len() < 8 {
+        let Some(mut poller) = a.cq.start_poll().unwrap() else { continue };
+        assert_eq!(a.cq.start_poll().unwrap_err(), CqError::Polling);
+        loop {
+            assert_eq!((poller.status, poller.opcode), (WcStatus::Success, WcOpcode::RdmaWrite));
+            assert!(poller.timestamp_ns >= last && poller.timestamp_ns <= a.device.clock_ns());
+            assert!(a.device.wallclock_ns(poller.timestamp_ns).unwrap() + 1_000_000_000 > wall_before);
+            last = poller.timestamp_ns;
+            seen.push(poller.wr_id);
+            if seen.len() <= 4 {
+                post(poller.wr_id + 4);
+            }
+            if !poller.advance().unwrap() {
+                break;
+            }
+        }
+    }
+    assert_eq!(seen, (0..8).collect::<Vec<_>>());
+}
