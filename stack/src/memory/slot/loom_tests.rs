@@ -89,3 +89,73 @@ fn loom_reuse_never_mixes_two_regions() {
         slot.drain();
     });
 }
+
+/// A peer reads and writes through a window while its queue pair invalidates it and binds it anew, elsewhere.
+#[test]
+fn loom_nothing_moves_through_a_window_after_its_invalidation() {
+    loom::model(|| {
+        let window = Arc::new((Slot::new(), [0, 1].map(|_| UnsafeCell::new(0_u32))));
+        window.0.publish(&region(0), LOW);
+        let peer = {
+            let window = window.clone();
+            thread::spawn(move || {
+                for low in [LOW, NEXT] {
+                    if window.0.pin(low) {
+                        let place = window.0.region().start as usize;
+                        assert_eq!(place, usize::from(low == NEXT));
+                        // SAFETY: pinned; this is the only thread that writes there while it is.
+                        window.1[place].with_mut(|memory| unsafe { *memory += 1 });
+                        window.0.unpin();
+                    }
+                }
+            })
+        };
+        assert!(window.0.retract(LOW));
+        // SAFETY: invalidated; loom fails here if the peer may still write.
+        let last = window.1[0].with(|memory| unsafe { *memory });
+        window.0.publish(&region(1), NEXT);
+        assert!(!window.0.pin(LOW));
+        peer.join().unwrap();
+        // SAFETY: the only other thread has ended.
+        window.1[0].with(|memory| assert_eq!(unsafe { *memory }, last));
+    });
+}
+
+/// Whoever finds a region without windows may take its memory away, whatever peers did through them before.
+#[test]
+fn loom_a_region_without_windows_is_still() {
+    loom::model(|| {
+        let shared = Arc::new((Slot::new(), Slot::new(), UnsafeCell::new(0_u32)));
+        let (region_slot, window, _) = &*shared;
+        region_slot.publish(&region(1), LOW);
+        region_slot.hold_window();
+        window.publish(&region(1), LOW);
+        let peer = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                if shared.1.pin(LOW) {
+                    // SAFETY: pinned; this is the only thread that writes while it is.
+                    shared.2.with_mut(|memory| unsafe { *memory += 1 });
+                    shared.1.unpin();
+                }
+            })
+        };
+        let unbinder = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let _object = shared.1.object();
+                assert!(shared.1.retract(LOW));
+                shared.0.release_window();
+            })
+        };
+        let object = region_slot.object();
+        if region_slot.windows() == 0 {
+            assert!(region_slot.retract(LOW));
+            // SAFETY: no window is left; loom fails here if the peer may still write.
+            shared.2.with_mut(|memory| unsafe { *memory += 1 });
+        }
+        drop(object);
+        peer.join().unwrap();
+        unbinder.join().unwrap();
+    });
+}
