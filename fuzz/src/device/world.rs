@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use urxe_stack::cq::{Completion, Cq};
 use urxe_stack::device::{Device, DeviceConfig, QpHandle, ReceiveScratch};
-use urxe_stack::memory::{Access, Buffer, Mr, PdId};
+use urxe_stack::memory::{Access, Accessor, Bind, Buffer, Mr, MwType, PdId};
 use urxe_stack::port::{Run, SendOutcome, Transmit};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
@@ -22,14 +22,20 @@ const PEERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0
 const STRANGER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 66);
 
 const GAP: usize = 512;
-/// What each region grants, and whether it is of the queue pairs' domain.
-const REGIONS: [(usize, Access, bool); 5] = [
+/// What each region grants, and whether it is of the queue pairs' domain. Those behind the ordinary ones are special.
+const REGIONS: [(usize, Access, bool); 7] = [
     (10 << 10, Access::LOCAL_WRITE.union(REMOTE), true),
     (4 << 10, Access::REMOTE_READ, true),
     (6000, Access::LOCAL_WRITE, true),
     (4 << 10, Access::LOCAL_WRITE.union(REMOTE), false),
     (5001, Access::LOCAL_WRITE.union(Access::REMOTE_WRITE), true),
+    (9000, Access::LOCAL_WRITE.union(REMOTE), true),
+    (4 << 10, REMOTE, true),
 ];
+/// A fast-registration region, whose key peers and work requests may take away.
+const FAST: usize = 5;
+/// A window, over a region of its own.
+const WINDOW: usize = 6;
 const REMOTE: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
 /// Regions that nobody may ever change, beside the gaps.
 const CONSTANT: [usize; 2] = [1, 3];
@@ -69,6 +75,8 @@ pub struct World {
     regions: [Option<Mr>; REGIONS.len()],
     /// Keys as they were at first: wrong ones after a deregistration.
     keys: [u32; REGIONS.len()],
+    /// The region under the window.
+    under_window: Option<Mr>,
     pds: [PdId; 2],
     cq: Arc<Cq>,
     cq_lost: bool,
@@ -129,6 +137,7 @@ impl World {
             offsets,
             regions: [None; REGIONS.len()],
             keys: [0; REGIONS.len()],
+            under_window: None,
             pds,
             cq,
             cq_lost: false,
@@ -142,9 +151,6 @@ impl World {
             sink: Sink::default(),
             scratch: ReceiveScratch::default(),
         };
-        for nr in 0..REGIONS.len() {
-            world.toggle_region(nr);
-        }
         for nr in 0..3 {
             let peer = PEERS[usize::from(setup.peers >> nr & 1)];
             world.qps.push(QueuePair {
@@ -161,6 +167,9 @@ impl World {
             let states = [QpState::Rts, QpState::Rtr, QpState::Sqd, QpState::Init, QpState::Err];
             // RTS is where most happens.
             world.bring_to(nr, states[usize::from(setup.states[nr]).saturating_sub(128) % 5]);
+        }
+        for nr in 0..REGIONS.len() {
+            world.toggle_region(nr);
         }
         world
     }
@@ -306,10 +315,11 @@ impl World {
         let Some(handle) = self.qps[nr].handle else { return };
         for send in sends.iter().take(20) {
             let (addr, _, key) =
-                self.remote(Place { region: send.operand % 5, offset: send.remote, length: 0 });
+                self.remote(Place { region: send.operand % 8, offset: send.remote, length: 0 });
             let remote = Remote { addr, rkey: Rkey(key) };
             let operand = u64::from(send.operand);
             let op = match send.op % 8 {
+                _ if send.op >= 232 => self.local_op(send, Rkey(key)),
                 0 => SendOp::Send,
                 1 => SendOp::SendImm { imm: send.operand.into() },
                 2 => SendOp::SendInvalidate { rkey: Rkey(key) },
@@ -328,6 +338,9 @@ impl World {
             let flags = SendFlags::from_bits_truncate(u32::from(send.flags & 7));
             let inline = [send.flags; 100];
             let pieces: [&[u8]; 1] = [&inline[..usize::from(send.operand) % 100]];
+            if op.is_local() && send.flags & 0x40 == 0 {
+                sges.clear();
+            }
             let payload =
                 if send.flags & 0xc8 == 0xc8 { Payload::Inline(&pieces) } else { Payload::Sges(&sges) };
             let wr_id = self.next_wr;
@@ -338,6 +351,30 @@ impl World {
                 self.qps[nr].posted.send(wr_id, signalled);
             }
         }
+    }
+
+    /// A work request that sends nothing, on the special regions or whatever has `key`.
+    fn local_op(&mut self, send: &Send, key: Rkey) -> SendOp {
+        let next = |key: u32| key & !0xff | u32::from(send.operand);
+        match send.op % 3 {
+            0 => SendOp::LocalInv { rkey: key },
+            1 => {
+                self.keys[FAST] = next(self.keys[FAST]);
+                SendOp::RegMr { key: Rkey(self.keys[FAST]), access: REGIONS[FAST].1 }
+            }
+            _ => {
+                let bind = self.bind(Rkey(next(self.keys[WINDOW])));
+                self.keys[WINDOW] = bind.new_rkey.value();
+                SendOp::BindMw(Bind { length: bind.length - u64::from(send.operand), ..bind })
+            }
+        }
+    }
+
+    /// A bind of the window to all of its region.
+    fn bind(&self, new_rkey: Rkey) -> Bind {
+        let (region, addr) = self.under_window.map_or((Lkey(0), 0), |mr| (mr.lkey, mr.iova));
+        let (length, access, _) = REGIONS[WINDOW];
+        Bind { window: Rkey(self.keys[WINDOW]), new_rkey, region, addr, length: length as u64, access }
     }
 
     fn post_recv(&mut self, qp: u8, count: u8, place: Place, second: Option<Place>) {
@@ -493,7 +530,12 @@ impl World {
 
     fn toggle_region(&mut self, nr: usize) {
         if let Some(mr) = self.regions[nr].take() {
-            self.device.memory().deregister(mr.lkey).expect("it is registered");
+            if let (WINDOW, Some(under)) = (nr, self.under_window.take()) {
+                self.device.memory().dealloc_mw(mr.rkey).expect("it is allocated");
+                self.device.memory().deregister(under.lkey).expect("no window is left");
+            } else {
+                self.device.memory().deregister(mr.lkey).expect("it is registered");
+            }
             return;
         }
         let (len, access, own) = REGIONS[nr];
@@ -501,9 +543,28 @@ impl World {
         let start = self.offsets[nr];
         let iova = (self.buffer.addr() as usize + start) as u64;
         let memory = self.device.memory();
-        let mr = memory
-            .register_buffer(pd, &self.buffer, start..start + len, iova, access)
-            .expect("a good region");
+        let under = if nr == WINDOW { Access::LOCAL_WRITE | Access::MW_BIND } else { access };
+        let mut mr = Mr { lkey: Lkey(0), rkey: Rkey(0), iova, len, access, pd };
+        if nr == FAST {
+            mr.rkey = memory.alloc_fast(pd, 4).expect("there are many");
+            mr.lkey = Lkey(mr.rkey.value());
+            let parts = [(&self.buffer, start..start + len)];
+            memory.map_fast_buffers(mr.rkey, &parts, 4096, iova).expect("a good mapping");
+            memory.register_fast(mr.rkey, access, pd).expect("it is mapped and free");
+        } else {
+            mr = memory
+                .register_buffer(pd, &self.buffer, start..start + len, iova, under)
+                .expect("a good region");
+        }
+        if nr == WINDOW {
+            // Of the first queue pair, or, without one, of the whole domain.
+            let qpn = self.qps[0].handle.map(|handle| handle.qpn());
+            let kind = if qpn.is_some() { MwType::Type2 } else { MwType::Type1 };
+            self.under_window = Some(mr);
+            mr.rkey = memory.alloc_mw(pd, kind).expect("there are many");
+            self.keys[nr] = mr.rkey.value();
+            memory.bind(&self.bind(mr.rkey), Accessor { pd, qpn }).expect("a good window");
+        }
         self.keys[nr] = mr.rkey.value();
         self.regions[nr] = Some(mr);
     }
