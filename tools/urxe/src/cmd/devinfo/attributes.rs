@@ -25,11 +25,14 @@ const fn named(value: u32, name: &'static str) -> Named {
 }
 
 /// `IBV_DEVICE_*` flags that hold for every device, with their names.
-pub const DEVICE_CAP_FLAGS: [Named; 4] = [
+pub const DEVICE_CAP_FLAGS: [Named; 7] = [
     named(1 << 7, "CURR_QP_STATE_MOD"),
     named(1 << 11, "SYS_IMAGE_GUID"),
     named(1 << 12, "RC_RNR_NAK_GEN"),
     named(1 << 13, "SRQ_RESIZE"),
+    named(1 << 17, "MEM_WINDOW"),
+    named(1 << 21, "MEM_MGT_EXTENSIONS"),
+    named(1 << 24, "MEM_WINDOW_TYPE_2B"),
 ];
 
 /// `device_cap_flags_ex` beyond the first 32 bits, by bit number, with their names.
@@ -74,6 +77,9 @@ pub struct Attributes {
     pub max_cq: u32,
     pub max_cqe: u32,
     pub max_mr: u32,
+    pub max_mw: u32,
+    pub max_fast_reg_page_list_len: u32,
+    pub max_dm_size: u64,
     pub max_pd: u32,
     pub max_srq: u32,
     pub max_srq_wr: u32,
@@ -144,6 +150,9 @@ impl Attributes {
             max_cq: limits.max_cq,
             max_cqe: limits.max_cqe,
             max_mr: limits.max_mr,
+            max_mw: limits.max_mw,
+            max_fast_reg_page_list_len: limits.max_fast_reg_page_list_len,
+            max_dm_size: limits.max_dm_size,
             max_pd: limits.max_pd,
             max_srq: limits.max_srq,
             max_srq_wr: limits.max_srq_wr,

@@ -62,12 +62,15 @@ fn limits(rows: &mut Rows<'_>, device: &Attributes) -> io::Result<()> {
     rows.row("max_res_rd_atom", device.max_res_rd_atom)?;
     rows.row("max_qp_init_rd_atom", device.max_qp_init_rd_atom)?;
     rows.named("atomic_cap", device.atomic_cap)?;
-    for not_offered in ["max_mw", "max_mcast_grp", "max_mcast_qp_attach"] {
+    rows.row("max_mw", device.max_mw)?;
+    for not_offered in ["max_mcast_grp", "max_mcast_qp_attach"] {
         rows.row(not_offered, 0)?;
     }
     rows.row("max_srq", device.max_srq)?;
     rows.row("max_srq_wr", device.max_srq_wr)?;
     rows.row("max_srq_sge", device.max_srq_sge)?;
+    rows.row("max_fast_reg_page_list_len", device.max_fast_reg_page_list_len)?;
+    rows.row("max_dm_size", device.max_dm_size)?;
     rows.row("device_cap_flags_ex", format_args!("{:#x}", device.device_cap_flags_ex))?;
     for (_, name) in DEVICE_CAP_FLAGS_EX {
         writeln!(rows.out, "\t\t\t\t\t{name}")?;
