@@ -69,7 +69,7 @@
 //! `serde`: [`QpEndpoint`] and [`RemoteRegion`] are serde values, namely their texts.
 //!
 //! # Not there yet
-//! Datagrams, connecting by `librdmacm`'s protocol, several
+//! Multicast, connecting by `librdmacm`'s protocol, several
 //! processes on one address.
 #![deny(unsafe_code)]
 
