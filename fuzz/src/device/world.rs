@@ -530,7 +530,8 @@ impl World {
 
     fn toggle_region(&mut self, nr: usize) {
         if let Some(mr) = self.regions[nr].take() {
-            if let (WINDOW, Some(under)) = (nr, self.under_window.take()) {
+            let under = if nr == WINDOW { self.under_window.take() } else { None };
+            if let Some(under) = under {
                 self.device.memory().dealloc_mw(mr.rkey).expect("it is allocated");
                 self.device.memory().deregister(under.lkey).expect("no window is left");
             } else {
