@@ -36,18 +36,29 @@ fn ibv_devinfo_shows_every_attribute() {
     }
 }
 
+/// MEM_WINDOW, MEM_MGT_EXTENSIONS, MEM_WINDOW_TYPE_2B, FLUSH_GLOBAL, FLUSH_PERSISTENT and ATOMIC_WRITE: Rust programs have
+/// them, C programs not yet.
+const NOT_FOR_C: u64 = 1 << 17 | 1 << 21 | 1 << 24 | 1 << 38 | 1 << 39 | 1 << 40;
+
 #[test]
 fn ibv_devinfo_agrees_with_urxe_devinfo() {
     let values = |said: &str| -> Vec<(String, String)> {
         let lines = said.lines().filter_map(|line| line.trim().split_once(':'));
         lines.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
     };
+    let flags = |value: &str| u64::from_str_radix(value.trim_start_matches("0x"), 16).unwrap();
     let ours = ok(install().user(install().path("bin/urxe")).args(["devinfo", "-v"]));
     let (ours, theirs) = (values(&ours), values(&ok(&mut install().run("-- ibv_devinfo -v"))));
     let mut compared = 0;
     for (name, value) in &theirs {
         if let Some((_, own)) = ours.iter().find(|(other, _)| other == name) {
-            assert_eq!(value, own, "{name}");
+            match name.as_str() {
+                "device_cap_flags" | "device_cap_flags_ex" => {
+                    assert_eq!(flags(value), flags(own) & !NOT_FOR_C, "{name}");
+                }
+                "max_mw" => assert_eq!(value, "0", "{name}: C programs have no windows yet"),
+                _ => assert_eq!(value, own, "{name}"),
+            }
             compared += 1;
         }
     }
