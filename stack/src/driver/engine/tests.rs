@@ -254,8 +254,9 @@ fn a_link_that_loses_on_purpose_loses_no_data() {
 fn a_peer_that_is_gone_ends_in_retry_exceeded() {
     let (a, b) = pair(4, &EngineConfig::default());
     drop(b);
-    a.post(SendOp::Send, 64);
+    // Before the post: its clock starts there, and this thread may lose the processor in between.
     let start = Instant::now();
+    a.post(SendOp::Send, 64);
     let mut out = [Completion::default(); 1];
     while a.engine.poll(&a.cq, &mut out).unwrap() == 0 {
         assert!(start.elapsed() < Duration::from_secs(20), "no completion");

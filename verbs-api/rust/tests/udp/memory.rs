@@ -116,9 +116,14 @@ fn who_sees_the_last_byte_sees_the_others() {
     std::thread::scope(|threads| {
         let reader = threads.spawn(|| {
             let mut seen = 0;
-            while !stop.load(Ordering::Relaxed) {
+            loop {
+                // Asked before the look, so that the last look comes after the last write.
+                let stopping = stop.load(Ordering::Acquire);
                 let last = b.region.load_u8(LEN - 1).unwrap();
                 if last == seen {
+                    if stopping {
+                        break;
+                    }
                     std::thread::yield_now();
                     continue;
                 }
@@ -135,8 +140,7 @@ fn who_sees_the_last_byte_sees_the_others() {
             a.qp.post_send(&write.signaled()).unwrap();
             a.complete();
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        stop.store(true, Ordering::Relaxed);
+        stop.store(true, Ordering::Release);
         assert_eq!(reader.join().unwrap(), 200);
     });
 }
