@@ -1,4 +1,4 @@
-//! Flush extended transport header (IBTA vol. 1, A19.4.1): how far earlier writes must have got, and which of
+//! Flush extended transport header (IBTA vol. 1, A19): how far earlier writes must have got, and which of
 //! them.
 //!
 //! ```text

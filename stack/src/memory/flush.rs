@@ -1,4 +1,4 @@
-//! FLUSH: making what was written seen by every processor, or lasting (IBTA vol. 1, A19.4).
+//! FLUSH: making what was written seen by every processor, or lasting (IBTA vol. 1, A19).
 //!
 //! *Global visibility* is a fence: peers' writes are stores of this process. *Persistence* is `msync(MS_SYNC)`, which returns when
 //! the file's device has the data. `rdma_rxe` grants it for memory on persistent-memory modules alone and refuses the

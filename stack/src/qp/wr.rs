@@ -98,12 +98,12 @@ pub enum SendOp {
         /// The key.
         rkey: Rkey,
     },
-    /// Writes eight bytes as one (ATOMIC WRITE, A19.5): who looks at them sees all of them or none.
+    /// Writes eight bytes as one (ATOMIC WRITE, A19): who looks at them sees all of them or none.
     AtomicWrite {
         /// The eight bytes, aligned to eight.
         remote: Remote,
     },
-    /// Completes when what was written before has got as far as asked (FLUSH, A19.4). Carries no data.
+    /// Completes when what was written before has got as far as asked (FLUSH, A19). Carries no data.
     Flush {
         /// Where the range begins; of [`FlushRange::Region`] only the key counts.
         remote: Remote,
@@ -154,7 +154,7 @@ impl SendOp {
     }
 
     /// Whether the peer answers it by a response of its own, which no later answer stands for: what counts to
-    /// `max_rd_atomic` and what a fence waits for. READ, the atomics, ATOMIC WRITE, FLUSH (A19.3.2).
+    /// `max_rd_atomic` and what a fence waits for. READ, the atomics, ATOMIC WRITE, FLUSH (`rxe_resp.c`).
     #[must_use]
     pub const fn has_response(&self) -> bool {
         self.returns_data() || matches!(self, Self::AtomicWrite { .. } | Self::Flush { .. })

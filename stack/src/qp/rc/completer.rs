@@ -275,7 +275,7 @@ impl Requester {
 
 /// Whether a READ response is one that the request asked for: as long as it must be, and an end (LAST, ONLY) exactly where a
 /// wire request ended. A responder that resumes may begin with FIRST or go on with MIDDLE. ATOMIC WRITE and FLUSH are
-/// answered as a READ of nothing (A19.3.2; `rxe_resp.c`, `send_read_response_ack`).
+/// answered as a READ of nothing (`rxe_resp.c`, `send_read_response_ack`).
 fn is_expected_response(wqe: &SendWqe, index: u32, mtu: u32, packet: &PacketView<'_>) -> bool {
     match wqe.op {
         SendOp::Read { .. } => {}

@@ -442,7 +442,7 @@ impl Responder {
         Ok(Executed::Done { psns: 1, ends: true })
     }
 
-    /// Eight bytes, by one store (A19.5). The rights are those of a WRITE, as in `rxe_resp.c`.
+    /// Eight bytes, by one store (A19). The rights are those of a WRITE, as in `rxe_resp.c`.
     fn on_atomic_write(
         &mut self,
         qp: &mut Common,
@@ -468,7 +468,7 @@ impl Responder {
     }
 
     /// Everything that was written before is in place already, since packets are executed in order; what remains is to
-    /// make it seen, or lasting (A19.4).
+    /// make it seen, or lasting (A19).
     fn on_flush(
         &mut self,
         qp: &mut Common,
