@@ -8,6 +8,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`time`] | the core's clock reading |
+//! | `timers` | deadlines |
 //! | [`rng`] | the seeded generator behind everything random |
 //! | [`sync`] | locks and atomics, replaced by loom's under `--cfg loom` |
 //! | [`memory`] | registered memory: keys, checks, pins, copies |
@@ -16,7 +17,7 @@
 //! | [`qp`] | queue pairs: attributes, transitions, requester, responder, completer |
 //! | [`cm`] | the connection manager: how two programs get their queue pairs connected |
 //! | [`path`] | one peer address: window, round trip, the run being built |
-//! | [`device`] | the table of all of these, limits, counters, timers |
+//! | [`device`] | the table of all of these, limits, counters |
 //! | [`link`] | which devices there are: names, addresses, interfaces |
 //! | [`port`] | where packets come and go: UDP, the simulated network, the pcapng tap |
 //! | [`driver`] | threads and descriptors that move a device over UDP |
@@ -39,3 +40,4 @@ pub mod srq;
 pub mod sync;
 pub mod sys;
 pub mod time;
+mod timers;

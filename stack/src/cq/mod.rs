@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`completion`] | one work completion: status, opcode, flags |
 //! | [`queue`] | the queue of them: push, poll, arm, overrun, resize; polling one by one |
+//! | [`moderation`] | one event for several completions |
 //! | [`channel`] | events of armed queues, and how they wake a sleeping program |
 //! | [`events`] | asynchronous events and their acknowledgement |
 //! | [`wake`] | waking somebody outside the core |
@@ -11,6 +12,7 @@
 pub mod channel;
 pub mod completion;
 pub mod events;
+pub mod moderation;
 pub mod queue;
 pub mod wake;
 
@@ -20,6 +22,7 @@ pub use events::{
     AsyncEvent, AsyncEventType, AsyncEvents, CqEventType, EventObject, PortEventType, QpEventType,
     SrqEventType, SrqId,
 };
+pub use moderation::{Moderation, Periods};
 pub use queue::{ArmKind, Cq, CqConfig, CqError, CqRef, CqSink, Poller};
 pub use wake::{NoWake, Wake};
 

@@ -7,6 +7,8 @@
 //!   queue is armed again. An arm for the next completion overrides one for the next solicited completion and
 //!   not the other way round; completions in error are always solicited (IBTA vol. 1, 11.4.2.2;
 //!   `ibv_req_notify_cq`).
+//! - Moderation holds an event back until several completions have come or a time has passed
+//!   ([`moderation`](super::moderation)); a completion in error and the overrun are told at once.
 //! - A full queue overruns: the completion is lost, one asynchronous event tells it, and the queue stays in
 //!   error. What it already holds can be polled, then polling says [`CqError::Overrun`]. Each further push is
 //!   refused, so that the owner of the queue pair can end it (IBTA vol. 1, 11.6.3; `ibv_poll_cq`).
@@ -25,11 +27,13 @@ use std::ops::Deref;
 pub use self::poller::Poller;
 use self::poller::Turn;
 use super::channel::{Acknowledgements, Seat};
+use super::moderation::{Gathering, Moderation, Periods};
 use super::{
     AsyncEvent, AsyncEvents, Completion, CompletionChannel, CqEvent, CqEventType, CqId, EventObject,
 };
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
+use crate::time::Time;
 
 mod poller;
 
@@ -118,6 +122,8 @@ pub struct CqConfig {
     pub channel: Option<Arc<CompletionChannel>>,
     /// Where the overrun is reported.
     pub events: Option<Arc<AsyncEvents>>,
+    /// Where the end of a moderated queue's period is waited for.
+    pub periods: Arc<Periods>,
     /// The program's own value (`cq_context`), returned with each event.
     pub context: u64,
 }
@@ -134,6 +140,8 @@ struct Ring {
     entries: VecDeque<Completion>,
     capacity: u32,
     armed: Option<ArmKind>,
+    /// What the armed queue holds back.
+    gathering: Gathering,
     overrun: bool,
     /// Who polls one by one.
     turn: Turn,
@@ -142,6 +150,12 @@ struct Ring {
 impl Ring {
     fn held(&self) -> u32 {
         u32::try_from(self.entries.len()).expect("at most MAX_CAPACITY completions are held")
+    }
+
+    /// The event goes out: the queue is no longer armed.
+    fn disarm(&mut self) {
+        self.armed = None;
+        self.gathering.end();
     }
 
     fn summary(&self) -> u32 {
@@ -156,6 +170,7 @@ pub struct Cq {
     max_capacity: u32,
     channel: Option<(Arc<CompletionChannel>, Seat)>,
     events: Option<Arc<AsyncEvents>>,
+    periods: Arc<Periods>,
     /// Written under the lock, read without it.
     summary: AtomicU32,
     users: AtomicU32,
@@ -169,20 +184,28 @@ impl Cq {
     /// # Errors
     /// [`CqError::Capacity`] or [`CqError::NoMemory`].
     pub fn new(config: CqConfig) -> Result<Self, CqError> {
-        let CqConfig { id, capacity, max_capacity, channel, events, context } = config;
+        let CqConfig { id, capacity, max_capacity, channel, events, periods, context } = config;
         let max_capacity = max_capacity.min(MAX_CAPACITY);
         let entries = entries(capacity, max_capacity)?;
         let channel = channel.map(|channel| {
             let seat = channel.attach(CqEvent { cq: id, context });
             (channel, seat)
         });
-        let ring = Ring { entries, capacity, armed: None, overrun: false, turn: Turn::default() };
+        let ring = Ring {
+            entries,
+            capacity,
+            armed: None,
+            gathering: Gathering::default(),
+            overrun: false,
+            turn: Turn::default(),
+        };
         Ok(Self {
             id,
             context,
             max_capacity,
             channel,
             events,
+            periods,
             summary: AtomicU32::new(0),
             users: AtomicU32::new(0),
             ring: Mutex::new(ring),
@@ -234,7 +257,7 @@ impl Cq {
 
     /// Takes the queue's lock for several pushes. The event, if one is due, is sent when the sink is dropped.
     pub fn lock(&self) -> CqSink<'_> {
-        CqSink { cq: self, ring: Some(lock(&self.ring)), notify: false, overran: false }
+        CqSink { cq: self, ring: Some(lock(&self.ring)), notify: false, overran: false, ends: None }
     }
 
     /// Adds one completion. `solicited`: it is a receive whose message carried the solicited event bit.
@@ -275,6 +298,42 @@ impl Cq {
             ring.armed = Some(kind);
         }
         !ring.entries.is_empty() || ring.overrun
+    }
+
+    /// How events are held back.
+    #[must_use]
+    pub fn moderation(&self) -> Moderation {
+        lock(&self.ring).gathering.moderation()
+    }
+
+    /// Changes how events are held back (`ibv_modify_cq`). What is held back already goes by the new rule from now on.
+    ///
+    /// # Errors
+    /// [`CqError::Destroyed`].
+    pub fn moderate(self: &Arc<Self>, moderation: Moderation) -> Result<(), CqError> {
+        if self.users.load(Ordering::Acquire) == DESTROYED {
+            return Err(CqError::Destroyed);
+        }
+        self.periods.watch(self);
+        let mut sink = self.lock();
+        let ring = sink.ring();
+        if ring.gathering.change(moderation) {
+            ring.disarm();
+            sink.notify = true;
+        }
+        sink.ends = sink.ring().gathering.new_entry();
+        Ok(())
+    }
+
+    /// An entry of the timers came: tells what was held back long enough. The next entry, if one is needed.
+    pub(super) fn on_period(&self, entry: Time, now: Time) {
+        let mut sink = self.lock();
+        let ring = sink.ring();
+        if ring.gathering.is_over(entry, now) {
+            ring.disarm();
+            sink.notify = true;
+        }
+        sink.ends = sink.ring().gathering.new_entry();
     }
 
     /// Gives the queue `capacity` entries (`ibv_resize_cq`); returns how many it has then. What it holds stays.
@@ -335,6 +394,7 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
+        self.periods.forget(self.id);
         if self.users.load(Ordering::Acquire) == DESTROYED {
             return;
         }
@@ -377,6 +437,8 @@ pub struct CqSink<'a> {
     ring: Option<MutexGuard<'a, Ring>>,
     notify: bool,
     overran: bool,
+    /// When the period ends that began.
+    ends: Option<Time>,
 }
 
 impl CqSink<'_> {
@@ -385,16 +447,18 @@ impl CqSink<'_> {
     /// # Errors
     /// [`CqError::Overrun`]: the completion is lost.
     pub fn push(&mut self, completion: Completion, solicited: bool) -> Result<(), CqError> {
-        let ring = self.ring.as_mut().expect("a sink holds the lock until it is dropped");
+        let ring = self.ring();
         let capacity = ring.capacity;
         if ring.overrun {
             return Err(CqError::Overrun { capacity });
         }
         if ring.held() >= capacity {
             ring.overrun = true;
-            self.overran = true;
             // Whoever sleeps on the channel must learn that nothing more will come.
-            self.notify |= ring.armed.take().is_some();
+            let was_armed = ring.armed.is_some();
+            ring.disarm();
+            self.notify |= was_armed;
+            self.overran = true;
             return Err(CqError::Overrun { capacity });
         }
         ring.entries.push_back(completion);
@@ -403,11 +467,18 @@ impl CqSink<'_> {
             Some(ArmKind::Next) => true,
             Some(ArmKind::Solicited) => solicited || !completion.status.is_success(),
         };
-        if due {
-            ring.armed = None;
+        let now = Time::from_ns(completion.timestamp_ns);
+        if due && (!completion.status.is_success() || ring.gathering.add(now)) {
+            ring.disarm();
             self.notify = true;
+        } else if due {
+            self.ends = self.ring().gathering.new_entry().or(self.ends);
         }
         Ok(())
+    }
+
+    fn ring(&mut self) -> &mut Ring {
+        self.ring.as_mut().expect("a sink holds the lock until it is dropped")
     }
 
     /// Number of completions that still fit.
@@ -422,6 +493,9 @@ impl Drop for CqSink<'_> {
     fn drop(&mut self) {
         if let Some(ring) = self.ring.take() {
             self.cq.summary.store(ring.summary(), Ordering::Release);
+        }
+        if let Some(at) = self.ends {
+            self.cq.periods.insert(at, self.cq.id);
         }
         if let (true, Some((channel, seat))) = (self.notify, &self.cq.channel) {
             channel.notify(*seat);

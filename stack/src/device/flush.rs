@@ -52,6 +52,7 @@ impl Device {
 
     /// Does what is due at `now`. What it causes to be sent leaves with the next [`transmit_pending`](Self::transmit_pending).
     pub fn handle_timeouts(&self, now: Time) {
+        self.periods.expire(now);
         while let Some((at, index)) = self.timers.take_due(now) {
             let Some(slot) = self.qps.at(index) else { continue };
             let mut guard = lock(&slot.qp);
@@ -77,7 +78,7 @@ impl Device {
     /// When [`handle_timeouts`](Self::handle_timeouts) is next due, if ever. It may turn out that nothing is.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        Some(self.timers.next()).filter(|at| *at != Time::NEVER)
+        Some(self.timers.next().min(self.periods.next())).filter(|at| *at != Time::NEVER)
     }
 
     /// Sees to it that the timers hold an entry no later than the queue pair's deadline.
@@ -85,9 +86,7 @@ impl Device {
         let deadline = qp.deadline();
         if deadline < qp.timer_at {
             qp.timer_at = deadline;
-            if self.timers.insert(deadline, index) {
-                self.timer_wake.wake();
-            }
+            self.timers.insert(deadline, index);
         }
     }
 

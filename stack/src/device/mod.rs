@@ -21,7 +21,6 @@
 //! | `paths` | paths by the address that they lead to |
 //! | `receive` | from a datagram to the queue pairs |
 //! | `flush` | from the queue pairs to the port |
-//! | `timers` | deadlines |
 //! | `slots` | tables whose entries never move |
 
 pub mod ah;
@@ -33,7 +32,6 @@ pub mod qpn;
 mod receive;
 mod slots;
 pub(crate) mod srqs;
-mod timers;
 mod verbs;
 
 use std::collections::HashMap;
@@ -52,8 +50,7 @@ use self::counters::{Counter, Counters};
 use self::qpn::QpNumbers;
 use self::slots::Slots;
 use self::srqs::SrqTable;
-use self::timers::Timers;
-use crate::cq::{AsyncEvents, NoWake, SrqId, Wake};
+use crate::cq::{AsyncEvents, NoWake, Periods, SrqId, Wake};
 use crate::memory::{CopyMode, Memory, PdId};
 use crate::path::ready::{ReadyLink, ReadyList};
 use crate::path::{Path, PathKey};
@@ -63,6 +60,7 @@ use crate::rng::Rng;
 use crate::srq::xrcd::Xrcd;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{Arc, Mutex, lock};
+use crate::timers::Timers;
 
 /// What a device is made of.
 pub struct DeviceConfig {
@@ -87,7 +85,7 @@ pub struct DeviceConfig {
     /// Called when an asynchronous event came.
     pub event_wake: Box<dyn Wake>,
     /// Called when the next deadline became earlier, so that who sleeps sleeps shorter.
-    pub timer_wake: Box<dyn Wake>,
+    pub timer_wake: Arc<dyn Wake>,
 }
 
 impl DeviceConfig {
@@ -105,7 +103,7 @@ impl DeviceConfig {
             icrc_policy: IcrcPolicy::default(),
             limits: Limits::default(),
             event_wake: Box::new(NoWake),
-            timer_wake: Box::new(NoWake),
+            timer_wake: Arc::new(NoWake),
         }
     }
 }
@@ -138,7 +136,6 @@ pub struct Device {
     memory: Memory,
     counters: Arc<Counters>,
     events: Arc<AsyncEvents>,
-    timer_wake: Box<dyn Wake>,
     numbers: QpNumbers,
     qps: Slots<QpSlot>,
     srqs: SrqTable,
@@ -151,6 +148,8 @@ pub struct Device {
     /// Among what is to be sent is more than acknowledgements.
     urgent: AtomicBool,
     timers: Timers,
+    /// When completion queues tell what they hold back.
+    periods: Arc<Periods>,
     control: Mutex<Control>,
 }
 
@@ -228,7 +227,6 @@ impl Device {
             pkeys: [PKey::DEFAULT],
             counters: Arc::default(),
             events: Arc::new(AsyncEvents::new(config.event_wake)),
-            timer_wake: config.timer_wake,
             qps: Slots::new(),
             srqs: SrqTable::new(),
             paths: Slots::new(),
@@ -236,7 +234,8 @@ impl Device {
             gsi: AtomicU32::new(verbs::NO_GSI),
             dirty: ReadyList::new(),
             urgent: AtomicBool::new(false),
-            timers: Timers::new(),
+            timers: Timers::new(Arc::clone(&config.timer_wake)),
+            periods: Arc::new(Periods::new(config.timer_wake)),
             control: Mutex::new(Control {
                 rng,
                 free_qps: Vec::new(),

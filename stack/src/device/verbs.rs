@@ -275,7 +275,8 @@ impl Device {
         };
         let events = Some(Arc::clone(&self.events));
         let max_capacity = self.limits.max_cqe;
-        Ok(Arc::new(Cq::new(CqConfig { id, capacity, max_capacity, channel, events, context })?))
+        let periods = Arc::clone(&self.periods);
+        Ok(Arc::new(Cq::new(CqConfig { id, capacity, max_capacity, channel, events, periods, context })?))
     }
 
     /// Makes a queue pair, in RESET. Its sizes come back in [`query_qp`](Self::query_qp).

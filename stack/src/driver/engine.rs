@@ -196,7 +196,7 @@ impl Engine {
             icrc_policy: config.icrc_policy,
             limits: config.limits,
             event_wake: Box::new(EventWake { descriptor: Arc::clone(&events), hook: config.hooks.events }),
-            timer_wake: Box::new(Arc::clone(&alarm)),
+            timer_wake: alarm.clone(),
             ..DeviceConfig::new(gids, seed)
         });
         let shared = Arc::new(Shared {

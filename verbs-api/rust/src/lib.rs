@@ -51,6 +51,7 @@
 //! | receives that many queue pairs share | [`SharedReceiveQueue`] |
 //! | one connection to many shared receive queues (XRC) | [`XrcDomain`], [`XrcTarget`], [`SendRequest::to_srq`] |
 //! | completions: polling, sleeping, `async` | [`CompletionQueue`], [`Completion`] |
+//! | fewer wake-ups | [`CompletionQueue::moderate`] |
 //! | waiting in one's own `poll` or `epoll` | [`CompletionChannel`], [`DeviceEvents`] |
 //! | what else happens | [`Device::events`], [`AsyncEvent`] |
 //! | tests over bad networks, in virtual time | [`sim`] |
@@ -106,8 +107,8 @@ pub use srq::{SharedReceiveQueue, SrqBuilder};
 pub use xrc::{XrcDomain, XrcTarget};
 
 pub use urxe_stack::cq::{
-    ArmKind, AsyncEvent, AsyncEventType, Completion, CqError, CqEventType, CqId, PortEventType, QpEventType,
-    SrqEventType, SrqId, WcFlags, WcOpcode, WcStatus,
+    ArmKind, AsyncEvent, AsyncEventType, Completion, CqError, CqEventType, CqId, Moderation, PortEventType,
+    QpEventType, SrqEventType, SrqId, WcFlags, WcOpcode, WcStatus,
 };
 pub use urxe_stack::device::ah::{AhFromWcError, CreateAhError};
 pub use urxe_stack::device::counters::Counter;

@@ -13,6 +13,7 @@ fn queue(channel: &Arc<CompletionChannel>, capacity: u32) -> Arc<Cq> {
         max_capacity: 16,
         channel: Some(Arc::clone(channel)),
         events: None,
+        periods: Arc::default(),
         context: 0,
     });
     Arc::new(cq.expect("the capacity is allowed"))

@@ -17,6 +17,7 @@ fn config(capacity: u32) -> CqConfig {
         max_capacity: 32_767,
         channel: Some(Arc::new(CompletionChannel::new(Box::new(NoWake)))),
         events: Some(Arc::new(AsyncEvents::new(Box::new(NoWake)))),
+        periods: Arc::default(),
         context: 0xc0,
     }
 }

@@ -83,6 +83,7 @@ fn a_completion_channel_has_the_descriptor_of_libibverbs() {
             max_capacity: 4,
             channel: Some(Arc::clone(&channel)),
             events: None,
+            periods: Arc::default(),
             context: u64::from(id),
         };
         Arc::new(Cq::new(config).unwrap())

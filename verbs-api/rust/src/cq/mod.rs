@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use urxe_stack::cq::{ArmKind, Completion, CompletionChannel as CoreChannel, Cq, CqError, CqId};
+use urxe_stack::cq::{ArmKind, Completion, CompletionChannel as CoreChannel, Cq, CqError, CqId, Moderation};
 use urxe_stack::device::CreateCqError;
 use urxe_stack::port::sim::Stalled;
 
@@ -218,6 +218,21 @@ impl CompletionQueue {
             Reports::Own(_) => !self.is_empty(),
             Reports::Channel(_) => self.inner.cq.arm(kind),
         }
+    }
+
+    /// Holds the queue's events back until several completions have come or a time has passed (`ibv_modify_cq`), so that a busy
+    /// program wakes less often. It is about whoever sleeps (on a channel, in [`wait`](Self::wait), in a task): completions are there
+    /// to be polled at once, and one in error is told at once.
+    pub fn moderate(&self, moderation: Moderation) {
+        let changed = self.inner.cq.moderate(moderation);
+        debug_assert_eq!(changed, Ok(()), "only its last handle destroys a queue");
+        self.inner.device.wake_ready();
+    }
+
+    /// How the queue's events are held back.
+    #[must_use]
+    pub fn moderation(&self) -> Moderation {
+        self.inner.cq.moderation()
     }
 
     /// Gives the queue `capacity` entries (`ibv_resize_cq`). What it holds stays.

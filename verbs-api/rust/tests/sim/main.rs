@@ -2,5 +2,6 @@
 
 mod common;
 mod faults;
+mod moderation;
 mod tasks;
 mod time;

@@ -75,3 +75,23 @@ fn events_of_the_device_have_a_descriptor_too() {
     assert!(!is_readable(b.device.events(), 0));
     assert_eq!(b.qp.state(), QpState::Err);
 }
+
+#[test]
+fn the_device_ends_the_period_of_a_moderated_queue_though_nobody_polls() {
+    let (a, b) = pair(43);
+    let channel = b.device.create_channel().unwrap();
+    let cq = channel.create_cq(16).unwrap();
+    let qp = b.pd.queue_pair(&cq).create().unwrap();
+    let peer = a.pd.queue_pair(&a.cq).create().unwrap();
+    peer.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
+    qp.connect(&peer.endpoint(), &ConnectOptions::default()).unwrap();
+    qp.post_recv(&RecvRequest::new(Gather::EMPTY)).unwrap();
+    cq.moderate(Moderation { count: 100, period_us: 20_000 });
+    assert!(!cq.arm(ArmKind::Next));
+    peer.post_send(&SendRequest::send(Data::EMPTY).signaled()).unwrap();
+    a.complete();
+    assert_eq!(channel.wait(LONG).unwrap().cq, cq.id());
+    let told_at_ns = b.device.clock_ns();
+    let completion = cq.poll_one().unwrap().unwrap();
+    assert!(told_at_ns - completion.timestamp_ns >= 20_000_000, "not before the period ended");
+}

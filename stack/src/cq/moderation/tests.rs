@@ -1,0 +1,198 @@
+//! When a moderated queue tells, and of what.
+
+use urxe_wire::Qpn;
+
+use super::*;
+use crate::cq::{ArmKind, Completion, CompletionChannel, CqConfig, CqError, WcOpcode, WcStatus};
+
+struct Moderated {
+    cq: Arc<Cq>,
+    periods: Arc<Periods>,
+}
+
+impl Moderated {
+    fn new(capacity: u32, moderation: Moderation) -> Self {
+        let periods = Arc::new(Periods::default());
+        let config = CqConfig {
+            id: CqId(9),
+            capacity,
+            max_capacity: 1024,
+            channel: Some(Arc::new(CompletionChannel::new(Box::new(NoWake)))),
+            events: None,
+            periods: Arc::clone(&periods),
+            context: 0,
+        };
+        let cq = Arc::new(Cq::new(config).unwrap());
+        cq.moderate(moderation).unwrap();
+        Self { cq, periods }
+    }
+
+    fn complete(&self, at_us: u64, status: WcStatus, solicited: bool) {
+        let mut completion = Completion::new(0, Qpn::QP1, WcOpcode::Recv, status);
+        completion.timestamp_ns = at_us * 1000;
+        let _ = self.cq.push(completion, solicited);
+    }
+
+    fn push(&self, at_us: u64) {
+        self.complete(at_us, WcStatus::Success, false);
+    }
+
+    fn expire(&self, at_us: u64) {
+        self.periods.expire(Time::from_ns(at_us * 1000));
+    }
+
+    fn events(&self) -> usize {
+        std::iter::from_fn(|| self.cq.channel().unwrap().next_event())
+            .inspect(|_| self.cq.ack_events(1))
+            .count()
+    }
+}
+
+fn after(count: u16, period_us: u16) -> Moderation {
+    Moderation { count, period_us }
+}
+
+#[test]
+fn the_event_comes_with_the_last_of_the_count() {
+    let queue = Moderated::new(64, after(4, 1000));
+    assert_eq!(queue.cq.moderation(), after(4, 1000));
+    for round in 0..3 {
+        queue.cq.arm(ArmKind::Next);
+        for n in 0..3 {
+            queue.push(round * 10 + n);
+            assert_eq!(queue.events(), 0, "round {round}, completion {n}");
+        }
+        queue.push(round * 10 + 3);
+        assert_eq!(queue.events(), 1);
+        // Not armed: these make none, and do not count for the next round.
+        queue.push(round * 10 + 4);
+        queue.push(round * 10 + 5);
+        assert_eq!(queue.events(), 0);
+    }
+    queue.expire(1_000_000);
+    assert_eq!(queue.events(), 0, "what was told is not told again when the period ends");
+}
+
+#[test]
+fn the_event_comes_when_the_period_since_the_first_has_passed() {
+    let queue = Moderated::new(64, after(4, 1000));
+    queue.cq.arm(ArmKind::Next);
+    queue.push(500);
+    queue.push(1400);
+    assert_eq!(queue.periods.next(), Time::from_ns(1_500_000));
+    queue.expire(1499);
+    assert_eq!(queue.events(), 0);
+    queue.expire(1500);
+    assert_eq!(queue.events(), 1);
+    assert_eq!(queue.periods.next(), Time::NEVER);
+    queue.expire(10_000);
+    assert_eq!(queue.events(), 0);
+}
+
+#[test]
+fn a_period_that_the_count_cut_short_does_not_end_the_next_one() {
+    let queue = Moderated::new(64, after(2, 1000));
+    queue.cq.arm(ArmKind::Next);
+    queue.push(0);
+    queue.push(1);
+    assert_eq!(queue.events(), 1);
+    queue.cq.arm(ArmKind::Next);
+    queue.push(900);
+    // The first period's entry comes now.
+    queue.expire(1000);
+    assert_eq!(queue.events(), 0);
+    assert_eq!(queue.periods.next(), Time::from_ns(1_900_000));
+    queue.expire(1900);
+    assert_eq!(queue.events(), 1);
+}
+
+#[test]
+fn a_count_alone_and_a_period_alone_are_enough() {
+    let queue = Moderated::new(64, after(3, 0));
+    queue.cq.arm(ArmKind::Next);
+    queue.push(0);
+    queue.push(0);
+    assert_eq!((queue.events(), queue.periods.next()), (0, Time::NEVER));
+    queue.push(0);
+    assert_eq!(queue.events(), 1);
+    queue.cq.moderate(after(0, 7)).unwrap();
+    queue.cq.arm(ArmKind::Next);
+    (0..40).for_each(|n| queue.push(n / 10));
+    assert_eq!(queue.events(), 0);
+    queue.expire(7);
+    assert_eq!(queue.events(), 1);
+    for at_once in [after(0, 0), after(1, 0), after(1, 1000)] {
+        queue.cq.moderate(at_once).unwrap();
+        queue.cq.arm(ArmKind::Next);
+        queue.push(100);
+        assert_eq!(queue.events(), 1, "{at_once:?}");
+    }
+}
+
+#[test]
+fn after_arming_for_solicited_ones_only_those_count() {
+    let queue = Moderated::new(64, after(2, 1000));
+    queue.cq.arm(ArmKind::Solicited);
+    (0..5).for_each(|n| queue.push(n));
+    assert_eq!((queue.events(), queue.periods.next()), (0, Time::NEVER));
+    queue.complete(10, WcStatus::Success, true);
+    assert_eq!(
+        queue.periods.next(),
+        Time::from_ns(1_010_000),
+        "the period begins with the first solicited one"
+    );
+    queue.push(11);
+    assert_eq!(queue.events(), 0);
+    queue.complete(12, WcStatus::Success, true);
+    assert_eq!(queue.events(), 1);
+}
+
+#[test]
+fn an_error_and_the_overrun_are_told_at_once() {
+    for arm in [ArmKind::Next, ArmKind::Solicited] {
+        let queue = Moderated::new(4, after(100, 60_000));
+        queue.cq.arm(arm);
+        queue.complete(0, WcStatus::Success, true);
+        assert_eq!(queue.events(), 0);
+        queue.complete(1, WcStatus::WrFlushErr, false);
+        assert_eq!(queue.events(), 1);
+        queue.cq.arm(arm);
+        (2..4).for_each(|n| queue.push(n));
+        assert_eq!(queue.events(), 0);
+        queue.push(5);
+        assert_eq!(queue.events(), 1, "the queue overran");
+    }
+}
+
+#[test]
+fn a_new_rule_holds_for_what_is_held_back_already() {
+    let queue = Moderated::new(64, after(10, 5000));
+    queue.cq.arm(ArmKind::Next);
+    (0..3).for_each(|n| queue.push(n));
+    queue.cq.moderate(after(10, 1000)).unwrap();
+    assert_eq!((queue.events(), queue.periods.next()), (0, Time::from_ns(1_000_000)));
+    queue.cq.moderate(after(4, 9000)).unwrap();
+    queue.expire(1000);
+    queue.expire(8999);
+    assert_eq!((queue.events(), queue.periods.next()), (0, Time::from_ns(9_000_000)));
+    queue.cq.moderate(after(3, 9000)).unwrap();
+    assert_eq!(queue.events(), 1);
+    queue.cq.arm(ArmKind::Next);
+    queue.push(20);
+    queue.cq.moderate(Moderation::default()).unwrap();
+    assert_eq!(queue.events(), 1);
+}
+
+#[test]
+fn a_queue_that_goes_takes_its_period_along() {
+    let queue = Moderated::new(64, after(10, 1000));
+    queue.cq.arm(ArmKind::Next);
+    queue.push(0);
+    let Moderated { cq, periods } = queue;
+    cq.destroy().unwrap();
+    assert_eq!(cq.moderate(after(1, 1)), Err(CqError::Destroyed));
+    drop(cq);
+    assert!(lock(&periods.queues).is_empty());
+    periods.expire(Time::from_ns(1 << 40));
+    assert_eq!(periods.next(), Time::NEVER);
+}
