@@ -15,6 +15,7 @@
 //! | [`limits`] | what a device can do |
 //! | [`counters`] | what it counts |
 //! | [`qpn`] | how queue pair numbers are made up |
+//! | [`domains`] | protection, parent and thread domains |
 //! | `verbs` | creating, changing, destroying, posting |
 //! | `srqs` | shared receive queues |
 //! | [`ah`] | address handles |
@@ -25,6 +26,7 @@
 
 pub mod ah;
 pub mod counters;
+pub mod domains;
 mod flush;
 pub mod limits;
 mod paths;
@@ -38,15 +40,15 @@ use std::collections::HashMap;
 
 use urxe_wire::{Gid, PKey, Qpn, ROCE_PORT};
 
+pub use self::domains::{AllocParentDomainError, DeallocPdError, DeallocTdError, TdId};
 pub use self::limits::Limits;
 pub use self::paths::AddressError;
 pub use self::receive::{IcrcPolicy, ReceiveScratch};
-pub use self::verbs::{
-    CreateCqError, CreateQpError, DeallocPdError, DestroyQpError, ModifyError, OpenQpError,
-};
+pub use self::verbs::{CreateCqError, CreateQpError, DestroyQpError, ModifyError, OpenQpError};
 
 use self::ah::{AhTable, FreeAhs};
 use self::counters::{Counter, Counters};
+use self::domains::Domain;
 use self::qpn::QpNumbers;
 use self::slots::Slots;
 use self::srqs::SrqTable;
@@ -175,7 +177,10 @@ struct Control {
     fresh_qp: u32,
     qps: u32,
     next_pd: u32,
-    pds: HashMap<PdId, PdUses>,
+    pds: HashMap<PdId, Domain>,
+    next_td: u32,
+    /// Thread domains, each with the number of parent domains that have it.
+    tds: HashMap<TdId, u32>,
     xrcds: Vec<Arc<Xrcd>>,
     /// Numbers of shared receive queues to be used again.
     free_srqs: Vec<SrqId>,
@@ -190,14 +195,6 @@ struct Control {
     ahs: FreeAhs,
     /// There is a queue pair 1.
     gsi: bool,
-}
-
-/// What is in a protection domain beside its regions.
-#[derive(Default)]
-struct PdUses {
-    qps: u32,
-    srqs: u32,
-    ahs: u32,
 }
 
 struct PathUse {
@@ -243,6 +240,8 @@ impl Device {
                 qps: 0,
                 next_pd: 1,
                 pds: HashMap::new(),
+                next_td: 1,
+                tds: HashMap::new(),
                 xrcds: Vec::new(),
                 free_srqs: Vec::new(),
                 fresh_srq: 0,
@@ -333,12 +332,6 @@ impl Device {
     #[must_use]
     pub fn random_psn(&self) -> urxe_wire::Psn {
         urxe_wire::Psn::new(lock(&self.control).rng.next_u32())
-    }
-}
-
-fn release_srq_of(control: &mut Control, pd: PdId) {
-    if let Some(uses) = control.pds.get_mut(&pd) {
-        uses.srqs -= 1;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Creating and destroying shared receive queues and XRC domains, and finding a queue by its number.
 
 use super::slots::Slots;
-use super::{Control, Device, release_srq_of};
+use super::{Control, Device};
 use crate::cq::{CqRef, EventObject, SrqId};
 use crate::srq::error::{CreateSrqError, DestroySrqError, SrqError, check_size};
 use crate::srq::xrcd::{Claim, CloseXrcdError, Inode, OpenXrcdError, Xrcd, XrcdError, XrcdFlags, XrcdRef};
@@ -46,17 +46,18 @@ impl Device {
         let cq = init.xrc.as_ref().map(|xrc| CqRef::new(Arc::clone(&xrc.cq))).transpose()?;
         let mut control = lock(&self.control);
         let xrcd = init.xrc.as_ref().map(|xrc| self.use_xrcd(&mut control, &xrc.xrcd)).transpose()?;
-        let pd = control.pds.get_mut(&init.pd).ok_or(CreateSrqError::NoPd)?;
-        pd.srqs += 1;
+        let pd = control.base_of(init.pd).ok_or(CreateSrqError::NoPd)?;
+        control.pds.get_mut(&init.pd).ok_or(CreateSrqError::NoPd)?.srqs += 1;
         let none_left = CreateSrqError::NoneLeft { allowed: limits.max_srq };
         let Some(id) = self.take_srq_number(&mut control) else {
-            release_srq_of(&mut control, init.pd);
+            control.release_srq_of(init.pd);
             return Err(none_left);
         };
         drop(control);
         let slot = self.srqs.0.ensure(index_of(id), |_| Mutex::new(None)).ok_or(none_left)?;
         let around = Surroundings {
             id,
+            pd,
             max_wr: limits.max_srq_wr,
             events: Arc::clone(&self.events),
             counters: Arc::clone(&self.counters),
@@ -180,7 +181,7 @@ impl Device {
         *guard = None;
         drop(guard);
         let mut control = lock(&self.control);
-        release_srq_of(&mut control, srq.pd());
+        control.release_srq_of(srq.made_with());
         let id = srq.id().0;
         let generation = ((id >> INDEX_BITS) + 1) % GENERATIONS;
         control.free_srqs.push(SrqId(generation << INDEX_BITS | (id & (MAX_SRQS - 1))));

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use urxe_wire::{Gid, Qpn, ROCE_PORT};
 
 mod destination;
+mod domains;
 mod keys;
 mod paths;
 mod peer;
@@ -316,7 +317,7 @@ fn destroying_frees_numbers_paths_and_the_domain() {
     let (a, b, _wire) = pair();
     assert!(matches!(
         a.device.dealloc_pd(a.pd),
-        Err(DeallocPdError::Busy { qps: 1, srqs: 0, ahs: 0, mrs: 1 })
+        Err(DeallocPdError::Busy { qps: 1, srqs: 0, ahs: 0, mrs: 1, parents: 0 })
     ));
     a.device.destroy_qp(Time::ZERO, a.qp).unwrap();
     assert_eq!(a.device.destroy_qp(Time::ZERO, a.qp), Err(DestroyQpError::NoQp));

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use urxe_wire::Qpn;
 
 use super::paths::{AddressError, Peers, index_of};
-use super::{Control, Device, PdUses, QpHandle, QpSlot};
+use super::{Control, Device, QpHandle, QpSlot};
 use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
-use crate::memory::{PdId, Pins};
+use crate::memory::Pins;
 use crate::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use crate::qp::context::Context;
 use crate::qp::transition::{self, ModifyQpError};
@@ -191,72 +191,7 @@ impl DestroyQpError {
     }
 }
 
-/// Why a protection domain was not deallocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DeallocPdError {
-    /// It does not exist.
-    #[error("there is no such protection domain")]
-    NoPd,
-    /// Something is in it.
-    #[error(
-        "the protection domain still has {qps} queue pairs, {srqs} shared receive queues, {ahs} address handles and {mrs} memory regions and windows"
-    )]
-    Busy {
-        /// Queue pairs in it.
-        qps: u32,
-        /// Shared receive queues in it.
-        srqs: u32,
-        /// Address handles in it.
-        ahs: u32,
-        /// Regions and windows in it.
-        mrs: u32,
-    },
-}
-
-impl DeallocPdError {
-    /// The errno that `ibv_dealloc_pd` returns.
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        match self {
-            Self::NoPd => libc::EINVAL,
-            Self::Busy { .. } => libc::EBUSY,
-        }
-    }
-}
-
 impl Device {
-    /// Makes a protection domain. `None` when the device has no more.
-    #[must_use]
-    pub fn alloc_pd(&self) -> Option<PdId> {
-        let mut control = lock(&self.control);
-        if control.pds.len() >= self.limits.max_pd as usize {
-            return None;
-        }
-        loop {
-            let pd = PdId(control.next_pd);
-            control.next_pd = control.next_pd.wrapping_add(1).max(1);
-            if let std::collections::hash_map::Entry::Vacant(entry) = control.pds.entry(pd) {
-                entry.insert(PdUses::default());
-                return Some(pd);
-            }
-        }
-    }
-
-    /// Ends a protection domain that nothing uses any more.
-    ///
-    /// # Errors
-    /// [`DeallocPdError`].
-    pub fn dealloc_pd(&self, pd: PdId) -> Result<(), DeallocPdError> {
-        let mut control = lock(&self.control);
-        let PdUses { qps, srqs, ahs } = *control.pds.get(&pd).ok_or(DeallocPdError::NoPd)?;
-        let mrs = self.memory.count_in(pd);
-        if qps != 0 || srqs != 0 || ahs != 0 || mrs != 0 {
-            return Err(DeallocPdError::Busy { qps, srqs, ahs, mrs });
-        }
-        control.pds.remove(&pd);
-        Ok(())
-    }
-
     /// Makes a completion queue of at least `capacity` entries.
     ///
     /// # Errors
@@ -296,14 +231,15 @@ impl Device {
         }
         let srq = init.srq.as_ref().map(|srq| self.use_srq(srq)).transpose()?;
         let mut control = lock(&self.control);
+        let pd = control.base_of(init.pd).ok_or(CreateQpError::NoPd)?;
         control.pds.get_mut(&init.pd).ok_or(CreateQpError::NoPd)?.qps += 1;
         let Some((index, qpn)) = self.take_number(&mut control) else {
-            release_pd(&mut control, init.pd);
+            control.release_qp_of(init.pd);
             return Err(CreateQpError::NoneLeft { allowed: self.limits.max_qp });
         };
         let qpn = if init.qp_type == QpType::Gsi {
             if control.gsi {
-                release_pd(&mut control, init.pd);
+                control.release_qp_of(init.pd);
                 control.free_qps.push((index, self.generation_of(QpHandle { index, qpn })));
                 return Err(CreateQpError::GsiTaken);
             }
@@ -314,7 +250,7 @@ impl Device {
         };
         control.qps += 1;
         drop(control);
-        let qp = Qp::new(init, qpn, send_cq, recv_cq, srq, &self.limits, self.active_mtu);
+        let qp = Qp::new(init, pd, qpn, send_cq, recv_cq, srq, &self.limits, self.active_mtu);
         let placed = self.place_qp(index, qp)?;
         if qpn == GSI_QPN {
             self.gsi.store(index, Ordering::Release);
@@ -512,7 +448,7 @@ impl Device {
         self.release_path(qp.held_path());
         let mut control = lock(&self.control);
         if qp.common.xrc.is_none() {
-            release_pd(&mut control, qp.common.pd);
+            control.release_qp_of(qp.common.made_with);
         }
         control.qps -= 1;
         if handle.qpn == GSI_QPN {
@@ -589,11 +525,5 @@ impl Device {
             ahs: &self.ahs,
             arrival: None,
         }
-    }
-}
-
-fn release_pd(control: &mut Control, pd: PdId) {
-    if let Some(uses) = control.pds.get_mut(&pd) {
-        uses.qps -= 1;
     }
 }

@@ -57,6 +57,8 @@ pub(crate) struct Common {
     pub qpn: Qpn,
     pub qp_type: QpType,
     pub pd: PdId,
+    /// That domain, or the parent domain of it that the queue pair was made with.
+    pub made_with: PdId,
     /// Protection domain of receive buffers: the shared receive queue's, if there is one.
     pub recv_pd: PdId,
     /// Its receives come from a shared receive queue.
@@ -100,6 +102,7 @@ impl Common {
             qpn,
             qp_type,
             pd,
+            made_with: pd,
             recv_pd: pd,
             has_srq: false,
             state: QpState::Reset,

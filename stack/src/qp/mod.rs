@@ -66,7 +66,7 @@ use crate::time::Time;
 pub struct QpInit {
     /// Service.
     pub qp_type: QpType,
-    /// Protection domain of its local buffers and of what peers may reach through it.
+    /// Protection domain of its local buffers and of what peers may reach through it, or a parent domain of that.
     pub pd: PdId,
     /// Where sends complete.
     pub send_cq: Arc<Cq>,
@@ -96,8 +96,10 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
+    /// `pd`: the protection domain that `init` names or is of.
     pub fn new(
         init: &QpInit,
+        pd: PdId,
         qpn: Qpn,
         send_cq: CqRef,
         recv_cq: Option<CqRef>,
@@ -115,12 +117,13 @@ impl Qp {
             None => RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge),
         };
         let common = Common {
-            recv_pd: receives.pd(init.pd),
+            made_with: init.pd,
+            recv_pd: receives.pd(pd),
             has_srq,
             send_cq: Some(send_cq),
             recv_cq,
             sq_sig_all: init.sq_sig_all,
-            ..Common::new(qpn, init.qp_type, init.pd, cap, limits)
+            ..Common::new(qpn, init.qp_type, pd, cap, limits)
         };
         let common = match init.qp_type.is_datagram() {
             true => Common { max_message: active_mtu.bytes() as u64, ..common },

@@ -90,6 +90,8 @@ pub(crate) struct XrcPart {
 /// What a device gives each of its shared receive queues.
 pub(crate) struct Surroundings {
     pub id: SrqId,
+    /// The protection domain that the queue is made in, or of whose parent domain.
+    pub pd: PdId,
     pub max_wr: u32,
     pub events: Arc<AsyncEvents>,
     pub counters: Arc<Counters>,
@@ -110,6 +112,8 @@ struct State {
 pub struct Srq {
     id: SrqId,
     pd: PdId,
+    /// That domain, or a parent domain of it.
+    made_with: PdId,
     context: u64,
     max_sge: u32,
     /// Entries that the device allows at most.
@@ -124,11 +128,12 @@ pub struct Srq {
 impl Srq {
     /// The device compared the sizes with its limits.
     pub(crate) fn new(init: &SrqInit, xrc: Option<XrcPart>, around: Surroundings) -> Self {
-        let Surroundings { id, max_wr, events, counters } = around;
+        let Surroundings { id, pd, max_wr, events, counters } = around;
         let SrqAttr { max_wr: entries, max_sge, srq_limit: limit } = init.attr;
         Self {
             id,
-            pd: init.pd,
+            pd,
+            made_with: init.pd,
             context: init.context,
             max_sge,
             max_wr,
@@ -150,6 +155,11 @@ impl Srq {
     #[must_use]
     pub const fn pd(&self) -> PdId {
         self.pd
+    }
+
+    /// That domain, or the parent domain of it that the queue was made with.
+    pub(crate) const fn made_with(&self) -> PdId {
+        self.made_with
     }
 
     /// The program's own value.

@@ -8,6 +8,7 @@ fn srq(max_wr: u32, srq_limit: u32) -> Srq {
         SrqInit { pd: PdId(1), attr: SrqAttr { max_wr, max_sge: 2, srq_limit }, xrc: None, context: 0 };
     let around = Surroundings {
         id: SrqId(5),
+        pd: PdId(1),
         max_wr: 100,
         events: Arc::new(AsyncEvents::new(Box::new(NoWake))),
         counters: Arc::default(),

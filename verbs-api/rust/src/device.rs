@@ -19,6 +19,7 @@ use urxe_stack::rng::Chance;
 use urxe_wire::Gid;
 
 use crate::cq::{CompletionQueue, Reports};
+use crate::domain::KnownDomains;
 use crate::memory::DeviceMemory;
 use crate::node::Node;
 use crate::pd::{AllocPdError, ProtectionDomain};
@@ -238,7 +239,15 @@ impl DeviceBuilder {
             gids: link.gids.clone(),
             link: Some(link.clone()),
         };
-        Ok(Device { inner: Arc::new(Inner { node: Node::Udp(engine), about, ready, events }) })
+        Ok(Device {
+            inner: Arc::new(Inner {
+                node: Node::Udp(engine),
+                about,
+                ready,
+                events,
+                domains: KnownDomains::default(),
+            }),
+        })
     }
 }
 
@@ -268,6 +277,8 @@ pub(crate) struct Inner {
     pub ready: Arc<ReadyWakers>,
     /// Who waits for asynchronous events.
     pub events: Arc<Waiters>,
+    /// The protection domains that can be imported.
+    pub domains: KnownDomains,
 }
 
 impl Device {

@@ -43,6 +43,7 @@
 //! |---|---|
 //! | which devices there are, options, limits, counters | [`devices`], [`Device`], [`DeviceBuilder`] |
 //! | memory | [`ProtectionDomain::allocate`], [`MemoryRegion`], [`RemoteRegion`] |
+//! | one protection domain in several places of a program | [`ProtectionDomain::parent_domain`], [`Device::import_pd`] |
 //! | memory of files, of the device | [`ProtectionDomain::map_file`], [`DeviceMemory`] |
 //! | keys for a while | [`FastRegion`], [`MemoryWindow`], [`SendRequest::invalidate`] |
 //! | connecting | [`QueuePairBuilder`], [`QpEndpoint`], [`QueuePair::connect`], [`ConnectOptions`] |
@@ -77,6 +78,7 @@
 mod ah;
 mod cq;
 mod device;
+mod domain;
 mod endpoint;
 mod events;
 mod memory;
@@ -93,11 +95,13 @@ mod xrc;
 pub use ah::{AddressHandle, AnswerError, GRH_LEN};
 pub use cq::{ChannelError, CompletionChannel, CompletionQueue, CqEvent, Drain, Next, Poller, WaitError};
 pub use device::{Device, DeviceAttr, DeviceBuilder, DeviceInfo, OpenError, PortAttr, devices};
+pub use domain::{AllocTdError, ImportError, ImportedRegion, ThreadDomain};
 pub use endpoint::{EndpointParseError, QpEndpoint};
 pub use events::{DeviceEvents, NextEvent};
 pub use memory::{
-    AllocateError, DeviceMemory, DeviceMemoryRegion, FastRegion, ForeignRegion, MapFileError, MemoryRegion,
-    MemoryWindow, RegionSlice, RemoteParseError, RemoteRegion, RemoteSliceError, SliceError,
+    AllocateError, ChangeRegionError, DeviceMemory, DeviceMemoryRegion, FastRegion, ForeignRegion,
+    MapFileError, MemoryRegion, MemoryWindow, RegionChange, RegionSlice, RemoteParseError, RemoteRegion,
+    RemoteSliceError, SliceError,
 };
 pub use pd::{AllocPdError, ProtectionDomain};
 pub use qp::{
@@ -112,7 +116,9 @@ pub use urxe_stack::cq::{
 };
 pub use urxe_stack::device::ah::{AhFromWcError, CreateAhError};
 pub use urxe_stack::device::counters::Counter;
-pub use urxe_stack::device::{CreateCqError, CreateQpError, IcrcPolicy, Limits, ModifyError, OpenQpError};
+pub use urxe_stack::device::{
+    AllocParentDomainError, CreateCqError, CreateQpError, IcrcPolicy, Limits, ModifyError, OpenQpError,
+};
 pub use urxe_stack::driver::OpenEngineError;
 pub use urxe_stack::link::{GidEntry, Guid, LinkError, LinkSpec, ResolvedLink, Source};
 pub use urxe_stack::memory::{

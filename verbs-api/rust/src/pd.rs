@@ -1,4 +1,4 @@
-//! Protection domains: which queue pairs may use which memory.
+//! Protection domains: which queue pairs may use which memory. Parent domains are protection domains of their kind ([`crate::domain`]).
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -9,6 +9,7 @@ use urxe_wire::Lkey;
 
 use crate::cq::CompletionQueue;
 use crate::device::Device;
+use crate::domain::ThreadDomain;
 use crate::memory::{
     AllocateError, DeviceMemory, DeviceMemoryRegion, FastRegion, MapFileError, MemoryRegion, MemoryWindow,
 };
@@ -38,9 +39,11 @@ pub struct ProtectionDomain {
 }
 
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Inner {
     device: Device,
     id: PdId,
+    /// What a parent domain is of, and its thread domain.
+    parent: Option<(ProtectionDomain, Option<ThreadDomain>)>,
     /// Regions without a handle that windows are still bound to.
     lingering: Mutex<Vec<Lkey>>,
 }
@@ -49,6 +52,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // Windows and queue pairs keep their protection domain, so none is bound any more.
         self.sweep();
+        self.device.inner.domains.forget(self.id);
         let freed = self.device.core().dealloc_pd(self.id);
         debug_assert_eq!(freed, Ok(()), "regions and queue pairs keep their protection domain");
     }
@@ -67,7 +71,27 @@ impl ProtectionDomain {
     pub(crate) fn new(device: &Device) -> Result<Self, AllocPdError> {
         let core = device.core();
         let id = core.alloc_pd().ok_or(AllocPdError { allowed: core.limits().max_pd })?;
-        Ok(Self { inner: Arc::new(Inner { device: device.clone(), id, lingering: Mutex::default() }) })
+        Ok(Self::with(device, id, None))
+    }
+
+    pub(crate) fn with(device: &Device, id: PdId, parent: Option<(Self, Option<ThreadDomain>)>) -> Self {
+        let inner = Arc::new(Inner { device: device.clone(), id, parent, lingering: Mutex::default() });
+        device.inner.domains.know(id, &inner);
+        Self { inner }
+    }
+
+    pub(crate) fn of(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+
+    /// What a parent domain is of, and its thread domain.
+    pub(crate) fn parent(&self) -> Option<&(Self, Option<ThreadDomain>)> {
+        self.inner.parent.as_ref()
+    }
+
+    /// The protection domain that a parent domain is of; another is its own.
+    pub(crate) fn base(&self) -> &Self {
+        self.parent().map_or(self, |(of, _)| of)
     }
 
     /// Its device.
@@ -151,7 +175,7 @@ impl ProtectionDomain {
     pub(crate) fn deregister(&self, lkey: Lkey) {
         match self.device().core().memory().deregister(lkey) {
             Err(DeregMrError::Busy { .. }) => {
-                self.inner.lingering.lock().unwrap_or_else(PoisonError::into_inner).push(lkey);
+                self.base().inner.lingering.lock().unwrap_or_else(PoisonError::into_inner).push(lkey);
                 // The last window may have gone in between.
                 self.sweep();
             }
@@ -161,10 +185,16 @@ impl ProtectionDomain {
 
     /// Deregisters the regions without a handle that no window is bound to any more.
     pub(crate) fn sweep(&self) {
-        self.inner.sweep();
+        self.base().inner.sweep();
     }
 
+    /// What queue pairs, shared receive queues and address handles are made with.
     pub(crate) fn id(&self) -> PdId {
         self.inner.id
+    }
+
+    /// What regions and windows are in.
+    pub(crate) fn memory_id(&self) -> PdId {
+        self.base().inner.id
     }
 }

@@ -42,8 +42,9 @@ impl<'a> Wait<'a> {
             }
             match self.device.inner.node.advance(self.virtual_time)? {
                 Advance::Moved => continue,
-                Advance::Limit => return Err(WaitError::TimedOut),
-                Advance::Quiet => return Err(WaitError::Quiet),
+                // What needs no packet (a bind, a request that fails at once) is done when others look for packets to send.
+                Advance::Limit => return take()?.ok_or(WaitError::TimedOut),
+                Advance::Quiet => return take()?.ok_or(WaitError::Quiet),
                 Advance::Real => {}
             }
             let (sleeper, waker, place) = sleeping.get_or_insert_with(|| {

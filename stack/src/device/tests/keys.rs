@@ -132,7 +132,10 @@ fn windows_of_another_domain_are_refused_to_bind_and_to_use() {
     run(&a, &b, &wire);
     assert_eq!(statuses(&a), [(WcOpcode::RdmaWrite, WcStatus::RemAccessErr)]);
     assert_eq!(counted(&b, Counter::AccessWrongPd), 1);
-    assert_eq!(b.device.dealloc_pd(stranger), Err(DeallocPdError::Busy { qps: 0, srqs: 0, ahs: 0, mrs: 2 }));
+    assert_eq!(
+        b.device.dealloc_pd(stranger),
+        Err(DeallocPdError::Busy { qps: 0, srqs: 0, ahs: 0, mrs: 2, parents: 0 })
+    );
 
     let (a, b, wire) = pair();
     let foreign = b.device.memory().alloc_mw(b.device.alloc_pd().unwrap(), MwType::Type2).unwrap();

@@ -253,7 +253,10 @@ fn refused_combinations_say_why() {
     let attr = SrqAttr { max_wr: 1, max_sge: 0, srq_limit: 0 };
     let lone = b.device.create_srq(&SrqInit { pd, attr, xrc: None, context: 3 }).unwrap();
     let busy = b.device.dealloc_pd(pd).unwrap_err();
-    assert_eq!((busy, busy.errno()), (DeallocPdError::Busy { qps: 0, srqs: 1, ahs: 0, mrs: 0 }, libc::EBUSY));
+    assert_eq!(
+        (busy, busy.errno()),
+        (DeallocPdError::Busy { qps: 0, srqs: 1, ahs: 0, mrs: 0, parents: 0 }, libc::EBUSY)
+    );
     b.device.destroy_srq(&lone).unwrap();
     assert_eq!(b.device.destroy_srq(&lone), Err(DestroySrqError::NoSrq));
     b.device.dealloc_pd(pd).unwrap();

@@ -92,8 +92,9 @@ impl CompletionChannel {
             }
             match self.device.inner.node.advance(limit)? {
                 Advance::Moved => continue,
-                Advance::Limit => return Err(WaitError::TimedOut),
-                Advance::Quiet => return Err(WaitError::Quiet),
+                // What needs no packet is done when others look for packets to send.
+                Advance::Limit => return self.try_next().ok_or(WaitError::TimedOut),
+                Advance::Quiet => return self.try_next().ok_or(WaitError::Quiet),
                 Advance::Real => {}
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));

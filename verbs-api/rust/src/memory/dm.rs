@@ -90,7 +90,7 @@ impl DeviceMemoryRegion {
             return Err(DmError::Unknown);
         }
         let access = access | Access::ZERO_BASED;
-        let mr = pd.device().core().memory().register_dm(pd.id(), memory.inner.id, range, access)?;
+        let mr = pd.device().core().memory().register_dm(pd.memory_id(), memory.inner.id, range, access)?;
         Ok(Self { pd: pd.clone(), mr, memory: memory.clone() })
     }
 

@@ -28,7 +28,7 @@ pub struct FastRegion {
 
 impl FastRegion {
     pub(crate) fn new(pd: &ProtectionDomain, max_pages: u32) -> Result<Self, AllocMrError> {
-        let key = pd.device().core().memory().alloc_fast(pd.id(), max_pages)?;
+        let key = pd.device().core().memory().alloc_fast(pd.memory_id(), max_pages)?;
         Ok(Self { pd: pd.clone(), key, start: 0, len: 0 })
     }
 

@@ -2,6 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `change` | reregistering: other memory, domain or access |
 //! | `registration` | registering with the core: the only `unsafe` of this crate |
 //! | `fast` | fast-registration regions |
 //! | `window` | memory windows |
@@ -9,6 +10,7 @@
 //! | `slice` | parts of regions, for work requests |
 //! | `remote` | a peer's region, as a text and in work requests |
 
+mod change;
 mod dm;
 mod fast;
 mod registration;
@@ -26,6 +28,7 @@ use urxe_stack::memory::{
 };
 use urxe_wire::{Lkey, Rkey};
 
+pub use self::change::{ChangeRegionError, RegionChange};
 pub use self::dm::{DeviceMemory, DeviceMemoryRegion};
 pub use self::fast::FastRegion;
 pub use self::registration::ForeignRegion;
@@ -134,13 +137,19 @@ impl MemoryRegion {
         Ok(Self { registration })
     }
 
-    /// Changes what it grants (`ibv_rereg_mr`); its keys stay. Accesses meanwhile find the old rights, the new ones, or, for a moment, no such key.
+    /// Changes what it grants (`ibv_rereg_mr`), as [`change`](Self::change) does for more; its keys stay. Accesses meanwhile find the old rights, the new ones, or, for a moment, no such key.
     /// When this returns, none is under way by the old ones.
     ///
     /// # Errors
     /// [`ReregMrError`]: rights that do not go together, windows that are bound to it. It is then as it was.
     pub fn reregister(&mut self, access: Access) -> Result<(), ReregMrError> {
         self.registration.reregister(access)
+    }
+
+    /// Its number within its device, by which [`ProtectionDomain::import_region`] finds it (`mr->handle`).
+    #[must_use]
+    pub fn handle(&self) -> u32 {
+        self.lkey().0
     }
 
     /// Makes `len` bytes from `offset` on present (`ibv_advise_mr`), so that the first accesses are as fast as later ones.

@@ -27,8 +27,13 @@ impl OwnedRegistration {
         access: Access,
     ) -> Result<Self, RegMrError> {
         let buffer = Arc::new(buffer);
-        let mr =
-            pd.device().core().memory().register_buffer(pd.id(), &buffer, 0..buffer.len(), iova, access)?;
+        let mr = pd.device().core().memory().register_buffer(
+            pd.memory_id(),
+            &buffer,
+            0..buffer.len(),
+            iova,
+            access,
+        )?;
         Ok(Self { pd: pd.clone(), mr, buffer })
     }
 
@@ -39,11 +44,32 @@ impl OwnedRegistration {
         Ok(())
     }
 
+    /// Gives it another place, domain or access, each if given. The keys stay; the former memory goes if nobody else has it.
+    pub(super) fn change(
+        &mut self,
+        place: Option<(Buffer, u64)>,
+        pd: Option<&ProtectionDomain>,
+        access: Option<Access>,
+    ) -> Result<(), ReregMrError> {
+        let memory = self.pd.device().core().memory();
+        let buffer = place.map(|(buffer, iova)| (Arc::new(buffer), iova));
+        let place = buffer.as_ref().map(|(buffer, iova)| (buffer, 0..buffer.len(), *iova));
+        let pd_id = pd.map(ProtectionDomain::memory_id);
+        self.mr = memory.reregister_buffer(self.mr.lkey, place, pd_id, access)?;
+        if let Some((buffer, _)) = buffer {
+            self.buffer = buffer;
+        }
+        if let Some(pd) = pd {
+            self.pd = pd.clone();
+        }
+        Ok(())
+    }
+
     /// Follows an advice about `len` bytes from `offset` on.
     pub(super) fn advise(&self, advice: Advice, offset: usize, len: usize) -> Result<(), AdviseError> {
         let addr = self.mr.iova.wrapping_add(offset as u64);
         let range = AdviseRange { addr, len: len as u64, lkey: self.mr.lkey };
-        self.pd.device().core().memory().advise(self.pd.id(), advice, &[range])
+        self.pd.device().core().memory().advise(self.pd.memory_id(), advice, &[range])
     }
 
     pub(super) fn pd(&self) -> &ProtectionDomain {
@@ -100,7 +126,7 @@ impl ProtectionDomain {
     ) -> Result<ForeignRegion, RegMrError> {
         let memory = self.device().core().memory();
         // SAFETY: the caller's promise is what is asked for here: the region is registered until `ForeignRegion::drop`.
-        let mr = unsafe { memory.register(self.id(), addr.as_ptr(), len, iova, access) }?;
+        let mr = unsafe { memory.register(self.memory_id(), addr.as_ptr(), len, iova, access) }?;
         Ok(ForeignRegion { pd: self.clone(), mr })
     }
 }

@@ -35,7 +35,7 @@ pub struct RegionSlice<'a> {
 }
 
 impl<'a> RegionSlice<'a> {
-    pub(super) fn new(mr: &'a Mr, range: impl RangeBounds<usize>) -> Result<Self, SliceError> {
+    pub(crate) fn new(mr: &'a Mr, range: impl RangeBounds<usize>) -> Result<Self, SliceError> {
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
             Bound::Excluded(before) => before.saturating_add(1),

@@ -23,7 +23,7 @@ pub struct MemoryWindow {
 
 impl MemoryWindow {
     pub(crate) fn new(pd: &ProtectionDomain) -> Result<Self, AllocMwError> {
-        let key = pd.device().core().memory().alloc_mw(pd.id(), MwType::Type2)?;
+        let key = pd.device().core().memory().alloc_mw(pd.memory_id(), MwType::Type2)?;
         Ok(Self { pd: pd.clone(), key, bound: None })
     }
 

@@ -66,6 +66,7 @@ pub(crate) use self::node::{Advance, SimNode};
 
 use self::node::{Machine, Shared};
 use crate::device::{About, Device, Inner};
+use crate::domain::KnownDomains;
 use crate::node::Node;
 use crate::waiters::{ReadyWakers, Waiters, lock};
 use crate::{IcrcPolicy, Limits, PathMtu};
@@ -185,7 +186,7 @@ impl Fabric {
             link: None,
         };
         let node = Node::Simulated(SimNode { core, id, shared: Arc::clone(&self.shared), descriptor });
-        Ok(Device { inner: Arc::new(Inner { node, about, ready, events }) })
+        Ok(Device { inner: Arc::new(Inner { node, about, ready, events, domains: KnownDomains::default() }) })
     }
 
     /// Sets how all links behave that have no faults of their own. Packets on the way are not affected.

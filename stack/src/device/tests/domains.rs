@@ -1,0 +1,107 @@
+//! Parent domains and thread domains: what belongs to what, and what is in use.
+
+use super::*;
+use crate::srq::{SrqAttr, SrqInit};
+
+#[test]
+fn what_is_made_with_a_parent_domain_belongs_to_the_protection_domain() {
+    let (a, b, wire) = pair();
+    let td = a.device.alloc_td().unwrap();
+    let parent = a.device.alloc_parent_domain(a.pd, Some(td)).unwrap();
+    assert_ne!(parent, a.pd);
+    assert_eq!(a.device.protection_domain(parent), Some(a.pd));
+    assert_eq!(a.device.protection_domain(a.pd), Some(a.pd));
+    // A queue pair of the parent domain sends from a region of the protection domain, and its peer writes there.
+    let (from, to) = (create_qp(&a.device, parent, &a.cq), create_qp(&b.device, b.pd, &b.cq));
+    a.connect_qp(from, to.qpn(), B);
+    b.connect_qp(to, from.qpn(), A);
+    a.buffer.write(0, b"of the parent").unwrap();
+    let sges = [a.sge(0, 13)];
+    let write = |end: &End, qp, remote, sges: &[Sge]| {
+        let op = SendOp::Write { remote };
+        let (to, flags) = (Destination::Peer, SendFlags::SIGNALED);
+        let request = SendRequest { wr_id: 1, op, to, flags, payload: Payload::Sges(sges) };
+        end.device.post_send(Time::ZERO, qp, &[request]).unwrap();
+    };
+    write(&a, from, b.remote(0), &sges);
+    run(&a, &b, &wire);
+    write(&b, to, a.remote(64), &[b.sge(0, 13)]);
+    run(&a, &b, &wire);
+    let done = [a.completions(), b.completions()].concat();
+    assert_eq!(done.iter().map(|c| c.status).collect::<Vec<_>>(), [WcStatus::Success; 2]);
+    let mut read = [0; 13];
+    a.buffer.read(64, &mut read).unwrap();
+    assert_eq!(&read, b"of the parent");
+}
+
+#[test]
+fn domains_are_busy_while_something_is_made_with_them() {
+    let end = End::new(A, 1);
+    let device = &end.device;
+    let pd = device.alloc_pd().unwrap();
+    let td = device.alloc_td().unwrap();
+    let parent = device.alloc_parent_domain(pd, Some(td)).unwrap();
+    // A parent domain of a parent domain is one of its protection domain.
+    let second = device.alloc_parent_domain(parent, None).unwrap();
+    assert_eq!(device.protection_domain(second), Some(pd));
+    let busy = |domain| match device.dealloc_pd(domain) {
+        Err(error @ DeallocPdError::Busy { qps, srqs, ahs, mrs, parents }) => {
+            assert_eq!(error.errno(), libc::EBUSY);
+            [qps, srqs, ahs, mrs, parents]
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(busy(pd), [0, 0, 0, 0, 2]);
+    let error = device.dealloc_td(td).unwrap_err();
+    assert_eq!((error, error.errno()), (DeallocTdError::Busy { parents: 1 }, libc::EBUSY));
+
+    let qp = create_qp(device, parent, &end.cq);
+    let attr = SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 };
+    let srq = device.create_srq(&SrqInit { pd: parent, attr, xrc: None, context: 0 }).unwrap();
+    assert_eq!(srq.pd(), pd, "its receives are in regions of the protection domain");
+    let to = AddressVector {
+        dgid: Gid::from_ip(B.into()),
+        is_global: true,
+        port_num: 1,
+        ..AddressVector::default()
+    };
+    let ah = device.create_ah(parent, &to).unwrap();
+    assert_eq!(busy(parent), [1, 1, 1, 0, 0]);
+    device.destroy_qp(Time::ZERO, qp).unwrap();
+    assert_eq!(busy(parent), [0, 1, 1, 0, 0]);
+    device.destroy_srq(&srq).unwrap();
+    device.destroy_ah(ah).unwrap();
+    device.dealloc_pd(parent).unwrap();
+    device.dealloc_td(td).unwrap();
+    assert_eq!(busy(pd), [0, 0, 0, 0, 1]);
+    device.dealloc_pd(second).unwrap();
+    device.dealloc_pd(pd).unwrap();
+
+    for (error, errno) in [
+        (device.alloc_parent_domain(pd, None).unwrap_err(), libc::EINVAL),
+        (device.alloc_parent_domain(end.pd, Some(td)).unwrap_err(), libc::EINVAL),
+    ] {
+        assert_eq!(error.errno(), errno, "{error}");
+    }
+    assert_eq!(device.dealloc_td(td).unwrap_err().errno(), libc::EINVAL);
+    assert_eq!(device.dealloc_pd(parent), Err(DeallocPdError::NoPd));
+    let init = SrqInit { pd: parent, attr, xrc: None, context: 0 };
+    assert_eq!(device.create_srq(&init).unwrap_err().errno(), libc::EINVAL);
+}
+
+#[test]
+fn parent_domains_count_among_the_protection_domains() {
+    let mut config = DeviceConfig::new(vec![Gid::from_ip(A.into())], 1);
+    config.limits.max_pd = 2;
+    let device = Device::new(config);
+    let pd = device.alloc_pd().unwrap();
+    let parent = device.alloc_parent_domain(pd, None).unwrap();
+    assert_eq!(device.alloc_pd(), None);
+    let error = device.alloc_parent_domain(pd, None).unwrap_err();
+    assert_eq!((error, error.errno()), (AllocParentDomainError::NoneLeft { allowed: 2 }, libc::ENOMEM));
+    let tds = [device.alloc_td().unwrap(), device.alloc_td().unwrap()];
+    assert_eq!(device.alloc_td(), None);
+    device.dealloc_td(tds[0]).unwrap();
+    device.dealloc_pd(parent).unwrap();
+    assert!(device.alloc_pd().is_some() && device.alloc_td().is_some());
+}

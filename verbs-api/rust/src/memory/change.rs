@@ -1,0 +1,109 @@
+//! Reregistering: another place, protection domain or access for a region that keeps its keys (`ibv_rereg_mr`).
+
+use std::io;
+
+use urxe_stack::memory::{Access, Buffer, ReregMrError};
+
+use super::MemoryRegion;
+use crate::pd::ProtectionDomain;
+
+/// What of a region changes (`enum ibv_rereg_mr_flags`): any of the three, at least one.
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use = "a change does nothing until a region takes it"]
+pub struct RegionChange<'a> {
+    memory: Option<(usize, u64)>,
+    pd: Option<&'a ProtectionDomain>,
+    access: Option<Access>,
+}
+
+/// Why a region was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeRegionError {
+    /// The system has no memory for it.
+    #[error("cannot allocate {len} bytes: {error}")]
+    Memory {
+        /// What was asked for, in bytes.
+        len: usize,
+        /// The reason.
+        #[source]
+        error: io::Error,
+    },
+    /// The protection domain is of another device.
+    #[error("the protection domain is of another device than the region")]
+    OtherDevice,
+    /// It cannot be reregistered so.
+    #[error(transparent)]
+    Reregister(#[from] ReregMrError),
+}
+
+impl ChangeRegionError {
+    /// The errno that `ibv_rereg_mr` sets.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Memory { error, .. } => error.raw_os_error().unwrap_or(libc::ENOMEM),
+            Self::OtherDevice => libc::EINVAL,
+            Self::Reregister(error) => error.errno(),
+        }
+    }
+}
+
+impl<'a> RegionChange<'a> {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Other memory (`IBV_REREG_MR_CHANGE_TRANSLATION`): `len` zeroed bytes, which peers name by addresses from `iova` on, a multiple of the
+    /// page size. The former memory goes.
+    pub fn memory(mut self, len: usize, iova: u64) -> Self {
+        self.memory = Some((len, iova));
+        self
+    }
+
+    /// Another protection domain of the same device (`IBV_REREG_MR_CHANGE_PD`).
+    pub fn pd(mut self, pd: &'a ProtectionDomain) -> Self {
+        self.pd = Some(pd);
+        self
+    }
+
+    /// Other rights (`IBV_REREG_MR_CHANGE_ACCESS`).
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = Some(access);
+        self
+    }
+}
+
+impl MemoryRegion {
+    /// Changes the region (`ibv_rereg_mr`); its keys stay. Accesses meanwhile find the region as it was, as it will be, or, for a moment, no such
+    /// key. When this returns, none is under way by the old terms.
+    ///
+    /// ```
+    /// use urxe::{Access, RegionChange, sim::Fabric};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let device = Fabric::new(1).device([10, 0, 0, 1])?;
+    /// let (pd, other) = (device.alloc_pd()?, device.alloc_pd()?);
+    /// let mut region = pd.allocate(4096, Access::empty())?;
+    /// let key = region.rkey();
+    /// let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    /// region.change(&RegionChange::new().memory(8192, 0x10_0000).pd(&other).access(rights))?;
+    /// assert_eq!((region.len(), region.iova(), region.rkey()), (8192, 0x10_0000, key));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ChangeRegionError`]: no memory, rights that do not go together, windows that are bound to it. It is then as it was.
+    pub fn change(&mut self, change: &RegionChange<'_>) -> Result<(), ChangeRegionError> {
+        if change.pd.is_some_and(|pd| !pd.device().is_same(self.pd().device())) {
+            return Err(ChangeRegionError::OtherDevice);
+        }
+        let allocate = |(len, iova)| match Buffer::new(len) {
+            Ok(buffer) => Ok((buffer, iova)),
+            Err(error) => Err(ChangeRegionError::Memory { len, error }),
+        };
+        let place = change.memory.map(allocate).transpose()?;
+        Ok(self.registration.change(place, change.pd, change.access)?)
+    }
+}
