@@ -250,7 +250,7 @@ impl Device {
         };
         control.qps += 1;
         drop(control);
-        let qp = Qp::new(init, pd, qpn, send_cq, recv_cq, srq, &self.limits, self.active_mtu);
+        let qp = Qp::new(init, pd, qpn, (send_cq, recv_cq), srq, &self.limits, self.active_mtu);
         let placed = self.place_qp(index, qp)?;
         if qpn == GSI_QPN {
             self.gsi.store(index, Ordering::Release);

@@ -96,17 +96,17 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
-    /// `pd`: the protection domain that `init` names or is of.
+    /// `pd`: the protection domain that `init` names or is of. `cqs`: where sends and, if it receives, receives complete.
     pub fn new(
         init: &QpInit,
         pd: PdId,
         qpn: Qpn,
-        send_cq: CqRef,
-        recv_cq: Option<CqRef>,
+        cqs: (CqRef, Option<CqRef>),
         srq: Option<SrqRef>,
         limits: &crate::device::Limits,
         active_mtu: PathMtu,
     ) -> Self {
+        let (send_cq, recv_cq) = cqs;
         let mut cap = init.cap;
         if srq.is_some() || init.qp_type == QpType::XrcSend {
             (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
