@@ -1,4 +1,4 @@
-//! The two ends of a test, whichever program plays them: a kernel's `ibv_rc_pingpong` and `peer`, or `urxe pingpong` and
+//! The two ends of a test, whichever program plays them: a kernel's `ibv_*_pingpong` and `peer`, or `urxe pingpong` and
 //! `urxe-peer`, unprivileged.
 
 use std::{net::IpAddr, time::Duration};
@@ -28,6 +28,24 @@ impl Family {
     }
 }
 
+/// The service of a ping-pong, as both programs' names and options have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Rc,
+    Uc,
+    Ud,
+}
+
+impl Transport {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Rc => "rc",
+            Self::Uc => "uc",
+            Self::Ud => "ud",
+        }
+    }
+}
+
 /// How long the programs in a guest wait for an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
@@ -46,9 +64,10 @@ pub enum Node<'a> {
     Urxe(&'a Lab),
 }
 
-/// One run of `ibv_rc_pingpong`'s exchange.
+/// One run of the exchange of `ibv_rc_pingpong` and its like.
 #[derive(Debug, Clone, Copy)]
 pub struct Pingpong {
+    pub transport: Transport,
     pub family: Family,
     pub size: u32,
     pub count: u32,
@@ -74,7 +93,8 @@ pub struct Play {
 impl Pingpong {
     /// 20 messages each way.
     pub fn new(family: Family, size: u32, mtu: u16) -> Self {
-        Self { family, size, count: 20, mtu, patience: Patience::Long, shared: None }
+        let transport = Transport::Rc;
+        Self { transport, family, size, count: 20, mtu, patience: Patience::Long, shared: None }
     }
 
     /// `count` messages each way through `qps` queue pairs on one shared receive queue. An end that has seen its share goes while others
@@ -208,7 +228,8 @@ impl Node<'_> {
     }
 
     fn pingpong(self, run: &Pingpong, port: u16, server: Option<IpAddr>) -> Result<Job, Failure> {
-        let Pingpong { size, count, mtu, .. } = run;
+        let Pingpong { transport, size, count, mtu, .. } = run;
+        let transport = transport.name();
         match self {
             Self::Kernel(guest) => {
                 let preload = match run.patience {
@@ -217,9 +238,11 @@ impl Node<'_> {
                 };
                 let gid = guest.gid_index(self.address(run.family))?;
                 let host = server.map(|address| address.to_string()).unwrap_or_default();
-                let options = format!("-d rxe0 -g {gid} -p {port} -s {size} -n {count} -m {mtu}");
+                // Datagrams have no path MTU to agree on.
+                let mtu = if run.transport == Transport::Ud { String::new() } else { format!("-m {mtu}") };
+                let options = format!("-d rxe0 -g {gid} -p {port} -s {size} -n {count} {mtu}");
                 let program = match run.shared {
-                    None => "ibv_rc_pingpong -c".to_owned(),
+                    None => format!("ibv_{transport}_pingpong -c"),
                     Some(qps) => format!("ibv_srq_pingpong -q {qps}"),
                 };
                 Ok(guest.start(&format!("{preload}{program} {options} {host}"))?)
@@ -228,7 +251,7 @@ impl Node<'_> {
                 let command = lab
                     .unprivileged(lab.installed("urxe"))
                     .env("URXE_DEVICES", format!("rxe0={}", self.address(run.family)))
-                    .args(["pingpong", "--json", "-p", &port.to_string()])
+                    .args(["pingpong", "--transport", transport, "--json", "-p", &port.to_string()])
                     .args(["-s", &size.to_string(), "-n", &count.to_string(), "-m", &mtu.to_string()]);
                 let shared = run.shared.map(|qps| ["--srq".to_owned(), qps.to_string()]);
                 let command = command.args(shared.iter().flatten());

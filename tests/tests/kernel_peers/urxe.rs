@@ -5,7 +5,7 @@ use urxe_tests::kernel::{Impairment, Lab, Series};
 use crate::{
     case::{Case, Failure},
     clean::{balance, books},
-    players::{Family, Node, Patience, Pingpong, Play},
+    players::{Family, Node, Patience, Pingpong, Play, Transport},
 };
 
 const MESSAGES: &[&str] = &["SEND", "SEND_IMM", "WRITE", "WRITE_IMM", "READ"];
@@ -66,6 +66,8 @@ pub fn cases() -> Vec<Case> {
             });
             case("pingpong_path_mtus", pingpong_path_mtus);
             case("shared_receive_queue", shared_receive_queue);
+            case("unreliable_connection", unreliable_connection);
+            case("datagrams", datagrams);
             case("operations_sizes", operations_sizes);
             case("operations_path_mtus_v6", operations_path_mtus);
             case("atomics", atomics);
@@ -117,6 +119,25 @@ fn shared_receive_queue(pair: Pair, lab: &Lab) -> Result<(), Failure> {
     let [v4, v6] = Family::ALL;
     for (family, size, qps, count) in [(v4, 4096, 16, 1000), (v6, 1, 1, 100), (v4, 20_001, 100, 500)] {
         pair.pingpong(lab, Pingpong::shared(family, size, qps, count))?;
+    }
+    Ok(())
+}
+
+fn unreliable_connection(pair: Pair, lab: &Lab) -> Result<(), Failure> {
+    let [v4, v6] = Family::ALL;
+    for (family, size, mtu) in [(v4, 4096, 1024), (v6, 4096, 1024), (v4, 1, 256), (v6, 20_001, 4096)] {
+        let transport = Transport::Uc;
+        pair.pingpong(lab, Pingpong { transport, count: 100, ..Pingpong::new(family, size, mtu) })?;
+    }
+    Ok(())
+}
+
+/// Up to the longest that the link of the guests has.
+fn datagrams(pair: Pair, lab: &Lab) -> Result<(), Failure> {
+    let [v4, v6] = Family::ALL;
+    for (family, size) in [(v4, 2048), (v6, 2048), (v4, 4096), (v6, 1)] {
+        let transport = Transport::Ud;
+        pair.pingpong(lab, Pingpong { transport, count: 100, ..Pingpong::new(family, size, 4096) })?;
     }
     Ok(())
 }

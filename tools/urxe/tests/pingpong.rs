@@ -104,6 +104,23 @@ fn alone_every_operation_is_verified() {
 }
 
 #[test]
+fn alone_over_services_that_send_nothing_again() {
+    let uc = json(run(&format!("--quick --json -t uc -d {}", address(5, 1))));
+    let uc_rows = ["SEND 64", "SEND 65536", "WRITE_IMM 64", "WRITE_IMM 65536"];
+    let ud = json(run(&format!("--json --transport ud -e -n 40 -d {}", address(6, 1))));
+    let ud_rows = ["SEND 64", "SEND 1024", "SEND 4096"];
+    for (report, transport, expected) in [(uc, "uc", &uc_rows[..]), (ud, "ud", &ud_rows[..])] {
+        let rows = verified_rows(&report).into_iter().map(|(name, size)| format!("{name} {size}"));
+        assert_eq!(rows.collect::<Vec<_>>(), expected);
+        assert_eq!(report["transport"], transport);
+    }
+    let text = ok(run(&format!("-t uc --sizes 1,1000,60000 -n 20 -m 256 -d {}", address(7, 1))));
+    assert!(text.contains("UC over UDP port 4791") && text.contains("All 240 messages verified"), "{text}");
+    let told = fails(run(&format!("-t ud --sizes 1025 -m 1024 -d {}", address(8, 1))), 1);
+    assert!(told.contains("a datagram of 1025 bytes does not fit the path MTU 1024"), "{told}");
+}
+
+#[test]
 fn alone_with_events_other_sizes_and_a_small_mtu() {
     let arguments = "--json --events --sizes 1,4097,1M --mtu 256 --iterations 20";
     let report = json(run(&format!("{arguments} -d {}", address(2, 1))));
@@ -175,7 +192,17 @@ impl Listening {
 
 #[test]
 fn between_two_processes() {
-    let cases = ["", "-s 1 -n 20", "-s 1M -n 5 -m 4096", "-s 10000 -n 50 -m 256 -r 2 -c", "-n 100 -e"];
+    let cases = [
+        "",
+        "-s 1 -n 20",
+        "-s 1M -n 5 -m 4096",
+        "-s 10000 -n 50 -m 256 -r 2 -c",
+        "-n 100 -e",
+        "-t uc -n 200",
+        "-t uc -s 50000 -n 50 -m 256 -r 2 -e -c",
+        "-t ud",
+        "-t ud -s 1 -n 50 -r 2 -e -c",
+    ];
     for (case, net) in cases.iter().zip(10..) {
         let (here, there) = (address(net, 1), address(net, 2));
         let server = Listening::start(&format!("--listen -d {here} {case}"));
@@ -243,6 +270,33 @@ fn between_two_processes_for_machines() {
     }
 }
 
+/// The peer agrees to play and then says nothing, as if its message, or this end's, had got lost.
+#[test]
+fn what_is_lost_ends_the_run() {
+    let mine = format!("0000:{:06x}:000001:{:020x}ffff{:08x}\0", 0x77, 0, 0x7f40_3502);
+    std::thread::scope(|scope| {
+        let server = Listening::start(&format!("--listen -t uc -d {}", address(52, 1)));
+        let mut stream = TcpStream::connect((address(52, 1), 18515)).unwrap();
+        stream.write_all(mine.as_bytes()).unwrap();
+        stream.read_exact(&mut [0; 52]).unwrap();
+        stream.write_all(b"done\0").unwrap();
+        let listener = std::net::TcpListener::bind((address(53, 2), 18515)).unwrap();
+        let mine = mine.clone();
+        scope.spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_exact(&mut [0; 52]).unwrap();
+            stream.write_all(mine.as_bytes()).unwrap();
+            stream.read_exact(&mut [0; 5]).unwrap();
+        });
+        let client = run(&format!("--connect {} -t ud -d {}", address(53, 2), address(53, 1)));
+        for (output, transport) in [(client, "UD"), (server.finish(), "UC")] {
+            let told = fails(output, 1);
+            let expected = format!("a message was lost, which {transport} does not send again");
+            assert!(told.contains(&expected), "{told}");
+        }
+    });
+}
+
 #[test]
 fn bad_command_lines_are_refused() {
     for arguments in [
@@ -263,6 +317,8 @@ fn bad_command_lines_are_refused() {
         "--listen --srq 257",
         "--listen --srq 4 -c",
         "--listen -i 2",
+        "--listen --srq 4 -t uc",
+        "-t xrc",
         "-d 10.0.0",
         "more",
     ] {

@@ -1,8 +1,8 @@
 //! Why a verb did not work, whichever.
 
 use urxe::{
-    AllocPdError, AllocateError, BatchError, BufferError, CqError, CreateCqError, CreateQpError,
-    CreateSrqError, LinkError, ModifyError, OpenError, PostError, SliceError, WaitError,
+    AllocPdError, AllocateError, BatchError, BufferError, CqError, CreateAhError, CreateCqError,
+    CreateQpError, CreateSrqError, LinkError, ModifyError, OpenError, PostError, SliceError, WaitError,
 };
 
 /// Why an end does not work.
@@ -32,6 +32,9 @@ pub enum VerbError {
     /// The connection.
     #[error("cannot connect")]
     Connect(#[from] ModifyError),
+    /// The way of datagrams.
+    #[error("cannot send to the peer")]
+    Address(#[from] CreateAhError),
     /// A part of the region.
     #[error(transparent)]
     Slice(#[from] SliceError),

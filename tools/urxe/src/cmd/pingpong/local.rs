@@ -6,7 +6,10 @@
 //! prepare: fill memory, post receives | timed: post, wait for completions | check every byte
 //! ```
 //! once with one message on the way at a time (latency), once with as many as fit (throughput). Only the middle is timed. For SEND the
-//! latency is half a round trip, as the peer sends each message back; for the others it is from post to completion.
+//! latency is half a round trip, as the peer sends each message back; for the others it is from post to completion. Over a service that sends
+//! nothing again, all messages come back (`echoes`).
+
+mod echoes;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -18,6 +21,7 @@ use super::operation::Operation;
 use super::protocol::{Answer, Burst, Order, Setup};
 use super::report::{Report, Row};
 use super::station::{Station, StationConfig, Wait, Work};
+use super::transport::Transport;
 use super::{DEPTH, PEER_OPTION, PingpongError, RD_ATOMIC, Wrong, expect};
 use crate::cmd::common::choose::{self, Choice};
 use crate::cmd::common::peer::{ANSWER_LIMIT, Peer, ProcessError};
@@ -41,8 +45,12 @@ const COUNTER_START: u64 = 0xffff_fff0;
 pub struct Plan {
     /// Where.
     pub choice: Choice,
-    /// Message sizes.
-    pub sizes: Vec<Size>,
+    /// The service.
+    pub transport: Transport,
+    /// Message sizes; those of the service that fit, if `None`.
+    pub sizes: Option<Vec<Size>>,
+    /// Fewer sizes, if they are not given.
+    pub quick: bool,
     /// Messages of each row and phase, at most.
     pub iterations: u32,
     /// Time for each row and phase, after which it is cut short; `None` for no limit.
@@ -72,16 +80,26 @@ impl Plan {
     }
 
     /// The rows of the table: each size for the operations that have one, then the atomics.
-    fn rows(&self) -> Vec<(Operation, usize)> {
-        let messages = Operation::MESSAGES
+    fn rows(&self, mtu: PathMtu) -> Vec<(Operation, usize)> {
+        let sizes = self.sizes(mtu);
+        let messages = Operation::messages(self.transport)
             .iter()
-            .flat_map(|operation| self.sizes.iter().map(|size| (*operation, size.bytes())));
-        messages.chain(Operation::ATOMICS.map(|operation| (operation, Operation::ATOMIC_SIZE))).collect()
+            .flat_map(|operation| sizes.iter().map(|size| (*operation, size.bytes())));
+        let atomics = Operation::atomics(self.transport).iter();
+        messages.chain(atomics.map(|operation| (*operation, Operation::ATOMIC_SIZE))).collect()
+    }
+
+    fn sizes(&self, mtu: PathMtu) -> Vec<Size> {
+        if let Some(sizes) = &self.sizes {
+            return sizes.clone();
+        }
+        let usual = if self.quick { self.transport.quick_sizes() } else { self.transport.sizes() };
+        usual.iter().copied().filter(|size| size.bytes() <= self.transport.max_size(mtu)).collect()
     }
 
     /// Bytes for the messages of one direction.
     fn window_bytes(&self) -> usize {
-        let largest = self.sizes.iter().map(|size| size.bytes()).max().unwrap_or(0);
+        let largest = self.sizes.iter().flatten().map(|size| size.bytes()).max().unwrap_or(0);
         // Atomics want both halves of the region on a multiple of eight.
         WINDOW_BYTES.max(largest).next_multiple_of(8)
     }
@@ -100,6 +118,7 @@ struct Run {
     /// The peer's region.
     remote: Remote,
     peer_link: String,
+    transport: Transport,
     mtu: PathMtu,
     /// Where what comes back is placed.
     back: usize,
@@ -132,7 +151,9 @@ impl Run {
         let gid_index = device.default_gid_index();
         let window = plan.window_bytes();
         let wait = if plan.events { Wait::Events } else { Wait::Poll };
+        let transport = plan.transport;
         let config = StationConfig {
+            transport,
             region_bytes: 2 * window,
             depth: DEPTH,
             receives: DEPTH,
@@ -140,7 +161,7 @@ impl Run {
             gid_index,
             wait,
         };
-        let station = Station::new(device, config)?;
+        let mut station = Station::new(device, config)?;
         let own = station.address();
         let links = choose::peers_of(own.gid.to_ip()).map_err(VerbError::from)?;
         if links.is_empty() {
@@ -148,6 +169,7 @@ impl Run {
         }
         let setup = Setup {
             links: links.iter().map(ToString::to_string).collect(),
+            transport,
             region_bytes: window,
             events: plan.events,
         };
@@ -163,15 +185,19 @@ impl Run {
         if mtu > allowed {
             return Err(PingpongError::MtuTooLarge { given: mtu, allowed });
         }
+        if let Some(size) = plan.sizes(mtu).iter().find(|size| size.bytes() > transport.max_size(mtu)) {
+            return Err(PingpongError::DatagramTooLong { given: size.bytes(), mtu });
+        }
         let address: Address = end.address.parse().map_err(|_| PingpongError::Protocol(end.address))?;
         let region: RemoteRegion = end.region.parse().map_err(|_| PingpongError::Protocol(end.region))?;
         station.connect(&address, mtu)?;
         order(&mut peer, Order::Connect { peer: station.end(), mtu: mtu.bytes() })?;
-        Ok(Self { station, peer, remote: region.into(), peer_link: link, mtu, back: window, next_message: 1 })
+        let remote = region.into();
+        Ok(Self { station, peer, remote, peer_link: link, transport, mtu, back: window, next_message: 1 })
     }
 
     fn rows(&mut self, plan: &Plan) -> Result<Vec<Row>, PingpongError> {
-        let wanted = plan.rows();
+        let wanted = plan.rows(self.mtu);
         let bar = progress_bar(wanted.len());
         let mut rows = Vec::new();
         for (operation, size) in wanted {
@@ -191,6 +217,7 @@ impl Run {
         Ok(Report {
             device: self.station.link(),
             peer: self.peer_link.clone(),
+            transport: self.transport,
             mtu: self.mtu.bytes(),
             retries: self.station.retries() + peer_retries,
             rows,
@@ -198,15 +225,17 @@ impl Run {
     }
 
     fn row(&mut self, plan: &Plan, operation: Operation, size: usize) -> Result<Row, PingpongError> {
-        let latency = self.phase(
-            plan,
-            |run, burst| match operation {
-                Operation::Send => run.echo(burst),
-                _ => run.burst(operation, burst, Pace::OneAtATime),
-            },
-            size,
-        )?;
-        let throughput = self.phase(plan, |run, burst| run.burst(operation, burst, Pace::AllAtOnce), size)?;
+        let returns = operation == Operation::Send || !self.transport.is_reliable();
+        let alone = |run: &mut Self, burst| match returns {
+            true => run.echo(operation, burst, 1),
+            false => run.burst(operation, burst, Pace::OneAtATime),
+        };
+        let latency = self.phase(plan, alone, size)?;
+        let together = |run: &mut Self, burst| match run.transport.is_reliable() {
+            true => run.burst(operation, burst, Pace::AllAtOnce),
+            false => run.echo(operation, burst, echoes::lanes(size)),
+        };
+        let throughput = self.phase(plan, together, size)?;
         Ok(Row::new(operation, size, latency.each, throughput.messages, throughput.elapsed))
     }
 
@@ -239,40 +268,12 @@ impl Run {
         order(&mut self.peer, what)
     }
 
-    /// SENDs that the peer sends back, one at a time.
-    fn echo(&mut self, burst: Burst) -> Result<Measured, PingpongError> {
-        let size = burst.size;
-        self.order(Order::Echo { size, count: burst.count })?;
-        let mut measured = Measured::default();
-        for (message, _) in burst.slots() {
-            self.station.fill(0, message, size)?;
-            self.station.post_recv(message, self.back, size)?;
-            let start = Instant::now();
-            self.station.post(message, Work::Send, 0, size)?;
-            // The echo, and that the message was sent; in either order.
-            for _ in 0..2 {
-                let completion = self.next()?;
-                expect(&completion, message)?;
-                if completion.opcode.is_receive() {
-                    measured.each.push(start.elapsed() / 2);
-                    let (found, expected) = (completion.byte_len as usize, size);
-                    if found != expected {
-                        return Err(Wrong::Length { message, found, expected }.into());
-                    }
-                }
-            }
-            self.station.check(self.back, message, size)?;
-        }
-        self.order(Order::EndEcho)?;
-        Ok(measured)
-    }
-
     /// One burst, prepared, moved and checked.
     fn burst(&mut self, operation: Operation, burst: Burst, pace: Pace) -> Result<Measured, PingpongError> {
         match operation {
             Operation::Send => self.order(Order::Receive(burst))?,
             Operation::Read => self.order(Order::Fill(burst))?,
-            Operation::Write => {}
+            Operation::Write | Operation::WriteImm => {}
             Operation::FetchAdd | Operation::CompareSwap => {
                 self.order(Order::SetCounter(COUNTER_START))?;
             }
@@ -288,7 +289,7 @@ impl Run {
         };
         match operation {
             Operation::Send => self.order(Order::CheckReceived(burst))?,
-            Operation::Write => self.order(Order::CheckWritten(burst))?,
+            Operation::Write | Operation::WriteImm => self.order(Order::CheckWritten(burst))?,
             Operation::Read => {
                 for (message, offset) in burst.slots() {
                     self.station.check(self.back + offset, message, burst.size)?;
@@ -331,6 +332,7 @@ impl Run {
         match operation {
             Operation::Send => (Work::Send, offset),
             Operation::Write => (Work::Write { remote }, offset),
+            Operation::WriteImm => (Work::WriteImm { remote, imm: nr }, offset),
             Operation::Read => (Work::Read { remote }, self.back + offset),
             Operation::FetchAdd => (Work::FetchAdd { remote: self.remote, add: ADDEND }, self.back + offset),
             Operation::CompareSwap => {
@@ -365,7 +367,7 @@ impl Run {
             match self.station.next(LOOK_AFTER) {
                 Ok(Some(completion)) => return Ok(completion),
                 Ok(None) if start.elapsed() > STALL_LIMIT => {
-                    return Err(PingpongError::Stalled { limit: STALL_LIMIT });
+                    return Err(PingpongError::silence(self.transport, STALL_LIMIT));
                 }
                 Ok(None) => self.peer.check_alive()?,
                 Err(error) => {

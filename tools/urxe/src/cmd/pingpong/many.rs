@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use urxe::{
-    Access, Completion, CompletionQueue, ConnectOptions, CqError, Device, Gid, MemoryRegion, QpEndpoint, Qpn,
-    QueuePair, RecvRequest, SendRequest, SharedReceiveQueue, WaitError,
+    Access, Completion, CompletionQueue, ConnectOptions, CqError, Device, Gid, MemoryRegion, PathMtu,
+    QpEndpoint, Qpn, QueuePair, RecvRequest, SendRequest, SharedReceiveQueue, WaitError,
 };
 use urxe_wire::Psn;
 
@@ -62,12 +62,13 @@ pub fn run(
     if plan.rx_depth < qps {
         return Err(PingpongError::TooFewReceives { qps, given: plan.rx_depth });
     }
+    let mtu = plan.mtu_on(device);
     let (ends, is_client) = match &plan.role {
         Role::Server => {
             let mut exchange = plan.accept(device, told)?;
             let ends = Ends::new(plan, device, &exchange, qps)?;
             let remote = receive(&mut exchange, qps)?;
-            ends.connect(plan, &exchange, &remote)?;
+            ends.connect(mtu, &exchange, &remote)?;
             ends.send_addresses(&mut exchange)?;
             exchange.receive_done()?;
             ends.tell(&remote, told);
@@ -79,7 +80,7 @@ pub fn run(
             ends.send_addresses(&mut exchange)?;
             let remote = receive(&mut exchange, qps)?;
             exchange.send_done()?;
-            ends.connect(plan, &exchange, &remote)?;
+            ends.connect(mtu, &exchange, &remote)?;
             ends.tell(&remote, told);
             (ends, true)
         }
@@ -89,7 +90,7 @@ pub fn run(
     let elapsed = start.elapsed();
     // The last acknowledgements may get lost, and the peer would then ask for them.
     std::thread::sleep(LINGER);
-    let mut summary = Summary::new(plan.size, plan.iterations, elapsed, device);
+    let mut summary = Summary::new(plan.transport, plan.size, plan.iterations, elapsed, device);
     summary.verified = verified;
     Ok(summary)
 }
@@ -154,9 +155,9 @@ impl Ends {
         (0..MAX_QPS as usize).try_for_each(|nr| exchange.send(&self.address(nr)))
     }
 
-    fn connect(&self, plan: &Plan, exchange: &Exchange, remote: &[Address]) -> Result<(), VerbError> {
+    fn connect(&self, mtu: PathMtu, exchange: &Exchange, remote: &[Address]) -> Result<(), VerbError> {
         let options = ConnectOptions {
-            path_mtu: Some(plan.mtu),
+            path_mtu: Some(mtu),
             max_rd_atomic: 1,
             max_dest_rd_atomic: 1,
             ..ConnectOptions::default()

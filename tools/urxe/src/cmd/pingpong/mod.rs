@@ -4,13 +4,18 @@
 //! |---|---|
 //! | `local` | the default run: this process and a peer process on another loopback address |
 //! | `peer`, `protocol` | the peer process: what it does, what the two say to each other |
-//! | `two_hosts` | `--listen` and `--connect`: in step with `ibv_rc_pingpong` |
+//! | `two_hosts` | `--listen` and `--connect`: in step with `ibv_rc_pingpong`, `ibv_uc_pingpong`, `ibv_ud_pingpong` |
 //! | `many` | `--srq`: in step with `ibv_srq_pingpong` |
 //! | `exchange` | that program's exchange of addresses over TCP |
 //! | `station` | one end: device, region, queue pair |
+//! | `transport` | the services, and how they differ |
+//! | `datagrams` | what UD needs besides: the way to the peer, the header in front of a message |
 //! | `pattern` | the bytes of the messages |
 //! | `operation`, `report`, `summary` | what is moved, what is printed |
+//! | `error` | what can go wrong |
 
+mod datagrams;
+mod error;
 mod exchange;
 mod local;
 mod many;
@@ -21,25 +26,27 @@ mod protocol;
 mod report;
 mod station;
 mod summary;
+mod transport;
 mod two_hosts;
 
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use urxe::{Completion, PathMtu, WcStatus};
+use urxe::{Completion, PathMtu};
 
 use crate::cmd::common::choose::{Choice, DeviceWord};
 use crate::cmd::common::path_mtu;
-use crate::cmd::common::peer::ProcessError;
 use crate::cmd::common::size::Size;
 use crate::cmd::common::verb_error::VerbError;
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
 
-use exchange::{Address, ExchangeError};
-use pattern::Mismatch;
+pub use error::PingpongError;
+use error::Wrong;
+use exchange::Address;
+use transport::Transport;
 use two_hosts::Role;
 
 /// The hidden option that makes a process the peer.
@@ -53,17 +60,20 @@ const RD_ATOMIC: u8 = 16;
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// Wait for another host: urxe pingpong --connect, or ibv_rc_pingpong
+    /// Wait for another host: urxe pingpong --connect, or ibv_rc_pingpong (ibv_uc_pingpong, ibv_ud_pingpong with --transport)
     #[arg(long, group = "two_hosts", conflicts_with = "connect")]
     listen: bool,
     /// Play with the host that listens: urxe pingpong --listen, or ibv_rc_pingpong
     #[arg(long, value_name = "HOST", group = "two_hosts")]
     connect: Option<String>,
 
+    /// The service: reliable connection, unreliable connection, or datagrams of up to the path MTU
+    #[arg(short, long, value_enum, default_value_t, value_name = "SERVICE")]
+    transport: Transport,
     /// The device: a name of `urxe link`, an address of this machine, or rxe0=eth0 [default: the first of the list]
     #[arg(short, long, value_name = "DEV", visible_alias = "ib-dev")]
     device: Option<DeviceWord>,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the largest that fits; 1024 with two hosts]
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the largest that fits; 1024 with two hosts, but for ud]
     #[arg(short, long, value_parser = path_mtu)]
     mtu: Option<PathMtu>,
     /// Messages, each way with two hosts [default: 1000, or fewer when they take too long; with two hosts always 1000]
@@ -79,15 +89,9 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Message sizes, as in 64,4K,1M
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "SIZES",
-        default_value = "64,4K,64K,1M",
-        conflicts_with = "two_hosts"
-    )]
-    sizes: Vec<Size>,
+    /// Message sizes, as in 64,4K,1M [default: 64,4K,64K,1M; with uc 64,4K,64K; with ud 64,1K,4K]
+    #[arg(long, value_delimiter = ',', value_name = "SIZES", conflicts_with = "two_hosts")]
+    sizes: Option<Vec<Size>>,
     /// Only two sizes, and fewer messages
     #[arg(long, conflicts_with_all = ["two_hosts", "sizes"])]
     quick: bool,
@@ -95,9 +99,9 @@ pub struct Args {
     /// TCP port on which the hosts exchange their addresses
     #[arg(short, long, requires = "two_hosts", default_value_t = 18515, help_heading = TWO_HOSTS)]
     port: u16,
-    /// Bytes of a message
-    #[arg(short, long, requires = "two_hosts", default_value = "4096", help_heading = TWO_HOSTS)]
-    size: Size,
+    /// Bytes of a message [default: 4096; with ud 2048]
+    #[arg(short, long, requires = "two_hosts", help_heading = TWO_HOSTS)]
+    size: Option<Size>,
     /// Receives posted at a time
     #[arg(short, long, requires = "two_hosts", default_value_t = 500, value_name = "N", help_heading = TWO_HOSTS,
         value_parser = clap::value_parser!(u32).range(2..=65_536))]
@@ -127,7 +131,8 @@ pub struct Args {
     as_peer_process: bool,
 }
 
-const TWO_HOSTS: &str = "With --listen or --connect (as ibv_rc_pingpong has them)";
+const TWO_HOSTS: &str =
+    "With --listen or --connect (as ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong have them)";
 
 const AFTER_HELP: &str = "\
 Without --listen and --connect a second process is started on another loopback address; every operation is tried
@@ -136,7 +141,8 @@ between the two, and every byte is checked.
 With a host that has an RDMA device and Debian's ibverbs-utils:
   there: ibv_rc_pingpong -g 1 -c               here: urxe pingpong --connect THERE
   here:  urxe pingpong --listen -d ADDRESS     there: ibv_rc_pingpong -g 1 -c HERE
-Both ends must be given the same --mtu, --size and --iterations.
+Both ends must be given the same --mtu, --size and --iterations. --transport uc and ud are for ibv_uc_pingpong and
+ibv_ud_pingpong; a message that they lose ends the run.
 Exit code 0: all data was right. 1: it was not, or something failed.";
 
 /// Time for each of a row's two phases.
@@ -147,8 +153,6 @@ const QUICK_BUDGET: Duration = Duration::from_millis(100);
 const ITERATIONS: u32 = 1000;
 /// The same, with `--quick`.
 const QUICK_ITERATIONS: u32 = 200;
-/// Bytes of the messages with `--quick`.
-const QUICK_SIZES: [Size; 2] = [Size::from_bytes(64), Size::from_bytes(64 << 10)];
 
 impl Args {
     /// Runs what was asked for.
@@ -157,6 +161,11 @@ impl Args {
             return peer::run();
         }
         let _without_effect = (self.ib_port, self.sl);
+        if self.srq.is_some() && self.transport != Transport::Rc {
+            return Err(CmdError::Usage(
+                "--srq goes with --transport rc only, as ibv_srq_pingpong; see --help",
+            ));
+        }
         let choice =
             Choice::new(self.device.as_ref()).map_err(VerbError::from).map_err(PingpongError::from)?;
         let role = match &self.connect {
@@ -172,7 +181,9 @@ impl Args {
         let budget = if self.quick { QUICK_BUDGET } else { BUDGET };
         let plan = local::Plan {
             choice,
-            sizes: if self.quick { QUICK_SIZES.to_vec() } else { self.sizes },
+            transport: self.transport,
+            sizes: self.sizes,
+            quick: self.quick,
             iterations: self.iterations.unwrap_or(usual),
             budget: self.iterations.is_none().then_some(budget),
             mtu: self.mtu,
@@ -194,10 +205,11 @@ impl Args {
         let plan = two_hosts::Plan {
             role,
             choice,
+            transport: self.transport,
             port: self.port,
-            size: self.size.bytes(),
+            size: self.size.map_or(self.transport.two_hosts_size(), Size::bytes),
             iterations: self.iterations.unwrap_or(ITERATIONS),
-            mtu: self.mtu.unwrap_or(PathMtu::Mtu1024),
+            mtu: self.mtu,
             rx_depth: self.rx_depth,
             gid_index: self.gid_idx,
             check_pages: self.chk,
@@ -246,140 +258,6 @@ impl two_hosts::Listener for Told {
         self.address("local", local);
         self.address("remote", remote);
     }
-}
-
-/// Data that is not what it should be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
-    /// A byte.
-    #[error("{0}")]
-    Byte(Mismatch),
-    /// A message's length.
-    #[error("message {message} has {found} bytes instead of {expected}")]
-    Length {
-        /// Which message.
-        message: u64,
-        /// Its length.
-        found: usize,
-        /// What it should be.
-        expected: usize,
-    },
-    /// A completion that is another message's.
-    #[error("message {found} completed where {expected} was due")]
-    Order {
-        /// The message that completed.
-        found: u64,
-        /// The one that should have.
-        expected: u64,
-    },
-    /// The value that an atomic operation found.
-    #[error("atomic operation {message} found {found:#x} instead of {expected:#x}")]
-    Atomic {
-        /// Which message.
-        message: u64,
-        /// What it found.
-        found: u64,
-        /// What should have been there.
-        expected: u64,
-    },
-    /// The value that atomic operations left.
-    #[error("the counter is {found:#x} instead of {expected:#x}")]
-    Counter {
-        /// What it is.
-        found: u64,
-        /// What it should be.
-        expected: u64,
-    },
-}
-
-/// Why a run failed.
-#[derive(Debug, thiserror::Error)]
-pub enum PingpongError {
-    /// This end.
-    #[error(transparent)]
-    Station(#[from] VerbError),
-    /// The peer process.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    /// The exchange of addresses.
-    #[error(transparent)]
-    Exchange(#[from] ExchangeError),
-    /// The data.
-    #[error("wrong data: {0}")]
-    Wrong(#[from] Wrong),
-    /// A work request failed.
-    #[error("message {message} failed with status {} ({status})", status.number())]
-    Status {
-        /// Which message.
-        message: u64,
-        /// How it ended.
-        status: WcStatus,
-    },
-    /// Nothing completes.
-    #[error("nothing has arrived for {} seconds: has the peer gone?", limit.as_secs())]
-    Stalled {
-        /// How long.
-        limit: Duration,
-    },
-    /// The path MTU does not fit.
-    #[error("path MTU {given} does not fit this link, whose largest is {allowed}")]
-    MtuTooLarge {
-        /// What was asked for.
-        given: PathMtu,
-        /// The largest.
-        allowed: PathMtu,
-    },
-    /// A message on each queue pair must find a receive.
-    #[error("--rx-depth {given} is too small for {qps} queue pairs: each needs at least one receive")]
-    TooFewReceives {
-        /// Queue pairs.
-        qps: u32,
-        /// Receives.
-        given: u32,
-    },
-    /// The other end has fewer queue pairs.
-    #[error(
-        "the peer has {given} queue pairs, this end {wanted}: give both ends the same number (--srq here, -q there)"
-    )]
-    FewerQueuePairs {
-        /// The peer's.
-        given: usize,
-        /// This end's.
-        wanted: u32,
-    },
-    /// A completion of nobody.
-    #[error("a completion names queue pair {given}, which is none of this end's")]
-    UnknownQueuePair {
-        /// What it names.
-        given: urxe::Qpn,
-    },
-    /// No entry of the GID table has the index.
-    #[error(
-        "there is no GID with index {given}; the device has {entries} of them, from 0 on (urxe devinfo -v)"
-    )]
-    NoSuchGid {
-        /// What was asked for.
-        given: u8,
-        /// How many there are.
-        entries: usize,
-    },
-    /// The built-in device cannot reach another host.
-    #[error(
-        "{host} cannot be reached from the built-in device, which is on a loopback address; add --device {local}, or a \
-         link for good: urxe link add rxe1 {local}"
-    )]
-    LoopbackOnly {
-        /// The other host.
-        host: IpAddr,
-        /// This host's address towards it.
-        local: IpAddr,
-    },
-    /// The peer process has no address to use.
-    #[error("this machine has no second address of that kind for the peer process: choose an IPv4 --device")]
-    NoPeerAddress,
-    /// The two processes do not understand each other.
-    #[error("the other process said what the protocol does not have: {0}")]
-    Protocol(String),
 }
 
 /// That a completion is a success.

@@ -6,11 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use urxe::{Device, LinkSpec, PathMtu};
+use urxe::{Device, LinkSpec, PathMtu, Remote, RemoteRegion};
 
 use super::exchange::Address;
-use super::protocol::{Answer, Burst, End, Order, Setup};
+use super::operation::Operation;
+use super::protocol::{Answer, Burst, Echo, End, Order, Setup};
 use super::station::{Station, StationConfig, Wait, Work};
+use super::transport::Transport;
 use super::{DEPTH, PingpongError};
 use crate::cmd::common::verb_error::VerbError;
 use crate::cmd::common::{choose, describe, lines};
@@ -18,8 +20,6 @@ use crate::cmd::{CmdError, Outcome};
 
 /// Time without any completion after which the peer gives up.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
-/// Slots that echoed messages use in turn.
-const ECHO_SLOTS: u32 = 4;
 
 /// Obeys until the parent closes standard input.
 pub fn run() -> Result<Outcome, CmdError> {
@@ -37,16 +37,17 @@ pub fn run() -> Result<Outcome, CmdError> {
         std::process::exit(0);
     });
     let mut stdout = io::stdout().lock();
-    let mut servant = Servant { station: None, echoed: Ok(()), events: false };
+    let mut servant =
+        Servant { station: None, parent: None, echoed: Ok(()), events: false, transport: Transport::Rc };
     while let Some(order) = servant.next_order(&orders) {
-        let echo = if let Order::Echo { size, count } = order { Some((size, count)) } else { None };
+        let echo = if let Order::Echo(echo) = order { Some(echo) } else { None };
         let answer = servant.obey(order).unwrap_or_else(|error| match error {
             PingpongError::Wrong(wrong) => Answer::Wrong(wrong.to_string()),
             error => Answer::Failed(describe(&error)),
         });
         lines::say(&mut stdout, &answer)?;
-        if let (Some((size, count)), Answer::Ok) = (echo, &answer) {
-            servant.echoed = servant.echo(size, count);
+        if let (Some(echo), Answer::Ok) = (echo, &answer) {
+            servant.echoed = servant.echo(&echo);
         }
     }
     Ok(Outcome::Done)
@@ -54,9 +55,12 @@ pub fn run() -> Result<Outcome, CmdError> {
 
 struct Servant {
     station: Option<Station>,
+    /// The parent's region.
+    parent: Option<Remote>,
     /// How the last echo went.
     echoed: Result<(), PingpongError>,
     events: bool,
+    transport: Transport,
 }
 
 impl Servant {
@@ -84,6 +88,9 @@ impl Servant {
                 let address: Address =
                     peer.address.parse().map_err(|_| PingpongError::Protocol(peer.address))?;
                 let mtu = PathMtu::at_most(mtu).ok_or_else(|| PingpongError::Protocol(mtu.to_string()))?;
+                let region: RemoteRegion =
+                    peer.region.parse().map_err(|_| PingpongError::Protocol(peer.region))?;
+                self.parent = Some(region.into());
                 station.connect(&address, mtu)?;
             }
             Order::Receive(burst) => {
@@ -101,8 +108,8 @@ impl Servant {
                     station.fill(offset, message, burst.size)?;
                 }
             }
-            Order::Echo { size, count } => {
-                for slot in 0..ECHO_SLOTS.min(count) {
+            Order::Echo(Echo { size, slots, .. }) => {
+                for slot in 0..slots {
                     station.post_recv(slot.into(), slot as usize * size, size)?;
                 }
             }
@@ -133,6 +140,7 @@ impl Servant {
                 Err(error) => return Err(VerbError::from(error).into()),
             };
             let config = StationConfig {
+                transport: setup.transport,
                 region_bytes: setup.region_bytes,
                 depth: DEPTH,
                 receives: DEPTH,
@@ -144,26 +152,36 @@ impl Servant {
             let station = Station::new(device, config)?;
             let end = station.end();
             self.station = Some(station);
-            self.events = setup.events;
+            (self.events, self.transport) = (setup.events, setup.transport);
             return Ok(Answer::Opened { link: link.clone(), end, mtu });
         }
         Err(taken.map_or(PingpongError::NoPeerAddress, |error| VerbError::from(error).into()))
     }
 
-    /// Sends back `count` messages.
-    fn echo(&mut self, size: usize, count: u32) -> Result<(), PingpongError> {
-        let Some(station) = &mut self.station else { return Err(not_open()) };
+    /// Sends back what comes.
+    fn echo(&mut self, echo: &Echo) -> Result<(), PingpongError> {
+        let Echo { operation, size, count, slots, back } = *echo;
+        let (Some(station), Some(parent)) = (&mut self.station, self.parent) else { return Err(not_open()) };
         let (mut received, mut sent) = (0, 0);
-        let mut posted = ECHO_SLOTS.min(count);
+        let mut posted = slots;
         while sent < count {
-            let completion =
-                station.next(STALL_LIMIT)?.ok_or(PingpongError::Stalled { limit: STALL_LIMIT })?;
+            let completion = station
+                .next(STALL_LIMIT)?
+                .ok_or_else(|| PingpongError::silence(self.transport, STALL_LIMIT))?;
             super::expect_success(&completion)?;
-            let slot = u32::try_from(completion.wr_id).unwrap_or(0) % ECHO_SLOTS;
+            let slot = u32::try_from(completion.wr_id).unwrap_or(0) % slots;
             let offset = slot as usize * size;
             if completion.opcode.is_receive() {
                 received += 1;
-                station.post(completion.wr_id, Work::Send, offset, completion.byte_len as usize)?;
+                let len = station.received(&completion)?;
+                let work = match (operation, completion.imm_data()) {
+                    (Operation::WriteImm, Some(imm)) => {
+                        let addr = parent.addr + (back + imm as usize * size) as u64;
+                        Work::WriteImm { remote: Remote { addr, ..parent }, imm }
+                    }
+                    _ => Work::Send,
+                };
+                station.post(completion.wr_id, work, offset, len)?;
             } else {
                 sent += 1;
                 if posted < count {

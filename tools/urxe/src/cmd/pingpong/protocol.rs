@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::operation::Operation;
+use super::transport::Transport;
 use crate::cmd::common::peer::{Refusal, Reply};
 
 /// A range of messages of one size, in slots 0 and on.
@@ -25,11 +27,28 @@ impl Burst {
     }
 }
 
+/// Messages that the peer sends back. Message n uses slot n mod `slots` of its region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Echo {
+    /// SEND, or WRITE with immediate data: the immediate is n, and message n goes back to the parent's region at `back` + n · `size`.
+    pub operation: Operation,
+    /// Bytes of each.
+    pub size: usize,
+    /// How many.
+    pub count: u32,
+    /// Receives that are posted at a time.
+    pub slots: u32,
+    /// Where in the parent's region WRITEs go back to.
+    pub back: usize,
+}
+
 /// How the peer is to open its device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
     /// Devices to try, `NAME=ADDRESS`; the first whose address is not taken.
     pub links: Vec<String>,
+    /// The service of its queue pair.
+    pub transport: Transport,
     /// Bytes of its region.
     pub region_bytes: usize,
     /// Sleep on completion events instead of polling.
@@ -65,13 +84,8 @@ pub enum Order {
     CheckWritten(Burst),
     /// Put messages into the region.
     Fill(Burst),
-    /// Receive `count` messages of `size` bytes and send each back at once.
-    Echo {
-        /// Bytes of each.
-        size: usize,
-        /// How many.
-        count: u32,
-    },
+    /// Receive messages and send each back at once.
+    Echo(Echo),
     /// After the last echo: wait until all of them have left.
     EndEcho,
     /// Set the first eight bytes.

@@ -8,6 +8,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use super::operation::Operation;
+use super::transport::Transport;
 use crate::cmd::CmdError;
 use crate::cmd::common::size::Size;
 use crate::output;
@@ -59,6 +60,8 @@ pub struct Report {
     pub device: String,
     /// The peer process's.
     pub peer: String,
+    /// The service.
+    pub transport: Transport,
     /// Path MTU in bytes.
     pub mtu: usize,
     /// Times either end sent something again.
@@ -70,7 +73,8 @@ pub struct Report {
 impl Report {
     /// Prints the table.
     pub fn print(&self, out: &mut dyn Write) -> Result<(), CmdError> {
-        writeln!(out, "{} <-> {}, RC over UDP port 4791, path MTU {}\n", self.device, self.peer, self.mtu)?;
+        let Self { device, peer, transport, mtu, .. } = self;
+        writeln!(out, "{device} <-> {peer}, {transport} over UDP port 4791, path MTU {mtu}\n")?;
         let mut table = Table::new();
         table.load_preset(UTF8_FULL_CONDENSED);
         table.set_header(["operation", "size", "messages", "verified", "Gb/s", "µs", "µs p99"]);
@@ -91,6 +95,15 @@ impl Report {
         }
         writeln!(out, "{table}")?;
         let messages: u64 = self.rows.iter().map(|row| row.verified).sum();
+        if !transport.is_reliable() {
+            writeln!(out, "µs: median of one message alone, half a round trip.")?;
+            writeln!(out, "Gb/s: several messages on the way, each of which the peer sends back.")?;
+            writeln!(
+                out,
+                "All {messages} messages verified, every byte; none was lost, {transport} sends nothing again."
+            )?;
+            return Ok(());
+        }
         let retries = match self.retries {
             0 => "nothing had to be sent again".to_owned(),
             1 => "1 retransmission".to_owned(),

@@ -7,7 +7,9 @@ use urxe::{
     QueuePair, RecvRequest, Remote, RemoteRegion, SendRequest, WaitError,
 };
 
+use super::datagrams::{Datagrams, QKEY};
 use super::exchange::Address;
+use super::transport::Transport;
 use super::{PingpongError, Wrong, pattern};
 use crate::cmd::common::verb_error::VerbError;
 
@@ -17,6 +19,8 @@ const TAKEN_MAX: usize = 32;
 /// What an end needs.
 #[derive(Clone, Copy, Debug)]
 pub struct StationConfig {
+    /// Its service.
+    pub transport: Transport,
     /// Bytes of the region.
     pub region_bytes: usize,
     /// Sends that may be outstanding.
@@ -50,6 +54,13 @@ pub enum Work {
         /// Where to.
         remote: Remote,
     },
+    /// RDMA WRITE with immediate data, which tells the other end that it came.
+    WriteImm {
+        /// Where to.
+        remote: Remote,
+        /// What is told.
+        imm: u32,
+    },
     /// RDMA READ.
     Read {
         /// Where from.
@@ -79,6 +90,7 @@ pub struct Station {
     qp: QueuePair,
     cq: CompletionQueue,
     region: MemoryRegion,
+    datagrams: Option<Datagrams>,
     device: Device,
     config: StationConfig,
     /// Completions taken and not yet handed out: `taken[next..count]`.
@@ -89,7 +101,7 @@ pub struct Station {
 }
 
 impl Station {
-    /// An end in INIT, where receives can be posted.
+    /// An end where receives can be posted: a connection in INIT, datagrams in RTS.
     ///
     /// # Errors
     /// [`VerbError`].
@@ -100,19 +112,27 @@ impl Station {
         let cq = device.create_cq(config.depth.saturating_add(config.receives))?;
         let qp = pd
             .queue_pair(&cq)
+            .qp_type(config.transport.qp_type())
             .max_send_wr(config.depth)
             .max_recv_wr(config.receives)
             .max_send_sge(1)
-            .max_recv_sge(1)
+            .max_recv_sge(2)
             .max_inline_data(0)
             .signal_all(true)
             .sgid_index(config.gid_index)
             .create()?;
-        qp.init(&ConnectOptions::default())?;
+        let mut datagrams = None;
+        if config.transport == Transport::Ud {
+            qp.start_datagrams(QKEY)?;
+            datagrams = Some(Datagrams::new(&pd, config.receives, qp.endpoint().gid.to_ip())?);
+        } else {
+            qp.init(&ConnectOptions::default())?;
+        }
         Ok(Self {
             qp,
             cq,
             region,
+            datagrams,
             device,
             config,
             taken: [Completion::default(); TAKEN_MAX],
@@ -148,11 +168,14 @@ impl Station {
         &self.device
     }
 
-    /// Connects.
+    /// Connects; datagrams get their way to the peer.
     ///
     /// # Errors
-    /// [`VerbError::Connect`]: the values do not suit the device, or the two addresses each other.
-    pub fn connect(&self, peer: &Address, mtu: PathMtu) -> Result<(), VerbError> {
+    /// [`VerbError::Connect`] or [`VerbError::Address`]: the values do not suit the device, or the two addresses each other.
+    pub fn connect(&mut self, peer: &Address, mtu: PathMtu) -> Result<(), VerbError> {
+        if let Some(datagrams) = &mut self.datagrams {
+            return datagrams.connect(self.qp.pd(), peer, self.config.gid_index);
+        }
         let options = ConnectOptions {
             path_mtu: Some(mtu),
             max_rd_atomic: self.config.rd_atomic,
@@ -169,7 +192,22 @@ impl Station {
     /// [`VerbError`].
     pub fn post_recv(&self, wr_id: u64, offset: usize, len: usize) -> Result<(), VerbError> {
         let into = self.region.slice(offset..offset + len)?;
-        Ok(self.qp.post_recv(&RecvRequest::new(into).wr_id(wr_id))?)
+        let request = match &self.datagrams {
+            Some(datagrams) => RecvRequest::new([datagrams.header(wr_id)?, into]),
+            None => RecvRequest::new(into),
+        };
+        Ok(self.qp.post_recv(&request.wr_id(wr_id))?)
+    }
+
+    /// Bytes of the message that a receive tells, once it is known to be the peer's.
+    ///
+    /// # Errors
+    /// [`Wrong::Sender`], [`Wrong::Header`]: a datagram of somebody else.
+    pub fn received(&self, completion: &Completion) -> Result<usize, PingpongError> {
+        if let Some(datagrams) = &self.datagrams {
+            datagrams.check(completion)?;
+        }
+        Ok((completion.byte_len as usize).saturating_sub(self.config.transport.header_len()))
     }
 
     /// Posts one work request with the `len` bytes at `offset`.
@@ -206,11 +244,16 @@ impl Station {
         let request = match work {
             Work::Send => SendRequest::send(data),
             Work::Write { remote } => SendRequest::write(data, remote),
+            Work::WriteImm { remote, imm } => SendRequest::write_imm(data, remote, imm),
             Work::Read { remote } => SendRequest::read(data, remote),
             Work::FetchAdd { remote, add } => SendRequest::fetch_add(data, remote, add),
             Work::CompareSwap { remote, compare, swap } => {
                 SendRequest::compare_swap(data, remote, compare, swap)
             }
+        };
+        let request = match &self.datagrams {
+            Some(datagrams) => datagrams.to_peer(request),
+            None => request,
         };
         Ok(request.wr_id(wr_id))
     }

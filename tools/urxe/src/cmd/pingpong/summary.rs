@@ -8,9 +8,13 @@ use serde::Serialize;
 
 use urxe::{Counter, Device};
 
+use super::transport::Transport;
+
 /// The result of one end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
+    /// The service.
+    pub transport: Transport,
     /// Bytes of each message.
     pub size: usize,
     /// Messages each way.
@@ -31,10 +35,17 @@ pub struct Summary {
 
 impl Summary {
     /// On `device`, of `iterations` messages each way in `elapsed`, all verified.
-    pub fn new(size: usize, iterations: u32, elapsed: Duration, device: &Device) -> Self {
+    pub fn new(
+        transport: Transport,
+        size: usize,
+        iterations: u32,
+        elapsed: Duration,
+        device: &Device,
+    ) -> Self {
         let seconds = elapsed.as_secs_f64().max(1e-9);
         let bits = size as f64 * f64::from(iterations) * 2.0 * 8.0;
         Self {
+            transport,
             size,
             iterations,
             seconds,
@@ -49,10 +60,14 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { size, iterations, seconds, mbit_per_s, usec_per_iteration, verified, retries, .. } = self;
+        let Self { size, iterations, seconds, mbit_per_s, usec_per_iteration, verified, .. } = self;
         let bytes = *size as u64 * u64::from(*iterations) * 2;
         writeln!(f, "{bytes} bytes in {seconds:.2} seconds = {mbit_per_s:.2} Mbit/sec")?;
         writeln!(f, "{iterations} iters in {seconds:.2} seconds = {usec_per_iteration:.2} usec/iter")?;
-        write!(f, "{verified} messages received and verified, {retries} retransmissions")
+        write!(f, "{verified} messages received and verified, ")?;
+        match self.transport {
+            Transport::Rc => write!(f, "{} retransmissions", self.retries),
+            unreliable => write!(f, "none lost on the way ({unreliable} sends nothing again)"),
+        }
     }
 }

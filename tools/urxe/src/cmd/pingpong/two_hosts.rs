@@ -1,12 +1,14 @@
-//! Two hosts: SENDs to and fro, in step with `ibv_rc_pingpong` so that either end may be that program.
+//! Two hosts: SENDs to and fro, in step with `ibv_rc_pingpong`, `ibv_uc_pingpong` or `ibv_ud_pingpong` so that either end may be that
+//! program.
 //!
 //! ```text
 //! both: post rx_depth receives, exchange addresses over TCP, connect
 //! client: SEND 0 ->            server: receive 0, then SEND 0 back, then receive 1, ...
 //! each end posts its next SEND when its last one completed and a message came; until n went each way
 //! ```
+//! Nothing that UC or UD loses is sent again: then both ends wait in vain, and say so.
 //! # What is verified
-//! `ibv_rc_pingpong` has one buffer for both directions: whatever it receives, it sends. With its `-c` the client sends 0 as the first byte of
+//! Each of these programs has one buffer for both directions: whatever it receives, it sends. With its `-c` the client sends 0 as the first byte of
 //! each page, and the server checks those bytes in the end. So here:
 //! * the client sends a new pattern each time, with these zeros, and checks that each comes back, every byte;
 //! * the server takes the first message for such a pattern or for what `ibv_rc_pingpong` sends (0x7b, zeros with `-c`). In the first case it
@@ -22,6 +24,7 @@ use urxe::{Device, Gid, PathMtu};
 use super::exchange::{self, Address, Exchange};
 use super::station::{Station, StationConfig, Wait, Work};
 use super::summary::Summary;
+use super::transport::Transport;
 use super::{PingpongError, Wrong, expect_success, many, pattern};
 use crate::cmd::common::choose::Choice;
 use crate::cmd::common::verb_error::VerbError;
@@ -55,14 +58,16 @@ pub struct Plan {
     pub role: Role,
     /// On which device.
     pub choice: Choice,
+    /// The service.
+    pub transport: Transport,
     /// TCP port of the exchange.
     pub port: u16,
     /// Bytes of a message.
     pub size: usize,
     /// Messages each way.
     pub iterations: u32,
-    /// Path MTU; both ends must say the same.
-    pub mtu: PathMtu,
+    /// Path MTU; both ends must say the same. For datagrams, which know none, by default the largest that fits.
+    pub mtu: Option<PathMtu>,
     /// Receives posted.
     pub rx_depth: u32,
     /// Index of the own GID; the one of the TCP connection's address, or else the first of its kind, if `None`.
@@ -97,8 +102,12 @@ impl Plan {
         }
         let device = self.choice.open(&builder).map_err(VerbError::from)?;
         let allowed = device.query_port().active_mtu;
-        if self.mtu > allowed {
-            return Err(PingpongError::MtuTooLarge { given: self.mtu, allowed });
+        let mtu = self.mtu_on(&device);
+        if mtu > allowed {
+            return Err(PingpongError::MtuTooLarge { given: mtu, allowed });
+        }
+        if self.size > self.transport.max_size(mtu) {
+            return Err(PingpongError::DatagramTooLong { given: self.size, mtu });
         }
         let entries = device.query_port().gids.len();
         if let Some(given) = self.gid_index.filter(|index| usize::from(*index) >= entries) {
@@ -116,7 +125,16 @@ impl Plan {
         let elapsed = start.elapsed();
         // The last acknowledgement may get lost, and the peer would then ask for it.
         std::thread::sleep(LINGER);
-        Ok(Summary::new(self.size, self.iterations, elapsed, station.device()))
+        Ok(Summary::new(self.transport, self.size, self.iterations, elapsed, station.device()))
+    }
+
+    /// The path MTU.
+    pub fn mtu_on(&self, device: &Device) -> PathMtu {
+        let usual = match self.transport {
+            Transport::Rc | Transport::Uc => PathMtu::Mtu1024,
+            Transport::Ud => device.query_port().active_mtu,
+        };
+        self.mtu.unwrap_or(usual)
     }
 
     /// Server: waits for a client.
@@ -131,9 +149,9 @@ impl Plan {
 
     fn serve(&self, device: Device, told: &mut dyn Listener) -> Result<Station, PingpongError> {
         let mut exchange = self.accept(&device, told)?;
-        let station = self.station(device, &exchange)?;
+        let mut station = self.station(device, &exchange)?;
         let remote = exchange.receive()?;
-        self.join(&station, &remote, &exchange)?;
+        self.join(&mut station, &remote, &exchange)?;
         let local = station.address();
         exchange.send(&local)?;
         exchange.receive_done()?;
@@ -152,12 +170,12 @@ impl Plan {
 
     fn connect(&self, device: Device, host: &str, told: &mut dyn Listener) -> Result<Station, PingpongError> {
         let mut exchange = self.reach(host)?;
-        let station = self.station(device, &exchange)?;
+        let mut station = self.station(device, &exchange)?;
         let local = station.address();
         exchange.send(&local)?;
         let remote = exchange.receive()?;
         exchange.send_done()?;
-        self.join(&station, &remote, &exchange)?;
+        self.join(&mut station, &remote, &exchange)?;
         told.exchanged(&local, &remote);
         Ok(station)
     }
@@ -179,6 +197,7 @@ impl Plan {
     fn station(&self, device: Device, exchange: &Exchange) -> Result<Station, PingpongError> {
         let gid_index = self.own_gid(&device, exchange);
         let config = StationConfig {
+            transport: self.transport,
             // What is sent, and one place for all that is received, as there.
             region_bytes: 2 * self.size,
             depth: 1,
@@ -195,9 +214,15 @@ impl Plan {
     }
 
     /// Connects. A peer that was given no GID index sends a zero GID: then its address on the TCP connection is meant.
-    fn join(&self, station: &Station, remote: &Address, exchange: &Exchange) -> Result<(), PingpongError> {
+    fn join(
+        &self,
+        station: &mut Station,
+        remote: &Address,
+        exchange: &Exchange,
+    ) -> Result<(), PingpongError> {
         let gid = if remote.gid.is_zero() { Gid::from_ip(exchange.peer()) } else { remote.gid };
-        station.connect(&Address { gid, ..*remote }, self.mtu)?;
+        let mtu = self.mtu_on(station.device());
+        station.connect(&Address { gid, ..*remote }, mtu)?;
         Ok(())
     }
 }
@@ -243,13 +268,15 @@ impl<'a> Game<'a> {
             (posted, send_due) = (1, true);
         }
         while self.received < total || self.sent < total {
-            let completion =
-                station.next(STALL_LIMIT)?.ok_or(PingpongError::Stalled { limit: STALL_LIMIT })?;
+            let completion = station
+                .next(STALL_LIMIT)?
+                .ok_or_else(|| PingpongError::silence(self.plan.transport, STALL_LIMIT))?;
             expect_success(&completion)?;
             if completion.opcode.is_receive() {
                 receives -= 1;
                 receive_due = false;
-                self.take(station, completion.byte_len as usize)?;
+                let len = station.received(&completion)?;
+                self.take(station, len)?;
                 self.received += 1;
                 if receives <= 1 {
                     for nr in receives..self.plan.rx_depth {

@@ -1,0 +1,141 @@
+//! What a station has when its queue pair is one of datagrams: the way to its peer, and room for the 40 bytes in front of each message.
+//!
+//! ```text
+//! over IPv4:  20 zero bytes, then the IPv4 header: source at 32, destination at 36
+//! over IPv6:  the IPv6 header: source at 8, destination at 24
+//! ```
+
+use std::net::IpAddr;
+
+use urxe::{
+    Access, AddressHandle, AddressVector, Completion, GRH_LEN, MemoryRegion, ProtectionDomain, QKey, Qpn,
+    RegionSlice, SendRequest,
+};
+
+use super::exchange::Address;
+use super::{PingpongError, Wrong};
+use crate::cmd::common::verb_error::VerbError;
+
+/// The Q_Key of `ibv_ud_pingpong`. Fact: rdma-core, `libibverbs/examples/ud_pingpong.c`.
+pub const QKEY: QKey = QKey(0x1111_1111);
+
+/// The way to the peer.
+#[derive(Debug)]
+struct Peer {
+    handle: AddressHandle,
+    qpn: Qpn,
+    address: IpAddr,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Datagrams {
+    headers: MemoryRegion,
+    peer: Option<Peer>,
+    own: IpAddr,
+}
+
+impl Datagrams {
+    /// Room for the headers of `receives` receives; `own` is this end's address.
+    ///
+    /// # Errors
+    /// [`VerbError::Region`].
+    pub fn new(pd: &ProtectionDomain, receives: u32, own: IpAddr) -> Result<Self, VerbError> {
+        let headers = pd.allocate(receives.max(1) as usize * GRH_LEN, Access::LOCAL_WRITE)?;
+        Ok(Self { headers, peer: None, own })
+    }
+
+    /// Makes the way to the peer.
+    ///
+    /// # Errors
+    /// [`VerbError::Address`].
+    pub fn connect(
+        &mut self,
+        pd: &ProtectionDomain,
+        peer: &Address,
+        sgid_index: u8,
+    ) -> Result<(), VerbError> {
+        let handle = pd.address_handle_with(&AddressVector {
+            dgid: peer.gid,
+            is_global: true,
+            sgid_index,
+            hop_limit: 64,
+            port_num: 1,
+            ..AddressVector::default()
+        })?;
+        self.peer = Some(Peer { handle, qpn: peer.qpn, address: peer.gid.to_ip() });
+        Ok(())
+    }
+
+    /// Where the header of the receive `wr_id` goes. Receives that are posted at the same time have numbers near each other.
+    ///
+    /// # Errors
+    /// None in fact: the range is one of the region.
+    pub fn header(&self, wr_id: u64) -> Result<RegionSlice<'_>, VerbError> {
+        let at = self.place(wr_id);
+        Ok(self.headers.slice(at..at + GRH_LEN)?)
+    }
+
+    fn place(&self, wr_id: u64) -> usize {
+        (wr_id % (self.headers.len() / GRH_LEN) as u64) as usize * GRH_LEN
+    }
+
+    /// Names the receiver of a message.
+    pub fn to_peer<'a>(&self, request: SendRequest<'a>) -> SendRequest<'a> {
+        match &self.peer {
+            Some(peer) => request.to(&peer.handle, peer.qpn, QKEY),
+            None => request,
+        }
+    }
+
+    /// That a message came from the peer, by its completion and by its header.
+    ///
+    /// # Errors
+    /// [`Wrong::Sender`], [`Wrong::Header`].
+    pub fn check(&self, completion: &Completion) -> Result<(), PingpongError> {
+        let Some(peer) = &self.peer else { return Ok(()) };
+        let (message, found, expected) = (completion.wr_id, completion.src_qp, peer.qpn);
+        if found != expected {
+            return Err(Wrong::Sender { message, found, expected }.into());
+        }
+        let mut header = [0; GRH_LEN];
+        self.headers.read(self.place(message), &mut header).map_err(VerbError::from)?;
+        let found = addresses(&header);
+        if found == Some((peer.address, self.own)) {
+            return Ok(());
+        }
+        Err(Wrong::Header { message, found, from: peer.address, to: self.own }.into())
+    }
+}
+
+/// Source and destination that a header tells.
+fn addresses(header: &[u8; GRH_LEN]) -> Option<(IpAddr, IpAddr)> {
+    let v4 = |at: usize| <[u8; 4]>::try_from(&header[at..at + 4]).ok().map(IpAddr::from);
+    let v6 = |at: usize| <[u8; 16]>::try_from(&header[at..at + 16]).ok().map(IpAddr::from);
+    match (header[0] >> 4, header[20] >> 4) {
+        (6, _) => Some((v6(8)?, v6(24)?)),
+        (0, 4) if header[..20].iter().all(|byte| *byte == 0) => Some((v4(32)?, v4(36)?)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_tells_who_sent_to_whom() {
+        let mut v4 = [0; GRH_LEN];
+        v4[20] = 0x45;
+        v4[32..40].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+        assert_eq!(addresses(&v4), Some(([10, 0, 0, 1].into(), [10, 0, 0, 2].into())));
+        v4[3] = 1;
+        assert_eq!(addresses(&v4), None, "the first half must be zero");
+        let mut v6 = [0; GRH_LEN];
+        v6[0] = 0x60;
+        (v6[23], v6[39]) = (1, 2);
+        let last = |byte| IpAddr::from(u128::to_be_bytes(byte));
+        assert_eq!(addresses(&v6), Some((last(1), last(2))));
+        assert_eq!(addresses(&[0; GRH_LEN]), None);
+    }
+}

@@ -1,0 +1,207 @@
+//! What can go wrong.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use urxe::{PathMtu, WcStatus};
+
+use super::exchange::ExchangeError;
+use super::pattern::Mismatch;
+use super::transport::Transport;
+use crate::cmd::common::peer::ProcessError;
+use crate::cmd::common::verb_error::VerbError;
+
+/// Data that is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Wrong {
+    /// A byte.
+    #[error("{0}")]
+    Byte(Mismatch),
+    /// A message's length.
+    #[error("message {message} has {found} bytes instead of {expected}")]
+    Length {
+        /// Which message.
+        message: u64,
+        /// Its length.
+        found: usize,
+        /// What it should be.
+        expected: usize,
+    },
+    /// A completion that is another message's.
+    #[error("message {found} completed where {expected} was due")]
+    Order {
+        /// The message that completed.
+        found: u64,
+        /// The one that should have.
+        expected: u64,
+    },
+    /// The immediate data of a message.
+    #[error("message {message} came with immediate data {found:?} instead of {expected:?}")]
+    Immediate {
+        /// Which message.
+        message: u64,
+        /// What it came with.
+        found: Option<u32>,
+        /// What it should have come with.
+        expected: Option<u32>,
+    },
+    /// A datagram of somebody else.
+    #[error("message {message} came from queue pair {found} instead of {expected}")]
+    Sender {
+        /// Which message.
+        message: u64,
+        /// Who sent it.
+        found: urxe::Qpn,
+        /// Who should have.
+        expected: urxe::Qpn,
+    },
+    /// The 40 bytes in front of a datagram.
+    #[error(
+        "the header in front of message {message} says {} instead of {from} to {to}",
+        found.map_or_else(|| "no addresses".to_owned(), |(from, to)| format!("{from} to {to}"))
+    )]
+    Header {
+        /// Which message.
+        message: u64,
+        /// What it says: source and destination.
+        found: Option<(IpAddr, IpAddr)>,
+        /// The peer.
+        from: IpAddr,
+        /// This end.
+        to: IpAddr,
+    },
+    /// The value that an atomic operation found.
+    #[error("atomic operation {message} found {found:#x} instead of {expected:#x}")]
+    Atomic {
+        /// Which message.
+        message: u64,
+        /// What it found.
+        found: u64,
+        /// What should have been there.
+        expected: u64,
+    },
+    /// The value that atomic operations left.
+    #[error("the counter is {found:#x} instead of {expected:#x}")]
+    Counter {
+        /// What it is.
+        found: u64,
+        /// What it should be.
+        expected: u64,
+    },
+}
+
+/// Why a run failed.
+#[derive(Debug, thiserror::Error)]
+pub enum PingpongError {
+    /// This end.
+    #[error(transparent)]
+    Station(#[from] VerbError),
+    /// The peer process.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// The exchange of addresses.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    /// The data.
+    #[error("wrong data: {0}")]
+    Wrong(#[from] Wrong),
+    /// A work request failed.
+    #[error("message {message} failed with status {} ({status})", status.number())]
+    Status {
+        /// Which message.
+        message: u64,
+        /// How it ended.
+        status: WcStatus,
+    },
+    /// Nothing completes.
+    #[error("nothing has arrived for {} seconds: has the peer gone?", limit.as_secs())]
+    Stalled {
+        /// How long.
+        limit: Duration,
+    },
+    /// Nothing completes, and what was lost will not come.
+    #[error(
+        "nothing has arrived for {} seconds: a message was lost, which {transport} does not send again, or the peer has gone",
+        limit.as_secs()
+    )]
+    Lost {
+        /// The service.
+        transport: Transport,
+        /// How long.
+        limit: Duration,
+    },
+    /// A datagram is one packet.
+    #[error("a datagram of {given} bytes does not fit the path MTU {mtu}, which is the longest there can be")]
+    DatagramTooLong {
+        /// What was asked for.
+        given: usize,
+        /// The path MTU.
+        mtu: PathMtu,
+    },
+    /// The path MTU does not fit.
+    #[error("path MTU {given} does not fit this link, whose largest is {allowed}")]
+    MtuTooLarge {
+        /// What was asked for.
+        given: PathMtu,
+        /// The largest.
+        allowed: PathMtu,
+    },
+    /// A message on each queue pair must find a receive.
+    #[error("--rx-depth {given} is too small for {qps} queue pairs: each needs at least one receive")]
+    TooFewReceives {
+        /// Queue pairs.
+        qps: u32,
+        /// Receives.
+        given: u32,
+    },
+    /// The other end has fewer queue pairs.
+    #[error(
+        "the peer has {given} queue pairs, this end {wanted}: give both ends the same number (--srq here, -q there)"
+    )]
+    FewerQueuePairs {
+        /// The peer's.
+        given: usize,
+        /// This end's.
+        wanted: u32,
+    },
+    /// A completion of nobody.
+    #[error("a completion names queue pair {given}, which is none of this end's")]
+    UnknownQueuePair {
+        /// What it names.
+        given: urxe::Qpn,
+    },
+    /// No entry of the GID table has the index.
+    #[error(
+        "there is no GID with index {given}; the device has {entries} of them, from 0 on (urxe devinfo -v)"
+    )]
+    NoSuchGid {
+        /// What was asked for.
+        given: u8,
+        /// How many there are.
+        entries: usize,
+    },
+    /// The built-in device cannot reach another host.
+    #[error(
+        "{host} cannot be reached from the built-in device, which is on a loopback address; add --device {local}, or a \
+         link for good: urxe link add rxe1 {local}"
+    )]
+    LoopbackOnly {
+        /// The other host.
+        host: IpAddr,
+        /// This host's address towards it.
+        local: IpAddr,
+    },
+    /// The peer process has no address to use.
+    #[error("this machine has no second address of that kind for the peer process: choose an IPv4 --device")]
+    NoPeerAddress,
+    /// The two processes do not understand each other.
+    #[error("the other process said what the protocol does not have: {0}")]
+    Protocol(String),
+}
+
+impl PingpongError {
+    /// Nothing has completed for so long.
+    pub(super) fn silence(transport: Transport, limit: Duration) -> Self {
+        if transport.is_reliable() { Self::Stalled { limit } } else { Self::Lost { transport, limit } }
+    }
+}

@@ -1,0 +1,105 @@
+//! Messages that the peer sends back: the latency of SEND, and all of a service that sends nothing again.
+//!
+//! ```text
+//! one lane:      message 0 ->, <- 0, 1 ->, <- 1, ...                      half a round trip each
+//! more of them:  0 1 2 ... on the way; each that came back lets the next go
+//! ```
+//! Where nothing is sent again, the lanes bound what is on the way by what a receiver's socket holds for sure, even if its process does not
+//! run for a while; and the message that came back says that the first one arrived.
+
+use std::time::Instant;
+
+use super::super::operation::Operation;
+use super::super::protocol::{Burst, Echo, Order};
+use super::super::station::Work;
+use super::super::{PingpongError, Wrong, expect};
+use super::{Measured, Run};
+use urxe::Remote;
+
+/// Bytes on the way at once, unless one message alone is longer.
+const BYTES_ON_THE_WAY: usize = 64 << 10;
+/// Messages on the way at once, at most.
+const MAX_LANES: u32 = 16;
+/// Receives at the peer for each lane: one that has come, one on its way, and those that the peer has sent back but not yet posted anew.
+const SLOTS_PER_LANE: u32 = 4;
+
+/// How many messages of this size may be on the way at once where nothing is sent again.
+pub fn lanes(size: usize) -> u32 {
+    u32::try_from(BYTES_ON_THE_WAY / size).unwrap_or(u32::MAX).clamp(1, MAX_LANES)
+}
+
+impl Run {
+    /// Messages that the peer sends back, so many of them on the way at once.
+    pub(super) fn echo(
+        &mut self,
+        operation: Operation,
+        burst: Burst,
+        lanes: u32,
+    ) -> Result<Measured, PingpongError> {
+        let Burst { size, first, count } = burst;
+        for (message, offset) in burst.slots() {
+            self.station.fill(offset, message, size)?;
+            self.station.post_recv(message, self.back + offset, size)?;
+        }
+        let slots = (lanes * SLOTS_PER_LANE).min(count);
+        self.order(Order::Echo(Echo { operation, size, count, slots, back: self.back }))?;
+        let mut measured = Measured::default();
+        let mut starts = Vec::with_capacity(count as usize);
+        let (mut left, mut returned) = (0, 0);
+        let start = Instant::now();
+        while returned < count || left < count {
+            while starts.len() < count as usize && starts.len() - (returned as usize) < lanes as usize {
+                let nr = starts.len() as u32;
+                let work = self.outbound(operation, burst, nr, slots);
+                starts.push(Instant::now());
+                self.station.post(first + u64::from(nr), work, nr as usize * size, size)?;
+            }
+            let completion = self.next()?;
+            if !completion.opcode.is_receive() {
+                expect(&completion, first + u64::from(left))?;
+                left += 1;
+                continue;
+            }
+            let message = first + u64::from(returned);
+            expect(&completion, message)?;
+            measured.each.push(starts[returned as usize].elapsed() / 2);
+            self.check_returned(operation, returned, &completion, size)?;
+            returned += 1;
+        }
+        measured.elapsed = start.elapsed();
+        for (message, offset) in burst.slots() {
+            self.station.check(self.back + offset, message, size)?;
+        }
+        self.order(Order::EndEcho)?;
+        Ok(measured)
+    }
+
+    fn outbound(&self, operation: Operation, burst: Burst, nr: u32, slots: u32) -> Work {
+        if operation != Operation::WriteImm {
+            return Work::Send;
+        }
+        let offset = (nr % slots) as usize * burst.size;
+        let remote = Remote { addr: self.remote.addr + offset as u64, ..self.remote };
+        Work::WriteImm { remote, imm: nr }
+    }
+
+    fn check_returned(
+        &self,
+        operation: Operation,
+        nr: u32,
+        completion: &urxe::Completion,
+        expected: usize,
+    ) -> Result<(), PingpongError> {
+        let message = completion.wr_id;
+        let found = self.station.received(completion)?;
+        if found != expected {
+            return Err(Wrong::Length { message, found, expected }.into());
+        }
+        let expected = (operation == Operation::WriteImm).then_some(nr);
+        let found = completion.imm_data();
+        if found != expected {
+            return Err(Wrong::Immediate { message, found, expected }.into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! Which service a run uses, and what follows from it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use urxe::{GRH_LEN, PathMtu, QpType};
+
+use crate::cmd::common::size::Size;
+
+/// The service of the queue pairs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// Reliable connection.
+    #[default]
+    Rc,
+    /// Unreliable connection: what is lost stays lost.
+    Uc,
+    /// Unreliable datagrams: the same, and no message is longer than a packet.
+    Ud,
+}
+
+const fn bytes<const N: usize>(sizes: [usize; N]) -> [Size; N] {
+    let mut all = [Size::from_bytes(1); N];
+    let mut nr = 0;
+    while nr < N {
+        all[nr] = Size::from_bytes(sizes[nr]);
+        nr += 1;
+    }
+    all
+}
+
+impl Transport {
+    /// As a queue pair's type.
+    pub const fn qp_type(self) -> QpType {
+        match self {
+            Self::Rc => QpType::Rc,
+            Self::Uc => QpType::Uc,
+            Self::Ud => QpType::Ud,
+        }
+    }
+
+    /// Whether a lost message is sent again.
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, Self::Rc)
+    }
+
+    /// Bytes that stand in front of a received message.
+    pub const fn header_len(self) -> usize {
+        match self {
+            Self::Rc | Self::Uc => 0,
+            Self::Ud => GRH_LEN,
+        }
+    }
+
+    /// Bytes of the longest message over this path MTU.
+    pub const fn max_size(self, mtu: PathMtu) -> usize {
+        match self {
+            Self::Rc | Self::Uc => Size::MAX,
+            Self::Ud => mtu.bytes(),
+        }
+    }
+
+    /// Message sizes of the run without another host. What nobody sends again must fit the receiver's socket at once.
+    pub const fn sizes(self) -> &'static [Size] {
+        const RC: [Size; 4] = bytes([64, 4 << 10, 64 << 10, 1 << 20]);
+        const UC: [Size; 3] = bytes([64, 4 << 10, 64 << 10]);
+        const UD: [Size; 3] = bytes([64, 1 << 10, 4 << 10]);
+        match self {
+            Self::Rc => &RC,
+            Self::Uc => &UC,
+            Self::Ud => &UD,
+        }
+    }
+
+    /// The same with `--quick`.
+    pub const fn quick_sizes(self) -> &'static [Size] {
+        const CONNECTED: [Size; 2] = bytes([64, 64 << 10]);
+        const UD: [Size; 2] = bytes([64, 1 << 10]);
+        match self {
+            Self::Rc | Self::Uc => &CONNECTED,
+            Self::Ud => &UD,
+        }
+    }
+
+    /// Bytes of a message between two hosts, as the programs of `ibverbs-utils` have it.
+    pub const fn two_hosts_size(self) -> usize {
+        match self {
+            Self::Rc | Self::Uc => 4096,
+            Self::Ud => 2048,
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+        })
+    }
+}
