@@ -32,10 +32,12 @@ pub fn golden(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     Step::new("git", &["status", "--short"]).run(tally)
 }
 
-/// The fault simulation, optimised, since it runs for thousands of seeds.
+/// The fault simulations of all services, optimised, since they run for thousands of seeds.
 pub fn sim(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     let seeds = number(arguments, SEEDS, "sim [SEEDS]")?;
-    Step::cargo(&["test", "--release", "-p", "urxe-tests", "--test", "sim_faults"])
-        .env("URXE_SIM_SEEDS", &seeds.to_string())
-        .run(tally)
+    let mut step = Step::cargo(&["test", "--release", "-p", "urxe-tests"]);
+    for simulation in ["sim_faults", "sim_shared", "sim_unreliable", "sim_windows"] {
+        step = step.arg("--test").arg(simulation);
+    }
+    step.env("URXE_SIM_SEEDS", &seeds.to_string()).run(tally)
 }

@@ -1,0 +1,484 @@
+//! Unreliable connections and datagrams over a bad network: each message whole or not at all, nothing beside its place, each send done once.
+//!
+//! ```text
+//! UC   what arrives is a subsequence of what was sent; a WRITE changes its own bytes only, to what it carries
+//! UD   what arrives was sent to there, with the right Q_Key, behind a header that says by whom; a copy may come too
+//! both when the network is good again, everything arrives again
+//! ```
+//! Each message says its number, in its first bytes or as its immediate. `URXE_SEED` runs one seed alone, `URXE_SIM_SEEDS` sets how many
+//! there are.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
+use urxe::*;
+use urxe_stack::rng::Rng;
+
+const SEEDS: u64 = 60;
+/// Messages of each end while the network is bad, and afterwards.
+const MESSAGES: usize = 40;
+const LAST: usize = 3;
+/// Room for a message, with a gap behind it that nobody may write.
+const PART: usize = 6000;
+const GAP: usize = 64;
+const STRIDE: usize = PART + GAP;
+const BUFFERS: usize = 10;
+const UNTOUCHED: u8 = 0xa5;
+const QKEY: QKey = QKey(0x0123_4567);
+const STEP: Duration = Duration::from_micros(40);
+
+/// A message that was sent.
+struct Sent {
+    bytes: Vec<u8>,
+    imm: Option<u32>,
+    /// UC: written into the part of its number, not into a receive.
+    is_write: bool,
+    /// The end that it was for.
+    to: usize,
+    /// UD: with another Q_Key.
+    is_foreign: bool,
+    /// How often it came.
+    came: u32,
+}
+
+enum Receives {
+    Own,
+    Shared(SharedReceiveQueue),
+}
+
+struct End {
+    address: IpAddr,
+    qp: QueuePair,
+    cq: CompletionQueue,
+    receives: Receives,
+    /// Parts by message, where each is sent from.
+    source: MemoryRegion,
+    /// Buffers of receives.
+    landing: MemoryRegion,
+    /// Parts by message of the peer, where its WRITEs go.
+    target: MemoryRegion,
+    sent: Vec<Sent>,
+    done: usize,
+    free: Vec<usize>,
+    posted: VecDeque<(u64, usize)>,
+    next_recv: u64,
+    /// UC: the least number that may still come from the peer.
+    next_due: usize,
+    /// UD: the ways to all ends.
+    ways: Vec<AddressHandle>,
+}
+
+#[derive(Default)]
+struct Tally {
+    arrived: u32,
+    copies: u32,
+    lost: u32,
+    writes_told: u32,
+    foreign: u32,
+}
+
+struct World {
+    fabric: Fabric,
+    rng: Rng,
+    transport: QpType,
+    devices: Vec<Device>,
+    ends: Vec<End>,
+    mtu: usize,
+    sabotage: bool,
+    tally: Tally,
+}
+
+fn bad_network(rng: &mut Rng) -> LinkFaults {
+    let mut percent = |most: u64| Chance::from_percent(rng.below(most + 1) as u32);
+    LinkFaults {
+        loss: percent(10),
+        duplicate: percent(10),
+        reorder: percent(10),
+        corrupt: percent(5),
+        ..LinkFaults::default()
+    }
+}
+
+fn say<T, E: std::fmt::Display>(result: Result<T, E>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
+}
+
+impl World {
+    fn new(seed: u64, transport: QpType, sabotage: bool) -> Self {
+        let mut rng = Rng::stream(seed, 0x0bad);
+        let fabric = Fabric::manual(seed);
+        fabric.set_faults(bad_network(&mut rng));
+        let active_mtu = rng.pick(&[PathMtu::Mtu256, PathMtu::Mtu1024, PathMtu::Mtu4096]);
+        let v6 = rng.chance(Chance::from_percent(30));
+        let options =
+            DeviceOptions { icrc_policy: IcrcPolicy::Strict, active_mtu, ..DeviceOptions::default() };
+        let addresses: Vec<IpAddr> = (1..=3u8)
+            .map(|n| if v6 { [0xfd00, 0, 0, 0, 0, 0, 0, n.into()].into() } else { [10, 0, 0, n].into() })
+            .collect();
+        let devices: Vec<Device> =
+            addresses.iter().map(|a| fabric.device_with(&[*a], options.clone()).unwrap()).collect();
+        // Two ends a device: UC connects 0-2, 1-4 and 3-5; datagrams go from each to each.
+        let mut ends: Vec<End> =
+            (0..6).map(|nr| End::new(&devices[nr / 2], addresses[nr / 2], transport, &mut rng)).collect();
+        if transport == QpType::Uc {
+            for (a, b) in [(0, 2), (1, 4), (3, 5)] {
+                let options = ConnectOptions { access: Access::REMOTE_WRITE, ..ConnectOptions::default() };
+                ends[a].qp.connect(&ends[b].qp.endpoint(), &options).unwrap();
+                ends[b].qp.connect(&ends[a].qp.endpoint(), &options).unwrap();
+            }
+        } else {
+            let gids: Vec<Gid> = ends.iter().map(|end| end.qp.endpoint().gid).collect();
+            for end in &mut ends {
+                end.qp.start_datagrams(QKEY).unwrap();
+                end.ways = gids.iter().map(|gid| end.qp.pd().address_handle(*gid).unwrap()).collect();
+            }
+        }
+        let tally = Tally::default();
+        Self { fabric, rng, transport, devices, ends, mtu: active_mtu.bytes(), sabotage, tally }
+    }
+
+    fn hand_in(&mut self, everything: bool) -> Result<(), String> {
+        for end in &mut self.ends {
+            while !end.free.is_empty() && (everything || self.rng.chance(Chance::from_percent(40))) {
+                let buffer = end.free.swap_remove(self.rng.index(end.free.len()));
+                let (start, cut) = (buffer * STRIDE, self.rng.index(PART));
+                let pieces = [
+                    say(end.landing.slice(start..start + cut))?,
+                    say(end.landing.slice(start + cut..start + PART))?,
+                ];
+                let request = RecvRequest::new(pieces).wr_id(end.next_recv);
+                match &end.receives {
+                    Receives::Own => say(end.qp.post_recv(&request))?,
+                    Receives::Shared(srq) => say(srq.post_recv(&request))?,
+                }
+                end.posted.push_back((end.next_recv, buffer));
+                end.next_recv += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// End `from` sends one message more.
+    fn send(&mut self, from: usize, plain: bool) -> Result<(), String> {
+        let rng = &mut self.rng;
+        let number = self.ends[from].sent.len();
+        let to = match self.transport {
+            QpType::Uc => [2, 4, 0, 5, 1, 3][from],
+            _ => rng.index(self.ends.len()),
+        };
+        let longest = if self.transport == QpType::Uc { PART } else { self.mtu };
+        let len = match rng.index(4) {
+            0 => 4 + rng.index(60),
+            1 => longest,
+            _ => 4 + rng.index(longest - 3),
+        };
+        let (is_write, has_imm) = match (self.transport, plain) {
+            (_, true) => (false, true),
+            (QpType::Uc, _) => (rng.index(2) == 0, rng.index(2) == 0),
+            _ => (false, rng.index(2) == 0),
+        };
+        let is_foreign = self.transport == QpType::Ud && !plain && rng.chance(Chance::from_percent(10));
+        let len = if has_imm && rng.chance(Chance::from_percent(10)) { 0 } else { len };
+        let mut bytes = vec![0; len];
+        rng.fill(&mut bytes);
+        if len >= 4 {
+            bytes[..4].copy_from_slice(&(number as u32).to_le_bytes());
+        }
+        let imm = has_imm.then_some(number as u32);
+        let end = &self.ends[from];
+        let start = number * STRIDE;
+        say(end.source.write(start, &bytes))?;
+        let data = say(end.source.slice(start..start + len))?;
+        let remote = say(self.ends[to].target.remote().slice(start as u64..(start + len) as u64))?;
+        let request = match (is_write, imm) {
+            (false, None) => SendRequest::send(data),
+            (false, Some(imm)) => SendRequest::send_imm(data, imm),
+            (true, None) => SendRequest::write(data, remote),
+            (true, Some(imm)) => SendRequest::write_imm(data, remote, imm),
+        };
+        let request = match self.transport {
+            QpType::Ud => {
+                let qkey = if is_foreign { QKey(QKEY.0 ^ 0x10) } else { QKEY };
+                request.to(&end.ways[to], self.ends[to].qp.qpn(), qkey)
+            }
+            _ => request,
+        };
+        say(end.qp.post_send(&request.wr_id(number as u64)))?;
+        self.tally.foreign += u32::from(is_foreign);
+        self.ends[from].sent.push(Sent { bytes, imm, is_write, to, is_foreign, came: 0 });
+        Ok(())
+    }
+
+    fn judge(&mut self) -> Result<(), String> {
+        for nr in 0..self.ends.len() {
+            while let Some(wc) = say(self.ends[nr].cq.poll_one())? {
+                let verdict =
+                    if wc.opcode.is_receive() { self.received(nr, &wc) } else { self.left(nr, &wc) };
+                verdict.map_err(|what| format!("end {nr}: {what}: {wc:?}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A send has completed: once, in order, and never in error, since nobody tells what became of it.
+    fn left(&mut self, nr: usize, wc: &Completion) -> Result<(), String> {
+        let end = &mut self.ends[nr];
+        if wc.wr_id != end.done as u64 || end.done >= end.sent.len() || !wc.status.is_success() {
+            return Err(format!("send {} was due", end.done));
+        }
+        end.done += 1;
+        Ok(())
+    }
+
+    fn received(&mut self, nr: usize, wc: &Completion) -> Result<(), String> {
+        let header = if self.transport == QpType::Ud { GRH_LEN } else { 0 };
+        let end = &mut self.ends[nr];
+        let Some((wr_id, buffer)) = end.posted.pop_front() else { return Err("nothing is posted".into()) };
+        if wr_id != wc.wr_id || !wc.status.is_success() {
+            return Err(format!("receive {wr_id} was due"));
+        }
+        end.free.push(buffer);
+        let len = (wc.byte_len as usize).checked_sub(header).ok_or("shorter than a header")?;
+        let is_write = wc.opcode == WcOpcode::RecvRdmaWithImm;
+        let start = buffer * STRIDE;
+        let grh = say(end.landing.read_vec(start, header))?;
+        let (local, next_due) = (end.address, end.next_due);
+        let from = match self.transport {
+            QpType::Uc => [2, 4, 0, 5, 1, 3][nr],
+            _ => self.ends.iter().position(|e| e.qp.qpn() == wc.src_qp).ok_or("nobody has sent it")?,
+        };
+        if header > 0 && !header_is(&grh, self.ends[from].address, local) {
+            return Err(format!("the header {grh:02x?} is wrong"));
+        }
+        let end = &self.ends[nr];
+        let number = match wc.imm_data() {
+            Some(imm) => imm as usize,
+            None if len < 4 => return Err("a message without a number".into()),
+            None => {
+                let first = say(end.landing.read_vec(start + header, 4))?;
+                u32::from_le_bytes([first[0], first[1], first[2], first[3]]) as usize
+            }
+        };
+        let mut bytes = match is_write {
+            true => say(end.target.read_vec(number * STRIDE, len))?,
+            false => say(end.landing.read_vec(start + header, len))?,
+        };
+        if self.sabotage && self.tally.arrived == 10 {
+            bytes.push(0);
+        }
+        let Some(sent) = self.ends[from].sent.get_mut(number) else { return Err("never sent".into()) };
+        if (sent.to, sent.is_write, sent.imm, sent.is_foreign) != (nr, is_write, wc.imm_data(), false) {
+            return Err(format!("message {number} is another"));
+        }
+        if sent.bytes != bytes {
+            return Err(format!("message {number} has other bytes"));
+        }
+        sent.came += 1;
+        self.tally.copies += u32::from(sent.came > 1);
+        if self.transport == QpType::Uc {
+            if number < next_due {
+                return Err(format!("message {number} came after {}", next_due - 1));
+            }
+            self.ends[nr].next_due = number + 1;
+        }
+        self.tally.arrived += 1;
+        self.tally.writes_told += u32::from(is_write);
+        Ok(())
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        while self.ends.iter().any(|end| end.sent.len() < MESSAGES) {
+            self.hand_in(false)?;
+            for nr in 0..self.ends.len() {
+                if self.ends[nr].sent.len() < MESSAGES && self.rng.chance(Chance::from_percent(50)) {
+                    self.send(nr, false)?;
+                }
+            }
+            say(self.fabric.run_for(STEP))?;
+            self.judge()?;
+        }
+        // A good network: what is still on the way arrives late, then everything new arrives.
+        self.fabric.set_faults(LinkFaults::default());
+        say(self.fabric.run_for(STEP * 100))?;
+        self.judge()?;
+        for _ in 0..LAST {
+            self.hand_in(true)?;
+            (0..self.ends.len()).try_for_each(|nr| self.send(nr, true))?;
+            say(self.fabric.run_for(STEP * 100))?;
+            self.judge()?;
+        }
+        self.conclude()
+    }
+
+    fn conclude(&mut self) -> Result<(), String> {
+        for (nr, end) in self.ends.iter().enumerate() {
+            if end.done != end.sent.len() {
+                return Err(format!("end {nr}: {} of {} sends are done", end.done, end.sent.len()));
+            }
+            if let Some(late) = end.sent[MESSAGES..].iter().position(|sent| sent.came != 1) {
+                return Err(format!("end {nr}: message {} is missing on a good network", MESSAGES + late));
+            }
+            let lost =
+                end.sent.iter().filter(|sent| sent.came == 0 && (!sent.is_write || sent.imm.is_some()));
+            self.tally.lost += lost.count() as u32;
+            // What the peer's WRITEs have left: bytes of theirs in their place, or none; nothing anywhere else.
+            let writer = [2, 4, 0, 5, 1, 3][nr];
+            let target = say(end.target.read_vec(0, end.target.len()))?;
+            for (at, byte) in target.iter().enumerate() {
+                let written = self.ends[writer].sent.get(at / STRIDE).filter(|sent| sent.is_write);
+                let written = written.and_then(|sent| sent.bytes.get(at % STRIDE));
+                if *byte != UNTOUCHED && written != Some(byte) {
+                    return Err(format!("end {nr}: byte {at} of the target is {byte:#x}"));
+                }
+            }
+            let landing = say(end.landing.read_vec(0, end.landing.len()))?;
+            if landing.chunks(STRIDE).any(|part| part[PART..].iter().any(|byte| *byte != UNTOUCHED)) {
+                return Err(format!("end {nr}: something was written behind a receive"));
+            }
+        }
+        Ok(())
+    }
+
+    fn counter(&self, counter: Counter) -> u64 {
+        self.devices.iter().map(|device| device.counter(counter)).sum()
+    }
+}
+
+impl End {
+    fn new(device: &Device, address: IpAddr, transport: QpType, rng: &mut Rng) -> Self {
+        let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4096).unwrap());
+        let region = |parts: usize, access| {
+            let region = pd.allocate(parts * STRIDE, access).unwrap();
+            region.write(0, &vec![UNTOUCHED; parts * STRIDE]).unwrap();
+            region
+        };
+        let parts = MESSAGES + LAST;
+        let target = region(parts, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+        let (source, landing) = (region(parts, Access::empty()), region(BUFFERS, Access::LOCAL_WRITE));
+        let builder = pd.queue_pair(&cq).qp_type(transport).signal_all(true);
+        let (builder, receives) = if transport == QpType::Ud && rng.index(2) == 0 {
+            let srq = pd.shared_receive_queue(BUFFERS as u32).max_sge(2).create().unwrap();
+            (builder.shared_receive_queue(&srq), Receives::Shared(srq))
+        } else {
+            (builder, Receives::Own)
+        };
+        let qp = builder.create().unwrap();
+        if transport == QpType::Uc {
+            qp.init(&ConnectOptions { access: Access::REMOTE_WRITE, ..ConnectOptions::default() }).unwrap();
+        }
+        Self {
+            address,
+            qp,
+            cq,
+            receives,
+            source,
+            landing,
+            target,
+            sent: Vec::new(),
+            done: 0,
+            free: (0..BUFFERS).collect(),
+            posted: VecDeque::new(),
+            next_recv: 0,
+            next_due: 0,
+            ways: Vec::new(),
+        }
+    }
+}
+
+/// Whether the bytes in front of a datagram are the IP header from one host to another.
+fn header_is(grh: &[u8], from: IpAddr, to: IpAddr) -> bool {
+    match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let sum = grh[20..].chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum::<u32>();
+            grh[..20] == [0; 20]
+                && grh[20] == 0x45
+                && grh[29] == 17
+                && (sum & 0xffff) + (sum >> 16) == 0xffff
+                && grh[32..36] == from.octets()
+                && grh[36..] == to.octets()
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            grh[0] >> 4 == 6 && grh[6] == 17 && grh[8..24] == from.octets() && grh[24..] == to.octets()
+        }
+        _ => false,
+    }
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    match (number("URXE_SEED"), number("URXE_SIM_SEEDS")) {
+        (Some(seed), _) => seed..seed + 1,
+        // One seed takes as long as ten of the simulation of single connections.
+        (None, seeds) => 0..seeds.map_or(SEEDS, |seeds| (seeds / 10).max(1)),
+    }
+}
+
+/// All seeds over one service; what they showed, and what the devices counted.
+fn all_seeds(transport: QpType, counters: &[Counter]) -> (Tally, Vec<u64>) {
+    let (mut all, mut counts) = (Tally::default(), vec![0; counters.len()]);
+    for seed in seeds() {
+        let mut world = World::new(seed, transport, false);
+        if let Err(difference) = world.run() {
+            panic!("seed {seed}: {difference}\nagain with URXE_SEED={seed}");
+        }
+        let Tally { arrived, copies, lost, writes_told, foreign } = world.tally;
+        all.arrived += arrived;
+        all.copies += copies;
+        all.lost += lost;
+        all.writes_told += writes_told;
+        all.foreign += foreign;
+        counts.iter_mut().zip(counters).for_each(|(count, counter)| *count += world.counter(*counter));
+    }
+    let Tally { arrived, copies, lost, writes_told, foreign } = all;
+    println!(
+        "{transport:?}: {arrived} messages arrived ({copies} copies, {writes_told} WRITEs told), {lost} lost"
+    );
+    println!(
+        "{foreign} for another Q_Key; {:?}",
+        counters.iter().map(|c| c.name()).zip(&counts).collect::<Vec<_>>()
+    );
+    (all, counts)
+}
+
+#[test]
+fn unreliable_connections_come_out_right() {
+    let counters =
+        [Counter::DropIncomplete, Counter::DropNoReceive, Counter::DropIcrc, Counter::DropDuplicate];
+    let (tally, counts) = all_seeds(QpType::Uc, &counters);
+    if seeds().count() > 20 {
+        assert!(tally.arrived > 2000 && tally.lost > 100 && tally.writes_told > 300 && tally.copies == 0);
+        assert!(counts.iter().all(|count| *count > 0), "{counters:?} {counts:?}");
+    }
+}
+
+#[test]
+fn datagrams_come_out_right() {
+    let counters = [Counter::DropWrongQkey, Counter::DropNoReceive, Counter::DropIcrc];
+    let (tally, counts) = all_seeds(QpType::Ud, &counters);
+    if seeds().count() > 20 {
+        assert!(tally.arrived > 4000 && tally.lost > 100 && tally.copies > 20 && tally.foreign > 100);
+        assert!(counts.iter().all(|count| *count > 0), "{counters:?} {counts:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let hash = |seed, transport| {
+        let mut world = World::new(seed, transport, false);
+        world.run().unwrap();
+        world.fabric.trace_hash()
+    };
+    for transport in [QpType::Uc, QpType::Ud] {
+        assert_eq!(hash(3, transport), hash(3, transport));
+        assert_ne!(hash(3, transport), hash(4, transport));
+    }
+}
+
+#[test]
+fn a_wrong_byte_is_found() {
+    for transport in [QpType::Uc, QpType::Ud] {
+        assert!((0..3).all(|seed| World::new(seed, transport, true).run().is_err()));
+    }
+}
