@@ -155,7 +155,8 @@ impl Device {
         if attr.port_num != 1 {
             return Err(CreateAhError::Port { given: attr.port_num });
         }
-        let path = self.take_path(attr, Peers::HostsAndGroups)?;
+        // An address handle leads to all processes of its host: what a receiver merges for two of them is handed on there.
+        let path = self.take_path(attr, Peers::HostsAndGroups, 0)?;
         let taken = self.take_ah(&mut lock(&self.control), pd);
         match taken {
             Ok(handle) => {

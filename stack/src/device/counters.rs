@@ -65,8 +65,16 @@ counters! {
     DropIcrc "drop_icrc",
     /// Dropped: no such queue pair.
     DropNoQp "drop_no_qp",
-    /// Dropped: for a queue pair of another process slot.
+    /// Dropped: for a process slot that nobody has.
     DropForeignSlot "drop_foreign_slot",
+    /// Dropped: datagrams that waited in the socket of a process that ended.
+    DropDeadSlot "drop_dead_slot",
+    /// Dropped: to QP1, a request for a service that nobody listens on.
+    DropNoListener "drop_no_listener",
+    /// Dropped: to QP0 or QP1, and not a management datagram as it should be.
+    DropBadMad "drop_bad_mad",
+    /// Dropped: to QP1, while as many management datagrams wait as can.
+    DropMadOverflow "drop_mad_overflow",
     /// Dropped: from another address than the queue pair's peer.
     DropWrongSource "drop_wrong_source",
     /// Dropped: the opcode is not of the queue pair's service.
@@ -121,6 +129,11 @@ counters! {
     InvalidateRefused "invalidate_refused",
     /// Received congestion notifications.
     RcvdCnp "rcvd_cnp",
+
+    /// Arrived here and passed on to the process that they are for.
+    Forwarded "forwarded",
+    /// Received from another process where they arrived.
+    RcvdForwarded "rcvd_forwarded",
 
     /// Received: the ICRC holds for the identification that the sender's position in a run tells.
     IcrcExact "icrc_exact",

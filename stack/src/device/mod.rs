@@ -37,13 +37,14 @@ pub(crate) mod srqs;
 mod verbs;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use urxe_wire::{Gid, PKey, Qpn, ROCE_PORT};
 
 pub use self::domains::{AllocParentDomainError, DeallocPdError, DeallocTdError, TdId};
 pub use self::limits::Limits;
 pub use self::paths::AddressError;
-pub use self::receive::{IcrcPolicy, ReceiveScratch};
+pub use self::receive::{IcrcPolicy, ReceiveScratch, Strays};
 pub use self::verbs::{CreateCqError, CreateQpError, DestroyQpError, ModifyError, OpenQpError};
 
 use self::ah::{AhTable, FreeAhs};
@@ -78,8 +79,8 @@ pub struct DeviceConfig {
     pub max_run_segments: usize,
     /// Bytes of READ responses that may be on their way at once from one peer: what the receive buffer holds.
     pub read_budget: u64,
-    /// The UDP source port of its packets.
-    pub source_port: u16,
+    /// The UDP source ports of its packets.
+    pub source_ports: Box<dyn SourcePorts>,
     /// How received ICRCs are checked.
     pub icrc_policy: IcrcPolicy,
     /// What it can do.
@@ -88,6 +89,19 @@ pub struct DeviceConfig {
     pub event_wake: Box<dyn Wake>,
     /// Called when the next deadline became earlier, so that who sleeps sleeps shorter.
     pub timer_wake: Arc<dyn Wake>,
+}
+
+/// Says which UDP port a device's packets come from. The ICRC covers it, so it must be known before they are made.
+pub trait SourcePorts: Send + Sync {
+    /// The source port of packets from `local` to the process slot `peer_slot` of any peer. Called when a path is opened.
+    fn source_port(&self, local: IpAddr, peer_slot: u8) -> u16;
+}
+
+/// The same for all.
+impl SourcePorts for u16 {
+    fn source_port(&self, _local: IpAddr, _peer_slot: u8) -> u16 {
+        *self
+    }
 }
 
 impl DeviceConfig {
@@ -101,7 +115,7 @@ impl DeviceConfig {
             seed,
             max_run_segments: 64,
             read_budget: 96 << 10,
-            source_port: ROCE_PORT,
+            source_ports: Box::new(ROCE_PORT),
             icrc_policy: IcrcPolicy::default(),
             limits: Limits::default(),
             event_wake: Box::new(NoWake),
@@ -131,7 +145,7 @@ pub struct Device {
     active_mtu: PathMtu,
     max_run_segments: usize,
     read_budget: u64,
-    source_port: u16,
+    source_ports: Box<dyn SourcePorts>,
     icrc_policy: IcrcPolicy,
     gids: Mutex<Vec<Gid>>,
     pkeys: [PKey; 1],
@@ -218,7 +232,7 @@ impl Device {
             active_mtu: config.active_mtu,
             max_run_segments: config.max_run_segments,
             read_budget: config.read_budget,
-            source_port: config.source_port,
+            source_ports: config.source_ports,
             icrc_policy: config.icrc_policy,
             gids: Mutex::new(config.gids),
             pkeys: [PKey::DEFAULT],

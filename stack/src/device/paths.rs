@@ -79,9 +79,9 @@ impl Device {
         made.expect("paths are as many as queue pairs and address handles at most, which the table holds")
     }
 
-    /// The path to the peer that `ah` names, counted as used once more.
-    pub(super) fn take_path(&self, ah: &AddressVector, peers: Peers) -> Result<(u32, IpAddr), AddressError> {
-        let key = self.path_key(ah, peers)?;
+    /// The path to the peer that `ah` names, to its process `peer_slot`, counted as used once more.
+    pub(super) fn take_path(&self, ah: &AddressVector, peers: Peers, peer_slot: u8) -> Result<(u32, IpAddr), AddressError> {
+        let key = self.path_key(ah, peers, peer_slot)?;
         let mut control = lock(&self.control);
         if let Some(index) = control.paths.get(&key).copied() {
             control.path_uses[index as usize].users += 1;
@@ -99,13 +99,14 @@ impl Device {
             }
         };
         control.paths.insert(key, index);
-        let icrc = IcrcSeed::new(key.local, self.source_port, key.peer, ROCE_PORT);
+        let source_port = self.source_ports.source_port(key.local, key.peer_slot);
+        let icrc = IcrcSeed::new(key.local, source_port, key.peer, ROCE_PORT);
         let icrc = icrc.expect("path_key() compared the IP versions").with_flush(self.limits.flush_icrc);
-        self.new_path(index).open(Route { key, source_port: self.source_port, icrc });
+        self.new_path(index).open(Route { key, source_port, icrc });
         Ok((index, key.peer))
     }
 
-    fn path_key(&self, ah: &AddressVector, peers: Peers) -> Result<PathKey, AddressError> {
+    fn path_key(&self, ah: &AddressVector, peers: Peers, peer_slot: u8) -> Result<PathKey, AddressError> {
         let gids = lock(&self.gids);
         let sgid_index = if ah.is_global { ah.sgid_index } else { 0 };
         let local = gids.get(usize::from(sgid_index)).copied().filter(|gid| !gid.is_zero());
@@ -124,7 +125,7 @@ impl Device {
         }
         // The route to a host says how far it is, as in the kernel; how far a multicast message goes, its sender does.
         let hop_limit = if peer_ip.is_multicast() { ah.hop_limit } else { 0 };
-        Ok(PathKey { local: local_ip, peer: peer_ip, traffic_class: ah.traffic_class, hop_limit })
+        Ok(PathKey { local: local_ip, peer: peer_ip, peer_slot, traffic_class: ah.traffic_class, hop_limit })
     }
 
     pub(super) fn release_path(&self, path: Option<(u32, IpAddr)>) {

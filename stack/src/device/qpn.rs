@@ -19,12 +19,21 @@ pub const MAX_PROCESS_SLOTS: u8 = 64;
 pub const MAX_QPS: u32 = 1 << INDEX_BITS;
 
 const INDEX_BITS: u32 = 16;
-const LOW_BITS: u32 = 18;
+const LOW_BITS: u32 = SLOT_SHIFT;
+/// Position of the process slot.
+pub const SLOT_SHIFT: u32 = 18;
+
 const HALF_BITS: u32 = LOW_BITS / 2;
 const HALF_MASK: u32 = (1 << HALF_BITS) - 1;
 const ROUNDS: usize = 4;
 /// How often an index is used before its first number comes back.
 pub(crate) const GENERATIONS: u32 = 1 << (LOW_BITS - INDEX_BITS);
+
+/// The process slot that `qpn` carries, if it is one that this numbering gives out.
+#[must_use]
+pub fn process_slot(qpn: Qpn) -> u8 {
+    (qpn.value() >> LOW_BITS) as u8
+}
 
 /// The numbering of one device.
 #[derive(Debug)]

@@ -34,6 +34,41 @@ pub enum IcrcPolicy {
 #[derive(Debug, Default)]
 pub struct ReceiveScratch {
     solver: IcrcSolver,
+    /// Notes the packets that are for another process, or for QP0 and QP1; they are dropped if nobody asks.
+    pub strays: Option<Strays>,
+}
+
+/// Packets of the datagrams received last that are whole and not this device's to handle: for queue pairs of another process
+/// slot, or for the two queue pairs of management that processes share.
+#[derive(Debug)]
+pub struct Strays {
+    segments: [u16; MAX_SEGMENTS as usize],
+    count: usize,
+}
+
+impl Default for Strays {
+    fn default() -> Self {
+        Self { segments: [0; MAX_SEGMENTS as usize], count: 0 }
+    }
+}
+
+impl Strays {
+    /// Their positions among the segments, in order.
+    #[must_use]
+    pub fn segments(&self) -> &[u16] {
+        &self.segments[..self.count]
+    }
+
+    /// Whether there was room.
+    fn note(&mut self, segment: usize) -> bool {
+        let place = self.segments.get_mut(self.count);
+        let noted = place.is_some();
+        if let Some(place) = place {
+            *place = segment as u16;
+            self.count += 1;
+        }
+        noted
+    }
 }
 
 /// A queue pair held for the packets of one run.
@@ -51,6 +86,9 @@ impl Device {
         let Some(seed) = seed else {
             return self.counters.add_many(Counter::DropMalformed, datagrams.segments().len() as u64);
         };
+        if let Some(strays) = &mut scratch.strays {
+            strays.count = 0;
+        }
         let mut held: Option<Held<'_>> = None;
         let mut received = 0;
         for (segment, bytes) in datagrams.segments().enumerate() {
@@ -62,7 +100,12 @@ impl Device {
                 self.counters.add(Counter::RcvdCnp);
                 continue;
             }
-            let Some(index) = self.index_of(packet.dest_qp()) else { continue };
+            // Where processes share an address, they share its QP1.
+            let is_shared = packet.dest_qp() == GSI_QPN && scratch.strays.is_some();
+            let Some(index) = self.index_of(packet.dest_qp()).filter(|_| !is_shared) else {
+                self.stray(packet.dest_qp(), segment, scratch);
+                continue;
+            };
             if held.as_ref().is_none_or(|held| held.index != index) {
                 self.let_go(held.take(), now);
                 held = self.hold(now, index);
@@ -130,11 +173,16 @@ impl Device {
             // If there is none, that is told when the queue pair is looked for.
             return Some(self.gsi.load(Ordering::Acquire));
         }
-        let index = self.numbers.index(qpn);
-        if index.is_none() {
-            self.counters.add(Counter::DropForeignSlot);
+        self.numbers.index(qpn)
+    }
+
+    /// A packet that is for another process, or for one that only a look into its payload tells.
+    #[cold]
+    fn stray(&self, qpn: Qpn, segment: usize, scratch: &mut ReceiveScratch) {
+        let noted = scratch.strays.as_mut().is_some_and(|strays| strays.note(segment));
+        if !noted {
+            self.counters.add(if qpn == Qpn::QP0 || qpn == GSI_QPN { Counter::DropNoQp } else { Counter::DropForeignSlot });
         }
-        index
     }
 
     fn hold(&self, now: Time, index: u32) -> Option<Held<'_>> {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use urxe_wire::Qpn;
 
+use super::qpn;
 use super::paths::{AddressError, Peers, index_of};
 use super::{Control, Device, QpHandle, QpSlot};
 use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
@@ -361,9 +362,14 @@ impl Device {
         let limits = self.transition_limits();
         let plan = |qp: &Qp| transition::plan(qp.common.state, qp.common.qp_type, attr, mask, &limits);
         // A path may not be locked under a queue pair, so it is taken in between; the plan is made again afterwards.
-        self.with_qp(handle, |qp| plan(qp)).ok_or(ModifyError::NoQp)??;
-        let taken =
-            if mask.contains(QpAttrMask::AV) { Some(self.take_path(&attr.ah, Peers::Hosts)?) } else { None };
+        let planned = self.with_qp(handle, |qp| plan(qp).map(|_| qp.query().dest_qp_num));
+        let former_dest = planned.ok_or(ModifyError::NoQp)??;
+        let dest = if mask.contains(QpAttrMask::DEST_QPN) { attr.dest_qp_num } else { former_dest };
+        let taken = if mask.contains(QpAttrMask::AV) {
+            Some(self.take_path(&attr.ah, Peers::Hosts, qpn::process_slot(dest))?)
+        } else {
+            None
+        };
         let mut guard = lock(&slot.qp);
         let planned = match guard.as_deref_mut().filter(|qp| qp.common.qpn == handle.qpn) {
             Some(qp) => plan(qp).map(|step| (qp, step)).map_err(ModifyError::from),
@@ -462,7 +468,7 @@ impl Device {
 
     fn generation_of(&self, handle: QpHandle) -> u32 {
         let is_it = |generation: &u32| self.numbers.number(handle.index, *generation) == Some(handle.qpn);
-        (0..super::qpn::GENERATIONS).find(is_it).unwrap_or(0)
+        (0..qpn::GENERATIONS).find(is_it).unwrap_or(0)
     }
 
     /// Posts send work requests. What can be sent leaves with the next [`transmit_pending`](Self::transmit_pending).

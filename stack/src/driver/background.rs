@@ -5,6 +5,8 @@ use std::os::fd::AsFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::engine::Shared;
+use super::ports::Receiver;
+use crate::port::sharing::Member;
 use crate::sync::atomic::Ordering;
 use crate::sync::try_lock;
 use crate::sys::clock;
@@ -15,15 +17,24 @@ use crate::time::Time;
 const TICK_NS: u64 = 1_000_000;
 /// After packets were found that nobody had polled for, the sockets stay armed so long.
 const ARMED_NS: u64 = 10_000_000;
+/// How often it is looked whether processes of the same addresses ended and left packets behind.
+const SWEEP_NS: u64 = 1_000_000_000;
 /// Batches received in a row before looking at everything else.
 const MAX_BATCHES: usize = 64;
 
 pub(super) fn run(shared: &Shared) {
     let mut armed_until = Time::ZERO;
     let alarm = PollFd::from_borrowed_fd(shared.alarm.descriptor().as_fd(), PollFlags::IN);
-    let sockets = shared.ports.iter().map(|port| PollFd::from_borrowed_fd(port.as_fd(), PollFlags::IN));
-    // The alarm first.
-    let mut waits: Vec<PollFd<'_>> = std::iter::once(alarm).chain(sockets).collect();
+    let on = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
+    let members = shared.ports.members().iter();
+    let shared_ones = members.flat_map(|member| [member.desk(), member.common().map(AsFd::as_fd)]);
+    // First what is looked at even while some thread polls.
+    let mut waits: Vec<PollFd<'_>> = std::iter::once(alarm).chain(shared_ones.flatten().map(on)).collect();
+    let always = waits.len();
+    waits.extend(shared.ports.iter().map(|port| on(port.as_fd())));
+    // Beside the one that polling threads use.
+    let mut receiver = Receiver::new(None);
+    let mut sweep_at = Time::ZERO;
     while !shared.stop.load(Ordering::Acquire) {
         let now = clock::now();
         shared.ports.drain_errors();
@@ -32,14 +43,23 @@ pub(super) fn run(shared: &Shared) {
         let polled_at = Time::from_ns(shared.polled_at_ns.load(Ordering::Relaxed));
         let polled = now.since_ns(polled_at) < TICK_NS;
         if polled && now >= armed_until {
-            sleep_polled(shared, &mut waits[..1]);
+            sleep_polled(shared, &mut waits[..always]);
             let polled_again = shared.polled_at_ns.load(Ordering::Relaxed) > polled_at.as_ns();
             if !polled_again && receive(shared) {
                 armed_until = clock::now().plus_ns(ARMED_NS);
             }
         } else {
-            sleep_idle(shared, &mut waits);
+            sleep_idle(shared, &mut waits, sweep_at);
             receive(shared);
+        }
+        if waits[1..always].iter().any(|wait| !wait.revents().is_empty()) {
+            shared.ports.serve(&mut receiver, &shared.device);
+            shared.ports.receive_common(&mut receiver, &shared.device);
+            shared.transmit(clock::now());
+        }
+        if shared.ports.has_company() && clock::now() >= sweep_at {
+            shared.ports.sweep(&shared.device);
+            sweep_at = clock::now().plus_ns(SWEEP_NS);
         }
         if let Some(after_progress) = &shared.after_progress {
             after_progress();
@@ -70,18 +90,21 @@ fn sleep_polled(shared: &Shared, waits: &mut [PollFd<'_>]) {
 }
 
 /// Sleeps until a packet comes, or until the next deadline, or until it is woken.
-fn sleep_idle(shared: &Shared, waits: &mut [PollFd<'_>]) {
+fn sleep_idle(shared: &Shared, waits: &mut [PollFd<'_>], sweep_at: Time) {
     let last_look = || {
         let now = clock::now();
         shared.transmit(now);
-        shared.device.next_deadline().map(|deadline| deadline.since_ns(now))
+        let sweep = shared.ports.has_company().then_some(sweep_at);
+        let deadline = shared.device.next_deadline().into_iter().chain(sweep).min();
+        deadline.map(|deadline| deadline.since_ns(now))
     };
     shared.alarm.sleep(last_look, |timeout_ns| wait(waits, timeout_ns));
     // An error in a socket's queue makes it readable without a packet: it must be taken, or this never sleeps again.
-    let failed =
-        waits.iter().skip(1).zip(shared.ports.iter()).filter(|(w, _)| w.revents().contains(PollFlags::ERR));
-    for (_, port) in failed {
-        port.drain_errors(|_| ());
+    if waits.iter().any(|wait| wait.revents().contains(PollFlags::ERR)) {
+        let common = shared.ports.members().iter().filter_map(Member::common);
+        for port in shared.ports.iter().chain(common) {
+            port.drain_errors(|_| ());
+        }
     }
 }
 

@@ -10,19 +10,22 @@ use urxe_wire::Gid;
 use super::alarm::Alarm;
 use super::background;
 use super::eventfd::EventFd;
+use super::management::ReceivedMad;
 use super::ports::{Ports, Receiver};
 use crate::cq::{Completion, Cq, CqError, Wake};
 use crate::device::{Device, DeviceConfig, IcrcPolicy, Limits, QpHandle};
 use crate::link::{LinkError, LinkSpec, ResolvedLink};
 use crate::port::Transmit;
 use crate::port::loss::Loss;
+use crate::port::sharing::ListenError;
 use crate::port::tap::Tap;
 use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
 use crate::qp::attr::{QpAttr, QpAttrMask};
 use crate::qp::wr::{PostError, RecvRequest, SendRequest};
-use crate::rng::Chance;
+use crate::rng::{Chance, Rng};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, try_lock, yield_now};
+use crate::sys::fork::Maker;
 use crate::sys::{clock, thread};
 use crate::time::Time;
 
@@ -152,12 +155,13 @@ pub struct Engine {
     link: ResolvedLink,
     events: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
+    maker: Maker,
 }
 
 /// What the application's threads and the background thread share.
 pub(super) struct Shared {
     pub device: Device,
-    pub ports: Ports,
+    pub ports: Arc<Ports>,
     /// Held by the one thread that receives.
     pub receiver: Mutex<Receiver>,
     pub alarm: Arc<Alarm<EventFd>>,
@@ -183,7 +187,9 @@ impl Engine {
             tap: config.tap.clone(),
             ..UdpConfig::new(*address)
         };
-        let ports = Ports::open(link.addresses.iter().map(udp).collect())?;
+        let mut claims = Rng::stream(random_seed()?, 0x636c_6169_6d73);
+        let configs: Vec<UdpConfig> = link.addresses.iter().map(udp).collect();
+        let ports = Arc::new(Ports::open(&configs, || claims.next_u64())?);
         let events = Arc::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
         let alarm = Arc::new(Alarm::new(EventFd::new().map_err(OpenEngineError::EventFd)?));
         let buffer = ports.iter().map(UdpPort::receive_buffer).min().unwrap_or(0) as u64;
@@ -191,6 +197,8 @@ impl Engine {
         let gids: Vec<Gid> = link.gids.iter().map(|entry| entry.gid).collect();
         let device = Device::new(DeviceConfig {
             active_mtu: link.path_mtu,
+            process_slot: ports.slot(),
+            source_ports: Box::new(Arc::clone(&ports)),
             max_run_segments: ports.max_run_segments(),
             read_budget: (buffer * READ_BUDGET_EIGHTHS / 8).min(READ_BUDGET_MAX),
             icrc_policy: config.icrc_policy,
@@ -213,7 +221,7 @@ impl Engine {
         let builder = Builder::new().name(format!("urxe-{}", link.spec.name));
         let thread = thread::spawn_without_signals(builder, move || background::run(&for_thread));
         let thread = Some(thread.map_err(OpenEngineError::Thread)?);
-        Ok(Self { shared, link, events, thread })
+        Ok(Self { shared, link, events, thread, maker: Maker::this() })
     }
 
     /// The device itself. Work posted to it directly is sent with the next call here.
@@ -231,6 +239,38 @@ impl Engine {
     /// Its sockets.
     pub fn ports(&self) -> impl ExactSizeIterator<Item = &UdpPort> {
         self.shared.ports.iter()
+    }
+
+    /// Its slot among the processes that share its addresses: the upper six bits of its queue pair numbers.
+    #[must_use]
+    pub fn process_slot(&self) -> u8 {
+        self.shared.ports.slot()
+    }
+
+    /// What the system refused that sharing an address takes, and how; `None` if other processes can use the addresses too.
+    #[must_use]
+    pub fn alone(&self) -> Option<(&'static str, Errno)> {
+        self.shared.ports.alone()
+    }
+
+    /// Claims a service id ((port space << 16) + port) on all addresses: requests for it come to this device,
+    /// whichever process of the address they arrive in.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn listen(&self, service_id: u64) -> Result<(), ListenError> {
+        self.shared.ports.listen(service_id)
+    }
+
+    /// Gives a service id back; whether this device had it.
+    pub fn unlisten(&self, service_id: u64) -> bool {
+        self.shared.ports.unlisten(service_id)
+    }
+
+    /// Takes a management datagram that came for this device, if one waits.
+    #[must_use]
+    pub fn take_mad(&self) -> Option<ReceivedMad> {
+        self.shared.ports.inbox.take()
     }
 
     /// Readable while asynchronous events wait.
@@ -301,7 +341,7 @@ impl Engine {
 
 impl Shared {
     pub fn transmit(&self, now: Time) {
-        self.device.transmit_pending(now, &self.ports);
+        self.device.transmit_pending(now, &*self.ports);
     }
 
     /// One round of a polling thread.
@@ -323,7 +363,7 @@ impl Shared {
             return;
         }
         self.empty_polls.store(0, Ordering::Relaxed);
-        self.device.transmit_urgent(clock::now(), &self.ports);
+        self.device.transmit_urgent(clock::now(), &*self.ports);
         if self.device.has_pending() {
             // Acknowledgements wait for a reply to take them along. None may come, and this thread may not poll again:
             // then the background thread sends them, which must not sleep until something else happens.
@@ -334,6 +374,11 @@ impl Shared {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if self.maker.is_other() {
+            // A forked child has neither the thread nor the sockets, and what the thread has locked stays locked.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.shared.stop.store(true, Ordering::Release);
         self.shared.alarm.descriptor().wake();
         // A hook that dropped the engine runs on the background thread, which ends when the hook returns.

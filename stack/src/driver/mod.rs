@@ -16,6 +16,7 @@
 //! | [`engine`] | a device with its ports and its thread: open, post, poll |
 //! | `background` | the thread |
 //! | `alarm` | how it is woken, and only while it sleeps |
+//! | [`management`] | datagrams to QP1 that are for this process |
 //! | `ports` | one socket for each address of the device |
 //! | [`claim`] | which process has the XRC domain of a file |
 //! | [`eventfd`] | descriptors that count events |
@@ -25,6 +26,7 @@ mod background;
 pub mod claim;
 pub mod engine;
 pub mod eventfd;
+pub mod management;
 mod ports;
 
 pub use engine::{Engine, EngineConfig, EventWake, Hooks, OpenEngineError};

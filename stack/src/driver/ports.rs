@@ -1,53 +1,97 @@
-//! The ports of a device: one socket for each of its addresses.
+//! The ports of a device: one socket for each of its addresses; and what comes there for other processes.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 
+use rustix::io::Errno;
+use urxe_wire::mad::Destination;
+use urxe_wire::{Qpn, ROCE_PORT};
+
+use super::management::{self, Inbox};
 use crate::device::counters::Counter;
-use crate::device::{Device, ReceiveScratch};
+use crate::device::qpn::process_slot;
+use crate::device::{Device, ReceiveScratch, SourcePorts, Strays};
 use crate::port::loss::Loss;
+use crate::port::sharing::{self, Joined, ListenError, Member};
 use crate::port::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort};
-use crate::port::{Run, SendOutcome, Transmit};
+use crate::port::{Datagrams, Run, SendOutcome, Transmit};
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use crate::sync::{Arc, Mutex, lock};
 use crate::sys::clock;
 
 /// A socket where nothing came lately is read once in so many rounds, so that an idle address costs little.
 const COLD_EVERY: u32 = 16;
 /// Datagrams read by one call. Bounded, so that one poll of a busy socket does not keep its thread for long.
 const BATCH: usize = 4;
+/// Batches read in a row from a socket that all processes of an address read.
+const COMMON_BATCHES: usize = 16;
 
 /// All sockets of a device.
 #[derive(Debug)]
 pub(super) struct Ports {
     ports: Vec<UdpPort>,
+    members: Vec<Member>,
+    slot: u8,
+    alone: Option<(&'static str, Errno)>,
+    /// What is listened on where addresses are not shared.
+    services: Mutex<BTreeSet<u64>>,
+    pub inbox: Inbox,
     /// The socket where something came last.
     hot: AtomicUsize,
     round: AtomicU32,
 }
 
-/// What the one receiving thread uses.
+/// What a receiving thread uses.
 #[derive(Debug)]
 pub(super) struct Receiver {
     buffers: ReceiveBuffers,
     scratch: ReceiveScratch,
+    /// For what other processes hand in.
+    message: Vec<u8>,
     /// A simulated bad link.
     loss: Option<Loss>,
 }
 
 impl Receiver {
     pub fn new(loss: Option<Loss>) -> Self {
-        Self { buffers: ReceiveBuffers::new(BATCH), scratch: ReceiveScratch::default(), loss }
+        let mut scratch = ReceiveScratch::default();
+        scratch.strays = Some(Strays::default());
+        Self { buffers: ReceiveBuffers::new(BATCH), scratch, message: Vec::new(), loss }
     }
 }
 
 impl Ports {
-    pub fn open(configs: Vec<UdpConfig>) -> Result<Self, OpenPortError> {
-        let ports = configs.into_iter().map(UdpPort::open).collect::<Result<_, _>>()?;
-        Ok(Self { ports, hot: AtomicUsize::new(0), round: AtomicU32::new(0) })
+    pub fn open(configs: &[UdpConfig], random: impl FnMut() -> u64) -> Result<Self, OpenPortError> {
+        let Joined { slot, ports, members, alone } = sharing::join(configs, random)?;
+        Ok(Self {
+            ports,
+            members,
+            slot,
+            alone,
+            services: Mutex::default(),
+            inbox: Inbox::default(),
+            hot: AtomicUsize::new(0),
+            round: AtomicU32::new(0),
+        })
     }
 
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &UdpPort> {
         self.ports.iter()
+    }
+
+    /// The addresses that are shared with other processes.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    pub fn slot(&self) -> u8 {
+        self.slot
+    }
+
+    /// What the system refused, so that no other process can use the addresses.
+    pub fn alone(&self) -> Option<(&'static str, Errno)> {
+        self.alone
     }
 
     /// Receives one batch for `device`; returns how many datagrams it was. `all`: look at cold sockets too.
@@ -72,17 +116,31 @@ impl Ports {
     }
 
     fn receive_from(&self, index: usize, receiver: &mut Receiver, device: &Device) -> usize {
-        let Some(port) = self.ports.get(index) else { return 0 };
+        match self.ports.get(index) {
+            Some(port) => self.receive_at(port, receiver, device),
+            None => 0,
+        }
+    }
+
+    fn receive_at(&self, port: &UdpPort, receiver: &mut Receiver, device: &Device) -> usize {
         match port.receive(&mut receiver.buffers) {
             Ok(0) => 0,
             Ok(count) => {
                 let now = clock::now();
-                let Receiver { buffers, scratch, loss } = receiver;
+                let Receiver { buffers, scratch, loss, .. } = receiver;
+                let mut take = |datagrams: &Datagrams<'_>| {
+                    device.receive(now, datagrams, scratch);
+                    if let Some(strays) = scratch.strays.as_ref()
+                        && !strays.segments().is_empty()
+                    {
+                        self.reroute(device, port.address(), datagrams, strays);
+                    }
+                };
                 for datagrams in buffers.iter() {
                     match loss {
-                        None => device.receive(now, &datagrams, scratch),
+                        None => take(&datagrams),
                         Some(loss) => {
-                            let lost = loss.thin(&datagrams, |rest| device.receive(now, rest, scratch));
+                            let lost = loss.thin(&datagrams, &mut take);
                             device.counters().add_many(Counter::DropSimulated, lost);
                         }
                     }
@@ -96,11 +154,176 @@ impl Ports {
         }
     }
 
+    /// Receives what came to the sockets that all processes of an address read. Whether there was anything.
+    pub fn receive_common(&self, receiver: &mut Receiver, device: &Device) -> bool {
+        let mut any = false;
+        for port in self.members.iter().filter_map(Member::common) {
+            for _ in 0..COMMON_BATCHES {
+                if self.receive_at(port, receiver, device) == 0 {
+                    break;
+                }
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Serves newcomers, and takes what other processes hand in.
+    pub fn serve(&self, receiver: &mut Receiver, device: &Device) {
+        let Receiver { scratch, message, .. } = receiver;
+        for member in &self.members {
+            member.serve(message, |datagrams| {
+                device.counters().add_many(Counter::RcvdForwarded, datagrams.segments().len() as u64);
+                device.receive(clock::now(), datagrams, scratch);
+                // It was sent here on purpose: what is not for this process all the same is not sent on once more.
+                for packet in stray_packets(datagrams, scratch.strays.as_ref()) {
+                    match management::destination(packet.bytes) {
+                        Some(_) => self.take_mad(device, &packet),
+                        None => device.counters().add(Counter::DropForeignSlot),
+                    }
+                }
+            });
+        }
+    }
+
+    /// Whether other processes have used an address lately, so that [`sweep`](Self::sweep) is due from time to time.
+    pub fn has_company(&self) -> bool {
+        self.members.iter().any(Member::has_company)
+    }
+
+    /// Throws away what waits for processes that ended.
+    pub fn sweep(&self, device: &Device) {
+        for member in self.members.iter().filter(|member| member.has_company()) {
+            device.counters().add_many(Counter::DropDeadSlot, member.sweep() as u64);
+        }
+    }
+
+    /// Brings packets that are not the device's to whom they are for.
+    #[cold]
+    fn reroute(&self, device: &Device, at: IpAddr, datagrams: &Datagrams<'_>, strays: &Strays) {
+        let member = self.members.iter().find(|member| member.address() == at);
+        let mut handed_in = 0_u64;
+        for packet in stray_packets(datagrams, Some(strays)) {
+            let slot = match self.target(member, packet.bytes) {
+                Target::This => {
+                    self.take_mad(device, &packet);
+                    continue;
+                }
+                Target::Nobody(why) => {
+                    device.counters().add(why);
+                    continue;
+                }
+                Target::Slot(slot) => slot,
+            };
+            if handed_in & 1 << slot != 0 {
+                continue; // with the first one for that process
+            }
+            handed_in |= 1 << slot;
+            let mut count = 0;
+            let packets = stray_packets(datagrams, Some(strays))
+                .filter(|packet| self.target(member, packet.bytes) == Target::Slot(slot))
+                .inspect(|_| count += 1);
+            let taken = member.is_some_and(|member| member.hand_in(slot, packets));
+            // Where nobody has the slot, the first one was not even looked at.
+            let counter = if taken { Counter::Forwarded } else { Counter::DropForeignSlot };
+            device.counters().add_many(counter, count.max(1));
+        }
+    }
+
+    /// Whom a packet is for that is none of the device's queue pairs'.
+    fn target(&self, member: Option<&Member>, packet: &[u8]) -> Target {
+        let qpn = packet.get(5..8).map_or(0, |b| u32::from_be_bytes([0, b[0], b[1], b[2]]));
+        if qpn > 1 {
+            return Target::Slot(process_slot(Qpn::masked(qpn)));
+        }
+        let slot = match management::destination(packet) {
+            None => return Target::Nobody(Counter::DropBadMad),
+            Some(Destination::Anyone) => return Target::This,
+            Some(Destination::Slot(slot)) => Some(slot),
+            Some(Destination::Service(id)) => match member {
+                Some(member) => member.listener_of(id.0),
+                None => lock(&self.services).contains(&id.0).then_some(self.slot),
+            },
+        };
+        match slot {
+            None => Target::Nobody(Counter::DropNoListener),
+            Some(slot) if slot == self.slot => Target::This,
+            Some(slot) => Target::Slot(slot),
+        }
+    }
+
+    fn take_mad(&self, device: &Device, packet: &Datagrams<'_>) {
+        if !self.inbox.put(packet) {
+            device.counters().add(Counter::DropMadOverflow);
+        }
+    }
+
+    /// Claims a service id on all addresses.
+    pub fn listen(&self, service_id: u64) -> Result<(), ListenError> {
+        let mut services = lock(&self.services);
+        if let Some(port) = self.ports.first()
+            && services.contains(&service_id)
+        {
+            return Err(ListenError::InUse { address: port.address(), service_id, owner: None });
+        }
+        for (done, member) in self.members.iter().enumerate() {
+            if let Err(error) = member.listen(service_id) {
+                for member in &self.members[..done] {
+                    let _ = member.unlisten(service_id);
+                }
+                return Err(error);
+            }
+        }
+        services.insert(service_id);
+        Ok(())
+    }
+
+    /// Gives a service id back; whether this device had it.
+    pub fn unlisten(&self, service_id: u64) -> bool {
+        let had = lock(&self.services).remove(&service_id);
+        if had {
+            for member in &self.members {
+                let _ = member.unlisten(service_id);
+            }
+        }
+        had
+    }
+
     /// Takes what ICMP and the own interface reported; counted and logged by the port.
     pub fn drain_errors(&self) {
         for port in self.ports.iter().filter(|port| port.errors_pending()) {
             port.drain_errors(|_| ());
         }
+    }
+}
+
+/// Whom a packet is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    /// This process, as a management datagram.
+    This,
+    /// The process with the slot.
+    Slot(u8),
+    /// It is dropped, for this reason.
+    Nobody(Counter),
+}
+
+/// The packets that a device left, one by one.
+fn stray_packets<'a>(
+    datagrams: &'a Datagrams<'a>,
+    strays: Option<&'a Strays>,
+) -> impl Iterator<Item = Datagrams<'a>> {
+    let positions = strays.map_or(&[][..], Strays::segments);
+    positions.iter().filter_map(|&position| {
+        let bytes = datagrams.segments().nth(usize::from(position))?;
+        Some(Datagrams { bytes, segment_size: bytes.len(), ..*datagrams })
+    })
+}
+
+impl SourcePorts for Arc<Ports> {
+    fn source_port(&self, local: IpAddr, peer_slot: u8) -> u16 {
+        let port = self.ports.iter().find(|port| port.address() == local);
+        port.map_or(ROCE_PORT, |port| port.port_towards(peer_slot))
     }
 }
 

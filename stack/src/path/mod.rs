@@ -28,6 +28,8 @@ use crate::sync::{Mutex, lock, try_lock};
 pub(crate) struct PathKey {
     pub local: IpAddr,
     pub peer: IpAddr,
+    /// The process among those that share the peer's address: a run goes to one of them.
+    pub peer_slot: u8,
     pub traffic_class: u8,
     /// Of multicast messages, as their sender chose; 0 leaves it to the system, as for all others.
     pub hop_limit: u8,

@@ -5,6 +5,7 @@
 
 pub(crate) mod loss;
 pub mod probe;
+pub mod sharing;
 pub mod sim;
 pub mod tap;
 pub mod udp;

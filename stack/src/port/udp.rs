@@ -1,4 +1,4 @@
-//! The UDP port: one unprivileged, unconnected socket bound to one address and port 4791.
+//! The UDP port: an unprivileged, unconnected socket bound to one address and port 4791, and those that it sends from.
 //!
 //! What the socket must be, and why (all measured against Linux and its rxe):
 //! - *bound to one address*: the ICRC covers the source address, so it must be known before sending;
@@ -17,6 +17,7 @@ mod config;
 mod counters;
 mod errors;
 mod receive;
+mod senders;
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -28,6 +29,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use socket2::Socket;
 use urxe_wire::ROCE_PORT;
 
@@ -36,15 +38,19 @@ pub use counters::UdpCounters;
 pub use errors::{PathError, PathErrorReason};
 pub use receive::ReceiveBuffers;
 
+pub(super) use config::{bind_shared, check_address};
+
 use super::tap::Tap;
 use super::{Run, SendOutcome, Transmit};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::address::RawAddress;
 use crate::sys::control::Control;
+use crate::sys::fork::Guarded;
 use crate::sys::{clock, message, option};
 use counters::Counters;
 use errors::LogLimit;
+use senders::Senders;
 
 /// Packets that a run may have: what every kernel with GSO takes in one call (UDP_MAX_SEGMENTS, 64 before 6.9).
 pub const MAX_RUN_SEGMENTS: usize = 64;
@@ -61,7 +67,8 @@ const MAX_STALE_ERRORS: usize = 4;
 /// A UDP socket on port 4791 that carries RoCEv2. See the [module](self).
 #[derive(Debug)]
 pub struct UdpPort {
-    socket: Socket,
+    socket: Guarded<Socket>,
+    senders: Senders,
     address: IpAddr,
     scope_id: u32,
     receive_buffer: usize,
@@ -81,6 +88,25 @@ impl UdpPort {
     /// [`OpenPortError`] says what was wrong and what to do.
     pub fn open(config: UdpConfig) -> Result<Self, OpenPortError> {
         config::open(config)
+    }
+
+    /// The port of a socket on the address of `config` that was made to be shared, here or in another process.
+    pub(super) fn adopt(socket: Guarded<Socket>, config: &UdpConfig) -> Result<Self, OpenPortError> {
+        config::adopt(socket, config)
+    }
+
+    /// The UDP port that packets to the process slot `peer_slot` of any peer are to come from. Opens a socket the first time;
+    /// where that is impossible, the packets come from the port's own number, and receivers may merge them with others.
+    pub fn port_towards(&self, peer_slot: u8) -> u16 {
+        self.senders.port_towards(peer_slot, self).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot open a socket to send from: sending from UDP port {ROCE_PORT}");
+            ROCE_PORT
+        })
+    }
+
+    /// Throws away what was received and not yet read; returns how many datagrams.
+    pub(super) fn discard_received(&self) -> usize {
+        discard_received(&self.socket)
     }
 
     /// The address it is bound to: the source of everything it sends.
@@ -142,18 +168,20 @@ impl UdpPort {
         self.errors_pending.store(false, Ordering::Relaxed);
         let mut count = 0;
         // The queue lives in the receive buffer, so it is finite; this bounds the stay if errors keep arriving.
-        while count < 4096 {
-            let error = match message::receive_error(&self.socket) {
-                Ok(queued) => PathError::from_queued(&queued),
-                Err(Errno::INTR) => continue,
-                Err(_) => break,
-            };
-            count += 1;
-            self.counters.count_path_error(&error);
-            if let Some(suppressed) = self.log_limit.pass(clock::now()) {
-                tracing::warn!(local = %self.address, suppressed, "{error}");
+        for socket in std::iter::once(&*self.socket).chain(self.senders.sockets()) {
+            while count < 4096 {
+                let error = match message::receive_error(socket) {
+                    Ok(queued) => PathError::from_queued(&queued),
+                    Err(Errno::INTR) => continue,
+                    Err(_) => break,
+                };
+                count += 1;
+                self.counters.count_path_error(&error);
+                if let Some(suppressed) = self.log_limit.pass(clock::now()) {
+                    tracing::warn!(local = %self.address, suppressed, "{error}");
+                }
+                sink(error);
             }
-            sink(error);
         }
         count
     }
@@ -171,7 +199,8 @@ impl UdpPort {
                     self.record_received(buffers);
                     return Ok(count);
                 }
-                Err(Errno::AGAIN) => return Ok(0),
+                // A forked child has no socket here any more ([`crate::sys::fork`]).
+                Err(Errno::AGAIN | Errno::NOTSOCK) => return Ok(0),
                 Err(Errno::INTR) => {}
                 Err(errno) if is_path_error(errno) => self.errors_pending.store(true, Ordering::Relaxed),
                 Err(errno) => return Err(errno.into()),
@@ -221,16 +250,16 @@ impl UdpPort {
     }
 
     /// Sends a run that obeys the limits.
-    fn send_run(&self, to: &RawAddress, run: &Run<'_>, segments: usize) -> SendOutcome {
+    fn send_run(&self, socket: &Socket, to: &RawAddress, run: &Run<'_>, segments: usize) -> SendOutcome {
         if segments == 1 {
             let control = self.send_control(run, None);
-            return self.send(segments, || message::send(&self.socket, to, &control, run.bytes).map(|_| 1));
+            return self.send(socket, segments, || message::send(socket, to, &control, run.bytes).map(|_| 1));
         }
         if self.gso() {
             // At most MAX_RUN_BYTES, so it fits.
             let control = self.send_control(run, Some(run.segment_size as u16));
             let outcome = self
-                .send(segments, || message::send(&self.socket, to, &control, run.bytes).map(|_| segments));
+                .send(socket, segments, || message::send(socket, to, &control, run.bytes).map(|_| segments));
             if outcome == SendOutcome::Sent || self.gso() {
                 return outcome;
             }
@@ -241,16 +270,21 @@ impl UdpPort {
         }
         let control = self.send_control(run, None);
         let mut done = 0;
-        self.send(segments, || {
+        self.send(socket, segments, || {
             while done < segments {
-                done += message::send_each(&self.socket, to, &control, run.segments().skip(done))?;
+                done += message::send_each(socket, to, &control, run.segments().skip(done))?;
             }
             Ok(segments)
         })
     }
 
     /// Makes the call until it succeeds, fails for good or has waited long enough, and counts what happened.
-    fn send(&self, segments: usize, mut call: impl FnMut() -> Result<usize, Errno>) -> SendOutcome {
+    fn send(
+        &self,
+        socket: &Socket,
+        segments: usize,
+        mut call: impl FnMut() -> Result<usize, Errno>,
+    ) -> SendOutcome {
         let mut stale_errors = 0;
         let mut deadline = None;
         loop {
@@ -269,7 +303,7 @@ impl UdpPort {
                         self.counters.send_buffer_full.add(1);
                         return SendOutcome::Dropped;
                     }
-                    self.wait_for_room(deadline - now);
+                    wait_for_room(socket, deadline - now);
                 }
                 // A pending error of an earlier datagram makes the next call fail in its stead, once.
                 Err(errno) if is_path_error(errno) && stale_errors < MAX_STALE_ERRORS => {
@@ -278,18 +312,6 @@ impl UdpPort {
                 }
                 Err(errno) => return self.refused(errno, segments),
             }
-        }
-    }
-
-    /// Waits until the send buffer has room, at most for `time`.
-    fn wait_for_room(&self, time: Duration) {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
-        let mut descriptor = [PollFd::new(&self.socket, PollFlags::OUT)];
-        let _ = poll(&mut descriptor, Some(&timeout));
-        let events = descriptor[0].revents();
-        if events.contains(PollFlags::ERR) && !events.contains(PollFlags::OUT) {
-            // Errors in the queue end every poll at once; do not spin on them.
-            std::thread::sleep(time.min(Duration::from_micros(100)));
         }
     }
 
@@ -331,10 +353,14 @@ impl Transmit for UdpPort {
             self.counters.sent_over_limit.add(1);
             return SendOutcome::Dropped;
         }
-        if run.from.to_canonical() != self.address || run.from_port != ROCE_PORT {
+        let socket = match run.from_port {
+            ROCE_PORT => Some(&*self.socket),
+            port => self.senders.with_port(port),
+        };
+        let Some(socket) = socket.filter(|_| run.from.to_canonical() == self.address) else {
             self.counters.sent_wrong_source.add(1);
             return SendOutcome::Dropped;
-        }
+        };
         let Some(to) = self.destination(run.to) else {
             self.counters.sent_wrong_family.add(1);
             return SendOutcome::Dropped;
@@ -342,7 +368,7 @@ impl Transmit for UdpPort {
         if let Some(tap) = &self.tap {
             tap.sent(clock::wall_ns(), run);
         }
-        self.send_run(&to, run, segments)
+        self.send_run(socket, &to, run, segments)
     }
 
     /// 64 with GSO and over IPv6; 1 over IPv4 without GSO, where every datagram has the identification 0.
@@ -355,6 +381,34 @@ impl AsFd for UdpPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Waits until the send buffer has room, at most for `time`.
+fn wait_for_room(socket: &Socket, time: Duration) {
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
+    let mut descriptor = [PollFd::new(socket, PollFlags::OUT)];
+    let _ = poll(&mut descriptor, Some(&timeout));
+    let events = descriptor[0].revents();
+    if events.contains(PollFlags::ERR) && !events.contains(PollFlags::OUT) {
+        // Errors in the queue end every poll at once; do not spin on them.
+        std::thread::sleep(time.min(Duration::from_micros(100)));
+    }
+}
+
+/// Throws away what a socket has received; returns how many datagrams. At most a few thousand, in case more keep coming.
+pub(super) fn discard_received(socket: &Socket) -> usize {
+    let mut count = 0;
+    while count < 65_536 {
+        match rustix::net::recv(socket, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+            Ok(_) => count += 1,
+            Err(Errno::INTR) => {}
+            // The trace of an ICMP message.
+            Err(errno) if is_path_error(errno) => while message::receive_error(socket).is_ok() {},
+            Err(_) => break,
+        }
+    }
+    while message::receive_error(socket).is_ok() {}
+    count
 }
 
 /// Whether the address means nothing without an interface (RFC 4007).

@@ -5,10 +5,13 @@
 //! | [`address`] | socket addresses as the kernel lays them out |
 //! | [`clock`] | the monotonic clock and the wall clock |
 //! | [`control`] | control messages: writing them, and reading them without trusting their lengths |
+//! | [`fork`] | descriptors that a forked child must not keep |
 //! | [`message`] | `sendmsg`, `sendmmsg`, `recvmmsg`, and the socket's error queue |
 //! | [`option`] | socket options |
+//! | [`record_lock`] | locks that end with the process |
 //! | [`steering`] | which of several sockets on one port a packet goes to |
 //! | [`thread`] | threads that take none of the application's signals |
+//! | [`unix`] | local sockets: abstract names, credentials, passing descriptors |
 //!
 //! Everything here is a safe function: the pointers that a call gets come from references that live as long as
 //! the call, and whatever the kernel wrote is read with bounds checks. Linux only, as rxe is.
@@ -17,10 +20,13 @@
 pub mod address;
 pub mod clock;
 pub mod control;
+pub mod fork;
 pub mod message;
 pub mod option;
+pub mod record_lock;
 pub mod steering;
 pub mod thread;
+pub mod unix;
 
 use rustix::io::Errno;
 

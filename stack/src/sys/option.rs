@@ -13,6 +13,11 @@ pub struct IntOption {
     name: libc::c_int,
 }
 
+/// An option of the socket level (socket(7)).
+pub(super) const fn socket_level(name: libc::c_int) -> IntOption {
+    IntOption { level: libc::SOL_SOCKET, name }
+}
+
 /// `UDP_SEGMENT` (udp(7)): segment size of generic segmentation offload; 0 is off.
 pub const UDP_SEGMENT: IntOption = IntOption { level: libc::SOL_UDP, name: 103 };
 /// `UDP_GRO` (udp(7)): hand over several datagrams of one sender merged into one.
@@ -113,12 +118,25 @@ pub fn memory(socket: impl AsFd) -> Result<SocketMemory, Errno> {
     Ok(SocketMemory { receive_queued, receive_limit, send_queued, send_limit, dropped })
 }
 
+/// Makes a socket refuse every datagram that is sent to it. Its error queue goes on.
+///
+/// # Errors
+/// `ENOMEM`; `EPERM` if a filter was locked on it.
+pub fn refuse_all_datagrams(socket: impl AsFd) -> Result<(), Errno> {
+    let nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+    attach(socket, libc::SO_ATTACH_FILTER, &[nothing])
+}
+
 /// Attaches a classic BPF program that picks the receiving socket of a SO_REUSEPORT group; it replaces the
 /// group's program, if any.
 ///
 /// # Errors
 /// `EINVAL` for a program that the kernel refuses, `ENOMEM`.
 pub fn attach_reuseport_program(socket: impl AsFd, program: &[libc::sock_filter]) -> Result<(), Errno> {
+    attach(socket, libc::SO_ATTACH_REUSEPORT_CBPF, program)
+}
+
+fn attach(socket: impl AsFd, option: libc::c_int, program: &[libc::sock_filter]) -> Result<(), Errno> {
     let program = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(|_| Errno::INVAL)?,
         // The kernel only reads the program; the C structure has no const pointer.
@@ -130,7 +148,7 @@ pub fn attach_reuseport_program(socket: impl AsFd, program: &[libc::sock_filter]
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_ATTACH_REUSEPORT_CBPF,
+            option,
             (&raw const program).cast(),
             size_of::<libc::sock_fprog>() as libc::socklen_t,
         )

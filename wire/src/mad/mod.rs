@@ -27,6 +27,7 @@ mod field;
 mod header;
 mod id;
 mod message;
+mod steer;
 
 pub use cma::{CmaAddresses, CmaError, CmaHeader};
 pub use code::{Answered, ApStatus, RejReason, SidrStatus, TransportType};
@@ -35,6 +36,7 @@ pub use field::{Bits, InfoLength, MadValue, PrivateData, PrivateDataTooLong, Spr
 pub use header::{Attribute, MadHeader};
 pub use id::{CommId, Guid, PortSpace, ServiceId, TransactionId};
 pub use message::{Apr, CmMessage, Drep, Dreq, Lap, Mra, Rej, Rep, Req, Rtu, SidrRep, SidrReq};
+pub use steer::{Destination, ID_SLOT_SHIFT, RESPONSE_BIT};
 
 /// Bytes of a MAD.
 pub const MAD_LEN: usize = 256;

@@ -1,4 +1,4 @@
-//! Two engines of one process talk over loopback, each on an address of its own.
+//! Two engines of one process talk over loopback, each on an address of its own; several on one address in [`sharing`].
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -13,6 +13,8 @@ use crate::memory::{Access, Buffer, Mr, PdId};
 use crate::qp::QpInit;
 use crate::qp::attr::{AddressVector, PathMtu, QpCap, QpState, QpType};
 use crate::qp::wr::{Destination, Payload, Remote, SendFlags, SendOp, Sge};
+
+mod sharing;
 
 struct End {
     engine: Engine,
@@ -141,8 +143,12 @@ fn register(device: &Device, pd: PdId, buffer: &Arc<Buffer>) -> Mr {
     device.memory().register_buffer(pd, buffer, 0..buffer.len(), 0, access).unwrap()
 }
 
+fn address(net: u8, host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(127, 47, net, host)
+}
+
 fn pair(net: u8, config: &EngineConfig) -> (End, End) {
-    let (ip_a, ip_b) = (Ipv4Addr::new(127, 47, net, 1), Ipv4Addr::new(127, 47, net, 2));
+    let (ip_a, ip_b) = (address(net, 1), address(net, 2));
     let (a, b) = (End::new(ip_a, config.clone()), End::new(ip_b, config.clone()));
     a.connect(b.qp.qpn(), ip_b.into());
     b.connect(a.qp.qpn(), ip_a.into());
@@ -269,8 +275,9 @@ fn a_peer_that_is_gone_ends_in_retry_exceeded() {
 
 #[test]
 fn an_address_in_use_says_which_is_free() {
-    let (a, _b) = pair(5, &EngineConfig::default());
-    let spec = a.engine.link().spec.clone();
+    let at = address(5, 1);
+    let _holder = UdpPort::open(UdpConfig::new(at.into())).unwrap();
+    let spec = LinkSpec { name: "rxe0".parse().unwrap(), source: Source::Address(at.into()) };
     let error = Engine::open(&spec, EngineConfig::default()).unwrap_err();
     assert_eq!(error.errno(), libc::EADDRINUSE);
     assert!(error.to_string().contains("is free"), "{error}");

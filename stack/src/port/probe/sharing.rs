@@ -8,13 +8,12 @@ use urxe_wire::ROCE_PORT;
 
 use super::{Outcome, PATIENCE, Probe, scratch_port, send, untried, wait_readable};
 use crate::sys::message::{self, ReceiveSlot};
-use crate::sys::steering::SlotBits;
+use crate::sys::steering;
 use crate::sys::{address::RawAddress, clock, control::Control};
 use crate::time::Time;
 
-/// Sockets of the group that the steering probe makes, and the QPN bits that choose among them.
+/// Sockets of the group that the steering probe makes: everybody's, and those of the first slots.
 const MEMBERS: u32 = 4;
-const BITS: SlotBits = SlotBits { shift: 20, count: 2 };
 
 fn shared_socket() -> io::Result<Socket> {
     Socket::new(Domain::IPV4, Type::DGRAM.nonblocking(), None)
@@ -38,14 +37,17 @@ pub(super) fn steering() -> Probe {
         Err(error) => return Probe::new(NAME, Outcome::Limited, error.to_string(), without),
     };
     let mut found = Vec::new();
-    for slot in 0..MEMBERS {
-        let qpn = slot << BITS.shift | 0x0_1234;
+    for index in 0..MEMBERS {
+        let qpn = match index.checked_sub(1) {
+            None => 1,
+            Some(slot) => slot << steering::QPN_SLOT_SHIFT | 0x0_1234,
+        };
         let mut packet = super::marked(64, 8);
         packet[4..8].copy_from_slice(&(qpn | 0x4000_0000).to_be_bytes());
         send(&sender, address, &packet, packet.len());
         found.push(receiver(&members, &packet, clock::now() + PATIENCE));
     }
-    if found.iter().zip(0..).all(|(&found, slot)| found == Some(slot)) {
+    if found.iter().zip(0..).all(|(&found, index)| found == Some(index)) {
         let detail = format!("{MEMBERS} sockets on one address each got the packets for their QPNs");
         Probe::new(NAME, Outcome::Works, detail, "several processes can share one address")
     } else {
@@ -69,7 +71,7 @@ fn group(address: IpAddr) -> io::Result<Vec<Socket>> {
         members.push(socket);
     }
     if let Some(first) = members.first() {
-        BITS.attach(first)?;
+        steering::attach(first)?;
     }
     Ok(members)
 }

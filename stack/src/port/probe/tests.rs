@@ -40,7 +40,8 @@ fn the_receive_buffer_holds_what_it_was_granted() {
 
 #[test]
 fn a_taken_port_leaves_the_rest_untried() {
-    let error = OpenPortError::AddressInUse { address: IpAddr::V4(Ipv4Addr::LOCALHOST), free: None };
+    let error =
+        OpenPortError::AddressInUse { address: IpAddr::V4(Ipv4Addr::LOCALHOST), owner: None, free: None };
     let probe = untried("anything", &error);
     assert_eq!(probe.outcome, Outcome::Unverified);
     assert!(probe.detail.contains("no loopback address has it free"), "{probe:?}");

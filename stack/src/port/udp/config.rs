@@ -10,10 +10,13 @@ use rustix::net::sockopt::{
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use urxe_wire::ROCE_PORT;
 
+use super::senders::Senders;
 use super::{Counters, LogLimit, UdpPort, needs_scope};
+use crate::port::sharing::Owner;
 use crate::port::tap::Tap;
 use crate::sync::Arc;
 use crate::sync::atomic::AtomicBool;
+use crate::sys::fork::{Guarded, guard};
 use crate::sys::option;
 
 /// Bytes of receive buffer asked for unless configured. A port that is granted half of it holds 992 packets of 4 KiB
@@ -62,7 +65,11 @@ impl UdpConfig {
 pub enum OpenPortError {
     /// Somebody has the address and port.
     #[error(
-        "UDP port {ROCE_PORT} of {address} is taken by another process or by the kernel's rdma_rxe{}",
+        "UDP port {ROCE_PORT} of {address} is taken by {}{}",
+        match owner {
+            Some(owner) => owner.to_string(),
+            None => "another process or by the kernel's rdma_rxe".to_owned(),
+        },
         match free {
             Some(free) => format!("; {free} is free"),
             None => "; no loopback address has it free, as when a process or rdma_rxe holds it on every address \
@@ -72,6 +79,21 @@ pub enum OpenPortError {
     AddressInUse {
         /// The address asked for.
         address: IpAddr,
+        /// Who has it, as far as it can be told.
+        owner: Option<Owner>,
+        /// A loopback address on which the port was free at that moment.
+        free: Option<IpAddr>,
+    },
+    /// It is shared by as many processes as there are slots in queue pair numbers.
+    #[error(
+        "{address} is shared by {allowed} processes already, which is as many as there can be{}",
+        match free { Some(free) => format!("; {free} is free"), None => String::new() }
+    )]
+    TooManyProcesses {
+        /// The address asked for.
+        address: IpAddr,
+        /// How many there can be.
+        allowed: u8,
         /// A loopback address on which the port was free at that moment.
         free: Option<IpAddr>,
     },
@@ -139,7 +161,7 @@ impl OpenPortError {
     #[must_use]
     pub const fn errno(&self) -> i32 {
         match self {
-            Self::AddressInUse { .. } => libc::EADDRINUSE,
+            Self::AddressInUse { .. } | Self::TooManyProcesses { .. } => libc::EADDRINUSE,
             Self::NoSuchAddress { .. } | Self::NoSuchScope { .. } => libc::EADDRNOTAVAIL,
             Self::NotPermitted { .. } => libc::EACCES,
             Self::NotUnicast { .. } | Self::ScopeMissing { .. } => libc::EINVAL,
@@ -149,40 +171,88 @@ impl OpenPortError {
     }
 }
 
-/// Opens and configures the socket.
+/// Opens and configures a socket of its own.
 pub(super) fn open(config: UdpConfig) -> Result<UdpPort, OpenPortError> {
-    let address = config.address.to_canonical();
-    let scope_id = check_address(address, config.scope_id)?;
-    let system = |call| move |errno| OpenPortError::System { address, call, errno };
-    let system_io = |call| move |error| OpenPortError::System { address, call, errno: errno_of(&error) };
+    let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
+    let socket = guarded_socket(address)?;
+    configure(&socket, address, &config)?;
+    bind(&socket, address, scope_id, ROCE_PORT)?;
+    assemble(socket, &config)
+}
 
-    let socket = new_socket(address).map_err(|errno| match errno {
+/// A socket that others may join on its address and port (SO_REUSEPORT).
+pub(in crate::port) fn bind_shared(config: &UdpConfig) -> Result<Guarded<Socket>, OpenPortError> {
+    let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
+    let socket = guarded_socket(address)?;
+    socket.set_reuse_port(true).map_err(|error| OpenPortError::System {
+        address,
+        call: "SO_REUSEPORT",
+        errno: errno_of(&error),
+    })?;
+    configure(&socket, address, config)?;
+    bind(&socket, address, scope_id, ROCE_PORT)?;
+    Ok(socket)
+}
+
+/// A socket to send from, on a port that the system chooses. It receives nothing but errors.
+pub(super) fn bind_sender(port: &UdpPort) -> Result<(Guarded<Socket>, u16), OpenPortError> {
+    let address = port.address;
+    let system_io = |call| move |error| OpenPortError::System { address, call, errno: errno_of(&error) };
+    let socket = guarded_socket(address)?;
+    // The buffer is for the error queue alone.
+    let config = UdpConfig { gro: false, receive_buffer: Some(256 << 10), ..UdpConfig::new(address) };
+    configure(&socket, address, &config)?;
+    bind(&socket, address, port.scope_id, 0)?;
+    option::refuse_all_datagrams(&*socket).map_err(|errno| OpenPortError::System {
+        address,
+        call: "SO_ATTACH_FILTER",
+        errno,
+    })?;
+    let local = socket.local_addr().map_err(system_io("getsockname"))?;
+    let number = local.as_socket().map_or(0, |address| address.port());
+    Ok((socket, number))
+}
+
+/// The port of a socket that [`bind_shared`] made, here or in another process.
+pub(super) fn adopt(socket: Guarded<Socket>, config: &UdpConfig) -> Result<UdpPort, OpenPortError> {
+    configure(&socket, config.address.to_canonical(), config)?;
+    assemble(socket, config)
+}
+
+fn guarded_socket(address: IpAddr) -> Result<Guarded<Socket>, OpenPortError> {
+    guard(|| new_socket(address)).map_err(|errno| match errno {
         Errno::AFNOSUPPORT => OpenPortError::FamilyMissing { address },
         Errno::ACCESS | Errno::PERM => OpenPortError::NotPermitted { address },
         errno => OpenPortError::System { address, call: "socket", errno },
-    })?;
+    })
+}
 
+fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(), OpenPortError> {
+    let system = |call| move |errno| OpenPortError::System { address, call, errno };
+    let system_io = |call| move |error| OpenPortError::System { address, call, errno: errno_of(&error) };
     match address {
         IpAddr::V4(_) => {
-            set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO).map_err(system("IP_MTU_DISCOVER"))?;
-            option::set_int(&socket, option::IP_PKTINFO, 1).map_err(system("IP_PKTINFO"))?;
-            option::set_int(&socket, option::IP_RECVERR, 1).map_err(system("IP_RECVERR"))?;
-            option::set_int(&socket, option::IP_RECVTTL, 1).map_err(system("IP_RECVTTL"))?;
+            set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO).map_err(system("IP_MTU_DISCOVER"))?;
+            option::set_int(socket, option::IP_PKTINFO, 1).map_err(system("IP_PKTINFO"))?;
+            option::set_int(socket, option::IP_RECVERR, 1).map_err(system("IP_RECVERR"))?;
+            option::set_int(socket, option::IP_RECVTTL, 1).map_err(system("IP_RECVTTL"))?;
             socket.set_recv_tos_v4(true).map_err(system_io("IP_RECVTOS"))?;
         }
         IpAddr::V6(_) => {
-            socket.set_only_v6(true).map_err(system_io("IPV6_V6ONLY"))?;
-            set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO).map_err(system("IPV6_MTU_DISCOVER"))?;
-            option::set_int(&socket, option::IPV6_DONTFRAG, 1).map_err(system("IPV6_DONTFRAG"))?;
-            option::set_int(&socket, option::IPV6_RECVPKTINFO, 1).map_err(system("IPV6_RECVPKTINFO"))?;
-            option::set_int(&socket, option::IPV6_RECVERR, 1).map_err(system("IPV6_RECVERR"))?;
+            // Once bound (in another process), the kernel refuses to change it.
+            if !socket.only_v6().map_err(system_io("IPV6_V6ONLY"))? {
+                socket.set_only_v6(true).map_err(system_io("IPV6_V6ONLY"))?;
+            }
+            set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DO).map_err(system("IPV6_MTU_DISCOVER"))?;
+            option::set_int(socket, option::IPV6_DONTFRAG, 1).map_err(system("IPV6_DONTFRAG"))?;
+            option::set_int(socket, option::IPV6_RECVPKTINFO, 1).map_err(system("IPV6_RECVPKTINFO"))?;
+            option::set_int(socket, option::IPV6_RECVERR, 1).map_err(system("IPV6_RECVERR"))?;
             socket.set_recv_hoplimit_v6(true).map_err(system_io("IPV6_RECVHOPLIMIT"))?;
             socket.set_recv_tclass_v6(true).map_err(system_io("IPV6_RECVTCLASS"))?;
             // The kernel's rxe may send IPv6 with checksum 0; the ICRC protects the packet.
-            option::set_int(&socket, option::UDP_NO_CHECK6_RX, 1).map_err(system("UDP_NO_CHECK6_RX"))?;
+            option::set_int(socket, option::UDP_NO_CHECK6_RX, 1).map_err(system("UDP_NO_CHECK6_RX"))?;
         }
     }
-
     // The kernel grants what it likes without an error; what it granted is read back.
     socket
         .set_recv_buffer_size(config.receive_buffer.unwrap_or(RECEIVE_BUFFER).min(i32::MAX as usize))
@@ -190,17 +260,21 @@ pub(super) fn open(config: UdpConfig) -> Result<UdpPort, OpenPortError> {
     socket
         .set_send_buffer_size(config.send_buffer.unwrap_or(SEND_BUFFER).min(i32::MAX as usize))
         .map_err(system_io("SO_SNDBUF"))?;
+    Ok(())
+}
+
+fn assemble(socket: Guarded<Socket>, config: &UdpConfig) -> Result<UdpPort, OpenPortError> {
+    let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
+    let system_io = |call| move |error| OpenPortError::System { address, call, errno: errno_of(&error) };
     let receive_buffer = socket.recv_buffer_size().map_err(system_io("SO_RCVBUF"))?;
     let send_buffer = socket.send_buffer_size().map_err(system_io("SO_SNDBUF"))?;
-
     // Kernels from 4.18 (GSO) and 5.0 (GRO) know these; elsewhere the port does without.
-    let gso = config.gso && option::int(&socket, option::UDP_SEGMENT).is_ok();
-    let gro = config.gro && option::set_int(&socket, option::UDP_GRO, 1).is_ok();
-
-    bind(&socket, address, scope_id)?;
+    let gso = config.gso && option::int(&*socket, option::UDP_SEGMENT).is_ok();
+    let gro = option::set_int(&*socket, option::UDP_GRO, i32::from(config.gro)).is_ok() && config.gro;
     tracing::debug!(%address, scope_id, receive_buffer, send_buffer, gso, gro, "opened UDP port {ROCE_PORT}");
     Ok(UdpPort {
         socket,
+        senders: Senders::default(),
         address,
         scope_id,
         receive_buffer,
@@ -210,12 +284,12 @@ pub(super) fn open(config: UdpConfig) -> Result<UdpPort, OpenPortError> {
         errors_pending: AtomicBool::new(false),
         counters: Counters::default(),
         log_limit: LogLimit::default(),
-        tap: config.tap,
+        tap: config.tap.clone(),
     })
 }
 
-/// Refuses addresses that no packet can come from; returns the scope to use.
-fn check_address(address: IpAddr, scope_id: u32) -> Result<u32, OpenPortError> {
+/// Refuses addresses that no packet can come from; returns the address with the scope to use.
+pub(in crate::port) fn check_address(address: IpAddr, scope_id: u32) -> Result<(IpAddr, u32), OpenPortError> {
     let unicast = match address {
         IpAddr::V4(v4) => !(v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast()),
         IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_multicast()),
@@ -223,8 +297,8 @@ fn check_address(address: IpAddr, scope_id: u32) -> Result<u32, OpenPortError> {
     match address {
         _ if !unicast => Err(OpenPortError::NotUnicast { address }),
         IpAddr::V6(v6) if needs_scope(v6) && scope_id == 0 => Err(OpenPortError::ScopeMissing { address }),
-        IpAddr::V6(v6) if needs_scope(v6) => Ok(scope_id),
-        _ => Ok(0),
+        IpAddr::V6(v6) if needs_scope(v6) => Ok((address, scope_id)),
+        _ => Ok((address, 0)),
     }
 }
 
@@ -234,13 +308,15 @@ fn new_socket(address: IpAddr) -> Result<Socket, Errno> {
     Socket::new(domain, Type::DGRAM.nonblocking(), Some(Protocol::UDP)).map_err(|error| errno_of(&error))
 }
 
-fn bind(socket: &Socket, address: IpAddr, scope_id: u32) -> Result<(), OpenPortError> {
+fn bind(socket: &Socket, address: IpAddr, scope_id: u32, port: u16) -> Result<(), OpenPortError> {
     let system = |call, errno| OpenPortError::System { address, call, errno };
-    match try_bind(socket, address, scope_id) {
+    match try_bind(socket, address, scope_id, port) {
         Ok(()) => Ok(()),
-        Err(Errno::ADDRINUSE) => {
-            Err(OpenPortError::AddressInUse { address, free: free_loopback_address().map(IpAddr::V4) })
-        }
+        Err(Errno::ADDRINUSE) => Err(OpenPortError::AddressInUse {
+            address,
+            owner: None,
+            free: free_loopback_address().map(IpAddr::V4),
+        }),
         Err(Errno::ADDRNOTAVAIL) => Err(OpenPortError::NoSuchAddress { address }),
         Err(Errno::ACCESS | Errno::PERM) => Err(OpenPortError::NotPermitted { address }),
         Err(Errno::NODEV) => Err(OpenPortError::NoSuchScope { address, scope_id }),
@@ -249,10 +325,10 @@ fn bind(socket: &Socket, address: IpAddr, scope_id: u32) -> Result<(), OpenPortE
     }
 }
 
-fn try_bind(socket: impl AsFd, address: IpAddr, scope_id: u32) -> Result<(), Errno> {
+fn try_bind(socket: impl AsFd, address: IpAddr, scope_id: u32, port: u16) -> Result<(), Errno> {
     let to = match address {
-        IpAddr::V4(_) => SocketAddr::new(address, ROCE_PORT),
-        IpAddr::V6(v6) => SocketAddr::V6(SocketAddrV6::new(v6, ROCE_PORT, 0, scope_id)),
+        IpAddr::V4(_) => SocketAddr::new(address, port),
+        IpAddr::V6(v6) => SocketAddr::V6(SocketAddrV6::new(v6, port, 0, scope_id)),
     };
     socket2::SockRef::from(&socket).bind(&SockAddr::from(to)).map_err(|error| errno_of(&error))
 }
@@ -262,7 +338,7 @@ fn try_bind(socket: impl AsFd, address: IpAddr, scope_id: u32) -> Result<(), Err
 pub fn free_loopback_address() -> Option<Ipv4Addr> {
     (2..=65).map(|last| Ipv4Addr::new(127, 0, 0, last)).find(|&candidate| {
         new_socket(IpAddr::V4(candidate))
-            .and_then(|socket| try_bind(socket, IpAddr::V4(candidate), 0))
+            .and_then(|socket| try_bind(socket, IpAddr::V4(candidate), 0, ROCE_PORT))
             .is_ok()
     })
 }

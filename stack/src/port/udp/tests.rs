@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 
 use super::*;
 use crate::port::Datagrams;
-use crate::sys::steering::SlotBits;
+use crate::sys::steering;
 
 /// Addresses in 127.64.0.0/10, from a point that differs by process.
 pub(crate) fn loopback_address() -> IpAddr {
@@ -260,7 +260,7 @@ fn empty_datagrams_are_dropped_and_counted() {
 fn a_taken_address_gives_an_error_that_names_a_free_one() {
     let a = open();
     let error = UdpPort::open(UdpConfig::new(a.address())).unwrap_err();
-    let OpenPortError::AddressInUse { address, free: Some(free) } = error else { panic!("{error:?}") };
+    let OpenPortError::AddressInUse { address, free: Some(free), .. } = error else { panic!("{error:?}") };
     assert_eq!(address, a.address());
     assert_eq!(
         error.to_string(),
@@ -300,7 +300,7 @@ fn a_packet_larger_than_the_path_is_counted_and_reported() {
     let (a, b) = (open(), open());
     let bytes = pattern(65_508);
     let to = RawAddress::new(SocketAddr::new(b.address(), ROCE_PORT));
-    let outcome = a.send(1, || message::send(&a.socket, &to, &Control::EMPTY, &bytes).map(|_| 1));
+    let outcome = a.send(&a.socket, 1, || message::send(&a.socket, &to, &Control::EMPTY, &bytes).map(|_| 1));
     assert_eq!(outcome, SendOutcome::Dropped);
     assert_eq!(a.counters().send_too_big, 1);
     assert!(a.errors_pending());
@@ -377,7 +377,7 @@ fn a_full_send_buffer_gives_up_within_milliseconds() {
     let a = open();
     let mut calls = 0;
     let before = clock::now();
-    let outcome = a.send(1, || {
+    let outcome = a.send(&a.socket, 1, || {
         calls += 1;
         Err(Errno::AGAIN)
     });
@@ -394,11 +394,11 @@ fn a_full_send_buffer_gives_up_within_milliseconds() {
 fn a_device_that_refuses_gso_ends_gso() {
     let a = open();
     assert_eq!(a.max_run_segments(), MAX_RUN_SEGMENTS);
-    assert_eq!(a.send(3, || Err(Errno::IO)), SendOutcome::Dropped);
+    assert_eq!(a.send(&a.socket, 3, || Err(Errno::IO)), SendOutcome::Dropped);
     assert!(!a.gso());
     assert_eq!(a.max_run_segments(), 1);
     assert_eq!(a.counters().gso_refused, 1);
-    assert_eq!(a.send(1, || Err(Errno::IO)), SendOutcome::Dropped);
+    assert_eq!(a.send(&a.socket, 1, || Err(Errno::IO)), SendOutcome::Dropped);
     assert_eq!(a.counters().send_failed, 1);
 }
 
@@ -413,18 +413,20 @@ fn errors_of_a_send_have_their_counters() {
         (Errno::NOBUFS, 1),
         (Errno::INVAL, 1),
     ] {
-        assert_eq!(a.send(segments, || Err(errno)), SendOutcome::Dropped);
+        assert_eq!(a.send(&a.socket, segments, || Err(errno)), SendOutcome::Dropped);
     }
     let counters = a.counters();
     assert_eq!((counters.send_too_big, counters.send_unreachable, counters.send_failed), (2, 1, 3));
     assert!(a.gso());
 }
 
+/// What the kernel decides with the program is what `Destination::of` says, and the slot of the QPN otherwise.
 #[test]
-fn steering_by_the_destination_qpn() {
-    let bits = SlotBits { shift: 14, count: 2 };
+fn steering_by_the_destination_qpn_and_by_the_identifiers_of_mads() {
+    use urxe_wire::mad::{Attribute, CM_CLASS, CommId, Destination, METHOD_SEND};
+    const MEMBERS: u32 = 6;
     let address = SocketAddr::new(loopback_address(), ROCE_PORT);
-    let members: Vec<Socket> = (0..4)
+    let members: Vec<Socket> = (0..MEMBERS)
         .map(|_| {
             let socket =
                 Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM.nonblocking(), None).unwrap();
@@ -433,24 +435,51 @@ fn steering_by_the_destination_qpn() {
             socket
         })
         .collect();
-    bits.attach(&members[2]).unwrap();
+    steering::attach(&members[2]).unwrap();
 
     let a = open();
-    for (qpn, bth_byte_4) in [(0x00_0011_u32, 0xc0), (0x00_7fff, 0), (0xff_8001, 0xff), (0x12_d234, 0x40)] {
-        let mut packet = pattern(60);
-        packet[4..8].copy_from_slice(&(qpn | u32::from(bth_byte_4 as u8) << 24).to_be_bytes());
-        assert_eq!(a.transmit(&run(&a, address.ip(), &packet, 60)), SendOutcome::Sent);
-        let expected = ((qpn >> 14) & 3) as usize;
-        assert_eq!(bits.slot(qpn) as usize, expected);
+    let arrives_at = |packet: &[u8], what: &str| -> u32 {
+        assert_eq!(a.transmit(&run(&a, address.ip(), packet, packet.len())), SendOutcome::Sent);
         let mut slots = [message::ReceiveSlot::default()];
-        for (index, member) in members.iter().enumerate() {
-            let received = message::receive(member, &mut slots);
-            if index == expected {
-                assert_eq!(received, Ok(1), "QPN {qpn:#x}");
-                assert_eq!(slots[0].payload(), packet);
-            } else {
-                assert_eq!(received, Err(Errno::AGAIN), "QPN {qpn:#x} at socket {index}");
-            }
+        let got: Vec<u32> = (0..)
+            .zip(&members)
+            .filter(|(_, member)| message::receive(member, &mut slots) == Ok(1))
+            .map(|(index, _)| index)
+            .collect();
+        assert_eq!(got.len(), 1, "{what}");
+        got[0]
+    };
+    for (qpn, bth_byte_4, expected) in
+        [(0x00_0011_u32, 0xc0, 1), (0x03_ffff, 0, 1), (0x04_0000, 0xff, 2), (0x12_d234, 0x40, 5)]
+    {
+        let mut packet = pattern(60);
+        packet[4..8].copy_from_slice(&(qpn | bth_byte_4 << 24).to_be_bytes());
+        assert_eq!(arrives_at(&packet, "a QPN"), expected, "QPN {qpn:#x}");
+    }
+    let of_cm = Attribute::ALL.map(|attribute| (CM_CLASS, METHOD_SEND, attribute.id()));
+    for (class, method, attribute) in
+        of_cm.into_iter().chain([(4, 1, 0x10), (4, 0x81, 0x10), (0x81, 0xff, 1)])
+    {
+        let mut packet = pattern(12 + 8 + 256 + 4);
+        packet[4..8].copy_from_slice(&1_u32.to_be_bytes());
+        let mad = &mut packet[20..276];
+        mad[..4].copy_from_slice(&[1, class, 2, method]);
+        mad[8..12].copy_from_slice(&CommId::with_slot(3, 9).0.to_be_bytes());
+        mad[16..18].copy_from_slice(&attribute.to_be_bytes());
+        mad[24..28].copy_from_slice(&CommId::with_slot(1, 7).0.to_be_bytes());
+        mad[28..32].copy_from_slice(&CommId::with_slot(4, 8).0.to_be_bytes());
+        let expected = match Destination::of(mad).unwrap() {
+            Destination::Slot(slot) => steering::slot_socket(slot),
+            Destination::Service(_) | Destination::Anyone => steering::COMMON_SOCKET,
+        };
+        let what = format!("class {class:#x} method {method:#x} attribute {attribute:#x}");
+        assert_eq!(arrives_at(&packet, &what), expected, "{what}");
+    }
+    for length in [1, 7, 12, 41] {
+        let mut packet = vec![0; length];
+        if let Some(qpn) = packet.get_mut(7) {
+            *qpn = 1;
         }
+        assert_eq!(arrives_at(&packet, "short"), 0, "{length} bytes");
     }
 }

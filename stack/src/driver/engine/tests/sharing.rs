@@ -1,0 +1,182 @@
+//! Several engines on one address: traffic between them, management datagrams, packets for nobody.
+
+use urxe_wire::mad::{Attribute, CM_CLASS, CommId, MAD_LEN};
+use urxe_wire::{Bth, Deth, Ext, IcrcSeed, Opcode, PacketRepr, QKey, ROCE_PORT, packet};
+
+use super::*;
+use crate::device::qpn::process_slot;
+use crate::port::Run;
+
+/// A packet to a queue pair of `to`, from another address.
+fn send_packet(from: &UdpPort, to: IpAddr, opcode: Opcode, ext: Ext, qpn: u32, payload: &[u8]) {
+    let seed = IcrcSeed::new(from.address(), ROCE_PORT, to, ROCE_PORT).unwrap();
+    let mut bth = Bth::new(opcode, Qpn::masked(qpn), urxe_wire::Psn::new(1));
+    bth.ack_req = true;
+    let mut bytes = [0; 512];
+    let start = PacketRepr::new(bth, ext).emit_headers(&mut bytes).unwrap();
+    bytes[start..start + payload.len()].copy_from_slice(payload);
+    let end = packet::emit_pad(&mut bytes, start + payload.len()).unwrap();
+    let len = seed.append(0, &mut bytes, end).unwrap();
+    let run = Run {
+        from: from.address(),
+        from_port: ROCE_PORT,
+        to,
+        bytes: &bytes[..len],
+        segment_size: len,
+        traffic_class: 0,
+    };
+    assert_eq!(from.transmit(&run), crate::port::SendOutcome::Sent);
+}
+
+fn send_mad(from: &UdpPort, to: IpAddr, mad: &[u8]) {
+    let ext = Ext::Deth(Deth { qkey: QKey(0x8001_0000), src_qp: Qpn::QP1 });
+    send_packet(from, to, Opcode::UdSendOnly, ext, 1, mad);
+}
+
+/// A message of the connection manager, with one byte that tells it from others.
+fn cm(attribute: Attribute, receiver: CommId, service_id: u64, mark: u8) -> [u8; MAD_LEN] {
+    let mut mad = [0; MAD_LEN];
+    mad[..4].copy_from_slice(&[1, CM_CLASS, 2, 3]);
+    mad[16..18].copy_from_slice(&attribute.id().to_be_bytes());
+    mad[24..28].copy_from_slice(&0x55_u32.to_be_bytes());
+    mad[28..32].copy_from_slice(&receiver.0.to_be_bytes());
+    if matches!(attribute, Attribute::Req | Attribute::SidrReq) {
+        mad[32..40].copy_from_slice(&service_id.to_be_bytes());
+    }
+    mad[255] = mark;
+    mad
+}
+
+fn total(ends: &[End], counter: Counter) -> u64 {
+    ends.iter().map(|end| end.engine.device().counters().value(counter)).sum()
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn marks(end: &End) -> Vec<u8> {
+    std::iter::from_fn(|| end.engine.take_mad()).map(|received| received.mad[255]).collect()
+}
+
+#[test]
+fn engines_on_one_address_talk_and_no_packet_goes_astray() {
+    let at = address(6, 1);
+    let ends: Vec<End> = (0..4).map(|_| End::new(at, EngineConfig::default())).collect();
+    for (end, slot) in ends.iter().zip(0..) {
+        assert_eq!((end.engine.process_slot(), process_slot(end.qp.qpn())), (slot, slot));
+    }
+    // 0 with 3, and 1 with 2.
+    for (end, peer) in ends.iter().zip([3, 2, 1, 0]) {
+        end.connect(ends[peer].qp.qpn(), at.into());
+    }
+    let data: Vec<u8> = (0..1 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 9) as u8).collect();
+    for _ in 0..3 {
+        for (from, to) in [(0, 3), (2, 1), (3, 0), (1, 2)] {
+            ends[from].buffer.write(0, &data).unwrap();
+            ends[to].buffer.write(0, &vec![0; data.len()]).unwrap();
+            ends[to].recv(data.len() as u32);
+            ends[from].post(SendOp::Send, data.len() as u32);
+            ends[from].poll_one();
+            ends[to].poll_one();
+            let mut got = vec![0; data.len()];
+            ends[to].buffer.read(0, &mut got).unwrap();
+            assert!(got == data);
+        }
+    }
+    for counter in [Counter::Forwarded, Counter::DropForeignSlot, Counter::DropNoQp] {
+        assert_eq!(total(&ends, counter), 0, "{}", counter.name());
+    }
+}
+
+#[test]
+fn management_datagrams_reach_the_process_that_they_are_for() {
+    let at = address(7, 1);
+    let ends: Vec<End> = (0..3).map(|_| End::new(at, EngineConfig::default())).collect();
+    let outside = UdpPort::open(UdpConfig::new(address(7, 2).into())).unwrap();
+    let service = |port: u64| 0x0106_0000 + port;
+    ends[1].engine.listen(service(1)).unwrap();
+    ends[2].engine.listen(service(2)).unwrap();
+    let taken = ends[0].engine.listen(service(2)).unwrap_err();
+    assert_eq!(taken.errno(), libc::EADDRINUSE);
+    assert_eq!(ends[2].engine.listen(service(2)).unwrap_err().errno(), libc::EADDRINUSE);
+
+    let to: IpAddr = at.into();
+    send_mad(&outside, to, &cm(Attribute::Req, CommId::NONE, service(1), 1));
+    send_mad(&outside, to, &cm(Attribute::SidrReq, CommId::NONE, service(2), 2));
+    for (attribute, slot, mark) in [(Attribute::Rep, 0, 3), (Attribute::Rtu, 1, 4), (Attribute::Dreq, 2, 5)] {
+        send_mad(&outside, to, &cm(attribute, CommId::with_slot(slot, 99), 0, mark));
+    }
+    let mut got = [const { Vec::new() }; 3];
+    wait_until("five datagrams arrive", || {
+        for (got, end) in got.iter_mut().zip(&ends) {
+            got.extend(marks(end));
+            got.sort_unstable();
+        }
+        got.iter().map(Vec::len).sum::<usize>() == 5
+    });
+    assert_eq!(got, [vec![3], vec![1, 4], vec![2, 5]]);
+
+    // A service that nobody listens on any more, one that nobody ever did, and what is no management datagram.
+    assert!(ends[1].engine.unlisten(service(1)));
+    send_mad(&outside, to, &cm(Attribute::Req, CommId::NONE, service(1), 6));
+    send_mad(&outside, to, &cm(Attribute::Req, CommId::NONE, service(77), 7));
+    wait_until("both are dropped", || total(&ends, Counter::DropNoListener) == 2);
+    let mut wrong = cm(Attribute::Rep, CommId::with_slot(1, 1), 0, 8);
+    wrong[0] = 9;
+    send_mad(&outside, to, &wrong);
+    wait_until("it is dropped", || total(&ends, Counter::DropBadMad) == 1);
+    assert!(ends.iter().all(|end| marks(end).is_empty()));
+}
+
+#[test]
+fn a_packet_for_a_slot_that_nobody_has_is_dropped_and_never_answered() {
+    let at = address(8, 1);
+    let ends: Vec<End> = (0..2).map(|_| End::new(at, EngineConfig::default())).collect();
+    let outside = UdpPort::open(UdpConfig::new(address(8, 2).into())).unwrap();
+    for n in 0..10 {
+        send_packet(&outside, at.into(), Opcode::RcSendOnly, Ext::None, 50 << 18 | n, b"to nobody");
+    }
+    wait_until("ten are dropped", || total(&ends, Counter::DropForeignSlot) == 10);
+    assert_eq!((total(&ends, Counter::Forwarded), total(&ends, Counter::SentPkts)), (0, 0));
+    let mut buffers = crate::port::udp::ReceiveBuffers::default();
+    assert_eq!(outside.receive(&mut buffers).unwrap(), 0, "an answer came");
+}
+
+/// A sender that uses one source port for all: the receiving kernel merges packets to different processes, and hands them all to
+/// the first one's.
+#[test]
+fn merged_packets_for_two_processes_reach_both() {
+    let at = address(9, 1);
+    let ends: Vec<End> = (0..2).map(|_| End::new(at, EngineConfig::default())).collect();
+    let outside = UdpPort::open(UdpConfig::new(address(9, 2).into())).unwrap();
+    let seed = IcrcSeed::new(outside.address(), ROCE_PORT, at.into(), ROCE_PORT).unwrap();
+    let mut bytes = Vec::new();
+    for index in 0..8_u16 {
+        // Slots by turns, so that half of them are in the wrong place whichever comes first. No such queue pair there.
+        let bth =
+            Bth::new(Opcode::RcSendOnly, Qpn::masked(u32::from(index % 2) << 18 | 5), urxe_wire::Psn::new(1));
+        let mut one = [0; 64];
+        let start = PacketRepr::new(bth, Ext::None).emit_headers(&mut one).unwrap();
+        let len = seed.append(index, &mut one, start + 16).unwrap();
+        bytes.extend_from_slice(&one[..len]);
+    }
+    let run = Run {
+        from: outside.address(),
+        from_port: ROCE_PORT,
+        to: at.into(),
+        bytes: &bytes,
+        segment_size: bytes.len() / 8,
+        traffic_class: 0,
+    };
+    assert_eq!(outside.transmit(&run), crate::port::SendOutcome::Sent);
+    wait_until("each gets its four", || {
+        ends.iter().all(|end| end.engine.device().counters().value(Counter::DropNoQp) == 4)
+    });
+    let counts = [Counter::Forwarded, Counter::RcvdForwarded, Counter::DropForeignSlot];
+    assert_eq!(counts.map(|counter| total(&ends, counter)), [4, 4, 0]);
+}

@@ -1,0 +1,186 @@
+//! The desk of a slot: where newcomers get the group, and where packets that came to the wrong process are handed in.
+//!
+//! ```text
+//!   newcomer ── 'J' ──> desk ── table, stash ──> newcomer
+//!   another process ── 'F' packets ──> desk       (and no answer)
+//! ```
+//! Every process has one under the name of its slot, so any one that lives serves newcomers and nobody has to take over from a
+//! dead one. Who connects must be of the same effective user; of all others nothing is read.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+use rustix::process::geteuid;
+
+use super::forward::{self, FORWARD, VERSION};
+use super::group::Group;
+use super::owner::{self, Owner};
+use super::place::Place;
+use crate::device::qpn::MAX_PROCESS_SLOTS;
+use crate::port::Datagrams;
+use crate::sync::atomic::Ordering;
+use crate::sys::fork::{Guarded, guard};
+use crate::sys::{clock, unix};
+use crate::time::Time;
+
+const JOIN: u8 = b'J';
+const WELCOME: u8 = b'W';
+/// Connections served in one go.
+const MAX_CONNECTIONS: usize = 16;
+/// Messages of one connection.
+const MAX_MESSAGES: usize = 256;
+/// How long a connection may take to say what it wants. Who connects says it at once.
+const REQUEST_PATIENCE: Duration = Duration::from_millis(2);
+/// How long a newcomer waits for one desk before it goes to another.
+const WELCOME_PATIENCE: Duration = Duration::from_millis(250);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Desk {
+    listener: Guarded<OwnedFd>,
+}
+
+impl Desk {
+    /// Opens the desk of a slot that was claimed.
+    ///
+    /// # Errors
+    /// `EADDRINUSE` while somebody has the name, such as a child of a dead process that kept its descriptors.
+    pub fn open(place: Place, slot: u8) -> Result<Self, Errno> {
+        Ok(Self { listener: guard(|| unix::listen_at(&place.desk(slot)))? })
+    }
+
+    /// Serves who waits: newcomers, and packets, which go to `sink`. Never blocks for longer than a few milliseconds.
+    pub fn serve(&self, group: &Group, buffer: &mut Vec<u8>, mut sink: impl FnMut(&Datagrams<'_>)) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        for _ in 0..MAX_CONNECTIONS {
+            let Ok(connection) = guard(|| accept_with(&self.listener, flags)) else { return };
+            let is_own_user = unix::peer(&*connection).is_ok_and(|peer| peer.uid == geteuid().as_raw());
+            if is_own_user {
+                serve_one(&connection, group, buffer, &mut sink);
+            }
+        }
+    }
+}
+
+impl AsFd for Desk {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+fn serve_one(
+    connection: &OwnedFd,
+    group: &Group,
+    buffer: &mut Vec<u8>,
+    sink: &mut impl FnMut(&Datagrams<'_>),
+) {
+    buffer.resize(forward::HEADER_LEN + 65_536, 0);
+    let deadline = clock::now() + REQUEST_PATIENCE;
+    for _ in 0..MAX_MESSAGES {
+        // Descriptors that nobody asked for are closed with the vector.
+        match unix::receive(connection, buffer, &mut Vec::new(), false) {
+            Ok(0) => return,
+            Ok(length) if buffer[0] == FORWARD => {
+                if let Some(datagrams) = forward::parse(&buffer[..length]) {
+                    sink(&datagrams);
+                }
+            }
+            Ok(length) if buffer[..length] == [JOIN, VERSION] => {
+                group.has_company.store(true, Ordering::Relaxed);
+                let [end_in, end_out] = group.stash.descriptors();
+                let descriptors = [group.table.descriptor(), end_in, end_out];
+                if let Err(errno) = unix::send(connection, &[&[WELCOME, VERSION]], &descriptors) {
+                    tracing::warn!(%errno, "could not let a process join {}", group.place);
+                }
+                return;
+            }
+            Err(Errno::AGAIN) if wait_readable(connection, deadline) => {}
+            _ => return,
+        }
+    }
+}
+
+/// What came of asking at the desks.
+pub(super) enum Answer {
+    /// The group.
+    Welcome(Box<Group>),
+    /// There is somebody, who does not answer.
+    Silence(Owner),
+    /// They are another user's.
+    Stranger(Owner),
+    /// There is nobody.
+    Nobody,
+}
+
+/// Asks for the group at one desk after the other.
+pub(super) fn ask(place: Place) -> Answer {
+    let mut silent = None;
+    for slot in 0..MAX_PROCESS_SLOTS {
+        let connection = match guard(|| unix::connect_to(&place.desk(slot))) {
+            Ok(connection) => connection,
+            Err(errno) if owner::is_nobody(errno) => continue,
+            Err(_) => continue,
+        };
+        let Ok(peer) = unix::peer(&*connection) else { continue };
+        if peer.uid != geteuid().as_raw() {
+            return Answer::Stranger(Owner::of(peer));
+        }
+        match welcome(&connection) {
+            Ok(descriptors) => return Answer::Welcome(Box::new(Group::passed(place, descriptors))),
+            Err(errno) => {
+                tracing::debug!(%errno, slot, "no answer at a desk of {place}");
+                silent = silent.or(Some(Owner::of(peer)));
+            }
+        }
+    }
+    silent.map_or(Answer::Nobody, Answer::Silence)
+}
+
+fn welcome(connection: &OwnedFd) -> Result<[Guarded<OwnedFd>; 3], Errno> {
+    unix::send(connection, &[&[JOIN, VERSION]], &[])?;
+    if !wait_readable(connection, clock::now() + WELCOME_PATIENCE) {
+        return Err(Errno::TIMEDOUT);
+    }
+    let mut answer = [0; 2];
+    let passed = crate::sys::fork::guard_all(|| {
+        let mut descriptors = Vec::with_capacity(unix::MAX_DESCRIPTORS);
+        unix::receive(connection, &mut answer, &mut descriptors, false)?;
+        Ok::<_, Errno>(descriptors)
+    })?;
+    if answer != [WELCOME, VERSION] {
+        return Err(Errno::PROTO);
+    }
+    // Fewer: this process may have no more descriptors.
+    passed.try_into().map_err(|_| Errno::MFILE)
+}
+
+/// Hands packets to the process with `slot`.
+///
+/// # Errors
+/// `ECONNREFUSED` if nobody has the slot, `EAGAIN` if its queue is full.
+pub(super) fn hand_in<'a>(
+    place: Place,
+    slot: u8,
+    packets: impl Iterator<Item = Datagrams<'a>>,
+) -> Result<(), Errno> {
+    let connection = guard(|| unix::connect_to(&place.desk(slot)))?;
+    if unix::peer(&*connection)?.uid != geteuid().as_raw() {
+        return Err(Errno::ACCESS);
+    }
+    for datagrams in packets {
+        unix::send(&*connection, &[&forward::header(&datagrams), datagrams.bytes], &[])?;
+    }
+    Ok(())
+}
+
+/// Waits until there is something to read, at most until `deadline`; whether there is.
+fn wait_readable(descriptor: impl AsFd, deadline: Time) -> bool {
+    let left = deadline - clock::now();
+    let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+    let mut descriptors = [PollFd::new(&descriptor, PollFlags::IN)];
+    let _ = poll(&mut descriptors, Some(&timeout));
+    descriptors[0].revents().intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR)
+}

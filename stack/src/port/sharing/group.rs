@@ -1,0 +1,234 @@
+//! The group of an address: its sockets, its table, and who in this process uses them.
+//!
+//! Within a process record locks exclude nobody, and closing the table's descriptor would release all of them. So a process
+//! has one `Group` an address, which all its devices share, with a mutex of its own; it is found and dropped under
+//! the lock of the [`Registry`].
+
+use std::os::fd::OwnedFd;
+use std::sync::Weak;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use socket2::Socket;
+
+use super::place::Place;
+use super::stash::Stash;
+use super::table::{Process, Record, Service, Table};
+use crate::port::udp::{OpenPortError, UdpConfig, bind_shared};
+use crate::sync::atomic::AtomicBool;
+use crate::sync::{Arc, Mutex, MutexGuard, lock};
+use crate::sys::fork::{Guarded, PerProcess};
+use crate::sys::{clock, steering};
+
+/// How long the group's lock is tried for. It is held for microseconds, unless its holder is stopped.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The groups that this process uses.
+pub(super) static REGISTRY: PerProcess<Registry> = PerProcess::new(Registry::default);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    groups: Mutex<Vec<Weak<Group>>>,
+}
+
+impl Registry {
+    /// The group of `place`, found by `find` if this process does not use it yet.
+    pub fn group<E>(&self, place: Place, find: impl FnOnce() -> Result<Group, E>) -> Result<Arc<Group>, E> {
+        let mut groups = lock(&self.groups);
+        groups.retain(|group| group.strong_count() > 0);
+        if let Some(group) = groups.iter().filter_map(Weak::upgrade).find(|group| group.place == place) {
+            return Ok(group);
+        }
+        let group = Arc::new(find()?);
+        groups.push(Arc::downgrade(&group));
+        Ok(group)
+    }
+
+    /// Lets go of a group. Were it dropped without the lock, another thread could find it again through another process and
+    /// take a slot, whose lock the kernel would release when this one's descriptor is closed.
+    pub fn let_go(&self, group: Arc<Group>) {
+        let _groups = lock(&self.groups);
+        match Arc::into_inner(group) {
+            // Another copy of this library in the process has locks of its own on the table: it must stay open.
+            Some(group) if group.has_strangers_of_this_process() => std::mem::forget(group),
+            _ => {}
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub place: Place,
+    pub table: Table,
+    pub stash: Stash,
+    /// Other processes use the address, or did.
+    pub has_company: AtomicBool,
+    process: Process,
+    /// What this process's devices have, by slot: the number of the claim, or 0.
+    claims: Mutex<[u64; 64]>,
+}
+
+/// What stands in the table of services.
+pub(super) struct Services {
+    /// Those of living processes, each with its place.
+    pub alive: Vec<(usize, Service)>,
+    /// A place that is free.
+    pub free: Option<usize>,
+}
+
+/// The group, locked against all other threads and processes.
+pub(super) struct Locked<'a> {
+    group: &'a Group,
+    claims: MutexGuard<'a, [u64; 64]>,
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.group.table.unlock_group();
+    }
+}
+
+impl Group {
+    /// A new group, with everybody's socket and the steering. The port must be free.
+    pub fn found(place: Place, config: &UdpConfig) -> Result<Self, FoundError> {
+        let refused = |call| move |errno| FoundError::Refused { call, errno };
+        let table = Table::new().map_err(refused("memfd_create"))?;
+        let stash = Stash::new().map_err(refused("socketpair"))?;
+        let common = bind_shared(config).map_err(FoundError::Port)?;
+        steering::attach(&*common).map_err(refused("SO_ATTACH_REUSEPORT_CBPF"))?;
+        stash.put(&common).map_err(refused("SCM_RIGHTS"))?;
+        let group = Self::new(place, table, stash, false);
+        // Whether a peek makes new descriptors; not all that call themselves Linux do that.
+        match group.locked().and_then(|locked| locked.peek(steering::COMMON_SOCKET)) {
+            Ok(Some(again)) if again.local_addr().ok() == common.local_addr().ok() => Ok(group),
+            Ok(_) => Err(FoundError::Refused { call: "MSG_PEEK", errno: Errno::OPNOTSUPP }),
+            Err(errno) => Err(FoundError::Refused { call: "MSG_PEEK", errno }),
+        }
+    }
+
+    /// The group that another process passed on: table, and both ends of the stash.
+    pub fn passed(place: Place, [table, end_in, end_out]: [Guarded<OwnedFd>; 3]) -> Self {
+        Self::new(place, Table::passed(table), Stash::passed(end_in, end_out), true)
+    }
+
+    fn new(place: Place, table: Table, stash: Stash, has_company: bool) -> Self {
+        let has_company = AtomicBool::new(has_company);
+        Self { place, table, stash, has_company, process: Process::this(), claims: Mutex::new([0; 64]) }
+    }
+
+    /// Locks the group.
+    pub fn locked(&self) -> Result<Locked<'_>, Errno> {
+        let claims = lock(&self.claims);
+        let deadline = clock::now() + LOCK_PATIENCE;
+        while !self.table.try_lock_group()? {
+            if clock::now() >= deadline {
+                return Err(Errno::BUSY);
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        Ok(Locked { group: self, claims })
+    }
+
+    /// Takes a slot; the number of the claim, or `None` if somebody has the slot.
+    pub fn try_claim(&self, slot: u8, claim: u64) -> Result<bool, Errno> {
+        let mut claims = lock(&self.claims);
+        if claims[usize::from(slot)] != 0 {
+            return Ok(false);
+        }
+        let record = self.table.record(slot)?;
+        if record.claim != 0 && record.process == self.process {
+            return Ok(false); // of another copy of this library in this process, which no lock tells
+        }
+        if !self.table.try_lock_slot(slot)? {
+            return Ok(false);
+        }
+        self.table.set_record(slot, Record { process: self.process, claim })?;
+        claims[usize::from(slot)] = claim;
+        Ok(true)
+    }
+
+    /// Gives a slot back.
+    pub fn release(&self, slot: u8) {
+        let mut claims = lock(&self.claims);
+        claims[usize::from(slot)] = 0;
+        // What remains if it cannot be written is what a killed process leaves.
+        let _ = self.table.set_record(slot, Record::NONE);
+        self.table.unlock_slot(slot);
+    }
+
+    fn has_strangers_of_this_process(&self) -> bool {
+        (0..64).any(|slot| {
+            self.table.record(slot).is_ok_and(|record| record.claim != 0 && record.process == self.process)
+        })
+    }
+}
+
+impl Locked<'_> {
+    /// The socket at `index`, if the group has so many.
+    pub fn peek(&self, index: u32) -> Result<Option<Guarded<Socket>>, Errno> {
+        self.group.stash.peek(index)
+    }
+
+    /// The socket at `index`; the group grows until it has it.
+    pub fn socket(&self, index: u32, config: &UdpConfig) -> Result<Guarded<Socket>, OpenPortError> {
+        let system = |call| move |errno| OpenPortError::System { address: config.address, call, errno };
+        if let Some(socket) = self.peek(index).map_err(system("MSG_PEEK"))? {
+            return Ok(socket);
+        }
+        let mut count = 0;
+        while self.peek(count).map_err(system("MSG_PEEK"))?.is_some() {
+            count += 1;
+        }
+        loop {
+            let socket = bind_shared(config)?;
+            self.group.stash.put(&socket).map_err(system("SCM_RIGHTS"))?;
+            if count == index {
+                return Ok(socket);
+            }
+            count += 1;
+        }
+    }
+
+    /// Whether some process, this one or another, has the slot. Until the group is unlocked nobody of this process takes it;
+    /// another may.
+    pub fn is_taken(&self, slot: u8) -> bool {
+        self.claims[usize::from(slot)] != 0 || self.group.table.is_slot_held_elsewhere(slot)
+    }
+
+    /// The services that are listened on.
+    pub fn services(&self) -> Result<Services, Errno> {
+        let mut services = Services { alive: Vec::new(), free: None };
+        for (place, service) in self.group.table.services()?.into_iter().enumerate() {
+            match service {
+                Some(service) if self.is_alive(&service)? => services.alive.push((place, service)),
+                _ => services.free = services.free.or(Some(place)),
+            }
+        }
+        Ok(services)
+    }
+
+    fn is_alive(&self, service: &Service) -> Result<bool, Errno> {
+        let slot = service.slot & 63;
+        if self.claims[usize::from(slot)] != 0 {
+            return Ok(self.claims[usize::from(slot)] == service.claim);
+        }
+        Ok(self.group.table.record(slot)?.claim == service.claim
+            && self.group.table.is_slot_held_elsewhere(slot))
+    }
+}
+
+/// Why a group cannot be made.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FoundError {
+    /// The system lacks what sharing needs.
+    Refused {
+        /// What it refused.
+        call: &'static str,
+        /// How.
+        errno: Errno,
+    },
+    /// The port.
+    Port(OpenPortError),
+}

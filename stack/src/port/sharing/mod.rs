@@ -1,0 +1,387 @@
+//! Several processes of one user on one address and port.
+//!
+//! ```text
+//!                      SO_REUSEPORT group of 127.0.0.1:4791, steered by QPN (sys/steering.rs)
+//!  packets ──────────> | 0: everybody's | 1: slot 0 | 2: slot 1 | 3: slot 2 | ...
+//!                              |             |            |            |
+//!                         all of them    process A    process B    nobody: swept now and then
+//! ```
+//! A process has a *slot* of the address, which its queue pair numbers carry. Indices in the kernel's group must never
+//! move, so its sockets are never closed while any process uses the address: they lie in a [`stash`] that all
+//! processes have, from which each takes those it reads. A newcomer asks at the [`desk`]s, one after the other, gets stash
+//! and [`table`], and claims the lowest slot that is free by a lock that ends with its process. What a dead
+//! process left in its socket is thrown away before the slot is used again. So any process may die at any moment
+//! and nothing has to be cleaned up: abstract names, memory files, locks and sockets all go with their last user.
+//!
+//! The first process of an address makes the group. Two at once: the abstract name `.../new` lets one of them, and
+//! it makes sure by a bind without SO_REUSEPORT that no socket of an older group is left.
+//!
+//! A packet that arrives in the wrong process (merged with another's by the kernel, or sent by hash to a slot that does not
+//! exist yet) is handed in at the right desk. Where the system lacks any of this, an address is for one process
+//! alone ([`Joined::alone`]).
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`place`] | an address, and the names that belong to it |
+//! | [`owner`] | who shares an address, or holds it |
+//! | [`table`] | slots and services: the memory file and its locks |
+//! | [`stash`] | the sockets |
+//! | [`group`] | both, as one process uses them |
+//! | [`desk`] | newcomers, and packets from other processes |
+//! | [`forward`] | how such a packet is passed on |
+//! | [`services`] | who listens on what |
+//!
+//! Sources: socket(7), unix(7), fcntl(2), memfd_create(2); the kernel's net/core/sock_reuseport.c.
+
+mod desk;
+mod forward;
+mod group;
+pub mod owner;
+mod place;
+pub mod services;
+mod stash;
+mod table;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use self::desk::{Answer, Desk};
+use self::group::{FoundError, Group, REGISTRY};
+use self::place::Place;
+use super::Datagrams;
+use super::udp::{OpenPortError, UdpConfig, UdpPort, free_loopback_address};
+use crate::device::qpn::MAX_PROCESS_SLOTS;
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
+use crate::sys::fork::{Maker, guard};
+use crate::sys::{clock, steering, unix};
+
+pub use self::owner::{Owner, Sharer, sharers};
+pub use self::services::ListenError;
+
+/// How long a newcomer waits for somebody to answer who is there.
+const SILENCE_PATIENCE: Duration = Duration::from_secs(3);
+/// How long a port may be taken without anybody at the desks: as long as a newcomer takes from getting the group to opening its
+/// desk while the one who gave it dies.
+const ORPHAN_PATIENCE: Duration = Duration::from_millis(400);
+/// How long between two tries.
+const RETRY: Duration = Duration::from_millis(2);
+/// How often all slots are tried: that of a process that is just dying may have its name a little longer than its lock.
+const CLAIM_ROUNDS: usize = 50;
+
+/// A device's place among the processes of its addresses.
+#[derive(Debug)]
+pub struct Joined {
+    /// The process slot, the same on all addresses.
+    pub slot: u8,
+    /// For each address in order: the port.
+    pub ports: Vec<UdpPort>,
+    /// For each address that is shared.
+    pub members: Vec<Member>,
+    /// What the system refused on the addresses that are therefore this device's alone, and how.
+    pub alone: Option<(&'static str, Errno)>,
+}
+
+/// A device's membership in the group of one address. Ends when it is dropped.
+#[derive(Debug)]
+pub struct Member {
+    group: Option<Arc<Group>>,
+    slot: u8,
+    claim: u64,
+    desk: Option<Desk>,
+    /// Everybody's socket.
+    common: Option<UdpPort>,
+    maker: Maker,
+}
+
+/// What an address turned out to be.
+enum Found {
+    Shared(Arc<Group>),
+    Alone { call: &'static str, errno: Errno },
+}
+
+impl Found {
+    fn group(&self) -> Option<&Arc<Group>> {
+        match self {
+            Self::Shared(group) => Some(group),
+            Self::Alone { .. } => None,
+        }
+    }
+}
+
+/// Opens ports on all of a device's addresses, together with the other processes of this user that have them. `random` is drawn
+/// from once for each address.
+///
+/// # Errors
+/// [`OpenPortError`], if another user or another program has an address, or as many processes as can share one.
+pub fn join(configs: &[UdpConfig], mut random: impl FnMut() -> u64) -> Result<Joined, OpenPortError> {
+    let mut found = Vec::new();
+    let result = configs
+        .iter()
+        .try_for_each(|config| {
+            found.push(find(config)?);
+            Ok(())
+        })
+        .and_then(|()| join_found(configs, &found, &mut random));
+    for found in found {
+        if let Found::Shared(group) = found {
+            REGISTRY.get().let_go(group);
+        }
+    }
+    result
+}
+
+fn join_found(
+    configs: &[UdpConfig],
+    found: &[Found],
+    random: &mut impl FnMut() -> u64,
+) -> Result<Joined, OpenPortError> {
+    let groups: Vec<&Arc<Group>> = found.iter().filter_map(Found::group).collect();
+    let (slot, mut members) = claim(&groups, random)?;
+    let mut joined = Joined { slot, ports: Vec::new(), members: Vec::new(), alone: None };
+    let mut rest = members.iter_mut();
+    for (config, found) in configs.iter().zip(found) {
+        let port = match *found {
+            Found::Shared(_) => rest.next().map(|member| member.open(config)),
+            Found::Alone { call, errno } => {
+                joined.alone = Some((call, errno));
+                Some(UdpPort::open(config.clone()))
+            }
+        };
+        joined.ports.extend(port.transpose()?);
+    }
+    joined.members = members;
+    Ok(joined)
+}
+
+/// Finds the group of an address, or makes it.
+fn find(config: &UdpConfig) -> Result<Found, OpenPortError> {
+    let (address, scope_id) = super::udp::check_address(config.address.to_canonical(), config.scope_id)?;
+    let place = Place { address, scope_id };
+    match REGISTRY.get().group(place, || find_elsewhere(place, config)) {
+        Ok(group) => Ok(Found::Shared(group)),
+        Err(FoundError::Port(error)) => Err(error),
+        Err(FoundError::Refused { call, errno }) => {
+            tracing::warn!(%address, %errno, "{call} is refused: the address is for this process alone");
+            Ok(Found::Alone { call, errno })
+        }
+    }
+}
+
+fn find_elsewhere(place: Place, config: &UdpConfig) -> Result<Group, FoundError> {
+    let in_use = |owner: Option<Owner>| {
+        FoundError::Port(OpenPortError::AddressInUse {
+            address: place.address,
+            owner,
+            free: free_loopback_address().map(IpAddr::V4),
+        })
+    };
+    let start = clock::now();
+    loop {
+        let mut holder = match desk::ask(place) {
+            Answer::Welcome(group) => return Ok(*group),
+            Answer::Stranger(owner) => return Err(in_use(Some(owner))),
+            Answer::Silence(owner) => Some(owner),
+            Answer::Nobody => None,
+        };
+        tracing::debug!(%place, "looked for processes");
+        let mut patience = SILENCE_PATIENCE;
+        match guard(|| unix::listen_at(&place.foundation())) {
+            Ok(_foundation) => {
+                tracing::debug!(%place, "may make the group");
+                // It may have been made since the look at the desks.
+                if let Answer::Welcome(group) = desk::ask(place) {
+                    return Ok(*group);
+                }
+                // Without SO_REUSEPORT: succeeds only if no socket of an older group is left.
+                match UdpPort::open(config.clone()) {
+                    Ok(port) => {
+                        drop(port);
+                        let made = Group::found(place, config);
+                        tracing::debug!(%place, made = made.is_ok(), "made the group");
+                        return made;
+                    }
+                    Err(OpenPortError::AddressInUse { .. }) if holder.is_none() => {
+                        patience = ORPHAN_PATIENCE;
+                        holder = owner::of_port(place);
+                        if holder.is_some_and(|owner| owner.uid != rustix::process::geteuid().as_raw()) {
+                            return Err(in_use(holder));
+                        }
+                    }
+                    Err(OpenPortError::AddressInUse { .. }) => {}
+                    Err(error) => return Err(FoundError::Port(error)),
+                }
+            }
+            Err(Errno::ADDRINUSE) => {
+                holder = holder.or_else(|| owner::at_name(&place.foundation()));
+                if holder.is_some_and(|owner| owner.uid != rustix::process::geteuid().as_raw()) {
+                    return Err(in_use(holder));
+                }
+            }
+            Err(errno) => return Err(FoundError::Refused { call: "an abstract local socket", errno }),
+        }
+        if clock::now() - start >= patience {
+            return Err(in_use(holder));
+        }
+        std::thread::sleep(RETRY);
+    }
+}
+
+/// Claims the same slot in all groups, and opens its desks.
+fn claim(
+    groups: &[&Arc<Group>],
+    random: &mut impl FnMut() -> u64,
+) -> Result<(u8, Vec<Member>), OpenPortError> {
+    for _ in 0..CLAIM_ROUNDS {
+        for slot in 0..MAX_PROCESS_SLOTS {
+            let mut members = Vec::new();
+            for group in groups {
+                match Member::claim(group, slot, random() | 1)? {
+                    Some(member) => members.push(member),
+                    None => break,
+                }
+            }
+            if members.len() == groups.len() {
+                tracing::debug!(slot, "claimed a slot");
+                return Ok((slot, members));
+            }
+        }
+        std::thread::sleep(RETRY);
+    }
+    let address = groups.first().map_or(IpAddr::from([127, 0, 0, 1]), |group| group.place.address);
+    Err(OpenPortError::TooManyProcesses {
+        address,
+        allowed: MAX_PROCESS_SLOTS,
+        free: free_loopback_address().map(IpAddr::V4),
+    })
+}
+
+impl Member {
+    /// Takes a slot and opens its desk; `None` if it is taken.
+    fn claim(group: &Arc<Group>, slot: u8, claim: u64) -> Result<Option<Self>, OpenPortError> {
+        let address = group.place.address;
+        let taken = group.try_claim(slot, claim);
+        if !taken.map_err(|errno| OpenPortError::System { address, call: "F_SETLK", errno })? {
+            return Ok(None);
+        }
+        let mut member = Self {
+            group: Some(Arc::clone(group)),
+            slot,
+            claim,
+            desk: None,
+            common: None,
+            maker: Maker::this(),
+        };
+        match Desk::open(group.place, slot) {
+            Ok(desk) => member.desk = Some(desk),
+            Err(Errno::ADDRINUSE) => return Ok(None),
+            Err(errno) => return Err(OpenPortError::System { address, call: "listen", errno }),
+        }
+        Ok(Some(member))
+    }
+
+    /// Takes the slot's socket, without what was sent to the one who had it before, and everybody's.
+    fn open(&mut self, config: &UdpConfig) -> Result<UdpPort, OpenPortError> {
+        let group = self.group();
+        let system = |errno| OpenPortError::System { address: config.address, call: "F_SETLK", errno };
+        let (own, common) = {
+            let locked = group.locked().map_err(system)?;
+            let own = locked.socket(steering::slot_socket(self.slot), config)?;
+            (own, locked.socket(steering::COMMON_SOCKET, config)?)
+        };
+        tracing::debug!(slot = self.slot, "took the sockets");
+        let port = UdpPort::adopt(own, config)?;
+        let stale = port.discard_received();
+        tracing::debug!(slot = self.slot, stale, "joined {}", group.place);
+        self.common = Some(UdpPort::adopt(common, config)?);
+        Ok(port)
+    }
+
+    fn group(&self) -> &Arc<Group> {
+        match &self.group {
+            Some(group) => group,
+            None => unreachable!("only dropping takes the group"),
+        }
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.group().place.address
+    }
+
+    /// The slot.
+    #[must_use]
+    pub fn slot(&self) -> u8 {
+        self.slot
+    }
+
+    /// The socket of packets that are for no process in particular: every process may read from it.
+    #[must_use]
+    pub fn common(&self) -> Option<&UdpPort> {
+        self.common.as_ref()
+    }
+
+    /// Serves newcomers and takes packets that other processes hand in. Due when [`desk`](Self::desk) is readable.
+    pub fn serve(&self, buffer: &mut Vec<u8>, sink: impl FnMut(&Datagrams<'_>)) {
+        if let Some(desk) = &self.desk {
+            desk.serve(self.group(), buffer, sink);
+        }
+    }
+
+    /// Whether other processes share the address, or did.
+    #[must_use]
+    pub fn has_company(&self) -> bool {
+        self.group().has_company.load(Ordering::Relaxed)
+    }
+
+    /// Readable when there is something to [`serve`](Self::serve).
+    #[must_use]
+    pub fn desk(&self) -> Option<BorrowedFd<'_>> {
+        self.desk.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Hands packets to the process with `slot`; whether there is one that takes them.
+    pub fn hand_in<'a>(&self, slot: u8, packets: impl Iterator<Item = Datagrams<'a>>) -> bool {
+        desk::hand_in(self.group().place, slot, packets).is_ok()
+    }
+
+    /// Throws away what waits in the sockets of slots that nobody has; returns how many datagrams. One process at a time does it, and
+    /// no slot can be taken meanwhile.
+    #[must_use]
+    pub fn sweep(&self) -> usize {
+        let group = self.group();
+        let Ok(locked) = group.locked() else { return 0 };
+        let mut swept = 0;
+        for slot in (0..MAX_PROCESS_SLOTS).filter(|slot| *slot != self.slot) {
+            if locked.is_taken(slot) {
+                continue;
+            }
+            let Ok(Some(socket)) = locked.peek(steering::slot_socket(slot)) else { break };
+            swept += super::udp::discard_received(&socket);
+        }
+        swept
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let Some(group) = self.group.take() else { return };
+        if self.maker.is_other() {
+            // A forked child: nothing here is its own, and locks may be held by threads that it does not have.
+            std::mem::forget(group);
+            return;
+        }
+        self.common = None;
+        // The desk goes before the slot, whose next owner opens it anew.
+        self.desk = None;
+        group.release(self.slot);
+        REGISTRY.get().let_go(group);
+    }
+}

@@ -1,0 +1,154 @@
+//! Who has an address: processes that share it, and others that hold its port.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use rustix::io::Errno;
+use urxe_wire::ROCE_PORT;
+
+use super::place::Place;
+use crate::device::qpn::MAX_PROCESS_SLOTS;
+use crate::sys::unix;
+
+/// A process that has an address, as far as it can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its effective user.
+    pub uid: u32,
+    /// Its number; `None` if it is in another process namespace, or is the kernel.
+    pub pid: Option<i32>,
+    name: [u8; 16],
+}
+
+impl Owner {
+    fn new(uid: u32, pid: Option<i32>) -> Self {
+        let mut name = [0; 16];
+        if let Some(pid) = pid
+            && let Ok(text) = std::fs::read(format!("/proc/{pid}/comm"))
+        {
+            // The kernel's own limit is 15 bytes (TASK_COMM_LEN, proc(5)).
+            let text = text.trim_ascii_end();
+            let length = text.len().min(name.len());
+            name[..length].copy_from_slice(&text[..length]);
+        }
+        Self { uid, pid, name }
+    }
+
+    pub(super) fn of(peer: unix::Peer) -> Self {
+        Self::new(peer.uid, Some(peer.pid).filter(|pid| *pid > 0))
+    }
+
+    /// The process's name (proc(5), comm); empty if it cannot be told.
+    #[must_use]
+    pub fn name(&self) -> String {
+        String::from_utf8_lossy(&self.name).trim_end_matches('\0').to_owned()
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pid {
+            Some(pid) if self.name[0] != 0 => write!(f, "process {pid} ({})", self.name())?,
+            Some(pid) => write!(f, "process {pid}")?,
+            None if self.uid == 0 => return f.write_str("user 0 or the kernel's rdma_rxe"),
+            None => f.write_str("a process")?,
+        }
+        write!(f, " of user {}", self.uid)
+    }
+}
+
+/// A process that shares an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharer {
+    /// Its slot: the upper six bits of its queue pair numbers.
+    pub slot: u8,
+    /// The process. One that has opened several devices on the address is listed as often.
+    pub process: Owner,
+}
+
+/// Who shares an address at this moment, by slot. Disturbs nobody. Works for other users' processes as well.
+#[must_use]
+pub fn sharers(address: IpAddr, scope_id: u32) -> Vec<Sharer> {
+    let place = Place { address: address.to_canonical(), scope_id };
+    let at = |slot: u8| {
+        let desk = unix::connect_to(&place.desk(slot)).ok()?;
+        let process = Owner::of(unix::peer(&desk).ok()?);
+        Some(Sharer { slot, process })
+    };
+    (0..MAX_PROCESS_SLOTS).filter_map(at).collect()
+}
+
+/// Who listens under an abstract name.
+pub(super) fn at_name(name: &str) -> Option<Owner> {
+    let connection = unix::connect_to(name).ok()?;
+    unix::peer(&connection).ok().map(Owner::of)
+}
+
+/// Who holds the UDP port of `place` without sharing it, as far as /proc/net tells.
+pub(super) fn of_port(place: Place) -> Option<Owner> {
+    let list = match place.address {
+        IpAddr::V4(_) => "/proc/net/udp",
+        IpAddr::V6(_) => "/proc/net/udp6",
+    };
+    let text = std::fs::read_to_string(list).ok()?;
+    let (uid, inode) = text.lines().skip(1).find_map(|line| holder_in_line(line, place.address))?;
+    Some(Owner::new(uid, process_with_socket(inode)))
+}
+
+/// The user and the socket's inode, if `line` of /proc/net/udp (proc(5)) is about a socket that gets what is sent to the RoCE
+/// port of `address`. Addresses stand there as words of the machine's byte order.
+fn holder_in_line(line: &str, address: IpAddr) -> Option<(u32, u64)> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let (local, port) = fields.get(1)?.split_once(':')?;
+    let words = |octets: &[u8]| -> String {
+        let word = |w: &[u8]| format!("{:08X}", u32::from_ne_bytes([w[0], w[1], w[2], w[3]]));
+        octets.chunks_exact(4).map(word).collect()
+    };
+    let wanted = match address {
+        IpAddr::V4(v4) => words(&v4.octets()),
+        IpAddr::V6(v6) => words(&v6.octets()),
+    };
+    let is_wildcard = local.bytes().all(|digit| digit == b'0');
+    if u16::from_str_radix(port, 16).ok()? != ROCE_PORT || !(local == wanted || is_wildcard) {
+        return None;
+    }
+    Some((fields.get(7)?.parse().ok()?, fields.get(9)?.parse().ok()?))
+}
+
+/// The process that has a socket open. Other users' are not to be seen, but by root.
+fn process_with_socket(inode: u64) -> Option<i32> {
+    let wanted = format!("socket:[{inode}]");
+    let has_it = |pid: &i32| -> bool {
+        let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+        descriptors.flatten().any(|fd| {
+            std::fs::read_link(fd.path())
+                .is_ok_and(|link| link.as_os_str().as_encoded_bytes() == wanted.as_bytes())
+        })
+    };
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(has_it)
+}
+
+/// Whether `errno` means that nobody listens under a name.
+pub(super) fn is_nobody(errno: Errno) -> bool {
+    matches!(errno, Errno::CONNREFUSED | Errno::NOENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_kernels_list_is_understood() {
+        let line = "  123: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1001        0 4242 2 0";
+        assert_eq!(holder_in_line(line, "127.0.0.1".parse().unwrap()), Some((1001, 4242)));
+        assert_eq!(holder_in_line(line, "127.0.0.2".parse().unwrap()), None);
+        let any = line.replace("0100007F", "00000000");
+        assert_eq!(holder_in_line(&any, "127.0.0.2".parse().unwrap()), Some((1001, 4242)));
+        let v6 = line.replace("0100007F", "00000000000000000000000001000000");
+        assert_eq!(holder_in_line(&v6, "::1".parse().unwrap()), Some((1001, 4242)));
+        for wrong in ["", "sl local_address", "1: 0100007F:12B8 0:0 07 0 0 0 1 0 2"] {
+            assert_eq!(holder_in_line(wrong, "127.0.0.1".parse().unwrap()), None, "{wrong}");
+        }
+    }
+}

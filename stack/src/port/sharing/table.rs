@@ -1,0 +1,165 @@
+//! The table of an address: a memory file that its processes pass on, and the locks on it.
+//!
+//! ```text
+//!  0                     2048                            26624
+//! | a record per slot    | services that are listened on  |      contents
+//! | byte s: slot s taken | byte 64: the group is changed  |      locks
+//! ```
+//! A slot is taken by a record lock on its byte, which the kernel releases when the process ends, even while a forked child lives
+//! on ([`record_lock`]). The record beside it tells whose it is, and bears a number that is new with each taking, by
+//! which a dead process's services are told from those of the next one.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::Errno;
+
+use crate::sys::fork::{Guarded, guard};
+use crate::sys::record_lock;
+
+/// The lock that who changes the group holds.
+const GROUP_LOCK: u64 = 64;
+const RECORD_LEN: usize = 32;
+const SERVICES_AT: u64 = 2048;
+const SERVICE_LEN: usize = 24;
+/// Services that an address has at most.
+pub(super) const MAX_SERVICES: usize = 1024;
+const TABLE_LEN: u64 = SERVICES_AT + (MAX_SERVICES * SERVICE_LEN) as u64;
+
+/// A process as others can recognise it: its number and when it started, in clock ticks since the machine did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pub pid: u32,
+    pub started: u64,
+}
+
+impl Process {
+    pub fn this() -> Self {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        // The 22nd field; the second, the name, is in parentheses and may hold anything (proc(5)).
+        let started = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(19)?.parse().ok())
+            .unwrap_or(0);
+        Self { pid: std::process::id(), started }
+    }
+}
+
+/// Who has a slot, or had it last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub process: Process,
+    /// New with each taking, never 0; 0 after an orderly end.
+    pub claim: u64,
+}
+
+impl Record {
+    pub const NONE: Self = Self { process: Process { pid: 0, started: 0 }, claim: 0 };
+}
+
+/// A service that a process listens on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Service {
+    pub id: u64,
+    pub claim: u64,
+    pub slot: u8,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Table {
+    file: Guarded<OwnedFd>,
+}
+
+impl Table {
+    pub fn new() -> Result<Self, Errno> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = guard(|| memfd_create("urxe-sharing", flags))?;
+        ftruncate(&file, TABLE_LEN)?;
+        fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+        Ok(Self { file })
+    }
+
+    /// The table that another process passed on.
+    pub fn passed(file: Guarded<OwnedFd>) -> Self {
+        Self { file }
+    }
+
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub fn try_lock_slot(&self, slot: u8) -> Result<bool, Errno> {
+        record_lock::try_lock(&self.file, u64::from(slot))
+    }
+
+    pub fn unlock_slot(&self, slot: u8) {
+        // Fails only for a descriptor that is none.
+        let _ = record_lock::unlock(&self.file, u64::from(slot));
+    }
+
+    /// Whether another process has the slot.
+    pub fn is_slot_held_elsewhere(&self, slot: u8) -> bool {
+        record_lock::is_held_elsewhere(&self.file, u64::from(slot)).unwrap_or(true)
+    }
+
+    pub fn try_lock_group(&self) -> Result<bool, Errno> {
+        record_lock::try_lock(&self.file, GROUP_LOCK)
+    }
+
+    pub fn unlock_group(&self) {
+        let _ = record_lock::unlock(&self.file, GROUP_LOCK);
+    }
+
+    pub fn record(&self, slot: u8) -> Result<Record, Errno> {
+        let mut bytes = [0; RECORD_LEN];
+        self.read(u64::from(slot) * RECORD_LEN as u64, &mut bytes)?;
+        let process = Process { pid: word(&bytes, 0) as u32, started: word(&bytes, 8) };
+        Ok(Record { process, claim: word(&bytes, 16) })
+    }
+
+    pub fn set_record(&self, slot: u8, record: Record) -> Result<(), Errno> {
+        let mut bytes = [0; RECORD_LEN];
+        bytes[..8].copy_from_slice(&u64::from(record.process.pid).to_ne_bytes());
+        bytes[8..16].copy_from_slice(&record.process.started.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&record.claim.to_ne_bytes());
+        self.write(u64::from(slot) * RECORD_LEN as u64, &bytes)
+    }
+
+    /// All places for services, in order. The caller holds the group's lock.
+    pub fn services(&self) -> Result<Vec<Option<Service>>, Errno> {
+        let mut bytes = vec![0; MAX_SERVICES * SERVICE_LEN];
+        self.read(SERVICES_AT, &mut bytes)?;
+        let parse = |entry: &[u8]| {
+            let claim = word(entry, 8);
+            (claim != 0).then(|| Service { id: word(entry, 0), claim, slot: word(entry, 16) as u8 })
+        };
+        Ok(bytes.chunks_exact(SERVICE_LEN).map(parse).collect())
+    }
+
+    /// Fills or empties a place for a service. The caller holds the group's lock.
+    pub fn set_service(&self, place: usize, service: Option<Service>) -> Result<(), Errno> {
+        let mut bytes = [0; SERVICE_LEN];
+        if let Some(service) = service {
+            bytes[..8].copy_from_slice(&service.id.to_ne_bytes());
+            bytes[8..16].copy_from_slice(&service.claim.to_ne_bytes());
+            bytes[16..].copy_from_slice(&u64::from(service.slot).to_ne_bytes());
+        }
+        self.write(SERVICES_AT + (place * SERVICE_LEN) as u64, &bytes)
+    }
+
+    fn read(&self, at: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+        let wanted = bytes.len();
+        let read = rustix::io::pread(&self.file, bytes, at)?;
+        if read == wanted { Ok(()) } else { Err(Errno::IO) }
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let written = rustix::io::pwrite(&self.file, bytes, at)?;
+        if written == bytes.len() { Ok(()) } else { Err(Errno::IO) }
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(std::array::from_fn(|n| bytes[at + n]))
+}

@@ -1,0 +1,253 @@
+//! Devices of one process on one address, which share it by the same means as processes do. Deaths are in the project's
+//! `tests/tests/sharing_*`, with processes of their own; forks beside `sys::fork`.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::AtomicU64;
+
+use super::*;
+use crate::port::udp::ReceiveBuffers;
+use crate::port::{Run, Transmit};
+use crate::rng::Rng;
+
+/// An address that no other test uses.
+fn address(of_test: u8) -> IpAddr {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    IpAddr::V4(Ipv4Addr::new(127, 64 + of_test, high, low.max(1)))
+}
+
+fn joined(address: IpAddr) -> Joined {
+    static CLAIMS: AtomicU64 = AtomicU64::new(1);
+    let seed = CLAIMS.fetch_add(1, Ordering::Relaxed);
+    let mut rng = Rng::stream(seed, u64::from(std::process::id()));
+    join(&[UdpConfig::new(address)], || rng.next_u64()).unwrap()
+}
+
+/// A packet of 64 bytes to a queue pair; nobody looks at its ICRC here.
+fn packet(qpn: u32, mark: u8) -> Vec<u8> {
+    let mut bytes = vec![mark; 64];
+    bytes[..8].copy_from_slice(&[0x04, 0, 0xff, 0xff, 0, 0, 0, 0]);
+    bytes[4..8].copy_from_slice(&(qpn & 0xff_ffff).to_be_bytes());
+    bytes
+}
+
+fn qpn_of(slot: u8) -> u32 {
+    u32::from(slot) << steering::QPN_SLOT_SHIFT | 0x123
+}
+
+fn send(to: IpAddr, bytes: &[u8]) {
+    let socket = UdpSocket::bind((to, 0)).unwrap();
+    socket.send_to(bytes, SocketAddr::new(to, urxe_wire::ROCE_PORT)).unwrap();
+}
+
+/// The marks of the packets that wait at a port.
+fn marks(port: &UdpPort) -> Vec<u8> {
+    let mut buffers = ReceiveBuffers::default();
+    let mut marks = Vec::new();
+    while port.receive(&mut buffers).unwrap() > 0 {
+        for datagrams in buffers.iter() {
+            marks.extend(datagrams.segments().map(|segment| segment[segment.len() - 1]));
+        }
+    }
+    marks
+}
+
+#[test]
+fn devices_on_one_address_get_slots_and_each_its_own_packets() {
+    let at = address(0);
+    let devices: Vec<Joined> = (0..5).map(|_| joined(at)).collect();
+    assert_eq!(devices.iter().map(|device| device.slot).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    for (device, mark) in devices.iter().zip(10..) {
+        send(at, &packet(qpn_of(device.slot), mark));
+    }
+    send(at, &packet(1, 99));
+    for (device, mark) in devices.iter().zip(10..) {
+        assert_eq!(marks(&device.ports[0]), [mark]);
+    }
+    assert_eq!(marks(devices[3].members[0].common().unwrap()), [99], "QP1's packet is everybody's");
+    assert_eq!(marks(devices[1].members[0].common().unwrap()), [0; 0], "and was read once");
+}
+
+#[test]
+fn a_slot_keeps_its_socket_whoever_leaves_before_and_is_used_again_empty() {
+    let at = address(1);
+    let mut devices: Vec<Option<Joined>> = (0..4).map(|_| Some(joined(at))).collect();
+    // In this order a group of plain sockets would be renumbered twice.
+    devices[0] = None;
+    devices[2] = None;
+    for (slot, mark) in [(1, 1), (3, 3)] {
+        send(at, &packet(qpn_of(slot), mark));
+    }
+    for slot in [1, 3] {
+        assert_eq!(marks(&devices[usize::from(slot)].as_ref().unwrap().ports[0]), [slot]);
+    }
+    for slot in [0, 2] {
+        send(at, &packet(qpn_of(slot), 77));
+    }
+    let again = joined(at);
+    assert_eq!(again.slot, 0, "the lowest free slot");
+    assert_eq!(marks(&again.ports[0]), [0; 0], "what was for its former owner is gone");
+    assert_eq!(again.members[0].sweep(), 1, "and what is for the other dead slot is swept");
+    send(at, &packet(qpn_of(0), 5));
+    assert_eq!(marks(&again.ports[0]), [5]);
+}
+
+#[test]
+fn the_address_is_free_again_when_the_last_one_leaves() {
+    let at = address(2);
+    let devices: Vec<Joined> = (0..3).map(|_| joined(at)).collect();
+    assert_eq!(sharers(at, 0).iter().map(|sharer| sharer.slot).collect::<Vec<_>>(), [0, 1, 2]);
+    assert!(matches!(UdpPort::open(UdpConfig::new(at)), Err(OpenPortError::AddressInUse { .. })));
+    drop(devices);
+    assert_eq!(sharers(at, 0), []);
+    drop(UdpPort::open(UdpConfig::new(at)).unwrap());
+}
+
+#[test]
+fn whoever_holds_the_port_for_itself_is_named() {
+    let at = address(3);
+    let holder = UdpPort::open(UdpConfig::new(at)).unwrap();
+    let error = join(&[UdpConfig::new(at)], || 1).unwrap_err();
+    let OpenPortError::AddressInUse { owner: Some(owner), free: Some(free), .. } = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(
+        (owner.pid, owner.uid),
+        (Some(std::process::id() as i32), rustix::process::geteuid().as_raw())
+    );
+    let text = error.to_string();
+    assert!(text.contains(&std::process::id().to_string()) && text.contains(&free.to_string()), "{text}");
+    assert_eq!(error.errno(), libc::EADDRINUSE);
+    drop(holder);
+    assert_eq!(joined(at).slot, 0);
+}
+
+#[test]
+fn as_many_devices_as_there_are_slots_share_an_address_and_no_more() {
+    let at = address(4);
+    let mut devices: Vec<Joined> = (0..64).map(|_| joined(at)).collect();
+    let error = join(&[UdpConfig::new(at)], || 1).unwrap_err();
+    assert!(matches!(error, OpenPortError::TooManyProcesses { allowed: 64, .. }), "{error:?}");
+    send(at, &packet(qpn_of(63), 63));
+    assert_eq!(marks(&devices[63].ports[0]), [63]);
+    devices.remove(17);
+    assert_eq!(joined(at).slot, 17);
+}
+
+#[test]
+fn a_device_with_several_addresses_has_the_same_slot_on_all() {
+    let (a, b) = (address(5), address(6));
+    let on_a = [joined(a), joined(a)];
+    let on_b = joined(b);
+    let mut claims = 100;
+    let both = join(&[UdpConfig::new(b), UdpConfig::new(a)], || {
+        claims += 1;
+        claims
+    })
+    .unwrap();
+    assert_eq!((on_a[1].slot, on_b.slot, both.slot), (1, 0, 2));
+    for (port, at) in both.ports.iter().zip([b, a]) {
+        assert_eq!(port.address(), at);
+        send(at, &packet(qpn_of(2), 42));
+        assert_eq!(marks(port), [42]);
+    }
+    // Slot 1 of b was passed over, not lost.
+    assert_eq!(joined(b).slot, 1);
+}
+
+#[test]
+fn a_packet_in_the_wrong_process_is_handed_in_at_the_right_desk() {
+    let at = address(7);
+    let (here, there) = (joined(at), joined(at));
+    let bytes = packet(qpn_of(there.slot), 9);
+    let datagrams = Datagrams {
+        from: "127.0.0.9".parse().unwrap(),
+        from_port: 0xc000,
+        to: at,
+        bytes: &bytes,
+        segment_size: bytes.len(),
+        traffic_class: 2,
+        hop_limit: 64,
+    };
+    let serving = std::thread::spawn(move || {
+        let mut taken = Vec::new();
+        while taken.len() < 2 {
+            there.members[0].serve(&mut Vec::new(), |datagrams| taken.push(format!("{datagrams:?}")));
+            std::thread::yield_now();
+        }
+        taken
+    });
+    assert!(here.members[0].hand_in(1, [datagrams, datagrams].into_iter()));
+    assert_eq!(serving.join().unwrap(), [format!("{datagrams:?}"), format!("{datagrams:?}")]);
+    assert!(!here.members[0].hand_in(1, std::iter::once(datagrams)), "nobody has the slot any more");
+}
+
+#[test]
+fn each_peer_slot_has_a_source_port_of_its_own() {
+    let at = address(8);
+    let (here, there) = (joined(at), joined(at));
+    let port = &here.ports[0];
+    let numbers: Vec<u16> = (0..64).map(|slot| port.port_towards(slot)).collect();
+    assert_eq!(numbers, (0..64).map(|slot| port.port_towards(slot)).collect::<Vec<_>>());
+    let distinct: std::collections::BTreeSet<_> = numbers.iter().collect();
+    assert_eq!(distinct.len(), 64);
+    let bytes = packet(qpn_of(there.slot), 4);
+    let run = |from_port| Run {
+        from: at,
+        from_port,
+        to: at,
+        bytes: &bytes,
+        segment_size: bytes.len(),
+        traffic_class: 0,
+    };
+    assert_eq!(port.transmit(&run(numbers[1])), crate::port::SendOutcome::Sent);
+    let mut buffers = ReceiveBuffers::default();
+    assert_eq!(there.ports[0].receive(&mut buffers).unwrap(), 1);
+    assert_eq!(buffers.iter().next().unwrap().from_port, numbers[1]);
+    // A sender takes nothing in.
+    UdpSocket::bind((at, 0)).unwrap().send_to(b"x", (at, numbers[1])).unwrap();
+    assert_eq!(port.transmit(&run(1)), crate::port::SendOutcome::Dropped, "a port that is not open here");
+}
+
+#[test]
+fn a_service_is_claimed_once_and_goes_with_its_process() {
+    let at = address(9);
+    let (a, b) = (joined(at), joined(at));
+    let id = 0x0106_1234;
+    a.members[0].listen(id).unwrap();
+    assert_eq!(b.members[0].listener_of(id), Some(a.slot));
+    for of in [&a, &b] {
+        let error = of.members[0].listen(id).unwrap_err();
+        assert!(matches!(error, ListenError::InUse { owner: Some(_), .. }), "{error:?}");
+        assert_eq!(error.errno(), libc::EADDRINUSE);
+        assert!(error.to_string().contains("port 4660"), "{error}");
+    }
+    // The same port in another port space is another service.
+    b.members[0].listen(0x0111_1234).unwrap();
+    assert!(!b.members[0].unlisten(id), "not its own");
+    drop(a);
+    assert_eq!(b.members[0].listener_of(id), None);
+    b.members[0].listen(id).unwrap();
+    assert!(b.members[0].unlisten(id) && b.members[0].listen(id).is_ok());
+    for n in 0..table::MAX_SERVICES as u64 - 2 {
+        b.members[0].listen(0x9_0000 + n).unwrap();
+    }
+    assert!(matches!(b.members[0].listen(1), Err(ListenError::TooMany { .. })));
+}
+
+#[test]
+fn ipv6_is_shared_as_well() {
+    let at: IpAddr = "::1".parse().unwrap();
+    let free = UdpSocket::bind((at, urxe_wire::ROCE_PORT));
+    if free.is_err() {
+        eprintln!("not tried: [::1]:4791 is taken or there is no IPv6");
+        return;
+    }
+    drop(free);
+    let devices: Vec<Joined> = (0..3).map(|_| joined(at)).collect();
+    for device in &devices {
+        send(at, &packet(qpn_of(device.slot), device.slot));
+    }
+    for device in &devices {
+        assert_eq!(marks(&device.ports[0]), [device.slot]);
+    }
+}

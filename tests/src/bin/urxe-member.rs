@@ -1,0 +1,223 @@
+//! One of several processes on one address: does as the lines on its standard input say, and answers each with a line.
+//!
+//! ```text
+//! open <address>              slot <number>
+//! qp <name>                   endpoint <endpoint>
+//! connect <name> <endpoint>   ok
+//! start <name>                ok                  the first message of the pair is this end's
+//! drop <name>                 ok
+//! status                      status <name>:<messages> ...
+//! counters                    counters <name>=<value> ...
+//! ```
+//! Between commands the connected pairs play: one end sends a message, the other verifies every byte of it and sends the next.
+//! A message that is not what it should be ends the process with a word about it; so does a failed completion, unless
+//! the pair is to be dropped because its peer was killed.
+
+use std::collections::HashMap;
+use std::io::{BufRead, Write};
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::Duration;
+
+use urxe::{
+    Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, ProtectionDomain, QueuePair, RecvRequest,
+    SendRequest,
+};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// The longest message: three packets and a bit.
+const LEN: usize = 3 * 4096 + 100;
+const SENT: u64 = 1 << 32;
+
+/// One end of a pair. Sends from the first half of its region and receives into the second.
+struct End {
+    qp: QueuePair,
+    region: MemoryRegion,
+    /// The number of the next message, of either end.
+    next: u64,
+    failed: bool,
+}
+
+struct Member {
+    device: Device,
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    ends: HashMap<u64, End>,
+}
+
+/// What message `round` of a pair is made of, by the name that both ends give the pair.
+fn content(name: u64, round: u64) -> Vec<u8> {
+    let mut state = name << 20 ^ round.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let len = 1 + next() as usize % LEN;
+    (0..len).map(|_| next() as u8).collect()
+}
+
+impl Member {
+    fn open(address: &str) -> Result<Self> {
+        let device = Device::open_address(address.parse::<std::net::IpAddr>()?)?;
+        let pd = device.alloc_pd()?;
+        let cq = device.create_cq(4096)?;
+        Ok(Self { device, pd, cq, ends: HashMap::new() })
+    }
+
+    fn make(&mut self, name: u64) -> Result<String> {
+        let qp = self.pd.queue_pair(&self.cq).max_send_wr(4).max_recv_wr(4).signal_all(true).create()?;
+        let region = self.pd.allocate(2 * LEN, Access::LOCAL_WRITE)?;
+        qp.init(&ConnectOptions::default())?;
+        let end = End { qp, region, next: 0, failed: false };
+        end.make_room(name)?;
+        let endpoint = end.qp.endpoint().to_string();
+        self.ends.insert(name, end);
+        Ok(endpoint)
+    }
+
+    fn end(&mut self, name: u64) -> Result<&mut End> {
+        self.ends.get_mut(&name).ok_or_else(|| format!("no pair {name}").into())
+    }
+
+    /// Does what a line says; the answer.
+    fn command(&mut self, line: &str) -> Result<String> {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["qp", name] => Ok(format!("endpoint {}", self.make(name.parse()?)?)),
+            ["connect", name, ..] => {
+                let endpoint = line.splitn(3, ' ').nth(2).ok_or("no endpoint")?.parse()?;
+                self.end(name.parse()?)?.qp.connect(&endpoint, &ConnectOptions::default())?;
+                Ok("ok".to_owned())
+            }
+            ["start", name] => {
+                let name = name.parse()?;
+                self.end(name)?.send(name)?;
+                Ok("ok".to_owned())
+            }
+            ["drop", name] => {
+                self.ends.remove(&name.parse()?);
+                Ok("ok".to_owned())
+            }
+            ["status"] => {
+                let mut all: Vec<_> = self.ends.iter().collect();
+                all.sort_by_key(|(name, _)| **name);
+                let state = |(name, end): &(&u64, &End)| {
+                    if end.failed { format!(" {name}:failed") } else { format!(" {name}:{}", end.next) }
+                };
+                Ok(format!("status{}", all.iter().map(state).collect::<String>()))
+            }
+            ["counters"] => {
+                let all = self.device.counters().filter(|(_, value)| *value != 0);
+                let all: String =
+                    all.map(|(counter, value)| format!(" {}={value}", counter.name())).collect();
+                Ok(format!("counters{all}"))
+            }
+            _ => Err(format!("not a command: {line}").into()),
+        }
+    }
+
+    /// Plays until a millisecond passes without anything to do.
+    fn play(&mut self) -> Result<()> {
+        let mut out = [urxe::Completion::default(); 64];
+        for _ in 0..16 {
+            let count = match self.cq.wait(&mut out, Some(Duration::from_millis(1))) {
+                Ok(count) => count,
+                Err(urxe::WaitError::TimedOut) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            for completion in &out[..count] {
+                let name = completion.wr_id & !SENT;
+                // Of a pair that was dropped already.
+                let Some(end) = self.ends.get_mut(&name) else { continue };
+                if !completion.status.is_success() {
+                    end.failed = true;
+                } else if completion.wr_id & SENT == 0 {
+                    end.answer(name, completion.byte_len as usize)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl End {
+    fn make_room(&self, name: u64) -> Result<()> {
+        Ok(self.qp.post_recv(&RecvRequest::new(self.region.slice(LEN..)?).wr_id(name))?)
+    }
+
+    fn send(&mut self, name: u64) -> Result<()> {
+        let bytes = content(name, self.next);
+        self.next += 1;
+        self.region.write(0, &bytes)?;
+        let request = SendRequest::send(self.region.slice(..bytes.len())?).wr_id(name | SENT);
+        Ok(self.qp.post_send(&request)?)
+    }
+
+    /// Verifies a message and sends the next.
+    fn answer(&mut self, name: u64, len: usize) -> Result<()> {
+        if self.region.read_vec(LEN, len)? != content(name, self.next) {
+            return Err(format!("pair {name}: message {} of {len} bytes is wrong", self.next).into());
+        }
+        self.next += 1;
+        self.make_room(name)?;
+        self.send(name)
+    }
+}
+
+fn run() -> Result<()> {
+    let (tell, commands) = channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(std::io::Result::ok) {
+            if tell.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let first = commands.recv()?;
+    let address = first.strip_prefix("open ").ok_or("the first command is open")?;
+    let mut member = Member::open(address)?;
+    // Its slot stands in the number of every queue pair.
+    let probe = member.pd.queue_pair(&member.cq).create()?;
+    say(&format!("slot {}", probe.qpn().value() >> 18))?;
+    drop(probe);
+    serve(&mut member, &commands)
+}
+
+fn serve(member: &mut Member, commands: &Receiver<String>) -> Result<()> {
+    loop {
+        match commands.try_recv() {
+            Ok(line) => {
+                let answer = member.command(&line)?;
+                say(&answer)?;
+            }
+            Err(TryRecvError::Empty) if member.ends.is_empty() => {
+                std::thread::sleep(Duration::from_micros(200))
+            }
+            Err(TryRecvError::Empty) => {}
+            // Whoever started it is gone.
+            Err(TryRecvError::Disconnected) => return Ok(()),
+        }
+        member.play()?;
+    }
+}
+
+fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("urxe-member: {error}");
+            // For who waits for an answer.
+            let _ = say(&format!("error {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Processes on one address that die and come back while the others go on, byte by byte.
+//!
+//! `URXE_SHARING_KILLS=200 URXE_SHARING_SEED=7 cargo nextest run -p urxe-tests --test sharing`: how many are killed, and from
+//! which seed it is chosen whom. Without, some, from a seed that is printed.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::Ipv4Addr;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use urxe_stack::port::sharing::sharers;
+use urxe_stack::rng::Rng;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process that `urxe-member` runs in. Killed when dropped.
+struct Member {
+    child: Child,
+    commands: ChildStdin,
+    answers: Receiver<String>,
+    slot: u8,
+}
+
+impl Member {
+    fn start(address: Ipv4Addr) -> Self {
+        let mut member = Self::spawn(address);
+        member.slot = member.hear("slot").parse().unwrap();
+        member
+    }
+
+    fn spawn(address: Ipv4Addr) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_urxe-member"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (commands, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (tell, answers) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if tell.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut member = Self { child, commands, answers, slot: u8::MAX };
+        member.say(&format!("open {address}"));
+        member
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.commands, "{line}").unwrap();
+    }
+
+    /// The next answer, which must begin with `word`; what follows it.
+    fn hear(&self, word: &str) -> String {
+        let line = self.answers.recv_timeout(PATIENCE).expect("the member says nothing");
+        let rest = line.strip_prefix(word).unwrap_or_else(|| panic!("{line:?} instead of {word}"));
+        rest.trim_start().to_owned()
+    }
+
+    fn ask(&mut self, line: &str, word: &str) -> String {
+        self.say(line);
+        self.hear(word)
+    }
+
+    /// Messages of each pair so far.
+    fn status(&mut self) -> BTreeMap<u64, u64> {
+        let status = self.ask("status", "status");
+        let pair = |word: &str| {
+            let (name, messages) = word.split_once(':').unwrap();
+            (name.parse().unwrap(), messages.parse().unwrap_or_else(|_| panic!("a pair failed: {status}")))
+        };
+        status.split_ascii_whitespace().map(pair).collect()
+    }
+
+    fn counter(&mut self, name: &str) -> u64 {
+        let counters = self.ask("counters", "counters");
+        let of = |word: &str| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok();
+        counters.split_ascii_whitespace().find_map(of).unwrap_or(0)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// All members and the pairs between them.
+struct Party {
+    address: Ipv4Addr,
+    members: Vec<Option<Member>>,
+    /// The name of the pair of two members, the lower one first.
+    pairs: BTreeMap<(usize, usize), u64>,
+    names: u64,
+}
+
+impl Party {
+    fn new(of_test: u8, members: usize) -> Self {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let address = Ipv4Addr::new(127, 96 + of_test, high, low.max(1));
+        let mut party = Self { address, members: Vec::new(), pairs: BTreeMap::new(), names: 1 };
+        party.members.resize_with(members, || None);
+        for index in 0..members {
+            party.arrive(index);
+        }
+        party
+    }
+
+    fn member(&mut self, index: usize) -> &mut Member {
+        self.members[index].as_mut().unwrap()
+    }
+
+    fn present(&self) -> Vec<usize> {
+        (0..self.members.len()).filter(|&index| self.members[index].is_some()).collect()
+    }
+
+    /// A member starts and is paired with all that are there.
+    fn arrive(&mut self, index: usize) {
+        self.members[index] = Some(Member::start(self.address));
+        let others = self.present().into_iter().filter(|&other| other != index);
+        for other in others.collect::<Vec<_>>() {
+            self.pair(index, other);
+        }
+    }
+
+    fn pair(&mut self, a: usize, b: usize) {
+        let name = self.names;
+        self.names += 1;
+        let make = format!("qp {name}");
+        let (of_a, of_b) = (self.member(a).ask(&make, "endpoint"), self.member(b).ask(&make, "endpoint"));
+        self.member(a).ask(&format!("connect {name} {of_b}"), "ok");
+        self.member(b).ask(&format!("connect {name} {of_a}"), "ok");
+        self.member(b).ask(&format!("start {name}"), "ok");
+        self.pairs.insert((a.min(b), a.max(b)), name);
+    }
+
+    /// SIGKILL, in the middle of whatever it does. The others take notice when they are told.
+    fn kill(&mut self, index: usize) {
+        self.members[index] = None;
+    }
+
+    fn forget(&mut self, index: usize) {
+        let (gone, rest): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.pairs).into_iter().partition(|((a, b), _)| *a == index || *b == index);
+        self.pairs = rest;
+        for ((a, b), name) in gone {
+            for end in [a, b] {
+                if self.members[end].is_some() {
+                    self.member(end).ask(&format!("drop {name}"), "ok");
+                }
+            }
+        }
+    }
+
+    /// Waits until every pair has exchanged more messages; each was verified by the one who got it.
+    fn all_go_on(&mut self, what: &str) {
+        let mut before = BTreeMap::new();
+        for index in self.present() {
+            before.insert(index, self.member(index).status());
+        }
+        let start = Instant::now();
+        for (index, before) in before {
+            while self
+                .member(index)
+                .status()
+                .iter()
+                .any(|(name, messages)| *messages < before.get(name).unwrap_or(&0) + 4)
+            {
+                assert!(start.elapsed() < PATIENCE, "{what}: a pair of member {index} stands still");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+
+    fn slots(&self) -> Vec<u8> {
+        let mut slots: Vec<u8> = self.members.iter().flatten().map(|member| member.slot).collect();
+        slots.sort_unstable();
+        slots
+    }
+
+    /// When everybody is gone, nothing is left.
+    fn end(mut self) {
+        self.members.clear();
+        assert_eq!(sharers(self.address.into(), 0), []);
+        assert_eq!(Member::start(self.address).slot, 0);
+    }
+}
+
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable)
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{variable}={text}")))
+}
+
+#[test]
+fn members_that_are_killed_and_come_back_cost_the_others_nothing() {
+    let seed = number("URXE_SHARING_SEED", u64::from(std::process::id()));
+    let kills = number("URXE_SHARING_KILLS", 24);
+    println!("URXE_SHARING_SEED={seed} URXE_SHARING_KILLS={kills}");
+    let mut rng = Rng::stream(seed, 0);
+    let mut party = Party::new(0, 16);
+    assert_eq!(party.slots(), (0..16).collect::<Vec<u8>>());
+    party.all_go_on("at first");
+    let mut left = kills;
+    while left > 0 {
+        // Sometimes several at once, the first one as well as any other.
+        let mut victims = party.present();
+        for at in (1..victims.len()).rev() {
+            victims.swap(at, rng.below(at as u64 + 1) as usize);
+        }
+        victims.truncate((1 + rng.below(3)).min(left) as usize);
+        left -= victims.len() as u64;
+        for &victim in &victims {
+            party.kill(victim);
+        }
+        if rng.below(2) == 0 {
+            party.all_go_on_but(&victims);
+        }
+        for &victim in &victims {
+            party.forget(victim);
+        }
+        for &victim in &victims {
+            party.arrive(victim);
+        }
+    }
+    party.all_go_on("after the last arrival");
+    let slots = party.slots();
+    assert!(slots.windows(2).all(|two| two[0] != two[1]), "{slots:?}");
+    for index in party.present() {
+        let astray = party.member(index).counter("forwarded");
+        assert_eq!(astray, 0, "a packet arrived in the wrong process");
+    }
+    party.end();
+}
+
+impl Party {
+    /// As [`all_go_on`](Self::all_go_on), while the peers of some are dead and nobody has been told.
+    fn all_go_on_but(&mut self, victims: &[usize]) {
+        let alive: Vec<u64> = self
+            .pairs
+            .iter()
+            .filter(|((a, b), _)| !victims.contains(a) && !victims.contains(b))
+            .map(|(_, name)| *name)
+            .collect();
+        for &victim in victims {
+            assert!(self.members[victim].is_none());
+        }
+        let messages = |party: &mut Self| -> BTreeMap<u64, u64> {
+            let present = party.present();
+            present.into_iter().flat_map(|index| party.member(index).living(&alive)).collect()
+        };
+        let before = messages(self);
+        let start = Instant::now();
+        while messages(self).iter().any(|(name, messages)| *messages < before[name] + 4) {
+            assert!(start.elapsed() < PATIENCE, "a pair stands still since others' deaths");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Member {
+    /// Messages of these pairs, whatever became of others.
+    fn living(&mut self, names: &[u64]) -> Vec<(u64, u64)> {
+        let status = self.ask("status", "status");
+        let pairs = status.split_ascii_whitespace().filter_map(|word| word.split_once(':'));
+        let pairs = pairs.map(|(name, messages)| (name.parse().unwrap(), messages));
+        let alive = pairs.filter(|(name, _)| names.contains(name));
+        alive
+            .map(|(name, messages)| {
+                (name, messages.parse().unwrap_or_else(|_| panic!("a living pair failed: {status}")))
+            })
+            .collect()
+    }
+}
+
+#[test]
+fn both_orders_of_two_deaths_leave_the_others_their_slots() {
+    for (of_test, order) in [(1, [0, 2]), (2, [2, 0]), (3, [1, 0]), (4, [0, 1])] {
+        let mut party = Party::new(of_test, 4);
+        for deaths in 1..=2 {
+            party.kill(order[deaths - 1]);
+            party.all_go_on_but(&order[..deaths]);
+        }
+        for victim in order {
+            party.forget(victim);
+        }
+        party.all_go_on("after two deaths");
+        // The lowest free slot first.
+        party.arrive(order[0]);
+        assert_eq!(usize::from(party.member(order[0]).slot), order[0].min(order[1]));
+        party.arrive(order[1]);
+        assert_eq!(party.slots(), [0, 1, 2, 3]);
+        party.all_go_on("after two arrivals");
+        party.end();
+    }
+}
+
+#[test]
+fn many_at_once_make_one_group() {
+    for round in 0..8 {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let address = Ipv4Addr::new(127, 104 + round, high, low.max(1));
+        let members: Vec<Member> = (0..8).map(|_| Member::spawn(address)).collect();
+        let mut slots: Vec<u8> = members.iter().map(|member| member.hear("slot").parse().unwrap()).collect();
+        slots.sort_unstable();
+        assert_eq!(slots, [0, 1, 2, 3, 4, 5, 6, 7], "round {round}");
+    }
+}
+
+#[test]
+fn a_member_that_is_stopped_keeps_its_slot_and_newcomers_come_in_elsewhere() {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let address = Ipv4Addr::new(127, 95, high, low.max(1));
+    let first = Member::start(address);
+    let second = Member::start(address);
+    let pid = rustix::process::Pid::from_child(&first.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let third = Member::start(address);
+    assert_eq!((first.slot, second.slot, third.slot), (0, 1, 2));
+}
