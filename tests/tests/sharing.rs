@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -31,11 +33,11 @@ impl Member {
     }
 
     fn spawn(address: Ipv4Addr) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_urxe-member"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::run(Command::new(env!("CARGO_BIN_EXE_urxe-member")), address)
+    }
+
+    fn run(mut command: Command, address: Ipv4Addr) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (commands, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let (tell, answers) = channel();
         std::thread::spawn(move || {
@@ -199,7 +201,7 @@ fn number(variable: &str, default: u64) -> u64 {
 #[test]
 fn members_that_are_killed_and_come_back_cost_the_others_nothing() {
     let seed = number("URXE_SHARING_SEED", u64::from(std::process::id()));
-    let kills = number("URXE_SHARING_KILLS", 24);
+    let kills = number("URXE_SHARING_KILLS", 8);
     println!("URXE_SHARING_SEED={seed} URXE_SHARING_KILLS={kills}");
     let mut rng = Rng::stream(seed, 0);
     let mut party = Party::new(0, 16);
@@ -321,4 +323,37 @@ fn a_member_that_is_stopped_keeps_its_slot_and_newcomers_come_in_elsewhere() {
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     let third = Member::start(address);
     assert_eq!((first.slot, second.slot, third.slot), (0, 1, 2));
+}
+
+/// Needs root, to be two other users.
+#[test]
+fn two_users_have_an_address_each_and_the_shared_one_gives_an_error_that_names_the_owner() {
+    if !rustix::process::geteuid().is_root() {
+        println!("not tried: needs root");
+        return;
+    }
+    // Where every user can run it.
+    let place = tempfile::tempdir().unwrap();
+    let program = place.path().join("urxe-member");
+    std::fs::copy(env!("CARGO_BIN_EXE_urxe-member"), &program).unwrap();
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let addresses = [94, 93].map(|net| Ipv4Addr::new(127, net, high, low.max(1)));
+    let start = |uid: u32, address: Ipv4Addr| {
+        let mut command = Command::new(&program);
+        command.uid(uid).gid(uid);
+        Member::run(command, address)
+    };
+    let users = [60_001, 60_002];
+    let owners = [0, 1].map(|n| {
+        let member = start(users[n], addresses[n]);
+        assert_eq!(member.hear("slot"), "0");
+        member
+    });
+    for (n, other) in [(0, 1), (1, 0)] {
+        assert_eq!(start(users[n], addresses[n]).hear("slot"), "1", "one's own address");
+        let error = start(users[n], addresses[other]).hear("error");
+        let owner = format!("process {} (urxe-member) of user {}", owners[other].child.id(), users[other]);
+        assert!(error.contains(&owner) && error.contains("; 127."), "{error}");
+    }
 }

@@ -230,6 +230,13 @@ impl Engine {
         &self.shared.device
     }
 
+    /// Whether this process is a forked child of the one that opened it: it has none of the engine's threads and sockets, and
+    /// locks that other threads held at the fork stay locked.
+    #[must_use]
+    pub fn is_inherited(&self) -> bool {
+        self.maker.is_other()
+    }
+
     /// The link it was opened for.
     #[must_use]
     pub fn link(&self) -> &ResolvedLink {
@@ -374,7 +381,7 @@ impl Shared {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if self.maker.is_other() {
+        if self.is_inherited() {
             // A forked child has neither the thread nor the sockets, and what the thread has locked stays locked.
             std::mem::forget(self.thread.take());
             return;

@@ -40,6 +40,15 @@ impl Node {
         }
     }
 
+    /// Whether this process is a child that inherited the device by `fork`. It has none of the device's threads, and what those
+    /// held stays held for ever: nothing may be waited for, and nothing taken down.
+    pub(crate) fn is_inherited(&self) -> bool {
+        match self {
+            Self::Udp(engine) => engine.is_inherited(),
+            Self::Simulated(_) => false,
+        }
+    }
+
     pub(crate) fn modify_qp(&self, qp: QpHandle, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
         match self {
             Self::Udp(engine) => engine.modify_qp(qp, attr, mask),

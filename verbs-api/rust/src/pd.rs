@@ -50,6 +50,9 @@ pub(crate) struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.device.inner.node.is_inherited() {
+            return;
+        }
         // Windows and queue pairs keep their protection domain, so none is bound any more.
         self.sweep();
         self.device.inner.domains.forget(self.id);

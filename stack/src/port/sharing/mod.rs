@@ -203,9 +203,16 @@ fn find_elsewhere(place: Place, config: &UdpConfig) -> Result<Group, FoundError>
                 match UdpPort::open(config.clone()) {
                     Ok(port) => {
                         drop(port);
-                        let made = Group::found(place, config);
-                        tracing::debug!(%place, made = made.is_ok(), "made the group");
-                        return made;
+                        match Group::found(place, config) {
+                            // Somebody was quicker, or a child that was just forked has not lost its copy yet.
+                            Err(FoundError::Port(OpenPortError::AddressInUse { .. })) => {
+                                patience = ORPHAN_PATIENCE
+                            }
+                            made => {
+                                tracing::debug!(%place, made = made.is_ok(), "made the group");
+                                return made;
+                            }
+                        }
                     }
                     Err(OpenPortError::AddressInUse { .. }) if holder.is_none() => {
                         patience = ORPHAN_PATIENCE;

@@ -1,6 +1,9 @@
 //! `urxe doctor`: what this machine grants, what follows, and what to change.
 
+mod sharing;
+
 use std::io::Write;
+use std::net::IpAddr;
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
@@ -22,12 +25,21 @@ pub struct Args {
     /// For machines: an object with the verdict and all probes
     #[arg(long)]
     json: bool,
+    /// Only opens a device on an address that another process has: the other half of a probe
+    #[arg(long, hide = true, value_name = "ADDRESS")]
+    join: Option<IpAddr>,
 }
 
 impl Args {
     /// Tries everything and prints it.
     pub fn run(self) -> Result<Outcome, CmdError> {
-        let probes = probe::run();
+        if let Some(address) = self.join {
+            return sharing::join(address);
+        }
+        let mut probes = probe::run();
+        if probes.iter().all(|probe| probe.outcome != Verdict::Fails) {
+            probes.push(sharing::probe());
+        }
         let works = probes.iter().all(|probe| probe.outcome != Verdict::Fails);
         let mut out = output::stdout();
         if self.json {

@@ -8,6 +8,7 @@ mod link;
 mod perf;
 mod pingpong;
 mod run;
+mod processes;
 
 use std::io;
 

@@ -5,11 +5,16 @@ use crate::common::{Run, User};
 const BUILT_IN: &str =
     "link rxe0/1 state ACTIVE physical_state LINK_UP netdev lo address 127.0.0.1 mtu 4096\n";
 
+/// The lines of devices: others on this machine may have one open, and then stand below it.
+fn devices(shown: String) -> String {
+    shown.lines().filter(|line| !line.starts_with("    process ")).flat_map(|line| [line, "\n"]).collect()
+}
+
 #[test]
 fn without_configuration_there_is_rxe0_on_loopback() {
     let user = User::new();
-    assert_eq!(user.run("link").ok(), BUILT_IN);
-    assert_eq!(user.run("link show rxe0/1").ok(), BUILT_IN);
+    assert_eq!(devices(user.run("link").ok()), BUILT_IN);
+    assert_eq!(devices(user.run("link show rxe0/1").ok()), BUILT_IN);
     assert!(!user.links().exists(), "showing writes nothing");
 }
 
@@ -21,7 +26,7 @@ fn links_are_added_shown_and_deleted() {
     added.ok();
     user.run("link add rxe2 127.0.0.2").ok();
 
-    let shown = user.run("link show").ok();
+    let shown = devices(user.run("link show").ok());
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!(lines.len(), 2, "{shown}");
     assert!(
@@ -33,9 +38,9 @@ fn links_are_added_shown_and_deleted() {
     );
 
     user.run("link del rxe1").ok();
-    assert_eq!(user.run("link show").ok().lines().count(), 1);
+    assert_eq!(devices(user.run("link show").ok()).lines().count(), 1);
     user.run("link delete rxe2").ok();
-    assert_eq!(user.run("link").ok(), BUILT_IN);
+    assert_eq!(devices(user.run("link").ok()), BUILT_IN);
 }
 
 #[test]
@@ -63,7 +68,7 @@ fn the_environment_overrides_the_list() {
         user.command().args(["link", "add", "rxe2", "lo"]).env("URXE_DEVICES", "a=lo").output().unwrap();
     let added = Run::from(added);
     assert!(added.stderr.contains("URXE_DEVICES is set here"), "{added:?}");
-    assert_eq!(user.run("link").ok().lines().count(), 2);
+    assert_eq!(devices(user.run("link").ok()).lines().count(), 2);
 }
 
 #[test]
@@ -102,4 +107,33 @@ fn a_device_that_is_gone_is_shown_with_the_reason() {
     ));
     assert!(shown.contains("\nlink rxe1/1 state ACTIVE"));
     assert_eq!(user.run("link show rxe0").code, Some(1));
+}
+
+#[test]
+fn processes_are_listed_with_their_slots() {
+    use urxe_stack::driver::{Engine, EngineConfig};
+    use urxe_stack::link::{LinkSpec, Source};
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let address = std::net::IpAddr::from([127, 90, high, low.max(1)]);
+    let spec = LinkSpec { source: Source::Address(address), ..LinkSpec::built_in() };
+    let open = || Engine::open(&spec, EngineConfig::default()).unwrap();
+    let _engines = [open(), open()];
+    let user = User::new();
+    let run = |arguments: &[&str]| {
+        let output =
+            user.command().args(arguments).env("URXE_DEVICES", format!("a={address}")).output().unwrap();
+        Run::from(output).ok()
+    };
+    let pid = std::process::id();
+    let text = run(&["link", "show"]);
+    for slot in 0..2 {
+        let line = format!("    process address {address} slot {slot} pid {pid} uid ");
+        assert!(text.lines().any(|shown| shown.starts_with(&line)), "{text}");
+    }
+    assert_eq!(text.lines().count(), 3, "{text}");
+    let json: serde_json::Value = serde_json::from_str(&run(&["link", "show", "--json"])).unwrap();
+    assert_eq!(json[0]["processes"][1]["slot"], 1);
+    assert_eq!(json[0]["processes"][1]["pid"], pid);
+    let devinfo = run(&["devinfo"]);
+    assert!(devinfo.contains(&format!("{address} slot 1 pid {pid}")), "{devinfo}");
 }

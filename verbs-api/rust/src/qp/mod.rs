@@ -213,6 +213,9 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         let node = &self.pd.device().inner.node;
+        if node.is_inherited() {
+            return;
+        }
         // Posting nothing sends what is ready: an acknowledgement may still wait for a reply to go along with, and the
         // peer would ask for it in vain.
         let _nothing_to_refuse = node.post_send(self.handle, &[]);

@@ -96,7 +96,8 @@ fn at(address: IpAddr) -> LinkSpec {
 
 /// Whether another process has the address.
 pub fn is_taken(error: &OpenError) -> bool {
-    matches!(error, OpenError::Engine(OpenEngineError::Port(OpenPortError::AddressInUse { .. })))
+    let OpenError::Engine(OpenEngineError::Port(error)) = error else { return false };
+    matches!(error, OpenPortError::AddressInUse { .. } | OpenPortError::TooManyProcesses { .. })
 }
 
 /// Devices that a peer process on this machine may take to talk to the one at `address`: for IPv4 the loopback addresses after it, or from

@@ -8,6 +8,8 @@ use urxe_stack::device::Limits;
 use urxe_stack::link::{self, LaneSpeed, LinkWidth, OperState, ResolvedLink};
 use urxe_stack::qp::attr::PathMtu;
 
+use crate::cmd::processes::{self, Process};
+
 #[cfg(test)]
 mod tests;
 
@@ -109,6 +111,8 @@ pub struct PortAttributes {
     pub phys_state: Named,
     pub netdev: String,
     pub gids: Vec<GidAttributes>,
+    /// Who has a device on the port's addresses now.
+    pub processes: Vec<Process>,
 }
 
 /// A line of the GID table.
@@ -196,6 +200,7 @@ impl PortAttributes {
             active_speed,
             phys_state,
             netdev: link.interface.name.clone(),
+            processes: processes::of(link),
             gids: gids.collect(),
         }
     }

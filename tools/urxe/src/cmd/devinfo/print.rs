@@ -89,9 +89,16 @@ fn port(out: &mut dyn Write, port: &PortAttributes, verbose: bool) -> io::Result
     rows.row("port_lid", 0)?;
     rows.row("port_lmc", "0x00")?;
     rows.row("link_layer", port.link_layer)?;
-    if !verbose {
-        return Ok(());
+    if verbose {
+        details(&mut rows, port)?;
     }
+    for process in &port.processes {
+        rows.row("process", format_args!("{} {process}", process.address))?;
+    }
+    Ok(())
+}
+
+fn details(rows: &mut Rows<'_>, port: &PortAttributes) -> io::Result<()> {
     rows.row("max_msg_sz", format_args!("{:#x}", port.max_msg_sz))?;
     rows.row("pkey_tbl_len", port.pkey_tbl_len)?;
     rows.row("gid_tbl_len", port.gid_tbl_len)?;
@@ -101,7 +108,7 @@ fn port(out: &mut dyn Write, port: &PortAttributes, verbose: bool) -> io::Result
     rows.row("netdev", &port.netdev)?;
     for gid in &port.gids {
         let note = if gid.assigned { "" } else { " (not an address of this machine: unreachable)" };
-        writeln!(out, "\t\t\tGID[{:3}]:\t\t{}, {}{note}", gid.index, gid.gid, gid.gid_type)?;
+        writeln!(rows.out, "\t\t\tGID[{:3}]:\t\t{}, {}{note}", gid.index, gid.gid, gid.gid_type)?;
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! `urxe link show`: a line per device, as `rdma link` prints it, with addresses and path MTU behind.
+//! `urxe link show`: a line per device, as `rdma link` prints it, with addresses and path MTU behind; and below it a line per
+//! process that has the device open.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -6,6 +7,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 use urxe_stack::link::{self, LinkError, LinkName, LinkSpec, OperState, ResolvedLink, Source};
 
+use crate::cmd::processes::{self, Process};
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
 
@@ -57,6 +59,7 @@ struct Row {
     addresses: Vec<IpAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_mtu: Option<usize>,
+    processes: Vec<Process>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -67,6 +70,7 @@ impl Row {
         match resolved {
             Ok(link) => {
                 let (state, physical_state) = states(link.interface.state);
+                let processes = processes::of(&link);
                 Self {
                     ifname,
                     port: 1,
@@ -76,6 +80,7 @@ impl Row {
                     netdev_index: Some(link.interface.index),
                     addresses: link.addresses,
                     path_mtu: Some(link.path_mtu.bytes()),
+                    processes,
                     error: None,
                 }
             }
@@ -94,6 +99,7 @@ impl Row {
                     netdev_index: None,
                     addresses,
                     path_mtu: None,
+                    processes: Vec::new(),
                     error: Some(error.to_string()),
                 }
             }
@@ -116,6 +122,9 @@ impl Row {
             write!(out, " error: {error}")?;
         }
         writeln!(out)?;
+        for process in &self.processes {
+            writeln!(out, "    process address {} {process}", process.address)?;
+        }
         Ok(())
     }
 }

@@ -1,0 +1,84 @@
+//! Whether two processes can have a device on one address: this one, and a second one that is started for it.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
+
+use urxe_stack::driver::{Engine, EngineConfig, OpenEngineError};
+use urxe_stack::link::{LinkSpec, Source};
+use urxe_stack::port::probe::{Outcome as Verdict, Probe};
+
+use crate::cmd::{CmdError, Outcome};
+use crate::output;
+
+const NAME: &str = "several processes on one address";
+const WITHOUT: &str =
+    "one process for each address: give every process an address of its own, such as 127.x.y.z";
+
+fn open(address: IpAddr) -> Result<Engine, OpenEngineError> {
+    let spec = LinkSpec { source: Source::Address(address), ..LinkSpec::built_in() };
+    Engine::open(&spec, EngineConfig::default())
+}
+
+/// Opens a device on a loopback address and lets a second process join it there.
+pub fn probe() -> Probe {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let address = IpAddr::V4(Ipv4Addr::new(127, 127, high, low.clamp(1, 254)));
+    let probe = |outcome, detail: String, consequence: &'static str| Probe {
+        name: NAME,
+        outcome,
+        detail,
+        consequence: consequence.into(),
+        advice: None,
+    };
+    let engine = match open(address) {
+        Ok(engine) => engine,
+        Err(error) => return probe(Verdict::Unverified, error.to_string(), "unknown until that is solved"),
+    };
+    if let Some((call, errno)) = engine.alone() {
+        let detail = format!("the system refuses {call}: {errno}");
+        return Probe {
+            advice: Some(
+                "needs Linux with abstract local sockets, memory files and SO_REUSEPORT with BPF".into(),
+            ),
+            ..probe(Verdict::Limited, detail, WITHOUT)
+        };
+    }
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return probe(Verdict::Unverified, format!("no second process: {error}"), "unknown"),
+    };
+    let joined = Command::new(program).args(["doctor", "--join", &address.to_string()]).output();
+    match joined {
+        Ok(output) if output.status.success() => {
+            let slot = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            let detail = format!(
+                "a second process joined {address} in slot {slot}, beside slot {}",
+                engine.process_slot()
+            );
+            probe(Verdict::Works, detail, "up to 64 processes of one user can share an address")
+        }
+        Ok(output) => {
+            let told = String::from_utf8_lossy(&output.stderr);
+            probe(Verdict::Limited, format!("a second process could not join: {}", told.trim()), WITHOUT)
+        }
+        Err(error) => probe(Verdict::Unverified, format!("no second process: {error}"), "unknown"),
+    }
+}
+
+/// The second process: says in which slot it joined.
+pub fn join(address: IpAddr) -> Result<Outcome, CmdError> {
+    let mut out = output::stdout();
+    match open(address) {
+        Ok(engine) => {
+            writeln!(out, "{}", engine.process_slot())?;
+            out.flush()?;
+            // A device of one's own instead of a shared one is no sharing.
+            Ok(if engine.alone().is_none() { Outcome::Done } else { Outcome::Failed })
+        }
+        Err(error) => {
+            output::report(&error);
+            Ok(Outcome::Failed)
+        }
+    }
+}
