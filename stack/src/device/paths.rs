@@ -80,7 +80,12 @@ impl Device {
     }
 
     /// The path to the peer that `ah` names, to its process `peer_slot`, counted as used once more.
-    pub(super) fn take_path(&self, ah: &AddressVector, peers: Peers, peer_slot: u8) -> Result<(u32, IpAddr), AddressError> {
+    pub(super) fn take_path(
+        &self,
+        ah: &AddressVector,
+        peers: Peers,
+        peer_slot: u8,
+    ) -> Result<(u32, IpAddr), AddressError> {
         let key = self.path_key(ah, peers, peer_slot)?;
         let mut control = lock(&self.control);
         if let Some(index) = control.paths.get(&key).copied() {

@@ -181,7 +181,11 @@ impl Device {
     fn stray(&self, qpn: Qpn, segment: usize, scratch: &mut ReceiveScratch) {
         let noted = scratch.strays.as_mut().is_some_and(|strays| strays.note(segment));
         if !noted {
-            self.counters.add(if qpn == Qpn::QP0 || qpn == GSI_QPN { Counter::DropNoQp } else { Counter::DropForeignSlot });
+            self.counters.add(if qpn == Qpn::QP0 || qpn == GSI_QPN {
+                Counter::DropNoQp
+            } else {
+                Counter::DropForeignSlot
+            });
         }
     }
 

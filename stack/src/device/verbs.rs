@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use urxe_wire::Qpn;
 
-use super::qpn;
 use super::paths::{AddressError, Peers, index_of};
+use super::qpn;
 use super::{Control, Device, QpHandle, QpSlot};
 use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
 use crate::memory::Pins;

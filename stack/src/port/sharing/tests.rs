@@ -198,6 +198,7 @@ fn each_peer_slot_has_a_source_port_of_its_own() {
         bytes: &bytes,
         segment_size: bytes.len(),
         traffic_class: 0,
+        hop_limit: 0,
     };
     assert_eq!(port.transmit(&run(numbers[1])), crate::port::SendOutcome::Sent);
     let mut buffers = ReceiveBuffers::default();

@@ -24,6 +24,7 @@ fn send_packet(from: &UdpPort, to: IpAddr, opcode: Opcode, ext: Ext, qpn: u32, p
         bytes: &bytes[..len],
         segment_size: len,
         traffic_class: 0,
+        hop_limit: 0,
     };
     assert_eq!(from.transmit(&run), crate::port::SendOutcome::Sent);
 }
@@ -172,6 +173,7 @@ fn merged_packets_for_two_processes_reach_both() {
         bytes: &bytes,
         segment_size: bytes.len() / 8,
         traffic_class: 0,
+        hop_limit: 0,
     };
     assert_eq!(outside.transmit(&run), crate::port::SendOutcome::Sent);
     wait_until("each gets its four", || {
