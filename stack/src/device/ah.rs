@@ -1,19 +1,24 @@
 //! Address handles: where a datagram goes, made once and named by each work request.
 //!
-//! A handle holds a use of the path to its peer. A work request only names it: the handle is looked up when the message is
+//! A handle holds a use of the path to its peer, and of one to each process of the peer that a message went to: what is for two
+//! processes must not come from one port, or the receiver merges it. These are opened when the first such message is posted.
+//!
+//! A work request only names the handle: the handle is looked up when the message is
 //! sent, and one that was destroyed meanwhile fails the request (`rdma_rxe` does the same, rxe_req.c).
 //!
 //! Each place in the table has a lock of its own, taken under a queue pair's for a copy of a few bytes.
 
 use std::net::IpAddr;
 
-use urxe_wire::{Gid, Grh};
+use urxe_wire::{Gid, Grh, Qpn};
 
 use super::paths::{AddressError, Peers};
+use super::qpn::peer_slot;
 use super::slots::Slots;
 use super::{Control, Device};
 use crate::cq::{Completion, WcFlags};
 use crate::memory::PdId;
+use crate::path::PathKey;
 use crate::qp::attr::AddressVector;
 use crate::qp::ud::network_header::{NetworkHeader, NetworkHeaderError};
 use crate::qp::wr::AhHandle;
@@ -98,8 +103,25 @@ impl AhFromWcError {
 struct Ah {
     generation: u32,
     pd: PdId,
-    path: (u32, IpAddr),
     attr: AddressVector,
+    /// Of the path to all processes of the peer that are not in `to_slots`.
+    key: PathKey,
+    path: u32,
+    /// The paths to single processes, by slot.
+    to_slots: Vec<(u8, u32)>,
+}
+
+impl Ah {
+    fn to_slot(&self, slot: u8) -> Option<u32> {
+        self.to_slots.iter().find(|(of, _)| *of == slot).map(|(_, path)| *path)
+    }
+
+    /// The slot that messages to `qpn` need a path to which is not there yet.
+    fn lacks(&self, qpn: Qpn) -> Option<u8> {
+        let slot = peer_slot(qpn);
+        (slot != self.key.peer_slot && !self.key.peer.is_multicast() && self.to_slot(slot).is_none())
+            .then_some(slot)
+    }
 }
 
 /// The address handles of a device.
@@ -113,14 +135,14 @@ impl AhTable {
         Self { slots: Slots::new() }
     }
 
-    fn with<T>(&self, handle: AhHandle, use_it: impl FnOnce(&Ah) -> T) -> Option<T> {
-        let slot = lock(self.slots.at(handle.index)?);
-        slot.as_ref().filter(|ah| ah.generation == handle.generation).map(use_it)
+    fn with<T>(&self, handle: AhHandle, use_it: impl FnOnce(&mut Ah) -> T) -> Option<T> {
+        let mut slot = lock(self.slots.at(handle.index)?);
+        slot.as_mut().filter(|ah| ah.generation == handle.generation).map(use_it)
     }
 
-    /// The path that messages to `handle` take; `None` when it was destroyed.
-    pub fn path_of(&self, handle: AhHandle) -> Option<(u32, IpAddr)> {
-        self.with(handle, |ah| ah.path)
+    /// The path that messages over `handle` to `qpn` take; `None` when the handle was destroyed.
+    pub fn path_of(&self, handle: AhHandle, qpn: Qpn) -> Option<(u32, IpAddr)> {
+        self.with(handle, |ah| (ah.to_slot(peer_slot(qpn)).unwrap_or(ah.path), ah.key.peer))
     }
 }
 
@@ -155,18 +177,19 @@ impl Device {
         if attr.port_num != 1 {
             return Err(CreateAhError::Port { given: attr.port_num });
         }
-        // An address handle leads to all processes of its host: what a receiver merges for two of them is handed on there.
-        let path = self.take_path(attr, Peers::HostsAndGroups, 0)?;
+        let key = self.path_key(attr, Peers::HostsAndGroups, 0)?;
+        let path = self.take_path_with(key);
         let taken = self.take_ah(&mut lock(&self.control), pd);
         match taken {
             Ok(handle) => {
-                let ah = Ah { generation: handle.generation, pd, path, attr: *attr };
+                let ah =
+                    Ah { generation: handle.generation, pd, attr: *attr, key, path, to_slots: Vec::new() };
                 let slot = self.ahs.slots.ensure(handle.index, |_| Mutex::new(None));
                 *lock(slot.expect("the table holds max_ah")) = Some(ah);
                 Ok(handle)
             }
             Err(error) => {
-                self.release_path(Some(path));
+                self.release_path(Some((path, key.peer)));
                 Err(error)
             }
         }
@@ -187,13 +210,43 @@ impl Device {
     pub fn destroy_ah(&self, handle: AhHandle) -> Result<(), DestroyAhError> {
         let slot = self.ahs.slots.at(handle.index).ok_or(DestroyAhError::NoAh)?;
         let ah = lock(slot).take_if(|ah| ah.generation == handle.generation).ok_or(DestroyAhError::NoAh)?;
-        self.release_path(Some(ah.path));
+        for path in ah.to_slots.iter().map(|(_, path)| *path).chain([ah.path]) {
+            self.release_path(Some((path, ah.key.peer)));
+        }
         let mut control = lock(&self.control);
         if let Some(uses) = control.pds.get_mut(&ah.pd) {
             uses.ahs -= 1;
         }
         control.ahs.used.push(AhHandle { generation: handle.generation.wrapping_add(1), ..handle });
         Ok(())
+    }
+
+    /// Opens the path that a message over `handle` to `qpn` takes, if it is the first to a process of that peer. No queue pair is
+    /// locked. Without room for one more, messages take the path to all the peer's processes.
+    pub(super) fn ensure_path(&self, handle: AhHandle, qpn: Qpn) {
+        let lacking = self.ahs.with(handle, |ah| ah.lacks(qpn).map(|slot| (slot, ah.key)));
+        if let Some((slot, key)) = lacking.flatten() {
+            self.open_path(handle, qpn, PathKey { peer_slot: slot, ..key });
+        }
+    }
+
+    #[cold]
+    fn open_path(&self, handle: AhHandle, qpn: Qpn, key: PathKey) {
+        if !self.has_room_for_paths() {
+            return;
+        }
+        let path = self.take_path_with(key);
+        // It may have been destroyed, or opened by another thread, in between.
+        let added = self.ahs.with(handle, |ah| {
+            let lacks = ah.lacks(qpn).is_some();
+            if lacks {
+                ah.to_slots.push((key.peer_slot, path));
+            }
+            lacks
+        });
+        if added != Some(true) {
+            self.release_path(Some((path, key.peer)));
+        }
     }
 
     /// The attributes of an address handle as they were given; `None` when it was destroyed.

@@ -54,6 +54,9 @@ impl std::fmt::Display for ValidGids {
     }
 }
 
+/// Beyond so many paths an address handle has one to all processes of its peer. The table holds four times as many.
+const MAX_PATHS: usize = 1 << 22;
+
 /// Whom a path may lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peers {
@@ -76,7 +79,9 @@ impl Device {
 
     fn new_path(&self, index: u32) -> &Path {
         let made = self.paths.ensure(index, |_| Path::new(self.read_budget));
-        made.expect("paths are as many as queue pairs and address handles at most, which the table holds")
+        made.expect(
+            "there is one a queue pair and address handle, and as many as has_room_for_paths() allows",
+        )
     }
 
     /// The path to the peer that `ah` names, to its process `peer_slot`, counted as used once more.
@@ -87,10 +92,20 @@ impl Device {
         peer_slot: u8,
     ) -> Result<(u32, IpAddr), AddressError> {
         let key = self.path_key(ah, peers, peer_slot)?;
+        Ok((self.take_path_with(key), key.peer))
+    }
+
+    /// Whether there may be one more path only because a peer has several processes.
+    pub(super) fn has_room_for_paths(&self) -> bool {
+        lock(&self.control).path_uses.len() < MAX_PATHS
+    }
+
+    /// The path with `key`, counted as used once more.
+    pub(super) fn take_path_with(&self, key: PathKey) -> u32 {
         let mut control = lock(&self.control);
         if let Some(index) = control.paths.get(&key).copied() {
             control.path_uses[index as usize].users += 1;
-            return Ok((index, key.peer));
+            return index;
         }
         let used = PathUse { key, users: 1 };
         let index = match control.free_paths.pop() {
@@ -108,10 +123,15 @@ impl Device {
         let icrc = IcrcSeed::new(key.local, source_port, key.peer, ROCE_PORT);
         let icrc = icrc.expect("path_key() compared the IP versions").with_flush(self.limits.flush_icrc);
         self.new_path(index).open(Route { key, source_port, icrc });
-        Ok((index, key.peer))
+        index
     }
 
-    fn path_key(&self, ah: &AddressVector, peers: Peers, peer_slot: u8) -> Result<PathKey, AddressError> {
+    pub(super) fn path_key(
+        &self,
+        ah: &AddressVector,
+        peers: Peers,
+        peer_slot: u8,
+    ) -> Result<PathKey, AddressError> {
         let gids = lock(&self.gids);
         let sgid_index = if ah.is_global { ah.sgid_index } else { 0 };
         let local = gids.get(usize::from(sgid_index)).copied().filter(|gid| !gid.is_zero());

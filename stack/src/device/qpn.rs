@@ -15,6 +15,8 @@ use crate::rng::Rng;
 
 /// The most processes that share one address.
 pub const MAX_PROCESS_SLOTS: u8 = 64;
+/// Stands for the slot of QP0 and QP1, which belong to no process in particular.
+pub const MANAGEMENT_SLOT: u8 = MAX_PROCESS_SLOTS;
 /// The most queue pairs of one process.
 pub const MAX_QPS: u32 = 1 << INDEX_BITS;
 
@@ -33,6 +35,12 @@ pub(crate) const GENERATIONS: u32 = 1 << (LOW_BITS - INDEX_BITS);
 #[must_use]
 pub fn process_slot(qpn: Qpn) -> u8 {
     (qpn.value() >> LOW_BITS) as u8
+}
+
+/// Where packets to `qpn` at a peer with many processes are taken apart: at the process slot, or at [`MANAGEMENT_SLOT`].
+#[must_use]
+pub fn peer_slot(qpn: Qpn) -> u8 {
+    if qpn.value() <= Qpn::QP1.value() { MANAGEMENT_SLOT } else { process_slot(qpn) }
 }
 
 /// The numbering of one device.

@@ -100,6 +100,11 @@ impl Device {
                 self.counters.add(Counter::RcvdCnp);
                 continue;
             }
+            if packet.dest_qp() == Qpn::MULTICAST {
+                // Not of the slot that these bits would name: each process has its own copy of a group's packets.
+                self.counters.add(Counter::DropNoQp);
+                continue;
+            }
             // Where processes share an address, they share its QP1.
             let is_shared = packet.dest_qp() == GSI_QPN && scratch.strays.is_some();
             let Some(index) = self.index_of(packet.dest_qp()).filter(|_| !is_shared) else {
@@ -111,21 +116,24 @@ impl Device {
                 held = self.hold(now, index);
             }
             match &mut held {
-                Some(held) => {
-                    held.context.arrival = Some(Arrival {
-                        from: datagrams.from,
-                        to: datagrams.to,
-                        traffic_class: datagrams.traffic_class,
-                        hop_limit: datagrams.hop_limit,
-                        identification,
-                    });
-                    self.dispatch(held, &packet, datagrams);
-                }
+                Some(held) => self.dispatch(held, &packet, identification, datagrams),
                 None => self.counters.add(Counter::DropNoQp),
             }
         }
         self.let_go(held, now);
         self.counters.add_many(Counter::RcvdPkts, received);
+    }
+
+    /// Takes a datagram for queue pair 1 that [`receive`](Self::receive) noted as a stray, having found it whole, and that turned
+    /// out to be for this process. `datagrams` holds nothing else.
+    pub fn receive_management(&self, now: Time, datagrams: &Datagrams<'_>) {
+        let Ok(packet) = PacketView::parse(datagrams.bytes) else { return };
+        let mut held = self.hold(now, self.gsi.load(Ordering::Acquire));
+        match &mut held {
+            Some(held) => self.dispatch(held, &packet, 0, datagrams),
+            None => self.counters.add(Counter::DropNoQp),
+        }
+        self.let_go(held, now);
     }
 
     /// Checks shape and ICRC.
@@ -196,7 +204,20 @@ impl Device {
         Some(Held { index, guard, context: self.context(now, path) })
     }
 
-    fn dispatch(&self, held: &mut Held<'_>, packet: &PacketView<'_>, datagrams: &Datagrams<'_>) {
+    fn dispatch(
+        &self,
+        held: &mut Held<'_>,
+        packet: &PacketView<'_>,
+        identification: u16,
+        datagrams: &Datagrams<'_>,
+    ) {
+        held.context.arrival = Some(Arrival {
+            from: datagrams.from,
+            to: datagrams.to,
+            traffic_class: datagrams.traffic_class,
+            hop_limit: datagrams.hop_limit,
+            identification,
+        });
         let qp = held.guard.as_deref_mut().filter(|qp| qp.common.qpn == packet.dest_qp());
         let Some(qp) = qp else { return self.counters.add(Counter::DropNoQp) };
         match qp.path {

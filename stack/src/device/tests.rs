@@ -11,6 +11,7 @@ mod keys;
 mod paths;
 mod peer;
 mod queues;
+mod source_ports;
 mod srq;
 mod xrc;
 

@@ -12,7 +12,7 @@ use crate::memory::Pins;
 use crate::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use crate::qp::context::Context;
 use crate::qp::transition::{self, ModifyQpError};
-use crate::qp::wr::{PostError, RecvRequest, SendRequest};
+use crate::qp::wr::{Destination, PostError, RecvRequest, SendRequest};
 use crate::qp::{Qp, QpInit};
 use crate::srq::error::SrqError;
 use crate::srq::xrcd::{Xrcd, XrcdError};
@@ -366,7 +366,7 @@ impl Device {
         let former_dest = planned.ok_or(ModifyError::NoQp)??;
         let dest = if mask.contains(QpAttrMask::DEST_QPN) { attr.dest_qp_num } else { former_dest };
         let taken = if mask.contains(QpAttrMask::AV) {
-            Some(self.take_path(&attr.ah, Peers::Hosts, qpn::process_slot(dest))?)
+            Some(self.take_path(&attr.ah, Peers::Hosts, qpn::peer_slot(dest))?)
         } else {
             None
         };
@@ -481,6 +481,11 @@ impl Device {
         handle: QpHandle,
         requests: &[SendRequest<'_>],
     ) -> Result<(), (usize, PostError)> {
+        for request in requests {
+            if let Destination::Datagram { ah, qpn, .. } = request.to {
+                self.ensure_path(ah, qpn);
+            }
+        }
         let posted = self.with_qp(handle, |qp| {
             let context = self.context(now, qp.path);
             (qp.post_send(requests, &context), qp.path)

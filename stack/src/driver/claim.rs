@@ -9,23 +9,28 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::srq::xrcd::{Claim, Inode, OpenXrcdError};
+use crate::sys::fork::{Guarded, PerProcess, guard};
 
 /// The claims of this process: several of its devices may have a domain of the same file.
-static CLAIMS: Mutex<Vec<(Inode, Weak<UnixDatagram>)>> = Mutex::new(Vec::new());
+static CLAIMS: PerProcess<Mutex<Claims>> = PerProcess::new(Mutex::default);
+
+type Claims = Vec<(Inode, Weak<Guarded<UnixDatagram>>)>;
 
 /// Claims the domain of a file for this process, for [`Device::open_xrcd`](crate::device::Device::open_xrcd).
 ///
 /// # Errors
 /// [`OpenXrcdError::OtherProcess`], [`OpenXrcdError::Claim`].
 pub fn claim_xrcd(inode: Inode) -> Result<Option<Claim>, OpenXrcdError> {
-    let mut claims = CLAIMS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut claims = CLAIMS.get().lock().unwrap_or_else(PoisonError::into_inner);
     claims.retain(|(_, claim)| claim.strong_count() > 0);
     let own = claims.iter().find(|(of, _)| *of == inode).and_then(|(_, claim)| claim.upgrade());
     if let Some(own) = own {
         return Ok(Some(Box::new(own)));
     }
     let name = format!("urxe-xrcd-{:x}-{:x}", inode.device, inode.number);
-    match UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?) {
+    let name = SocketAddr::from_abstract_name(name)?;
+    // A forked child's copy would keep the name after this process.
+    match guard(|| UnixDatagram::bind_addr(&name)) {
         Ok(socket) => {
             let claim = Arc::new(socket);
             claims.push((inode, Arc::downgrade(&claim)));

@@ -70,6 +70,11 @@ impl Inbox {
         true
     }
 
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        lock(&self.waiting).is_empty()
+    }
+
     pub fn take(&self) -> Option<ReceivedMad> {
         lock(&self.waiting).pop_front()
     }

@@ -219,14 +219,13 @@ impl Ports {
                 continue; // with the first one for that process
             }
             handed_in |= 1 << slot;
-            let mut count = 0;
-            let packets = stray_packets(datagrams, Some(strays))
-                .filter(|packet| self.target(member, packet.bytes) == Target::Slot(slot))
-                .inspect(|_| count += 1);
-            let taken = member.is_some_and(|member| member.hand_in(slot, packets));
-            // Where nobody has the slot, the first one was not even looked at.
-            let counter = if taken { Counter::Forwarded } else { Counter::DropForeignSlot };
-            device.counters().add_many(counter, count.max(1));
+            let packets = || {
+                stray_packets(datagrams, Some(strays))
+                    .filter(|packet| self.target(member, packet.bytes) == Target::Slot(slot))
+            };
+            let taken = member.map_or(0, |member| member.hand_in(slot, packets()));
+            device.counters().add_many(Counter::Forwarded, taken as u64);
+            device.counters().add_many(Counter::DropForeignSlot, (packets().count() - taken) as u64);
         }
     }
 
@@ -255,8 +254,7 @@ impl Ports {
     /// A management datagram for this process: its queue pair 1 takes it, if it has one.
     fn take_mad(&self, device: &Device, packet: &Datagrams<'_>) {
         if device.gsi().is_some() {
-            // Without a place for strays the device takes what is for queue pair 1 itself.
-            device.receive(clock::now(), packet, &mut ReceiveScratch::default());
+            device.receive_management(clock::now(), packet);
         } else if !self.inbox.put(packet) {
             device.counters().add(Counter::DropMadOverflow);
         }

@@ -270,8 +270,8 @@ impl Qp {
         let mut result = Ok(());
         for (index, request) in requests.iter().enumerate() {
             let posted = match request.to {
-                Destination::Datagram { ah, .. }
-                    if self.common.qp_type.is_datagram() && cx.ahs.path_of(ah).is_none() =>
+                Destination::Datagram { ah, qpn, .. }
+                    if self.common.qp_type.is_datagram() && cx.ahs.path_of(ah, qpn).is_none() =>
                 {
                     Err(PostError::NoAh)
                 }

@@ -64,6 +64,10 @@ pub unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) ->
     border::number("ibv_destroy_comp_channel", || {
         // SAFETY: the ABI's contract.
         let object = unsafe { ChannelObject::from_c(channel) }?;
+        // SAFETY: a channel's context is there as long as the channel, and the field does not change.
+        if unsafe { Context::of_object((*channel).context) }.is_inherited() {
+            return Ok(());
+        }
         match object.channel.cq_count() {
             0 => {
                 // SAFETY: made by Box::into_raw above; the program does not use it again.

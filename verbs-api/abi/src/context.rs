@@ -73,6 +73,12 @@ impl Context {
         self.node.device()
     }
 
+    /// Whether this process is a child that inherited the context by `fork`. It takes nothing down: the device is its parent's,
+    /// and locks that the parent's threads held stay locked.
+    pub fn is_inherited(&self) -> bool {
+        self.node.engine.is_inherited()
+    }
+
     /// A number that no other object of this context has.
     pub fn new_handle(&self) -> u32 {
         self.next_handle.fetch_add(1, Ordering::Relaxed)
@@ -174,6 +180,9 @@ pub unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     border::minus_one("ibv_close_device", || {
         // SAFETY: the ABI's contract: open until now, and not used afterwards.
         let context = unsafe { Context::from_c(context) }?;
+        if context.is_inherited() {
+            return Ok(());
+        }
         let owned = std::mem::take(&mut *context.owned());
         let device = context.device();
         for qp in owned.qps {

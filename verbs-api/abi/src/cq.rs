@@ -138,6 +138,9 @@ pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     border::number("ibv_destroy_cq", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { CqObject::from_c(cq) }?;
+        if context.is_inherited() {
+            return Ok(());
+        }
         object.cq.destroy()?;
         context.disown(EventObject::Cq(object.cq.id()));
         // SAFETY: the field does not change.

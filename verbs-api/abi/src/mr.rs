@@ -108,6 +108,9 @@ pub unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
         let region = unsafe { mr.as_ref() }.ok_or(VerbError::Null("mr"))?;
         // SAFETY: a region's protection domain is there as long as the region.
         let (_, context) = unsafe { PdObject::from_c(region.pd) }?;
+        if context.is_inherited() {
+            return Ok(());
+        }
         let lkey = Lkey(region.lkey);
         context.device().memory().deregister(lkey)?;
         context.owned().mrs.remove(&lkey);

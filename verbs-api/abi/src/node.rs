@@ -18,6 +18,7 @@ use urxe_stack::device::Device;
 use urxe_stack::driver::{Engine, EngineConfig, Hooks};
 use urxe_stack::link::LinkSpec;
 use urxe_stack::port::tap::Tap;
+use urxe_stack::sys::fork::PerProcess;
 
 use crate::error::VerbError;
 
@@ -30,13 +31,15 @@ pub struct Node {
     pub router: Arc<Router>,
 }
 
-/// A process's engines, by what they were opened for.
-static NODES: Mutex<Vec<(LinkSpec, Weak<Node>)>> = Mutex::new(Vec::new());
+/// A process's engines, by what they were opened for. Those that a forked child inherited are no use to it.
+static NODES: PerProcess<Mutex<Nodes>> = PerProcess::new(Mutex::default);
+
+type Nodes = Vec<(LinkSpec, Weak<Node>)>;
 
 impl Node {
     /// The engine of `spec`, opened if nobody has it open.
     pub fn open(spec: &LinkSpec) -> Result<Arc<Self>, VerbError> {
-        let mut nodes = lock(&NODES);
+        let mut nodes = lock(NODES.get());
         let open = nodes.iter().find(|(other, _)| other == spec).and_then(|(_, node)| node.upgrade());
         if let Some(node) = open {
             return Ok(node);
@@ -58,7 +61,7 @@ impl Node {
 
     /// Lets go of it. The last one closes the sockets before anybody can open them anew.
     pub fn close(self: Arc<Self>) {
-        let nodes = lock(&NODES);
+        let nodes = lock(NODES.get());
         drop(self);
         drop(nodes);
     }
@@ -78,9 +81,9 @@ impl Node {
 
 /// The capture that the environment asks for. One a process, shared by its devices.
 fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
-    static TAP: Mutex<Weak<Tap>> = Mutex::new(Weak::new());
+    static TAP: PerProcess<Mutex<Weak<Tap>>> = PerProcess::new(Mutex::default);
     let Some(path) = std::env::var_os(CAPTURE).filter(|path| !path.is_empty()) else { return Ok(None) };
-    let mut shared = lock(&TAP);
+    let mut shared = lock(TAP.get());
     if let Some(tap) = shared.upgrade() {
         return Ok(Some(tap));
     }

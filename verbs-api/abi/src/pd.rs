@@ -47,6 +47,9 @@ pub unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     border::number("ibv_dealloc_pd", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { PdObject::from_c(pd) }?;
+        if context.is_inherited() {
+            return Ok(());
+        }
         context.device().dealloc_pd(object.id)?;
         // SAFETY: made by Box::into_raw in alloc_pd; the program does not use it again.
         drop(unsafe { Box::from_raw(pd.cast::<PdObject>()) });

@@ -154,6 +154,9 @@ pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     border::number("ibv_destroy_qp", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { QpObject::from_c(qp) }?;
+        if context.is_inherited() {
+            return Ok(());
+        }
         // Posting nothing sends what is ready: an acknowledgement may still wait for a reply to go along with, and the peer
         // would ask for it in vain.
         let _nothing_to_refuse = context.node.engine.post_send(object.handle, &[]);

@@ -132,6 +132,9 @@ pub unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     border::number("ibv_destroy_srq", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { SrqObject::from_c(srq) }?;
+        if context.is_inherited() {
+            return Ok(());
+        }
         context.device().destroy_srq(&object.srq)?;
         context.disown(EventObject::Srq(object.srq.id()));
         // SAFETY: made by Box::into_raw in `create`; the program does not use it again.

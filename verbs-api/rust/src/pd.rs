@@ -174,8 +174,12 @@ impl ProtectionDomain {
         QueuePairBuilder::new(self, cq)
     }
 
-    /// Deregisters a region whose handle is going, at once or when no window is bound to it any more. Waits for copies in progress.
+    /// Deregisters a region whose handle is going, at once or when no window is bound to it any more. Waits for copies in progress,
+    /// but not in a forked child, where those of the parent's other threads never end.
     pub(crate) fn deregister(&self, lkey: Lkey) {
+        if self.device().inner.node.is_inherited() {
+            return;
+        }
         match self.device().core().memory().deregister(lkey) {
             Err(DeregMrError::Busy { .. }) => {
                 self.base().inner.lingering.lock().unwrap_or_else(PoisonError::into_inner).push(lkey);

@@ -66,6 +66,9 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.pd.device().inner.node.is_inherited() {
+            return;
+        }
         let gone = self.pd.device().core().forget_srq(&self.srq);
         debug_assert_eq!(gone, Ok(()), "queue pairs keep their shared receive queue");
     }

@@ -67,6 +67,9 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.device.inner.node.is_inherited() {
+            return;
+        }
         let closed = self.device.core().close_xrcd(&self.xrcd);
         debug_assert_eq!(closed, Ok(()), "what is in a domain keeps it open");
     }
@@ -209,6 +212,9 @@ impl XrcTarget {
 impl Drop for XrcTarget {
     fn drop(&mut self) {
         let node = &self.domain.device().inner.node;
+        if node.is_inherited() {
+            return;
+        }
         let gone = node.core().forget_qp(node.now(), self.handle);
         debug_assert_eq!(gone, Ok(()), "as often destroyed as opened");
     }

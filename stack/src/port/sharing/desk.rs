@@ -157,7 +157,7 @@ fn welcome(connection: &OwnedFd) -> Result<[Guarded<OwnedFd>; 3], Errno> {
     passed.try_into().map_err(|_| Errno::MFILE)
 }
 
-/// Hands packets to the process with `slot`.
+/// Hands packets to the process with `slot`, and counts those that it has in `taken`.
 ///
 /// # Errors
 /// `ECONNREFUSED` if nobody has the slot, `EAGAIN` if its queue is full.
@@ -165,6 +165,7 @@ pub(super) fn hand_in<'a>(
     place: Place,
     slot: u8,
     packets: impl Iterator<Item = Datagrams<'a>>,
+    taken: &mut usize,
 ) -> Result<(), Errno> {
     let connection = guard(|| unix::connect_to(&place.desk(slot)))?;
     if unix::peer(&*connection)?.uid != geteuid().as_raw() {
@@ -172,6 +173,7 @@ pub(super) fn hand_in<'a>(
     }
     for datagrams in packets {
         unix::send(&*connection, &[&forward::header(&datagrams), datagrams.bytes], &[])?;
+        *taken += 1;
     }
     Ok(())
 }

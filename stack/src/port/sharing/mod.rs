@@ -354,9 +354,14 @@ impl Member {
         self.desk.as_ref().map(AsFd::as_fd)
     }
 
-    /// Hands packets to the process with `slot`; whether there is one that takes them.
-    pub fn hand_in<'a>(&self, slot: u8, packets: impl Iterator<Item = Datagrams<'a>>) -> bool {
-        desk::hand_in(self.group().place, slot, packets).is_ok()
+    /// Hands packets to the process with `slot`; returns how many it took, which are the first ones.
+    pub fn hand_in<'a>(&self, slot: u8, packets: impl Iterator<Item = Datagrams<'a>>) -> usize {
+        let mut taken = 0;
+        match desk::hand_in(self.group().place, slot, packets, &mut taken) {
+            Ok(()) => {}
+            Err(errno) => tracing::debug!(%errno, slot, taken, "could not hand in all packets"),
+        }
+        taken
     }
 
     /// Throws away what waits in the sockets of slots that nobody has; returns how many datagrams. One process at a time does it, and

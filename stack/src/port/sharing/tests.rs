@@ -176,9 +176,9 @@ fn a_packet_in_the_wrong_process_is_handed_in_at_the_right_desk() {
         }
         taken
     });
-    assert!(here.members[0].hand_in(1, [datagrams, datagrams].into_iter()));
+    assert_eq!(here.members[0].hand_in(1, [datagrams, datagrams].into_iter()), 2);
     assert_eq!(serving.join().unwrap(), [format!("{datagrams:?}"), format!("{datagrams:?}")]);
-    assert!(!here.members[0].hand_in(1, std::iter::once(datagrams)), "nobody has the slot any more");
+    assert_eq!(here.members[0].hand_in(1, std::iter::once(datagrams)), 0, "nobody has the slot any more");
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! The sockets that a port sends from: one for each process slot of its peers.
+//! The sockets that a port sends from: one for each process slot of its peers, and one for management.
 //!
 //! Receivers' GRO merges packets of equal addresses and ports, whatever their queue pair, and the kernel hands the result
 //! to the process of the first. So what goes to different slots comes from different ports; what comes from different processes
 //! does anyway, as the sockets are theirs. They are opened as they are needed, unconnected like the port's own
 //! (see the [port](super)), and refuse whatever is sent to them.
 
-use crate::device::qpn::MAX_PROCESS_SLOTS;
+use crate::device::qpn::MANAGEMENT_SLOT;
 use crate::sync::Mutex;
 use crate::sys::fork::Guarded;
 use socket2::Socket;
@@ -16,7 +16,7 @@ use super::{OpenPortError, UdpPort, config};
 /// See the module. In the order of their opening: most processes have one peer slot or two, which are then found first.
 #[derive(Debug)]
 pub(super) struct Senders {
-    opened: [OnceLock<Sender>; MAX_PROCESS_SLOTS as usize],
+    opened: [OnceLock<Sender>; MANAGEMENT_SLOT as usize + 1],
     opening: Mutex<()>,
 }
 

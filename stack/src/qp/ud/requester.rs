@@ -56,7 +56,7 @@ impl Requester {
                 return Sent::Idle;
             }
             let Some((ah, to, qkey)) = destination(&wqe) else { return self.fail_unaddressed(qp, cx) };
-            match cx.ahs.path_of(ah) {
+            match cx.ahs.path_of(ah, to) {
                 Some((path, _)) if path == cx.path_index => {}
                 Some(_) => return Sent::Idle,
                 None => return self.fail_unaddressed(qp, cx),
@@ -118,8 +118,8 @@ impl Requester {
 
     /// The path that the oldest message takes.
     pub fn next_path(&self, cx: &Context<'_>) -> Option<(u32, IpAddr)> {
-        let (ah, ..) = self.sender.head().and_then(destination)?;
-        cx.ahs.path_of(ah)
+        let (ah, to, _) = self.sender.head().and_then(destination)?;
+        cx.ahs.path_of(ah, to)
     }
 
     /// The path that the queue pair stands on leads nowhere any more: if the oldest message wanted to go there, it fails.

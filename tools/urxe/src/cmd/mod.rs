@@ -7,8 +7,8 @@ mod doctor;
 mod link;
 mod perf;
 mod pingpong;
-mod run;
 mod processes;
+mod run;
 
 use std::io;
 

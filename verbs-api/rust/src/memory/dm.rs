@@ -25,6 +25,9 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.device.inner.node.is_inherited() {
+            return;
+        }
         let freed = self.device.core().memory().free_dm(self.id);
         // A region with windows bound to it outlives its handle, and keeps the memory with it until the device ends.
         debug_assert!(

@@ -87,10 +87,6 @@ impl OwnedRegistration {
 
 impl Drop for OwnedRegistration {
     fn drop(&mut self) {
-        if self.pd.device().inner.node.is_inherited() {
-            // A copy that another thread of the parent had in progress never ends here.
-            return;
-        }
         // Waits for copies in progress.
         self.pd.deregister(self.mr.lkey);
     }
@@ -190,10 +186,6 @@ impl ForeignRegion {
 
 impl Drop for ForeignRegion {
     fn drop(&mut self) {
-        if self.pd.device().inner.node.is_inherited() {
-            // A copy that another thread of the parent had in progress never ends here.
-            return;
-        }
         self.pd.deregister(self.mr.lkey);
     }
 }

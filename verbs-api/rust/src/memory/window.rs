@@ -58,6 +58,9 @@ impl MemoryWindow {
 
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
+        if self.pd.device().inner.node.is_inherited() {
+            return;
+        }
         let gone = self.pd.device().core().memory().dealloc_mw(self.key);
         debug_assert_eq!(gone, Ok(()), "only its handle deallocates a window");
         self.pd.sweep();

@@ -15,11 +15,16 @@ fn opening_what_is_not_there() {
     assert!(error.to_string().contains("192.0.2.1"), "{error}");
     let error = Device::builder().open_interface("nothere0").unwrap_err();
     assert!(error.to_string().contains("nothere0") && error.to_string().contains("lo"), "{error}");
-    let end = End::new(Ipv4Addr::new(127, 48, 50, 1));
-    let error = Device::open_address(Ipv4Addr::new(127, 48, 50, 1)).unwrap_err();
-    assert!(error.to_string().contains("is free"), "{error}");
+    // Two of this user's share it; with what does not share, there is no way.
+    let address = Ipv4Addr::new(127, 48, 50, 1);
+    let ends = [End::new(address), End::new(address)];
+    drop(ends);
+    let stranger = std::net::UdpSocket::bind((address, 4791)).unwrap();
+    let error = Device::open_address(address).unwrap_err();
+    let owner = format!("is taken by process {} (", std::process::id());
+    assert!(error.to_string().contains(&owner) && error.to_string().contains("is free"), "{error}");
     assert_eq!(error.errno(), libc::EADDRINUSE);
-    drop(end);
+    drop(stranger);
     let error =
         Device::builder().capture("/nonexistent/file.pcapng").open_address(Ipv4Addr::LOCALHOST).unwrap_err();
     assert!(error.to_string().contains("/nonexistent/file.pcapng"), "{error}");

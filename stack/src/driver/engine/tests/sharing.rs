@@ -134,6 +134,78 @@ fn management_datagrams_reach_the_process_that_they_are_for() {
     assert!(ends.iter().all(|end| marks(end).is_empty()));
 }
 
+/// A queue pair 1 of this process's own, with room for some datagrams.
+fn management_qp(end: &End, pd: PdId) -> QpHandle {
+    let cap = QpCap { max_recv_wr: 8, max_recv_sge: 1, ..QpCap::default() };
+    let init = QpInit {
+        qp_type: QpType::Gsi,
+        pd,
+        send_cq: Arc::clone(&end.cq),
+        recv_cq: Arc::clone(&end.cq),
+        srq: None,
+        cap,
+        sq_sig_all: true,
+    };
+    let qp = end.engine.device().create_qp(&init).unwrap();
+    let init = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::QKEY;
+    for (qp_state, mask) in [(QpState::Init, init), (QpState::Rtr, QpAttrMask::STATE)] {
+        let attr = QpAttr { qp_state, port_num: 1, qkey: QKey(0x8001_0000), ..QpAttr::default() };
+        end.engine.modify_qp(qp, &attr, mask).unwrap();
+    }
+    qp
+}
+
+#[test]
+fn a_queue_pair_1_gets_the_datagrams_of_its_own_process_only() {
+    let at = address(10, 1);
+    let ends: Vec<End> = (0..3).map(|_| End::new(at, EngineConfig::default())).collect();
+    let outside = UdpPort::open(UdpConfig::new(address(10, 2).into())).unwrap();
+    let own = &ends[1];
+    let pd = own.engine.device().alloc_pd().unwrap();
+    let mr = register(own.engine.device(), pd, &own.buffer);
+    let qp = management_qp(own, pd);
+    for place in 0..4 {
+        let sges = [Sge { addr: mr.iova + 512 * place, length: 512, lkey: mr.lkey }];
+        own.engine.post_recv(qp, &[RecvRequest { wr_id: place, sges: &sges }]).unwrap();
+    }
+    own.engine.listen(0x0106_0001).unwrap();
+    for (slot, mark) in [(1, 11), (0, 12), (2, 13), (1, 14)] {
+        send_mad(&outside, at.into(), &cm(Attribute::Rtu, CommId::with_slot(slot, 5), 0, mark));
+    }
+    send_mad(&outside, at.into(), &cm(Attribute::Req, CommId::NONE, 0x0106_0001, 15));
+    let mut got = Vec::new();
+    for _ in 0..3 {
+        let completion = own.poll_one();
+        assert_eq!((completion.qp_num, completion.byte_len), (Qpn::QP1, 40 + MAD_LEN as u32));
+        let mut mark = [0];
+        own.buffer.read(512 * completion.wr_id as usize + 40 + 255, &mut mark).unwrap();
+        got.push(mark[0]);
+    }
+    got.sort_unstable();
+    assert_eq!(got, [11, 14, 15]);
+    wait_until("the others have theirs", || !ends[0].engine.shared.ports.inbox.is_empty());
+    assert_eq!([0, 1].map(|end| marks(&ends[end])), [vec![12], vec![]]);
+    wait_until("the others have theirs", || !ends[2].engine.shared.ports.inbox.is_empty());
+    assert_eq!(marks(&ends[2]), [13]);
+    // Each was seen once. Which process read the request from everybody's socket is open.
+    let outside = total(&ends, Counter::RcvdPkts) - total(&ends, Counter::RcvdForwarded);
+    assert_eq!((outside, total(&ends, Counter::DropNoQp)), (5, 0));
+}
+
+/// Its destination number would name slot 63, but it is nobody's: members of a group get it in another way.
+#[test]
+fn a_packet_to_a_group_is_no_packet_for_another_process() {
+    let at = address(11, 1);
+    let ends: Vec<End> = (0..2).map(|_| End::new(at, EngineConfig::default())).collect();
+    let outside = UdpPort::open(UdpConfig::new(address(11, 2).into())).unwrap();
+    let ext = Ext::Deth(Deth { qkey: QKey(1), src_qp: Qpn::masked(2) });
+    for _ in 0..4 {
+        send_packet(&outside, at.into(), Opcode::UdSendOnly, ext, Qpn::MULTICAST.value(), b"to a group");
+    }
+    wait_until("four are dropped", || total(&ends, Counter::DropNoQp) == 4);
+    assert_eq!((total(&ends, Counter::Forwarded), total(&ends, Counter::DropForeignSlot)), (0, 0));
+}
+
 #[test]
 fn a_packet_for_a_slot_that_nobody_has_is_dropped_and_never_answered() {
     let at = address(8, 1);
