@@ -9,10 +9,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <arpa/inet.h>
+#include <sys/wait.h>
 #include <infiniband/verbs.h>
 
 #define MUST(condition)                                                                                          \
@@ -410,6 +414,111 @@ static void not_offered(void)
 }
 
 /* Everything that the library says without a device: compared with the original's. */
+/* Two queue pairs that talk to each other. */
+struct loop {
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	struct ibv_qp *a, *b;
+};
+
+static struct loop open_loop(void)
+{
+	struct loop loop = { .pd = ibv_alloc_pd(context), .channel = ibv_create_comp_channel(context) };
+
+	loop.cq = ibv_create_cq(context, 16, NULL, loop.channel, 0);
+	loop.mr = ibv_reg_mr(loop.pd, buffer, sizeof(buffer), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	MUST(loop.pd && loop.channel && loop.cq && loop.mr);
+	loop.a = new_qp(loop.pd, loop.cq);
+	loop.b = new_qp(loop.pd, loop.cq);
+	connect_qp(loop.a, loop.b);
+	connect_qp(loop.b, loop.a);
+	return loop;
+}
+
+static void send_over(const struct loop *loop, uint32_t number)
+{
+	struct ibv_sge from = { (uintptr_t)buffer, 8192, loop->mr->lkey };
+	struct ibv_sge to = { (uintptr_t)buffer + 16384, 8192, loop->mr->lkey };
+	struct ibv_send_wr send = { .sg_list = &from, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED };
+	struct ibv_recv_wr recv = { .sg_list = &to, .num_sge = 1 }, *bad_recv;
+	struct ibv_send_wr *bad;
+	int i;
+
+	for (i = 0; i < 2048; i++)
+		((uint32_t *)buffer)[i] = number * 2048 + i;
+	MUST(!ibv_post_recv(loop->b, &recv, &bad_recv));
+	MUST(!ibv_post_send(loop->a, &send, &bad));
+	take(loop->cq);
+	take(loop->cq);
+	MUST(!memcmp(buffer, buffer + 16384, 8192));
+}
+
+static void close_loop(const struct loop *loop)
+{
+	MUST(!ibv_destroy_qp(loop->a));
+	MUST(!ibv_destroy_qp(loop->b));
+	MUST(!ibv_dereg_mr(loop->mr));
+	MUST(!ibv_destroy_cq(loop->cq));
+	MUST(!ibv_destroy_comp_channel(loop->channel));
+	MUST(!ibv_dealloc_pd(loop->pd));
+	MUST(!ibv_close_device(context));
+}
+
+static struct loop parents;
+static atomic_uint sent;
+static atomic_bool enough;
+
+static void *keep_sending(void *unused)
+{
+	while (!enough)
+		send_over(&parents, sent++);
+	return unused;
+}
+
+/* A child's copy of the device is harmless, whenever it closes it; the child opens it for itself at once; the parent goes on. */
+static int forks(void)
+{
+	struct ibv_context *inherited;
+	unsigned int before;
+	pthread_t thread;
+	struct loop own;
+	int round, i, status;
+	pid_t child;
+
+	context = inherited = open_first();
+	parents = open_loop();
+	MUST(!pthread_create(&thread, NULL, keep_sending, NULL));
+	for (round = 0; round < 20; round++) {
+		child = fork();
+		MUST(child >= 0);
+		if (!child) {
+			if (round % 2)
+				close_loop(&parents);
+			context = open_first();
+			own = open_loop();
+			MUST(round % 2 || own.a->qp_num >> 18 != parents.a->qp_num >> 18);
+			for (i = 0; i < 50; i++)
+				send_over(&own, i);
+			close_loop(&own);
+			context = inherited;
+			if (round % 4 == 2)
+				close_loop(&parents);
+			_exit(0);
+		}
+		before = sent;
+		while (sent - before < 20)
+			usleep(100);
+		MUST(waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status));
+	}
+	enough = 1;
+	MUST(!pthread_join(thread, NULL));
+	close_loop(&parents);
+	puts("all as expected");
+	return 0;
+}
+
 static int texts(void)
 {
 	int i;
@@ -429,6 +538,8 @@ int main(int argc, char **argv)
 
 	if (argc == 2 && !strcmp(argv[1], "texts"))
 		return texts();
+	if (argc == 2 && !strcmp(argv[1], "fork"))
+		return forks();
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	MUST(threads() == 1);
 	for (round = 0; round < 3; round++) {

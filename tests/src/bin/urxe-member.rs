@@ -8,6 +8,8 @@
 //! drop <name>                 ok
 //! status                      status <name>:<messages> ...
 //! counters                    counters <name>=<value> ...
+//! gaps                        gaps <number> <p50> <p99.9> <longest>   between messages since it was last asked, in µs
+//! end                         ok
 //! ```
 //! Between commands the connected pairs play: one end sends a message, the other verifies every byte of it and sends the next.
 //! A message that is not what it should be ends the process with a word about it; so does a failed completion, unless
@@ -17,7 +19,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use urxe::{
     Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, ProtectionDomain, QueuePair, RecvRequest,
@@ -29,6 +31,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 /// The longest message: three packets and a bit.
 const LEN: usize = 3 * 4096 + 100;
 const SENT: u64 = 1 << 32;
+/// Gaps that are kept: of some minutes.
+const MAX_GAPS: usize = 1 << 22;
 
 /// One end of a pair. Sends from the first half of its region and receives into the second.
 struct End {
@@ -36,7 +40,8 @@ struct End {
     region: MemoryRegion,
     /// The number of the next message, of either end.
     next: u64,
-    failed: bool,
+    /// The status of the completion that ended it, and what it was of.
+    failed: Option<String>,
 }
 
 struct Member {
@@ -44,6 +49,14 @@ struct Member {
     pd: ProtectionDomain,
     cq: CompletionQueue,
     ends: HashMap<u64, End>,
+    last_message: Instant,
+    /// Microseconds between messages.
+    gaps: Vec<u64>,
+}
+
+/// On a busy machine a process may get no processor for longer than the usual half second: a peer counts as gone after 17 s.
+fn patient() -> ConnectOptions {
+    ConnectOptions { timeout: 19, ..ConnectOptions::default() }
 }
 
 /// What message `round` of a pair is made of, by the name that both ends give the pair.
@@ -64,14 +77,14 @@ impl Member {
         let device = Device::open_address(address.parse::<std::net::IpAddr>()?)?;
         let pd = device.alloc_pd()?;
         let cq = device.create_cq(4096)?;
-        Ok(Self { device, pd, cq, ends: HashMap::new() })
+        Ok(Self { device, pd, cq, ends: HashMap::new(), last_message: Instant::now(), gaps: Vec::new() })
     }
 
     fn make(&mut self, name: u64) -> Result<String> {
         let qp = self.pd.queue_pair(&self.cq).max_send_wr(4).max_recv_wr(4).signal_all(true).create()?;
         let region = self.pd.allocate(2 * LEN, Access::LOCAL_WRITE)?;
         qp.init(&ConnectOptions::default())?;
-        let end = End { qp, region, next: 0, failed: false };
+        let end = End { qp, region, next: 0, failed: None };
         end.make_room(name)?;
         let endpoint = end.qp.endpoint().to_string();
         self.ends.insert(name, end);
@@ -89,7 +102,7 @@ impl Member {
             ["qp", name] => Ok(format!("endpoint {}", self.make(name.parse()?)?)),
             ["connect", name, ..] => {
                 let endpoint = line.splitn(3, ' ').nth(2).ok_or("no endpoint")?.parse()?;
-                self.end(name.parse()?)?.qp.connect(&endpoint, &ConnectOptions::default())?;
+                self.end(name.parse()?)?.qp.connect(&endpoint, &patient())?;
                 Ok("ok".to_owned())
             }
             ["start", name] => {
@@ -104,8 +117,9 @@ impl Member {
             ["status"] => {
                 let mut all: Vec<_> = self.ends.iter().collect();
                 all.sort_by_key(|(name, _)| **name);
-                let state = |(name, end): &(&u64, &End)| {
-                    if end.failed { format!(" {name}:failed") } else { format!(" {name}:{}", end.next) }
+                let state = |(name, end): &(&u64, &End)| match &end.failed {
+                    Some(why) => format!(" {name}:{why}"),
+                    None => format!(" {name}:{}", end.next),
                 };
                 Ok(format!("status{}", all.iter().map(state).collect::<String>()))
             }
@@ -114,6 +128,14 @@ impl Member {
                 let all: String =
                     all.map(|(counter, value)| format!(" {}={value}", counter.name())).collect();
                 Ok(format!("counters{all}"))
+            }
+            ["gaps"] => {
+                let mut gaps = std::mem::take(&mut self.gaps);
+                gaps.sort_unstable();
+                let at = |thousandth: usize| {
+                    gaps.get((gaps.len() * thousandth / 1000).min(gaps.len().saturating_sub(1))).unwrap_or(&0)
+                };
+                Ok(format!("gaps {} {} {} {}", gaps.len(), at(500), at(999), at(1000)))
             }
             _ => Err(format!("not a command: {line}").into()),
         }
@@ -133,9 +155,16 @@ impl Member {
                 // Of a pair that was dropped already.
                 let Some(end) = self.ends.get_mut(&name) else { continue };
                 if !completion.status.is_success() {
-                    end.failed = true;
+                    let what = if completion.wr_id & SENT == 0 { "receive" } else { "send" };
+                    let why = format!("{what}_{}_{:?}", end.next, completion.status);
+                    end.failed.get_or_insert(why);
                 } else if completion.wr_id & SENT == 0 {
                     end.answer(name, completion.byte_len as usize)?;
+                    let now = Instant::now();
+                    let gap = now.duration_since(std::mem::replace(&mut self.last_message, now));
+                    if self.gaps.len() < MAX_GAPS {
+                        self.gaps.push(gap.as_micros() as u64);
+                    }
                 }
             }
         }
@@ -189,6 +218,7 @@ fn run() -> Result<()> {
 fn serve(member: &mut Member, commands: &Receiver<String>) -> Result<()> {
     loop {
         match commands.try_recv() {
+            Ok(line) if line == "end" => return say("ok"),
             Ok(line) => {
                 let answer = member.command(&line)?;
                 say(&answer)?;

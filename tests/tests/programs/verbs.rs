@@ -32,6 +32,13 @@ fn errors_events_and_work_requests_are_as_a_c_program_expects() {
 }
 
 #[test]
+fn children_leave_what_they_inherit_alone_and_open_the_device_for_themselves() {
+    let _turn = turn();
+    let words = format!("--link rxe0=127.79.0.6 -- timeout 60 {} fork", compiled().display());
+    assert_eq!(ok(&mut install().run(&words)), "all as expected\n");
+}
+
+#[test]
 fn texts_and_rates_are_the_originals() {
     let ours = ok(&mut install().run(&format!("-- {} texts", compiled().display())));
     let theirs = ok(install().user(compiled()).arg("texts"));

@@ -178,7 +178,7 @@ fn every_target_has_a_row() {
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
     let verdict: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let rows = verdict["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 13);
+    assert_eq!(rows.len(), 14);
     for row in rows {
         let checks = row["checks"].as_array().unwrap();
         assert!(row["trouble"].is_null() && !checks.is_empty(), "{row}");

@@ -38,18 +38,26 @@ pub fn allocations(arguments: &[String], tally: &mut Tally) -> Result<(), Failur
     Step::cargo(&["bench", "-p", "urxe-stack", "--bench", "allocations"]).run(tally)
 }
 
-/// Looks at the packets themselves, in a network namespace of its own.
+/// Looks at the packets themselves, and at what several users and IPv6 need, in network namespaces of their own.
 pub fn namespace(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     none(arguments, "namespace")?;
     need_packages(&["iproute2", "util-linux"], tally)?;
-    // Built outside: the namespace has no network to fetch anything from.
-    Step::cargo(&["test", "-p", "urxe-stack", "--test", "on_the_wire", "--no-run"]).run(tally)?;
-    let mut step = Step::new("unshare", &["--net"]);
-    if !is_root() {
-        step = step.arg("--map-root-user");
+    let tests = [("urxe-stack", "on_the_wire"), ("urxe-tests", "sharing")];
+    for (package, test) in tests {
+        // Built outside: the namespace has no network to fetch anything from.
+        Step::cargo(&["test", "-p", package, "--test", test, "--no-run"]).run(tally)?;
     }
-    let cargo = ["cargo", "test", "-p", "urxe-stack", "--test", "on_the_wire", "--", "--ignored"];
-    cargo.into_iter().fold(step, Step::arg).run(tally)
+    for (package, test) in tests {
+        let mut step = Step::new("unshare", &["--net"]);
+        if !is_root() {
+            step = step.arg("--map-root-user");
+        }
+        // One after the other: they have one loopback interface.
+        let cargo =
+            ["cargo", "test", "-p", package, "--test", test, "--", "--ignored", "--test-threads", "1"];
+        cargo.into_iter().fold(step, Step::arg).run(tally)?;
+    }
+    Ok(())
 }
 
 /// Pairs with real kernels. The set-up script installs by name what it needs, and does nothing the second time.

@@ -53,7 +53,12 @@ pub const ENTRIES: &[Entry] = &[
         fuzz::fuzz,
     ),
     entry("allocations", "", "no message on its way allocates", deep::allocations),
-    entry("namespace", "", "what goes over the wire, seen in a network namespace", deep::namespace),
+    entry(
+        "namespace",
+        "",
+        "what goes over the wire, and who shares an address, in a network namespace",
+        deep::namespace,
+    ),
     entry(
         "programs",
         "",

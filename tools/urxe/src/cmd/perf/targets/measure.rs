@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::row::{Bound, Check, Row};
 use crate::cmd::common::choose::Choice;
 use crate::cmd::perf::PerfError;
-use crate::cmd::perf::case::{Case, Limit, Operation, Wait};
+use crate::cmd::perf::case::{Case, Limit, Metric, Operation, Wait};
 use crate::cmd::perf::floor::{Floor, Kind};
 use crate::cmd::perf::lab::{Addresses, Contender, Lab, Outcome};
 use crate::cmd::perf::protocol::DeviceOptions;
@@ -41,7 +41,7 @@ type Checks = Result<Vec<Check>, PerfError>;
 type Plan = (&'static str, fn(&Bench) -> Checks);
 
 /// The rows.
-const ROWS: [Plan; 13] = [
+const ROWS: [Plan; 14] = [
     ("WRITE and SEND of 1 MiB, path MTU 4096", |bench| {
         bench.streams(&[Operation::Write, Operation::Send], 1 << 20, MTU, 0.70, true)
     }),
@@ -61,6 +61,7 @@ const ROWS: [Plan; 13] = [
     ("1 % random loss", Bench::loss),
     ("64 queue pairs, 1 MiB in all", Bench::queue_pairs),
     ("memory of a 1 MiB stream", Bench::memory),
+    ("both processes on one address", Bench::one_address),
 ];
 
 /// Measures all rows.
@@ -251,5 +252,40 @@ impl Bench {
         let mebibytes = lab.resident()? as f64 / f64::from(1 << 20);
         let limit = ("limit", RESIDENT_MAX as f64 / f64::from(1 << 20));
         Ok(vec![Check::ratio("larger process", mebibytes, "MiB", limit, Bound::AtMost(1.0))])
+    }
+
+    /// The same contest on one address and on two, in turn.
+    fn one_address(&self) -> Checks {
+        let streams =
+            [64, 64 << 10, 1 << 20].map(|size| Case::bandwidth(Operation::Write, size, MTU, self.limit()));
+        let latencies =
+            [Operation::Send, Operation::Write].map(|op| Case::latency(op, 64, MTU, self.limit()));
+        let mut lab = self.lab(&[DeviceOptions::default()])?;
+        let (two, one) = (0, lab.open_on_one_address(0, &DeviceOptions::default())?);
+        let pair = |case: Case| [one, two].map(|devices| Contender::Case { devices, case });
+        let cases: Vec<Case> = streams.into_iter().chain(latencies).collect();
+        let contest = self.run(&mut lab, cases.iter().copied().flat_map(pair).collect(), self.rounds)?;
+        let check = |(case, outcomes): (&Case, &[Outcome])| {
+            let size = crate::cmd::common::size::Size::from_bytes(case.size);
+            let name = format!("{} {size}", case.operation);
+            let [one, two] = [0, 1].map(|nr: usize| outcomes[nr].median);
+            match case.metric {
+                Metric::Bandwidth => {
+                    let against = ("two addresses", two.gbps);
+                    Check::ratio(&name, one.gbps, "Gb/s", against, Bound::AtLeast(0.95))
+                }
+                Metric::Latency => {
+                    let [one, two] = [one, two].map(|sample| sample.usec.unwrap_or_default().p50);
+                    Check::ratio(
+                        &format!("{name} p50"),
+                        one,
+                        "µs",
+                        ("two addresses", two),
+                        Bound::AtMost(1.05),
+                    )
+                }
+            }
+        };
+        Ok(cases.iter().zip(contest.outcomes.chunks_exact(2)).map(check).collect())
     }
 }
