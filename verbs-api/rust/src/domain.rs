@@ -77,6 +77,9 @@ struct TdInner {
 
 impl Drop for TdInner {
     fn drop(&mut self) {
+        if self.device.inner.node.is_inherited() {
+            return;
+        }
         let freed = self.device.core().dealloc_td(self.id);
         debug_assert_eq!(freed, Ok(()), "parent domains keep their thread domain");
     }
