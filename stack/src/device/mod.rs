@@ -38,6 +38,7 @@ mod verbs;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use urxe_wire::{Gid, PKey, Qpn, ROCE_PORT};
 
@@ -56,6 +57,7 @@ use self::srqs::SrqTable;
 use crate::cq::{AsyncEvents, NoWake, Periods, SrqId, Wake};
 use crate::memory::{CopyMode, Memory, PdId};
 use crate::path::ready::{ReadyLink, ReadyList};
+use crate::path::window::EARLY_TIMEOUT_MIN;
 use crate::path::{Path, PathKey};
 use crate::qp::Qp;
 use crate::qp::attr::PathMtu;
@@ -79,6 +81,9 @@ pub struct DeviceConfig {
     pub max_run_segments: usize,
     /// Bytes of READ responses that may be on their way at once from one peer: what the receive buffer holds.
     pub read_budget: u64,
+    /// No retransmission before the local ACK timeout comes earlier than this, whatever round trips were measured. Longer
+    /// is better where the peer may stall: an emulated machine, a process in a debugger.
+    pub early_timeout_min: Duration,
     /// The UDP source ports of its packets.
     pub source_ports: Box<dyn SourcePorts>,
     /// How received ICRCs are checked.
@@ -115,6 +120,7 @@ impl DeviceConfig {
             seed,
             max_run_segments: 64,
             read_budget: 96 << 10,
+            early_timeout_min: EARLY_TIMEOUT_MIN,
             source_ports: Box::new(ROCE_PORT),
             icrc_policy: IcrcPolicy::default(),
             limits: Limits::default(),
@@ -145,6 +151,7 @@ pub struct Device {
     active_mtu: PathMtu,
     max_run_segments: usize,
     read_budget: u64,
+    early_timeout_min: Duration,
     source_ports: Box<dyn SourcePorts>,
     icrc_policy: IcrcPolicy,
     gids: Mutex<Vec<Gid>>,
@@ -232,6 +239,7 @@ impl Device {
             active_mtu: config.active_mtu,
             max_run_segments: config.max_run_segments,
             read_budget: config.read_budget,
+            early_timeout_min: config.early_timeout_min,
             source_ports: config.source_ports,
             icrc_policy: config.icrc_policy,
             gids: Mutex::new(config.gids),

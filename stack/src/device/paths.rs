@@ -78,7 +78,7 @@ impl Device {
     }
 
     fn new_path(&self, index: u32) -> &Path {
-        let made = self.paths.ensure(index, |_| Path::new(self.read_budget));
+        let made = self.paths.ensure(index, |_| Path::new(self.read_budget, self.early_timeout_min));
         made.expect(
             "there is one a queue pair and address handle, and as many as has_room_for_paths() allows",
         )

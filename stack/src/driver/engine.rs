@@ -3,6 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use urxe_wire::Gid;
@@ -15,6 +16,7 @@ use super::ports::{Ports, Receiver};
 use crate::cq::{Completion, Cq, CqError, Wake};
 use crate::device::{Device, DeviceConfig, IcrcPolicy, Limits, QpHandle};
 use crate::link::{LinkError, LinkSpec, ResolvedLink};
+use crate::path::window::EARLY_TIMEOUT_MIN;
 use crate::port::Transmit;
 use crate::port::loss::Loss;
 use crate::port::sharing::ListenError;
@@ -56,6 +58,9 @@ pub struct EngineConfig {
     pub limits: Limits,
     /// How likely it is that a packet which arrived is lost before the device sees it: a simulated bad link.
     pub loss: Chance,
+    /// No retransmission before the local ACK timeout comes earlier than this, whatever round trips were measured. Longer
+    /// is better where the peer may stall: an emulated machine, a process in a debugger.
+    pub early_timeout_min: Duration,
     /// Whom to tell, beside the descriptors.
     pub hooks: Hooks,
 }
@@ -111,6 +116,7 @@ impl Default for EngineConfig {
             seed: None,
             limits: Limits::default(),
             loss: Chance::NEVER,
+            early_timeout_min: EARLY_TIMEOUT_MIN,
             hooks: Hooks::default(),
         }
     }
@@ -201,6 +207,7 @@ impl Engine {
             source_ports: Box::new(Arc::clone(&ports)),
             max_run_segments: ports.max_run_segments(),
             read_budget: (buffer * READ_BUDGET_EIGHTHS / 8).min(READ_BUDGET_MAX),
+            early_timeout_min: config.early_timeout_min,
             icrc_policy: config.icrc_policy,
             limits: config.limits,
             event_wake: Box::new(EventWake { descriptor: Arc::clone(&events), hook: config.hooks.events }),

@@ -13,6 +13,7 @@ pub(crate) mod window;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use urxe_wire::IcrcSeed;
 
@@ -71,11 +72,11 @@ pub(crate) struct Route {
 }
 
 impl Path {
-    pub fn new(read_budget: u64) -> Self {
+    pub fn new(read_budget: u64, early_timeout_min: Duration) -> Self {
         Self {
             link: ReadyLink::new(),
             ready: ReadyList::new(),
-            window: Window::new(read_budget),
+            window: Window::new(read_budget, early_timeout_min),
             pace: Pace::default(),
             has_blocked: AtomicBool::new(false),
             kick: AtomicBool::new(false),

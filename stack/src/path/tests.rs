@@ -2,12 +2,13 @@
 #[cfg(loom)]
 #[test]
 fn loom_no_flush_is_lost() {
+    use super::window::EARLY_TIMEOUT_MIN;
     use super::*;
     use crate::sync::Arc;
     use crate::sync::atomic::AtomicU32;
 
     loom::model(|| {
-        let path = Arc::new(Path::new(0));
+        let path = Arc::new(Path::new(0, EARLY_TIMEOUT_MIN));
         let links = Arc::new([ReadyLink::new(), ReadyLink::new()]);
         let done = Arc::new(AtomicU32::new(0));
         let work = |index: u32| {

@@ -7,6 +7,8 @@
 //! All fields are atomics: acknowledgements release bytes under the lock of their queue pair, while another thread
 //! fills a run under the lock of the path. The counts may be off for a moment; they are a brake, not a protocol.
 
+use std::time::Duration;
+
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::time::Time;
 
@@ -20,8 +22,9 @@ const START: u64 = 120 << 10;
 /// Two or three runs in flight reach full speed; more only fills queues.
 const CEILING: u64 = 180 << 10;
 
-/// Retransmission before this is more often a peer that was not scheduled than a packet that was lost.
-const EARLY_MIN_NS: u64 = 40_000_000;
+/// Retransmission before this is more often a peer that was not scheduled than a packet that was lost. A device may
+/// be told a longer time.
+pub(crate) const EARLY_TIMEOUT_MIN: Duration = Duration::from_millis(40);
 /// Used while no round trip has been measured.
 const EARLY_UNMEASURED_NS: u64 = 100_000_000;
 
@@ -41,10 +44,12 @@ pub(crate) struct Window {
     /// The longest round trip, forgotten slowly: a peer that was not scheduled once will not be again.
     longest_ns: AtomicU64,
     last_shrink_ns: AtomicU64,
+    /// No early timeout is shorter.
+    early_min_ns: u64,
 }
 
 impl Window {
-    pub fn new(read_budget: u64) -> Self {
+    pub fn new(read_budget: u64, early_min: Duration) -> Self {
         Self {
             limit: AtomicU64::new(START),
             in_flight: AtomicU64::new(0),
@@ -54,6 +59,7 @@ impl Window {
             rttvar_ns: AtomicU64::new(0),
             longest_ns: AtomicU64::new(0),
             last_shrink_ns: AtomicU64::new(0),
+            early_min_ns: u64::try_from(early_min.as_nanos()).unwrap_or(u64::MAX),
         }
     }
 
@@ -159,12 +165,12 @@ impl Window {
     /// How long to wait for an acknowledgement before sending again, by what was measured. This retransmission is
     /// earlier than the queue pair's timeout and uses up none of its retries.
     pub fn early_timeout_ns(&self) -> u64 {
-        match self.srtt_ns.load(Ordering::Relaxed) {
+        let early = match self.srtt_ns.load(Ordering::Relaxed) {
             0 => EARLY_UNMEASURED_NS,
             srtt => (srtt + 4 * self.rttvar_ns.load(Ordering::Relaxed))
-                .max(2 * self.longest_ns.load(Ordering::Relaxed))
-                .max(EARLY_MIN_NS),
-        }
+                .max(2 * self.longest_ns.load(Ordering::Relaxed)),
+        };
+        early.max(self.early_min_ns)
     }
 }
 

@@ -50,6 +50,9 @@ struct Arguments {
     /// Local ACK timeout, as a code.
     #[arg(short, default_value_t = 14)]
     timeout: u8,
+    /// Send nothing again before the local ACK timeout.
+    #[arg(long)]
+    patient: bool,
     /// Retry count.
     #[arg(short, default_value_t = 7)]
     retry_cnt: u8,
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         rd_atomic: arguments.rd_atomic,
         sges: arguments.sges,
         timeout: arguments.timeout,
+        patient: arguments.patient,
         retry_cnt: arguments.retry_cnt,
         rnr_retry: arguments.rnr_retry,
         min_rnr_timer: arguments.min_rnr_timer,

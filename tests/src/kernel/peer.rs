@@ -38,6 +38,8 @@ pub struct PeerConfig {
     pub sges: u32,
     /// Local ACK timeout, as a code.
     pub timeout: u8,
+    /// No retransmission comes before it.
+    pub patient: bool,
     /// Retry count.
     pub retry_cnt: u8,
     /// RNR retry count.

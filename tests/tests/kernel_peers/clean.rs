@@ -9,25 +9,11 @@ use urxe_tests::kernel::{Counters, Guest, Lab};
 
 use crate::case::Failure;
 
-/// A machine busy with other work may hold an emulated kernel up for longer than any timeout, or overflow a queue. So a
-/// run on a clean link has two more tries, and says that it took them; a packet that an end refuses, it refuses again.
-const ATTEMPTS: u32 = 3;
-
-/// Runs `body` until it passes and leaves clean books, as often as [`ATTEMPTS`] says. It returns the counters of
-/// urxe's devices, which live no longer than it.
+/// Runs `body`, once, and checks the books. It returns the counters of urxe's devices, which live no longer than it.
+///
+/// A machine busy with other work may hold an emulated kernel up for longer than round trips tell. So all ends are
+/// patient (`Patience::Long`): a packet that was late is not sent again, and one that was lost shows.
 pub fn on_clean_link(lab: &Lab, body: impl Fn() -> Result<Vec<Counters>, Failure>) -> Result<(), Failure> {
-    for attempt in 1.. {
-        match once(lab, &body) {
-            Err(failure @ (Failure::Trouble { .. } | Failure::Lost { .. })) if attempt < ATTEMPTS => {
-                eprintln!("attempt {attempt} of {ATTEMPTS}: {failure}");
-            }
-            outcome => return outcome,
-        }
-    }
-    Ok(())
-}
-
-fn once(lab: &Lab, body: impl Fn() -> Result<Vec<Counters>, Failure>) -> Result<(), Failure> {
     let ends = books(lab, body)?;
     let trouble = ends.iter().map(|(end, counters)| (end, counters.trouble()));
     let trouble: Vec<_> = trouble

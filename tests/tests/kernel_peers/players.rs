@@ -46,12 +46,12 @@ impl Transport {
     }
 }
 
-/// How long the programs in a guest wait for an acknowledgement.
+/// How long the ends wait for an acknowledgement before they send again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     /// 4 s: a retry then has a cause (`tests/kernel/guest/patient.c` says why).
     Long,
-    /// 67 ms, as `ibv_rc_pingpong` sets it: for links with faults.
+    /// 67 ms, as `ibv_rc_pingpong` sets it, and urxe less, by what it measures: for links with faults.
     Usual,
 }
 
@@ -255,6 +255,8 @@ impl Node<'_> {
                     .args(["-s", &size.to_string(), "-n", &count.to_string(), "-m", &mtu.to_string()]);
                 let shared = run.shared.map(|qps| ["--srq".to_owned(), qps.to_string()]);
                 let command = command.args(shared.iter().flatten());
+                let command =
+                    if run.patience == Patience::Long { command.args(["--patient"]) } else { command };
                 let command = match server {
                     None if run.shared.is_some() => command.args(["--listen"]),
                     // The first message must be as ibv_rc_pingpong makes it with -c.
@@ -284,7 +286,12 @@ impl Node<'_> {
                 Ok(guest.start(&format!("peer -g {gid} -p {port} -t {timeout} {role}"))?)
             }
             Self::Urxe(lab) => {
-                let command = lab.unprivileged(lab.installed("urxe-peer")).args([
+                let command = lab.unprivileged(lab.installed("urxe-peer"));
+                let command = match play.patience {
+                    Patience::Long => command.args(["--patient", "-t", "20"]),
+                    Patience::Usual => command,
+                };
+                let command = command.args([
                     "--address",
                     &self.address(play.family).to_string(),
                     "-p",

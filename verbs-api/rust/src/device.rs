@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use urxe_stack::cq::CompletionChannel as CoreChannel;
 use urxe_stack::device::counters::Counter;
@@ -169,6 +170,15 @@ impl DeviceBuilder {
     #[must_use]
     pub fn loss(mut self, chance: Chance) -> Self {
         self.config.loss = chance;
+        self
+    }
+
+    /// No packet is sent again earlier than this while its acknowledgement may still come, whatever round trips were
+    /// measured; the queue pair's own timeout ([`ConnectOptions::timeout`](crate::ConnectOptions::timeout)) stands beside it.
+    /// By default 40 ms. More suits a peer that may stall: an emulated machine, a process in a debugger.
+    #[must_use]
+    pub fn early_timeout_min(mut self, least: Duration) -> Self {
+        self.config.early_timeout_min = least;
         self
     }
 

@@ -1,8 +1,12 @@
 use super::*;
 
+fn window() -> Window {
+    Window::new(1000, EARLY_TIMEOUT_MIN)
+}
+
 #[test]
 fn one_packet_always_passes_an_idle_path() {
-    let window = Window::new(1000);
+    let window = window();
     assert!(window.admits(1 << 30));
     window.charge(1 << 30);
     assert!(!window.admits(1));
@@ -12,7 +16,7 @@ fn one_packet_always_passes_an_idle_path() {
 
 #[test]
 fn loss_shrinks_once_a_round_trip_and_never_below_a_run() {
-    let window = Window::new(1000);
+    let window = window();
     let second = Time::from_ns(1_000_000_000);
     window.on_loss(second);
     let once = window.limit.load(Ordering::Relaxed);
@@ -27,7 +31,7 @@ fn loss_shrinks_once_a_round_trip_and_never_below_a_run() {
 
 #[test]
 fn acknowledgements_grow_it_to_the_ceiling() {
-    let window = Window::new(1000);
+    let window = window();
     window.charge(CEILING);
     for _ in 0..1000 {
         window.on_acknowledged(60 << 10);
@@ -37,17 +41,18 @@ fn acknowledgements_grow_it_to_the_ceiling() {
 
 #[test]
 fn an_unused_window_does_not_grow() {
-    let window = Window::new(1000);
+    let window = window();
     window.on_acknowledged(60 << 10);
     assert_eq!(window.limit.load(Ordering::Relaxed), START);
 }
 
 #[test]
 fn round_trips_set_the_early_timeout() {
-    let window = Window::new(1000);
+    let min = 40_000_000;
+    let window = window();
     assert_eq!(window.early_timeout_ns(), EARLY_UNMEASURED_NS);
     window.on_round_trip(20_000);
-    assert_eq!(window.early_timeout_ns(), EARLY_MIN_NS);
+    assert_eq!(window.early_timeout_ns(), min);
     for _ in 0..100 {
         window.on_round_trip(50_000_000);
     }
@@ -59,5 +64,14 @@ fn round_trips_set_the_early_timeout() {
     for _ in 0..1000 {
         window.on_round_trip(20_000);
     }
-    assert_eq!(window.early_timeout_ns(), EARLY_MIN_NS);
+    assert_eq!(window.early_timeout_ns(), min);
+}
+
+#[test]
+fn no_early_timeout_is_shorter_than_the_device_wants() {
+    let window = Window::new(1000, Duration::from_secs(2));
+    assert_eq!(window.early_timeout_ns(), 2_000_000_000);
+    window.on_round_trip(20_000);
+    assert_eq!(window.early_timeout_ns(), 2_000_000_000);
+    assert_eq!(Window::new(1000, Duration::MAX).early_timeout_ns(), u64::MAX);
 }

@@ -43,7 +43,11 @@ pub(super) struct Station {
 impl Station {
     /// Opens the device, makes everything, brings the queue pair to INIT. `inline`: bytes that a send may carry inline.
     pub(super) fn open(config: &PeerConfig, inline: u32) -> Result<Self, PeerError> {
-        let device = Device::open_address(config.address)?;
+        let mut builder = Device::builder();
+        if config.patient {
+            builder = builder.early_timeout_min(Duration::MAX);
+        }
+        let device = builder.open_address(config.address)?;
         let pd = device.alloc_pd()?;
         let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let access = Access::LOCAL_WRITE | remote | Access::FLUSH_GLOBAL;

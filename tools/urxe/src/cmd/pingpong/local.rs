@@ -14,7 +14,7 @@ mod echoes;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use urxe::{Completion, Device, PathMtu, Remote, RemoteRegion};
+use urxe::{Completion, ConnectOptions, Device, PathMtu, Remote, RemoteRegion};
 
 use super::exchange::Address;
 use super::operation::Operation;
@@ -159,6 +159,7 @@ impl Run {
             receives: DEPTH,
             rd_atomic: RD_ATOMIC,
             gid_index,
+            timeout: ConnectOptions::default().timeout,
             wait,
         };
         let mut station = Station::new(device, config)?;

@@ -68,7 +68,7 @@ pub fn run(
             let mut exchange = plan.accept(device, told)?;
             let ends = Ends::new(plan, device, &exchange, qps)?;
             let remote = receive(&mut exchange, qps)?;
-            ends.connect(mtu, &exchange, &remote)?;
+            ends.connect(plan, mtu, &exchange, &remote)?;
             ends.send_addresses(&mut exchange)?;
             exchange.receive_done()?;
             ends.tell(&remote, told);
@@ -80,7 +80,7 @@ pub fn run(
             ends.send_addresses(&mut exchange)?;
             let remote = receive(&mut exchange, qps)?;
             exchange.send_done()?;
-            ends.connect(mtu, &exchange, &remote)?;
+            ends.connect(plan, mtu, &exchange, &remote)?;
             ends.tell(&remote, told);
             (ends, true)
         }
@@ -155,9 +155,16 @@ impl Ends {
         (0..MAX_QPS as usize).try_for_each(|nr| exchange.send(&self.address(nr)))
     }
 
-    fn connect(&self, mtu: PathMtu, exchange: &Exchange, remote: &[Address]) -> Result<(), VerbError> {
+    fn connect(
+        &self,
+        plan: &Plan,
+        mtu: PathMtu,
+        exchange: &Exchange,
+        remote: &[Address],
+    ) -> Result<(), VerbError> {
         let options = ConnectOptions {
             path_mtu: Some(mtu),
+            timeout: plan.timeout(),
             max_rd_atomic: 1,
             max_dest_rd_atomic: 1,
             ..ConnectOptions::default()

@@ -117,6 +117,9 @@ pub struct Args {
     #[arg(long, requires = "two_hosts", conflicts_with = "chk", value_name = "N", help_heading = TWO_HOSTS,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(many::MAX_QPS)))]
     srq: Option<u32>,
+    /// The peer may stall for seconds (emulated, or in a debugger): send nothing again within 4 s
+    #[arg(long, requires = "two_hosts", help_heading = TWO_HOSTS)]
+    patient: bool,
     /// Port of the device; devices have port 1 alone
     #[arg(short, long, requires = "two_hosts", value_name = "PORT", help_heading = TWO_HOSTS,
         value_parser = clap::value_parser!(u8).range(1..=1))]
@@ -215,6 +218,7 @@ impl Args {
             check_pages: self.chk,
             events: self.events,
             srq: self.srq,
+            patient: self.patient,
             capture: self.capture,
         };
         let mut told = Told { json: self.json };

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use urxe::{Device, LinkSpec, PathMtu, Remote, RemoteRegion};
+use urxe::{ConnectOptions, Device, LinkSpec, PathMtu, Remote, RemoteRegion};
 
 use super::exchange::Address;
 use super::operation::Operation;
@@ -146,6 +146,7 @@ impl Servant {
                 receives: DEPTH,
                 rd_atomic: super::RD_ATOMIC,
                 gid_index: device.default_gid_index(),
+                timeout: ConnectOptions::default().timeout,
                 wait: if setup.events { Wait::Events } else { Wait::Poll },
             };
             let mtu = device.query_port().active_mtu.bytes();

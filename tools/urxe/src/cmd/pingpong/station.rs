@@ -31,6 +31,8 @@ pub struct StationConfig {
     pub rd_atomic: u8,
     /// Which of the device's GIDs it sends from.
     pub gid_index: u8,
+    /// Local ACK timeout, as a code.
+    pub timeout: u8,
     /// How it waits for completions.
     pub wait: Wait,
 }
@@ -178,6 +180,7 @@ impl Station {
         }
         let options = ConnectOptions {
             path_mtu: Some(mtu),
+            timeout: self.config.timeout,
             max_rd_atomic: self.config.rd_atomic,
             max_dest_rd_atomic: self.config.rd_atomic,
             ..ConnectOptions::default()

@@ -19,7 +19,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use urxe::{Device, Gid, PathMtu};
+use urxe::{ConnectOptions, Device, Gid, PathMtu};
 
 use super::exchange::{self, Address, Exchange};
 use super::station::{Station, StationConfig, Wait, Work};
@@ -37,6 +37,8 @@ const PAGE: usize = 4096;
 const RD_ATOMIC: u8 = 1;
 /// Time without a completion after which the run fails.
 pub const STALL_LIMIT: Duration = Duration::from_secs(10);
+/// Local ACK timeout with `--patient`: 4.3 s.
+const PATIENT_TIMEOUT: u8 = 20;
 /// How long an end stays after its last message: three times what the other end waits for an acknowledgement.
 pub const LINGER: Duration = Duration::from_millis(200);
 /// Work request identifiers, above the numbers of messages.
@@ -78,6 +80,8 @@ pub struct Plan {
     pub events: bool,
     /// So many queue pairs on one shared receive queue, as `ibv_srq_pingpong`.
     pub srq: Option<u32>,
+    /// Send nothing again within [`PATIENT_TIMEOUT`].
+    pub patient: bool,
     /// Where to record packets.
     pub capture: Option<PathBuf>,
 }
@@ -99,6 +103,9 @@ impl Plan {
         let mut builder = Device::builder();
         if let Some(path) = &self.capture {
             builder = builder.capture(path);
+        }
+        if self.patient {
+            builder = builder.early_timeout_min(Duration::MAX);
         }
         let device = self.choice.open(&builder).map_err(VerbError::from)?;
         let allowed = device.query_port().active_mtu;
@@ -135,6 +142,11 @@ impl Plan {
             Transport::Ud => device.query_port().active_mtu,
         };
         self.mtu.unwrap_or(usual)
+    }
+
+    /// The local ACK timeout of its queue pairs.
+    pub fn timeout(&self) -> u8 {
+        if self.patient { PATIENT_TIMEOUT } else { ConnectOptions::default().timeout }
     }
 
     /// Server: waits for a client.
@@ -204,6 +216,7 @@ impl Plan {
             receives: self.rx_depth,
             rd_atomic: RD_ATOMIC,
             gid_index,
+            timeout: self.timeout(),
             wait: if self.events { Wait::Events } else { Wait::Poll },
         };
         let station = Station::new(device, config)?;
