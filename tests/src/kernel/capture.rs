@@ -26,6 +26,8 @@ impl Capture {
 
     /// Ends it and keeps the file; its path.
     pub fn keep(self) -> PathBuf {
+        // The kernel hands over what it has collected once a second at the latest.
+        std::thread::sleep(Duration::from_millis(1_100));
         drop(self.dump);
         self.file
     }

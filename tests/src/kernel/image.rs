@@ -100,7 +100,10 @@ impl Image {
         let busybox = find_program("busybox").unwrap_or_default();
         archive.file("/bin/busybox", &read(&busybox)?);
 
-        let mut programs = vec![("/usr/lib/patient.so".to_owned(), own.patient.clone())];
+        let mut programs = vec![
+            ("/usr/lib/patient.so".to_owned(), own.patient.clone()),
+            ("/usr/lib/lingering.so".to_owned(), own.lingering.clone()),
+        ];
         // It has libraries of its own, below.
         archive.file("/usr/bin/peer", &read(&own.peer)?);
         for (name, _) in GUEST {
@@ -136,6 +139,7 @@ impl Image {
 pub(super) struct OwnPrograms {
     peer: PathBuf,
     patient: PathBuf,
+    lingering: PathBuf,
     /// The libraries that `peer` runs with: name in the guest, file.
     verbs: Vec<(String, PathBuf)>,
 }
@@ -188,6 +192,7 @@ impl OwnPrograms {
                 })
                 .into(),
             patient: gcc("patient.c", folder.join("patient.so"), &["-shared", "-fPIC"])?,
+            lingering: gcc("lingering.c", folder.join("lingering.so"), &["-shared", "-fPIC"])?,
         })
     }
 }

@@ -234,7 +234,7 @@ impl Node<'_> {
             Self::Kernel(guest) => {
                 let preload = match run.patience {
                     Patience::Long => "LD_PRELOAD=/usr/lib/patient.so ",
-                    Patience::Usual => "",
+                    Patience::Usual => "LD_PRELOAD=/usr/lib/lingering.so ",
                 };
                 let gid = guest.gid_index(self.address(run.family))?;
                 let host = server.map(|address| address.to_string()).unwrap_or_default();
