@@ -1,0 +1,359 @@
+//! Random operations, most of them right. What may be wrong is chosen here, one thing at a time.
+//!
+//! Lists of requests obey what a careful program obeys, since else the outcome is open: what stands behind a READ, an atomic or the like is
+//! fenced, what is carried out locally stands alone, and a message whose data cannot be read cannot be read from its beginning.
+
+mod local;
+
+use urxe_stack::memory::Access;
+use urxe_stack::qp::attr::{QpState, QpType};
+use urxe_stack::qp::wr::{FlushRange, Remote, SendOp};
+use urxe_stack::rng::{Chance, Rng};
+use urxe_wire::{PlacementType, Rkey};
+
+use crate::keys::{Asker, Key, Kind};
+use crate::operation::{
+    DEPTH, Data, INLINE, MEMORY, MTU, Operation, Piece, QKEY, QPS, Queue, Recv, SRQS, Send, Source, To,
+};
+use crate::specification::Model;
+
+const CHANGES: Access = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
+/// Keys of a device, beyond which no more are made.
+const MAX_KEYS: usize = 24;
+
+/// Makes operations.
+pub struct Generator {
+    rng: Rng,
+    next_wr_id: u64,
+}
+
+impl Generator {
+    pub fn new(seed: u64) -> Self {
+        Self { rng: Rng::stream(seed, 0x0de1), next_wr_id: 1 }
+    }
+
+    fn percent(&mut self, percent: u32) -> bool {
+        self.rng.chance(Chance::from_percent(percent))
+    }
+
+    /// The next operation, for a world that is as the model says.
+    pub fn next(&mut self, model: &Model) -> Operation {
+        let qp = self.rng.index(QPS.len());
+        if model.states[qp] != QpState::Rts && self.percent(75) {
+            return Operation::Restart { qp };
+        }
+        for device in 0..2 {
+            let usable =
+                model.keys.0.iter().filter(|key| key.device == device && key.is_valid && key.pd == 0);
+            if usable.count() < 3 {
+                let (range, start, access) =
+                    (self.part(), u64::from(self.rng.next_u32()) << 12, self.access());
+                return Operation::Register { device, pd: 0, range, start, access };
+            }
+        }
+        match self.rng.index(100) {
+            0..48 => self.sends(model, qp),
+            48..78 => self.receives(model, qp),
+            78..80 => Operation::Limit { srq: self.rng.index(SRQS.len()), limit: self.rng.below(5) as u32 },
+            80 => Operation::Fail { qp },
+            _ => self.keys(model),
+        }
+    }
+
+    fn wr_id(&mut self) -> u64 {
+        self.next_wr_id += 1;
+        self.next_wr_id
+    }
+
+    fn length(&mut self) -> usize {
+        match self.rng.index(10) {
+            0 => 0,
+            1 => self.rng.pick(&[MTU - 1, MTU, MTU + 1, 2 * MTU]),
+            2..6 => 1 + self.rng.index(60),
+            _ => 1 + self.rng.index(900),
+        }
+    }
+
+    /// A part of a device's memory, a multiple of eight long.
+    pub fn part(&mut self) -> std::ops::Range<usize> {
+        let len = 8 * (1 + self.rng.index(250));
+        let start = 8 * self.rng.index((MEMORY - len) / 8);
+        start..start + len
+    }
+
+    pub fn access(&mut self) -> Access {
+        let rights = [
+            Access::REMOTE_WRITE,
+            Access::REMOTE_READ,
+            Access::REMOTE_ATOMIC,
+            Access::FLUSH_GLOBAL,
+            Access::MW_BIND,
+            Access::LOCAL_WRITE,
+        ];
+        let mut access = Access::empty();
+        for right in rights {
+            if self.percent(75) {
+                access |= right;
+            }
+        }
+        match access.intersects(CHANGES) {
+            _ if self.percent(15) => access & !CHANGES & !Access::LOCAL_WRITE,
+            true => access | Access::LOCAL_WRITE,
+            false => access,
+        }
+    }
+
+    fn keys(&mut self, model: &Model) -> Operation {
+        let (device, pd) = (self.rng.index(2), usize::from(self.percent(25)));
+        let of_device = |key: &&Key| key.exists && key.device == device;
+        let room = model.keys.0.iter().filter(of_device).count() < MAX_KEYS;
+        let some = self.rng.index(model.keys.0.len().max(1));
+        let key = model.keys.0.get(some).filter(|key| key.exists);
+        match (self.rng.index(8), key.map(|key| key.kind)) {
+            (0..=1, _) if room => {
+                let (range, start, access) =
+                    (self.part(), u64::from(self.rng.next_u32()) << 12, self.access());
+                Operation::Register { device, pd, range, start, access }
+            }
+            (2, _) if room => Operation::AllocWindow { device, pd, is_type_2: self.percent(70) },
+            (3, _) if room => Operation::AllocFast { device, pd },
+            (4..=5, Some(Kind::Window { .. })) => Operation::DeallocWindow { key: some },
+            (4..=5, Some(Kind::Region)) => Operation::Deregister { key: some },
+            (6, Some(Kind::Fast { .. })) => Operation::Deregister { key: some },
+            (_, Some(Kind::Fast { .. })) => Operation::Map { key: some, range: self.part() },
+            _ => {
+                let qp = self.rng.pick(&[0, 1, 2, 3, 4, 5]);
+                self.local_request(model, qp)
+            }
+        }
+    }
+
+    fn receives(&mut self, model: &Model, qp: usize) -> Operation {
+        let shared = self.rng.index(SRQS.len());
+        let queue = match QPS[qp].source {
+            Source::None => Queue::Srq(shared),
+            Source::Shared(srq) if self.percent(95) => Queue::Srq(srq),
+            _ => Queue::Qp(qp),
+        };
+        let (device, pd) = match queue {
+            Queue::Qp(qp) => (QPS[qp].device, QPS[qp].pd),
+            Queue::Srq(srq) => (SRQS[srq].device, SRQS[srq].pd),
+        };
+        let room = DEPTH.saturating_sub(model.queued(queue)).max(1);
+        let asker = Asker { device, pd, qp: None };
+        let mut list = Vec::new();
+        for _ in 0..(1 + self.rng.index(4)).min(room) {
+            let len = if self.percent(80) { 300 + self.rng.index(900) } else { self.length() };
+            let pieces = self.local(model, asker, Access::LOCAL_WRITE, len, 3);
+            list.push(Recv { wr_id: self.wr_id(), pieces });
+        }
+        Operation::Recv { queue, list }
+    }
+
+    /// Pieces of local memory for `len` bytes in all; `faults` percent of them are wrong.
+    fn local(&mut self, model: &Model, asker: Asker, need: Access, len: usize, faults: u32) -> Vec<Piece> {
+        let usable: Vec<&Key> = model
+            .keys
+            .0
+            .iter()
+            .filter(|key| {
+                key.exists
+                    && key.is_valid
+                    && key.device == asker.device
+                    && key.pd == asker.pd
+                    && key.access.contains(need)
+                    && !matches!(key.kind, Kind::Window { .. })
+            })
+            .collect();
+        if usable.is_empty() || self.percent(faults) {
+            return vec![self.wrong_piece(model, asker, need, len.max(1))];
+        }
+        let count = 1 + self.rng.index(3);
+        let mut pieces = Vec::new();
+        let mut left = len;
+        for nr in 0..count {
+            let key = self.rng.pick(&usable);
+            let wanted = if nr + 1 == count { left } else { self.rng.index(left + 1) };
+            let len = wanted.min(key.len);
+            let offset = self.rng.index(key.len - len + 1) as u64;
+            pieces.push(Piece { key: key.value, addr: key.start + offset, len: len as u32 });
+            left -= len;
+        }
+        pieces
+    }
+
+    /// A piece that may not be used from its first byte on.
+    fn wrong_piece(&mut self, model: &Model, asker: Asker, need: Access, len: usize) -> Piece {
+        let mut piece = Piece { key: self.rng.next_u32() | 1 << 31, addr: 0x1000, len: len as u32 };
+        for _ in 0..12 {
+            let Some(key) = model.keys.0.get(self.rng.index(model.keys.0.len().max(1))) else { break };
+            if key.device != asker.device {
+                continue;
+            }
+            let beyond = key.start + key.len as u64 + self.rng.below(64);
+            let addr = if self.percent(30) { beyond } else { key.start };
+            let value = if self.percent(20) { key.value ^ 0x55 } else { key.value };
+            let candidate = Piece { key: value, addr, len: len as u32 };
+            if model.keys.resolve(asker, value, need, addr, 1).is_err() {
+                piece = candidate;
+                break;
+            }
+        }
+        piece
+    }
+
+    /// A place in the peer's memory for `len` bytes, mostly one that may be used so.
+    fn remote(&mut self, model: &Model, asker: Asker, need: Access, len: usize) -> Remote {
+        let of_device: Vec<&Key> = model.keys.0.iter().filter(|key| key.device == asker.device).collect();
+        let good: Vec<&Key> = of_device
+            .iter()
+            .copied()
+            .filter(|key| {
+                len <= key.len && model.keys.resolve(asker, key.value, need, key.start, len.max(1)).is_ok()
+            })
+            .collect();
+        let fault = self.percent(5);
+        if good.is_empty() || fault {
+            if of_device.is_empty() {
+                return Remote { addr: 0x1000, rkey: Rkey(0x1234_5678) };
+            }
+            // The most telling ones: another's window, another domain, what lacks the right; or a key that is gone.
+            let refused = |key: &&Key| {
+                key.is_valid && model.keys.resolve(asker, key.value, need, key.start, len.max(1)).is_err()
+            };
+            let live: Vec<&Key> = of_device.iter().copied().filter(refused).collect();
+            let windows: Vec<&Key> =
+                live.iter().copied().filter(|key| matches!(key.kind, Kind::Window { .. })).collect();
+            let key = match self.rng.index(3) {
+                0 if !windows.is_empty() => self.rng.pick(&windows),
+                1 if !live.is_empty() => self.rng.pick(&live),
+                _ => self.rng.pick(&of_device),
+            };
+            let value = if self.percent(15) { key.value ^ 0x33 } else { key.value };
+            let by = if self.percent(15) { key.len as u64 / 8 * 8 } else { 0 };
+            return Remote { addr: key.start + by, rkey: Rkey(value) };
+        }
+        // Windows are fewer than regions, and more is to be learnt of them.
+        let windows: Vec<&Key> =
+            good.iter().copied().filter(|key| !matches!(key.kind, Kind::Region)).collect();
+        let key = if windows.is_empty() || self.percent(50) {
+            self.rng.pick(&good)
+        } else {
+            self.rng.pick(&windows)
+        };
+        let offset = self.rng.index(key.len - len + 1);
+        let offset = if len == 8 { offset / 8 * 8 } else { offset };
+        Remote { addr: key.start + offset as u64, rkey: Rkey(key.value) }
+    }
+
+    fn sends(&mut self, model: &Model, qp: usize) -> Operation {
+        // The receiving end of XRC has nothing to send.
+        let qp = if QPS[qp].qp_type == QpType::XrcRecv { 11 } else { qp };
+        if QPS[qp].qp_type == QpType::Rc && self.percent(8) {
+            return self.local_request(model, qp);
+        }
+        let mut list: Vec<Send> = Vec::new();
+        for _ in 0..1 + self.rng.index(3) {
+            let fence = list.iter().any(|send| send.op.has_response());
+            let send = self.one_send(model, qp, fence);
+            list.push(send);
+        }
+        Operation::Send { qp, list }
+    }
+
+    fn one_send(&mut self, model: &Model, qp: usize, fence: bool) -> Send {
+        let plan = &QPS[qp];
+        let to = match plan.qp_type {
+            QpType::XrcSend => To::Srq(if self.percent(96) { Some(2 + self.rng.index(2)) } else { None }),
+            QpType::Ud => {
+                let peer = if plan.device == 0 { self.rng.pick(&[9, 10]) } else { 8 };
+                To::Datagram { qp: peer, qkey: if self.percent(90) { QKEY } else { QKEY ^ 1 } }
+            }
+            _ => To::Peer,
+        };
+        let peer_pd = match (to, plan.peer) {
+            (To::Srq(Some(srq)), _) => SRQS[srq].pd,
+            (_, Some(peer)) => QPS[peer].pd,
+            _ => 0,
+        };
+        let there = Asker { device: 1 - plan.device, pd: peer_pd, qp: plan.peer };
+        let here = Asker { device: plan.device, pd: plan.pd, qp: None };
+        let mut len = self.length();
+        if plan.qp_type == QpType::Ud && self.percent(97) {
+            len = len.min(MTU);
+        }
+        let imm = self.rng.next_u32();
+        let kind = match plan.qp_type {
+            QpType::Ud => self.rng.pick(&[0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 3]),
+            QpType::Uc => self.rng.pick(&[0, 1, 3, 4, 0, 1, 3, 4, 0, 1, 3, 4, 5]),
+            _ => self.rng.index(11),
+        };
+        if kind >= 6 {
+            len = 8;
+        }
+        let rights = [Access::REMOTE_WRITE, Access::REMOTE_READ, Access::REMOTE_ATOMIC, Access::FLUSH_GLOBAL];
+        let need = match kind {
+            3 | 4 | 9 => rights[0],
+            5 => rights[1],
+            6..=8 => rights[2],
+            _ => rights[3],
+        };
+        let mut remote = self.remote(model, there, need, len);
+        if (6..=9).contains(&kind) && self.percent(3) {
+            remote.addr += 1;
+        }
+        let cell = model.keys.resolve(there, remote.rkey.value(), need, remote.addr, 8);
+        let value = cell.map_or(0, |at| {
+            u64::from_ne_bytes(model.memory[there.device][at..at + 8].try_into().unwrap_or_default())
+        });
+        let compare = if self.percent(60) { value } else { value ^ 1 };
+        let op = match kind {
+            0 => SendOp::Send,
+            1 => SendOp::SendImm { imm },
+            2 => SendOp::SendInvalidate { rkey: self.lent_key(model, there) },
+            3 => SendOp::Write { remote },
+            4 => SendOp::WriteImm { remote, imm },
+            5 => SendOp::Read { remote },
+            6 => SendOp::CompareSwap { remote, compare, swap: u64::from(imm) },
+            7 | 8 => SendOp::FetchAdd { remote, add: u64::from(imm) },
+            9 => SendOp::AtomicWrite { remote },
+            _ => SendOp::Flush {
+                remote,
+                placement: PlacementType::GLOBAL_VISIBILITY,
+                range: FlushRange::Bytes(len as u32),
+            },
+        };
+        let need = op.local_access();
+        let data = if matches!(op, SendOp::Flush { .. }) {
+            Data::Pieces(Vec::new())
+        } else if !op.returns_data() && len <= INLINE && self.percent(30) {
+            let mut bytes = vec![0; len];
+            self.rng.fill(&mut bytes);
+            Data::Inline(bytes)
+        } else {
+            // One thing wrong at a time: what comes back needs a peer that answers.
+            let sound = plan.peer.is_none_or(|peer| model.states[peer] == QpState::Rts) && cell.is_ok();
+            let faults = if op.returns_data() && !sound { 0 } else { 2 };
+            Data::Pieces(self.local(model, here, need, len, faults))
+        };
+        Send { wr_id: self.wr_id(), op, to, signaled: self.percent(70), fence, data }
+    }
+
+    /// A key of the peer's that it may lose, mostly.
+    fn lent_key(&mut self, model: &Model, there: Asker) -> Rkey {
+        let mine = |key: &&Key| {
+            let bound = !matches!(key.kind, Kind::Window { bound_by, .. } if bound_by != there.qp);
+            key.device == there.device
+                && key.is_valid
+                && key.pd == there.pd
+                && bound
+                && !matches!(key.kind, Kind::Region)
+        };
+        let lent: Vec<&Key> = model.keys.0.iter().filter(mine).collect();
+        if lent.is_empty() || self.percent(15) {
+            let any = model.keys.0.get(self.rng.index(model.keys.0.len().max(1)));
+            return Rkey(any.map_or(0x7777_7777, |key| key.value));
+        }
+        Rkey(self.rng.pick(&lent).value)
+    }
+}

@@ -1,0 +1,190 @@
+//! The keys of the model: what each stands for, and whom it lets do what.
+
+use urxe_stack::memory::{Access, Bind};
+
+/// What a key is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Region,
+    /// With the queue pair that bound it, if one has.
+    Window {
+        is_type_2: bool,
+        bound_by: Option<usize>,
+    },
+    /// With what was mapped last and is not registered yet: address, offset in memory, length.
+    Fast {
+        staged: Option<(u64, usize, usize)>,
+    },
+}
+
+/// A key and what it stands for.
+#[derive(Clone, Debug)]
+pub struct Key {
+    pub device: usize,
+    pub pd: usize,
+    pub kind: Kind,
+    /// The key as it is now.
+    pub value: u32,
+    /// Not deregistered or deallocated.
+    pub exists: bool,
+    /// Grants what it says.
+    pub is_valid: bool,
+    /// Address of the first byte, as requests name it.
+    pub start: u64,
+    /// Where that is in the device's memory.
+    pub base: usize,
+    pub len: usize,
+    pub access: Access,
+    /// A window's region.
+    pub under: Option<usize>,
+}
+
+/// Why an access is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No such key, or one that is gone, or not valid.
+    NoKey,
+    WrongPd,
+    /// A window of another queue pair.
+    WrongQp,
+    NoRight,
+    OutOfBounds,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker {
+    pub device: usize,
+    pub pd: usize,
+    /// A peer through this queue pair; or, if none, the program itself.
+    pub qp: Option<usize>,
+}
+
+/// All keys, those that are gone as well.
+#[derive(Clone, Debug, Default)]
+pub struct Keys(pub Vec<Key>);
+
+impl Keys {
+    pub fn find(&self, device: usize, value: u32) -> Option<usize> {
+        self.0.iter().position(|key| key.exists && key.device == device && key.value == value)
+    }
+
+    /// Where in memory the `len` bytes at `addr` are, if `asker` may use them so.
+    pub fn resolve(
+        &self,
+        asker: Asker,
+        value: u32,
+        need: Access,
+        addr: u64,
+        len: usize,
+    ) -> Result<usize, Refusal> {
+        let key = self.find(asker.device, value).map(|nr| &self.0[nr]).filter(|key| key.is_valid);
+        let key = key.ok_or(Refusal::NoKey)?;
+        match key.kind {
+            // Windows are for peers.
+            Kind::Window { .. } if asker.qp.is_none() => return Err(Refusal::NoKey),
+            _ if key.pd != asker.pd => return Err(Refusal::WrongPd),
+            Kind::Window { is_type_2: true, bound_by } if bound_by != asker.qp => {
+                return Err(Refusal::WrongQp);
+            }
+            _ => {}
+        }
+        if !key.access.contains(need) {
+            return Err(Refusal::NoRight);
+        }
+        let offset = addr.checked_sub(key.start).ok_or(Refusal::OutOfBounds)?;
+        if offset + len as u64 > key.len as u64 {
+            return Err(Refusal::OutOfBounds);
+        }
+        Ok(key.base + offset as usize)
+    }
+
+    /// Whether windows are bound to this one.
+    pub fn is_under_windows(&self, nr: usize) -> bool {
+        self.0.iter().any(|key| key.exists && key.is_valid && key.under == Some(nr))
+    }
+
+    /// Binds a window for a queue pair of `pd`; whether it may be.
+    pub fn bind(&mut self, device: usize, pd: usize, qp: usize, bind: &Bind) -> bool {
+        let Some(nr) = self.find(device, bind.window.value()) else { return false };
+        let window = &self.0[nr];
+        let Kind::Window { is_type_2, .. } = window.kind else { return false };
+        if window.pd != pd || (is_type_2 && (window.is_valid || bind.length == 0)) {
+            return false;
+        }
+        let mut target = None;
+        if bind.length != 0 {
+            let Some(under) = self.find(device, bind.region.value()) else { return false };
+            let region = &self.0[under];
+            let changes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+            let inside =
+                bind.addr >= region.start && bind.addr - region.start + bind.length <= region.len as u64;
+            if matches!(region.kind, Kind::Window { .. })
+                || !region.is_valid
+                || region.pd != pd
+                || !region.access.contains(Access::MW_BIND)
+                || (bind.access.intersects(changes) && !region.access.contains(Access::LOCAL_WRITE))
+                || !inside
+            {
+                return false;
+            }
+            target = Some((under, region.base + (bind.addr - region.start) as usize));
+        }
+        let window = &mut self.0[nr];
+        window.value = window.value & !0xff | bind.new_rkey.value() & 0xff;
+        window.is_valid = target.is_some();
+        window.under = target.map(|(under, _)| under);
+        if let Some((_, base)) = target {
+            (window.base, window.start, window.len) = (base, bind.addr, bind.length as usize);
+            window.access = bind.access;
+            window.kind = Kind::Window { is_type_2, bound_by: is_type_2.then_some(qp) };
+        }
+        true
+    }
+
+    /// Registers a fast region under `value`; whether it may be.
+    pub fn register_fast(&mut self, device: usize, pd: usize, value: u32, access: Access) -> bool {
+        let names = |key: &Key| {
+            key.exists
+                && key.device == device
+                && key.value >> 8 == value >> 8
+                && matches!(key.kind, Kind::Fast { .. })
+        };
+        let Some(key) = self.0.iter_mut().find(|key| names(key)) else { return false };
+        let Kind::Fast { staged } = key.kind else { return false };
+        if key.pd != pd || key.is_valid || (staged.is_none() && key.len == 0) {
+            return false;
+        }
+        if let Some(mapped) = staged {
+            (key.start, key.base, key.len) = mapped;
+        }
+        key.kind = Kind::Fast { staged: None };
+        (key.value, key.access, key.is_valid) = (value, access, true);
+        true
+    }
+
+    /// Takes a key away, by the program itself or by its peer; whether it may be.
+    pub fn invalidate(&mut self, device: usize, pd: usize, qp: usize, value: u32, by_peer: bool) -> bool {
+        let Some(nr) = self.find(device, value) else { return false };
+        let bound_to = self.is_under_windows(nr);
+        let key = &mut self.0[nr];
+        if key.pd != pd {
+            return false;
+        }
+        match key.kind {
+            Kind::Region => return false,
+            // Free already, which is no error of the program's.
+            Kind::Fast { .. } if !key.is_valid => return !by_peer,
+            Kind::Fast { .. } if bound_to => return false,
+            Kind::Fast { .. } => {}
+            Kind::Window { is_type_2, bound_by } => {
+                if !is_type_2 || !key.is_valid || bound_by != Some(qp) {
+                    return false;
+                }
+                key.under = None;
+            }
+        }
+        key.is_valid = false;
+        true
+    }
+}

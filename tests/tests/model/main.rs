@@ -1,0 +1,145 @@
+//! A model of the specification beside the implementation: random operations on both, and after each everything that a program can see must be
+//! the same: completions with status and order, events, states, queues, every byte of memory.
+//!
+//! ```text
+//! generate ─→ operation ─┬─→ specification (keys, queues, bytes; no packets) ─┐
+//!                        └─→ two devices, a clean link, until all is quiet ───┴─→ equal?
+//! ```
+//! `URXE_SEED` runs one seed alone, `URXE_MODEL_OPERATIONS` sets how many operations there are in all.
+
+mod generate;
+mod keys;
+mod operation;
+mod specification;
+mod world;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use operation::Operation;
+use specification::Forgets;
+use world::World;
+
+const OPERATIONS: u64 = 200_000;
+/// Verbs of one seed.
+const PER_SEED: u64 = 2_000;
+/// What has to be met, each often.
+const OUTCOMES: [&str; 42] = [
+    "a send done",
+    "a send refused",
+    "a receive refused",
+    "a receive flushed",
+    "received",
+    "a WRITE told",
+    "compared and swapped",
+    "no receive",
+    "a shared queue was dry",
+    "a receive that is too short",
+    "a receive that cannot be used",
+    "the queue pair grants no such thing",
+    "no such shared receive queue",
+    "last WQE reached",
+    "limit reached",
+    "bound",
+    "bind refused",
+    "registered",
+    "registration refused",
+    "invalidated by itself",
+    "invalidated by the peer",
+    "local invalidation refused",
+    "remote invalidation refused",
+    "deregistered",
+    "busy with windows",
+    "local: no such key",
+    "local: another protection domain",
+    "local: no right",
+    "local: out of bounds",
+    "remote: no such key",
+    "remote: another protection domain",
+    "remote: a window of another queue pair",
+    "remote: no right",
+    "remote: out of bounds",
+    "UC: received",
+    "UC: no receive",
+    "UC: too long",
+    "UC: no right",
+    "UD: received",
+    "UD: no receive",
+    "UD: too long",
+    "UD: another Q_Key",
+];
+
+/// Runs a seed; what was met, or what differed after which operations.
+fn run(seed: u64, forgets: Option<Forgets>) -> Result<(u64, BTreeMap<&'static str, u64>), String> {
+    let mut world = World::new(seed, forgets);
+    let (mut done, mut last) = (0, VecDeque::new());
+    while done < PER_SEED {
+        let operation: Operation = world.generator.next(&world.model);
+        done += operation.count();
+        last.push_back(format!("{operation:?}"));
+        if last.len() > 6 {
+            last.pop_front();
+        }
+        if let Err(difference) = world.step(&operation) {
+            let last = Vec::from(last).join("\n");
+            return Err(format!("after {done} operations: {difference}\nthe last ones were\n{last}"));
+        }
+    }
+    Ok((done, world.model.outcomes))
+}
+
+#[test]
+fn the_implementation_does_what_the_model_says() {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let one = number("URXE_SEED");
+    let wanted = number("URXE_MODEL_OPERATIONS").unwrap_or(OPERATIONS);
+    let (mut done, mut outcomes) = (0, BTreeMap::<_, u64>::new());
+    let first = one.unwrap_or(0);
+    for seed in first.. {
+        let (more, met) =
+            run(seed, None).unwrap_or_else(|what| panic!("seed {seed}, {what}\nagain with URXE_SEED={seed}"));
+        done += more;
+        met.into_iter().for_each(|(outcome, count)| *outcomes.entry(outcome).or_default() += count);
+        if one.is_some() || done >= wanted {
+            println!("{done} operations, seeds {first} to {seed}");
+            break;
+        }
+    }
+    for (outcome, count) in &outcomes {
+        println!("{count:>8}  {outcome}");
+    }
+    if done >= OPERATIONS {
+        let statuses = [
+            "local protection error",
+            "Work Request Flushed Error",
+            "memory management operation error",
+            "local QP operation error",
+            "remote invalid request error",
+            "remote access error",
+            "remote operation error",
+            "transport retry counter exceeded",
+            "RNR retry counter exceeded",
+        ];
+        let rare: Vec<_> = OUTCOMES
+            .iter()
+            .chain(&statuses)
+            .filter(|outcome| outcomes.get(**outcome).is_none_or(|count| *count < 10))
+            .collect();
+        assert!(rare.is_empty(), "hardly ever met: {rare:?}");
+    }
+}
+
+#[test]
+fn a_model_without_one_of_its_rules_is_contradicted() {
+    for forgets in [Forgets::ProtectionDomains, Forgets::Invalidation, Forgets::Flushing] {
+        assert!((0..3).any(|seed| run(seed, Some(forgets)).is_err()), "{forgets:?}");
+    }
+}
+
+#[test]
+fn a_byte_that_changes_by_itself_is_found() {
+    let mut world = World::new(1, None);
+    let operation = Operation::Limit { srq: 0, limit: 0 };
+    assert_eq!(world.step(&operation), Ok(()));
+    world.damage();
+    assert!(world.step(&operation).is_err());
+}

@@ -1,0 +1,225 @@
+//! What a program does, as plain data: both the model and the implementation carry it out.
+
+use std::ops::Range;
+
+use urxe_stack::memory::Access;
+use urxe_stack::qp::attr::QpType;
+use urxe_stack::qp::wr::SendOp;
+
+/// Bytes of each device's memory.
+pub const MEMORY: usize = 24 << 10;
+/// Path MTU: small, so that most messages have several packets.
+pub const MTU: usize = 256;
+/// The Q_Key of every datagram queue pair.
+pub const QKEY: u32 = 0x0102_0304;
+/// Places in each queue.
+pub const DEPTH: usize = 16;
+/// Bytes of inline data.
+pub const INLINE: usize = 64;
+
+/// Where a queue pair's receives come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A queue of its own.
+    Own,
+    /// A shared one.
+    Shared(usize),
+    /// It receives nothing, or from whichever queue a message names (XRC).
+    None,
+}
+
+/// A queue pair of the world.
+#[derive(Clone, Copy, Debug)]
+pub struct QpPlan {
+    pub device: usize,
+    pub pd: usize,
+    pub qp_type: QpType,
+    pub source: Source,
+    /// The other end; of datagrams, none.
+    pub peer: Option<usize>,
+    /// What its peer may do through it.
+    pub access: Access,
+}
+
+const REMOTE: Access =
+    Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC).union(Access::FLUSH_GLOBAL);
+/// No atomics and no flushes.
+const SOME: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ);
+
+const fn qp(
+    device: usize,
+    pd: usize,
+    qp_type: QpType,
+    source: Source,
+    peer: Option<usize>,
+    access: Access,
+) -> QpPlan {
+    QpPlan { device, pd, qp_type, source, peer, access }
+}
+
+/// The queue pairs: device, protection domain, service, receives, peer, rights.
+pub const QPS: [QpPlan; 13] = [
+    qp(0, 0, QpType::Rc, Source::Own, Some(1), REMOTE),
+    qp(1, 0, QpType::Rc, Source::Own, Some(0), REMOTE),
+    qp(0, 0, QpType::Rc, Source::Own, Some(3), SOME),
+    qp(1, 1, QpType::Rc, Source::Own, Some(2), SOME),
+    qp(0, 0, QpType::Rc, Source::Shared(0), Some(5), REMOTE),
+    qp(1, 0, QpType::Rc, Source::Shared(1), Some(4), REMOTE),
+    qp(0, 0, QpType::Uc, Source::Own, Some(7), Access::REMOTE_WRITE),
+    qp(1, 0, QpType::Uc, Source::Own, Some(6), Access::REMOTE_WRITE),
+    qp(0, 0, QpType::Ud, Source::Own, None, Access::empty()),
+    qp(1, 0, QpType::Ud, Source::Own, None, Access::empty()),
+    qp(1, 0, QpType::Ud, Source::Shared(1), None, Access::empty()),
+    qp(0, 0, QpType::XrcSend, Source::None, Some(12), Access::empty()),
+    qp(1, 0, QpType::XrcRecv, Source::None, Some(11), REMOTE),
+];
+
+/// A shared receive queue of the world.
+#[derive(Clone, Copy, Debug)]
+pub struct SrqPlan {
+    pub device: usize,
+    pub pd: usize,
+    /// Whether it is of the XRC domain.
+    pub is_xrc: bool,
+}
+
+/// The shared receive queues.
+pub const SRQS: [SrqPlan; 4] = [
+    SrqPlan { device: 0, pd: 0, is_xrc: false },
+    SrqPlan { device: 1, pd: 0, is_xrc: false },
+    SrqPlan { device: 1, pd: 0, is_xrc: true },
+    SrqPlan { device: 1, pd: 1, is_xrc: true },
+];
+
+/// A piece of local memory as a work request names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub key: u32,
+    pub addr: u64,
+    pub len: u32,
+}
+
+/// Whom a message is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    Peer,
+    /// A shared receive queue; `None` is a number that nobody has.
+    Srq(Option<usize>),
+    Datagram {
+        qp: usize,
+        qkey: u32,
+    },
+}
+
+/// A message's bytes.
+#[derive(Clone, Debug)]
+pub enum Data {
+    Pieces(Vec<Piece>),
+    Inline(Vec<u8>),
+}
+
+/// A send work request.
+#[derive(Clone, Debug)]
+pub struct Send {
+    pub wr_id: u64,
+    pub op: SendOp,
+    pub to: To,
+    pub signaled: bool,
+    pub fence: bool,
+    pub data: Data,
+}
+
+impl Send {
+    /// Bytes of the message, or that it asks for.
+    pub fn len(&self) -> usize {
+        match &self.data {
+            Data::Pieces(pieces) => pieces.iter().map(|piece| piece.len as usize).sum(),
+            Data::Inline(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// A receive work request.
+#[derive(Clone, Debug)]
+pub struct Recv {
+    pub wr_id: u64,
+    pub pieces: Vec<Piece>,
+}
+
+impl Recv {
+    /// Bytes that it has room for.
+    pub fn len(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.len as usize).sum()
+    }
+}
+
+/// A queue for receives.
+#[derive(Clone, Copy, Debug)]
+pub enum Queue {
+    Qp(usize),
+    Srq(usize),
+}
+
+/// One thing that a program does. Keys are named by their place in the model's table.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    Send {
+        qp: usize,
+        list: Vec<Send>,
+    },
+    Recv {
+        queue: Queue,
+        list: Vec<Recv>,
+    },
+    /// A region over part of the memory; peers name it from `start` on, plus where the part begins.
+    Register {
+        device: usize,
+        pd: usize,
+        range: Range<usize>,
+        start: u64,
+        access: Access,
+    },
+    Deregister {
+        key: usize,
+    },
+    AllocWindow {
+        device: usize,
+        pd: usize,
+        is_type_2: bool,
+    },
+    DeallocWindow {
+        key: usize,
+    },
+    AllocFast {
+        device: usize,
+        pd: usize,
+    },
+    Map {
+        key: usize,
+        range: Range<usize>,
+    },
+    /// Arms the limit of a shared receive queue.
+    Limit {
+        srq: usize,
+        limit: u32,
+    },
+    /// A queue pair goes to ERR.
+    Fail {
+        qp: usize,
+    },
+    /// A queue pair and its peer go through RESET to RTS; one in SQE just to RTS.
+    Restart {
+        qp: usize,
+    },
+}
+
+impl Operation {
+    /// How many verbs this is.
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Send { list, .. } => list.len() as u64,
+            Self::Recv { list, .. } => list.len() as u64,
+            _ => 1,
+        }
+    }
+}

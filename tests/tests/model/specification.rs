@@ -1,0 +1,417 @@
+//! The model: what the specification says that verbs do, with nothing beside it. No packet, no time, no network: an operation is carried
+//! out whole and at once, each message at its receiver as soon as it is its turn.
+//!
+//! Where the specification leaves bytes open (a message that was refused halfway may have been written in part), they are listed in
+//! [`Model::open`]: the comparison takes over what the implementation has there.
+
+mod reliable;
+mod unreliable;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use urxe_stack::cq::{WcOpcode, WcStatus};
+use urxe_stack::memory::Access;
+use urxe_stack::qp::attr::{QpState, QpType};
+use urxe_stack::qp::wr::SendOp;
+
+use crate::keys::{Asker, Keys, Kind, Refusal};
+use crate::operation::{
+    DEPTH, Data, MEMORY, MTU, Operation, Piece, QPS, Queue, Recv, SRQS, Send, Source, To,
+};
+
+/// Which completion queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cq {
+    Send(usize),
+    Recv(usize),
+    /// Of a shared receive queue of the XRC domain.
+    Srq(usize),
+}
+
+/// What a completion must say. Of one in error, the rest is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    pub wr_id: u64,
+    pub status: WcStatus,
+    pub qp: usize,
+    pub opcode: WcOpcode,
+    /// Receives and what brings data back.
+    pub len: usize,
+    pub imm: Option<u32>,
+    pub invalidated: Option<u32>,
+    /// Datagrams: who sent it.
+    pub from: Option<usize>,
+}
+
+/// An asynchronous event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Event {
+    Fatal(usize),
+    RequestError(usize),
+    AccessError(usize),
+    LastWqe(usize),
+    Limit(usize),
+}
+
+/// A rule that the model forgets, to see that the comparison notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forgets {
+    ProtectionDomains,
+    Invalidation,
+    Flushing,
+}
+
+/// See the module.
+pub struct Model {
+    pub memory: [Vec<u8>; 2],
+    pub keys: Keys,
+    pub states: Vec<QpState>,
+    own: Vec<VecDeque<Recv>>,
+    pub shared: Vec<VecDeque<Recv>>,
+    /// What a datagram queue pair took from its shared queue for a message that then did not fit: the next one may.
+    held: Vec<Option<Recv>>,
+    limits: Vec<u32>,
+    pub done: BTreeMap<Cq, VecDeque<Done>>,
+    pub events: Vec<Event>,
+    /// Bytes that may be anything: device, range.
+    pub open: Vec<(usize, Range<usize>)>,
+    /// How often each kind of outcome was met.
+    pub outcomes: BTreeMap<&'static str, u64>,
+    forgets: Option<Forgets>,
+}
+
+/// How a message ends for its sender, if not well.
+struct Refused(WcStatus);
+
+impl Model {
+    pub fn new(memory: [Vec<u8>; 2], forgets: Option<Forgets>) -> Self {
+        assert!(memory.iter().all(|memory| memory.len() == MEMORY));
+        Self {
+            memory,
+            keys: Keys::default(),
+            states: vec![QpState::Rts; QPS.len()],
+            own: vec![VecDeque::new(); QPS.len()],
+            shared: vec![VecDeque::new(); SRQS.len()],
+            held: vec![None; QPS.len()],
+            limits: vec![0; SRQS.len()],
+            done: BTreeMap::new(),
+            events: Vec::new(),
+            open: Vec::new(),
+            outcomes: BTreeMap::new(),
+            forgets,
+        }
+    }
+
+    pub fn count(&mut self, outcome: &'static str) {
+        *self.outcomes.entry(outcome).or_default() += 1;
+    }
+
+    /// How many receives a queue holds.
+    pub fn queued(&self, queue: Queue) -> usize {
+        match queue {
+            Queue::Qp(qp) => self.own[qp].len(),
+            Queue::Srq(srq) => self.shared[srq].len(),
+        }
+    }
+
+    /// Carries an operation on queues out. Whether every request was accepted; those on keys are the world's to tell.
+    pub fn apply(&mut self, operation: &Operation) -> bool {
+        match operation {
+            Operation::Send { qp, list } => list.iter().all(|send| self.post_send(*qp, send)),
+            Operation::Recv { queue, list } => list.iter().all(|recv| self.post_recv(*queue, recv)),
+            Operation::Limit { srq, limit } => {
+                self.limits[*srq] = *limit;
+                true
+            }
+            Operation::Fail { qp } => {
+                self.fail(*qp);
+                true
+            }
+            Operation::Restart { qp } => {
+                self.restart(*qp);
+                true
+            }
+            _ => true,
+        }
+    }
+
+    fn restart(&mut self, qp: usize) {
+        if self.states[qp] == QpState::Sqe {
+            self.states[qp] = QpState::Rts;
+            return;
+        }
+        for end in [Some(qp), QPS[qp].peer].into_iter().flatten() {
+            self.own[end].clear();
+            self.held[end] = None;
+            self.states[end] = QpState::Rts;
+        }
+    }
+
+    fn post_recv(&mut self, queue: Queue, recv: &Recv) -> bool {
+        let accepted = match queue {
+            Queue::Qp(qp) => QPS[qp].source == Source::Own && self.own[qp].len() < DEPTH,
+            Queue::Srq(srq) => self.shared[srq].len() < DEPTH,
+        };
+        if !accepted {
+            self.count("a receive refused");
+            return false;
+        }
+        match queue {
+            Queue::Qp(qp) if self.states[qp] == QpState::Err => {
+                self.receive_ends(qp, recv.wr_id, WcStatus::WrFlushErr)
+            }
+            Queue::Qp(qp) => self.own[qp].push_back(recv.clone()),
+            Queue::Srq(srq) => self.shared[srq].push_back(recv.clone()),
+        }
+        true
+    }
+
+    /// What `ibv_post_send` itself refuses.
+    fn is_accepted(&self, qp: usize, send: &Send) -> bool {
+        let qp_type = QPS[qp].qp_type;
+        let fits = match qp_type {
+            QpType::Rc | QpType::XrcSend => true,
+            QpType::Uc => matches!(
+                send.op,
+                SendOp::Send | SendOp::SendImm { .. } | SendOp::Write { .. } | SendOp::WriteImm { .. }
+            ),
+            QpType::Ud => matches!(send.op, SendOp::Send | SendOp::SendImm { .. }) && send.len() <= MTU,
+            _ => false,
+        };
+        let aligned = match send.op {
+            SendOp::CompareSwap { remote, .. }
+            | SendOp::FetchAdd { remote, .. }
+            | SendOp::AtomicWrite { remote } => remote.addr.is_multiple_of(8) && send.len() == 8,
+            _ => true,
+        };
+        fits && aligned
+    }
+
+    fn post_send(&mut self, qp: usize, send: &Send) -> bool {
+        if !self.is_accepted(qp, send) {
+            self.count("a send refused");
+            return false;
+        }
+        let unreliable = matches!(QPS[qp].qp_type, QpType::Uc | QpType::Ud);
+        let outcome = match self.states[qp] {
+            QpState::Err | QpState::Sqe if self.forgets == Some(Forgets::Flushing) => Ok(()),
+            QpState::Err | QpState::Sqe => Err(Refused(WcStatus::WrFlushErr)),
+            _ => self.carry_out(qp, send),
+        };
+        match outcome {
+            Ok(()) => {
+                self.count("a send done");
+                if send.signaled {
+                    self.send_ends(qp, send, WcStatus::Success);
+                }
+            }
+            Err(Refused(status)) => {
+                self.count(status.as_str());
+                self.send_ends(qp, send, status);
+                if status != WcStatus::WrFlushErr && unreliable {
+                    self.states[qp] = QpState::Sqe;
+                } else if status != WcStatus::WrFlushErr {
+                    self.fail(qp);
+                }
+            }
+        }
+        true
+    }
+
+    fn send_ends(&mut self, qp: usize, send: &Send, status: WcStatus) {
+        let len = if status.is_success() && send.op.returns_data() { send.len() } else { 0 };
+        let (opcode, wr_id) = (send.op.wc_opcode(), send.wr_id);
+        let done = Done { wr_id, status, qp, opcode, len, imm: None, invalidated: None, from: None };
+        self.done.entry(Cq::Send(qp)).or_default().push_back(done);
+    }
+
+    /// A receive of a queue pair ends in error.
+    fn receive_ends(&mut self, qp: usize, wr_id: u64, status: WcStatus) {
+        let done = Done {
+            wr_id,
+            status,
+            qp,
+            opcode: WcOpcode::Recv,
+            len: 0,
+            imm: None,
+            invalidated: None,
+            from: None,
+        };
+        self.done.entry(Cq::Recv(qp)).or_default().push_back(done);
+    }
+
+    /// To the error state: everything posted is flushed.
+    fn fail(&mut self, qp: usize) {
+        let was = std::mem::replace(&mut self.states[qp], QpState::Err);
+        let held = self.held[qp].take().into_iter();
+        for recv in held.chain(std::mem::take(&mut self.own[qp])) {
+            self.count("a receive flushed");
+            self.receive_ends(qp, recv.wr_id, WcStatus::WrFlushErr);
+        }
+        if was != QpState::Err && matches!(QPS[qp].source, Source::Shared(_)) {
+            self.count("last WQE reached");
+            self.events.push(Event::LastWqe(qp));
+        }
+    }
+
+    fn resolve(&mut self, asker: Asker, piece: Piece, need: Access) -> Result<usize, Refusal> {
+        let Piece { key, addr, len } = piece;
+        let outcome = self.keys.resolve(asker, key, need, addr, len as usize);
+        if self.forgets == Some(Forgets::ProtectionDomains) && outcome == Err(Refusal::WrongPd) {
+            let pd = 1 - asker.pd;
+            return self.keys.resolve(Asker { pd, ..asker }, key, need, addr, len as usize);
+        }
+        if let Err(refusal) = outcome {
+            let peers = asker.qp.is_some();
+            self.count(match (refusal, peers) {
+                (Refusal::NoKey, false) => "local: no such key",
+                (Refusal::NoKey, true) => "remote: no such key",
+                (Refusal::WrongPd, false) => "local: another protection domain",
+                (Refusal::WrongPd, true) => "remote: another protection domain",
+                (Refusal::WrongQp, _) => "remote: a window of another queue pair",
+                (Refusal::NoRight, false) => "local: no right",
+                (Refusal::NoRight, true) => "remote: no right",
+                (Refusal::OutOfBounds, false) => "local: out of bounds",
+                (Refusal::OutOfBounds, true) => "remote: out of bounds",
+            });
+        }
+        outcome
+    }
+
+    /// Where a list of pieces lies; what has no bytes needs no key.
+    fn places(&mut self, asker: Asker, pieces: &[Piece], need: Access) -> Result<Vec<Range<usize>>, Refusal> {
+        let mut places = Vec::new();
+        for piece in pieces.iter().filter(|piece| piece.len > 0) {
+            let at = self.resolve(asker, *piece, need)?;
+            places.push(at..at + piece.len as usize);
+        }
+        Ok(places)
+    }
+
+    fn scatter(&mut self, device: usize, places: &[Range<usize>], bytes: &[u8]) {
+        let mut rest = bytes;
+        for place in places {
+            let (now, later) = rest.split_at(place.len().min(rest.len()));
+            self.memory[device][place.start..place.start + now.len()].copy_from_slice(now);
+            rest = later;
+        }
+    }
+
+    fn leave_open(&mut self, device: usize, range: Range<usize>) {
+        self.open.push((device, range));
+    }
+
+    fn carry_out(&mut self, qp: usize, send: &Send) -> Result<(), Refused> {
+        let plan = &QPS[qp];
+        let own = Asker { device: plan.device, pd: plan.pd, qp: None };
+        match send.op {
+            SendOp::BindMw(bind) => {
+                let bound = self.keys.bind(plan.device, plan.pd, qp, &bind);
+                self.count(if bound { "bound" } else { "bind refused" });
+                return if bound { Ok(()) } else { Err(Refused(WcStatus::MwBindErr)) };
+            }
+            SendOp::RegMr { key, access } => {
+                let registered = self.keys.register_fast(plan.device, plan.pd, key.value(), access);
+                self.count(if registered { "registered" } else { "registration refused" });
+                return if registered { Ok(()) } else { Err(Refused(WcStatus::LocQpOpErr)) };
+            }
+            SendOp::LocalInv { rkey } => {
+                let gone = self.invalidate(qp, plan.pd, rkey.value(), false);
+                self.count(if gone { "invalidated by itself" } else { "local invalidation refused" });
+                return if gone { Ok(()) } else { Err(Refused(WcStatus::LocQpOpErr)) };
+            }
+            _ => {}
+        }
+        let (bytes, landing) = if send.op.returns_data() {
+            let Data::Pieces(pieces) = &send.data else { unreachable!("inline data with a READ") };
+            (Vec::new(), self.places(own, pieces, Access::LOCAL_WRITE))
+        } else {
+            match &send.data {
+                Data::Inline(bytes) => (bytes.clone(), Ok(Vec::new())),
+                Data::Pieces(pieces) => match self.places(own, pieces, Access::empty()) {
+                    Ok(places) => (
+                        places.iter().flat_map(|p| self.memory[plan.device][p.clone()].to_vec()).collect(),
+                        Ok(Vec::new()),
+                    ),
+                    Err(_) => return Err(Refused(WcStatus::LocProtErr)),
+                },
+            }
+        };
+        match plan.qp_type {
+            QpType::Ud => self.datagram(qp, send, &bytes),
+            QpType::Uc => self.unreliable(qp, send, &bytes),
+            _ => return self.reliable(qp, send, &bytes, landing),
+        }
+        Ok(())
+    }
+
+    /// As whom a message is judged at its receiver, and which queue its receive comes from.
+    fn reach(&self, peer: usize, send: &Send) -> Option<(Asker, Queue)> {
+        let plan = &QPS[peer];
+        let (pd, queue) = match (plan.source, send.to) {
+            (Source::Own, _) => (plan.pd, Queue::Qp(peer)),
+            (Source::Shared(srq), _) => (plan.pd, Queue::Srq(srq)),
+            (Source::None, To::Srq(Some(srq))) if SRQS[srq].is_xrc => (SRQS[srq].pd, Queue::Srq(srq)),
+            _ => return None,
+        };
+        Some((Asker { device: plan.device, pd, qp: Some(peer) }, queue))
+    }
+
+    fn front(&self, queue: Queue) -> Option<&Recv> {
+        match queue {
+            Queue::Qp(qp) => self.own[qp].front(),
+            Queue::Srq(srq) => self.shared[srq].front(),
+        }
+    }
+
+    /// Takes a receive; a shared queue may tell its limit.
+    fn take(&mut self, queue: Queue) -> Option<Recv> {
+        let Queue::Srq(srq) = queue else {
+            let Queue::Qp(qp) = queue else { return None };
+            return self.own[qp].pop_front();
+        };
+        let recv = self.shared[srq].pop_front();
+        if recv.is_some() && (self.shared[srq].len() as u32) < self.limits[srq] {
+            self.limits[srq] = 0;
+            self.count("limit reached");
+            self.events.push(Event::Limit(srq));
+        }
+        recv
+    }
+
+    fn receive_done(&mut self, peer: usize, queue: Queue, done: Done) {
+        let cq = match queue {
+            Queue::Srq(srq) if SRQS[srq].is_xrc => Cq::Srq(srq),
+            _ => Cq::Recv(peer),
+        };
+        self.done.entry(cq).or_default().push_back(done);
+    }
+
+    /// The receiver refuses, and its queue pair fails.
+    fn refuse(&mut self, peer: usize, event: Event, to_sender: WcStatus) -> Result<(), Refused> {
+        self.events.push(event);
+        self.fail(peer);
+        Err(Refused(to_sender))
+    }
+
+    fn invalidate(&mut self, qp: usize, pd: usize, value: u32, by_peer: bool) -> bool {
+        let before = self.keys.clone();
+        let gone = self.keys.invalidate(QPS[qp].device, pd, qp, value, by_peer);
+        if gone && self.forgets == Some(Forgets::Invalidation) {
+            self.keys = before;
+        }
+        gone
+    }
+
+    /// What a key's own verbs do, once the world knows the number.
+    pub fn forget_key(&mut self, nr: usize) {
+        let key = &mut self.keys.0[nr];
+        (key.exists, key.is_valid, key.under) = (false, false, None);
+    }
+
+    /// Whether a region or window may be given back.
+    pub fn may_go(&self, nr: usize) -> bool {
+        matches!(self.keys.0[nr].kind, Kind::Window { .. }) || !self.keys.is_under_windows(nr)
+    }
+}

@@ -1,0 +1,219 @@
+//! What becomes of a request over a reliable connection, XRC included: the receiver carries it out, or refuses it and tells.
+
+use std::ops::Range;
+
+use urxe_stack::cq::{WcOpcode, WcStatus};
+use urxe_stack::memory::Access;
+use urxe_stack::qp::attr::QpState;
+use urxe_stack::qp::wr::{FlushRange, SendOp};
+
+use super::{Done, Event, Model, Refused};
+use crate::keys::{Asker, Refusal};
+use crate::operation::{Data, MTU, Piece, QPS, Queue, Recv, Send};
+
+impl Model {
+    /// A request over a reliable connection.
+    pub(super) fn reliable(
+        &mut self,
+        qp: usize,
+        send: &Send,
+        bytes: &[u8],
+        landing: Result<Vec<Range<usize>>, Refusal>,
+    ) -> Result<(), Refused> {
+        let Some(peer) = QPS[qp].peer else { unreachable!("a connection has a peer") };
+        if self.states[peer] != QpState::Rts {
+            return Err(Refused(WcStatus::RetryExcErr));
+        }
+        let Some((asker, queue)) = self.reach(peer, send) else {
+            self.count("no such shared receive queue");
+            return self.refuse(peer, Event::RequestError(peer), WcStatus::RemInvReqErr);
+        };
+        let rights = QPS[peer].access;
+        let need = match send.op {
+            SendOp::Write { .. } | SendOp::WriteImm { .. } | SendOp::AtomicWrite { .. } => {
+                Access::REMOTE_WRITE
+            }
+            SendOp::Read { .. } => Access::REMOTE_READ,
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Access::REMOTE_ATOMIC,
+            SendOp::Flush { .. } => Access::FLUSH_GLOBAL,
+            _ => return self.message(peer, asker, queue, send, bytes),
+        };
+        if !rights.contains(need) {
+            self.count("the queue pair grants no such thing");
+            return self.refuse(peer, Event::RequestError(peer), WcStatus::RemInvReqErr);
+        }
+        let (remote, len) = match send.op {
+            SendOp::Write { remote } | SendOp::WriteImm { remote, .. } | SendOp::Read { remote } => {
+                (remote, send.len())
+            }
+            SendOp::CompareSwap { remote, .. }
+            | SendOp::FetchAdd { remote, .. }
+            | SendOp::AtomicWrite { remote } => (remote, 8),
+            SendOp::Flush { remote, range: FlushRange::Bytes(len), .. } => (remote, len as usize),
+            _ => unreachable!("{:?}", send.op),
+        };
+        let single = len <= MTU;
+        let needs_receive = matches!(send.op, SendOp::WriteImm { .. }) && self.front(queue).is_none();
+        if needs_receive && single {
+            return Err(Refused(WcStatus::RnrRetryExcErr));
+        }
+        // C9-88: no bytes, no key.
+        let at = if len == 0 {
+            0
+        } else {
+            let piece = Piece { key: remote.rkey.value(), addr: remote.addr, len: len as u32 };
+            match self.resolve(asker, piece, need) {
+                Ok(at) => at,
+                Err(_) => {
+                    let is_write_imm = matches!(send.op, SendOp::WriteImm { .. });
+                    if is_write_imm && single && matches!(queue, Queue::Srq(_)) {
+                        self.flush_taken(peer, queue);
+                    }
+                    return self.refuse(peer, Event::AccessError(peer), WcStatus::RemAccessErr);
+                }
+            }
+        };
+        let there = asker.device;
+        if needs_receive {
+            // All but the last packet may be there by now.
+            self.leave_open(there, at..at + len);
+            return Err(Refused(WcStatus::RnrRetryExcErr));
+        }
+        let word = |memory: &[u8]| u64::from_ne_bytes(memory[at..at + 8].try_into().unwrap_or_default());
+        let brought = match send.op {
+            SendOp::Read { .. } => self.memory[there][at..at + len].to_vec(),
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => self.memory[there][at..at + 8].to_vec(),
+            _ => Vec::new(),
+        };
+        match send.op {
+            SendOp::Write { .. } | SendOp::WriteImm { .. } | SendOp::AtomicWrite { .. } => {
+                self.memory[there][at..at + len].copy_from_slice(bytes);
+            }
+            SendOp::CompareSwap { compare, swap, .. } if word(&self.memory[there]) == compare => {
+                self.count("compared and swapped");
+                self.memory[there][at..at + 8].copy_from_slice(&swap.to_ne_bytes());
+            }
+            SendOp::FetchAdd { add, .. } => {
+                let sum = word(&self.memory[there]).wrapping_add(add);
+                self.memory[there][at..at + 8].copy_from_slice(&sum.to_ne_bytes());
+            }
+            _ => {}
+        }
+        if let SendOp::WriteImm { imm, .. } = send.op {
+            self.immediate(peer, queue, len, imm);
+        }
+        if send.op.returns_data() {
+            let Ok(places) = landing else {
+                // What fits a piece that is right may have been placed.
+                let Data::Pieces(pieces) = &send.data else { unreachable!("inline data with a READ") };
+                self.open_own(qp, pieces);
+                return Err(Refused(WcStatus::LocProtErr));
+            };
+            self.scatter(QPS[qp].device, &places, &brought);
+        }
+        Ok(())
+    }
+
+    /// A receive that was taken from a shared queue before its message was refused is the queue pair's, and flushed with it.
+    fn flush_taken(&mut self, peer: usize, queue: Queue) {
+        let Some(Recv { wr_id, .. }) = self.take(queue) else { return };
+        self.count("a taken receive flushed");
+        let (status, opcode) = (WcStatus::WrFlushErr, WcOpcode::Recv);
+        let done = Done { wr_id, status, qp: peer, opcode, len: 0, imm: None, invalidated: None, from: None };
+        self.receive_done(peer, queue, done);
+    }
+
+    fn open_own(&mut self, qp: usize, pieces: &[Piece]) {
+        let own = Asker { device: QPS[qp].device, pd: QPS[qp].pd, qp: None };
+        for Piece { key, addr, len } in pieces.iter().copied() {
+            // As much of it as is inside.
+            let fits = (1..=len as usize).rev();
+            let found = fits.map(|len| (self.keys.resolve(own, key, Access::LOCAL_WRITE, addr, len), len));
+            if let Some((Ok(at), len)) = found.into_iter().find(|(place, _)| place.is_ok()) {
+                self.leave_open(own.device, at..at + len);
+            }
+        }
+    }
+
+    /// The receive that a WRITE with immediate completes: no byte of it is touched, no key of it looked at.
+    pub(super) fn immediate(&mut self, peer: usize, queue: Queue, len: usize, imm: u32) {
+        let Some(recv) = self.take(queue) else { return };
+        let (status, opcode) = (WcStatus::Success, WcOpcode::RecvRdmaWithImm);
+        self.count("a WRITE told");
+        let done = Done {
+            wr_id: recv.wr_id,
+            status,
+            qp: peer,
+            opcode,
+            len,
+            imm: Some(imm),
+            invalidated: None,
+            from: None,
+        };
+        self.receive_done(peer, queue, done);
+    }
+
+    /// A SEND over a reliable connection.
+    fn message(
+        &mut self,
+        peer: usize,
+        asker: Asker,
+        queue: Queue,
+        send: &Send,
+        bytes: &[u8],
+    ) -> Result<(), Refused> {
+        let Some(front) = self.front(queue).cloned() else {
+            self.count(if matches!(queue, Queue::Srq(_)) { "a shared queue was dry" } else { "no receive" });
+            return Err(Refused(WcStatus::RnrRetryExcErr));
+        };
+        let in_error = |status| {
+            let opcode = WcOpcode::Recv;
+            Done {
+                wr_id: front.wr_id,
+                status,
+                qp: peer,
+                opcode,
+                len: 0,
+                imm: None,
+                invalidated: None,
+                from: None,
+            }
+        };
+        let own = Asker { qp: None, ..asker };
+        let places = match self.places(own, &front.pieces, Access::LOCAL_WRITE) {
+            Ok(places) => places,
+            Err(_) => {
+                self.take(queue);
+                self.count("a receive that cannot be used");
+                self.receive_done(peer, queue, in_error(WcStatus::LocProtErr));
+                return self.refuse(peer, Event::Fatal(peer), WcStatus::RemOpErr);
+            }
+        };
+        if bytes.len() > front.len() {
+            places.into_iter().for_each(|place| self.leave_open(own.device, place));
+            self.take(queue);
+            self.count("a receive that is too short");
+            self.receive_done(peer, queue, in_error(WcStatus::LocLenErr));
+            return self.refuse(peer, Event::RequestError(peer), WcStatus::RemInvReqErr);
+        }
+        self.scatter(own.device, &places, bytes);
+        let mut invalidated = None;
+        if let SendOp::SendInvalidate { rkey } = send.op {
+            if !self.invalidate(peer, asker.pd, rkey.value(), true) {
+                self.count("remote invalidation refused");
+                self.take(queue);
+                self.receive_done(peer, queue, in_error(WcStatus::RemInvReqErr));
+                return self.refuse(peer, Event::RequestError(peer), WcStatus::RemInvReqErr);
+            }
+            self.count("invalidated by the peer");
+            invalidated = Some(rkey.value());
+        }
+        self.take(queue);
+        self.count("received");
+        let imm = if let SendOp::SendImm { imm } = send.op { Some(imm) } else { None };
+        let (status, opcode, len) = (WcStatus::Success, WcOpcode::Recv, bytes.len());
+        let done = Done { wr_id: front.wr_id, status, qp: peer, opcode, len, imm, invalidated, from: None };
+        self.receive_done(peer, queue, done);
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! What becomes of a message over an unreliable connection, or of a datagram: where anything is wrong it is dropped whole, and nobody is told.
+
+use urxe_stack::cq::{WcOpcode, WcStatus};
+use urxe_stack::memory::Access;
+use urxe_stack::qp::attr::QpState;
+use urxe_stack::qp::wr::SendOp;
+
+use super::{Done, Event, Model};
+use crate::keys::Asker;
+use crate::operation::{MTU, Piece, QKEY, QPS, Queue, Send, To};
+
+/// Bytes in front of a datagram.
+const HEADER: usize = 40;
+
+impl Model {
+    /// A message over an unreliable connection: dropped whole where anything is wrong.
+    pub(super) fn unreliable(&mut self, qp: usize, send: &Send, bytes: &[u8]) {
+        let Some(peer) = QPS[qp].peer else { return };
+        if self.states[peer] == QpState::Err {
+            return self.count("UC: to a queue pair in error");
+        }
+        let Some((asker, queue)) = self.reach(peer, send) else { return };
+        let (remote, imm) = match send.op {
+            SendOp::Write { remote } => (remote, None),
+            SendOp::WriteImm { remote, imm } => (remote, Some(imm)),
+            _ => return self.unreliable_send(peer, asker, queue, send, bytes),
+        };
+        let dry = imm.is_some() && self.front(queue).is_none();
+        if dry && bytes.len() <= MTU {
+            return self.count("UC: no receive");
+        }
+        let mut at = 0;
+        if !bytes.is_empty() {
+            let piece = Piece { key: remote.rkey.value(), addr: remote.addr, len: bytes.len() as u32 };
+            match self.resolve(asker, piece, Access::REMOTE_WRITE) {
+                Ok(place) => at = place,
+                Err(_) => return self.count("UC: no right"),
+            }
+        }
+        if dry {
+            self.leave_open(asker.device, at..at + bytes.len());
+            return self.count("UC: no receive");
+        }
+        self.memory[asker.device][at..at + bytes.len()].copy_from_slice(bytes);
+        if let Some(imm) = imm {
+            self.immediate(peer, queue, bytes.len(), imm);
+        }
+    }
+
+    fn unreliable_send(&mut self, peer: usize, asker: Asker, queue: Queue, send: &Send, bytes: &[u8]) {
+        let Some(front) = self.front(queue).cloned() else { return self.count("UC: no receive") };
+        let imm = if let SendOp::SendImm { imm } = send.op { Some(imm) } else { None };
+        let own = Asker { qp: None, ..asker };
+        let Ok(places) = self.places(own, &front.pieces, Access::LOCAL_WRITE) else {
+            self.take(queue);
+            return self.receive_fails(peer, queue, front.wr_id);
+        };
+        if bytes.len() > front.len() {
+            places.into_iter().for_each(|place| self.leave_open(own.device, place));
+            return self.count("UC: too long");
+        }
+        self.scatter(own.device, &places, bytes);
+        self.take(queue);
+        self.count("UC: received");
+        let (status, opcode, len) = (WcStatus::Success, WcOpcode::Recv, bytes.len());
+        let done =
+            Done { wr_id: front.wr_id, status, qp: peer, opcode, len, imm, invalidated: None, from: None };
+        self.receive_done(peer, queue, done);
+    }
+
+    /// The receive of an unreliable queue pair cannot be used: it alone fails.
+    fn receive_fails(&mut self, peer: usize, queue: Queue, wr_id: u64) {
+        self.count("a receive that cannot be used");
+        let (status, opcode) = (WcStatus::LocProtErr, WcOpcode::Recv);
+        let done = Done { wr_id, status, qp: peer, opcode, len: 0, imm: None, invalidated: None, from: None };
+        self.receive_done(peer, queue, done);
+        self.events.push(Event::Fatal(peer));
+        self.fail(peer);
+    }
+
+    pub(super) fn datagram(&mut self, qp: usize, send: &Send, bytes: &[u8]) {
+        let To::Datagram { qp: peer, qkey } = send.to else { return };
+        if self.states[peer] == QpState::Err {
+            return self.count("UD: to a queue pair in error");
+        }
+        if qkey != QKEY {
+            return self.count("UD: another Q_Key");
+        }
+        let Some((asker, queue)) = self.reach(peer, send) else { return };
+        let front = match self.held[peer].take() {
+            Some(held) => Some(held),
+            None => self.take(queue),
+        };
+        let Some(front) = front else { return self.count("UD: no receive") };
+        if HEADER + bytes.len() > front.len() {
+            match queue {
+                Queue::Qp(qp) => self.own[qp].push_front(front),
+                Queue::Srq(_) => self.held[peer] = Some(front),
+            }
+            return self.count("UD: too long");
+        }
+        let own = Asker { qp: None, ..asker };
+        let Ok(places) = self.places(own, &front.pieces, Access::LOCAL_WRITE) else {
+            return self.receive_fails(peer, queue, front.wr_id);
+        };
+        // What the header says is judged elsewhere: here any will do.
+        let message = [&[0; HEADER], bytes].concat();
+        self.scatter(own.device, &places, &message);
+        let mut left = HEADER;
+        for place in &places {
+            let len = place.len().min(left);
+            let header = place.start..place.start + len;
+            self.leave_open(own.device, header);
+            left -= len;
+        }
+        self.count("UD: received");
+        let imm = if let SendOp::SendImm { imm } = send.op { Some(imm) } else { None };
+        let (status, opcode, len) = (WcStatus::Success, WcOpcode::Recv, message.len());
+        let from = Some(qp);
+        let done = Done { wr_id: front.wr_id, status, qp: peer, opcode, len, imm, invalidated: None, from };
+        self.receive_done(peer, queue, done);
+    }
+}

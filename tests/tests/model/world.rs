@@ -1,0 +1,401 @@
+//! The implementation: two devices on a clean simulated link, and what the model says compared with what they did.
+
+mod memory;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use urxe_stack::cq::{AsyncEvent, Completion, Cq as Queue, QpEventType, SrqEventType, SrqId, WcOpcode};
+use urxe_stack::device::{Device, DeviceConfig, QpHandle};
+use urxe_stack::memory::{Buffer, PdId};
+use urxe_stack::port::sim::{DeviceMachine, Fabric};
+use urxe_stack::qp::QpInit;
+use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+use urxe_stack::qp::transition;
+use urxe_stack::qp::wr::{AhHandle, Destination, Payload, RecvRequest, SendFlags, SendRequest, Sge};
+use urxe_stack::rng::Rng;
+use urxe_stack::srq::xrcd::{Xrcd, XrcdFlags};
+use urxe_stack::srq::{Srq, SrqAttr, SrqAttrMask, SrqInit, XrcSrqInit};
+use urxe_wire::{Gid, Lkey, Psn, QKey, Qpn};
+
+use crate::generate::Generator;
+use crate::operation::{
+    DEPTH, Data, INLINE, MEMORY, MTU, Operation, Piece, QKEY, QPS, Queue as RecvQueue, SRQS, Send, Source, To,
+};
+use crate::specification::{Cq, Done, Event, Forgets, Model};
+
+/// Longer than every timeout and retry here.
+const SETTLED_NS: u64 = 30_000_000;
+/// A number that no shared receive queue has.
+const NO_SRQ: SrqId = SrqId(0xfe_fefe);
+
+struct Host {
+    device: Arc<Device>,
+    pds: [PdId; 2],
+    buffer: Arc<Buffer>,
+    /// The way to the other host.
+    ah: AhHandle,
+}
+
+/// Both, side by side.
+pub struct World {
+    pub model: Model,
+    pub generator: Generator,
+    fabric: Fabric<DeviceMachine>,
+    hosts: Vec<Host>,
+    qps: Vec<QpHandle>,
+    srqs: Vec<Arc<Srq>>,
+    cqs: BTreeMap<Cq, Arc<Queue>>,
+    rng: Rng,
+    _xrcd: Arc<Xrcd>,
+}
+
+fn say<T, E: Debug>(result: Result<T, E>, what: &str) -> Result<T, String> {
+    result.map_err(|error| format!("{what}: {error:?}"))
+}
+
+fn address(device: usize) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, device as u8 + 1))
+}
+
+impl World {
+    pub fn new(seed: u64, forgets: Option<Forgets>) -> Self {
+        let mut rng = Rng::stream(seed, 0x3071);
+        let mut fabric = Fabric::new(seed);
+        let mut memory = [vec![0; MEMORY], vec![0; MEMORY]];
+        let hosts: Vec<Host> = memory
+            .iter_mut()
+            .enumerate()
+            .map(|(nr, image)| {
+                rng.fill(image);
+                let mut config = DeviceConfig::new(vec![Gid::from_ip(address(nr))], rng.next_u64());
+                config.active_mtu = PathMtu::Mtu256;
+                let device = Arc::new(Device::new(config));
+                fabric
+                    .add(DeviceMachine::new(Arc::clone(&device)), &[address(nr)])
+                    .expect("an address of its own");
+                let pds = [(); 2].map(|()| device.alloc_pd().expect("two domains"));
+                let buffer = Arc::new(Buffer::new(MEMORY).expect("little memory"));
+                buffer.write(0, image).expect("as long as the memory");
+                let ah = device.create_ah(pds[0], &way(1 - nr)).expect("a way");
+                Host { device, pds, buffer, ah }
+            })
+            .collect();
+        let xrcd = hosts[1].device.open_xrcd(None, XrcdFlags::CREATE, |_| Ok(None)).expect("a domain");
+        let mut cqs = BTreeMap::new();
+        let mut cq = |device: usize, name: Cq| {
+            let cq = hosts[device].device.create_cq(512, None, 0).expect("a completion queue");
+            cqs.insert(name, Arc::clone(&cq));
+            cq
+        };
+        let mut srqs = Vec::new();
+        for (nr, plan) in SRQS.iter().enumerate() {
+            let attr = SrqAttr { max_wr: DEPTH as u32, max_sge: 4, srq_limit: 0 };
+            let xrc =
+                plan.is_xrc.then(|| XrcSrqInit { xrcd: Arc::clone(&xrcd), cq: cq(plan.device, Cq::Srq(nr)) });
+            let host = &hosts[plan.device];
+            let init = SrqInit { pd: host.pds[plan.pd], attr, xrc, context: 0 };
+            srqs.push(host.device.create_srq(&init).expect("a shared receive queue"));
+        }
+        let mut qps = Vec::new();
+        for (nr, plan) in QPS.iter().enumerate() {
+            let host = &hosts[plan.device];
+            if plan.qp_type == QpType::XrcRecv {
+                qps.push(host.device.create_xrc_target(&xrcd).expect("a target"));
+                continue;
+            }
+            let (send_cq, recv_cq) = (cq(plan.device, Cq::Send(nr)), cq(plan.device, Cq::Recv(nr)));
+            let srq = if let Source::Shared(srq) = plan.source { Some(Arc::clone(&srqs[srq])) } else { None };
+            let cap = QpCap {
+                max_send_wr: DEPTH as u32,
+                max_recv_wr: DEPTH as u32,
+                max_send_sge: 4,
+                max_recv_sge: 4,
+                max_inline_data: INLINE as u32,
+            };
+            let (qp_type, pd) = (plan.qp_type, host.pds[plan.pd]);
+            let init = QpInit { qp_type, pd, send_cq, recv_cq, srq, cap, sq_sig_all: false };
+            qps.push(host.device.create_qp(&init).expect("a queue pair"));
+        }
+        let model = Model::new(memory, forgets);
+        let generator = Generator::new(seed);
+        let mut world = Self { model, generator, fabric, hosts, qps, srqs, cqs, rng, _xrcd: xrcd };
+        for (qp, plan) in QPS.iter().enumerate() {
+            if plan.peer.is_none_or(|peer| peer > qp) {
+                world.bring_up(qp).expect("a new queue pair");
+            }
+        }
+        world
+    }
+
+    /// Carries an operation out in both, lets the network come to rest, and compares.
+    pub fn step(&mut self, operation: &Operation) -> Result<(), String> {
+        self.act(operation)?;
+        let until = self.fabric.now().plus_ns(SETTLED_NS);
+        say(self.fabric.run_until(until), "the network")?;
+        self.compare()
+    }
+
+    fn device_of(&self, qp: usize) -> &Device {
+        &self.hosts[QPS[qp].device].device
+    }
+
+    fn act(&mut self, operation: &Operation) -> Result<(), String> {
+        let now = self.fabric.now();
+        let accepted = match operation {
+            Operation::Send { qp, list } => {
+                let sges: Vec<Vec<Sge>> = list.iter().map(|send| sges_of(&send.data)).collect();
+                let inline: Vec<[&[u8]; 1]> = list
+                    .iter()
+                    .map(|send| if let Data::Inline(bytes) = &send.data { [&bytes[..]] } else { [&[][..]] })
+                    .collect();
+                let requests: Vec<SendRequest<'_>> = list
+                    .iter()
+                    .enumerate()
+                    .map(|(nr, send)| self.request(*qp, send, &sges[nr], &inline[nr]))
+                    .collect();
+                self.device_of(*qp).post_send(now, self.qps[*qp], &requests).is_ok()
+            }
+            Operation::Recv { queue, list } => {
+                let sges: Vec<Vec<Sge>> =
+                    list.iter().map(|recv| recv.pieces.iter().map(sge).collect()).collect();
+                let requests: Vec<RecvRequest<'_>> = list
+                    .iter()
+                    .zip(&sges)
+                    .map(|(recv, sges)| RecvRequest { wr_id: recv.wr_id, sges })
+                    .collect();
+                match *queue {
+                    RecvQueue::Qp(qp) => self.device_of(qp).post_recv(now, self.qps[qp], &requests).is_ok(),
+                    RecvQueue::Srq(srq) => self.srqs[srq].post(&requests).is_ok(),
+                }
+            }
+            Operation::Limit { srq, limit } => {
+                let attr = SrqAttr { srq_limit: *limit, ..SrqAttr::default() };
+                self.srqs[*srq].modify(&attr, SrqAttrMask::LIMIT).is_ok()
+            }
+            Operation::Fail { qp } => {
+                let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
+                self.device_of(*qp).modify_qp(now, self.qps[*qp], &attr, QpAttrMask::STATE).is_ok()
+            }
+            Operation::Restart { qp } => {
+                let is_sqe = self.model.states[*qp] == QpState::Sqe;
+                if is_sqe {
+                    self.recover(*qp)?
+                } else {
+                    self.bring_up(*qp)?
+                }
+                true
+            }
+            _ => return self.act_on_keys(operation),
+        };
+        let expected = self.model.apply(operation);
+        if accepted == expected { Ok(()) } else { Err(format!("accepted: {accepted}, not {expected}")) }
+    }
+
+    fn request<'a>(
+        &self,
+        qp: usize,
+        send: &Send,
+        sges: &'a [Sge],
+        inline: &'a [&'a [u8]; 1],
+    ) -> SendRequest<'a> {
+        let to = match send.to {
+            To::Peer => Destination::Peer,
+            To::Srq(srq) => Destination::XrcSrq { srq: srq.map_or(NO_SRQ, |srq| self.srqs[srq].id()) },
+            To::Datagram { qp: peer, qkey } => {
+                let ah = self.hosts[QPS[qp].device].ah;
+                Destination::Datagram { ah, qpn: self.qps[peer].qpn(), qkey: QKey(qkey) }
+            }
+        };
+        let mut flags = SendFlags::empty();
+        flags.set(SendFlags::SIGNALED, send.signaled);
+        flags.set(SendFlags::FENCE, send.fence);
+        let payload = match send.data {
+            Data::Pieces(_) => Payload::Sges(sges),
+            Data::Inline(_) => {
+                flags |= SendFlags::INLINE;
+                Payload::Inline(inline)
+            }
+        };
+        SendRequest { wr_id: send.wr_id, op: send.op, to, flags, payload }
+    }
+
+    fn recover(&mut self, qp: usize) -> Result<(), String> {
+        let attr = QpAttr { qp_state: QpState::Rts, ..QpAttr::default() };
+        let (now, handle) = (self.fabric.now(), self.qps[qp]);
+        say(self.device_of(qp).modify_qp(now, handle, &attr, QpAttrMask::STATE), "SQE to RTS")
+    }
+
+    /// A queue pair and its peer, from wherever they are to RTS.
+    fn bring_up(&mut self, qp: usize) -> Result<(), String> {
+        let ends: Vec<usize> = [Some(qp), QPS[qp].peer].into_iter().flatten().collect();
+        let psns: Vec<Psn> = ends.iter().map(|_| Psn::new(self.rng.next_u32() & 0xff_ffff)).collect();
+        for (nr, &end) in ends.iter().enumerate() {
+            let (plan, other) = (&QPS[end], (nr + 1) % ends.len());
+            let attr = QpAttr {
+                port_num: 1,
+                access_flags: plan.access,
+                path_mtu: PathMtu::Mtu256,
+                dest_qp_num: self.qps[ends[other]].qpn(),
+                rq_psn: psns[other],
+                sq_psn: psns[nr],
+                qkey: QKey(QKEY),
+                max_rd_atomic: 4,
+                max_dest_rd_atomic: 4,
+                min_rnr_timer: 1,
+                // A millisecond, twice.
+                timeout: 8,
+                retry_cnt: 1,
+                rnr_retry: 0,
+                ah: way(1 - plan.device),
+                ..QpAttr::default()
+            };
+            let now = self.fabric.now();
+            for (from, to) in [
+                (QpState::Err, QpState::Reset),
+                (QpState::Reset, QpState::Init),
+                (QpState::Init, QpState::Rtr),
+                (QpState::Rtr, QpState::Rts),
+            ] {
+                let required = transition::attributes(from, to, plan.qp_type).map(|a| a.required);
+                let mask = required.unwrap_or(QpAttrMask::empty()) | QpAttrMask::STATE;
+                let attr = QpAttr { qp_state: to, ..attr };
+                let done = self.device_of(end).modify_qp(now, self.qps[end], &attr, mask);
+                say(done, &format!("queue pair {end} to {to}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn qp_of(&self, qpn: Qpn) -> Result<usize, String> {
+        self.qps.iter().position(|qp| qp.qpn() == qpn).ok_or_else(|| format!("{qpn} is nobody's"))
+    }
+
+    fn told(&self, wc: &Completion) -> Result<Done, String> {
+        let (wr_id, status, qp) = (wc.wr_id, wc.status, self.qp_of(wc.qp_num)?);
+        let none =
+            Done { wr_id, status, qp, opcode: wc.opcode, len: 0, imm: None, invalidated: None, from: None };
+        if !status.is_success() {
+            return Ok(none);
+        }
+        let brings = matches!(wc.opcode, WcOpcode::RdmaRead | WcOpcode::CompSwap | WcOpcode::FetchAdd);
+        let received = wc.opcode.is_receive();
+        let len = if received || brings { wc.byte_len as usize } else { 0 };
+        let is_datagram = received && QPS[qp].qp_type == QpType::Ud;
+        let from = if is_datagram { Some(self.qp_of(wc.src_qp)?) } else { None };
+        let invalidated = wc.invalidated_rkey().map(|key| key.value());
+        Ok(Done { len, imm: wc.imm_data(), invalidated, from, ..none })
+    }
+
+    fn compare(&mut self) -> Result<(), String> {
+        for (name, cq) in &self.cqs {
+            let mut out = [Completion::default(); 64];
+            let count = say(cq.poll(&mut out), "polling")?;
+            let told = out[..count].iter().map(|wc| self.told(wc)).collect::<Result<Vec<_>, _>>()?;
+            let mut expected: Vec<Done> = self.model.done.remove(name).unwrap_or_default().into();
+            for done in &mut expected {
+                // In error, a completion names its request and what became of it, no more.
+                if !done.status.is_success() {
+                    done.opcode =
+                        told.iter().find(|t| t.wr_id == done.wr_id).map_or(done.opcode, |t| t.opcode);
+                }
+            }
+            if told != expected {
+                return Err(format!("{name:?}: completions\n  {told:?}\nand not\n  {expected:?}"));
+            }
+        }
+        let told = self.events()?;
+        let mut expected = std::mem::take(&mut self.model.events);
+        expected.sort();
+        if told != expected {
+            return Err(format!("events {told:?}, not {expected:?}"));
+        }
+        for (qp, expected) in self.model.states.iter().enumerate() {
+            let state = self.device_of(qp).query_qp(self.qps[qp]).map(|attr| attr.qp_state);
+            if state != Some(*expected) {
+                return Err(format!("queue pair {qp} is in {state:?}, not {expected}"));
+            }
+        }
+        for (nr, srq) in self.srqs.iter().enumerate() {
+            if srq.len() as usize != self.model.shared[nr].len() {
+                return Err(format!("queue {nr} holds {}, not {}", srq.len(), self.model.shared[nr].len()));
+            }
+        }
+        self.compare_memory()
+    }
+
+    fn events(&self) -> Result<Vec<Event>, String> {
+        let mut told = Vec::new();
+        for (device, host) in self.hosts.iter().enumerate() {
+            while let Some(event) = host.device.events().next_event() {
+                host.device.events().ack(&event);
+                told.push(match event {
+                    AsyncEvent::Qp(QpEventType::QpFatal, qpn) => Event::Fatal(self.qp_of(qpn)?),
+                    AsyncEvent::Qp(QpEventType::QpReqErr, qpn) => Event::RequestError(self.qp_of(qpn)?),
+                    AsyncEvent::Qp(QpEventType::QpAccessErr, qpn) => Event::AccessError(self.qp_of(qpn)?),
+                    AsyncEvent::Qp(QpEventType::QpLastWqeReached, qpn) => Event::LastWqe(self.qp_of(qpn)?),
+                    AsyncEvent::Srq(SrqEventType::SrqLimitReached, id) => {
+                        let mut queues = self.srqs.iter().zip(&SRQS);
+                        let nr = queues.position(|(srq, plan)| srq.id() == id && plan.device == device);
+                        Event::Limit(nr.ok_or("a limit of nobody")?)
+                    }
+                    other => return Err(format!("unexpected: {other:?}")),
+                });
+            }
+        }
+        told.sort();
+        Ok(told)
+    }
+
+    fn compare_memory(&mut self) -> Result<(), String> {
+        for (device, range) in std::mem::take(&mut self.model.open) {
+            let mut bytes = vec![0; range.len()];
+            say(self.hosts[device].buffer.read(range.start, &mut bytes), "reading")?;
+            self.model.memory[device][range].copy_from_slice(&bytes);
+        }
+        let mut bytes = vec![0; MEMORY];
+        for (device, host) in self.hosts.iter().enumerate() {
+            say(host.buffer.read(0, &mut bytes), "reading")?;
+            let expected = &self.model.memory[device];
+            if bytes != *expected {
+                let wrong: Vec<usize> = (0..MEMORY).filter(|at| bytes[*at] != expected[*at]).collect();
+                return Err(format!(
+                    "device {device}: {} bytes of {:?}..={:?} are not what they should be",
+                    wrong.len(),
+                    wrong.first(),
+                    wrong.last()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes a byte of the implementation's memory behind its back.
+    pub fn damage(&self) {
+        let mut byte = [0];
+        self.hosts[1].buffer.read(7, &mut byte).expect("inside");
+        self.hosts[1].buffer.write(7, &[!byte[0]]).expect("inside");
+    }
+}
+
+fn way(to: usize) -> AddressVector {
+    AddressVector {
+        dgid: Gid::from_ip(address(to)),
+        is_global: true,
+        port_num: 1,
+        hop_limit: 64,
+        ..AddressVector::default()
+    }
+}
+
+fn sge(piece: &Piece) -> Sge {
+    Sge { addr: piece.addr, length: piece.len, lkey: Lkey(piece.key) }
+}
+
+fn sges_of(data: &Data) -> Vec<Sge> {
+    if let Data::Pieces(pieces) = data { pieces.iter().map(sge).collect() } else { Vec::new() }
+}
+
+const _: () = assert!(MTU == 256, "as the devices are told");

@@ -1,0 +1,95 @@
+//! Regions, windows and fast-registration regions: the calls that make them and give them back.
+
+use std::sync::Arc;
+
+use urxe_stack::memory::{Access, MwType};
+use urxe_wire::{Lkey, Rkey};
+
+use super::{World, say};
+use crate::keys::{Key, Kind};
+use crate::operation::Operation;
+
+const PAGE: usize = 4096;
+
+impl World {
+    pub(super) fn act_on_keys(&mut self, operation: &Operation) -> Result<(), String> {
+        let memory = |world: &Self, device: usize| Arc::clone(&world.hosts[device].device);
+        let blank = |device, pd, kind, value| Key {
+            device,
+            pd,
+            kind,
+            value,
+            exists: true,
+            is_valid: false,
+            start: 0,
+            base: 0,
+            len: 0,
+            access: Access::empty(),
+            under: None,
+        };
+        match operation.clone() {
+            Operation::Register { device, pd, range, start, access } => {
+                let host = &self.hosts[device];
+                // In its page, it begins where the memory does.
+                let start = start + ((host.buffer.addr().addr() + range.start) % PAGE) as u64;
+                let mr = say(
+                    host.device.memory().register_buffer(
+                        host.pds[pd],
+                        &host.buffer,
+                        range.clone(),
+                        start,
+                        access,
+                    ),
+                    "registration",
+                )?;
+                let key = blank(device, pd, Kind::Region, mr.rkey.value());
+                let (base, len) = (range.start, range.len());
+                self.model.keys.0.push(Key { is_valid: true, start, base, len, access, ..key });
+            }
+            Operation::AllocWindow { device, pd, is_type_2 } => {
+                let kind = if is_type_2 { MwType::Type2 } else { MwType::Type1 };
+                let key = say(
+                    memory(self, device).memory().alloc_mw(self.hosts[device].pds[pd], kind),
+                    "a window",
+                )?;
+                let kind = Kind::Window { is_type_2, bound_by: None };
+                self.model.keys.0.push(blank(device, pd, kind, key.value()));
+            }
+            Operation::AllocFast { device, pd } => {
+                let key =
+                    say(memory(self, device).memory().alloc_fast(self.hosts[device].pds[pd], 4), "a region")?;
+                self.model.keys.0.push(blank(device, pd, Kind::Fast { staged: None }, key.value()));
+            }
+            Operation::Map { key: nr, range } => {
+                let key = &mut self.model.keys.0[nr];
+                let host = &self.hosts[key.device];
+                let start = (host.buffer.addr().addr() + range.start) as u64;
+                let parts = [(&host.buffer, range.clone())];
+                say(
+                    host.device.memory().map_fast_buffers(Rkey(key.value), &parts, PAGE, start),
+                    "a mapping",
+                )?;
+                key.kind = Kind::Fast { staged: Some((start, range.start, range.len())) };
+            }
+            Operation::DeallocWindow { key } => {
+                let Key { device, value, .. } = self.model.keys.0[key];
+                say(memory(self, device).memory().dealloc_mw(Rkey(value)), "a window that goes")?;
+                self.model.forget_key(key);
+            }
+            Operation::Deregister { key } => {
+                let Key { device, value, .. } = self.model.keys.0[key];
+                let (gone, may) =
+                    (memory(self, device).memory().deregister(Lkey(value)).is_ok(), self.model.may_go(key));
+                if gone != may {
+                    return Err(format!("deregistered: {gone}, not {may}"));
+                }
+                self.model.count(if may { "deregistered" } else { "busy with windows" });
+                if may {
+                    self.model.forget_key(key);
+                }
+            }
+            other => return Err(format!("not about keys: {other:?}")),
+        }
+        Ok(())
+    }
+}
