@@ -54,7 +54,7 @@ use self::domains::Domain;
 use self::qpn::QpNumbers;
 use self::slots::Slots;
 use self::srqs::SrqTable;
-use crate::cq::{AsyncEvents, NoWake, Periods, SrqId, Wake};
+use crate::cq::{AsyncEvent, AsyncEvents, NoWake, Periods, PortEventType, SrqId, Wake};
 use crate::memory::{CopyMode, Memory, PdId};
 use crate::path::ready::{ReadyLink, ReadyList};
 use crate::path::window::EARLY_TIMEOUT_MIN;
@@ -73,6 +73,8 @@ pub struct DeviceConfig {
     pub gids: Vec<Gid>,
     /// The largest path MTU that fits the link.
     pub active_mtu: PathMtu,
+    /// Whether its port is active at first.
+    pub port_active: bool,
     /// Its process's slot among those that share the address.
     pub process_slot: u8,
     /// Where keys, queue pair numbers and first PSNs come from: of the operating system where strangers send packets.
@@ -116,6 +118,7 @@ impl DeviceConfig {
         Self {
             gids,
             active_mtu: PathMtu::Mtu4096,
+            port_active: true,
             process_slot: 0,
             seed,
             max_run_segments: 64,
@@ -155,6 +158,7 @@ pub struct Device {
     source_ports: Box<dyn SourcePorts>,
     icrc_policy: IcrcPolicy,
     gids: Mutex<Vec<Gid>>,
+    port_active: AtomicBool,
     pkeys: [PKey; 1],
     memory: Memory,
     counters: Arc<Counters>,
@@ -243,6 +247,7 @@ impl Device {
             source_ports: config.source_ports,
             icrc_policy: config.icrc_policy,
             gids: Mutex::new(config.gids),
+            port_active: AtomicBool::new(config.port_active),
             pkeys: [PKey::DEFAULT],
             counters: Arc::default(),
             events: Arc::new(AsyncEvents::new(config.event_wake)),
@@ -293,6 +298,32 @@ impl Device {
     #[must_use]
     pub fn gids(&self) -> Vec<Gid> {
         lock(&self.gids).clone()
+    }
+
+    /// Replaces its port's GID table; an empty place has the zero GID. Tells of the change (`GID table change`), and that what was made
+    /// known to others under the former addresses is to be made known anew (`client reregistration`). Paths stay as they are: packets
+    /// from an address that is gone are dropped by the port.
+    pub fn set_gids(&self, gids: Vec<Gid>) {
+        let changed = std::mem::replace(&mut *lock(&self.gids), gids.clone()) != gids;
+        if changed {
+            self.events.push(AsyncEvent::Port(PortEventType::GidChange, 1));
+            self.events.push(AsyncEvent::Port(PortEventType::ClientReregister, 1));
+        }
+    }
+
+    /// Whether its port is active.
+    #[must_use]
+    pub fn is_port_active(&self) -> bool {
+        self.port_active.load(Ordering::Acquire)
+    }
+
+    /// The port came up or went down: tells it (`port active`, `port error`) if that is a change. Queue pairs stay as they are; their
+    /// retries decide how long an interruption they survive.
+    pub fn set_port_active(&self, active: bool) {
+        if self.port_active.swap(active, Ordering::AcqRel) != active {
+            let event = if active { PortEventType::PortActive } else { PortEventType::PortErr };
+            self.events.push(AsyncEvent::Port(event, 1));
+        }
     }
 
     /// Its port's P_Key table.

@@ -10,6 +10,7 @@ mod domains;
 mod keys;
 mod paths;
 mod peer;
+mod port;
 mod queues;
 mod source_ports;
 mod srq;

@@ -28,8 +28,11 @@ pub(super) fn run(shared: &Shared) {
     let on = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
     let members = shared.ports.members().iter();
     let shared_ones = members.flat_map(|member| [member.desk(), member.common().map(AsFd::as_fd)]);
-    // First what is looked at even while some thread polls.
-    let mut waits: Vec<PollFd<'_>> = std::iter::once(alarm).chain(shared_ones.flatten().map(on)).collect();
+    let changes = shared.changes.as_ref().map(|changes| on(changes.as_fd()));
+    let hears_of_changes = changes.is_some();
+    // First what is looked at even while some thread polls, changes right after the alarm.
+    let mut waits: Vec<PollFd<'_>> =
+        std::iter::once(alarm).chain(changes).chain(shared_ones.flatten().map(on)).collect();
     let always = waits.len();
     waits.extend(shared.ports.iter().map(|port| on(port.as_fd())));
     // Beside the one that polling threads use.
@@ -51,6 +54,9 @@ pub(super) fn run(shared: &Shared) {
         } else {
             sleep_idle(shared, &mut waits, sweep_at);
             receive(shared);
+        }
+        if hears_of_changes && !waits[1].revents().is_empty() {
+            shared.follow_changes();
         }
         if waits[1..always].iter().any(|wait| !wait.revents().is_empty()) {
             shared.ports.serve(&mut receiver, &shared.device);

@@ -15,7 +15,8 @@ use super::management::ReceivedMad;
 use super::ports::{Ports, Receiver};
 use crate::cq::{Completion, Cq, CqError, Wake};
 use crate::device::{Device, DeviceConfig, IcrcPolicy, Limits, QpHandle};
-use crate::link::{LinkError, LinkSpec, ResolvedLink};
+use crate::link::interface::interfaces;
+use crate::link::{Changes, GidEntry, LinkError, LinkSpec, LivePort, OperState, ResolvedLink};
 use crate::path::window::EARLY_TIMEOUT_MIN;
 use crate::port::Transmit;
 use crate::port::loss::Loss;
@@ -26,7 +27,7 @@ use crate::qp::attr::{QpAttr, QpAttrMask};
 use crate::qp::wr::{PostError, RecvRequest, SendRequest};
 use crate::rng::{Chance, Rng};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, try_lock, yield_now};
+use crate::sync::{Arc, Mutex, lock, try_lock, yield_now};
 use crate::sys::fork::Maker;
 use crate::sys::{clock, thread};
 use crate::time::Time;
@@ -176,6 +177,9 @@ pub(super) struct Shared {
     empty_polls: AtomicU32,
     pub stop: AtomicBool,
     pub after_progress: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// Tells of changes of interfaces and addresses, where the system allows it.
+    pub changes: Option<Changes>,
+    port: Mutex<LivePort>,
 }
 
 impl Engine {
@@ -184,6 +188,8 @@ impl Engine {
     /// # Errors
     /// [`OpenEngineError`]: what was wrong and what to do.
     pub fn open(link: &LinkSpec, config: EngineConfig) -> Result<Self, OpenEngineError> {
+        // Before the first look, so that no change is missed.
+        let changes = watch();
         let link = crate::link::resolve(link)?;
         let udp = |address: &IpAddr| UdpConfig {
             scope_id: if is_link_local(*address) { link.interface.index } else { 0 },
@@ -203,6 +209,7 @@ impl Engine {
         let gids: Vec<Gid> = link.gids.iter().map(|entry| entry.gid).collect();
         let device = Device::new(DeviceConfig {
             active_mtu: link.path_mtu,
+            port_active: link.is_active(),
             process_slot: ports.slot(),
             source_ports: Box::new(Arc::clone(&ports)),
             max_run_segments: ports.max_run_segments(),
@@ -223,7 +230,10 @@ impl Engine {
             empty_polls: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             after_progress: config.hooks.after_progress,
+            changes,
+            port: Mutex::new(LivePort::new(&link)),
         });
+
         let for_thread = Arc::clone(&shared);
         let builder = Builder::new().name(format!("urxe-{}", link.spec.name));
         let thread = thread::spawn_without_signals(builder, move || background::run(&for_thread));
@@ -244,7 +254,19 @@ impl Engine {
         self.maker.is_other()
     }
 
-    /// The link it was opened for.
+    /// Whether the interface carries packets now.
+    #[must_use]
+    pub fn port_state(&self) -> OperState {
+        lock(&self.shared.port).state()
+    }
+
+    /// The GID table as it is now. A place whose address went has the zero GID.
+    #[must_use]
+    pub fn gids(&self) -> Vec<GidEntry> {
+        lock(&self.shared.port).gids().to_vec()
+    }
+
+    /// The link it was opened for, as it was then.
     #[must_use]
     pub fn link(&self) -> &ResolvedLink {
         &self.link
@@ -358,6 +380,29 @@ impl Shared {
         self.device.transmit_pending(now, &*self.ports);
     }
 
+    /// Looks at the interfaces if something was told about them.
+    pub fn follow_changes(&self) {
+        if !self.changes.as_ref().is_some_and(Changes::take) {
+            return;
+        }
+        let interfaces = match interfaces() {
+            Ok(interfaces) => interfaces,
+            Err(error) => return tracing::warn!(%error, "cannot tell how the interface changed"),
+        };
+        let mut port = lock(&self.port);
+        let changed = port.look(&interfaces);
+        let (active, gids) = (port.state() == OperState::Up, port.gids().to_vec());
+        drop(port);
+        if changed.active {
+            tracing::info!(active, "the port changed");
+            self.device.set_port_active(active);
+        }
+        if changed.gids {
+            tracing::info!("the GID table changed");
+            self.device.set_gids(gids.iter().map(|entry| entry.gid).collect());
+        }
+    }
+
     /// One round of a polling thread.
     fn progress(&self) {
         let now = clock::now();
@@ -412,6 +457,15 @@ impl std::fmt::Debug for Engine {
             .field("device", self.device())
             .finish_non_exhaustive()
     }
+}
+
+/// Asks to be told when interfaces and addresses change. Without that a device works, but tells of no such change.
+fn watch() -> Option<Changes> {
+    Changes::watch()
+        .inspect_err(|error| {
+            tracing::warn!(%error, "netlink is refused: the port's state and GIDs stay as they are now");
+        })
+        .ok()
 }
 
 fn is_link_local(address: IpAddr) -> bool {

@@ -6,6 +6,7 @@
 //! takes some 20 ms, a few seconds where packets do not arrive. Nothing is printed.
 
 mod buffers;
+mod changes;
 mod identification;
 mod sharing;
 mod transport;
@@ -95,6 +96,7 @@ pub fn run() -> Vec<Probe> {
             transport::ipv6(),
             sharing::steering(),
             sharing::multicast(),
+            changes::probe(),
         ]);
     }
     probes

@@ -227,6 +227,16 @@ impl PathMigState {
     }
 }
 
+impl fmt::Display for PathMigState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Migrated => "MIGRATED",
+            Self::Rearm => "REARM",
+            Self::Armed => "ARMED",
+        })
+    }
+}
+
 /// The way to a peer (`struct ibv_ah_attr` with its `struct ibv_global_route`; IBTA vol. 1, 11.2.2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressVector {

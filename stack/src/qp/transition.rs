@@ -18,7 +18,7 @@
 
 use std::fmt;
 
-use super::attr::{PathMtu, QpAttr, QpAttrMask, QpState, QpType};
+use super::attr::{PathMigState, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
 
 #[cfg(test)]
 mod tests;
@@ -230,10 +230,13 @@ pub fn plan(
 /// Checks the values of the attributes in `mask`. Addresses are the device's to check.
 ///
 /// # Errors
-/// [`ModifyQpError::PathMtu`], [`ModifyQpError::Value`].
+/// [`ModifyQpError::PathMtu`], [`ModifyQpError::Migration`], [`ModifyQpError::Value`].
 pub fn check_values(attr: &QpAttr, mask: QpAttrMask, limits: &Limits) -> Result<(), ModifyQpError> {
     if mask.contains(QpAttrMask::PATH_MTU) && attr.path_mtu > limits.active_mtu {
         return Err(ModifyQpError::PathMtu { given: attr.path_mtu, active: limits.active_mtu });
+    }
+    if mask.contains(QpAttrMask::PATH_MIG_STATE) && attr.path_mig_state != PathMigState::Migrated {
+        return Err(ModifyQpError::Migration { given: attr.path_mig_state });
     }
     let ports = (1, u32::from(limits.ports));
     let pkeys = (0, u32::from(limits.pkeys).saturating_sub(1));
@@ -334,6 +337,15 @@ pub enum ModifyQpError {
         /// What the port carries.
         active: PathMtu,
     },
+    /// The alternate path is asked to be made ready or used. Its attributes are kept and returned, and that is all: an address
+    /// that goes takes its sockets along, so there is nothing to migrate to.
+    #[error(
+        "path_mig_state (IBV_QP_PATH_MIG_STATE) is {given}: connections do not migrate (APM); only MIGRATED, which they are, can be given"
+    )]
+    Migration {
+        /// What the caller gave.
+        given: PathMigState,
+    },
     /// An attribute's value is out of its range.
     #[error("{field} ({attribute}) is {given}, not {min} to {max}")]
     Value {
@@ -354,7 +366,10 @@ impl ModifyQpError {
     /// What `ibv_modify_qp` returns.
     #[must_use]
     pub const fn errno(self) -> i32 {
-        libc::EINVAL
+        match self {
+            Self::Migration { .. } => libc::EOPNOTSUPP,
+            _ => libc::EINVAL,
+        }
     }
 }
 

@@ -30,7 +30,7 @@ fn attributes(context: &Context) -> ibv_port_attr {
     let engine = &context.node.engine;
     let (limits, link) = (engine.device().limits(), engine.link());
     // Physical state: 5 link up, 2 polling, 3 disabled (IBTA vol. 1, 14.2.5.6).
-    let (state, phys_state) = match link.interface.state {
+    let (state, phys_state) = match engine.port_state() {
         OperState::Up => (PORT_ACTIVE, 5),
         OperState::NoCarrier => (PORT_DOWN, 2),
         OperState::Disabled => (PORT_DOWN, 3),

@@ -243,12 +243,8 @@ impl DeviceBuilder {
         };
         let engine = Engine::open(spec, self.config)?;
         let link = engine.link();
-        let about = About {
-            name: link.spec.name.to_string(),
-            guid: link.node_guid,
-            gids: link.gids.clone(),
-            link: Some(link.clone()),
-        };
+        let about =
+            About { name: link.spec.name.to_string(), guid: link.node_guid, link: Some(link.clone()) };
         Ok(Device {
             inner: Arc::new(Inner {
                 node: Node::Udp(engine),
@@ -266,7 +262,6 @@ impl DeviceBuilder {
 pub(crate) struct About {
     pub name: String,
     pub guid: Guid,
-    pub gids: Vec<GidEntry>,
     pub link: Option<ResolvedLink>,
 }
 
@@ -346,32 +341,31 @@ impl Device {
     /// Its one port (`ibv_query_port`, `ibv_query_gid_table`).
     #[must_use]
     pub fn query_port(&self) -> PortAttr {
-        let about = &self.inner.about;
         PortAttr {
-            is_active: about.link.as_ref().is_none_or(ResolvedLink::is_active),
+            is_active: self.core().is_port_active(),
             max_mtu: self.core().limits().max_mtu,
             active_mtu: self.core().active_mtu(),
             max_msg_sz: self.core().limits().max_msg_sz,
-            gids: about.gids.clone(),
+            gids: self.inner.node.gids(),
         }
     }
 
-    /// The link that it was opened for; `None` in a simulated network.
+    /// The link that it was opened for, as it was then; `None` in a simulated network.
     #[must_use]
     pub fn link(&self) -> Option<&ResolvedLink> {
         self.inner.about.link.as_ref()
     }
 
-    /// The GID at `index` of the port's table (`ibv_query_gid`).
+    /// The GID at `index` of the port's table (`ibv_query_gid`), which is zero if its address went.
     #[must_use]
     pub fn gid(&self, index: u8) -> Option<Gid> {
-        self.inner.about.gids.get(usize::from(index)).map(|entry| entry.gid)
+        self.core().gids().get(usize::from(index)).copied()
     }
 
     /// The index of the GID that suits most: the first that peers can reach, an IPv4 one if there is any.
     #[must_use]
     pub fn default_gid_index(&self) -> u8 {
-        let gids = &self.inner.about.gids;
+        let gids = self.inner.node.gids();
         let v4 = gids.iter().position(|entry| entry.assigned && entry.gid.to_ipv4().is_some());
         let index = v4.or_else(|| gids.iter().position(|entry| entry.assigned)).unwrap_or(0);
         u8::try_from(index).unwrap_or(0)
@@ -452,7 +446,7 @@ pub struct DeviceAttr {
 /// A port (`struct ibv_port_attr`) with its GID table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortAttr {
-    /// Whether the interface was up, with a carrier, when the device was opened.
+    /// Whether the interface is up, with a carrier. [`Device::events`] tell when that changes.
     pub is_active: bool,
     /// The largest path MTU of any port.
     pub max_mtu: PathMtu,
@@ -460,6 +454,6 @@ pub struct PortAttr {
     pub active_mtu: PathMtu,
     /// The longest message in bytes.
     pub max_msg_sz: u64,
-    /// The GID table.
+    /// The GID table. A place whose address went has the zero GID. [`Device::events`] tell of changes.
     pub gids: Vec<GidEntry>,
 }

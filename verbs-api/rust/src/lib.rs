@@ -54,7 +54,7 @@
 //! | completions: polling, sleeping, `async` | [`CompletionQueue`], [`Completion`] |
 //! | fewer wake-ups | [`CompletionQueue::moderate`] |
 //! | waiting in one's own `poll` or `epoll` | [`CompletionChannel`], [`DeviceEvents`] |
-//! | what else happens | [`Device::events`], [`AsyncEvent`] |
+//! | what else happens, to queue pairs and to the port | [`Device::events`], [`AsyncEvent`] |
 //! | tests over bad networks, in virtual time | [`sim`] |
 //!
 //! # Waiting

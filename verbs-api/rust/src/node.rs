@@ -6,10 +6,12 @@ use urxe_stack::cq::{Completion, Cq, CqError};
 use urxe_stack::device::{Device as Core, ModifyError, QpHandle};
 use urxe_stack::driver::Engine;
 use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::link::GidEntry;
 use urxe_stack::port::sim::Stalled;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask};
 use urxe_stack::qp::wr::{PostError, RecvRequest, SendRequest};
 use urxe_stack::time::Time;
+use urxe_wire::Gid;
 
 use crate::sim::{Advance, SimNode};
 
@@ -46,6 +48,17 @@ impl Node {
         match self {
             Self::Udp(engine) => engine.is_inherited(),
             Self::Simulated(_) => false,
+        }
+    }
+
+    /// The GID table as it is now.
+    pub(crate) fn gids(&self) -> Vec<GidEntry> {
+        match self {
+            Self::Udp(engine) => engine.gids(),
+            Self::Simulated(node) => {
+                let entry = |gid: Gid| GidEntry { gid, assigned: !gid.is_zero() };
+                node.core.gids().into_iter().map(entry).collect()
+            }
         }
     }
 

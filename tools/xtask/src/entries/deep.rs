@@ -42,7 +42,8 @@ pub fn allocations(arguments: &[String], tally: &mut Tally) -> Result<(), Failur
 pub fn namespace(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     none(arguments, "namespace")?;
     need_packages(&["iproute2", "util-linux"], tally)?;
-    let tests = [("urxe-stack", "on_the_wire"), ("urxe-tests", "sharing")];
+    let tests =
+        [("urxe-stack", "on_the_wire"), ("urxe-stack", "interface_changes"), ("urxe-tests", "sharing")];
     for (package, test) in tests {
         // Built outside: the namespace has no network to fetch anything from.
         Step::cargo(&["test", "-p", package, "--test", test, "--no-run"]).run(tally)?;

@@ -52,7 +52,7 @@ use urxe_stack::cq::Wake;
 use urxe_stack::device::{Device as Core, DeviceConfig, ReceiveScratch};
 use urxe_stack::driver::EventWake;
 use urxe_stack::driver::eventfd::EventFd;
-use urxe_stack::link::{GidEntry, Guid};
+use urxe_stack::link::Guid;
 use urxe_stack::port::sim::{Fabric as CoreFabric, SimNetwork};
 use urxe_wire::Gid;
 
@@ -173,7 +173,7 @@ impl Fabric {
             icrc_policy: options.icrc_policy,
             limits: options.limits,
             event_wake: Box::new(EventWake { descriptor: Arc::clone(&descriptor), hook }),
-            ..DeviceConfig::new(gids.clone(), Rng::stream(self.seed, DEVICE_STREAM | index as u64).next_u64())
+            ..DeviceConfig::new(gids, Rng::stream(self.seed, DEVICE_STREAM | index as u64).next_u64())
         }));
         let machine = Machine { core: Arc::clone(&core), scratch: ReceiveScratch::default() };
         let id = fabric.add(machine, addresses)?;
@@ -182,7 +182,6 @@ impl Fabric {
         let about = About {
             name: format!("sim{index}"),
             guid: addresses.first().map_or_else(Guid::default, |address| Guid::from_address(*address)),
-            gids: gids.into_iter().map(|gid| GidEntry { gid, assigned: true }).collect(),
             link: None,
         };
         let node = Node::Simulated(SimNode { core, id, shared: Arc::clone(&self.shared), descriptor });
@@ -230,6 +229,18 @@ impl Fabric {
     ) -> Result<(), NotInFabric> {
         let (from, scope) = (self.now(), PauseScope::Node(self.node_of(device)?));
         self.network().pause(Pause { scope, packets, from, until: from + duration });
+        Ok(())
+    }
+
+    /// Takes a device's port down or up, as its interface would: its events tell it, and [`Device::query_port`] shows it. Packets go on: use
+    /// [`pause`](Self::pause) to stop them.
+    ///
+    /// # Errors
+    /// [`NotInFabric`].
+    pub fn set_port_active(&self, device: &Device, active: bool) -> Result<(), NotInFabric> {
+        self.node_of(device)?;
+        device.core().set_port_active(active);
+        self.shared.ready.run();
         Ok(())
     }
 

@@ -4,5 +4,6 @@ mod common;
 mod domains;
 mod faults;
 mod moderation;
+mod port;
 mod tasks;
 mod time;
