@@ -13,14 +13,16 @@
 //! Device n has the address 10.0.0.(n+1), or fd00::(n+1), and one queue pair with the Q_Key [`QKEY`]. What is on the wire can be looked
 //! at before it is delivered, and changed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use urxe_stack::cq::{Completion, Cq};
 use urxe_stack::device::counters::Counter;
-use urxe_stack::device::{Device, DeviceConfig, QpHandle, ReceiveScratch};
+use urxe_stack::device::{Device, DeviceConfig, Limits, QpHandle, ReceiveScratch};
 use urxe_stack::memory::{Access, Buffer, Mr, PdId};
+use urxe_stack::port::groups::{JoinError, JoinGroups};
 use urxe_stack::port::{Datagrams, Run, SendOutcome, Transmit};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
@@ -82,6 +84,45 @@ impl Transmit for Wire {
     }
 }
 
+/// The groups that a device's port has joined.
+#[derive(Debug, Default)]
+pub struct Joined {
+    groups: Mutex<BTreeSet<IpAddr>>,
+    /// The port joins no more.
+    pub refuses: AtomicBool,
+}
+
+impl Joined {
+    fn groups(&self) -> MutexGuard<'_, BTreeSet<IpAddr>> {
+        self.groups.lock().expect("no test panics in here")
+    }
+
+    /// The groups, in order.
+    ///
+    /// # Panics
+    /// If a test panicked while it used them.
+    #[must_use]
+    pub fn now(&self) -> Vec<IpAddr> {
+        self.groups().iter().copied().collect()
+    }
+}
+
+struct Port(Arc<Joined>);
+
+impl JoinGroups for Port {
+    fn join(&self, group: IpAddr) -> Result<(), JoinError> {
+        if self.0.refuses.load(Ordering::Relaxed) {
+            return Err(JoinError::AddressInUse { group });
+        }
+        assert!(self.0.groups().insert(group), "{group} is joined twice");
+        Ok(())
+    }
+
+    fn leave(&self, group: IpAddr) {
+        assert!(self.0.groups().remove(&group), "{group} is left and was not joined");
+    }
+}
+
 /// One device.
 pub struct House {
     /// The device.
@@ -96,6 +137,8 @@ pub struct House {
     pub cq: Arc<Cq>,
     /// The buffer as registered.
     pub mr: Mr,
+    /// The groups that its port has joined. What is sent to others reaches it all the same.
+    pub joined: Arc<Joined>,
     memory: Arc<Buffer>,
 }
 
@@ -125,7 +168,14 @@ impl Town {
     /// Devices with these addresses.
     #[must_use]
     pub fn of(addresses: impl Iterator<Item = IpAddr>) -> Self {
-        let houses = addresses.enumerate().map(|(seed, address)| House::new(address, seed as u64)).collect();
+        Self::with(addresses, Limits::default())
+    }
+
+    /// Devices with these addresses that can do so much.
+    #[must_use]
+    pub fn with(addresses: impl Iterator<Item = IpAddr>, limits: Limits) -> Self {
+        let house = |(seed, address)| House::new(address, seed, limits);
+        let houses = (0..).zip(addresses).map(house).collect();
         Self { houses, wire: Wire::default(), scratch: ReceiveScratch::default(), now: Time::ZERO }
     }
 
@@ -257,9 +307,12 @@ pub fn address(to: IpAddr) -> AddressVector {
 }
 
 impl House {
-    fn new(address: IpAddr, seed: u64) -> Self {
+    fn new(address: IpAddr, seed: u64, limits: Limits) -> Self {
+        let joined = Arc::<Joined>::default();
         let mut config = DeviceConfig::new(vec![Gid::from_ip(address)], seed);
         config.active_mtu = PathMtu::Mtu1024;
+        config.limits = limits;
+        config.groups = Box::new(Port(Arc::clone(&joined)));
         let device = Device::new(config);
         let memory = Arc::new(Buffer::new(MEMORY).expect("a few KiB"));
         let pd = device.alloc_pd().expect("a protection domain");
@@ -267,7 +320,7 @@ impl House {
         let mr = device.memory().register_buffer(pd, &memory, 0..MEMORY, 0, access).expect("registered");
         let cq = device.create_cq(256, None, 0).expect("a completion queue");
         let qp = create(&device, pd, &cq, QpType::Ud);
-        let house = Self { device, address, pd, qp, cq, mr, memory };
+        let house = Self { device, address, pd, qp, cq, mr, joined, memory };
         house.start(qp);
         house
     }

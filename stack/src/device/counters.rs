@@ -65,6 +65,10 @@ counters! {
     DropIcrc "drop_icrc",
     /// Dropped: no such queue pair.
     DropNoQp "drop_no_qp",
+    /// Dropped: to a multicast group that no queue pair is attached to.
+    DropNoGroup "drop_no_group",
+    /// Dropped: to a multicast group but not to queue pair 0xffffff, or to that at a single host.
+    DropGroupMismatch "drop_group_mismatch",
     /// Dropped: for a process slot that nobody has.
     DropForeignSlot "drop_foreign_slot",
     /// Dropped: datagrams that waited in the socket of a process that ended.

@@ -34,6 +34,12 @@ pub struct Limits {
     pub max_dm_size: u64,
     /// Address handles.
     pub max_ah: u32,
+    /// Multicast groups.
+    pub max_mcast_grp: u32,
+    /// Queue pairs attached to one multicast group.
+    pub max_mcast_qp_attach: u32,
+    /// Attachments of queue pairs to multicast groups, in all.
+    pub max_total_mcast_qp_attach: u32,
     /// Protection domains.
     pub max_pd: u32,
     /// Shared receive queues.
@@ -87,6 +93,9 @@ impl Default for Limits {
             max_fast_reg_page_list_len: 512,
             max_dm_size: 1 << 20,
             max_ah: 1 << 20,
+            max_mcast_grp: 8192,
+            max_mcast_qp_attach: 56,
+            max_total_mcast_qp_attach: 0x7_0000,
             max_pd: 1 << 20,
             max_srq: 1 << 16,
             max_srq_wr: 1 << 20,

@@ -19,6 +19,7 @@
 //! | `verbs` | creating, changing, destroying, posting |
 //! | `srqs` | shared receive queues |
 //! | [`ah`] | address handles |
+//! | [`multicast`] | groups, and who is attached |
 //! | `paths` | paths by the address that they lead to |
 //! | `receive` | from a datagram to the queue pairs |
 //! | `flush` | from the queue pairs to the port |
@@ -29,6 +30,7 @@ pub mod counters;
 pub mod domains;
 mod flush;
 pub mod limits;
+pub mod multicast;
 mod paths;
 pub mod qpn;
 mod receive;
@@ -51,6 +53,7 @@ pub use self::verbs::{CreateCqError, CreateQpError, DestroyQpError, ModifyError,
 use self::ah::{AhTable, FreeAhs};
 use self::counters::{Counter, Counters};
 use self::domains::Domain;
+use self::multicast::Groups;
 use self::qpn::QpNumbers;
 use self::slots::Slots;
 use self::srqs::SrqTable;
@@ -59,6 +62,7 @@ use crate::memory::{CopyMode, Memory, PdId};
 use crate::path::ready::{ReadyLink, ReadyList};
 use crate::path::window::EARLY_TIMEOUT_MIN;
 use crate::path::{Path, PathKey};
+use crate::port::groups::{EveryGroup, JoinGroups};
 use crate::qp::Qp;
 use crate::qp::attr::PathMtu;
 use crate::rng::Rng;
@@ -88,6 +92,8 @@ pub struct DeviceConfig {
     pub early_timeout_min: Duration,
     /// The UDP source ports of its packets.
     pub source_ports: Box<dyn SourcePorts>,
+    /// How its port joins multicast groups.
+    pub groups: Box<dyn JoinGroups>,
     /// How received ICRCs are checked.
     pub icrc_policy: IcrcPolicy,
     /// What it can do.
@@ -125,6 +131,7 @@ impl DeviceConfig {
             read_budget: 96 << 10,
             early_timeout_min: EARLY_TIMEOUT_MIN,
             source_ports: Box::new(ROCE_PORT),
+            groups: Box::new(EveryGroup),
             icrc_policy: IcrcPolicy::default(),
             limits: Limits::default(),
             event_wake: Box::new(NoWake),
@@ -168,6 +175,7 @@ pub struct Device {
     srqs: SrqTable,
     paths: Slots<Path>,
     ahs: AhTable,
+    groups: Groups,
     /// Index of queue pair 1, if there is one.
     gsi: AtomicU32,
     /// Paths with something to send.
@@ -255,6 +263,7 @@ impl Device {
             srqs: SrqTable::new(),
             paths: Slots::new(),
             ahs: AhTable::new(),
+            groups: Groups::new(config.groups),
             gsi: AtomicU32::new(verbs::NO_GSI),
             dirty: ReadyList::new(),
             urgent: AtomicBool::new(false),

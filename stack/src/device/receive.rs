@@ -7,7 +7,7 @@ use urxe_wire::{IcrcSeed, IcrcSolver, IcrcVerdict, Kind, PacketView, Qpn, ROCE_P
 
 use super::counters::Counter;
 use super::verbs::GSI_QPN;
-use super::{Device, QpSlot};
+use super::{Device, QpHandle, QpSlot};
 use crate::port::Datagrams;
 use crate::qp::Qp;
 use crate::qp::context::{Arrival, Context};
@@ -34,6 +34,8 @@ pub enum IcrcPolicy {
 #[derive(Debug, Default)]
 pub struct ReceiveScratch {
     solver: IcrcSolver,
+    /// Whom packets to a multicast group are for.
+    members: Vec<QpHandle>,
     /// Notes the packets that are for another process, or for QP0 and QP1; they are dropped if nobody asks.
     pub strays: Option<Strays>,
 }
@@ -72,10 +74,10 @@ impl Strays {
 }
 
 /// A queue pair held for the packets of one run.
-struct Held<'a> {
+pub(super) struct Held<'a> {
     index: u32,
     guard: MutexGuard<'a, Option<Box<Qp>>>,
-    context: Context<'a>,
+    pub context: Context<'a>,
 }
 
 impl Device {
@@ -89,6 +91,8 @@ impl Device {
         if let Some(strays) = &mut scratch.strays {
             strays.count = 0;
         }
+        self.members_for(datagrams, &mut scratch.members);
+        let to_group = datagrams.to.is_multicast();
         let mut held: Option<Held<'_>> = None;
         let mut received = 0;
         for (segment, bytes) in datagrams.segments().enumerate() {
@@ -100,9 +104,16 @@ impl Device {
                 self.counters.add(Counter::RcvdCnp);
                 continue;
             }
-            if packet.dest_qp() == Qpn::MULTICAST {
-                // Not of the slot that these bits would name: each process has its own copy of a group's packets.
-                self.counters.add(Counter::DropNoQp);
+            let arrival = Arrival {
+                from: datagrams.from,
+                to: datagrams.to,
+                traffic_class: datagrams.traffic_class,
+                hop_limit: datagrams.hop_limit,
+                identification,
+            };
+            if to_group || packet.dest_qp() == Qpn::MULTICAST {
+                self.let_go(held.take(), now);
+                self.receive_from_group(now, &packet, arrival, &scratch.members);
                 continue;
             }
             // Where processes share an address, they share its QP1.
@@ -116,7 +127,10 @@ impl Device {
                 held = self.hold(now, index);
             }
             match &mut held {
-                Some(held) => self.dispatch(held, &packet, identification, datagrams),
+                Some(held) => {
+                    held.context.arrival = Some(arrival);
+                    self.dispatch(held, packet.dest_qp(), &packet);
+                }
                 None => self.counters.add(Counter::DropNoQp),
             }
         }
@@ -197,34 +211,23 @@ impl Device {
         }
     }
 
-    fn hold(&self, now: Time, index: u32) -> Option<Held<'_>> {
+    pub(super) fn hold(&self, now: Time, index: u32) -> Option<Held<'_>> {
         let slot: &QpSlot = self.qps.at(index)?;
         let guard = lock(&slot.qp);
         let path = guard.as_ref()?.path;
         Some(Held { index, guard, context: self.context(now, path) })
     }
 
-    fn dispatch(
-        &self,
-        held: &mut Held<'_>,
-        packet: &PacketView<'_>,
-        identification: u16,
-        datagrams: &Datagrams<'_>,
-    ) {
-        held.context.arrival = Some(Arrival {
-            from: datagrams.from,
-            to: datagrams.to,
-            traffic_class: datagrams.traffic_class,
-            hop_limit: datagrams.hop_limit,
-            identification,
-        });
-        let qp = held.guard.as_deref_mut().filter(|qp| qp.common.qpn == packet.dest_qp());
+    /// Gives a packet to the queue pair that is held, if it is `qpn`. The context says where the packet came from.
+    pub(super) fn dispatch(&self, held: &mut Held<'_>, qpn: Qpn, packet: &PacketView<'_>) {
+        let from = held.context.arrival.map(|arrival| arrival.from);
+        let qp = held.guard.as_deref_mut().filter(|qp| qp.common.qpn == qpn);
         let Some(qp) = qp else { return self.counters.add(Counter::DropNoQp) };
         match qp.path {
             _ if qp.common.qp_type.is_datagram() => {}
-            Some((_, peer)) if peer == datagrams.from => {}
+            Some((_, peer)) if Some(peer) == from => {}
             Some((_, peer)) => {
-                tracing::debug!(qp = %qp.common.qpn, from = %datagrams.from, %peer, "dropped: not from the peer");
+                tracing::debug!(qp = %qp.common.qpn, ?from, %peer, "dropped: not from the peer");
                 return self.counters.add(Counter::DropWrongSource);
             }
             None => return self.counters.add(Counter::DropNotReady),
@@ -235,7 +238,7 @@ impl Device {
         qp.on_packet(packet, &mut held.context);
     }
 
-    fn let_go(&self, held: Option<Held<'_>>, now: Time) {
+    pub(super) fn let_go(&self, held: Option<Held<'_>>, now: Time) {
         let Some(mut held) = held else { return };
         let Some(qp) = held.guard.as_deref_mut() else { return };
         self.settle_timer(held.index, qp);

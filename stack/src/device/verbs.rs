@@ -176,19 +176,36 @@ enum Removed {
     StillOpen,
 }
 
+/// What destroying does about multicast groups.
+enum Attachments {
+    /// Nothing is destroyed that is attached (uverbs_std_types_qp.c of the kernel).
+    Refuse,
+    /// They end.
+    Detach,
+}
+
 /// Why a queue pair was not destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DestroyQpError {
     /// It is gone already.
     #[error("no such queue pair: it was destroyed before")]
     NoQp,
+    /// It is attached to multicast groups.
+    #[error("the queue pair is attached to {groups} multicast groups: detach it first")]
+    Attached {
+        /// How many groups.
+        groups: u32,
+    },
 }
 
 impl DestroyQpError {
     /// The errno that `ibv_destroy_qp` returns.
     #[must_use]
     pub const fn errno(self) -> i32 {
-        libc::EINVAL
+        match self {
+            Self::NoQp => libc::EINVAL,
+            Self::Attached { .. } => libc::EBUSY,
+        }
     }
 }
 
@@ -414,27 +431,40 @@ impl Device {
     /// Destroys a queue pair: its unfinished work completes nowhere. Waits until the events about it that were taken are acknowledged.
     ///
     /// # Errors
-    /// [`DestroyQpError::NoQp`].
+    /// [`DestroyQpError`].
     pub fn destroy_qp(&self, now: Time, handle: QpHandle) -> Result<(), DestroyQpError> {
-        if self.remove_qp(now, handle)? == Removed::Gone {
+        if self.remove_qp(now, handle, Attachments::Refuse)? == Removed::Gone {
             self.events.retire(EventObject::Qp(handle.qpn));
         }
         Ok(())
     }
 
-    /// Destroys a queue pair without waiting for acknowledgements, as when its owner goes away.
+    /// Destroys a queue pair without waiting for acknowledgements, as when its owner goes away. It leaves its multicast groups.
     ///
     /// # Errors
     /// [`DestroyQpError::NoQp`].
     pub fn forget_qp(&self, now: Time, handle: QpHandle) -> Result<(), DestroyQpError> {
-        if self.remove_qp(now, handle)? == Removed::Gone {
+        if self.remove_qp(now, handle, Attachments::Detach)? == Removed::Gone {
             self.events.forget(EventObject::Qp(handle.qpn));
         }
         Ok(())
     }
 
-    fn remove_qp(&self, now: Time, handle: QpHandle) -> Result<Removed, DestroyQpError> {
+    fn remove_qp(
+        &self,
+        now: Time,
+        handle: QpHandle,
+        attachments: Attachments,
+    ) -> Result<Removed, DestroyQpError> {
         let slot = self.qps.at(handle.index).ok_or(DestroyQpError::NoQp)?;
+        let changing = self.groups.change();
+        match attachments {
+            Attachments::Detach => changing.detach_all(handle),
+            Attachments::Refuse => match changing.count_of(handle) {
+                0 => {}
+                groups => return Err(DestroyQpError::Attached { groups }),
+            },
+        }
         let mut guard = lock(&slot.qp);
         if guard.as_ref().is_none_or(|qp| qp.common.qpn != handle.qpn) {
             return Err(DestroyQpError::NoQp);
@@ -447,6 +477,7 @@ impl Device {
         }
         let Some(mut qp) = guard.take() else { return Err(DestroyQpError::NoQp) };
         drop(guard);
+        drop(changing);
         let context = self.context(now, qp.path);
         qp.release(&context);
         self.memory.unbind_all_of(qp.common.qpn);
@@ -512,7 +543,7 @@ impl Device {
         posted.unwrap_or(Err((0, PostError::NoQp)))
     }
 
-    fn with_qp<T>(&self, handle: QpHandle, use_it: impl FnOnce(&mut Qp) -> T) -> Option<T> {
+    pub(super) fn with_qp<T>(&self, handle: QpHandle, use_it: impl FnOnce(&mut Qp) -> T) -> Option<T> {
         let slot = self.qps.at(handle.index)?;
         let mut guard = lock(&slot.qp);
         let qp = guard.as_deref_mut().filter(|qp| qp.common.qpn == handle.qpn)?;

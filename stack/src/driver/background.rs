@@ -35,6 +35,7 @@ pub(super) fn run(shared: &Shared) {
         std::iter::once(alarm).chain(changes).chain(shared_ones.flatten().map(on)).collect();
     let always = waits.len();
     waits.extend(shared.ports.iter().map(|port| on(port.as_fd())));
+    waits.push(on(shared.ports.groups.descriptor()));
     // Beside the one that polling threads use.
     let mut receiver = Receiver::new(None);
     let mut sweep_at = Time::ZERO;

@@ -11,6 +11,7 @@ use urxe_wire::Gid;
 use super::alarm::Alarm;
 use super::background;
 use super::eventfd::EventFd;
+use super::groups::GroupPorts;
 use super::management::ReceivedMad;
 use super::ports::{Ports, Receiver};
 use crate::cq::{Completion, Cq, CqError, Wake};
@@ -193,6 +194,7 @@ impl Engine {
         let link = crate::link::resolve(link)?;
         let udp = |address: &IpAddr| UdpConfig {
             scope_id: if is_link_local(*address) { link.interface.index } else { 0 },
+            interface: link.interface.index,
             receive_buffer: config.receive_buffer,
             gso: config.gso,
             gro: config.gro,
@@ -201,7 +203,8 @@ impl Engine {
         };
         let mut claims = Rng::stream(random_seed()?, 0x636c_6169_6d73);
         let configs: Vec<UdpConfig> = link.addresses.iter().map(udp).collect();
-        let ports = Arc::new(Ports::open(&configs, || claims.next_u64())?);
+        let groups = GroupPorts::new(&configs).map_err(OpenEngineError::EventFd)?;
+        let ports = Arc::new(Ports::open(&configs, groups, || claims.next_u64())?);
         let events = Arc::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
         let alarm = Arc::new(Alarm::new(EventFd::new().map_err(OpenEngineError::EventFd)?));
         let buffer = ports.iter().map(UdpPort::receive_buffer).min().unwrap_or(0) as u64;
@@ -212,6 +215,7 @@ impl Engine {
             port_active: link.is_active(),
             process_slot: ports.slot(),
             source_ports: Box::new(Arc::clone(&ports)),
+            groups: Box::new(Arc::clone(&ports)),
             max_run_segments: ports.max_run_segments(),
             read_budget: (buffer * READ_BUDGET_EIGHTHS / 8).min(READ_BUDGET_MAX),
             early_timeout_min: config.early_timeout_min,

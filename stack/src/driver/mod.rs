@@ -17,6 +17,7 @@
 //! | `background` | the thread |
 //! | `alarm` | how it is woken, and only while it sleeps |
 //! | [`management`] | datagrams to QP1 that are for this process |
+//! | `groups` | a socket for each multicast group that the device joined |
 //! | `ports` | one socket for each address of the device |
 //! | [`claim`] | which process has the XRC domain of a file |
 //! | [`eventfd`] | descriptors that count events |
@@ -26,6 +27,7 @@ mod background;
 pub mod claim;
 pub mod engine;
 pub mod eventfd;
+mod groups;
 pub mod management;
 mod ports;
 

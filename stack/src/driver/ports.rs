@@ -8,10 +8,12 @@ use rustix::io::Errno;
 use urxe_wire::mad::Destination;
 use urxe_wire::{Qpn, ROCE_PORT};
 
+use super::groups::{GroupPorts, View};
 use super::management::{self, Inbox};
 use crate::device::counters::Counter;
 use crate::device::qpn::process_slot;
 use crate::device::{Device, ReceiveScratch, SourcePorts, Strays};
+use crate::port::groups::{JoinError, JoinGroups};
 use crate::port::loss::Loss;
 use crate::port::sharing::{self, Joined, ListenError, Member};
 use crate::port::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort};
@@ -37,7 +39,8 @@ pub(super) struct Ports {
     /// What is listened on where addresses are not shared.
     services: Mutex<BTreeSet<u64>>,
     pub inbox: Inbox,
-    /// The socket where something came last.
+    pub groups: GroupPorts,
+    /// The socket where something came last: one of the addresses', or after those one of the groups'.
     hot: AtomicUsize,
     round: AtomicU32,
 }
@@ -47,6 +50,7 @@ pub(super) struct Ports {
 pub(super) struct Receiver {
     buffers: ReceiveBuffers,
     scratch: ReceiveScratch,
+    groups: View,
     /// For what other processes hand in.
     message: Vec<u8>,
     /// A simulated bad link.
@@ -57,12 +61,23 @@ impl Receiver {
     pub fn new(loss: Option<Loss>) -> Self {
         let mut scratch = ReceiveScratch::default();
         scratch.strays = Some(Strays::default());
-        Self { buffers: ReceiveBuffers::new(BATCH), scratch, message: Vec::new(), loss }
+        Self {
+            buffers: ReceiveBuffers::new(BATCH),
+            scratch,
+            groups: View::default(),
+            message: Vec::new(),
+            loss,
+        }
     }
 }
 
 impl Ports {
-    pub fn open(configs: &[UdpConfig], random: impl FnMut() -> u64) -> Result<Self, OpenPortError> {
+    /// Opens a port for each of `configs`; multicast groups that are joined later are received through `groups`.
+    pub fn open(
+        configs: &[UdpConfig],
+        groups: GroupPorts,
+        random: impl FnMut() -> u64,
+    ) -> Result<Self, OpenPortError> {
         let Joined { slot, ports, members, alone } = sharing::join(configs, random)?;
         Ok(Self {
             ports,
@@ -71,6 +86,7 @@ impl Ports {
             alone,
             services: Mutex::default(),
             inbox: Inbox::default(),
+            groups,
             hot: AtomicUsize::new(0),
             round: AtomicU32::new(0),
         })
@@ -98,7 +114,7 @@ impl Ports {
     pub fn receive(&self, receiver: &mut Receiver, device: &Device, all: bool) -> usize {
         let hot = self.hot.load(Ordering::Relaxed);
         let received = self.receive_from(hot, receiver, device);
-        if received > 0 || self.ports.len() == 1 {
+        if received > 0 || (self.ports.len() == 1 && self.groups.is_empty() && hot == 0) {
             return received;
         }
         let round = self.round.fetch_add(1, Ordering::Relaxed);
@@ -112,14 +128,34 @@ impl Ports {
                 return received;
             }
         }
+        if self.groups.is_empty() { 0 } else { self.receive_from_groups(receiver, device) }
+    }
+
+    fn receive_from_groups(&self, receiver: &mut Receiver, device: &Device) -> usize {
+        for place in self.groups.ready() {
+            let index = self.ports.len() + place;
+            let received = self.receive_from(index, receiver, device);
+            if received > 0 {
+                self.hot.store(index, Ordering::Relaxed);
+                return received;
+            }
+        }
         0
     }
 
     fn receive_from(&self, index: usize, receiver: &mut Receiver, device: &Device) -> usize {
-        match self.ports.get(index) {
+        if let Some(port) = self.ports.get(index) {
+            return self.receive_at(port, receiver, device);
+        }
+        // Taken out for the time, since the rest of the receiver is needed beside it.
+        let mut view = std::mem::take(&mut receiver.groups);
+        self.groups.look(&mut view);
+        let received = match view.at(index - self.ports.len()) {
             Some(port) => self.receive_at(port, receiver, device),
             None => 0,
-        }
+        };
+        receiver.groups = view;
+        received
     }
 
     fn receive_at(&self, port: &UdpPort, receiver: &mut Receiver, device: &Device) -> usize {
@@ -332,6 +368,16 @@ impl SourcePorts for Arc<Ports> {
 #[cold]
 fn log_receive_error(port: &UdpPort, error: &io::Error) {
     tracing::error!(address = %port.address(), %error, "cannot receive");
+}
+
+impl JoinGroups for Arc<Ports> {
+    fn join(&self, group: IpAddr) -> Result<(), JoinError> {
+        self.groups.join(group)
+    }
+
+    fn leave(&self, group: IpAddr) {
+        self.groups.leave(group);
+    }
 }
 
 impl Transmit for Ports {

@@ -41,6 +41,7 @@ pub use receive::ReceiveBuffers;
 pub(super) use config::{bind_shared, check_address};
 
 use super::tap::Tap;
+use super::groups::JoinError;
 use super::{Run, SendOutcome, Transmit};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -71,6 +72,7 @@ pub struct UdpPort {
     senders: Senders,
     address: IpAddr,
     scope_id: u32,
+    interface: u32,
     receive_buffer: usize,
     send_buffer: usize,
     gso: AtomicBool,
@@ -93,6 +95,19 @@ impl UdpPort {
     /// The port of a socket on the address of `config` that was made to be shared, here or in another process.
     pub(super) fn adopt(socket: Guarded<Socket>, config: &UdpConfig) -> Result<Self, OpenPortError> {
         config::adopt(socket, config)
+    }
+
+    /// A port that receives what is sent to a multicast group, as it arrives on the interface of `config`. It sends nothing.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn join(group: IpAddr, config: &UdpConfig) -> Result<Self, JoinError> {
+        config::join(group, config)
+    }
+
+    /// Leaves the group that [`join`](Self::join) joined with `config`: nothing more arrives.
+    pub fn leave(&self, config: &UdpConfig) {
+        config::leave(self, config.address);
     }
 
     /// The UDP port that packets to the process slot `peer_slot` of any peer are to come from. Opens a socket the first time;
@@ -413,7 +428,7 @@ pub(super) fn discard_received(socket: &Socket) -> usize {
 
 /// Whether the address means nothing without an interface (RFC 4007).
 fn needs_scope(address: Ipv6Addr) -> bool {
-    address.is_unicast_link_local() || (address.is_multicast() && address.octets()[1] & 0xf == 2)
+    address.is_unicast_link_local() || (address.is_multicast() && matches!(address.octets()[1] & 0xf, 1 | 2))
 }
 
 /// Whether an errno may be the trace of an ICMP message about an earlier datagram (`icmp_err_convert` in

@@ -269,14 +269,13 @@ impl Qp {
         }
         let mut result = Ok(());
         for (index, request) in requests.iter().enumerate() {
-            let posted = match request.to {
-                Destination::Datagram { ah, qpn, .. }
-                    if self.common.qp_type.is_datagram() && cx.ahs.path_of(ah, qpn).is_none() =>
-                {
-                    Err(PostError::NoAh)
+            let reachable = match request.to {
+                Destination::Datagram { ah, qpn, .. } if qp_type.is_datagram() => {
+                    check_destination(cx.ahs.path_of(ah, qpn), qpn)
                 }
-                _ => self.machine.push_send(&self.common, request),
+                _ => Ok(()),
             };
+            let posted = reachable.and_then(|()| self.machine.push_send(&self.common, request));
             if let Err(error) = posted {
                 result = Err((index, error));
                 break;
@@ -399,6 +398,15 @@ impl Qp {
                 self.common.raise(QpEventType::SqDrained, cx);
             }
         }
+    }
+}
+
+/// Whether a datagram can go to queue pair `qpn` on the way `path`, that of its address handle.
+fn check_destination(path: Option<(u32, IpAddr)>, qpn: Qpn) -> Result<(), PostError> {
+    let (_, to) = path.ok_or(PostError::NoAh)?;
+    match to.is_multicast() == (qpn == Qpn::MULTICAST) {
+        true => Ok(()),
+        false => Err(PostError::GroupNumber { given: qpn, to }),
     }
 }
 

@@ -3,6 +3,8 @@
 //! The shapes follow `ibv_send_wr` and `ibv_recv_wr`; an operation carries only the fields it uses, so that a
 //! combination that means nothing cannot be written. Values on the wire (immediate data) are in host order.
 
+use std::net::IpAddr;
+
 use bitflags::bitflags;
 use urxe_wire::{Lkey, PlacementType, QKey, Qpn, Rkey};
 
@@ -276,6 +278,14 @@ pub enum PostError {
     /// The queue pair's receives come from a shared receive queue.
     #[error("the queue pair takes its receives from a shared receive queue: post to that")]
     SharedReceive,
+    /// A multicast group without a group's queue pair number, or that number without a group.
+    #[error("queue pair {given} at {to}: a multicast group is queue pair {}, a single host never", Qpn::MULTICAST)]
+    GroupNumber {
+        /// The queue pair.
+        given: Qpn,
+        /// Where it was said to be.
+        to: IpAddr,
+    },
     /// The queue pair cannot take it in this state.
     #[error("the queue pair is in state {state}: sends need RTS (or SQD, ERR), receives INIT or later")]
     State {

@@ -37,7 +37,7 @@ impl AnswerError {
     }
 }
 
-/// An address handle (`struct ibv_ah`): the way to a host. Dropping it destroys it; a message that waits to be sent
+/// An address handle (`struct ibv_ah`): the way to a host or a multicast group. Dropping it destroys it; a message that waits to be sent
 /// to it then fails with `LocQpOpErr`.
 pub struct AddressHandle {
     pd: ProtectionDomain,
@@ -80,7 +80,8 @@ impl fmt::Debug for AddressHandle {
 }
 
 impl ProtectionDomain {
-    /// Makes an address handle for the host with this GID, from the device's default address.
+    /// Makes an address handle for the host or multicast group with this GID, from the device's default address. What is sent to a
+    /// group crosses up to 64 routers.
     ///
     /// # Errors
     /// [`CreateAhError`].

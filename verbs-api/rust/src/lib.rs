@@ -48,6 +48,7 @@
 //! | keys for a while | [`FastRegion`], [`MemoryWindow`], [`SendRequest::invalidate`] |
 //! | connecting | [`QueuePairBuilder`], [`QpEndpoint`], [`QueuePair::connect`], [`ConnectOptions`] |
 //! | SEND, WRITE, READ, atomics, ATOMIC WRITE, FLUSH, inline data, fences | [`SendRequest`], [`QueuePair::post_send`] |
+//! | datagrams, multicast | [`QueuePair::start_datagrams`], [`AddressHandle`], [`QueuePair::attach_mcast`], [`SendRequest::to_group`] |
 //! | receives | [`RecvRequest`], [`QueuePair::post_recv`] |
 //! | receives that many queue pairs share | [`SharedReceiveQueue`] |
 //! | one connection to many shared receive queues (XRC) | [`XrcDomain`], [`XrcTarget`], [`SendRequest::to_srq`] |
@@ -71,8 +72,7 @@
 //! `serde`: [`QpEndpoint`] and [`RemoteRegion`] are serde values, namely their texts.
 //!
 //! # Not there yet
-//! Multicast, connecting by `librdmacm`'s protocol, several
-//! processes on one address.
+//! Connecting by `librdmacm`'s protocol.
 #![deny(unsafe_code)]
 
 mod ah;
@@ -116,6 +116,7 @@ pub use urxe_stack::cq::{
 };
 pub use urxe_stack::device::ah::{AhFromWcError, CreateAhError};
 pub use urxe_stack::device::counters::Counter;
+pub use urxe_stack::device::multicast::{AttachMcastError, DetachMcastError};
 pub use urxe_stack::device::{
     AllocParentDomainError, CreateCqError, CreateQpError, IcrcPolicy, Limits, ModifyError, OpenQpError,
 };
@@ -125,6 +126,7 @@ pub use urxe_stack::memory::{
     Access, AdviseError, AllocMrError, AllocMwError, BufferError, DmError, FileError, MapError, RegMrError,
     ReregMrError,
 };
+pub use urxe_stack::port::groups::JoinError;
 pub use urxe_stack::port::tap::Tap;
 pub use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 pub use urxe_stack::qp::transition::ModifyQpError;

@@ -28,6 +28,7 @@ examples! {
     fast_registration "../examples/fast_registration.rs"
     lossy_simulation "../examples/lossy_simulation.rs"
     many_clients "../examples/many_clients.rs"
+    multicast "../examples/multicast.rs"
     one_sided "../examples/one_sided.rs"
     ping_pong "../examples/ping_pong.rs"
     uc_one_sided "../examples/uc_one_sided.rs"

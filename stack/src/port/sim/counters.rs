@@ -1,6 +1,6 @@
 //! What became of every packet.
 
-/// Packets by their fate. After the last arrival [`accepted`](Self::accepted) = [`fates`](Self::fates).
+/// Packets by their fate; one to a multicast group counts once for each node that it goes to. After the last arrival [`accepted`](Self::accepted) = [`fates`](Self::fates).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimCounters {
     /// Handed in by the nodes and not refused.
@@ -13,7 +13,7 @@ pub struct SimCounters {
     pub queue_overflow: u64,
     /// Dropped by a pause.
     pub paused: u64,
-    /// To an address that no node has.
+    /// To an address that no node has, or to a group that none joined.
     pub unroutable: u64,
     /// Dropped because the receiver's buffer was full.
     pub buffer_overflow: u64,

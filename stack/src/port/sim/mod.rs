@@ -16,6 +16,7 @@
 mod counters;
 mod fabric;
 mod faults;
+mod groups;
 mod link;
 mod network;
 mod receive;
@@ -27,6 +28,7 @@ mod tests;
 pub use counters::SimCounters;
 pub use fabric::{DeviceMachine, Fabric, Machine, Stalled};
 pub use faults::{LinkFaults, NodeConfig, Pause, PauseScope, PausedPackets};
+pub use groups::SimGroups;
 pub use network::{AddNodeError, SimNetwork, SimPort};
 
 /// The most packets of a run or a merged read: what Linux takes in one GSO call.

@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use super::counters::SimCounters;
 use super::faults::{LinkFaults, NodeConfig, Pause, PauseScope, PausedPackets};
+use super::groups::{Membership, SimGroups};
 use super::link::Link;
 use super::receive::{Packet, Read, ReceiveBuffer};
 use super::trace::{Event, Trace};
@@ -58,6 +59,7 @@ struct State {
     now: Time,
     nodes: Vec<Node>,
     addresses: BTreeMap<IpAddr, NodeId>,
+    groups: Membership,
     links: BTreeMap<(NodeId, NodeId), Link>,
     default_faults: LinkFaults,
     pauses: Vec<Pause>,
@@ -129,6 +131,7 @@ impl SimNetwork {
                 now: Time::ZERO,
                 nodes: Vec::new(),
                 addresses: BTreeMap::new(),
+                groups: Membership::default(),
                 links: BTreeMap::new(),
                 default_faults: LinkFaults::default(),
                 pauses: Vec::new(),
@@ -163,6 +166,25 @@ impl SimNetwork {
             buffer: ReceiveBuffer::default(),
         });
         Ok(SimPort { state: Arc::clone(&self.state), node })
+    }
+
+    /// How the node with this address, once it is added, joins multicast groups. What is sent to a group reaches all nodes that
+    /// joined it, the sender included, each over the link to it.
+    #[must_use]
+    pub fn groups_at(&self, address: IpAddr) -> SimGroups {
+        SimGroups::new(self.clone(), address)
+    }
+
+    /// The node with this address joins a group, or leaves it. Whether there is such a node, with an address of the group's IP version.
+    pub(super) fn change_group(&self, address: IpAddr, group: IpAddr, joins: bool) -> bool {
+        let mut state = lock(&self.state);
+        let Some(&node) = state.addresses.get(&address) else { return false };
+        let same_version = |address: &IpAddr| address.is_ipv4() == group.is_ipv4();
+        let reachable = state.nodes.get(node.0).is_some_and(|node| node.addresses.iter().any(same_version));
+        if reachable {
+            state.groups.change(node, group, joins);
+        }
+        reachable
     }
 
     /// Captures everything that is sent, before any fault, and everything that is read. Virtual time 0 stands in the
@@ -371,13 +393,31 @@ impl State {
         if let Some(tap) = &self.tap {
             tap.tap.sent(tap.wall_ns(self.now), run);
         }
-        let Some(&receiver) = self.addresses.get(&run.to) else {
-            self.counters.runs += 1;
-            self.counters.sent += run.segments().len() as u64;
-            self.counters.unroutable += run.segments().len() as u64;
-            self.trace.record(self.now, Event::Unroutable, sender.0, usize::MAX, run.bytes);
-            return SendOutcome::Sent;
-        };
+        if !run.to.is_multicast() {
+            return match self.addresses.get(&run.to) {
+                Some(&receiver) => self.transmit_to(sender, receiver, run),
+                None => self.transmit_to_nobody(sender, run),
+            };
+        }
+        let receivers = self.groups.of(run.to);
+        if receivers.is_empty() {
+            return self.transmit_to_nobody(sender, run);
+        }
+        let outcomes: Vec<_> =
+            receivers.into_iter().map(|receiver| self.transmit_to(sender, receiver, run)).collect();
+        // A link that does not take it is no matter of the others.
+        outcomes.into_iter().max_by_key(|outcome| *outcome == SendOutcome::Sent).unwrap_or(SendOutcome::Sent)
+    }
+
+    fn transmit_to_nobody(&mut self, sender: NodeId, run: &Run<'_>) -> SendOutcome {
+        self.counters.runs += 1;
+        self.counters.sent += run.segments().len() as u64;
+        self.counters.unroutable += run.segments().len() as u64;
+        self.trace.record(self.now, Event::Unroutable, sender.0, usize::MAX, run.bytes);
+        SendOutcome::Sent
+    }
+
+    fn transmit_to(&mut self, sender: NodeId, receiver: NodeId, run: &Run<'_>) -> SendOutcome {
         let faults =
             self.link(sender, receiver).faults.clone().unwrap_or_else(|| self.default_faults.clone());
         let header_bytes =

@@ -12,6 +12,7 @@ use urxe_wire::ROCE_PORT;
 
 use super::senders::Senders;
 use super::{Counters, LogLimit, UdpPort, needs_scope};
+use crate::port::groups::JoinError;
 use crate::port::sharing::Owner;
 use crate::port::tap::Tap;
 use crate::sync::Arc;
@@ -32,6 +33,9 @@ pub struct UdpConfig {
     pub address: IpAddr,
     /// The interface index that a link-local IPv6 address (fe80::) belongs to; else 0.
     pub scope_id: u32,
+    /// The index of the interface that has the address: where IPv6 multicast groups are joined, and multicast packets leave. 0 lets
+    /// the system choose; for IPv4 the address itself says it.
+    pub interface: u32,
     /// Bytes of receive buffer to ask for; 8 MiB if `None`. The kernel grants at most net.core.rmem_max.
     pub receive_buffer: Option<usize>,
     /// Bytes of send buffer to ask for; 4 MiB if `None`. The kernel grants at most net.core.wmem_max.
@@ -51,6 +55,7 @@ impl UdpConfig {
         Self {
             address,
             scope_id: 0,
+            interface: 0,
             receive_buffer: None,
             send_buffer: None,
             gso: true,
@@ -177,7 +182,7 @@ pub(super) fn open(config: UdpConfig) -> Result<UdpPort, OpenPortError> {
     let socket = guarded_socket(address)?;
     configure(&socket, address, &config)?;
     bind(&socket, address, scope_id, ROCE_PORT)?;
-    assemble(socket, &config)
+    assemble(socket, (address, scope_id), &config)
 }
 
 /// A socket that others may join on its address and port (SO_REUSEPORT).
@@ -200,7 +205,12 @@ pub(super) fn bind_sender(port: &UdpPort) -> Result<(Guarded<Socket>, u16), Open
     let system_io = |call| move |error| OpenPortError::System { address, call, errno: errno_of(&error) };
     let socket = guarded_socket(address)?;
     // The buffer is for the error queue alone.
-    let config = UdpConfig { gro: false, receive_buffer: Some(256 << 10), ..UdpConfig::new(address) };
+    let config = UdpConfig {
+        gro: false,
+        receive_buffer: Some(256 << 10),
+        interface: port.interface,
+        ..UdpConfig::new(address)
+    };
     configure(&socket, address, &config)?;
     bind(&socket, address, port.scope_id, 0)?;
     option::refuse_all_datagrams(&*socket).map_err(|errno| OpenPortError::System {
@@ -216,7 +226,59 @@ pub(super) fn bind_sender(port: &UdpPort) -> Result<(Guarded<Socket>, u16), Open
 /// The port of a socket that [`bind_shared`] made, here or in another process.
 pub(super) fn adopt(socket: Guarded<Socket>, config: &UdpConfig) -> Result<UdpPort, OpenPortError> {
     configure(&socket, config.address.to_canonical(), config)?;
-    assemble(socket, config)
+    assemble(socket, check_address(config.address.to_canonical(), config.scope_id)?, config)
+}
+
+/// A socket bound to a multicast group, which it joins. One bound to a host's address receives nothing that is sent to groups.
+/// It shares the group with all other sockets that want it, of whatever process and user: each gets every packet.
+pub(super) fn join(group: IpAddr, config: &UdpConfig) -> Result<UdpPort, JoinError> {
+    let because = |error| match error {
+        OpenPortError::AddressInUse { .. } => JoinError::AddressInUse { group },
+        OpenPortError::FamilyMissing { .. } => JoinError::NoAddress { group },
+        OpenPortError::System { call, errno, .. } => JoinError::System { group, call, errno },
+        other => JoinError::System { group, call: "bind", errno: Errno::from_raw_os_error(other.errno()) },
+    };
+    let system_io = |call| move |error| JoinError::System { group, call, errno: errno_of(&error) };
+    let socket = guarded_socket(group).map_err(because)?;
+    // With SO_REUSEPORT, all would have to be of one user.
+    socket.set_reuse_address(true).map_err(system_io("SO_REUSEADDR"))?;
+    configure(&socket, config.address.to_canonical(), config).map_err(because)?;
+    let scope_id = match group {
+        IpAddr::V6(v6) if needs_scope(v6) => config.interface,
+        _ => 0,
+    };
+    // Only from the interface of the address, even if another socket joined the group on another one.
+    match group {
+        IpAddr::V4(_) => socket.set_multicast_all_v4(false).map_err(system_io("IP_MULTICAST_ALL"))?,
+        IpAddr::V6(_) => socket.set_multicast_all_v6(false).map_err(system_io("IPV6_MULTICAST_ALL"))?,
+    }
+    try_bind(&socket, group, scope_id, ROCE_PORT).map_err(|errno| match errno {
+        Errno::ADDRINUSE => JoinError::AddressInUse { group },
+        errno => JoinError::System { group, call: "bind", errno },
+    })?;
+    match (group, config.address.to_canonical()) {
+        (IpAddr::V4(group), IpAddr::V4(own)) => {
+            socket.join_multicast_v4(&group, &own).map_err(system_io("IP_ADD_MEMBERSHIP"))?;
+        }
+        (IpAddr::V6(group), IpAddr::V6(_)) => {
+            socket.join_multicast_v6(&group, config.interface).map_err(system_io("IPV6_ADD_MEMBERSHIP"))?;
+        }
+        _ => return Err(JoinError::NoAddress { group }),
+    }
+    assemble(socket, (group, scope_id), config).map_err(because)
+}
+
+/// Ends the membership of a socket that [`join`] made.
+pub(super) fn leave(port: &UdpPort, own: IpAddr) {
+    let left = match (port.address, own.to_canonical()) {
+        (IpAddr::V4(group), IpAddr::V4(own)) => port.socket.leave_multicast_v4(&group, &own),
+        (IpAddr::V6(group), _) => port.socket.leave_multicast_v6(&group, port.interface),
+        _ => Ok(()),
+    };
+    if let Err(error) = left {
+        // The address or the interface went away, and the membership with it.
+        tracing::debug!(group = %port.address, %error, "could not leave a group");
+    }
 }
 
 fn guarded_socket(address: IpAddr) -> Result<Guarded<Socket>, OpenPortError> {
@@ -237,6 +299,10 @@ fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(),
             option::set_int(socket, option::IP_RECVERR, 1).map_err(system("IP_RECVERR"))?;
             option::set_int(socket, option::IP_RECVTTL, 1).map_err(system("IP_RECVTTL"))?;
             socket.set_recv_tos_v4(true).map_err(system_io("IP_RECVTOS"))?;
+            if let IpAddr::V4(own) = config.address.to_canonical() {
+                // What else this could be than the own interface, bind() refuses with a better reason.
+                let _ = socket.set_multicast_if_v4(&own);
+            }
         }
         IpAddr::V6(_) => {
             // Once bound (in another process), the kernel refuses to change it.
@@ -249,6 +315,11 @@ fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(),
             option::set_int(socket, option::IPV6_RECVERR, 1).map_err(system("IPV6_RECVERR"))?;
             socket.set_recv_hoplimit_v6(true).map_err(system_io("IPV6_RECVHOPLIMIT"))?;
             socket.set_recv_tclass_v6(true).map_err(system_io("IPV6_RECVTCLASS"))?;
+            if config.interface != 0 {
+                socket
+                    .set_multicast_if_v6(config.interface)
+                    .map_err(system_io("IPV6_MULTICAST_IF"))?;
+            }
             // The kernel's rxe may send IPv6 with checksum 0; the ICRC protects the packet.
             option::set_int(socket, option::UDP_NO_CHECK6_RX, 1).map_err(system("UDP_NO_CHECK6_RX"))?;
         }
@@ -263,8 +334,11 @@ fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(),
     Ok(())
 }
 
-fn assemble(socket: Guarded<Socket>, config: &UdpConfig) -> Result<UdpPort, OpenPortError> {
-    let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
+fn assemble(
+    socket: Guarded<Socket>,
+    (address, scope_id): (IpAddr, u32),
+    config: &UdpConfig,
+) -> Result<UdpPort, OpenPortError> {
     let system_io = |call| move |error| OpenPortError::System { address, call, errno: errno_of(&error) };
     let receive_buffer = socket.recv_buffer_size().map_err(system_io("SO_RCVBUF"))?;
     let send_buffer = socket.send_buffer_size().map_err(system_io("SO_SNDBUF"))?;
@@ -277,6 +351,7 @@ fn assemble(socket: Guarded<Socket>, config: &UdpConfig) -> Result<UdpPort, Open
         senders: Senders::default(),
         address,
         scope_id,
+        interface: config.interface,
         receive_buffer,
         send_buffer,
         gso: AtomicBool::new(gso),

@@ -42,6 +42,9 @@ fn devinfo_verbose_shows_limits_and_gids() {
     for line in [
         "\tmax_sge:\t\t\t32\n",
         "\tatomic_cap:\t\t\tATOMIC_HCA (1)\n",
+        "\tmax_mcast_grp:\t\t\t8192\n",
+        "\tmax_mcast_qp_attach:\t\t56\n",
+        "\tmax_total_mcast_qp_attach:\t458752\n",
         "\t\t\tGID[  0]:\t\t::ffff:127.0.0.1, RoCE v2\n",
         "\t\t\tGID[  1]:\t\t::ffff:127.0.0.1, RoCE v2\n",
     ] {

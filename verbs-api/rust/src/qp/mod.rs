@@ -7,6 +7,7 @@
 
 mod builder;
 mod connect;
+mod multicast;
 mod request;
 
 use std::fmt;
@@ -49,7 +50,7 @@ impl BatchError {
 }
 
 /// A queue pair (`struct ibv_qp`). Not `Clone`: wrap it in an [`Arc`](std::sync::Arc) to share it; all calls take `&self`. Dropping it destroys
-/// it: its outstanding work completes nowhere, what has completed stays in the completion queues.
+/// it: its outstanding work completes nowhere, what has completed stays in the completion queues, and it leaves its multicast groups.
 pub struct QueuePair {
     pd: ProtectionDomain,
     send_cq: CompletionQueue,

@@ -188,6 +188,12 @@ impl<'a> SendRequest<'a> {
         self
     }
 
+    /// Sends it as a datagram to a multicast group: to every queue pair that is attached
+    /// ([`attach_mcast`](crate::QueuePair::attach_mcast)) and has this Q_Key.
+    pub fn to_group(self, ah: &AddressHandle, qkey: QKey) -> Self {
+        self.to(ah, Qpn::MULTICAST, qkey)
+    }
+
     /// Binds a window to part of a region, which was registered with [`Access::MW_BIND`], for this queue pair's peer. Nothing is sent; requests
     /// behind it may tell the peer its [`remote`](MemoryWindow::remote) at once.
     ///

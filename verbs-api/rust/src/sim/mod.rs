@@ -44,7 +44,7 @@
 
 mod node;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -73,6 +73,8 @@ use crate::{IcrcPolicy, Limits, PathMtu};
 
 use urxe_stack::port::sim::{Pause, PauseScope};
 
+/// Where a device without an address would be, if there could be one.
+const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// Tells the generators of devices from those of links and nodes.
 const DEVICE_STREAM: u64 = 0xdef1 << 48;
 
@@ -172,6 +174,7 @@ impl Fabric {
             active_mtu: options.active_mtu,
             icrc_policy: options.icrc_policy,
             limits: options.limits,
+            groups: Box::new(self.network().groups_at(addresses.first().copied().unwrap_or(NOWHERE))),
             event_wake: Box::new(EventWake { descriptor: Arc::clone(&descriptor), hook }),
             ..DeviceConfig::new(gids, Rng::stream(self.seed, DEVICE_STREAM | index as u64).next_u64())
         }));

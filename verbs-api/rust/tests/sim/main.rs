@@ -4,6 +4,7 @@ mod common;
 mod domains;
 mod faults;
 mod moderation;
+mod multicast;
 mod port;
 mod tasks;
 mod time;

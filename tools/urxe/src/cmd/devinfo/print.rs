@@ -63,9 +63,9 @@ fn limits(rows: &mut Rows<'_>, device: &Attributes) -> io::Result<()> {
     rows.row("max_qp_init_rd_atom", device.max_qp_init_rd_atom)?;
     rows.named("atomic_cap", device.atomic_cap)?;
     rows.row("max_mw", device.max_mw)?;
-    for not_offered in ["max_mcast_grp", "max_mcast_qp_attach"] {
-        rows.row(not_offered, 0)?;
-    }
+    rows.row("max_mcast_grp", device.max_mcast_grp)?;
+    rows.row("max_mcast_qp_attach", device.max_mcast_qp_attach)?;
+    rows.row("max_total_mcast_qp_attach", device.max_total_mcast_qp_attach)?;
     rows.row("max_srq", device.max_srq)?;
     rows.row("max_srq_wr", device.max_srq_wr)?;
     rows.row("max_srq_sge", device.max_srq_sge)?;

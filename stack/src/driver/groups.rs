@@ -1,0 +1,125 @@
+//! The sockets of the multicast groups that a device joined.
+//!
+//! They come and go while threads receive, and there may be thousands. So an epoll instance says which of them have something: it is
+//! readable as long as one has, and stands among what the background thread sleeps on. The receiving thread keeps a
+//! view of the sockets of its own, renewed when they changed, and takes no lock as long as they do not.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+
+use crate::port::groups::{JoinError, JoinGroups};
+use crate::port::udp::{UdpConfig, UdpPort};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Arc, Mutex, lock};
+use crate::sys::fork::{Guarded, guard};
+
+/// Sockets that one look finds ready at most.
+const READY: usize = 8;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct GroupPorts {
+    epoll: Guarded<OwnedFd>,
+    /// One for each IP version that the device has an address of.
+    configs: Vec<UdpConfig>,
+    joined: Mutex<Vec<Option<Arc<UdpPort>>>>,
+    count: AtomicUsize,
+    changes: AtomicU64,
+}
+
+/// The sockets as the receiving thread knows them.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    ports: Vec<Option<Arc<UdpPort>>>,
+    changes: u64,
+}
+
+impl View {
+    /// The socket at a place, if it is there still.
+    pub fn at(&self, place: usize) -> Option<&UdpPort> {
+        self.ports.get(place)?.as_deref()
+    }
+}
+
+impl GroupPorts {
+    /// No group yet. The first of `configs` of an IP version says how its groups are joined.
+    pub fn new(configs: &[UdpConfig]) -> Result<Self, Errno> {
+        let of_version =
+            |is_v4| configs.iter().find(|config| config.address.to_canonical().is_ipv4() == is_v4).cloned();
+        Ok(Self {
+            epoll: guard(|| epoll::create(epoll::CreateFlags::CLOEXEC))?,
+            configs: [true, false].into_iter().filter_map(of_version).collect(),
+            joined: Mutex::default(),
+            count: AtomicUsize::new(0),
+            changes: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether no group is joined.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    /// Readable while something waits in a socket.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Brings `view` up to date.
+    pub fn look(&self, view: &mut View) {
+        let changes = self.changes.load(Ordering::Acquire);
+        if view.changes != changes {
+            view.ports.clone_from(&lock(&self.joined));
+            view.changes = changes;
+        }
+    }
+
+    /// The places of sockets in which something waits, some of them if there are many.
+    pub fn ready(&self) -> impl Iterator<Item = usize> + use<> {
+        let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = [none; READY];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // Nothing can be wrong with the descriptor; an interruption means another look soon.
+        let count = epoll::wait(&*self.epoll, &mut events[..], Some(&at_once)).unwrap_or(0);
+        events.into_iter().take(count).map(|event| event.data.u64() as usize)
+    }
+
+    fn config_for(&self, group: IpAddr) -> Result<&UdpConfig, JoinError> {
+        let same_version = |config: &&UdpConfig| config.address.to_canonical().is_ipv4() == group.is_ipv4();
+        self.configs.iter().find(same_version).ok_or(JoinError::NoAddress { group })
+    }
+}
+
+impl JoinGroups for GroupPorts {
+    fn join(&self, group: IpAddr) -> Result<(), JoinError> {
+        let port = Arc::new(UdpPort::join(group, self.config_for(group)?)?);
+        let mut joined = lock(&self.joined);
+        let place = joined.iter().position(Option::is_none).unwrap_or(joined.len());
+        let data = epoll::EventData::new_u64(place as u64);
+        epoll::add(&*self.epoll, port.as_fd(), data, epoll::EventFlags::IN)
+            .map_err(|errno| JoinError::System { group, call: "epoll_ctl", errno })?;
+        match joined.get_mut(place) {
+            Some(free) => *free = Some(port),
+            None => joined.push(Some(port)),
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    fn leave(&self, group: IpAddr) {
+        let mut joined = lock(&self.joined);
+        let is_it = |port: &&mut Option<Arc<UdpPort>>| port.as_ref().is_some_and(|p| p.address() == group);
+        let Some(port) = joined.iter_mut().find(is_it).and_then(Option::take) else { return };
+        // A receiving thread may keep it open for a while.
+        let _ = epoll::delete(&*self.epoll, port.as_fd());
+        if let Ok(config) = self.config_for(group) {
+            port.leave(config);
+        }
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+}

@@ -1,0 +1,74 @@
+//! Multicast groups, as a device asks its port for them.
+
+use std::net::IpAddr;
+
+use rustix::io::Errno;
+use urxe_wire::ROCE_PORT;
+
+/// The part of a port that joins multicast groups, so that what is sent to them arrives (IGMP and MLD, over UDP).
+pub trait JoinGroups: Send + Sync {
+    /// Joins a group. It is not joined already.
+    ///
+    /// # Errors
+    /// [`JoinError`]; then nothing is joined.
+    fn join(&self, group: IpAddr) -> Result<(), JoinError>;
+
+    /// Leaves a group that [`join`](Self::join) joined.
+    fn leave(&self, group: IpAddr);
+}
+
+/// A port to which everything comes anyway.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EveryGroup;
+
+impl JoinGroups for EveryGroup {
+    fn join(&self, _group: IpAddr) -> Result<(), JoinError> {
+        Ok(())
+    }
+
+    fn leave(&self, _group: IpAddr) {}
+}
+
+/// Why a group was not joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// The device has no address of the group's IP version.
+    #[error(
+        "{group} is a group of {}, of which the device has no address",
+        if group.is_ipv6() { "IPv6" } else { "IPv4" }
+    )]
+    NoAddress {
+        /// The group.
+        group: IpAddr,
+    },
+    /// Somebody has the port on the group's address, or on all addresses, and does not share it.
+    #[error(
+        "UDP port {ROCE_PORT} of {group} is taken by a process that does not share it, or by the kernel's rdma_rxe"
+    )]
+    AddressInUse {
+        /// The group.
+        group: IpAddr,
+    },
+    /// Anything else.
+    #[error("{call} failed for {group}: {errno}")]
+    System {
+        /// The group.
+        group: IpAddr,
+        /// The system call or socket option.
+        call: &'static str,
+        /// What it answered.
+        errno: Errno,
+    },
+}
+
+impl JoinError {
+    /// The errno nearest to it.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        match self {
+            Self::NoAddress { .. } => libc::EINVAL,
+            Self::AddressInUse { .. } => libc::EADDRINUSE,
+            Self::System { errno, .. } => errno.raw_os_error(),
+        }
+    }
+}
