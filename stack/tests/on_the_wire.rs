@@ -23,7 +23,7 @@ use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
 use socket2::{Domain, Protocol, Socket, Type};
 use urxe_stack::port::probe::{self, Outcome};
 use urxe_stack::port::tap::Tap;
-use urxe_stack::port::udp::{MAX_RUN_BYTES, PathError, PathErrorReason, UdpConfig, UdpPort};
+use urxe_stack::port::udp::{MAX_RUN_BYTES, PathError, PathErrorReason, ReceiveBuffers, UdpConfig, UdpPort};
 use urxe_stack::port::{Run, SendOutcome, Transmit};
 use urxe_wire::{Frame, IcrcSeed, IpRepr, ROCE_PORT};
 
@@ -262,4 +262,106 @@ fn the_doctor_sees_the_identifications() {
     let identification = probes.iter().find(|probe| probe.name.contains("identification")).unwrap();
     assert_eq!(identification.outcome, Outcome::Works, "{identification:?}");
     assert!(identification.detail.contains("0 to 15"), "{identification:?}");
+}
+
+/// Both ends of a virtual cable in one namespace. What leaves the one comes in at the other, where a packet socket sees it.
+struct Cable {
+    _alone: Loopback,
+}
+
+impl Cable {
+    const ADDRESS: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1));
+
+    fn new() -> Self {
+        let cable = Self { _alone: Loopback::new(65_536) };
+        ip(&["link", "add", "near", "type", "veth", "peer", "name", "far"]);
+        ip(&["link", "set", "far", "up"]);
+        ip(&["link", "set", "near", "up", "gso_max_segs", "1"]);
+        ip(&["address", "add", &format!("{}/64", Self::ADDRESS), "dev", "near", "nodad"]);
+        cable
+    }
+
+    fn interface(&self) -> u32 {
+        let index = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap();
+        let line = index.lines().find(|line| line.starts_with("fd00")).expect("the address");
+        u32::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap()
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        ip(&["link", "delete", "near"]);
+    }
+}
+
+/// Groups of both IP versions and of each scope, on the loopback interface and on one with a network behind it. The former takes
+/// none of IPv6.
+#[test]
+#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn multicast_leaves_with_its_hop_limit_and_reaches_who_joined() {
+    let cable = Cable::new();
+    let interface = cable.interface();
+    for (from, group) in [
+        (A, "239.1.2.3"),
+        (A, "224.0.1.200"),
+        (Cable::ADDRESS, "ff02::47"),
+        (Cable::ADDRESS, "ff05::47"),
+        (Cable::ADDRESS, "ff1e::47"),
+    ] {
+        let group: IpAddr = group.parse().unwrap();
+        let mut watch = watch(from);
+        let config = UdpConfig { interface, ..UdpConfig::new(from) };
+        let sender = UdpPort::open(config.clone()).unwrap();
+        // Two in one process stand for two processes: each gets a copy.
+        let members = [(); 2].map(|()| UdpPort::join(group, &config).unwrap());
+        let other_group = UdpPort::join(neighbour(group), &config).unwrap();
+        let mut buffers = ReceiveBuffers::new(8);
+        for (hop_limit, on_the_wire) in [(5, 5), (255, 255), (0, 1)] {
+            let bytes = run_bytes(from, group, 2 * 1064 + 20, 1064);
+            let sent = Run { hop_limit, ..run(from, group, &bytes, 1064) };
+            assert_eq!(sender.transmit(&sent), SendOutcome::Sent, "{group}");
+            for packet in sent.segments() {
+                let seen = next(&mut watch);
+                let frame = Frame::parse_ip(&seen).unwrap();
+                assert_eq!((frame.udp_payload, frame.repr.dst.ip()), (packet, group));
+                assert!(frame.icrc_holds());
+                let hops = match frame.repr.ip {
+                    IpRepr::V4 { ttl, .. } => ttl,
+                    IpRepr::V6 { hop_limit, .. } => hop_limit,
+                };
+                assert_eq!(hops, on_the_wire, "{group}");
+            }
+            for member in &members {
+                let mut got = Vec::new();
+                let start = Instant::now();
+                while got.len() < bytes.len() && start.elapsed() < Duration::from_secs(2) {
+                    member.receive(&mut buffers).unwrap();
+                    for datagrams in buffers.iter() {
+                        assert_eq!((datagrams.from, datagrams.to), (from, group));
+                        assert_eq!((datagrams.hop_limit, datagrams.traffic_class), (on_the_wire, 0x69));
+                        got.extend_from_slice(datagrams.bytes);
+                    }
+                }
+                assert!(got == bytes, "{group}: {} of {} bytes", got.len(), bytes.len());
+            }
+            assert_eq!(other_group.receive(&mut buffers).unwrap(), 0);
+        }
+        members[0].leave(&config);
+        let bytes = run_bytes(from, group, 64, 64);
+        assert_eq!(sender.transmit(&run(from, group, &bytes, 64)), SendOutcome::Sent);
+        let start = Instant::now();
+        while members[1].receive(&mut buffers).unwrap() == 0 {
+            assert!(start.elapsed() < Duration::from_secs(2), "{group}: nothing came to who stayed");
+        }
+        assert_eq!(members[0].receive(&mut buffers).unwrap(), 0, "{group}: it has left");
+    }
+    drop(cable);
+}
+
+/// The group with the next number.
+fn neighbour(group: IpAddr) -> IpAddr {
+    match group {
+        IpAddr::V4(v4) => IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() + 1)),
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() + 1)),
+    }
 }

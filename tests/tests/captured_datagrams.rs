@@ -1,18 +1,22 @@
-//! Datagrams of real kernels (`ibv_ud_pingpong` of Linux 6.12 and 6.1, `wire/testdata`) as the oracle for those of this stack.
+//! Datagrams of real kernels (`ibv_ud_pingpong` of Linux 6.12 and 6.1, `mckey` of 6.12; `wire/testdata`) as the oracle for those of
+//! this stack.
 
 use std::net::IpAddr;
 use std::path::Path;
 
 use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, traits::PcapReaderIterator};
+use urxe_stack::cq::{WcFlags, WcOpcode, WcStatus};
+use urxe_stack::qp::attr::{QpAttr, QpAttrMask};
+use urxe_stack::qp::wr::SendOp;
 use urxe_tests::town::{Carried, HOPS, QKEY, Town, payload, to_qp};
 use urxe_wire::packet::ICRC_LEN;
-use urxe_wire::{Frame, IcrcSeed, IpRepr, Opcode, PacketView, ROCE_PORT};
+use urxe_wire::{Frame, Gid, IcrcSeed, IpRepr, PacketView, Qpn, ROCE_PORT};
 
 /// Length of the Ethernet header of the captures.
 const ETHERNET_LEN: usize = 14;
 
-fn frames() -> Vec<Vec<u8>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/testdata/ud_pingpong.pcap");
+fn frames(capture: &str) -> Vec<Vec<u8>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/testdata").join(capture);
     let bytes = std::fs::read(path).unwrap();
     let mut reader = LegacyPcapReader::new(1 << 20, &bytes[..]).unwrap();
     let mut frames = Vec::new();
@@ -32,16 +36,16 @@ fn frames() -> Vec<Vec<u8>> {
 }
 
 /// Calls `check` with every datagram of the capture: its frame, and its packet from BTH to ICRC.
-fn for_each_datagram(mut check: impl FnMut(&[u8], &Frame<'_>, &PacketView<'_>)) {
+fn for_each_datagram(capture: &str, mut check: impl FnMut(&[u8], &Frame<'_>, &PacketView<'_>)) {
     let mut count = 0;
-    for bytes in frames() {
+    for bytes in frames(capture) {
         let Ok(frame) = Frame::parse(&bytes) else { continue };
         if frame.repr.dst.port() != ROCE_PORT {
             continue;
         }
         let packet = PacketView::parse(frame.udp_payload).unwrap();
         // What goes to queue pair 1 is the kernel's management traffic.
-        if packet.opcode() == Opcode::UdSendOnly && packet.dest_qp().value() != 1 {
+        if packet.deth().is_some() && packet.dest_qp().value() != 1 {
             check(&bytes, &frame, &packet);
             count += 1;
         }
@@ -52,7 +56,7 @@ fn for_each_datagram(mut check: impl FnMut(&[u8], &Frame<'_>, &PacketView<'_>)) 
 /// With the numbers that no two runs share (queue pairs, PSN, Q_Key) put in, what this stack sends is what the kernel sent.
 #[test]
 fn a_datagram_is_byte_for_byte_the_kernels() {
-    for_each_datagram(|_, frame, packet| {
+    for_each_datagram("ud_pingpong.pcap", |_, frame, packet| {
         let mut town = Town::new(2);
         let ah = town.houses[0].ah(town.houses[1].address);
         let to = to_qp(ah, town.houses[1].qp.qpn(), QKEY);
@@ -75,7 +79,7 @@ fn a_datagram_is_byte_for_byte_the_kernels() {
 /// no socket shows: it follows from the ICRC.
 #[test]
 fn the_header_in_front_of_a_message_is_the_one_that_was_on_the_wire() {
-    for_each_datagram(|bytes, frame, packet| {
+    for_each_datagram("ud_pingpong.pcap", |bytes, frame, packet| {
         let (from, to): (IpAddr, IpAddr) = (frame.repr.src.ip(), frame.repr.dst.ip());
         let IpRepr::V4 { tos, identification, dont_fragment, ttl } = frame.repr.ip else {
             panic!("the capture is of IPv4");
@@ -98,13 +102,80 @@ fn the_header_in_front_of_a_message_is_the_one_that_was_on_the_wire() {
         assert_eq!(completion.src_qp, packet.deth().unwrap().src_qp);
         assert_eq!(payload(&received), packet.payload());
         assert_eq!(received[..20], [0; 20]);
-        let mut sent = bytes[ETHERNET_LEN..ETHERNET_LEN + 20].to_vec();
-        // The wire of this test says another time to live; the checksum follows it (RFC 1624).
-        let sum = u32::from(u16::from_be_bytes([sent[10], sent[11]]));
-        let more = sum + (u32::from(ttl) << 8) + 0xffff - (u32::from(HOPS) << 8);
-        let folded = (more & 0xffff) + (more >> 16);
-        sent[10..12].copy_from_slice(&((folded & 0xffff) as u16 + (folded >> 16) as u16).to_be_bytes());
-        sent[8] = HOPS;
-        assert_eq!(received[20..40], sent);
+        assert_eq!(received[20..40], ip_header(bytes, ttl));
+    });
+}
+
+/// The IPv4 header of a frame, with the time to live that the wire of these tests says; the checksum follows it (RFC 1624).
+fn ip_header(frame: &[u8], ttl: u8) -> Vec<u8> {
+    let mut header = frame[ETHERNET_LEN..ETHERNET_LEN + 20].to_vec();
+    let sum = u32::from(u16::from_be_bytes([header[10], header[11]]));
+    let more = sum + (u32::from(ttl) << 8) + 0xffff - (u32::from(HOPS) << 8);
+    let folded = (more & 0xffff) + (more >> 16);
+    header[10..12].copy_from_slice(&((folded & 0xffff) as u16 + (folded >> 16) as u16).to_be_bytes());
+    header[8] = HOPS;
+    header
+}
+
+/// What `mckey` of Linux 6.12 sent to a group, untouched: a member gets what the kernel's would have got, and answers as little.
+#[test]
+fn a_multicast_message_of_the_kernel_completes_as_it_does_in_the_kernel() {
+    for_each_datagram("mckey.pcap", |bytes, frame, packet| {
+        let (from, group): (IpAddr, IpAddr) = (frame.repr.src.ip(), frame.repr.dst.ip());
+        let IpRepr::V4 { tos, ttl, .. } = frame.repr.ip else { panic!("the capture is of IPv4") };
+        let deth = packet.deth().unwrap();
+        assert_eq!((group.to_string().as_str(), packet.dest_qp()), ("239.7.7.7", Qpn::MULTICAST));
+        let mut town = Town::new(2);
+        for at in 0..2 {
+            let house = &town.houses[at];
+            let own_key = QpAttr { qkey: deth.qkey, ..QpAttr::default() };
+            house.device.modify_qp(town.now, house.qp, &own_key, QpAttrMask::QKEY).unwrap();
+            house.device.attach_mcast(house.qp, Gid::from_ip(group)).unwrap();
+            town.post_recv(at, 7, 140);
+        }
+        let (bytes_sent, from_port) = (frame.udp_payload.to_vec(), frame.repr.src.port());
+        let segment_size = bytes_sent.len();
+        let carried = Carried {
+            from,
+            from_port,
+            to: group,
+            bytes: bytes_sent,
+            segment_size,
+            hop_limit: 0,
+            traffic_class: tos,
+        };
+        town.deliver(&carried);
+        assert!(town.on_the_wire().is_empty(), "nothing is answered");
+        for at in 0..2 {
+            let (completion, received) = town.received(at).expect("taken");
+            assert_eq!((completion.wr_id, completion.status), (7, WcStatus::Success));
+            assert_eq!((completion.opcode, completion.byte_len), (WcOpcode::Recv, 140));
+            assert_eq!((completion.src_qp, completion.qp_num), (deth.src_qp, town.houses[at].qp.qpn()));
+            assert_eq!(completion.flags(), WcFlags::GRH | WcFlags::WITH_IMM);
+            // mckey sends its queue pair's number along.
+            assert_eq!(completion.imm_data(), Some(deth.src_qp.value()));
+            assert_eq!(payload(&received), packet.payload());
+            assert_eq!(received[..20], [0; 20]);
+            assert_eq!(received[20..40], ip_header(bytes, ttl));
+        }
+    });
+}
+
+/// And what this stack sends to a group is, but for the numbers that no two runs share, what `mckey` sent.
+#[test]
+fn a_multicast_message_is_byte_for_byte_the_kernels() {
+    for_each_datagram("mckey.pcap", |_, frame, packet| {
+        let mut town = Town::new(1);
+        let to = to_qp(town.houses[0].ah(frame.repr.dst.ip()), Qpn::MULTICAST, packet.deth().unwrap().qkey);
+        let op = SendOp::SendImm { imm: packet.imm().unwrap().data };
+        town.post_send_op(0, 1, to, op, packet.payload()).unwrap();
+        let runs = town.on_the_wire();
+        assert_eq!(runs[0].to, frame.repr.dst.ip());
+        let mut ours = runs[0].bytes[..runs[0].bytes.len() - ICRC_LEN].to_vec();
+        // PSN, source queue pair.
+        for numbers in [9..12, 17..20] {
+            ours[numbers.clone()].copy_from_slice(&frame.udp_payload[numbers]);
+        }
+        assert_eq!(ours, frame.udp_payload[..frame.udp_payload.len() - ICRC_LEN]);
     });
 }

@@ -249,7 +249,10 @@ fn what_is_no_group_or_no_datagram_queue_pair_is_refused() {
         let error = house.device.attach_mcast(house.qp, not_a_group.parse().unwrap()).unwrap_err();
         assert_eq!(error.errno(), EINVAL);
         assert!(error.to_string().contains(text), "{error}");
-        assert_eq!(house.device.detach_mcast(house.qp, not_a_group.parse().unwrap()).unwrap_err().errno(), EINVAL);
+        assert_eq!(
+            house.device.detach_mcast(house.qp, not_a_group.parse().unwrap()).unwrap_err().errno(),
+            EINVAL
+        );
     }
     for qp_type in [QpType::Rc, QpType::Uc, QpType::Gsi] {
         let (send_cq, recv_cq) = (Arc::clone(&house.cq), Arc::clone(&house.cq));

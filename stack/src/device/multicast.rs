@@ -171,7 +171,12 @@ impl Changing<'_> {
             if members.attachments == 0 {
                 return;
             }
-            members.of.iter().filter(|(_, attached)| attached.contains(&qp)).map(|(group, _)| *group).collect()
+            members
+                .of
+                .iter()
+                .filter(|(_, attached)| attached.contains(&qp))
+                .map(|(group, _)| *group)
+                .collect()
         };
         for group in attached_to {
             self.remove(qp, group);

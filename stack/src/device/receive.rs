@@ -80,6 +80,16 @@ pub(super) struct Held<'a> {
     pub context: Context<'a>,
 }
 
+fn arrival(datagrams: &Datagrams<'_>, identification: u16) -> Arrival {
+    Arrival {
+        from: datagrams.from,
+        to: datagrams.to,
+        traffic_class: datagrams.traffic_class,
+        hop_limit: datagrams.hop_limit,
+        identification,
+    }
+}
+
 impl Device {
     /// Takes packets that arrived. What they cause to be sent leaves with the next
     /// [`transmit_pending`](Self::transmit_pending).
@@ -104,13 +114,7 @@ impl Device {
                 self.counters.add(Counter::RcvdCnp);
                 continue;
             }
-            let arrival = Arrival {
-                from: datagrams.from,
-                to: datagrams.to,
-                traffic_class: datagrams.traffic_class,
-                hop_limit: datagrams.hop_limit,
-                identification,
-            };
+            let arrival = arrival(datagrams, identification);
             if to_group || packet.dest_qp() == Qpn::MULTICAST {
                 self.let_go(held.take(), now);
                 self.receive_from_group(now, &packet, arrival, &scratch.members);
@@ -144,7 +148,10 @@ impl Device {
         let Ok(packet) = PacketView::parse(datagrams.bytes) else { return };
         let mut held = self.hold(now, self.gsi.load(Ordering::Acquire));
         match &mut held {
-            Some(held) => self.dispatch(held, &packet, 0, datagrams),
+            Some(held) => {
+                held.context.arrival = Some(arrival(datagrams, 0));
+                self.dispatch(held, GSI_QPN, &packet);
+            }
             None => self.counters.add(Counter::DropNoQp),
         }
         self.let_go(held, now);

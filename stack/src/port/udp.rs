@@ -20,7 +20,7 @@ mod receive;
 mod senders;
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -40,8 +40,8 @@ pub use receive::ReceiveBuffers;
 
 pub(super) use config::{bind_shared, check_address};
 
-use super::tap::Tap;
 use super::groups::JoinError;
+use super::tap::Tap;
 use super::{Run, SendOutcome, Transmit};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};

@@ -279,7 +279,10 @@ pub enum PostError {
     #[error("the queue pair takes its receives from a shared receive queue: post to that")]
     SharedReceive,
     /// A multicast group without a group's queue pair number, or that number without a group.
-    #[error("queue pair {given} at {to}: a multicast group is queue pair {}, a single host never", Qpn::MULTICAST)]
+    #[error(
+        "queue pair {given} at {to}: a multicast group is queue pair {}, a single host never",
+        Qpn::MULTICAST
+    )]
     GroupNumber {
         /// The queue pair.
         given: Qpn,

@@ -14,6 +14,7 @@ use crate::qp::QpInit;
 use crate::qp::attr::{AddressVector, PathMtu, QpCap, QpState, QpType};
 use crate::qp::wr::{Destination, Payload, Remote, SendFlags, SendOp, Sge};
 
+mod multicast;
 mod sharing;
 
 struct End {

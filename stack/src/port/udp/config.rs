@@ -300,7 +300,7 @@ fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(),
             option::set_int(socket, option::IP_RECVTTL, 1).map_err(system("IP_RECVTTL"))?;
             socket.set_recv_tos_v4(true).map_err(system_io("IP_RECVTOS"))?;
             if let IpAddr::V4(own) = config.address.to_canonical() {
-                // What else this could be than the own interface, bind() refuses with a better reason.
+                // It fails where the address is not this machine's, which bind() reports better.
                 let _ = socket.set_multicast_if_v4(&own);
             }
         }
@@ -316,9 +316,7 @@ fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(),
             socket.set_recv_hoplimit_v6(true).map_err(system_io("IPV6_RECVHOPLIMIT"))?;
             socket.set_recv_tclass_v6(true).map_err(system_io("IPV6_RECVTCLASS"))?;
             if config.interface != 0 {
-                socket
-                    .set_multicast_if_v6(config.interface)
-                    .map_err(system_io("IPV6_MULTICAST_IF"))?;
+                socket.set_multicast_if_v6(config.interface).map_err(system_io("IPV6_MULTICAST_IF"))?;
             }
             // The kernel's rxe may send IPv6 with checksum 0; the ICRC protects the packet.
             option::set_int(socket, option::UDP_NO_CHECK6_RX, 1).map_err(system("UDP_NO_CHECK6_RX"))?;

@@ -192,7 +192,7 @@ fn a_queue_pair_1_gets_the_datagrams_of_its_own_process_only() {
     assert_eq!((outside, total(&ends, Counter::DropNoQp)), (5, 0));
 }
 
-/// Its destination number would name slot 63, but it is nobody's: members of a group get it in another way.
+/// Its destination number would name slot 63, but it is nobody's: what is sent to a group comes to the group's address.
 #[test]
 fn a_packet_to_a_group_is_no_packet_for_another_process() {
     let at = address(11, 1);
@@ -202,7 +202,7 @@ fn a_packet_to_a_group_is_no_packet_for_another_process() {
     for _ in 0..4 {
         send_packet(&outside, at.into(), Opcode::UdSendOnly, ext, Qpn::MULTICAST.value(), b"to a group");
     }
-    wait_until("four are dropped", || total(&ends, Counter::DropNoQp) == 4);
+    wait_until("four are dropped", || total(&ends, Counter::DropGroupMismatch) == 4);
     assert_eq!((total(&ends, Counter::Forwarded), total(&ends, Counter::DropForeignSlot)), (0, 0));
 }
 

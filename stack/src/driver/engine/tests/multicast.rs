@@ -1,0 +1,239 @@
+//! Groups over real sockets: on the loopback interface, where IPv4 groups work for everybody. Those of IPv6 need a route there, so their
+//! test (`tests/on_the_wire.rs`) makes an interface of its own.
+
+use std::net::UdpSocket;
+
+use urxe_wire::{QKey, ROCE_PORT};
+
+use super::*;
+use crate::device::multicast::AttachMcastError;
+use crate::port::groups::JoinError;
+use crate::port::udp::tests::loopback_address;
+use crate::qp::wr::AhHandle;
+
+const QKEY: QKey = QKey(0x4d43);
+const GRH: u32 = 40;
+
+/// Groups of this process; other tests may run beside it on the same interface.
+fn group(test: u8) -> IpAddr {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    IpAddr::from([239, 200 + test, high, low])
+}
+
+struct Member {
+    engine: Engine,
+    pd: PdId,
+    cq: Arc<Cq>,
+    qp: Vec<QpHandle>,
+    buffer: Arc<Buffer>,
+    mr: Mr,
+}
+
+impl Member {
+    fn new(queue_pairs: usize, config: EngineConfig) -> Self {
+        let source = Source::Address(loopback_address());
+        let engine = Engine::open(&LinkSpec { name: "rxe0".parse().unwrap(), source }, config).unwrap();
+        let device = engine.device();
+        let pd = device.alloc_pd().unwrap();
+        let cq = device.create_cq(1024, None, 0).unwrap();
+        let buffer = Arc::new(Buffer::new(1 << 20).unwrap());
+        let mr = register(device, pd, &buffer);
+        let qp = (0..queue_pairs).map(|_| started(&engine, pd, &cq)).collect();
+        Self { engine, pd, cq, qp, buffer, mr }
+    }
+
+    fn ah(&self, group: IpAddr) -> AhHandle {
+        let dgid = Gid::from_ip(group);
+        let attr =
+            AddressVector { dgid, is_global: true, port_num: 1, hop_limit: 1, ..AddressVector::default() };
+        self.engine.device().create_ah(self.pd, &attr).unwrap()
+    }
+
+    fn attach(&self, group: IpAddr) -> Result<(), AttachMcastError> {
+        self.qp.iter().try_for_each(|&qp| self.engine.device().attach_mcast(qp, Gid::from_ip(group)))
+    }
+
+    fn listen(&self, group: IpAddr, receives: u64) {
+        self.attach(group).unwrap();
+        for &qp in &self.qp {
+            for wr_id in 0..receives {
+                let sges = [Sge { addr: self.mr.iova + 64 * wr_id, length: 64, lkey: self.mr.lkey }];
+                self.engine.post_recv(qp, &[RecvRequest { wr_id, sges: &sges }]).unwrap();
+            }
+        }
+    }
+
+    /// Sends numbered messages of 16 bytes, several a call.
+    fn say(&self, group: IpAddr, numbers: std::ops::Range<u32>) {
+        let ah = self.ah(group);
+        let to = Destination::Datagram { ah, qpn: Qpn::MULTICAST, qkey: QKEY };
+        let start = 1 << 19;
+        let sges: Vec<_> = numbers
+            .clone()
+            .map(|number| {
+                let at = start + 16 * number as usize;
+                self.buffer.write(at, &u128::from(number).to_le_bytes()).unwrap();
+                [Sge { addr: self.mr.iova + at as u64, length: 16, lkey: self.mr.lkey }]
+            })
+            .collect();
+        let requests: Vec<_> = sges
+            .iter()
+            .map(|sges| SendRequest {
+                wr_id: u64::MAX,
+                op: SendOp::Send,
+                to,
+                flags: SendFlags::SIGNALED,
+                payload: Payload::Sges(sges),
+            })
+            .collect();
+        for batch in requests.chunks(16) {
+            self.engine.post_send(self.qp[0], batch).unwrap();
+        }
+    }
+
+    /// Waits for so many received messages; the numbers of each queue pair, in order of arrival. Completions of sends are taken too.
+    fn hear(&self, count: usize) -> Vec<Vec<u32>> {
+        let start = Instant::now();
+        let mut heard = vec![Vec::new(); self.qp.len()];
+        while heard.iter().map(Vec::len).sum::<usize>() < count {
+            let mut out = [Completion::default(); 8];
+            let taken = self.engine.poll(&self.cq, &mut out).unwrap();
+            for completion in &out[..taken] {
+                assert_eq!(completion.status, WcStatus::Success);
+                let at = self.qp.iter().position(|qp| qp.qpn() == completion.qp_num).unwrap();
+                if completion.wr_id != u64::MAX {
+                    heard[at].push(self.number(completion));
+                }
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "{heard:?} of {count}");
+        }
+        heard
+    }
+
+    fn number(&self, completion: &Completion) -> u32 {
+        assert_eq!(completion.byte_len, GRH + 16);
+        let mut bytes = [0; 4];
+        self.buffer.read(64 * completion.wr_id as usize + GRH as usize, &mut bytes).unwrap();
+        u32::from_le_bytes(bytes)
+    }
+
+    fn counter(&self, counter: Counter) -> u64 {
+        self.engine.device().counters().value(counter)
+    }
+}
+
+fn started(engine: &Engine, pd: PdId, cq: &Arc<Cq>) -> QpHandle {
+    let (send_cq, recv_cq) = (Arc::clone(cq), Arc::clone(cq));
+    let cap =
+        QpCap { max_send_wr: 256, max_recv_wr: 256, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+    let init = QpInit { qp_type: QpType::Ud, pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: false };
+    let qp = engine.device().create_qp(&init).unwrap();
+    for (qp_state, mask) in [
+        (QpState::Init, QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::QKEY),
+        (QpState::Rtr, QpAttrMask::empty()),
+        (QpState::Rts, QpAttrMask::SQ_PSN),
+    ] {
+        let attr = QpAttr { qp_state, port_num: 1, qkey: QKEY, ..QpAttr::default() };
+        engine.modify_qp(qp, &attr, QpAttrMask::STATE | mask).unwrap();
+    }
+    qp
+}
+
+#[test]
+fn every_member_hears_everything_in_order_and_the_sender_itself() {
+    let group = group(1);
+    let (a, b, outside) = (Member::new(1, config()), Member::new(3, config()), Member::new(1, config()));
+    a.listen(group, 100);
+    b.listen(group, 100);
+    a.say(group, 0..100);
+    let all: Vec<u32> = (0..100).collect();
+    assert_eq!(b.hear(300), vec![all.clone(); 3]);
+    assert_eq!(a.hear(100), [all]);
+    for member in [&a, &b] {
+        assert_eq!(member.counter(Counter::RcvdPkts), 100);
+        assert_eq!(member.counter(Counter::IcrcExact), 100, "identifications as the ICRCs were made for");
+        assert_eq!(member.counter(Counter::DropNoGroup), 0);
+    }
+    assert_eq!(outside.counter(Counter::RcvdPkts), 0);
+}
+
+fn config() -> EngineConfig {
+    EngineConfig::default()
+}
+
+/// Nobody polls: the background thread sleeps on the groups as well.
+#[test]
+fn a_member_that_never_polls_is_served() {
+    let group = group(2);
+    let (a, b) = (Member::new(1, config()), Member::new(1, config()));
+    b.listen(group, 4);
+    for number in 0..4 {
+        // The background threads fall asleep.
+        std::thread::sleep(Duration::from_millis(3));
+        a.say(group, number..number + 1);
+        let start = Instant::now();
+        let mut out = [Completion::default(); 1];
+        while b.cq.poll(&mut out).unwrap() == 0 {
+            assert!(start.elapsed() < Duration::from_secs(20), "no completion");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(b.number(&out[0]), number);
+    }
+}
+
+#[test]
+fn groups_are_apart_and_who_left_hears_nothing() {
+    let groups = [group(3), group(4), group(5)];
+    let (a, b) = (Member::new(1, config()), Member::new(1, config()));
+    for group in groups {
+        b.listen(group, 10);
+    }
+    for (group, number) in groups.into_iter().zip(0..) {
+        a.say(group, number..number + 1);
+    }
+    let mut heard = b.hear(3).remove(0);
+    heard.sort_unstable();
+    assert_eq!(heard, [0, 1, 2]);
+    b.engine.device().detach_mcast(b.qp[0], Gid::from_ip(groups[1])).unwrap();
+    a.say(groups[1], 3..4);
+    a.say(groups[2], 4..5);
+    assert_eq!(b.hear(1), [[4]]);
+    assert_eq!(b.counter(Counter::RcvdPkts), 4, "it did not even arrive");
+    // Joined again, it hears again, and a place that was left is used anew.
+    b.attach(groups[1]).unwrap();
+    a.say(groups[1], 5..6);
+    assert_eq!(b.hear(1), [[5]]);
+}
+
+#[test]
+fn a_process_that_does_not_share_a_group_is_named() {
+    let group = group(6);
+    let holder = UdpSocket::bind((group, ROCE_PORT)).unwrap();
+    let a = Member::new(1, config());
+    let error = a.attach(group).unwrap_err();
+    assert_eq!(error, AttachMcastError::Join(JoinError::AddressInUse { group }));
+    assert_eq!(error.errno(), libc::EADDRINUSE);
+    assert!(error.to_string().contains("taken by a process that does not share it"), "{error}");
+    drop(holder);
+    a.attach(group).unwrap();
+}
+
+#[test]
+fn a_capture_has_what_was_sent_and_every_copy_that_came() {
+    let group = group(7);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("groups.pcapng");
+    let tap = Arc::new(Tap::create(&file).unwrap());
+    let a = Member::new(1, EngineConfig { tap: Some(Arc::clone(&tap)), ..config() });
+    a.listen(group, 5);
+    a.say(group, 0..5);
+    a.hear(5);
+    tap.flush().unwrap();
+    assert_eq!(tap.packets(), 10);
+    let IpAddr::V4(v4) = group else { panic!("{group}") };
+    let [_, b, c, d] = v4.octets();
+    let mac = [0x01, 0x00, 0x5e, b & 0x7f, c, d];
+    let bytes = std::fs::read(&file).unwrap();
+    let frames_to_group = bytes.windows(6).filter(|window| *window == mac).count();
+    assert_eq!(frames_to_group, 10, "to the group's Ethernet address");
+}
