@@ -13,6 +13,7 @@ mod clean;
 mod kernels;
 mod players;
 mod program;
+mod sharing;
 mod urxe;
 
 use std::{path::Path, process::ExitCode, sync::Arc};
@@ -49,6 +50,6 @@ fn open() -> Result<Lab, Error> {
 
 /// All tests; without a lab they can be listed only.
 fn trials(lab: Option<&Arc<Lab>>) -> Vec<Trial> {
-    let cases = [kernels::cases(), urxe::cases()];
+    let cases = [kernels::cases(), urxe::cases(), sharing::cases()];
     cases.into_iter().flatten().map(|case| case.trial(lab.cloned())).collect()
 }

@@ -113,17 +113,15 @@ impl Pingpong {
 
     /// Runs it once; each end verifies the bytes it receives. The counters of urxe's devices.
     fn once(&self, lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<Vec<Counters>, Failure> {
+        Ok(self.open(lab, server, client)?.start()?.finish()?.counters)
+    }
+
+    /// Starts the server. When it listens, its device is open.
+    pub fn open<'a>(&self, lab: &Lab, server: Node<'a>, client: Node<'a>) -> Result<Opened<'a>, Failure> {
         let port = lab.port();
         let mut serving = server.pingpong(self, port, None)?;
         server.wait_listening(&mut serving, port)?;
-        // The TCP server of ibv_rc_pingpong listens on IPv4 alone, whatever the GIDs are.
-        let family = if matches!(server, Node::Kernel(_)) { Family::V4 } else { self.family };
-        let host = server.address(family);
-        let outcome = client.pingpong(self, port, Some(host))?.finish(END_LIMIT)?.ok();
-        // A client that failed leaves its server waiting: dropping stops it.
-        let outputs = [(client, outcome?), (server, serving.finish(END_LIMIT)?.ok()?)];
-        let judged = outputs.into_iter().map(|(node, output)| self.judge(node, output));
-        Ok(judged.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+        Ok(Opened { run: *self, server, client, port, serving })
     }
 
     /// What an end that ended with 0 has said.
@@ -149,6 +147,58 @@ impl Pingpong {
                 _ => Err(unsaid("urxe pingpong", "that each message was verified", output)),
             },
         }
+    }
+}
+
+/// A run whose server listens.
+pub struct Opened<'a> {
+    run: Pingpong,
+    server: Node<'a>,
+    client: Node<'a>,
+    port: u16,
+    serving: Job,
+}
+
+impl<'a> Opened<'a> {
+    /// Starts the client.
+    pub fn start(self) -> Result<Running<'a>, Failure> {
+        // The TCP server of ibv_rc_pingpong listens on IPv4 alone, whatever the GIDs are.
+        let family = if matches!(self.server, Node::Kernel(_)) { Family::V4 } else { self.run.family };
+        let host = self.server.address(family);
+        let playing = self.client.pingpong(&self.run, self.port, Some(host))?;
+        Ok(Running { opened: self, playing })
+    }
+}
+
+/// A run on its way.
+pub struct Running<'a> {
+    opened: Opened<'a>,
+    playing: Job,
+}
+
+/// What came of a run.
+pub struct Ended {
+    /// The counters of urxe's devices.
+    pub counters: Vec<Counters>,
+    /// What urxe's ends have said.
+    pub said: String,
+}
+
+impl Running<'_> {
+    /// Waits for both ends.
+    pub fn finish(self) -> Result<Ended, Failure> {
+        let Self { opened: Opened { run, server, client, serving, .. }, playing } = self;
+        let outcome = playing.finish(END_LIMIT)?.ok();
+        // A client that failed leaves its server waiting: dropping stops it.
+        let outputs = [(client, outcome?), (server, serving.finish(END_LIMIT)?.ok()?)];
+        let mut ended = Ended { counters: Vec::new(), said: String::new() };
+        for (node, output) in outputs {
+            if matches!(node, Node::Urxe(_)) {
+                ended.said.push_str(&output);
+            }
+            ended.counters.extend(run.judge(node, output)?);
+        }
+        Ok(ended)
     }
 }
 

@@ -1,0 +1,70 @@
+//! Four processes of urxe on one address, all of them at once in talks with one kernel.
+
+use urxe_tests::kernel::{Lab, Series};
+
+use crate::{
+    case::{Case, Failure},
+    clean::on_clean_link,
+    players::{Ended, Family, Node, Pingpong, Transport},
+};
+
+const PROCESSES: usize = 4;
+/// The process's slot in the number of a queue pair.
+const SLOT_SHIFT: u32 = 18;
+
+pub fn cases() -> Vec<Case> {
+    let all = [
+        ("connections", [Transport::Rc; PROCESSES]),
+        ("datagrams", [Transport::Ud; PROCESSES]),
+        ("both", [Transport::Rc, Transport::Rc, Transport::Ud, Transport::Ud]),
+    ];
+    let mut cases = Vec::new();
+    for (what, transports) in all {
+        for family in Family::ALL {
+            let name = format!("urxe::four_on_one_address_with_6.12::{what}_{}", family.name());
+            cases.push(Case::new(name, move |lab| at_once(lab, transports, family)));
+        }
+    }
+    cases
+}
+
+/// By turns they serve the kernel and are its clients. Each end verifies what it receives.
+fn at_once(lab: &Lab, transports: [Transport; PROCESSES], family: Family) -> Result<(), Failure> {
+    on_clean_link(lab, || {
+        let (kernel, urxe) = (Node::Kernel(lab.guest(Series::V6_12)), Node::Urxe(lab));
+        let mut opened = Vec::new();
+        for (number, transport) in transports.into_iter().enumerate() {
+            // A datagram is one packet.
+            let mtu = if transport == Transport::Ud { 4096 } else { 1024 };
+            let run = Pingpong { transport, count: 200, ..Pingpong::new(family, 2000, mtu) };
+            let (server, client) = if number % 2 == 0 { (urxe, kernel) } else { (kernel, urxe) };
+            opened.push(run.open(lab, server, client)?);
+        }
+        let running = opened.into_iter().map(|opened| opened.start()).collect::<Result<Vec<_>, _>>()?;
+        let ended = running.into_iter().map(|running| running.finish()).collect::<Result<Vec<_>, _>>()?;
+        // The lowest slot that is free is taken, so four slots were taken by four at once.
+        let mut slots = ended.iter().map(slot).collect::<Result<Vec<_>, _>>()?;
+        slots.sort_unstable();
+        if slots != [0, 1, 2, 3] {
+            return Err(unsaid(&ended[0], format!("slots 0 to 3 instead of {slots:?}")));
+        }
+        if let Some(astray) =
+            ended.iter().find(|ended| ended.counters.iter().any(|c| c.value("forwarded") > 0))
+        {
+            return Err(unsaid(astray, "that no packet came to the wrong process".to_owned()));
+        }
+        Ok(ended.into_iter().flat_map(|ended| ended.counters).collect())
+    })
+}
+
+/// Of urxe's queue pair, whose number it has said.
+fn slot(ended: &Ended) -> Result<u32, Failure> {
+    let line = ended.said.lines().find_map(|line| line.trim_start().strip_prefix("local address:"));
+    let number = line.and_then(|line| line.split_once("QPN 0x")?.1.split_once(',')).map(|(number, _)| number);
+    let qpn = number.and_then(|number| u32::from_str_radix(number, 16).ok());
+    qpn.map(|qpn| qpn >> SLOT_SHIFT).ok_or_else(|| unsaid(ended, "the number of its queue pair".to_owned()))
+}
+
+fn unsaid(ended: &Ended, wanted: String) -> Failure {
+    Failure::Unsaid { command: "urxe pingpong".to_owned(), output: ended.said.clone(), wanted }
+}
