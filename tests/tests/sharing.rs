@@ -372,7 +372,7 @@ fn in_steady_traffic_no_packet_comes_to_the_wrong_process() {
             party.pair(2 * pair, 2 * pair + 1);
         }
     }
-    for _ in 0..20 {
+    for _ in 0..8 {
         party.all_go_on("in steady traffic");
     }
     for index in party.present() {
