@@ -53,10 +53,10 @@ pub fn namespace(arguments: &[String], tally: &mut Tally) -> Result<(), Failure>
         if !is_root() {
             step = step.arg("--map-root-user");
         }
-        // One after the other: they have one loopback interface.
+        // One after the other: they have one loopback interface. What only prints times is left out.
         let cargo =
             ["cargo", "test", "-p", package, "--test", test, "--", "--ignored", "--test-threads", "1"];
-        cargo.into_iter().fold(step, Step::arg).run(tally)?;
+        cargo.into_iter().chain(["--skip", "what_joining"]).fold(step, Step::arg).run(tally)?;
     }
     Ok(())
 }
