@@ -442,7 +442,7 @@ fn two_users_have_an_address_each_and_the_shared_one_gives_an_error_that_names_t
 #[ignore = "prints times: cargo test -p urxe-tests --test sharing -- --ignored --nocapture joining"]
 fn what_joining_and_leaving_costs_the_others() {
     const ROUNDS: usize = 5;
-    const VISITORS: usize = 10;
+    const VISITORS: usize = 40;
     let mut party = Party::new(address(7), 2);
     let here = party.address;
     let plans =
