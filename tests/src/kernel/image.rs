@@ -1,5 +1,5 @@
 //! The guest's image: an unpacked Debian kernel, and an initramfs with busybox, the RDMA programs with the libraries
-//! they load, the modules in dependency order, and the harness's own `init` and `peer`.
+//! they load, the modules in dependency order, and the harness's own `init`, `peer` and `group`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -104,8 +104,9 @@ impl Image {
             ("/usr/lib/patient.so".to_owned(), own.patient.clone()),
             ("/usr/lib/lingering.so".to_owned(), own.lingering.clone()),
         ];
-        // It has libraries of its own, below.
+        // They have libraries of its own, below.
         archive.file("/usr/bin/peer", &read(&own.peer)?);
+        archive.file("/usr/bin/group", &read(&own.group)?);
         for (name, _) in GUEST {
             programs.push((format!("/usr/bin/{name}"), find_program(name).unwrap_or_default()));
         }
@@ -138,15 +139,16 @@ impl Image {
 #[derive(Debug)]
 pub(super) struct OwnPrograms {
     peer: PathBuf,
+    group: PathBuf,
     patient: PathBuf,
     lingering: PathBuf,
-    /// The libraries that `peer` runs with: name in the guest, file.
+    /// The libraries that `peer` and `group` run with: name in the guest, file.
     verbs: Vec<(String, PathBuf)>,
 }
 
-/// Where the guest has the libraries of `peer`, which are newer than those of its other programs.
+/// Where the guest has the libraries of `peer` and `group`, which are newer than those of its other programs.
 const VERBS: &str = "/opt/verbs";
-/// The loader and libraries that `peer` runs with, and the provider, which libibverbs loads by name.
+/// The loader and libraries that they run with, and the provider, which libibverbs loads by name.
 const VERBS_LIBRARIES: [&str; 7] = [
     "ld-linux-x86-64.so.2",
     "libc.so.6",
@@ -171,20 +173,21 @@ impl OwnPrograms {
             command.args(["-O2", "-Wall", "-Wextra", "-o"]).args([&output, &source.join(name)]).args(options);
             output_of(&mut command).map(|_| output)
         };
+        let with_verbs = |name: &str, output: PathBuf| {
+            let options = [
+                // The header is the newer one, the C library's headers are this machine's: symbols of the older are in
+                // the newer library.
+                &format!("-I{}", root.join("usr/include").display()),
+                &newer.join("libibverbs.so.1").display().to_string(),
+                "-Wl,--allow-shlib-undefined",
+                &format!("-Wl,-rpath,{VERBS}"),
+                &format!("-Wl,--dynamic-linker={VERBS}/ld-linux-x86-64.so.2"),
+            ];
+            gcc(name, output, &options)
+        };
         Ok(Self {
-            peer: gcc(
-                "peer.c",
-                folder.join("peer"),
-                &[
-                    // The header is the newer one, the C library's headers are this machine's: symbols of the older are in
-                    // the newer library.
-                    &format!("-I{}", root.join("usr/include").display()),
-                    &newer.join("libibverbs.so.1").display().to_string(),
-                    "-Wl,--allow-shlib-undefined",
-                    &format!("-Wl,-rpath,{VERBS}"),
-                    &format!("-Wl,--dynamic-linker={VERBS}/ld-linux-x86-64.so.2"),
-                ],
-            )?,
+            peer: with_verbs("peer.c", folder.join("peer"))?,
+            group: with_verbs("group.c", folder.join("group"))?,
             verbs: VERBS_LIBRARIES
                 .map(|name| {
                     let file = name.rsplit('/').next().unwrap_or(name);

@@ -50,7 +50,7 @@ const HOST: [(&str, &str); 9] = [
 ];
 
 /// Programs copied into the guest, with their libraries.
-pub(super) const GUEST: [(&str, &str); 24] = [
+pub(super) const GUEST: [(&str, &str); 25] = [
     ("ip", "iproute2"),
     ("tc", "iproute2"),
     ("rdma", "iproute2"),
@@ -64,6 +64,7 @@ pub(super) const GUEST: [(&str, &str); 24] = [
     ("rping", "rdmacm-utils"),
     ("ucmatose", "rdmacm-utils"),
     ("udaddy", "rdmacm-utils"),
+    ("mckey", "rdmacm-utils"),
     ("rdma_client", "rdmacm-utils"),
     ("rdma_server", "rdmacm-utils"),
     ("ib_send_bw", "perftest"),

@@ -11,6 +11,7 @@
 mod case;
 mod clean;
 mod kernels;
+mod multicast;
 mod players;
 mod program;
 mod sharing;
@@ -45,11 +46,12 @@ fn open() -> Result<Lab, Error> {
     let lab = Lab::open(&Series::ALL)?;
     lab.install(&urxe)?;
     lab.install(Path::new(program::URXE_PEER))?;
+    lab.install(Path::new(program::URXE_GROUP))?;
     Ok(lab)
 }
 
 /// All tests; without a lab they can be listed only.
 fn trials(lab: Option<&Arc<Lab>>) -> Vec<Trial> {
-    let cases = [kernels::cases(), urxe::cases(), sharing::cases()];
+    let cases = [kernels::cases(), urxe::cases(), sharing::cases(), multicast::cases()];
     cases.into_iter().flatten().map(|case| case.trial(lab.cloned())).collect()
 }

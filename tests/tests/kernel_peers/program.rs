@@ -1,4 +1,4 @@
-//! The programs under test: `urxe`, and this package's own `urxe-peer`.
+//! The programs under test: `urxe`, and this package's own `urxe-peer` and `urxe-group`.
 
 use std::{
     env,
@@ -11,6 +11,8 @@ use urxe_tests::kernel::Error;
 
 /// Built together with this test.
 pub const URXE_PEER: &str = env!("CARGO_BIN_EXE_urxe-peer");
+/// As well.
+pub const URXE_GROUP: &str = env!("CARGO_BIN_EXE_urxe-group");
 
 /// Builds `urxe` as this test was built, and beside it; where that is. Another package's program cannot be asked for in
 /// `Cargo.toml`.

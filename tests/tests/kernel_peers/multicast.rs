@@ -1,0 +1,145 @@
+//! Multicast between urxe and each kernel, both roles, both IP versions; and with rdma-core's `mckey`, which joins by the kernel's own
+//! connection manager.
+
+use std::time::Duration;
+
+use urxe_tests::kernel::{HostCommand, Job, Lab, Series};
+
+use crate::{
+    case::{Case, Failure},
+    players::{Family, Node},
+};
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+const END_LIMIT: Duration = Duration::from_secs(40);
+const MESSAGES: u32 = 32;
+
+/// What is sent and how: `group`'s options.
+#[derive(Clone, Copy)]
+struct Session {
+    family: Family,
+    size: u32,
+    /// Listening queue pairs at each listener.
+    queue_pairs: u32,
+}
+
+impl Session {
+    fn group(self) -> &'static str {
+        match self.family {
+            Family::V4 => "239.77.1.2",
+            Family::V6 => "ff0e::77:1",
+        }
+    }
+
+    fn start(self, node: Node<'_>, role: &str) -> Result<Job, Failure> {
+        let Self { size, queue_pairs, .. } = self;
+        let options = format!("-m {} -n {MESSAGES} -s {size} -q {queue_pairs} {role}", self.group());
+        match node {
+            Node::Kernel(guest) => {
+                let gid = guest.gid_index(node.address(self.family))?;
+                Ok(guest.start(&format!("group -d rxe0 -g {gid} {options}"))?)
+            }
+            Node::Urxe(lab) => Ok(group(lab, node, self.family).args(options.split_whitespace()).start()?),
+        }
+    }
+
+    /// One sender, all others listen; each says from whom everything came.
+    fn once(self, sender: Node<'_>, listeners: &[Node<'_>]) -> Result<(), Failure> {
+        let mut listening = Vec::new();
+        for &node in listeners {
+            let mut job = self.start(node, "-l")?;
+            job.wait_for("joined", START_LIMIT)?;
+            listening.push(job);
+        }
+        self.start(sender, "")?.finish(END_LIMIT)?.ok()?;
+        let wanted = format!("OK {} from {}", MESSAGES * self.queue_pairs, sender.address(self.family));
+        for job in listening {
+            let finished = job.finish(END_LIMIT)?;
+            let command = finished.command.clone();
+            let output = finished.ok()?;
+            if !output.contains(&wanted) {
+                return Err(Failure::Unsaid { command, output, wanted });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn group(lab: &Lab, node: Node<'_>, family: Family) -> HostCommand {
+    let address = node.address(family).to_string();
+    lab.unprivileged(lab.installed("urxe-group")).args(["--address", &address])
+}
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for family in Family::ALL {
+        let name = family.name();
+        cases.push(Case::new(format!("multicast::urxe_sends::{name}"), move |lab| {
+            let listeners = Series::ALL.map(|series| Node::Kernel(lab.guest(series)));
+            each_size(family, Node::Urxe(lab), &listeners)
+        }));
+        for series in Series::ALL {
+            // The other guest has not joined: what it makes of a group's frames is its own.
+            cases.push(Case::new(format!("multicast::{}_sends::{name}", series.name()), move |lab| {
+                each_size(family, Node::Kernel(lab.guest(series)), &[Node::Urxe(lab)])
+            }));
+        }
+    }
+    for series in Series::ALL {
+        cases.push(Case::new(format!("multicast::mckey_of_{}_sends", series.name()), move |lab| {
+            mckey_sends(lab, series)
+        }));
+        cases.push(Case::new(format!("multicast::mckey_of_{}_listens", series.name()), move |lab| {
+            mckey_listens(lab, series)
+        }));
+    }
+    cases
+}
+
+/// An empty message, one of odd length, one as long as the path MTU; and several queue pairs on the group.
+fn each_size(family: Family, sender: Node<'_>, listeners: &[Node<'_>]) -> Result<(), Failure> {
+    for (size, queue_pairs) in [(0, 1), (101, 3), (4096, 2)] {
+        Session { family, size, queue_pairs }.once(sender, listeners)?;
+    }
+    Ok(())
+}
+
+/// `mckey` sends messages of 100 bytes.
+const MCKEY: &str = "-m 239.77.3.4 -s 100 --mckey";
+
+/// It ends, and its queue pair with it, as soon as it has posted: of several messages only the first is sure to leave.
+fn mckey_sends(lab: &Lab, series: Series) -> Result<(), Failure> {
+    let (urxe, guest) = (Node::Urxe(lab), lab.guest(series));
+    let mut listening =
+        group(lab, urxe, Family::V4).args(MCKEY.split(' ')).args(["-n", "1", "-l"]).start()?;
+    listening.wait_for("joined", START_LIMIT)?;
+    let mckey = guest.start(&format!("mckey -m 239.77.3.4 -b {} -C 1 -s", guest.v4()))?;
+    let finished = listening.finish(END_LIMIT)?;
+    let command = finished.command.clone();
+    let output = finished.ok()?;
+    mckey.finish(END_LIMIT)?.ok()?;
+    let wanted = format!("OK 1 from {}", guest.v4());
+    if output.contains(&wanted) { Ok(()) } else { Err(Failure::Unsaid { command, output, wanted }) }
+}
+
+/// It waits for ten messages, and does not say from when on: what comes too early for it comes again.
+fn mckey_listens(lab: &Lab, series: Series) -> Result<(), Failure> {
+    let (urxe, guest) = (Node::Urxe(lab), lab.guest(series));
+    let mut mckey = guest.start(&format!("mckey -m 239.77.3.4 -b {}", guest.v4()))?;
+    // With its queue pair attached, this Ethernet address is let pass.
+    let attached = "for i in $(seq 300); do grep -q 3333ef4d0304 /proc/net/dev_mcast && exit 0; usleep 50000; done; exit 1";
+    guest.start(attached)?.finish(START_LIMIT)?.ok()?;
+    for _ in 0..8 {
+        group(lab, urxe, Family::V4)
+            .args(MCKEY.split(' '))
+            .args(["-n", "10"])
+            .start()?
+            .finish(END_LIMIT)?
+            .ok()?;
+        if mckey.wait_for("data transfers complete\n", Duration::from_secs(5)).is_ok() {
+            break;
+        }
+    }
+    mckey.finish(END_LIMIT)?.ok()?;
+    Ok(())
+}
