@@ -5,6 +5,7 @@ use std::path::Path;
 
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError};
+use urxe_wire::mad::Mad;
 use urxe_wire::{Frame, PacketView, ROCE_PORT};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,6 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn keep(here: &Path, bytes: &[u8], seen: &mut BTreeSet<String>) -> std::io::Result<()> {
     let Ok(frame) = Frame::parse(bytes) else { return Ok(()) };
     let Ok(packet) = PacketView::parse(frame.udp_payload) else { return Ok(()) };
+    keep_mad(here, &packet, seen)?;
     let syndrome = packet.aeth().map_or(0, |aeth| aeth.syndrome.byte() >> 5);
     let name = format!(
         "{}_{}_{syndrome}",
@@ -56,4 +58,19 @@ fn keep(here: &Path, bytes: &[u8], seen: &mut BTreeSet<String>) -> std::io::Resu
     std::fs::create_dir_all(&corpus)?;
     std::fs::write(corpus.join(format!("{name}_{is_v6}.payload")), packet.bytes())?;
     std::fs::write(corpus.join(format!("{name}_{is_v6}.frame")), bytes)
+}
+
+/// One MAD of every kind.
+fn keep_mad(here: &Path, packet: &PacketView<'_>, seen: &mut BTreeSet<String>) -> std::io::Result<()> {
+    let Ok(mad) = Mad::parse(packet.payload()) else { return Ok(()) };
+    // A second of each kind may carry private data.
+    let name = mad.message.attribute().name().to_lowercase();
+    let Some(name) =
+        [name.clone(), format!("{name}_2")].into_iter().find(|name| seen.insert(format!("mad_{name}")))
+    else {
+        return Ok(());
+    };
+    let corpus = here.join("corpus/mad");
+    std::fs::create_dir_all(&corpus)?;
+    std::fs::write(corpus.join(name), packet.payload())
 }

@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | [`parse`] | any bytes | no panic; what parses is emitted again as the same bytes |
 //! | [`round_trip`] | any packet that can be constructed | emitting and parsing gives it back |
+//! | [`mad`] | any bytes as MADs | no panic; what parses is emitted again with reserved bits zero |
+//! | [`cm`] | any peer, program and clock of a connection manager | no panic; limits hold; answers go to who asked; nothing is left |
 //! | [`device`] | any peer, program and clock | no panic; memory without the right stays as it is; every work request completes at most once and in order; nothing stays charged |
 //!
 //! In `device` the ICRC is made right, so that the fuzzer gets past it.
@@ -16,7 +18,9 @@
 //! ```
 #![deny(unsafe_code)]
 
+pub mod cm;
 pub mod device;
 pub mod headers;
+pub mod mad;
 pub mod parse;
 pub mod round_trip;

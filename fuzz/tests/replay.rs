@@ -30,3 +30,13 @@ fn packet_round_trip() {
 fn device() {
     replay("device", urxe_fuzz::device::run);
 }
+
+#[test]
+fn mad() {
+    replay("mad", urxe_fuzz::mad::run);
+}
+
+#[test]
+fn cm() {
+    replay("cm", urxe_fuzz::cm::run);
+}

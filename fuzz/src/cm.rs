@@ -1,0 +1,241 @@
+//! A connection manager against any peer and any program: the input is a plan of MADs, calls and waits.
+//!
+//! MADs are nearly right: they name live communications, the listener's service and the peer's addresses more often than not. What must
+//! hold: nothing panics; limits hold; every answer goes to where a MAD came from and parses; and when the program lets go of
+//! everything and time passes, nothing is left.
+
+use arbitrary::{Arbitrary, Unstructured};
+use urxe_stack::cm::{Asking, CmConfig, CmPath, ConnectionManager, ids::slot_of};
+use urxe_stack::time::Time;
+use urxe_wire::mad::{
+    Attribute, Bits, CommId, Guid, InfoLength, MAD_LEN, Mad, MadHeader, MadIds, PortSpace, PrivateData,
+    RejReason, Rep, Req, ServiceId, SidrRep, SidrReq, TransactionId,
+};
+use urxe_wire::{Gid, Qpn};
+
+const SERVICE: ServiceId = ServiceId::new(PortSpace::TCP, 7174);
+const BACKLOG: usize = 4;
+const MAX_HALF_OPEN: usize = 6;
+/// More than the longest chain of repetitions with the exponents that the plan gives.
+const LONG_NS: u64 = 1 << 58;
+
+#[derive(Arbitrary, Debug)]
+enum Step {
+    /// A MAD; the bytes stand behind its ids.
+    Mad {
+        from: u8,
+        attribute: u8,
+        ids: u8,
+        which: u8,
+        body: Vec<u8>,
+    },
+    /// Bytes as they are.
+    Bytes {
+        from: u8,
+        bytes: Vec<u8>,
+    },
+    Connect {
+        to: u8,
+        qpn: u8,
+        is_peer: bool,
+        exponent: u8,
+        retries: u8,
+    },
+    Resolve {
+        to: u8,
+        retries: u8,
+    },
+    /// A call for one of the communications.
+    Call {
+        which: u8,
+        call: u8,
+        value: u8,
+    },
+    Wait {
+        us: u32,
+    },
+    /// To the next deadline.
+    Timeout,
+}
+
+struct World {
+    cm: ConnectionManager,
+    now: Time,
+    held: Vec<CommId>,
+}
+
+fn address(n: u8) -> Gid {
+    Gid::from_ip([10, 0, 0, 2 + n % 3].into())
+}
+
+fn path(n: u8) -> CmPath {
+    CmPath::new(Gid::from_ip([10, 0, 0, 1].into()), address(n))
+}
+
+/// One input.
+pub fn run(bytes: &[u8]) {
+    let mut input = Unstructured::new(bytes);
+    let config =
+        CmConfig { max_half_open: MAX_HALF_OPEN, max_communications: 40, ..CmConfig::new(5, 1, Guid(7)) };
+    let mut cm = ConnectionManager::new(config);
+    cm.listen(SERVICE, None, BACKLOG).expect("nobody else listens");
+    let mut world = World { cm, now: Time::ZERO, held: Vec::new() };
+    while let Ok(step) = Step::arbitrary(&mut input) {
+        world.play(&step);
+        world.drain(&step);
+        if input.is_empty() {
+            break;
+        }
+    }
+    world.end();
+}
+
+impl World {
+    fn play(&mut self, step: &Step) {
+        let now = self.now;
+        match step {
+            Step::Mad { from, attribute, ids, which, body } => {
+                let mad = self.mad(*from, *attribute, *ids, *which, body);
+                self.cm.receive(now, path(*from), &mad);
+            }
+            Step::Bytes { from, bytes } => self.cm.receive(now, path(*from), bytes),
+            Step::Connect { to, qpn, is_peer, exponent, retries } => {
+                let req = Req {
+                    service_id: SERVICE,
+                    local_qpn: Qpn::masked((*qpn).into()),
+                    remote_cm_response_timeout: Bits::masked((*exponent).into()),
+                    max_cm_retries: Bits::masked((*retries).into()),
+                    path_mtu: Bits::masked(3),
+                    ..Req::default()
+                };
+                let asking =
+                    Asking { path: path(*to), packet_life_time: Bits::masked((*exponent >> 3).into()) };
+                self.held.extend(self.cm.connect(now, asking, req, 0, *is_peer));
+            }
+            Step::Resolve { to, retries } => {
+                let req = SidrReq { service_id: SERVICE, ..SidrReq::default() };
+                self.held.extend(self.cm.resolve_service(now, path(*to), req, 1_000_000, (*retries).into()));
+            }
+            Step::Call { which, call, value } => self.call(*which, *call, *value),
+            Step::Wait { us } => {
+                self.now = now.plus_ns(u64::from(*us) * 1_000);
+                self.cm.handle_timeout(self.now);
+            }
+            Step::Timeout => {
+                if let Some(deadline) = self.cm.next_deadline() {
+                    self.now = now.max(deadline);
+                    self.cm.handle_timeout(self.now);
+                }
+            }
+        }
+    }
+
+    /// Some id: of a live communication, of the peer, none, or the plan's.
+    fn id(&self, kind: u8, which: u8) -> CommId {
+        match (kind % 4, self.held.len()) {
+            (0 | 1, 1..) => self.held[usize::from(which) % self.held.len()],
+            (2, _) => CommId::NONE,
+            _ => CommId(0x1000 + u32::from(which % 8)),
+        }
+    }
+
+    fn mad(&self, from: u8, attribute: u8, ids: u8, which: u8, body: &[u8]) -> [u8; MAD_LEN] {
+        let mut mad = [0; MAD_LEN];
+        let attribute = Attribute::ALL[usize::from(attribute) % Attribute::ALL.len()];
+        for (to, from) in mad[MadHeader::LEN..].iter_mut().zip(body) {
+            *to = *from;
+        }
+        if let Some(header) = mad.first_chunk_mut() {
+            MadHeader::new(attribute, TransactionId(which.into())).emit(header);
+        }
+        let peer = CommId(0x1000 + u32::from(which % 8));
+        let (first, second) = match attribute {
+            Attribute::SidrRep => (self.id(ids, which), None),
+            Attribute::Req | Attribute::SidrReq => (peer, None),
+            _ => (peer, Some(self.id(ids, which))),
+        };
+        mad[24..28].copy_from_slice(&first.0.to_be_bytes());
+        if let Some(second) = second {
+            mad[28..32].copy_from_slice(&second.0.to_be_bytes());
+        }
+        if second.is_none() && ids & 0x80 == 0 {
+            mad[32..40].copy_from_slice(&SERVICE.0.to_be_bytes());
+        }
+        if attribute == Attribute::Req && ids & 0x40 == 0 {
+            mad[24 + 50] = 3 << 4;
+            mad[24 + 56..24 + 72].copy_from_slice(&address(from).0);
+            mad[24 + 72..24 + 88].copy_from_slice(&path(from).local.0);
+        }
+        mad
+    }
+
+    fn call(&mut self, which: u8, call: u8, value: u8) {
+        let Self { cm, now, held } = self;
+        let now = *now;
+        let Some(&id) = held.get(usize::from(which) % held.len().max(1)) else { return };
+        let state = cm.state(id).expect("it is held");
+        let result = match call % 10 {
+            0 => cm.accept(
+                now,
+                id,
+                Rep { local_qpn: Qpn::masked(value.into()), ..Rep::default() },
+                value.into(),
+            ),
+            1 => cm.confirm(now, id, PrivateData::NONE),
+            2 => cm.delay_answer(now, id, Bits::masked(value.into()), PrivateData::NONE),
+            3 => {
+                let info = (InfoLength::ZERO, PrivateData::NONE);
+                cm.reject(now, id, RejReason(value.into()), info, PrivateData::NONE)
+            }
+            4 => cm.disconnect(now, id, PrivateData::NONE),
+            5 => cm.confirm_disconnect(now, id, PrivateData::NONE),
+            6 => cm.communication_established(now, id),
+            7 => cm.answer_service(now, id, SidrRep::default()),
+            _ => {
+                held.retain(|&other| other != id);
+                return cm.destroy(now, id).expect("it is held");
+            }
+        };
+        if let Err(error) = result {
+            assert_eq!(cm.state(id), Some(state), "a call that fails changes nothing: {error}");
+        }
+    }
+
+    fn drain(&mut self, step: &Step) {
+        while let Some(event) = self.cm.poll_event() {
+            assert_eq!(slot_of(event.id), 5);
+            if !self.held.contains(&event.id) {
+                self.held.push(event.id);
+            }
+        }
+        let mut sent = 0;
+        while let Some(transmit) = self.cm.poll_transmit() {
+            sent += 1;
+            Mad::parse(&transmit.mad).expect("what is sent parses");
+            MadIds::parse(&transmit.mad).expect("so do its ids");
+            if let Step::Mad { from, .. } | Step::Bytes { from, .. } = step {
+                assert_eq!(transmit.path, path(*from), "answers go to who has asked");
+            }
+        }
+        if matches!(step, Step::Mad { .. } | Step::Bytes { .. }) {
+            assert!(sent <= 2, "{sent} MADs for one: an answer, and a DREQ for what is stale");
+        }
+        assert!(self.cm.communication_count() <= 40);
+    }
+
+    /// The program lets go of everything, and enough time passes.
+    fn end(mut self) {
+        for id in std::mem::take(&mut self.held) {
+            self.cm.destroy(self.now, id).expect("it is held");
+        }
+        self.drain(&Step::Timeout);
+        let end = self.now.plus_ns(LONG_NS);
+        while let Some(deadline) = self.cm.next_deadline() {
+            assert!(deadline <= end, "{deadline:?}");
+            self.cm.handle_timeout(deadline);
+            self.drain(&Step::Timeout);
+        }
+        assert!(self.held.is_empty(), "nothing is told of what was let go of");
+        assert!(self.cm.is_idle(), "{:?}", self.cm);
+    }
+}
