@@ -3,6 +3,8 @@
 //! Two thirds of the packets are nearly right: for a live queue pair, with a PSN near the expected one, keys and addresses near real
 //! ones, or even the right answer to a request that was sent. All carry a right ICRC unless the plan breaks it.
 //!
+//! The three queue pairs are reliable connections, or, in a third of the plans, of every other service, with shared receive queues and XRC.
+//!
 //! ```text
 //! buffer | gap | FULL | gap | READ_ONLY | gap | LOCAL | gap | OTHER_PD | gap | WRITE_ONLY | gap |
 //! ```
@@ -12,6 +14,7 @@
 mod judge;
 mod packets;
 mod plan;
+mod services;
 mod world;
 
 use arbitrary::{Arbitrary, Unstructured};
@@ -23,5 +26,38 @@ pub fn run(bytes: &[u8]) {
     let mut input = Unstructured::new(bytes);
     if let Ok(plan) = Plan::arbitrary(&mut input) {
         world::World::new(&plan.setup).play(&plan.steps);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use urxe_stack::qp::attr::QpState;
+
+    use super::plan::Setup;
+    use super::world::World;
+
+    #[test]
+    fn queue_pairs_of_every_service_come_up() {
+        for choice in 0..32 {
+            let setup = Setup {
+                mtu: 100,
+                max_rd_atomic: 4,
+                max_dest_rd_atomic: 4,
+                retry_cnt: 7,
+                rnr_retry: 7,
+                timeout: 14,
+                access: 0,
+                psn: 1,
+                small_cq: false,
+                sq_sig_all: true,
+                max_run_segments: 64,
+                read_budget_kib: 64,
+                states: [0; 3],
+                peers: choice << 3,
+            };
+            let world = World::new(&setup);
+            assert_eq!(world.states(), [Some(QpState::Rts); 3], "{choice}");
+            world.play(&[]);
+        }
     }
 }

@@ -49,6 +49,11 @@ impl Posted {
         self.send_failed |= !c.status.is_success();
     }
 
+    /// SQE to RTS: what is posted from now on may succeed.
+    pub fn sending_recovered(&mut self) {
+        self.send_failed = false;
+    }
+
     /// The queue pair is in error and everything was polled: nothing may be left that had to complete.
     pub fn must_be_flushed(&self) {
         assert!(self.recvs.is_empty(), "receives were not flushed: {:?}", self.recvs);

@@ -6,13 +6,17 @@ use std::sync::LazyLock;
 use urxe_stack::port::Datagrams;
 use urxe_wire::packet::{MAX_PACKET_LEN, MAX_PAYLOAD};
 use urxe_wire::{
-    Aeth, Bth, HeaderSet, IcrcSeed, Kind, Msn, Opcode, PKey, PacketRepr, PacketView, PayloadRule, Psn, Qpn,
-    ROCE_PORT, Service, Syndrome, XrcEth,
+    Aeth, Bth, Deth, Ext, HeaderSet, IcrcSeed, Kind, Msn, Opcode, PKey, PacketRepr, PacketView, PayloadRule,
+    Psn, Qpn, ROCE_PORT, Service, Syndrome, XrcEth,
 };
 
 use super::plan::Packet;
+use super::services::QKEY;
 use super::world::World;
 use crate::headers::ext;
+
+/// The services of queue pairs.
+const SERVICES: [Service; 4] = [Service::Rc, Service::Uc, Service::Ud, Service::Xrc];
 
 /// A request that the device sent.
 #[derive(Clone, Copy, Debug)]
@@ -32,10 +36,13 @@ pub struct Request {
 pub fn build(world: &World, packet: &Packet, identification: u16) -> (IpAddr, Vec<u8>) {
     let qp = world.qp_of(packet.qp);
     static ALL: LazyLock<Vec<Opcode>> = LazyLock::new(|| Opcode::all().collect());
-    static RC: LazyLock<Vec<Opcode>> =
-        LazyLock::new(|| Opcode::all().filter(|o| o.info().service == Service::Rc).collect());
+    static BY_SERVICE: LazyLock<[Vec<Opcode>; 4]> = LazyLock::new(|| {
+        SERVICES.map(|service| Opcode::all().filter(|o| o.info().service == service).collect())
+    });
     let nr = usize::from(packet.opcode);
-    let opcode = if nr < 240 { RC[nr % RC.len()] } else { ALL[nr * 7 % ALL.len()] };
+    let service = qp.kind.qp_type.service();
+    let own = SERVICES.iter().position(|s| *s == service).map_or(&BY_SERVICE[0], |at| &BY_SERVICE[at]);
+    let opcode = if nr < 240 { own[nr % own.len()] } else { ALL[nr * 7 % ALL.len()] };
     let info = opcode.info();
     let set = |bit: u16| packet.flags >> bit & 1 != 0;
     let all = |bits: u16| packet.flags & bits == bits;
@@ -77,8 +84,15 @@ pub fn build(world: &World, packet: &Packet, identification: u16) -> (IpAddr, Ve
             payload.len() as u32 * u32::from(packet.place.length % 8 + 1) + u32::from(packet.payload % 3)
         }
     };
-    let xrceth = info.has(HeaderSet::XRCETH).then_some(XrcEth { srq: qpn });
-    let repr = PacketRepr { bth, xrceth, ext: ext(opcode, &values) };
+    let is_odd = packet.values.compare & 7 == 7;
+    let srq = if is_odd { qpn } else { Qpn::masked(world.xrc_srq()) };
+    let xrceth = info.has(HeaderSet::XRCETH).then_some(XrcEth { srq });
+    let ext = match ext(opcode, &values) {
+        Ext::Deth(deth) if !is_odd => Ext::Deth(Deth { qkey: QKEY, ..deth }),
+        Ext::DethImm(deth, imm) if !is_odd => Ext::DethImm(Deth { qkey: QKEY, ..deth }, imm),
+        ext => ext,
+    };
+    let repr = PacketRepr { bth, xrceth, ext };
     let from = if all(0x3800) { world.stranger() } else { qp.peer };
     let mut bytes = vec![0; MAX_PACKET_LEN];
     let end = repr.emit(&payload, &mut bytes).expect("headers are the opcode's");
@@ -164,7 +178,7 @@ pub fn acknowledgement(world: &World, request: &Request, syndrome: u8) -> (IpAdd
     let aeth = Aeth { syndrome: Syndrome::from_byte(syndrome), msn: Msn::masked(0) };
     let bth = Bth::new(Opcode::RcAcknowledge, qp.qpn, request.psn);
     let mut bytes = vec![0; 64];
-    let end = PacketRepr::new(bth, urxe_wire::Ext::Aeth(aeth)).emit(&[], &mut bytes).expect("fits");
+    let end = PacketRepr::new(bth, Ext::Aeth(aeth)).emit(&[], &mut bytes).expect("fits");
     bytes.truncate(end);
     (qp.peer, with_icrc(world, qp.peer, bytes, 0, false))
 }
@@ -175,7 +189,9 @@ pub fn note_sent(world: &mut World, to: IpAddr, packet: &[u8], identification: u
     let view = PacketView::parse(packet).expect("what is sent parses");
     let icrc = seed.icrc(identification, true, view.without_icrc());
     assert_eq!(icrc, view.icrc(), "the ICRC of what is sent");
-    assert!(view.payload_len() <= world.mtu, "no packet is longer than the MTU");
+    // A datagram knows the device's path MTU alone.
+    let mtu = if view.info().service == Service::Ud { MAX_PAYLOAD } else { world.mtu };
+    assert!(view.payload_len() <= mtu, "no packet is longer than the MTU");
     // Every queue pair has a peer queue pair with a number of its own.
     let Some(qp) = world.qps.iter().position(|qp| qp.dest_qpn == view.dest_qp()) else {
         panic!("sent to {}, which is no queue pair's peer", view.dest_qp());

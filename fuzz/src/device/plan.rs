@@ -42,7 +42,7 @@ pub struct Setup {
     pub read_budget_kib: u8,
     /// State of each queue pair.
     pub states: [u8; 3],
-    /// Which peer each queue pair has.
+    /// Which peer each queue pair has; the upper five bits: of which services they are.
     pub peers: u8,
 }
 

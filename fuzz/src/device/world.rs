@@ -1,5 +1,6 @@
 //! The device, its memory and its program, and how a plan is played.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -7,8 +8,8 @@ use urxe_stack::cq::{Completion, Cq};
 use urxe_stack::device::{Device, DeviceConfig, QpHandle, ReceiveScratch};
 use urxe_stack::memory::{Access, Accessor, Bind, Buffer, Mr, MwType, PdId};
 use urxe_stack::port::{Run, SendOutcome, Transmit};
-use urxe_stack::qp::QpInit;
-use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
+use urxe_stack::qp::transition;
 use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge};
 use urxe_stack::time::Time;
 use urxe_wire::{Gid, Lkey, Psn, Qpn, Rkey};
@@ -16,6 +17,7 @@ use urxe_wire::{Gid, Lkey, Psn, Qpn, Rkey};
 use super::judge::Posted;
 use super::packets::{self, Request};
 use super::plan::{Place, Send, Setup, Step};
+use super::services::{self, Kind, QKEY, Shared};
 
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PEERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 3)];
@@ -58,6 +60,7 @@ impl Transmit for Sink {
 /// A queue pair of the program, and what its peer needs to know.
 pub struct QueuePair {
     handle: Option<QpHandle>,
+    pub kind: Kind,
     pub qpn: Qpn,
     pub dest_qpn: Qpn,
     pub peer: IpAddr,
@@ -80,6 +83,10 @@ pub struct World {
     pds: [PdId; 2],
     cq: Arc<Cq>,
     cq_lost: bool,
+    /// Taken apart at the end alone.
+    shared: Option<Shared>,
+    /// Receives of the shared queues that have not completed.
+    in_shared: BTreeSet<u64>,
     pub qps: Vec<QueuePair>,
     pub requests: Vec<Request>,
     pub mtu: usize,
@@ -129,16 +136,19 @@ impl World {
             timeout: setup.timeout % 32,
             retry_cnt: setup.retry_cnt % 8,
             rnr_retry: setup.rnr_retry % 8,
+            qkey: QKEY,
             ..QpAttr::default()
         };
         let mut world = Self {
-            device,
             buffer,
             offsets,
             regions: [None; REGIONS.len()],
             keys: [0; REGIONS.len()],
             under_window: None,
             pds,
+            shared: Some(Shared::new(&device, pds[0], &cq, &PEERS.map(IpAddr::from))),
+            in_shared: BTreeSet::new(),
+            device,
             cq,
             cq_lost: false,
             qps: Vec::new(),
@@ -151,10 +161,13 @@ impl World {
             sink: Sink::default(),
             scratch: ReceiveScratch::default(),
         };
+        let kinds = services::kinds(setup.peers >> 3);
         for nr in 0..3 {
+            let kind = kinds[nr as usize];
             let peer = PEERS[usize::from(setup.peers >> nr & 1)];
             world.qps.push(QueuePair {
                 handle: None,
+                kind,
                 qpn: Qpn::QP0,
                 dest_qpn: Qpn::masked(0x11_1000 + nr),
                 peer: peer.into(),
@@ -172,6 +185,11 @@ impl World {
             world.toggle_region(nr);
         }
         world
+    }
+
+    #[cfg(test)]
+    pub fn states(&self) -> [Option<QpState>; 3] {
+        [0, 1, 2].map(|nr| self.state(nr))
     }
 
     pub fn address(&self) -> IpAddr {
@@ -345,12 +363,27 @@ impl World {
                 if send.flags & 0xc8 == 0xc8 { Payload::Inline(&pieces) } else { Payload::Sges(&sges) };
             let wr_id = self.next_wr;
             self.next_wr += 1;
-            let request = SendRequest { wr_id, op, to: Destination::Peer, flags, payload };
+            let to = self.destination(nr, send.flags);
+            let request = SendRequest { wr_id, op, to, flags, payload };
             if self.device.post_send(self.now, handle, &[request]).is_ok() {
                 let signalled = self.sq_sig_all || flags.contains(SendFlags::SIGNALED);
                 self.qps[nr].posted.send(wr_id, signalled);
             }
         }
+    }
+
+    fn shared(&self) -> &Shared {
+        self.shared.as_ref().expect("it is there until the end")
+    }
+
+    fn destination(&self, nr: usize, which: u8) -> Destination {
+        let qp = &self.qps[nr];
+        self.shared().destination(qp.kind.qp_type, qp.dest_qpn, which)
+    }
+
+    /// The number that XRC packets to a target name.
+    pub fn xrc_srq(&self) -> u32 {
+        self.shared().srqs[1].id().0
     }
 
     /// A work request that sends nothing, on the special regions or whatever has `key`.
@@ -386,29 +419,19 @@ impl World {
             let wr_id = self.next_wr;
             self.next_wr += 1;
             let request = RecvRequest { wr_id, sges: &sges };
-            if self.device.post_recv(self.now, handle, &[request]).is_ok() {
+            if let Some(srq) = self.shared().srq(self.qps[nr].kind) {
+                if srq.post(&[request]).is_ok() {
+                    self.in_shared.insert(wr_id);
+                }
+            } else if self.device.post_recv(self.now, handle, &[request]).is_ok() {
                 self.qps[nr].posted.recv(wr_id);
             }
         }
     }
 
     fn create(&mut self, nr: usize) {
-        let init = QpInit {
-            qp_type: QpType::Rc,
-            pd: self.pds[0],
-            send_cq: Arc::clone(&self.cq),
-            recv_cq: Arc::clone(&self.cq),
-            srq: None,
-            cap: QpCap {
-                max_send_wr: 24,
-                max_recv_wr: 9,
-                max_send_sge: 2,
-                max_recv_sge: 2,
-                max_inline_data: 64,
-            },
-            sq_sig_all: self.sq_sig_all,
-        };
-        let handle = self.device.create_qp(&init).expect("there are many");
+        let kind = self.qps[nr].kind;
+        let handle = self.shared().create(&self.device, kind, self.pds[0], &self.cq, self.sq_sig_all);
         let qp = &mut self.qps[nr];
         qp.qpn = handle.qpn();
         qp.handle = Some(handle);
@@ -445,7 +468,20 @@ impl World {
             ..AddressVector::default()
         };
         let attr = QpAttr { qp_state: state, dest_qp_num: qp.dest_qpn, ah, ..self.attr };
-        self.change(nr, &attr, bits | QpAttrMask::STATE)
+        let was = self.state(nr);
+        // What the service has of them; and what it needs besides.
+        let known = was.and_then(|was| transition::attributes(was, state, qp.kind.qp_type));
+        let bits = match known {
+            Some(known) if qp.kind.qp_type != QpType::Rc => {
+                bits.intersection(known.allowed()) | known.required
+            }
+            _ => bits,
+        };
+        let changed = self.change(nr, &attr, bits | QpAttrMask::STATE);
+        if changed && was == Some(QpState::Sqe) && state == QpState::Rts {
+            self.qps[nr].posted.sending_recovered();
+        }
+        changed
     }
 
     /// From RESET through the states.
@@ -584,7 +620,12 @@ impl World {
             for completion in &out[..count] {
                 let qp = self.qps.iter_mut().find(|qp| qp.qpn == completion.qp_num);
                 let qp = qp.expect("completions name a queue pair that exists");
-                qp.posted.completed(completion);
+                if completion.opcode.is_receive() && qp.kind.is_shared {
+                    let was_there = self.in_shared.remove(&completion.wr_id);
+                    assert!(was_there, "not in a shared queue, or completed twice: {completion:?}");
+                } else {
+                    qp.posted.completed(completion);
+                }
             }
         }
     }
@@ -605,6 +646,9 @@ impl World {
             if self.regions[nr].is_some() {
                 self.toggle_region(nr);
             }
+        }
+        if let Some(shared) = self.shared.take() {
+            shared.end(&self.device);
         }
         for pd in self.pds {
             self.device.dealloc_pd(pd).expect("nothing is left in it");

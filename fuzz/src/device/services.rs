@@ -1,0 +1,134 @@
+//! Which services the queue pairs of a plan have.
+
+use std::sync::Arc;
+
+use urxe_stack::cq::Cq;
+use urxe_stack::device::{Device, QpHandle};
+use urxe_stack::memory::PdId;
+use urxe_stack::qp::QpInit;
+use urxe_stack::qp::attr::{AddressVector, QpCap, QpType};
+use urxe_stack::qp::wr::{AhHandle, Destination};
+use urxe_stack::srq::xrcd::{Xrcd, XrcdFlags};
+use urxe_stack::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
+use urxe_wire::{Gid, QKey, Qpn};
+
+/// The Q_Key of every datagram queue pair.
+pub const QKEY: QKey = QKey(0x0bad_cafe);
+
+/// A queue pair's service, and whether its receives come from the shared queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    pub qp_type: QpType,
+    pub is_shared: bool,
+}
+
+const fn own(qp_type: QpType) -> Kind {
+    Kind { qp_type, is_shared: false }
+}
+
+const fn shared(qp_type: QpType) -> Kind {
+    Kind { qp_type, is_shared: true }
+}
+
+/// The ends of XRC: the target takes from the domain's queue.
+const XRC: [Kind; 2] = [own(QpType::XrcSend), shared(QpType::XrcRecv)];
+const RC: Kind = own(QpType::Rc);
+
+/// The three queue pairs of a plan: mostly reliable connections.
+pub fn kinds(choice: u8) -> [Kind; 3] {
+    match choice % 32 {
+        20 => [own(QpType::Uc), RC, RC],
+        21 => [own(QpType::Uc); 3],
+        22 => [own(QpType::Ud), RC, own(QpType::Uc)],
+        23 => [own(QpType::Ud), own(QpType::Ud), shared(QpType::Ud)],
+        24 => [XRC[0], XRC[1], RC],
+        25 => [XRC[1], XRC[1], XRC[0]],
+        26 => [XRC[1], own(QpType::Uc), shared(QpType::Ud)],
+        27 => [shared(QpType::Rc), shared(QpType::Rc), RC],
+        28 => [shared(QpType::Rc), shared(QpType::Ud), shared(QpType::Uc)],
+        29 => [shared(QpType::Rc); 3],
+        30 => [shared(QpType::Uc), own(QpType::Ud), XRC[0]],
+        _ => [RC; 3],
+    }
+}
+
+/// What the queue pairs share.
+pub struct Shared {
+    xrcd: Arc<Xrcd>,
+    /// For the connections and datagrams; for XRC.
+    pub srqs: [Arc<Srq>; 2],
+    ahs: Vec<AhHandle>,
+}
+
+impl Shared {
+    pub fn new(device: &Device, pd: PdId, cq: &Arc<Cq>, peers: &[std::net::IpAddr]) -> Self {
+        let xrcd = device.open_xrcd(None, XrcdFlags::CREATE, |_| Ok(None)).expect("there are many");
+        let xrc = XrcSrqInit { xrcd: Arc::clone(&xrcd), cq: Arc::clone(cq) };
+        let srqs = [None, Some(xrc)].map(|xrc| {
+            let attr = SrqAttr { max_wr: 9, max_sge: 2, srq_limit: 0 };
+            device.create_srq(&SrqInit { pd, attr, xrc, context: 0 }).expect("there are many")
+        });
+        let ahs = peers
+            .iter()
+            .map(|peer| {
+                let attr = AddressVector {
+                    dgid: Gid::from_ip(*peer),
+                    is_global: true,
+                    port_num: 1,
+                    ..AddressVector::default()
+                };
+                device.create_ah(pd, &attr).expect("a good address")
+            })
+            .collect();
+        Self { xrcd, srqs, ahs }
+    }
+
+    /// The queue that a queue pair of this kind takes from.
+    pub fn srq(&self, kind: Kind) -> Option<&Arc<Srq>> {
+        kind.is_shared.then(|| &self.srqs[usize::from(kind.qp_type == QpType::XrcRecv)])
+    }
+
+    pub fn create(&self, device: &Device, kind: Kind, pd: PdId, cq: &Arc<Cq>, sq_sig_all: bool) -> QpHandle {
+        if kind.qp_type == QpType::XrcRecv {
+            return device.create_xrc_target(&self.xrcd).expect("there are many");
+        }
+        let init = QpInit {
+            qp_type: kind.qp_type,
+            pd,
+            send_cq: Arc::clone(cq),
+            recv_cq: Arc::clone(cq),
+            srq: self.srq(kind).cloned(),
+            cap: QpCap {
+                max_send_wr: 24,
+                max_recv_wr: 9,
+                max_send_sge: 2,
+                max_recv_sge: 2,
+                max_inline_data: 64,
+            },
+            sq_sig_all,
+        };
+        device.create_qp(&init).expect("there are many")
+    }
+
+    /// Whom a message is for; `which` picks among those there are.
+    pub fn destination(&self, qp_type: QpType, peer: Qpn, which: u8) -> Destination {
+        match qp_type {
+            QpType::Ud => {
+                let ah = self.ahs[usize::from(which) % self.ahs.len()];
+                let qkey = if which & 0x30 == 0x30 { QKey(0x8000_0000) } else { QKEY };
+                Destination::Datagram { ah, qpn: peer, qkey }
+            }
+            QpType::XrcSend => Destination::XrcSrq { srq: self.srqs[usize::from(which & 1)].id() },
+            _ => Destination::Peer,
+        }
+    }
+
+    /// Gives everything back; the queue pairs are gone.
+    pub fn end(self, device: &Device) {
+        let Self { xrcd, srqs, ahs } = self;
+        ahs.iter().for_each(|ah| device.destroy_ah(*ah).expect("it exists"));
+        srqs.iter().for_each(|srq| device.destroy_srq(srq).expect("nobody takes from it"));
+        drop(srqs);
+        device.close_xrcd(&xrcd).expect("nothing is in it");
+    }
+}
