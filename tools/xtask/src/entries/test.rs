@@ -36,7 +36,7 @@ pub fn golden(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
 pub fn sim(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     let seeds = number(arguments, SEEDS, "sim [SEEDS]")?;
     let mut step = Step::cargo(&["test", "--release", "-p", "urxe-tests"]);
-    for simulation in ["sim_faults", "sim_shared", "sim_unreliable", "sim_windows"] {
+    for simulation in ["sim_faults", "sim_multicast", "sim_shared", "sim_unreliable", "sim_windows"] {
         step = step.arg("--test").arg(simulation);
     }
     step.env("URXE_SIM_SEEDS", &seeds.to_string()).run(tally)
