@@ -7,9 +7,9 @@
 //!                         all of them    process A    process B    nobody: swept now and then
 //! ```
 //! A process has a *slot* of the address, which its queue pair numbers carry. Indices in the kernel's group must never
-//! move, so its sockets are never closed while any process uses the address: they lie in a [`stash`] that all
-//! processes have, from which each takes those it reads. A newcomer asks at the [`desk`]s, one after the other, gets stash
-//! and [`table`], and claims the lowest slot that is free by a lock that ends with its process. What a dead
+//! move, so its sockets are never closed while any process uses the address: they lie in a `stash` that all
+//! processes have, from which each takes those it reads. A newcomer asks at the `desk`s, one after the other, gets stash
+//! and `table`, and claims the lowest slot that is free by a lock that ends with its process. What a dead
 //! process left in its socket is thrown away before the slot is used again. So any process may die at any moment
 //! and nothing has to be cleaned up: abstract names, memory files, locks and sockets all go with their last user.
 //!
@@ -22,13 +22,13 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`place`] | an address, and the names that belong to it |
+//! | `place` | an address, and the names that belong to it |
 //! | [`owner`] | who shares an address, or holds it |
-//! | [`table`] | slots and services: the memory file and its locks |
-//! | [`stash`] | the sockets |
-//! | [`group`] | both, as one process uses them |
-//! | [`desk`] | newcomers, and packets from other processes |
-//! | [`forward`] | how such a packet is passed on |
+//! | `table` | slots and services: the memory file and its locks |
+//! | `stash` | the sockets |
+//! | `group` | both, as one process uses them |
+//! | `desk` | newcomers, and packets from other processes |
+//! | `forward` | how such a packet is passed on |
 //! | [`services`] | who listens on what |
 //!
 //! Sources: socket(7), unix(7), fcntl(2), memfd_create(2); the kernel's net/core/sock_reuseport.c.
