@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::counters::Counter;
 use super::{Device, QpSlot};
+use crate::memory::Pins;
 use crate::path::run::RunBuffer;
 use crate::path::{Flusher, Path, Route};
 use crate::port::{Run, SendOutcome, Transmit};
@@ -11,7 +12,7 @@ use crate::qp::Qp;
 use crate::qp::attr::QpState;
 use crate::qp::context::Sent;
 use crate::sync::atomic::Ordering;
-use crate::sync::lock;
+use crate::sync::{lock, try_lock};
 use crate::time::Time;
 
 impl Device {
@@ -93,9 +94,22 @@ impl Device {
     /// Lists a queue pair on its path, and the path on the device.
     pub(super) fn schedule(&self, index: u32, path: Option<(u32, IpAddr)>) {
         let Some((path_index, _)) = path else { return };
-        let (Some(slot), Some(path)) = (self.qps.at(index), self.paths.at(path_index)) else { return };
-        path.ready.push(index, &slot.link);
+        let Some(path) = self.paths.at(path_index) else { return };
+        self.list_on(index, path);
         self.dirty.push(path_index, &path.link);
+    }
+
+    /// Lists a queue pair on its path; the caller sees to it that the path is [listed](Self::touch) afterwards.
+    pub(super) fn list(&self, index: u32, path: Option<(u32, IpAddr)>) {
+        if let Some(path) = path.and_then(|(path_index, _)| self.paths.at(path_index)) {
+            self.list_on(index, path);
+        }
+    }
+
+    fn list_on(&self, index: u32, path: &Path) {
+        if let Some(slot) = self.qps.at(index) {
+            path.ready.push(index, &slot.link);
+        }
     }
 
     /// Lists a path on the device.
@@ -121,6 +135,7 @@ impl Device {
         self.take_ready(path, queue);
         // Those that the window stopped earlier get one more try each, after those that were listed since.
         let mut retries = blocked.len();
+        let mut pins = Pins::new(&self.memory);
         loop {
             let (index, was_blocked) = match queue.pop_front() {
                 Some(index) => (index, false),
@@ -136,9 +151,10 @@ impl Device {
             } else {
                 slot.link.unlist();
             }
-            match self.fill(index, was_blocked, slot, path_index, run, &route, now) {
+            match self.fill(index, was_blocked, slot, path_index, run, &route, &mut pins, now) {
                 Filled::Done => {}
                 Filled::RunFull => {
+                    pins.clear();
                     self.send(run, &route, port);
                     // Listed anew, never put back into the queue by hand: an index that stands there unlisted could be
                     // listed meanwhile, and unlisting it when it is popped would leave a list that may close to a ring.
@@ -150,6 +166,7 @@ impl Device {
                 self.take_ready(path, queue);
             }
         }
+        pins.clear();
         self.send(run, &route, port);
         path.has_blocked.store(!blocked.is_empty(), Ordering::Release);
     }
@@ -185,17 +202,25 @@ impl Device {
     }
 
     #[expect(clippy::too_many_arguments, reason = "what the flusher holds, one by one")]
-    fn fill(
-        &self,
+    fn fill<'d>(
+        &'d self,
         index: u32,
         was_blocked: bool,
         slot: &QpSlot,
         path_index: u32,
         run: &mut RunBuffer,
         route: &Route,
+        pins: &mut Pins<'d>,
         now: Time,
     ) -> Filled {
-        let mut guard = lock(&slot.qp);
+        // No pins while waiting for a queue pair: who has it may be waiting for them.
+        let mut guard = match try_lock(&slot.qp) {
+            Some(guard) => guard,
+            None => {
+                pins.clear();
+                lock(&slot.qp)
+            }
+        };
         let Some(qp) = guard.as_deref_mut() else { return Filled::Done };
         if qp.path.is_none_or(|(of, _)| of != path_index) {
             // It was connected elsewhere, or its index is another queue pair's now.
@@ -207,8 +232,10 @@ impl Device {
         if was_blocked {
             qp.is_blocked = false;
         }
-        let mut context = self.context(now, qp.path);
+        let held = std::mem::replace(pins, Pins::new(&self.memory));
+        let mut context = self.context_with(now, qp.path, held);
         let sent = qp.transmit(&mut context, run, &route.icrc);
+        *pins = context.pins;
         if qp.common.state == QpState::Err {
             // If it failed just now, it opened the window for those that it had stopped.
             self.touch(qp.path);

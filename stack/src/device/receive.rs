@@ -3,16 +3,19 @@
 //! Consecutive packets for one queue pair, as in a run that the peer sent, are handled under one lock and one set of
 //! pins. Every packet that is dropped moves a counter that says why.
 
+use std::net::IpAddr;
+
 use urxe_wire::{IcrcSeed, IcrcSolver, IcrcVerdict, Kind, PacketView, Qpn, ROCE_PORT};
 
 use super::counters::Counter;
 use super::verbs::GSI_QPN;
 use super::{Device, QpHandle, QpSlot};
+use crate::memory::Pins;
 use crate::port::Datagrams;
 use crate::qp::Qp;
 use crate::qp::context::{Arrival, Context};
 use crate::sync::atomic::Ordering;
-use crate::sync::{MutexGuard, lock};
+use crate::sync::{MutexGuard, lock, try_lock};
 use crate::time::Time;
 
 /// The most packets of a run on any port, and so the identifications that our own senders use.
@@ -36,6 +39,8 @@ pub struct ReceiveScratch {
     solver: IcrcSolver,
     /// Whom packets to a multicast group are for.
     members: Vec<QpHandle>,
+    /// Packets whose ICRC is right for their place, not counted yet: a counter is shared, this is not.
+    exact: u64,
     /// Notes the packets that are for another process, or for QP0 and QP1; they are dropped if nobody asks.
     pub strays: Option<Strays>,
 }
@@ -104,8 +109,10 @@ impl Device {
         self.members_for(datagrams, &mut scratch.members);
         let to_group = datagrams.to.is_multicast();
         let mut held: Option<Held<'_>> = None;
+        let mut touched = None;
         let mut received = 0;
         for (segment, bytes) in datagrams.segments().enumerate() {
+            self.prefetch_after(datagrams, segment);
             let Some((packet, identification)) = self.accept(&seed, scratch, bytes, segment) else {
                 continue;
             };
@@ -116,7 +123,7 @@ impl Device {
             }
             let arrival = arrival(datagrams, identification);
             if to_group || packet.dest_qp() == Qpn::MULTICAST {
-                self.let_go(held.take(), now);
+                drop(self.let_go(&mut held, &mut touched, now));
                 self.receive_from_group(now, &packet, arrival, &scratch.members);
                 continue;
             }
@@ -127,8 +134,8 @@ impl Device {
                 continue;
             };
             if held.as_ref().is_none_or(|held| held.index != index) {
-                self.let_go(held.take(), now);
-                held = self.hold(now, index);
+                let pins = self.let_go(&mut held, &mut touched, now);
+                held = self.hold(now, index, pins);
             }
             match &mut held {
                 Some(held) => {
@@ -138,15 +145,17 @@ impl Device {
                 None => self.counters.add(Counter::DropNoQp),
             }
         }
-        self.let_go(held, now);
+        drop(self.let_go(&mut held, &mut touched, now));
+        self.touch(touched);
         self.counters.add_many(Counter::RcvdPkts, received);
+        self.counters.add_many(Counter::IcrcExact, std::mem::take(&mut scratch.exact));
     }
 
     /// Takes a datagram for queue pair 1 that [`receive`](Self::receive) noted as a stray, having found it whole, and that turned
     /// out to be for this process. `datagrams` holds nothing else.
     pub fn receive_management(&self, now: Time, datagrams: &Datagrams<'_>) {
         let Ok(packet) = PacketView::parse(datagrams.bytes) else { return };
-        let mut held = self.hold(now, self.gsi.load(Ordering::Acquire));
+        let mut held = self.hold(now, self.gsi.load(Ordering::Acquire), Pins::new(&self.memory));
         match &mut held {
             Some(held) => {
                 held.context.arrival = Some(arrival(datagrams, 0));
@@ -154,7 +163,7 @@ impl Device {
             }
             None => self.counters.add(Counter::DropNoQp),
         }
-        self.let_go(held, now);
+        self.let_go_alone(held, now);
     }
 
     /// Checks shape and ICRC.
@@ -178,7 +187,7 @@ impl Device {
         }
         let verdict = seed.verify(&mut scratch.solver, bytes, segment as u16);
         match (verdict, self.icrc_policy) {
-            (IcrcVerdict::Exact { .. }, _) => self.counters.add(Counter::IcrcExact),
+            (IcrcVerdict::Exact { .. }, _) => scratch.exact += 1,
             // A packet of a run, whose neighbours were lost, came late or were not merged to it.
             (IcrcVerdict::Solved { identification }, IcrcPolicy::Strict) if identification < MAX_SEGMENTS => {
                 self.counters.add(Counter::IcrcSolved);
@@ -195,6 +204,22 @@ impl Device {
             IcrcVerdict::Bad => 0,
         };
         Some((packet, identification))
+    }
+
+    /// Asks for the queue pair of the packet after packet `segment`, if it is another's, while that one is looked at.
+    fn prefetch_after(&self, datagrams: &Datagrams<'_>, segment: usize) {
+        // The destination's place in the BTH.
+        let of = |segment: usize| {
+            let start = segment * datagrams.segment_size;
+            datagrams.bytes.get(start + 5..start + 8)?.first_chunk::<3>()
+        };
+        let (Some(now), Some(next)) = (of(segment), of(segment + 1)) else { return };
+        let qpn = || Qpn::masked(u32::from_be_bytes([0, next[0], next[1], next[2]]));
+        if now != next
+            && let Some(slot) = self.numbers.index(qpn()).and_then(|index| self.qps.at(index))
+        {
+            slot.prefetch();
+        }
     }
 
     fn index_of(&self, qpn: Qpn) -> Option<u32> {
@@ -218,11 +243,19 @@ impl Device {
         }
     }
 
-    pub(super) fn hold(&self, now: Time, index: u32) -> Option<Held<'_>> {
+    /// `pins` are what the queue pair before it had pinned. They may not be held while waiting for a queue pair: who has it may be waiting for them.
+    #[inline(always)]
+    pub(super) fn hold<'d>(&'d self, now: Time, index: u32, mut pins: Pins<'d>) -> Option<Held<'d>> {
         let slot: &QpSlot = self.qps.at(index)?;
-        let guard = lock(&slot.qp);
+        let guard = match try_lock(&slot.qp) {
+            Some(guard) => guard,
+            None => {
+                pins.clear();
+                lock(&slot.qp)
+            }
+        };
         let path = guard.as_ref()?.path;
-        Some(Held { index, guard, context: self.context(now, path) })
+        Some(Held { index, guard, context: self.context_with(now, path, pins) })
     }
 
     /// Gives a packet to the queue pair that is held, if it is `qpn`. The context says where the packet came from.
@@ -245,10 +278,27 @@ impl Device {
         qp.on_packet(packet, &mut held.context);
     }
 
-    pub(super) fn let_go(&self, held: Option<Held<'_>>, now: Time) {
-        let Some(mut held) = held else { return };
-        let Some(qp) = held.guard.as_deref_mut() else { return };
-        self.settle_timer(held.index, qp);
+    /// Lets go of a queue pair that got one packet.
+    pub(super) fn let_go_alone<'d>(&'d self, mut held: Option<Held<'d>>, now: Time) {
+        let mut touched = None;
+        drop(self.let_go(&mut held, &mut touched, now));
+        self.touch(touched);
+    }
+
+    /// Lets go of a queue pair; returns what it had pinned, for the next one. Its path is listed on the device with `touched`, once for
+    /// all queue pairs of it.
+    fn let_go<'d>(
+        &'d self,
+        held: &mut Option<Held<'d>>,
+        touched: &mut Option<(u32, IpAddr)>,
+        now: Time,
+    ) -> Pins<'d> {
+        let no_pins = || Pins::new(&self.memory);
+        let Some(Held { index, guard, context }) = held else { return no_pins() };
+        let index = *index;
+        let pins = std::mem::replace(&mut context.pins, no_pins());
+        let Some(qp) = guard.as_deref_mut() else { return pins };
+        self.settle_timer(index, qp);
         let (path, wants_to_send) = (qp.path, qp.wants_to_send(now));
         let others_wait = path
             .and_then(|(index, _)| self.paths.at(index))
@@ -256,13 +306,15 @@ impl Device {
         if others_wait || qp.is_urgent(now) {
             self.urgent.store(true, Ordering::Release);
         }
-        let index = held.index;
-        drop(held);
+        *held = None;
         if wants_to_send {
-            self.schedule(index, path);
-        } else {
-            // Acknowledgements may have opened the window for other queue pairs, which it had stopped.
-            self.touch(path);
+            self.list(index, path);
         }
+        // In any case: acknowledgements may have opened the window for other queue pairs, which it had stopped.
+        if touched.is_some() && *touched != path {
+            self.touch(*touched);
+        }
+        *touched = path;
+        pins
     }
 }

@@ -294,7 +294,7 @@ impl Device {
         let none_left = CreateQpError::NoneLeft { allowed: self.limits.max_qp };
         let slot = self.qps.ensure(index, QpSlot::new).ok_or(none_left)?;
         let qpn = qp.common.qpn;
-        *lock(&slot.qp) = Some(Box::new(qp));
+        slot.place(Box::new(qp));
         Ok(QpHandle { index, qpn })
     }
 
@@ -517,6 +517,9 @@ impl Device {
                 self.ensure_path(ah, qpn);
             }
         }
+        if let Some(slot) = self.qps.at(handle.index) {
+            slot.prefetch();
+        }
         let posted = self.with_qp(handle, |qp| {
             let context = self.context(now, qp.path);
             (qp.post_send(requests, &context), qp.path)
@@ -551,12 +554,24 @@ impl Device {
     }
 
     /// The surroundings of one call into a queue pair on `path`.
+    #[inline(always)] // made in place: it is too large to be copied for each packet
     pub(super) fn context(&self, now: Time, path: Option<(u32, IpAddr)>) -> Context<'_> {
+        self.context_with(now, path, Pins::new(&self.memory))
+    }
+
+    /// The same with what another queue pair of the same run pinned.
+    #[inline(always)]
+    pub(super) fn context_with<'d>(
+        &'d self,
+        now: Time,
+        path: Option<(u32, IpAddr)>,
+        pins: Pins<'d>,
+    ) -> Context<'d> {
         let path_index = index_of(path);
         let path = self.used_path(path);
         Context {
             now,
-            pins: Pins::new(&self.memory),
+            pins,
             memory: &self.memory,
             counters: &self.counters,
             events: &self.events,

@@ -13,9 +13,8 @@ use super::{Access, Accessor, Memory, copy, guarded};
 /// Forgetting a pin (`mem::forget`) makes deregistration wait for ever; nothing worse.
 #[derive(Debug)]
 pub struct Pin<'m> {
-    _held: Held<'m>,
+    held: Held<'m>,
     key: u32,
-    region: Region,
 }
 
 /// The counted part of a pin.
@@ -36,12 +35,13 @@ impl std::fmt::Debug for Held<'_> {
 impl<'m> Pin<'m> {
     /// Takes over one count of `slot`, which answers to `key`.
     pub(super) fn holding(slot: &'m Slot, key: u32) -> Self {
-        let region = slot.region();
-        Self { _held: Held(slot), key, region }
+        Self { held: Held(slot), key }
     }
 
-    pub(super) fn region(&self) -> &Region {
-        &self.region
+    /// What the key stands for, which does not change while it is pinned. Not kept in here: pins are many and moved about.
+    #[inline(always)]
+    pub(super) fn region(&self) -> Region {
+        self.held.0.region()
     }
 
     /// Whether `by` may do what `need` says to `len` bytes at `addr`.
@@ -49,7 +49,7 @@ impl<'m> Pin<'m> {
     /// # Errors
     /// The first of wrong protection domain, wrong queue pair, missing right, out of bounds.
     pub(super) fn check(&self, by: Accessor, need: Access, addr: u64, len: u64) -> Result<(), AccessError> {
-        let (region, key) = (&self.region, self.key);
+        let (region, key) = (self.region(), self.key);
         if region.pd != by.pd {
             return Err(AccessError::WrongPd { key, given: by.pd, owner: region.pd });
         }
@@ -90,7 +90,7 @@ impl<'m> Pin<'m> {
         self.writable()?;
         self.each_run(addr, src.len(), |at, done, len| {
             let src = &src[done..done + len];
-            if self.region.guarded {
+            if self.region().guarded {
                 // SAFETY: the run is inside the region, whose registrant allows it to be written by system calls while it
                 // is pinned.
                 let written = unsafe { guarded::write(at, src) };
@@ -113,7 +113,7 @@ impl<'m> Pin<'m> {
         let total = dst.len();
         self.each_run(addr, total, |at, done, len| {
             let dst = &mut dst[done..done + len];
-            if self.region.guarded {
+            if self.region().guarded {
                 return guarded::read(at, dst)
                     .map_err(|error| error.into_fault(addr + done as u64, len as u64));
             }
@@ -160,7 +160,7 @@ impl<'m> Pin<'m> {
     }
 
     pub(super) fn inside(&self, addr: u64, len: u64) -> Result<(), Fault> {
-        if self.region.contains(addr, len) { Ok(()) } else { Err(Fault::OutOfBounds { addr, len }) }
+        if self.region().contains(addr, len) { Ok(()) } else { Err(Fault::OutOfBounds { addr, len }) }
     }
 
     /// Calls `run` for each run of contiguous bytes of `[addr, addr + len)`, which is inside the region, in order: where it is, how
@@ -185,15 +185,15 @@ impl<'m> Pin<'m> {
     /// not.
     pub(super) fn place(&self, addr: u64) -> (*mut u8, usize) {
         // Registering made sure that the region is inside this process's address space, so its length fits.
-        let offset = addr - self.region.start;
-        match self.region.layout {
-            Layout::Flat => (self.region.base.wrapping_add(offset as usize), usize::MAX),
+        let offset = addr - self.region().start;
+        match self.region().layout {
+            Layout::Flat => (self.region().base.wrapping_add(offset as usize), usize::MAX),
             // Reached by system calls, and by atomic operations on a page that was found mapped.
             Layout::Whole => (std::ptr::with_exposed_provenance_mut(addr as usize), usize::MAX),
             Layout::Paged { shift, skip } => {
                 let (at, size) = (skip + offset, 1 << shift);
                 let (page, into_page) = ((at >> shift) as usize, at as usize & (size - 1));
-                let list = self.region.base.cast::<*mut u8>().cast_const();
+                let list = self.region().base.cast::<*mut u8>().cast_const();
                 // SAFETY: mapping made sure that the list has an entry for each page of the region, and a list is
                 // neither changed nor freed while it is published or pinned.
                 let base = unsafe { *list.add(page) };
@@ -211,7 +211,7 @@ impl<'m> Pin<'m> {
         if !addr.is_multiple_of(LEN) || !word.is_aligned() {
             return Err(Fault::Misaligned { addr });
         }
-        if self.region.guarded {
+        if self.region().guarded {
             guarded::make_writable(word.cast(), LEN as usize)
                 .map_err(|_| Fault::NotMapped { addr, len: LEN })?;
         }
@@ -219,7 +219,7 @@ impl<'m> Pin<'m> {
     }
 
     fn writable(&self) -> Result<(), Fault> {
-        if self.region.access.contains(Access::LOCAL_WRITE) { Ok(()) } else { Err(Fault::ReadOnly) }
+        if self.region().access.contains(Access::LOCAL_WRITE) { Ok(()) } else { Err(Fault::ReadOnly) }
     }
 }
 
@@ -239,6 +239,7 @@ impl<'m> Pins<'m> {
 
     /// Holds nothing yet.
     #[must_use]
+    #[inline(always)] // made in place
     pub fn new(memory: &'m Memory) -> Self {
         Self { memory, held: [const { None }; Self::MAX], next: 0 }
     }
@@ -283,7 +284,7 @@ impl<'m> Pins<'m> {
         need: Access,
     ) -> Result<&Pin<'m>, AccessError> {
         let (start, len) = match self.memory.hold(key) {
-            Some(pin) => (pin.region.start, pin.region.len),
+            Some(pin) => (pin.region().start, pin.region().len),
             // Refused below, with the reason.
             None => (0, 0),
         };

@@ -261,6 +261,7 @@ impl Slot {
     }
 
     /// What the slot stands for. The caller holds a pin, or the lock of a slot that is published.
+    #[inline(always)] // whoever asks for one field reads that one
     pub(super) fn region(&self) -> Region {
         let shape = self.shape.load(Ordering::Relaxed);
         let layout = match shape as u8 {

@@ -261,7 +261,7 @@ impl Memory {
     #[must_use]
     pub fn query(&self, lkey: Lkey) -> Option<Mr> {
         let pin = self.hold(lkey.0)?;
-        (pin.region().users == Users::All).then(|| mr_of(lkey, pin.region()))
+        (pin.region().users == Users::All).then(|| mr_of(lkey, &pin.region()))
     }
 
     /// How many regions and windows `pd` has, those whose deregistration is waiting included: while there are any, it cannot be deallocated.

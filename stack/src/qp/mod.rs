@@ -155,6 +155,14 @@ impl Qp {
         }
     }
 
+    /// Where its memory is that each packet needs: address and length in bytes.
+    pub fn places(&self) -> [(usize, usize); 2] {
+        [
+            (std::ptr::from_ref(self).addr(), size_of_val(self)),
+            (std::ptr::from_ref(&*self.machine).addr(), size_of_val(&*self.machine)),
+        ]
+    }
+
     /// All attributes as they are.
     pub fn query(&self) -> QpAttr {
         let state = self.common.state;

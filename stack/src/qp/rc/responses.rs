@@ -308,6 +308,10 @@ impl Responses {
                 Ok(Progress::More) => {}
                 Ok(Progress::Done) => {
                     self.pending.pop_front();
+                    if self.pending.is_empty() {
+                        // Begins anew at the start, so that one acknowledgement at a time stays in one cache line.
+                        self.pending.clear();
+                    }
                 }
                 Err((psn, msn)) => {
                     let fault = Fault::REMOTE_ACCESS;
