@@ -387,6 +387,12 @@ impl Lab {
         self.modify(&QpAttr { qp_state, ..QpAttr::default() }, QpAttrMask::STATE);
     }
 
+    /// The protection domain of its region.
+    #[must_use]
+    pub fn pd(&self) -> PdId {
+        self.pd
+    }
+
     /// The device.
     #[must_use]
     pub fn device(&self) -> &Device {

@@ -12,7 +12,7 @@ use Opcode::{
     UcSendFirst, UcSendLast, UcSendLastImm, UcSendMiddle, UcSendOnly, UcSendOnlyImm, UcWriteFirst,
     UcWriteLast, UcWriteLastImm, UcWriteMiddle, UcWriteOnly, UcWriteOnlyImm,
 };
-use WcStatus::{LocProtErr, Success, WrFlushErr};
+use WcStatus::{LocProtErr, LocQpOpErr, Success, WrFlushErr};
 
 fn lab() -> Lab {
     Lab::new(Setup { qp_type: QpType::Uc, access: Access::REMOTE_WRITE, ..Setup::default() })
@@ -335,4 +335,23 @@ fn draining_finishes_the_message_under_way_and_begins_none() {
     lab.go_to(QpState::Rts);
     lab.flush();
     lab.expect_sends([(2, Success)]);
+}
+
+#[test]
+fn keys_come_and_go_in_the_order_of_the_send_queue() {
+    let mut lab = lab();
+    let memory = lab.device().memory();
+    let key = memory.alloc_fast(lab.pd(), 4).expect("there are many");
+    lab.post_send(1, 4);
+    lab.post_request(2, SendOp::LocalInv { rkey: key }, SendFlags::SIGNALED, &[]).expect("taken");
+    lab.post_send(3, 4);
+    assert_eq!(lab.sent().len(), 2, "the invalidation sends nothing and stops nobody");
+    // A free region stays free, which is no error.
+    lab.expect_sends([(1, Success), (2, Success), (3, Success)]);
+    // What cannot be carried out stops sending, and only sending.
+    lab.post_request(4, SendOp::LocalInv { rkey: Rkey(7) }, SendFlags::SIGNALED, &[]).expect("taken");
+    lab.post_send(5, 4);
+    assert_eq!(lab.sent(), []);
+    lab.expect_sends([(4, LocQpOpErr), (5, WrFlushErr)]);
+    assert_eq!(lab.state(), QpState::Sqe);
 }

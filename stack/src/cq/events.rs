@@ -61,7 +61,9 @@ pub enum AsyncEventType {
     PkeyChange = 12,
     /// The port's subnet manager changed.
     SmChange = 13,
-    /// A shared receive queue failed.
+    /// A shared receive queue failed. Never raised here: such a queue is memory of this process, of which no part can fail by itself. A
+    /// receive that names memory it may not use fails the queue pair that took it, as the specification has it for the
+    /// responder, and leaves the queue to the others.
     SrqErr = 14,
     /// A shared receive queue holds fewer requests than its limit.
     SrqLimitReached = 15,

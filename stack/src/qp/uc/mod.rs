@@ -73,6 +73,7 @@ impl Machine for Uc {
             SendOp::Send | SendOp::SendImm { .. } | SendOp::Write { .. } | SendOp::WriteImm { .. } => {
                 self.requester.push(qp, request)
             }
+            op if op.is_local() => self.requester.push(qp, request),
             _ => Err(PostError::Unsupported { qp_type: qp.qp_type }),
         }
     }

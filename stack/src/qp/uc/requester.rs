@@ -12,6 +12,7 @@ use crate::qp::attr::QpState;
 use crate::qp::context::{Common, Context, Sent};
 use crate::qp::gather::check;
 use crate::qp::headers::data_headers;
+use crate::qp::local;
 use crate::qp::queue::{SendQueue, SendWqe};
 use crate::qp::unreliable::Sender;
 use crate::qp::wr::{PostError, SendFlags, SendOp, SendRequest};
@@ -60,6 +61,17 @@ impl Requester {
             let begins = self.sent == 0;
             if (begins && qp.state == QpState::Sqd) || !self.sender.wants_to_send(cx.now) {
                 return Sent::Idle;
+            }
+            if wqe.op.is_local() {
+                // Nothing that was sent is ever sent again, so what stands before it is done with its keys.
+                match local::execute(&wqe.op, qp, cx) {
+                    Ok(()) => self.sender.complete_head(qp, cx, WcStatus::Success),
+                    Err(status) => self.sender.fail_head(qp, cx, status),
+                }
+                if qp.send_failed || qp.cq_overrun {
+                    return Sent::Idle;
+                }
+                continue;
             }
             // The whole list before the first packet: half a message is worth nothing to anybody.
             if begins && let Err(fault) = self.check_list(qp, cx) {

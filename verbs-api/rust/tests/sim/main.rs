@@ -6,5 +6,6 @@ mod faults;
 mod moderation;
 mod multicast;
 mod port;
+mod shared;
 mod tasks;
 mod time;
