@@ -49,6 +49,8 @@ const TRANSPORT_IB: Named = named(0, "InfiniBand");
 const ATOMIC_HCA: Named = named(1, "ATOMIC_HCA");
 /// 4.096 µs · 2^15 between a packet's arrival and its acknowledgement at the latest, as `rdma_rxe` promises.
 const LOCAL_CA_ACK_DELAY: u32 = 15;
+/// Completions are stamped in nanoseconds.
+const CORE_CLOCK_KHZ: u64 = 1_000_000;
 /// Pages of 4 KiB.
 const PAGE_SIZE_CAP: u64 = 0xffff_f000;
 
@@ -86,6 +88,7 @@ pub struct Attributes {
     pub max_mcast_grp: u32,
     pub max_mcast_qp_attach: u32,
     pub max_total_mcast_qp_attach: u32,
+    pub max_ah: u32,
     pub max_srq: u32,
     pub max_srq_wr: u32,
     pub max_srq_sge: u32,
@@ -95,6 +98,11 @@ pub struct Attributes {
     pub atomic_cap: Named,
     pub max_pkeys: u32,
     pub local_ca_ack_delay: u32,
+    #[serde(serialize_with = "hex")]
+    pub completion_timestamp_mask: u64,
+    pub hca_core_clock_khz: u64,
+    pub max_cq_count: u16,
+    pub max_cq_period_us: u16,
     pub port: PortAttributes,
 }
 
@@ -164,6 +172,7 @@ impl Attributes {
             max_mcast_grp: limits.max_mcast_grp,
             max_mcast_qp_attach: limits.max_mcast_qp_attach,
             max_total_mcast_qp_attach: limits.max_total_mcast_qp_attach,
+            max_ah: limits.max_ah,
             max_srq: limits.max_srq,
             max_srq_wr: limits.max_srq_wr,
             max_srq_sge: limits.max_srq_sge,
@@ -173,6 +182,10 @@ impl Attributes {
             atomic_cap: ATOMIC_HCA,
             max_pkeys: limits.max_pkeys.into(),
             local_ca_ack_delay: LOCAL_CA_ACK_DELAY,
+            completion_timestamp_mask: u64::MAX,
+            hca_core_clock_khz: CORE_CLOCK_KHZ,
+            max_cq_count: u16::MAX,
+            max_cq_period_us: u16::MAX,
             port: PortAttributes::new(link, &limits),
         }
     }

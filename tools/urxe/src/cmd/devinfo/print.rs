@@ -66,6 +66,7 @@ fn limits(rows: &mut Rows<'_>, device: &Attributes) -> io::Result<()> {
     rows.row("max_mcast_grp", device.max_mcast_grp)?;
     rows.row("max_mcast_qp_attach", device.max_mcast_qp_attach)?;
     rows.row("max_total_mcast_qp_attach", device.max_total_mcast_qp_attach)?;
+    rows.row("max_ah", device.max_ah)?;
     rows.row("max_srq", device.max_srq)?;
     rows.row("max_srq_wr", device.max_srq_wr)?;
     rows.row("max_srq_sge", device.max_srq_sge)?;
@@ -76,7 +77,12 @@ fn limits(rows: &mut Rows<'_>, device: &Attributes) -> io::Result<()> {
         writeln!(rows.out, "\t\t\t\t\t{name}")?;
     }
     rows.row("max_pkeys", device.max_pkeys)?;
-    rows.row("local_ca_ack_delay", device.local_ca_ack_delay)
+    rows.row("local_ca_ack_delay", device.local_ca_ack_delay)?;
+    rows.row("completion timestamp_mask", format_args!("{:#018x}", device.completion_timestamp_mask))?;
+    rows.row("hca_core_clock", format_args!("{}kHZ", device.hca_core_clock_khz))?;
+    writeln!(rows.out, "\n\tcq moderation caps:")?;
+    writeln!(rows.out, "\t\tmax_cq_count:\t{}", device.max_cq_count)?;
+    writeln!(rows.out, "\t\tmax_cq_period:\t{} us\n", device.max_cq_period_us)
 }
 
 fn port(out: &mut dyn Write, port: &PortAttributes, verbose: bool) -> io::Result<()> {
