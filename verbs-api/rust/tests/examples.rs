@@ -25,6 +25,7 @@ macro_rules! examples {
 
 examples! {
     atomics_counter "../examples/atomics_counter.rs"
+    drain "../examples/drain.rs"
     fast_registration "../examples/fast_registration.rs"
     lossy_simulation "../examples/lossy_simulation.rs"
     many_clients "../examples/many_clients.rs"
