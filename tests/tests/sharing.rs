@@ -106,11 +106,9 @@ struct Party {
 impl Party {
     /// Each paired with each.
     fn new(address: IpAddr, members: usize) -> Self {
-        let mut party = Self { address, members: Vec::new(), pairs: BTreeMap::new(), names: 1 };
-        party.members.resize_with(members, || None);
-        for index in 0..members {
-            party.arrive(index);
-        }
+        let mut party = Self::of_strangers(address, members);
+        let pairs: Vec<_> = (0..members).flat_map(|b| (0..b).map(move |a| (a, b))).collect();
+        party.pair(&pairs);
         party
     }
 
@@ -133,20 +131,30 @@ impl Party {
     fn arrive(&mut self, index: usize) {
         self.members[index] = Some(Member::start(self.address));
         let others = self.present().into_iter().filter(|&other| other != index);
-        for other in others.collect::<Vec<_>>() {
-            self.pair(index, other);
-        }
+        self.pair(&others.map(|other| (other, index)).collect::<Vec<_>>());
     }
 
-    fn pair(&mut self, a: usize, b: usize) {
-        let name = self.names;
-        self.names += 1;
-        let make = format!("qp {name}");
-        let (of_a, of_b) = (self.member(a).ask(&make, "endpoint"), self.member(b).ask(&make, "endpoint"));
-        self.member(a).ask(&format!("connect {name} {of_b}"), "ok");
-        self.member(b).ask(&format!("connect {name} {of_a}"), "ok");
-        self.member(b).ask(&format!("start {name}"), "ok");
-        self.pairs.insert((a.min(b), a.max(b)), name);
+    /// Connects members; each pair's second sends first. All are told at once, since a busy member is slow to listen.
+    fn pair(&mut self, pairs: &[(usize, usize)]) {
+        let named: Vec<_> = (self.names..).zip(pairs.iter().copied()).collect();
+        self.names += pairs.len() as u64;
+        let ends = || named.iter().flat_map(|&(name, (a, b))| [(name, a), (name, b)]);
+        for (name, end) in ends() {
+            self.member(end).say(&format!("qp {name}"));
+        }
+        let mut endpoints: Vec<String> = ends().map(|(_, end)| self.member(end).hear("endpoint")).collect();
+        for two in endpoints.chunks_exact_mut(2) {
+            two.swap(0, 1);
+        }
+        for ((name, end), peer) in ends().zip(&endpoints) {
+            self.member(end).say(&format!("connect {name} {peer}"));
+        }
+        ends().for_each(|(_, end)| drop(self.member(end).hear("ok")));
+        for &(name, (_, second)) in &named {
+            self.member(second).say(&format!("start {name}"));
+        }
+        named.iter().for_each(|&(_, (_, second))| drop(self.member(second).hear("ok")));
+        self.pairs.extend(named.iter().map(|&(name, (a, b))| ((a.min(b), a.max(b)), name)));
     }
 
     /// SIGKILL, in the middle of whatever it does. The others take notice when they are told.
@@ -158,13 +166,12 @@ impl Party {
         let (gone, rest): (BTreeMap<_, _>, BTreeMap<_, _>) =
             std::mem::take(&mut self.pairs).into_iter().partition(|((a, b), _)| *a == index || *b == index);
         self.pairs = rest;
-        for ((a, b), name) in gone {
-            for end in [a, b] {
-                if self.members[end].is_some() {
-                    self.member(end).ask(&format!("drop {name}"), "ok");
-                }
-            }
+        let ends = gone.into_iter().flat_map(|((a, b), name)| [(a, name), (b, name)]);
+        let alive: Vec<_> = ends.filter(|(end, _)| self.members[*end].is_some()).collect();
+        for (end, name) in &alive {
+            self.member(*end).say(&format!("drop {name}"));
         }
+        alive.iter().for_each(|(end, _)| drop(self.member(*end).hear("ok")));
     }
 
     /// Waits until every pair has exchanged more messages; each was verified by the one who got it.
@@ -278,6 +285,9 @@ impl Party {
         }
         let messages = |party: &mut Self| -> BTreeMap<u64, u64> {
             let present = party.present();
+            for &index in &present {
+                party.member(index).say("status");
+            }
             present.into_iter().flat_map(|index| party.member(index).living(&alive)).collect()
         };
         let before = messages(self);
@@ -290,9 +300,9 @@ impl Party {
 }
 
 impl Member {
-    /// Messages of these pairs, whatever became of others.
+    /// Messages of these pairs, whatever became of others, from an answer to `status`.
     fn living(&mut self, names: &[u64]) -> Vec<(u64, u64)> {
-        let status = self.ask("status", "status");
+        let status = self.hear("status");
         let pairs = status.split_ascii_whitespace().filter_map(|word| word.split_once(':'));
         let pairs = pairs.map(|(name, messages)| (name.parse().unwrap(), messages));
         let alive = pairs.filter(|(name, _)| names.contains(name));
@@ -369,7 +379,7 @@ fn in_steady_traffic_no_packet_comes_to_the_wrong_process() {
     let mut party = Party::of_strangers(address(6), 16);
     for pair in 0..8 {
         for _ in 0..4 {
-            party.pair(2 * pair, 2 * pair + 1);
+            party.pair(&[(2 * pair, 2 * pair + 1)]);
         }
     }
     for _ in 0..8 {

@@ -217,18 +217,20 @@ fn run() -> Result<()> {
 
 fn serve(member: &mut Member, commands: &Receiver<String>) -> Result<()> {
     loop {
-        match commands.try_recv() {
-            Ok(line) if line == "end" => return say("ok"),
-            Ok(line) => {
-                let answer = member.command(&line)?;
-                say(&answer)?;
+        loop {
+            match commands.try_recv() {
+                Ok(line) if line == "end" => return say("ok"),
+                Ok(line) => {
+                    let answer = member.command(&line)?;
+                    say(&answer)?;
+                }
+                Err(TryRecvError::Empty) => break,
+                // Whoever started it is gone.
+                Err(TryRecvError::Disconnected) => return Ok(()),
             }
-            Err(TryRecvError::Empty) if member.ends.is_empty() => {
-                std::thread::sleep(Duration::from_micros(200))
-            }
-            Err(TryRecvError::Empty) => {}
-            // Whoever started it is gone.
-            Err(TryRecvError::Disconnected) => return Ok(()),
+        }
+        if member.ends.is_empty() {
+            std::thread::sleep(Duration::from_micros(200));
         }
         member.play()?;
     }
