@@ -1,0 +1,71 @@
+//! What it costs to copy by system calls that report memory which is not there (EFAULT), as on-demand regions do, beside the ordinary copy.
+//! `cargo bench -p urxe-stack --bench copies`. Judges nothing: it says why such calls are used only where they are needed.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use urxe_stack::memory::{Access, Buffer, CopyMode, Memory, PdId};
+
+const LEN: usize = 64 << 10;
+const SIZES: [usize; 5] = [8, 64, 1024, 4096, 60 << 10];
+const ROUNDS: usize = 200;
+const COPIES: u32 = 50;
+
+/// A region whose bytes are moved in one of the two ways.
+struct Region {
+    memory: Memory,
+    key: u32,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Region {
+    fn new(mode: CopyMode) -> Self {
+        let memory = Memory::with_mode(1, 8, mode);
+        let buffer = Arc::new(Buffer::new(LEN).expect("memory"));
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let mr = memory.register_buffer(PdId(1), &buffer, 0..LEN, 0, access).expect("a good region");
+        Self { memory, key: mr.rkey.0, start: mr.iova, bytes: vec![7; LEN] }
+    }
+
+    /// One WRITE's and one READ's share of work, a pin each; how long that took at best.
+    fn copies(&mut self, size: usize, best: &mut [Duration; 2]) {
+        let len = size as u64;
+        let start = Instant::now();
+        for _ in 0..COPIES {
+            let pin = self.memory.pin(self.key, PdId(1), Access::REMOTE_WRITE, self.start, len);
+            pin.expect("it grants that")
+                .write(self.start, black_box(&self.bytes[..size]))
+                .expect("it is there");
+        }
+        let written = start.elapsed();
+        let start = Instant::now();
+        for _ in 0..COPIES {
+            let pin = self.memory.pin(self.key, PdId(1), Access::REMOTE_READ, self.start, len);
+            pin.expect("it grants that")
+                .read(self.start, black_box(&mut self.bytes[..size]))
+                .expect("it is there");
+        }
+        *best = [best[0].min(written), best[1].min(start.elapsed())];
+    }
+}
+
+fn main() {
+    let mut regions = [Region::new(CopyMode::Direct), Region::new(CopyMode::Checked)];
+    println!("{:>8}  {:>24}  {:>24}", "bytes", "write: plain, checked", "read: plain, checked");
+    for size in SIZES {
+        let mut best = [[Duration::MAX; 2]; 2];
+        // In turn, so that what else the machine does meets both.
+        for _ in 0..ROUNDS {
+            regions.iter_mut().zip(&mut best).for_each(|(region, best)| region.copies(size, best));
+        }
+        let [plain, checked] = best;
+        let column = |way: usize| {
+            let ns = |time: Duration| time.as_nanos() as f64 / f64::from(COPIES);
+            let (plain, checked) = (ns(plain[way]), ns(checked[way]));
+            format!("{plain:.0} ns, {checked:.0} ns: x{:.1}", checked / plain)
+        };
+        println!("{size:>8}  {:>24}  {:>24}", column(0), column(1));
+    }
+}
