@@ -19,6 +19,36 @@ const PAGE: usize = 4096;
 ///
 /// The mapped memory stays mapped as long as the region may use it, whether or not the [`MemoryRegion`] that it was taken from
 /// is still there. Dropping the region takes its key away and waits for accesses in progress.
+///
+/// ```
+/// # use urxe::{Access, ConnectOptions, SendRequest, WcStatus, sim::Fabric};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let fabric = Fabric::new(1);
+/// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+/// # let (pd, peer_pd) = (a.alloc_pd()?, b.alloc_pd()?);
+/// # let (cq, peer_cq) = (a.create_cq(16)?, b.create_cq(16)?);
+/// # let (qp, peer) = (pd.queue_pair(&cq).create()?, peer_pd.queue_pair(&peer_cq).create()?);
+/// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+/// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
+/// # let copy = peer_pd.allocate(64, Access::LOCAL_WRITE)?;
+/// let buffer = pd.allocate(3 * 4096, Access::LOCAL_WRITE)?;
+/// buffer.write(4096, b"for you")?;
+/// let mut region = pd.alloc_fast_region(2)?;
+/// region.map(&buffer, 4096..4160, 0x10_0000)?;
+/// qp.post_send(&SendRequest::register(&region, Access::REMOTE_READ).signaled())?;
+/// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
+///
+/// let there = region.remote();
+/// peer.post_send(&SendRequest::read(copy.slice(..)?, there).signaled())?;
+/// assert_eq!(peer_cq.wait_one(None)?.status, WcStatus::Success);
+/// assert_eq!(copy.read_vec(0, 7)?, b"for you");
+///
+/// qp.post_send(&SendRequest::invalidate(there.rkey).signaled())?;
+/// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
+/// assert!(!region.is_valid());
+/// # Ok(())
+/// # }
+/// ```
 pub struct FastRegion {
     pd: ProtectionDomain,
     key: Rkey,

@@ -15,6 +15,36 @@ use crate::pd::ProtectionDomain;
 ///
 /// A region that is dropped while windows are bound to it stays registered, with its memory, until the last of them is unbound and dropped, or the
 /// protection domain ends. Dropping the window, or the queue pair that bound it, takes the binding away and waits for accesses in progress.
+///
+/// ```
+/// # use urxe::{Access, ConnectOptions, SendRequest, WcStatus, sim::Fabric};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let fabric = Fabric::new(1);
+/// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+/// # let (pd, peer_pd) = (a.alloc_pd()?, b.alloc_pd()?);
+/// # let (cq, peer_cq) = (a.create_cq(16)?, b.create_cq(16)?);
+/// # let (qp, peer) = (pd.queue_pair(&cq).create()?, peer_pd.queue_pair(&peer_cq).create()?);
+/// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+/// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
+/// # let copy = peer_pd.allocate(64, Access::LOCAL_WRITE)?;
+/// let region = pd.allocate(4096, Access::LOCAL_WRITE | Access::MW_BIND)?;
+/// region.write(1024, b"for you")?;
+/// let mut window = pd.alloc_window()?;
+/// qp.post_send(&SendRequest::bind(&mut window, region.slice(1024..1088)?, Access::REMOTE_READ).signaled())?;
+/// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
+///
+/// // The peer reads what the window shows, and nothing else of the region.
+/// let there = window.remote().expect("it is bound");
+/// peer.post_send(&SendRequest::read(copy.slice(..)?, there).signaled())?;
+/// assert_eq!(peer_cq.wait_one(None)?.status, WcStatus::Success);
+/// assert_eq!(copy.read_vec(0, 7)?, b"for you");
+///
+/// // Its key is taken away; the region stays.
+/// qp.post_send(&SendRequest::invalidate(there.rkey).signaled())?;
+/// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
+/// # Ok(())
+/// # }
+/// ```
 pub struct MemoryWindow {
     pd: ProtectionDomain,
     key: Rkey,
