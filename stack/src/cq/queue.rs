@@ -34,6 +34,7 @@ use super::{
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
 use crate::time::Time;
+use urxe_wire::Qpn;
 
 mod poller;
 
@@ -288,6 +289,13 @@ impl Cq {
         ring.entries.drain(..count);
         self.summary.store(ring.summary(), Ordering::Release);
         Ok(count)
+    }
+
+    /// Takes away what a queue pair completed and nobody polled: it was reset, and what it did before is no longer of interest.
+    pub(crate) fn withdraw(&self, qpn: Qpn) {
+        let mut ring = lock(&self.ring);
+        ring.entries.retain(|completion| completion.qp_num != qpn);
+        self.summary.store(ring.summary(), Ordering::Release);
     }
 
     /// Asks for one event (`ibv_req_notify_cq`). Returns whether completions were in the queue already: they

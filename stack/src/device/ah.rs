@@ -36,6 +36,9 @@ pub enum CreateAhError {
         /// What was given.
         given: u8,
     },
+    /// No GRH, which RoCE needs to find the peer.
+    #[error("is_global is 0: an address handle of RoCE needs a GRH, whose dgid says where to")]
+    NotGlobal,
     /// The address.
     #[error(transparent)]
     Address(#[from] AddressError),
@@ -52,7 +55,7 @@ impl CreateAhError {
     #[must_use]
     pub const fn errno(&self) -> i32 {
         match self {
-            Self::NoPd | Self::Port { .. } | Self::Address(_) => libc::EINVAL,
+            Self::NoPd | Self::Port { .. } | Self::NotGlobal | Self::Address(_) => libc::EINVAL,
             Self::NoneLeft { .. } => libc::ENOMEM,
         }
     }
@@ -176,6 +179,9 @@ impl Device {
     pub fn create_ah(&self, pd: PdId, attr: &AddressVector) -> Result<AhHandle, CreateAhError> {
         if attr.port_num != 1 {
             return Err(CreateAhError::Port { given: attr.port_num });
+        }
+        if !attr.is_global {
+            return Err(CreateAhError::NotGlobal);
         }
         let key = self.path_key(attr, Peers::HostsAndGroups, 0)?;
         let path = self.take_path_with(key);

@@ -28,6 +28,9 @@ struct Dm {
 /// Alignments up to this (log2) are allowed: that of the mappings.
 const MAX_LOG_ALIGN: u32 = 12;
 
+/// What copies to and from it count in.
+const WORD: usize = 4;
+
 /// Why something was not done with device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DmError {
@@ -75,6 +78,14 @@ pub enum DmError {
         /// The allocation's length in bytes.
         dm_len: usize,
     },
+    /// Not whole words.
+    #[error("{len} bytes at offset {offset}: device memory is copied in words of {word} bytes", word = WORD)]
+    Unaligned {
+        /// First byte.
+        offset: usize,
+        /// Length in bytes.
+        len: usize,
+    },
     /// Without `ZERO_BASED`: device memory has no addresses of the program's.
     #[error("{given:?}: a region of device memory is zero-based (ZERO_BASED)")]
     NotZeroBased {
@@ -96,9 +107,11 @@ impl DmError {
             Self::Busy { .. } => libc::EBUSY,
             Self::OutOfBounds { .. } => libc::EFAULT,
             Self::Register(error) => error.errno(),
-            Self::ZeroLength | Self::Alignment { .. } | Self::Unknown | Self::NotZeroBased { .. } => {
-                libc::EINVAL
-            }
+            Self::ZeroLength
+            | Self::Alignment { .. }
+            | Self::Unknown
+            | Self::Unaligned { .. }
+            | Self::NotZeroBased { .. } => libc::EINVAL,
         }
     }
 }
@@ -152,20 +165,22 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies `src` into device memory (`ibv_memcpy_to_dm`).
+    /// Copies `src` into device memory (`ibv_memcpy_to_dm`), whole words of four bytes.
     ///
     /// # Errors
-    /// [`DmError::Unknown`], [`DmError::OutOfBounds`].
+    /// [`DmError::Unknown`], [`DmError::Unaligned`], [`DmError::OutOfBounds`].
     pub fn copy_to_dm(&self, id: DmId, offset: usize, src: &[u8]) -> Result<(), DmError> {
+        in_words(offset, src.len())?;
         self.dm_buffer(id)?.write(offset, src).map_err(|error| out_of_bounds(error, offset, src.len()))
     }
 
-    /// Copies device memory into `dst` (`ibv_memcpy_from_dm`).
+    /// Copies device memory into `dst` (`ibv_memcpy_from_dm`), whole words of four bytes.
     ///
     /// # Errors
-    /// [`DmError::Unknown`], [`DmError::OutOfBounds`].
+    /// [`DmError::Unknown`], [`DmError::Unaligned`], [`DmError::OutOfBounds`].
     pub fn copy_from_dm(&self, id: DmId, offset: usize, dst: &mut [u8]) -> Result<(), DmError> {
         let len = dst.len();
+        in_words(offset, len)?;
         self.dm_buffer(id)?.read(offset, dst).map_err(|error| out_of_bounds(error, offset, len))
     }
 
@@ -212,6 +227,15 @@ impl Memory {
 
     fn dm_buffer(&self, id: DmId) -> Result<Arc<Buffer>, DmError> {
         lock(self.dm()).live.get(&id).map(|dm| Arc::clone(&dm.buffer)).ok_or(DmError::Unknown)
+    }
+}
+
+/// Device memory of hardware takes no less, so a program that runs here runs there.
+fn in_words(offset: usize, len: usize) -> Result<(), DmError> {
+    if offset.is_multiple_of(WORD) && len.is_multiple_of(WORD) {
+        Ok(())
+    } else {
+        Err(DmError::Unaligned { offset, len })
     }
 }
 

@@ -173,7 +173,8 @@ impl Memory {
             if zero_based || !access.contains(Access::ON_DEMAND) {
                 return Err(RegMrError::NotOnDemand);
             }
-        } else {
+        } else if len != 0 || object.dm.is_none() {
+            // Nothing of device memory is a region like any other: programs register what is left.
             check_range(addr.addr(), len, start, !zero_based)?;
         }
         super::flush::check(addr.addr(), len, access)?;

@@ -193,8 +193,13 @@ impl Qp {
         }
     }
 
+    /// What was completed and not polled goes, too, as with hardware (mlx5's `mlx5_cq_clean`): a program that starts over would take
+    /// it for the outcome of what it posts next.
     fn reset(&mut self, cx: &Context<'_>) {
         self.machine.reset(cx);
+        for cq in self.common.send_cq.iter().chain(&self.common.recv_cq) {
+            cq.withdraw(self.common.qpn);
+        }
         let cap = self.common.attr.cap;
         self.common.attr = QpAttr { cap, ..QpAttr::default() };
         self.common.cq_overrun = false;

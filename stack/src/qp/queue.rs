@@ -10,6 +10,9 @@ use super::gather::{LocalFault, gather};
 use super::wr::{Destination, Payload, PostError, SendFlags, SendOp, SendRequest, Sge};
 use crate::memory::{PdId, Pins};
 
+/// What an ATOMIC WRITE carries.
+const ATOMIC_BYTES: usize = 8;
+
 /// A send work queue entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendWqe {
@@ -73,6 +76,8 @@ pub(crate) struct SendQueue {
     inline: Box<[u8]>,
     max_sge: usize,
     max_inline: usize,
+    /// Room for the inline data of an entry: an ATOMIC WRITE's eight bytes are taken whatever `max_inline` says.
+    inline_room: usize,
     head: u64,
     tail: u64,
 }
@@ -80,12 +85,14 @@ pub(crate) struct SendQueue {
 impl SendQueue {
     pub fn new(capacity: u32, max_sge: u32, max_inline: u32) -> Self {
         let (n, s, i) = (capacity as usize, max_sge as usize, max_inline as usize);
+        let room = i.max(ATOMIC_BYTES);
         Self {
             wqes: vec![VACANT; n].into(),
             sges: vec![Sge::default(); n * s].into(),
-            inline: vec![0; n * i].into(),
+            inline: vec![0; n * room].into(),
             max_sge: s,
             max_inline: i,
+            inline_room: room,
             head: 0,
             tail: 0,
         }
@@ -131,7 +138,7 @@ impl SendQueue {
     /// The inline data of the entry at `position`.
     pub fn inline_data(&self, position: u64) -> &[u8] {
         let slot = self.slot(position);
-        let start = slot * self.max_inline;
+        let start = slot * self.inline_room;
         &self.inline[start..start + self.wqes[slot].length as usize]
     }
 
@@ -171,7 +178,8 @@ impl SendQueue {
             }
             Payload::Inline(pieces) => {
                 let given: usize = pieces.iter().map(|piece| piece.len()).sum();
-                if given > self.max_inline {
+                let is_atomic_write = matches!(request.op, SendOp::AtomicWrite { .. });
+                if given > if is_atomic_write { self.inline_room } else { self.max_inline } {
                     return Err(PostError::TooMuchInline { given, allowed: self.max_inline as u32 });
                 }
                 (given as u64, 0)
@@ -193,7 +201,7 @@ impl SendQueue {
                 }
             }
             SendOp::AtomicWrite { remote } => {
-                if length != 8 {
+                if length != ATOMIC_BYTES as u64 {
                     return Err(PostError::AtomicWriteLength { given: length });
                 }
                 if remote.addr % 8 != 0 {
@@ -223,7 +231,7 @@ impl SendQueue {
                 self.sges[start..start + sges.len()].copy_from_slice(sges);
             }
             Payload::Inline(pieces) => {
-                let mut at = slot * self.max_inline;
+                let mut at = slot * self.inline_room;
                 for piece in pieces {
                     self.inline[at..at + piece.len()].copy_from_slice(piece);
                     at += piece.len();

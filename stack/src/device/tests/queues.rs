@@ -222,3 +222,48 @@ fn more_reads_than_agreed_on_are_never_sent_and_never_served() {
     let event = std::iter::from_fn(|| b.device.events().next_event()).last();
     assert_eq!(event, Some(AsyncEvent::Qp(QpEventType::QpReqErr, one.qpn())));
 }
+
+#[test]
+fn an_atomic_write_is_inline_whatever_the_queue_pair_has_room_for() {
+    let (a, b, wire) = pair();
+    let cap = QpCap { max_send_wr: 2, max_recv_wr: 1, ..QpCap::default() };
+    let (from, to) = (a.device.create_qp(&init(&a, cap, true)), b.device.create_qp(&init(&b, cap, true)));
+    let (from, to) = (from.unwrap(), to.unwrap());
+    a.connect_qp(from, to.qpn(), B);
+    b.connect_qp(to, from.qpn(), A);
+    let write = SendOp::AtomicWrite { remote: b.remote(8) };
+    for word in [[1_u8; 8], [2; 8]] {
+        let pieces: [&[u8]; 1] = [&word];
+        let one = request(write, SendFlags::INLINE, Payload::Inline(&pieces));
+        a.device.post_send(Time::ZERO, from, &[one]).unwrap();
+    }
+    run(&a, &b, &wire);
+    assert!(a.completions().iter().all(|done| done.status == WcStatus::Success));
+    assert_eq!(b.bytes(0, 24), [[0; 8], [2; 8], [0; 8]].concat());
+}
+
+#[test]
+fn a_reset_takes_away_what_was_completed_and_not_polled() {
+    let (a, b, wire) = pair();
+    let kept = create_qp(&a.device, a.pd, &a.cq);
+    let reset = create_qp(&a.device, a.pd, &a.cq);
+    for qp in [kept, reset] {
+        a.connect_qp(qp, b.qp.qpn(), B);
+    }
+    for (qp, wr_id) in [(kept, 1), (reset, 2), (kept, 3)] {
+        a.device
+            .modify_qp(
+                Time::ZERO,
+                qp,
+                &QpAttr { qp_state: QpState::Err, ..QpAttr::default() },
+                QpAttrMask::STATE,
+            )
+            .unwrap();
+        a.device.post_recv(Time::ZERO, qp, &[RecvRequest { wr_id, sges: &[] }]).unwrap();
+    }
+    a.device.modify_qp(Time::ZERO, reset, &QpAttr::default(), QpAttrMask::STATE).unwrap();
+    assert_eq!(a.cq.len(), 2);
+    let left: Vec<_> = a.completions().iter().map(|done| (done.wr_id, done.status)).collect();
+    assert_eq!(left, [(1, WcStatus::WrFlushErr), (3, WcStatus::WrFlushErr)]);
+    drop((b, wire));
+}

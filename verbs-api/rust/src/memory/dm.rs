@@ -50,18 +50,18 @@ impl DeviceMemory {
         self.inner.len
     }
 
-    /// Copies `src` to `offset` (`ibv_memcpy_to_dm`).
+    /// Copies `src`, whole words of four bytes, to `offset` (`ibv_memcpy_to_dm`).
     ///
     /// # Errors
-    /// [`DmError::OutOfBounds`].
+    /// [`DmError::OutOfBounds`], [`DmError::Unaligned`].
     pub fn write(&self, offset: usize, src: &[u8]) -> Result<(), DmError> {
         self.inner.device.core().memory().copy_to_dm(self.inner.id, offset, src)
     }
 
-    /// Copies `dst.len()` bytes from `offset` on into `dst` (`ibv_memcpy_from_dm`).
+    /// Copies `dst.len()` bytes, whole words of four, from `offset` on into `dst` (`ibv_memcpy_from_dm`).
     ///
     /// # Errors
-    /// [`DmError::OutOfBounds`].
+    /// [`DmError::OutOfBounds`], [`DmError::Unaligned`].
     pub fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), DmError> {
         self.inner.device.core().memory().copy_from_dm(self.inner.id, offset, dst)
     }

@@ -124,7 +124,7 @@ fn device_memory_is_copied_and_reached_by_peers() {
     let mut bytes = vec![0; 500];
     memory.read(100, &mut bytes).unwrap();
     assert_eq!(bytes, pattern(500, 8));
-    assert!(matches!(memory.write(8000, &[0; 193]), Err(DmError::OutOfBounds { .. })));
+    assert!(matches!(memory.write(8000, &[0; 196]), Err(DmError::OutOfBounds { .. })));
     // Of another device, whatever numbers it has.
     assert_eq!(a.pd.register_device_memory(&memory, 0..10, ALL).unwrap_err(), DmError::Unknown);
 }
