@@ -9,5 +9,6 @@ mod pair;
 mod perftest;
 mod pingpong;
 mod refused;
+mod suite;
 mod symbols;
 mod verbs;

@@ -71,6 +71,12 @@ fn unreliable_connections() {
 }
 
 #[test]
+fn datagrams() {
+    perftest("ib_send_bw", "-c UD -s 2048 -n 100");
+    perftest("ib_send_lat", "-c UD -s 64 -n 100");
+}
+
+#[test]
 fn inline_data() {
     perftest("ib_send_lat", "-I 128 -s 128 -n 100");
     perftest("ib_write_bw", "-I 64 -s 64 -n 100");

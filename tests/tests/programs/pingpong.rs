@@ -49,3 +49,9 @@ fn srq() {
     pingpong("ibv_srq_pingpong", "-g 0 -q 16 -c -n 300");
     pingpong("ibv_srq_pingpong", "-g 1 -e -n 300");
 }
+
+#[test]
+fn ud() {
+    pingpong("ibv_ud_pingpong", "-g 0 -c -n 300");
+    pingpong("ibv_ud_pingpong", "-g 1 -e -s 2000 -n 300");
+}

@@ -7,7 +7,6 @@ use std::ffi::{c_char, c_int, c_void};
 
 use crate::border;
 use crate::error::VerbError;
-use crate::layout::{ibv_mw, ibv_pd, ibv_qp};
 
 /// For verbs that return the error number.
 pub extern "C" fn number() -> c_int {
@@ -35,21 +34,6 @@ pub extern "C" fn zero() -> c_int {
 /// `ibv_is_fork_initialized`: `IBV_FORK_UNNEEDED`, since no hardware keeps physical pages.
 pub extern "C" fn fork_unneeded() -> c_int {
     2
-}
-
-/// `ibv_alloc_mw`, through `ibv_context.ops`
-pub unsafe extern "C" fn alloc_mw(_pd: *mut ibv_pd, _mw_type: c_int) -> *mut ibv_mw {
-    border::pointer("ibv_alloc_mw", || Err(VerbError::Unsupported("a memory window")))
-}
-
-/// `ibv_bind_mw`, through `ibv_context.ops`
-pub unsafe extern "C" fn bind_mw(_qp: *mut ibv_qp, _mw: *mut ibv_mw, _bind: *mut c_void) -> c_int {
-    border::number("ibv_bind_mw", || Err(VerbError::Unsupported("a memory window")))
-}
-
-/// `ibv_dealloc_mw`, through `ibv_context.ops`
-pub unsafe extern "C" fn dealloc_mw(_mw: *mut ibv_mw) -> c_int {
-    border::number("ibv_dealloc_mw", || Err(VerbError::Unsupported("a memory window")))
 }
 
 /// `rdma_event_str`: there are no such events.

@@ -13,12 +13,30 @@ use crate::border;
 use crate::context::Context;
 use crate::devices::copy_text;
 use crate::error::VerbError;
-use crate::layout::{ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_values_ex};
+use crate::layout::{ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_odp_caps, ibv_values_ex};
 
 /// The vendor of `rdma_rxe`, which is nobody.
 const VENDOR_ID: u32 = 0x00ff_ffff;
-/// `IBV_DEVICE_CURR_QP_STATE_MOD`, `IBV_DEVICE_SYS_IMAGE_GUID`, `IBV_DEVICE_RC_RNR_NAK_GEN`, `IBV_DEVICE_SRQ_RESIZE`
-const CAP_FLAGS: u32 = 1 << 7 | 1 << 11 | 1 << 12 | 1 << 13;
+/// `IBV_DEVICE_CURR_QP_STATE_MOD`, `IBV_DEVICE_SYS_IMAGE_GUID`, `IBV_DEVICE_RC_RNR_NAK_GEN`, `IBV_DEVICE_SRQ_RESIZE`,
+/// `IBV_DEVICE_MEM_WINDOW`, `IBV_DEVICE_MEM_MGT_EXTENSIONS`, `IBV_DEVICE_MEM_WINDOW_TYPE_2B`
+const CAP_FLAGS: u32 = 1 << 7 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 21 | 1 << 24;
+/// Flush to global visibility, flush to persistence, ATOMIC WRITE (`IB_UVERBS_DEVICE_*` of the kernel's ib_user_verbs.h).
+const CAP_FLAGS_EX: u64 = 1 << 38 | 1 << 39 | 1 << 40;
+/// `IBV_ODP_SUPPORT_*`: SEND, receiving, WRITE, READ, atomics, receiving from a shared queue.
+const ALL_ODP: u32 = 0x3f;
+/// `IBV_ODP_SUPPORT`, `IBV_ODP_SUPPORT_IMPLICIT`, and what each service has of the above.
+const ODP_CAPS: ibv_odp_caps = ibv_odp_caps {
+    general_caps: 1 | 1 << 1,
+    rc_odp_caps: ALL_ODP,
+    uc_odp_caps: 1 | 1 << 1 | 1 << 2 | 1 << 5,
+    ud_odp_caps: 1 | 1 << 1 | 1 << 5,
+};
+/// Stamps of completions count nanoseconds, in all their bits.
+const TIMESTAMP_MASK: u64 = u64::MAX;
+/// Of that clock, in kHz.
+const CORE_CLOCK_KHZ: u64 = 1_000_000;
+/// The most that events are held back by: what the two fields hold.
+const MODERATION: [u16; 2] = [u16::MAX; 2];
 /// `IBV_ATOMIC_HCA`: atomic among all queue pairs of a device.
 const ATOMIC_HCA: u32 = 1;
 /// 4.096 µs · 2^15 between a packet's arrival and its acknowledgement at the latest.
@@ -57,6 +75,11 @@ fn attributes(context: &Context) -> ibv_device_attr {
     attr.max_res_rd_atom = int(u64::from(limits.max_qp_rd_atom) * u64::from(limits.max_qp));
     attr.max_qp_init_rd_atom = int(limits.max_qp_init_rd_atom);
     attr.atomic_cap = ATOMIC_HCA;
+    attr.max_mw = int(limits.max_mw);
+    attr.max_ah = int(limits.max_ah);
+    attr.max_mcast_grp = int(limits.max_mcast_grp);
+    attr.max_mcast_qp_attach = int(limits.max_mcast_qp_attach);
+    attr.max_total_mcast_qp_attach = int(limits.max_total_mcast_qp_attach);
     attr.max_srq = int(limits.max_srq);
     attr.max_srq_wr = int(limits.max_srq_wr);
     attr.max_srq_sge = int(limits.max_srq_sge);
@@ -100,7 +123,13 @@ pub unsafe extern "C" fn query_device_ex(
         // SAFETY: the structure consists of integers, for which zero is valid.
         let mut all: ibv_device_attr_ex = unsafe { zeroed() };
         all.orig_attr = attributes(context);
-        all.device_cap_flags_ex = CAP_FLAGS.into();
+        all.device_cap_flags_ex = u64::from(CAP_FLAGS) | CAP_FLAGS_EX;
+        all.odp_caps = ODP_CAPS;
+        all.xrc_odp_caps = ALL_ODP;
+        all.completion_timestamp_mask = TIMESTAMP_MASK;
+        all.hca_core_clock = CORE_CLOCK_KHZ;
+        all.cq_mod_caps = MODERATION;
+        all.max_dm_size = context.device().limits().max_dm_size;
         all.phys_port_cnt_ex = 1;
         // SAFETY: the ABI's contract: attr_size bytes are the program's; no more than `all` has are copied.
         unsafe {

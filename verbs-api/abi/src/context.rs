@@ -3,25 +3,48 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::{c_int, c_void};
 use std::mem::{offset_of, zeroed};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use urxe_stack::cq::{AsyncEvents, EventObject};
 use urxe_stack::device::{Device, QpHandle};
 use urxe_stack::driver::eventfd::EventFd;
-use urxe_wire::Lkey;
+use urxe_stack::link::LinkSpec;
+use urxe_stack::memory::DmId;
+use urxe_stack::qp::wr::AhHandle;
+use urxe_stack::sys::fork::PerProcess;
+use urxe_wire::{Lkey, Rkey};
 
-use crate::devices::DeviceObject;
+use crate::devices::{self, DeviceObject};
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_device, verbs_context};
 use crate::node::{Node, lock};
-use crate::{absent, attributes, border, cq, cq_ex, logging, port, post, qp, srq};
+use crate::{attributes, border, cq, cq_ex, dm, domain, logging, mr, mw, port, post, qp, srq, xrc};
 
 /// `__VERBS_ABI_IS_EXTENDED`: there is a `verbs_context` around it.
 const EXTENDED: *mut c_void = ptr::without_provenance_mut(usize::MAX);
+
+/// Device and inode of a file, whatever descriptor it is open by.
+pub type FileIdentity = (u64, u64);
+
+/// The contexts that this process has open, by their descriptors, with what they were opened on.
+static OPEN: PerProcess<Mutex<Vec<(FileIdentity, LinkSpec)>>> = PerProcess::new(Mutex::default);
+
+/// What a descriptor is open on.
+pub fn identity(descriptor: impl AsFd) -> rustix::io::Result<FileIdentity> {
+    fstat(descriptor).map(|stat| (stat.st_dev, stat.st_ino))
+}
+
+/// Opens a device once more, that of the context whose descriptor is open on `file`.
+pub fn open_again(file: FileIdentity) -> Result<*mut ibv_context, VerbError> {
+    let spec = lock(OPEN.get()).iter().find(|(open, _)| *open == file).map(|(_, spec)| spec.clone());
+    let device = spec.and_then(|spec| devices::known(&spec)).ok_or(VerbError::NoContext)?;
+    // SAFETY: devices stay where they are for the life of the process.
+    open(device, unsafe { DeviceObject::from_c(device) }?)
+}
 
 /// A context, with what C sees of it in front.
 #[repr(C)]
@@ -33,6 +56,7 @@ pub struct Context {
     pub events_fd: Arc<EventFd>,
     /// Only a descriptor that is the context's own: events do not come by it, but it can be duplicated and told from others.
     _cmd_fd: OwnedFd,
+    file: FileIdentity,
     next_handle: AtomicU32,
     owned: Mutex<Owned>,
 }
@@ -40,10 +64,30 @@ pub struct Context {
 /// What was made through a context and is still there.
 #[derive(Default)]
 pub struct Owned {
-    pub qps: HashSet<QpHandle>,
+    /// How often each queue pair: one of an XRC domain may have been opened more than once.
+    qps: HashMap<QpHandle, u32>,
     pub mrs: HashSet<Lkey>,
+    /// Windows, by the part of their keys that stays.
+    pub mws: HashSet<u32>,
+    pub dms: HashSet<DmId>,
+    pub ahs: HashSet<AhHandle>,
     /// The structures that events point to.
     pub objects: HashMap<EventObject, *mut c_void>,
+}
+
+impl Owned {
+    pub fn hold_qp(&mut self, qp: QpHandle) {
+        *self.qps.entry(qp).or_default() += 1;
+    }
+
+    pub fn release_qp(&mut self, qp: QpHandle) {
+        if let Some(times) = self.qps.get_mut(&qp) {
+            *times -= 1;
+            if *times == 0 {
+                self.qps.remove(&qp);
+            }
+        }
+    }
 }
 
 impl Context {
@@ -115,12 +159,24 @@ fn tables() -> verbs_context {
     verbs.create_cq_ex = Some(cq_ex::create_cq_ex);
     verbs.create_qp_ex = Some(qp::create_qp_ex);
     verbs.create_srq_ex = Some(srq::create_srq_ex);
+    verbs.get_srq_num = Some(srq::get_srq_num);
+    verbs.open_xrcd = Some(xrc::open_xrcd);
+    verbs.close_xrcd = Some(xrc::close_xrcd);
+    verbs.open_qp = Some(xrc::open_qp);
+    verbs.alloc_td = Some(domain::alloc_td);
+    verbs.dealloc_td = Some(domain::dealloc_td);
+    verbs.alloc_parent_domain = Some(domain::alloc_parent_domain);
+    verbs.modify_cq = Some(cq_ex::modify_cq);
+    verbs.alloc_dm = Some(dm::alloc_dm);
+    verbs.free_dm = Some(dm::free_dm);
+    verbs.reg_dm_mr = Some(dm::reg_dm_mr);
+    verbs.advise_mr = Some(mr::advise_mr);
     let ops = &mut verbs.context.ops;
     ops._compat_query_device = Some(attributes::query_device);
     ops._compat_query_port = Some(port::query_port);
-    ops.alloc_mw = Some(absent::alloc_mw);
-    ops.bind_mw = Some(absent::bind_mw);
-    ops.dealloc_mw = Some(absent::dealloc_mw);
+    ops.alloc_mw = Some(mw::alloc_mw);
+    ops.bind_mw = Some(mw::bind_mw);
+    ops.dealloc_mw = Some(mw::dealloc_mw);
     ops.poll_cq = Some(cq::poll_cq);
     ops.req_notify_cq = Some(cq::req_notify_cq);
     ops.post_srq_recv = Some(post::post_srq_recv);
@@ -147,6 +203,8 @@ fn open(device: *mut ibv_device, listed: &DeviceObject) -> Result<*mut ibv_conte
     let name = format!("urxe-{}", listed.spec.name);
     let cmd_fd = memfd_create(name, MemfdFlags::CLOEXEC).map_err(system("a descriptor for the context"))?;
     let node = Node::open(&listed.spec)?;
+    let file = identity(&cmd_fd).map_err(system("a descriptor for the context"))?;
+    lock(OPEN.get()).push((file, listed.spec.clone()));
     let events = Arc::new(AsyncEvents::new(Box::new(Arc::clone(&events_fd))));
     node.router.join(&events);
     let mut verbs = tables();
@@ -162,6 +220,7 @@ fn open(device: *mut ibv_device, listed: &DeviceObject) -> Result<*mut ibv_conte
         events,
         events_fd,
         _cmd_fd: cmd_fd,
+        file,
         next_handle: AtomicU32::new(1),
         owned: Mutex::default(),
     });
@@ -185,16 +244,27 @@ pub unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
         }
         let owned = std::mem::take(&mut *context.owned());
         let device = context.device();
-        for qp in owned.qps {
+        for qp in owned.qps.into_iter().flat_map(|(qp, times)| std::iter::repeat_n(qp, times as usize)) {
             // Sends acknowledgements that wait for a reply, as in destroying a queue pair.
             let _nothing_to_refuse = context.node.engine.post_send(qp, &[]);
             // It fails only for one that is gone, which is what is wanted.
             let _ = device.forget_qp(context.node.engine.now(), qp);
         }
+        // Windows before the regions that they are bound to, regions before the memory that they are of.
+        for mw in owned.mws {
+            let _ = device.memory().dealloc_mw(Rkey(mw));
+        }
         for mr in owned.mrs {
             let _ = device.memory().deregister(mr);
         }
+        for dm in owned.dms {
+            let _ = device.memory().free_dm(dm);
+        }
+        for ah in owned.ahs {
+            let _ = device.destroy_ah(ah);
+        }
         context.node.router.leave(&context.events);
+        lock(OPEN.get()).retain(|(file, _)| *file != context.file);
         // SAFETY: made by Box::into_raw in `open`; the program does not use it again.
         let context = unsafe { Box::from_raw(ptr::from_ref(context).cast_mut()) };
         context.node.close();

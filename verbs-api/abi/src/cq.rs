@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::zeroed;
 use std::sync::Arc;
 
-use urxe_stack::cq::{ArmKind, Completion, Cq, EventObject};
+use urxe_stack::cq::{ArmKind, Completion, Cq, CqError, EventObject};
 
 use crate::border;
 use crate::channel::ChannelObject;
@@ -126,7 +126,13 @@ pub unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     border::number("ibv_resize_cq", || {
         // SAFETY: the ABI's contract.
         let (object, _) = unsafe { CqObject::from_c(cq) }?;
-        let entries = object.cq.resize(size(u32::try_from(cqe).unwrap_or(0)))?;
+        let asked = u32::try_from(cqe).unwrap_or(0);
+        let held = u32::try_from(object.cq.len()).unwrap_or(u32::MAX);
+        if held > asked {
+            // Although there is more room than was asked for.
+            return Err(CqError::TooSmall { requested: asked, held }.into());
+        }
+        let entries = object.cq.resize(size(asked))?;
         // SAFETY: the ABI's contract: no other thread resizes it, and who reads the field reads an integer.
         unsafe { (&raw mut (*cq).cqe).write(c_int::try_from(entries).unwrap_or(c_int::MAX)) };
         Ok(())

@@ -1,20 +1,26 @@
 //! Completion queues in their extended form: `ibv_create_cq_ex`, and the functions that read one completion after the other.
 
 use std::ffi::{c_int, c_void};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use urxe_stack::cq::Completion;
+use urxe_stack::cq::{Completion, Moderation};
 
 use crate::border;
 use crate::cq::{CqObject, Wanted, create, imm_or_rkey};
 use crate::error::VerbError;
-use crate::layout::{ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex};
+use crate::layout::{ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr};
 
-/// `IBV_WC_STANDARD_FLAGS`: byte length, immediate data, both queue pairs, and what has no meaning on Ethernet.
-const WC_FLAGS: u64 = 0x7f;
+/// `IBV_WC_STANDARD_FLAGS` (byte length, immediate data, both queue pairs, and what has no meaning on Ethernet) and both stamps:
+/// `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`, `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK`.
+const WC_FLAGS: u64 = 0x7f | 1 << 7 | 1 << 11;
 /// `IBV_CQ_INIT_ATTR_MASK_FLAGS`
 const MASK_FLAGS: u32 = 1;
-/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: allowed, and changes nothing.
+/// `IBV_CQ_INIT_ATTR_MASK_PD`: a parent domain, whose promise of a single thread changes nothing here.
+const MASK_PD: u32 = 1 << 1;
+/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: allowed, and changes nothing. `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN` is not.
 const SINGLE_THREADED: u32 = 1;
+/// `IBV_CQ_ATTR_MODERATE`
+const MODERATE: u32 = 1;
 
 /// The completion that a program is reading. One thread polls a queue at a time, as the original asks for.
 #[derive(Debug, Default)]
@@ -30,7 +36,7 @@ pub unsafe extern "C" fn create_cq_ex(
     border::pointer("ibv_create_cq_ex", || {
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("cq_attr"))?;
-        refuse_bits("comp_mask", attr.comp_mask.into(), MASK_FLAGS.into())?;
+        refuse_bits("comp_mask", attr.comp_mask.into(), (MASK_FLAGS | MASK_PD).into())?;
         refuse_bits("wc_flags", attr.wc_flags, WC_FLAGS)?;
         if attr.comp_mask & MASK_FLAGS != 0 {
             refuse_bits("flags", attr.flags.into(), SINGLE_THREADED.into())?;
@@ -43,6 +49,22 @@ pub unsafe extern "C" fn create_cq_ex(
         };
         // SAFETY: the ABI's contract.
         unsafe { create(context, &wanted, fill) }.map(<*mut _>::cast)
+    })
+}
+
+/// `ibv_modify_cq`, through `verbs_context`: how events are held back.
+pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    border::number("ibv_modify_cq", || {
+        // SAFETY: the ABI's contract.
+        let (object, _) = unsafe { CqObject::from_c(cq) }?;
+        // SAFETY: the ABI's contract.
+        let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("attr"))?;
+        refuse_bits("attr_mask", attr.attr_mask.into(), MODERATE.into())?;
+        if attr.attr_mask & MODERATE != 0 {
+            let count = attr.moderate.cq_count;
+            object.cq.moderate(Moderation { count, period_us: attr.moderate.cq_period })?;
+        }
+        Ok(())
     })
 }
 
@@ -67,6 +89,8 @@ fn fill(c: &mut ibv_cq_ex) -> Polling {
     c.read_wc_flags = Some(read_wc_flags);
     c.read_slid = Some(read_slid);
     c.read_sl = Some(read_sl);
+    c.read_completion_ts = Some(read_completion_ts);
+    c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
     c.read_dlid_path_bits = Some(read_dlid_path_bits);
     Polling::default()
 }
@@ -152,4 +176,18 @@ readers! {
     read_slid -> u32: |completion| completion.slid.into();
     read_sl -> u8: |completion| completion.sl;
     read_dlid_path_bits -> u8: |_| 0;
+    read_completion_ts -> u64: |completion| completion.timestamp_ns;
+}
+
+/// When it completed by the clock on the wall: as long ago as by the device's.
+unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
+    border::guard(0, || {
+        // SAFETY: the ABI's contract.
+        let (Ok((_, context)), completion) = (unsafe { (CqObject::from_c(cq.cast()), current(cq)) }) else {
+            return 0;
+        };
+        let age_ns = context.node.engine.now().as_ns().saturating_sub(completion.timestamp_ns);
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX).saturating_sub(age_ns)
+    })
 }

@@ -70,6 +70,13 @@ impl DeviceObject {
     }
 }
 
+/// The device of that description, if it was listed.
+pub fn known(spec: &LinkSpec) -> Option<*mut ibv_device> {
+    // SAFETY: what is known is never freed nor changed.
+    let found = lock(&KNOWN).iter().find(|known| unsafe { &(*known.0).spec } == spec).map(|known| known.0);
+    found.map(<*mut _>::cast)
+}
+
 /// Copies `text` with a terminating zero, as much as fits.
 pub fn copy_text<const N: usize>(to: &mut [c_char; N], text: &str) {
     for (place, byte) in to[..N - 1].iter_mut().zip(text.bytes()) {

@@ -1,13 +1,19 @@
 //! Why a verb was refused. The text is for `URXE_LOG`, the number for the program.
 
 use urxe_stack::cq::CqError;
+use urxe_stack::device::ah::{AhFromWcError, CreateAhError, DestroyAhError};
+use urxe_stack::device::multicast::{AttachMcastError, DetachMcastError};
+use urxe_stack::device::{AllocParentDomainError, DeallocTdError, OpenQpError};
 use urxe_stack::device::{CreateCqError, CreateQpError, DeallocPdError, DestroyQpError, ModifyError};
 use urxe_stack::driver::OpenEngineError;
 use urxe_stack::link::LinkError;
-use urxe_stack::memory::{DeregMrError, RegMrError};
+use urxe_stack::memory::{
+    AdviseError, AllocMwError, DeallocMwError, DeregMrError, DmError, RegMrError, ReregMrError,
+};
 use urxe_stack::qp::attr::QpType;
 use urxe_stack::qp::wr::PostError;
 use urxe_stack::srq::error::{CreateSrqError, DestroySrqError, ModifySrqError};
+use urxe_stack::srq::xrcd::{CloseXrcdError, OpenXrcdError};
 
 /// Why a verb was refused.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +72,19 @@ pub enum VerbError {
         /// How many there are.
         max: u32,
     },
+    /// A number that nothing has.
+    #[error("the device has no {what} with the number {handle:#x}")]
+    Unknown {
+        /// Of what.
+        what: &'static str,
+        /// The number.
+        handle: u32,
+    },
+    /// A descriptor that does not stand for an open device.
+    #[error(
+        "cmd_fd is not that of a context that this process has open; engines of other processes cannot be reached"
+    )]
+    NoContext,
     /// Completion queues use the channel.
     #[error("{cqs} completion queues report to the channel")]
     ChannelBusy {
@@ -124,6 +143,36 @@ pub enum VerbError {
     #[error(transparent)]
     DestroySrq(#[from] DestroySrqError),
     #[error(transparent)]
+    AllocParentDomain(#[from] AllocParentDomainError),
+    #[error(transparent)]
+    DeallocTd(#[from] DeallocTdError),
+    #[error(transparent)]
+    ReregMr(#[from] ReregMrError),
+    #[error(transparent)]
+    Advise(#[from] AdviseError),
+    #[error(transparent)]
+    AllocMw(#[from] AllocMwError),
+    #[error(transparent)]
+    DeallocMw(#[from] DeallocMwError),
+    #[error(transparent)]
+    Dm(#[from] DmError),
+    #[error(transparent)]
+    CreateAh(#[from] CreateAhError),
+    #[error(transparent)]
+    DestroyAh(#[from] DestroyAhError),
+    #[error(transparent)]
+    AhFromWc(#[from] AhFromWcError),
+    #[error(transparent)]
+    AttachMcast(#[from] AttachMcastError),
+    #[error(transparent)]
+    DetachMcast(#[from] DetachMcastError),
+    #[error(transparent)]
+    OpenXrcd(#[from] OpenXrcdError),
+    #[error(transparent)]
+    CloseXrcd(#[from] CloseXrcdError),
+    #[error(transparent)]
+    OpenQp(#[from] OpenQpError),
+    #[error(transparent)]
     Post(#[from] PostError),
 }
 
@@ -132,6 +181,8 @@ impl VerbError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Unsupported(_) | Self::SendOps { .. } | Self::Bits { .. } => libc::EOPNOTSUPP,
+            Self::NoContext => libc::EBADF,
+            Self::Unknown { .. } => libc::ENOENT,
             Self::Null(_) | Self::Value { .. } | Self::Port { .. } | Self::Index { .. } => libc::EINVAL,
             Self::EmptyGid { .. } => libc::ENODATA,
             Self::NoPdLeft { .. } => libc::ENOMEM,
@@ -151,6 +202,21 @@ impl VerbError {
             Self::CreateSrq(error) => error.errno(),
             Self::ModifySrq(error) => error.errno(),
             Self::DestroySrq(error) => error.errno(),
+            Self::AllocParentDomain(error) => error.errno(),
+            Self::DeallocTd(error) => error.errno(),
+            Self::ReregMr(error) => error.errno(),
+            Self::Advise(error) => error.errno(),
+            Self::AllocMw(error) => error.errno(),
+            Self::DeallocMw(error) => error.errno(),
+            Self::Dm(error) => error.errno(),
+            Self::CreateAh(error) => error.errno(),
+            Self::DestroyAh(error) => error.errno(),
+            Self::AhFromWc(error) => error.errno(),
+            Self::AttachMcast(error) => error.errno(),
+            Self::DetachMcast(error) => error.errno(),
+            Self::OpenXrcd(error) => error.errno(),
+            Self::CloseXrcd(error) => error.errno(),
+            Self::OpenQp(error) => error.errno(),
             Self::Post(error) => error.errno(),
         }
     }

@@ -20,7 +20,8 @@
 //! | [`context`] | opening and closing, what a context owns |
 //! | [`node`] | one engine a device and process, shared by its contexts; who gets its asynchronous events |
 //! | [`attributes`], [`port`], [`gid`] | what a device and its port say of themselves |
-//! | [`pd`], [`mr`], [`channel`], [`cq`], [`cq_ex`], [`qp`], [`qp_attr`], [`qp_ex`], [`srq`], [`post`] | an object each, and its verbs |
+//! | [`import`] | what another context of the process made |
+//! | [`pd`], [`domain`], [`mr`], [`mw`], [`dm`], [`ah`], [`multicast`], [`xrc`], [`channel`], [`cq`], [`cq_ex`], [`qp`], [`qp_attr`], [`qp_ex`], [`srq`], [`post`] | an object each, and its verbs |
 //! | [`events`] | asynchronous events |
 //! | [`text`], [`rate`], [`sysfs`] | what needs no device |
 //! | [`logging`] | `URXE_LOG` |
@@ -38,6 +39,7 @@
 //!   device end with it; their few bytes stay allocated, since the program may still look at them.
 
 mod absent;
+mod ah;
 mod attributes;
 mod border;
 mod channel;
@@ -45,13 +47,18 @@ mod context;
 mod cq;
 mod cq_ex;
 mod devices;
+mod dm;
+mod domain;
 mod error;
 mod events;
 mod exports;
 mod gid;
+mod import;
 mod layout;
 mod logging;
 mod mr;
+mod multicast;
+mod mw;
 mod node;
 mod pd;
 mod port;
@@ -63,3 +70,4 @@ mod rate;
 mod srq;
 mod sysfs;
 mod text;
+mod xrc;

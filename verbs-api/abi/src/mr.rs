@@ -2,16 +2,28 @@
 
 use std::ffi::{c_int, c_void};
 
-use urxe_stack::memory::Access;
+use urxe_stack::memory::{Access, Advice, AdviseRange, Change, Mr, Translation};
 use urxe_wire::Lkey;
 
 use crate::border;
+use crate::context::Context;
+use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
-use crate::layout::{ibv_mr, ibv_pd};
+use crate::layout::{ibv_mr, ibv_pd, ibv_sge};
 use crate::pd::PdObject;
 
 /// `IBV_REREG_MR_ERR_INPUT`: the region is as it was.
-const REREG_UNCHANGED: c_int = -1;
+const REREG_INPUT: c_int = -1;
+/// `IBV_REREG_MR_ERR_CMD`: the device refused; here, too, the region is as it was.
+const REREG_FAILED: c_int = -4;
+/// `IBV_REREG_MR_CHANGE_TRANSLATION`
+const TRANSLATION: u32 = 1;
+/// `IBV_REREG_MR_CHANGE_PD`
+const PD: u32 = 1 << 1;
+/// `IBV_REREG_MR_CHANGE_ACCESS`
+const ACCESS: u32 = 1 << 2;
+/// `IBV_ADVISE_MR_FLAG_FLUSH`
+const ADVISE_FLUSH: u32 = 1;
 
 /// A region's `ibv_mr` is all there is of it here: the rest is the stack's, by its key.
 ///
@@ -29,13 +41,36 @@ unsafe fn register(
     let access = Access::from_bits_retain(access);
     // SAFETY: what is registered is the C program's memory, of which no Rust reference exists, and which it keeps mapped until
     // it deregisters it.
-    let mr = unsafe { context.device().memory().register(object.id, addr.cast(), length, iova, access) }?;
-    context.owned().mrs.insert(mr.lkey);
-    let handle = context.new_handle();
+    let mr = unsafe { context.device().memory().register(object.memory, addr.cast(), length, iova, access) }?;
     // SAFETY: from_c found the protection domain there.
-    let of = unsafe { (*pd).context };
-    let mr = ibv_mr { context: of, pd, addr, length, handle, lkey: mr.lkey.0, rkey: mr.rkey.value() };
-    Ok(Box::into_raw(Box::new(mr)))
+    Ok(unsafe { present(pd, context, addr, length, &mr) })
+}
+
+/// What the program gets for a region.
+///
+/// # Safety
+/// `pd` is there.
+pub unsafe fn present(
+    pd: *mut ibv_pd,
+    context: &Context,
+    addr: *mut c_void,
+    length: usize,
+    mr: &Mr,
+) -> *mut ibv_mr {
+    context.owned().mrs.insert(mr.lkey);
+    // SAFETY: the caller's.
+    unsafe { describe(pd, addr, length, mr) }
+}
+
+/// A region's structure. Its number is its key, by which other contexts of the device find it.
+///
+/// # Safety
+/// `pd` is there.
+pub unsafe fn describe(pd: *mut ibv_pd, addr: *mut c_void, length: usize, mr: &Mr) -> *mut ibv_mr {
+    // SAFETY: the caller's.
+    let context = unsafe { (*pd).context };
+    let (lkey, rkey) = (mr.lkey.0, mr.rkey.value());
+    Box::into_raw(Box::new(ibv_mr { context, pd, addr, length, handle: lkey, lkey, rkey }))
 }
 
 /// `ibv_reg_mr`
@@ -86,18 +121,116 @@ pub unsafe extern "C" fn reg_dmabuf_mr(
     border::pointer("ibv_reg_dmabuf_mr", || Err(VerbError::Unsupported("registering a dma-buf")))
 }
 
-/// `ibv_rereg_mr`
+/// `ibv_rereg_mr`: 0, or which step failed.
 pub unsafe extern "C" fn rereg_mr(
-    _mr: *mut ibv_mr,
-    _flags: c_int,
-    _pd: *mut ibv_pd,
-    _addr: *mut c_void,
-    _length: usize,
-    _access: c_int,
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
 ) -> c_int {
-    border::guard(REREG_UNCHANGED, || {
-        border::refuse("ibv_rereg_mr", &VerbError::Unsupported("changing a registered region"));
-        REREG_UNCHANGED
+    border::guard(REREG_FAILED, || {
+        // SAFETY: the ABI's contract.
+        let change = match unsafe { change(flags, pd, addr, length, access.cast_unsigned()) } {
+            Ok(change) => change,
+            Err(error) => {
+                border::refuse("ibv_rereg_mr", &error);
+                return REREG_INPUT;
+            }
+        };
+        // SAFETY: the ABI's contract, and what ibv_rereg_mr(3) asks of the memory.
+        match unsafe { reregister(mr, pd, &change) } {
+            Ok(()) => 0,
+            Err(error) => {
+                border::refuse("ibv_rereg_mr", &error);
+                REREG_FAILED
+            }
+        }
+    })
+}
+
+/// What the flags say of the arguments; the others are not looked at.
+///
+/// # Safety
+/// The ABI's contract.
+unsafe fn change(
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: u32,
+) -> Result<Change, VerbError> {
+    let flags = flags.cast_unsigned();
+    let has = |bit| flags & bit != 0;
+    if flags == 0 || flags & !(TRANSLATION | PD | ACCESS) != 0 {
+        let allowed = "IBV_REREG_MR_CHANGE_TRANSLATION (1), _PD (2) and _ACCESS (4) are there";
+        return Err(VerbError::Value { field: "flags", given: flags.into(), allowed });
+    }
+    if has(TRANSLATION) && (addr.is_null() || length == 0) {
+        return Err(VerbError::Null("addr, or length,"));
+    }
+    if access != 0 && !has(ACCESS) {
+        let allowed = "without IBV_REREG_MR_CHANGE_ACCESS it must be 0";
+        return Err(VerbError::Value { field: "access", given: access.into(), allowed });
+    }
+    let iova = addr.addr() as u64;
+    Ok(Change {
+        translation: has(TRANSLATION).then_some(Translation { addr: addr.cast(), len: length, iova }),
+        // SAFETY: the ABI's contract.
+        pd: if has(PD) { Some(unsafe { PdObject::from_c(pd) }?.0.memory) } else { None },
+        access: has(ACCESS).then_some(Access::from_bits_retain(access)),
+    })
+}
+
+/// # Safety
+/// The ABI's contract, and what `urxe_stack::memory::Memory::reregister` asks of the memory.
+unsafe fn reregister(mr: *mut ibv_mr, pd: *mut ibv_pd, change: &Change) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract; no other thread uses the structure meanwhile.
+    let region = unsafe { mr.as_mut() }.ok_or(VerbError::Null("mr"))?;
+    // SAFETY: a region's protection domain is there as long as the region.
+    let (_, context) = unsafe { PdObject::from_c(region.pd) }?;
+    // SAFETY: as for registering: the C program's memory, of which no Rust reference exists, mapped until it is deregistered.
+    let changed = unsafe { context.device().memory().reregister(Lkey(region.lkey), change) }?;
+    if let Some(Translation { addr, len, .. }) = change.translation {
+        region.addr = addr.cast();
+        region.length = len;
+    }
+    if change.pd.is_some() {
+        region.pd = pd;
+    }
+    region.lkey = changed.lkey.0;
+    region.rkey = changed.rkey.value();
+    Ok(())
+}
+
+/// `ibv_advise_mr`, through `verbs_context`. Advice is followed at once, with or without `IBV_ADVISE_MR_FLAG_FLUSH`.
+pub unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    advice: c_int,
+    flags: u32,
+    list: *mut ibv_sge,
+    count: u32,
+) -> c_int {
+    border::number("ibv_advise_mr", || {
+        // SAFETY: the ABI's contract.
+        let (domain, context) = unsafe { PdObject::from_c(pd) }?;
+        let advice = match advice {
+            0 => Advice::Prefetch,
+            1 => Advice::PrefetchWrite,
+            2 => Advice::PrefetchNoFault,
+            _ => return Err(VerbError::Unsupported("this advice")),
+        };
+        refuse_bits("flags", flags.into(), ADVISE_FLUSH.into())?;
+        if list.is_null() && count != 0 {
+            return Err(VerbError::Null("sg_list"));
+        }
+        // SAFETY: the ABI's contract: so many entries.
+        let ranges = (0..count as usize).map(|index| unsafe { *list.add(index) });
+        let ranges: Vec<AdviseRange> = ranges
+            .map(|sge| AdviseRange { addr: sge.addr, len: sge.length.into(), lkey: Lkey(sge.lkey) })
+            .collect();
+        Ok(context.device().memory().advise(domain.memory, advice, &ranges)?)
     })
 }
 

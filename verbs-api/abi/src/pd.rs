@@ -13,7 +13,10 @@ use crate::layout::{ibv_context, ibv_pd};
 #[repr(C)]
 pub struct PdObject {
     c: ibv_pd,
+    /// What queue pairs, queues and address handles are made with.
     pub id: PdId,
+    /// What regions and windows are in: the same, unless it is a parent domain.
+    pub memory: PdId,
 }
 
 impl PdObject {
@@ -37,12 +40,17 @@ pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
         let shared = unsafe { Context::from_c(context) }?;
         let max = shared.device().limits().max_pd;
         let id = shared.device().alloc_pd().ok_or(VerbError::NoPdLeft { max })?;
-        let c = ibv_pd { context, handle: id.0 };
-        Ok(Box::into_raw(Box::new(PdObject { c, id })).cast())
+        Ok(present(context, id, id))
     })
 }
 
-/// `ibv_dealloc_pd`
+/// What the program gets for a domain.
+pub fn present(context: *mut ibv_context, id: PdId, memory: PdId) -> *mut ibv_pd {
+    let c = ibv_pd { context, handle: id.0 };
+    Box::into_raw(Box::new(PdObject { c, id, memory })).cast()
+}
+
+/// `ibv_dealloc_pd`, of parent domains as well
 pub unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     border::number("ibv_dealloc_pd", || {
         // SAFETY: the ABI's contract.

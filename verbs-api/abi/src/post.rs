@@ -8,15 +8,19 @@ use std::mem::offset_of;
 use std::slice;
 
 use arrayvec::ArrayVec;
+use urxe_stack::cq::SrqId;
+use urxe_stack::qp::attr::QpType;
 use urxe_stack::qp::wr::{
     Destination, Payload, PostError, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
-use urxe_wire::Rkey;
+use urxe_wire::{QKey, Qpn, Rkey};
 
+use crate::ah::AhObject;
 use crate::border;
 use crate::context::Context;
 use crate::error::VerbError;
 use crate::layout::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq};
+use crate::mw;
 use crate::qp::QpObject;
 use crate::srq::SrqObject;
 
@@ -74,7 +78,7 @@ unsafe fn send_list(qp: &QpObject, context: &Context, next: &mut *mut ibv_send_w
                 break;
             }
             // SAFETY: the ABI's contract, for all that the request points to.
-            let request = unsafe { request(wr) };
+            let request = unsafe { request(qp.qp_type, wr) };
             match request {
                 Ok(request) if is_inline => {
                     // SAFETY: as above.
@@ -128,7 +132,7 @@ unsafe fn send_list(qp: &QpObject, context: &Context, next: &mut *mut ibv_send_w
 ///
 /// # Safety
 /// The ABI's contract: what its opcode and the number of its entries promise is there.
-unsafe fn request<'a>(wr: &ibv_send_wr) -> Result<SendRequest<'a>, VerbError> {
+unsafe fn request<'a>(qp_type: QpType, wr: &ibv_send_wr) -> Result<SendRequest<'a>, VerbError> {
     // SAFETY: integers in all parts of the union: whichever was written, these bytes are the program's.
     let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
     let remote = Remote { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) };
@@ -143,12 +147,18 @@ unsafe fn request<'a>(wr: &ibv_send_wr) -> Result<SendRequest<'a>, VerbError> {
         4 => SendOp::Read { remote },
         5 => SendOp::CompareSwap { remote: atomic_remote, compare: atomic.compare_add, swap: atomic.swap },
         6 => SendOp::FetchAdd { remote: atomic_remote, add: atomic.compare_add },
-        7 => return Err(VerbError::Unsupported("IBV_WR_LOCAL_INV")),
-        8 => return Err(VerbError::Unsupported("IBV_WR_BIND_MW")),
+        7 => SendOp::LocalInv { rkey: Rkey(wr.imm_or_rkey) },
+        8 => {
+            // SAFETY: the ABI's contract: the window is NULL or allocated.
+            let window = unsafe { wr.bind_mw.mw.as_ref() }.ok_or(VerbError::Null("mw"))?;
+            // SAFETY: the ABI's contract.
+            SendOp::BindMw(unsafe { mw::request(window, Rkey(wr.bind_mw.rkey), &wr.bind_mw.bind_info) }?)
+        }
         9 => SendOp::SendInvalidate { rkey: Rkey(wr.imm_or_rkey) },
         10 => return Err(VerbError::Unsupported("IBV_WR_TSO")),
-        14 => return Err(VerbError::Unsupported("IBV_WR_FLUSH")),
-        15 => return Err(VerbError::Unsupported("IBV_WR_ATOMIC_WRITE")),
+        // The structure has no place for what a FLUSH asks; ibv_wr_flush has.
+        14 => return Err(VerbError::Unsupported("IBV_WR_FLUSH by ibv_post_send")),
+        15 => SendOp::AtomicWrite { remote },
         given => {
             return Err(VerbError::Value {
                 field: "opcode",
@@ -160,11 +170,34 @@ unsafe fn request<'a>(wr: &ibv_send_wr) -> Result<SendRequest<'a>, VerbError> {
     Ok(SendRequest {
         wr_id: wr.wr_id,
         op,
-        to: Destination::Peer,
+        // SAFETY: the ABI's contract.
+        to: unsafe { destination(qp_type, wr) }?,
         flags: SendFlags::from_bits_truncate(wr.send_flags),
         // SAFETY: the ABI's contract.
         payload: Payload::Sges(unsafe { sges(wr.sg_list, wr.num_sge) }?),
     })
+}
+
+/// Whom it is for, which the type of the queue pair says where to find.
+///
+/// # Safety
+/// The ABI's contract: with a datagram queue pair, the address handle is NULL or created.
+unsafe fn destination(qp_type: QpType, wr: &ibv_send_wr) -> Result<Destination, VerbError> {
+    match qp_type {
+        QpType::Ud => {
+            // SAFETY: the queue pair's type says that this part was written.
+            let ud = unsafe { wr.wr.ud };
+            // SAFETY: the ABI's contract.
+            let (ah, _) = unsafe { AhObject::from_c(ud.ah) }?;
+            Ok(Destination::Datagram {
+                ah: ah.handle,
+                qpn: Qpn::masked(ud.remote_qpn),
+                qkey: QKey(ud.remote_qkey),
+            })
+        }
+        QpType::XrcSend => Ok(Destination::XrcSrq { srq: SrqId(wr.remote_srqn) }),
+        _ => Ok(Destination::Peer),
+    }
 }
 
 /// A scatter-gather list, where it lies.

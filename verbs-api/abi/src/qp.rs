@@ -22,9 +22,12 @@ use crate::pd::PdObject;
 use crate::qp_attr;
 use crate::qp_ex::{self, Build};
 use crate::srq::SrqObject;
+use crate::xrc::XrcdObject;
 
 /// `IBV_QP_INIT_ATTR_PD`
 const WITH_PD: u32 = 1;
+/// `IBV_QP_INIT_ATTR_XRCD`
+const WITH_XRCD: u32 = 1 << 1;
 /// `IBV_QP_INIT_ATTR_CREATE_FLAGS`
 const WITH_CREATE_FLAGS: u32 = 1 << 2;
 /// `IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`
@@ -35,6 +38,7 @@ const WITH_SEND_OPS: u32 = 1 << 6;
 pub struct QpObject {
     c: UnsafeCell<ibv_qp_ex>,
     pub handle: QpHandle,
+    pub qp_type: QpType,
     sq_sig_all: bool,
     /// The work requests being built, if it was created for that.
     pub build: Option<Build>,
@@ -66,19 +70,23 @@ pub unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr)
 
 /// `ibv_create_qp_ex`, through `verbs_context`
 pub unsafe extern "C" fn create_qp_ex(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     border::pointer("ibv_create_qp_ex", || {
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_mut() }.ok_or(VerbError::Null("qp_init_attr_ex"))?;
-        let offered = WITH_PD | WITH_CREATE_FLAGS | WITH_SEND_OPS;
+        let offered = WITH_PD | WITH_XRCD | WITH_CREATE_FLAGS | WITH_SEND_OPS;
         refuse_bits("comp_mask", attr.comp_mask.into(), offered.into())?;
-        if attr.comp_mask & WITH_PD == 0 {
-            return Err(VerbError::Null("pd"));
-        }
         if attr.comp_mask & WITH_CREATE_FLAGS != 0 {
             refuse_bits("create_flags", attr.create_flags.into(), 0)?;
+        }
+        if attr.qp_type == u32::from(QpType::XrcRecv.number()) {
+            // SAFETY: the ABI's contract.
+            return unsafe { create_target(context, attr) };
+        }
+        if attr.comp_mask & WITH_PD == 0 {
+            return Err(VerbError::Null("pd"));
         }
         let send_ops = (attr.comp_mask & WITH_SEND_OPS != 0).then_some(attr.send_ops_flags);
         let mut plain = ibv_qp_init_attr {
@@ -104,10 +112,12 @@ unsafe fn create(
     attr: &mut ibv_qp_init_attr,
     send_ops: Option<u64>,
 ) -> Result<*mut ibv_qp, VerbError> {
+    let qp_type = QpType::from_number(attr.qp_type).ok_or(VerbError::Unsupported("this qp_type"))?;
+    // The sending end of an XRC connection receives nothing, and programs give it no queue for that.
+    let recv_cq = if qp_type == QpType::XrcSend { attr.send_cq } else { attr.recv_cq };
     // SAFETY: the ABI's contract, for all objects that the arguments name.
     let ((domain, context), (send_cq, _), (recv_cq, _)) =
-        unsafe { (PdObject::from_c(pd)?, CqObject::from_c(attr.send_cq)?, CqObject::from_c(attr.recv_cq)?) };
-    let qp_type = QpType::from_number(attr.qp_type).ok_or(VerbError::Unsupported("this qp_type"))?;
+        unsafe { (PdObject::from_c(pd)?, CqObject::from_c(attr.send_cq)?, CqObject::from_c(recv_cq)?) };
     // SAFETY: the ABI's contract.
     let srq = match unsafe { SrqObject::from_c(attr.srq) } {
         Ok((object, _)) => Some(Arc::clone(&object.srq)),
@@ -130,23 +140,59 @@ unsafe fn create(
     }
     // SAFETY: the structure consists of integers, pointers and optional functions, for which zero is valid, and of a mutex and a
     // condition, whose initial value is zero on Linux.
-    let mut c: ibv_qp_ex = unsafe { zeroed() };
+    let mut c: ibv_qp = unsafe { zeroed() };
     // SAFETY: from_c found the protection domain there.
-    c.qp_base.context = unsafe { (*pd).context };
-    c.qp_base.qp_context = attr.qp_context;
-    c.qp_base.pd = pd;
-    c.qp_base.send_cq = attr.send_cq;
-    c.qp_base.recv_cq = attr.recv_cq;
-    c.qp_base.srq = attr.srq;
-    c.qp_base.handle = context.new_handle();
-    c.qp_base.qp_num = handle.qpn().value();
-    c.qp_base.qp_type = attr.qp_type;
-    let build = send_ops.map(|_| qp_ex::fill(&mut c));
-    let sq_sig_all = attr.sq_sig_all != 0;
-    let made = Box::into_raw(Box::new(QpObject { c: UnsafeCell::new(c), handle, sq_sig_all, build }));
-    context.owned().qps.insert(handle);
+    c.context = unsafe { (*pd).context };
+    c.qp_context = attr.qp_context;
+    c.pd = pd;
+    c.send_cq = attr.send_cq;
+    c.recv_cq = attr.recv_cq;
+    c.srq = attr.srq;
+    Ok(present(context, c, handle, qp_type, attr.sq_sig_all != 0, send_ops.is_some()))
+}
+
+/// The receiving end of an XRC connection.
+///
+/// # Safety
+/// The ABI's contract.
+unsafe fn create_target(
+    context: *mut ibv_context,
+    attr: &ibv_qp_init_attr_ex,
+) -> Result<*mut ibv_qp, VerbError> {
+    if attr.comp_mask & WITH_XRCD == 0 {
+        return Err(VerbError::Null("xrcd"));
+    }
+    // SAFETY: the ABI's contract.
+    let (shared, (domain, _)) = unsafe { (Context::from_c(context)?, XrcdObject::from_c(attr.xrcd)?) };
+    let handle = shared.device().create_xrc_target(&domain.xrcd)?;
+    // SAFETY: integers, pointers, a mutex and a condition, for all of which zero is valid.
+    let mut c: ibv_qp = unsafe { zeroed() };
+    c.context = context;
+    c.qp_context = attr.qp_context;
+    Ok(present(shared, c, handle, QpType::XrcRecv, false, false))
+}
+
+/// What the program gets for a queue pair. `builds`: it posts by the functions of the queue pair, too.
+pub fn present(
+    context: &Context,
+    mut c: ibv_qp,
+    handle: QpHandle,
+    qp_type: QpType,
+    sq_sig_all: bool,
+    builds: bool,
+) -> *mut ibv_qp {
+    c.handle = context.new_handle();
+    c.qp_num = handle.qpn().value();
+    c.qp_type = qp_type.number().into();
+    // SAFETY: integers, pointers and optional functions, for all of which zero is valid, and what `c` has.
+    let mut extended: ibv_qp_ex = unsafe { zeroed() };
+    extended.qp_base = c;
+    let build = builds.then(|| qp_ex::fill(&mut extended));
+    let object = QpObject { c: UnsafeCell::new(extended), handle, qp_type, sq_sig_all, build };
+    let made = Box::into_raw(Box::new(object));
+    context.owned().hold_qp(handle);
     context.adopt(events::of_qp(handle), made.cast::<c_void>());
-    Ok(made.cast())
+    made.cast()
 }
 
 /// `ibv_destroy_qp`: waits until its events are acknowledged.
@@ -161,7 +207,7 @@ pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
         // would ask for it in vain.
         let _nothing_to_refuse = context.node.engine.post_send(object.handle, &[]);
         context.device().destroy_qp(context.node.engine.now(), object.handle)?;
-        context.owned().qps.remove(&object.handle);
+        context.owned().release_qp(object.handle);
         context.disown(events::of_qp(object.handle));
         // SAFETY: made by Box::into_raw in `create`; the program does not use it again.
         drop(unsafe { Box::from_raw(qp.cast::<QpObject>()) });

@@ -113,7 +113,8 @@ pub fn address_from_c(c: &ibv_ah_attr) -> AddressVector {
     }
 }
 
-fn address_to_c(ah: &AddressVector) -> ibv_ah_attr {
+/// The same for C.
+pub fn address_to_c(ah: &AddressVector) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {
             dgid: gid::to_c(ah.dgid),

@@ -9,27 +9,42 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrayvec::ArrayVec;
+use urxe_stack::cq::SrqId;
 use urxe_stack::qp::attr::QpType;
-use urxe_stack::qp::wr::{Destination, Payload, PostError, Remote, SendFlags, SendOp, SendRequest, Sge};
-use urxe_wire::{Lkey, Rkey};
+use urxe_stack::qp::wr::{
+    Destination, FlushRange, Payload, PostError, Remote, SendFlags, SendOp, SendRequest, Sge,
+};
+use urxe_wire::{Lkey, PlacementType, QKey, Qpn, Rkey};
 
+use crate::ah::AhObject;
 use crate::border;
 use crate::context::Context;
 use crate::error::VerbError;
-use crate::layout::{ibv_data_buf, ibv_qp_ex, ibv_sge};
+use crate::layout::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
+use crate::mw;
 use crate::post::{BATCH, bytes};
 use crate::qp::QpObject;
 
-/// `IBV_QP_EX_WITH_*`: WRITE, WRITE with immediate, SEND, SEND with immediate, READ, both atomics, SEND with invalidate.
-const RC_OPS: u64 = 0x7f | 1 << 9;
-/// The same without READ, the atomics and invalidation.
+/// `IBV_QP_EX_WITH_*`: WRITE, WRITE with immediate, SEND, SEND with immediate.
 const UC_OPS: u64 = 0xf;
+/// Besides: READ, both atomics, LOCAL_INV, BIND_MW, SEND with invalidate, FLUSH, ATOMIC WRITE.
+const RC_OPS: u64 = UC_OPS | 0x3f << 4 | 1 << 11 | 1 << 12;
+/// SEND, SEND with immediate.
+const UD_OPS: u64 = 0xc;
+
+/// Bytes that an ATOMIC WRITE carries.
+const ATOMIC_BYTES: usize = 8;
+/// `IBV_FLUSH_RANGE`
+const FLUSH_RANGE: u8 = 0;
+/// `IBV_FLUSH_MR`
+const FLUSH_REGION: u8 = 1;
 
 /// Refuses operations that queue pairs of this type do not have.
 pub fn check(qp_type: QpType, given: u64) -> Result<(), VerbError> {
     let offered = match qp_type {
-        QpType::Rc => RC_OPS,
+        QpType::Rc | QpType::XrcSend => RC_OPS,
         QpType::Uc => UC_OPS,
+        QpType::Ud => UD_OPS,
         _ => 0,
     };
     match given & !offered {
@@ -42,6 +57,10 @@ pub fn check(qp_type: QpType, given: u64) -> Result<(), VerbError> {
 pub fn fill(c: &mut ibv_qp_ex) -> Build {
     c.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
     c.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    c.wr_atomic_write = Some(wr_atomic_write);
+    c.wr_bind_mw = Some(wr_bind_mw);
+    c.wr_flush = Some(wr_flush);
+    c.wr_local_inv = Some(wr_local_inv);
     c.wr_rdma_read = Some(wr_rdma_read);
     c.wr_rdma_write = Some(wr_rdma_write);
     c.wr_rdma_write_imm = Some(wr_rdma_write_imm);
@@ -50,6 +69,8 @@ pub fn fill(c: &mut ibv_qp_ex) -> Build {
     c.wr_send_inv = Some(wr_send_inv);
     c.wr_set_inline_data = Some(wr_set_inline_data);
     c.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    c.wr_set_ud_addr = Some(wr_set_ud_addr);
+    c.wr_set_xrc_srqn = Some(wr_set_xrc_srqn);
     c.wr_set_sge = Some(wr_set_sge);
     c.wr_set_sge_list = Some(wr_set_sge_list);
     c.wr_start = Some(wr_start);
@@ -71,13 +92,14 @@ struct Batch {
     requests: Vec<Built>,
     sges: Vec<Sge>,
     inline: Vec<u8>,
-    wrong: Option<PostError>,
+    wrong: Option<VerbError>,
 }
 
 #[derive(Debug)]
 struct Built {
     wr_id: u64,
     op: SendOp,
+    to: Destination,
     flags: SendFlags,
     sges: Range<usize>,
     inline: Range<usize>,
@@ -91,10 +113,15 @@ impl Batch {
         self.wrong = None;
     }
 
+    /// Keeps the first reason why nothing of this can be posted.
+    fn refuse(&mut self, wrong: VerbError) {
+        self.wrong.get_or_insert(wrong);
+    }
+
     fn request(&self, built: &Built) -> SendRequest<'_> {
         let payload = Payload::Sges(&self.sges[built.sges.clone()]);
-        let (wr_id, op, flags) = (built.wr_id, built.op, built.flags);
-        SendRequest { wr_id, op, to: Destination::Peer, flags, payload }
+        let Built { wr_id, op, to, flags, .. } = *built;
+        SendRequest { wr_id, op, to, flags, payload }
     }
 }
 
@@ -125,7 +152,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
     let flags = SendFlags::from_bits_truncate(flags).difference(SendFlags::INLINE);
     let built = |batch: &Batch| {
         let (sges, inline) = (batch.sges.len(), batch.inline.len());
-        Built { wr_id, op, flags, sges: sges..sges, inline: inline..inline }
+        Built { wr_id, op, to: Destination::Peer, flags, sges: sges..sges, inline: inline..inline }
     };
     // SAFETY: the caller's.
     unsafe { with_batch(qp, |batch| batch.requests.push(built(batch))) };
@@ -160,16 +187,16 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
             return Err(VerbError::Unsupported("building work requests"));
         };
         // SAFETY: from start to complete the batch is this thread's alone.
-        let result = post(object, context, unsafe { &*build.batch.get() });
+        let result = post(object, context, unsafe { &mut *build.batch.get() });
         build.busy.store(false, Ordering::Release);
         context.node.settle();
         result
     })
 }
 
-fn post(qp: &QpObject, context: &Context, batch: &Batch) -> Result<(), VerbError> {
-    if let Some(wrong) = batch.wrong {
-        return Err(wrong.into());
+fn post(qp: &QpObject, context: &Context, batch: &mut Batch) -> Result<(), VerbError> {
+    if let Some(wrong) = batch.wrong.take() {
+        return Err(wrong);
     }
     let engine = &context.node.engine;
     // As slices of slices, which inline data is handed over as.
@@ -208,6 +235,111 @@ unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm: u32) {
 unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
     // SAFETY: the ABI's contract.
     unsafe { begin(qp, SendOp::SendInvalidate { rkey: Rkey(rkey) }) };
+}
+
+unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    // SAFETY: the ABI's contract.
+    unsafe { begin(qp, SendOp::LocalInv { rkey: Rkey(rkey) }) };
+}
+
+unsafe extern "C" fn wr_bind_mw(
+    qp: *mut ibv_qp_ex,
+    window: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    // SAFETY: the ABI's contract: the window is allocated, the structure is the program's.
+    let bind = unsafe {
+        match (window.as_ref(), info.as_ref()) {
+            (None, _) => Err(VerbError::Null("mw")),
+            (_, None) => Err(VerbError::Null("bind_info")),
+            (Some(window), Some(info)) => mw::request(window, Rkey(rkey), info),
+        }
+    };
+    match bind {
+        // SAFETY: the ABI's contract.
+        Ok(bind) => unsafe { begin(qp, SendOp::BindMw(bind)) },
+        // SAFETY: the ABI's contract.
+        Err(error) => unsafe { with_batch(qp, |batch| batch.refuse(error)) },
+    }
+}
+
+unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, from: *const c_void) {
+    let remote = Remote { addr, rkey: Rkey(rkey) };
+    let fill = |batch: &mut Batch| {
+        let Some(built) = batch.requests.last_mut() else { return };
+        let start = batch.inline.len();
+        // SAFETY: the ABI's contract: eight bytes of the program.
+        batch.inline.extend_from_slice(unsafe { bytes(from.addr() as u64, ATOMIC_BYTES) });
+        built.inline = start..batch.inline.len();
+        built.flags.insert(SendFlags::INLINE);
+    };
+    // SAFETY: the ABI's contract.
+    unsafe {
+        begin(qp, SendOp::AtomicWrite { remote });
+        with_batch(qp, fill);
+    }
+}
+
+unsafe extern "C" fn wr_flush(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    addr: u64,
+    length: usize,
+    placement: u8,
+    level: u8,
+) {
+    let remote = Remote { addr, rkey: Rkey(rkey) };
+    let range = match (level, u32::try_from(length)) {
+        (FLUSH_RANGE, Ok(length)) => Ok(FlushRange::Bytes(length)),
+        (FLUSH_RANGE, Err(_)) => Err(("length", length as u64, "a FLUSH covers less than 2^32 bytes")),
+        (FLUSH_REGION, _) => Ok(FlushRange::Region),
+        _ => Err(("level", level.into(), "IBV_FLUSH_RANGE (0) and IBV_FLUSH_MR (1) are there")),
+    };
+    match range {
+        Ok(range) => {
+            let placement = PlacementType::from_bits_retain(placement);
+            // SAFETY: the ABI's contract.
+            unsafe { begin(qp, SendOp::Flush { remote, placement, range }) };
+        }
+        Err((field, given, allowed)) => {
+            let error = VerbError::Value { field, given, allowed };
+            // SAFETY: the ABI's contract.
+            unsafe { with_batch(qp, |batch| batch.refuse(error)) };
+        }
+    }
+}
+
+/// Says whom the request being built is for.
+///
+/// # Safety
+/// As `with_batch`.
+unsafe fn address(qp: *mut ibv_qp_ex, to: Destination) {
+    let fill = |batch: &mut Batch| {
+        if let Some(built) = batch.requests.last_mut() {
+            built.to = to;
+        }
+    };
+    // SAFETY: the caller's.
+    unsafe { with_batch(qp, fill) };
+}
+
+unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
+    // SAFETY: the ABI's contract.
+    match unsafe { AhObject::from_c(ah) } {
+        Ok((object, _)) => {
+            let to = Destination::Datagram { ah: object.handle, qpn: Qpn::masked(qpn), qkey: QKey(qkey) };
+            // SAFETY: the ABI's contract.
+            unsafe { address(qp, to) };
+        }
+        // SAFETY: the ABI's contract.
+        Err(error) => unsafe { with_batch(qp, |batch| batch.refuse(error)) },
+    }
+}
+
+unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, srqn: u32) {
+    // SAFETY: the ABI's contract.
+    unsafe { address(qp, Destination::XrcSrq { srq: SrqId(srqn) }) };
 }
 
 unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {
@@ -277,7 +409,7 @@ unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, l
     let fill = |batch: &mut Batch| {
         if given > allowed as usize {
             // Not copied: it may be long. What the queue pair itself allows is checked when it is posted.
-            batch.wrong = batch.wrong.or(Some(PostError::TooMuchInline { given, allowed }));
+            batch.refuse(PostError::TooMuchInline { given, allowed }.into());
             return;
         }
         let Some(built) = batch.requests.last_mut() else { return };

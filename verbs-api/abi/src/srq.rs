@@ -6,19 +6,29 @@ use std::mem::zeroed;
 use std::sync::Arc;
 
 use urxe_stack::cq::EventObject;
-use urxe_stack::srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
+use urxe_stack::srq::{Srq, SrqAttr, SrqAttrMask, SrqInit, XrcSrqInit};
 
 use crate::border;
 use crate::context::Context;
+use crate::cq::CqObject;
 use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex};
 use crate::pd::PdObject;
+use crate::xrc::XrcdObject;
 
 /// `IBV_SRQ_INIT_ATTR_TYPE`
 const WITH_TYPE: u32 = 1;
 /// `IBV_SRQ_INIT_ATTR_PD`
 const WITH_PD: u32 = 1 << 1;
+/// `IBV_SRQ_INIT_ATTR_XRCD`
+const WITH_XRCD: u32 = 1 << 2;
+/// `IBV_SRQ_INIT_ATTR_CQ`
+const WITH_CQ: u32 = 1 << 3;
+/// `IBV_SRQT_BASIC`
+const BASIC: u32 = 0;
+/// `IBV_SRQT_XRC`
+const XRC: u32 = 1;
 
 /// A shared receive queue, with what C sees of it in front.
 #[repr(C)]
@@ -47,7 +57,7 @@ pub unsafe extern "C" fn create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_att
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_mut() }.ok_or(VerbError::Null("srq_init_attr"))?;
         // SAFETY: the ABI's contract.
-        unsafe { create(pd, attr) }
+        unsafe { create(pd, attr, None) }
     })
 }
 
@@ -59,17 +69,26 @@ pub unsafe extern "C" fn create_srq_ex(
     border::pointer("ibv_create_srq_ex", || {
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_mut() }.ok_or(VerbError::Null("srq_init_attr_ex"))?;
-        refuse_bits("comp_mask", attr.comp_mask.into(), (WITH_TYPE | WITH_PD).into())?;
-        // IBV_SRQT_BASIC is 0.
-        if attr.comp_mask & WITH_TYPE != 0 && attr.srq_type != 0 {
-            return Err(VerbError::Unsupported("this srq_type"));
-        }
-        if attr.comp_mask & WITH_PD == 0 {
+        let has = |bit| attr.comp_mask & bit != 0;
+        refuse_bits("comp_mask", attr.comp_mask.into(), (WITH_TYPE | WITH_PD | WITH_XRCD | WITH_CQ).into())?;
+        let xrc = match if has(WITH_TYPE) { attr.srq_type } else { BASIC } {
+            BASIC => None,
+            XRC if !has(WITH_XRCD) => return Err(VerbError::Null("xrcd")),
+            XRC if !has(WITH_CQ) => return Err(VerbError::Null("cq")),
+            XRC => {
+                // SAFETY: the ABI's contract.
+                let ((domain, _), (cq, _)) =
+                    unsafe { (XrcdObject::from_c(attr.xrcd)?, CqObject::from_c(attr.cq)?) };
+                Some(XrcSrqInit { xrcd: Arc::clone(&domain.xrcd), cq: Arc::clone(&cq.cq) })
+            }
+            _ => return Err(VerbError::Unsupported("this srq_type")),
+        };
+        if !has(WITH_PD) {
             return Err(VerbError::Null("pd"));
         }
         let mut plain = ibv_srq_init_attr { srq_context: attr.srq_context, attr: attr.attr };
         // SAFETY: the ABI's contract.
-        let srq = unsafe { create(attr.pd, &mut plain) }?;
+        let srq = unsafe { create(attr.pd, &mut plain, xrc) }?;
         attr.attr = plain.attr;
         Ok(srq)
     })
@@ -77,13 +96,17 @@ pub unsafe extern "C" fn create_srq_ex(
 
 /// # Safety
 /// The ABI's contract.
-unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_srq_init_attr) -> Result<*mut ibv_srq, VerbError> {
+unsafe fn create(
+    pd: *mut ibv_pd,
+    attr: &mut ibv_srq_init_attr,
+    xrc: Option<XrcSrqInit>,
+) -> Result<*mut ibv_srq, VerbError> {
     // SAFETY: the ABI's contract.
     let (domain, context) = unsafe { PdObject::from_c(pd) }?;
     let (attr_c, srq_context) = (&mut attr.attr, attr.srq_context);
     // The original ignores the limit here: it is armed by ibv_modify_srq.
     let sizes = SrqAttr { max_wr: attr_c.max_wr, max_sge: attr_c.max_sge, srq_limit: 0 };
-    let srq = context.device().create_srq(&SrqInit { pd: domain.id, attr: sizes, context: 0, xrc: None })?;
+    let srq = context.device().create_srq(&SrqInit { pd: domain.id, attr: sizes, context: 0, xrc })?;
     *attr_c = to_c(&srq.query());
     // SAFETY: the structure consists of integers and pointers, for which zero is valid, and of a mutex and a condition, whose
     // initial value is zero on Linux.
@@ -123,6 +146,23 @@ pub unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -
         }
         // SAFETY: the ABI's contract: a place for the attributes.
         unsafe { attr.write(to_c(&object.srq.query())) };
+        Ok(())
+    })
+}
+
+/// `ibv_get_srq_num`, through `verbs_context`: what the sending ends of XRC connections name it by.
+pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
+    border::number("ibv_get_srq_num", || {
+        // SAFETY: the ABI's contract.
+        let (object, _) = unsafe { SrqObject::from_c(srq) }?;
+        if number.is_null() {
+            return Err(VerbError::Null("srq_num"));
+        }
+        if !object.srq.is_xrc() {
+            return Err(VerbError::Unsupported("a number of a shared receive queue outside XRC domains"));
+        }
+        // SAFETY: the ABI's contract: a place for the number.
+        unsafe { number.write(object.srq.id().0) };
         Ok(())
     })
 }

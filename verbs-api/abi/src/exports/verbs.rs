@@ -2,7 +2,8 @@
 
 use super::export;
 use crate::{
-    absent, attributes, channel, context, cq, devices, events, gid, mr, pd, port, qp, rate, srq, sysfs, text,
+    absent, ah, attributes, channel, context, cq, devices, events, gid, import, mr, multicast, pd, port, qp,
+    rate, srq, sysfs, text,
 };
 
 export! {
@@ -21,21 +22,21 @@ export! {
         ibv_ack_async_event => events::ack_async_event,
         ibv_ack_cq_events => channel::ack_cq_events,
         ibv_alloc_pd => pd::alloc_pd,
-        ibv_attach_mcast => absent::number,
+        ibv_attach_mcast => multicast::attach_mcast,
         ibv_close_device => context::close_device,
         ibv_copy_ah_attr_from_kern => absent::nothing,
-        ibv_create_ah => absent::pointer,
-        ibv_create_ah_from_wc => absent::pointer,
+        ibv_create_ah => ah::create_ah,
+        ibv_create_ah_from_wc => ah::create_ah_from_wc,
         ibv_create_cq => cq::create_cq,
         ibv_create_qp => qp::create_qp,
         ibv_create_srq => srq::create_srq,
         ibv_dealloc_pd => pd::dealloc_pd,
         ibv_dereg_mr => mr::dereg_mr,
-        ibv_destroy_ah => absent::number,
+        ibv_destroy_ah => ah::destroy_ah,
         ibv_destroy_cq => cq::destroy_cq,
         ibv_destroy_qp => qp::destroy_qp,
         ibv_destroy_srq => srq::destroy_srq,
-        ibv_detach_mcast => absent::number,
+        ibv_detach_mcast => multicast::detach_mcast,
         ibv_dofork_range => absent::zero,
         ibv_dontfork_range => absent::zero,
         ibv_event_type_str => text::event_type_str,
@@ -46,7 +47,7 @@ export! {
         ibv_get_device_guid => devices::get_device_guid,
         ibv_get_device_list => devices::get_device_list,
         ibv_get_device_name => devices::get_device_name,
-        ibv_init_ah_from_wc => absent::number,
+        ibv_init_ah_from_wc => ah::init_ah_from_wc,
         ibv_modify_qp => qp::modify_qp,
         ibv_modify_srq => srq::modify_srq,
         ibv_node_type_str => text::node_type_str,
@@ -85,13 +86,13 @@ export! {
         ibv_get_device_index => devices::get_device_index,
     }
     v1_10 "@@IBVERBS_1.10" {
-        ibv_import_device => absent::pointer,
-        ibv_import_mr => absent::pointer,
-        ibv_import_pd => absent::pointer,
+        ibv_import_device => import::import_device,
+        ibv_import_mr => import::import_mr,
+        ibv_import_pd => import::import_pd,
         ibv_query_ece => qp::query_ece,
         ibv_set_ece => qp::set_ece,
-        ibv_unimport_mr => absent::nothing,
-        ibv_unimport_pd => absent::nothing,
+        ibv_unimport_mr => import::unimport_mr,
+        ibv_unimport_pd => import::unimport_pd,
     }
     v1_11 "@@IBVERBS_1.11" {
         _ibv_query_gid_ex => gid::query_gid_ex,
@@ -101,9 +102,9 @@ export! {
         ibv_reg_dmabuf_mr => mr::reg_dmabuf_mr,
     }
     v1_13 "@@IBVERBS_1.13" {
-        ibv_import_dm => absent::pointer,
+        ibv_import_dm => import::import_dm,
         ibv_is_fork_initialized => absent::fork_unneeded,
-        ibv_unimport_dm => absent::nothing,
+        ibv_unimport_dm => import::unimport_dm,
     }
     v1_14 "@@IBVERBS_1.14" {
         ibv_query_qp_data_in_order => qp::query_qp_data_in_order,

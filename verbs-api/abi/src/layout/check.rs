@@ -40,6 +40,9 @@ layout! {
     }
     ibv_pd 16 { context 0, handle 8 }
     ibv_mr 48 { context 0, pd 8, addr 16, length 24, handle 32, lkey 36, rkey 40 }
+    ibv_ah 24 { context 0, pd 8, handle 16 }
+    ibv_xrcd 8 { context 0 }
+    ibv_dm 32 { context 0, memcpy_to_dm 8, memcpy_from_dm 16, comp_mask 24, handle 28 }
     ibv_mw 32 { context 0, pd 8, rkey 16, handle 20 }
     ibv_comp_channel 16 { context 0, fd 8, refcnt 12 }
     ibv_cq 128 {
@@ -63,6 +66,7 @@ layout! {
     ibv_sge 16 { addr 0, length 8, lkey 12 }
     ibv_data_buf 16 { addr 0, length 8 }
     ibv_mw_bind_info 32 { mr 0, addr 8, length 16, mw_access_flags 24 }
+    ibv_mw_bind 48 { wr_id 0, send_flags 8, bind_info 16 }
     ibv_send_wr 128 {
         wr_id 0, next 8, sg_list 16, num_sge 24, opcode 28, send_flags 32, wr 40, bind_mw 80,
     }
@@ -108,6 +112,14 @@ layout! {
     ibv_srq_attr 12 { max_wr 0, max_sge 4, srq_limit 8 }
     ibv_srq_init_attr 24 { srq_context 0, attr 8 }
     ibv_srq_init_attr_ex 64 { attr 8, comp_mask 20, srq_type 24, pd 32, xrcd 40, cq 48, tm_cap 56 }
+    ibv_td 8 { context 0 }
+    ibv_td_init_attr 4 { comp_mask 0 }
+    ibv_parent_domain_init_attr 48 { pd 0, td 8, comp_mask 16, alloc 24, free 32, pd_context 40 }
+    ibv_moderate_cq 4 { cq_count 0, cq_period 2 }
+    ibv_modify_cq_attr 8 { attr_mask 0, moderate 4 }
+    ibv_alloc_dm_attr 16 { length 0, log_align_req 8, comp_mask 12 }
+    ibv_xrcd_init_attr 12 { comp_mask 0, fd 4, oflags 8 }
+    ibv_qp_open_attr 32 { comp_mask 0, qp_num 4, xrcd 8, qp_context 16, qp_type 24 }
     ibv_values_ex 24 { comp_mask 0, raw_clock 8 }
     ibv_ece 12 { vendor_id 0, options 4, comp_mask 8 }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{Slot, ibv_cq, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_sge};
+use super::{Slot, ibv_ah, ibv_cq, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_sge};
 
 type Qpx = *mut ibv_qp_ex;
 type Cqx = *mut ibv_cq_ex;
@@ -24,7 +24,7 @@ pub struct ibv_qp_ex {
     pub wr_send_imm: Option<unsafe extern "C" fn(Qpx, u32)>,
     pub wr_send_inv: Option<unsafe extern "C" fn(Qpx, u32)>,
     pub wr_send_tso: Option<unsafe extern "C" fn(Qpx, *mut c_void, u16, u16)>,
-    pub wr_set_ud_addr: Option<unsafe extern "C" fn(Qpx, *mut c_void, u32, u32)>,
+    pub wr_set_ud_addr: Option<unsafe extern "C" fn(Qpx, *mut ibv_ah, u32, u32)>,
     pub wr_set_xrc_srqn: Option<unsafe extern "C" fn(Qpx, u32)>,
     pub wr_set_inline_data: Option<unsafe extern "C" fn(Qpx, *const c_void, usize)>,
     pub wr_set_inline_data_list: Option<unsafe extern "C" fn(Qpx, usize, *const ibv_data_buf)>,

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::ibv_mr;
+use super::{ibv_ah, ibv_mr, ibv_mw};
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ pub struct AtomicPart {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UdPart {
-    pub ah: *mut c_void,
+    pub ah: *mut ibv_ah,
     pub remote_qpn: u32,
     pub remote_qkey: u32,
 }
@@ -62,9 +62,16 @@ pub struct ibv_mw_bind_info {
 }
 
 #[repr(C)]
+pub struct ibv_mw_bind {
+    pub wr_id: u64,
+    pub send_flags: u32,
+    pub bind_info: ibv_mw_bind_info,
+}
+
+#[repr(C)]
 #[derive(Clone, Copy)]
 pub struct BindPart {
-    pub mw: *mut c_void,
+    pub mw: *mut ibv_mw,
     pub rkey: u32,
     pub bind_info: ibv_mw_bind_info,
 }

@@ -1,0 +1,141 @@
+//! Address handles.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use urxe_stack::cq::{Completion, WcFlags};
+use urxe_stack::qp::wr::AhHandle;
+
+use crate::border;
+use crate::context::Context;
+use crate::error::VerbError;
+use crate::layout::{ibv_ah, ibv_ah_attr, ibv_context, ibv_pd, ibv_wc};
+use crate::pd::PdObject;
+use crate::qp_attr;
+
+/// Bytes of a `struct ibv_grh`.
+const GRH_LEN: usize = 40;
+
+/// An address handle, with what C sees of it in front.
+#[repr(C)]
+pub struct AhObject {
+    c: ibv_ah,
+    pub handle: AhHandle,
+}
+
+impl AhObject {
+    /// The handle that a program means, and its context.
+    ///
+    /// # Safety
+    /// The ABI's contract: `ah` is NULL, or created and not destroyed while the result is used.
+    pub unsafe fn from_c<'a>(ah: *mut ibv_ah) -> Result<(&'a Self, &'a Context), VerbError> {
+        // SAFETY: it came from `create`, so it is the first field of an AhObject in an open context.
+        unsafe {
+            let object = ah.cast::<Self>().as_ref().ok_or(VerbError::Null("ah"))?;
+            Ok((object, Context::of_object(object.c.context)))
+        }
+    }
+}
+
+/// `ibv_create_ah`
+pub unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+    border::pointer("ibv_create_ah", || {
+        // SAFETY: the ABI's contract.
+        let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("attr"))?;
+        // SAFETY: the ABI's contract.
+        unsafe { create(pd, attr) }
+    })
+}
+
+/// `ibv_create_ah_from_wc`
+pub unsafe extern "C" fn create_ah_from_wc(
+    pd: *mut ibv_pd,
+    wc: *mut ibv_wc,
+    grh: *mut c_void,
+    port_num: u8,
+) -> *mut ibv_ah {
+    border::pointer("ibv_create_ah_from_wc", || {
+        // SAFETY: the ABI's contract.
+        unsafe {
+            let (_, context) = PdObject::from_c(pd)?;
+            create(pd, &answer(context, port_num, wc, grh)?)
+        }
+    })
+}
+
+/// `ibv_init_ah_from_wc`
+pub unsafe extern "C" fn init_ah_from_wc(
+    context: *mut ibv_context,
+    port_num: u8,
+    wc: *mut ibv_wc,
+    grh: *mut c_void,
+    attr: *mut ibv_ah_attr,
+) -> c_int {
+    border::minus_one("ibv_init_ah_from_wc", || {
+        if attr.is_null() {
+            return Err(VerbError::Null("ah_attr"));
+        }
+        // SAFETY: the ABI's contract: `attr` is a place for the result.
+        unsafe { attr.write(answer(Context::from_c(context)?, port_num, wc, grh)?) };
+        Ok(())
+    })
+}
+
+/// `ibv_destroy_ah`
+pub unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
+    border::number("ibv_destroy_ah", || {
+        // SAFETY: the ABI's contract.
+        let (object, context) = unsafe { AhObject::from_c(ah) }?;
+        if context.is_inherited() {
+            return Ok(());
+        }
+        context.device().destroy_ah(object.handle)?;
+        context.owned().ahs.remove(&object.handle);
+        // SAFETY: made by Box::into_raw in `create`; the program does not use it again.
+        drop(unsafe { Box::from_raw(ah.cast::<AhObject>()) });
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The ABI's contract.
+unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, VerbError> {
+    // SAFETY: the ABI's contract.
+    let (domain, context) = unsafe { PdObject::from_c(pd) }?;
+    let handle = context.device().create_ah(domain.id, &qp_attr::address_from_c(attr))?;
+    context.owned().ahs.insert(handle);
+    // SAFETY: from_c found the protection domain there.
+    let c = ibv_ah { context: unsafe { (*pd).context }, pd, handle: context.new_handle() };
+    Ok(Box::into_raw(Box::new(AhObject { c, handle })).cast())
+}
+
+/// Where an answer to the datagram of `wc` goes.
+///
+/// # Safety
+/// The ABI's contract: `grh` is NULL, or the first bytes of the receive buffer, where a header is when the completion says so.
+unsafe fn answer(
+    context: &Context,
+    port_num: u8,
+    wc: *mut ibv_wc,
+    grh: *mut c_void,
+) -> Result<ibv_ah_attr, VerbError> {
+    // SAFETY: the ABI's contract.
+    let wc = unsafe { wc.as_ref() }.ok_or(VerbError::Null("wc"))?;
+    if port_num != 1 {
+        return Err(VerbError::Port { given: port_num.into() });
+    }
+    let mut completion = Completion::default();
+    completion.sl = wc.sl;
+    completion.slid = wc.slid;
+    let mut header = [0; GRH_LEN];
+    if wc.wc_flags & u32::from(WcFlags::GRH.bits()) != 0 {
+        completion = completion.with_grh();
+        if grh.is_null() {
+            return Err(VerbError::Null("grh"));
+        }
+        // SAFETY: the ABI's contract: the header is there, in a buffer that belongs to the program again.
+        unsafe { ptr::copy_nonoverlapping(grh.cast::<u8>(), header.as_mut_ptr(), GRH_LEN) };
+    }
+    let found = context.device().ah_from_wc(&completion, &header)?;
+    Ok(qp_attr::address_to_c(&found))
+}

@@ -1,0 +1,160 @@
+//! Device memory: memory that has no address in the program, which copies to and from it.
+
+use std::ffi::{c_int, c_void};
+use std::{ptr, slice};
+
+use urxe_stack::memory::{Access, DmId};
+
+use crate::border;
+use crate::context::Context;
+use crate::cq_ex::refuse_bits;
+use crate::error::VerbError;
+use crate::layout::{ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
+use crate::mr;
+use crate::pd::PdObject;
+
+/// Device memory, with what C sees of it in front.
+#[repr(C)]
+pub struct DmObject {
+    c: ibv_dm,
+    id: DmId,
+}
+
+impl DmObject {
+    /// The memory that a program means, and its context.
+    ///
+    /// # Safety
+    /// The ABI's contract: `dm` is NULL, or allocated and not freed while the result is used.
+    unsafe fn from_c<'a>(dm: *mut ibv_dm) -> Result<(&'a Self, &'a Context), VerbError> {
+        // SAFETY: it came from alloc_dm, so it is the first field of a DmObject in an open context.
+        unsafe {
+            let object = dm.cast::<Self>().as_ref().ok_or(VerbError::Null("dm"))?;
+            Ok((object, Context::of_object(object.c.context)))
+        }
+    }
+}
+
+/// `ibv_alloc_dm`, through `verbs_context`
+pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
+    border::pointer("ibv_alloc_dm", || {
+        // SAFETY: the ABI's contract.
+        let shared = unsafe { Context::from_c(context) }?;
+        // SAFETY: the ABI's contract.
+        let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("attr"))?;
+        refuse_bits("comp_mask", attr.comp_mask.into(), 0)?;
+        let id = shared.device().memory().alloc_dm(attr.length, attr.log_align_req)?;
+        shared.owned().dms.insert(id);
+        Ok(present(context, id))
+    })
+}
+
+/// What the program gets for device memory.
+fn present(context: *mut ibv_context, id: DmId) -> *mut ibv_dm {
+    let (memcpy_to_dm, memcpy_from_dm) = (Some(memcpy_to_dm as _), Some(memcpy_from_dm as _));
+    let c = ibv_dm { context, memcpy_to_dm, memcpy_from_dm, comp_mask: 0, handle: id.0 };
+    Box::into_raw(Box::new(DmObject { c, id })).cast()
+}
+
+/// What another context allocated.
+///
+/// # Safety
+/// The ABI's contract.
+pub unsafe fn import(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_dm, VerbError> {
+    // SAFETY: the ABI's contract.
+    let shared = unsafe { Context::from_c(context) }?;
+    let id = DmId(handle);
+    // Copying nothing fails for what is not there.
+    shared.device().memory().copy_to_dm(id, 0, &[])?;
+    Ok(present(context, id))
+}
+
+/// The structure is not used again; the memory stays.
+///
+/// # Safety
+/// The ABI's contract.
+pub unsafe fn forget(dm: *mut ibv_dm) {
+    // SAFETY: made by Box::into_raw in `present`.
+    drop(unsafe { Box::from_raw(dm.cast::<DmObject>()) });
+}
+
+/// `ibv_free_dm`, through `verbs_context`: EBUSY while regions of it are registered.
+pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
+    border::number("ibv_free_dm", || {
+        // SAFETY: the ABI's contract.
+        let (object, context) = unsafe { DmObject::from_c(dm) }?;
+        if context.is_inherited() {
+            return Ok(());
+        }
+        context.device().memory().free_dm(object.id)?;
+        context.owned().dms.remove(&object.id);
+        // SAFETY: made by Box::into_raw in alloc_dm; the program does not use it again.
+        drop(unsafe { Box::from_raw(dm.cast::<DmObject>()) });
+        Ok(())
+    })
+}
+
+/// `ibv_memcpy_to_dm`, through `ibv_dm`
+unsafe extern "C" fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, from: *const c_void, length: usize) -> c_int {
+    border::number("ibv_memcpy_to_dm", || {
+        // SAFETY: the ABI's contract.
+        let (object, context) = unsafe { DmObject::from_c(dm) }?;
+        // SAFETY: the ABI's contract: the program's bytes, which nobody writes during the call.
+        let bytes = unsafe { bytes(from, length) }?;
+        Ok(context.device().memory().copy_to_dm(object.id, start(offset), bytes)?)
+    })
+}
+
+/// `ibv_memcpy_from_dm`, through `ibv_dm`
+unsafe extern "C" fn memcpy_from_dm(to: *mut c_void, dm: *mut ibv_dm, offset: u64, length: usize) -> c_int {
+    border::number("ibv_memcpy_from_dm", || {
+        // SAFETY: the ABI's contract.
+        let (object, context) = unsafe { DmObject::from_c(dm) }?;
+        if length == 0 {
+            return Ok(());
+        }
+        if to.is_null() {
+            return Err(VerbError::Null("host_addr"));
+        }
+        // SAFETY: the ABI's contract: a place of so many bytes, which nobody else uses during the call. They are written below
+        // before anybody reads them, and every pattern is a valid byte.
+        let place = unsafe { slice::from_raw_parts_mut(to.cast::<u8>(), length) };
+        Ok(context.device().memory().copy_from_dm(object.id, start(offset), place)?)
+    })
+}
+
+/// `ibv_reg_dm_mr`, through `verbs_context`
+pub unsafe extern "C" fn reg_dm_mr(
+    pd: *mut ibv_pd,
+    dm: *mut ibv_dm,
+    offset: u64,
+    length: usize,
+    access: u32,
+) -> *mut ibv_mr {
+    border::pointer("ibv_reg_dm_mr", || {
+        // SAFETY: the ABI's contract.
+        let ((domain, context), (object, _)) = unsafe { (PdObject::from_c(pd)?, DmObject::from_c(dm)?) };
+        let first = start(offset);
+        // An end behind the address space is behind the memory as well.
+        let range = first..first.saturating_add(length);
+        let access = Access::from_bits_retain(access);
+        let region = context.device().memory().register_dm(domain.memory, object.id, range, access)?;
+        // SAFETY: the ABI's contract.
+        Ok(unsafe { mr::present(pd, context, ptr::null_mut(), length, &region) })
+    })
+}
+
+/// An offset; one that the process cannot have is outside like any other.
+fn start(offset: u64) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
+}
+
+/// # Safety
+/// The ABI's contract: so many bytes are there, and keep still while they are used.
+unsafe fn bytes<'a>(from: *const c_void, length: usize) -> Result<&'a [u8], VerbError> {
+    match length {
+        0 => Ok(&[]),
+        _ if from.is_null() => Err(VerbError::Null("host_addr")),
+        // SAFETY: as above.
+        _ => Ok(unsafe { slice::from_raw_parts(from.cast(), length) }),
+    }
+}

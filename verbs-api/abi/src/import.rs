@@ -1,0 +1,96 @@
+//! Using what another context of this process made: `ibv_import_device`, `ibv_import_pd`, `ibv_import_mr`, `ibv_import_dm`.
+//!
+//! Contexts of one device share an engine, so all of them know the same numbers. A device is found by the descriptor of an open
+//! context, `cmd_fd` or a duplicate of it. A descriptor that came from another process names an engine that lives there, and is
+//! refused.
+
+use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
+use std::ptr;
+
+use urxe_stack::memory::PdId;
+use urxe_wire::Lkey;
+
+use crate::border;
+use crate::context::{self, Context};
+use crate::dm;
+use crate::error::VerbError;
+use crate::layout::{ibv_context, ibv_dm, ibv_mr, ibv_pd};
+use crate::mr;
+use crate::pd::{self, PdObject};
+
+/// `ibv_import_device`
+pub unsafe extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
+    border::pointer("ibv_import_device", || {
+        if cmd_fd < 0 {
+            let given = u64::from(cmd_fd.cast_unsigned());
+            return Err(VerbError::Value { field: "cmd_fd", given, allowed: "a descriptor is needed" });
+        }
+        // SAFETY: only looked at during the call; a number that is no open descriptor is EBADF.
+        let file = context::identity(unsafe { BorrowedFd::borrow_raw(cmd_fd) })
+            .map_err(|errno| VerbError::System { what: "cmd_fd", errno })?;
+        context::open_again(file)
+    })
+}
+
+/// `ibv_import_pd`
+pub unsafe extern "C" fn import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
+    border::pointer("ibv_import_pd", || {
+        // SAFETY: the ABI's contract.
+        let shared = unsafe { Context::from_c(context) }?;
+        let id = PdId(handle);
+        let unknown = VerbError::Unknown { what: "protection domain", handle };
+        let memory = shared.device().protection_domain(id).ok_or(unknown)?;
+        Ok(pd::present(context, id, memory))
+    })
+}
+
+/// `ibv_unimport_pd`: the domain stays whose it was.
+pub unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
+    border::guard((), || {
+        if !pd.is_null() {
+            // SAFETY: the ABI's contract: it came from import_pd and is not used again.
+            drop(unsafe { Box::from_raw(pd.cast::<PdObject>()) });
+        }
+    });
+}
+
+/// `ibv_import_mr`: the number of a region is its key. Address and length in the program are not known here, as in the original.
+pub unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
+    border::pointer("ibv_import_mr", || {
+        // SAFETY: the ABI's contract.
+        let (domain, context) = unsafe { PdObject::from_c(pd) }?;
+        let found = context.device().memory().query(Lkey(handle)).filter(|mr| mr.pd == domain.memory);
+        let found = found.ok_or(VerbError::Unknown { what: "memory region", handle })?;
+        // SAFETY: from_c found the protection domain there.
+        Ok(unsafe { mr::describe(pd, ptr::null_mut(), found.len, &found) })
+    })
+}
+
+/// `ibv_unimport_mr`: the region stays whose it was.
+pub unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
+    border::guard((), || {
+        if !mr.is_null() {
+            // SAFETY: the ABI's contract: it came from import_mr and is not used again.
+            drop(unsafe { Box::from_raw(mr) });
+        }
+    });
+}
+
+/// `ibv_import_dm`
+pub unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
+    border::pointer("ibv_import_dm", || {
+        // SAFETY: the ABI's contract.
+        unsafe { dm::import(context, handle) }
+    })
+}
+
+/// `ibv_unimport_dm`: the memory stays whose it was.
+pub unsafe extern "C" fn unimport_dm(dm: *mut ibv_dm) {
+    border::guard((), || {
+        if !dm.is_null() {
+            // SAFETY: the ABI's contract: it came from import_dm and is not used again.
+            unsafe { dm::forget(dm) };
+        }
+    });
+}

@@ -1,0 +1,125 @@
+//! Extended reliable connections: domains, and opening a target queue pair once more.
+
+use std::ffi::c_int;
+use std::mem::zeroed;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use urxe_stack::driver::claim::claim_xrcd;
+use urxe_stack::qp::attr::QpType;
+use urxe_stack::srq::xrcd::{Inode, Xrcd, XrcdFlags};
+use urxe_wire::Qpn;
+
+use crate::border;
+use crate::context::{Context, identity};
+use crate::cq_ex::refuse_bits;
+use crate::error::VerbError;
+use crate::layout::{ibv_context, ibv_qp, ibv_qp_open_attr, ibv_xrcd, ibv_xrcd_init_attr};
+use crate::qp;
+
+/// `IBV_XRCD_INIT_ATTR_FD`, `IBV_XRCD_INIT_ATTR_OFLAGS`: both are needed.
+const NEEDED: u32 = 1 | 1 << 1;
+/// `IBV_QP_OPEN_ATTR_NUM`, `_XRCD` and `_TYPE`: all are needed; `_CONTEXT` may be there.
+const OPEN_NEEDED: u32 = 1 | 1 << 1 | 1 << 3;
+/// `IBV_QP_OPEN_ATTR_CONTEXT`
+const OPEN_CONTEXT: u32 = 1 << 2;
+
+/// A domain, with what C sees of it in front.
+#[repr(C)]
+pub struct XrcdObject {
+    c: ibv_xrcd,
+    pub xrcd: Arc<Xrcd>,
+}
+
+impl XrcdObject {
+    /// The domain that a program means, and its context.
+    ///
+    /// # Safety
+    /// The ABI's contract: `xrcd` is NULL, or open and not closed while the result is used.
+    pub unsafe fn from_c<'a>(xrcd: *mut ibv_xrcd) -> Result<(&'a Self, &'a Context), VerbError> {
+        // SAFETY: it came from open_xrcd, so it is the first field of an XrcdObject in an open context.
+        unsafe {
+            let object = xrcd.cast::<Self>().as_ref().ok_or(VerbError::Null("xrcd"))?;
+            Ok((object, Context::of_object(object.c.context)))
+        }
+    }
+}
+
+/// `ibv_open_xrcd`, through `verbs_context`: -1 as descriptor means a domain that nobody else opens.
+pub unsafe extern "C" fn open_xrcd(
+    context: *mut ibv_context,
+    attr: *mut ibv_xrcd_init_attr,
+) -> *mut ibv_xrcd {
+    border::pointer("ibv_open_xrcd", || {
+        // SAFETY: the ABI's contract.
+        let shared = unsafe { Context::from_c(context) }?;
+        // SAFETY: the ABI's contract.
+        let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("xrcd_init_attr"))?;
+        refuse_bits("comp_mask", attr.comp_mask.into(), NEEDED.into())?;
+        if attr.comp_mask & NEEDED != NEEDED {
+            let allowed = "both IBV_XRCD_INIT_ATTR_FD (1) and IBV_XRCD_INIT_ATTR_OFLAGS (2) are needed";
+            return Err(VerbError::Value { field: "comp_mask", given: attr.comp_mask.into(), allowed });
+        }
+        let inode = match attr.fd {
+            -1 => None,
+            // SAFETY: only looked at during the call below; a number that is no open descriptor is EBADF.
+            fd if fd >= 0 => Some(inode(unsafe { BorrowedFd::borrow_raw(fd) })?),
+            fd => {
+                let given = u64::from(fd.cast_unsigned());
+                return Err(VerbError::Value { field: "fd", given, allowed: "a descriptor or -1 is" });
+            }
+        };
+        let flags = XrcdFlags::from_bits_truncate(attr.oflags.cast_unsigned());
+        let xrcd = shared.device().open_xrcd(inode, flags, claim_xrcd)?;
+        Ok(Box::into_raw(Box::new(XrcdObject { c: ibv_xrcd { context }, xrcd })).cast())
+    })
+}
+
+fn inode(file: BorrowedFd<'_>) -> Result<Inode, VerbError> {
+    let found = identity(file).map_err(|errno| VerbError::System { what: "the XRC domain's file", errno })?;
+    Ok(Inode { device: found.0, number: found.1 })
+}
+
+/// `ibv_close_xrcd`, through `verbs_context`: EBUSY for the last one while something is in the domain.
+pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+    border::number("ibv_close_xrcd", || {
+        // SAFETY: the ABI's contract.
+        let (object, context) = unsafe { XrcdObject::from_c(xrcd) }?;
+        if context.is_inherited() {
+            return Ok(());
+        }
+        context.device().close_xrcd(&object.xrcd)?;
+        // SAFETY: made by Box::into_raw in open_xrcd; the program does not use it again.
+        drop(unsafe { Box::from_raw(xrcd.cast::<XrcdObject>()) });
+        Ok(())
+    })
+}
+
+/// `ibv_open_qp`, through `verbs_context`: a target queue pair that somebody of the domain created.
+pub unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
+    border::pointer("ibv_open_qp", || {
+        // SAFETY: the ABI's contract.
+        let shared = unsafe { Context::from_c(context) }?;
+        // SAFETY: the ABI's contract.
+        let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("qp_open_attr"))?;
+        refuse_bits("comp_mask", attr.comp_mask.into(), (OPEN_NEEDED | OPEN_CONTEXT).into())?;
+        if attr.comp_mask & OPEN_NEEDED != OPEN_NEEDED {
+            let allowed = "number, XRC domain and type of the queue pair are needed";
+            return Err(VerbError::Value { field: "comp_mask", given: attr.comp_mask.into(), allowed });
+        }
+        if attr.qp_type != u32::from(QpType::XrcRecv.number()) {
+            let allowed = "IBV_QPT_XRC_RECV (10) alone can be opened";
+            return Err(VerbError::Value { field: "qp_type", given: attr.qp_type.into(), allowed });
+        }
+        // SAFETY: the ABI's contract.
+        let (domain, _) = unsafe { XrcdObject::from_c(attr.xrcd) }?;
+        let handle = shared.device().open_xrc_target(&domain.xrcd, Qpn::masked(attr.qp_num))?;
+        let qp_context =
+            if attr.comp_mask & OPEN_CONTEXT == 0 { std::ptr::null_mut() } else { attr.qp_context };
+        // SAFETY: integers, pointers, a mutex and a condition, for all of which zero is valid.
+        let mut c: ibv_qp = unsafe { zeroed() };
+        c.context = context;
+        c.qp_context = qp_context;
+        Ok(qp::present(shared, c, handle, QpType::XrcRecv, false, false))
+    })
+}
