@@ -90,7 +90,9 @@ impl Device {
     }
 
     /// Opens an XRC domain (`ibv_open_xrcd`): that of a file, which all of this process that open it share, or, without a file, a new
-    /// one that only this call knows. `claim` is called when the file's domain is made, and keeps other processes from it.
+    /// one that only this call knows. `claim` is called when the file's domain is made, and tells other processes of it: to take part in
+    /// theirs, without [`XrcdFlags::CREATE`], is refused, and so is one of which it is said that nobody else has one. A process that makes
+    /// one beside theirs has one of its own.
     ///
     /// # Errors
     /// [`OpenXrcdError`].
@@ -121,7 +123,11 @@ impl Device {
         if control.xrcds.len() >= self.limits.max_xrcd as usize {
             return Err(OpenXrcdError::NoneLeft { allowed: self.limits.max_xrcd });
         }
-        let claim = inode.map(claim).transpose()?.flatten();
+        let claim = match inode.map(claim) {
+            // Two processes that make one each, as both ends of ibv_xsrq_pingpong do, need nothing of each other's.
+            Some(Err(OpenXrcdError::OtherProcess { .. })) if !flags.contains(XrcdFlags::EXCLUSIVE) => None,
+            claim => claim.transpose()?.flatten(),
+        };
         let xrcd = Arc::new(Xrcd::new(inode, Arc::clone(&self.events), claim));
         control.xrcds.push(Arc::clone(&xrcd));
         Ok(xrcd)

@@ -152,6 +152,14 @@ pub enum OpenQpError {
         /// What was given.
         given: Qpn,
     },
+    /// Its number is not one of this process's.
+    #[error(
+        "the number of queue pair {given} is another process's, whose queues and buffers cannot be reached from here"
+    )]
+    OtherProcess {
+        /// What was given.
+        given: Qpn,
+    },
     /// Only the receiving ends of the domain's XRC connections can be shared.
     #[error("queue pair {given} is not the receiving end of an XRC connection in this domain")]
     NotOfDomain {
@@ -164,7 +172,10 @@ impl OpenQpError {
     /// The errno that `ibv_open_qp` sets.
     #[must_use]
     pub const fn errno(self) -> i32 {
-        libc::EINVAL
+        match self {
+            Self::OtherProcess { .. } => libc::EOPNOTSUPP,
+            Self::NoQp { .. } | Self::NotOfDomain { .. } => libc::EINVAL,
+        }
     }
 }
 
@@ -304,7 +315,7 @@ impl Device {
     /// # Errors
     /// [`OpenQpError`].
     pub fn open_xrc_target(&self, xrcd: &Arc<Xrcd>, qpn: Qpn) -> Result<QpHandle, OpenQpError> {
-        let index = self.numbers.index(qpn).ok_or(OpenQpError::NoQp { given: qpn })?;
+        let index = self.numbers.index(qpn).ok_or(OpenQpError::OtherProcess { given: qpn })?;
         let handle = QpHandle { index, qpn };
         let opened = self.with_qp(handle, |qp| match &mut qp.common.xrc {
             Some(target) if target.xrcd.holds(xrcd) => {

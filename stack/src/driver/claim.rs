@@ -1,4 +1,5 @@
-//! Which process has the XRC domain of a file: one at a time, since domains are shared within a process only.
+//! Which process has the XRC domain of a file, since domains are shared within a process only: who would take part in another's is
+//! told so.
 //!
 //! A claim is an abstract Unix socket whose name tells the file. The kernel gives a name to one socket at a time and frees it with
 //! the process, however that ends; nothing stays behind in a file system. Names are those of one network namespace, as devices are.

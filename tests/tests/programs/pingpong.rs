@@ -55,3 +55,14 @@ fn ud() {
     pingpong("ibv_ud_pingpong", "-g 0 -c -n 300");
     pingpong("ibv_ud_pingpong", "-g 1 -e -s 2000 -n 300");
 }
+
+/// Both ends make an XRC domain on the same file, each its own. The program says that it succeeded, and no figures.
+#[test]
+fn xrc() {
+    for options in ["-g 0 -n 300", "-g 1 -e -n 300"] {
+        let pair = play(&format!("ibv_xsrq_pingpong {options}"), "-p");
+        for end in [pair.server, pair.client] {
+            assert!(end.lines().any(|line| line == "success"), "{options}\n{end}");
+        }
+    }
+}

@@ -88,7 +88,7 @@ impl Device {
     /// contents are not looked at, and it may be closed at once.
     ///
     /// # Errors
-    /// [`OpenXrcdError`]: the file has none and it was not to be made, or has one and a new one was asked for, or another process
+    /// [`OpenXrcdError`]: the file has none and it was not to be made, or has one and a new one was asked for, or only another process
     /// has it.
     pub fn open_xrc_domain(&self, file: impl AsFd, flags: XrcdFlags) -> Result<XrcDomain, OpenXrcdError> {
         let metadata = File::from(file.as_fd().try_clone_to_owned()?).metadata()?;

@@ -389,12 +389,17 @@ fn a_file_names_a_domain() {
     device.close_xrcd(&first).unwrap();
     assert!(matches!(open(Some(FILE), XrcdFlags::empty()), Err(OpenXrcdError::NotThere { .. })));
     assert!(!Arc::ptr_eq(&first, &open(Some(FILE), create).unwrap()));
-    // Another process has it: that is what is said, whether or not one was to be made.
+    // Another process has one: to take part in that is refused, one of the own is made beside it.
     let third = Inode { number: 4, ..FILE };
-    for flags in [XrcdFlags::empty(), create] {
-        let claim = |given| Err(OpenXrcdError::OtherProcess { given });
+    let claim = |given| Err(OpenXrcdError::OtherProcess { given });
+    for flags in [XrcdFlags::empty(), create | exclusive] {
         let error = device.open_xrcd(Some(third), flags, claim).unwrap_err();
         assert!(error.to_string().contains("one process only"), "{error}");
         assert_eq!(error.errno(), libc::EOPNOTSUPP);
     }
+    let own = device.open_xrcd(Some(third), create, claim).unwrap();
+    // What the other process made in its own is not here.
+    let theirs = Qpn::masked(63 << 18 | 5);
+    let error = device.open_xrc_target(&own, theirs).unwrap_err();
+    assert_eq!((error, error.errno()), (OpenQpError::OtherProcess { given: theirs }, libc::EOPNOTSUPP));
 }
