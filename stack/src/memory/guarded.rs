@@ -140,13 +140,15 @@ unsafe fn pipe(way: Way, ours: *mut u8, theirs: *mut u8, len: usize) -> Result<(
     while read < len {
         if written == read {
             let chunk = CHUNK.min(len - written);
+            let start = from.wrapping_add(written);
             // SAFETY: the kernel only reads there, and says EFAULT where it cannot.
-            written +=
-                moved(|| unsafe { libc::write(into.as_raw_fd(), from.wrapping_add(written).cast(), chunk) })?;
+            let write = || unsafe { libc::write(into.as_raw_fd(), start.cast(), chunk) };
+            written += moved(write)?;
         }
+        let (start, left) = (to.wrapping_add(read), written - read);
         // SAFETY: the caller's promise, for either way.
-        read +=
-            moved(|| unsafe { libc::read(out.as_raw_fd(), to.wrapping_add(read).cast(), written - read) })?;
+        let fetch = || unsafe { libc::read(out.as_raw_fd(), start.cast(), left) };
+        read += moved(fetch)?;
     }
     Ok(())
 }

@@ -5,16 +5,15 @@ use std::ptr;
 
 use urxe_stack::cq::{Completion, WcFlags};
 use urxe_stack::qp::wr::AhHandle;
+use urxe_wire::Grh;
 
 use crate::border;
 use crate::context::Context;
 use crate::error::VerbError;
 use crate::layout::{ibv_ah, ibv_ah_attr, ibv_context, ibv_pd, ibv_wc};
+use crate::object::object;
 use crate::pd::PdObject;
 use crate::qp_attr;
-
-/// Bytes of a `struct ibv_grh`.
-const GRH_LEN: usize = 40;
 
 /// An address handle, with what C sees of it in front.
 #[repr(C)]
@@ -23,19 +22,7 @@ pub struct AhObject {
     pub handle: AhHandle,
 }
 
-impl AhObject {
-    /// The handle that a program means, and its context.
-    ///
-    /// # Safety
-    /// The ABI's contract: `ah` is NULL, or created and not destroyed while the result is used.
-    pub unsafe fn from_c<'a>(ah: *mut ibv_ah) -> Result<(&'a Self, &'a Context), VerbError> {
-        // SAFETY: it came from `create`, so it is the first field of an AhObject in an open context.
-        unsafe {
-            let object = ah.cast::<Self>().as_ref().ok_or(VerbError::Null("ah"))?;
-            Ok((object, Context::of_object(object.c.context)))
-        }
-    }
-}
+object!(pub AhObject, ibv_ah, "ah");
 
 /// `ibv_create_ah`
 pub unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
@@ -127,14 +114,14 @@ unsafe fn answer(
     let mut completion = Completion::default();
     completion.sl = wc.sl;
     completion.slid = wc.slid;
-    let mut header = [0; GRH_LEN];
+    let mut header = [0; Grh::LEN];
     if wc.wc_flags & u32::from(WcFlags::GRH.bits()) != 0 {
         completion = completion.with_grh();
         if grh.is_null() {
             return Err(VerbError::Null("grh"));
         }
         // SAFETY: the ABI's contract: the header is there, in a buffer that belongs to the program again.
-        unsafe { ptr::copy_nonoverlapping(grh.cast::<u8>(), header.as_mut_ptr(), GRH_LEN) };
+        unsafe { ptr::copy_nonoverlapping(grh.cast::<u8>(), header.as_mut_ptr(), Grh::LEN) };
     }
     let found = context.device().ah_from_wc(&completion, &header)?;
     Ok(qp_attr::address_to_c(&found))

@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::cq_ex::Polling;
 use crate::error::VerbError;
 use crate::layout::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
+use crate::object::object;
 
 /// Completions moved at a time.
 const BATCH: usize = 16;
@@ -26,19 +27,7 @@ pub struct CqObject {
     pub polling: UnsafeCell<Polling>,
 }
 
-impl CqObject {
-    /// The queue that a program means, and its context.
-    ///
-    /// # Safety
-    /// The ABI's contract: `cq` is NULL, or created and not destroyed while the result is used.
-    pub unsafe fn from_c<'a>(cq: *mut ibv_cq) -> Result<(&'a Self, &'a Context), VerbError> {
-        // SAFETY: it came from `create`, so it is the first field of a CqObject in an open context.
-        unsafe {
-            let object = cq.cast::<Self>().as_ref().ok_or(VerbError::Null("cq"))?;
-            Ok((object, Context::of_object((*cq).context)))
-        }
-    }
-}
+object!(pub CqObject, ibv_cq, "cq");
 
 /// A queue has at least so many entries, more than the program may have asked for, as the header allows. Hardware rounds up, and
 /// programs have come to lean on it: perftest's latency tests ask for 1 and leave a completion in it when they sleep for events.

@@ -1,9 +1,9 @@
 //! Completion queues in their extended form: `ibv_create_cq_ex`, and the functions that read one completion after the other.
 
 use std::ffi::{c_int, c_void};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use urxe_stack::cq::{Completion, Moderation};
+use urxe_stack::sys::clock;
 
 use crate::border;
 use crate::cq::{CqObject, Wanted, create, imm_or_rkey};
@@ -187,7 +187,6 @@ unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
             return 0;
         };
         let age_ns = context.node.engine.now().as_ns().saturating_sub(completion.timestamp_ns);
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX).saturating_sub(age_ns)
+        clock::wall_ns().saturating_sub(age_ns)
     })
 }

@@ -11,6 +11,7 @@ use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
 use crate::layout::{ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
 use crate::mr;
+use crate::object::object;
 use crate::pd::PdObject;
 
 /// Device memory, with what C sees of it in front.
@@ -20,19 +21,7 @@ pub struct DmObject {
     id: DmId,
 }
 
-impl DmObject {
-    /// The memory that a program means, and its context.
-    ///
-    /// # Safety
-    /// The ABI's contract: `dm` is NULL, or allocated and not freed while the result is used.
-    unsafe fn from_c<'a>(dm: *mut ibv_dm) -> Result<(&'a Self, &'a Context), VerbError> {
-        // SAFETY: it came from alloc_dm, so it is the first field of a DmObject in an open context.
-        unsafe {
-            let object = dm.cast::<Self>().as_ref().ok_or(VerbError::Null("dm"))?;
-            Ok((object, Context::of_object(object.c.context)))
-        }
-    }
-}
+object!(DmObject, ibv_dm, "dm");
 
 /// `ibv_alloc_dm`, through `verbs_context`
 pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {

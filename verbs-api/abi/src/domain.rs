@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
+use crate::object::object;
 use crate::pd::{self, PdObject};
 
 /// `IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS`, `IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT`
@@ -25,19 +26,7 @@ pub struct TdObject {
     id: TdId,
 }
 
-impl TdObject {
-    /// The thread domain that a program means, and its context.
-    ///
-    /// # Safety
-    /// The ABI's contract: `td` is NULL, or allocated and not deallocated while the result is used.
-    unsafe fn from_c<'a>(td: *mut ibv_td) -> Result<(&'a Self, &'a Context), VerbError> {
-        // SAFETY: it came from alloc_td, so it is the first field of a TdObject in an open context.
-        unsafe {
-            let object = td.cast::<Self>().as_ref().ok_or(VerbError::Null("td"))?;
-            Ok((object, Context::of_object(object.c.context)))
-        }
-    }
-}
+object!(TdObject, ibv_td, "td");
 
 /// `ibv_alloc_td`, through `verbs_context`
 pub unsafe extern "C" fn alloc_td(context: *mut ibv_context, attr: *mut ibv_td_init_attr) -> *mut ibv_td {

@@ -60,6 +60,7 @@ mod mr;
 mod multicast;
 mod mw;
 mod node;
+mod object;
 mod pd;
 mod port;
 mod post;

@@ -16,7 +16,7 @@ use crate::pd::PdObject;
 use crate::qp::QpObject;
 
 /// The part of a key that stays.
-pub const fn identity(key: u32) -> u32 {
+const fn identity(key: u32) -> u32 {
     key & !0xff
 }
 

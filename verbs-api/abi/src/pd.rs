@@ -8,6 +8,7 @@ use crate::border;
 use crate::context::Context;
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_pd};
+use crate::object::object;
 
 /// A protection domain, with what C sees of it in front.
 #[repr(C)]
@@ -19,19 +20,7 @@ pub struct PdObject {
     pub memory: PdId,
 }
 
-impl PdObject {
-    /// The protection domain that a program means, and its context.
-    ///
-    /// # Safety
-    /// The ABI's contract: `pd` is NULL, or allocated and not deallocated while the result is used.
-    pub unsafe fn from_c<'a>(pd: *mut ibv_pd) -> Result<(&'a Self, &'a Context), VerbError> {
-        // SAFETY: it came from alloc_pd, so it is the first field of a PdObject in an open context.
-        unsafe {
-            let object = pd.cast::<Self>().as_ref().ok_or(VerbError::Null("pd"))?;
-            Ok((object, Context::of_object(object.c.context)))
-        }
-    }
-}
+object!(pub PdObject, ibv_pd, "pd");
 
 /// `ibv_alloc_pd`
 pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {

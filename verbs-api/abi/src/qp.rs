@@ -18,6 +18,7 @@ use crate::events;
 use crate::layout::{
     ibv_context, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
+use crate::object::object;
 use crate::pd::PdObject;
 use crate::qp_attr;
 use crate::qp_ex::{self, Build};
@@ -44,19 +45,7 @@ pub struct QpObject {
     pub build: Option<Build>,
 }
 
-impl QpObject {
-    /// The queue pair that a program means, and its context.
-    ///
-    /// # Safety
-    /// The ABI's contract: `qp` is NULL, or created and not destroyed while the result is used.
-    pub unsafe fn from_c<'a>(qp: *mut ibv_qp) -> Result<(&'a Self, &'a Context), VerbError> {
-        // SAFETY: it came from `create`, so it is the first field of a QpObject in an open context.
-        unsafe {
-            let object = qp.cast::<Self>().as_ref().ok_or(VerbError::Null("qp"))?;
-            Ok((object, Context::of_object((*qp).context)))
-        }
-    }
-}
+object!(pub QpObject, ibv_qp, "qp");
 
 /// `ibv_create_qp`: writes the sizes that the queues really have into `attr`.
 pub unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
@@ -116,8 +105,9 @@ unsafe fn create(
     // The sending end of an XRC connection receives nothing, and programs give it no queue for that.
     let recv_cq = if qp_type == QpType::XrcSend { attr.send_cq } else { attr.recv_cq };
     // SAFETY: the ABI's contract, for all objects that the arguments name.
-    let ((domain, context), (send_cq, _), (recv_cq, _)) =
+    let objects =
         unsafe { (PdObject::from_c(pd)?, CqObject::from_c(attr.send_cq)?, CqObject::from_c(recv_cq)?) };
+    let ((domain, context), (send_cq, _), (recv_cq, _)) = objects;
     // SAFETY: the ABI's contract.
     let srq = match unsafe { SrqObject::from_c(attr.srq) } {
         Ok((object, _)) => Some(Arc::clone(&object.srq)),

@@ -9,11 +9,11 @@ use urxe_stack::cq::EventObject;
 use urxe_stack::srq::{Srq, SrqAttr, SrqAttrMask, SrqInit, XrcSrqInit};
 
 use crate::border;
-use crate::context::Context;
 use crate::cq::CqObject;
 use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex};
+use crate::object::object;
 use crate::pd::PdObject;
 use crate::xrc::XrcdObject;
 
@@ -37,19 +37,7 @@ pub struct SrqObject {
     pub srq: Arc<Srq>,
 }
 
-impl SrqObject {
-    /// The queue that a program means, and its context.
-    ///
-    /// # Safety
-    /// The ABI's contract: `srq` is NULL, or created and not destroyed while the result is used.
-    pub unsafe fn from_c<'a>(srq: *mut ibv_srq) -> Result<(&'a Self, &'a Context), VerbError> {
-        // SAFETY: it came from `create`, so it is the first field of a SrqObject in an open context.
-        unsafe {
-            let object = srq.cast::<Self>().as_ref().ok_or(VerbError::Null("srq"))?;
-            Ok((object, Context::of_object((*srq).context)))
-        }
-    }
-}
+object!(pub SrqObject, ibv_srq, "srq");
 
 /// `ibv_create_srq`: writes the sizes that the queue really has into `attr`.
 pub unsafe extern "C" fn create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
@@ -77,8 +65,8 @@ pub unsafe extern "C" fn create_srq_ex(
             XRC if !has(WITH_CQ) => return Err(VerbError::Null("cq")),
             XRC => {
                 // SAFETY: the ABI's contract.
-                let ((domain, _), (cq, _)) =
-                    unsafe { (XrcdObject::from_c(attr.xrcd)?, CqObject::from_c(attr.cq)?) };
+                let objects = unsafe { (XrcdObject::from_c(attr.xrcd)?, CqObject::from_c(attr.cq)?) };
+                let ((domain, _), (cq, _)) = objects;
                 Some(XrcSrqInit { xrcd: Arc::clone(&domain.xrcd), cq: Arc::clone(&cq.cq) })
             }
             _ => return Err(VerbError::Unsupported("this srq_type")),

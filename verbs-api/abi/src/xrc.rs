@@ -15,6 +15,7 @@ use crate::context::{Context, identity};
 use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_qp, ibv_qp_open_attr, ibv_xrcd, ibv_xrcd_init_attr};
+use crate::object::object;
 use crate::qp;
 
 /// `IBV_XRCD_INIT_ATTR_FD`, `IBV_XRCD_INIT_ATTR_OFLAGS`: both are needed.
@@ -31,19 +32,7 @@ pub struct XrcdObject {
     pub xrcd: Arc<Xrcd>,
 }
 
-impl XrcdObject {
-    /// The domain that a program means, and its context.
-    ///
-    /// # Safety
-    /// The ABI's contract: `xrcd` is NULL, or open and not closed while the result is used.
-    pub unsafe fn from_c<'a>(xrcd: *mut ibv_xrcd) -> Result<(&'a Self, &'a Context), VerbError> {
-        // SAFETY: it came from open_xrcd, so it is the first field of an XrcdObject in an open context.
-        unsafe {
-            let object = xrcd.cast::<Self>().as_ref().ok_or(VerbError::Null("xrcd"))?;
-            Ok((object, Context::of_object(object.c.context)))
-        }
-    }
-}
+object!(pub XrcdObject, ibv_xrcd, "xrcd");
 
 /// `ibv_open_xrcd`, through `verbs_context`: -1 as descriptor means a domain that nobody else opens.
 pub unsafe extern "C" fn open_xrcd(
