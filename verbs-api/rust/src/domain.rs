@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, Weak};
 
 use urxe_stack::device::{AllocParentDomainError, TdId};
 use urxe_stack::memory::{Mr, PdId};
-use urxe_wire::{Lkey, Rkey};
+use urxe_wire::Lkey;
 
 use crate::device::Device;
-use crate::memory::{RegionSlice, RemoteRegion, SliceError};
+use crate::memory::region;
 use crate::pd::{Inner as PdInner, ProtectionDomain};
 use crate::waiters::lock;
 
@@ -188,39 +188,12 @@ impl ImportedRegion {
         &self.pd
     }
 
-    /// Length in bytes, at least 1.
-    #[must_use]
-    #[allow(clippy::len_without_is_empty, reason = "no region is empty")]
-    pub fn len(&self) -> usize {
-        self.mr.len
-    }
-
-    /// The owner's key.
-    #[must_use]
-    pub fn lkey(&self) -> Lkey {
-        self.mr.lkey
-    }
-
-    /// The peers' key.
-    #[must_use]
-    pub fn rkey(&self) -> Rkey {
-        self.mr.rkey
-    }
-
-    /// What a peer needs to reach it: address, length, key.
-    #[must_use]
-    pub fn remote(&self) -> RemoteRegion {
-        RemoteRegion { addr: self.mr.iova, len: self.mr.len as u64, rkey: self.mr.rkey }
-    }
-
-    /// A part of it, for a work request. `range` counts bytes from 0.
-    ///
-    /// # Errors
-    /// [`SliceError`].
-    pub fn slice(&self, range: impl std::ops::RangeBounds<usize>) -> Result<RegionSlice<'_>, SliceError> {
-        RegionSlice::new(&self.mr, range)
+    fn mr(&self) -> &Mr {
+        &self.mr
     }
 }
+
+region!(ImportedRegion);
 
 /// The protection domains of a device by their numbers. Keeps none of them alive.
 #[derive(Debug, Default)]

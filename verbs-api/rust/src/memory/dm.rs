@@ -5,9 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use urxe_stack::memory::{Access, DmError, DmId, Mr};
-use urxe_wire::{Lkey, Rkey};
 
-use super::{RegionSlice, RemoteRegion, SliceError};
+use super::region;
 use crate::device::Device;
 use crate::pd::ProtectionDomain;
 
@@ -103,32 +102,12 @@ impl DeviceMemoryRegion {
         &self.memory
     }
 
-    /// The owner's key.
-    #[must_use]
-    pub fn lkey(&self) -> Lkey {
-        self.mr.lkey
-    }
-
-    /// The peers' key.
-    #[must_use]
-    pub fn rkey(&self) -> Rkey {
-        self.mr.rkey
-    }
-
-    /// What a peer needs to reach it: address, length, key.
-    #[must_use]
-    pub fn remote(&self) -> RemoteRegion {
-        RemoteRegion { addr: self.mr.iova, len: self.mr.len as u64, rkey: self.mr.rkey }
-    }
-
-    /// A part of it, for a work request. `range` counts bytes from 0.
-    ///
-    /// # Errors
-    /// [`SliceError`].
-    pub fn slice(&self, range: impl std::ops::RangeBounds<usize>) -> Result<RegionSlice<'_>, SliceError> {
-        RegionSlice::new(&self.mr, range)
+    fn mr(&self) -> &Mr {
+        &self.mr
     }
 }
+
+region!(DeviceMemoryRegion);
 
 impl Drop for DeviceMemoryRegion {
     fn drop(&mut self) {

@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `change` | reregistering: other memory, domain or access |
+//! | `region` | what all kinds of regions tell about themselves |
 //! | `registration` | registering with the core: the only `unsafe` of this crate |
 //! | `fast` | fast-registration regions |
 //! | `window` | memory windows |
@@ -13,6 +14,7 @@
 mod change;
 mod dm;
 mod fast;
+mod region;
 mod registration;
 mod remote;
 mod slice;
@@ -26,7 +28,6 @@ use std::sync::Arc;
 use urxe_stack::memory::{
     Access, Advice, AdviseError, Buffer, BufferError, FileError, Mr, RegMrError, ReregMrError,
 };
-use urxe_wire::{Lkey, Rkey};
 
 pub use self::change::{ChangeRegionError, RegionChange};
 pub use self::dm::{DeviceMemory, DeviceMemoryRegion};
@@ -36,6 +37,7 @@ pub use self::remote::{RemoteParseError, RemoteRegion, RemoteSliceError};
 pub use self::slice::{RegionSlice, SliceError};
 pub use self::window::MemoryWindow;
 
+pub(crate) use self::region::region;
 use self::registration::OwnedRegistration;
 use crate::pd::ProtectionDomain;
 
@@ -181,51 +183,6 @@ impl MemoryRegion {
         self.registration.pd()
     }
 
-    /// Length in bytes, at least 1.
-    #[must_use]
-    #[allow(clippy::len_without_is_empty, reason = "no region is empty")]
-    pub fn len(&self) -> usize {
-        self.buffer().len()
-    }
-
-    /// The address of its first byte, as work requests and peers name it.
-    #[must_use]
-    pub fn iova(&self) -> u64 {
-        self.mr().iova
-    }
-
-    /// What it grants.
-    #[must_use]
-    pub fn access(&self) -> Access {
-        self.mr().access
-    }
-
-    /// The owner's key.
-    #[must_use]
-    pub fn lkey(&self) -> Lkey {
-        self.mr().lkey
-    }
-
-    /// The peers' key.
-    #[must_use]
-    pub fn rkey(&self) -> Rkey {
-        self.mr().rkey
-    }
-
-    /// What a peer needs to reach it: address, length, key.
-    #[must_use]
-    pub fn remote(&self) -> RemoteRegion {
-        RemoteRegion { addr: self.iova(), len: self.len() as u64, rkey: self.rkey() }
-    }
-
-    /// A part of it, for a work request. `range` counts bytes from 0.
-    ///
-    /// # Errors
-    /// [`SliceError`] if it is not inside, or longer than a message can be (2^32 - 1 bytes).
-    pub fn slice(&self, range: impl std::ops::RangeBounds<usize>) -> Result<RegionSlice<'_>, SliceError> {
-        RegionSlice::new(self.mr(), range)
-    }
-
     /// Copies `dst.len()` bytes from `offset` on into `dst`.
     ///
     /// # Errors
@@ -298,6 +255,8 @@ impl MemoryRegion {
         self.buffer().compare_swap_u64(offset, compare, swap)
     }
 }
+
+region!(MemoryRegion);
 
 impl fmt::Debug for MemoryRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

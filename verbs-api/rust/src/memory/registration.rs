@@ -7,9 +7,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use urxe_stack::memory::{Access, Advice, AdviseError, AdviseRange, Buffer, Mr, RegMrError, ReregMrError};
-use urxe_wire::{Lkey, Rkey};
 
-use super::{RegionSlice, RemoteRegion, SliceError};
+use super::region;
 use crate::pd::ProtectionDomain;
 
 /// A buffer and its registration. The core keeps the buffer mapped until the deregistration returned.
@@ -138,51 +137,12 @@ impl ForeignRegion {
         &self.pd
     }
 
-    /// Length in bytes, at least 1.
-    #[must_use]
-    #[allow(clippy::len_without_is_empty, reason = "no region is empty")]
-    pub fn len(&self) -> usize {
-        self.mr.len
-    }
-
-    /// The address of its first byte, as work requests and peers name it.
-    #[must_use]
-    pub fn iova(&self) -> u64 {
-        self.mr.iova
-    }
-
-    /// What it grants.
-    #[must_use]
-    pub fn access(&self) -> Access {
-        self.mr.access
-    }
-
-    /// The owner's key.
-    #[must_use]
-    pub fn lkey(&self) -> Lkey {
-        self.mr.lkey
-    }
-
-    /// The peers' key.
-    #[must_use]
-    pub fn rkey(&self) -> Rkey {
-        self.mr.rkey
-    }
-
-    /// What a peer needs to reach it: address, length, key.
-    #[must_use]
-    pub fn remote(&self) -> RemoteRegion {
-        RemoteRegion { addr: self.mr.iova, len: self.mr.len as u64, rkey: self.mr.rkey }
-    }
-
-    /// A part of it, for a work request. `range` counts bytes from 0.
-    ///
-    /// # Errors
-    /// [`SliceError`].
-    pub fn slice(&self, range: impl std::ops::RangeBounds<usize>) -> Result<RegionSlice<'_>, SliceError> {
-        RegionSlice::new(&self.mr, range)
+    fn mr(&self) -> &Mr {
+        &self.mr
     }
 }
+
+region!(ForeignRegion);
 
 impl Drop for ForeignRegion {
     fn drop(&mut self) {
