@@ -101,6 +101,12 @@ counters! {
     DropImpliedNak "drop_implied_nak",
     /// Dropped: lost on purpose, as was asked for when the device was opened.
     DropSimulated "drop_simulated",
+    /// Received a second time, on purpose.
+    SimulatedDuplicate "simulated_duplicate",
+    /// Received late, behind others that came after them, on purpose.
+    SimulatedReorder "simulated_reorder",
+    /// Received with flipped bits, on purpose. All but one of 65,536 count in `drop_icrc`, too.
+    SimulatedCorrupt "simulated_corrupt",
     /// Requests refused: for a shared receive queue that the target's XRC domain does not have.
     XrcViolation "xrc_violation",
     /// Times a message found its shared receive queue empty.

@@ -37,7 +37,7 @@ pub(super) fn run(shared: &Shared) {
     waits.extend(shared.ports.iter().map(|port| on(port.as_fd())));
     waits.push(on(shared.ports.groups.descriptor()));
     // Beside the one that polling threads use.
-    let mut receiver = Receiver::new(None);
+    let mut receiver = Receiver::new();
     let mut sweep_at = Time::ZERO;
     while !shared.stop.load(Ordering::Acquire) {
         let now = clock::now();
@@ -92,7 +92,8 @@ fn receive(shared: &Shared) -> bool {
 /// Sleeps a tick, or until the next deadline, or until it is woken.
 fn sleep_polled(shared: &Shared, waits: &mut [PollFd<'_>]) {
     let now = clock::now();
-    let deadline = shared.device.next_deadline().unwrap_or(Time::NEVER);
+    let deadline = shared.device.next_deadline().into_iter().chain(shared.ports.next_due()).min();
+    let deadline = deadline.unwrap_or(Time::NEVER);
     wait(waits, Some(deadline.since_ns(now).min(TICK_NS)));
 }
 
@@ -102,7 +103,8 @@ fn sleep_idle(shared: &Shared, waits: &mut [PollFd<'_>], sweep_at: Time) {
         let now = clock::now();
         shared.transmit(now);
         let sweep = shared.ports.has_company().then_some(sweep_at);
-        let deadline = shared.device.next_deadline().into_iter().chain(sweep).min();
+        let held = shared.ports.next_due();
+        let deadline = shared.device.next_deadline().into_iter().chain(sweep).chain(held).min();
         deadline.map(|deadline| deadline.since_ns(now))
     };
     shared.alarm.sleep(last_look, |timeout_ns| wait(waits, timeout_ns));

@@ -15,18 +15,19 @@ use super::groups::GroupPorts;
 use super::management::ReceivedMad;
 use super::ports::{Ports, Receiver};
 use crate::cq::{Completion, Cq, CqError, Wake};
+use crate::device::counters::Counter;
 use crate::device::{Device, DeviceConfig, IcrcPolicy, Limits, QpHandle};
 use crate::link::interface::interfaces;
 use crate::link::{Changes, GidEntry, LinkError, LinkSpec, LivePort, OperState, ResolvedLink};
 use crate::path::window::EARLY_TIMEOUT_MIN;
 use crate::port::Transmit;
-use crate::port::loss::Loss;
+use crate::port::faults::{BadLink, FaultSpec};
 use crate::port::sharing::ListenError;
 use crate::port::tap::Tap;
 use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
 use crate::qp::attr::{QpAttr, QpAttrMask};
 use crate::qp::wr::{PostError, RecvRequest, SendRequest};
-use crate::rng::{Chance, Rng};
+use crate::rng::Rng;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, lock, try_lock, yield_now};
 use crate::sys::fork::Maker;
@@ -58,8 +59,8 @@ pub struct EngineConfig {
     pub seed: Option<u64>,
     /// What the device can do.
     pub limits: Limits,
-    /// How likely it is that a packet which arrived is lost before the device sees it: a simulated bad link.
-    pub loss: Chance,
+    /// What happens to packets that arrived before the device sees them: a simulated bad network.
+    pub faults: FaultSpec,
     /// No retransmission before the local ACK timeout comes earlier than this, whatever round trips were measured. Longer
     /// is better where the peer may stall: an emulated machine, a process in a debugger.
     pub early_timeout_min: Duration,
@@ -117,7 +118,7 @@ impl Default for EngineConfig {
             tap: None,
             seed: None,
             limits: Limits::default(),
-            loss: Chance::NEVER,
+            faults: FaultSpec::default(),
             early_timeout_min: EARLY_TIMEOUT_MIN,
             hooks: Hooks::default(),
         }
@@ -204,11 +205,12 @@ impl Engine {
         let mut claims = Rng::stream(random_seed()?, 0x636c_6169_6d73);
         let configs: Vec<UdpConfig> = link.addresses.iter().map(udp).collect();
         let groups = GroupPorts::new(&configs).map_err(OpenEngineError::EventFd)?;
-        let ports = Arc::new(Ports::open(&configs, groups, || claims.next_u64())?);
+        let seed = config.seed.map_or_else(random_seed, Ok)?;
+        let bad_link = |slot| bad_link(&config.faults, seed, &link, slot);
+        let ports = Arc::new(Ports::open(&configs, groups, bad_link, || claims.next_u64())?);
         let events = Arc::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
         let alarm = Arc::new(Alarm::new(EventFd::new().map_err(OpenEngineError::EventFd)?));
         let buffer = ports.iter().map(UdpPort::receive_buffer).min().unwrap_or(0) as u64;
-        let seed = config.seed.map_or_else(random_seed, Ok)?;
         let gids: Vec<Gid> = link.gids.iter().map(|entry| entry.gid).collect();
         let device = Device::new(DeviceConfig {
             active_mtu: link.path_mtu,
@@ -228,7 +230,7 @@ impl Engine {
         let shared = Arc::new(Shared {
             device,
             ports,
-            receiver: Mutex::new(Receiver::new(Loss::new(config.loss, seed))),
+            receiver: Mutex::new(Receiver::new()),
             alarm,
             polled_at_ns: AtomicU64::new(0),
             empty_polls: AtomicU32::new(0),
@@ -427,9 +429,10 @@ impl Shared {
         }
         self.empty_polls.store(0, Ordering::Relaxed);
         self.device.transmit_urgent(clock::now(), &*self.ports);
-        if self.device.has_pending() {
+        if self.device.has_pending() || self.ports.next_due().is_some() {
             // Acknowledgements wait for a reply to take them along. None may come, and this thread may not poll again:
-            // then the background thread sends them, which must not sleep until something else happens.
+            // then the background thread sends them, which must not sleep until something else happens. Likewise what a
+            // simulated bad network holds.
             self.alarm.wake();
         }
     }
@@ -444,6 +447,18 @@ impl Drop for Engine {
         }
         self.shared.stop.store(true, Ordering::Release);
         self.shared.alarm.descriptor().wake();
+        if self.shared.ports.has_bad_link() {
+            let value = |counter| self.device().counters().value(counter);
+            tracing::warn!(
+                device = %self.link.spec,
+                received = value(Counter::RcvdPkts),
+                lost = value(Counter::DropSimulated),
+                duplicated = value(Counter::SimulatedDuplicate),
+                reordered = value(Counter::SimulatedReorder),
+                corrupted = value(Counter::SimulatedCorrupt),
+                "faults suffered",
+            );
+        }
         // A hook that dropped the engine runs on the background thread, which ends when the hook returns.
         let is_this_thread = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
         if let Some(thread) = self.thread.take_if(|thread| !is_this_thread(thread))
@@ -470,6 +485,21 @@ fn watch() -> Option<Changes> {
             tracing::warn!(%error, "netlink is refused: the port's state and GIDs stay as they are now");
         })
         .ok()
+}
+
+/// The simulated bad network of a device, if one was asked for. Devices of one seed differ by address and slot.
+fn bad_link(faults: &FaultSpec, seed: u64, link: &ResolvedLink, slot: u8) -> Option<BadLink> {
+    if faults.is_harmless() {
+        return None;
+    }
+    let faults = FaultSpec { seed: Some(faults.seed.unwrap_or(seed)), ..faults.clone() };
+    tracing::warn!(device = %link.spec, slot, "what arrives suffers faults: {faults}");
+    let low = |address: &IpAddr| match address {
+        IpAddr::V4(v4) => u64::from(v4.to_bits()),
+        IpAddr::V6(v6) => v6.to_bits() as u64,
+    };
+    let stream = link.addresses.first().map_or(0, low).rotate_left(8) ^ u64::from(slot);
+    Some(BadLink::new(faults.link, faults.seed.unwrap_or(seed), stream))
 }
 
 fn is_link_local(address: IpAddr) -> bool {

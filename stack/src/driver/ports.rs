@@ -13,14 +13,15 @@ use super::management::{self, Inbox};
 use crate::device::counters::Counter;
 use crate::device::qpn::process_slot;
 use crate::device::{Device, ReceiveScratch, SourcePorts, Strays};
+use crate::port::faults::BadLink;
 use crate::port::groups::{JoinError, JoinGroups};
-use crate::port::loss::Loss;
 use crate::port::sharing::{self, Joined, ListenError, Member};
 use crate::port::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort};
 use crate::port::{Datagrams, Run, SendOutcome, Transmit};
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 use crate::sys::clock;
+use crate::time::Time;
 
 /// A socket where nothing came lately is read once in so many rounds, so that an idle address costs little.
 const COLD_EVERY: u32 = 16;
@@ -43,6 +44,8 @@ pub(super) struct Ports {
     /// The socket where something came last: one of the addresses', or after those one of the groups'.
     hot: AtomicUsize,
     round: AtomicU32,
+    /// A simulated bad network. Its lock comes before all of the core's.
+    bad_link: Option<Mutex<BadLink>>,
 }
 
 /// What a receiving thread uses.
@@ -53,29 +56,23 @@ pub(super) struct Receiver {
     groups: View,
     /// For what other processes hand in.
     message: Vec<u8>,
-    /// A simulated bad link.
-    loss: Option<Loss>,
 }
 
 impl Receiver {
-    pub fn new(loss: Option<Loss>) -> Self {
+    pub fn new() -> Self {
         let mut scratch = ReceiveScratch::default();
         scratch.strays = Some(Strays::default());
-        Self {
-            buffers: ReceiveBuffers::new(BATCH),
-            scratch,
-            groups: View::default(),
-            message: Vec::new(),
-            loss,
-        }
+        Self { buffers: ReceiveBuffers::new(BATCH), scratch, groups: View::default(), message: Vec::new() }
     }
 }
 
 impl Ports {
-    /// Opens a port for each of `configs`; multicast groups that are joined later are received through `groups`.
+    /// Opens a port for each of `configs`; multicast groups that are joined later are received through `groups`. What arrives at
+    /// this process's slot goes over `bad_link`, if there is one.
     pub fn open(
         configs: &[UdpConfig],
         groups: GroupPorts,
+        bad_link: impl FnOnce(u8) -> Option<BadLink>,
         random: impl FnMut() -> u64,
     ) -> Result<Self, OpenPortError> {
         let Joined { slot, ports, members, alone } = sharing::join(configs, random)?;
@@ -89,6 +86,7 @@ impl Ports {
             groups,
             hot: AtomicUsize::new(0),
             round: AtomicU32::new(0),
+            bad_link: bad_link(slot).map(Mutex::new),
         })
     }
 
@@ -112,6 +110,10 @@ impl Ports {
 
     /// Receives one batch for `device`; returns how many datagrams it was. `all`: look at cold sockets too.
     pub fn receive(&self, receiver: &mut Receiver, device: &Device, all: bool) -> usize {
+        let released = self.release(receiver, device);
+        if released > 0 {
+            return released;
+        }
         let hot = self.hot.load(Ordering::Relaxed);
         let received = self.receive_from(hot, receiver, device);
         if received > 0 || (self.ports.len() == 1 && self.groups.is_empty() && hot == 0) {
@@ -163,23 +165,17 @@ impl Ports {
             Ok(0) => 0,
             Ok(count) => {
                 let now = clock::now();
-                let Receiver { buffers, scratch, loss, .. } = receiver;
-                let mut take = |datagrams: &Datagrams<'_>| {
-                    device.receive(now, datagrams, scratch);
-                    if let Some(strays) = scratch.strays.as_ref()
-                        && !strays.segments().is_empty()
-                    {
-                        self.reroute(device, port.address(), datagrams, strays);
-                    }
-                };
+                let Receiver { buffers, scratch, .. } = receiver;
                 for datagrams in buffers.iter() {
-                    match loss {
-                        None => take(&datagrams),
-                        Some(loss) => {
-                            let lost = loss.thin(&datagrams, &mut take);
-                            device.counters().add_many(Counter::DropSimulated, lost);
-                        }
-                    }
+                    let Some(bad_link) = &self.bad_link else {
+                        self.take(now, port.address(), &datagrams, device, scratch);
+                        continue;
+                    };
+                    let mut bad_link = lock(bad_link);
+                    bad_link.carry(now, port.address(), &datagrams, |datagrams| {
+                        self.take(now, port.address(), datagrams, device, scratch);
+                    });
+                    bad_link.count(device.counters());
                 }
                 count
             }
@@ -188,6 +184,44 @@ impl Ports {
                 0
             }
         }
+    }
+
+    /// What arrived on the socket of address `at`, handed to the device or to whom it is for.
+    fn take(
+        &self,
+        now: Time,
+        at: IpAddr,
+        datagrams: &Datagrams<'_>,
+        device: &Device,
+        scratch: &mut ReceiveScratch,
+    ) {
+        device.receive(now, datagrams, scratch);
+        if let Some(strays) = scratch.strays.as_ref()
+            && !strays.segments().is_empty()
+        {
+            self.reroute(device, at, datagrams, strays);
+        }
+    }
+
+    /// Hands on what the simulated bad network held until now; returns how many datagrams it was.
+    fn release(&self, receiver: &mut Receiver, device: &Device) -> usize {
+        let Some(bad_link) = &self.bad_link else { return 0 };
+        let (now, mut released) = (clock::now(), 0);
+        lock(bad_link).release(now, |at, packet| {
+            released += 1;
+            self.take(now, at, packet, device, &mut receiver.scratch);
+        });
+        released
+    }
+
+    /// Whether what arrives goes over a simulated bad network.
+    pub fn has_bad_link(&self) -> bool {
+        self.bad_link.is_some()
+    }
+
+    /// When the simulated bad network has something to hand on.
+    pub fn next_due(&self) -> Option<Time> {
+        self.bad_link.as_ref().and_then(|bad_link| lock(bad_link).next_due())
     }
 
     /// Receives what came to the sockets that all processes of an address read. Whether there was anything.

@@ -3,8 +3,8 @@
 //! A port sends *runs* and receives *datagrams of equal segments*, so that one system call moves many packets
 //! (UDP GSO and GRO). The simulated network and the tap see the same two shapes.
 
+pub mod faults;
 pub mod groups;
-pub(crate) mod loss;
 pub mod probe;
 pub mod sharing;
 pub mod sim;

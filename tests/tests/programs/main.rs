@@ -4,6 +4,7 @@
 //! from an unpacked installation: `bin/urxe` and `lib/liburxe.so` in a temporary folder. Started by root, they are run as nobody.
 
 mod devices;
+mod faults;
 mod install;
 mod pair;
 mod perftest;

@@ -12,6 +12,9 @@ use crate::install::{install, said};
 pub struct Pair {
     pub server: String,
     pub client: String,
+    /// What was said on standard error.
+    pub server_log: String,
+    pub client_log: String,
 }
 
 /// One pair at a time: programs that poll take a processor each.
@@ -27,13 +30,19 @@ const PATIENCE: &str = "120";
 /// option for the TCP port.
 #[track_caller]
 pub fn play(words: &str, port_flag: &str) -> Pair {
+    play_with("", words, port_flag)
+}
+
+/// As [`play`], both ends with these options of `urxe run`.
+#[track_caller]
+pub fn play_with(options: &str, words: &str, port_flag: &str) -> Pair {
     static PORT: AtomicU16 = AtomicU16::new(20_000);
     let _turn = turn();
     let port = PORT.fetch_add(1, Ordering::Relaxed);
     let command = |address: &str, server: &str| {
         let link = format!("--link rxe0={address}");
-        let mut command =
-            install().run(&format!("{link} -- timeout {PATIENCE} {words} {port_flag} {port} {server}"));
+        let mut command = install()
+            .run(&format!("{link} {options} -- timeout {PATIENCE} {words} {port_flag} {port} {server}"));
         command.env("URXE_LOG", "warn").stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
@@ -43,8 +52,13 @@ pub fn play(words: &str, port_flag: &str) -> Pair {
     let server = server.wait_with_output().unwrap();
     let fine = |output: &Output| output.status.success();
     assert!(fine(&server) && fine(&client), "{words}\nserver: {}\nclient: {}", said(&server), said(&client));
-    let text = |output: Output| String::from_utf8(output.stdout).unwrap();
-    Pair { server: text(server), client: text(client) }
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Pair {
+        server: text(server.stdout),
+        client: text(client.stdout),
+        server_log: text(server.stderr),
+        client_log: text(client.stderr),
+    }
 }
 
 /// Waits until somebody listens, without connecting: a connection would be taken for the client.

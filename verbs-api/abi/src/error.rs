@@ -10,6 +10,7 @@ use urxe_stack::link::LinkError;
 use urxe_stack::memory::{
     AdviseError, AllocMwError, DeallocMwError, DeregMrError, DmError, RegMrError, ReregMrError,
 };
+use urxe_stack::port::faults::FaultError;
 use urxe_stack::qp::attr::QpType;
 use urxe_stack::qp::wr::PostError;
 use urxe_stack::srq::error::{CreateSrqError, DestroySrqError, ModifySrqError};
@@ -120,6 +121,13 @@ pub enum VerbError {
         /// The reason.
         error: std::io::Error,
     },
+    #[error("{variable}: {error}")]
+    Faults {
+        /// The environment variable.
+        variable: &'static str,
+        /// What is wrong with it.
+        error: FaultError,
+    },
     #[error(transparent)]
     RegMr(#[from] RegMrError),
     #[error(transparent)]
@@ -191,6 +199,7 @@ impl VerbError {
             Self::Link(_) => libc::ENODEV,
             Self::Open(error) => error.errno(),
             Self::Capture { error, .. } => error.raw_os_error().unwrap_or(libc::EIO),
+            Self::Faults { .. } => libc::EINVAL,
             Self::RegMr(error) => error.errno(),
             Self::DeregMr(error) => error.errno(),
             Self::DeallocPd(error) => error.errno(),

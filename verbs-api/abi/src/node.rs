@@ -17,6 +17,7 @@ use urxe_stack::cq::{AsyncEvents, EventObject, Wake};
 use urxe_stack::device::Device;
 use urxe_stack::driver::{Engine, EngineConfig, Hooks};
 use urxe_stack::link::LinkSpec;
+use urxe_stack::port::faults::FaultSpec;
 use urxe_stack::port::tap::Tap;
 use urxe_stack::sys::fork::PerProcess;
 
@@ -24,6 +25,8 @@ use crate::error::VerbError;
 
 /// Names the file that all packets are recorded in; `%p` in it stands for the process's number.
 const CAPTURE: &str = "URXE_CAPTURE";
+/// What happens to packets before the devices see them, as in `loss=1%,delay=50us,seed=7` ([`FaultSpec`]).
+const FAULTS: &str = "URXE_FAULTS";
 
 /// An engine and who gets its events.
 pub struct Node {
@@ -51,7 +54,10 @@ impl Node {
             events: Some(Arc::clone(&router) as Arc<dyn Wake>),
             after_progress: Some(Arc::new(move || for_thread.route())),
         };
-        let engine = Engine::open(spec, EngineConfig { tap: tap()?, hooks, ..EngineConfig::default() })?;
+        let engine = Engine::open(
+            spec,
+            EngineConfig { tap: tap()?, faults: faults()?, hooks, ..EngineConfig::default() },
+        )?;
         let is_first = router.source.set(Arc::downgrade(engine.device().events())).is_ok();
         debug_assert!(is_first, "a router is made for one engine");
         let node = Arc::new(Self { engine, router });
@@ -92,6 +98,14 @@ fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
     let tap = Arc::new(Tap::new(file));
     *shared = Arc::downgrade(&tap);
     Ok(Some(tap))
+}
+
+/// The faults that the environment asks for.
+fn faults() -> Result<FaultSpec, VerbError> {
+    let Some(text) = std::env::var_os(FAULTS).filter(|text| !text.is_empty()) else {
+        return Ok(FaultSpec::default());
+    };
+    text.to_string_lossy().parse().map_err(|error| VerbError::Faults { variable: FAULTS, error })
 }
 
 /// Takes an engine's asynchronous events to the contexts.

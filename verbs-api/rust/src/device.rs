@@ -14,6 +14,7 @@ use urxe_stack::link::{
     self, GidEntry, Guid, LinkError, LinkName, LinkSpec, ParseError, ResolvedLink, Source,
 };
 use urxe_stack::memory::DmError;
+use urxe_stack::port::faults::FaultSpec;
 use urxe_stack::port::tap::Tap;
 use urxe_stack::qp::attr::PathMtu;
 use urxe_stack::rng::Chance;
@@ -166,10 +167,25 @@ impl DeviceBuilder {
 
     /// How likely it is that a packet which has arrived is lost before the device sees it: a bad link, simulated over real
     /// sockets. What was lost counts as [`Counter::DropSimulated`]; which packets those are follows from the [`seed`](Self::seed).
-    /// By default none is. Better simulations: [`sim`](crate::sim).
+    /// By default none is. More faults: [`faults`](Self::faults); better simulations: [`sim`](crate::sim).
     #[must_use]
     pub fn loss(mut self, chance: Chance) -> Self {
-        self.config.loss = chance;
+        self.config.faults.link.loss = chance;
+        self
+    }
+
+    /// What happens to packets that have arrived before the device sees them: a bad network, simulated over real sockets.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let faults = "loss=1%,reorder=0.5%,late=200us,duplicate=0.1%,delay=50us,seed=7".parse()?;
+    /// let device = urxe::Device::builder().faults(faults).open("rxe0")?;
+    /// # Ok(()) }
+    /// ```
+    /// The decisions follow from the faults' seed, else from the device's, and from a packet's number since the device was opened.
+    #[must_use]
+    pub fn faults(mut self, faults: FaultSpec) -> Self {
+        self.config.faults = faults;
         self
     }
 

@@ -126,6 +126,7 @@ pub use urxe_stack::memory::{
     Access, AdviseError, AllocMrError, AllocMwError, BufferError, DmError, FileError, MapError, RegMrError,
     ReregMrError,
 };
+pub use urxe_stack::port::faults::{FaultError, FaultSpec};
 pub use urxe_stack::port::groups::JoinError;
 pub use urxe_stack::port::tap::Tap;
 pub use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};

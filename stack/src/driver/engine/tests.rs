@@ -245,7 +245,8 @@ fn without_gso_and_gro_everything_still_works() {
 
 #[test]
 fn a_link_that_loses_on_purpose_loses_no_data() {
-    let config = EngineConfig { loss: Chance::from_percent(3), seed: Some(5), ..EngineConfig::default() };
+    let faults = "loss=3%".parse().unwrap();
+    let config = EngineConfig { faults, seed: Some(5), ..EngineConfig::default() };
     let (a, b) = pair(21, &config);
     let data = pattern(SIZE, 7);
     a.buffer.write(0, &data).unwrap();

@@ -14,18 +14,18 @@ const NS_PER_SECOND: u128 = 1_000_000_000;
 
 /// One copy of a packet that will arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Copy {
-    pub(super) arrival: Time,
+pub(in crate::port) struct Copy {
+    pub(in crate::port) arrival: Time,
     /// How many bits flip on the way.
-    pub(super) flips: u32,
+    pub(in crate::port) flips: u32,
 }
 
 /// A link's state between packets.
 #[derive(Debug)]
-pub(super) struct Link {
-    pub(super) rng: Rng,
+pub(in crate::port) struct Link {
+    pub(in crate::port) rng: Rng,
     /// Own settings; `None` = the network's default.
-    pub(super) faults: Option<LinkFaults>,
+    pub(in crate::port) faults: Option<LinkFaults>,
     /// The arrival of the last packet in order.
     last_arrival: Time,
     /// When the last packet has left the sender.
@@ -35,12 +35,12 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(rng: Rng) -> Self {
+    pub(in crate::port) fn new(rng: Rng) -> Self {
         Self { rng, faults: None, last_arrival: Time::ZERO, busy_until: Time::ZERO, burst_left: 0 }
     }
 
     /// The copies of an IP packet of `ip_bytes` sent at `now` that will arrive: none, one or two.
-    pub(super) fn carry(
+    pub(in crate::port) fn carry(
         &mut self,
         now: Time,
         ip_bytes: usize,
@@ -113,5 +113,15 @@ impl Link {
             in_order
         };
         Copy { arrival, flips }
+    }
+}
+
+/// Flips up to `flips` bits, at least one unless that is 0. The first stays flipped whatever the others hit.
+pub(in crate::port) fn flip_bits(payload: &mut [u8], flips: u32, rng: &mut Rng) {
+    let bits = payload.len() * 8;
+    let first = rng.index(bits);
+    for flip in 0..flips {
+        let bit = if flip == 0 { first } else { first + 1 + rng.index(bits - 1) } % bits;
+        payload[bit / 8] ^= 1 << (bit % 8);
     }
 }

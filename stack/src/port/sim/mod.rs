@@ -17,7 +17,7 @@ mod counters;
 mod fabric;
 mod faults;
 mod groups;
-mod link;
+pub(super) mod link;
 mod network;
 mod receive;
 mod trace;

@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::counters::SimCounters;
 use super::faults::{LinkFaults, NodeConfig, Pause, PauseScope, PausedPackets};
 use super::groups::{Membership, SimGroups};
-use super::link::Link;
+use super::link::{Link, flip_bits};
 use super::receive::{Packet, Read, ReceiveBuffer};
 use super::trace::{Event, Trace};
 use super::{MAX_RUN_BYTES, MAX_RUN_SEGMENTS, NodeId};
@@ -552,15 +552,5 @@ impl State {
                 && pause.covers(self.now)
         };
         self.pauses.iter().filter(holds).map(|pause| pause.until).max()
-    }
-}
-
-/// Flips up to `flips` bits, at least one. The first stays flipped whatever the others hit.
-fn flip_bits(payload: &mut [u8], flips: u32, rng: &mut Rng) {
-    let bits = payload.len() * 8;
-    let first = rng.index(bits);
-    for flip in 0..flips {
-        let bit = if flip == 0 { first } else { first + 1 + rng.index(bits - 1) } % bits;
-        payload[bit / 8] ^= 1 << (bit % 8);
     }
 }

@@ -12,12 +12,14 @@ mod library;
 mod program;
 
 use std::ffi::OsString;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
 use urxe_stack::link::{ENVIRONMENT, LinkSpec};
+use urxe_stack::port::faults::FaultSpec;
 
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
@@ -27,6 +29,8 @@ pub use program::ProgramError;
 
 /// The environment variable that names the capture file.
 const CAPTURE: &str = "URXE_CAPTURE";
+/// The environment variable that says what happens to packets.
+const FAULTS: &str = "URXE_FAULTS";
 /// The loader's.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
@@ -59,6 +63,10 @@ struct Surroundings {
     /// Record all packets to a pcapng file; %p in its name stands for the process's number
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
+    /// Faults that the packets suffer which arrive: loss=1%, burst=4, duplicate=1%, reorder=1%, late=200us, corrupt=1%, delay=50us,
+    /// jitter=20us, rate=100M, seed=7, separated by commas; without a seed one is chosen and told
+    #[arg(long, value_name = "FAULTS", visible_alias = "faults")]
+    fault: Option<FaultSpec>,
 }
 
 impl Surroundings {
@@ -79,6 +87,13 @@ impl Surroundings {
             let capture = std::path::absolute(capture).unwrap_or_else(|_| capture.clone());
             variables.push((CAPTURE, capture.into()));
         }
+        if let Some(fault) = &self.fault {
+            // One seed for all that is started, so that the line told here replays it.
+            let seed = fault.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+            let fault = FaultSpec { seed: Some(seed), ..fault.clone() }.to_string();
+            output::note(&format!("packets that arrive suffer {fault}"));
+            variables.push((FAULTS, fault.into()));
+        }
         Ok(variables)
     }
 }
@@ -89,6 +104,7 @@ impl Surroundings {
 Examples:
   urxe run -- ibv_rc_pingpong
   urxe run --link rxe0=127.0.0.2 -- ib_write_bw -x 0
+  urxe run --fault loss=1%,reorder=1%,seed=7 -- ibv_rc_pingpong -c
 The program sees urxe's devices alone, not those of the kernel. URXE_LOG=warn tells why a verb was refused.")]
 pub struct Run {
     #[command(flatten)]

@@ -1,0 +1,191 @@
+//! A bad network in front of a port: what arrived goes over a link of the simulated network before the device sees it.
+//!
+//! Whoever wants to know how a program fares on a bad network, over real sockets and without a network of its own, opens
+//! a device with a [`FaultSpec`]. What the link does, in which order and with which probabilities, is that of the simulation
+//! ([`sim`](super::sim)), but in real time: packets that it delays wait here.
+//!
+//! ```text
+//!   socket ─→ rate, loss ─→ duplicate ─→ corrupt, delay, reorder ─┬─ on time ──→ device
+//!                                                                └─ held ─ due ─→ device
+//! ```
+//! The decisions follow from the seed and the number of the packet since the device was opened; which packet that is, the network
+//! and the scheduler decide.
+
+mod spec;
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::net::IpAddr;
+
+pub use spec::{FaultError, FaultSpec};
+
+use super::Datagrams;
+use super::sim::link::{Link, flip_bits};
+use super::sim::{LinkFaults, SimCounters};
+use crate::device::counters::{Counter, Counters};
+use crate::rng::Rng;
+use crate::time::Time;
+
+/// The stream of the seed that faults are drawn from.
+const STREAM: u64 = 0x6c6f_7373;
+/// Headers of IPv4 and UDP, for the rate.
+const HEADERS_BYTES: usize = 28;
+/// The most bytes that are held; what comes beyond is lost. Far more than any receive window, so only a delay of seconds reaches it.
+const HELD_BYTES_MAX: usize = 64 << 20;
+
+/// The link in front of a device's sockets, and the packets that are on it.
+#[derive(Debug)]
+pub(crate) struct BadLink {
+    link: Link,
+    faults: LinkFaults,
+    done: SimCounters,
+    held: BinaryHeap<Held>,
+    held_bytes: usize,
+    /// Of the next packet that is held: those that are due at the same time keep their order.
+    number: u64,
+}
+
+/// A packet that is due later. The greatest is due first.
+#[derive(Debug)]
+struct Held {
+    due: Time,
+    number: u64,
+    /// The address of the socket that it came to.
+    at: IpAddr,
+    from: IpAddr,
+    from_port: u16,
+    to: IpAddr,
+    traffic_class: u8,
+    hop_limit: u8,
+    bytes: Box<[u8]>,
+}
+
+impl Held {
+    fn key(&self) -> (Time, u64) {
+        (self.due, self.number)
+    }
+
+    fn packet(&self) -> Datagrams<'_> {
+        let Self { from, from_port, to, traffic_class, hop_limit, .. } = *self;
+        let (bytes, segment_size) = (&*self.bytes, self.bytes.len());
+        Datagrams { from, from_port, to, bytes, segment_size, traffic_class, hop_limit }
+    }
+}
+
+impl Ord for Held {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Held {}
+
+impl BadLink {
+    /// A link that behaves as `faults` say; `stream` tells devices of one seed apart.
+    pub fn new(faults: LinkFaults, seed: u64, stream: u64) -> Self {
+        Self {
+            link: Link::new(Rng::stream(seed, STREAM ^ stream)),
+            faults,
+            done: SimCounters::default(),
+            held: BinaryHeap::new(),
+            held_bytes: 0,
+            number: 0,
+        }
+    }
+
+    /// When the first packet that is held is due.
+    pub fn next_due(&self) -> Option<Time> {
+        self.held.peek().map(|held| held.due)
+    }
+
+    /// Hands on what has become due by `now`: each packet with the address of the socket that it came to.
+    pub fn release(&mut self, now: Time, mut hand_on: impl FnMut(IpAddr, &Datagrams<'_>)) {
+        while self.next_due().is_some_and(|due| due <= now) {
+            let Some(held) = self.held.pop() else { return };
+            self.held_bytes -= held.bytes.len();
+            hand_on(held.at, &held.packet());
+        }
+    }
+
+    /// Takes what arrived at `now` on the socket of address `at`. Hands on what is on time, in as few and as long pieces as are
+    /// left, and keeps what is late.
+    pub fn carry<'a>(
+        &mut self,
+        now: Time,
+        at: IpAddr,
+        datagrams: &Datagrams<'a>,
+        mut hand_on: impl FnMut(&Datagrams<'_>),
+    ) {
+        let mut whole = 0;
+        let mut end = 0;
+        for packet in datagrams.segments() {
+            let start = end;
+            end += packet.len();
+            let copies = self.link.carry(now, packet.len() + HEADERS_BYTES, &self.faults, &mut self.done);
+            if let [Some(copy), None] = copies
+                && copy.arrival <= now
+                && copy.flips == 0
+            {
+                continue;
+            }
+            if start > whole {
+                hand_on(&Datagrams { bytes: &datagrams.bytes[whole..start], ..*datagrams });
+            }
+            whole = end;
+            for copy in copies.into_iter().flatten() {
+                let mut bytes = Box::<[u8]>::from(packet);
+                flip_bits(&mut bytes, copy.flips, &mut self.link.rng);
+                if copy.arrival <= now {
+                    hand_on(&Datagrams { bytes: &bytes, segment_size: bytes.len(), ..*datagrams });
+                } else {
+                    self.hold(copy.arrival, at, datagrams, bytes);
+                }
+            }
+        }
+        if whole < end {
+            hand_on(&Datagrams { bytes: &datagrams.bytes[whole..end], ..*datagrams });
+        }
+    }
+
+    fn hold(&mut self, due: Time, at: IpAddr, datagrams: &Datagrams<'_>, bytes: Box<[u8]>) {
+        if self.held_bytes + bytes.len() > HELD_BYTES_MAX {
+            self.done.overload += 1;
+            return;
+        }
+        let Datagrams { from, from_port, to, traffic_class, hop_limit, .. } = *datagrams;
+        self.held_bytes += bytes.len();
+        self.number += 1;
+        let number = self.number;
+        self.held.push(Held { due, number, at, from, from_port, to, traffic_class, hop_limit, bytes });
+    }
+
+    /// Adds to a device's counters what was done since the last time.
+    pub fn count(&mut self, counters: &Counters) {
+        let done = std::mem::take(&mut self.done);
+        for (counter, count) in [
+            (Counter::DropSimulated, done.lost + done.queue_overflow + done.overload),
+            (Counter::SimulatedDuplicate, done.duplicated),
+            (Counter::SimulatedReorder, done.reordered),
+            (Counter::SimulatedCorrupt, done.corrupted),
+        ] {
+            if count > 0 {
+                counters.add_many(counter, count);
+            }
+        }
+    }
+}

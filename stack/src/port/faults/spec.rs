@@ -1,0 +1,248 @@
+//! Faults as text: `loss=1%,delay=50us,reorder=0.5%,seed=7`.
+//!
+//! ```text
+//! faults = fault *("," fault)
+//! fault  = "loss" / "duplicate" / "reorder" / "corrupt" "=" share     of all packets
+//!        / "delay" / "jitter" / "late" "=" time                      late: the most that a reordered packet is
+//!        / "burst" "=" number                                        the most packets that one loss takes
+//!        / "rate" "=" number ("k" / "M" / "G")                       bits a second
+//!        / "seed" "=" number
+//! share  = number ["." 1*4digit] "%"
+//! time   = number ("ns" / "us" / "ms" / "s")
+//! ```
+//! Invariant: what [`FaultSpec`] displays parses to the same value.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::port::sim::LinkFaults;
+use crate::rng::Chance;
+
+/// The longest time that may be asked for: longer than any timeout of a queue pair.
+const TIME_MAX_NS: u64 = 60_000_000_000;
+/// Units of time with their nanoseconds, the longest first.
+const TIMES: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+/// Units of the rate with their bits a second, the largest first.
+const RATES: [(&str, u64); 3] = [("G", 1_000_000_000), ("M", 1_000_000), ("k", 1_000)];
+/// Parts of a million in a percent.
+const PPM_PER_PERCENT: u32 = 10_000;
+
+/// What a device does to the packets that arrive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultSpec {
+    /// The link's behaviour. Its MTU is without meaning here: what was too big did not arrive.
+    pub link: LinkFaults,
+    /// Where the decisions come from; of the operating system if `None`.
+    pub seed: Option<u64>,
+}
+
+impl Default for FaultSpec {
+    /// Nothing happens to any packet.
+    fn default() -> Self {
+        Self { link: LinkFaults { delay_ns: 0, ..LinkFaults::default() }, seed: None }
+    }
+}
+
+impl FaultSpec {
+    /// Whether anything can happen to a packet.
+    #[must_use]
+    pub fn is_harmless(&self) -> bool {
+        let LinkFaults { loss, duplicate, reorder, corrupt, delay_ns, jitter_ns, bandwidth_bps, .. } =
+            self.link;
+        [loss, duplicate, reorder, corrupt] == [Chance::NEVER; 4]
+            && (delay_ns, jitter_ns, bandwidth_bps) == (0, 0, None)
+    }
+}
+
+/// What is wrong with a text of faults.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FaultError {
+    /// Not `NAME=VALUE`.
+    #[error(
+        "{given:?} is no fault; write NAME=VALUE, several separated by commas: loss=1%,delay=50us,seed=7"
+    )]
+    Form {
+        /// The part.
+        given: String,
+    },
+    /// The name is none of a fault.
+    #[error(
+        "there is no fault {given:?}; there are loss, burst, duplicate, reorder, late, corrupt, delay, jitter, rate and seed"
+    )]
+    Name {
+        /// The name.
+        given: String,
+    },
+    /// It stands twice.
+    #[error("{name} is given twice")]
+    Twice {
+        /// The name.
+        name: &'static str,
+    },
+    /// The value is none.
+    #[error("{name}={given}: expected {expected}")]
+    Value {
+        /// The fault.
+        name: &'static str,
+        /// Its value.
+        given: String,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// It has no effect without another.
+    #[error("{name} says how a {needs} is; give {needs}=1%, too")]
+    Needs {
+        /// The fault.
+        name: &'static str,
+        /// The other.
+        needs: &'static str,
+    },
+}
+
+const SHARE: &str = "a share of the packets from 0% to 100%, as in 1% or 0.05%";
+const TIME: &str = "a time of at most 60 s with its unit (ns, us, ms, s), as in 50us";
+const RATE: &str = "bits a second with their unit (k, M, G), as in 100M";
+const BURST: &str = "a number of packets from 1 to 65535";
+const SEED: &str = "a whole number below 2^64";
+
+impl FromStr for FaultSpec {
+    type Err = FaultError;
+
+    fn from_str(text: &str) -> Result<Self, FaultError> {
+        let mut spec = Self::default();
+        let mut seen: Vec<&'static str> = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            let form = || FaultError::Form { given: part.to_owned() };
+            let (name, value) = part.split_once('=').ok_or_else(form)?;
+            let name = spec.set(name.trim(), value.trim())?;
+            if seen.contains(&name) {
+                return Err(FaultError::Twice { name });
+            }
+            seen.push(name);
+        }
+        for (name, needs) in [("burst", "loss"), ("late", "reorder")] {
+            if seen.contains(&name) && !seen.contains(&needs) {
+                return Err(FaultError::Needs { name, needs });
+            }
+        }
+        Ok(spec)
+    }
+}
+
+impl FaultSpec {
+    /// Sets one fault; its name.
+    fn set(&mut self, name: &str, value: &str) -> Result<&'static str, FaultError> {
+        let link = &mut self.link;
+        let wrong = |name, expected| move || FaultError::Value { name, given: value.to_owned(), expected };
+        let mut chance = |name, place: fn(&mut LinkFaults) -> &mut Chance| {
+            *place(link) = share(value).ok_or_else(wrong(name, SHARE))?;
+            Ok(name)
+        };
+        match name {
+            "loss" => chance("loss", |link| &mut link.loss),
+            "duplicate" => chance("duplicate", |link| &mut link.duplicate),
+            "reorder" => chance("reorder", |link| &mut link.reorder),
+            "corrupt" => chance("corrupt", |link| &mut link.corrupt),
+            "delay" => {
+                link.delay_ns = time_ns(value).ok_or_else(wrong("delay", TIME))?;
+                Ok("delay")
+            }
+            "jitter" => {
+                link.jitter_ns = time_ns(value).ok_or_else(wrong("jitter", TIME))?;
+                Ok("jitter")
+            }
+            "late" => {
+                link.reorder_delay_ns = time_ns(value).ok_or_else(wrong("late", TIME))?;
+                Ok("late")
+            }
+            "burst" => {
+                let burst = value.parse::<u16>().ok().filter(|burst| *burst > 0);
+                link.loss_burst_max = burst.ok_or_else(wrong("burst", BURST))?.into();
+                Ok("burst")
+            }
+            "rate" => {
+                let rate = with_unit(value, &RATES).filter(|rate| *rate > 0);
+                link.bandwidth_bps = Some(rate.ok_or_else(wrong("rate", RATE))?);
+                Ok("rate")
+            }
+            "seed" => {
+                self.seed = Some(value.parse().map_err(|_| wrong("seed", SEED)())?);
+                Ok("seed")
+            }
+            _ => Err(FaultError::Name { given: name.to_owned() }),
+        }
+    }
+}
+
+fn digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// `0.05%`.
+fn share(text: &str) -> Option<Chance> {
+    let number = text.strip_suffix('%')?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    if !digits(whole) || !digits(fraction) || fraction.len() > 4 {
+        return None;
+    }
+    let percent: u32 = whole.parse().ok().filter(|percent| *percent <= 100)?;
+    let parts: u32 = format!("{fraction:0<4}").parse().ok()?;
+    let ppm = percent * PPM_PER_PERCENT + parts;
+    (ppm <= Chance::ALWAYS.as_ppm()).then(|| Chance::from_ppm(ppm))
+}
+
+fn time_ns(text: &str) -> Option<u64> {
+    with_unit(text, &TIMES).filter(|ns| *ns <= TIME_MAX_NS)
+}
+
+/// A whole number with one of these units, in the smallest.
+fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let (number, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u64>().ok()?.checked_mul(*factor)
+}
+
+/// A number with the largest unit that leaves it whole.
+fn in_units(value: u64, units: &[(&str, u64)]) -> String {
+    let fits = units.iter().find(|(_, factor)| value > 0 && value.is_multiple_of(*factor));
+    match fits.or(units.last()) {
+        Some((unit, factor)) => format!("{}{unit}", value / factor),
+        None => value.to_string(),
+    }
+}
+
+impl fmt::Display for FaultSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (link, usual) = (&self.link, Self::default().link);
+        let mut parts = Vec::new();
+        let chances = [
+            ("loss", link.loss),
+            ("duplicate", link.duplicate),
+            ("reorder", link.reorder),
+            ("corrupt", link.corrupt),
+        ];
+        for (name, chance) in chances.into_iter().filter(|(_, chance)| *chance != Chance::NEVER) {
+            let (percent, parts_of) = (chance.as_ppm() / PPM_PER_PERCENT, chance.as_ppm() % PPM_PER_PERCENT);
+            let number = format!("{percent}.{parts_of:04}");
+            parts.push(format!("{name}={}%", number.trim_end_matches('0').trim_end_matches('.')));
+        }
+        if link.loss != Chance::NEVER && link.loss_burst_max > 1 {
+            parts.push(format!("burst={}", link.loss_burst_max));
+        }
+        if link.reorder != Chance::NEVER && link.reorder_delay_ns != usual.reorder_delay_ns {
+            parts.push(format!("late={}", in_units(link.reorder_delay_ns, &TIMES)));
+        }
+        for (name, ns) in [("delay", link.delay_ns), ("jitter", link.jitter_ns)] {
+            if ns > 0 {
+                parts.push(format!("{name}={}", in_units(ns, &TIMES)));
+            }
+        }
+        if let Some(rate) = link.bandwidth_bps {
+            parts.push(format!("rate={}", in_units(rate, &RATES)));
+        }
+        if let Some(seed) = self.seed {
+            parts.push(format!("seed={seed}"));
+        }
+        f.write_str(&parts.join(","))
+    }
+}

@@ -1,0 +1,49 @@
+//! Programs on a bad network: `urxe run --fault`.
+
+use std::process::Command;
+
+use crate::install::{install, said};
+use crate::pair::play_with;
+
+/// What every end is told to suffer: more than a run of some thousand packets can pass by.
+const FAULTS: &str = "loss=1%,reorder=2%,late=300us,duplicate=1%,corrupt=0.5%,seed=7";
+
+/// The number after `name=` in the line that a device writes when it is closed.
+fn counted(log: &str, name: &str) -> u64 {
+    let line = log.lines().find(|line| line.contains("faults suffered")).unwrap_or_else(|| panic!("{log}"));
+    let value = line.split_whitespace().find_map(|word| word.strip_prefix(&format!("{name}=")));
+    value.unwrap_or_else(|| panic!("{line}")).parse().unwrap()
+}
+
+#[test]
+fn a_ping_pong_arrives_whole_over_a_bad_network() {
+    let pair = play_with(&format!("--fault {FAULTS}"), "ibv_rc_pingpong -g 0 -c -n 1000", "-p");
+    for (out, log) in [(pair.server, pair.server_log), (pair.client, pair.client_log)] {
+        assert!(out.contains("1000 iters") && !out.contains("invalid data"), "{out}");
+        assert!(log.contains("seed=7"), "{log}");
+        for fault in ["lost", "duplicated", "reordered", "corrupted"] {
+            assert!(counted(&log, fault) > 0, "{fault} {log}");
+        }
+    }
+}
+
+#[test]
+fn a_seed_is_chosen_and_told() {
+    let output = install().run("--fault delay=1us -- ibv_devices").output().unwrap();
+    let told = said(&output);
+    assert!(output.status.success() && told.contains("packets that arrive suffer delay=1us,seed="), "{told}");
+}
+
+#[test]
+fn mistakes_are_told() {
+    let output = install().run("--fault los=1% -- ibv_devices").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("there is no fault \"los\"; there are loss,"), "{}", said(&output));
+    let mut command: Command = install().run("-- ibv_devinfo");
+    let output = command.env("URXE_FAULTS", "loss=2").output().unwrap();
+    assert!(
+        said(&output).contains("URXE_FAULTS: loss=2: expected a share of the packets"),
+        "{}",
+        said(&output)
+    );
+}
