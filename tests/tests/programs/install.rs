@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// Debian's user without any rights.
 const NOBODY: (u32, u32) = (65534, 65534);
 
-/// `bin/urxe`, `lib/liburxe.so`, and a home for the user.
+/// `bin/urxe`, the libraries in `lib`, and a home for the user.
 pub struct Install {
     folder: TempDir,
 }
@@ -31,7 +31,7 @@ fn is_root() -> bool {
 
 impl Install {
     fn new() -> Self {
-        let [binary, library] = build();
+        let [binary, library, sysfs] = build();
         let folder = TempDir::with_prefix("urxe-programs-").unwrap();
         let place = |from: &Path, to: &str| {
             let to = folder.path().join(to);
@@ -41,6 +41,7 @@ impl Install {
         };
         place(&binary, "bin/urxe");
         place(&library, "lib/liburxe.so");
+        place(&sysfs, "lib/liburxe_sysfs.so");
         let home = folder.path().join("home");
         fs::create_dir(&home).unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -90,11 +91,11 @@ pub fn said(output: &Output) -> String {
     format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
-/// Builds the command and the library as they are now; where they are.
-fn build() -> [PathBuf; 2] {
+/// Builds the command and the libraries as they are now; where they are.
+fn build() -> [PathBuf; 3] {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "-p", "urxe-tools", "-p", "urxe-abi", "--message-format=json"])
+        .args(["build", "-p", "urxe-tools", "-p", "urxe-abi", "-p", "urxe-sysfs", "--message-format=json"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stderr(Stdio::inherit())
         .output()
@@ -108,7 +109,7 @@ fn build() -> [PathBuf; 2] {
         .flatten()
         .filter_map(|file| file.as_str().map(PathBuf::from))
         .collect();
-    ["urxe", "liburxe.so"].map(|name| {
+    ["urxe", "liburxe.so", "liburxe_sysfs.so"].map(|name| {
         let named = |file: &&PathBuf| file.file_name().is_some_and(|file| file == name);
         files.iter().find(named).unwrap_or_else(|| panic!("cargo built no {name}")).clone()
     })

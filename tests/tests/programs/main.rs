@@ -12,4 +12,5 @@ mod pingpong;
 mod refused;
 mod suite;
 mod symbols;
+mod sysfs;
 mod verbs;

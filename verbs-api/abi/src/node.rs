@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use urxe_stack::cq::{AsyncEvents, EventObject, Wake};
 use urxe_stack::device::Device;
+use urxe_stack::device::counters::Counter;
 use urxe_stack::driver::{Engine, EngineConfig, Hooks};
 use urxe_stack::link::LinkSpec;
 use urxe_stack::port::faults::FaultSpec;
@@ -22,6 +23,7 @@ use urxe_stack::port::tap::Tap;
 use urxe_stack::sys::fork::PerProcess;
 
 use crate::error::VerbError;
+use crate::sysfs;
 
 /// Names the file that all packets are recorded in; `%p` in it stands for the process's number.
 const CAPTURE: &str = "URXE_CAPTURE";
@@ -58,11 +60,23 @@ impl Node {
             spec,
             EngineConfig { tap: tap()?, faults: faults()?, hooks, ..EngineConfig::default() },
         )?;
+        sysfs::offer_counters();
         let is_first = router.source.set(Arc::downgrade(engine.device().events())).is_ok();
         debug_assert!(is_first, "a router is made for one engine");
         let node = Arc::new(Self { engine, router });
         nodes.push((spec.clone(), Arc::downgrade(&node)));
         Ok(node)
+    }
+
+    /// What a counter of the device of that name stands at, if it is open.
+    pub fn counter(device: &[u8], counter: Counter) -> Option<u64> {
+        let nodes = lock(NODES.get());
+        let named = nodes.iter().filter(|(spec, _)| spec.name.as_str().as_bytes() == device);
+        let mut open = named.filter_map(|(_, node)| node.upgrade());
+        let value = open.next().map(|node| node.device().counters().value(counter));
+        // Whoever held the last one meanwhile let go of it under the same lock, in `close`; this is none.
+        drop(nodes);
+        value
     }
 
     /// Lets go of it. The last one closes the sockets before anybody can open them anew.

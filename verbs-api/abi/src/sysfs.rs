@@ -1,12 +1,18 @@
-//! Reading sysfs for programs: `ibv_get_sysfs_path`, `ibv_read_sysfs_file`.
+//! Reading sysfs for programs: `ibv_get_sysfs_path`, `ibv_read_sysfs_file`. And the counters for those who read it by
+//! themselves, through `liburxe_sysfs.so` (`urxe run --sysfs`).
 
-use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::fs;
+use std::mem::transmute;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::slice::from_raw_parts;
+use std::sync::{Once, OnceLock};
+
+use urxe_stack::device::counters::Counter;
 
 use crate::border;
+use crate::node::Node;
 
 /// Where sysfs is mounted, with a terminating zero.
 fn root() -> &'static CStr {
@@ -49,5 +55,45 @@ pub unsafe extern "C" fn read_sysfs_file(
             buf.add(text.len()).write(0);
         }
         c_int::try_from(text.len()).unwrap_or(c_int::MAX)
+    })
+}
+
+/// What `liburxe_sysfs.so` calls for a counter: the device's name and the counter's, and a place for the value; 0 if there is one.
+type Read = unsafe extern "C" fn(*const u8, usize, *const u8, usize, *mut u64) -> c_int;
+
+/// Tells `liburxe_sysfs.so`, if this process preloaded it, how to read counters.
+pub fn offer_counters() {
+    static OFFERED: Once = Once::new();
+    OFFERED.call_once(|| {
+        // SAFETY: a text that ends with zero; the default order of libraries is what a library may ask for.
+        let offer = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"urxe_sysfs_offer".as_ptr()) };
+        if !offer.is_null() {
+            // SAFETY: the only function of that name has this type.
+            let offer = unsafe { transmute::<*mut c_void, extern "C" fn(Read)>(offer) };
+            offer(read_counter);
+        }
+    });
+}
+
+unsafe extern "C" fn read_counter(
+    device: *const u8,
+    device_len: usize,
+    counter: *const u8,
+    counter_len: usize,
+    value: *mut u64,
+) -> c_int {
+    border::guard(-1, || {
+        // SAFETY: as `Read` says: two texts of these lengths.
+        let [device, counter] = [(device, device_len), (counter, counter_len)]
+            .map(|(text, len)| unsafe { from_raw_parts(text, len) });
+        let counter = match counter {
+            b"port_xmit_packets" => Some(Counter::SentPkts),
+            b"port_rcv_packets" => Some(Counter::RcvdPkts),
+            name => Counter::ALL.iter().copied().find(|counter| counter.name().as_bytes() == name),
+        };
+        let Some(now) = counter.and_then(|counter| Node::counter(device, counter)) else { return -1 };
+        // SAFETY: as `Read` says: a place for the value.
+        unsafe { value.write(now) };
+        0
     })
 }

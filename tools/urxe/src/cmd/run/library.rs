@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// The library.
 const LIBRARY: &str = "liburxe.so";
+/// The library that shows its devices in sysfs, which lies beside it.
+const SYSFS: &str = "liburxe_sysfs.so";
 /// Names it instead of looking for it.
 const VARIABLE: &str = "URXE_LIBRARY";
 /// Where it may be, from the folder of the `urxe` binary: in a build, in an unpacked archive, installed.
@@ -36,8 +38,14 @@ pub enum LibraryError {
         #[source]
         error: io::Error,
     },
+    /// The one for sysfs is not beside it.
+    #[error("there is no {SYSFS} beside {}; build it (cargo build --release -p urxe-sysfs)", library.display())]
+    NoSysfs {
+        /// The library.
+        library: PathBuf,
+    },
     /// There is no place for the links.
-    #[error("no place for links to {LIBRARY}: set HOME or XDG_CACHE_HOME")]
+    #[error("no place for links to {LIBRARY}, nor for what is made anew: set HOME or XDG_CACHE_HOME")]
     NoHome,
     /// The links cannot be made.
     #[error("cannot make links to {LIBRARY} in {}", folder.display())]
@@ -68,6 +76,13 @@ pub fn folder_of_links() -> Result<PathBuf, LibraryError> {
     Ok(folder)
 }
 
+/// The library that programs preload to see the devices in sysfs.
+pub fn sysfs() -> Result<PathBuf, LibraryError> {
+    let library = find()?;
+    let sysfs = library.with_file_name(SYSFS);
+    if sysfs.exists() { Ok(sysfs) } else { Err(LibraryError::NoSysfs { library }) }
+}
+
 fn find() -> Result<PathBuf, LibraryError> {
     if let Some(given) = env::var_os(VARIABLE).filter(|given| !given.is_empty()) {
         let given = PathBuf::from(given);
@@ -81,7 +96,7 @@ fn find() -> Result<PathBuf, LibraryError> {
 }
 
 /// The user's folder for what can be made anew. Never one that others can write to: the loader takes code from it.
-fn cache() -> Result<PathBuf, LibraryError> {
+pub fn cache() -> Result<PathBuf, LibraryError> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || absolute("HOME").map(|home| home.join(".cache"));
     absolute("XDG_CACHE_HOME").or_else(home).ok_or(LibraryError::NoHome)

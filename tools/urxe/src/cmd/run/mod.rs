@@ -7,9 +7,11 @@
 //! |---|---|
 //! | `library` | where `liburxe.so` is, and the folder of links |
 //! | `program` | which programs the loader would not give it to |
+//! | `sysfs` | what programs see in /sys/class/infiniband |
 
 mod library;
 mod program;
+mod sysfs;
 
 use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -26,6 +28,7 @@ use crate::output;
 
 pub use library::LibraryError;
 pub use program::ProgramError;
+pub use sysfs::SysfsError;
 
 /// The environment variable that names the capture file.
 const CAPTURE: &str = "URXE_CAPTURE";
@@ -33,6 +36,9 @@ const CAPTURE: &str = "URXE_CAPTURE";
 const FAULTS: &str = "URXE_FAULTS";
 /// The loader's.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+const PRELOAD: &str = "LD_PRELOAD";
+/// The environment variable that names the folder which stands for /sys.
+const SYSFS: &str = "URXE_SYSFS";
 
 /// Why a program was not started.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +49,9 @@ pub enum RunError {
     /// The program.
     #[error(transparent)]
     Program(#[from] ProgramError),
+    /// The view of sysfs.
+    #[error(transparent)]
+    Sysfs(#[from] SysfsError),
     /// The system did not start it.
     #[error("cannot run {}", program.display())]
     Start {
@@ -67,17 +76,31 @@ struct Surroundings {
     /// jitter=20us, rate=100M, seed=7, separated by commas; without a seed one is chosen and told
     #[arg(long, value_name = "FAULTS", visible_alias = "faults")]
     fault: Option<FaultSpec>,
+    /// Show the devices in /sys/class/infiniband, too, to programs that look there themselves (UCX, perftest's counters, ls)
+    #[arg(long)]
+    sysfs: bool,
+}
+
+/// `first`, and after it what a variable of the loader's holds already.
+fn before(first: OsString, variable: &str) -> OsString {
+    let mut value = first;
+    if let Some(old) = std::env::var_os(variable).filter(|old| !old.is_empty()) {
+        value.push(":");
+        value.push(old);
+    }
+    value
 }
 
 impl Surroundings {
     /// The variables to be set.
     fn variables(&self) -> Result<Vec<(&'static str, OsString)>, RunError> {
-        let mut path = library::folder_of_links()?.into_os_string();
-        if let Some(before) = std::env::var_os(LIBRARY_PATH).filter(|before| !before.is_empty()) {
-            path.push(":");
-            path.push(before);
-        }
+        let path = before(library::folder_of_links()?.into_os_string(), LIBRARY_PATH);
         let mut variables = vec![(LIBRARY_PATH, path)];
+        if self.sysfs {
+            variables.push((PRELOAD, before(library::sysfs()?.into_os_string(), PRELOAD)));
+            let place = library::cache()?.join("urxe/sysfs");
+            variables.push((SYSFS, sysfs::folder(&self.links, &place)?.into()));
+        }
         if !self.links.is_empty() {
             let links: Vec<String> = self.links.iter().map(LinkSpec::to_string).collect();
             variables.push((ENVIRONMENT, links.join(",").into()));
@@ -105,6 +128,7 @@ Examples:
   urxe run -- ibv_rc_pingpong
   urxe run --link rxe0=127.0.0.2 -- ib_write_bw -x 0
   urxe run --fault loss=1%,reorder=1%,seed=7 -- ibv_rc_pingpong -c
+  urxe run --sysfs -- ucx_info -d
 The program sees urxe's devices alone, not those of the kernel. URXE_LOG=warn tells why a verb was refused.")]
 pub struct Run {
     #[command(flatten)]

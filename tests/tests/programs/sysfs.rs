@@ -1,0 +1,68 @@
+//! Programs that look into `/sys/class/infiniband` themselves: `urxe run --sysfs`.
+
+use crate::install::{install, ok};
+use crate::pair::play_with;
+
+const FOLDER: &str = "/sys/class/infiniband";
+const LINK: &str = "--link rxe0=127.79.0.8";
+
+#[test]
+fn files_and_folders_are_there_for_whoever_asks() {
+    let said = ok(&mut install().run(&format!("--sysfs {LINK} -- ls -lL {FOLDER}/rxe0/ports/1")));
+    for name in ["state", "gid_attrs", "gids", "hw_counters", "pkeys"] {
+        assert!(said.contains(name), "{said}");
+    }
+    let files = ["node_guid", "ports/1/state", "ports/1/gids/0", "ports/1/gid_attrs/types/1", "ports/1/rate"];
+    let files = files.map(|file| format!("{FOLDER}/rxe0/{file}")).join(" ");
+    let said = ok(&mut install().run(&format!("--sysfs {LINK} -- cat {files}")));
+    assert_eq!(
+        said,
+        "0000:5efe:7f4f:0008\n4: ACTIVE\n0000:0000:0000:0000:0000:ffff:7f4f:0008\nRoCE v2\n2.5 Gb/sec (1X SDR)\n"
+    );
+    let script = format!(
+        "import os; d='{FOLDER}/rxe0'; print(os.listdir('{FOLDER}'), open(d+'/ports/1/link_layer').read().strip(), \
+         os.path.realpath(d), os.listdir(d+'/device/net'), os.path.exists(d+'x'), [e.name for e in os.scandir(d+'/ports')])"
+    );
+    let mut python = install().run(&format!("--sysfs {LINK} -- python3 -c"));
+    assert_eq!(
+        ok(python.arg(script)),
+        "['rxe0'] Ethernet /sys/devices/virtual/infiniband/rxe0 ['lo'] False ['1']\n"
+    );
+    let shell = format!(
+        "cd {FOLDER}/rxe0 && cat node_type && realpath {FOLDER}/rxe0/ports && read x < node_desc && echo $x"
+    );
+    let mut shell_command = install().run(&format!("--sysfs {LINK} -- sh -c"));
+    assert_eq!(ok(shell_command.arg(shell)), "1: CA\n/sys/devices/virtual/infiniband/rxe0/ports\nrxe0\n");
+}
+
+#[test]
+fn without_the_option_there_is_nothing() {
+    let output = install().run(&format!("{LINK} -- ls {FOLDER}/rxe0/node_guid")).output().unwrap();
+    assert!(!output.status.success());
+}
+
+#[test]
+fn perftest_reads_counters_that_move() {
+    let counters = ["counters/port_xmit_packets", "hw_counters/rcvd_pkts", "hw_counters/rdma_sends"];
+    let words = format!("ib_write_bw -x 0 -F -s 4096 -n 500 -W {}", counters.join(","));
+    let pair = play_with("--sysfs", &words, "-p");
+    let value = |said: &str, name: &str| -> u64 {
+        let line = said.lines().find_map(|line| line.trim().strip_prefix(&format!("{name}=")));
+        line.unwrap_or_else(|| panic!("{name} is not in\n{said}")).parse().unwrap()
+    };
+    assert_eq!(value(&pair.client, counters[2]), 500, "a WRITE each");
+    assert!(value(&pair.client, counters[0]) >= 500 && value(&pair.client, counters[1]) > 0);
+    assert!(value(&pair.server, counters[1]) >= 500 && value(&pair.server, counters[2]) == 0);
+}
+
+#[test]
+fn ucx_finds_the_device_and_offers_its_transports() {
+    let said = ok(&mut install().run(&format!("--sysfs {LINK} -- timeout 60 ucx_info -d")));
+    for transport in ["rc_verbs", "ud_verbs"] {
+        let there = said.lines().collect::<Vec<_>>();
+        let there = there.windows(2).any(|two| {
+            two[0].trim_end().ends_with(&format!("Transport: {transport}")) && two[1].ends_with("rxe0:1")
+        });
+        assert!(there, "{transport} is not in\n{said}");
+    }
+}

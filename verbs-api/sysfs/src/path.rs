@@ -1,0 +1,132 @@
+//! Which paths lead to the devices, and where they lead instead.
+
+use std::env;
+use std::ffi::{CStr, c_char};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
+
+/// Names the folder in which the replaced ones stand under their own paths.
+const VARIABLE: &str = "URXE_SYSFS";
+/// The folders that are replaced, with all that is in them. The last is for programs that look whether a device's file is there (UCX).
+const REPLACED: [&[u8]; 5] = [
+    b"/sys/class/infiniband",
+    b"/sys/class/infiniband_verbs",
+    b"/sys/devices/virtual/infiniband",
+    b"/sys/devices/virtual/infiniband_verbs",
+    b"/dev/infiniband",
+];
+/// With the terminating zero.
+const PATH_MAX: usize = libc::PATH_MAX as usize;
+
+/// The folder, without a slash at its end.
+pub fn root() -> Option<&'static [u8]> {
+    static ROOT: OnceLock<Option<Box<[u8]>>> = OnceLock::new();
+    let root = ROOT.get_or_init(|| {
+        let given = env::var_os(VARIABLE)?;
+        let bytes = given.as_bytes();
+        let len = bytes.iter().rposition(|byte| *byte != b'/')? + 1;
+        bytes.starts_with(b"/").then(|| bytes[..len].into())
+    });
+    root.as_deref()
+}
+
+/// Whether a path leads into a folder that is replaced.
+pub fn leads_to_devices(path: &[u8]) -> bool {
+    let leads_into = |folder: &&[u8]| {
+        path.strip_prefix(*folder).is_some_and(|inside| matches!(inside.first(), None | Some(b'/')))
+    };
+    REPLACED.iter().any(leads_into)
+}
+
+/// Room for a path.
+pub struct Place(MaybeUninit<[u8; PATH_MAX]>);
+
+impl Place {
+    pub const fn new() -> Self {
+        Self(MaybeUninit::uninit())
+    }
+
+    /// The parts one after the other, ended by a zero; `None` if they are too long.
+    pub fn join(&mut self, parts: &[&[u8]]) -> Option<*const c_char> {
+        let start = self.0.as_mut_ptr().cast::<u8>();
+        let mut len = 0;
+        for part in parts {
+            if len + part.len() >= PATH_MAX {
+                return None;
+            }
+            // SAFETY: `len + part.len()` bytes are inside the place, which overlaps with nothing of the caller's.
+            unsafe { start.add(len).copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+            len += part.len();
+        }
+        // SAFETY: `len` is below the place's length.
+        unsafe { start.add(len).write(0) };
+        Some(start.cast_const().cast())
+    }
+}
+
+/// The bytes of a path that a program handed in.
+///
+/// # Safety
+/// `path` is NULL or a text that ends with zero and stays as it is while the result is used.
+pub unsafe fn bytes<'a>(path: *const c_char) -> Option<&'a [u8]> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's word.
+    Some(unsafe { CStr::from_ptr(path) }.to_bytes())
+}
+
+/// `path`, or what stands for it, which is in `place`.
+///
+/// # Safety
+/// As [`bytes`].
+pub unsafe fn replaced(path: *const c_char, place: &mut Place) -> *const c_char {
+    // SAFETY: the caller's word.
+    let Some(bytes) = (unsafe { bytes(path) }).filter(|bytes| leads_to_devices(bytes)) else { return path };
+    let Some(root) = root() else { return path };
+    place.join(&[root, bytes]).unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_to_the_devices_and_no_others_are_replaced() {
+        for (path, inside) in [
+            ("/sys/class/infiniband", true),
+            ("/sys/class/infiniband/", true),
+            ("/sys/class/infiniband/rxe0/ports/1/state", true),
+            ("/sys/class/infiniband_verbs/abi_version", true),
+            ("/sys/devices/virtual/infiniband/rxe0", true),
+            ("/dev/infiniband/uverbs0", true),
+            ("/dev/null", false),
+            ("/sys/class/infiniband_mad", false),
+            ("/sys/class/infinibandx/rxe0", false),
+            ("/sys/class", false),
+            ("/sys/class/net/eth0", false),
+            ("/system/class/infiniband", false),
+            ("/sys", false),
+            ("sys/class/infiniband", false),
+            ("", false),
+        ] {
+            let text = std::ffi::CString::new(path).unwrap();
+            // SAFETY: the text lives as long as its bytes.
+            let leads = unsafe { bytes(text.as_ptr()) }.is_some_and(leads_to_devices);
+            assert_eq!(leads, inside, "{path:?}");
+        }
+        // SAFETY: NULL is allowed.
+        assert!(unsafe { bytes(std::ptr::null()) }.is_none());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_joined() {
+        let mut place = Place::new();
+        let long = vec![b'a'; PATH_MAX - 2];
+        let joined = place.join(&[b"/", &long]).unwrap();
+        // SAFETY: the place holds it, with its zero.
+        assert_eq!(unsafe { CStr::from_ptr(joined) }.to_bytes().len(), PATH_MAX - 1);
+        assert!(place.join(&[b"/b", &long]).is_none());
+    }
+}
