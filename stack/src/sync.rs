@@ -34,6 +34,7 @@ pub fn yield_now() {
 
 /// Locks `mutex`. A poisoned lock is taken all the same: the stack's own state machines assert their
 /// invariants, and one panicking application thread must not stop the traffic of all others.
+#[inline(always)]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     match mutex.lock() {
         Ok(guard) => guard,
@@ -42,6 +43,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Locks `mutex` if nobody holds it.
+#[inline(always)]
 pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),

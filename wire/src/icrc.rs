@@ -267,25 +267,29 @@ impl IcrcSeed {
             return IcrcVerdict::Bad;
         };
         let received = u32::from_le_bytes(received);
-        let verdict = self.judge(solver, self.icrc(0, true, covered) ^ received, covered.len(), segment);
+        // Most often the segment's index is right, and nothing has to be solved for.
+        let expected = if self.ipv4 { segment } else { 0 };
+        let difference = self.icrc(expected, true, covered) ^ received;
+        let verdict = self.judge(solver, difference, covered.len(), expected);
         if verdict == IcrcVerdict::Bad && is_flush(covered) {
-            let difference = self.rxe_flush_icrc(0, true, covered) ^ received;
-            return self.judge(solver, difference, 2 * covered.len(), segment);
+            let difference = self.rxe_flush_icrc(expected, true, covered) ^ received;
+            return self.judge(solver, difference, 2 * covered.len(), expected);
         }
         verdict
     }
 
-    /// `len`: how many bytes the CRC ran over behind the UDP header.
+    /// `difference`: to the ICRC for the identification `expected`. `len`: how many bytes the CRC ran over behind the UDP header.
     #[inline]
-    fn judge(&self, solver: &mut IcrcSolver, difference: u32, len: usize, segment: u16) -> IcrcVerdict {
+    fn judge(&self, solver: &mut IcrcSolver, difference: u32, len: usize, expected: u16) -> IcrcVerdict {
         if difference == 0 {
-            return IcrcVerdict::Exact { identification: 0 };
+            return IcrcVerdict::Exact { identification: expected };
         }
         if !self.ipv4 {
             return IcrcVerdict::Bad;
         }
-        match solver.solve(difference, len) {
-            Some(identification) if identification == segment => IcrcVerdict::Exact { identification },
+        // The CRC is linear: what is solved for is in what the identification differs from the expected one.
+        match solver.solve(difference, len).map(|differs| differs ^ expected) {
+            Some(0) => IcrcVerdict::Exact { identification: 0 },
             Some(identification) => IcrcVerdict::Solved { identification },
             None => IcrcVerdict::Bad,
         }
@@ -328,8 +332,8 @@ impl IcrcSolver {
         Self { entries: Box::new([SolverEntry { len: usize::MAX, multiples: [0; 16] }; SOLVER_ENTRIES]) }
     }
 
-    /// The one identification whose image is `difference` (ICRC received XOR ICRC for identification 0) in a
-    /// packet of `len` bytes without ICRC; `None` when there is none.
+    /// The one identification whose image is `difference` (ICRC received XOR ICRC for identification 0, or for another, in what it
+    /// differs from that one) in a packet of `len` bytes without ICRC; `None` when there is none.
     #[must_use]
     #[inline]
     pub fn solve(&mut self, difference: u32, len: usize) -> Option<u16> {

@@ -2,18 +2,23 @@
 
 use std::net::IpAddr;
 
+use urxe_wire::packet::ICRC_LEN;
+use urxe_wire::{Aeth, Bth};
+
 use super::counters::Counter;
 use super::{Device, QpSlot};
-use crate::memory::Pins;
 use crate::path::run::RunBuffer;
 use crate::path::{Flusher, Path, Route};
 use crate::port::{Run, SendOutcome, Transmit};
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
-use crate::qp::context::Sent;
+use crate::qp::context::{Context, Sent};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, try_lock};
 use crate::time::Time;
+
+/// Bytes of an acknowledgement: BTH, AETH, ICRC.
+const ACK_LEN: usize = Bth::LEN + Aeth::LEN + ICRC_LEN;
 
 impl Device {
     /// Sends what can be sent now.
@@ -64,7 +69,7 @@ impl Device {
             qp.timer_at = Time::NEVER;
             let context = self.context(now, qp.path);
             qp.on_timer(&context);
-            self.settle_timer(index, qp);
+            self.settle_timer(index, qp, qp.deadline());
             let (path, wants_to_send) = (qp.path, qp.wants_to_send(now));
             drop(guard);
             if wants_to_send {
@@ -83,8 +88,7 @@ impl Device {
     }
 
     /// Sees to it that the timers hold an entry no later than the queue pair's deadline.
-    pub(super) fn settle_timer(&self, index: u32, qp: &mut Qp) {
-        let deadline = qp.deadline();
+    pub(super) fn settle_timer(&self, index: u32, qp: &mut Qp, deadline: Time) {
         if deadline < qp.timer_at {
             qp.timer_at = deadline;
             self.timers.insert(deadline, index);
@@ -94,22 +98,9 @@ impl Device {
     /// Lists a queue pair on its path, and the path on the device.
     pub(super) fn schedule(&self, index: u32, path: Option<(u32, IpAddr)>) {
         let Some((path_index, _)) = path else { return };
-        let Some(path) = self.paths.at(path_index) else { return };
-        self.list_on(index, path);
+        let (Some(slot), Some(path)) = (self.qps.at(index), self.paths.at(path_index)) else { return };
+        path.ready.push(index, &slot.link);
         self.dirty.push(path_index, &path.link);
-    }
-
-    /// Lists a queue pair on its path; the caller sees to it that the path is [listed](Self::touch) afterwards.
-    pub(super) fn list(&self, index: u32, path: Option<(u32, IpAddr)>) {
-        if let Some(path) = path.and_then(|(path_index, _)| self.paths.at(path_index)) {
-            self.list_on(index, path);
-        }
-    }
-
-    fn list_on(&self, index: u32, path: &Path) {
-        if let Some(slot) = self.qps.at(index) {
-            path.ready.push(index, &slot.link);
-        }
     }
 
     /// Lists a path on the device.
@@ -128,14 +119,14 @@ impl Device {
         now: Time,
         port: &(impl Transmit + ?Sized),
     ) {
-        let Flusher { route, run, queue, blocked } = flusher;
+        let Flusher { route, run, queue, blocked, acks } = flusher;
         let Some(route) = *route else { return self.pass_on(path_index, path, queue, now) };
         let run = run.get_or_insert_with(RunBuffer::new);
         run.set_max_segments(self.max_run_segments.min(port.max_run_segments()));
         self.take_ready(path, queue);
         // Those that the window stopped earlier get one more try each, after those that were listed since.
         let mut retries = blocked.len();
-        let mut pins = Pins::new(&self.memory);
+        let mut context = self.context(now, Some((path_index, route.key.peer)));
         loop {
             let (index, was_blocked) = match queue.pop_front() {
                 Some(index) => (index, false),
@@ -151,10 +142,10 @@ impl Device {
             } else {
                 slot.link.unlist();
             }
-            match self.fill(index, was_blocked, slot, path_index, run, &route, &mut pins, now) {
+            match self.fill(index, was_blocked, slot, run, &route, &mut context) {
                 Filled::Done => {}
                 Filled::RunFull => {
-                    pins.clear();
+                    context.pins.clear();
                     self.send(run, &route, port);
                     // Listed anew, never put back into the queue by hand: an index that stands there unlisted could be
                     // listed meanwhile, and unlisting it when it is popped would leave a list that may close to a ring.
@@ -166,7 +157,16 @@ impl Device {
                 self.take_ready(path, queue);
             }
         }
-        pins.clear();
+        context.pins.clear();
+        path.acks.take(acks);
+        for ack in acks.drain(..) {
+            if !run.takes(ACK_LEN) {
+                self.send(run, &route, port);
+            }
+            let appended: Result<(), std::convert::Infallible> =
+                run.append_packet(&route.icrc, ack.packet(), 0, |_| Ok(()));
+            debug_assert_eq!(appended, Ok(()));
+        }
         self.send(run, &route, port);
         path.has_blocked.store(!blocked.is_empty(), Ordering::Release);
     }
@@ -201,23 +201,22 @@ impl Device {
         queue.make_contiguous()[start..].reverse();
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what the flusher holds, one by one")]
+    #[inline(always)] // called in one place, once a queue pair's turn
     fn fill<'d>(
         &'d self,
         index: u32,
         was_blocked: bool,
-        slot: &QpSlot,
-        path_index: u32,
+        slot: &'d QpSlot,
         run: &mut RunBuffer,
         route: &Route,
-        pins: &mut Pins<'d>,
-        now: Time,
+        context: &mut Context<'d>,
     ) -> Filled {
+        let (now, path_index) = (context.now, context.path_index);
         // No pins while waiting for a queue pair: who has it may be waiting for them.
         let mut guard = match try_lock(&slot.qp) {
             Some(guard) => guard,
             None => {
-                pins.clear();
+                context.pins.clear();
                 lock(&slot.qp)
             }
         };
@@ -232,15 +231,12 @@ impl Device {
         if was_blocked {
             qp.is_blocked = false;
         }
-        let held = std::mem::replace(pins, Pins::new(&self.memory));
-        let mut context = self.context_with(now, qp.path, held);
-        let sent = qp.transmit(&mut context, run, &route.icrc);
-        *pins = context.pins;
+        let sent = qp.transmit(context, run, &route.icrc);
         if qp.common.state == QpState::Err {
             // If it failed just now, it opened the window for those that it had stopped.
             self.touch(qp.path);
         }
-        self.settle_timer(index, qp);
+        self.settle_timer(index, qp, qp.deadline());
         if qp.path.is_none_or(|(of, _)| of != path_index) && qp.wants_to_send(now) {
             // Its next message goes elsewhere.
             let path = qp.path;

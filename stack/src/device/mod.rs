@@ -67,9 +67,8 @@ use crate::qp::Qp;
 use crate::qp::attr::PathMtu;
 use crate::rng::Rng;
 use crate::srq::xrcd::Xrcd;
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{Arc, Mutex, lock};
-use crate::sys::prefetch;
 use crate::timers::Timers;
 
 /// What a device is made of.
@@ -194,36 +193,11 @@ struct QpSlot {
     /// Its place in its path's list of queue pairs with work.
     link: ReadyLink,
     qp: Mutex<Option<Box<Qp>>>,
-    /// Where in memory it is, for asking for it before it is needed: with a thousand queue pairs at work none is in a cache
-    /// when its turn comes.
-    hints: [Hint; 2],
-}
-
-/// Some memory that will be needed. Stale ones do no harm.
-#[derive(Debug, Default)]
-struct Hint {
-    at: AtomicUsize,
-    len: AtomicUsize,
 }
 
 impl QpSlot {
     fn new(_index: u32) -> Self {
-        Self { link: ReadyLink::new(), qp: Mutex::new(None), hints: Default::default() }
-    }
-
-    fn place(&self, qp: Box<Qp>) {
-        for (hint, (at, len)) in self.hints.iter().zip(qp.places()) {
-            hint.at.store(at, Ordering::Relaxed);
-            hint.len.store(len, Ordering::Relaxed);
-        }
-        *lock(&self.qp) = Some(qp);
-    }
-
-    /// Asks for the queue pair's memory.
-    fn prefetch(&self) {
-        for hint in &self.hints {
-            prefetch::bytes(hint.at.load(Ordering::Relaxed), hint.len.load(Ordering::Relaxed));
-        }
+        Self { link: ReadyLink::new(), qp: Mutex::new(None) }
     }
 }
 

@@ -19,7 +19,6 @@ use urxe_wire::{Gid, PacketView, Qpn};
 
 use super::counters::Counter;
 use super::{Device, Limits, QpHandle};
-use crate::memory::Pins;
 use crate::port::Datagrams;
 use crate::port::groups::{JoinError, JoinGroups};
 use crate::qp::attr::QpType;
@@ -298,13 +297,8 @@ impl Device {
             return self.counters.add(Counter::DropNoGroup);
         }
         for &member in members {
-            let Some(mut held) = self.hold(now, member.index, Pins::new(self.memory())) else {
-                self.counters.add(Counter::DropNoQp); // it was destroyed just now
-                continue;
-            };
-            held.context.arrival = Some(arrival);
-            self.dispatch(&mut held, member.qpn, packet);
-            self.let_go_alone(Some(held), now);
+            // If there is none, it was destroyed just now.
+            self.receive_alone(now, member.index, member.qpn, packet, arrival);
         }
     }
 }

@@ -10,7 +10,7 @@ use urxe_wire::{IcrcSeed, IcrcSolver, IcrcVerdict, Kind, PacketView, Qpn, ROCE_P
 use super::counters::Counter;
 use super::verbs::GSI_QPN;
 use super::{Device, QpHandle, QpSlot};
-use crate::memory::Pins;
+use crate::path::acks::{self, AckBatch};
 use crate::port::Datagrams;
 use crate::qp::Qp;
 use crate::qp::context::{Arrival, Context};
@@ -41,6 +41,8 @@ pub struct ReceiveScratch {
     members: Vec<QpHandle>,
     /// Packets whose ICRC is right for their place, not counted yet: a counter is shared, this is not.
     exact: u64,
+    /// Acknowledgements of queue pairs that came in one run.
+    acks: AckBatch,
     /// Notes the packets that are for another process, or for QP0 and QP1; they are dropped if nobody asks.
     pub strays: Option<Strays>,
 }
@@ -79,10 +81,19 @@ impl Strays {
 }
 
 /// A queue pair held for the packets of one run.
-pub(super) struct Held<'a> {
+struct Held<'a> {
     index: u32,
+    slot: &'a QpSlot,
     guard: MutexGuard<'a, Option<Box<Qp>>>,
-    pub context: Context<'a>,
+}
+
+/// What comes after the queue pair that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Packets for another.
+    Other,
+    /// The end of the run.
+    Nothing,
 }
 
 fn arrival(datagrams: &Datagrams<'_>, identification: u16) -> Arrival {
@@ -108,11 +119,11 @@ impl Device {
         }
         self.members_for(datagrams, &mut scratch.members);
         let to_group = datagrams.to.is_multicast();
+        let mut context = self.context(now, None);
         let mut held: Option<Held<'_>> = None;
         let mut touched = None;
         let mut received = 0;
         for (segment, bytes) in datagrams.segments().enumerate() {
-            self.prefetch_after(datagrams, segment);
             let Some((packet, identification)) = self.accept(&seed, scratch, bytes, segment) else {
                 continue;
             };
@@ -123,7 +134,8 @@ impl Device {
             }
             let arrival = arrival(datagrams, identification);
             if to_group || packet.dest_qp() == Qpn::MULTICAST {
-                drop(self.let_go(&mut held, &mut touched, now));
+                self.leave(held.take(), &context, &mut touched, &mut scratch.acks, Next::Other);
+                context.pins.clear();
                 self.receive_from_group(now, &packet, arrival, &scratch.members);
                 continue;
             }
@@ -134,36 +146,53 @@ impl Device {
                 continue;
             };
             if held.as_ref().is_none_or(|held| held.index != index) {
-                let pins = self.let_go(&mut held, &mut touched, now);
-                held = self.hold(now, index, pins);
+                self.leave(held.take(), &context, &mut touched, &mut scratch.acks, Next::Other);
+                held = self.hold(index, &mut context);
             }
             match &mut held {
                 Some(held) => {
-                    held.context.arrival = Some(arrival);
-                    self.dispatch(held, packet.dest_qp(), &packet);
+                    context.arrival = Some(arrival);
+                    self.dispatch(held, &mut context, packet.dest_qp(), &packet);
                 }
                 None => self.counters.add(Counter::DropNoQp),
             }
         }
-        drop(self.let_go(&mut held, &mut touched, now));
-        self.touch(touched);
+        self.leave(held, &context, &mut touched, &mut scratch.acks, Next::Nothing);
+        self.leave_at(touched, &mut scratch.acks);
         self.counters.add_many(Counter::RcvdPkts, received);
         self.counters.add_many(Counter::IcrcExact, std::mem::take(&mut scratch.exact));
+    }
+
+    /// Lets go of the queue pair that is held, if one is. `touched`: the path of those before it, and of what is in `batch`.
+    #[inline(always)] // as is what follows: many queue pairs in a run mean one call of each a packet
+    fn leave(
+        &self,
+        held: Option<Held<'_>>,
+        context: &Context<'_>,
+        touched: &mut Option<(u32, IpAddr)>,
+        batch: &mut AckBatch,
+        next: Next,
+    ) {
+        let Some(held) = held else { return };
+        let is_one_of_many = next == Next::Other || !batch.is_empty();
+        if is_one_of_many && touched.is_some_and(|(index, _)| index != context.path_index) {
+            self.leave_at(touched.take(), batch);
+        }
+        let path = self.let_go(held, context, is_one_of_many.then_some(batch));
+        if path.is_some() {
+            if *touched != path {
+                self.touch(*touched);
+            }
+            *touched = path;
+        }
     }
 
     /// Takes a datagram for queue pair 1 that [`receive`](Self::receive) noted as a stray, having found it whole, and that turned
     /// out to be for this process. `datagrams` holds nothing else.
     pub fn receive_management(&self, now: Time, datagrams: &Datagrams<'_>) {
         let Ok(packet) = PacketView::parse(datagrams.bytes) else { return };
-        let mut held = self.hold(now, self.gsi.load(Ordering::Acquire), Pins::new(&self.memory));
-        match &mut held {
-            Some(held) => {
-                held.context.arrival = Some(arrival(datagrams, 0));
-                self.dispatch(held, GSI_QPN, &packet);
-            }
-            None => self.counters.add(Counter::DropNoQp),
-        }
-        self.let_go_alone(held, now);
+        let index = self.gsi.load(Ordering::Acquire);
+        self.receive_alone(now, index, GSI_QPN, &packet, arrival(datagrams, 0));
     }
 
     /// Checks shape and ICRC.
@@ -206,22 +235,6 @@ impl Device {
         Some((packet, identification))
     }
 
-    /// Asks for the queue pair of the packet after packet `segment`, if it is another's, while that one is looked at.
-    fn prefetch_after(&self, datagrams: &Datagrams<'_>, segment: usize) {
-        // The destination's place in the BTH.
-        let of = |segment: usize| {
-            let start = segment * datagrams.segment_size;
-            datagrams.bytes.get(start + 5..start + 8)?.first_chunk::<3>()
-        };
-        let (Some(now), Some(next)) = (of(segment), of(segment + 1)) else { return };
-        let qpn = || Qpn::masked(u32::from_be_bytes([0, next[0], next[1], next[2]]));
-        if now != next
-            && let Some(slot) = self.numbers.index(qpn()).and_then(|index| self.qps.at(index))
-        {
-            slot.prefetch();
-        }
-    }
-
     fn index_of(&self, qpn: Qpn) -> Option<u32> {
         if qpn == GSI_QPN {
             // If there is none, that is told when the queue pair is looked for.
@@ -243,24 +256,25 @@ impl Device {
         }
     }
 
-    /// `pins` are what the queue pair before it had pinned. They may not be held while waiting for a queue pair: who has it may be waiting for them.
+    /// Locks a queue pair for packets. The context is that of the one before it, with what that had pinned.
     #[inline(always)]
-    pub(super) fn hold<'d>(&'d self, now: Time, index: u32, mut pins: Pins<'d>) -> Option<Held<'d>> {
-        let slot: &QpSlot = self.qps.at(index)?;
+    fn hold<'d>(&'d self, index: u32, context: &mut Context<'d>) -> Option<Held<'d>> {
+        let slot = self.qps.at(index)?;
         let guard = match try_lock(&slot.qp) {
             Some(guard) => guard,
             None => {
-                pins.clear();
+                // No pins while waiting for a queue pair: who has it may be waiting for them.
+                context.pins.clear();
                 lock(&slot.qp)
             }
         };
-        let path = guard.as_ref()?.path;
-        Some(Held { index, guard, context: self.context_with(now, path, pins) })
+        self.move_context(context, guard.as_ref()?.path);
+        Some(Held { index, slot, guard })
     }
 
     /// Gives a packet to the queue pair that is held, if it is `qpn`. The context says where the packet came from.
-    pub(super) fn dispatch(&self, held: &mut Held<'_>, qpn: Qpn, packet: &PacketView<'_>) {
-        let from = held.context.arrival.map(|arrival| arrival.from);
+    fn dispatch(&self, held: &mut Held<'_>, context: &mut Context<'_>, qpn: Qpn, packet: &PacketView<'_>) {
+        let from = context.arrival.map(|arrival| arrival.from);
         let qp = held.guard.as_deref_mut().filter(|qp| qp.common.qpn == qpn);
         let Some(qp) = qp else { return self.counters.add(Counter::DropNoQp) };
         match qp.path {
@@ -275,46 +289,70 @@ impl Device {
         if !qp.common.pkey.matches(packet.pkey()) {
             return self.counters.add(Counter::DropWrongPkey);
         }
-        qp.on_packet(packet, &mut held.context);
+        qp.on_packet(packet, context);
     }
 
-    /// Lets go of a queue pair that got one packet.
-    pub(super) fn let_go_alone<'d>(&'d self, mut held: Option<Held<'d>>, now: Time) {
-        let mut touched = None;
-        drop(self.let_go(&mut held, &mut touched, now));
-        self.touch(touched);
-    }
-
-    /// Lets go of a queue pair; returns what it had pinned, for the next one. Its path is listed on the device with `touched`, once for
-    /// all queue pairs of it.
-    fn let_go<'d>(
-        &'d self,
-        held: &mut Option<Held<'d>>,
-        touched: &mut Option<(u32, IpAddr)>,
+    /// Handles one packet for the queue pair at `index`, if it is `qpn`.
+    pub(super) fn receive_alone(
+        &self,
         now: Time,
-    ) -> Pins<'d> {
-        let no_pins = || Pins::new(&self.memory);
-        let Some(Held { index, guard, context }) = held else { return no_pins() };
-        let index = *index;
-        let pins = std::mem::replace(&mut context.pins, no_pins());
-        let Some(qp) = guard.as_deref_mut() else { return pins };
-        self.settle_timer(index, qp);
-        let (path, wants_to_send) = (qp.path, qp.wants_to_send(now));
-        let others_wait = path
-            .and_then(|(index, _)| self.paths.at(index))
-            .is_some_and(|path| path.has_blocked.load(Ordering::Acquire));
-        if others_wait || qp.is_urgent(now) {
+        index: u32,
+        qpn: Qpn,
+        packet: &PacketView<'_>,
+        arrival: Arrival,
+    ) {
+        let mut context = self.context(now, None);
+        context.arrival = Some(arrival);
+        let Some(mut held) = self.hold(index, &mut context) else {
+            return self.counters.add(Counter::DropNoQp);
+        };
+        self.dispatch(&mut held, &mut context, qpn, packet);
+        let path = self.let_go(held, &context, None);
+        self.touch(path);
+    }
+
+    /// Lets go of a queue pair; returns its path, which the caller lists on the device, once for all queue pairs of it. In any case:
+    /// acknowledgements may have opened the window for other queue pairs, which it had stopped. `batch`: where its acknowledgement
+    /// goes, if it has nothing else to send and others came in the same run.
+    #[inline(always)]
+    fn let_go(
+        &self,
+        mut held: Held<'_>,
+        context: &Context<'_>,
+        batch: Option<&mut AckBatch>,
+    ) -> Option<(u32, IpAddr)> {
+        let now = context.now;
+        let qp = held.guard.as_deref_mut()?;
+        let path = qp.path.filter(|(index, _)| *index == context.path_index);
+        if path.is_some()
+            && let Some(batch) = batch
+            && let Some(ack) = qp.take_ack(now)
+        {
+            batch.push(held.index, ack);
+        }
+        let outlook = qp.outlook(now);
+        self.settle_timer(held.index, qp, outlook.deadline);
+        path?;
+        if context.path.has_blocked.load(Ordering::Acquire) || outlook.is_urgent {
             self.urgent.store(true, Ordering::Release);
         }
-        *held = None;
-        if wants_to_send {
-            self.list(index, path);
+        let Held { index, slot, guard } = held;
+        drop(guard);
+        if outlook.wants_to_send {
+            context.path.ready.push(index, &slot.link);
         }
-        // In any case: acknowledgements may have opened the window for other queue pairs, which it had stopped.
-        if touched.is_some() && *touched != path {
-            self.touch(*touched);
+        path
+    }
+
+    /// Leaves a batch of acknowledgements with its path, and lists that.
+    fn leave_at(&self, path: Option<(u32, IpAddr)>, batch: &mut AckBatch) {
+        if !batch.is_empty() {
+            let (waiting, dropped) = self.used_path(path).acks.add(batch);
+            if waiting >= acks::URGENT {
+                self.urgent.store(true, Ordering::Release);
+            }
+            self.counters.add_many(Counter::SendErr, dropped as u64);
         }
-        *touched = path;
-        pins
+        self.touch(path);
     }
 }

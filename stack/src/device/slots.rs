@@ -19,6 +19,7 @@ impl<T> Slots<T> {
     }
 
     /// Segment number, and position in it.
+    #[inline]
     fn place(index: u32) -> (usize, usize) {
         let shifted = index / FIRST + 1;
         let segment = shifted.ilog2();
@@ -27,6 +28,7 @@ impl<T> Slots<T> {
     }
 
     /// The entry, if it was ever made.
+    #[inline]
     pub fn at(&self, index: u32) -> Option<&T> {
         let (segment, position) = Self::place(index);
         self.segments.get(segment)?.get()?.get(position)

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use urxe_wire::{Gid, Qpn, ROCE_PORT};
 
+mod acks;
 mod destination;
 mod domains;
 mod keys;

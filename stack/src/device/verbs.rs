@@ -305,7 +305,7 @@ impl Device {
         let none_left = CreateQpError::NoneLeft { allowed: self.limits.max_qp };
         let slot = self.qps.ensure(index, QpSlot::new).ok_or(none_left)?;
         let qpn = qp.common.qpn;
-        slot.place(Box::new(qp));
+        *lock(&slot.qp) = Some(Box::new(qp));
         Ok(QpHandle { index, qpn })
     }
 
@@ -418,7 +418,7 @@ impl Device {
             (Some(_), _) => qp.move_to_path(taken, &context),
             (None, _) => None,
         };
-        self.settle_timer(handle.index, qp);
+        self.settle_timer(handle.index, qp, qp.deadline());
         let path = qp.path;
         drop(guard);
         // What it had on its way no longer stops the others of the path that it left.
@@ -528,9 +528,6 @@ impl Device {
                 self.ensure_path(ah, qpn);
             }
         }
-        if let Some(slot) = self.qps.at(handle.index) {
-            slot.prefetch();
-        }
         let posted = self.with_qp(handle, |qp| {
             let context = self.context(now, qp.path);
             (qp.post_send(requests, &context), qp.path)
@@ -567,31 +564,26 @@ impl Device {
     /// The surroundings of one call into a queue pair on `path`.
     #[inline(always)] // made in place: it is too large to be copied for each packet
     pub(super) fn context(&self, now: Time, path: Option<(u32, IpAddr)>) -> Context<'_> {
-        self.context_with(now, path, Pins::new(&self.memory))
-    }
-
-    /// The same with what another queue pair of the same run pinned.
-    #[inline(always)]
-    pub(super) fn context_with<'d>(
-        &'d self,
-        now: Time,
-        path: Option<(u32, IpAddr)>,
-        pins: Pins<'d>,
-    ) -> Context<'d> {
-        let path_index = index_of(path);
-        let path = self.used_path(path);
         Context {
             now,
-            pins,
+            pins: Pins::new(&self.memory),
             memory: &self.memory,
             counters: &self.counters,
             events: &self.events,
             srqs: &self.srqs,
-            window: &path.window,
-            pace: &path.pace,
-            path_index,
+            path: self.used_path(path),
+            path_index: index_of(path),
             ahs: &self.ahs,
             arrival: None,
+        }
+    }
+
+    /// The same surroundings for a queue pair on `path`, with what was pinned for the one before.
+    pub(super) fn move_context<'d>(&'d self, context: &mut Context<'d>, path: Option<(u32, IpAddr)>) {
+        let index = index_of(path);
+        if context.path_index != index {
+            context.path = self.used_path(path);
+            context.path_index = index;
         }
     }
 }

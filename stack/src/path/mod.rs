@@ -6,6 +6,7 @@
 //!
 //! Lock order: path, queue pair, shared receive queue, completion queue.
 
+pub(crate) mod acks;
 pub(crate) mod pace;
 pub(crate) mod ready;
 pub(crate) mod run;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use urxe_wire::IcrcSeed;
 
+use self::acks::{Ack, AckList};
 use self::pace::Pace;
 use self::ready::{ReadyLink, ReadyList};
 use self::run::RunBuffer;
@@ -43,6 +45,8 @@ pub(crate) struct Path {
     pub link: ReadyLink,
     /// Queue pairs that may have something to send.
     pub ready: ReadyList,
+    /// Acknowledgements that left their queue pairs.
+    pub acks: AckList,
     pub window: Window,
     pub pace: Pace,
     /// Some queue pair waits for the window.
@@ -61,6 +65,8 @@ pub(crate) struct Flusher {
     pub queue: VecDeque<u32>,
     /// Queue pairs that the window stopped, in order.
     pub blocked: VecDeque<u32>,
+    /// Acknowledgements taken off the path's list.
+    pub acks: Vec<Ack>,
 }
 
 /// Where a path's packets go.
@@ -76,6 +82,7 @@ impl Path {
         Self {
             link: ReadyLink::new(),
             ready: ReadyList::new(),
+            acks: AckList::default(),
             window: Window::new(read_budget, early_timeout_min),
             pace: Pace::default(),
             has_blocked: AtomicBool::new(false),
@@ -88,6 +95,7 @@ impl Path {
     pub fn open(&self, route: Route) {
         let mut flusher = lock(&self.flusher);
         flusher.route = Some(route);
+        self.acks.clear();
         self.window.reset();
         self.pace.reset();
     }
@@ -96,6 +104,7 @@ impl Path {
     pub fn close(&self) {
         let mut flusher = lock(&self.flusher);
         flusher.route = None;
+        self.acks.clear();
         flusher.run = None;
     }
 

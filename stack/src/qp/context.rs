@@ -8,8 +8,7 @@ use crate::device::ah::AhTable;
 use crate::device::counters::Counters;
 use crate::device::srqs::SrqTable;
 use crate::memory::{Accessor, Memory, PdId, Pins};
-use crate::path::pace::Pace;
-use crate::path::window::Window;
+use crate::path::Path;
 use crate::srq::Srq;
 use crate::srq::xrcd::XrcdRef;
 use crate::sync::Arc;
@@ -26,10 +25,8 @@ pub(crate) struct Context<'a> {
     pub counters: &'a Counters,
     pub events: &'a AsyncEvents,
     pub srqs: &'a SrqTable,
-    /// The window of the path to the queue pair's peer.
-    pub window: &'a Window,
-    /// The pace of that path.
-    pub pace: &'a Pace,
+    /// The path to the queue pair's peer; some path for a queue pair without one, which sends nothing.
+    pub path: &'a Path,
     /// Which path that is.
     pub path_index: u32,
     /// Where datagrams go.

@@ -11,8 +11,20 @@ use urxe_wire::{IcrcSeed, PacketView};
 
 use super::context::{Common, Context, Sent};
 use super::wr::{PostError, RecvRequest, SendRequest};
+use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::time::Time;
+
+/// What a queue pair will do next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outlook {
+    /// When it wants to be looked at again.
+    pub deadline: Time,
+    /// Whether there may be something to send now.
+    pub wants_to_send: bool,
+    /// Whether that is more than acknowledgements.
+    pub is_urgent: bool,
+}
 
 /// See the module.
 pub(super) trait Machine: Debug + Send {
@@ -55,6 +67,11 @@ pub(super) trait Machine: Debug + Send {
         icrc: &IcrcSeed,
     ) -> Sent;
 
+    /// Takes the acknowledgement out, if that is all that there is to be sent now.
+    fn take_ack(&mut self, _qp: &Common, _now: Time) -> Option<Ack> {
+        None
+    }
+
     /// The path that the oldest message takes, for a service whose messages choose theirs.
     fn next_path(&self, _cx: &Context<'_>) -> Option<(u32, IpAddr)> {
         None
@@ -74,6 +91,15 @@ pub(super) trait Machine: Debug + Send {
 
     /// Whether there is more to send than acknowledgements, which can wait for a reply that takes them along.
     fn is_urgent(&self, now: Time) -> bool;
+
+    /// The last three at once, for one call where each packet makes it.
+    fn outlook(&self, now: Time) -> Outlook {
+        Outlook {
+            deadline: self.deadline(),
+            wants_to_send: self.wants_to_send(now),
+            is_urgent: self.is_urgent(now),
+        }
+    }
 
     /// Whether everything that was begun is complete: what SQD waits for.
     fn is_drained(&self) -> bool;

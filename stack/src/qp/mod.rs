@@ -44,7 +44,7 @@ use urxe_wire::{IcrcSeed, PacketView, Qpn};
 
 use self::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use self::context::{Common, Context, Sent, XrcTarget};
-use self::machine::Machine;
+use self::machine::{Machine, Outlook};
 use self::rc::Rc;
 use self::recv_queue::RecvQueue;
 use self::transition::Step;
@@ -55,6 +55,7 @@ use self::xrc::{XrcRecv, XrcSend};
 use crate::cq::{Cq, CqRef, QpEventType};
 use crate::device::counters::Counter;
 use crate::memory::PdId;
+use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::srq::xrcd::XrcdRef;
 use crate::srq::{Srq, SrqRef};
@@ -155,14 +156,6 @@ impl Qp {
         }
     }
 
-    /// Where its memory is that each packet needs: address and length in bytes.
-    pub fn places(&self) -> [(usize, usize); 2] {
-        [
-            (std::ptr::from_ref(self).addr(), size_of_val(self)),
-            (std::ptr::from_ref(&*self.machine).addr(), size_of_val(&*self.machine)),
-        ]
-    }
-
     /// All attributes as they are.
     pub fn query(&self) -> QpAttr {
         let state = self.common.state;
@@ -233,7 +226,9 @@ impl Qp {
 
     /// Stands on the path of the oldest message, for a service whose messages choose theirs.
     fn follow(&mut self, cx: &Context<'_>) {
-        if let Some(path) = self.machine.next_path(cx) {
+        if self.common.qp_type.is_datagram()
+            && let Some(path) = self.machine.next_path(cx)
+        {
             self.path = Some(path);
         }
     }
@@ -363,6 +358,11 @@ impl Qp {
         sent
     }
 
+    /// Takes its acknowledgement out, if that is all that it has to send now.
+    pub fn take_ack(&mut self, now: Time) -> Option<Ack> {
+        self.machine.take_ack(&self.common, now)
+    }
+
     /// Does what is due.
     pub fn on_timer(&mut self, cx: &Context<'_>) {
         if matches!(self.common.state, QpState::Rts | QpState::Sqd) {
@@ -379,14 +379,19 @@ impl Qp {
         }
     }
 
+    /// What it will do next.
+    pub fn outlook(&self, now: Time) -> Outlook {
+        let mut outlook = self.machine.outlook(now);
+        outlook.is_urgent |= self.is_blocked;
+        if !matches!(self.common.state, QpState::Rts | QpState::Sqd) {
+            outlook.deadline = Time::NEVER;
+        }
+        outlook
+    }
+
     /// Whether there may be something to send now.
     pub fn wants_to_send(&self, now: Time) -> bool {
         self.machine.wants_to_send(now)
-    }
-
-    /// Whether there is more to send than acknowledgements, which can wait for a reply that takes them along.
-    pub fn is_urgent(&self, now: Time) -> bool {
-        self.is_blocked || self.machine.is_urgent(now)
     }
 
     fn settle(&mut self, cx: &Context<'_>) {

@@ -66,7 +66,7 @@ impl Sender {
 
     /// Whether a packet of `len` bytes may leave now; if not, the clock lists the queue pair again.
     pub fn admits(&mut self, len: usize, cx: &Context<'_>) -> bool {
-        match cx.pace.admit(cx.now, len as u64) {
+        match cx.path.pace.admit(cx.now, len as u64) {
             Ok(()) => true,
             Err(resume_at) => {
                 self.resume_at = resume_at;

@@ -8,7 +8,6 @@
 //! | [`fork`] | descriptors that a forked child must not keep |
 //! | [`message`] | `sendmsg`, `sendmmsg`, `recvmmsg`, and the socket's error queue |
 //! | [`option`] | socket options |
-//! | [`prefetch`] | asking for memory before it is needed |
 //! | [`record_lock`] | locks that end with the process |
 //! | [`steering`] | which of several sockets on one port a packet goes to |
 //! | [`thread`] | threads that take none of the application's signals |
@@ -24,7 +23,6 @@ pub mod control;
 pub mod fork;
 pub mod message;
 pub mod option;
-pub mod prefetch;
 pub mod record_lock;
 pub mod steering;
 pub mod thread;

@@ -60,7 +60,7 @@ impl Requester {
             Due::Nothing | Due::Resume => Ok(()),
             Due::Retransmit => {
                 cx.counters.add(Counter::CompleterRetryErr);
-                cx.window.on_loss(cx.now);
+                cx.path.window.on_loss(cx.now);
                 self.rewind(self.una, cx);
                 Ok(())
             }
@@ -170,7 +170,7 @@ impl Requester {
                 cx.counters.add(Counter::RcvdSeqErr);
                 if self.recovery.on_nak(qp, cx) {
                     cx.counters.add(Counter::CompleterRetryErr);
-                    cx.window.on_loss(cx.now);
+                    cx.path.window.on_loss(cx.now);
                     self.rewind(self.una, cx);
                 }
                 return Ok(());
@@ -187,7 +187,7 @@ impl Requester {
     fn implied_nak(&mut self, qp: &Common, cx: &Context<'_>) {
         if self.recovery.on_implied_nak(self.una, qp, cx) {
             cx.counters.add(Counter::CompleterRetryErr);
-            cx.window.on_loss(cx.now);
+            cx.path.window.on_loss(cx.now);
             self.rewind(self.una, cx);
         } else {
             cx.counters.add(Counter::DropImpliedNak);
@@ -265,9 +265,9 @@ impl Requester {
         let Some(read) = self.reads.front_mut() else { return };
         let share = read.charged.min(cost);
         read.charged -= share;
-        cx.window.release_read(share);
+        cx.path.window.release_read(share);
         if read.end == self.una {
-            cx.window.release_read(read.charged);
+            cx.path.window.release_read(read.charged);
             self.reads.pop_front();
         }
     }

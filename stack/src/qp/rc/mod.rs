@@ -34,6 +34,7 @@ use super::machine::Machine;
 use super::queue::SendQueue;
 use super::recv_queue::RecvQueue;
 use super::wr::{Destination, PostError, RecvRequest, SendRequest};
+use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::time::Time;
 
@@ -117,6 +118,9 @@ impl Machine for Rc {
             if requests == Sent::RunFull {
                 return requests;
             }
+            if !self.responder.has_answers() {
+                return requests;
+            }
             match self.responder.transmit(qp, cx, run, icrc) {
                 Sent::Idle => requests,
                 stop => stop,
@@ -127,6 +131,10 @@ impl Machine for Rc {
                 stop => stop,
             }
         }
+    }
+
+    fn take_ack(&mut self, qp: &Common, now: Time) -> Option<Ack> {
+        if self.requester.may_send(now) { None } else { self.responder.take_ack(qp) }
     }
 
     fn on_timer(&mut self, qp: &mut Common, cx: &Context<'_>) {

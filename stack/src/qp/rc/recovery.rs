@@ -110,7 +110,7 @@ impl Recovery {
         if let Some((psn, at)) = self.sample
             && una.distance(psn) > 0
         {
-            cx.window.on_round_trip(cx.now.since_ns(at));
+            cx.path.window.on_round_trip(cx.now.since_ns(at));
             self.sample = None;
         }
         self.progress_at = cx.now;
@@ -139,7 +139,7 @@ impl Recovery {
             return false;
         }
         if let Some(at) = self.went_back_at {
-            let round_trip_ns = cx.window.round_trip_ns();
+            let round_trip_ns = cx.path.window.round_trip_ns();
             if cx.now < at.plus_ns(round_trip_ns) {
                 // If it did speak of the second copy, it costs one more round trip and not a whole timeout.
                 self.retransmit_at = self.retransmit_at.min(at.plus_ns(2 * round_trip_ns));
@@ -205,7 +205,7 @@ impl Recovery {
     }
 
     fn arm(&mut self, qp: &Common, cx: &Context<'_>) {
-        let early = cx.window.early_timeout_ns().saturating_mul(1 << self.backoff);
+        let early = cx.path.window.early_timeout_ns().saturating_mul(1 << self.backoff);
         let longest = qp.timeout_ns().unwrap_or(u64::MAX).min(LONGEST_EARLY_NS);
         let at = cx.now.plus_ns(early.min(longest));
         self.retransmit_at = self.gives_up_at(qp).map_or(at, |give_up| at.min(give_up));

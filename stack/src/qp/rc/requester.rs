@@ -206,7 +206,7 @@ impl Requester {
         let packets = wqe.length.div_ceil(mtu).max(1);
         // Two wire READs in flight keep the line busy where the peer allows two.
         let share = if qp.attr.max_rd_atomic > 1 { 2 } else { 1 };
-        let chunk = cx.window.read_budget() / share / (u64::from(mtu) + PACKET_OVERHEAD);
+        let chunk = cx.path.window.read_budget() / share / (u64::from(mtu) + PACKET_OVERHEAD);
         let wqe = self.queue.wqe_mut(self.cursor);
         wqe.first_psn = first_psn;
         wqe.packets = packets;
@@ -256,7 +256,7 @@ impl Requester {
         }
         let cost = u64::from(payload_len) + PACKET_OVERHEAD;
         let unacknowledged = self.cursor_psn.steps_from(self.una);
-        if !cx.window.admits(cost) || unacknowledged >= MAX_UNACKNOWLEDGED {
+        if !cx.path.window.admits(cost) || unacknowledged >= MAX_UNACKNOWLEDGED {
             return Some(Sent::WindowFull);
         }
 
@@ -266,7 +266,7 @@ impl Requester {
         let next_cost = u64::from(mtu) + PACKET_OVERHEAD;
         let goes_on = (if last { self.next_is_data(qp) } else { true })
             && run.takes_both(len, len)
-            && cx.window.admits(cost + next_cost)
+            && cx.path.window.admits(cost + next_cost)
             && self.since_ack_req + 1 < ACK_EVERY;
         bth.ack_req = !goes_on;
 
@@ -282,7 +282,7 @@ impl Requester {
             return None;
         }
         self.since_ack_req = if bth.ack_req { 0 } else { self.since_ack_req + 1 };
-        cx.window.charge(cost);
+        cx.path.window.charge(cost);
         if index == 0 && matches!(wqe.op, SendOp::Write { .. } | SendOp::WriteImm { .. }) {
             cx.counters.add(Counter::RdmaSends);
         }
@@ -311,7 +311,7 @@ impl Requester {
         }
         let cost = u64::from(packets) * (u64::from(qp.mtu()) + PACKET_OVERHEAD);
         let unacknowledged = self.cursor_psn.steps_from(self.una);
-        if !cx.window.admits_read(cost)
+        if !cx.path.window.admits_read(cost)
             || (unacknowledged > 0 && unacknowledged + packets > MAX_UNACKNOWLEDGED)
         {
             return Some(Sent::WindowFull);
@@ -328,7 +328,7 @@ impl Requester {
             return None;
         }
         self.since_ack_req = 0;
-        cx.window.charge_read(cost);
+        cx.path.window.charge_read(cost);
         self.reads.push_back(Outstanding { end: self.cursor_psn.add(packets), charged: cost });
         if self.cursor_psn == wqe.first_psn {
             cx.counters.add(Counter::RdmaSends);
@@ -428,14 +428,14 @@ impl Requester {
                 cursor = cursor.min(position);
                 if !wqe.op.has_response() {
                     let skip = self.una.add(from).steps_from(wqe.first_psn);
-                    cx.window.release(charged(&wqe, skip, stop - from, self.mtu));
+                    cx.path.window.release(charged(&wqe, skip, stop - from, self.mtu));
                 }
             }
             at = self.una.add(stop);
             position += 1;
         }
         for read in self.reads.drain(..) {
-            cx.window.release_read(read.charged);
+            cx.path.window.release_read(read.charged);
         }
         if target < end {
             self.cursor = cursor;
@@ -451,8 +451,8 @@ impl Requester {
         let ahead = self.cursor_psn.steps_from(self.una);
         let bytes = charged(wqe, index, packets.min(ahead), self.mtu);
         if bytes > 0 {
-            cx.window.release(bytes);
-            cx.window.on_acknowledged(bytes);
+            cx.path.window.release(bytes);
+            cx.path.window.on_acknowledged(bytes);
         }
     }
 

@@ -16,6 +16,7 @@ use super::responses::{Replay, Responses};
 use crate::cq::{Completion, QpEventType, SrqId, WcOpcode, WcStatus};
 use crate::device::counters::{Counter, Counters};
 use crate::memory::{self, Access, AccessError, Invalidator};
+use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::qp::attr::QpState;
 use crate::qp::context::{Common, Context, Sent};
@@ -121,6 +122,11 @@ impl Responder {
         !self.responses.is_only_ack()
     }
 
+    /// Takes the acknowledgement out, if it is the only answer.
+    pub fn take_ack(&mut self, qp: &Common) -> Option<Ack> {
+        self.responses.take_ack(qp)
+    }
+
     /// Appends answers to `run`.
     pub fn transmit(
         &mut self,
@@ -202,7 +208,7 @@ impl Responder {
     fn on_early(&mut self, psn: Psn, cx: &Context<'_>) {
         cx.counters.add(Counter::OutOfSeqRequest);
         let first_again = self.first_early.is_some_and(|first| psn.distance(first) <= 0);
-        let answered = |sent_at: Time| cx.now >= sent_at.plus_ns(cx.window.round_trip_ns());
+        let answered = |sent_at: Time| cx.now >= sent_at.plus_ns(cx.path.window.round_trip_ns());
         let lost_again = first_again && self.nak_sent_at.is_some_and(answered);
         if self.first_early.is_none() || first_again {
             self.first_early = Some(psn);

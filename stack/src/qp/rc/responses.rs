@@ -15,6 +15,7 @@ use urxe_wire::{
 
 use super::responder::Fault;
 use crate::memory::{Access, Accessor, PdId};
+use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::qp::context::{Common, Context, Sent};
 
@@ -112,6 +113,9 @@ pub(super) enum Replay {
 #[derive(Debug, Default)]
 pub(super) struct Responses {
     pending: VecDeque<Pending>,
+    /// The acknowledgement after all of them, as PSN and MSN. Most often there is nothing else, and of a thousand queue pairs at work none
+    /// has its list in a cache.
+    ack: Option<(Psn, Msn)>,
     kept: VecDeque<Kept>,
     depth: usize,
 }
@@ -127,16 +131,18 @@ impl Responses {
 
     pub fn clear(&mut self) {
         self.pending.clear();
+        self.ack = None;
         self.kept.clear();
     }
 
     pub fn is_empty(&self) -> bool {
-        self.pending.is_empty()
+        self.pending.is_empty() && self.ack.is_none()
     }
 
     /// Whether at most one acknowledgement is to be sent.
     pub fn is_only_ack(&self) -> bool {
-        self.pending.len() <= 1 && self.pending.iter().all(|pending| matches!(pending, Pending::Ack { .. }))
+        let others = self.pending.iter().filter(|pending| !matches!(pending, Pending::Ack { .. })).count();
+        others == 0 && self.pending.len() + usize::from(self.ack.is_some()) <= 1
     }
 
     /// The queue pair failed. If a NAK says so, it is still sent, and so are the answers before it: what they answer was executed.
@@ -144,6 +150,7 @@ impl Responses {
         let is_fatal = |p: &Pending| matches!(p, Pending::Nak { code, .. } if *code != NakCode::PsnSequence);
         let end = self.pending.iter().rposition(is_fatal).map_or(0, |last| last + 1);
         self.pending.truncate(end);
+        self.ack = None;
         self.kept.clear();
     }
 
@@ -172,12 +179,13 @@ impl Responses {
 
     /// Acknowledges everything up to `psn`. True if this merged with an acknowledgement that was still to be sent.
     pub fn push_ack(&mut self, psn: Psn, msn: Msn) -> bool {
-        if let Some(Pending::Ack { psn: last, msn: last_msn }) = self.pending.back_mut() {
+        if self.ack.is_none()
+            && let Some(Pending::Ack { psn: last, msn: last_msn }) = self.pending.back_mut()
+        {
             (*last, *last_msn) = (psn, msn);
             return true;
         }
-        self.push_back(Pending::Ack { psn, msn });
-        false
+        self.ack.replace((psn, msn)).is_some()
     }
 
     pub fn push_nak(&mut self, psn: Psn, msn: Msn, code: NakCode) {
@@ -186,6 +194,7 @@ impl Responses {
 
     /// The NAK that ends the connection: there is always room for it, since nothing follows.
     pub fn push_fatal_nak(&mut self, psn: Psn, msn: Msn, code: NakCode) {
+        self.list_ack();
         self.pending.push_back(Pending::Nak { psn, msn, code });
     }
 
@@ -216,7 +225,15 @@ impl Responses {
         self.kept.push_back(kept);
     }
 
+    /// Something is to follow the last acknowledgement, or to be put before it.
+    fn list_ack(&mut self) {
+        if let Some((psn, msn)) = self.ack.take() {
+            self.pending.push_back(Pending::Ack { psn, msn });
+        }
+    }
+
     fn push_back(&mut self, pending: Pending) {
+        self.list_ack();
         // Bounded by construction: has_room() for READs and atomics, merging for ACKs, one NAK at a time. Duplicates of NAKs
         // can only come from a peer that goes back again and again; the oldest answers say the same.
         if self.pending.len() < self.depth * 2 + MORE_PENDING {
@@ -226,6 +243,7 @@ impl Responses {
 
     /// Puts the answer of a duplicate in its place in PSN order.
     fn insert(&mut self, pending: Pending) -> Replay {
+        self.list_ack();
         if self.pending.len() >= self.depth * 2 + MORE_PENDING {
             return Replay::Unknown;
         }
@@ -289,6 +307,13 @@ impl Responses {
         }
     }
 
+    /// Takes the acknowledgement out, if nothing else is to be sent.
+    pub fn take_ack(&mut self, qp: &Common) -> Option<Ack> {
+        let (psn, msn) = self.ack.take_if(|_| self.pending.is_empty())?;
+        let opcode = qp.opcode(Opcode::RcAcknowledge);
+        Some(Ack { to: qp.attr.dest_qp_num, psn, msn, opcode, pkey: qp.pkey, mig_req: qp.mig_req })
+    }
+
     /// Appends pending answers to `run`, in order. `Err`: memory that a READ was allowed is gone; the queue pair
     /// must fail, and the NAK for it is pending.
     pub fn transmit(
@@ -308,17 +333,20 @@ impl Responses {
                 Ok(Progress::More) => {}
                 Ok(Progress::Done) => {
                     self.pending.pop_front();
-                    if self.pending.is_empty() {
-                        // Begins anew at the start, so that one acknowledgement at a time stays in one cache line.
-                        self.pending.clear();
-                    }
                 }
                 Err((psn, msn)) => {
                     let fault = Fault::REMOTE_ACCESS;
                     self.pending.clear();
+                    self.ack = None;
                     self.pending.push_back(Pending::Nak { psn, msn, code: fault.nak });
                     return Err(fault);
                 }
+            }
+        }
+        if let Some((psn, msn)) = self.ack {
+            match send_short(&Pending::Ack { psn, msn }, qp, run, icrc) {
+                Progress::Full => return Ok(Sent::RunFull),
+                Progress::More | Progress::Done => self.ack = None,
             }
         }
         Ok(Sent::Idle)

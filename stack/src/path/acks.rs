@@ -1,0 +1,95 @@
+//! Acknowledgements that left their queue pairs.
+//!
+//! When packets for many queue pairs come together, each may have one acknowledgement to send and nothing else. To list each queue pair
+//! and lock it once more for that would cost more than the packet, so the receiving thread takes the acknowledgements along
+//! and leaves them with the path. They say what was executed, which stays true whatever becomes of the queue pair; one that is overtaken by
+//! a later answer of its queue pair says nothing new to the peer.
+//!
+//! ```text
+//!   queue pair A ──┐
+//!   queue pair B ──┼─> AckBatch (a receiving thread's) ──> AckList (the path's) ──> run
+//!   queue pair C ──┘
+//! ```
+
+use urxe_wire::{Aeth, Bth, Ext, Msn, Opcode, PKey, PacketRepr, Psn, Qpn, Syndrome};
+
+use crate::sync::{Mutex, lock};
+
+/// So many wait at a path at most. Who lets more gather does not send: what he drops the peers ask for again.
+const MAX_WAITING: usize = 1024;
+/// So many are worth a system call of their own.
+pub(crate) const URGENT: usize = 32;
+/// Among so many that were taken last, one of the same queue pair is looked for.
+const RECENT: usize = 4;
+
+/// An acknowledgement, as much of it as differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ack {
+    pub to: Qpn,
+    pub psn: Psn,
+    pub msn: Msn,
+    /// Of RC or XRC.
+    pub opcode: Opcode,
+    pub pkey: PKey,
+    pub mig_req: bool,
+}
+
+impl Ack {
+    pub fn packet(self) -> PacketRepr {
+        let mut bth = Bth::new(self.opcode, self.to, self.psn);
+        (bth.pkey, bth.mig_req) = (self.pkey, self.mig_req);
+        PacketRepr::new(bth, Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: self.msn }))
+    }
+}
+
+/// What a receiving thread has taken, all for one path.
+#[derive(Debug, Default)]
+pub(crate) struct AckBatch {
+    /// The index of the queue pair, and its acknowledgement.
+    acks: Vec<(u32, Ack)>,
+}
+
+impl AckBatch {
+    pub fn is_empty(&self) -> bool {
+        self.acks.is_empty()
+    }
+
+    /// Takes an acknowledgement of queue pair `index`; it stands for an earlier one to the same peer.
+    pub fn push(&mut self, index: u32, ack: Ack) {
+        let same = |(of, earlier): &&mut (u32, Ack)| *of == index && earlier.to == ack.to;
+        match self.acks.iter_mut().rev().take(RECENT).find(same) {
+            Some((_, earlier)) => *earlier = ack,
+            None => self.acks.push((index, ack)),
+        }
+    }
+}
+
+/// What waits at a path.
+#[derive(Debug, Default)]
+pub(crate) struct AckList {
+    waiting: Mutex<Vec<Ack>>,
+}
+
+impl AckList {
+    /// Takes over a batch. How many wait now, and how many there was no room for.
+    pub fn add(&self, batch: &mut AckBatch) -> (usize, usize) {
+        let mut waiting = lock(&self.waiting);
+        let room = MAX_WAITING - waiting.len();
+        let dropped = batch.acks.len().saturating_sub(room);
+        waiting.extend(batch.acks.drain(..).take(room).map(|(_, ack)| ack));
+        (waiting.len(), dropped)
+    }
+
+    /// Gives what waits for the empty `taken`.
+    pub fn take(&self, taken: &mut Vec<Ack>) {
+        std::mem::swap(&mut *lock(&self.waiting), taken);
+    }
+
+    /// The path has another peer now, or none.
+    pub fn clear(&self) {
+        lock(&self.waiting).clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;
