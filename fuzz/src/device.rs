@@ -4,6 +4,7 @@
 //! ones, or even the right answer to a request that was sent. All carry a right ICRC unless the plan breaks it.
 //!
 //! The three queue pairs are reliable connections, or, in a third of the plans, of every other service, with shared receive queues and XRC.
+//! Datagram queue pairs come to and leave two multicast groups, where packets come for members and for nobody.
 //!
 //! ```text
 //! buffer | gap | FULL | gap | READ_ONLY | gap | LOCAL | gap | OTHER_PD | gap | WRITE_ONLY | gap |
@@ -31,33 +32,75 @@ pub fn run(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use urxe_stack::device::counters::Counter;
     use urxe_stack::qp::attr::QpState;
 
-    use super::plan::Setup;
+    use super::plan::{Packet, Place, Setup, Step};
     use super::world::World;
+    use crate::headers::Values;
+
+    fn setup(choice: u8) -> Setup {
+        Setup {
+            mtu: 100,
+            max_rd_atomic: 4,
+            max_dest_rd_atomic: 4,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            timeout: 14,
+            access: 0,
+            psn: 1,
+            small_cq: false,
+            sq_sig_all: true,
+            max_run_segments: 64,
+            read_budget_kib: 64,
+            states: [0; 3],
+            peers: choice << 3,
+        }
+    }
 
     #[test]
     fn queue_pairs_of_every_service_come_up() {
         for choice in 0..32 {
-            let setup = Setup {
-                mtu: 100,
-                max_rd_atomic: 4,
-                max_dest_rd_atomic: 4,
-                retry_cnt: 7,
-                rnr_retry: 7,
-                timeout: 14,
-                access: 0,
-                psn: 1,
-                small_cq: false,
-                sq_sig_all: true,
-                max_run_segments: 64,
-                read_budget_kib: 64,
-                states: [0; 3],
-                peers: choice << 3,
-            };
-            let world = World::new(&setup);
+            let world = World::new(&setup(choice));
             assert_eq!(world.states(), [Some(QpState::Rts); 3], "{choice}");
             world.play(&[]);
         }
+    }
+
+    #[test]
+    fn what_comes_to_a_group_is_for_its_members() {
+        let mut world = World::new(&setup(23));
+        let place = Place { region: 0, offset: 0, length: 500 };
+        // 20 bytes with the first opcode of UD, to the first group.
+        let packet = || {
+            let values = Values::default();
+            Step::Packet(Packet {
+                qp: 0,
+                opcode: 0,
+                psn: 0,
+                flags: 0,
+                place,
+                own_length: false,
+                payload: 20,
+                values,
+            })
+        };
+        let join = |qp| Step::Modify { qp, how: 224, value: 0 };
+        for qp in 0..3 {
+            world.step(&Step::PostRecv { qp, count: 0, place, second: None });
+        }
+        world.step(&packet());
+        assert_eq!((world.counter(Counter::DropNoGroup), world.receives()), (1, 3));
+        world.step(&join(0));
+        world.step(&join(2));
+        world.step(&packet());
+        world.step(&Step::Poll);
+        assert_eq!((world.counter(Counter::DropNoGroup), world.receives()), (1, 1));
+        world.step(&join(0));
+        world.step(&join(2));
+        world.step(&packet());
+        assert_eq!(world.counter(Counter::DropNoGroup), 2);
+        world.step(&join(1));
+        world.play(&[packet()]);
     }
 }

@@ -64,6 +64,11 @@ impl Posted {
         );
     }
 
+    #[cfg(test)]
+    pub fn receives(&self) -> usize {
+        self.recvs.len()
+    }
+
     /// RESET: what was posted is forgotten.
     pub fn reset(&mut self) {
         *self = Self::default();

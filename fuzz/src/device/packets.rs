@@ -11,7 +11,7 @@ use urxe_wire::{
 };
 
 use super::plan::Packet;
-use super::services::QKEY;
+use super::services::{GROUPS, QKEY};
 use super::world::World;
 use crate::headers::ext;
 
@@ -31,9 +31,44 @@ pub struct Request {
     pub dma_len: u32,
 }
 
+/// A packet, or several of equal size, from BTH to ICRC, and their addresses.
+pub struct Built {
+    pub from: IpAddr,
+    /// The device's address, or a group.
+    pub to: IpAddr,
+    pub bytes: Vec<u8>,
+}
+
+impl Built {
+    /// These bytes and an ICRC, right unless `broken`.
+    pub fn with_icrc(mut self, identification: u16, broken: bool) -> Self {
+        let end = self.bytes.len();
+        self.bytes.resize(end + 4, 0);
+        let seed = IcrcSeed::new(self.from, ROCE_PORT, self.to, ROCE_PORT).expect("one family");
+        seed.append(identification, &mut self.bytes, end).expect("there is room");
+        if broken {
+            self.bytes[end] ^= 1;
+        }
+        self
+    }
+
+    /// The datagram that holds packets of equal size.
+    pub fn datagrams(&self, segment_size: usize) -> Datagrams<'_> {
+        Datagrams {
+            from: self.from,
+            from_port: ROCE_PORT,
+            to: self.to,
+            bytes: &self.bytes,
+            segment_size,
+            traffic_class: 0,
+            hop_limit: 64,
+        }
+    }
+}
+
 /// A packet of the plan. Its flags: 0 A, 1 SE, 2 F, 3 B, 4 M; all of 5 to 7 break the ICRC, of 8 to 10 the P_Key, of
 /// 11 to 13 the source address, 14 and 15 the QPN.
-pub fn build(world: &World, packet: &Packet, identification: u16) -> (IpAddr, Vec<u8>) {
+pub fn build(world: &World, packet: &Packet, identification: u16) -> Built {
     let qp = world.qp_of(packet.qp);
     static ALL: LazyLock<Vec<Opcode>> = LazyLock::new(|| Opcode::all().collect());
     static BY_SERVICE: LazyLock<[Vec<Opcode>; 4]> = LazyLock::new(|| {
@@ -54,7 +89,17 @@ pub fn build(world: &World, packet: &Packet, identification: u16) -> (IpAddr, Ve
         far @ 120..=127 => near.add((i32::from(far) - 119) as u32 * 20_000),
         by => Psn::new(near.value().wrapping_add(by as i32 as u32)),
     };
-    let qpn = if all(0xc000) { Qpn::masked(packet.values.msn) } else { qp.qpn };
+    // One in eight goes to a group, or says so.
+    let (to, is_for_group) = match packet.values.compare >> 3 & 0x3f {
+        odd @ 0..8 => (GROUPS[odd as usize % GROUPS.len()], odd != 7),
+        8 => (world.address(), true),
+        _ => (world.address(), false),
+    };
+    let qpn = match is_for_group {
+        _ if all(0xc000) => Qpn::masked(packet.values.msn),
+        true => Qpn::MULTICAST,
+        false => qp.qpn,
+    };
     let mut bth = Bth::new(opcode, qpn, psn);
     (bth.ack_req, bth.solicited, bth.fecn, bth.becn, bth.mig_req) = (set(0), set(1), set(2), set(3), set(4));
     if all(0x0700) {
@@ -97,43 +142,11 @@ pub fn build(world: &World, packet: &Packet, identification: u16) -> (IpAddr, Ve
     let mut bytes = vec![0; MAX_PACKET_LEN];
     let end = repr.emit(&payload, &mut bytes).expect("headers are the opcode's");
     bytes.truncate(end);
-    let bytes = with_icrc(world, from, bytes, identification, all(0x00e0));
-    (from, bytes)
-}
-
-/// These bytes and an ICRC, right unless `broken`.
-pub fn with_icrc(
-    world: &World,
-    from: IpAddr,
-    mut bytes: Vec<u8>,
-    identification: u16,
-    broken: bool,
-) -> Vec<u8> {
-    let end = bytes.len();
-    bytes.resize(end + 4, 0);
-    let seed = IcrcSeed::new(from, ROCE_PORT, world.address(), ROCE_PORT).expect("one family");
-    seed.append(identification, &mut bytes, end).expect("there is room");
-    if broken {
-        bytes[end] ^= 1;
-    }
-    bytes
-}
-
-/// The datagram that holds packets of equal size.
-pub fn datagram<'a>(world: &World, from: IpAddr, bytes: &'a [u8], segment_size: usize) -> Datagrams<'a> {
-    Datagrams {
-        from,
-        from_port: ROCE_PORT,
-        to: world.address(),
-        bytes,
-        segment_size,
-        traffic_class: 0,
-        hop_limit: 64,
-    }
+    Built { from, to, bytes }.with_icrc(identification, all(0x00e0))
 }
 
 /// What a good peer answers, `skip` responses of a READ left out.
-pub fn answers(world: &World, request: &Request, acknowledge: bool, skip: u32) -> Vec<(IpAddr, Vec<u8>)> {
+pub fn answers(world: &World, request: &Request, acknowledge: bool, skip: u32) -> Vec<Built> {
     let qp = &world.qps[request.qp];
     let Request { psn, dma_len, .. } = *request;
     let values = crate::headers::Values {
@@ -146,7 +159,7 @@ pub fn answers(world: &World, request: &Request, acknowledge: bool, skip: u32) -
         let mut bytes = vec![0; MAX_PACKET_LEN];
         let end = repr.emit(&vec![0x77; len], &mut bytes).expect("headers are the opcode's");
         bytes.truncate(end);
-        (qp.peer, with_icrc(world, qp.peer, bytes, 0, false))
+        Built { from: qp.peer, to: world.address(), bytes }.with_icrc(0, false)
     };
     match request.opcode.info().kind {
         Kind::ReadRequest if !acknowledge => {
@@ -173,14 +186,14 @@ pub fn answers(world: &World, request: &Request, acknowledge: bool, skip: u32) -
 }
 
 /// An acknowledgement with this syndrome.
-pub fn acknowledgement(world: &World, request: &Request, syndrome: u8) -> (IpAddr, Vec<u8>) {
+pub fn acknowledgement(world: &World, request: &Request, syndrome: u8) -> Built {
     let qp = &world.qps[request.qp];
     let aeth = Aeth { syndrome: Syndrome::from_byte(syndrome), msn: Msn::masked(0) };
     let bth = Bth::new(Opcode::RcAcknowledge, qp.qpn, request.psn);
     let mut bytes = vec![0; 64];
     let end = PacketRepr::new(bth, Ext::Aeth(aeth)).emit(&[], &mut bytes).expect("fits");
     bytes.truncate(end);
-    (qp.peer, with_icrc(world, qp.peer, bytes, 0, false))
+    Built { from: qp.peer, to: world.address(), bytes }.with_icrc(0, false)
 }
 
 /// What the device sent: checks it, and notes what answers and further requests need to know.
@@ -192,6 +205,14 @@ pub fn note_sent(world: &mut World, to: IpAddr, packet: &[u8], identification: u
     // A datagram knows the device's path MTU alone.
     let mtu = if view.info().service == Service::Ud { MAX_PAYLOAD } else { world.mtu };
     assert!(view.payload_len() <= mtu, "no packet is longer than the MTU");
+    assert_eq!(
+        to.is_multicast(),
+        view.dest_qp() == Qpn::MULTICAST,
+        "what goes to a group, and only that, says so"
+    );
+    if to.is_multicast() {
+        return;
+    }
     // Every queue pair has a peer queue pair with a number of its own.
     let Some(qp) = world.qps.iter().position(|qp| qp.dest_qpn == view.dest_qp()) else {
         panic!("sent to {}, which is no queue pair's peer", view.dest_qp());

@@ -1,5 +1,6 @@
 //! Which services the queue pairs of a plan have.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use urxe_stack::cq::Cq;
@@ -14,6 +15,10 @@ use urxe_wire::{Gid, QKey, Qpn};
 
 /// The Q_Key of every datagram queue pair.
 pub const QKEY: QKey = QKey(0x0bad_cafe);
+
+/// Groups that datagram queue pairs may be attached to.
+pub const GROUPS: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3)), IpAddr::V4(Ipv4Addr::new(224, 9, 8, 7))];
 
 /// A queue pair's service, and whether its receives come from the shared queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +66,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(device: &Device, pd: PdId, cq: &Arc<Cq>, peers: &[std::net::IpAddr]) -> Self {
+    pub fn new(device: &Device, pd: PdId, cq: &Arc<Cq>, peers: &[IpAddr]) -> Self {
         let xrcd = device.open_xrcd(None, XrcdFlags::CREATE, |_| Ok(None)).expect("there are many");
         let xrc = XrcSrqInit { xrcd: Arc::clone(&xrcd), cq: Arc::clone(cq) };
         let srqs = [None, Some(xrc)].map(|xrc| {
@@ -70,6 +75,7 @@ impl Shared {
         });
         let ahs = peers
             .iter()
+            .chain(&GROUPS)
             .map(|peer| {
                 let attr = AddressVector {
                     dgid: Gid::from_ip(*peer),
@@ -114,9 +120,12 @@ impl Shared {
     pub fn destination(&self, qp_type: QpType, peer: Qpn, which: u8) -> Destination {
         match qp_type {
             QpType::Ud => {
-                let ah = self.ahs[usize::from(which) % self.ahs.len()];
+                let nr = usize::from(which >> 4) % self.ahs.len();
                 let qkey = if which & 0x30 == 0x30 { QKey(0x8000_0000) } else { QKEY };
-                Destination::Datagram { ah, qpn: peer, qkey }
+                // One in eight names the wrong number for its address.
+                let is_group = nr >= self.ahs.len() - GROUPS.len();
+                let qpn = if is_group == (which & 7 != 7) { Qpn::MULTICAST } else { peer };
+                Destination::Datagram { ah: self.ahs[nr], qpn, qkey }
             }
             QpType::XrcSend => Destination::XrcSrq { srq: self.srqs[usize::from(which & 1)].id() },
             _ => Destination::Peer,
