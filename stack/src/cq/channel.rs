@@ -115,6 +115,12 @@ impl CompletionChannel {
         state.seats.len() - state.vacant.len()
     }
 
+    /// Whether there is an event that nobody took yet.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !lock(&self.state).line.is_empty()
+    }
+
     /// Number of events that nobody took yet.
     #[must_use]
     pub fn waiting_events(&self) -> u64 {

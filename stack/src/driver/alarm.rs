@@ -1,4 +1,4 @@
-//! How a thread that leaves work hands it to the background thread, which may be about to sleep.
+//! How a thread that leaves work hands it to another, which may be about to sleep.
 //!
 //! Waking costs a system call, so only a thread that sleeps is woken. That needs an agreement, or work is left in between:
 //!
@@ -13,14 +13,15 @@
 use crate::cq::Wake;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// Wakes the background thread, if it sleeps.
+/// Wakes a thread, if it sleeps.
 #[derive(Debug)]
-pub(super) struct Alarm<D> {
+pub struct Alarm<D> {
     descriptor: D,
     asleep: AtomicBool,
 }
 
 impl<D: Wake> Alarm<D> {
+    /// `descriptor` is what the thread sleeps on.
     pub fn new(descriptor: D) -> Self {
         Self { descriptor, asleep: AtomicBool::new(false) }
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::alarm::Alarm;
 use super::background;
 use super::eventfd::EventFd;
 use super::groups::GroupPorts;
+use super::lead::Lead;
 use super::management::ReceivedMad;
 use super::ports::{Ports, Receiver};
 use crate::cq::{Completion, Cq, CqError, Wake};
@@ -174,6 +176,8 @@ pub(super) struct Shared {
     /// Held by the one thread that receives.
     pub receiver: Mutex<Receiver>,
     pub alarm: Arc<Alarm<EventFd>>,
+    /// Which of the threads that wait receives.
+    pub lead: Lead<EventFd>,
     /// When a thread last polled, in nanoseconds.
     pub polled_at_ns: AtomicU64,
     empty_polls: AtomicU32,
@@ -210,6 +214,7 @@ impl Engine {
         let ports = Arc::new(Ports::open(&configs, groups, bad_link, || claims.next_u64())?);
         let events = Arc::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
         let alarm = Arc::new(Alarm::new(EventFd::new().map_err(OpenEngineError::EventFd)?));
+        let lead = Lead::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
         let buffer = ports.iter().map(UdpPort::receive_buffer).min().unwrap_or(0) as u64;
         let gids: Vec<Gid> = link.gids.iter().map(|entry| entry.gid).collect();
         let device = Device::new(DeviceConfig {
@@ -232,6 +237,7 @@ impl Engine {
             ports,
             receiver: Mutex::new(Receiver::new()),
             alarm,
+            lead,
             polled_at_ns: AtomicU64::new(0),
             empty_polls: AtomicU32::new(0),
             stop: AtomicBool::new(false),
@@ -373,6 +379,21 @@ impl Engine {
         }
         self.shared.progress();
         cq.poll(out)
+    }
+
+    /// Sleeps until `is_done`, or until `descriptor` is readable, and receives meanwhile; whether that was before `deadline`. So a packet
+    /// wakes the thread that waits for it, and no other. `is_done` is asked again and again, and stays true once
+    /// it is; what makes it true in another thread has to make `descriptor` readable, too.
+    ///
+    /// # Errors
+    /// [`Errno::INTR`] if a signal came whose handler interrupts calls; the system's if `descriptor` is none.
+    pub fn wait(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        deadline: Time,
+        mut is_done: impl FnMut() -> bool,
+    ) -> Result<bool, Errno> {
+        self.shared.wait(descriptor, deadline, &mut is_done)
     }
 
     /// Receives and sends what there is, on this thread, once: for programs that watch memory instead of polling.

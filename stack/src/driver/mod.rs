@@ -3,31 +3,35 @@
 //! ```text
 //!   posting thread ----> device.post_send, transmit_pending      (sends itself)
 //!   polling thread ----> cq.poll; when empty: receive, transmit  (receives itself, if nobody else is)
-//!   background thread -> sleeps; receives only while no thread polls; timers; answers that nobody sent
+//!   waiting thread ----> sleeps on the sockets; receives for all that wait
+//!   background thread -> sleeps; receives only while no thread polls or waits; timers; answers that nobody sent
 //! ```
-//! The background thread is in one of two states. *Idle*: it sleeps on the sockets as well, so that one-sided
+//! The background thread is in one of three states. *Idle*: it sleeps on the sockets as well, so that one-sided
 //! operations are served in a process that never calls the library. *Polled*: some thread polls, so the sockets are left
 //! to it and the background thread wakes once a millisecond, for timers and for acknowledgements that are still
-//! owed. Waiting for sockets is `ppoll` rather than epoll: it arms them only while it sleeps, and an armed socket costs
+//! owed. *Led*: a thread waits for completions, and sleeps on the sockets itself, so that a packet wakes one thread and
+//! not two. Waiting for sockets is `ppoll` rather than epoll: it arms them only while it sleeps, and an armed socket costs
 //! the polling thread 0.3 µs a packet.
 //!
 //! | file | subject |
 //! |---|---|
 //! | [`engine`] | a device with its ports and its thread: open, post, poll |
 //! | `background` | the thread |
-//! | `alarm` | how it is woken, and only while it sleeps |
+//! | [`alarm`] | how it is woken, and only while it sleeps |
+//! | `lead` | which of the threads that wait receives |
 //! | [`management`] | datagrams to QP1 that are for this process |
 //! | `groups` | a socket for each multicast group that the device joined |
 //! | `ports` | one socket for each address of the device |
 //! | [`claim`] | which process has the XRC domain of a file |
 //! | [`eventfd`] | descriptors that count events |
 
-mod alarm;
+pub mod alarm;
 mod background;
 pub mod claim;
 pub mod engine;
 pub mod eventfd;
 mod groups;
+mod lead;
 pub mod management;
 mod ports;
 

@@ -27,6 +27,8 @@ use crate::time::Time;
 const COLD_EVERY: u32 = 16;
 /// Datagrams read by one call. Bounded, so that one poll of a busy socket does not keep its thread for long.
 const BATCH: usize = 4;
+/// Batches of more bytes are part of a stream.
+const STREAM: usize = 8 << 10;
 /// Batches read in a row from a socket that all processes of an address read.
 const COMMON_BATCHES: usize = 16;
 
@@ -54,6 +56,8 @@ pub(super) struct Receiver {
     buffers: ReceiveBuffers,
     scratch: ReceiveScratch,
     groups: View,
+    /// Bytes of the batch received last.
+    bytes: usize,
     /// For what other processes hand in.
     message: Vec<u8>,
 }
@@ -62,7 +66,18 @@ impl Receiver {
     pub fn new() -> Self {
         let mut scratch = ReceiveScratch::default();
         scratch.strays = Some(Strays::default());
-        Self { buffers: ReceiveBuffers::new(BATCH), scratch, groups: View::default(), message: Vec::new() }
+        Self {
+            buffers: ReceiveBuffers::new(BATCH),
+            scratch,
+            groups: View::default(),
+            bytes: 0,
+            message: Vec::new(),
+        }
+    }
+
+    /// Whether the batch received last was part of a stream of data: more than one packet holds.
+    pub fn is_streaming(&self) -> bool {
+        self.bytes > STREAM
     }
 }
 
@@ -165,7 +180,8 @@ impl Ports {
             Ok(0) => 0,
             Ok(count) => {
                 let now = clock::now();
-                let Receiver { buffers, scratch, .. } = receiver;
+                let Receiver { buffers, scratch, bytes, .. } = receiver;
+                *bytes = buffers.iter().map(|datagrams| datagrams.bytes.len()).sum();
                 for datagrams in buffers.iter() {
                     let Some(bad_link) = &self.bad_link else {
                         self.take(now, port.address(), &datagrams, device, scratch);

@@ -2,12 +2,15 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 use std::sync::Arc;
 
-use urxe_stack::cq::CompletionChannel;
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::io::Errno;
+use urxe_stack::cq::{CompletionChannel, CqEvent};
 use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::time::Time;
 
 use crate::border;
 use crate::context::Context;
@@ -31,6 +34,25 @@ impl ChannelObject {
     pub unsafe fn from_c<'a>(channel: *mut ibv_comp_channel) -> Result<&'a Self, VerbError> {
         // SAFETY: it came from create_comp_channel, so it is the first field of a ChannelObject.
         unsafe { channel.cast::<Self>().as_ref() }.ok_or(VerbError::Null("channel"))
+    }
+
+    /// Takes an event. Waits for it as `read` would, but receives meanwhile.
+    fn take_event(&self, context: &Context) -> Result<CqEvent, Errno> {
+        if context.is_inherited() {
+            return self.fd.take_event(|| self.channel.redeem());
+        }
+        loop {
+            if self.fd.try_take()? {
+                match self.channel.redeem() {
+                    Some(event) => return Ok(event),
+                    None => continue,
+                }
+            }
+            if fcntl_getfl(&*self.fd)?.contains(OFlags::NONBLOCK) {
+                return Err(Errno::AGAIN);
+            }
+            context.node.engine.wait(self.fd.as_fd(), Time::NEVER, || self.channel.has_events())?;
+        }
     }
 
     /// Writes the number of its queues where the program may look for it.
@@ -88,7 +110,9 @@ pub unsafe extern "C" fn get_cq_event(
     border::minus_one("ibv_get_cq_event", || {
         // SAFETY: the ABI's contract.
         let object = unsafe { ChannelObject::from_c(channel) }?;
-        let taken = object.fd.take_event(|| object.channel.redeem());
+        // SAFETY: a channel's context is there as long as the channel, and the field does not change.
+        let context = unsafe { Context::of_object((*channel).context) };
+        let taken = object.take_event(context);
         let event = taken.map_err(|errno| VerbError::System { what: "no completion event", errno })?;
         // The queue was made with the address of its structure as its context.
         let object: *mut CqObject = ptr::with_exposed_provenance_mut(event.context as usize);

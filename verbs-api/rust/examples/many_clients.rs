@@ -56,6 +56,13 @@ pub(crate) fn main() -> Result<()> {
             client
                 .post_send(&SendRequest::send(memory.slice(nr * LEN..nr * LEN + data.len())?).signaled())?;
         }
+        if message == 0 {
+            // The limit tells once. A server would hand in more buffers now; this one lets its clients wait.
+            let event = server.events().wait(PATIENCE)?;
+            if event.event_type() != AsyncEventType::SrqLimitReached {
+                return Err(format!("few buffers are left, but the device tells: {event:?}").into());
+            }
+        }
         for _ in 0..CLIENTS {
             let received = cq.wait_one(PATIENCE)?;
             let client = client_of[&received.qp_num];
@@ -72,10 +79,8 @@ pub(crate) fn main() -> Result<()> {
             }
         }
     }
-    let low = std::iter::from_fn(|| server.events().try_next())
-        .any(|event| event.event_type() == AsyncEventType::SrqLimitReached);
     println!(
-        "{CLIENTS} clients sent {MESSAGES} messages each into {BUFFERS} buffers; few were left at times: {low}"
+        "{CLIENTS} clients sent {MESSAGES} messages each into {BUFFERS} buffers, and the limit told that few were left"
     );
-    if low { Ok(()) } else { Err("20 messages at once left 4 of 16 buffers".into()) }
+    Ok(())
 }

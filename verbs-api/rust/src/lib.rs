@@ -86,6 +86,7 @@ mod node;
 mod pd;
 mod qp;
 pub mod sim;
+mod sleeper;
 mod srq;
 mod text;
 mod wait;

@@ -2,6 +2,10 @@
 //!
 //! Everything above is the same for both. The choice is one branch a call, which costs nothing beside the call.
 
+use std::os::fd::BorrowedFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use urxe_stack::cq::{Completion, Cq, CqError};
 use urxe_stack::device::{Device as Core, ModifyError, QpHandle};
 use urxe_stack::driver::Engine;
@@ -10,6 +14,7 @@ use urxe_stack::link::GidEntry;
 use urxe_stack::port::sim::Stalled;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask};
 use urxe_stack::qp::wr::{PostError, RecvRequest, SendRequest};
+use urxe_stack::sys::clock;
 use urxe_stack::time::Time;
 use urxe_wire::Gid;
 
@@ -106,6 +111,23 @@ impl Node {
         }
     }
 
+    /// Sleeps until `is_done` or `descriptor` is readable, receiving meanwhile, or until a signal comes; `false` if `deadline`, by the
+    /// system's clock, came first.
+    pub(crate) fn wait(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        deadline: Time,
+        is_done: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, Errno> {
+        let slept = match self {
+            Self::Udp(engine) => engine.wait(descriptor, deadline, is_done),
+            Self::Simulated(_) if is_done() => Ok(true),
+            // Another thread moves the network.
+            Self::Simulated(_) => sleep(descriptor, deadline),
+        };
+        if slept == Err(Errno::INTR) { Ok(true) } else { slept }
+    }
+
     /// Readable while asynchronous events wait.
     pub(crate) fn event_descriptor(&self) -> &EventFd {
         match self {
@@ -126,4 +148,13 @@ impl Node {
     pub(crate) fn advance_task(&self) -> Result<Advance, Stalled> {
         self.advance(Time::NEVER)
     }
+}
+
+fn sleep(descriptor: BorrowedFd<'_>, deadline: Time) -> Result<bool, Errno> {
+    let left_ns = (deadline != Time::NEVER).then(|| deadline.since_ns(clock::now()));
+    let timeout = left_ns.map(|ns| Timespec {
+        tv_sec: (ns / 1_000_000_000).try_into().unwrap_or(i64::MAX),
+        tv_nsec: (ns % 1_000_000_000) as _,
+    });
+    Ok(poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], timeout.as_ref())? > 0)
 }

@@ -1,29 +1,32 @@
 //! Waiting in a thread, in real or virtual time.
 
-use std::sync::Arc;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use urxe_stack::sys::clock;
 use urxe_stack::time::Time;
 
 use crate::cq::WaitError;
 use crate::device::Device;
 use crate::sim::Advance;
-use crate::waiters::{Place, Sleeper, Waiters};
+use crate::sleeper::Sleeper;
+use crate::waiters::{Place, Waiters};
 
 /// One wait with its deadline.
 pub(crate) struct Wait<'a> {
     device: &'a Device,
-    real: Option<Instant>,
-    virtual_time: Time,
+    /// By the device's clock, which is virtual in a simulated network.
+    limit: Time,
+    /// By the system's.
+    deadline: Time,
 }
 
 impl<'a> Wait<'a> {
     pub(crate) fn new(device: &'a Device, timeout: Option<Duration>) -> Self {
         Self {
             device,
-            real: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
-            virtual_time: timeout.map_or(Time::NEVER, |timeout| device.inner.node.now() + timeout),
+            limit: timeout.map_or(Time::NEVER, |timeout| device.inner.node.now() + timeout),
+            deadline: timeout.map_or(Time::NEVER, |timeout| clock::now() + timeout),
         }
     }
 
@@ -35,23 +38,24 @@ impl<'a> Wait<'a> {
         mut take: impl FnMut() -> Result<Option<T>, WaitError>,
         mut missed: impl FnMut() -> bool,
     ) -> Result<T, WaitError> {
-        let mut sleeping: Option<(Arc<Sleeper>, Waker, Place<'_>)> = None;
+        let mut sleeping: Option<(Sleeper, Waker, Place<'_>)> = None;
         loop {
             if let Some(taken) = take()? {
                 return Ok(taken);
             }
-            match self.device.inner.node.advance(self.virtual_time)? {
+            match self.device.inner.node.advance(self.limit)? {
                 Advance::Moved => continue,
                 // What needs no packet (a bind, a request that fails at once) is done when others look for packets to send.
                 Advance::Limit => return take()?.ok_or(WaitError::TimedOut),
                 Advance::Quiet => return take()?.ok_or(WaitError::Quiet),
                 Advance::Real => {}
             }
-            let (sleeper, waker, place) = sleeping.get_or_insert_with(|| {
-                let sleeper = Sleeper::new();
-                let waker = Waker::from(Arc::clone(&sleeper));
-                (sleeper, waker, Place::new(waiters))
-            });
+            if sleeping.is_none() {
+                let sleeper = Sleeper::new().map_err(|errno| WaitError::Descriptor { errno })?;
+                let waker = Waker::from(sleeper.bell());
+                sleeping = Some((sleeper, waker, Place::new(waiters)));
+            }
+            let Some((sleeper, waker, place)) = &mut sleeping else { unreachable!("it was just made") };
             place.register(waker);
             if missed() {
                 continue;
@@ -59,7 +63,10 @@ impl<'a> Wait<'a> {
             if let Some(taken) = take()? {
                 return Ok(taken);
             }
-            if !sleeper.sleep(self.real) {
+            let rung = sleeper
+                .sleep(&self.device.inner.node, self.deadline)
+                .map_err(|errno| WaitError::Descriptor { errno })?;
+            if !rung {
                 // It may have come at the last moment.
                 return take()?.ok_or(WaitError::TimedOut);
             }

@@ -15,8 +15,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
-use std::thread::Thread;
-use std::time::Instant;
 
 use urxe_stack::cq::Wake;
 
@@ -135,42 +133,6 @@ impl Drop for Place<'_> {
         if let Some(ticket) = self.ticket {
             self.waiters.leave(ticket);
         }
-    }
-}
-
-/// A thread that sleeps until it is woken.
-#[derive(Debug)]
-pub(crate) struct Sleeper {
-    thread: Thread,
-    woken: AtomicBool,
-}
-
-impl Sleeper {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { thread: std::thread::current(), woken: AtomicBool::new(false) })
-    }
-
-    /// Sleeps until it is woken or `deadline` has come; says whether it was woken.
-    pub(crate) fn sleep(&self, deadline: Option<Instant>) -> bool {
-        loop {
-            if self.woken.swap(false, Ordering::Acquire) {
-                return true;
-            }
-            match deadline {
-                None => std::thread::park(),
-                Some(deadline) => match deadline.checked_duration_since(Instant::now()) {
-                    None => return false,
-                    Some(left) => std::thread::park_timeout(left),
-                },
-            }
-        }
-    }
-}
-
-impl std::task::Wake for Sleeper {
-    fn wake(self: Arc<Self>) {
-        self.woken.store(true, Ordering::Release);
-        self.thread.unpark();
     }
 }
 

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use urxe_stack::cq::{CompletionChannel as CoreChannel, CqId};
 use urxe_stack::device::CreateCqError;
 use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::sys::clock;
 use urxe_stack::time::Time;
 
 use super::{CompletionQueue, Reports, WaitError};
@@ -84,36 +84,24 @@ impl CompletionChannel {
     /// # Errors
     /// [`WaitError::TimedOut`], [`WaitError::Descriptor`], and in a simulated network [`WaitError::Quiet`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<CqEvent, WaitError> {
-        let limit = timeout.map_or(Time::NEVER, |timeout| self.device.inner.node.now() + timeout);
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let node = &self.device.inner.node;
+        let limit = timeout.map_or(Time::NEVER, |timeout| node.now() + timeout);
+        let deadline = timeout.map_or(Time::NEVER, |timeout| clock::now() + timeout);
         loop {
             if let Some(event) = self.try_next() {
                 return Ok(event);
             }
-            match self.device.inner.node.advance(limit)? {
+            match node.advance(limit)? {
                 Advance::Moved => continue,
                 // What needs no packet is done when others look for packets to send.
                 Advance::Limit => return self.try_next().ok_or(WaitError::TimedOut),
                 Advance::Quiet => return self.try_next().ok_or(WaitError::Quiet),
                 Advance::Real => {}
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if left == Some(Duration::ZERO) {
-                return Err(WaitError::TimedOut);
+            let waited = node.wait(self.as_fd(), deadline, &mut || self.core.has_events());
+            if !waited.map_err(|errno| WaitError::Descriptor { errno })? {
+                return self.try_next().ok_or(WaitError::TimedOut);
             }
-            self.sleep(left)?;
-        }
-    }
-
-    /// Sleeps until the descriptor is readable, a signal comes, or `timeout` is over.
-    fn sleep(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
-        let timeout = timeout.map(|timeout| Timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        });
-        match poll(&mut [PollFd::new(&*self.descriptor, PollFlags::IN)], timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(errno) => Err(WaitError::Descriptor { errno }),
         }
     }
 }

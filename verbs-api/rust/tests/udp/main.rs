@@ -7,4 +7,5 @@ mod memory;
 mod shared;
 mod tasks;
 mod traffic;
+mod waits;
 mod windows;
