@@ -385,11 +385,7 @@ impl Cq {
     /// # Errors
     /// [`CqError::Busy`] while a work queue reports here, [`CqError::Destroyed`] the second time.
     pub fn destroy(&self) -> Result<(), CqError> {
-        match self.users.compare_exchange(0, DESTROYED, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => {}
-            Err(DESTROYED) => return Err(CqError::Destroyed),
-            Err(users) => return Err(CqError::Busy { users }),
-        }
+        self.end()?;
         if let Some((channel, seat)) = &self.channel {
             channel.detach(*seat, Acknowledgements::Await);
         }
@@ -397,6 +393,35 @@ impl Cq {
             events.retire(EventObject::Cq(self.id));
         }
         Ok(())
+    }
+
+    /// As [`destroy`](Self::destroy), without waiting for acknowledgements: when its owner goes away.
+    ///
+    /// # Errors
+    /// Those of [`destroy`](Self::destroy).
+    pub fn forget(&self) -> Result<(), CqError> {
+        self.end()?;
+        self.leave();
+        Ok(())
+    }
+
+    /// Nobody uses it from now on.
+    fn end(&self) -> Result<(), CqError> {
+        match self.users.compare_exchange(0, DESTROYED, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(DESTROYED) => Err(CqError::Destroyed),
+            Err(users) => Err(CqError::Busy { users }),
+        }
+    }
+
+    /// Its events are nobody's.
+    fn leave(&self) {
+        if let Some((channel, seat)) = &self.channel {
+            channel.detach(*seat, Acknowledgements::Forget);
+        }
+        if let Some(events) = &self.events {
+            events.forget(EventObject::Cq(self.id));
+        }
     }
 }
 
@@ -406,12 +431,7 @@ impl Drop for Cq {
         if self.users.load(Ordering::Acquire) == DESTROYED {
             return;
         }
-        if let Some((channel, seat)) = &self.channel {
-            channel.detach(*seat, Acknowledgements::Forget);
-        }
-        if let Some(events) = &self.events {
-            events.forget(EventObject::Cq(self.id));
-        }
+        self.leave();
     }
 }
 

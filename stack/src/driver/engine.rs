@@ -481,8 +481,7 @@ impl Drop for Engine {
             );
         }
         // A hook that dropped the engine runs on the background thread, which ends when the hook returns.
-        let is_this_thread = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
-        if let Some(thread) = self.thread.take_if(|thread| !is_this_thread(thread))
+        if let Some(thread) = self.thread.take_if(|handle| !thread::is_current(handle))
             && thread.join().is_err()
         {
             tracing::error!("the background thread had panicked");

@@ -1,5 +1,6 @@
 //! Socket options that no crate names, and what a socket's memory holds.
 
+use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
@@ -136,21 +137,32 @@ pub fn attach_reuseport_program(socket: impl AsFd, program: &[libc::sock_filter]
     attach(socket, libc::SO_ATTACH_REUSEPORT_CBPF, program)
 }
 
+/// Between the two fields of `struct sock_fprog`.
+const PADDING: usize = offset_of!(libc::sock_fprog, filter) - size_of::<u16>();
+
+/// `struct sock_fprog` without holes: valgrind tells of bytes that the kernel is handed and nobody has written.
+#[repr(C)]
+struct SockFprog {
+    len: u16,
+    padding: [u8; PADDING],
+    /// The kernel only reads the program.
+    filter: *const libc::sock_filter,
+}
+
+const _: () = assert!(size_of::<SockFprog>() == size_of::<libc::sock_fprog>());
+
 fn attach(socket: impl AsFd, option: libc::c_int, program: &[libc::sock_filter]) -> Result<(), Errno> {
-    let program = libc::sock_fprog {
-        len: u16::try_from(program.len()).map_err(|_| Errno::INVAL)?,
-        // The kernel only reads the program; the C structure has no const pointer.
-        filter: program.as_ptr().cast_mut(),
-    };
-    // SAFETY: `program` points at `len` instructions that are borrowed through the call; the kernel copies and
+    let len = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
+    let described = SockFprog { len, padding: [0; PADDING], filter: program.as_ptr() };
+    // SAFETY: it describes `len` instructions that are borrowed through the call; the kernel copies and
     // verifies them.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
             option,
-            (&raw const program).cast(),
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
+            (&raw const described).cast(),
+            size_of::<SockFprog>() as libc::socklen_t,
         )
     };
     if result == 0 { Ok(()) } else { Err(last_errno()) }

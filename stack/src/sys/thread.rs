@@ -1,13 +1,20 @@
-//! Threads that take none of the application's signals.
+//! Threads that take none of the application's signals, and which thread this is.
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::unix::thread::JoinHandleExt;
 use std::thread::{Builder, JoinHandle};
 
 /// Signals that a thread raises by its own fault. They stay open: blocked, they would kill the process without
 /// the application's crash handler.
 const OWN_FAULTS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// Whether the caller is that thread. The standard library would allocate a description of a thread that it did not start.
+pub fn is_current<T>(thread: &JoinHandle<T>) -> bool {
+    // SAFETY: both are threads of this process, the other one joinable as long as its handle is there.
+    unsafe { libc::pthread_equal(thread.as_pthread_t(), libc::pthread_self()) != 0 }
+}
 
 /// Starts a thread in which every signal is blocked, so that the application's handlers run in the application's
 /// threads only and its blocking calls are the ones interrupted. Excepted are those that a thread raises by its

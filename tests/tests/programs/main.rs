@@ -6,6 +6,7 @@
 mod devices;
 mod faults;
 mod install;
+mod lifetimes;
 mod pair;
 mod perftest;
 mod pingpong;

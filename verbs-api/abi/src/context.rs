@@ -1,6 +1,5 @@
-//! Contexts: `ibv_open_device`, `ibv_close_device`, and what a context owns.
+//! Contexts: `ibv_open_device`, `ibv_close_device`.
 
-use std::collections::{HashMap, HashSet};
 use std::ffi::{c_int, c_void};
 use std::mem::{offset_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -10,18 +9,16 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use urxe_stack::cq::{AsyncEvents, EventObject};
-use urxe_stack::device::{Device, QpHandle};
+use urxe_stack::device::Device;
 use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::link::LinkSpec;
-use urxe_stack::memory::DmId;
-use urxe_stack::qp::wr::AhHandle;
 use urxe_stack::sys::fork::PerProcess;
-use urxe_wire::{Lkey, Rkey};
 
 use crate::devices::{self, DeviceObject};
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_device, verbs_context};
 use crate::node::{Node, lock};
+use crate::owned::Owned;
 use crate::{attributes, border, cq, cq_ex, dm, domain, logging, mr, mw, port, post, qp, srq, xrc};
 
 /// `__VERBS_ABI_IS_EXTENDED`: there is a `verbs_context` around it.
@@ -59,35 +56,6 @@ pub struct Context {
     file: FileIdentity,
     next_handle: AtomicU32,
     owned: Mutex<Owned>,
-}
-
-/// What was made through a context and is still there.
-#[derive(Default)]
-pub struct Owned {
-    /// How often each queue pair: one of an XRC domain may have been opened more than once.
-    qps: HashMap<QpHandle, u32>,
-    pub mrs: HashSet<Lkey>,
-    /// Windows, by the part of their keys that stays.
-    pub mws: HashSet<u32>,
-    pub dms: HashSet<DmId>,
-    pub ahs: HashSet<AhHandle>,
-    /// The structures that events point to.
-    pub objects: HashMap<EventObject, *mut c_void>,
-}
-
-impl Owned {
-    pub fn hold_qp(&mut self, qp: QpHandle) {
-        *self.qps.entry(qp).or_default() += 1;
-    }
-
-    pub fn release_qp(&mut self, qp: QpHandle) {
-        if let Some(times) = self.qps.get_mut(&qp) {
-            *times -= 1;
-            if *times == 0 {
-                self.qps.remove(&qp);
-            }
-        }
-    }
 }
 
 impl Context {
@@ -242,27 +210,7 @@ pub unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
         if context.is_inherited() {
             return Ok(());
         }
-        let owned = std::mem::take(&mut *context.owned());
-        let device = context.device();
-        for qp in owned.qps.into_iter().flat_map(|(qp, times)| std::iter::repeat_n(qp, times as usize)) {
-            // Sends acknowledgements that wait for a reply, as in destroying a queue pair.
-            let _nothing_to_refuse = context.node.engine.post_send(qp, &[]);
-            // It fails only for one that is gone, which is what is wanted.
-            let _ = device.forget_qp(context.node.engine.now(), qp);
-        }
-        // Windows before the regions that they are bound to, regions before the memory that they are of.
-        for mw in owned.mws {
-            let _ = device.memory().dealloc_mw(Rkey(mw));
-        }
-        for mr in owned.mrs {
-            let _ = device.memory().deregister(mr);
-        }
-        for dm in owned.dms {
-            let _ = device.memory().free_dm(dm);
-        }
-        for ah in owned.ahs {
-            let _ = device.destroy_ah(ah);
-        }
+        std::mem::take(&mut *context.owned()).end(&context.node.engine);
         context.node.router.leave(&context.events);
         lock(OPEN.get()).retain(|(file, _)| *file != context.file);
         // SAFETY: made by Box::into_raw in `open`; the program does not use it again.

@@ -81,6 +81,7 @@ pub unsafe fn create(
     c.base.cqe = c_int::try_from(cq.capacity()).unwrap_or(c_int::MAX);
     let polling = fill(&mut c);
     let object = EventObject::Cq(cq.id());
+    shared.owned().cqs.insert(object, Arc::clone(&cq));
     let made = Box::into_raw(Box::write(
         place,
         CqObject { c: UnsafeCell::new(c), cq, polling: UnsafeCell::new(polling) },
@@ -137,6 +138,7 @@ pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
             return Ok(());
         }
         object.cq.destroy()?;
+        context.owned().cqs.remove(&EventObject::Cq(object.cq.id()));
         context.disown(EventObject::Cq(object.cq.id()));
         // SAFETY: the field does not change.
         let channel = unsafe { (*cq).channel };

@@ -9,6 +9,7 @@ use std::ptr;
 use std::sync::Mutex;
 
 use urxe_stack::link::{LinkSpec, ResolvedLink, configured, resolve};
+use urxe_stack::sys::fork::PerProcess;
 
 use crate::border::{guard, pointer, set_errno};
 use crate::error::VerbError;
@@ -37,7 +38,8 @@ struct Known(*mut DeviceObject);
 // SAFETY: what it points to is never freed and not changed after it was made.
 unsafe impl Send for Known {}
 
-static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+/// A forked child lists anew: another thread of its parent may have been at the list. What its parent was given stays as it is.
+static KNOWN: PerProcess<Mutex<Vec<Known>>> = PerProcess::new(Mutex::default);
 
 /// Nothing in it: no provider's table has this address, which is what providers ask.
 static NO_OPERATIONS: usize = 0;
@@ -73,7 +75,8 @@ impl DeviceObject {
 /// The device of that description, if it was listed.
 pub fn known(spec: &LinkSpec) -> Option<*mut ibv_device> {
     // SAFETY: what is known is never freed nor changed.
-    let found = lock(&KNOWN).iter().find(|known| unsafe { &(*known.0).spec } == spec).map(|known| known.0);
+    let found =
+        lock(KNOWN.get()).iter().find(|known| unsafe { &(*known.0).spec } == spec).map(|known| known.0);
     found.map(<*mut _>::cast)
 }
 
@@ -86,7 +89,7 @@ pub fn copy_text<const N: usize>(to: &mut [c_char; N], text: &str) {
 
 /// The configured devices that this machine has; those that it does not have are told on standard error.
 fn list() -> Result<Vec<*mut ibv_device>, VerbError> {
-    let mut known = lock(&KNOWN);
+    let mut known = lock(KNOWN.get());
     let mut devices = Vec::new();
     for spec in configured()?.links {
         match resolve(&spec) {

@@ -38,6 +38,7 @@ pub unsafe extern "C" fn alloc_td(context: *mut ibv_context, attr: *mut ibv_td_i
         refuse_bits("comp_mask", attr.comp_mask.into(), 0)?;
         let max = shared.device().limits().max_pd;
         let id = shared.device().alloc_td().ok_or(VerbError::NoPdLeft { max })?;
+        shared.owned().tds.insert(id);
         Ok(Box::into_raw(Box::new(TdObject { c: ibv_td { context }, id })).cast())
     })
 }
@@ -51,6 +52,7 @@ pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
             return Ok(());
         }
         context.device().dealloc_td(object.id)?;
+        context.owned().tds.remove(&object.id);
         // SAFETY: made by Box::into_raw in alloc_td; the program does not use it again.
         drop(unsafe { Box::from_raw(td.cast::<TdObject>()) });
         Ok(())
@@ -76,6 +78,7 @@ pub unsafe extern "C" fn alloc_parent_domain(
             false => Some(unsafe { TdObject::from_c(attr.td) }?.0.id),
         };
         let id = shared.device().alloc_parent_domain(domain.id, td)?;
+        shared.owned().pds.insert(id);
         Ok(pd::present(context, id, domain.memory))
     })
 }

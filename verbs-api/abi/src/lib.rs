@@ -17,7 +17,7 @@
 //! | [`error`] | why a verb was refused |
 //! | [`absent`] | what answers for a verb that is not offered |
 //! | [`devices`] | the list of devices |
-//! | [`context`] | opening and closing, what a context owns |
+//! | [`context`], [`owned`] | opening and closing, what a context owns |
 //! | [`node`] | one engine a device and process, shared by its contexts; who gets its asynchronous events |
 //! | [`attributes`], [`port`], [`gid`] | what a device and its port say of themselves |
 //! | [`import`] | what another context of the process made |
@@ -25,6 +25,7 @@
 //! | [`events`] | asynchronous events |
 //! | [`text`], [`rate`], [`sysfs`] | what needs no device |
 //! | [`logging`] | `URXE_LOG` |
+//! | [`loading`] | what is looked for when the library is loaded |
 //!
 //! # Rules
 //! - **Panics** do not cross the border. Each entry catches them: the verb answers EIO, the reason is on standard error, and the
@@ -55,12 +56,14 @@ mod exports;
 mod gid;
 mod import;
 mod layout;
+mod loading;
 mod logging;
 mod mr;
 mod multicast;
 mod mw;
 mod node;
 mod object;
+mod owned;
 mod pd;
 mod port;
 mod post;

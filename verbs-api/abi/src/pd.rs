@@ -29,6 +29,7 @@ pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
         let shared = unsafe { Context::from_c(context) }?;
         let max = shared.device().limits().max_pd;
         let id = shared.device().alloc_pd().ok_or(VerbError::NoPdLeft { max })?;
+        shared.owned().pds.insert(id);
         Ok(present(context, id, id))
     })
 }
@@ -48,6 +49,7 @@ pub unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
             return Ok(());
         }
         context.device().dealloc_pd(object.id)?;
+        context.owned().pds.remove(&object.id);
         // SAFETY: made by Box::into_raw in alloc_pd; the program does not use it again.
         drop(unsafe { Box::from_raw(pd.cast::<PdObject>()) });
         Ok(())

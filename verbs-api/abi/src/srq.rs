@@ -105,6 +105,7 @@ unsafe fn create(
     c.pd = pd;
     c.handle = srq.id().0;
     let object = EventObject::Srq(srq.id());
+    context.owned().srqs.insert(object, Arc::clone(&srq));
     let made = Box::into_raw(Box::new(SrqObject { c: UnsafeCell::new(c), srq }));
     context.adopt(object, made.cast());
     Ok(made.cast())
@@ -164,6 +165,7 @@ pub unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
             return Ok(());
         }
         context.device().destroy_srq(&object.srq)?;
+        context.owned().srqs.remove(&EventObject::Srq(object.srq.id()));
         context.disown(EventObject::Srq(object.srq.id()));
         // SAFETY: made by Box::into_raw in `create`; the program does not use it again.
         drop(unsafe { Box::from_raw(srq.cast::<SrqObject>()) });

@@ -60,6 +60,7 @@ pub unsafe extern "C" fn open_xrcd(
         };
         let flags = XrcdFlags::from_bits_truncate(attr.oflags.cast_unsigned());
         let xrcd = shared.device().open_xrcd(inode, flags, claim_xrcd)?;
+        shared.owned().hold_xrcd(&xrcd);
         Ok(Box::into_raw(Box::new(XrcdObject { c: ibv_xrcd { context }, xrcd })).cast())
     })
 }
@@ -78,6 +79,7 @@ pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
             return Ok(());
         }
         context.device().close_xrcd(&object.xrcd)?;
+        context.owned().release_xrcd(&object.xrcd);
         // SAFETY: made by Box::into_raw in open_xrcd; the program does not use it again.
         drop(unsafe { Box::from_raw(xrcd.cast::<XrcdObject>()) });
         Ok(())

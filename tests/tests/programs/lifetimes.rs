@@ -1,0 +1,67 @@
+//! How long things live, in a C program: opened and closed under valgrind, left behind, inherited by children; and two libraries at once.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::install::{install, ok, said};
+use crate::pair::turn;
+
+fn compiled() -> &'static PathBuf {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/lifetimes.c");
+        let program = install().path("bin/lifetimes");
+        ok(Command::new("gcc")
+            .args(["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"])
+            .arg(&program)
+            .arg(source)
+            .arg("-libverbs"));
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        program
+    })
+}
+
+#[track_caller]
+fn lives(address: &str, before: &str, what: &str) {
+    let _turn = turn();
+    let program = compiled().display();
+    let words = format!("--link rxe0={address} -- timeout 120 {before} {program} {what}");
+    let output = install().run(&words).env("UNDER_VALGRIND", before).output().unwrap();
+    assert!(output.status.success() && said(&output).contains("all as expected\n"), "{}", said(&output));
+}
+
+#[test]
+fn what_a_context_leaves_behind_ends_with_it() {
+    lives("127.79.0.9", "", "leftovers");
+}
+
+#[test]
+fn a_child_uses_what_it_inherited_for_what_moves_no_data() {
+    lives("127.79.0.10", "", "inherited");
+}
+
+#[test]
+fn nothing_is_left_of_a_closed_device() {
+    lives("127.79.0.11", "", "cycles");
+    let kinds = "--show-leak-kinds=definite,possible --errors-for-leak-kinds=definite,possible";
+    let valgrind = format!("valgrind --leak-check=full {kinds} --error-exitcode=9");
+    lives("127.79.0.11", &valgrind, "cycles");
+}
+
+#[test]
+fn two_copies_of_the_library_are_refused_at_loading() {
+    let folder = install().path("copies");
+    fs::create_dir_all(&folder).unwrap();
+    for name in ["libibverbs.so.1", "librdmacm.so.1"] {
+        fs::copy(install().path("lib/liburxe.so"), folder.join(name)).unwrap();
+    }
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut program = install().user("ib_write_bw");
+    let output = program.env("LD_LIBRARY_PATH", &folder).arg("--version").output().unwrap();
+    assert_eq!(output.status.code(), Some(127), "{}", said(&output));
+    let told = said(&output);
+    assert!(told.contains("copies/libibverbs.so.1 and") && told.contains("are both loaded"), "{told}");
+}
