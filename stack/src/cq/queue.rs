@@ -301,11 +301,30 @@ impl Cq {
     /// Asks for one event (`ibv_req_notify_cq`). Returns whether completions were in the queue already: they
     /// make no event, so the caller polls again before it sleeps.
     pub fn arm(&self, kind: ArmKind) -> bool {
+        self.arm_behind(kind) > 0
+    }
+
+    /// The same; returns how many completions were in the queue already. One that was lost for want of room counts as well.
+    pub fn arm_behind(&self, kind: ArmKind) -> usize {
         let mut ring = lock(&self.ring);
         if ring.armed != Some(ArmKind::Next) {
             ring.armed = Some(kind);
         }
-        !ring.entries.is_empty() || ring.overrun
+        ring.entries.len() + usize::from(ring.overrun)
+    }
+
+    /// Sends the event that was asked for if completions are in the queue, although they were there before: for a caller who took
+    /// some of them, left the others, and may now sleep.
+    pub fn remind(&self) {
+        if self.is_empty() || self.channel.is_none() {
+            return;
+        }
+        let mut sink = self.lock();
+        let ring = sink.ring();
+        if ring.armed == Some(ArmKind::Next) && !ring.entries.is_empty() {
+            ring.disarm();
+            sink.notify = true;
+        }
     }
 
     /// How events are held back.

@@ -1,6 +1,7 @@
 //! Completion queues in their extended form: `ibv_create_cq_ex`, and the functions that read one completion after the other.
 
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
 
 use urxe_stack::cq::{Completion, Moderation};
 use urxe_stack::sys::clock;
@@ -23,9 +24,15 @@ const SINGLE_THREADED: u32 = 1;
 const MODERATE: u32 = 1;
 
 /// The completion that a program is reading. One thread polls a queue at a time, as the original asks for.
+///
+/// A batch, from start_poll to end_poll, ends before the completions that came after the program had asked for an event, if it begins with
+/// any from before: their event is on its way, and who takes one batch for each event finds them then. `ibv_rc_pingpong` with `-e -t` takes
+/// an event without a completion for an error.
 #[derive(Debug, Default)]
 pub struct Polling {
     current: Completion,
+    /// Completions that the batch may still take.
+    left: u32,
 }
 
 /// `ibv_create_cq_ex`, through `verbs_context`
@@ -117,7 +124,9 @@ unsafe fn advance(cq: *mut ibv_cq_ex) -> c_int {
                 unsafe {
                     (*cq).wr_id = completion.wr_id;
                     (*cq).status = completion.status.number().into();
-                    (*object.polling.get()).current = completion;
+                    let polling = object.polling.get();
+                    (*polling).current = completion;
+                    (*polling).left = (*polling).left.saturating_sub(1);
                 }
                 0
             }
@@ -136,15 +145,28 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut c_void) -> c_int 
         }
     }
     // SAFETY: the ABI's contract.
-    unsafe { advance(cq) }
+    unsafe {
+        let behind = (*cq.cast::<CqObject>()).behind.swap(0, Ordering::Relaxed);
+        (*polling(cq)).left = if behind == 0 { u32::MAX } else { behind };
+        advance(cq)
+    }
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the ABI's contract.
-    unsafe { advance(cq) }
+    unsafe { if (*polling(cq)).left == 0 { libc::ENOENT } else { advance(cq) } }
 }
 
 unsafe extern "C" fn end_poll(_cq: *mut ibv_cq_ex) {}
+
+/// Where the state of the batch is.
+///
+/// # Safety
+/// The ABI's contract: a queue of create_cq_ex, in the thread that polls it.
+unsafe fn polling(cq: *mut ibv_cq_ex) -> *mut Polling {
+    // SAFETY: such a queue is the first field of a CqObject.
+    unsafe { (*cq.cast::<CqObject>()).polling.get() }
+}
 
 /// The completion that start_poll or next_poll took.
 ///
@@ -152,7 +174,7 @@ unsafe extern "C" fn end_poll(_cq: *mut ibv_cq_ex) {}
 /// The ABI's contract: between a successful start_poll and end_poll, in the polling thread.
 unsafe fn current<'a>(cq: *mut ibv_cq_ex) -> &'a Completion {
     // SAFETY: a queue of create_cq_ex is the first field of a CqObject.
-    unsafe { &(*(*cq.cast::<CqObject>()).polling.get()).current }
+    unsafe { &(*polling(cq)).current }
 }
 
 macro_rules! readers {

@@ -205,6 +205,18 @@ pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     })
 }
 
+/// Attributes that only the other end of an XRC connection has. The kernel leaves them out before it checks the mask
+/// (drivers/infiniband/core/uverbs_cmd.c), and perftest gives both ends the same.
+const fn of_other_end(qp_type: QpType) -> QpAttrMask {
+    match qp_type {
+        QpType::XrcSend => QpAttrMask::MAX_DEST_RD_ATOMIC.union(QpAttrMask::MIN_RNR_TIMER),
+        QpType::XrcRecv => {
+            QpAttrMask::MAX_QP_RD_ATOMIC.union(QpAttrMask::RETRY_CNT).union(QpAttrMask::RNR_RETRY)
+        }
+        _ => QpAttrMask::empty(),
+    }
+}
+
 /// `ibv_modify_qp`
 pub unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     border::number("ibv_modify_qp", || {
@@ -218,7 +230,7 @@ pub unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
             let allowed = "it has bits that no attribute has";
             return Err(VerbError::Value { field: "attr_mask", given: mask.into(), allowed });
         }
-        let mask = QpAttrMask::from_bits_truncate(mask);
+        let mask = QpAttrMask::from_bits_truncate(mask) - of_other_end(object.qp_type);
         let attr = qp_attr::from_c(given, mask)?;
         context.node.engine.modify_qp(object.handle, &attr, mask)?;
         context.node.settle();

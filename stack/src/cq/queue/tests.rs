@@ -114,6 +114,29 @@ fn arming_for_next_makes_one_event() {
 }
 
 #[test]
+fn who_leaves_completions_behind_is_reminded_of_them_once() {
+    let cq = cq(8);
+    for wr_id in 0..3 {
+        cq.push(done(wr_id), false).unwrap();
+    }
+    cq.remind();
+    assert_eq!(events(&cq), 0, "nobody asked for an event");
+    assert_eq!(cq.arm_behind(ArmKind::Next), 3);
+    cq.remind();
+    cq.remind();
+    assert_eq!(events(&cq), 1);
+    cq.arm(ArmKind::Solicited);
+    cq.remind();
+    assert_eq!(events(&cq), 0, "what is there was not solicited");
+    cq.poll(&mut [Completion::default(); 3]).unwrap();
+    assert_eq!(cq.arm_behind(ArmKind::Next), 0);
+    cq.remind();
+    assert_eq!(events(&cq), 0, "nothing is left");
+    cq.push(done(3), false).unwrap();
+    assert_eq!(events(&cq), 1, "it is still armed");
+}
+
+#[test]
 fn arming_for_solicited_waits_for_solicited_or_error() {
     let cq = cq(16);
     assert!(!cq.arm(ArmKind::Solicited));
@@ -295,6 +318,7 @@ enum Step {
     Poll(usize),
     Arm(ArmKind),
     Resize(u32),
+    Remind,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -303,6 +327,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (0..6_usize).prop_map(Step::Poll),
         2 => prop_oneof![Just(ArmKind::Next), Just(ArmKind::Solicited)].prop_map(Step::Arm),
         1 => (1..12_u32).prop_map(Step::Resize),
+        1 => Just(Step::Remind),
     ];
     prop::collection::vec(step, 0..80)
 }
@@ -355,6 +380,13 @@ proptest! {
                     prop_assert_eq!(cq.arm(kind), !inside.is_empty() || overrun);
                     if armed != Some(ArmKind::Next) {
                         armed = Some(kind);
+                    }
+                }
+                Step::Remind => {
+                    cq.remind();
+                    if armed == Some(ArmKind::Next) && !inside.is_empty() {
+                        armed = None;
+                        expected_events += 1;
                     }
                 }
                 Step::Resize(size) => {
