@@ -2,5 +2,6 @@
 
 pub mod kernel;
 pub mod lab;
+pub mod programs;
 pub mod sim;
 pub mod town;

@@ -13,16 +13,12 @@
  * what it takes for one; that the host has joined the IP group is up to a socket here, as it is to the CM for rdma_join_multicast().
  */
 #include <arpa/inet.h>
-#include <errno.h>
-#include <infiniband/verbs.h>
 #include <net/if.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "common.h"
 
 #define QKEY		0x4d434153u
 #define GROUP_QPN	0xffffffu
@@ -45,23 +41,6 @@ static struct ibv_qp *qps[QPS_MAX];
 static struct ibv_mr *mr;
 static unsigned char *memory;
 static union ibv_gid mgid;
-
-static void __attribute__((noreturn, format(printf, 1, 2))) die(const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	fputs("group: ", stderr);
-	vfprintf(stderr, format, args);
-	fputc('\n', stderr);
-	va_end(args);
-	exit(1);
-}
-
-static unsigned char pattern(unsigned int message, unsigned int byte)
-{
-	return ((message + 1) * 0x9e3779b1u + byte * 0x85ebca6bu) >> 24;
-}
 
 /* An IPv4 group is mapped. */
 static int group_parse(void)
@@ -98,21 +77,9 @@ static void host_join(int family)
 		die("join %s: %s", opt.group, strerror(errno));
 }
 
-static void device_open(void)
+static void resources_create(void)
 {
-	struct ibv_device **list, **each;
-
-	/* The provider beside this libibverbs, before the one of the guest's other programs. */
-	setenv("IBV_DRIVERS", "/opt/verbs/librxe", 0);
-	list = ibv_get_device_list(NULL);
-	for (each = list; each && *each; each++)
-		if (!opt.device || !strcmp(ibv_get_device_name(*each), opt.device))
-			break;
-	if (!each || !*each)
-		die("no RDMA device %s", opt.device ? opt.device : "at all");
-	context = ibv_open_device(*each);
-	if (!context)
-		die("open: %s", strerror(errno));
+	context = device_open(opt.device);
 	if (posix_memalign((void **)&memory, 4096, COUNT_MAX * (GRH + SIZE_MAX_)))
 		die("no memory");
 	pd = ibv_alloc_pd(context);
@@ -212,9 +179,8 @@ static void listen_(void)
 		if (ntohl(wc.imm_data) != k)
 			die("message %u where %u was due", ntohl(wc.imm_data), k);
 		source(at, from);
-		for (unsigned int j = 0; j < opt.size; j++)
-			if (at[GRH + j] != pattern(k, j))
-				die("message %u, byte %u", k, j);
+		if (differs(at + GRH, k, opt.size) >= 0)
+			die("message %u, byte %ld", k, differs(at + GRH, k, opt.size));
 	}
 	for (q = 0; q < opt.qps; q++)
 		if (ibv_detach_mcast(qps[q], &mgid, 0) || ibv_destroy_qp(qps[q]))
@@ -240,8 +206,7 @@ static void send_(void)
 			.wr.ud = { .ah = ah, .remote_qpn = GROUP_QPN, .remote_qkey = QKEY },
 		}, *bad;
 
-		for (unsigned int j = 0; j < opt.size; j++)
-			memory[j] = pattern(k, j);
+		fill(memory, k, opt.size);
 		if (ibv_post_send(qp, &wr, &bad))
 			die("post send: %s", strerror(errno));
 		completion(k, opt.count);
@@ -252,6 +217,8 @@ static void send_(void)
 int main(int argc, char **argv)
 {
 	int option, family;
+
+	program = "group";
 
 	while ((option = getopt(argc, argv, "d:i:g:m:n:s:q:l")) != -1)
 		switch (option) {
@@ -268,7 +235,7 @@ int main(int argc, char **argv)
 	if (!opt.group || opt.count > COUNT_MAX || opt.size > SIZE_MAX_ || opt.qps > QPS_MAX || !opt.qps)
 		die("see the head of group.c");
 	family = group_parse();
-	device_open();
+	resources_create();
 	if (opt.listens) {
 		host_join(family);
 		listen_();

@@ -46,16 +46,12 @@
  * exit status 1. A completion in error is "wc status <number> (<text>) at message <k>".
  */
 #include <arpa/inet.h>
-#include <errno.h>
-#include <infiniband/verbs.h>
 #include <netdb.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "common.h"
 
 #define GUARD		4096u
 #define FILL		0xee
@@ -114,18 +110,6 @@ static struct ibv_mr *mr;
 static unsigned char *memory, *buffer;	/* guard, buffer, guard */
 static struct endpoint self, other;
 static FILE *control_in, *control_out;
-
-static void __attribute__((noreturn, format(printf, 1, 2))) die(const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	fputs("peer: ", stderr);
-	vfprintf(stderr, format, args);
-	fputc('\n', stderr);
-	va_end(args);
-	exit(1);
-}
 
 static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
 {
@@ -214,23 +198,11 @@ static void control_open(int fd)
 		die("control connection: %s", strerror(errno));
 }
 
-static void device_open(void)
+static void resources_create(void)
 {
 	struct ibv_device_attr_ex can;
-	struct ibv_device **list, **each;
 
-	/* The provider beside this libibverbs, before the one of the guest's other programs. */
-	setenv("IBV_DRIVERS", "/opt/verbs/librxe", 0);
-	list = ibv_get_device_list(NULL);
-	for (each = list; each && *each; each++)
-		if (!opt.device || !strcmp(ibv_get_device_name(*each), opt.device))
-			break;
-	if (!each || !*each)
-		die("no RDMA device %s", opt.device ? opt.device : "at all");
-	context = ibv_open_device(*each);
-	if (!context)
-		die("open %s: %s", ibv_get_device_name(*each), strerror(errno));
-	ibv_free_device_list(list);
+	context = device_open(opt.device);
 	if (ibv_query_device_ex(context, NULL, &can))
 		die("query device: %s", strerror(errno));
 	flush_access = can.device_cap_flags_ex & CAP_FLUSH ? IBV_ACCESS_FLUSH_GLOBAL : 0;
@@ -301,26 +273,6 @@ static void qp_connect(void)
 	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT |
 			  IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY))
 		die("to RTS: %s", strerror(errno));
-}
-
-static unsigned char pattern(unsigned int message, unsigned int byte)
-{
-	return ((message + 1) * 0x9e3779b1u + byte * 0x85ebca6bu) >> 24;
-}
-
-static void fill(unsigned char *at, unsigned int message, unsigned int size)
-{
-	for (unsigned int j = 0; j < size; j++)
-		at[j] = pattern(message, j);
-}
-
-/* The first byte of at that is not message's, or -1. */
-static long differs(const unsigned char *at, unsigned int message, unsigned int size)
-{
-	for (unsigned int j = 0; j < size; j++)
-		if (at[j] != pattern(message, j))
-			return j;
-	return -1;
 }
 
 static int untouched(const unsigned char *from, const unsigned char *to)
@@ -765,6 +717,8 @@ int main(int argc, char **argv)
 {
 	int c, listens = 0;
 
+	program = "peer";
+
 	while ((c = getopt(argc, argv, "lc:p:d:g:m:s:n:q:a:S:It:r:R:T:k:D:v")) != -1) {
 		unsigned int number = optarg ? strtoul(optarg, NULL, 10) : 0;
 
@@ -800,6 +754,6 @@ int main(int argc, char **argv)
 	if (opt.size && opt.depth > BUFFER_MAX / opt.size)
 		opt.depth = BUFFER_MAX / opt.size;
 	srand48(time(NULL) ^ getpid());
-	device_open();
+	resources_create();
 	return listens ? server() : client(argv + optind);
 }

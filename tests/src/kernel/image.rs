@@ -101,6 +101,7 @@ impl Image {
         archive.file("/bin/busybox", &read(&busybox)?);
 
         let mut programs = vec![
+            ("/usr/bin/exchange".to_owned(), own.exchange.clone()),
             ("/usr/lib/patient.so".to_owned(), own.patient.clone()),
             ("/usr/lib/lingering.so".to_owned(), own.lingering.clone()),
         ];
@@ -135,11 +136,12 @@ impl Image {
     }
 }
 
-/// What `tests/kernel/guest` holds, compiled.
+/// What `tests/kernel/guest` holds, and the program of `tests/programs` that runs here as well, compiled.
 #[derive(Debug)]
 pub(super) struct OwnPrograms {
     peer: PathBuf,
     group: PathBuf,
+    exchange: PathBuf,
     patient: PathBuf,
     lingering: PathBuf,
     /// The libraries that `peer` and `group` run with: name in the guest, file.
@@ -179,6 +181,7 @@ impl OwnPrograms {
                 // the newer library.
                 &format!("-I{}", root.join("usr/include").display()),
                 &newer.join("libibverbs.so.1").display().to_string(),
+                &format!("-DPROVIDER=\"{VERBS}/librxe\""),
                 "-Wl,--allow-shlib-undefined",
                 &format!("-Wl,-rpath,{VERBS}"),
                 &format!("-Wl,--dynamic-linker={VERBS}/ld-linux-x86-64.so.2"),
@@ -194,6 +197,7 @@ impl OwnPrograms {
                     (format!("{VERBS}/{file}"), newer.join(name))
                 })
                 .into(),
+            exchange: gcc("../../programs/exchange.c", folder.join("exchange"), &["-libverbs"])?,
             patient: gcc("patient.c", folder.join("patient.so"), &["-shared", "-fPIC"])?,
             lingering: gcc("lingering.c", folder.join("lingering.so"), &["-shared", "-fPIC"])?,
         })

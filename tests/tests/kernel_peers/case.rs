@@ -20,6 +20,12 @@ pub enum Failure {
     /// An output without what it should contain.
     #[error("`{command}` said\n{output}\nbut not: {wanted}")]
     Unsaid { command: String, output: String, wanted: String },
+    /// A pair of programs did not do what it should.
+    #[error("{0}")]
+    Program(String),
+    /// Some of many pairs.
+    #[error("{failed} of {of} pairs failed:\n{what}")]
+    Pairs { failed: usize, of: usize, what: String },
 }
 
 type Body = dyn Fn(&Lab) -> Result<(), Failure> + Send;
@@ -28,19 +34,28 @@ type Body = dyn Fn(&Lab) -> Result<(), Failure> + Send;
 pub struct Case {
     name: String,
     body: Box<Body>,
+    /// It is left out unless it is asked for.
+    is_long: bool,
 }
 
 impl Case {
     pub fn new(name: impl Into<String>, body: impl Fn(&Lab) -> Result<(), Failure> + Send + 'static) -> Self {
-        Self { name: name.into(), body: Box::new(body) }
+        Self { name: name.into(), body: Box::new(body), is_long: false }
+    }
+
+    /// The same, left out unless it is asked for.
+    pub fn long(self) -> Self {
+        Self { is_long: true, ..self }
     }
 
     /// For libtest-mimic; without a lab it can be listed only.
     pub fn trial(self, lab: Option<Arc<Lab>>) -> Trial {
-        Trial::test(self.name.clone(), move || {
+        let is_long = self.is_long;
+        let trial = Trial::test(self.name.clone(), move || {
             let lab = lab.ok_or_else(|| Failed::from("no lab"))?;
             self.run(&lab)
-        })
+        });
+        trial.with_ignored_flag(is_long)
     }
 
     fn run(&self, lab: &Lab) -> Result<(), Failed> {

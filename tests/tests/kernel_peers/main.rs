@@ -14,6 +14,7 @@ mod kernels;
 mod multicast;
 mod players;
 mod program;
+mod programs;
 mod sharing;
 mod urxe;
 
@@ -42,9 +43,11 @@ fn main() -> ExitCode {
 /// The lab, with the programs under test in it.
 fn open() -> Result<Lab, Error> {
     // Before the lab: in its namespace, nothing could be downloaded.
-    let urxe = program::build_urxe()?;
+    let built = program::build_urxe()?;
     let lab = Lab::open(&Series::ALL)?;
-    lab.install(&urxe)?;
+    for file in built {
+        lab.install(&file)?;
+    }
     lab.install(Path::new(program::URXE_PEER))?;
     lab.install(Path::new(program::URXE_GROUP))?;
     Ok(lab)
@@ -52,6 +55,6 @@ fn open() -> Result<Lab, Error> {
 
 /// All tests; without a lab they can be listed only.
 fn trials(lab: Option<&Arc<Lab>>) -> Vec<Trial> {
-    let cases = [kernels::cases(), urxe::cases(), sharing::cases(), multicast::cases()];
+    let cases = [kernels::cases(), urxe::cases(), sharing::cases(), multicast::cases(), programs::cases()];
     cases.into_iter().flatten().map(|case| case.trial(lab.cloned())).collect()
 }

@@ -17,7 +17,7 @@ fn counted(log: &str, name: &str) -> u64 {
 
 #[test]
 fn a_ping_pong_arrives_whole_over_a_bad_network() {
-    let pair = play_with(&format!("--fault {FAULTS}"), "ibv_rc_pingpong -g 0 -c -n 1000", "-p");
+    let pair = play_with(&format!("--fault {FAULTS}"), "ibv_rc_pingpong -g 0 -c -n 1000");
     for (out, log) in [(pair.server, pair.server_log), (pair.client, pair.client_log)] {
         assert!(out.contains("1000 iters") && !out.contains("invalid data"), "{out}");
         assert!(log.contains("seed=7"), "{log}");

@@ -94,8 +94,11 @@ pub fn said(output: &Output) -> String {
 /// Builds the command and the libraries as they are now; where they are.
 fn build() -> [PathBuf; 3] {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    // As this test was built itself.
+    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
     let output = Command::new(cargo)
         .args(["build", "-p", "urxe-tools", "-p", "urxe-abi", "-p", "urxe-sysfs", "--message-format=json"])
+        .args(["--profile", profile])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stderr(Stdio::inherit())
         .output()

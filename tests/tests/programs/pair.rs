@@ -3,13 +3,18 @@
 use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::Duration;
+
+use urxe_tests::programs::{Pair, wait_listening};
 
 use crate::install::{install, said};
 
+/// Where server and client have their devices: both on the default one, without any configuration.
+pub const ONE: [&str; 2] = ["", ""];
+/// Each on an address of its own.
+pub const TWO: [&str; 2] = ["--link rxe0=127.78.0.1", "--link rxe0=127.78.0.2"];
+
 /// Both ends' outputs.
-pub struct Pair {
+pub struct Said {
     pub server: String,
     pub client: String,
     /// What was said on standard error.
@@ -26,56 +31,50 @@ pub fn turn() -> MutexGuard<'static, ()> {
 /// How long a pair may take. Far more than it needs: it is there to end what hangs.
 const PATIENCE: &str = "120";
 
-/// Runs `words` as server and, with the server's name, as client, each on an address of its own. Both must succeed. `port_flag` names the
-/// option for the TCP port.
-#[track_caller]
-pub fn play(words: &str, port_flag: &str) -> Pair {
-    play_with("", words, port_flag)
+/// Runs a pair; both ends must succeed, and say so.
+pub fn play(pair: &Pair, links: [&str; 2]) -> Result<(), String> {
+    // What was compiled here is here; Debian's programs are in PATH.
+    let own = install().path("bin").join(pair.program);
+    let program = if own.exists() { own.display().to_string() } else { pair.program.to_owned() };
+    let both = run(links, &format!("{program} {}", pair.options))?;
+    pair.judge(&both.server, &both.client)
 }
 
-/// As [`play`], both ends with these options of `urxe run`.
+/// Runs `words` as server and as client, each on an address of its own, both with these options of `urxe run`. Both must succeed.
 #[track_caller]
-pub fn play_with(options: &str, words: &str, port_flag: &str) -> Pair {
+pub fn play_with(options: &str, words: &str) -> Said {
+    let options = TWO.map(|link| format!("{link} {options}"));
+    run(options.each_ref().map(String::as_str), words).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Runs `words` as server and, with the server's name, as client, with each one's options of `urxe run`; what they say, if both end
+/// with 0. `-p` is every program's option for the TCP port.
+pub fn run(options: [&str; 2], words: &str) -> Result<Said, String> {
     static PORT: AtomicU16 = AtomicU16::new(20_000);
     let _turn = turn();
     let port = PORT.fetch_add(1, Ordering::Relaxed);
-    let command = |address: &str, server: &str| {
-        let link = format!("--link rxe0={address}");
-        let mut command = install()
-            .run(&format!("{link} {options} -- timeout {PATIENCE} {words} {port_flag} {port} {server}"));
+    let command = |options: &str, server: &str| {
+        let mut command =
+            install().run(&format!("{options} -- timeout {PATIENCE} {words} -p {port} {server}"));
         command.env("URXE_LOG", "warn").stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
-    let server = command("127.78.0.1", "").spawn().unwrap();
-    wait_for(port);
-    let client = command("127.78.0.2", "127.0.0.1").output().unwrap();
+    let mut server = command(options[0], "").spawn().unwrap();
+    if let Err(error) = wait_listening(port, || server.try_wait().unwrap().is_some()) {
+        server.kill().unwrap();
+        return Err(format!("{words}\n{error}: {}", said(&server.wait_with_output().unwrap())));
+    }
+    let client = command(options[1], "127.0.0.1").output().unwrap();
     let server = server.wait_with_output().unwrap();
     let fine = |output: &Output| output.status.success();
-    assert!(fine(&server) && fine(&client), "{words}\nserver: {}\nclient: {}", said(&server), said(&client));
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Pair {
+    if !fine(&server) || !fine(&client) {
+        return Err(format!("{words}\nserver: {}\nclient: {}", said(&server), said(&client)));
+    }
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok(Said {
         server: text(server.stdout),
         client: text(client.stdout),
         server_log: text(server.stderr),
         client_log: text(client.stderr),
-    }
-}
-
-/// Waits until somebody listens, without connecting: a connection would be taken for the client.
-fn wait_for(port: u16) {
-    let wanted = format!(":{port:04X}");
-    for _ in 0..2_000 {
-        let listening = |table: &str| {
-            let text = std::fs::read_to_string(table).unwrap_or_default();
-            // Fields: number, local address, remote address, state; 0A is LISTEN.
-            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|fields| {
-                fields.get(1).is_some_and(|local| local.ends_with(&wanted)) && fields.get(3) == Some(&"0A")
-            })
-        };
-        if listening("/proc/net/tcp") || listening("/proc/net/tcp6") {
-            return;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    panic!("nobody listens on TCP port {port}");
+    })
 }

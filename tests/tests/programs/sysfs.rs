@@ -45,7 +45,7 @@ fn without_the_option_there_is_nothing() {
 fn perftest_reads_counters_that_move() {
     let counters = ["counters/port_xmit_packets", "hw_counters/rcvd_pkts", "hw_counters/rdma_sends"];
     let words = format!("ib_write_bw -x 0 -F -s 4096 -n 500 -W {}", counters.join(","));
-    let pair = play_with("--sysfs", &words, "-p");
+    let pair = play_with("--sysfs", &words);
     let value = |said: &str, name: &str| -> u64 {
         let line = said.lines().find_map(|line| line.trim().strip_prefix(&format!("{name}=")));
         line.unwrap_or_else(|| panic!("{name} is not in\n{said}")).parse().unwrap()

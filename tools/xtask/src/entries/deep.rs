@@ -61,9 +61,14 @@ pub fn namespace(arguments: &[String], tally: &mut Tally) -> Result<(), Failure>
     Ok(())
 }
 
-/// Pairs with real kernels. The set-up script installs by name what it needs, and does nothing the second time.
+/// Pairs with real kernels; with `all`, those that take long. The set-up script installs by name what it needs, and does nothing the
+/// second time.
 pub fn kernel(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
-    none(arguments, "kernel")?;
+    let longer: &[&str] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => &[],
+        ["all"] => &["--", "--ignored"],
+        _ => return Err(Failure::Usage("kernel [all]")),
+    };
     if !is_root() {
         return Err(Failure::Lacks {
             what: "root's rights, which network namespaces and the guests' images need".to_owned(),
@@ -71,6 +76,7 @@ pub fn kernel(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
         });
     }
     Step::new("tests/kernel/setup.sh", &[]).run(tally)?;
-    Step::cargo(&["test", "-p", "urxe-tests", "--features", "kernel-peers", "--test", "kernel_peers"])
-        .run(tally)
+    let step =
+        Step::cargo(&["test", "-p", "urxe-tests", "--features", "kernel-peers", "--test", "kernel_peers"]);
+    longer.iter().copied().fold(step, Step::arg).run(tally)
 }

@@ -61,14 +61,14 @@ pub const ENTRIES: &[Entry] = &[
     ),
     entry(
         "programs",
-        "",
-        "unmodified programs of Debian over urxe: installs packages by name",
+        "[all|speed]",
+        "Debian's programs over urxe, all their options, or their speed: installs packages by name",
         programs::programs,
     ),
     entry(
         "kernel",
-        "",
-        "pairs with real kernels in QEMU: needs root, installs packages by name",
+        "[all]",
+        "pairs with real kernels in QEMU, or the longer ones: needs root, installs packages by name",
         deep::kernel,
     ),
     entry(

@@ -1,6 +1,5 @@
 //! Unmodified programs over the C ABI.
 
-use super::none;
 use crate::machine::need_packages;
 use crate::step::{Failure, Step};
 use crate::tally::Tally;
@@ -18,10 +17,19 @@ const PACKAGES: [&str; 9] = [
     "valgrind",
 ];
 
-/// Layouts against Debian's headers, then Debian's programs against each other, and rdma-core's own tests.
+/// Layouts against Debian's headers, then Debian's programs against each other, and rdma-core's own tests. With `all`, nothing but every
+/// combination of the programs' options; with `speed`, how fast they are beside `urxe perf`.
 pub fn programs(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
-    none(arguments, "programs")?;
+    let longer: &[&str] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => &[],
+        ["all"] => &["--", "--ignored", "--nocapture", "every_"],
+        ["speed"] => &["--release", "--", "--ignored", "--nocapture", "fast"],
+        _ => return Err(Failure::Usage("programs [all | speed]")),
+    };
     need_packages(&PACKAGES, tally)?;
-    Step::cargo(&["test", "-p", "urxe-abi", "--", "--ignored"]).run(tally)?;
-    Step::cargo(&["test", "-p", "urxe-tests", "--features", "programs", "--test", "programs"]).run(tally)
+    if longer.is_empty() {
+        Step::cargo(&["test", "-p", "urxe-abi", "--", "--ignored"]).run(tally)?;
+    }
+    let step = Step::cargo(&["test", "-p", "urxe-tests", "--features", "programs", "--test", "programs"]);
+    longer.iter().copied().fold(step, Step::arg).run(tally)
 }

@@ -1,0 +1,146 @@
+//! Pairs of Debian's programs, a server and a client, and what shows that both did what they should: played between two processes of
+//! urxe (`tests/tests/programs`), and between one and a real kernel (`tests/tests/kernel_peers`).
+//!
+//! The programs judge themselves by their exit status. [`Pair::judge`] looks further, at what they say: that each size was measured
+//! with as many messages as were asked for, that no byte was wrong.
+
+use std::time::Duration;
+use std::{fmt, fs, thread};
+
+pub mod lists;
+pub mod perftest;
+pub mod pingpong;
+
+/// What both ends run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The program.
+    pub program: &'static str,
+    /// Options of both ends.
+    pub options: String,
+    /// What shows that it went well.
+    pub expects: Expects,
+}
+
+/// What shows that a pair did what it should.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expects {
+    /// Both ends say how long it took, and of no invalid data.
+    Figures,
+    /// Both ends say this in a line of its own.
+    Line(&'static str),
+    /// The client has a row for each of these sizes, with so many messages.
+    Rows {
+        /// Bytes of a message.
+        sizes: Vec<u64>,
+        /// Messages of each size.
+        messages: u64,
+    },
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.program, self.options)
+    }
+}
+
+impl Pair {
+    /// The option for the GID index, which each end has its own of.
+    #[must_use]
+    pub fn gid_flag(&self) -> &'static str {
+        if self.program.starts_with("ib_") { "-x" } else { "-g" }
+    }
+
+    /// Looks at what two ends that ended with 0 have said.
+    ///
+    /// # Errors
+    /// What was missed, or wrong.
+    pub fn judge(&self, server: &str, client: &str) -> Result<(), String> {
+        let both = [("server", server), ("client", client)];
+        let each = |what: &str, fine: &dyn Fn(&str) -> bool| {
+            both.iter().find(|(_, said)| !fine(said)).map_or(Ok(()), |(end, said)| {
+                Err(format!("{self}: the {end} did not say {what}, but\n{said}"))
+            })
+        };
+        match &self.expects {
+            Expects::Figures => each("how long all took, and nothing of invalid data", &|said| {
+                said.contains("bytes in") && said.contains("usec/iter") && !said.contains("invalid data")
+            }),
+            Expects::Line(due) => each(due, &|said| said.lines().any(|line| line == *due)),
+            Expects::Rows { sizes, messages } => {
+                let wanted: Vec<[u64; 2]> = sizes.iter().map(|size| [*size, *messages]).collect();
+                let rows: Vec<[u64; 2]> = client.lines().filter_map(row).collect();
+                if rows == wanted {
+                    return Ok(());
+                }
+                Err(format!("{self}: rows {wanted:?} were due, not {rows:?}\n{client}"))
+            }
+        }
+    }
+}
+
+/// Waits until somebody in this network namespace listens on a TCP port, without connecting: a connection would be taken for the client.
+///
+/// # Errors
+/// `server_ended` is true, or nobody listened within half a minute.
+pub fn wait_listening(port: u16, mut server_ended: impl FnMut() -> bool) -> Result<(), String> {
+    let wanted = format!(":{port:04X}");
+    let listening = |table: &str| {
+        let text = fs::read_to_string(table).unwrap_or_default();
+        // Fields: number, local address, remote address, state; 0A is LISTEN.
+        text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|fields| {
+            fields.get(1).is_some_and(|local| local.ends_with(&wanted)) && fields.get(3) == Some(&"0A")
+        })
+    };
+    for _ in 0..6_000 {
+        if listening("/proc/thread-self/net/tcp") || listening("/proc/thread-self/net/tcp6") {
+            return Ok(());
+        }
+        if server_ended() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Err(format!("nobody listens on TCP port {port}"))
+}
+
+/// Bytes and messages of a row of perftest's, whose other columns are figures.
+fn row(line: &str) -> Option<[u64; 2]> {
+    let mut columns = line.split_whitespace();
+    let row = [columns.next()?.parse().ok()?, columns.next()?.parse().ok()?];
+    let figures: Option<Vec<f64>> = columns.map(|column| column.parse().ok()).collect();
+    figures.filter(|figures| !figures.is_empty()).map(|_| row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: &str =
+        " #bytes     #iterations    BW peak[MB/sec]\n 2          100              0.22               0.18\n";
+
+    fn rows(sizes: &[u64], messages: u64) -> Pair {
+        let expects = Expects::Rows { sizes: sizes.to_vec(), messages };
+        Pair { program: "ib_write_bw", options: String::new(), expects }
+    }
+
+    #[test]
+    fn each_size_must_have_its_row_with_all_messages() {
+        assert_eq!(rows(&[2], 100).judge("", ROWS), Ok(()));
+        for wrong in [rows(&[2, 4], 100), rows(&[2], 200), rows(&[4], 100), rows(&[], 100)] {
+            assert!(wrong.judge("", ROWS).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn both_ends_must_say_it() {
+        let figures = "8192 bytes in 0.01 seconds\n10 iters in 0.01 seconds = 1.00 usec/iter\n";
+        let pair = pingpong::Pingpong::new("ibv_rc_pingpong").pair();
+        assert_eq!(pair.judge(figures, figures), Ok(()));
+        assert!(pair.judge("", figures).is_err() && pair.judge(figures, "").is_err());
+        assert!(pair.judge(figures, &format!("{figures}invalid data in page 0\n")).is_err());
+        let pair = pingpong::Pingpong::new("ibv_xsrq_pingpong").pair();
+        assert_eq!(pair.judge("success\n", "success\n"), Ok(()));
+        assert!(pair.judge("success\n", "no success\n").is_err());
+    }
+}

@@ -1,0 +1,107 @@
+//! What the C ABI costs: perftest over `liburxe.so` beside `urxe perf`, which does the same work by the Rust API, in turn and in one run.
+//!
+//! The work is made equal by perftest's options: one completion for so many requests (`-Q`), as many outstanding, the same memory, no
+//! clock read at each post (`-N`). `ib_write_lat` looks at memory alone while it waits, as `urxe perf --spin-memory` does.
+
+use serde_json::Value;
+use urxe_tests::programs::{perftest::Perftest, perftest::figures};
+
+use crate::install::{install, ok};
+use crate::pair::{ONE, run};
+
+/// Rounds of each contest; the medians are compared.
+const ROUNDS: usize = 9;
+/// perftest is at least so good, as a part of `urxe perf`.
+const LEAST: f64 = 0.9;
+
+/// One contest.
+struct Contest {
+    program: Perftest,
+    /// Column of the program's figure.
+    column: usize,
+    /// Words for `urxe perf`.
+    perf: String,
+    /// Latency: less is better.
+    is_latency: bool,
+}
+
+fn contests() -> Vec<Contest> {
+    let mut contests = Vec::new();
+    for (program, operation, own) in [
+        ("ib_write_bw", "write", ""),
+        ("ib_send_bw", "send", "-r 256 --recv_post_list=16"),
+        ("ib_read_bw", "read", "-o 16"),
+    ] {
+        // Fewer than 20000 messages, or -N would be without effect.
+        for (size, messages) in [(64, 16_000), (65_536, 8_000), (1 << 20, 800)] {
+            let options = format!("-N -t 128 -Q 16 --report_gbits {own}");
+            contests.push(Contest {
+                program: Perftest::new(program, "RC").size(size).messages(messages).with(&options),
+                column: 3,
+                perf: format!("{operation} --bandwidth -s {size} -n {messages} --working-set {size}"),
+                is_latency: false,
+            });
+        }
+    }
+    for (program, operation) in [("ib_write_lat", "write --spin-memory"), ("ib_send_lat", "send")] {
+        contests.push(Contest {
+            program: Perftest::new(program, "RC").size(64).messages(20_000),
+            // The median, which perftest calls typical.
+            column: 4,
+            perf: format!("{operation} --latency -s 64 -n 20000 --working-set 64"),
+            is_latency: true,
+        });
+    }
+    contests
+}
+
+impl Contest {
+    /// One round of the program.
+    fn of_program(&self) -> f64 {
+        let client = run(ONE, &self.program.clone().pair().to_string()).unwrap().client;
+        figures(&client).unwrap_or_else(|| panic!("no row in\n{client}"))[self.column]
+    }
+
+    /// One round of `urxe perf`.
+    fn of_perf(&self) -> f64 {
+        let mut perf = install().user(install().path("bin/urxe"));
+        let words = format!("perf {} --rounds 1 --addresses one --json", self.perf);
+        let report: Value = serde_json::from_str(&ok(perf.args(words.split_whitespace()))).unwrap();
+        let [metric, figure] =
+            if self.is_latency { ["latency", "/usec/p50"] } else { ["bandwidth", "/gbps"] };
+        report[metric][0].pointer(figure).and_then(Value::as_f64).unwrap_or_else(|| panic!("{report}"))
+    }
+
+    /// Median of the program's figures, of `urxe perf`'s, and how good the program is.
+    fn run(&self) -> [f64; 3] {
+        let rounds: Vec<[f64; 2]> = (0..ROUNDS).map(|_| [self.of_program(), self.of_perf()]).collect();
+        let median = |which: usize| {
+            let mut figures: Vec<f64> = rounds.iter().map(|round| round[which]).collect();
+            figures.sort_by(f64::total_cmp);
+            figures[ROUNDS / 2]
+        };
+        let (program, perf) = (median(0), median(1));
+        [program, perf, if self.is_latency { perf / program } else { program / perf }]
+    }
+}
+
+#[test]
+#[ignore = "a quiet machine, and a release build: cargo xtask programs speed"]
+fn programs_are_about_as_fast_as_the_rust_api() {
+    let mut missed = Vec::new();
+    for contest in contests() {
+        let [program, perf, ratio] = contest.run();
+        let unit = if contest.is_latency { "µs" } else { "Gb/s" };
+        let verdict = if ratio >= LEAST { "yes" } else { "NO" };
+        let pair = contest.program.clone().pair();
+        let line = format!(
+            "{verdict:<3} {ratio:.3}  {program:>8.3} {unit:<4} {pair}\n           {perf:>8.3} {unit:<4} urxe perf {}",
+            contest.perf
+        );
+        println!("{line}");
+        if ratio < LEAST {
+            missed.push(line);
+        }
+    }
+    assert!(missed.is_empty(), "less than {LEAST}:\n{}", missed.join("\n"));
+}
