@@ -28,18 +28,8 @@ const EMPTY_LOOKS: u32 = 32;
 
 pub(super) fn run(shared: &Shared) {
     let mut armed_until = Time::ZERO;
-    let alarm = PollFd::from_borrowed_fd(shared.alarm.descriptor().as_fd(), PollFlags::IN);
-    let on = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
-    let members = shared.ports.members().iter();
-    let shared_ones = members.flat_map(|member| [member.desk(), member.common().map(AsFd::as_fd)]);
-    let changes = shared.changes.as_ref().map(|changes| on(changes.as_fd()));
-    let hears_of_changes = changes.is_some();
-    // First what is looked at even while some thread polls, changes right after the alarm.
-    let mut waits: Vec<PollFd<'_>> =
-        std::iter::once(alarm).chain(changes).chain(shared_ones.flatten().map(on)).collect();
-    let always = waits.len();
-    waits.extend(shared.ports.iter().map(|port| on(port.as_fd())));
-    waits.push(on(shared.ports.groups.descriptor()));
+    let hears_of_changes = shared.changes.is_some();
+    let (mut waits, mut always) = waits_of(shared);
     // Beside the one that polling threads use.
     let mut receiver = Receiver::new();
     let mut sweep_at = Time::ZERO;
@@ -64,6 +54,8 @@ pub(super) fn run(shared: &Shared) {
         }
         if hears_of_changes && !waits[1].revents().is_empty() {
             shared.follow_changes();
+            // A new address has a port.
+            (waits, always) = waits_of(shared);
         }
         if waits[1..always].iter().any(|wait| !wait.revents().is_empty()) {
             shared.ports.serve(&mut receiver, &shared.device);
@@ -79,6 +71,21 @@ pub(super) fn run(shared: &Shared) {
         }
         while shared.alarm.descriptor().try_take().unwrap_or(false) {}
     }
+}
+
+/// What the thread sleeps on. First, and so many, what is looked at even while some thread polls: the alarm, then changes.
+fn waits_of(shared: &Shared) -> (Vec<PollFd<'_>>, usize) {
+    let on = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
+    let alarm = on(shared.alarm.descriptor().as_fd());
+    let members = shared.ports.members();
+    let shared_ones = members.flat_map(|member| [member.desk(), member.common().map(AsFd::as_fd)]);
+    let changes = shared.changes.as_ref().map(|changes| on(changes.as_fd()));
+    let mut waits: Vec<PollFd<'_>> =
+        std::iter::once(alarm).chain(changes).chain(shared_ones.flatten().map(on)).collect();
+    let always = waits.len();
+    waits.extend(shared.ports.iter().map(|port| on(port.as_fd())));
+    waits.push(on(shared.ports.groups.descriptor()));
+    (waits, always)
 }
 
 /// Receives what waits and what follows it closely, unless another thread is at it. Whether there was anything.
@@ -135,7 +142,7 @@ fn sleep_idle(shared: &Shared, waits: &mut [PollFd<'_>], sweep_at: Time) {
     shared.alarm.sleep(last_look, |timeout_ns| wait(waits, timeout_ns));
     // An error in a socket's queue makes it readable without a packet: it must be taken, or this never sleeps again.
     if waits.iter().any(|wait| wait.revents().contains(PollFlags::ERR)) {
-        let common = shared.ports.members().iter().filter_map(Member::common);
+        let common = shared.ports.members().filter_map(Member::common);
         for port in shared.ports.iter().chain(common) {
             port.drain_errors(|_| ());
         }

@@ -198,13 +198,11 @@ impl Engine {
         let changes = watch();
         let link = crate::link::resolve(link)?;
         let udp = |address: &IpAddr| UdpConfig {
-            scope_id: if is_link_local(*address) { link.interface.index } else { 0 },
-            interface: link.interface.index,
             receive_buffer: config.receive_buffer,
             gso: config.gso,
             gro: config.gro,
             tap: config.tap.clone(),
-            ..UdpConfig::new(*address)
+            ..UdpConfig::on(link.interface.index, *address)
         };
         let mut claims = Rng::stream(random_seed()?, 0x636c_6169_6d73);
         let configs: Vec<UdpConfig> = link.addresses.iter().map(udp).collect();
@@ -284,8 +282,8 @@ impl Engine {
         &self.link
     }
 
-    /// Its sockets.
-    pub fn ports(&self) -> impl ExactSizeIterator<Item = &UdpPort> {
+    /// Its sockets, those of addresses that came late last.
+    pub fn ports(&self) -> impl Iterator<Item = &UdpPort> {
         self.shared.ports.iter()
     }
 
@@ -407,7 +405,7 @@ impl Shared {
         self.device.transmit_pending(now, &*self.ports);
     }
 
-    /// Looks at the interfaces if something was told about them.
+    /// Looks at the interfaces if something was told about them, and opens ports for new addresses. On one thread.
     pub fn follow_changes(&self) {
         if !self.changes.as_ref().is_some_and(Changes::take) {
             return;
@@ -417,7 +415,7 @@ impl Shared {
             Err(error) => return tracing::warn!(%error, "cannot tell how the interface changed"),
         };
         let mut port = lock(&self.port);
-        let changed = port.look(&interfaces);
+        let changed = port.look(&interfaces, |address| self.open_late(address));
         let (active, gids) = (port.state() == OperState::Up, port.gids().to_vec());
         drop(port);
         if changed.active {
@@ -428,6 +426,21 @@ impl Shared {
             tracing::info!("the GID table changed");
             self.device.set_gids(gids.iter().map(|entry| entry.gid).collect());
         }
+    }
+
+    /// Whether an address that came late has a port.
+    fn open_late(&self, address: IpAddr) -> bool {
+        let opened = match random_seed() {
+            Ok(random) => self.ports.open_late(address, random).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        match opened {
+            Ok(()) => tracing::info!(%address, "a new address"),
+            Err(ref error) => {
+                tracing::warn!(%address, error, "a new address: it is in the GID table, but peers cannot reach it");
+            }
+        }
+        opened.is_ok()
     }
 
     /// One round of a polling thread.
@@ -520,10 +533,6 @@ fn bad_link(faults: &FaultSpec, seed: u64, link: &ResolvedLink, slot: u8) -> Opt
     };
     let stream = link.addresses.first().map_or(0, low).rotate_left(8) ^ u64::from(slot);
     Some(BadLink::new(faults.link, faults.seed.unwrap_or(seed), stream))
-}
-
-fn is_link_local(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 fn random_seed() -> Result<u64, OpenEngineError> {

@@ -18,6 +18,8 @@ use crate::sys::fork::{Guarded, guard};
 
 /// Sockets that one look finds ready at most.
 const READY: usize = 8;
+/// Stands for the place of a socket of no group.
+const NO_GROUP: u64 = u64::MAX;
 
 /// See the module.
 #[derive(Debug)]
@@ -63,6 +65,11 @@ impl GroupPorts {
         self.count.load(Ordering::Relaxed) == 0
     }
 
+    /// A socket of no group that comes while threads sleep: [`descriptor`](Self::descriptor) tells of it, too.
+    pub fn tell_of(&self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+        epoll::add(&*self.epoll, socket, epoll::EventData::new_u64(NO_GROUP), epoll::EventFlags::IN)
+    }
+
     /// Readable while something waits in a socket.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
@@ -84,7 +91,8 @@ impl GroupPorts {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Nothing can be wrong with the descriptor; an interruption means another look soon.
         let count = epoll::wait(&*self.epoll, &mut events[..], Some(&at_once)).unwrap_or(0);
-        events.into_iter().take(count).map(|event| event.data.u64() as usize)
+        let places = events.into_iter().take(count).map(|event| event.data.u64());
+        places.filter(|place| *place != NO_GROUP).map(|place| place as usize)
     }
 
     fn config_for(&self, group: IpAddr) -> Result<&UdpConfig, JoinError> {

@@ -22,6 +22,7 @@
 //! | [`management`] | datagrams to QP1 that are for this process |
 //! | `groups` | a socket for each multicast group that the device joined |
 //! | `ports` | one socket for each address of the device |
+//! | `late` | those of addresses that came while it was open |
 //! | [`claim`] | which process has the XRC domain of a file |
 //! | [`eventfd`] | descriptors that count events |
 
@@ -31,6 +32,7 @@ pub mod claim;
 pub mod engine;
 pub mod eventfd;
 mod groups;
+mod late;
 mod lead;
 pub mod management;
 mod ports;

@@ -9,6 +9,7 @@ use urxe_wire::mad::Destination;
 use urxe_wire::{Qpn, ROCE_PORT};
 
 use super::groups::{GroupPorts, View};
+use super::late::{LatePorts, MAX_LATE, OpenLateError};
 use super::management::{self, Inbox};
 use crate::device::counters::Counter;
 use crate::device::qpn::process_slot;
@@ -37,6 +38,7 @@ const COMMON_BATCHES: usize = 16;
 pub(super) struct Ports {
     ports: Vec<UdpPort>,
     members: Vec<Member>,
+    late: LatePorts,
     slot: u8,
     alone: Option<(&'static str, Errno)>,
     /// What is listened on where addresses are not shared.
@@ -82,7 +84,7 @@ impl Receiver {
 }
 
 impl Ports {
-    /// Opens a port for each of `configs`; multicast groups that are joined later are received through `groups`. What arrives at
+    /// Opens a port for each of `configs`, of which there is at least one; multicast groups that are joined later are received through `groups`. What arrives at
     /// this process's slot goes over `bad_link`, if there is one.
     pub fn open(
         configs: &[UdpConfig],
@@ -90,8 +92,13 @@ impl Ports {
         bad_link: impl FnOnce(u8) -> Option<BadLink>,
         random: impl FnMut() -> u64,
     ) -> Result<Self, OpenPortError> {
+        let template = match configs.first() {
+            Some(config) => config.clone(),
+            None => unreachable!("a link has an address"),
+        };
         let Joined { slot, ports, members, alone } = sharing::join(configs, random)?;
         Ok(Self {
+            late: LatePorts::new(template),
             ports,
             members,
             slot,
@@ -105,13 +112,29 @@ impl Ports {
         })
     }
 
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &UdpPort> {
-        self.ports.iter()
+    /// Those of addresses that came late are the last.
+    pub fn iter(&self) -> impl Iterator<Item = &UdpPort> {
+        self.ports.iter().chain(self.late.iter())
+    }
+
+    /// Opens a port for an address that came while the device was open.
+    pub fn open_late(&self, address: IpAddr, random: u64) -> Result<(), OpenLateError> {
+        let services = lock(&self.services);
+        if let Some(member) =
+            self.late.open(address, self.slot, random, |socket| self.groups.tell_of(socket))?
+        {
+            for id in services.iter() {
+                if let Err(error) = member.listen(*id) {
+                    tracing::warn!(%address, %error, "what is listened on elsewhere is not on the new address");
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The addresses that are shared with other processes.
-    pub fn members(&self) -> &[Member] {
-        &self.members
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().chain(self.late.members())
     }
 
     pub fn slot(&self) -> u8 {
@@ -131,14 +154,16 @@ impl Ports {
         }
         let hot = self.hot.load(Ordering::Relaxed);
         let received = self.receive_from(hot, receiver, device);
-        if received > 0 || (self.ports.len() == 1 && self.groups.is_empty() && hot == 0) {
+        if received > 0
+            || (self.ports.len() == 1 && self.late.is_empty() && self.groups.is_empty() && hot == 0)
+        {
             return received;
         }
         let round = self.round.fetch_add(1, Ordering::Relaxed);
         if !all && !round.is_multiple_of(COLD_EVERY) {
             return 0;
         }
-        for index in (0..self.ports.len()).filter(|index| *index != hot) {
+        for index in (0..self.iter().count()).filter(|index| *index != hot) {
             let received = self.receive_from(index, receiver, device);
             if received > 0 {
                 self.hot.store(index, Ordering::Relaxed);
@@ -150,7 +175,7 @@ impl Ports {
 
     fn receive_from_groups(&self, receiver: &mut Receiver, device: &Device) -> usize {
         for place in self.groups.ready() {
-            let index = self.ports.len() + place;
+            let index = self.first_group() + place;
             let received = self.receive_from(index, receiver, device);
             if received > 0 {
                 self.hot.store(index, Ordering::Relaxed);
@@ -160,17 +185,21 @@ impl Ports {
         0
     }
 
+    /// Sockets are numbered: those of addresses, as many as late ones may come, those of groups.
+    fn first_group(&self) -> usize {
+        self.ports.len() + MAX_LATE
+    }
+
     fn receive_from(&self, index: usize, receiver: &mut Receiver, device: &Device) -> usize {
-        if let Some(port) = self.ports.get(index) {
+        let late = || self.late.at(index - self.ports.len());
+        if let Some(port) = self.ports.get(index).or_else(late) {
             return self.receive_at(port, receiver, device);
         }
         // Taken out for the time, since the rest of the receiver is needed beside it.
         let mut view = std::mem::take(&mut receiver.groups);
         self.groups.look(&mut view);
-        let received = match view.at(index - self.ports.len()) {
-            Some(port) => self.receive_at(port, receiver, device),
-            None => 0,
-        };
+        let group = index.checked_sub(self.first_group()).and_then(|place| view.at(place));
+        let received = group.map_or(0, |port| self.receive_at(port, receiver, device));
         receiver.groups = view;
         received
     }
@@ -243,7 +272,7 @@ impl Ports {
     /// Receives what came to the sockets that all processes of an address read. Whether there was anything.
     pub fn receive_common(&self, receiver: &mut Receiver, device: &Device) -> bool {
         let mut any = false;
-        for port in self.members.iter().filter_map(Member::common) {
+        for port in self.members().filter_map(Member::common) {
             for _ in 0..COMMON_BATCHES {
                 if self.receive_at(port, receiver, device) == 0 {
                     break;
@@ -257,7 +286,7 @@ impl Ports {
     /// Serves newcomers, and takes what other processes hand in.
     pub fn serve(&self, receiver: &mut Receiver, device: &Device) {
         let Receiver { scratch, message, .. } = receiver;
-        for member in &self.members {
+        for member in self.members() {
             member.serve(message, |datagrams| {
                 device.counters().add_many(Counter::RcvdForwarded, datagrams.segments().len() as u64);
                 device.receive(clock::now(), datagrams, scratch);
@@ -274,12 +303,12 @@ impl Ports {
 
     /// Whether other processes have used an address lately, so that [`sweep`](Self::sweep) is due from time to time.
     pub fn has_company(&self) -> bool {
-        self.members.iter().any(Member::has_company)
+        self.members().any(Member::has_company)
     }
 
     /// Throws away what waits for processes that ended.
     pub fn sweep(&self, device: &Device) {
-        for member in self.members.iter().filter(|member| member.has_company()) {
+        for member in self.members().filter(|member| member.has_company()) {
             device.counters().add_many(Counter::DropDeadSlot, member.sweep() as u64);
         }
     }
@@ -287,7 +316,7 @@ impl Ports {
     /// Brings packets that are not the device's to whom they are for.
     #[cold]
     fn reroute(&self, device: &Device, at: IpAddr, datagrams: &Datagrams<'_>, strays: &Strays) {
-        let member = self.members.iter().find(|member| member.address() == at);
+        let member = self.members().find(|member| member.address() == at);
         let mut handed_in = 0_u64;
         for packet in stray_packets(datagrams, Some(strays)) {
             let slot = match self.target(member, packet.bytes) {
@@ -354,9 +383,9 @@ impl Ports {
         {
             return Err(ListenError::InUse { address: port.address(), service_id, owner: None });
         }
-        for (done, member) in self.members.iter().enumerate() {
+        for (done, member) in self.members().enumerate() {
             if let Err(error) = member.listen(service_id) {
-                for member in &self.members[..done] {
+                for member in self.members().take(done) {
                     let _ = member.unlisten(service_id);
                 }
                 return Err(error);
@@ -370,7 +399,7 @@ impl Ports {
     pub fn unlisten(&self, service_id: u64) -> bool {
         let had = lock(&self.services).remove(&service_id);
         if had {
-            for member in &self.members {
+            for member in self.members() {
                 let _ = member.unlisten(service_id);
             }
         }
@@ -379,7 +408,7 @@ impl Ports {
 
     /// Takes what ICMP and the own interface reported; counted and logged by the port.
     pub fn drain_errors(&self) {
-        for port in self.ports.iter().filter(|port| port.errors_pending()) {
+        for port in self.iter().filter(|port| port.errors_pending()) {
             port.drain_errors(|_| ());
         }
     }
@@ -410,7 +439,7 @@ fn stray_packets<'a>(
 
 impl SourcePorts for Arc<Ports> {
     fn source_port(&self, local: IpAddr, peer_slot: u8) -> u16 {
-        let port = self.ports.iter().find(|port| port.address() == local);
+        let port = self.iter().find(|port| port.address() == local);
         port.map_or(ROCE_PORT, |port| port.port_towards(peer_slot))
     }
 }
@@ -432,7 +461,7 @@ impl JoinGroups for Arc<Ports> {
 
 impl Transmit for Ports {
     fn transmit(&self, run: &Run<'_>) -> SendOutcome {
-        match self.ports.iter().find(|port| port.address() == run.from) {
+        match self.iter().find(|port| port.address() == run.from) {
             Some(port) => port.transmit(run),
             // The address of a GID that the interface does not have (rxe lists fe80:: from the MAC in any case).
             None => no_such_address(run.from),
@@ -440,7 +469,7 @@ impl Transmit for Ports {
     }
 
     fn max_run_segments(&self) -> usize {
-        self.ports.iter().map(Transmit::max_run_segments).min().unwrap_or(1)
+        self.iter().map(Transmit::max_run_segments).min().unwrap_or(1)
     }
 }
 

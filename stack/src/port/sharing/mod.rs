@@ -160,6 +160,28 @@ fn join_found(
     Ok(joined)
 }
 
+/// Opens the port of one more address, for a device that has `slot` already.
+///
+/// # Errors
+/// As [`join`]; [`OpenPortError::SlotTaken`] if another process has the slot there.
+pub fn join_late(
+    config: &UdpConfig,
+    slot: u8,
+    random: u64,
+) -> Result<(UdpPort, Option<Member>), OpenPortError> {
+    let group = match find(config)? {
+        Found::Shared(group) => group,
+        Found::Alone { .. } => return Ok((UdpPort::open(config.clone())?, None)),
+    };
+    let joined = Member::claim(&group, slot, random | 1).and_then(|member| {
+        let taken = OpenPortError::SlotTaken { address: config.address, slot };
+        let mut member = member.ok_or(taken)?;
+        Ok((member.open(config)?, Some(member)))
+    });
+    REGISTRY.get().let_go(group);
+    joined
+}
+
 /// Finds the group of an address, or makes it.
 fn find(config: &UdpConfig) -> Result<Found, OpenPortError> {
     let (address, scope_id) = super::udp::check_address(config.address.to_canonical(), config.scope_id)?;

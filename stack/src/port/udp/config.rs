@@ -63,6 +63,13 @@ impl UdpConfig {
             tap: None,
         }
     }
+
+    /// The same on an address of interface `interface`.
+    #[must_use]
+    pub fn on(interface: u32, address: IpAddr) -> Self {
+        let is_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        Self { interface, scope_id: if is_link_local { interface } else { 0 }, ..Self::new(address) }
+    }
 }
 
 /// Why a port could not be opened, and what to do.
@@ -101,6 +108,17 @@ pub enum OpenPortError {
         allowed: u8,
         /// A loopback address on which the port was free at that moment.
         free: Option<IpAddr>,
+    },
+    /// Another process that has it has the slot that this one has on its other addresses.
+    #[error(
+        "another process uses {address} with slot {slot}, which this process has on its other addresses; whoever opens its device anew \
+         gets another"
+    )]
+    SlotTaken {
+        /// The address asked for.
+        address: IpAddr,
+        /// The process slot.
+        slot: u8,
     },
     /// No interface of this network namespace has the address.
     #[error(
@@ -166,7 +184,9 @@ impl OpenPortError {
     #[must_use]
     pub const fn errno(&self) -> i32 {
         match self {
-            Self::AddressInUse { .. } | Self::TooManyProcesses { .. } => libc::EADDRINUSE,
+            Self::AddressInUse { .. } | Self::TooManyProcesses { .. } | Self::SlotTaken { .. } => {
+                libc::EADDRINUSE
+            }
             Self::NoSuchAddress { .. } | Self::NoSuchScope { .. } => libc::EADDRNOTAVAIL,
             Self::NotPermitted { .. } => libc::EACCES,
             Self::NotUnicast { .. } | Self::ScopeMissing { .. } => libc::EINVAL,
