@@ -16,7 +16,8 @@
 //! | [`counters`] | what it counts |
 //! | [`qpn`] | how queue pair numbers are made up |
 //! | [`domains`] | protection, parent and thread domains |
-//! | `verbs` | creating, changing, destroying, posting |
+//! | `verbs` | creating, changing, destroying |
+//! | `post` | posting work requests, and which of them wait for others |
 //! | `srqs` | shared receive queues |
 //! | [`ah`] | address handles |
 //! | [`multicast`] | groups, and who is attached |
@@ -32,6 +33,7 @@ mod flush;
 pub mod limits;
 pub mod multicast;
 mod paths;
+mod post;
 pub mod qpn;
 mod receive;
 mod slots;

@@ -12,7 +12,6 @@ use crate::memory::Pins;
 use crate::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use crate::qp::context::Context;
 use crate::qp::transition::{self, ModifyQpError};
-use crate::qp::wr::{Destination, PostError, RecvRequest, SendRequest};
 use crate::qp::{Qp, QpInit};
 use crate::srq::error::SrqError;
 use crate::srq::xrcd::{Xrcd, XrcdError};
@@ -511,47 +510,6 @@ impl Device {
     fn generation_of(&self, handle: QpHandle) -> u32 {
         let is_it = |generation: &u32| self.numbers.number(handle.index, *generation) == Some(handle.qpn);
         (0..qpn::GENERATIONS).find(is_it).unwrap_or(0)
-    }
-
-    /// Posts send work requests. What can be sent leaves with the next [`transmit_pending`](Self::transmit_pending).
-    ///
-    /// # Errors
-    /// The index of the first request that was refused, and why; those before it were taken.
-    pub fn post_send(
-        &self,
-        now: Time,
-        handle: QpHandle,
-        requests: &[SendRequest<'_>],
-    ) -> Result<(), (usize, PostError)> {
-        for request in requests {
-            if let Destination::Datagram { ah, qpn, .. } = request.to {
-                self.ensure_path(ah, qpn);
-            }
-        }
-        let posted = self.with_qp(handle, |qp| {
-            let context = self.context(now, qp.path);
-            (qp.post_send(requests, &context), qp.path)
-        });
-        let (result, path) = posted.ok_or((0, PostError::NoQp))?;
-        self.schedule(handle.index, path);
-        result
-    }
-
-    /// Posts receive work requests.
-    ///
-    /// # Errors
-    /// The index of the first request that was refused, and why; those before it were taken.
-    pub fn post_recv(
-        &self,
-        now: Time,
-        handle: QpHandle,
-        requests: &[RecvRequest<'_>],
-    ) -> Result<(), (usize, PostError)> {
-        let posted = self.with_qp(handle, |qp| {
-            let context = self.context(now, qp.path);
-            qp.post_recv(requests, &context)
-        });
-        posted.unwrap_or(Err((0, PostError::NoQp)))
     }
 
     pub(super) fn with_qp<T>(&self, handle: QpHandle, use_it: impl FnOnce(&mut Qp) -> T) -> Option<T> {

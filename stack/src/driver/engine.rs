@@ -347,14 +347,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Posts send work requests and sends what can be sent, on this thread.
+    /// Posts send work requests and sends what can be sent, on this thread. Of many that are posted one by one to a peer that has yet to
+    /// acknowledge the first, the later ones leave together: when they fill a run, at the next poll, or a millisecond later.
     ///
     /// # Errors
     /// As [`Device::post_send`].
     pub fn post_send(&self, qp: QpHandle, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
         let now = clock::now();
-        let result = self.device().post_send(now, qp, requests);
-        self.shared.transmit(now);
+        // A round ends when somebody polls.
+        let round = self.shared.polled_at_ns.load(Ordering::Relaxed);
+        let (result, is_due) = self.device().post_send_in_round(now, qp, requests, round);
+        if is_due {
+            self.shared.transmit(now);
+        }
         result
     }
 

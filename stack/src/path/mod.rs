@@ -7,6 +7,7 @@
 //! Lock order: path, queue pair, shared receive queue, completion queue.
 
 pub(crate) mod acks;
+pub(crate) mod cork;
 pub(crate) mod pace;
 pub(crate) mod ready;
 pub(crate) mod run;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use urxe_wire::IcrcSeed;
 
 use self::acks::{Ack, AckList};
+use self::cork::Cork;
 use self::pace::Pace;
 use self::ready::{ReadyLink, ReadyList};
 use self::run::RunBuffer;
@@ -49,6 +51,7 @@ pub(crate) struct Path {
     pub acks: AckList,
     pub window: Window,
     pub pace: Pace,
+    pub cork: Cork,
     /// Some queue pair waits for the window.
     pub has_blocked: AtomicBool,
     kick: AtomicBool,
@@ -85,6 +88,7 @@ impl Path {
             acks: AckList::default(),
             window: Window::new(read_budget, early_timeout_min),
             pace: Pace::default(),
+            cork: Cork::default(),
             has_blocked: AtomicBool::new(false),
             kick: AtomicBool::new(false),
             flusher: Mutex::new(Flusher::default()),

@@ -243,6 +243,17 @@ pub struct SendRequest<'a> {
     pub payload: Payload<'a>,
 }
 
+impl SendRequest<'_> {
+    /// Bytes of payload that it sends.
+    pub(crate) fn sent_len(&self) -> u64 {
+        match self.payload {
+            _ if self.op.returns_data() || self.op.is_local() => 0,
+            Payload::Sges(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),
+            Payload::Inline(pieces) => pieces.iter().map(|piece| piece.len() as u64).sum(),
+        }
+    }
+}
+
 /// A receive work request.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvRequest<'a> {

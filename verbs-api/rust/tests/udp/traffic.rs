@@ -1,5 +1,7 @@
 //! Every operation, with its data.
 
+use std::time::{Duration, Instant};
+
 use urxe::*;
 
 use crate::common::{SIZE, pair, pattern};
@@ -131,4 +133,22 @@ fn completions_are_polled_one_by_one_and_stamped() {
         }
     }
     assert_eq!(seen, (0..8).collect::<Vec<_>>());
+}
+
+/// Who posts one by one and never polls need not: what waits for others leaves without it, twice over.
+#[test]
+fn what_is_posted_and_never_polled_for_arrives() {
+    let (a, b) = pair(46);
+    for round in 1..=2u8 {
+        for at in 0..30 {
+            let write =
+                SendRequest::write(Data::inline(&[round]), b.region.remote().slice(at..at + 1).unwrap());
+            a.qp.post_send(&write).unwrap();
+        }
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while b.region.read_vec(0, 30).unwrap() != [round; 30] {
+            assert!(Instant::now() < deadline, "{:?}", b.region.read_vec(0, 30));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
