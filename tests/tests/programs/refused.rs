@@ -1,8 +1,11 @@
 //! What `urxe run` cannot serve, it says.
 
-use std::path::Path;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use crate::install::{install, said};
+use crate::install::{install, ok, said};
 
 #[track_caller]
 fn refused(words: &str, why: &str) {
@@ -35,4 +38,66 @@ fn a_library_that_is_not_there() {
     let output = install().run("-- ibv_devices").env("URXE_LIBRARY", "/nowhere/liburxe.so").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("URXE_LIBRARY is /nowhere/liburxe.so"), "{}", said(&output));
+}
+
+/// A program in a folder of its own, linked with a library there that calls itself `soname`.
+fn linked_with(soname: &str, options: &[&str]) -> PathBuf {
+    let folder = install().path(&format!("refused-{soname}{}", options.len()));
+    fs::create_dir_all(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+    let [library, program] = [folder.join(soname), folder.join("program")];
+    fs::write(folder.join("library.c"), "int ibv_fork_init(void) { return 0; }\n").unwrap();
+    fs::write(
+        folder.join("program.c"),
+        "int ibv_fork_init(void);\nint main(void) { return ibv_fork_init(); }\n",
+    )
+    .unwrap();
+    let gcc = |output: &Path| {
+        let mut gcc = Command::new("gcc");
+        gcc.current_dir(&folder).arg("-o").arg(output);
+        gcc
+    };
+    ok(gcc(&library).args(["-shared", "-fPIC", "library.c"]).arg(format!("-Wl,-soname,{soname}")));
+    ok(gcc(&program).arg("program.c").arg(&library).args(options));
+    program
+}
+
+#[test]
+fn a_program_with_a_libibverbs_of_another_name() {
+    let program = linked_with("libibverbs.so.2", &[]);
+    refused(
+        &format!("-- {}", program.display()),
+        "needs libibverbs.so.2, and the library replaces libibverbs.so.1",
+    );
+}
+
+#[test]
+fn a_program_that_names_the_folder_of_its_libibverbs() {
+    let rpath = linked_with("libibverbs.so.1", &["-Wl,--disable-new-dtags,-rpath,$ORIGIN"]);
+    refused(
+        &format!("-- {}", rpath.display()),
+        "names the folder of its libraries itself (DT_RPATH $ORIGIN)",
+    );
+    // The newer tag comes after the environment.
+    let runpath = linked_with("libibverbs.so.1", &["-Wl,--enable-new-dtags,-rpath,$ORIGIN", "-O1"]);
+    ok(&mut install().run(&format!("-- {}", runpath.display())));
+}
+
+#[test]
+fn a_program_with_capabilities_of_its_own() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root gives a file capabilities");
+        return;
+    }
+    let program = install().path("bin/capable");
+    fs::copy("/bin/true", &program).unwrap();
+    // Revision 2 and the effective bit; permitted: CAP_NET_RAW (linux/capability.h).
+    let words: [u32; 5] = [0x0200_0001, 1 << 13, 0, 0, 0];
+    let value: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    let set = rustix::fs::setxattr(&program, "security.capability", &value, rustix::fs::XattrFlags::empty());
+    if let Err(error) = set {
+        eprintln!("skipped: the file system keeps no capabilities ({error})");
+        return;
+    }
+    refused(&format!("-- {}", program.display()), "has capabilities of its own");
 }

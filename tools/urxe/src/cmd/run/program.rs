@@ -14,6 +14,9 @@ use goblin::elf::dynamic::DT_RPATH;
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 
+/// Where a file's capabilities are.
+const CAPABILITIES: &str = "security.capability";
+
 /// Why a program cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
@@ -38,6 +41,15 @@ pub enum ProgramError {
         path.display()
     )]
     Setuid {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It gets rights by its file, which has the same effect.
+    #[error(
+        "{} has capabilities of its own (getcap), and the loader then takes libraries from the system alone; run a copy of it (cp makes one without them)",
+        path.display()
+    )]
+    Capabilities {
         /// The file.
         path: PathBuf,
     },
@@ -106,6 +118,11 @@ pub fn check(path: &Path) -> Result<(), ProgramError> {
     let changes_group = file.mode() & SETGID != 0 && file.gid() != rustix::process::getgid().as_raw();
     if changes_user || changes_group {
         return Err(ProgramError::Setuid { path });
+    }
+    // To root a file's capabilities give nothing that it does not have.
+    let user = rustix::process::getuid();
+    if !user.is_root() && rustix::fs::getxattr(&path, CAPABILITIES, &mut [0_u8; 32]).is_ok() {
+        return Err(ProgramError::Capabilities { path });
     }
     if elf.interpreter.is_none() {
         return Err(ProgramError::Static { path });
