@@ -7,6 +7,8 @@ mod devices;
 mod faults;
 mod install;
 mod lifetimes;
+mod newer;
+mod packages;
 mod pair;
 mod pairs;
 mod refused;

@@ -1,13 +1,14 @@
 //! rdma-core's own tests (`python3-pyverbs`), as an ordinary user.
 //!
-//! `tests/programs/suite` holds what is expected: `passed-44.txt` names the tests that pass, so that none is lost, and
+//! `tests/programs/suite` holds what is expected: `passed-44.txt` (and for newer tests `passed-56.txt`) names the tests that pass, so that
+//! none is lost, and
 //! `skipped.tsv` says of each reason for a skip what stands behind it.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use crate::install::{install, ok, said};
 use crate::pair::turn;
@@ -48,9 +49,14 @@ fn the_tests_of_rdma_core_pass() {
     let place = unpack();
     let place = place.display();
     let words = format!("--link rxe0=127.79.0.7 -- timeout 300 python3 -B {place}/run.py {place} --dev rxe0");
-    let output = install().run(&words).output().unwrap();
-    let told = said(&output);
-    let text = String::from_utf8(output.stdout).unwrap();
+    judge(&install().run(&words).output().unwrap(), "passed-44.txt");
+}
+
+/// That no test failed, that those pass which passed before, and that every skip is explained.
+#[track_caller]
+pub fn judge(output: &Output, passed_before: &str) {
+    let told = said(output);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
     let lines: Vec<[&str; 3]> =
         text.lines().filter_map(|line| line.split('\t').collect::<Vec<_>>().try_into().ok()).collect();
     let of = |kind: &str| -> Vec<[&str; 2]> {
@@ -59,10 +65,10 @@ fn the_tests_of_rdma_core_pass() {
 
     assert!(output.status.success() && of("FAIL").is_empty() && of("ERROR").is_empty(), "{told}");
     let passed: BTreeSet<&str> = of("ok").into_iter().map(|[name, _]| name).collect();
-    let kept = expected("passed-44.txt");
+    let kept = expected(passed_before);
     let lost: Vec<&str> = kept.lines().filter(|name| !passed.contains(name)).collect();
     assert!(lost.is_empty(), "no longer passed: {lost:#?}\n{told}");
-    assert!(kept.lines().count() >= AT_LEAST, "passed-44.txt names fewer than {AT_LEAST}");
+    assert!(kept.lines().count() >= AT_LEAST, "{passed_before} names fewer than {AT_LEAST}");
     let explained = expected("skipped.tsv");
     let reasons: Vec<&str> = explained.lines().map(|line| line.split_once('\t').unwrap().0).collect();
     for [name, why] in of("skip") {

@@ -4,6 +4,7 @@ mod ci;
 mod deep;
 mod fuzz;
 mod lint;
+mod package;
 mod programs;
 mod test;
 
@@ -66,15 +67,28 @@ pub const ENTRIES: &[Entry] = &[
         programs::programs,
     ),
     entry(
+        "newer",
+        "",
+        "Debian 13's programs and the tests of its rdma-core over urxe: needs root, fetches packages by name",
+        programs::newer,
+    ),
+    entry(
         "kernel",
         "[all]",
         "pairs with real kernels in QEMU, or the longer ones: needs root, installs packages by name",
         deep::kernel,
     ),
     entry(
+        "install",
+        "[--prefix P]",
+        "build and install the command and its libraries (/usr/local), beside the system's libibverbs",
+        package::install,
+    ),
+    entry("package", "", "a relocatable archive and a Debian package, in target/packages", package::package),
+    entry(
         "ci",
         "",
-        "all of the above but golden and bench, in order; as root, installs what it needs",
+        "all of the above but golden, bench, newer, install and package, in order; as root, installs what it needs",
         ci::ci,
     ),
 ];

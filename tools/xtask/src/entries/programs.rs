@@ -1,6 +1,7 @@
 //! Unmodified programs over the C ABI.
 
-use crate::machine::need_packages;
+use super::none;
+use crate::machine::{is_root, need_packages};
 use crate::step::{Failure, Step};
 use crate::tally::Tally;
 
@@ -32,4 +33,21 @@ pub fn programs(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> 
     }
     let step = Step::cargo(&["test", "-p", "urxe-tests", "--features", "programs", "--test", "programs"]);
     longer.iter().copied().fold(step, Step::arg).run(tally)
+}
+
+/// Debian 13's programs and the tests of its rdma-core, unpacked and chrooted to.
+pub fn newer(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
+    none(arguments, "newer")?;
+    if !is_root() {
+        return Err(Failure::Lacks {
+            what: "root's rights, which chroot needs".to_owned(),
+            remedy: "run sudo -E cargo xtask newer".to_owned(),
+        });
+    }
+    Step::new("tests/programs/newer/setup.sh", &[]).run(tally)?;
+    Step::cargo(&["test", "-p", "urxe-tests", "--features", "programs", "--test", "programs"])
+        .arg("--")
+        .arg("--ignored")
+        .arg("newer::")
+        .run(tally)
 }

@@ -1,0 +1,58 @@
+//! What `cargo xtask package` makes, unpacked somewhere and used from there.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::install::{install, ok};
+
+/// Makes both packages of the build that the other tests use; their folder.
+fn packages() -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["run", "-q", "-p", "xtask", "--", "package", "--profile", "dev"]);
+    let said = ok(command.current_dir(env!("CARGO_MANIFEST_DIR")));
+    let archive =
+        said.lines().find_map(|line| line.strip_prefix("packages: ")).unwrap_or_else(|| panic!("{said}"));
+    Path::new(archive).parent().unwrap().to_owned()
+}
+
+fn with_ending(folder: &Path, ending: &str) -> PathBuf {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let found: Vec<PathBuf> = files.filter(|path| path.to_string_lossy().ends_with(ending)).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].clone()
+}
+
+/// A program runs by the `urxe` that lies there, with the library that lies there.
+#[track_caller]
+fn serves(urxe: &Path, library: &Path) {
+    let mut devices = install().user(urxe);
+    assert!(ok(devices.args(["run", "--sysfs", "--", "ibv_devices"])).contains("rxe0"));
+    let path = ok(install().user(urxe).arg("env"));
+    assert_eq!(path, format!("export LD_LIBRARY_PATH='{}'\n", fs::canonicalize(library).unwrap().display()));
+}
+
+#[test]
+fn archive_and_debian_package_work_wherever_they_are_unpacked() {
+    let packages = packages();
+    let scratch = TempDir::with_prefix("urxe-packages-").unwrap();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let place = scratch.path().join("moved/twice");
+    fs::create_dir_all(&place).unwrap();
+    ok(Command::new("tar").arg("-xzf").arg(with_ending(&packages, ".tar.gz")).arg("-C").arg(&place));
+    let folder = with_ending(&place, std::env::consts::ARCH);
+    serves(&folder.join("bin/urxe"), &folder.join("lib/urxe"));
+
+    let (package, root) = (with_ending(&packages, ".deb"), scratch.path().join("root"));
+    ok(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&root));
+    serves(&root.join("usr/bin/urxe"), &root.join("usr/lib/urxe"));
+    // Nothing of it takes the place of the system's libraries.
+    let listed = ok(Command::new("dpkg-deb").arg("-c").arg(&package));
+    let libraries: Vec<&str> = listed.lines().filter(|line| line.contains(".so")).collect();
+    assert_eq!(libraries.len(), 4, "{listed}");
+    assert!(libraries.iter().all(|line| line.contains("./usr/lib/urxe/")), "{listed}");
+}

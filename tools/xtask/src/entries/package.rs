@@ -1,0 +1,168 @@
+//! Installing: the command and its libraries in a folder, a relocatable archive, a Debian package.
+//!
+//! ```text
+//!   PREFIX/bin/urxe
+//!   PREFIX/lib/urxe/liburxe.so, liburxe_sysfs.so, libibverbs.so.1 -> liburxe.so, librdmacm.so.1 -> liburxe.so
+//!   PREFIX/share/doc/urxe/…
+//! ```
+//! The libraries lie in a folder of their own, where the loader looks only when `urxe run` says so: the system's libibverbs stays
+//! what it is. `urxe` finds them from where it lies itself, so the folder may be moved.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::step::{Failure, Step, root, target_folder};
+use crate::tally::Tally;
+
+const EXECUTABLE: u32 = 0o755;
+/// Built by cargo, with their places and modes.
+const BUILT: [(&str, &str, u32); 3] = [
+    ("urxe", "bin/urxe", EXECUTABLE),
+    ("liburxe.so", "lib/urxe/liburxe.so", 0o644),
+    ("liburxe_sysfs.so", "lib/urxe/liburxe_sysfs.so", 0o644),
+];
+/// What programs ask the loader for.
+const LINKS: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
+/// Texts.
+const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
+/// Where an installation goes unless it is told.
+const PREFIX: &str = "/usr/local";
+
+const INSTALL: &str = "install [--prefix FOLDER] [--profile PROFILE]";
+const PACKAGE: &str = "package [--profile PROFILE]";
+
+/// What the arguments say.
+struct Options {
+    prefix: PathBuf,
+    profile: String,
+}
+
+fn options(arguments: &[String], usage: &'static str, has_prefix: bool) -> Result<Options, Failure> {
+    let mut options = Options { prefix: PREFIX.into(), profile: "release".to_owned() };
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        let value = words.next().filter(|value| !value.is_empty()).ok_or(Failure::Usage(usage))?;
+        match word.as_str() {
+            "--prefix" if has_prefix => options.prefix = PathBuf::from(value),
+            "--profile" => options.profile = value.clone(),
+            _ => return Err(Failure::Usage(usage)),
+        }
+    }
+    Ok(options)
+}
+
+/// Installs into a folder.
+pub fn install(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
+    let Options { prefix, profile } = options(arguments, INSTALL, true)?;
+    let built = build(&profile, tally)?;
+    let prefix = root().join(prefix);
+    stage(&built, &prefix).map_err(writing(&prefix))?;
+    println!("\ninstalled: {}", prefix.join("bin/urxe").display());
+    Ok(())
+}
+
+/// Makes `target/packages/urxe-VERSION-MACHINE.tar.gz`, and where dpkg-deb is, `urxe_VERSION_MACHINE.deb`.
+pub fn package(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
+    let Options { profile, .. } = options(arguments, PACKAGE, false)?;
+    let built = build(&profile, tally)?;
+    let (place, version) = (target_folder().join("packages"), env!("CARGO_PKG_VERSION"));
+    let name = format!("urxe-{version}-{}", std::env::consts::ARCH);
+    let tree = place.join(&name);
+    remade(&tree).and_then(|()| stage(&built, &tree)).map_err(writing(&tree))?;
+    let archive = place.join(format!("{name}.tar.gz"));
+    let owner = ["--owner=0", "--group=0", "--numeric-owner"];
+    let tar = Step::new("tar", &["-C"]).arg(&place.display().to_string());
+    let tar = owner.into_iter().fold(tar, Step::arg).arg("-czf").arg(&archive.display().to_string());
+    tar.arg(&name).run(tally)?;
+
+    let tree = place.join("deb");
+    let control = format!(
+        "Package: urxe\nVersion: {version}\nArchitecture: {}\nSection: net\nPriority: optional\n\
+         Maintainer: The developers of urxe <urxe@localhost>\n\
+         Depends: libc6 (>= 2.34), libgcc-s1\nSuggests: ibverbs-utils, perftest\n\
+         Homepage: {}\nDescription: RDMA in userspace (RoCEv2 over UDP)\n \
+         Runs programs that were linked against libibverbs without RDMA hardware, kernel module\n \
+         or root, and speaks with the kernel's rdma_rxe. The system's libibverbs stays as it is.\n",
+        debian_architecture(),
+        env!("CARGO_PKG_REPOSITORY"),
+    );
+    let staged = remade(&tree).and_then(|()| stage(&built, &tree.join("usr"))).and_then(|()| {
+        fs::create_dir_all(tree.join("DEBIAN"))?;
+        fs::write(tree.join("DEBIAN/control"), control)
+    });
+    staged.map_err(writing(&tree))?;
+    let package = place.join(format!("urxe_{version}_{}.deb", debian_architecture()));
+    // Gzip is understood by every dpkg, and quick.
+    Step::new("dpkg-deb", &["--root-owner-group", "-Zgzip", "--build"])
+        .arg(&tree.display().to_string())
+        .arg(&package.display().to_string())
+        .run(tally)?;
+    println!("\npackages: {}\n          {}", archive.display(), package.display());
+    Ok(())
+}
+
+/// Debian's name of this machine.
+fn debian_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// Builds what is installed; the folder that it is in.
+fn build(profile: &str, tally: &mut Tally) -> Result<PathBuf, Failure> {
+    let packages = ["-p", "urxe-tools", "-p", "urxe-abi", "-p", "urxe-sysfs"];
+    let step = Step::cargo(&["build", "--profile", profile]);
+    packages.into_iter().fold(step, Step::arg).run(tally)?;
+    Ok(target_folder().join(if profile == "dev" { "debug" } else { profile }))
+}
+
+fn remade(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::create_dir_all(folder)
+}
+
+/// Puts everything below `prefix`. Files take the places of old ones at once, which programs may be using.
+fn stage(built: &Path, prefix: &Path) -> io::Result<()> {
+    let put = |from: &Path, to: &str, mode: u32| -> io::Result<()> {
+        let to = prefix.join(to);
+        fs::create_dir_all(to.parent().unwrap_or(prefix))?;
+        let fresh = to.with_extension("fresh");
+        fs::copy(from, &fresh)?;
+        if mode == EXECUTABLE || to.extension().is_some_and(|ending| ending == "so") {
+            strip(&fresh);
+        }
+        fs::set_permissions(&fresh, fs::Permissions::from_mode(mode))?;
+        fs::rename(&fresh, &to)
+    };
+    for (name, to, mode) in BUILT {
+        put(&built.join(name), to, mode)?;
+    }
+    for name in DOCUMENTS {
+        put(&root().join(name), &format!("share/doc/urxe/{name}"), 0o644)?;
+    }
+    for name in LINKS {
+        let (link, fresh) = (prefix.join("lib/urxe").join(name), prefix.join("lib/urxe/.fresh"));
+        let _left_by_one_that_was_killed = fs::remove_file(&fresh);
+        symlink("liburxe.so", &fresh)?;
+        fs::rename(&fresh, &link)?;
+    }
+    Ok(())
+}
+
+/// Takes out what debuggers alone need, which is most of a file. Without binutils it stays.
+fn strip(file: &Path) {
+    let _stays = Command::new("strip").arg("--strip-debug").arg(file).stderr(Stdio::null()).status();
+}
+
+fn writing(place: &Path) -> impl FnOnce(io::Error) -> Failure {
+    let command = format!("write into {}", place.display());
+    move |error| Failure::Start { command, error }
+}
