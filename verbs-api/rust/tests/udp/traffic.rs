@@ -140,10 +140,10 @@ fn completions_are_polled_one_by_one_and_stamped() {
 fn what_is_posted_and_never_polled_for_arrives() {
     let (a, b) = pair(46);
     for round in 1..=2u8 {
+        let message = [round];
         for at in 0..30 {
-            let write =
-                SendRequest::write(Data::inline(&[round]), b.region.remote().slice(at..at + 1).unwrap());
-            a.qp.post_send(&write).unwrap();
+            let there = b.region.remote().slice(at..at + 1).unwrap();
+            a.qp.post_send(&SendRequest::write(Data::inline(&message), there)).unwrap();
         }
         let deadline = Instant::now() + Duration::from_secs(10);
         while b.region.read_vec(0, 30).unwrap() != [round; 30] {
