@@ -16,6 +16,7 @@
 //! | [`srq`] | shared receive queues |
 //! | [`qp`] | queue pairs: attributes, transitions, requester, responder, completer |
 //! | [`cm`] | the connection manager: how two programs get their queue pairs connected |
+//! | [`cma`] | connections by IP addresses and ports, as `rdma_cm` gives them to programs |
 //! | [`path`] | one peer address: window, round trip, the run being built |
 //! | [`device`] | the table of all of these, limits, counters |
 //! | [`link`] | which devices there are: names, addresses, interfaces |
@@ -27,6 +28,7 @@
 #![deny(unsafe_code)]
 
 pub mod cm;
+pub mod cma;
 pub mod cq;
 pub mod device;
 pub mod driver;

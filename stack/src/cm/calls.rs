@@ -358,6 +358,16 @@ impl ConnectionManager {
         Ok(())
     }
 
+    /// Forgets a request that waits for the program, without a word to the peer: it may ask again (cm.c, `cm_destroy_id` after -ENOMEM).
+    pub fn forget_request(&mut self, now: Time, id: CommId) {
+        let Ok(index) = self.require(id) else { return };
+        if self.at(index).state.is_pending() {
+            self.enter(index, CmState::Idle, now);
+            self.at_mut(index).is_released = true;
+            self.reap(index);
+        }
+    }
+
     /// Tells the peer that nothing came back from it: without an answer only the own id and GUID name the communication.
     pub(super) fn tell_timeout_to_peer(&mut self, index: usize) {
         let Communication { id, remote_id, tid, path, .. } = *self.at(index);

@@ -36,7 +36,7 @@ pub(super) fn run(shared: &Shared) {
     while !shared.stop.load(Ordering::Acquire) {
         let now = clock::now();
         shared.ports.drain_errors();
-        shared.device.handle_timeouts(now);
+        shared.handle_timeouts(now);
         shared.transmit(now);
         let polled_at = Time::from_ns(shared.polled_at_ns.load(Ordering::Relaxed));
         let polled = now.since_ns(polled_at) < TICK_NS;
@@ -60,6 +60,7 @@ pub(super) fn run(shared: &Shared) {
         if waits[1..always].iter().any(|wait| !wait.revents().is_empty()) {
             shared.ports.serve(&mut receiver, &shared.device);
             shared.ports.receive_common(&mut receiver, &shared.device);
+            shared.serve_management();
             shared.transmit(clock::now());
         }
         if shared.ports.has_company() && clock::now() >= sweep_at {
@@ -98,6 +99,7 @@ fn receive(shared: &Shared) -> bool {
         if shared.ports.receive(&mut receiver, &shared.device, true) > 0 {
             batches += 1;
             empty_looks = 0;
+            shared.serve_management();
             shared.transmit(clock::now());
             continue;
         }
@@ -116,7 +118,7 @@ fn receive(shared: &Shared) -> bool {
 /// Sleeps a tick, or until the next deadline, or until it is woken.
 fn sleep_polled(shared: &Shared, waits: &mut [PollFd<'_>]) {
     let now = clock::now();
-    let deadline = shared.device.next_deadline().into_iter().chain(shared.ports.next_due()).min();
+    let deadline = shared.next_deadline().into_iter().chain(shared.ports.next_due()).min();
     let deadline = deadline.unwrap_or(Time::NEVER);
     wait(waits, Some(deadline.since_ns(now).min(TICK_NS)));
 }
@@ -126,7 +128,7 @@ fn last_look(shared: &Shared, sweep_at: Time, held: Option<Time>) -> Option<u64>
     let now = clock::now();
     shared.transmit(now);
     let sweep = shared.ports.has_company().then_some(sweep_at);
-    let deadline = shared.device.next_deadline().into_iter().chain(sweep).chain(held).min();
+    let deadline = shared.next_deadline().into_iter().chain(sweep).chain(held).min();
     deadline.map(|deadline| deadline.since_ns(now))
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -11,11 +12,13 @@ use urxe_wire::Gid;
 
 use super::alarm::Alarm;
 use super::background;
+use super::connections::{Attached, Connections};
 use super::eventfd::EventFd;
 use super::groups::GroupPorts;
 use super::lead::Lead;
 use super::management::ReceivedMad;
 use super::ports::{Ports, Receiver};
+use crate::cma::DeviceKey;
 use crate::cq::{Completion, Cq, CqError, Wake};
 use crate::device::counters::Counter;
 use crate::device::{Device, DeviceConfig, IcrcPolicy, Limits, QpHandle};
@@ -68,6 +71,8 @@ pub struct EngineConfig {
     pub early_timeout_min: Duration,
     /// Whom to tell, beside the descriptors.
     pub hooks: Hooks,
+    /// The connections that the device's management datagrams are for; without them they wait to be [taken](Engine::take_mad).
+    pub connections: Option<Arc<Connections>>,
 }
 
 /// Whom an engine tells what happens, beside its descriptors: for callers that wait without one.
@@ -123,6 +128,7 @@ impl Default for EngineConfig {
             faults: FaultSpec::default(),
             early_timeout_min: EARLY_TIMEOUT_MIN,
             hooks: Hooks::default(),
+            connections: None,
         }
     }
 }
@@ -186,6 +192,7 @@ pub(super) struct Shared {
     /// Tells of changes of interfaces and addresses, where the system allows it.
     pub changes: Option<Changes>,
     port: Mutex<LivePort>,
+    attached: OnceLock<Attached>,
 }
 
 impl Engine {
@@ -242,7 +249,13 @@ impl Engine {
             after_progress: config.hooks.after_progress,
             changes,
             port: Mutex::new(LivePort::new(&link)),
+            attached: OnceLock::new(),
         });
+        if let Some(connections) = &config.connections {
+            shared.ports.refuses.store(true, Ordering::Relaxed);
+            let attached = connections.attach(&shared, &link, random_seed()?);
+            shared.attached.get_or_init(|| attached);
+        }
 
         let for_thread = Arc::clone(&shared);
         let builder = Builder::new().name(format!("urxe-{}", link.spec.name));
@@ -305,18 +318,24 @@ impl Engine {
     /// # Errors
     /// [`ListenError`].
     pub fn listen(&self, service_id: u64) -> Result<(), ListenError> {
-        self.shared.ports.listen(service_id)
+        self.shared.ports.listen_at(None, service_id)
     }
 
     /// Gives a service id back; whether this device had it.
     pub fn unlisten(&self, service_id: u64) -> bool {
-        self.shared.ports.unlisten(service_id)
+        self.shared.ports.unlisten_at(None, service_id)
     }
 
     /// Takes a management datagram that came for this device, if one waits.
     #[must_use]
     pub fn take_mad(&self) -> Option<ReceivedMad> {
         self.shared.ports.inbox.take()
+    }
+
+    /// What the device is called among its process's connections, if it is part of any.
+    #[must_use]
+    pub fn connection_key(&self) -> Option<DeviceKey> {
+        self.shared.attached.get().map(|attached| attached.key)
     }
 
     /// Readable while asynchronous events wait.
@@ -448,6 +467,30 @@ impl Shared {
         opened.is_ok()
     }
 
+    /// Hands management datagrams on to the connections that they are for.
+    pub fn serve_management(&self) {
+        if self.ports.inbox.is_empty() {
+            return;
+        }
+        if let Some(Attached { connections, key }) = self.attached.get() {
+            connections.receive(*key, std::iter::from_fn(|| self.ports.inbox.take()));
+        }
+    }
+
+    /// Does what is due, of the device and of its connections.
+    pub fn handle_timeouts(&self, now: Time) {
+        self.device.handle_timeouts(now);
+        if let Some(Attached { connections, .. }) = self.attached.get() {
+            connections.handle_timeout(now);
+        }
+    }
+
+    /// When [`Shared::handle_timeouts`] is to be called at the latest.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let connections = self.attached.get().map(|attached| attached.connections.deadline());
+        self.device.next_deadline().into_iter().chain(connections).min().filter(|at| *at != Time::NEVER)
+    }
+
     /// One round of a polling thread.
     fn progress(&self) {
         let now = clock::now();
@@ -467,6 +510,7 @@ impl Shared {
             return;
         }
         self.empty_polls.store(0, Ordering::Relaxed);
+        self.serve_management();
         self.device.transmit_urgent(clock::now(), &*self.ports);
         if self.device.has_pending() || self.ports.next_due().is_some() {
             // Acknowledgements wait for a reply to take them along. None may come, and this thread may not poll again:
@@ -483,6 +527,9 @@ impl Drop for Engine {
             // A forked child has neither the thread nor the sockets, and what the thread has locked stays locked.
             std::mem::forget(self.thread.take());
             return;
+        }
+        if let Some(Attached { connections, key }) = self.shared.attached.get() {
+            connections.detach(*key);
         }
         self.shared.stop.store(true, Ordering::Release);
         self.shared.alarm.descriptor().wake();

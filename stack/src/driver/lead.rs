@@ -172,6 +172,7 @@ impl Shared {
             }
         };
         if received > 0 {
+            self.serve_management();
             self.device.transmit_urgent(clock::now(), &*self.ports);
             if let Some(after_progress) = &self.after_progress {
                 after_progress();

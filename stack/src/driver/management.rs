@@ -1,4 +1,4 @@
-//! Management datagrams to QP1 that are for this process, until somebody takes them.
+//! Management datagrams: those to QP1 that are for this process, until somebody takes them, and those from it.
 //!
 //! QP1 belongs to all processes of an address. Which of them gets a datagram is told by the identifiers in it, which carry a process
 //! slot, or by the service id of a request ([`urxe_wire::mad`]).
@@ -7,13 +7,17 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use urxe_wire::mad::{Destination, MAD_LEN};
-use urxe_wire::{Opcode, PKey, PacketView, QKey, Qpn};
+use urxe_wire::{
+    Bth, Deth, Ext, IcrcSeed, Opcode, PKey, PacketRepr, PacketView, Psn, QKey, Qpn, ROCE_PORT, packet,
+};
 
-use crate::port::Datagrams;
+use super::ports::Ports;
+use crate::cm::CmTransmit;
+use crate::port::udp::UdpPort;
+use crate::port::{Datagrams, Run, Transmit};
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 
-/// The Q_Key of QP1 (IBTA 10.2.5).
-const QP1_QKEY: QKey = QKey(0x8001_0000);
 /// Datagrams that wait at most. The kernel's QP1 has as many receives (IB_MAD_QP_RECV_SIZE).
 const CAPACITY: usize = 512;
 
@@ -39,7 +43,7 @@ pub(super) fn destination(bytes: &[u8]) -> Option<Destination> {
     let packet = PacketView::parse(bytes).ok()?;
     let is_fit = packet.dest_qp() == Qpn::QP1
         && packet.opcode() == Opcode::UdSendOnly
-        && packet.deth().is_some_and(|deth| deth.qkey == QP1_QKEY);
+        && packet.deth().is_some_and(|deth| deth.qkey == QKey::GSI);
     let destination = Destination::of(packet.payload()).ok()?;
     is_fit.then_some(destination)
 }
@@ -48,6 +52,8 @@ pub(super) fn destination(bytes: &[u8]) -> Option<Destination> {
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     waiting: Mutex<VecDeque<ReceivedMad>>,
+    /// How many, for who does not want to lock in vain.
+    count: AtomicUsize,
 }
 
 impl Inbox {
@@ -67,15 +73,52 @@ impl Inbox {
             traffic_class: datagrams.traffic_class,
             mad: Box::new(mad),
         });
+        self.count.store(waiting.len(), Ordering::Release);
         true
     }
 
-    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        lock(&self.waiting).is_empty()
+        self.count.load(Ordering::Acquire) == 0
     }
 
     pub fn take(&self) -> Option<ReceivedMad> {
-        lock(&self.waiting).pop_front()
+        let mut waiting = lock(&self.waiting);
+        let taken = waiting.pop_front();
+        self.count.store(waiting.len(), Ordering::Release);
+        taken
     }
+}
+
+/// Sends a MAD of the connection manager from queue pair 1 to queue pair 1. What cannot be sent counts as lost on the way.
+pub(super) fn send(ports: &Ports, CmTransmit { path, mad }: &CmTransmit) {
+    let (from, to) = (path.local.to_ip(), path.remote.to_ip());
+    let Some(port) = ports.iter().find(|port| port.address() == from) else {
+        return tracing::debug!(%from, "a MAD has no socket to leave by");
+    };
+    let from_port = port.port_towards(0);
+    let mut bytes = [0; MAD_LEN + 64];
+    let Some(len) = write_packet(port, from_port, to, mad, &mut bytes) else {
+        return tracing::debug!(%from, %to, "a MAD cannot go between these addresses");
+    };
+    let run =
+        Run { from, from_port, to, bytes: &bytes[..len], segment_size: len, traffic_class: 0, hop_limit: 0 };
+    port.transmit(&run);
+}
+
+/// The packet with the MAD; `None` if the addresses are of different IP versions.
+fn write_packet(
+    port: &UdpPort,
+    from_port: u16,
+    to: IpAddr,
+    mad: &[u8; MAD_LEN],
+    bytes: &mut [u8],
+) -> Option<usize> {
+    let seed = IcrcSeed::new(port.address(), from_port, to, ROCE_PORT)?;
+    // Nothing looks at the sequence numbers of datagrams.
+    let bth = Bth::new(Opcode::UdSendOnly, Qpn::QP1, Psn::new(0));
+    let ext = Ext::Deth(Deth { qkey: QKey::GSI, src_qp: Qpn::QP1 });
+    let start = PacketRepr::new(bth, ext).emit_headers(bytes).ok()?;
+    bytes.get_mut(start..start + MAD_LEN)?.copy_from_slice(mad);
+    let end = packet::emit_pad(bytes, start + MAD_LEN)?;
+    seed.append(0, bytes, end)
 }

@@ -20,6 +20,8 @@
 //! | [`alarm`] | how it is woken, and only while it sleeps |
 //! | `lead` | which of the threads that wait receives |
 //! | [`management`] | datagrams to QP1 that are for this process |
+//! | [`connections`] | connections over the engines of a process |
+//! | `host` | what connections ask of the system |
 //! | `groups` | a socket for each multicast group that the device joined |
 //! | `ports` | one socket for each address of the device |
 //! | `late` | those of addresses that came while it was open |
@@ -29,12 +31,16 @@
 pub mod alarm;
 mod background;
 pub mod claim;
+pub mod connections;
 pub mod engine;
 pub mod eventfd;
 mod groups;
+mod host;
 mod late;
 mod lead;
 pub mod management;
 mod ports;
 
+pub use connections::Connections;
 pub use engine::{Engine, EngineConfig, EventWake, Hooks, OpenEngineError};
+pub use host::Host;

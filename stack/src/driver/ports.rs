@@ -19,7 +19,7 @@ use crate::port::groups::{JoinError, JoinGroups};
 use crate::port::sharing::{self, Joined, ListenError, Member};
 use crate::port::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort};
 use crate::port::{Datagrams, Run, SendOutcome, Transmit};
-use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 use crate::sys::clock;
 use crate::time::Time;
@@ -41,8 +41,10 @@ pub(super) struct Ports {
     late: LatePorts,
     slot: u8,
     alone: Option<(&'static str, Errno)>,
-    /// What is listened on where addresses are not shared.
-    services: Mutex<BTreeSet<u64>>,
+    /// What is listened on, each for one address or for all.
+    services: Mutex<BTreeSet<(u64, Option<IpAddr>)>>,
+    /// Requests that nobody listens for are this process's as well: its connection manager refuses them.
+    pub refuses: AtomicBool,
     pub inbox: Inbox,
     pub groups: GroupPorts,
     /// The socket where something came last: one of the addresses', or after those one of the groups'.
@@ -104,6 +106,7 @@ impl Ports {
             slot,
             alone,
             services: Mutex::default(),
+            refuses: AtomicBool::new(false),
             inbox: Inbox::default(),
             groups,
             hot: AtomicUsize::new(0),
@@ -356,10 +359,11 @@ impl Ports {
             Some(Destination::Slot(slot)) => Some(slot),
             Some(Destination::Service(id)) => match member {
                 Some(member) => member.listener_of(id.0),
-                None => lock(&self.services).contains(&id.0).then_some(self.slot),
+                None => lock(&self.services).iter().any(|(taken, _)| *taken == id.0).then_some(self.slot),
             },
         };
         match slot {
+            None if self.refuses.load(Ordering::Relaxed) => Target::This,
             None => Target::Nobody(Counter::DropNoListener),
             Some(slot) if slot == self.slot => Target::This,
             Some(slot) => Target::Slot(slot),
@@ -375,35 +379,43 @@ impl Ports {
         }
     }
 
-    /// Claims a service id on all addresses.
-    pub fn listen(&self, service_id: u64) -> Result<(), ListenError> {
+    /// Claims a service id on `address`, or on all.
+    pub fn listen_at(&self, address: Option<IpAddr>, service_id: u64) -> Result<(), ListenError> {
         let mut services = lock(&self.services);
+        let mut taken = services.iter().filter(|(id, _)| *id == service_id).map(|(_, on)| *on);
         if let Some(port) = self.ports.first()
-            && services.contains(&service_id)
+            && taken.any(|on| on.is_none() || address.is_none() || on == address)
         {
-            return Err(ListenError::InUse { address: port.address(), service_id, owner: None });
+            let address = address.unwrap_or(port.address());
+            return Err(ListenError::InUse { address, service_id, owner: None });
         }
-        for (done, member) in self.members().enumerate() {
+        let members = || self.members_at(address);
+        for (done, member) in members().enumerate() {
             if let Err(error) = member.listen(service_id) {
-                for member in self.members().take(done) {
+                for member in members().take(done) {
                     let _ = member.unlisten(service_id);
                 }
                 return Err(error);
             }
         }
-        services.insert(service_id);
+        services.insert((service_id, address));
         Ok(())
     }
 
-    /// Gives a service id back; whether this device had it.
-    pub fn unlisten(&self, service_id: u64) -> bool {
-        let had = lock(&self.services).remove(&service_id);
+    /// Gives a service id back; whether this device had it there.
+    pub fn unlisten_at(&self, address: Option<IpAddr>, service_id: u64) -> bool {
+        let had = lock(&self.services).remove(&(service_id, address));
         if had {
-            for member in self.members() {
+            for member in self.members_at(address) {
                 let _ = member.unlisten(service_id);
             }
         }
         had
+    }
+
+    /// The member of `address`, or all.
+    fn members_at(&self, address: Option<IpAddr>) -> impl Iterator<Item = &Member> {
+        self.members().filter(move |member| address.is_none_or(|address| member.address() == address))
     }
 
     /// Takes what ICMP and the own interface reported; counted and logged by the port.

@@ -9,6 +9,7 @@
 //! | [`message`] | `sendmsg`, `sendmmsg`, `recvmmsg`, and the socket's error queue |
 //! | [`option`] | socket options |
 //! | [`record_lock`] | locks that end with the process |
+//! | [`route`] | which way packets leave this host |
 //! | [`signals`] | what signal handlers do to the call that they interrupt |
 //! | [`steering`] | which of several sockets on one port a packet goes to |
 //! | [`thread`] | threads that take none of the application's signals |
@@ -25,6 +26,7 @@ pub mod fork;
 pub mod message;
 pub mod option;
 pub mod record_lock;
+pub mod route;
 pub mod signals;
 pub mod steering;
 pub mod thread;

@@ -3,7 +3,7 @@
 //! Arguments that no answer depends on are not named: in the C calling conventions of the machines that this library is built
 //! for, a function may ignore arguments that it was given.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 
 use crate::border;
 use crate::error::VerbError;
@@ -34,9 +34,4 @@ pub extern "C" fn zero() -> c_int {
 /// `ibv_is_fork_initialized`: `IBV_FORK_UNNEEDED`, since no hardware keeps physical pages.
 pub extern "C" fn fork_unneeded() -> c_int {
     2
-}
-
-/// `rdma_event_str`: there are no such events.
-pub extern "C" fn no_event() -> *const c_char {
-    c"UNKNOWN EVENT".as_ptr()
 }

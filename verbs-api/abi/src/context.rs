@@ -43,6 +43,12 @@ pub fn open_again(file: FileIdentity) -> Result<*mut ibv_context, VerbError> {
     open(device, unsafe { DeviceObject::from_c(device) }?)
 }
 
+/// Opens a device of the list.
+pub fn open_listed(device: *mut ibv_device) -> Result<*mut ibv_context, VerbError> {
+    // SAFETY: devices of the list stay where they are for the life of the process.
+    open(device, unsafe { DeviceObject::from_c(device) }?)
+}
+
 /// A context, with what C sees of it in front.
 #[repr(C)]
 pub struct Context {

@@ -88,7 +88,7 @@ pub fn copy_text<const N: usize>(to: &mut [c_char; N], text: &str) {
 }
 
 /// The configured devices that this machine has; those that it does not have are told on standard error.
-fn list() -> Result<Vec<*mut ibv_device>, VerbError> {
+pub fn list() -> Result<Vec<*mut ibv_device>, VerbError> {
     let mut known = lock(KNOWN.get());
     let mut devices = Vec::new();
     for spec in configured()?.links {

@@ -1,5 +1,6 @@
 //! Why a verb was refused. The text is for `URXE_LOG`, the number for the program.
 
+use urxe_stack::cma::CmaError;
 use urxe_stack::cq::CqError;
 use urxe_stack::device::ah::{AhFromWcError, CreateAhError, DestroyAhError};
 use urxe_stack::device::multicast::{AttachMcastError, DetachMcastError};
@@ -111,6 +112,8 @@ pub enum VerbError {
         errno: rustix::io::Errno,
     },
     #[error(transparent)]
+    Cma(#[from] CmaError),
+    #[error(transparent)]
     Link(#[from] LinkError),
     #[error(transparent)]
     Open(#[from] OpenEngineError),
@@ -185,6 +188,12 @@ pub enum VerbError {
 }
 
 impl VerbError {
+    /// What a verb that was just called left in `errno`: `what` could not be made.
+    pub fn last(what: &'static str) -> Self {
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        Self::System { what, errno: rustix::io::Errno::from_raw_os_error(errno) }
+    }
+
     /// The number that the original gives in this case.
     pub fn errno(&self) -> i32 {
         match self {
@@ -196,6 +205,7 @@ impl VerbError {
             Self::NoPdLeft { .. } => libc::ENOMEM,
             Self::ChannelBusy { .. } => libc::EBUSY,
             Self::System { errno, .. } => errno.raw_os_error(),
+            Self::Cma(error) => error.errno(),
             Self::Link(_) => libc::ENODEV,
             Self::Open(error) => error.errno(),
             Self::Capture { error, .. } => error.raw_os_error().unwrap_or(libc::EIO),

@@ -23,6 +23,7 @@
 //! | [`import`] | what another context of the process made |
 //! | [`pd`], [`domain`], [`mr`], [`mw`], [`dm`], [`ah`], [`multicast`], [`xrc`], [`channel`], [`cq`], [`cq_ex`], [`qp`], [`qp_attr`], [`qp_ex`], [`srq`], [`post`] | an object each, and its verbs |
 //! | [`events`] | asynchronous events |
+//! | [`cm`] | librdmacm |
 //! | [`text`], [`rate`], [`sysfs`] | what needs no device |
 //! | [`logging`] | `URXE_LOG` |
 //! | [`loading`] | what is looked for when the library is loaded |
@@ -44,6 +45,7 @@ mod ah;
 mod attributes;
 mod border;
 mod channel;
+mod cm;
 mod context;
 mod cq;
 mod cq_ex;

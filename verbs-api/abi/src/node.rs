@@ -22,6 +22,7 @@ use urxe_stack::port::faults::FaultSpec;
 use urxe_stack::port::tap::Tap;
 use urxe_stack::sys::fork::PerProcess;
 
+use crate::cm::process::connections;
 use crate::error::VerbError;
 use crate::sysfs;
 
@@ -56,10 +57,10 @@ impl Node {
             events: Some(Arc::clone(&router) as Arc<dyn Wake>),
             after_progress: Some(Arc::new(move || for_thread.route())),
         };
-        let engine = Engine::open(
-            spec,
-            EngineConfig { tap: tap()?, faults: faults()?, hooks, ..EngineConfig::default() },
-        )?;
+        let connections = Some(Arc::clone(connections()));
+        let (tap, faults) = (tap()?, faults()?);
+        let config = EngineConfig { tap, faults, hooks, connections, ..EngineConfig::default() };
+        let engine = Engine::open(spec, config)?;
         sysfs::offer_counters();
         let is_first = router.source.set(Arc::downgrade(engine.device().events())).is_ok();
         debug_assert!(is_first, "a router is made for one engine");

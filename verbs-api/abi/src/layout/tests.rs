@@ -17,7 +17,7 @@ fn c_name(structure: &str, field: &str) -> String {
 /// A program that prints a line for each structure and each field.
 fn program() -> String {
     let mut text = String::from(
-        "#include <stddef.h>\n#include <stdio.h>\n#include <infiniband/verbs.h>\nint main(void) {\n",
+        "#include <stddef.h>\n#include <stdio.h>\n#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\nint main(void) {\n",
     );
     for (structure, _, fields) in CHECKED {
         writeln!(text, "printf(\"{structure} %zu\\n\", sizeof(struct {structure}));").unwrap();

@@ -1,0 +1,173 @@
+//! Addresses and routes: binding, and finding out over which device a peer is reached.
+
+use std::net::{IpAddr, SocketAddr};
+
+use urxe_wire::Gid;
+
+use super::{Cma, CmaError, CmaEvent, CmaEventType, CmaId, DeviceKey, IdState, System};
+
+impl Cma {
+    /// Binds an identifier to an address and a port (`rdma_bind_addr`); the address may be that of one device or the wildcard,
+    /// the port 0 for any.
+    ///
+    /// # Errors
+    /// [`CmaError`].
+    pub fn bind(&mut self, id: CmaId, addr: SocketAddr, system: &dyn System) -> Result<(), CmaError> {
+        let state = self.id(id)?.state;
+        if state != IdState::Idle {
+            return Err(CmaError::State { id, state, call: "bind" });
+        }
+        let (device, local) = match addr.ip().is_unspecified() {
+            true => (None, Gid::ZERO),
+            false => {
+                let key = self.device_with(addr.ip()).ok_or_else(|| not_ours(addr.ip(), system))?;
+                (Some(key), Gid::from_ip(addr.ip().to_canonical()))
+            }
+        };
+        self.take_port(id, addr, device, true)?;
+        let known = self.id_mut(id)?;
+        (known.device, known.local, known.state) = (device, local, IdState::AddrBound);
+        Ok(())
+    }
+
+    /// Binds an identifier to its device and resolves the peer's address (`rdma_resolve_addr`). What comes of it is told by an event:
+    /// `ADDR_RESOLVED`, or `ADDR_ERROR` with the reason.
+    ///
+    /// # Errors
+    /// [`CmaError`]: the call makes no sense; nothing is told then.
+    pub fn resolve_addr(
+        &mut self,
+        id: CmaId,
+        src: Option<SocketAddr>,
+        dst: SocketAddr,
+        system: &dyn System,
+    ) -> Result<(), CmaError> {
+        let known = self.id(id)?;
+        let state = known.state;
+        if !matches!(state, IdState::Idle | IdState::AddrBound) {
+            return Err(CmaError::State { id, state, call: "resolve an address" });
+        }
+        if state == IdState::Idle
+            && let Some(src) = src.filter(|src| !src.ip().is_unspecified() || src.port() != 0)
+        {
+            self.bind(id, src, system)?;
+        }
+        let own = self.id(id)?.src.filter(|own| !own.ip().is_unspecified());
+        if own.is_some_and(|own| own.is_ipv4() != dst.is_ipv4()) {
+            return Err(CmaError::Families { dst });
+        }
+        match self.reach(id, dst, system) {
+            Ok(()) => self.tell_type(id, CmaEventType::AddrResolved),
+            Err(errno) => {
+                self.tell(CmaEvent { status: -errno, ..CmaEvent::new(id, CmaEventType::AddrError) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the device for `dst` and binds the identifier to it.
+    fn reach(&mut self, id: CmaId, dst: SocketAddr, system: &dyn System) -> Result<(), i32> {
+        let errno = |error: CmaError| error.errno();
+        let known = self.id(id).map_err(errno)?;
+        let bound = known.device;
+        let own = known.src.map(|src| src.ip()).filter(|ip| !ip.is_unspecified());
+        let dst = match dst.ip().is_unspecified() {
+            true => SocketAddr::new(self.loopback(dst.is_ipv4(), bound).ok_or(libc::ENODEV)?, dst.port()),
+            false => dst,
+        };
+        let peer = dst.ip().to_canonical();
+        let source = match bound {
+            // The peer is this host itself, by the same device: no system need be asked.
+            Some(key) if self.has_address(key, peer) => None,
+            _ => Some(system.source_for(own, dst)?.to_canonical()),
+        };
+        let (key, local) = match (bound, own) {
+            (Some(key), Some(own)) => (key, own.to_canonical()),
+            _ => {
+                // Without a source the bound device has the peer's address, and packets go from there to there.
+                self.device_towards(peer, source.unwrap_or(peer), system).ok_or(libc::ENODEV)?
+            }
+        };
+        let wildcard = self.id(id).map_err(errno)?.src;
+        match wildcard {
+            // Bound to a port on all addresses: now it is on one.
+            Some(src) => self.id_mut(id).map_err(errno)?.src = Some(SocketAddr::new(local, src.port())),
+            None => {
+                let any = SocketAddr::new(local, 0);
+                self.take_port(id, any, Some(key), false).map_err(errno)?;
+            }
+        }
+        let known = self.id_mut(id).map_err(errno)?;
+        known.device = Some(key);
+        known.local = Gid::from_ip(local);
+        known.remote = Gid::from_ip(peer);
+        known.dst = Some(dst);
+        known.state = IdState::AddrResolved;
+        Ok(())
+    }
+
+    /// Resolves the route (`rdma_resolve_route`): in RoCE all of it is known. Told by `ROUTE_RESOLVED`.
+    ///
+    /// # Errors
+    /// [`CmaError`].
+    pub fn resolve_route(&mut self, id: CmaId) -> Result<(), CmaError> {
+        let known = self.id_mut(id)?;
+        let state = known.state;
+        if state != IdState::AddrResolved {
+            return Err(CmaError::State { id, state, call: "resolve a route" });
+        }
+        known.state = IdState::RouteResolved;
+        self.tell_type(id, CmaEventType::RouteResolved);
+        Ok(())
+    }
+
+    /// The device that has an address.
+    pub(super) fn device_with(&self, ip: IpAddr) -> Option<DeviceKey> {
+        self.devices.keys().copied().find(|key| self.has_address(*key, ip.to_canonical()))
+    }
+
+    fn has_address(&self, key: DeviceKey, ip: IpAddr) -> bool {
+        self.devices.get(&key).is_some_and(|device| device.local.gids().contains(&Gid::from_ip(ip)))
+    }
+
+    /// The device and its address for packets that the system would send from `source`: the one that has it; or else one on the same
+    /// interface, as the kernel chooses by the interface.
+    fn device_towards(
+        &self,
+        peer: IpAddr,
+        source: IpAddr,
+        system: &dyn System,
+    ) -> Option<(DeviceKey, IpAddr)> {
+        if let Some(key) = self.device_with(source) {
+            return Some((key, source));
+        }
+        if let Some(key) = self.device_with(peer) {
+            return Some((key, peer));
+        }
+        let interface = system.interface_of(source)?;
+        let on_it = self.devices.iter().filter(|(_, device)| device.local.interface() == interface);
+        on_it.filter_map(|(key, _)| Some((*key, self.address_of(*key, source.is_ipv4())?))).next()
+    }
+
+    /// The first address of a device of an IP version.
+    fn address_of(&self, key: DeviceKey, is_v4: bool) -> Option<IpAddr> {
+        let gids = self.devices.get(&key)?.local.gids();
+        gids.into_iter().filter(|gid| !gid.is_zero()).map(Gid::to_ip).find(|ip| ip.is_ipv4() == is_v4)
+    }
+
+    /// The address that stands for this host itself.
+    fn loopback(&self, is_v4: bool, bound: Option<DeviceKey>) -> Option<IpAddr> {
+        let mut keys = self.devices.keys().copied().filter(|key| bound.is_none_or(|bound| bound == *key));
+        keys.find_map(|key| self.address_of(key, is_v4))
+    }
+}
+
+/// Why an identifier cannot be bound to an address that no device has.
+fn not_ours(ip: IpAddr, system: &dyn System) -> CmaError {
+    // All of 127.0.0.0/8 is this host's, though interfaces name one address of it only.
+    if ip.to_canonical().is_loopback() || system.interface_of(ip.to_canonical()).is_some() {
+        CmaError::NoDevice { ip }
+    } else {
+        CmaError::NotLocal { ip }
+    }
+}

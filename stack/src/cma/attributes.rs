@@ -1,0 +1,111 @@
+//! A queue pair's attributes as its connection has them (`rdma_init_qp_attr`; cm.c, `cm_init_qp_{init,rtr,rts}_attr`, and cma.c,
+//! `cma_ib_init_qp_attr`).
+
+use urxe_wire::mad::CommId;
+
+use super::connect::HOP_LIMIT;
+use super::{Cma, CmaError, CmaId};
+use crate::cm::Agreed;
+use crate::memory::Access;
+use crate::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
+
+impl Cma {
+    /// What to modify the identifier's queue pair to `state` with.
+    ///
+    /// # Errors
+    /// [`CmaError`].
+    pub fn qp_attr(&self, id: CmaId, state: QpState) -> Result<(QpAttr, QpAttrMask), CmaError> {
+        let known = self.id(id)?;
+        let key = known.device.ok_or(CmaError::NoCommunication { id, state: known.state })?;
+        let attr = QpAttr { qp_state: state, port_num: 1, ..QpAttr::default() };
+        let initial = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT;
+        if known.is_datagram() {
+            return match state {
+                QpState::Init => Ok((QpAttr { qkey: known.qkey, ..attr }, initial | QpAttrMask::QKEY)),
+                QpState::Rtr => Ok((attr, QpAttrMask::STATE)),
+                QpState::Rts => Ok((attr, QpAttrMask::STATE | QpAttrMask::SQ_PSN)),
+                other => Err(CmaError::QpState(other)),
+            };
+        }
+        let agreed = known.comm.and_then(|comm| self.agreed(key, comm));
+        match (state, agreed) {
+            (QpState::Init, None) => Ok((attr, initial | QpAttrMask::ACCESS_FLAGS)),
+            (QpState::Init, Some(agreed)) => {
+                let mut access_flags = Access::REMOTE_WRITE;
+                if agreed.responder_resources > 0 {
+                    access_flags |= Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+                }
+                Ok((QpAttr { access_flags, ..attr }, initial | QpAttrMask::ACCESS_FLAGS))
+            }
+            (QpState::Rtr, Some(agreed)) => Ok(self.ready_to_receive(id, agreed, attr)),
+            (QpState::Rts, Some(agreed)) => Ok(self.ready_to_send(id, agreed, attr)),
+            (QpState::Rtr | QpState::Rts, None) => Err(CmaError::NoCommunication { id, state: known.state }),
+            (other, _) => Err(CmaError::QpState(other)),
+        }
+    }
+
+    fn agreed(&self, key: super::DeviceKey, comm: CommId) -> Option<&Agreed> {
+        self.devices.get(&key)?.manager.agreed(comm)
+    }
+
+    fn ready_to_receive(&self, id: CmaId, agreed: &Agreed, attr: QpAttr) -> (QpAttr, QpAttrMask) {
+        let Ok(known) = self.id(id) else { return (attr, QpAttrMask::STATE) };
+        let attr = QpAttr {
+            ah: self.address_vector(id, agreed.req.primary_traffic_class),
+            path_mtu: PathMtu::from_number(agreed.path_mtu.value()).unwrap_or_default(),
+            dest_qp_num: agreed.remote_qpn,
+            rq_psn: known.first_psn,
+            max_dest_rd_atomic: agreed.responder_resources,
+            ..attr
+        };
+        let mut mask = QpAttrMask::STATE
+            | QpAttrMask::AV
+            | QpAttrMask::PATH_MTU
+            | QpAttrMask::DEST_QPN
+            | QpAttrMask::RQ_PSN;
+        if matches!(known.qp_type, QpType::Rc | QpType::XrcRecv) {
+            mask |= QpAttrMask::MAX_DEST_RD_ATOMIC | QpAttrMask::MIN_RNR_TIMER;
+        }
+        (attr, mask)
+    }
+
+    fn ready_to_send(&self, id: CmaId, agreed: &Agreed, attr: QpAttr) -> (QpAttr, QpAttrMask) {
+        let Ok(known) = self.id(id) else { return (attr, QpAttrMask::STATE) };
+        let timeout = match known.options.ack_timeout {
+            0 => agreed.ack_timeout,
+            chosen => chosen,
+        };
+        let attr = QpAttr {
+            sq_psn: agreed.sq_psn,
+            retry_cnt: agreed.retry_count.value() as u8,
+            rnr_retry: agreed.rnr_retry_count.value() as u8,
+            max_rd_atomic: agreed.initiator_depth,
+            timeout,
+            ..attr
+        };
+        let asks = QpAttrMask::RETRY_CNT | QpAttrMask::RNR_RETRY | QpAttrMask::MAX_QP_RD_ATOMIC;
+        let mask = QpAttrMask::STATE | QpAttrMask::SQ_PSN;
+        let mask = match known.qp_type {
+            QpType::Rc | QpType::XrcSend => mask | asks | QpAttrMask::TIMEOUT,
+            QpType::XrcRecv => mask | QpAttrMask::TIMEOUT,
+            _ => mask,
+        };
+        (attr, mask)
+    }
+
+    /// The way to the identifier's peer; `traffic_class` unless the program has chosen one.
+    pub(super) fn address_vector(&self, id: CmaId, traffic_class: u8) -> AddressVector {
+        let Ok(known) = self.id(id) else { return AddressVector::default() };
+        let gids = known.device.and_then(|key| self.devices.get(&key)).map(|device| device.local.gids());
+        let index = gids.and_then(|gids| gids.iter().position(|gid| *gid == known.local)).unwrap_or(0);
+        AddressVector {
+            dgid: known.remote,
+            sgid_index: u8::try_from(index).unwrap_or(0),
+            hop_limit: HOP_LIMIT,
+            traffic_class: if known.options.tos == 0 { traffic_class } else { known.options.tos },
+            port_num: 1,
+            is_global: true,
+            ..AddressVector::default()
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Two processes' identifiers and the network between them, in virtual time.
+
+mod bind;
+mod connection;
+mod datagrams;
+mod world;

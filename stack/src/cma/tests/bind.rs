@@ -1,0 +1,117 @@
+//! Binding, resolving, channels.
+
+use urxe_wire::mad::{PortSpace, ServiceId};
+
+use super::world::{Host, World};
+use crate::cma::{CmaEventType, ConnParam, IdState};
+use crate::cq::NoWake;
+use crate::sync::{Arc, lock};
+
+fn errno(result: Result<(), crate::cma::CmaError>) -> i32 {
+    result.map_or_else(|error| error.errno(), |()| 0)
+}
+
+#[test]
+fn ports_are_shared_as_the_kernel_allows() {
+    let mut host = Host::new("10.0.0.1", 1);
+    let mut bind = |space, addr: &str, reuse: bool| {
+        let id = host.id(space);
+        host.cma.set_reuse_addr(id, reuse).unwrap();
+        errno(host.bind(id, addr))
+    };
+    assert_eq!(bind(PortSpace::TCP, "0.0.0.0:100", false), 0);
+    assert_eq!(bind(PortSpace::TCP, "10.0.0.1:100", false), libc::EADDRNOTAVAIL);
+    assert_eq!(bind(PortSpace::UDP, "10.0.0.1:100", false), 0);
+    assert_eq!(bind(PortSpace::TCP, "10.0.0.1:101", true), 0);
+    assert_eq!(bind(PortSpace::TCP, "10.0.0.1:101", false), libc::EADDRINUSE);
+    assert_eq!(bind(PortSpace::TCP, "10.0.0.1:101", true), 0);
+    assert_eq!(bind(PortSpace::TCP, "10.0.0.5:102", false), libc::EADDRNOTAVAIL);
+    assert_eq!(bind(PortSpace::TCP, "10.9.9.9:102", false), libc::ENODEV);
+}
+
+#[test]
+fn a_port_of_another_process_is_taken_and_given_back_when_that_goes() {
+    let mut host = Host::new("10.0.0.1", 1);
+    let service = ServiceId::new(PortSpace::TCP, 100).0;
+    lock(&host.claims).insert(service);
+    let id = host.id(PortSpace::TCP);
+    assert_eq!(errno(host.bind(id, "0.0.0.0:100")), libc::EADDRINUSE);
+    assert_eq!(host.cma.state(id), Some(IdState::Idle));
+    lock(&host.claims).clear();
+    host.bind(id, "0.0.0.0:100").unwrap();
+    assert!(lock(&host.claims).contains(&service));
+    host.cma.destroy_id(crate::time::Time::ZERO, id).unwrap();
+    assert!(lock(&host.claims).is_empty());
+}
+
+#[test]
+fn ports_that_nobody_asks_for_by_number_are_all_different() {
+    let mut host = Host::new("10.0.0.1", 1);
+    let mut ports = std::collections::BTreeSet::new();
+    for n in 0..500 {
+        let id = host.id(PortSpace::TCP);
+        if n % 2 == 0 {
+            host.bind(id, "0.0.0.0:0").unwrap();
+        } else {
+            host.cma.resolve_addr(id, None, "10.0.0.2:1".parse().unwrap(), &host.system).unwrap();
+        }
+        let port = host.cma.addresses(id).unwrap().0.unwrap().port();
+        assert!((32_768..=60_999).contains(&port) && ports.insert(port));
+    }
+}
+
+#[test]
+fn no_way_is_an_event_and_no_sense_an_error() {
+    let mut host = Host::new("10.0.0.1", 1);
+    let id = host.id(PortSpace::TCP);
+    host.cma.resolve_addr(id, None, "203.0.113.1:1".parse().unwrap(), &host.system).unwrap();
+    assert_eq!(host.expect(CmaEventType::AddrError).status, -libc::ENETUNREACH);
+    assert_eq!(errno(host.cma.resolve_route(id)), libc::EINVAL);
+    let now = crate::time::Time::ZERO;
+    assert_eq!(errno(host.cma.connect(now, id, &ConnParam::default())), libc::EINVAL);
+    host.bind(id, "10.0.0.1:0").unwrap();
+    let v6 = "[2001:db8::1]:1".parse().unwrap();
+    assert_eq!(errno(host.cma.resolve_addr(id, None, v6, &host.system)), libc::EINVAL);
+    // It can still be used.
+    host.cma.resolve_addr(id, None, "0.0.0.0:1".parse().unwrap(), &host.system).unwrap();
+    host.expect(CmaEventType::AddrResolved);
+    assert_eq!(host.cma.addresses(id).unwrap().1, Some("10.0.0.1:1".parse().unwrap()));
+    assert_eq!(errno(host.cma.listen(id, 1, &host.system)), libc::EINVAL);
+}
+
+#[test]
+fn events_that_wait_move_with_their_identifier() {
+    let mut world = World::new();
+    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
+    let id = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
+    world.a.cma.connect(world.now, id, &ConnParam::default()).unwrap();
+    world.run();
+    let other = world.b.cma.create_channel(Arc::new(NoWake));
+    world.b.cma.migrate(listener, other).unwrap();
+    assert_eq!(world.b.event(), None);
+    let event = world.b.cma.next_event(other, |_, _| 99).unwrap();
+    let request = event.new_id.unwrap();
+    world.a.cma.destroy_id(world.now, id).unwrap();
+    world.run();
+    // The request is told of in the new channel, under the name that it was given.
+    let event = world.b.cma.next_event(other, |_, _| 0).unwrap();
+    assert_eq!((event.id, event.user, event.event_type), (request, 99, CmaEventType::Rejected));
+    for id in [listener, request] {
+        world.b.cma.destroy_id(world.now, id).unwrap();
+    }
+    world.assert_empty();
+}
+
+#[test]
+fn a_device_that_comes_later_is_listened_on_as_well() {
+    let mut world = World::new();
+    world.b.cma.detach(world.b.key);
+    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
+    assert!(lock(&world.b.claims).is_empty());
+    world.b.plug();
+    assert_eq!(lock(&world.b.claims).len(), 1);
+    let id = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
+    world.a.cma.connect(world.now, id, &ConnParam::default()).unwrap();
+    world.run();
+    assert_eq!(world.b.expect(CmaEventType::ConnectRequest).id, listener);
+}

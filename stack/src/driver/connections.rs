@@ -1,0 +1,157 @@
+//! Connections over engines: one [`Cma`] a process, fed by the engines' queue pairs 1.
+//!
+//! ```text
+//!   engine: a MAD for this process ──> inbox ──> Connections ──> Cma ──> events in channels (eventfd)
+//!   program: connect, accept, ... ─────────────────^      └──> MADs, sent at once by the same thread
+//!   engine's background thread: sleeps until the next deadline of the Cma
+//! ```
+//! Whoever receives a MAD hands it on, a polling thread or an engine's background thread; who calls sends what comes of it. All of it
+//! is under one lock, which no path of data takes.
+
+use std::net::IpAddr;
+
+use urxe_wire::Gid;
+use urxe_wire::mad::{Guid, ServiceId};
+
+use super::engine::Shared;
+use super::management::{self, ReceivedMad};
+use crate::cm::{CmConfig, CmPath};
+use crate::cma::{Cma, DeviceKey, LocalDevice};
+use crate::cq::Wake;
+use crate::link::ResolvedLink;
+use crate::port::sharing::ListenError;
+use crate::qp::attr::PathMtu;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, lock};
+use crate::sys::clock;
+use crate::time::Time;
+
+/// The connections of a process over all engines that were opened with it.
+pub struct Connections {
+    core: Mutex<Core>,
+    /// When something of the core is due, in nanoseconds.
+    deadline_ns: AtomicU64,
+}
+
+struct Core {
+    cma: Cma,
+    /// The engines' sockets and threads.
+    engines: Vec<(DeviceKey, Arc<Shared>)>,
+}
+
+/// What an engine knows of the connections it is part of.
+pub(super) struct Attached {
+    pub connections: Arc<Connections>,
+    pub key: DeviceKey,
+}
+
+impl Connections {
+    /// Without engines and identifiers. Ports, packet sequence numbers and communication ids follow from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let core = Core { cma: Cma::new(seed), engines: Vec::new() };
+        Self { core: Mutex::new(core), deadline_ns: AtomicU64::new(Time::NEVER.as_ns()) }
+    }
+
+    /// Calls the core, and sends what comes of it.
+    pub fn call<T>(&self, call: impl FnOnce(&mut Cma, Time) -> T) -> T {
+        let now = clock::now();
+        let mut core = lock(&self.core);
+        let result = call(&mut core.cma, now);
+        self.settle(&mut core);
+        result
+    }
+
+    /// Sends, and tells a background thread if something is due earlier than it knows.
+    fn settle(&self, core: &mut Core) {
+        while let Some((key, transmit)) = core.cma.poll_transmit() {
+            if let Some((_, shared)) = core.engines.iter().find(|(of, _)| *of == key) {
+                management::send(&shared.ports, &transmit);
+            }
+        }
+        let deadline_ns = core.cma.next_deadline().unwrap_or(Time::NEVER).as_ns();
+        if deadline_ns < self.deadline_ns.swap(deadline_ns, Ordering::AcqRel)
+            && let Some((_, shared)) = core.engines.first()
+        {
+            shared.alarm.wake();
+        }
+    }
+
+    /// When something of it is due.
+    pub(super) fn deadline(&self) -> Time {
+        Time::from_ns(self.deadline_ns.load(Ordering::Acquire))
+    }
+
+    /// Does what is due.
+    pub(super) fn handle_timeout(&self, now: Time) {
+        if self.deadline() <= now {
+            self.call(|cma, now| cma.handle_timeout(now));
+        }
+    }
+
+    /// Takes MADs that came to an engine's queue pair 1.
+    pub(super) fn receive(&self, key: DeviceKey, mads: impl Iterator<Item = ReceivedMad>) {
+        self.call(|cma, now| {
+            for mad in mads {
+                let path = CmPath { local: Gid::from_ip(mad.to), remote: Gid::from_ip(mad.from) };
+                cma.receive(now, key, path, &*mad.mad);
+            }
+        });
+    }
+
+    /// An engine that is there from now on.
+    pub(super) fn attach(self: &Arc<Self>, shared: &Arc<Shared>, link: &ResolvedLink, seed: u64) -> Attached {
+        let local = EngineDevice { shared: Arc::clone(shared), interface: link.interface.index };
+        let guid = Guid(u64::from_be_bytes(link.node_guid.to_bytes()));
+        let config = CmConfig::new(shared.ports.slot(), seed, guid);
+        let mut core = lock(&self.core);
+        let key = core.cma.attach(Box::new(local), config);
+        core.engines.push((key, Arc::clone(shared)));
+        Attached { connections: Arc::clone(self), key }
+    }
+
+    /// An engine goes. Its peers hear nothing more, as when a device is unplugged.
+    pub(super) fn detach(&self, key: DeviceKey) {
+        let mut core = lock(&self.core);
+        core.cma.detach(key);
+        core.engines.retain(|(of, _)| *of != key);
+        // The others' threads may have left the deadlines to this one's.
+        for (_, shared) in &core.engines {
+            shared.alarm.wake();
+        }
+    }
+}
+
+impl std::fmt::Debug for Connections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connections").field("deadline_ns", &self.deadline_ns).finish_non_exhaustive()
+    }
+}
+
+/// An engine as the core sees it.
+struct EngineDevice {
+    shared: Arc<Shared>,
+    interface: u32,
+}
+
+impl LocalDevice for EngineDevice {
+    fn gids(&self) -> Vec<Gid> {
+        self.shared.device.gids()
+    }
+
+    fn path_mtu(&self) -> PathMtu {
+        self.shared.device.active_mtu()
+    }
+
+    fn interface(&self) -> u32 {
+        self.interface
+    }
+
+    fn claim(&self, address: Option<IpAddr>, service: ServiceId) -> Result<(), ListenError> {
+        self.shared.ports.listen_at(address, service.0)
+    }
+
+    fn release(&self, address: Option<IpAddr>, service: ServiceId) {
+        self.shared.ports.unlisten_at(address, service.0);
+    }
+}

@@ -1,0 +1,228 @@
+//! Binding and resolving; what an identifier shows of its addresses, its device and its route.
+
+use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::ptr;
+
+use urxe_stack::driver::Host;
+use urxe_stack::qp::attr::QpState;
+use urxe_stack::sys::address::RawAddress;
+
+use super::id::{self, IdObject};
+use super::process::{connections, open_devices};
+use crate::border;
+use crate::error::VerbError;
+use crate::gid;
+use crate::layout::{ibv_sa_path_rec, rdma_cm_id};
+
+/// The default partition.
+const PKEY: u16 = 0xffff;
+/// `IBV_PATH_RECORD` selectors: the value is exact.
+const EXACTLY: u8 = 2;
+/// How long a packet is on its way in RoCE (cma.c, `CMA_IBOE_PACKET_LIFETIME`).
+const PACKET_LIFE_TIME: u8 = 16;
+/// `IBV_RATE_2_5_GBPS`, the least, which any link has.
+const RATE: u8 = 2;
+
+/// The address that a program means.
+///
+/// # Safety
+/// The ABI's contract: NULL, or an address of its family's length.
+pub unsafe fn from_c(addr: *const libc::sockaddr) -> Result<SocketAddr, VerbError> {
+    if addr.is_null() {
+        return Err(VerbError::Null("addr"));
+    }
+    // SAFETY: the ABI's contract: at least a family is there, wherever it is.
+    let family = c_int::from(unsafe { (&raw const (*addr).sa_family).read_unaligned() });
+    let allowed = "AF_INET and AF_INET6 are there";
+    let unknown = VerbError::Value { field: "sa_family", given: family.unsigned_abs().into(), allowed };
+    let len = match family {
+        libc::AF_INET => size_of::<libc::sockaddr_in>(),
+        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
+        _ => return Err(unknown),
+    };
+    // SAFETY: the ABI's contract: an address of that family is so long; bytes have no alignment.
+    let bytes = unsafe { std::slice::from_raw_parts(addr.cast::<u8>(), len) };
+    RawAddress::parse(bytes).ok_or(unknown)
+}
+
+/// Writes an address where the program looks for it.
+///
+/// # Safety
+/// `to` is a place for an address.
+unsafe fn put(to: *mut libc::sockaddr_storage, address: Option<SocketAddr>) {
+    let Some(address) = address else { return };
+    let raw = RawAddress::new(address);
+    let bytes = raw.as_bytes();
+    // SAFETY: a storage is longer than any address.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast::<u8>(), bytes.len()) };
+}
+
+/// Shows addresses and, once it is bound to one, the device.
+///
+/// # Safety
+/// The ABI's contract: no other thread changes the identifier.
+pub unsafe fn show(id: *mut rdma_cm_id) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract.
+    let object = unsafe { IdObject::from_c(id) }?;
+    let ((src, dst), (local, remote)) = connections()
+        .call(|cma, _| Ok::<_, VerbError>((cma.addresses(object.core)?, cma.gids(object.core)?)))?;
+    let device = object.device();
+    // SAFETY: the ABI's contract; the fields are plain data.
+    unsafe {
+        let addr = &raw mut (*id).route.addr;
+        put(&raw mut (*addr).src_storage, src);
+        put(&raw mut (*addr).dst_storage, dst);
+        (*addr).ibaddr.sgid = gid::to_c(local);
+        (*addr).ibaddr.dgid = gid::to_c(remote);
+        if let Some(device) = device
+            && (*id).verbs.is_null()
+        {
+            (*id).verbs = device.context;
+            (*id).pd = device.pd;
+            (*id).port_num = 1;
+            (*addr).ibaddr.pkey = PKEY.to_be();
+        }
+    }
+    Ok(())
+}
+
+/// Shows the route: one path, allocated as the original does it.
+///
+/// # Safety
+/// As [`show`].
+pub unsafe fn show_route(id: *mut rdma_cm_id) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract.
+    let object = unsafe { IdObject::from_c(id) }?;
+    let (local, remote) = connections().call(|cma, _| cma.gids(object.core))?;
+    let mtu = connections().call(|cma, _| cma.path_mtu(object.core))?;
+    let record = ibv_sa_path_rec {
+        dgid: gid::to_c(remote),
+        sgid: gid::to_c(local),
+        dlid: 0,
+        slid: 0,
+        raw_traffic: 0,
+        flow_label: 0,
+        hop_limit: 64,
+        traffic_class: 0,
+        reversible: 1,
+        numb_path: 1,
+        pkey: PKEY.to_be(),
+        sl: 0,
+        mtu_selector: EXACTLY,
+        mtu: mtu.number(),
+        rate_selector: EXACTLY,
+        rate: RATE,
+        packet_life_time_selector: EXACTLY,
+        packet_life_time: PACKET_LIFE_TIME,
+        preference: 0,
+    };
+    // SAFETY: allocates; the result is checked, and freed with the identifier.
+    let place = unsafe { libc::malloc(size_of::<ibv_sa_path_rec>()) }.cast::<ibv_sa_path_rec>();
+    if place.is_null() {
+        return Err(VerbError::System { what: "a path record", errno: rustix::io::Errno::NOMEM });
+    }
+    // SAFETY: as long as a record and aligned for anything; the identifier as in `show`.
+    unsafe {
+        place.write(record);
+        libc::free((*id).route.path_rec.cast());
+        (*id).route.path_rec = place;
+        (*id).route.num_paths = 1;
+    }
+    Ok(())
+}
+
+/// `rdma_bind_addr`
+pub unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, addr: *mut libc::sockaddr) -> c_int {
+    // SAFETY: the ABI's contract.
+    border::minus_one("rdma_bind_addr", || unsafe { bind(id, addr) })
+}
+
+/// # Safety
+/// The ABI's contract.
+pub unsafe fn bind(id: *mut rdma_cm_id, addr: *const libc::sockaddr) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract.
+    let (object, addr) = unsafe { (IdObject::from_c(id)?, from_c(addr)?) };
+    open_devices()?;
+    connections().call(|cma, _| cma.bind(object.core, addr, &Host))?;
+    // SAFETY: the ABI's contract.
+    unsafe { show(id) }
+}
+
+/// `rdma_resolve_addr`
+pub unsafe extern "C" fn resolve_addr(
+    id: *mut rdma_cm_id,
+    src_addr: *mut libc::sockaddr,
+    dst_addr: *mut libc::sockaddr,
+    _timeout_ms: c_int,
+) -> c_int {
+    // SAFETY: the ABI's contract.
+    border::minus_one("rdma_resolve_addr", || unsafe { resolve(id, src_addr, dst_addr) })
+}
+
+/// # Safety
+/// The ABI's contract.
+pub unsafe fn resolve(
+    id: *mut rdma_cm_id,
+    src: *const libc::sockaddr,
+    dst: *const libc::sockaddr,
+) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract.
+    let (object, dst) = unsafe { (IdObject::from_c(id)?, from_c(dst)?) };
+    // SAFETY: the ABI's contract.
+    let src = if src.is_null() { None } else { Some(unsafe { from_c(src) }?) };
+    open_devices()?;
+    // Shown before the event comes, which another thread may take.
+    // SAFETY: the ABI's contract.
+    unsafe { put(&raw mut (*id).route.addr.dst_storage, Some(dst)) };
+    connections().call(|cma, _| cma.resolve_addr(object.core, src, dst, &Host))?;
+    // SAFETY: the ABI's contract.
+    unsafe { id::complete(id) }
+}
+
+/// `rdma_resolve_route`
+pub unsafe extern "C" fn resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
+    border::minus_one("rdma_resolve_route", || {
+        // SAFETY: the ABI's contract.
+        let object = unsafe { IdObject::from_c(id) }?;
+        connections().call(|cma, _| cma.resolve_route(object.core))?;
+        // SAFETY: the ABI's contract.
+        unsafe { id::complete(id) }
+    })
+}
+
+/// The port in an address, in network order as it stands there.
+///
+/// # Safety
+/// The ABI's contract: `id` is NULL or an identifier.
+unsafe fn port_of(
+    id: *mut rdma_cm_id,
+    which: impl FnOnce(&crate::layout::rdma_addr) -> &libc::sockaddr_storage,
+) -> u16 {
+    if id.is_null() {
+        return 0;
+    }
+    // SAFETY: the ABI's contract; a copy of plain data.
+    let addr = unsafe { (*id).route.addr };
+    // SAFETY: a storage is an address of any family.
+    let found = unsafe { from_c(ptr::from_ref(which(&addr)).cast()) };
+    found.map_or(0, |address| address.port().to_be())
+}
+
+/// `rdma_get_src_port`
+pub unsafe extern "C" fn get_src_port(id: *mut rdma_cm_id) -> u16 {
+    // SAFETY: the ABI's contract.
+    unsafe { port_of(id, |addr| &addr.src_storage) }
+}
+
+/// `rdma_get_dst_port`
+pub unsafe extern "C" fn get_dst_port(id: *mut rdma_cm_id) -> u16 {
+    // SAFETY: the ABI's contract.
+    unsafe { port_of(id, |addr| &addr.dst_storage) }
+}
+
+/// The state a program asks attributes for.
+pub fn qp_state(number: u32) -> Result<QpState, VerbError> {
+    let allowed = "IBV_QPS_INIT (1), RTR (2) and RTS (3) have attributes of a connection";
+    QpState::from_number(number).ok_or(VerbError::Value { field: "qp_state", given: number.into(), allowed })
+}

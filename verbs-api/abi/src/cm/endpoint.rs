@@ -1,0 +1,184 @@
+//! Endpoints: an identifier and its queue pair in one call, and the requests of one that listens.
+
+use std::ffi::{c_int, c_void};
+use std::{ptr, slice};
+
+use rustix::io::Errno;
+use urxe_stack::cma::CmaEventType;
+use urxe_stack::qp::attr::QpType;
+
+use super::addrinfo::PASSIVE;
+use super::id::{self, IdObject};
+use super::process::{connections, open_devices};
+use super::{address, event, qp};
+use crate::border;
+use crate::error::VerbError;
+use crate::layout::{ibv_context, ibv_pd, ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id};
+use crate::node::lock;
+
+/// `rdma_create_ep`
+pub unsafe extern "C" fn create_ep(
+    id: *mut *mut rdma_cm_id,
+    res: *mut rdma_addrinfo,
+    pd: *mut ibv_pd,
+    qp_init_attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    border::minus_one("rdma_create_ep", || {
+        // SAFETY: the ABI's contract, for all calls below.
+        unsafe {
+            let res = res.as_ref().ok_or(VerbError::Null("res"))?;
+            if id.is_null() {
+                return Err(VerbError::Null("id"));
+            }
+            let unknown = VerbError::Unsupported("this ai_qp_type");
+            let qp_type = QpType::from_number(res.ai_qp_type.cast_unsigned()).ok_or(unknown)?;
+            let space = res.ai_port_space.cast_unsigned();
+            let made = id::create(ptr::null_mut(), ptr::null_mut(), space, qp_type)?;
+            let prepared = match res.ai_flags & PASSIVE {
+                0 => active(made, res, pd, qp_init_attr),
+                _ => passive(made, res, pd, qp_init_attr),
+            };
+            if let Err(error) = prepared {
+                let _ = id::destroy(made);
+                return Err(error);
+            }
+            id.write(made);
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The ABI's contract.
+unsafe fn passive(
+    id: *mut rdma_cm_id,
+    res: &rdma_addrinfo,
+    pd: *mut ibv_pd,
+    qp_init_attr: *mut ibv_qp_init_attr,
+) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract.
+    unsafe {
+        address::bind(id, res.ai_src_addr)?;
+        if !pd.is_null() {
+            (*id).pd = pd;
+        }
+        if let Some(attr) = qp_init_attr.as_ref() {
+            let attr = ibv_qp_init_attr { qp_type: res.ai_qp_type.cast_unsigned(), ..ptr::read(attr) };
+            lock(&IdObject::from_c(id)?.state).qp_init_attr = Some(attr);
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// The ABI's contract.
+unsafe fn active(
+    id: *mut rdma_cm_id,
+    res: &rdma_addrinfo,
+    pd: *mut ibv_pd,
+    qp_init_attr: *mut ibv_qp_init_attr,
+) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract.
+    unsafe {
+        address::resolve(id, res.ai_src_addr, res.ai_dst_addr)?;
+        let object = IdObject::from_c(id)?;
+        connections().call(|cma, _| cma.resolve_route(object.core))?;
+        id::complete(id)?;
+        if let Some(attr) = qp_init_attr.as_mut() {
+            attr.qp_type = res.ai_qp_type.cast_unsigned();
+            qp::make_plain_qp(id, pd, attr)?;
+        }
+        if res.ai_connect_len > 0 && !res.ai_connect.is_null() {
+            let connect = slice::from_raw_parts(res.ai_connect.cast::<u8>(), res.ai_connect_len);
+            lock(&object.state).connect = connect.to_vec();
+        }
+    }
+    Ok(())
+}
+
+/// `rdma_destroy_ep`
+pub unsafe extern "C" fn destroy_ep(id: *mut rdma_cm_id) {
+    border::guard((), || {
+        // SAFETY: the ABI's contract.
+        unsafe {
+            if id.is_null() {
+                return;
+            }
+            qp::destroy_qp(id);
+            qp::destroy_srq(id);
+            let _ = id::destroy(id);
+        }
+    });
+}
+
+/// `rdma_get_request`: waits for a request to a synchronous identifier, with a queue pair if the endpoint was made with attributes.
+pub unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
+    border::minus_one("rdma_get_request", || {
+        // SAFETY: the ABI's contract, for all calls below.
+        unsafe {
+            let object = IdObject::from_c(listen)?;
+            if !lock(&object.state).is_sync {
+                let allowed = "the identifier has a program's channel: requests come there";
+                return Err(VerbError::Value { field: "channel", given: 1, allowed });
+            }
+            if !(*listen).event.is_null() {
+                event::ack((*listen).event)?;
+                (*listen).event = ptr::null_mut();
+            }
+            let taken = event::take((*listen).channel)?;
+            let of_request = || {
+                event::outcome(&*taken)?;
+                if (*taken).event != u32::from(CmaEventType::ConnectRequest.number()) {
+                    return Err(VerbError::System { what: "no request but an event", errno: Errno::INVAL });
+                }
+                // A copy, since the sizes that the queue pair really has are written into it.
+                let attr = lock(&object.state).qp_init_attr.as_ref().map(|attr| ptr::read(attr));
+                match attr {
+                    Some(mut attr) => qp::make_plain_qp((*taken).id, (*listen).pd, &mut attr),
+                    None => Ok(()),
+                }
+            };
+            if let Err(error) = of_request() {
+                (*listen).event = taken;
+                return Err(error);
+            }
+            let request = (*taken).id;
+            (*request).event = taken;
+            id.write(request);
+        }
+        Ok(())
+    })
+}
+
+/// `rdma_get_devices`: the contexts that identifiers are bound to.
+pub unsafe extern "C" fn get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
+    border::pointer("rdma_get_devices", || {
+        if !num_devices.is_null() {
+            // SAFETY: the ABI's contract: NULL or a place for the number.
+            unsafe { num_devices.write(0) };
+        }
+        let devices = open_devices()?;
+        // SAFETY: allocates; the result is checked.
+        let list = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_context>()) };
+        if list.is_null() {
+            return Err(VerbError::System { what: "the list of devices", errno: Errno::NOMEM });
+        }
+        let list = list.cast::<*mut ibv_context>();
+        // SAFETY: there is room for all and a NULL behind them; a place for the number as above.
+        unsafe {
+            for (place, device) in devices.iter().enumerate() {
+                list.add(place).write(device.context);
+            }
+            if !num_devices.is_null() {
+                num_devices.write(c_int::try_from(devices.len()).unwrap_or(c_int::MAX));
+            }
+        }
+        Ok(list)
+    })
+}
+
+/// `rdma_free_devices`
+pub unsafe extern "C" fn free_devices(list: *mut *mut ibv_context) {
+    // SAFETY: the ABI's contract: NULL, or what get_devices allocated.
+    unsafe { libc::free(list.cast::<c_void>()) };
+}

@@ -1,0 +1,340 @@
+//! Events: taking them, what the library does about them before the program sees them, giving them back.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::zeroed;
+use std::ptr;
+
+use rustix::io::Errno;
+use urxe_stack::cma::{CmaEvent, CmaEventType, ConnEvent, EventParam, UdEvent};
+
+use super::address;
+use super::channel::ChannelObject;
+use super::id::{self, IdObject};
+use super::multicast::MembershipObject;
+use super::process::connections;
+use super::qp::{self, Depths};
+use crate::border;
+use crate::error::VerbError;
+use crate::layout::{
+    rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_event_param, rdma_ud_param,
+};
+use crate::node::lock;
+use crate::qp_attr;
+
+/// An event, with what C sees of it in front.
+#[repr(C)]
+struct EventObject {
+    c: rdma_cm_event,
+    /// Whose it is.
+    of: *mut rdma_cm_id,
+    membership: *const MembershipObject,
+    /// What `c` points to.
+    private_data: Vec<u8>,
+}
+
+/// `rdma_get_cm_event`: waits for an event, unless the program made the descriptor non-blocking.
+pub unsafe extern "C" fn get_cm_event(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    border::minus_one("rdma_get_cm_event", || {
+        if event.is_null() {
+            return Err(VerbError::Null("event"));
+        }
+        // SAFETY: the ABI's contract: a channel, and a place for the result.
+        unsafe { event.write(take(channel)?) };
+        Ok(())
+    })
+}
+
+/// `rdma_ack_cm_event`
+pub unsafe extern "C" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    // SAFETY: the ABI's contract.
+    border::minus_one("rdma_ack_cm_event", || unsafe { ack(event) })
+}
+
+/// # Safety
+/// The ABI's contract: NULL, or an event that was taken and not given back.
+pub unsafe fn ack(event: *mut rdma_cm_event) -> Result<(), VerbError> {
+    if event.is_null() {
+        return Err(VerbError::Null("event"));
+    }
+    // SAFETY: made by Box::into_raw in `present`; the program does not use it again.
+    let event = unsafe { Box::from_raw(event.cast::<EventObject>()) };
+    // SAFETY: destroying the identifier, and leaving the group, wait until this event is given back.
+    unsafe {
+        if let Some(membership) = event.membership.as_ref() {
+            membership.give_back();
+        }
+        IdObject::from_c(event.of)?.give_back();
+    }
+    Ok(())
+}
+
+/// Takes the next event that is for the program.
+///
+/// # Safety
+/// The ABI's contract.
+pub unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, VerbError> {
+    // SAFETY: the ABI's contract.
+    let object = unsafe { ChannelObject::from_c(channel) }?;
+    loop {
+        let redeem = || {
+            // SAFETY: the listener's name is that of an identifier that is there, since it has an event.
+            let adopt = |new, listener| unsafe { adopt(new, IdObject::of_user(listener)) };
+            connections().call(|cma, _| {
+                let event = cma.next_event(object.core, adopt)?;
+                // SAFETY: the identifier is there: destroying it takes the core's lock first.
+                if let Ok(of) = unsafe { IdObject::from_c(IdObject::of_user(event.user)) } {
+                    lock(&of.state).taken += 1;
+                }
+                Some(event)
+            })
+        };
+        let event = object.fd.take_event(redeem);
+        let event = event.map_err(|errno| VerbError::System { what: "no event", errno })?;
+        // SAFETY: destroying the identifier waits until this event is given back.
+        if let Some(event) = unsafe { present(event) } {
+            return Ok(event);
+        }
+    }
+}
+
+/// The structure of an identifier that a request made.
+///
+/// # Safety
+/// `listener` is an identifier.
+unsafe fn adopt(core: urxe_stack::cma::CmaId, listener: *mut rdma_cm_id) -> u64 {
+    let new = id::allocate(core, false);
+    // SAFETY: the new one is nobody's yet; of the listener only what never changes is read, and its channel.
+    unsafe {
+        (*new).channel = (*listener).channel;
+        (*new).context = (*listener).context;
+        (*new).ps = (*listener).ps;
+        (*new).qp_type = (*listener).qp_type;
+    }
+    IdObject::user(new)
+}
+
+/// What the program gets for an event, after what the library has to do about it. `None`: it is not for the program.
+///
+/// # Safety
+/// The event was just taken.
+unsafe fn present(event: CmaEvent) -> Option<*mut rdma_cm_event> {
+    let of = IdObject::of_user(event.user);
+    // SAFETY: the caller's.
+    let object = unsafe { IdObject::from_c(of) }.ok()?;
+    // SAFETY: integers and pointers, for which zero is valid.
+    let mut made = Box::new(EventObject {
+        c: rdma_cm_event {
+            id: of,
+            listen_id: ptr::null_mut(),
+            event: event.event_type.number().into(),
+            status: event.status,
+            // SAFETY: as above.
+            param: unsafe { zeroed::<rdma_event_param>() },
+        },
+        of,
+        membership: ptr::null(),
+        private_data: Vec::new(),
+    });
+    fill(&mut made, &event.param);
+    // SAFETY: the identifier is there until this event is given back.
+    let handled = unsafe { handle(&mut made, object, &event) };
+    match handled {
+        Handled::Fine => {}
+        Handled::Failed(event_type, errno) => {
+            made.c.event = event_type.number().into();
+            made.c.status = -errno;
+        }
+        Handled::NotForProgram => {
+            object.give_back();
+            return None;
+        }
+    }
+    Some(Box::into_raw(made).cast())
+}
+
+enum Handled {
+    Fine,
+    Failed(CmaEventType, c_int),
+    NotForProgram,
+}
+
+/// # Safety
+/// `made` is of the identifier `object`, which is there.
+unsafe fn handle(made: &mut EventObject, object: &IdObject, event: &CmaEvent) -> Handled {
+    use CmaEventType::*;
+    let of = made.of;
+    // SAFETY: the caller's, for all calls below.
+    unsafe {
+        match event.event_type {
+            AddrResolved => match address::show(of) {
+                Ok(()) => Handled::Fine,
+                Err(error) => Handled::Failed(AddrError, error.errno()),
+            },
+            RouteResolved => match address::show_route(of) {
+                Ok(()) => Handled::Fine,
+                Err(error) => Handled::Failed(RouteError, error.errno()),
+            },
+            ConnectRequest => on_request(made, object, event),
+            ConnectResponse => {
+                lock(&object.state).remote_ece = event.ece;
+                if (*of).qp.is_null() {
+                    return Handled::Fine;
+                }
+                match qp::finish_connecting(of, Depths::AS_AGREED) {
+                    Ok(()) => made.c.event = Established.number().into(),
+                    Err(error) => {
+                        lock(&object.state).connect_error = true;
+                        return Handled::Failed(ConnectError, error.errno());
+                    }
+                }
+                Handled::Fine
+            }
+            Rejected | Disconnected if lock(&object.state).connect_error => Handled::NotForProgram,
+            Rejected => {
+                // A queue pair that is not connected may be in any state.
+                let _ = qp::to_error(of);
+                Handled::Fine
+            }
+            MulticastJoin | MulticastError => {
+                let Some(membership) = event.membership else { return Handled::Fine };
+                made.membership = MembershipObject::of_name(membership);
+                let Some(membership) = made.membership.as_ref() else { return Handled::Fine };
+                membership.taken();
+                made.c.param.ud.private_data = membership.context;
+                match membership.attach(of, event) {
+                    Ok(()) => Handled::Fine,
+                    Err(error) => Handled::Failed(MulticastError, error.errno()),
+                }
+            }
+            _ => Handled::Fine,
+        }
+    }
+}
+
+/// # Safety
+/// As [`handle`].
+unsafe fn on_request(made: &mut EventObject, listener: &IdObject, event: &CmaEvent) -> Handled {
+    let Some(core) = event.new_id else { return Handled::NotForProgram };
+    let Ok(user) = connections().call(|cma, _| cma.user(core)) else { return Handled::NotForProgram };
+    let new = IdObject::of_user(user);
+    // SAFETY: it was made by `adopt`, and the program does not know it yet.
+    unsafe {
+        made.c.listen_id = made.c.id;
+        made.c.id = new;
+        let Ok(object) = IdObject::from_c(new) else { return Handled::NotForProgram };
+        {
+            let mut state = lock(&object.state);
+            state.remote_ece = event.ece;
+            if let EventParam::Conn(conn) = &event.param {
+                state.initiator_depth = conn.initiator_depth;
+                state.responder_resources = conn.responder_resources;
+            }
+        }
+        let is_sync = lock(&listener.state).is_sync;
+        let moved = if is_sync { id::migrate(new, ptr::null_mut()) } else { Ok(()) };
+        let shown = moved.and_then(|()| address::show(new)).and_then(|()| address::show_route(new));
+        if let Err(error) = shown {
+            tracing::warn!(target: "urxe_abi", "a request is dropped: {error}");
+            let _ = id::destroy(new);
+            return Handled::NotForProgram;
+        }
+    }
+    Handled::Fine
+}
+
+fn fill(made: &mut EventObject, param: &EventParam) {
+    match param {
+        EventParam::None => {}
+        EventParam::Conn(conn) => {
+            made.private_data.clone_from(&conn.private_data);
+            let (data, len) = data(&made.private_data);
+            made.c.param.conn = conn_to_c(conn, data, len);
+        }
+        EventParam::Ud(ud) => {
+            made.private_data.clone_from(&ud.private_data);
+            let (data, len) = data(&made.private_data);
+            made.c.param.ud = ud_to_c(ud, data, len);
+        }
+    }
+}
+
+/// The bytes stay where they are when the event is moved: they are on the heap.
+fn data(bytes: &[u8]) -> (*const c_void, u8) {
+    match bytes {
+        [] => (ptr::null(), 0),
+        bytes => (bytes.as_ptr().cast(), u8::try_from(bytes.len()).unwrap_or(u8::MAX)),
+    }
+}
+
+fn conn_to_c(conn: &ConnEvent, private_data: *const c_void, private_data_len: u8) -> rdma_conn_param {
+    rdma_conn_param {
+        private_data,
+        private_data_len,
+        responder_resources: conn.responder_resources,
+        initiator_depth: conn.initiator_depth,
+        flow_control: conn.flow_control.into(),
+        retry_count: conn.retry_count,
+        rnr_retry_count: conn.rnr_retry_count,
+        srq: conn.srq.into(),
+        qp_num: conn.qpn.value(),
+    }
+}
+
+fn ud_to_c(ud: &UdEvent, private_data: *const c_void, private_data_len: u8) -> rdma_ud_param {
+    let ah_attr = qp_attr::address_to_c(&ud.ah);
+    rdma_ud_param { private_data, private_data_len, ah_attr, qp_num: ud.qpn.value(), qkey: ud.qkey.0 }
+}
+
+/// What an event says of the call that it is the outcome of.
+pub fn outcome(event: &rdma_cm_event) -> Result<(), VerbError> {
+    let what = "the call's outcome";
+    match event.status {
+        0 => Ok(()),
+        _ if event.event == u32::from(CmaEventType::Rejected.number()) => {
+            Err(VerbError::System { what, errno: Errno::CONNREFUSED })
+        }
+        status => Err(VerbError::System { what, errno: Errno::from_raw_os_error(status.saturating_abs()) }),
+    }
+}
+
+/// `rdma_event_str`
+pub extern "C" fn event_str(event: u32) -> *const c_char {
+    NAMES.get(event as usize).copied().unwrap_or(c"UNKNOWN EVENT").as_ptr()
+}
+
+const NAMES: [&std::ffi::CStr; 18] = [
+    c"RDMA_CM_EVENT_ADDR_RESOLVED",
+    c"RDMA_CM_EVENT_ADDR_ERROR",
+    c"RDMA_CM_EVENT_ROUTE_RESOLVED",
+    c"RDMA_CM_EVENT_ROUTE_ERROR",
+    c"RDMA_CM_EVENT_CONNECT_REQUEST",
+    c"RDMA_CM_EVENT_CONNECT_RESPONSE",
+    c"RDMA_CM_EVENT_CONNECT_ERROR",
+    c"RDMA_CM_EVENT_UNREACHABLE",
+    c"RDMA_CM_EVENT_REJECTED",
+    c"RDMA_CM_EVENT_ESTABLISHED",
+    c"RDMA_CM_EVENT_DISCONNECTED",
+    c"RDMA_CM_EVENT_DEVICE_REMOVAL",
+    c"RDMA_CM_EVENT_MULTICAST_JOIN",
+    c"RDMA_CM_EVENT_MULTICAST_ERROR",
+    c"RDMA_CM_EVENT_ADDR_CHANGE",
+    c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+    c"RDMA_CM_EVENT_ADDRINFO_ERROR",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_stack() {
+        for event in CmaEventType::ALL {
+            let name = NAMES[usize::from(event.number())].to_str().unwrap();
+            assert_eq!(name.strip_prefix("RDMA_CM_EVENT_"), Some(event.name()));
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Identifiers: `struct rdma_cm_id` with what the library keeps beside it.
+
+use std::ffi::{c_int, c_void};
+use std::mem::zeroed;
+use std::ptr;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use urxe_stack::cma::CmaId;
+use urxe_stack::qp::attr::QpType;
+use urxe_wire::mad::PortSpace;
+
+use super::channel::{self, ChannelObject};
+use super::process::{self, CmDevice, connections};
+use super::{event, multicast};
+use crate::border;
+use crate::error::VerbError;
+use crate::layout::{ibv_qp_init_attr, rdma_cm_id, rdma_event_channel};
+use crate::logging;
+use crate::node::lock;
+
+/// An identifier, with what C sees of it in front.
+#[repr(C)]
+pub struct IdObject {
+    c: rdma_cm_id,
+    pub core: CmaId,
+    pub state: Mutex<IdState>,
+    acknowledged: Condvar,
+}
+
+/// What the library keeps beside an identifier.
+#[derive(Default)]
+pub struct IdState {
+    /// Events that the program has taken, and that it has given back.
+    pub taken: u64,
+    pub given_back: u64,
+    /// Its channel is its own: calls wait for what comes of them.
+    pub is_sync: bool,
+    pub initiator_depth: u8,
+    pub responder_resources: u8,
+    pub local_ece: (u32, u32),
+    pub remote_ece: (u32, u32),
+    /// Its queue pair could not be moved when the peer had accepted: what is told of it from now on is not for the program.
+    pub connect_error: bool,
+    /// What queue pairs of requests are made with.
+    pub qp_init_attr: Option<ibv_qp_init_attr>,
+    /// Data that goes in front of the program's when it connects.
+    pub connect: Vec<u8>,
+    pub memberships: Vec<Box<multicast::MembershipObject>>,
+}
+
+impl IdObject {
+    /// The identifier that a program means.
+    ///
+    /// # Safety
+    /// The ABI's contract: `id` is NULL, or created and not destroyed while the result is used.
+    pub unsafe fn from_c<'a>(id: *mut rdma_cm_id) -> Result<&'a Self, VerbError> {
+        // SAFETY: it came from `allocate`, so it is the first field of an IdObject; the fields behind are shared.
+        unsafe { id.cast::<Self>().as_ref() }.ok_or(VerbError::Null("id"))
+    }
+
+    /// The name under which the core knows it, and gives it back.
+    pub fn user(id: *mut rdma_cm_id) -> u64 {
+        id.expose_provenance() as u64
+    }
+
+    /// The identifier that a name of the core's stands for.
+    pub fn of_user(user: u64) -> *mut rdma_cm_id {
+        ptr::with_exposed_provenance_mut(user as usize)
+    }
+
+    /// Its device.
+    pub fn device(&self) -> Option<CmDevice> {
+        connections().call(|cma, _| cma.device_of(self.core)).and_then(process::device)
+    }
+
+    /// A program gave an event back.
+    pub fn give_back(&self) {
+        lock(&self.state).given_back += 1;
+        self.acknowledged.notify_all();
+    }
+
+    /// Waits until the program has given back what it took, up to `more` events that it takes all its life.
+    pub fn wait_for_acknowledgements(&self, is_done: impl Fn(&IdState) -> bool) {
+        let mut state = lock(&self.state);
+        while !is_done(&state) {
+            state = self.acknowledged.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// An identifier's structure, before it is filled in.
+pub fn allocate(core: CmaId, is_sync: bool) -> *mut rdma_cm_id {
+    // SAFETY: the structure consists of integers and pointers, for which zero is valid.
+    let c: rdma_cm_id = unsafe { zeroed() };
+    let state = Mutex::new(IdState { is_sync, ..IdState::default() });
+    Box::into_raw(Box::new(IdObject { c, core, state, acknowledged: Condvar::new() })).cast()
+}
+
+/// Makes an identifier; without a channel it gets one of its own, and is synchronous.
+///
+/// # Safety
+/// The ABI's contract: `channel` is NULL or a channel.
+pub unsafe fn create(
+    channel: *mut rdma_event_channel,
+    context: *mut c_void,
+    space: u32,
+    qp_type: QpType,
+) -> Result<*mut rdma_cm_id, VerbError> {
+    let allowed = "RDMA_PS_TCP, _UDP, _IB and _IPOIB are there";
+    let wrong = VerbError::Value { field: "ps", given: space.into(), allowed };
+    let known = u16::try_from(space).ok().map(PortSpace).filter(|space| space.name().is_some());
+    let port_space = known.ok_or(wrong)?;
+    let is_sync = channel.is_null();
+    let channel = if is_sync { channel::create()? } else { channel };
+    // SAFETY: the ABI's contract, or just made.
+    let place = unsafe { ChannelObject::from_c(channel) }?.core;
+    let made = connections().call(|cma, _| {
+        let core = cma.create_id(place, port_space, qp_type, 0)?;
+        let id = allocate(core, is_sync);
+        cma.set_user(core, IdObject::user(id))?;
+        Ok(id)
+    });
+    match made {
+        Ok(id) => {
+            // SAFETY: just allocated, and nobody else knows it.
+            unsafe {
+                (*id).channel = channel;
+                (*id).context = context;
+                (*id).ps = space;
+                (*id).qp_type = qp_type.number().into();
+            }
+            Ok(id)
+        }
+        Err(error) => {
+            if is_sync {
+                // SAFETY: made above for this identifier alone.
+                unsafe { channel::destroy(channel) };
+            }
+            Err(VerbError::Cma(error))
+        }
+    }
+}
+
+/// `rdma_create_id`
+pub unsafe extern "C" fn create_id(
+    channel: *mut rdma_event_channel,
+    id: *mut *mut rdma_cm_id,
+    context: *mut c_void,
+    ps: u32,
+) -> c_int {
+    logging::start();
+    border::minus_one("rdma_create_id", || {
+        if id.is_null() {
+            return Err(VerbError::Null("id"));
+        }
+        let is_datagram = [PortSpace::UDP, PortSpace::IPOIB].iter().any(|space| u32::from(space.0) == ps);
+        let qp_type = if is_datagram { QpType::Ud } else { QpType::Rc };
+        // SAFETY: the ABI's contract; a place for the result.
+        unsafe { id.write(create(channel, context, ps, qp_type)?) };
+        Ok(())
+    })
+}
+
+/// `rdma_destroy_id`: waits until the program has given back the events that it took.
+pub unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the ABI's contract.
+    border::minus_one("rdma_destroy_id", || unsafe { destroy(id) })
+}
+
+/// # Safety
+/// The ABI's contract: nobody uses it any more.
+pub unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract.
+    let object = unsafe { IdObject::from_c(id) }?;
+    connections().call(|cma, now| cma.destroy_id(now, object.core))?;
+    // SAFETY: the ABI's contract: no other thread uses the identifier.
+    unsafe {
+        if !(*id).event.is_null() {
+            event::ack((*id).event)?;
+            (*id).event = ptr::null_mut();
+        }
+    }
+    object.wait_for_acknowledgements(|state| state.given_back >= state.taken);
+    let is_sync = lock(&object.state).is_sync;
+    // SAFETY: as above; the path record was made by malloc, the rest by Box::into_raw in `allocate`.
+    unsafe {
+        libc::free((*id).route.path_rec.cast());
+        let channel = (*id).channel;
+        drop(Box::from_raw(id.cast::<IdObject>()));
+        if is_sync {
+            channel::destroy(channel);
+        }
+    }
+    Ok(())
+}
+
+/// `rdma_migrate_id`: to another channel, or to one of its own. Waits until events that came by the old one are given back.
+pub unsafe extern "C" fn migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
+    // SAFETY: the ABI's contract.
+    border::minus_one("rdma_migrate_id", || unsafe { migrate(id, channel) })
+}
+
+/// # Safety
+/// The ABI's contract.
+pub unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract.
+    let object = unsafe { IdObject::from_c(id) }?;
+    let (was_sync, becomes_sync) = (lock(&object.state).is_sync, to.is_null());
+    if was_sync && becomes_sync {
+        let allowed = "the identifier has a channel of its own already";
+        return Err(VerbError::Value { field: "channel", given: 0, allowed });
+    }
+    let to = if becomes_sync { channel::create()? } else { to };
+    // SAFETY: the ABI's contract, or just made.
+    let place = unsafe { ChannelObject::from_c(to) }?.core;
+    if let Err(error) = connections().call(|cma, _| cma.migrate(object.core, place)) {
+        if becomes_sync {
+            // SAFETY: made above for this identifier alone.
+            unsafe { channel::destroy(to) };
+        }
+        return Err(error.into());
+    }
+    // SAFETY: the ABI's contract: no other thread changes the identifier.
+    unsafe {
+        if was_sync {
+            if !(*id).event.is_null() {
+                event::ack((*id).event)?;
+                (*id).event = ptr::null_mut();
+            }
+            channel::destroy((*id).channel);
+        }
+        (*id).channel = to;
+    }
+    lock(&object.state).is_sync = becomes_sync;
+    object.wait_for_acknowledgements(|state| state.given_back >= state.taken);
+    Ok(())
+}
+
+/// In a synchronous identifier, waits for what comes of a call.
+///
+/// # Safety
+/// The ABI's contract.
+pub unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract.
+    let object = unsafe { IdObject::from_c(id) }?;
+    if !lock(&object.state).is_sync {
+        return Ok(());
+    }
+    // SAFETY: the ABI's contract: no other thread changes the identifier.
+    unsafe {
+        if !(*id).event.is_null() {
+            event::ack((*id).event)?;
+            (*id).event = ptr::null_mut();
+        }
+        let taken = event::take((*id).channel)?;
+        (*id).event = taken;
+        event::outcome(&*taken)
+    }
+}

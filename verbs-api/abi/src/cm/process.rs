@@ -1,0 +1,108 @@
+//! What a process has once: its connections, and the devices that identifiers are bound to.
+//!
+//! As in the original, the library opens each device once for itself, when an identifier first needs devices, and keeps it open; what
+//! a program opens by `ibv_open_device` is another context of the same device.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ptr;
+use std::sync::{Arc, Mutex};
+
+use urxe_stack::cma::DeviceKey;
+use urxe_stack::driver::Connections;
+use urxe_stack::sys::fork::PerProcess;
+
+use crate::context::{self, Context};
+use crate::devices;
+use crate::error::VerbError;
+use crate::layout::{ibv_context, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr};
+use crate::node::lock;
+use crate::{pd, xrc};
+
+static CONNECTIONS: PerProcess<Arc<Connections>> =
+    // The hasher's keys are the operating system's random numbers.
+    PerProcess::new(|| Arc::new(Connections::new(RandomState::new().build_hasher().finish())));
+static DEVICES: PerProcess<Mutex<Vec<CmDevice>>> = PerProcess::new(Mutex::default);
+
+/// This process's connections, over all devices that it has open.
+pub fn connections() -> &'static Arc<Connections> {
+    CONNECTIONS.get()
+}
+
+/// A device as identifiers know it.
+#[derive(Clone, Copy)]
+pub struct CmDevice {
+    key: DeviceKey,
+    pub context: *mut ibv_context,
+    /// The domain of queue pairs whose program names none.
+    pub pd: *mut ibv_pd,
+    /// READs and atomics that a queue pair can answer, and ask for, at a time.
+    pub max_responder_resources: u8,
+    pub max_initiator_depth: u8,
+    /// The domain of XRC queue pairs whose program names none.
+    xrcd: *mut ibv_xrcd,
+}
+
+// SAFETY: the pointers are of objects that are made once and stay; their own verbs lock.
+unsafe impl Send for CmDevice {}
+
+/// Opens all devices that this process does not have open yet; fails if there is none at all.
+pub fn open_devices() -> Result<Vec<CmDevice>, VerbError> {
+    let mut open = lock(DEVICES.get());
+    if !open.is_empty() {
+        return Ok(open.clone());
+    }
+    let mut failed = VerbError::System { what: "no device", errno: rustix::io::Errno::NODEV };
+    for device in devices::list()? {
+        match open_one(device) {
+            Ok(device) => open.push(device),
+            Err(error) => {
+                tracing::warn!(target: "urxe_abi", "connections do without a device: {error}");
+                failed = error;
+            }
+        }
+    }
+    if open.is_empty() { Err(failed) } else { Ok(open.clone()) }
+}
+
+fn open_one(device: *mut crate::layout::ibv_device) -> Result<CmDevice, VerbError> {
+    let context = context::open_listed(device)?;
+    // SAFETY: it was just opened, and is never closed.
+    let shared: &Context = unsafe { Context::from_c(context) }?;
+    let key = shared.node.engine.connection_key().ok_or(VerbError::Unsupported("connections"))?;
+    // SAFETY: as above.
+    let pd = unsafe { pd::alloc_pd(context) };
+    if pd.is_null() {
+        return Err(VerbError::last("a protection domain"));
+    }
+    let limits = shared.device().limits();
+    Ok(CmDevice {
+        key,
+        context,
+        pd,
+        max_responder_resources: limits.max_qp_rd_atom,
+        max_initiator_depth: limits.max_qp_init_rd_atom,
+        xrcd: ptr::null_mut(),
+    })
+}
+
+/// The device that the core calls `key`.
+pub fn device(key: DeviceKey) -> Option<CmDevice> {
+    lock(DEVICES.get()).iter().find(|device| device.key == key).copied()
+}
+
+/// A device's domain for XRC queue pairs, made when it is first asked for.
+pub fn xrcd(key: DeviceKey) -> Result<*mut ibv_xrcd, VerbError> {
+    let mut open = lock(DEVICES.get());
+    let device =
+        open.iter_mut().find(|device| device.key == key).ok_or(VerbError::Unsupported("this device"))?;
+    if device.xrcd.is_null() {
+        // Domain of no file, which nobody else can name.
+        let mut attr = ibv_xrcd_init_attr { comp_mask: 3, fd: -1, oflags: libc::O_CREAT };
+        // SAFETY: the context is open, and stays so.
+        device.xrcd = unsafe { xrc::open_xrcd(device.context, &mut attr) };
+        if device.xrcd.is_null() {
+            return Err(VerbError::last("an XRC domain"));
+        }
+    }
+    Ok(device.xrcd)
+}

@@ -1,0 +1,451 @@
+//! What the library makes for an identifier: completion queues, shared queues, queue pairs; and the queue pair's states.
+
+use std::ffi::c_int;
+use std::mem::zeroed;
+use std::ptr;
+
+use rustix::io::Errno;
+use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
+use urxe_wire::Psn;
+
+use super::address::qp_state;
+use super::connect::AS_MANY_AS_CAN_BE;
+use super::id::IdObject;
+use super::process::{self, connections};
+use crate::border;
+use crate::error::VerbError;
+use crate::layout::{
+    ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    ibv_srq_init_attr, ibv_srq_init_attr_ex, rdma_cm_id,
+};
+use crate::{channel, cq, qp, qp_attr, srq};
+
+/// `IBV_QP_INIT_ATTR_PD`, `_XRCD`
+const QP_PD: u32 = 1;
+const QP_XRCD: u32 = 1 << 1;
+/// `IBV_SRQ_INIT_ATTR_TYPE`, `_PD`, `_XRCD`, `_CQ`
+const SRQ_TYPE: u32 = 1;
+const SRQ_PD: u32 = 1 << 1;
+const SRQ_XRCD: u32 = 1 << 2;
+const SRQ_CQ: u32 = 1 << 3;
+/// `IBV_SRQT_XRC`
+const SRQT_XRC: u32 = 1;
+
+/// READs and atomics at a time, asked for and answered.
+#[derive(Clone, Copy)]
+pub struct Depths {
+    pub initiator: u8,
+    pub responder: u8,
+}
+
+impl Depths {
+    /// What both sides have agreed on.
+    pub const AS_AGREED: Self = Self { initiator: AS_MANY_AS_CAN_BE, responder: AS_MANY_AS_CAN_BE };
+}
+
+/// # Safety
+/// The ABI's contract.
+unsafe fn modify(queue_pair: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Result<(), VerbError> {
+    let mut c = qp_attr::to_c(attr);
+    // SAFETY: the ABI's contract.
+    match unsafe { qp::modify_qp(queue_pair, &mut c, mask.bits().cast_signed()) } {
+        0 => Ok(()),
+        errno => {
+            let errno = Errno::from_raw_os_error(errno);
+            Err(VerbError::System { what: "the queue pair's state", errno })
+        }
+    }
+}
+
+fn attributes(object: &IdObject, state: QpState) -> Result<(QpAttr, QpAttrMask), VerbError> {
+    Ok(connections().call(|cma, _| cma.qp_attr(object.core, state))?)
+}
+
+/// Moves the identifier's queue pair, if it has one, to RTS as its connection is.
+///
+/// # Safety
+/// The ABI's contract.
+pub unsafe fn to_rts(id: *mut rdma_cm_id, depths: Depths) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract.
+    let (object, queue_pair) = unsafe { (IdObject::from_c(id)?, (*id).qp) };
+    if queue_pair.is_null() {
+        return Ok(());
+    }
+    // What the peer may do is known since the queue pair was made.
+    for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+        let (mut attr, mask) = attributes(object, state)?;
+        if state == QpState::Rtr && depths.responder != AS_MANY_AS_CAN_BE {
+            attr.max_dest_rd_atomic = depths.responder;
+        }
+        if state == QpState::Rts && depths.initiator != AS_MANY_AS_CAN_BE {
+            attr.max_rd_atomic = depths.initiator;
+        }
+        // SAFETY: the ABI's contract.
+        unsafe { modify(queue_pair, &attr, mask) }?;
+    }
+    Ok(())
+}
+
+/// The passive side has accepted: the queue pair is moved, and that is confirmed.
+///
+/// # Safety
+/// The ABI's contract.
+pub unsafe fn finish_connecting(id: *mut rdma_cm_id, depths: Depths) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract.
+    let done = unsafe { IdObject::from_c(id) }.and_then(|object| {
+        // SAFETY: the ABI's contract.
+        unsafe { to_rts(id, depths) }?;
+        Ok(connections().call(|cma, now| cma.establish(now, object.core))?)
+    });
+    if done.is_err() {
+        // SAFETY: the ABI's contract.
+        let _ = unsafe { to_error(id) };
+    }
+    done
+}
+
+/// Ends all work of the identifier's queue pair, if it has one.
+///
+/// # Safety
+/// The ABI's contract.
+pub unsafe fn to_error(id: *mut rdma_cm_id) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract.
+    let queue_pair = unsafe { (*id).qp };
+    if queue_pair.is_null() {
+        return Ok(());
+    }
+    let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
+    // SAFETY: the ABI's contract.
+    unsafe { modify(queue_pair, &attr, QpAttrMask::STATE) }
+}
+
+/// `rdma_init_qp_attr`
+pub unsafe extern "C" fn init_qp_attr(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_attr,
+    mask: *mut c_int,
+) -> c_int {
+    border::minus_one("rdma_init_qp_attr", || {
+        // SAFETY: the ABI's contract.
+        let (object, attr) =
+            unsafe { (IdObject::from_c(id)?, attr.as_mut().ok_or(VerbError::Null("qp_attr"))?) };
+        if mask.is_null() {
+            return Err(VerbError::Null("qp_attr_mask"));
+        }
+        let (found, bits) = attributes(object, qp_state(attr.qp_state)?)?;
+        *attr = qp_attr::to_c(&found);
+        // SAFETY: the ABI's contract: a place for the result.
+        unsafe { mask.write(bits.bits().cast_signed()) };
+        Ok(())
+    })
+}
+
+/// A completion queue of `size` entries for the identifier, with a channel of its own.
+///
+/// # Safety
+/// The ABI's contract.
+unsafe fn make_cq(id: *mut rdma_cm_id, size: u32) -> Result<(*mut ibv_comp_channel, *mut ibv_cq), VerbError> {
+    // SAFETY: the ABI's contract.
+    unsafe {
+        let channel = channel::create_comp_channel((*id).verbs);
+        if channel.is_null() {
+            return Err(VerbError::last("a completion channel"));
+        }
+        let entries = c_int::try_from(size).unwrap_or(c_int::MAX);
+        let made = cq::create_cq((*id).verbs, entries, id.cast(), channel, 0);
+        if made.is_null() {
+            let error = VerbError::last("a completion queue");
+            channel::destroy_comp_channel(channel);
+            return Err(error);
+        }
+        Ok((channel, made))
+    }
+}
+
+/// # Safety
+/// The ABI's contract.
+unsafe fn make_cqs(id: *mut rdma_cm_id, send: u32, recv: u32) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract.
+    unsafe {
+        if recv > 0 {
+            ((*id).recv_cq_channel, (*id).recv_cq) = make_cq(id, recv)?;
+        }
+        if send > 0 {
+            ((*id).send_cq_channel, (*id).send_cq) = make_cq(id, send).inspect_err(|_| drop_cqs(id))?;
+        }
+    }
+    Ok(())
+}
+
+/// Destroys the identifier's completion queues; those that others still use stay.
+///
+/// # Safety
+/// The ABI's contract.
+unsafe fn drop_cqs(id: *mut rdma_cm_id) {
+    // SAFETY: the ABI's contract; NULL is refused by each call, which changes nothing.
+    unsafe {
+        let is_target = (*id).qp_type == u32::from(QpType::XrcRecv.number());
+        if is_target && !(*id).srq.is_null() {
+            // They are the shared queue's.
+            return;
+        }
+        let (send_cq, recv_cq) = ((*id).send_cq, (*id).recv_cq);
+        let (send_channel, recv_channel) = ((*id).send_cq_channel, (*id).recv_cq_channel);
+        if !recv_cq.is_null() {
+            cq::destroy_cq(recv_cq);
+        }
+        if !send_cq.is_null() && send_cq != recv_cq {
+            cq::destroy_cq(send_cq);
+        }
+        if !recv_channel.is_null() {
+            channel::destroy_comp_channel(recv_channel);
+        }
+        if !send_channel.is_null() && send_channel != recv_channel {
+            channel::destroy_comp_channel(send_channel);
+        }
+        ((*id).send_cq, (*id).recv_cq) = (ptr::null_mut(), ptr::null_mut());
+        ((*id).send_cq_channel, (*id).recv_cq_channel) = (ptr::null_mut(), ptr::null_mut());
+    }
+}
+
+/// `rdma_create_qp`
+pub unsafe extern "C" fn create_qp(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: the ABI's contract.
+    border::minus_one("rdma_create_qp", || unsafe { make_plain_qp(id, pd, attr) })
+}
+
+/// # Safety
+/// The ABI's contract.
+pub unsafe fn make_plain_qp(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract.
+    unsafe {
+        IdObject::from_c(id)?;
+        let attr = attr.as_mut().ok_or(VerbError::Null("qp_init_attr"))?;
+        // SAFETY: integers and pointers, for which zero is valid.
+        let mut extended: ibv_qp_init_attr_ex = zeroed();
+        extended.qp_context = attr.qp_context;
+        extended.send_cq = attr.send_cq;
+        extended.recv_cq = attr.recv_cq;
+        extended.srq = attr.srq;
+        extended.cap = attr.cap;
+        extended.qp_type = attr.qp_type;
+        extended.sq_sig_all = attr.sq_sig_all;
+        extended.comp_mask = QP_PD;
+        extended.pd = if pd.is_null() { (*id).pd } else { pd };
+        make_qp(id, &mut extended)?;
+        attr.cap = extended.cap;
+        (attr.send_cq, attr.recv_cq, attr.srq) = (extended.send_cq, extended.recv_cq, extended.srq);
+    }
+    Ok(())
+}
+
+/// `rdma_create_qp_ex`
+pub unsafe extern "C" fn create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr_ex) -> c_int {
+    border::minus_one("rdma_create_qp_ex", || {
+        // SAFETY: the ABI's contract.
+        unsafe {
+            IdObject::from_c(id)?;
+            make_qp(id, attr.as_mut().ok_or(VerbError::Null("qp_init_attr"))?)
+        }
+    })
+}
+
+/// # Safety
+/// The ABI's contract.
+unsafe fn make_qp(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), VerbError> {
+    let wrong = |field, allowed| VerbError::Value { field, given: 0, allowed };
+    // SAFETY: the ABI's contract, for all objects that the arguments name.
+    unsafe {
+        let object = IdObject::from_c(id)?;
+        if !(*id).qp.is_null() {
+            return Err(wrong("qp", "the identifier has one already"));
+        }
+        if (*id).verbs.is_null() {
+            return Err(VerbError::Null("the identifier's device: it is not bound, and it"));
+        }
+        if attr.comp_mask & QP_PD == 0 || attr.pd.is_null() {
+            attr.comp_mask |= QP_PD;
+            attr.pd = (*id).pd;
+        } else if (*attr.pd).context != (*id).verbs {
+            return Err(wrong("pd", "it must be of the identifier's context (id->verbs)"));
+        }
+        let differs =
+            |of_id: *mut ibv_cq, given: *mut ibv_cq| !of_id.is_null() && !given.is_null() && of_id != given;
+        if differs((*id).recv_cq, attr.recv_cq) || differs((*id).send_cq, attr.send_cq) {
+            return Err(wrong("cq", "it must be the identifier's, which has one"));
+        }
+        if (*id).qp_type == u32::from(QpType::XrcRecv.number())
+            && (attr.comp_mask & QP_XRCD == 0 || attr.xrcd.is_null())
+        {
+            attr.xrcd = own_xrcd(object)?;
+            attr.comp_mask |= QP_XRCD;
+        }
+        let needs = |given: *mut ibv_cq, of_id: *mut ibv_cq, size| {
+            if given.is_null() && of_id.is_null() { size } else { 0 }
+        };
+        let send = needs(attr.send_cq, (*id).send_cq, attr.cap.max_send_wr);
+        let recv = needs(attr.recv_cq, (*id).recv_cq, attr.cap.max_recv_wr);
+        make_cqs(id, send, recv)?;
+        if attr.send_cq.is_null() {
+            attr.send_cq = (*id).send_cq;
+        }
+        if attr.recv_cq.is_null() {
+            attr.recv_cq = (*id).recv_cq;
+        }
+        if attr.srq.is_null() {
+            attr.srq = (*id).srq;
+        }
+        let made = qp::create_qp_ex((*id).verbs, attr);
+        if made.is_null() {
+            let error = VerbError::last("a queue pair");
+            drop_cqs(id);
+            return Err(error);
+        }
+        if let Err(error) = initialize(object, made, (*id).qp_type == u32::from(QpType::Ud.number())) {
+            qp::destroy_qp(made);
+            drop_cqs(id);
+            return Err(error);
+        }
+        (*id).pd = (*made).pd;
+        (*id).qp = made;
+    }
+    Ok(())
+}
+
+/// To INIT; for datagrams, which need no peer, to RTS.
+///
+/// # Safety
+/// The ABI's contract.
+unsafe fn initialize(object: &IdObject, made: *mut ibv_qp, is_datagram: bool) -> Result<(), VerbError> {
+    let (attr, mask) = attributes(object, QpState::Init)?;
+    // SAFETY: the ABI's contract.
+    unsafe {
+        modify(made, &attr, mask)?;
+        if is_datagram {
+            let rtr = QpAttr { qp_state: QpState::Rtr, ..QpAttr::default() };
+            modify(made, &rtr, QpAttrMask::STATE)?;
+            let rts = QpAttr { qp_state: QpState::Rts, sq_psn: Psn::new(0), ..rtr };
+            modify(made, &rts, QpAttrMask::STATE | QpAttrMask::SQ_PSN)?;
+        }
+    }
+    Ok(())
+}
+
+fn own_xrcd(object: &IdObject) -> Result<*mut crate::layout::ibv_xrcd, VerbError> {
+    let key = connections().call(|cma, _| cma.device_of(object.core));
+    process::xrcd(key.ok_or(VerbError::Null("the identifier's device: it is not bound, and it"))?)
+}
+
+/// `rdma_destroy_qp`
+pub unsafe extern "C" fn destroy_qp(id: *mut rdma_cm_id) {
+    border::guard((), || {
+        // SAFETY: the ABI's contract.
+        unsafe {
+            if id.is_null() || (*id).qp.is_null() {
+                return;
+            }
+            qp::destroy_qp((*id).qp);
+            (*id).qp = ptr::null_mut();
+            drop_cqs(id);
+        }
+    });
+}
+
+/// `rdma_create_srq`
+pub unsafe extern "C" fn create_srq(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> c_int {
+    border::minus_one("rdma_create_srq", || {
+        // SAFETY: the ABI's contract.
+        unsafe {
+            IdObject::from_c(id)?;
+            let attr = attr.as_mut().ok_or(VerbError::Null("srq_init_attr"))?;
+            // SAFETY: integers and pointers, for which zero is valid.
+            let mut extended: ibv_srq_init_attr_ex = zeroed();
+            extended.srq_context = attr.srq_context;
+            extended.attr = attr.attr;
+            extended.comp_mask = SRQ_TYPE | SRQ_PD;
+            extended.srq_type = u32::from((*id).qp_type == u32::from(QpType::XrcRecv.number()));
+            extended.pd = pd;
+            make_srq(id, &mut extended)?;
+            attr.attr = extended.attr;
+        }
+        Ok(())
+    })
+}
+
+/// `rdma_create_srq_ex`
+pub unsafe extern "C" fn create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> c_int {
+    border::minus_one("rdma_create_srq_ex", || {
+        // SAFETY: the ABI's contract.
+        unsafe {
+            IdObject::from_c(id)?;
+            make_srq(id, attr.as_mut().ok_or(VerbError::Null("srq_init_attr_ex"))?)
+        }
+    })
+}
+
+/// # Safety
+/// The ABI's contract.
+unsafe fn make_srq(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), VerbError> {
+    if attr.comp_mask & SRQ_TYPE == 0 {
+        return Err(VerbError::Value {
+            field: "comp_mask",
+            given: attr.comp_mask.into(),
+            allowed: "IBV_SRQ_INIT_ATTR_TYPE is needed",
+        });
+    }
+    // SAFETY: the ABI's contract, for all objects that the arguments name.
+    unsafe {
+        if attr.comp_mask & SRQ_PD == 0 || attr.pd.is_null() {
+            attr.pd = (*id).pd;
+            attr.comp_mask |= SRQ_PD;
+        }
+        if attr.srq_type == SRQT_XRC {
+            if attr.comp_mask & SRQ_XRCD == 0 || attr.xrcd.is_null() {
+                attr.xrcd = own_xrcd(IdObject::from_c(id)?)?;
+            }
+            if attr.comp_mask & SRQ_CQ == 0 || attr.cq.is_null() {
+                make_cqs(id, 0, attr.attr.max_wr)?;
+                attr.cq = (*id).recv_cq;
+            }
+            attr.comp_mask |= SRQ_XRCD | SRQ_CQ;
+        }
+        let made = srq::create_srq_ex((*id).verbs, attr);
+        if made.is_null() {
+            let error = VerbError::last("a shared receive queue");
+            drop_cqs(id);
+            return Err(error);
+        }
+        if (*id).pd.is_null() {
+            (*id).pd = attr.pd;
+        }
+        (*id).srq = made;
+    }
+    Ok(())
+}
+
+/// `rdma_destroy_srq`
+pub unsafe extern "C" fn destroy_srq(id: *mut rdma_cm_id) {
+    border::guard((), || {
+        // SAFETY: the ABI's contract.
+        unsafe {
+            if id.is_null() || (*id).srq.is_null() {
+                return;
+            }
+            srq::destroy_srq((*id).srq);
+            (*id).srq = ptr::null_mut();
+            drop_cqs(id);
+        }
+    });
+}
