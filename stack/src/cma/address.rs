@@ -79,6 +79,8 @@ impl Cma {
         let source = match bound {
             // The peer is this host itself, by the same device: no system need be asked.
             Some(key) if self.has_address(key, peer) => None,
+            // A group is where the device is.
+            Some(_) if peer.is_multicast() => None,
             _ => Some(system.source_for(own, dst)?.to_canonical()),
         };
         let (key, local) = match (bound, own) {

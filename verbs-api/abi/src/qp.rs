@@ -17,6 +17,7 @@ use crate::error::VerbError;
 use crate::events;
 use crate::layout::{
     ibv_context, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    ibv_sge,
 };
 use crate::object::object;
 use crate::pd::PdObject;
@@ -116,13 +117,18 @@ unsafe fn create(
     if let Some(given) = send_ops {
         qp_ex::check(qp_type, given)?;
     }
+    let mut cap = qp_attr::cap_from_c(&attr.cap);
+    // What a request has room for in its list of memory it has room for as data, as in rdma_rxe (rxe_qp_init_req): rdma-core's
+    // examples send inline without having asked for it.
+    let entries = cap.max_send_sge.saturating_mul(size_of::<ibv_sge>() as u32);
+    cap.max_inline_data = cap.max_inline_data.max(entries.min(context.device().limits().max_inline_data));
     let handle = context.device().create_qp(&QpInit {
         qp_type,
         pd: domain.id,
         send_cq: Arc::clone(&send_cq.cq),
         recv_cq: Arc::clone(&recv_cq.cq),
         srq,
-        cap: qp_attr::cap_from_c(&attr.cap),
+        cap,
         sq_sig_all: attr.sq_sig_all != 0,
     })?;
     if let Some(as_made) = context.device().query_qp(handle) {

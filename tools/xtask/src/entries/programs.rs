@@ -6,14 +6,16 @@ use crate::step::{Failure, Step};
 use crate::tally::Tally;
 
 /// The programs, the headers and the compiler that C programs are built with, and `nm`.
-const PACKAGES: [&str; 9] = [
+const PACKAGES: [&str; 11] = [
     "binutils",
     "gcc",
     "ibverbs-utils",
     "libibverbs-dev",
     "librdmacm1",
+    "librdmacm-dev",
     "perftest",
     "python3-pyverbs",
+    "rdmacm-utils",
     "ucx-utils",
     "valgrind",
 ];

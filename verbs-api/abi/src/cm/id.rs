@@ -106,6 +106,7 @@ pub unsafe fn create(
     space: u32,
     qp_type: QpType,
 ) -> Result<*mut rdma_cm_id, VerbError> {
+    logging::start();
     let allowed = "RDMA_PS_TCP, _UDP, _IB and _IPOIB are there";
     let wrong = VerbError::Value { field: "ps", given: space.into(), allowed };
     let known = u16::try_from(space).ok().map(PortSpace).filter(|space| space.name().is_some());
@@ -148,7 +149,6 @@ pub unsafe extern "C" fn create_id(
     context: *mut c_void,
     ps: u32,
 ) -> c_int {
-    logging::start();
     border::minus_one("rdma_create_id", || {
         if id.is_null() {
             return Err(VerbError::Null("id"));

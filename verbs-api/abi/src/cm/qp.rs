@@ -314,7 +314,10 @@ unsafe fn make_qp(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result
             drop_cqs(id);
             return Err(error);
         }
-        (*id).pd = (*made).pd;
+        // The receiving end of XRC has none.
+        if !(*made).pd.is_null() {
+            (*id).pd = (*made).pd;
+        }
         (*id).qp = made;
     }
     Ok(())
