@@ -480,6 +480,8 @@ impl Shared {
     /// Does what is due, of the device and of its connections.
     pub fn handle_timeouts(&self, now: Time) {
         self.device.handle_timeouts(now);
+        self.ports.look_at_parked(&self.device, now);
+        self.serve_management();
         if let Some(Attached { connections, .. }) = self.attached.get() {
             connections.handle_timeout(now);
         }
@@ -488,7 +490,14 @@ impl Shared {
     /// When [`Shared::handle_timeouts`] is to be called at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
         let connections = self.attached.get().map(|attached| attached.connections.deadline());
-        self.device.next_deadline().into_iter().chain(connections).min().filter(|at| *at != Time::NEVER)
+        let parked = self.ports.park.next_look();
+        self.device
+            .next_deadline()
+            .into_iter()
+            .chain(connections)
+            .chain(parked)
+            .min()
+            .filter(|at| *at != Time::NEVER)
     }
 
     /// One round of a polling thread.
@@ -511,6 +520,9 @@ impl Shared {
         }
         self.empty_polls.store(0, Ordering::Relaxed);
         self.serve_management();
+        if !self.ports.park.is_empty() {
+            self.alarm.wake();
+        }
         self.device.transmit_urgent(clock::now(), &*self.ports);
         if self.device.has_pending() || self.ports.next_due().is_some() {
             // Acknowledgements wait for a reply to take them along. None may come, and this thread may not poll again:

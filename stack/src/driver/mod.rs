@@ -22,6 +22,7 @@
 //! | [`management`] | datagrams to QP1 that are for this process |
 //! | [`connections`] | connections over the engines of a process |
 //! | `host` | what connections ask of the system |
+//! | `parked` | requests for a service that nobody listens for at the moment |
 //! | `groups` | a socket for each multicast group that the device joined |
 //! | `ports` | one socket for each address of the device |
 //! | `late` | those of addresses that came while it was open |
@@ -39,6 +40,7 @@ mod host;
 mod late;
 mod lead;
 pub mod management;
+mod parked;
 mod ports;
 
 pub use connections::Connections;

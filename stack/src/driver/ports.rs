@@ -11,6 +11,7 @@ use urxe_wire::{Qpn, ROCE_PORT};
 use super::groups::{GroupPorts, View};
 use super::late::{LatePorts, MAX_LATE, OpenLateError};
 use super::management::{self, Inbox};
+use super::parked::Park;
 use crate::device::counters::Counter;
 use crate::device::qpn::process_slot;
 use crate::device::{Device, ReceiveScratch, SourcePorts, Strays};
@@ -45,6 +46,8 @@ pub(super) struct Ports {
     services: Mutex<BTreeSet<(u64, Option<IpAddr>)>>,
     /// Requests that nobody listens for are this process's as well: its connection manager refuses them.
     pub refuses: AtomicBool,
+    /// Such requests, until they are refused.
+    pub park: Park,
     pub inbox: Inbox,
     pub groups: GroupPorts,
     /// The socket where something came last: one of the addresses', or after those one of the groups'.
@@ -107,6 +110,7 @@ impl Ports {
             alone,
             services: Mutex::default(),
             refuses: AtomicBool::new(false),
+            park: Park::default(),
             inbox: Inbox::default(),
             groups,
             hot: AtomicUsize::new(0),
@@ -327,6 +331,12 @@ impl Ports {
                     self.take_mad(device, &packet);
                     continue;
                 }
+                Target::Later => {
+                    if !self.park.put(clock::now(), at, &packet) {
+                        self.take_mad(device, &packet);
+                    }
+                    continue;
+                }
                 Target::Nobody(why) => {
                     device.counters().add(why);
                     continue;
@@ -347,6 +357,29 @@ impl Ports {
         }
     }
 
+    /// Looks whether somebody listens now for the requests that wait, and refuses those that have waited long enough.
+    pub fn look_at_parked(&self, device: &Device, now: Time) {
+        for (mut parked, is_last) in self.park.due(now) {
+            let member = self.members.iter().find(|member| member.address() == parked.at);
+            let packet = parked.datagrams();
+            match self.target(member, packet.bytes) {
+                Target::This if parked.is_claimed => self.take_mad(device, &packet),
+                Target::Slot(slot) if parked.is_claimed => {
+                    let taken = member.map_or(0, |member| member.hand_in(slot, std::iter::once(packet)));
+                    device.counters().add_many(Counter::Forwarded, taken as u64);
+                }
+                // A port is claimed when it is bound; who listens does so right after.
+                Target::This | Target::Slot(_) => {
+                    parked.is_claimed = true;
+                    self.park.put_back(now, parked);
+                }
+                Target::Later if !is_last => self.park.put_back(now, parked),
+                Target::Later => self.take_mad(device, &packet),
+                Target::Nobody(why) => device.counters().add(why),
+            }
+        }
+    }
+
     /// Whom a packet is for that is none of the device's queue pairs'.
     fn target(&self, member: Option<&Member>, packet: &[u8]) -> Target {
         let qpn = packet.get(5..8).map_or(0, |b| u32::from_be_bytes([0, b[0], b[1], b[2]]));
@@ -363,7 +396,7 @@ impl Ports {
             },
         };
         match slot {
-            None if self.refuses.load(Ordering::Relaxed) => Target::This,
+            None if self.refuses.load(Ordering::Relaxed) => Target::Later,
             None => Target::Nobody(Counter::DropNoListener),
             Some(slot) if slot == self.slot => Target::This,
             Some(slot) => Target::Slot(slot),
@@ -433,6 +466,8 @@ enum Target {
     This,
     /// The process with the slot.
     Slot(u8),
+    /// Nobody yet: somebody may listen soon.
+    Later,
     /// It is dropped, for this reason.
     Nobody(Counter),
 }

@@ -1,57 +1,83 @@
 //! Event channels: descriptors that a program sleeps on.
+//!
+//! Programs destroy a channel that another of their threads is about to wait on (rping does, when it is refused): the original then fails in the
+//! system call. So what belongs to a channel is looked up by its address and never behind it.
 
+use std::collections::HashMap;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
+use rustix::io::Errno;
 use urxe_stack::cma::ChannelId;
+use urxe_stack::cq::Wake;
 use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::sys::fork::PerProcess;
 
 use super::process::connections;
 use crate::border;
 use crate::error::VerbError;
 use crate::layout::rdma_event_channel;
 use crate::logging;
+use crate::node::lock;
 
-/// A channel, with what C sees of it in front.
-#[repr(C)]
-pub struct ChannelObject {
-    c: rdma_event_channel,
-    pub fd: Arc<EventFd>,
+/// What belongs to a channel.
+pub struct Channel {
+    pub fd: EventFd,
     pub core: ChannelId,
 }
 
-impl ChannelObject {
-    /// The channel that a program means.
-    ///
-    /// # Safety
-    /// The ABI's contract: `channel` is NULL, or created and not destroyed while the result is used.
-    pub unsafe fn from_c<'a>(channel: *mut rdma_event_channel) -> Result<&'a Self, VerbError> {
-        // SAFETY: it came from `create`, so it is the first field of a ChannelObject.
-        unsafe { channel.cast::<Self>().as_ref() }.ok_or(VerbError::Null("channel"))
+/// This process's channels, by the address of what C sees of them.
+static CHANNELS: PerProcess<Mutex<HashMap<usize, Arc<Channel>>>> = PerProcess::new(Mutex::default);
+
+/// The channel that a program means.
+pub fn find(channel: *mut rdma_event_channel) -> Result<Arc<Channel>, VerbError> {
+    if channel.is_null() {
+        return Err(VerbError::Null("channel"));
     }
+    let found = lock(CHANNELS.get()).get(&channel.addr()).cloned();
+    found.ok_or(VerbError::System { what: "no such event channel", errno: Errno::BADF })
 }
 
 /// Makes a channel.
 pub fn create() -> Result<*mut rdma_event_channel, VerbError> {
-    let made = EventFd::new();
-    let fd = Arc::new(made.map_err(|errno| VerbError::System { what: "a descriptor", errno })?);
-    let wake = Arc::clone(&fd);
-    let core = connections().call(|cma, _| cma.create_channel(wake));
+    let system = |errno| VerbError::System { what: "a descriptor", errno };
+    let fd = EventFd::new().map_err(system)?;
     let c = rdma_event_channel { fd: fd.as_raw_fd() };
-    Ok(Box::into_raw(Box::new(ChannelObject { c, fd, core })).cast())
+    let channel = connections().call(|cma, _| {
+        Arc::new_cyclic(|channel| {
+            let wake = Arc::new(ChannelWake(channel.clone()));
+            Channel { fd, core: cma.create_channel(wake) }
+        })
+    });
+    let made = Box::into_raw(Box::new(c));
+    lock(CHANNELS.get()).insert(made.addr(), channel);
+    Ok(made)
+}
+
+/// Wakes who waits on a channel, as long as it is there.
+struct ChannelWake(Weak<Channel>);
+
+impl Wake for ChannelWake {
+    fn wake(&self) {
+        if let Some(channel) = self.0.upgrade() {
+            channel.fd.wake();
+        }
+    }
+
+    fn withdraw(&self, events: u32) -> u32 {
+        self.0.upgrade().map_or(events, |channel| channel.fd.withdraw(events))
+    }
 }
 
 /// Destroys a channel.
 ///
 /// # Safety
-/// The ABI's contract: nobody uses it any more.
+/// The ABI's contract: nobody but a thread that waits on it uses it any more.
 pub unsafe fn destroy(channel: *mut rdma_event_channel) {
-    // SAFETY: the ABI's contract.
-    if let Ok(object) = unsafe { ChannelObject::from_c(channel) } {
-        connections().call(|cma, _| cma.destroy_channel(object.core));
-        // SAFETY: made by Box::into_raw in `create`; the program does not use it again.
-        drop(unsafe { Box::from_raw(channel.cast::<ChannelObject>()) });
-    }
+    let Some(known) = lock(CHANNELS.get()).remove(&channel.addr()) else { return };
+    connections().call(|cma, _| cma.destroy_channel(known.core));
+    // SAFETY: made by Box::into_raw in `create`, and destroyed once: it was known until now.
+    drop(unsafe { Box::from_raw(channel) });
 }
 
 /// `rdma_create_event_channel`

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use urxe_stack::cma::{CmaEvent, CmaEventType, ConnEvent, EventParam, UdEvent};
 
 use super::address;
-use super::channel::ChannelObject;
+use super::channel;
 use super::id::{self, IdObject};
 use super::multicast::MembershipObject;
 use super::process::connections;
@@ -76,8 +76,7 @@ pub unsafe fn ack(event: *mut rdma_cm_event) -> Result<(), VerbError> {
 /// # Safety
 /// The ABI's contract.
 pub unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, VerbError> {
-    // SAFETY: the ABI's contract.
-    let object = unsafe { ChannelObject::from_c(channel) }?;
+    let object = channel::find(channel)?;
     loop {
         let redeem = || {
             // SAFETY: the listener's name is that of an identifier that is there, since it has an event.

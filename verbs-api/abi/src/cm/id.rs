@@ -9,7 +9,7 @@ use urxe_stack::cma::CmaId;
 use urxe_stack::qp::attr::QpType;
 use urxe_wire::mad::PortSpace;
 
-use super::channel::{self, ChannelObject};
+use super::channel;
 use super::process::{self, CmDevice, connections};
 use super::{event, multicast};
 use crate::border;
@@ -113,8 +113,7 @@ pub unsafe fn create(
     let port_space = known.ok_or(wrong)?;
     let is_sync = channel.is_null();
     let channel = if is_sync { channel::create()? } else { channel };
-    // SAFETY: the ABI's contract, or just made.
-    let place = unsafe { ChannelObject::from_c(channel) }?.core;
+    let place = channel::find(channel)?.core;
     let made = connections().call(|cma, _| {
         let core = cma.create_id(place, port_space, qp_type, 0)?;
         let id = allocate(core, is_sync);
@@ -211,8 +210,7 @@ pub unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> Resul
         return Err(VerbError::Value { field: "channel", given: 0, allowed });
     }
     let to = if becomes_sync { channel::create()? } else { to };
-    // SAFETY: the ABI's contract, or just made.
-    let place = unsafe { ChannelObject::from_c(to) }?.core;
+    let place = channel::find(to)?.core;
     if let Err(error) = connections().call(|cma, _| cma.migrate(object.core, place)) {
         if becomes_sync {
             // SAFETY: made above for this identifier alone.
