@@ -106,7 +106,7 @@ impl Cma {
         let ids = self.ports.of(space, port).iter().copied();
         let fits = |id: &CmaId| {
             let known = &self.ids[id];
-            let Some(src) = known.src.map(|src| src.ip()) else { return None };
+            let src = known.src?.ip();
             let listens = known.state == IdState::Listen && known.listens_on.contains(&key);
             let is_all = src.is_unspecified() && (!known.options.af_only || src.is_ipv4() == ip.is_ipv4());
             let is_this = src.to_canonical() == ip;

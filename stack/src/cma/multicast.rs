@@ -38,7 +38,8 @@ impl Cma {
         let state = known.state;
         let is_ready = matches!(state, IdState::AddrBound | IdState::AddrResolved | IdState::RouteResolved);
         // A datagram's identifier may have asked for a peer as well.
-        if !is_ready && !(state == IdState::Connect && known.is_datagram()) || known.device.is_none() {
+        let has_asked = state == IdState::Connect && known.is_datagram();
+        if !(is_ready || has_asked) || known.device.is_none() {
             return Err(CmaError::State { id, state, call: "join a multicast group" });
         }
         if !ip.is_multicast() && !ip.is_unspecified() {

@@ -130,7 +130,7 @@ impl Ports {
         if let Some(member) =
             self.late.open(address, self.slot, random, |socket| self.groups.tell_of(socket))?
         {
-            for id in services.iter() {
+            for (id, _) in services.iter().filter(|(_, on)| on.is_none()) {
                 if let Err(error) = member.listen(*id) {
                     tracing::warn!(%address, %error, "what is listened on elsewhere is not on the new address");
                 }

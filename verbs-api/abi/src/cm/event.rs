@@ -202,7 +202,7 @@ unsafe fn handle(made: &mut EventObject, object: &IdObject, event: &CmaEvent) ->
                 made.membership = MembershipObject::of_name(membership);
                 let Some(membership) = made.membership.as_ref() else { return Handled::Fine };
                 membership.taken();
-                made.c.param.ud.private_data = membership.context;
+                made.c.param.ud.private_data = membership.context();
                 match membership.attach(of, event) {
                     Ok(()) => Handled::Fine,
                     Err(error) => Handled::Failed(MulticastError, error.errno()),

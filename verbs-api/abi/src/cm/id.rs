@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::mem::zeroed;
 use std::ptr;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use urxe_stack::cma::CmaId;
 use urxe_stack::qp::attr::QpType;
@@ -45,7 +45,7 @@ pub struct IdState {
     pub qp_init_attr: Option<ibv_qp_init_attr>,
     /// Data that goes in front of the program's when it connects.
     pub connect: Vec<u8>,
-    pub memberships: Vec<Box<multicast::MembershipObject>>,
+    pub memberships: Vec<Arc<multicast::MembershipObject>>,
 }
 
 impl IdObject {

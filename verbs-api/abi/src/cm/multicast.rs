@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::ptr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use urxe_stack::cma::{CmaEvent, EventParam, Membership};
@@ -28,8 +28,8 @@ const SEND_ONLY: u32 = 1;
 pub struct MembershipObject {
     address: SocketAddr,
     flags: u32,
-    /// The program's, which comes back with the event.
-    pub context: *const c_void,
+    /// The address of the program's context.
+    context: usize,
     counts: Mutex<Counts>,
 }
 
@@ -49,6 +49,11 @@ impl MembershipObject {
     /// The membership of a name of the core's.
     pub fn of_name(name: Membership) -> *const Self {
         ptr::with_exposed_provenance(name.0 as usize)
+    }
+
+    /// The program's own pointer, which comes back with the event.
+    pub fn context(&self) -> *const c_void {
+        ptr::with_exposed_provenance(self.context)
     }
 
     pub fn taken(&self) {
@@ -93,7 +98,8 @@ unsafe fn join(
 ) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract.
     let object = unsafe { IdObject::from_c(id) }?;
-    let membership = Box::new(MembershipObject { address, flags, context, counts: Mutex::default() });
+    let context = context.expose_provenance();
+    let membership = Arc::new(MembershipObject { address, flags, context, counts: Mutex::default() });
     let name = membership.name();
     lock(&object.state).memberships.push(membership);
     if let Err(error) = connections().call(|cma, _| cma.join_multicast(object.core, address, name)) {
