@@ -30,7 +30,7 @@ use crate::port::faults::{BadLink, FaultSpec};
 use crate::port::sharing::ListenError;
 use crate::port::tap::Tap;
 use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
-use crate::qp::attr::{QpAttr, QpAttrMask};
+use crate::qp::attr::{QpAttr, QpAttrMask, QpState};
 use crate::qp::wr::{PostError, RecvRequest, SendRequest};
 use crate::rng::Rng;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -361,9 +361,18 @@ impl Engine {
         mask: QpAttrMask,
     ) -> Result<(), crate::device::ModifyError> {
         let now = clock::now();
+        if mask.contains(QpAttrMask::STATE) && matches!(attr.qp_state, QpState::Err | QpState::Reset) {
+            self.send_owed();
+        }
         self.device().modify_qp(now, qp, attr, mask)?;
         self.shared.transmit(now);
         Ok(())
+    }
+
+    /// Sends acknowledgements that wait for a reply to take them along. Called before a queue pair goes: the program has seen a message
+    /// complete, and its sender would wait for its own completion in vain.
+    pub fn send_owed(&self) {
+        self.shared.transmit(clock::now());
     }
 
     /// Posts send work requests and sends what can be sent, on this thread. Of many that are posted one by one to a peer that has yet to
@@ -543,6 +552,7 @@ impl Drop for Engine {
         if let Some(Attached { connections, key }) = self.shared.attached.get() {
             connections.detach(*key);
         }
+        self.send_owed();
         self.shared.stop.store(true, Ordering::Release);
         self.shared.alarm.descriptor().wake();
         if self.shared.ports.has_bad_link() {

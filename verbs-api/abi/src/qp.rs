@@ -202,6 +202,7 @@ pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
         // Posting nothing sends what is ready: an acknowledgement may still wait for a reply to go along with, and the peer
         // would ask for it in vain.
         let _nothing_to_refuse = context.node.engine.post_send(object.handle, &[]);
+        context.node.engine.send_owed();
         context.device().destroy_qp(context.node.engine.now(), object.handle)?;
         context.owned().release_qp(object.handle);
         context.disown(events::of_qp(object.handle));

@@ -74,6 +74,13 @@ impl Node {
         }
     }
 
+    /// Sends acknowledgements that wait for a reply, since their queue pair goes.
+    pub(crate) fn send_owed(&self) {
+        if let Self::Udp(engine) = self {
+            engine.send_owed();
+        }
+    }
+
     pub(crate) fn post_send(
         &self,
         qp: QpHandle,

@@ -217,9 +217,7 @@ impl Drop for QueuePair {
         if node.is_inherited() {
             return;
         }
-        // Posting nothing sends what is ready: an acknowledgement may still wait for a reply to go along with, and the
-        // peer would ask for it in vain.
-        let _nothing_to_refuse = node.post_send(self.handle, &[]);
+        node.send_owed();
         let gone = node.core().forget_qp(node.now(), self.handle);
         debug_assert_eq!(gone, Ok(()), "only its handle destroys a queue pair");
         // Its windows are unbound.

@@ -152,3 +152,24 @@ fn what_is_posted_and_never_polled_for_arrives() {
         }
     }
 }
+
+#[test]
+fn who_goes_as_soon_as_a_message_came_has_acknowledged_it() {
+    let (a, b) = pair(47);
+    // Spins, so that nothing happens between the message and what follows it.
+    let received = || {
+        while b.cq.poll_one().unwrap().is_none() {}
+    };
+    let leave: [&dyn Fn(QueuePair); 3] =
+        [&|qp| qp.set_error().unwrap(), &|qp| qp.reset().unwrap(), &|qp| drop(qp)];
+    for round in 0..30 {
+        let [here, there] = [&a, &b].map(|end| end.pd.queue_pair(&end.cq).create().unwrap());
+        here.connect(&there.endpoint(), &ConnectOptions::default()).unwrap();
+        there.connect(&here.endpoint(), &ConnectOptions::default()).unwrap();
+        there.post_recv(&RecvRequest::new(Gather::EMPTY)).unwrap();
+        here.post_send(&SendRequest::send(Data::EMPTY).signaled()).unwrap();
+        received();
+        leave[round % leave.len()](there);
+        a.complete();
+    }
+}
