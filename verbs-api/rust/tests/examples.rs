@@ -25,8 +25,10 @@ macro_rules! examples {
 
 examples! {
     atomics_counter "../examples/atomics_counter.rs"
+    demo "../examples/demo.rs"
     drain "../examples/drain.rs"
     fast_registration "../examples/fast_registration.rs"
+    krping "../examples/krping.rs"
     lossy_simulation "../examples/lossy_simulation.rs"
     many_clients "../examples/many_clients.rs"
     multicast "../examples/multicast.rs"

@@ -1,0 +1,223 @@
+//! A client announces memory, a server reads it, and each completion calls the function of its request: the usual first program of who
+//! writes a kernel module over `rdma_rxe`.
+//!
+//! ```text
+//!   client                                         server
+//!   REG_MR with the next key     reg_mr_done
+//!   SEND address, length, key -------------------> recv_done
+//!                             <------------------- READ          read_done
+//!   recv_done                 <------------------- SEND "done"   send_done
+//!   LOCAL_INV                    invalidate_done
+//! ```
+//! Messages lie in ordinary regions without remote rights, which is all that a kernel's local DMA key grants. At the end the server
+//! tries a key that is gone, and both see what an error leaves behind: completions with status 5, and a queue pair that takes no more.
+
+use std::error::Error;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use urxe::{
+    Access, Completion, CompletionQueue, ConnectOptions, Device, FastRegion, MemoryRegion, PostError,
+    ProtectionDomain, QpState, QueuePair, RecvRequest, RemoteRegion, SendRequest, WcStatus,
+};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const ROUNDS: usize = 3;
+const PAGE: usize = 4096;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+// Which function a completion is for.
+const RECV: u64 = 1;
+const SEND: u64 = 2;
+const REG_MR: u64 = 3;
+const READ: u64 = 4;
+const LOCAL_INV: u64 = 5;
+
+struct End {
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    qp: QueuePair,
+    inbox: MemoryRegion,
+    outbox: MemoryRegion,
+}
+
+impl End {
+    fn open(address: Ipv4Addr) -> Result<Self> {
+        let pd = Device::open_address(address)?.alloc_pd()?;
+        let cq = pd.device().create_cq(2 * 128)?;
+        let qp = pd.queue_pair(&cq).create()?;
+        let (inbox, outbox) = (pd.allocate(PAGE, Access::LOCAL_WRITE)?, pd.allocate(PAGE, Access::empty())?);
+        Ok(Self { pd, cq, qp, inbox, outbox })
+    }
+
+    fn post_recv(&self) -> Result<()> {
+        Ok(self.qp.post_recv(&RecvRequest::new(self.inbox.slice(..)?).wr_id(RECV))?)
+    }
+
+    fn send(&self, text: &str) -> Result<()> {
+        self.outbox.write(0, text.as_bytes())?;
+        let message = self.outbox.slice(..text.len())?;
+        Ok(self.qp.post_send(&SendRequest::send(message).wr_id(SEND).signaled())?)
+    }
+
+    fn received(&self, completion: &Completion) -> Result<String> {
+        Ok(String::from_utf8(self.inbox.read_vec(0, completion.byte_len as usize)?)?)
+    }
+}
+
+struct Client {
+    end: End,
+    buffer: MemoryRegion,
+    region: FastRegion,
+    round: usize,
+}
+
+impl Client {
+    /// What the server shall find.
+    fn content(round: usize) -> Vec<u8> {
+        format!("round {round}: what is not sent but read").into_bytes()
+    }
+
+    fn register(&mut self) -> Result<()> {
+        self.buffer.write(0, &Self::content(self.round))?;
+        // The key's low eight bits count up, so that a former key is worth nothing.
+        self.region.renew_key();
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        Ok(self.end.qp.post_send(&SendRequest::register(&self.region, rights).wr_id(REG_MR).signaled())?)
+    }
+
+    fn done(&mut self, completion: &Completion) -> Result<()> {
+        match completion.wr_id {
+            REG_MR => self.reg_mr_done(),
+            SEND => Ok(()),
+            RECV => self.recv_done(completion),
+            _ => self.invalidate_done(),
+        }
+    }
+
+    fn reg_mr_done(&self) -> Result<()> {
+        self.end.post_recv()?;
+        let announced = self.region.remote().slice(..Self::content(self.round).len() as u64)?;
+        println!("client: {announced}");
+        self.end.send(&announced.to_string())
+    }
+
+    fn recv_done(&self, completion: &Completion) -> Result<()> {
+        if self.end.received(completion)? != "done" {
+            return Err("the server should have said that it is done".into());
+        }
+        let invalidate = SendRequest::invalidate(self.region.rkey()).wr_id(LOCAL_INV).signaled();
+        Ok(self.end.qp.post_send(&invalidate)?)
+    }
+
+    fn invalidate_done(&mut self) -> Result<()> {
+        self.round += 1;
+        if self.round < ROUNDS { self.register() } else { Ok(()) }
+    }
+}
+
+struct Server {
+    end: End,
+    target: MemoryRegion,
+    announced: Option<RemoteRegion>,
+    read: Vec<Vec<u8>>,
+    answered: usize,
+}
+
+impl Server {
+    fn done(&mut self, completion: &Completion) -> Result<()> {
+        match completion.wr_id {
+            RECV => self.recv_done(completion),
+            READ => self.read_done(completion),
+            _ => {
+                self.answered += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn recv_done(&mut self, completion: &Completion) -> Result<()> {
+        let there: RemoteRegion = self.end.received(completion)?.parse()?;
+        self.announced = Some(there);
+        self.end.post_recv()?;
+        self.read_from(there)
+    }
+
+    fn read_from(&self, there: RemoteRegion) -> Result<()> {
+        let target = self.target.slice(..there.len as usize)?;
+        Ok(self.end.qp.post_send(&SendRequest::read(target, there).wr_id(READ).signaled())?)
+    }
+
+    fn read_done(&mut self, completion: &Completion) -> Result<()> {
+        self.read.push(self.target.read_vec(0, completion.byte_len as usize)?);
+        self.end.send("done")
+    }
+}
+
+/// The next completion, which must have this status.
+fn expect(end: &End, wr_id: u64, status: WcStatus) -> Result<()> {
+    let completion = end.cq.wait_one(Some(PATIENCE))?;
+    println!("{}: status {} ({})", completion.wr_id, completion.status as u32, completion.status);
+    match (completion.wr_id, completion.status) == (wr_id, status) {
+        true => Ok(()),
+        false => Err(format!("expected {status} of {wr_id}, not {completion:?}").into()),
+    }
+}
+
+pub(crate) fn main() -> Result<()> {
+    let end = End::open(Ipv4Addr::new(127, 49, 12, 1))?;
+    let buffer = end.pd.allocate(PAGE, Access::LOCAL_WRITE)?;
+    let mut region = end.pd.alloc_fast_region(1)?;
+    region.map(&buffer, 0..PAGE, 0x40_0000)?;
+    let mut client = Client { end, buffer, region, round: 0 };
+    let end = End::open(Ipv4Addr::new(127, 49, 12, 2))?;
+    let target = end.pd.allocate(PAGE, Access::LOCAL_WRITE)?;
+    let mut server = Server { end, target, announced: None, read: Vec::new(), answered: 0 };
+    client.end.qp.connect(&server.end.qp.endpoint(), &ConnectOptions::default())?;
+    server.end.qp.connect(&client.end.qp.endpoint(), &ConnectOptions::default())?;
+
+    server.end.post_recv()?;
+    client.register()?;
+    let started = Instant::now();
+    while client.round < ROUNDS || server.answered < ROUNDS {
+        if let Some(completion) = client.end.cq.poll_one()? {
+            assert_success(&completion)?;
+            client.done(&completion)?;
+        }
+        if let Some(completion) = server.end.cq.poll_one()? {
+            assert_success(&completion)?;
+            server.done(&completion)?;
+        }
+        if started.elapsed() > PATIENCE {
+            return Err("nothing completes any more".into());
+        }
+    }
+    let expected: Vec<_> = (0..ROUNDS).map(Client::content).collect();
+    if server.read != expected {
+        return Err("the server read other bytes than the client wrote".into());
+    }
+
+    // The key is invalid. Who tries it all the same ends the connection, for both.
+    client.end.post_recv()?;
+    let Some(gone) = server.announced else { return Err("nothing was announced".into()) };
+    server.read_from(gone)?;
+    expect(&server.end, READ, WcStatus::RemAccessErr)?;
+    expect(&server.end, RECV, WcStatus::WrFlushErr)?;
+    expect(&client.end, RECV, WcStatus::WrFlushErr)?;
+    client.end.send("too late")?;
+    expect(&client.end, SEND, WcStatus::WrFlushErr)?;
+    client.end.qp.reset()?;
+    match client.end.qp.post_send(&SendRequest::send(client.end.outbox.slice(..1)?)) {
+        Err(error @ PostError::State { state: QpState::Reset }) => println!("client: {error}"),
+        other => return Err(format!("a queue pair in RESET should take nothing, not {other:?}").into()),
+    }
+    Ok(())
+}
+
+fn assert_success(completion: &Completion) -> Result<()> {
+    match completion.status.is_success() {
+        true => Ok(()),
+        false => Err(format!("{completion:?}").into()),
+    }
+}
