@@ -115,8 +115,11 @@ pub enum LinkError {
         mtu_bytes: u32,
     },
     /// The system did not list its interfaces.
-    #[error("cannot list the network interfaces")]
-    Interfaces(#[source] io::Error),
+    #[error(
+        "cannot list the network interfaces: {0}; this needs netlink sockets, which a sandbox may refuse (AF_NETLINK in \
+         systemd's RestrictAddressFamilies=)"
+    )]
+    Interfaces(io::Error),
     /// Neither `XDG_CONFIG_HOME` nor `HOME` says where the user's configuration is.
     #[error("no place for the list of links: set HOME or XDG_CONFIG_HOME")]
     NoHome,
