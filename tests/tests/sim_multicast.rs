@@ -15,6 +15,7 @@ use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
 use urxe::*;
 use urxe_stack::qp::ud::network_header::NetworkHeader;
 use urxe_stack::rng::Rng;
+use urxe_tests::sim::seeds::{Seeds, assert_fault_is_found, assert_runs_follow_seeds};
 
 const SEEDS: u64 = 60;
 /// Rounds while the network is bad, and afterwards.
@@ -248,31 +249,24 @@ impl End {
     }
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    match (number("URXE_SEED"), number("URXE_SIM_SEEDS")) {
-        (Some(seed), _) => seed..seed + 1,
-        (None, seeds) => 0..seeds.map_or(SEEDS, |seeds| (seeds / 10).max(1)),
-    }
-}
-
 #[test]
 fn each_copy_comes_where_it_may_and_on_a_good_network_where_it_must() {
     let mut all = Tally::default();
     let mut late = 0;
-    for seed in seeds() {
-        let mut world = World::new(seed, false);
-        if let Err(difference) = world.run() {
-            panic!("seed {seed}: {difference}\nagain with URXE_SEED={seed}");
-        }
-        late += world.devices.iter().map(|device| device.counter(Counter::DropNoGroup)).sum::<u64>();
-        all.came += world.tally.came;
-        all.copies += world.tally.copies;
-        all.missed += world.tally.missed;
-        all.changes += world.tally.changes;
-    }
+    let seeds = Seeds::chosen(SEEDS);
+    seeds.each(
+        |seed| World::new(seed, false),
+        World::run,
+        |world| {
+            late += world.devices.iter().map(|device| device.counter(Counter::DropNoGroup)).sum::<u64>();
+            all.came += world.tally.came;
+            all.copies += world.tally.copies;
+            all.missed += world.tally.missed;
+            all.changes += world.tally.changes;
+        },
+    );
     println!("{all:?}, {late} packets came to devices that had just left");
-    if seeds().count() > 20 {
+    if seeds.are_many() {
         assert!(all.came > 20_000 && all.copies > 300 && all.missed > 300 && all.changes > 1000, "{all:?}");
         assert!(late > 0);
     }
@@ -280,16 +274,14 @@ fn each_copy_comes_where_it_may_and_on_a_good_network_where_it_must() {
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    let hash = |seed| {
+    assert_runs_follow_seeds(|seed| {
         let mut world = World::new(seed, false);
         world.run().unwrap();
         world.fabric.trace_hash()
-    };
-    assert_eq!(hash(3), hash(3));
-    assert_ne!(hash(3), hash(4));
+    });
 }
 
 #[test]
 fn a_wrong_byte_is_found() {
-    assert!((0..3).all(|seed| World::new(seed, true).run().is_err()));
+    assert_fault_is_found(|seed| World::new(seed, true).run());
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
 use urxe::*;
 use urxe_stack::rng::Rng;
+use urxe_tests::sim::seeds::{Seeds, assert_fault_is_found, assert_runs_follow_seeds};
 
 const SEEDS: u64 = 40;
 const PART: usize = 8192;
@@ -349,23 +350,20 @@ impl World {
 
 #[test]
 fn every_seed_comes_out_right() {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let one = number("URXE_SEED");
-    // One seed takes as long as ten of the simulation of single connections.
-    let seeds = number("URXE_SIM_SEEDS").map_or(SEEDS, |seeds| (seeds / 10).max(1));
     let (mut received, mut flushed, mut dry, mut told) = (0, 0, 0, 0);
-    for seed in one.map_or(0..seeds, |seed| seed..seed + 1) {
-        let mut world = World::new(seed, false);
-        if let Err(difference) = world.run() {
-            panic!("seed {seed}: {difference}\nagain with URXE_SEED={seed}");
-        }
-        received += world.received;
-        flushed += world.flushed;
-        told += world.limits_told;
-        dry += world.server.counter(Counter::SrqDry);
-    }
+    let seeds = Seeds::chosen(SEEDS);
+    seeds.each(
+        |seed| World::new(seed, false),
+        World::run,
+        |world| {
+            received += world.received;
+            flushed += world.flushed;
+            told += world.limits_told;
+            dry += world.server.counter(Counter::SrqDry);
+        },
+    );
     println!("{received} messages, {flushed} receives flushed, queues {dry} times empty, {told} limits told");
-    if one.is_none() && seeds >= SEEDS {
+    if seeds.are_all() {
         assert!(
             received > 5000 && flushed > 0 && dry > 100 && told > 20,
             "the seeds do not show what they should"
@@ -375,17 +373,14 @@ fn every_seed_comes_out_right() {
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    let hash = |seed| {
+    assert_runs_follow_seeds(|seed| {
         let mut world = World::new(seed, false);
         world.run().unwrap();
         (world.fabric.trace_hash(), world.received)
-    };
-    assert_eq!(hash(3), hash(3));
-    assert_ne!(hash(3), hash(4));
+    });
 }
 
 #[test]
 fn a_wrong_byte_is_found() {
-    let found = (0..3).all(|seed| World::new(seed, true).run().is_err());
-    assert!(found);
+    assert_fault_is_found(|seed| World::new(seed, true).run());
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
 use urxe::*;
 use urxe_stack::rng::Rng;
+use urxe_tests::sim::seeds::{Seeds, assert_fault_is_found, assert_runs_follow_seeds};
 
 const SEEDS: u64 = 60;
 /// Messages of each end while the network is bad, and afterwards.
@@ -406,31 +407,22 @@ fn header_is(grh: &[u8], from: IpAddr, to: IpAddr) -> bool {
     }
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    match (number("URXE_SEED"), number("URXE_SIM_SEEDS")) {
-        (Some(seed), _) => seed..seed + 1,
-        // One seed takes as long as ten of the simulation of single connections.
-        (None, seeds) => 0..seeds.map_or(SEEDS, |seeds| (seeds / 10).max(1)),
-    }
-}
-
 /// All seeds over one service; what they showed, and what the devices counted.
 fn all_seeds(transport: QpType, counters: &[Counter]) -> (Tally, Vec<u64>) {
     let (mut all, mut counts) = (Tally::default(), vec![0; counters.len()]);
-    for seed in seeds() {
-        let mut world = World::new(seed, transport, false);
-        if let Err(difference) = world.run() {
-            panic!("seed {seed}: {difference}\nagain with URXE_SEED={seed}");
-        }
-        let Tally { arrived, copies, lost, writes_told, foreign } = world.tally;
-        all.arrived += arrived;
-        all.copies += copies;
-        all.lost += lost;
-        all.writes_told += writes_told;
-        all.foreign += foreign;
-        counts.iter_mut().zip(counters).for_each(|(count, counter)| *count += world.counter(*counter));
-    }
+    Seeds::chosen(SEEDS).each(
+        |seed| World::new(seed, transport, false),
+        World::run,
+        |world| {
+            let Tally { arrived, copies, lost, writes_told, foreign } = world.tally;
+            all.arrived += arrived;
+            all.copies += copies;
+            all.lost += lost;
+            all.writes_told += writes_told;
+            all.foreign += foreign;
+            counts.iter_mut().zip(counters).for_each(|(count, counter)| *count += world.counter(*counter));
+        },
+    );
     let Tally { arrived, copies, lost, writes_told, foreign } = all;
     println!(
         "{transport:?}: {arrived} messages arrived ({copies} copies, {writes_told} WRITEs told), {lost} lost"
@@ -447,7 +439,7 @@ fn unreliable_connections_come_out_right() {
     let counters =
         [Counter::DropIncomplete, Counter::DropNoReceive, Counter::DropIcrc, Counter::DropDuplicate];
     let (tally, counts) = all_seeds(QpType::Uc, &counters);
-    if seeds().count() > 20 {
+    if Seeds::chosen(SEEDS).are_many() {
         assert!(tally.arrived > 2000 && tally.lost > 100 && tally.writes_told > 300 && tally.copies == 0);
         assert!(counts.iter().all(|count| *count > 0), "{counters:?} {counts:?}");
     }
@@ -457,7 +449,7 @@ fn unreliable_connections_come_out_right() {
 fn datagrams_come_out_right() {
     let counters = [Counter::DropWrongQkey, Counter::DropNoReceive, Counter::DropIcrc];
     let (tally, counts) = all_seeds(QpType::Ud, &counters);
-    if seeds().count() > 20 {
+    if Seeds::chosen(SEEDS).are_many() {
         assert!(tally.arrived > 4000 && tally.lost > 100 && tally.copies > 20 && tally.foreign > 100);
         assert!(counts.iter().all(|count| *count > 0), "{counters:?} {counts:?}");
     }
@@ -465,20 +457,18 @@ fn datagrams_come_out_right() {
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    let hash = |seed, transport| {
-        let mut world = World::new(seed, transport, false);
-        world.run().unwrap();
-        world.fabric.trace_hash()
-    };
     for transport in [QpType::Uc, QpType::Ud] {
-        assert_eq!(hash(3, transport), hash(3, transport));
-        assert_ne!(hash(3, transport), hash(4, transport));
+        assert_runs_follow_seeds(|seed| {
+            let mut world = World::new(seed, transport, false);
+            world.run().unwrap();
+            world.fabric.trace_hash()
+        });
     }
 }
 
 #[test]
 fn a_wrong_byte_is_found() {
     for transport in [QpType::Uc, QpType::Ud] {
-        assert!((0..3).all(|seed| World::new(seed, transport, true).run().is_err()));
+        assert_fault_is_found(|seed| World::new(seed, transport, true).run());
     }
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
 use urxe::*;
 use urxe_stack::rng::Rng;
+use urxe_tests::sim::seeds::{Seeds, assert_fault_is_found, assert_runs_follow_seeds};
 
 const SEEDS: u64 = 60;
 const ROUNDS: usize = 12;
@@ -390,28 +391,25 @@ impl World {
 
 #[test]
 fn a_key_grants_nothing_once_it_is_gone() {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let one = number("URXE_SEED");
-    // One seed takes as long as ten of the other simulations.
-    let seeds = number("URXE_SIM_SEEDS").map_or(SEEDS, |seeds| (seeds / 10).max(1));
     let (mut all, mut stale) = (Tally::default(), 0);
-    for seed in one.map_or(0..seeds, |seed| seed..seed + 1) {
-        let mut world = World::new(seed, false);
-        if let Err(difference) = world.run() {
-            panic!("seed {seed}: {difference}\nagain with URXE_SEED={seed}");
-        }
-        let Tally { done, cut_off, refused, by_peer, by_owner } = world.tally;
-        all.done += done;
-        all.cut_off += cut_off;
-        all.refused += refused;
-        all.by_peer += by_peer;
-        all.by_owner += by_owner;
-        stale += world.owner.counter(Counter::AccessStaleKey);
-    }
+    let seeds = Seeds::chosen(SEEDS);
+    seeds.each(
+        |seed| World::new(seed, false),
+        World::run,
+        |world| {
+            let Tally { done, cut_off, refused, by_peer, by_owner } = world.tally;
+            all.done += done;
+            all.cut_off += cut_off;
+            all.refused += refused;
+            all.by_peer += by_peer;
+            all.by_owner += by_owner;
+            stale += world.owner.counter(Counter::AccessStaleKey);
+        },
+    );
     let Tally { done, cut_off, refused, by_peer, by_owner } = all;
     println!("{done} requests done, {cut_off} cut off, {refused} refused afterwards; {stale} stale keys");
     println!("{by_peer} keys taken away by the peer, {by_owner} by the owner");
-    if one.is_none() && seeds > 20 {
+    if seeds.are_many() {
         assert!(
             done > 300 && cut_off > 100 && refused > 100 && by_peer > 50 && by_owner > 100 && stale > 100
         );
@@ -420,16 +418,14 @@ fn a_key_grants_nothing_once_it_is_gone() {
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    let hash = |seed| {
+    assert_runs_follow_seeds(|seed| {
         let mut world = World::new(seed, false);
         world.run().unwrap();
         world.fabric.trace_hash()
-    };
-    assert_eq!(hash(3), hash(3));
-    assert_ne!(hash(3), hash(4));
+    });
 }
 
 #[test]
 fn a_change_without_a_key_is_found() {
-    assert!((0..3).all(|seed| World::new(seed, true).run().is_err()));
+    assert_fault_is_found(|seed| World::new(seed, true).run());
 }

@@ -14,6 +14,7 @@
 //! | [`host`] | one device with its program's memory, queue pairs and saboteur |
 //! | [`keys`] | keys that a peer may take away, and their successors |
 //! | [`judge`] | compares what happened with the model; tells each difference |
+//! | [`seeds`] | which seeds are tried; what every simulation must show |
 //! | [`doom`] | judges the ends whose connection must break |
 //!
 //! The plan is made so that its outcome is one: each direction of a connection has memory of its own at both ends, but
@@ -28,3 +29,4 @@ pub mod keys;
 pub mod model;
 pub mod plan;
 pub mod run;
+pub mod seeds;
