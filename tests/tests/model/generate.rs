@@ -13,7 +13,7 @@ use urxe_wire::{PlacementType, Rkey};
 
 use crate::keys::{Asker, Key, Kind};
 use crate::operation::{
-    DEPTH, Data, INLINE, MEMORY, MTU, Operation, Piece, QKEY, QPS, Queue, Recv, SRQS, Send, Source, To,
+    DEPTH, Data, INLINE, MEMORY, Operation, Piece, QKEY, QPS, Queue, Recv, SRQS, Send, Source, To,
 };
 use crate::specification::Model;
 
@@ -65,10 +65,10 @@ impl Generator {
         self.next_wr_id
     }
 
-    fn length(&mut self) -> usize {
+    fn length(&mut self, mtu: usize) -> usize {
         match self.rng.index(10) {
             0 => 0,
-            1 => self.rng.pick(&[MTU - 1, MTU, MTU + 1, 2 * MTU]),
+            1 => self.rng.pick(&[mtu - 1, mtu, mtu + 1, 2 * mtu]),
             2..6 => 1 + self.rng.index(60),
             _ => 1 + self.rng.index(900),
         }
@@ -143,7 +143,7 @@ impl Generator {
         let asker = Asker { device, pd, qp: None };
         let mut list = Vec::new();
         for _ in 0..(1 + self.rng.index(4)).min(room) {
-            let len = if self.percent(80) { 300 + self.rng.index(900) } else { self.length() };
+            let len = if self.percent(80) { 300 + self.rng.index(900) } else { self.length(model.mtu) };
             let pieces = self.local(model, asker, Access::LOCAL_WRITE, len, 3);
             list.push(Recv { wr_id: self.wr_id(), pieces });
         }
@@ -278,9 +278,9 @@ impl Generator {
         };
         let there = Asker { device: 1 - plan.device, pd: peer_pd, qp: plan.peer };
         let here = Asker { device: plan.device, pd: plan.pd, qp: None };
-        let mut len = self.length();
+        let mut len = self.length(model.mtu);
         if plan.qp_type == QpType::Ud && self.percent(97) {
-            len = len.min(MTU);
+            len = len.min(model.mtu);
         }
         let imm = self.rng.next_u32();
         let kind = match plan.qp_type {

@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use urxe_stack::memory::Access;
-use urxe_stack::qp::attr::QpType;
+use urxe_stack::qp::attr::{PathMtu, QpType};
 use urxe_stack::qp::wr::SendOp;
 
 /// Bytes of each device's memory.
 pub const MEMORY: usize = 24 << 10;
-/// Path MTU: small, so that most messages have several packets.
-pub const MTU: usize = 256;
+/// Path MTUs, one of which a world has: mostly so small that most messages have several packets.
+pub const MTUS: [PathMtu; 4] = [PathMtu::Mtu256, PathMtu::Mtu256, PathMtu::Mtu512, PathMtu::Mtu1024];
 /// The Q_Key of every datagram queue pair.
 pub const QKEY: u32 = 0x0102_0304;
 /// Places in each queue.

@@ -16,9 +16,7 @@ use urxe_stack::qp::attr::{QpState, QpType};
 use urxe_stack::qp::wr::SendOp;
 
 use crate::keys::{Asker, Keys, Kind, Refusal};
-use crate::operation::{
-    DEPTH, Data, MEMORY, MTU, Operation, Piece, QPS, Queue, Recv, SRQS, Send, Source, To,
-};
+use crate::operation::{DEPTH, Data, MEMORY, Operation, Piece, QPS, Queue, Recv, SRQS, Send, Source, To};
 
 /// Which completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +62,8 @@ pub enum Forgets {
 
 /// See the module.
 pub struct Model {
+    /// Path MTU in bytes.
+    pub mtu: usize,
     pub memory: [Vec<u8>; 2],
     pub keys: Keys,
     pub states: Vec<QpState>,
@@ -85,9 +85,10 @@ pub struct Model {
 struct Refused(WcStatus);
 
 impl Model {
-    pub fn new(memory: [Vec<u8>; 2], forgets: Option<Forgets>) -> Self {
+    pub fn new(memory: [Vec<u8>; 2], mtu: usize, forgets: Option<Forgets>) -> Self {
         assert!(memory.iter().all(|memory| memory.len() == MEMORY));
         Self {
+            mtu,
             memory,
             keys: Keys::default(),
             states: vec![QpState::Rts; QPS.len()],
@@ -176,7 +177,7 @@ impl Model {
                 send.op,
                 SendOp::Send | SendOp::SendImm { .. } | SendOp::Write { .. } | SendOp::WriteImm { .. }
             ),
-            QpType::Ud => matches!(send.op, SendOp::Send | SendOp::SendImm { .. }) && send.len() <= MTU,
+            QpType::Ud => matches!(send.op, SendOp::Send | SendOp::SendImm { .. }) && send.len() <= self.mtu,
             _ => false,
         };
         let aligned = match send.op {

@@ -22,7 +22,8 @@ use urxe_wire::{Gid, Lkey, Psn, QKey, Qpn};
 
 use crate::generate::Generator;
 use crate::operation::{
-    DEPTH, Data, INLINE, MEMORY, MTU, Operation, Piece, QKEY, QPS, Queue as RecvQueue, SRQS, Send, Source, To,
+    DEPTH, Data, INLINE, MEMORY, MTUS, Operation, Piece, QKEY, QPS, Queue as RecvQueue, SRQS, Send, Source,
+    To,
 };
 use crate::specification::{Cq, Done, Event, Forgets, Model};
 
@@ -41,6 +42,7 @@ struct Host {
 
 /// Both, side by side.
 pub struct World {
+    mtu: PathMtu,
     pub model: Model,
     pub generator: Generator,
     fabric: Fabric<DeviceMachine>,
@@ -64,6 +66,7 @@ impl World {
     pub fn new(seed: u64, forgets: Option<Forgets>) -> Self {
         let mut rng = Rng::stream(seed, 0x3071);
         let mut fabric = Fabric::new(seed);
+        let mtu = rng.pick(&MTUS);
         let mut memory = [vec![0; MEMORY], vec![0; MEMORY]];
         let hosts: Vec<Host> = memory
             .iter_mut()
@@ -71,7 +74,7 @@ impl World {
             .map(|(nr, image)| {
                 rng.fill(image);
                 let mut config = DeviceConfig::new(vec![Gid::from_ip(address(nr))], rng.next_u64());
-                config.active_mtu = PathMtu::Mtu256;
+                config.active_mtu = mtu;
                 let device = Arc::new(Device::new(config));
                 fabric
                     .add(DeviceMachine::new(Arc::clone(&device)), &[address(nr)])
@@ -119,9 +122,9 @@ impl World {
             let init = QpInit { qp_type, pd, send_cq, recv_cq, srq, cap, sq_sig_all: false };
             qps.push(host.device.create_qp(&init).expect("a queue pair"));
         }
-        let model = Model::new(memory, forgets);
+        let model = Model::new(memory, mtu.bytes(), forgets);
         let generator = Generator::new(seed);
-        let mut world = Self { model, generator, fabric, hosts, qps, srqs, cqs, rng, _xrcd: xrcd };
+        let mut world = Self { mtu, model, generator, fabric, hosts, qps, srqs, cqs, rng, _xrcd: xrcd };
         for (qp, plan) in QPS.iter().enumerate() {
             if plan.peer.is_none_or(|peer| peer > qp) {
                 world.bring_up(qp).expect("a new queue pair");
@@ -237,7 +240,7 @@ impl World {
             let attr = QpAttr {
                 port_num: 1,
                 access_flags: plan.access,
-                path_mtu: PathMtu::Mtu256,
+                path_mtu: self.mtu,
                 dest_qp_num: self.qps[ends[other]].qpn(),
                 rq_psn: psns[other],
                 sq_psn: psns[nr],
@@ -397,5 +400,3 @@ fn sge(piece: &Piece) -> Sge {
 fn sges_of(data: &Data) -> Vec<Sge> {
     if let Data::Pieces(pieces) = data { pieces.iter().map(sge).collect() } else { Vec::new() }
 }
-
-const _: () = assert!(MTU == 256, "as the devices are told");

@@ -9,7 +9,7 @@ use urxe_stack::qp::wr::{FlushRange, SendOp};
 
 use super::{Done, Event, Model, Refused};
 use crate::keys::{Asker, Refusal};
-use crate::operation::{Data, MTU, Piece, QPS, Queue, Recv, Send};
+use crate::operation::{Data, Piece, QPS, Queue, Recv, Send};
 
 impl Model {
     /// A request over a reliable connection.
@@ -52,7 +52,7 @@ impl Model {
             SendOp::Flush { remote, range: FlushRange::Bytes(len), .. } => (remote, len as usize),
             _ => unreachable!("{:?}", send.op),
         };
-        let single = len <= MTU;
+        let single = len <= self.mtu;
         let needs_receive = matches!(send.op, SendOp::WriteImm { .. }) && self.front(queue).is_none();
         if needs_receive && single {
             return Err(Refused(WcStatus::RnrRetryExcErr));

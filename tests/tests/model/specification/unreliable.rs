@@ -7,7 +7,7 @@ use urxe_stack::qp::wr::SendOp;
 
 use super::{Done, Event, Model};
 use crate::keys::Asker;
-use crate::operation::{MTU, Piece, QKEY, QPS, Queue, Send, To};
+use crate::operation::{Piece, QKEY, QPS, Queue, Send, To};
 
 /// Bytes in front of a datagram.
 const HEADER: usize = 40;
@@ -26,7 +26,7 @@ impl Model {
             _ => return self.unreliable_send(peer, asker, queue, send, bytes),
         };
         let dry = imm.is_some() && self.front(queue).is_none();
-        if dry && bytes.len() <= MTU {
+        if dry && bytes.len() <= self.mtu {
             return self.count("UC: no receive");
         }
         let mut at = 0;
