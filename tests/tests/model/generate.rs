@@ -39,7 +39,10 @@ impl Generator {
     /// The next operation, for a world that is as the model says.
     pub fn next(&mut self, model: &Model) -> Operation {
         let qp = self.rng.index(QPS.len());
-        if model.states[qp] != QpState::Rts && self.percent(75) {
+        if model.states[qp] == QpState::Sqd && self.percent(30) {
+            return Operation::Resume { qp };
+        }
+        if !matches!(model.states[qp], QpState::Rts | QpState::Sqd) && self.percent(75) {
             return Operation::Restart { qp };
         }
         for device in 0..2 {
@@ -54,6 +57,7 @@ impl Generator {
         match self.rng.index(100) {
             0..48 => self.sends(model, qp),
             48..78 => self.receives(model, qp),
+            78 if self.may_drain(model, qp) => Operation::Drain { qp },
             78..80 => Operation::Limit { srq: self.rng.index(SRQS.len()), limit: self.rng.below(5) as u32 },
             80 => Operation::Fail { qp },
             _ => self.keys(model),
@@ -79,6 +83,11 @@ impl Generator {
         let len = 8 * (1 + self.rng.index(250));
         let start = 8 * self.rng.index((MEMORY - len) / 8);
         start..start + len
+    }
+
+    /// Whether a queue pair sends, and is in the state that draining begins in.
+    fn may_drain(&self, model: &Model, qp: usize) -> bool {
+        model.states[qp] == QpState::Rts && QPS[qp].qp_type != QpType::XrcRecv
     }
 
     pub fn access(&mut self) -> Access {
@@ -123,6 +132,9 @@ impl Generator {
             (_, Some(Kind::Fast { .. })) => Operation::Map { key: some, range: self.part() },
             _ => {
                 let qp = self.rng.pick(&[0, 1, 2, 3, 4, 5]);
+                if !model.waiting[qp].is_empty() {
+                    return Operation::Resume { qp };
+                }
                 self.local_request(model, qp)
             }
         }
@@ -249,6 +261,10 @@ impl Generator {
     fn sends(&mut self, model: &Model, qp: usize) -> Operation {
         // The receiving end of XRC has nothing to send.
         let qp = if QPS[qp].qp_type == QpType::XrcRecv { 11 } else { qp };
+        if !model.waiting[qp].is_empty() {
+            // One list at a time waits: what stands behind it would have to be fenced.
+            return Operation::Resume { qp };
+        }
         if QPS[qp].qp_type == QpType::Rc && self.percent(8) {
             return self.local_request(model, qp);
         }

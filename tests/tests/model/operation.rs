@@ -207,6 +207,14 @@ pub enum Operation {
     Fail {
         qp: usize,
     },
+    /// A queue pair goes to SQD: what is posted to its send queue waits.
+    Drain {
+        qp: usize,
+    },
+    /// It goes back to RTS.
+    Resume {
+        qp: usize,
+    },
     /// A queue pair and its peer go through RESET to RTS; one in SQE just to RTS.
     Restart {
         qp: usize,

@@ -50,6 +50,7 @@ pub enum Event {
     AccessError(usize),
     LastWqe(usize),
     Limit(usize),
+    Drained(usize),
 }
 
 /// A rule that the model forgets, to see that the comparison notices.
@@ -58,6 +59,7 @@ pub enum Forgets {
     ProtectionDomains,
     Invalidation,
     Flushing,
+    Draining,
 }
 
 /// See the module.
@@ -71,6 +73,8 @@ pub struct Model {
     pub shared: Vec<VecDeque<Recv>>,
     /// What a datagram queue pair took from its shared queue for a message that then did not fit: the next one may.
     held: Vec<Option<Recv>>,
+    /// What was posted to send queues that are drained.
+    pub waiting: Vec<VecDeque<Send>>,
     limits: Vec<u32>,
     pub done: BTreeMap<Cq, VecDeque<Done>>,
     pub events: Vec<Event>,
@@ -95,6 +99,7 @@ impl Model {
             own: vec![VecDeque::new(); QPS.len()],
             shared: vec![VecDeque::new(); SRQS.len()],
             held: vec![None; QPS.len()],
+            waiting: vec![VecDeque::new(); QPS.len()],
             limits: vec![0; SRQS.len()],
             done: BTreeMap::new(),
             events: Vec::new(),
@@ -129,6 +134,16 @@ impl Model {
                 self.fail(*qp);
                 true
             }
+            Operation::Drain { qp } => {
+                self.states[*qp] = QpState::Sqd;
+                self.events.push(Event::Drained(*qp));
+                true
+            }
+            Operation::Resume { qp } => {
+                self.states[*qp] = QpState::Rts;
+                let waiting = std::mem::take(&mut self.waiting[*qp]);
+                waiting.iter().all(|send| self.post_send(*qp, send))
+            }
             Operation::Restart { qp } => {
                 self.restart(*qp);
                 true
@@ -144,6 +159,7 @@ impl Model {
         }
         for end in [Some(qp), QPS[qp].peer].into_iter().flatten() {
             self.own[end].clear();
+            self.waiting[end].clear();
             self.held[end] = None;
             self.states[end] = QpState::Rts;
         }
@@ -193,6 +209,14 @@ impl Model {
         if !self.is_accepted(qp, send) {
             self.count("a send refused");
             return false;
+        }
+        if self.states[qp] == QpState::Sqd && self.forgets != Some(Forgets::Draining) {
+            if self.waiting[qp].len() == DEPTH {
+                return false;
+            }
+            self.count("a send that waits");
+            self.waiting[qp].push_back(send.clone());
+            return true;
         }
         let unreliable = matches!(QPS[qp].qp_type, QpType::Uc | QpType::Ud);
         let outcome = match self.states[qp] {
@@ -245,6 +269,10 @@ impl Model {
     /// To the error state: everything posted is flushed.
     fn fail(&mut self, qp: usize) {
         let was = std::mem::replace(&mut self.states[qp], QpState::Err);
+        for send in std::mem::take(&mut self.waiting[qp]) {
+            self.count("a send that waited flushed");
+            self.send_ends(qp, &send, WcStatus::WrFlushErr);
+        }
         let held = self.held[qp].take().into_iter();
         for recv in held.chain(std::mem::take(&mut self.own[qp])) {
             self.count("a receive flushed");

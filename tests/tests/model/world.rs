@@ -182,6 +182,15 @@ impl World {
                 let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
                 self.device_of(*qp).modify_qp(now, self.qps[*qp], &attr, QpAttrMask::STATE).is_ok()
             }
+            Operation::Drain { qp } => {
+                let attr = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
+                let mask = QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY;
+                self.device_of(*qp).modify_qp(now, self.qps[*qp], &attr, mask).is_ok()
+            }
+            Operation::Resume { qp } => {
+                self.recover(*qp)?;
+                true
+            }
             Operation::Restart { qp } => {
                 let is_sqe = self.model.states[*qp] == QpState::Sqe;
                 if is_sqe {
@@ -228,7 +237,7 @@ impl World {
     fn recover(&mut self, qp: usize) -> Result<(), String> {
         let attr = QpAttr { qp_state: QpState::Rts, ..QpAttr::default() };
         let (now, handle) = (self.fabric.now(), self.qps[qp]);
-        say(self.device_of(qp).modify_qp(now, handle, &attr, QpAttrMask::STATE), "SQE to RTS")
+        say(self.device_of(qp).modify_qp(now, handle, &attr, QpAttrMask::STATE), "to RTS")
     }
 
     /// A queue pair and its peer, from wherever they are to RTS.
@@ -339,6 +348,7 @@ impl World {
                     AsyncEvent::Qp(QpEventType::QpReqErr, qpn) => Event::RequestError(self.qp_of(qpn)?),
                     AsyncEvent::Qp(QpEventType::QpAccessErr, qpn) => Event::AccessError(self.qp_of(qpn)?),
                     AsyncEvent::Qp(QpEventType::QpLastWqeReached, qpn) => Event::LastWqe(self.qp_of(qpn)?),
+                    AsyncEvent::Qp(QpEventType::SqDrained, qpn) => Event::Drained(self.qp_of(qpn)?),
                     AsyncEvent::Srq(SrqEventType::SrqLimitReached, id) => {
                         let mut queues = self.srqs.iter().zip(&SRQS);
                         let nr = queues.position(|(srq, plan)| srq.id() == id && plan.device == device);

@@ -21,7 +21,7 @@ impl Model {
         landing: Result<Vec<Range<usize>>, Refusal>,
     ) -> Result<(), Refused> {
         let Some(peer) = QPS[qp].peer else { unreachable!("a connection has a peer") };
-        if self.states[peer] != QpState::Rts {
+        if self.states[peer] == QpState::Err {
             return Err(Refused(WcStatus::RetryExcErr));
         }
         let Some((asker, queue)) = self.reach(peer, send) else {
