@@ -63,6 +63,12 @@ impl Perftest {
     }
 
     fn sizes(&self) -> Vec<u64> {
+        // Both directions together, then each.
+        let times = if self.more.iter().any(|option| option == "--report-both") { 3 } else { 1 };
+        self.sizes_once().repeat(times)
+    }
+
+    fn sizes_once(&self) -> Vec<u64> {
         let largest = if self.connection == "UD" { LARGEST_DATAGRAM } else { LARGEST };
         match self.size {
             _ if self.is_atomic() => vec![8],
@@ -149,12 +155,18 @@ pub fn all() -> Vec<Pair> {
             let both: &[&str] = if program.ends_with("_bw") { &["", "-b"] } else { &[""] };
             if !new().is_atomic() {
                 for (events, both) in events.iter().flat_map(|e| both.iter().map(move |b| (e, b))) {
-                    pairs.push(new().all_sizes().with(events).with(both).pair());
+                    // 16 MiB for each message that there is of all sizes.
+                    pairs.push(new().all_sizes().messages(16).with(events).with(both).pair());
                 }
             }
             let own: &[&str] = if program.ends_with("_bw") { &OPTIONS_BW } else { &OPTIONS_LAT };
-            pairs.extend(OPTIONS.iter().chain(own).map(|option| new().with(option).pair()));
-            pairs.extend(of_its_own(program).iter().map(|option| new().size(16).with(option).pair()));
+            // A datagram is no longer than the path MTU.
+            let size = |option: &str| if connection == "UD" && option.starts_with("-m") { 256 } else { 2048 };
+            let each = OPTIONS.iter().chain(own);
+            pairs.extend(each.map(|option| new().size(size(option)).with(option).pair()));
+            // perftest itself refuses on-demand paging over UC, and for atomics.
+            let own = of_its_own(program).iter().filter(|option| connection != "UC" || **option != "--odp");
+            pairs.extend(own.map(|option| new().size(16).with(option).pair()));
         }
         if program.contains("atomic") {
             let kind = |kind| Perftest::new(program, "RC").with("-A").with(kind).pair();

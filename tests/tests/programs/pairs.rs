@@ -4,10 +4,16 @@ use urxe_tests::programs::{Pair, lists, perftest, pingpong};
 
 use crate::pair::{ONE, TWO, play};
 
-/// Plays all, and then tells of each that failed.
+/// Plays all, telling of each that fails.
 fn play_all(pairs: &[Pair], addresses: [&str; 2]) {
-    let failed: Vec<String> = pairs.iter().filter_map(|pair| play(pair, addresses).err()).collect();
-    assert!(failed.is_empty(), "{} of {} pairs failed:\n{}", failed.len(), pairs.len(), failed.join("\n"));
+    let mut failed = 0;
+    for (nr, pair) in pairs.iter().enumerate() {
+        if let Err(error) = play(pair, addresses) {
+            println!("pair {} of {}: {error}", nr + 1, pairs.len());
+            failed += 1;
+        }
+    }
+    assert_eq!(failed, 0, "of {} pairs", pairs.len());
     println!("{} pairs played", pairs.len());
 }
 
