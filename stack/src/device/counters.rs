@@ -59,6 +59,8 @@ counters! {
     /// RDMA operations received.
     RdmaRecvs "rdma_recvs",
 
+    /// Last packets sent once more because nothing came back, to learn what was lost.
+    TailProbes "tail_probes",
     /// Dropped: malformed, see the log for the reason of each.
     DropMalformed "drop_malformed",
     /// Dropped: the ICRC does not hold.

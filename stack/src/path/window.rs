@@ -25,6 +25,9 @@ const CEILING: u64 = 180 << 10;
 /// Retransmission before this is more often a peer that was not scheduled than a packet that was lost. A device may
 /// be told a longer time.
 pub(crate) const EARLY_TIMEOUT_MIN: Duration = Duration::from_millis(40);
+/// The last packet is sent once more after this at the soonest: a peer that was not scheduled for a time slice still answers
+/// before.
+const PROBE_MIN_NS: u64 = 5_000_000;
 /// Used while no round trip has been measured.
 const EARLY_UNMEASURED_NS: u64 = 100_000_000;
 
@@ -160,6 +163,15 @@ impl Window {
             0 => ROUND_TRIP_UNMEASURED_NS,
             srtt => srtt,
         }
+    }
+
+    /// How long to wait for an acknowledgement before sending the last packet once more, if that comes before
+    /// [`early_timeout_ns`](Self::early_timeout_ns) at all: not while no round trip is known, and not where the device was told to wait longer.
+    pub fn probe_timeout_ns(&self) -> Option<u64> {
+        let srtt = self.srtt_ns.load(Ordering::Relaxed);
+        let is_patient = u128::from(self.early_min_ns) > EARLY_TIMEOUT_MIN.as_nanos();
+        let probe = (2 * srtt + 4 * self.rttvar_ns.load(Ordering::Relaxed)).max(PROBE_MIN_NS);
+        (srtt != 0 && !is_patient && probe < self.early_timeout_ns()).then_some(probe)
     }
 
     /// How long to wait for an acknowledgement before sending again, by what was measured. This retransmission is

@@ -75,3 +75,19 @@ fn no_early_timeout_is_shorter_than_the_device_wants() {
     assert_eq!(window.early_timeout_ns(), 2_000_000_000);
     assert_eq!(Window::new(1000, Duration::MAX).early_timeout_ns(), u64::MAX);
 }
+
+#[test]
+fn a_probe_comes_before_the_early_timeout_or_not_at_all() {
+    let window = window();
+    assert_eq!(window.probe_timeout_ns(), None, "no round trip is known");
+    window.on_round_trip(20_000);
+    assert_eq!(window.probe_timeout_ns(), Some(PROBE_MIN_NS));
+    for _ in 0..100 {
+        window.on_round_trip(6_000_000);
+    }
+    let probe = window.probe_timeout_ns().unwrap();
+    assert!((12_000_000..14_000_000).contains(&probe), "{probe}");
+    let patient = Window::new(1000, Duration::from_secs(2));
+    patient.on_round_trip(20_000);
+    assert_eq!(patient.probe_timeout_ns(), None);
+}

@@ -58,6 +58,10 @@ impl Requester {
     pub fn on_timer(&mut self, qp: &mut Common, cx: &Context<'_>) -> Result<(), Failed> {
         match self.recovery.on_timer(qp, cx) {
             Due::Nothing | Due::Resume => Ok(()),
+            Due::Probe => {
+                self.probe(cx);
+                Ok(())
+            }
             Due::Retransmit => {
                 cx.counters.add(Counter::CompleterRetryErr);
                 cx.path.window.on_loss(cx.now);
@@ -70,6 +74,17 @@ impl Requester {
                 self.fail_head(qp, cx, WcStatus::RetryExcErr)
             }
         }
+    }
+
+    /// Goes back by one packet. A request that has a response of its own is resumed where its response ends, which is another
+    /// matter; and what stands behind the cursor is on its way again already.
+    fn probe(&mut self, cx: &Context<'_>) {
+        let is_behind = self.cursor_psn != self.sent_psn;
+        if self.sent_psn == self.una || is_behind || !self.reads.is_empty() {
+            return;
+        }
+        cx.counters.add(Counter::TailProbes);
+        self.rewind(self.sent_psn.sub(1), cx);
     }
 
     fn fail_head(&mut self, qp: &mut Common, cx: &Context<'_>, status: WcStatus) -> Result<(), Failed> {

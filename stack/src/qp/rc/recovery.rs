@@ -5,7 +5,12 @@
 //! when nothing has moved for (`retry_cnt` + 1) × timeout, and never before. A wait that the peer asked for (RNR NAK)
 //! stops both.
 //!
-//! Sources: IBTA vol. 1, 9.7.6.1.3 (local ACK timeout), 9.7.5.2.8 (RNR NAK), C9-141 (retry count); RFC 6298 for the doubling.
+//! Before the early timeout a *probe* goes out, once between two signs of progress: the last packet that was sent, once more. If it
+//! was lost itself it arrives now, if another was the peer asks for it, and if the answer was it comes again: who loses the end of a
+//! window learns it after milliseconds.
+//!
+//! Sources: IBTA vol. 1, 9.7.6.1.3 (local ACK timeout), 9.7.5.2.8 (RNR NAK), C9-141 (retry count); RFC 6298 for the doubling; RFC
+//! 8985, 7 (tail loss probe).
 
 use urxe_wire::{Psn, RnrTimer};
 
@@ -29,6 +34,8 @@ pub(super) enum Due {
     Nothing,
     /// The wait that the peer asked for is over: go on sending.
     Resume,
+    /// Send the last packet once more.
+    Probe,
     /// Go back to the oldest unacknowledged packet.
     Retransmit,
     /// The peer counts as gone.
@@ -40,6 +47,10 @@ pub(super) enum Due {
 pub(crate) struct Recovery {
     /// When to send again, [`Time::NEVER`] while nothing is outstanding.
     retransmit_at: Time,
+    /// When to probe, before that; [`Time::NEVER`] if not at all.
+    probe_at: Time,
+    /// A probe went out since something last moved.
+    has_probed: bool,
     /// The end of a wait that the peer asked for.
     resume_at: Option<Time>,
     /// When something last moved, or became outstanding after nothing was.
@@ -59,6 +70,8 @@ impl Default for Recovery {
     fn default() -> Self {
         Self {
             retransmit_at: Time::NEVER,
+            probe_at: Time::NEVER,
+            has_probed: false,
             resume_at: None,
             progress_at: Time::ZERO,
             backoff: 0,
@@ -78,7 +91,7 @@ impl Recovery {
 
     /// Nothing is outstanding any more.
     pub fn stop(&mut self) {
-        self.retransmit_at = Time::NEVER;
+        self.disarm();
         self.resume_at = None;
         self.sample = None;
         self.implied_at = None;
@@ -86,7 +99,7 @@ impl Recovery {
     }
 
     pub fn deadline(&self) -> Time {
-        self.resume_at.unwrap_or(self.retransmit_at)
+        self.resume_at.unwrap_or(self.retransmit_at.min(self.probe_at))
     }
 
     /// Whether the peer asked to wait.
@@ -115,6 +128,7 @@ impl Recovery {
         }
         self.progress_at = cx.now;
         self.backoff = 0;
+        self.has_probed = false;
         self.naks = 0;
         self.rnr_left = qp.attr.rnr_retry;
         self.implied_at = None;
@@ -123,7 +137,7 @@ impl Recovery {
         if outstanding {
             self.arm(qp, cx);
         } else {
-            self.retransmit_at = Time::NEVER;
+            self.disarm();
         }
     }
 
@@ -173,7 +187,7 @@ impl Recovery {
         self.sample = None;
         self.implied_at = None;
         self.resume_at = Some(cx.now.plus_ns(timer.duration_ns()));
-        self.retransmit_at = Time::NEVER;
+        self.disarm();
         true
     }
 
@@ -187,7 +201,12 @@ impl Recovery {
             return Due::Resume;
         }
         if cx.now < self.retransmit_at {
-            return Due::Nothing;
+            if cx.now < self.probe_at {
+                return Due::Nothing;
+            }
+            self.probe_at = Time::NEVER;
+            self.has_probed = true;
+            return Due::Probe;
         }
         if self.gives_up_at(qp).is_some_and(|at| cx.now >= at) {
             return Due::GiveUp;
@@ -209,5 +228,13 @@ impl Recovery {
         let longest = qp.timeout_ns().unwrap_or(u64::MAX).min(LONGEST_EARLY_NS);
         let at = cx.now.plus_ns(early.min(longest));
         self.retransmit_at = self.gives_up_at(qp).map_or(at, |give_up| at.min(give_up));
+        let probes = !self.has_probed && self.backoff == 0;
+        let probe = cx.path.window.probe_timeout_ns().filter(|_| probes);
+        self.probe_at = probe.map_or(Time::NEVER, |probe| cx.now.plus_ns(probe));
+    }
+
+    fn disarm(&mut self) {
+        self.retransmit_at = Time::NEVER;
+        self.probe_at = Time::NEVER;
     }
 }
