@@ -10,6 +10,7 @@
 
 mod case;
 mod clean;
+mod connections;
 mod kernels;
 mod multicast;
 mod players;
@@ -55,6 +56,13 @@ fn open() -> Result<Lab, Error> {
 
 /// All tests; without a lab they can be listed only.
 fn trials(lab: Option<&Arc<Lab>>) -> Vec<Trial> {
-    let cases = [kernels::cases(), urxe::cases(), sharing::cases(), multicast::cases(), programs::cases()];
+    let cases = [
+        kernels::cases(),
+        urxe::cases(),
+        sharing::cases(),
+        multicast::cases(),
+        programs::cases(),
+        connections::cases(),
+    ];
     cases.into_iter().flatten().map(|case| case.trial(lab.cloned())).collect()
 }

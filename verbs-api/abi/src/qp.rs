@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use urxe_stack::device::QpHandle;
 use urxe_stack::qp::QpInit;
-use urxe_stack::qp::attr::{QpAttrMask, QpType};
+use urxe_stack::qp::attr::{QpAttrMask, QpState, QpType};
 
 use crate::border;
 use crate::context::Context;
@@ -239,6 +239,11 @@ pub unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
         }
         let mask = QpAttrMask::from_bits_truncate(mask) - of_other_end(object.qp_type);
         let attr = qp_attr::from_c(given, mask)?;
+        if mask.contains(QpAttrMask::STATE) && matches!(attr.qp_state, QpState::Err | QpState::Reset) {
+            // Sends acknowledgements that wait for a reply, as in destroying a queue pair: rdma_disconnect comes right after the last
+            // message, and the peer would ask for its acknowledgement in vain.
+            let _nothing_to_refuse = context.node.engine.post_send(object.handle, &[]);
+        }
         context.node.engine.modify_qp(object.handle, &attr, mask)?;
         context.node.settle();
         if mask.contains(QpAttrMask::STATE) {
