@@ -87,6 +87,7 @@ impl Device {
 
 /// Whether requests that were just posted may wait for others. Only those that are acknowledged do, and only while an
 /// acknowledgement is on its way to send them.
+#[inline(never)] // kept out of the way of those that do not ask
 fn hold(qp: &Qp, requests: &[SendRequest<'_>], path: &Path, round: u64) -> Held {
     let is_acknowledged = matches!(qp.common.qp_type.service(), Service::Rc | Service::Xrc);
     if !is_acknowledged || qp.path.is_none() {

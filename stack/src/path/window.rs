@@ -28,6 +28,7 @@ pub(crate) const EARLY_TIMEOUT_MIN: Duration = Duration::from_millis(40);
 /// The last packet is sent once more after this at the soonest: a peer that was not scheduled for a time slice still answers
 /// before.
 const PROBE_MIN_NS: u64 = 5_000_000;
+const NO_PROBE: u64 = u64::MAX;
 /// Used while no round trip has been measured.
 const EARLY_UNMEASURED_NS: u64 = 100_000_000;
 
@@ -47,12 +48,17 @@ pub(crate) struct Window {
     /// The longest round trip, forgotten slowly: a peer that was not scheduled once will not be again.
     longest_ns: AtomicU64,
     last_shrink_ns: AtomicU64,
+    /// What follows from the round trips, worked out when one is measured: each packet that is sent asks for it.
+    early_timeout_ns: AtomicU64,
+    /// [`NO_PROBE`] if there is to be none.
+    probe_timeout_ns: AtomicU64,
     /// No early timeout is shorter.
     early_min_ns: u64,
 }
 
 impl Window {
     pub fn new(read_budget: u64, early_min: Duration) -> Self {
+        let early_min_ns = u64::try_from(early_min.as_nanos()).unwrap_or(u64::MAX);
         Self {
             limit: AtomicU64::new(START),
             in_flight: AtomicU64::new(0),
@@ -62,7 +68,9 @@ impl Window {
             rttvar_ns: AtomicU64::new(0),
             longest_ns: AtomicU64::new(0),
             last_shrink_ns: AtomicU64::new(0),
-            early_min_ns: u64::try_from(early_min.as_nanos()).unwrap_or(u64::MAX),
+            early_timeout_ns: AtomicU64::new(early_min_ns.max(EARLY_UNMEASURED_NS)),
+            probe_timeout_ns: AtomicU64::new(NO_PROBE),
+            early_min_ns,
         }
     }
 
@@ -73,6 +81,7 @@ impl Window {
         self.rttvar_ns.store(0, Ordering::Relaxed);
         self.longest_ns.store(0, Ordering::Relaxed);
         self.last_shrink_ns.store(0, Ordering::Relaxed);
+        self.set_timeouts();
     }
 
     /// Whether `bytes` more may be sent. A packet always may when nothing is in flight.
@@ -155,6 +164,24 @@ impl Window {
             self.rttvar_ns.store((var * 3 + srtt.abs_diff(ns)) / 4, Ordering::Relaxed);
             self.srtt_ns.store(((srtt * 7 + ns) / 8).max(1), Ordering::Relaxed);
         }
+        self.set_timeouts();
+    }
+
+    fn set_timeouts(&self) {
+        let (mut early, mut probe) = (self.early_min_ns.max(EARLY_UNMEASURED_NS), NO_PROBE);
+        let srtt = self.srtt_ns.load(Ordering::Relaxed);
+        if srtt != 0 {
+            let var = self.rttvar_ns.load(Ordering::Relaxed);
+            let longest = self.longest_ns.load(Ordering::Relaxed);
+            early = (srtt + 4 * var).max(2 * longest).max(self.early_min_ns);
+            let is_patient = u128::from(self.early_min_ns) > EARLY_TIMEOUT_MIN.as_nanos();
+            let earliest = (2 * srtt + 4 * var).max(PROBE_MIN_NS);
+            if !is_patient && earliest < early {
+                probe = earliest;
+            }
+        }
+        self.early_timeout_ns.store(early, Ordering::Relaxed);
+        self.probe_timeout_ns.store(probe, Ordering::Relaxed);
     }
 
     /// How long a packet and its answer take, by what was measured.
@@ -168,21 +195,13 @@ impl Window {
     /// How long to wait for an acknowledgement before sending the last packet once more, if that comes before
     /// [`early_timeout_ns`](Self::early_timeout_ns) at all: not while no round trip is known, and not where the device was told to wait longer.
     pub fn probe_timeout_ns(&self) -> Option<u64> {
-        let srtt = self.srtt_ns.load(Ordering::Relaxed);
-        let is_patient = u128::from(self.early_min_ns) > EARLY_TIMEOUT_MIN.as_nanos();
-        let probe = (2 * srtt + 4 * self.rttvar_ns.load(Ordering::Relaxed)).max(PROBE_MIN_NS);
-        (srtt != 0 && !is_patient && probe < self.early_timeout_ns()).then_some(probe)
+        Some(self.probe_timeout_ns.load(Ordering::Relaxed)).filter(|ns| *ns != NO_PROBE)
     }
 
     /// How long to wait for an acknowledgement before sending again, by what was measured. This retransmission is
     /// earlier than the queue pair's timeout and uses up none of its retries.
     pub fn early_timeout_ns(&self) -> u64 {
-        let early = match self.srtt_ns.load(Ordering::Relaxed) {
-            0 => EARLY_UNMEASURED_NS,
-            srtt => (srtt + 4 * self.rttvar_ns.load(Ordering::Relaxed))
-                .max(2 * self.longest_ns.load(Ordering::Relaxed)),
-        };
-        early.max(self.early_min_ns)
+        self.early_timeout_ns.load(Ordering::Relaxed)
     }
 }
 

@@ -219,15 +219,23 @@ impl Recovery {
     }
 
     fn gives_up_at(&self, qp: &Common) -> Option<Time> {
-        let timeout_ns = qp.timeout_ns()?;
-        Some(self.progress_at.plus_ns(timeout_ns.saturating_mul(u64::from(qp.attr.retry_cnt) + 1)))
+        qp.timeout_ns().map(|timeout_ns| self.gives_up_after(timeout_ns, qp))
     }
 
+    fn gives_up_after(&self, timeout_ns: u64, qp: &Common) -> Time {
+        self.progress_at.plus_ns(timeout_ns.saturating_mul(u64::from(qp.attr.retry_cnt) + 1))
+    }
+
+    #[inline]
     fn arm(&mut self, qp: &Common, cx: &Context<'_>) {
-        let early = cx.path.window.early_timeout_ns().saturating_mul(1 << self.backoff);
-        let longest = qp.timeout_ns().unwrap_or(u64::MAX).min(LONGEST_EARLY_NS);
-        let at = cx.now.plus_ns(early.min(longest));
-        self.retransmit_at = self.gives_up_at(qp).map_or(at, |give_up| at.min(give_up));
+        let early = cx.path.window.early_timeout_ns().saturating_mul(1 << self.backoff).min(LONGEST_EARLY_NS);
+        self.retransmit_at = match qp.timeout_ns() {
+            None => cx.now.plus_ns(early),
+            Some(timeout_ns) => {
+                let at = cx.now.plus_ns(early.min(timeout_ns));
+                at.min(self.gives_up_after(timeout_ns, qp))
+            }
+        };
         let probes = !self.has_probed && self.backoff == 0;
         let probe = cx.path.window.probe_timeout_ns().filter(|_| probes);
         self.probe_at = probe.map_or(Time::NEVER, |probe| cx.now.plus_ns(probe));
