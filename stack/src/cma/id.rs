@@ -7,7 +7,7 @@ use urxe_wire::mad::{CommId, PortSpace, ServiceId};
 use urxe_wire::{Gid, Psn, QKey, Qpn};
 
 use super::channel::ChannelId;
-use super::multicast::Joined;
+use super::multicast::Membership;
 use super::{Cma, CmaError, CmaEvent, CmaEventType, DeviceKey};
 use crate::cm::CmPath;
 use crate::qp::attr::{PathMtu, QpType};
@@ -96,7 +96,7 @@ pub(super) struct Id {
     pub qpn: Qpn,
     pub qkey: QKey,
     pub remote_ece: (u32, u32),
-    pub groups: Vec<Joined>,
+    pub groups: Vec<Membership>,
 }
 
 impl Id {

@@ -1,9 +1,10 @@
 //! Listening: on the device that an identifier is bound to, or on all of them, now and later.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
 use urxe_wire::mad::{PortSpace, ServiceId};
 
-use super::{Cma, CmaError, CmaId, DeviceKey, IdState, System};
-use std::net::{Ipv4Addr, SocketAddr};
+use super::{Cma, CmaError, CmaId, DeviceKey, Id, IdState, System};
 
 /// The most requests that wait in a channel, and what a backlog of 0 means (`net.rdma_ucm.max_backlog`).
 const MAX_BACKLOG: usize = 1024;
@@ -64,7 +65,7 @@ impl Cma {
 
     /// Who listens on all addresses listens on a device that came later, too.
     pub(super) fn listen_on_new_device(&mut self, key: DeviceKey) {
-        let everywhere = |id: &super::Id| id.device.is_none() && id.src.is_some();
+        let everywhere = |id: &Id| id.device.is_none() && id.src.is_some();
         let bound: Vec<(CmaId, IdState)> =
             self.ids.iter().filter(|(_, id)| everywhere(id)).map(|(name, id)| (*name, id.state)).collect();
         for (id, state) in bound {
@@ -96,12 +97,7 @@ impl Cma {
     }
 
     /// Who listens for a request to `service` that came to `ip`: on that address before all addresses.
-    pub(super) fn listener_for(
-        &self,
-        key: DeviceKey,
-        service: ServiceId,
-        ip: std::net::IpAddr,
-    ) -> Option<CmaId> {
+    pub(super) fn listener_for(&self, key: DeviceKey, service: ServiceId, ip: IpAddr) -> Option<CmaId> {
         let (space, port): (PortSpace, u16) = service.port()?;
         let ids = self.ports.of(space, port).iter().copied();
         let fits = |id: &CmaId| {

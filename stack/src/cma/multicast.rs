@@ -13,12 +13,6 @@ use crate::qp::attr::AddressVector;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Membership(pub u64);
 
-/// A group that an identifier is in.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Joined {
-    membership: Membership,
-}
-
 /// The destination of a datagram to a group.
 const MULTICAST_QPN: Qpn = Qpn::masked(0xff_ffff);
 
@@ -45,7 +39,7 @@ impl Cma {
         if !ip.is_multicast() && !ip.is_unspecified() {
             return Err(CmaError::NoGroup(ip));
         }
-        known.groups.push(Joined { membership });
+        known.groups.push(membership);
         let qkey = match known.space {
             PortSpace::UDP | PortSpace::IB => PortSpace::UDP_QKEY,
             _ => QKey(0),
@@ -63,7 +57,7 @@ impl Cma {
     /// [`CmaError`].
     pub fn leave_multicast(&mut self, id: CmaId, membership: Membership) -> Result<(), CmaError> {
         let known = self.id_mut(id)?;
-        let place = known.groups.iter().position(|joined| joined.membership == membership);
+        let place = known.groups.iter().position(|joined| *joined == membership);
         known.groups.swap_remove(place.ok_or(CmaError::NotJoined)?);
         self.channels.withdraw(|event| event.id == id && event.membership == Some(membership));
         Ok(())

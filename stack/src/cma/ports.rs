@@ -162,13 +162,12 @@ impl Cma {
         let Some(known) = self.ids.get_mut(&id) else { return };
         let keys = std::mem::take(&mut known.claimed_on);
         let (service, address) = (known.own_service(), known.claimed_address());
+        let (space, port) = (known.space, known.src.map_or(0, |src| src.port()));
         for key in keys {
             // Who shares the port has to claim it anew, or it would be free for other processes.
-            let heir =
-                self.ports.of(service_space(service), port_of(service)).iter().copied().find(|other| {
-                    *other != id
-                        && self.ids.get(other).is_some_and(|other| other.claimed_address() == address)
-                });
+            let heir = self.ports.of(space, port).iter().copied().find(|other| {
+                *other != id && self.ids.get(other).is_some_and(|other| other.claimed_address() == address)
+            });
             match heir.and_then(|heir| self.ids.get_mut(&heir)) {
                 Some(heir) => heir.claimed_on.push(key),
                 None => {
@@ -190,12 +189,4 @@ impl Cma {
             self.ports.remove(space, src.port(), id);
         }
     }
-}
-
-fn service_space(service: urxe_wire::mad::ServiceId) -> PortSpace {
-    service.port().map_or(PortSpace(0), |(space, _)| space)
-}
-
-fn port_of(service: urxe_wire::mad::ServiceId) -> u16 {
-    service.0 as u16
 }

@@ -316,7 +316,7 @@ impl Cq {
     /// Sends the event that was asked for if completions are in the queue, although they were there before: for a caller who took
     /// some of them, left the others, and may now sleep.
     pub fn remind(&self) {
-        if self.is_empty() || self.channel.is_none() {
+        if self.channel.is_none() || self.is_empty() {
             return;
         }
         let mut sink = self.lock();

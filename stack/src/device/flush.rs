@@ -6,7 +6,7 @@ use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Aeth, Bth};
 
 use super::counters::Counter;
-use super::{Device, QpSlot};
+use super::{Device, QpHandle, QpSlot};
 use crate::path::run::RunBuffer;
 use crate::path::{Flusher, Path, Route};
 use crate::port::{Run, SendOutcome, Transmit};
@@ -39,6 +39,16 @@ impl Device {
                     path.flush(|flusher| self.drain(index, path, flusher, now, port));
                 }
             });
+        }
+    }
+
+    /// Sends what a queue pair has ready, its acknowledgement included. Unlike [`transmit_pending`](Self::transmit_pending) it waits for
+    /// a thread that is about to send it: when this returns it has left, unless a window or the port is full.
+    pub fn transmit_of(&self, handle: QpHandle, now: Time, port: &(impl Transmit + ?Sized)) {
+        let Some(Some((index, peer))) = self.with_qp(handle, |qp| qp.path) else { return };
+        self.schedule(handle.index, Some((index, peer)));
+        if let Some(path) = self.paths.at(index) {
+            path.flush_after_others(|flusher| self.drain(index, path, flusher, now, port));
         }
     }
 

@@ -7,6 +7,7 @@ use crate::path::Path;
 use crate::path::cork::{Held, WAIT_NS};
 use crate::qp::Qp;
 use crate::qp::wr::{Destination, PostError, RecvRequest, SendRequest};
+use crate::sync::atomic::Ordering;
 use crate::time::Time;
 
 impl Device {
@@ -59,6 +60,7 @@ impl Device {
             };
             if held == Held::First {
                 self.settle_timer(handle.index, qp, now.plus_ns(WAIT_NS));
+                self.urgent.store(true, Ordering::Release);
             }
             (result, qp.path, held)
         });

@@ -52,12 +52,13 @@ impl<D: Wake> Wake for Alarm<D> {
 }
 
 #[cfg(all(test, loom))]
-mod loom_tests {
+pub(super) mod loom_tests {
     use super::*;
     use crate::sync::Arc;
     use crate::sync::atomic::AtomicU32;
 
-    struct Count(AtomicU32);
+    /// Counts wake-ups.
+    pub struct Count(pub AtomicU32);
 
     impl Wake for Count {
         fn wake(&self) {

@@ -362,21 +362,26 @@ impl Engine {
     ) -> Result<(), crate::device::ModifyError> {
         let now = clock::now();
         if mask.contains(QpAttrMask::STATE) && matches!(attr.qp_state, QpState::Err | QpState::Reset) {
-            self.send_owed();
+            self.send_owed(qp);
         }
         self.device().modify_qp(now, qp, attr, mask)?;
         self.shared.transmit(now);
         Ok(())
     }
 
-    /// Sends acknowledgements that wait for a reply to take them along. Called before a queue pair goes: the program has seen a message
-    /// complete, and its sender would wait for its own completion in vain.
-    pub fn send_owed(&self) {
-        self.shared.transmit(clock::now());
+    /// Sends what a queue pair has ready, an acknowledgement that waits for a reply to take it along included. Called before it goes: the
+    /// program has seen a message complete, and its sender would wait for its own completion in vain.
+    pub fn send_owed(&self, qp: QpHandle) {
+        self.device().transmit_of(qp, clock::now(), &*self.shared.ports);
+    }
+
+    /// Sends requests that wait for others to be posted. Called where a program asks for an event, since it may sleep next.
+    pub fn send_held(&self) {
+        self.device().transmit_urgent(clock::now(), &*self.shared.ports);
     }
 
     /// Posts send work requests and sends what can be sent, on this thread. Of many that are posted one by one to a peer that has yet to
-    /// acknowledge the first, the later ones leave together: when they fill a run, at the next poll, or a millisecond later.
+    /// acknowledge the first, the later ones leave together: when they fill a run, at the next poll, when an event is asked for, or a millisecond later.
     ///
     /// # Errors
     /// As [`Device::post_send`].
@@ -552,7 +557,7 @@ impl Drop for Engine {
         if let Some(Attached { connections, key }) = self.shared.attached.get() {
             connections.detach(*key);
         }
-        self.send_owed();
+        self.shared.transmit(clock::now());
         self.shared.stop.store(true, Ordering::Release);
         self.shared.alarm.descriptor().wake();
         if self.shared.ports.has_bad_link() {

@@ -117,6 +117,7 @@ impl Shared {
             } else if is_done() {
                 Woken::Done
             } else {
+                self.device.transmit_urgent(clock::now(), &*self.ports);
                 let sleep = || self.wait_following(descriptor, deadline);
                 self.lead.follow(sleep).transpose()?.unwrap_or(Woken::Again)
             };
@@ -212,15 +213,8 @@ fn sleep(waits: &mut [PollFd<'_>], deadline: Time) -> Result<Woken, Errno> {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::driver::alarm::loom_tests::Count;
     use crate::sync::Arc;
-
-    struct Count(AtomicU32);
-
-    impl Wake for Count {
-        fn wake(&self) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 
     /// A follower that sleeps while the leader goes finds the baton.
     #[test]

@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-use crate::port::Datagrams;
+use crate::port::{Datagrams, KeptPacket};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::time::Time;
@@ -19,36 +19,16 @@ const FIRST_NS: u64 = 1_000_000;
 /// The last wait. Together they are 63 ms.
 const LAST_NS: u64 = 32_000_000;
 
-/// A request that waits: a packet with what stands beside it.
+/// A request that waits.
 #[derive(Debug)]
 pub(super) struct Parked {
-    from: IpAddr,
-    from_port: u16,
-    to: IpAddr,
-    traffic_class: u8,
-    hop_limit: u8,
-    bytes: Box<[u8]>,
+    pub packet: KeptPacket,
     /// The address of the socket it came to.
     pub at: IpAddr,
     /// Somebody had claimed the service at the last look: now he listens.
     pub is_claimed: bool,
     look_at: Time,
     wait_ns: u64,
-}
-
-impl Parked {
-    /// The packet.
-    pub fn datagrams(&self) -> Datagrams<'_> {
-        Datagrams {
-            from: self.from,
-            from_port: self.from_port,
-            to: self.to,
-            bytes: &self.bytes,
-            segment_size: self.bytes.len(),
-            traffic_class: self.traffic_class,
-            hop_limit: self.hop_limit,
-        }
-    }
 }
 
 /// Those that wait.
@@ -66,12 +46,7 @@ impl Park {
             return false;
         }
         waiting.push(Parked {
-            from: datagrams.from,
-            from_port: datagrams.from_port,
-            to: datagrams.to,
-            traffic_class: datagrams.traffic_class,
-            hop_limit: datagrams.hop_limit,
-            bytes: datagrams.bytes.into(),
+            packet: KeptPacket::new(datagrams, datagrams.bytes.into()),
             at,
             is_claimed: false,
             look_at: now.plus_ns(FIRST_NS),
@@ -145,7 +120,7 @@ mod tests {
             assert!(park.due(now).is_empty(), "too early");
             now = next;
             let (parked, is_last) = park.due(now).pop().unwrap();
-            assert_eq!(parked.datagrams().bytes, [7; 9]);
+            assert_eq!(*parked.packet.bytes, [7; 9]);
             looks += 1;
             if !is_last {
                 park.put_back(now, parked);

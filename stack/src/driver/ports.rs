@@ -360,8 +360,8 @@ impl Ports {
     /// Looks whether somebody listens now for the requests that wait, and refuses those that have waited long enough.
     pub fn look_at_parked(&self, device: &Device, now: Time) {
         for (mut parked, is_last) in self.park.due(now) {
-            let member = self.members.iter().find(|member| member.address() == parked.at);
-            let packet = parked.datagrams();
+            let member = self.members().find(|member| member.address() == parked.at);
+            let packet = parked.packet.datagrams();
             match self.target(member, packet.bytes) {
                 Target::This if parked.is_claimed => self.take_mad(device, &packet),
                 Target::Slot(slot) if parked.is_claimed => {

@@ -1,8 +1,8 @@
 //! Requests that wait a moment, so that those which a program posts one by one leave in runs.
 //!
 //! One system call a message is what such a program would pay. So while packets are on their way that will be acknowledged, what is posted
-//! may wait for those after it: until a run is full, until the program polls, until the acknowledgement comes, or at
-//! most [`WAIT_NS`].
+//! may wait for those after it: until a run is full, until the program polls, sleeps or asks for an event, until the acknowledgement
+//! comes, or at most [`WAIT_NS`].
 //! The first of a *round*, the time between two polls, always leave at once: who posts a header and a payload and then looks
 //! at memory for the answer waits for nothing.
 

@@ -102,6 +102,7 @@ impl Path {
         self.acks.clear();
         self.window.reset();
         self.pace.reset();
+        self.cork.uncork();
     }
 
     /// The last user left: the memory of the run goes.
@@ -110,6 +111,13 @@ impl Path {
         flusher.route = None;
         self.acks.clear();
         flusher.run = None;
+    }
+
+    /// Waits until no other thread is the flusher, then does as [`flush`](Self::flush): what was listed before has been looked at
+    /// when this returns.
+    pub fn flush_after_others(&self, mut send: impl FnMut(&mut Flusher)) {
+        send(&mut lock(&self.flusher));
+        self.flush(send);
     }
 
     /// Runs `send` as the flusher, again and again until nobody has asked for more. Returns when another thread is the

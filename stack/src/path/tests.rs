@@ -32,3 +32,39 @@ fn loom_no_flush_is_lost() {
         assert_eq!(done.load(Ordering::Relaxed), 2);
     });
 }
+
+/// Who waits for the others finds what it listed sent when it returns, although another thread was at it.
+#[cfg(not(loom))]
+#[test]
+fn flushing_after_others_waits_for_them() {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::Path;
+    use super::window::EARLY_TIMEOUT_MIN;
+
+    let path = Path::new(0, EARLY_TIMEOUT_MIN);
+    let (began, has_begun) = mpsc::channel();
+    let (let_go, may_go) = mpsc::channel::<()>();
+    let (returned, has_returned) = mpsc::channel();
+    thread::scope(|scope| {
+        let path = &path;
+        scope.spawn(move || {
+            path.flush(|_| {
+                began.send(()).unwrap();
+                may_go.recv().unwrap();
+            });
+        });
+        has_begun.recv().unwrap();
+        scope.spawn(move || {
+            let mut sent = false;
+            path.flush_after_others(|_| sent = true);
+            returned.send(sent).unwrap();
+        });
+        let early = has_returned.recv_timeout(Duration::from_millis(50));
+        assert!(early.is_err(), "it returned while another was sending");
+        let_go.send(()).unwrap();
+        assert!(has_returned.recv().unwrap());
+    });
+}

@@ -41,6 +41,32 @@ impl<'a> Run<'a> {
     }
 }
 
+/// A packet that arrived and is kept for a while.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptPacket {
+    from: IpAddr,
+    from_port: u16,
+    to: IpAddr,
+    traffic_class: u8,
+    hop_limit: u8,
+    pub bytes: Box<[u8]>,
+}
+
+impl KeptPacket {
+    /// `bytes`, which arrived as `datagrams` did.
+    pub fn new(datagrams: &Datagrams<'_>, bytes: Box<[u8]>) -> Self {
+        let Datagrams { from, from_port, to, traffic_class, hop_limit, .. } = *datagrams;
+        Self { from, from_port, to, traffic_class, hop_limit, bytes }
+    }
+
+    /// As it arrived.
+    pub fn datagrams(&self) -> Datagrams<'_> {
+        let Self { from, from_port, to, traffic_class, hop_limit, .. } = *self;
+        let (bytes, segment_size) = (&*self.bytes, self.bytes.len());
+        Datagrams { from, from_port, to, bytes, segment_size, traffic_class, hop_limit }
+    }
+}
+
 /// What became of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {

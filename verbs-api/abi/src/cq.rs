@@ -196,7 +196,8 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     border::number("ibv_req_notify_cq", || {
         // SAFETY: the ABI's contract.
-        let (object, _) = unsafe { CqObject::from_c(cq) }?;
+        let (object, context) = unsafe { CqObject::from_c(cq) }?;
+        context.node.engine.send_held();
         if solicited_only == 0 {
             let behind = u32::try_from(object.cq.arm_behind(ArmKind::Next)).unwrap_or(u32::MAX);
             object.behind.store(behind, Ordering::Relaxed);

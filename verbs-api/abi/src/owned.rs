@@ -64,8 +64,7 @@ impl Owned {
     pub fn end(self, engine: &Engine) {
         let device = engine.device();
         for qp in self.qps.into_iter().flat_map(|(qp, times)| std::iter::repeat_n(qp, times as usize)) {
-            // Sends acknowledgements that wait for a reply, as in destroying a queue pair.
-            let _nothing_to_refuse = engine.post_send(qp, &[]);
+            engine.send_owed(qp);
             let _ = device.forget_qp(engine.now(), qp);
         }
         for srq in self.srqs.into_values() {

@@ -105,9 +105,9 @@ unsafe fn create(
     let qp_type = QpType::from_number(attr.qp_type).ok_or(VerbError::Unsupported("this qp_type"))?;
     // The sending end of an XRC connection receives nothing, and programs give it no queue for that.
     let recv_cq = if qp_type == QpType::XrcSend { attr.send_cq } else { attr.recv_cq };
+    let send_cq = attr.send_cq;
     // SAFETY: the ABI's contract, for all objects that the arguments name.
-    let objects =
-        unsafe { (PdObject::from_c(pd)?, CqObject::from_c(attr.send_cq)?, CqObject::from_c(recv_cq)?) };
+    let objects = unsafe { (PdObject::from_c(pd)?, CqObject::from_c(send_cq)?, CqObject::from_c(recv_cq)?) };
     let ((domain, context), (send_cq, _), (recv_cq, _)) = objects;
     // SAFETY: the ABI's contract.
     let srq = match unsafe { SrqObject::from_c(attr.srq) } {
@@ -199,10 +199,7 @@ pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
         if context.is_inherited() {
             return Ok(());
         }
-        // Posting nothing sends what is ready: an acknowledgement may still wait for a reply to go along with, and the peer
-        // would ask for it in vain.
-        let _nothing_to_refuse = context.node.engine.post_send(object.handle, &[]);
-        context.node.engine.send_owed();
+        context.node.engine.send_owed(object.handle);
         context.device().destroy_qp(context.node.engine.now(), object.handle)?;
         context.owned().release_qp(object.handle);
         context.disown(events::of_qp(object.handle));

@@ -74,10 +74,17 @@ impl Node {
         }
     }
 
-    /// Sends acknowledgements that wait for a reply, since their queue pair goes.
-    pub(crate) fn send_owed(&self) {
+    /// Sends what a queue pair has ready, an acknowledgement that waits for a reply included, since it goes.
+    pub(crate) fn send_owed(&self, qp: QpHandle) {
         if let Self::Udp(engine) = self {
-            engine.send_owed();
+            engine.send_owed(qp);
+        }
+    }
+
+    /// Sends requests that wait for others, since the program may sleep next.
+    pub(crate) fn send_held(&self) {
+        if let Self::Udp(engine) = self {
+            engine.send_held();
         }
     }
 

@@ -215,7 +215,7 @@ impl Drop for XrcTarget {
         if node.is_inherited() {
             return;
         }
-        node.send_owed();
+        node.send_owed(self.handle);
         let gone = node.core().forget_qp(node.now(), self.handle);
         debug_assert_eq!(gone, Ok(()), "as often destroyed as opened");
     }

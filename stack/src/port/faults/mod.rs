@@ -22,9 +22,9 @@ use std::net::IpAddr;
 
 pub use spec::{FaultError, FaultSpec};
 
-use super::Datagrams;
 use super::sim::link::{Link, flip_bits};
 use super::sim::{LinkFaults, SimCounters};
+use super::{Datagrams, KeptPacket};
 use crate::device::counters::{Counter, Counters};
 use crate::rng::Rng;
 use crate::time::Time;
@@ -55,23 +55,12 @@ struct Held {
     number: u64,
     /// The address of the socket that it came to.
     at: IpAddr,
-    from: IpAddr,
-    from_port: u16,
-    to: IpAddr,
-    traffic_class: u8,
-    hop_limit: u8,
-    bytes: Box<[u8]>,
+    packet: KeptPacket,
 }
 
 impl Held {
     fn key(&self) -> (Time, u64) {
         (self.due, self.number)
-    }
-
-    fn packet(&self) -> Datagrams<'_> {
-        let Self { from, from_port, to, traffic_class, hop_limit, .. } = *self;
-        let (bytes, segment_size) = (&*self.bytes, self.bytes.len());
-        Datagrams { from, from_port, to, bytes, segment_size, traffic_class, hop_limit }
     }
 }
 
@@ -117,8 +106,8 @@ impl BadLink {
     pub fn release(&mut self, now: Time, mut hand_on: impl FnMut(IpAddr, &Datagrams<'_>)) {
         while self.next_due().is_some_and(|due| due <= now) {
             let Some(held) = self.held.pop() else { return };
-            self.held_bytes -= held.bytes.len();
-            hand_on(held.at, &held.packet());
+            self.held_bytes -= held.packet.bytes.len();
+            hand_on(held.at, &held.packet.datagrams());
         }
     }
 
@@ -167,11 +156,10 @@ impl BadLink {
             self.done.overload += 1;
             return;
         }
-        let Datagrams { from, from_port, to, traffic_class, hop_limit, .. } = *datagrams;
         self.held_bytes += bytes.len();
         self.number += 1;
-        let number = self.number;
-        self.held.push(Held { due, number, at, from, from_port, to, traffic_class, hop_limit, bytes });
+        let packet = KeptPacket::new(datagrams, bytes);
+        self.held.push(Held { due, number: self.number, at, packet });
     }
 
     /// Adds to a device's counters what was done since the last time.

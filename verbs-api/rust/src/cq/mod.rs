@@ -214,6 +214,7 @@ impl CompletionQueue {
     /// already: they make no event, so poll again before waiting. Has no effect on a queue without a channel.
     #[must_use = "completions that are there already make no event"]
     pub fn arm(&self, kind: ArmKind) -> bool {
+        self.inner.device.inner.node.send_held();
         match &self.inner.reports {
             Reports::Own(_) => !self.is_empty(),
             Reports::Channel(_) => self.inner.cq.arm(kind),
@@ -251,6 +252,7 @@ impl CompletionQueue {
                 self.inner.cq.ack_events(1);
             }
         }
+        self.inner.device.inner.node.send_held();
         self.inner.cq.arm(ArmKind::Next)
     }
 }

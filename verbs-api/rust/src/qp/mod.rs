@@ -217,7 +217,7 @@ impl Drop for QueuePair {
         if node.is_inherited() {
             return;
         }
-        node.send_owed();
+        node.send_owed(self.handle);
         let gone = node.core().forget_qp(node.now(), self.handle);
         debug_assert_eq!(gone, Ok(()), "only its handle destroys a queue pair");
         // Its windows are unbound.
