@@ -4,7 +4,6 @@
  *
  * Prints the line of the first thing that is not as it should be.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -17,26 +16,9 @@
 #include <sys/wait.h>
 #include <infiniband/verbs.h>
 
-#define MUST(condition)                                                                                          \
-	do {                                                                                                     \
-		if (!(condition)) {                                                                              \
-			printf("line %d: %s (errno %d, %s)\n", __LINE__, #condition, errno, strerror(errno));    \
-			exit(1);                                                                                 \
-		}                                                                                                \
-	} while (0)
+#include "check.h"
 
 static char buffer[4096];
-
-static int threads(void)
-{
-	DIR *tasks = opendir("/proc/self/task");
-	int count = -2; /* . and .. */
-
-	while (readdir(tasks))
-		count++;
-	closedir(tasks);
-	return count;
-}
 
 static struct ibv_context *open_first(void)
 {

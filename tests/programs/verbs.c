@@ -4,7 +4,6 @@
  *
  * Two queue pairs of one process talk to each other. Prints the line of the first thing that is not as it should be.
  */
-#include <dirent.h>
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,13 +18,7 @@
 #include <sys/wait.h>
 #include <infiniband/verbs.h>
 
-#define MUST(condition)                                                                                          \
-	do {                                                                                                     \
-		if (!(condition)) {                                                                              \
-			printf("line %d: %s (errno %d, %s)\n", __LINE__, #condition, errno, strerror(errno));    \
-			exit(1);                                                                                 \
-		}                                                                                                \
-	} while (0)
+#include "check.h"
 
 /* A call that returns NULL or -1 and says why in errno. */
 #define FAILS(call, number)                                                                                      \
@@ -37,17 +30,6 @@
 
 static struct ibv_context *context;
 static char buffer[1 << 16] __attribute__((aligned(4096)));
-
-static int threads(void)
-{
-	DIR *tasks = opendir("/proc/self/task");
-	int count = -2; /* . and .. */
-
-	while (readdir(tasks))
-		count++;
-	closedir(tasks);
-	return count;
-}
 
 static struct ibv_context *open_first(void)
 {

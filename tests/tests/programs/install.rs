@@ -117,3 +117,14 @@ fn build() -> [PathBuf; 3] {
         files.iter().find(named).unwrap_or_else(|| panic!("cargo built no {name}")).clone()
     })
 }
+
+/// Compiles `tests/programs/NAME.c` to where the ordinary user runs it.
+pub fn compile(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name).with_extension("c");
+    let program = install().path("bin").join(name);
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"]).arg(&program).arg(source).arg("-libverbs");
+    ok(&mut gcc);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}

@@ -2,26 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use crate::install::{install, ok, said};
+use crate::install::{compile, install, said};
 use crate::pair::turn;
 
 fn compiled() -> &'static PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/lifetimes.c");
-        let program = install().path("bin/lifetimes");
-        ok(Command::new("gcc")
-            .args(["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"])
-            .arg(&program)
-            .arg(source)
-            .arg("-libverbs"));
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        program
-    })
+    PROGRAM.get_or_init(|| compile("lifetimes"))
 }
 
 #[track_caller]

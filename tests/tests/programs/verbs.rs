@@ -1,26 +1,12 @@
 //! C programs compiled on the spot against Debian's headers and linked with `-libverbs`.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use urxe_tests::programs::lists;
 
-use crate::install::{install, ok};
+use crate::install::{compile, install, ok};
 use crate::pair::{ONE, TWO, play, turn};
-
-/// Compiles `tests/programs/NAME.c` to where the ordinary user runs it.
-fn compile(name: &str) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name).with_extension("c");
-    let program = install().path("bin").join(name);
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-o"]).arg(&program).arg(source).arg("-libverbs");
-    ok(&mut gcc);
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    program
-}
 
 fn compiled() -> &'static PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();

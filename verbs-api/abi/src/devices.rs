@@ -75,9 +75,8 @@ impl DeviceObject {
 /// The device of that description, if it was listed.
 pub fn known(spec: &LinkSpec) -> Option<*mut ibv_device> {
     // SAFETY: what is known is never freed nor changed.
-    let found =
-        lock(KNOWN.get()).iter().find(|known| unsafe { &(*known.0).spec } == spec).map(|known| known.0);
-    found.map(<*mut _>::cast)
+    let is_it = |known: &&Known| unsafe { &(*known.0).spec } == spec;
+    lock(KNOWN.get()).iter().find(is_it).map(|known| known.0.cast())
 }
 
 /// Copies `text` with a terminating zero, as much as fits.

@@ -84,8 +84,8 @@ unsafe extern "C" fn read_counter(
 ) -> c_int {
     border::guard(-1, || {
         // SAFETY: as `Read` says: two texts of these lengths.
-        let [device, counter] = [(device, device_len), (counter, counter_len)]
-            .map(|(text, len)| unsafe { from_raw_parts(text, len) });
+        let (device, counter) =
+            unsafe { (from_raw_parts(device, device_len), from_raw_parts(counter, counter_len)) };
         let counter = match counter {
             b"port_xmit_packets" => Some(Counter::SentPkts),
             b"port_rcv_packets" => Some(Counter::RcvdPkts),

@@ -10,7 +10,7 @@ use urxe_stack::qp::attr::QpType;
 use super::addrinfo::PASSIVE;
 use super::id::{self, IdObject};
 use super::process::{connections, open_devices};
-use super::{address, event, qp};
+use super::{address, event, qp, srq};
 use crate::border;
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_pd, ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id};
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn destroy_ep(id: *mut rdma_cm_id) {
                 return;
             }
             qp::destroy_qp(id);
-            qp::destroy_srq(id);
+            srq::destroy_srq(id);
             let _ = id::destroy(id);
         }
     });

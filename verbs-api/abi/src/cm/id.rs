@@ -79,7 +79,7 @@ impl IdObject {
         self.acknowledged.notify_all();
     }
 
-    /// Waits until the program has given back what it took, up to `more` events that it takes all its life.
+    /// Waits until events that the program gives back make `is_done` true.
     pub fn wait_for_acknowledgements(&self, is_done: impl Fn(&IdState) -> bool) {
         let mut state = lock(&self.state);
         while !is_done(&state) {

@@ -11,7 +11,7 @@
 //! | [`id`] | identifiers |
 //! | [`address`] | binding, resolving, what an identifier shows of its addresses and route |
 //! | [`connect`] | listening, connecting, accepting, refusing, disconnecting |
-//! | [`qp`] | queue pairs, completion queues and shared queues of an identifier |
+//! | [`qp`], [`queues`], [`srq`] | queue pair, completion queues and shared queue of an identifier |
 //! | [`endpoint`] | `rdma_create_ep` and `rdma_get_request` |
 //! | [`addrinfo`] | `rdma_getaddrinfo` |
 //! | [`multicast`] | groups |
@@ -30,3 +30,5 @@ pub mod option;
 pub mod poll;
 pub mod process;
 pub mod qp;
+pub mod queues;
+pub mod srq;

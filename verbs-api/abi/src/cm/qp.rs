@@ -1,4 +1,4 @@
-//! What the library makes for an identifier: completion queues, shared queues, queue pairs; and the queue pair's states.
+//! The queue pair of an identifier, and its states.
 
 use std::ffi::c_int;
 use std::mem::zeroed;
@@ -12,25 +12,15 @@ use super::address::qp_state;
 use super::connect::AS_MANY_AS_CAN_BE;
 use super::id::IdObject;
 use super::process::{self, connections};
+use super::queues::{drop_cqs, make_cqs};
 use crate::border;
 use crate::error::VerbError;
-use crate::layout::{
-    ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex,
-    ibv_srq_init_attr, ibv_srq_init_attr_ex, rdma_cm_id,
-};
-use crate::{channel, cq, qp, qp_attr, srq};
+use crate::layout::{ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, rdma_cm_id};
+use crate::{qp, qp_attr};
 
 /// `IBV_QP_INIT_ATTR_PD`, `_XRCD`
 const QP_PD: u32 = 1;
 const QP_XRCD: u32 = 1 << 1;
-/// `IBV_SRQ_INIT_ATTR_TYPE`, `_PD`, `_XRCD`, `_CQ`
-const SRQ_TYPE: u32 = 1;
-const SRQ_PD: u32 = 1 << 1;
-const SRQ_XRCD: u32 = 1 << 2;
-const SRQ_CQ: u32 = 1 << 3;
-/// `IBV_SRQT_XRC`
-const SRQT_XRC: u32 = 1;
-
 /// READs and atomics at a time, asked for and answered.
 #[derive(Clone, Copy)]
 pub struct Depths {
@@ -127,8 +117,9 @@ pub unsafe extern "C" fn init_qp_attr(
 ) -> c_int {
     border::minus_one("rdma_init_qp_attr", || {
         // SAFETY: the ABI's contract.
-        let (object, attr) =
-            unsafe { (IdObject::from_c(id)?, attr.as_mut().ok_or(VerbError::Null("qp_attr"))?) };
+        let object = unsafe { IdObject::from_c(id) }?;
+        // SAFETY: the ABI's contract.
+        let attr = unsafe { attr.as_mut() }.ok_or(VerbError::Null("qp_attr"))?;
         if mask.is_null() {
             return Err(VerbError::Null("qp_attr_mask"));
         }
@@ -138,74 +129,6 @@ pub unsafe extern "C" fn init_qp_attr(
         unsafe { mask.write(bits.bits().cast_signed()) };
         Ok(())
     })
-}
-
-/// A completion queue of `size` entries for the identifier, with a channel of its own.
-///
-/// # Safety
-/// The ABI's contract.
-unsafe fn make_cq(id: *mut rdma_cm_id, size: u32) -> Result<(*mut ibv_comp_channel, *mut ibv_cq), VerbError> {
-    // SAFETY: the ABI's contract.
-    unsafe {
-        let channel = channel::create_comp_channel((*id).verbs);
-        if channel.is_null() {
-            return Err(VerbError::last("a completion channel"));
-        }
-        let entries = c_int::try_from(size).unwrap_or(c_int::MAX);
-        let made = cq::create_cq((*id).verbs, entries, id.cast(), channel, 0);
-        if made.is_null() {
-            let error = VerbError::last("a completion queue");
-            channel::destroy_comp_channel(channel);
-            return Err(error);
-        }
-        Ok((channel, made))
-    }
-}
-
-/// # Safety
-/// The ABI's contract.
-unsafe fn make_cqs(id: *mut rdma_cm_id, send: u32, recv: u32) -> Result<(), VerbError> {
-    // SAFETY: the ABI's contract.
-    unsafe {
-        if recv > 0 {
-            ((*id).recv_cq_channel, (*id).recv_cq) = make_cq(id, recv)?;
-        }
-        if send > 0 {
-            ((*id).send_cq_channel, (*id).send_cq) = make_cq(id, send).inspect_err(|_| drop_cqs(id))?;
-        }
-    }
-    Ok(())
-}
-
-/// Destroys the identifier's completion queues; those that others still use stay.
-///
-/// # Safety
-/// The ABI's contract.
-unsafe fn drop_cqs(id: *mut rdma_cm_id) {
-    // SAFETY: the ABI's contract; NULL is refused by each call, which changes nothing.
-    unsafe {
-        let is_target = (*id).qp_type == u32::from(QpType::XrcRecv.number());
-        if is_target && !(*id).srq.is_null() {
-            // They are the shared queue's.
-            return;
-        }
-        let (send_cq, recv_cq) = ((*id).send_cq, (*id).recv_cq);
-        let (send_channel, recv_channel) = ((*id).send_cq_channel, (*id).recv_cq_channel);
-        if !recv_cq.is_null() {
-            cq::destroy_cq(recv_cq);
-        }
-        if !send_cq.is_null() && send_cq != recv_cq {
-            cq::destroy_cq(send_cq);
-        }
-        if !recv_channel.is_null() {
-            channel::destroy_comp_channel(recv_channel);
-        }
-        if !send_channel.is_null() && send_channel != recv_channel {
-            channel::destroy_comp_channel(send_channel);
-        }
-        ((*id).send_cq, (*id).recv_cq) = (ptr::null_mut(), ptr::null_mut());
-        ((*id).send_cq_channel, (*id).recv_cq_channel) = (ptr::null_mut(), ptr::null_mut());
-    }
 }
 
 /// `rdma_create_qp`
@@ -342,7 +265,8 @@ unsafe fn initialize(object: &IdObject, made: *mut ibv_qp, is_datagram: bool) ->
     Ok(())
 }
 
-fn own_xrcd(object: &IdObject) -> Result<*mut crate::layout::ibv_xrcd, VerbError> {
+/// The domain of an XRC queue pair or shared queue whose program names none.
+pub fn own_xrcd(object: &IdObject) -> Result<*mut crate::layout::ibv_xrcd, VerbError> {
     let key = connections().call(|cma, _| cma.device_of(object.core));
     process::xrcd(key.ok_or(VerbError::Null("the identifier's device: it is not bound, and it"))?)
 }
@@ -357,97 +281,6 @@ pub unsafe extern "C" fn destroy_qp(id: *mut rdma_cm_id) {
             }
             qp::destroy_qp((*id).qp);
             (*id).qp = ptr::null_mut();
-            drop_cqs(id);
-        }
-    });
-}
-
-/// `rdma_create_srq`
-pub unsafe extern "C" fn create_srq(
-    id: *mut rdma_cm_id,
-    pd: *mut ibv_pd,
-    attr: *mut ibv_srq_init_attr,
-) -> c_int {
-    border::minus_one("rdma_create_srq", || {
-        // SAFETY: the ABI's contract.
-        unsafe {
-            IdObject::from_c(id)?;
-            let attr = attr.as_mut().ok_or(VerbError::Null("srq_init_attr"))?;
-            // SAFETY: integers and pointers, for which zero is valid.
-            let mut extended: ibv_srq_init_attr_ex = zeroed();
-            extended.srq_context = attr.srq_context;
-            extended.attr = attr.attr;
-            extended.comp_mask = SRQ_TYPE | SRQ_PD;
-            extended.srq_type = u32::from((*id).qp_type == u32::from(QpType::XrcRecv.number()));
-            extended.pd = pd;
-            make_srq(id, &mut extended)?;
-            attr.attr = extended.attr;
-        }
-        Ok(())
-    })
-}
-
-/// `rdma_create_srq_ex`
-pub unsafe extern "C" fn create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> c_int {
-    border::minus_one("rdma_create_srq_ex", || {
-        // SAFETY: the ABI's contract.
-        unsafe {
-            IdObject::from_c(id)?;
-            make_srq(id, attr.as_mut().ok_or(VerbError::Null("srq_init_attr_ex"))?)
-        }
-    })
-}
-
-/// # Safety
-/// The ABI's contract.
-unsafe fn make_srq(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), VerbError> {
-    if attr.comp_mask & SRQ_TYPE == 0 {
-        return Err(VerbError::Value {
-            field: "comp_mask",
-            given: attr.comp_mask.into(),
-            allowed: "IBV_SRQ_INIT_ATTR_TYPE is needed",
-        });
-    }
-    // SAFETY: the ABI's contract, for all objects that the arguments name.
-    unsafe {
-        if attr.comp_mask & SRQ_PD == 0 || attr.pd.is_null() {
-            attr.pd = (*id).pd;
-            attr.comp_mask |= SRQ_PD;
-        }
-        if attr.srq_type == SRQT_XRC {
-            if attr.comp_mask & SRQ_XRCD == 0 || attr.xrcd.is_null() {
-                attr.xrcd = own_xrcd(IdObject::from_c(id)?)?;
-            }
-            if attr.comp_mask & SRQ_CQ == 0 || attr.cq.is_null() {
-                make_cqs(id, 0, attr.attr.max_wr)?;
-                attr.cq = (*id).recv_cq;
-            }
-            attr.comp_mask |= SRQ_XRCD | SRQ_CQ;
-        }
-        let made = srq::create_srq_ex((*id).verbs, attr);
-        if made.is_null() {
-            let error = VerbError::last("a shared receive queue");
-            drop_cqs(id);
-            return Err(error);
-        }
-        if (*id).pd.is_null() {
-            (*id).pd = attr.pd;
-        }
-        (*id).srq = made;
-    }
-    Ok(())
-}
-
-/// `rdma_destroy_srq`
-pub unsafe extern "C" fn destroy_srq(id: *mut rdma_cm_id) {
-    border::guard((), || {
-        // SAFETY: the ABI's contract.
-        unsafe {
-            if id.is_null() || (*id).srq.is_null() {
-                return;
-            }
-            srq::destroy_srq((*id).srq);
-            (*id).srq = ptr::null_mut();
             drop_cqs(id);
         }
     });

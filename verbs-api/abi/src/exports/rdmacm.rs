@@ -2,7 +2,7 @@
 
 use super::export;
 use crate::absent;
-use crate::cm::{address, addrinfo, channel, connect, endpoint, event, id, multicast, option, poll, qp};
+use crate::cm::{address, addrinfo, channel, connect, endpoint, event, id, multicast, option, poll, qp, srq};
 
 export! {
     cm1_0 "@@RDMACM_1.0" {
@@ -19,13 +19,13 @@ export! {
         rdma_create_id => id::create_id,
         rdma_create_qp => qp::create_qp,
         rdma_create_qp_ex => qp::create_qp_ex,
-        rdma_create_srq => qp::create_srq,
-        rdma_create_srq_ex => qp::create_srq_ex,
+        rdma_create_srq => srq::create_srq,
+        rdma_create_srq_ex => srq::create_srq_ex,
         rdma_destroy_ep => endpoint::destroy_ep,
         rdma_destroy_event_channel => channel::destroy_event_channel,
         rdma_destroy_id => id::destroy_id,
         rdma_destroy_qp => qp::destroy_qp,
-        rdma_destroy_srq => qp::destroy_srq,
+        rdma_destroy_srq => srq::destroy_srq,
         rdma_disconnect => connect::disconnect,
         rdma_event_str => event::event_str,
         rdma_free_devices => endpoint::free_devices,
