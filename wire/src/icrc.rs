@@ -121,6 +121,19 @@ static V6_PAYLOAD_LEN: FieldImage = FieldImage::new(42);
 /// Byte 4 of the BTH, seen from before the BTH.
 static BTH_MASK: [u32; 256] = byte_image(-5);
 
+/// BTH and AETH: an acknowledgement up to its ICRC. Where many queue pairs have one each, they are as many as all other packets together.
+const ACK_LEN: usize = 16;
+/// What each byte of so many flips in the register at their end.
+static ACK_BYTES: [[u32; 256]; ACK_LEN] = {
+    let mut tables = [[0; 256]; ACK_LEN];
+    let mut place = 0;
+    while place < ACK_LEN {
+        tables[place] = byte_image((ACK_LEN - 1 - place) as i64);
+        place += 1;
+    }
+    tables
+};
+
 const UDP_HEADER_LEN: u16 = 8;
 const IPV4_HEADER_LEN: u16 = 20;
 
@@ -209,7 +222,23 @@ impl IcrcSeed {
     #[must_use]
     #[inline]
     pub fn icrc(&self, identification: u16, dont_fragment: bool, packet: &[u8]) -> u32 {
-        self.hasher(identification, dont_fragment, packet).finalize()
+        match packet.first_chunk() {
+            Some(ack) if packet.len() == ACK_LEN => self.icrc_of_ack(identification, dont_fragment, ack),
+            _ => self.hasher(identification, dont_fragment, packet).finalize(),
+        }
+    }
+
+    /// The same for one length, which is worth having its register and its tables known before.
+    #[inline]
+    fn icrc_of_ack(&self, identification: u16, dont_fragment: bool, packet: &[u8; ACK_LEN]) -> u32 {
+        // The first four bytes meet the register, which is kept complemented.
+        let register = (!self.register(identification, dont_fragment, packet)).to_le_bytes();
+        let mut end = 0;
+        for (place, (table, byte)) in ACK_BYTES.iter().zip(packet).enumerate() {
+            let met = register.get(place).copied().unwrap_or(0);
+            end ^= table[usize::from(byte ^ met)];
+        }
+        !end
     }
 
     /// The ICRC that `rdma_rxe` gives a FLUSH ([`FlushIcrc::Rxe`]).
@@ -221,8 +250,9 @@ impl IcrcSeed {
         hasher.finalize()
     }
 
-    #[inline]
-    fn hasher(&self, identification: u16, dont_fragment: bool, packet: &[u8]) -> Hasher {
+    /// What stands in the register before `packet`.
+    #[inline(always)] // of one length most of it is known
+    fn register(&self, identification: u16, dont_fragment: bool, packet: &[u8]) -> u32 {
         let udp_len = ((packet.len() + ICRC_LEN) as u16).wrapping_add(UDP_HEADER_LEN);
         let mut crc = self.base ^ UDP_LEN.of(udp_len);
         if self.ipv4 {
@@ -235,7 +265,12 @@ impl IcrcSeed {
         if let Some(byte) = packet.get(4) {
             crc ^= BTH_MASK[usize::from(!byte)];
         }
-        let mut hasher = Hasher::new_with_initial(crc);
+        crc
+    }
+
+    #[inline]
+    fn hasher(&self, identification: u16, dont_fragment: bool, packet: &[u8]) -> Hasher {
+        let mut hasher = Hasher::new_with_initial(self.register(identification, dont_fragment, packet));
         hasher.update(packet);
         hasher
     }
@@ -271,9 +306,13 @@ impl IcrcSeed {
         let expected = if self.ipv4 { segment } else { 0 };
         let difference = self.icrc(expected, true, covered) ^ received;
         let verdict = self.judge(solver, difference, covered.len(), expected);
-        if verdict == IcrcVerdict::Bad && is_flush(covered) {
+        if !matches!(verdict, IcrcVerdict::Exact { .. }) && is_flush(covered) {
             let difference = self.rxe_flush_icrc(expected, true, covered) ^ received;
-            return self.judge(solver, difference, 2 * covered.len(), expected);
+            let of_rxe = self.judge(solver, difference, 2 * covered.len(), expected);
+            // One in 2^16 of rdma_rxe's fits the specification's with an identification that it has not.
+            if verdict == IcrcVerdict::Bad || matches!(of_rxe, IcrcVerdict::Exact { .. }) {
+                return of_rxe;
+            }
         }
         verdict
     }

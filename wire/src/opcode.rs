@@ -7,6 +7,10 @@
 //! Sources: IBTA vol. 1 table 38 (opcodes and headers), A14 (XRC), A17 (CNP), A19 (ATOMIC WRITE, FLUSH);
 //! Linux `include/rdma/ib_pack.h` for the numbers. Reliable Datagram (0x40..=0x5f) is not supported:
 //! [`OpcodeError`].
+//!
+//! There are no masked atomics (`IB_WR_MASKED_ATOMIC_*` of the kernel's `ib_verbs.h`, which the mlx4 and mlx5 drivers serve):
+//! the table gives them no opcode, `rdma_rxe` has none, how those adapters write them on the wire is not published, and
+//! libibverbs has no work request that would ask for one. With numbers of our own, urxe could only speak with urxe.
 
 use std::fmt;
 

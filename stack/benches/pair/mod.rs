@@ -53,18 +53,18 @@ struct End {
 }
 
 impl End {
-    fn new(nr: usize) -> Self {
+    fn new(nr: usize, buffer_len: usize) -> Self {
         let device = Device::new(DeviceConfig::new(vec![Gid::from_ip(ADDRESSES[nr].into())], nr as u64));
         let pd = device.alloc_pd().expect("there are many");
         let cq = device.create_cq(1024, None, 0).expect("fits");
         let cap =
             QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 64 };
         let qp = create_qp(&device, pd, &cq, cap);
-        let buffer = Buffer::new(BUFFER_LEN).expect("memory");
+        let buffer = Buffer::new(buffer_len).expect("memory");
         let addr = buffer.addr();
         // SAFETY: the device is dropped before the buffer, which nobody else looks at.
         let mr = unsafe {
-            device.memory().register(pd, addr, BUFFER_LEN, addr as u64, ACCESS | Access::LOCAL_WRITE)
+            device.memory().register(pd, addr, buffer_len, addr as u64, ACCESS | Access::LOCAL_WRITE)
         }
         .expect("a good region");
         Self {
@@ -138,7 +138,12 @@ pub struct Pair {
 
 impl Pair {
     pub fn new() -> Self {
-        let ends = [End::new(0), End::new(1)];
+        Self::with_buffers(BUFFER_LEN)
+    }
+
+    /// With so many bytes on each side.
+    pub fn with_buffers(len: usize) -> Self {
+        let ends = [End::new(0, len), End::new(1, len)];
         ends[0].connect(ends[0].qp, ends[1].qp.qpn(), ADDRESSES[1]);
         ends[1].connect(ends[1].qp, ends[0].qp.qpn(), ADDRESSES[0]);
         Self { ends, now: Time::ZERO }

@@ -2,11 +2,9 @@
 
 use std::net::IpAddr;
 
-use urxe_wire::packet::ICRC_LEN;
-use urxe_wire::{Aeth, Bth};
-
 use super::counters::Counter;
 use super::{Device, QpHandle, QpSlot};
+use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::path::{Flusher, Path, Route};
 use crate::port::{Run, SendOutcome, Transmit};
@@ -16,9 +14,6 @@ use crate::qp::context::{Context, Sent};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, try_lock};
 use crate::time::Time;
-
-/// Bytes of an acknowledgement: BTH, AETH, ICRC.
-const ACK_LEN: usize = Bth::LEN + Aeth::LEN + ICRC_LEN;
 
 impl Device {
     /// Sends what can be sent now.
@@ -72,7 +67,7 @@ impl Device {
         while let Some((at, index)) = self.timers.take_due(now) {
             let Some(slot) = self.qps.at(index) else { continue };
             let mut guard = lock(&slot.qp);
-            let Some(qp) = guard.as_deref_mut() else { continue };
+            let Some(qp) = guard.as_mut() else { continue };
             if qp.timer_at != at {
                 continue; // an entry that an earlier one replaced
             }
@@ -86,7 +81,7 @@ impl Device {
                 self.schedule(index, path);
             } else {
                 // Giving up opened the window for the queue pairs that it had stopped.
-                self.touch(path);
+                self.touch_path_of(path);
             }
         }
     }
@@ -109,13 +104,19 @@ impl Device {
     pub(super) fn schedule(&self, index: u32, path: Option<(u32, IpAddr)>) {
         let Some((path_index, _)) = path else { return };
         let (Some(slot), Some(path)) = (self.qps.at(index), self.paths.at(path_index)) else { return };
-        path.ready.push(index, &slot.link);
+        path.ready.push_changed(index, &slot.link);
         self.dirty.push(path_index, &path.link);
     }
 
+    /// Lists a queue pair's path on the device.
+    pub(super) fn touch_path_of(&self, path: Option<(u32, IpAddr)>) {
+        if let Some((path_index, _)) = path {
+            self.touch(path_index);
+        }
+    }
+
     /// Lists a path on the device.
-    pub(super) fn touch(&self, path: Option<(u32, IpAddr)>) {
-        let Some((path_index, _)) = path else { return };
+    pub(super) fn touch(&self, path_index: u32) {
         let Some(path) = self.paths.at(path_index) else { return };
         self.dirty.push(path_index, &path.link);
     }
@@ -133,6 +134,8 @@ impl Device {
         let Some(route) = *route else { return self.pass_on(path_index, path, queue, now) };
         let run = run.get_or_insert_with(RunBuffer::new);
         run.set_max_segments(self.max_run_segments.min(port.max_run_segments()));
+        let look = || path.pace.look(now, || port.is_crowded(route.key.peer, route.key.peer_slot));
+        look();
         self.take_ready(path, queue);
         // Those that the window stopped earlier get one more try each, after those that were listed since.
         let mut retries = blocked.len();
@@ -150,16 +153,17 @@ impl Device {
             if was_blocked {
                 retries -= 1;
             } else {
-                slot.link.unlist();
+                slot.link.unlist_before_lock();
             }
             match self.fill(index, was_blocked, slot, run, &route, &mut context) {
                 Filled::Done => {}
                 Filled::RunFull => {
                     context.pins.clear();
                     self.send(run, &route, port);
+                    look();
                     // Listed anew, never put back into the queue by hand: an index that stands there unlisted could be
                     // listed meanwhile, and unlisting it when it is popped would leave a list that may close to a ring.
-                    path.ready.push(index, &slot.link);
+                    path.ready.push_changed(index, &slot.link);
                 }
                 Filled::WindowFull => blocked.push_back(index),
             }
@@ -170,12 +174,10 @@ impl Device {
         context.pins.clear();
         path.acks.take(acks);
         for ack in acks.drain(..) {
-            if !run.takes(ACK_LEN) {
+            if !run.takes(Ack::LEN) {
                 self.send(run, &route, port);
             }
-            let appended: Result<(), std::convert::Infallible> =
-                run.append_packet(&route.icrc, ack.packet(), 0, |_| Ok(()));
-            debug_assert_eq!(appended, Ok(()));
+            run.append_ack(&route.icrc, ack);
         }
         self.send(run, &route, port);
         path.has_blocked.store(!blocked.is_empty(), Ordering::Release);
@@ -187,9 +189,9 @@ impl Device {
         self.take_ready(path, queue);
         for index in queue.drain(..) {
             let Some(slot) = self.qps.at(index) else { continue };
-            slot.link.unlist();
+            slot.link.unlist_before_lock();
             let mut guard = lock(&slot.qp);
-            let Some(qp) = guard.as_deref_mut() else { continue };
+            let Some(qp) = guard.as_mut() else { continue };
             let stands_here = qp.path.is_some_and(|(of, _)| of == path_index);
             if stands_here && !qp.on_path_closed(&self.context(now, None)) {
                 continue;
@@ -230,7 +232,7 @@ impl Device {
                 lock(&slot.qp)
             }
         };
-        let Some(qp) = guard.as_deref_mut() else { return Filled::Done };
+        let Some(qp) = guard.as_mut() else { return Filled::Done };
         if qp.path.is_none_or(|(of, _)| of != path_index) {
             // It was connected elsewhere, or its index is another queue pair's now.
             let path = qp.path;
@@ -244,7 +246,7 @@ impl Device {
         let sent = qp.transmit(context, run, &route.icrc);
         if qp.common.state == QpState::Err {
             // If it failed just now, it opened the window for those that it had stopped.
-            self.touch(qp.path);
+            self.touch_path_of(qp.path);
         }
         self.settle_timer(index, qp, qp.deadline());
         if qp.path.is_none_or(|(of, _)| of != path_index) && qp.wants_to_send(now) {

@@ -190,11 +190,12 @@ pub struct Device {
     control: Mutex<Control>,
 }
 
-/// A queue pair's place in the table.
+/// A queue pair's place in the table: the queue pair itself, in cache lines that are nobody else's.
+#[repr(C, align(64))]
 struct QpSlot {
     /// Its place in its path's list of queue pairs with work.
     link: ReadyLink,
-    qp: Mutex<Option<Box<Qp>>>,
+    qp: Mutex<Option<Qp>>,
 }
 
 impl QpSlot {

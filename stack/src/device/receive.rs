@@ -37,6 +37,8 @@ pub enum IcrcPolicy {
 #[derive(Debug, Default)]
 pub struct ReceiveScratch {
     solver: IcrcSolver,
+    /// How datagrams came last, and what the ICRCs of such begin with.
+    seed: Option<(Way, IcrcSeed)>,
     /// Whom packets to a multicast group are for.
     members: Vec<QpHandle>,
     /// Packets whose ICRC is right for their place, not counted yet: a counter is shared, this is not.
@@ -45,6 +47,24 @@ pub struct ReceiveScratch {
     acks: AckBatch,
     /// Notes the packets that are for another process, or for QP0 and QP1; they are dropped if nobody asks.
     pub strays: Option<Strays>,
+}
+
+/// Address and port that datagrams came from, and the address that they came to.
+type Way = (IpAddr, u16, IpAddr);
+
+impl ReceiveScratch {
+    /// What the ICRCs of `datagrams` begin with; most often they came as those before. `None` if the IP versions differ.
+    fn seed(&mut self, datagrams: &Datagrams<'_>) -> Option<IcrcSeed> {
+        let way = (datagrams.from, datagrams.from_port, datagrams.to);
+        if let Some((of, seed)) = self.seed
+            && of == way
+        {
+            return Some(seed);
+        }
+        let seed = IcrcSeed::new(way.0, way.1, way.2, ROCE_PORT)?;
+        self.seed = Some((way, seed));
+        Some(seed)
+    }
 }
 
 /// Packets of the datagrams received last that are whole and not this device's to handle: for queue pairs of another process
@@ -83,8 +103,10 @@ impl Strays {
 /// A queue pair held for the packets of one run.
 struct Held<'a> {
     index: u32,
+    /// The number that its packets name.
+    qpn: Qpn,
     slot: &'a QpSlot,
-    guard: MutexGuard<'a, Option<Box<Qp>>>,
+    guard: MutexGuard<'a, Option<Qp>>,
 }
 
 /// What comes after the queue pair that is held.
@@ -110,8 +132,7 @@ impl Device {
     /// Takes packets that arrived. What they cause to be sent leaves with the next
     /// [`transmit_pending`](Self::transmit_pending).
     pub fn receive(&self, now: Time, datagrams: &Datagrams<'_>, scratch: &mut ReceiveScratch) {
-        let seed = IcrcSeed::new(datagrams.from, datagrams.from_port, datagrams.to, ROCE_PORT);
-        let Some(seed) = seed else {
+        let Some(seed) = scratch.seed(datagrams) else {
             return self.counters.add_many(Counter::DropMalformed, datagrams.segments().len() as u64);
         };
         if let Some(strays) = &mut scratch.strays {
@@ -120,6 +141,7 @@ impl Device {
         self.members_for(datagrams, &mut scratch.members);
         let to_group = datagrams.to.is_multicast();
         let mut context = self.context(now, None);
+        context.arrival = Some(arrival(datagrams, 0));
         let mut held: Option<Held<'_>> = None;
         let mut touched = None;
         let mut received = 0;
@@ -132,33 +154,37 @@ impl Device {
                 self.counters.add(Counter::RcvdCnp);
                 continue;
             }
-            let arrival = arrival(datagrams, identification);
             if to_group || packet.dest_qp() == Qpn::MULTICAST {
                 self.leave(held.take(), &context, &mut touched, &mut scratch.acks, Next::Other);
                 context.pins.clear();
-                self.receive_from_group(now, &packet, arrival, &scratch.members);
+                self.receive_from_group(now, &packet, arrival(datagrams, identification), &scratch.members);
                 continue;
             }
-            // Where processes share an address, they share its QP1.
-            let is_shared = packet.dest_qp() == GSI_QPN && scratch.strays.is_some();
-            let Some(index) = self.index_of(packet.dest_qp()).filter(|_| !is_shared) else {
-                self.stray(packet.dest_qp(), segment, scratch);
-                continue;
-            };
-            if held.as_ref().is_none_or(|held| held.index != index) {
+            let qpn = packet.dest_qp();
+            if held.as_ref().is_none_or(|held| held.qpn != qpn) {
+                // Where processes share an address, they share its QP1.
+                let is_shared = qpn == GSI_QPN && scratch.strays.is_some();
+                let Some(index) = self.index_of(qpn).filter(|_| !is_shared) else {
+                    self.stray(qpn, segment, scratch);
+                    continue;
+                };
                 self.leave(held.take(), &context, &mut touched, &mut scratch.acks, Next::Other);
-                held = self.hold(index, &mut context);
+                held = self.hold(index, qpn, &mut context);
             }
             match &mut held {
                 Some(held) => {
-                    context.arrival = Some(arrival);
-                    self.dispatch(held, &mut context, packet.dest_qp(), &packet);
+                    if let Some(arrival) = &mut context.arrival {
+                        arrival.identification = identification;
+                    }
+                    self.dispatch(held, &mut context, datagrams.from, &packet);
                 }
                 None => self.counters.add(Counter::DropNoQp),
             }
         }
         self.leave(held, &context, &mut touched, &mut scratch.acks, Next::Nothing);
-        self.leave_at(touched, &mut scratch.acks);
+        if let Some(path) = touched {
+            self.leave_at(path, &mut scratch.acks);
+        }
         self.counters.add_many(Counter::RcvdPkts, received);
         self.counters.add_many(Counter::IcrcExact, std::mem::take(&mut scratch.exact));
     }
@@ -169,21 +195,19 @@ impl Device {
         &self,
         held: Option<Held<'_>>,
         context: &Context<'_>,
-        touched: &mut Option<(u32, IpAddr)>,
+        touched: &mut Option<u32>,
         batch: &mut AckBatch,
         next: Next,
     ) {
         let Some(held) = held else { return };
         let is_one_of_many = next == Next::Other || !batch.is_empty();
-        if is_one_of_many && touched.is_some_and(|(index, _)| index != context.path_index) {
-            self.leave_at(touched.take(), batch);
+        if is_one_of_many && let Some(other) = touched.take_if(|index| *index != context.path_index) {
+            self.leave_at(other, batch);
         }
-        let path = self.let_go(held, context, is_one_of_many.then_some(batch));
-        if path.is_some() {
-            if *touched != path {
-                self.touch(*touched);
-            }
-            *touched = path;
+        if let Some(path) = self.let_go(held, context, is_one_of_many.then_some(batch))
+            && let Some(other) = touched.replace(path).filter(|other| *other != path)
+        {
+            self.touch(other);
         }
     }
 
@@ -258,7 +282,7 @@ impl Device {
 
     /// Locks a queue pair for packets. The context is that of the one before it, with what that had pinned.
     #[inline(always)]
-    fn hold<'d>(&'d self, index: u32, context: &mut Context<'d>) -> Option<Held<'d>> {
+    fn hold<'d>(&'d self, index: u32, qpn: Qpn, context: &mut Context<'d>) -> Option<Held<'d>> {
         let slot = self.qps.at(index)?;
         let guard = match try_lock(&slot.qp) {
             Some(guard) => guard,
@@ -269,19 +293,24 @@ impl Device {
             }
         };
         self.move_context(context, guard.as_ref()?.path);
-        Some(Held { index, slot, guard })
+        Some(Held { index, qpn, slot, guard })
     }
 
-    /// Gives a packet to the queue pair that is held, if it is `qpn`. The context says where the packet came from.
-    fn dispatch(&self, held: &mut Held<'_>, context: &mut Context<'_>, qpn: Qpn, packet: &PacketView<'_>) {
-        let from = context.arrival.map(|arrival| arrival.from);
-        let qp = held.guard.as_deref_mut().filter(|qp| qp.common.qpn == qpn);
+    /// Gives a packet, which came `from` there, to the queue pair that is held, if that is who it is for.
+    fn dispatch(
+        &self,
+        held: &mut Held<'_>,
+        context: &mut Context<'_>,
+        from: IpAddr,
+        packet: &PacketView<'_>,
+    ) {
+        let qp = held.guard.as_mut().filter(|qp| qp.common.qpn == held.qpn);
         let Some(qp) = qp else { return self.counters.add(Counter::DropNoQp) };
         match qp.path {
             _ if qp.common.qp_type.is_datagram() => {}
-            Some((_, peer)) if Some(peer) == from => {}
+            Some((_, peer)) if peer == from => {}
             Some((_, peer)) => {
-                tracing::debug!(qp = %qp.common.qpn, ?from, %peer, "dropped: not from the peer");
+                tracing::debug!(qp = %qp.common.qpn, %from, %peer, "dropped: not from the peer");
                 return self.counters.add(Counter::DropWrongSource);
             }
             None => return self.counters.add(Counter::DropNotReady),
@@ -303,27 +332,23 @@ impl Device {
     ) {
         let mut context = self.context(now, None);
         context.arrival = Some(arrival);
-        let Some(mut held) = self.hold(index, &mut context) else {
+        let Some(mut held) = self.hold(index, qpn, &mut context) else {
             return self.counters.add(Counter::DropNoQp);
         };
-        self.dispatch(&mut held, &mut context, qpn, packet);
-        let path = self.let_go(held, &context, None);
-        self.touch(path);
+        self.dispatch(&mut held, &mut context, arrival.from, packet);
+        if let Some(path) = self.let_go(held, &context, None) {
+            self.touch(path);
+        }
     }
 
     /// Lets go of a queue pair; returns its path, which the caller lists on the device, once for all queue pairs of it. In any case:
     /// acknowledgements may have opened the window for other queue pairs, which it had stopped. `batch`: where its acknowledgement
     /// goes, if it has nothing else to send and others came in the same run.
     #[inline(always)]
-    fn let_go(
-        &self,
-        mut held: Held<'_>,
-        context: &Context<'_>,
-        batch: Option<&mut AckBatch>,
-    ) -> Option<(u32, IpAddr)> {
+    fn let_go(&self, mut held: Held<'_>, context: &Context<'_>, batch: Option<&mut AckBatch>) -> Option<u32> {
         let now = context.now;
-        let qp = held.guard.as_deref_mut()?;
-        let path = qp.path.filter(|(index, _)| *index == context.path_index);
+        let qp = held.guard.as_mut()?;
+        let path = qp.path.map(|(index, _)| index).filter(|index| *index == context.path_index);
         if path.is_some()
             && let Some(batch) = batch
             && let Some(ack) = qp.take_ack(now)
@@ -336,18 +361,18 @@ impl Device {
         if context.path.has_blocked.load(Ordering::Acquire) || outlook.is_urgent {
             self.urgent.store(true, Ordering::Release);
         }
-        let Held { index, slot, guard } = held;
+        let Held { index, slot, guard, .. } = held;
         drop(guard);
         if outlook.wants_to_send {
-            context.path.ready.push(index, &slot.link);
+            context.path.ready.push_changed(index, &slot.link);
         }
         path
     }
 
     /// Leaves a batch of acknowledgements with its path, and lists that.
-    fn leave_at(&self, path: Option<(u32, IpAddr)>, batch: &mut AckBatch) {
+    fn leave_at(&self, path: u32, batch: &mut AckBatch) {
         if !batch.is_empty() {
-            let (waiting, dropped) = self.used_path(path).acks.add(batch);
+            let (waiting, dropped) = self.path_at(path).acks.add(batch);
             if waiting >= acks::URGENT {
                 self.urgent.store(true, Ordering::Release);
             }

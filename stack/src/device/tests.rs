@@ -13,6 +13,7 @@ mod paths;
 mod peer;
 mod port;
 mod queues;
+mod seeds;
 mod source_ports;
 mod srq;
 mod xrc;

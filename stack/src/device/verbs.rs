@@ -304,7 +304,7 @@ impl Device {
         let none_left = CreateQpError::NoneLeft { allowed: self.limits.max_qp };
         let slot = self.qps.ensure(index, QpSlot::new).ok_or(none_left)?;
         let qpn = qp.common.qpn;
-        *lock(&slot.qp) = Some(Box::new(qp));
+        *lock(&slot.qp) = Some(qp);
         Ok(QpHandle { index, qpn })
     }
 
@@ -398,7 +398,7 @@ impl Device {
             None
         };
         let mut guard = lock(&slot.qp);
-        let planned = match guard.as_deref_mut().filter(|qp| qp.common.qpn == handle.qpn) {
+        let planned = match guard.as_mut().filter(|qp| qp.common.qpn == handle.qpn) {
             Some(qp) => plan(qp).map(|step| (qp, step)).map_err(ModifyError::from),
             None => Err(ModifyError::NoQp),
         };
@@ -421,7 +421,7 @@ impl Device {
         let path = qp.path;
         drop(guard);
         // What it had on its way no longer stops the others of the path that it left.
-        self.touch(former);
+        self.touch_path_of(former);
         self.release_path(former);
         self.schedule(handle.index, path);
         Ok(())
@@ -491,7 +491,7 @@ impl Device {
         let context = self.context(now, qp.path);
         qp.release(&context);
         self.memory.unbind_all_of(qp.common.qpn);
-        self.touch(qp.path);
+        self.touch_path_of(qp.path);
         self.release_path(qp.held_path());
         let mut control = lock(&self.control);
         if qp.common.xrc.is_none() {
@@ -515,7 +515,7 @@ impl Device {
     pub(super) fn with_qp<T>(&self, handle: QpHandle, use_it: impl FnOnce(&mut Qp) -> T) -> Option<T> {
         let slot = self.qps.at(handle.index)?;
         let mut guard = lock(&slot.qp);
-        let qp = guard.as_deref_mut().filter(|qp| qp.common.qpn == handle.qpn)?;
+        let qp = guard.as_mut().filter(|qp| qp.common.qpn == handle.qpn)?;
         Some(use_it(qp))
     }
 

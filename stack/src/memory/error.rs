@@ -120,6 +120,8 @@ impl RegMrError {
             | Self::UnknownAccess { .. }
             | Self::NeedsLocalWrite { .. }
             | Self::NotPersistent { .. } => libc::EINVAL,
+            // The kernel counts pages in 32 bits, before it looks for them (`ib_umem_get`).
+            Self::NotMapped { len, .. } if len >> 12 > u32::MAX as usize => libc::EINVAL,
             Self::NotMapped { .. } | Self::NotAccessible { .. } => libc::EFAULT,
             Self::TooMany { .. } => libc::ENOMEM,
         }

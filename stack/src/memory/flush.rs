@@ -37,10 +37,10 @@ impl Pin<'_> {
             let lasts = check(at.addr(), len, Access::FLUSH_PERSISTENT);
             lasts.map_err(|error| Fault::Refused { errno: error.errno() })?;
             let offset = at.addr() % guarded::page_size();
+            let (from, len) = (at.wrapping_sub(offset).cast(), len + offset);
             // SAFETY: `msync` without MS_INVALIDATE changes no byte and no mapping; it only has pages written that are
             // mapped from a file in this range, and answers ENOMEM for what is not mapped.
-            let synced =
-                unsafe { rustix::mm::msync(at.wrapping_sub(offset).cast(), len + offset, MsyncFlags::SYNC) };
+            let synced = unsafe { rustix::mm::msync(from, len, MsyncFlags::SYNC) };
             synced.map_err(|errno| Fault::Refused { errno: errno.raw_os_error() })
         })
     }

@@ -121,7 +121,7 @@ bitflags::bitflags! {
 
 impl Access {
     /// Bits that a provider may ignore (`IBV_ACCESS_OPTIONAL_RANGE`).
-    const OPTIONAL: u32 = 0x3ff0_0000;
+    pub const OPTIONAL: u32 = 0x3ff0_0000;
 
     /// The rights that let a peer change memory.
     const REMOTE_CHANGE: Self = Self::REMOTE_WRITE.union(Self::REMOTE_ATOMIC);

@@ -11,7 +11,8 @@
 //!   queue pair C ──┘
 //! ```
 
-use urxe_wire::{Aeth, Bth, Ext, Msn, Opcode, PKey, PacketRepr, Psn, Qpn, Syndrome};
+use urxe_wire::packet::ICRC_LEN;
+use urxe_wire::{Aeth, Bth, Msn, Opcode, PKey, Psn, Qpn, Syndrome};
 
 use crate::sync::{Mutex, lock};
 
@@ -35,10 +36,15 @@ pub(crate) struct Ack {
 }
 
 impl Ack {
-    pub fn packet(self) -> PacketRepr {
+    /// Bytes of its packet: BTH, AETH, ICRC.
+    pub const LEN: usize = Bth::LEN + Aeth::LEN + ICRC_LEN;
+
+    /// Its packet's headers.
+    #[inline]
+    pub fn headers(self) -> (Bth, Aeth) {
         let mut bth = Bth::new(self.opcode, self.to, self.psn);
         (bth.pkey, bth.mig_req) = (self.pkey, self.mig_req);
-        PacketRepr::new(bth, Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: self.msn }))
+        (bth, Aeth { syndrome: Syndrome::ACK, msn: self.msn })
     }
 }
 
@@ -56,11 +62,14 @@ impl AckBatch {
 
     /// Takes an acknowledgement of queue pair `index`; it stands for an earlier one to the same peer.
     pub fn push(&mut self, index: u32, ack: Ack) {
-        let same = |(of, earlier): &&mut (u32, Ack)| *of == index && earlier.to == ack.to;
-        match self.acks.iter_mut().rev().take(RECENT).find(same) {
-            Some((_, earlier)) => *earlier = ack,
-            None => self.acks.push((index, ack)),
+        let start = self.acks.len().saturating_sub(RECENT);
+        for (of, earlier) in &mut self.acks[start..] {
+            if *of == index && earlier.to == ack.to {
+                *earlier = ack;
+                return;
+            }
         }
+        self.acks.push((index, ack));
     }
 }
 

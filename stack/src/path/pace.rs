@@ -6,10 +6,15 @@
 //! with a socket does not: without a bound an 8 MiB message over loopback would always lose packets. So a path sends
 //! bursts of at most two runs, at the rate of a 10 Gbit/s link over time.
 //!
+//! Where the receiver is another process of the same address, its socket can be looked at (the port's
+//! [`is_crowded`](crate::port::Transmit::is_crowded)): every half burst the sender looks, and while the socket is half full it pauses, so
+//! that two processes that both send and look after their sockets in turn lose nothing. A receiver that takes nothing for a second is
+//! waited for no longer: what is sent to it is lost, as on any network.
+//!
 //! This is the virtual scheduling form of a leaky bucket (ITU-T I.371, GCRA): one number, the time at which everything sent so far
 //! would have left at the steady rate.
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::time::Time;
 
 /// Bytes that may leave at once after a pause.
@@ -17,17 +22,51 @@ pub(crate) const BURST: u64 = 120 << 10;
 /// Tenths of a nanosecond that a byte takes at 10 Gbit/s.
 const TENTHS_OF_NS_PER_BYTE: u64 = 8;
 
+/// How long a sender pauses before it looks at a crowded receiver again.
+const PAUSE_NS: u64 = 100_000;
+/// How long a receiver that takes nothing is waited for.
+const PATIENCE_NS: u64 = 1_000_000_000;
+
 /// One path's pace. Only who sends on the path moves it.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     /// When everything sent so far would have left, in nanoseconds.
     sent_until_ns: AtomicU64,
+    /// Bytes sent since the last look at the receiver.
+    unseen: AtomicU64,
+    /// The last look found the receiver crowded.
+    is_crowded: AtomicBool,
+    /// Since when it is, in nanoseconds.
+    crowded_since_ns: AtomicU64,
 }
 
 impl Pace {
     /// Forgets what was sent to a former peer.
     pub fn reset(&self) {
         self.sent_until_ns.store(0, Ordering::Relaxed);
+        self.unseen.store(0, Ordering::Relaxed);
+        self.is_crowded.store(false, Ordering::Relaxed);
+    }
+
+    /// Looks at the receiver if it is time to, and pauses if it is crowded.
+    pub fn look(&self, now: Time, is_crowded: impl FnOnce() -> bool) {
+        let was_crowded = self.is_crowded.load(Ordering::Relaxed);
+        if !was_crowded && self.unseen.load(Ordering::Relaxed) < BURST / 2 {
+            return;
+        }
+        self.unseen.store(0, Ordering::Relaxed);
+        let (is_crowded, now_ns) = (is_crowded(), now.as_ns());
+        self.is_crowded.store(is_crowded, Ordering::Relaxed);
+        if !is_crowded {
+            return;
+        }
+        if !was_crowded {
+            self.crowded_since_ns.store(now_ns, Ordering::Relaxed);
+        }
+        if now_ns.saturating_sub(self.crowded_since_ns.load(Ordering::Relaxed)) < PATIENCE_NS {
+            let pause = now_ns + ns(BURST) + PAUSE_NS;
+            self.sent_until_ns.fetch_max(pause, Ordering::Relaxed);
+        }
     }
 
     /// Takes `bytes` into the account. `Err`, with nothing taken: when to come back. That is once half a burst has room, so that
@@ -40,6 +79,7 @@ impl Pace {
             return Err(now.plus_ns(ahead - ns(BURST / 2)));
         }
         self.sent_until_ns.store(now_ns + ahead + ns(bytes), Ordering::Relaxed);
+        self.unseen.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -83,6 +123,31 @@ mod tests {
             elapsed.abs_diff(at_the_rate) < 2 * ns(BURST),
             "{elapsed} ns for {at_the_rate} ns of packets"
         );
+    }
+
+    /// Sends as much as it may until `end`, looking as a device does; how many bytes that was.
+    fn send_until(pace: &Pace, start: Time, end: Time, is_crowded: bool) -> u64 {
+        let (mut now, mut sent) = (start, 0);
+        while now < end {
+            pace.look(now, || is_crowded);
+            let (packets, at) = burst(pace, now);
+            (sent, now) = (sent + packets * PACKET, at);
+        }
+        sent
+    }
+
+    #[test]
+    fn nothing_is_sent_to_a_crowded_receiver_until_it_has_room_or_took_nothing_for_a_second() {
+        let pace = Pace::default();
+        let at_ms = |ms: u64| Time::from_ns(ms * 1_000_000);
+        assert!(send_until(&pace, at_ms(1), at_ms(2), false) > BURST);
+        // What the first look comes too late for.
+        assert!(send_until(&pace, at_ms(2), at_ms(3), true) <= 2 * BURST);
+        assert_eq!(send_until(&pace, at_ms(3), at_ms(900), true), 0);
+        assert!(send_until(&pace, at_ms(900), at_ms(901), false) > BURST);
+        send_until(&pace, at_ms(901), at_ms(902), true);
+        assert_eq!(send_until(&pace, at_ms(902), at_ms(1_800), true), 0);
+        assert!(send_until(&pace, at_ms(2_000), at_ms(2_001), true) > BURST);
     }
 
     #[test]

@@ -24,6 +24,12 @@ impl ReadyLink {
     pub fn unlist(&self) {
         self.listed.swap(false, Ordering::AcqRel);
     }
+
+    /// The same, for a consumer who takes the lock next that every change of the thing is made under. What a pusher changed before that
+    /// the consumer sees; who changes it later finds it unlisted, since the lock orders this store before.
+    pub fn unlist_before_lock(&self) {
+        self.listed.store(false, Ordering::Release);
+    }
 }
 
 /// The list.
@@ -39,6 +45,14 @@ impl ReadyList {
 
     pub fn is_empty(&self) -> bool {
         self.head.load(Ordering::Acquire) == END
+    }
+
+    /// As [`push`](Self::push), for a thing that was changed under the lock that its consumer takes after
+    /// [`unlist_before_lock`](ReadyLink::unlist_before_lock). One that is listed is only looked at, not written to.
+    pub fn push_changed(&self, index: u32, link: &ReadyLink) {
+        if !link.listed.load(Ordering::Acquire) {
+            self.push(index, link);
+        }
     }
 
     /// Puts the thing `index` on the list, unless it is on it.

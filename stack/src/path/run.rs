@@ -10,6 +10,8 @@
 use urxe_wire::packet::{ICRC_LEN, emit_pad, packet_len};
 use urxe_wire::{Bth, Ext, IcrcSeed, PacketRepr};
 
+use super::acks::Ack;
+
 /// The most bytes of a run: what every port takes in one GSO send, headers of all kinds subtracted.
 pub(crate) const MAX_RUN_BYTES: usize = 65_469;
 
@@ -122,6 +124,27 @@ impl RunBuffer {
         debug_assert_eq!(padded, Some(len - ICRC_LEN));
         let appended = icrc.append(self.count as u16, packet, len - ICRC_LEN);
         debug_assert_eq!(appended, Some(len));
+        self.count_in(len);
+        Ok(())
+    }
+
+    /// Appends an acknowledgement that left its queue pair, for which the caller has asked [`takes`](Self::takes). Where each of many
+    /// queue pairs has one, they are as many packets as there are messages.
+    pub fn append_ack(&mut self, icrc: &IcrcSeed, ack: Ack) {
+        assert!(self.takes(Ack::LEN), "an acknowledgement does not fit the run");
+        let (bth, aeth) = ack.headers();
+        let packet = &mut self.bytes[self.len..self.len + Ack::LEN];
+        let (bth_bytes, rest) = packet.split_first_chunk_mut().expect("an acknowledgement begins with a BTH");
+        bth.emit(bth_bytes);
+        aeth.emit(rest.first_chunk_mut().expect("and goes on with an AETH"));
+        let appended = icrc.append(self.count as u16, packet, Ack::LEN - ICRC_LEN);
+        debug_assert_eq!(appended, Some(Ack::LEN));
+        self.count_in(Ack::LEN);
+    }
+
+    /// The packet of `len` bytes that stands behind the others is one of them.
+    #[inline]
+    fn count_in(&mut self, len: usize) {
         if self.count == 0 {
             self.segment_size = len;
         } else if len < self.segment_size {
@@ -129,7 +152,6 @@ impl RunBuffer {
         }
         self.count += 1;
         self.len += len;
-        Ok(())
     }
 }
 

@@ -32,6 +32,8 @@ const NO_PROBE: u64 = u64::MAX;
 /// Used while no round trip has been measured.
 const EARLY_UNMEASURED_NS: u64 = 100_000_000;
 
+/// Queue pairs that send at the same time measure so often together.
+const MEASURES_A_ROUND_TRIP: u64 = 8;
 /// Taken for the round trip while none has been measured.
 const ROUND_TRIP_UNMEASURED_NS: u64 = 1_000_000;
 
@@ -48,6 +50,8 @@ pub(crate) struct Window {
     /// The longest round trip, forgotten slowly: a peer that was not scheduled once will not be again.
     longest_ns: AtomicU64,
     last_shrink_ns: AtomicU64,
+    /// One past when a queue pair last began to measure the round trip, 0 before.
+    measured_ns: AtomicU64,
     /// What follows from the round trips, worked out when one is measured: each packet that is sent asks for it.
     early_timeout_ns: AtomicU64,
     /// [`NO_PROBE`] if there is to be none.
@@ -68,6 +72,7 @@ impl Window {
             rttvar_ns: AtomicU64::new(0),
             longest_ns: AtomicU64::new(0),
             last_shrink_ns: AtomicU64::new(0),
+            measured_ns: AtomicU64::new(0),
             early_timeout_ns: AtomicU64::new(early_min_ns.max(EARLY_UNMEASURED_NS)),
             probe_timeout_ns: AtomicU64::new(NO_PROBE),
             early_min_ns,
@@ -81,6 +86,7 @@ impl Window {
         self.rttvar_ns.store(0, Ordering::Relaxed);
         self.longest_ns.store(0, Ordering::Relaxed);
         self.last_shrink_ns.store(0, Ordering::Relaxed);
+        self.measured_ns.store(0, Ordering::Relaxed);
         self.set_timeouts();
     }
 
@@ -148,6 +154,17 @@ impl Window {
             let limit = self.limit.load(Ordering::Relaxed);
             self.limit.store((limit * 3 / 4).max(FLOOR), Ordering::Relaxed);
         }
+    }
+
+    /// Whether a queue pair shall measure the round trip with what it sends now. A few measures a round trip tell all there is to know, however
+    /// many queue pairs send (RFC 6298, 3, wants one).
+    pub fn wants_measure(&self, now: Time) -> bool {
+        let pause = self.srtt_ns.load(Ordering::Relaxed) / MEASURES_A_ROUND_TRIP;
+        let is_due = now.as_ns() >= self.measured_ns.load(Ordering::Relaxed) + pause;
+        if is_due {
+            self.measured_ns.store(now.as_ns() + 1, Ordering::Relaxed);
+        }
+        is_due
     }
 
     /// A round trip was measured (never on a retransmitted packet; Karn).

@@ -280,27 +280,15 @@ pub struct QpCap {
     pub max_inline_data: u32,
 }
 
-/// All attributes of a queue pair (`struct ibv_qp_attr`). Which of them a call means says a [`QpAttrMask`].
+/// All attributes of a queue pair (`struct ibv_qp_attr`). Which of them a call means says a [`QpAttrMask`]. First, and together in memory,
+/// stand those that each packet looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct QpAttr {
-    /// The state to go to.
-    pub qp_state: QpState,
-    /// The state that the caller believes the queue pair to be in.
-    pub cur_qp_state: QpState,
-    /// Whether to send the asynchronous event "send queue drained".
-    pub en_sqd_async_notify: bool,
-    /// Whether the send queue is draining (query only).
-    pub sq_draining: bool,
+    /// The peer's queue pair.
+    pub dest_qp_num: Qpn,
     /// What the peer may do to memory through this queue pair.
     pub access_flags: Access,
-    /// Index of the partition key in the port's table.
-    pub pkey_index: u16,
-    /// The local port, counted from 1.
-    pub port_num: u8,
-    /// Key of a datagram queue pair: what arrives with another is dropped.
-    pub qkey: QKey,
-    /// The way to the peer.
-    pub ah: AddressVector,
     /// Largest payload of a packet.
     pub path_mtu: PathMtu,
     /// Exponent of the time after which a request is sent again, 0 to 31: 4.096 µs · 2^timeout, 0 for never.
@@ -309,18 +297,32 @@ pub struct QpAttr {
     pub retry_cnt: u8,
     /// How often a request that found no receive is sent again, 0 to 7; 7 means without end.
     pub rnr_retry: u8,
+    /// READ and atomic requests that this side may have on the way at once.
+    pub max_rd_atomic: u8,
+    /// READ and atomic requests that the peer may have on the way at once.
+    pub max_dest_rd_atomic: u8,
+    /// The state to go to.
+    pub qp_state: QpState,
+    /// The state that the caller believes the queue pair to be in.
+    pub cur_qp_state: QpState,
+    /// Whether to send the asynchronous event "send queue drained".
+    pub en_sqd_async_notify: bool,
+    /// Whether the send queue is draining (query only).
+    pub sq_draining: bool,
+    /// Index of the partition key in the port's table.
+    pub pkey_index: u16,
+    /// The local port, counted from 1.
+    pub port_num: u8,
+    /// Key of a datagram queue pair: what arrives with another is dropped.
+    pub qkey: QKey,
+    /// The way to the peer.
+    pub ah: AddressVector,
     /// Code of the time that a peer shall wait when it found no receive, 0 to 31.
     pub min_rnr_timer: u8,
     /// The first packet sequence number to arrive.
     pub rq_psn: Psn,
     /// The first packet sequence number to send.
     pub sq_psn: Psn,
-    /// The peer's queue pair.
-    pub dest_qp_num: Qpn,
-    /// READ and atomic requests that this side may have on the way at once.
-    pub max_rd_atomic: u8,
-    /// READ and atomic requests that the peer may have on the way at once.
-    pub max_dest_rd_atomic: u8,
     /// State of the alternate path.
     pub path_mig_state: PathMigState,
     /// Another way to the peer. Kept and returned; connections do not migrate.

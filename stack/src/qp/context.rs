@@ -50,28 +50,20 @@ pub(crate) struct Arrival {
 
 /// What requester and responder share and do not own.
 #[derive(Debug)]
+#[repr(C)] // what each packet looks at stands together, up to the first attributes
 pub(crate) struct Common {
     pub qpn: Qpn,
-    pub qp_type: QpType,
     pub pd: PdId,
-    /// That domain, or the parent domain of it that the queue pair was made with.
-    pub made_with: PdId,
-    /// Protection domain of receive buffers: the shared receive queue's, if there is one.
-    pub recv_pd: PdId,
-    /// Its receives come from a shared receive queue.
-    pub has_srq: bool,
-    pub state: QpState,
-    pub attr: QpAttr,
-    pub pkey: PKey,
-    /// Where sends complete, if it sends.
-    pub send_cq: Option<CqRef>,
-    /// Where receives complete, if it receives and is no XRC target.
-    pub recv_cq: Option<CqRef>,
-    /// What an XRC target has instead of a protection domain and a completion queue.
-    pub xrc: Option<XrcTarget>,
-    pub sq_sig_all: bool,
     /// The longest message, in bytes.
     pub max_message: u64,
+    /// Where sends complete, if it sends.
+    pub send_cq: Option<CqRef>,
+    pub pkey: PKey,
+    pub qp_type: QpType,
+    pub state: QpState,
+    /// Its receives come from a shared receive queue.
+    pub has_srq: bool,
+    pub sq_sig_all: bool,
     /// Set M (migrated) in packets, which some NICs want and the kernel's `rdma_rxe` leaves clear.
     pub mig_req: bool,
     /// A completion found its queue full: the queue pair must fail.
@@ -80,6 +72,15 @@ pub(crate) struct Common {
     pub fatal: bool,
     /// Its machine found that it can send no more (SQE); receiving goes on.
     pub send_failed: bool,
+    pub attr: QpAttr,
+    /// What an XRC target has instead of a protection domain and a completion queue.
+    pub xrc: Option<XrcTarget>,
+    /// Where receives complete, if it receives and is no XRC target.
+    pub recv_cq: Option<CqRef>,
+    /// That domain, or the parent domain of it that the queue pair was made with.
+    pub made_with: PdId,
+    /// Protection domain of receive buffers: the shared receive queue's, if there is one.
+    pub recv_pd: PdId,
 }
 
 /// An XRC target's domain, and the queue that the message under way names. That queue's protection domain and completion

@@ -7,10 +7,17 @@
 use std::fmt::Debug;
 use std::net::IpAddr;
 
+use enum_dispatch::enum_dispatch;
 use urxe_wire::{IcrcSeed, PacketView};
 
+use super::attr::{QpCap, QpType};
 use super::context::{Common, Context, Sent};
+use super::rc::Rc;
+use super::recv_queue::RecvQueue;
+use super::uc::Uc;
+use super::ud::Ud;
 use super::wr::{PostError, RecvRequest, SendRequest};
+use super::xrc::{XrcRecv, XrcSend};
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::time::Time;
@@ -27,6 +34,7 @@ pub(crate) struct Outlook {
 }
 
 /// See the module.
+#[enum_dispatch]
 pub(super) trait Machine: Debug + Send {
     /// INIT to RTR: what the peer will send is known.
     fn start_receiving(&mut self, qp: &Common);
@@ -103,4 +111,32 @@ pub(super) trait Machine: Debug + Send {
 
     /// Whether everything that was begun is complete: what SQD waits for.
     fn is_drained(&self) -> bool;
+}
+
+/// The machine of a queue pair, in place: a packet finds all of a queue pair in one piece of memory.
+#[enum_dispatch(Machine)]
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the largest, a reliable connection's, is the one that most are"
+)]
+pub(super) enum AnyMachine {
+    Rc,
+    Uc,
+    Ud,
+    XrcSend,
+    XrcRecv,
+}
+
+impl AnyMachine {
+    /// The machine of a queue pair's type.
+    pub fn new(qp_type: QpType, cap: &QpCap, receives: RecvQueue) -> Self {
+        match qp_type {
+            QpType::Ud | QpType::Gsi => Ud::new(cap, receives).into(),
+            QpType::Uc => Uc::new(cap, receives).into(),
+            QpType::XrcSend => XrcSend::new(cap).into(),
+            QpType::XrcRecv => XrcRecv::new(receives).into(),
+            QpType::Rc => Rc::new(cap, receives).into(),
+        }
+    }
 }

@@ -44,14 +44,11 @@ use urxe_wire::{IcrcSeed, PacketView, Qpn};
 
 use self::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use self::context::{Common, Context, Sent, XrcTarget};
-use self::machine::{Machine, Outlook};
-use self::rc::Rc;
+use self::machine::{AnyMachine, Machine, Outlook};
 use self::recv_queue::RecvQueue;
 use self::transition::Step;
-use self::uc::Uc;
-use self::ud::Ud;
 use self::wr::{Destination, PostError, RecvRequest, SendRequest};
-use self::xrc::{XrcRecv, XrcSend};
+use self::xrc::XrcRecv;
 use crate::cq::{Cq, CqRef, QpEventType};
 use crate::device::counters::Counter;
 use crate::memory::PdId;
@@ -83,17 +80,18 @@ pub struct QpInit {
 
 /// One queue pair.
 #[derive(Debug)]
+#[repr(C)] // what each packet looks at stands together
 pub(crate) struct Qp {
-    pub common: Common,
-    machine: Box<dyn Machine>,
-    /// The path to the peer, once connected: its index on the device, and the peer's address.
-    pub path: Option<(u32, IpAddr)>,
     /// The earliest entry that the device's timers hold for it.
     pub timer_at: Time,
+    /// The path to the peer, once connected: its index on the device, and the peer's address.
+    pub path: Option<(u32, IpAddr)>,
     /// It waits in its path's list of those that the window stopped.
     pub is_blocked: bool,
     established: bool,
     drained: bool,
+    pub common: Common,
+    machine: AnyMachine,
 }
 
 impl Qp {
@@ -130,7 +128,7 @@ impl Qp {
             true => Common { max_message: active_mtu.bytes() as u64, ..common },
             false => common,
         };
-        Self::with(common, machine(init.qp_type, &cap, receives))
+        Self::with(common, AnyMachine::new(init.qp_type, &cap, receives))
     }
 
     /// The receiving end of an XRC connection: it sends answers only.
@@ -141,10 +139,10 @@ impl Qp {
             xrc: Some(XrcTarget { xrcd, srq: None, opens: 1 }),
             ..Common::new(qpn, QpType::XrcRecv, nowhere, QpCap::default(), limits)
         };
-        Self::with(common, Box::new(XrcRecv::new(RecvQueue::of_xrc(limits.max_srq_sge))))
+        Self::with(common, XrcRecv::new(RecvQueue::of_xrc(limits.max_srq_sge)).into())
     }
 
-    fn with(common: Common, machine: Box<dyn Machine>) -> Self {
+    fn with(common: Common, machine: AnyMachine) -> Self {
         Self {
             common,
             machine,
@@ -351,6 +349,7 @@ impl Qp {
     }
 
     /// Appends packets to `run`.
+    #[inline(always)]
     pub fn transmit(&mut self, cx: &mut Context<'_>, run: &mut RunBuffer, icrc: &IcrcSeed) -> Sent {
         let sent = self.machine.transmit(&mut self.common, cx, run, icrc);
         self.settle(cx);
@@ -359,6 +358,7 @@ impl Qp {
     }
 
     /// Takes its acknowledgement out, if that is all that it has to send now.
+    #[inline(always)]
     pub fn take_ack(&mut self, now: Time) -> Option<Ack> {
         self.machine.take_ack(&self.common, now)
     }
@@ -372,6 +372,7 @@ impl Qp {
     }
 
     /// When it wants to be looked at again.
+    #[inline]
     pub fn deadline(&self) -> Time {
         match self.common.state {
             QpState::Rts | QpState::Sqd => self.machine.deadline(),
@@ -380,6 +381,7 @@ impl Qp {
     }
 
     /// What it will do next.
+    #[inline(always)]
     pub fn outlook(&self, now: Time) -> Outlook {
         let mut outlook = self.machine.outlook(now);
         outlook.is_urgent |= self.is_blocked;
@@ -394,7 +396,16 @@ impl Qp {
         self.machine.wants_to_send(now)
     }
 
+    #[inline]
     fn settle(&mut self, cx: &Context<'_>) {
+        let common = &self.common;
+        if common.cq_overrun | common.fatal | common.send_failed | (common.state == QpState::Sqd) {
+            self.settle_outcome(cx);
+        }
+    }
+
+    #[cold]
+    fn settle_outcome(&mut self, cx: &Context<'_>) {
         let overrun = std::mem::take(&mut self.common.cq_overrun);
         if overrun {
             self.common.raise(QpEventType::QpFatal, cx);
@@ -425,15 +436,5 @@ fn check_destination(path: Option<(u32, IpAddr)>, qpn: Qpn) -> Result<(), PostEr
     match to.is_multicast() == (qpn == Qpn::MULTICAST) {
         true => Ok(()),
         false => Err(PostError::GroupNumber { given: qpn, to }),
-    }
-}
-
-/// The machine of a queue pair's type.
-fn machine(qp_type: QpType, cap: &QpCap, receives: RecvQueue) -> Box<dyn Machine> {
-    match qp_type {
-        QpType::Ud | QpType::Gsi => Box::new(Ud::new(cap, receives)),
-        QpType::Uc => Box::new(Uc::new(cap, receives)),
-        QpType::XrcSend => Box::new(XrcSend::new(cap)),
-        _ => Box::new(Rc::new(cap, receives)),
     }
 }

@@ -11,11 +11,13 @@ pub(crate) struct RecvWqe {
     pub num_sge: u8,
 }
 
-/// See the module. Positions count up for ever; an entry stands at its position modulo the capacity.
+/// See the module. Positions count up for ever; an entry stands at its position modulo the
+/// ring's size, the capacity rounded up to a power of two.
 #[derive(Debug)]
 pub(crate) struct RecvRing {
     wqes: Box<[RecvWqe]>,
     sges: Box<[Sge]>,
+    capacity: u32,
     max_sge: usize,
     head: u64,
     tail: u64,
@@ -23,10 +25,11 @@ pub(crate) struct RecvRing {
 
 impl RecvRing {
     pub fn new(capacity: u32, max_sge: u32) -> Self {
-        let (n, s) = (capacity as usize, max_sge as usize);
+        let (n, s) = ((capacity as usize).next_power_of_two(), max_sge as usize);
         Self {
             wqes: vec![RecvWqe::default(); n].into(),
             sges: vec![Sge::default(); n * s].into(),
+            capacity,
             max_sge: s,
             head: 0,
             tail: 0,
@@ -34,7 +37,7 @@ impl RecvRing {
     }
 
     pub fn capacity(&self) -> u32 {
-        self.wqes.len() as u32
+        self.capacity
     }
 
     /// How many entries are posted.
@@ -62,8 +65,12 @@ impl RecvRing {
         Ok(())
     }
 
+    fn slot(&self, position: u64) -> usize {
+        position as usize & (self.wqes.len() - 1)
+    }
+
     fn put(&mut self, wqe: RecvWqe, sges: &[Sge]) {
-        let slot = (self.tail % self.wqes.len() as u64) as usize;
+        let slot = self.slot(self.tail);
         let start = slot * self.max_sge;
         self.sges[start..start + sges.len()].copy_from_slice(sges);
         self.wqes[slot] = wqe;
@@ -75,7 +82,7 @@ impl RecvRing {
         if self.is_empty() {
             return None;
         }
-        let slot = (self.head % self.wqes.len() as u64) as usize;
+        let slot = self.slot(self.head);
         let wqe = &self.wqes[slot];
         let start = slot * self.max_sge;
         Some((wqe, &self.sges[start..start + usize::from(wqe.num_sge)]))

@@ -52,7 +52,7 @@ fn ipv6_equals_the_plain_computation() {
     let src: Ipv6Addr = "fe80::1".parse().unwrap();
     let dst: Ipv6Addr = "2001:db8::2:3".parse().unwrap();
     let seed = IcrcSeed::new(src.into(), 50_000, dst.into(), 4791).unwrap();
-    for len in [12, 80, 4112] {
+    for len in [12, 16, 80, 4112] {
         let p = packet(len);
         let udp_len = (len as u16 + 12).to_be_bytes();
         let mut m = vec![0xff; 8];

@@ -4,7 +4,7 @@
 //! that it makes up, so that whatever answers it names it. A request names a service instead, on which one of the
 //! processes listens.
 
-use super::{BASE_VERSION, CM_CLASS, CommId, MAD_LEN, MadError, MadIds, ServiceId};
+use super::{Attribute, BASE_VERSION, CM_CLASS, CommId, MAD_LEN, MadError, MadIds, ServiceId};
 use crate::bytes::be32;
 
 /// In the method: the MAD responds to an earlier one (IBTA 13.4.5).
@@ -21,6 +21,9 @@ pub enum Destination {
     Slot(u8),
     /// Nobody in particular: a request of another class than communication management.
     Anyone,
+    /// All of them: who gives up before an answer has come knows no identifier but its own. At most one process knows that, and none
+    /// answers.
+    Everyone,
 }
 
 impl Destination {
@@ -40,7 +43,11 @@ impl Destination {
             return Ok(if is_response { Self::Slot(slot_of(be32(mad, 8))) } else { Self::Anyone });
         }
         let ids = MadIds::parse(mad)?;
-        Ok(ids.service_id.map_or(Self::Slot(slot_of(ids.receiver.0)), Self::Service))
+        Ok(match (ids.service_id, ids.attribute) {
+            (Some(service), _) => Self::Service(service),
+            (None, Attribute::Rej) if ids.receiver == CommId::NONE => Self::Everyone,
+            (None, _) => Self::Slot(slot_of(ids.receiver.0)),
+        })
     }
 }
 
@@ -59,7 +66,7 @@ const fn slot_of(id: u32) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Attribute, METHOD_SEND};
+    use super::super::METHOD_SEND;
     use super::*;
 
     fn mad(class: u8, method: u8, attribute: u16) -> [u8; MAD_LEN] {
@@ -87,6 +94,16 @@ mod tests {
         // Another class, such as performance management: responses go by the transaction id.
         assert_eq!(Destination::of(&mad(4, 0x81, 1)), Ok(Destination::Slot(7)));
         assert_eq!(Destination::of(&mad(4, 0x01, 1)), Ok(Destination::Anyone));
+    }
+
+    #[test]
+    fn a_rej_that_names_no_receiver_is_for_everyone() {
+        for attribute in Attribute::ALL {
+            let mut bytes = mad(CM_CLASS, METHOD_SEND, attribute.id());
+            bytes[28..32].fill(0);
+            let is_for_everyone = Destination::of(&bytes) == Ok(Destination::Everyone);
+            assert_eq!(is_for_everyone, attribute == Attribute::Rej, "{attribute}");
+        }
     }
 
     #[test]

@@ -198,9 +198,9 @@ fn advice_is_checked_and_followed() {
         unsafe { memory.register(PD, pages.base, 2 * size as usize, 0, access) }.unwrap()
     };
     let demand = register(ALL | Access::ON_DEMAND);
+    let read = Access::REMOTE_READ | Access::ON_DEMAND;
     // SAFETY: on demand.
-    let holed =
-        unsafe { memory.register(PD, pages.base, pages.len(), 0, Access::REMOTE_READ | Access::ON_DEMAND) };
+    let holed = unsafe { memory.register(PD, pages.base, pages.len(), 0, read) };
     let (holed, plain) = (holed.unwrap(), register(ALL));
     let range = |mr: &Mr, addr, len| AdviseRange { addr, len, lkey: mr.lkey };
     let advise =

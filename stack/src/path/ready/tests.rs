@@ -65,3 +65,46 @@ fn loom_no_post_is_lost() {
         assert_eq!(early + consume(&shared), 2);
     });
 }
+
+/// The same where the work is done and posted under a lock, which makes a plain store of the consumer's and a plain look of the
+/// poster's enough.
+#[cfg(loom)]
+#[test]
+fn loom_no_change_under_a_lock_is_lost() {
+    use super::*;
+    use crate::sync::{Arc, Mutex, lock};
+
+    struct Shared {
+        list: ReadyList,
+        link: ReadyLink,
+        work: Mutex<u32>,
+    }
+    loom::model(|| {
+        let shared = Arc::new(Shared { list: ReadyList::new(), link: ReadyLink::new(), work: Mutex::new(0) });
+        let posters: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                loom::thread::spawn(move || {
+                    *lock(&shared.work) += 1;
+                    shared.list.push_changed(0, &shared.link);
+                })
+            })
+            .collect();
+        let consume = |shared: &Shared| {
+            let mut done = 0;
+            shared.list.take_all(
+                |_| &shared.link,
+                |_| {
+                    shared.link.unlist_before_lock();
+                    done += std::mem::take(&mut *lock(&shared.work));
+                },
+            );
+            done
+        };
+        let early = consume(&shared);
+        for poster in posters {
+            poster.join().unwrap();
+        }
+        assert_eq!(early + consume(&shared), 2);
+    });
+}

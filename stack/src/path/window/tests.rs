@@ -91,3 +91,16 @@ fn a_probe_comes_before_the_early_timeout_or_not_at_all() {
     patient.on_round_trip(20_000);
     assert_eq!(patient.probe_timeout_ns(), None);
 }
+
+#[test]
+fn those_that_send_at_the_same_time_measure_the_round_trip_once() {
+    let window = window();
+    let start = Time::from_ns(1_000_000_000);
+    assert!(window.wants_measure(start));
+    assert!(!window.wants_measure(start));
+    window.on_round_trip(80_000);
+    let asked = |from: u64, to: u64| (from..to).filter(|ns| window.wants_measure(start.plus_ns(*ns))).count();
+    assert_eq!(asked(1, 80_001), MEASURES_A_ROUND_TRIP as usize - 1);
+    window.reset();
+    assert!(window.wants_measure(start), "of another peer nothing is known");
+}

@@ -30,7 +30,7 @@ use self::requester::Requester;
 use self::responder::{Handled, Responder};
 use super::attr::QpCap;
 use super::context::{Common, Context, Sent};
-use super::machine::Machine;
+use super::machine::{Machine, Outlook};
 use super::queue::SendQueue;
 use super::recv_queue::RecvQueue;
 use super::wr::{Destination, PostError, RecvRequest, SendRequest};
@@ -40,6 +40,7 @@ use crate::time::Time;
 
 /// See the module.
 #[derive(Debug)]
+#[repr(C)] // the ends that packets look at stand next to each other: the responder's end is its receive queue
 pub(super) struct Rc {
     requester: Requester,
     responder: Responder,
@@ -133,6 +134,7 @@ impl Machine for Rc {
         }
     }
 
+    #[inline(always)]
     fn take_ack(&mut self, qp: &Common, now: Time) -> Option<Ack> {
         if self.requester.may_send(now) { None } else { self.responder.take_ack(qp) }
     }
@@ -151,6 +153,16 @@ impl Machine for Rc {
 
     fn is_urgent(&self, now: Time) -> bool {
         self.responder.is_urgent() || self.requester.may_send(now)
+    }
+
+    #[inline(always)]
+    fn outlook(&self, now: Time) -> Outlook {
+        let (requests, answers) = (self.requester.may_send(now), self.responder.has_answers());
+        Outlook {
+            deadline: self.requester.deadline(),
+            wants_to_send: requests || answers,
+            is_urgent: requests || (answers && self.responder.is_urgent()),
+        }
     }
 
     fn is_drained(&self) -> bool {

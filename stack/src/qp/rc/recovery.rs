@@ -51,19 +51,21 @@ pub(crate) struct Recovery {
     probe_at: Time,
     /// A probe went out since something last moved.
     has_probed: bool,
-    /// The end of a wait that the peer asked for.
-    resume_at: Option<Time>,
+    /// The end of a wait that the peer asked for, [`Time::NEVER`] while it asks for none.
+    resume_at: Time,
     /// When something last moved, or became outstanding after nothing was.
     progress_at: Time,
     backoff: u32,
     naks: u32,
     rnr_left: u8,
     /// A packet whose acknowledgement measures the round trip, and when it was sent.
-    sample: Option<(Psn, Time)>,
+    sample_psn: Psn,
+    /// [`Time::NEVER`] while none is measured.
+    sampled_at: Time,
     /// Where the last implied NAK went back to: the answers still under way from before must not repeat it.
     implied_at: Option<Psn>,
-    /// When a NAK last made the requester go back.
-    went_back_at: Option<Time>,
+    /// When a NAK last made the requester go back, [`Time::NEVER`] if none did.
+    went_back_at: Time,
 }
 
 impl Default for Recovery {
@@ -72,14 +74,15 @@ impl Default for Recovery {
             retransmit_at: Time::NEVER,
             probe_at: Time::NEVER,
             has_probed: false,
-            resume_at: None,
+            resume_at: Time::NEVER,
             progress_at: Time::ZERO,
             backoff: 0,
             naks: 0,
             rnr_left: 0,
-            sample: None,
+            sample_psn: Psn::new(0),
+            sampled_at: Time::NEVER,
             implied_at: None,
-            went_back_at: None,
+            went_back_at: Time::NEVER,
         }
     }
 }
@@ -92,25 +95,25 @@ impl Recovery {
     /// Nothing is outstanding any more.
     pub fn stop(&mut self) {
         self.disarm();
-        self.resume_at = None;
-        self.sample = None;
+        self.resume_at = Time::NEVER;
+        self.sampled_at = Time::NEVER;
         self.implied_at = None;
-        self.went_back_at = None;
+        self.went_back_at = Time::NEVER;
     }
 
     pub fn deadline(&self) -> Time {
-        self.resume_at.unwrap_or(self.retransmit_at.min(self.probe_at))
+        if self.resume_at == Time::NEVER { self.retransmit_at.min(self.probe_at) } else { self.resume_at }
     }
 
     /// Whether the peer asked to wait.
     pub fn is_waiting(&self, now: Time) -> bool {
-        self.resume_at.is_some_and(|at| now < at)
+        self.resume_at != Time::NEVER && now < self.resume_at
     }
 
     /// A packet was sent. `measure`: its acknowledgement is a clean measure of the round trip.
     pub fn on_sent(&mut self, psn: Psn, measure: bool, qp: &Common, cx: &Context<'_>) {
-        if measure && self.sample.is_none() {
-            self.sample = Some((psn, cx.now));
+        if measure && self.sampled_at == Time::NEVER && cx.path.window.wants_measure(cx.now) {
+            (self.sample_psn, self.sampled_at) = (psn, cx.now);
         }
         if self.retransmit_at == Time::NEVER {
             self.progress_at = cx.now;
@@ -120,11 +123,9 @@ impl Recovery {
 
     /// Something was acknowledged; `una` is the oldest that is not, `outstanding` whether anything still is.
     pub fn on_progress(&mut self, una: Psn, outstanding: bool, qp: &Common, cx: &Context<'_>) {
-        if let Some((psn, at)) = self.sample
-            && una.distance(psn) > 0
-        {
-            cx.path.window.on_round_trip(cx.now.since_ns(at));
-            self.sample = None;
+        if self.sampled_at != Time::NEVER && una.distance(self.sample_psn) > 0 {
+            cx.path.window.on_round_trip(cx.now.since_ns(self.sampled_at));
+            self.sampled_at = Time::NEVER;
         }
         self.progress_at = cx.now;
         self.backoff = 0;
@@ -133,7 +134,7 @@ impl Recovery {
         self.rnr_left = qp.attr.rnr_retry;
         self.implied_at = None;
         // What the peer asked to wait for has arrived after all: that RNR NAK was old.
-        self.resume_at = None;
+        self.resume_at = Time::NEVER;
         if outstanding {
             self.arm(qp, cx);
         } else {
@@ -148,11 +149,12 @@ impl Recovery {
     /// overtaken by each other and bring more NAKs.
     pub fn on_nak(&mut self, qp: &Common, cx: &Context<'_>) -> bool {
         self.naks += 1;
-        self.sample = None;
+        self.sampled_at = Time::NEVER;
         if self.naks > MAX_NAKS_WITHOUT_PROGRESS {
             return false;
         }
-        if let Some(at) = self.went_back_at {
+        if self.went_back_at != Time::NEVER {
+            let at = self.went_back_at;
             let round_trip_ns = cx.path.window.round_trip_ns();
             if cx.now < at.plus_ns(round_trip_ns) {
                 // If it did speak of the second copy, it costs one more round trip and not a whole timeout.
@@ -160,14 +162,14 @@ impl Recovery {
                 return false;
             }
         }
-        self.went_back_at = Some(cx.now);
+        self.went_back_at = cx.now;
         self.arm(qp, cx);
         true
     }
 
     /// An answer came for what lies behind `una`, which was not answered. Whether to go back for it.
     pub fn on_implied_nak(&mut self, una: Psn, qp: &Common, cx: &Context<'_>) -> bool {
-        self.sample = None;
+        self.sampled_at = Time::NEVER;
         if self.implied_at == Some(una) {
             return false;
         }
@@ -184,20 +186,20 @@ impl Recovery {
                 None => return false,
             }
         }
-        self.sample = None;
+        self.sampled_at = Time::NEVER;
         self.implied_at = None;
-        self.resume_at = Some(cx.now.plus_ns(timer.duration_ns()));
+        self.resume_at = cx.now.plus_ns(timer.duration_ns());
         self.disarm();
         true
     }
 
     /// The clock says `cx.now`.
     pub fn on_timer(&mut self, qp: &Common, cx: &Context<'_>) -> Due {
-        if let Some(at) = self.resume_at {
-            if cx.now < at {
+        if self.resume_at != Time::NEVER {
+            if cx.now < self.resume_at {
                 return Due::Nothing;
             }
-            self.resume_at = None;
+            self.resume_at = Time::NEVER;
             return Due::Resume;
         }
         if cx.now < self.retransmit_at {
@@ -212,7 +214,7 @@ impl Recovery {
             return Due::GiveUp;
         }
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
-        self.sample = None;
+        self.sampled_at = Time::NEVER;
         self.implied_at = None;
         self.arm(qp, cx);
         Due::Retransmit

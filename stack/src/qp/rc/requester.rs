@@ -51,10 +51,13 @@ pub(super) struct Outstanding {
 
 /// See the module.
 #[derive(Debug)]
+#[repr(C)] // what each packet looks at stands together
 pub(crate) struct Requester {
-    pub(super) queue: SendQueue,
     /// The entry that the next packet belongs to.
     pub(super) cursor: u64,
+    /// An entry that cannot be sent, and how it will complete once all before it have.
+    pub(super) failed: Option<(u64, WcStatus)>,
+    pub(super) recovery: Recovery,
     /// Path MTU in bytes; it cannot change while requests are queued.
     mtu: u32,
     /// PSN of the next packet.
@@ -65,13 +68,11 @@ pub(crate) struct Requester {
     pub(super) sent_psn: Psn,
     /// The oldest PSN that is not acknowledged.
     pub(super) una: Psn,
-    /// What has a response of its own and is on the wire, oldest first; at most `max_rd_atomic`.
-    pub(super) reads: VecDeque<Outstanding>,
     /// Packets since one that asked for an acknowledgement.
     since_ack_req: u32,
-    /// An entry that cannot be sent, and how it will complete once all before it have.
-    pub(super) failed: Option<(u64, WcStatus)>,
-    pub(super) recovery: Recovery,
+    pub(super) queue: SendQueue,
+    /// What has a response of its own and is on the wire, oldest first; at most `max_rd_atomic`.
+    pub(super) reads: VecDeque<Outstanding>,
 }
 
 impl Requester {
@@ -480,6 +481,7 @@ impl Requester {
     }
 
     /// Whether [`transmit`](Self::transmit) may find something to send.
+    #[inline]
     pub fn may_send(&self, now: Time) -> bool {
         self.cursor != self.queue.tail() && self.failed.is_none() && !self.recovery.is_waiting(now)
     }

@@ -71,8 +71,8 @@ pub(crate) enum Handled {
 
 /// See the module.
 #[derive(Debug)]
+#[repr(C)] // what each packet looks at stands together
 pub(crate) struct Responder {
-    pub(super) queue: RecvQueue,
     pub(super) expected_psn: Psn,
     pub(super) msn: Msn,
     message: Message,
@@ -82,6 +82,7 @@ pub(crate) struct Responder {
     /// the expected packet was lost once more.
     first_early: Option<Psn>,
     pub(super) responses: Responses,
+    pub(super) queue: RecvQueue,
 }
 
 impl Responder {

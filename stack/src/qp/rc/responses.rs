@@ -111,11 +111,12 @@ pub(super) enum Replay {
 
 /// See the module.
 #[derive(Debug, Default)]
+#[repr(C)] // what each packet looks at stands together
 pub(super) struct Responses {
-    pending: VecDeque<Pending>,
     /// The acknowledgement after all of them, as PSN and MSN. Most often there is nothing else, and of a thousand queue pairs at work none
     /// has its list in a cache.
     ack: Option<(Psn, Msn)>,
+    pending: VecDeque<Pending>,
     kept: VecDeque<Kept>,
     depth: usize,
 }
@@ -141,6 +142,9 @@ impl Responses {
 
     /// Whether at most one acknowledgement is to be sent.
     pub fn is_only_ack(&self) -> bool {
+        if self.pending.is_empty() {
+            return true;
+        }
         let others = self.pending.iter().filter(|pending| !matches!(pending, Pending::Ack { .. })).count();
         others == 0 && self.pending.len() + usize::from(self.ack.is_some()) <= 1
     }
