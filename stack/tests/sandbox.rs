@@ -33,9 +33,9 @@ fn refuse_netlink(types: u32) {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: the flag takes no pointer; the unused arguments must be zero.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    let mode = libc::SECCOMP_MODE_FILTER;
     // SAFETY: the program and its filter live beyond the call, which copies them.
-    let installed =
-        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    let installed = unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) };
     assert_eq!(installed, 0, "{}", std::io::Error::last_os_error());
 }
 

@@ -202,13 +202,40 @@ impl ConnectionManager {
         private_data: PrivateData<222>,
     ) -> Result<(), CmError> {
         let index = self.require(id)?;
+        let (mra, next) = self.mra(index, service_timeout, private_data)?;
+        self.say(index, &mra, next, now);
+        Ok(())
+    }
+
+    /// As [`delay_answer`](Self::delay_answer), but only once the peer asks again (as `ib_send_cm_mra` with `IB_CM_MRA_FLAG_DELAY`).
+    ///
+    /// # Errors
+    /// [`CmError::UnknownId`], [`CmError::State`].
+    pub fn delay_answer_when_asked_again(
+        &mut self,
+        now: Time,
+        id: CommId,
+        service_timeout: Bits<5>,
+    ) -> Result<(), CmError> {
+        let index = self.require(id)?;
+        let (mra, next) = self.mra(index, service_timeout, PrivateData::NONE)?;
+        self.keep_said(index, &mra, next, now);
+        Ok(())
+    }
+
+    /// The MRA for what the peer asks, and the state after it.
+    fn mra(
+        &self,
+        index: usize,
+        service_timeout: Bits<5>,
+        private_data: PrivateData<222>,
+    ) -> Result<(Mad, CmState), CmError> {
         let step = self.call(index, Input::CallMra)?;
-        let Communication { remote_id, tid, state, .. } = *self.at(index);
+        let Communication { id, remote_id, tid, state, .. } = *self.at(index);
         let answered = if state == CmState::ReqRcvd { Answered::Req } else { Answered::Rep };
         let mra =
             Mra { local_comm_id: id, remote_comm_id: remote_id, answered, service_timeout, private_data };
-        self.say(index, &Mad::new(tid, mra), step.next, now);
-        Ok(())
+        Ok((Mad::new(tid, mra), step.next))
     }
 
     /// Refuses or gives up a communication that is not established (as `ib_send_cm_rej`).

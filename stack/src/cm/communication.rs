@@ -3,6 +3,7 @@
 use urxe_wire::mad::{Attribute, Bits, CommId, MAD_LEN, Rep, Req, TransactionId, TransportType};
 use urxe_wire::{Gid, PKey, Psn, Qpn};
 
+use super::pace::Turn;
 use super::table::CmState;
 use crate::time::Time;
 
@@ -63,6 +64,7 @@ pub(super) struct Asked {
     pub mad: [u8; MAD_LEN],
     pub interval_ns: u64,
     pub retries_left: u32,
+    pub turn: Turn,
 }
 
 /// One communication.

@@ -91,6 +91,25 @@ impl CmCounters {
         self.dropped[reason as usize]
     }
 
+    /// All of them with their names: MADs as the kernel's files beneath `ports/1`, such as `cm_rx_msgs/req`.
+    pub fn named(&self) -> impl Iterator<Item = (String, u64)> {
+        let by_message = [
+            ("cm_tx_msgs", &self.tx_msgs),
+            ("cm_tx_retries", &self.tx_retries),
+            ("cm_rx_msgs", &self.rx_msgs),
+            ("cm_rx_duplicates", &self.rx_duplicates),
+        ];
+        let messages = by_message.into_iter().flat_map(|(group, values)| {
+            let name =
+                move |attribute: &Attribute| format!("{group}/{}", attribute.name().to_ascii_lowercase());
+            Attribute::ALL.iter().map(name).zip(values.iter().copied())
+        });
+        let malformed =
+            MadError::NAMES.into_iter().map(|name| format!("cm_malformed/{name}")).zip(self.malformed);
+        let dropped = CmDrop::ALL.into_iter().map(|reason| (reason.name().to_owned(), self.dropped(reason)));
+        messages.chain(malformed).chain(dropped)
+    }
+
     pub(super) const fn count_received(&mut self, attribute: Attribute) {
         self.rx_msgs[at(attribute)] += 1;
     }

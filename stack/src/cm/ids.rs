@@ -1,4 +1,5 @@
-//! How communication ids and transaction ids are made up, and from it which process a MAD is for.
+//! How communication ids and transaction ids are made up; from it follows which process a MAD is for
+//! ([`Destination`](urxe_wire::mad::Destination)).
 //!
 //! ```text
 //!  communication id, request id           transaction id
@@ -10,7 +11,7 @@
 //! it is for; a request names a service. The slot stands unmasked in the first six bits of the id, byte 44 or 48 of the
 //! UDP payload (after a BTH, a DETH and the header of the MAD), where a socket filter can look at it.
 
-use urxe_wire::mad::{Attribute, CommId, MadIds, ServiceId, TransactionId};
+use urxe_wire::mad::{CommId, TransactionId};
 
 use crate::device::qpn::MAX_PROCESS_SLOTS;
 use crate::rng::Rng;
@@ -35,28 +36,6 @@ pub const fn slot_of(id: CommId) -> u8 {
 #[must_use]
 pub const fn slot_of_transaction(tid: TransactionId) -> u8 {
     slot_of(CommId(tid.0 as u32))
-}
-
-/// Which process a MAD is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
-    /// The process in this slot, if there is one.
-    Slot(u8),
-    /// Whoever listens for this; if nobody does, any one process, which refuses.
-    Service(ServiceId),
-    /// All of them: who gives up before an answer has come names its own id only. At most one process knows it, and none
-    /// answers.
-    Everyone,
-}
-
-/// Which process a MAD is for.
-#[must_use]
-pub fn route(ids: &MadIds) -> Route {
-    match (ids.service_id, ids.attribute) {
-        (Some(service), _) => Route::Service(service),
-        (None, Attribute::Rej) if ids.receiver == CommId::NONE => Route::Everyone,
-        (None, _) => Route::Slot(slot_of(ids.receiver)),
-    }
 }
 
 /// The numbering of one process.

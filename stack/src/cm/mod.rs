@@ -18,6 +18,7 @@
 //! | `communication` | one communication, and what was agreed |
 //! | `calls` | what a program may ask for |
 //! | `receive`, `answer` | what MADs do; what strangers are answered |
+//! | `pace` | how many questions are under way to one address |
 //! | `event`, `error`, `counters` | what the program is told, why a call fails, what is counted |
 //!
 //! # What strangers can do
@@ -33,6 +34,7 @@ mod counters;
 mod error;
 mod event;
 pub mod ids;
+mod pace;
 mod receive;
 pub mod table;
 
@@ -51,6 +53,7 @@ pub use self::counters::{CmCounters, CmDrop};
 pub use self::error::CmError;
 pub use self::event::{CmEvent, CmEventKind};
 use self::ids::{CommIds, MAX_COMMUNICATIONS};
+use self::pace::{Paces, Turn};
 use self::table::{Action, CmState, Input, Step};
 use crate::rng::Rng;
 use crate::time::Time;
@@ -77,7 +80,7 @@ impl CmConfig {
     #[must_use]
     pub const fn new(slot: u8, seed: u64, ca_guid: Guid) -> Self {
         let ack_delay = Bits::masked(15);
-        Self { slot, seed, ca_guid, ack_delay, max_communications: MAX_COMMUNICATIONS, max_half_open: 4096 }
+        Self { slot, seed, ca_guid, ack_delay, max_communications: MAX_COMMUNICATIONS, max_half_open: 16_384 }
     }
 }
 
@@ -120,6 +123,7 @@ pub struct ConnectionManager {
     /// Own requests that the peer may make as well.
     peers: BTreeMap<(CmPath, ServiceId), usize>,
     timers: BTreeSet<(Time, usize)>,
+    paces: Paces,
     half_open: usize,
     transmits: VecDeque<CmTransmit>,
     events: VecDeque<CmEvent>,
@@ -150,6 +154,7 @@ impl ConnectionManager {
             by_request: BTreeMap::new(),
             peers: BTreeMap::new(),
             timers: BTreeSet::new(),
+            paces: Paces::default(),
             half_open: 0,
             transmits: VecDeque::new(),
             events: VecDeque::new(),
@@ -170,11 +175,14 @@ impl ConnectionManager {
     /// When [`ConnectionManager::handle_timeout`] is to be called at the latest.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        self.timers.first().map(|&(deadline, _)| deadline)
+        self.timers.first().map(|&(deadline, _)| deadline).into_iter().chain(self.paces.next_look()).min()
     }
 
     /// Repeats what was not answered, gives up what never was, ends what has waited long enough.
     pub fn handle_timeout(&mut self, now: Time) {
+        while let Some(peer) = self.paces.stalled(now) {
+            self.send_waiting(now, peer);
+        }
         while let Some(&(deadline, index)) = self.timers.first() {
             if deadline > now {
                 return;
@@ -235,6 +243,15 @@ impl ConnectionManager {
         self.communications.len() - self.free.len()
     }
 
+    /// How many communications are in which state, with those that only wait for their end. States without any are left out.
+    pub fn states(&self) -> impl Iterator<Item = (CmState, u64)> {
+        let mut counts = BTreeMap::new();
+        for communication in self.communications.iter().flatten() {
+            *counts.entry(communication.state).or_insert(0) += 1;
+        }
+        counts.into_iter()
+    }
+
     /// Whether nothing is left of any communication: no place in a table, no timer, nothing to send or to tell.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -244,6 +261,7 @@ impl ConnectionManager {
             && self.by_request.is_empty()
             && self.peers.is_empty()
             && self.timers.is_empty()
+            && self.paces.is_idle()
             && self.half_open == 0
             && self.listeners.values().all(|listener| listener.pending == 0)
             && self.transmits.is_empty()
@@ -326,7 +344,7 @@ impl ConnectionManager {
         if state == next {
             return;
         }
-        communication.asked = None;
+        let turn = communication.asked.take().map(|asked| asked.turn);
         let wait_ns = exponent_ns(communication.wait_exponent.into());
         let Communication { remote_id, path, listener, agreed: Agreed { remote_qpn, req, .. }, .. } =
             *communication;
@@ -354,27 +372,63 @@ impl ConnectionManager {
             }
         }
         self.arm(index, if next == CmState::Timewait { now.plus_ns(wait_ns) } else { Time::NEVER });
+        if let Some(turn) = turn {
+            self.paces.answered(now, path.remote, turn);
+            self.send_waiting(now, path.remote);
+        }
     }
 
-    /// Sends a message and goes on sending it until it is answered.
+    /// Sends questions whose turn it is.
+    fn send_waiting(&mut self, now: Time, peer: Gid) {
+        while let Some((id, turn)) = self.paces.next(peer) {
+            let waits = |communication: &&mut Box<Communication>| {
+                communication.id == id
+                    && communication.asked.as_ref().is_some_and(|asked| asked.turn == Turn::Waits)
+            };
+            let index = self.ids.index(id);
+            let communication =
+                index.and_then(|index| self.communications.get_mut(index)?.as_mut()).filter(waits);
+            let Some((index, communication)) = index.zip(communication) else {
+                // It was given up before it was asked.
+                self.paces.answered(now, peer, turn);
+                continue;
+            };
+            let path = communication.path;
+            let Some(asked) = communication.asked.as_mut() else { continue };
+            asked.turn = turn;
+            let Asked { attribute, mad, interval_ns, .. } = *asked;
+            self.transmit(path, attribute, mad, false);
+            self.arm(index, now.plus_ns(interval_ns));
+        }
+    }
+
+    /// Sends a message, at once or when it is its turn, and goes on sending it until it is answered.
     fn ask(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) {
         self.enter(index, next, now);
         let communication = self.at_mut(index);
         let attribute = mad.message.attribute();
         let (bytes, interval_ns, path) = (mad.to_bytes(), communication.interval_ns, communication.path);
-        let retries_left = communication.max_cm_retries;
-        communication.asked = Some(Asked { attribute, mad: bytes, interval_ns, retries_left });
-        self.transmit(path, attribute, bytes, false);
-        self.arm(index, now.plus_ns(interval_ns));
+        let (id, retries_left) = (communication.id, communication.max_cm_retries);
+        let turn = self.paces.ask(now, path.remote, id);
+        self.at_mut(index).asked = Some(Asked { attribute, mad: bytes, interval_ns, retries_left, turn });
+        if turn != Turn::Waits {
+            self.transmit(path, attribute, bytes, false);
+            self.arm(index, now.plus_ns(interval_ns));
+        }
     }
 
     /// Sends a message once, and keeps it for duplicates of what it answers.
     fn say(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) {
+        let bytes = self.keep_said(index, mad, next, now);
+        self.transmit(self.at(index).path, mad.message.attribute(), bytes, false);
+    }
+
+    /// Keeps a message for duplicates of what it answers.
+    fn keep_said(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) -> [u8; MAD_LEN] {
         self.enter(index, next, now);
-        let communication = self.at_mut(index);
-        let (bytes, path) = (mad.to_bytes(), communication.path);
-        communication.said = Some(bytes);
-        self.transmit(path, mad.message.attribute(), bytes, false);
+        let bytes = mad.to_bytes();
+        self.at_mut(index).said = Some(bytes);
+        bytes
     }
 
     /// The table's step for a call.

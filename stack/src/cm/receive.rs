@@ -8,6 +8,8 @@ use urxe_wire::mad::{
 use super::answer::objection;
 use super::calls::ListenerId;
 use super::communication::{Agreed, CmPath, Communication, ack_timeout, exponent_ns, qpn_of};
+use super::pace::Turn;
+
 use super::table::{self, Action, CmState, Input};
 use super::{CmDrop, CmEventKind, ConnectionManager};
 use crate::time::Time;
@@ -116,10 +118,10 @@ impl ConnectionManager {
         let communication = self.at_mut(index);
         let interval_ns =
             exponent_ns(service_timeout.value()) + exponent_ns(communication.wait_exponent.into());
-        let Some(mut asked) = communication.asked.take() else {
+        let Some(mut asked) = communication.asked.clone() else {
             unreachable!("an MRA is an answer to what is being asked")
         };
-        asked.interval_ns = interval_ns;
+        (asked.interval_ns, asked.turn) = (interval_ns, Turn::Free);
         self.enter(index, next, now);
         self.at_mut(index).asked = Some(asked);
         self.arm(index, now.plus_ns(interval_ns));

@@ -1,14 +1,24 @@
 //! Addresses and routes: binding, and finding out over which device a peer is reached.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use urxe_wire::Gid;
 
 use super::{Cma, CmaError, CmaEvent, CmaEventType, CmaId, DeviceKey, IdState, System};
 
+/// Why an address was not resolved.
+#[derive(Clone, Copy)]
+enum Unreached {
+    /// The system knows no way: the call's own error.
+    NoRoute(i32),
+    /// What the program is told by an event.
+    Told(i32),
+}
+
 impl Cma {
     /// Binds an identifier to an address and a port (`rdma_bind_addr`); the address may be that of one device or the wildcard,
-    /// the port 0 for any.
+    /// the port 0 for any. Localhost without a device means the wildcard, as to the kernel (cma.c, `cma_any_addr`): libfabric
+    /// binds to it when it asks what there is. Other loopback addresses are those of other processes' devices.
     ///
     /// # Errors
     /// [`CmaError`].
@@ -17,6 +27,7 @@ impl Cma {
         if state != IdState::Idle {
             return Err(CmaError::State { id, state, call: "bind" });
         }
+        let addr = self.wildcard_for_localhost(addr);
         let (device, local) = match addr.ip().is_unspecified() {
             true => (None, Gid::ZERO),
             false => {
@@ -24,17 +35,29 @@ impl Cma {
                 (Some(key), Gid::from_ip(addr.ip().to_canonical()))
             }
         };
+        // As in cma.c, rdma_bind_addr.
+        self.id_mut(id)?.is_bound_af_only = addr.is_ipv4() || system.binds_v6_only();
         self.take_port(id, addr, device, true)?;
         let known = self.id_mut(id)?;
         (known.device, known.local, known.state) = (device, local, IdState::AddrBound);
         Ok(())
     }
 
+    fn wildcard_for_localhost(&self, addr: SocketAddr) -> SocketAddr {
+        let any: IpAddr = match addr.ip() {
+            ip if self.device_with(ip).is_some() => return addr,
+            IpAddr::V4(Ipv4Addr::LOCALHOST) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(Ipv6Addr::LOCALHOST) => Ipv6Addr::UNSPECIFIED.into(),
+            _ => return addr,
+        };
+        SocketAddr::new(any, addr.port())
+    }
+
     /// Binds an identifier to its device and resolves the peer's address (`rdma_resolve_addr`). What comes of it is told by an event:
     /// `ADDR_RESOLVED`, or `ADDR_ERROR` with the reason.
     ///
     /// # Errors
-    /// [`CmaError`]: the call makes no sense; nothing is told then.
+    /// [`CmaError`]: the call makes no sense, or the system knows no way; nothing is told then.
     pub fn resolve_addr(
         &mut self,
         id: CmaId,
@@ -58,7 +81,12 @@ impl Cma {
         }
         match self.reach(id, dst, system) {
             Ok(()) => self.tell_type(id, CmaEventType::AddrResolved),
-            Err(errno) => {
+            // As the kernel, whose look for a way is a part of the call, and all else a handler's.
+            Err(Unreached::NoRoute(errno)) => {
+                let errno = rustix::io::Errno::from_raw_os_error(errno);
+                return Err(CmaError::NoRoute { dst, errno });
+            }
+            Err(Unreached::Told(errno)) => {
                 self.tell(CmaEvent { status: -errno, ..CmaEvent::new(id, CmaEventType::AddrError) });
             }
         }
@@ -66,13 +94,14 @@ impl Cma {
     }
 
     /// Finds the device for `dst` and binds the identifier to it.
-    fn reach(&mut self, id: CmaId, dst: SocketAddr, system: &dyn System) -> Result<(), i32> {
-        let errno = |error: CmaError| error.errno();
+    fn reach(&mut self, id: CmaId, dst: SocketAddr, system: &dyn System) -> Result<(), Unreached> {
+        let errno = |error: CmaError| Unreached::Told(error.errno());
+        let no_device = Unreached::Told(libc::ENODEV);
         let known = self.id(id).map_err(errno)?;
         let bound = known.device;
         let own = known.src.map(|src| src.ip()).filter(|ip| !ip.is_unspecified());
         let dst = match dst.ip().is_unspecified() {
-            true => SocketAddr::new(self.loopback(dst.is_ipv4(), bound).ok_or(libc::ENODEV)?, dst.port()),
+            true => SocketAddr::new(self.loopback(dst.is_ipv4(), bound).ok_or(no_device)?, dst.port()),
             false => dst,
         };
         let peer = dst.ip().to_canonical();
@@ -81,13 +110,13 @@ impl Cma {
             Some(key) if self.has_address(key, peer) => None,
             // A group is where the device is.
             Some(_) if peer.is_multicast() => None,
-            _ => Some(system.source_for(own, dst)?.to_canonical()),
+            _ => Some(system.source_for(own, dst).map_err(Unreached::NoRoute)?.to_canonical()),
         };
         let (key, local) = match (bound, own) {
             (Some(key), Some(own)) => (key, own.to_canonical()),
             _ => {
                 // Without a source the bound device has the peer's address, and packets go from there to there.
-                self.device_towards(peer, source.unwrap_or(peer), system).ok_or(libc::ENODEV)?
+                self.device_towards(peer, source.unwrap_or(peer), system).ok_or(no_device)?
             }
         };
         let wildcard = self.id(id).map_err(errno)?.src;

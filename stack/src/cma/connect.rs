@@ -12,10 +12,8 @@ use crate::cm::Asking;
 use crate::qp::attr::QpType;
 use crate::time::Time;
 
-/// How long either side may take to answer, 4.3 s, and how often it is asked again (cma.c, `CMA_CM_RESPONSE_TIMEOUT` and
-/// `CMA_MAX_CM_RETRIES`).
-pub(super) const RESPONSE_TIMEOUT: u32 = 20;
-pub(super) const MAX_RETRIES: u32 = 15;
+/// How long a program may take that is asked again, 69 s (cma.c, `CMA_CM_MRA_SETTING`).
+pub(super) const SERVICE_TIMEOUT: u32 = 24;
 /// How long a packet is on its way, 0.3 s (cma.c, `CMA_IBOE_PACKET_LIFETIME`).
 const PACKET_LIFE_TIME: u32 = 16;
 /// `retry_cnt` and `rnr_retry` have three bits; more means as many as there can be.
@@ -106,6 +104,7 @@ impl Cma {
         let key = known.device.ok_or(CmaError::NoCommunication { id, state: known.state })?;
         let (path, packet_life_time, tos) = (known.path(), known.packet_life_time(), known.options.tos);
         let is_xrc = known.qp_type == QpType::XrcSend;
+        let patience = known.options.patience;
         let mut req = Req {
             ece_vendor_id: Bits::masked(param.ece.0),
             service_id: known.service(),
@@ -118,9 +117,9 @@ impl Cma {
             extended_transport_type: Bits::masked(u32::from(is_xrc)),
             end_to_end_flow_control: param.flow_control,
             starting_psn: known.first_psn,
-            remote_cm_response_timeout: Bits::masked(RESPONSE_TIMEOUT),
-            local_cm_response_timeout: Bits::masked(RESPONSE_TIMEOUT),
-            max_cm_retries: Bits::masked(MAX_RETRIES),
+            remote_cm_response_timeout: Bits::masked(patience.response_timeout.into()),
+            local_cm_response_timeout: Bits::masked(patience.response_timeout.into()),
+            max_cm_retries: Bits::masked(patience.max_retries.into()),
             initiator_depth: param.initiator_depth,
             pkey: PKey::DEFAULT,
             primary_hop_limit: HOP_LIMIT,

@@ -3,12 +3,9 @@
 use urxe_wire::mad::{SidrRep, SidrReq, SidrStatus};
 use urxe_wire::{PKey, Qpn};
 
-use super::connect::{MAX_RETRIES, plain};
+use super::connect::plain;
 use super::{Cma, CmaError, CmaId};
 use crate::time::Time;
-
-/// How long the answer may take (cma.c, `cma_resolve_ib_udp`: 1 << (20 - 8) milliseconds).
-const INTERVAL_NS: u64 = 4_096_000_000;
 
 impl Cma {
     /// Asks for the queue pair.
@@ -21,9 +18,12 @@ impl Cma {
             private_data: known.framed(private_data)?,
             ..SidrReq::default()
         };
-        let (key, path) = (known.device.ok_or(absent)?, known.path());
+        let (key, path, patience) = (known.device.ok_or(absent)?, known.path(), known.options.patience);
+        // In milliseconds, of which one is taken for 2^8 units of 4.096 µs (cma.c, `cma_resolve_ib_udp`).
+        let interval_ns = 1_000_000 << patience.response_timeout.min(31) >> 8;
         let device = self.devices.get_mut(&key).ok_or(absent)?;
-        let comm = device.manager.resolve_service(now, path, req, INTERVAL_NS, MAX_RETRIES)?;
+        let comm =
+            device.manager.resolve_service(now, path, req, interval_ns, patience.max_retries.into())?;
         device.by_comm.insert(comm, id);
         self.id_mut(id)?.comm = Some(comm);
         self.settle(now, key);

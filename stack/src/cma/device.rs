@@ -39,4 +39,7 @@ pub trait System {
 
     /// The index of the interface that has an address; `None` if this host does not have it.
     fn interface_of(&self, address: IpAddr) -> Option<u32>;
+
+    /// Whether who is bound to all of IPv6 is not to be reached by IPv4 (`net.ipv6.bindv6only`).
+    fn binds_v6_only(&self) -> bool;
 }

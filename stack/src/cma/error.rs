@@ -48,6 +48,14 @@ pub enum CmaError {
         /// The address.
         ip: IpAddr,
     },
+    /// The system knows no way to an address.
+    #[error("there is no way to {dst}: {errno}")]
+    NoRoute {
+        /// The address.
+        dst: SocketAddr,
+        /// What the system says.
+        errno: rustix::io::Errno,
+    },
     /// Source and destination are of different IP versions.
     #[error("the identifier is bound to an address of the other IP version than {dst}")]
     Families {
@@ -110,6 +118,7 @@ impl CmaError {
             Self::NotLocal { .. } | Self::NoPortLeft { .. } | Self::NotJoined => libc::EADDRNOTAVAIL,
             Self::NoDevice { .. } => libc::ENODEV,
             Self::PortTaken { errno, .. } => *errno,
+            Self::NoRoute { errno, .. } => errno.raw_os_error(),
             Self::Claim(error) => error.errno(),
             Self::Cm(error) => error.errno(),
         }

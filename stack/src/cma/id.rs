@@ -62,10 +62,29 @@ pub struct Options {
     pub tos: u8,
     /// `RDMA_OPTION_ID_REUSEADDR`: may share its port.
     pub reuse_addr: bool,
-    /// `RDMA_OPTION_ID_AFONLY`: listens on the addresses of its own family only.
-    pub af_only: bool,
+    /// `RDMA_OPTION_ID_AFONLY`: whether it listens on the addresses of its own family only; `None`: as binding decides.
+    pub af_only: Option<bool>,
     /// `RDMA_OPTION_ID_ACK_TIMEOUT`: the queue pair's timeout; 0 for what is derived.
     pub ack_timeout: u8,
+    /// How long a peer is asked that does not answer.
+    pub patience: Patience,
+}
+
+/// How long either side may take to answer a message of the connection manager, and how often it is asked again. Programs of C cannot
+/// change it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// 4.096 µs · 2^timeout, 0 to 31.
+    pub response_timeout: u8,
+    /// 0 to 15.
+    pub max_retries: u8,
+}
+
+impl Default for Patience {
+    /// 4.3 s and 15 times (cma.c, `CMA_CM_RESPONSE_TIMEOUT` and `CMA_MAX_CM_RETRIES`).
+    fn default() -> Self {
+        Self { response_timeout: 20, max_retries: 15 }
+    }
 }
 
 /// An identifier.
@@ -80,6 +99,8 @@ pub(super) struct Id {
     pub options: Options,
     pub src: Option<SocketAddr>,
     pub dst: Option<SocketAddr>,
+    /// What binding decided of AFONLY, where the program did not.
+    pub is_bound_af_only: bool,
     pub device: Option<DeviceKey>,
     pub local: Gid,
     pub remote: Gid,
@@ -110,6 +131,7 @@ impl Id {
             options: Options::default(),
             src: None,
             dst: None,
+            is_bound_af_only: false,
             device: None,
             local: Gid::ZERO,
             remote: Gid::ZERO,
@@ -128,6 +150,11 @@ impl Id {
 
     pub fn is_datagram(&self) -> bool {
         self.qp_type.is_datagram()
+    }
+
+    /// Whether it listens on the addresses of its own family only.
+    pub fn af_only(&self) -> bool {
+        self.options.af_only.unwrap_or(self.is_bound_af_only)
     }
 
     pub fn path(&self) -> CmPath {
@@ -263,7 +290,7 @@ impl Cma {
         if !matches!(state, IdState::Idle | IdState::AddrBound) {
             return Err(CmaError::State { id, state, call: "set AFONLY" });
         }
-        known.options.af_only = af_only;
+        known.options.af_only = Some(af_only);
         Ok(())
     }
 

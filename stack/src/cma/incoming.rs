@@ -4,11 +4,12 @@
 use std::net::SocketAddr;
 
 use urxe_wire::mad::{
-    Attribute, CmMessage, CmaHeader, CommId, Mad, RejReason, Rep, Req, SidrRep, SidrReq, SidrStatus,
+    Attribute, Bits, CmMessage, CmaHeader, CommId, Mad, RejReason, Rep, Req, SidrRep, SidrReq, SidrStatus,
     TransportType,
 };
 use urxe_wire::{Gid, Qpn};
 
+use super::connect::SERVICE_TIMEOUT;
 use super::id::Id;
 use super::{Cma, CmaEvent, CmaEventType, CmaId, ConnEvent, DeviceKey, EventParam, IdState, UdEvent};
 use crate::cm::{CmEvent, CmEventKind};
@@ -30,7 +31,12 @@ impl Cma {
         }
         let Some(&id) = self.devices.get(&key).and_then(|device| device.by_comm.get(&comm)) else { return };
         match kind {
-            CmEventKind::Message(mad) => self.on_message(id, &mad),
+            CmEventKind::Message(mad) => {
+                if matches!(mad.message, CmMessage::Rep(_)) {
+                    self.bear_with_program(now, key, comm);
+                }
+                self.on_message(id, &mad);
+            }
             CmEventKind::Established => self.tell_type(id, CmaEventType::Established),
             CmEventKind::TimedOut(Attribute::Dreq) => self.on_disconnected(id, -libc::ETIMEDOUT),
             CmEventKind::TimedOut(_) => self
@@ -42,6 +48,14 @@ impl Cma {
                 }
             }
             CmEventKind::Request { .. } => {}
+        }
+    }
+
+    /// The peer is told that the program takes its time, should it ask again before the program has answered.
+    fn bear_with_program(&mut self, now: Time, key: DeviceKey, comm: CommId) {
+        if let Some(device) = self.devices.get_mut(&key) {
+            // A communication that is over by now bears with nobody.
+            let _ = device.manager.delay_answer_when_asked_again(now, comm, Bits::masked(SERVICE_TIMEOUT));
         }
     }
 
@@ -107,7 +121,11 @@ impl Cma {
             Ok((listener, new, param)) => {
                 let ece =
                     (device.manager.agreed(comm).map_or(0, |agreed| agreed.ece.0), mad.attribute_modifier);
+                let is_connection = !new.is_datagram();
                 let id = self.insert(Id { comm: Some(comm), remote_ece: ece, ..new });
+                if is_connection {
+                    self.bear_with_program(now, key, comm);
+                }
                 if let Some(device) = self.devices.get_mut(&key) {
                     device.by_comm.insert(comm, id);
                 }

@@ -6,8 +6,10 @@ use urxe_wire::mad::{PortSpace, ServiceId};
 
 use super::{Cma, CmaError, CmaId, DeviceKey, Id, IdState, System};
 
-/// The most requests that wait in a channel, and what a backlog of 0 means (`net.rdma_ucm.max_backlog`).
-const MAX_BACKLOG: usize = 1024;
+/// The most requests that wait in a channel, and what a backlog of 0 means. The kernel's `net.rdma_ucm.max_backlog` is 1024, but a request
+/// beyond it is asked again only 4.8 s later, and thousands of clients that begin together come faster than any program accepts.
+/// One that waits takes some 2 KiB.
+const MAX_BACKLOG: usize = 16_384;
 
 impl Cma {
     /// Listens (`rdma_listen`); an identifier that is not bound is bound to any port of all addresses first. `backlog` requests may wait
@@ -104,7 +106,7 @@ impl Cma {
             let known = &self.ids[id];
             let src = known.src?.ip();
             let listens = known.state == IdState::Listen && known.listens_on.contains(&key);
-            let is_all = src.is_unspecified() && (!known.options.af_only || src.is_ipv4() == ip.is_ipv4());
+            let is_all = src.is_unspecified() && (!known.af_only() || src.is_ipv4() == ip.is_ipv4());
             let is_this = src.to_canonical() == ip;
             (listens && (is_all || is_this)).then_some(is_this)
         };

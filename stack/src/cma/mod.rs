@@ -22,6 +22,7 @@
 //! | `attributes` | the queue pair's attributes for each state |
 //! | `multicast` | groups |
 //! | [`event`], `channel` | what programs are told, and where |
+//! | `listing` | what others are told of all this |
 //! | `error` | why a call fails |
 //!
 //! Queue pairs are the callers': who accepts or connects moves its queue pair by [`Cma::qp_attr`], as librdmacm does. Behaviour: the
@@ -38,6 +39,7 @@ pub mod event;
 mod id;
 mod incoming;
 mod listen;
+mod listing;
 mod multicast;
 mod ports;
 
@@ -55,7 +57,8 @@ pub use self::device::{LocalDevice, System};
 pub use self::error::CmaError;
 pub use self::event::{CmaEvent, CmaEventType, ConnEvent, EventParam, UdEvent};
 use self::id::Id;
-pub use self::id::{CmaId, IdState, Options};
+pub use self::id::{CmaId, IdState, Options, Patience};
+pub use self::listing::{ListedId, Listing, ListingError};
 pub use self::multicast::Membership;
 use self::ports::Ports;
 use crate::cm::{CmConfig, CmTransmit, ConnectionManager, ListenerId};

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use urxe_wire::mad::PortSpace;
 
-use super::id::{Id, Options};
+use super::id::Id;
 use super::{Cma, CmaError, CmaId, DeviceKey, IdState};
 
 /// Where the system takes ports from that nobody asked for by number (`net.ipv4.ip_local_port_range`).
@@ -41,13 +41,12 @@ impl Ports {
 }
 
 /// Whether two must not have one port.
-fn conflict(ip: IpAddr, options: Options, other: &Id) -> Option<i32> {
+fn conflict(ip: IpAddr, id: &Id, other: &Id) -> Option<i32> {
     let other_ip = other.src.map(|src| src.ip())?;
-    let both = |of: fn(&Options) -> bool| of(&options) && of(&other.options);
-    if both(|options| options.reuse_addr) && other.state != IdState::Listen {
+    if id.options.reuse_addr && other.options.reuse_addr && other.state != IdState::Listen {
         return None;
     }
-    if both(|options| options.af_only) && ip.is_ipv4() != other_ip.is_ipv4() {
+    if id.af_only() && other.af_only() && ip.is_ipv4() != other_ip.is_ipv4() {
         return None;
     }
     if ip.is_unspecified() || other_ip.is_unspecified() {
@@ -62,7 +61,7 @@ impl Cma {
         let known = self.id(id)?;
         let others = self.ports.of(known.space, addr.port()).iter().filter(|other| **other != id);
         for other in others.filter_map(|other| self.ids.get(other)) {
-            if let Some(errno) = conflict(addr.ip(), known.options, other) {
+            if let Some(errno) = conflict(addr.ip(), known, other) {
                 return Err(CmaError::PortTaken { addr, space: known.space, errno });
             }
         }

@@ -3,4 +3,6 @@
 mod bind;
 mod connection;
 mod datagrams;
+mod faults;
+mod listing;
 mod world;

@@ -29,7 +29,8 @@ const EMPTY_LOOKS: u32 = 32;
 pub(super) fn run(shared: &Shared) {
     let mut armed_until = Time::ZERO;
     let hears_of_changes = shared.changes.is_some();
-    let (mut waits, mut always) = waits_of(shared);
+    let (mut waits, mut always) = waits_of(shared, true);
+    let mut hears_common = true;
     // Beside the one that polling threads use.
     let mut receiver = Receiver::new();
     let mut sweep_at = Time::ZERO;
@@ -38,6 +39,11 @@ pub(super) fn run(shared: &Shared) {
         shared.ports.drain_errors();
         shared.handle_timeouts(now);
         shared.transmit(now);
+        // Timeouts complete requests and end connections: who waits for that must not wait for this thread's next packet.
+        call_hook(shared);
+        if shared.stop.load(Ordering::Acquire) {
+            break;
+        }
         let polled_at = Time::from_ns(shared.polled_at_ns.load(Ordering::Relaxed));
         let polled = now.since_ns(polled_at) < TICK_NS;
         if shared.lead.is_led() {
@@ -55,31 +61,42 @@ pub(super) fn run(shared: &Shared) {
         if hears_of_changes && !waits[1].revents().is_empty() {
             shared.follow_changes();
             // A new address has a port.
-            (waits, always) = waits_of(shared);
+            (waits, always) = waits_of(shared, hears_common);
         }
-        if waits[1..always].iter().any(|wait| !wait.revents().is_empty()) {
-            shared.ports.serve(&mut receiver, &shared.device);
+        let rest_is_over = shared.ports.common_rest().is_some_and(|until| clock::now() >= until);
+        if rest_is_over || waits[1..always].iter().any(|wait| !wait.revents().is_empty()) {
+            shared.ports.serve(&mut receiver, &shared.device, || shared.listing().to_cbor());
             shared.ports.receive_common(&mut receiver, &shared.device);
             shared.serve_management();
             shared.transmit(clock::now());
+        }
+        if hears_common == shared.ports.common_rest().is_some() {
+            hears_common = !hears_common;
+            (waits, always) = waits_of(shared, hears_common);
         }
         if shared.ports.has_company() && clock::now() >= sweep_at {
             shared.ports.sweep(&shared.device);
             sweep_at = clock::now().plus_ns(SWEEP_NS);
         }
-        if let Some(after_progress) = &shared.after_progress {
-            after_progress();
-        }
+        call_hook(shared);
         while shared.alarm.descriptor().try_take().unwrap_or(false) {}
     }
 }
 
-/// What the thread sleeps on. First, and so many, what is looked at even while some thread polls: the alarm, then changes.
-fn waits_of(shared: &Shared) -> (Vec<PollFd<'_>>, usize) {
+fn call_hook(shared: &Shared) {
+    if let Some(after_progress) = &shared.after_progress {
+        after_progress();
+    }
+}
+
+/// What the thread sleeps on. First, and so many, what is looked at even while some thread polls: the alarm, then changes, and what
+/// all processes of an address read, unless that is left to the others.
+fn waits_of(shared: &Shared, hears_common: bool) -> (Vec<PollFd<'_>>, usize) {
     let on = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
     let alarm = on(shared.alarm.descriptor().as_fd());
     let members = shared.ports.members();
-    let shared_ones = members.flat_map(|member| [member.desk(), member.common().map(AsFd::as_fd)]);
+    let shared_ones =
+        members.flat_map(|member| [member.desk(), member.common().filter(|_| hears_common).map(AsFd::as_fd)]);
     let changes = shared.changes.as_ref().map(|changes| on(changes.as_fd()));
     let mut waits: Vec<PollFd<'_>> =
         std::iter::once(alarm).chain(changes).chain(shared_ones.flatten().map(on)).collect();

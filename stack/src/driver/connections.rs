@@ -16,7 +16,7 @@ use urxe_wire::mad::{Guid, ServiceId};
 use super::engine::Shared;
 use super::management::{self, ReceivedMad};
 use crate::cm::{CmConfig, CmPath};
-use crate::cma::{Cma, DeviceKey, LocalDevice};
+use crate::cma::{Cma, DeviceKey, Listing, LocalDevice};
 use crate::cq::Wake;
 use crate::link::ResolvedLink;
 use crate::port::sharing::ListenError;
@@ -80,6 +80,11 @@ impl Connections {
     /// When something of it is due.
     pub(super) fn deadline(&self) -> Time {
         Time::from_ns(self.deadline_ns.load(Ordering::Acquire))
+    }
+
+    /// What there is on an engine.
+    pub(super) fn listing(&self, key: DeviceKey) -> Option<Listing> {
+        lock(&self.core).cma.listing(key)
     }
 
     /// Does what is due.

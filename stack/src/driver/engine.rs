@@ -18,7 +18,7 @@ use super::groups::GroupPorts;
 use super::lead::Lead;
 use super::management::ReceivedMad;
 use super::ports::{Ports, Receiver};
-use crate::cma::DeviceKey;
+use crate::cma::{DeviceKey, Listing};
 use crate::cq::{Completion, Cq, CqError, Wake};
 use crate::device::counters::Counter;
 use crate::device::{Device, DeviceConfig, IcrcPolicy, Limits, QpHandle};
@@ -501,6 +501,12 @@ impl Shared {
         }
     }
 
+    /// The connections on the device.
+    pub fn listing(&self) -> Listing {
+        let attached = self.attached.get();
+        attached.and_then(|Attached { connections, key }| connections.listing(*key)).unwrap_or_default()
+    }
+
     /// When [`Shared::handle_timeouts`] is to be called at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
         let connections = self.attached.get().map(|attached| attached.connections.deadline());
@@ -510,6 +516,7 @@ impl Shared {
             .into_iter()
             .chain(connections)
             .chain(parked)
+            .chain(self.ports.common_rest())
             .min()
             .filter(|at| *at != Time::NEVER)
     }

@@ -19,4 +19,8 @@ impl System for Host {
         let all = interfaces().unwrap_or_default();
         all.iter().find(|interface| interface.has(address)).map(|interface| interface.index)
     }
+
+    fn binds_v6_only(&self) -> bool {
+        std::fs::read_to_string("/proc/sys/net/ipv6/bindv6only").is_ok_and(|value| value.trim() == "1")
+    }
 }

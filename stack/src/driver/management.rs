@@ -18,8 +18,9 @@ use crate::port::{Datagrams, Run, Transmit};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 
-/// Datagrams that wait at most. The kernel's QP1 has as many receives (IB_MAD_QP_RECV_SIZE).
-const CAPACITY: usize = 512;
+/// Datagrams that wait at most. Who receives takes them out after each batch, which has up to a thousand where the system merges
+/// datagrams (64 KiB of 280 bytes each, four times); another such thread may be between the two.
+const CAPACITY: usize = 4096;
 
 /// A management datagram with what stands beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,10 @@
-//! Requests for a service that nobody listens for at the moment.
+//! Management datagrams that wait some milliseconds.
 //!
-//! They are refused, as everywhere, but not at once: programs stop listening and begin anew, and a peer on the same machine may ask in
-//! between (perftest's `-R` makes two connections one after the other, and its client comes to the second when it likes). So a request waits
-//! some milliseconds, while it is looked again and again whether a process has claimed the service. Few wait at a time; more are
-//! refused at once.
+//! * Requests for a service that nobody listens for at the moment. They are refused, as everywhere; but where other processes share
+//!   the address not at once: programs stop listening and begin anew, and a peer on the same machine may ask in between (perftest's
+//!   `-R` makes two connections one after the other, and its client comes to the second when it likes). So it is looked again and again
+//!   whether a process has claimed the service. Few wait at a time; more are refused at once.
+//! * Datagrams for another process that has no room: thousands of clients may begin at once.
 
 use std::net::IpAddr;
 
@@ -12,23 +13,35 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::time::Time;
 
-/// Requests that wait at most.
+/// Requests that nobody listens for that wait at most.
 const CAPACITY: usize = 64;
+/// Datagrams for other processes that wait at most.
+const CAPACITY_FOR_OTHERS: usize = 4096;
 /// From the first look to the second; then twice as long each time.
 const FIRST_NS: u64 = 1_000_000;
 /// The last wait. Together they are 63 ms.
 const LAST_NS: u64 = 32_000_000;
+/// How long another process is tried that has no room: as the others, a look each millisecond.
+const PATIENCE_NS: u64 = 2 * LAST_NS;
 
-/// A request that waits.
+/// A datagram that waits.
 #[derive(Debug)]
 pub(super) struct Parked {
     pub packet: KeptPacket,
     /// The address of the socket it came to.
     pub at: IpAddr,
-    /// Somebody had claimed the service at the last look: now he listens.
+    /// Somebody had claimed the service at the last look, and now he listens; or it is another process's in any case.
     pub is_claimed: bool,
     look_at: Time,
     wait_ns: u64,
+    waited_ns: u64,
+}
+
+impl Parked {
+    /// Whether it has waited as long as it may.
+    pub fn is_last_look(&self) -> bool {
+        if self.is_claimed { self.waited_ns >= PATIENCE_NS } else { self.wait_ns >= LAST_NS }
+    }
 }
 
 /// Those that wait.
@@ -39,18 +52,35 @@ pub(super) struct Park {
 }
 
 impl Park {
-    /// Lets the only packet of `datagrams` wait; whether there was room.
+    /// Lets the only packet of `datagrams` wait, a request that nobody listens for; whether there was room.
     pub fn put(&self, now: Time, at: IpAddr, datagrams: &Datagrams<'_>) -> bool {
+        self.add(now, at, datagrams, false, CAPACITY)
+    }
+
+    /// Lets the only packet of `datagrams` wait until the process that it is for has room; whether there was room here.
+    pub fn put_for_other(&self, now: Time, at: IpAddr, datagrams: &Datagrams<'_>) -> bool {
+        self.add(now, at, datagrams, true, CAPACITY_FOR_OTHERS)
+    }
+
+    fn add(
+        &self,
+        now: Time,
+        at: IpAddr,
+        datagrams: &Datagrams<'_>,
+        is_claimed: bool,
+        capacity: usize,
+    ) -> bool {
         let mut waiting = lock(&self.waiting);
-        if waiting.len() >= CAPACITY {
+        if waiting.len() >= capacity {
             return false;
         }
         waiting.push(Parked {
             packet: KeptPacket::new(datagrams, datagrams.bytes.into()),
             at,
-            is_claimed: false,
+            is_claimed,
             look_at: now.plus_ns(FIRST_NS),
             wait_ns: FIRST_NS,
+            waited_ns: FIRST_NS,
         });
         self.count.store(waiting.len(), Ordering::Release);
         true
@@ -68,8 +98,8 @@ impl Park {
         lock(&self.waiting).iter().map(|parked| parked.look_at).min()
     }
 
-    /// Those that are to be looked at, each with whether it is its last look.
-    pub fn due(&self, now: Time) -> Vec<(Parked, bool)> {
+    /// Those that are to be looked at.
+    pub fn due(&self, now: Time) -> Vec<Parked> {
         if self.is_empty() {
             return Vec::new();
         }
@@ -77,20 +107,14 @@ impl Park {
         let (due, rest) = std::mem::take(&mut *waiting).into_iter().partition(|parked| parked.look_at <= now);
         *waiting = rest;
         self.count.store(waiting.len(), Ordering::Release);
-        let due: Vec<Parked> = due;
-        let with_last = |parked: Parked| {
-            let is_last = parked.wait_ns >= LAST_NS;
-            (parked, is_last)
-        };
-        due.into_iter().map(with_last).collect()
+        due
     }
 
     /// Lets one wait on.
     pub fn put_back(&self, now: Time, mut parked: Parked) {
-        if !parked.is_claimed {
-            parked.wait_ns *= 2;
-        }
-        parked.look_at = now.plus_ns(if parked.is_claimed { FIRST_NS } else { parked.wait_ns });
+        parked.wait_ns = if parked.is_claimed { FIRST_NS } else { 2 * parked.wait_ns };
+        parked.waited_ns += parked.wait_ns;
+        parked.look_at = now.plus_ns(parked.wait_ns);
         let mut waiting = lock(&self.waiting);
         waiting.push(parked);
         self.count.store(waiting.len(), Ordering::Release);
@@ -101,28 +125,49 @@ impl Park {
 mod tests {
     use super::*;
 
+    const AT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const DATAGRAMS: Datagrams<'_> = Datagrams {
+        from: AT,
+        from_port: 1,
+        to: AT,
+        bytes: &[7; 9],
+        segment_size: 9,
+        traffic_class: 0,
+        hop_limit: 0,
+    };
+
+    #[test]
+    fn what_another_process_has_no_room_for_is_tried_each_millisecond() {
+        let park = Park::default();
+        let taken = (0..10_000).filter(|_| park.put_for_other(Time::ZERO, AT, &DATAGRAMS)).count();
+        assert_eq!(taken, CAPACITY_FOR_OTHERS);
+        assert!(!park.put(Time::ZERO, AT, &DATAGRAMS), "the others do not wait beside so many");
+        let (mut looks, mut now) = (0, Time::ZERO);
+        while let Some(next) = park.next_look() {
+            assert_eq!(next, now.plus_ns(FIRST_NS));
+            now = next;
+            looks += 1;
+            park.due(now)
+                .into_iter()
+                .filter(|parked| !parked.is_last_look())
+                .for_each(|parked| park.put_back(now, parked));
+        }
+        assert_eq!(looks, 64);
+    }
+
     #[test]
     fn a_request_is_looked_at_six_times_and_few_wait() {
         let park = Park::default();
-        let at: IpAddr = "127.0.0.1".parse().unwrap();
-        let datagrams = Datagrams {
-            from: at,
-            from_port: 1,
-            to: at,
-            bytes: &[7; 9],
-            segment_size: 9,
-            traffic_class: 0,
-            hop_limit: 0,
-        };
+        let (at, datagrams) = (AT, DATAGRAMS);
         assert!(park.put(Time::ZERO, at, &datagrams));
         let (mut looks, mut now) = (0, Time::ZERO);
         while let Some(next) = park.next_look() {
             assert!(park.due(now).is_empty(), "too early");
             now = next;
-            let (parked, is_last) = park.due(now).pop().unwrap();
+            let parked = park.due(now).pop().unwrap();
             assert_eq!(*parked.packet.bytes, [7; 9]);
             looks += 1;
-            if !is_last {
+            if !parked.is_last_look() {
                 park.put_back(now, parked);
             }
         }

@@ -1,6 +1,6 @@
 //! The ports of a device: one socket for each of its addresses; and what comes there for other processes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use urxe_wire::{Qpn, ROCE_PORT};
 use super::groups::{GroupPorts, View};
 use super::late::{LatePorts, MAX_LATE, OpenLateError};
 use super::management::{self, Inbox};
-use super::parked::Park;
+use super::parked::{Park, Parked};
 use crate::device::counters::Counter;
 use crate::device::qpn::process_slot;
 use crate::device::{Device, ReceiveScratch, SourcePorts, Strays};
@@ -20,7 +20,7 @@ use crate::port::groups::{JoinError, JoinGroups};
 use crate::port::sharing::{self, Joined, ListenError, Member};
 use crate::port::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort};
 use crate::port::{Datagrams, Run, SendOutcome, Transmit};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 use crate::sys::clock;
 use crate::time::Time;
@@ -33,6 +33,11 @@ const BATCH: usize = 4;
 const STREAM: usize = 8 << 10;
 /// Batches read in a row from a socket that all processes of an address read.
 const COMMON_BATCHES: usize = 16;
+/// Who listens for nothing leaves such a socket to the others for so long, after which it is told again, and then reads one batch: what it
+/// reads it would only hand to another.
+const COMMON_REST_NS: u64 = 1_000_000;
+/// Datagrams handed to another process by one connection, of which it reads 256.
+const HANDED_IN: usize = 128;
 
 /// All sockets of a device.
 #[derive(Debug)]
@@ -53,6 +58,8 @@ pub(super) struct Ports {
     /// The socket where something came last: one of the addresses', or after those one of the groups'.
     hot: AtomicUsize,
     round: AtomicU32,
+    /// Until when the sockets that all processes of an address read are left to the others; 0: they are not.
+    common_rest_ns: AtomicU64,
     /// A simulated bad network. Its lock comes before all of the core's.
     bad_link: Option<Mutex<BadLink>>,
 }
@@ -115,6 +122,7 @@ impl Ports {
             groups,
             hot: AtomicUsize::new(0),
             round: AtomicU32::new(0),
+            common_rest_ns: AtomicU64::new(0),
             bad_link: bad_link(slot).map(Mutex::new),
         })
     }
@@ -276,25 +284,36 @@ impl Ports {
         self.bad_link.as_ref().and_then(|bad_link| lock(bad_link).next_due())
     }
 
-    /// Receives what came to the sockets that all processes of an address read. Whether there was anything.
-    pub fn receive_common(&self, receiver: &mut Receiver, device: &Device) -> bool {
-        let mut any = false;
+    /// Receives what came to the sockets that all processes of an address read. Who listens for nothing lets them rest first.
+    pub fn receive_common(&self, receiver: &mut Receiver, device: &Device) {
+        let listens = !lock(&self.services).is_empty();
+        let now_ns = clock::now().as_ns();
+        if !listens && self.has_company() {
+            match self.common_rest_ns.swap(0, Ordering::Relaxed) {
+                0 => return self.common_rest_ns.store(now_ns + COMMON_REST_NS, Ordering::Relaxed),
+                until if now_ns < until => return self.common_rest_ns.store(until, Ordering::Relaxed),
+                _ => {}
+            }
+        }
         for port in self.members().filter_map(Member::common) {
-            for _ in 0..COMMON_BATCHES {
+            for _ in 0..if listens { COMMON_BATCHES } else { 1 } {
                 if self.receive_at(port, receiver, device) == 0 {
                     break;
                 }
-                any = true;
             }
         }
-        any
     }
 
-    /// Serves newcomers, and takes what other processes hand in.
-    pub fn serve(&self, receiver: &mut Receiver, device: &Device) {
+    /// Until when the sockets that all processes of an address read are left to the others.
+    pub fn common_rest(&self) -> Option<Time> {
+        Some(self.common_rest_ns.load(Ordering::Relaxed)).filter(|ns| *ns != 0).map(Time::from_ns)
+    }
+
+    /// Serves newcomers, takes what other processes hand in, and tells who looks what `listing` gives.
+    pub fn serve(&self, receiver: &mut Receiver, device: &Device, listing: impl Fn() -> Vec<u8>) {
         let Receiver { scratch, message, .. } = receiver;
         for member in self.members() {
-            member.serve(message, |datagrams| {
+            let take_in = |datagrams: &Datagrams<'_>| {
                 device.counters().add_many(Counter::RcvdForwarded, datagrams.segments().len() as u64);
                 device.receive(clock::now(), datagrams, scratch);
                 // It was sent here on purpose: what is not for this process all the same is not sent on once more.
@@ -304,7 +323,8 @@ impl Ports {
                         None => device.counters().add(Counter::DropForeignSlot),
                     }
                 }
-            });
+            };
+            member.serve(message, take_in, &listing);
         }
     }
 
@@ -331,6 +351,11 @@ impl Ports {
                     self.take_mad(device, &packet);
                     continue;
                 }
+                Target::Everyone => {
+                    self.take_mad(device, &packet);
+                    self.hand_to_others(device, member, &packet);
+                    continue;
+                }
                 Target::Later => {
                     if !self.park.put(clock::now(), at, &packet) {
                         self.take_mad(device, &packet);
@@ -353,29 +378,58 @@ impl Ports {
             };
             let taken = member.map_or(0, |member| member.hand_in(slot, packets()));
             device.counters().add_many(Counter::Forwarded, taken as u64);
-            device.counters().add_many(Counter::DropForeignSlot, (packets().count() - taken) as u64);
+            for packet in packets().skip(taken) {
+                // A connection that loses a message stalls for seconds; what loses data recovers by itself.
+                let is_mad = management::destination(packet.bytes).is_some();
+                if !(is_mad && self.park.put_for_other(clock::now(), at, &packet)) {
+                    device.counters().add(Counter::DropForeignSlot);
+                }
+            }
         }
     }
 
-    /// Looks whether somebody listens now for the requests that wait, and refuses those that have waited long enough.
+    /// Gives a packet to all other processes of the address.
+    fn hand_to_others(&self, device: &Device, member: Option<&Member>, packet: &Datagrams<'_>) {
+        let Some(member) = member.filter(|member| member.has_company()) else { return };
+        for slot in member.others() {
+            let taken = member.hand_in(slot, std::iter::once(*packet));
+            device.counters().add_many(Counter::Forwarded, taken as u64);
+        }
+    }
+
+    /// Looks whether somebody listens now for the requests that wait, and refuses those that have waited long enough. Hands in
+    /// once more what another process had no room for.
     pub fn look_at_parked(&self, device: &Device, now: Time) {
-        for (mut parked, is_last) in self.park.due(now) {
+        let mut for_others: BTreeMap<(IpAddr, u8), Vec<Parked>> = BTreeMap::new();
+        for mut parked in self.park.due(now) {
             let member = self.members().find(|member| member.address() == parked.at);
             let packet = parked.packet.datagrams();
             match self.target(member, packet.bytes) {
                 Target::This if parked.is_claimed => self.take_mad(device, &packet),
                 Target::Slot(slot) if parked.is_claimed => {
-                    let taken = member.map_or(0, |member| member.hand_in(slot, std::iter::once(packet)));
-                    device.counters().add_many(Counter::Forwarded, taken as u64);
+                    for_others.entry((parked.at, slot)).or_default().push(parked);
                 }
                 // A port is claimed when it is bound; who listens does so right after.
                 Target::This | Target::Slot(_) => {
                     parked.is_claimed = true;
                     self.park.put_back(now, parked);
                 }
-                Target::Later if !is_last => self.park.put_back(now, parked),
-                Target::Later => self.take_mad(device, &packet),
+                Target::Later if !parked.is_last_look() => self.park.put_back(now, parked),
+                Target::Later | Target::Everyone => self.take_mad(device, &packet),
                 Target::Nobody(why) => device.counters().add(why),
+            }
+        }
+        for ((at, slot), waiting) in for_others {
+            let member = self.members().find(|member| member.address() == at);
+            let packets = waiting.iter().take(HANDED_IN).map(|parked| parked.packet.datagrams());
+            let taken = member.map_or(0, |member| member.hand_in(slot, packets));
+            device.counters().add_many(Counter::Forwarded, taken as u64);
+            for parked in waiting.into_iter().skip(taken) {
+                if parked.is_last_look() {
+                    device.counters().add(Counter::DropForeignSlot);
+                } else {
+                    self.park.put_back(now, parked);
+                }
             }
         }
     }
@@ -389,6 +443,7 @@ impl Ports {
         let slot = match management::destination(packet) {
             None => return Target::Nobody(Counter::DropBadMad),
             Some(Destination::Anyone) => return Target::This,
+            Some(Destination::Everyone) => return Target::Everyone,
             Some(Destination::Slot(slot)) => Some(slot),
             Some(Destination::Service(id)) => match member {
                 Some(member) => member.listener_of(id.0),
@@ -396,8 +451,12 @@ impl Ports {
             },
         };
         match slot {
-            None if self.refuses.load(Ordering::Relaxed) => Target::Later,
-            None => Target::Nobody(Counter::DropNoListener),
+            None if !self.refuses.load(Ordering::Relaxed) => Target::Nobody(Counter::DropNoListener),
+            // Without other processes nobody is about to listen: this one would know.
+            None if !member.is_some_and(|member| member.has_company() && !member.others().is_empty()) => {
+                Target::This
+            }
+            None => Target::Later,
             Some(slot) if slot == self.slot => Target::This,
             Some(slot) => Target::Slot(slot),
         }
@@ -468,6 +527,8 @@ enum Target {
     Slot(u8),
     /// Nobody yet: somebody may listen soon.
     Later,
+    /// All processes of the address.
+    Everyone,
     /// It is dropped, for this reason.
     Nobody(Counter),
 }
@@ -513,6 +574,11 @@ impl Transmit for Ports {
             // The address of a GID that the interface does not have (rxe lists fe80:: from the MAC in any case).
             None => no_such_address(run.from),
         }
+    }
+
+    fn is_crowded(&self, to: IpAddr, peer_slot: u8) -> bool {
+        let member = self.members().find(|member| member.address() == to);
+        member.is_some_and(|member| member.is_crowded(peer_slot))
     }
 
     fn max_run_segments(&self) -> usize {

@@ -81,6 +81,13 @@ pub trait Transmit: Sync {
     /// Sends one run. Never blocks longer than a few milliseconds.
     fn transmit(&self, run: &Run<'_>) -> SendOutcome;
 
+    /// Whether what the receiver of a path has not read yet fills half of its buffer, as far as can be seen from here: it is the
+    /// process `peer_slot` of the same address.
+    fn is_crowded(&self, to: IpAddr, peer_slot: u8) -> bool {
+        let _ = (to, peer_slot);
+        false
+    }
+
     /// How many packets a run may have at this moment. A port that turns out unable to send several in one call
     /// answers 1 from then on, and drops longer runs.
     fn max_run_segments(&self) -> usize {

@@ -11,6 +11,7 @@
 //! | [`record_lock`] | locks that end with the process |
 //! | [`route`] | which way packets leave this host |
 //! | [`signals`] | what signal handlers do to the call that they interrupt |
+//! | [`socket`] | sockets that no preloaded library makes something else of |
 //! | [`steering`] | which of several sockets on one port a packet goes to |
 //! | [`thread`] | threads that take none of the application's signals |
 //! | [`unix`] | local sockets: abstract names, credentials, passing descriptors |
@@ -28,6 +29,7 @@ pub mod option;
 pub mod record_lock;
 pub mod route;
 pub mod signals;
+pub mod socket;
 pub mod steering;
 pub mod thread;
 pub mod unix;

@@ -2,7 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use socket2::SockAddr;
+
+use super::socket;
 
 /// Any port but 0, which some systems refuse to connect to.
 const SOME_PORT: u16 = urxe_wire::ROCE_PORT;
@@ -13,7 +17,7 @@ const SOME_PORT: u16 = urxe_wire::ROCE_PORT;
 /// The system's error number, such as ENETUNREACH.
 pub fn source_for(from: Option<IpAddr>, to: SocketAddr) -> Result<IpAddr, i32> {
     let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EIO);
-    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP)).map_err(errno)?;
+    let socket = socket::udp_for(to, SocketFlags::empty()).map_err(Errno::raw_os_error)?;
     if let Some(from) = from {
         let mut from = SocketAddr::new(from, 0);
         if let (SocketAddr::V6(from), SocketAddr::V6(to)) = (&mut from, to) {

@@ -1,16 +1,6 @@
 use std::collections::BTreeSet;
 
-use urxe_wire::mad::{MAD_LEN, MadHeader};
-
 use super::*;
-
-fn ids_of(attribute: Attribute, first: CommId, second: CommId) -> MadIds {
-    let mut mad = [0; MAD_LEN];
-    MadHeader::new(attribute, transaction(first, 1)).emit(mad.first_chunk_mut().unwrap());
-    mad[24..28].copy_from_slice(&first.0.to_be_bytes());
-    mad[28..32].copy_from_slice(&second.0.to_be_bytes());
-    MadIds::parse(&mad).unwrap()
-}
 
 #[test]
 fn an_id_leads_back_to_its_index_and_slot() {
@@ -41,20 +31,4 @@ fn the_same_index_gets_another_id_each_time() {
         last = id;
     }
     assert!(seen.len() > 80, "{} of 100 differ", seen.len());
-}
-
-#[test]
-fn answers_go_to_the_slot_of_the_id_they_name() {
-    let ours = CommIds::new(11, Rng::new(1)).id(5, CommId::NONE);
-    let theirs = CommId(0xffff_ffff);
-    for attribute in Attribute::ALL {
-        let want = match attribute {
-            Attribute::Req | Attribute::SidrReq => Route::Service(ServiceId(0)),
-            Attribute::SidrRep => Route::Slot(63),
-            _ => Route::Slot(11),
-        };
-        assert_eq!(route(&ids_of(attribute, theirs, ours)), want, "{attribute}");
-    }
-    assert_eq!(route(&ids_of(Attribute::SidrRep, ours, theirs)), Route::Slot(11));
-    assert_eq!(route(&ids_of(Attribute::Rej, theirs, CommId::NONE)), Route::Everyone);
 }

@@ -10,7 +10,8 @@ use urxe_wire::mad::{
 use urxe_wire::{Gid, Qpn};
 
 use super::pair::{
-    Fate, LATENCY_NS, NO_INFO, Pair, SECOND_NS, SERVICE, Script, asking, manager, path, reply, request,
+    Fate, LATENCY_NS, NO_INFO, Pair, SECOND_NS, SERVICE, SETTLED, Script, asking, manager, path, reply,
+    request,
 };
 use crate::cm::table::CmState;
 use crate::cm::{CmConfig, CmDrop, CmError, CmEventKind, CmPath, CmTransmit, ConnectionManager};
@@ -39,6 +40,34 @@ fn answer(cm: &mut ConnectionManager, path: CmPath) -> Mad {
     assert_eq!(sent.len(), 1, "{sent:?}");
     assert_eq!(sent[0].path, path);
     Mad::parse(&sent[0].mad).unwrap()
+}
+
+/// Thousands at once: each is asked once, none is lost in a queue of the peer's that holds no more than two windows.
+#[test]
+fn many_that_begin_at_once_do_not_flood_the_peer() {
+    const COUNT: u32 = 3000;
+    for script in [Script::Closes(0), Script::BothClose, Script::Service] {
+        let mut pair = Pair::new(script, 5);
+        // The bench listens for 64.
+        pair.sides[1].cm = manager(2, 9);
+        pair.sides[1].cm.listen(SERVICE, None, 10_000).unwrap();
+        (0..COUNT).for_each(|n| pair.ask(0, n));
+        let deliver = |_: usize, _: &CmTransmit| Fate::Deliver;
+        pair.run(Time::from_ns(SECOND_NS), deliver);
+        if script != Script::Service {
+            assert_eq!(
+                (pair.sides[0].established, pair.sides[1].established),
+                (COUNT as usize, COUNT as usize)
+            );
+        }
+        pair.close();
+        pair.run(Time::from_ns(2 * SECOND_NS), deliver);
+        let asked_again: u64 =
+            pair.sides.iter().map(|side| side.cm.counters().tx_retries.iter().sum::<u64>()).sum();
+        assert_eq!((asked_again, pair.max_in_flight <= 600), (0, true), "{script:?}: {}", pair.max_in_flight);
+        pair.run(SETTLED, deliver);
+        pair.assert_idle("many at once");
+    }
 }
 
 #[test]

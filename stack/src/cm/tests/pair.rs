@@ -114,6 +114,8 @@ pub struct Pair {
     pub sent: usize,
     /// What has been sent, for whoever wants to look.
     pub trace: Vec<(usize, Mad)>,
+    /// MADs on their way at a time at most.
+    pub max_in_flight: usize,
     in_flight: BTreeMap<(Time, usize), (usize, CmTransmit)>,
     later: BTreeMap<(Time, usize), (usize, Later)>,
     sequence: usize,
@@ -177,6 +179,7 @@ impl Pair {
             now: Time::ZERO,
             sent: 0,
             trace: Vec::new(),
+            max_in_flight: 0,
             in_flight: BTreeMap::new(),
             later: BTreeMap::new(),
             sequence: 0,
@@ -408,6 +411,7 @@ impl Pair {
                 for by_ns in arrivals {
                     let key = (self.now.plus_ns(LATENCY_NS + by_ns), self.next());
                     self.in_flight.insert(key, (1 - side, transmit));
+                    self.max_in_flight = self.max_in_flight.max(self.in_flight.len());
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Binding, resolving, channels.
 
-use urxe_wire::mad::{PortSpace, ServiceId};
+use urxe_wire::mad::{PortSpace, RejReason, ServiceId};
 
 use super::world::{Host, World};
 use crate::cma::{CmaEventType, ConnParam, IdState};
@@ -27,6 +27,76 @@ fn ports_are_shared_as_the_kernel_allows() {
     assert_eq!(bind(PortSpace::TCP, "10.0.0.1:101", true), 0);
     assert_eq!(bind(PortSpace::TCP, "10.0.0.5:102", false), libc::EADDRNOTAVAIL);
     assert_eq!(bind(PortSpace::TCP, "10.9.9.9:102", false), libc::ENODEV);
+}
+
+#[test]
+fn localhost_without_a_device_is_all_devices() {
+    let mut host = Host::new("10.0.0.1", 1);
+    for (localhost, any) in [("127.0.0.1:100", "0.0.0.0:100"), ("[::1]:101", "[::]:101")] {
+        let id = host.listen(PortSpace::TCP, localhost, 1);
+        assert_eq!(host.cma.addresses(id).unwrap().0, Some(any.parse().unwrap()));
+        let taken = host.id(PortSpace::TCP);
+        assert_eq!(errno(host.bind(taken, any)), libc::EADDRNOTAVAIL);
+    }
+    let id = host.id(PortSpace::TCP);
+    assert_eq!(errno(host.bind(id, "127.0.0.2:102")), libc::ENODEV);
+    let mut host = Host::new("127.0.0.1", 1);
+    let id = host.listen(PortSpace::TCP, "127.0.0.1:100", 1);
+    assert_eq!(host.cma.addresses(id).unwrap().0, Some("127.0.0.1:100".parse().unwrap()));
+}
+
+#[test]
+fn who_is_bound_to_ipv4_leaves_ipv6_to_others() {
+    let mut host = Host::new("10.0.0.1", 1);
+    let mut bind = |addr: &str, af_only: Option<bool>| {
+        let id = host.id(PortSpace::TCP);
+        if let Some(af_only) = af_only {
+            host.cma.set_af_only(id, af_only).unwrap();
+        }
+        errno(host.bind(id, addr))
+    };
+    assert_eq!(bind("0.0.0.0:100", None), 0);
+    assert_eq!(bind("[::]:100", None), libc::EADDRNOTAVAIL);
+    assert_eq!(bind("[::]:100", Some(true)), 0);
+    assert_eq!(bind("0.0.0.0:101", Some(false)), 0);
+    assert_eq!(bind("[::]:101", Some(true)), libc::EADDRNOTAVAIL);
+}
+
+#[test]
+fn requests_of_either_ip_version_come_to_who_is_bound_for_it() {
+    let cases = [
+        ("0.0.0.0", None, false, true),
+        ("0.0.0.0", Some(false), true, true),
+        ("[::]", None, true, true),
+        ("[::]", Some(true), true, false),
+    ];
+    for (on, af_only, hears_v6, hears_v4) in cases {
+        for (mut world, to, hears) in [
+            (World::between("2001:db8::1", "2001:db8::2"), "[2001:db8::2]", hears_v6),
+            (World::between("10.0.0.1", "10.0.0.2"), "10.0.0.2", hears_v4),
+        ] {
+            let listener = world.b.id(PortSpace::TCP);
+            if let Some(af_only) = af_only {
+                world.b.cma.set_af_only(listener, af_only).unwrap();
+            }
+            world.b.bind(listener, &format!("{on}:9")).unwrap();
+            world.b.cma.listen(listener, 0, &world.b.system).unwrap();
+            let id = world.a.resolved(PortSpace::TCP, &format!("{to}:9"));
+            world.a.cma.connect(world.now, id, &ConnParam::default()).unwrap();
+            world.run();
+            let context = format!("{on}, AFONLY {af_only:?}, from {to}");
+            let refusal = world.a.event().map(|event| event.status);
+            let requests: Vec<_> =
+                std::iter::from_fn(|| world.b.event()).filter_map(|event| event.new_id).collect();
+            let expected = if hears { None } else { Some(i32::from(RejReason::INVALID_SERVICE_ID.0)) };
+            assert_eq!((requests.len(), refusal), (usize::from(hears), expected), "{context}");
+            world.destroy([id], [listener]);
+            requests.into_iter().for_each(|id| world.b.cma.destroy_id(world.now, id).unwrap());
+            world.run();
+            while world.a.event().is_some() {}
+            world.assert_empty();
+        }
+    }
 }
 
 #[test]
@@ -61,11 +131,12 @@ fn ports_that_nobody_asks_for_by_number_are_all_different() {
 }
 
 #[test]
-fn no_way_is_an_event_and_no_sense_an_error() {
+fn no_way_and_no_sense_are_errors() {
     let mut host = Host::new("10.0.0.1", 1);
     let id = host.id(PortSpace::TCP);
-    host.cma.resolve_addr(id, None, "203.0.113.1:1".parse().unwrap(), &host.system).unwrap();
-    assert_eq!(host.expect(CmaEventType::AddrError).status, -libc::ENETUNREACH);
+    let nowhere = "203.0.113.1:1".parse().unwrap();
+    assert_eq!(errno(host.cma.resolve_addr(id, None, nowhere, &host.system)), libc::ENETUNREACH);
+    assert_eq!(host.event(), None);
     assert_eq!(errno(host.cma.resolve_route(id)), libc::EINVAL);
     let now = crate::time::Time::ZERO;
     assert_eq!(errno(host.cma.connect(now, id, &ConnParam::default())), libc::EINVAL);

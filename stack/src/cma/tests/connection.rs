@@ -1,9 +1,9 @@
 //! Connections from the request to the end of TIMEWAIT.
 
-use urxe_wire::mad::{PortSpace, RejReason};
+use urxe_wire::mad::{Attribute, PortSpace, RejReason};
 use urxe_wire::{Gid, Qpn};
 
-use super::world::World;
+use super::world::{Host, World};
 use crate::cma::{CmaEventType, ConnParam, EventParam, IdState};
 use crate::memory::Access;
 use crate::qp::attr::{PathMtu, QpAttrMask, QpState};
@@ -170,6 +170,34 @@ fn a_full_backlog_answers_nothing_and_takes_the_next_try() {
     world.assert_empty();
 }
 
+/// What is asked again is answered by an MRA, so that a program may take minutes.
+#[test]
+fn programs_that_take_their_time_are_borne_with() {
+    let mut world = World::new();
+    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
+    let active = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
+    world.a.cma.connect(world.now, active, &ConnParam::default()).unwrap();
+    world.run();
+    let passive = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
+    let sent = |host: &Host, attribute| host.cma.manager(host.key).unwrap().counters().sent(attribute);
+    assert_eq!(sent(&world.b, Attribute::Mra), 0, "nothing was asked again");
+    world.pass(300);
+    assert_eq!(world.a.event(), None, "the peer waits");
+    // Once after 4.8 s; from then on, at the pace that the MRA has asked for.
+    assert_eq!((sent(&world.a, Attribute::Req), sent(&world.b, Attribute::Mra)), (6, 5));
+    world.b.cma.accept(world.now, passive, &ConnParam::default()).unwrap();
+    world.run();
+    world.a.expect(CmaEventType::ConnectResponse);
+    world.pass(300);
+    assert_eq!(world.b.event(), None, "the peer waits");
+    assert_eq!(sent(&world.a, Attribute::Mra), 5);
+    world.a.cma.establish(world.now, active).unwrap();
+    world.run();
+    world.b.expect(CmaEventType::Established);
+    world.destroy([active], [passive, listener]);
+    world.assert_empty();
+}
+
 #[test]
 fn a_silent_peer_is_unreachable() {
     let mut world = World::new();
@@ -209,4 +237,61 @@ fn a_device_that_goes_is_told_to_all_that_use_it() {
     world.b.cma.destroy_id(world.now, passive).unwrap();
     world.wait();
     assert!(world.b.cma.manager(world.b.key).unwrap().is_idle());
+}
+
+/// So many connections, one after the other and some at once, and nothing of them is left.
+fn cycles(count: usize) {
+    const AT_ONCE: usize = 50;
+    let mut world = World::new();
+    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
+    for round in 0..count / AT_ONCE {
+        let active: Vec<_> = (1..=AT_ONCE as u32)
+            .map(|qpn| {
+                let id = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
+                let param = ConnParam { qpn: Qpn::masked(qpn), ..ConnParam::default() };
+                world.a.cma.connect(world.now, id, &param).unwrap();
+                id
+            })
+            .collect();
+        world.run();
+        for qpn in 1..=AT_ONCE as u32 {
+            let id = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
+            let param = ConnParam { qpn: Qpn::masked(qpn), ..ConnParam::default() };
+            world.b.cma.accept(world.now, id, &param).unwrap();
+        }
+        world.run();
+        for _ in 0..AT_ONCE {
+            let id = world.a.expect(CmaEventType::ConnectResponse).id;
+            world.a.cma.establish(world.now, id).unwrap();
+        }
+        world.run();
+        active.iter().for_each(|id| world.a.cma.disconnect(world.now, *id).unwrap());
+        world.run();
+        while let Some(event) = world.b.event() {
+            if event.event_type == CmaEventType::Disconnected {
+                world.b.cma.disconnect(world.now, event.id).unwrap();
+                world.b.cma.destroy_id(world.now, event.id).unwrap();
+            }
+        }
+        world.run();
+        active.iter().for_each(|id| world.a.cma.destroy_id(world.now, *id).unwrap());
+        assert_eq!((world.a.cma.id_count(), world.b.cma.id_count()), (0, 1), "round {round}");
+        world.pass(3);
+        for host in [&world.a, &world.b] {
+            assert!(host.cma.manager(host.key).unwrap().is_idle(), "round {round}");
+        }
+    }
+    world.b.cma.destroy_id(world.now, listener).unwrap();
+    world.assert_empty();
+}
+
+#[test]
+fn connections_that_come_and_go_leave_nothing() {
+    cycles(2_000);
+}
+
+#[test]
+#[ignore = "some seconds: cargo xtask sim"]
+fn a_hundred_thousand_connections_leave_nothing() {
+    cycles(100_000);
 }

@@ -65,6 +65,10 @@ impl System for OneAddress {
             _ => None,
         }
     }
+
+    fn binds_v6_only(&self) -> bool {
+        false
+    }
 }
 
 pub struct Host {
@@ -140,7 +144,11 @@ pub struct World {
 
 impl World {
     pub fn new() -> Self {
-        let (a, b) = (Host::new("10.0.0.1", 11), Host::new("10.0.0.2", 22));
+        Self::between("10.0.0.1", "10.0.0.2")
+    }
+
+    pub fn between(a: &str, b: &str) -> Self {
+        let (a, b) = (Host::new(a, 11), Host::new(b, 22));
         Self { a, b, now: Time::from_ns(1), is_cut: false }
     }
 
@@ -163,12 +171,30 @@ impl World {
     /// Lets time pass until nothing is due any more.
     pub fn wait(&mut self) {
         self.run();
-        while let Some(at) = self.a.cma.next_deadline().into_iter().chain(self.b.cma.next_deadline()).min() {
-            self.now = at;
-            self.a.cma.handle_timeout(at);
-            self.b.cma.handle_timeout(at);
-            self.run();
+        while let Some(at) = self.next_deadline() {
+            self.let_be(at);
         }
+    }
+
+    /// Lets so many seconds pass.
+    pub fn pass(&mut self, seconds: u64) {
+        let end = self.now.plus_ns(seconds * 1_000_000_000);
+        self.run();
+        while let Some(at) = self.next_deadline().filter(|at| *at <= end) {
+            self.let_be(at);
+        }
+        self.now = end;
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.a.cma.next_deadline().into_iter().chain(self.b.cma.next_deadline()).min()
+    }
+
+    fn let_be(&mut self, at: Time) {
+        self.now = at;
+        self.a.cma.handle_timeout(at);
+        self.b.cma.handle_timeout(at);
+        self.run();
     }
 
     /// A connection from `a` to port 9 of `b`: both identifiers.

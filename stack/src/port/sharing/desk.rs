@@ -1,8 +1,10 @@
-//! The desk of a slot: where newcomers get the group, and where packets that came to the wrong process are handed in.
+//! The desk of a slot: where newcomers get the group, where packets that came to the wrong process are handed in, and where
+//! who looks is told what connections the process has.
 //!
 //! ```text
 //!   newcomer ── 'J' ──> desk ── table, stash ──> newcomer
 //!   another process ── 'F' packets ──> desk       (and no answer)
+//!   who looks ── 'C' ──> desk ── a memory file with a listing ──> who looks
 //! ```
 //! Every process has one under the name of its slot, so any one that lives serves newcomers and nobody has to take over from a
 //! dead one. Who connects must be of the same effective user; of all others nothing is read.
@@ -11,6 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::geteuid;
@@ -28,6 +31,10 @@ use crate::time::Time;
 
 const JOIN: u8 = b'J';
 const WELCOME: u8 = b'W';
+/// Asks for what connections there are, and answers it.
+const CONNECTIONS: u8 = b'C';
+/// A listing has at most so many bytes.
+const MAX_LISTING: usize = 1 << 28;
 /// Connections served in one go.
 const MAX_CONNECTIONS: usize = 16;
 /// Messages of one connection.
@@ -52,14 +59,21 @@ impl Desk {
         Ok(Self { listener: guard(|| unix::listen_at(&place.desk(slot)))? })
     }
 
-    /// Serves who waits: newcomers, and packets, which go to `sink`. Never blocks for longer than a few milliseconds.
-    pub fn serve(&self, group: &Group, buffer: &mut Vec<u8>, mut sink: impl FnMut(&Datagrams<'_>)) {
+    /// Serves who waits: newcomers, packets, which go to `sink`, and who wants what `listing` gives. Never blocks for longer than a
+    /// few milliseconds.
+    pub fn serve(
+        &self,
+        group: &Group,
+        buffer: &mut Vec<u8>,
+        mut sink: impl FnMut(&Datagrams<'_>),
+        listing: impl Fn() -> Vec<u8>,
+    ) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..MAX_CONNECTIONS {
             let Ok(connection) = guard(|| accept_with(&self.listener, flags)) else { return };
             let is_own_user = unix::peer(&*connection).is_ok_and(|peer| peer.uid == geteuid().as_raw());
             if is_own_user {
-                serve_one(&connection, group, buffer, &mut sink);
+                serve_one(&connection, group, buffer, &mut sink, &listing);
             }
         }
     }
@@ -76,6 +90,7 @@ fn serve_one(
     group: &Group,
     buffer: &mut Vec<u8>,
     sink: &mut impl FnMut(&Datagrams<'_>),
+    listing: &impl Fn() -> Vec<u8>,
 ) {
     buffer.resize(forward::HEADER_LEN + 65_536, 0);
     let deadline = clock::now() + REQUEST_PATIENCE;
@@ -97,10 +112,45 @@ fn serve_one(
                 }
                 return;
             }
+            Ok(length) if buffer[..length] == [CONNECTIONS, VERSION] => {
+                if let Err(errno) = answer_listing(connection, &listing()) {
+                    tracing::warn!(%errno, "could not tell the connections on {}", group.place);
+                }
+                return;
+            }
             Err(Errno::AGAIN) if wait_readable(connection, deadline) => {}
             _ => return,
         }
     }
+}
+
+/// It goes in a memory file: it may be longer than any message, and who asks reads it when it likes.
+fn answer_listing(connection: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
+    let file = guard(|| memfd_create("urxe-listing", MemfdFlags::CLOEXEC))?;
+    let mut written = 0;
+    while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+        written += rustix::io::pwrite(&file, rest, written as u64)?;
+    }
+    unix::send(connection, &[&[CONNECTIONS, VERSION]], &[file.as_fd()])
+}
+
+/// Asks the process with `slot` for the listing of its connections.
+pub(super) fn ask_listing(place: Place, slot: u8) -> Result<Vec<u8>, Errno> {
+    let connection = guard(|| unix::connect_to(&place.desk(slot)))?;
+    if unix::peer(&*connection)?.uid != geteuid().as_raw() {
+        return Err(Errno::ACCESS);
+    }
+    let [file] = request(&connection, CONNECTIONS, CONNECTIONS)?.try_into().map_err(|_| Errno::MFILE)?;
+    let length = usize::try_from(fstat(&file)?.st_size).ok().filter(|length| *length <= MAX_LISTING);
+    let mut bytes = vec![0; length.ok_or(Errno::FBIG)?];
+    let mut read = 0;
+    while read < bytes.len() {
+        match rustix::io::pread(&file, &mut bytes[read..], read as u64)? {
+            0 => return Err(Errno::PROTO),
+            more => read += more,
+        }
+    }
+    Ok(bytes)
 }
 
 /// What came of asking at the desks.
@@ -140,7 +190,13 @@ pub(super) fn ask(place: Place) -> Answer {
 }
 
 fn welcome(connection: &OwnedFd) -> Result<[Guarded<OwnedFd>; 3], Errno> {
-    unix::send(connection, &[&[JOIN, VERSION]], &[])?;
+    // Fewer: this process may have no more descriptors.
+    request(connection, JOIN, WELCOME)?.try_into().map_err(|_| Errno::MFILE)
+}
+
+/// Asks `question` at a desk; the descriptors that come with `expected`.
+fn request(connection: &OwnedFd, question: u8, expected: u8) -> Result<Vec<Guarded<OwnedFd>>, Errno> {
+    unix::send(connection, &[&[question, VERSION]], &[])?;
     if !wait_readable(connection, clock::now() + WELCOME_PATIENCE) {
         return Err(Errno::TIMEDOUT);
     }
@@ -150,11 +206,7 @@ fn welcome(connection: &OwnedFd) -> Result<[Guarded<OwnedFd>; 3], Errno> {
         unix::receive(connection, &mut answer, &mut descriptors, false)?;
         Ok::<_, Errno>(descriptors)
     })?;
-    if answer != [WELCOME, VERSION] {
-        return Err(Errno::PROTO);
-    }
-    // Fewer: this process may have no more descriptors.
-    passed.try_into().map_err(|_| Errno::MFILE)
+    if answer == [expected, VERSION] { Ok(passed) } else { Err(Errno::PROTO) }
 }
 
 /// Hands packets to the process with `slot`, and counts those that it has in `taken`.

@@ -16,7 +16,7 @@ use super::stash::Stash;
 use super::table::{Process, Record, Service, Table};
 use crate::port::udp::{OpenPortError, UdpConfig, bind_shared};
 use crate::sync::atomic::AtomicBool;
-use crate::sync::{Arc, Mutex, MutexGuard, lock};
+use crate::sync::{Arc, Mutex, MutexGuard, lock, try_lock};
 use crate::sys::fork::{Guarded, PerProcess};
 use crate::sys::{clock, steering};
 
@@ -116,6 +116,12 @@ impl Group {
     fn new(place: Place, table: Table, stash: Stash, has_company: bool) -> Self {
         let has_company = AtomicBool::new(has_company);
         Self { place, table, stash, has_company, process: Process::this(), claims: Mutex::new([0; 64]) }
+    }
+
+    /// Locks the group, unless somebody has it locked.
+    pub fn try_locked(&self) -> Result<Option<Locked<'_>>, Errno> {
+        let Some(claims) = try_lock(&self.claims) else { return Ok(None) };
+        Ok(self.table.try_lock_group()?.then_some(Locked { group: self, claims }))
     }
 
     /// Locks the group.

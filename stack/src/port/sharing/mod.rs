@@ -47,9 +47,11 @@ mod tests;
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use socket2::Socket;
 
 use self::desk::{Answer, Desk};
 use self::group::{FoundError, Group, REGISTRY};
@@ -59,10 +61,10 @@ use super::udp::{OpenPortError, UdpConfig, UdpPort, free_loopback_address};
 use crate::device::qpn::MAX_PROCESS_SLOTS;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
-use crate::sys::fork::{Maker, guard};
-use crate::sys::{clock, steering, unix};
+use crate::sys::fork::{Guarded, Maker, guard};
+use crate::sys::{clock, option, steering, unix};
 
-pub use self::owner::{Owner, Sharer, sharers};
+pub use self::owner::{Owner, Sharer, listing_of, sharers};
 pub use self::services::ListenError;
 
 /// How long a newcomer waits for somebody to answer who is there.
@@ -97,6 +99,8 @@ pub struct Member {
     desk: Option<Desk>,
     /// Everybody's socket.
     common: Option<UdpPort>,
+    /// The sockets of other slots, of those that were looked at. They never change.
+    others: Box<[OnceLock<Guarded<Socket>>]>,
     maker: Maker,
 }
 
@@ -305,6 +309,7 @@ impl Member {
             claim,
             desk: None,
             common: None,
+            others: (0..MAX_PROCESS_SLOTS).map(|_| OnceLock::new()).collect(),
             maker: Maker::this(),
         };
         match Desk::open(group.place, slot) {
@@ -357,10 +362,16 @@ impl Member {
         self.common.as_ref()
     }
 
-    /// Serves newcomers and takes packets that other processes hand in. Due when [`desk`](Self::desk) is readable.
-    pub fn serve(&self, buffer: &mut Vec<u8>, sink: impl FnMut(&Datagrams<'_>)) {
+    /// Serves newcomers, takes packets that other processes hand in, and tells who looks what `listing` gives. Due when
+    /// [`desk`](Self::desk) is readable.
+    pub fn serve(
+        &self,
+        buffer: &mut Vec<u8>,
+        sink: impl FnMut(&Datagrams<'_>),
+        listing: impl Fn() -> Vec<u8>,
+    ) {
         if let Some(desk) = &self.desk {
-            desk.serve(self.group(), buffer, sink);
+            desk.serve(self.group(), buffer, sink, listing);
         }
     }
 
@@ -368,6 +379,32 @@ impl Member {
     #[must_use]
     pub fn has_company(&self) -> bool {
         self.group().has_company.load(Ordering::Relaxed)
+    }
+
+    /// The slots of the others that have the address now.
+    #[must_use]
+    pub fn others(&self) -> Vec<u8> {
+        let group = self.group();
+        let Ok(locked) = group.locked() else { return Vec::new() };
+        (0..MAX_PROCESS_SLOTS).filter(|slot| *slot != self.slot && locked.is_taken(*slot)).collect()
+    }
+
+    /// Whether what another process of the address has not read yet fills half of its socket. Never waits: while somebody has the
+    /// group locked, what is not known yet stays so.
+    #[must_use]
+    pub fn is_crowded(&self, slot: u8) -> bool {
+        let Some(place) = self.others.get(usize::from(slot)).filter(|_| slot != self.slot) else {
+            return false;
+        };
+        if place.get().is_none()
+            && let Ok(Some(locked)) = self.group().try_locked()
+            && let Ok(Some(socket)) = locked.peek(steering::slot_socket(slot))
+        {
+            // Another thread's is the same.
+            let _ = place.set(socket);
+        }
+        let memory = place.get().and_then(|socket| option::memory(&**socket).ok());
+        memory.is_some_and(|memory| memory.receive_queued > memory.receive_limit / 2)
     }
 
     /// Readable when there is something to [`serve`](Self::serve).

@@ -78,6 +78,16 @@ pub fn sharers(address: IpAddr, scope_id: u32) -> Vec<Sharer> {
     (0..MAX_PROCESS_SLOTS).filter_map(at).collect()
 }
 
+/// What the process with `slot` tells of its connections on the address: the bytes of a
+/// [`Listing`](crate::cma::Listing).
+///
+/// # Errors
+/// `ECONNREFUSED` if nobody has the slot, `EACCES` if the process is another user's, `ETIMEDOUT` if it does not answer within a quarter
+/// of a second, such as one that is stopped, `ECONNRESET` or `EPROTO` if it is of a version that tells nothing.
+pub fn listing_of(address: IpAddr, scope_id: u32, slot: u8) -> Result<Vec<u8>, Errno> {
+    super::desk::ask_listing(Place { address: address.to_canonical(), scope_id }, slot)
+}
+
 /// Who listens under an abstract name.
 pub(super) fn at_name(name: &str) -> Option<Owner> {
     let connection = unix::connect_to(name).ok()?;

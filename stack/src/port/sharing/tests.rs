@@ -92,6 +92,31 @@ fn a_slot_keeps_its_socket_whoever_leaves_before_and_is_used_again_empty() {
 }
 
 #[test]
+fn a_receiver_is_crowded_before_anything_is_lost_and_no_longer_when_it_has_read() {
+    let at = address(20);
+    let [here, there] = [joined(at), joined(at)];
+    let is_crowded = || here.members[0].is_crowded(there.slot);
+    let lost = || option::memory(&there.ports[0]).unwrap().dropped;
+    let long = [packet(qpn_of(there.slot), 1), vec![1; 32_000]].concat();
+    let mut sent = 0;
+    while !is_crowded() {
+        send(at, &long);
+        sent += 1;
+        assert_eq!(lost(), 0, "after {sent} packets");
+    }
+    assert!(sent > 2, "{sent}");
+    // What a sender has under way when it looks: a burst.
+    for _ in 0..crate::path::pace::BURST / 32_000 {
+        send(at, &long);
+    }
+    assert_eq!(lost(), 0);
+    marks(&there.ports[0]);
+    assert!(!is_crowded());
+    assert!(!here.members[0].is_crowded(here.slot), "nobody looks at itself");
+    assert!(!here.members[0].is_crowded(63), "nobody has ever had that slot");
+}
+
+#[test]
 fn the_address_is_free_again_when_the_last_one_leaves() {
     let at = address(2);
     let devices: Vec<Joined> = (0..3).map(|_| joined(at)).collect();
@@ -171,7 +196,8 @@ fn a_packet_in_the_wrong_process_is_handed_in_at_the_right_desk() {
     let serving = std::thread::spawn(move || {
         let mut taken = Vec::new();
         while taken.len() < 2 {
-            there.members[0].serve(&mut Vec::new(), |datagrams| taken.push(format!("{datagrams:?}")));
+            let sink = |datagrams: &Datagrams<'_>| taken.push(format!("{datagrams:?}"));
+            there.members[0].serve(&mut Vec::new(), sink, Vec::new);
             std::thread::yield_now();
         }
         taken
@@ -179,6 +205,26 @@ fn a_packet_in_the_wrong_process_is_handed_in_at_the_right_desk() {
     assert_eq!(here.members[0].hand_in(1, [datagrams, datagrams].into_iter()), 2);
     assert_eq!(serving.join().unwrap(), [format!("{datagrams:?}"), format!("{datagrams:?}")]);
     assert_eq!(here.members[0].hand_in(1, std::iter::once(datagrams)), 0, "nobody has the slot any more");
+}
+
+#[test]
+fn who_looks_is_told_what_a_process_has() {
+    let at = address(10);
+    let there = joined(at);
+    let slot = there.slot;
+    assert_eq!(listing_of(at, 0, slot), Err(Errno::TIMEDOUT), "nobody serves the desk");
+    assert_eq!(listing_of(at, 0, slot + 1), Err(Errno::CONNREFUSED));
+    // More than a message holds.
+    for text in [Vec::new(), b"connections".repeat(100_000)] {
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| listing_of(at, 0, slot));
+            while !asking.is_finished() {
+                there.members[0].serve(&mut Vec::new(), |_| panic!("nothing was handed in"), || text.clone());
+                std::thread::yield_now();
+            }
+            assert!(asking.join().unwrap().unwrap() == text);
+        });
+    }
 }
 
 #[test]

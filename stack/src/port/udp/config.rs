@@ -4,10 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
+use rustix::net::SocketFlags;
 use rustix::net::sockopt::{
     Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
 };
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{SockAddr, Socket};
 use urxe_wire::ROCE_PORT;
 
 use super::senders::Senders;
@@ -18,7 +19,7 @@ use crate::port::tap::Tap;
 use crate::sync::Arc;
 use crate::sync::atomic::AtomicBool;
 use crate::sys::fork::{Guarded, guard};
-use crate::sys::option;
+use crate::sys::{option, socket};
 
 /// Bytes of receive buffer asked for unless configured. A port that is granted half of it holds 992 packets of 4 KiB
 /// (measured). The kernel grants at most net.core.rmem_max.
@@ -396,9 +397,7 @@ pub(in crate::port) fn check_address(address: IpAddr, scope_id: u32) -> Result<(
 }
 
 fn new_socket(address: IpAddr) -> Result<Socket, Errno> {
-    // socket2 makes it close-on-exec.
-    let domain = Domain::for_address(SocketAddr::new(address, ROCE_PORT));
-    Socket::new(domain, Type::DGRAM.nonblocking(), Some(Protocol::UDP)).map_err(|error| errno_of(&error))
+    socket::udp_for(SocketAddr::new(address, ROCE_PORT), SocketFlags::NONBLOCK)
 }
 
 fn bind(socket: &Socket, address: IpAddr, scope_id: u32, port: u16) -> Result<(), OpenPortError> {

@@ -471,6 +471,8 @@ fn steering_by_the_destination_qpn_and_by_the_identifiers_of_mads() {
         let expected = match Destination::of(mad).unwrap() {
             Destination::Slot(slot) => steering::slot_socket(slot),
             Destination::Service(_) | Destination::Anyone => steering::COMMON_SOCKET,
+            // Whoever gets it hands it to all.
+            Destination::Everyone => steering::slot_socket(0),
         };
         let what = format!("class {class:#x} method {method:#x} attribute {attribute:#x}");
         assert_eq!(arrives_at(&packet, &what), expected, "{what}");

@@ -1,0 +1,98 @@
+//! What others are told of identifiers.
+
+use std::collections::BTreeMap;
+
+use urxe_wire::Qpn;
+use urxe_wire::mad::PortSpace;
+
+use super::world::World;
+use crate::cma::{ConnParam, ListedId, Listing, ListingError};
+
+fn counts<const N: usize>(pairs: [(&str, u64); N]) -> BTreeMap<String, u64> {
+    pairs.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+fn listed(number: u64, state: &str, src: &str) -> ListedId {
+    ListedId {
+        cm_idn: number,
+        qp_type: "RC".to_owned(),
+        state: state.to_owned(),
+        ps: "TCP".to_owned(),
+        src_addr: Some(src.parse().unwrap()),
+        ..ListedId::default()
+    }
+}
+
+#[test]
+fn both_ends_of_a_connection_are_told_with_states_and_numbers() {
+    let mut world = World::new();
+    // Not bound: on no device.
+    let idle = world.b.id(PortSpace::TCP);
+    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
+    let active = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
+    let param = ConnParam { qpn: Qpn::masked(0x17), ..ConnParam::default() };
+    world.a.cma.connect(world.now, active, &param).unwrap();
+    world.run();
+    let passive = world.b.event().unwrap().new_id.unwrap();
+    let own = world.a.cma.addresses(active).unwrap().0.unwrap();
+
+    let asking = world.a.cma.listing(world.a.key).unwrap();
+    assert_eq!(asking.ids[0].cm_state.as_deref(), Some("REQ_SENT"));
+    assert_eq!((asking.ids[0].lqpn, asking.ids[0].rqpn), (0x17, None));
+    let asked = world.b.cma.listing(world.b.key).unwrap();
+    assert_eq!(asked.ids[1].cm_state.as_deref(), Some("MRA_REQ_SENT"));
+    assert_eq!((asked.ids[1].lqpn, asked.ids[1].rqpn), (0, Some(0x17)));
+
+    let param = ConnParam { qpn: Qpn::masked(0x42), ..ConnParam::default() };
+    world.b.cma.accept(world.now, passive, &param).unwrap();
+    world.run();
+    world.a.cma.establish(world.now, active).unwrap();
+    world.run();
+    let at_a = ListedId {
+        lqpn: 0x17,
+        rqpn: Some(0x42),
+        cm_state: Some("ESTABLISHED".to_owned()),
+        dst_addr: Some("10.0.0.2:9".parse().unwrap()),
+        ..listed(active.0, "CONNECT", &own.to_string())
+    };
+    let at_b = ListedId {
+        lqpn: 0x42,
+        rqpn: Some(0x17),
+        dst_addr: Some(own),
+        ..ListedId { cm_idn: passive.0, src_addr: at_a.dst_addr, ..at_a.clone() }
+    };
+    let told = world.a.cma.listing(world.a.key).unwrap();
+    assert_eq!(told.ids, [at_a]);
+    assert_eq!(told.communications, counts([("ESTABLISHED", 1)]));
+    assert_eq!(told.counters, counts([("cm_tx_msgs/req", 1), ("cm_rx_msgs/rep", 1), ("cm_tx_msgs/rtu", 1)]));
+    let told = world.b.cma.listing(world.b.key).unwrap();
+    assert_eq!(told.ids, [listed(listener.0, "LISTEN", "0.0.0.0:9"), at_b]);
+    assert_eq!(Listing::from_cbor(&told.to_cbor()).unwrap(), told);
+
+    // A communication whose identifier is gone waits for its end.
+    world.a.cma.disconnect(world.now, active).unwrap();
+    world.run();
+    world.b.cma.disconnect(world.now, passive).unwrap();
+    world.run();
+    world.destroy([active], [passive, listener, idle]);
+    let told = world.a.cma.listing(world.a.key).unwrap();
+    assert_eq!((told.ids, told.communications), (vec![], counts([("TIMEWAIT", 1)])));
+    world.assert_empty();
+}
+
+#[test]
+fn what_another_version_tells_is_understood_as_far_as_it_goes() {
+    #[derive(serde::Serialize)]
+    struct Other {
+        ids: Vec<BTreeMap<&'static str, &'static str>>,
+        weather: (u8, &'static str),
+    }
+    let id = BTreeMap::from([("state", "CONNECT"), ("speed", "warp")]);
+    let mut bytes = Vec::new();
+    ciborium::into_writer(&Other { ids: vec![id], weather: (3, "fine") }, &mut bytes).unwrap();
+    let told = Listing::from_cbor(&bytes).unwrap();
+    assert_eq!(told.ids, [ListedId { state: "CONNECT".to_owned(), ..ListedId::default() }]);
+    for bytes in [&b""[..], &bytes[..20], b"\x83", b"\xff", b"no listing"] {
+        assert_eq!(Listing::from_cbor(bytes), Err(ListingError));
+    }
+}
