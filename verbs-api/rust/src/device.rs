@@ -20,6 +20,7 @@ use urxe_stack::qp::attr::PathMtu;
 use urxe_stack::rng::Chance;
 use urxe_wire::Gid;
 
+use crate::cm::Service;
 use crate::cq::{CompletionQueue, Reports};
 use crate::domain::KnownDomains;
 use crate::memory::DeviceMemory;
@@ -80,6 +81,10 @@ impl DeviceInfo {
     #[must_use]
     pub fn source(&self) -> &Source {
         &self.spec.source
+    }
+
+    pub(crate) fn spec(&self) -> &LinkSpec {
+        &self.spec
     }
 
     /// Its addresses, GIDs and MTU on this machine now.
@@ -245,14 +250,20 @@ impl DeviceBuilder {
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn open_link(mut self, spec: &LinkSpec) -> Result<Device, OpenError> {
+    pub fn open_link(self, spec: &LinkSpec) -> Result<Device, OpenError> {
+        self.open_within(spec, Service::new())
+    }
+
+    /// Opens the device of a link, whose connections are those of `service`.
+    pub(crate) fn open_within(mut self, spec: &LinkSpec, service: Arc<Service>) -> Result<Device, OpenError> {
         if let Some(path) = self.capture {
             let tap = Tap::create(&path).map_err(|error| OpenError::Capture { path, error })?;
             self.config.tap = Some(Arc::new(tap));
         }
-        let ready = Arc::new(ReadyWakers::default());
+        let ready = Arc::clone(service.ready());
         let events = Arc::new(Waiters::new(Arc::clone(&ready)));
         let runs = Arc::clone(&ready);
+        self.config.connections = Some(Arc::clone(service.connections()));
         self.config.hooks = Hooks {
             events: Some(Arc::clone(&events) as _),
             after_progress: Some(Arc::new(move || runs.run_all())),
@@ -261,15 +272,21 @@ impl DeviceBuilder {
         let link = engine.link();
         let about =
             About { name: link.spec.name.to_string(), guid: link.node_guid, link: Some(link.clone()) };
-        Ok(Device {
+        let key = engine.connection_key();
+        let device = Device {
             inner: Arc::new(Inner {
                 node: Node::Udp(engine),
                 about,
                 ready,
                 events,
                 domains: KnownDomains::default(),
+                service: Some(Arc::clone(&service)),
             }),
-        })
+        };
+        if let Some(key) = key {
+            service.know(key, &device);
+        }
+        Ok(device)
     }
 }
 
@@ -300,6 +317,8 @@ pub(crate) struct Inner {
     pub events: Arc<Waiters>,
     /// The protection domains that can be imported.
     pub domains: KnownDomains,
+    /// The connections it is part of; none in a simulated network.
+    pub service: Option<Arc<Service>>,
 }
 
 impl Device {

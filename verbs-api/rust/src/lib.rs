@@ -46,7 +46,8 @@
 //! | one protection domain in several places of a program | [`ProtectionDomain::parent_domain`], [`Device::import_pd`] |
 //! | memory of files, of the device | [`ProtectionDomain::map_file`], [`DeviceMemory`] |
 //! | keys for a while | [`FastRegion`], [`MemoryWindow`], [`SendRequest::invalidate`] |
-//! | connecting | [`QueuePairBuilder`], [`QpEndpoint`], [`QueuePair::connect`], [`ConnectOptions`] |
+//! | connecting by addresses and ports (`rdma_cm`) | [`cm::connect`], [`cm::Listener`], [`cm::Options`] |
+//! | connecting by exchanging endpoints | [`QueuePairBuilder`], [`QpEndpoint`], [`QueuePair::connect`], [`ConnectOptions`] |
 //! | SEND, WRITE, READ, atomics, ATOMIC WRITE, FLUSH, inline data, fences | [`SendRequest`], [`QueuePair::post_send`] |
 //! | datagrams, multicast | [`QueuePair::start_datagrams`], [`AddressHandle`], [`QueuePair::attach_mcast`], [`SendRequest::to_group`] |
 //! | receives | [`RecvRequest`], [`QueuePair::post_recv`] |
@@ -70,12 +71,10 @@
 //!
 //! # Features
 //! `serde`: [`QpEndpoint`] and [`RemoteRegion`] are serde values, namely their texts.
-//!
-//! # Not there yet
-//! Connecting by `librdmacm`'s protocol.
 #![deny(unsafe_code)]
 
 mod ah;
+pub mod cm;
 mod cq;
 mod device;
 mod domain;

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
 use urxe_stack::cq::Wake;
 
@@ -26,6 +26,13 @@ pub(crate) struct ReadyWakers {
 }
 
 impl ReadyWakers {
+    /// Has one called as soon as no lock is held.
+    pub(crate) fn push(&self, waker: Waker) {
+        let mut wakers = lock(&self.wakers);
+        wakers.push_back(waker);
+        self.any.store(true, Ordering::Relaxed);
+    }
+
     /// Calls them, one after the other: what one does, or that it panics, takes nothing from the others.
     pub(crate) fn run(&self) {
         while self.any.load(Ordering::Relaxed) {
@@ -125,6 +132,13 @@ impl<'a> Place<'a> {
 
     pub(crate) fn register(&mut self, waker: &Waker) {
         self.ticket = Some(self.waiters.register(self.ticket, waker));
+    }
+
+    /// What a future that waits here comes to: what `take` gives, or a wake-up when it may give something. Registered before looking, so that
+    /// nothing comes in between.
+    pub(crate) fn poll<T>(&mut self, cx: &Context<'_>, take: impl FnOnce() -> Option<T>) -> Poll<T> {
+        self.register(cx.waker());
+        take().map_or(Poll::Pending, Poll::Ready)
     }
 }
 

@@ -25,6 +25,8 @@ macro_rules! examples {
 
 examples! {
     atomics_counter "../examples/atomics_counter.rs"
+    cm_demo "../examples/cm_demo.rs"
+    cm_echo "../examples/cm_echo.rs"
     demo "../examples/demo.rs"
     drain "../examples/drain.rs"
     fast_registration "../examples/fast_registration.rs"

@@ -21,4 +21,16 @@ fn everything_is_sent_and_shared() {
     sent_and_shared::<SendRequest<'_>>();
     sent_and_shared::<RecvRequest<'_>>();
     sent_and_shared::<sim::Fabric>();
+    sent_and_shared::<cm::Connection>();
+    sent_and_shared::<cm::ConnectRequest>();
+    sent_and_shared::<cm::ConnectionEvents<'_>>();
+    sent_and_shared::<cm::DatagramListener>();
+    sent_and_shared::<cm::DatagramRequest>();
+    sent_and_shared::<cm::Establish>();
+    sent_and_shared::<cm::Establishing>();
+    sent_and_shared::<cm::Listener>();
+    sent_and_shared::<cm::NextRequest<'_>>();
+    sent_and_shared::<cm::Options>();
+    sent_and_shared::<cm::Pending>();
+    sent_and_shared::<cm::Resolving>();
 }

@@ -132,6 +132,11 @@ impl QueuePair {
         self.end().modify(attr, mask)
     }
 
+    /// The same, without calling whom that woke.
+    pub(crate) fn modify_quietly(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
+        self.pd.device().inner.node.modify_qp(self.handle, attr, mask)
+    }
+
     /// Puts it into the error state: all outstanding work completes with `WrFlushErr`.
     ///
     /// # Errors

@@ -188,7 +188,8 @@ impl Fabric {
             link: None,
         };
         let node = Node::Simulated(SimNode { core, id, shared: Arc::clone(&self.shared), descriptor });
-        Ok(Device { inner: Arc::new(Inner { node, about, ready, events, domains: KnownDomains::default() }) })
+        let domains = KnownDomains::default();
+        Ok(Device { inner: Arc::new(Inner { node, about, ready, events, domains, service: None }) })
     }
 
     /// Sets how all links behave that have no faults of their own. Packets on the way are not affected.

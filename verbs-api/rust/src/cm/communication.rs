@@ -1,0 +1,313 @@
+//! A connection in all its phases, and what is done about what the connection manager tells of it.
+//!
+//! ```text
+//!   a MAD, a timeout ──> event in the identifier's channel ──> Attendant::wake (under locks) ──> ReadyWakers
+//!                                                                                                │ under none
+//!                 program <── waiters <── phase, events <── Communication::serve  <──────────────┘
+//! ```
+//! What librdmacm does when a program takes an event is done here by whichever thread received the MAD: a queue pair whose peer has
+//! accepted goes to RTS, one whose peer has ended the connection into the error state, so that whoever waits for completions learns of it.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::task::Waker;
+
+use rustix::io::Errno;
+use urxe_stack::cma::{CmaEvent, CmaEventType, ConnEvent, EventParam};
+use urxe_stack::cq::Wake;
+use urxe_stack::device::ModifyError;
+use urxe_stack::memory::Access;
+use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
+use urxe_wire::mad::RejReason;
+
+use super::connection::ConnectionEvent;
+use super::error::ConnectError;
+use super::service::CmId;
+use crate::qp::QueuePair;
+use crate::waiters::{ReadyWakers, Waiters, lock};
+
+/// Serves the events of one identifier as soon as no lock is held.
+pub(super) struct Attendant {
+    ready: Arc<ReadyWakers>,
+    me: Weak<Self>,
+    serves: OnceLock<Weak<Communication>>,
+}
+
+impl Attendant {
+    pub fn new(ready: &Arc<ReadyWakers>) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self { ready: Arc::clone(ready), me: me.clone(), serves: OnceLock::new() })
+    }
+}
+
+impl Wake for Attendant {
+    fn wake(&self) {
+        if let Some(me) = self.me.upgrade() {
+            self.ready.push(Waker::from(me));
+        }
+    }
+}
+
+impl std::task::Wake for Attendant {
+    fn wake(self: Arc<Self>) {
+        // Events that come before are found by who makes the communication.
+        if let Some(communication) = self.serves.get().and_then(Weak::upgrade) {
+            communication.serve();
+        }
+    }
+}
+
+/// READs and atomics at a time, where this end has its own mind of what was agreed on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Depths {
+    pub initiator: Option<u8>,
+    pub responder: Option<u8>,
+}
+
+/// See the module.
+pub(super) struct Communication {
+    // Goes first: the peer is told by the device that the queue pair may be the last to keep.
+    pub id: CmId,
+    pub qp: QueuePair,
+    pub peer_addr: SocketAddr,
+    pub waiters: Waiters,
+    pub min_rnr_timer: u8,
+    state: Mutex<State>,
+    /// Events are acted upon in their order.
+    serving: Mutex<()>,
+}
+
+/// What a connection and one that is about to be made tell of the same things.
+macro_rules! accessors {
+    ($of:ty) => {
+        impl $of {
+            /// Its queue pair: in INIT, and so taking receives, until the connection is made.
+            #[must_use]
+            pub fn qp(&self) -> &$crate::QueuePair {
+                &self.communication.qp
+            }
+
+            /// The protection domain of the queue pair.
+            #[must_use]
+            pub fn pd(&self) -> &$crate::ProtectionDomain {
+                self.qp().pd()
+            }
+
+            /// The device.
+            #[must_use]
+            pub fn device(&self) -> &$crate::Device {
+                self.pd().device()
+            }
+
+            /// Where its sends complete.
+            #[must_use]
+            pub fn send_cq(&self) -> &$crate::CompletionQueue {
+                self.qp().send_cq()
+            }
+
+            /// Where its receives complete.
+            #[must_use]
+            pub fn recv_cq(&self) -> &$crate::CompletionQueue {
+                self.qp().recv_cq()
+            }
+
+            /// The peer's address and port.
+            #[must_use]
+            pub fn peer_addr(&self) -> std::net::SocketAddr {
+                self.communication.peer_addr
+            }
+        }
+    };
+}
+pub(super) use accessors;
+
+struct State {
+    phase: Phase,
+    /// What the peer said.
+    peer: ConnEvent,
+    events: VecDeque<ConnectionEvent>,
+}
+
+enum Phase {
+    Making,
+    Made,
+    Failed(ConnectError),
+    /// The failure was told.
+    Over,
+}
+
+impl Communication {
+    /// With a queue pair in RESET.
+    pub fn new(
+        qp: QueuePair,
+        id: CmId,
+        attendant: &Attendant,
+        peer: ConnEvent,
+        peer_addr: SocketAddr,
+        min_rnr_timer: u8,
+    ) -> Result<Arc<Self>, ConnectError> {
+        let waiters = Waiters::new(Arc::clone(id.service.ready()));
+        let state = Mutex::new(State { phase: Phase::Making, peer, events: VecDeque::new() });
+        let serving = Mutex::default();
+        let made = Arc::new(Self { qp, id, peer_addr, waiters, min_rnr_timer, state, serving });
+        made.to_state(QpState::Init, Depths::default())?;
+        // An attendant serves one communication.
+        let _ = attendant.serves.set(Arc::downgrade(&made));
+        Ok(made)
+    }
+
+    /// Takes events and does what they ask for.
+    pub fn serve(&self) {
+        let in_order = lock(&self.serving);
+        let mut any = false;
+        while let Some(event) = self.id.next_event() {
+            any = true;
+            self.on_event(event);
+        }
+        drop(in_order);
+        if any {
+            self.waiters.wake();
+        }
+    }
+
+    fn on_event(&self, event: CmaEvent) {
+        use CmaEventType as On;
+        let peer = self.peer_addr;
+        match event.event_type {
+            On::ConnectResponse => {
+                if let EventParam::Conn(param) = event.param {
+                    lock(&self.state).peer = param;
+                }
+                self.finish(self.to_rts(Depths::default()).and_then(|()| self.establish()));
+            }
+            On::Established => self.finish(Ok(())),
+            On::Rejected => {
+                let reason = RejReason(u16::try_from(event.status).unwrap_or_default());
+                let private_data = match event.param {
+                    EventParam::Conn(param) => param.private_data,
+                    _ => Vec::new(),
+                };
+                self.finish(Err(ConnectError::Rejected { peer, reason, private_data }));
+            }
+            On::Unreachable | On::ConnectError => self.finish(Err(ConnectError::Unreachable { peer })),
+            On::Disconnected => {
+                // The peer may have sent and gone before its last word of the handshake came.
+                self.finish(Ok(()));
+                self.end();
+                self.tell(ConnectionEvent::Disconnected);
+            }
+            On::DeviceRemoval => {
+                self.finish(Err(ConnectError::DeviceRemoved));
+                self.tell(ConnectionEvent::DeviceRemoved);
+            }
+            On::TimewaitExit => self.tell(ConnectionEvent::TimewaitExit),
+            other => tracing::debug!(event = other.name(), "not for a connection"),
+        }
+    }
+
+    fn tell(&self, event: ConnectionEvent) {
+        lock(&self.state).events.push_back(event);
+    }
+
+    /// The connection is made, or will not be.
+    fn finish(&self, outcome: Result<(), ConnectError>) {
+        let mut state = lock(&self.state);
+        if !matches!(state.phase, Phase::Making) {
+            return;
+        }
+        state.phase = match outcome {
+            Ok(()) => Phase::Made,
+            Err(error) => Phase::Failed(error),
+        };
+        let failed = matches!(state.phase, Phase::Failed(_));
+        drop(state);
+        if failed {
+            self.to_error();
+        }
+    }
+
+    /// What became of making it, once that is known.
+    pub fn outcome(&self) -> Option<Result<(), ConnectError>> {
+        let mut state = lock(&self.state);
+        match std::mem::replace(&mut state.phase, Phase::Over) {
+            Phase::Making => {
+                state.phase = Phase::Making;
+                None
+            }
+            Phase::Made => {
+                state.phase = Phase::Made;
+                Some(Ok(()))
+            }
+            Phase::Failed(error) => Some(Err(error)),
+            Phase::Over => Some(Err(ConnectError::Withdrawn { peer: self.peer_addr })),
+        }
+    }
+
+    pub fn peer(&self) -> ConnEvent {
+        lock(&self.state).peer.clone()
+    }
+
+    pub fn next_event(&self) -> Option<ConnectionEvent> {
+        lock(&self.state).events.pop_front()
+    }
+
+    /// To RTS, as the connection is.
+    pub fn to_rts(&self, depths: Depths) -> Result<(), ConnectError> {
+        [QpState::Init, QpState::Rtr, QpState::Rts].into_iter().try_for_each(|to| self.to_state(to, depths))
+    }
+
+    fn to_state(&self, to: QpState, depths: Depths) -> Result<(), ConnectError> {
+        let attributes = self.id.service.call(|cma, _| cma.qp_attr(self.id.core, to));
+        let (mut attr, mask) = attributes.map_err(ConnectError::Cm)?;
+        match to {
+            // What a kernel that knows FLUSH allows beside.
+            QpState::Init => attr.access_flags |= Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT,
+            QpState::Rtr => {
+                attr.min_rnr_timer = self.min_rnr_timer;
+                attr.max_dest_rd_atomic = depths.responder.unwrap_or(attr.max_dest_rd_atomic);
+            }
+            _ => attr.max_rd_atomic = depths.initiator.unwrap_or(attr.max_rd_atomic),
+        }
+        Ok(self.modify(&attr, mask)?)
+    }
+
+    /// Changes the queue pair. Whom that wakes is called by who called this: it may be one of them itself.
+    fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
+        self.qp.modify_quietly(attr, mask)
+    }
+
+    fn establish(&self) -> Result<(), ConnectError> {
+        self.id.service.call(|cma, now| cma.establish(now, self.id.core)).map_err(ConnectError::Cm)
+    }
+
+    /// All work of the queue pair ends.
+    fn to_error(&self) {
+        let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
+        // From RESET there is no way and no need.
+        let _ = self.modify(&attr, QpAttrMask::STATE);
+    }
+
+    /// Ends the connection, or agrees to its end.
+    pub fn end(&self) {
+        self.to_error();
+        // Where there is nothing to end, nothing is done.
+        let _ = self.id.service.call(|cma, now| cma.disconnect(now, self.id.core));
+    }
+}
+
+impl Drop for Communication {
+    fn drop(&mut self) {
+        if !self.id.service.is_inherited() {
+            // What the peer waits for an acknowledgement of is acknowledged before it hears of the end.
+            self.to_error();
+        }
+    }
+}
+
+/// What the system said when an address was looked for.
+pub(super) fn of_status(status: i32, peer: SocketAddr) -> ConnectError {
+    match status.saturating_neg() {
+        libc::ENODEV => ConnectError::NoDevice { peer },
+        errno => ConnectError::NoRoute { peer, errno: Errno::from_raw_os_error(errno) },
+    }
+}

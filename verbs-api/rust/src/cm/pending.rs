@@ -1,0 +1,315 @@
+//! Connections that are about to be made: the queue pair is there, and receives can be posted, before the peer can send anything.
+
+use std::future::{Future, IntoFuture};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use urxe_stack::cma::{CmaError, CmaEventType, ConnEvent, ConnParam};
+use urxe_stack::cq::Wake;
+use urxe_stack::driver::Host;
+use urxe_stack::qp::attr::QpType;
+use urxe_wire::mad::PortSpace;
+
+use super::communication::{Attendant, Communication, Depths, accessors, of_status};
+use super::connection::Connection;
+use super::error::ConnectError;
+use super::options::{ACCEPT_DATA_MAX, CONNECT_DATA_MAX, Options};
+use super::service::{self, CmId, Service};
+use crate::cq::WaitError;
+use crate::device::Device;
+use crate::wait::Wait;
+use crate::waiters::Ticket;
+
+/// A connection that is about to be made, by [`prepare`](super::prepare) or
+/// [`ConnectRequest::prepare`](super::ConnectRequest::prepare): with its queue pair, which takes receives now, and its protection domain.
+/// [`establish`](Self::establish), or awaiting it, goes on. Dropped instead, it takes a request of the peer's as refused.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use urxe::{Access, RecvRequest, cm};
+/// let pending = cm::prepare("10.0.0.1:7471", &cm::Options::new())?;
+/// let inbox = pending.pd().allocate(4096, Access::LOCAL_WRITE)?;
+/// pending.qp().post_recv(&RecvRequest::new(inbox.slice(..)?))?;
+/// let connection = pending.establish()?;
+/// # let _ = connection;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is said to the peer until it is established"]
+pub struct Pending {
+    communication: Arc<Communication>,
+    side: Side,
+    private_data: Vec<u8>,
+    depths: Depths,
+    retry_count: u8,
+    rnr_retry_count: u8,
+    timeout: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Active,
+    Passive,
+}
+
+/// Resolves the address of `peer` and makes what a connection to it needs, of reliable service and port space TCP. Nothing is sent yet.
+pub(super) fn prepare(peer: SocketAddr, options: &Options) -> Result<Pending, ConnectError> {
+    options.check()?;
+    let chosen = Chosen::new(options)?;
+    let attendant = Attendant::new(chosen.service.ready());
+    let id = chosen.resolve(peer, options, (PortSpace::TCP, QpType::Rc), Arc::clone(&attendant) as _)?;
+    let device = id.device().ok_or(ConnectError::DeviceRemoved)?;
+    Pending::new(id, &attendant, &device, ConnEvent::default(), peer, Side::Active, options)
+}
+
+/// The devices that options leave to choose from.
+pub(super) struct Chosen {
+    pub service: Arc<Service>,
+    /// Open as long as one is chosen.
+    _devices: Vec<Device>,
+}
+
+impl Chosen {
+    pub fn new(options: &Options) -> Result<Self, ConnectError> {
+        let (service, devices) = service::over(options.chosen_device())?;
+        Ok(Self { service, _devices: devices })
+    }
+
+    /// An identifier that knows its way to `peer`.
+    pub fn resolve(
+        &self,
+        peer: SocketAddr,
+        options: &Options,
+        (space, qp_type): (PortSpace, QpType),
+        wake: Arc<dyn Wake>,
+    ) -> Result<CmId, ConnectError> {
+        let service = &self.service;
+        let id = CmId::new(service, space, qp_type, wake).map_err(ConnectError::Cm)?;
+        let resolved = service.call(|cma, _| {
+            *cma.options_mut(id.core)? = options.for_id();
+            cma.resolve_addr(id.core, options.source, peer, &Host)
+        });
+        resolved.map_err(|error| match error {
+            CmaError::NoRoute { errno, .. } => ConnectError::NoRoute { peer, errno },
+            error => ConnectError::Cm(error),
+        })?;
+        // It is told at once, as everything is that needs no answer.
+        while let Some(event) = id.next_event() {
+            if event.event_type == CmaEventType::AddrError {
+                return Err(of_status(event.status, peer));
+            }
+        }
+        service.call(|cma, _| cma.resolve_route(id.core)).map_err(ConnectError::Cm)?;
+        while id.next_event().is_some() {}
+        Ok(id)
+    }
+}
+
+accessors!(Pending);
+
+impl Pending {
+    fn new(
+        id: CmId,
+        attendant: &Attendant,
+        device: &Device,
+        peer: ConnEvent,
+        peer_addr: SocketAddr,
+        side: Side,
+        options: &Options,
+    ) -> Result<Self, ConnectError> {
+        let limits = device.core().limits();
+        let depths = match side {
+            Side::Active => Depths {
+                initiator: Some(options.initiator_depth.unwrap_or(limits.max_qp_init_rd_atom)),
+                responder: Some(options.responder_resources.unwrap_or(limits.max_qp_rd_atom)),
+            },
+            Side::Passive => Depths {
+                initiator: Some(
+                    options.initiator_depth.unwrap_or(peer.initiator_depth.min(limits.max_qp_init_rd_atom)),
+                ),
+                responder: Some(
+                    options
+                        .responder_resources
+                        .unwrap_or(peer.responder_resources.min(limits.max_qp_rd_atom)),
+                ),
+            },
+        };
+        let numbers = [
+            ("initiator_depth", depths.initiator, limits.max_qp_init_rd_atom),
+            ("responder_resources", depths.responder, limits.max_qp_rd_atom),
+        ];
+        for (option, given, max) in numbers {
+            if let Some(given) = given.filter(|given| *given > max) {
+                return Err(ConnectError::Option { option, given: given.into(), max: max.into() });
+            }
+        }
+        let (given, max) = (options.private_data.len(), side.private_data_max());
+        if given > max {
+            return Err(ConnectError::Cm(CmaError::PrivateData { given, max }));
+        }
+        let qp = options.make_qp(device, peer_addr)?;
+        let communication = Communication::new(qp, id, attendant, peer, peer_addr, options.min_rnr_timer)?;
+        Ok(Self {
+            communication,
+            side,
+            private_data: options.private_data.clone(),
+            depths,
+            retry_count: options.retry_count,
+            rnr_retry_count: options.rnr_retry_count,
+            timeout: options.timeout,
+        })
+    }
+
+    pub(super) fn accepting(
+        id: CmId,
+        attendant: &Attendant,
+        device: &Device,
+        request: ConnEvent,
+        peer_addr: SocketAddr,
+        options: &Options,
+    ) -> Result<Self, ConnectError> {
+        options.check()?;
+        let pending = Self::new(id, attendant, device, request, peer_addr, Side::Passive, options)?;
+        // What came before anybody served it.
+        pending.communication.serve();
+        Ok(pending)
+    }
+
+    /// Asks the peer, or accepts its request, and sleeps until the connection is made.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn establish(self) -> Result<Connection, ConnectError> {
+        let timeout = self.timeout;
+        let establishing = self.start()?;
+        let communication = &establishing.communication;
+        let wait = Wait::new(communication.qp.pd().device(), timeout);
+        let outcome = wait.until(&communication.waiters, || Ok(communication.outcome()), || false);
+        match (outcome, timeout) {
+            (Ok(outcome), _) => outcome.map(|()| Connection::new(Arc::clone(communication))),
+            (Err(WaitError::TimedOut), Some(after)) => {
+                Err(ConnectError::TimedOut { peer: communication.peer_addr, after })
+            }
+            (Err(error), _) => Err(ConnectError::Wait(error)),
+        }
+    }
+
+    /// Asks the peer, or accepts its request; the future is ready when the connection is made. Needs no runtime. Dropping the future gives the
+    /// attempt up.
+    ///
+    /// # Errors
+    /// [`ConnectError`], here and as the future's output.
+    pub fn start(self) -> Result<Establishing, ConnectError> {
+        let started = match self.side {
+            Side::Active => self.ask(),
+            Side::Passive => self.accept(),
+        };
+        self.communication.id.service.wake_ready();
+        started?;
+        Ok(Establishing { communication: self.communication, ticket: None })
+    }
+
+    fn param(&self) -> ConnParam<'_> {
+        ConnParam {
+            private_data: &self.private_data,
+            responder_resources: self.depths.responder.unwrap_or_default(),
+            initiator_depth: self.depths.initiator.unwrap_or_default(),
+            retry_count: self.retry_count,
+            rnr_retry_count: self.rnr_retry_count,
+            srq: self.qp().shared_receive_queue().is_some(),
+            qpn: self.qp().qpn(),
+            ..ConnParam::default()
+        }
+    }
+
+    fn ask(&self) -> Result<(), ConnectError> {
+        let id = &self.communication.id;
+        id.service.call(|cma, now| cma.connect(now, id.core, &self.param())).map_err(ConnectError::Cm)
+    }
+
+    fn accept(&self) -> Result<(), ConnectError> {
+        let id = &self.communication.id;
+        let accepted = self.communication.to_rts(self.depths).and_then(|()| {
+            let param = self.param();
+            id.service.call(|cma, now| cma.accept(now, id.core, &param)).map_err(ConnectError::Cm)
+        });
+        match accepted {
+            Err(ConnectError::Cm(CmaError::Cm(_) | CmaError::NoCommunication { .. })) => {
+                Err(ConnectError::Withdrawn { peer: self.communication.peer_addr })
+            }
+            other => other,
+        }
+    }
+}
+
+impl Side {
+    const fn private_data_max(self) -> usize {
+        match self {
+            Self::Active => CONNECT_DATA_MAX,
+            Self::Passive => ACCEPT_DATA_MAX,
+        }
+    }
+}
+
+impl IntoFuture for Pending {
+    type Output = Result<Connection, ConnectError>;
+    type IntoFuture = Establish;
+
+    fn into_future(self) -> Establish {
+        Establish(Some(self.start()))
+    }
+}
+
+/// Future of an awaited [`Pending`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Establish(Option<Result<Establishing, ConnectError>>);
+
+impl Future for Establish {
+    type Output = Result<Connection, ConnectError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Some(Ok(establishing)) => Pin::new(establishing).poll(cx),
+            _ => match self.0.take() {
+                Some(Err(error)) => Poll::Ready(Err(error)),
+                // Polled once more after it was ready.
+                _ => Poll::Pending,
+            },
+        }
+    }
+}
+
+/// Future of [`Pending::start`]: a connection that is being made.
+#[derive(Debug)]
+#[must_use = "dropping it gives the connection up"]
+pub struct Establishing {
+    communication: Arc<Communication>,
+    ticket: Option<Ticket>,
+}
+
+impl Future for Establishing {
+    type Output = Result<Connection, ConnectError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        // Registered before looking, so that nothing comes in between.
+        this.ticket = Some(this.communication.waiters.register(this.ticket, cx.waker()));
+        match this.communication.outcome() {
+            Some(outcome) => Poll::Ready(outcome.map(|()| Connection::new(Arc::clone(&this.communication)))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Establishing {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.communication.waiters.leave(ticket);
+        }
+    }
+}
