@@ -11,6 +11,7 @@ use crate::border;
 use crate::context::Context;
 use crate::error::VerbError;
 use crate::layout::{ibv_ah, ibv_ah_attr, ibv_context, ibv_pd, ibv_wc};
+use crate::live;
 use crate::object::object;
 use crate::pd::PdObject;
 use crate::qp_attr;
@@ -78,8 +79,8 @@ pub unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
         }
         context.device().destroy_ah(object.handle)?;
         context.owned().ahs.remove(&object.handle);
-        // SAFETY: made by Box::into_raw in `create`; the program does not use it again.
-        drop(unsafe { Box::from_raw(ah.cast::<AhObject>()) });
+        // SAFETY: handed out by `create`; the program does not use it again.
+        unsafe { live::take_back(ah.cast::<AhObject>()) };
         Ok(())
     })
 }
@@ -93,7 +94,7 @@ unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Ver
     context.owned().ahs.insert(handle);
     // SAFETY: from_c found the protection domain there.
     let c = ibv_ah { context: unsafe { (*pd).context }, pd, handle: context.new_handle() };
-    Ok(Box::into_raw(Box::new(AhObject { c, handle })).cast())
+    Ok(live::hand_out(Box::new(AhObject { c, handle })).cast())
 }
 
 /// Where an answer to the datagram of `wc` goes.

@@ -2,7 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::cq::CqObject;
 use crate::error::VerbError;
 use crate::layout::{ibv_comp_channel, ibv_context, ibv_cq};
+use crate::live;
 
 /// A completion channel, with what C sees of it in front.
 #[repr(C)]
@@ -37,7 +38,7 @@ impl ChannelObject {
     }
 
     /// Takes an event. Waits for it as `read` would, but receives meanwhile.
-    fn take_event(&self, context: &Context) -> Result<CqEvent, Errno> {
+    pub fn take_event(&self, context: &Context) -> Result<CqEvent, Errno> {
         if context.is_inherited() {
             return self.fd.take_event(|| self.channel.redeem());
         }
@@ -55,6 +56,16 @@ impl ChannelObject {
         }
     }
 
+    /// Takes an event if there is one.
+    pub fn try_event(&self) -> Result<Option<CqEvent>, Errno> {
+        while self.fd.try_take()? {
+            if let Some(event) = self.channel.redeem() {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
+    }
+
     /// Writes the number of its queues where the program may look for it.
     ///
     /// # Safety
@@ -68,6 +79,12 @@ impl ChannelObject {
     }
 }
 
+impl AsFd for ChannelObject {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 /// `ibv_create_comp_channel`
 pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     border::pointer("ibv_create_comp_channel", || {
@@ -77,13 +94,16 @@ pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut 
         let fd = Arc::new(made.map_err(|errno| VerbError::System { what: "a descriptor", errno })?);
         let channel = Arc::new(CompletionChannel::new(Box::new(Arc::clone(&fd))));
         let c = UnsafeCell::new(ibv_comp_channel { context, fd: fd.as_raw_fd(), refcnt: 0 });
-        Ok(Box::into_raw(Box::new(ChannelObject { c, channel, fd })).cast())
+        Ok(live::hand_out(Box::new(ChannelObject { c, channel, fd })).cast())
     })
 }
 
 /// `ibv_destroy_comp_channel`: EBUSY while a completion queue reports to it.
 pub unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     border::number("ibv_destroy_comp_channel", || {
+        if !channel.is_null() {
+            live::check(channel.cast::<ChannelObject>())?;
+        }
         // SAFETY: the ABI's contract.
         let object = unsafe { ChannelObject::from_c(channel) }?;
         // SAFETY: a channel's context is there as long as the channel, and the field does not change.
@@ -92,8 +112,8 @@ pub unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) ->
         }
         match object.channel.cq_count() {
             0 => {
-                // SAFETY: made by Box::into_raw above; the program does not use it again.
-                drop(unsafe { Box::from_raw(channel.cast::<ChannelObject>()) });
+                // SAFETY: handed out above; the program does not use it again.
+                unsafe { live::take_back(channel.cast::<ChannelObject>()) };
                 Ok(())
             }
             cqs => Err(VerbError::ChannelBusy { cqs }),
@@ -134,7 +154,7 @@ pub unsafe extern "C" fn get_cq_event(
 pub unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, nevents: u32) {
     border::guard((), || {
         // SAFETY: the ABI's contract.
-        if let Ok((object, _)) = unsafe { CqObject::from_c(cq) } {
+        if let Ok((object, _)) = unsafe { CqObject::hot_c(cq) } {
             object.cq.ack_events(nevents);
         }
     });

@@ -19,7 +19,7 @@ use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_device, verbs_context};
 use crate::node::{Node, lock};
 use crate::owned::Owned;
-use crate::{attributes, border, cq, cq_ex, dm, domain, logging, mr, mw, port, post, qp, srq, xrc};
+use crate::{attributes, border, cq, cq_ex, dm, domain, live, logging, mr, mw, port, post, qp, srq, xrc};
 
 /// `__VERBS_ABI_IS_EXTENDED`: there is a `verbs_context` around it.
 const EXTENDED: *mut c_void = ptr::without_provenance_mut(usize::MAX);
@@ -73,8 +73,14 @@ impl Context {
         if context.is_null() {
             return Err(VerbError::Null("context"));
         }
-        // SAFETY: an open context stands at this offset in a Context, whose Rust fields are shared.
-        Ok(unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast::<Self>() })
+        live::check(Self::around(context))?;
+        // SAFETY: the ABI's contract.
+        Ok(unsafe { Self::of_object(context) })
+    }
+
+    /// Where the whole of a context is.
+    pub fn around(context: *mut ibv_context) -> *mut Self {
+        context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast()
     }
 
     /// The same where the context comes from an object, which cannot be without one.
@@ -82,8 +88,8 @@ impl Context {
     /// # Safety
     /// `context` is open, and stays so while the result is used.
     pub unsafe fn of_object<'a>(context: *mut ibv_context) -> &'a Self {
-        // SAFETY: as in `from_c`.
-        unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast::<Self>() }
+        // SAFETY: an open context stands at this place in a Context, whose Rust fields are shared.
+        unsafe { &*Self::around(context) }
     }
 
     /// The stack's device.
@@ -199,7 +205,7 @@ fn open(device: *mut ibv_device, listed: &DeviceObject) -> Result<*mut ibv_conte
         owned: Mutex::default(),
     });
     // SAFETY: the field is inside the box.
-    Ok(unsafe { &raw mut (*Box::into_raw(context)).verbs.context })
+    Ok(unsafe { &raw mut (*live::hand_out(context)).verbs.context })
 }
 
 /// As many as processors, as the kernel's rxe has them. They are all one here.
@@ -219,9 +225,10 @@ pub unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
         std::mem::take(&mut *context.owned()).end(&context.node.engine);
         context.node.router.leave(&context.events);
         lock(OPEN.get()).retain(|(file, _)| *file != context.file);
-        // SAFETY: made by Box::into_raw in `open`; the program does not use it again.
-        let context = unsafe { Box::from_raw(ptr::from_ref(context).cast_mut()) };
-        context.node.close();
+        let node = Arc::clone(&context.node);
+        // SAFETY: handed out by `open`; the program does not use it again.
+        unsafe { live::take_back(ptr::from_ref(context).cast_mut()) };
+        node.close();
         Ok(())
     })
 }

@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::cq_ex::Polling;
 use crate::error::VerbError;
 use crate::layout::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
+use crate::live;
 use crate::object::object;
 
 /// Completions moved at a time.
@@ -85,7 +86,7 @@ pub unsafe fn create(
     let polling = fill(&mut c);
     let object = EventObject::Cq(cq.id());
     shared.owned().cqs.insert(object, Arc::clone(&cq));
-    let made = Box::into_raw(Box::write(
+    let made = live::hand_out(Box::write(
         place,
         CqObject { c: UnsafeCell::new(c), cq, polling: UnsafeCell::new(polling), behind: AtomicU32::new(0) },
     ));
@@ -149,8 +150,8 @@ pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
             // SAFETY: a channel is there as long as its queues.
             unsafe { ChannelObject::count(channel) };
         }
-        // SAFETY: made by Box::into_raw in `create`; the program does not use it again.
-        drop(unsafe { Box::from_raw(cq.cast::<CqObject>()) });
+        // SAFETY: handed out by `create`; the program does not use it again.
+        unsafe { live::take_back(cq.cast::<CqObject>()) };
         Ok(())
     })
 }
@@ -159,7 +160,7 @@ pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     border::guard(-libc::EIO, || {
         // SAFETY: the ABI's contract.
-        let (object, context) = match unsafe { CqObject::from_c(cq) } {
+        let (object, context) = match unsafe { CqObject::hot_c(cq) } {
             Ok(found) => found,
             Err(error) => return -border::refuse("ibv_poll_cq", &error),
         };
@@ -196,7 +197,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     border::number("ibv_req_notify_cq", || {
         // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { CqObject::from_c(cq) }?;
+        let (object, context) = unsafe { CqObject::hot_c(cq) }?;
         context.node.engine.send_held();
         if solicited_only == 0 {
             let behind = u32::try_from(object.cq.arm_behind(ArmKind::Next)).unwrap_or(u32::MAX);

@@ -109,7 +109,7 @@ fn fill(c: &mut ibv_cq_ex) -> Polling {
 unsafe fn advance(cq: *mut ibv_cq_ex) -> c_int {
     border::guard(libc::EIO, || {
         // SAFETY: the ABI's contract.
-        let (object, context) = match unsafe { CqObject::from_c(cq.cast()) } {
+        let (object, context) = match unsafe { CqObject::hot_c(cq.cast()) } {
             Ok(found) => found,
             Err(error) => return border::refuse("ibv_start_poll", &error),
         };
@@ -205,7 +205,7 @@ readers! {
 unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
     border::guard(0, || {
         // SAFETY: the ABI's contract.
-        let (Ok((_, context)), completion) = (unsafe { (CqObject::from_c(cq.cast()), current(cq)) }) else {
+        let (Ok((_, context)), completion) = (unsafe { (CqObject::hot_c(cq.cast()), current(cq)) }) else {
             return 0;
         };
         let age_ns = context.node.engine.now().as_ns().saturating_sub(completion.timestamp_ns);

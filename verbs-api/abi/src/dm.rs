@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
 use crate::layout::{ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
+use crate::live;
 use crate::mr;
 use crate::object::object;
 use crate::pd::PdObject;
@@ -41,7 +42,7 @@ pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_allo
 fn present(context: *mut ibv_context, id: DmId) -> *mut ibv_dm {
     let (memcpy_to_dm, memcpy_from_dm) = (Some(memcpy_to_dm as _), Some(memcpy_from_dm as _));
     let c = ibv_dm { context, memcpy_to_dm, memcpy_from_dm, comp_mask: 0, handle: id.0 };
-    Box::into_raw(Box::new(DmObject { c, id })).cast()
+    live::hand_out(Box::new(DmObject { c, id })).cast()
 }
 
 /// What another context allocated.
@@ -53,7 +54,8 @@ pub unsafe fn import(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_
     let shared = unsafe { Context::from_c(context) }?;
     let id = DmId(handle);
     // Copying nothing fails for what is not there.
-    shared.device().memory().copy_to_dm(id, 0, &[])?;
+    let found = shared.device().memory().copy_to_dm(id, 0, &[]);
+    found.map_err(|_| VerbError::Unknown { what: "device memory", handle })?;
     Ok(present(context, id))
 }
 
@@ -62,8 +64,8 @@ pub unsafe fn import(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_
 /// # Safety
 /// The ABI's contract.
 pub unsafe fn forget(dm: *mut ibv_dm) {
-    // SAFETY: made by Box::into_raw in `present`.
-    drop(unsafe { Box::from_raw(dm.cast::<DmObject>()) });
+    // SAFETY: handed out by `present`.
+    unsafe { live::take_back(dm.cast::<DmObject>()) };
 }
 
 /// `ibv_free_dm`, through `verbs_context`: EBUSY while regions of it are registered.
@@ -76,8 +78,8 @@ pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
         }
         context.device().memory().free_dm(object.id)?;
         context.owned().dms.remove(&object.id);
-        // SAFETY: made by Box::into_raw in alloc_dm; the program does not use it again.
-        drop(unsafe { Box::from_raw(dm.cast::<DmObject>()) });
+        // SAFETY: handed out by `present`; the program does not use it again.
+        unsafe { live::take_back(dm.cast::<DmObject>()) };
         Ok(())
     })
 }

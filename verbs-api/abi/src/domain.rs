@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
+use crate::live;
 use crate::object::object;
 use crate::pd::{self, PdObject};
 
@@ -39,7 +40,7 @@ pub unsafe extern "C" fn alloc_td(context: *mut ibv_context, attr: *mut ibv_td_i
         let max = shared.device().limits().max_pd;
         let id = shared.device().alloc_td().ok_or(VerbError::NoPdLeft { max })?;
         shared.owned().tds.insert(id);
-        Ok(Box::into_raw(Box::new(TdObject { c: ibv_td { context }, id })).cast())
+        Ok(live::hand_out(Box::new(TdObject { c: ibv_td { context }, id })).cast())
     })
 }
 
@@ -53,8 +54,8 @@ pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
         }
         context.device().dealloc_td(object.id)?;
         context.owned().tds.remove(&object.id);
-        // SAFETY: made by Box::into_raw in alloc_td; the program does not use it again.
-        drop(unsafe { Box::from_raw(td.cast::<TdObject>()) });
+        // SAFETY: handed out by alloc_td; the program does not use it again.
+        unsafe { live::take_back(td.cast::<TdObject>()) };
         Ok(())
     })
 }

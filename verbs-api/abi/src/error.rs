@@ -87,6 +87,22 @@ pub enum VerbError {
         "cmd_fd is not that of a context that this process has open; engines of other processes cannot be reached"
     )]
     NoContext,
+    /// A handle that nothing is behind any more.
+    #[error("there is no such object ({what}): it was destroyed before, or its context was closed")]
+    Gone {
+        /// The kind of object.
+        what: &'static str,
+    },
+    /// An entry that the P_Key table does not have.
+    #[error("port {port} has no P_Key {index}; port 1 has {len}")]
+    NoPkey {
+        /// The port.
+        port: u8,
+        /// The index.
+        index: i64,
+        /// How many entries there are.
+        len: usize,
+    },
     /// Completion queues use the channel.
     #[error("{cqs} completion queues report to the channel")]
     ChannelBusy {
@@ -198,8 +214,8 @@ impl VerbError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Unsupported(_) | Self::SendOps { .. } | Self::Bits { .. } => libc::EOPNOTSUPP,
-            Self::NoContext => libc::EBADF,
-            Self::Unknown { .. } => libc::ENOENT,
+            Self::Unknown { .. } | Self::NoPkey { .. } => libc::ENOENT,
+            Self::Gone { .. } | Self::NoContext => libc::EINVAL,
             Self::Null(_) | Self::Value { .. } | Self::Port { .. } | Self::Index { .. } => libc::EINVAL,
             Self::EmptyGid { .. } => libc::ENODATA,
             Self::NoPdLeft { .. } => libc::ENOMEM,

@@ -67,21 +67,21 @@ pub unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
             Subject::Cq => {
                 let cq = event.element.cast::<ibv_cq>();
                 // SAFETY: an event's object is there until the event is acknowledged.
-                if let Ok((object, context)) = unsafe { CqObject::from_c(cq) } {
+                if let Ok((object, context)) = unsafe { CqObject::hot_c(cq) } {
                     context.events.ack(&AsyncEvent::Cq(CqEventType::CqErr, object.cq.id()));
                 }
             }
             Subject::Qp => {
                 let qp = event.element.cast::<ibv_qp>();
                 // SAFETY: as above.
-                if let Ok((object, context)) = unsafe { QpObject::from_c(qp) } {
+                if let Ok((object, context)) = unsafe { QpObject::hot_c(qp) } {
                     context.events.ack(&AsyncEvent::Qp(QpEventType::QpFatal, object.handle.qpn()));
                 }
             }
             Subject::Srq => {
                 let srq = event.element.cast::<ibv_srq>();
                 // SAFETY: as above.
-                if let Ok((object, context)) = unsafe { SrqObject::from_c(srq) } {
+                if let Ok((object, context)) = unsafe { SrqObject::hot_c(srq) } {
                     context.events.ack(&AsyncEvent::Srq(SrqEventType::SrqErr, object.srq.id()));
                 }
             }

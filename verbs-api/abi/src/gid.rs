@@ -139,7 +139,7 @@ pub unsafe extern "C" fn query_gid_type(
 fn check_flags(flags: u32) -> Result<(), VerbError> {
     match flags {
         0 => Ok(()),
-        given => Err(VerbError::Bits { field: "flags", given: given.into(), unknown: given.into() }),
+        given => Err(VerbError::Value { field: "flags", given: given.into(), allowed: "there are none" }),
     }
 }
 

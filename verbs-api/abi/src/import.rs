@@ -16,6 +16,7 @@ use crate::context::{self, Context};
 use crate::dm;
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_dm, ibv_mr, ibv_pd};
+use crate::live;
 use crate::mr;
 use crate::pd::{self, PdObject};
 
@@ -26,9 +27,9 @@ pub unsafe extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
             let given = u64::from(cmd_fd.cast_unsigned());
             return Err(VerbError::Value { field: "cmd_fd", given, allowed: "a descriptor is needed" });
         }
-        // SAFETY: only looked at during the call; a number that is no open descriptor is EBADF.
-        let file = context::identity(unsafe { BorrowedFd::borrow_raw(cmd_fd) })
-            .map_err(|errno| VerbError::System { what: "cmd_fd", errno })?;
+        // SAFETY: only looked at during the call; a number that is no open descriptor has no identity.
+        let file = context::identity(unsafe { BorrowedFd::borrow_raw(cmd_fd) });
+        let file = file.map_err(|_| VerbError::NoContext)?;
         context::open_again(file)
     })
 }
@@ -48,9 +49,9 @@ pub unsafe extern "C" fn import_pd(context: *mut ibv_context, handle: u32) -> *m
 /// `ibv_unimport_pd`: the domain stays whose it was.
 pub unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
     border::guard((), || {
-        if !pd.is_null() {
+        if !pd.is_null() && live::check(pd.cast::<PdObject>()).is_ok() {
             // SAFETY: the ABI's contract: it came from import_pd and is not used again.
-            drop(unsafe { Box::from_raw(pd.cast::<PdObject>()) });
+            unsafe { live::take_back(pd.cast::<PdObject>()) };
         }
     });
 }
@@ -70,9 +71,9 @@ pub unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr 
 /// `ibv_unimport_mr`: the region stays whose it was.
 pub unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
     border::guard((), || {
-        if !mr.is_null() {
+        if !mr.is_null() && live::check(mr).is_ok() {
             // SAFETY: the ABI's contract: it came from import_mr and is not used again.
-            drop(unsafe { Box::from_raw(mr) });
+            unsafe { live::take_back(mr) };
         }
     });
 }

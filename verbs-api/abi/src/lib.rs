@@ -22,8 +22,10 @@
 //! | [`attributes`], [`port`], [`gid`] | what a device and its port say of themselves |
 //! | [`import`] | what another context of the process made |
 //! | [`pd`], [`domain`], [`mr`], [`mw`], [`dm`], [`ah`], [`multicast`], [`xrc`], [`channel`], [`cq`], [`cq_ex`], [`qp`], [`qp_attr`], [`qp_ex`], [`srq`], [`post`] | an object each, and its verbs |
+//! | [`live`] | which of them are there |
 //! | [`events`] | asynchronous events |
 //! | [`cm`] | librdmacm |
+//! | [`rsocket`] | its sockets |
 //! | [`text`], [`rate`], [`sysfs`] | what needs no device |
 //! | [`logging`] | `URXE_LOG` |
 //! | [`loading`] | what is looked for when the library is loaded |
@@ -34,7 +36,8 @@
 //! - **Threads** run only while a device is open, and none handles signals. The library installs no signal handler and no
 //!   exit handler.
 //! - **Pointers** that a program hands in are trusted as in the original: NULL is refused where the original refuses or tolerates
-//!   it, anything else is taken for what the header says it is. That is what the SAFETY comments call *the ABI's contract*: a
+//!   it, objects that are not there (any more) are refused where that costs nothing that matters ([`live`]), anything else is taken
+//!   for what the header says it is. That is what the SAFETY comments call *the ABI's contract*: a
 //!   pointer to an object came from the verb that makes such objects, which has not been destroyed yet, and a pointer to a
 //!   structure of arguments points to one that no other thread writes during the call.
 //! - **Objects** are allocated here and freed by the verb that destroys them. Objects that a program leaves behind when it closes the
@@ -58,6 +61,7 @@ mod exports;
 mod gid;
 mod import;
 mod layout;
+mod live;
 mod loading;
 mod logging;
 mod mr;
@@ -73,6 +77,7 @@ mod qp;
 mod qp_attr;
 mod qp_ex;
 mod rate;
+mod rsocket;
 mod srq;
 mod sysfs;
 mod text;

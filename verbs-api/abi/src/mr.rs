@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
 use crate::layout::{ibv_mr, ibv_pd, ibv_sge};
+use crate::live;
 use crate::pd::PdObject;
 
 /// `IBV_REREG_MR_ERR_INPUT`: the region is as it was.
@@ -70,7 +71,7 @@ pub unsafe fn describe(pd: *mut ibv_pd, addr: *mut c_void, length: usize, mr: &M
     // SAFETY: the caller's.
     let context = unsafe { (*pd).context };
     let (lkey, rkey) = (mr.lkey.0, mr.rkey.value());
-    Box::into_raw(Box::new(ibv_mr { context, pd, addr, length, handle: lkey, lkey, rkey }))
+    live::hand_out(Box::new(ibv_mr { context, pd, addr, length, handle: lkey, lkey, rkey }))
 }
 
 /// `ibv_reg_mr`
@@ -163,7 +164,7 @@ unsafe fn change(
 ) -> Result<Change, VerbError> {
     let flags = flags.cast_unsigned();
     let has = |bit| flags & bit != 0;
-    if flags == 0 || flags & !(TRANSLATION | PD | ACCESS) != 0 {
+    if flags & !(TRANSLATION | PD | ACCESS) != 0 {
         let allowed = "IBV_REREG_MR_CHANGE_TRANSLATION (1), _PD (2) and _ACCESS (4) are there";
         return Err(VerbError::Value { field: "flags", given: flags.into(), allowed });
     }
@@ -186,6 +187,9 @@ unsafe fn change(
 /// # Safety
 /// The ABI's contract, and what `urxe_stack::memory::Memory::reregister` asks of the memory.
 unsafe fn reregister(mr: *mut ibv_mr, pd: *mut ibv_pd, change: &Change) -> Result<(), VerbError> {
+    if !mr.is_null() {
+        live::check(mr)?;
+    }
     // SAFETY: the ABI's contract; no other thread uses the structure meanwhile.
     let region = unsafe { mr.as_mut() }.ok_or(VerbError::Null("mr"))?;
     // SAFETY: a region's protection domain is there as long as the region.
@@ -237,6 +241,9 @@ pub unsafe extern "C" fn advise_mr(
 /// `ibv_dereg_mr`: when it returns, no peer touches the memory any more.
 pub unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     border::number("ibv_dereg_mr", || {
+        if !mr.is_null() {
+            live::check(mr)?;
+        }
         // SAFETY: the ABI's contract.
         let region = unsafe { mr.as_ref() }.ok_or(VerbError::Null("mr"))?;
         // SAFETY: a region's protection domain is there as long as the region.
@@ -247,8 +254,8 @@ pub unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
         let lkey = Lkey(region.lkey);
         context.device().memory().deregister(lkey)?;
         context.owned().mrs.remove(&lkey);
-        // SAFETY: made by Box::into_raw in `register`; the program does not use it again.
-        drop(unsafe { Box::from_raw(mr) });
+        // SAFETY: handed out by `describe`; the program does not use it again.
+        unsafe { live::take_back(mr) };
         Ok(())
     })
 }

@@ -12,6 +12,7 @@ use urxe_wire::{Lkey, Rkey};
 use crate::border;
 use crate::error::VerbError;
 use crate::layout::{ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp};
+use crate::live;
 use crate::pd::PdObject;
 use crate::qp::QpObject;
 
@@ -39,13 +40,16 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
         // SAFETY: from_c found the protection domain there.
         let of = unsafe { (*pd).context };
         let handle = context.new_handle();
-        Ok(Box::into_raw(Box::new(ibv_mw { context: of, pd, rkey: key.value(), handle, mw_type })))
+        Ok(live::hand_out(Box::new(ibv_mw { context: of, pd, rkey: key.value(), handle, mw_type })))
     })
 }
 
 /// `ibv_dealloc_mw`, through `ibv_context.ops`: when it returns, no peer comes through the window any more.
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     border::number("ibv_dealloc_mw", || {
+        if !mw.is_null() {
+            live::check(mw)?;
+        }
         // SAFETY: the ABI's contract.
         let window = unsafe { mw.as_ref() }.ok_or(VerbError::Null("mw"))?;
         // SAFETY: a window's protection domain is there as long as the window.
@@ -55,8 +59,8 @@ pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
         }
         context.device().memory().dealloc_mw(Rkey(window.rkey))?;
         context.owned().mws.remove(&identity(window.rkey));
-        // SAFETY: made by Box::into_raw in alloc_mw; the program does not use it again.
-        drop(unsafe { Box::from_raw(mw) });
+        // SAFETY: handed out by alloc_mw; the program does not use it again.
+        unsafe { live::take_back(mw) };
         Ok(())
     })
 }

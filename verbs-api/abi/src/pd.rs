@@ -8,6 +8,7 @@ use crate::border;
 use crate::context::Context;
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_pd};
+use crate::live;
 use crate::object::object;
 
 /// A protection domain, with what C sees of it in front.
@@ -37,7 +38,7 @@ pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
 /// What the program gets for a domain.
 pub fn present(context: *mut ibv_context, id: PdId, memory: PdId) -> *mut ibv_pd {
     let c = ibv_pd { context, handle: id.0 };
-    Box::into_raw(Box::new(PdObject { c, id, memory })).cast()
+    live::hand_out(Box::new(PdObject { c, id, memory })).cast()
 }
 
 /// `ibv_dealloc_pd`, of parent domains as well
@@ -50,8 +51,8 @@ pub unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
         }
         context.device().dealloc_pd(object.id)?;
         context.owned().pds.remove(&object.id);
-        // SAFETY: made by Box::into_raw in alloc_pd; the program does not use it again.
-        drop(unsafe { Box::from_raw(pd.cast::<PdObject>()) });
+        // SAFETY: handed out by `present`; the program does not use it again.
+        unsafe { live::take_back(pd.cast::<PdObject>()) };
         Ok(())
     })
 }

@@ -46,7 +46,10 @@ pub unsafe extern "C" fn post_send(
     let mut refused = wr;
     let result = border::number("ibv_post_send", || {
         // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { QpObject::from_c(qp) }?;
+        let (object, context) = unsafe { QpObject::hot_c(qp) }?;
+        if wr.is_null() {
+            return Err(VerbError::Null("wr"));
+        }
         // SAFETY: the ABI's contract: a list that ends with NULL.
         let result = unsafe { send_list(object, context, &mut refused) };
         context.node.settle();
@@ -65,6 +68,16 @@ pub unsafe extern "C" fn post_send(
 /// The ABI's contract.
 unsafe fn send_list(qp: &QpObject, context: &Context, next: &mut *mut ibv_send_wr) -> Result<(), VerbError> {
     let engine = &context.node.engine;
+    // SAFETY: the ABI's contract: the list's first request, or NULL.
+    if let Some(wr) = unsafe { (*next).as_ref() }
+        && wr.next.is_null()
+        && !is_inline(wr)
+    {
+        // Most programs post one at a time. Messages of 64 bytes notice what a batch costs.
+        // SAFETY: the ABI's contract, for all that the request points to.
+        let request = unsafe { request(qp.qp_type, wr) }?;
+        return engine.post_send(qp.handle, slice::from_ref(&request)).map_err(|(_, error)| error.into());
+    }
     loop {
         let first = *next;
         // Of one request in a batch, which is then the only one.
@@ -73,7 +86,7 @@ unsafe fn send_list(qp: &QpObject, context: &Context, next: &mut *mut ibv_send_w
         let mut wrong = None;
         // SAFETY: the ABI's contract: the list's next request, or NULL at its end.
         while let Some(wr) = unsafe { (*next).as_ref() } {
-            let is_inline = wr.send_flags & SendFlags::INLINE.bits() != 0;
+            let is_inline = is_inline(wr);
             if batch.is_full() || (is_inline && !batch.is_empty()) {
                 break;
             }
@@ -126,6 +139,10 @@ unsafe fn send_list(qp: &QpObject, context: &Context, next: &mut *mut ibv_send_w
             None => {}
         }
     }
+}
+
+fn is_inline(wr: &ibv_send_wr) -> bool {
+    wr.send_flags & SendFlags::INLINE.bits() != 0
 }
 
 /// A send work request, as the stack has it.
@@ -188,7 +205,7 @@ unsafe fn destination(qp_type: QpType, wr: &ibv_send_wr) -> Result<Destination, 
             // SAFETY: the queue pair's type says that this part was written.
             let ud = unsafe { wr.wr.ud };
             // SAFETY: the ABI's contract.
-            let (ah, _) = unsafe { AhObject::from_c(ud.ah) }?;
+            let (ah, _) = unsafe { AhObject::hot_c(ud.ah) }?;
             Ok(Destination::Datagram {
                 ah: ah.handle,
                 qpn: Qpn::masked(ud.remote_qpn),
@@ -253,7 +270,10 @@ pub unsafe extern "C" fn post_recv(
     let mut refused = wr;
     let result = border::number("ibv_post_recv", || {
         // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { QpObject::from_c(qp) }?;
+        let (object, context) = unsafe { QpObject::hot_c(qp) }?;
+        if wr.is_null() {
+            return Err(VerbError::Null("wr"));
+        }
         let post = |batch: &[RecvRequest<'_>]| context.node.engine.post_recv(object.handle, batch);
         // SAFETY: the ABI's contract: a list that ends with NULL.
         let result = unsafe { recv_list(&mut refused, post) };
@@ -319,7 +339,7 @@ pub unsafe extern "C" fn post_srq_recv(
     let mut refused = wr;
     let result = border::number("ibv_post_srq_recv", || {
         // SAFETY: the ABI's contract.
-        let (object, _) = unsafe { SrqObject::from_c(srq) }?;
+        let (object, _) = unsafe { SrqObject::hot_c(srq) }?;
         // SAFETY: the ABI's contract: a list that ends with NULL.
         unsafe { recv_list(&mut refused, |batch| object.srq.post(batch)) }
     });

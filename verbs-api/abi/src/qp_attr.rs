@@ -39,6 +39,14 @@ pub fn from_c(c: &ibv_qp_attr, mask: QpAttrMask) -> Result<QpAttr, VerbError> {
         attr.dest_qp_num = Qpn::masked(c.dest_qp_num);
     }
     attr.en_sqd_async_notify = c.en_sqd_async_notify != 0;
+    let unknown = c.qp_access_flags & !Access::all().bits() & !Access::OPTIONAL;
+    if has(QpAttrMask::ACCESS_FLAGS) && unknown != 0 {
+        return Err(value(
+            "qp_access_flags",
+            c.qp_access_flags,
+            "it has bits that no enum ibv_access_flags has",
+        ));
+    }
     attr.access_flags = Access::from_bits_truncate(c.qp_access_flags);
     attr.pkey_index = c.pkey_index;
     attr.port_num = c.port_num;

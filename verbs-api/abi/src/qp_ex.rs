@@ -133,7 +133,7 @@ unsafe fn with_batch(qp: *mut ibv_qp_ex, use_it: impl FnOnce(&mut Batch)) {
     border::guard((), || {
         // SAFETY: the ABI's contract; from start to complete the batch is this thread's alone.
         unsafe {
-            let (object, _) = QpObject::from_c(qp.cast()).unwrap_unchecked();
+            let (object, _) = QpObject::hot_c(qp.cast()).unwrap_unchecked();
             if let Some(build) = &object.build {
                 use_it(&mut *build.batch.get());
             }
@@ -161,7 +161,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     border::guard((), || {
         // SAFETY: the ABI's contract.
-        let Ok((QpObject { build: Some(build), .. }, _)) = (unsafe { QpObject::from_c(qp.cast()) }) else {
+        let Ok((QpObject { build: Some(build), .. }, _)) = (unsafe { QpObject::hot_c(qp.cast()) }) else {
             return;
         };
         while build.busy.swap(true, Ordering::Acquire) {
@@ -174,7 +174,7 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     // SAFETY: the ABI's contract.
-    if let Ok((QpObject { build: Some(build), .. }, _)) = unsafe { QpObject::from_c(qp.cast()) } {
+    if let Ok((QpObject { build: Some(build), .. }, _)) = unsafe { QpObject::hot_c(qp.cast()) } {
         build.busy.store(false, Ordering::Release);
     }
 }
@@ -182,7 +182,7 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     border::number("ibv_wr_complete", || {
         // SAFETY: the ABI's contract.
-        let (object, context) = unsafe { QpObject::from_c(qp.cast()) }?;
+        let (object, context) = unsafe { QpObject::hot_c(qp.cast()) }?;
         let Some(build) = &object.build else {
             return Err(VerbError::Unsupported("building work requests"));
         };
@@ -326,7 +326,7 @@ unsafe fn address(qp: *mut ibv_qp_ex, to: Destination) {
 
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
     // SAFETY: the ABI's contract.
-    match unsafe { AhObject::from_c(ah) } {
+    match unsafe { AhObject::hot_c(ah) } {
         Ok((object, _)) => {
             let to = Destination::Datagram { ah: object.handle, qpn: Qpn::masked(qpn), qkey: QKey(qkey) };
             // SAFETY: the ABI's contract.
@@ -401,7 +401,7 @@ unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *const c_void,
 
 unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
     // SAFETY: the ABI's contract.
-    let Ok((_, context)) = (unsafe { QpObject::from_c(qp.cast()) }) else { return };
+    let Ok((_, context)) = (unsafe { QpObject::hot_c(qp.cast()) }) else { return };
     let allowed = context.device().limits().max_inline_data;
     // SAFETY: the ABI's contract: so many pieces.
     let piece = |index| unsafe { *list.add(index) };

@@ -13,6 +13,7 @@ use crate::cq::CqObject;
 use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex};
+use crate::live;
 use crate::object::object;
 use crate::pd::PdObject;
 use crate::xrc::XrcdObject;
@@ -69,7 +70,10 @@ pub unsafe extern "C" fn create_srq_ex(
                 let ((domain, _), (cq, _)) = objects;
                 Some(XrcSrqInit { xrcd: Arc::clone(&domain.xrcd), cq: Arc::clone(&cq.cq) })
             }
-            _ => return Err(VerbError::Unsupported("this srq_type")),
+            given => {
+                let allowed = "IBV_SRQT_BASIC (0) and IBV_SRQT_XRC (1) are there";
+                return Err(VerbError::Value { field: "srq_type", given: given.into(), allowed });
+            }
         };
         if !has(WITH_PD) {
             return Err(VerbError::Null("pd"));
@@ -106,7 +110,7 @@ unsafe fn create(
     c.handle = srq.id().0;
     let object = EventObject::Srq(srq.id());
     context.owned().srqs.insert(object, Arc::clone(&srq));
-    let made = Box::into_raw(Box::new(SrqObject { c: UnsafeCell::new(c), srq }));
+    let made = live::hand_out(Box::new(SrqObject { c: UnsafeCell::new(c), srq }));
     context.adopt(object, made.cast());
     Ok(made.cast())
 }
@@ -167,8 +171,8 @@ pub unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         context.device().destroy_srq(&object.srq)?;
         context.owned().srqs.remove(&EventObject::Srq(object.srq.id()));
         context.disown(EventObject::Srq(object.srq.id()));
-        // SAFETY: made by Box::into_raw in `create`; the program does not use it again.
-        drop(unsafe { Box::from_raw(srq.cast::<SrqObject>()) });
+        // SAFETY: handed out by `create`; the program does not use it again.
+        unsafe { live::take_back(srq.cast::<SrqObject>()) };
         Ok(())
     })
 }

@@ -83,9 +83,10 @@ unsafe extern "C" fn read_counter(
     value: *mut u64,
 ) -> c_int {
     border::guard(-1, || {
-        // SAFETY: as `Read` says: two texts of these lengths.
-        let (device, counter) =
-            unsafe { (from_raw_parts(device, device_len), from_raw_parts(counter, counter_len)) };
+        // SAFETY: as `Read` says: a text of this length.
+        let device = unsafe { from_raw_parts(device, device_len) };
+        // SAFETY: as `Read` says: a text of this length.
+        let counter = unsafe { from_raw_parts(counter, counter_len) };
         let counter = match counter {
             b"port_xmit_packets" => Some(Counter::SentPkts),
             b"port_rcv_packets" => Some(Counter::RcvdPkts),

@@ -15,6 +15,7 @@ use crate::context::{Context, identity};
 use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_qp, ibv_qp_open_attr, ibv_xrcd, ibv_xrcd_init_attr};
+use crate::live;
 use crate::object::object;
 use crate::qp;
 
@@ -61,7 +62,7 @@ pub unsafe extern "C" fn open_xrcd(
         let flags = XrcdFlags::from_bits_truncate(attr.oflags.cast_unsigned());
         let xrcd = shared.device().open_xrcd(inode, flags, claim_xrcd)?;
         shared.owned().hold_xrcd(&xrcd);
-        Ok(Box::into_raw(Box::new(XrcdObject { c: ibv_xrcd { context }, xrcd })).cast())
+        Ok(live::hand_out(Box::new(XrcdObject { c: ibv_xrcd { context }, xrcd })).cast())
     })
 }
 
@@ -80,8 +81,8 @@ pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
         }
         context.device().close_xrcd(&object.xrcd)?;
         context.owned().release_xrcd(&object.xrcd);
-        // SAFETY: made by Box::into_raw in open_xrcd; the program does not use it again.
-        drop(unsafe { Box::from_raw(xrcd.cast::<XrcdObject>()) });
+        // SAFETY: handed out by open_xrcd; the program does not use it again.
+        unsafe { live::take_back(xrcd.cast::<XrcdObject>()) };
         Ok(())
     })
 }

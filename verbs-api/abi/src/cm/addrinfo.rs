@@ -15,6 +15,9 @@ use crate::layout::rdma_addrinfo;
 pub const PASSIVE: c_int = 1;
 /// `RAI_NUMERICHOST`
 const NUMERIC_HOST: c_int = 2;
+/// `RAI_SA`, `RAI_DNS`: what an address is resolved by.
+pub const SERVICE_RECORDS: c_int = 0x10;
+pub const DNS: c_int = 0x20;
 
 fn stream(qp_type: c_int) -> Option<c_int> {
     match QpType::from_number(qp_type.cast_unsigned())? {

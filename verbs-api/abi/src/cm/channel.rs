@@ -14,6 +14,7 @@ use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::sys::fork::PerProcess;
 
 use super::process::connections;
+use super::written;
 use crate::border;
 use crate::error::VerbError;
 use crate::layout::rdma_event_channel;
@@ -24,6 +25,8 @@ use crate::node::lock;
 pub struct Channel {
     pub fd: EventFd,
     pub core: ChannelId,
+    /// What programs have written into it.
+    pub written: written::Queue,
 }
 
 /// This process's channels, by the address of what C sees of them.
@@ -46,7 +49,7 @@ pub fn create() -> Result<*mut rdma_event_channel, VerbError> {
     let channel = connections().call(|cma, _| {
         Arc::new_cyclic(|channel| {
             let wake = Arc::new(ChannelWake(channel.clone()));
-            Channel { fd, core: cma.create_channel(wake) }
+            Channel { fd, core: cma.create_channel(wake), written: written::Queue::default() }
         })
     });
     let made = Box::into_raw(Box::new(c));

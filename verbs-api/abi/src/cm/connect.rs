@@ -26,14 +26,19 @@ const COMM_EST: u32 = 4;
 
 /// `rdma_listen`
 pub unsafe extern "C" fn listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
-    border::minus_one("rdma_listen", || {
-        // SAFETY: the ABI's contract.
-        let object = unsafe { IdObject::from_c(id) }?;
-        open_devices()?;
-        connections().call(|cma, _| cma.listen(object.core, backlog, &Host))?;
-        // SAFETY: the ABI's contract.
-        unsafe { address::show(id) }
-    })
+    // SAFETY: the ABI's contract.
+    border::minus_one("rdma_listen", || unsafe { listen_to(id, backlog) })
+}
+
+/// # Safety
+/// The ABI's contract.
+pub unsafe fn listen_to(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract.
+    let object = unsafe { IdObject::from_c(id) }?;
+    open_devices()?;
+    connections().call(|cma, _| cma.listen(object.core, backlog, &Host))?;
+    // SAFETY: the ABI's contract.
+    unsafe { address::show(id) }
 }
 
 /// Bytes that a program names by a pointer and a length.
@@ -133,26 +138,31 @@ unsafe fn bound<'a>(id: *mut rdma_cm_id) -> Result<(&'a IdObject, CmDevice), Ver
 
 /// `rdma_connect`
 pub unsafe extern "C" fn connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int {
-    border::minus_one("rdma_connect", || {
-        // SAFETY: the ABI's contract.
-        let (object, said) = unsafe {
-            let (object, device) = bound(id)?;
-            let said = Said::new(id, object, &device, conn_param)?;
-            let mut state = lock(&object.state);
-            state.initiator_depth = said.depth(|conn| conn.initiator_depth, device.max_initiator_depth);
-            state.responder_resources =
-                said.depth(|conn| conn.responder_resources, device.max_responder_resources);
-            drop(state);
-            (object, said)
-        };
-        let param = {
-            let state = lock(&object.state);
-            said.param(&state, state.local_ece)
-        };
-        connections().call(|cma, now| cma.connect(now, object.core, &param))?;
-        // SAFETY: the ABI's contract.
-        unsafe { id::complete(id) }
-    })
+    // SAFETY: the ABI's contract.
+    border::minus_one("rdma_connect", || unsafe { connect_to(id, conn_param) })
+}
+
+/// # Safety
+/// The ABI's contract.
+pub unsafe fn connect_to(id: *mut rdma_cm_id, conn_param: *const rdma_conn_param) -> Result<(), VerbError> {
+    // SAFETY: the ABI's contract.
+    let (object, said) = unsafe {
+        let (object, device) = bound(id)?;
+        let said = Said::new(id, object, &device, conn_param)?;
+        let mut state = lock(&object.state);
+        state.initiator_depth = said.depth(|conn| conn.initiator_depth, device.max_initiator_depth);
+        state.responder_resources =
+            said.depth(|conn| conn.responder_resources, device.max_responder_resources);
+        drop(state);
+        (object, said)
+    };
+    let param = {
+        let state = lock(&object.state);
+        said.param(&state, state.local_ece)
+    };
+    connections().call(|cma, now| cma.connect(now, object.core, &param))?;
+    // SAFETY: the ABI's contract.
+    unsafe { id::complete(id) }
 }
 
 /// `rdma_accept`
@@ -163,7 +173,7 @@ pub unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_
 
 /// # Safety
 /// The ABI's contract.
-unsafe fn accept_request(id: *mut rdma_cm_id, conn: *const rdma_conn_param) -> Result<(), VerbError> {
+pub unsafe fn accept_request(id: *mut rdma_cm_id, conn: *const rdma_conn_param) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract, for all calls below.
     unsafe {
         let (object, device) = bound(id)?;

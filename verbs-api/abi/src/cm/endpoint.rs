@@ -114,40 +114,49 @@ pub unsafe extern "C" fn destroy_ep(id: *mut rdma_cm_id) {
 /// `rdma_get_request`: waits for a request to a synchronous identifier, with a queue pair if the endpoint was made with attributes.
 pub unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
     border::minus_one("rdma_get_request", || {
-        // SAFETY: the ABI's contract, for all calls below.
-        unsafe {
-            let object = IdObject::from_c(listen)?;
-            if !lock(&object.state).is_sync {
-                let allowed = "the identifier has a program's channel: requests come there";
-                return Err(VerbError::Value { field: "channel", given: 1, allowed });
-            }
-            if !(*listen).event.is_null() {
-                event::ack((*listen).event)?;
-                (*listen).event = ptr::null_mut();
-            }
-            let taken = event::take((*listen).channel)?;
-            let of_request = || {
-                event::outcome(&*taken)?;
-                if (*taken).event != u32::from(CmaEventType::ConnectRequest.number()) {
-                    return Err(VerbError::System { what: "no request but an event", errno: Errno::INVAL });
-                }
-                // A copy, since the sizes that the queue pair really has are written into it.
-                let attr = lock(&object.state).qp_init_attr.as_ref().map(|attr| ptr::read(attr));
-                match attr {
-                    Some(mut attr) => qp::make_plain_qp((*taken).id, (*listen).pd, &mut attr),
-                    None => Ok(()),
-                }
-            };
-            if let Err(error) = of_request() {
-                (*listen).event = taken;
-                return Err(error);
-            }
-            let request = (*taken).id;
-            (*request).event = taken;
-            id.write(request);
-        }
+        // SAFETY: the ABI's contract: a place for the result.
+        unsafe { id.write(take_request(listen)?) };
         Ok(())
     })
+}
+
+/// The next request.
+///
+/// # Safety
+/// The ABI's contract.
+pub unsafe fn take_request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, VerbError> {
+    // SAFETY: the ABI's contract, for all calls below.
+    unsafe {
+        let object = IdObject::from_c(listen)?;
+        if !lock(&object.state).is_sync {
+            let allowed = "the identifier has a program's channel: requests come there";
+            return Err(VerbError::Value { field: "channel", given: 1, allowed });
+        }
+        if !(*listen).event.is_null() {
+            event::ack((*listen).event)?;
+            (*listen).event = ptr::null_mut();
+        }
+        let taken = event::take((*listen).channel)?;
+        let of_request = || {
+            event::outcome(&*taken)?;
+            if (*taken).event != u32::from(CmaEventType::ConnectRequest.number()) {
+                return Err(VerbError::System { what: "no request but an event", errno: Errno::INVAL });
+            }
+            // A copy, since the sizes that the queue pair really has are written into it.
+            let attr = lock(&object.state).qp_init_attr.as_ref().map(|attr| ptr::read(attr));
+            match attr {
+                Some(mut attr) => qp::make_plain_qp((*taken).id, (*listen).pd, &mut attr),
+                None => Ok(()),
+            }
+        };
+        if let Err(error) = of_request() {
+            (*listen).event = taken;
+            return Err(error);
+        }
+        let request = (*taken).id;
+        (*request).event = taken;
+        Ok(request)
+    }
 }
 
 /// `rdma_get_devices`: the contexts that identifiers are bound to.

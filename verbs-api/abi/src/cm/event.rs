@@ -13,6 +13,7 @@ use super::id::{self, IdObject};
 use super::multicast::MembershipObject;
 use super::process::connections;
 use super::qp::{self, Depths};
+use super::written::{self, Written};
 use crate::border;
 use crate::error::VerbError;
 use crate::layout::{
@@ -71,6 +72,20 @@ pub unsafe fn ack(event: *mut rdma_cm_event) -> Result<(), VerbError> {
     Ok(())
 }
 
+/// An event out of a channel.
+enum Taken {
+    Core(CmaEvent),
+    Written(Written),
+}
+
+fn present_written(event: &Written) -> *mut rdma_cm_event {
+    let param = rdma_event_param { arg: event.arg };
+    let (id, listen_id) = (event.of, ptr::null_mut());
+    let c = rdma_cm_event { id, listen_id, event: event.event, status: event.status, param };
+    let made = EventObject { c, of: event.of, membership: ptr::null(), private_data: Vec::new() };
+    Box::into_raw(Box::new(made)).cast()
+}
+
 /// Takes the next event that is for the program.
 ///
 /// # Safety
@@ -81,19 +96,24 @@ pub unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_even
         let redeem = || {
             // SAFETY: the listener's name is that of an identifier that is there, since it has an event.
             let adopt = |new, listener| unsafe { adopt(new, IdObject::of_user(listener)) };
-            connections().call(|cma, _| {
+            let event = connections().call(|cma, _| {
                 let event = cma.next_event(object.core, adopt)?;
                 // SAFETY: the identifier is there: destroying it takes the core's lock first.
                 if let Ok(of) = unsafe { IdObject::from_c(IdObject::of_user(event.user)) } {
                     lock(&of.state).taken += 1;
                 }
                 Some(event)
-            })
+            });
+            event.map(Taken::Core).or_else(|| written::take(&object.written).map(Taken::Written))
         };
         let event = object.fd.take_event(redeem);
         let event = event.map_err(|errno| VerbError::System { what: "no event", errno })?;
-        // SAFETY: destroying the identifier waits until this event is given back.
-        if let Some(event) = unsafe { present(event) } {
+        let presented = match event {
+            // SAFETY: destroying the identifier waits until this event is given back.
+            Taken::Core(event) => unsafe { present(event) },
+            Taken::Written(event) => Some(present_written(&event)),
+        };
+        if let Some(event) = presented {
             return Ok(event);
         }
     }

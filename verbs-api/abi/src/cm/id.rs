@@ -11,6 +11,7 @@ use urxe_wire::mad::PortSpace;
 
 use super::channel;
 use super::process::{self, CmDevice, connections};
+use super::written::{self, Resolving};
 use super::{event, multicast};
 use crate::border;
 use crate::error::VerbError;
@@ -46,6 +47,7 @@ pub struct IdState {
     /// Data that goes in front of the program's when it connects.
     pub connect: Vec<u8>,
     pub memberships: Vec<Arc<multicast::MembershipObject>>,
+    pub resolving: Resolving,
 }
 
 impl IdObject {
@@ -174,6 +176,9 @@ pub unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     connections().call(|cma, now| cma.destroy_id(now, object.core))?;
     // SAFETY: the ABI's contract: no other thread uses the identifier.
     unsafe {
+        if let Ok(channel) = channel::find((*id).channel) {
+            written::forget(&channel, id);
+        }
         if !(*id).event.is_null() {
             event::ack((*id).event)?;
             (*id).event = ptr::null_mut();
@@ -210,8 +215,8 @@ pub unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> Resul
         return Err(VerbError::Value { field: "channel", given: 0, allowed });
     }
     let to = if becomes_sync { channel::create()? } else { to };
-    let place = channel::find(to)?.core;
-    if let Err(error) = connections().call(|cma, _| cma.migrate(object.core, place)) {
+    let becomes = channel::find(to)?;
+    if let Err(error) = connections().call(|cma, _| cma.migrate(object.core, becomes.core)) {
         if becomes_sync {
             // SAFETY: made above for this identifier alone.
             unsafe { channel::destroy(to) };
@@ -220,6 +225,9 @@ pub unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> Resul
     }
     // SAFETY: the ABI's contract: no other thread changes the identifier.
     unsafe {
+        if let Ok(was) = channel::find((*id).channel) {
+            written::migrate(&was, &becomes, id);
+        }
         if was_sync {
             if !(*id).event.is_null() {
                 event::ack((*id).event)?;

@@ -16,7 +16,7 @@
 //! | [`addrinfo`] | `rdma_getaddrinfo` |
 //! | [`multicast`] | groups |
 //! | [`option`] | `rdma_set_option` |
-//! | [`poll`] | `rpoll` and `rselect` of plain descriptors |
+//! | [`written`] | events that programs write, addresses resolved with an event |
 
 pub mod address;
 pub mod addrinfo;
@@ -27,8 +27,8 @@ pub mod event;
 pub mod id;
 pub mod multicast;
 pub mod option;
-pub mod poll;
 pub mod process;
 pub mod qp;
 pub mod queues;
 pub mod srq;
+pub mod written;

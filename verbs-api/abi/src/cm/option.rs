@@ -15,6 +15,9 @@ const TOS: c_int = 0;
 const REUSE_ADDR: c_int = 1;
 const AF_ONLY: c_int = 2;
 const ACK_TIMEOUT: c_int = 3;
+/// `RDMA_OPTION_IB`, `RDMA_OPTION_IB_PATH`
+const LEVEL_IB: c_int = 1;
+const PATH: c_int = 1;
 /// The timeout has five bits.
 const MAX_TIMEOUT: u8 = 31;
 
@@ -73,6 +76,11 @@ pub unsafe extern "C" fn set_option(
                 (LEVEL_ID, AF_ONLY) => {
                     let only = read::<c_int>(value, len)? != 0;
                     connections().call(|cma, _| cma.set_af_only(core, only))?;
+                }
+                // In RoCE addresses say all of a path: none that a program brings is of use.
+                (LEVEL_IB, PATH) => {
+                    let allowed = "no path records are taken: rdma_resolve_route finds the path";
+                    return Err(VerbError::Value { field: "path records", given: len as u64, allowed });
                 }
                 _ => {
                     let errno = rustix::io::Errno::NOSYS;

@@ -1,7 +1,9 @@
-//! What rdma-core 57 to 65 added to both libraries. None of it is offered yet.
+//! What rdma-core 57 to 65 added to both libraries. Of libibverbs' part none is offered yet.
 
 use super::export;
 use crate::absent;
+use crate::cm::written;
+use crate::rsocket::calls;
 
 export! {
     v1_15 "@@IBVERBS_1.15" {
@@ -32,13 +34,13 @@ export! {
         ibv_set_err_comp_cntr => absent::number,
     }
     cm1_4 "@@RDMACM_1.4" {
-        rdma_query_addrinfo => absent::minus_one,
-        rdma_resolve_addrinfo => absent::minus_one,
-        rdma_write_cm_event => absent::minus_one,
+        rdma_query_addrinfo => written::query_addrinfo,
+        rdma_resolve_addrinfo => written::resolve_addrinfo,
+        rdma_write_cm_event => written::write_cm_event,
     }
     cm1_5 "@@RDMACM_1.5" {
-        repoll_create => absent::minus_one,
-        repoll_ctl => absent::minus_one,
-        repoll_wait => absent::minus_one,
+        repoll_create => calls::epoll_create,
+        repoll_ctl => calls::epoll_ctl,
+        repoll_wait => calls::epoll_wait,
     }
 }

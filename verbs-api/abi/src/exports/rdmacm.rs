@@ -1,15 +1,15 @@
-//! librdmacm: nodes 1.0 to 1.3. Of rsockets only waiting for plain descriptors is offered; the other calls say EOPNOTSUPP.
+//! librdmacm: nodes 1.0 to 1.3.
 
 use super::export;
-use crate::absent;
-use crate::cm::{address, addrinfo, channel, connect, endpoint, event, id, multicast, option, poll, qp, srq};
+use crate::cm::{address, addrinfo, channel, connect, endpoint, event, id, multicast, option, qp, srq};
+use crate::rsocket::calls;
 
 export! {
     cm1_0 "@@RDMACM_1.0" {
-        raccept => absent::minus_one,
-        rbind => absent::minus_one,
-        rclose => absent::minus_one,
-        rconnect => absent::minus_one,
+        raccept => calls::accept,
+        rbind => calls::bind,
+        rclose => calls::close,
+        rconnect => calls::connect,
         rdma_accept => connect::accept,
         rdma_ack_cm_event => event::ack_cm_event,
         rdma_bind_addr => address::bind_addr,
@@ -45,29 +45,29 @@ export! {
         rdma_resolve_addr => address::resolve_addr,
         rdma_resolve_route => address::resolve_route,
         rdma_set_option => option::set_option,
-        rfcntl => absent::minus_one,
-        rgetpeername => absent::minus_one,
-        rgetsockname => absent::minus_one,
-        rgetsockopt => absent::minus_one,
-        riomap => absent::minus_one,
-        riounmap => absent::minus_one,
-        riowrite => absent::minus_one,
-        rlisten => absent::minus_one,
-        rpoll => poll::poll,
-        rread => absent::minus_one,
-        rreadv => absent::minus_one,
-        rrecv => absent::minus_one,
-        rrecvfrom => absent::minus_one,
-        rrecvmsg => absent::minus_one,
-        rselect => poll::select,
-        rsend => absent::minus_one,
-        rsendmsg => absent::minus_one,
-        rsendto => absent::minus_one,
-        rsetsockopt => absent::minus_one,
-        rshutdown => absent::minus_one,
-        rsocket => absent::minus_one,
-        rwrite => absent::minus_one,
-        rwritev => absent::minus_one,
+        rfcntl => calls::fcntl,
+        rgetpeername => calls::getpeername,
+        rgetsockname => calls::getsockname,
+        rgetsockopt => calls::getsockopt,
+        riomap => calls::iomap,
+        riounmap => calls::iounmap,
+        riowrite => calls::iowrite,
+        rlisten => calls::listen,
+        rpoll => calls::poll,
+        rread => calls::read,
+        rreadv => calls::readv,
+        rrecv => calls::recv,
+        rrecvfrom => calls::recvfrom,
+        rrecvmsg => calls::recvmsg,
+        rselect => calls::select,
+        rsend => calls::send,
+        rsendmsg => calls::sendmsg,
+        rsendto => calls::sendto,
+        rsetsockopt => calls::setsockopt,
+        rshutdown => calls::shutdown,
+        rsocket => calls::socket,
+        rwrite => calls::write,
+        rwritev => calls::writev,
     }
     cm1_1 "@@RDMACM_1.1" {
         rdma_join_multicast_ex => multicast::join_multicast_ex,

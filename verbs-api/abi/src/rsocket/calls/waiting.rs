@@ -1,0 +1,122 @@
+//! Waiting for several sockets.
+
+use std::ffi::c_int;
+use std::slice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use libc::{nfds_t, pollfd};
+use rustix::io::Errno;
+
+use crate::rsocket::answer::{Result, answer};
+use crate::rsocket::epoll::Epoll;
+use crate::rsocket::poll;
+use crate::rsocket::table::{self, Entry};
+
+/// `rpoll`
+pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    answer("rpoll", || {
+        let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
+        if count == 0 {
+            return poll::wait(&mut [], timeout);
+        }
+        if fds.is_null() {
+            return Err(Errno::FAULT);
+        }
+        // SAFETY: the ABI's contract: so many are there, and nobody else uses them during the call.
+        poll::wait(unsafe { slice::from_raw_parts_mut(fds, count as usize) }, timeout)
+    })
+}
+
+/// `rselect`
+pub unsafe extern "C" fn select(
+    count: c_int,
+    read: *mut libc::fd_set,
+    write: *mut libc::fd_set,
+    except: *mut libc::fd_set,
+    timeout: *mut libc::timeval,
+) -> c_int {
+    answer("rselect", || {
+        let count = usize::try_from(count).ok().filter(|count| *count <= libc::FD_SETSIZE);
+        let sets = [(read, libc::POLLIN), (write, libc::POLLOUT), (except, libc::POLLPRI)];
+        let mut fds = Vec::new();
+        for fd in 0..count.ok_or(Errno::INVAL)? as c_int {
+            // SAFETY: the ABI's contract: NULL or a set.
+            let asked = sets.iter().filter(|(set, _)| !set.is_null() && unsafe { libc::FD_ISSET(fd, *set) });
+            let mut asked = asked.peekable();
+            if asked.peek().is_some() {
+                fds.push(pollfd { fd, events: asked.map(|(_, event)| *event).sum(), revents: 0 });
+            }
+        }
+        // SAFETY: the ABI's contract: NULL or a time.
+        let timeout = unsafe { timeout.as_ref() }.map(|time| {
+            let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0));
+            seconds + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
+        });
+        poll::wait(&mut fds, timeout)?;
+        let says = [
+            (read, libc::POLLIN | libc::POLLHUP | libc::POLLERR),
+            (write, libc::POLLOUT | libc::POLLERR),
+            (except, libc::POLLPRI | libc::POLLNVAL),
+        ];
+        let mut ready = 0;
+        for ((set, says), (_, asks)) in says.into_iter().zip(sets).filter(|((set, _), _)| !set.is_null()) {
+            // SAFETY: the ABI's contract: a set.
+            unsafe { libc::FD_ZERO(set) };
+            for fd in fds.iter().filter(|fd| fd.events & asks != 0 && fd.revents & says != 0) {
+                // SAFETY: as above; the number was found in a set.
+                unsafe { libc::FD_SET(fd.fd, set) };
+                ready += 1;
+            }
+        }
+        Ok(ready)
+    })
+}
+
+/// `repoll_create`; of its flags none changes what it does.
+pub extern "C" fn epoll_create(_flags: c_int) -> c_int {
+    answer("repoll_create", || {
+        let set = Epoll::new()?;
+        let fd = set.fd();
+        table::insert(fd, Entry::Epoll(Arc::new(set)));
+        Ok(fd)
+    })
+}
+
+fn epoll_set(fd: c_int) -> Result<Arc<Epoll>> {
+    match table::entry(fd) {
+        Some(Entry::Epoll(set)) => Ok(set),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// `repoll_ctl`: 0 or the error number, as the original.
+pub unsafe extern "C" fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut libc::epoll_event) -> c_int {
+    crate::border::guard(libc::EIO, || {
+        // SAFETY: the ABI's contract: NULL or an event, which may be unaligned.
+        let event = if event.is_null() { None } else { Some(unsafe { event.read_unaligned() }) };
+        let done = match fd {
+            _ if fd < 0 => Err(Errno::BADF),
+            _ if fd == set => Err(Errno::INVAL),
+            _ => epoll_set(set).and_then(|set| set.control(op, fd, event)),
+        };
+        done.map_or_else(Errno::raw_os_error, |()| 0)
+    })
+}
+
+/// `repoll_wait`: how many; -1 with `errno`, where the original's error number cannot be told from a number of events.
+pub unsafe extern "C" fn epoll_wait(
+    set: c_int,
+    events: *mut libc::epoll_event,
+    most: c_int,
+    timeout: c_int,
+) -> c_int {
+    answer("repoll_wait", || {
+        let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
+        let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
+        let found = epoll_set(set)?.wait(most, timeout)?;
+        // SAFETY: the ABI's contract: so many places, which may be unaligned.
+        unsafe { found.iter().enumerate().for_each(|(at, event)| events.add(at).write_unaligned(*event)) };
+        Ok(found.len() as c_int)
+    })
+}

@@ -1,0 +1,410 @@
+//! A SOCK_DGRAM.
+//!
+//! It is a UDP socket, by which queue pairs find each other, and a queue pair for each own address that it sends from. The first datagram
+//! to a peer goes over UDP, with the number of the own queue pair; the peer answers with its own, and later ones go from queue pair to
+//! queue pair. Each names its sender's address in a header, since a queue pair's number says nothing to a program.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_int;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, epoll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use urxe_stack::cq::Wake;
+use urxe_stack::driver::eventfd::EventFd;
+use urxe_wire::Gid;
+
+use super::answer::{Result, errno};
+use super::config::Config;
+use super::destination::{Arrived, DatagramQp, Peer, SLOT};
+use super::link::Wait;
+use super::options::Options;
+use super::protocol::datagram::{UdpHeader, UdpOp};
+use super::service::Service;
+use super::sleepers;
+use super::transfer::{Pieces, Places};
+use crate::cm::process::open_devices;
+use crate::context::Context;
+use crate::node::lock;
+
+/// Datagrams that may wait for the program.
+const MOST_WAITING: usize = 1024;
+
+/// A datagram socket.
+pub struct Datagram {
+    udp: OwnedFd,
+    /// Readable when a queue pair has an event, or a datagram came over UDP.
+    ready: OwnedFd,
+    by_udp: EventFd,
+    state: Mutex<State>,
+    pub options: Mutex<Options>,
+    pub status_flags: AtomicI32,
+    pub fd_flags: AtomicI32,
+}
+
+#[derive(Default)]
+struct State {
+    /// It has an address, or has sent.
+    is_begun: bool,
+    peer: Option<SocketAddr>,
+    qps: Vec<DatagramQp>,
+    /// Which queue pair a peer is reached by, and the way there once it is known.
+    peers: HashMap<SocketAddr, (usize, Option<Peer>)>,
+    waiting: VecDeque<Waiting>,
+}
+
+enum Waiting {
+    /// In a receive buffer.
+    Received(usize, Arrived),
+    /// It came over UDP.
+    Copied(SocketAddr, Vec<u8>),
+}
+
+impl Datagram {
+    pub fn new(family: c_int) -> Result<Arc<Self>> {
+        let domain = if family == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
+        let udp = rustix::net::socket_with(domain, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let by_udp = EventFd::new()?;
+        epoll::add(&ready, &by_udp, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        Ok(Arc::new(Self {
+            udp,
+            ready,
+            by_udp,
+            state: Mutex::default(),
+            options: Mutex::new(Options::new(Config::get().sizes)),
+            status_flags: AtomicI32::new(0),
+            fd_flags: AtomicI32::new(0),
+        }))
+    }
+
+    pub fn fd(&self) -> RawFd {
+        self.udp.as_raw_fd()
+    }
+
+    /// What becomes readable when it may have something.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Whether its buffers are made.
+    pub fn is_begun(&self) -> bool {
+        self.state().is_begun
+    }
+
+    pub fn wait(&self, flags: c_int) -> Wait {
+        let nonblocking = self.status_flags.load(Ordering::Relaxed) & libc::O_NONBLOCK;
+        if nonblocking != 0 || flags & libc::MSG_DONTWAIT != 0 { Wait::Never } else { Wait::Here }
+    }
+
+    /// From now on peers are heard.
+    pub fn begin(self: &Arc<Self>) -> Result<()> {
+        if std::mem::replace(&mut self.state().is_begun, true) {
+            return Ok(());
+        }
+        Service::get().watch_datagram(self)
+    }
+
+    /// The one peer from now on.
+    pub fn connect(self: &Arc<Self>, to: SocketAddr) -> Result<()> {
+        self.begin()?;
+        let mut state = self.state();
+        self.find_peer(&mut state, to)?;
+        state.peer = Some(to);
+        Ok(())
+    }
+
+    /// Own address and peer's. The UDP socket has no peer, since answers may come from another address than was asked.
+    pub fn addresses(&self) -> Result<(SocketAddr, Option<SocketAddr>)> {
+        let state = self.state();
+        let by = state.peer.and_then(|peer| state.peers.get(&peer)).map(|(place, _)| state.qps[*place].local);
+        let own = by.map_or_else(|| address(rustix::net::getsockname(&self.udp)?), Ok)?;
+        Ok((own, state.peer))
+    }
+
+    /// By which queue pair an address is reached; makes what is not there yet.
+    fn find_peer(&self, state: &mut State, to: SocketAddr) -> Result<(usize, Option<Peer>)> {
+        if let Some(known) = state.peers.get(&to) {
+            return Ok(*known);
+        }
+        let local = self.local_for(to)?;
+        let place = match state.qps.iter().position(|qp| qp.local == local) {
+            Some(place) => place,
+            None => {
+                let made = DatagramQp::new(local, lock(&self.options).sizes)?;
+                // Asked for already, so that who sleeps for the socket hears of the first datagram.
+                let token = epoll::EventData::new_u64(state.qps.len() as u64 + 1);
+                epoll::add(&self.ready, made.queues.channel.object()?, token, epoll::EventFlags::IN)?;
+                state.qps.push(made);
+                let place = state.qps.len() - 1;
+                state.qps[place].arm();
+                sleepers::wake_all();
+                place
+            }
+        };
+        state.peers.insert(to, (place, None));
+        Ok((place, None))
+    }
+
+    /// The own address that an address is reached from, with the socket's port.
+    fn local_for(&self, to: SocketAddr) -> Result<SocketAddr> {
+        let own = address(rustix::net::getsockname(&self.udp)?)?;
+        if own.port() == 0 {
+            // Without a port nobody could answer: the system gives it one.
+            rustix::net::bind(&self.udp, &SocketAddr::new(own.ip(), 0))?;
+        }
+        let own = address(rustix::net::getsockname(&self.udp)?)?;
+        if !own.ip().is_unspecified() {
+            return Ok(own);
+        }
+        let domain = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let probe = rustix::net::socket_with(domain, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        rustix::net::connect(&probe, &to)?;
+        let mut found = address(rustix::net::getsockname(&probe)?)?;
+        if !is_of_device(found.ip())? && is_of_device(to.ip())? {
+            // On loopback the system sends from 127.0.0.1 whichever of its addresses a device has.
+            found = to;
+        }
+        found.set_port(own.port());
+        Ok(found)
+    }
+
+    pub fn send(self: &Arc<Self>, pieces: &Pieces<'_>, to: Option<SocketAddr>, wait: Wait) -> Result<usize> {
+        if to.is_some() {
+            self.begin()?;
+        }
+        let started = Instant::now();
+        loop {
+            let mut state = self.state();
+            let to = to.or(state.peer).ok_or(Errno::NOTCONN)?;
+            let (place, peer) = self.find_peer(&mut state, to)?;
+            let Some(peer) = peer else {
+                let qp = &state.qps[place];
+                self.send_udp(qp, to, UdpOp::Data, pieces)?;
+                return Ok(pieces.len());
+            };
+            if !state.qps[place].has_room() {
+                self.progress(&mut state)?;
+            }
+            if state.qps[place].has_room() {
+                state.qps[place].send(peer, pieces)?;
+                return Ok(pieces.len());
+            }
+            drop(state);
+            self.pause(wait, started)?;
+        }
+    }
+
+    fn send_udp(&self, qp: &DatagramQp, to: SocketAddr, op: UdpOp, pieces: &Pieces<'_>) -> Result<()> {
+        let mut message = UdpHeader { op, qpn: qp.qpn, from: qp.local.ip() }.to_bytes();
+        if message.len() + pieces.len() > SLOT {
+            return Err(Errno::MSGSIZE);
+        }
+        pieces.each(0, pieces.len(), |piece| {
+            message.extend_from_slice(piece);
+            Ok(())
+        })?;
+        rustix::net::sendto(&self.udp, &message, SendFlags::NOSIGNAL, &to)?;
+        Ok(())
+    }
+
+    /// Receives a datagram: how much of it there was room for, and whose it was.
+    pub fn receive(&self, places: &mut Places<'_>, wait: Wait, peeks: bool) -> Result<(usize, SocketAddr)> {
+        let started = Instant::now();
+        loop {
+            let mut state = self.state();
+            if !state.is_begun {
+                return Err(Errno::INVAL);
+            }
+            if state.waiting.is_empty() {
+                self.progress(&mut state)?;
+            }
+            if let Some(first) = state.waiting.pop_front() {
+                let (len, from) = self.hand_out(&state, &first, places)?;
+                match first {
+                    first if peeks => state.waiting.push_front(first),
+                    Waiting::Received(place, arrived) => state.qps[place].post_receive(arrived.slot)?,
+                    Waiting::Copied(..) => {}
+                }
+                return Ok((len, from));
+            }
+            drop(state);
+            self.pause(wait, started)?;
+        }
+    }
+
+    fn hand_out(
+        &self,
+        state: &State,
+        what: &Waiting,
+        places: &mut Places<'_>,
+    ) -> Result<(usize, SocketAddr)> {
+        match what {
+            Waiting::Copied(from, bytes) => Ok((places.put(bytes), *from)),
+            Waiting::Received(place, arrived) => {
+                let len = arrived.data.len().min(places.len());
+                let part = arrived.data.start..arrived.data.start + len;
+                places.fill(&state.qps[*place].recv.buffer, part, 0)?;
+                Ok((len, arrived.from))
+            }
+        }
+    }
+
+    /// Waits until something happens, if it may: first by looking again and again, then asleep.
+    fn pause(&self, wait: Wait, started: Instant) -> Result<()> {
+        if wait == Wait::Never {
+            return Err(Errno::AGAIN);
+        }
+        if started.elapsed() < Config::get().polling_time {
+            return Ok(());
+        }
+        self.arm()?;
+        let [has_data, _] = self.look();
+        if !has_data {
+            let mut fds = [PollFd::new(&self.ready, PollFlags::IN)];
+            let longest = Config::get().wake_up_interval;
+            let limit = rustix::event::Timespec {
+                tv_sec: longest.as_secs() as i64,
+                tv_nsec: longest.subsec_nanos().into(),
+            };
+            rustix::event::poll(&mut fds, Some(&limit))?;
+        }
+        self.take_events()
+    }
+
+    fn progress(&self, state: &mut State) -> Result<()> {
+        let State { qps, waiting, .. } = state;
+        for (place, qp) in qps.iter_mut().enumerate() {
+            qp.progress(|arrived| waiting.push_back(Waiting::Received(place, arrived)))?;
+        }
+        Ok(())
+    }
+
+    /// Whether it has a datagram, and room for one.
+    pub fn look(&self) -> [bool; 2] {
+        let mut state = self.state();
+        // Queue pairs that fail have nothing.
+        let _ = self.progress(&mut state);
+        let has_room = state.is_begun && state.qps.iter().all(DatagramQp::has_room);
+        [!state.waiting.is_empty(), has_room]
+    }
+
+    pub fn arm(&self) -> Result<()> {
+        let mut state = self.state();
+        state.qps.iter_mut().for_each(DatagramQp::arm);
+        self.progress(&mut state)
+    }
+
+    pub fn take_events(&self) -> Result<()> {
+        while self.by_udp.try_take()? {}
+        for qp in &mut self.state().qps {
+            qp.take_event()?;
+        }
+        sleepers::wake_all();
+        Ok(())
+    }
+
+    /// Something came by UDP; the service's thread calls.
+    pub fn hear(&self) {
+        let mut bytes = [0; SLOT];
+        loop {
+            let received = rustix::net::recvfrom(&self.udp, &mut bytes, RecvFlags::DONTWAIT);
+            let Ok((_, len, Some(from))) = received else { return };
+            let Ok(from) = address(from) else { continue };
+            if let Err(error) = self.hear_one(from, &bytes[..len]) {
+                tracing::info!(target: "urxe_abi", %error, "rsocket {}: {from} cannot be answered", self.fd());
+            }
+        }
+    }
+
+    fn hear_one(&self, from: SocketAddr, bytes: &[u8]) -> Result<()> {
+        let Some((said, used)) = UdpHeader::parse(bytes) else { return Ok(()) };
+        if said.from.is_ipv4() != from.is_ipv4() {
+            return Ok(());
+        }
+        let mut from = from;
+        if from.ip().is_loopback() && said.from.is_loopback() {
+            // As in `local_for`: its device may have another address than the system sent from.
+            from.set_ip(said.from);
+        }
+        let mut state = self.state();
+        let (place, known) = self.find_peer(&mut state, from)?;
+        let qp = &state.qps[place];
+        if said.op == UdpOp::Data {
+            self.send_udp(qp, from, UdpOp::Control, &Pieces::new(&[]))?;
+        }
+        let peer = match known {
+            Some(peer) if peer.qpn == said.qpn => peer,
+            _ => {
+                if let Some(old) = known {
+                    qp.drop_way(old.ah);
+                }
+                Peer { ah: qp.way_to(from.ip())?, qpn: said.qpn }
+            }
+        };
+        state.peers.insert(from, (place, Some(peer)));
+        if said.op == UdpOp::Data && state.waiting.len() < MOST_WAITING {
+            state.waiting.push_back(Waiting::Copied(from, bytes[used..].to_vec()));
+            drop(state);
+            self.by_udp.wake();
+            sleepers::wake_all();
+        }
+        Ok(())
+    }
+
+    /// The program closes it: what is under way is sent.
+    pub fn close(&self) {
+        Service::get().forget(self.fd());
+        let started = Instant::now();
+        loop {
+            let mut state = self.state();
+            if self.progress(&mut state).is_err() || state.qps.iter().all(DatagramQp::is_quiet) {
+                break;
+            }
+            drop(state);
+            if self.pause(Wait::Here, started).is_err() {
+                break;
+            }
+        }
+        let mut state = self.state();
+        let State { qps, peers, .. } = &mut *state;
+        for (place, peer) in std::mem::take(peers).into_values() {
+            if let Some(peer) = peer {
+                qps[place].drop_way(peer.ah);
+            }
+        }
+    }
+}
+
+impl AsFd for Datagram {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.udp.as_fd()
+    }
+}
+
+/// Whether a device has the address.
+fn is_of_device(ip: IpAddr) -> Result<bool> {
+    let gid = Gid::from_ip(ip);
+    for device in open_devices().map_err(errno)? {
+        // SAFETY: the library keeps its devices open.
+        let context = unsafe { Context::from_c(device.context) }.map_err(errno)?;
+        if context.node.engine.gids().iter().any(|entry| entry.gid == gid) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// An address of the system's.
+fn address(any: rustix::net::SocketAddrAny) -> Result<SocketAddr> {
+    SocketAddr::try_from(any).map_err(|_| Errno::AFNOSUPPORT)
+}

@@ -1,0 +1,266 @@
+//! Queue pairs of a SOCK_DGRAM: one for each own address that its peers are reached from.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+
+use rustix::io::Errno;
+use urxe_stack::cq::{ArmKind, Completion};
+use urxe_stack::memory::{Access, PdId};
+use urxe_stack::qp::attr::{AddressVector, QpType};
+use urxe_stack::qp::wr::{
+    AhHandle, Destination as Way, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge,
+};
+use urxe_stack::sys::address::RawAddress;
+use urxe_wire::mad::PortSpace;
+use urxe_wire::{Gid, Grh, QKey, Qpn};
+
+use super::answer::{Result, errno};
+use super::endpoint::{Id, Queues, Region, Shared};
+use super::protocol::datagram::{header, parse_header};
+use super::protocol::stream::Sizes;
+use super::transfer::Pieces;
+use crate::cm::{address, id as cm_id, qp};
+
+/// Bytes of a datagram with its header at most (`RS_SNDLOWAT`).
+pub const SLOT: usize = 2048;
+/// The Q_Key of `RDMA_PS_UDP`.
+const QKEY: QKey = QKey(0x0123_4567);
+/// Which completions are receives.
+const RECEIVE: u64 = 1 << 63;
+const BATCH: usize = 32;
+const HOP_LIMIT: u8 = 64;
+/// As much of a datagram as its header may be.
+const LONGEST_HEADER: usize = 24;
+
+/// A peer's queue pair, and the way there.
+#[derive(Clone, Copy)]
+pub struct Peer {
+    pub ah: AhHandle,
+    pub qpn: u32,
+}
+
+/// A datagram that has come.
+pub struct Arrived {
+    pub from: SocketAddr,
+    /// Where the receive began, and where its data lies in the receive buffer.
+    pub slot: usize,
+    pub data: Range<usize>,
+}
+
+/// An identifier for datagrams, which goes with what was made for it.
+struct BoundId(Id);
+
+impl BoundId {
+    fn new(local: SocketAddr) -> Result<Self> {
+        let space = u32::from(PortSpace::UDP.0);
+        // SAFETY: without a channel it gets one of its own.
+        let id = unsafe { cm_id::create(std::ptr::null_mut(), std::ptr::null_mut(), space, QpType::Ud) };
+        let id = Self(Id(id.map_err(errno)?));
+        let raw = RawAddress::new(local);
+        // SAFETY: nobody else knows the identifier; the address is whole.
+        unsafe { address::bind(id.0.0, raw.as_bytes().as_ptr().cast()) }.map_err(errno)?;
+        Ok(id)
+    }
+}
+
+impl Drop for BoundId {
+    fn drop(&mut self) {
+        // SAFETY: it was made for this alone.
+        unsafe {
+            qp::destroy_qp(self.0.0);
+            if let Err(error) = cm_id::destroy(self.0.0) {
+                errno(error);
+            }
+        }
+    }
+}
+
+/// A queue pair for datagrams from one own address.
+pub struct DatagramQp {
+    pub local: SocketAddr,
+    pub queues: Queues,
+    pd: PdId,
+    pub qpn: u32,
+    send: Region,
+    pub recv: Region,
+    /// Places in the send buffer that no request is under way with.
+    free: Vec<usize>,
+    slots: usize,
+    inline: usize,
+    header: Vec<u8>,
+    pub is_armed: bool,
+    /// Last: queues go before their identifier.
+    _id: BoundId,
+}
+
+impl DatagramQp {
+    /// Made at an own address and port, which the connection manager counts as taken from then on.
+    pub fn new(local: SocketAddr, mut sizes: Sizes) -> Result<Self> {
+        let id = BoundId::new(local)?;
+        let slots = |queue: u16, buffer: u32| queue.min((buffer as usize / SLOT) as u16).max(1);
+        sizes.send_queue = slots(sizes.send_queue, sizes.send_buffer);
+        sizes.recv_queue = slots(sizes.recv_queue, sizes.recv_buffer);
+        // SAFETY: the identifier is this thread's. Bound to no device's address, it has none.
+        let (context, pd) = unsafe { Shared::of_id(&id.0) }?;
+        sizes.inline = sizes.inline.min(context.device().limits().max_inline_data);
+        // SAFETY: as above.
+        let queues = unsafe { Queues::new(&id.0, QpType::Ud, &mut sizes, [1, 2]) }?;
+        let region =
+            |slots: u16, more, access| Region::new(context, pd, usize::from(slots) * SLOT + more, access);
+        // SAFETY: the queue pair was made just now.
+        let qpn = unsafe { (*(*id.0.0).qp).qp_num };
+        let made = Self {
+            local,
+            qpn,
+            pd: pd.id,
+            send: region(sizes.send_queue, 0, Access::empty())?,
+            recv: region(sizes.recv_queue, Grh::LEN, Access::LOCAL_WRITE)?,
+            free: (0..usize::from(sizes.send_queue)).rev().map(|slot| slot * SLOT).collect(),
+            slots: sizes.send_queue.into(),
+            inline: sizes.inline as usize,
+            header: header(local),
+            is_armed: false,
+            queues,
+            _id: id,
+        };
+        for slot in 0..usize::from(sizes.recv_queue) {
+            made.post_receive(slot * SLOT)?;
+        }
+        Ok(made)
+    }
+
+    const fn context(&self) -> Shared {
+        self.queues.context
+    }
+
+    /// Posts the receive of a slot. The GRH goes behind all slots.
+    pub fn post_receive(&self, slot: usize) -> Result<()> {
+        let (addr, lkey) = (self.recv.address(), self.recv.mr.lkey);
+        let behind = self.recv.buffer.len() - Grh::LEN;
+        let sges = [
+            Sge { addr: addr + behind as u64, length: Grh::LEN as u32, lkey },
+            Sge { addr: addr + slot as u64, length: SLOT as u32, lkey },
+        ];
+        let receive = RecvRequest { wr_id: RECEIVE | slot as u64, sges: &sges };
+        let posted = self.context().node.engine.post_recv(self.queues.qp, &[receive]);
+        posted.map_err(|(_, error)| errno(error.into()))
+    }
+
+    pub fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Whether no request is under way.
+    pub fn is_quiet(&self) -> bool {
+        self.free.len() == self.slots
+    }
+
+    /// The way to an address.
+    pub fn way_to(&self, to: IpAddr) -> Result<AhHandle> {
+        let own = Gid::from_ip(self.local.ip());
+        let gids = self.context().node.engine.gids();
+        let place = gids.iter().position(|entry| entry.gid == own).unwrap_or(0);
+        let vector = AddressVector {
+            dgid: Gid::from_ip(to),
+            sgid_index: u8::try_from(place).unwrap_or(0),
+            hop_limit: HOP_LIMIT,
+            port_num: 1,
+            is_global: true,
+            ..AddressVector::default()
+        };
+        self.context().device().create_ah(self.pd, &vector).map_err(|error| errno(error.into()))
+    }
+
+    pub fn drop_way(&self, ah: AhHandle) {
+        let _ = self.context().device().destroy_ah(ah);
+    }
+
+    /// Sends a datagram; there must be room.
+    pub fn send(&mut self, to: Peer, pieces: &Pieces<'_>) -> Result<()> {
+        let len = self.header.len() + pieces.len();
+        if len > SLOT {
+            return Err(Errno::MSGSIZE);
+        }
+        let slot = self.free.pop().ok_or(Errno::AGAIN)?;
+        let mut bytes = [0; SLOT];
+        let bytes = &mut bytes[..len];
+        bytes[..self.header.len()].copy_from_slice(&self.header);
+        pieces.copy_to(0, &mut bytes[self.header.len()..]);
+        let whole: [&[u8]; 1] = [bytes];
+        let sges =
+            [Sge { addr: self.send.address() + slot as u64, length: len as u32, lkey: self.send.mr.lkey }];
+        let (payload, flags) = if len <= self.inline {
+            (Payload::Inline(&whole), SendFlags::INLINE)
+        } else {
+            self.send.buffer.write(slot, whole[0]).map_err(|_| Errno::FAULT)?;
+            (Payload::Sges(&sges), SendFlags::empty())
+        };
+        let request = SendRequest {
+            wr_id: slot as u64,
+            op: SendOp::Send,
+            to: Way::Datagram { ah: to.ah, qpn: Qpn::masked(to.qpn), qkey: QKEY },
+            flags: flags | SendFlags::SIGNALED,
+            payload,
+        };
+        let posted = self.context().node.engine.post_send(self.queues.qp, &[request]);
+        self.context().node.settle();
+        posted.map_err(|(_, error)| {
+            self.free.push(slot);
+            errno(error.into())
+        })
+    }
+
+    /// Takes what has completed; hands out what has come.
+    pub fn progress(&mut self, mut arrive: impl FnMut(Arrived)) -> Result<()> {
+        let mut batch = [Completion::default(); BATCH];
+        loop {
+            let engine = &self.context().node.engine;
+            let taken = engine.poll(&self.queues.cq, &mut batch).map_err(|error| errno(error.into()))?;
+            for completion in &batch[..taken] {
+                let slot = (completion.wr_id & !RECEIVE) as usize;
+                if completion.wr_id & RECEIVE == 0 {
+                    self.free.push(slot);
+                } else if !completion.status.is_success() {
+                    // The queue pair ends.
+                } else if let Some(arrived) = self.read(slot, completion.byte_len as usize) {
+                    arrive(arrived);
+                } else {
+                    self.post_receive(slot)?;
+                }
+            }
+            if taken < BATCH {
+                break;
+            }
+        }
+        self.context().node.settle();
+        Ok(())
+    }
+
+    /// Whose a datagram is that lies in a slot, if it says so.
+    fn read(&self, slot: usize, received: usize) -> Option<Arrived> {
+        let len = received.checked_sub(Grh::LEN)?.min(SLOT);
+        let mut start = [0; LONGEST_HEADER];
+        let start = &mut start[..len.min(LONGEST_HEADER)];
+        self.recv.buffer.read(slot, start).ok()?;
+        let (from, used) = parse_header(start)?;
+        Some(Arrived { from, slot, data: slot + used..slot + len })
+    }
+
+    /// Asks for an event.
+    pub fn arm(&mut self) {
+        if !self.is_armed {
+            self.context().node.engine.send_held();
+            self.queues.cq.arm(ArmKind::Next);
+            self.is_armed = true;
+        }
+    }
+
+    /// Takes the event that was asked for, if it has come.
+    pub fn take_event(&mut self) -> Result<()> {
+        if self.queues.channel.object()?.try_event()?.is_some() {
+            self.queues.cq.ack_events(1);
+            self.is_armed = false;
+        }
+        Ok(())
+    }
+}

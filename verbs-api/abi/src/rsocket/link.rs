@@ -1,0 +1,437 @@
+//! Bytes in and out of a connection that stands.
+//!
+//! One lock ([`Link::inner`]) holds the protocol's state and is never held while a thread sleeps or copies. Who sends takes turns with
+//! who else sends, who receives with who else receives; both may sleep for the same completion queue, whose event one of them takes.
+
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+
+use arrayvec::ArrayVec;
+use rustix::io::Errno;
+use urxe_stack::cq::{ArmKind, Completion};
+use urxe_stack::qp::wr::{Destination, Payload, Remote, SendFlags, SendOp, SendRequest, Sge};
+use urxe_wire::Rkey;
+
+use super::answer::{Result, errno};
+use super::config::Config;
+use super::endpoint::Endpoint;
+use super::iomap::Iomaps;
+use super::protocol::connect::ConnData;
+use super::protocol::message::Control;
+use super::protocol::segment::{Iomap, Segment};
+use super::protocol::sender::TARGETS;
+use super::protocol::stream::{Bytes, Life, Look, Post, Shut, Stream as Protocol};
+use super::sleepers;
+use super::transfer::{Pieces, Places};
+use crate::node::lock;
+
+/// Completions taken at a time.
+const BATCH: usize = 32;
+/// What a first message carries at most, and what each later one (`RS_OLAP_START_SIZE`, `RS_MAX_TRANSFER`): the peer's program can
+/// begin with the first bytes while the others are copied.
+const FIRST_MESSAGE: usize = 2048;
+const LONGEST_MESSAGE: usize = 65_536;
+/// No more goes with a work request.
+pub const MAX_INLINE: usize = 1024;
+
+/// A connection.
+pub struct Link {
+    pub endpoint: Endpoint,
+    inner: Mutex<Inner>,
+    /// Who takes the completion queue's event.
+    waiting: Mutex<()>,
+    pub sending: Mutex<Iomaps>,
+    receiving: Mutex<()>,
+}
+
+/// The protocol's state, and whether the completion queue was asked for an event that nobody has taken.
+pub struct Inner {
+    pub protocol: Protocol,
+    is_armed: bool,
+}
+
+/// Whether a call may sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    Never,
+    Here,
+}
+
+impl Link {
+    pub fn new(endpoint: Endpoint, peer: &ConnData) -> Self {
+        let protocol = Protocol::new(endpoint.sizes, endpoint.places(), peer);
+        let iomaps = Iomaps::new(protocol.remote_iomaps());
+        Self {
+            endpoint,
+            inner: Mutex::new(Inner { protocol, is_armed: false }),
+            waiting: Mutex::new(()),
+            sending: Mutex::new(iomaps),
+            receiving: Mutex::new(()),
+        }
+    }
+
+    pub fn inner(&self) -> MutexGuard<'_, Inner> {
+        lock(&self.inner)
+    }
+
+    /// What becomes readable when the completion queue has an event.
+    pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
+        Ok(self.endpoint.queues.channel.object()?.as_fd())
+    }
+
+    /// Posts a work request. What is to be sent of the program lies in the send buffer, or in `inline`.
+    fn post(&self, post: &Post, inline: &[u8]) -> Result<()> {
+        let queues = &self.endpoint.queues;
+        let remote = Remote { addr: post.to.0, rkey: Rkey(post.to.1) };
+        let imm = post.message.to_bits();
+        let op = if post.tells { SendOp::WriteImm { remote, imm } } else { SendOp::Write { remote } };
+        let mut sges = ArrayVec::<Sge, 2>::new();
+        let pieces;
+        let payload = match &post.bytes {
+            Bytes::None => Payload::Sges(&[]),
+            Bytes::Segment(bytes) => {
+                pieces = [bytes.as_slice()];
+                Payload::Inline(&pieces)
+            }
+            Bytes::Iomap(bytes) => {
+                pieces = [bytes.as_slice()];
+                Payload::Inline(&pieces)
+            }
+            Bytes::Stream(transfer) => match &transfer.ring {
+                None => {
+                    pieces = [inline];
+                    Payload::Inline(&pieces)
+                }
+                Some(ring) => {
+                    let region = &self.endpoint.send;
+                    sges.extend(ring.iter().filter(|range| !range.is_empty()).map(|range| Sge {
+                        addr: region.address() + range.start as u64,
+                        length: range.len() as u32,
+                        lkey: region.mr.lkey,
+                    }));
+                    Payload::Sges(&sges)
+                }
+            },
+        };
+        let flags =
+            if matches!(payload, Payload::Inline(_)) { SendFlags::INLINE } else { SendFlags::empty() };
+        let request = SendRequest {
+            wr_id: post.message.work_id(),
+            op,
+            to: Destination::Peer,
+            flags: flags | SendFlags::SIGNALED,
+            payload,
+        };
+        let posted = queues.context.node.engine.post_send(queues.qp, &[request]);
+        queues.context.node.settle();
+        posted.map_err(|(_, error)| errno(error.into()))
+    }
+
+    /// Tells the peer that it may send more, if it should hear that.
+    fn grant(&self, inner: &mut Inner) {
+        while let Some(post) = inner.protocol.grant() {
+            if self.post(&post, &[]).is_err() {
+                inner.protocol.fail();
+            }
+        }
+    }
+
+    /// Takes what has completed.
+    fn take_completions(&self, inner: &mut Inner) -> Result<()> {
+        let queues = &self.endpoint.queues;
+        let mut batch = [Completion::default(); BATCH];
+        loop {
+            let taken = queues
+                .context
+                .node
+                .engine
+                .poll(&queues.cq, &mut batch)
+                .map_err(|error| errno(error.into()))?;
+            for completion in &batch[..taken] {
+                let well = completion.status.is_success();
+                match inner.protocol.complete(completion.wr_id, completion.imm_data(), well) {
+                    Look::Nowhere => {}
+                    Look::Targets => self.look(inner)?,
+                    Look::Iomap(index) => self.look_at_iomap(inner, index)?,
+                }
+            }
+            if taken < BATCH {
+                break;
+            }
+        }
+        queues.context.node.settle();
+        let spent = inner.protocol.take_spent();
+        if spent > 0 && self.endpoint.post_receives(spent).is_err() {
+            inner.protocol.fail();
+        }
+        Ok(())
+    }
+
+    /// Reads what the peer has lent, and notes in its list what was taken.
+    fn look(&self, inner: &mut Inner) -> Result<()> {
+        let buffer = &self.endpoint.list.buffer;
+        let mut list = [Segment::default(); TARGETS];
+        for (index, segment) in list.iter_mut().enumerate() {
+            let mut bytes = [0; Segment::LEN];
+            buffer.read(index * Segment::LEN, &mut bytes).map_err(|_| Errno::FAULT)?;
+            *segment = Segment::from_bytes(&bytes);
+        }
+        for (index, taken) in inner.protocol.look(list).into_iter().enumerate() {
+            if taken {
+                buffer.write(index * Segment::LEN, &[0; Segment::LEN]).map_err(|_| Errno::FAULT)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at_iomap(&self, inner: &mut Inner, index: u16) -> Result<()> {
+        let mut bytes = [0; Iomap::LEN];
+        let place = TARGETS * Segment::LEN + usize::from(index) * Iomap::LEN;
+        self.endpoint.list.buffer.read(place, &mut bytes).map_err(|_| Errno::FAULT)?;
+        inner.protocol.mapped(index, Iomap::from_bytes(&bytes));
+        Ok(())
+    }
+
+    /// Does what there is to do; does not sleep.
+    pub fn progress(&self) -> Result<()> {
+        let mut inner = self.inner();
+        self.progress_locked(&mut inner)
+    }
+
+    fn progress_locked(&self, inner: &mut Inner) -> Result<()> {
+        self.grant(inner);
+        self.take_completions(inner)?;
+        self.grant(inner);
+        Ok(())
+    }
+
+    /// Asks for an event, and does what there was before that.
+    pub fn arm(&self) -> Result<()> {
+        let mut inner = self.inner();
+        if !inner.is_armed {
+            let queues = &self.endpoint.queues;
+            queues.context.node.engine.send_held();
+            queues.cq.arm(ArmKind::Next);
+            inner.is_armed = true;
+        }
+        self.progress_locked(&mut inner)
+    }
+
+    /// Takes the event that was asked for, if it has come.
+    pub fn take_event(&self) -> Result<()> {
+        let _turn = lock(&self.waiting);
+        if self.endpoint.queues.channel.object()?.try_event()?.is_some() {
+            self.acknowledge();
+        }
+        Ok(())
+    }
+
+    fn acknowledge(&self) {
+        self.endpoint.queues.cq.ack_events(1);
+        self.inner().is_armed = false;
+        sleepers::wake_all();
+    }
+
+    /// Sleeps for the event that was asked for, unless another thread has taken it.
+    fn sleep(&self) -> Result<()> {
+        let queues = &self.endpoint.queues;
+        let _turn = lock(&self.waiting);
+        if self.inner().is_armed {
+            queues.channel.object()?.take_event(&queues.context)?;
+            self.acknowledge();
+        }
+        Ok(())
+    }
+
+    /// Waits until `is_done` is true of the protocol's state, which stays locked.
+    pub fn wait_until(
+        &self,
+        wait: Wait,
+        is_done: impl Fn(&Protocol) -> bool,
+    ) -> Result<MutexGuard<'_, Inner>> {
+        let mut started = None;
+        loop {
+            let mut inner = self.inner();
+            self.progress_locked(&mut inner)?;
+            if is_done(&inner.protocol) {
+                return Ok(inner);
+            }
+            if wait == Wait::Never {
+                return Err(Errno::AGAIN);
+            }
+            if started.get_or_insert_with(Instant::now).elapsed() < Config::get().polling_time {
+                continue;
+            }
+            let was_armed = inner.is_armed;
+            drop(inner);
+            // Whatever came before it was asked for makes no event.
+            if was_armed { self.sleep()? } else { self.arm()? }
+        }
+    }
+
+    /// Sends what is in `pieces`; at least a part of it.
+    pub fn send(&self, pieces: &Pieces<'_>, wait: Wait) -> Result<usize> {
+        let mut turn = lock(&self.sending);
+        self.tell_iomaps(&mut turn, wait)?;
+        self.send_each(pieces, wait, |protocol, wanted, _| Ok(Some(protocol.send(wanted))))
+    }
+
+    /// Sends in messages that grow; `next` makes each, from the number of bytes wanted and those sent before. `None`: no more can go.
+    pub fn send_each(
+        &self,
+        pieces: &Pieces<'_>,
+        wait: Wait,
+        next: impl Fn(&mut Protocol, u32, usize) -> Result<Option<Post>>,
+    ) -> Result<usize> {
+        let (total, mut sent, mut longest) = (pieces.len(), 0, FIRST_MESSAGE);
+        while sent < total {
+            match self.send_one(pieces, sent, longest, wait, &next) {
+                Ok(0) => break,
+                Ok(bytes) => sent += bytes,
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => break,
+            }
+            longest = (longest * 2).min(LONGEST_MESSAGE);
+        }
+        Ok(sent)
+    }
+
+    fn send_one(
+        &self,
+        pieces: &Pieces<'_>,
+        sent: usize,
+        longest: usize,
+        wait: Wait,
+        next: impl Fn(&mut Protocol, u32, usize) -> Result<Option<Post>>,
+    ) -> Result<usize> {
+        let mut inner = self.inner();
+        if !inner.protocol.sender.is_ready() || !inner.protocol.is_writable() {
+            drop(inner);
+            inner =
+                self.wait_until(wait, |protocol| protocol.sender.is_ready() || !protocol.is_writable())?;
+        }
+        if !inner.protocol.is_writable() {
+            return Err(Errno::CONNRESET);
+        }
+        let wanted = (pieces.len() - sent).min(longest) as u32;
+        let Some(post) = next(&mut inner.protocol, wanted, sent)? else { return Ok(0) };
+        // The bytes are copied while others may take completions.
+        drop(inner);
+        let Bytes::Stream(transfer) = &post.bytes else { return Ok(0) };
+        let mut inline = [0; MAX_INLINE];
+        let len = transfer.len as usize;
+        let posted = match &transfer.ring {
+            None => {
+                pieces.copy_to(sent, &mut inline[..len]);
+                self.post(&post, &inline[..len])
+            }
+            Some(ring) => {
+                self.fill(ring, pieces, sent)?;
+                self.post(&post, &[])
+            }
+        };
+        posted.inspect_err(|_| self.inner().protocol.fail())?;
+        Ok(len)
+    }
+
+    /// Copies the program's bytes to the send buffer.
+    fn fill(&self, ring: &[Range<usize>; 2], pieces: &Pieces<'_>, mut from: usize) -> Result<()> {
+        for range in ring {
+            let mut to = range.start;
+            pieces.each(from, range.len(), |bytes| {
+                let written = self.endpoint.send.buffer.write(to, bytes);
+                to += bytes.len();
+                written.map_err(|_| Errno::FAULT)
+            })?;
+            from += range.len();
+        }
+        Ok(())
+    }
+
+    /// Sends a message about memory that the peer may write; the caller has the sender's turn.
+    pub fn tell(&self, wait: Wait, index: u16, iomap: Iomap) -> Result<()> {
+        let mut inner =
+            self.wait_until(wait, |protocol| protocol.sender.is_ready() || !protocol.is_writable())?;
+        if !inner.protocol.is_writable() {
+            return Err(Errno::CONNRESET);
+        }
+        let post = inner.protocol.map(index, iomap);
+        self.post(&post, &[])
+    }
+
+    /// Receives into `places`: something, unless the peer sends no more; all that there is room for if `fills`.
+    pub fn receive(&self, places: &mut Places<'_>, wait: Wait, peeks: bool, fills: bool) -> Result<usize> {
+        let _turn = lock(&self.receiving);
+        let wanted = places.len();
+        let mut got = 0;
+        loop {
+            let mut inner = self.inner();
+            if !inner.protocol.receiver.has_data() {
+                drop(inner);
+                let waited =
+                    self.wait_until(wait, |protocol| protocol.receiver.has_data() || !protocol.is_readable());
+                inner = match waited {
+                    Ok(inner) => inner,
+                    Err(error) if got == 0 => return Err(error),
+                    Err(_) => return Ok(got),
+                };
+            }
+            let ranges = inner.protocol.receiver.readable(wanted - got);
+            let is_readable = inner.protocol.is_readable();
+            // Only who has the receiver's turn takes bytes, so these stay where they are.
+            drop(inner);
+            let before = got;
+            for range in ranges {
+                let len = range.len();
+                places.fill(&self.endpoint.recv.buffer, range, got)?;
+                got += len;
+            }
+            if peeks {
+                return Ok(got);
+            }
+            let mut inner = self.inner();
+            inner.protocol.receiver.consume(got - before);
+            // What was taken may be lent again.
+            self.grant(&mut inner);
+            if got == wanted || !fills || !is_readable {
+                return Ok(got);
+            }
+        }
+    }
+
+    /// Ends a direction, or both: tells the peer, and waits until everything is sent.
+    pub fn shut(&self, how: Shut) -> Result<()> {
+        let control = self.inner().protocol.shut(how);
+        if let Some(control) = control {
+            let mut inner = self.wait_until(Wait::Here, Protocol::can_shut)?;
+            if let Some(post) = inner.protocol.control(control) {
+                self.post(&post, &[])?;
+            }
+        }
+        if control.is_some() || how == Shut::Both {
+            drop(self.wait_until(Wait::Here, Protocol::is_quiet)?);
+        }
+        Ok(())
+    }
+
+    /// Makes the peer's queue pair answer, so that this one hears if it is gone.
+    pub fn keep_alive(&self) {
+        let mut inner = self.inner();
+        if let Some(post) = inner.protocol.control(Control::Keepalive)
+            && self.post(&post, &[]).is_err()
+        {
+            inner.protocol.fail();
+        }
+    }
+
+    /// The same for who must not wait; `None`: somebody is at it.
+    pub fn try_life(&self) -> Option<Life> {
+        self.inner.try_lock().ok().map(|inner| inner.protocol.life())
+    }
+
+    pub fn life(&self) -> Life {
+        self.inner().protocol.life()
+    }
+}

@@ -1,0 +1,223 @@
+//! rpoll and rselect: waiting for rsockets and plain descriptors together.
+
+use std::ffi::{c_int, c_short};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, pollfd};
+use rustix::io::Errno;
+
+use super::answer::Result;
+use super::config::Config;
+use super::connect::Phase;
+use super::datagram::Datagram;
+use super::protocol::stream::Life;
+use super::sleepers::Sleeper;
+use super::stream::Stream;
+use super::table::{self, Socket};
+
+/// Polls plain descriptors.
+///
+/// # Errors
+/// The system's.
+pub fn system_poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<c_int> {
+    let millis = timeout
+        .map_or(-1, |timeout| c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX));
+    // SAFETY: the slice's entries are there during the call.
+    let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) };
+    if ready < 0 {
+        let error = std::io::Error::last_os_error().raw_os_error();
+        return Err(error.map_or(Errno::IO, Errno::from_raw_os_error));
+    }
+    Ok(ready)
+}
+
+/// What stands behind each number: an rsocket, or a plain descriptor.
+pub struct Poller {
+    sockets: Vec<Option<Socket>>,
+    /// What the system is asked for; one more, for the sleeper.
+    asked: Vec<pollfd>,
+}
+
+impl Poller {
+    pub fn new(fds: &[pollfd]) -> Self {
+        let sockets = fds.iter().map(|fd| table::find(fd.fd)).collect();
+        Self { sockets, asked: Vec::with_capacity(fds.len() + 1) }
+    }
+
+    pub fn has_rsockets(&self) -> bool {
+        self.sockets.iter().any(Option::is_some)
+    }
+
+    /// Looks once, without sleeping; how many have something.
+    pub fn look(&mut self, fds: &mut [pollfd]) -> Result<c_int> {
+        let plain = |(fd, socket): (&pollfd, &Option<Socket>)| pollfd {
+            fd: if socket.is_some() { -1 } else { fd.fd },
+            ..*fd
+        };
+        self.asked.clear();
+        self.asked.extend(fds.iter().zip(&self.sockets).map(plain));
+        system_poll(&mut self.asked, Some(Duration::ZERO))?;
+        for ((fd, socket), asked) in fds.iter_mut().zip(&self.sockets).zip(&self.asked) {
+            fd.revents = match socket {
+                Some(socket) => look_at(socket, fd.events),
+                None => asked.revents,
+            };
+        }
+        Ok(count(fds))
+    }
+
+    /// Sleeps until one may have something, or somebody else changed one, or so long; then looks. How many have something.
+    pub fn sleep(&mut self, fds: &mut [pollfd], sleeper: &Sleeper, limit: Duration) -> Result<c_int> {
+        sleeper.clear();
+        self.asked.clear();
+        let mut is_ready = false;
+        for (fd, socket) in fds.iter_mut().zip(&self.sockets) {
+            let Some(socket) = socket else {
+                self.asked.push(pollfd { revents: 0, ..*fd });
+                continue;
+            };
+            let descriptor = arm(socket)?;
+            fd.revents = look_at(socket, fd.events);
+            is_ready |= fd.revents != 0;
+            self.asked.push(pollfd { fd: descriptor.unwrap_or(-1), events: POLLIN, revents: 0 });
+        }
+        if is_ready {
+            return self.look(fds);
+        }
+        self.asked.push(pollfd { fd: sleeper.as_fd().as_raw_fd(), events: POLLIN, revents: 0 });
+        system_poll(&mut self.asked, Some(limit))?;
+        for ((fd, socket), asked) in fds.iter_mut().zip(&self.sockets).zip(&self.asked) {
+            let Some(socket) = socket else {
+                fd.revents = asked.revents;
+                continue;
+            };
+            if asked.revents != 0 {
+                take_event(socket)?;
+            }
+            fd.revents = look_at(socket, fd.events);
+        }
+        Ok(count(fds))
+    }
+}
+
+fn count(fds: &[pollfd]) -> c_int {
+    fds.iter().filter(|fd| fd.revents != 0).count() as c_int
+}
+
+/// Waits until one has something, as poll(2) does.
+pub fn wait(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<c_int> {
+    let mut poller = Poller::new(fds);
+    if !poller.has_rsockets() {
+        return system_poll(fds, timeout);
+    }
+    let (started, config) = (Instant::now(), Config::get());
+    loop {
+        let ready = poller.look(fds)?;
+        if ready > 0 || timeout == Some(Duration::ZERO) {
+            return Ok(ready);
+        }
+        if started.elapsed() >= config.polling_time {
+            break;
+        }
+    }
+    let sleeper = Sleeper::new()?;
+    loop {
+        let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
+        if left == Some(Duration::ZERO) {
+            return Ok(0);
+        }
+        let limit = left.unwrap_or(config.wake_up_interval).min(config.wake_up_interval);
+        let ready = poller.sleep(fds, &sleeper, limit)?;
+        if ready > 0 {
+            return Ok(ready);
+        }
+    }
+}
+
+fn look_at(socket: &Socket, events: c_short) -> c_short {
+    match socket {
+        Socket::Stream(stream) => look_at_stream(stream, events),
+        Socket::Datagram(datagram) => look_at_datagram(datagram, events),
+    }
+}
+
+fn look_at_stream(stream: &Arc<Stream>, events: c_short) -> c_short {
+    match &*stream.phase() {
+        Phase::Connected => {}
+        Phase::Listening => {
+            let ready = stream.queue.get().is_some_and(|queue| queue.is_ready());
+            return if ready { events & POLLIN } else { 0 };
+        }
+        Phase::Failed => return events & (POLLIN | POLLOUT) | POLLERR,
+        Phase::Closed => return POLLNVAL,
+        _ => return 0,
+    }
+    let Some(link) = stream.link.get() else { return 0 };
+    if link.progress().is_err() {
+        return POLLERR;
+    }
+    let inner = link.inner();
+    let protocol = &inner.protocol;
+    let mut ready = match protocol.life() {
+        Life::Open { .. } => 0,
+        // The end often comes together with the last data, which programs would leave behind that look for POLLHUP first.
+        Life::Disconnected if protocol.receiver.has_data() => 0,
+        Life::Disconnected => POLLHUP,
+        Life::Failed => POLLERR,
+    };
+    if protocol.receiver.has_data() || !protocol.is_readable() {
+        ready |= events & POLLIN;
+    }
+    if protocol.sender.is_ready() {
+        ready |= events & POLLOUT;
+    }
+    ready
+}
+
+fn look_at_datagram(datagram: &Datagram, events: c_short) -> c_short {
+    let [has_data, has_room] = datagram.look();
+    let mut ready = 0;
+    if has_data {
+        ready |= events & POLLIN;
+    }
+    if has_room {
+        ready |= events & POLLOUT;
+    }
+    ready
+}
+
+/// Asks for an event; the descriptor that tells of it.
+fn arm(socket: &Socket) -> Result<Option<RawFd>> {
+    match socket {
+        Socket::Stream(stream) => {
+            let phase = stream.phase();
+            match &*phase {
+                Phase::Listening => Ok(stream.queue.get().map(|queue| queue.as_fd().as_raw_fd())),
+                Phase::Connected => {
+                    drop(phase);
+                    let Some(link) = stream.link.get() else { return Ok(None) };
+                    link.arm()?;
+                    Ok(Some(link.descriptor()?.as_raw_fd()))
+                }
+                // Changes of the phase are told to all sleepers.
+                _ => Ok(None),
+            }
+        }
+        Socket::Datagram(datagram) => {
+            datagram.arm()?;
+            Ok(Some(datagram.descriptor().as_raw_fd()))
+        }
+    }
+}
+
+fn take_event(socket: &Socket) -> Result<()> {
+    match socket {
+        Socket::Stream(stream) => match stream.link.get() {
+            Some(link) => link.take_event(),
+            None => Ok(()),
+        },
+        Socket::Datagram(datagram) => datagram.take_events(),
+    }
+}

@@ -1,0 +1,105 @@
+//! Places in memory, as they are written into a peer's memory: in the writer's byte order, unless the peer has the other one.
+
+/// A piece of memory (`struct rs_sge`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segment {
+    pub addr: u64,
+    pub key: u32,
+    /// In bytes; in private data, that of a list is the number of its entries.
+    pub length: u32,
+}
+
+/// Memory that a peer may write by riowrite, and the offset by which its program names it (`struct rs_iomap`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Iomap {
+    pub offset: u64,
+    pub memory: Segment,
+}
+
+/// Which way round numbers stand in a peer's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ByteOrder {
+    #[default]
+    Own,
+    Other,
+}
+
+impl ByteOrder {
+    const fn u64(self, value: u64) -> u64 {
+        match self {
+            Self::Own => value,
+            Self::Other => value.swap_bytes(),
+        }
+    }
+
+    const fn u32(self, value: u32) -> u32 {
+        match self {
+            Self::Own => value,
+            Self::Other => value.swap_bytes(),
+        }
+    }
+}
+
+impl Segment {
+    pub const LEN: usize = 16;
+
+    /// What is written for a peer that reads in `order`.
+    pub fn to_bytes(self, order: ByteOrder) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..8].copy_from_slice(&order.u64(self.addr).to_ne_bytes());
+        bytes[8..12].copy_from_slice(&order.u32(self.key).to_ne_bytes());
+        bytes[12..].copy_from_slice(&order.u32(self.length).to_ne_bytes());
+        bytes
+    }
+
+    /// What a peer wrote here, in this machine's order.
+    pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+        let [addr, rest] = halves(bytes);
+        let word = |at: usize| u32::from_ne_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
+        Self { addr: u64::from_ne_bytes(addr), key: word(0), length: word(4) }
+    }
+
+    /// In network order, as private data has it.
+    pub fn to_network(self) -> [u8; Self::LEN] {
+        Self { addr: self.addr.to_be(), key: self.key.to_be(), length: self.length.to_be() }
+            .to_bytes(ByteOrder::Own)
+    }
+
+    pub fn from_network(bytes: &[u8; Self::LEN]) -> Self {
+        let raw = Self::from_bytes(bytes);
+        Self { addr: u64::from_be(raw.addr), key: u32::from_be(raw.key), length: u32::from_be(raw.length) }
+    }
+}
+
+impl Iomap {
+    pub const LEN: usize = 24;
+
+    pub fn to_bytes(self, order: ByteOrder) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..8].copy_from_slice(&order.u64(self.offset).to_ne_bytes());
+        bytes[8..].copy_from_slice(&self.memory.to_bytes(order));
+        bytes
+    }
+
+    pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+        let mut offset = [0; 8];
+        let mut memory = [0; Segment::LEN];
+        offset.copy_from_slice(&bytes[..8]);
+        memory.copy_from_slice(&bytes[8..]);
+        Self { offset: u64::from_ne_bytes(offset), memory: Segment::from_bytes(&memory) }
+    }
+
+    /// Where `offset` lies in the peer's memory, and how many bytes of it are behind.
+    pub fn locate(&self, offset: u64) -> Option<(u64, u64)> {
+        let inside = offset.checked_sub(self.offset)?;
+        let left = u64::from(self.memory.length).checked_sub(inside).filter(|left| *left > 0)?;
+        Some((self.memory.addr.wrapping_add(inside), left))
+    }
+}
+
+fn halves(bytes: &[u8; 16]) -> [[u8; 8]; 2] {
+    let (mut first, mut second) = ([0; 8], [0; 8]);
+    first.copy_from_slice(&bytes[..8]);
+    second.copy_from_slice(&bytes[8..]);
+    [first, second]
+}

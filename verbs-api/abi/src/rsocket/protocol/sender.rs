@@ -1,0 +1,121 @@
+//! What leaves: the send buffer as a ring, the peer's credits, and what it lends.
+
+use std::ops::Range;
+
+use super::segment::Segment;
+
+/// Entries of the list of targets.
+pub const TARGETS: usize = 2;
+/// Who has less room in the send buffer than this waits (`RS_SNDLOWAT`).
+pub const LOW_WATER: u32 = 2048;
+
+/// The sending direction of a stream.
+#[derive(Debug)]
+pub struct Sender {
+    size: u32,
+    inline: u32,
+    /// Where the next byte goes.
+    offset: u32,
+    /// Bytes that no request is under way with.
+    room: u32,
+    /// Work requests that may be posted.
+    requests: u32,
+    /// Messages sent, and up to which number they may be.
+    sent: u16,
+    credits: u16,
+    targets: [Segment; TARGETS],
+    target: usize,
+}
+
+/// A message's bytes and their way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    pub len: u32,
+    /// Where they are put in the send buffer. `None`: so few that they go with the request.
+    pub ring: Option<[Range<usize>; 2]>,
+    pub addr: u64,
+    pub key: u32,
+}
+
+impl Sender {
+    pub const fn new(size: u32, requests: u32, inline: u32, credits: u16, first_target: Segment) -> Self {
+        let targets = [first_target, Segment { addr: 0, key: 0, length: 0 }];
+        Self { size, inline, offset: 0, room: size, requests, sent: 0, credits, targets, target: 0 }
+    }
+
+    /// Whether data can go now.
+    pub fn is_ready(&self) -> bool {
+        self.can_post() && self.targets[self.target].length != 0
+    }
+
+    const fn can_post(&self) -> bool {
+        self.requests > 0 && self.room >= LOW_WATER && self.sent != self.credits
+    }
+
+    /// The next message of at most `wanted` bytes of the stream; only when it is ready.
+    pub fn next(&mut self, wanted: u32) -> Transfer {
+        let target = &mut self.targets[self.target];
+        let len = wanted.min(self.room).min(target.length);
+        let (addr, key) = (target.addr, target.key);
+        target.addr = target.addr.wrapping_add(len.into());
+        target.length -= len;
+        if target.length == 0 {
+            self.target = (self.target + 1) % TARGETS;
+        }
+        self.sent = self.sent.wrapping_add(1);
+        self.take(len, addr, key)
+    }
+
+    /// The same for memory that the peer has iomapped, of which `left` bytes are at `addr`: no message, so it needs no credit, but the
+    /// original waits for one all the same.
+    pub fn next_direct(&mut self, wanted: u32, addr: u64, left: u64, key: u32) -> Transfer {
+        let len = wanted.min(self.room).min(u32::try_from(left).unwrap_or(u32::MAX));
+        self.take(len, addr, key)
+    }
+
+    fn take(&mut self, len: u32, addr: u64, key: u32) -> Transfer {
+        self.requests -= 1;
+        self.room -= len;
+        let ring = (len > self.inline).then(|| {
+            let start = self.offset as usize;
+            let first = len.min(self.size - self.offset) as usize;
+            self.offset = (self.offset + len) % self.size;
+            [start..start + first, 0..len as usize - first]
+        });
+        Transfer { len, ring, addr, key }
+    }
+
+    /// A message that tells of an iomapping; only when it is ready.
+    pub fn tell(&mut self, bytes: u32) {
+        self.sent = self.sent.wrapping_add(1);
+        self.requests -= 1;
+        self.room -= bytes;
+    }
+
+    /// A request with so many bytes of the buffer is done.
+    pub fn complete(&mut self, bytes: u32) {
+        self.requests += 1;
+        self.room = self.room.saturating_add(bytes).min(self.size);
+    }
+
+    pub const fn set_credits(&mut self, credits: u16) {
+        self.credits = credits;
+    }
+
+    /// The list as the peer has written it: what is lent anew is taken. Says which entries were.
+    pub fn look(&mut self, list: [Segment; TARGETS]) -> [bool; TARGETS] {
+        let mut taken = [false; TARGETS];
+        for ((own, written), taken) in self.targets.iter_mut().zip(list).zip(&mut taken) {
+            if own.length == 0 && written.length != 0 {
+                *own = written;
+                *taken = true;
+            }
+        }
+        taken
+    }
+
+    /// Work requests that may be posted.
+    pub const fn requests(&self) -> u32 {
+        self.requests
+    }
+}

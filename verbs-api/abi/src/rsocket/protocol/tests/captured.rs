@@ -1,0 +1,171 @@
+//! `rstream` of rdma-core over two kernels: what its ends say of themselves, and every message, come out of the state machine byte for byte.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::path::Path;
+
+use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, traits::PcapReaderIterator};
+use urxe_wire::mad::{CmMessage, Mad};
+use urxe_wire::{Frame, PacketView, Qpn};
+
+use crate::rsocket::protocol::connect::ConnData;
+use crate::rsocket::protocol::message::{Control, Message};
+use crate::rsocket::protocol::segment::Segment;
+use crate::rsocket::protocol::stream::{Bytes, Look, Places, Post, Shut, Sizes, Stream};
+
+/// rdma-core's defaults, but for the buffers: rstream asks for 512 KiB, and an rsocket takes twice that.
+const SIZES: Sizes = Sizes {
+    send_queue: 384,
+    recv_queue: 384,
+    inline: 64,
+    send_buffer: 1 << 20,
+    recv_buffer: 1 << 20,
+    iomaps: 0,
+};
+/// The header of the connection manager's own in front of the program's private data of a request.
+const CMA_HEADER: usize = 36;
+
+struct Sent {
+    from: IpAddr,
+    addr: u64,
+    key: u32,
+    imm: u32,
+    payload: Vec<u8>,
+}
+
+/// Request and answer with their private data, and all messages of the stream.
+struct Capture {
+    asks: (IpAddr, Vec<u8>),
+    answers: Vec<u8>,
+    sent: Vec<Sent>,
+}
+
+fn read() -> Capture {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wire/testdata/rstream.pcap");
+    let bytes = std::fs::read(file).unwrap();
+    let mut reader = LegacyPcapReader::new(1 << 20, &bytes[..]).unwrap();
+    let (mut asks, mut answers, mut sent) = (None, None, Vec::new());
+    loop {
+        match reader.next() {
+            Ok((used, block)) => {
+                if let PcapBlockOwned::Legacy(block) = block {
+                    let frame = Frame::parse(block.data).unwrap();
+                    let packet = PacketView::parse(frame.udp_payload).unwrap();
+                    let from = frame.repr.src.ip();
+                    if packet.bth().dest_qp == Qpn::QP1 {
+                        match Mad::parse(packet.payload()).unwrap().message {
+                            CmMessage::Req(req) => {
+                                asks = Some((from, req.private_data.bytes()[CMA_HEADER..].to_vec()));
+                            }
+                            CmMessage::Rep(rep) => answers = Some(rep.private_data.bytes().to_vec()),
+                            _ => {}
+                        }
+                    } else if let (Some(reth), Some(imm)) = (packet.reth(), packet.imm()) {
+                        let payload = packet.payload().to_vec();
+                        let (addr, key, imm) = (reth.va, reth.rkey.value(), imm.data);
+                        sent.push(Sent { from, addr, key, imm, payload });
+                    }
+                }
+                reader.consume(used);
+            }
+            Err(PcapError::Eof) => break,
+            Err(PcapError::Incomplete(_)) => reader.refill().unwrap(),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    Capture { asks: asks.unwrap(), answers: answers.unwrap(), sent }
+}
+
+/// One end, with the memory that its peer writes.
+struct End {
+    stream: Stream,
+    places: Places,
+    list: [u8; 2 * Segment::LEN],
+    /// Grants that are on their way as soon as they are due.
+    granted: VecDeque<Post>,
+}
+
+impl End {
+    fn new(own: &ConnData, peer: &ConnData) -> Self {
+        let place = |segment: Segment| (segment.addr, segment.key);
+        let places = Places { list: place(own.targets), recv_buffer: place(own.first_target) };
+        let mut stream = Stream::new(SIZES, places, peer);
+        let granted = stream.grant().into_iter().collect();
+        Self { stream, places, list: [0; 2 * Segment::LEN], granted }
+    }
+
+    fn hear(&mut self, sent: &Sent) {
+        if Message::from_bits(sent.imm) == Message::Grant(0x180) && !sent.payload.is_empty() {
+            let at = (sent.addr - self.places.list.0) as usize;
+            self.list[at..at + Segment::LEN].copy_from_slice(&sent.payload);
+        }
+        if self.stream.received(Some(sent.imm)) == Look::Targets {
+            let (first, second) = self.list.split_at(Segment::LEN);
+            let of = |bytes: &[u8]| Segment::from_bytes(bytes.try_into().unwrap());
+            let taken = self.stream.look([of(first), of(second)]);
+            for (place, taken) in self.list.chunks_mut(Segment::LEN).zip(taken) {
+                if taken {
+                    place.fill(0);
+                }
+            }
+        }
+        let there = self.stream.receiver.readable(usize::MAX);
+        self.stream.receiver.consume(there.iter().map(std::ops::Range::len).sum());
+        self.granted.extend(self.stream.grant());
+    }
+}
+
+#[test]
+fn both_ends_introduce_themselves_as_the_original() {
+    let Capture { asks: (_, asks), answers, .. } = read();
+    for said in [asks, answers] {
+        let parsed = ConnData::parse(&said).unwrap();
+        assert_eq!(parsed.to_bytes(), said[..ConnData::LEN]);
+        let place = |segment: Segment| (segment.addr, segment.key);
+        let places = Places { list: place(parsed.targets), recv_buffer: place(parsed.first_target) };
+        assert_eq!(Stream::introduction(&SIZES, &places), parsed);
+    }
+}
+
+#[test]
+fn every_message_comes_out_as_it_was_captured() {
+    let Capture { asks: (asker, asks), answers, sent } = read();
+    let (asks, answers) = (ConnData::parse(&asks).unwrap(), ConnData::parse(&answers).unwrap());
+    let (mut active, mut passive) = (End::new(&asks, &answers), End::new(&answers, &asks));
+    assert_eq!(sent.len(), 55);
+    for message in &sent {
+        let (from, to) =
+            if message.from == asker { (&mut active, &mut passive) } else { (&mut passive, &mut active) };
+        let wanted = Message::from_bits(message.imm);
+        let granted = from.granted.pop_front();
+        assert_eq!(granted.is_some(), matches!(wanted, Message::Grant(_)), "{wanted:?}");
+        let post = granted.unwrap_or_else(|| match wanted {
+            Message::Data(bytes) => {
+                assert!(from.stream.sender.is_ready());
+                from.stream.send(bytes)
+            }
+            Message::Control(Control::Disconnect) => {
+                let control = from.stream.shut(Shut::Both).unwrap();
+                from.stream.control(control).unwrap()
+            }
+            other => panic!("{other:?}"),
+        });
+        assert!(post.tells);
+        assert_eq!(post.message.to_bits(), message.imm);
+        match &post {
+            // The original leaves whatever stood on its stack in the address of a message without data.
+            Post { bytes: Bytes::None, .. } => assert!(message.payload.is_empty()),
+            Post { bytes: Bytes::Segment(bytes), to, .. } => {
+                assert_eq!((bytes.as_slice(), *to), (&message.payload[..], (message.addr, message.key)));
+            }
+            Post { bytes: Bytes::Stream(transfer), to, .. } => {
+                assert_eq!(transfer.len as usize, message.payload.len());
+                assert_eq!(*to, (message.addr, message.key));
+            }
+            other => panic!("{other:?}"),
+        }
+        from.stream.sent(post.message, true);
+        to.hear(message);
+    }
+    assert!(!active.stream.is_open() && !passive.stream.is_open());
+}

@@ -1,0 +1,3 @@
+mod captured;
+mod messages;
+mod two_ends;

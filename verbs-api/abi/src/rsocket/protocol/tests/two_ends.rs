@@ -1,0 +1,311 @@
+//! Two ends over memory of their own, and what a broken peer may do.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use crate::rsocket::protocol::connect::ConnData;
+use crate::rsocket::protocol::message::{Control, Message};
+use crate::rsocket::protocol::segment::{Iomap, Segment};
+use crate::rsocket::protocol::sender::{LOW_WATER, TARGETS};
+use crate::rsocket::protocol::stream::{Bytes, Life, Look, Places, Post, Shut, Sizes, Stream};
+
+/// Where each end's list and receive buffer are, in every end's own numbers.
+const PLACES: Places = Places { list: (0x1000, 7), recv_buffer: (0x10_0000, 8) };
+
+const SMALL: Sizes =
+    Sizes { send_queue: 16, recv_queue: 16, inline: 16, send_buffer: 4096, recv_buffer: 8192, iomaps: 3 };
+
+struct End {
+    stream: Stream,
+    sizes: Sizes,
+    list: Vec<u8>,
+    recv: Vec<u8>,
+    ring: Vec<u8>,
+    /// Work requests under way, with what was sent inline.
+    under_way: VecDeque<(Post, Vec<u8>)>,
+    /// The stream as it was sent, and as it came.
+    said: Vec<u8>,
+    heard: Vec<u8>,
+}
+
+impl End {
+    fn pair(sizes: [Sizes; 2]) -> [Self; 2] {
+        let said = sizes.map(|sizes| Stream::introduction(&sizes, &PLACES));
+        [End::new(sizes[0], &said[1]), End::new(sizes[1], &said[0])]
+    }
+
+    fn new(sizes: Sizes, peer: &ConnData) -> Self {
+        Self {
+            stream: Stream::new(sizes, PLACES, peer),
+            sizes,
+            list: vec![0; sizes.list_len()],
+            recv: vec![0; sizes.recv_buffer as usize],
+            ring: vec![0; sizes.send_buffer as usize],
+            under_way: VecDeque::new(),
+            said: Vec::new(),
+            heard: Vec::new(),
+        }
+    }
+
+    fn grant(&mut self) {
+        while let Some(post) = self.stream.grant() {
+            self.under_way.push_back((post, Vec::new()));
+        }
+    }
+
+    /// Sends up to so many bytes, if that can be now.
+    fn send(&mut self, wanted: u32) {
+        if !self.stream.sender.is_ready() {
+            return;
+        }
+        let post = self.stream.send(wanted);
+        let Bytes::Stream(transfer) = &post.bytes else { panic!("{post:?}") };
+        assert!(transfer.len > 0 && transfer.len <= wanted);
+        let bytes: Vec<u8> = (0..transfer.len).map(|at| (self.said.len() as u32 + at) as u8 ^ 0x5a).collect();
+        let mut inline = Vec::new();
+        match &transfer.ring {
+            None => {
+                assert!(transfer.len <= self.sizes.inline);
+                inline.clone_from(&bytes);
+            }
+            Some([first, second]) => {
+                let (at_first, at_second) = bytes.split_at(first.len());
+                self.ring[first.clone()].copy_from_slice(at_first);
+                self.ring[second.clone()].copy_from_slice(at_second);
+            }
+        }
+        self.said.extend_from_slice(&bytes);
+        self.under_way.push_back((post, inline));
+    }
+
+    /// The network carries one message to the peer.
+    fn deliver(&mut self, peer: &mut Self) {
+        let Some((post, inline)) = self.under_way.pop_front() else { return };
+        let payload = match &post.bytes {
+            Bytes::None => Vec::new(),
+            Bytes::Segment(bytes) => bytes.to_vec(),
+            Bytes::Iomap(bytes) => bytes.to_vec(),
+            Bytes::Stream(transfer) => match &transfer.ring {
+                None => inline,
+                Some([first, second]) => [&self.ring[first.clone()], &self.ring[second.clone()]].concat(),
+            },
+        };
+        if !payload.is_empty() {
+            let (addr, key) = post.to;
+            let (memory, start) = if key == PLACES.list.1 {
+                (&mut peer.list, PLACES.list.0)
+            } else {
+                assert_eq!(key, PLACES.recv_buffer.1);
+                (&mut peer.recv, PLACES.recv_buffer.0)
+            };
+            let at = (addr - start) as usize;
+            memory[at..at + payload.len()].copy_from_slice(&payload);
+        }
+        if post.tells {
+            match peer.stream.received(Some(post.message.to_bits())) {
+                Look::Targets => peer.look(),
+                Look::Iomap(index) => peer.look_at(index),
+                Look::Nowhere => {}
+            }
+        }
+        self.stream.sent(post.message, true);
+    }
+
+    fn look(&mut self) {
+        let of = |at: usize| Segment::from_bytes(self.list[at..at + Segment::LEN].try_into().unwrap());
+        let taken = self.stream.look([of(0), of(Segment::LEN)]);
+        for (place, taken) in self.list.chunks_mut(Segment::LEN).zip(taken) {
+            if taken {
+                place.fill(0);
+            }
+        }
+    }
+
+    fn look_at(&mut self, index: u16) {
+        let at = TARGETS * Segment::LEN + usize::from(index) * Iomap::LEN;
+        let bytes = self.list[at..at + Iomap::LEN].try_into().unwrap();
+        self.stream.mapped(index, Iomap::from_bytes(bytes));
+    }
+
+    /// The program takes up to so many bytes.
+    fn take(&mut self, wanted: usize) {
+        let ranges = self.stream.receiver.readable(wanted);
+        let mut taken = 0;
+        for range in ranges {
+            taken += range.len();
+            self.heard.extend_from_slice(&self.recv[range]);
+        }
+        self.stream.receiver.consume(taken);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Send(u32),
+    Deliver,
+    Take(usize),
+    Grant,
+}
+
+fn step() -> impl Strategy<Value = (bool, Step)> {
+    let what = prop_oneof![
+        4 => (1u32..6000).prop_map(Step::Send),
+        6 => Just(Step::Deliver),
+        4 => (1usize..9000).prop_map(Step::Take),
+        4 => Just(Step::Grant),
+    ];
+    (any::<bool>(), what)
+}
+
+proptest! {
+    /// Whatever happens in whichever order, each end hears what the other said, and everything moves on in the end.
+    #[test]
+    fn what_is_said_is_heard(
+        steps in prop::collection::vec(step(), 0..600),
+        queues in (16u16..40, 16u16..40),
+        halves in (1u32..6000, 1u32..6000),
+    ) {
+        let sizes = [
+            Sizes { recv_queue: queues.0, recv_buffer: halves.0 * 2, ..SMALL },
+            Sizes { recv_queue: queues.1, recv_buffer: halves.1 * 2, ..SMALL },
+        ];
+        let mut ends = End::pair(sizes);
+        for (is_second, step) in steps {
+            let [first, second] = &mut ends;
+            let (own, peer) = if is_second { (second, first) } else { (first, second) };
+            match step {
+                Step::Send(bytes) => own.send(bytes),
+                Step::Deliver => own.deliver(peer),
+                Step::Take(bytes) => own.take(bytes),
+                Step::Grant => own.grant(),
+            }
+            prop_assert!(own.stream.is_open() && peer.stream.is_open());
+        }
+        // Nothing may be stuck: after all is delivered and taken, both can send, and hear it.
+        for _ in 0..4 {
+            let [first, second] = &mut ends;
+            for _ in 0..100 {
+                first.grant();
+                second.grant();
+                first.deliver(second);
+                second.deliver(first);
+                first.take(usize::MAX);
+                second.take(usize::MAX);
+            }
+            prop_assert!(first.stream.sender.is_ready() && second.stream.sender.is_ready());
+            prop_assert!(first.stream.is_quiet() && second.stream.is_quiet());
+            first.send(100);
+            second.send(100);
+        }
+        let [mut first, mut second] = ends;
+        first.deliver(&mut second);
+        second.deliver(&mut first);
+        first.take(usize::MAX);
+        second.take(usize::MAX);
+        prop_assert!(first.said == second.heard && second.said == first.heard);
+    }
+
+    /// A peer may say anything: it never gets further than its connection.
+    #[test]
+    fn a_peer_may_say_anything(words in prop::collection::vec(any::<u32>(), 0..100), targets: u32) {
+        let mut peer = Stream::introduction(&SMALL, &PLACES);
+        peer.targets.length = targets;
+        let mut end = End::new(SMALL, &peer);
+        for word in words {
+            end.list.fill(word as u8);
+            match end.stream.complete(u64::MAX, Some(word), true) {
+                Look::Targets => end.look(),
+                Look::Iomap(index) => end.look_at(index),
+                Look::Nowhere => {}
+            }
+            end.grant();
+            end.send(word);
+            end.take(word as usize);
+            let _ = end.stream.send_to(100, word.into()).filter(|_| false);
+        }
+    }
+}
+
+#[test]
+fn more_bytes_than_were_lent_end_the_connection() {
+    for bytes in [SMALL.recv_buffer / 2 + 1, u32::MAX >> 3] {
+        let [mut end, _] = End::pair([SMALL; 2]);
+        end.stream.received(Some(Message::Data(bytes).to_bits()));
+        assert_eq!(end.stream.life(), Life::Failed);
+    }
+    let [mut end, _] = End::pair([SMALL; 2]);
+    for _ in 0..SMALL.recv_queue {
+        end.stream.received(Some(Message::Data(1).to_bits()));
+        assert!(end.stream.is_open());
+    }
+    end.stream.received(Some(Message::Data(1).to_bits()));
+    assert_eq!(end.stream.life(), Life::Failed);
+}
+
+#[test]
+fn a_sender_waits_for_room_credits_and_targets() {
+    let [mut first, mut second] = End::pair([SMALL; 2]);
+    first.send(SMALL.send_buffer - LOW_WATER + 1);
+    assert!(!first.stream.sender.is_ready(), "less than the low water mark is left");
+    first.deliver(&mut second);
+    assert!(first.stream.sender.is_ready());
+    // The first half is used up by that and this; the second is not lent yet.
+    first.send(LOW_WATER);
+    first.deliver(&mut second);
+    assert!(!first.stream.sender.is_ready());
+    second.grant();
+    second.deliver(&mut first);
+    assert!(first.stream.sender.is_ready());
+}
+
+#[test]
+fn ends_shut_one_direction_after_the_other() {
+    let [mut first, mut second] = End::pair([SMALL; 2]);
+    let control = first.stream.shut(Shut::Write).unwrap();
+    assert_eq!(control, Control::Shutdown);
+    let post = first.stream.control(control).unwrap();
+    first.under_way.push_back((post, Vec::new()));
+    first.deliver(&mut second);
+    assert_eq!(second.stream.life(), Life::Open { readable: false, writable: true });
+    second.send(500);
+    second.deliver(&mut first);
+    first.take(500);
+    assert_eq!(first.heard, second.said);
+    let control = second.stream.shut(Shut::Write).unwrap();
+    assert_eq!(control, Control::Disconnect);
+    let post = second.stream.control(control).unwrap();
+    second.under_way.push_back((post, Vec::new()));
+    second.deliver(&mut first);
+    assert_eq!((first.stream.life(), second.stream.life()), (Life::Disconnected, Life::Disconnected));
+}
+
+#[test]
+fn iomapped_memory_is_written_without_a_message() {
+    let [mut first, mut second] = End::pair([SMALL; 2]);
+    assert_eq!(first.stream.remote_iomaps(), 3);
+    let iomap = Iomap { offset: 1 << 40, memory: Segment { addr: 0x7000, key: 9, length: 1000 } };
+    let post = first.stream.map(2, iomap);
+    first.under_way.push_back((post, Vec::new()));
+    first.deliver(&mut second);
+    let post = second.stream.send_to(5000, (1 << 40) + 100).unwrap();
+    let Bytes::Stream(transfer) = &post.bytes else { panic!("{post:?}") };
+    assert_eq!((transfer.len, post.to, post.tells), (900, (0x7064, 9), false));
+    assert_eq!(second.stream.send_to(1, (1 << 40) + 1000), None);
+    assert_eq!(second.stream.send_to(1, (1 << 40) - 1), None);
+}
+
+#[test]
+fn a_keepalive_is_a_write_of_nothing() {
+    let [mut end, _] = End::pair([SMALL; 2]);
+    for _ in 0..4 {
+        let post = end.stream.control(Control::Keepalive).unwrap();
+        assert_eq!((post.tells, post.bytes), (false, Bytes::None));
+    }
+    // No more than may be under way; each that is done makes room.
+    assert_eq!(end.stream.control(Control::Keepalive), None);
+    end.stream.sent(Message::Control(Control::Keepalive), true);
+    assert!(end.stream.control(Control::Keepalive).is_some());
+    end.stream.sent(Message::Control(Control::Keepalive), false);
+    assert_eq!(end.stream.life(), Life::Failed);
+}

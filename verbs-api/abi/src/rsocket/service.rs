@@ -1,0 +1,238 @@
+//! The thread that moves connections on, answers requests, hears of queue pairs for datagrams, and sends keepalives. It runs while there
+//! is something to watch.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use urxe_stack::cq::Wake;
+use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::sys::fork::PerProcess;
+use urxe_stack::sys::thread::spawn_without_signals;
+
+use super::answer::Result;
+use super::datagram::Datagram;
+use super::stream::Stream;
+use crate::node::lock;
+
+/// Events taken at a time.
+const BATCH: usize = 16;
+/// The token of the descriptor that wakes the thread.
+const WAKE: u64 = u64::MAX;
+
+enum Watched {
+    Stream(Weak<Stream>),
+    Datagram(Weak<Datagram>),
+}
+
+impl Watched {
+    fn is_gone(&self) -> bool {
+        match self {
+            Self::Stream(stream) => stream.strong_count() == 0,
+            Self::Datagram(datagram) => datagram.strong_count() == 0,
+        }
+    }
+}
+
+struct Keepalive {
+    stream: Weak<Stream>,
+    period: Duration,
+    next: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    watched: HashMap<RawFd, Watched>,
+    keepalives: HashMap<RawFd, Keepalive>,
+    is_running: bool,
+}
+
+struct Descriptors {
+    epoll: OwnedFd,
+    wake: EventFd,
+}
+
+/// What the thread works on. One a process.
+pub struct Service {
+    descriptors: std::result::Result<Descriptors, Errno>,
+    state: Mutex<State>,
+    /// Held while the thread works on a socket: who closes one waits for it.
+    working: Mutex<()>,
+}
+
+static SERVICE: PerProcess<Service> = PerProcess::new(|| Service {
+    descriptors: Descriptors::new(),
+    state: Mutex::default(),
+    working: Mutex::new(()),
+});
+
+impl Descriptors {
+    fn new() -> std::result::Result<Self, Errno> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake = EventFd::new()?;
+        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        Ok(Self { epoll, wake })
+    }
+}
+
+impl Service {
+    pub fn get() -> &'static Self {
+        SERVICE.get()
+    }
+
+    fn descriptors(&self) -> Result<&Descriptors> {
+        self.descriptors.as_ref().map_err(|error| *error)
+    }
+
+    pub fn watch_stream(&'static self, stream: &Arc<Stream>) -> Result<()> {
+        self.watch(stream.fd, stream.as_fd(), Watched::Stream(Arc::downgrade(stream)))
+    }
+
+    pub fn watch_datagram(&'static self, datagram: &Arc<Datagram>) -> Result<()> {
+        self.watch(datagram.fd(), datagram.as_fd(), Watched::Datagram(Arc::downgrade(datagram)))
+    }
+
+    fn watch(&'static self, fd: RawFd, descriptor: BorrowedFd<'_>, what: Watched) -> Result<()> {
+        let descriptors = self.descriptors()?;
+        let mut state = lock(&self.state);
+        state.watched.insert(fd, what);
+        let token = epoll::EventData::new_u64(fd as u64);
+        match epoll::add(&descriptors.epoll, descriptor, token, epoll::EventFlags::IN) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => {
+                state.watched.remove(&fd);
+                return Err(error);
+            }
+        }
+        self.run(&mut state)
+    }
+
+    /// Sends keepalives, one each `period`.
+    pub fn keep_alive(&'static self, stream: &Arc<Stream>, period: Duration) -> Result<()> {
+        let descriptors = self.descriptors()?;
+        let mut state = lock(&self.state);
+        let keepalive = Keepalive { stream: Arc::downgrade(stream), period, next: Instant::now() + period };
+        state.keepalives.insert(stream.fd, keepalive);
+        self.run(&mut state)?;
+        drop(state);
+        descriptors.wake.wake();
+        Ok(())
+    }
+
+    /// Sends no keepalives any more.
+    pub fn let_sleep(&self, fd: RawFd) {
+        lock(&self.state).keepalives.remove(&fd);
+    }
+
+    /// Watches a socket no more; the thread does not work on it when this returns.
+    pub fn forget(&self, fd: RawFd) {
+        let Ok(descriptors) = self.descriptors() else { return };
+        let _turn = lock(&self.working);
+        let mut state = lock(&self.state);
+        let was_keeping = state.keepalives.remove(&fd).is_some();
+        if state.watched.remove(&fd).is_some() {
+            // SAFETY: the number is that of a socket, which is open until its last user is gone.
+            let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
+            let _ = epoll::delete(&descriptors.epoll, descriptor);
+        } else if !was_keeping {
+            return;
+        }
+        if state.watched.is_empty() && state.keepalives.is_empty() {
+            descriptors.wake.wake();
+        }
+    }
+
+    fn run(&'static self, state: &mut State) -> Result<()> {
+        if state.is_running {
+            return Ok(());
+        }
+        let builder = Builder::new().name("urxe-rsocket".into());
+        let started = spawn_without_signals(builder, || self.work());
+        started.map_err(|error| error.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error))?;
+        state.is_running = true;
+        Ok(())
+    }
+
+    fn work(&self) {
+        let Ok(descriptors) = self.descriptors() else { return };
+        loop {
+            let mut events = Vec::with_capacity(BATCH);
+            let wait = self.until_keepalive().map(|wait| Timespec {
+                tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: wait.subsec_nanos().into(),
+            });
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            let waited = epoll::wait(&descriptors.epoll, spare, wait.as_ref());
+            if let Err(error) = waited
+                && error != Errno::INTR
+            {
+                tracing::error!(target: "urxe_abi", %error, "rsockets: no connection will be made any more");
+                return;
+            }
+            for event in events {
+                match event.data.u64() {
+                    WAKE => while let Ok(true) = descriptors.wake.try_take() {},
+                    token => self.work_on(token as RawFd),
+                }
+            }
+            self.keep_all_alive();
+            let mut state = lock(&self.state);
+            if state.watched.is_empty() && state.keepalives.is_empty() {
+                state.is_running = false;
+                return;
+            }
+        }
+    }
+
+    /// Something came for the socket of that number.
+    fn work_on(&self, fd: RawFd) {
+        let _turn = lock(&self.working);
+        let (stream, datagram) = match lock(&self.state).watched.get(&fd) {
+            Some(Watched::Stream(stream)) => (stream.upgrade(), None),
+            Some(Watched::Datagram(datagram)) => (None, datagram.upgrade()),
+            None => return,
+        };
+        // A fault of this library must not end the thread that all rsockets need.
+        crate::border::guard((), || {
+            if let Some(stream) = stream {
+                stream.advance();
+            }
+            if let Some(datagram) = datagram {
+                datagram.hear();
+            }
+        });
+        // A connection that never stood may have gone with this.
+        let mut state = lock(&self.state);
+        if state.watched.get(&fd).is_some_and(Watched::is_gone) {
+            state.watched.remove(&fd);
+        }
+    }
+
+    fn until_keepalive(&self) -> Option<Duration> {
+        let state = lock(&self.state);
+        let next = state.keepalives.values().map(|keepalive| keepalive.next).min()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    fn keep_all_alive(&self) {
+        let now = Instant::now();
+        let mut due = Vec::new();
+        lock(&self.state).keepalives.retain(|_, keepalive| {
+            let Some(stream) = keepalive.stream.upgrade() else { return false };
+            if keepalive.next <= now {
+                keepalive.next = now + keepalive.period;
+                due.push(stream);
+            }
+            true
+        });
+        for stream in due {
+            if let Some(link) = stream.link.get() {
+                link.keep_alive();
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Descriptors and what they stand for. An rsocket's number is that of a real descriptor, so no other file has it.
+
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustix::io::Errno;
+use urxe_stack::sys::fork::PerProcess;
+
+use super::answer::Result;
+use super::datagram::Datagram;
+use super::epoll::Epoll;
+use super::stream::Stream;
+
+/// What a number stands for.
+#[derive(Clone)]
+pub enum Entry {
+    Stream(Arc<Stream>),
+    Datagram(Arc<Datagram>),
+    Epoll(Arc<Epoll>),
+}
+
+/// A socket.
+#[derive(Clone)]
+pub enum Socket {
+    Stream(Arc<Stream>),
+    Datagram(Arc<Datagram>),
+}
+
+static TABLE: PerProcess<RwLock<HashMap<RawFd, Entry>>> = PerProcess::new(RwLock::default);
+
+pub fn insert(fd: RawFd, entry: Entry) {
+    // Of a number that the program closed by itself, the old one goes, outside the lock.
+    let old = TABLE.get().write().unwrap_or_else(PoisonError::into_inner).insert(fd, entry);
+    drop(old);
+}
+
+pub fn remove(fd: RawFd) -> Option<Entry> {
+    TABLE.get().write().unwrap_or_else(PoisonError::into_inner).remove(&fd)
+}
+
+pub fn entry(fd: RawFd) -> Option<Entry> {
+    TABLE.get().read().unwrap_or_else(PoisonError::into_inner).get(&fd).cloned()
+}
+
+/// The socket of that number, if it is one.
+pub fn find(fd: RawFd) -> Option<Socket> {
+    match entry(fd)? {
+        Entry::Stream(stream) => Some(Socket::Stream(stream)),
+        Entry::Datagram(datagram) => Some(Socket::Datagram(datagram)),
+        Entry::Epoll(_) => None,
+    }
+}
+
+/// The socket of that number; EBADF if it is none.
+pub fn socket(fd: RawFd) -> Result<Socket> {
+    find(fd).ok_or(Errno::BADF)
+}
