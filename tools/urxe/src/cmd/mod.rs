@@ -8,7 +8,9 @@ mod link;
 mod perf;
 mod pingpong;
 mod processes;
+mod rping;
 mod run;
+mod talk;
 
 use std::io;
 
@@ -24,6 +26,12 @@ pub enum Command {
     Pingpong(pingpong::Args),
     /// Measure bandwidth, message rate and latency, as ratios to plain UDP and TCP
     Perf(Box<perf::Args>),
+    /// Ping by rdma_cm, READ and WRITE, as rdma-core's rping and with it
+    Rping(rping::Args),
+    /// Wait for `urxe connect`, and print what it sends
+    Listen(talk::ListenArgs),
+    /// Connect to `urxe listen`, and send what stands on standard input, or a pattern that it compares
+    Connect(talk::ConnectArgs),
     /// Run a program that was linked against libibverbs or librdmacm, over urxe
     Run(run::Run),
     /// Show the environment that does the same, for a shell
@@ -44,6 +52,9 @@ impl Command {
         match self {
             Self::Pingpong(args) => args.run(),
             Self::Perf(args) => args.run(),
+            Self::Rping(args) => args.run(),
+            Self::Listen(args) => args.run(),
+            Self::Connect(args) => args.run(),
             Self::Run(args) => args.run(),
             Self::Env(args) => args.run(),
             Self::Link(args) => args.run(),
@@ -93,6 +104,12 @@ pub enum CmdError {
     /// `urxe perf` failed, or found wrong data.
     #[error(transparent)]
     Perf(#[from] perf::PerfError),
+    /// `urxe rping` failed, or found wrong data.
+    #[error(transparent)]
+    Rping(#[from] rping::RpingError),
+    /// `urxe listen` or `urxe connect` failed, or found wrong data.
+    #[error(transparent)]
+    Talk(#[from] talk::TalkError),
     /// `urxe run` did not start the program.
     #[error(transparent)]
     Run(#[from] run::RunError),

@@ -1,11 +1,13 @@
-//! Who shares a device's addresses at this moment.
+//! Who shares a device's addresses at this moment, and what connections they have.
 
 use std::fmt;
 use std::net::IpAddr;
 
+use rustix::io::Errno;
 use serde::Serialize;
+use urxe_stack::cma::Listing;
 use urxe_stack::link::ResolvedLink;
-use urxe_stack::port::sharing::sharers;
+use urxe_stack::port::sharing::{listing_of, sharers};
 
 /// A process that has a device on an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -21,24 +23,71 @@ pub struct Process {
     pub uid: u32,
     /// Its name, empty if it cannot be told.
     pub name: String,
+    /// Its connections, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections: Option<Connections>,
+}
+
+/// What a process has on a device, or why it is not told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Connections {
+    /// It told.
+    Told(Listing),
+    /// It did not.
+    Untold {
+        /// Why, and what to do.
+        error: String,
+    },
 }
 
 /// All processes on the addresses of `link`, by address and slot.
 pub fn of(link: &ResolvedLink) -> Vec<Process> {
-    let on = |address: &IpAddr| {
-        let is_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        sharers(*address, if is_link_local { link.interface.index } else { 0 })
-    };
     let named = |address: IpAddr| {
-        on(&address).into_iter().map(move |sharer| Process {
+        sharers(address, scope_of(link, address)).into_iter().map(move |sharer| Process {
             address,
             slot: sharer.slot,
             pid: sharer.process.pid,
             uid: sharer.process.uid,
             name: sharer.process.name(),
+            connections: None,
         })
     };
     link.addresses.iter().flat_map(|address| named(*address)).collect()
+}
+
+/// As [`of`], each with its connections. A process tells at each of its addresses the same, and is asked at the first.
+pub fn with_connections(link: &ResolvedLink) -> Vec<Process> {
+    let mut processes = of(link);
+    let mut asked = Vec::new();
+    for process in &mut processes {
+        let who = (process.slot, process.pid);
+        if !asked.contains(&who) {
+            asked.push(who);
+            process.connections = Some(ask(process, scope_of(link, process.address)));
+        }
+    }
+    processes
+}
+
+fn ask(process: &Process, scope_id: u32) -> Connections {
+    let error = match listing_of(process.address, scope_id, process.slot) {
+        Ok(bytes) => match Listing::from_cbor(&bytes) {
+            Ok(listing) => return Connections::Told(listing),
+            Err(error) => error.to_string(),
+        },
+        Err(Errno::ACCESS) => format!("it tells only user {}", process.uid),
+        Err(Errno::TIMEDOUT) => "it does not answer; is it stopped?".to_owned(),
+        Err(Errno::CONNREFUSED) => "it has ended".to_owned(),
+        Err(errno) => format!("it does not tell: {errno}"),
+    };
+    Connections::Untold { error }
+}
+
+/// The interface of a link-local address.
+fn scope_of(link: &ResolvedLink, address: IpAddr) -> u32 {
+    let is_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    if is_link_local { link.interface.index } else { 0 }
 }
 
 impl fmt::Display for Process {

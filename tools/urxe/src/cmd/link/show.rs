@@ -1,13 +1,14 @@
 //! `urxe link show`: a line per device, as `rdma link` prints it, with addresses and path MTU behind; and below it a line per
-//! process that has the device open.
+//! process that has the device open, with its connections if they are asked for.
 
 use std::io::Write;
 use std::net::IpAddr;
 
 use serde::Serialize;
+use urxe_stack::cma::Listing;
 use urxe_stack::link::{self, LinkError, LinkName, LinkSpec, OperState, ResolvedLink, Source};
 
-use crate::cmd::processes::{self, Process};
+use crate::cmd::processes::{self, Connections, Process};
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
 
@@ -19,6 +20,9 @@ pub struct Args {
     /// For machines: an array of objects with the keys of "rdma -j link" and more
     #[arg(long)]
     json: bool,
+    /// The connections of each process, in the words of "rdma resource show cm_id", and what its connection manager counted
+    #[arg(long)]
+    connections: bool,
 }
 
 impl Args {
@@ -29,7 +33,9 @@ impl Args {
             Some(text) => vec![configured.find(&text.trim_end_matches("/1").parse::<LinkName>()?)?],
             None => configured.links.iter().collect(),
         };
-        let rows: Vec<Row> = chosen.into_iter().map(|spec| Row::new(spec, link::resolve(spec))).collect();
+        let processes = if self.connections { processes::with_connections } else { processes::of };
+        let rows: Vec<Row> =
+            chosen.into_iter().map(|spec| Row::new(spec, link::resolve(spec), processes)).collect();
         let mut out = output::stdout();
         if self.json {
             output::json(&mut out, &rows)?;
@@ -65,12 +71,16 @@ struct Row {
 }
 
 impl Row {
-    fn new(spec: &LinkSpec, resolved: Result<ResolvedLink, LinkError>) -> Self {
+    fn new(
+        spec: &LinkSpec,
+        resolved: Result<ResolvedLink, LinkError>,
+        processes: fn(&ResolvedLink) -> Vec<Process>,
+    ) -> Self {
         let ifname = spec.name.to_string();
         match resolved {
             Ok(link) => {
                 let (state, physical_state) = states(link.interface.state);
-                let processes = processes::of(&link);
+                let processes = processes(&link);
                 Self {
                     ifname,
                     port: 1,
@@ -124,9 +134,45 @@ impl Row {
         writeln!(out)?;
         for process in &self.processes {
             writeln!(out, "    process address {} {process}", process.address)?;
+            match &process.connections {
+                None => {}
+                Some(Connections::Told(listing)) => print_listing(out, listing)?,
+                Some(Connections::Untold { error }) => writeln!(out, "        error: {error}")?,
+            }
         }
         Ok(())
     }
+}
+
+/// A line an identifier, then one of communications by state and one of counters, if there are any.
+fn print_listing(out: &mut dyn Write, listing: &Listing) -> Result<(), CmdError> {
+    for id in &listing.ids {
+        write!(out, "        cm-idn {} lqpn {}", id.cm_idn, id.lqpn)?;
+        if let Some(rqpn) = id.rqpn {
+            write!(out, " rqpn {rqpn}")?;
+        }
+        write!(out, " qp-type {} state {}", id.qp_type, id.state)?;
+        if let Some(state) = &id.cm_state {
+            write!(out, " cm-state {state}")?;
+        }
+        write!(out, " ps {}", id.ps)?;
+        for (key, address) in [("src-addr", id.src_addr), ("dst-addr", id.dst_addr)] {
+            if let Some(address) = address {
+                write!(out, " {key} {address}")?;
+            }
+        }
+        writeln!(out)?;
+    }
+    for (what, counts) in [("communications", &listing.communications), ("counters", &listing.counters)] {
+        if !counts.is_empty() {
+            write!(out, "        {what}")?;
+            for (name, value) in counts {
+                write!(out, " {name} {value}")?;
+            }
+            writeln!(out)?;
+        }
+    }
+    Ok(())
 }
 
 /// Port state and physical state in the words of `rdma link`, chosen as `rdma_rxe` chooses them.

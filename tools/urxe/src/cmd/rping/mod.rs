@@ -1,0 +1,177 @@
+//! `urxe rping`: rdma-core's `rping` in Rust, which talks to the original, on kernels and over urxe.
+//!
+//! ```text
+//!   client                               server
+//!   announces its source --------------> READs it
+//!                        <-------------- "go ahead"
+//!   announces its sink   --------------> WRITEs what it read, to the first zero
+//!                        <-------------- "go ahead"
+//!   compares
+//! ```
+//! Protocol: rdma-core's `librdmacm/examples/rping.c`.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `peer` | what both ends do: messages, completions |
+//! | `client`, `server` | the two ends |
+
+mod client;
+mod peer;
+mod server;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+use urxe::cm::{ConnectError, ListenError};
+use urxe::{AllocateError, BufferError, PostError, SliceError, WaitError, WcStatus};
+
+use crate::cmd::{CmdError, Outcome};
+
+/// The original's limits: the longest number in front of the data, and its buffer.
+const MIN_SIZE: u32 = 26;
+const MAX_SIZE: u32 = 65_535;
+
+/// Arguments of `urxe rping`, with the original's letters.
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("role").required(true).args(["server", "client"])), after_help = EXAMPLES)]
+pub struct Args {
+    /// Be the server
+    #[arg(short, long)]
+    server: bool,
+    /// Be the client; needs -a
+    #[arg(short, long, requires = "address")]
+    client: bool,
+    /// The server's address; the server listens on it, by default on all
+    #[arg(short, long)]
+    address: Option<String>,
+    /// The server's port
+    #[arg(short, long, default_value_t = 7174)]
+    port: u16,
+    /// The client's own address
+    #[arg(short = 'I', long, value_name = "ADDRESS", conflicts_with = "server")]
+    source: Option<IpAddr>,
+    /// How many pings the client sends; 0 = until it is stopped
+    #[arg(short = 'C', long, default_value_t = 0)]
+    count: u32,
+    /// Bytes of a ping
+    #[arg(short = 'S', long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(i64::from(MIN_SIZE)..=i64::from(MAX_SIZE)))]
+    size: u32,
+    /// Compare what comes back
+    #[arg(short = 'V', long)]
+    validate: bool,
+    /// Print the pings
+    #[arg(short, long)]
+    verbose: bool,
+    /// Serve many clients, until it is stopped
+    #[arg(short = 'P', long, requires = "server")]
+    persistent: bool,
+    /// Print what happens, on standard error
+    #[arg(short, long)]
+    debug: bool,
+    /// Taken for the original's sake, where it makes queue pairs in another way
+    #[arg(short)]
+    q: bool,
+}
+
+const EXAMPLES: &str = "\
+Either end may be rdma-core's rping:
+  urxe rping -s -a 10.0.0.1 -v            here
+  rping -c -a 10.0.0.1 -v -C 10           on a host with soft RoCE or an RDMA device";
+
+/// Why it did not work.
+#[derive(Debug, thiserror::Error)]
+pub enum RpingError {
+    /// The server's name.
+    #[error("{name} is no address: {error}")]
+    Address {
+        /// What was given.
+        name: String,
+        /// Why not.
+        #[source]
+        error: io::Error,
+    },
+    /// Nothing listens.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// No connection.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// No memory.
+    #[error(transparent)]
+    Memory(#[from] AllocateError),
+    /// Inside one's own buffers.
+    #[error(transparent)]
+    Slice(#[from] SliceError),
+    /// Likewise.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
+    /// A request was not taken.
+    #[error("the queue pair takes no request: {0}")]
+    Post(#[from] PostError),
+    /// Waiting failed.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+    /// A request failed.
+    #[error("{what} failed: {status}")]
+    Failed {
+        /// Which.
+        what: &'static str,
+        /// How.
+        status: WcStatus,
+    },
+    /// The peer ended the connection where it should go on.
+    #[error("the peer has ended the connection {when}")]
+    Ended {
+        /// Where.
+        when: &'static str,
+    },
+    /// Not rping's message.
+    #[error("the peer's message has {len} bytes, rping's have 16")]
+    Message {
+        /// Its length.
+        len: u32,
+    },
+    /// More than rping can announce.
+    #[error("the client announces {len} bytes, at most {MAX_SIZE} are allowed")]
+    Announced {
+        /// How many.
+        len: u32,
+    },
+    /// Other data came back.
+    #[error("ping {ping}: other data came back than was sent, from byte {at} on")]
+    Mismatch {
+        /// Which ping.
+        ping: u32,
+        /// Where.
+        at: usize,
+    },
+    /// The output.
+    #[error("cannot write the result")]
+    Output(#[from] io::Error),
+}
+
+impl Args {
+    /// Plays one end.
+    pub fn run(self) -> Result<Outcome, CmdError> {
+        let played = if self.client { client::run(&self) } else { server::run(&self) };
+        match played {
+            Ok(()) => Ok(Outcome::Done),
+            Err(RpingError::Output(error)) => Err(CmdError::Output(error)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The server's address and port.
+    fn server_addr(&self) -> Result<SocketAddr, RpingError> {
+        let name = self.address.as_deref().unwrap_or("0.0.0.0");
+        let failed = |error| RpingError::Address { name: name.to_owned(), error };
+        let mut found = (name, self.port).to_socket_addrs().map_err(failed)?;
+        found.next().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
+    }
+
+    fn debug(&self, what: impl FnOnce() -> String) {
+        if self.debug {
+            eprintln!("{}", what());
+        }
+    }
+}

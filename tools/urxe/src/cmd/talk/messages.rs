@@ -1,0 +1,128 @@
+//! Messages over a connection: each end has receives posted before the other can send, and the other waits when they are used up.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use urxe::cm::{Connection, ConnectionEvent, Options, Pending};
+use urxe::{Access, Gather, MemoryRegion, RecvRequest, SendRequest, WcStatus};
+
+use super::TalkError;
+
+/// The longest message, in bytes.
+pub const MESSAGE_MAX: usize = 64 << 10;
+/// Messages under way in each direction.
+const DEPTH: usize = 16;
+
+/// Both ends' options.
+pub fn options() -> Options {
+    Options::new().max_send_wr(DEPTH as u32).max_recv_wr(DEPTH as u32)
+}
+
+/// A connection with buffers; clones are the same.
+#[derive(Clone)]
+pub struct Messages {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    connection: Connection,
+    inboxes: MemoryRegion,
+    outboxes: MemoryRegion,
+    sending: Mutex<Sending>,
+}
+
+/// Outboxes are used in turn, and become free in the same order.
+#[derive(Default)]
+struct Sending {
+    posted: u64,
+    done: u64,
+    said_all: bool,
+}
+
+fn place(number: u64) -> std::ops::Range<usize> {
+    let start = number as usize % DEPTH * MESSAGE_MAX;
+    start..start + MESSAGE_MAX
+}
+
+impl Messages {
+    /// Makes the connection, with receives.
+    pub fn new(pending: Pending) -> Result<Self, TalkError> {
+        let inboxes = pending.pd().allocate(DEPTH * MESSAGE_MAX, Access::LOCAL_WRITE)?;
+        let outboxes = pending.pd().allocate(DEPTH * MESSAGE_MAX, Access::empty())?;
+        for number in 0..DEPTH as u64 {
+            pending.qp().post_recv(&RecvRequest::new(inboxes.slice(place(number))?).wr_id(number))?;
+        }
+        let (connection, sending) = (pending.establish()?, Mutex::default());
+        Ok(Self { shared: Arc::new(Shared { connection, inboxes, outboxes, sending }) })
+    }
+
+    /// Says one, of up to [`MESSAGE_MAX`] bytes; waits while as many are under way as may.
+    pub fn say(&self, message: &[u8]) -> Result<(), TalkError> {
+        let Shared { connection, outboxes, sending, .. } = &*self.shared;
+        let mut sending = sending.lock().unwrap_or_else(PoisonError::into_inner);
+        if sending.said_all {
+            return Err(TalkError::Ended);
+        }
+        while sending.posted - sending.done >= DEPTH as u64 {
+            self.one_done(&mut sending)?;
+        }
+        let start = place(sending.posted).start;
+        outboxes.write(start, message)?;
+        let data = match message {
+            [] => Gather::EMPTY,
+            _ => outboxes.slice(start..start + message.len())?.into(),
+        };
+        connection.qp().post_send(&SendRequest::send(data).signaled())?;
+        sending.posted += 1;
+        Ok(())
+    }
+
+    fn one_done(&self, sending: &mut Sending) -> Result<(), TalkError> {
+        match self.shared.connection.send_cq().wait_one(None)?.status {
+            WcStatus::Success => {
+                sending.done += 1;
+                Ok(())
+            }
+            WcStatus::WrFlushErr => Err(TalkError::Ended),
+            status => Err(TalkError::Failed { status }),
+        }
+    }
+
+    /// Says that there is no more, and waits until all has arrived.
+    pub fn end_of_input(&self) -> Result<(), TalkError> {
+        self.say(&[])?;
+        let mut sending = self.shared.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        sending.said_all = true;
+        while sending.done < sending.posted {
+            self.one_done(&mut sending)?;
+        }
+        Ok(())
+    }
+
+    /// The other end's next message; an empty one is its last. `None` when it has ended the connection.
+    pub fn hear(&self) -> Result<Option<Vec<u8>>, TalkError> {
+        let Shared { connection, inboxes, .. } = &*self.shared;
+        let heard = connection.recv_cq().wait_one(None)?;
+        match heard.status {
+            WcStatus::Success => {}
+            WcStatus::WrFlushErr => return Ok(None),
+            status => return Err(TalkError::Failed { status }),
+        }
+        let inbox = place(heard.wr_id);
+        let message = inboxes.read_vec(inbox.start, heard.byte_len as usize)?;
+        let again = RecvRequest::new(inboxes.slice(inbox)?).wr_id(heard.wr_id);
+        connection.qp().post_recv(&again)?;
+        Ok(Some(message))
+    }
+
+    /// Ends the connection.
+    pub fn disconnect(&self) {
+        self.shared.connection.disconnect();
+        self.wait_for_end();
+    }
+
+    /// Waits until either end has ended it.
+    pub fn wait_for_end(&self) {
+        let events = self.shared.connection.events();
+        while events.wait(None).is_ok_and(|event| event != ConnectionEvent::Disconnected) {}
+    }
+}

@@ -1,0 +1,238 @@
+//! `urxe listen` and `urxe connect`: messages over a connection by `rdma_cm`, for trying things out.
+//!
+//! What stands on standard input goes as messages to the other end's standard output, both ways; or one end sends a known pattern, and the
+//! other compares.
+//!
+//! ```text
+//!   connect                                    listen
+//!   request ("urxe lines" or "urxe verify") -> accept
+//!   lines   <--------------------------------> lines
+//!   an empty message: that was all ----------> what is still to be said
+//!           <--------------------------------- an empty message
+//!   disconnect
+//! ```
+//!
+//! | file | subject |
+//! |---|---|
+//! | `messages` | messages in registered memory, in order, no more than the other end has room for |
+//! | `transfer` | the pattern, and the figures |
+
+mod messages;
+mod transfer;
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::thread;
+use std::time::Duration;
+
+use urxe::cm::{self, ConnectError, ListenError, Listener, Options};
+use urxe::{AllocateError, BufferError, PostError, SliceError, WaitError, WcStatus};
+
+use self::messages::{MESSAGE_MAX, Messages};
+use crate::cmd::common::size::Size;
+use crate::cmd::{CmdError, Outcome};
+use crate::output;
+
+/// What a request says.
+const LINES: &[u8] = b"urxe lines 1";
+const VERIFY: &[u8] = b"urxe verify 1";
+
+/// Arguments of `urxe listen`.
+#[derive(Debug, clap::Args)]
+pub struct ListenArgs {
+    /// The port
+    port: u16,
+    /// The address; by default all addresses of the devices
+    #[arg(short, long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
+    address: IpAddr,
+    /// Go on with the next connection, until it is stopped
+    #[arg(short, long)]
+    keep: bool,
+}
+
+/// Arguments of `urxe connect`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Standard input goes to the listener's standard output, and the other way round:
+  urxe listen 7471                          in one terminal
+  echo hello | urxe connect 127.0.0.1 7471  in another")]
+pub struct ConnectArgs {
+    /// The listener's address or name
+    host: String,
+    /// Its port
+    port: u16,
+    /// Send so many bytes of a pattern, which the listener compares, instead of standard input: 64K, 100M
+    #[arg(short, long, value_name = "BYTES")]
+    verify: Option<Size>,
+    /// The own address
+    #[arg(short, long, value_name = "ADDRESS")]
+    source: Option<IpAddr>,
+    /// How long the listener may take to answer, in seconds
+    #[arg(short, long, default_value_t = 10)]
+    timeout: u64,
+}
+
+/// Why it did not work.
+#[derive(Debug, thiserror::Error)]
+pub enum TalkError {
+    /// Nothing listens.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// No connection.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// No memory.
+    #[error(transparent)]
+    Memory(#[from] AllocateError),
+    /// Inside one's own buffers.
+    #[error(transparent)]
+    Slice(#[from] SliceError),
+    /// Likewise.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
+    /// A request was not taken.
+    #[error("the queue pair takes no request: {0}")]
+    Post(#[from] PostError),
+    /// Waiting failed.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+    /// A message failed.
+    #[error("a message failed: {status}")]
+    Failed {
+        /// How.
+        status: WcStatus,
+    },
+    /// The other end is gone.
+    #[error("the other end has ended the connection before all was said")]
+    Ended,
+    /// The pattern is not what was sent.
+    #[error("byte {at} is not what was sent")]
+    Wrong {
+        /// Which.
+        at: u64,
+    },
+    /// The listener counts otherwise.
+    #[error("the listener says that {counted} bytes came, of {sent}")]
+    Count {
+        /// What it says.
+        counted: u64,
+        /// What was sent.
+        sent: u64,
+    },
+    /// Standard input or output.
+    #[error("standard input or output: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl ListenArgs {
+    /// Serves one connection, or all.
+    pub fn run(self) -> Result<Outcome, CmdError> {
+        self.serve()?;
+        Ok(Outcome::Done)
+    }
+
+    fn serve(self) -> Result<(), TalkError> {
+        let listener = Listener::bind((self.address, self.port))?;
+        output::note(&format!("listens on {}", listener.local_addr()));
+        loop {
+            let request = listener.wait(None)?;
+            let from = request.peer_addr();
+            let is_transfer = request.private_data().starts_with(VERIFY);
+            if !is_transfer && !request.private_data().starts_with(LINES) {
+                output::note(&format!("{from} is no `urxe connect`: refused"));
+                request.reject(LINES)?;
+                continue;
+            }
+            let served =
+                Messages::new(request.prepare(&messages::options())?).and_then(
+                    |messages| match is_transfer {
+                        true => transfer::receive(&messages, from),
+                        false => talk(&messages, false),
+                    },
+                );
+            if !self.keep {
+                return served;
+            }
+            if let Err(error) = served {
+                output::note(&format!("{from}: {error}"));
+            }
+        }
+    }
+}
+
+impl ConnectArgs {
+    /// Connects and says all.
+    pub fn run(self) -> Result<Outcome, CmdError> {
+        self.play()?;
+        Ok(Outcome::Done)
+    }
+
+    fn play(self) -> Result<(), TalkError> {
+        let said = if self.verify.is_some() { VERIFY } else { LINES };
+        let mut options: Options =
+            messages::options().private_data(said).timeout(Duration::from_secs(self.timeout));
+        if let Some(source) = self.source {
+            options = options.source_ip(source);
+        }
+        let messages = Messages::new(cm::prepare((self.host.as_str(), self.port), &options)?)?;
+        match self.verify {
+            Some(size) => transfer::send(&messages, size.bytes() as u64),
+            None => talk(&messages, true),
+        }
+    }
+}
+
+/// Standard input to the other end, and what it says to standard output. `is_first`: this end's end of input ends all.
+fn talk(messages: &Messages, is_first: bool) -> Result<(), TalkError> {
+    if is_first {
+        // What the other end says meanwhile is printed by another thread.
+        return thread::scope(|threads| {
+            let printing = threads.spawn(|| print(messages));
+            let said = say_input(messages);
+            let printed = printing.join().unwrap_or(Err(TalkError::Ended));
+            messages.disconnect();
+            said.and(printed)
+        });
+    }
+    // Not joined: its standard input may be a terminal, where nothing comes any more.
+    let input = messages.clone();
+    thread::spawn(move || say_input_unless_ended(&input));
+    print(messages)?;
+    messages.end_of_input()?;
+    messages.wait_for_end();
+    Ok(())
+}
+
+fn say_input(messages: &Messages) -> Result<(), TalkError> {
+    let mut buffer = vec![0; MESSAGE_MAX];
+    let mut input = io::stdin().lock();
+    loop {
+        match input.read(&mut buffer)? {
+            0 => return messages.end_of_input(),
+            len => messages.say(&buffer[..len])?,
+        }
+    }
+}
+
+fn say_input_unless_ended(messages: &Messages) {
+    let mut buffer = vec![0; MESSAGE_MAX];
+    let mut input = io::stdin().lock();
+    while let Ok(len @ 1..) = input.read(&mut buffer) {
+        if messages.say(&buffer[..len]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Prints what comes until the other end has said all.
+fn print(messages: &Messages) -> Result<(), TalkError> {
+    let mut out = io::stdout().lock();
+    while let Some(message) = messages.hear()? {
+        if message.is_empty() {
+            return Ok(());
+        }
+        out.write_all(&message)?;
+        out.flush()?;
+    }
+    Err(TalkError::Ended)
+}

@@ -1,0 +1,59 @@
+//! A transfer of a known pattern, compared byte for byte.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::TalkError;
+use super::messages::{MESSAGE_MAX, Messages};
+
+/// The byte at a place of the pattern, which has no period that a message could be a multiple of.
+fn pattern(at: u64) -> u8 {
+    (at ^ at >> 8 ^ at >> 16 ^ at >> 24) as u8
+}
+
+/// Sends `total` bytes; the other end answers with how many it found right.
+pub fn send(messages: &Messages, total: u64) -> Result<(), TalkError> {
+    let began = Instant::now();
+    let mut at = 0;
+    while at < total {
+        let len = (total - at).min(MESSAGE_MAX as u64);
+        let message: Vec<u8> = (at..at + len).map(pattern).collect();
+        messages.say(&message)?;
+        at += len;
+    }
+    messages.end_of_input()?;
+    let answer = messages.hear()?.ok_or(TalkError::Ended)?;
+    let counted = answer.first_chunk().map_or(0, |count| u64::from_be_bytes(*count));
+    messages.disconnect();
+    if counted != total {
+        return Err(TalkError::Count { counted, sent: total });
+    }
+    println!("sent {}", figures(total, began.elapsed()));
+    Ok(())
+}
+
+/// Receives and compares.
+pub fn receive(messages: &Messages, from: SocketAddr) -> Result<(), TalkError> {
+    let began = Instant::now();
+    let mut total = 0;
+    loop {
+        let message = messages.hear()?.ok_or(TalkError::Ended)?;
+        if message.is_empty() {
+            break;
+        }
+        if let Some(wrong) = message.iter().zip(total..).position(|(byte, at)| *byte != pattern(at)) {
+            return Err(TalkError::Wrong { at: total + wrong as u64 });
+        }
+        total += message.len() as u64;
+    }
+    let took = began.elapsed();
+    messages.say(&u64::to_be_bytes(total))?;
+    messages.wait_for_end();
+    println!("{from}: received {}", figures(total, took));
+    Ok(())
+}
+
+fn figures(bytes: u64, took: Duration) -> String {
+    let seconds = took.as_secs_f64();
+    format!("{bytes} bytes in {seconds:.3} s, {:.1} MB/s, all as sent", bytes as f64 / seconds / 1e6)
+}

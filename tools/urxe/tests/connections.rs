@@ -1,0 +1,202 @@
+//! `urxe rping`, `urxe listen` and `urxe connect`: two processes on one device.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+/// The command, on one address a test.
+fn urxe(net: u8, words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_urxe"));
+    command.args(words.split_whitespace()).env("URXE_DEVICES", format!("rxe0=127.83.{net}.1"));
+    command.env_remove("URXE_LOG").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A server that says where it listens.
+struct Server {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    port: String,
+}
+
+impl Server {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        let port = line.trim().rsplit_once("listens on 0.0.0.0:").map(|(_, port)| port.to_owned());
+        Self { child, stderr, port: port.unwrap_or_else(|| panic!("it says: {line}")) }
+    }
+
+    /// Its output, when it has ended well by itself.
+    #[track_caller]
+    fn end(mut self) -> String {
+        let output = self.child.wait_with_output().unwrap();
+        let mut stderr = String::new();
+        self.stderr.read_to_string(&mut stderr).unwrap();
+        assert!(output.status.success(), "{output:?}\n{stderr}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+#[track_caller]
+fn ok(output: Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn rping_pings() {
+    let server = Server::start(urxe(1, "rping -s -p 0 -d -v"));
+    let words = format!("rping -c -a 127.83.1.1 -p {} -C 3 -S 40 -v -V", server.port);
+    let said = ok(urxe(1, &words).output().unwrap());
+    let expected = "ping data: rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ\n\
+                    ping data: rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ[\n\
+                    ping data: rdma-ping-2: CDEFGHIJKLMNOPQRSTUVWXYZ[\\\n";
+    assert_eq!(said, expected);
+    assert_eq!(server.end(), expected.replace("ping data", "server ping data"));
+}
+
+#[test]
+fn a_server_for_many_serves_many_at_once() {
+    let mut server = Server::start(urxe(2, "rping -s -P -p 0 -d"));
+    let words = format!("rping -c -a 127.83.2.1 -p {} -C 20 -S 65535 -V", server.port);
+    let clients: Vec<Child> = (0..4).map(|_| urxe(2, &words).spawn().unwrap()).collect();
+    for client in clients {
+        ok(client.wait_with_output().unwrap());
+    }
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+}
+
+#[test]
+fn what_one_end_is_told_the_other_says() {
+    let mut listening = urxe(3, "listen 0");
+    let mut server = Server::start({
+        listening.stdin(Stdio::piped());
+        listening
+    });
+    server.child.stdin.take().unwrap().write_all(b"from the listener\n").unwrap();
+    let mut client =
+        urxe(3, &format!("connect 127.83.3.1 {}", server.port)).stdin(Stdio::piped()).spawn().unwrap();
+    // More than fits into one message, and than may be under way.
+    let text: String = (0..300_000).map(|line| format!("line {line}\n")).collect();
+    let mut input = client.stdin.take().unwrap();
+    let all = text.clone();
+    let writing = std::thread::spawn(move || input.write_all(all.as_bytes()).unwrap());
+    let reading = std::thread::spawn(move || server.end());
+    assert_eq!(ok(client.wait_with_output().unwrap()), "from the listener\n");
+    writing.join().unwrap();
+    assert!(reading.join().unwrap() == text, "other lines came than were sent");
+}
+
+#[test]
+fn a_transfer_is_compared_and_measured() {
+    let server = Server::start(urxe(4, "listen 0"));
+    let words = format!("connect 127.83.4.1 {} --verify 5000001", server.port);
+    let said = ok(urxe(4, &words).output().unwrap());
+    assert!(said.starts_with("sent 5000001 bytes in ") && said.ends_with("all as sent\n"), "{said}");
+    let said = server.end();
+    assert!(said.contains(": received 5000001 bytes in ") && said.ends_with("all as sent\n"), "{said}");
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    for words in ["connect 127.83.5.1 9", "rping -c -a 127.83.5.1 -p 9"] {
+        let output = urxe(5, words).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(
+            String::from_utf8(output.stderr).unwrap(),
+            "urxe: 127.83.5.1:9 refused the connection: invalid service id; nobody listens on port 9 there\n"
+        );
+    }
+    for words in ["rping", "rping -s -c -a 127.83.5.1", "rping -c", "rping -s -S 25", "connect 127.83.5.1"] {
+        assert_eq!(urxe(5, words).output().unwrap().status.code(), Some(2), "{words}");
+    }
+    let server = Server::start(urxe(5, "listen 0"));
+    let output = urxe(5, &format!("listen {}", server.port)).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("is in use") && said.contains("choose another, or 0 for any"), "{said}");
+    ok(urxe(5, &format!("connect 127.83.5.1 {}", server.port)).output().unwrap());
+    server.end();
+}
+
+/// What `urxe link show --connections --json` says of the only device's processes, by slot.
+fn shown(net: u8) -> Vec<serde_json::Value> {
+    let text = ok(urxe(net, "link show --connections --json").output().unwrap());
+    let links: serde_json::Value = serde_json::from_str(&text).unwrap();
+    links[0]["processes"].as_array().unwrap().clone()
+}
+
+/// Waits until `is_so` of what is shown, and returns that.
+#[track_caller]
+fn shown_once(net: u8, is_so: impl Fn(&[serde_json::Value]) -> bool) -> Vec<serde_json::Value> {
+    for _ in 0..500 {
+        let processes = shown(net);
+        if is_so(&processes) {
+            return processes;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("it never came to that: {:#?}", shown(net))
+}
+
+#[test]
+fn connections_of_all_processes_are_shown() {
+    let mut server = Server::start({
+        let mut listening = urxe(6, "listen 0");
+        listening.stdin(Stdio::piped());
+        listening
+    });
+    let mut client =
+        urxe(6, &format!("connect 127.83.6.1 {}", server.port)).stdin(Stdio::piped()).spawn().unwrap();
+    let is_up = |process: &serde_json::Value, place: usize| {
+        process["connections"]["ids"][place]["cm-state"] == "ESTABLISHED"
+    };
+    let processes = shown_once(6, |all| all.len() == 2 && is_up(&all[0], 1) && is_up(&all[1], 0));
+    let [listening, accepted] = [0, 1].map(|place| &processes[0]["connections"]["ids"][place]);
+    let connected = &processes[1]["connections"]["ids"][0];
+    assert_eq!((&processes[0]["pid"], &processes[0]["name"]), (&server.child.id().into(), &"urxe".into()));
+    assert_eq!(processes[1]["pid"], client.id());
+    assert_eq!((&listening["state"], &listening["cm-state"]), (&"LISTEN".into(), &serde_json::Value::Null));
+    assert_eq!(listening["src-addr"], format!("0.0.0.0:{}", server.port));
+    for id in [accepted, connected] {
+        assert_eq!(
+            (&id["state"], &id["ps"], &id["qp-type"]),
+            (&"CONNECT".into(), &"TCP".into(), &"RC".into())
+        );
+    }
+    assert_eq!(accepted["src-addr"], format!("127.83.6.1:{}", server.port));
+    assert_eq!(accepted["src-addr"], connected["dst-addr"]);
+    assert_eq!(accepted["dst-addr"], connected["src-addr"]);
+    assert_eq!((&accepted["lqpn"], &accepted["rqpn"]), (&connected["rqpn"], &connected["lqpn"]));
+    assert_eq!(processes[0]["connections"]["counters"]["cm_rx_msgs/req"], 1);
+    assert_eq!(processes[1]["connections"]["counters"]["cm_tx_msgs/rtu"], 1);
+
+    let text = ok(urxe(6, "link show --connections").output().unwrap());
+    let lqpn = &connected["lqpn"];
+    let ends = format!("src-addr {} dst-addr 127.83.6.1:{}", connected["src-addr"], server.port);
+    let ends = ends.replace('"', "");
+    let line = text
+        .lines()
+        .find(|line| line.contains(&format!(" lqpn {lqpn} ")))
+        .unwrap_or_else(|| panic!("{text}"));
+    assert!(line.starts_with("        cm-idn ") && line.ends_with(&ends), "{text}");
+    assert!(line.contains(" qp-type RC state CONNECT cm-state ESTABLISHED ps TCP "), "{text}");
+    assert!(text.contains("\n        communications ESTABLISHED 1\n        counters cm_rx_msgs/"), "{text}");
+
+    // A process that is stopped cannot tell.
+    let client_pid = rustix::process::Pid::from_child(&client);
+    rustix::process::kill_process(client_pid, rustix::process::Signal::STOP).unwrap();
+    let text = ok(urxe(6, "link show --connections").output().unwrap());
+    assert!(text.ends_with("\n        error: it does not answer; is it stopped?\n"), "{text}");
+    rustix::process::kill_process(client_pid, rustix::process::Signal::CONT).unwrap();
+
+    // One that was killed is gone, and what it was connected to stays until it is told.
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let processes = shown_once(6, |all| all.len() == 1);
+    assert_eq!(processes[0]["connections"]["ids"][1]["cm-state"], "ESTABLISHED");
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+}
