@@ -13,7 +13,7 @@ set -eu
 # On the host: emulator, image and network. In the guest: RDMA programs. To compile the guest's own program: gcc.
 packages='qemu-system-x86 busybox-static kmod xz-utils iproute2 tcpdump util-linux
  ibverbs-utils rdmacm-utils perftest rdma-core ibverbs-providers ethtool
- gcc libc6-dev libibverbs-dev'
+ gcc libc6-dev libibverbs-dev librdmacm-dev'
 
 cache=${URXE_KERNEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/urxe/kernels}
 

@@ -1,5 +1,5 @@
 /*
- * What the programs of this folder share: checks that end the program and tell where, and how many threads there are.
+ * What the programs of this folder share: checks that end the program and tell where, how many threads there are, and the first device.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <infiniband/verbs.h>
 
 #define MUST(condition)                                                                                          \
 	do {                                                                                                     \
@@ -18,7 +19,7 @@
 		}                                                                                                \
 	} while (0)
 
-static int threads(void)
+__attribute__((unused)) static int threads(void)
 {
 	DIR *tasks = opendir("/proc/self/task");
 	int count = -2; /* . and .. */
@@ -27,6 +28,19 @@ static int threads(void)
 		count++;
 	closedir(tasks);
 	return count;
+}
+
+/* The first device, opened. */
+__attribute__((unused)) static struct ibv_context *open_first(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *opened;
+
+	MUST(list && list[0]);
+	opened = ibv_open_device(list[0]);
+	ibv_free_device_list(list);
+	MUST(opened);
+	return opened;
 }
 
 #endif

@@ -20,18 +20,6 @@
 
 static char buffer[4096];
 
-static struct ibv_context *open_first(void)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *opened;
-
-	MUST(list && list[0]);
-	opened = ibv_open_device(list[0]);
-	ibv_free_device_list(list);
-	MUST(opened);
-	return opened;
-}
-
 struct objects {
 	struct ibv_pd *pd, *parent;
 	struct ibv_td *td;

@@ -1,5 +1,6 @@
 //! How we know.
 
+pub mod build;
 pub mod kernel;
 pub mod lab;
 pub mod programs;

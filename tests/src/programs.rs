@@ -4,12 +4,15 @@
 //! The programs judge themselves by their exit status. [`Pair::judge`] looks further, at what they say: that each size was measured
 //! with as many messages as were asked for, that no byte was wrong.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
-use std::{fmt, fs, thread};
+use std::{env, fmt, fs, thread};
 
+pub mod cmtime;
 pub mod lists;
 pub mod perftest;
 pub mod pingpong;
+pub mod refusals;
 
 /// What both ends run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +80,36 @@ impl Pair {
             }
         }
     }
+}
+
+/// The numbers of the pairs that were asked for (`URXE_PAIRS=351-548`, `URXE_PAIRS=351`), of `count` that there are; all unless some were.
+///
+/// # Panics
+/// If the variable is of another form.
+#[must_use]
+pub fn asked_for(count: usize) -> RangeInclusive<usize> {
+    let Ok(text) = env::var("URXE_PAIRS") else { return 1..=count };
+    let (first, last) = text.split_once('-').unwrap_or((&text, "1000000"));
+    let number = |text: &str| text.parse::<usize>().ok().filter(|number| *number > 0);
+    let numbers = number(first).zip(number(last));
+    let (first, last) = numbers.unwrap_or_else(|| panic!("URXE_PAIRS={text}: not FIRST or FIRST-LAST"));
+    first..=last.min(count)
+}
+
+/// Whether a client that connects by `rdma_cm` says that nobody listens yet, in the words of any of these programs.
+#[must_use]
+pub fn is_early(client: &str) -> bool {
+    let words = [
+        "error 8",
+        "error: 8",
+        "blka 8",
+        "Connection refused",
+        "UNREACHABLE, error: 1",
+        "UNREACHABLE; error: 1",
+        "nobody listens on port",
+        "rpoll: Operation now",
+    ];
+    words.iter().any(|early| client.contains(early))
 }
 
 /// Waits until somebody in this network namespace listens on a TCP port, without connecting: a connection would be taken for the client.

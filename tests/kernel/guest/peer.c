@@ -28,13 +28,15 @@
  *
  *   SEND, SEND_IMM	messages into receives over the slots in turn; immediate data is k in network order
  *   SEND_INV		the same; message k invalidates the k-th of the rkeys after the first in the go line (type 2
- *			memory windows over the region), and the completion must name it; count is at most 32
+ *			memory windows over its slot), and the completion must name it; count is at most 32
  *   WRITE, WRITE_IMM	message k to its slot; the server checks that each slot has its last message, and with
  *			immediate data the count, byte_len and immediate of each completion
  *   FLUSH		the same as WRITE, each followed by a FLUSH to global visibility: of its slot, each fourth of the
  *			whole region
  *   ATOMIC_WRITE	(size 8) message k to its slot as one store; checked as WRITE
  *   READ		the server fills slot s with message s; the client checks all it reads
+ *   MW_WRITE, MW_READ	the same as WRITE and READ, message k by the k-th of the rkeys after the first in the go line (type 2
+ *			memory windows over its slot alone, without bytes over all slots); count is at most 32
  *   FAA		(size 8) adds 3 to the counter at addr, which starts at 0: the k-th finds 3 * k
  *   CAS		(size 8) compares with k and swaps k + 1, in the same counter: the k-th finds k
  *   CAS_MISS		(size 8) compares with all ones: each finds 0x1122334455667788, which stays
@@ -64,7 +66,7 @@
 #define BEFORE_FLUSH	(~0ull)		/* wr_id of the WRITE that a FLUSH follows */
 #define CAP_FLUSH	(1ull << 38)	/* IB_UVERBS_DEVICE_FLUSH_GLOBAL: the kernel's flags that verbs.h does not name */
 
-enum { RECEIVES = 1, ATOMIC = 2, IMM = 4, READS = 8, WRITES = 16 };
+enum { RECEIVES = 1, ATOMIC = 2, IMM = 4, READS = 8, WRITES = 16, WINDOWED = 32 };
 
 static const struct op {
 	const char *name;
@@ -73,12 +75,14 @@ static const struct op {
 } ops[] = {
 	{ "SEND",	IBV_WR_SEND,			RECEIVES },
 	{ "SEND_IMM",	IBV_WR_SEND_WITH_IMM,		RECEIVES | IMM },
-	{ "SEND_INV",	IBV_WR_SEND_WITH_INV,		RECEIVES },
+	{ "SEND_INV",	IBV_WR_SEND_WITH_INV,		RECEIVES | WINDOWED },
 	{ "WRITE",	IBV_WR_RDMA_WRITE,		WRITES },
 	{ "WRITE_IMM",	IBV_WR_RDMA_WRITE_WITH_IMM,	WRITES | IMM },
 	{ "FLUSH",	IBV_WR_FLUSH,			WRITES },
 	{ "ATOMIC_WRITE", IBV_WR_ATOMIC_WRITE,		WRITES },
 	{ "READ",	IBV_WR_RDMA_READ,		READS },
+	{ "MW_WRITE",	IBV_WR_RDMA_WRITE,		WRITES | WINDOWED },
+	{ "MW_READ",	IBV_WR_RDMA_READ,		READS | WINDOWED },
 	{ "FAA",	IBV_WR_ATOMIC_FETCH_AND_ADD,	ATOMIC },
 	{ "CAS",	IBV_WR_ATOMIC_CMP_AND_SWP,	ATOMIC },
 	{ "CAS_MISS",	IBV_WR_ATOMIC_CMP_AND_SWP,	ATOMIC },
@@ -331,14 +335,18 @@ struct serving {
 	uint32_t window_rkeys[WINDOWS];
 };
 
+/* One window a message, over its slot; empty messages have none of their own. */
 static int windows_bind(struct serving *serving)
 {
+	int access = serving->op->traits & READS ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+
 	for (unsigned int i = 0; i < serving->count; i++) {
 		struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+		uintptr_t slot = (uintptr_t)buffer + (size_t)(i % serving->slots) * serving->size;
+		unsigned int length = serving->size ? serving->size : BUFFER_MAX;
 		struct ibv_send_wr *bad, wr = {
 			.opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED,
-			.bind_mw = { .mw = mw, .bind_info = { mr, (uintptr_t)buffer, BUFFER_MAX,
-							      IBV_ACCESS_REMOTE_WRITE } },
+			.bind_mw = { .mw = mw, .bind_info = { mr, slot, length, access } },
 		};
 		struct ibv_wc wc;
 
@@ -460,7 +468,7 @@ static int serve(char *line)
 	if (!serving.op || serving.size > BUFFER_MAX || (serving.op->traits & ATOMIC && serving.size != 8) ||
 	    (serving.op->opcode == IBV_WR_ATOMIC_WRITE && serving.size != 8) ||
 	    (serving.op->opcode == IBV_WR_FLUSH && !flush_access) ||
-	    (serving.op->opcode == IBV_WR_SEND_WITH_INV && serving.count > WINDOWS)) {
+	    (serving.op->traits & WINDOWED && serving.count > WINDOWS)) {
 		say("refuse %s", serving.op ? "size or count" : "unknown operation");
 		return 1;
 	}
@@ -471,7 +479,7 @@ static int serve(char *line)
 		memcpy(buffer, strcmp(name, "CAS_MISS") ? &(uint64_t) { 0 } : &(uint64_t) { MISS_VALUE }, 8);
 	for (unsigned int s = 0; serving.op->traits & READS && s < serving.slots; s++)
 		fill(buffer + (size_t)s * serving.size, s, serving.size);
-	if (serving.op->opcode == IBV_WR_SEND_WITH_INV) {
+	if (serving.op->traits & WINDOWED) {
 		if (!windows_bind(&serving)) {
 			say("refuse no memory windows");
 			return 1;
@@ -572,7 +580,7 @@ static void request_post(const struct op *op, const struct region *region, unsig
 		wr.wr.atomic.swap = k + 1;
 	} else {
 		wr.wr.rdma.remote_addr = remote;
-		wr.wr.rdma.rkey = region->rkey ^ opt.rkey_flip;
+		wr.wr.rdma.rkey = (op->traits & WINDOWED ? region->window_rkeys[k] : region->rkey) ^ opt.rkey_flip;
 	}
 	if (op->opcode == IBV_WR_FLUSH) {
 		wr.opcode = IBV_WR_RDMA_WRITE;
@@ -699,7 +707,7 @@ static void __attribute__((noreturn)) usage(void)
 {
 	fputs("usage: peer -l [OPTION]...\n"
 	      "       peer -c HOST [OPTION]... OPERATION...\n"
-	      "operations: SEND SEND_IMM SEND_INV WRITE WRITE_IMM FLUSH ATOMIC_WRITE READ FAA CAS CAS_MISS\n"
+	      "operations: SEND SEND_IMM SEND_INV WRITE WRITE_IMM FLUSH ATOMIC_WRITE READ MW_WRITE MW_READ FAA CAS CAS_MISS\n"
 	      "  -p PORT    TCP port (18600)                -d NAME    RDMA device (the first)\n"
 	      "  -g INDEX   source GID index (1)            -m BYTES   path MTU (1024)\n"
 	      "  -s BYTES   message size (4096)             -n COUNT   messages an operation (16)\n"

@@ -78,8 +78,7 @@ impl Guest {
     pub(super) fn wait_ready(&mut self) -> Result<(), Error> {
         let end = Instant::now() + BOOT_LIMIT;
         loop {
-            let console = fs::read(&self.console).unwrap_or_default();
-            let console = String::from_utf8_lossy(&console);
+            let console = self.console();
             if console.contains("GUEST-READY") {
                 return Ok(());
             }
@@ -178,6 +177,11 @@ impl Guest {
     /// Those of [`Guest::run`]; [`Error::Malformed`] when `rdma` prints something else.
     pub fn counters(&self) -> Result<Counters, Error> {
         Counters::parse(&self.run("rdma statistic show link rxe0/1")?.ok()?)
+    }
+
+    /// What its console shows so far: the only witness of a kernel that died.
+    pub fn console(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.console).unwrap_or_default()).into_owned()
     }
 
     /// What its kernel has logged.

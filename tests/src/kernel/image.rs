@@ -102,6 +102,8 @@ impl Image {
 
         let mut programs = vec![
             ("/usr/bin/exchange".to_owned(), own.exchange.clone()),
+            ("/usr/bin/cm_refusals".to_owned(), own.cm_refusals.clone()),
+            ("/usr/bin/refusals".to_owned(), own.refusals.clone()),
             ("/usr/lib/patient.so".to_owned(), own.patient.clone()),
             ("/usr/lib/lingering.so".to_owned(), own.lingering.clone()),
         ];
@@ -136,12 +138,14 @@ impl Image {
     }
 }
 
-/// What `tests/kernel/guest` holds, and the program of `tests/programs` that runs here as well, compiled.
+/// What `tests/kernel/guest` holds, and the programs of `tests/programs` that run here as well, compiled.
 #[derive(Debug)]
 pub(super) struct OwnPrograms {
     peer: PathBuf,
     group: PathBuf,
     exchange: PathBuf,
+    cm_refusals: PathBuf,
+    refusals: PathBuf,
     patient: PathBuf,
     lingering: PathBuf,
     /// The libraries that `peer` and `group` run with: name in the guest, file.
@@ -198,6 +202,12 @@ impl OwnPrograms {
                 })
                 .into(),
             exchange: gcc("../../programs/exchange.c", folder.join("exchange"), &["-libverbs"])?,
+            cm_refusals: gcc(
+                "../../programs/cm_refusals.c",
+                folder.join("cm_refusals"),
+                &["-libverbs", "-lrdmacm"],
+            )?,
+            refusals: gcc("../../programs/refusals.c", folder.join("refusals"), &["-libverbs"])?,
             patient: gcc("patient.c", folder.join("patient.so"), &["-shared", "-fPIC"])?,
             lingering: gcc("lingering.c", folder.join("lingering.so"), &["-shared", "-fPIC"])?,
         })

@@ -1,4 +1,4 @@
-//! urxe's end of the control protocol that `tests/kernel/guest/peer.c` describes: SEND, WRITE, READ and atomics against
+//! urxe's end of the control protocol that `tests/kernel/guest/peer.c` describes: SEND, WRITE, READ, atomics and memory windows against
 //! a kernel, in both roles, every byte verified by both ends.
 //!
 //! | file | subject |
@@ -15,8 +15,8 @@ mod wire;
 use std::{io, net::IpAddr, time::Duration};
 
 use urxe::{
-    AllocPdError, AllocateError, BufferError, CqError, CreateCqError, CreateQpError, ModifyError, OpenError,
-    PathMtu, PostError, SliceError, WcStatus,
+    AllocMwError, AllocPdError, AllocateError, BufferError, CqError, CreateCqError, CreateQpError,
+    ModifyError, OpenError, PathMtu, PostError, SliceError, WcStatus,
 };
 
 pub use client::play;
@@ -97,6 +97,15 @@ pub enum PeerError {
     /// An access to it from here.
     #[error(transparent)]
     Buffer(#[from] BufferError),
+    /// A memory window.
+    #[error(transparent)]
+    AllocMw(#[from] AllocMwError),
+    /// Binding it.
+    #[error("binding a memory window: {status}")]
+    Bind {
+        /// How it completed.
+        status: WcStatus,
+    },
     /// The completion queue.
     #[error(transparent)]
     CreateCq(#[from] CreateCqError),

@@ -50,7 +50,7 @@ const HOST: [(&str, &str); 9] = [
 ];
 
 /// Programs copied into the guest, with their libraries.
-pub(super) const GUEST: [(&str, &str); 25] = [
+pub(super) const GUEST: [(&str, &str); 29] = [
     ("ip", "iproute2"),
     ("tc", "iproute2"),
     ("rdma", "iproute2"),
@@ -76,11 +76,19 @@ pub(super) const GUEST: [(&str, &str); 25] = [
     ("ib_atomic_bw", "perftest"),
     ("ib_atomic_lat", "perftest"),
     ("cmtime", "rdmacm-utils"),
+    ("rstream", "rdmacm-utils"),
+    ("riostream", "rdmacm-utils"),
+    ("rcopy", "rdmacm-utils"),
+    ("udpong", "rdmacm-utils"),
 ];
 
 /// Files and Debian package.
 pub(super) const PROVIDER: &str = "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so";
-const FILES: [(&str, &str); 2] = [(PROVIDER, "ibverbs-providers"), ("/usr/include/stdio.h", "libc6-dev")];
+const FILES: [(&str, &str); 3] = [
+    (PROVIDER, "ibverbs-providers"),
+    ("/usr/include/stdio.h", "libc6-dev"),
+    ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
+];
 
 impl Requirements {
     /// Looks for everything.

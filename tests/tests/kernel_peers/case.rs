@@ -66,10 +66,14 @@ impl Case {
         };
         let mut text = format!("{failure}\npackets: {}\n", capture.keep().display());
         for guest in lab.guests() {
-            let log = guest.dmesg().unwrap_or_else(|error| error.to_string());
-            let last: Vec<_> = log.lines().rev().take(8).collect();
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "{}, dmesg (newest first):\n  {}", guest.name(), last.join("\n  "));
+            let _ = match guest.dmesg() {
+                Ok(log) => {
+                    let last: Vec<_> = log.lines().rev().take(8).collect();
+                    writeln!(text, "{}, dmesg (newest first):\n  {}", guest.name(), last.join("\n  "))
+                }
+                Err(error) => writeln!(text, "{}: {error}; its console:\n{}", guest.name(), guest.console()),
+            };
         }
         Err(text.into())
     }

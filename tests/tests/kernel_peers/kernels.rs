@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use urxe_tests::kernel::{Impairment, Lab, Series};
+use urxe_tests::programs::refusals::judge_original;
 
 use crate::{
     case::{Case, Failure},
@@ -16,6 +17,11 @@ pub fn cases() -> Vec<Case> {
         Case::new("kernels::faults", faults),
         Case::new("kernels::wrong_key", wrong_key),
     ];
+    for series in Series::ALL {
+        cases.push(Case::new(format!("kernels::refusals_{}", series.name()), move |lab| {
+            refusals(lab, series)
+        }));
+    }
     for (server, client) in [(Series::V6_1, Series::V6_12), (Series::V6_12, Series::V6_1)] {
         let pair = format!("{}_serves_{}", server.name(), client.name());
         for family in Family::ALL {
@@ -78,6 +84,12 @@ fn operations(lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<(), Failu
         .run(lab, server, client)?;
     Play { count: 8, family: Family::V6, ..of_size(1 << 20, 4096) }.run(lab, server, client)?;
     Play::new(Family::V4, &["FAA", "CAS", "CAS_MISS"], 8, 1024).run(lab, server, client)
+}
+
+/// The errors of the original: what urxe's are compared with.
+fn refusals(lab: &Lab, series: Series) -> Result<(), Failure> {
+    let said = lab.guest(series).run("refusals")?.ok()?;
+    judge_original(&said).map_err(Failure::Program)
 }
 
 /// Neither the harness's checks nor the kernel's let a wrong key pass.

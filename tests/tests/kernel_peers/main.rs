@@ -11,12 +11,14 @@
 mod case;
 mod clean;
 mod connections;
+mod ends;
 mod kernels;
 mod multicast;
 mod players;
 mod program;
 mod programs;
 mod sharing;
+mod speed;
 mod urxe;
 
 use std::{path::Path, process::ExitCode, sync::Arc};
@@ -63,6 +65,8 @@ fn trials(lab: Option<&Arc<Lab>>) -> Vec<Trial> {
         multicast::cases(),
         programs::cases(),
         connections::cases(),
+        ends::cases(),
+        speed::cases(),
     ];
     cases.into_iter().flatten().map(|case| case.trial(lab.cloned())).collect()
 }

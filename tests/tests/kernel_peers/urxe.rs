@@ -72,6 +72,7 @@ pub fn cases() -> Vec<Case> {
             case("operations_path_mtus_v6", operations_path_mtus);
             case("atomics", atomics);
             case("inline_and_pieces", inline_and_pieces);
+            case("memory_windows", memory_windows);
             case("link_of_1500", link_of_1500);
             case("wrong_key", wrong_key);
             case("loss", |pair, lab| under(pair, lab, Impairment { loss: 2.0, ..Impairment::default() }));
@@ -92,10 +93,6 @@ pub fn cases() -> Vec<Case> {
                 ));
             }
         }
-        let pair = Pair { series, role: Role::Client };
-        cases.push(Case::new(format!("urxe::client_of_{}::send_invalidate", series.name()), move |lab| {
-            pair.play(lab, Play::new(Family::V4, &["SEND_INV"], 5000, 1024))
-        }));
     }
     cases
 }
@@ -161,6 +158,16 @@ fn operations_path_mtus(pair: Pair, lab: &Lab) -> Result<(), Failure> {
 
 fn atomics(pair: Pair, lab: &Lab) -> Result<(), Failure> {
     pair.play(lab, Play { count: 100, ..Play::new(Family::V4, ATOMICS, 8, 1024) })
+}
+
+/// Of the server; the client uses and invalidates them.
+fn memory_windows(pair: Pair, lab: &Lab) -> Result<(), Failure> {
+    let operations = &["MW_WRITE", "MW_READ", "SEND_INV"];
+    pair.play(lab, Play::new(Family::V4, operations, 5000, 1024))?;
+    pair.play(lab, Play { count: 32, ..Play::new(Family::V6, operations, 1, 4096) })?;
+    pair.play(lab, Play::new(Family::V4, operations, 0, 256))?;
+    let play = Play { more: "-k 100", count: 1, ..Play::new(Family::V4, &["MW_WRITE"], 64, 1024) };
+    play.fails_with(lab, pair.nodes(lab), "wc status 10 (remote access error)")
 }
 
 /// 6.1 has neither.

@@ -1,11 +1,14 @@
 //! The programs of `rdmacm-utils`, which connect by addresses and ports: two processes on the one device that there is without any
 //! configuration. And perftest with `-R`.
 
+use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use urxe_tests::programs::cmtime::{connected_per_second, whole_per_second};
+use urxe_tests::programs::is_early;
 
 use crate::install::{install, said};
 use crate::pair::turn;
@@ -16,9 +19,9 @@ const PATIENCE: &str = "60";
 const TRIES: u32 = 20;
 
 /// One address that both processes share.
-const ADDRESS: &str = "127.79.0.1";
+pub const ADDRESS: &str = "127.79.0.1";
 
-fn command(words: &str) -> Command {
+pub fn command(words: &str) -> Command {
     let mut command = install().run(&format!("--link rxe0={ADDRESS} -- timeout {PATIENCE} {words}"));
     command.env("URXE_LOG", "warn").stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -30,38 +33,39 @@ const HEAD_STARTS: [u64; 4] = [300, 600, 1_200, 3_000];
 
 /// Both programs; both must succeed. Their outputs.
 #[track_caller]
-fn play(server: &str, client: &str) -> [String; 2] {
+pub fn play(server: &str, client: &str) -> [String; 2] {
+    play_with(|| command(server), || command(client))
+}
+
+#[track_caller]
+fn play_with(server: impl Fn() -> Command, client: impl Fn() -> Command) -> [String; 2] {
     let _turn = turn();
     let mut last = String::new();
     for head_start in HEAD_STARTS {
-        let running = command(server).spawn().unwrap();
+        let running = server().spawn().unwrap();
         thread::sleep(Duration::from_millis(head_start));
-        let client_output = command(client).output().unwrap();
+        let client_output = client().output().unwrap();
         let client_said = said(&client_output);
         if is_early(&client_said) {
-            last = format!("{client}\n{client_said}\n{server}\n{}", end(running));
+            last = format!("{:?}\n{client_said}\n{:?}\n{}", client(), server(), end(running));
             continue;
         }
         let output = running.wait_with_output().unwrap();
         let server_said = said(&output);
         assert!(
             output.status.success() && client_output.status.success(),
-            "{server}\n{server_said}\n{client}\n{client_said}"
+            "{:?}\n{server_said}\n{:?}\n{client_said}",
+            server(),
+            client()
         );
         return [server_said, client_said];
     }
     panic!("nobody listens\n{last}");
 }
 
-/// Whether a client says that nobody listens yet.
-fn is_early(client: &str) -> bool {
-    let words = ["error 8", "error: 8", "blka 8", "Connection refused", "UNREACHABLE, error: 1"];
-    words.iter().any(|early| client.contains(early))
-}
-
 /// Runs a client until a server that goes on for ever listens.
 #[track_caller]
-fn client(words: &str) -> String {
+pub fn client(words: &str) -> String {
     for head_start in HEAD_STARTS {
         let output = command(words).output().unwrap();
         let text = said(&output);
@@ -75,7 +79,7 @@ fn client(words: &str) -> String {
 }
 
 /// Ends a server; its output.
-fn end(server: Child) -> String {
+pub fn end(server: Child) -> String {
     // `timeout` hands the signal on to its program.
     kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
     said(&server.wait_with_output().unwrap())
@@ -105,6 +109,33 @@ fn rping_with_every_option() {
     rping("-V -C 3 -q", "", "");
     let [_, debug] = rping("-C 1", "", "-d");
     assert!(debug.contains("RDMA_CM_EVENT_ESTABLISHED") || debug.contains("ESTABLISHED"), "{debug}");
+}
+
+/// `urxe rping`, on the one device of [`ADDRESS`].
+fn rust(words: &str) -> Command {
+    let mut command = install().user(install().path("bin/urxe"));
+    command
+        .args(words.split_whitespace())
+        .env("URXE_DEVICES", format!("rxe0={ADDRESS}"))
+        .env("URXE_LOG", "warn");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn the_rping_of_rust_and_that_of_rdma_core_ping_each_other() {
+    let options = "-v -V -C 5 -S 3000";
+    let programs = format!("rping -c -a {ADDRESS} {options}");
+    let [server, client] = play_with(|| rust(&format!("rping -s {options}")), || command(&programs));
+    assert!(
+        server.contains("server ping data: rdma-ping-4: ") && client.contains("ping data: rdma-ping-4: ")
+    );
+    let programs = format!("rping -s -a 0.0.0.0 {options}");
+    let rusts = format!("rping -c -a {ADDRESS} {options}");
+    let [server, client] = play_with(|| command(&programs), || rust(&rusts));
+    assert!(
+        server.contains("server ping data: rdma-ping-4: ") && client.contains("ping data: rdma-ping-4: ")
+    );
 }
 
 /// One after the other: rping itself loses one of two requests that come at once.
@@ -147,6 +178,85 @@ fn cmtime_connects_and_disconnects_a_hundred_at_once() {
     let table = client(&format!("cmtime -s {ADDRESS} -c 100"));
     assert!(table.contains("disconnect") && !table.contains("event:"), "{table}");
     end(server);
+}
+
+/// Memory of a program in KiB (proc(5)), and its descriptors.
+fn holds(pid: u32) -> (u64, usize) {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kib = line.split_whitespace().next().unwrap().parse().unwrap();
+    (kib, fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count())
+}
+
+/// One server and so many clients, one after the other, that make and end so many connections at once.
+fn cmtime_rounds(rounds: usize, connections: usize) {
+    /// What a table or an allocator may keep for later.
+    const SLACK_KIB: u64 = 16 << 10;
+    let _turn = turn();
+    let words = format!("--link rxe0={ADDRESS} -- cmtime");
+    let server = install().run(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut settled = (0, 0);
+    for round in 0..rounds {
+        let table = client(&format!("cmtime -s {ADDRESS} -c {connections}"));
+        assert!(table.contains("disconnect") && !table.contains("event:"), "{table}");
+        let held = holds(server.id());
+        let per_second = connected_per_second(&table, connections).unwrap();
+        println!(
+            "round {round}: {per_second:.0} connections/s made and ended; the server has {held:?} (KiB, descriptors)"
+        );
+        // By the middle as many wait in TIMEWAIT as ever will: as many end as begin.
+        if round <= rounds / 2 {
+            settled = held;
+        }
+        let (kib, descriptors) = settled;
+        assert!(
+            held.0 <= kib + SLACK_KIB && held.1 <= descriptors,
+            "{held:?} after {:?}",
+            (kib, descriptors)
+        );
+    }
+    end(server);
+}
+
+/// The claim is 5,000 connections a second, made and ended, between two processes.
+#[test]
+#[ignore = "a quiet machine, and a release build: cargo xtask programs speed"]
+fn connections_are_made_fast() {
+    const ROUNDS: usize = 5;
+    const CONNECTIONS: usize = 2_000;
+    let _turn = turn();
+    let server = command("cmtime").spawn().unwrap();
+    thread::sleep(Duration::from_millis(500));
+    let mut rounds: Vec<[f64; 2]> = (0..ROUNDS)
+        .map(|_| {
+            let table = client(&format!("cmtime -s {ADDRESS} -c {CONNECTIONS}"));
+            [connected_per_second, whole_per_second].map(|of| of(&table, CONNECTIONS).unwrap())
+        })
+        .collect();
+    end(server);
+    rounds.sort_by(|a, b| a[0].total_cmp(&b[0]));
+    let [connected, whole] = rounds[ROUNDS / 2];
+    let verdict = if connected >= 5_000.0 { "yes" } else { "NO" };
+    println!(
+        "{verdict:<3} {connected:.0} connections/s made and ended; {whole:.0} with identifiers and queue pairs"
+    );
+}
+
+#[test]
+fn thousands_of_connections_leave_nothing() {
+    cmtime_rounds(3, 3_000);
+}
+
+#[test]
+#[ignore = "minutes: cargo xtask programs all"]
+fn every_hundred_thousand_connections_leave_nothing() {
+    cmtime_rounds(100, 1_000);
+}
+
+#[test]
+#[ignore = "a minute: cargo xtask programs all"]
+fn every_one_of_ten_thousand_connections_is_open_at_once() {
+    cmtime_rounds(3, 10_000);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use serde_json::Value;
 use tempfile::TempDir;
+use urxe_tests::build::build;
 
 /// Debian's user without any rights.
 const NOBODY: (u32, u32) = (65534, 65534);
@@ -16,6 +16,8 @@ const NOBODY: (u32, u32) = (65534, 65534);
 /// `bin/urxe`, the libraries in `lib`, and a home for the user.
 pub struct Install {
     folder: TempDir,
+    /// Where cargo has put what lies in it.
+    pub built: PathBuf,
 }
 
 /// The installation, made by the first test.
@@ -31,7 +33,7 @@ fn is_root() -> bool {
 
 impl Install {
     fn new() -> Self {
-        let [binary, library, sysfs] = build();
+        let [binary, library, sysfs] = build(["urxe", "liburxe.so", "liburxe_sysfs.so"]).unwrap();
         let folder = TempDir::with_prefix("urxe-programs-").unwrap();
         let place = |from: &Path, to: &str| {
             let to = folder.path().join(to);
@@ -48,7 +50,8 @@ impl Install {
         if is_root() {
             chown(&home, Some(NOBODY.0), Some(NOBODY.1)).unwrap();
         }
-        Self { folder }
+        let built = binary.parent().unwrap().to_owned();
+        Self { folder, built }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -89,33 +92,6 @@ pub fn ok(command: &mut Command) -> String {
 pub fn said(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
-}
-
-/// Builds the command and the libraries as they are now; where they are.
-fn build() -> [PathBuf; 3] {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // As this test was built itself.
-    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
-    let output = Command::new(cargo)
-        .args(["build", "-p", "urxe-tools", "-p", "urxe-abi", "-p", "urxe-sysfs", "--message-format=json"])
-        .args(["--profile", profile])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .stderr(Stdio::inherit())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "the build failed");
-    let said = String::from_utf8(output.stdout).unwrap();
-    let files: Vec<PathBuf> = said
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter_map(|message| message["filenames"].as_array().cloned())
-        .flatten()
-        .filter_map(|file| file.as_str().map(PathBuf::from))
-        .collect();
-    ["urxe", "liburxe.so", "liburxe_sysfs.so"].map(|name| {
-        let named = |file: &&PathBuf| file.file_name().is_some_and(|file| file == name);
-        files.iter().find(named).unwrap_or_else(|| panic!("cargo built no {name}")).clone()
-    })
 }
 
 /// Compiles `tests/programs/NAME.c` to where the ordinary user runs it.

@@ -13,7 +13,7 @@ use crate::install::{install, ok};
 fn packages() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["run", "-q", "-p", "xtask", "--", "package", "--profile", "dev"]);
+    command.args(["run", "-q", "-p", "xtask", "--", "package", "--built"]).arg(&install().built);
     let said = ok(command.current_dir(env!("CARGO_MANIFEST_DIR")));
     let archive =
         said.lines().find_map(|line| line.strip_prefix("packages: ")).unwrap_or_else(|| panic!("{said}"));

@@ -32,8 +32,8 @@ fn contests() -> Vec<Contest> {
         ("ib_send_bw", "send", "-r 256 --recv_post_list=16"),
         ("ib_read_bw", "read", "-o 16"),
     ] {
-        // Fewer than 20000 messages, or -N would be without effect.
-        for (size, messages) in [(64, 16_000), (65_536, 8_000), (1 << 20, 800)] {
+        // Long enough that a round is not one wake-up's luck.
+        for (size, messages) in [(64, 400_000), (65_536, 8_000), (1 << 20, 800)] {
             let options = format!("-N -t 128 -Q 16 --report_gbits {own}");
             contests.push(Contest {
                 program: Perftest::new(program, "RC").size(size).messages(messages).with(&options),

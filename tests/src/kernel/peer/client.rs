@@ -143,7 +143,7 @@ fn judge(
         return Ok(Err(Wrong::Order { found, wanted: done }));
     }
     let offset = ((done % depth) * size) as usize;
-    if operation == Operation::Read {
+    if operation.is_read() {
         return station.verify(offset, done % slots, size);
     }
     if operation.is_atomic() {
@@ -170,12 +170,18 @@ fn post(
 ) -> Result<(), PeerError> {
     let size = plan.size;
     let offset = ((k % depth) * size) as usize;
-    if operation == Operation::Read || operation.is_atomic() {
+    if operation.is_read() || operation.is_atomic() {
         station.write(offset, &vec![FILL; size as usize])?;
     } else {
         station.fill(offset, k, size)?;
     }
-    let rkey = Rkey(region.rkey.value() ^ plan.rkey_flip);
+    let key = if operation.is_windowed() {
+        let said = String::new();
+        *region.windows.get(k as usize).ok_or(PeerError::Protocol { said, wanted: "a key a message" })?
+    } else {
+        region.rkey
+    };
+    let rkey = Rkey(key.value() ^ plan.rkey_flip);
     let slot = Remote { addr: region.addr + u64::from(k % slots) * u64::from(size), rkey };
     let counter = Remote { addr: region.addr, rkey };
     let pieces = station.pieces(offset, size)?;
@@ -189,13 +195,8 @@ fn post(
     let request = match operation {
         Operation::Send => SendRequest::send(data),
         Operation::SendImm => SendRequest::send_imm(data, k),
-        Operation::SendInv => {
-            let window = region.windows.get(k as usize).copied();
-            let said = String::new();
-            let window = window.ok_or(PeerError::Protocol { said, wanted: "a key a message" })?;
-            SendRequest::send_invalidate(data, window)
-        }
-        Operation::Write => SendRequest::write(data, slot),
+        Operation::SendInv => SendRequest::send_invalidate(data, rkey),
+        Operation::Write | Operation::WindowWrite => SendRequest::write(data, slot),
         Operation::WriteImm => SendRequest::write_imm(data, slot, k),
         Operation::Flush => {
             station.post_send(k, &SendRequest::write(data, slot).wr_id(BEFORE_FLUSH))?;
@@ -207,7 +208,7 @@ fn post(
             }
         }
         Operation::AtomicWrite => SendRequest::atomic_write(data, slot),
-        Operation::Read => SendRequest::read(&pieces[..], slot),
+        Operation::Read | Operation::WindowRead => SendRequest::read(&pieces[..], slot),
         Operation::FetchAdd => SendRequest::fetch_add(&pieces[..], counter, 3),
         Operation::CompareSwap => {
             SendRequest::compare_swap(&pieces[..], counter, u64::from(k), u64::from(k) + 1)

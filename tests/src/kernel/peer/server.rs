@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
-use urxe::{Completion, PathMtu, RegionSlice, WcOpcode};
+use urxe::{Access, Completion, MemoryWindow, PathMtu, RegionSlice, WcOpcode};
 
 use super::{
     Operation, PeerConfig, PeerError, Wrong,
     station::{BUFFER_MAX, DEPTH_MAX, Station},
-    wire::{Control, Endpoint, MISS_VALUE},
+    wire::{Control, Endpoint, MISS_VALUE, WINDOWS_MAX},
 };
 
 /// One operation of the client's.
@@ -72,14 +72,14 @@ fn parse_hello(line: &str) -> Option<(Endpoint, PathMtu, u8)> {
     Some((endpoint.parse().ok()?, path_mtu, rd_atomic.parse().ok()?))
 }
 
-/// `op <name> <size> <count>`. SEND_INV needs memory windows, which the device does not have.
+/// `op <name> <size> <count>`
 fn parse_op(line: &str) -> Option<Serving> {
     let words: Vec<_> = line.split(' ').collect();
     let ["op", name, size, count] = words[..] else { return None };
     let (operation, size, count) = (name.parse().ok()?, size.parse().ok()?, count.parse().ok()?);
     let slots = BUFFER_MAX.checked_div(size).unwrap_or(count).min(count);
     let possible = match operation {
-        Operation::SendInv => false,
+        _ if operation.is_windowed() => size <= BUFFER_MAX && count <= WINDOWS_MAX,
         Operation::AtomicWrite => size == 8,
         Operation::FetchAdd | Operation::CompareSwap | Operation::CompareMiss => size == 8,
         _ => size <= BUFFER_MAX,
@@ -100,28 +100,44 @@ impl Serving {
             let start = if self.operation == Operation::CompareMiss { MISS_VALUE } else { 0 };
             station.write(0, &start.to_ne_bytes())?;
         }
-        if self.operation == Operation::Read {
+        if self.operation.is_read() {
             for slot in 0..self.slots {
                 station.fill(self.offset(slot), slot, self.size)?;
             }
         }
+        let windows = self.bind_windows(station)?;
         if config.delay_ms == 0 {
             self.post_first(station)?;
         }
         let used = self.offset(self.slots);
-        control.say(format_args!("go {:x} {used} {:08x}", station.addr(), station.rkey().value()))?;
+        let keys = [station.rkey()].into_iter().chain(windows.iter().map(MemoryWindow::rkey));
+        let keys: String = keys.map(|key| format!(" {:08x}", key.value())).collect();
+        control.say(format_args!("go {:x} {used}{keys}", station.addr()))?;
         if config.delay_ms > 0 {
             thread::sleep(Duration::from_millis(config.delay_ms));
             self.post_first(station)?;
         }
-        let received =
-            if self.operation.takes_receive() { self.receive_all(station, control)? } else { Ok(()) };
+        let received = if self.operation.takes_receive() {
+            self.receive_all(station, control, &windows)?
+        } else {
+            Ok(())
+        };
         if control.hear()? != "done" {
             // A failed operation leaves nothing to judge.
             return Ok(Ok(()));
         }
         let left = self.check_memory(station)?;
         Ok(received.and(left))
+    }
+
+    /// One window a message, over its slot; empty messages have none of their own.
+    fn bind_windows(&self, station: &Station) -> Result<Vec<MemoryWindow>, PeerError> {
+        let access = if self.operation.is_read() { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
+        let length = if self.size == 0 { BUFFER_MAX } else { self.size };
+        let messages = if self.operation.is_windowed() { 0..self.count } else { 0..0 };
+        messages
+            .map(|message| station.bind_window(self.offset(message % self.slots), length, access))
+            .collect()
     }
 
     fn offset(&self, slot: u32) -> usize {
@@ -145,7 +161,12 @@ impl Serving {
     }
 
     /// Polls the completions of the client's messages, and posts receives anew.
-    fn receive_all(&self, station: &Station, control: &Control) -> Result<Result<(), Wrong>, PeerError> {
+    fn receive_all(
+        &self,
+        station: &Station,
+        control: &Control,
+        windows: &[MemoryWindow],
+    ) -> Result<Result<(), Wrong>, PeerError> {
         let (mut done, mut posted) = (0, self.slots.min(DEPTH_MAX));
         let mut outcome = Ok(());
         let mut over = false;
@@ -162,7 +183,7 @@ impl Serving {
                 return Ok(Err(Wrong::Status { status: completion.status, message: completion.wr_id }));
             }
             if outcome.is_ok() {
-                outcome = self.judge(station, &completion, done)?;
+                outcome = self.judge(station, &completion, done, windows)?;
             }
             done += 1;
             if posted < self.count {
@@ -178,7 +199,10 @@ impl Serving {
         station: &Station,
         completion: &Completion,
         done: u32,
+        windows: &[MemoryWindow],
     ) -> Result<Result<(), Wrong>, PeerError> {
+        // Of the operations that take receives, SEND with invalidate alone has windows.
+        let invalidated = windows.get(done as usize).map(MemoryWindow::rkey);
         let opcode = if self.operation.is_send() { WcOpcode::Recv } else { WcOpcode::RecvRdmaWithImm };
         let imm = self.operation.has_imm().then_some(done);
         let wrong = |field| Ok(Err(Wrong::Completion { field, message: done }));
@@ -189,6 +213,7 @@ impl Serving {
             _ if completion.opcode != opcode => wrong("opcode"),
             _ if completion.byte_len != self.size => wrong("byte_len"),
             _ if completion.imm_data() != imm => wrong("immediate data"),
+            _ if completion.invalidated_rkey() != invalidated => wrong("invalidated rkey"),
             _ if self.operation.is_send() => station.verify(self.offset(done % self.slots), done, self.size),
             _ => Ok(Ok(())),
         }
@@ -203,7 +228,7 @@ impl Serving {
             let (found, wanted) = (station.counter()?, self.operation.counter_at(self.count));
             return Ok(if found == wanted { Ok(()) } else { Err(Wrong::Counter { found, wanted }) });
         }
-        if self.operation.is_write() || self.operation == Operation::Read {
+        if self.operation.is_write() || self.operation.is_read() {
             for slot in 0..self.slots {
                 // The last message of a slot is the last one k below count with k % slots == slot.
                 let last = (self.count - 1 - slot) / self.slots * self.slots + slot;

@@ -6,8 +6,8 @@ use std::{
 };
 
 use urxe::{
-    Access, Completion, CompletionQueue, ConnectOptions, Device, MemoryRegion, PathMtu, QueuePair,
-    RecvRequest, RegionSlice, Rkey, SendRequest,
+    Access, Completion, CompletionQueue, ConnectOptions, Device, MemoryRegion, MemoryWindow, PathMtu,
+    ProtectionDomain, QueuePair, RecvRequest, RegionSlice, Rkey, SendRequest,
 };
 
 use super::{
@@ -33,6 +33,7 @@ const IOVA: u64 = 0x7fed_cba0_0000;
 /// See the module.
 pub(super) struct Station {
     device: Device,
+    pd: ProtectionDomain,
     cq: CompletionQueue,
     qp: QueuePair,
     region: MemoryRegion,
@@ -50,7 +51,7 @@ impl Station {
         let device = builder.open_address(config.address)?;
         let pd = device.alloc_pd()?;
         let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        let access = Access::LOCAL_WRITE | remote | Access::FLUSH_GLOBAL;
+        let access = Access::LOCAL_WRITE | remote | Access::FLUSH_GLOBAL | Access::MW_BIND;
         let region = pd.allocate_at(BUFFER_MAX as usize + 2 * GUARD, IOVA, access)?;
         let cq = device.create_cq(4 * DEPTH_MAX)?;
         let qp = pd
@@ -64,7 +65,7 @@ impl Station {
             .create()?;
         qp.init(&ConnectOptions::default())?;
         let last_completion = Cell::new(Instant::now());
-        Ok(Self { device, cq, qp, region, sges: config.sges, last_completion })
+        Ok(Self { device, pd, cq, qp, region, sges: config.sges, last_completion })
     }
 
     /// What the peer needs to connect.
@@ -115,6 +116,25 @@ impl Station {
                 Ok(self.region.slice(start + piece * each..start + end)?)
             })
             .collect()
+    }
+
+    /// A type 2 window over `size` bytes at `offset` of the slots, bound.
+    pub(super) fn bind_window(
+        &self,
+        offset: usize,
+        size: u32,
+        access: Access,
+    ) -> Result<MemoryWindow, PeerError> {
+        let mut window = self.pd.alloc_window()?;
+        let part = self.region.slice(GUARD + offset..GUARD + offset + size as usize)?;
+        self.post_send(0, &SendRequest::bind(&mut window, part, access))?;
+        loop {
+            match self.poll()? {
+                Some(completion) if completion.status.is_success() => return Ok(window),
+                Some(Completion { status, .. }) => return Err(PeerError::Bind { status }),
+                None => {}
+            }
+        }
     }
 
     pub(super) fn post_send(&self, message: u32, request: &SendRequest<'_>) -> Result<(), PeerError> {

@@ -17,6 +17,9 @@ pub(super) const FILL: u8 = 0xee;
 /// The `wr_id` of the WRITE that a FLUSH follows.
 pub(super) const BEFORE_FLUSH: u64 = u64::MAX;
 
+/// Memory windows of an operation.
+pub(super) const WINDOWS_MAX: u32 = 32;
+
 /// What CAS_MISS finds.
 pub(super) const MISS_VALUE: u64 = 0x1122_3344_5566_7788;
 
@@ -39,6 +42,10 @@ pub enum Operation {
     AtomicWrite,
     /// RDMA READ.
     Read,
+    /// RDMA WRITE through a memory window.
+    WindowWrite,
+    /// RDMA READ through a memory window.
+    WindowRead,
     /// FETCH AND ADD.
     FetchAdd,
     /// COMPARE AND SWAP that swaps.
@@ -48,7 +55,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    const NAMES: [(Self, &'static str); 11] = [
+    const NAMES: [(Self, &'static str); 13] = [
         (Self::Send, "SEND"),
         (Self::SendImm, "SEND_IMM"),
         (Self::SendInv, "SEND_INV"),
@@ -57,6 +64,8 @@ impl Operation {
         (Self::Flush, "FLUSH"),
         (Self::AtomicWrite, "ATOMIC_WRITE"),
         (Self::Read, "READ"),
+        (Self::WindowWrite, "MW_WRITE"),
+        (Self::WindowRead, "MW_READ"),
         (Self::FetchAdd, "FAA"),
         (Self::CompareSwap, "CAS"),
         (Self::CompareMiss, "CAS_MISS"),
@@ -67,7 +76,16 @@ impl Operation {
     }
 
     pub(super) fn is_write(self) -> bool {
-        matches!(self, Self::Write | Self::WriteImm | Self::Flush | Self::AtomicWrite)
+        matches!(self, Self::Write | Self::WriteImm | Self::Flush | Self::AtomicWrite | Self::WindowWrite)
+    }
+
+    pub(super) fn is_read(self) -> bool {
+        matches!(self, Self::Read | Self::WindowRead)
+    }
+
+    /// Whether each message has a memory window of its own.
+    pub(super) fn is_windowed(self) -> bool {
+        matches!(self, Self::SendInv | Self::WindowWrite | Self::WindowRead)
     }
 
     pub(super) fn is_atomic(self) -> bool {
@@ -103,7 +121,7 @@ impl fmt::Display for Operation {
 /// A word that names no operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "operations are SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, FLUSH, ATOMIC_WRITE, READ, FAA, CAS, CAS_MISS"
+    "operations are SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, FLUSH, ATOMIC_WRITE, READ, MW_WRITE, MW_READ, FAA, CAS, CAS_MISS"
 )]
 pub struct NoSuchOperation;
 

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * cm_refusals - what librdmacm answers to calls that make no sense, out of their state or with values that cannot be.
+ *
+ *	cm_refusals ADDRESS	an address of this host's RDMA device
+ *
+ * A line for each call: what was tried, and 0 or the name of the errno. Nothing in it depends on the address, so that two devices can be
+ * compared by comparing the output.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <rdma/rdma_cma.h>
+
+#include "check.h"
+
+static struct rdma_event_channel *channel;
+static struct sockaddr_in own, nobody;
+
+static void tell(const char *what, int result)
+{
+	printf("%s: %s\n", what, result == 0 ? "0" : result == -1 ? strerrorname_np(errno) : "neither 0 nor -1");
+}
+
+static sigjmp_buf before;
+
+static int trying;
+
+static void crashed(int number)
+{
+	if (!trying)
+		_exit(139);
+	siglongjmp(before, number);
+}
+
+/* The original follows pointers of identifiers that have no device. */
+#define TRY(what, call)                                                                                          \
+	do {                                                                                                     \
+		errno = 0;                                                                                       \
+		trying = 1;                                                                                      \
+		if (sigsetjmp(before, 1))                                                                        \
+			printf("%s: crashes\n", what);                                                           \
+		else                                                                                             \
+			tell(what, call);                                                                        \
+		trying = 0;                                                                                      \
+	} while (0)
+
+static struct rdma_cm_id *fresh(void)
+{
+	struct rdma_cm_id *id;
+
+	MUST(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+	return id;
+}
+
+static struct sockaddr *with_port(struct sockaddr_in *place, const struct sockaddr_in *of, int port)
+{
+	*place = *of;
+	place->sin_port = htons(port);
+	return (struct sockaddr *)place;
+}
+
+/* Takes the next event, which comes soon. */
+static void expect(const char *what)
+{
+	struct pollfd wait = { .fd = channel->fd, .events = POLLIN };
+	struct rdma_cm_event *event;
+
+	if (poll(&wait, 1, 20000) != 1) {
+		printf("%s: no event\n", what);
+		return;
+	}
+	MUST(rdma_get_cm_event(channel, &event) == 0);
+	printf("%s: %s, status %d\n", what, rdma_event_str(event->event), event->status);
+	rdma_ack_cm_event(event);
+}
+
+static void idle(void)
+{
+	struct rdma_conn_param param = { 0 };
+	struct rdma_cm_id *id = fresh();
+	struct ibv_qp_init_attr qp = { .qp_type = IBV_QPT_RC, .cap = { 1, 1, 1, 1, 0 } };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
+	int mask, one = 1;
+	unsigned char tos = 1;
+
+	TRY("resolve a route of nothing", rdma_resolve_route(id, 1000));
+	TRY("connect nothing", rdma_connect(id, &param));
+	TRY("accept nothing", rdma_accept(id, &param));
+	TRY("accept nothing with nothing", rdma_accept(id, NULL));
+	TRY("refuse nothing", rdma_reject(id, NULL, 0));
+	TRY("disconnect nothing", rdma_disconnect(id));
+	TRY("establish nothing", rdma_establish(id));
+	TRY("notify of nothing", rdma_notify(id, IBV_EVENT_COMM_EST));
+	TRY("a queue pair without a device", rdma_create_qp(id, NULL, &qp));
+	TRY("attributes of nothing", rdma_init_qp_attr(id, &attr, &mask));
+	TRY("join a group from nowhere", rdma_join_multicast(id, (struct sockaddr *)&own, NULL));
+	TRY("leave a group that was not joined", rdma_leave_multicast(id, (struct sockaddr *)&own));
+	TRY("an option of no level", rdma_set_option(id, 7, RDMA_OPTION_ID_TOS, &tos, sizeof(tos)));
+	TRY("an option of no name", rdma_set_option(id, RDMA_OPTION_ID, 77, &one, sizeof(one)));
+	TRY("a type of service of four bytes", rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &one, sizeof(one)));
+	TRY("a type of service", rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof(tos)));
+	TRY("reuse of one byte", rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &tos, sizeof(tos)));
+	TRY("a path that is none", rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &one, sizeof(one)));
+	rdma_destroy_id(id);
+}
+
+static void bound(void)
+{
+	struct rdma_cm_id *id = fresh(), *other = fresh();
+	struct sockaddr_in place, far = nobody, unbindable = nobody;
+	int one = 1;
+
+	TRY("bind to an address of nobody", rdma_bind_addr(id, with_port(&place, &unbindable, 0)));
+	TRY("bind", rdma_bind_addr(id, with_port(&place, &own, 17001)));
+	TRY("bind again", rdma_bind_addr(id, with_port(&place, &own, 17002)));
+	TRY("bind to a port that is taken", rdma_bind_addr(other, with_port(&place, &own, 17001)));
+	TRY("bind to all addresses with a port that is taken on one",
+	    rdma_bind_addr(other, with_port(&place, &(struct sockaddr_in){ .sin_family = AF_INET }, 17001)));
+	TRY("bind to another port", rdma_bind_addr(other, with_port(&place, &own, 17003)));
+	TRY("reuse after binding", rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof(one)));
+	TRY("one's own family after binding", rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &one, sizeof(one)));
+	TRY("resolve a route of what is bound", rdma_resolve_route(id, 1000));
+	TRY("listen", rdma_listen(id, 1));
+	TRY("listen again", rdma_listen(id, 1));
+	TRY("bind what listens", rdma_bind_addr(id, with_port(&place, &own, 17004)));
+	TRY("resolve from what listens", rdma_resolve_addr(id, NULL, with_port(&place, &own, 17005), 1000));
+	TRY("connect what listens", rdma_connect(id, &(struct rdma_conn_param){ 0 }));
+	TRY("one's own family after listening", rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &one, sizeof(one)));
+	rdma_destroy_id(other);
+	other = fresh();
+	TRY("resolve to nowhere", rdma_resolve_addr(other, NULL, with_port(&place, &far, 17006), 1000));
+	rdma_destroy_id(other);
+	rdma_destroy_id(id);
+}
+
+static void resolved(void)
+{
+	struct rdma_cm_id *id = fresh();
+	struct sockaddr_in place;
+	struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	static unsigned char data[255];
+	struct rdma_conn_param param = { .private_data = data, .private_data_len = 57 };
+	struct ibv_qp_init_attr qp = { .qp_type = IBV_QPT_RC, .cap = { 1, 1, 1, 1, 0 } };
+
+	TRY("resolve an address", rdma_resolve_addr(id, NULL, with_port(&place, &own, 17007), 1000));
+	expect("then");
+	TRY("resolve it again", rdma_resolve_addr(id, NULL, with_port(&place, &own, 17007), 1000));
+	TRY("bind what is resolved", rdma_bind_addr(id, with_port(&place, &own, 17008)));
+	TRY("connect without a route", rdma_connect(id, &param));
+	TRY("a route", rdma_resolve_route(id, 1000));
+	expect("then");
+	TRY("a route again", rdma_resolve_route(id, 1000));
+	TRY("join a group by TCP", rdma_join_multicast(id, (struct sockaddr *)&own, NULL));
+	TRY("a queue pair", rdma_create_qp(id, NULL, &qp));
+	TRY("a second queue pair", rdma_create_qp(id, NULL, &qp));
+	TRY("more private data than there may be", rdma_connect(id, &param));
+	param.private_data_len = 56;
+	TRY("as much as there may be", rdma_connect(id, &param));
+	expect("nobody listens");
+	TRY("disconnect what was refused", rdma_disconnect(id));
+	if (id->qp)
+		rdma_destroy_qp(id);
+	rdma_destroy_id(id);
+	id = fresh();
+	TRY("from IPv4 to IPv6", rdma_resolve_addr(id, with_port(&place, &own, 0), (struct sockaddr *)&six, 1000));
+	rdma_destroy_id(id);
+}
+
+static void others(void)
+{
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id, *request;
+	struct rdma_addrinfo *found, hints = { .ai_flags = RAI_NUMERICHOST };
+
+	TRY("an unknown port space", rdma_create_id(channel, &id, NULL, 0x7777));
+	fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
+	TRY("an event where there is none", rdma_get_cm_event(channel, &event));
+	TRY("acknowledge nothing", rdma_ack_cm_event(NULL));
+	id = fresh();
+	TRY("a request of what has a channel", rdma_get_request(id, &request));
+	rdma_destroy_id(id);
+	printf("a name that is no address: %s\n",
+	       rdma_getaddrinfo("no address", NULL, &hints, &found) ? "refused" : "taken");
+}
+
+int main(int argc, char **argv)
+{
+	MUST(argc == 2);
+	setbuf(stdout, NULL);
+	signal(SIGSEGV, crashed);
+	alarm(50);
+	own.sin_family = nobody.sin_family = AF_INET;
+	MUST(inet_pton(AF_INET, argv[1], &own.sin_addr) == 1);
+	/* Of a documentation's network (RFC 5737). */
+	MUST(inet_pton(AF_INET, "203.0.113.1", &nobody.sin_addr) == 1);
+	MUST((channel = rdma_create_event_channel()));
+	idle();
+	bound();
+	resolved();
+	others();
+	rdma_destroy_event_channel(channel);
+	return 0;
+}

@@ -1,0 +1,241 @@
+/*
+ * Every kind of bad input, and what libibverbs answers: a line for each case, its name and the answer. Compiled against Debian's headers
+ * and linked with -libverbs, it knows nothing of urxe: it runs over urxe and over a kernel's rdma_rxe, and the lines are compared
+ * (refusals.tsv).
+ *
+ * An answer is what the verb returns: 0, an error's name, "made" for a pointer, "NULL NAME" and "-1 NAME" for what stands in errno.
+ * "SIGSEGV" is an answer, too: the original looks behind most pointers without asking.
+ */
+#define _GNU_SOURCE
+#include "refusals/handles.h"
+#include "refusals/queue_pairs.h"
+
+static void queries(void)
+{
+	struct ibv_query_device_ex_input input = { .comp_mask = 1 };
+	struct ibv_device_attr_ex ex;
+	struct ibv_gid_entry entries[64];
+	struct ibv_port_attr port;
+	union ibv_gid gid;
+	__be16 pkey;
+
+	NUMBER("query_device_ex without input", ibv_query_device_ex(context, NULL, &ex));
+	NUMBER("query_device_ex, unknown comp_mask", ibv_query_device_ex(context, &input, &ex));
+	NUMBER("query_port 0", ibv_query_port(context, 0, &port));
+	NUMBER("query_port 2", ibv_query_port(context, 2, &port));
+	NUMBER("query_port 255", ibv_query_port(context, 255, &port));
+	MINUS_ONE("query_gid -1", ibv_query_gid(context, 1, -1, &gid));
+	MINUS_ONE("query_gid 5000", ibv_query_gid(context, 1, 5000, &gid));
+	MINUS_ONE("query_gid of port 2", ibv_query_gid(context, 2, 0, &gid));
+	NUMBER("query_gid_ex 5000", ibv_query_gid_ex(context, 1, 5000, entries, 0));
+	NUMBER("query_gid_ex of port 2", ibv_query_gid_ex(context, 2, 0, entries, 0));
+	NUMBER("query_gid_ex, unknown flags", ibv_query_gid_ex(context, 1, 0, entries, 1));
+	NUMBER("query_gid_table, unknown flags", ibv_query_gid_table(context, entries, 64, 1));
+	NUMBER("query_gid_table for 0 entries", ibv_query_gid_table(context, entries, 0, 0));
+	NUMBER("query_gid_table for too few entries", ibv_query_gid_table(context, entries, 1, 0));
+	MINUS_ONE("query_pkey -1", ibv_query_pkey(context, 1, -1, &pkey));
+	MINUS_ONE("query_pkey 64000", ibv_query_pkey(context, 1, 64000, &pkey));
+	MINUS_ONE("query_pkey of port 2", ibv_query_pkey(context, 2, 0, &pkey));
+	CASE("get_pkey_index of what is not there") printf("%d\n", ibv_get_pkey_index(context, 1, htons(0x1234)));
+}
+
+static void domains(void)
+{
+	struct ibv_pd *busy = ibv_alloc_pd(context);
+	struct ibv_mr *region;
+
+	MUST(busy && (region = ibv_reg_mr(busy, buffer, 64, LOCAL)));
+	NUMBER("dealloc_pd with a region in it", ibv_dealloc_pd(busy));
+	MUST(!ibv_dereg_mr(region) && !ibv_dealloc_pd(busy));
+}
+
+static void regions(void)
+{
+	char *hole = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	/* No constant: the header's macro takes another way for these. */
+	volatile int odd = 1 << 15, optional = LOCAL | 1 << 29, write = IBV_ACCESS_REMOTE_WRITE, atomic = IBV_ACCESS_REMOTE_ATOMIC;
+
+	MUST(hole != MAP_FAILED && !munmap(hole + 4096, 4096));
+	POINTER("reg_mr of 0 bytes", ibv_reg_mr(pd, buffer, 0, LOCAL));
+	POINTER("reg_mr of memory that is not mapped", ibv_reg_mr(pd, hole + 4096, 64, LOCAL));
+	POINTER("reg_mr of memory that ends in a hole", ibv_reg_mr(pd, hole, 8192, LOCAL));
+	POINTER("reg_mr of NULL", ibv_reg_mr(pd, NULL, 4096, LOCAL));
+	POINTER("reg_mr of read-only memory, to be written", ibv_reg_mr(pd, (void *)"constant", 4, LOCAL));
+	POINTER("reg_mr of read-only memory, to be read", ibv_reg_mr(pd, (void *)"constant", 4, 0));
+	POINTER("reg_mr up to the end of all addresses", ibv_reg_mr(pd, (void *)(UINTPTR_MAX - 10), 4096, LOCAL));
+	POINTER("reg_mr of half of all addresses", ibv_reg_mr(pd, buffer, (size_t)1 << 62, LOCAL));
+	POINTER("reg_mr, remote write without local write", ibv_reg_mr(pd, buffer, 64, write));
+	POINTER("reg_mr, remote atomic without local write", ibv_reg_mr(pd, buffer, 64, atomic));
+	POINTER("reg_mr, unknown access", ibv_reg_mr(pd, buffer, 64, odd));
+	POINTER("reg_mr, unknown optional access", ibv_reg_mr(pd, buffer, 64, optional));
+	POINTER("reg_mr_iova with another offset in the page", ibv_reg_mr_iova(pd, buffer, 4096, 0x10001, LOCAL));
+	POINTER("reg_dmabuf_mr", ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 0, LOCAL));
+	NUMBER("dereg_mr", ibv_dereg_mr(ibv_reg_mr(pd, buffer, 64, LOCAL)));
+	STEP("rereg_mr, no flags", ibv_rereg_mr(mr, 0, NULL, NULL, 0, 0));
+	STEP("rereg_mr, unknown flags", ibv_rereg_mr(mr, 1 << 10, NULL, NULL, 0, 0));
+	STEP("rereg_mr, access that is not to be changed", ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, pd, NULL, 0, LOCAL));
+	STEP("rereg_mr, translation of 0 bytes", ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, buffer, 0, 0));
+	STEP("rereg_mr, unknown access", ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, odd));
+	munmap(hole, 4096);
+}
+
+static void windows(void)
+{
+	struct ibv_mw_bind bind = { 0 };
+	struct ibv_qp *qp = new_qp(IBV_QPT_RC);
+	struct ibv_mw *one, *two;
+
+	POINTER("alloc_mw of type 0", ibv_alloc_mw(pd, 0));
+	POINTER("alloc_mw of type 3", ibv_alloc_mw(pd, 3));
+	MUST((one = ibv_alloc_mw(pd, IBV_MW_TYPE_1)) && (two = ibv_alloc_mw(pd, IBV_MW_TYPE_2)));
+	NUMBER("bind_mw of a window of type 2", ibv_bind_mw(qp, two, &bind));
+	bind.bind_info.mr = mr;
+	bind.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_READ;
+	bind.bind_info.length = 64;
+	bind.bind_info.addr = (uintptr_t)buffer;
+	NUMBER("bind_mw to a region without bind access", ibv_bind_mw(qp, one, &bind));
+	bind.bind_info.mr = NULL;
+	NUMBER("bind_mw to no region", ibv_bind_mw(qp, one, &bind));
+	NUMBER("dealloc_mw", ibv_dealloc_mw(one));
+	MUST(!ibv_dealloc_mw(two) && !ibv_destroy_qp(qp));
+}
+
+static void completion_queues(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_cq_init_attr_ex ex = { .cqe = 4, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	struct ibv_cq *small, *told;
+	void *with;
+	struct ibv_wc wc;
+	struct ibv_qp *qp;
+
+	POINTER("create_cq of 0 entries", ibv_create_cq(context, 0, NULL, NULL, 0));
+	POINTER("create_cq of -1 entries", ibv_create_cq(context, -1, NULL, NULL, 0));
+	POINTER("create_cq of more than the device has", ibv_create_cq(context, device.max_cqe + 1, NULL, NULL, 0));
+	POINTER("create_cq, vector -1", ibv_create_cq(context, 1, NULL, NULL, -1));
+	POINTER("create_cq, vector behind the last", ibv_create_cq(context, 1, NULL, NULL, context->num_comp_vectors));
+	MUST((small = ibv_create_cq(context, 1, NULL, channel, 0)));
+	NUMBER("resize_cq to 0 entries", ibv_resize_cq(small, 0));
+	NUMBER("resize_cq to -1 entries", ibv_resize_cq(small, -1));
+	NUMBER("resize_cq to more than the device has", ibv_resize_cq(small, device.max_cqe + 1));
+	CASE("poll_cq for 0 completions") printf("%d\n", ibv_poll_cq(small, 0, NULL));
+	NUMBER("destroy_comp_channel with a queue", ibv_destroy_comp_channel(channel));
+	MUST(!fcntl(channel->fd, F_SETFL, O_NONBLOCK));
+	MINUS_ONE("get_cq_event without one, O_NONBLOCK", ibv_get_cq_event(channel, &told, &with));
+	NUMBER("destroy_cq", ibv_destroy_cq(small));
+	NUMBER("destroy_comp_channel", ibv_destroy_comp_channel(channel));
+	qp = new_qp(IBV_QPT_RC);
+	NUMBER("destroy_cq with a queue pair", ibv_destroy_cq(cq));
+	MUST(!ibv_destroy_qp(qp) && ibv_poll_cq(cq, 1, &wc) == 0);
+
+	ex.comp_mask = 1 << 20;
+	POINTER("create_cq_ex, unknown comp_mask", ibv_create_cq_ex(context, &ex));
+	ex.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+	ex.flags = 1 << 20;
+	POINTER("create_cq_ex, unknown flags", ibv_create_cq_ex(context, &ex));
+	ex.comp_mask = ex.flags = 0;
+	ex.wc_flags = IBV_WC_STANDARD_FLAGS | 1ull << 40;
+	POINTER("create_cq_ex, unknown wc_flags", ibv_create_cq_ex(context, &ex));
+	ex.wc_flags = IBV_WC_EX_WITH_CVLAN;
+	POINTER("create_cq_ex, VLANs", ibv_create_cq_ex(context, &ex));
+	ex.wc_flags = 0;
+	ex.cqe = 0;
+	POINTER("create_cq_ex of 0 entries", ibv_create_cq_ex(context, &ex));
+}
+
+static void shared_queues(void)
+{
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = 4, .max_sge = 2 } };
+	struct ibv_srq_init_attr_ex ex = { .attr = { .max_wr = 4, .max_sge = 2 } };
+	struct ibv_sge sges[40] = { 0 };
+	struct ibv_recv_wr wr = { .sg_list = sges, .num_sge = 3 }, *bad = NULL;
+	struct ibv_srq_attr attr = { .max_wr = 1, .srq_limit = 1 };
+	struct ibv_qp_init_attr with = usual(IBV_QPT_RC);
+	struct ibv_srq *srq;
+	struct ibv_qp *qp;
+	uint32_t number_of;
+	int i, answer = 0;
+
+	init.attr.max_wr = 0;
+	POINTER("create_srq of 0 receives", ibv_create_srq(pd, &init));
+	init.attr.max_wr = device.max_srq_wr + 1;
+	POINTER("create_srq of more receives than the device has", ibv_create_srq(pd, &init));
+	init.attr.max_wr = 4;
+	init.attr.max_sge = device.max_srq_sge + 1;
+	POINTER("create_srq of more entries than the device has", ibv_create_srq(pd, &init));
+	init.attr.max_sge = 2;
+	MUST((srq = ibv_create_srq(pd, &init)));
+	NUMBER("modify_srq, unknown mask", ibv_modify_srq(srq, &attr, 1 << 10));
+	attr.srq_limit = 1 << 20;
+	NUMBER("modify_srq, limit above the size", ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT));
+	attr.max_wr = device.max_srq_wr + 1;
+	NUMBER("modify_srq to more receives than the device has", ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR));
+	CASE("post_srq_recv of too many entries") {
+		answer = ibv_post_srq_recv(srq, &wr, &bad);
+		printf("%s, bad_wr %s\n", name_of(answer), bad == &wr ? "it" : "another");
+	}
+	wr.num_sge = 1;
+	CASE("post_srq_recv to a full queue") {
+		for (i = 0; i < 1 << 20 && !(answer = ibv_post_srq_recv(srq, &wr, &bad)); i++)
+			;
+		printf("%s, bad_wr %s\n", name_of(answer), bad == &wr ? "it" : "another");
+	}
+	with.srq = srq;
+	MUST((qp = ibv_create_qp(pd, &with)));
+	NUMBER("destroy_srq with a queue pair", ibv_destroy_srq(srq));
+	MUST(!ibv_destroy_qp(qp));
+	NUMBER("get_srq_num of a plain one", ibv_get_srq_num(srq, &number_of));
+	NUMBER("destroy_srq", ibv_destroy_srq(srq));
+	ex.comp_mask = 1 << 20;
+	POINTER("create_srq_ex, unknown comp_mask", ibv_create_srq_ex(context, &ex));
+	ex.comp_mask = IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE;
+	ex.pd = pd;
+	ex.srq_type = 77;
+	POINTER("create_srq_ex of an unknown type", ibv_create_srq_ex(context, &ex));
+	ex.srq_type = IBV_SRQT_TM;
+	POINTER("create_srq_ex for matched tags", ibv_create_srq_ex(context, &ex));
+}
+
+static void events(void)
+{
+	struct ibv_comp_channel *channel;
+	struct ibv_async_event event;
+	struct ibv_cq *told;
+	void *with;
+
+	MUST(!fcntl(context->async_fd, F_SETFL, O_NONBLOCK));
+	MINUS_ONE("get_async_event without one, O_NONBLOCK", ibv_get_async_event(context, &event));
+	POINTER("import_device of no descriptor", ibv_import_device(-1));
+	POINTER("import_device of a closed descriptor", ibv_import_device(999));
+	POINTER("import_device of another file", ibv_import_device(memfd_create("other", 0)));
+	MUST((channel = ibv_create_comp_channel(context)) && !close(channel->fd));
+	MINUS_ONE("get_cq_event of a channel whose descriptor was closed", ibv_get_cq_event(channel, &told, &with));
+}
+
+int main(int argc, char **argv)
+{
+	struct sigaction action = { .sa_handler = crashed, .sa_flags = SA_NODEFER };
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	MUST(!sigaction(SIGSEGV, &action, NULL));
+	context = open_first();
+	MUST(!ibv_query_device(context, &device));
+	MUST((pd = ibv_alloc_pd(context)) && (cq = ibv_create_cq(context, 64, NULL, NULL, 0)));
+	MUST((mr = ibv_reg_mr(pd, buffer, sizeof(buffer), LOCAL | IBV_ACCESS_REMOTE_WRITE)));
+	if (argc == 2 && !strcmp(argv[1], "twice"))
+		return twice();
+	queries();
+	domains();
+	regions();
+	windows();
+	completion_queues();
+	shared_queues();
+	queue_pairs();
+	transitions();
+	posts();
+	addresses();
+	events();
+	absent();
+	nulls();
+	return 0;
+}

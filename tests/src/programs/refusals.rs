@@ -1,0 +1,79 @@
+//! What `tests/programs/refusals.c` says of each kind of bad input, and what was expected: `refusals.tsv` beside it has a line for each case,
+//! with urxe's answer and, where it is another, the original's (rdma-core 44 over `rdma_rxe`; "A | B" where kernels differ) and why.
+
+/// A case.
+struct Case<'a> {
+    name: &'a str,
+    urxe: &'a str,
+    original: &'a str,
+}
+
+const EXPECTED: &str = include_str!("../../programs/refusals.tsv");
+
+fn expected() -> impl Iterator<Item = Case<'static>> {
+    EXPECTED.lines().map(|line| {
+        let mut columns = line.split('\t');
+        let mut next = || columns.next().unwrap_or_default();
+        let [name, urxe, original] = [next(), next(), next()];
+        Case { name, urxe, original: if original.is_empty() { urxe } else { original } }
+    })
+}
+
+/// Compares what the program has said over urxe.
+///
+/// # Errors
+/// The cases whose answers are others, missing or unexpected.
+pub fn judge_urxe(said: &str) -> Result<(), String> {
+    judge(said, expected().map(|case| (case.name, case.urxe)))
+}
+
+/// Compares what the program has said over a kernel's device.
+///
+/// # Errors
+/// As [`judge_urxe`].
+pub fn judge_original(said: &str) -> Result<(), String> {
+    judge(said, expected().map(|case| (case.name, case.original)))
+}
+
+fn judge<'a>(said: &str, expected: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), String> {
+    let said: Vec<(&str, &str)> = said.lines().filter_map(|line| line.split_once('\t')).collect();
+    let expected: Vec<(&str, &str)> = expected.collect();
+    let mut wrong = String::new();
+    for (name, answer) in &said {
+        match expected.iter().find(|(other, _)| other == name) {
+            Some((_, due)) if due.split(" | ").any(|due| due == *answer) => {}
+            Some((_, due)) => wrong += &format!("{name}: {answer}, not {due}\n"),
+            None => wrong += &format!("{name}: {answer}, which nobody expected\n"),
+        }
+    }
+    for (name, _) in expected.iter().filter(|(name, _)| !said.iter().any(|(other, _)| other == name)) {
+        wrong += &format!("{name}: nothing was said\n");
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_difference_is_explained_and_no_case_comes_twice() {
+        let mut names: Vec<&str> = expected().map(|case| case.name).collect();
+        assert!(names.len() > 150, "{}", names.len());
+        names.sort_unstable();
+        assert!(names.windows(2).all(|two| two[0] != two[1]));
+        for line in EXPECTED.lines() {
+            let columns = line.split('\t').count();
+            assert!(columns == 2 || columns == 4, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_other_missing_or_new_is_told() {
+        let due = || [("a", "0"), ("b", "EINVAL")].into_iter();
+        assert_eq!(judge("a\t0\nb\tEINVAL\n", due()), Ok(()));
+        for wrong in ["a\t0\n", "a\t0\nb\t0\n", "a\t0\nb\tEINVAL\nc\t0\n"] {
+            assert!(judge(wrong, due()).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Connections that end badly, and calls that are refused: what programs hear over urxe when a kernel's program is killed or its host is
+//! silent, and when they ask for what cannot be, beside what they hear over the kernel.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use urxe_tests::kernel::{Guest, HOST_V4, Impairment, Lab, Series};
+
+use crate::case::{Case, Failure};
+use crate::connections::start;
+use crate::players::{Family, Node};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// A silent host: nothing of RoCE goes in or out.
+const SILENCE: Impairment = Impairment { loss: 100.0, duplicate: 0.0, reorder: 0.0, delay_ms: 0 };
+/// A REQ is asked 16 times, 4.3 s apart (cma.c, `CMA_CM_RESPONSE_TIMEOUT` and `CMA_MAX_CM_RETRIES`).
+const UNREACHABLE: Duration = Duration::from_secs(120);
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for series in Series::ALL {
+        let case = |what: &str, body: fn(&Lab, &Guest) -> Result<(), Failure>| {
+            let name = format!("ends::{what}_{}", series.name());
+            Case::new(name, move |lab| body(lab, lab.guest(series)))
+        };
+        let killed_client = case("a_killed_client_of", killed_client);
+        let killed_server = case("a_killed_server_of", killed_server);
+        // perftest's server in a guest listens for its second connection too late when the machine is busy.
+        let silent = case("a_host_that_falls_silent", silent_host).long();
+        let unreachable = case("a_host_that_is_silent", unreachable_host).long();
+        let refusals = case("refusals_are_those_of", refusals);
+        cases.extend([killed_client, killed_server, silent, unreachable, refusals]);
+    }
+    cases
+}
+
+/// Asserts that an output has what it should.
+fn must_say(command: &str, output: &str, wanted: &str) -> Result<(), Failure> {
+    if output.contains(wanted) {
+        return Ok(());
+    }
+    let (command, output, wanted) = (command.to_owned(), output.to_owned(), wanted.to_owned());
+    Err(Failure::Unsaid { command, output, wanted })
+}
+
+/// The kernel disconnects for a process that is killed; the server over urxe is told.
+fn killed_client(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+    let mut serving = start(false, "rping -s -a 0.0.0.0 -v", Family::V4, Node::Urxe(lab), None)?;
+    sleep(Duration::from_secs(1));
+    let words = "rping -c -v -C 1000000 -a";
+    let _client = start(false, words, Family::V4, Node::Kernel(guest), Some(HOST_V4))?;
+    serving.wait_for("rdma-ping-20:", LIMIT)?;
+    guest.run("kill -KILL $(pidof rping)")?.ok()?;
+    serving.wait_for("DISCONNECT", Duration::from_secs(10))?;
+    must_say("rping -s", &serving.finish(LIMIT)?.output, "server DISCONNECT EVENT")
+}
+
+/// The same with the roles exchanged.
+fn killed_server(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+    let _serving = start(false, "rping -s -a 0.0.0.0", Family::V4, Node::Kernel(guest), None)?;
+    sleep(Duration::from_secs(2));
+    let words = "rping -c -v -C 1000000 -a";
+    let mut client = start(false, words, Family::V4, Node::Urxe(lab), Some(guest.v4()))?;
+    client.wait_for("rdma-ping-20:", LIMIT)?;
+    guest.run("kill -KILL $(pidof rping)")?.ok()?;
+    must_say(words, &client.finish(Duration::from_secs(20))?.output, "client DISCONNECT EVENT")
+}
+
+/// Whoever sends to a host that is gone runs out of retries: seven, each after twice what a packet may live (IBTA 12.7.34).
+fn silent_host(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+    let words = "ib_write_bw -R -F -D 100";
+    let _serving = start(false, words, Family::V4, Node::Kernel(guest), None)?;
+    sleep(Duration::from_secs(3));
+    let client = start(false, words, Family::V4, Node::Urxe(lab), Some(guest.v4()))?;
+    sleep(Duration::from_secs(5));
+    let silence = guest.impair(SILENCE)?;
+    let output = client.finish(LIMIT)?.output;
+    guest.run("kill -KILL $(pidof ib_write_bw); true")?.ok()?;
+    silence.heal()?;
+    must_say(words, &output, "status 12")
+}
+
+/// A REQ that nobody answers ends as the kernel's does, and when.
+fn unreachable_host(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+    let silence = guest.impair(SILENCE)?;
+    let began = Instant::now();
+    let words = "rping -c -v -C 1 -a";
+    let output =
+        start(false, words, Family::V4, Node::Urxe(lab), Some(guest.v4()))?.finish(UNREACHABLE)?.output;
+    silence.heal()?;
+    let took = began.elapsed();
+    println!("{}: unreachable after {took:.1?}", guest.name());
+    must_say(words, &output, "RDMA_CM_EVENT_UNREACHABLE, error -110")
+}
+
+/// The program of refusals says the same over urxe and over the kernel.
+fn refusals(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+    let over_kernel = guest.start(&format!("cm_refusals {}", guest.v4()))?.finish(LIMIT)?.ok()?;
+    let program = lab.installed("cm_refusals");
+    let command = lab.unprivileged(lab.installed("urxe")).env("URXE_DEVICES", format!("rxe0={HOST_V4}"));
+    let command = command.args(["run", "--"]).arg(program).arg(HOST_V4.to_string());
+    let over_urxe = command.start()?.finish(LIMIT)?.ok()?;
+    let (kernels, urxes) = (over_kernel.lines(), over_urxe.lines());
+    let differ: Vec<String> = kernels
+        .zip(urxes)
+        .filter(|(kernel, urxe)| kernel != urxe && !kernel.ends_with(": crashes"))
+        .map(|(kernel, urxe)| format!("kernel: {kernel}\nurxe:   {urxe}"))
+        .collect();
+    if differ.is_empty() && over_kernel.lines().count() == over_urxe.lines().count() {
+        return Ok(());
+    }
+    Err(Failure::Program(format!("{}\nall of the kernel's:\n{over_kernel}", differ.join("\n"))))
+}

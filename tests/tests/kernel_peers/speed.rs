@@ -1,0 +1,101 @@
+//! How fast connections are made and ended over urxe and over `rdma_rxe`: the same `cmtime`, both ends in the same guest, in turn.
+//!
+//! Port 4791 of the guest is its kernel's, so urxe has a network namespace with a loopback interface of its own.
+
+use std::io::Write as _;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use urxe_tests::kernel::{Error, Guest, Lab, Series};
+use urxe_tests::programs::cmtime::{connected_per_second, whole_per_second};
+
+use crate::case::{Case, Failure};
+
+/// Of each of the two; the medians are compared.
+const ROUNDS: usize = 3;
+/// Connections of a round. The kernel takes long for each.
+const OVER_URXE: usize = 1_000;
+const OVER_KERNEL: usize = 200;
+/// urxe is so many times faster.
+const WANTED: f64 = 20.0;
+const LIMIT: Duration = Duration::from_secs(180);
+/// Where the guest gets the library from this machine.
+const LIBRARY_PORT: u16 = 9099;
+
+pub fn cases() -> Vec<Case> {
+    Series::ALL
+        .into_iter()
+        .map(|series| {
+            let name = format!("speed::connections_in_the_guest_{}", series.name());
+            Case::new(name, move |lab| contest(lab, series)).long()
+        })
+        .collect()
+}
+
+fn contest(lab: &Lab, series: Series) -> Result<(), Failure> {
+    let guest = lab.guest(series);
+    bring_library(lab, guest)?;
+    let over_kernel = format!("cmtime & sleep 2; cmtime -s {} -c {OVER_KERNEL}; kill $!", guest.v4());
+    let over_urxe = format!(
+        "unshare -n sh -c '/usr/bin/ip link set lo up; export LD_LIBRARY_PATH=/opt/urxe; \
+         cmtime & sleep 2; cmtime -s 127.0.0.1 -c {OVER_URXE}; kill $!'"
+    );
+    let (mut urxe, mut kernel) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        urxe.push(round(guest, &over_urxe, OVER_URXE)?);
+        kernel.push(round(guest, &over_kernel, OVER_KERNEL)?);
+    }
+    let mut missed = String::new();
+    let whats = ["connected and disconnected", "from creating to destroying identifiers and queue pairs"];
+    for (place, what) in whats.into_iter().enumerate() {
+        let [urxe, kernel] = [&urxe, &kernel].map(|rounds| median(rounds.iter().map(|round| round[place])));
+        let ratio = urxe / kernel;
+        let line = format!(
+            "{ratio:>6.1} times: {urxe:.0} connections/s over urxe, {kernel:.1} over {} in the same guest, {what}",
+            guest.name()
+        );
+        println!("{line}");
+        if ratio < WANTED {
+            missed += &format!("{line}\n");
+        }
+    }
+    if missed.is_empty() { Ok(()) } else { Err(Failure::Program(format!("less than {WANTED}:\n{missed}"))) }
+}
+
+/// Connections a second: connecting and disconnecting alone, and all steps.
+fn round(guest: &Guest, command: &str, connections: usize) -> Result<[f64; 2], Failure> {
+    let output = guest.start(command)?.finish(LIMIT)?.output;
+    let figures = connected_per_second(&output, connections).zip(whole_per_second(&output, connections));
+    match figures {
+        Some((connected, whole)) if !output.contains("event:") => Ok([connected, whole]),
+        _ => {
+            let (command, wanted) = (command.to_owned(), "a whole table".to_owned());
+            Err(Failure::Unsaid { command, output, wanted })
+        }
+    }
+}
+
+fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// Copies `liburxe.so` into the guest, under the names of the libraries that it stands for.
+fn bring_library(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+    let io = |source| Error::Io { action: "copy liburxe.so into the guest".to_owned(), source };
+    let library = std::fs::read(lab.installed("liburxe.so")).map_err(io)?;
+    let receiving = guest.start(&format!(
+        "mkdir -p /opt/urxe && cd /opt/urxe && nc -l -p {LIBRARY_PORT} >liburxe.so && wc -c <liburxe.so && \
+         ln -sf liburxe.so libibverbs.so.1 && ln -sf liburxe.so librdmacm.so.1"
+    ))?;
+    guest.wait_listening(LIBRARY_PORT)?;
+    let mut to_guest = TcpStream::connect(SocketAddr::new(guest.v4(), LIBRARY_PORT)).map_err(io)?;
+    to_guest.write_all(&library).and_then(|()| to_guest.shutdown(Shutdown::Write)).map_err(io)?;
+    let output = receiving.finish(LIMIT)?.ok()?;
+    if output.trim() == library.len().to_string() {
+        return Ok(());
+    }
+    let wanted = format!("{} bytes", library.len());
+    Err(Failure::Unsaid { command: "nc".to_owned(), output, wanted })
+}

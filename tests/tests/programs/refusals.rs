@@ -1,0 +1,100 @@
+//! Bad input: what each verb answers, and what it says when `URXE_LOG` asks. `tests/programs/refusals.c` has the cases; what the
+//! original answers is found out with real kernels (`kernels::refusals` of the kernel peers).
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Output, Stdio};
+
+use urxe_tests::programs::refusals::judge_urxe;
+
+use crate::install::{compile, install, ok, said};
+use crate::pair::turn;
+
+fn refusals(link: &str, what: &str, log: &str) -> Output {
+    let words = format!("--link rxe0={link} -- timeout 60 {} {what}", compile("refusals").display());
+    let output = install().run(&words).env("URXE_LOG", log).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    output
+}
+
+#[test]
+fn every_refusal_has_the_errno_that_is_expected() {
+    let _turn = turn();
+    let output = refusals("127.79.0.21", "", "");
+    judge_urxe(&String::from_utf8(output.stdout).unwrap()).unwrap();
+}
+
+#[test]
+fn what_is_destroyed_twice_or_used_after_closing_is_refused() {
+    let _turn = turn();
+    let output = refusals("127.79.0.22", "twice", "warn");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "all as expected\n");
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        log.contains("ibv_destroy_qp: there is no such object (QpObject): it was destroyed before"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_refused_verb_says_why_if_it_is_asked() {
+    let _turn = turn();
+    let log = |level| String::from_utf8(refusals("127.79.0.23", "", level).stderr).unwrap();
+    assert_eq!(log(""), "");
+    let log = log("warn");
+    for reason in [
+        "ibv_create_qp: max_send_wr is 1048577; the device allows 1048576 errno=22",
+        "ibv_create_qp_ex: send_ops_flags 0x1: UD does not offer 0x1 errno=95",
+        "ibv_query_port: port 2: the device has port 1 errno=22",
+        "ibv_destroy_cq: the completion queue is used by 2 work queues errno=16",
+        "are not all writable, which LOCAL_WRITE needs errno=14",
+        "ibv_modify_qp: path_mtu is 9; IBV_MTU_256 (1) to IBV_MTU_4096 (5) are there errno=22",
+        "ibv_post_recv: the queue holds 4 work requests and all are outstanding: poll for completions first errno=12",
+        "ibv_dealloc_pd: pd is NULL errno=22",
+    ] {
+        assert!(log.contains(reason), "{reason} is not in\n{log}");
+    }
+    let lines = log.lines().count();
+    assert!(lines > 120, "{lines} lines for all that was refused\n{log}");
+}
+
+/// A child that is killed when it is dropped.
+struct Held(Child);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_address_that_another_user_holds_is_told_and_what_to_do() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can be two users");
+        return;
+    }
+    let _turn = turn();
+    let link = "--link rxe0=127.79.0.24";
+    let home = install().path("home-of-another");
+    fs::create_dir_all(&home).unwrap();
+    chown(&home, Some(65_533), Some(65_533)).unwrap();
+    let mut holder: Command = install().run(&format!("{link} -- ibv_asyncwatch"));
+    holder.env("HOME", &home);
+    let mut holder = Held(holder.uid(65_533).gid(65_533).stdout(Stdio::piped()).spawn().unwrap());
+    // It has the address by the time that it names its descriptor.
+    let mut line = String::new();
+    BufReader::new(holder.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("async event FD"), "{line}");
+    let output = install().run(&format!("{link} -- ibv_devinfo")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let told = said(&output);
+    for part in ["127.79.0.24", &format!("process {}", holder.0.id()), "user 65533", "127.0.0."] {
+        assert!(told.contains(part), "{part} is not in\n{told}");
+    }
+    drop(holder);
+    ok(&mut install().run(&format!("{link} -- ibv_devinfo")));
+}

@@ -1,0 +1,97 @@
+//! The programs of `rdmacm-utils` that use rsockets, and Debian's preload library, which makes rsockets of a program's own sockets: two
+//! processes on one device.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::connections::{ADDRESS, client, command, end, play};
+use crate::install::install;
+use crate::pair::turn;
+
+/// Bytes that rcopy copies.
+const FILE: usize = 100_000_000;
+/// Where udpong listens, as `/proc/net/udp` writes it.
+const UDPONG: &str = ":1C06";
+/// Not the port of all other programs of the package.
+const PORT: &str = "-p 18471";
+const PRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
+/// How long a server may take until it listens. Far more than it needs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A program that is server without `-s` and client with it; what both print of `size`.
+#[track_caller]
+fn stream(program: &str, options: &str, line: &str) {
+    let words = format!("{program} {PORT} -b {ADDRESS} {options}");
+    for end in play(&words, &format!("{program} {PORT} {options} -s {ADDRESS}")) {
+        assert!(end.contains(line), "{words}\n{end}");
+    }
+}
+
+#[test]
+fn rstream_in_every_mode() {
+    for mode in ["", "-T a", "-T b", "-T n", "-T r", "-T v"] {
+        stream("rstream", &format!("-S 3000 -C 60 -I 3 {mode}"), "custom    2.9k");
+    }
+    stream("rstream", "-T v -S 1000000 -C 10 -I 2", "custom    976k");
+    // Small buffers, no inline data, keepalives.
+    stream("rstream", "-T v -S 50000 -C 10 -I 2 -B 8192 -i 0 -k 1", "custom    48");
+}
+
+#[test]
+fn riostream_writes_mapped_memory() {
+    for mode in ["-T v", "-T a", "-T b", "-T n"] {
+        stream("riostream", &format!("-S 3000 -C 60 -I 3 {mode}"), "custom    2.9k");
+    }
+    stream("riostream", "-T v -S 1000000 -C 10 -I 2", "custom    976k");
+}
+
+#[test]
+fn rcopy_copies_a_file() {
+    let _turn = turn();
+    let home = install().path("home");
+    let (from, to) = (home.join("rcopy-from"), home.join("rcopy-to"));
+    // No two pieces of it are alike.
+    let bytes: Vec<u8> =
+        (0..FILE as u32 / 4).flat_map(|word| word.wrapping_mul(0x9e37_79b1).to_le_bytes()).collect();
+    fs::write(&from, &bytes).unwrap();
+    let server = command("rcopy").spawn().unwrap();
+    client(&format!("rcopy {} {ADDRESS}:{}", from.display(), to.display()));
+    assert!(fs::read(&to).unwrap() == bytes, "the copy differs");
+    end(server);
+    fs::remove_file(from).unwrap();
+    fs::remove_file(to).unwrap();
+}
+
+/// Waits until somebody has that UDP port.
+fn wait_for_udp(port: &str) {
+    let started = Instant::now();
+    while !fs::read_to_string("/proc/net/udp").unwrap().contains(port) {
+        assert!(started.elapsed() < PATIENCE, "nobody listens");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn udpong_sends_datagrams_in_every_mode() {
+    let _turn = turn();
+    for mode in ["", "-T a", "-T b", "-T n", "-T e"] {
+        let server = command(&format!("udpong -b {ADDRESS} {mode}")).spawn().unwrap();
+        wait_for_udp(UDPONG);
+        let table = client(&format!("udpong -s {ADDRESS} -S 1000 -C 50 {mode}"));
+        assert!(table.contains("custom    1000"), "{mode}\n{table}");
+        end(server);
+    }
+}
+
+/// iperf3 knows nothing of RDMA. It waits by `select`, and asks for options of TCP.
+#[test]
+fn the_preload_library_makes_rsockets_of_sockets() {
+    let preloaded = format!("env LD_PRELOAD={PRELOAD} iperf3");
+    let [server, client] =
+        play(&format!("{preloaded} -s -1 -B {ADDRESS}"), &format!("{preloaded} -c {ADDRESS} -n 20M -J"));
+    assert!(server.contains("connected to") && client.contains("\"sum_received\""), "{server}\n{client}");
+    let result: serde_json::Value = serde_json::from_str(&client[client.find('{').unwrap()..]).unwrap();
+    let received = result["end"]["sum_received"]["bytes"].as_f64().unwrap();
+    assert!(received >= 20e6, "{client}");
+}
