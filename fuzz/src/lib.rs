@@ -11,10 +11,10 @@
 //! In `device` the ICRC is made right, so that the fuzzer gets past it.
 //!
 //! ```text
-//! cargo +nightly fuzz run <target> -- -max_total_time=60
-//! cargo test --manifest-path fuzz/Cargo.toml                       # every kept input once, any toolchain
-//! cargo run --manifest-path fuzz/Cargo.toml --example seed_corpora # packets of the captures into the corpora
-//! cargo +nightly fuzz cmin <target>                                # after a long run, before keeping what it found
+//! cargo +nightly fuzz run --features libfuzzer <target> -- -max_total_time=60
+//! cargo test -p urxe-fuzz                              # every kept input once, any toolchain
+//! cargo run -p urxe-fuzz --example seed_corpora        # packets of the captures into the corpora
+//! cargo +nightly fuzz cmin --features libfuzzer <target> # after a long run, before keeping what it found
 //! ```
 #![deny(unsafe_code)]
 

@@ -61,5 +61,14 @@ pub fn need_cargo_fuzz(tally: &mut Tally) -> Result<(), Failure> {
     if succeeds("cargo", &["fuzz", "--version"]) {
         return Ok(());
     }
-    Step::cargo(&["install", "cargo-fuzz", "--locked"]).run(tally)
+    // It only starts other programs: built the quick way it is as fast.
+    Step::cargo(&["install", "cargo-fuzz", "--locked", "--debug"]).run(tally)
+}
+
+/// Makes sure that inferno's programs are there, which draw flame graphs.
+pub fn need_inferno(tally: &mut Tally) -> Result<(), Failure> {
+    if succeeds("inferno-flamegraph", &["--version"]) {
+        return Ok(());
+    }
+    Step::cargo(&["install", "inferno", "--locked", "--debug"]).run(tally)
 }

@@ -36,6 +36,12 @@ impl Tally {
         }
     }
 
+    /// What another run's last line says, which is a tally's own text.
+    pub fn of_total(line: &str) -> Option<Self> {
+        let (passed, failed) = line.trim().strip_suffix(" failed")?.split_once(" passed, ")?;
+        Some(Self { passed: passed.parse().ok()?, failed: failed.parse().ok()? })
+    }
+
     /// Adds what another tally has counted.
     pub fn add(&mut self, other: Self) {
         self.passed += other.passed;

@@ -1,52 +1,139 @@
-//! Everything, in the order in which it fails soonest.
+//! Everything, in the order in which it fails soonest; in the end two lanes side by side.
+//!
+//! The lane of Debian's programs and of kernels waits more than it computes: a guest has one processor, and a program that is to start
+//! is given time. The lane of other compiler flags only computes, in target folders of its own; it gets what the first leaves over.
 
+use std::fs::{self, File};
+use std::io;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Instant;
 
 use super::{ENTRIES, none};
-use crate::step::Failure;
+use crate::step::{Failure, target_folder};
 use crate::tally::Tally;
 
-/// The entries that CI runs, with their arguments.
-const ORDER: [(&str, &[&str]); 12] = [
+/// An entry's name, with its arguments.
+type Call = (&'static str, &'static [&'static str]);
+
+/// What goes first, alone.
+const FIRST: [Call; 7] = [
     ("fmt", &[]),
     ("clippy", &[]),
     ("doc", &[]),
     ("test", &[]),
     ("sim", &[]),
     ("allocations", &[]),
-    ("loom", &[]),
-    ("asan", &[]),
-    ("fuzz", &["20"]),
-    ("programs", &[]),
-    ("namespace", &[]),
-    ("kernel", &[]),
+    ("budget", &[]),
 ];
+/// Then these.
+const WAITING: [Call; 3] = [("programs", &[]), ("namespace", &[]), ("kernel", &[])];
+/// Beside them, of the lowest priority, since nothing of it measures time.
+const COMPUTING: [Call; 3] = [("loom", &[]), ("asan", &[]), ("fuzz", &["20"])];
 
-/// Runs them; stops at the first that fails. Ends with the time that each took.
+/// How an entry ended.
+struct Outcome {
+    name: &'static str,
+    seconds: f64,
+    counted: Tally,
+    failure: Option<Failure>,
+}
+
+/// Runs them; each lane stops at its first that fails. Ends with the time that each took.
 pub fn ci(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     none(arguments, "ci")?;
-    let mut report = String::from("\n");
-    let mut result = Ok(());
-    for (name, arguments) in ORDER {
+    let mut outcomes = here(&FIRST);
+    if outcomes.iter().all(|outcome| outcome.failure.is_none()) {
+        let has_failed = AtomicBool::new(false);
+        let (waited, computed) = thread::scope(|scope| {
+            let computing = scope.spawn(|| beside(&COMPUTING, &has_failed));
+            let waited = here(&WAITING);
+            has_failed.store(waited.iter().any(|outcome| outcome.failure.is_some()), Ordering::Relaxed);
+            (waited, computing.join())
+        });
+        outcomes.extend(waited);
+        // What was said there comes in one piece.
+        for (outcome, said) in computed.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+            println!("\n== {}\n{said}", outcome.name);
+            outcomes.push(outcome);
+        }
+    }
+    println!();
+    for Outcome { name, seconds, counted, failure } in &outcomes {
+        let verdict = if failure.is_none() { "ok" } else { "FAILED" };
+        println!("{name:<11} {verdict:<6} {seconds:>7.1} s  {} passed", counted.passed);
+        tally.add(*counted);
+    }
+    let all = FIRST.iter().chain(&WAITING).chain(&COMPUTING);
+    let left: Vec<&str> = all
+        .map(|(name, _)| *name)
+        .filter(|name| outcomes.iter().all(|outcome| outcome.name != *name))
+        .collect();
+    if !left.is_empty() {
+        println!("Not run: {}", left.join(", "));
+    }
+    outcomes.into_iter().find_map(|outcome| outcome.failure).map_or(Ok(()), Err)
+}
+
+/// Runs them in this process, up to the first that fails.
+fn here(calls: &[Call]) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for &(name, arguments) in calls {
         let Some(entry) = ENTRIES.iter().find(|entry| entry.name == name) else { continue };
         println!("\n== {name}");
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        let (start, before) = (Instant::now(), *tally);
-        result = (entry.run)(&arguments, tally);
-        if result.is_err() && tally.failed == before.failed {
-            tally.failed += 1;
-        }
-        let verdict = if result.is_ok() { "ok" } else { "FAILED" };
-        let seconds = start.elapsed().as_secs_f64();
-        let passed = tally.passed - before.passed;
-        report.push_str(&format!("{name:<8} {verdict:<6} {seconds:>7.1} s  {passed} passed\n"));
-        if result.is_err() {
-            report.push_str("The entries after it were not run.\n");
+        let (start, mut counted) = (Instant::now(), Tally::default());
+        let failure = (entry.run)(&arguments, &mut counted).err();
+        outcomes.push(Outcome::new(name, start, counted, failure));
+        if outcomes.last().is_some_and(|outcome| outcome.failure.is_some()) {
             break;
         }
     }
-    print!("{report}");
-    result
+    outcomes
+}
+
+/// Runs each in a process of its own, up to the first that fails or until others have; with what it said.
+fn beside(calls: &[Call], has_failed: &AtomicBool) -> Vec<(Outcome, String)> {
+    let mut outcomes = Vec::new();
+    for &(name, arguments) in calls {
+        if has_failed.load(Ordering::Relaxed) {
+            break;
+        }
+        let start = Instant::now();
+        let command = format!("cargo xtask {name} {}", arguments.join(" "));
+        let (said, failure) = match apart(name, arguments) {
+            Ok((said, status)) if status.success() => (said, None),
+            Ok((said, status)) => (said, Some(Failure::Step { command, status })),
+            Err(error) => (String::new(), Some(Failure::Start { command, error })),
+        };
+        let counted = said.lines().rev().find_map(Tally::of_total).unwrap_or_default();
+        outcomes.push((Outcome::new(name, start, counted, failure), said));
+        if outcomes.last().is_some_and(|(outcome, _)| outcome.failure.is_some()) {
+            break;
+        }
+    }
+    outcomes
+}
+
+/// What an entry says in a process of its own, and how that ends.
+fn apart(name: &str, arguments: &[&str]) -> io::Result<(String, ExitStatus)> {
+    fs::create_dir_all(target_folder())?;
+    let log = target_folder().join(format!("ci-{name}.log"));
+    let output = File::create(&log)?;
+    let mut command = Command::new("nice");
+    command.args(["-n", "19"]).arg(std::env::current_exe()?).arg(name).args(arguments);
+    let status = command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output).status()?;
+    Ok((String::from_utf8_lossy(&fs::read(&log)?).into_owned(), status))
+}
+
+impl Outcome {
+    fn new(name: &'static str, start: Instant, mut counted: Tally, failure: Option<Failure>) -> Self {
+        if failure.is_some() && counted.failed == 0 {
+            counted.failed = 1;
+        }
+        Self { name, seconds: start.elapsed().as_secs_f64(), counted, failure }
+    }
 }
 
 #[cfg(test)]
@@ -55,8 +142,8 @@ mod tests {
 
     #[test]
     fn every_name_is_an_entry() {
-        for (name, _) in ORDER {
-            assert!(ENTRIES.iter().any(|entry| entry.name == name), "{name}");
+        for (name, _) in FIRST.iter().chain(&WAITING).chain(&COMPUTING) {
+            assert!(ENTRIES.iter().any(|entry| entry.name == *name), "{name}");
         }
     }
 }

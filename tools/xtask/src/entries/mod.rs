@@ -2,6 +2,7 @@
 
 mod ci;
 mod deep;
+mod flame;
 mod fuzz;
 mod lint;
 mod package;
@@ -48,12 +49,24 @@ pub const ENTRIES: &[Entry] = &[
     entry("asan", "", "memory tests under AddressSanitizer (nightly toolchain)", deep::asan),
     entry("bench", "", "criterion benches", deep::bench),
     entry(
+        "flame",
+        "[PERF'S…]",
+        "a flame graph of a run of urxe perf, in target/flame.svg: installs linux-perf and inferno",
+        flame::flame,
+    ),
+    entry(
         "fuzz",
         "[SECONDS]",
-        "kept inputs, then each fuzz target for this long (60) (nightly toolchain)",
+        "each fuzz target, from its kept inputs, for this long (60) (nightly toolchain)",
         fuzz::fuzz,
     ),
     entry("allocations", "", "no message on its way allocates", deep::allocations),
+    entry(
+        "budget",
+        "[keep]",
+        "a message costs no more instructions than are kept, or keep what it costs: installs valgrind",
+        deep::budget,
+    ),
     entry(
         "namespace",
         "",
@@ -74,13 +87,13 @@ pub const ENTRIES: &[Entry] = &[
     ),
     entry(
         "kernel",
-        "[all]",
-        "pairs with real kernels in QEMU, or the longer ones: needs root, installs packages by name",
+        "[all|speed]",
+        "pairs with real kernels in QEMU, the longer ones, or whose connections are faster: needs root, installs packages by name",
         deep::kernel,
     ),
     entry(
         "install",
-        "[--prefix P]",
+        "[--prefix P] …",
         "build and install the command and its libraries (/usr/local), beside the system's libibverbs",
         package::install,
     ),
@@ -88,7 +101,7 @@ pub const ENTRIES: &[Entry] = &[
     entry(
         "ci",
         "",
-        "all of the above but golden, bench, newer, install and package, in order; as root, installs what it needs",
+        "all of the above but golden, bench, flame, newer, install and package; as root, installs what it needs",
         ci::ci,
     ),
 ];

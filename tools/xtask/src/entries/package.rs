@@ -7,6 +7,9 @@
 //! ```
 //! The libraries lie in a folder of their own, where the loader looks only when `urxe run` says so: the system's libibverbs stays
 //! what it is. `urxe` finds them from where it lies itself, so the folder may be moved.
+//!
+//! All three are made of one tree. `cargo deb` would want a second list of the same files, with the links lying in the sources, since it packs
+//! what one crate lists and not a tree; `dpkg-deb` packs the tree, and Debian has it.
 
 use std::fs;
 use std::io;
@@ -31,23 +34,32 @@ const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICEN
 /// Where an installation goes unless it is told.
 const PREFIX: &str = "/usr/local";
 
-const INSTALL: &str = "install [--prefix FOLDER] [--profile PROFILE]";
-const PACKAGE: &str = "package [--profile PROFILE]";
+const INSTALL: &str = "install [--prefix FOLDER] [--profile PROFILE | --built FOLDER]";
+const PACKAGE: &str = "package [--profile PROFILE | --built FOLDER]";
 
 /// What the arguments say.
 struct Options {
     prefix: PathBuf,
-    profile: String,
+    source: Source,
+}
+
+/// Where the files come from.
+enum Source {
+    /// Built now, with this profile.
+    Profile(String),
+    /// They lie there: built earlier, or for another machine.
+    Built(PathBuf),
 }
 
 fn options(arguments: &[String], usage: &'static str, has_prefix: bool) -> Result<Options, Failure> {
-    let mut options = Options { prefix: PREFIX.into(), profile: "release".to_owned() };
+    let mut options = Options { prefix: PREFIX.into(), source: Source::Profile("release".to_owned()) };
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let value = words.next().filter(|value| !value.is_empty()).ok_or(Failure::Usage(usage))?;
         match word.as_str() {
             "--prefix" if has_prefix => options.prefix = PathBuf::from(value),
-            "--profile" => options.profile = value.clone(),
+            "--profile" => options.source = Source::Profile(value.clone()),
+            "--built" => options.source = Source::Built(root().join(value)),
             _ => return Err(Failure::Usage(usage)),
         }
     }
@@ -56,8 +68,8 @@ fn options(arguments: &[String], usage: &'static str, has_prefix: bool) -> Resul
 
 /// Installs into a folder.
 pub fn install(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
-    let Options { prefix, profile } = options(arguments, INSTALL, true)?;
-    let built = build(&profile, tally)?;
+    let Options { prefix, source } = options(arguments, INSTALL, true)?;
+    let built = source.folder(tally)?;
     let prefix = root().join(prefix);
     stage(&built, &prefix).map_err(writing(&prefix))?;
     println!("\ninstalled: {}", prefix.join("bin/urxe").display());
@@ -66,8 +78,8 @@ pub fn install(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
 
 /// Makes `target/packages/urxe-VERSION-MACHINE.tar.gz`, and where dpkg-deb is, `urxe_VERSION_MACHINE.deb`.
 pub fn package(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
-    let Options { profile, .. } = options(arguments, PACKAGE, false)?;
-    let built = build(&profile, tally)?;
+    let Options { source, .. } = options(arguments, PACKAGE, false)?;
+    let built = source.folder(tally)?;
     let (place, version) = (target_folder().join("packages"), env!("CARGO_PKG_VERSION"));
     let name = format!("urxe-{version}-{}", std::env::consts::ARCH);
     let tree = place.join(&name);
@@ -113,12 +125,30 @@ fn debian_architecture() -> &'static str {
     }
 }
 
-/// Builds what is installed; the folder that it is in.
-fn build(profile: &str, tally: &mut Tally) -> Result<PathBuf, Failure> {
-    let packages = ["-p", "urxe-tools", "-p", "urxe-abi", "-p", "urxe-sysfs"];
-    let step = Step::cargo(&["build", "--profile", profile]);
-    packages.into_iter().fold(step, Step::arg).run(tally)?;
-    Ok(target_folder().join(if profile == "dev" { "debug" } else { profile }))
+impl Source {
+    /// The folder that holds what is installed, built if it is to be.
+    fn folder(self, tally: &mut Tally) -> Result<PathBuf, Failure> {
+        let profile = match self {
+            Self::Built(folder) => return complete(folder),
+            Self::Profile(profile) => profile,
+        };
+        let packages = ["-p", "urxe-tools", "-p", "urxe-abi", "-p", "urxe-sysfs"];
+        let step = Step::cargo(&["build", "--profile", &profile]);
+        packages.into_iter().fold(step, Step::arg).run(tally)?;
+        Ok(target_folder().join(if profile == "dev" { "debug" } else { &profile }))
+    }
+}
+
+/// `folder`, if it has everything.
+fn complete(folder: PathBuf) -> Result<PathBuf, Failure> {
+    match BUILT.iter().find(|(name, ..)| !folder.join(name).is_file()) {
+        None => Ok(folder),
+        Some((name, ..)) => Err(Failure::Lacks {
+            what: format!("{}, which --built promises", folder.join(name).display()),
+            remedy: "name the folder that cargo build --workspace has filled, such as target/release"
+                .to_owned(),
+        }),
+    }
 }
 
 fn remade(folder: &Path) -> io::Result<()> {

@@ -6,10 +6,13 @@ use crate::step::{Failure, Step};
 use crate::tally::Tally;
 
 /// The programs, the headers and the compiler that C programs are built with, and `nm`.
-const PACKAGES: [&str; 11] = [
+const PACKAGES: [&str; 15] = [
     "binutils",
     "gcc",
     "ibverbs-utils",
+    "iperf3",
+    "iproute2",
+    "libfabric-bin",
     "libibverbs-dev",
     "librdmacm1",
     "librdmacm-dev",
@@ -17,6 +20,7 @@ const PACKAGES: [&str; 11] = [
     "python3-pyverbs",
     "rdmacm-utils",
     "ucx-utils",
+    "util-linux",
     "valgrind",
 ];
 
@@ -31,10 +35,26 @@ pub fn programs(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> 
     };
     need_packages(&PACKAGES, tally)?;
     if longer.is_empty() {
-        Step::cargo(&["test", "-p", "urxe-abi", "--", "--ignored"]).run(tally)?;
+        Step::cargo(&["test", "--workspace", "--lib", "layout", "--", "--ignored"]).run(tally)?;
     }
-    let step = Step::cargo(&["test", "-p", "urxe-tests", "--features", "programs", "--test", "programs"]);
-    longer.iter().copied().fold(step, Step::arg).run(tally)
+    tests(longer, tally)
+}
+
+/// The tests with these arguments more, by root on a loopback interface of their own: the programs share the default device with whoever
+/// else is on 127.0.0.1, and must not be disturbed by another user's.
+fn tests(more: &[&str], tally: &mut Tally) -> Result<(), Failure> {
+    const TESTS: [&str; 6] =
+        ["test", "--workspace", "--features", "urxe-tests/programs", "--test", "programs"];
+    let step = if is_root() {
+        // Built outside: the namespace has no network to fetch anything from.
+        let profile = more.first().filter(|argument| **argument == "--release");
+        profile.copied().into_iter().fold(Step::cargo(&TESTS), Step::arg).arg("--no-run").run(tally)?;
+        let alone = ["--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh", "cargo"];
+        TESTS.into_iter().fold(Step::new("unshare", &alone), Step::arg)
+    } else {
+        Step::cargo(&TESTS)
+    };
+    more.iter().copied().fold(step, Step::arg).run(tally)
 }
 
 /// Debian 13's programs and the tests of its rdma-core, unpacked and chrooted to.
@@ -46,10 +66,7 @@ pub fn newer(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
             remedy: "run sudo -E cargo xtask newer".to_owned(),
         });
     }
+    need_packages(&["iproute2", "util-linux"], tally)?;
     Step::new("tests/programs/newer/setup.sh", &[]).run(tally)?;
-    Step::cargo(&["test", "-p", "urxe-tests", "--features", "programs", "--test", "programs"])
-        .arg("--")
-        .arg("--ignored")
-        .arg("newer::")
-        .run(tally)
+    tests(&["--", "--ignored", "newer::"], tally)
 }

@@ -38,3 +38,10 @@ fn colours_do_not_matter() {
 fn other_lines_count_for_nothing() {
     assert_eq!(counted("5 passed, 3 failed\nSummary of 3 failed\ntest result: none\n\x1b"), (0, 0));
 }
+
+#[test]
+fn the_last_line_of_a_run_is_read_by_another() {
+    let tally = Tally { passed: 61, failed: 2 };
+    assert_eq!(Tally::of_total(&format!("{tally}\n")), Some(tally));
+    assert_eq!(Tally::of_total("test result: ok. 2 passed; 0 failed"), None);
+}
