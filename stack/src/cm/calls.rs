@@ -84,12 +84,13 @@ impl ConnectionManager {
             primary_ack_timeout: Bits::masked(ack_timeout(ack_delay, life_time).into()),
             ..req
         };
+        let transactions = self.ids.first_transaction();
         let index = self.insert(|id| {
             req.local_comm_id = id;
             let agreed = Agreed { local_qpn: req.local_qpn, rq_psn: req.starting_psn, ..Agreed::of(&req) };
             Communication {
-                tid: ids::transaction(id, 1),
-                transactions: 1,
+                tid: ids::transaction(id, transactions),
+                transactions,
                 is_peer,
                 interval_ns: 2 * exponent_ns(life_time.into())
                     + exponent_ns(req.remote_cm_response_timeout.value()),
@@ -121,9 +122,10 @@ impl ConnectionManager {
         max_cm_retries: u32,
     ) -> Result<CommId, CmError> {
         let agreed = Agreed::of(&Req::default());
+        let transactions = self.ids.first_transaction();
         let index = self.insert(|id| Communication {
-            tid: ids::transaction(id, 1),
-            transactions: 1,
+            tid: ids::transaction(id, transactions),
+            transactions,
             interval_ns,
             max_cm_retries,
             ..Communication::new(id, path, agreed)
@@ -317,7 +319,7 @@ impl ConnectionManager {
     ) -> Result<(), CmError> {
         let step = self.call(index, Input::CallDreq)?;
         let communication = self.at_mut(index);
-        communication.transactions += 1;
+        communication.transactions = communication.transactions.wrapping_add(1);
         let Communication { id, remote_id, transactions, agreed: Agreed { remote_qpn, .. }, .. } =
             *communication;
         let dreq = Dreq { local_comm_id: id, remote_comm_id: remote_id, remote_qpn, private_data };

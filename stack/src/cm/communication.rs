@@ -155,6 +155,13 @@ impl Communication {
         }
     }
 
+    /// Whether this is over, and the REQ not one that began it: its process has ended, and another has come to the same id. (The kernel
+    /// forgets the peer's ids when TIMEWAIT begins: cm.c, `cm_enter_timewait`.)
+    pub fn is_history_to(&self, req: &Req) -> bool {
+        let Agreed { remote_qpn, sq_psn, .. } = self.agreed;
+        self.state == CmState::Timewait && (remote_qpn, sq_psn) != (req.local_qpn, req.starting_psn)
+    }
+
     /// The communication that a SIDR_REQ begins.
     pub fn from_sidr_req(id: CommId, path: CmPath, tid: TransactionId, request_id: CommId) -> Self {
         // As long as the peer of the kernel's CMA asks again: 16 times, 4.3 s apart, of which the last few are enough.

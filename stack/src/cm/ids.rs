@@ -5,11 +5,14 @@
 //!  communication id, request id           transaction id
 //!  31        26 25                   0    63             32 31                    0
 //! | process slot | index and nonce    |  | transaction of  | communication id      |
-//! |              | in a random mask   |  | this id, from 1 |                       |
+//! |              | in a random mask   |  | this id         |                       |
 //! ```
 //! Processes that share an address share its queue pair 1. An answer names the receiver's communication id, so its slot says who
 //! it is for; a request names a service. The slot stands unmasked in the first six bits of the id, byte 44 or 48 of the
 //! UDP payload (after a BTH, a DETH and the header of the MAD), where a socket filter can look at it.
+//!
+//! Processes come and go, and take over slots: of ten thousand ids that a peer still remembers, every few thousandth that a new process makes up
+//! is one. So an id alone does not tell a repeated request from a new one; its first transaction, a random number, does.
 
 use urxe_wire::mad::{CommId, TransactionId};
 
@@ -68,6 +71,11 @@ impl CommIds {
                 return id;
             }
         }
+    }
+
+    /// The number of a new communication's first transaction.
+    pub fn first_transaction(&mut self) -> u32 {
+        self.rng.next_u32()
     }
 
     /// The index that `id` could belong to. Whether it does, the communication there says.

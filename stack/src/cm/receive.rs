@@ -128,7 +128,9 @@ impl ConnectionManager {
     }
 
     fn on_req(&mut self, now: Time, path: CmPath, mad: &Mad, req: &Req) -> Taken {
-        if let Some(&index) = self.by_remote_id.get(&(path.remote, req.local_comm_id)) {
+        if let Some(&index) = self.by_remote_id.get(&(path.remote, req.local_comm_id))
+            && !self.at(index).is_history_to(req)
+        {
             if self.at(index).path != path {
                 return Err(CmDrop::WrongSource);
             }
@@ -163,7 +165,9 @@ impl ConnectionManager {
     }
 
     fn on_sidr_req(&mut self, now: Time, path: CmPath, mad: &Mad, req: &SidrReq) -> Taken {
-        if let Some(&index) = self.by_request.get(&(path.remote, req.request_id)) {
+        if let Some(&index) = self.by_request.get(&(path.remote, req.request_id))
+            && self.at(index).tid == mad.tid
+        {
             if self.at(index).path != path {
                 return Err(CmDrop::WrongSource);
             }

@@ -2,6 +2,7 @@
 
 mod faults;
 mod flood;
+mod history;
 mod kernel;
 mod pair;
 mod verbs;
