@@ -40,7 +40,7 @@ mod slots;
 pub(crate) mod srqs;
 mod verbs;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -208,7 +208,7 @@ impl QpSlot {
 struct Control {
     rng: Rng,
     /// Free indices of queue pairs, each with the generation of its next use.
-    free_qps: Vec<(u32, u32)>,
+    free_qps: VecDeque<(u32, u32)>,
     /// Indices never used so far begin here.
     fresh_qp: u32,
     qps: u32,
@@ -274,7 +274,7 @@ impl Device {
             periods: Arc::new(Periods::new(config.timer_wake)),
             control: Mutex::new(Control {
                 rng,
-                free_qps: Vec::new(),
+                free_qps: VecDeque::new(),
                 fresh_qp: 0,
                 qps: 0,
                 next_pd: 1,

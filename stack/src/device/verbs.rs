@@ -268,7 +268,7 @@ impl Device {
         let qpn = if init.qp_type == QpType::Gsi {
             if control.gsi {
                 control.release_qp_of(init.pd);
-                control.free_qps.push((index, self.generation_of(QpHandle { index, qpn })));
+                control.free_qps.push_back((index, self.generation_of(QpHandle { index, qpn })));
                 return Err(CreateQpError::GsiTaken);
             }
             control.gsi = true;
@@ -347,24 +347,22 @@ impl Device {
         Ok(())
     }
 
-    /// A free index and the number it has this time. Indices that were never used come first, so that a number
-    /// that was just freed is not met again soon.
+    /// A free index and the number it has this time: the one that has been free for longest, once so many are that a number that was just
+    /// freed is not met again soon; an index that was never used else, which costs memory.
     fn take_number(&self, control: &mut Control) -> Option<(u32, Qpn)> {
         loop {
-            let (index, generation) = if control.fresh_qp < self.limits.max_qp {
-                control.fresh_qp += 1;
-                (control.fresh_qp - 1, 0)
-            } else if control.free_qps.is_empty() {
-                return None;
-            } else {
-                let pick = control.rng.below(control.free_qps.len() as u64) as usize;
-                control.free_qps.swap_remove(pick)
-            };
+            let (index, generation) =
+                if control.free_qps.len() < qpn::RESTING_QPS && control.fresh_qp < self.limits.max_qp {
+                    control.fresh_qp += 1;
+                    (control.fresh_qp - 1, 0)
+                } else {
+                    control.free_qps.pop_front()?
+                };
             if let Some(qpn) = self.numbers.number(index, generation) {
                 return Some((index, qpn));
             }
             // One of the three reserved numbers: this index is used with its next generation.
-            control.free_qps.push((index, generation + 1));
+            control.free_qps.push_back((index, generation + 1));
         }
     }
 
@@ -503,7 +501,7 @@ impl Device {
             control.gsi = false;
         }
         let generation = self.generation_of(handle);
-        control.free_qps.push((handle.index, generation + 1));
+        control.free_qps.push_back((handle.index, generation + 1));
         Ok(Removed::Gone)
     }
 
