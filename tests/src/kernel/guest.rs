@@ -5,6 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -21,8 +22,10 @@ const SHORT: Duration = Duration::from_secs(30);
 pub struct Guest {
     kernel: Kernel,
     index: u8,
-    emulator: Child,
-    console: PathBuf,
+    mtu: u16,
+    /// Where its image, its console and its emulator's output are.
+    folder: PathBuf,
+    emulator: Mutex<Child>,
 }
 
 impl Guest {
@@ -34,55 +37,48 @@ impl Guest {
         mtu: u16,
         folder: &Path,
     ) -> Result<Self, Error> {
-        let name = kernel.series.name();
-        let initrd = folder.join(format!("initramfs-{name}"));
-        let console = folder.join(format!("console-{name}.log"));
-        // What an earlier attempt has left there says nothing about this one.
-        fs::write(&console, []).context(|| format!("write {}", console.display()))?;
+        let initrd = folder.join(format!("initramfs-{}", kernel.series.name()));
         fs::write(&initrd, &image.bytes).context(|| format!("write {}", initrd.display()))?;
-        let [v4, v6] = addresses(index);
-        let netdev = format!("tap,id=net,ifname={},script=no,downscript=no", tap_name(index));
-        let device =
-            format!("virtio-net-pci,netdev=net,mac=52:54:00:77:00:{index:02x},host_mtu={mtu},romfile=");
-        // mitigations=off: there is nobody to be protected from, and emulated they cost. Names with '.' are the
-        // kernel's own; guest_* reach init as environment.
-        let append = format!(
-            "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=1 guest_v4={v4} guest_v6={v6} guest_mtu={mtu}"
-        );
-        // One processor: with several, the emulator now and then loses a jump that another processor patches, and
-        // the kernel panics.
-        let emulator = Command::new("setpriv")
-            .args(["--pdeathsig=KILL", "--", "qemu-system-x86_64", "-name"])
-            .arg(format!("urxe-kernel-{name}"))
-            .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-machine", "q35"])
-            .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", "1024"])
-            .arg("-serial")
-            .arg(format!("file:{}", console.display()))
-            .arg("-kernel")
-            .arg(kernel.vmlinuz())
-            .arg("-initrd")
-            .arg(&initrd)
-            .args(["-append", &append, "-netdev", &netdev, "-device", &device])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(
-                fs::File::create(folder.join(format!("emulator-{name}.log")))
-                    .context(|| "create a log".to_owned())?,
-            )
-            .spawn()
-            .context(|| "start qemu-system-x86_64".to_owned())?;
-        Ok(Self { kernel, index, emulator, console })
+        let emulator = Mutex::new(launch(&kernel, index, mtu, folder)?);
+        Ok(Self { kernel, index, mtu, folder: folder.to_owned(), emulator })
     }
 
-    /// Waits until its device and its shell are there.
-    pub(super) fn wait_ready(&mut self) -> Result<(), Error> {
+    /// Waits until its device and its shell are there; a boot that fails is tried a second time.
+    ///
+    /// # Errors
+    /// [`Error::Guest`] with the end of its console when that fails too.
+    pub(super) fn wait_ready(&self) -> Result<(), Error> {
+        let Err(error) = self.wait_booted() else { return Ok(()) };
+        // Emulated kernels have been seen to panic while they boot, one in dozens.
+        eprintln!("{error}\n{}: booting it once more", self.name());
+        self.launch_again()?;
+        self.wait_booted()
+    }
+
+    /// Boots it anew if its emulator has ended or its shell answers no more; then what it showed before.
+    ///
+    /// # Errors
+    /// Those of [`Guest::wait_ready`].
+    pub(super) fn revive(&self) -> Result<Option<String>, Error> {
+        let ended = self.emulator().try_wait().context(|| "wait for the emulator".to_owned())?.is_some();
+        if !ended && self.run("true").is_ok() {
+            return Ok(None);
+        }
+        let console = self.console();
+        self.launch_again()?;
+        self.wait_ready()?;
+        let what = if ended { "its emulator has ended" } else { "its shell did not answer" };
+        Ok(Some(format!("{}: {what}; its console:\n{console}", self.name())))
+    }
+
+    fn wait_booted(&self) -> Result<(), Error> {
         let end = Instant::now() + BOOT_LIMIT;
         loop {
             let console = self.console();
             if console.contains("GUEST-READY") {
                 return Ok(());
             }
-            let ended = self.emulator.try_wait().context(|| "wait for the emulator".to_owned())?.is_some();
+            let ended = self.emulator().try_wait().context(|| "wait for the emulator".to_owned())?.is_some();
             let reason = match () {
                 () if console.contains("GUEST-FAILED") => "its init failed",
                 () if ended => "its emulator ended",
@@ -98,11 +94,22 @@ impl Guest {
         }
     }
 
+    fn launch_again(&self) -> Result<(), Error> {
+        self.end();
+        *self.emulator() = launch(&self.kernel, self.index, self.mtu, &self.folder)?;
+        Ok(())
+    }
+
     /// Ends its emulator.
-    pub(super) fn end(&mut self) {
+    fn end(&self) {
+        let mut emulator = self.emulator();
         // It may have ended by itself; its state is nobody's concern.
-        let _ = self.emulator.kill();
-        let _ = self.emulator.wait();
+        let _ = emulator.kill();
+        let _ = emulator.wait();
+    }
+
+    fn emulator(&self) -> MutexGuard<'_, Child> {
+        self.emulator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its kernel.
@@ -181,7 +188,8 @@ impl Guest {
 
     /// What its console shows so far: the only witness of a kernel that died.
     pub fn console(&self) -> String {
-        String::from_utf8_lossy(&fs::read(&self.console).unwrap_or_default()).into_owned()
+        let console = console_of(&self.kernel, &self.folder);
+        String::from_utf8_lossy(&fs::read(console).unwrap_or_default()).into_owned()
     }
 
     /// What its kernel has logged.
@@ -205,6 +213,48 @@ impl Drop for Guest {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Starts the emulator on the image in `folder`.
+fn launch(kernel: &Kernel, index: u8, mtu: u16, folder: &Path) -> Result<Child, Error> {
+    let name = kernel.series.name();
+    let console = console_of(kernel, folder);
+    // What an earlier attempt has left there says nothing about this one.
+    fs::write(&console, []).context(|| format!("write {}", console.display()))?;
+    let [v4, v6] = addresses(index);
+    let netdev = format!("tap,id=net,ifname={},script=no,downscript=no", tap_name(index));
+    let device = format!("virtio-net-pci,netdev=net,mac=52:54:00:77:00:{index:02x},host_mtu={mtu},romfile=");
+    // mitigations=off: there is nobody to be protected from, and emulated they cost. Names with '.' are the
+    // kernel's own; guest_* reach init as environment.
+    let append = format!(
+        "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=1 guest_v4={v4} guest_v6={v6} guest_mtu={mtu}"
+    );
+    // One processor: with several, the emulator now and then loses a jump that another processor patches, and
+    // the kernel panics.
+    Command::new("setpriv")
+        .args(["--pdeathsig=KILL", "--", "qemu-system-x86_64", "-name"])
+        .arg(format!("urxe-kernel-{name}"))
+        .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-machine", "q35"])
+        .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", "1024"])
+        .arg("-serial")
+        .arg(format!("file:{}", console.display()))
+        .arg("-kernel")
+        .arg(kernel.vmlinuz())
+        .arg("-initrd")
+        .arg(folder.join(format!("initramfs-{name}")))
+        .args(["-append", &append, "-netdev", &netdev, "-device", &device])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(
+            fs::File::create(folder.join(format!("emulator-{name}.log")))
+                .context(|| "create a log".to_owned())?,
+        )
+        .spawn()
+        .context(|| "start qemu-system-x86_64".to_owned())
+}
+
+fn console_of(kernel: &Kernel, folder: &Path) -> PathBuf {
+    folder.join(format!("console-{}.log", kernel.series.name()))
 }
 
 fn addresses(index: u8) -> [IpAddr; 2] {

@@ -55,21 +55,13 @@ impl Lab {
                 .collect::<Result<Vec<_>, _>>()
         })?;
         let network = Network::create(u8::try_from(series.len()).unwrap_or(u8::MAX), MTU)?;
-        let boot =
-            |kernel: &Kernel, image, index| Guest::boot(kernel.clone(), image, index, MTU, folder.path());
-        let plan: Vec<_> = kernels.iter().zip(&images).zip(1..).collect();
-        let mut guests = Vec::new();
-        for &((kernel, image), index) in &plan {
-            guests.push(boot(kernel, image, index)?);
-        }
-        for (guest, &((kernel, image), index)) in guests.iter_mut().zip(&plan) {
-            let Err(error) = guest.wait_ready() else { continue };
-            // Emulated kernels have been seen to panic while they boot, one in dozens.
-            eprintln!("{error}\n{}: booting it once more", guest.name());
-            guest.end();
-            *guest = boot(kernel, image, index)?;
-            guest.wait_ready()?;
-        }
+        let guests = kernels
+            .into_iter()
+            .zip(&images)
+            .zip(1..)
+            .map(|((kernel, image), index)| Guest::boot(kernel, image, index, MTU, folder.path()))
+            .collect::<Result<Vec<_>, _>>()?;
+        guests.iter().try_for_each(Guest::wait_ready)?;
         Ok(Self { guests, network, folder, next_port: AtomicU16::new(18_600) })
     }
 
@@ -85,6 +77,15 @@ impl Lab {
     pub fn guest(&self, series: Series) -> &Guest {
         let found = self.guests.iter().find(|guest| guest.kernel().series == series);
         found.expect("the lab was opened with this series")
+    }
+
+    /// Boots anew each guest that has died; for each, what it showed before. A kernel dies with a test that it is no
+    /// match for, but the others have nothing to do with that.
+    ///
+    /// # Errors
+    /// [`Error::Guest`] when one does not come up.
+    pub fn revive(&self) -> Result<Vec<String>, Error> {
+        self.guests.iter().filter_map(|guest| guest.revive().transpose()).collect()
     }
 
     /// The network between them.
