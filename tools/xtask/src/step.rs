@@ -1,5 +1,6 @@
 //! One command of an entry: shown, run, its output passed on and its tests counted.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -20,6 +21,8 @@ pub enum Failure {
         command: String,
         /// How it ended.
         status: ExitStatus,
+        /// The last lines that it said.
+        last: Vec<String>,
     },
     /// A command could not be started.
     Start {
@@ -41,7 +44,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(expected) => write!(f, "expected: cargo xtask {expected}"),
-            Self::Step { command, status } => write!(f, "failed ({status}): {command}"),
+            Self::Step { command, status, .. } => write!(f, "failed ({status}): {command}"),
             Self::Start { command, error } => write!(f, "cannot start ({error}): {command}"),
             Self::Lacks { what, remedy } => write!(f, "this machine lacks {what}; {remedy}"),
         }
@@ -102,15 +105,15 @@ impl Step {
         self.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let start = |error| Failure::Start { command: self.shown.clone(), error };
         let mut child = self.command.spawn().map_err(start)?;
-        let counted = Mutex::new(Tally::default());
+        let heard = Mutex::new(Heard::default());
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         thread::scope(|scope| {
-            let counted = &counted;
-            scope.spawn(move || pass_on(stdout, &mut io::stdout(), counted));
-            scope.spawn(move || pass_on(stderr, &mut io::stderr(), counted));
+            let heard = &heard;
+            scope.spawn(move || pass_on(stdout, &mut io::stdout(), heard));
+            scope.spawn(move || pass_on(stderr, &mut io::stderr(), heard));
         });
         let status = child.wait().map_err(start)?;
-        let mut counted = counted.into_inner().unwrap_or_default();
+        let Heard { mut counted, last } = heard.into_inner().unwrap_or_default();
         match status.success() {
             true if counted.is_empty() => counted.passed = 1,
             // A build that fails, or a program that dies, has counted nothing.
@@ -118,20 +121,44 @@ impl Step {
             _ => {}
         }
         tally.add(counted);
-        if status.success() { Ok(()) } else { Err(Failure::Step { command: self.shown, status }) }
+        if status.success() {
+            Ok(())
+        } else {
+            Err(Failure::Step { command: self.shown, status, last: last.into() })
+        }
+    }
+}
+
+/// What is kept of a command's output.
+#[derive(Default)]
+struct Heard {
+    counted: Tally,
+    last: VecDeque<String>,
+}
+
+/// How many of a command's last lines are kept: test programs end with the names of what failed, and often why.
+pub const LAST_LINES: usize = 80;
+
+impl Heard {
+    fn take(&mut self, line: &str) {
+        self.counted.read(line);
+        if self.last.len() == LAST_LINES {
+            self.last.pop_front();
+        }
+        self.last.push_back(line.trim_end().to_owned());
     }
 }
 
 /// Copies a child's output to ours line by line, counting.
-fn pass_on(from: Option<impl Read>, to: &mut impl Write, counted: &Mutex<Tally>) {
+fn pass_on(from: Option<impl Read>, to: &mut impl Write, heard: &Mutex<Heard>) {
     let Some(from) = from else { return };
     let mut lines = BufReader::new(from);
     let mut line = Vec::new();
     // When nobody reads our output any more, the child is still to be read to its end.
     while lines.read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
         let _ = to.write_all(&line).and_then(|()| to.flush());
-        if let Ok(mut tally) = counted.lock() {
-            tally.read(&String::from_utf8_lossy(&line));
+        if let Ok(mut heard) = heard.lock() {
+            heard.take(&String::from_utf8_lossy(&line));
         }
         line.clear();
     }

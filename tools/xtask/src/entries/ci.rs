@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::{ENTRIES, none};
-use crate::step::{Failure, target_folder};
+use crate::step::{Failure, LAST_LINES, target_folder};
 use crate::tally::Tally;
 
 /// An entry's name, with its arguments.
@@ -59,6 +59,12 @@ pub fn ci(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
             outcomes.push(outcome);
         }
     }
+    // Much was said since, by other entries: who reads the end of it only wants to see what failed.
+    for Outcome { name, failure, .. } in &outcomes {
+        if let Some(Failure::Step { last, .. }) = failure {
+            println!("\n== the end of {name}\n{}", last.join("\n"));
+        }
+    }
     println!();
     for Outcome { name, seconds, counted, failure } in &outcomes {
         let verdict = if failure.is_none() { "ok" } else { "FAILED" };
@@ -104,7 +110,11 @@ fn beside(calls: &[Call], has_failed: &AtomicBool) -> Vec<(Outcome, String)> {
         let command = format!("cargo xtask {name} {}", arguments.join(" "));
         let (said, failure) = match apart(name, arguments) {
             Ok((said, status)) if status.success() => (said, None),
-            Ok((said, status)) => (said, Some(Failure::Step { command, status })),
+            Ok((said, status)) => {
+                let from = said.lines().count().saturating_sub(LAST_LINES);
+                let last = said.lines().skip(from).map(str::to_owned).collect();
+                (said, Some(Failure::Step { command, status, last }))
+            }
             Err(error) => (String::new(), Some(Failure::Start { command, error })),
         };
         let counted = said.lines().rev().find_map(Tally::of_total).unwrap_or_default();

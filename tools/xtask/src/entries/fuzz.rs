@@ -53,7 +53,8 @@ fn targets() -> Result<Vec<String>, Failure> {
     let output = Command::new("cargo").args(["+nightly", "fuzz", "list"]).current_dir(root()).output();
     let output = output.map_err(|error| Failure::Start { command: command.clone(), error })?;
     if !output.status.success() {
-        return Err(Failure::Step { command, status: output.status });
+        let last = String::from_utf8_lossy(&output.stderr).lines().map(str::to_owned).collect();
+        return Err(Failure::Step { command, status: output.status, last });
     }
     let targets: Vec<String> =
         String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect();
