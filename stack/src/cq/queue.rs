@@ -250,6 +250,12 @@ impl Cq {
         self.len() == 0
     }
 
+    /// Whether a poll would find neither a completion nor an overrun, read without the lock.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.summary.load(Ordering::Acquire) == 0
+    }
+
     /// Whether a completion was lost for want of room, read without the lock.
     #[must_use]
     pub fn is_overrun(&self) -> bool {
@@ -274,7 +280,7 @@ impl Cq {
     /// # Errors
     /// [`CqError::Overrun`]: the queue overran and all that it held was polled.
     pub fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError> {
-        if self.summary.load(Ordering::Acquire) == 0 || out.is_empty() {
+        if self.is_quiet() || out.is_empty() {
             return Ok(0);
         }
         let mut ring = lock(&self.ring);

@@ -43,6 +43,62 @@ pub unsafe extern "C" fn post_send(
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
+    // SAFETY: the ABI's contract.
+    let alone = border::guard(Some(libc::EIO), || unsafe { post_alone(qp, wr) }.then_some(0));
+    // SAFETY: the ABI's contract.
+    alone.unwrap_or_else(|| unsafe { post_list(qp, wr, bad_wr) })
+}
+
+/// Posts what most programs post, and one by one: a SEND, WRITE or READ between two queue pairs. Whether it did; what it refuses, or leaves, is
+/// for [`post_list`], since messages of 64 bytes notice what a batch and a reason to refuse cost.
+///
+/// # Safety
+/// The ABI's contract.
+unsafe fn post_alone(qp: *mut ibv_qp, wr: *const ibv_send_wr) -> bool {
+    // SAFETY: the ABI's contract.
+    let (Ok((object, context)), Some(wr)) = (unsafe { QpObject::hot_c(qp) }, unsafe { wr.as_ref() }) else {
+        return false;
+    };
+    let has_peer = !matches!(object.qp_type, QpType::Ud | QpType::XrcSend);
+    let Ok(count) = usize::try_from(wr.num_sge) else { return false };
+    if !has_peer || !wr.next.is_null() || is_inline(wr) || (wr.sg_list.is_null() && count > 0) {
+        return false;
+    }
+    // SAFETY: integers in all parts of the union: whichever was written, these bytes are the program's.
+    let rdma = unsafe { wr.wr.rdma };
+    let remote = Remote { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) };
+    let imm = u32::from_be(wr.imm_or_rkey);
+    let op = match wr.opcode {
+        0 => SendOp::Write { remote },
+        1 => SendOp::WriteImm { remote, imm },
+        2 => SendOp::Send,
+        3 => SendOp::SendImm { imm },
+        4 => SendOp::Read { remote },
+        _ => return false,
+    };
+    let sges = if count == 0 {
+        &[][..]
+    } else {
+        // SAFETY: the entries are laid out alike (asserted above), and are the program's during the call.
+        unsafe { slice::from_raw_parts(wr.sg_list.cast::<Sge>(), count) }
+    };
+    let request = SendRequest {
+        wr_id: wr.wr_id,
+        op,
+        to: Destination::Peer,
+        flags: SendFlags::from_bits_truncate(wr.send_flags),
+        payload: Payload::Sges(sges),
+    };
+    let posted = context.node.engine.post_send(object.handle, slice::from_ref(&request)).is_ok();
+    context.node.settle();
+    posted
+}
+
+/// Posts a list of any requests.
+///
+/// # Safety
+/// The ABI's contract.
+unsafe fn post_list(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
     let mut refused = wr;
     let result = border::number("ibv_post_send", || {
         // SAFETY: the ABI's contract.
@@ -68,16 +124,6 @@ pub unsafe extern "C" fn post_send(
 /// The ABI's contract.
 unsafe fn send_list(qp: &QpObject, context: &Context, next: &mut *mut ibv_send_wr) -> Result<(), VerbError> {
     let engine = &context.node.engine;
-    // SAFETY: the ABI's contract: the list's first request, or NULL.
-    if let Some(wr) = unsafe { (*next).as_ref() }
-        && wr.next.is_null()
-        && !is_inline(wr)
-    {
-        // Most programs post one at a time. Messages of 64 bytes notice what a batch costs.
-        // SAFETY: the ABI's contract, for all that the request points to.
-        let request = unsafe { request(qp.qp_type, wr) }?;
-        return engine.post_send(qp.handle, slice::from_ref(&request)).map_err(|(_, error)| error.into());
-    }
     loop {
         let first = *next;
         // Of one request in a batch, which is then the only one.
