@@ -157,10 +157,10 @@ impl Maker {
     #[must_use]
     pub fn this() -> Self {
         install_handlers();
-        Self { forks: FORKS.load(Ordering::Relaxed), pid: std::process::id() }
+        Self { forks: FORKS.load(Ordering::Relaxed), pid: super::process::own_id() }
     }
 
-    /// Whether this process is another than the one that made it. Costs a short system call.
+    /// Whether this process is another than the one that made it.
     #[must_use]
     pub fn is_other(self) -> bool {
         self != Self::this()
