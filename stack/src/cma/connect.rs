@@ -144,12 +144,20 @@ impl Cma {
         Ok(())
     }
 
-    /// Accepts a request (`rdma_accept` of the passive side).
+    /// Accepts a request (`rdma_accept` of the passive side). What cannot be accepted so is refused, as by the kernel (cma.c,
+    /// `rdma_accept`): the peer waits no longer for an answer that would not come.
     ///
     /// # Errors
     /// [`CmaError`].
     pub fn accept(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {
         self.require_connect(id, "accept")?;
+        self.answer(now, id, param).inspect_err(|_| {
+            // Where nothing waits for an answer, nothing is to be refused.
+            let _ = self.reject(now, id, RejReason::CONSUMER_DEFINED, &[]);
+        })
+    }
+
+    fn answer(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {
         let known = self.id(id)?;
         if known.is_datagram() {
             return self.answer_service(now, id, SidrStatus::SUCCESS, param.qpn, param.private_data);

@@ -5,4 +5,5 @@ mod connection;
 mod datagrams;
 mod faults;
 mod listing;
+mod private_data;
 mod world;

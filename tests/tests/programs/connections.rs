@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use urxe_tests::programs::cmtime::{connected_per_second, whole_per_second};
 use urxe_tests::programs::is_early;
 
-use crate::install::{install, said};
+use crate::install::{compile, install, said};
 use crate::pair::turn;
 
 /// How long a program may take. Far more than it needs: it is there to end what hangs.
@@ -160,6 +160,14 @@ fn ucmatose_with_many_connections_and_its_own_events() {
 fn udaddy_finds_queue_pairs_for_datagrams() {
     for end in play_same("udaddy", "-c 5 -C 5") {
         assert!(end.contains("data transfers complete") && end.contains("return status 0"), "{end}");
+    }
+}
+
+#[test]
+fn private_data_of_every_kind_goes_both_ways() {
+    let program = compile("private_data").display().to_string();
+    for end in play(&format!("{program} -s 0.0.0.0"), &format!("{program} -c {ADDRESS}")) {
+        assert!(end.contains("all as expected"), "{end}");
     }
 }
 

@@ -99,7 +99,9 @@ pub fn compile(name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name).with_extension("c");
     let program = install().path("bin").join(name);
     let mut gcc = Command::new("gcc");
-    gcc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"]).arg(&program).arg(source).arg("-libverbs");
+    gcc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"]).arg(&program).arg(source);
+    // Only what a program uses: `urxe run` looks at what it needs.
+    gcc.args(["-Wl,--as-needed", "-libverbs", "-lrdmacm"]);
     ok(&mut gcc);
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     program
