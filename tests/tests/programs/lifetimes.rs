@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use crate::install::{compile, install, said};
+use crate::install::{compile, install, ok, said};
 use crate::pair::turn;
 
 fn compiled() -> &'static PathBuf {
@@ -38,6 +38,14 @@ fn nothing_is_left_of_a_closed_device() {
     let kinds = "--show-leak-kinds=definite,possible --errors-for-leak-kinds=definite,possible";
     let valgrind = format!("valgrind --leak-check=full {kinds} --error-exitcode=9");
     lives("127.79.0.11", &valgrind, "cycles");
+}
+
+#[test]
+fn identifiers_and_channels_wait_for_whoever_has_their_events() {
+    let _turn = turn();
+    let words =
+        format!("--link rxe0=127.79.0.12 -- timeout 120 {} 127.79.0.12", compile("cm_lifetimes").display());
+    assert!(ok(&mut install().run(&words)).contains("all as expected\n"));
 }
 
 #[test]
