@@ -62,3 +62,99 @@ pub fn refuse(verb: &'static str, error: &VerbError) -> c_int {
     set_errno(errno);
     errno
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use super::*;
+
+    /// What only a fault of this library does.
+    fn broken<T>() -> T {
+        panic!("this fault is a test's")
+    }
+
+    fn errno() -> c_int {
+        // SAFETY: the calling thread's own.
+        unsafe { *libc::__errno_location() }
+    }
+
+    extern "C" fn answers_number() -> c_int {
+        number("ibv_number", || broken())
+    }
+
+    extern "C" fn answers_minus_one() -> c_int {
+        minus_one("ibv_minus_one", || broken())
+    }
+
+    extern "C" fn answers_pointer() -> *mut u8 {
+        pointer("ibv_pointer", || broken())
+    }
+
+    extern "C" fn unguarded() {
+        broken()
+    }
+
+    #[test]
+    fn a_panic_is_eio_and_the_process_lives_on() {
+        for call in [answers_number as extern "C" fn() -> c_int, answers_minus_one] {
+            set_errno(0);
+            call();
+            assert_eq!(errno(), libc::EIO);
+        }
+        assert_eq!((answers_number(), answers_minus_one()), (libc::EIO, -1));
+        set_errno(0);
+        assert!(answers_pointer().is_null());
+        assert_eq!(errno(), libc::EIO);
+    }
+
+    #[test]
+    fn a_panic_while_a_refusal_is_told_is_eio_as_well() {
+        struct Unspeakable;
+        impl std::io::Write for Unspeakable {
+            fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+                broken()
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let logger = tracing_subscriber::fmt().with_writer(|| Unspeakable).finish();
+        let answer = tracing::subscriber::with_default(logger, || {
+            number("ibv_number", || {
+                Err(VerbError::System { what: "a call", errno: rustix::io::Errno::NOSPC })
+            })
+        });
+        assert_eq!((answer, errno()), (libc::EIO, libc::EIO));
+    }
+
+    #[test]
+    fn without_a_panic_the_result_is_the_calls_own() {
+        set_errno(0);
+        assert_eq!((number("ibv_number", || Ok(())), errno()), (0, 0));
+        let full = || Err(VerbError::System { what: "a call", errno: rustix::io::Errno::NOSPC });
+        assert_eq!((number("ibv_number", full), errno()), (libc::ENOSPC, libc::ENOSPC));
+        set_errno(0);
+        let full = || Err(VerbError::System { what: "a call", errno: rustix::io::Errno::NOSPC });
+        assert_eq!((minus_one("ibv_minus_one", full), errno()), (-1, libc::ENOSPC));
+    }
+
+    #[test]
+    fn a_panic_without_a_guard_ends_the_process_instead_of_unwinding_into_c() {
+        const ROLE: &str = "URXE_TEST_BORDER_ABORTS";
+        if std::env::var_os(ROLE).is_some() {
+            // The process that is started below.
+            let outcome = catch_unwind(|| unguarded());
+            println!("unwound through C: {}", outcome.is_err());
+            return;
+        }
+        let name = std::thread::current().name().unwrap().to_owned();
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let output = child.args(["--exact", "--nocapture", &name]).env(ROLE, "").output().unwrap();
+        let told = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{told:?}");
+        assert!(!told[0].contains("unwound"), "{told:?}");
+        assert!(told[1].contains("this fault is a test's"), "{told:?}");
+    }
+}

@@ -31,8 +31,9 @@
 //! | [`loading`] | what is looked for when the library is loaded |
 //!
 //! # Rules
-//! - **Panics** do not cross the border. Each entry catches them: the verb answers EIO, the reason is on standard error, and the
-//!   process lives on. That is for faults of this library alone; bad arguments are errors, never panics.
+//! - **Panics** do not cross the border. Each entry that does more than read or note something catches them: the verb answers EIO, the
+//!   reason is on standard error, and the process lives on. In the others a panic would end the process, as in any `extern "C"` function,
+//!   rather than unwind. That is for faults of this library alone; bad arguments are errors, never panics.
 //! - **Threads** run only while a device is open, and none handles signals. The library installs no signal handler and no
 //!   exit handler.
 //! - **Pointers** that a program hands in are trusted as in the original: NULL is refused where the original refuses or tolerates
