@@ -3,8 +3,10 @@
 //! They need packages, which `cargo xtask programs` installs by name (`ibverbs-utils`, `perftest`, `libibverbs-dev`, …). Programs run
 //! from an unpacked installation: `bin/urxe` and `lib/liburxe.so` in a temporary folder. Started by root, they are run as nobody.
 
+mod capture;
 mod connections;
 mod devices;
+mod environment;
 mod faults;
 mod install;
 mod libfabric;

@@ -1,0 +1,100 @@
+//! What programs send and receive, in files: `urxe run --capture`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::install::{install, ok, said};
+use crate::pair::play_with;
+
+/// Messages each way.
+const MESSAGES: usize = 40;
+
+/// An empty folder of this name in the ordinary user's home.
+fn folder(name: &str) -> PathBuf {
+    let folder = install().path("home").join(name);
+    ok(install().user("mkdir").arg(&folder));
+    folder
+}
+
+/// Each packet that `urxe decode` finds in it.
+#[track_caller]
+fn decoded(file: &Path) -> Vec<Value> {
+    let mut decode = install().user(install().path("bin/urxe"));
+    let lines = ok(decode.args(["decode", "--json"]).arg(file));
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// How many packets say this between these hosts, which must all have an ICRC that holds.
+#[track_caller]
+fn count(packets: &[Value], opcode: &str, src: &str, dst: &str) -> usize {
+    let of =
+        |packet: &&Value| packet["bth"]["name"] == opcode && packet["src"] == src && packet["dst"] == dst;
+    let found: Vec<&Value> = packets.iter().filter(of).collect();
+    for packet in &found {
+        assert_eq!(packet["icrc"]["ok"], true, "{packet}");
+    }
+    found.len()
+}
+
+/// Programs that know pcapng for themselves count as many packets in it. The test goes on without those that are not installed.
+#[track_caller]
+fn others_read_as_many(file: &Path, packets: usize) {
+    for (program, options) in [("tshark", "-n -Y infiniband -r"), ("tcpdump", "-n --count -r")] {
+        let reader = Command::new(program).args(options.split(' ')).arg(file).stdin(Stdio::null()).output();
+        let Ok(output) = reader else {
+            eprintln!("{program} is not installed");
+            continue;
+        };
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let read = match program {
+            "tshark" => text.lines().count(),
+            _ => text
+                .lines()
+                .filter_map(|line| line.strip_suffix(" packets"))
+                .fold(0, |_, count| count.parse().unwrap()),
+        };
+        assert!(output.status.success() && read == packets, "{packets} packets; {}", said(&output));
+    }
+}
+
+#[test]
+fn each_process_records_all_its_packets_in_a_file_of_its_own() {
+    let folder = folder("captures");
+    // Relative to the folder that `urxe run` is started in, wherever the program opens its device.
+    play_with(
+        "--capture captures/it's-%p.pcapng",
+        &format!("env -C / ibv_rc_pingpong -g 0 -s 256 -n {MESSAGES}"),
+    );
+    let mut files: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert_eq!(files.len(), 2, "{files:?}");
+    let both = ["127.78.0.1", "127.78.0.2"];
+    for file in files {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let number = name.strip_prefix("it's-").and_then(|name| name.strip_suffix(".pcapng"));
+        assert!(number.is_some_and(|number| number.parse::<u32>().is_ok()), "{name}");
+        let packets = decoded(&file);
+        for (src, dst) in [(both[0], both[1]), (both[1], both[0])] {
+            let sent = count(&packets, "RC SEND_ONLY", src, dst);
+            assert!(sent >= MESSAGES, "{src} to {dst}: {sent} messages of {}", packets.len());
+        }
+        others_read_as_many(&file, packets.len());
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_and_the_device_does_not_open() {
+    for (file, why) in [
+        ("/nowhere/packets.pcapng", "cannot write /nowhere/packets.pcapng: No such file or directory"),
+        ("/packets-%p.pcapng", "Permission denied"),
+        ("/tmp", "cannot write /tmp: Is a directory"),
+    ] {
+        let output = install().run(&format!("--capture {file} -- ibv_devinfo")).output().unwrap();
+        let told = said(&output);
+        assert_ne!(output.status.code(), Some(0), "{told}");
+        assert!(told.contains("URXE_CAPTURE: cannot write /") && told.contains(why), "{told}");
+    }
+}

@@ -1,0 +1,71 @@
+//! `urxe env`: the same as `urxe run`, for all that a shell starts.
+
+use std::process::Command;
+
+use crate::install::{install, ok, said};
+use crate::pair::turn;
+
+/// A shell of the ordinary user's that has taken over what `urxe env` prints with these words, and goes on with `script`.
+fn shell(words: &str, script: &str) -> Command {
+    let mut shell = install().user("sh");
+    let urxe = install().path("bin/urxe");
+    shell.args(["-euc", &format!("eval \"$({} env {words})\"\n{script}", urxe.display())]);
+    shell
+}
+
+#[test]
+fn what_a_shell_starts_runs_over_urxe() {
+    let _turn = turn();
+    let said = ok(&mut shell(
+        "--link rxe7=127.79.1.1",
+        "ibv_devices
+        ibv_rc_pingpong -d rxe7 -g 0 -c -n 100 -p 22600 >server & # The client knocks until it listens.
+        for attempt in 1 2 3 4 5 6 7 8 9 10; do
+            sleep 0.3
+            ! grep -qi ':5848 .* 0A ' /proc/net/tcp /proc/net/tcp6 || break
+        done
+        timeout 60 ibv_rc_pingpong -d rxe7 -g 0 -c -n 100 -p 22600 localhost
+        wait $!
+        cat server; rm server",
+    ));
+    // 22600 is 0x5848.
+    assert_eq!(said.matches("100 iters").count(), 2, "{said}");
+    assert!(said.contains("rxe7") && !said.contains("invalid data"), "{said}");
+}
+
+#[test]
+fn all_options_reach_the_shell_whatever_characters_they_have() {
+    let told = ok(&mut shell(
+        "--link rxe0=127.79.1.2 --link rxe1=127.79.1.3 --sysfs --fault loss=1%,seed=7 --capture \"it's \\$HOME.pcapng\"",
+        "echo \"devices $URXE_DEVICES\"; echo \"faults $URXE_FAULTS\"; echo \"capture $URXE_CAPTURE\"
+        cat /sys/class/infiniband/rxe1/ports/1/state
+        ibv_devinfo -d rxe1 >/dev/null
+        test -s \"it's \\$HOME.pcapng\"; rm \"it's \\$HOME.pcapng\"",
+    ));
+    let home = install().path("home").canonicalize().unwrap();
+    for line in [
+        "devices rxe0=127.79.1.2,rxe1=127.79.1.3",
+        "faults loss=1%,seed=7",
+        &format!("capture {}/it's $HOME.pcapng", home.display()),
+        "4: ACTIVE",
+    ] {
+        assert!(told.lines().any(|said| said == line), "{line}\n{told}");
+    }
+}
+
+#[test]
+fn what_the_loader_was_told_before_stays_after_it() {
+    let mut urxe = install().user(install().path("bin/urxe"));
+    urxe.args(["env", "--sysfs"]).env("LD_LIBRARY_PATH", "/opt/a:/opt/b");
+    let told = ok(&mut urxe);
+    let path = told.lines().find(|line| line.starts_with("export LD_LIBRARY_PATH=")).unwrap();
+    assert!(path.ends_with(":/opt/a:/opt/b'"), "{told}");
+    assert!(told.contains("liburxe_sysfs.so'\n"), "{told}");
+}
+
+#[test]
+fn a_mistake_leaves_the_shell_as_it_is() {
+    let output = shell("--link rxe0=", "echo \"path ${LD_LIBRARY_PATH-none}\"").output().unwrap();
+    let told = said(&output);
+    assert!(told.contains("path none") && told.contains("--link"), "{told}");
+}
