@@ -81,15 +81,15 @@ mod tests {
     }
 
     extern "C" fn answers_number() -> c_int {
-        number("ibv_number", || broken())
+        number("ibv_number", broken)
     }
 
     extern "C" fn answers_minus_one() -> c_int {
-        minus_one("ibv_minus_one", || broken())
+        minus_one("ibv_minus_one", broken)
     }
 
     extern "C" fn answers_pointer() -> *mut u8 {
-        pointer("ibv_pointer", || broken())
+        pointer("ibv_pointer", broken)
     }
 
     extern "C" fn unguarded() {
