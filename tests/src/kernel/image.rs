@@ -104,6 +104,7 @@ impl Image {
             ("/usr/bin/exchange".to_owned(), own.exchange.clone()),
             ("/usr/bin/cm_refusals".to_owned(), own.cm_refusals.clone()),
             ("/usr/bin/refusals".to_owned(), own.refusals.clone()),
+            ("/usr/bin/five_datagrams".to_owned(), own.five_datagrams.clone()),
             ("/usr/lib/patient.so".to_owned(), own.patient.clone()),
             ("/usr/lib/lingering.so".to_owned(), own.lingering.clone()),
         ];
@@ -146,6 +147,7 @@ pub(super) struct OwnPrograms {
     exchange: PathBuf,
     cm_refusals: PathBuf,
     refusals: PathBuf,
+    five_datagrams: PathBuf,
     patient: PathBuf,
     lingering: PathBuf,
     /// The libraries that `peer` and `group` run with: name in the guest, file.
@@ -208,6 +210,7 @@ impl OwnPrograms {
                 &["-libverbs", "-lrdmacm"],
             )?,
             refusals: gcc("../../programs/refusals.c", folder.join("refusals"), &["-libverbs"])?,
+            five_datagrams: gcc("five_datagrams.c", folder.join("five_datagrams"), &[])?,
             patient: gcc("patient.c", folder.join("patient.so"), &["-shared", "-fPIC"])?,
             lingering: gcc("lingering.c", folder.join("lingering.so"), &["-shared", "-fPIC"])?,
         })
