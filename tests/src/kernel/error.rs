@@ -32,6 +32,14 @@ pub enum Error {
         /// Standard output and error.
         output: String,
     },
+    /// A command that talked to a guest which has died.
+    #[error("`{command}`: given up, since a guest has died; it said\n{output}")]
+    Abandoned {
+        /// The command.
+        command: String,
+        /// What it had printed.
+        output: String,
+    },
     /// A command did not end, or not say what was waited for, in time.
     #[error("`{command}`: {waited_for} not within {limit:?}; so far:\n{output}")]
     Timeout {

@@ -16,6 +16,9 @@ use super::{Error, error::Context as _};
 /// How long a guest's shell may take to answer a connection, on a machine busy with two emulators.
 const SHELL_LIMIT: Duration = Duration::from_secs(20);
 
+/// How often who waits looks whether there is a point in it.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Ends a guest command's output; what follows is the exit status.
 const STATUS_MARK: u8 = 1;
 
@@ -172,8 +175,23 @@ impl Job {
     ///
     /// # Errors
     /// [`Error::Timeout`] after the limit; it is killed then.
-    pub fn finish(mut self, limit: Duration) -> Result<Finished, Error> {
-        self.wait_until(|progress| progress.closed, "its end", limit)?;
+    pub fn finish(self, limit: Duration) -> Result<Finished, Error> {
+        self.finish_while(limit, || true)
+    }
+
+    /// Waits until it ends, as long as there is a point in it: who talks to a peer that died waits in vain.
+    ///
+    /// # Errors
+    /// As [`Job::finish`]; [`Error::Abandoned`] within a second after there was none any more, when it is killed as well.
+    pub fn finish_while(
+        mut self,
+        limit: Duration,
+        is_sensible: impl Fn() -> bool,
+    ) -> Result<Finished, Error> {
+        let closed = self.wait_until(|progress| progress.closed || !is_sensible(), "its end", limit)?;
+        if !closed {
+            return Err(Error::Abandoned { command: self.command.clone(), output: self.output() });
+        }
         Ok(Finished { command: self.command.clone(), status: self.status(), output: self.output() })
     }
 
@@ -205,7 +223,7 @@ impl Job {
             progress = self
                 .state
                 .changed
-                .wait_timeout(progress, left)
+                .wait_timeout(progress, left.min(LOOK))
                 .map_or_else(|p| p.into_inner().0, |(guard, _)| guard);
         }
         Ok(progress.closed)

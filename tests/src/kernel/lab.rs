@@ -88,6 +88,11 @@ impl Lab {
         self.guests.iter().filter_map(|guest| guest.revive().transpose()).collect()
     }
 
+    /// Whether a guest has died, so that who talks to it waits in vain.
+    pub fn has_lost_a_guest(&self) -> bool {
+        self.guests.iter().any(Guest::has_ended)
+    }
+
     /// The network between them.
     pub fn network(&self) -> &Network {
         &self.network
