@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 
 use urxe_stack::cq::{AsyncEvents, EventObject, Wake};
 use urxe_stack::device::Device;
@@ -22,6 +22,7 @@ use urxe_stack::port::faults::FaultSpec;
 use urxe_stack::port::tap::Tap;
 use urxe_stack::sys::fork::PerProcess;
 
+use crate::border::guard;
 use crate::cm::process::connections;
 use crate::error::VerbError;
 use crate::sysfs;
@@ -100,9 +101,21 @@ impl Node {
     }
 }
 
+/// A forked child has none of its parent's.
+static TAP: PerProcess<Mutex<Weak<Tap>>> = PerProcess::new(Mutex::default);
+
+/// Writes what a capture has collected: devices that librdmacm has opened are never closed, and with their process the rest would go.
+extern "C" fn write_capture() {
+    guard((), || {
+        let tap = lock(TAP.get()).upgrade();
+        // What fails is told by the capture itself.
+        tap.map(|tap| tap.flush());
+    });
+}
+
 /// The capture that the environment asks for. One a process, shared by its devices.
 fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
-    static TAP: PerProcess<Mutex<Weak<Tap>>> = PerProcess::new(Mutex::default);
+    static AT_EXIT: Once = Once::new();
     let Some(path) = std::env::var_os(CAPTURE).filter(|path| !path.is_empty()) else { return Ok(None) };
     let mut shared = lock(TAP.get());
     if let Some(tap) = shared.upgrade() {
@@ -112,6 +125,12 @@ fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
     let file = File::create(&path).map_err(|error| VerbError::Capture { path, error })?;
     let tap = Arc::new(Tap::new(file));
     *shared = Arc::downgrade(&tap);
+    AT_EXIT.call_once(|| {
+        // SAFETY: the function unwinds nowhere, and the library is never unloaded: its engines' threads run in it.
+        if unsafe { libc::atexit(write_capture) } != 0 {
+            tracing::warn!(target: "urxe_abi", "the end of the capture may be lost when the process exits");
+        }
+    });
     Ok(Some(tap))
 }
 
