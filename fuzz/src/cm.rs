@@ -114,7 +114,13 @@ impl World {
             }
             Step::Resolve { to, retries } => {
                 let req = SidrReq { service_id: SERVICE, ..SidrReq::default() };
-                self.held.extend(self.cm.resolve_service(now, path(*to), req, 1_000_000, (*retries).into()));
+                self.held.extend(self.cm.resolve_service(
+                    now,
+                    (path(*to), 0),
+                    req,
+                    1_000_000,
+                    (*retries).into(),
+                ));
             }
             Step::Call { which, call, value } => self.call(*which, *call, *value),
             Step::Wait { us } => {

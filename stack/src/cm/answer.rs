@@ -65,7 +65,8 @@ impl ConnectionManager {
 
     fn answer(&mut self, path: CmPath, mad: &Mad) {
         let bytes: [u8; MAD_LEN] = mad.to_bytes();
-        self.transmit(path, mad.message.attribute(), bytes, false);
+        // Who has no communication is answered without one's traffic class.
+        self.transmit((path, 0), mad.message.attribute(), bytes, false);
     }
 }
 

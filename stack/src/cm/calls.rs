@@ -116,12 +116,12 @@ impl ConnectionManager {
     pub fn resolve_service(
         &mut self,
         now: Time,
-        path: CmPath,
+        (path, primary_traffic_class): (CmPath, u8),
         req: SidrReq,
         interval_ns: u64,
         max_cm_retries: u32,
     ) -> Result<CommId, CmError> {
-        let agreed = Agreed::of(&Req::default());
+        let agreed = Agreed::of(&Req { primary_traffic_class, ..Req::default() });
         let transactions = self.ids.first_transaction();
         let index = self.insert(|id| Communication {
             tid: ids::transaction(id, transactions),
@@ -399,7 +399,8 @@ impl ConnectionManager {
 
     /// Tells the peer that nothing came back from it: without an answer only the own id and GUID name the communication.
     pub(super) fn tell_timeout_to_peer(&mut self, index: usize) {
-        let Communication { id, remote_id, tid, path, .. } = *self.at(index);
+        let way = self.at(index).way();
+        let Communication { id, remote_id, tid, .. } = *self.at(index);
         let (info_length, info) = guid_info(self.config.ca_guid);
         let rej = Rej {
             local_comm_id: id,
@@ -411,7 +412,7 @@ impl ConnectionManager {
             private_data: PrivateData::NONE,
         };
         let mad = Mad::new(tid, CmMessage::Rej(rej));
-        self.transmit(path, mad.message.attribute(), mad.to_bytes(), false);
+        self.transmit(way, mad.message.attribute(), mad.to_bytes(), false);
     }
 }
 

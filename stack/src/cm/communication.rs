@@ -114,6 +114,11 @@ pub const fn ack_timeout(ack_delay: u8, packet_life_time: u8) -> u8 {
 }
 
 impl Communication {
+    /// Where its messages go, and the traffic class that they have: as the kernel's, that of the path in the REQ.
+    pub fn way(&self) -> (CmPath, u8) {
+        (self.path, self.agreed.req.primary_traffic_class)
+    }
+
     pub fn new(id: CommId, path: CmPath, agreed: Agreed) -> Self {
         Self {
             id,

@@ -89,6 +89,8 @@ impl CmConfig {
 pub struct CmTransmit {
     /// From where to where.
     pub path: CmPath,
+    /// The type of service or traffic class of its packet: the connection's.
+    pub traffic_class: u8,
     /// What.
     pub mad: [u8; MAD_LEN],
 }
@@ -201,8 +203,8 @@ impl ConnectionManager {
             Some(asked) => {
                 asked.retries_left -= 1;
                 let (attribute, mad, interval_ns) = (asked.attribute, asked.mad, asked.interval_ns);
-                let path = communication.path;
-                self.transmit(path, attribute, mad, true);
+                let way = communication.way();
+                self.transmit(way, attribute, mad, true);
                 return self.arm(index, now.plus_ns(interval_ns));
             }
         };
@@ -289,9 +291,15 @@ impl ConnectionManager {
         self.communications[index].as_mut().expect("indices are of communications that exist")
     }
 
-    fn transmit(&mut self, path: CmPath, attribute: Attribute, mad: [u8; MAD_LEN], is_retry: bool) {
+    fn transmit(
+        &mut self,
+        (path, traffic_class): (CmPath, u8),
+        attribute: Attribute,
+        mad: [u8; MAD_LEN],
+        is_retry: bool,
+    ) {
         self.counters.count_sent(attribute, is_retry);
-        self.transmits.push_back(CmTransmit { path, mad });
+        self.transmits.push_back(CmTransmit { path, traffic_class, mad });
     }
 
     fn tell(&mut self, index: usize, kind: CmEventKind) {
@@ -393,11 +401,11 @@ impl ConnectionManager {
                 self.paces.answered(now, peer, turn);
                 continue;
             };
-            let path = communication.path;
+            let way = communication.way();
             let Some(asked) = communication.asked.as_mut() else { continue };
             asked.turn = turn;
             let Asked { attribute, mad, interval_ns, .. } = *asked;
-            self.transmit(path, attribute, mad, false);
+            self.transmit(way, attribute, mad, false);
             self.arm(index, now.plus_ns(interval_ns));
         }
     }
@@ -407,12 +415,12 @@ impl ConnectionManager {
         self.enter(index, next, now);
         let communication = self.at_mut(index);
         let attribute = mad.message.attribute();
-        let (bytes, interval_ns, path) = (mad.to_bytes(), communication.interval_ns, communication.path);
+        let (bytes, interval_ns, way) = (mad.to_bytes(), communication.interval_ns, communication.way());
         let (id, retries_left) = (communication.id, communication.max_cm_retries);
-        let turn = self.paces.ask(now, path.remote, id);
+        let turn = self.paces.ask(now, way.0.remote, id);
         self.at_mut(index).asked = Some(Asked { attribute, mad: bytes, interval_ns, retries_left, turn });
         if turn != Turn::Waits {
-            self.transmit(path, attribute, bytes, false);
+            self.transmit(way, attribute, bytes, false);
             self.arm(index, now.plus_ns(interval_ns));
         }
     }
@@ -420,7 +428,7 @@ impl ConnectionManager {
     /// Sends a message once, and keeps it for duplicates of what it answers.
     fn say(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) {
         let bytes = self.keep_said(index, mad, next, now);
-        self.transmit(self.at(index).path, mad.message.attribute(), bytes, false);
+        self.transmit(self.at(index).way(), mad.message.attribute(), bytes, false);
     }
 
     /// Keeps a message for duplicates of what it answers.

@@ -90,13 +90,13 @@ impl ConnectionManager {
             }
             Action::Repeat => {
                 self.counters.count_duplicate(attribute);
-                let Communication { path, .. } = *self.at(index);
                 let communication = self.at(index);
+                let way = communication.way();
                 let asked = communication.asked.as_ref().map(|asked| asked.mad);
                 if let Some(bytes) = asked.or(communication.said)
                     && let Ok(said) = Mad::parse(&bytes)
                 {
-                    self.transmit(path, said.message.attribute(), bytes, true);
+                    self.transmit(way, said.message.attribute(), bytes, true);
                 }
             }
             Action::RefuseStale => {

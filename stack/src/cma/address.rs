@@ -148,6 +148,7 @@ impl Cma {
             return Err(CmaError::State { id, state, call: "resolve a route" });
         }
         known.state = IdState::RouteResolved;
+        known.settle_route();
         self.tell_type(id, CmaEventType::RouteResolved);
         Ok(())
     }

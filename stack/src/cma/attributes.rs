@@ -51,7 +51,7 @@ impl Cma {
     fn ready_to_receive(&self, id: CmaId, agreed: &Agreed, attr: QpAttr) -> (QpAttr, QpAttrMask) {
         let Ok(known) = self.id(id) else { return (attr, QpAttrMask::STATE) };
         let attr = QpAttr {
-            ah: self.address_vector(id, agreed.req.primary_traffic_class),
+            ah: self.address_vector(id),
             path_mtu: PathMtu::from_number(agreed.path_mtu.value()).unwrap_or_default(),
             dest_qp_num: agreed.remote_qpn,
             rq_psn: known.first_psn,
@@ -71,16 +71,12 @@ impl Cma {
 
     fn ready_to_send(&self, id: CmaId, agreed: &Agreed, attr: QpAttr) -> (QpAttr, QpAttrMask) {
         let Ok(known) = self.id(id) else { return (attr, QpAttrMask::STATE) };
-        let timeout = match known.options.ack_timeout {
-            0 => agreed.ack_timeout,
-            chosen => chosen,
-        };
         let attr = QpAttr {
             sq_psn: agreed.sq_psn,
             retry_cnt: agreed.retry_count.value() as u8,
             rnr_retry: agreed.rnr_retry_count.value() as u8,
             max_rd_atomic: agreed.initiator_depth,
-            timeout,
+            timeout: known.options.ack_timeout.unwrap_or(agreed.ack_timeout),
             ..attr
         };
         let asks = QpAttrMask::RETRY_CNT | QpAttrMask::RNR_RETRY | QpAttrMask::MAX_QP_RD_ATOMIC;
@@ -93,8 +89,8 @@ impl Cma {
         (attr, mask)
     }
 
-    /// The way to the identifier's peer; `traffic_class` unless the program has chosen one.
-    pub(super) fn address_vector(&self, id: CmaId, traffic_class: u8) -> AddressVector {
+    /// The way to the identifier's peer.
+    pub(super) fn address_vector(&self, id: CmaId) -> AddressVector {
         let Ok(known) = self.id(id) else { return AddressVector::default() };
         let gids = known.device.and_then(|key| self.devices.get(&key)).map(|device| device.local.gids());
         let index = gids.and_then(|gids| gids.iter().position(|gid| *gid == known.local)).unwrap_or(0);
@@ -102,7 +98,7 @@ impl Cma {
             dgid: known.remote,
             sgid_index: u8::try_from(index).unwrap_or(0),
             hop_limit: HOP_LIMIT,
-            traffic_class: if known.options.tos == 0 { traffic_class } else { known.options.tos },
+            traffic_class: known.traffic_class,
             port_num: 1,
             is_global: true,
             ..AddressVector::default()

@@ -14,8 +14,6 @@ use crate::time::Time;
 
 /// How long a program may take that is asked again, 69 s (cma.c, `CMA_CM_MRA_SETTING`).
 pub(super) const SERVICE_TIMEOUT: u32 = 24;
-/// How long a packet is on its way, 0.3 s (cma.c, `CMA_IBOE_PACKET_LIFETIME`).
-const PACKET_LIFE_TIME: u32 = 16;
 /// `retry_cnt` and `rnr_retry` have three bits; more means as many as there can be.
 const MAX_RETRY_COUNT: u8 = 7;
 /// The kernel's hop limit for packets of connections (`IPV6_DEFAULT_HOPLIMIT`).
@@ -63,14 +61,6 @@ impl Id {
         PrivateData::new(&bytes)
             .map_err(|_| CmaError::PrivateData { given: data.len(), max: LEN - CmaHeader::LEN })
     }
-
-    /// How long a packet is on its way, if the program has not said how long an acknowledgement takes.
-    pub fn packet_life_time(&self) -> Bits<5> {
-        match self.options.ack_timeout {
-            0 => Bits::masked(PACKET_LIFE_TIME),
-            timeout => Bits::masked(u32::from(timeout) - 1),
-        }
-    }
 }
 
 /// Private data of a message that has no header.
@@ -102,7 +92,7 @@ impl Cma {
     fn ask_connection(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {
         let known = self.id(id)?;
         let key = known.device.ok_or(CmaError::NoCommunication { id, state: known.state })?;
-        let (path, packet_life_time, tos) = (known.path(), known.packet_life_time(), known.options.tos);
+        let (path, packet_life_time) = (known.path(), Bits::masked(known.packet_life_time.into()));
         let is_xrc = known.qp_type == QpType::XrcSend;
         let patience = known.options.patience;
         let mut req = Req {
@@ -123,7 +113,7 @@ impl Cma {
             initiator_depth: param.initiator_depth,
             pkey: PKey::DEFAULT,
             primary_hop_limit: HOP_LIMIT,
-            primary_traffic_class: tos,
+            primary_traffic_class: known.traffic_class,
             private_data: known.framed(param.private_data)?,
             ..Req::default()
         };

@@ -58,14 +58,16 @@ impl fmt::Display for IdState {
 /// What a program may set (`rdma_set_option`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `RDMA_OPTION_ID_TOS`: the type of service of its packets.
+    /// `RDMA_OPTION_ID_TOS`: the type of service of its packets, once its route is resolved.
     pub tos: u8,
     /// `RDMA_OPTION_ID_REUSEADDR`: may share its port.
     pub reuse_addr: bool,
     /// `RDMA_OPTION_ID_AFONLY`: whether it listens on the addresses of its own family only; `None`: as binding decides.
     pub af_only: Option<bool>,
-    /// `RDMA_OPTION_ID_ACK_TIMEOUT`: the queue pair's timeout; 0 for what is derived.
-    pub ack_timeout: u8,
+    /// `RDMA_OPTION_ID_ACK_TIMEOUT`: the queue pair's timeout, where it is not to be derived.
+    pub ack_timeout: Option<u8>,
+    /// What listens hands these options on to who asks. The kernel's do not.
+    pub is_for_requests: bool,
     /// How long a peer is asked that does not answer.
     pub patience: Patience,
 }
@@ -86,6 +88,9 @@ impl Default for Patience {
         Self { response_timeout: 20, max_retries: 15 }
     }
 }
+
+/// How long a packet is on its way, 0.3 s (cma.c, `CMA_IBOE_PACKET_LIFETIME`).
+const PACKET_LIFE_TIME: u8 = 16;
 
 /// An identifier.
 #[derive(Debug)]
@@ -118,6 +123,10 @@ pub(super) struct Id {
     pub qkey: QKey,
     pub remote_ece: (u32, u32),
     pub groups: Vec<Membership>,
+    /// Of its packets, by the options when its route was resolved, or by the REQ.
+    pub traffic_class: u8,
+    /// How long a packet is on its way: 4.096 µs · 2^n.
+    pub packet_life_time: u8,
 }
 
 impl Id {
@@ -145,6 +154,8 @@ impl Id {
             qkey: PortSpace::UDP_QKEY,
             remote_ece: (0, 0),
             groups: Vec::new(),
+            traffic_class: 0,
+            packet_life_time: PACKET_LIFE_TIME,
         }
     }
 
@@ -159,6 +170,14 @@ impl Id {
 
     pub fn path(&self) -> CmPath {
         CmPath { local: self.local, remote: self.remote }
+    }
+
+    /// What the options say of a route when it is resolved: half of the timeout of an acknowledgement is the way there (cma.c,
+    /// `cma_resolve_iboe_route`).
+    pub fn settle_route(&mut self) {
+        self.traffic_class = self.options.tos;
+        let chosen = self.options.ack_timeout.and_then(|timeout| timeout.checked_sub(1));
+        self.packet_life_time = chosen.unwrap_or(PACKET_LIFE_TIME);
     }
 
     /// The service id of its own port.
@@ -255,6 +274,14 @@ impl Cma {
         let agreed = known.comm.and_then(|comm| device.manager.agreed(comm));
         let agreed = agreed.and_then(|agreed| PathMtu::from_number(agreed.path_mtu.value()));
         Ok(agreed.unwrap_or_else(|| device.local.path_mtu()))
+    }
+
+    /// The traffic class of its packets, and how long one is on its way: 4.096 µs · 2^n.
+    ///
+    /// # Errors
+    /// [`CmaError::UnknownId`].
+    pub fn route(&self, id: CmaId) -> Result<(u8, u8), CmaError> {
+        self.id(id).map(|id| (id.traffic_class, id.packet_life_time))
     }
 
     /// Its options.

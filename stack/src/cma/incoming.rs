@@ -11,7 +11,9 @@ use urxe_wire::{Gid, Qpn};
 
 use super::connect::SERVICE_TIMEOUT;
 use super::id::Id;
-use super::{Cma, CmaEvent, CmaEventType, CmaId, ConnEvent, DeviceKey, EventParam, IdState, UdEvent};
+use super::{
+    Cma, CmaEvent, CmaEventType, CmaId, ConnEvent, DeviceKey, EventParam, IdState, Options, UdEvent,
+};
 use crate::cm::{CmEvent, CmEventKind};
 use crate::qp::attr::{AddressVector, QpType};
 use crate::time::Time;
@@ -101,7 +103,7 @@ impl Cma {
         if is_fine {
             known.qkey = rep.qkey;
         }
-        let ah = self.address_vector(id, 0);
+        let ah = self.address_vector(id);
         let private_data = rep.private_data.bytes().to_vec();
         let param = EventParam::Ud(UdEvent { private_data, ah, qpn: rep.qpn, qkey: rep.qkey });
         let event_type = if is_fine { CmaEventType::Established } else { CmaEventType::Unreachable };
@@ -171,8 +173,9 @@ impl Cma {
         }
         let port = known.src.map_or(0, |src| src.port());
         let new = Id::new(known.space, known.qp_type, known.channel, 0, known.first_psn);
-        let new = Id {
-            options: known.options,
+        let options = if known.options.is_for_requests { known.options } else { Options::default() };
+        let mut new = Id {
+            options,
             state: IdState::Connect,
             src: Some(SocketAddr::new(header.dst(), port)),
             dst: Some(header.src()),
@@ -181,12 +184,16 @@ impl Cma {
             remote: path.remote,
             ..new
         };
+        new.settle_route();
         Ok((listener, new))
     }
 
     fn admit_req(&self, key: DeviceKey, comm: CommId, req: &Req) -> Result<(CmaId, Id, EventParam), Refusal> {
         let data = req.private_data.bytes();
-        let (listener, new) = self.admit(key, comm, req.service_id, data)?;
+        let (listener, mut new) = self.admit(key, comm, req.service_id, data)?;
+        if new.traffic_class == 0 {
+            new.traffic_class = req.primary_traffic_class;
+        }
         if !serves(new.qp_type, req.transport_type) {
             return Err(Refusal::Unfit);
         }

@@ -44,7 +44,9 @@ impl Cma {
             PortSpace::UDP | PortSpace::IB => PortSpace::UDP_QKEY,
             _ => QKey(0),
         };
-        let ah = AddressVector { dgid: Gid::from_ip(ip), ..self.address_vector(id, 0) };
+        // A group has no route that would have been resolved.
+        let traffic_class = known.options.tos;
+        let ah = AddressVector { dgid: Gid::from_ip(ip), traffic_class, ..self.address_vector(id) };
         let param = EventParam::Ud(UdEvent { private_data: Vec::new(), ah, qpn: MULTICAST_QPN, qkey });
         let event = CmaEvent::new(id, CmaEventType::MulticastJoin);
         self.tell(CmaEvent { param, membership: Some(membership), ..event });

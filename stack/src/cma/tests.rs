@@ -5,5 +5,6 @@ mod connection;
 mod datagrams;
 mod faults;
 mod listing;
+mod options;
 mod private_data;
 mod world;

@@ -91,7 +91,7 @@ impl Inbox {
 }
 
 /// Sends a MAD of the connection manager from queue pair 1 to queue pair 1. What cannot be sent counts as lost on the way.
-pub(super) fn send(ports: &Ports, CmTransmit { path, mad }: &CmTransmit) {
+pub(super) fn send(ports: &Ports, CmTransmit { path, traffic_class, mad }: &CmTransmit) {
     let (from, to) = (path.local.to_ip(), path.remote.to_ip());
     let Some(port) = ports.iter().find(|port| port.address() == from) else {
         return tracing::debug!(%from, "a MAD has no socket to leave by");
@@ -101,8 +101,8 @@ pub(super) fn send(ports: &Ports, CmTransmit { path, mad }: &CmTransmit) {
     let Some(len) = write_packet(port, from_port, to, mad, &mut bytes) else {
         return tracing::debug!(%from, %to, "a MAD cannot go between these addresses");
     };
-    let run =
-        Run { from, from_port, to, bytes: &bytes[..len], segment_size: len, traffic_class: 0, hop_limit: 0 };
+    let (bytes, traffic_class) = (&bytes[..len], *traffic_class);
+    let run = Run { from, from_port, to, bytes, segment_size: len, traffic_class, hop_limit: 0 };
     port.transmit(&run);
 }
 

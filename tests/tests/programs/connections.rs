@@ -7,10 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use urxe_tests::programs::cmtime::{connected_per_second, whole_per_second};
 use urxe_tests::programs::is_early;
 
-use crate::install::{compile, install, said};
+use crate::install::{compile, install, ok, said};
 use crate::pair::turn;
 
 /// How long a program may take. Far more than it needs: it is there to end what hangs.
@@ -153,6 +154,33 @@ fn rping_with_a_server_for_many() {
 fn ucmatose_with_many_connections_and_its_own_events() {
     for end in play_same("ucmatose", "-c 20 -C 5 -S 3000") {
         assert!(end.contains("test complete") && end.contains("return status 0"), "{end}");
+    }
+}
+
+/// All that arrives at the server and leaves it, as it was on the wire.
+#[test]
+fn the_type_of_service_is_every_packets_and_the_timeout_the_reqs() {
+    let capture = install().path("home").join("tos.pcapng");
+    let server = || {
+        let options = format!("--link rxe0={ADDRESS} --capture {}", capture.display());
+        let mut command = install().run(&format!("{options} -- timeout {PATIENCE} ucmatose -C 5"));
+        command.env("URXE_LOG", "warn").stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    play_with(server, || command(&format!("ucmatose -C 5 -t 104 -a 19 -s {ADDRESS}")));
+    let mut decode = install().user(install().path("bin/urxe"));
+    let decoded = ok(decode.args(["decode", "--json"]).arg(&capture));
+    let packets: Vec<Value> = decoded.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(packets.len() > 15, "{decoded}");
+    for packet in &packets {
+        assert_eq!(packet["traffic_class"], 104, "{packet}");
+    }
+    let reqs: Vec<_> = packets.iter().filter(|packet| packet["mad"]["attribute"] == "REQ").collect();
+    assert_eq!(reqs.len(), 1, "{decoded}");
+    let fields = &reqs[0]["mad"]["fields"];
+    assert_eq!((&fields["primary_traffic_class"], &fields["primary_ack_timeout"]), (&104.into(), &19.into()));
+    for message in ["REP", "RTU", "DREQ", "DREP"] {
+        assert!(packets.iter().any(|packet| packet["mad"]["attribute"] == message), "{message}: {decoded}");
     }
 }
 

@@ -195,7 +195,7 @@ fn a_datagram_service_is_answered_byte_for_byte_as_the_kernel_does() {
     let mut client = manager(Guid(2));
     let program = SidrReq { request_id: CommId::NONE, ..asked };
     let back = CmPath { local: path.remote, remote: path.local };
-    let id = client.resolve_service(Time::ZERO, back, program, 1, 1).unwrap();
+    let id = client.resolve_service(Time::ZERO, (back, 0), program, 1, 1).unwrap();
     let (_, ours) = sent(&mut client);
     assert_eq!(ours.message, SidrReq { request_id: id, ..asked }.into());
     let rep = Mad::new(ours.tid, SidrRep { request_id: id, ..answer });

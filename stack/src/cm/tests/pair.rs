@@ -197,7 +197,7 @@ impl Pair {
         let id = match script {
             Script::Service | Script::NoService => {
                 let req = SidrReq { service_id: SERVICE, ..SidrReq::default() };
-                cm.resolve_service(*now, path(side), req, 4 * SECOND_NS, 15).unwrap()
+                cm.resolve_service(*now, (path(side), 0), req, 4 * SECOND_NS, 15).unwrap()
             }
             _ => {
                 let is_peer = *script == Script::PeerToPeer;
@@ -367,7 +367,7 @@ impl Pair {
             };
             self.now = self.now.max(next);
             if times[0] == Some(next) {
-                let (_, (to, CmTransmit { path, mad })) = self.in_flight.pop_first().unwrap();
+                let (_, (to, CmTransmit { path, mad, .. })) = self.in_flight.pop_first().unwrap();
                 let path = CmPath { local: path.remote, remote: path.local };
                 self.sides[to].cm.receive(self.now, path, &mad);
             } else if times[1] == Some(next) {

@@ -207,7 +207,7 @@ impl Play {
             self.world.now = self.world.now.max(next);
             let now = self.world.now;
             if arrival == Some(next)
-                && let Some((_, (to, CmTransmit { path, mad }))) = self.in_flight.pop_first()
+                && let Some((_, (to, CmTransmit { path, mad, .. }))) = self.in_flight.pop_first()
             {
                 let path = CmPath { local: path.remote, remote: path.local };
                 let host = if to == 0 { &mut self.world.a } else { &mut self.world.b };

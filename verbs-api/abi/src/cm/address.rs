@@ -19,8 +19,6 @@ use crate::layout::{ibv_sa_path_rec, rdma_cm_id};
 const PKEY: u16 = 0xffff;
 /// `IBV_PATH_RECORD` selectors: the value is exact.
 const EXACTLY: u8 = 2;
-/// How long a packet is on its way in RoCE (cma.c, `CMA_IBOE_PACKET_LIFETIME`).
-const PACKET_LIFE_TIME: u8 = 16;
 /// `IBV_RATE_2_5_GBPS`, the least, which any link has.
 const RATE: u8 = 2;
 
@@ -96,6 +94,7 @@ pub unsafe fn show_route(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     let object = unsafe { IdObject::from_c(id) }?;
     let (local, remote) = connections().call(|cma, _| cma.gids(object.core))?;
     let mtu = connections().call(|cma, _| cma.path_mtu(object.core))?;
+    let (traffic_class, packet_life_time) = connections().call(|cma, _| cma.route(object.core))?;
     let record = ibv_sa_path_rec {
         dgid: gid::to_c(remote),
         sgid: gid::to_c(local),
@@ -104,7 +103,7 @@ pub unsafe fn show_route(id: *mut rdma_cm_id) -> Result<(), VerbError> {
         raw_traffic: 0,
         flow_label: 0,
         hop_limit: 64,
-        traffic_class: 0,
+        traffic_class,
         reversible: 1,
         numb_path: 1,
         pkey: PKEY.to_be(),
@@ -114,7 +113,7 @@ pub unsafe fn show_route(id: *mut rdma_cm_id) -> Result<(), VerbError> {
         rate_selector: EXACTLY,
         rate: RATE,
         packet_life_time_selector: EXACTLY,
-        packet_life_time: PACKET_LIFE_TIME,
+        packet_life_time,
         preference: 0,
     };
     // SAFETY: allocates; the result is checked, and freed with the identifier.

@@ -2,6 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 
+use urxe_stack::qp::attr::QpType;
+
 use super::id::IdObject;
 use super::process::connections;
 use crate::border;
@@ -58,6 +60,11 @@ pub unsafe extern "C" fn set_option(
                 }
                 (LEVEL_ID, ACK_TIMEOUT) => {
                     let timeout = read::<u8>(value, len)?;
+                    let qp_type = (*id).qp_type;
+                    if ![QpType::Rc, QpType::XrcSend].map(|of| u32::from(of.number())).contains(&qp_type) {
+                        let allowed = "RC (2) and XRC_SEND (9) wait for acknowledgements";
+                        return Err(VerbError::Value { field: "qp_type", given: qp_type.into(), allowed });
+                    }
                     if timeout > MAX_TIMEOUT {
                         let allowed = "0 to 31 is allowed";
                         return Err(VerbError::Value {
@@ -66,8 +73,9 @@ pub unsafe extern "C" fn set_option(
                             allowed,
                         });
                     }
-                    connections()
-                        .call(|cma, _| cma.options_mut(core).map(|options| options.ack_timeout = timeout))?;
+                    connections().call(|cma, _| {
+                        cma.options_mut(core).map(|options| options.ack_timeout = Some(timeout))
+                    })?;
                 }
                 (LEVEL_ID, REUSE_ADDR) => {
                     let reuse = read::<c_int>(value, len)? != 0;

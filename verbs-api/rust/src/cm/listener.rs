@@ -60,7 +60,7 @@ impl ListenerBuilder {
 
     /// As [`Options::ack_timeout`], for the connections that come of it.
     pub fn ack_timeout(mut self, timeout: u8) -> Self {
-        self.id.ack_timeout = timeout.min(31);
+        self.id.ack_timeout = (timeout != 0).then_some(timeout.min(31));
         self
     }
 
@@ -93,7 +93,7 @@ impl ListenerBuilder {
         let waiters = Arc::new(Waiters::new(Arc::clone(service.ready())));
         let id = CmId::new(&service, space, qp_type, Arc::clone(&waiters) as _).map_err(ListenError::Cm)?;
         let bound = service.call(|cma, _| {
-            *cma.options_mut(id.core)? = self.id;
+            *cma.options_mut(id.core)? = IdOptions { is_for_requests: true, ..self.id };
             cma.bind(id.core, addr, &Host)?;
             cma.listen(id.core, self.backlog.unwrap_or(0).into(), &Host)
         });

@@ -248,7 +248,7 @@ impl Options {
     pub(super) fn for_id(&self) -> IdOptions {
         IdOptions {
             tos: self.type_of_service,
-            ack_timeout: self.ack_timeout,
+            ack_timeout: (self.ack_timeout != 0).then_some(self.ack_timeout),
             patience: self.timeout.map_or_else(Patience::default, patience),
             ..IdOptions::default()
         }
