@@ -11,8 +11,16 @@ use super::{Cma, CmaError, CmaEvent, CmaEventType, CmaId, DeviceKey, IdState, Sy
 enum Unreached {
     /// The system knows no way: the call's own error.
     NoRoute(i32),
+    /// Another error of the call.
+    Refused(CmaError),
     /// What the program is told by an event.
     Told(i32),
+}
+
+impl From<CmaError> for Unreached {
+    fn from(error: CmaError) -> Self {
+        Self::Refused(error)
+    }
 }
 
 impl Cma {
@@ -54,7 +62,9 @@ impl Cma {
     }
 
     /// Binds an identifier to its device and resolves the peer's address (`rdma_resolve_addr`). What comes of it is told by an event:
-    /// `ADDR_RESOLVED`, or `ADDR_ERROR` with the reason.
+    /// `ADDR_RESOLVED`, or `ADDR_ERROR` with the reason: the way leaves by an interface that no device is on (ENODEV). The kernel says so of
+    /// neighbours that do not answer, too, since it needs their hardware addresses; here they are asked by the system when the REQ goes, and
+    /// who does not answer is `UNREACHABLE`.
     ///
     /// # Errors
     /// [`CmaError`]: the call makes no sense, or the system knows no way; nothing is told then.
@@ -86,6 +96,7 @@ impl Cma {
                 let errno = rustix::io::Errno::from_raw_os_error(errno);
                 return Err(CmaError::NoRoute { dst, errno });
             }
+            Err(Unreached::Refused(error)) => return Err(error),
             Err(Unreached::Told(errno)) => {
                 self.tell(CmaEvent { status: -errno, ..CmaEvent::new(id, CmaEventType::AddrError) });
             }
@@ -95,13 +106,12 @@ impl Cma {
 
     /// Finds the device for `dst` and binds the identifier to it.
     fn reach(&mut self, id: CmaId, dst: SocketAddr, system: &dyn System) -> Result<(), Unreached> {
-        let errno = |error: CmaError| Unreached::Told(error.errno());
-        let no_device = Unreached::Told(libc::ENODEV);
-        let known = self.id(id).map_err(errno)?;
+        let no_loopback = Unreached::Refused(CmaError::NoDevice { ip: dst.ip() });
+        let known = self.id(id)?;
         let bound = known.device;
         let own = known.src.map(|src| src.ip()).filter(|ip| !ip.is_unspecified());
         let dst = match dst.ip().is_unspecified() {
-            true => SocketAddr::new(self.loopback(dst.is_ipv4(), bound).ok_or(no_device)?, dst.port()),
+            true => SocketAddr::new(self.loopback(dst.is_ipv4(), bound).ok_or(no_loopback)?, dst.port()),
             false => dst,
         };
         let peer = dst.ip().to_canonical();
@@ -116,19 +126,20 @@ impl Cma {
             (Some(key), Some(own)) => (key, own.to_canonical()),
             _ => {
                 // Without a source the bound device has the peer's address, and packets go from there to there.
-                self.device_towards(peer, source.unwrap_or(peer), system).ok_or(no_device)?
+                self.device_towards(peer, source.unwrap_or(peer), system)
+                    .ok_or(Unreached::Told(libc::ENODEV))?
             }
         };
-        let wildcard = self.id(id).map_err(errno)?.src;
+        let wildcard = self.id(id)?.src;
         match wildcard {
             // Bound to a port on all addresses: now it is on one.
-            Some(src) => self.id_mut(id).map_err(errno)?.src = Some(SocketAddr::new(local, src.port())),
+            Some(src) => self.id_mut(id)?.src = Some(SocketAddr::new(local, src.port())),
             None => {
                 let any = SocketAddr::new(local, 0);
-                self.take_port(id, any, Some(key), false).map_err(errno)?;
+                self.take_port(id, any, Some(key), false)?;
             }
         }
-        let known = self.id_mut(id).map_err(errno)?;
+        let known = self.id_mut(id)?;
         known.device = Some(key);
         known.local = Gid::from_ip(local);
         known.remote = Gid::from_ip(peer);
@@ -137,7 +148,9 @@ impl Cma {
         Ok(())
     }
 
-    /// Resolves the route (`rdma_resolve_route`): in RoCE all of it is known. Told by `ROUTE_RESOLVED`.
+    /// Resolves the route (`rdma_resolve_route`): in RoCE all of it is known. Told by `ROUTE_RESOLVED`, and never by `ROUTE_ERROR`, which tells
+    /// of the subnet administration of InfiniBand: of RoCE's ways the kernel's call itself fails (cma.c, `cma_resolve_iboe_route`). A device
+    /// that goes meanwhile is told by librdmacm in its place, as there (`verbs-api/abi/src/cm/event.rs`).
     ///
     /// # Errors
     /// [`CmaError`].

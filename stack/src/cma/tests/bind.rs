@@ -150,6 +150,41 @@ fn no_way_and_no_sense_are_errors() {
     assert_eq!(errno(host.cma.listen(id, 1, &host.system)), libc::EINVAL);
 }
 
+/// Without a device on the way out. Which of it the call says, and which an event, is the kernel's.
+#[test]
+fn what_no_device_reaches_is_told_and_can_be_tried_again() {
+    let mut host = Host::new("10.0.0.1", 1);
+    host.cma.detach(host.key);
+    let id = host.id(PortSpace::TCP);
+    let peer = "10.0.0.2:9".parse().unwrap();
+    let any = "0.0.0.0:9".parse().unwrap();
+    assert_eq!(errno(host.cma.resolve_addr(id, None, any, &host.system)), libc::ENODEV);
+    assert_eq!(host.event(), None);
+    host.cma.resolve_addr(id, None, peer, &host.system).unwrap();
+    assert_eq!(host.expect(CmaEventType::AddrError).status, -libc::ENODEV);
+    assert_eq!(errno(host.cma.resolve_route(id)), libc::EINVAL);
+    host.plug();
+    host.cma.resolve_addr(id, None, peer, &host.system).unwrap();
+    host.expect(CmaEventType::AddrResolved);
+    host.cma.resolve_route(id).unwrap();
+    host.expect(CmaEventType::RouteResolved);
+}
+
+#[test]
+fn all_ports_taken_is_an_error_of_the_call() {
+    let mut host = Host::new("10.0.0.1", 1);
+    let peer = "10.0.0.2:9".parse().unwrap();
+    let id = loop {
+        let id = host.id(PortSpace::TCP);
+        match host.cma.resolve_addr(id, None, peer, &host.system) {
+            Ok(()) => drop(host.expect(CmaEventType::AddrResolved)),
+            Err(error) => break (id, error.errno()),
+        }
+    };
+    assert_eq!((id.1, host.event()), (libc::EADDRNOTAVAIL, None));
+    assert_eq!(host.cma.state(id.0), Some(IdState::Idle));
+}
+
 #[test]
 fn events_that_wait_move_with_their_identifier() {
     let mut world = World::new();
