@@ -96,12 +96,16 @@ pub fn said(output: &Output) -> String {
 
 /// Compiles `tests/programs/NAME.c` to where the ordinary user runs it.
 pub fn compile(name: &str) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name).with_extension("c");
-    let program = install().path("bin").join(name);
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"]).arg(&program).arg(source);
     // Only what a program uses: `urxe run` looks at what it needs.
-    gcc.args(["-Wl,--as-needed", "-libverbs", "-lrdmacm"]);
+    compile_as(name, &format!("bin/{name}"), &["-Wl,--as-needed", "-libverbs", "-lrdmacm"])
+}
+
+/// Compiles it to this place of the installation, with these options behind it.
+pub fn compile_as(name: &str, place: &str, options: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name).with_extension("c");
+    let program = install().path(place);
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"]).arg(&program).arg(source).args(options);
     ok(&mut gcc);
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     program

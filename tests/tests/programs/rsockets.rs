@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::connections::{ADDRESS, client, command, end, play};
-use crate::install::install;
+use crate::install::{compile_as, install};
 use crate::pair::turn;
 
 /// Bytes that rcopy copies.
@@ -94,4 +94,60 @@ fn the_preload_library_makes_rsockets_of_sockets() {
     let result: serde_json::Value = serde_json::from_str(&client[client.find('{').unwrap()..]).unwrap();
     let received = result["end"]["sum_received"]["bytes"].as_f64().unwrap();
     assert!(received >= 20e6, "{client}");
+}
+
+/// The preload library, with `accept4`, which Debian 12's does not know.
+fn preloads() -> String {
+    let accept4 = compile_as("accept4", "lib/accept4.so", &["-shared", "-fPIC"]);
+    format!("env LD_PRELOAD={}:{PRELOAD}", accept4.display())
+}
+
+/// Python's HTTP server polls, and has a thread for each client.
+#[test]
+fn pythons_http_server_serves_clients() {
+    let _turn = turn();
+    let (preload, home) = (preloads(), install().path("home"));
+    // More than buffers hold, and no two pieces alike.
+    let page: String = (0..200_000).map(|word: u32| format!("{word:x}\n")).collect();
+    fs::write(home.join("page.txt"), &page).unwrap();
+    let fetch = format!(
+        "import urllib.request as r;print(r.urlopen('http://{ADDRESS}:18480/page.txt',timeout=20).read().decode())"
+    );
+    fs::write(home.join("fetch.py"), fetch).unwrap();
+    let words = format!("{preload} /usr/bin/python3 -u -m http.server --bind {ADDRESS} 18480");
+    let server = command(&words).spawn().unwrap();
+    for _ in 0..3 {
+        let text = client(&format!("{preload} /usr/bin/python3 {}", home.join("fetch.py").display()));
+        assert!(text.contains(&page), "{} bytes, not {}", text.len(), page.len());
+    }
+    let told = end(server);
+    assert_eq!(told.matches("\"GET /page.txt HTTP/1.1\" 200").count(), 3, "{told}");
+}
+
+/// netcat shuts its side down when its input ends, and goes on reading.
+#[test]
+fn netcat_copies_to_a_listening_netcat() {
+    let _turn = turn();
+    let (preload, home) = (preloads(), install().path("home"));
+    let bytes: Vec<u8> =
+        (0..75_000_u32).flat_map(|word| word.wrapping_mul(0x9e37_79b1).to_le_bytes()).collect();
+    let [from, to] = ["netcat-from", "netcat-to"].map(|name| home.join(name));
+    fs::write(&from, &bytes).unwrap();
+    // Into a file, which takes all at once: nobody reads while the client runs.
+    let server = format!("{preload} nc.openbsd -N -l {ADDRESS} 18481");
+    let mut server = command(&server).stdout(fs::File::create(&to).unwrap()).spawn().unwrap();
+    let mut tries = 0;
+    while !command(&format!("{preload} nc.openbsd -N {ADDRESS} 18481"))
+        .stdin(fs::File::open(&from).unwrap())
+        .status()
+        .unwrap()
+        .success()
+    {
+        tries += 1;
+        assert!(tries < 20, "nobody listens");
+        thread::sleep(Duration::from_millis(200));
+    }
+    assert!(server.wait().unwrap().success());
+    let copied = fs::read(&to).unwrap();
+    assert!(copied == bytes, "{} bytes", copied.len());
 }

@@ -6,7 +6,7 @@ use crate::step::{Failure, Step};
 use crate::tally::Tally;
 
 /// The programs, the headers and the compiler that C programs are built with, and `nm`.
-const PACKAGES: [&str; 15] = [
+const PACKAGES: [&str; 16] = [
     "binutils",
     "gcc",
     "ibverbs-utils",
@@ -16,6 +16,7 @@ const PACKAGES: [&str; 15] = [
     "libibverbs-dev",
     "librdmacm1",
     "librdmacm-dev",
+    "netcat-openbsd",
     "perftest",
     "python3-pyverbs",
     "rdmacm-utils",
