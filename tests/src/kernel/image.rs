@@ -103,6 +103,8 @@ impl Image {
         let mut programs = vec![
             ("/usr/bin/exchange".to_owned(), own.exchange.clone()),
             ("/usr/bin/cm_refusals".to_owned(), own.cm_refusals.clone()),
+            ("/usr/bin/cm_lifetimes".to_owned(), own.cm_lifetimes.clone()),
+            ("/usr/bin/private_data".to_owned(), own.private_data.clone()),
             ("/usr/bin/refusals".to_owned(), own.refusals.clone()),
             ("/usr/bin/five_datagrams".to_owned(), own.five_datagrams.clone()),
             ("/usr/lib/patient.so".to_owned(), own.patient.clone()),
@@ -146,6 +148,8 @@ pub(super) struct OwnPrograms {
     group: PathBuf,
     exchange: PathBuf,
     cm_refusals: PathBuf,
+    cm_lifetimes: PathBuf,
+    private_data: PathBuf,
     refusals: PathBuf,
     five_datagrams: PathBuf,
     patient: PathBuf,
@@ -207,6 +211,16 @@ impl OwnPrograms {
             cm_refusals: gcc(
                 "../../programs/cm_refusals.c",
                 folder.join("cm_refusals"),
+                &["-libverbs", "-lrdmacm"],
+            )?,
+            cm_lifetimes: gcc(
+                "../../programs/cm_lifetimes.c",
+                folder.join("cm_lifetimes"),
+                &["-libverbs", "-lrdmacm", "-lpthread"],
+            )?,
+            private_data: gcc(
+                "../../programs/private_data.c",
+                folder.join("private_data"),
                 &["-libverbs", "-lrdmacm"],
             )?,
             refusals: gcc("../../programs/refusals.c", folder.join("refusals"), &["-libverbs"])?,

@@ -80,6 +80,14 @@ const PAIRS: [Pair; 8] = [
     },
 ];
 
+/// Each end verifies what it hears, and the errno of what is refused: what it expects is what both kernels do.
+const PRIVATE_DATA: [Pair; 1] = [Pair {
+    server: "private_data -s 0.0.0.0",
+    client: "private_data -c",
+    says: "all as expected",
+    ..PROGRAM
+}];
+
 /// perftest with -R makes two connections, and its client comes to the second when it likes.
 const PERFTEST: [Pair; 2] = [
     Pair {
@@ -135,6 +143,8 @@ pub fn cases() -> Vec<Case> {
         };
         cases.push(case("serve", &PAIRS, true));
         cases.push(case("clients_of", &PAIRS, false));
+        cases.push(case("private_data_served_to", &PRIVATE_DATA, true));
+        cases.push(case("private_data_of_clients_of", &PRIVATE_DATA, false));
         cases.push(case("perftest_serves", &PERFTEST, true));
         // An emulated kernel that shares its processor listens for the second connection too late, whatever its head start.
         cases.push(case("perftest_clients_of", &PERFTEST, false).long());
@@ -215,8 +225,14 @@ pub fn start(
         Node::Kernel(guest) => Ok(guest.start(&format!("{words} {host}"))?),
         Node::Urxe(lab) => {
             let own = if family == Family::V4 { HOST_V4 } else { HOST_V6 };
-            let run = if is_subcommand { "" } else { "run --" };
-            let words = format!("{run} {words} {host}");
+            // What was compiled here is in the lab's folder; Debian's programs are in PATH.
+            let installed = lab.installed(words.split(' ').next().unwrap_or_default());
+            let run = match installed.parent().filter(|_| installed.exists()) {
+                _ if is_subcommand => String::new(),
+                Some(folder) => format!("run -- {}/", folder.display()),
+                None => "run -- ".to_owned(),
+            };
+            let words = format!("{run}{words} {host}");
             let command = lab.unprivileged(lab.installed("urxe")).env("URXE_LOG", "warn");
             let command = command.env("URXE_DEVICES", format!("rxe0={own}"));
             Ok(command.args(words.split_whitespace()).start()?)

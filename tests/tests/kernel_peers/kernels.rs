@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use urxe_tests::kernel::{Impairment, Lab, Series};
+use urxe_tests::kernel::{Guest, Impairment, Lab, Series};
 use urxe_tests::programs::refusals::judge_original;
 
 use crate::{
@@ -20,6 +20,9 @@ pub fn cases() -> Vec<Case> {
     for series in Series::ALL {
         cases.push(Case::new(format!("kernels::refusals_{}", series.name()), move |lab| {
             refusals(lab, series)
+        }));
+        cases.push(Case::new(format!("kernels::lifetimes_{}", series.name()), move |lab| {
+            lifetimes(lab.guest(series))
         }));
     }
     for (server, client) in [(Series::V6_1, Series::V6_12), (Series::V6_12, Series::V6_1)] {
@@ -90,6 +93,12 @@ fn operations(lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<(), Failu
 fn refusals(lab: &Lab, series: Series) -> Result<(), Failure> {
     let said = lab.guest(series).run("refusals")?.ok()?;
     judge_original(&said).map_err(Failure::Program)
+}
+
+/// What the program expects of urxe's librdmacm, the original does.
+fn lifetimes(guest: &Guest) -> Result<(), Failure> {
+    guest.start(&format!("cm_lifetimes {}", guest.v4()))?.finish(Duration::from_secs(100))?.ok()?;
+    Ok(())
 }
 
 /// Neither the harness's checks nor the kernel's let a wrong key pass.
