@@ -8,11 +8,13 @@
 //!
 //! A failure keeps its packets in `urxe-kernel-<test>.pcap` (in `$URXE_KERNEL_CAPTURES` or the temporary folder).
 
+mod bring;
 mod case;
 mod clean;
 mod connections;
 mod ends;
 mod kernels;
+mod krping;
 mod multicast;
 mod players;
 mod program;
@@ -66,6 +68,7 @@ fn trials(lab: Option<&Arc<Lab>>) -> Vec<Trial> {
         programs::cases(),
         connections::cases(),
         ends::cases(),
+        krping::cases(),
         speed::cases(),
     ];
     cases.into_iter().flatten().map(|case| case.trial(lab.cloned())).collect()

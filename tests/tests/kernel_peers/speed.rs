@@ -5,13 +5,12 @@
 //!
 //! Port 4791 of the guest is its kernel's, so urxe has a network namespace with a loopback interface of its own.
 
-use std::io::Write as _;
-use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use urxe_tests::kernel::{Error, Guest, Lab, Series};
+use urxe_tests::kernel::{Guest, Lab, Series};
 use urxe_tests::programs::cmtime::{connected_per_second, whole_per_second};
 
+use crate::bring::bring;
 use crate::case::{Case, Failure};
 
 /// Of each of the two; the medians are compared.
@@ -23,8 +22,6 @@ const BARE: usize = 1_000;
 /// urxe is at least so many times as fast; an emulated guest's figures vary by a tenth.
 const WANTED: f64 = 0.9;
 const LIMIT: Duration = Duration::from_secs(180);
-/// Where the guest gets the library from this machine.
-const LIBRARY_PORT: u16 = 9099;
 
 pub fn cases() -> Vec<Case> {
     Series::ALL
@@ -101,19 +98,8 @@ fn median(figures: impl Iterator<Item = f64>) -> f64 {
 
 /// Copies `liburxe.so` into the guest, under the names of the libraries that it stands for.
 fn bring_library(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
-    let io = |source| Error::Io { action: "copy liburxe.so into the guest".to_owned(), source };
-    let library = std::fs::read(lab.installed("liburxe.so")).map_err(io)?;
-    let receiving = guest.start(&format!(
-        "mkdir -p /opt/urxe && cd /opt/urxe && nc -l -p {LIBRARY_PORT} >liburxe.so && wc -c <liburxe.so && \
-         ln -sf liburxe.so libibverbs.so.1 && ln -sf liburxe.so librdmacm.so.1"
-    ))?;
-    guest.wait_listening(LIBRARY_PORT)?;
-    let mut to_guest = TcpStream::connect(SocketAddr::new(guest.v4(), LIBRARY_PORT)).map_err(io)?;
-    to_guest.write_all(&library).and_then(|()| to_guest.shutdown(Shutdown::Write)).map_err(io)?;
-    let output = receiving.finish(LIMIT)?.ok()?;
-    if output.trim() == library.len().to_string() {
-        return Ok(());
-    }
-    let wanted = format!("{} bytes", library.len());
-    Err(Failure::Unsaid { command: "nc".to_owned(), output, wanted })
+    bring(guest, &lab.installed("liburxe.so"), "/opt/urxe")?;
+    let links = "cd /opt/urxe && ln -sf liburxe.so libibverbs.so.1 && ln -sf liburxe.so librdmacm.so.1";
+    guest.run(links)?.ok()?;
+    Ok(())
 }

@@ -1,0 +1,114 @@
+//! A kernel program at the other end: krping, which speaks rping's protocol by verbs of the kernel, with memory registered by work
+//! requests. It is no part of Linux or of a package, so these are there only where it was built for the guest's kernel 6.1, whose version
+//! `tests/kernel/setup.sh` tells:
+//!
+//! ```sh
+//! apt-get install linux-headers-VERSION
+//! git clone https://github.com/larrystevenwise/krping
+//! make -C /usr/src/linux-headers-VERSION M=$PWD/krping modules CC=gcc
+//! export URXE_KRPING=$PWD/krping/rdma_krping.ko
+//! cargo test --workspace --features urxe-tests/kernel-peers --test kernel_peers -- krping
+//! ```
+//!
+//! Not with 6.12: at the first message that krping gets, from urxe or from the other kernel's rping, that guest stands still.
+
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use urxe_tests::kernel::{Guest, HOST_V4, Job, Lab, Series};
+
+use crate::bring::bring;
+use crate::case::{Case, Failure};
+use crate::connections::start;
+use crate::players::{Family, Node};
+
+/// Names the module's file.
+const MODULE: &str = "URXE_KRPING";
+const LIMIT: Duration = Duration::from_secs(60);
+const HEAD_START: Duration = Duration::from_secs(2);
+const FOLDER: &str = "/opt/krping";
+/// rping's own port.
+const PORT: u16 = 7174;
+
+pub fn cases() -> Vec<Case> {
+    let Some(module) = std::env::var_os(MODULE).map(PathBuf::from) else { return Vec::new() };
+    let case = |what: &str, body: fn(&Lab, &Guest) -> Result<(), Failure>| {
+        let module = module.clone();
+        Case::new(format!("krping::{what}_6.1"), move |lab| {
+            let guest = lab.guest(Series::V6_1);
+            load(guest, &module)?;
+            body(lab, guest)
+        })
+    };
+    vec![case("serves", serves), case("client_of", client), case("without_urxe", without_urxe)]
+}
+
+/// Loads the module if it is not there.
+fn load(guest: &Guest, module: &Path) -> Result<(), Failure> {
+    bring(guest, module, FOLDER)?;
+    guest.run(&format!("[ -e /proc/krping ] || insmod {FOLDER}/rdma_krping.ko"))?.ok()?;
+    Ok(())
+}
+
+/// Runs krping; it ends with the command.
+fn krping(guest: &Guest, options: &str) -> Result<Job, Failure> {
+    Ok(guest
+        .start(&format!("echo '{options},port={PORT},count=5,size=4000,verbose,validate' >/proc/krping"))?)
+}
+
+/// What it says stands in the kernel's log, one line a ping with the beginning of its data.
+fn must_have_pinged(guest: &Guest, what: &str) -> Result<(), Failure> {
+    let output = guest.dmesg()?;
+    let wanted = format!("{what} (64B max): |rdma-ping-4:");
+    if output.contains(&wanted) {
+        return Ok(());
+    }
+    Err(Failure::Unsaid { command: "krping".to_owned(), output, wanted })
+}
+
+/// The kernel serves: it READs from and WRITEs to urxe. Both of the clients, the tool and Debian's program.
+fn serves(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+    for is_subcommand in [true, false] {
+        guest.run("dmesg -c >/dev/null")?.ok()?;
+        let serving = krping(guest, &format!("server,addr={}", guest.v4()))?;
+        sleep(HEAD_START);
+        let words = "rping -c -v -V -C 5 -S 4000 -a";
+        let client = start(is_subcommand, words, Family::V4, Node::Urxe(lab), Some(guest.v4()))?;
+        client.finish(LIMIT)?.ok()?;
+        serving.finish(LIMIT)?;
+        must_have_pinged(guest, "krping: server ping data")?;
+    }
+    Ok(())
+}
+
+/// The other kernel's rping with it: what fails here has nothing to do with urxe.
+fn without_urxe(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+    guest.run("dmesg -c >/dev/null")?.ok()?;
+    let serving = krping(guest, &format!("server,addr={}", guest.v4()))?;
+    sleep(HEAD_START);
+    let other = lab.guests().iter().find(|other| other.name() != guest.name());
+    let Some(other) = other else { return Err(Failure::Program("one guest alone".to_owned())) };
+    let words = "rping -c -v -V -C 5 -S 4000 -a";
+    start(false, words, Family::V4, Node::Kernel(other), Some(guest.v4()))?.finish(LIMIT)?.ok()?;
+    serving.finish(LIMIT)?;
+    must_have_pinged(guest, "krping: server ping data")
+}
+
+/// The kernel asks; it registers and invalidates what urxe READs and WRITEs.
+fn client(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+    for is_subcommand in [true, false] {
+        guest.run("dmesg -c >/dev/null")?.ok()?;
+        let serving =
+            start(is_subcommand, "rping -s -v -C 5 -S 4000 -a 0.0.0.0", Family::V4, Node::Urxe(lab), None)?;
+        sleep(HEAD_START);
+        krping(guest, &format!("client,addr={HOST_V4}"))?.finish(LIMIT)?;
+        let output = serving.finish(LIMIT)?.output;
+        if !output.contains("rdma-ping-4:") {
+            let (command, wanted) = ("rping -s".to_owned(), "rdma-ping-4:".to_owned());
+            return Err(Failure::Unsaid { command, output, wanted });
+        }
+        must_have_pinged(guest, "krping: ping data")?;
+    }
+    Ok(())
+}
