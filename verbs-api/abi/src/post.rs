@@ -64,18 +64,7 @@ unsafe fn post_alone(qp: *mut ibv_qp, wr: *const ibv_send_wr) -> bool {
     if !has_peer || !wr.next.is_null() || is_inline(wr) || (wr.sg_list.is_null() && count > 0) {
         return false;
     }
-    // SAFETY: integers in all parts of the union: whichever was written, these bytes are the program's.
-    let rdma = unsafe { wr.wr.rdma };
-    let remote = Remote { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) };
-    let imm = u32::from_be(wr.imm_or_rkey);
-    let op = match wr.opcode {
-        0 => SendOp::Write { remote },
-        1 => SendOp::WriteImm { remote, imm },
-        2 => SendOp::Send,
-        3 => SendOp::SendImm { imm },
-        4 => SendOp::Read { remote },
-        _ => return false,
-    };
+    let Some(op) = plain(wr) else { return false };
     let sges = if count == 0 {
         &[][..]
     } else {
@@ -92,6 +81,24 @@ unsafe fn post_alone(qp: *mut ibv_qp, wr: *const ibv_send_wr) -> bool {
     let posted = context.node.engine.post_send(object.handle, slice::from_ref(&request)).is_ok();
     context.node.settle();
     posted
+}
+
+/// What a SEND, WRITE or READ does; `None` for other operations.
+#[inline(always)]
+fn plain(wr: &ibv_send_wr) -> Option<SendOp> {
+    // SAFETY: integers in all parts of the union: whichever was written, these bytes are the program's.
+    let rdma = unsafe { wr.wr.rdma };
+    let remote = Remote { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) };
+    let imm = u32::from_be(wr.imm_or_rkey);
+    // enum ibv_wr_opcode
+    Some(match wr.opcode {
+        0 => SendOp::Write { remote },
+        1 => SendOp::WriteImm { remote, imm },
+        2 => SendOp::Send,
+        3 => SendOp::SendImm { imm },
+        4 => SendOp::Read { remote },
+        _ => return None,
+    })
 }
 
 /// Posts a list of any requests.
@@ -200,29 +207,26 @@ unsafe fn request<'a>(qp_type: QpType, wr: &ibv_send_wr) -> Result<SendRequest<'
     let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
     let remote = Remote { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) };
     let atomic_remote = Remote { addr: atomic.remote_addr, rkey: Rkey(atomic.rkey) };
-    let imm = u32::from_be(wr.imm_or_rkey);
     // enum ibv_wr_opcode
-    let op = match wr.opcode {
-        0 => SendOp::Write { remote },
-        1 => SendOp::WriteImm { remote, imm },
-        2 => SendOp::Send,
-        3 => SendOp::SendImm { imm },
-        4 => SendOp::Read { remote },
-        5 => SendOp::CompareSwap { remote: atomic_remote, compare: atomic.compare_add, swap: atomic.swap },
-        6 => SendOp::FetchAdd { remote: atomic_remote, add: atomic.compare_add },
-        7 => SendOp::LocalInv { rkey: Rkey(wr.imm_or_rkey) },
-        8 => {
+    let op = match (plain(wr), wr.opcode) {
+        (Some(op), _) => op,
+        (_, 5) => {
+            SendOp::CompareSwap { remote: atomic_remote, compare: atomic.compare_add, swap: atomic.swap }
+        }
+        (_, 6) => SendOp::FetchAdd { remote: atomic_remote, add: atomic.compare_add },
+        (_, 7) => SendOp::LocalInv { rkey: Rkey(wr.imm_or_rkey) },
+        (_, 8) => {
             // SAFETY: the ABI's contract: the window is NULL or allocated.
             let window = unsafe { wr.bind_mw.mw.as_ref() }.ok_or(VerbError::Null("mw"))?;
             // SAFETY: the ABI's contract.
             SendOp::BindMw(unsafe { mw::request(window, Rkey(wr.bind_mw.rkey), &wr.bind_mw.bind_info) }?)
         }
-        9 => SendOp::SendInvalidate { rkey: Rkey(wr.imm_or_rkey) },
-        10 => return Err(VerbError::Unsupported("IBV_WR_TSO")),
+        (_, 9) => SendOp::SendInvalidate { rkey: Rkey(wr.imm_or_rkey) },
+        (_, 10) => return Err(VerbError::Unsupported("IBV_WR_TSO")),
         // The structure has no place for what a FLUSH asks; ibv_wr_flush has.
-        14 => return Err(VerbError::Unsupported("IBV_WR_FLUSH by ibv_post_send")),
-        15 => SendOp::AtomicWrite { remote },
-        given => {
+        (_, 14) => return Err(VerbError::Unsupported("IBV_WR_FLUSH by ibv_post_send")),
+        (_, 15) => SendOp::AtomicWrite { remote },
+        (_, given) => {
             return Err(VerbError::Value {
                 field: "opcode",
                 given: given.into(),
