@@ -6,7 +6,7 @@ use crate::step::{Failure, Step};
 use crate::tally::Tally;
 
 /// The programs, the headers and the compiler that C programs are built with, and `nm`.
-const PACKAGES: [&str; 16] = [
+const PACKAGES: [&str; 18] = [
     "binutils",
     "gcc",
     "ibverbs-utils",
@@ -20,6 +20,8 @@ const PACKAGES: [&str; 16] = [
     "perftest",
     "python3-pyverbs",
     "rdmacm-utils",
+    "tcpdump",
+    "tshark",
     "ucx-utils",
     "util-linux",
     "valgrind",
