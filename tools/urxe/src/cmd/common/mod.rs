@@ -3,12 +3,14 @@
 //! | file | subject |
 //! |---|---|
 //! | `choose` | which device, and which address the peer process takes |
+//! | `connection_error` | why a connection by `rdma_cm` did not work |
 //! | `peer` | the other end: a process of this program, or whoever has connected |
 //! | `lines` | lines of JSON between the two |
 //! | `size` | numbers of bytes, as people write them |
 //! | `verb_error` | why a verb did not work, whichever |
 
 pub mod choose;
+pub mod connection_error;
 pub mod lines;
 pub mod peer;
 pub mod size;

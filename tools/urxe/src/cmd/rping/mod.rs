@@ -22,9 +22,9 @@ mod server;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
-use urxe::cm::{ConnectError, ListenError};
-use urxe::{AllocateError, BufferError, PostError, SliceError, WaitError, WcStatus};
+use urxe::WcStatus;
 
+use crate::cmd::common::connection_error::ConnectionError;
 use crate::cmd::{CmdError, Outcome};
 
 /// The original's limits: the longest number in front of the data, and its buffer.
@@ -90,27 +90,9 @@ pub enum RpingError {
         #[source]
         error: io::Error,
     },
-    /// Nothing listens.
+    /// The connection, or a verb over it.
     #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// No connection.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// No memory.
-    #[error(transparent)]
-    Memory(#[from] AllocateError),
-    /// Inside one's own buffers.
-    #[error(transparent)]
-    Slice(#[from] SliceError),
-    /// Likewise.
-    #[error(transparent)]
-    Buffer(#[from] BufferError),
-    /// A request was not taken.
-    #[error("the queue pair takes no request: {0}")]
-    Post(#[from] PostError),
-    /// Waiting failed.
-    #[error(transparent)]
-    Wait(#[from] WaitError),
+    Connection(ConnectionError),
     /// A request failed.
     #[error("{what} failed: {status}")]
     Failed {
@@ -148,6 +130,12 @@ pub enum RpingError {
     /// The output.
     #[error("cannot write the result")]
     Output(#[from] io::Error),
+}
+
+impl<E: Into<ConnectionError>> From<E> for RpingError {
+    fn from(error: E) -> Self {
+        Self::Connection(error.into())
+    }
 }
 
 impl Args {

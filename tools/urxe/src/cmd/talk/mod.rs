@@ -25,10 +25,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
 use std::time::Duration;
 
-use urxe::cm::{self, ConnectError, ListenError, Listener, Options};
-use urxe::{AllocateError, BufferError, PostError, SliceError, WaitError, WcStatus};
+use urxe::WcStatus;
+use urxe::cm::{self, Listener, Options};
 
 use self::messages::{MESSAGE_MAX, Messages};
+use crate::cmd::common::connection_error::ConnectionError;
 use crate::cmd::common::size::Size;
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
@@ -75,27 +76,9 @@ pub struct ConnectArgs {
 /// Why it did not work.
 #[derive(Debug, thiserror::Error)]
 pub enum TalkError {
-    /// Nothing listens.
+    /// The connection, or a verb over it.
     #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// No connection.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// No memory.
-    #[error(transparent)]
-    Memory(#[from] AllocateError),
-    /// Inside one's own buffers.
-    #[error(transparent)]
-    Slice(#[from] SliceError),
-    /// Likewise.
-    #[error(transparent)]
-    Buffer(#[from] BufferError),
-    /// A request was not taken.
-    #[error("the queue pair takes no request: {0}")]
-    Post(#[from] PostError),
-    /// Waiting failed.
-    #[error(transparent)]
-    Wait(#[from] WaitError),
+    Connection(ConnectionError),
     /// A message failed.
     #[error("a message failed: {status}")]
     Failed {
@@ -122,6 +105,12 @@ pub enum TalkError {
     /// Standard input or output.
     #[error("standard input or output: {0}")]
     Io(#[from] io::Error),
+}
+
+impl<E: Into<ConnectionError>> From<E> for TalkError {
+    fn from(error: E) -> Self {
+        Self::Connection(error.into())
+    }
 }
 
 impl ListenArgs {
