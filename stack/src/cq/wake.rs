@@ -15,7 +15,7 @@
 ///
 /// Called under a lock of the core: it must not block, nor call the core.
 pub trait Wake: Send + Sync {
-    /// One event came: add a count.
+    /// One event came: add a count. Who is [told to announce](Self::announce) may keep it until then.
     fn wake(&self);
 
     /// `events` events left the queue without a count: take as many counts back as are there, and return their
@@ -23,6 +23,9 @@ pub trait Wake: Send + Sync {
     fn withdraw(&self, events: u32) -> u32 {
         events
     }
+
+    /// Tells of counts that were kept. Called under no lock, and only by the service of connections (`Cma::poll_announcement`).
+    fn announce(&self) {}
 }
 
 impl<T: Wake + ?Sized> Wake for crate::sync::Arc<T> {
@@ -32,6 +35,10 @@ impl<T: Wake + ?Sized> Wake for crate::sync::Arc<T> {
 
     fn withdraw(&self, events: u32) -> u32 {
         (**self).withdraw(events)
+    }
+
+    fn announce(&self) {
+        (**self).announce();
     }
 }
 

@@ -34,7 +34,7 @@ counters! {
     RcvdPkts "rcvd_pkts",
     /// Requests that had been received before.
     DuplicateRequest "duplicate_request",
-    /// Requests that came before an earlier one.
+    /// Requests that came before an earlier one: each, whether it was kept or dropped. `rdma_rxe`, which keeps none, counts only the first, which it asks for.
     OutOfSeqRequest "out_of_seq_request",
     /// RNR NAKs received.
     RcvdRnrErr "rcvd_rnr_err",
@@ -59,6 +59,12 @@ counters! {
     /// RDMA operations received.
     RdmaRecvs "rdma_recvs",
 
+    /// Sequence NAKs sent: requests that counted as lost.
+    SendSeqErr "send_seq_err",
+    /// Packets that came before an earlier one and were kept for it: requests, which count in `out_of_seq_request` as well, and answers.
+    HeldPackets "held_packets",
+    /// Of those, packets whose turn came, and which did as if they had come then.
+    HeldExecuted "held_executed",
     /// Last packets sent once more because nothing came back, to learn what was lost.
     TailProbes "tail_probes",
     /// Dropped: malformed, see the log for the reason of each.
@@ -93,13 +99,13 @@ counters! {
     DropNotReady "drop_not_ready",
     /// Dropped: a duplicate that needs no answer, or whose answer is no longer kept.
     DropDuplicate "drop_duplicate",
-    /// Dropped: out of sequence while a NAK is outstanding.
+    /// Dropped: out of sequence while a NAK is outstanding, or kept until then.
     DropOutOfSequence "drop_out_of_sequence",
     /// Dropped: an answer to nothing that is outstanding (ghost ACK).
     DropGhostAck "drop_ghost_ack",
     /// Dropped: an answer with a reserved syndrome.
     DropReservedSyndrome "drop_reserved_syndrome",
-    /// Dropped: an answer while the same packets are being sent again.
+    /// Dropped: an answer while the same packets are being sent again, or kept until then.
     DropImpliedNak "drop_implied_nak",
     /// Dropped: lost on purpose, as was asked for when the device was opened.
     DropSimulated "drop_simulated",
@@ -109,6 +115,8 @@ counters! {
     SimulatedReorder "simulated_reorder",
     /// Received with flipped bits, on purpose. All but one of 65,536 count in `drop_icrc`, too.
     SimulatedCorrupt "simulated_corrupt",
+    /// Received with a mark of congestion, on purpose.
+    SimulatedMark "simulated_mark",
     /// Requests refused: for a shared receive queue that the target's XRC domain does not have.
     XrcViolation "xrc_violation",
     /// Times a message found its shared receive queue empty.
@@ -139,8 +147,14 @@ counters! {
     AccessNotMapped "access_not_mapped",
     /// Refused: a peer's SEND with invalidate, by the key that it names.
     InvalidateRefused "invalidate_refused",
-    /// Received congestion notifications.
-    RcvdCnp "rcvd_cnp",
+    /// Received data packets of reliable connections that a router had marked (CE): the queue pair's peer is told.
+    EcnMarked "np_ecn_marked_roce_packets",
+    /// Congestion notifications sent.
+    CnpSent "np_cnp_sent",
+    /// Congestion notifications received, for a queue pair that has that peer.
+    CnpHandled "rp_cnp_handled",
+    /// Congestion notifications received, for no queue pair that sends reliably to where they came from.
+    CnpIgnored "rp_cnp_ignored",
 
     /// Arrived here and passed on to the process that they are for.
     Forwarded "forwarded",

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::counters::Counter;
 use super::{Device, QpHandle, QpSlot};
 use crate::path::acks::Ack;
+use crate::path::ecn::Cnp;
 use crate::path::run::RunBuffer;
 use crate::path::{Flusher, Path, Route};
 use crate::port::{Run, SendOutcome, Transmit};
@@ -14,6 +15,9 @@ use crate::qp::context::{Context, Sent};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, try_lock};
 use crate::time::Time;
+
+/// Of so many queue pairs whose packets are shorter than those of the run, the first closes it: each of them is looked at in vain.
+const MAX_ASIDE: usize = 16;
 
 impl Device {
     /// Sends what can be sent now.
@@ -65,24 +69,34 @@ impl Device {
     pub fn handle_timeouts(&self, now: Time) {
         self.periods.expire(now);
         while let Some((at, index)) = self.timers.take_due(now) {
-            let Some(slot) = self.qps.at(index) else { continue };
-            let mut guard = lock(&slot.qp);
-            let Some(qp) = guard.as_mut() else { continue };
-            if qp.timer_at != at {
-                continue; // an entry that an earlier one replaced
+            self.on_timer_entry(now, at, index);
+        }
+    }
+
+    /// Does what is due of queue pair `index`, for which the entry of the time `at` was taken from the timers. Several threads may have taken some
+    /// of the same queue pair, and come here in any order.
+    pub(super) fn on_timer_entry(&self, now: Time, at: Time, index: u32) {
+        let Some(slot) = self.qps.at(index) else { return };
+        let mut guard = lock(&slot.qp);
+        let Some(qp) = guard.as_mut() else { return };
+        if qp.timer_at != at {
+            // An entry that an earlier one replaced, which another thread has taken and is about to look at.
+            if qp.timer_then == at {
+                qp.timer_then = Time::NEVER;
             }
-            qp.timer_at = Time::NEVER;
-            let context = self.context(now, qp.path);
-            qp.on_timer(&context);
-            self.settle_timer(index, qp, qp.deadline());
-            let (path, wants_to_send) = (qp.path, qp.wants_to_send(now));
-            drop(guard);
-            if wants_to_send {
-                self.schedule(index, path);
-            } else {
-                // Giving up opened the window for the queue pairs that it had stopped.
-                self.touch_path_of(path);
-            }
+            return;
+        }
+        qp.timer_at = std::mem::replace(&mut qp.timer_then, Time::NEVER);
+        let context = self.context(now, qp.path);
+        qp.on_timer(&context);
+        self.settle_timer(index, qp, qp.deadline());
+        let (path, wants_to_send) = (qp.path, qp.wants_to_send(now));
+        drop(guard);
+        if wants_to_send {
+            self.schedule(index, path);
+        } else {
+            // Giving up opened the window for the queue pairs that it had stopped.
+            self.touch_path_of(path);
         }
     }
 
@@ -95,7 +109,8 @@ impl Device {
     /// Sees to it that the timers hold an entry no later than the queue pair's deadline.
     pub(super) fn settle_timer(&self, index: u32, qp: &mut Qp, deadline: Time) {
         if deadline < qp.timer_at {
-            qp.timer_at = deadline;
+            // The other stays for when this one is over: what is missing for a moment comes up again and again beside a timeout that moves.
+            qp.timer_then = std::mem::replace(&mut qp.timer_at, deadline);
             self.timers.insert(deadline, index);
         }
     }
@@ -122,6 +137,10 @@ impl Device {
     }
 
     /// Fills and sends runs until no queue pair of the path has anything to send, or the window is full.
+    ///
+    /// The packets of a run are of one length, and behind a shorter one none can follow. The first packet of a WRITE is longer than those that
+    /// follow it: so the first packets of many queue pairs make one run, and the next ones another. A queue pair whose next packet would close the run is put
+    /// aside until the others have added theirs, or too many wait.
     fn drain(
         &self,
         path_index: u32,
@@ -130,7 +149,7 @@ impl Device {
         now: Time,
         port: &(impl Transmit + ?Sized),
     ) {
-        let Flusher { route, run, queue, blocked, acks } = flusher;
+        let Flusher { route, run, queue, blocked, aside, acks, cnps } = flusher;
         let Some(route) = *route else { return self.pass_on(path_index, path, queue, now) };
         let run = run.get_or_insert_with(RunBuffer::new);
         run.set_max_segments(self.max_run_segments.min(port.max_run_segments()));
@@ -140,26 +159,37 @@ impl Device {
         // Those that the window stopped earlier get one more try each, after those that were listed since.
         let mut retries = blocked.len();
         let mut context = self.context(now, Some((path_index, route.key.peer)));
+        // Of those that were put aside, so many are asked again first: the run is a new one.
+        let mut resumed = 0;
         loop {
-            let (index, was_blocked) = match queue.pop_front() {
-                Some(index) => (index, false),
-                None if retries > 0 && path.window.admits(1) => match blocked.pop_front() {
-                    Some(index) => (index, true),
-                    None => break,
-                },
-                None => break,
-            };
-            let Some(slot) = self.qps.at(index) else { continue };
-            if was_blocked {
+            let can_retry = retries > 0 && path.window.admits(context.reserved + 1);
+            let mut closes = false;
+            let (index, from) = if resumed > 0 {
+                resumed -= 1;
+                (aside.pop_front(), From::Aside)
+            } else if aside.len() < MAX_ASIDE && !queue.is_empty() {
+                (queue.pop_front(), From::Listed)
+            } else if aside.len() < MAX_ASIDE && can_retry {
                 retries -= 1;
+                (blocked.pop_front(), From::Blocked)
             } else {
+                closes = true;
+                (aside.pop_front(), From::Aside)
+            };
+            let Some(index) = index else { break };
+            let Some(slot) = self.qps.at(index) else { continue };
+            if from == From::Listed {
                 slot.link.unlist_before_lock();
             }
-            match self.fill(index, was_blocked, slot, run, &route, &mut context) {
+            let is_last = queue.is_empty() && aside.is_empty() && !can_retry;
+            context.may_close = closes || is_last;
+            match self.fill(index, from == From::Blocked, slot, run, &route, &mut context) {
                 Filled::Done => {}
+                Filled::Aside => aside.push_back(index),
                 Filled::RunFull => {
                     context.pins.clear();
                     self.send(run, &route, port);
+                    resumed = aside.len();
                     look();
                     // Listed anew, never put back into the queue by hand: an index that stands there unlisted could be
                     // listed meanwhile, and unlisting it when it is popped would leave a list that may close to a ring.
@@ -178,6 +208,14 @@ impl Device {
                 self.send(run, &route, port);
             }
             run.append_ack(&route.icrc, ack);
+        }
+        path.cnps.take(cnps);
+        for cnp in cnps.drain(..) {
+            if !run.takes(Cnp::LEN) {
+                self.send(run, &route, port);
+            }
+            cnp.append_to(run, &route.icrc);
+            self.counters.add(Counter::CnpSent);
         }
         self.send(run, &route, port);
         path.has_blocked.store(!blocked.is_empty(), Ordering::Release);
@@ -210,7 +248,9 @@ impl Device {
         };
         let start = queue.len();
         path.ready.take_all(link_of, |index| queue.push_back(index));
-        queue.make_contiguous()[start..].reverse();
+        if queue.len() > start + 1 {
+            queue.make_contiguous()[start..].reverse();
+        }
     }
 
     #[inline(always)] // called in one place, once a queue pair's turn
@@ -259,6 +299,7 @@ impl Device {
         match sent {
             Sent::Idle => Filled::Done,
             Sent::RunFull => Filled::RunFull,
+            Sent::Aside => Filled::Aside,
             Sent::WindowFull if qp.is_blocked => Filled::Done,
             Sent::WindowFull => {
                 qp.is_blocked = true;
@@ -288,12 +329,25 @@ impl Device {
     }
 }
 
+/// Where a queue pair stood before its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    /// On the path's list.
+    Listed,
+    /// Among those that the window stopped.
+    Blocked,
+    /// Among those whose packet would have closed the run.
+    Aside,
+}
+
 /// What became of a queue pair's turn.
 enum Filled {
     /// It has nothing to send now.
     Done,
     /// Send the run, then go on with it.
     RunFull,
+    /// Ask the others first.
+    Aside,
     /// It waits for the window.
     WindowFull,
 }

@@ -23,10 +23,12 @@
 //! | [`multicast`] | groups, and who is attached |
 //! | `paths` | paths by the address that they lead to |
 //! | `receive` | from a datagram to the queue pairs |
+//! | `congestion` | what marks of routers and notifications of peers do |
 //! | `flush` | from the queue pairs to the port |
 //! | `slots` | tables whose entries never move |
 
 pub mod ah;
+mod congestion;
 pub mod counters;
 pub mod domains;
 mod flush;
@@ -92,6 +94,8 @@ pub struct DeviceConfig {
     /// No retransmission before the local ACK timeout comes earlier than this, whatever round trips were measured. Longer
     /// is better where the peer may stall: an emulated machine, a process in a debugger.
     pub early_timeout_min: Duration,
+    /// Packets of reliable connections say that their sender heeds marks of routers (ECT(0)).
+    pub ecn: bool,
     /// The UDP source ports of its packets.
     pub source_ports: Box<dyn SourcePorts>,
     /// How its port joins multicast groups.
@@ -132,6 +136,7 @@ impl DeviceConfig {
             max_run_segments: 64,
             read_budget: 96 << 10,
             early_timeout_min: EARLY_TIMEOUT_MIN,
+            ecn: true,
             source_ports: Box::new(ROCE_PORT),
             groups: Box::new(EveryGroup),
             icrc_policy: IcrcPolicy::default(),
@@ -164,6 +169,7 @@ pub struct Device {
     max_run_segments: usize,
     read_budget: u64,
     early_timeout_min: Duration,
+    ecn: bool,
     source_ports: Box<dyn SourcePorts>,
     icrc_policy: IcrcPolicy,
     gids: Mutex<Vec<Gid>>,
@@ -255,6 +261,7 @@ impl Device {
             max_run_segments: config.max_run_segments,
             read_budget: config.read_budget,
             early_timeout_min: config.early_timeout_min,
+            ecn: config.ecn,
             source_ports: config.source_ports,
             icrc_policy: config.icrc_policy,
             gids: Mutex::new(config.gids),

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use urxe_wire::{Gid, Qpn, ROCE_PORT};
 
 mod acks;
+mod bursts;
 mod destination;
 mod domains;
 mod keys;
@@ -13,6 +14,8 @@ mod paths;
 mod peer;
 mod port;
 mod queues;
+mod reordering;
+mod replies;
 mod seeds;
 mod source_ports;
 mod srq;
@@ -38,6 +41,21 @@ struct Packets {
     to: IpAddr,
     bytes: Vec<u8>,
     segment_size: usize,
+}
+
+impl Packets {
+    /// As they arrive.
+    fn arrived(&self) -> Datagrams<'_> {
+        Datagrams {
+            from: self.from,
+            from_port: ROCE_PORT,
+            to: self.to,
+            bytes: &self.bytes,
+            segment_size: self.segment_size,
+            traffic_class: 0,
+            hop_limit: 64,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -212,16 +230,7 @@ fn run(a: &End, b: &End, wire: &Wire) {
         b.device.transmit_pending(Time::ZERO, wire);
         let Some(packets) = lock(&wire.0).pop_front() else { return };
         let device = if packets.to == IpAddr::V4(A) { &a.device } else { &b.device };
-        let datagrams = Datagrams {
-            from: packets.from,
-            from_port: ROCE_PORT,
-            to: packets.to,
-            bytes: &packets.bytes,
-            segment_size: packets.segment_size,
-            traffic_class: 0,
-            hop_limit: 64,
-        };
-        device.receive(Time::ZERO, &datagrams, &mut scratch);
+        device.receive(Time::ZERO, &packets.arrived(), &mut scratch);
     }
 }
 

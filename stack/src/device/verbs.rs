@@ -9,7 +9,8 @@ use super::qpn;
 use super::{Control, Device, QpHandle, QpSlot};
 use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
 use crate::memory::Pins;
-use crate::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
+use crate::path::ecn;
+use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
 use crate::qp::context::Context;
 use crate::qp::transition::{self, ModifyQpError};
 use crate::qp::{Qp, QpInit};
@@ -387,11 +388,15 @@ impl Device {
         let limits = self.transition_limits();
         let plan = |qp: &Qp| transition::plan(qp.common.state, qp.common.qp_type, attr, mask, &limits);
         // A path may not be locked under a queue pair, so it is taken in between; the plan is made again afterwards.
-        let planned = self.with_qp(handle, |qp| plan(qp).map(|_| qp.query().dest_qp_num));
-        let former_dest = planned.ok_or(ModifyError::NoQp)??;
+        let planned = self.with_qp(handle, |qp| plan(qp).map(|_| (qp.query().dest_qp_num, qp.heeds_marks())));
+        let (former_dest, heeds_marks) = planned.ok_or(ModifyError::NoQp)??;
         let dest = if mask.contains(QpAttrMask::DEST_QPN) { attr.dest_qp_num } else { former_dest };
         let taken = if mask.contains(QpAttrMask::AV) {
-            Some(self.take_path(&attr.ah, Peers::Hosts, qpn::peer_slot(dest))?)
+            let traffic_class = attr.ah.traffic_class;
+            let traffic_class =
+                if self.ecn && heeds_marks { ecn::capable(traffic_class) } else { traffic_class };
+            let ah = AddressVector { traffic_class, ..attr.ah };
+            Some(self.take_path(&ah, Peers::Hosts, qpn::peer_slot(dest))?)
         } else {
             None
         };
@@ -531,6 +536,11 @@ impl Device {
             path_index: index_of(path),
             ahs: &self.ahs,
             arrival: None,
+            reserved: 0,
+            sent_bytes: 0,
+            sent_writes: 0,
+            received_writes: 0,
+            may_close: true,
         }
     }
 

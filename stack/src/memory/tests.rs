@@ -13,11 +13,18 @@ mod window;
 
 use super::*;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
-use std::ptr::null_mut;
+use std::{
+    ptr::null_mut,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 const PD: PdId = PdId(7);
 const ALL: Access =
     Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
+
+/// Where tests map their pages: far below the addresses that the system gives out, which begin at the top. A hole that a test makes there is
+/// not filled by what another thread maps, which accesses that ought to fail would then reach.
+static NEXT: AtomicUsize = AtomicUsize::new(0x2000_0000_0000);
 
 /// Pages of the test's own, some of which it takes away.
 pub(super) struct Pages {
@@ -28,10 +35,11 @@ pub(super) struct Pages {
 impl Pages {
     pub(super) fn new(count: usize) -> Self {
         let len = count * Self::size();
-        // SAFETY: a new mapping touches nothing that exists.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
-        };
+        let place = NEXT.fetch_add(len, Ordering::Relaxed) as *mut _;
+        let (rights, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE);
+        // SAFETY: a new mapping, which replaces none.
+        let base = unsafe { rustix::mm::mmap_anonymous(place, len, rights, flags) };
         Self { base: base.expect("pages for a test").cast(), count }
     }
 
@@ -62,7 +70,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the range is this test's; pages already gone do not matter.
+        // SAFETY: the range is this test's; where pages are gone, nothing is mapped.
         unsafe { rustix::mm::munmap(self.base.cast(), self.len()) }.expect("unmap pages");
     }
 }

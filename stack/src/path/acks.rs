@@ -14,7 +14,7 @@
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Aeth, Bth, Msn, Opcode, PKey, Psn, Qpn, Syndrome};
 
-use crate::sync::{Mutex, lock};
+use super::waiting::WaitingList;
 
 /// So many wait at a path at most. Who lets more gather does not send: what he drops the peers ask for again.
 const MAX_WAITING: usize = 1024;
@@ -71,34 +71,15 @@ impl AckBatch {
         }
         self.acks.push((index, ack));
     }
+
+    /// Gives them away.
+    pub fn drain(&mut self) -> impl ExactSizeIterator<Item = Ack> {
+        self.acks.drain(..).map(|(_, ack)| ack)
+    }
 }
 
 /// What waits at a path.
-#[derive(Debug, Default)]
-pub(crate) struct AckList {
-    waiting: Mutex<Vec<Ack>>,
-}
-
-impl AckList {
-    /// Takes over a batch. How many wait now, and how many there was no room for.
-    pub fn add(&self, batch: &mut AckBatch) -> (usize, usize) {
-        let mut waiting = lock(&self.waiting);
-        let room = MAX_WAITING - waiting.len();
-        let dropped = batch.acks.len().saturating_sub(room);
-        waiting.extend(batch.acks.drain(..).take(room).map(|(_, ack)| ack));
-        (waiting.len(), dropped)
-    }
-
-    /// Gives what waits for the empty `taken`.
-    pub fn take(&self, taken: &mut Vec<Ack>) {
-        std::mem::swap(&mut *lock(&self.waiting), taken);
-    }
-
-    /// The path has another peer now, or none.
-    pub fn clear(&self) {
-        lock(&self.waiting).clear();
-    }
-}
+pub(crate) type AckList = WaitingList<Ack, MAX_WAITING>;
 
 #[cfg(test)]
 mod tests;

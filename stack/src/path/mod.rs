@@ -7,10 +7,13 @@
 //! Lock order: path, queue pair, shared receive queue, completion queue.
 
 pub(crate) mod acks;
+mod brake;
 pub(crate) mod cork;
+pub(crate) mod ecn;
 pub(crate) mod pace;
 pub(crate) mod ready;
 pub(crate) mod run;
+mod waiting;
 pub(crate) mod window;
 
 use std::collections::VecDeque;
@@ -21,6 +24,7 @@ use urxe_wire::IcrcSeed;
 
 use self::acks::{Ack, AckList};
 use self::cork::Cork;
+use self::ecn::{Cnp, CnpList};
 use self::pace::Pace;
 use self::ready::{ReadyLink, ReadyList};
 use self::run::RunBuffer;
@@ -49,6 +53,8 @@ pub(crate) struct Path {
     pub ready: ReadyList,
     /// Acknowledgements that left their queue pairs.
     pub acks: AckList,
+    /// Congestion notifications to be sent.
+    pub cnps: CnpList,
     pub window: Window,
     pub pace: Pace,
     pub cork: Cork,
@@ -68,8 +74,12 @@ pub(crate) struct Flusher {
     pub queue: VecDeque<u32>,
     /// Queue pairs that the window stopped, in order.
     pub blocked: VecDeque<u32>,
+    /// Queue pairs whose next packet would close the run, in order; empty unless the thread is sending.
+    pub aside: VecDeque<u32>,
     /// Acknowledgements taken off the path's list.
     pub acks: Vec<Ack>,
+    /// Congestion notifications taken off the path's list.
+    pub cnps: Vec<Cnp>,
 }
 
 /// Where a path's packets go.
@@ -86,6 +96,7 @@ impl Path {
             link: ReadyLink::new(),
             ready: ReadyList::new(),
             acks: AckList::default(),
+            cnps: CnpList::default(),
             window: Window::new(read_budget, early_timeout_min),
             pace: Pace::default(),
             cork: Cork::default(),
@@ -100,6 +111,7 @@ impl Path {
         let mut flusher = lock(&self.flusher);
         flusher.route = Some(route);
         self.acks.clear();
+        self.cnps.clear();
         self.window.reset();
         self.pace.reset();
         self.cork.uncork();
@@ -110,6 +122,7 @@ impl Path {
         let mut flusher = lock(&self.flusher);
         flusher.route = None;
         self.acks.clear();
+        self.cnps.clear();
         flusher.run = None;
     }
 

@@ -75,14 +75,9 @@ impl RunBuffer {
                 && self.len + len <= self.bytes.len())
     }
 
-    /// Whether, after a packet of `len` bytes, one of `next` bytes could still join.
-    pub fn takes_both(&self, len: usize, next: usize) -> bool {
-        let segment_size = if self.count == 0 { len } else { self.segment_size };
-        self.takes(len)
-            && len == segment_size
-            && next <= segment_size
-            && self.count + 1 < self.max_segments
-            && self.len + len + next <= self.bytes.len()
+    /// Whether nothing could follow a packet of `len` bytes, because it is shorter than those before it.
+    pub fn closes_with(&self, len: usize) -> bool {
+        self.count > 0 && len < self.segment_size
     }
 
     /// Appends a packet: headers, `payload_len` bytes that `fill` writes, pad and ICRC. The caller has asked

@@ -53,6 +53,11 @@ impl QpType {
         matches!(self.service(), Service::Ud)
     }
 
+    /// Whether it has a window that marks of routers make smaller.
+    pub(crate) const fn heeds_marks(self) -> bool {
+        matches!(self.service(), Service::Rc | Service::Xrc)
+    }
+
     /// The service that its packets' opcodes belong to.
     #[must_use]
     pub const fn service(self) -> Service {

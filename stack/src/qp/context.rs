@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 
-use crate::cq::{AsyncEvent, AsyncEvents, Completion, CqRef, QpEventType};
+use crate::cq::{AsyncEvent, AsyncEvents, Completion, CqRef, CqSink, QpEventType};
 use crate::device::Limits;
 use crate::device::ah::AhTable;
-use crate::device::counters::Counters;
+use crate::device::counters::{Counter, Counters};
 use crate::device::srqs::SrqTable;
 use crate::memory::{Accessor, Memory, PdId, Pins};
 use crate::path::Path;
+use crate::path::run::RunBuffer;
 use crate::srq::Srq;
 use crate::srq::xrcd::XrcdRef;
 use crate::sync::Arc;
@@ -33,6 +34,47 @@ pub(crate) struct Context<'a> {
     pub ahs: &'a AhTable,
     /// Where the packet came from, while one is handled.
     pub arrival: Option<Arrival>,
+    /// While packets are sent: bytes of bursts that were begun and are still to be sent, by any queue pair of the path.
+    pub reserved: u64,
+    /// Of these, what a queue pair's turn has sent and not charged yet, and the WRITEs that it began: each is told once a turn, not once a packet.
+    pub sent_bytes: u64,
+    pub sent_writes: u64,
+    /// While packets are received: WRITEs that began, told once for all packets that came together.
+    pub received_writes: u64,
+    /// While packets are sent: a packet shorter than those of the run, behind which none can follow, may join it.
+    pub may_close: bool,
+}
+
+impl Context<'_> {
+    /// Why a packet of `len` bytes does not join `run` now, if it does not.
+    #[inline]
+    pub fn bars(&self, run: &RunBuffer, len: usize) -> Option<Sent> {
+        if !run.takes(len) {
+            return Some(Sent::RunFull);
+        }
+        (!self.may_close && run.closes_with(len)).then_some(Sent::Aside)
+    }
+
+    /// Whether the path's window has room for `bytes` beside what is reserved.
+    #[inline]
+    pub fn admits(&self, bytes: u64) -> bool {
+        let (window, bytes) = (&self.path.window, self.reserved + bytes);
+        if self.sent_bytes > 0 { window.has_room(bytes) } else { window.admits(bytes) }
+    }
+
+    /// Charges what a queue pair's turn has sent. What was not charged stood reserved, which counts the same.
+    #[inline]
+    pub fn settle_sent(&mut self) {
+        let bytes = std::mem::take(&mut self.sent_bytes);
+        if bytes > 0 {
+            self.reserved = self.reserved.saturating_sub(bytes);
+            self.path.window.charge(bytes);
+        }
+        match std::mem::take(&mut self.sent_writes) {
+            0 => {}
+            writes => self.counters.add_many(Counter::RdmaSends, writes),
+        }
+    }
 }
 
 /// What the network told about a packet.
@@ -81,6 +123,8 @@ pub(crate) struct Common {
     pub made_with: PdId,
     /// Protection domain of receive buffers: the shared receive queue's, if there is one.
     pub recv_pd: PdId,
+    /// The peer is not told of congestion before.
+    pub may_notify_at: Time,
 }
 
 /// An XRC target's domain, and the queue that the message under way names. That queue's protection domain and completion
@@ -102,6 +146,7 @@ impl Common {
             pd,
             made_with: pd,
             recv_pd: pd,
+            may_notify_at: Time::ZERO,
             has_srq: false,
             state: QpState::Reset,
             attr: QpAttr { cap, ..QpAttr::default() },
@@ -161,6 +206,33 @@ impl Common {
     }
 }
 
+/// Completions of sends that come together: their queue is locked once.
+pub(crate) struct SendCompletions<'a> {
+    cq: Option<&'a CqRef>,
+    sink: Option<CqSink<'a>>,
+    timestamp_ns: u64,
+    overran: bool,
+}
+
+impl<'a> SendCompletions<'a> {
+    pub fn new(cq: Option<&'a CqRef>, now: Time) -> Self {
+        Self { cq, sink: None, timestamp_ns: now.as_ns(), overran: false }
+    }
+
+    /// Adds what an entry completed with, if it makes a completion.
+    pub fn extend(&mut self, completion: Option<Completion>) {
+        let (Some(mut completion), Some(cq)) = (completion, self.cq) else { return };
+        completion.timestamp_ns = self.timestamp_ns;
+        let sink = self.sink.get_or_insert_with(|| cq.lock());
+        self.overran |= sink.push(completion, false).is_err();
+    }
+
+    /// Lets go of the queue. Whether it overran.
+    pub fn finish(self) -> bool {
+        self.overran
+    }
+}
+
 /// Why a queue pair's [`transmit`](super::Qp::transmit) returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
@@ -168,6 +240,8 @@ pub(crate) enum Sent {
     Idle,
     /// Its next packet does not fit the run: send that, then ask again.
     RunFull,
+    /// Its next packet would be the last of the run, in which those of other queue pairs may still find room: ask them first.
+    Aside,
     /// Its next packet must wait for the path's window.
     WindowFull,
 }

@@ -11,6 +11,7 @@ type Family = [Opcode; 4];
 
 /// Opcode and extension headers of one packet. `length`: of the whole message, in bytes. `op` is one that sends data and that
 /// the service has.
+#[inline] // what it returns is more than registers hold
 pub(crate) fn data_headers(
     service: Service,
     op: &SendOp,

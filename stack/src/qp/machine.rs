@@ -88,7 +88,7 @@ pub(super) trait Machine: Debug + Send {
     /// The path that the queue pair stood on was closed: what wanted to go there fails.
     fn on_path_closed(&mut self, _qp: &mut Common, _cx: &Context<'_>) {}
 
-    /// Does what is due. In RTS or SQD.
+    /// Does what is due. In RTR, RTS or SQD.
     fn on_timer(&mut self, qp: &mut Common, cx: &Context<'_>);
 
     /// When it wants to be looked at again.

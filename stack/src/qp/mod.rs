@@ -53,6 +53,7 @@ use crate::cq::{Cq, CqRef, QpEventType};
 use crate::device::counters::Counter;
 use crate::memory::PdId;
 use crate::path::acks::Ack;
+use crate::path::ecn::{self, Cnp};
 use crate::path::run::RunBuffer;
 use crate::srq::xrcd::XrcdRef;
 use crate::srq::{Srq, SrqRef};
@@ -84,6 +85,8 @@ pub struct QpInit {
 pub(crate) struct Qp {
     /// The earliest entry that the device's timers hold for it.
     pub timer_at: Time,
+    /// The entry that was the earliest before, if it still stands.
+    pub timer_then: Time,
     /// The path to the peer, once connected: its index on the device, and the peer's address.
     pub path: Option<(u32, IpAddr)>,
     /// It waits in its path's list of those that the window stopped.
@@ -148,6 +151,7 @@ impl Qp {
             machine,
             path: None,
             timer_at: Time::NEVER,
+            timer_then: Time::NEVER,
             is_blocked: false,
             established: false,
             drained: false,
@@ -363,9 +367,24 @@ impl Qp {
         self.machine.take_ack(&self.common, now)
     }
 
+    /// Whether routers may mark its packets instead of dropping them: it slows down when its peer tells of that.
+    pub fn heeds_marks(&self) -> bool {
+        self.common.qp_type.heeds_marks()
+    }
+
+    /// What to tell the peer, whose packets came marked; `None` if it was told a moment ago.
+    pub fn notify_peer(&mut self, now: Time) -> Option<Cnp> {
+        let common = &mut self.common;
+        if now < common.may_notify_at {
+            return None;
+        }
+        common.may_notify_at = now.plus_ns(ecn::CNP_PAUSE_NS);
+        Some(Cnp { to: common.attr.dest_qp_num, pkey: common.pkey })
+    }
+
     /// Does what is due.
     pub fn on_timer(&mut self, cx: &Context<'_>) {
-        if matches!(self.common.state, QpState::Rts | QpState::Sqd) {
+        if has_timers(self.common.state) {
             self.machine.on_timer(&mut self.common, cx);
             self.settle(cx);
         }
@@ -374,10 +393,7 @@ impl Qp {
     /// When it wants to be looked at again.
     #[inline]
     pub fn deadline(&self) -> Time {
-        match self.common.state {
-            QpState::Rts | QpState::Sqd => self.machine.deadline(),
-            _ => Time::NEVER,
-        }
+        if has_timers(self.common.state) { self.machine.deadline() } else { Time::NEVER }
     }
 
     /// What it will do next.
@@ -385,7 +401,7 @@ impl Qp {
     pub fn outlook(&self, now: Time) -> Outlook {
         let mut outlook = self.machine.outlook(now);
         outlook.is_urgent |= self.is_blocked;
-        if !matches!(self.common.state, QpState::Rts | QpState::Sqd) {
+        if !has_timers(self.common.state) {
             outlook.deadline = Time::NEVER;
         }
         outlook
@@ -428,6 +444,11 @@ impl Qp {
             }
         }
     }
+}
+
+/// Whether a queue pair in this state waits for what its peer sends.
+fn has_timers(state: QpState) -> bool {
+    matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd)
 }
 
 /// Whether a datagram can go to queue pair `qpn` on the way `path`, that of its address handle.

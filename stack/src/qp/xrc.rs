@@ -176,10 +176,12 @@ impl Machine for XrcRecv {
         self.responder.transmit(qp, cx, run, icrc)
     }
 
-    fn on_timer(&mut self, _qp: &mut Common, _cx: &Context<'_>) {}
+    fn on_timer(&mut self, _qp: &mut Common, cx: &Context<'_>) {
+        self.responder.on_timer(cx);
+    }
 
     fn deadline(&self) -> Time {
-        Time::NEVER
+        self.responder.deadline()
     }
 
     fn wants_to_send(&self, _now: Time) -> bool {

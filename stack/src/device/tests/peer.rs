@@ -287,12 +287,14 @@ fn an_rnr_nak_stops_the_requester_as_long_as_it_says() {
 }
 
 #[test]
-fn an_answer_beyond_a_read_asks_for_it_again_once() {
-    let peer = Peer::new();
+fn an_answer_beyond_a_read_asks_for_it_again_once_it_counts_as_lost() {
+    let mut peer = Peer::new();
     peer.post(SendOp::Read { remote: peer.end.remote(0) }, peer.end.sge(0, 8));
     peer.post(SendOp::Send, peer.end.sge(0, 8));
     assert_eq!(peer.sent().len(), 2);
     peer.answer(1, Syndrome::ACK);
+    assert_eq!(peer.sent(), []);
+    peer.deadline();
     assert_eq!(peer.sent(), [(Opcode::RcReadRequest, 0, None), (Opcode::RcSendOnly, 1, None)]);
     peer.answer(1, Syndrome::ACK);
     assert_eq!(peer.sent(), [], "once");
@@ -341,4 +343,56 @@ fn zero_length_rdma_looks_at_no_key() {
     ]);
     let ack = Some(Syndrome::ACK);
     assert_eq!(peer.sent(), [(Opcode::RcAcknowledge, 0, ack), (Opcode::RcReadResponseOnly, 1, ack)]);
+}
+
+/// What is missing for a moment comes up beside a timeout that moves on: each leaves its entry, and no heap of them.
+#[test]
+fn gaps_leave_no_entries_with_the_timers() {
+    let mut peer = Peer::new();
+    for nr in 0..500 {
+        peer.post(SendOp::Send, peer.end.sge(0, 8));
+        assert_eq!(peer.sent().len(), 1);
+        peer.receive(&[(Opcode::RcWriteOnly, 2 * nr + 1, peer.write(0), &[1; 4])]);
+        peer.now = peer.now.plus_ns(20_000);
+        peer.receive(&[(Opcode::RcWriteOnly, 2 * nr, peer.write(0), &[1; 4])]);
+        peer.sent();
+        peer.answer(nr, Syndrome::ACK);
+        assert_eq!(peer.statuses(), [WcStatus::Success]);
+        peer.now = peer.now.plus_ns(90_000);
+        peer.end.device.handle_timeouts(peer.now);
+        assert!(
+            peer.end.device.timers.len() <= 4,
+            "{} entries after {nr} gaps",
+            peer.end.device.timers.len()
+        );
+    }
+    assert_eq!(peer.end.device.counters().value(Counter::HeldExecuted), 500);
+}
+
+/// Two threads see to timeouts, and each has taken one of the queue pair's two entries: whichever comes first to the queue pair, it is looked at again.
+#[test]
+fn timeouts_that_two_threads_have_taken_leave_no_queue_pair_without_a_clock() {
+    for reversed in [false, true] {
+        let mut peer = Peer::new();
+        peer.post(SendOp::Send, peer.end.sge(0, 8));
+        assert_eq!(peer.sent().len(), 1);
+        peer.receive(&[(Opcode::RcWriteOnly, 1, peer.write(0), &[1; 4])]);
+        let device = &peer.end.device;
+        // What is missing, and what is not acknowledged.
+        let mut taken = Vec::new();
+        while taken.len() < 2 {
+            peer.now = device.next_deadline().unwrap();
+            taken.extend(device.timers.take_due(peer.now));
+        }
+        if reversed {
+            taken.reverse();
+        }
+        for (at, index) in taken {
+            device.on_timer_entry(peer.now, at, index);
+        }
+        assert_eq!(device.counters().value(Counter::SendSeqErr), 1, "the gap was asked for");
+        assert!(!peer.sent().is_empty(), "which is a NAK at least");
+        let deadline = peer.end.device.next_deadline();
+        assert!(deadline.is_some(), "nothing tells when it is not acknowledged either, reversed: {reversed}");
+    }
 }

@@ -131,16 +131,7 @@ fn an_error_flushes_what_was_taken_and_leaves_the_rest() {
     a.device.transmit_pending(Time::ZERO, &wire);
     let mut packets = lock(&wire.0).pop_front().unwrap();
     packets.bytes.truncate(packets.segment_size);
-    let datagrams = Datagrams {
-        from: packets.from,
-        from_port: ROCE_PORT,
-        to: packets.to,
-        bytes: &packets.bytes,
-        segment_size: packets.segment_size,
-        traffic_class: 0,
-        hop_limit: 64,
-    };
-    b.device.receive(Time::ZERO, &datagrams, &mut ReceiveScratch::default());
+    b.device.receive(Time::ZERO, &packets.arrived(), &mut ReceiveScratch::default());
     assert_eq!(srq.len(), 1);
     while b.device.events().next_event().is_some() {}
     to_error(&b, pairs[0].1);

@@ -1,8 +1,10 @@
 //! Extended reliable connections: every operation, through which domain to which queue, and what is refused.
 
+use super::reordering::{HELD, assert_undisturbed, run_overtaking};
 use super::*;
 use crate::cq::{AsyncEvent, QpEventType, SrqId};
 use crate::qp::wr::PostError;
+use crate::rng::Rng;
 use crate::srq::error::{CreateSrqError, SrqError};
 use crate::srq::xrcd::{CloseXrcdError, Inode, OpenXrcdError, Xrcd, XrcdError, XrcdFlags};
 use crate::srq::{SrqAttr, SrqInit, XrcSrqInit};
@@ -289,16 +291,7 @@ fn a_destroyed_queue_takes_the_receives_that_were_under_way_with_it() {
 /// Delivers one run to `b`, and nothing else.
 fn run_b(xrc: &Xrc) {
     let packets = lock(&xrc.wire.0).pop_front().unwrap();
-    let datagrams = Datagrams {
-        from: packets.from,
-        from_port: ROCE_PORT,
-        to: packets.to,
-        bytes: &packets.bytes,
-        segment_size: packets.segment_size,
-        traffic_class: 0,
-        hop_limit: 64,
-    };
-    xrc.b.device.receive(Time::ZERO, &datagrams, &mut ReceiveScratch::default());
+    xrc.b.device.receive(Time::ZERO, &packets.arrived(), &mut ReceiveScratch::default());
 }
 
 #[test]
@@ -402,4 +395,61 @@ fn a_file_names_a_domain() {
     let theirs = Qpn::masked(63 << 18 | 5);
     let error = device.open_xrc_target(&own, theirs).unwrap_err();
     assert_eq!((error, error.errno()), (OpenQpError::OtherProcess { given: theirs }, libc::EOPNOTSUPP));
+}
+
+/// The target is a responder like any other: what came before its turn is executed in it, each message with the queue that it names.
+#[test]
+fn messages_that_overtake_each_other_reach_their_queues_in_order() {
+    for seed in 0..20 {
+        let xrc = Xrc::new();
+        let inboxes = [Inbox::new(&xrc.b, &xrc.xrcd), Inbox::new(&xrc.b, &xrc.xrcd)];
+        let (mut rng, mut now) = (Rng::stream(seed, 1), Time::ZERO);
+        let data = pattern(3000);
+        xrc.a.buffer.write(0, &data).unwrap();
+        for nr in 0..8_u64 {
+            let inbox = &inboxes[nr as usize % 2];
+            inbox.post(nr, 100_000 + nr * 4096, 4096);
+            xrc.post(inbox, SendOp::Send, &[xrc.a.sge(0, 3000 - nr as u32)]);
+        }
+        run_overtaking(&xrc.a, &xrc.b, &xrc.wire, &mut rng, &mut now, HELD);
+        assert_eq!(xrc.sent(), [WcStatus::Success; 8], "seed {seed}");
+        for (place, inbox) in inboxes.iter().enumerate() {
+            let wcs = inbox.completions();
+            let seen: Vec<_> = wcs.iter().map(|wc| wc.wr_id as usize).collect();
+            assert_eq!(seen, [place, place + 2, place + 4, place + 6], "seed {seed}");
+        }
+        for nr in 0..8 {
+            assert_eq!(xrc.b.bytes(100_000 + nr * 4096, 3000 - nr), data[..3000 - nr], "seed {seed}");
+        }
+        assert_undisturbed(&xrc.b, &format!("seed {seed}"));
+        assert!(xrc.b.device.counters().value(Counter::HeldExecuted) > 0, "seed {seed}");
+    }
+}
+
+/// A target stays in RTR, where its clock must run too.
+#[test]
+fn a_target_asks_for_what_does_not_come() {
+    let xrc = Xrc::new();
+    let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
+    xrc.post(&inbox, SendOp::Write { remote: inbox.remote(0) }, &[xrc.a.sge(0, 2000)]);
+    xrc.a.device.transmit_pending(Time::ZERO, &xrc.wire);
+    let runs: Vec<_> = lock(&xrc.wire.0).drain(..).collect();
+    let last = runs.last().unwrap();
+    let bytes = last.bytes.chunks(last.segment_size).next_back().unwrap();
+    let datagrams = Datagrams {
+        from: last.from,
+        from_port: ROCE_PORT,
+        to: last.to,
+        bytes,
+        segment_size: bytes.len(),
+        traffic_class: 0,
+        hop_limit: 64,
+    };
+    xrc.b.device.receive(Time::ZERO, &datagrams, &mut ReceiveScratch::default());
+    let due = xrc.b.device.next_deadline().unwrap();
+    assert!(due > Time::ZERO && due <= Time::from_ns(1_000_000), "{due:?}");
+    xrc.b.device.handle_timeouts(due);
+    assert_eq!(xrc.b.device.counters().value(Counter::SendSeqErr), 1);
+    xrc.run();
+    assert_eq!(xrc.sent(), [WcStatus::Success]);
 }

@@ -108,7 +108,7 @@ fn changing_while_peers_copy_never_mixes_two_terms() {
         let peer = scope.spawn(|| {
             let mut seen = [0; 4096];
             let mut reads = 0;
-            while reads < 1000 || !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            while reads < 1000 || !stop.load(Ordering::Relaxed) {
                 if let Ok(pin) = memory.pin(mr.rkey.0, PD, Access::REMOTE_READ, 0, 4096) {
                     pin.read(0, &mut seen).unwrap();
                     assert!(seen.iter().all(|byte| *byte == seen[0]));
@@ -120,7 +120,7 @@ fn changing_while_peers_copy_never_mixes_two_terms() {
             let buffer = if round % 2 == 0 { &two } else { &one };
             memory.reregister_buffer(mr.lkey, Some((buffer, 0..4096, 0)), None, None).unwrap();
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
         peer.join().unwrap();
     });
 }

@@ -174,7 +174,7 @@ fn binding_and_unbinding_while_peers_read_never_shows_the_wrong_bytes() {
             let (memory, stop) = (&memory, &stop);
             scope.spawn(move || {
                 let mut seen = [0; 2048];
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                while !stop.load(Ordering::Relaxed) {
                     if let Ok(pin) = memory.pin(key.0, QP, READ, 0, 2048) {
                         pin.read(0, &mut seen).unwrap();
                         assert_eq!(seen, [byte; 2048]);
@@ -191,7 +191,7 @@ fn binding_and_unbinding_while_peers_read_never_shows_the_wrong_bytes() {
             key = memory.bind(&bind, QP).unwrap();
             memory.invalidate(key, QP, Invalidator::Peer).unwrap();
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
     });
     memory.deregister(mr.lkey).unwrap();
 }

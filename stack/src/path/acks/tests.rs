@@ -24,7 +24,7 @@ fn an_acknowledgement_stands_for_an_earlier_one_of_its_queue_pair() {
     for (index, psn) in [(1, 10), (2, 20), (1, 11), (2, 21)] {
         batch.push(index, ack(100 + index, psn));
     }
-    assert_eq!(list.add(&mut batch), (2, 0));
+    assert_eq!(list.add(batch.drain()), (2, 0));
     assert!(batch.is_empty());
     assert_eq!(taken(&list), [ack(101, 11), ack(102, 21)]);
     assert_eq!(taken(&list), []);
@@ -35,7 +35,7 @@ fn an_acknowledgement_to_another_peer_stands_for_none() {
     let (list, mut batch) = (AckList::default(), AckBatch::default());
     batch.push(1, ack(7, 10));
     batch.push(1, ack(8, 1));
-    list.add(&mut batch);
+    list.add(batch.drain());
     assert_eq!(taken(&list), [ack(7, 10), ack(8, 1)]);
 }
 
@@ -45,11 +45,11 @@ fn a_path_that_does_not_send_keeps_so_many_and_no_more() {
     for index in 0..MAX_WAITING as u32 - 1 {
         batch.push(index, ack(index, 1));
     }
-    assert_eq!(list.add(&mut batch), (MAX_WAITING - 1, 0));
+    assert_eq!(list.add(batch.drain()), (MAX_WAITING - 1, 0));
     for index in 0..3 {
         batch.push(index, ack(index, 2));
     }
-    assert_eq!(list.add(&mut batch), (MAX_WAITING, 2));
+    assert_eq!(list.add(batch.drain()), (MAX_WAITING, 2));
     list.clear();
     assert_eq!(taken(&list), []);
 }

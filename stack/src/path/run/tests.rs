@@ -43,10 +43,10 @@ fn packets_parse_and_their_icrc_is_made_for_their_index() {
 #[test]
 fn a_longer_packet_or_one_after_a_shorter_does_not_fit() {
     let mut run = buffer(64);
-    assert!(run.takes(5000));
+    assert!(run.takes(5000) && !run.closes_with(5000));
     send(&mut run, 1024);
     assert!(run.takes(1040) && !run.takes(1044));
-    assert!(run.takes_both(1040, 1040) && run.takes_both(1040, 16) && !run.takes_both(16, 16));
+    assert!(!run.closes_with(1040) && run.closes_with(16));
     send(&mut run, 8);
     assert!(!run.takes(8));
     run.clear();
@@ -56,9 +56,9 @@ fn a_longer_packet_or_one_after_a_shorter_does_not_fit() {
 #[test]
 fn a_run_ends_at_the_ports_limits() {
     let mut run = buffer(2);
-    assert!(run.takes_both(100, 100));
+    assert!(run.takes(100));
     send(&mut run, 64);
-    assert!(run.takes(80) && !run.takes_both(80, 80));
+    assert!(run.takes(80));
     send(&mut run, 64);
     assert!(!run.takes(80));
 

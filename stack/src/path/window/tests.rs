@@ -30,19 +30,56 @@ fn loss_shrinks_once_a_round_trip_and_never_below_a_run() {
 }
 
 #[test]
+fn isolated_losses_do_not_shrink_it() {
+    let window = window();
+    for i in 1..100 {
+        window.on_acknowledged(CEILING, Time::ZERO);
+        window.on_loss(Time::from_ns(i * 1_000_000_000));
+    }
+    assert_eq!(window.limit.load(Ordering::Relaxed), CEILING);
+    window.on_acknowledged(CEILING / 2, Time::ZERO);
+    window.on_loss(Time::from_ns(200_000_000_000));
+    assert_eq!(window.limit.load(Ordering::Relaxed), CEILING * 3 / 4);
+}
+
+#[test]
 fn acknowledgements_grow_it_to_the_ceiling() {
     let window = window();
     window.charge(CEILING);
     for _ in 0..1000 {
-        window.on_acknowledged(60 << 10);
+        window.on_acknowledged(1 << 10, Time::ZERO);
     }
     assert_eq!(window.limit.load(Ordering::Relaxed), CEILING);
 }
 
 #[test]
+fn the_ceiling_rises_without_loss_and_falls_with_it_for_longer_each_time() {
+    let window = window();
+    let limit = || window.limit.load(Ordering::Relaxed);
+    window.charge(HIGHEST_CEILING);
+    let stream = |bytes: u64, at: Time| (0..bytes / RUN).for_each(|_| window.on_acknowledged(RUN, at));
+    let mut at = Time::from_ns(5_000_000_000);
+    stream(RISES_AFTER / 2, at);
+    assert_eq!((limit(), window.burst()), (CEILING, RUN));
+    stream(4 * RISES_AFTER, at);
+    assert_eq!((limit(), window.burst()), (HIGHEST_CEILING, 2 * RUN));
+    for rest_ns in [FIRST_REST_NS, 2 * FIRST_REST_NS, 4 * FIRST_REST_NS] {
+        window.on_loss(at);
+        assert!(limit() <= CEILING);
+        stream(4 * RISES_AFTER, at.plus_ns(rest_ns - 1));
+        assert_eq!(limit(), CEILING);
+        at = at.plus_ns(rest_ns);
+        stream(4 * RISES_AFTER, at);
+        assert_eq!(limit(), HIGHEST_CEILING);
+    }
+    window.reset();
+    assert_eq!(limit(), START);
+}
+
+#[test]
 fn an_unused_window_does_not_grow() {
     let window = window();
-    window.on_acknowledged(60 << 10);
+    window.on_acknowledged(60 << 10, Time::ZERO);
     assert_eq!(window.limit.load(Ordering::Relaxed), START);
 }
 
@@ -103,4 +140,16 @@ fn those_that_send_at_the_same_time_measure_the_round_trip_once() {
     assert_eq!(asked(1, 80_001), MEASURES_A_ROUND_TRIP as usize - 1);
     window.reset();
     assert!(window.wants_measure(start), "of another peer nothing is known");
+}
+
+#[test]
+fn a_packet_may_be_overtaken_for_a_quarter_of_the_round_trip_within_bounds() {
+    let window = window();
+    assert_eq!(window.reordering_ns(), 100_000, "nothing was measured");
+    for (round_trip_ns, reordering_ns) in
+        [(80_000_000, 1_000_000), (2_000_000, 500_000), (400_000, 100_000), (9_000, 100_000)]
+    {
+        window.on_round_trip(round_trip_ns);
+        assert_eq!(window.reordering_ns(), reordering_ns, "a round trip of {round_trip_ns} ns");
+    }
 }

@@ -1,18 +1,20 @@
 //! The completer: what acknowledgements, NAKs and responses do to the requester's state.
 //!
 //! Every answer names a PSN and thereby acknowledges all SENDs and WRITEs before it. It cannot acknowledge a READ, atomic,
-//! ATOMIC WRITE or FLUSH whose own response is missing: that is an implied NAK, and the requester goes back to the first missing response.
+//! ATOMIC WRITE or FLUSH whose own response is missing. That may be on its way still, overtaken, so what came ahead of it is kept for a moment
+//! ([`super::held`]) as a responder keeps requests. Then it is an implied NAK, and the requester goes back to the first missing response.
 //!
 //! Sources: IBTA vol. 1, 9.7.5.1 (responses), 9.7.5.2 (NAKs), C9-134 (implied NAK), 9.7.7 (requester's handling).
 
 use urxe_wire::{Kind, NakCode, PacketView, Position, Psn, Syndrome};
 
+use super::held::{Early, Held};
 use super::recovery::Due;
 use super::requester::Requester;
 use crate::cq::WcStatus;
 use crate::device::counters::Counter;
 use crate::path::window::PACKET_OVERHEAD;
-use crate::qp::context::{Common, Context};
+use crate::qp::context::{Common, Context, SendCompletions};
 use crate::qp::gather::scatter;
 use crate::qp::queue::SendWqe;
 use crate::qp::wr::SendOp;
@@ -29,6 +31,19 @@ impl Requester {
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Failed> {
+        self.on_answer(qp, cx, packet)?;
+        if self.held.as_ref().is_some_and(|held| !held.is_empty()) {
+            self.take_held(qp, cx)?;
+        }
+        self.complete_failed(qp, cx)
+    }
+
+    fn on_answer(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        packet: &PacketView<'_>,
+    ) -> Result<(), Failed> {
         let psn = packet.psn();
         let outstanding = self.sent_psn.steps_from(self.una);
         if psn.steps_from(self.una) >= outstanding {
@@ -37,13 +52,35 @@ impl Requester {
             cx.counters.add(counter);
             return Ok(());
         }
-        let result = match packet.info().kind {
+        match packet.info().kind {
             Kind::ReadResponse => self.on_read_response(qp, cx, packet),
             Kind::AtomicAck => self.on_atomic_ack(qp, cx, packet),
             _ => self.on_acknowledge(qp, cx, packet),
-        };
-        result?;
-        self.complete_failed(qp, cx)
+        }
+    }
+
+    /// Takes what came ahead of its turn, if that is now.
+    #[cold]
+    fn take_held(&mut self, qp: &mut Common, cx: &mut Context<'_>) -> Result<(), Failed> {
+        let Some(mut held) = self.held.take() else { return Ok(()) };
+        let before = self.una;
+        while let Some(packet) = held.first() {
+            let is_acknowledgement = packet.info().kind == Kind::Ack;
+            let turn = if is_acknowledgement { packet.psn().next() } else { packet.psn() };
+            // What was acknowledged with others meanwhile is a duplicate.
+            let is_due = turn.distance(self.una) <= 0 || self.acknowledge_before(turn, qp, cx);
+            if !is_due || qp.cq_overrun {
+                break;
+            }
+            cx.counters.add(Counter::HeldExecuted);
+            self.on_answer(qp, cx, &packet)?;
+            held.remove_first();
+        }
+        if held.is_empty() || self.una != before {
+            held.settle(cx.now, cx.now.plus_ns(cx.path.window.reordering_ns()));
+        }
+        self.held = Some(held);
+        Ok(())
     }
 
     /// Completes the entry that could not be sent once everything before it is complete.
@@ -56,6 +93,11 @@ impl Requester {
 
     /// The clock says `cx.now`.
     pub fn on_timer(&mut self, qp: &mut Common, cx: &Context<'_>) -> Result<(), Failed> {
+        if Held::is_due(&mut self.held, cx.now)
+            && let Some(highest) = self.drop_held(cx)
+        {
+            self.implied_nak(highest, qp, cx);
+        }
         match self.recovery.on_timer(qp, cx) {
             Due::Nothing | Due::Resume => Ok(()),
             Due::Probe => {
@@ -76,15 +118,22 @@ impl Requester {
         }
     }
 
-    /// Goes back by one packet. A request that has a response of its own is resumed where its response ends, which is another
-    /// matter; and what stands behind the cursor is on its way again already.
+    /// Goes back by one packet: the last that was sent, or, where the window became smaller since, the last that was sent again. For
+    /// a READ that is not answered to what is missing of it, since its responder says nothing of what it sent. Atomics, ATOMIC WRITEs and
+    /// FLUSHes, which may take their time, are left to the timer.
     fn probe(&mut self, cx: &Context<'_>) {
-        let is_behind = self.cursor_psn != self.sent_psn;
-        if self.sent_psn == self.una || is_behind || !self.reads.is_empty() {
+        if self.cursor_psn == self.una {
+            return;
+        }
+        if self.reads.is_empty() {
+            self.rewind(self.cursor_psn.sub(1), cx);
+            self.begin_burst_of_one();
+        } else if matches!(self.queue.wqe(self.queue.head()).op, SendOp::Read { .. }) {
+            self.rewind(self.una, cx);
+        } else {
             return;
         }
         cx.counters.add(Counter::TailProbes);
-        self.rewind(self.sent_psn.sub(1), cx);
     }
 
     fn fail_head(&mut self, qp: &mut Common, cx: &Context<'_>, status: WcStatus) -> Result<(), Failed> {
@@ -99,9 +148,10 @@ impl Requester {
     /// atomic before `psn` has not been answered.
     fn acknowledge_before(&mut self, psn: Psn, qp: &mut Common, cx: &Context<'_>) -> bool {
         let before = self.una;
-        let mut complete = true;
+        let (mut complete, mut released) = (true, 0);
+        let mut completions = SendCompletions::new(qp.send_cq.as_ref(), cx.now);
         while self.una != psn {
-            let wqe = *self.queue.wqe(self.queue.head());
+            let wqe = self.queue.wqe(self.queue.head());
             if wqe.op.has_response() {
                 complete = false;
                 break;
@@ -109,12 +159,17 @@ impl Requester {
             let index = self.una.steps_from(wqe.first_psn);
             let left = wqe.packets - index;
             let step = left.min(psn.steps_from(self.una));
-            self.release(&wqe, index, step, cx);
+            released += self.charged_of(wqe, index, step);
             self.move_una(self.una.add(step));
             if step == left {
-                self.complete_head(qp, cx, WcStatus::Success);
+                completions.extend(self.retire_head(qp.qpn, WcStatus::Success));
+                while self.has_executed() {
+                    completions.extend(self.retire_head(qp.qpn, WcStatus::Success));
+                }
             }
         }
+        qp.cq_overrun |= completions.finish();
+        self.release(released, cx);
         if self.una != before {
             self.on_progress(qp, cx);
         }
@@ -145,13 +200,13 @@ impl Requester {
         match aeth.syndrome {
             Syndrome::Ack(_) => {
                 if !self.acknowledge_before(psn.next(), qp, cx) {
-                    self.implied_nak(qp, cx);
+                    self.on_ahead(packet, qp, cx);
                 }
                 Ok(())
             }
             Syndrome::Nak(code) => {
                 if !self.acknowledge_before(psn, qp, cx) {
-                    self.implied_nak(qp, cx);
+                    self.implied_nak(psn, qp, cx);
                     return Ok(());
                 }
                 self.on_nak(code, qp, cx)
@@ -159,7 +214,7 @@ impl Requester {
             Syndrome::RnrNak(timer) => {
                 cx.counters.add(Counter::RcvdRnrErr);
                 if !self.acknowledge_before(psn, qp, cx) {
-                    self.implied_nak(qp, cx);
+                    self.implied_nak(psn, qp, cx);
                     return Ok(());
                 }
                 if self.recovery.is_waiting(cx.now) {
@@ -198,9 +253,31 @@ impl Requester {
         self.fail_head(qp, cx, status)
     }
 
-    /// An answer passed a READ or atomic that was not answered: ask again, once.
-    fn implied_nak(&mut self, qp: &Common, cx: &Context<'_>) {
-        if self.recovery.on_implied_nak(self.una, qp, cx) {
+    /// An answer that is no NAK passed a READ or atomic that was not answered: it waits, or that counts as lost.
+    fn on_ahead(&mut self, packet: &PacketView<'_>, qp: &Common, cx: &Context<'_>) {
+        if !self.recovery.went_back_for_answers() {
+            let due = cx.now.plus_ns(cx.path.window.reordering_ns());
+            match Held::keep(&mut self.held, packet, qp.mtu(), due) {
+                Early::Kept => return cx.counters.add(Counter::HeldPackets),
+                Early::Again => return cx.counters.add(Counter::DropDuplicate),
+                Early::NoRoom => {}
+            }
+        }
+        self.implied_nak(packet.psn(), qp, cx);
+    }
+
+    /// Drops what is held, since it will come again; returns the highest PSN of it.
+    fn drop_held(&mut self, cx: &Context<'_>) -> Option<Psn> {
+        let (count, highest) = self.held.as_mut()?.clear(cx.now);
+        cx.counters.add_many(Counter::DropImpliedNak, count as u64);
+        highest
+    }
+
+    /// The answer `psn` passed a READ or atomic that was not answered: ask again, once a gap.
+    fn implied_nak(&mut self, psn: Psn, qp: &Common, cx: &Context<'_>) {
+        let dropped = self.drop_held(cx).filter(|highest| psn.precedes(*highest));
+        let psn = dropped.unwrap_or(psn);
+        if self.recovery.on_implied_nak(psn, qp, cx) {
             cx.counters.add(Counter::CompleterRetryErr);
             cx.path.window.on_loss(cx.now);
             self.rewind(self.una, cx);
@@ -217,7 +294,7 @@ impl Requester {
     ) -> Result<(), Failed> {
         let psn = packet.psn();
         if !self.acknowledge_before(psn, qp, cx) {
-            self.implied_nak(qp, cx);
+            self.on_ahead(packet, qp, cx);
             return Ok(());
         }
         let position = self.queue.head();
@@ -254,7 +331,7 @@ impl Requester {
         let psn = packet.psn();
         let Some(original) = packet.atomic_ack_eth() else { return Ok(()) };
         if !self.acknowledge_before(psn, qp, cx) {
-            self.implied_nak(qp, cx);
+            self.on_ahead(packet, qp, cx);
             return Ok(());
         }
         let position = self.queue.head();

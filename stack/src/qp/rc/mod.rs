@@ -15,10 +15,14 @@
 //! | `requester` | requests: PSNs, windows, fences, wire READs |
 //! | `completer` | what answers do to the requester |
 //! | `recovery` | timers and retries |
+//! | `held` | packets that came before their turn, until that comes |
+//! | `gap` | when to ask again for what did not come |
 //! | `responder` | requests of the peer: order, rights, execution |
 //! | `responses` | answers to be sent, and kept for duplicates |
 
 mod completer;
+mod gap;
+mod held;
 mod recovery;
 pub(super) mod requester;
 pub(super) mod responder;
@@ -114,9 +118,11 @@ impl Machine for Rc {
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
     ) -> Sent {
-        if !self.responder.is_urgent() {
+        // One acknowledgement rides behind what is sent beside it; where it cannot, it goes before, as it came first.
+        let rides_behind = !(run.is_empty() && self.responder.has_answers() && self.requester.ends_short());
+        if !self.responder.is_urgent() && rides_behind {
             let requests = self.requester.transmit(qp, cx, run, icrc);
-            if requests == Sent::RunFull {
+            if matches!(requests, Sent::RunFull | Sent::Aside) {
                 return requests;
             }
             if !self.responder.has_answers() {
@@ -140,11 +146,13 @@ impl Machine for Rc {
     }
 
     fn on_timer(&mut self, qp: &mut Common, cx: &Context<'_>) {
+        self.responder.on_timer(cx);
         qp.fatal |= self.requester.on_timer(qp, cx).is_err();
     }
 
+    #[inline]
     fn deadline(&self) -> Time {
-        self.requester.deadline()
+        self.requester.deadline().min(self.responder.deadline())
     }
 
     fn wants_to_send(&self, now: Time) -> bool {
@@ -159,7 +167,7 @@ impl Machine for Rc {
     fn outlook(&self, now: Time) -> Outlook {
         let (requests, answers) = (self.requester.may_send(now), self.responder.has_answers());
         Outlook {
-            deadline: self.requester.deadline(),
+            deadline: self.deadline(),
             wants_to_send: requests || answers,
             is_urgent: requests || (answers && self.responder.is_urgent()),
         }

@@ -7,13 +7,14 @@
 //!
 //! Before the early timeout a *probe* goes out, once between two signs of progress: the last packet that was sent, once more. If it
 //! was lost itself it arrives now, if another was the peer asks for it, and if the answer was it comes again: who loses the end of a
-//! window learns it after milliseconds.
+//! window learns it after milliseconds. Of a READ the probe is what is missing of it.
 //!
 //! Sources: IBTA vol. 1, 9.7.6.1.3 (local ACK timeout), 9.7.5.2.8 (RNR NAK), C9-141 (retry count); RFC 6298 for the doubling; RFC
 //! 8985, 7 (tail loss probe).
 
 use urxe_wire::{Psn, RnrTimer};
 
+use super::gap::Gap;
 use crate::qp::context::{Common, Context};
 use crate::time::Time;
 
@@ -62,8 +63,8 @@ pub(crate) struct Recovery {
     sample_psn: Psn,
     /// [`Time::NEVER`] while none is measured.
     sampled_at: Time,
-    /// Where the last implied NAK went back to: the answers still under way from before must not repeat it.
-    implied_at: Option<Psn>,
+    /// An implied NAK went back to the oldest that is not answered: the answers still under way from before must not repeat it.
+    implied: Option<Gap>,
     /// When a NAK last made the requester go back, [`Time::NEVER`] if none did.
     went_back_at: Time,
 }
@@ -81,7 +82,7 @@ impl Default for Recovery {
             rnr_left: 0,
             sample_psn: Psn::new(0),
             sampled_at: Time::NEVER,
-            implied_at: None,
+            implied: None,
             went_back_at: Time::NEVER,
         }
     }
@@ -97,7 +98,7 @@ impl Recovery {
         self.disarm();
         self.resume_at = Time::NEVER;
         self.sampled_at = Time::NEVER;
-        self.implied_at = None;
+        self.implied = None;
         self.went_back_at = Time::NEVER;
     }
 
@@ -132,7 +133,7 @@ impl Recovery {
         self.has_probed = false;
         self.naks = 0;
         self.rnr_left = qp.attr.rnr_retry;
-        self.implied_at = None;
+        self.implied = None;
         // What the peer asked to wait for has arrived after all: that RNR NAK was old.
         self.resume_at = Time::NEVER;
         if outstanding {
@@ -144,9 +145,9 @@ impl Recovery {
 
     /// A sequence NAK came. Whether to go back for it.
     ///
-    /// What was sent again can be answered a round trip later at the earliest. A NAK before that speaks of what was sent
-    /// the first time: going back for each of them would put copy upon copy of the window on the wire, which are
-    /// overtaken by each other and bring more NAKs.
+    /// What was sent again can be answered a round trip later at the earliest, the shortest that was measured: the usual one
+    /// may be many times that. A NAK before that speaks of what was sent the first time: going back for each of them would put copy upon
+    /// copy of the window on the wire, which are overtaken by each other and bring more NAKs.
     pub fn on_nak(&mut self, qp: &Common, cx: &Context<'_>) -> bool {
         self.naks += 1;
         self.sampled_at = Time::NEVER;
@@ -155,10 +156,9 @@ impl Recovery {
         }
         if self.went_back_at != Time::NEVER {
             let at = self.went_back_at;
-            let round_trip_ns = cx.path.window.round_trip_ns();
-            if cx.now < at.plus_ns(round_trip_ns) {
+            if cx.now < at.plus_ns(cx.path.window.shortest_round_trip_ns()) {
                 // If it did speak of the second copy, it costs one more round trip and not a whole timeout.
-                self.retransmit_at = self.retransmit_at.min(at.plus_ns(2 * round_trip_ns));
+                self.retransmit_at = self.retransmit_at.min(at.plus_ns(2 * cx.path.window.round_trip_ns()));
                 return false;
             }
         }
@@ -167,15 +167,19 @@ impl Recovery {
         true
     }
 
-    /// An answer came for what lies behind `una`, which was not answered. Whether to go back for it.
-    pub fn on_implied_nak(&mut self, una: Psn, qp: &Common, cx: &Context<'_>) -> bool {
+    /// Whether an implied NAK made the requester go back, and nothing moved since.
+    pub fn went_back_for_answers(&self) -> bool {
+        self.implied.is_some()
+    }
+
+    /// The answer `psn` came, and one before it did not. Whether to go back for that.
+    pub fn on_implied_nak(&mut self, psn: Psn, qp: &Common, cx: &Context<'_>) -> bool {
         self.sampled_at = Time::NEVER;
-        if self.implied_at == Some(una) {
-            return false;
+        let asks = Gap::on_early(&mut self.implied, psn, cx.now, cx.path.window.round_trip_ns());
+        if asks {
+            self.arm(qp, cx);
         }
-        self.implied_at = Some(una);
-        self.arm(qp, cx);
-        true
+        asks
     }
 
     /// The peer has no receive posted and asks to wait; false when it has asked too often.
@@ -187,7 +191,7 @@ impl Recovery {
             }
         }
         self.sampled_at = Time::NEVER;
-        self.implied_at = None;
+        self.implied = None;
         self.resume_at = cx.now.plus_ns(timer.duration_ns());
         self.disarm();
         true
@@ -208,6 +212,8 @@ impl Recovery {
             }
             self.probe_at = Time::NEVER;
             self.has_probed = true;
+            // What is answered now may be the second copy (Karn).
+            self.sampled_at = Time::NEVER;
             return Due::Probe;
         }
         if self.gives_up_at(qp).is_some_and(|at| cx.now >= at) {
@@ -215,7 +221,7 @@ impl Recovery {
         }
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
         self.sampled_at = Time::NEVER;
-        self.implied_at = None;
+        self.implied = None;
         self.arm(qp, cx);
         Due::Retransmit
     }

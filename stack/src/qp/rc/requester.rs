@@ -12,6 +12,10 @@
 //!
 //! The other half, what answers do to this state, is in [`super::completer`].
 //!
+//! Packets leave in *bursts*, of which the last asks for an acknowledgement. A burst is begun when the window has room for all of it, and is then sent
+//! whole, in one go and in as many runs as it takes: so the peer is never left with packets that it was not asked to acknowledge, and the
+//! window opens by whole runs and not by crumbs.
+//!
 //! Sources: IBTA vol. 1, 9.7.2 (PSNs), 9.7.3 (requests), 9.7.5.1 (ACK requests), 10.8.3.3 (fences).
 
 use std::collections::VecDeque;
@@ -21,11 +25,13 @@ use urxe_wire::{
     XrcEth,
 };
 
+use super::held::Held;
 use super::recovery::Recovery;
 use crate::cq::{Completion, WcStatus};
 use crate::device::counters::Counter;
-use crate::path::run::RunBuffer;
+use crate::path::run::{MAX_RUN_BYTES, RunBuffer};
 use crate::path::window::PACKET_OVERHEAD;
+use crate::port::udp::MAX_RUN_SEGMENTS;
 use crate::qp::attr::QpState;
 use crate::qp::context::{Common, Context, Sent};
 use crate::qp::gather::LocalFault;
@@ -58,6 +64,8 @@ pub(crate) struct Requester {
     /// An entry that cannot be sent, and how it will complete once all before it have.
     pub(super) failed: Option<(u64, WcStatus)>,
     pub(super) recovery: Recovery,
+    /// Answers ahead of one that is missing.
+    pub(super) held: Option<Box<Held>>,
     /// Path MTU in bytes; it cannot change while requests are queued.
     mtu: u32,
     /// PSN of the next packet.
@@ -68,8 +76,12 @@ pub(crate) struct Requester {
     pub(super) sent_psn: Psn,
     /// The oldest PSN that is not acknowledged.
     pub(super) una: Psn,
-    /// Packets since one that asked for an acknowledgement.
-    since_ack_req: u32,
+    /// Packets of the burst that are still to be sent; 0 if none was begun.
+    burst_left: u32,
+    /// Packets of the burst, as far as it is known.
+    burst_packets: u32,
+    /// What they are charged.
+    burst_bytes: u64,
     pub(super) queue: SendQueue,
     /// What has a response of its own and is on the wire, oldest first; at most `max_rd_atomic`.
     pub(super) reads: VecDeque<Outstanding>,
@@ -87,9 +99,12 @@ impl Requester {
             sent_psn: psn,
             una: psn,
             reads: VecDeque::new(),
-            since_ack_req: 0,
+            burst_left: 0,
+            burst_packets: 0,
+            burst_bytes: 0,
             failed: None,
             recovery: Recovery::default(),
+            held: None,
         }
     }
 
@@ -123,8 +138,9 @@ impl Requester {
         self.cursor_psn = self.next_psn;
         (self.sent_psn, self.una) = (self.next_psn, self.next_psn);
         self.failed = None;
-        self.since_ack_req = 0;
+        self.burst_left = 0;
         self.recovery.stop();
+        self.held = None;
     }
 
     /// Gives everything charged back to the path's window: what is not acknowledged will be sent again.
@@ -157,9 +173,19 @@ impl Requester {
             return Sent::Idle;
         }
         let sent = self.send_on(qp, cx, run, icrc);
+        cx.settle_sent();
         self.complete_executed(qp, cx);
         qp.fatal |= self.complete_failed(qp, cx).is_err();
         sent
+    }
+
+    /// Whether the message at the cursor is of several packets and the last of them so short that nothing can follow it in its run.
+    pub fn ends_short(&self) -> bool {
+        if self.cursor == self.queue.tail() {
+            return false;
+        }
+        let wqe = self.queue.wqe(self.cursor);
+        !wqe.op.has_response() && wqe.length > self.mtu && !wqe.length.is_multiple_of(self.mtu)
     }
 
     /// Appends packets to `run` until nothing more can be sent now, or the run or the window is full.
@@ -168,10 +194,10 @@ impl Requester {
             return Sent::Idle;
         }
         while self.cursor != self.queue.tail() && self.failed.is_none() {
-            if !self.queue.wqe(self.cursor).is_begun() && !self.begin(qp, cx) {
+            let mut wqe = *self.queue.wqe(self.cursor);
+            if !wqe.is_begun() && !self.begin(&mut wqe, qp, cx) {
                 return Sent::Idle;
             }
-            let wqe = *self.queue.wqe(self.cursor);
             if wqe.op.is_local() {
                 self.execute(&wqe, qp, cx);
                 continue;
@@ -188,32 +214,29 @@ impl Requester {
         Sent::Idle
     }
 
-    /// Gives the entry at the cursor its PSNs; false if it must not start yet.
-    fn begin(&mut self, qp: &Common, cx: &Context<'_>) -> bool {
+    /// Gives the entry at the cursor, of which `wqe` is a copy, its PSNs; false if it must not start yet.
+    fn begin(&mut self, wqe: &mut SendWqe, qp: &Common, cx: &Context<'_>) -> bool {
         let draining = qp.state == QpState::Sqd;
-        let wqe = *self.queue.wqe(self.cursor);
         let fenced = wqe.flags.contains(SendFlags::FENCE) && !self.reads.is_empty();
         // Mandatory here as in rdma_rxe: what was sent with the key may have to be sent again, or be answered.
         let before_invalidate = matches!(wqe.op, SendOp::LocalInv { .. }) && self.cursor != self.queue.head();
         if draining || fenced || before_invalidate {
             return false;
         }
-        if wqe.op.is_local() {
-            self.queue.wqe_mut(self.cursor).first_psn = self.next_psn;
-            return true;
+        wqe.first_psn = self.next_psn;
+        if !wqe.op.is_local() {
+            let mtu = qp.mtu();
+            wqe.packets = if wqe.length <= mtu { 1 } else { wqe.length.div_ceil(mtu) };
+            if matches!(wqe.op, SendOp::Read { .. }) {
+                wqe.read_chunk_packets = read_chunk(mtu, qp, cx);
+            }
+            self.next_psn = wqe.first_psn.add(wqe.packets);
         }
-        let mtu = qp.mtu();
-        let first_psn = self.next_psn;
-        let packets = wqe.length.div_ceil(mtu).max(1);
-        // Two wire READs in flight keep the line busy where the peer allows two.
-        let share = if qp.attr.max_rd_atomic > 1 { 2 } else { 1 };
-        let chunk = cx.path.window.read_budget() / share / (u64::from(mtu) + PACKET_OVERHEAD);
-        let wqe = self.queue.wqe_mut(self.cursor);
-        wqe.first_psn = first_psn;
-        wqe.packets = packets;
-        wqe.read_chunk_packets = u32::try_from(chunk).unwrap_or(u32::MAX).max(1);
-        self.next_psn = first_psn.add(packets);
-        debug_assert_eq!(self.cursor_psn, first_psn);
+        // Field by field: what was copied is not written back whole.
+        let entry = self.queue.wqe_mut(self.cursor);
+        (entry.first_psn, entry.packets) = (wqe.first_psn, wqe.packets);
+        entry.read_chunk_packets = wqe.read_chunk_packets;
+        debug_assert_eq!(self.cursor_psn, wqe.first_psn);
         true
     }
 
@@ -231,7 +254,7 @@ impl Requester {
 
     /// Completes the local operations that were carried out and have nothing before them any more.
     pub(super) fn complete_executed(&mut self, qp: &mut Common, cx: &Context<'_>) {
-        while !self.queue.is_empty() && self.queue.wqe(self.queue.head()).executed {
+        while self.has_executed() {
             self.complete_one(qp, cx, WcStatus::Success);
         }
     }
@@ -252,24 +275,19 @@ impl Requester {
         let (opcode, ext) = data_headers(Service::Rc, &wqe.op, wqe.length, index == 0, last);
         let opcode = qp.opcode(opcode);
         let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len as usize);
-        if !run.takes(len) {
-            return Some(Sent::RunFull);
+        if let Some(stop) = cx.bars(run, len) {
+            return Some(stop);
         }
-        let cost = u64::from(payload_len) + PACKET_OVERHEAD;
-        let unacknowledged = self.cursor_psn.steps_from(self.una);
-        if !cx.path.window.admits(cost) || unacknowledged >= MAX_UNACKNOWLEDGED {
+        if self.burst_left == 0 && !self.begin_burst(wqe, index, cx) {
             return Some(Sent::WindowFull);
+        }
+        if last && self.burst_left == 1 {
+            self.extend_burst(qp, cx);
         }
 
         let mut bth = self.bth(opcode, qp);
         bth.solicited = last && wqe.flags.contains(SendFlags::SOLICITED);
-        // Ask when this may be the last packet for a while: the responder answers only when asked.
-        let next_cost = u64::from(mtu) + PACKET_OVERHEAD;
-        let goes_on = (if last { self.next_is_data(qp) } else { true })
-            && run.takes_both(len, len)
-            && cx.path.window.admits(cost + next_cost)
-            && self.since_ack_req + 1 < ACK_EVERY;
-        bth.ack_req = !goes_on;
+        bth.ack_req = self.burst_left == 1;
 
         let offset = u64::from(index) * u64::from(mtu);
         let (queue, position) = (&self.queue, self.cursor);
@@ -282,11 +300,10 @@ impl Requester {
             self.fail_at_cursor(qp, fault);
             return None;
         }
-        self.since_ack_req = if bth.ack_req { 0 } else { self.since_ack_req + 1 };
-        cx.path.window.charge(cost);
-        if index == 0 && matches!(wqe.op, SendOp::Write { .. } | SendOp::WriteImm { .. }) {
-            cx.counters.add(Counter::RdmaSends);
-        }
+        self.burst_left -= 1;
+        cx.sent_bytes += u64::from(payload_len) + PACKET_OVERHEAD;
+        cx.sent_writes +=
+            u64::from(index == 0 && matches!(wqe.op, SendOp::Write { .. } | SendOp::WriteImm { .. }));
         self.advance_cursor(1, bth.ack_req, qp, cx);
         None
     }
@@ -307,8 +324,8 @@ impl Requester {
         let opcode = qp.opcode(opcode);
         let payload_len = if matches!(wqe.op, SendOp::AtomicWrite { .. }) { 8 } else { 0 };
         let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len);
-        if !run.takes(len) {
-            return Some(Sent::RunFull);
+        if let Some(stop) = cx.bars(run, len) {
+            return Some(stop);
         }
         let cost = u64::from(packets) * (u64::from(qp.mtu()) + PACKET_OVERHEAD);
         let unacknowledged = self.cursor_psn.steps_from(self.una);
@@ -328,7 +345,6 @@ impl Requester {
             self.fail_at_cursor(qp, fault);
             return None;
         }
-        self.since_ack_req = 0;
         cx.path.window.charge_read(cost);
         self.reads.push_back(Outstanding { end: self.cursor_psn.add(packets), charged: cost });
         if self.cursor_psn == wqe.first_psn {
@@ -379,6 +395,56 @@ impl Requester {
         }
     }
 
+    /// Begins a burst with the packets of `wqe` from `index` on, if the window has room for it.
+    fn begin_burst(&mut self, wqe: &SendWqe, index: u32, cx: &mut Context<'_>) -> bool {
+        let packets = match wqe.packets - index {
+            1 => 1,
+            left => {
+                let of_longest = cx.path.window.burst() / (u64::from(self.mtu) + PACKET_OVERHEAD);
+                left.min(ACK_EVERY).min(of_longest.max(1) as u32)
+            }
+        };
+        let bytes = charged(wqe, index, packets, self.mtu);
+        let unacknowledged = self.cursor_psn.steps_from(self.una);
+        if unacknowledged >= MAX_UNACKNOWLEDGED || !cx.admits(bytes) {
+            return false;
+        }
+        cx.reserved += bytes;
+        (self.burst_left, self.burst_packets, self.burst_bytes) = (packets, packets, bytes);
+        true
+    }
+
+    /// Lets one packet pass that was there before, and asks for its acknowledgement, whatever the window has room for.
+    pub(super) fn begin_burst_of_one(&mut self) {
+        (self.burst_left, self.burst_packets, self.burst_bytes) =
+            (1, 1, u64::from(self.mtu) + PACKET_OVERHEAD);
+    }
+
+    /// Lets the next entry's first packets follow in the same burst, so that one of them asks for the acknowledgement.
+    fn extend_burst(&mut self, qp: &Common, cx: &mut Context<'_>) {
+        if !self.next_is_data(qp) {
+            return;
+        }
+        let (length, mtu) = (self.queue.wqe(self.cursor + 1).length, self.mtu);
+        // What the window says may have changed since the burst began.
+        let room = cx.path.window.burst().saturating_sub(self.burst_bytes);
+        let of_longest = room / (u64::from(mtu) + PACKET_OVERHEAD);
+        let (packets, fits) = if length <= mtu {
+            (1, u64::from(length) + PACKET_OVERHEAD <= room)
+        } else {
+            (length.div_ceil(mtu).min(of_longest as u32), of_longest > 0)
+        };
+        let packets = packets.min(ACK_EVERY - self.burst_packets);
+        let bytes =
+            u64::from(length).min(u64::from(packets) * u64::from(mtu)) + u64::from(packets) * PACKET_OVERHEAD;
+        if packets > 0 && fits && cx.admits(bytes) {
+            cx.reserved += bytes;
+            self.burst_left += packets;
+            self.burst_packets += packets;
+            self.burst_bytes += bytes;
+        }
+    }
+
     /// Whether the entry after the cursor will send data at once, so that its packets can carry the ACK request.
     fn next_is_data(&self, qp: &Common) -> bool {
         let next = self.cursor + 1;
@@ -412,6 +478,7 @@ impl Requester {
     fn fail_at_cursor(&mut self, qp: &Common, fault: LocalFault) {
         tracing::debug!(qp = %qp.qpn, %fault, "send work request: local protection error");
         self.failed = Some((self.cursor, WcStatus::LocProtErr));
+        self.burst_left = 0;
     }
 
     /// Moves the cursor back to `psn`, which is not before `una`, and uncharges what lies behind it.
@@ -444,16 +511,20 @@ impl Requester {
             // What is before it goes first; it fails again when its turn comes again.
             self.failed = None;
         }
-        self.since_ack_req = 0;
+        self.burst_left = 0;
     }
 
-    /// Releases `packets` packets of the head entry from its packet `index` on, as far as they are charged.
-    pub(super) fn release(&self, wqe: &SendWqe, index: u32, packets: u32, cx: &Context<'_>) {
+    /// What `packets` packets of the head entry are charged from its packet `index` on, as far as they are.
+    pub(super) fn charged_of(&self, wqe: &SendWqe, index: u32, packets: u32) -> u64 {
         let ahead = self.cursor_psn.steps_from(self.una);
-        let bytes = charged(wqe, index, packets.min(ahead), self.mtu);
+        charged(wqe, index, packets.min(ahead), self.mtu)
+    }
+
+    /// Gives back what acknowledged packets were charged.
+    pub(super) fn release(&self, bytes: u64, cx: &Context<'_>) {
         if bytes > 0 {
             cx.path.window.release(bytes);
-            cx.path.window.on_acknowledged(bytes);
+            cx.path.window.on_acknowledged(bytes, cx.now);
         }
     }
 
@@ -466,18 +537,28 @@ impl Requester {
     }
 
     fn complete_one(&mut self, qp: &mut Common, cx: &Context<'_>, status: WcStatus) {
+        if let Some(completion) = self.retire_head(qp.qpn, status) {
+            qp.complete_send(completion, cx);
+        }
+    }
+
+    /// Takes the oldest entry out. Its completion, if it makes one.
+    pub(super) fn retire_head(&mut self, qpn: Qpn, status: WcStatus) -> Option<Completion> {
         let position = self.queue.head();
-        let wqe = *self.queue.wqe(position);
+        let wqe = self.queue.wqe(position);
+        let is_told = !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED);
+        let completion = is_told.then(|| {
+            let completion = Completion::new(wqe.wr_id, qpn, wqe.op.wc_opcode(), status);
+            if status.is_success() { completion.with_byte_len(wqe.length) } else { completion }
+        });
         self.queue.pop();
         self.cursor = self.cursor.max(position + 1);
-        if status.is_success() && !wqe.flags.contains(SendFlags::SIGNALED) {
-            return;
-        }
-        let mut completion = Completion::new(wqe.wr_id, qp.qpn, wqe.op.wc_opcode(), status);
-        if status.is_success() {
-            completion = completion.with_byte_len(wqe.length);
-        }
-        qp.complete_send(completion, cx);
+        completion
+    }
+
+    /// Whether the oldest entry is a local operation that was carried out.
+    pub(super) fn has_executed(&self) -> bool {
+        !self.queue.is_empty() && self.queue.wqe(self.queue.head()).executed
     }
 
     /// Whether [`transmit`](Self::transmit) may find something to send.
@@ -487,8 +568,28 @@ impl Requester {
     }
 
     /// When this requester wants to be looked at again.
+    #[inline]
     pub fn deadline(&self) -> Time {
-        self.recovery.deadline()
+        self.recovery.deadline().min(Held::deadline(self.held.as_deref()))
+    }
+}
+
+/// How many responses one wire request of a READ asks for.
+fn read_chunk(mtu: u32, qp: &Common, cx: &Context<'_>) -> u32 {
+    // Two wire READs in flight keep the line busy where the peer allows two.
+    let share = if qp.attr.max_rd_atomic > 1 { 2 } else { 1 };
+    let chunk = cx.path.window.read_budget() / share / (u64::from(mtu) + PACKET_OVERHEAD);
+    whole_runs(u32::try_from(chunk).unwrap_or(u32::MAX), mtu).max(1)
+}
+
+/// How many of `packets` packets a READ asks for, so that its responses make whole runs. First and last have an AETH and so are longer than those
+/// between them: the last of a READ and the first two of the next one make a run, and what is between is as many whole ones.
+fn whole_runs(packets: u32, mtu: u32) -> u32 {
+    let longest = urxe_wire::packet::packet_len(Bth::LEN, mtu as usize);
+    let of_run = (MAX_RUN_BYTES / longest).min(MAX_RUN_SEGMENTS) as u32;
+    match packets.checked_sub(3) {
+        Some(between) if between >= of_run => between / of_run * of_run + 3,
+        _ => packets,
     }
 }
 

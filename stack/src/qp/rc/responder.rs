@@ -1,7 +1,7 @@
 //! The responder of a reliable connection: executes the peer's requests in PSN order, each once.
 //!
-//! A request goes through named stages, each in its own function: sequence (is it the expected PSN, a duplicate, from the
-//! future?), [`Responder::check_continues`] (does it fit the message under way?), resources and rights, execution,
+//! A request goes through named stages, each in its own function: sequence (is it the expected PSN, a duplicate, before its
+//! turn? then [`super::held`] keeps it until that comes), [`Responder::check_continues`] (does it fit the message under way?), resources and rights, execution,
 //! completion, acknowledgement. A fault ends in a NAK and, but for a sequence error and an empty
 //! receive queue, in the error state. What is to be sent stands in [`super::responses`].
 //!
@@ -12,6 +12,8 @@ use urxe_wire::{
     HeaderSet, IcrcSeed, Kind, Msn, NakCode, PacketView, PlacementType, Psn, Rkey, SelectivityLevel,
 };
 
+use super::gap::Gap;
+use super::held::{Early, Held};
 use super::responses::{Replay, Responses};
 use crate::cq::{Completion, QpEventType, SrqId, WcOpcode, WcStatus};
 use crate::device::counters::{Counter, Counters};
@@ -76,11 +78,10 @@ pub(crate) struct Responder {
     pub(super) expected_psn: Psn,
     pub(super) msn: Msn,
     message: Message,
-    /// When a sequence or RNR NAK was sent for the expected PSN, which has not come since.
-    nak_sent_at: Option<Time>,
-    /// The first PSN that came too early since then: it again, or one before it, means that the peer went back and that
-    /// the expected packet was lost once more.
-    first_early: Option<Psn>,
+    /// Requests behind the expected one, for which no NAK was sent.
+    held: Option<Box<Held>>,
+    /// A sequence or RNR NAK was sent for the expected PSN, which has not come since.
+    gap: Option<Gap>,
     pub(super) responses: Responses,
     pub(super) queue: RecvQueue,
 }
@@ -92,8 +93,8 @@ impl Responder {
             expected_psn: Psn::new(0),
             msn: Msn::masked(0),
             message: Message::None,
-            nak_sent_at: None,
-            first_early: None,
+            held: None,
+            gap: None,
             responses: Responses::default(),
         }
     }
@@ -103,8 +104,8 @@ impl Responder {
         self.expected_psn = qp.attr.rq_psn;
         self.msn = Msn::masked(0);
         self.message = Message::None;
-        self.nak_sent_at = None;
-        self.first_early = None;
+        self.held = None;
+        self.gap = None;
         self.responses.start(usize::from(qp.attr.max_dest_rd_atomic));
     }
 
@@ -154,12 +155,14 @@ impl Responder {
     pub fn reset(&mut self) {
         self.queue.clear();
         self.message = Message::None;
+        self.held = None;
         self.responses.clear();
     }
 
     /// Completes everything that was posted with "flushed" (ERR). A NAK that tells the peer why is still sent.
     pub fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
         self.message = Message::None;
+        self.held = None;
         self.responses.keep_last_words();
         while let Some(wqe) = self.queue.pop() {
             let flushed = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, WcStatus::WrFlushErr);
@@ -169,18 +172,25 @@ impl Responder {
 
     /// Takes a request.
     pub fn on_request(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) -> Handled {
-        let psn = packet.psn();
-        let distance = psn.distance(self.expected_psn);
+        let distance = packet.psn().distance(self.expected_psn);
         if distance > 0 {
-            self.on_early(psn, cx);
+            self.on_early(qp, cx, packet);
             return Handled::Fine;
         }
         if distance < 0 {
             self.on_duplicate(qp, cx, packet);
             return Handled::Fine;
         }
-        self.nak_sent_at = None;
-        self.first_early = None;
+        let handled = self.on_expected(qp, cx, packet);
+        match &self.held {
+            Some(held) if !held.is_empty() => self.execute_held(handled, qp, cx),
+            _ => handled,
+        }
+    }
+
+    fn on_expected(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) -> Handled {
+        let psn = packet.psn();
+        self.gap = None;
         match self.execute(qp, cx, packet) {
             Ok(Executed::Done { psns, ends }) => {
                 self.expected_psn = psn.add(psns);
@@ -192,7 +202,7 @@ impl Responder {
                 Handled::Fine
             }
             Ok(Executed::NotReady) => {
-                self.nak_sent_at = Some(cx.now);
+                self.gap = Some(Gap::new(psn, cx.now));
                 cx.counters.add(Counter::SendRnrErr);
                 self.responses.push_rnr_nak(psn, self.msn);
                 Handled::Fine
@@ -204,22 +214,87 @@ impl Responder {
         }
     }
 
-    /// A PSN beyond the expected one: something was lost or overtaken. One NAK until the peer is back in order (9.7.5.2.2),
-    /// or, a round trip later, evidently went back and lost the same packet again.
-    fn on_early(&mut self, psn: Psn, cx: &Context<'_>) {
+    /// What was missing came, and was `handled`: those behind it have their turn, up to what is missing next.
+    #[cold]
+    fn execute_held(&mut self, mut handled: Handled, qp: &mut Common, cx: &mut Context<'_>) -> Handled {
+        let Some(mut held) = self.held.take() else { return handled };
+        while let Some(packet) = held.first() {
+            let distance = packet.psn().distance(self.expected_psn);
+            // After an RNR NAK they come again, in the error state nothing does.
+            if distance > 0 || handled == Handled::Fatal || self.gap.is_some() || qp.cq_overrun {
+                break;
+            }
+            cx.counters.add(Counter::HeldExecuted);
+            if distance == 0 {
+                handled = self.on_expected(qp, cx, &packet);
+            } else {
+                self.on_duplicate(qp, cx, &packet);
+            }
+            held.remove_first();
+        }
+        held.settle(cx.now, cx.now.plus_ns(cx.path.window.reordering_ns()));
+        self.held = Some(held);
+        if self.gap.is_some() {
+            self.drop_held(cx);
+        }
+        handled
+    }
+
+    /// A PSN beyond the expected one: something was overtaken, or is lost. One NAK for that until the peer is back in order (9.7.5.2.2), or
+    /// evidently went back and lost the same packet again.
+    fn on_early(&mut self, qp: &Common, cx: &Context<'_>, packet: &PacketView<'_>) {
+        let mut highest = packet.psn();
+        if self.gap.is_none() {
+            let due = cx.now.plus_ns(cx.path.window.reordering_ns());
+            match Held::keep(&mut self.held, packet, qp.mtu(), due) {
+                Early::Kept => {
+                    cx.counters.add(Counter::OutOfSeqRequest);
+                    return cx.counters.add(Counter::HeldPackets);
+                }
+                Early::Again => {
+                    cx.counters.add(Counter::DuplicateRequest);
+                    return cx.counters.add(Counter::DropDuplicate);
+                }
+                Early::NoRoom => {
+                    let dropped = self.drop_held(cx);
+                    highest = dropped.filter(|psn| highest.precedes(*psn)).unwrap_or(highest);
+                }
+            }
+        }
         cx.counters.add(Counter::OutOfSeqRequest);
-        let first_again = self.first_early.is_some_and(|first| psn.distance(first) <= 0);
-        let answered = |sent_at: Time| cx.now >= sent_at.plus_ns(cx.path.window.round_trip_ns());
-        let lost_again = first_again && self.nak_sent_at.is_some_and(answered);
-        if self.first_early.is_none() || first_again {
-            self.first_early = Some(psn);
-        }
-        if self.nak_sent_at.is_some() && !lost_again {
+        if Gap::on_early(&mut self.gap, highest, cx.now, cx.path.window.round_trip_ns()) {
+            self.push_sequence_nak(cx);
+        } else {
             cx.counters.add(Counter::DropOutOfSequence);
-            return;
         }
-        self.nak_sent_at = Some(cx.now);
+    }
+
+    /// The clock says `cx.now`: what did not come yet may count as lost.
+    pub fn on_timer(&mut self, cx: &Context<'_>) {
+        if Held::is_due(&mut self.held, cx.now)
+            && let Some(highest) = self.drop_held(cx)
+        {
+            self.gap = Some(Gap::new(highest, cx.now));
+            self.push_sequence_nak(cx);
+        }
+    }
+
+    /// When to look at the clock again.
+    #[inline]
+    pub fn deadline(&self) -> Time {
+        Held::deadline(self.held.as_deref())
+    }
+
+    fn push_sequence_nak(&mut self, cx: &Context<'_>) {
+        cx.counters.add(Counter::SendSeqErr);
         self.responses.push_nak(self.expected_psn, self.msn, NakCode::PsnSequence);
+    }
+
+    /// Drops what is held, since it will come again; returns the highest PSN of it.
+    fn drop_held(&mut self, cx: &Context<'_>) -> Option<Psn> {
+        let (count, highest) = self.held.as_mut()?.clear(cx.now);
+        cx.counters.add_many(Counter::DropOutOfSequence, count as u64);
+        highest
     }
 
     /// A request that was executed before (9.7.4.1.1): acknowledged again, read again, or answered from memory.
@@ -389,9 +464,8 @@ impl Responder {
             let pin = pin.map_err(|error| refused(qp, cx.counters, &error))?;
             pin.write(va, payload).map_err(|error| faulted(qp, cx.counters, &error))?;
         }
-        if info.position.is_start() {
-            cx.counters.add(Counter::RdmaRecvs);
-        }
+        // An atomic addition would wait here until all that was written is in the cache.
+        cx.received_writes += u64::from(info.position.is_start());
         self.message = Message::Write { va: va.wrapping_add(u64::from(len)), rkey, left: left - len, total };
         if ends && info.completes_recv_wqe {
             self.complete(qp, cx, packet, WcOpcode::RecvRdmaWithImm, u64::from(total))?;

@@ -330,10 +330,10 @@ impl Responses {
         while let Some(front) = self.pending.front_mut() {
             let sent = match front {
                 Pending::Read { .. } => send_read(front, qp, cx, run, icrc),
-                _ => Ok(send_short(front, qp, run, icrc)),
+                _ => Ok(send_short(front, qp, cx, run, icrc)),
             };
             match sent {
-                Ok(Progress::Full) => return Ok(Sent::RunFull),
+                Ok(Progress::Stop(why)) => return Ok(why),
                 Ok(Progress::More) => {}
                 Ok(Progress::Done) => {
                     self.pending.pop_front();
@@ -348,8 +348,8 @@ impl Responses {
             }
         }
         if let Some((psn, msn)) = self.ack {
-            match send_short(&Pending::Ack { psn, msn }, qp, run, icrc) {
-                Progress::Full => return Ok(Sent::RunFull),
+            match send_short(&Pending::Ack { psn, msn }, qp, cx, run, icrc) {
+                Progress::Stop(why) => return Ok(why),
                 Progress::More | Progress::Done => self.ack = None,
             }
         }
@@ -372,8 +372,8 @@ fn read(first: Psn, packets: u32, reth: Reth, pd: PdId, msn: Msn, replay: bool) 
 }
 
 enum Progress {
-    /// The run takes no more.
-    Full,
+    /// The packet does not join the run.
+    Stop(Sent),
     /// A packet was appended, the same answer has more.
     More,
     /// The answer is complete.
@@ -388,7 +388,13 @@ fn bth(opcode: Opcode, psn: Psn, qp: &Common) -> Bth {
 }
 
 /// An answer of one packet without payload.
-fn send_short(pending: &Pending, qp: &Common, run: &mut RunBuffer, icrc: &IcrcSeed) -> Progress {
+fn send_short(
+    pending: &Pending,
+    qp: &Common,
+    cx: &Context<'_>,
+    run: &mut RunBuffer,
+    icrc: &IcrcSeed,
+) -> Progress {
     let (opcode, psn, ext) = match *pending {
         Pending::Ack { psn, msn } => {
             (Opcode::RcAcknowledge, psn, Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn }))
@@ -409,8 +415,8 @@ fn send_short(pending: &Pending, qp: &Common, run: &mut RunBuffer, icrc: &IcrcSe
         }
         Pending::Read { .. } => unreachable!("a READ response carries payload"),
     };
-    if !run.takes(urxe_wire::packet::packet_len(opcode.info().headers_len(), 0)) {
-        return Progress::Full;
+    if let Some(why) = cx.bars(run, urxe_wire::packet::packet_len(opcode.info().headers_len(), 0)) {
+        return Progress::Stop(why);
     }
     let appended: Result<(), std::convert::Infallible> =
         run.append(icrc, bth(opcode, psn, qp), ext, 0, |_| Ok(()));
@@ -439,8 +445,9 @@ fn send_read(
     };
     let ext = if first || last { Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: *msn }) } else { Ext::None };
     let len = (*left).min(qp.mtu());
-    if !run.takes(urxe_wire::packet::packet_len(opcode.info().headers_len(), len as usize)) {
-        return Ok(Progress::Full);
+    if let Some(why) = cx.bars(run, urxe_wire::packet::packet_len(opcode.info().headers_len(), len as usize))
+    {
+        return Ok(Progress::Stop(why));
     }
     let (pins, counters, from) = (&mut cx.pins, cx.counters, *va);
     let by = Accessor { pd: *pd, qpn: Some(qp.qpn) };

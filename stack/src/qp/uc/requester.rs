@@ -107,8 +107,8 @@ impl Requester {
         let payload_len = wqe.payload_len(self.sent, mtu) as usize;
         let (opcode, ext) = data_headers(Service::Uc, &wqe.op, wqe.length, first, last);
         let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len);
-        if !run.takes(len) {
-            return Some(Sent::RunFull);
+        if let Some(stop) = cx.bars(run, len) {
+            return Some(stop);
         }
         if !self.sender.admits(len, cx) {
             return Some(Sent::Idle);

@@ -87,8 +87,8 @@ impl Requester {
             _ => (Opcode::UdSendOnly, Ext::Deth(deth)),
         };
         let len = packet_len(opcode.info().headers_len(), wqe.length as usize);
-        if !run.takes(len) {
-            return Some(Sent::RunFull);
+        if let Some(stop) = cx.bars(run, len) {
+            return Some(stop);
         }
         if !self.sender.admits(len, cx) {
             return Some(Sent::Idle);

@@ -1,0 +1,141 @@
+//! What is sent in one go: bursts that the window has room for, and runs that packets of many queue pairs fill.
+
+use urxe_wire::PacketView;
+
+use super::*;
+
+const MTU: u32 = 1024;
+/// Payload bytes that the window lets pass at first, with what packets are charged beside.
+const WINDOW: u64 = 2 * crate::path::window::RUN;
+
+/// A device with some queue pairs, all connected to numbers from 0x1000 on at one peer, which answers nothing.
+struct Sender {
+    end: End,
+    qps: Vec<QpHandle>,
+    wire: Wire,
+}
+
+/// A packet that was sent: which queue pair's, and whether it asks for an acknowledgement.
+type Sent = (u32, bool);
+
+impl Sender {
+    fn new(count: usize) -> Self {
+        let end = End::new(A, 1);
+        let qps: Vec<_> = (0..count).map(|_| create_qp(&end.device, end.pd, &end.cq)).collect();
+        for (nr, qp) in qps.iter().enumerate() {
+            end.connect_qp(*qp, Qpn::masked(0x1000 + nr as u32), B);
+        }
+        let sender = Self { end, qps, wire: Wire::default() };
+        assert!(sender.runs().is_empty());
+        sender
+    }
+
+    fn post(&self, nr: usize, op: SendOp, len: u32) {
+        let sges = [self.end.sge(0, len)];
+        let request = SendRequest {
+            wr_id: 1,
+            op,
+            to: Destination::Peer,
+            flags: SendFlags::SIGNALED,
+            payload: Payload::Sges(&sges),
+        };
+        self.end.device.post_send(Time::ZERO, self.qps[nr], &[request]).unwrap();
+    }
+
+    fn write(&self, nr: usize, len: u32) {
+        self.post(nr, SendOp::Write { remote: self.end.remote(0) }, len);
+    }
+
+    fn runs(&self) -> Vec<Vec<Sent>> {
+        self.end.device.transmit_pending(Time::ZERO, &self.wire);
+        let packet = |bytes: &[u8]| {
+            let packet = PacketView::parse(bytes).unwrap();
+            (packet.dest_qp().value() - 0x1000, packet.ack_req())
+        };
+        let runs = lock(&self.wire.0).drain(..).collect::<Vec<_>>();
+        runs.iter().map(|run| run.bytes.chunks(run.segment_size).map(packet).collect()).collect()
+    }
+}
+
+/// Bytes that `packets` whole packets are charged.
+fn charged(packets: usize) -> u64 {
+    packets as u64 * (u64::from(MTU) + crate::path::window::PACKET_OVERHEAD)
+}
+
+#[test]
+fn a_burst_goes_on_over_the_end_of_a_run_and_of_a_message_and_asks_once() {
+    let sender = Sender::new(1);
+    sender.write(0, 5 * MTU);
+    sender.post(0, SendOp::Send, 3 * MTU);
+    // FIRST has a RETH and is the longest: only one packet can follow it in a run.
+    let runs = sender.runs();
+    assert_eq!(runs.iter().map(Vec::len).collect::<Vec<_>>(), [2, 6]);
+    let asks: Vec<bool> = runs.concat().iter().map(|(_, asks)| *asks).collect();
+    assert_eq!(asks, [false, false, false, false, false, false, false, true]);
+}
+
+#[test]
+fn what_the_window_stops_is_whole_bursts_whose_last_packet_asked() {
+    let sender = Sender::new(3);
+    for nr in 0..3 {
+        sender.post(nr, SendOp::Send, 1 << 20);
+    }
+    let packets = sender.runs().concat();
+    assert!(charged(packets.len()) <= WINDOW && charged(packets.len() + 32) > WINDOW, "{}", packets.len());
+    for nr in 0..3 {
+        let of_one: Vec<bool> = packets.iter().filter(|(of, _)| *of == nr).map(|(_, asks)| *asks).collect();
+        assert!(of_one.last().is_none_or(|asks| *asks), "queue pair {nr}: {of_one:?}");
+    }
+    assert!(sender.runs().is_empty());
+}
+
+#[test]
+fn first_packets_of_many_queue_pairs_share_a_run_and_so_do_those_that_follow() {
+    const QPS: usize = 8;
+    let sender = Sender::new(QPS);
+    for nr in 0..QPS {
+        sender.write(nr, 4 * MTU);
+    }
+    let runs = sender.runs();
+    // One that follows closes the run of the first ones, and the others fill another.
+    assert_eq!(runs.iter().map(Vec::len).collect::<Vec<_>>(), [QPS + 1, 3 * QPS - 1]);
+    for nr in 0..QPS as u32 {
+        let of_one: Vec<bool> =
+            runs.concat().iter().filter(|(of, _)| *of == nr).map(|(_, asks)| *asks).collect();
+        assert_eq!(of_one, [false, false, false, true], "queue pair {nr}");
+    }
+}
+
+#[test]
+fn packets_of_many_lengths_all_leave_and_each_queue_pair_keeps_its_order() {
+    const QPS: usize = 40;
+    let sender = Sender::new(QPS);
+    for round in 0..4_u32 {
+        for nr in 0..QPS {
+            sender.post(nr, SendOp::Send, 1 + (nr as u32 * 37 + round * 101) % 900);
+        }
+    }
+    let packets = sender.runs().concat();
+    assert_eq!(packets.len(), 4 * QPS);
+    for nr in 0..QPS as u32 {
+        let last = packets.iter().rev().find(|(of, _)| *of == nr);
+        assert_eq!(last, Some(&(nr, true)), "the last of queue pair {nr} asks");
+    }
+    assert!(sender.runs().is_empty());
+}
+
+#[test]
+fn a_probe_passes_a_full_window() {
+    let sender = Sender::new(1);
+    let path = sender.end.device.paths.at(0).unwrap();
+    for _ in 0..20 {
+        path.window.on_round_trip(50_000);
+    }
+    sender.post(0, SendOp::Send, 1 << 20);
+    let sent = sender.runs().concat().len();
+    assert!(charged(sent + 1) <= WINDOW && charged(sent + 32) > WINDOW, "{sent}");
+    let now = sender.end.device.next_deadline().unwrap();
+    sender.end.device.handle_timeouts(now);
+    assert_eq!(sender.end.device.counters().value(Counter::TailProbes), 1);
+    assert_eq!(sender.runs().concat(), [(0, true)]);
+}
