@@ -1,4 +1,4 @@
-//! What a device tells when its interface goes down and up and its addresses go and come.
+//! What a device tells when its interface goes down and up and its addresses go and come; and that hosts made of network namespaces stay apart.
 //!
 //! Needs root in a network namespace of its own, and `ip` (iproute2):
 //!
@@ -15,6 +15,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use urxe_stack::cq::{AsyncEvent, Completion, Cq, PortEventType};
 use urxe_stack::device::QpHandle;
 use urxe_stack::driver::eventfd::EventFd;
@@ -301,4 +302,41 @@ fn a_new_address_that_another_process_has_with_the_same_slot_is_listed_and_not_a
     assert_eq!(addresses(&follower)[3], Some(NEW.into()));
     assert!(!follower.gids()[3].assigned);
     ip(&format!("address del {NEW}/24 dev lo"));
+}
+
+/// A device in a namespace made for it, with a loopback interface only.
+fn open_elsewhere(devices: usize) -> Vec<Engine> {
+    let opened = std::thread::spawn(move || {
+        // SAFETY: only this thread goes to another network, with what it makes there; no descriptors change.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("root may make namespaces");
+        ip("link set lo up");
+        (0..devices).map(|_| open("127.0.0.1")).collect()
+    });
+    opened.join().unwrap()
+}
+
+#[test]
+#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn hosts_made_of_namespaces_do_not_meet_within_their_process() {
+    let (here, there) = (open_elsewhere(2), open_elsewhere(2));
+    fn talkers(engines: &[Engine]) -> Vec<Talker<'_>> {
+        engines.iter().map(Talker::new).collect()
+    }
+    let (here, there) = (talkers(&here), talkers(&there));
+    let address = Ipv4Addr::LOCALHOST;
+    for listener in here.iter().chain(&there) {
+        listener.listen();
+    }
+    here[0].send(0, &there[0], address, b"stray");
+    here[0].send(0, &there[1], address, b"stray");
+    here[0].send(0, &here[1], address, b"neighbour");
+    let heard = here[1].hear(Duration::from_secs(30)).expect("the one next to it");
+    assert_eq!(heard, (address, address, b"neighbour".to_vec()));
+    for host in &there {
+        assert!(host.hear(Duration::from_millis(300)).is_none(), "another host");
+    }
+    let directly = |talker: &Talker<'_>| -> u64 {
+        talker.engine.ports().map(|port| port.counters().sent_directly).sum()
+    };
+    assert_eq!(directly(&here[0]), 1, "to the neighbour");
 }

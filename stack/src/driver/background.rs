@@ -4,27 +4,32 @@ use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::engine::Shared;
+use super::crowd::Crowd;
 use super::ports::Receiver;
+use super::shared::Shared;
 use crate::port::sharing::Member;
 use crate::sync::atomic::Ordering;
 use crate::sync::{try_lock, yield_now};
 use crate::sys::clock;
 use crate::time::Time;
 
-/// While some thread polls, this one wakes so often. Shorter costs throughput (50 µs: a fifth), longer delays
-/// the answers of a program that stops polling.
-const TICK_NS: u64 = 1_000_000;
+/// A thread that polled within this time is taken to poll on.
+const POLLED_NS: u64 = 1_000_000;
 /// After packets were found that nobody had polled for, the sockets stay armed so long.
 const ARMED_NS: u64 = 10_000_000;
 /// How often it is looked whether processes of the same addresses ended and left packets behind.
 const SWEEP_NS: u64 = 1_000_000_000;
 /// Batches received in a row before looking at everything else.
 const MAX_BATCHES: usize = 64;
+/// So many management datagrams are handed on at once while more come.
+const MADS_TOGETHER: usize = 64;
 /// After a batch of a stream the sockets are found empty so often before it sleeps: the next run is there sooner than a
 /// sleep and a wake-up take. Each time the processor is given away first. After small messages it sleeps at once: a thread that
 /// sleeps is scheduled sooner beside one that spins.
 const EMPTY_LOOKS: u32 = 32;
+
+/// Where the alarm stands among what the thread sleeps on.
+const ALARM: usize = 1;
 
 pub(super) fn run(shared: &Shared) {
     let mut armed_until = Time::ZERO;
@@ -34,40 +39,44 @@ pub(super) fn run(shared: &Shared) {
     // Beside the one that polling threads use.
     let mut receiver = Receiver::new();
     let mut sweep_at = Time::ZERO;
+    let mut crowd = Crowd::new();
     while !shared.stop.load(Ordering::Acquire) {
         let now = clock::now();
         shared.ports.drain_errors();
         shared.handle_timeouts(now);
         shared.transmit(now);
         // Timeouts complete requests and end connections: who waits for that must not wait for this thread's next packet.
-        call_hook(shared);
+        shared.call_hook();
         if shared.stop.load(Ordering::Acquire) {
             break;
         }
         let polled_at = Time::from_ns(shared.polled_at_ns.load(Ordering::Relaxed));
-        let polled = now.since_ns(polled_at) < TICK_NS;
+        let polled = now.since_ns(polled_at) < POLLED_NS;
         if shared.lead.is_led() {
-            sleep_led(shared, &mut waits[..always], sweep_at);
+            sleep_led(shared, &mut waits[ALARM..always], sweep_at);
         } else if polled && now >= armed_until {
-            sleep_polled(shared, &mut waits[..always]);
-            let polled_again = shared.polled_at_ns.load(Ordering::Relaxed) > polled_at.as_ns();
-            if !polled_again && receive(shared) {
+            sleep_polled(shared, &mut waits[..always], sweep_at);
+            let polled_at_ns = shared.polled_at_ns.load(Ordering::Relaxed);
+            if polled_at_ns <= polled_at.as_ns() && receive(shared, &mut crowd) {
                 armed_until = clock::now().plus_ns(ARMED_NS);
             }
         } else {
-            sleep_idle(shared, &mut waits, sweep_at);
-            receive(shared);
+            sleep_idle(shared, &mut waits[ALARM..], sweep_at);
+            receive(shared, &mut crowd);
         }
-        if hears_of_changes && !waits[1].revents().is_empty() {
+        if hears_of_changes && !waits[ALARM + 1].revents().is_empty() {
             shared.follow_changes();
             // A new address has a port.
             (waits, always) = waits_of(shared, hears_common);
         }
         let rest_is_over = shared.ports.common_rest().is_some_and(|until| clock::now() >= until);
-        if rest_is_over || waits[1..always].iter().any(|wait| !wait.revents().is_empty()) {
+        if rest_is_over || waits[ALARM + 1..always].iter().any(|wait| !wait.revents().is_empty()) {
             shared.ports.serve(&mut receiver, &shared.device, || shared.listing().to_cbor());
             shared.ports.receive_common(&mut receiver, &shared.device);
-            shared.serve_management();
+            let mads = shared.serve_management();
+            if mads > 0 {
+                crowd.came(clock::now(), mads);
+            }
             shared.transmit(clock::now());
         }
         if hears_common == shared.ports.common_rest().is_some() {
@@ -75,22 +84,17 @@ pub(super) fn run(shared: &Shared) {
             (waits, always) = waits_of(shared, hears_common);
         }
         if shared.ports.has_company() && clock::now() >= sweep_at {
-            shared.ports.sweep(&shared.device);
+            shared.ports.sweep(&mut receiver, &shared.device);
+            shared.serve_management();
             sweep_at = clock::now().plus_ns(SWEEP_NS);
         }
-        call_hook(shared);
+        shared.call_hook();
         while shared.alarm.descriptor().try_take().unwrap_or(false) {}
     }
 }
 
-fn call_hook(shared: &Shared) {
-    if let Some(after_progress) = &shared.after_progress {
-        after_progress();
-    }
-}
-
-/// What the thread sleeps on. First, and so many, what is looked at even while some thread polls: the alarm, then changes, and what
-/// all processes of an address read, unless that is left to the others.
+/// What the thread sleeps on. First the watch, which counts only while some thread polls; then what is looked at even then, up to the place that is returned:
+/// the alarm, changes, and what all processes of an address read, unless that is left to the others; then the sockets.
 fn waits_of(shared: &Shared, hears_common: bool) -> (Vec<PollFd<'_>>, usize) {
     let on = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
     let alarm = on(shared.alarm.descriptor().as_fd());
@@ -98,8 +102,9 @@ fn waits_of(shared: &Shared, hears_common: bool) -> (Vec<PollFd<'_>>, usize) {
     let shared_ones =
         members.flat_map(|member| [member.desk(), member.common().filter(|_| hears_common).map(AsFd::as_fd)]);
     let changes = shared.changes.as_ref().map(|changes| on(changes.as_fd()));
+    let watch = on(shared.watch.as_fd());
     let mut waits: Vec<PollFd<'_>> =
-        std::iter::once(alarm).chain(changes).chain(shared_ones.flatten().map(on)).collect();
+        [watch, alarm].into_iter().chain(changes).chain(shared_ones.flatten().map(on)).collect();
     let always = waits.len();
     waits.extend(shared.ports.iter().map(|port| on(port.as_fd())));
     waits.push(on(shared.ports.groups.descriptor()));
@@ -107,16 +112,19 @@ fn waits_of(shared: &Shared, hears_common: bool) -> (Vec<PollFd<'_>>, usize) {
 }
 
 /// Receives what waits and what follows it closely, unless another thread is at it. Whether there was anything.
-fn receive(shared: &Shared) -> bool {
+fn receive(shared: &Shared, crowd: &mut Crowd) -> bool {
     let Some(mut receiver) = try_lock(&shared.receiver) else { return false };
     let polled_at_ns = shared.polled_at_ns.load(Ordering::Relaxed);
-    let mut batches = 0;
+    let (mut batches, mut mads) = (0, 0);
     let mut empty_looks = 0;
     while batches < MAX_BATCHES {
         if shared.ports.receive(&mut receiver, &shared.device, true) > 0 {
             batches += 1;
             empty_looks = 0;
-            shared.serve_management();
+            // Those that come together are told together.
+            if shared.ports.inbox.len() >= MADS_TOGETHER {
+                mads += shared.serve_management();
+            }
             shared.transmit(clock::now());
             continue;
         }
@@ -129,15 +137,22 @@ fn receive(shared: &Shared) -> bool {
         empty_looks += 1;
         yield_now();
     }
+    drop(receiver);
+    mads += shared.serve_management();
+    if batches > 0 {
+        crowd.came(clock::now(), mads);
+    }
     batches > 0
 }
 
-/// Sleeps a tick, or until the next deadline, or until it is woken.
-fn sleep_polled(shared: &Shared, waits: &mut [PollFd<'_>]) {
+/// Sleeps beside a thread that polls: until it stops, until something is due that it does not do, or until somebody wakes this one.
+fn sleep_polled(shared: &Shared, waits: &mut [PollFd<'_>], sweep_at: Time) {
     let now = clock::now();
-    let deadline = shared.next_deadline().into_iter().chain(shared.ports.next_due()).min();
-    let deadline = deadline.unwrap_or(Time::NEVER);
-    wait(waits, Some(deadline.since_ns(now).min(TICK_NS)));
+    shared.watch.begin(now, shared.next_wake());
+    // What no polling thread looks for.
+    let sweep = shared.ports.has_company().then(|| sweep_at.since_ns(now));
+    wait(waits, sweep);
+    shared.watch.end();
 }
 
 /// Does what is left to do; how long nothing is due, `held` packets included.

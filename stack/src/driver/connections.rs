@@ -7,14 +7,17 @@
 //! ```
 //! Whoever receives a MAD hands it on, a polling thread or an engine's background thread; who calls sends what comes of it. All of it
 //! is under one lock, which no path of data takes.
+//!
+//! What system calls that brings is made after letting go of it: whom they wake would find it taken. MADs leave in the order in which
+//! they were made, those to one process of a peer together.
 
 use std::net::IpAddr;
 
 use urxe_wire::Gid;
 use urxe_wire::mad::{Guid, ServiceId};
 
-use super::engine::Shared;
-use super::management::{self, ReceivedMad};
+use super::management::{self, OutgoingMad, ReceivedMad};
+use super::shared::Shared;
 use crate::cm::{CmConfig, CmPath};
 use crate::cma::{Cma, DeviceKey, Listing, LocalDevice};
 use crate::cq::Wake;
@@ -29,8 +32,19 @@ use crate::time::Time;
 /// The connections of a process over all engines that were opened with it.
 pub struct Connections {
     core: Mutex<Core>,
+    /// MADs on their way out. Its lock may be taken under the core's.
+    outbox: Mutex<Vec<OutgoingMad>>,
+    /// Held by who sends them.
+    sender: Mutex<Sender>,
     /// When something of the core is due, in nanoseconds.
     deadline_ns: AtomicU64,
+}
+
+/// What sending takes.
+#[derive(Default)]
+struct Sender {
+    batch: Vec<OutgoingMad>,
+    bytes: Vec<u8>,
 }
 
 struct Core {
@@ -50,31 +64,62 @@ impl Connections {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let core = Core { cma: Cma::new(seed), engines: Vec::new() };
-        Self { core: Mutex::new(core), deadline_ns: AtomicU64::new(Time::NEVER.as_ns()) }
+        let deadline_ns = AtomicU64::new(Time::NEVER.as_ns());
+        Self { core: Mutex::new(core), outbox: Mutex::default(), sender: Mutex::default(), deadline_ns }
     }
 
-    /// Calls the core, and sends what comes of it.
+    /// Calls the core, sends what comes of it, and wakes who waits for the events.
     pub fn call<T>(&self, call: impl FnOnce(&mut Cma, Time) -> T) -> T {
         let now = clock::now();
         let mut core = lock(&self.core);
         let result = call(&mut core.cma, now);
-        self.settle(&mut core);
+        let has_mads = self.put_out(&mut core);
+        let alarm = self.take_deadline(&core);
+        let announcements: Vec<_> = std::iter::from_fn(|| core.cma.poll_announcement()).collect();
+        drop(core);
+        if has_mads {
+            self.send();
+        }
+        announcements.iter().for_each(Wake::announce);
+        if let Some(shared) = alarm {
+            shared.alarm.wake();
+        }
         result
     }
 
-    /// Sends, and tells a background thread if something is due earlier than it knows.
-    fn settle(&self, core: &mut Core) {
-        while let Some((key, transmit)) = core.cma.poll_transmit() {
-            if let Some((_, shared)) = core.engines.iter().find(|(of, _)| *of == key) {
-                management::send(&shared.ports, &transmit);
+    /// Looks at the core, which changes nothing there.
+    pub fn look<T>(&self, look: impl FnOnce(&Cma) -> T) -> T {
+        look(&lock(&self.core).cma)
+    }
+
+    /// Puts the core's MADs into the outbox; whether there are any.
+    fn put_out(&self, core: &mut Core) -> bool {
+        let Core { cma, engines } = core;
+        let Some(first) = cma.poll_transmit() else { return false };
+        let mut outbox = lock(&self.outbox);
+        for (key, transmit) in std::iter::once(first).chain(std::iter::from_fn(|| cma.poll_transmit())) {
+            if let Some((_, shared)) = engines.iter().find(|(of, _)| *of == key) {
+                outbox.push(OutgoingMad { shared: Arc::clone(shared), transmit });
             }
         }
+        true
+    }
+
+    /// Sends what is in the outbox, or waits until another thread has.
+    fn send(&self) {
+        let mut sender = lock(&self.sender);
+        let Sender { batch, bytes } = &mut *sender;
+        std::mem::swap(batch, &mut lock(&self.outbox));
+        management::send(batch, bytes);
+        batch.clear();
+    }
+
+    /// Takes note of when something is due; whose background thread is to be told, if that is earlier than it knows.
+    fn take_deadline(&self, core: &Core) -> Option<Arc<Shared>> {
         let deadline_ns = core.cma.next_deadline().unwrap_or(Time::NEVER).as_ns();
-        if deadline_ns < self.deadline_ns.swap(deadline_ns, Ordering::AcqRel)
-            && let Some((_, shared)) = core.engines.first()
-        {
-            shared.alarm.wake();
-        }
+        let is_earlier = deadline_ns < self.deadline_ns.swap(deadline_ns, Ordering::AcqRel);
+        let (_, shared) = core.engines.first().filter(|_| is_earlier)?;
+        Some(Arc::clone(shared))
     }
 
     /// When something of it is due.
@@ -84,7 +129,7 @@ impl Connections {
 
     /// What there is on an engine.
     pub(super) fn listing(&self, key: DeviceKey) -> Option<Listing> {
-        lock(&self.core).cma.listing(key)
+        self.look(|cma| cma.listing(key))
     }
 
     /// Does what is due.

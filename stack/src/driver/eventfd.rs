@@ -32,6 +32,23 @@ impl EventFd {
         Ok(Self { fd })
     }
 
+    /// Adds counts, which stand for as many events.
+    pub fn add(&self, events: u32) {
+        if events == 0 {
+            return;
+        }
+        loop {
+            match write(&self.fd, &u64::from(events).to_ne_bytes()) {
+                Err(Errno::INTR) => {}
+                Ok(_) => return,
+                Err(error) => {
+                    // The program closed the descriptor, which is its to do: it asks for no more events.
+                    return tracing::warn!(%error, "an event could not be signalled");
+                }
+            }
+        }
+    }
+
     /// Takes one count. Waits for it unless the descriptor is non-blocking.
     ///
     /// # Errors
@@ -77,17 +94,7 @@ impl EventFd {
 
 impl Wake for EventFd {
     fn wake(&self) {
-        loop {
-            match write(&self.fd, &1_u64.to_ne_bytes()) {
-                Err(Errno::INTR) => {}
-                Ok(_) => return,
-                Err(error) => {
-                    // The program closed the descriptor, which is its to do: it asks for no more events.
-                    tracing::warn!(%error, "an event could not be signalled");
-                    return;
-                }
-            }
-        }
+        self.add(1);
     }
 
     fn withdraw(&self, events: u32) -> u32 {

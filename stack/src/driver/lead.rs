@@ -21,8 +21,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::background::timespec;
-use super::engine::Shared;
 use super::eventfd::EventFd;
+use super::shared::Shared;
 use crate::cq::Wake;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use crate::sync::{try_lock, yield_now};
@@ -117,7 +117,7 @@ impl Shared {
             } else if is_done() {
                 Woken::Done
             } else {
-                self.device.transmit_urgent(clock::now(), &*self.ports);
+                self.transmit_urgent(clock::now());
                 let sleep = || self.wait_following(descriptor, deadline);
                 self.lead.follow(sleep).transpose()?.unwrap_or(Woken::Again)
             };
@@ -174,10 +174,8 @@ impl Shared {
         };
         if received > 0 {
             self.serve_management();
-            self.device.transmit_urgent(clock::now(), &*self.ports);
-            if let Some(after_progress) = &self.after_progress {
-                after_progress();
-            }
+            self.transmit_urgent(clock::now());
+            self.call_hook();
         }
         received
     }

@@ -11,12 +11,12 @@ use urxe_wire::{
     Bth, Deth, Ext, IcrcSeed, Opcode, PKey, PacketRepr, PacketView, Psn, QKey, Qpn, ROCE_PORT, packet,
 };
 
-use super::ports::Ports;
+use super::shared::Shared;
 use crate::cm::CmTransmit;
 use crate::port::udp::UdpPort;
-use crate::port::{Datagrams, Run, Transmit};
+use crate::port::{Datagrams, Run, SendOutcome, Transmit};
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Arc, Mutex, lock};
 
 /// Datagrams that wait at most. Who receives takes them out after each batch, which has up to a thousand where the system merges
 /// datagrams (64 KiB of 280 bytes each, four times); another such thread may be between the two.
@@ -79,7 +79,11 @@ impl Inbox {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Acquire) == 0
+        self.len() == 0
+    }
+
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Acquire)
     }
 
     pub fn take(&self) -> Option<ReceivedMad> {
@@ -90,28 +94,73 @@ impl Inbox {
     }
 }
 
-/// Sends a MAD of the connection manager from queue pair 1 to queue pair 1. What cannot be sent counts as lost on the way.
-pub(super) fn send(ports: &Ports, CmTransmit { path, traffic_class, mad }: &CmTransmit) {
-    let (from, to) = (path.local.to_ip(), path.remote.to_ip());
-    let Some(port) = ports.iter().find(|port| port.address() == from) else {
-        return tracing::debug!(%from, "a MAD has no socket to leave by");
-    };
-    let from_port = port.port_towards(0);
-    let mut bytes = [0; MAD_LEN + 64];
-    let Some(len) = write_packet(port, from_port, to, mad, &mut bytes) else {
-        return tracing::debug!(%from, %to, "a MAD cannot go between these addresses");
-    };
-    let (bytes, traffic_class) = (&bytes[..len], *traffic_class);
-    let run = Run { from, from_port, to, bytes, segment_size: len, traffic_class, hop_limit: 0 };
-    port.transmit(&run);
+/// A MAD of the connection manager on its way out, from queue pair 1 to queue pair 1.
+pub(super) struct OutgoingMad {
+    pub shared: Arc<Shared>,
+    pub transmit: CmTransmit,
 }
 
-/// The packet with the MAD; `None` if the addresses are of different IP versions.
+impl OutgoingMad {
+    /// Whether the next one may leave in the same run: all packets of a run come to the socket of one process.
+    fn goes_with(&self, next: &Self) -> bool {
+        let (mine, its) = (&self.transmit, &next.transmit);
+        let one_process = |mad: &CmTransmit| match Destination::of(&mad.mad) {
+            Ok(destination @ (Destination::Slot(_) | Destination::Service(_))) => Some(destination),
+            _ => None,
+        };
+        let destination = one_process(mine);
+        Arc::ptr_eq(&self.shared, &next.shared)
+            && (mine.path, mine.traffic_class) == (its.path, its.traffic_class)
+            && destination.is_some()
+            && destination == one_process(its)
+    }
+}
+
+/// Sends MADs in their order, those behind each other that are for one process in one go; `bytes` is room for them. What cannot be
+/// sent counts as lost on the way.
+pub(super) fn send(mads: &[OutgoingMad], bytes: &mut Vec<u8>) {
+    for together in mads.chunk_by(OutgoingMad::goes_with) {
+        let Some(OutgoingMad { shared, transmit }) = together.first() else { continue };
+        let (from, to) = (transmit.path.local.to_ip(), transmit.path.remote.to_ip());
+        let Some(port) = shared.ports.iter().find(|port| port.address() == from) else {
+            tracing::debug!(%from, "a MAD has no socket to leave by");
+            continue;
+        };
+        for run in together.chunks(port.max_run_segments().max(1)) {
+            let outcome = send_run(port, to, run, bytes);
+            if outcome == SendOutcome::Dropped && run.len() > 1 {
+                // The network device may take no runs, and a connection that loses a message stalls for seconds.
+                for alone in run.chunks(1) {
+                    send_run(port, to, alone, bytes);
+                }
+            }
+        }
+    }
+}
+
+fn send_run(port: &UdpPort, to: IpAddr, mads: &[OutgoingMad], bytes: &mut Vec<u8>) -> SendOutcome {
+    let (from, from_port) = (port.address(), port.port_towards(0));
+    let traffic_class = mads.first().map_or(0, |first| first.transmit.traffic_class);
+    bytes.clear();
+    for (mad, identification) in mads.iter().zip(0..) {
+        let mut packet = [0; MAD_LEN + 64];
+        match write_packet(port, from_port, to, &mad.transmit.mad, identification, &mut packet) {
+            Some(len) => bytes.extend_from_slice(&packet[..len]),
+            None => tracing::debug!(%from, %to, "a MAD cannot go between these addresses"),
+        }
+    }
+    // All are equally long.
+    let segment_size = bytes.len() / mads.len().max(1);
+    port.transmit(&Run { from, from_port, to, bytes, segment_size, traffic_class, hop_limit: 0 })
+}
+
+/// The packet with the MAD, which gets the identification; `None` if the addresses are of different IP versions.
 fn write_packet(
     port: &UdpPort,
     from_port: u16,
     to: IpAddr,
     mad: &[u8; MAD_LEN],
+    identification: u16,
     bytes: &mut [u8],
 ) -> Option<usize> {
     let seed = IcrcSeed::new(port.address(), from_port, to, ROCE_PORT)?;
@@ -121,5 +170,5 @@ fn write_packet(
     let start = PacketRepr::new(bth, ext).emit_headers(bytes).ok()?;
     bytes.get_mut(start..start + MAD_LEN)?.copy_from_slice(mad);
     let end = packet::emit_pad(bytes, start + MAD_LEN)?;
-    seed.append(0, bytes, end)
+    seed.append(identification, bytes, end)
 }

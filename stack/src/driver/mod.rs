@@ -8,19 +8,24 @@
 //! ```
 //! The background thread is in one of three states. *Idle*: it sleeps on the sockets as well, so that one-sided
 //! operations are served in a process that never calls the library. *Polled*: some thread polls, so the sockets are left
-//! to it and the background thread wakes once a millisecond, for timers and for acknowledgements that are still
-//! owed. *Led*: a thread waits for completions, and sleeps on the sockets itself, so that a packet wakes one thread and
+//! to it, and the background thread wakes for timers, and a millisecond after the last poll, for acknowledgements that are still
+//! owed; who polls and finds nothing sees to what is due as well. *Led*: a thread waits for completions, and sleeps on the sockets itself, so that a packet wakes one thread and
 //! not two. Waiting for sockets is `ppoll` rather than epoll: it arms them only while it sleeps, and an armed socket costs
 //! the polling thread 0.3 µs a packet.
 //!
 //! | file | subject |
 //! |---|---|
 //! | [`engine`] | a device with its ports and its thread: open, post, poll |
+//! | `config`, `hooks` | how it is opened, and whom it tells what happens |
+//! | `shared` | what its threads share, and what each does with it |
+//! | `direct` | packets between devices of one process, over no socket |
 //! | `background` | the thread |
+//! | `watch` | how it sleeps beside a thread that polls |
 //! | [`alarm`] | how it is woken, and only while it sleeps |
 //! | `lead` | which of the threads that wait receives |
 //! | [`management`] | datagrams to QP1 that are for this process |
 //! | [`connections`] | connections over the engines of a process |
+//! | `crowd` | whether the thread takes the processor from others when datagrams to QP1 come |
 //! | `host` | what connections ask of the system |
 //! | `parked` | requests for a service that nobody listens for at the moment |
 //! | `groups` | a socket for each multicast group that the device joined |
@@ -32,17 +37,25 @@
 pub mod alarm;
 mod background;
 pub mod claim;
+mod config;
 pub mod connections;
+mod crowd;
+mod direct;
 pub mod engine;
 pub mod eventfd;
 mod groups;
+mod hooks;
 mod host;
 mod late;
 mod lead;
 pub mod management;
 mod parked;
 mod ports;
+mod shared;
+mod watch;
 
+pub use config::{EngineConfig, OpenEngineError};
 pub use connections::Connections;
-pub use engine::{Engine, EngineConfig, EventWake, Hooks, OpenEngineError};
+pub use engine::Engine;
+pub use hooks::{AfterProgress, EventWake, Hooks};
 pub use host::Host;

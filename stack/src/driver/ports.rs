@@ -1,12 +1,16 @@
 //! The ports of a device: one socket for each of its addresses; and what comes there for other processes.
 
+mod sweep;
+
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 
 use rustix::io::Errno;
-use urxe_wire::mad::Destination;
-use urxe_wire::{Qpn, ROCE_PORT};
+use urxe_wire::mad::{Destination, MAD_LEN};
+use urxe_wire::packet::ICRC_LEN;
+use urxe_wire::{Bth, Deth, Qpn, ROCE_PORT};
 
 use super::groups::{GroupPorts, View};
 use super::late::{LatePorts, MAX_LATE, OpenLateError};
@@ -29,13 +33,18 @@ use crate::time::Time;
 const COLD_EVERY: u32 = 16;
 /// Datagrams read by one call. Bounded, so that one poll of a busy socket does not keep its thread for long.
 const BATCH: usize = 4;
-/// Batches of more bytes are part of a stream.
+/// Batches of more bytes, or of so many packets, are part of a stream. Those of management come in crowds, too, and no run follows them closely.
 const STREAM: usize = 8 << 10;
+const STREAM_PACKETS: usize = 16;
+/// What comes so soon behind such a batch is part of the stream as well: a sender that waits for an acknowledgement sends a packet alone first.
+const STREAM_NS: u64 = 200_000;
+/// Length of a packet of management: BTH, DETH, MAD, ICRC.
+const MANAGEMENT: usize = Bth::LEN + Deth::LEN + MAD_LEN + ICRC_LEN;
 /// Batches read in a row from a socket that all processes of an address read.
 const COMMON_BATCHES: usize = 16;
 /// Who listens for nothing leaves such a socket to the others for so long, after which it is told again, and then reads one batch: what it
 /// reads it would only hand to another.
-const COMMON_REST_NS: u64 = 1_000_000;
+const COMMON_REST_NS: u64 = 10_000_000;
 /// Datagrams handed to another process by one connection, of which it reads 256.
 const HANDED_IN: usize = 128;
 
@@ -70,28 +79,41 @@ pub(super) struct Receiver {
     buffers: ReceiveBuffers,
     scratch: ReceiveScratch,
     groups: View,
-    /// Bytes of the batch received last.
-    bytes: usize,
+    /// Until when what comes is part of a stream, and whether the batch received last was.
+    stream_until: Time,
+    is_streaming: bool,
     /// For what other processes hand in.
     message: Vec<u8>,
 }
 
 impl Receiver {
     pub fn new() -> Self {
-        let mut scratch = ReceiveScratch::default();
-        scratch.strays = Some(Strays::default());
         Self {
             buffers: ReceiveBuffers::new(BATCH),
-            scratch,
+            scratch: ReceiveScratch::noting_strays(),
             groups: View::default(),
-            bytes: 0,
+            stream_until: Time::ZERO,
+            is_streaming: false,
             message: Vec::new(),
         }
     }
 
-    /// Whether the batch received last was part of a stream of data: more than one packet holds.
+    /// Whether the batch received last was part of a stream of data.
     pub fn is_streaming(&self) -> bool {
-        self.bytes > STREAM
+        self.is_streaming
+    }
+
+    /// Looks whether the batch received at `now` is part of a stream of data.
+    fn look_for_stream(&mut self, now: Time) {
+        let (mut bytes, mut packets) = (0, 0);
+        for datagrams in self.buffers.iter().filter(|datagrams| datagrams.segment_size != MANAGEMENT) {
+            bytes += datagrams.bytes.len();
+            packets += datagrams.segments().len();
+        }
+        if bytes > STREAM || packets >= STREAM_PACKETS {
+            self.stream_until = now.plus_ns(STREAM_NS);
+        }
+        self.is_streaming = packets > 0 && now < self.stream_until;
     }
 }
 
@@ -224,8 +246,8 @@ impl Ports {
             Ok(0) => 0,
             Ok(count) => {
                 let now = clock::now();
-                let Receiver { buffers, scratch, bytes, .. } = receiver;
-                *bytes = buffers.iter().map(|datagrams| datagrams.bytes.len()).sum();
+                receiver.look_for_stream(now);
+                let Receiver { buffers, scratch, .. } = receiver;
                 for datagrams in buffers.iter() {
                     let Some(bad_link) = &self.bad_link else {
                         self.take(now, port.address(), &datagrams, device, scratch);
@@ -246,8 +268,8 @@ impl Ports {
         }
     }
 
-    /// What arrived on the socket of address `at`, handed to the device or to whom it is for.
-    fn take(
+    /// What arrived at address `at`, handed to the device or to whom it is for.
+    pub fn take(
         &self,
         now: Time,
         at: IpAddr,
@@ -333,20 +355,14 @@ impl Ports {
         self.members().any(Member::has_company)
     }
 
-    /// Throws away what waits for processes that ended.
-    pub fn sweep(&self, device: &Device) {
-        for member in self.members().filter(|member| member.has_company()) {
-            device.counters().add_many(Counter::DropDeadSlot, member.sweep() as u64);
-        }
-    }
-
     /// Brings packets that are not the device's to whom they are for.
     #[cold]
     fn reroute(&self, device: &Device, at: IpAddr, datagrams: &Datagrams<'_>, strays: &Strays) {
         let member = self.members().find(|member| member.address() == at);
         let mut handed_in = 0_u64;
+        let listener = Cell::new(None);
         for packet in stray_packets(datagrams, Some(strays)) {
-            let slot = match self.target(member, packet.bytes) {
+            let slot = match self.target(member, &listener, packet.bytes) {
                 Target::This => {
                     self.take_mad(device, &packet);
                     continue;
@@ -374,7 +390,7 @@ impl Ports {
             handed_in |= 1 << slot;
             let packets = || {
                 stray_packets(datagrams, Some(strays))
-                    .filter(|packet| self.target(member, packet.bytes) == Target::Slot(slot))
+                    .filter(|packet| self.target(member, &listener, packet.bytes) == Target::Slot(slot))
             };
             let taken = member.map_or(0, |member| member.hand_in(slot, packets()));
             device.counters().add_many(Counter::Forwarded, taken as u64);
@@ -404,7 +420,7 @@ impl Ports {
         for mut parked in self.park.due(now) {
             let member = self.members().find(|member| member.address() == parked.at);
             let packet = parked.packet.datagrams();
-            match self.target(member, packet.bytes) {
+            match self.target(member, &Cell::new(None), packet.bytes) {
                 Target::This if parked.is_claimed => self.take_mad(device, &packet),
                 Target::Slot(slot) if parked.is_claimed => {
                     for_others.entry((parked.at, slot)).or_default().push(parked);
@@ -426,6 +442,11 @@ impl Ports {
             device.counters().add_many(Counter::Forwarded, taken as u64);
             for parked in waiting.into_iter().skip(taken) {
                 if parked.is_last_look() {
+                    // Of a process that ended before this one began, nothing may be left but what its peers remember.
+                    if member.is_some_and(|member| !member.others().contains(&slot)) {
+                        self.take_mad(device, &parked.packet.datagrams());
+                        continue;
+                    }
                     device.counters().add(Counter::DropForeignSlot);
                 } else {
                     self.park.put_back(now, parked);
@@ -434,20 +455,31 @@ impl Ports {
         }
     }
 
-    /// Whom a packet is for that is none of the device's queue pairs'.
-    fn target(&self, member: Option<&Member>, packet: &[u8]) -> Target {
-        let qpn = packet.get(5..8).map_or(0, |b| u32::from_be_bytes([0, b[0], b[1], b[2]]));
-        if qpn > 1 {
-            return Target::Slot(process_slot(Qpn::masked(qpn)));
+    /// Whom a packet is for that is none of the device's queue pairs'. `listener` is the service asked for last, and who listens: of many
+    /// requests that come together most ask for the same, and looking takes system calls.
+    fn target(
+        &self,
+        member: Option<&Member>,
+        listener: &Cell<Option<(u64, Option<u8>)>>,
+        packet: &[u8],
+    ) -> Target {
+        if let Some(qpn) = dest_qp(packet).filter(|qpn| qpn.value() > Qpn::QP1.value()) {
+            return Target::Slot(process_slot(qpn));
         }
         let slot = match management::destination(packet) {
             None => return Target::Nobody(Counter::DropBadMad),
             Some(Destination::Anyone) => return Target::This,
             Some(Destination::Everyone) => return Target::Everyone,
             Some(Destination::Slot(slot)) => Some(slot),
-            Some(Destination::Service(id)) => match member {
-                Some(member) => member.listener_of(id.0),
-                None => lock(&self.services).iter().any(|(taken, _)| *taken == id.0).then_some(self.slot),
+            // Nobody else has what this process listens on, and asking the others' table takes system calls.
+            Some(Destination::Service(id)) if self.listens_on(id.0, member) => Some(self.slot),
+            Some(Destination::Service(id)) => match listener.get() {
+                Some((known, slot)) if known == id.0 => slot,
+                _ => {
+                    let slot = member.and_then(|member| member.listener_of(id.0));
+                    listener.set(Some((id.0, slot)));
+                    slot
+                }
             },
         };
         match slot {
@@ -460,6 +492,14 @@ impl Ports {
             Some(slot) if slot == self.slot => Target::This,
             Some(slot) => Target::Slot(slot),
         }
+    }
+
+    /// Whether this device claimed a service id on the address of `member`; on any, where addresses are not shared.
+    fn listens_on(&self, service_id: u64, member: Option<&Member>) -> bool {
+        let services = lock(&self.services);
+        let mut on =
+            services.range((service_id, None)..).take_while(|(id, _)| *id == service_id).map(|(_, on)| *on);
+        on.any(|on| on.is_none() || member.is_none_or(|member| on == Some(member.address())))
     }
 
     /// A management datagram for this process: its queue pair 1 takes it, if it has one.
@@ -516,6 +556,12 @@ impl Ports {
             port.drain_errors(|_| ());
         }
     }
+}
+
+/// The queue pair that a packet is for, looked up where it stands in the BTH (IBTA vol. 1, 9.2).
+pub(super) fn dest_qp(packet: &[u8]) -> Option<Qpn> {
+    let &[high, middle, low] = packet.get(5..8)?.first_chunk()?;
+    Qpn::new(u32::from_be_bytes([0, high, middle, low]))
 }
 
 /// Whom a packet is for.

@@ -13,6 +13,9 @@ pub mod udp;
 
 use std::net::IpAddr;
 
+/// Hop limit of what this machine sends, unless somebody has set it otherwise (ip(7), `ip_default_ttl`).
+pub(crate) const OWN_HOP_LIMIT: u8 = 64;
+
 /// Packets for one peer address, all of [`segment_size`](Self::segment_size) bytes but for a shorter last one.
 /// Each is a whole UDP payload, BTH to ICRC, whose ICRC was made for the IPv4 identification equal to its
 /// index in the run, with DF set: what Linux puts on the wire for a GSO send from an unconnected socket.
@@ -119,5 +122,13 @@ impl<'a> Datagrams<'a> {
     /// The packets in order.
     pub fn segments(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         self.bytes.chunks(self.segment_size.max(1))
+    }
+
+    /// The packet at place `nr`; empty behind the last.
+    #[must_use]
+    pub fn segment(&self, nr: usize) -> &'a [u8] {
+        let size = self.segment_size.max(1);
+        let rest = self.bytes.get(nr.saturating_mul(size)..).unwrap_or_default();
+        &rest[..rest.len().min(size)]
     }
 }

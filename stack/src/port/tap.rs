@@ -25,16 +25,13 @@ use std::path::Path;
 use urxe_wire::pcapng::{self, Direction, LinkType, PacketRecord};
 use urxe_wire::{FrameRepr, IcrcSeed, IcrcSolver, IcrcVerdict, IpRepr, LinkRepr, ROCE_PORT};
 
-use super::{Datagrams, Run};
+use super::{Datagrams, OWN_HOP_LIMIT, Run};
 use crate::sync::{Mutex, lock};
 
 /// Bytes collected before they are written.
 const WRITE_AT_BYTES: usize = 256 << 10;
 /// Time after which what is collected is written with the next packet, so that a reader can follow.
 const WRITE_AFTER_NS: u64 = 100_000_000;
-
-/// Hop limit of what this machine sends.
-const OWN_HOP_LIMIT: u8 = 64;
 
 /// What stands in a frame beside addresses and payload.
 #[derive(Clone, Copy, Debug)]

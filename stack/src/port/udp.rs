@@ -1,7 +1,8 @@
 //! The UDP port: an unprivileged, unconnected socket bound to one address and port 4791, and those that it sends from.
 //!
 //! What the socket must be, and why (all measured against Linux and its rxe):
-//! - *bound to one address*: the ICRC covers the source address, so it must be known before sending;
+//! - *bound to one address*: the ICRC covers the source address, so it must be known before sending, and the address that a packet
+//!   came to, which it covers as well, needs no control message;
 //! - *unconnected, path-MTU discovery DO*: only then is the IPv4 identification predictable: 0 with DF for a single
 //!   datagram, the segment's index for the segments of a GSO send. The ICRC covers it;
 //! - *UDP checksums on*: GSO needs them, and receivers' GRO merges only datagrams that have them;
@@ -42,7 +43,7 @@ pub(super) use config::{bind_shared, check_address};
 
 use super::groups::JoinError;
 use super::tap::Tap;
-use super::{Run, SendOutcome, Transmit};
+use super::{Datagrams, Run, SendOutcome, Transmit};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::address::RawAddress;
@@ -78,6 +79,7 @@ pub struct UdpPort {
     gso: AtomicBool,
     gro: bool,
     errors_pending: AtomicBool,
+    is_gone: AtomicBool,
     counters: Counters,
     log_limit: LogLimit,
     tap: Option<Arc<Tap>>,
@@ -208,8 +210,16 @@ impl UdpPort {
     /// What the system answers, other than that nothing waits. Errors of datagrams sent earlier are not among
     /// them: they raise [`errors_pending`](Self::errors_pending).
     pub fn receive(&self, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
+        self.receive_from(&self.socket, buffers)
+    }
+
+    /// As [`receive`](Self::receive), from another socket on the address that was made to be shared.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub(super) fn receive_from(&self, socket: &Socket, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
         for _ in 0..MAX_STALE_ERRORS {
-            match buffers.fill(&self.socket, &self.counters) {
+            match buffers.fill(socket, self.address, &self.counters) {
                 Ok(count) => {
                     self.record_received(buffers);
                     return Ok(count);
@@ -223,6 +233,41 @@ impl UdpPort {
         }
         // Errors arrive faster than they are taken: as if nothing waited, so that the caller drains them.
         Ok(0)
+    }
+
+    /// The address went from its interface, or came back. The socket sends and receives by itself no longer, or again.
+    pub(crate) fn set_gone(&self, is_gone: bool) {
+        self.is_gone.store(is_gone, Ordering::Relaxed);
+    }
+
+    /// Whether the address went from its interface, as far as the device knows.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// Notes that `run` is sent from here to a port of this process without the socket; whether that would have taken it.
+    pub(crate) fn hand_over(&self, run: &Run<'_>) -> bool {
+        let Some(segments) = segments_within_limits(run) else { return false };
+        if run.from != self.address || run.to.is_ipv4() != self.address.is_ipv4() || self.is_gone() {
+            return false;
+        }
+        self.counters.sent_runs.add(1);
+        self.counters.sent_packets.add(segments as u64);
+        self.counters.sent_directly.add(segments as u64);
+        if let Some(tap) = &self.tap {
+            tap.sent(clock::wall_ns(), run);
+        }
+        true
+    }
+
+    /// Notes that `datagrams` come from a port of this process without the socket.
+    pub(crate) fn take_over(&self, datagrams: &Datagrams<'_>) {
+        self.counters.received_datagrams.add(1);
+        self.counters.received_packets.add(datagrams.segments().len() as u64);
+        self.counters.received_bytes.add(datagrams.bytes.len() as u64);
+        if let Some(tap) = &self.tap {
+            tap.received(clock::wall_ns(), datagrams);
+        }
     }
 
     fn record_received(&self, buffers: &ReceiveBuffers) {
@@ -253,8 +298,10 @@ impl UdpPort {
             IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL),
             IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT),
         };
-        for (kind, value) in [(tos, run.traffic_class), (ttl, run.hop_limit)] {
-            if value != 0 {
+        // What the sockets have as their own is not said each time: that costs as much as a hundredth of a short message.
+        let own = [(tos, run.traffic_class, config::USUAL_TRAFFIC_CLASS), (ttl, run.hop_limit, 0)];
+        for (kind, value, own) in own {
+            if value != own {
                 control.push(level, kind, &i32::from(value).to_ne_bytes());
             }
         }
@@ -363,11 +410,10 @@ impl UdpPort {
 
 impl Transmit for UdpPort {
     fn transmit(&self, run: &Run<'_>) -> SendOutcome {
-        let segments = if run.segment_size == 0 { 0 } else { run.bytes.len().div_ceil(run.segment_size) };
-        if segments == 0 || segments > MAX_RUN_SEGMENTS || run.bytes.len() > MAX_RUN_BYTES {
+        let Some(segments) = segments_within_limits(run) else {
             self.counters.sent_over_limit.add(1);
             return SendOutcome::Dropped;
-        }
+        };
         let socket = match run.from_port {
             ROCE_PORT => Some(&*self.socket),
             port => self.senders.with_port(port),
@@ -390,6 +436,13 @@ impl Transmit for UdpPort {
     fn max_run_segments(&self) -> usize {
         if self.gso() || self.address.is_ipv6() { MAX_RUN_SEGMENTS } else { 1 }
     }
+}
+
+/// How many packets `run` has, if it is one that can be sent.
+fn segments_within_limits(run: &Run<'_>) -> Option<usize> {
+    let segments = if run.segment_size == 0 { 0 } else { run.bytes.len().div_ceil(run.segment_size) };
+    let is_within = segments > 0 && segments <= MAX_RUN_SEGMENTS && run.bytes.len() <= MAX_RUN_BYTES;
+    is_within.then_some(segments)
 }
 
 impl AsFd for UdpPort {

@@ -1,6 +1,8 @@
 //! Sending and receiving datagrams with control messages, singly and many a call; and the error queue.
 //!
-//! Every function returns at once (`MSG_DONTWAIT`), allocates nothing, and answers with the bare errno.
+//! Every function returns at once (`MSG_DONTWAIT`), allocates nothing, and answers with the bare errno. The calls of the data path are made
+//! without the C library's wrappers: those are cancellation points (pthreads(7)), which verbs are not, and a thread that is cancelled
+//! there would leave locks behind.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
@@ -54,7 +56,12 @@ pub fn send(socket: impl AsFd, to: &RawAddress, control: &Control, payload: &[u8
     // SAFETY: the header points at the address, control messages, vector and payload, all of which are borrowed
     // or local and live through the call; sendmsg only reads them.
     let sent = unsafe {
-        libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+        libc::syscall(
+            libc::SYS_sendmsg,
+            socket.as_fd().as_raw_fd(),
+            &raw const header,
+            libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+        )
     };
     usize::try_from(sent).map_err(|_| last_errno())
 }
@@ -84,11 +91,12 @@ pub fn send_each<'a>(
     // SAFETY: the first `count` headers point at the address, control messages, vectors and payloads, all of which
     // are borrowed or local and live through the call; sendmmsg reads those and writes the headers' `msg_len`.
     let sent = unsafe {
-        libc::sendmmsg(
+        libc::syscall(
+            libc::SYS_sendmmsg,
             socket.as_fd().as_raw_fd(),
             headers.as_mut_ptr(),
-            count as _,
-            (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as _,
+            count as libc::c_uint,
+            libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
         )
     };
     usize::try_from(sent).map_err(|_| last_errno())
@@ -140,46 +148,80 @@ impl ReceiveSlot {
     pub fn is_truncated(&self) -> bool {
         self.flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0
     }
+
+    /// The header of a message to receive here. It points at this slot's rooms and at `vector`, and is only good for as long.
+    fn incoming(&mut self, vector: &mut libc::iovec) -> libc::msghdr {
+        *vector = libc::iovec { iov_base: self.data.as_mut_ptr().cast(), iov_len: self.data.len() };
+        let mut header = blank_header();
+        let (address, control) = (self.address.room(), self.control.room());
+        header.msg_name = address.as_mut_ptr().cast();
+        header.msg_namelen = address.len() as libc::socklen_t;
+        header.msg_iov = vector;
+        header.msg_iovlen = 1;
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = control.len() as _;
+        header
+    }
+
+    /// Notes what the kernel filled in, by the header that [`incoming`](Self::incoming) made.
+    #[allow(clippy::unnecessary_cast, reason = "the control length is a u32 in some C libraries")]
+    fn note(&mut self, header: &libc::msghdr, length: usize) {
+        self.length = length.min(self.data.len());
+        self.address.set_length(header.msg_namelen);
+        self.control.set_length(header.msg_controllen as usize);
+        self.flags = header.msg_flags;
+    }
 }
 
-/// recvmmsg(2): fills the first of `slots`, at most [`RECEIVE_BATCH`], with datagrams that wait. Returns how many.
+/// Fills the first of `slots`, at most [`RECEIVE_BATCH`], with datagrams that wait: recvmsg(2) for one slot, which costs less when there is one
+/// datagram or none, and recvmmsg(2) for more. Returns how many.
 ///
 /// # Errors
-/// `EAGAIN` when none waits; an error that an earlier datagram met on its way, once; what recvmmsg(2) answers.
-#[allow(clippy::unnecessary_cast, reason = "the control length is a u32 in some C libraries")]
+/// `EAGAIN` when none waits; an error that an earlier datagram met on its way, once; what the call answers.
 pub fn receive(socket: impl AsFd, slots: &mut [ReceiveSlot]) -> Result<usize, Errno> {
+    match slots {
+        [slot] => receive_one(socket, slot).map(|()| 1),
+        slots => receive_many(socket, slots),
+    }
+}
+
+fn receive_one(socket: impl AsFd, slot: &mut ReceiveSlot) -> Result<(), Errno> {
+    let mut vector = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+    let mut header = slot.incoming(&mut vector);
+    // SAFETY: the header points at a vector that lives through the call and at the rooms of the slot, exclusively borrowed
+    // through the call, with their lengths; the kernel writes bytes there and the lengths in the header.
+    let received = unsafe {
+        libc::syscall(libc::SYS_recvmsg, socket.as_fd().as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT)
+    };
+    let length = usize::try_from(received).map_err(|_| last_errno())?;
+    slot.note(&header, length);
+    Ok(())
+}
+
+fn receive_many(socket: impl AsFd, slots: &mut [ReceiveSlot]) -> Result<usize, Errno> {
     let mut vectors = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; RECEIVE_BATCH];
     let mut headers = [libc::mmsghdr { msg_hdr: blank_header(), msg_len: 0 }; RECEIVE_BATCH];
     let mut count = 0;
     for ((slot, vector), header) in slots.iter_mut().zip(&mut vectors).zip(&mut headers) {
-        *vector = libc::iovec { iov_base: slot.data.as_mut_ptr().cast(), iov_len: slot.data.len() };
-        let (address, control) = (slot.address.room(), slot.control.room());
-        header.msg_hdr.msg_name = address.as_mut_ptr().cast();
-        header.msg_hdr.msg_namelen = address.len() as libc::socklen_t;
-        header.msg_hdr.msg_iov = vector;
-        header.msg_hdr.msg_iovlen = 1;
-        header.msg_hdr.msg_control = control.as_mut_ptr().cast();
-        header.msg_hdr.msg_controllen = control.len() as _;
+        header.msg_hdr = slot.incoming(vector);
         count += 1;
     }
     // SAFETY: the first `count` headers point at vectors that live through the call and at the rooms of as many
     // distinct slots, exclusively borrowed through the call, with their lengths; the kernel writes bytes there and
     // the lengths in the headers.
     let received = unsafe {
-        libc::recvmmsg(
+        libc::syscall(
+            libc::SYS_recvmmsg,
             socket.as_fd().as_raw_fd(),
             headers.as_mut_ptr(),
-            count as _,
-            libc::MSG_DONTWAIT as _,
-            ptr::null_mut(),
+            count as libc::c_uint,
+            libc::MSG_DONTWAIT,
+            ptr::null_mut::<libc::timespec>(),
         )
     };
     let received = usize::try_from(received).map_err(|_| last_errno())?;
     for (slot, header) in slots.iter_mut().zip(&headers).take(received) {
-        slot.length = (header.msg_len as usize).min(slot.data.len());
-        slot.address.set_length(header.msg_hdr.msg_namelen);
-        slot.control.set_length(header.msg_hdr.msg_controllen as usize);
-        slot.flags = header.msg_hdr.msg_flags;
+        slot.note(&header.msg_hdr, header.msg_len as usize);
     }
     Ok(received)
 }

@@ -25,14 +25,10 @@ pub const UDP_SEGMENT: IntOption = IntOption { level: libc::SOL_UDP, name: 103 }
 pub const UDP_GRO: IntOption = IntOption { level: libc::SOL_UDP, name: 104 };
 /// `UDP_NO_CHECK6_RX` (linux/udp.h): take IPv6 datagrams whose UDP checksum is 0, as the kernel's rxe sends.
 pub const UDP_NO_CHECK6_RX: IntOption = IntOption { level: libc::SOL_UDP, name: 102 };
-/// `IP_PKTINFO` (ip(7)): a control message with each datagram's destination address.
-pub const IP_PKTINFO: IntOption = IntOption { level: libc::IPPROTO_IP, name: libc::IP_PKTINFO };
 /// `IP_RECVTTL` (ip(7)): a control message with each datagram's time to live.
 pub const IP_RECVTTL: IntOption = IntOption { level: libc::IPPROTO_IP, name: libc::IP_RECVTTL };
 /// `IP_RECVERR` (ip(7)): queue ICMP errors for [`receive_error`](super::message::receive_error).
 pub const IP_RECVERR: IntOption = IntOption { level: libc::IPPROTO_IP, name: libc::IP_RECVERR };
-/// `IPV6_RECVPKTINFO` (ipv6(7)).
-pub const IPV6_RECVPKTINFO: IntOption = IntOption { level: libc::IPPROTO_IPV6, name: libc::IPV6_RECVPKTINFO };
 /// `IPV6_RECVERR` (ipv6(7)).
 pub const IPV6_RECVERR: IntOption = IntOption { level: libc::IPPROTO_IPV6, name: libc::IPV6_RECVERR };
 /// `IPV6_DONTFRAG` (RFC 3542, 11.2): refuse what does not fit the path rather than fragment it.

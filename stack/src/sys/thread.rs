@@ -1,4 +1,4 @@
-//! Threads that take none of the application's signals, and which thread this is.
+//! Threads that take none of the application's signals, which thread this is, and whether it interrupts others.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -45,6 +45,22 @@ where
     builder.spawn(body)
 }
 
+/// Whether the calling thread, when it is woken, waits until whoever has the processor sleeps or has had its time (SCHED_BATCH, sched(7)),
+/// instead of taking the processor at once. Where another processor is idle it makes no difference.
+///
+/// # Errors
+/// The system's: a sandbox may forbid it.
+pub fn set_patient(is_patient: bool) -> io::Result<()> {
+    let policy = if is_patient { libc::SCHED_BATCH } else { libc::SCHED_OTHER };
+    // SAFETY: integers, for which zero is valid. Both policies know no priority.
+    let param: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: 0 is the calling thread; `param` is only read.
+    match unsafe { libc::sched_setscheduler(0, policy, &raw const param) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 struct RestoreMask(libc::sigset_t);
 
 impl Drop for RestoreMask {
@@ -79,6 +95,18 @@ mod tests {
 
     fn bit(signal: libc::c_int) -> u64 {
         1 << (signal - 1)
+    }
+
+    #[test]
+    fn a_thread_is_patient_and_no_longer() {
+        // SAFETY: takes an integer; 0 is the calling thread.
+        let policy = || unsafe { libc::sched_getscheduler(0) };
+        if let Err(error) = set_patient(true) {
+            return eprintln!("skipped: {error}");
+        }
+        assert_eq!(policy(), libc::SCHED_BATCH);
+        set_patient(false).unwrap();
+        assert_eq!(policy(), libc::SCHED_OTHER);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::qp::QpInit;
 use crate::qp::attr::{AddressVector, PathMtu, QpCap, QpState, QpType};
 use crate::qp::wr::{Destination, Payload, Remote, SendFlags, SendOp, Sge};
 
+mod direct;
 mod multicast;
 mod sharing;
 
@@ -156,13 +157,18 @@ fn pair(net: u8, config: &EngineConfig) -> (End, End) {
     (a, b)
 }
 
+/// As by default, but between devices of this process as between those of two.
+fn over_sockets() -> EngineConfig {
+    EngineConfig { direct: false, ..EngineConfig::default() }
+}
+
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i / 253) as u8 ^ (i as u8).wrapping_mul(31) ^ seed).collect()
 }
 
 #[test]
 fn a_large_write_and_a_read_arrive_while_nobody_polls_the_target() {
-    let (a, b) = pair(1, &EngineConfig::default());
+    let (a, b) = pair(1, &over_sockets());
     let data = pattern(SIZE, 3);
     a.buffer.write(0, &data).unwrap();
     a.post(SendOp::Write { remote: b.remote() }, SIZE as u32);
@@ -179,7 +185,7 @@ fn a_large_write_and_a_read_arrive_while_nobody_polls_the_target() {
 
 #[test]
 fn ping_pong_by_polling_and_by_events() {
-    let (a, b) = pair(2, &EngineConfig::default());
+    let (a, b) = pair(2, &over_sockets());
     b.recv(64);
     for _ in 0..200 {
         a.recv(64);
@@ -216,7 +222,7 @@ impl End {
 /// An acknowledgement that waits for a reply goes out all the same when there is none and nobody polls any more.
 #[test]
 fn a_program_that_stops_polling_still_acknowledges() {
-    let (a, b) = pair(6, &EngineConfig::default());
+    let (a, b) = pair(6, &over_sockets());
     for _ in 0..200 {
         b.recv(64);
         // The background threads fall asleep.
@@ -230,7 +236,7 @@ fn a_program_that_stops_polling_still_acknowledges() {
 
 #[test]
 fn without_gso_and_gro_everything_still_works() {
-    let config = EngineConfig { gso: false, gro: false, ..EngineConfig::default() };
+    let config = EngineConfig { gso: false, gro: false, ..over_sockets() };
     let (a, b) = pair(3, &config);
     let data = pattern(300_001, 9);
     a.buffer.write(0, &data).unwrap();
@@ -246,7 +252,7 @@ fn without_gso_and_gro_everything_still_works() {
 #[test]
 fn a_link_that_loses_on_purpose_loses_no_data() {
     let faults = "loss=3%".parse().unwrap();
-    let config = EngineConfig { faults, seed: Some(5), ..EngineConfig::default() };
+    let config = EngineConfig { faults, seed: Some(5), ..over_sockets() };
     let (a, b) = pair(21, &config);
     let data = pattern(SIZE, 7);
     a.buffer.write(0, &data).unwrap();
@@ -260,7 +266,7 @@ fn a_link_that_loses_on_purpose_loses_no_data() {
 
 #[test]
 fn a_peer_that_is_gone_ends_in_retry_exceeded() {
-    let (a, b) = pair(4, &EngineConfig::default());
+    let (a, b) = pair(4, &over_sockets());
     drop(b);
     // Before the post: its clock starts there, and this thread may lose the processor in between.
     let start = Instant::now();

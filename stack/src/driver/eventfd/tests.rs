@@ -20,6 +20,16 @@ fn set_nonblocking(fd: &EventFd) {
 }
 
 #[test]
+fn several_events_are_counted_by_one_write() {
+    let fd = EventFd::new().unwrap();
+    fd.add(0);
+    assert!(!readable(&fd));
+    fd.add(2);
+    fd.take().unwrap();
+    assert_eq!((readable(&fd), fd.try_take(), fd.try_take()), (true, Ok(true), Ok(false)));
+}
+
+#[test]
 fn it_counts() {
     let fd = EventFd::new().unwrap();
     assert!(!readable(&fd));

@@ -5,8 +5,8 @@
 //! ([`sim`](super::sim)), but in real time: packets that it delays wait here.
 //!
 //! ```text
-//!   socket ─→ rate, loss ─→ duplicate ─→ corrupt, delay, reorder ─┬─ on time ──→ device
-//!                                                                └─ held ─ due ─→ device
+//!   socket ─→ rate, loss ─→ mark, duplicate ─→ corrupt, delay, reorder ─┬─ on time ──→ device
+//!                                                                      └─ held ─ due ─→ device
 //! ```
 //! The decisions follow from the seed and the number of the packet since the device was opened; which packet that is, the network
 //! and the scheduler decide.
@@ -26,6 +26,7 @@ use super::sim::link::{Link, flip_bits};
 use super::sim::{LinkFaults, SimCounters};
 use super::{Datagrams, KeptPacket};
 use crate::device::counters::{Counter, Counters};
+use crate::path::ecn;
 use crate::rng::Rng;
 use crate::time::Time;
 
@@ -125,10 +126,12 @@ impl BadLink {
         for packet in datagrams.segments() {
             let start = end;
             end += packet.len();
-            let copies = self.link.carry(now, packet.len() + HEADERS_BYTES, &self.faults, &mut self.done);
+            let (ip_bytes, traffic_class) = (packet.len() + HEADERS_BYTES, datagrams.traffic_class);
+            let copies = self.link.carry(now, ip_bytes, traffic_class, &self.faults, &mut self.done);
             if let [Some(copy), None] = copies
                 && copy.arrival <= now
                 && copy.flips == 0
+                && !copy.is_marked
             {
                 continue;
             }
@@ -139,10 +142,12 @@ impl BadLink {
             for copy in copies.into_iter().flatten() {
                 let mut bytes = Box::<[u8]>::from(packet);
                 flip_bits(&mut bytes, copy.flips, &mut self.link.rng);
+                let mark = if copy.is_marked { ecn::CE } else { 0 };
+                let as_it_came = Datagrams { traffic_class: traffic_class | mark, ..*datagrams };
                 if copy.arrival <= now {
-                    hand_on(&Datagrams { bytes: &bytes, segment_size: bytes.len(), ..*datagrams });
+                    hand_on(&Datagrams { bytes: &bytes, segment_size: bytes.len(), ..as_it_came });
                 } else {
-                    self.hold(copy.arrival, at, datagrams, bytes);
+                    self.hold(copy.arrival, at, &as_it_came, bytes);
                 }
             }
         }
@@ -170,6 +175,7 @@ impl BadLink {
             (Counter::SimulatedDuplicate, done.duplicated),
             (Counter::SimulatedReorder, done.reordered),
             (Counter::SimulatedCorrupt, done.corrupted),
+            (Counter::SimulatedMark, done.marked),
         ] {
             if count > 0 {
                 counters.add_many(counter, count);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! faults = fault *("," fault)
-//! fault  = "loss" / "duplicate" / "reorder" / "corrupt" "=" share     of all packets
+//! fault  = "loss" / "mark" / "duplicate" / "reorder" / "corrupt" "=" share     of all packets; mark: of those that heed ECN
 //!        / "delay" / "jitter" / "late" "=" time                      late: the most that a reordered packet is
 //!        / "burst" "=" number                                        the most packets that one loss takes
 //!        / "rate" "=" number ("k" / "M" / "G")                       bits a second
@@ -47,9 +47,10 @@ impl FaultSpec {
     /// Whether anything can happen to a packet.
     #[must_use]
     pub fn is_harmless(&self) -> bool {
-        let LinkFaults { loss, duplicate, reorder, corrupt, delay_ns, jitter_ns, bandwidth_bps, .. } =
-            self.link;
-        [loss, duplicate, reorder, corrupt] == [Chance::NEVER; 4]
+        let LinkFaults {
+            loss, mark, duplicate, reorder, corrupt, delay_ns, jitter_ns, bandwidth_bps, ..
+        } = self.link;
+        [loss, mark, duplicate, reorder, corrupt] == [Chance::NEVER; 5]
             && (delay_ns, jitter_ns, bandwidth_bps) == (0, 0, None)
     }
 }
@@ -67,7 +68,7 @@ pub enum FaultError {
     },
     /// The name is none of a fault.
     #[error(
-        "there is no fault {given:?}; there are loss, burst, duplicate, reorder, late, corrupt, delay, jitter, rate and seed"
+        "there is no fault {given:?}; there are loss, burst, mark, duplicate, reorder, late, corrupt, delay, jitter, rate and seed"
     )]
     Name {
         /// The name.
@@ -140,6 +141,7 @@ impl FaultSpec {
         };
         match name {
             "loss" => chance("loss", |link| &mut link.loss),
+            "mark" => chance("mark", |link| &mut link.mark),
             "duplicate" => chance("duplicate", |link| &mut link.duplicate),
             "reorder" => chance("reorder", |link| &mut link.reorder),
             "corrupt" => chance("corrupt", |link| &mut link.corrupt),
@@ -217,6 +219,7 @@ impl fmt::Display for FaultSpec {
         let mut parts = Vec::new();
         let chances = [
             ("loss", link.loss),
+            ("mark", link.mark),
             ("duplicate", link.duplicate),
             ("reorder", link.reorder),
             ("corrupt", link.corrupt),

@@ -4,7 +4,7 @@
 //!                      SO_REUSEPORT group of 127.0.0.1:4791, steered by QPN (sys/steering.rs)
 //!  packets ──────────> | 0: everybody's | 1: slot 0 | 2: slot 1 | 3: slot 2 | ...
 //!                              |             |            |            |
-//!                         all of them    process A    process B    nobody: swept now and then
+//!                         all of them    process A    process B    nobody: swept now and then, MADs answered
 //! ```
 //! A process has a *slot* of the address, which its queue pair numbers carry. Indices in the kernel's group must never
 //! move, so its sockets are never closed while any process uses the address: they lie in a `stash` that all
@@ -57,7 +57,7 @@ use self::desk::{Answer, Desk};
 use self::group::{FoundError, Group, REGISTRY};
 use self::place::Place;
 use super::Datagrams;
-use super::udp::{OpenPortError, UdpConfig, UdpPort, free_loopback_address};
+use super::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort, free_loopback_address};
 use crate::device::qpn::MAX_PROCESS_SLOTS;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
@@ -72,6 +72,8 @@ const SILENCE_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a port may be taken without anybody at the desks: as long as a newcomer takes from getting the group to opening its
 /// desk while the one who gave it dies.
 const ORPHAN_PATIENCE: Duration = Duration::from_millis(400);
+/// Batches of what waits for a dead process that are looked at; of a stream of data, which nobody acknowledges, less comes.
+const SWEPT_BATCHES: usize = 256;
 /// How long between two tries.
 const RETRY: Duration = Duration::from_millis(2);
 /// How often all slots are tried: that of a process that is just dying may have its name a little longer than its lock.
@@ -423,18 +425,34 @@ impl Member {
         taken
     }
 
-    /// Throws away what waits in the sockets of slots that nobody has; returns how many datagrams. One process at a time does it, and
-    /// no slot can be taken meanwhile.
+    /// Throws away what waits in the sockets of slots that nobody has, but for the packets that `keeps` takes; returns how many. One
+    /// process at a time does it, and no slot can be taken meanwhile: `keeps` must not look at the group.
     #[must_use]
-    pub fn sweep(&self) -> usize {
+    pub fn sweep(
+        &self,
+        buffers: &mut ReceiveBuffers,
+        mut keeps: impl FnMut(&Datagrams<'_>) -> bool,
+    ) -> usize {
         let group = self.group();
-        let Ok(locked) = group.locked() else { return 0 };
+        let (Some(port), Ok(locked)) = (&self.common, group.locked()) else { return 0 };
         let mut swept = 0;
         for slot in (0..MAX_PROCESS_SLOTS).filter(|slot| *slot != self.slot) {
             if locked.is_taken(slot) {
                 continue;
             }
             let Ok(Some(socket)) = locked.peek(steering::slot_socket(slot)) else { break };
+            for _ in 0..SWEPT_BATCHES {
+                if !port.receive_from(&socket, buffers).is_ok_and(|received| received > 0) {
+                    break;
+                }
+                for datagrams in buffers.iter() {
+                    for bytes in datagrams.segments() {
+                        let packet = Datagrams { bytes, segment_size: bytes.len(), ..datagrams };
+                        swept += usize::from(!keeps(&packet));
+                    }
+                }
+            }
+            // Of what is left, and of errors that its former owner has not taken.
             swept += super::udp::discard_received(&socket);
         }
         swept

@@ -28,6 +28,8 @@ pub struct SimCounters {
     pub bad_run: u64,
     /// Copies that arrived with flipped bits. Also counted where they ended.
     pub corrupted: u64,
+    /// Packets marked, as by a router whose queue grows. Also counted where their copies ended.
+    pub marked: u64,
     /// Copies made late on purpose. Also counted where they ended.
     pub reordered: u64,
     /// Times that a copy waited for the end of a pause. Also counted where it ended.

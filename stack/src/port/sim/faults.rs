@@ -22,6 +22,8 @@ pub struct LinkFaults {
     pub reorder: Chance,
     /// The most that a reordered packet is late, in nanoseconds.
     pub reorder_delay_ns: u64,
+    /// A packet whose sender heeds marks (ECN) is marked, as by a router whose queue grows. The others stay as they are.
+    pub mark: Chance,
     /// Bits of a packet flip. The UDP checksum does not save it here, so the ICRC must.
     pub corrupt: Chance,
     /// The most bits that flip in a corrupted packet; 0 counts as 1.
@@ -37,6 +39,8 @@ pub struct LinkFaults {
     pub bandwidth_bps: Option<u64>,
     /// How many bytes may wait for a link of limited rate; packets beyond are lost.
     pub queue_bytes: u64,
+    /// When more bytes than this wait, packets whose sender heeds marks (ECN) are marked.
+    pub mark_above_bytes: u64,
 }
 
 impl Default for LinkFaults {
@@ -47,6 +51,7 @@ impl Default for LinkFaults {
             duplicate: Chance::NEVER,
             reorder: Chance::NEVER,
             reorder_delay_ns: 100 * MICROSECOND_NS,
+            mark: Chance::NEVER,
             corrupt: Chance::NEVER,
             corrupt_bits_max: 3,
             delay_ns: 10 * MICROSECOND_NS,
@@ -54,6 +59,7 @@ impl Default for LinkFaults {
             mtu: 9_000,
             bandwidth_bps: None,
             queue_bytes: 1 << 20,
+            mark_above_bytes: u64::MAX,
         }
     }
 }
@@ -66,6 +72,7 @@ impl LinkFaults {
             loss: Chance::NEVER,
             duplicate: Chance::NEVER,
             reorder: Chance::NEVER,
+            mark: Chance::NEVER,
             corrupt: Chance::NEVER,
             ..self.clone()
         }

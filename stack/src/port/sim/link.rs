@@ -5,7 +5,8 @@
 
 use super::counters::SimCounters;
 use super::faults::LinkFaults;
-use crate::rng::Rng;
+use crate::path::ecn;
+use crate::rng::{Chance, Rng};
 use crate::time::Time;
 
 /// Bytes on the wire beside the IP packet: preamble, Ethernet header, frame check sequence, inter-packet gap.
@@ -18,6 +19,8 @@ pub(in crate::port) struct Copy {
     pub(in crate::port) arrival: Time,
     /// How many bits flip on the way.
     pub(in crate::port) flips: u32,
+    /// A router marked it.
+    pub(in crate::port) is_marked: bool,
 }
 
 /// A link's state between packets.
@@ -39,15 +42,16 @@ impl Link {
         Self { rng, faults: None, last_arrival: Time::ZERO, busy_until: Time::ZERO, burst_left: 0 }
     }
 
-    /// The copies of an IP packet of `ip_bytes` sent at `now` that will arrive: none, one or two.
+    /// The copies of an IP packet of `ip_bytes` and `traffic_class` sent at `now` that will arrive: none, one or two.
     pub(in crate::port) fn carry(
         &mut self,
         now: Time,
         ip_bytes: usize,
+        traffic_class: u8,
         faults: &LinkFaults,
         counters: &mut SimCounters,
     ) -> [Option<Copy>; 2] {
-        let Some(departure) = self.departure(now, ip_bytes as u64, faults) else {
+        let Some((departure, is_crowded)) = self.departure(now, ip_bytes as u64, faults) else {
             counters.queue_overflow += 1;
             return [None; 2];
         };
@@ -55,19 +59,22 @@ impl Link {
             counters.lost += 1;
             return [None; 2];
         }
-        let first = self.copy(departure, faults, counters);
+        let marks = is_crowded || (faults.mark != Chance::NEVER && self.rng.chance(faults.mark));
+        let is_marked = marks && ecn::is_capable(traffic_class);
+        counters.marked += u64::from(is_marked);
+        let first = Copy { is_marked, ..self.copy(departure, faults, counters) };
         let second = self.rng.chance(faults.duplicate).then(|| {
             counters.duplicated += 1;
-            self.copy(departure, faults, counters)
+            Copy { is_marked, ..self.copy(departure, faults, counters) }
         });
         [Some(first), second]
     }
 
-    /// When the packet has left, or `None` when too much waits before it.
-    fn departure(&mut self, now: Time, ip_bytes: u64, faults: &LinkFaults) -> Option<Time> {
+    /// When the packet has left, and whether so much waits before it that it is to be marked; `None` when too much waits.
+    fn departure(&mut self, now: Time, ip_bytes: u64, faults: &LinkFaults) -> Option<(Time, bool)> {
         let rate_bps = faults.bandwidth_bps.filter(|&rate| rate > 0);
         let Some(rate_bps) = rate_bps else {
-            return Some(now);
+            return Some((now, false));
         };
         let rate_bps = u128::from(rate_bps);
         let waiting_bytes = u128::from(self.busy_until.since_ns(now)) * rate_bps / (8 * NS_PER_SECOND);
@@ -77,7 +84,7 @@ impl Link {
         let wire_bits = u128::from((ip_bytes + ETHERNET_OVERHEAD_BYTES) * 8);
         let airtime_ns = u64::try_from((wire_bits * NS_PER_SECOND).div_ceil(rate_bps)).unwrap_or(u64::MAX);
         self.busy_until = self.busy_until.max(now).plus_ns(airtime_ns);
-        Some(self.busy_until)
+        Some((self.busy_until, waiting_bytes > u128::from(faults.mark_above_bytes)))
     }
 
     fn loses(&mut self, faults: &LinkFaults) -> bool {
@@ -112,7 +119,7 @@ impl Link {
             self.last_arrival = in_order;
             in_order
         };
-        Copy { arrival, flips }
+        Copy { arrival, flips, is_marked: false }
     }
 }
 

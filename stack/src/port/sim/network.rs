@@ -14,6 +14,7 @@ use super::link::{Link, flip_bits};
 use super::receive::{Packet, Read, ReceiveBuffer};
 use super::trace::{Event, Trace};
 use super::{MAX_RUN_BYTES, MAX_RUN_SEGMENTS, NodeId};
+use crate::path::ecn;
 use crate::port::tap::Tap;
 use crate::port::{Datagrams, Run, SendOutcome, Transmit};
 use crate::rng::Rng;
@@ -437,7 +438,8 @@ impl State {
             }
             let (now, mut counters) = (self.now, self.counters);
             let link = self.link(sender, receiver);
-            let copies = link.carry(now, payload.len() + header_bytes, &faults, &mut counters);
+            let copies =
+                link.carry(now, payload.len() + header_bytes, run.traffic_class, &faults, &mut counters);
             self.counters = counters;
             for copy in copies.into_iter().flatten() {
                 let mut payload = payload.to_vec();
@@ -451,7 +453,7 @@ impl State {
                         from: run.from,
                         from_port: run.from_port,
                         to: run.to,
-                        traffic_class: run.traffic_class,
+                        traffic_class: run.traffic_class | if copy.is_marked { ecn::CE } else { 0 },
                         identification: index as u16,
                         payload,
                     },

@@ -13,6 +13,7 @@ use urxe_wire::ROCE_PORT;
 
 use super::senders::Senders;
 use super::{Counters, LogLimit, UdpPort, needs_scope};
+use crate::path::ecn;
 use crate::port::groups::JoinError;
 use crate::port::sharing::Owner;
 use crate::port::tap::Tap;
@@ -310,16 +311,19 @@ fn guarded_socket(address: IpAddr) -> Result<Guarded<Socket>, OpenPortError> {
     })
 }
 
+/// What packets of reliable connections have unless their program asks for another: a sender that heeds marks (ECT(0), RFC 3168).
+pub(super) const USUAL_TRAFFIC_CLASS: u8 = ecn::capable(0);
+
 fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(), OpenPortError> {
     let system = |call| move |errno| OpenPortError::System { address, call, errno };
     let system_io = |call| move |error| OpenPortError::System { address, call, errno: errno_of(&error) };
     match address {
         IpAddr::V4(_) => {
             set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO).map_err(system("IP_MTU_DISCOVER"))?;
-            option::set_int(socket, option::IP_PKTINFO, 1).map_err(system("IP_PKTINFO"))?;
             option::set_int(socket, option::IP_RECVERR, 1).map_err(system("IP_RECVERR"))?;
             option::set_int(socket, option::IP_RECVTTL, 1).map_err(system("IP_RECVTTL"))?;
             socket.set_recv_tos_v4(true).map_err(system_io("IP_RECVTOS"))?;
+            socket.set_tos_v4(USUAL_TRAFFIC_CLASS.into()).map_err(system_io("IP_TOS"))?;
             if let IpAddr::V4(own) = config.address.to_canonical() {
                 // It fails where the address is not this machine's, which bind() reports better.
                 let _ = socket.set_multicast_if_v4(&own);
@@ -332,10 +336,10 @@ fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(),
             }
             set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DO).map_err(system("IPV6_MTU_DISCOVER"))?;
             option::set_int(socket, option::IPV6_DONTFRAG, 1).map_err(system("IPV6_DONTFRAG"))?;
-            option::set_int(socket, option::IPV6_RECVPKTINFO, 1).map_err(system("IPV6_RECVPKTINFO"))?;
             option::set_int(socket, option::IPV6_RECVERR, 1).map_err(system("IPV6_RECVERR"))?;
             socket.set_recv_hoplimit_v6(true).map_err(system_io("IPV6_RECVHOPLIMIT"))?;
             socket.set_recv_tclass_v6(true).map_err(system_io("IPV6_RECVTCLASS"))?;
+            socket.set_tclass_v6(USUAL_TRAFFIC_CLASS.into()).map_err(system_io("IPV6_TCLASS"))?;
             if config.interface != 0 {
                 socket.set_multicast_if_v6(config.interface).map_err(system_io("IPV6_MULTICAST_IF"))?;
             }
@@ -376,6 +380,7 @@ fn assemble(
         gso: AtomicBool::new(gso),
         gro,
         errors_pending: AtomicBool::new(false),
+        is_gone: AtomicBool::new(false),
         counters: Counters::default(),
         log_limit: LogLimit::default(),
         tap: config.tap.clone(),

@@ -56,10 +56,12 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Runs handed to the network.
+    /// Runs handed to the network, or to a device of the same process.
     sent_runs,
     /// Packets in them.
     sent_packets,
+    /// Of these, packets handed to a device of the same process, over no socket.
+    sent_directly,
     /// Datagrams received; several merged ones count once.
     received_datagrams,
     /// Packets in them.

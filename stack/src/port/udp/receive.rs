@@ -1,6 +1,6 @@
 //! Buffers that a UDP port receives into, and what it learns of each datagram.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
@@ -16,6 +16,9 @@ pub struct ReceiveBuffers {
     slots: Vec<ReceiveSlot>,
     /// Of the slots last filled, what is to be known of each; `None` for those that are dropped.
     arrivals: [Option<Arrival>; ReceiveBuffers::MAX],
+    /// The last call found something. After one that did, more is likely to wait, and one call fetches all of it; after one that did not, a call
+    /// for one costs less, and it does not look in vain for a second while an answer is due.
+    was_filled: bool,
 }
 
 /// What stands beside a payload.
@@ -44,7 +47,7 @@ impl ReceiveBuffers {
     pub fn new(count: usize) -> Self {
         let count = count.clamp(1, Self::MAX);
         let slots = std::iter::repeat_with(ReceiveSlot::default).take(count).collect();
-        Self { slots, arrivals: [None; Self::MAX] }
+        Self { slots, arrivals: [None; Self::MAX], was_filled: false }
     }
 
     /// The datagrams received last, in order of arrival.
@@ -63,10 +66,18 @@ impl ReceiveBuffers {
         })
     }
 
-    /// Receives what waits. Returns how many datagrams [`iter`](Self::iter) gives.
-    pub(super) fn fill(&mut self, socket: impl AsFd, counters: &Counters) -> Result<usize, Errno> {
+    /// Receives what waits on a socket that is bound to the address `to`. Returns how many datagrams [`iter`](Self::iter) gives.
+    pub(super) fn fill(
+        &mut self,
+        socket: impl AsFd,
+        to: IpAddr,
+        counters: &Counters,
+    ) -> Result<usize, Errno> {
         self.arrivals = [None; Self::MAX];
-        let filled = message::receive(socket, &mut self.slots)?;
+        let room = if self.was_filled { self.slots.len() } else { 1 };
+        let received = message::receive(socket, &mut self.slots[..room]);
+        self.was_filled = received.is_ok();
+        let filled = received?;
         let mut usable = 0;
         let (mut packets, mut bytes) = (0, 0);
         for (slot, arrival) in self.slots.iter().zip(&mut self.arrivals).take(filled) {
@@ -75,7 +86,7 @@ impl ReceiveBuffers {
                 counters.received_empty.add(1);
                 continue;
             }
-            *arrival = read_arrival(slot);
+            *arrival = read_arrival(slot, to);
             match arrival {
                 Some(arrival) => {
                     usable += 1;
@@ -92,9 +103,9 @@ impl ReceiveBuffers {
     }
 }
 
-/// What the kernel says of the datagram in `slot`; `None` if it was cut off, has no IP addresses or a segment
-/// size that cannot be.
-fn read_arrival(slot: &ReceiveSlot) -> Option<Arrival> {
+/// What the kernel says of the datagram in `slot`, which came to the address `to`; `None` if it was cut off, came from no IP address or has a
+/// segment size that cannot be.
+fn read_arrival(slot: &ReceiveSlot, to: IpAddr) -> Option<Arrival> {
     if slot.is_truncated() {
         return None;
     }
@@ -102,28 +113,18 @@ fn read_arrival(slot: &ReceiveSlot) -> Option<Arrival> {
     let mut arrival = Arrival {
         from: from.ip(),
         from_port: from.port(),
-        to: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        to,
         segment_size: slot.payload().len(),
         traffic_class: 0,
         hop_limit: 0,
     };
     read_control(slot.control(), &mut arrival)?;
-    (arrival.segment_size > 0 && !arrival.to.is_unspecified()).then_some(arrival)
+    (arrival.segment_size > 0).then_some(arrival)
 }
 
 fn read_control(control: &Control, arrival: &mut Arrival) -> Option<()> {
     for message in control.messages() {
         match (message.level, message.kind) {
-            // struct in_pktinfo: interface index i32, local address, destination address of the header (ip(7)).
-            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                let octets: [u8; 4] = *message.data.get(8..)?.first_chunk()?;
-                arrival.to = IpAddr::V4(Ipv4Addr::from(octets));
-            }
-            // struct in6_pktinfo: destination address, interface index (RFC 3542, 6.1).
-            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                let octets: [u8; 16] = *message.data.first_chunk()?;
-                arrival.to = IpAddr::V6(Ipv6Addr::from(octets));
-            }
             (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
                 arrival.traffic_class = u8::try_from(message.int()?).ok()?;
             }

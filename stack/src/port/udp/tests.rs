@@ -107,6 +107,17 @@ fn path_errors(port: &UdpPort) -> Vec<PathError> {
 }
 
 #[test]
+fn the_traffic_class_is_that_of_the_run_whatever_the_sockets_have() {
+    let (a, b) = (open(), open());
+    let bytes = pattern(100);
+    for traffic_class in [0, config::USUAL_TRAFFIC_CLASS, 0x68, 0, 3] {
+        let one = Run { traffic_class, ..run(&a, b.address(), &bytes, 100) };
+        assert_eq!(a.transmit(&one), SendOutcome::Sent);
+        assert_eq!(arrivals(&b, 1)[0].traffic_class, traffic_class);
+    }
+}
+
+#[test]
 fn one_packet_arrives_with_its_addresses() {
     let (a, b) = (open(), open());
     let bytes = pattern(1052);
@@ -191,17 +202,21 @@ fn ipv6_loopback() {
             }
         };
         assert_eq!(port.max_run_segments(), MAX_RUN_SEGMENTS);
-        for (length, segment_size) in
-            [(1052, 1052), (5 * 1064 + 24, 1064), (64 * 64, 64), (MAX_RUN_BYTES, 4116)]
-        {
+        // The second is what its sockets have as their own.
+        for (length, segment_size, traffic_class) in [
+            (1052, 1052, 0),
+            (5 * 1064 + 24, 1064, config::USUAL_TRAFFIC_CLASS),
+            (64 * 64, 64, 0xb9),
+            (MAX_RUN_BYTES, 4116, 0),
+        ] {
             let bytes = pattern(length);
-            let sent = Run { traffic_class: 2, ..run(&port, local, &bytes, segment_size) };
+            let sent = Run { traffic_class, ..run(&port, local, &bytes, segment_size) };
             assert_eq!(port.transmit(&sent), SendOutcome::Sent, "{length} by {segment_size}, gso {gso}");
             let arrived = arrivals(&port, sent.segments().len());
             assert!(packets(&arrived).iter().eq(sent.segments()));
             for datagrams in &arrived {
                 assert_eq!((datagrams.from, datagrams.to), (local, local));
-                assert_eq!((datagrams.traffic_class, datagrams.hop_limit), (2, 64));
+                assert_eq!((datagrams.traffic_class, datagrams.hop_limit), (traffic_class, 64));
             }
         }
         assert_eq!(

@@ -8,6 +8,7 @@ use urxe_wire::{QKey, ROCE_PORT};
 use super::*;
 use crate::device::multicast::AttachMcastError;
 use crate::port::groups::JoinError;
+use crate::port::tap::Tap;
 use crate::port::udp::tests::loopback_address;
 use crate::qp::wr::AhHandle;
 
@@ -158,7 +159,7 @@ fn every_member_hears_everything_in_order_and_the_sender_itself() {
 }
 
 fn config() -> EngineConfig {
-    EngineConfig::default()
+    over_sockets()
 }
 
 /// Nobody polls: the background thread sleeps on the groups as well.

@@ -67,7 +67,7 @@ fn marks(end: &End) -> Vec<u8> {
 #[test]
 fn engines_on_one_address_talk_and_no_packet_goes_astray() {
     let at = address(6, 1);
-    let ends: Vec<End> = (0..4).map(|_| End::new(at, EngineConfig::default())).collect();
+    let ends: Vec<End> = (0..4).map(|_| End::new(at, over_sockets())).collect();
     for (end, slot) in ends.iter().zip(0..) {
         assert_eq!((end.engine.process_slot(), process_slot(end.qp.qpn())), (slot, slot));
     }
@@ -97,7 +97,7 @@ fn engines_on_one_address_talk_and_no_packet_goes_astray() {
 #[test]
 fn management_datagrams_reach_the_process_that_they_are_for() {
     let at = address(7, 1);
-    let ends: Vec<End> = (0..3).map(|_| End::new(at, EngineConfig::default())).collect();
+    let ends: Vec<End> = (0..3).map(|_| End::new(at, over_sockets())).collect();
     let outside = UdpPort::open(UdpConfig::new(address(7, 2).into())).unwrap();
     let service = |port: u64| 0x0106_0000 + port;
     ends[1].engine.listen(service(1)).unwrap();
@@ -158,7 +158,7 @@ fn management_qp(end: &End, pd: PdId) -> QpHandle {
 #[test]
 fn a_queue_pair_1_gets_the_datagrams_of_its_own_process_only() {
     let at = address(10, 1);
-    let ends: Vec<End> = (0..3).map(|_| End::new(at, EngineConfig::default())).collect();
+    let ends: Vec<End> = (0..3).map(|_| End::new(at, over_sockets())).collect();
     let outside = UdpPort::open(UdpConfig::new(address(10, 2).into())).unwrap();
     let own = &ends[1];
     let pd = own.engine.device().alloc_pd().unwrap();
@@ -196,7 +196,7 @@ fn a_queue_pair_1_gets_the_datagrams_of_its_own_process_only() {
 #[test]
 fn a_packet_to_a_group_is_no_packet_for_another_process() {
     let at = address(11, 1);
-    let ends: Vec<End> = (0..2).map(|_| End::new(at, EngineConfig::default())).collect();
+    let ends: Vec<End> = (0..2).map(|_| End::new(at, over_sockets())).collect();
     let outside = UdpPort::open(UdpConfig::new(address(11, 2).into())).unwrap();
     let ext = Ext::Deth(Deth { qkey: QKey(1), src_qp: Qpn::masked(2) });
     for _ in 0..4 {
@@ -209,7 +209,7 @@ fn a_packet_to_a_group_is_no_packet_for_another_process() {
 #[test]
 fn a_packet_for_a_slot_that_nobody_has_is_dropped_and_never_answered() {
     let at = address(8, 1);
-    let ends: Vec<End> = (0..2).map(|_| End::new(at, EngineConfig::default())).collect();
+    let ends: Vec<End> = (0..2).map(|_| End::new(at, over_sockets())).collect();
     let outside = UdpPort::open(UdpConfig::new(address(8, 2).into())).unwrap();
     for n in 0..10 {
         send_packet(&outside, at.into(), Opcode::RcSendOnly, Ext::None, 50 << 18 | n, b"to nobody");
@@ -225,7 +225,7 @@ fn a_packet_for_a_slot_that_nobody_has_is_dropped_and_never_answered() {
 #[test]
 fn merged_packets_for_two_processes_reach_both() {
     let at = address(9, 1);
-    let ends: Vec<End> = (0..2).map(|_| End::new(at, EngineConfig::default())).collect();
+    let ends: Vec<End> = (0..2).map(|_| End::new(at, over_sockets())).collect();
     let outside = UdpPort::open(UdpConfig::new(address(9, 2).into())).unwrap();
     let seed = IcrcSeed::new(outside.address(), ROCE_PORT, at.into(), ROCE_PORT).unwrap();
     let mut bytes = Vec::new();

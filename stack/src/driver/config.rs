@@ -1,0 +1,102 @@
+//! How an engine is opened, and what can go wrong.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::connections::Connections;
+use super::hooks::Hooks;
+use crate::device::{IcrcPolicy, Limits};
+use crate::link::LinkError;
+use crate::path::window::EARLY_TIMEOUT_MIN;
+use crate::port::faults::FaultSpec;
+use crate::port::tap::Tap;
+use crate::port::udp::OpenPortError;
+use crate::sync::Arc;
+
+/// How to open an engine.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Bytes of receive buffer to ask for; as much as is useful if `None`.
+    pub receive_buffer: Option<usize>,
+    /// Send runs of several packets in one call where the kernel can.
+    pub gso: bool,
+    /// Receive merged datagrams where the kernel can.
+    pub gro: bool,
+    /// How received ICRCs are checked.
+    pub icrc_policy: IcrcPolicy,
+    /// Where to record all packets.
+    pub tap: Option<Arc<Tap>>,
+    /// Where keys, numbers and first PSNs come from; of the operating system if `None`.
+    pub seed: Option<u64>,
+    /// What the device can do.
+    pub limits: Limits,
+    /// What happens to packets that arrived before the device sees them: a simulated bad network.
+    pub faults: FaultSpec,
+    /// No retransmission before the local ACK timeout comes earlier than this, whatever round trips were measured. Longer
+    /// is better where the peer may stall: an emulated machine, a process in a debugger.
+    pub early_timeout_min: Duration,
+    /// Packets to devices of this process that were opened with it as well go to them directly, over no socket. What
+    /// watches or disturbs the interface (tcpdump, netem) does not see them; captures and counters of the devices do.
+    pub direct: bool,
+    /// Packets of reliable connections say that their sender heeds marks of routers (ECT(0)).
+    pub ecn: bool,
+    /// Whom to tell, beside the descriptors.
+    pub hooks: Hooks,
+    /// The connections that the device's management datagrams are for; without them they wait to be [taken](super::Engine::take_mad).
+    pub connections: Option<Arc<Connections>>,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            receive_buffer: None,
+            gso: true,
+            gro: true,
+            icrc_policy: IcrcPolicy::default(),
+            tap: None,
+            seed: None,
+            limits: Limits::default(),
+            faults: FaultSpec::default(),
+            early_timeout_min: EARLY_TIMEOUT_MIN,
+            direct: true,
+            ecn: true,
+            hooks: Hooks::default(),
+            connections: None,
+        }
+    }
+}
+
+/// Why an engine could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenEngineError {
+    /// The link's interface or address.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// A socket.
+    #[error(transparent)]
+    Port(#[from] OpenPortError),
+    /// A descriptor.
+    #[error("cannot make an event descriptor: {0}; raise the limit of open files (ulimit -n)")]
+    EventFd(Errno),
+    /// Random numbers.
+    #[error("the operating system gives no random numbers: {0}")]
+    Random(Errno),
+    /// The thread.
+    #[error("cannot start the background thread: {0}")]
+    Thread(io::Error),
+}
+
+impl OpenEngineError {
+    /// The errno that `ibv_open_device` sets.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Link(_) => libc::ENODEV,
+            Self::Port(error) => error.errno(),
+            Self::EventFd(errno) | Self::Random(errno) => errno.raw_os_error(),
+            Self::Thread(error) => error.raw_os_error().unwrap_or(libc::EAGAIN),
+        }
+    }
+}

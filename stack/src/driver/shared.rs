@@ -1,0 +1,225 @@
+//! What the threads of an engine share, and what each of them does with it.
+
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+use urxe_wire::Gid;
+
+use super::alarm::Alarm;
+use super::connections::Attached;
+use super::direct::Namespace;
+use super::engine::random_seed;
+use super::eventfd::EventFd;
+use super::hooks::AfterProgress;
+use super::lead::Lead;
+use super::ports::{Ports, Receiver};
+use super::watch::Watch;
+use crate::cma::Listing;
+use crate::cq::Wake;
+use crate::device::{Device, QpHandle};
+use crate::link::interface::interfaces;
+use crate::link::{Changes, LivePort, OperState};
+use crate::port::udp::UdpPort;
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, lock, try_lock, yield_now};
+use crate::sys::clock;
+use crate::time::Time;
+
+/// So many empty polls in a row give the processor away: the peer may be waiting for it.
+const POLLS_BEFORE_YIELD: u32 = 50;
+
+/// What the application's threads and the background thread share.
+pub(super) struct Shared {
+    pub device: Device,
+    pub ports: Arc<Ports>,
+    /// Held by the one thread that receives.
+    pub receiver: Mutex<Receiver>,
+    pub alarm: Arc<Alarm<EventFd>>,
+    /// Which of the threads that wait receives.
+    pub lead: Lead<EventFd>,
+    /// Wakes the background thread when polling stops.
+    pub watch: Watch,
+    /// When a thread last polled, in nanoseconds.
+    pub polled_at_ns: AtomicU64,
+    pub empty_polls: AtomicU32,
+    pub stop: AtomicBool,
+    pub after_progress: Option<Arc<dyn AfterProgress>>,
+    /// Where it was opened, if packets to devices of the same process go to them directly.
+    pub namespace: Option<Namespace>,
+    /// Tells of changes of interfaces and addresses, where the system allows it.
+    pub changes: Option<Changes>,
+    pub port: Mutex<LivePort>,
+    pub attached: OnceLock<Attached>,
+}
+
+impl Shared {
+    /// Sends what can be sent now.
+    pub fn transmit(&self, now: Time) {
+        self.device.transmit_pending(now, self);
+        self.follow_up();
+    }
+
+    /// Sends what can be sent now, unless it is nothing but acknowledgements.
+    pub fn transmit_urgent(&self, now: Time) {
+        self.device.transmit_urgent(now, self);
+        self.follow_up();
+    }
+
+    /// Sends what a queue pair has ready, when no other thread is at it.
+    pub fn transmit_of(&self, qp: QpHandle, now: Time) {
+        self.device.transmit_of(qp, now, self);
+        self.follow_up();
+    }
+
+    /// Whether the hook has something to act on.
+    pub fn is_hook_due(&self) -> bool {
+        self.after_progress.as_ref().is_some_and(|hook| hook.is_due())
+    }
+
+    /// Whether both have the same hook.
+    pub fn shares_hook_with(&self, other: &Self) -> bool {
+        match (&self.after_progress, &other.after_progress) {
+            (Some(hook), Some(others)) => std::ptr::addr_eq(Arc::as_ptr(hook), Arc::as_ptr(others)),
+            _ => false,
+        }
+    }
+
+    pub fn call_hook(&self) {
+        if let Some(after_progress) = &self.after_progress {
+            after_progress.act();
+        }
+    }
+
+    /// Whether management datagrams wait to be handed on.
+    pub fn has_management(&self) -> bool {
+        !self.ports.inbox.is_empty() || !self.ports.park.is_empty()
+    }
+
+    /// Looks at the interfaces if something was told about them, and opens ports for new addresses. On one thread.
+    pub fn follow_changes(&self) {
+        if !self.changes.as_ref().is_some_and(Changes::take) {
+            return;
+        }
+        let interfaces = match interfaces() {
+            Ok(interfaces) => interfaces,
+            Err(error) => return tracing::warn!(%error, "cannot tell how the interface changed"),
+        };
+        let mut port = lock(&self.port);
+        let changed = port.look(&interfaces, |address| self.open_late(address));
+        let (active, gids) = (port.state() == OperState::Up, port.gids().to_vec());
+        drop(port);
+        if changed.active {
+            tracing::info!(active, "the port changed");
+            self.device.set_port_active(active);
+        }
+        if changed.gids {
+            tracing::info!("the GID table changed");
+            for port in self.ports.iter() {
+                port.set_gone(!gids.iter().any(|entry| entry.gid == Gid::from_ip(port.address())));
+            }
+            self.device.set_gids(gids.iter().map(|entry| entry.gid).collect());
+        }
+    }
+
+    /// Whether an address that came late has a port.
+    fn open_late(&self, address: IpAddr) -> bool {
+        let opened = match random_seed() {
+            Ok(random) => self.ports.open_late(address, random).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        match opened {
+            Ok(()) => tracing::info!(%address, "a new address"),
+            Err(ref error) => {
+                tracing::warn!(%address, error, "a new address: it is in the GID table, but peers cannot reach it");
+            }
+        }
+        opened.is_ok()
+    }
+
+    /// Hands management datagrams on to the connections that they are for; how many.
+    pub fn serve_management(&self) -> usize {
+        if self.ports.inbox.is_empty() {
+            return 0;
+        }
+        let Some(Attached { connections, key }) = self.attached.get() else { return 0 };
+        let mut count = 0;
+        let mads = std::iter::from_fn(|| self.ports.inbox.take()).inspect(|_| count += 1);
+        connections.receive(*key, mads);
+        count
+    }
+
+    /// Does what is due, of the device and of its connections.
+    pub fn handle_timeouts(&self, now: Time) {
+        self.device.handle_timeouts(now);
+        self.ports.look_at_parked(&self.device, now);
+        self.serve_management();
+        if let Some(Attached { connections, .. }) = self.attached.get() {
+            connections.handle_timeout(now);
+        }
+    }
+
+    /// The connections on the device.
+    pub fn listing(&self) -> Listing {
+        let attached = self.attached.get();
+        attached.and_then(|Attached { connections, key }| connections.listing(*key)).unwrap_or_default()
+    }
+
+    /// When [`Shared::handle_timeouts`] is to be called at the latest.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let connections = self.attached.get().map(|attached| attached.connections.deadline());
+        let parked = self.ports.park.next_look();
+        self.device
+            .next_deadline()
+            .into_iter()
+            .chain(connections)
+            .chain(parked)
+            .chain(self.ports.common_rest())
+            .min()
+            .filter(|at| *at != Time::NEVER)
+    }
+
+    /// When the background thread is to wake beside a thread that polls.
+    pub fn next_wake(&self) -> Time {
+        if self.ports.iter().any(UdpPort::errors_pending) {
+            return Time::ZERO;
+        }
+        let deadline = self.next_deadline().into_iter().chain(self.ports.next_due()).min();
+        deadline.unwrap_or(Time::NEVER)
+    }
+
+    /// One round of a polling thread.
+    pub fn progress(&self) {
+        let now = clock::now();
+        self.polled_at_ns.store(now.as_ns(), Ordering::Relaxed);
+        self.watch.put_off(now, || self.next_wake());
+        // Acknowledgements that the last round left for a reply to take along.
+        self.transmit(now);
+        let looked = try_lock(&self.receiver)
+            .map(|mut receiver| self.ports.receive(&mut receiver, &self.device, false));
+        if looked.is_none_or(|received| received == 0) {
+            let empty = self.empty_polls.fetch_add(1, Ordering::Relaxed);
+            if empty >= POLLS_BEFORE_YIELD {
+                self.empty_polls.store(0, Ordering::Relaxed);
+                yield_now();
+            }
+            // The background thread may learn half a millisecond late that something is due. What is missing waits in no socket now.
+            if looked.is_some() && self.device.next_deadline().is_some_and(|at| at <= now) {
+                self.device.handle_timeouts(now);
+                self.transmit(now);
+            }
+            return;
+        }
+        self.empty_polls.store(0, Ordering::Relaxed);
+        self.serve_management();
+        if !self.ports.park.is_empty() {
+            self.alarm.wake();
+        }
+        self.transmit_urgent(clock::now());
+        if self.device.has_pending() || self.ports.next_due().is_some() {
+            // Acknowledgements wait for a reply to take them along. None may come, and this thread may not poll again:
+            // then the background thread sends them, which must not sleep until something else happens. Likewise what a
+            // simulated bad network holds.
+            self.alarm.wake();
+        }
+    }
+}
