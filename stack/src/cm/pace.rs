@@ -1,9 +1,11 @@
 //! How fast questions go to one address.
 //!
 //! The peer's queue pair 1 has so many places (the kernel's 512 receives, a socket's buffer), and a message that finds none is asked
-//! again only seconds later. So of many questions that a program asks at once only some are under way to one address: as many as a kernel
-//! has at a time (`IB_MAD_QP_SEND_SIZE`, drivers/infiniband/core/mad_priv.h). The others follow as answers come; if none comes for a
-//! while, the peer's program takes its time, or is gone, and the next ones go without.
+//! again only seconds later. So of many questions that a program asks at once only some are under way to one address. The others follow as
+//! answers come; if none comes for a while, the peer's program takes its time, or is gone, and the next ones go without.
+//!
+//! A default socket buffer (208 KiB) has room for 166 messages, since the kernel charges 1280 bytes for each. An answer may bring two to the peer,
+//! what acknowledges it and the next question, so a peer that answered all at once gets twice what is under way.
 //!
 //! Questions that were under way by then no longer count: they belong to an earlier *round*.
 
@@ -15,9 +17,10 @@ use urxe_wire::mad::CommId;
 use crate::time::Time;
 
 /// Questions under way to one address.
-const WINDOW: usize = 128;
-/// Without an answer for so long, as many more go.
-const STALL_NS: u64 = 20_000_000;
+const WINDOW: usize = 64;
+/// Without an answer for so long, as many more go. Not sooner than threads that share one slow processor have all had their turn: what goes
+/// too early overflows a peer that is about to answer.
+const STALL_NS: u64 = 100_000_000;
 
 /// A question's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +158,8 @@ mod tests {
     #[test]
     fn a_peer_that_is_silent_gets_another_window_after_a_while() {
         let mut paces = Paces::default();
-        let first = asked(&mut paces, Time::ZERO, 300)[0];
+        let asked_at_once = 2 * WINDOW + 40;
+        let first = asked(&mut paces, Time::ZERO, asked_at_once as u32)[0];
         // Answers put it off.
         let answered_at = Time::from_ns(STALL_NS / 2);
         paces.answered(answered_at, PEER, first);
@@ -168,7 +172,7 @@ mod tests {
         paces.answered(at, PEER, first);
         assert_eq!(released(&mut paces), 0);
         let at = paces.next_look().unwrap();
-        assert_eq!((paces.stalled(at), released(&mut paces)), (Some(PEER), 300 - 2 * WINDOW - 1));
+        assert_eq!((paces.stalled(at), released(&mut paces)), (Some(PEER), asked_at_once - 2 * WINDOW - 1));
         assert!(paces.is_idle());
         assert_eq!(paces.stalled(at.plus_ns(STALL_NS)), None);
         assert_eq!(paces.next_look(), None);

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use urxe_wire::Gid;
 
 use super::{Cma, CmaError, CmaEvent, CmaEventType, CmaId, DeviceKey, IdState, System};
+use crate::qp::attr::PathMtu;
 
 /// Why an address was not resolved.
 #[derive(Clone, Copy)]
@@ -21,6 +22,17 @@ impl From<CmaError> for Unreached {
     fn from(error: CmaError) -> Self {
         Self::Refused(error)
     }
+}
+
+/// What a path record says of the way of a connection's packets, beside the addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The type of service.
+    pub traffic_class: u8,
+    /// How long a packet is on its way: 4.096 µs · 2^n, 0 to 31.
+    pub packet_life_time: u8,
+    /// The longest packet.
+    pub path_mtu: PathMtu,
 }
 
 impl Cma {
@@ -163,6 +175,20 @@ impl Cma {
         known.state = IdState::RouteResolved;
         known.settle_route();
         self.tell_type(id, CmaEventType::RouteResolved);
+        Ok(())
+    }
+
+    /// Takes the route that the program brings (`RDMA_OPTION_IB_PATH`; cma.c, `rdma_set_ib_path`) in the place of one to be resolved. Told by
+    /// `ROUTE_RESOLVED`.
+    ///
+    /// # Errors
+    /// [`CmaError`]: there is no address yet, or a route already.
+    pub fn set_route(&mut self, id: CmaId, route: Route) -> Result<(), CmaError> {
+        self.resolve_route(id)?;
+        let known = self.id_mut(id)?;
+        known.traffic_class = route.traffic_class;
+        known.packet_life_time = route.packet_life_time;
+        known.chosen_mtu = Some(route.path_mtu);
         Ok(())
     }
 

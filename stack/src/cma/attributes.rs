@@ -6,6 +6,7 @@ use urxe_wire::mad::CommId;
 use super::connect::HOP_LIMIT;
 use super::{Cma, CmaError, CmaId};
 use crate::cm::Agreed;
+use crate::cm::table::CmState;
 use crate::memory::Access;
 use crate::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
 
@@ -26,6 +27,11 @@ impl Cma {
                 QpState::Rts => Ok((attr, QpAttrMask::STATE | QpAttrMask::SQ_PSN)),
                 other => Err(CmaError::QpState(other)),
             };
+        }
+        if let Some(comm) = known.comm.and_then(|comm| self.devices.get(&key)?.manager.state(comm))
+            && !gives(comm, state)
+        {
+            return Err(CmaError::CommState(comm));
         }
         let agreed = known.comm.and_then(|comm| self.agreed(key, comm));
         match (state, agreed) {
@@ -103,5 +109,20 @@ impl Cma {
             is_global: true,
             ..AddressVector::default()
         }
+    }
+}
+
+/// Whether a communication says how its queue pair goes to a state: until it is refused, given up or over.
+fn gives(comm: CmState, state: QpState) -> bool {
+    match comm {
+        CmState::ReqSent | CmState::MraReqRcvd => state == QpState::Init,
+        CmState::ReqRcvd
+        | CmState::MraReqSent
+        | CmState::RepRcvd
+        | CmState::MraRepSent
+        | CmState::RepSent
+        | CmState::MraRepRcvd
+        | CmState::Established => true,
+        _ => false,
     }
 }

@@ -14,6 +14,8 @@ pub struct ChannelId(u64);
 struct Channel {
     events: VecDeque<CmaEvent>,
     wake: Arc<dyn Wake>,
+    /// It is among those to be [announced](Wake::announce).
+    is_due: bool,
 }
 
 /// All channels.
@@ -21,6 +23,8 @@ struct Channel {
 pub(super) struct Channels {
     channels: BTreeMap<ChannelId, Channel>,
     next: u64,
+    /// Those that got events since they were announced.
+    due: Vec<ChannelId>,
 }
 
 impl Channels {
@@ -28,11 +32,14 @@ impl Channels {
         self.channels.contains_key(&channel).then_some(()).ok_or(CmaError::UnknownChannel)
     }
 
-    pub fn push(&mut self, channel: ChannelId, event: CmaEvent) {
+    pub fn push(&mut self, id: ChannelId, event: CmaEvent) {
         // Without a channel nobody wants to know.
-        if let Some(channel) = self.channels.get_mut(&channel) {
+        if let Some(channel) = self.channels.get_mut(&id) {
             channel.events.push_back(event);
             channel.wake.wake();
+            if !std::mem::replace(&mut channel.is_due, true) {
+                self.due.push(id);
+            }
         }
     }
 
@@ -55,13 +62,25 @@ impl Channels {
 }
 
 impl Cma {
-    /// A new channel; `wake` is told of each event.
+    /// A new channel; `wake` is told of each event, and to [announce](Cma::poll_announcement) them after each call.
     pub fn create_channel(&mut self, wake: Arc<dyn Wake>) -> ChannelId {
         let channels = &mut self.channels;
         let channel = ChannelId(channels.next);
         channels.next += 1;
-        channels.channels.insert(channel, Channel { events: VecDeque::new(), wake });
+        channels.channels.insert(channel, Channel { events: VecDeque::new(), wake, is_due: false });
         channel
+    }
+
+    /// Something to [announce](Wake::announce) the events of a channel by, as soon as no lock is held.
+    pub fn poll_announcement(&mut self) -> Option<Arc<dyn Wake>> {
+        let channels = &mut self.channels;
+        while let Some(id) = channels.due.pop() {
+            if let Some(channel) = channels.channels.get_mut(&id) {
+                channel.is_due = false;
+                return Some(Arc::clone(&channel.wake));
+            }
+        }
+        None
     }
 
     /// The channel goes. Events of identifiers that still name it are told to nobody.

@@ -94,7 +94,7 @@ impl Cma {
         let key = known.device.ok_or(CmaError::NoCommunication { id, state: known.state })?;
         let (path, packet_life_time) = (known.path(), Bits::masked(known.packet_life_time.into()));
         let is_xrc = known.qp_type == QpType::XrcSend;
-        let patience = known.options.patience;
+        let (patience, chosen_mtu) = (known.options.patience, known.chosen_mtu);
         let mut req = Req {
             ece_vendor_id: Bits::masked(param.ece.0),
             service_id: known.service(),
@@ -125,7 +125,8 @@ impl Cma {
         }
         let state = known.state;
         let device = self.devices.get_mut(&key).ok_or(CmaError::NoCommunication { id, state })?;
-        req.path_mtu = Bits::masked(device.local.path_mtu().number().into());
+        let path_mtu = chosen_mtu.unwrap_or_else(|| device.local.path_mtu());
+        req.path_mtu = Bits::masked(path_mtu.number().into());
         let asking = Asking { path, packet_life_time };
         let comm = device.manager.connect(now, asking, req, param.ece.1, false)?;
         device.by_comm.insert(comm, id);
@@ -141,10 +142,13 @@ impl Cma {
     /// [`CmaError`].
     pub fn accept(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {
         self.require_connect(id, "accept")?;
-        self.answer(now, id, param).inspect_err(|_| {
+        let answered = self.answer(now, id, param);
+        match answered {
+            Ok(()) => self.id_mut(id)?.is_unanswered = false,
             // Where nothing waits for an answer, nothing is to be refused.
-            let _ = self.reject(now, id, RejReason::CONSUMER_DEFINED, &[]);
-        })
+            Err(_) => _ = self.reject(now, id, RejReason::CONSUMER_DEFINED, &[]),
+        }
+        answered
     }
 
     fn answer(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {

@@ -6,6 +6,7 @@ use urxe_wire::mad::PortSpace;
 
 use super::{CmaId, IdState};
 use crate::cm::CmError;
+use crate::cm::table::CmState;
 use crate::port::sharing::ListenError;
 use crate::qp::attr::QpState;
 
@@ -92,6 +93,9 @@ pub enum CmaError {
     /// Such queue pairs do not connect.
     #[error("a queue pair in {0} takes no attributes from a connection")]
     QpState(QpState),
+    /// Nothing is left of the connection that it would be an attribute of.
+    #[error("the connection is in {0}, where a queue pair takes no attributes from it")]
+    CommState(CmState),
     /// An address that is no group.
     #[error("{0} is no multicast address")]
     NoGroup(IpAddr),
@@ -114,6 +118,7 @@ impl CmaError {
             | Self::Families { .. }
             | Self::PrivateData { .. }
             | Self::QpState(_)
+            | Self::CommState(_)
             | Self::NoGroup(_) => libc::EINVAL,
             Self::NotLocal { .. } | Self::NoPortLeft { .. } | Self::NotJoined => libc::EADDRNOTAVAIL,
             Self::NoDevice { .. } => libc::ENODEV,

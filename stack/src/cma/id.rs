@@ -110,6 +110,8 @@ pub(super) struct Id {
     pub local: Gid,
     pub remote: Gid,
     pub comm: Option<CommId>,
+    /// A request made it, and it is not accepted yet.
+    pub is_unanswered: bool,
     /// Where it listens.
     pub listens_on: Vec<DeviceKey>,
     /// Where its port is claimed among the processes of the addresses.
@@ -127,6 +129,8 @@ pub(super) struct Id {
     pub traffic_class: u8,
     /// How long a packet is on its way: 4.096 µs · 2^n.
     pub packet_life_time: u8,
+    /// The path MTU that the program has chosen, where it is not the device's.
+    pub chosen_mtu: Option<PathMtu>,
 }
 
 impl Id {
@@ -145,6 +149,7 @@ impl Id {
             local: Gid::ZERO,
             remote: Gid::ZERO,
             comm: None,
+            is_unanswered: false,
             listens_on: Vec::new(),
             claimed_on: Vec::new(),
             backlog: 0,
@@ -156,6 +161,7 @@ impl Id {
             groups: Vec::new(),
             traffic_class: 0,
             packet_life_time: PACKET_LIFE_TIME,
+            chosen_mtu: None,
         }
     }
 
@@ -273,7 +279,7 @@ impl Cma {
         let device = known.device.and_then(|key| self.devices.get(&key)).ok_or(absent)?;
         let agreed = known.comm.and_then(|comm| device.manager.agreed(comm));
         let agreed = agreed.and_then(|agreed| PathMtu::from_number(agreed.path_mtu.value()));
-        Ok(agreed.unwrap_or_else(|| device.local.path_mtu()))
+        Ok(agreed.or(known.chosen_mtu).unwrap_or_else(|| device.local.path_mtu()))
     }
 
     /// The traffic class of its packets, and how long one is on its way: 4.096 µs · 2^n.
@@ -371,9 +377,10 @@ impl Cma {
         Ok(())
     }
 
-    /// Tells the program of an identifier.
+    /// Tells the program of an identifier. Of one that a request made nothing is told before it is accepted: accepting it fails then
+    /// (ucma.c, `ucma_event_handler`).
     pub(super) fn tell(&mut self, event: CmaEvent) {
-        if let Some(known) = self.ids.get(&event.id) {
+        if let Some(known) = self.ids.get(&event.id).filter(|known| !known.is_unanswered) {
             self.channels.push(known.channel, event);
         }
     }

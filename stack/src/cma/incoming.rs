@@ -44,8 +44,8 @@ impl Cma {
             CmEventKind::TimedOut(_) => self
                 .tell(CmaEvent { status: -libc::ETIMEDOUT, ..CmaEvent::new(id, CmaEventType::Unreachable) }),
             CmEventKind::TimewaitOver => {
-                // Who has answered for datagrams waits for nothing.
-                if self.ids.get(&id).is_some_and(|id| !id.is_datagram()) {
+                // It is the end of what was a connection; who was refused has been told all (cma.c, `cma_ib_handler`).
+                if self.ids.get(&id).is_some_and(|id| id.state == IdState::Disconnect) {
                     self.tell_type(id, CmaEventType::TimewaitExit);
                 }
             }
@@ -124,7 +124,7 @@ impl Cma {
                 let ece =
                     (device.manager.agreed(comm).map_or(0, |agreed| agreed.ece.0), mad.attribute_modifier);
                 let is_connection = !new.is_datagram();
-                let id = self.insert(Id { comm: Some(comm), remote_ece: ece, ..new });
+                let id = self.insert(Id { comm: Some(comm), remote_ece: ece, is_unanswered: true, ..new });
                 if is_connection {
                     self.bear_with_program(now, key, comm);
                 }

@@ -48,8 +48,10 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 
+use rustc_hash::FxHashMap;
 use urxe_wire::mad::{CommId, ServiceId};
 
+pub use self::address::Route;
 pub use self::channel::ChannelId;
 use self::channel::Channels;
 pub use self::connect::ConnParam;
@@ -74,7 +76,7 @@ struct CmaDevice {
     local: Box<dyn LocalDevice>,
     manager: ConnectionManager,
     /// Whose communications they are.
-    by_comm: HashMap<CommId, CmaId>,
+    by_comm: FxHashMap<CommId, CmaId>,
     /// What is listened for, and by how many identifiers.
     listening: HashMap<ServiceId, (ListenerId, usize)>,
 }
@@ -83,7 +85,7 @@ struct CmaDevice {
 pub struct Cma {
     devices: BTreeMap<DeviceKey, CmaDevice>,
     next_device: u32,
-    ids: HashMap<CmaId, Id>,
+    ids: FxHashMap<CmaId, Id>,
     next_id: u64,
     ports: Ports,
     channels: Channels,
@@ -97,7 +99,7 @@ impl Cma {
         Self {
             devices: BTreeMap::new(),
             next_device: 0,
-            ids: HashMap::new(),
+            ids: FxHashMap::default(),
             next_id: 1,
             ports: Ports::default(),
             channels: Channels::default(),
@@ -110,8 +112,10 @@ impl Cma {
         let key = DeviceKey(self.next_device);
         self.next_device += 1;
         let manager = ConnectionManager::new(config);
-        self.devices
-            .insert(key, CmaDevice { local, manager, by_comm: HashMap::new(), listening: HashMap::new() });
+        self.devices.insert(
+            key,
+            CmaDevice { local, manager, by_comm: FxHashMap::default(), listening: HashMap::new() },
+        );
         self.listen_on_new_device(key);
         key
     }

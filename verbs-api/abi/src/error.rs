@@ -147,6 +147,13 @@ pub enum VerbError {
         /// What is wrong with it.
         error: FaultError,
     },
+    #[error("{variable} is {given:?}; it is on or off")]
+    Switch {
+        /// The environment variable.
+        variable: &'static str,
+        /// What it says.
+        given: String,
+    },
     #[error(transparent)]
     RegMr(#[from] RegMrError),
     #[error(transparent)]
@@ -225,7 +232,7 @@ impl VerbError {
             Self::Link(_) => libc::ENODEV,
             Self::Open(error) => error.errno(),
             Self::Capture { error, .. } => error.raw_os_error().unwrap_or(libc::EIO),
-            Self::Faults { .. } => libc::EINVAL,
+            Self::Faults { .. } | Self::Switch { .. } => libc::EINVAL,
             Self::RegMr(error) => error.errno(),
             Self::DeregMr(error) => error.errno(),
             Self::DeallocPd(error) => error.errno(),

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 use urxe_stack::cq::{AsyncEvents, EventObject, Wake};
 use urxe_stack::device::Device;
 use urxe_stack::device::counters::Counter;
-use urxe_stack::driver::{Engine, EngineConfig, Hooks};
+use urxe_stack::driver::{AfterProgress, Engine, EngineConfig, Hooks};
 use urxe_stack::link::LinkSpec;
 use urxe_stack::port::faults::FaultSpec;
 use urxe_stack::port::tap::Tap;
@@ -31,6 +31,11 @@ use crate::sysfs;
 const CAPTURE: &str = "URXE_CAPTURE";
 /// What happens to packets before the devices see them, as in `loss=1%,delay=50us,seed=7` ([`FaultSpec`]).
 const FAULTS: &str = "URXE_FAULTS";
+
+/// `off`: packets between devices of this process go over sockets as well, where tcpdump and netem meet them.
+const DIRECT: &str = "URXE_DIRECT";
+/// `off`: packets of reliable connections do not tell routers that their sender heeds marks.
+const ECN: &str = "URXE_ECN";
 
 /// An engine and who gets its events.
 pub struct Node {
@@ -53,14 +58,14 @@ impl Node {
         }
         nodes.retain(|(_, node)| node.strong_count() > 0);
         let router = Arc::new(Router::default());
-        let for_thread = Arc::clone(&router);
         let hooks = Hooks {
             events: Some(Arc::clone(&router) as Arc<dyn Wake>),
-            after_progress: Some(Arc::new(move || for_thread.route())),
+            after_progress: Some(Arc::clone(&router) as Arc<dyn AfterProgress>),
         };
         let connections = Some(Arc::clone(connections()));
         let (tap, faults) = (tap()?, faults()?);
-        let config = EngineConfig { tap, faults, hooks, connections, ..EngineConfig::default() };
+        let (direct, ecn) = (switch(DIRECT)?, switch(ECN)?);
+        let config = EngineConfig { tap, faults, direct, ecn, hooks, connections, ..EngineConfig::default() };
         let engine = Engine::open(spec, config)?;
         sysfs::offer_counters();
         let is_first = router.source.set(Arc::downgrade(engine.device().events())).is_ok();
@@ -142,6 +147,16 @@ fn faults() -> Result<FaultSpec, VerbError> {
     text.to_string_lossy().parse().map_err(|error| VerbError::Faults { variable: FAULTS, error })
 }
 
+/// Whether the environment leaves something on, as it is by itself.
+fn switch(variable: &'static str) -> Result<bool, VerbError> {
+    let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else { return Ok(true) };
+    match text.to_str() {
+        Some("on") => Ok(true),
+        Some("off") => Ok(false),
+        _ => Err(VerbError::Switch { variable, given: text.to_string_lossy().into_owned() }),
+    }
+}
+
 /// Takes an engine's asynchronous events to the contexts.
 #[derive(Default)]
 pub struct Router {
@@ -193,6 +208,16 @@ impl Router {
                 source.ack(&event);
             }
         }
+    }
+}
+
+impl AfterProgress for Router {
+    fn is_due(&self) -> bool {
+        self.pending.load(Ordering::Relaxed)
+    }
+
+    fn act(&self) {
+        self.route();
     }
 }
 

@@ -203,6 +203,24 @@ impl DeviceBuilder {
         self
     }
 
+    /// Whether packets of reliable connections say that their sender heeds congestion (ECT(0) in the IP header), so that routers mark
+    /// them before they drop any. By default they do; a network that cannot stand it is rare. Marks that come anyhow are told to the peer, and
+    /// what peers tell is obeyed, in any case.
+    #[must_use]
+    pub fn ecn(mut self, ecn: bool) -> Self {
+        self.config.ecn = ecn;
+        self
+    }
+
+    /// Whether packets to devices of this process that were opened with it as well (and to itself) go to them directly, over no socket: some times as fast. By default they
+    /// do. Captures, counters and what the verbs tell are the same; but tcpdump, netem or a firewall on the interface meet such packets only if
+    /// this is off.
+    #[must_use]
+    pub fn direct(mut self, on: bool) -> Self {
+        self.config.direct = on;
+        self
+    }
+
     /// Records every packet in this file, as pcapng with whole frames; replaces what the file held.
     #[must_use]
     pub fn capture(mut self, path: impl AsRef<Path>) -> Self {
@@ -262,12 +280,9 @@ impl DeviceBuilder {
         }
         let ready = Arc::clone(service.ready());
         let events = Arc::new(Waiters::new(Arc::clone(&ready)));
-        let runs = Arc::clone(&ready);
         self.config.connections = Some(Arc::clone(service.connections()));
-        self.config.hooks = Hooks {
-            events: Some(Arc::clone(&events) as _),
-            after_progress: Some(Arc::new(move || runs.run_all())),
-        };
+        self.config.hooks =
+            Hooks { events: Some(Arc::clone(&events) as _), after_progress: Some(ready.clone()) };
         let engine = Engine::open(spec, self.config)?;
         let link = engine.link();
         let about =

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use urxe_stack::cq::Wake;
+use urxe_stack::driver::AfterProgress;
 
 /// Wakers to be called as soon as no lock is held.
 #[derive(Debug, Default)]
@@ -46,9 +47,15 @@ impl ReadyWakers {
             waker.wake();
         }
     }
+}
 
-    /// The same for a thread that must outlive a waker's panic.
-    pub(crate) fn run_all(&self) {
+impl AfterProgress for ReadyWakers {
+    fn is_due(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// Calls them on a thread that must outlive a waker's panic.
+    fn act(&self) {
         while catch_unwind(AssertUnwindSafe(|| self.run())).is_err() {
             tracing::error!("a waker panicked");
         }

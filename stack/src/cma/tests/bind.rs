@@ -195,8 +195,12 @@ fn events_that_wait_move_with_their_identifier() {
     let other = world.b.cma.create_channel(Arc::new(NoWake));
     world.b.cma.migrate(listener, other).unwrap();
     assert_eq!(world.b.event(), None);
+    assert!(world.b.cma.poll_announcement().is_some(), "it got an event");
+    while world.b.cma.poll_announcement().is_some() {}
     let event = world.b.cma.next_event(other, |_, _| 99).unwrap();
     let request = event.new_id.unwrap();
+    world.b.cma.accept(world.now, request, &ConnParam::default()).unwrap();
+    world.run();
     world.a.cma.destroy_id(world.now, id).unwrap();
     world.run();
     // The request is told of in the new channel, under the name that it was given.

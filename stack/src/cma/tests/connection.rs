@@ -4,7 +4,8 @@ use urxe_wire::mad::{Attribute, PortSpace, RejReason};
 use urxe_wire::{Gid, Qpn};
 
 use super::world::{Host, World};
-use crate::cma::{CmaEventType, ConnParam, EventParam, IdState};
+use crate::cm::table::CmState;
+use crate::cma::{CmaError, CmaEventType, CmaId, ConnParam, EventParam, IdState};
 use crate::memory::Access;
 use crate::qp::attr::{PathMtu, QpAttrMask, QpState};
 
@@ -17,6 +18,16 @@ fn data(param: &EventParam, len: usize) -> Vec<u8> {
     };
     assert!(bytes[len..].iter().all(|byte| *byte == 0));
     bytes[..len].to_vec()
+}
+
+/// Host A has asked host B for a connection: the listener, who asks, and what B has got for it.
+fn asked(world: &mut World) -> (CmaId, CmaId, CmaId) {
+    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
+    let active = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
+    world.a.cma.connect(world.now, active, &ConnParam::default()).unwrap();
+    world.run();
+    let passive = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
+    (listener, active, passive)
 }
 
 #[test]
@@ -123,6 +134,43 @@ fn a_peer_that_is_gone_ends_a_connection_by_itself() {
     world.assert_empty();
 }
 
+/// As over a kernel, the program hears of it by accepting, or by asking for its queue pair's attributes.
+#[test]
+fn a_request_that_is_withdrawn_is_not_told() {
+    let mut world = World::new();
+    let (listener, active, passive) = asked(&mut world);
+    assert!(world.b.cma.qp_attr(passive, QpState::Init).is_ok());
+    world.a.cma.destroy_id(world.now, active).unwrap();
+    world.run();
+    assert_eq!(world.b.event(), None);
+    let refused = CmaError::CommState(CmState::Idle);
+    assert_eq!(world.b.cma.qp_attr(passive, QpState::Init).err(), Some(refused));
+    assert_eq!(refused.errno(), libc::EINVAL);
+    assert!(world.b.cma.accept(world.now, passive, &ConnParam::default()).is_err());
+    world.destroy([], [passive, listener]);
+    world.assert_empty();
+}
+
+/// The active side has the answer in its channel when the passive side takes it back.
+#[test]
+fn what_never_was_a_connection_has_no_end_to_tell_of() {
+    let mut world = World::new();
+    let (listener, active, passive) = asked(&mut world);
+    world.b.cma.accept(world.now, passive, &ConnParam::default()).unwrap();
+    world.run();
+    world.b.cma.destroy_id(world.now, passive).unwrap();
+    world.run();
+    world.a.expect(CmaEventType::ConnectResponse);
+    world.a.expect(CmaEventType::Rejected);
+    assert_eq!(world.a.cma.qp_attr(active, QpState::Rtr).err(), Some(CmaError::CommState(CmState::Timewait)));
+    assert!(world.a.cma.establish(world.now, active).is_err());
+    world.a.cma.disconnect(world.now, active).unwrap();
+    world.wait();
+    assert_eq!(world.a.event(), None);
+    world.destroy([active], [listener]);
+    world.assert_empty();
+}
+
 #[test]
 fn who_refuses_says_why_and_who_does_not_listen_is_not_reached() {
     let mut world = World::new();
@@ -172,11 +220,7 @@ fn a_full_backlog_answers_nothing_and_takes_the_next_try() {
 #[test]
 fn programs_that_take_their_time_are_borne_with() {
     let mut world = World::new();
-    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
-    let active = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
-    world.a.cma.connect(world.now, active, &ConnParam::default()).unwrap();
-    world.run();
-    let passive = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
+    let (listener, active, passive) = asked(&mut world);
     let sent = |host: &Host, attribute| host.cma.manager(host.key).unwrap().counters().sent(attribute);
     assert_eq!(sent(&world.b, Attribute::Mra), 0, "nothing was asked again");
     world.pass(300);

@@ -5,8 +5,8 @@ use urxe_wire::Qpn;
 use urxe_wire::mad::{CmMessage, Mad, PortSpace};
 
 use super::world::World;
-use crate::cma::{CmaEventType, CmaId, ConnParam, EventParam};
-use crate::qp::attr::QpState;
+use crate::cma::{CmaEventType, CmaId, ConnParam, EventParam, IdState, Route};
+use crate::qp::attr::{PathMtu, QpState};
 
 const TOS: u8 = 0x68;
 
@@ -80,9 +80,9 @@ fn connected(set: &Set) -> ((u8, u8), (u8, u8), Vec<u8>) {
     classes.extend(carry(&mut world));
     world.a.expect(CmaEventType::ConnectResponse);
     world.a.cma.establish(world.now, active).unwrap();
+    let ends = (shown(&world, true, active), shown(&world, false, passive));
     world.a.cma.disconnect(world.now, active).unwrap();
     classes.extend(carry(&mut world));
-    let ends = (shown(&world, true, active), shown(&world, false, passive));
     (ends.0, ends.1, classes)
 }
 
@@ -138,4 +138,35 @@ fn datagrams_have_the_type_of_service_of_their_route() {
     assert_eq!(carry(&mut world), [0], "who answers has no route");
     let EventParam::Ud(ud) = world.a.expect(CmaEventType::Established).param else { panic!() };
     assert_eq!(ud.ah.traffic_class, TOS);
+}
+
+#[test]
+fn a_route_that_the_program_brings_is_the_reqs() {
+    let mut world = World::new();
+    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
+    let active = world.a.id(PortSpace::TCP);
+    let route = Route { traffic_class: TOS, packet_life_time: 12, path_mtu: PathMtu::Mtu512 };
+    assert!(world.a.cma.set_route(active, route).is_err(), "it has no address");
+    world.a.cma.resolve_addr(active, None, "10.0.0.2:9".parse().unwrap(), &world.a.system).unwrap();
+    world.a.expect(CmaEventType::AddrResolved);
+    world.a.cma.set_route(active, route).unwrap();
+    assert_eq!(world.a.expect(CmaEventType::RouteResolved).status, 0);
+    assert_eq!(world.a.cma.state(active), Some(IdState::RouteResolved));
+    assert!(world.a.cma.set_route(active, route).is_err(), "it has a route");
+    assert_eq!(world.a.cma.route(active).unwrap(), (TOS, 12));
+    assert_eq!(world.a.cma.path_mtu(active).unwrap(), PathMtu::Mtu512);
+    let param = ConnParam { qpn: Qpn::masked(7), ..ConnParam::default() };
+    world.a.cma.connect(world.now, active, &param).unwrap();
+    assert_eq!(carry(&mut world), [TOS]);
+    let passive = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
+    world.b.cma.accept(world.now, passive, &param).unwrap();
+    world.run();
+    world.a.expect(CmaEventType::ConnectResponse);
+    // There and back, beside an acknowledgement's delay of 15.
+    assert_eq!(shown(&world, false, passive), (TOS, 15));
+    for (host, id) in [(&world.a, active), (&world.b, passive)] {
+        assert_eq!(host.cma.qp_attr(id, QpState::Rtr).unwrap().0.path_mtu, PathMtu::Mtu512);
+    }
+    world.destroy([active], [passive, listener]);
+    world.assert_empty();
 }

@@ -9,7 +9,7 @@ use urxe_stack::qp::attr::QpState;
 use urxe_stack::sys::address::RawAddress;
 
 use super::id::{self, IdObject};
-use super::process::{connections, open_devices};
+use super::process::{self, connections, open_devices};
 use crate::border;
 use crate::error::VerbError;
 use crate::gid;
@@ -63,9 +63,11 @@ unsafe fn put(to: *mut libc::sockaddr_storage, address: Option<SocketAddr>) {
 pub unsafe fn show(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract.
     let object = unsafe { IdObject::from_c(id) }?;
-    let ((src, dst), (local, remote)) = connections()
-        .call(|cma, _| Ok::<_, VerbError>((cma.addresses(object.core)?, cma.gids(object.core)?)))?;
-    let device = object.device();
+    let ((src, dst), (local, remote), device) = connections().look(|cma| {
+        let device = cma.device_of(object.core);
+        Ok::<_, VerbError>((cma.addresses(object.core)?, cma.gids(object.core)?, device))
+    })?;
+    let device = device.and_then(process::device);
     // SAFETY: the ABI's contract; the fields are plain data.
     unsafe {
         let addr = &raw mut (*id).route.addr;
@@ -92,9 +94,9 @@ pub unsafe fn show(id: *mut rdma_cm_id) -> Result<(), VerbError> {
 pub unsafe fn show_route(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract.
     let object = unsafe { IdObject::from_c(id) }?;
-    let (local, remote) = connections().call(|cma, _| cma.gids(object.core))?;
-    let mtu = connections().call(|cma, _| cma.path_mtu(object.core))?;
-    let (traffic_class, packet_life_time) = connections().call(|cma, _| cma.route(object.core))?;
+    let ((local, remote), mtu, (traffic_class, packet_life_time)) = connections().look(|cma| {
+        Ok::<_, VerbError>((cma.gids(object.core)?, cma.path_mtu(object.core)?, cma.route(object.core)?))
+    })?;
     let record = ibv_sa_path_rec {
         dgid: gid::to_c(remote),
         sgid: gid::to_c(local),

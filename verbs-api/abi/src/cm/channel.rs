@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use rustix::io::Errno;
@@ -24,6 +25,9 @@ use crate::node::lock;
 /// What belongs to a channel.
 pub struct Channel {
     pub fd: EventFd,
+    /// Events that the descriptor does not count yet. Who moves them there or takes them back holds `counting`.
+    due: AtomicU32,
+    counting: Mutex<()>,
     pub core: ChannelId,
     /// What programs have written into it.
     pub written: written::Queue,
@@ -49,7 +53,8 @@ pub fn create() -> Result<*mut rdma_event_channel, VerbError> {
     let channel = connections().call(|cma, _| {
         Arc::new_cyclic(|channel| {
             let wake = Arc::new(ChannelWake(channel.clone()));
-            Channel { fd, core: cma.create_channel(wake), written: written::Queue::default() }
+            let (due, counting) = Default::default();
+            Channel { fd, due, counting, core: cma.create_channel(wake), written: written::Queue::default() }
         })
     });
     let made = Box::into_raw(Box::new(c));
@@ -57,18 +62,30 @@ pub fn create() -> Result<*mut rdma_event_channel, VerbError> {
     Ok(made)
 }
 
-/// Wakes who waits on a channel, as long as it is there.
+/// Wakes who waits on a channel, as long as it is there: once for all events of a call, when the core's lock is free again, which who
+/// wakes asks for first.
 struct ChannelWake(Weak<Channel>);
 
 impl Wake for ChannelWake {
     fn wake(&self) {
         if let Some(channel) = self.0.upgrade() {
-            channel.fd.wake();
+            channel.due.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     fn withdraw(&self, events: u32) -> u32 {
-        self.0.upgrade().map_or(events, |channel| channel.fd.withdraw(events))
+        let Some(channel) = self.0.upgrade() else { return events };
+        let _counting = lock(&channel.counting);
+        let less = |due: u32| Some(due.saturating_sub(events));
+        let due = channel.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(0);
+        let uncounted = due.min(events);
+        uncounted + channel.fd.withdraw(events - uncounted)
+    }
+
+    fn announce(&self) {
+        let Some(channel) = self.0.upgrade() else { return };
+        let _counting = lock(&channel.counting);
+        channel.fd.add(channel.due.swap(0, Ordering::Relaxed));
     }
 }
 

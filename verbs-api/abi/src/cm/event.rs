@@ -162,9 +162,10 @@ unsafe fn present(event: CmaEvent) -> Option<*mut rdma_cm_event> {
     let handled = unsafe { handle(&mut made, object, &event) };
     match handled {
         Handled::Fine => {}
-        Handled::Failed(event_type, errno) => {
+        Handled::Failed(event_type) => {
             made.c.event = event_type.number().into();
-            made.c.status = -errno;
+            // Of its own failures the original tells no more.
+            made.c.status = -1;
         }
         Handled::NotForProgram => {
             object.give_back();
@@ -176,8 +177,14 @@ unsafe fn present(event: CmaEvent) -> Option<*mut rdma_cm_event> {
 
 enum Handled {
     Fine,
-    Failed(CmaEventType, c_int),
+    Failed(CmaEventType),
     NotForProgram,
+}
+
+/// What the library could not do about an event, for who wants to know why.
+fn failed(event_type: CmaEventType, error: &VerbError) -> Handled {
+    tracing::warn!(target: "urxe_abi", "RDMA_CM_EVENT_{event_type}: {error}");
+    Handled::Failed(event_type)
 }
 
 /// # Safety
@@ -190,11 +197,11 @@ unsafe fn handle(made: &mut EventObject, object: &IdObject, event: &CmaEvent) ->
         match event.event_type {
             AddrResolved => match address::show(of) {
                 Ok(()) => Handled::Fine,
-                Err(error) => Handled::Failed(AddrError, error.errno()),
+                Err(error) => failed(AddrError, &error),
             },
             RouteResolved => match address::show_route(of) {
                 Ok(()) => Handled::Fine,
-                Err(error) => Handled::Failed(RouteError, error.errno()),
+                Err(error) => failed(RouteError, &error),
             },
             ConnectRequest => on_request(made, object, event),
             ConnectResponse => {
@@ -206,7 +213,7 @@ unsafe fn handle(made: &mut EventObject, object: &IdObject, event: &CmaEvent) ->
                     Ok(()) => made.c.event = Established.number().into(),
                     Err(error) => {
                         lock(&object.state).connect_error = true;
-                        return Handled::Failed(ConnectError, error.errno());
+                        return failed(ConnectError, &error);
                     }
                 }
                 Handled::Fine
@@ -225,7 +232,7 @@ unsafe fn handle(made: &mut EventObject, object: &IdObject, event: &CmaEvent) ->
                 made.c.param.ud.private_data = membership.context();
                 match membership.attach(of, event) {
                     Ok(()) => Handled::Fine,
-                    Err(error) => Handled::Failed(MulticastError, error.errno()),
+                    Err(error) => failed(MulticastError, &error),
                 }
             }
             _ => Handled::Fine,
@@ -237,7 +244,7 @@ unsafe fn handle(made: &mut EventObject, object: &IdObject, event: &CmaEvent) ->
 /// As [`handle`].
 unsafe fn on_request(made: &mut EventObject, listener: &IdObject, event: &CmaEvent) -> Handled {
     let Some(core) = event.new_id else { return Handled::NotForProgram };
-    let Ok(user) = connections().call(|cma, _| cma.user(core)) else { return Handled::NotForProgram };
+    let Ok(user) = connections().look(|cma| cma.user(core)) else { return Handled::NotForProgram };
     let new = IdObject::of_user(user);
     // SAFETY: it was made by `adopt`, and the program does not know it yet.
     unsafe {

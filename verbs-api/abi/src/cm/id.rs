@@ -34,6 +34,8 @@ pub struct IdState {
     /// Events that the program has taken, and that it has given back.
     pub taken: u64,
     pub given_back: u64,
+    /// Threads that wait for events to be given back.
+    waiters: u32,
     /// Its channel is its own: calls wait for what comes of them.
     pub is_sync: bool,
     pub initiator_depth: u8,
@@ -72,21 +74,27 @@ impl IdObject {
 
     /// Its device.
     pub fn device(&self) -> Option<CmDevice> {
-        connections().call(|cma, _| cma.device_of(self.core)).and_then(process::device)
+        connections().look(|cma| cma.device_of(self.core)).and_then(process::device)
     }
 
     /// A program gave an event back.
     pub fn give_back(&self) {
-        lock(&self.state).given_back += 1;
-        self.acknowledged.notify_all();
+        let mut state = lock(&self.state);
+        state.given_back += 1;
+        // Nobody waits but who destroys it or moves it, and telling nobody takes a system call as well.
+        if state.waiters > 0 {
+            self.acknowledged.notify_all();
+        }
     }
 
     /// Waits until events that the program gives back make `is_done` true.
     pub fn wait_for_acknowledgements(&self, is_done: impl Fn(&IdState) -> bool) {
         let mut state = lock(&self.state);
+        state.waiters += 1;
         while !is_done(&state) {
             state = self.acknowledged.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        state.waiters -= 1;
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::ffi::{c_int, c_void};
 
-use urxe_stack::qp::attr::QpType;
+use rustix::io::Errno;
+use urxe_stack::cma::Route;
+use urxe_stack::qp::attr::{PathMtu, QpType};
+use urxe_wire::Gid;
 
 use super::id::IdObject;
 use super::process::connections;
@@ -85,17 +88,63 @@ pub unsafe extern "C" fn set_option(
                     let only = read::<c_int>(value, len)? != 0;
                     connections().call(|cma, _| cma.set_af_only(core, only))?;
                 }
-                // In RoCE addresses say all of a path: none that a program brings is of use.
                 (LEVEL_IB, PATH) => {
-                    let allowed = "no path records are taken: rdma_resolve_route finds the path";
-                    return Err(VerbError::Value { field: "path records", given: len as u64, allowed });
+                    if value.is_null() {
+                        return Err(VerbError::Null("optval"));
+                    }
+                    let records = std::slice::from_raw_parts(value.cast::<u8>(), len);
+                    let gids = connections().look(|cma| cma.gids(core))?;
+                    let route = route_of(records, gids)?;
+                    connections().call(|cma, _| cma.set_route(core, route))?;
                 }
                 _ => {
-                    let errno = rustix::io::Errno::NOSYS;
+                    let errno = Errno::NOSYS;
                     return Err(VerbError::System { what: "there is no such option", errno });
                 }
             }
         }
         Ok(())
     })
+}
+
+/// What the path record says that goes both ways: of several (`struct ibv_path_data`, 72 bytes each) the first that is marked so. Its addresses
+/// are the connection's in any case, so others are refused.
+fn route_of(records: &[u8], (local, remote): (Gid, Gid)) -> Result<Route, VerbError> {
+    /// `IBV_PATH_FLAG_GMP`, `_PRIMARY` and `_BIDIRECTIONAL`.
+    const FLAGS: u32 = 1 | 1 << 1 | 1 << 3 | 1 << 5;
+    /// Of the flags with what is reserved, and the record's fields behind them.
+    const LEN: usize = 72;
+    /// Offsets (`struct ibv_path_record`). Above six bits of MTU and life time stand their selectors.
+    const DGID: usize = 16;
+    const SGID: usize = 32;
+    const CLASS: usize = 56;
+    const MTU: usize = 62;
+    const LIFE_TIME: usize = 64;
+    let (records, rest) = records.as_chunks::<LEN>();
+    let is_fit = |record: &&[u8; LEN]| record.first_chunk().copied().map(u32::from_ne_bytes) == Some(FLAGS);
+    let Some(record) = records.iter().find(is_fit).filter(|_| rest.is_empty()) else {
+        let given = (records.len() * LEN + rest.len()) as u64;
+        let allowed = "records of 72 bytes, one of them marked as GMP, PRIMARY and BIDIRECTIONAL";
+        return Err(VerbError::Value { field: "path records", given, allowed });
+    };
+    let gids = [SGID, DGID].map(|at| record[at..].first_chunk().copied().map(Gid));
+    if gids != [Some(local), Some(remote)] {
+        let errno = Errno::INVAL;
+        return Err(VerbError::System {
+            what: "the path is between other GIDs than the identifier's",
+            errno,
+        });
+    }
+    let [class, mtu, life_time] = [CLASS, MTU, LIFE_TIME].map(|at| record[at]);
+    let (mtu, packet_life_time) = (mtu & 0x3f, life_time & 0x3f);
+    let path_mtu = PathMtu::from_number(mtu.into()).ok_or(VerbError::Value {
+        field: "mtu of the path",
+        given: mtu.into(),
+        allowed: "IBV_MTU_256 (1) to IBV_MTU_4096 (5) are there",
+    })?;
+    if packet_life_time > MAX_TIMEOUT {
+        let allowed = "0 to 31 is allowed";
+        return Err(VerbError::Value { field: "packet life time", given: packet_life_time.into(), allowed });
+    }
+    Ok(Route { traffic_class: class, packet_life_time, path_mtu })
 }

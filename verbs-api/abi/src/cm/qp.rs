@@ -48,7 +48,7 @@ unsafe fn modify(queue_pair: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Re
 }
 
 fn attributes(object: &IdObject, state: QpState) -> Result<(QpAttr, QpAttrMask), VerbError> {
-    Ok(connections().call(|cma, _| cma.qp_attr(object.core, state))?)
+    Ok(connections().look(|cma| cma.qp_attr(object.core, state))?)
 }
 
 /// Moves the identifier's queue pair, if it has one, to RTS as its connection is.
@@ -62,8 +62,10 @@ pub unsafe fn to_rts(id: *mut rdma_cm_id, depths: Depths) -> Result<(), VerbErro
         return Ok(());
     }
     // What the peer may do is known since the queue pair was made.
-    for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-        let (mut attr, mask) = attributes(object, state)?;
+    let states = [QpState::Init, QpState::Rtr, QpState::Rts];
+    let all = connections().look(|cma| states.map(|state| cma.qp_attr(object.core, state)));
+    for (state, attributes) in states.into_iter().zip(all) {
+        let (mut attr, mask) = attributes?;
         if state == QpState::Rtr && depths.responder != AS_MANY_AS_CAN_BE {
             attr.max_dest_rd_atomic = depths.responder;
         }
@@ -267,7 +269,7 @@ unsafe fn initialize(object: &IdObject, made: *mut ibv_qp, is_datagram: bool) ->
 
 /// The domain of an XRC queue pair or shared queue whose program names none.
 pub fn own_xrcd(object: &IdObject) -> Result<*mut crate::layout::ibv_xrcd, VerbError> {
-    let key = connections().call(|cma, _| cma.device_of(object.core));
+    let key = connections().look(|cma| cma.device_of(object.core));
     process::xrcd(key.ok_or(VerbError::Null("the identifier's device: it is not bound, and it"))?)
 }
 

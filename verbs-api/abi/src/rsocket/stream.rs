@@ -140,7 +140,7 @@ impl Stream {
     /// Own and peer's address.
     pub fn addresses(&self) -> Result<(Option<SocketAddr>, Option<SocketAddr>)> {
         let core = self.id.object()?.core;
-        connections().call(|cma, _| cma.addresses(core)).map_err(|error| errno(error.into()))
+        connections().look(|cma| cma.addresses(core)).map_err(|error| errno(error.into()))
     }
 
     pub fn bind(&self, address: &libc::sockaddr) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Devices of a simulated network: the same API in virtual time.
 
 mod common;
+mod congestion;
 mod domains;
 mod faults;
 mod moderation;

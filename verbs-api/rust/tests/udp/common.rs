@@ -20,7 +20,11 @@ pub struct End {
 
 impl End {
     pub fn new(address: Ipv4Addr) -> Self {
-        let device = Device::open_address(address).unwrap();
+        Self::on(Device::open_address(address).unwrap())
+    }
+
+    /// On a device that the test has opened.
+    pub fn on(device: Device) -> Self {
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(256).unwrap();
         let qp = pd.queue_pair(&cq).create().unwrap();

@@ -4,6 +4,7 @@ mod channel;
 mod common;
 mod errors;
 mod memory;
+mod reordering;
 mod shared;
 mod tasks;
 mod traffic;
