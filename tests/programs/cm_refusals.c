@@ -172,6 +172,86 @@ static void resolved(void)
 	rdma_destroy_id(id);
 }
 
+/* A route that the program brings, as ibacm finds it, in the place of one to be resolved. */
+static void brought(void)
+{
+	struct ibv_path_data data[2] = { { .flags = IBV_PATH_FLAG_ALTERNATE }, { .path = {
+		.flowlabel_hoplimit = htonl(64), .tclass = 0x28, .reversible_numpath = 0x81, .pkey = 0xffff,
+		.mtu = 2 << 6 | IBV_MTU_512, .rate = 2 << 6 | IBV_RATE_10_GBPS, .packetlifetime = 2 << 6 | 12,
+	} } };
+	struct ibv_path_record *path = &data[1].path;
+	struct rdma_conn_param param = { .retry_count = 1 };
+	struct rdma_cm_id *id = fresh();
+	struct ibv_sa_path_rec *route;
+	struct sockaddr_in place;
+
+	path->dgid.raw[10] = path->dgid.raw[11] = 0xff;
+	memcpy(&path->dgid.raw[12], &own.sin_addr, 4);
+	path->sgid = path->dgid;
+#define BRING(length)	rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, data, length)
+	MUST(rdma_resolve_addr(id, NULL, with_port(&place, &own, 17009), 1000) == 0);
+	expect("bring a path");
+	TRY("a path that is not marked", BRING(sizeof(data)));
+	data[1].flags = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
+	TRY("half a path", BRING(sizeof(data) - 1));
+	TRY("no path", BRING(0));
+	TRY("only an alternate path", BRING(sizeof(data[0])));
+	TRY("a path", BRING(sizeof(data)));
+	expect("then");
+	route = id->route.path_rec;
+	MUST(route);
+	printf("its class 0x%x, mtu %d, life time %d\n", route->traffic_class, route->mtu, route->packet_life_time);
+	TRY("a path again", BRING(sizeof(data)));
+	TRY("a route behind it", rdma_resolve_route(id, 1000));
+	TRY("connect by it", rdma_connect(id, &param));
+	expect("nobody listens");
+	rdma_destroy_id(id);
+	id = fresh();
+	TRY("a path from nowhere", BRING(sizeof(data)));
+	rdma_destroy_id(id);
+}
+
+/* Ports that are shared: by who allows it, until one listens; and by IPv4 and IPv6, where each keeps to its own. */
+static void shared(void)
+{
+	struct rdma_cm_id *first = fresh(), *second = fresh(), *strict = fresh();
+	struct sockaddr_in place, all = { .sin_family = AF_INET };
+	struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_port = htons(17011) };
+	int one = 1, none = 0;
+
+	TRY("allow reuse", rdma_set_option(first, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof(one)));
+	TRY("allow it to the second", rdma_set_option(second, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof(one)));
+	TRY("bind the first", rdma_bind_addr(first, with_port(&place, &own, 17010)));
+	TRY("bind the second beside it", rdma_bind_addr(second, with_port(&place, &own, 17010)));
+	TRY("bind a strict one beside them", rdma_bind_addr(strict, with_port(&place, &own, 17010)));
+	TRY("listen beside another", rdma_listen(first, 1));
+	TRY("listen where another listens", rdma_listen(second, 1));
+	rdma_destroy_id(second);
+	second = fresh();
+	TRY("allow it to a third", rdma_set_option(second, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof(one)));
+	TRY("bind where another listens", rdma_bind_addr(second, with_port(&place, &own, 17010)));
+	TRY("bind to all where another listens", rdma_bind_addr(second, with_port(&place, &all, 17010)));
+	rdma_destroy_id(first);
+	rdma_destroy_id(second);
+
+	first = fresh();
+	second = fresh();
+	TRY("all of IPv6 and IPv4", rdma_set_option(first, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &none, sizeof(none)));
+	TRY("bind to all of IPv6", rdma_bind_addr(first, (struct sockaddr *)&six));
+	TRY("bind to all of IPv4 beside both", rdma_bind_addr(second, with_port(&place, &all, 17011)));
+	rdma_destroy_id(first);
+	first = fresh();
+	TRY("IPv6 alone", rdma_set_option(first, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &one, sizeof(one)));
+	TRY("bind to it", rdma_bind_addr(first, (struct sockaddr *)&six));
+	TRY("bind to all of IPv4 beside IPv6", rdma_bind_addr(second, with_port(&place, &all, 17011)));
+	TRY("bind to IPv4 beside IPv6", rdma_bind_addr(strict, with_port(&place, &own, 17011)));
+	TRY("listen to IPv6", rdma_listen(first, 1));
+	TRY("listen to IPv4 beside it", rdma_listen(second, 1));
+	rdma_destroy_id(first);
+	rdma_destroy_id(second);
+	rdma_destroy_id(strict);
+}
+
 static void others(void)
 {
 	struct rdma_cm_event *event;
@@ -203,6 +283,8 @@ int main(int argc, char **argv)
 	idle();
 	bound();
 	resolved();
+	brought();
+	shared();
 	others();
 	rdma_destroy_event_channel(channel);
 	return 0;

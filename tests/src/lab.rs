@@ -57,6 +57,8 @@ pub const MEMORY: usize = 0xc000;
 pub const MTU: usize = 256;
 /// One millisecond in nanoseconds.
 pub const MILLISECOND: u64 = 1_000_000;
+/// A packet may be overtaken for so many nanoseconds before it counts as lost, while no longer round trip is known.
+pub const OVERTAKEN: u64 = 100_000;
 
 /// A packet from BTH to payload; lengths, pad and ICRC follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +73,8 @@ pub struct Packet {
     pub solicited: bool,
     /// Its partition.
     pub pkey: u16,
+    /// Whether it tells of congestion backwards (BECN).
+    pub becn: bool,
     /// Its extension headers.
     pub ext: Ext,
     /// Its payload.
@@ -84,6 +88,7 @@ pub const PACKET: Packet = Packet {
     ack_req: false,
     solicited: false,
     pkey: 0xffff,
+    becn: false,
     ext: Ext::None,
     payload: Vec::new(),
 };
@@ -263,6 +268,7 @@ impl Transmit for Outbox {
                 ack_req: packet.ack_req(),
                 solicited: packet.solicited(),
                 pkey: packet.pkey().0,
+                becn: packet.to_repr().bth.becn,
                 ext: packet.to_repr().ext,
                 payload: packet.payload().to_vec(),
             });
@@ -560,13 +566,23 @@ impl Lab {
 
     /// Hands bytes to the device, and lets it send.
     pub fn deliver_bytes(&mut self, from: IpAddr, bytes: &[u8], segment_size: usize) {
+        self.deliver_as(from, 0, bytes, segment_size);
+    }
+
+    /// Hands a packet of the peer to the device that a router has marked (CE), and lets it send.
+    pub fn deliver_marked(&mut self, packet: Packet) {
+        let bytes = self.bytes(PEER, &packet);
+        self.deliver_as(PEER, 3, &bytes, bytes.len());
+    }
+
+    fn deliver_as(&mut self, from: IpAddr, traffic_class: u8, bytes: &[u8], segment_size: usize) {
         let datagrams = Datagrams {
             from,
             from_port: ROCE_PORT,
             to: OWN,
             bytes,
             segment_size,
-            traffic_class: 0,
+            traffic_class,
             hop_limit: 64,
         };
         self.device.receive(self.now, &datagrams, &mut self.scratch);
@@ -583,6 +599,7 @@ impl Lab {
         bth.ack_req = packet.ack_req;
         bth.solicited = packet.solicited;
         bth.pkey = PKey(packet.pkey);
+        bth.becn = packet.becn;
         bth.pad_count = urxe_wire::packet::pad_count(packet.payload.len());
         let mut bytes = vec![0xa5; urxe_wire::packet::MAX_PACKET_LEN];
         let end = PacketRepr::new(bth, packet.ext).emit_headers(&mut bytes).expect("the opcode's extension");

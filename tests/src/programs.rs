@@ -9,6 +9,7 @@ use std::time::Duration;
 use std::{env, fmt, fs, thread};
 
 pub mod cmtime;
+pub mod deaths;
 pub mod lists;
 pub mod perftest;
 pub mod pingpong;

@@ -6,8 +6,8 @@ use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
 use urxe_stack::qp::wr::{FlushRange, PostError, Remote, SendFlags, SendOp};
 use urxe_tests::lab::{
-    Lab, MEMORY, MILLISECOND, PACKET, Packet, SOURCE, Setup, TARGET, ack, answered, atomic_write, flush,
-    no_lkey, read_response, remote, reth, write_only,
+    Lab, MEMORY, MILLISECOND, OVERTAKEN, PACKET, Packet, SOURCE, Setup, TARGET, ack, answered, atomic_write,
+    flush, no_lkey, read_response, remote, reth, write_only,
 };
 use urxe_wire::{
     Ext, Feth, NakCode, Opcode, PlacementType, ReservedLevel, Reth, Rkey, SelectivityLevel, Syndrome,
@@ -247,6 +247,7 @@ fn an_ack_past_an_unanswered_one_is_an_implied_nak() {
         lab.post(2, SendOp::Write { remote: remote() }, 4);
         lab.expect_sent([(opcode, 500), (RcWriteOnly, 501)]);
         lab.deliver(ack(501));
+        lab.wait(OVERTAKEN);
         lab.expect_sends([]);
         lab.expect_sent([(opcode, 500), (RcWriteOnly, 501)]);
         lab.deliver(executed(500, 1));

@@ -5,8 +5,8 @@ use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use urxe_stack::qp::wr::{SendFlags, SendOp};
 use urxe_tests::lab::{
-    LANDING, Lab, MILLISECOND, MTU, PACKET, PEER, Packet, Setup, ack, answer, atomic_response, nak, no_lkey,
-    read_request, read_response, remote, reth, rnr_nak,
+    LANDING, Lab, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, ack, answer, atomic_response,
+    nak, no_lkey, read_request, read_response, remote, reth, rnr_nak,
 };
 use urxe_wire::{NakCode, Opcode, Rkey, Syndrome};
 
@@ -113,6 +113,9 @@ fn an_ack_past_an_unanswered_read_is_an_implied_nak() {
     lab.post_send(2, 8);
     lab.expect_sent([(RcReadRequest, 500), (RcSendOnly, 501)]);
     lab.deliver(ack(501));
+    lab.wait(OVERTAKEN - 1);
+    lab.expect([]);
+    lab.wait(1);
     lab.expect_sends([]);
     lab.expect_sent([(RcReadRequest, 500), (RcSendOnly, 501)]);
     lab.deliver(read_response(RcReadResponseOnly, 500, 1, &[9; 8]));
@@ -130,6 +133,7 @@ fn an_ack_past_an_unanswered_atomic_is_an_implied_nak() {
     lab.post_send(2, 8);
     lab.expect_sent([(RcFetchAdd, 500), (RcSendOnly, 501)]);
     lab.deliver(ack(501));
+    lab.wait(OVERTAKEN);
     lab.expect_sends([]);
     lab.expect_sent([(RcFetchAdd, 500), (RcSendOnly, 501)]);
     lab.deliver(atomic_response(500, 1, 77));
@@ -145,6 +149,7 @@ fn a_later_read_response_is_an_implied_nak_for_an_earlier_read() {
     lab.post_read(2, 8);
     lab.expect_sent([(RcReadRequest, 500), (RcReadRequest, 501)]);
     lab.deliver(read_response(RcReadResponseOnly, 501, 2, &[2; 8]));
+    lab.wait(OVERTAKEN);
     lab.expect_sends([]);
     lab.expect_sent([(RcReadRequest, 500), (RcReadRequest, 501)]);
     lab.deliver(read_response(RcReadResponseOnly, 500, 1, &[1; 8]));
@@ -173,6 +178,7 @@ fn a_read_resumes_at_the_first_missing_packet() {
     lab.deliver(read_response(RcReadResponseMiddle, 501, 1, &[2; MTU]));
     // 502 is lost.
     lab.deliver(read_response(RcReadResponseLast, 503, 1, &[4; MTU]));
+    lab.wait(OVERTAKEN);
     let missing = remote().addr + 2 * MTU as u64;
     lab.expect([read_request(502, missing, remote().rkey, 2 * MTU)]);
     lab.deliver(read_response(RcReadResponseFirst, 502, 1, &[3; MTU]));
@@ -191,6 +197,7 @@ fn a_resumed_read_may_go_on_with_middle() {
     lab.flush();
     lab.deliver(read_response(RcReadResponseFirst, 500, 1, &[1; MTU]));
     lab.deliver(read_response(RcReadResponseLast, 502, 1, &[3; MTU]));
+    lab.wait(OVERTAKEN);
     lab.deliver(read_response(RcReadResponseMiddle, 501, 1, &[2; MTU]));
     lab.deliver(read_response(RcReadResponseLast, 502, 1, &[3; MTU]));
     lab.expect_sends([(1, Success)]);
@@ -407,6 +414,52 @@ fn naks_within_a_round_trip_go_back_once() {
     lab.expect_sent(all);
     lab.deliver(ack(502));
     lab.expect_sends([(1, Success), (2, Success), (3, Success)]);
+}
+
+/// A network that is fast and then slow makes the usual round trip long. What was sent again may be answered in the shortest.
+#[test]
+fn a_nak_of_what_was_sent_again_goes_back_at_once() {
+    let mut lab = lab();
+    let round_trips_ns = [MILLISECOND / 10, 20 * MILLISECOND, 20 * MILLISECOND];
+    for (psn, round_trip_ns) in (500..).zip(round_trips_ns) {
+        lab.post_send(0, 8);
+        lab.sent();
+        lab.wait(round_trip_ns);
+        lab.deliver(ack(psn));
+        lab.expect_sends([(0, Success)]);
+        lab.sent();
+    }
+    for wr_id in 1..=3 {
+        lab.post_send(wr_id, 8);
+    }
+    lab.sent();
+    lab.deliver(nak(503, NakCode::PsnSequence));
+    lab.expect_sent([(RcSendOnly, 503), (RcSendOnly, 504), (RcSendOnly, 505)]);
+    lab.wait(MILLISECOND / 5);
+    lab.deliver(nak(504, NakCode::PsnSequence));
+    lab.expect_sends([(1, Success)]);
+    lab.expect_sent([(RcSendOnly, 504), (RcSendOnly, 505)]);
+}
+
+/// What is lost of an answered READ, with nothing behind it, is asked for before the timer runs out.
+#[test]
+fn a_silent_read_is_probed_from_its_first_missing_response() {
+    let mut lab = lab();
+    lab.post_send(1, 8);
+    lab.sent();
+    lab.wait(MILLISECOND);
+    lab.deliver(ack(500));
+    lab.expect_sends([(1, Success)]);
+    lab.post_read(2, 3 * MTU);
+    lab.expect_sent([(RcReadRequest, 501)]);
+    lab.deliver(read_response(RcReadResponseFirst, 501, 2, &[1; MTU]));
+    lab.wait(10 * MILLISECOND);
+    lab.expect_sent([(RcReadRequest, 502)]);
+    assert_eq!(lab.counter(Counter::TailProbes), 1);
+    assert_eq!(lab.counter(Counter::CompleterRetryErr), 0, "no timer ran out");
+    lab.deliver(read_response(RcReadResponseFirst, 502, 2, &[2; MTU]));
+    lab.deliver(read_response(RcReadResponseLast, 503, 2, &[3; MTU]));
+    lab.expect_sends([(2, Success)]);
 }
 
 #[test]

@@ -5,8 +5,9 @@ use urxe_stack::device::counters::Counter;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
 use urxe_tests::lab::{
-    LANDING, Lab, MEMORY, MILLISECOND, MTU, PACKET, PEER, Packet, Setup, TARGET, answered, atomic_response,
-    compare_swap, fetch_add, no_lkey, read_request, read_response, reth, send_only, write_only,
+    LANDING, Lab, MEMORY, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, TARGET, answered,
+    atomic_response, compare_swap, fetch_add, no_lkey, read_request, read_response, reth, send_only,
+    write_only,
 };
 use urxe_wire::{Ext, Ieth, ImmDt, NakCode, Opcode, Reth, Rkey, RnrTimer, Syndrome};
 
@@ -170,6 +171,7 @@ fn one_sequence_nak_until_the_peer_is_back_in_order() {
     lab.deliver(send_only(100, b"a"));
     lab.sent();
     lab.deliver(send_only(102, b"c"));
+    lab.wait(OVERTAKEN);
     lab.expect([answered(101, SEQUENCE, 1)]);
     for psn in 103..120 {
         lab.deliver(send_only(psn, b"x"));
@@ -179,6 +181,7 @@ fn one_sequence_nak_until_the_peer_is_back_in_order() {
     lab.deliver(send_only(101, b"b"));
     lab.expect([answered(101, ACK, 2)]);
     lab.deliver(send_only(103, b"d"));
+    lab.wait(OVERTAKEN);
     lab.expect([answered(102, SEQUENCE, 2)]);
 }
 
@@ -188,6 +191,7 @@ fn one_sequence_nak_until_the_peer_is_back_in_order() {
 fn a_sequence_nak_is_repeated_only_for_a_peer_that_went_back() {
     let mut lab = lab();
     lab.deliver(send_only(103, b"d"));
+    lab.wait(OVERTAKEN);
     lab.expect([answered(100, SEQUENCE, 0)]);
     for psn in [105, 104, 102, 106, 101] {
         lab.deliver(send_only(psn, b"x"));
@@ -533,6 +537,7 @@ fn expected_psns_wrap() {
     lab.deliver(write_only(0xff_ffff, TARGET, rkey, b"x"));
     lab.expect([answered(0, ACK, 2)]);
     lab.deliver(write_only(2, TARGET, rkey, b"x"));
+    lab.wait(OVERTAKEN);
     lab.expect([answered(1, SEQUENCE, 2)]);
     assert_eq!(lab.memory(TARGET, 2), b"ab");
 }

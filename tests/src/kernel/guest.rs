@@ -17,6 +17,10 @@ const BOOT_LIMIT: Duration = Duration::from_secs(180);
 const SHELL_PORT: u16 = 7777;
 const SHORT: Duration = Duration::from_secs(30);
 
+/// What the kernel's log says of a program, or of itself, whose registers hold nonsense. Of the emulator it was seen with `peer`, at the
+/// register comparison behind a call, which has no operand that could be refused: what was restored there after an interrupt was refused.
+const STRAY: &str = "general protection fault";
+
 /// A booted guest. Dropping it ends its emulator.
 #[derive(Debug)]
 pub struct Guest {
@@ -55,20 +59,24 @@ impl Guest {
         self.wait_booted()
     }
 
-    /// Boots it anew if its emulator has ended or its shell answers no more; then what it showed before.
+    /// Boots it anew if its emulator has ended, its shell answers no more, or its processor has gone astray; then what it showed
+    /// before.
     ///
     /// # Errors
     /// Those of [`Guest::wait_ready`].
     pub(super) fn revive(&self) -> Result<Option<String>, Error> {
         let ended = self.emulator().try_wait().context(|| "wait for the emulator".to_owned())?.is_some();
-        if !ended && self.run("true").is_ok() {
-            return Ok(None);
-        }
-        let console = self.console();
+        let (what, shown) = match self.dmesg() {
+            _ if ended => ("its emulator has ended", self.console()),
+            Err(_) => ("its shell did not answer", self.console()),
+            Ok(log) => match log.lines().find(|line| line.contains(STRAY)) {
+                Some(line) => ("something in it went astray", line.to_owned()),
+                None => return Ok(None),
+            },
+        };
         self.launch_again()?;
         self.wait_ready()?;
-        let what = if ended { "its emulator has ended" } else { "its shell did not answer" };
-        Ok(Some(format!("{}: {what}; its console:\n{console}", self.name())))
+        Ok(Some(format!("{}: {what}; it showed:\n{shown}", self.name())))
     }
 
     /// Whether its emulator has ended, as it does when the kernel panics.
@@ -237,7 +245,7 @@ fn launch(kernel: &Kernel, index: u8, mtu: u16, folder: &Path) -> Result<Child, 
     // One processor: with several, the emulator now and then loses a jump that another processor patches, and
     // the kernel panics. With one it still panics now and then: 6.12 was seen to end in a double fault while it allocated a packet that
     // it was to send, with half a pointer in those bits of its flags register (EFLAGS 3edfc202, RDI ff3b1ead3edfc000) that are always
-    // zero on a processor. So a guest that dies is booted anew and the same thing tried once more.
+    // zero on a processor. So a guest that dies is booted anew and the same thing tried once more, and so is one with a STRAY.
     Command::new("setpriv")
         .args(["--pdeathsig=KILL", "--", "qemu-system-x86_64", "-name"])
         .arg(format!("urxe-kernel-{name}"))

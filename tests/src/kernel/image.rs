@@ -104,6 +104,7 @@ impl Image {
             ("/usr/bin/exchange".to_owned(), own.exchange.clone()),
             ("/usr/bin/cm_refusals".to_owned(), own.cm_refusals.clone()),
             ("/usr/bin/cm_lifetimes".to_owned(), own.cm_lifetimes.clone()),
+            ("/usr/bin/cm_deaths".to_owned(), own.cm_deaths.clone()),
             ("/usr/bin/private_data".to_owned(), own.private_data.clone()),
             ("/usr/bin/refusals".to_owned(), own.refusals.clone()),
             ("/usr/bin/five_datagrams".to_owned(), own.five_datagrams.clone()),
@@ -149,6 +150,7 @@ pub(super) struct OwnPrograms {
     exchange: PathBuf,
     cm_refusals: PathBuf,
     cm_lifetimes: PathBuf,
+    cm_deaths: PathBuf,
     private_data: PathBuf,
     refusals: PathBuf,
     five_datagrams: PathBuf,
@@ -217,6 +219,11 @@ impl OwnPrograms {
                 "../../programs/cm_lifetimes.c",
                 folder.join("cm_lifetimes"),
                 &["-libverbs", "-lrdmacm", "-lpthread"],
+            )?,
+            cm_deaths: gcc(
+                "../../programs/cm_deaths.c",
+                folder.join("cm_deaths"),
+                &["-libverbs", "-lrdmacm"],
             )?,
             private_data: gcc(
                 "../../programs/private_data.c",

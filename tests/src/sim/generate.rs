@@ -570,6 +570,8 @@ fn link(rng: &mut Rng, severity: u64, mtu: usize) -> LinkFaults {
         duplicate,
         reorder,
         reorder_delay_ns: rng.pick(&[10, 100, 1_000]) * MICROSECOND_NS,
+        // Nothing is drawn for it, so that a seed stays what it was.
+        mark: reorder,
         corrupt,
         corrupt_bits_max: 3,
         delay_ns: rng.pick(&[1, 10, 100]) * MICROSECOND_NS,
@@ -578,5 +580,6 @@ fn link(rng: &mut Rng, severity: u64, mtu: usize) -> LinkFaults {
         bandwidth_bps: rng.pick(&[None, None, Some(1_000_000_000), Some(10_000_000_000)]),
         // At the lowest rate, a quarter of the shortest timeout at most.
         queue_bytes: rng.pick(&[64 << 10, 128 << 10]),
+        mark_above_bytes: 16 << 10,
     }
 }

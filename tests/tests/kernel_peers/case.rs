@@ -58,7 +58,7 @@ impl Case {
         trial.with_ignored_flag(is_long)
     }
 
-    /// A test during which a guest died is run once more on a new one: emulated kernels panic now and then of themselves,
+    /// A test during which a guest died or went astray is run once more on a new one: emulated kernels panic now and then of themselves,
     /// and one that panics of what we send does so again.
     fn run(&self, lab: &Lab) -> Result<(), Failed> {
         let Err(text) = self.attempt(lab) else { return Ok(()) };

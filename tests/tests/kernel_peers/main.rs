@@ -11,7 +11,9 @@
 mod bring;
 mod case;
 mod clean;
+mod congestion;
 mod connections;
+mod deaths;
 mod ends;
 mod kernels;
 mod krping;
@@ -19,6 +21,8 @@ mod multicast;
 mod players;
 mod program;
 mod programs;
+mod rcopy;
+mod service_type;
 mod sharing;
 mod speed;
 mod urxe;
@@ -66,8 +70,12 @@ fn trials(lab: Option<&Arc<Lab>>) -> Vec<Trial> {
         sharing::cases(),
         multicast::cases(),
         programs::cases(),
+        congestion::cases(),
         connections::cases(),
         ends::cases(),
+        deaths::cases(),
+        service_type::cases(),
+        rcopy::cases(),
         krping::cases(),
         speed::cases(),
     ];

@@ -4,7 +4,9 @@
 //! from an unpacked installation: `bin/urxe` and `lib/liburxe.so` in a temporary folder. Started by root, they are run as nobody.
 
 mod capture;
+mod congestion;
 mod connections;
+mod deaths;
 mod devices;
 mod environment;
 mod faults;

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * cm_deaths - what one side of rdma_cm is told when the other side's process is killed, in each state of a connection.
+ *
+ *	cm_deaths dies STATE ADDRESS PORT	goes as far as STATE, says so, and waits to be killed
+ *	cm_deaths stays STATE ADDRESS PORT	is the other side, and goes as far as its own part of STATE
+ *	cm_deaths				the names of the states
+ *
+ * Both say "here, process N" when they are there. Who stays is told of the death by SIGUSR1, and then says what it hears of it, what comes
+ * of going on all the same, and after how many milliseconds:
+ *
+ *	hears	nothing 0				1501
+ *	answers	errno 0					1501
+ *	then	RDMA_CM_EVENT_UNREACHABLE -110		70232
+ *
+ * ADDRESS is the passive side's, which is bound to it. States beginning with "a-" are the active side's, which dies in them, those with
+ * "p-" the passive side's.
+ */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rdma/rdma_cma.h>
+
+#include "check.h"
+
+/* Milliseconds: in which whatever the other side sends as it dies is here; in which a side that hears nothing more has given up. */
+#define SOON	1500
+#define PATIENCE	200000
+/* One retry, so that a queue pair gives up within seconds. */
+#define RETRIES	1
+
+/* How far one side goes. */
+enum step {
+	/* Of the active side. */
+	ADDRESS, ROUTE, REQUEST, RESPONSE,
+	/* Of the passive side. */
+	LISTEN, ASKED, ACCEPT,
+	/* Of both. */
+	CONNECTED, DISCONNECT, DISCONNECTED,
+};
+
+/* What who stays does after it was told. */
+enum then {
+	NOTHING,
+	/* Has asked, and waits for what comes of it. */
+	WAIT,
+	/* Accepts the request. */
+	ANSWER,
+	/* Sends a message, and disconnects. */
+	USE,
+	/* Agrees to the end. */
+	AGREE,
+};
+
+static const struct state {
+	const char *name;
+	enum rdma_port_space space;
+	enum step active, passive;
+	enum then then;
+} STATES[] = {
+	{ "a-address", RDMA_PS_TCP, ADDRESS, LISTEN, NOTHING },
+	{ "a-route", RDMA_PS_TCP, ROUTE, LISTEN, NOTHING },
+	{ "a-req-sent", RDMA_PS_TCP, REQUEST, ASKED, ANSWER },
+	{ "a-rep-received", RDMA_PS_TCP, RESPONSE, ACCEPT, WAIT },
+	{ "a-connected", RDMA_PS_TCP, CONNECTED, CONNECTED, USE },
+	{ "a-dreq-sent", RDMA_PS_TCP, DISCONNECT, DISCONNECTED, AGREE },
+	{ "a-sidr-req-sent", RDMA_PS_UDP, REQUEST, ASKED, ANSWER },
+	{ "p-req-received", RDMA_PS_TCP, REQUEST, ASKED, WAIT },
+	{ "p-rep-sent", RDMA_PS_TCP, RESPONSE, ACCEPT, USE },
+	{ "p-connected", RDMA_PS_TCP, CONNECTED, CONNECTED, USE },
+	{ "p-dreq-received", RDMA_PS_TCP, DISCONNECT, DISCONNECTED, WAIT },
+	{ "p-sidr-req-received", RDMA_PS_UDP, REQUEST, ASKED, WAIT },
+};
+#define COUNT	(sizeof(STATES) / sizeof(STATES[0]))
+
+static const struct state *state;
+static struct rdma_event_channel *channel;
+static struct sockaddr_in place;
+/* The connection, or else the listener. */
+static struct rdma_cm_id *id;
+static struct timespec told;
+
+static int has_event(int ms)
+{
+	struct pollfd wait = { .fd = channel->fd, .events = POLLIN };
+
+	return poll(&wait, 1, ms) == 1;
+}
+
+static void must_hear(enum rdma_cm_event_type type)
+{
+	struct rdma_cm_event *event;
+
+	MUST(has_event(PATIENCE));
+	MUST(rdma_get_cm_event(channel, &event) == 0);
+	if (event->event != type) {
+		printf("%s, status %d, where %s was due\n", rdma_event_str(event->event), event->status,
+		       rdma_event_str(type));
+		exit(1);
+	}
+	if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
+		id = event->id;
+	MUST(rdma_ack_cm_event(event) == 0);
+}
+
+static int make_qp(void)
+{
+	struct ibv_qp_init_attr attr = {
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = state->space == RDMA_PS_TCP ? IBV_QPT_RC : IBV_QPT_UD,
+	};
+
+	return rdma_create_qp(id, NULL, &attr);
+}
+
+static struct rdma_conn_param param(void)
+{
+	return (struct rdma_conn_param) { .retry_count = RETRIES, .rnr_retry_count = 7, .qp_num = id->qp->qp_num };
+}
+
+static int answer(void)
+{
+	struct rdma_conn_param said;
+
+	/* Fails already if there is nothing left to answer. */
+	if (make_qp() != 0)
+		return -1;
+	said = param();
+	return rdma_accept(id, &said);
+}
+
+static void be_active(enum step last)
+{
+	struct rdma_conn_param said;
+
+	MUST(rdma_create_id(channel, &id, NULL, state->space) == 0);
+	MUST(rdma_resolve_addr(id, NULL, (struct sockaddr *)&place, 2000) == 0);
+	must_hear(RDMA_CM_EVENT_ADDR_RESOLVED);
+	if (last == ADDRESS)
+		return;
+	MUST(rdma_resolve_route(id, 2000) == 0);
+	must_hear(RDMA_CM_EVENT_ROUTE_RESOLVED);
+	if (last == ROUTE)
+		return;
+	MUST(make_qp() == 0);
+	said = param();
+	MUST(rdma_connect(id, &said) == 0);
+	if (last == REQUEST)
+		return;
+	/* It is here, and nobody takes it: no RTU goes out. */
+	MUST(has_event(PATIENCE));
+	if (last == RESPONSE)
+		return;
+	must_hear(RDMA_CM_EVENT_ESTABLISHED);
+}
+
+static void be_passive(enum step last)
+{
+	MUST(rdma_create_id(channel, &id, NULL, state->space) == 0);
+	MUST(rdma_bind_addr(id, (struct sockaddr *)&place) == 0 && rdma_listen(id, 4) == 0);
+	printf("listens\n");
+	if (last == LISTEN)
+		return;
+	must_hear(RDMA_CM_EVENT_CONNECT_REQUEST);
+	if (last == ASKED)
+		return;
+	MUST(answer() == 0);
+	if (last == ACCEPT)
+		return;
+	must_hear(RDMA_CM_EVENT_ESTABLISHED);
+	if (last == DISCONNECTED)
+		must_hear(RDMA_CM_EVENT_DISCONNECTED);
+}
+
+static void tell(const char *what, const char *result, int number)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	printf("%s\t%s %d\t%ld\n", what, result, number,
+	       (now.tv_sec - told.tv_sec) * 1000 + (now.tv_nsec - told.tv_nsec) / 1000000);
+}
+
+/* Tells of the next event, if one comes. */
+static void hear(const char *what, int ms)
+{
+	struct rdma_cm_event *event;
+
+	while (has_event(ms)) {
+		if (rdma_get_cm_event(channel, &event) == 0) {
+			tell(what, rdma_event_str(event->event), event->status);
+			MUST(rdma_ack_cm_event(event) == 0);
+			return;
+		}
+		/* One that the library keeps to itself: the refusal of what it has failed to connect. */
+		MUST(errno == EAGAIN);
+	}
+	tell(what, "nothing", 0);
+}
+
+/* What becomes of a message to who is gone. */
+static void use(void)
+{
+	struct ibv_send_wr *bad, wr = { .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED };
+	struct ibv_wc done = { 0 };
+
+	MUST(ibv_post_send(id->qp, &wr, &bad) == 0);
+	for (int ms = 0; ibv_poll_cq(id->send_cq, 1, &done) == 0 && ms < PATIENCE; ms += 10)
+		usleep(10000);
+	tell("sends", ibv_wc_status_str(done.status), (int)done.status);
+	tell("disconnects", "errno", rdma_disconnect(id) == 0 ? 0 : errno);
+	/* Of what was never a connection no end is told. */
+	hear("then", done.status == IBV_WC_WR_FLUSH_ERR ? SOON : PATIENCE);
+}
+
+static void stay(void)
+{
+	hear("hears", state->then == WAIT ? PATIENCE : SOON);
+	switch (state->then) {
+	case NOTHING:
+	case WAIT:
+		break;
+	case ANSWER: {
+		int result = answer();
+
+		tell("answers", "errno", result == 0 ? 0 : errno);
+		/* Nothing comes after the answer to a request for datagrams. */
+		if (result == 0)
+			hear("then", state->space == RDMA_PS_TCP ? PATIENCE : SOON);
+		break;
+	}
+	case USE:
+		use();
+		break;
+	case AGREE:
+		tell("disconnects", "errno", rdma_disconnect(id) == 0 ? 0 : errno);
+		hear("then", PATIENCE);
+		break;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	int stays, is_active, number;
+	enum step last;
+	sigset_t death;
+
+	setbuf(stdout, NULL);
+	if (argc == 1) {
+		for (unsigned at = 0; at < COUNT; at++)
+			printf("%s\n", STATES[at].name);
+		return 0;
+	}
+	MUST(argc == 5);
+	alarm(600);
+	sigemptyset(&death);
+	sigaddset(&death, SIGUSR1);
+	MUST(sigprocmask(SIG_BLOCK, &death, NULL) == 0);
+	stays = strcmp(argv[1], "stays") == 0;
+	for (unsigned at = 0; at < COUNT; at++)
+		if (strcmp(STATES[at].name, argv[2]) == 0)
+			state = &STATES[at];
+	MUST(state);
+	place.sin_family = AF_INET;
+	place.sin_port = htons((uint16_t)atoi(argv[4]));
+	MUST(inet_pton(AF_INET, argv[3], &place.sin_addr) == 1);
+	channel = rdma_create_event_channel();
+	MUST(channel && fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK) == 0);
+	is_active = (state->name[0] == 'a') != stays;
+	last = is_active ? state->active : state->passive;
+	if (is_active)
+		be_active(last);
+	else
+		be_passive(last);
+	if (last == DISCONNECT)
+		MUST(rdma_disconnect(id) == 0);
+	printf("here, process %d\n", getpid());
+	MUST(sigwait(&death, &number) == 0);
+	clock_gettime(CLOCK_MONOTONIC, &told);
+	if (stays)
+		stay();
+	/* What is left of it would wait for an answer. */
+	_exit(0);
+}

@@ -1,0 +1,113 @@
+//! What one side of `rdma_cm` is told when the other side's process is killed, by `tests/programs/cm_deaths.c`. `cm_deaths.tsv` beside it has
+//! a line for each state, with what is told where a kernel is left, where nobody is, and where a process is.
+//!
+//! A kernel's connection manager outlives the process, and refuses or disconnects in its name at once. urxe's dies with it. What the peer
+//! has asked is then asked again, 16 times within 69 to 103 seconds, and ends with -110, as it does for a kernel whose host has died. What was
+//! connected stays so until it is used. Another process of urxe on the same address answers what the peer asks: it knows nothing of it.
+//!
+//! A step is what was done, what came of it, and in brackets, where it takes long, within which seconds.
+
+/// Who is left on the host of the process that was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// A kernel, whose connection manager knows the connection.
+    Kernel,
+    /// Nobody: what is sent there is lost.
+    Nobody,
+    /// Another process of urxe, which knows nothing of the connection.
+    Process,
+}
+
+/// A line of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct State {
+    /// The state that the process died in.
+    pub name: &'static str,
+    steps: [&'static str; 3],
+}
+
+/// Unless a step says more. The longest are the message that is never acknowledged, and an answer to what is asked a second time.
+const SOON: &str = "0-20]";
+
+const EXPECTED: &str = include_str!("../../programs/cm_deaths.tsv");
+
+/// All states.
+pub fn states() -> impl Iterator<Item = State> {
+    EXPECTED.lines().map(|line| {
+        let mut columns = line.split('\t');
+        let mut next = || columns.next().unwrap_or_default();
+        State { name: next(), steps: [next(), next(), next()] }
+    })
+}
+
+impl State {
+    /// Whether the passive side dies, so that the other is started after it.
+    #[must_use]
+    pub fn is_passive(&self) -> bool {
+        self.name.starts_with("p-")
+    }
+
+    /// Compares what the side that stayed has said.
+    ///
+    /// # Errors
+    /// What was said and what was due.
+    pub fn judge(&self, left: Left, said: &str) -> Result<(), String> {
+        let steps = match left {
+            Left::Kernel => self.steps[0],
+            Left::Nobody => self.steps[1],
+            Left::Process => self.steps[2],
+        };
+        let due: Vec<&str> = steps.split("; ").collect();
+        let heard: Vec<&str> = said.lines().filter(|line| line.contains('\t')).collect();
+        if due.len() == heard.len() && due.iter().zip(&heard).all(|(due, heard)| is_as(due, heard)) {
+            return Ok(());
+        }
+        Err(format!("{}, {left:?} left: due {steps}\nbut\n{said}", self.name))
+    }
+}
+
+/// Whether a line is what a step says, in its time.
+fn is_as(step: &str, line: &str) -> bool {
+    let (what, bounds) = step.split_once(" [").unwrap_or((step, SOON));
+    let seconds = bounds.trim_end_matches(']').split_once('-');
+    let seconds =
+        seconds.and_then(|(least, most)| Some((least.parse::<u64>().ok()?, most.parse::<u64>().ok()?)));
+    let Some((least, most)) = seconds else { return false };
+    let mut columns = line.split('\t');
+    let mut next = || columns.next().unwrap_or_default();
+    let (said, ms) = (format!("{} {}", next(), next()), next().parse::<u64>());
+    said == what && ms.is_ok_and(|ms| (1_000 * least..=1_000 * most).contains(&ms))
+}
+
+/// The process that says it is in its state.
+#[must_use]
+pub fn process_of(said: &str) -> Option<i32> {
+    said.lines().find_map(|line| line.strip_prefix("here, process ")?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_answer_or_time_is_told() {
+        let state = states().find(|state| state.name == "p-dreq-received").unwrap();
+        let said = |status: i32, ms: u32| {
+            format!("here, process 7\nhears\tRDMA_CM_EVENT_DISCONNECTED {status}\t{ms}\n")
+        };
+        assert_eq!(state.judge(Left::Kernel, &said(0, 0)), Ok(()));
+        assert_eq!(state.judge(Left::Nobody, &said(-110, 77_000)), Ok(()));
+        for (status, ms) in [(-110, 0), (-110, 20_000), (-110, 200_000), (0, 77_000)] {
+            assert!(state.judge(Left::Nobody, &said(status, ms)).is_err(), "{status} {ms}");
+        }
+        assert!(state.judge(Left::Kernel, "").is_err());
+        assert!(state.judge(Left::Kernel, &format!("{0}{0}", said(0, 0))).is_err());
+        assert_eq!(process_of(&said(0, 0)), Some(7));
+    }
+
+    #[test]
+    fn each_state_has_its_steps() {
+        assert_eq!(states().count(), 12);
+        assert!(states().all(|state| state.steps.iter().all(|steps| steps.starts_with("hears "))));
+    }
+}

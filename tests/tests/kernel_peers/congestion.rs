@@ -1,0 +1,62 @@
+//! Congestion notifications to a kernel, which knows none: its packets say that it heeds marks when its program asks for such a type
+//! of service, urxe finds them marked and tells of it, and the kernel goes on as if nothing had been said.
+
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use urxe_tests::kernel::{Guest, HOST_V4, Lab, Series};
+
+use crate::case::{Case, Failure};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const HEAD_START: Duration = Duration::from_secs(1);
+/// Messages of twenty packets, with an IP header that says ECT(0).
+const MESSAGES: &str = "-c 1 -C 100 -S 20000";
+const ECT_0: &str = "-t 2";
+
+pub fn cases() -> Vec<Case> {
+    let case = |series: Series| {
+        Case::new(format!("congestion::notifications_to_{}", series.name()), move |lab| {
+            notifications(lab, lab.guest(series))
+        })
+    };
+    Series::ALL.into_iter().map(case).collect()
+}
+
+fn notifications(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
+    let capture = lab.capture(&format!("notifications-{}", guest.name()))?;
+    let before = guest.counters()?;
+    let server = format!("run --fault mark=50%,seed=1 -- ucmatose -b 0.0.0.0 {MESSAGES}");
+    let server = lab
+        .unprivileged(lab.installed("urxe"))
+        .env("URXE_DEVICES", format!("rxe0={HOST_V4}"))
+        .args(server.split_whitespace())
+        .start()?;
+    sleep(HEAD_START);
+    let client = format!("ucmatose {ECT_0} {MESSAGES} -s {HOST_V4}");
+    let ends = [guest.start(&client)?.finish(LIMIT)?.ok()?, server.finish(LIMIT)?.ok()?];
+    let file = capture.keep();
+    let told = count(&file, &format!("dst host {} and udp[8] = 0x81", guest.v4()));
+    let capable = count(&file, &format!("src host {} and ip[1] & 3 = 2", guest.v4()));
+    // It was never more than what is counted here.
+    let _ = std::fs::remove_file(file);
+    if capable == 0 || told == 0 || ends.iter().any(|output| !output.contains("return status 0")) {
+        let ends = ends.join("\n");
+        return Err(Failure::Program(format!("{told} notifications for {capable} packets\n{ends}")));
+    }
+    let moved = guest.counters()?.since(&before);
+    // Not duplicates: an emulated kernel that is late is probed.
+    match moved.value("completer_retry_err") + moved.value("out_of_seq_request") {
+        0 => Ok(()),
+        _ => Err(Failure::Trouble { counters: moved.trouble().to_string() }),
+    }
+}
+
+/// How many packets of a capture are such.
+fn count(file: &Path, filter: &str) -> usize {
+    let mut tcpdump = Command::new("tcpdump");
+    let output = tcpdump.args(["-n", "-r"]).arg(file).arg(filter).output();
+    output.map_or(0, |output| String::from_utf8_lossy(&output.stdout).lines().count())
+}

@@ -1,0 +1,71 @@
+//! A file that goes over rsockets by `rcopy`, to a kernel and from one, compared by checksum. The server has no option but its port.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use urxe_tests::kernel::{Guest, Lab, Series};
+use urxe_tests::programs::is_early;
+
+use crate::case::{Case, Failure};
+use crate::connections::{HEAD_STARTS, start};
+use crate::players::{Family, Node};
+
+/// Pieces of the file, of 64 KiB: more than an rsocket's buffers hold; and 100 MiB, which take a dozen seconds.
+const SHORT: usize = 64;
+const LONG: usize = 1_600;
+const LIMIT: Duration = Duration::from_secs(600);
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for series in Series::ALL {
+        for (size, pieces) in [("", SHORT), ("much_", LONG)] {
+            for (role, serves) in [("serves", true), ("client_of", false)] {
+                let case = Case::new(format!("rcopy::{size}{role}_{}", series.name()), move |lab| {
+                    copy(lab, lab.guest(series), pieces, serves)
+                });
+                cases.push(if pieces == LONG { case.long() } else { case });
+            }
+        }
+    }
+    cases
+}
+
+/// Makes a file at the client, copies it, and compares.
+fn copy(lab: &Lab, guest: &Guest, pieces: usize, serves: bool) -> Result<(), Failure> {
+    let (urxe, kernel) = (Node::Urxe(lab), Node::Kernel(guest));
+    let (server, client) = if serves { (urxe, kernel) } else { (kernel, urxe) };
+    shell(lab, client, &format!("dd if=/dev/urandom of=copied-from bs=65536 count={pieces} 2>/dev/null"))?;
+    carry(server, client)?;
+    let [from, to] = [(client, "copied-from"), (server, "copied-to")]
+        .map(|(node, name)| shell(lab, node, &format!("sha256sum <{name} && rm {name}")));
+    let (from, to) = (from?, to?);
+    if from == to {
+        return Ok(());
+    }
+    Err(Failure::Program(format!("the copy differs: {from} {to}")))
+}
+
+fn carry(server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
+    let words = format!("rcopy copied-from {}:copied-to", server.address(Family::V4));
+    let mut early = String::new();
+    for head_start in HEAD_STARTS {
+        let _serving = start(false, "rcopy", Family::V4, server, None)?;
+        sleep(head_start);
+        let finished = start(false, &words, Family::V4, client, None)?.finish(LIMIT)?;
+        if !is_early(&finished.output) {
+            finished.ok()?;
+            return Ok(());
+        }
+        early = finished.output;
+    }
+    Err(Failure::Program(format!("nobody listened: {early}")))
+}
+
+/// A command where the programs of an end have their files; its output.
+fn shell(lab: &Lab, node: Node<'_>, script: &str) -> Result<String, Failure> {
+    let job = match node {
+        Node::Kernel(guest) => guest.start(script)?,
+        Node::Urxe(_) => lab.unprivileged("sh").args(["-c", script]).start()?,
+    };
+    Ok(job.finish(LIMIT)?.ok()?)
+}

@@ -1,0 +1,77 @@
+//! The type of service of a connection (`RDMA_OPTION_ID_TOS`) as `tcpdump` sees it in both directions: the same as between two kernels, but for
+//! the two bits with which urxe's packets say that their sender heeds congestion (RFC 3168).
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use urxe_tests::kernel::{Error, Lab, Series};
+
+use crate::case::{Case, Failure};
+use crate::connections::{PROGRAM, Pair, play};
+use crate::players::{Family, Node};
+
+/// The class 104, which is 0x68, and a timeout of 2 s.
+const PAIR: Pair = Pair {
+    server: "ucmatose -b 0.0.0.0 -c 2 -C 3",
+    client: "ucmatose -c 2 -C 3 -t 104 -a 19 -s",
+    says: "return status 0",
+    ..PROGRAM
+};
+
+/// Whether packets come from the client, and their class.
+type Classes = BTreeSet<(bool, Option<u8>)>;
+
+/// The bits of congestion, which are left out.
+const ECN: u8 = 0b11;
+
+pub fn cases() -> Vec<Case> {
+    Family::ALL
+        .map(|family| Case::new(format!("service_type::{}", family.name()), move |lab| all(lab, family)))
+        .into()
+}
+
+fn all(lab: &Lab, family: Family) -> Result<(), Failure> {
+    let [old, new] = Series::ALL.map(|series| Node::Kernel(lab.guest(series)));
+    let kernels = classes(lab, family, old, new)?;
+    if !kernels.contains(&(true, Some(0x68))) {
+        return Err(Failure::Program(format!("the client's packets have not the class 0x68: {kernels:?}")));
+    }
+    for (server, client, which) in [
+        (old, Node::Urxe(lab), "urxe, a client of 6.1"),
+        (new, Node::Urxe(lab), "urxe, a client of 6.12"),
+        (Node::Urxe(lab), old, "urxe, which serves 6.1"),
+        (Node::Urxe(lab), new, "urxe, which serves 6.12"),
+    ] {
+        let seen = classes(lab, family, server, client)?;
+        if seen != kernels {
+            return Err(Failure::Program(format!("{which}: {seen:?}, between kernels {kernels:?}")));
+        }
+    }
+    Ok(())
+}
+
+/// The classes that went over the bridge while the pair was played.
+fn classes(lab: &Lab, family: Family, server: Node<'_>, client: Node<'_>) -> Result<Classes, Failure> {
+    let capture = lab.capture("service_type_classes")?;
+    let played = play(&PAIR, family, server, client);
+    let file = capture.keep();
+    let io = |source| Error::Io { action: format!("read {} by tcpdump", file.display()), source };
+    let read = Command::new("tcpdump").args(["-n", "-v", "-r"]).arg(&file).output().map_err(io)?;
+    std::fs::remove_file(&file).map_err(io)?;
+    played?;
+    let text = String::from_utf8_lossy(&read.stdout);
+    let from = format!("{}.", client.address(family));
+    // Of IPv4 the addresses stand in a line of their own, behind a blank.
+    Ok(text
+        .replace("\n ", " ")
+        .lines()
+        .filter_map(|packet| {
+            let class =
+                packet.split_once("(tos ").or_else(|| packet.split_once("(class ")).map(|(_, rest)| rest);
+            let class = class.and_then(|rest| rest.split([',', ' ']).next()?.strip_prefix("0x"));
+            let class = class.and_then(|hex| u8::from_str_radix(hex, 16).ok());
+            let sender = packet.split_once(" > ")?.0.rsplit(' ').next()?;
+            Some((sender.starts_with(&from), class.map(|class| class & !ECN)))
+        })
+        .collect())
+}

@@ -1,0 +1,109 @@
+//! Processes that are killed in each state of a connection, on an address of their own: what the other side is told, and when.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use urxe_tests::programs::deaths::{Left, State, process_of, states};
+
+use crate::install::{compile, install};
+use crate::pair::turn;
+
+/// Until a process is gone.
+const DYING: Duration = Duration::from_secs(1);
+
+/// A side. Killed when it is dropped.
+struct Side {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    said: String,
+}
+
+impl Side {
+    fn start(role: &str, state: State, on: &str, passive: &str, port: u16) -> Self {
+        let program = install().path("bin/cm_deaths");
+        let (program, name) = (program.display(), state.name);
+        let words = format!("--link rxe0={on} -- timeout 300 {program} {role} {name} {passive} {port}");
+        let mut command = install().run(&words);
+        let mut child = command.env("URXE_LOG", "warn").stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, output, said: String::new() }
+    }
+
+    /// Reads on until it has said this.
+    fn wait_for(&mut self, text: &str) {
+        while !self.said.contains(text) {
+            assert!(self.output.read_line(&mut self.said).unwrap() > 0, "{text} was due:\n{}", self.said);
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(process_of(&self.said).unwrap()).unwrap(), signal).unwrap();
+    }
+
+    fn rest(mut self) -> String {
+        self.output.read_to_string(&mut self.said).unwrap();
+        std::mem::take(&mut self.said)
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        // `timeout` ends its program with itself.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let _ = self.child.wait();
+    }
+}
+
+/// All states at once; those who die share one address, those who stay another.
+#[track_caller]
+fn all(dying: &str, staying: &str, left: Left) {
+    let _turn = turn();
+    compile("cm_deaths");
+    let mut pairs = Vec::new();
+    for (state, port) in states().zip(18_700..) {
+        let passive = if state.is_passive() { dying } else { staying };
+        let [mut dies, mut stays];
+        if state.is_passive() {
+            dies = Side::start("dies", state, dying, passive, port);
+            dies.wait_for("listens");
+            stays = Side::start("stays", state, staying, passive, port);
+        } else {
+            stays = Side::start("stays", state, staying, passive, port);
+            stays.wait_for("listens");
+            dies = Side::start("dies", state, dying, passive, port);
+        }
+        pairs.push((state, dies, stays));
+    }
+    for (_, dies, stays) in &mut pairs {
+        dies.wait_for("here, process");
+        stays.wait_for("here, process");
+    }
+    // One that is there for nothing but to be left.
+    let witness = (left == Left::Process).then(|| {
+        let mut witness = Side::start("dies", states().next().unwrap(), dying, staying, 18_700);
+        witness.wait_for("here, process");
+        witness
+    });
+    pairs.iter().for_each(|(_, dies, _)| dies.signal(Signal::KILL));
+    sleep(DYING);
+    pairs.iter().for_each(|(_, _, stays)| stays.signal(Signal::USR1));
+    let failed: Vec<String> =
+        pairs.into_iter().filter_map(|(state, _, stays)| state.judge(left, &stays.rest()).err()).collect();
+    drop(witness);
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// Whoever is left on the address answers for the dead, that it knows nothing of it.
+#[test]
+fn a_process_that_is_left_tells_the_peers_of_a_dead_one() {
+    all("127.79.0.31", "127.79.0.32", Left::Process);
+}
+
+#[test]
+#[ignore = "two minutes, mostly waiting: cargo xtask programs all"]
+fn every_peer_of_a_dead_process_gives_up_in_its_time() {
+    all("127.79.0.33", "127.79.0.34", Left::Nobody);
+}
