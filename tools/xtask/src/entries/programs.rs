@@ -6,7 +6,7 @@ use crate::step::{Failure, Step};
 use crate::tally::Tally;
 
 /// The programs, the headers and the compiler that C programs are built with, and `nm`.
-const PACKAGES: [&str; 18] = [
+const PACKAGES: [&str; 19] = [
     "binutils",
     "gcc",
     "ibverbs-utils",
@@ -17,6 +17,7 @@ const PACKAGES: [&str; 18] = [
     "librdmacm1",
     "librdmacm-dev",
     "netcat-openbsd",
+    "nftables",
     "perftest",
     "python3-pyverbs",
     "rdmacm-utils",

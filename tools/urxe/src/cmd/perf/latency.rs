@@ -8,6 +8,8 @@
 //!
 //! Who waits for a WRITE looks at memory and polls its queue in turn, as the polling thread is the one that receives; with
 //! `--spin-memory` it looks at memory only, as `ib_write_lat` does, and the device's background thread receives.
+//!
+//! Each end keeps to a processor of its own meanwhile, as in the floor ([`super::pinned`]).
 
 use std::time::Instant;
 
@@ -16,6 +18,7 @@ use urxe::{Data, RecvRequest, RemoteRegion, SendRequest};
 use super::case::{Case, Limit, Operation};
 use super::end::{End, Lanes, identifier};
 use super::error::PerfError;
+use super::pinned::{Pinned, Side};
 use super::statistics::{Latencies, Sample};
 use crate::cmd::common::verb_error::VerbError;
 
@@ -24,6 +27,7 @@ use crate::cmd::common::verb_error::VerbError;
 /// # Errors
 /// [`PerfError`].
 pub fn ask(end: &End, lanes: &mut Lanes, limit: Limit) -> Result<Sample, PerfError> {
+    let _pinned = Pinned::to(Side::Asks);
     let mut player = Player::new(end)?;
     let mut latencies = Latencies::new();
     let factor = if end.case.operation.is_ping_pong() { 0.5 } else { 1.0 };
@@ -53,6 +57,7 @@ pub fn answer(
     lanes: &mut Lanes,
     mut is_over: impl FnMut() -> Result<bool, PerfError>,
 ) -> Result<(), PerfError> {
+    let _pinned = Pinned::to(Side::Answers);
     let mut player = Player::new(end)?;
     while player.hear(end, lanes, lanes.lanes[0].sent + 1, &mut is_over)? {
         player.play(end, lanes)?;

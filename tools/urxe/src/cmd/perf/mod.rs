@@ -27,6 +27,7 @@ mod lab;
 mod latency;
 mod options;
 mod pattern;
+mod pinned;
 mod plot;
 mod protocol;
 mod report;

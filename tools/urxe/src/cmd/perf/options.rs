@@ -11,6 +11,7 @@ use super::error::PerfError;
 use super::floor::Floor;
 use super::lab::{Addresses, Contender};
 use super::protocol::DeviceOptions;
+use super::targets;
 use crate::cmd::common::choose::DeviceWord;
 use crate::cmd::common::path_mtu;
 use crate::cmd::common::size::Size;
@@ -104,6 +105,9 @@ pub struct Args {
         "tx_depth", "post_list", "mtu", "bidirectional", "events", "inline", "spin_memory", "target_polls", "working_set",
         "receive_buffer", "device", "addresses", "compare_addresses", "two_hosts", "svg"])]
     pub targets: bool,
+    /// Of the targets, only the rows with this in their names
+    #[arg(long, value_name = "TEXT", requires = "targets", value_parser = part_of_row)]
+    pub row: Option<String>,
 
     /// Wait for another host's urxe perf --connect, and do what it asks
     #[arg(long, group = "two_hosts", conflicts_with_all = ["connect", "operations", "bandwidth", "latency", "size", "all",
@@ -139,6 +143,14 @@ Exit code 0: measured, and all data that was looked at was right; with --targets
 fn seconds(text: &str) -> Result<f64, &'static str> {
     let seconds = text.parse().ok().filter(|seconds| (0.001..=60.0).contains(seconds));
     seconds.ok_or("a round lasts 0.001 to 60 seconds")
+}
+
+fn part_of_row(text: &str) -> Result<String, String> {
+    if targets::names().any(|name| name.contains(text)) {
+        return Ok(text.to_owned());
+    }
+    let names: Vec<_> = targets::names().collect();
+    Err(format!("no row has it in its name; the rows are: {}", names.join("; ")))
 }
 
 fn inline(text: &str) -> Result<usize, String> {
@@ -347,6 +359,8 @@ mod tests {
             ("--compare-addresses --connect there", "cannot be used with"),
             ("--svg x.svg", "--all"),
             ("--port 5", "required"),
+            ("--row loss", "--targets"),
+            ("--targets --row lossy", "the rows are: WRITE and SEND of 1 MiB"),
             ("-D 0", "0.001 to 60 seconds"),
             ("-D 61", "0.001 to 60 seconds"),
             ("-I 2K", "at most 1024"),

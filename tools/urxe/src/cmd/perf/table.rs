@@ -70,7 +70,7 @@ pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         writeln!(
             out,
             "Latency: half a round trip for SEND, WRITE and WRITE_IMM, post to completion for the others (against a whole \
-             round trip)."
+             round trip). Each end keeps to a processor of its own."
         )?;
     }
     let again = match report.retries {

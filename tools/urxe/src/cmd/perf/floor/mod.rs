@@ -4,7 +4,7 @@
 //! |---|---|
 //! | stream, GSO and GRO | one process sends runs of datagrams, the other receives; CRC-32 of each on both sides, payload copied on both |
 //! | stream, one a call | the same with one datagram a system call |
-//! | ping-pong | a message to and fro, spinning or blocking; no CRC, no copy |
+//! | ping-pong | a message to and fro, spinning or blocking; no CRC, no copy; each end on a processor of its own ([`pinned`](super::pinned)) |
 //! | TCP | one stream of 128 KiB writes and reads, as `iperf3` has |
 //!
 //! The sockets are unconnected, as a device's are, with the receive buffer that a device asks for, and nothing repeats what is lost:

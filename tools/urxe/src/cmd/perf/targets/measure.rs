@@ -41,7 +41,7 @@ type Checks = Result<Vec<Check>, PerfError>;
 type Plan = (&'static str, fn(&Bench) -> Checks);
 
 /// The rows.
-const ROWS: [Plan; 14] = [
+static ROWS: [Plan; 14] = [
     ("WRITE and SEND of 1 MiB, path MTU 4096", |bench| {
         bench.streams(&[Operation::Write, Operation::Send], 1 << 20, MTU, 0.70, true)
     }),
@@ -64,14 +64,20 @@ const ROWS: [Plan; 14] = [
     ("both processes on one address", Bench::one_address),
 ];
 
-/// Measures all rows.
-pub fn all(round: Duration, rounds: u32) -> Vec<Row> {
+/// The names of all rows.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ROWS.iter().map(|(name, _)| *name)
+}
+
+/// Measures the rows with a text in their names, or all.
+pub fn all(round: Duration, rounds: u32, part: Option<&str>) -> Vec<Row> {
+    let plans: Vec<_> = ROWS.iter().filter(|(name, _)| part.is_none_or(|part| name.contains(part))).collect();
     let bench = Bench { round, rounds };
     let row = |(nr, (what, measure)): (usize, &Plan)| {
-        crate::output::note(&format!("row {} of {}: {what}", nr + 1, ROWS.len()));
+        crate::output::note(&format!("row {} of {}: {what}", nr + 1, plans.len()));
         Row::new(what, measure(&bench).map_err(|error| crate::cmd::common::describe(&error)))
     };
-    ROWS.iter().enumerate().map(row).collect()
+    plans.iter().copied().enumerate().map(row).collect()
 }
 
 /// Contenders with what they did.

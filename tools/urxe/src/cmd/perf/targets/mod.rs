@@ -14,6 +14,7 @@ use super::table;
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
 
+pub use measure::names;
 use row::Row;
 
 #[derive(Debug, Serialize)]
@@ -30,7 +31,7 @@ struct Verdict<'a> {
 /// # Errors
 /// The output is closed.
 pub fn run(args: &Args) -> Result<Outcome, CmdError> {
-    let rows = measure::all(args.round(), args.rounds);
+    let rows = measure::all(args.round(), args.rounds, args.row.as_deref());
     let holds = rows.iter().all(Row::holds);
     let mut out = output::stdout();
     if args.json {
