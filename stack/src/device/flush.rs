@@ -1,12 +1,15 @@
 //! From the queue pairs to the port: who has something to send is listed, runs are filled and sent.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use super::counters::Counter;
 use super::{Device, QpHandle, QpSlot};
 use crate::path::acks::Ack;
 use crate::path::ecn::Cnp;
+use crate::path::line::Line;
 use crate::path::run::RunBuffer;
+use crate::path::window::Budget;
 use crate::path::{Flusher, Path, Route};
 use crate::port::{Run, SendOutcome, Transmit};
 use crate::qp::Qp;
@@ -149,29 +152,29 @@ impl Device {
         now: Time,
         port: &(impl Transmit + ?Sized),
     ) {
-        let Flusher { route, run, queue, blocked, aside, acks, cnps } = flusher;
+        let Flusher { route, run, queue, lines, aside, acks, cnps } = flusher;
         let Some(route) = *route else { return self.pass_on(path_index, path, queue, now) };
         let run = run.get_or_insert_with(RunBuffer::new);
         run.set_max_segments(self.max_run_segments.min(port.max_run_segments()));
         let look = || path.pace.look(now, || port.is_crowded(route.key.peer, route.key.peer_slot));
         look();
         self.take_ready(path, queue);
-        // Those that the window stopped earlier get one more try each, after those that were listed since.
-        let mut retries = blocked.len();
+        // Those that wait for a budget get one more try, after those that were listed since.
+        let mut retries = lines.each_ref().map(Line::len);
         let mut context = self.context(now, Some((path_index, route.key.peer)));
         // Of those that were put aside, so many are asked again first: the run is a new one.
         let mut resumed = 0;
         loop {
-            let can_retry = retries > 0 && path.window.admits(context.reserved + 1);
+            let retried = if retries == [0; Budget::COUNT] { None } else { next_in_line(&retries, &context) };
             let mut closes = false;
             let (index, from) = if resumed > 0 {
                 resumed -= 1;
                 (aside.pop_front(), From::Aside)
             } else if aside.len() < MAX_ASIDE && !queue.is_empty() {
                 (queue.pop_front(), From::Listed)
-            } else if aside.len() < MAX_ASIDE && can_retry {
-                retries -= 1;
-                (blocked.pop_front(), From::Blocked)
+            } else if let Some(budget) = retried.filter(|_| aside.len() < MAX_ASIDE) {
+                retries[budget as usize] -= 1;
+                (lines[budget as usize].take_first(), From::Line(budget))
             } else {
                 closes = true;
                 (aside.pop_front(), From::Aside)
@@ -181,9 +184,14 @@ impl Device {
             if from == From::Listed {
                 slot.link.unlist_before_lock();
             }
-            let is_last = queue.is_empty() && aside.is_empty() && !can_retry;
+            let is_last = queue.is_empty() && aside.is_empty() && retried.is_none();
             context.may_close = closes || is_last;
-            match self.fill(index, from == From::Blocked, slot, run, &route, &mut context) {
+            context.gives_way = lines.each_ref().map(|line| from == From::Listed && line.has_waited_enough());
+            let was_blocked = matches!(from, From::Line(_));
+            let before = run.count();
+            let filled = self.fill(index, was_blocked, slot, run, &route, &mut context);
+            let had_turn = run.count() > before;
+            match filled {
                 Filled::Done => {}
                 Filled::Aside => aside.push_back(index),
                 Filled::RunFull => {
@@ -195,7 +203,16 @@ impl Device {
                     // listed meanwhile, and unlisting it when it is popped would leave a list that may close to a ring.
                     path.ready.push_changed(index, &slot.link);
                 }
-                Filled::WindowFull => blocked.push_back(index),
+                Filled::Waits(budget) if from == From::Line(budget) && !had_turn => {
+                    lines[budget as usize].put_back(index);
+                    retries[budget as usize] = 0;
+                }
+                Filled::Waits(budget) => lines[budget as usize].join(index),
+            }
+            if let From::Line(budget) = from
+                && had_turn
+            {
+                lines[budget as usize].had_turn();
             }
             if queue.is_empty() {
                 self.take_ready(path, queue);
@@ -218,12 +235,12 @@ impl Device {
             self.counters.add(Counter::CnpSent);
         }
         self.send(run, &route, port);
-        path.has_blocked.store(!blocked.is_empty(), Ordering::Release);
+        path.has_blocked.store(lines.iter().any(|line| !line.is_empty()), Ordering::Release);
     }
 
     /// A path that nobody uses may still list queue pairs that left it, or whose place in the table is another's now. As long
     /// as they stand here no other path can list them.
-    fn pass_on(&self, path_index: u32, path: &Path, queue: &mut std::collections::VecDeque<u32>, now: Time) {
+    fn pass_on(&self, path_index: u32, path: &Path, queue: &mut VecDeque<u32>, now: Time) {
         self.take_ready(path, queue);
         for index in queue.drain(..) {
             let Some(slot) = self.qps.at(index) else { continue };
@@ -241,7 +258,7 @@ impl Device {
     }
 
     /// Moves the path's list of queue pairs with work to the end of `queue`, oldest first.
-    fn take_ready(&self, path: &Path, queue: &mut std::collections::VecDeque<u32>) {
+    fn take_ready(&self, path: &Path, queue: &mut VecDeque<u32>) {
         let link_of = |index: u32| match self.qps.at(index) {
             Some(slot) => &slot.link,
             None => unreachable!("only queue pairs that exist are listed"),
@@ -300,10 +317,10 @@ impl Device {
             Sent::Idle => Filled::Done,
             Sent::RunFull => Filled::RunFull,
             Sent::Aside => Filled::Aside,
-            Sent::WindowFull if qp.is_blocked => Filled::Done,
-            Sent::WindowFull => {
+            Sent::Waits(_) if qp.is_blocked => Filled::Done,
+            Sent::Waits(budget) => {
                 qp.is_blocked = true;
-                Filled::WindowFull
+                Filled::Waits(budget)
             }
         }
     }
@@ -329,13 +346,25 @@ impl Device {
     }
 }
 
+/// In which line some are to be tried once more, if there is any room for them.
+#[cold]
+fn next_in_line(retries: &[usize; Budget::COUNT], context: &Context<'_>) -> Option<Budget> {
+    Budget::ALL.into_iter().find(|budget| {
+        retries[*budget as usize] > 0
+            && match budget {
+                Budget::Window => context.admits(1),
+                Budget::Reads => context.path.window.admits_read(1),
+            }
+    })
+}
+
 /// Where a queue pair stood before its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
     /// On the path's list.
     Listed,
-    /// Among those that the window stopped.
-    Blocked,
+    /// Among those that wait for a budget.
+    Line(Budget),
     /// Among those whose packet would have closed the run.
     Aside,
 }
@@ -348,6 +377,6 @@ enum Filled {
     RunFull,
     /// Ask the others first.
     Aside,
-    /// It waits for the window.
-    WindowFull,
+    /// It waits for room in this budget.
+    Waits(Budget),
 }

@@ -19,6 +19,7 @@ mod replies;
 mod seeds;
 mod source_ports;
 mod srq;
+mod turns;
 mod xrc;
 
 use super::counters::Counter;

@@ -10,6 +10,7 @@ use super::{Control, Device, QpHandle, QpSlot};
 use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
 use crate::memory::Pins;
 use crate::path::ecn;
+use crate::path::window::Budget;
 use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
 use crate::qp::context::Context;
 use crate::qp::transition::{self, ModifyQpError};
@@ -541,6 +542,7 @@ impl Device {
             sent_writes: 0,
             received_writes: 0,
             may_close: true,
+            gives_way: [false; Budget::COUNT],
         }
     }
 

@@ -10,6 +10,7 @@ pub(crate) mod acks;
 mod brake;
 pub(crate) mod cork;
 pub(crate) mod ecn;
+pub(crate) mod line;
 pub(crate) mod pace;
 pub(crate) mod ready;
 pub(crate) mod run;
@@ -25,10 +26,11 @@ use urxe_wire::IcrcSeed;
 use self::acks::{Ack, AckList};
 use self::cork::Cork;
 use self::ecn::{Cnp, CnpList};
+use self::line::Line;
 use self::pace::Pace;
 use self::ready::{ReadyLink, ReadyList};
 use self::run::RunBuffer;
-use self::window::Window;
+use self::window::{Budget, Window};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::{Mutex, lock, try_lock};
 
@@ -72,8 +74,8 @@ pub(crate) struct Flusher {
     pub run: Option<RunBuffer>,
     /// Queue pairs taken off the ready list, in order.
     pub queue: VecDeque<u32>,
-    /// Queue pairs that the window stopped, in order.
-    pub blocked: VecDeque<u32>,
+    /// Queue pairs that wait for room in a [`Budget`].
+    pub lines: [Line; Budget::COUNT],
     /// Queue pairs whose next packet would close the run, in order; empty unless the thread is sending.
     pub aside: VecDeque<u32>,
     /// Acknowledgements taken off the path's list.

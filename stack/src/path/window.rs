@@ -61,6 +61,20 @@ const ROUND_TRIP_UNMEASURED_NS: u64 = 1_000_000;
 /// another processor may be that late, and who asks in vain waits no longer than that.
 const REORDERING_NS: RangeInclusive<u64> = 100_000..=1_000_000;
 
+/// What a path has a limited amount of under way of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Budget {
+    /// Packets with data, of the congestion window.
+    Window,
+    /// Responses that READs and atomics ask for.
+    Reads,
+}
+
+impl Budget {
+    pub const COUNT: usize = 2;
+    pub const ALL: [Self; Self::COUNT] = [Self::Window, Self::Reads];
+}
+
 /// Window, round trip and read budget of one path.
 #[derive(Debug)]
 pub(crate) struct Window {

@@ -10,6 +10,7 @@ use crate::device::srqs::SrqTable;
 use crate::memory::{Accessor, Memory, PdId, Pins};
 use crate::path::Path;
 use crate::path::run::RunBuffer;
+use crate::path::window::Budget;
 use crate::srq::Srq;
 use crate::srq::xrcd::XrcdRef;
 use crate::sync::Arc;
@@ -43,6 +44,8 @@ pub(crate) struct Context<'a> {
     pub received_writes: u64,
     /// While packets are sent: a packet shorter than those of the run, behind which none can follow, may join it.
     pub may_close: bool,
+    /// While packets are sent: budgets for which others have waited long. Who wants to send something new goes behind them.
+    pub gives_way: [bool; Budget::COUNT],
 }
 
 impl Context<'_> {
@@ -59,7 +62,8 @@ impl Context<'_> {
     #[inline]
     pub fn admits(&self, bytes: u64) -> bool {
         let (window, bytes) = (&self.path.window, self.reserved + bytes);
-        if self.sent_bytes > 0 { window.has_room(bytes) } else { window.admits(bytes) }
+        // What is reserved is as good as in flight.
+        if self.reserved > 0 || self.sent_bytes > 0 { window.has_room(bytes) } else { window.admits(bytes) }
     }
 
     /// Charges what a queue pair's turn has sent. What was not charged stood reserved, which counts the same.
@@ -242,6 +246,6 @@ pub(crate) enum Sent {
     RunFull,
     /// Its next packet would be the last of the run, in which those of other queue pairs may still find room: ask them first.
     Aside,
-    /// Its next packet must wait for the path's window.
-    WindowFull,
+    /// Its next packet must wait for room in this budget of the path.
+    Waits(Budget),
 }

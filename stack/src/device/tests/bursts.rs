@@ -9,9 +9,9 @@ const MTU: u32 = 1024;
 const WINDOW: u64 = 2 * crate::path::window::RUN;
 
 /// A device with some queue pairs, all connected to numbers from 0x1000 on at one peer, which answers nothing.
-struct Sender {
-    end: End,
-    qps: Vec<QpHandle>,
+pub(super) struct Sender {
+    pub end: End,
+    pub qps: Vec<QpHandle>,
     wire: Wire,
 }
 
@@ -19,7 +19,7 @@ struct Sender {
 type Sent = (u32, bool);
 
 impl Sender {
-    fn new(count: usize) -> Self {
+    pub fn new(count: usize) -> Self {
         let end = End::new(A, 1);
         let qps: Vec<_> = (0..count).map(|_| create_qp(&end.device, end.pd, &end.cq)).collect();
         for (nr, qp) in qps.iter().enumerate() {
@@ -30,7 +30,7 @@ impl Sender {
         sender
     }
 
-    fn post(&self, nr: usize, op: SendOp, len: u32) {
+    pub fn post(&self, nr: usize, op: SendOp, len: u32) {
         let sges = [self.end.sge(0, len)];
         let request = SendRequest {
             wr_id: 1,
@@ -42,11 +42,11 @@ impl Sender {
         self.end.device.post_send(Time::ZERO, self.qps[nr], &[request]).unwrap();
     }
 
-    fn write(&self, nr: usize, len: u32) {
+    pub fn write(&self, nr: usize, len: u32) {
         self.post(nr, SendOp::Write { remote: self.end.remote(0) }, len);
     }
 
-    fn runs(&self) -> Vec<Vec<Sent>> {
+    pub fn runs(&self) -> Vec<Vec<Sent>> {
         self.end.device.transmit_pending(Time::ZERO, &self.wire);
         let packet = |bytes: &[u8]| {
             let packet = PacketView::parse(bytes).unwrap();

@@ -30,7 +30,7 @@ use super::recovery::Recovery;
 use crate::cq::{Completion, WcStatus};
 use crate::device::counters::Counter;
 use crate::path::run::{MAX_RUN_BYTES, RunBuffer};
-use crate::path::window::PACKET_OVERHEAD;
+use crate::path::window::{Budget, PACKET_OVERHEAD};
 use crate::port::udp::MAX_RUN_SEGMENTS;
 use crate::qp::attr::QpState;
 use crate::qp::context::{Common, Context, Sent};
@@ -275,11 +275,12 @@ impl Requester {
         let (opcode, ext) = data_headers(Service::Rc, &wqe.op, wqe.length, index == 0, last);
         let opcode = qp.opcode(opcode);
         let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len as usize);
+        // The window first: no run is to leave early for what must wait.
+        if self.burst_left == 0 && !self.begin_burst(wqe, index, cx) {
+            return Some(Sent::Waits(Budget::Window));
+        }
         if let Some(stop) = cx.bars(run, len) {
             return Some(stop);
-        }
-        if self.burst_left == 0 && !self.begin_burst(wqe, index, cx) {
-            return Some(Sent::WindowFull);
         }
         if last && self.burst_left == 1 {
             self.extend_burst(qp, cx);
@@ -324,15 +325,16 @@ impl Requester {
         let opcode = qp.opcode(opcode);
         let payload_len = if matches!(wqe.op, SendOp::AtomicWrite { .. }) { 8 } else { 0 };
         let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len);
-        if let Some(stop) = cx.bars(run, len) {
-            return Some(stop);
-        }
         let cost = u64::from(packets) * (u64::from(qp.mtu()) + PACKET_OVERHEAD);
         let unacknowledged = self.cursor_psn.steps_from(self.una);
-        if !cx.path.window.admits_read(cost)
+        if self.gives_way(Budget::Reads, cx)
+            || !cx.path.window.admits_read(cost)
             || (unacknowledged > 0 && unacknowledged + packets > MAX_UNACKNOWLEDGED)
         {
-            return Some(Sent::WindowFull);
+            return Some(Sent::Waits(Budget::Reads));
+        }
+        if let Some(stop) = cx.bars(run, len) {
+            return Some(stop);
         }
         let mut bth = self.bth(opcode, qp);
         bth.ack_req = true;
@@ -406,12 +408,17 @@ impl Requester {
         };
         let bytes = charged(wqe, index, packets, self.mtu);
         let unacknowledged = self.cursor_psn.steps_from(self.una);
-        if unacknowledged >= MAX_UNACKNOWLEDGED || !cx.admits(bytes) {
+        if self.gives_way(Budget::Window, cx) || unacknowledged >= MAX_UNACKNOWLEDGED || !cx.admits(bytes) {
             return false;
         }
         cx.reserved += bytes;
         (self.burst_left, self.burst_packets, self.burst_bytes) = (packets, packets, bytes);
         true
+    }
+
+    /// Whether others are before it. What is sent again goes before all of them: its peer can do nothing until it comes.
+    fn gives_way(&self, budget: Budget, cx: &Context<'_>) -> bool {
+        cx.gives_way[budget as usize] && self.cursor_psn == self.sent_psn
     }
 
     /// Lets one packet pass that was there before, and asks for its acknowledgement, whatever the window has room for.

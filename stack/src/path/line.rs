@@ -1,0 +1,54 @@
+//! Queue pairs that wait for room in a budget of their path.
+//!
+//! They get it in their order, and whoever is first and finds too little ends the round: a thousand that wait are not all asked each time that there is
+//! room for one. Who has something to send and does not wait may take what room there is before them: most often it was acknowledged just now, all
+//! of it is in a cache, and its next packets go out with others. That is so a few times; then nobody begins anything
+//! new before who has been first for so long.
+
+use std::collections::VecDeque;
+
+/// So often others may go before the first one.
+const PATIENCE: u32 = 64;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    waiting: VecDeque<u32>,
+    passed_over: u32,
+}
+
+impl Line {
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Queue pair `index` goes behind all others.
+    pub fn join(&mut self, index: u32) {
+        self.waiting.push_back(index);
+    }
+
+    /// The first one leaves the line, to get its turn.
+    pub fn take_first(&mut self) -> Option<u32> {
+        self.waiting.pop_front()
+    }
+
+    /// It could send.
+    pub fn had_turn(&mut self) {
+        self.passed_over = 0;
+    }
+
+    /// There was too little room for it: it is the first one again.
+    pub fn put_back(&mut self, index: u32) {
+        self.waiting.push_front(index);
+        self.passed_over = self.passed_over.saturating_add(1);
+    }
+
+    /// Whether others must let the first one go before them.
+    pub fn has_waited_enough(&self) -> bool {
+        self.passed_over >= PATIENCE && !self.is_empty()
+    }
+}
