@@ -107,6 +107,7 @@ impl Engine {
             watch,
             polled_at_ns: AtomicU64::new(0),
             empty_polls: AtomicU32::new(0),
+            has_sent: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             after_progress: config.hooks.after_progress,
             namespace: config.direct.then(Namespace::current).flatten(),
@@ -256,6 +257,7 @@ impl Engine {
         let (result, is_due) = self.device().post_send_in_round(now, qp, requests, round);
         if is_due {
             self.shared.transmit(now);
+            self.shared.has_sent.store(true, Ordering::Relaxed);
         }
         result
     }

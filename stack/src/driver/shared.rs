@@ -42,6 +42,8 @@ pub(super) struct Shared {
     /// When a thread last polled, in nanoseconds.
     pub polled_at_ns: AtomicU64,
     pub empty_polls: AtomicU32,
+    /// Since the last poll a message was sent.
+    pub has_sent: AtomicBool,
     pub stop: AtomicBool,
     pub after_progress: Option<Arc<dyn AfterProgress>>,
     /// Where it was opened, if packets to devices of the same process go to them directly.
@@ -166,32 +168,47 @@ impl Shared {
 
     /// When [`Shared::handle_timeouts`] is to be called at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
-        let connections = self.attached.get().map(|attached| attached.connections.deadline());
-        let parked = self.ports.park.next_look();
-        self.device
-            .next_deadline()
-            .into_iter()
-            .chain(connections)
-            .chain(parked)
-            .chain(self.ports.common_rest())
-            .min()
-            .filter(|at| *at != Time::NEVER)
+        let deadlines = self.device.next_deadline().into_iter().chain(self.deadline_of_connections());
+        deadlines.min().filter(|at| *at != Time::NEVER)
     }
 
-    /// When the background thread is to wake beside a thread that polls.
+    /// The same, of what no polling thread does.
+    fn deadline_of_connections(&self) -> Option<Time> {
+        let connections = self.attached.get().map(|attached| attached.connections.deadline());
+        let parked = self.ports.park.next_look();
+        connections.into_iter().chain(parked).chain(self.ports.common_rest()).min()
+    }
+
+    /// When the background thread is to wake beside a thread that polls, which sees to the deadlines of the queue pairs: of a thousand at work
+    /// one is always near.
     pub fn next_wake(&self) -> Time {
         if self.ports.iter().any(UdpPort::errors_pending) {
             return Time::ZERO;
         }
-        let deadline = self.next_deadline().into_iter().chain(self.ports.next_due()).min();
+        let deadline = self.deadline_of_connections().into_iter().chain(self.ports.next_due()).min();
         deadline.unwrap_or(Time::NEVER)
+    }
+
+    /// Does what is due of the queue pairs.
+    fn see_to_deadlines(&self, now: Time) {
+        if self.device.next_deadline().is_some_and(|at| at <= now) {
+            self.device.handle_timeouts(now);
+            self.transmit(now);
+        }
     }
 
     /// One round of a polling thread.
     pub fn progress(&self) {
         let now = clock::now();
         self.polled_at_ns.store(now.as_ns(), Ordering::Relaxed);
-        self.watch.put_off(now, || self.next_wake());
+        let has_sent = self.has_sent.load(Ordering::Relaxed);
+        if has_sent {
+            self.has_sent.store(false, Ordering::Relaxed);
+        }
+        let is_put_off = self.watch.put_off(now, has_sent, || self.next_wake());
+        if is_put_off {
+            self.see_to_deadlines(now);
+        }
         // Acknowledgements that the last round left for a reply to take along.
         self.transmit(now);
         let looked = try_lock(&self.receiver)
@@ -202,10 +219,9 @@ impl Shared {
                 self.empty_polls.store(0, Ordering::Relaxed);
                 yield_now();
             }
-            // The background thread may learn half a millisecond late that something is due. What is missing waits in no socket now.
-            if looked.is_some() && self.device.next_deadline().is_some_and(|at| at <= now) {
-                self.device.handle_timeouts(now);
-                self.transmit(now);
+            // What is missing waits in no socket now.
+            if looked.is_some() {
+                self.see_to_deadlines(now);
             }
             return;
         }
