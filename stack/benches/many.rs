@@ -1,5 +1,8 @@
-//! Many queue pairs: what each costs in memory and time, and what a thousand of them move against one over the same memory.
-//! `cargo bench -p urxe-stack --bench many`; fails above the limits that it prints.
+//! Many queue pairs without all that carries their packets: what each costs in memory and time, and what a thousand of them move against one over the
+//! same memory. `cargo bench -p urxe-stack --bench many`; fails above the limits that it prints.
+//!
+//! The ratios are told, not judged: what a program sees of them tells `cargo bench -p urxe --bench many`. Here fifty WRITEs of one queue pair
+//! are acknowledged by one or two packets, and those of fifty by fifty.
 
 mod pair;
 
@@ -43,7 +46,7 @@ static ALLOCATOR: Counting = Counting;
 /// Both ends are in this process.
 const PAIRS: usize = 5000;
 const ACTIVE: usize = 1000;
-/// Bytes of a WRITE; the working set is [`ACTIVE`] of them on each side. The first decides, the others show what is left of it with longer ones.
+/// Bytes of a WRITE; the working set is [`ACTIVE`] of them on each side.
 const LENGTHS: [u32; 3] = [1024, 4096, 16_384];
 /// Of one length, so that all take about as long.
 const SWEPT_BYTES: usize = 60 << 20;
@@ -53,7 +56,6 @@ const MIN_ROUNDS: usize = 6;
 
 const MAX_BYTES_EACH: usize = 8 << 10;
 const MAX_CREATION: Duration = Duration::from_secs(5);
-const MIN_RATIO: f64 = 0.7;
 
 /// Writes the whole working set once; how long that took.
 fn sweep(pair: &mut Pair, length: u32, qp_of: impl Fn(usize) -> QpHandle) -> Duration {
@@ -69,7 +71,7 @@ fn sweep(pair: &mut Pair, length: u32, qp_of: impl Fn(usize) -> QpHandle) -> Dur
 
 /// What many queue pairs move of what one does in the sweep right before; prints the middle of all rounds, since a machine that others use is
 /// not as fast in each, and the best rate of either.
-fn compare(pair: &mut Pair, length: u32, one: QpHandle, handles: &[[QpHandle; 2]]) -> f64 {
+fn compare(pair: &mut Pair, length: u32, one: QpHandle, handles: &[[QpHandle; 2]]) {
     let bytes = ACTIVE * length as usize;
     let (mut alone, mut together, mut ratios) = (Duration::MAX, Duration::MAX, Vec::new());
     for _ in 0..(SWEPT_BYTES / bytes).max(MIN_ROUNDS) {
@@ -86,7 +88,6 @@ fn compare(pair: &mut Pair, length: u32, one: QpHandle, handles: &[[QpHandle; 2]
         rate(alone),
         rate(together)
     );
-    ratio
 }
 
 fn main() {
@@ -102,10 +103,11 @@ fn main() {
     );
 
     let [one, _] = pair.connect_another(64);
-    let ratios = LENGTHS.map(|length| compare(&mut pair, length, one, &handles));
+    for length in LENGTHS {
+        compare(&mut pair, length, one, &handles);
+    }
     assert!(each < MAX_BYTES_EACH, "more than {MAX_BYTES_EACH} bytes each");
-    // Times judge nothing by themselves on a machine that others use: they are told, not asserted.
-    let holds = |holds: bool| if holds { "holds" } else { "does not hold" };
-    println!("created in less than {MAX_CREATION:?}: {}", holds(creation < MAX_CREATION));
-    println!("at least {MIN_RATIO} of what one moves: {}", holds(ratios[0] >= MIN_RATIO));
+    // A time judges nothing by itself on a machine that others use: it is told, not asserted.
+    let holds = if creation < MAX_CREATION { "holds" } else { "does not hold" };
+    println!("created in less than {MAX_CREATION:?}: {holds}");
 }
