@@ -161,6 +161,7 @@ impl Device {
         self.take_ready(path, queue);
         // Those that wait for a budget get one more try, after those that were listed since.
         let mut retries = lines.each_ref().map(Line::len);
+        let (mut first_went, mut others_went) = ([false; Budget::COUNT], false);
         let mut context = self.context(now, Some((path_index, route.key.peer)));
         // Of those that were put aside, so many are asked again first: the run is a new one.
         let mut resumed = 0;
@@ -209,16 +210,19 @@ impl Device {
                 }
                 Filled::Waits(budget) => lines[budget as usize].join(index),
             }
-            if let From::Line(budget) = from
-                && had_turn
-            {
-                lines[budget as usize].had_turn();
+            match from {
+                From::Line(budget) => first_went[budget as usize] |= had_turn,
+                From::Listed => others_went |= had_turn,
+                From::Aside => {}
             }
             if queue.is_empty() {
                 self.take_ready(path, queue);
             }
         }
         context.pins.clear();
+        for (line, went) in lines.iter_mut().zip(first_went) {
+            line.note_round(went, others_went);
+        }
         path.acks.take(acks);
         for ack in acks.drain(..) {
             if !run.takes(Ack::LEN) {

@@ -36,19 +36,54 @@ impl Line {
         self.waiting.pop_front()
     }
 
-    /// It could send.
-    pub fn had_turn(&mut self) {
-        self.passed_over = 0;
-    }
-
     /// There was too little room for it: it is the first one again.
     pub fn put_back(&mut self, index: u32) {
         self.waiting.push_front(index);
-        self.passed_over = self.passed_over.saturating_add(1);
+    }
+
+    /// A round is over, in which some that waited could send, or others that did not wait.
+    pub fn note_round(&mut self, first_went: bool, others_went: bool) {
+        if first_went {
+            self.passed_over = 0;
+        } else if others_went && !self.is_empty() {
+            self.passed_over += 1;
+        }
     }
 
     /// Whether others must let the first one go before them.
     pub fn has_waited_enough(&self) -> bool {
         self.passed_over >= PATIENCE && !self.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_passed_over_often_enough_goes_before_others_until_it_went() {
+        let mut line = Line::default();
+        for _ in 0..2 * PATIENCE {
+            line.note_round(false, true);
+            assert!(!line.has_waited_enough(), "nobody waits");
+        }
+        line.join(7);
+        for _ in 1..PATIENCE {
+            line.note_round(false, true);
+            // Nobody was before it.
+            line.note_round(false, false);
+            assert!(!line.has_waited_enough());
+        }
+        line.note_round(false, true);
+        assert!(line.has_waited_enough());
+        assert_eq!(line.take_first(), Some(7));
+        line.put_back(7);
+        line.join(8);
+        line.note_round(false, false);
+        assert!(line.has_waited_enough(), "there was too little room for it");
+        assert_eq!(line.take_first(), Some(7));
+        line.note_round(true, false);
+        assert!(!line.has_waited_enough());
+        assert_eq!((line.take_first(), line.take_first()), (Some(8), None));
     }
 }
