@@ -1,50 +1,17 @@
-//! Many queue pairs without all that carries their packets: what each costs in memory and time, and what a thousand of them move against one over the
-//! same memory. `cargo bench -p urxe-stack --bench many`; fails above the limits that it prints.
+//! What a thousand queue pairs move against one over the same memory, without all that carries their packets: told, not judged.
+//! `cargo bench -p urxe-stack --bench many`
 //!
-//! The ratios are told, not judged: what a program sees of them tells `cargo bench -p urxe --bench many`. Here fifty WRITEs of one queue pair
-//! are acknowledged by one or two packets, and those of fifty by fifty.
+//! What a program sees, and what each queue pair costs in memory and time, tells `cargo bench -p urxe --bench many`. Here fifty WRITEs of one
+//! queue pair are acknowledged by one or two packets, and those of fifty by fifty.
 
 mod pair;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use urxe_stack::device::QpHandle;
 
 use self::pair::Pair;
 
-static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
-
-struct Counting;
-
-// SAFETY: every call is handed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        HELD_BYTES.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        HELD_BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        HELD_BYTES.fetch_add(new_size, Ordering::Relaxed);
-        HELD_BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.realloc(at, layout, new_size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Both ends are in this process.
-const PAIRS: usize = 5000;
 const ACTIVE: usize = 1000;
 /// Bytes of a WRITE; the working set is [`ACTIVE`] of them on each side.
 const LENGTHS: [u32; 3] = [1024, 4096, 16_384];
@@ -53,9 +20,6 @@ const SWEPT_BYTES: usize = 60 << 20;
 /// WRITEs that are posted at a time.
 const BATCH: usize = 50;
 const MIN_ROUNDS: usize = 6;
-
-const MAX_BYTES_EACH: usize = 8 << 10;
-const MAX_CREATION: Duration = Duration::from_secs(5);
 
 /// Writes the whole working set once; how long that took.
 fn sweep(pair: &mut Pair, length: u32, qp_of: impl Fn(usize) -> QpHandle) -> Duration {
@@ -92,22 +56,10 @@ fn compare(pair: &mut Pair, length: u32, one: QpHandle, handles: &[[QpHandle; 2]
 
 fn main() {
     let mut pair = Pair::with_buffers(ACTIVE * LENGTHS[2] as usize);
-    let (before, start) = (HELD_BYTES.load(Ordering::Relaxed), Instant::now());
-    // Queues of one entry each: what remains is the queue pairs' own.
-    let handles: Vec<[QpHandle; 2]> = (0..PAIRS).map(|_| pair.connect_another(1)).collect();
-    let creation = start.elapsed();
-    let each = (HELD_BYTES.load(Ordering::Relaxed) - before) / (2 * PAIRS);
-    println!(
-        "{} connected queue pairs: {each} bytes each, created and connected in {creation:.2?}",
-        2 * PAIRS
-    );
-
+    // Each has one WRITE under way.
+    let handles: Vec<[QpHandle; 2]> = (0..ACTIVE).map(|_| pair.connect_another(1)).collect();
     let [one, _] = pair.connect_another(64);
     for length in LENGTHS {
         compare(&mut pair, length, one, &handles);
     }
-    assert!(each < MAX_BYTES_EACH, "more than {MAX_BYTES_EACH} bytes each");
-    // A time judges nothing by itself on a machine that others use: it is told, not asserted.
-    let holds = if creation < MAX_CREATION { "holds" } else { "does not hold" };
-    println!("created in less than {MAX_CREATION:?}: {holds}");
 }

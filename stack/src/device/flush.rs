@@ -208,7 +208,11 @@ impl Device {
                     lines[budget as usize].put_back(index);
                     retries[budget as usize] = 0;
                 }
-                Filled::Waits(budget) => lines[budget as usize].join(index),
+                Filled::Waits(budget) => {
+                    lines[budget as usize].join(index);
+                    // It gave way to those before it, who may have nothing to send any more: then nobody else would ask it again.
+                    retries[budget as usize] += usize::from(context.gives_way[budget as usize]);
+                }
             }
             match from {
                 From::Line(budget) => first_went[budget as usize] |= had_turn,

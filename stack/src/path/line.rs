@@ -2,7 +2,7 @@
 //!
 //! They get it in their order, and whoever is first and finds too little ends the round: a thousand that wait are not all asked each time that there is
 //! room for one. Who has something to send and does not wait may take what room there is before them: most often it was acknowledged just now, all
-//! of it is in a cache, and its next packets go out with others. That is so a few times; then nobody begins anything
+//! of it is in a cache, and its next packets go out with others. That is so some dozens of times; then nobody begins anything
 //! new before who has been first for so long.
 
 use std::collections::VecDeque;
@@ -43,10 +43,10 @@ impl Line {
 
     /// A round is over, in which some that waited could send, or others that did not wait.
     pub fn note_round(&mut self, first_went: bool, others_went: bool) {
-        if first_went {
+        if first_went || self.is_empty() {
             self.passed_over = 0;
-        } else if others_went && !self.is_empty() {
-            self.passed_over += 1;
+        } else if others_went {
+            self.passed_over = self.passed_over.saturating_add(1);
         }
     }
 

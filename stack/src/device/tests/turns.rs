@@ -70,20 +70,36 @@ fn who_waits_gets_room_in_order() {
 #[test]
 fn short_messages_that_come_later_go_before_who_waits_a_few_times_and_then_behind_it() {
     let sender = full();
+    let later = pass_over(&sender);
+    acknowledge(&sender, 0, BURST);
+    assert_eq!(turns(&sender), [(1, BURST), (later as u32, 1)]);
+}
+
+#[test]
+fn who_gives_way_to_one_that_is_gone_gets_its_turn_at_once() {
+    let sender = full();
+    let later = pass_over(&sender);
+    let attr = QpAttr { qp_state: QpState::Reset, ..QpAttr::default() };
+    sender.end.device.modify_qp(Time::ZERO, sender.qps[1], &attr, QpAttrMask::STATE).unwrap();
+    sender.post(9, SendOp::Send, 1);
+    assert_eq!(turns(&sender), [(later as u32, 1), (9, 1)]);
+}
+
+/// Lets others send short messages until they have to wait for the second; returns the first that had to.
+fn pass_over(sender: &Sender) -> usize {
     let mut before = 0;
     let later = loop {
         // Each has room for sixteen.
         let later = 2 + before / 16;
         sender.post(later, SendOp::Send, 1);
-        match turns(&sender)[..] {
+        match turns(sender)[..] {
             [(nr, 1)] if nr as usize == later => before += 1,
             [] => break later,
             ref other => panic!("{other:?}"),
         }
     };
     assert!(before > 10, "there was room for short ones: {before}");
-    acknowledge(&sender, 0, BURST);
-    assert_eq!(turns(&sender), [(1, BURST), (later as u32, 1)]);
+    later
 }
 
 #[test]
