@@ -32,7 +32,7 @@ use super::{
     AsyncEvent, AsyncEvents, Completion, CompletionChannel, CqEvent, CqEventType, CqId, EventObject,
 };
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, yield_now};
 use crate::time::Time;
 use urxe_wire::Qpn;
 
@@ -175,6 +175,8 @@ pub struct Cq {
     /// Written under the lock, read without it.
     summary: AtomicU32,
     users: AtomicU32,
+    /// Sinks that may outlive the queue's users.
+    carried: AtomicU32,
     ring: Mutex<Ring>,
     turn_over: Condvar,
 }
@@ -209,6 +211,7 @@ impl Cq {
             periods,
             summary: AtomicU32::new(0),
             users: AtomicU32::new(0),
+            carried: AtomicU32::new(0),
             ring: Mutex::new(ring),
             turn_over: Condvar::new(),
         })
@@ -264,7 +267,19 @@ impl Cq {
 
     /// Takes the queue's lock for several pushes. The event, if one is due, is sent when the sink is dropped.
     pub fn lock(&self) -> CqSink<'_> {
-        CqSink { cq: self, ring: Some(lock(&self.ring)), notify: false, overran: false, ends: None }
+        self.sink(false)
+    }
+
+    /// The same for a caller who keeps it locked longer than he keeps what reports to it: whoever destroys the queue waits for him. To be
+    /// called while some user keeps it alive.
+    pub(crate) fn lock_to_carry(&self) -> CqSink<'_> {
+        self.carried.fetch_add(1, Ordering::Relaxed);
+        self.sink(true)
+    }
+
+    fn sink(&self, is_carried: bool) -> CqSink<'_> {
+        let ring = Some(lock(&self.ring));
+        CqSink { cq: self, ring, is_carried, notify: false, overran: false, ends: None }
     }
 
     /// Adds one completion. `solicited`: it is a receive whose message carried the solicited event bit.
@@ -433,7 +448,13 @@ impl Cq {
     /// Nobody uses it from now on.
     fn end(&self) -> Result<(), CqError> {
         match self.users.compare_exchange(0, DESTROYED, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                // What reported to it is gone, but a thread may be about to tell of it: moments, since such a thread waits for nothing.
+                while self.carried.load(Ordering::Acquire) != 0 {
+                    yield_now();
+                }
+                Ok(())
+            }
             Err(DESTROYED) => Err(CqError::Destroyed),
             Err(users) => Err(CqError::Busy { users }),
         }
@@ -488,6 +509,7 @@ pub struct CqSink<'a> {
     cq: &'a Cq,
     /// `None` only while dropping.
     ring: Option<MutexGuard<'a, Ring>>,
+    is_carried: bool,
     notify: bool,
     overran: bool,
     /// When the period ends that began.
@@ -499,7 +521,19 @@ impl CqSink<'_> {
     ///
     /// # Errors
     /// [`CqError::Overrun`]: the completion is lost.
+    #[inline] // made in its place: what was written in parts a moment ago is slow to copy as a whole
     pub fn push(&mut self, completion: Completion, solicited: bool) -> Result<(), CqError> {
+        let ring = self.ring();
+        if ring.armed.is_none() && !ring.overrun && ring.held() < ring.capacity {
+            ring.entries.push_back(completion);
+            return Ok(());
+        }
+        self.push_and_tell(completion, solicited)
+    }
+
+    /// The same for a queue that is full, or of which somebody wants an event.
+    #[inline(never)]
+    fn push_and_tell(&mut self, completion: Completion, solicited: bool) -> Result<(), CqError> {
         let ring = self.ring();
         let capacity = ring.capacity;
         if ring.overrun {
@@ -530,6 +564,11 @@ impl CqSink<'_> {
         Ok(())
     }
 
+    /// Whether it is `cq` that is locked.
+    pub(crate) fn is_of(&self, cq: &Cq) -> bool {
+        std::ptr::eq(self.cq, cq)
+    }
+
     fn ring(&mut self) -> &mut Ring {
         self.ring.as_mut().expect("a sink holds the lock until it is dropped")
     }
@@ -555,6 +594,9 @@ impl Drop for CqSink<'_> {
         }
         if let (true, Some(events)) = (self.overran, &self.cq.events) {
             events.push(AsyncEvent::Cq(CqEventType::CqErr, self.cq.id));
+        }
+        if self.is_carried {
+            self.cq.carried.fetch_sub(1, Ordering::Release);
         }
     }
 }

@@ -187,6 +187,7 @@ impl Device {
             }
             let is_last = queue.is_empty() && aside.is_empty() && retried.is_none();
             context.may_close = closes || is_last;
+            context.others_follow = !is_last;
             context.gives_way = lines.each_ref().map(|line| from == From::Listed && line.has_waited_enough());
             let was_blocked = matches!(from, From::Line(_));
             let before = run.count();
@@ -197,6 +198,7 @@ impl Device {
                 Filled::Aside => aside.push_back(index),
                 Filled::RunFull => {
                     context.pins.clear();
+                    context.settle();
                     self.send(run, &route, port);
                     resumed = aside.len();
                     look();
@@ -224,6 +226,7 @@ impl Device {
             }
         }
         context.pins.clear();
+        context.settle();
         for (line, went) in lines.iter_mut().zip(first_went) {
             line.note_round(went, others_went);
         }

@@ -70,6 +70,7 @@ impl QpNumbers {
     }
 
     /// The index that `qpn` could belong to. Whether it does, the queue pair there says.
+    #[inline]
     pub fn index(&self, qpn: Qpn) -> Option<u32> {
         let value = qpn.value();
         (value >> LOW_BITS == u32::from(self.process_slot))

@@ -14,6 +14,7 @@ use crate::path::acks::{self, Ack, AckBatch};
 use crate::path::ecn;
 use crate::port::Datagrams;
 use crate::qp::Qp;
+use crate::qp::completions::Queues;
 use crate::qp::context::{Arrival, Context};
 use crate::sync::atomic::Ordering;
 use crate::sync::{MutexGuard, lock, try_lock};
@@ -160,6 +161,7 @@ impl Device {
         self.members_for(datagrams, &mut scratch.members);
         let to_group = datagrams.to.is_multicast();
         let is_marked = ecn::is_marked(datagrams.traffic_class);
+        let queues = Queues::default();
         let mut context = self.context(now, None);
         context.arrival = Some(arrival(datagrams, 0));
         let mut held: Option<Held<'_>> = None;
@@ -175,6 +177,9 @@ impl Device {
                 continue;
             };
             received += 1;
+            if packet.info().kind != Kind::Ack {
+                context.carried.let_go();
+            }
             if packet.info().kind == Kind::Cnp {
                 self.leave(held.take(), &context, &mut touched, &mut scratch.acks, Next::Other);
                 self.receive_cnp(now, datagrams.from, &packet);
@@ -183,6 +188,7 @@ impl Device {
             if to_group || packet.dest_qp() == Qpn::MULTICAST {
                 self.leave(held.take(), &context, &mut touched, &mut scratch.acks, Next::Other);
                 context.pins.clear();
+                context.carried.let_go();
                 self.receive_from_group(now, &packet, arrival(datagrams, identification), &scratch.members);
                 continue;
             }
@@ -194,6 +200,9 @@ impl Device {
                     self.stray(qpn, segment, scratch);
                     continue;
                 };
+                if held.is_some() {
+                    context.carried.begin(&queues);
+                }
                 self.leave(held.take(), &context, &mut touched, &mut scratch.acks, Next::Other);
                 held = self.hold(index, qpn, &mut context);
             }
@@ -211,11 +220,12 @@ impl Device {
             }
         }
         self.leave(held, &context, &mut touched, &mut scratch.acks, Next::Nothing);
+        context.carried.let_go();
+        context.settle();
         if let Some(path) = touched {
             self.leave_at(path, &mut scratch.acks);
         }
         self.counters.add_many(Counter::RcvdPkts, received);
-        self.count_writes(&context);
         self.counters.add_many(Counter::IcrcExact, std::mem::take(&mut scratch.exact));
     }
 
@@ -317,8 +327,9 @@ impl Device {
         let guard = match try_lock(&slot.qp) {
             Some(guard) => guard,
             None => {
-                // No pins while waiting for a queue pair: who has it may be waiting for them.
+                // No pins, and no completion queue, while waiting for a queue pair: who has it may be waiting for them.
                 context.pins.clear();
+                context.carried.let_go();
                 lock(&slot.qp)
             }
         };
@@ -351,13 +362,6 @@ impl Device {
         qp.on_packet(packet, context);
     }
 
-    /// Counts what queue pairs left to be counted together.
-    fn count_writes(&self, context: &Context<'_>) {
-        if context.received_writes > 0 {
-            self.counters.add_many(Counter::RdmaRecvs, context.received_writes);
-        }
-    }
-
     /// Handles one packet for the queue pair at `index`, if it is `qpn`.
     pub(super) fn receive_alone(
         &self,
@@ -373,7 +377,7 @@ impl Device {
             return self.counters.add(Counter::DropNoQp);
         };
         self.dispatch(&mut held, &mut context, arrival.from, packet);
-        self.count_writes(&context);
+        context.settle();
         if let Some(path) = self.let_go(held, &context, None) {
             self.touch(path);
         }

@@ -7,6 +7,7 @@ use urxe_wire::{Gid, Qpn, ROCE_PORT};
 
 mod acks;
 mod bursts;
+mod completions;
 mod destination;
 mod domains;
 mod keys;

@@ -9,9 +9,11 @@ use super::qpn;
 use super::{Control, Device, QpHandle, QpSlot};
 use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
 use crate::memory::Pins;
+use crate::path::charges::Charges;
 use crate::path::ecn;
 use crate::path::window::Budget;
 use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
+use crate::qp::completions::Carried;
 use crate::qp::context::Context;
 use crate::qp::transition::{self, ModifyQpError};
 use crate::qp::{Qp, QpInit};
@@ -537,19 +539,22 @@ impl Device {
             path_index: index_of(path),
             ahs: &self.ahs,
             arrival: None,
-            reserved: 0,
-            sent_bytes: 0,
+            charges: Charges::default(),
             sent_writes: 0,
             received_writes: 0,
+            carried: Carried::default(),
+            others_follow: false,
             may_close: true,
             gives_way: [false; Budget::COUNT],
         }
     }
 
     /// The same surroundings for a queue pair on `path`, with what was pinned for the one before.
+    #[inline(always)]
     pub(super) fn move_context<'d>(&'d self, context: &mut Context<'d>, path: Option<(u32, IpAddr)>) {
         let index = index_of(path);
         if context.path_index != index {
+            context.settle();
             context.path = self.used_path(path);
             context.path_index = index;
         }

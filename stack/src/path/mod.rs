@@ -4,10 +4,12 @@
 //! round trip. Whoever has something to send lists its queue pair on the path and then tries to become the flusher; who
 //! finds another at it leaves a mark (`Path::kick`), which the flusher looks at again after letting go.
 //!
-//! Lock order: path, queue pair, shared receive queue, completion queue.
+//! Lock order: path, queue pair, shared receive queue, completion queue. One exception: over acknowledgements of many queue pairs a completion queue
+//! stays locked, but nobody who has it waits for a queue pair (`qp/completions.rs`).
 
 pub(crate) mod acks;
 mod brake;
+pub(crate) mod charges;
 pub(crate) mod cork;
 pub(crate) mod ecn;
 pub(crate) mod line;

@@ -163,12 +163,13 @@ impl Window {
 
     /// Whether `bytes` more may be sent. A packet always may when nothing is in flight.
     pub fn admits(&self, bytes: u64) -> bool {
-        self.in_flight.load(Ordering::Relaxed) == 0 || self.has_room(bytes)
+        let in_flight = self.in_flight();
+        in_flight == 0 || self.has_room(in_flight + bytes)
     }
 
-    /// The same where something is in flight that was not charged yet, and is part of `bytes`.
+    /// Whether `bytes` may be in flight together, beside nothing else.
     pub fn has_room(&self, bytes: u64) -> bool {
-        self.in_flight.load(Ordering::Relaxed) + bytes <= self.limit.load(Ordering::Relaxed)
+        bytes <= self.limit.load(Ordering::Relaxed)
     }
 
     pub fn charge(&self, bytes: u64) {

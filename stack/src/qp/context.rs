@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 
-use crate::cq::{AsyncEvent, AsyncEvents, Completion, CqRef, CqSink, QpEventType};
+use crate::cq::{AsyncEvent, AsyncEvents, Completion, CqRef, QpEventType};
 use crate::device::Limits;
 use crate::device::ah::AhTable;
 use crate::device::counters::{Counter, Counters};
 use crate::device::srqs::SrqTable;
 use crate::memory::{Accessor, Memory, PdId, Pins};
 use crate::path::Path;
+use crate::path::charges::Charges;
 use crate::path::run::RunBuffer;
 use crate::path::window::Budget;
 use crate::srq::Srq;
@@ -18,6 +19,7 @@ use crate::time::Time;
 use urxe_wire::{Opcode, PKey, Qpn};
 
 use super::attr::{QpAttr, QpCap, QpState, QpType};
+use super::completions::Carried;
 
 /// The surroundings of one call into a queue pair: borrowed for a run, never for a message.
 pub(crate) struct Context<'a> {
@@ -35,13 +37,15 @@ pub(crate) struct Context<'a> {
     pub ahs: &'a AhTable,
     /// Where the packet came from, while one is handled.
     pub arrival: Option<Arrival>,
-    /// While packets are sent: bytes of bursts that were begun and are still to be sent, by any queue pair of the path.
-    pub reserved: u64,
-    /// Of these, what a queue pair's turn has sent and not charged yet, and the WRITEs that it began: each is told once a turn, not once a packet.
-    pub sent_bytes: u64,
+    /// What the path's window is still to be told.
+    pub charges: Charges,
+    /// WRITEs that began while packets were sent, and while they were received: told once for all packets that go or came together.
     pub sent_writes: u64,
-    /// While packets are received: WRITEs that began, told once for all packets that came together.
     pub received_writes: u64,
+    /// While acknowledgements of many queue pairs are taken: the completion queue that most report to.
+    pub carried: Carried<'a>,
+    /// While packets are sent: other queue pairs have their turns next.
+    pub others_follow: bool,
     /// While packets are sent: a packet shorter than those of the run, behind which none can follow, may join it.
     pub may_close: bool,
     /// While packets are sent: budgets for which others have waited long. Who wants to send something new goes behind them.
@@ -58,25 +62,23 @@ impl Context<'_> {
         (!self.may_close && run.closes_with(len)).then_some(Sent::Aside)
     }
 
-    /// Whether the path's window has room for `bytes` beside what is reserved.
+    /// Whether the path's window has room for `bytes` more.
     #[inline]
     pub fn admits(&self, bytes: u64) -> bool {
-        let (window, bytes) = (&self.path.window, self.reserved + bytes);
-        // What is reserved is as good as in flight.
-        if self.reserved > 0 || self.sent_bytes > 0 { window.has_room(bytes) } else { window.admits(bytes) }
+        self.charges.admit(&self.path.window, bytes)
     }
 
-    /// Charges what a queue pair's turn has sent. What was not charged stood reserved, which counts the same.
+    /// Tells the path's window and the counters what they were not told.
     #[inline]
-    pub fn settle_sent(&mut self) {
-        let bytes = std::mem::take(&mut self.sent_bytes);
-        if bytes > 0 {
-            self.reserved = self.reserved.saturating_sub(bytes);
-            self.path.window.charge(bytes);
-        }
-        match std::mem::take(&mut self.sent_writes) {
-            0 => {}
-            writes => self.counters.add_many(Counter::RdmaSends, writes),
+    pub fn settle(&mut self) {
+        self.charges.settle(&self.path.window, self.now);
+        let writes =
+            [(Counter::RdmaSends, &mut self.sent_writes), (Counter::RdmaRecvs, &mut self.received_writes)];
+        for (counter, writes) in writes {
+            match std::mem::take(writes) {
+                0 => {}
+                writes => self.counters.add_many(counter, writes),
+            }
         }
     }
 }
@@ -191,11 +193,13 @@ impl Common {
     }
 
     pub fn complete_send(&mut self, mut completion: Completion, cx: &Context<'_>) {
+        cx.carried.let_go();
         completion.timestamp_ns = cx.now.as_ns();
         self.cq_overrun |= self.send_cq.as_ref().is_some_and(|cq| cq.push(completion, false).is_err());
     }
 
     pub fn complete_recv(&mut self, mut completion: Completion, solicited: bool, cx: &Context<'_>) {
+        cx.carried.let_go();
         completion.timestamp_ns = cx.now.as_ns();
         let pushed = match (&self.recv_cq, self.xrc.as_ref().and_then(|xrc| xrc.srq.as_ref())) {
             (Some(cq), _) => cq.push(completion, solicited),
@@ -207,33 +211,6 @@ impl Common {
 
     pub fn raise(&self, event: QpEventType, cx: &Context<'_>) {
         cx.events.push(AsyncEvent::Qp(event, self.qpn));
-    }
-}
-
-/// Completions of sends that come together: their queue is locked once.
-pub(crate) struct SendCompletions<'a> {
-    cq: Option<&'a CqRef>,
-    sink: Option<CqSink<'a>>,
-    timestamp_ns: u64,
-    overran: bool,
-}
-
-impl<'a> SendCompletions<'a> {
-    pub fn new(cq: Option<&'a CqRef>, now: Time) -> Self {
-        Self { cq, sink: None, timestamp_ns: now.as_ns(), overran: false }
-    }
-
-    /// Adds what an entry completed with, if it makes a completion.
-    pub fn extend(&mut self, completion: Option<Completion>) {
-        let (Some(mut completion), Some(cq)) = (completion, self.cq) else { return };
-        completion.timestamp_ns = self.timestamp_ns;
-        let sink = self.sink.get_or_insert_with(|| cq.lock());
-        self.overran |= sink.push(completion, false).is_err();
-    }
-
-    /// Lets go of the queue. Whether it overran.
-    pub fn finish(self) -> bool {
-        self.overran
     }
 }
 

@@ -19,9 +19,12 @@
 //! | `unreliable` | sending without answers: what unreliable services share |
 //! | `headers` | opcode and headers of each packet of a SEND or WRITE |
 //! | `local` | work requests that send nothing: windows and fast registration |
+//! | `context` | what a call into a queue pair needs from outside |
+//! | `completions` | completions of sends, told together |
 //! | `gather` | copies between packets and scatter-gather lists |
 
 pub mod attr;
+pub(crate) mod completions;
 pub(crate) mod context;
 mod gather;
 mod headers;
@@ -203,6 +206,7 @@ impl Qp {
 
     /// Goes to the error state and completes everything posted as flushed.
     pub fn enter_error(&mut self, cx: &Context<'_>) {
+        cx.carried.let_go();
         let first_time = self.common.state != QpState::Err;
         self.common.state = QpState::Err;
         self.machine.flush(&mut self.common, cx);
@@ -218,6 +222,7 @@ impl Qp {
 
     /// A send failed on an unreliable service: those after it are flushed, receiving goes on (10.3.1.6).
     fn enter_send_error(&mut self, cx: &Context<'_>) {
+        cx.carried.let_go();
         self.common.state = QpState::Sqe;
         self.machine.flush_sends(&mut self.common, cx);
         if std::mem::take(&mut self.common.cq_overrun) {

@@ -179,3 +179,41 @@ fn loom_pollers_take_turns() {
         assert!(cq.start_poll().unwrap().is_none());
     });
 }
+
+/// A queue that is locked beyond the life of what reports to it tells of what became of it before it is destroyed, and never after.
+#[test]
+fn loom_who_destroys_a_queue_waits_for_who_carries_it() {
+    loom::model(|| {
+        let events = Arc::new(AsyncEvents::new(Box::new(NoWake)));
+        let cq = Arc::new(
+            Cq::new(CqConfig {
+                id: CqId(0),
+                capacity: 1,
+                max_capacity: 16,
+                channel: None,
+                events: Some(Arc::clone(&events)),
+                periods: Arc::default(),
+                context: 0,
+            })
+            .unwrap(),
+        );
+        let user = Arc::new(Mutex::new(Some(CqRef::new(Arc::clone(&cq)).unwrap())));
+        let carrier = {
+            let (cq, user) = (Arc::clone(&cq), Arc::clone(&user));
+            thread::spawn(move || {
+                let held = lock(&user);
+                if held.is_some() {
+                    let mut sink = cq.lock_to_carry();
+                    sink.push(done(1, WcStatus::Success), false).unwrap();
+                    sink.push(done(2, WcStatus::Success), false).unwrap_err();
+                    // As a queue pair is let go of.
+                    drop(held);
+                }
+            })
+        };
+        drop(lock(&user).take());
+        cq.forget().unwrap();
+        carrier.join().unwrap();
+        assert_eq!(events.next_event(), None, "nothing is told of a queue that is gone");
+    });
+}

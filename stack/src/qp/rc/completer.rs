@@ -14,7 +14,8 @@ use super::requester::Requester;
 use crate::cq::WcStatus;
 use crate::device::counters::Counter;
 use crate::path::window::PACKET_OVERHEAD;
-use crate::qp::context::{Common, Context, SendCompletions};
+use crate::qp::completions::SendCompletions;
+use crate::qp::context::{Common, Context};
 use crate::qp::gather::scatter;
 use crate::qp::queue::SendWqe;
 use crate::qp::wr::SendOp;
@@ -146,10 +147,21 @@ impl Requester {
 
     /// Takes every SEND and WRITE packet before `psn` as received. False, with what was possible done, when a READ or
     /// atomic before `psn` has not been answered.
-    fn acknowledge_before(&mut self, psn: Psn, qp: &mut Common, cx: &Context<'_>) -> bool {
+    fn acknowledge_before(&mut self, psn: Psn, qp: &mut Common, cx: &mut Context<'_>) -> bool {
         let before = self.una;
+        let (complete, released) = self.retire_before(psn, qp, cx);
+        cx.charges.release(released);
+        if self.una != before {
+            self.on_progress(qp, cx);
+        }
+        complete
+    }
+
+    /// The first half of [`acknowledge_before`](Self::acknowledge_before), with what it returns, and the bytes to be released.
+    #[inline(always)]
+    fn retire_before(&mut self, psn: Psn, qp: &mut Common, cx: &Context<'_>) -> (bool, u64) {
         let (mut complete, mut released) = (true, 0);
-        let mut completions = SendCompletions::new(qp.send_cq.as_ref(), cx.now);
+        let mut completions = SendCompletions::new(qp.send_cq.as_ref(), &cx.carried, cx.now);
         while self.una != psn {
             let wqe = self.queue.wqe(self.queue.head());
             if wqe.op.has_response() {
@@ -162,18 +174,16 @@ impl Requester {
             released += self.charged_of(wqe, index, step);
             self.move_una(self.una.add(step));
             if step == left {
-                completions.extend(self.retire_head(qp.qpn, WcStatus::Success));
-                while self.has_executed() {
+                loop {
                     completions.extend(self.retire_head(qp.qpn, WcStatus::Success));
+                    if !self.has_executed() {
+                        break;
+                    }
                 }
             }
         }
-        qp.cq_overrun |= completions.finish();
-        self.release(released, cx);
-        if self.una != before {
-            self.on_progress(qp, cx);
-        }
-        complete
+        qp.cq_overrun |= completions.overran();
+        (complete, released)
     }
 
     fn move_una(&mut self, to: Psn) {

@@ -173,7 +173,7 @@ impl Requester {
             return Sent::Idle;
         }
         let sent = self.send_on(qp, cx, run, icrc);
-        cx.settle_sent();
+        cx.charges.end_turn(&cx.path.window, cx.others_follow);
         self.complete_executed(qp, cx);
         qp.fatal |= self.complete_failed(qp, cx).is_err();
         sent
@@ -302,7 +302,7 @@ impl Requester {
             return None;
         }
         self.burst_left -= 1;
-        cx.sent_bytes += u64::from(payload_len) + PACKET_OVERHEAD;
+        cx.charges.send(u64::from(payload_len) + PACKET_OVERHEAD);
         cx.sent_writes +=
             u64::from(index == 0 && matches!(wqe.op, SendOp::Write { .. } | SendOp::WriteImm { .. }));
         self.advance_cursor(1, bth.ack_req, qp, cx);
@@ -411,7 +411,7 @@ impl Requester {
         if self.gives_way(Budget::Window, cx) || unacknowledged >= MAX_UNACKNOWLEDGED || !cx.admits(bytes) {
             return false;
         }
-        cx.reserved += bytes;
+        cx.charges.reserve(bytes);
         (self.burst_left, self.burst_packets, self.burst_bytes) = (packets, packets, bytes);
         true
     }
@@ -445,7 +445,7 @@ impl Requester {
         let bytes =
             u64::from(length).min(u64::from(packets) * u64::from(mtu)) + u64::from(packets) * PACKET_OVERHEAD;
         if packets > 0 && fits && cx.admits(bytes) {
-            cx.reserved += bytes;
+            cx.charges.reserve(bytes);
             self.burst_left += packets;
             self.burst_packets += packets;
             self.burst_bytes += bytes;
@@ -527,14 +527,6 @@ impl Requester {
         charged(wqe, index, packets.min(ahead), self.mtu)
     }
 
-    /// Gives back what acknowledged packets were charged.
-    pub(super) fn release(&self, bytes: u64, cx: &Context<'_>) {
-        if bytes > 0 {
-            cx.path.window.release(bytes);
-            cx.path.window.on_acknowledged(bytes, cx.now);
-        }
-    }
-
     /// Completes the oldest entry, and with it, unless it failed, the local operations behind it that were only waiting for it.
     pub(super) fn complete_head(&mut self, qp: &mut Common, cx: &Context<'_>, status: WcStatus) {
         self.complete_one(qp, cx, status);
@@ -550,6 +542,7 @@ impl Requester {
     }
 
     /// Takes the oldest entry out. Its completion, if it makes one.
+    #[inline(always)] // made in its place
     pub(super) fn retire_head(&mut self, qpn: Qpn, status: WcStatus) -> Option<Completion> {
         let position = self.queue.head();
         let wqe = self.queue.wqe(position);
