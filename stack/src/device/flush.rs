@@ -8,6 +8,7 @@ use super::{Device, QpHandle, QpSlot};
 use crate::path::acks::Ack;
 use crate::path::ecn::Cnp;
 use crate::path::line::Line;
+use crate::path::ready::ReadyLink;
 use crate::path::run::RunBuffer;
 use crate::path::window::Budget;
 use crate::path::{Flusher, Path, Route};
@@ -90,10 +91,14 @@ impl Device {
             return;
         }
         qp.timer_at = std::mem::replace(&mut qp.timer_then, Time::NEVER);
-        let context = self.context(now, qp.path);
-        qp.on_timer(&context);
+        // Most entries are of deadlines that have moved since.
+        let is_due = qp.deadline() <= now;
+        if is_due {
+            qp.on_timer(&self.context(now, qp.path));
+        }
         self.settle_timer(index, qp, qp.deadline());
-        let (path, wants_to_send) = (qp.path, qp.wants_to_send(now));
+        // Who stands in a line is asked when its turn comes, unless something is to be sent again.
+        let (path, wants_to_send) = (qp.path, qp.wants_to_send(now) && (is_due || !qp.is_blocked));
         drop(guard);
         if wants_to_send {
             self.schedule(index, path);
@@ -158,6 +163,7 @@ impl Device {
         run.set_max_segments(self.max_run_segments.min(port.max_run_segments()));
         let look = || path.pace.look(now, || port.is_crowded(route.key.peer, route.key.peer_slot));
         look();
+        self.take_late(path, &mut lines[Budget::Window as usize]);
         self.take_ready(path, queue);
         // Those that wait for a budget get one more try, after those that were listed since.
         let mut retries = lines.each_ref().map(Line::len);
@@ -246,12 +252,15 @@ impl Device {
             self.counters.add(Counter::CnpSent);
         }
         self.send(run, &route, port);
+        path.has_line.store(!lines[Budget::Window as usize].is_empty(), Ordering::Relaxed);
         path.has_blocked.store(lines.iter().any(|line| !line.is_empty()), Ordering::Release);
     }
 
     /// A path that nobody uses may still list queue pairs that left it, or whose place in the table is another's now. As long
     /// as they stand here no other path can list them.
     fn pass_on(&self, path_index: u32, path: &Path, queue: &mut VecDeque<u32>, now: Time) {
+        // Who came late has been listed where it is now.
+        self.take_late(path, &mut Line::default());
         self.take_ready(path, queue);
         for index in queue.drain(..) {
             let Some(slot) = self.qps.at(index) else { continue };
@@ -269,15 +278,26 @@ impl Device {
     }
 
     /// Moves the path's list of queue pairs with work to the end of `queue`, oldest first.
+    #[inline] // most often there are none
     fn take_ready(&self, path: &Path, queue: &mut VecDeque<u32>) {
-        let link_of = |index: u32| match self.qps.at(index) {
-            Some(slot) => &slot.link,
+        if !path.ready.is_empty() {
+            path.ready.append_to(queue, |index| &self.listed(index).link, |_| ());
+        }
+    }
+
+    /// Moves the path's list of queue pairs that come late to the end of `line`, oldest first.
+    #[inline]
+    fn take_late(&self, path: &Path, line: &mut Line) {
+        if !path.late.is_empty() {
+            let link_of = |index| &self.listed(index).late;
+            line.join_all(|waiting| path.late.append_to(waiting, link_of, ReadyLink::unlist_before_lock));
+        }
+    }
+
+    fn listed(&self, index: u32) -> &QpSlot {
+        match self.qps.at(index) {
+            Some(slot) => slot,
             None => unreachable!("only queue pairs that exist are listed"),
-        };
-        let start = queue.len();
-        path.ready.take_all(link_of, |index| queue.push_back(index));
-        if queue.len() > start + 1 {
-            queue.make_contiguous()[start..].reverse();
         }
     }
 
@@ -358,7 +378,7 @@ impl Device {
 }
 
 /// In which line some are to be tried once more, if there is any room for them.
-#[cold]
+#[inline(never)] // out of the way of those beside whom nobody waits
 fn next_in_line(retries: &[usize; Budget::COUNT], context: &Context<'_>) -> Option<Budget> {
     Budget::ALL.into_iter().find(|budget| {
         retries[*budget as usize] > 0

@@ -62,11 +62,25 @@ impl Device {
                 self.settle_timer(handle.index, qp, now.plus_ns(WAIT_NS));
                 self.urgent.store(true, Ordering::Release);
             }
-            (result, qp.path, held)
+            let is_late = result.is_ok()
+                && qp.comes_late(requests.len(), context.path)
+                && self.join_late(handle.index, context.path);
+            qp.is_blocked |= is_late;
+            (result, qp.path, held, is_late)
         });
-        let Some((result, path, held)) = posted else { return (Err((0, PostError::NoQp)), true) };
-        self.schedule(handle.index, path);
+        let Some((result, path, held, is_late)) = posted else { return (Err((0, PostError::NoQp)), true) };
+        if is_late {
+            self.touch_path_of(path);
+        } else {
+            self.schedule(handle.index, path);
+        }
         (result, held == Held::No)
+    }
+
+    /// Lists a queue pair, whose lock the caller has, on `path` as one that comes late. False if it still stands there or on its former path: then it is
+    /// listed as others are.
+    fn join_late(&self, index: u32, path: &Path) -> bool {
+        self.qps.at(index).is_some_and(|slot| path.late.push_alone(index, &slot.late))
     }
 
     /// Posts receive work requests.

@@ -4,6 +4,8 @@
 //! room for one. Who has something to send and does not wait may take what room there is before them: most often it was acknowledged just now, all
 //! of it is in a cache, and its next packets go out with others. That is so some dozens of times; then nobody begins anything
 //! new before who has been first for so long.
+//!
+//! Who finds no room when something is posted *comes late*, and goes to the end of the line without being asked at all.
 
 use std::collections::VecDeque;
 
@@ -29,6 +31,11 @@ impl Line {
     /// Queue pair `index` goes behind all others.
     pub fn join(&mut self, index: u32) {
         self.waiting.push_back(index);
+    }
+
+    /// Those that `append` puts behind all others join.
+    pub fn join_all(&mut self, append: impl FnOnce(&mut VecDeque<u32>)) {
+        append(&mut self.waiting);
     }
 
     /// The first one leaves the line, to get its turn.

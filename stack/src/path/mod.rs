@@ -55,6 +55,8 @@ pub(crate) struct Path {
     pub link: ReadyLink,
     /// Queue pairs that may have something to send.
     pub ready: ReadyList,
+    /// Queue pairs that have nothing to send but what was posted when there was no room for it: they go to the end of the line.
+    pub late: ReadyList,
     /// Acknowledgements that left their queue pairs.
     pub acks: AckList,
     /// Congestion notifications to be sent.
@@ -62,8 +64,10 @@ pub(crate) struct Path {
     pub window: Window,
     pub pace: Pace,
     pub cork: Cork,
-    /// Some queue pair waits for the window.
+    /// Some queue pair waits for room in a [`Budget`].
     pub has_blocked: AtomicBool,
+    /// Some of these wait in the line for the window.
+    pub has_line: AtomicBool,
     kick: AtomicBool,
     flusher: Mutex<Flusher>,
 }
@@ -99,12 +103,14 @@ impl Path {
         Self {
             link: ReadyLink::new(),
             ready: ReadyList::new(),
+            late: ReadyList::new(),
             acks: AckList::default(),
             cnps: CnpList::default(),
             window: Window::new(read_budget, early_timeout_min),
             pace: Pace::default(),
             cork: Cork::default(),
             has_blocked: AtomicBool::new(false),
+            has_line: AtomicBool::new(false),
             kick: AtomicBool::new(false),
             flusher: Mutex::new(Flusher::default()),
         }

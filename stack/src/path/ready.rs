@@ -4,6 +4,8 @@
 //! time takes all of them. Each thing brings its own [`ReadyLink`], so nothing is ever allocated. Since the consumer
 //! always takes the whole list, a link cannot be popped and pushed again under a pusher's feet (no ABA).
 
+use std::collections::VecDeque;
+
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const END: u32 = u32::MAX;
@@ -60,6 +62,21 @@ impl ReadyList {
         if link.listed.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.put(index, link);
+    }
+
+    /// As [`push`](Self::push), for a list whose pushers exclude each other by the thing's lock, and whose consumer takes that only after
+    /// [`unlist_before_lock`](ReadyLink::unlist_before_lock). Whether the thing was on no list.
+    pub fn push_alone(&self, index: u32, link: &ReadyLink) -> bool {
+        let is_free = !link.listed.load(Ordering::Acquire);
+        if is_free {
+            link.listed.store(true, Ordering::Relaxed);
+            self.put(index, link);
+        }
+        is_free
+    }
+
+    fn put(&self, index: u32, link: &ReadyLink) {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             link.next.store(head, Ordering::Relaxed);
@@ -77,6 +94,27 @@ impl ReadyList {
             let next = link_of(index).next.load(Ordering::Relaxed);
             each(index);
             index = next;
+        }
+    }
+
+    /// Takes everything to the end of `to`, oldest first; `taken` is told of each link.
+    #[inline(never)] // out of the way of who finds nothing
+    pub fn append_to<'a>(
+        &self,
+        to: &mut VecDeque<u32>,
+        link_of: impl Fn(u32) -> &'a ReadyLink,
+        taken: impl Fn(&ReadyLink),
+    ) {
+        let mut low = to.len();
+        self.take_all(&link_of, |index| {
+            taken(link_of(index));
+            to.push_back(index);
+        });
+        let mut high = to.len();
+        while low + 1 < high {
+            high -= 1;
+            to.swap(low, high);
+            low += 1;
         }
     }
 }

@@ -75,6 +75,11 @@ pub(super) trait Machine: Debug + Send {
         icrc: &IcrcSeed,
     ) -> Sent;
 
+    /// If the `posted` newest requests are all that is to be sent, and the first of them is data: what its first packet is charged.
+    fn only_data(&self, _posted: usize) -> Option<u64> {
+        None
+    }
+
     /// Takes the acknowledgement out, if that is all that there is to be sent now.
     fn take_ack(&mut self, _qp: &Common, _now: Time) -> Option<Ack> {
         None

@@ -55,12 +55,14 @@ use self::xrc::XrcRecv;
 use crate::cq::{Cq, CqRef, QpEventType};
 use crate::device::counters::Counter;
 use crate::memory::PdId;
+use crate::path::Path;
 use crate::path::acks::Ack;
 use crate::path::ecn::{self, Cnp};
 use crate::path::run::RunBuffer;
 use crate::srq::xrcd::XrcdRef;
 use crate::srq::{Srq, SrqRef};
 use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
 use crate::time::Time;
 
 /// What a queue pair is made of; nothing of it changes while it lives.
@@ -92,7 +94,7 @@ pub(crate) struct Qp {
     pub timer_then: Time,
     /// The path to the peer, once connected: its index on the device, and the peer's address.
     pub path: Option<(u32, IpAddr)>,
-    /// It waits in its path's list of those that the window stopped.
+    /// It waits in a line of its path, or is on the way to its end.
     pub is_blocked: bool,
     established: bool,
     drained: bool,
@@ -303,6 +305,15 @@ impl Qp {
         }
         self.follow(cx);
         result
+    }
+
+    /// Whether it comes late: all that it has to send was posted just now, `posted` requests, and there is no room for it.
+    pub fn comes_late(&self, posted: usize, path: &Path) -> bool {
+        path.has_line.load(Ordering::Relaxed)
+            && self.path.is_some()
+            && !self.is_blocked
+            && self.common.state == QpState::Rts
+            && self.machine.only_data(posted).is_some_and(|bytes| !path.window.admits(bytes))
     }
 
     /// Queues receive work requests, in order, up to the first that is refused. `Err` with its index.

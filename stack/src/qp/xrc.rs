@@ -95,6 +95,10 @@ impl Machine for XrcSend {
         self.requester.transmit(qp, cx, run, icrc)
     }
 
+    fn only_data(&self, posted: usize) -> Option<u64> {
+        self.requester.only_data(posted)
+    }
+
     fn on_timer(&mut self, qp: &mut Common, cx: &Context<'_>) {
         qp.fatal |= self.requester.on_timer(qp, cx).is_err();
     }

@@ -42,7 +42,7 @@ impl Sender {
         self.end.device.post_send(Time::ZERO, self.qps[nr], &[request]).unwrap();
     }
 
-    pub fn write(&self, nr: usize, len: u32) {
+    fn write(&self, nr: usize, len: u32) {
         self.post(nr, SendOp::Write { remote: self.end.remote(0) }, len);
     }
 

@@ -1,6 +1,6 @@
 //! Whose turn it is when many wait for room in a budget of their path.
 
-use urxe_wire::{Aeth, Bth, Ext, IcrcSeed, Msn, Opcode, PacketRepr, Syndrome};
+use urxe_wire::{Aeth, Bth, Ext, IcrcSeed, Msn, Opcode, PacketRepr, Psn, Reth, Rkey, Syndrome};
 
 use super::bursts::Sender;
 use super::*;
@@ -13,20 +13,20 @@ const BURST: usize = 32;
 fn acknowledge(sender: &Sender, nr: usize, packets: usize) {
     let psn = sender.end.device.query_qp(sender.qps[nr]).unwrap().sq_psn.add(packets as u32 - 1);
     let aeth = Aeth { syndrome: Syndrome::ACK, msn: Msn::masked(0) };
-    receive(sender, Bth::new(Opcode::RcAcknowledge, sender.qps[nr].qpn(), psn), aeth);
+    receive(sender, Bth::new(Opcode::RcAcknowledge, sender.qps[nr].qpn(), psn), Ext::Aeth(aeth));
 }
 
 /// Tells queue pair `nr` that its packet behind the first `packets` has not come.
 fn miss(sender: &Sender, nr: usize, packets: usize) {
     let psn = sender.end.device.query_qp(sender.qps[nr]).unwrap().sq_psn.add(packets as u32);
     let aeth = Aeth { syndrome: Syndrome::Nak(urxe_wire::NakCode::PsnSequence), msn: Msn::masked(0) };
-    receive(sender, Bth::new(Opcode::RcAcknowledge, sender.qps[nr].qpn(), psn), aeth);
+    receive(sender, Bth::new(Opcode::RcAcknowledge, sender.qps[nr].qpn(), psn), Ext::Aeth(aeth));
 }
 
-fn receive(sender: &Sender, bth: Bth, aeth: Aeth) {
+fn receive(sender: &Sender, bth: Bth, ext: Ext) {
     let seed = IcrcSeed::new(B.into(), ROCE_PORT, A.into(), ROCE_PORT).unwrap();
     let mut bytes = vec![0; 64];
-    let end = PacketRepr::new(bth, Ext::Aeth(aeth)).emit(&[], &mut bytes).unwrap();
+    let end = PacketRepr::new(bth, ext).emit(&[], &mut bytes).unwrap();
     let len = seed.append(0, &mut bytes, end).unwrap();
     let packets = Packets { from: B.into(), to: A.into(), bytes: bytes[..len].to_vec(), segment_size: len };
     sender.end.device.receive(Time::ZERO, &packets.arrived(), &mut ReceiveScratch::default());
@@ -73,6 +73,49 @@ fn short_messages_that_come_later_go_before_who_waits_a_few_times_and_then_behin
     let later = pass_over(&sender);
     acknowledge(&sender, 0, BURST);
     assert_eq!(turns(&sender), [(1, BURST), (later as u32, 1)]);
+}
+
+#[test]
+fn who_comes_late_answers_at_once_and_sends_when_its_turn_comes() {
+    let sender = full();
+    let later = pass_over(&sender);
+    let mut write = Bth::new(Opcode::RcWriteOnly, sender.qps[later].qpn(), Psn::new(0xff_fffe));
+    write.ack_req = true;
+    receive(&sender, write, Ext::Reth(Reth { va: 0, rkey: Rkey(0), dma_len: 0 }));
+    assert_eq!(turns(&sender), [(later as u32, 1)], "the acknowledgement");
+    sender.post(later, SendOp::Send, 1);
+    assert_eq!(turns(&sender), []);
+    acknowledge(&sender, 0, 3 * BURST);
+    let turns = turns(&sender);
+    assert_eq!((turns[0], turns[1]), ((1, BURST), (later as u32, 2)));
+}
+
+#[test]
+fn who_comes_late_and_starts_over_sends_what_it_posts_then() {
+    let sender = full();
+    let later = pass_over(&sender);
+    for _ in 0..3 {
+        let attr = QpAttr { qp_state: QpState::Reset, ..QpAttr::default() };
+        sender.end.device.modify_qp(Time::ZERO, sender.qps[later], &attr, QpAttrMask::STATE).unwrap();
+        sender.end.connect_qp(sender.qps[later], Qpn::masked(0x1000 + later as u32), B);
+        sender.post(later, SendOp::Send, 1);
+    }
+    assert_eq!(turns(&sender), []);
+    acknowledge(&sender, 0, 3 * BURST);
+    let sent: usize =
+        turns(&sender).iter().filter(|(nr, _)| *nr == later as u32).map(|(_, count)| count).sum();
+    assert_eq!(sent, 1, "what was posted before is forgotten");
+}
+
+#[test]
+fn who_comes_late_and_moves_to_another_path_sends_there_at_once() {
+    let sender = full();
+    let later = pass_over(&sender);
+    let attr = QpAttr { qp_state: QpState::Reset, ..QpAttr::default() };
+    sender.end.device.modify_qp(Time::ZERO, sender.qps[later], &attr, QpAttrMask::STATE).unwrap();
+    sender.end.connect_qp(sender.qps[later], Qpn::masked(0x1000 + later as u32), Ipv4Addr::new(10, 0, 0, 3));
+    sender.post(later, SendOp::Send, 1);
+    assert_eq!(turns(&sender), [(later as u32, 1)]);
 }
 
 #[test]

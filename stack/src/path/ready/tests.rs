@@ -20,6 +20,24 @@ fn each_thing_is_listed_once_and_newest_first() {
     assert!(!list.is_empty());
 }
 
+#[cfg(not(loom))]
+#[test]
+fn what_is_appended_is_in_its_order_behind_what_is_there() {
+    use super::*;
+    let links: Vec<_> = (0..7).map(|_| ReadyLink::new()).collect();
+    let list = ReadyList::new();
+    let mut to = VecDeque::from([9]);
+    for expected in [&[9][..], &[9, 3], &[9, 3, 5, 0], &[9, 3, 5, 0, 6, 2, 1]] {
+        for index in &expected[to.len()..] {
+            assert!(list.push_alone(*index, &links[*index as usize]));
+            assert!(!list.push_alone(*index, &links[*index as usize]), "it is listed");
+        }
+        list.append_to(&mut to, |index| &links[index as usize], ReadyLink::unlist_before_lock);
+        assert_eq!(to, expected);
+    }
+    assert!(list.push_alone(3, &links[3]), "it was unlisted");
+}
+
 /// Two posters and a consumer: whatever is posted after the consumer looked is found by a later look.
 #[cfg(loom)]
 #[test]
@@ -99,6 +117,57 @@ fn loom_no_change_under_a_lock_is_lost() {
                     done += std::mem::take(&mut *lock(&shared.work));
                 },
             );
+            done
+        };
+        let early = consume(&shared);
+        for poster in posters {
+            poster.join().unwrap();
+        }
+        assert_eq!(early + consume(&shared), 2);
+    });
+}
+
+/// Who comes late is listed under a lock if it is not blocked, and blocked from then until the consumer looks at it under that lock: no post is
+/// lost, and a link that is listed is never touched.
+#[cfg(loom)]
+#[test]
+fn loom_nobody_who_comes_late_is_lost() {
+    use super::*;
+    use crate::sync::{Arc, Mutex, lock};
+
+    #[derive(Default)]
+    struct Thing {
+        work: u32,
+        is_blocked: bool,
+    }
+    struct Shared {
+        list: ReadyList,
+        link: ReadyLink,
+        thing: Mutex<Thing>,
+    }
+    loom::model(|| {
+        let thing = Mutex::new(Thing::default());
+        let shared = Arc::new(Shared { list: ReadyList::new(), link: ReadyLink::new(), thing });
+        let posters: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                loom::thread::spawn(move || {
+                    let mut thing = lock(&shared.thing);
+                    thing.work += 1;
+                    if !thing.is_blocked {
+                        assert!(shared.list.push_alone(0, &shared.link));
+                        thing.is_blocked = true;
+                    }
+                })
+            })
+            .collect();
+        let consume = |shared: &Shared| {
+            let mut waiting = VecDeque::new();
+            shared.list.append_to(&mut waiting, |_| &shared.link, ReadyLink::unlist_before_lock);
+            let mut done = 0;
+            for _ in waiting {
+                done += std::mem::take(&mut *lock(&shared.thing)).work;
+            }
             done
         };
         let early = consume(&shared);

@@ -140,6 +140,10 @@ impl Machine for Rc {
         }
     }
 
+    fn only_data(&self, posted: usize) -> Option<u64> {
+        if self.responder.has_answers() { None } else { self.requester.only_data(posted) }
+    }
+
     #[inline(always)]
     fn take_ack(&mut self, qp: &Common, now: Time) -> Option<Ack> {
         if self.requester.may_send(now) { None } else { self.responder.take_ack(qp) }

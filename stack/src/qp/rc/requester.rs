@@ -567,6 +567,16 @@ impl Requester {
         self.cursor != self.queue.tail() && self.failed.is_none() && !self.recovery.is_waiting(now)
     }
 
+    /// If the `posted` newest requests are all that is to be sent, and the first of them is data: what its first packet is charged.
+    pub fn only_data(&self, posted: usize) -> Option<u64> {
+        if posted == 0 || self.queue.tail() - self.cursor != posted as u64 {
+            return None;
+        }
+        let wqe = self.queue.wqe(self.cursor);
+        let is_data = !wqe.op.has_response() && !wqe.op.is_local();
+        is_data.then(|| charged(wqe, 0, 1, self.mtu))
+    }
+
     /// When this requester wants to be looked at again.
     #[inline]
     pub fn deadline(&self) -> Time {
