@@ -98,7 +98,9 @@ impl Pingpong {
     }
 
     /// `count` messages each way through `qps` queue pairs on one shared receive queue. An end that has seen its share goes while others
-    /// are still under way, so the books of packets need not balance.
+    /// are still under way, so the books of packets need not balance. What they send to it a kernel sends again for ever (for `rdma_rxe` seven
+    /// retries have no end): of a hundred queue pairs, each 67 ms, that is more than an emulated processor can send, and its program never gets
+    /// to see that it may go as well. So the kernel's are patient here, too.
     pub fn shared(family: Family, size: u32, qps: u32, count: u32) -> Self {
         Self { count, patience: Patience::Usual, shared: Some(qps), ..Self::new(family, size, 1024) }
     }
@@ -282,9 +284,10 @@ impl Node<'_> {
         let transport = transport.name();
         match self {
             Self::Kernel(guest) => {
-                let preload = match run.patience {
-                    Patience::Long => "LD_PRELOAD=/usr/lib/patient.so ",
-                    Patience::Usual => "LD_PRELOAD=/usr/lib/lingering.so ",
+                let preload = match (run.patience, run.shared) {
+                    (Patience::Long, _) => "LD_PRELOAD=/usr/lib/patient.so ",
+                    (Patience::Usual, None) => "LD_PRELOAD=/usr/lib/lingering.so ",
+                    (Patience::Usual, Some(_)) => "LD_PRELOAD=/usr/lib/patient.so:/usr/lib/lingering.so ",
                 };
                 let gid = guest.gid_index(self.address(run.family))?;
                 let host = server.map(|address| address.to_string()).unwrap_or_default();
