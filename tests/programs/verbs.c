@@ -244,6 +244,7 @@ static void traffic(void)
 	char inline_data[] = "inline";
 	struct pollfd ready = { .fd = channel->fd, .events = POLLIN };
 	void *event_context;
+	struct ibv_qp_attr drain = { .qp_state = IBV_QPS_SQD };
 	struct ibv_wc wc;
 	uint64_t *word = (void *)(buffer + 8192);
 	int i;
@@ -319,8 +320,9 @@ static void traffic(void)
 	MUST(ibv_post_send(a, wrs, &bad) == EINVAL && bad == &wrs[3]);
 	for (i = 0; i < 3; i++)
 		MUST(take(cq).wr_id == 100 + (uint64_t)i);
-	/* More than the queue holds. */
+	/* More than the queue holds, while nothing leaves it: else a list without end may be sent as fast as it is posted. */
 	wrs[3].opcode = IBV_WR_RDMA_WRITE;
+	MUST(!ibv_modify_qp(a, &drain, IBV_QP_STATE));
 	for (i = 0; i < 20; i++)
 		wrs[i].send_flags = 0;
 	wrs[19].next = wrs;
