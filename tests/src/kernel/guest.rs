@@ -245,7 +245,7 @@ fn launch(kernel: &Kernel, index: u8, mtu: u16, folder: &Path) -> Result<Child, 
     // One processor: with several, the emulator now and then loses a jump that another processor patches, and the kernel panics. Room for a
     // second one, which the kernel does not use: for machines that can have one only, QEMU before 8.1 leaves out memory barriers and makes
     // locked instructions plain ones, though the thread of its devices looks at the virtqueues as well (its commit c914d46d0a64); a kick or an
-    // interrupt is lost, and with it the guest's network ("NETDEV WATCHDOG").
+    // interrupt can be lost, and with it the guest's network ("NETDEV WATCHDOG").
     let processors = "1,maxcpus=2";
     // Without CMPXCHG16B: QEMU 7.2 computes its flags from those of an instruction that it may have forgotten to note, so that parts of a
     // pointer come into RFLAGS, where an interrupt behind it saves and restores them: double faults and general protection faults, most often
