@@ -10,6 +10,7 @@ use urxe_stack::qp::{QpInit, wr};
 use urxe_tests::town::{HOPS, MEMORY, QKEY, Town, address, payload, to_qp};
 use urxe_wire::{Deth, Ext, Gid, Opcode, PacketView, QKey, Qpn};
 
+const EPERM: i32 = 1;
 const EINVAL: i32 = 22;
 const EBUSY: i32 = 16;
 
@@ -278,6 +279,11 @@ fn management_datagrams_reach_queue_pair_one_with_their_own_q_key() {
     town.run();
     assert_eq!(town.counter(1, Counter::DropWrongQkey), 1);
     let house = &town.houses[0];
+    // Nor can it be given the key.
+    let rts = house.device.query_qp(house.qp).unwrap();
+    let privileged = QpAttr { qkey: QKey::GSI, ..rts };
+    let error = house.device.modify_qp(town.now, house.qp, &privileged, QpAttrMask::QKEY).unwrap_err();
+    assert_eq!((error.errno(), house.device.query_qp(house.qp)), (EPERM, Some(rts)), "{error}");
     let gsi = house.device.gsi().unwrap();
     let to = to_qp(ah, Qpn::masked(1), QKey::GSI);
     let sges = [Sge { addr: 0, length: 256, lkey: house.mr.lkey }];

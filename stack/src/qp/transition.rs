@@ -18,6 +18,8 @@
 
 use std::fmt;
 
+use urxe_wire::QKey;
+
 use super::attr::{PathMigState, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
 
 #[cfg(test)]
@@ -223,8 +225,18 @@ pub fn plan(
     }
     let to = if mask.contains(QpAttrMask::STATE) { attr.qp_state } else { current };
     check(current, to, qp_type, mask)?;
+    check_qkey(qp_type, attr, mask)?;
     check_values(attr, mask, limits)?;
     Ok(Step { from: current, to })
+}
+
+/// A Q_Key with the highest bit set is for queue pairs of who may pass for the system (IBTA vol. 1, 10.2.5; the kernel asks for
+/// CAP_NET_RAW, uverbs_cmd.c). A queue pair that had QP1's would reach every QP1; no program has such a right over the others here.
+fn check_qkey(qp_type: QpType, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyQpError> {
+    if mask.contains(QpAttrMask::QKEY) && attr.qkey.is_controlled() && qp_type != QpType::Gsi {
+        return Err(ModifyQpError::PrivilegedQkey { given: attr.qkey });
+    }
+    Ok(())
 }
 
 /// Checks the values of the attributes in `mask`. Addresses are the device's to check.
@@ -329,6 +341,14 @@ pub enum ModifyQpError {
         /// What is given and must not be.
         unexpected: QpAttrMask,
     },
+    /// A Q_Key that only queue pair 1 may have.
+    #[error(
+        "qkey (IBV_QP_QKEY) is {given}: those with the highest bit set are privileged, and only QP 1 has one; give one below 0x80000000"
+    )]
+    PrivilegedQkey {
+        /// What the caller gave.
+        given: QKey,
+    },
     /// The path MTU is larger than the port's.
     #[error("path_mtu (IBV_QP_PATH_MTU) is {given}, but the port's active MTU is {active}")]
     PathMtu {
@@ -367,6 +387,7 @@ impl ModifyQpError {
     #[must_use]
     pub const fn errno(self) -> i32 {
         match self {
+            Self::PrivilegedQkey { .. } => libc::EPERM,
             Self::Migration { .. } => libc::EOPNOTSUPP,
             _ => libc::EINVAL,
         }

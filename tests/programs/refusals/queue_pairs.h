@@ -44,6 +44,7 @@ static void queue_pairs(void)
 }
 
 static const int to_init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+static const int to_init_ud = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
 static const int to_rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
 			  IBV_QP_MIN_RNR_TIMER;
 static const int to_rts = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
@@ -127,6 +128,11 @@ static void transitions(void)
 	attr.qp_state = IBV_QPS_RTS;
 	NUMBER("modify_qp in ERR, to RTS", ibv_modify_qp(qp, &attr, IBV_QP_STATE));
 	NUMBER("destroy_qp", ibv_destroy_qp(qp));
+	qp = new_qp(IBV_QPT_UD);
+	attr = good(qp);
+	attr.qkey = 0x80010000;
+	NUMBER("modify_qp in RESET, a privileged Q_Key", ibv_modify_qp(qp, &attr, to_init_ud));
+	MUST(!ibv_destroy_qp(qp));
 }
 
 static void posts(void)

@@ -51,6 +51,7 @@ fn a_refused_verb_says_why_if_it_is_asked() {
         "ibv_destroy_cq: the completion queue is used by 2 work queues errno=16",
         "are not all writable, which LOCAL_WRITE needs errno=14",
         "ibv_modify_qp: path_mtu is 9; IBV_MTU_256 (1) to IBV_MTU_4096 (5) are there errno=22",
+        "ibv_modify_qp: qkey (IBV_QP_QKEY) is 0x80010000: those with the highest bit set are privileged",
         "ibv_post_recv: the queue holds 4 work requests and all are outstanding: poll for completions first errno=12",
         "ibv_dealloc_pd: pd is NULL errno=22",
     ] {

@@ -134,6 +134,26 @@ fn a_wrong_current_state_is_refused() {
 }
 
 #[test]
+fn only_queue_pair_one_has_a_privileged_q_key() {
+    let attr = QpAttr { qp_state: QpState::Init, port_num: 1, qkey: QKey::GSI, ..QpAttr::default() };
+    let mask = Mask::STATE | Mask::PKEY_INDEX | Mask::PORT | Mask::QKEY;
+    let error = plan(QpState::Reset, QpType::Ud, &attr, mask, &LIMITS).unwrap_err();
+    assert_eq!((error, error.errno()), (ModifyQpError::PrivilegedQkey { given: QKey::GSI }, libc::EPERM));
+    assert!(error.to_string().starts_with("qkey (IBV_QP_QKEY) is 0x80010000: "), "{error}");
+    assert!(plan(QpState::Reset, QpType::Gsi, &attr, mask, &LIMITS).is_ok());
+    // Whichever transition takes it.
+    for from in [QpState::Init, QpState::Rts, QpState::Sqd] {
+        let refused = plan(from, QpType::Ud, &attr, Mask::QKEY, &LIMITS);
+        assert_eq!(refused, Err(ModifyQpError::PrivilegedQkey { given: QKey::GSI }), "{from}");
+        let highest = QpAttr { qkey: QKey(0x7fff_ffff), ..attr };
+        assert!(plan(from, QpType::Ud, &highest, Mask::QKEY, &LIMITS).is_ok(), "{from}");
+    }
+    // What a call does not name is not read.
+    let unnamed = QpAttr { qp_state: QpState::Rtr, ..attr };
+    assert!(plan(QpState::Init, QpType::Ud, &unnamed, Mask::STATE, &LIMITS).is_ok());
+}
+
+#[test]
 fn values_have_ranges() {
     let good = QpAttr {
         port_num: 1,

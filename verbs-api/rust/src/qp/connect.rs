@@ -202,7 +202,7 @@ impl QueuePair {
     /// Brings a datagram queue pair from RESET to RTS: it receives what comes with `qkey`, and sends to whom each request says.
     ///
     /// # Errors
-    /// [`ModifyError`]: the queue pair is not in RESET, or of another service.
+    /// [`ModifyError`]: the queue pair is not in RESET, or of another service, or the Q_Key is privileged (its highest bit is set).
     ///
     /// ```
     /// use urxe::{Device, QKey, QpType};
