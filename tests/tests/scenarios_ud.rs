@@ -221,6 +221,23 @@ fn a_protection_domain_with_an_address_handle_is_busy() {
 }
 
 #[test]
+fn an_address_handle_of_another_protection_domain_is_refused_and_one_of_a_parent_domain_is_not() {
+    let mut town = Town::new(2);
+    let (device, own) = (&town.houses[0].device, town.houses[0].pd);
+    let (peer, to) = (town.houses[1].qp.qpn(), address(town.houses[1].address));
+    let (other, parent) = (device.alloc_pd().unwrap(), device.alloc_parent_domain(own, None).unwrap());
+    let (foreign, ours) = (device.create_ah(other, &to).unwrap(), device.create_ah(parent, &to).unwrap());
+    let error = town.post_send(0, 1, to_qp(foreign, peer, QKEY), b"no").unwrap_err();
+    assert_eq!((error, error.errno()), (PostError::AhOfOtherPd, EINVAL));
+    assert!(error.to_string().contains("belongs to another protection domain"), "{error}");
+    town.post_recv(1, 7, 100);
+    town.post_send(0, 2, to_qp(ours, peer, QKEY), b"yes").unwrap();
+    town.run();
+    assert_eq!(outcome(town.houses[0].completion()), Some((2, Success)));
+    assert_eq!(payload(&town.received(1).unwrap().1), b"yes");
+}
+
+#[test]
 fn a_message_whose_address_handle_is_gone_fails_and_sending_recovers() {
     let mut town = Town::new(3);
     let (lost, kept) = (town.houses[0].ah(town.houses[1].address), town.houses[0].ah(town.houses[2].address));

@@ -21,7 +21,7 @@ use crate::memory::PdId;
 use crate::path::PathKey;
 use crate::qp::attr::AddressVector;
 use crate::qp::ud::network_header::{NetworkHeader, NetworkHeaderError};
-use crate::qp::wr::AhHandle;
+use crate::qp::wr::{AhHandle, PostError};
 use crate::sync::{Mutex, lock};
 
 /// Why an address handle was not made.
@@ -106,6 +106,8 @@ impl AhFromWcError {
 struct Ah {
     generation: u32,
     pd: PdId,
+    /// The protection domain that `pd` is or is a parent domain of: whose queue pairs may send over it.
+    base: PdId,
     attr: AddressVector,
     /// Of the path to all processes of the peer that are not in `to_slots`.
     key: PathKey,
@@ -117,6 +119,10 @@ struct Ah {
 impl Ah {
     fn to_slot(&self, slot: u8) -> Option<u32> {
         self.to_slots.iter().find(|(of, _)| *of == slot).map(|(_, path)| *path)
+    }
+
+    fn way_to(&self, qpn: Qpn) -> (u32, IpAddr) {
+        (self.to_slot(peer_slot(qpn)).unwrap_or(self.path), self.key.peer)
     }
 
     /// The slot that messages to `qpn` need a path to which is not there yet.
@@ -145,7 +151,16 @@ impl AhTable {
 
     /// The path that messages over `handle` to `qpn` take; `None` when the handle was destroyed.
     pub fn path_of(&self, handle: AhHandle, qpn: Qpn) -> Option<(u32, IpAddr)> {
-        self.with(handle, |ah| (ah.to_slot(peer_slot(qpn)).unwrap_or(ah.path), ah.key.peer))
+        self.with(handle, |ah| ah.way_to(qpn))
+    }
+
+    /// The same for a queue pair of protection domain `pd`, which posts such a message.
+    ///
+    /// # Errors
+    /// [`PostError::NoAh`], [`PostError::AhOfOtherPd`].
+    pub fn path_for(&self, pd: PdId, handle: AhHandle, qpn: Qpn) -> Result<(u32, IpAddr), PostError> {
+        let way = self.with(handle, |ah| (ah.base == pd).then(|| ah.way_to(qpn)));
+        way.ok_or(PostError::NoAh)?.ok_or(PostError::AhOfOtherPd)
     }
 }
 
@@ -187,9 +202,9 @@ impl Device {
         let path = self.take_path_with(key);
         let taken = self.take_ah(&mut lock(&self.control), pd);
         match taken {
-            Ok(handle) => {
-                let ah =
-                    Ah { generation: handle.generation, pd, attr: *attr, key, path, to_slots: Vec::new() };
+            Ok((handle, base)) => {
+                let (generation, attr, to_slots) = (handle.generation, *attr, Vec::new());
+                let ah = Ah { generation, pd, base, attr, key, path, to_slots };
                 let slot = self.ahs.slots.ensure(handle.index, |_| Mutex::new(None));
                 *lock(slot.expect("the table holds max_ah")) = Some(ah);
                 Ok(handle)
@@ -201,12 +216,14 @@ impl Device {
         }
     }
 
-    fn take_ah(&self, control: &mut Control, pd: PdId) -> Result<AhHandle, CreateAhError> {
+    /// A free handle, and the protection domain that it belongs to.
+    fn take_ah(&self, control: &mut Control, pd: PdId) -> Result<(AhHandle, PdId), CreateAhError> {
+        let base = control.base_of(pd).ok_or(CreateAhError::NoPd)?;
         let uses = control.pds.get_mut(&pd).ok_or(CreateAhError::NoPd)?;
         let allowed = self.limits.max_ah;
         let handle = control.ahs.take(allowed).ok_or(CreateAhError::NoneLeft { allowed })?;
         uses.ahs += 1;
-        Ok(handle)
+        Ok((handle, base))
     }
 
     /// Destroys an address handle. A message that still waits to be sent to it fails.

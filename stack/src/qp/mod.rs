@@ -288,7 +288,7 @@ impl Qp {
         for (index, request) in requests.iter().enumerate() {
             let reachable = match request.to {
                 Destination::Datagram { ah, qpn, .. } if qp_type.is_datagram() => {
-                    check_destination(cx.ahs.path_of(ah, qpn), qpn)
+                    check_destination(cx.ahs.path_for(self.common.pd, ah, qpn), qpn)
                 }
                 _ => Ok(()),
             };
@@ -468,8 +468,8 @@ fn has_timers(state: QpState) -> bool {
 }
 
 /// Whether a datagram can go to queue pair `qpn` on the way `path`, that of its address handle.
-fn check_destination(path: Option<(u32, IpAddr)>, qpn: Qpn) -> Result<(), PostError> {
-    let (_, to) = path.ok_or(PostError::NoAh)?;
+fn check_destination(path: Result<(u32, IpAddr), PostError>, qpn: Qpn) -> Result<(), PostError> {
+    let (_, to) = path?;
     match to.is_multicast() == (qpn == Qpn::MULTICAST) {
         true => Ok(()),
         false => Err(PostError::GroupNumber { given: qpn, to }),

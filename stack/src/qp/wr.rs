@@ -372,6 +372,14 @@ pub enum PostError {
     /// There is no such address handle (any more).
     #[error("no such address handle: it was destroyed")]
     NoAh,
+    /// The address handle is of another protection domain (`rdma_rxe` fails such a request when it is sent, rxe_av.c).
+    #[error(
+        "the address handle belongs to another protection domain than the queue pair: make one in the queue pair's"
+    )]
+    AhOfOtherPd,
+    /// The address handle is of another device, where its name may mean another peer.
+    #[error("the address handle belongs to another device than the queue pair: make one on the queue pair's")]
+    AhOfOtherDevice,
     /// A destination that is not of the queue pair's service.
     #[error("a {qp_type} queue pair sends {}", whom(*.qp_type))]
     Destination {

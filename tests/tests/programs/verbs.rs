@@ -8,6 +8,9 @@ use urxe_tests::programs::lists;
 use crate::install::{compile, install, ok};
 use crate::pair::{ONE, TWO, play, turn};
 
+/// What a program says that found everything right.
+const EXPECTED: &str = "all as expected\n";
+
 fn compiled() -> &'static PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| compile("verbs"))
@@ -26,14 +29,36 @@ fn two_ends_of_a_first_program_send_read_and_write() {
 fn errors_events_and_work_requests_are_as_a_c_program_expects() {
     let _turn = turn();
     let words = format!("--link rxe0=127.79.0.2 -- timeout 60 {}", compiled().display());
-    assert_eq!(ok(&mut install().run(&words)), "all as expected\n");
+    assert_eq!(ok(&mut install().run(&words)), EXPECTED);
+}
+
+#[test]
+fn an_address_handle_is_its_protection_domains_and_its_devices_alone() {
+    let _turn = turn();
+    let links = "--link rxe0=127.79.0.25 --link rxe1=127.79.0.26";
+    let words = format!("{links} -- timeout 60 {}", compile("datagrams").display());
+    let output = install().run(&words).env("URXE_LOG", "warn").output().unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        (String::from_utf8(output.stdout).unwrap(), output.status.success()),
+        (EXPECTED.to_owned(), true),
+        "{log}"
+    );
+    for reason in [
+        "ibv_post_send: the address handle belongs to another device than the queue pair",
+        "ibv_post_send: the address handle belongs to another protection domain than the queue pair",
+        "ibv_wr_complete: the address handle belongs to another device than the queue pair",
+        "ibv_wr_complete: the address handle belongs to another protection domain than the queue pair",
+    ] {
+        assert!(log.contains(reason), "{reason} is not in\n{log}");
+    }
 }
 
 #[test]
 fn children_leave_what_they_inherit_alone_and_open_the_device_for_themselves() {
     let _turn = turn();
     let words = format!("--link rxe0=127.79.0.6 -- timeout 60 {} fork", compiled().display());
-    assert_eq!(ok(&mut install().run(&words)), "all as expected\n");
+    assert_eq!(ok(&mut install().run(&words)), EXPECTED);
 }
 
 #[test]

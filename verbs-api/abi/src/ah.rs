@@ -2,9 +2,10 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::Arc;
 
 use urxe_stack::cq::{Completion, WcFlags};
-use urxe_stack::qp::wr::AhHandle;
+use urxe_stack::qp::wr::{AhHandle, PostError};
 use urxe_wire::Grh;
 
 use crate::border;
@@ -24,6 +25,22 @@ pub struct AhObject {
 }
 
 object!(pub AhObject, ibv_ah, "ah");
+
+impl AhObject {
+    /// What a work request to a queue pair of `context` names by its address handle. A handle's name says nothing about its device, where
+    /// alone it means this peer.
+    ///
+    /// # Safety
+    /// The ABI's contract: the handle is NULL or created.
+    pub unsafe fn for_queue_pair_of(context: &Context, ah: *mut ibv_ah) -> Result<AhHandle, VerbError> {
+        // SAFETY: the caller's.
+        let (object, of) = unsafe { Self::hot_c(ah) }?;
+        match Arc::ptr_eq(&of.node, &context.node) {
+            true => Ok(object.handle),
+            false => Err(PostError::AhOfOtherDevice.into()),
+        }
+    }
+}
 
 /// `ibv_create_ah`
 pub unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {

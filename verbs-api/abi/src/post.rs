@@ -144,7 +144,7 @@ unsafe fn send_list(qp: &QpObject, context: &Context, next: &mut *mut ibv_send_w
                 break;
             }
             // SAFETY: the ABI's contract, for all that the request points to.
-            let request = unsafe { request(qp.qp_type, wr) };
+            let request = unsafe { request(qp.qp_type, context, wr) };
             match request {
                 Ok(request) if is_inline => {
                     // SAFETY: as above.
@@ -198,11 +198,15 @@ fn is_inline(wr: &ibv_send_wr) -> bool {
     wr.send_flags & SendFlags::INLINE.bits() != 0
 }
 
-/// A send work request, as the stack has it.
+/// A send work request to a queue pair of `context`, as the stack has it.
 ///
 /// # Safety
 /// The ABI's contract: what its opcode and the number of its entries promise is there.
-unsafe fn request<'a>(qp_type: QpType, wr: &ibv_send_wr) -> Result<SendRequest<'a>, VerbError> {
+unsafe fn request<'a>(
+    qp_type: QpType,
+    context: &Context,
+    wr: &ibv_send_wr,
+) -> Result<SendRequest<'a>, VerbError> {
     // SAFETY: integers in all parts of the union: whichever was written, these bytes are the program's.
     let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
     let remote = Remote { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) };
@@ -238,29 +242,29 @@ unsafe fn request<'a>(qp_type: QpType, wr: &ibv_send_wr) -> Result<SendRequest<'
         wr_id: wr.wr_id,
         op,
         // SAFETY: the ABI's contract.
-        to: unsafe { destination(qp_type, wr) }?,
+        to: unsafe { destination(qp_type, context, wr) }?,
         flags: SendFlags::from_bits_truncate(wr.send_flags),
         // SAFETY: the ABI's contract.
         payload: Payload::Sges(unsafe { sges(wr.sg_list, wr.num_sge) }?),
     })
 }
 
-/// Whom it is for, which the type of the queue pair says where to find.
+/// Whom it is for, which the type of the queue pair, one of `context`, says where to find.
 ///
 /// # Safety
 /// The ABI's contract: with a datagram queue pair, the address handle is NULL or created.
-unsafe fn destination(qp_type: QpType, wr: &ibv_send_wr) -> Result<Destination, VerbError> {
+unsafe fn destination(
+    qp_type: QpType,
+    context: &Context,
+    wr: &ibv_send_wr,
+) -> Result<Destination, VerbError> {
     match qp_type {
         QpType::Ud => {
             // SAFETY: the queue pair's type says that this part was written.
             let ud = unsafe { wr.wr.ud };
             // SAFETY: the ABI's contract.
-            let (ah, _) = unsafe { AhObject::hot_c(ud.ah) }?;
-            Ok(Destination::Datagram {
-                ah: ah.handle,
-                qpn: Qpn::masked(ud.remote_qpn),
-                qkey: QKey(ud.remote_qkey),
-            })
+            let ah = unsafe { AhObject::for_queue_pair_of(context, ud.ah) }?;
+            Ok(Destination::Datagram { ah, qpn: Qpn::masked(ud.remote_qpn), qkey: QKey(ud.remote_qkey) })
         }
         QpType::XrcSend => Ok(Destination::XrcSrq { srq: SrqId(wr.remote_srqn) }),
         _ => Ok(Destination::Peer),

@@ -326,9 +326,12 @@ unsafe fn address(qp: *mut ibv_qp_ex, to: Destination) {
 
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
     // SAFETY: the ABI's contract.
-    match unsafe { AhObject::hot_c(ah) } {
-        Ok((object, _)) => {
-            let to = Destination::Datagram { ah: object.handle, qpn: Qpn::masked(qpn), qkey: QKey(qkey) };
+    let named = unsafe {
+        QpObject::hot_c(qp.cast()).and_then(|(_, context)| AhObject::for_queue_pair_of(context, ah))
+    };
+    match named {
+        Ok(ah) => {
+            let to = Destination::Datagram { ah, qpn: Qpn::masked(qpn), qkey: QKey(qkey) };
             // SAFETY: the ABI's contract.
             unsafe { address(qp, to) };
         }

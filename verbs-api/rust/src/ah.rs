@@ -9,6 +9,7 @@ use urxe_stack::qp::wr::AhHandle;
 use urxe_wire::Gid;
 
 use crate::Completion;
+use crate::device::Device;
 use crate::pd::ProtectionDomain;
 
 /// Bytes in front of every datagram in its receive buffer: the header that it came with. A receive for messages of up to n bytes
@@ -60,6 +61,10 @@ impl AddressHandle {
 
     pub(crate) fn core(&self) -> AhHandle {
         self.handle
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        self.pd.device()
     }
 }
 

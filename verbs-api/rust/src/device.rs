@@ -323,6 +323,10 @@ pub struct Device {
     pub(crate) inner: Arc<Inner>,
 }
 
+/// See [`Device::identity`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceIdentity(usize);
+
 pub(crate) struct Inner {
     pub node: Node,
     pub about: About,
@@ -470,6 +474,11 @@ impl Device {
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// What tells it from the other open devices of this process.
+    pub(crate) fn identity(&self) -> DeviceIdentity {
+        DeviceIdentity(Arc::as_ptr(&self.inner).addr())
     }
 }
 

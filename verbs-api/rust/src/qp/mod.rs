@@ -162,6 +162,7 @@ impl QueuePair {
     /// [`PostError`]: nothing was posted.
     pub fn post_send(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
         let device = self.pd.device();
+        request.check_device(device)?;
         let result = device.inner.node.post_send(self.handle, &[request.as_core()]);
         device.wake_ready();
         result.map_err(|(_, error)| error)
@@ -176,11 +177,18 @@ impl QueuePair {
         let empty = SendRequest::EMPTY;
         let result = requests.chunks(BATCH).enumerate().try_for_each(|(chunk, requests)| {
             let mut core: [CoreSend<'_>; BATCH] = [empty.as_core(); BATCH];
+            let mut count = 0;
+            let mut foreign = Ok(());
             for (place, request) in core.iter_mut().zip(requests) {
+                foreign = request.check_device(device).map_err(|error| (count, error));
+                if foreign.is_err() {
+                    break;
+                }
                 *place = request.as_core();
+                count += 1;
             }
-            let posted = device.inner.node.post_send(self.handle, &core[..requests.len()]);
-            posted.map_err(|(index, error)| BatchError { index: chunk * BATCH + index, error })
+            let posted = device.inner.node.post_send(self.handle, &core[..count]);
+            posted.and(foreign).map_err(|(index, error)| BatchError { index: chunk * BATCH + index, error })
         });
         device.wake_ready();
         result

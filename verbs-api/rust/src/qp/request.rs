@@ -8,12 +8,13 @@ use std::marker::PhantomData;
 use urxe_stack::cq::SrqId;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::wr::{
-    Destination, FlushRange, Payload, RecvRequest as CoreRecv, Remote, SendFlags, SendOp,
+    Destination, FlushRange, Payload, PostError, RecvRequest as CoreRecv, Remote, SendFlags, SendOp,
     SendRequest as CoreSend, Sge,
 };
 use urxe_wire::{PlacementType, QKey, Qpn, Rkey};
 
 use crate::ah::AddressHandle;
+use crate::device::{Device, DeviceIdentity};
 use crate::memory::{FastRegion, MemoryWindow, RegionSlice};
 
 /// Pieces that are kept without an allocation.
@@ -116,6 +117,8 @@ pub struct SendRequest<'a> {
     wr_id: u64,
     op: SendOp,
     to: Destination,
+    /// The device of the address handle that `to` names; such a name means another peer on another device.
+    ah_device: Option<DeviceIdentity>,
     flags: SendFlags,
     data: Data<'a>,
 }
@@ -126,12 +129,13 @@ impl<'a> SendRequest<'a> {
         wr_id: 0,
         op: SendOp::Send,
         to: Destination::Peer,
+        ah_device: None,
         flags: SendFlags::empty(),
         data: Data::EMPTY,
     };
 
     fn new(op: SendOp, data: impl Into<Data<'a>>) -> Self {
-        Self { wr_id: 0, op, to: Destination::Peer, flags: SendFlags::empty(), data: data.into() }
+        Self { op, data: data.into(), ..SendRequest::EMPTY }
     }
 
     /// A message into the peer's next receive.
@@ -182,9 +186,10 @@ impl<'a> SendRequest<'a> {
 
     /// Sends it as a datagram: to this host, this queue pair there, with its Q_Key. For SENDs of a datagram queue pair
     /// ([`QpType::Ud`](crate::QpType::Ud)), which have no peer of their own. A Q_Key with the highest bit set stands for the sending queue
-    /// pair's own.
+    /// pair's own. The handle is of the queue pair's protection domain, or the request is refused.
     pub fn to(mut self, ah: &AddressHandle, qpn: Qpn, qkey: QKey) -> Self {
         self.to = Destination::Datagram { ah: ah.core(), qpn, qkey };
+        self.ah_device = Some(ah.device().identity());
         self
     }
 
@@ -269,6 +274,7 @@ impl<'a> SendRequest<'a> {
     /// [`XrcSend`](crate::QpType::XrcSend) queue pair only, and there always.
     pub const fn to_srq(mut self, srq: SrqId) -> Self {
         self.to = Destination::XrcSrq { srq };
+        self.ah_device = None;
         self
     }
 
@@ -291,8 +297,16 @@ impl<'a> SendRequest<'a> {
         self
     }
 
+    /// Refuses a message over an address handle of another device than the queue pair's.
+    pub(super) fn check_device(&self, device: &Device) -> Result<(), PostError> {
+        match self.ah_device.is_none_or(|of| of == device.identity()) {
+            true => Ok(()),
+            false => Err(PostError::AhOfOtherDevice),
+        }
+    }
+
     pub(super) fn as_core(&self) -> CoreSend<'_> {
-        let Self { wr_id, op, to, flags, ref data } = *self;
+        let Self { wr_id, op, to, flags, ref data, .. } = *self;
         match data {
             Data::Registered(gather) => {
                 CoreSend { wr_id, op, to, flags, payload: Payload::Sges(gather.sges()) }

@@ -2,6 +2,7 @@
 
 mod common;
 mod congestion;
+mod datagrams;
 mod domains;
 mod faults;
 mod moderation;
