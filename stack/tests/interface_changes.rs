@@ -25,7 +25,7 @@ use urxe_stack::memory::{Access, Buffer, Mr, PdId};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge};
-use urxe_wire::{Gid, QKey};
+use urxe_wire::{Gid, QKey, Qpn};
 
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 const SECOND: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
@@ -135,6 +135,10 @@ impl<'e> Talker<'e> {
 
     /// Sends from entry `sgid_index` of the own table to a talker's address.
     fn send(&self, sgid_index: u8, to: &Talker<'_>, address: Ipv4Addr, text: &[u8]) {
+        self.send_to(sgid_index, to.qp.qpn(), address, text);
+    }
+
+    fn send_to(&self, sgid_index: u8, qpn: Qpn, address: Ipv4Addr, text: &[u8]) {
         let attr = AddressVector {
             dgid: Gid::from_ip(address.into()),
             sgid_index,
@@ -146,7 +150,7 @@ impl<'e> Talker<'e> {
         let request = SendRequest {
             wr_id: 1,
             op: SendOp::Send,
-            to: Destination::Datagram { ah, qpn: to.qp.qpn(), qkey: QKEY },
+            to: Destination::Datagram { ah, qpn, qkey: QKEY },
             flags: SendFlags::empty(),
             payload: Payload::Inline(&[text]),
         };
@@ -286,6 +290,32 @@ fn a_new_address_sends_and_receives_at_once_and_again_when_it_comes_back() {
     ip(&format!("address add {NEW}/24 dev here"));
     told(&follower, &GONE);
     both_ways();
+}
+
+#[test]
+#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn groups_are_joined_from_an_address_that_came_later() {
+    let _cable = Cable::new();
+    let engine = open("here");
+    let talker = Talker::new(&engine);
+    let attach = |group: IpAddr| engine.device().attach_mcast(talker.qp, Gid::from_ip(group));
+    let of_ipv6: IpAddr = "ff15::4d43".parse().unwrap();
+    assert_eq!(attach(of_ipv6).unwrap_err().errno(), libc::EINVAL, "it has no address of IPv6");
+    ip("address add fd99::1/64 dev here nodad");
+    told(&engine, &GONE);
+    attach(of_ipv6).unwrap();
+    engine.device().detach_mcast(talker.qp, Gid::from_ip(of_ipv6)).unwrap();
+    // The addresses that it began with go, so that only the new one is left to join from.
+    for (change, address) in [("del", SECOND), ("del", FIRST), ("add", NEW)] {
+        ip(&format!("address {change} {address}/24 dev here"));
+        told(&engine, &GONE);
+    }
+    let group = Ipv4Addr::new(239, 99, 0, 1);
+    attach(group.into()).unwrap();
+    let own = addresses(&engine).iter().position(|address| *address == Some(NEW.into())).unwrap();
+    talker.listen();
+    talker.send_to(own as u8, Qpn::MULTICAST, group, b"to all");
+    assert_eq!(talker.hear(PATIENCE), Some((NEW, group, b"to all".to_vec())));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The sockets of the multicast groups that a device joined.
+//! The sockets of the multicast groups that a device joined, from addresses that it had when it was opened or that came later.
 //!
 //! They come and go while threads receive, and there may be thousands. So an epoll instance says which of them have something: it is
 //! readable as long as one has, and stands among what the background thread sleeps on. The receiving thread keeps a
@@ -25,11 +25,19 @@ const NO_GROUP: u64 = u64::MAX;
 #[derive(Debug)]
 pub(super) struct GroupPorts {
     epoll: Guarded<OwnedFd>,
-    /// One for each IP version that the device has an address of.
-    configs: Vec<UdpConfig>,
-    joined: Mutex<Vec<Option<Arc<UdpPort>>>>,
+    /// One for each address, the oldest first.
+    configs: Mutex<Vec<UdpConfig>>,
+    joined: Mutex<Vec<Option<Group>>>,
     count: AtomicUsize,
     changes: AtomicU64,
+}
+
+/// A group that is joined.
+#[derive(Debug)]
+struct Group {
+    port: Arc<UdpPort>,
+    /// From which address.
+    config: UdpConfig,
 }
 
 /// The sockets as the receiving thread knows them.
@@ -47,13 +55,11 @@ impl View {
 }
 
 impl GroupPorts {
-    /// No group yet. The first of `configs` of an IP version says how its groups are joined.
+    /// No group yet. A group is joined from the first of the addresses of its IP version that the machine still has.
     pub fn new(configs: &[UdpConfig]) -> Result<Self, Errno> {
-        let of_version =
-            |is_v4| configs.iter().find(|config| config.address.to_canonical().is_ipv4() == is_v4).cloned();
         Ok(Self {
             epoll: guard(|| epoll::create(epoll::CreateFlags::CLOEXEC))?,
-            configs: [true, false].into_iter().filter_map(of_version).collect(),
+            configs: Mutex::new(configs.to_vec()),
             joined: Mutex::default(),
             count: AtomicUsize::new(0),
             changes: AtomicU64::new(0),
@@ -65,9 +71,12 @@ impl GroupPorts {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// A socket of no group that comes while threads sleep: [`descriptor`](Self::descriptor) tells of it, too.
-    pub fn tell_of(&self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
-        epoll::add(&*self.epoll, socket, epoll::EventData::new_u64(NO_GROUP), epoll::EventFlags::IN)
+    /// An address that came while threads sleep, with its socket, of which [`descriptor`](Self::descriptor) tells, too: groups can be
+    /// joined from it.
+    pub fn follow(&self, config: &UdpConfig, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+        epoll::add(&*self.epoll, socket, epoll::EventData::new_u64(NO_GROUP), epoll::EventFlags::IN)?;
+        lock(&self.configs).push(config.clone());
+        Ok(())
     }
 
     /// Readable while something waits in a socket.
@@ -79,7 +88,9 @@ impl GroupPorts {
     pub fn look(&self, view: &mut View) {
         let changes = self.changes.load(Ordering::Acquire);
         if view.changes != changes {
-            view.ports.clone_from(&lock(&self.joined));
+            let joined = lock(&self.joined);
+            view.ports.clear();
+            view.ports.extend(joined.iter().map(|group| Some(Arc::clone(&group.as_ref()?.port))));
             view.changes = changes;
         }
     }
@@ -95,23 +106,31 @@ impl GroupPorts {
         places.filter(|place| *place != NO_GROUP).map(|place| place as usize)
     }
 
-    fn config_for(&self, group: IpAddr) -> Result<&UdpConfig, JoinError> {
+    fn open(&self, group: IpAddr) -> Result<Group, JoinError> {
+        let configs = lock(&self.configs);
         let same_version = |config: &&UdpConfig| config.address.to_canonical().is_ipv4() == group.is_ipv4();
-        self.configs.iter().find(same_version).ok_or(JoinError::NoAddress { group })
+        let mut failure = None;
+        for config in configs.iter().filter(same_version) {
+            match UdpPort::join(group, config) {
+                Ok(port) => return Ok(Group { port: Arc::new(port), config: config.clone() }),
+                Err(error) => _ = failure.get_or_insert(error),
+            }
+        }
+        Err(failure.unwrap_or(JoinError::NoAddress { group }))
     }
 }
 
 impl JoinGroups for GroupPorts {
     fn join(&self, group: IpAddr) -> Result<(), JoinError> {
-        let port = Arc::new(UdpPort::join(group, self.config_for(group)?)?);
+        let opened = self.open(group)?;
         let mut joined = lock(&self.joined);
         let place = joined.iter().position(Option::is_none).unwrap_or(joined.len());
         let data = epoll::EventData::new_u64(place as u64);
-        epoll::add(&*self.epoll, port.as_fd(), data, epoll::EventFlags::IN)
+        epoll::add(&*self.epoll, opened.port.as_fd(), data, epoll::EventFlags::IN)
             .map_err(|errno| JoinError::System { group, call: "epoll_ctl", errno })?;
         match joined.get_mut(place) {
-            Some(free) => *free = Some(port),
-            None => joined.push(Some(port)),
+            Some(free) => *free = Some(opened),
+            None => joined.push(Some(opened)),
         }
         self.count.fetch_add(1, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Release);
@@ -120,13 +139,14 @@ impl JoinGroups for GroupPorts {
 
     fn leave(&self, group: IpAddr) {
         let mut joined = lock(&self.joined);
-        let is_it = |port: &&mut Option<Arc<UdpPort>>| port.as_ref().is_some_and(|p| p.address() == group);
-        let Some(port) = joined.iter_mut().find(is_it).and_then(Option::take) else { return };
+        let is_it =
+            |place: &&mut Option<Group>| place.as_ref().is_some_and(|joined| joined.port.address() == group);
+        let Some(Group { port, config }) = joined.iter_mut().find(is_it).and_then(Option::take) else {
+            return;
+        };
         // A receiving thread may keep it open for a while.
         let _ = epoll::delete(&*self.epoll, port.as_fd());
-        if let Ok(config) = self.config_for(group) {
-            port.leave(config);
-        }
+        port.leave(&config);
         self.count.fetch_sub(1, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Release);
     }

@@ -58,15 +58,15 @@ impl LatePorts {
         self.opened().filter_map(|(_, member)| member.as_ref())
     }
 
-    /// Opens a port for an address, unless it has one from an earlier time, and has `tell` wake the threads that sleep already when
-    /// something comes there. `slot` is the process's on the other addresses. One thread at a time. Its member, if the address
+    /// Opens a port for an address, unless it has one from an earlier time, and has `tell`, which is given how it was opened, wake the
+    /// threads that sleep already when something comes there. `slot` is the process's on the other addresses. One thread at a time. Its member, if the address
     /// is shared and new.
     pub fn open(
         &self,
         address: IpAddr,
         slot: u8,
         random: u64,
-        tell: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>,
+        tell: impl FnOnce(&UdpConfig, BorrowedFd<'_>) -> Result<(), Errno>,
     ) -> Result<Option<&Member>, OpenLateError> {
         if self.iter().any(|port| port.address() == address) {
             return Ok(None);
@@ -75,7 +75,7 @@ impl LatePorts {
         let UdpConfig { address, scope_id, interface, .. } = UdpConfig::on(self.template.interface, address);
         let config = UdpConfig { address, scope_id, interface, ..self.template.clone() };
         let opened = sharing::join_late(&config, slot, random)?;
-        tell(opened.0.as_fd()).map_err(|errno| OpenPortError::System {
+        tell(&config, opened.0.as_fd()).map_err(|errno| OpenPortError::System {
             address,
             call: "epoll_ctl",
             errno,

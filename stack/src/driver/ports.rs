@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 use urxe_wire::mad::{Destination, MAD_LEN};
@@ -157,9 +158,8 @@ impl Ports {
     /// Opens a port for an address that came while the device was open.
     pub fn open_late(&self, address: IpAddr, random: u64) -> Result<(), OpenLateError> {
         let services = lock(&self.services);
-        if let Some(member) =
-            self.late.open(address, self.slot, random, |socket| self.groups.tell_of(socket))?
-        {
+        let follow = |config: &UdpConfig, socket: BorrowedFd<'_>| self.groups.follow(config, socket);
+        if let Some(member) = self.late.open(address, self.slot, random, follow)? {
             for (id, _) in services.iter().filter(|(_, on)| on.is_none()) {
                 if let Err(error) = member.listen(*id) {
                     tracing::warn!(%address, %error, "what is listened on elsewhere is not on the new address");
