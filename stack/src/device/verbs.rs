@@ -91,6 +91,11 @@ pub enum CreateQpError {
     /// The XRC domain.
     #[error(transparent)]
     Xrcd(#[from] XrcdError),
+    /// Queue pair 1, where the connections of all programs are made: what comes there would be its owner's alone.
+    #[error(
+        "queue pair 1 (GSI) is the system's: use rdma_cm, which shares it; programs have RC, UC, UD and XRC_SEND"
+    )]
+    GsiReserved,
     /// There is one queue pair for management datagrams (QP1) a device.
     #[error("the device has its queue pair 1 (GSI) already")]
     GsiTaken,
@@ -108,6 +113,7 @@ impl CreateQpError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Unsupported { .. } => libc::EOPNOTSUPP,
+            Self::GsiReserved => libc::EPERM,
             Self::TooLarge { .. }
             | Self::NoPd
             | Self::NoCq { .. }

@@ -24,6 +24,8 @@ static void queue_pairs(void)
 	REFUSED("raw packets", qp_type, IBV_QPT_RAW_PACKET);
 	REFUSED("of the driver's own type", qp_type, IBV_QPT_DRIVER);
 	REFUSED("of an unknown type", qp_type, 77);
+	REFUSED("QP0 (type 0)", qp_type, 0);
+	REFUSED("QP1 (type 1)", qp_type, 1);
 	REFUSED("XRC without an extended call", qp_type, IBV_QPT_XRC_RECV);
 
 	ex.cap = usual(IBV_QPT_RC).cap;

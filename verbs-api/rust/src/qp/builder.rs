@@ -47,7 +47,7 @@ impl QueuePairBuilder {
 
     /// Its service. A connection, reliable ([`QpType::Rc`], the default) or not ([`QpType::Uc`]), is joined by
     /// [`QueuePair::connect`]; a datagram queue pair ([`QpType::Ud`]) begins with [`QueuePair::start_datagrams`]. The receiving end of an
-    /// XRC connection is an [`XrcTarget`](crate::XrcTarget).
+    /// XRC connection is an [`XrcTarget`](crate::XrcTarget). Queue pair 1 ([`QpType::Gsi`]) is the system's, and [`cm`](crate::cm) shares it.
     #[must_use]
     pub fn qp_type(mut self, qp_type: QpType) -> Self {
         self.qp_type = qp_type;
@@ -129,6 +129,10 @@ impl QueuePairBuilder {
     /// # Errors
     /// [`CreateQpError`]: what was asked for and what the device allows.
     pub fn create(self) -> Result<QueuePair, CreateQpError> {
+        if self.qp_type == QpType::Gsi {
+            // The device would hand it every management datagram, and rdma_cm would hear none.
+            return Err(CreateQpError::GsiReserved);
+        }
         let device = self.pd.device();
         for cq in [&self.send_cq, &self.recv_cq] {
             if !cq.device().is_same(device) {

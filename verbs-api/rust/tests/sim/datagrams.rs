@@ -19,6 +19,16 @@ fn end(fabric: &Fabric, host: u8) -> End {
     End { pd, cq, qp }
 }
 
+#[test]
+fn queue_pair_one_is_no_programs() {
+    let device = Fabric::new(42).device([10, 0, 0, 1]).unwrap();
+    let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(1).unwrap());
+    let error = pd.queue_pair(&cq).qp_type(QpType::Gsi).create().unwrap_err();
+    assert!(matches!(error, CreateQpError::GsiReserved), "{error}");
+    assert_eq!(error.errno(), 1);
+    assert!(error.to_string().contains("use rdma_cm"), "{error}");
+}
+
 /// The first handles of two devices have the same name there, and mean different peers.
 #[test]
 fn an_address_handle_of_another_device_sends_to_nobody() {
