@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`completion`] | one work completion: status, opcode, flags |
 //! | [`queue`] | the queue of them: push, poll, arm, overrun, resize; polling one by one |
+//! | `places` | how many queues a device has |
 //! | [`moderation`] | one event for several completions |
 //! | [`channel`] | events of armed queues, and how they wake a sleeping program |
 //! | [`events`] | asynchronous events and their acknowledgement |
@@ -13,6 +14,7 @@ pub mod channel;
 pub mod completion;
 pub mod events;
 pub mod moderation;
+pub(crate) mod places;
 pub mod queue;
 pub mod wake;
 

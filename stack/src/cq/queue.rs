@@ -28,6 +28,7 @@ pub use self::poller::Poller;
 use self::poller::Turn;
 use super::channel::{Acknowledgements, Seat};
 use super::moderation::{Gathering, Moderation, Periods};
+use super::places::Place;
 use super::{
     AsyncEvent, AsyncEvents, Completion, CompletionChannel, CqEvent, CqEventType, CqId, EventObject,
 };
@@ -172,6 +173,8 @@ pub struct Cq {
     channel: Option<(Arc<CompletionChannel>, Seat)>,
     events: Option<Arc<AsyncEvents>>,
     periods: Arc<Periods>,
+    /// On its device, if it is of one; given back with the queue.
+    place: Option<Place>,
     /// Written under the lock, read without it.
     summary: AtomicU32,
     users: AtomicU32,
@@ -209,12 +212,19 @@ impl Cq {
             channel,
             events,
             periods,
+            place: None,
             summary: AtomicU32::new(0),
             users: AtomicU32::new(0),
             carried: AtomicU32::new(0),
             ring: Mutex::new(ring),
             turn_over: Condvar::new(),
         })
+    }
+
+    /// The same in a place of its device.
+    pub(crate) fn at(mut self, place: Place) -> Self {
+        self.place = Some(place);
+        self
     }
 
     /// The queue's number within its device.

@@ -65,6 +65,13 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// The same for a process that may have so many descriptors: each multicast group that the device joins takes one.
+    #[must_use]
+    pub fn within_descriptors(self, descriptors: u64) -> Self {
+        let groups = u32::try_from(descriptors).unwrap_or(u32::MAX);
+        Self { max_mcast_grp: self.max_mcast_grp.min(groups), ..self }
+    }
+
     /// The part of them that is about memory.
     #[must_use]
     pub const fn memory(&self) -> MemoryLimits {

@@ -61,6 +61,7 @@ use self::multicast::Groups;
 use self::qpn::QpNumbers;
 use self::slots::Slots;
 use self::srqs::SrqTable;
+use crate::cq::places::Places;
 use crate::cq::{AsyncEvent, AsyncEvents, NoWake, Periods, PortEventType, SrqId, Wake};
 use crate::memory::{CopyMode, Memory, PdId};
 use crate::path::ready::{ReadyLink, ReadyList};
@@ -193,6 +194,7 @@ pub struct Device {
     timers: Timers,
     /// When completion queues tell what they hold back.
     periods: Arc<Periods>,
+    cq_places: Places,
     control: Mutex<Control>,
 }
 
@@ -281,6 +283,7 @@ impl Device {
             urgent: AtomicBool::new(false),
             timers: Timers::new(Arc::clone(&config.timer_wake)),
             periods: Arc::new(Periods::new(config.timer_wake)),
+            cq_places: Places::default(),
             control: Mutex::new(Control {
                 rng,
                 free_qps: VecDeque::new(),

@@ -11,6 +11,7 @@ mod completions;
 mod destination;
 mod domains;
 mod keys;
+mod limits;
 mod paths;
 mod peer;
 mod port;

@@ -34,6 +34,12 @@ pub enum CreateCqError {
     /// Its size.
     #[error(transparent)]
     Cq(#[from] CqError),
+    /// All completion queues are in use.
+    #[error("the device has {allowed} completion queues (max_cq) and all are in use")]
+    NoneLeft {
+        /// How many there are.
+        allowed: u32,
+    },
 }
 
 impl CreateCqError {
@@ -42,6 +48,7 @@ impl CreateCqError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Cq(error) => error.errno(),
+            Self::NoneLeft { .. } => libc::ENOMEM,
         }
     }
 }
@@ -240,6 +247,8 @@ impl Device {
         channel: Option<Arc<CompletionChannel>>,
         context: u64,
     ) -> Result<Arc<Cq>, CreateCqError> {
+        let allowed = self.limits.max_cq;
+        let place = self.cq_places.take(allowed).ok_or(CreateCqError::NoneLeft { allowed })?;
         let id = {
             let mut control = lock(&self.control);
             let id = CqId(control.next_cq);
@@ -249,7 +258,8 @@ impl Device {
         let events = Some(Arc::clone(&self.events));
         let max_capacity = self.limits.max_cqe;
         let periods = Arc::clone(&self.periods);
-        Ok(Arc::new(Cq::new(CqConfig { id, capacity, max_capacity, channel, events, periods, context })?))
+        let config = CqConfig { id, capacity, max_capacity, channel, events, periods, context };
+        Ok(Arc::new(Cq::new(config)?.at(place)))
     }
 
     /// Makes a queue pair, in RESET. Its sizes come back in [`query_qp`](Self::query_qp).

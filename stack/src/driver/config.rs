@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::connections::Connections;
 use super::hooks::Hooks;
@@ -66,6 +67,12 @@ impl Default for EngineConfig {
             connections: None,
         }
     }
+}
+
+/// What of these limits this process can have, by its limit of open files (`ulimit -n`).
+#[must_use]
+pub fn limits_here(limits: Limits) -> Limits {
+    limits.within_descriptors(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
 }
 
 /// Why an engine could not be opened.

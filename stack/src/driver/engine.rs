@@ -10,7 +10,7 @@ use urxe_wire::Gid;
 
 use super::alarm::Alarm;
 use super::background;
-use super::config::{EngineConfig, OpenEngineError};
+use super::config::{EngineConfig, OpenEngineError, limits_here};
 use super::connections::Attached;
 use super::direct::{self, Namespace};
 use super::eventfd::EventFd;
@@ -93,7 +93,7 @@ impl Engine {
             early_timeout_min: config.early_timeout_min,
             ecn: config.ecn,
             icrc_policy: config.icrc_policy,
-            limits: config.limits,
+            limits: limits_here(config.limits),
             event_wake: Box::new(EventWake { descriptor: Arc::clone(&events), hook: config.hooks.events }),
             timer_wake: alarm.clone(),
             ..DeviceConfig::new(gids, seed)

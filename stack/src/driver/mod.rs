@@ -54,7 +54,7 @@ mod ports;
 mod shared;
 mod watch;
 
-pub use config::{EngineConfig, OpenEngineError};
+pub use config::{EngineConfig, OpenEngineError, limits_here};
 pub use connections::Connections;
 pub use engine::Engine;
 pub use hooks::{AfterProgress, EventWake, Hooks};

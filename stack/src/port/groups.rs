@@ -68,7 +68,11 @@ impl JoinError {
         match self {
             Self::NoAddress { .. } => libc::EINVAL,
             Self::AddressInUse { .. } => libc::EADDRINUSE,
-            Self::System { errno, .. } => errno.raw_os_error(),
+            // Each group takes a descriptor and memory of the system, which a caller knows as groups that the device lacks.
+            Self::System { errno, .. } => match errno.raw_os_error() {
+                libc::EMFILE | libc::ENFILE | libc::ENOBUFS => libc::ENOMEM,
+                errno => errno,
+            },
         }
     }
 }

@@ -17,9 +17,12 @@ use crate::layout::{ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_odp_ca
 
 /// The vendor of `rdma_rxe`, which is nobody.
 const VENDOR_ID: u32 = 0x00ff_ffff;
-/// `IBV_DEVICE_CURR_QP_STATE_MOD`, `IBV_DEVICE_SYS_IMAGE_GUID`, `IBV_DEVICE_RC_RNR_NAK_GEN`, `IBV_DEVICE_SRQ_RESIZE`,
-/// `IBV_DEVICE_MEM_WINDOW`, `IBV_DEVICE_MEM_MGT_EXTENSIONS`, `IBV_DEVICE_MEM_WINDOW_TYPE_2B`
-const CAP_FLAGS: u32 = 1 << 7 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 21 | 1 << 24;
+/// `IBV_DEVICE_BAD_PKEY_CNTR`, `IBV_DEVICE_BAD_QKEY_CNTR`, `IBV_DEVICE_UD_AV_PORT_ENFORCE` (there is one port, and an address handle of
+/// another is refused), `IBV_DEVICE_CURR_QP_STATE_MOD`, `IBV_DEVICE_PORT_ACTIVE_EVENT`
+const PORT_CAPS: u32 = 1 << 1 | 1 << 2 | 1 << 6 | 1 << 7 | 1 << 10;
+/// `IBV_DEVICE_SYS_IMAGE_GUID`, `IBV_DEVICE_RC_RNR_NAK_GEN`, `IBV_DEVICE_SRQ_RESIZE`, `IBV_DEVICE_MEM_WINDOW`, `IBV_DEVICE_XRC`,
+/// `IBV_DEVICE_MEM_MGT_EXTENSIONS`, `IBV_DEVICE_MEM_WINDOW_TYPE_2B`
+const CAP_FLAGS: u32 = PORT_CAPS | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 20 | 1 << 21 | 1 << 24;
 /// Flush to global visibility, flush to persistence, ATOMIC WRITE (`IB_UVERBS_DEVICE_*` of the kernel's ib_user_verbs.h).
 const CAP_FLAGS_EX: u64 = 1 << 38 | 1 << 39 | 1 << 40;
 /// `IBV_ODP_SUPPORT_*`: SEND, receiving, WRITE, READ, atomics, receiving from a shared queue.

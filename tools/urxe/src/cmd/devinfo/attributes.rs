@@ -5,6 +5,7 @@
 
 use serde::{Serialize, Serializer};
 use urxe_stack::device::Limits;
+use urxe_stack::driver::limits_here;
 use urxe_stack::link::{self, LaneSpeed, LinkWidth, OperState, ResolvedLink};
 use urxe_stack::qp::attr::PathMtu;
 
@@ -27,12 +28,17 @@ const fn named(value: u32, name: &'static str) -> Named {
 }
 
 /// `IBV_DEVICE_*` flags that hold for every device, with their names.
-pub const DEVICE_CAP_FLAGS: [Named; 7] = [
+pub const DEVICE_CAP_FLAGS: [Named; 12] = [
+    named(1 << 1, "BAD_PKEY_CNTR"),
+    named(1 << 2, "BAD_QKEY_CNTR"),
+    named(1 << 6, "UD_AV_PORT_ENFORCE"),
     named(1 << 7, "CURR_QP_STATE_MOD"),
+    named(1 << 10, "PORT_ACTIVE_EVENT"),
     named(1 << 11, "SYS_IMAGE_GUID"),
     named(1 << 12, "RC_RNR_NAK_GEN"),
     named(1 << 13, "SRQ_RESIZE"),
     named(1 << 17, "MEM_WINDOW"),
+    named(1 << 20, "XRC"),
     named(1 << 21, "MEM_MGT_EXTENSIONS"),
     named(1 << 24, "MEM_WINDOW_TYPE_2B"),
 ];
@@ -140,7 +146,7 @@ pub struct GidAttributes {
 impl Attributes {
     /// The attributes of a device on this link.
     pub fn new(link: &ResolvedLink) -> Self {
-        let limits = Limits::default();
+        let limits = limits_here(Limits::default());
         let rd_atom = u32::from(limits.max_qp_rd_atom);
         Self {
             hca_id: link.spec.name.to_string(),

@@ -14,8 +14,8 @@ fn the_built_in_device() {
     let gids: Vec<&str> = attributes.port.gids.iter().map(|gid| gid.gid.as_str()).collect();
     assert_eq!(gids, ["::ffff:127.0.0.1"; 2]);
     assert_eq!(attributes.max_sge, Limits::default().max_sge);
-    assert_eq!(attributes.device_cap_flags, 0x0122_3880);
-    assert_eq!(attributes.device_cap_flags_ex, 0x1c0_0122_3880);
+    assert_eq!(attributes.device_cap_flags, 0x0132_3cc6);
+    assert_eq!(attributes.device_cap_flags_ex, 0x1c0_0132_3cc6);
     assert_eq!(
         (attributes.max_mw, attributes.max_fast_reg_page_list_len, attributes.max_dm_size),
         (524_287, 512, 1 << 20)
