@@ -129,7 +129,7 @@ counters! {
     DropTooLong "drop_too_long",
     /// Dropped: a WRITE without the right to do it (UC).
     DropNoRight "drop_no_right",
-    /// Dropped: lengths that contradict each other or the path MTU (UC, UD).
+    /// Dropped: lengths that contradict each other or the path MTU (UC).
     DropBadLength "drop_bad_length",
     /// Refused: a peer's access by a key that no region has.
     AccessUnknownKey "access_unknown_key",

@@ -223,7 +223,8 @@ pub enum Destination {
         ah: AhHandle,
         /// The queue pair there; 0xffffff with a multicast group.
         qpn: Qpn,
-        /// Its Q_Key. With the highest bit set, the sending queue pair's own goes out instead (as in rxe_req.c).
+        /// Its Q_Key. With the highest bit set, the sending queue pair's own goes out instead (IBTA vol. 1, 10.2.5; `rdma_rxe` sends
+        /// what the request names, rxe_req.c).
         qkey: QKey,
     },
 }

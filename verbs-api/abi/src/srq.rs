@@ -96,7 +96,7 @@ unsafe fn create(
     // SAFETY: the ABI's contract.
     let (domain, context) = unsafe { PdObject::from_c(pd) }?;
     let (attr_c, srq_context) = (&mut attr.attr, attr.srq_context);
-    // The original ignores the limit here: it is armed by ibv_modify_srq.
+    // The manual page calls the limit irrelevant here, and programs arm it by ibv_modify_srq; rdma_rxe takes it at once (rxe_srq.c).
     let sizes = SrqAttr { max_wr: attr_c.max_wr, max_sge: attr_c.max_sge, srq_limit: 0 };
     let srq = context.device().create_srq(&SrqInit { pd: domain.id, attr: sizes, context: 0, xrc })?;
     *attr_c = to_c(&srq.query());
