@@ -40,6 +40,8 @@ pub(super) struct WindowObject {
     pub(super) pd: PdId,
     /// How its key ends, whether or not it is bound.
     pub(super) low_byte: u8,
+    /// Whether binds name it however its key ended when they were posted.
+    pub(super) by_handle: bool,
     pub(super) bound: Option<Bound>,
 }
 

@@ -31,7 +31,7 @@ pub enum MwType {
 /// What a bind asks for (`struct ibv_send_wr`, `bind_mw`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bind {
-    /// The window's key as it is.
+    /// The window's key as it is; how it ends does not matter for [`alloc_mw_by_handle`](Memory::alloc_mw_by_handle)'s.
     pub window: Rkey,
     /// The key that it shall have: its low 8 bits count, the others stay.
     pub new_rkey: Rkey,
@@ -60,9 +60,22 @@ impl Memory {
     /// # Errors
     /// [`AllocMwError`].
     pub fn alloc_mw(&self, pd: PdId, kind: MwType) -> Result<Rkey, AllocMwError> {
+        self.alloc_window(pd, kind, false)
+    }
+
+    /// The same, for whoever names the window by a handle and not by a key that others may know: of the key in a bind, the low 8 bits do not
+    /// matter. They follow the binds, of which the handle cannot know when it makes the next one whether they will succeed or be posted at all.
+    ///
+    /// # Errors
+    /// [`AllocMwError`].
+    pub fn alloc_mw_by_handle(&self, pd: PdId, kind: MwType) -> Result<Rkey, AllocMwError> {
+        self.alloc_window(pd, kind, true)
+    }
+
+    fn alloc_window(&self, pd: PdId, kind: MwType, by_handle: bool) -> Result<Rkey, AllocMwError> {
         let (index, slot) = self.take_slot(pd, Class::Window).map_err(|max| AllocMwError::TooMany { max })?;
         let key = self.fresh_key(index, slot);
-        let window = WindowObject { kind, pd, low_byte: key as u8, bound: None };
+        let window = WindowObject { kind, pd, low_byte: key as u8, by_handle, bound: None };
         slot.set(&mut slot.object(), Object::Window(window));
         Ok(Rkey(key))
     }
@@ -112,7 +125,7 @@ impl Memory {
         let slot = self.slot(self.index(key.0)).ok_or(unknown)?;
         let mut object = slot.object();
         let Object::Window(window) = &mut *object else { return Err(unknown) };
-        if window.low_byte != key.0 as u8 {
+        if !window.by_handle && window.low_byte != key.0 as u8 {
             return Err(unknown);
         }
         let users = check_window(window, bind, by)?;

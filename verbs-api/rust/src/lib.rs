@@ -123,8 +123,8 @@ pub use urxe_stack::device::{
 pub use urxe_stack::driver::OpenEngineError;
 pub use urxe_stack::link::{GidEntry, Guid, LinkError, LinkSpec, ResolvedLink, Source};
 pub use urxe_stack::memory::{
-    Access, AdviseError, AllocMrError, AllocMwError, BufferError, DmError, FileError, MapError, RegMrError,
-    ReregMrError,
+    Access, AdviseError, AllocMrError, AllocMwError, BufferError, DmError, FileError, MapError, MwType,
+    RegMrError, ReregMrError,
 };
 pub use urxe_stack::port::faults::{FaultError, FaultSpec};
 pub use urxe_stack::port::groups::JoinError;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use urxe_stack::memory::{Access, AllocMrError, AllocMwError, DeregMrError, DmError, PdId};
+use urxe_stack::memory::{Access, AllocMrError, AllocMwError, DeregMrError, DmError, MwType, PdId};
 use urxe_wire::Lkey;
 
 use crate::cq::CompletionQueue;
@@ -152,7 +152,15 @@ impl ProtectionDomain {
     /// # Errors
     /// [`AllocMwError`]: the device has no more.
     pub fn alloc_window(&self) -> Result<MemoryWindow, AllocMwError> {
-        MemoryWindow::new(self)
+        self.alloc_window_of_type(MwType::Type2)
+    }
+
+    /// Allocates a memory window of either type (`ibv_alloc_mw`).
+    ///
+    /// # Errors
+    /// [`AllocMwError`]: the device has no more.
+    pub fn alloc_window_of_type(&self, kind: MwType) -> Result<MemoryWindow, AllocMwError> {
+        MemoryWindow::new(self, kind)
     }
 
     /// Registers bytes `range` of device memory (`ibv_reg_dm_mr`), which peers name by addresses from 0 on.

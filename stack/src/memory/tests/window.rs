@@ -17,6 +17,20 @@ fn bind(mr: &Mr, window: Rkey) -> Bind {
 }
 
 #[test]
+fn a_window_of_a_handle_is_bound_whichever_of_its_keys_the_bind_names() {
+    let memory = Memory::new(1, 16);
+    let (_kept, mr) = region(&memory, ALL | Access::MW_BIND);
+    let window = memory.alloc_mw_by_handle(PD, MwType::Type2).unwrap();
+    // The bind before this one failed, so its key was never the window's.
+    let missed = inc_rkey(window);
+    let key = memory.bind(&bind(&mr, missed), QP).unwrap();
+    assert_eq!(key, inc_rkey(missed));
+    assert_eq!(memory.pin(key.0, QP, READ, 0x1800, 16).map(drop), Ok(()));
+    // Its other rules are those of every window.
+    assert_eq!(memory.bind(&bind(&mr, window), QP), Err(BindError::NotFree { key: window }));
+}
+
+#[test]
 fn every_refused_bind_says_why() {
     let memory = Memory::new(1, 16);
     let (_kept, mr) = region(&memory, ALL | Access::MW_BIND);

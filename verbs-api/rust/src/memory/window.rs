@@ -9,9 +9,13 @@ use urxe_wire::Rkey;
 use super::{RegionSlice, RemoteRegion};
 use crate::pd::ProtectionDomain;
 
-/// A type 2 memory window (`struct ibv_mw`): bound to part of a region by [`SendRequest::bind`](crate::SendRequest::bind), it has a key of its own,
-/// which only the peer of the queue pair that bound it can use. A [`SendRequest::invalidate`](crate::SendRequest::invalidate) on that queue pair, or the
-/// peer's SEND with invalidate, takes the binding away; then it can be bound anew.
+/// A memory window (`struct ibv_mw`): bound to part of a region by [`SendRequest::bind`](crate::SendRequest::bind), it has a key of its own.
+///
+/// * Of type 2 ([`alloc_window`](ProtectionDomain::alloc_window)), only the peer of the queue pair that bound it can use the key. A
+///   [`SendRequest::invalidate`](crate::SendRequest::invalidate) on that queue pair, or the peer's SEND with invalidate, takes the binding away; then
+///   it can be bound anew.
+/// * Of type 1 ([`alloc_window_of_type`](ProtectionDomain::alloc_window_of_type)), peers of all queue pairs in the protection domain can. It can be bound anew
+///   at any time, on any of them, which ends the former binding, as does [`SendRequest::unbind`](crate::SendRequest::unbind).
 ///
 /// A region that is dropped while windows are bound to it stays registered, with its memory, until the last of them is unbound and dropped, or the
 /// protection domain ends. Dropping the window, or the queue pair that bound it, takes the binding away and waits for accesses in progress.
@@ -47,24 +51,41 @@ use crate::pd::ProtectionDomain;
 /// ```
 pub struct MemoryWindow {
     pd: ProtectionDomain,
+    kind: MwType,
     key: Rkey,
     bound: Option<(u64, u64)>,
 }
 
 impl MemoryWindow {
-    pub(crate) fn new(pd: &ProtectionDomain) -> Result<Self, AllocMwError> {
-        let key = pd.device().core().memory().alloc_mw(pd.memory_id(), MwType::Type2)?;
-        Ok(Self { pd: pd.clone(), key, bound: None })
+    pub(crate) fn new(pd: &ProtectionDomain, kind: MwType) -> Result<Self, AllocMwError> {
+        let key = pd.device().core().memory().alloc_mw_by_handle(pd.memory_id(), kind)?;
+        Ok(Self { pd: pd.clone(), kind, key, bound: None })
     }
 
-    /// The bind of a request that will be posted: the window counts on its key.
+    /// The bind of a request, which gives the window its next key if it succeeds. If it is not posted, or fails, the key after it is as good: the
+    /// core takes this window's binds whichever key it has.
     pub(crate) fn bind(&mut self, part: &RegionSlice<'_>, access: Access) -> Bind {
         let (window, new_rkey) = (self.key, inc_rkey(self.key));
         let Sge { addr, length, lkey } = part.sge();
         let length = u64::from(length);
         self.key = new_rkey;
-        self.bound = Some((if access.contains(Access::ZERO_BASED) { 0 } else { addr }, length));
+        let start = if access.contains(Access::ZERO_BASED) { 0 } else { addr };
+        self.bound = (length != 0).then_some((start, length));
         Bind { window, new_rkey, region: lkey, addr, length, access }
+    }
+
+    /// The bind of no bytes, which takes a type 1 window's binding away.
+    pub(crate) fn unbind(&mut self) -> Bind {
+        let (window, new_rkey) = (self.key, inc_rkey(self.key));
+        self.key = new_rkey;
+        self.bound = None;
+        Bind { window, new_rkey, ..Bind::default() }
+    }
+
+    /// Its type.
+    #[must_use]
+    pub fn kind(&self) -> MwType {
+        self.kind
     }
 
     /// Its protection domain.
@@ -73,13 +94,14 @@ impl MemoryWindow {
         &self.pd
     }
 
-    /// The key that its last bind gave it.
+    /// The key that its last bind gave it, or would have.
     #[must_use]
     pub fn rkey(&self) -> Rkey {
         self.key
     }
 
-    /// What a peer needs to reach what it was bound to last: address, length, key. `None` if it never was.
+    /// What a peer needs to reach what it was bound to last: address, length, key. `None` if it never was. Worth nothing if that bind failed
+    /// or was not posted.
     #[must_use]
     pub fn remote(&self) -> Option<RemoteRegion> {
         self.bound.map(|(addr, len)| RemoteRegion { addr, len, rkey: self.key })

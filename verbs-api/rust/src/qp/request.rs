@@ -199,13 +199,19 @@ impl<'a> SendRequest<'a> {
         self.to(ah, Qpn::MULTICAST, qkey)
     }
 
-    /// Binds a window to part of a region, which was registered with [`Access::MW_BIND`], for this queue pair's peer. Nothing is sent; requests
-    /// behind it may tell the peer its [`remote`](MemoryWindow::remote) at once.
+    /// Binds a window to part of a region, which was registered with [`Access::MW_BIND`]: of type 2 for this queue pair's peer, of type 1 for those of
+    /// all queue pairs in the domain. Nothing is sent; requests behind it may tell the peer its [`remote`](MemoryWindow::remote) at once.
     ///
-    /// The window's key is the next one from now on, so the request must be posted: a later bind would not find the window otherwise, and end in
-    /// `MwBindErr`.
+    /// The window's [`rkey`](MemoryWindow::rkey) is the next one from now on, which is nobody's if this request fails or is not posted. Another
+    /// bind can follow all the same.
     pub fn bind(window: &mut MemoryWindow, part: RegionSlice<'a>, access: Access) -> Self {
         Self::new(SendOp::BindMw(window.bind(&part, access)), Data::EMPTY)
+    }
+
+    /// Takes the binding of a type 1 window away, by binding no bytes. One of type 2 refuses that with `MwBindErr`: it is
+    /// [invalidated](Self::invalidate).
+    pub fn unbind(window: &mut MemoryWindow) -> Self {
+        Self::new(SendOp::BindMw(window.unbind()), Data::EMPTY)
     }
 
     /// Makes a fast-registration region valid for what was mapped to it last, under its [`rkey`](FastRegion::rkey). Nothing is sent; requests behind

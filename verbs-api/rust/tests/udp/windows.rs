@@ -84,6 +84,59 @@ fn a_bind_that_the_region_does_not_allow_fails_alone() {
 }
 
 #[test]
+fn a_window_is_bound_after_a_bind_that_failed_and_one_that_was_not_posted() {
+    let (a, b) = pair(189);
+    let region = b.pd.allocate(4096, FOR_WINDOWS).unwrap();
+    let mut window = b.pd.alloc_window().unwrap();
+    // The region of this one grants no binds.
+    b.qp.post_send(&SendRequest::bind(&mut window, b.region.slice(..).unwrap(), GRANTED)).unwrap();
+    assert_eq!(b.cq.wait_one(LONG).unwrap().status, WcStatus::MwBindErr);
+    let unposted = SendRequest::bind(&mut window, region.slice(..8).unwrap(), GRANTED);
+    drop(unposted);
+    for end in [&a, &b] {
+        end.qp.reset().unwrap();
+    }
+    a.qp.connect(&b.qp.endpoint(), &ConnectOptions::default()).unwrap();
+    b.qp.connect(&a.qp.endpoint(), &ConnectOptions::default()).unwrap();
+    let there = bind(&b, &mut window, region.slice(16..32).unwrap());
+    assert_eq!(write(&a, there, &pattern(16, 4)).status, WcStatus::Success);
+    assert_eq!(region.read_vec(16, 16).unwrap(), pattern(16, 4));
+}
+
+#[test]
+fn a_type_1_window_is_bound_anew_at_will_and_unbound_by_a_bind_of_nothing() {
+    let (a, b) = pair(188);
+    let region = b.pd.allocate(4096, FOR_WINDOWS).unwrap();
+    let mut window = b.pd.alloc_window_of_type(MwType::Type1).unwrap();
+    assert_eq!(window.kind(), MwType::Type1);
+    let first = bind(&b, &mut window, region.slice(..16).unwrap());
+    assert_eq!(write(&a, first, &pattern(16, 1)).status, WcStatus::Success);
+    // It belongs to the domain: what another queue pair was told is good for this one's peer.
+    let (other, far) = (b.pd.queue_pair(&b.cq).create().unwrap(), a.pd.queue_pair(&a.cq).create().unwrap());
+    other.connect(&far.endpoint(), &ConnectOptions::default()).unwrap();
+    far.connect(&other.endpoint(), &ConnectOptions::default()).unwrap();
+    other
+        .post_send(&SendRequest::bind(&mut window, region.slice(16..32).unwrap(), GRANTED).signaled())
+        .unwrap();
+    assert_eq!(b.complete().opcode, WcOpcode::BindMw);
+    let second = window.remote().unwrap();
+    assert_eq!(write(&a, second, &pattern(16, 2)).status, WcStatus::Success);
+    assert_eq!(region.read_vec(0, 32).unwrap(), [pattern(16, 1), pattern(16, 2)].concat());
+
+    b.qp.post_send(&SendRequest::unbind(&mut window).signaled()).unwrap();
+    assert_eq!(b.complete().opcode, WcOpcode::BindMw);
+    assert_eq!(window.remote(), None);
+    // Nothing is bound to the region any more, so it goes with its handle.
+    drop(region);
+    for stale in [first, second] {
+        far.post_send(&SendRequest::write(a.region.slice(..1).unwrap(), stale).signaled()).unwrap();
+        let status = a.cq.wait_one(LONG).unwrap().status;
+        assert!(matches!(status, WcStatus::RemAccessErr | WcStatus::WrFlushErr), "{status}");
+    }
+    assert_eq!(write(&a, second, b"late").status, WcStatus::RemAccessErr);
+}
+
+#[test]
 fn a_fast_region_is_mapped_and_registered_again_and_again() {
     let (a, b) = pair(184);
     let memory = b.pd.allocate(5 * 4096, Access::LOCAL_WRITE).unwrap();
