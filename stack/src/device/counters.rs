@@ -145,6 +145,8 @@ counters! {
     AccessOutOfBounds "access_out_of_bounds",
     /// Refused: a peer's access to pages that are not mapped (on-demand regions).
     AccessNotMapped "access_not_mapped",
+    /// Refused: a peer's FLUSH for persistence, of memory that does not last (any more) or that the system failed to write.
+    FlushFailed "flush_failed",
     /// Refused: a peer's SEND with invalidate, by the key that it names.
     InvalidateRefused "invalidate_refused",
     /// Received data packets of reliable connections that a router had marked (CE): the queue pair's peer is told.
@@ -224,6 +226,7 @@ impl Counters {
     pub(crate) fn faulted(&self, fault: &Fault) {
         match fault {
             Fault::NotMapped { .. } | Fault::Refused { .. } => self.add(Counter::AccessNotMapped),
+            Fault::NotFlushed { .. } => self.add(Counter::FlushFailed),
             // A pin allows no more than was checked; an atomic's alignment is checked by both addresses.
             Fault::ReadOnly => self.add(Counter::AccessDenied),
             Fault::OutOfBounds { .. } | Fault::Misaligned { .. } => self.add(Counter::AccessOutOfBounds),

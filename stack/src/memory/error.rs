@@ -336,6 +336,9 @@ pub enum BindError {
         /// What the region grants.
         granted: Access,
     },
+    /// A right that this part of the region's memory cannot have.
+    #[error(transparent)]
+    Memory(#[from] RegMrError),
     /// The window is not wholly inside the region (C10-75).
     #[error("{length} bytes at {addr:#x} are not inside the region's {region_len} bytes at {start:#x}")]
     OutOfBounds {
@@ -544,6 +547,9 @@ pub enum FastRegError {
         /// What was given.
         key: Rkey,
     },
+    /// A right that the memory which was mapped cannot have.
+    #[error(transparent)]
+    Memory(#[from] RegMrError),
     /// Rights that do not go together, or not with what was mapped.
     #[error("{given:?}: allowed are {allowed:?}, and REMOTE_WRITE and REMOTE_ATOMIC require LOCAL_WRITE")]
     Access {
@@ -672,6 +678,12 @@ pub enum Fault {
         /// Its length in bytes.
         len: u64,
     },
+    /// What was written cannot be made to last: its memory is no shared mapping of a file on a disk (any more), or the system failed to write it.
+    #[error("the bytes cannot be made to survive a power failure: error {errno}")]
+    NotFlushed {
+        /// The system's `errno`, or EINVAL.
+        errno: i32,
+    },
     /// The system refuses every call that checked copies could use (a seccomp filter, no file descriptors left).
     #[error("no system call for checked copies is usable: error {errno}")]
     Refused {
@@ -688,7 +700,7 @@ impl Fault {
             Self::OutOfBounds { .. } | Self::Misaligned { .. } => libc::EINVAL,
             Self::ReadOnly => libc::EACCES,
             Self::NotMapped { .. } => libc::EFAULT,
-            Self::Refused { errno } => errno,
+            Self::Refused { errno } | Self::NotFlushed { errno } => errno,
         }
     }
 }

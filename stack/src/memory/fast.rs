@@ -13,7 +13,7 @@ use super::object::{FastObject, Object};
 use super::pages::{PageList, Piece};
 use super::slot::{Region, Users};
 use super::table::Class;
-use super::{Access, Buffer, Memory, PdId};
+use super::{Access, Buffer, Memory, PdId, flush};
 use crate::sync::Arc;
 use std::ops::Range;
 use urxe_wire::Rkey;
@@ -154,15 +154,10 @@ impl Memory {
         if !allowed.contains(access) || (changes && !access.contains(Access::LOCAL_WRITE)) {
             return Err(FastRegError::Access { given: access, allowed });
         }
-        if fast.staged.mapping.is_some() {
-            std::mem::swap(&mut fast.active, &mut fast.staged);
-            fast.staged.mapping = None;
-        }
-        fast.valid = true;
-        fast.low_byte = key.0 as u8;
+        let list = if fast.staged.mapping.is_some() { &fast.staged } else { &fast.active };
         let start = if access.contains(Access::ZERO_BASED) { 0 } else { mapping.start };
         let region = Region {
-            base: fast.active.base(),
+            base: list.base(),
             start,
             len: mapping.len,
             pd,
@@ -171,6 +166,15 @@ impl Memory {
             users: Users::All,
             guarded: self.is_guarded(access),
         };
+        // SAFETY: lists are changed and freed under the object's lock, which is held.
+        unsafe { flush::check_region(&region) }?;
+        // From here on nothing fails. The entries of a list stay where they are when it changes its place.
+        if fast.staged.mapping.is_some() {
+            std::mem::swap(&mut fast.active, &mut fast.staged);
+            fast.staged.mapping = None;
+        }
+        fast.valid = true;
+        fast.low_byte = key.0 as u8;
         slot.publish(&region, key.0 as u8);
         Ok(())
     }

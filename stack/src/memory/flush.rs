@@ -6,6 +6,7 @@
 //! where nothing would last: private and anonymous memory, and files that live in memory themselves (tmpfs, memfd, huge pages).
 
 use super::error::{Fault, RegMrError};
+use super::slot::Region;
 use super::{Access, Pin, guarded};
 use rustix::mm::MsyncFlags;
 use std::fs;
@@ -22,7 +23,7 @@ impl Pin<'_> {
     /// has it survive a power failure: then it blocks until the file's device has it.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`]; [`Fault::Refused`] with the `errno` of `msync`.
+    /// [`Fault::OutOfBounds`]; [`Fault::NotFlushed`] with the `errno` of `msync`, or EINVAL for memory that does not last.
     pub fn flush(&self, range: Option<(u64, u64)>, persist: bool) -> Result<(), Fault> {
         let region = self.region();
         let (addr, len) = range.unwrap_or((region.start, region.len));
@@ -33,15 +34,15 @@ impl Pin<'_> {
         }
         // `inside` found the range inside the region, so its length fits.
         self.each_run(addr, len as usize, |at, _, len| {
-            // Windows, fast registration and reregistration say no more than what peers may ask for.
+            // What was mapped when it was registered may be another mapping by now.
             let lasts = check(at.addr(), len, Access::FLUSH_PERSISTENT);
-            lasts.map_err(|error| Fault::Refused { errno: error.errno() })?;
+            lasts.map_err(|error| Fault::NotFlushed { errno: error.errno() })?;
             let offset = at.addr() % guarded::page_size();
             let (from, len) = (at.wrapping_sub(offset).cast(), len + offset);
             // SAFETY: `msync` without MS_INVALIDATE changes no byte and no mapping; it only has pages written that are
             // mapped from a file in this range, and answers ENOMEM for what is not mapped.
             let synced = unsafe { rustix::mm::msync(from, len, MsyncFlags::SYNC) };
-            synced.map_err(|errno| Fault::Refused { errno: errno.raw_os_error() })
+            synced.map_err(|errno| Fault::NotFlushed { errno: errno.raw_os_error() })
         })
     }
 }
@@ -65,6 +66,25 @@ pub(super) fn check(addr: usize, len: usize, access: Access) -> Result<(), RegMr
         Ok(()) => Ok(()),
         Err(why) => refused(why),
     }
+}
+
+/// The same of all that a region stands for: a window's, one that a fast registration makes, or one as it will be.
+///
+/// # Safety
+/// The list of a paged region is neither changed nor freed meanwhile.
+pub(super) unsafe fn check_region(region: &Region) -> Result<(), RegMrError> {
+    if !region.access.contains(Access::FLUSH_PERSISTENT) {
+        return Ok(());
+    }
+    let mut done = 0;
+    while done < region.len {
+        // SAFETY: the caller's promise.
+        let (at, there) = unsafe { region.place(region.start + done) };
+        let step = (there as u64).min(region.len - done);
+        check(at.addr(), step as usize, region.access)?;
+        done += step;
+    }
+    Ok(())
 }
 
 /// Whether every page of `[addr, end)` is mapped, shared, from a file that lasts; what it is otherwise. `maps` and

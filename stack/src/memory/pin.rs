@@ -32,6 +32,31 @@ impl std::fmt::Debug for Held<'_> {
     }
 }
 
+impl Region {
+    /// Where `addr`, which is inside, is in this process, and how many bytes follow there, beyond the region's end or not.
+    ///
+    /// # Safety
+    /// The list of a paged region is neither changed nor freed meanwhile.
+    #[inline(always)] // as `Slot::region`: of what is not asked for, nothing is read
+    pub(super) unsafe fn place(self, addr: u64) -> (*mut u8, usize) {
+        // Registering made sure that the region is inside this process's address space, so its length fits.
+        let offset = addr - self.start;
+        match self.layout {
+            Layout::Flat => (self.base.wrapping_add(offset as usize), usize::MAX),
+            // Reached by system calls, and by atomic operations on a page that was found mapped.
+            Layout::Whole => (std::ptr::with_exposed_provenance_mut(addr as usize), usize::MAX),
+            Layout::Paged { shift, skip } => {
+                let (at, size) = (skip + offset, 1 << shift);
+                let (page, into_page) = ((at >> shift) as usize, at as usize & (size - 1));
+                let list = self.base.cast::<*mut u8>().cast_const();
+                // SAFETY: mapping made sure that the list has an entry for each page of the region; the caller keeps it.
+                let base = unsafe { *list.add(page) };
+                (base.wrapping_add(into_page), size - into_page)
+            }
+        }
+    }
+}
+
 impl<'m> Pin<'m> {
     /// Takes over one count of `slot`, which answers to `key`.
     pub(super) fn holding(slot: &'m Slot, key: u32) -> Self {
@@ -184,22 +209,8 @@ impl<'m> Pin<'m> {
     /// Where `addr`, which is inside the region, is in this process, and how many bytes follow there, beyond the region's end or
     /// not.
     pub(super) fn place(&self, addr: u64) -> (*mut u8, usize) {
-        // Registering made sure that the region is inside this process's address space, so its length fits.
-        let offset = addr - self.region().start;
-        match self.region().layout {
-            Layout::Flat => (self.region().base.wrapping_add(offset as usize), usize::MAX),
-            // Reached by system calls, and by atomic operations on a page that was found mapped.
-            Layout::Whole => (std::ptr::with_exposed_provenance_mut(addr as usize), usize::MAX),
-            Layout::Paged { shift, skip } => {
-                let (at, size) = (skip + offset, 1 << shift);
-                let (page, into_page) = ((at >> shift) as usize, at as usize & (size - 1));
-                let list = self.region().base.cast::<*mut u8>().cast_const();
-                // SAFETY: mapping made sure that the list has an entry for each page of the region, and a list is
-                // neither changed nor freed while it is published or pinned.
-                let base = unsafe { *list.add(page) };
-                (base.wrapping_add(into_page), size - into_page)
-            }
-        }
+        // SAFETY: a list is neither changed nor freed while it is pinned.
+        unsafe { self.region().place(addr) }
     }
 
     fn locate_word(&self, addr: u64) -> Result<*mut u64, Fault> {

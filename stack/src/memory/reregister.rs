@@ -4,7 +4,7 @@ use super::error::{RegMrError, ReregMrError};
 use super::object::Object;
 use super::slot::{Layout, Region};
 use super::table::{check_range, populate, supported};
-use super::{Access, Buffer, Memory, Mr, PdId};
+use super::{Access, Buffer, Memory, Mr, PdId, flush};
 use crate::sync::Arc;
 use std::ops::Range;
 use urxe_wire::Lkey;
@@ -139,6 +139,8 @@ impl Memory {
                 return Err(RegMrError::NotOnDemand.into());
             }
         }
+        // SAFETY: ordinary regions have no page list.
+        unsafe { flush::check_region(&next) }?;
         if !access.contains(Access::ON_DEMAND) {
             // Registration made sure that the length fits.
             populate(next.base, next.len as usize, access.contains(Access::LOCAL_WRITE))?;

@@ -15,7 +15,7 @@ use super::error::{AllocMwError, BindError, DeallocMwError};
 use super::object::{Bound, Object, WindowObject};
 use super::slot::{Layout, Region, Slot, Users};
 use super::table::Class;
-use super::{Access, Accessor, Memory, PdId};
+use super::{Access, Accessor, Memory, PdId, flush};
 use urxe_wire::{Lkey, Qpn, Rkey};
 
 /// The two types of window that there are (`enum ibv_mw_type`).
@@ -152,8 +152,6 @@ impl Memory {
         }
         let region = slot.region();
         check_region(&region, bind, by)?;
-        slot.hold_window();
-        drop(object);
         let offset = bind.addr - region.start;
         let zero_based = bind.access.contains(Access::ZERO_BASED);
         let (base, layout) = match region.layout {
@@ -170,7 +168,13 @@ impl Memory {
             access |= Access::LOCAL_WRITE;
         }
         let start = if zero_based { 0 } else { bind.addr };
-        Ok((index, Region { base, start, len: bind.length, access, layout, ..region }))
+        let stands_for = Region { base, start, len: bind.length, access, layout, ..region };
+        let on_demand = region.access & Access::ON_DEMAND;
+        // SAFETY: the object is locked, so its list stays as it is.
+        unsafe { flush::check_region(&Region { access: access | on_demand, ..stands_for }) }?;
+        slot.hold_window();
+        drop(object);
+        Ok((index, stands_for))
     }
 
     fn release_target(&self, region: u32) {
