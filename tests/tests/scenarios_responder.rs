@@ -36,7 +36,7 @@ fn asking(packet: Packet) -> Packet {
 }
 
 /// The request must end the connection, with this NAK and event, and leave the target alone.
-fn assert_refused(name: &str, mut lab: Lab, request: Packet, nak: Syndrome, event: AsyncEventType) {
+fn assert_refused(name: &str, mut lab: Lab, request: Packet, nak: Syndrome, event: AsyncEventType) -> Lab {
     let (psn, before) = (request.psn, lab.memory(0, MEMORY));
     lab.post_recv(77, 64);
     lab.deliver(request);
@@ -48,6 +48,7 @@ fn assert_refused(name: &str, mut lab: Lab, request: Packet, nak: Syndrome, even
     assert_eq!(lab.state(), QpState::Err, "{name}");
     assert_eq!(lab.recvs().len(), 1, "{name}: the receive completes");
     assert_eq!(lab.memory(0, MEMORY), before, "{name}: memory changed");
+    lab
 }
 
 #[test]
@@ -269,40 +270,49 @@ fn more_reads_than_agreed_are_refused() {
 #[test]
 fn memory_that_may_not_be_used_is_a_remote_access_error() {
     type Request = fn(&Lab) -> Packet;
-    let cases: [(&str, Request); 13] = [
-        ("wrong key", |_| write_only(100, TARGET, Rkey(0xdead), b"no")),
-        ("READ with a wrong key", |_| read_request(100, TARGET, Rkey(0xdead), 8)),
-        ("atomic with a wrong key", |_| fetch_add(100, TARGET, Rkey(0xdead), 1)),
-        ("another protection domain", |lab| write_only(100, TARGET, lab.mr_of_another_pd().rkey, b"no")),
-        ("READ of another protection domain", |lab| {
+    let cases: [(&str, Counter, Request); 13] = [
+        ("wrong key", Counter::AccessUnknownKey, |_| write_only(100, TARGET, Rkey(0xdead), b"no")),
+        ("READ with a wrong key", Counter::AccessUnknownKey, |_| read_request(100, TARGET, Rkey(0xdead), 8)),
+        ("atomic with a wrong key", Counter::AccessUnknownKey, |_| fetch_add(100, TARGET, Rkey(0xdead), 1)),
+        ("another protection domain", Counter::AccessWrongPd, |lab| {
+            write_only(100, TARGET, lab.mr_of_another_pd().rkey, b"no")
+        }),
+        ("READ of another protection domain", Counter::AccessWrongPd, |lab| {
             read_request(100, TARGET, lab.mr_of_another_pd().rkey, 8)
         }),
-        ("no right to write", |lab| {
+        ("no right to write", Counter::AccessDenied, |lab| {
             write_only(100, TARGET, lab.mr_with(Access::LOCAL_WRITE | Access::REMOTE_READ).rkey, b"no")
         }),
-        ("no right to read", |lab| {
+        ("no right to read", Counter::AccessDenied, |lab| {
             read_request(100, TARGET, lab.mr_with(Access::LOCAL_WRITE | Access::REMOTE_WRITE).rkey, 8)
         }),
-        ("no right to atomics", |lab| {
+        ("no right to atomics", Counter::AccessDenied, |lab| {
             let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
             fetch_add(100, TARGET, lab.mr_with(access).rkey, 1)
         }),
-        ("one byte too far", |lab| write_only(100, MEMORY as u64 - 3, lab.mr.rkey, b"1234")),
-        ("far outside", |lab| write_only(100, 1 << 40, lab.mr.rkey, b"1234")),
-        ("around the end of the address space", |lab| write_only(100, u64::MAX - 1, lab.mr.rkey, b"1234")),
-        ("READ across the end", |lab| read_request(100, MEMORY as u64 - 8, lab.mr.rkey, 9)),
+        ("one byte too far", Counter::AccessOutOfBounds, |lab| {
+            write_only(100, MEMORY as u64 - 3, lab.mr.rkey, b"1234")
+        }),
+        ("far outside", Counter::AccessOutOfBounds, |lab| write_only(100, 1 << 40, lab.mr.rkey, b"1234")),
+        ("around the end of the address space", Counter::AccessOutOfBounds, |lab| {
+            write_only(100, u64::MAX - 1, lab.mr.rkey, b"1234")
+        }),
+        ("READ across the end", Counter::AccessOutOfBounds, |lab| {
+            read_request(100, MEMORY as u64 - 8, lab.mr.rkey, 9)
+        }),
         // The first packet would fit: a message that must fail writes nothing.
-        ("WRITE whose rest is outside", |lab| Packet {
+        ("WRITE whose rest is outside", Counter::AccessOutOfBounds, |lab| Packet {
             opcode: RcWriteFirst,
             ext: reth(MEMORY as u64 - MTU as u64, lab.mr.rkey, 2 * MTU),
             payload: vec![9; MTU],
             ..PACKET
         }),
     ];
-    for (name, request) in cases {
+    for (name, counter, request) in cases {
         let lab = lab();
         let request = request(&lab);
-        assert_refused(name, lab, request, ACCESS, QpAccessErr);
+        let lab = assert_refused(name, lab, request, ACCESS, QpAccessErr);
+        assert_eq!(lab.counter(counter), 1, "{name}: {}", counter.name());
     }
 }
 

@@ -149,6 +149,8 @@ counters! {
     FlushFailed "flush_failed",
     /// Refused: a peer's SEND with invalidate, by the key that it names.
     InvalidateRefused "invalidate_refused",
+    /// Refused: an own work request that binds a window, registers or invalidates.
+    LocalOpRefused "local_op_refused",
     /// Received data packets of reliable connections that a router had marked (CE): the queue pair's peer is told.
     EcnMarked "np_ecn_marked_roce_packets",
     /// Congestion notifications sent.

@@ -7,12 +7,17 @@
 use super::context::{Common, Context};
 use super::wr::SendOp;
 use crate::cq::WcStatus;
+use crate::device::counters::Counter;
 use crate::memory::Invalidator;
 
 /// Carries `op` out for a queue pair. `Err` with the status that its completion gets; nothing changed then.
 pub(super) fn execute(op: &SendOp, qp: &Common, cx: &mut Context<'_>) -> Result<(), WcStatus> {
     // Taking a key away waits for its pins, those of this run included.
     cx.pins.clear();
+    try_to(op, qp, cx).inspect_err(|_| cx.counters.add(Counter::LocalOpRefused))
+}
+
+fn try_to(op: &SendOp, qp: &Common, cx: &Context<'_>) -> Result<(), WcStatus> {
     match op {
         SendOp::BindMw(bind) => cx.memory.bind(bind, qp.accessor()).map(drop).map_err(|error| {
             tracing::debug!(qp = %qp.qpn, %error, "bind refused");

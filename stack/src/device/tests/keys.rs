@@ -343,6 +343,7 @@ fn what_fails_locally_waits_its_turn_and_flushes_the_rest() {
     assert_eq!(statuses(end), expected);
     assert_eq!(peer.state(), QpState::Err);
     assert_eq!(peer.events(), [] as [QpEventType; 0]);
+    assert_eq!(counted(end, Counter::LocalOpRefused), 1);
     end.post(SendOp::LocalInv { rkey: end.mr.rkey }, &[]);
     assert_eq!(statuses(end), [(WcOpcode::LocalInv, WcStatus::WrFlushErr)]);
 }
