@@ -10,6 +10,7 @@ mod bursts;
 mod completions;
 mod destination;
 mod domains;
+mod holes;
 mod keys;
 mod limits;
 mod paths;
