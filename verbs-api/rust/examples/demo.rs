@@ -4,21 +4,24 @@
 //! ```text
 //!   client                                         server
 //!   REG_MR with the next key     reg_mr_done
-//!   SEND address, length, key -------------------> recv_done
-//!                             <------------------- READ          read_done
+//!   SEND address, length, key -------------------> recv_done     REG_MR of where it shall go
+//!                             <------------------- READ          read_done, LOCAL_INV
 //!   recv_done                 <------------------- SEND "done"   send_done
 //!   LOCAL_INV                    invalidate_done
 //! ```
-//! Messages lie in ordinary regions without remote rights, which is all that a kernel's local DMA key grants. At the end the server
-//! tries a key that is gone, and both see what an error leaves behind: completions with status 5, and a queue pair that takes no more.
+//! Messages lie in memory that nobody registers, under the protection domain's local DMA key, and what is read goes through a
+//! fast-registration region at both ends, as in the kernel. At the end the server tries a key that is gone, and both see what an error leaves behind: completions with status 5, and a queue pair that takes no more.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use urxe::{
-    Access, Completion, CompletionQueue, ConnectOptions, Device, FastRegion, MemoryRegion, PostError,
-    ProtectionDomain, QpState, QueuePair, RecvRequest, RemoteRegion, SendRequest, WcStatus,
+    Access, AddressSpace, Completion, CompletionQueue, ConnectOptions, Device, FastRegion, MemoryRegion,
+    PostError, ProtectionDomain, QpState, QueuePair, RecvRequest, RegionSlice, RemoteRegion, SendRequest,
+    WcStatus,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -34,12 +37,31 @@ const REG_MR: u64 = 3;
 const READ: u64 = 4;
 const LOCAL_INV: u64 = 5;
 
+/// Memory for a message, which any thread may write.
+struct Page(Vec<AtomicU8>);
+
+impl Page {
+    fn new() -> Self {
+        Self((0..PAGE).map(|_| AtomicU8::new(0)).collect())
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        self.0.iter().zip(bytes).for_each(|(place, byte)| place.store(*byte, Ordering::Relaxed));
+    }
+
+    fn read(&self, len: usize) -> Vec<u8> {
+        self.0.iter().take(len).map(|place| place.load(Ordering::Relaxed)).collect()
+    }
+}
+
 struct End {
     pd: ProtectionDomain,
     cq: CompletionQueue,
+    // Before the memory that its requests name.
     qp: QueuePair,
-    inbox: MemoryRegion,
-    outbox: MemoryRegion,
+    everything: AddressSpace,
+    inbox: Page,
+    outbox: Page,
 }
 
 impl End {
@@ -47,22 +69,28 @@ impl End {
         let pd = Device::open_address(address)?.alloc_pd()?;
         let cq = pd.device().create_cq(2 * 128)?;
         let qp = pd.queue_pair(&cq).create()?;
-        let (inbox, outbox) = (pd.allocate(PAGE, Access::LOCAL_WRITE)?, pd.allocate(PAGE, Access::empty())?);
-        Ok(Self { pd, cq, qp, inbox, outbox })
+        let everything = pd.local_dma_key()?;
+        Ok(Self { pd, cq, qp, everything, inbox: Page::new(), outbox: Page::new() })
+    }
+
+    fn part(&self, page: &Page, len: usize) -> RegionSlice<'_> {
+        let addr = NonNull::from(page.0.as_slice()).cast();
+        // SAFETY: the pages of an end are atomics, and are dropped after its queue pair.
+        unsafe { self.everything.slice(addr, len.min(page.0.len()) as u32) }
     }
 
     fn post_recv(&self) -> Result<()> {
-        Ok(self.qp.post_recv(&RecvRequest::new(self.inbox.slice(..)?).wr_id(RECV))?)
+        Ok(self.qp.post_recv(&RecvRequest::new(self.part(&self.inbox, PAGE)).wr_id(RECV))?)
     }
 
     fn send(&self, text: &str) -> Result<()> {
-        self.outbox.write(0, text.as_bytes())?;
-        let message = self.outbox.slice(..text.len())?;
+        self.outbox.write(text.as_bytes());
+        let message = self.part(&self.outbox, text.len());
         Ok(self.qp.post_send(&SendRequest::send(message).wr_id(SEND).signaled())?)
     }
 
     fn received(&self, completion: &Completion) -> Result<String> {
-        Ok(String::from_utf8(self.inbox.read_vec(0, completion.byte_len as usize)?)?)
+        Ok(String::from_utf8(self.inbox.read(completion.byte_len as usize))?)
     }
 }
 
@@ -120,6 +148,7 @@ impl Client {
 struct Server {
     end: End,
     target: MemoryRegion,
+    region: FastRegion,
     announced: Option<RemoteRegion>,
     read: Vec<Vec<u8>>,
     answered: usize,
@@ -144,12 +173,16 @@ impl Server {
         self.read_from(there)
     }
 
-    fn read_from(&self, there: RemoteRegion) -> Result<()> {
-        let target = self.target.slice(..there.len as usize)?;
-        Ok(self.end.qp.post_send(&SendRequest::read(target, there).wr_id(READ).signaled())?)
+    fn read_from(&mut self, there: RemoteRegion) -> Result<()> {
+        self.region.renew_key();
+        // What stands behind it in the queue may use the key at once.
+        self.end.qp.post_send(&SendRequest::register(&self.region, Access::LOCAL_WRITE))?;
+        let into = self.region.slice(..there.len as usize)?;
+        Ok(self.end.qp.post_send(&SendRequest::read(into, there).wr_id(READ).signaled())?)
     }
 
     fn read_done(&mut self, completion: &Completion) -> Result<()> {
+        self.end.qp.post_send(&SendRequest::invalidate(self.region.rkey()))?;
         self.read.push(self.target.read_vec(0, completion.byte_len as usize)?);
         self.end.send("done")
     }
@@ -173,7 +206,9 @@ pub(crate) fn main() -> Result<()> {
     let mut client = Client { end, buffer, region, round: 0 };
     let end = End::open(Ipv4Addr::new(127, 49, 12, 2))?;
     let target = end.pd.allocate(PAGE, Access::LOCAL_WRITE)?;
-    let mut server = Server { end, target, announced: None, read: Vec::new(), answered: 0 };
+    let mut region = end.pd.alloc_fast_region(1)?;
+    region.map(&target, 0..PAGE, 0)?;
+    let mut server = Server { end, target, region, announced: None, read: Vec::new(), answered: 0 };
     client.end.qp.connect(&server.end.qp.endpoint(), &ConnectOptions::default())?;
     server.end.qp.connect(&client.end.qp.endpoint(), &ConnectOptions::default())?;
 
@@ -208,7 +243,7 @@ pub(crate) fn main() -> Result<()> {
     client.end.send("too late")?;
     expect(&client.end, SEND, WcStatus::WrFlushErr)?;
     client.end.qp.reset()?;
-    match client.end.qp.post_send(&SendRequest::send(client.end.outbox.slice(..1)?)) {
+    match client.end.qp.post_send(&SendRequest::send(client.end.part(&client.end.outbox, 1))) {
         Err(error @ PostError::State { state: QpState::Reset }) => println!("client: {error}"),
         other => return Err(format!("a queue pair in RESET should take nothing, not {other:?}").into()),
     }

@@ -164,6 +164,8 @@ impl ProtectionDomain {
     /// [`ImportError`]: there is none, or it is in another protection domain.
     pub fn import_region(&self, handle: u32) -> Result<ImportedRegion, ImportError> {
         let found = self.device().core().memory().query(Lkey(handle));
+        // Whoever names parts of the whole address space has promises to make, and the number none.
+        let found = found.filter(|mr| mr.len != usize::MAX);
         let mr = found.ok_or(ImportError::NoRegion { given: handle })?;
         if mr.pd != self.memory_id() {
             return Err(ImportError::OtherPd { given: handle });

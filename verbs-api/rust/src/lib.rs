@@ -45,6 +45,7 @@
 //! | memory | [`ProtectionDomain::allocate`], [`MemoryRegion`], [`RemoteRegion`] |
 //! | one protection domain in several places of a program | [`ProtectionDomain::parent_domain`], [`Device::import_pd`] |
 //! | memory of files, of the device | [`ProtectionDomain::map_file`], [`DeviceMemory`] |
+//! | memory of somebody else, or all of it | [`ForeignRegion`], [`ProtectionDomain::local_dma_key`] |
 //! | keys for a while | [`FastRegion`], [`MemoryWindow`], [`SendRequest::invalidate`] |
 //! | connecting by addresses and ports (`rdma_cm`) | [`cm::connect`], [`cm::Listener`], [`cm::Options`] |
 //! | connecting by exchanging endpoints | [`QueuePairBuilder`], [`QpEndpoint`], [`QueuePair::connect`], [`ConnectOptions`] |
@@ -99,9 +100,9 @@ pub use domain::{AllocTdError, ImportError, ImportedRegion, ThreadDomain};
 pub use endpoint::{EndpointParseError, QpEndpoint};
 pub use events::{DeviceEvents, NextEvent};
 pub use memory::{
-    AllocateError, ChangeRegionError, DeviceMemory, DeviceMemoryRegion, FastRegion, ForeignRegion,
-    MapFileError, MemoryRegion, MemoryWindow, RegionChange, RegionSlice, RemoteParseError, RemoteRegion,
-    RemoteSliceError, SliceError,
+    AddressSpace, AllocateError, ChangeRegionError, DeviceMemory, DeviceMemoryRegion, FastRegion,
+    ForeignRegion, MapFileError, MemoryRegion, MemoryWindow, RegionChange, RegionSlice, RemoteParseError,
+    RemoteRegion, RemoteSliceError, SliceError,
 };
 pub use pd::{AllocPdError, ProtectionDomain};
 pub use qp::{

@@ -1,12 +1,12 @@
 //! Fast registration: regions that a work request makes valid, and another, or the peer, makes free again.
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Range, RangeBounds};
 
-use urxe_stack::memory::{AllocMrError, MapError, inc_rkey};
+use urxe_stack::memory::{AllocMrError, MapError, Memory, inc_rkey};
 use urxe_wire::{Lkey, Rkey};
 
-use super::{MemoryRegion, RemoteRegion};
+use super::{MemoryRegion, RegionSlice, RemoteRegion, SliceError};
 use crate::pd::ProtectionDomain;
 
 /// What is mapped in a fast-registration region has pages of this size, in bytes.
@@ -70,9 +70,30 @@ impl FastRegion {
     /// [`MapError`]: more pages than the region was made for, a range that is not inside or empty, an `iova` with another offset in its page,
     /// memory of a file that may shrink. The former mapping stays.
     pub fn map(&mut self, from: &MemoryRegion, range: Range<usize>, iova: u64) -> Result<(), MapError> {
-        let memory = self.pd.device().core().memory();
-        memory.map_fast_buffers(self.key, &[(from.shared_buffer(), range.clone())], PAGE, iova)?;
-        (self.start, self.len) = (iova, range.len());
+        self.map_parts(&[(from, range)], iova)
+    }
+
+    /// Maps parts of several regions' memory, one after the other: every one but the first begins, and every one but the last ends, where a page
+    /// of 4 KiB does.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map), and parts with a gap between them.
+    pub fn map_parts(&mut self, parts: &[(&MemoryRegion, Range<usize>)], iova: u64) -> Result<(), MapError> {
+        let buffers: Vec<_> =
+            parts.iter().map(|(region, range)| (region.shared_buffer(), range.clone())).collect();
+        let len = parts.iter().map(|(_, range)| range.len()).sum();
+        self.map_with(iova, len, |memory, key, page| memory.map_fast_buffers(key, &buffers, page, iova))
+    }
+
+    /// Takes over what `map` maps to the key with pages of a size: `len` bytes from `iova` on.
+    pub(super) fn map_with(
+        &mut self,
+        iova: u64,
+        len: usize,
+        map: impl FnOnce(&Memory, Rkey, usize) -> Result<(), MapError>,
+    ) -> Result<(), MapError> {
+        map(self.pd.device().core().memory(), self.key, PAGE)?;
+        (self.start, self.len) = (iova, len);
         self.key = inc_rkey(self.key);
         Ok(())
     }
@@ -92,6 +113,21 @@ impl FastRegion {
     #[must_use]
     pub fn rkey(&self) -> Rkey {
         self.key
+    }
+
+    /// The same key for the owner: own work requests take bytes from what is registered, and with
+    /// [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE) place bytes there.
+    #[must_use]
+    pub fn lkey(&self) -> Lkey {
+        Lkey(self.key.0)
+    }
+
+    /// A part of what was mapped last, for a work request behind the one that registers it. `range` counts bytes from 0.
+    ///
+    /// # Errors
+    /// [`SliceError`] if it is not inside, or longer than a message can be (2^32 - 1 bytes).
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<RegionSlice<'_>, SliceError> {
+        RegionSlice::inside(self.start, self.len, self.lkey(), range)
     }
 
     /// How many pages can be mapped.

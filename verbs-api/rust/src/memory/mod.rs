@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `change` | reregistering: other memory, domain or access |
 //! | `region` | what all kinds of regions tell about themselves |
-//! | `registration` | registering with the core: the only `unsafe` of this crate |
+//! | `registration` | registering with the core, also the whole address space: the only `unsafe` of this crate |
 //! | `fast` | fast-registration regions |
 //! | `window` | memory windows |
 //! | `dm` | device memory |
@@ -25,14 +25,12 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use urxe_stack::memory::{
-    Access, Advice, AdviseError, Buffer, BufferError, FileError, Mr, RegMrError, ReregMrError,
-};
+use urxe_stack::memory::{Access, AdviseError, Buffer, BufferError, FileError, Mr, RegMrError, ReregMrError};
 
 pub use self::change::{ChangeRegionError, RegionChange};
 pub use self::dm::{DeviceMemory, DeviceMemoryRegion};
 pub use self::fast::FastRegion;
-pub use self::registration::ForeignRegion;
+pub use self::registration::{AddressSpace, ForeignRegion};
 pub use self::remote::{RemoteParseError, RemoteRegion, RemoteSliceError};
 pub use self::slice::{RegionSlice, SliceError};
 pub use self::window::MemoryWindow;
@@ -157,12 +155,20 @@ impl MemoryRegion {
     /// Makes `len` bytes from `offset` on present (`ibv_advise_mr`), so that the first accesses are as fast as later ones.
     /// Only for a region with [`Access::ON_DEMAND`].
     ///
+    /// ```
+    /// # use urxe::{Access, sim::Fabric};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
+    /// let region = pd.allocate(1 << 20, Access::LOCAL_WRITE | Access::ON_DEMAND)?;
+    /// region.prefetch(0, 64 << 10)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`AdviseError`].
     pub fn prefetch(&self, offset: usize, len: usize) -> Result<(), AdviseError> {
-        let writes = self.access().contains(Access::LOCAL_WRITE);
-        let advice = if writes { Advice::PrefetchWrite } else { Advice::Prefetch };
-        self.registration.advise(advice, offset, len)
+        self.registration.prefetch(offset, len)
     }
 
     fn buffer(&self) -> &Buffer {

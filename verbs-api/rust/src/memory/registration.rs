@@ -1,14 +1,20 @@
-//! Registering memory with the core. The one place of this crate with `unsafe` is the function that registers memory of
-//! somebody else, whose caller has to promise what the core asks for.
+//! Registering memory with the core. The one place of this crate with `unsafe`, and its folder, are the functions that register or map memory
+//! of somebody else, whose caller has to promise what the core asks for.
 #![allow(unsafe_code)]
 
+mod everything;
+
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use urxe_stack::memory::{Access, Advice, AdviseError, AdviseRange, Buffer, Mr, RegMrError, ReregMrError};
+use urxe_stack::memory::{
+    Access, Advice, AdviseError, AdviseRange, Buffer, MapError, Mr, Piece, RegMrError, ReregMrError,
+};
 
-use super::region;
+pub use self::everything::AddressSpace;
+use super::{FastRegion, region};
 use crate::pd::ProtectionDomain;
 
 /// A buffer and its registration. The core keeps the buffer mapped until the deregistration returned.
@@ -64,11 +70,9 @@ impl OwnedRegistration {
         Ok(())
     }
 
-    /// Follows an advice about `len` bytes from `offset` on.
-    pub(super) fn advise(&self, advice: Advice, offset: usize, len: usize) -> Result<(), AdviseError> {
-        let addr = self.mr.iova.wrapping_add(offset as u64);
-        let range = AdviseRange { addr, len: len as u64, lkey: self.mr.lkey };
-        self.pd.device().core().memory().advise(self.pd.memory_id(), advice, &[range])
+    /// Makes `len` bytes from `offset` on present.
+    pub(super) fn prefetch(&self, offset: usize, len: usize) -> Result<(), AdviseError> {
+        prefetch(&self.pd, &self.mr, offset, len)
     }
 
     pub(super) fn pd(&self) -> &ProtectionDomain {
@@ -91,11 +95,21 @@ impl Drop for OwnedRegistration {
     }
 }
 
+fn prefetch(pd: &ProtectionDomain, mr: &Mr, offset: usize, len: usize) -> Result<(), AdviseError> {
+    let writes = mr.access.contains(Access::LOCAL_WRITE);
+    let advice = if writes { Advice::PrefetchWrite } else { Advice::Prefetch };
+    let addr = mr.iova.wrapping_add(offset as u64);
+    let range = AdviseRange { addr, len: len as u64, lkey: mr.lkey };
+    pd.device().core().memory().advise(pd.memory_id(), advice, &[range])
+}
+
 /// A registration of memory that the program owns, made by [`ProtectionDomain::register`]. Dropping it deregisters, after which
 /// no byte of the memory moves any more.
 pub struct ForeignRegion {
     pd: ProtectionDomain,
     mr: Mr,
+    /// Where it is in this process: exposed, and no pointer, for which threads would have to be answered for.
+    addr: usize,
 }
 
 impl ProtectionDomain {
@@ -104,13 +118,32 @@ impl ProtectionDomain {
     ///
     /// Prefer [`allocate`](Self::allocate), which is safe.
     ///
+    /// ```
+    /// # use std::ptr::NonNull;
+    /// # use std::sync::atomic::{AtomicU64, Ordering};
+    /// # use urxe::{Access, sim::Fabric};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
+    /// let counters: Vec<AtomicU64> = (0..512).map(AtomicU64::new).collect();
+    /// let addr = NonNull::from(counters.as_slice()).cast::<u8>();
+    /// let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    /// // SAFETY: the region goes before the counters, which any thread may write at any time.
+    /// let region = unsafe { pd.register(addr, 4096, addr.as_ptr() as u64, rights) }?;
+    /// assert_eq!(region.remote().len, 4096);
+    /// drop(region);
+    /// assert_eq!(counters[5].load(Ordering::Acquire), 5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`RegMrError`]: what was wrong, what was given, what is allowed.
     ///
     /// # Safety
     /// From this call until the returned value was dropped (for ever if it is leaked):
     /// * `[addr, addr + len)` stays mapped, readable, and with [`Access::LOCAL_WRITE`] writable. With [`Access::ON_DEMAND`] pages may
-    ///   come and go, except while a peer's atomic operation on them may be under way.
+    ///   come and go, except while a peer's atomic operation or ATOMIC WRITE on them may be under way: those are instructions on a page that was
+    ///   just found there, and if it goes between the two, the process ends by SIGSEGV or SIGBUS.
     /// * What is there may be read by anyone who has the key, and with `LOCAL_WRITE` be overwritten at any time, with any bytes,
     ///   by another thread: no value lives there for which some bytes are invalid.
     /// * No `&mut` to any of it is used, and with `LOCAL_WRITE` no `&` either, except to atomics or inside an `UnsafeCell` whose users
@@ -126,7 +159,7 @@ impl ProtectionDomain {
         let memory = self.device().core().memory();
         // SAFETY: the caller's promise is what is asked for here: the region is registered until `ForeignRegion::drop`.
         let mr = unsafe { memory.register(self.memory_id(), addr.as_ptr(), len, iova, access) }?;
-        Ok(ForeignRegion { pd: self.clone(), mr })
+        Ok(ForeignRegion { pd: self.clone(), mr, addr: addr.as_ptr().expose_provenance() })
     }
 }
 
@@ -135,6 +168,15 @@ impl ForeignRegion {
     #[must_use]
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
+    }
+
+    /// Makes `len` bytes from `offset` on present (`ibv_advise_mr`), as [`MemoryRegion::prefetch`](super::MemoryRegion::prefetch) does. Only for
+    /// a region with [`Access::ON_DEMAND`].
+    ///
+    /// # Errors
+    /// [`AdviseError`]; EFAULT where nothing is mapped.
+    pub fn prefetch(&self, offset: usize, len: usize) -> Result<(), AdviseError> {
+        prefetch(&self.pd, &self.mr, offset, len)
     }
 
     fn mr(&self) -> &Mr {
@@ -153,5 +195,37 @@ impl Drop for ForeignRegion {
 impl fmt::Debug for ForeignRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ForeignRegion").field("mr", &self.mr).finish_non_exhaustive()
+    }
+}
+
+impl FastRegion {
+    /// Maps parts of memory that somebody else owns, one after the other, as [`map_parts`](Self::map_parts) does with memory of regions. Faults it
+    /// in. Peers can be let write if all of the regions have [`Access::LOCAL_WRITE`].
+    ///
+    /// # Errors
+    /// As [`map`](Self::map), and memory that is not there; the former mapping stays.
+    ///
+    /// # Safety
+    /// What [`register`](ProtectionDomain::register) asks for holds of every part until this region was dropped, or was mapped and
+    /// registered anew: also when the [`ForeignRegion`] is dropped before, and of its pages also if it is on demand.
+    pub unsafe fn map_foreign(
+        &mut self,
+        parts: &[(&ForeignRegion, Range<usize>)],
+        iova: u64,
+    ) -> Result<(), MapError> {
+        let mut pieces = Vec::with_capacity(parts.len());
+        for (index, (region, range)) in parts.iter().enumerate() {
+            let (Range { start, end }, len) = (range.clone(), region.len());
+            if start > end || end > len {
+                return Err(MapError::OutsideBuffer { index, start, end, len });
+            }
+            let addr = std::ptr::with_exposed_provenance_mut::<u8>(region.addr).wrapping_add(start);
+            pieces.push(Piece { addr, len: end - start });
+        }
+        let writable = parts.iter().all(|(region, _)| region.access().contains(Access::LOCAL_WRITE));
+        self.map_with(iova, pieces.iter().map(|piece| piece.len).sum(), |memory, key, page| {
+            // SAFETY: the caller's promise.
+            unsafe { memory.map_fast(key, &pieces, page, iova, writable) }
+        })
     }
 }

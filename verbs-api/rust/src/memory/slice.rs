@@ -5,6 +5,7 @@ use std::ops::{Bound, RangeBounds};
 
 use urxe_stack::memory::Mr;
 use urxe_stack::qp::wr::Sge;
+use urxe_wire::Lkey;
 
 /// Why there is no such part of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +37,21 @@ pub struct RegionSlice<'a> {
 
 impl<'a> RegionSlice<'a> {
     pub(crate) fn new(mr: &'a Mr, range: impl RangeBounds<usize>) -> Result<Self, SliceError> {
+        Self::inside(mr.iova, mr.len, mr.lkey, range)
+    }
+
+    /// Of whatever the caller borrows for `'a`, what this entry names.
+    pub(crate) const fn of(sge: Sge) -> Self {
+        Self { sge, region: PhantomData }
+    }
+
+    /// The same, of `region_len` bytes from `iova` on.
+    pub(crate) fn inside(
+        iova: u64,
+        region_len: usize,
+        lkey: Lkey,
+        range: impl RangeBounds<usize>,
+    ) -> Result<Self, SliceError> {
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
             Bound::Excluded(before) => before.saturating_add(1),
@@ -44,15 +60,14 @@ impl<'a> RegionSlice<'a> {
         let end = match range.end_bound() {
             Bound::Included(last) => last.saturating_add(1),
             Bound::Excluded(end) => *end,
-            Bound::Unbounded => mr.len,
+            Bound::Unbounded => region_len,
         };
-        if start > end || end > mr.len {
-            return Err(SliceError::OutOfBounds { start, end, region_len: mr.len });
+        if start > end || end > region_len {
+            return Err(SliceError::OutOfBounds { start, end, region_len });
         }
         let len = end - start;
         let length = u32::try_from(len).map_err(|_| SliceError::TooLong { len })?;
-        let sge = Sge { addr: mr.iova + start as u64, length, lkey: mr.lkey };
-        Ok(Self { sge, region: PhantomData })
+        Ok(Self::of(Sge { addr: iova + start as u64, length, lkey }))
     }
 
     /// Length in bytes.

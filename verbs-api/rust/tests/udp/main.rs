@@ -4,6 +4,7 @@ mod channel;
 mod common;
 mod errors;
 mod memory;
+mod own_memory;
 mod reordering;
 mod shared;
 mod tasks;

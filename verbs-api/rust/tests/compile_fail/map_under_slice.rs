@@ -1,0 +1,10 @@
+//! A fast-registration region is not mapped anew while part of the former mapping is to be posted.
+use urxe::{FastRegion, MemoryRegion, SendRequest};
+
+fn move_on(region: &mut FastRegion, next: &MemoryRegion) {
+    let part = region.slice(..64).unwrap();
+    region.map(next, 0..4096, 0).unwrap();
+    let _ = SendRequest::send(part);
+}
+
+fn main() {}

@@ -1,0 +1,171 @@
+//! Memory that the program owns: under one key for everything, under fast-registration regions, and with pages that are gone.
+
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use urxe::*;
+
+use crate::common::{ALL, End, LONG, pair, pattern};
+
+const PAGE: usize = 4096;
+
+/// Pages of nobody's, which any thread may write.
+struct Pages(NonNull<u8>, usize);
+
+impl Pages {
+    fn new(count: usize) -> Self {
+        let (len, rights) = (count * PAGE, ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe { mmap_anonymous(null_mut(), len, rights, MapFlags::PRIVATE) }.unwrap();
+        Self(NonNull::new(base.cast()).unwrap(), len)
+    }
+
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset <= self.1);
+        // SAFETY: inside the mapping, or at its end.
+        unsafe { self.0.add(offset) }
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.1);
+        // SAFETY: inside the mapping, aligned, and reached by nobody but through atomics or the device.
+        unsafe { self.at(offset).cast().as_ref() }
+    }
+
+    fn unmap(&self, page: usize) {
+        assert!((page + 1) * PAGE <= self.1);
+        // SAFETY: the caller uses these bytes no more.
+        unsafe { munmap(self.at(page * PAGE).as_ptr().cast(), PAGE) }.unwrap();
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: whoever has pages keeps them until nothing uses them. What is unmapped already does no harm.
+        unsafe { munmap(self.0.as_ptr().cast(), self.1) }.unwrap();
+    }
+}
+
+fn status(end: &End, request: &SendRequest<'_>) -> WcStatus {
+    end.qp.post_send(request).unwrap();
+    end.cq.wait_one(LONG).unwrap().status
+}
+
+#[test]
+fn a_local_dma_key_takes_messages_from_anywhere_and_lets_no_peer_in() {
+    let (a, b) = pair(190);
+    let (here, there) = (a.pd.local_dma_key().unwrap(), b.pd.local_dma_key().unwrap());
+    assert_eq!(here.access(), Access::LOCAL_WRITE | Access::ON_DEMAND);
+    let (from, to) = (Pages::new(1), Pages::new(1));
+    from.word(16).store(77, Ordering::Relaxed);
+    // SAFETY: the pages stay until the requests have completed, and are read and written as atomics.
+    let (source, target) = unsafe { (here.slice(from.at(16), 8), there.slice(to.at(24), 8)) };
+    b.qp.post_recv(&RecvRequest::new(target)).unwrap();
+    assert_eq!(status(&a, &SendRequest::send(source).signaled()), WcStatus::Success);
+    b.complete();
+    assert_eq!(to.word(24).load(Ordering::Acquire), 77);
+    // Only by unsafe slices: a number that anybody can guess does not give safe ones.
+    assert!(matches!(b.pd.import_region(there.lkey().0), Err(ImportError::NoRegion { .. })));
+    let refused = SendRequest::write(a.region.slice(..8).unwrap(), there.remote(to.at(24), 8)).signaled();
+    assert_eq!(status(&a, &refused), WcStatus::RemAccessErr);
+    assert_eq!(to.word(24).load(Ordering::Acquire), 77);
+}
+
+#[test]
+fn everything_is_reached_by_the_processs_addresses_but_for_what_is_not_mapped() {
+    let (a, b) = pair(191);
+    let pages = Pages::new(3);
+    // SAFETY: the peer is this test, and touches the pages alone.
+    let everything = unsafe { b.pd.register_everything(ALL) }.unwrap();
+    let there = |offset| everything.remote(pages.at(offset), 8);
+    let from = |value: u64| {
+        a.region.store_u64(0, value).unwrap();
+        a.region.slice(..8).unwrap()
+    };
+    assert_eq!(status(&a, &SendRequest::write(from(5), there(8)).signaled()), WcStatus::Success);
+    assert_eq!(status(&a, &SendRequest::fetch_add(from(0), there(8), 2).signaled()), WcStatus::Success);
+    assert_eq!(a.region.load_u64(0).unwrap(), 5);
+    assert_eq!(pages.word(8).load(Ordering::Acquire), 7);
+    assert_eq!(status(&a, &SendRequest::atomic_write(from(9), there(16)).signaled()), WcStatus::Success);
+    assert_eq!(pages.word(16).load(Ordering::Acquire), 9);
+    pages.unmap(1);
+    // Three pages, of which the middle one is gone.
+    let read = SendRequest::read(a.region.slice(..3 * PAGE).unwrap(), everything.remote(pages.at(0), 0));
+    assert_eq!(status(&a, &read.signaled()), WcStatus::RemAccessErr);
+    assert_eq!(a.region.load_u64(8).unwrap(), 7, "what came before the hole");
+    assert_eq!(b.device.counter(Counter::AccessNotMapped), 1);
+}
+
+#[test]
+fn a_fast_region_takes_parts_of_several_regions_and_own_requests_go_from_and_to_it() {
+    let (a, b) = pair(192);
+    let parts = [b.pd.allocate(2 * PAGE, ALL).unwrap(), b.pd.allocate(PAGE, ALL).unwrap()];
+    let mut region = b.pd.alloc_fast_region(4).unwrap();
+    let gap = region.map_parts(&[(&parts[0], 0..PAGE + 1), (&parts[1], 0..PAGE)], 0x8000);
+    assert!(matches!(gap, Err(MapError::Gap { .. })), "{gap:?}");
+    region.map_parts(&[(&parts[0], 4000..2 * PAGE), (&parts[1], 0..100)], 0x8000 + 4000).unwrap();
+    let len = 2 * PAGE - 4000 + 100;
+    assert_eq!(region.remote().len, len as u64);
+    let register = SendRequest::register(&region, Access::LOCAL_WRITE | Access::REMOTE_WRITE).signaled();
+    assert_eq!(status(&b, &register), WcStatus::Success);
+    // A peer's WRITE lands in both.
+    let bytes = pattern(len, 3);
+    a.region.write(0, &bytes).unwrap();
+    let write = SendRequest::write(a.region.slice(..len).unwrap(), region.remote()).signaled();
+    assert_eq!(status(&a, &write), WcStatus::Success);
+    let landed =
+        [parts[0].read_vec(4000, 2 * PAGE - 4000).unwrap(), parts[1].read_vec(0, 100).unwrap()].concat();
+    assert_eq!(landed, bytes);
+    // The owner's READ, too, and its SEND goes from both.
+    let other = pattern(len, 4);
+    a.region.write(0, &other).unwrap();
+    let read = SendRequest::read(region.slice(..).unwrap(), a.region.remote()).signaled();
+    assert_eq!(status(&b, &read), WcStatus::Success);
+    assert_eq!(parts[1].read_vec(0, 100).unwrap(), other[len - 100..]);
+    a.qp.post_recv(&RecvRequest::new(a.region.slice(8192..16384).unwrap())).unwrap();
+    let send = SendRequest::send(region.slice(len - 200..).unwrap()).signaled();
+    assert_eq!(status(&b, &send), WcStatus::Success);
+    a.complete();
+    assert_eq!(a.region.read_vec(8192, 200).unwrap(), other[len - 200..]);
+    assert!(matches!(region.slice(..len + 1), Err(SliceError::OutOfBounds { .. })));
+}
+
+#[test]
+fn a_fast_region_takes_memory_of_the_program() {
+    let (a, b) = pair(193);
+    let pages = Pages::new(2);
+    // SAFETY: the pages outlive the regions, and are read and written as atomics.
+    let (first, second) = unsafe {
+        let register = |page| b.pd.register(pages.at(page * PAGE), PAGE, 0, ALL);
+        (register(1).unwrap(), register(0).unwrap())
+    };
+    let mut region = b.pd.alloc_fast_region(2).unwrap();
+    // SAFETY: as above.
+    unsafe { region.map_foreign(&[(&first, 0..PAGE), (&second, 0..16)], 0x1_0000) }.unwrap();
+    // SAFETY: as above.
+    let outside = unsafe { region.map_foreign(&[(&first, 0..PAGE + 1)], 0) };
+    assert!(matches!(outside, Err(MapError::OutsideBuffer { index: 0, .. })), "{outside:?}");
+    let register = SendRequest::register(&region, Access::LOCAL_WRITE | Access::REMOTE_WRITE).signaled();
+    assert_eq!(status(&b, &register), WcStatus::Success);
+    a.region.store_u64(0, 1).unwrap();
+    a.region.store_u64(8, 2).unwrap();
+    let there = region.remote().slice(PAGE as u64 - 8..).unwrap();
+    let write = SendRequest::write(a.region.slice(..16).unwrap(), there).signaled();
+    assert_eq!(status(&a, &write), WcStatus::Success);
+    assert_eq!(pages.word(2 * PAGE - 8).load(Ordering::Acquire), 1);
+    assert_eq!(pages.word(0).load(Ordering::Acquire), 2);
+}
+
+#[test]
+fn prefetching_what_is_not_mapped_is_told() {
+    let (_a, b) = pair(195);
+    let pages = Pages::new(3);
+    // SAFETY: the pages outlive the region, which is on demand, so that one of them may go.
+    let region = unsafe { b.pd.register(pages.at(0), 3 * PAGE, 0, ALL | Access::ON_DEMAND) }.unwrap();
+    region.prefetch(0, 3 * PAGE).unwrap();
+    pages.unmap(1);
+    let refused = region.prefetch(0, 3 * PAGE).unwrap_err();
+    assert_eq!(refused.errno(), 14, "{refused}");
+    region.prefetch(2 * PAGE, PAGE).unwrap();
+}
