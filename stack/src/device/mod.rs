@@ -103,6 +103,8 @@ pub struct DeviceConfig {
     pub groups: Box<dyn JoinGroups>,
     /// How received ICRCs are checked.
     pub icrc_policy: IcrcPolicy,
+    /// How bytes of registered memory move.
+    pub copies: CopyMode,
     /// What it can do.
     pub limits: Limits,
     /// Called when an asynchronous event came.
@@ -141,6 +143,7 @@ impl DeviceConfig {
             source_ports: Box::new(ROCE_PORT),
             groups: Box::new(EveryGroup),
             icrc_policy: IcrcPolicy::default(),
+            copies: CopyMode::default(),
             limits: Limits::default(),
             event_wake: Box::new(NoWake),
             timer_wake: Arc::new(NoWake),
@@ -254,7 +257,7 @@ impl Device {
     pub fn new(config: DeviceConfig) -> Self {
         let mut rng = Rng::stream(config.seed, 0x6465_7669_6365);
         Self {
-            memory: Memory::with_limits(rng.next_u64(), config.limits.memory(), CopyMode::Direct),
+            memory: Memory::with_limits(rng.next_u64(), config.limits.memory(), config.copies),
             numbers: QpNumbers::new(config.process_slot, rng.next_u64()),
             limits: Limits {
                 max_qp: config.limits.max_qp.min(qpn::MAX_QPS),

@@ -10,6 +10,7 @@ use super::connections::Connections;
 use super::hooks::Hooks;
 use crate::device::{IcrcPolicy, Limits};
 use crate::link::LinkError;
+use crate::memory::CopyMode;
 use crate::path::window::EARLY_TIMEOUT_MIN;
 use crate::port::faults::FaultSpec;
 use crate::port::tap::Tap;
@@ -27,6 +28,8 @@ pub struct EngineConfig {
     pub gro: bool,
     /// How received ICRCs are checked.
     pub icrc_policy: IcrcPolicy,
+    /// How bytes of registered memory move.
+    pub copies: CopyMode,
     /// Where to record all packets.
     pub tap: Option<Arc<Tap>>,
     /// Where keys, numbers and first PSNs come from; of the operating system if `None`.
@@ -56,6 +59,7 @@ impl Default for EngineConfig {
             gso: true,
             gro: true,
             icrc_policy: IcrcPolicy::default(),
+            copies: CopyMode::default(),
             tap: None,
             seed: None,
             limits: Limits::default(),

@@ -93,6 +93,7 @@ impl Engine {
             early_timeout_min: config.early_timeout_min,
             ecn: config.ecn,
             icrc_policy: config.icrc_policy,
+            copies: config.copies,
             limits: limits_here(config.limits),
             event_wake: Box::new(EventWake { descriptor: Arc::clone(&events), hook: config.hooks.events }),
             timer_wake: alarm.clone(),

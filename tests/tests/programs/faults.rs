@@ -46,7 +46,7 @@ fn mistakes_are_told() {
         "{}",
         said(&output)
     );
-    for (variable, value) in [("URXE_DIRECT", "no"), ("URXE_ECN", "1")] {
+    for (variable, value) in [("URXE_DIRECT", "no"), ("URXE_ECN", "1"), ("URXE_CHECKED_COPIES", "yes")] {
         let output = install().run("-- ibv_devinfo").env(variable, value).output().unwrap();
         let told = said(&output);
         assert!(told.contains(&format!("{variable} is \"{value}\"; it is on or off")), "{told}");

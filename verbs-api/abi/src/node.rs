@@ -18,6 +18,7 @@ use urxe_stack::device::Device;
 use urxe_stack::device::counters::Counter;
 use urxe_stack::driver::{AfterProgress, Engine, EngineConfig, Hooks};
 use urxe_stack::link::LinkSpec;
+use urxe_stack::memory::CopyMode;
 use urxe_stack::port::faults::FaultSpec;
 use urxe_stack::port::tap::Tap;
 use urxe_stack::sys::fork::PerProcess;
@@ -36,6 +37,8 @@ const FAULTS: &str = "URXE_FAULTS";
 const DIRECT: &str = "URXE_DIRECT";
 /// `off`: packets of reliable connections do not tell routers that their sender heeds marks.
 const ECN: &str = "URXE_ECN";
+/// `on`: bytes of registered memory move by system calls, which find out what the program has unmapped without deregistering it.
+const CHECKED_COPIES: &str = "URXE_CHECKED_COPIES";
 
 /// An engine and who gets its events.
 pub struct Node {
@@ -64,8 +67,10 @@ impl Node {
         };
         let connections = Some(Arc::clone(connections()));
         let (tap, faults) = (tap()?, faults()?);
-        let (direct, ecn) = (switch(DIRECT)?, switch(ECN)?);
-        let config = EngineConfig { tap, faults, direct, ecn, hooks, connections, ..EngineConfig::default() };
+        let (direct, ecn) = (switch(DIRECT, true)?, switch(ECN, true)?);
+        let copies = if switch(CHECKED_COPIES, false)? { CopyMode::Checked } else { CopyMode::Direct };
+        let config =
+            EngineConfig { tap, faults, direct, ecn, copies, hooks, connections, ..EngineConfig::default() };
         let engine = Engine::open(spec, config)?;
         sysfs::offer_counters();
         let is_first = router.source.set(Arc::downgrade(engine.device().events())).is_ok();
@@ -147,9 +152,9 @@ fn faults() -> Result<FaultSpec, VerbError> {
     text.to_string_lossy().parse().map_err(|error| VerbError::Faults { variable: FAULTS, error })
 }
 
-/// Whether the environment leaves something on, as it is by itself.
-fn switch(variable: &'static str) -> Result<bool, VerbError> {
-    let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else { return Ok(true) };
+/// Whether the environment has something on, which by itself is as `usual` says.
+fn switch(variable: &'static str, usual: bool) -> Result<bool, VerbError> {
+    let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else { return Ok(usual) };
     match text.to_str() {
         Some("on") => Ok(true),
         Some("off") => Ok(false),

@@ -13,7 +13,7 @@ use urxe_stack::driver::{Engine, EngineConfig, Hooks, OpenEngineError};
 use urxe_stack::link::{
     self, GidEntry, Guid, LinkError, LinkName, LinkSpec, ParseError, ResolvedLink, Source,
 };
-use urxe_stack::memory::DmError;
+use urxe_stack::memory::{CopyMode, DmError};
 use urxe_stack::port::faults::FaultSpec;
 use urxe_stack::port::tap::Tap;
 use urxe_stack::qp::attr::PathMtu;
@@ -218,6 +218,16 @@ impl DeviceBuilder {
     #[must_use]
     pub fn direct(mut self, on: bool) -> Self {
         self.config.direct = on;
+        self
+    }
+
+    /// Whether bytes of registered memory move by system calls instead of instructions, for a microsecond and a half more each: what a program has
+    /// unmapped while it was registered is then a protection error of whoever reaches for it, and not the end of the process. By default
+    /// only [on-demand](crate::Access::ON_DEMAND) regions and files that may shrink are treated so. Helps to find such mistakes in programs that
+    /// register memory of their own ([`ProtectionDomain::register`](crate::ProtectionDomain::register)); atomic operations stay instructions.
+    #[must_use]
+    pub fn checked_copies(mut self, on: bool) -> Self {
+        self.config.copies = if on { CopyMode::Checked } else { CopyMode::Direct };
         self
     }
 

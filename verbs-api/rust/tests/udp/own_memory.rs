@@ -158,6 +158,27 @@ fn a_fast_region_takes_memory_of_the_program() {
 }
 
 #[test]
+fn a_device_with_checked_copies_outlives_memory_that_was_unmapped_while_it_was_registered() {
+    let checked = |net| {
+        let device = Device::builder().checked_copies(true).open_address([127, 48, 194, net]).unwrap();
+        End::on(device)
+    };
+    let (a, b) = (checked(1), checked(2));
+    a.qp.connect(&b.qp.endpoint(), &ConnectOptions::default()).unwrap();
+    b.qp.connect(&a.qp.endpoint(), &ConnectOptions::default()).unwrap();
+    let pages = Pages::new(2);
+    // SAFETY: but for the mistake that is tested, and that such a device bears: a page is unmapped.
+    let region = unsafe { b.pd.register(pages.at(0), 2 * PAGE, 0, ALL) }.unwrap();
+    let write = |at: usize| {
+        let there = region.remote().slice(at as u64..at as u64 + 8).unwrap();
+        status(&a, &SendRequest::write(a.region.slice(..8).unwrap(), there).signaled())
+    };
+    assert_eq!(write(PAGE), WcStatus::Success);
+    pages.unmap(1);
+    assert_eq!(write(PAGE), WcStatus::RemAccessErr);
+}
+
+#[test]
 fn prefetching_what_is_not_mapped_is_told() {
     let (_a, b) = pair(195);
     let pages = Pages::new(3);
