@@ -1,5 +1,7 @@
 //! Memory that the program owns: under one key for everything, under fast-registration regions, and with pages that are gone.
 
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -189,4 +191,76 @@ fn prefetching_what_is_not_mapped_is_told() {
     let refused = region.prefetch(0, 3 * PAGE).unwrap_err();
     assert_eq!(refused.errno(), 14, "{refused}");
     region.prefetch(2 * PAGE, PAGE).unwrap();
+}
+
+#[test]
+fn a_datagram_for_a_page_that_is_gone_fails_its_receive_alone() {
+    const QKEY: QKey = QKey(0x5151);
+    let end = |host| {
+        let pd = Device::open_address([127, 48, 196, host]).unwrap().alloc_pd().unwrap();
+        let cq = pd.device().create_cq(16).unwrap();
+        let qp = pd.queue_pair(&cq).qp_type(QpType::Ud).create().unwrap();
+        qp.start_datagrams(QKEY).unwrap();
+        (pd, cq, qp)
+    };
+    let ((pd, cq, qp), (their_pd, their_cq, their_qp)) = (end(1), end(2));
+    let pages = Pages::new(2);
+    // SAFETY: the pages outlive the region, which is on demand, so that one of them may go.
+    let region = unsafe { their_pd.register(pages.at(0), 2 * PAGE, 0, ALL | Access::ON_DEMAND) }.unwrap();
+    pages.unmap(1);
+    their_qp.post_recv(&RecvRequest::new(region.slice(PAGE..).unwrap()).wr_id(1)).unwrap();
+    let way = pd.address_handle(Gid::from_ip([127, 48, 196, 2].into())).unwrap();
+    let send = SendRequest::send(Data::inline(b"hello")).to(&way, their_qp.qpn(), QKEY).signaled();
+    qp.post_send(&send).unwrap();
+    assert_eq!(cq.wait_one(LONG).unwrap().status, WcStatus::Success, "the sender learns nothing");
+    let failed = their_cq.wait_one(LONG).unwrap();
+    assert_eq!((failed.wr_id, failed.status), (1, WcStatus::LocProtErr));
+    assert_eq!(their_qp.state(), QpState::Err);
+}
+
+#[test]
+fn a_flush_for_persistence_has_the_bytes_in_the_file_when_it_completes() {
+    let (a, b) = pair(197);
+    // Beside the program: build folders are on disks.
+    let path = std::env::current_exe().unwrap().with_extension(format!("log{}", std::process::id()));
+    let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    file.set_len(4 * PAGE as u64).unwrap();
+    let rights = ALL | Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT | Access::MW_BIND;
+    let log = match b.pd.map_file(&file, 0, 4 * PAGE, rights) {
+        Ok(log) => log,
+        Err(error @ MapFileError::Register(RegMrError::NotPersistent { .. })) => {
+            eprintln!("skipped: needs a folder on a disk beside the test: {error}");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let there = log.remote();
+    let mut found = vec![0; 5000];
+    for (round, placement) in
+        [PlacementType::GLOBAL_VISIBILITY, PlacementType::PERSISTENCE, PlacementType::PERSISTENCE]
+            .into_iter()
+            .enumerate()
+    {
+        let bytes = pattern(5000, round as u8 + 1);
+        a.region.write(0, &bytes).unwrap();
+        let at = there.slice(100..5100).unwrap();
+        a.qp.post_send(&SendRequest::write(a.region.slice(..5000).unwrap(), at)).unwrap();
+        let flush = match round {
+            2 => SendRequest::flush_region(there, placement),
+            _ => SendRequest::flush(at, 5000, placement),
+        };
+        assert_eq!(status(&a, &flush.signaled()), WcStatus::Success, "{placement:?}");
+        file.seek(SeekFrom::Start(100)).unwrap();
+        file.read_exact(&mut found).unwrap();
+        assert_eq!(found, bytes);
+    }
+    // A part of it through a window, with the same promise.
+    let mut window = b.pd.alloc_window().unwrap();
+    let access = Access::REMOTE_WRITE | Access::FLUSH_PERSISTENT;
+    let bind = SendRequest::bind(&mut window, log.slice(PAGE..2 * PAGE).unwrap(), access).signaled();
+    assert_eq!(status(&b, &bind), WcStatus::Success);
+    let flush = SendRequest::flush(window.remote().unwrap(), 10, PlacementType::PERSISTENCE).signaled();
+    assert_eq!(status(&a, &flush), WcStatus::Success);
+    assert_eq!(b.device.counter(Counter::FlushFailed), 0);
 }
