@@ -105,7 +105,8 @@ bitflags::bitflags! {
         const MW_BIND = 1 << 4;
         /// Its addresses count from 0.
         const ZERO_BASED = 1 << 5;
-        /// Its pages need not be there: accesses go through calls that say so.
+        /// Its pages need not be there: accesses go through calls that say so. But for an atomic operation or ATOMIC WRITE, which is an
+        /// instruction on a page that such a call has just found: if the page goes between the two, the process ends by SIGSEGV or SIGBUS.
         const ON_DEMAND = 1 << 6;
         /// Its pages are huge ones. Changes nothing here.
         const HUGETLB = 1 << 7;

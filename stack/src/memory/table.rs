@@ -31,7 +31,8 @@ pub enum CopyMode {
     /// By instructions. A program that unmaps what it registered crashes on the next access, in whichever thread.
     #[default]
     Direct,
-    /// By system calls, as on-demand regions always are: what is gone is an error, at about 1.4 µs a copy more.
+    /// By system calls, as on-demand regions always are: what is gone is an error, at about 1.4 µs a copy more. Atomic operations are still
+    /// instructions, on a page that was just found there.
     Checked,
 }
 
@@ -137,7 +138,7 @@ impl Memory {
     /// From this call until [`Memory::deregister`] returned, or the table is dropped:
     /// * Without `ON_DEMAND`, and unless the table's mode is [`CopyMode::Checked`], `[addr, addr + len)` stays mapped, readable,
     ///   and with `LOCAL_WRITE` writable. With either, it may come and go; but no page is unmapped or made read-only while an
-    ///   atomic operation on it may be under way, which only `REMOTE_ATOMIC` regions see.
+    ///   atomic operation or ATOMIC WRITE on it may be under way, which only `REMOTE_ATOMIC` and `REMOTE_WRITE` regions see.
     /// * Whatever is mapped there may be read by anyone who gets hold of the key, and with `LOCAL_WRITE` be overwritten at any
     ///   time, with any bytes.
     /// * No reference exists that such accesses would make invalid: no `&mut T` to any of it, and with `LOCAL_WRITE` no `&T`

@@ -123,8 +123,27 @@ impl ProtectionDomain {
     /// Registers `len` bytes at `offset` of a file or memfd that is open for reading and writing, and shares them with it: what peers write stands
     /// in the file. `offset` is a multiple of the page size. Peers name the bytes by addresses from 0 on.
     ///
-    /// If the file is shortened, what is gone is an error of [`MemoryRegion::read`] and of work requests, and nothing worse; a memfd that is sealed
-    /// against shrinking is used faster.
+    /// If the file is shortened, what is gone is an error of [`MemoryRegion::read`] and of work requests. With one exception: an atomic operation, of
+    /// the region or of a peer, is an instruction on a page that was just found there, and whoever shortens the file between the two ends the
+    /// process by SIGBUS. A memfd that is sealed against shrinking knows no such moment, and is used faster.
+    ///
+    /// ```
+    /// # use std::io::Read;
+    /// # use urxe::{Access, sim::Fabric};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let pd = Fabric::new(1).device([10, 0, 0, 1])?.alloc_pd()?;
+    /// # let path = std::env::temp_dir().join(format!("urxe-map-file-{}", std::process::id()));
+    /// # let mut file = std::fs::File::options().read(true).write(true).create_new(true).open(&path)?;
+    /// # std::fs::remove_file(&path)?;
+    /// file.set_len(4096)?;
+    /// let region = pd.map_file(&file, 0, 4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// region.write(0, b"what a peer writes, too")?;
+    /// let mut start = [0; 11];
+    /// file.read_exact(&mut start)?;
+    /// assert_eq!(&start, b"what a peer");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`MapFileError`]: an offset that is no such multiple, a range that is not inside the file, a file that cannot be mapped, and those of
@@ -164,6 +183,19 @@ impl ProtectionDomain {
     }
 
     /// Registers bytes `range` of device memory (`ibv_reg_dm_mr`), which peers name by addresses from 0 on.
+    ///
+    /// ```
+    /// # use urxe::{Access, sim::Fabric};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let device = Fabric::new(1).device([10, 0, 0, 1])?;
+    /// # let pd = device.alloc_pd()?;
+    /// let memory = device.alloc_device_memory(4096, 0)?;
+    /// memory.write(64, &7u32.to_ne_bytes())?;
+    /// let region = pd.register_device_memory(&memory, 64..128, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+    /// assert_eq!(region.remote().len, 64);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`DmError`]: a range that is not inside, memory of another device, and those of registering.
