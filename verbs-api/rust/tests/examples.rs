@@ -35,9 +35,11 @@ examples! {
     many_clients "../examples/many_clients.rs"
     multicast "../examples/multicast.rs"
     one_sided "../examples/one_sided.rs"
+    persistent_log "../examples/persistent_log.rs"
     ping_pong "../examples/ping_pong.rs"
     uc_one_sided "../examples/uc_one_sided.rs"
     ud_echo "../examples/ud_echo.rs"
+    xrc_window "../examples/xrc_window.rs"
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! One connection to several workers of a host (XRC), each of which shows a window of its memory instead of all of it.
+//!
+//! ```text
+//!   client                                  host: one target, workers with a queue and a domain each
+//!   SEND to worker 0, 1, …  ------------->  the worker binds a window and answers by putting its key where it was told
+//!   READ through the window ------------->
+//! ```
+//! Windows of type 1 belong to a protection domain, so whoever of the domain binds them, the target's client can use them; a worker
+//! binds on a queue pair to itself.
+
+use std::error::Error;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use urxe::{
+    Access, Completion, CompletionQueue, ConnectOptions, Data, Device, MemoryRegion, MemoryWindow, MwType,
+    ProtectionDomain, QpType, QueuePair, RecvRequest, RemoteRegion, SendRequest, SharedReceiveQueue,
+    WcStatus, XrcDomain,
+};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const WORKERS: usize = 3;
+const LEN: usize = 4096;
+/// What a worker shows of its memory.
+const SHOWN: std::ops::Range<usize> = 1024..1088;
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+
+fn success(cq: &CompletionQueue) -> Result<Completion> {
+    let done = cq.wait_one(PATIENCE)?;
+    if done.status.is_success() { Ok(done) } else { Err(format!("{done:?}").into()) }
+}
+
+struct Worker {
+    srq: SharedReceiveQueue,
+    cq: CompletionQueue,
+    /// To itself, to bind by.
+    binder: QueuePair,
+    window: MemoryWindow,
+    region: MemoryRegion,
+    inbox: MemoryRegion,
+}
+
+impl Worker {
+    fn new(device: &Device, domain: &XrcDomain, number: usize) -> Result<Self> {
+        let (pd, cq): (ProtectionDomain, _) = (device.alloc_pd()?, device.create_cq(16)?);
+        let srq = pd.shared_receive_queue(8).xrc(domain, &cq).create()?;
+        let binder = pd.queue_pair(&cq).create()?;
+        binder.connect(&binder.endpoint(), &ConnectOptions::default())?;
+        let region = pd.allocate(LEN, Access::LOCAL_WRITE | Access::MW_BIND)?;
+        region.write(SHOWN.start, &[number as u8 + 1; SHOWN.end - SHOWN.start])?;
+        let inbox = pd.allocate(64, Access::LOCAL_WRITE)?;
+        srq.post_recv(&RecvRequest::new(inbox.slice(..)?))?;
+        let window = pd.alloc_window_of_type(MwType::Type1)?;
+        Ok(Self { srq, cq, binder, window, region, inbox })
+    }
+
+    /// Answers a request by a window; what the client is told of it.
+    fn serve(&mut self) -> Result<RemoteRegion> {
+        let request = success(&self.cq)?;
+        if self.inbox.read_vec(0, request.byte_len as usize)? != b"show" {
+            return Err("that was no request".into());
+        }
+        let part = self.region.slice(SHOWN)?;
+        let bind = SendRequest::bind(&mut self.window, part, Access::REMOTE_READ).signaled();
+        self.binder.post_send(&bind)?;
+        success(&self.cq)?;
+        self.window.remote().ok_or_else(|| "it was just bound".into())
+    }
+
+    fn hide(&mut self) -> Result<()> {
+        self.binder.post_send(&SendRequest::unbind(&mut self.window).signaled())?;
+        success(&self.cq).map(drop)
+    }
+}
+
+pub(crate) fn main() -> Result<()> {
+    let host = Device::open_address(Ipv4Addr::new(127, 49, 16, 1))?;
+    let domain = host.new_xrc_domain()?;
+    let target = domain.target()?;
+    let mut workers = Vec::new();
+    for number in 0..WORKERS {
+        workers.push(Worker::new(&host, &domain, number)?);
+    }
+
+    let pd = Device::open_address(Ipv4Addr::new(127, 49, 16, 2))?.alloc_pd()?;
+    let cq = pd.device().create_cq(16)?;
+    let qp = pd.queue_pair(&cq).qp_type(QpType::XrcSend).create()?;
+    qp.connect(&target.endpoint(), &ConnectOptions::default())?;
+    target.connect(&qp.endpoint(), &ConnectOptions::default())?;
+    let copy = pd.allocate(LEN, Access::LOCAL_WRITE)?;
+    for (number, worker) in workers.iter_mut().enumerate() {
+        qp.post_send(&SendRequest::send(Data::inline(b"show")).to_srq(worker.srq.id()).signaled())?;
+        success(&cq)?;
+        // In a real program the key comes back in a message; here both ends are one program.
+        let shown = worker.serve()?;
+        println!("worker {number} shows {shown}");
+        let into = copy.slice(..shown.len as usize)?;
+        qp.post_send(&SendRequest::read(into, shown).to_srq(worker.srq.id()).signaled())?;
+        success(&cq)?;
+        if copy.read_vec(0, shown.len as usize)? != vec![number as u8 + 1; SHOWN.len()] {
+            return Err(format!("worker {number} showed something else").into());
+        }
+    }
+
+    // What a worker hides again is out of reach.
+    let worker = &mut workers[0];
+    let shown = worker.window.remote().ok_or("it is bound")?;
+    worker.hide()?;
+    let read = SendRequest::read(copy.slice(..8)?, shown).to_srq(worker.srq.id()).signaled();
+    qp.post_send(&read)?;
+    let refused = cq.wait_one(PATIENCE)?;
+    println!("READ of what is hidden: {}", refused.status);
+    if refused.status == WcStatus::RemAccessErr { Ok(()) } else { Err(format!("{refused:?}").into()) }
+}

@@ -1,0 +1,11 @@
+//! A window is not bound to part of a region that is gone.
+use urxe::{Access, MemoryWindow, ProtectionDomain, SendRequest};
+
+fn bind(pd: &ProtectionDomain, window: &mut MemoryWindow) {
+    let region = pd.allocate(4096, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
+    let part = region.slice(..64).unwrap();
+    drop(region);
+    let _ = SendRequest::bind(window, part, Access::REMOTE_READ);
+}
+
+fn main() {}
