@@ -96,7 +96,11 @@ impl Server {
             if done.opcode == WcOpcode::Recv {
                 let message = self.pool.slice(buffer * LEN..buffer * LEN + done.byte_len as usize)?;
                 let echo = SendRequest::send(message).wr_id(done.wr_id).signaled();
-                clients[&done.qp_num].qp().post_send(&echo)?;
+                match clients.get(&done.qp_num) {
+                    Some(client) => client.qp().post_send(&echo)?,
+                    // Of a client that is gone by now: nobody is to be answered, and the next message wants the buffer.
+                    None => self.hand_in(buffer)?,
+                }
             } else {
                 // The echo has arrived: its buffer takes the next message.
                 echoed += 1;
