@@ -6,8 +6,9 @@
 //! events the program took and has not acknowledged: destroying the object waits for those
 //! (`ibv_ack_async_event`) and withdraws the ones that nobody took.
 //!
-//! The queue is bounded. An event equal to one that still waits adds nothing and is dropped; beyond
-//! [`AsyncEvents::CAPACITY`] different ones, new events are dropped and counted.
+//! The queue is bounded. An event equal to one that still waits adds nothing and is dropped, unless the contrary was told in between: a port
+//! that went down, up and down is down. Beyond [`AsyncEvents::CAPACITY`] events a new one takes the place of its equal, at the end, and
+//! what has none is dropped and counted.
 //!
 //! Lock order: any of the core's locks before this one. No lock is taken under it.
 
@@ -220,6 +221,15 @@ impl AsyncEvent {
             Self::Port(..) | Self::DeviceFatal => None,
         }
     }
+
+    /// Whether both say the same, or one what the other denies.
+    fn is_of_one_matter(&self, other: &Self) -> bool {
+        use PortEventType::{PortActive, PortErr};
+        match (self, other) {
+            (Self::Port(PortActive | PortErr, port), Self::Port(PortActive | PortErr, same)) => port == same,
+            _ => self == other,
+        }
+    }
 }
 
 impl fmt::Display for AsyncEvent {
@@ -290,11 +300,19 @@ impl AsyncEvents {
     /// Reports an event. Not on the data path: it may allocate and compares with the events that wait.
     pub fn push(&self, event: AsyncEvent) {
         let mut state = lock(&self.state);
-        if state.waiting.contains(&event) {
+        let mut newest_first = state.waiting.iter().rev();
+        if newest_first.find(|other| other.is_of_one_matter(&event)) == Some(&event) {
             return;
         }
         if state.waiting.len() >= self.capacity {
-            state.lost += 1;
+            // Who reads them all shall at least end with what is so now.
+            match state.waiting.iter().position(|other| *other == event) {
+                Some(earlier) => {
+                    state.waiting.remove(earlier);
+                    state.waiting.push_back(event);
+                }
+                None => state.lost += 1,
+            }
             return;
         }
         state.waiting.push_back(event);

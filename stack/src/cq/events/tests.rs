@@ -87,6 +87,21 @@ fn the_queue_is_bounded() {
 }
 
 #[test]
+fn a_port_that_changed_again_and_again_ends_as_it_is() {
+    let [down, up] =
+        [PortEventType::PortErr, PortEventType::PortActive].map(|event| AsyncEvent::Port(event, 1));
+    let (other, gids) =
+        (AsyncEvent::Port(PortEventType::PortErr, 2), AsyncEvent::Port(PortEventType::GidChange, 1));
+    let events = AsyncEvents::with_capacity(Box::new(NoWake), 6);
+    for event in [down, down, other, gids, up, gids, down, other, up, down] {
+        events.push(event);
+    }
+    let left: Vec<_> = std::iter::from_fn(|| events.next_event()).collect();
+    assert_eq!(left, [other, gids, up, down, up, down], "the oldest gave its place to the newest");
+    assert_eq!(events.lost(), 0);
+}
+
+#[test]
 fn retiring_withdraws_and_awaits_only_the_own_events() {
     let count = Arc::new(Count::default());
     let events = Arc::new(AsyncEvents::new(Box::new(Arc::clone(&count))));
