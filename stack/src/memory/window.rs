@@ -11,11 +11,12 @@
 //!
 //! Sources: `rxe_mw.c`; C10-72 to C10-75, o10-36.2.2, o10-37.2.26, o10-37.2.30, o10-37.2.40.
 
-use super::error::{AllocMwError, BindError, DeallocMwError};
+use super::error::{AllocMwError, BindError, DeallocMwError, DeregMrError};
 use super::object::{Bound, Object, WindowObject};
 use super::slot::{Layout, Region, Slot, Users};
 use super::table::Class;
 use super::{Access, Accessor, Memory, PdId, flush};
+use crate::sync::yield_now;
 use urxe_wire::{Lkey, Qpn, Rkey};
 
 /// The two types of window that there are (`enum ibv_mw_type`).
@@ -191,12 +192,35 @@ impl Memory {
         self.release_target(bound.region);
     }
 
+    /// Ends a registration as [`deregister`](Self::deregister) does, and before it the bindings of all windows to the region: for memory that
+    /// its owner takes back whether or not somebody still has a key for it. A bind that is under way meanwhile is undone, too.
+    ///
+    /// # Errors
+    /// [`DeregMrError::UnknownKey`].
+    pub fn revoke(&self, lkey: Lkey) -> Result<(), DeregMrError> {
+        loop {
+            match self.deregister(lkey) {
+                Err(DeregMrError::Busy { .. }) => {
+                    let region = self.index(lkey.0);
+                    self.unbind_all(|bound| bound.region == region);
+                    // Who counted a window and has not bound it yet needs its turn.
+                    yield_now();
+                }
+                ended => return ended,
+            }
+        }
+    }
+
     /// Takes the bindings of all type 2 windows of a queue pair away: it is being destroyed.
     pub(crate) fn unbind_all_of(&self, qpn: Qpn) {
+        self.unbind_all(|bound| bound.qpn == Some(qpn));
+    }
+
+    fn unbind_all(&self, is_due: impl Fn(&Bound) -> bool) {
         for index in self.window_slots() {
             let Some(slot) = self.slot(index) else { continue };
             if let Object::Window(window) = &mut *slot.object()
-                && window.bound.is_some_and(|bound| bound.qpn == Some(qpn))
+                && window.bound.as_ref().is_some_and(&is_due)
             {
                 self.unbind(slot, window);
             }

@@ -230,6 +230,16 @@ impl ProtectionDomain {
         }
     }
 
+    /// Deregisters a region whose handle is going, at once, and takes the bindings of windows to it away. Waits as
+    /// [`deregister`](Self::deregister) does.
+    pub(crate) fn revoke(&self, lkey: Lkey) {
+        if self.device().inner.node.is_inherited() {
+            return;
+        }
+        let gone = self.device().core().memory().revoke(lkey);
+        debug_assert_eq!(gone, Ok(()), "a region keeps its key until it is deregistered");
+    }
+
     /// Deregisters the regions without a handle that no window is bound to any more.
     pub(crate) fn sweep(&self) {
         self.base().inner.sweep();

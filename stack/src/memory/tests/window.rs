@@ -158,6 +158,24 @@ fn type_2_windows_are_invalidated_by_their_queue_pair_only() {
 }
 
 #[test]
+fn a_revoked_region_takes_its_windows_bindings_with_it() {
+    let memory = Memory::new(1, 16);
+    let (_kept, mr) = region(&memory, ALL | Access::MW_BIND);
+    let (_other, stays) = region(&memory, ALL | Access::MW_BIND);
+    let [one, two, three] =
+        [MwType::Type1, MwType::Type2, MwType::Type2].map(|kind| memory.alloc_mw(PD, kind).unwrap());
+    let bound = [(mr, one), (mr, two), (stays, three)]
+        .map(|(mr, window)| memory.bind(&bind(&mr, window), QP).unwrap());
+    assert!(matches!(memory.deregister(mr.lkey), Err(DeregMrError::Busy { windows: 2, .. })));
+    assert_eq!(memory.revoke(mr.lkey), Ok(()));
+    assert_eq!(memory.revoke(mr.lkey), Err(DeregMrError::UnknownKey { lkey: mr.lkey }));
+    let reachable = bound.map(|key| memory.pin(key.0, QP, READ, 0x1800, 16).is_ok());
+    assert_eq!(reachable, [false, false, true]);
+    // What lost its binding can be bound anew.
+    memory.bind(&bind(&stays, bound[1]), QP).unwrap();
+}
+
+#[test]
 fn windows_have_a_limit_and_free_slots_are_used_again() {
     let limits = MemoryLimits { max_mr: 1, max_mw: 2, max_pages: 4, max_dm: 0 };
     let memory = Memory::with_limits(1, limits, CopyMode::Direct);

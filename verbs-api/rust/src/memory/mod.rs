@@ -100,9 +100,9 @@ impl MapFileError {
 ///   accesses in a defined way (`urxe_stack::memory` argues that); eight aligned bytes can be used atomically. What is
 ///   read while a peer writes may be a mixture of old and new bytes; it is never undefined.
 /// * Bytes move only under a pin of the region's key, which lasts no longer than the handling of a run of packets. Dropping
-///   a region takes the key away first, then waits for the pins, and only then unmaps. So nothing keeps a region alive, and
-///   nothing needs to: a work request, local or a peer's, that still names a dropped region finds no such key and ends
-///   with a protection or access error.
+///   a region takes the key away first, then waits for the pins, and only then unmaps. So no work request keeps a region alive,
+///   and none needs to: one, local or a peer's, that still names a dropped region finds no such key and ends with a protection or
+///   access error. [Windows](MemoryWindow) that are bound to it do: it stays, with its memory, until the last of them is unbound.
 /// * A region that is leaked ([`std::mem::forget`]) stays mapped as well as registered.
 ///
 /// So a posted work request borrows nothing. The [`RegionSlice`] that describes it does: posting part of a region that is gone

@@ -103,8 +103,8 @@ fn prefetch(pd: &ProtectionDomain, mr: &Mr, offset: usize, len: usize) -> Result
     pd.device().core().memory().advise(pd.memory_id(), advice, &[range])
 }
 
-/// A registration of memory that the program owns, made by [`ProtectionDomain::register`]. Dropping it deregisters, after which
-/// no byte of the memory moves any more.
+/// A registration of memory that the program owns, made by [`ProtectionDomain::register`]. Dropping it takes the bindings of
+/// [windows](crate::MemoryWindow) to it away and deregisters, after which no byte of the memory moves any more.
 pub struct ForeignRegion {
     pd: ProtectionDomain,
     mr: Mr,
@@ -188,7 +188,8 @@ region!(ForeignRegion);
 
 impl Drop for ForeignRegion {
     fn drop(&mut self) {
-        self.pd.deregister(self.mr.lkey);
+        // The program may free the memory next, so unlike a region of its own it cannot stay until its windows are gone.
+        self.pd.revoke(self.mr.lkey);
     }
 }
 

@@ -107,6 +107,28 @@ fn memory_of_the_program_can_be_registered() {
     drop(words);
 }
 
+#[test]
+fn memory_of_the_program_is_its_own_again_whatever_window_was_bound_to_it() {
+    let (a, b) = pair(34);
+    let words: Vec<AtomicU64> = (0..512).map(AtomicU64::new).collect();
+    let addr = NonNull::new(words.as_ptr().cast_mut().cast::<u8>()).unwrap();
+    let access = Access::LOCAL_WRITE | Access::MW_BIND;
+    // SAFETY: the words are atomics, which any thread may write, and live until after the region.
+    let region = unsafe { b.pd.register(addr, 4096, addr.as_ptr() as u64, access) }.unwrap();
+    let mut window = b.pd.alloc_window().unwrap();
+    let bind = SendRequest::bind(&mut window, region.slice(..64).unwrap(), Access::REMOTE_WRITE);
+    b.qp.post_send(&bind.signaled()).unwrap();
+    b.complete();
+    let there = window.remote().unwrap();
+    let write = || SendRequest::write(Data::inline(&[1; 8]), there).signaled();
+    a.qp.post_send(&write()).unwrap();
+    a.complete();
+    drop(region);
+    a.qp.post_send(&write()).unwrap();
+    assert_eq!(a.cq.wait_one(LONG).unwrap().status, WcStatus::RemAccessErr);
+    drop(words);
+}
+
 /// The reader sees the last byte of each write, and then must see all of it.
 #[test]
 fn who_sees_the_last_byte_sees_the_others() {
