@@ -62,6 +62,13 @@ fn children_leave_what_they_inherit_alone_and_open_the_device_for_themselves() {
 }
 
 #[test]
+fn threads_take_turns_at_completions() {
+    let _turn = turn();
+    let words = format!("--link rxe0=127.79.0.25 -- timeout 60 {}", compile("completions").display());
+    assert_eq!(ok(&mut install().run(&words)), "all as expected\n");
+}
+
+#[test]
 fn texts_and_rates_are_the_originals() {
     let ours = ok(&mut install().run(&format!("-- {} texts", compiled().display())));
     let theirs = ok(install().user(compiled()).arg("texts"));

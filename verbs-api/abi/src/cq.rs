@@ -29,6 +29,8 @@ pub struct CqObject {
     pub polling: UnsafeCell<Polling>,
     /// Completions that were inside when the program last asked for an event, and no batch of the extended form has taken since.
     pub behind: AtomicU32,
+    /// The program promised that one thread polls, so nobody takes turns.
+    pub single_threaded: bool,
 }
 
 object!(pub CqObject, ibv_cq, "cq");
@@ -48,6 +50,7 @@ pub struct Wanted {
     pub cq_context: *mut c_void,
     pub channel: *mut ibv_comp_channel,
     pub vector: u32,
+    pub single_threaded: bool,
 }
 
 /// Makes a queue. `fill` adds what the extended form has.
@@ -86,10 +89,9 @@ pub unsafe fn create(
     let polling = fill(&mut c);
     let object = EventObject::Cq(cq.id());
     shared.owned().cqs.insert(object, Arc::clone(&cq));
-    let made = live::hand_out(Box::write(
-        place,
-        CqObject { c: UnsafeCell::new(c), cq, polling: UnsafeCell::new(polling), behind: AtomicU32::new(0) },
-    ));
+    let single_threaded = wanted.single_threaded;
+    let (c, polling, behind) = (UnsafeCell::new(c), UnsafeCell::new(polling), AtomicU32::new(0));
+    let made = live::hand_out(Box::write(place, CqObject { c, cq, polling, behind, single_threaded }));
     shared.adopt(object, made.cast());
     if !wanted.channel.is_null() {
         // SAFETY: the ABI's contract.
@@ -109,7 +111,7 @@ pub unsafe extern "C" fn create_cq(
     border::pointer("ibv_create_cq", || {
         let entries = u32::try_from(cqe).unwrap_or(0);
         let vector = u32::try_from(comp_vector).unwrap_or(u32::MAX);
-        let wanted = Wanted { entries, cq_context, channel, vector };
+        let wanted = Wanted { entries, cq_context, channel, vector, single_threaded: false };
         // SAFETY: the ABI's contract.
         unsafe { create(context, &wanted, |_| Polling::default()) }.map(<*mut _>::cast)
     })

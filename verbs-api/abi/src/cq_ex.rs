@@ -3,10 +3,11 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 
-use urxe_stack::cq::{Completion, Moderation};
+use urxe_stack::cq::{Completion, CqError, Moderation};
 use urxe_stack::sys::clock;
 
 use crate::border;
+use crate::context::Context;
 use crate::cq::{CqObject, Wanted, create, imm_or_rkey};
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr};
@@ -18,12 +19,13 @@ const WC_FLAGS: u64 = 0x7f | 1 << 7 | 1 << 11;
 const MASK_FLAGS: u32 = 1;
 /// `IBV_CQ_INIT_ATTR_MASK_PD`: a parent domain, whose promise of a single thread changes nothing here.
 const MASK_PD: u32 = 1 << 1;
-/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: allowed, and changes nothing. `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN` is not.
+/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: nobody takes turns. `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN` is not allowed.
 const SINGLE_THREADED: u32 = 1;
 /// `IBV_CQ_ATTR_MODERATE`
 const MODERATE: u32 = 1;
 
-/// The completion that a program is reading. One thread polls a queue at a time, as the original asks for.
+/// The completion that a program is reading: of the thread whose turn at the queue it is. A turn begins when start_poll finds a completion
+/// and lasts until end_poll, also once next_poll found none, as in the original (providers/rxe/rxe.c, which holds a lock for so long).
 ///
 /// A batch, from start_poll to end_poll, ends before the completions that came after the program had asked for an event, if it begins with
 /// any from before: their event is on its way, and who takes one batch for each event finds them then. `ibv_rc_pingpong` with `-e -t` takes
@@ -45,14 +47,14 @@ pub unsafe extern "C" fn create_cq_ex(
         let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("cq_attr"))?;
         refuse_bits("comp_mask", attr.comp_mask.into(), (MASK_FLAGS | MASK_PD).into())?;
         refuse_bits("wc_flags", attr.wc_flags, WC_FLAGS)?;
-        if attr.comp_mask & MASK_FLAGS != 0 {
-            refuse_bits("flags", attr.flags.into(), SINGLE_THREADED.into())?;
-        }
+        let flags = if attr.comp_mask & MASK_FLAGS == 0 { 0 } else { attr.flags };
+        refuse_bits("flags", flags.into(), SINGLE_THREADED.into())?;
         let wanted = Wanted {
             entries: attr.cqe,
             cq_context: attr.cq_context,
             channel: attr.channel,
             vector: attr.comp_vector,
+            single_threaded: flags & SINGLE_THREADED != 0,
         };
         // SAFETY: the ABI's contract.
         unsafe { create(context, &wanted, fill) }.map(<*mut _>::cast)
@@ -102,62 +104,102 @@ fn fill(c: &mut ibv_cq_ex) -> Polling {
     Polling::default()
 }
 
-/// Takes the next completion: 0, ENOENT if there is none, or another error number.
+/// Puts a completion that was taken where the program reads it: 0, ENOENT if there is none, or another error number.
 ///
 /// # Safety
-/// The ABI's contract: a queue of create_cq_ex that no other thread polls.
-unsafe fn advance(cq: *mut ibv_cq_ex) -> c_int {
+/// The ABI's contract: a queue of create_cq_ex. If there is a completion, it is this thread's turn.
+unsafe fn answer(cq: *mut ibv_cq_ex, taken: Result<Option<Completion>, CqError>) -> c_int {
+    match taken {
+        Ok(None) => libc::ENOENT,
+        Ok(Some(completion)) => {
+            // SAFETY: nobody else looks at these fields during the turn.
+            unsafe {
+                (*cq).wr_id = completion.wr_id;
+                (*cq).status = completion.status.number().into();
+                let polling = polling(cq);
+                (*polling).current = completion;
+                (*polling).left = (*polling).left.saturating_sub(1);
+            }
+            0
+        }
+        Err(error) => border::refuse("ibv_start_poll", &error.into()),
+    }
+}
+
+/// The oldest completion, without a turn or in it.
+fn take(object: &CqObject, context: &Context) -> Result<Option<Completion>, CqError> {
+    let mut taken = [Completion::default()];
+    let count = context.node.engine.poll(&object.cq, &mut taken)?;
+    Ok((count > 0).then_some(taken[0]))
+}
+
+/// The same at the beginning of a turn, which there is none of without a completion.
+fn start(object: &CqObject, context: &Context) -> Result<Option<Completion>, CqError> {
+    if object.single_threaded {
+        return take(object, context);
+    }
+    if let Some(taken) = object.cq.start_turn()? {
+        return Ok(Some(taken));
+    }
+    context.node.engine.progress();
+    object.cq.start_turn()
+}
+
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut c_void) -> c_int {
     border::guard(libc::EIO, || {
+        if !attr.is_null() {
+            // SAFETY: the ABI's contract: a struct ibv_poll_cq_attr, which is a mask alone.
+            let given = unsafe { attr.cast::<u32>().read() };
+            if given != 0 {
+                let allowed = "it must be 0";
+                let error = VerbError::Value { field: "comp_mask", given: given.into(), allowed };
+                return border::refuse("ibv_start_poll", &error);
+            }
+        }
         // SAFETY: the ABI's contract.
         let (object, context) = match unsafe { CqObject::hot_c(cq.cast()) } {
             Ok(found) => found,
             Err(error) => return border::refuse("ibv_start_poll", &error),
         };
-        let mut taken = [Completion::default()];
-        let polled = context.node.engine.poll(&object.cq, &mut taken);
+        let taken = start(object, context);
         context.node.settle();
-        match polled {
-            Ok(0) => libc::ENOENT,
-            Ok(_) => {
-                let [completion] = taken;
-                // SAFETY: the ABI's contract: one thread polls, so nobody else looks at these fields.
-                unsafe {
-                    (*cq).wr_id = completion.wr_id;
-                    (*cq).status = completion.status.number().into();
-                    let polling = object.polling.get();
-                    (*polling).current = completion;
-                    (*polling).left = (*polling).left.saturating_sub(1);
-                }
-                0
+        if let Ok(Some(_)) = taken {
+            let behind = object.behind.swap(0, Ordering::Relaxed);
+            // SAFETY: it is this thread's turn.
+            unsafe { (*polling(cq)).left = if behind == 0 { u32::MAX } else { behind } };
+        }
+        // SAFETY: the ABI's contract, and it is this thread's turn.
+        unsafe { answer(cq, taken) }
+    })
+}
+
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    border::guard(libc::EIO, || {
+        // SAFETY: the ABI's contract: start_poll has found the queue, and it is this thread's turn.
+        unsafe {
+            if (*polling(cq)).left == 0 {
+                return libc::ENOENT;
             }
-            Err(error) => border::refuse("ibv_start_poll", &error.into()),
+            let (object, context) = match CqObject::hot_c(cq.cast()) {
+                Ok(found) => found,
+                Err(error) => return border::refuse("ibv_next_poll", &error),
+            };
+            let taken = take(object, context);
+            context.node.settle();
+            answer(cq, taken)
         }
     })
 }
 
-unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut c_void) -> c_int {
-    if !attr.is_null() {
-        // SAFETY: the ABI's contract: a struct ibv_poll_cq_attr, which is a mask alone.
-        let mask = unsafe { attr.cast::<u32>().read() };
-        if mask != 0 {
-            let error = VerbError::Value { field: "comp_mask", given: mask.into(), allowed: "it must be 0" };
-            return border::refuse("ibv_start_poll", &error);
+unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+    border::guard((), || {
+        // SAFETY: the ABI's contract: such a queue is the first field of a CqObject.
+        let object = unsafe { &*cq.cast::<CqObject>() };
+        if !object.single_threaded {
+            object.cq.end_turn();
         }
-    }
-    // SAFETY: the ABI's contract.
-    unsafe {
-        let behind = (*cq.cast::<CqObject>()).behind.swap(0, Ordering::Relaxed);
-        (*polling(cq)).left = if behind == 0 { u32::MAX } else { behind };
-        advance(cq)
-    }
+    });
 }
-
-unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: the ABI's contract.
-    unsafe { if (*polling(cq)).left == 0 { libc::ENOENT } else { advance(cq) } }
-}
-
-unsafe extern "C" fn end_poll(_cq: *mut ibv_cq_ex) {}
 
 /// Where the state of the batch is.
 ///

@@ -11,6 +11,7 @@
 //! A completion is out of the queue as soon as it is in hand, whether or not it is looked at.
 
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 
 use super::{Cq, CqError, Ring};
 use crate::cq::Completion;
@@ -58,6 +59,30 @@ impl Cq {
         Ok(Some(Poller { cq: self, current, of_thread: PhantomData }))
     }
 
+    /// Begins a turn as [`start_poll`](Self::start_poll) does, for a caller who can keep no borrow from call to call, as C: what it
+    /// takes next it polls, and the turn lasts until this thread ends it by [`end_turn`](Self::end_turn).
+    ///
+    /// # Errors
+    /// Those of [`start_poll`](Self::start_poll).
+    pub fn start_turn(&self) -> Result<Option<Completion>, CqError> {
+        Ok(self.start_poll()?.map(|poller| ManuallyDrop::new(poller).current))
+    }
+
+    /// Ends this thread's turn. That of another thread goes on.
+    pub fn end_turn(&self) {
+        let mut ring = lock(&self.ring);
+        if ring.turn.of != Some(current_thread()) {
+            return;
+        }
+        ring.turn.of = None;
+        let wake = ring.turn.waiting > 0;
+        drop(ring);
+        if wake {
+            // All: the first may find the queue empty and leave without a turn to end.
+            self.turn_over.notify_all();
+        }
+    }
+
     fn take(&self, ring: &mut Ring) -> Result<Option<Completion>, CqError> {
         let taken = ring.entries.pop_front();
         self.summary.store(ring.summary(), Ordering::Release);
@@ -93,14 +118,7 @@ impl Poller<'_> {
 
 impl Drop for Poller<'_> {
     fn drop(&mut self) {
-        let mut ring = lock(&self.cq.ring);
-        ring.turn.of = None;
-        let wake = ring.turn.waiting > 0;
-        drop(ring);
-        if wake {
-            // All: the first may find the queue empty and leave without a turn to end.
-            self.cq.turn_over.notify_all();
-        }
+        self.cq.end_turn();
     }
 }
 

@@ -450,6 +450,28 @@ fn one_thread_has_its_turn_at_a_time() {
 }
 
 #[test]
+fn a_turn_without_a_borrow_lasts_until_its_own_thread_ends_it() {
+    let cq = Arc::new(cq(4));
+    assert_eq!(cq.start_turn().unwrap().map(|taken| taken.wr_id), None, "ENOENT begins no turn");
+    (1..=3).for_each(|wr_id| cq.push(done(wr_id), false).unwrap());
+    assert_eq!(cq.start_turn().unwrap().map(|taken| taken.wr_id), Some(1));
+    assert_eq!(cq.start_turn().unwrap_err(), CqError::Polling);
+    let other = std::thread::spawn({
+        let cq = Arc::clone(&cq);
+        move || {
+            // It has none.
+            cq.end_turn();
+            in_hand(&cq)
+        }
+    });
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!other.is_finished());
+    assert_eq!(polled(&cq, 1), [2]);
+    cq.end_turn();
+    assert_eq!(other.join().unwrap(), Some(3));
+}
+
+#[test]
 fn a_poller_tells_an_overrun_once_the_queue_is_empty() {
     let cq = cq(1);
     cq.push(done(1), false).unwrap();

@@ -1,0 +1,93 @@
+/*
+ * How a C program takes completions: by turns of several threads, and held back. Compiled against Debian's headers and linked with
+ * -libverbs, it knows nothing of urxe.
+ *
+ * Prints the line of the first thing that is not as it should be.
+ */
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "linked.h"
+
+#define THREADS 4
+#define MESSAGES 4000
+#define UNDER_WAY 32
+
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+static struct ibv_mr *mr;
+static char buffer[4096];
+
+static void write_once(struct ibv_qp *from, uint64_t wr_id)
+{
+	struct ibv_sge sge = { (uintptr_t)buffer, 8, mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = wr_id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE }, *bad;
+
+	wr.wr.rdma.remote_addr = (uintptr_t)buffer + 64;
+	wr.wr.rdma.rkey = mr->rkey;
+	MUST(!ibv_post_send(from, &wr, &bad));
+}
+
+static struct ibv_cq_ex *shared;
+static atomic_uint seen[MESSAGES], taken;
+
+/* Goes through the queue batch by batch. What it reads between start and end must stay its own. */
+static void *take_turns(void *unused)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+	uint64_t wr_id;
+
+	while (taken < MESSAGES) {
+		if (ibv_start_poll(shared, &attr))
+			continue;
+		do {
+			wr_id = shared->wr_id;
+			MUST(shared->status == IBV_WC_SUCCESS && ibv_wc_read_opcode(shared) == IBV_WC_RDMA_WRITE);
+			sched_yield();
+			MUST(shared->wr_id == wr_id && wr_id < MESSAGES);
+			seen[wr_id]++;
+			taken++;
+		} while (!ibv_next_poll(shared));
+		ibv_end_poll(shared);
+	}
+	return unused;
+}
+
+static void turns(void)
+{
+	struct ibv_cq_init_attr_ex init = { .cqe = 2 * UNDER_WAY, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	pthread_t thread[THREADS];
+	struct ibv_qp *a, *b;
+	unsigned int i;
+
+	MUST((shared = ibv_create_cq_ex(context, &init)));
+	a = unlinked(pd, ibv_cq_ex_to_cq(shared), IBV_QPT_RC);
+	b = unlinked(pd, ibv_cq_ex_to_cq(shared), IBV_QPT_RC);
+	link_to(a, b);
+	link_to(b, a);
+	for (i = 0; i < THREADS; i++)
+		MUST(!pthread_create(&thread[i], NULL, take_turns, NULL));
+	for (i = 0; i < MESSAGES; i++) {
+		while (i - taken >= UNDER_WAY)
+			sched_yield();
+		write_once(a, i);
+	}
+	for (i = 0; i < THREADS; i++)
+		MUST(!pthread_join(thread[i], NULL));
+	for (i = 0; i < MESSAGES; i++)
+		MUST(seen[i] == 1);
+	MUST(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(ibv_cq_ex_to_cq(shared)));
+}
+
+int main(void)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	context = open_first();
+	MUST((pd = ibv_alloc_pd(context)) && (mr = ibv_reg_mr(pd, buffer, sizeof(buffer), REMOTE)));
+	turns();
+	MUST(!ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
+	puts("all as expected");
+	return 0;
+}
