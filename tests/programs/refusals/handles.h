@@ -127,18 +127,24 @@ static int twice(void)
 	struct ibv_ah *ah;
 	struct ibv_qp_attr attr = { 0 };
 	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+	void *with;
 
 	MUST(!ibv_query_gid(context, 1, 0, &way.grh.dgid) && (ah = ibv_create_ah(pd, &way)));
 	MUST(channel && srq && left && domain && queue && region);
 	MUST(!ibv_destroy_qp(qp) && ibv_destroy_qp(qp) == EINVAL);
 	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == EINVAL && ibv_query_qp(qp, &attr, 0, &init) == EINVAL);
 	MUST(!ibv_destroy_srq(srq) && ibv_destroy_srq(srq) == EINVAL);
+	init.srq = srq;
+	MUST(!ibv_create_qp(pd, &init) && errno == EINVAL);
+	init.srq = NULL;
 	MUST(!ibv_destroy_ah(ah) && ibv_destroy_ah(ah) == EINVAL);
 	MUST(!ibv_destroy_cq(queue) && ibv_destroy_cq(queue) == EINVAL && ibv_resize_cq(queue, 8) == EINVAL);
 	init.send_cq = queue;
 	MUST(!ibv_create_qp(pd, &init) && errno == EINVAL);
 	MUST(!ibv_dereg_mr(region) && ibv_dereg_mr(region) == EINVAL);
 	MUST(!ibv_destroy_comp_channel(channel) && ibv_destroy_comp_channel(channel) == EINVAL);
+	MUST(!ibv_create_cq(context, 4, NULL, channel, 0) && errno == EINVAL);
+	MUST(ibv_get_cq_event(channel, &queue, &with) == -1 && errno == EINVAL);
 	MUST(!ibv_dealloc_pd(domain) && ibv_dealloc_pd(domain) == EINVAL);
 	MUST(!ibv_reg_mr(domain, buffer, 64, LOCAL) && errno == EINVAL);
 	MUST(!ibv_close_device(second) && ibv_close_device(second) == -1 && errno == EINVAL);

@@ -28,11 +28,14 @@ pub struct ChannelObject {
 }
 
 impl ChannelObject {
-    /// The channel that a program means.
+    /// The channel that a program means. What is not there (any more) is refused.
     ///
     /// # Safety
     /// The ABI's contract: `channel` is NULL, or created and not destroyed while the result is used.
     pub unsafe fn from_c<'a>(channel: *mut ibv_comp_channel) -> Result<&'a Self, VerbError> {
+        if !channel.is_null() {
+            live::check(channel.cast::<Self>())?;
+        }
         // SAFETY: it came from create_comp_channel, so it is the first field of a ChannelObject.
         unsafe { channel.cast::<Self>().as_ref() }.ok_or(VerbError::Null("channel"))
     }
@@ -101,9 +104,6 @@ pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut 
 /// `ibv_destroy_comp_channel`: EBUSY while a completion queue reports to it.
 pub unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     border::number("ibv_destroy_comp_channel", || {
-        if !channel.is_null() {
-            live::check(channel.cast::<ChannelObject>())?;
-        }
         // SAFETY: the ABI's contract.
         let object = unsafe { ChannelObject::from_c(channel) }?;
         // SAFETY: a channel's context is there as long as the channel, and the field does not change.

@@ -70,10 +70,11 @@ pub unsafe fn create(
         let allowed = "it must be less than num_comp_vectors";
         return Err(VerbError::Value { field: "comp_vector", given: wanted.vector.into(), allowed });
     }
-    // SAFETY: the ABI's contract.
-    let channel = match unsafe { ChannelObject::from_c(wanted.channel) } {
-        Ok(object) => Some(Arc::clone(&object.channel)),
-        Err(_) => None,
+    let channel = if wanted.channel.is_null() {
+        None
+    } else {
+        // SAFETY: the ABI's contract.
+        Some(Arc::clone(&unsafe { ChannelObject::from_c(wanted.channel) }?.channel))
     };
     let mut place = Box::<CqObject>::new_uninit();
     let address = place.as_mut_ptr();

@@ -122,10 +122,11 @@ unsafe fn create(
     // SAFETY: the ABI's contract, for all objects that the arguments name.
     let objects = unsafe { (PdObject::from_c(pd)?, CqObject::from_c(send_cq)?, CqObject::from_c(recv_cq)?) };
     let ((domain, context), (send_cq, _), (recv_cq, _)) = objects;
-    // SAFETY: the ABI's contract.
-    let srq = match unsafe { SrqObject::from_c(attr.srq) } {
-        Ok((object, _)) => Some(Arc::clone(&object.srq)),
-        Err(_) => None,
+    let srq = if attr.srq.is_null() {
+        None
+    } else {
+        // SAFETY: the ABI's contract.
+        Some(Arc::clone(&unsafe { SrqObject::from_c(attr.srq) }?.0.srq))
     };
     if let Some(given) = send_ops {
         qp_ex::check(qp_type, given)?;
