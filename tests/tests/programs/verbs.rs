@@ -69,6 +69,14 @@ fn threads_take_turns_at_completions() {
 }
 
 #[test]
+fn what_is_of_another_device_or_in_use_is_refused() {
+    let _turn = turn();
+    let links = "--link rxe0=127.79.0.26 --link rxe1=127.79.0.27";
+    let words = format!("{links} -- timeout 60 {}", compile("two_devices").display());
+    assert_eq!(ok(&mut install().run(&words)), "all as expected\n");
+}
+
+#[test]
 fn texts_and_rates_are_the_originals() {
     let ours = ok(&mut install().run(&format!("-- {} texts", compiled().display())));
     let theirs = ok(install().user(compiled()).arg("texts"));

@@ -97,6 +97,11 @@ impl Context {
         self.node.device()
     }
 
+    /// Refuses what belongs to a context of another device. `what` names it.
+    pub fn own(&self, what: &'static str, other: &Self) -> Result<(), VerbError> {
+        if Arc::ptr_eq(&self.node, &other.node) { Ok(()) } else { Err(VerbError::OtherDevice(what)) }
+    }
+
     /// Whether this process is a child that inherited the context by `fork`. It takes nothing down: the device is its parent's,
     /// and locks that the parent's threads held stay locked.
     pub fn is_inherited(&self) -> bool {

@@ -123,7 +123,8 @@ pub unsafe extern "C" fn reg_dm_mr(
 ) -> *mut ibv_mr {
     border::pointer("ibv_reg_dm_mr", || {
         // SAFETY: the ABI's contract.
-        let ((domain, context), (object, _)) = unsafe { (PdObject::from_c(pd)?, DmObject::from_c(dm)?) };
+        let ((domain, context), (object, of_dm)) = unsafe { (PdObject::from_c(pd)?, DmObject::from_c(dm)?) };
+        context.own("dm", of_dm)?;
         let first = start(offset);
         // An end behind the address space is behind the memory as well.
         let range = first..first.saturating_add(length);

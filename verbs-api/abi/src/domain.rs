@@ -72,11 +72,15 @@ pub unsafe extern "C" fn alloc_parent_domain(
         let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("attr"))?;
         refuse_bits("comp_mask", attr.comp_mask.into(), PARENT_ATTRIBUTES.into())?;
         // SAFETY: the ABI's contract.
-        let (domain, _) = unsafe { PdObject::from_c(attr.pd) }?;
-        let td = match attr.td.is_null() {
-            true => None,
+        let (domain, of_pd) = unsafe { PdObject::from_c(attr.pd) }?;
+        shared.own("pd", of_pd)?;
+        let td = if attr.td.is_null() {
+            None
+        } else {
             // SAFETY: the ABI's contract.
-            false => Some(unsafe { TdObject::from_c(attr.td) }?.0.id),
+            let (td, of_td) = unsafe { TdObject::from_c(attr.td) }?;
+            shared.own("td", of_td)?;
+            Some(td.id)
         };
         let id = shared.device().alloc_parent_domain(domain.id, td)?;
         shared.owned().pds.insert(id);

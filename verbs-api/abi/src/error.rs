@@ -93,6 +93,9 @@ pub enum VerbError {
         /// The kind of object.
         what: &'static str,
     },
+    /// An object of another device than what it is used with.
+    #[error("{0} is of another device")]
+    OtherDevice(&'static str),
     /// An entry that the P_Key table does not have.
     #[error("port {port} has no P_Key {index}; port 1 has {len}")]
     NoPkey {
@@ -222,7 +225,7 @@ impl VerbError {
         match self {
             Self::Unsupported(_) | Self::SendOps { .. } | Self::Bits { .. } => libc::EOPNOTSUPP,
             Self::Unknown { .. } | Self::NoPkey { .. } => libc::ENOENT,
-            Self::Gone { .. } | Self::NoContext => libc::EINVAL,
+            Self::Gone { .. } | Self::NoContext | Self::OtherDevice(_) => libc::EINVAL,
             Self::Null(_) | Self::Value { .. } | Self::Port { .. } | Self::Index { .. } => libc::EINVAL,
             Self::EmptyGid { .. } => libc::ENODATA,
             Self::NoPdLeft { .. } => libc::ENOMEM,

@@ -194,6 +194,10 @@ unsafe fn reregister(mr: *mut ibv_mr, pd: *mut ibv_pd, change: &Change) -> Resul
     let region = unsafe { mr.as_mut() }.ok_or(VerbError::Null("mr"))?;
     // SAFETY: a region's protection domain is there as long as the region.
     let (_, context) = unsafe { PdObject::from_c(region.pd) }?;
+    if change.pd.is_some() {
+        // SAFETY: the ABI's contract; it was found when the change was read.
+        context.own("pd", unsafe { PdObject::from_c(pd) }?.1)?;
+    }
     // SAFETY: as for registering: the C program's memory, of which no Rust reference exists, mapped until it is deregistered.
     let changed = unsafe { context.device().memory().reregister(Lkey(region.lkey), change) }?;
     if let Some(Translation { addr, len, .. }) = change.translation {

@@ -121,12 +121,16 @@ unsafe fn create(
     let send_cq = attr.send_cq;
     // SAFETY: the ABI's contract, for all objects that the arguments name.
     let objects = unsafe { (PdObject::from_c(pd)?, CqObject::from_c(send_cq)?, CqObject::from_c(recv_cq)?) };
-    let ((domain, context), (send_cq, _), (recv_cq, _)) = objects;
+    let ((domain, context), (send_cq, of_send), (recv_cq, of_recv)) = objects;
+    context.own("send_cq", of_send)?;
+    context.own("recv_cq", of_recv)?;
     let srq = if attr.srq.is_null() {
         None
     } else {
         // SAFETY: the ABI's contract.
-        Some(Arc::clone(&unsafe { SrqObject::from_c(attr.srq) }?.0.srq))
+        let (object, of_srq) = unsafe { SrqObject::from_c(attr.srq) }?;
+        context.own("srq", of_srq)?;
+        Some(Arc::clone(&object.srq))
     };
     if let Some(given) = send_ops {
         qp_ex::check(qp_type, given)?;
@@ -173,7 +177,8 @@ unsafe fn create_target(
         return Err(VerbError::Null("xrcd"));
     }
     // SAFETY: the ABI's contract.
-    let (shared, (domain, _)) = unsafe { (Context::from_c(context)?, XrcdObject::from_c(attr.xrcd)?) };
+    let (shared, (domain, of_xrcd)) = unsafe { (Context::from_c(context)?, XrcdObject::from_c(attr.xrcd)?) };
+    shared.own("xrcd", of_xrcd)?;
     let handle = shared.device().create_xrc_target(&domain.xrcd)?;
     // SAFETY: integers, pointers, a mutex and a condition, for all of which zero is valid.
     let mut c: ibv_qp = unsafe { zeroed() };

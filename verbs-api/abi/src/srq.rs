@@ -60,6 +60,9 @@ pub unsafe extern "C" fn create_srq_ex(
         let attr = unsafe { attr.as_mut() }.ok_or(VerbError::Null("srq_init_attr_ex"))?;
         let has = |bit| attr.comp_mask & bit != 0;
         refuse_bits("comp_mask", attr.comp_mask.into(), (WITH_TYPE | WITH_PD | WITH_XRCD | WITH_CQ).into())?;
+        if !has(WITH_PD) {
+            return Err(VerbError::Null("pd"));
+        }
         let xrc = match if has(WITH_TYPE) { attr.srq_type } else { BASIC } {
             BASIC => None,
             XRC if !has(WITH_XRCD) => return Err(VerbError::Null("xrcd")),
@@ -67,7 +70,11 @@ pub unsafe extern "C" fn create_srq_ex(
             XRC => {
                 // SAFETY: the ABI's contract.
                 let objects = unsafe { (XrcdObject::from_c(attr.xrcd)?, CqObject::from_c(attr.cq)?) };
-                let ((domain, _), (cq, _)) = objects;
+                let ((domain, of_xrcd), (cq, of_cq)) = objects;
+                // SAFETY: the ABI's contract.
+                let (_, context) = unsafe { PdObject::from_c(attr.pd) }?;
+                context.own("xrcd", of_xrcd)?;
+                context.own("cq", of_cq)?;
                 Some(XrcSrqInit { xrcd: Arc::clone(&domain.xrcd), cq: Arc::clone(&cq.cq) })
             }
             given => {
@@ -75,9 +82,6 @@ pub unsafe extern "C" fn create_srq_ex(
                 return Err(VerbError::Value { field: "srq_type", given: given.into(), allowed });
             }
         };
-        if !has(WITH_PD) {
-            return Err(VerbError::Null("pd"));
-        }
         let mut plain = ibv_srq_init_attr { srq_context: attr.srq_context, attr: attr.attr };
         // SAFETY: the ABI's contract.
         let srq = unsafe { create(attr.pd, &mut plain, xrc) }?;

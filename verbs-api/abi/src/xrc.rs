@@ -104,7 +104,8 @@ pub unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_op
             return Err(VerbError::Value { field: "qp_type", given: attr.qp_type.into(), allowed });
         }
         // SAFETY: the ABI's contract.
-        let (domain, _) = unsafe { XrcdObject::from_c(attr.xrcd) }?;
+        let (domain, of_xrcd) = unsafe { XrcdObject::from_c(attr.xrcd) }?;
+        shared.own("xrcd", of_xrcd)?;
         let handle = shared.device().open_xrc_target(&domain.xrcd, Qpn::masked(attr.qp_num))?;
         let qp_context =
             if attr.comp_mask & OPEN_CONTEXT == 0 { std::ptr::null_mut() } else { attr.qp_context };

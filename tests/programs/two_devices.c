@@ -1,0 +1,123 @@
+/*
+ * What belongs to one device, used with another, and what is in use: refused. Compiled against Debian's headers and linked with
+ * -libverbs, it knows nothing of urxe, which is to be run with two links.
+ *
+ * Prints the line of the first thing that is not as it should be.
+ */
+#include <fcntl.h>
+
+#include "linked.h"
+
+#define REFUSED(call)                                                                                            \
+	do {                                                                                                     \
+		errno = 0;                                                                                       \
+		MUST(!(call));                                                                                   \
+		MUST(errno == EINVAL);                                                                           \
+	} while (0)
+
+/* One of everything that something else can be made with. */
+struct side {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_td *td;
+	struct ibv_cq *cq;
+	struct ibv_srq *srq;
+	struct ibv_dm *dm;
+	struct ibv_mr *mr;
+	struct ibv_xrcd *xrcd;
+};
+
+static char buffer[4096];
+
+static struct side open_side(struct ibv_device *device)
+{
+	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct ibv_xrcd_init_attr xrcd = { .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1,
+					   .oflags = O_CREAT };
+	struct ibv_alloc_dm_attr dm = { .length = 4096 };
+	struct ibv_td_init_attr td = { 0 };
+	struct side side = { .context = ibv_open_device(device) };
+
+	MUST(side.context && (side.pd = ibv_alloc_pd(side.context)) && (side.td = ibv_alloc_td(side.context, &td)));
+	MUST((side.cq = ibv_create_cq(side.context, 16, NULL, NULL, 0)) && (side.srq = ibv_create_srq(side.pd, &srq)));
+	MUST((side.dm = ibv_alloc_dm(side.context, &dm)) && (side.xrcd = ibv_open_xrcd(side.context, &xrcd)));
+	MUST((side.mr = ibv_reg_mr(side.pd, buffer, sizeof(buffer), REMOTE)));
+	return side;
+}
+
+static void queue_pairs(const struct side *own, const struct side *other)
+{
+	struct ibv_qp_init_attr usual = { .send_cq = own->cq, .recv_cq = own->cq, .qp_type = IBV_QPT_RC }, init = usual;
+	struct ibv_qp_init_attr_ex target = { .qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD };
+	struct ibv_qp *qp;
+
+	init.send_cq = other->cq;
+	REFUSED(ibv_create_qp(own->pd, &init));
+	init = usual;
+	init.recv_cq = other->cq;
+	REFUSED(ibv_create_qp(own->pd, &init));
+	init = usual;
+	init.srq = other->srq;
+	REFUSED(ibv_create_qp(own->pd, &init));
+	REFUSED(ibv_create_qp(other->pd, &usual));
+	target.xrcd = other->xrcd;
+	REFUSED(ibv_create_qp_ex(own->context, &target));
+	init.srq = own->srq;
+	MUST((qp = ibv_create_qp(own->pd, &init)) && !ibv_destroy_qp(qp));
+}
+
+static void shared_queues(const struct side *own, const struct side *other)
+{
+	struct ibv_srq_init_attr_ex usual = {
+		.attr = { .max_wr = 4, .max_sge = 1 }, .srq_type = IBV_SRQT_XRC, .pd = own->pd, .xrcd = own->xrcd, .cq = own->cq,
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
+	}, init = usual;
+	struct ibv_srq *srq;
+
+	init.cq = other->cq;
+	REFUSED(ibv_create_srq_ex(own->context, &init));
+	init = usual;
+	init.xrcd = other->xrcd;
+	REFUSED(ibv_create_srq_ex(own->context, &init));
+	MUST((srq = ibv_create_srq_ex(own->context, &usual)) && !ibv_destroy_srq(srq));
+}
+
+/* A parent domain, which keeps busy what it is made of. */
+static void domains(const struct side *own, const struct side *other)
+{
+	struct ibv_parent_domain_init_attr init = { .pd = other->pd };
+	struct ibv_pd *parent;
+
+	REFUSED(ibv_alloc_parent_domain(own->context, &init));
+	init = (struct ibv_parent_domain_init_attr){ .pd = own->pd, .td = other->td };
+	REFUSED(ibv_alloc_parent_domain(own->context, &init));
+	init.td = own->td;
+	MUST((parent = ibv_alloc_parent_domain(own->context, &init)));
+	MUST(ibv_dealloc_td(own->td) == EBUSY && ibv_dealloc_pd(own->pd) == EBUSY);
+	MUST(!ibv_dealloc_pd(parent));
+}
+
+static void memory(const struct side *own, const struct side *other)
+{
+	REFUSED(ibv_reg_dm_mr(own->pd, other->dm, 0, 4096, IBV_ACCESS_ZERO_BASED | REMOTE));
+	errno = 0;
+	MUST(ibv_rereg_mr(own->mr, IBV_REREG_MR_CHANGE_PD, other->pd, NULL, 0, 0) && errno == EINVAL);
+}
+
+int main(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct side own, other;
+
+	MUST(list && list[0] && list[1]);
+	own = open_side(list[0]);
+	other = open_side(list[1]);
+	queue_pairs(&own, &other);
+	shared_queues(&own, &other);
+	domains(&own, &other);
+	memory(&own, &other);
+	MUST(!ibv_close_device(own.context) && !ibv_close_device(other.context));
+	ibv_free_device_list(list);
+	puts("all as expected");
+	return 0;
+}
