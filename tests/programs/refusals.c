@@ -139,6 +139,10 @@ static void completion_queues(void)
 	ex.wc_flags = IBV_WC_EX_WITH_CVLAN;
 	POINTER("create_cq_ex, VLANs", ibv_create_cq_ex(context, &ex));
 	ex.wc_flags = 0;
+	ex.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+	ex.parent_domain = pd;
+	POINTER("create_cq_ex, a domain that is no parent domain", ibv_create_cq_ex(context, &ex));
+	ex.comp_mask = 0;
 	ex.cqe = 0;
 	POINTER("create_cq_ex of 0 entries", ibv_create_cq_ex(context, &ex));
 }

@@ -82,11 +82,13 @@ static void shared_queues(const struct side *own, const struct side *other)
 	MUST((srq = ibv_create_srq_ex(own->context, &usual)) && !ibv_destroy_srq(srq));
 }
 
-/* A parent domain, which keeps busy what it is made of. */
+/* A parent domain, and the queue that keeps it busy. */
 static void domains(const struct side *own, const struct side *other)
 {
 	struct ibv_parent_domain_init_attr init = { .pd = other->pd };
+	struct ibv_cq_init_attr_ex with = { .cqe = 4, .comp_mask = IBV_CQ_INIT_ATTR_MASK_PD, .parent_domain = own->pd };
 	struct ibv_pd *parent;
+	struct ibv_cq_ex *cq;
 
 	REFUSED(ibv_alloc_parent_domain(own->context, &init));
 	init = (struct ibv_parent_domain_init_attr){ .pd = own->pd, .td = other->td };
@@ -94,7 +96,16 @@ static void domains(const struct side *own, const struct side *other)
 	init.td = own->td;
 	MUST((parent = ibv_alloc_parent_domain(own->context, &init)));
 	MUST(ibv_dealloc_td(own->td) == EBUSY && ibv_dealloc_pd(own->pd) == EBUSY);
-	MUST(!ibv_dealloc_pd(parent));
+	REFUSED(ibv_create_cq_ex(own->context, &with));
+	with.parent_domain = parent;
+	REFUSED(ibv_create_cq_ex(other->context, &with));
+	MUST((cq = ibv_create_cq_ex(own->context, &with)));
+	MUST(ibv_dealloc_pd(parent) == EBUSY);
+	MUST(!ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) && !ibv_dealloc_pd(parent));
+	/* A queue that stays behind lets go of it when its context is closed. */
+	MUST((parent = ibv_alloc_parent_domain(own->context, &init)));
+	with.parent_domain = parent;
+	MUST(ibv_create_cq_ex(own->context, &with));
 }
 
 static void memory(const struct side *own, const struct side *other)

@@ -5,8 +5,8 @@
 //!                                  └──has──> thread domain
 //! ```
 //! A *parent domain* (`ibv_alloc_parent_domain`) is named wherever a protection domain is: what is made with it belongs to the protection
-//! domain that it is of. It stays while a queue pair, shared receive queue or address handle is made with it, and the protection domain
-//! stays while it does. A parent domain of a parent domain is one of the same protection domain.
+//! domain that it is of. It stays while a queue pair, shared receive queue or address handle is made with it, or a completion queue (C programs
+//! may name one), and the protection domain stays while it does. A parent domain of a parent domain is one of the same protection domain.
 //!
 //! A *thread domain* (`ibv_alloc_td`) is the program's promise that one thread at a time uses what is made with it. A provider may leave
 //! out locks for it. Here they stay: an uncontended one costs a few nanoseconds, and peers' packets come in on other threads in any case.
@@ -31,6 +31,8 @@ pub(super) struct Domain {
     pub qps: u32,
     pub srqs: u32,
     pub ahs: u32,
+    /// Completion queues made with a parent domain, which is all that they have of it.
+    cqs: u32,
     /// Parent domains of a protection domain.
     parents: u32,
 }
@@ -49,7 +51,7 @@ pub enum DeallocPdError {
     NoPd,
     /// Something is in it.
     #[error(
-        "the protection domain still has {qps} queue pairs, {srqs} shared receive queues, {ahs} address handles, {mrs} memory regions and windows, and {parents} parent domains"
+        "the protection domain still has {qps} queue pairs, {srqs} shared receive queues, {ahs} address handles, {cqs} completion queues, {mrs} memory regions and windows, and {parents} parent domains"
     )]
     Busy {
         /// Queue pairs in it.
@@ -58,6 +60,8 @@ pub enum DeallocPdError {
         srqs: u32,
         /// Address handles in it.
         ahs: u32,
+        /// Completion queues made with it.
+        cqs: u32,
         /// Regions and windows in it.
         mrs: u32,
         /// Parent domains of it.
@@ -180,16 +184,35 @@ impl Device {
     /// [`DeallocPdError`].
     pub fn dealloc_pd(&self, pd: PdId) -> Result<(), DeallocPdError> {
         let mut control = lock(&self.control);
-        let &Domain { parent, qps, srqs, ahs, parents } = control.pds.get(&pd).ok_or(DeallocPdError::NoPd)?;
+        let &Domain { parent, qps, srqs, ahs, cqs, parents } =
+            control.pds.get(&pd).ok_or(DeallocPdError::NoPd)?;
         let mrs = self.memory.count_in(pd);
-        if [qps, srqs, ahs, mrs, parents].iter().any(|&uses| uses != 0) {
-            return Err(DeallocPdError::Busy { qps, srqs, ahs, mrs, parents });
+        if [qps, srqs, ahs, cqs, mrs, parents].iter().any(|&uses| uses != 0) {
+            return Err(DeallocPdError::Busy { qps, srqs, ahs, cqs, mrs, parents });
         }
         control.pds.remove(&pd);
         if let Some(Parent { of, td }) = parent {
             control.count_parent(of, td, -1);
         }
         Ok(())
+    }
+
+    /// Counts a completion queue that is made with a parent domain (`ibv_create_cq_ex`): the domain stays until it is
+    /// [released](Self::release_parent_domain).
+    ///
+    /// # Errors
+    /// [`AllocParentDomainError::NoPd`].
+    pub fn hold_parent_domain(&self, parent: PdId) -> Result<(), AllocParentDomainError> {
+        let mut control = lock(&self.control);
+        control.pds.get_mut(&parent).ok_or(AllocParentDomainError::NoPd)?.cqs += 1;
+        Ok(())
+    }
+
+    /// A completion queue that was made with a parent domain is gone.
+    pub fn release_parent_domain(&self, parent: PdId) {
+        if let Some(domain) = lock(&self.control).pds.get_mut(&parent) {
+            domain.cqs = domain.cqs.saturating_sub(1);
+        }
     }
 
     /// Makes a thread domain (`ibv_alloc_td`). `None` when the device has no more, as many as protection domains.

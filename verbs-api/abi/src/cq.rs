@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use urxe_stack::cq::{ArmKind, Completion, Cq, CqError, EventObject};
+use urxe_stack::memory::PdId;
 
 use crate::border;
 use crate::channel::ChannelObject;
@@ -31,6 +32,8 @@ pub struct CqObject {
     pub behind: AtomicU32,
     /// The program promised that one thread polls, so nobody takes turns.
     pub single_threaded: bool,
+    /// The parent domain that it was made with.
+    parent: Option<PdId>,
 }
 
 object!(pub CqObject, ibv_cq, "cq");
@@ -51,6 +54,7 @@ pub struct Wanted {
     pub channel: *mut ibv_comp_channel,
     pub vector: u32,
     pub single_threaded: bool,
+    pub parent: Option<PdId>,
 }
 
 /// Makes a queue. `fill` adds what the extended form has.
@@ -89,10 +93,14 @@ pub unsafe fn create(
     c.base.cqe = c_int::try_from(cq.capacity()).unwrap_or(c_int::MAX);
     let polling = fill(&mut c);
     let object = EventObject::Cq(cq.id());
-    shared.owned().cqs.insert(object, Arc::clone(&cq));
-    let single_threaded = wanted.single_threaded;
+    let (single_threaded, parent) = (wanted.single_threaded, wanted.parent);
+    if let Some(parent) = parent {
+        shared.device().hold_parent_domain(parent)?;
+    }
+    shared.owned().cqs.insert(object, (Arc::clone(&cq), parent));
     let (c, polling, behind) = (UnsafeCell::new(c), UnsafeCell::new(polling), AtomicU32::new(0));
-    let made = live::hand_out(Box::write(place, CqObject { c, cq, polling, behind, single_threaded }));
+    let made =
+        live::hand_out(Box::write(place, CqObject { c, cq, polling, behind, single_threaded, parent }));
     shared.adopt(object, made.cast());
     if !wanted.channel.is_null() {
         // SAFETY: the ABI's contract.
@@ -112,7 +120,7 @@ pub unsafe extern "C" fn create_cq(
     border::pointer("ibv_create_cq", || {
         let entries = u32::try_from(cqe).unwrap_or(0);
         let vector = u32::try_from(comp_vector).unwrap_or(u32::MAX);
-        let wanted = Wanted { entries, cq_context, channel, vector, single_threaded: false };
+        let wanted = Wanted { entries, cq_context, channel, vector, single_threaded: false, parent: None };
         // SAFETY: the ABI's contract.
         unsafe { create(context, &wanted, |_| Polling::default()) }.map(<*mut _>::cast)
     })
@@ -145,6 +153,9 @@ pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
             return Ok(());
         }
         object.cq.destroy()?;
+        if let Some(parent) = object.parent {
+            context.device().release_parent_domain(parent);
+        }
         context.owned().cqs.remove(&EventObject::Cq(object.cq.id()));
         context.disown(EventObject::Cq(object.cq.id()));
         // SAFETY: the field does not change.

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 
 use urxe_stack::cq::{Completion, CqError, Moderation};
+use urxe_stack::memory::PdId;
 use urxe_stack::sys::clock;
 
 use crate::border;
@@ -11,13 +12,14 @@ use crate::context::Context;
 use crate::cq::{CqObject, Wanted, create, imm_or_rkey};
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr};
+use crate::pd::PdObject;
 
 /// `IBV_WC_STANDARD_FLAGS` (byte length, immediate data, both queue pairs, and what has no meaning on Ethernet) and both stamps:
 /// `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`, `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK`.
 const WC_FLAGS: u64 = 0x7f | 1 << 7 | 1 << 11;
 /// `IBV_CQ_INIT_ATTR_MASK_FLAGS`
 const MASK_FLAGS: u32 = 1;
-/// `IBV_CQ_INIT_ATTR_MASK_PD`: a parent domain, whose promise of a single thread changes nothing here.
+/// `IBV_CQ_INIT_ATTR_MASK_PD`: a parent domain, which is busy meanwhile. Its promise of a single thread changes nothing here.
 const MASK_PD: u32 = 1 << 1;
 /// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: nobody takes turns. `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN` is not allowed.
 const SINGLE_THREADED: u32 = 1;
@@ -55,10 +57,32 @@ pub unsafe extern "C" fn create_cq_ex(
             channel: attr.channel,
             vector: attr.comp_vector,
             single_threaded: flags & SINGLE_THREADED != 0,
+            parent: if attr.comp_mask & MASK_PD == 0 {
+                None
+            } else {
+                // SAFETY: the ABI's contract.
+                Some(unsafe { parent(context, attr) }?)
+            },
         };
         // SAFETY: the ABI's contract.
         unsafe { create(context, &wanted, fill) }.map(<*mut _>::cast)
     })
+}
+
+/// The parent domain that a queue is made with, which another protection domain is not.
+///
+/// # Safety
+/// The ABI's contract.
+unsafe fn parent(context: *mut ibv_context, attr: &ibv_cq_init_attr_ex) -> Result<PdId, VerbError> {
+    // SAFETY: the ABI's contract.
+    let (shared, (domain, of_parent)) =
+        unsafe { (Context::from_c(context)?, PdObject::from_c(attr.parent_domain)?) };
+    shared.own("parent_domain", of_parent)?;
+    if domain.id == domain.memory {
+        let allowed = "it must be a parent domain's";
+        return Err(VerbError::Value { field: "parent_domain->handle", given: domain.id.0.into(), allowed });
+    }
+    Ok(domain.id)
 }
 
 /// `ibv_modify_cq`, through `verbs_context`: how events are held back.

@@ -27,7 +27,8 @@ pub struct Owned {
     /// Protection domains and parent domains.
     pub pds: HashSet<PdId>,
     pub tds: HashSet<TdId>,
-    pub cqs: HashMap<EventObject, Arc<Cq>>,
+    /// With the parent domain that each was made with.
+    pub cqs: HashMap<EventObject, (Arc<Cq>, Option<PdId>)>,
     pub srqs: HashMap<EventObject, Arc<Srq>>,
     xrcds: Vec<Arc<Xrcd>>,
     /// The structures that events point to.
@@ -70,8 +71,11 @@ impl Owned {
         for srq in self.srqs.into_values() {
             let _ = device.forget_srq(&srq);
         }
-        for cq in self.cqs.into_values() {
+        for (cq, parent) in self.cqs.into_values() {
             let _ = cq.forget();
+            if let Some(parent) = parent {
+                device.release_parent_domain(parent);
+            }
         }
         // Windows before the regions that they are bound to, regions before the memory that they are of.
         for mw in self.mws {

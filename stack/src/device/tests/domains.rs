@@ -45,8 +45,9 @@ fn domains_are_busy_while_something_is_made_with_them() {
     let second = device.alloc_parent_domain(parent, None).unwrap();
     assert_eq!(device.protection_domain(second), Some(pd));
     let busy = |domain| match device.dealloc_pd(domain) {
-        Err(error @ DeallocPdError::Busy { qps, srqs, ahs, mrs, parents }) => {
+        Err(error @ DeallocPdError::Busy { qps, srqs, ahs, cqs, mrs, parents }) => {
             assert_eq!(error.errno(), libc::EBUSY);
+            assert_eq!(cqs, 0);
             [qps, srqs, ahs, mrs, parents]
         }
         other => panic!("{other:?}"),
@@ -87,6 +88,18 @@ fn domains_are_busy_while_something_is_made_with_them() {
     assert_eq!(device.dealloc_pd(parent), Err(DeallocPdError::NoPd));
     let init = SrqInit { pd: parent, attr, xrc: None, context: 0 };
     assert_eq!(device.create_srq(&init).unwrap_err().errno(), libc::EINVAL);
+}
+
+#[test]
+fn a_parent_domain_is_busy_while_a_completion_queue_is_made_with_it() {
+    let end = End::new(A, 1);
+    let device = &end.device;
+    let parent = device.alloc_parent_domain(end.pd, None).unwrap();
+    device.hold_parent_domain(parent).unwrap();
+    assert!(matches!(device.dealloc_pd(parent), Err(DeallocPdError::Busy { cqs: 1, .. })));
+    device.release_parent_domain(parent);
+    device.dealloc_pd(parent).unwrap();
+    assert_eq!(device.hold_parent_domain(parent), Err(AllocParentDomainError::NoPd));
 }
 
 #[test]

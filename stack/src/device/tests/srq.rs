@@ -246,7 +246,7 @@ fn refused_combinations_say_why() {
     let busy = b.device.dealloc_pd(pd).unwrap_err();
     assert_eq!(
         (busy, busy.errno()),
-        (DeallocPdError::Busy { qps: 0, srqs: 1, ahs: 0, mrs: 0, parents: 0 }, libc::EBUSY)
+        (DeallocPdError::Busy { qps: 0, srqs: 1, ahs: 0, cqs: 0, mrs: 0, parents: 0 }, libc::EBUSY)
     );
     b.device.destroy_srq(&lone).unwrap();
     assert_eq!(b.device.destroy_srq(&lone), Err(DestroySrqError::NoSrq));
