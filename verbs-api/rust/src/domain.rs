@@ -59,7 +59,7 @@ impl ImportError {
     /// The errno that `ibv_import_pd` and `ibv_import_mr` set.
     #[must_use]
     pub const fn errno(self) -> i32 {
-        libc::EINVAL
+        libc::ENOENT
     }
 }
 
