@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 
-use urxe_stack::cq::{AsyncEventType, Completion, Cq, WcStatus};
+use urxe_stack::cq::{AsyncEventType, Completion, Cq, SrqId, WcStatus};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::device::{Device, DeviceConfig, IcrcPolicy, QpHandle, ReceiveScratch};
 use urxe_stack::memory::{Access, Buffer, Mr, PdId};
@@ -282,6 +282,7 @@ pub struct Lab {
     device: Device,
     scratch: ReceiveScratch,
     qp: QpHandle,
+    qp_type: QpType,
     pd: PdId,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
@@ -324,7 +325,8 @@ impl Lab {
         let qp = device.create_qp(&init).expect("a queue pair");
         let scratch = ReceiveScratch::default();
         let (now, outbox) = (Time::ZERO, Outbox::default());
-        let lab = Self { device, scratch, qp, pd, send_cq, recv_cq, now, outbox, mr, memory };
+        let qp_type = setup.qp_type;
+        let lab = Self { device, scratch, qp, qp_type, pd, send_cq, recv_cq, now, outbox, mr, memory };
         lab.connect(setup);
         lab
     }
@@ -504,7 +506,11 @@ impl Lab {
         flags: SendFlags,
         sges: &[Sge],
     ) -> Result<(), PostError> {
-        let request = SendRequest { wr_id, op, to: Destination::Peer, flags, payload: Payload::Sges(sges) };
+        let to = match self.qp_type {
+            QpType::XrcSend => Destination::XrcSrq { srq: SrqId(1) },
+            _ => Destination::Peer,
+        };
+        let request = SendRequest { wr_id, op, to, flags, payload: Payload::Sges(sges) };
         self.device.post_send(self.now, self.qp, &[request]).map_err(|(_, error)| error)
     }
 

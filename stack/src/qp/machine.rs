@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use enum_dispatch::enum_dispatch;
 use urxe_wire::{IcrcSeed, PacketView};
 
-use super::attr::{QpCap, QpType};
+use super::attr::{QpAttrMask, QpCap, QpType};
 use super::context::{Common, Context, Sent};
 use super::rc::Rc;
 use super::recv_queue::RecvQueue;
@@ -42,8 +42,8 @@ pub(super) trait Machine: Debug + Send {
     /// RTR to RTS: what will be sent is known.
     fn start_sending(&mut self, qp: &Common);
 
-    /// Attributes changed while the queue pair lives (SQD to SQD).
-    fn attributes_changed(&mut self, qp: &Common);
+    /// The attributes of `mask` changed while the queue pair lives (SQD to SQD).
+    fn attributes_changed(&mut self, qp: &Common, mask: QpAttrMask);
 
     /// Forgets everything that was posted (RESET).
     fn reset(&mut self, cx: &Context<'_>);

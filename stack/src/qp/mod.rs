@@ -184,7 +184,7 @@ impl Qp {
                 self.established = false;
             }
             (QpState::Rtr, QpState::Rts) => self.machine.start_sending(&self.common),
-            (QpState::Sqd, QpState::Sqd) => self.machine.attributes_changed(&self.common),
+            (QpState::Sqd, QpState::Sqd) => self.machine.attributes_changed(&self.common, mask),
             (_, QpState::Sqd) => {
                 self.drained = false;
                 self.check_drained(cx);

@@ -13,7 +13,7 @@
 
 use urxe_wire::{IcrcSeed, PacketView};
 
-use super::attr::QpCap;
+use super::attr::{QpAttrMask, QpCap};
 use super::context::{Common, Context, Sent};
 use super::machine::Machine;
 use super::queue::SendQueue;
@@ -48,7 +48,9 @@ impl Machine for XrcSend {
         self.requester.start(qp);
     }
 
-    fn attributes_changed(&mut self, _qp: &Common) {}
+    fn attributes_changed(&mut self, qp: &Common, mask: QpAttrMask) {
+        self.requester.attributes_changed(qp, mask);
+    }
 
     fn reset(&mut self, cx: &Context<'_>) {
         self.requester.reset(cx);
@@ -139,7 +141,7 @@ impl Machine for XrcRecv {
 
     fn start_sending(&mut self, _qp: &Common) {}
 
-    fn attributes_changed(&mut self, qp: &Common) {
+    fn attributes_changed(&mut self, qp: &Common, _mask: QpAttrMask) {
         self.responder.attributes_changed(qp);
     }
 

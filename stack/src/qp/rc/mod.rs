@@ -32,7 +32,7 @@ use urxe_wire::{IcrcSeed, PacketView};
 
 use self::requester::Requester;
 use self::responder::{Handled, Responder};
-use super::attr::QpCap;
+use super::attr::{QpAttrMask, QpCap};
 use super::context::{Common, Context, Sent};
 use super::machine::{Machine, Outlook};
 use super::queue::SendQueue;
@@ -68,7 +68,8 @@ impl Machine for Rc {
         self.requester.start(qp);
     }
 
-    fn attributes_changed(&mut self, qp: &Common) {
+    fn attributes_changed(&mut self, qp: &Common, mask: QpAttrMask) {
+        self.requester.attributes_changed(qp, mask);
         self.responder.attributes_changed(qp);
     }
 

@@ -93,6 +93,11 @@ impl Recovery {
         Self { rnr_left: qp.attr.rnr_retry, ..Self::default() }
     }
 
+    /// The peer may ask to wait as often as the attributes say by now.
+    pub fn allow_rnr_retries(&mut self, qp: &Common) {
+        self.rnr_left = qp.attr.rnr_retry;
+    }
+
     /// Nothing is outstanding any more.
     pub fn stop(&mut self) {
         self.disarm();

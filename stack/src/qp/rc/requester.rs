@@ -32,7 +32,7 @@ use crate::device::counters::Counter;
 use crate::path::run::{MAX_RUN_BYTES, RunBuffer};
 use crate::path::window::{Budget, PACKET_OVERHEAD};
 use crate::port::udp::MAX_RUN_SEGMENTS;
-use crate::qp::attr::QpState;
+use crate::qp::attr::{QpAttrMask, QpState};
 use crate::qp::context::{Common, Context, Sent};
 use crate::qp::gather::LocalFault;
 use crate::qp::headers::data_headers;
@@ -115,6 +115,15 @@ impl Requester {
         (self.cursor_psn, self.next_psn, self.sent_psn, self.una) = (psn, psn, psn, psn);
         self.reads.reserve(usize::from(qp.attr.max_rd_atomic));
         self.recovery = Recovery::new(qp);
+    }
+
+    /// The attributes of `mask` changed while the queue pair lives. Those that are not kept here are looked up where they count.
+    pub fn attributes_changed(&mut self, qp: &Common, mask: QpAttrMask) {
+        if mask.contains(QpAttrMask::RNR_RETRY) {
+            self.recovery.allow_rnr_retries(qp);
+        }
+        let most = usize::from(qp.attr.max_rd_atomic);
+        self.reads.reserve(most.saturating_sub(self.reads.len()));
     }
 
     /// Forgets everything that was posted (RESET).
@@ -318,6 +327,11 @@ impl Requester {
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
     ) -> Option<Sent> {
+        if qp.attr.max_rd_atomic == 0 {
+            // There was room when it was posted, which was taken away since: it would wait for ever.
+            self.failed = Some((self.cursor, WcStatus::LocQpOpErr));
+            return None;
+        }
         if self.reads.len() >= usize::from(qp.attr.max_rd_atomic) {
             return Some(Sent::Idle);
         }

@@ -12,7 +12,7 @@ use urxe_wire::{IcrcSeed, PacketView};
 
 use self::requester::Requester;
 use self::responder::Responder;
-use super::attr::{QpCap, QpState};
+use super::attr::{QpAttrMask, QpCap, QpState};
 use super::context::{Common, Context, Sent};
 use super::machine::Machine;
 use super::queue::SendQueue;
@@ -46,7 +46,7 @@ impl Machine for Uc {
         self.requester.start(qp);
     }
 
-    fn attributes_changed(&mut self, _qp: &Common) {}
+    fn attributes_changed(&mut self, _qp: &Common, _mask: QpAttrMask) {}
 
     fn reset(&mut self, _cx: &Context<'_>) {
         self.requester.reset();

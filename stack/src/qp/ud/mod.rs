@@ -19,7 +19,7 @@ use urxe_wire::{IcrcSeed, PacketView, QKey};
 
 use self::requester::Requester;
 use self::responder::Responder;
-use super::attr::{QpCap, QpState, QpType};
+use super::attr::{QpAttrMask, QpCap, QpState, QpType};
 use super::context::{Common, Context, Sent};
 use super::machine::Machine;
 use super::queue::SendQueue;
@@ -56,7 +56,7 @@ impl Machine for Ud {
         self.requester.start(qp);
     }
 
-    fn attributes_changed(&mut self, _qp: &Common) {}
+    fn attributes_changed(&mut self, _qp: &Common, _mask: QpAttrMask) {}
 
     fn reset(&mut self, _cx: &Context<'_>) {
         self.requester.reset();
