@@ -83,6 +83,11 @@ impl Gathering {
         self.since.plus_ns(self.moderation.period_ns())
     }
 
+    /// Whether an event is due by the clock for what is held back.
+    pub(super) fn will_tell(&self) -> bool {
+        self.ends() != Time::NEVER
+    }
+
     /// The entry that the timers need and do not hold yet; the caller inserts it.
     pub(super) fn new_entry(&mut self) -> Option<Time> {
         let ends = self.ends();

@@ -345,14 +345,15 @@ impl Cq {
     }
 
     /// Sends the event that was asked for if completions are in the queue, although they were there before: for a caller who took
-    /// some of them, left the others, and may now sleep.
+    /// some of them, left the others, and may now sleep. Moderation does not hold it back: that waits for completions to come, and
+    /// these are there, of which nothing else may ever tell. Completions that moderation holds back already are told by it.
     pub fn remind(&self) {
         if self.channel.is_none() || self.is_empty() {
             return;
         }
         let mut sink = self.lock();
         let ring = sink.ring();
-        if ring.armed == Some(ArmKind::Next) && !ring.entries.is_empty() {
+        if ring.armed == Some(ArmKind::Next) && !ring.entries.is_empty() && !ring.gathering.will_tell() {
             ring.disarm();
             sink.notify = true;
         }

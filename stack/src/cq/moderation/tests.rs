@@ -184,6 +184,29 @@ fn a_new_rule_holds_for_what_is_held_back_already() {
 }
 
 #[test]
+fn who_left_completions_in_the_queue_is_told_at_once_or_when_the_period_ends() {
+    // From before it was armed: nothing else would tell of them.
+    let queue = Moderated::new(64, after(10, 1000));
+    queue.push(0);
+    queue.cq.arm(ArmKind::Next);
+    queue.cq.remind();
+    assert_eq!(queue.events(), 1);
+    // Held back: the period tells of them.
+    queue.cq.arm(ArmKind::Next);
+    queue.push(5);
+    queue.cq.remind();
+    assert_eq!(queue.events(), 0);
+    queue.expire(1005);
+    assert_eq!(queue.events(), 1);
+    // Held back without a period: the count may never be full.
+    queue.cq.moderate(after(10, 0)).unwrap();
+    queue.cq.arm(ArmKind::Next);
+    queue.push(2000);
+    queue.cq.remind();
+    assert_eq!(queue.events(), 1);
+}
+
+#[test]
 fn a_queue_that_goes_takes_its_period_along() {
     let queue = Moderated::new(64, after(10, 1000));
     queue.cq.arm(ArmKind::Next);
