@@ -4,7 +4,7 @@
 //! IBTA vol. 1, 11.4.2.1. [`Completion`] is small and `Copy`, since every message of a connection makes one or
 //! two of them.
 //!
-//! Of a completion in error only `wr_id`, `status`, `qp_num` and `vendor_err` mean something, as in libibverbs.
+//! Of a completion in error only `wr_id`, `status` and `qp_num` mean something; in libibverbs `vendor_err` as well, which is 0 here.
 
 use std::fmt;
 
@@ -267,7 +267,7 @@ pub struct Completion {
     pub timestamp_ns: u64,
     /// Bytes received or read. Not valid for sends and writes.
     pub byte_len: u32,
-    /// Reason inside the stack of a completion in error, 0 if there is no more to say than the status.
+    /// Always 0: the status says all that there is to say. There for programs that print it.
     pub vendor_err: u32,
     /// The local queue pair.
     pub qp_num: Qpn,
