@@ -81,12 +81,78 @@ static void turns(void)
 	MUST(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(ibv_cq_ex_to_cq(shared)));
 }
 
+static int is_readable(int fd, int milliseconds)
+{
+	struct pollfd ready = { .fd = fd, .events = POLLIN };
+
+	return poll(&ready, 1, milliseconds) == 1;
+}
+
+static void post_writes(struct ibv_qp *from, int count)
+{
+	while (count--)
+		write_once(from, count);
+}
+
+/* The clock of completions, now. */
+static uint64_t now(void)
+{
+	struct ibv_values_ex values = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
+
+	MUST(!ibv_query_rt_values_ex(context, &values) && values.comp_mask == IBV_VALUES_MASK_RAW_CLOCK);
+	return values.raw_clock.tv_sec * 1000000000ull + values.raw_clock.tv_nsec;
+}
+
+/* Three completions make one event, however long the first two wait; their stamps rise, between the clock before and after. */
+static void held_back(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_cq_init_attr_ex init = { .cqe = 16, .channel = channel,
+					    .wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP };
+	struct ibv_modify_cq_attr moderate = { .attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = { .cq_count = 3 } };
+	struct ibv_poll_cq_attr attr = { 0 };
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(context, &init);
+	struct ibv_cq *plain = ibv_cq_ex_to_cq(cq), *told;
+	struct ibv_qp *a = unlinked(pd, plain, IBV_QPT_RC), *b = unlinked(pd, plain, IBV_QPT_RC);
+	uint64_t before, last, stamp;
+	int round, count;
+	void *with;
+
+	MUST(channel && cq);
+	link_to(a, b);
+	link_to(b, a);
+	MUST(!ibv_modify_cq(plain, &moderate));
+	for (round = 0; round < 3; round++) {
+		before = last = now();
+		MUST(!ibv_req_notify_cq(plain, 0));
+		post_writes(a, 2);
+		MUST(!is_readable(channel->fd, 100));
+		post_writes(a, 1);
+		MUST(is_readable(channel->fd, 10000));
+		MUST(!ibv_get_cq_event(channel, &told, &with) && told == plain);
+		MUST(!ibv_start_poll(cq, &attr));
+		for (count = 1;; count++) {
+			stamp = ibv_wc_read_completion_ts(cq);
+			MUST(stamp >= last && stamp <= now());
+			last = stamp;
+			if (ibv_next_poll(cq))
+				break;
+		}
+		ibv_end_poll(cq);
+		MUST(count == 3 && last > before);
+		MUST(!is_readable(channel->fd, 0));
+	}
+	ibv_ack_cq_events(plain, round);
+	MUST(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(plain) && !ibv_destroy_comp_channel(channel));
+}
+
 int main(void)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	context = open_first();
 	MUST((pd = ibv_alloc_pd(context)) && (mr = ibv_reg_mr(pd, buffer, sizeof(buffer), REMOTE)));
 	turns();
+	held_back();
 	MUST(!ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
 	puts("all as expected");
 	return 0;

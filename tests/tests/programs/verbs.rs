@@ -62,7 +62,7 @@ fn children_leave_what_they_inherit_alone_and_open_the_device_for_themselves() {
 }
 
 #[test]
-fn threads_take_turns_at_completions() {
+fn threads_take_turns_at_completions_and_moderation_holds_back_the_event() {
     let _turn = turn();
     let words = format!("--link rxe0=127.79.0.25 -- timeout 60 {}", compile("completions").display());
     assert_eq!(ok(&mut install().run(&words)), "all as expected\n");
