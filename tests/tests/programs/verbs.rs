@@ -77,6 +77,13 @@ fn what_is_of_another_device_or_in_use_is_refused() {
 }
 
 #[test]
+fn send_queues_stop_and_go_on_and_alternate_paths_are_kept() {
+    let _turn = turn();
+    let words = format!("--link rxe0=127.79.0.28 -- timeout 60 {}", compile("queue_pairs").display());
+    assert_eq!(ok(&mut install().run(&words)), "all as expected\n");
+}
+
+#[test]
 fn texts_and_rates_are_the_originals() {
     let ours = ok(&mut install().run(&format!("-- {} texts", compiled().display())));
     let theirs = ok(install().user(compiled()).arg("texts"));

@@ -7,6 +7,7 @@
 
 mod builder;
 mod connect;
+mod drain;
 mod multicast;
 mod request;
 

@@ -4,6 +4,7 @@ mod common;
 mod congestion;
 mod datagrams;
 mod domains;
+mod draining;
 mod faults;
 mod moderation;
 mod multicast;

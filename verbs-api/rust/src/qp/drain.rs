@@ -1,0 +1,93 @@
+//! Stopping a send queue and letting it go on: SQD (send queue drain), and the way back from it and from SQE (send queue error).
+//!
+//! ```text
+//!        drain_send_queue            what was begun is complete
+//!   RTS ─────────────────> SQD ───────────────────────────────> SQD, drained (event SqDrained)
+//!    ^                      └─────────────┬──────────────────────┘
+//!    └──────── resume_send_queue ─────────┤
+//!                          SQE ───────────┘   (UC and UD: a send failed, those behind it are flushed)
+//! ```
+//! Receiving goes on in all of these states. IBTA vol. 1, 10.3.1.5 and 10.3.1.6.
+
+use urxe_stack::device::ModifyError;
+use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
+
+use super::QueuePair;
+
+impl QueuePair {
+    /// Stops sending (RTS to SQD): what was begun is finished, what is behind it or posted from now on waits for
+    /// [`resume_send_queue`](Self::resume_send_queue). Once all that was begun is complete the device tells it
+    /// ([`QpEventType::SqDrained`](crate::QpEventType)), and [`is_drained`](Self::is_drained) says so; then attributes can be
+    /// [changed](Self::modify) that must not change under what is on its way.
+    ///
+    /// ```
+    /// use urxe::{AsyncEventType, ConnectOptions, Data, QpAttr, QpAttrMask, QpState, SendRequest, sim::Fabric};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let fabric = Fabric::new(1);
+    /// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+    /// # let (cq, peer_cq) = (a.create_cq(16)?, b.create_cq(16)?);
+    /// # let (pd, peer_pd) = (a.alloc_pd()?, b.alloc_pd()?);
+    /// # let (qp, peer) = (pd.queue_pair(&cq).create()?, peer_pd.queue_pair(&peer_cq).create()?);
+    /// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+    /// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
+    /// # let theirs = peer_pd.allocate(64, urxe::Access::LOCAL_WRITE | urxe::Access::REMOTE_WRITE)?;
+    /// # let there = theirs.remote();
+    /// qp.drain_send_queue()?;
+    /// while a.events().wait(None)?.event_type() != AsyncEventType::SqDrained {}
+    /// assert!(qp.is_drained());
+    ///
+    /// // Nothing is on its way: wait longer for the peer from now on.
+    /// qp.modify(&QpAttr { timeout: 18, ..QpAttr::default() }, QpAttrMask::TIMEOUT)?;
+    /// qp.post_send(&SendRequest::write(Data::inline(b"later"), there).signaled())?;
+    /// assert_eq!(cq.len(), 0);
+    /// qp.resume_send_queue()?;
+    /// assert!(cq.wait_one(None)?.status.is_success());
+    /// # assert_eq!(qp.state(), QpState::Rts);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ModifyError`]: the state is not RTS.
+    pub fn drain_send_queue(&self) -> Result<(), ModifyError> {
+        let attr = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
+        self.modify(&attr, QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY)
+    }
+
+    /// Whether its send queue was stopped and all that was begun is complete.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        let QpAttr { qp_state, sq_draining, .. } = self.query();
+        qp_state == QpState::Sqd && !sq_draining
+    }
+
+    /// Sends on (to RTS): after [`drain_send_queue`](Self::drain_send_queue), or when a send of an unreliable connection or of
+    /// datagrams failed and the queue pair is in SQE, where what is posted is flushed.
+    ///
+    /// ```
+    /// use urxe::{Data, QKey, QpState, QpType, SendRequest, WcStatus, sim::Fabric};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let device = Fabric::new(1).device([10, 0, 0, 1])?;
+    /// # let (pd, another_pd, cq) = (device.alloc_pd()?, device.alloc_pd()?, device.create_cq(16)?);
+    /// # let qp = pd.queue_pair(&cq).qp_type(QpType::Ud).create()?;
+    /// # qp.start_datagrams(QKey(1))?;
+    /// # let ah = pd.address_handle(qp.endpoint().gid)?;
+    /// # let send = |data| SendRequest::send(data).to(&ah, qp.qpn(), QKey(1)).signaled();
+    /// let forbidden = another_pd.allocate(64, urxe::Access::empty())?;
+    /// qp.post_send(&send(Data::from(forbidden.slice(..)?)))?;
+    /// assert_eq!(cq.wait_one(None)?.status, WcStatus::LocProtErr);
+    /// assert_eq!(qp.state(), QpState::Sqe);
+    ///
+    /// qp.resume_send_queue()?;
+    /// qp.post_send(&send(Data::inline(b"allowed")))?;
+    /// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ModifyError`]: the state is none of RTS, SQD and SQE. In the error state only [`reset`](Self::reset) helps.
+    pub fn resume_send_queue(&self) -> Result<(), ModifyError> {
+        self.modify(&QpAttr { qp_state: QpState::Rts, ..QpAttr::default() }, QpAttrMask::STATE)
+    }
+}
