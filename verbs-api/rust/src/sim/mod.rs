@@ -248,6 +248,34 @@ impl Fabric {
         Ok(())
     }
 
+    /// Gives a device's port another GID table, as addresses of its interface that come and go would: its events tell of the change and that
+    /// what was made known under former addresses is to be made known anew, and [`Device::query_port`] shows the table. Packets go to
+    /// the addresses that the device was made with.
+    ///
+    /// ```
+    /// use urxe::{AsyncEvent, Gid, PortEventType, sim::Fabric};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let fabric = Fabric::new(1);
+    /// let device = fabric.device([10, 0, 0, 1])?;
+    /// let gids = [[10, 0, 0, 1], [10, 0, 0, 9]].map(|address| Gid::from_ip(address.into()));
+    /// fabric.set_gids(&device, &gids)?;
+    /// for event in [PortEventType::GidChange, PortEventType::ClientReregister] {
+    ///     assert_eq!(device.events().wait(None)?, AsyncEvent::Port(event, 1));
+    /// }
+    /// assert_eq!(device.gid(1), Some(gids[1]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`NotInFabric`].
+    pub fn set_gids(&self, device: &Device, gids: &[Gid]) -> Result<(), NotInFabric> {
+        self.node_of(device)?;
+        device.core().set_gids(gids.to_vec());
+        self.shared.ready.run();
+        Ok(())
+    }
+
     /// Cuts all links between the devices of `left` and those of `right`, both ways, from now on for `duration`.
     ///
     /// # Errors
