@@ -10,5 +10,6 @@ mod moderation;
 mod multicast;
 mod port;
 mod shared;
+mod solicited;
 mod tasks;
 mod time;
