@@ -104,6 +104,22 @@ impl Device {
     /// The protection domain of that [number](ProtectionDomain::handle) (`ibv_import_pd`), which lives as long as any of its handles.
     /// Dropping this one takes nothing from the others (`ibv_unimport_pd`).
     ///
+    /// ```
+    /// use urxe::{Access, sim::Fabric};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let device = Fabric::new(1).device([10, 0, 0, 1])?;
+    /// let pd = device.alloc_pd()?;
+    /// let region = pd.allocate(4096, Access::LOCAL_WRITE)?;
+    /// let numbers = (pd.handle(), region.handle());
+    ///
+    /// // Elsewhere in the process, where nothing but the numbers is known.
+    /// let same = device.import_pd(numbers.0)?;
+    /// assert_eq!(same.import_region(numbers.1)?.len(), 4096);
+    /// assert!(device.import_pd(numbers.0 ^ 1).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`ImportError::NoPd`].
     pub fn import_pd(&self, handle: u32) -> Result<ProtectionDomain, ImportError> {

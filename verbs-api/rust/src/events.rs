@@ -24,6 +24,23 @@ pub struct DeviceEvents<'a> {
 
 impl Device {
     /// Its asynchronous events.
+    ///
+    /// ```
+    /// use urxe::{AsyncEvent, PortEventType, sim::Fabric};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let fabric = Fabric::new(1);
+    /// # let device = fabric.device([10, 0, 0, 1])?;
+    /// # fabric.set_port_active(&device, false)?;
+    /// match device.events().wait(None)? {
+    ///     AsyncEvent::Port(PortEventType::PortErr, _) => println!("the link is down: wait, or give up"),
+    ///     AsyncEvent::Port(PortEventType::PortActive, _) => println!("the link is up again"),
+    ///     AsyncEvent::Port(PortEventType::GidChange, _) => println!("addresses: {:?}", device.query_port().gids),
+    ///     other => println!("{other}"),
+    /// }
+    /// assert!(!device.query_port().is_active);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn events(&self) -> DeviceEvents<'_> {
         DeviceEvents { device: self }

@@ -224,6 +224,29 @@ impl CompletionQueue {
     /// Holds the queue's events back until several completions have come or a time has passed (`ibv_modify_cq`), so that a busy
     /// program wakes less often. It is about whoever sleeps (on a channel, in [`wait`](Self::wait), in a task): completions are there
     /// to be polled at once, and one in error is told at once.
+    ///
+    /// ```
+    /// use urxe::{ConnectOptions, Data, Gather, Moderation, RecvRequest, SendRequest, sim::Fabric};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let fabric = Fabric::new(1);
+    /// # let (a, b) = (fabric.device([10, 0, 0, 1])?, fabric.device([10, 0, 0, 2])?);
+    /// # let (pd, peer_pd, peer_cq) = (a.alloc_pd()?, b.alloc_pd()?, b.create_cq(16)?);
+    /// let cq = a.create_cq(16)?;
+    /// # let (qp, peer) = (pd.queue_pair(&cq).create()?, peer_pd.queue_pair(&peer_cq).create()?);
+    /// # qp.connect(&peer.endpoint(), &ConnectOptions::default())?;
+    /// # peer.connect(&qp.endpoint(), &ConnectOptions::default())?;
+    /// // Wake for each four completions, or half a millisecond after the first.
+    /// cq.moderate(Moderation { count: 4, period_us: 500 });
+    /// for _ in 0..4 {
+    ///     qp.post_recv(&RecvRequest::new(Gather::EMPTY))?;
+    ///     peer.post_send(&SendRequest::send(Data::EMPTY))?;
+    /// }
+    /// let first = cq.wait_one(None)?;
+    /// assert!(first.status.is_success());
+    /// assert_eq!(cq.len(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn moderate(&self, moderation: Moderation) {
         let changed = self.inner.cq.moderate(moderation);
         debug_assert_eq!(changed, Ok(()), "only its last handle destroys a queue");
