@@ -187,6 +187,33 @@ fn the_whole_address_space_is_one_region() {
     ));
 }
 
+/// Which pages the system has, without touching them.
+fn present(pages: &Pages) -> Vec<bool> {
+    let mut found = vec![0_u8; pages.len() / Pages::size()];
+    // SAFETY: only asks, about a mapping of so many pages; the vector has a byte for each.
+    let asked = unsafe { libc::mincore(pages.base.cast(), pages.len(), found.as_mut_ptr()) };
+    assert_eq!(asked, 0);
+    found.iter().map(|page| page & 1 == 1).collect()
+}
+
+#[test]
+fn prefetching_makes_the_pages_present_that_it_names_and_no_others() {
+    let size = Pages::size() as u64;
+    for (advice, due) in [
+        (Advice::Prefetch, [false, true, true, false]),
+        (Advice::PrefetchWrite, [false, true, true, false]),
+        (Advice::PrefetchNoFault, [false; 4]),
+    ] {
+        let (memory, pages) = (Memory::new(1, 16), Pages::new(4));
+        // SAFETY: the pages stay as long as the table.
+        let mr = unsafe { memory.register(PD, pages.base, pages.len(), 0, ALL | Access::ON_DEMAND) }.unwrap();
+        assert_eq!(present(&pages), [false; 4], "registering on demand brings none");
+        let range = AdviseRange { addr: size + 5, len: size, lkey: mr.lkey };
+        memory.advise(PD, advice, &[range]).unwrap();
+        assert_eq!(present(&pages), due, "{advice:?}");
+    }
+}
+
 #[test]
 fn advice_is_checked_and_followed() {
     let memory = Memory::new(1, 16);
