@@ -77,6 +77,7 @@ impl Limits {
     pub const fn memory(&self) -> MemoryLimits {
         MemoryLimits {
             max_mr: self.max_mr,
+            max_mr_size: self.max_mr_size,
             max_mw: self.max_mw,
             max_pages: self.max_fast_reg_page_list_len,
             max_dm: self.max_dm_size,

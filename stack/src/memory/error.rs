@@ -13,6 +13,14 @@ pub enum RegMrError {
     /// The length is 0. The kernel refuses it as well (`ib_umem_get`: no pages).
     #[error("length 0: a region has at least one byte")]
     ZeroLength,
+    /// It is longer than the device allows.
+    #[error("length {given}: a region of this device has {allowed} bytes at most")]
+    TooLong {
+        /// What was asked for, in bytes.
+        given: usize,
+        /// What is allowed.
+        allowed: u64,
+    },
     /// The range is not inside the buffer.
     #[error("bytes {start} to {end} of a buffer of {len}")]
     OutsideBuffer {
@@ -112,6 +120,7 @@ impl RegMrError {
     pub const fn errno(self) -> i32 {
         match self {
             Self::ZeroLength
+            | Self::TooLong { .. }
             | Self::OutsideBuffer { .. }
             | Self::NotOnDemand
             | Self::Wraps { .. }

@@ -125,6 +125,7 @@ impl Memory {
         let mut next = Region { pd, access, ..*former };
         if let Some(Translation { addr, len, iova }) = change.translation {
             let start = if zero_based { 0 } else { iova };
+            self.check_len(len)?;
             check_range(addr.addr(), len, start, !zero_based)?;
             let guarded = self.is_guarded(access) || buffer.is_some_and(|buffer| buffer.is_guarded());
             next = Region { base: addr, start, len: len as u64, layout: Layout::Flat, guarded, ..next };

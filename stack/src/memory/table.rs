@@ -41,6 +41,8 @@ pub enum CopyMode {
 pub struct MemoryLimits {
     /// Regions, fast-registration ones included.
     pub max_mr: u32,
+    /// Bytes of a region.
+    pub max_mr_size: u64,
     /// Windows.
     pub max_mw: u32,
     /// Pages of a fast-registration region.
@@ -167,6 +169,7 @@ impl Memory {
         guard: bool,
     ) -> Result<Mr, RegMrError> {
         let access = supported(access)?;
+        self.check_len(len)?;
         let zero_based = access.contains(Access::ZERO_BASED);
         let whole = addr.is_null() && len == usize::MAX;
         let start = if zero_based || whole { 0 } else { iova };
@@ -192,6 +195,12 @@ impl Memory {
         slot.set(&mut place, Object::Region(object));
         slot.publish(&region, key as u8);
         Ok(mr_of(Lkey(key), &region))
+    }
+
+    /// Refuses what is longer than a region may be.
+    pub(super) fn check_len(&self, len: usize) -> Result<(), RegMrError> {
+        let allowed = self.limits.max_mr_size;
+        if len as u64 > allowed { Err(RegMrError::TooLong { given: len, allowed }) } else { Ok(()) }
     }
 
     /// Ends a registration, of an ordinary region or one for fast registration (of whose key the low 8 bits do not matter: they

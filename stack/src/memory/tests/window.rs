@@ -177,7 +177,7 @@ fn a_revoked_region_takes_its_windows_bindings_with_it() {
 
 #[test]
 fn windows_have_a_limit_and_free_slots_are_used_again() {
-    let limits = MemoryLimits { max_mr: 1, max_mw: 2, max_pages: 4, max_dm: 0 };
+    let limits = MemoryLimits { max_mr: 1, max_mr_size: 4096, max_mw: 2, max_pages: 4, max_dm: 0 };
     let memory = Memory::with_limits(1, limits, CopyMode::Direct);
     let first = memory.alloc_mw(PD, MwType::Type1).unwrap();
     memory.alloc_mw(PD, MwType::Type2).unwrap();
