@@ -92,6 +92,12 @@ impl Keys {
         if !key.access.contains(need) {
             return Err(Refusal::NoRight);
         }
+        self.place(asker.device, value, addr, len)
+    }
+
+    /// Where in memory the `len` bytes at `addr` are, whoever asks.
+    pub fn place(&self, device: usize, value: u32, addr: u64, len: usize) -> Result<usize, Refusal> {
+        let key = &self.0[self.find(device, value).ok_or(Refusal::NoKey)?];
         let offset = addr.checked_sub(key.start).ok_or(Refusal::OutOfBounds)?;
         if offset + len as u64 > key.len as u64 {
             return Err(Refusal::OutOfBounds);

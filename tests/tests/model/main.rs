@@ -132,8 +132,8 @@ fn the_implementation_does_what_the_model_says() {
 
 #[test]
 fn a_model_without_one_of_its_rules_is_contradicted() {
-    use Forgets::{Draining, Flushing, Invalidation, ProtectionDomains};
-    for forgets in [ProtectionDomains, Invalidation, Flushing, Draining] {
+    use Forgets::{Draining, Flushing, Invalidation, Limits, ProtectionDomains, Rights, WindowOwners};
+    for forgets in [ProtectionDomains, WindowOwners, Rights, Limits, Invalidation, Flushing, Draining] {
         assert!((0..3).any(|seed| run(seed, Some(forgets)).is_err()), "{forgets:?}");
     }
 }

@@ -57,6 +57,12 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forgets {
     ProtectionDomains,
+    /// That a type 2 window is for the peer of the queue pair that bound it.
+    WindowOwners,
+    /// That a region grants some things and others not.
+    Rights,
+    /// That a shared receive queue tells when it runs low.
+    Limits,
     Invalidation,
     Flushing,
     Draining,
@@ -291,6 +297,14 @@ impl Model {
             let pd = 1 - asker.pd;
             return self.keys.resolve(Asker { pd, ..asker }, key, need, addr, len as usize);
         }
+        let forgotten = matches!(
+            (self.forgets, &outcome),
+            (Some(Forgets::WindowOwners), Err(Refusal::WrongQp))
+                | (Some(Forgets::Rights), Err(Refusal::NoRight))
+        );
+        if forgotten {
+            return self.keys.place(asker.device, key, addr, len as usize);
+        }
         if let Err(refusal) = outcome {
             let peers = asker.qp.is_some();
             self.count(match (refusal, peers) {
@@ -404,7 +418,9 @@ impl Model {
         if recv.is_some() && (self.shared[srq].len() as u32) < self.limits[srq] {
             self.limits[srq] = 0;
             self.count("limit reached");
-            self.events.push(Event::Limit(srq));
+            if self.forgets != Some(Forgets::Limits) {
+                self.events.push(Event::Limit(srq));
+            }
         }
         recv
     }
