@@ -561,6 +561,27 @@ fn a_bad_local_key_completes_in_its_turn_and_ends_the_connection() {
 }
 
 #[test]
+fn what_is_answered_after_all_need_not_be_sent_again_and_those_behind_it_go_on() {
+    let mut lab = lab();
+    let lost = lab.mr_with(urxe_stack::memory::Access::empty());
+    let mut sge = lab.sge(0, 8);
+    sge.lkey = lost.lkey;
+    lab.post_send(1, 8);
+    lab.post_request(2, SendOp::Send, SendFlags::SIGNALED, &[sge]).unwrap();
+    lab.expect_sent([(RcSendOnly, 500), (RcSendOnly, 501)]);
+    lab.device().memory().deregister(lost.lkey).unwrap();
+    lab.deliver(nak(500, NakCode::PsnSequence));
+    // The second cannot be sent again, and waits for the first to fail after it. But the NAK had been overtaken.
+    lab.expect_sent([(RcSendOnly, 500)]);
+    lab.deliver(ack(501));
+    lab.expect_sends([(1, Success), (2, Success)]);
+    lab.post_send(3, 8);
+    lab.expect_sent([(RcSendOnly, 502)]);
+    lab.deliver(ack(502));
+    lab.expect_sends([(3, Success)]);
+}
+
+#[test]
 fn memory_beyond_a_region_is_a_local_protection_error() {
     let mut lab = lab();
     let sge = lab.sge(urxe_tests::lab::MEMORY as u64 - 4, 8);

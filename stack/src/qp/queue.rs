@@ -265,16 +265,17 @@ impl SendQueue {
         if all_signalled {
             flags |= SendFlags::SIGNALED;
         }
-        self.wqes[slot] = SendWqe {
-            wr_id: request.wr_id,
-            sge,
-            op: request.op,
-            to: request.to,
-            flags,
-            length: length as u32,
-            num_sge: num_sge as u8,
-            ..VACANT
-        };
+        // Field by field: made elsewhere and copied, its parts would be waited for.
+        let wqe = &mut self.wqes[slot];
+        wqe.wr_id = request.wr_id;
+        wqe.sge = sge;
+        wqe.length = length as u32;
+        wqe.flags = flags;
+        wqe.packets = 0;
+        wqe.op = request.op;
+        wqe.num_sge = num_sge as u8;
+        wqe.executed = false;
+        wqe.to = request.to;
         self.tail += 1;
         Ok(())
     }

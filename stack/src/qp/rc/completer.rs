@@ -87,7 +87,7 @@ impl Requester {
     /// Completes the entry that could not be sent once everything before it is complete.
     pub fn complete_failed(&mut self, qp: &mut Common, cx: &Context<'_>) -> Result<(), Failed> {
         match self.failed {
-            Some((position, status)) if position == self.queue.head() => self.fail_head(qp, cx, status),
+            Some(status) if self.cursor == self.queue.head() => self.fail_head(qp, cx, status),
             _ => Ok(()),
         }
     }

@@ -61,8 +61,8 @@ pub(super) struct Outstanding {
 pub(crate) struct Requester {
     /// The entry that the next packet belongs to.
     pub(super) cursor: u64,
-    /// An entry that cannot be sent, and how it will complete once all before it have.
-    pub(super) failed: Option<(u64, WcStatus)>,
+    /// The entry at the cursor cannot be sent: how it will complete once all before it have.
+    pub(super) failed: Option<WcStatus>,
     pub(super) recovery: Recovery,
     /// Answers ahead of one that is missing.
     pub(super) held: Option<Box<Held>>,
@@ -253,7 +253,7 @@ impl Requester {
     fn execute(&mut self, wqe: &SendWqe, qp: &Common, cx: &mut Context<'_>) {
         if !wqe.executed {
             if let Err(status) = local::execute(&wqe.op, qp, cx) {
-                self.failed = Some((self.cursor, status));
+                self.failed = Some(status);
                 return;
             }
             self.queue.wqe_mut(self.cursor).executed = true;
@@ -329,7 +329,7 @@ impl Requester {
     ) -> Option<Sent> {
         if qp.attr.max_rd_atomic == 0 {
             // There was room when it was posted, which was taken away since: it would wait for ever.
-            self.failed = Some((self.cursor, WcStatus::LocQpOpErr));
+            self.failed = Some(WcStatus::LocQpOpErr);
             return None;
         }
         if self.reads.len() >= usize::from(qp.attr.max_rd_atomic) {
@@ -498,7 +498,7 @@ impl Requester {
 
     fn fail_at_cursor(&mut self, qp: &Common, fault: LocalFault) {
         tracing::debug!(qp = %qp.qpn, %fault, "send work request: local protection error");
-        self.failed = Some((self.cursor, WcStatus::LocProtErr));
+        self.failed = Some(WcStatus::LocProtErr);
         self.burst_left = 0;
     }
 
@@ -566,7 +566,11 @@ impl Requester {
             if status.is_success() { completion.with_byte_len(wqe.length) } else { completion }
         });
         self.queue.pop();
-        self.cursor = self.cursor.max(position + 1);
+        if self.cursor == position {
+            self.cursor += 1;
+            // It was answered after all: that it could not be sent again does not matter any more.
+            self.failed = None;
+        }
         completion
     }
 
