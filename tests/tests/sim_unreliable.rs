@@ -359,7 +359,7 @@ impl End {
         let target = region(parts, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
         let (source, landing) = (region(parts, Access::empty()), region(BUFFERS, Access::LOCAL_WRITE));
         let builder = pd.queue_pair(&cq).qp_type(transport).signal_all(true);
-        let (builder, receives) = if transport == QpType::Ud && rng.index(2) == 0 {
+        let (builder, receives) = if rng.index(2) == 0 {
             let srq = pd.shared_receive_queue(BUFFERS as u32).max_sge(2).create().unwrap();
             (builder.shared_receive_queue(&srq), Receives::Shared(srq))
         } else {

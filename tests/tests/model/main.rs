@@ -23,7 +23,7 @@ const OPERATIONS: u64 = 200_000;
 /// Verbs of one seed.
 const PER_SEED: u64 = 2_000;
 /// What has to be met, each often.
-const OUTCOMES: [&str; 44] = [
+const OUTCOMES: [&str; 45] = [
     "a send done",
     "a send refused",
     "a receive refused",
@@ -59,6 +59,7 @@ const OUTCOMES: [&str; 44] = [
     "remote: no right",
     "remote: out of bounds",
     "UC: received",
+    "UC: received from a shared queue",
     "UC: no receive",
     "UC: too long",
     "UC: no right",

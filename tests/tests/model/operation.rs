@@ -58,7 +58,7 @@ const fn qp(
 }
 
 /// The queue pairs: device, protection domain, service, receives, peer, rights.
-pub const QPS: [QpPlan; 13] = [
+pub const QPS: [QpPlan; 15] = [
     qp(0, 0, QpType::Rc, Source::Own, Some(1), REMOTE),
     qp(1, 0, QpType::Rc, Source::Own, Some(0), REMOTE),
     qp(0, 0, QpType::Rc, Source::Own, Some(3), SOME),
@@ -72,6 +72,8 @@ pub const QPS: [QpPlan; 13] = [
     qp(1, 0, QpType::Ud, Source::Shared(1), None, Access::empty()),
     qp(0, 0, QpType::XrcSend, Source::None, Some(12), Access::empty()),
     qp(1, 0, QpType::XrcRecv, Source::None, Some(11), REMOTE),
+    qp(0, 0, QpType::Uc, Source::Shared(0), Some(14), Access::REMOTE_WRITE),
+    qp(1, 0, QpType::Uc, Source::Shared(1), Some(13), Access::REMOTE_WRITE),
 ];
 
 /// A shared receive queue of the world.

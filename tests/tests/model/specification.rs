@@ -77,7 +77,7 @@ pub struct Model {
     pub states: Vec<QpState>,
     own: Vec<VecDeque<Recv>>,
     pub shared: Vec<VecDeque<Recv>>,
-    /// What a datagram queue pair took from its shared queue for a message that then did not fit: the next one may.
+    /// What an unreliable queue pair took from its shared queue for a message that was then dropped: it is for the next one.
     held: Vec<Option<Recv>>,
     /// What was posted to send queues that are drained.
     pub waiting: Vec<VecDeque<Send>>,
@@ -423,6 +423,24 @@ impl Model {
             }
         }
         recv
+    }
+
+    /// The receive that a message to an unreliable queue pair would fill. Of a shared queue it is that queue pair's from now on.
+    fn hold(&mut self, peer: usize, queue: Queue) -> Option<Recv> {
+        if let Queue::Srq(_) = queue
+            && self.held[peer].is_none()
+        {
+            self.held[peer] = self.take(queue);
+        }
+        self.held[peer].as_ref().or_else(|| self.front(queue)).cloned()
+    }
+
+    /// Takes that receive.
+    fn spend(&mut self, peer: usize, queue: Queue) -> Option<Recv> {
+        match self.held[peer].take() {
+            Some(held) => Some(held),
+            None => self.take(queue),
+        }
     }
 
     fn receive_done(&mut self, peer: usize, queue: Queue, done: Done) {

@@ -12,7 +12,8 @@
 //! for that here; one further away is a peer that was not heard for long.
 //!
 //! Sources: IBTA vol. 1, 9.8.2.2 (responder), 9.9.3 (classes of error); the kernel's rxe_resp.c for what the classes
-//! come to: without a shared receive queue all but a fault of the own receive is dropped silently.
+//! come to: all but a fault of the own receive is dropped silently. With a shared receive queue `rdma_rxe` completes what such a
+//! message had taken from there with an error (class D); here the queue pair keeps it for its next message.
 
 use urxe_wire::{Kind, PacketView, Psn, Rkey};
 

@@ -137,7 +137,7 @@ impl Model {
 
     /// The receive that a WRITE with immediate completes: no byte of it is touched, no key of it looked at.
     pub(super) fn immediate(&mut self, peer: usize, queue: Queue, len: usize, imm: u32) {
-        let Some(recv) = self.take(queue) else { return };
+        let Some(recv) = self.spend(peer, queue) else { return };
         let (status, opcode) = (WcStatus::Success, WcOpcode::RecvRdmaWithImm);
         self.count("a WRITE told");
         let done = Done {

@@ -25,8 +25,8 @@ impl Model {
             SendOp::WriteImm { remote, imm } => (remote, Some(imm)),
             _ => return self.unreliable_send(peer, asker, queue, send, bytes),
         };
-        let dry = imm.is_some() && self.front(queue).is_none();
-        if dry && bytes.len() <= self.mtu {
+        // The last packet asks for the receive, which may be the first as well.
+        if imm.is_some() && bytes.len() <= self.mtu && self.hold(peer, queue).is_none() {
             return self.count("UC: no receive");
         }
         let mut at = 0;
@@ -37,7 +37,7 @@ impl Model {
                 Err(_) => return self.count("UC: no right"),
             }
         }
-        if dry {
+        if imm.is_some() && self.hold(peer, queue).is_none() {
             self.leave_open(asker.device, at..at + bytes.len());
             return self.count("UC: no receive");
         }
@@ -48,11 +48,11 @@ impl Model {
     }
 
     fn unreliable_send(&mut self, peer: usize, asker: Asker, queue: Queue, send: &Send, bytes: &[u8]) {
-        let Some(front) = self.front(queue).cloned() else { return self.count("UC: no receive") };
+        let Some(front) = self.hold(peer, queue) else { return self.count("UC: no receive") };
         let imm = if let SendOp::SendImm { imm } = send.op { Some(imm) } else { None };
         let own = Asker { qp: None, ..asker };
         let Ok(places) = self.places(own, &front.pieces, Access::LOCAL_WRITE) else {
-            self.take(queue);
+            self.spend(peer, queue);
             return self.receive_fails(peer, queue, front.wr_id);
         };
         if bytes.len() > front.len() {
@@ -60,8 +60,12 @@ impl Model {
             return self.count("UC: too long");
         }
         self.scatter(own.device, &places, bytes);
-        self.take(queue);
-        self.count("UC: received");
+        self.spend(peer, queue);
+        self.count(if matches!(queue, Queue::Srq(_)) {
+            "UC: received from a shared queue"
+        } else {
+            "UC: received"
+        });
         let (status, opcode, len) = (WcStatus::Success, WcOpcode::Recv, bytes.len());
         let done =
             Done { wr_id: front.wr_id, status, qp: peer, opcode, len, imm, invalidated: None, from: None };
@@ -87,11 +91,7 @@ impl Model {
             return self.count("UD: another Q_Key");
         }
         let Some((asker, queue)) = self.reach(peer, send) else { return };
-        let front = match self.held[peer].take() {
-            Some(held) => Some(held),
-            None => self.take(queue),
-        };
-        let Some(front) = front else { return self.count("UD: no receive") };
+        let Some(front) = self.spend(peer, queue) else { return self.count("UD: no receive") };
         if HEADER + bytes.len() > front.len() {
             match queue {
                 Queue::Qp(qp) => self.own[qp].push_front(front),
