@@ -379,6 +379,27 @@ static void asynchronous_events(void)
 		MUST(event.event_type >= IBV_EVENT_DEVICE_FATAL);
 }
 
+/* A queue pair on a shared receive queue that fails takes no more from it, and says so. */
+static void last_wqe_reached(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+	struct ibv_srq_init_attr shared = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct ibv_srq *srq = ibv_create_srq(pd, &shared);
+	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = IBV_QPT_RC, .cap = { .max_send_wr = 1 } };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	struct ibv_qp *qp = ibv_create_qp(pd, &init);
+	struct ibv_async_event event;
+
+	MUST(qp && !ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	attr.qp_state = IBV_QPS_ERR;
+	MUST(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+	MUST(!ibv_get_async_event(context, &event));
+	MUST(event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED && event.element.qp == qp);
+	ibv_ack_async_event(&event);
+	MUST(!ibv_destroy_qp(qp) && !ibv_destroy_srq(srq) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
+}
+
 static void not_offered(void)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(context);
@@ -532,6 +553,7 @@ int main(int argc, char **argv)
 		queues();
 		traffic();
 		asynchronous_events();
+		last_wqe_reached();
 		not_offered();
 		MUST(!ibv_close_device(context));
 		MUST(threads() == 1);

@@ -1,11 +1,13 @@
 //! C programs compiled on the spot against Debian's headers and linked with `-libverbs`.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::OnceLock;
 
 use urxe_tests::programs::lists;
 
-use crate::install::{compile, install, ok};
+use crate::install::{compile, compile_as, install, ok};
 use crate::pair::{ONE, TWO, play, turn};
 
 /// What a program says that found everything right.
@@ -52,6 +54,27 @@ fn an_address_handle_is_its_protection_domains_and_its_devices_alone() {
     ] {
         assert!(log.contains(reason), "{reason} is not in\n{log}");
     }
+}
+
+#[test]
+fn a_group_is_heard_by_all_who_attached_and_left_again() {
+    let _turn = turn();
+    let program = compile_as("../kernel/guest/group", "bin/group", &["-libverbs"]);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let group = format!("{} -i lo -m 239.198.{high}.{low}", program.display());
+    let mut listener = install().run(&format!("--link rxe0=127.79.0.27 -- timeout 60 {group} -l -q 3"));
+    let mut listener = listener.stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(listener.stdout.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "joined\n");
+    let sent = ok(&mut install().run(&format!("--link rxe0=127.79.0.28 -- timeout 60 {group}")));
+    assert_eq!(sent, "OK 32\n");
+    // It says this once it has detached its queue pairs.
+    line.clear();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "OK 96 from 127.79.0.28\n");
+    assert!(listener.wait().unwrap().success());
 }
 
 #[test]
