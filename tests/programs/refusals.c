@@ -8,7 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "refusals/handles.h"
-#include "refusals/queue_pairs.h"
+#include "refusals/datagrams.h"
 
 static void queries(void)
 {
@@ -238,6 +238,8 @@ int main(int argc, char **argv)
 	transitions();
 	posts();
 	addresses();
+	datagrams();
+	groups();
 	events();
 	absent();
 	nulls();

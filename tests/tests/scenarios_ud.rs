@@ -199,8 +199,16 @@ fn bad_attributes_are_refused_with_a_reason() {
     assert!(matches!(index, Err(CreateAhError::Address(AddressError::SgidIndex { given: 3, .. }))));
     let version = device.create_ah(pd, &address("fd00::1".parse().unwrap()));
     assert!(matches!(version, Err(CreateAhError::Address(AddressError::IpVersions { .. }))));
-    for error in [port.unwrap_err(), index.unwrap_err(), version.unwrap_err()] {
+    let local = device.create_ah(pd, &urxe_stack::qp::attr::AddressVector { is_global: false, ..good });
+    for (refused, text) in [
+        (port, "port_num is 2; the device has port 1 only"),
+        (index, "sgid_index is 3, and the port's GID table has no valid entry there"),
+        (version, "are of different IP versions: choose another index"),
+        (local, "is_global is 0: an address handle of RoCE needs a GRH, whose dgid says where to"),
+    ] {
+        let error = refused.unwrap_err();
         assert_eq!(error.errno(), EINVAL);
+        assert!(error.to_string().contains(text), "{text} is not in {error}");
     }
     let other = device.alloc_pd().unwrap();
     device.dealloc_pd(other).unwrap();

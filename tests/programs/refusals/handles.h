@@ -4,7 +4,7 @@
 #ifndef HANDLES_H
 #define HANDLES_H
 
-#include "queue_pairs.h"
+#include "datagrams.h"
 
 /* What rdma_rxe does not offer, or urxe does not: the answer has the form that callers expect. */
 static void absent(void)
@@ -68,7 +68,7 @@ static void nulls(void)
 	struct ibv_device_attr attr;
 	struct ibv_qp *qp = connected();
 	struct ibv_recv_wr *bad_receive;
-	struct ibv_send_wr *bad_send;
+	struct ibv_send_wr datagram = { .opcode = IBV_WR_SEND }, *bad_send;
 	struct ibv_cq *without;
 	int count;
 
@@ -106,6 +106,8 @@ static void nulls(void)
 	MINUS_ONE("close_device of NULL", ibv_close_device(NULL));
 	POINTER("open_device of NULL", ibv_open_device(NULL));
 	CASE("free_device_list of NULL") (ibv_free_device_list(NULL), puts("0"));
+	/* The original crashes with the queue pair locked. */
+	NUMBER("post_send of a datagram without an address handle", ibv_post_send(unreliable(IBV_QPT_UD), &datagram, &bad_send));
 }
 
 /*

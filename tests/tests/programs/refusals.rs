@@ -54,6 +54,21 @@ fn a_refused_verb_says_why_if_it_is_asked() {
         "ibv_modify_qp: qkey (IBV_QP_QKEY) is 0x80010000: those with the highest bit set are privileged",
         "ibv_post_recv: the queue holds 4 work requests and all are outstanding: poll for completions first errno=12",
         "ibv_dealloc_pd: pd is NULL errno=22",
+        "ibv_create_srq: max_wr is 0, not 1 to 1048576 errno=22",
+        "ibv_modify_srq: srq_limit is 1048576, and the shared receive queue holds 4 receives at most errno=22",
+        "ibv_destroy_srq: 1 queue pairs take from the shared receive queue errno=16",
+        "ibv_post_recv: the queue pair takes its receives from a shared receive queue: post to that errno=22",
+        "ibv_create_ah: is_global is 0: an address handle of RoCE needs a GRH, whose dgid says where to errno=22",
+        "ibv_init_ah_from_wc: the completion has no GRH (IBV_WC_GRH): it is not of a received datagram errno=22",
+        "ibv_attach_mcast: a RC queue pair cannot be attached to a multicast group; UD queue pairs can errno=22",
+        "is not attached to 0000:0000:0000:0000:0000:ffff:ef00:0007 errno=22",
+        "ibv_destroy_qp: the queue pair is attached to 1 multicast groups: detach it first errno=16",
+        "ibv_post_send: a message of 5000 bytes; the longest is 4096 errno=22",
+        "ibv_post_send: a queue pair of type UD has no such operation errno=95",
+        "ibv_post_send: the address handle belongs to another protection domain than the queue pair",
+        "at 239.0.0.8: a multicast group is queue pair 0xffffff, a single host never errno=22",
+        "ibv_dealloc_pd: the protection domain still has 0 queue pairs, 0 shared receive queues, 1 address handles",
+        "ibv_post_send: ah is NULL errno=22",
     ] {
         assert!(log.contains(reason), "{reason} is not in\n{log}");
     }
