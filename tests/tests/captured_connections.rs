@@ -12,13 +12,13 @@
 //! state that the NAK has left), with the same PSN. This stack says nothing then: the sender has been told to come back, and the PSN
 //! of a sequence NAK would make it come back at once. Those NAKs are left out of the comparison, and counted.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, traits::PcapReaderIterator};
-use urxe_stack::cq::{Completion, Cq};
+use urxe_stack::cq::{Completion, Cq, WcOpcode};
 use urxe_stack::device::{Device, DeviceConfig, QpHandle, ReceiveScratch};
 use urxe_stack::memory::{Access, Buffer, Mr};
 use urxe_stack::port::{Datagrams, Run, SendOutcome, Transmit};
@@ -247,9 +247,12 @@ fn syndrome(packet: &Captured) -> Option<Syndrome> {
     packet.view().aeth().map(|aeth| aeth.syndrome)
 }
 
+/// A message, and which queue pair of the capture it was for.
+type Message = (u32, Vec<u8>);
+
 /// Plays what the other end sent into this stack in the place of `own`. How many answers were equal, and how many sequence NAKs of the kernel were
-/// left out; the completions of receives.
-fn replay(name: &str, own: usize, qp_type: QpType, is_shared: bool) -> (usize, usize, Vec<(usize, Vec<u8>)>) {
+/// left out; what was received, by which queue pair.
+fn replay(name: &str, own: usize, qp_type: QpType, is_shared: bool) -> (usize, usize, Vec<Message>) {
     let packets = capture(name);
     let (own, peer) = (IpAddr::from(ENDS[own]), IpAddr::from(ENDS[1 - own]));
     let mut end = End::new(&packets, own, peer, qp_type, is_shared);
@@ -288,8 +291,10 @@ fn replay(name: &str, own: usize, qp_type: QpType, is_shared: bool) -> (usize, u
         }
         while let Some(wc) = end.completion() {
             assert!(wc.status.is_success(), "{name}: {wc:?}");
-            let len = wc.byte_len as usize;
-            received.push((len, end.memory(len)));
+            assert_eq!(wc.opcode, WcOpcode::Recv, "{name}: {wc:?}");
+            let by = end.stands.iter().find(|(_, stand)| stand.qp.qpn() == wc.qp_num);
+            let (number, _) = by.unwrap_or_else(|| panic!("{name}: {wc:?} is nobody's"));
+            received.push((*number, end.memory(wc.byte_len as usize)));
         }
     }
     let left: usize = answers.values().map(VecDeque::len).sum();
@@ -303,8 +308,8 @@ fn is_sequence_nak_of(answer: &Captured, rnr: &Captured) -> bool {
 }
 
 /// The messages that one end of a capture sent, each put together from its packets; copies left out.
-fn messages(name: &str, to: usize) -> Vec<Vec<u8>> {
-    let mut messages: Vec<Vec<u8>> = Vec::new();
+fn messages(name: &str, to: usize) -> Vec<Message> {
+    let mut messages: Vec<Message> = Vec::new();
     let mut seen = BTreeMap::new();
     for packet in
         capture(name).iter().filter(|p| p.to == IpAddr::from(ENDS[to]) && p.view().info().is_request)
@@ -319,11 +324,11 @@ fn messages(name: &str, to: usize) -> Vec<Vec<u8>> {
         let at = match before {
             Some(at) if !view.info().position.is_start() => at,
             _ => {
-                messages.push(Vec::new());
+                messages.push((place.0, Vec::new()));
                 messages.len() - 1
             }
         };
-        messages[at].extend(view.payload());
+        messages[at].1.extend(view.payload());
         seen.insert(place, at);
     }
     messages
@@ -336,7 +341,7 @@ fn an_unreliable_connection_answers_nothing_and_receives_everything() {
         assert_eq!((equal, left_out), (0, 0));
         let expected = messages("uc_pingpong.pcap", own);
         assert!(expected.len() >= 5, "{} messages are too few to prove anything", expected.len());
-        assert_eq!(received, expected.into_iter().map(|m| (m.len(), m)).collect::<Vec<_>>());
+        assert_eq!(received, expected);
     }
 }
 
@@ -349,7 +354,7 @@ fn an_unreliable_message_is_byte_for_byte_the_kernels() {
         let end = End::new(&packets, here, there, QpType::Uc, false);
         let stand = end.stands.values().next().unwrap();
         let mut sent = Vec::new();
-        for message in messages("uc_pingpong.pcap", 1 - own) {
+        for (_, message) in messages("uc_pingpong.pcap", 1 - own) {
             end.buffer.write(0, &message).unwrap();
             let sges = [end.sge(message.len())];
             let (to, flags) = (Destination::Peer, SendFlags::empty());
@@ -372,8 +377,10 @@ fn queue_pairs_on_a_shared_receive_queue_answer_as_the_kernels() {
         let (equal, left_out, received) = replay("srq_pingpong.pcap", own, QpType::Rc, true);
         let expected = messages("srq_pingpong.pcap", own);
         assert_eq!((equal, left_out), (expected.len(), 0));
-        assert_eq!(received, expected.into_iter().map(|m| (m.len(), m)).collect::<Vec<_>>());
+        assert_eq!(received, expected);
         assert!(equal >= 20, "{equal} answers are too few to prove anything");
+        let queue_pairs: BTreeSet<u32> = received.iter().map(|(number, _)| *number).collect();
+        assert_eq!(queue_pairs.len(), 4, "each has taken from the one queue");
     }
 }
 
@@ -381,6 +388,6 @@ fn queue_pairs_on_a_shared_receive_queue_answer_as_the_kernels() {
 fn a_receiver_that_is_not_ready_answers_as_the_kernel() {
     let (equal, left_out, received) = replay("rnr.pcap", 0, QpType::Rc, false);
     let expected = messages("rnr.pcap", 0);
-    assert_eq!(received, expected.into_iter().map(|m| (m.len(), m)).collect::<Vec<_>>());
+    assert_eq!(received, expected);
     assert!(equal >= 25 && left_out >= 5, "{equal} answers, {left_out} left out");
 }

@@ -86,7 +86,7 @@ fn the_header_in_front_of_a_message_is_the_one_that_was_on_the_wire() {
         };
         assert!(dont_fragment);
         let mut town = Town::of([to].into_iter());
-        town.post_recv(0, 1, 4096 + 40);
+        town.post_recv(0, 7, 4096 + 40);
         let mut datagram = frame.udp_payload.to_vec();
         datagram[5..8].copy_from_slice(&town.houses[0].qp.qpn().value().to_be_bytes()[1..]);
         datagram[12..16].copy_from_slice(&QKEY.value().to_be_bytes());
@@ -98,8 +98,14 @@ fn the_header_in_front_of_a_message_is_the_one_that_was_on_the_wire() {
         let carried =
             Carried { from, from_port, to, bytes: datagram, segment_size, hop_limit: 0, traffic_class: tos };
         town.deliver(&carried);
+        assert!(town.on_the_wire().is_empty(), "nothing is answered");
         let (completion, received) = town.received(0).expect("taken");
-        assert_eq!(completion.src_qp, packet.deth().unwrap().src_qp);
+        assert_eq!((completion.wr_id, completion.status), (7, WcStatus::Success));
+        let len = 40 + packet.payload_len() as u32;
+        assert_eq!((completion.opcode, completion.byte_len), (WcOpcode::Recv, len));
+        let (src_qp, own) = (packet.deth().unwrap().src_qp, town.houses[0].qp.qpn());
+        assert_eq!((completion.src_qp, completion.qp_num), (src_qp, own));
+        assert_eq!((completion.flags(), completion.imm_data()), (WcFlags::GRH, None));
         assert_eq!(payload(&received), packet.payload());
         assert_eq!(received[..20], [0; 20]);
         assert_eq!(received[20..40], ip_header(bytes, ttl));

@@ -82,7 +82,7 @@ pub fn with_kernels() -> Vec<Pair> {
         ("ibv_rc_pingpong", "-c -s 20001 -n 20"),
         ("ibv_uc_pingpong", "-e -c -n 20"),
         ("ibv_ud_pingpong", "-c -n 20"),
-        ("ibv_srq_pingpong", "-q 4 -c -n 20"),
+        ("ibv_srq_pingpong", "-q 16 -c -n 20"),
     ]);
     pairs.extend([
         few("ib_write_bw", "RC").qps(2).with("-b").pair(),

@@ -113,7 +113,8 @@ impl Pingpong {
         }
     }
 
-    /// Runs it once; each end verifies the bytes it receives. The counters of urxe's devices.
+    /// Runs it once. urxe's end verifies each message that it receives; a kernel's, as a server only, a byte of each page of the last one. The
+    /// counters of urxe's devices.
     fn once(&self, lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<Vec<Counters>, Failure> {
         Ok(self.open(lab, server, client)?.start()?.finish()?.counters)
     }
