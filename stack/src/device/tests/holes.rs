@@ -52,7 +52,8 @@ fn run_watched(a: &End, b: &End, wire: &Wire) -> Vec<(Opcode, Psn, Syndrome, Msn
 
 #[test]
 fn every_change_of_a_page_that_is_gone_is_a_remote_access_error_and_one_of_a_page_that_is_there_is_made() {
-    let ops: [(WcOpcode, fn(Remote) -> SendOp); 4] = [
+    type MakeOp = fn(Remote) -> SendOp;
+    let ops: [(WcOpcode, MakeOp); 4] = [
         (WcOpcode::AtomicWrite, |remote| SendOp::AtomicWrite { remote }),
         (WcOpcode::CompSwap, |remote| SendOp::CompareSwap { remote, compare: 0, swap: 5 }),
         (WcOpcode::FetchAdd, |remote| SendOp::FetchAdd { remote, add: 5 }),

@@ -15,6 +15,7 @@ fn device(change: impl FnOnce(&mut Limits)) -> Device {
     Device::new(config)
 }
 
+type Lower = fn(&mut Limits);
 type Take = fn(&Device, PdId, &Arc<Cq>) -> Result<(), i32>;
 
 fn open_xrcd(device: &Device) -> Result<(), i32> {
@@ -31,7 +32,7 @@ fn register_page(device: &Device, pd: PdId, len: usize) -> Result<(), RegMrError
 
 #[test]
 fn as_many_are_made_as_the_device_has_and_one_more_is_refused() {
-    let rows: [(&str, fn(&mut Limits), Take); 5] = [
+    let rows: [(&str, Lower, Take); 5] = [
         (
             "max_qp",
             |limits| limits.max_qp = 3,
@@ -51,7 +52,7 @@ fn as_many_are_made_as_the_device_has_and_one_more_is_refused() {
                 let attr = SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 };
                 let made = device.create_srq(&SrqInit { pd, attr, xrc: None, context: 0 });
                 // It goes by being destroyed, not by being dropped.
-                made.map(|srq| std::mem::forget(srq)).map_err(|error| error.errno())
+                made.map(std::mem::forget).map_err(|error| error.errno())
             },
         ),
         (
