@@ -216,6 +216,14 @@ fn private_data_of_every_kind_goes_both_ways() {
 }
 
 #[test]
+fn connections_of_a_server_share_a_receive_queue_that_it_made_itself() {
+    let program = compile("cm_shared").display().to_string();
+    for end in play(&format!("{program} -s 0.0.0.0"), &format!("{program} -c {ADDRESS}")) {
+        assert!(end.contains("all as expected"), "{end}");
+    }
+}
+
+#[test]
 fn synchronous_identifiers_and_endpoints() {
     play("rdma_server", &format!("rdma_client -s {ADDRESS}"));
     for kind in ["r", "x"] {
