@@ -373,6 +373,34 @@ fn a_member_that_is_stopped_keeps_its_slot_and_newcomers_come_in_elsewhere() {
     assert_eq!((first.slot, second.slot, third.slot), (0, 1, 2));
 }
 
+/// Domains are a process's and a device's: nobody reaches another process's queues, and who makes one on another device is nobody's other.
+#[test]
+fn an_xrc_domain_of_a_file_is_one_processs_on_each_device() {
+    const CREATE: u32 = 0o100;
+    const EXCLUSIVE: u32 = 0o200;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let ask = |member: &mut Member, flags: u32| {
+        member.ask(&format!("xrcd {} {flags}", file.path().display()), "xrcd")
+    };
+    let unsupported = rustix::io::Errno::OPNOTSUPP.raw_os_error().to_string();
+    let (mut first, mut second) = (Member::start(address(20)), Member::start(address(20)));
+    let mut elsewhere = Member::start(address(21));
+    assert_eq!(ask(&mut first, CREATE | EXCLUSIVE), "open");
+    assert_eq!(ask(&mut second, 0), unsupported);
+    assert_eq!(ask(&mut second, CREATE | EXCLUSIVE), unsupported);
+    assert_eq!(ask(&mut elsewhere, CREATE | EXCLUSIVE), "open");
+    // With O_CREAT alone each has its own, and a target in it.
+    assert_eq!(ask(&mut second, CREATE), "open");
+    let target = first.ask("target", "target");
+    assert_eq!(first.ask(&format!("open_target {target}"), "target"), "open");
+    assert_eq!(second.ask(&format!("open_target {target}"), "target"), unsupported);
+    // It goes with its process, however that ends.
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    let mut third = Member::start(address(20));
+    assert_eq!(ask(&mut third, CREATE | EXCLUSIVE), "open");
+}
+
 /// Eight pairs, each with four connections, and nobody comes or goes.
 #[test]
 fn in_steady_traffic_no_packet_comes_to_the_wrong_process() {

@@ -125,7 +125,13 @@ impl Device {
         }
         let claim = match inode.map(claim) {
             // Two processes that make one each, as both ends of ibv_xsrq_pingpong do, need nothing of each other's.
-            Some(Err(OpenXrcdError::OtherProcess { .. })) if !flags.contains(XrcdFlags::EXCLUSIVE) => None,
+            Some(Err(OpenXrcdError::OtherProcess { given })) if !flags.contains(XrcdFlags::EXCLUSIVE) => {
+                tracing::warn!(
+                    inode = given.number,
+                    "another process has an XRC domain of this file; this process gets one of its own, and none of the other's queues"
+                );
+                None
+            }
             claim => claim.transpose()?.flatten(),
         };
         let xrcd = Arc::new(Xrcd::new(inode, Arc::clone(&self.events), claim));

@@ -1,7 +1,8 @@
 //! Which process has the XRC domain of a file, since domains are shared within a process only: who would take part in another's is
 //! told so.
 //!
-//! A claim is an abstract Unix socket whose name tells the file. The kernel gives a name to one socket at a time and frees it with
+//! A claim is an abstract Unix socket whose name tells the device's first GID and the file: as in the kernel, domains are a device's, and
+//! two devices may have one of a file each. The kernel gives a name to one socket at a time and frees it with
 //! the process, however that ends; nothing stays behind in a file system. Names are those of one network namespace, as devices are.
 
 use std::io::ErrorKind;
@@ -11,30 +12,31 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::srq::xrcd::{Claim, Inode, OpenXrcdError};
 use crate::sys::fork::{Guarded, PerProcess, guard};
+use urxe_wire::Gid;
 
-/// The claims of this process: several of its devices may have a domain of the same file.
+/// The claims of this process: it may have opened a device several times, each with a domain of the same file.
 static CLAIMS: PerProcess<Mutex<Claims>> = PerProcess::new(Mutex::default);
 
-type Claims = Vec<(Inode, Weak<Guarded<UnixDatagram>>)>;
+type Claims = Vec<(Gid, Inode, Weak<Guarded<UnixDatagram>>)>;
 
-/// Claims the domain of a file for this process, for [`Device::open_xrcd`](crate::device::Device::open_xrcd).
+/// Claims the domain that the device with this first GID has of a file for this process, for [`Device::open_xrcd`](crate::device::Device::open_xrcd).
 ///
 /// # Errors
 /// [`OpenXrcdError::OtherProcess`], [`OpenXrcdError::Claim`].
-pub fn claim_xrcd(inode: Inode) -> Result<Option<Claim>, OpenXrcdError> {
+pub fn claim_xrcd(gid: Gid, inode: Inode) -> Result<Option<Claim>, OpenXrcdError> {
     let mut claims = CLAIMS.get().lock().unwrap_or_else(PoisonError::into_inner);
-    claims.retain(|(_, claim)| claim.strong_count() > 0);
-    let own = claims.iter().find(|(of, _)| *of == inode).and_then(|(_, claim)| claim.upgrade());
+    claims.retain(|(.., claim)| claim.strong_count() > 0);
+    let own = claims.iter().find(|(on, of, _)| (*on, *of) == (gid, inode));
+    let own = own.and_then(|(.., claim)| claim.upgrade());
     if let Some(own) = own {
         return Ok(Some(Box::new(own)));
     }
-    let name = format!("urxe-xrcd-{:x}-{:x}", inode.device, inode.number);
-    let name = SocketAddr::from_abstract_name(name)?;
+    let name = SocketAddr::from_abstract_name(name(gid, inode))?;
     // A forked child's copy would keep the name after this process.
     match guard(|| UnixDatagram::bind_addr(&name)) {
         Ok(socket) => {
             let claim = Arc::new(socket);
-            claims.push((inode, Arc::downgrade(&claim)));
+            claims.push((gid, inode, Arc::downgrade(&claim)));
             Ok(Some(Box::new(claim)))
         }
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
@@ -44,6 +46,10 @@ pub fn claim_xrcd(inode: Inode) -> Result<Option<Claim>, OpenXrcdError> {
     }
 }
 
+fn name(gid: Gid, inode: Inode) -> String {
+    format!("urxe-xrcd-{gid}-{:x}-{:x}", inode.device, inode.number)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,14 +57,16 @@ mod tests {
     #[test]
     fn a_file_is_claimed_by_one_process_as_often_as_it_likes() {
         let inode = Inode { device: 0x7e57, number: u64::from(std::process::id()) };
-        let name = format!("urxe-xrcd-{:x}-{:x}", inode.device, inode.number);
-        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let gid = |last| Gid::from_ip(std::net::Ipv4Addr::new(127, 0, 0, last).into());
+        let address = SocketAddr::from_abstract_name(name(gid(1), inode)).unwrap();
         let stranger = UnixDatagram::bind_addr(&address).unwrap();
-        let refused = claim_xrcd(inode).unwrap_err();
+        let refused = claim_xrcd(gid(1), inode).unwrap_err();
         assert!(matches!(refused, OpenXrcdError::OtherProcess { .. }), "{refused}");
         assert_eq!(refused.errno(), libc::EOPNOTSUPP);
+        // The stranger's is a domain of one device.
+        drop(claim_xrcd(gid(2), inode).unwrap());
         drop(stranger);
-        let claims = [claim_xrcd(inode).unwrap(), claim_xrcd(inode).unwrap()];
+        let claims = [claim_xrcd(gid(1), inode).unwrap(), claim_xrcd(gid(1), inode).unwrap()];
         let [first, second] = claims;
         drop(first);
         assert_eq!(UnixDatagram::bind_addr(&address).unwrap_err().kind(), ErrorKind::AddrInUse);

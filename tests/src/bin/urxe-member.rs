@@ -8,6 +8,9 @@
 //! drop <name>                 ok
 //! status                      status <name>:<messages> ...
 //! counters                    counters <name>=<value> ...
+//! xrcd <file> <oflags>        xrcd open, or xrcd <errno>      of the XRC domain of a file, which it keeps open
+//! target                      target <qpn>        one that it makes in that domain
+//! open_target <qpn>           target open, or target <errno>
 //! gaps                        gaps <number> <p50> <p99.9> <longest>   between messages since it was last asked, in µs
 //! end                         ok
 //! ```
@@ -16,14 +19,15 @@
 //! the pair is to be dropped because its peer was killed.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use urxe::{
-    Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, ProtectionDomain, QueuePair, RecvRequest,
-    SendRequest,
+    Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, ProtectionDomain, Qpn, QueuePair,
+    RecvRequest, SendRequest, XrcDomain, XrcTarget, XrcdFlags,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -49,6 +53,8 @@ struct Member {
     pd: ProtectionDomain,
     cq: CompletionQueue,
     ends: HashMap<u64, End>,
+    domain: Option<XrcDomain>,
+    targets: Vec<XrcTarget>,
     last_message: Instant,
     /// Microseconds between messages.
     gaps: Vec<u64>,
@@ -77,7 +83,23 @@ impl Member {
         let device = Device::open_address(address.parse::<std::net::IpAddr>()?)?;
         let pd = device.alloc_pd()?;
         let cq = device.create_cq(4096)?;
-        Ok(Self { device, pd, cq, ends: HashMap::new(), last_message: Instant::now(), gaps: Vec::new() })
+        let (domain, targets, last_message, gaps) = (None, Vec::new(), Instant::now(), Vec::new());
+        Ok(Self { device, pd, cq, ends: HashMap::new(), domain, targets, last_message, gaps })
+    }
+
+    fn open_xrcd(&mut self, file: &str, flags: u32) -> Result<String> {
+        let flags = XrcdFlags::from_bits_truncate(flags);
+        Ok(match self.device.open_xrc_domain(File::open(file)?, flags) {
+            Ok(domain) => {
+                self.domain = Some(domain);
+                "xrcd open".to_owned()
+            }
+            Err(error) => format!("xrcd {}", error.errno()),
+        })
+    }
+
+    fn domain(&self) -> Result<&XrcDomain> {
+        self.domain.as_ref().ok_or_else(|| "no XRC domain is open".into())
     }
 
     fn make(&mut self, name: u64) -> Result<String> {
@@ -114,6 +136,20 @@ impl Member {
                 self.ends.remove(&name.parse()?);
                 Ok("ok".to_owned())
             }
+            ["xrcd", file, flags] => self.open_xrcd(file, flags.parse()?),
+            ["target"] => {
+                let target = self.domain()?.target()?;
+                let answer = format!("target {}", target.qpn().value());
+                self.targets.push(target);
+                Ok(answer)
+            }
+            ["open_target", qpn] => Ok(match self.domain()?.open_target(Qpn::masked(qpn.parse()?)) {
+                Ok(target) => {
+                    self.targets.push(target);
+                    "target open".to_owned()
+                }
+                Err(error) => format!("target {}", error.errno()),
+            }),
             ["status"] => {
                 let mut all: Vec<_> = self.ends.iter().collect();
                 all.sort_by_key(|(name, _)| **name);

@@ -60,7 +60,8 @@ pub unsafe extern "C" fn open_xrcd(
             }
         };
         let flags = XrcdFlags::from_bits_truncate(attr.oflags.cast_unsigned());
-        let xrcd = shared.device().open_xrcd(inode, flags, claim_xrcd)?;
+        let gid = shared.device().gids().first().copied().unwrap_or_default();
+        let xrcd = shared.device().open_xrcd(inode, flags, |inode| claim_xrcd(gid, inode))?;
         shared.owned().hold_xrcd(&xrcd);
         Ok(live::hand_out(Box::new(XrcdObject { c: ibv_xrcd { context }, xrcd })).cast())
     })

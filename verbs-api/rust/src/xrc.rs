@@ -96,7 +96,8 @@ impl Device {
     }
 
     fn open_xrcd(&self, inode: Option<Inode>, flags: XrcdFlags) -> Result<XrcDomain, OpenXrcdError> {
-        let xrcd = self.core().open_xrcd(inode, flags, claim_xrcd)?;
+        let gid = self.core().gids().first().copied().unwrap_or_default();
+        let xrcd = self.core().open_xrcd(inode, flags, |inode| claim_xrcd(gid, inode))?;
         Ok(XrcDomain { inner: Arc::new(Inner { device: self.clone(), xrcd }) })
     }
 }
