@@ -79,25 +79,95 @@ static void regions(void)
 	munmap(hole, 4096);
 }
 
+static void completed(struct ibv_wc *wc)
+{
+	int n;
+
+	while ((n = ibv_poll_cq(cq, 1, wc)) == 0)
+		;
+	MUST(n == 1);
+}
+
+/* Binds a window of type 1 and waits for it: 0 bytes take the binding away. */
+static void bind_one(struct ibv_qp *qp, struct ibv_mw *one, struct ibv_mr *region, size_t length)
+{
+	struct ibv_mw_bind bind = { .send_flags = IBV_SEND_SIGNALED };
+	struct ibv_wc wc;
+
+	bind.bind_info = (struct ibv_mw_bind_info){ region, (uintptr_t)buffer, length, IBV_ACCESS_REMOTE_READ };
+	MUST(!ibv_bind_mw(qp, one, &bind));
+	completed(&wc);
+	MUST(wc.status == IBV_WC_SUCCESS);
+}
+
 static void windows(void)
 {
 	struct ibv_mw_bind bind = { 0 };
-	struct ibv_qp *qp = new_qp(IBV_QPT_RC);
+	struct ibv_qp *qp = connected();
+	struct ibv_pd *other = ibv_alloc_pd(context);
+	struct ibv_wc wc;
+	struct ibv_mr *bindable = ibv_reg_mr(pd, buffer, 64, LOCAL | IBV_ACCESS_MW_BIND), *foreign;
 	struct ibv_mw *one, *two;
 
+	MUST(bindable && other && (foreign = ibv_reg_mr(other, buffer, 64, LOCAL | IBV_ACCESS_MW_BIND)));
 	POINTER("alloc_mw of type 0", ibv_alloc_mw(pd, 0));
 	POINTER("alloc_mw of type 3", ibv_alloc_mw(pd, 3));
 	MUST((one = ibv_alloc_mw(pd, IBV_MW_TYPE_1)) && (two = ibv_alloc_mw(pd, IBV_MW_TYPE_2)));
 	NUMBER("bind_mw of a window of type 2", ibv_bind_mw(qp, two, &bind));
-	bind.bind_info.mr = mr;
 	bind.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_READ;
 	bind.bind_info.length = 64;
-	bind.bind_info.addr = (uintptr_t)buffer;
-	NUMBER("bind_mw to a region without bind access", ibv_bind_mw(qp, one, &bind));
-	bind.bind_info.mr = NULL;
 	NUMBER("bind_mw to no region", ibv_bind_mw(qp, one, &bind));
+	bind.bind_info.length = 0;
+	bind.bind_info.addr = (uintptr_t)buffer;
+	NUMBER("bind_mw of no bytes at an address of no region", ibv_bind_mw(qp, one, &bind));
+	bind.bind_info.length = 64;
+	bind.bind_info.mr = foreign;
+	NUMBER("bind_mw to a region of another domain", ibv_bind_mw(qp, one, &bind));
+	bind.bind_info.mr = bindable;
+	bind.bind_info.mw_access_flags |= IBV_ACCESS_ZERO_BASED;
+	NUMBER("bind_mw, addresses from 0 on", ibv_bind_mw(qp, one, &bind));
+	bind_one(qp, one, bindable, 64);
+	NUMBER("dereg_mr with a window", ibv_dereg_mr(bindable));
+	STEP("rereg_mr with a window", ibv_rereg_mr(bindable, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, LOCAL));
+	bind_one(qp, one, bindable, 0);
+	/* Last, for its completion tells of an error, which ends the queue pair. */
+	bind.bind_info.mr = mr;
+	bind.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_READ;
+	NUMBER("bind_mw to a region without bind access", ibv_bind_mw(qp, one, &bind));
+	completed(&wc);
+	MUST(wc.status == IBV_WC_MW_BIND_ERR);
+	MUST(!ibv_destroy_qp(qp) && !ibv_dereg_mr(bindable) && !ibv_dereg_mr(foreign) && !ibv_dealloc_pd(other));
 	NUMBER("dealloc_mw", ibv_dealloc_mw(one));
-	MUST(!ibv_dealloc_mw(two) && !ibv_destroy_qp(qp));
+	MUST(!ibv_dealloc_mw(two));
+}
+
+/* What has its own memory or its own file, and something that uses it. */
+static void used(void)
+{
+	struct ibv_alloc_dm_attr of = { .length = 64 };
+	struct ibv_xrcd_init_attr xrc = { .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT };
+	struct ibv_srq_init_attr_ex shared = { .attr = { .max_wr = 4, .max_sge = 2 }, .srq_type = IBV_SRQT_XRC, .cq = cq, .pd = pd };
+	struct ibv_dm *dm = ibv_alloc_dm(context, &of);
+	struct ibv_mr *region;
+	struct ibv_xrcd *xrcd;
+	struct ibv_srq *srq;
+
+	if (!dm) {
+		POINTER("free_dm with a region", dm);
+	} else {
+		MUST((region = ibv_reg_dm_mr(pd, dm, 0, 64, LOCAL | IBV_ACCESS_ZERO_BASED)));
+		NUMBER("free_dm with a region", ibv_free_dm(dm));
+		MUST(!ibv_dereg_mr(region) && !ibv_free_dm(dm));
+	}
+	if (!(xrcd = ibv_open_xrcd(context, &xrc))) {
+		POINTER("close_xrcd with a shared queue", xrcd);
+		return;
+	}
+	shared.xrcd = xrcd;
+	shared.comp_mask = IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+	MUST((srq = ibv_create_srq_ex(context, &shared)));
+	NUMBER("close_xrcd with a shared queue", ibv_close_xrcd(xrcd));
+	MUST(!ibv_destroy_srq(srq) && !ibv_close_xrcd(xrcd));
 }
 
 static void completion_queues(void)
@@ -234,6 +304,7 @@ int main(int argc, char **argv)
 	windows();
 	completion_queues();
 	shared_queues();
+	used();
 	queue_pairs();
 	transitions();
 	posts();

@@ -69,6 +69,10 @@ fn a_refused_verb_says_why_if_it_is_asked() {
         "at 239.0.0.8: a multicast group is queue pair 0xffffff, a single host never errno=22",
         "ibv_dealloc_pd: the protection domain still has 0 queue pairs, 0 shared receive queues, 1 address handles",
         "ibv_post_send: ah is NULL errno=22",
+        "ibv_bind_mw: mw_access_flags is 36; addresses of a type 1 window count like those of its region errno=22",
+        "ibv_dereg_mr: 1 memory windows are bound to the region",
+        "ibv_free_dm: 1 memory regions of the device memory are registered",
+        "ibv_close_xrcd: the XRC domain still has 1 shared receive queues",
     ] {
         assert!(log.contains(reason), "{reason} is not in\n{log}");
     }

@@ -65,7 +65,7 @@ pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     })
 }
 
-/// `ibv_bind_mw`, through `ibv_context.ops`: of type 1 windows alone, which the header's function has checked.
+/// `ibv_bind_mw`, through `ibv_context.ops`: of type 1 windows alone, to regions of the same domain, which the header's function has checked.
 pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
     border::number("ibv_bind_mw", || {
         // SAFETY: the ABI's contract.
@@ -74,6 +74,7 @@ pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ib
         let window = unsafe { mw.as_mut() }.ok_or(VerbError::Null("mw"))?;
         // SAFETY: the ABI's contract.
         let wanted = unsafe { bind.as_ref() }.ok_or(VerbError::Null("mw_bind"))?;
+        check(&wanted.bind_info)?;
         let new_rkey = inc_rkey(Rkey(window.rkey));
         // SAFETY: the ABI's contract.
         let bind = unsafe { request(window, new_rkey, &wanted.bind_info) }?;
@@ -89,6 +90,16 @@ pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ib
         context.node.settle();
         Ok(())
     })
+}
+
+/// Refuses at once the one thing that rdma-core's provider does and the header's function does not (`providers/rxe/rxe.c`, `rxe_bind_mw`); the same
+/// in an `ibv_send_wr` is told by its completion.
+fn check(info: &ibv_mw_bind_info) -> Result<(), VerbError> {
+    if !Access::from_bits_retain(info.mw_access_flags).contains(Access::ZERO_BASED) {
+        return Ok(());
+    }
+    let allowed = "addresses of a type 1 window count like those of its region";
+    Err(VerbError::Value { field: "mw_access_flags", given: info.mw_access_flags.into(), allowed })
 }
 
 /// What a bind asks for.
