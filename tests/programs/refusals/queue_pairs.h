@@ -40,6 +40,13 @@ static void queue_pairs(void)
 	POINTER("create_qp_ex, unknown send_ops_flags", ibv_create_qp_ex(context, &ex));
 	ex.send_ops_flags = IBV_QP_EX_WITH_TSO;
 	POINTER("create_qp_ex, TSO", ibv_create_qp_ex(context, &ex));
+	ex.qp_type = IBV_QPT_UC;
+	ex.send_ops_flags = IBV_QP_EX_WITH_BIND_MW;
+	POINTER("create_qp_ex, UC with BIND_MW", ibv_create_qp_ex(context, &ex));
+	ex.send_ops_flags = IBV_QP_EX_WITH_LOCAL_INV;
+	POINTER("create_qp_ex, UC with LOCAL_INV", ibv_create_qp_ex(context, &ex));
+	ex.send_ops_flags = IBV_QP_EX_WITH_SEND_WITH_INV;
+	POINTER("create_qp_ex, UC with SEND_WITH_INV", ibv_create_qp_ex(context, &ex));
 	ex.qp_type = IBV_QPT_UD;
 	ex.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
 	POINTER("create_qp_ex, WRITE for datagrams", ibv_create_qp_ex(context, &ex));

@@ -25,9 +25,10 @@ use crate::mw;
 use crate::post::{BATCH, bytes};
 use crate::qp::QpObject;
 
-/// `IBV_QP_EX_WITH_*`: WRITE, WRITE with immediate, SEND, SEND with immediate.
-const UC_OPS: u64 = 0xf;
-/// Besides: READ, both atomics, LOCAL_INV, BIND_MW, SEND with invalidate, FLUSH, ATOMIC WRITE.
+/// `IBV_QP_EX_WITH_*`: WRITE, WRITE with immediate, SEND, SEND with immediate, LOCAL_INV, BIND_MW. Not SEND with invalidate, for which unreliable
+/// connections have no opcode (IBTA vol. 1, table 38), whatever rdma-core's provider of `rdma_rxe` says.
+const UC_OPS: u64 = 0xf | 1 << 7 | 1 << 8;
+/// Besides: READ, both atomics, SEND with invalidate, FLUSH, ATOMIC WRITE.
 const RC_OPS: u64 = UC_OPS | 0x3f << 4 | 1 << 11 | 1 << 12;
 /// SEND, SEND with immediate.
 const UD_OPS: u64 = 0xc;
