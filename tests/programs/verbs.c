@@ -79,10 +79,12 @@ static void attributes(void)
 static void memory(void)
 {
 	int local = IBV_ACCESS_LOCAL_WRITE, everything = local | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_pd *pd = ibv_alloc_pd(context), *other = ibv_alloc_pd(context);
+	int all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
 	struct ibv_mr *mr;
+	uint32_t key;
 
-	MUST(pd && pd->context == context);
+	MUST(pd && other && pd->context == context);
 	FAILS(ibv_reg_mr(pd, buffer, 0, local), EINVAL);
 	FAILS(ibv_reg_mr(pd, (void *)4096, 4096, local), EFAULT);
 	FAILS(ibv_reg_mr(pd, (void *)"read only", 4, local), EFAULT);
@@ -99,7 +101,13 @@ static void memory(void)
 	/* Flags of the optional range that nobody knows are ignored. */
 	mr = ibv_reg_mr(pd, buffer, 4096, local | IBV_ACCESS_RELAXED_ORDERING | 1 << 29);
 	MUST(mr && !ibv_dereg_mr(mr));
-	MUST(!ibv_dealloc_pd(pd));
+	/* Another place, domain and access at once; the keys stay. */
+	MUST((mr = ibv_reg_mr(pd, buffer, 4096, local)) && mr->lkey == mr->rkey);
+	key = mr->lkey;
+	MUST(!ibv_rereg_mr(mr, all, other, buffer + 8192, 100, everything));
+	MUST(mr->pd == other && mr->addr == buffer + 8192 && mr->length == 100 && mr->lkey == key && mr->rkey == key);
+	MUST(ibv_dealloc_pd(other) == EBUSY && !ibv_dealloc_pd(pd));
+	MUST(!ibv_dereg_mr(mr) && !ibv_dealloc_pd(other));
 }
 
 static void queues(void)
@@ -400,17 +408,20 @@ static void last_wqe_reached(void)
 	MUST(!ibv_destroy_qp(qp) && !ibv_destroy_srq(srq) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
 }
 
-static void not_offered(void)
+/* What few devices offer and this one does; and what it does not. */
+static void seldom_offered(void)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(context);
-	struct ibv_td_init_attr td = { 0 };
-	struct ibv_xrcd_init_attr xrcd = { 0 };
-	struct ibv_alloc_dm_attr dm = { .length = 64 };
+	struct ibv_td_init_attr td_attr = { 0 };
+	struct ibv_xrcd_init_attr xrcd_attr = { .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT };
+	struct ibv_alloc_dm_attr dm_attr = { .length = 64 };
+	struct ibv_td *td = ibv_alloc_td(context, &td_attr);
+	struct ibv_xrcd *xrcd = ibv_open_xrcd(context, &xrcd_attr);
+	struct ibv_dm *dm = ibv_alloc_dm(context, &dm_attr);
 
-	/* Whichever of these are offered one day: a refusal has this number. */
-	MUST(ibv_alloc_td(context, &td) || errno == EOPNOTSUPP);
-	MUST(ibv_open_xrcd(context, &xrcd) || errno == EOPNOTSUPP || errno == EINVAL);
-	MUST(ibv_alloc_dm(context, &dm) || errno == EOPNOTSUPP);
+	MUST(td && !ibv_dealloc_td(td));
+	MUST(xrcd && !ibv_close_xrcd(xrcd));
+	MUST(dm && !ibv_free_dm(dm));
 	FAILS(ibv_create_flow((struct ibv_qp *)&(struct ibv_qp){ .context = context }, NULL), EOPNOTSUPP);
 	MUST(!ibv_fork_init() && ibv_is_fork_initialized() == IBV_FORK_UNNEEDED);
 	MUST(!ibv_dealloc_pd(pd));
@@ -554,7 +565,7 @@ int main(int argc, char **argv)
 		traffic();
 		asynchronous_events();
 		last_wqe_reached();
-		not_offered();
+		seldom_offered();
 		MUST(!ibv_close_device(context));
 		MUST(threads() == 1);
 	}
