@@ -37,6 +37,9 @@
  *   READ		the server fills slot s with message s; the client checks all it reads
  *   MW_WRITE, MW_READ	the same as WRITE and READ, message k by the k-th of the rkeys after the first in the go line (type 2
  *			memory windows over its slot alone, without bytes over all slots); count is at most 32
+ *   MW1_WRITE		the same as MW_WRITE, with windows of type 1
+ *   INV_THEN_WRITE	(size above 0) the same as SEND_INV, and then a WRITE of the size to the first slot by the first key after the one
+ *			of the region, which must be a remote access error: the client fails with status 10
  *   FAA		(size 8) adds 3 to the counter at addr, which starts at 0: the k-th finds 3 * k
  *   CAS		(size 8) compares with k and swaps k + 1, in the same counter: the k-th finds k
  *   CAS_MISS		(size 8) compares with all ones: each finds 0x1122334455667788, which stays
@@ -66,7 +69,7 @@
 #define BEFORE_FLUSH	(~0ull)		/* wr_id of the WRITE that a FLUSH follows */
 #define CAP_FLUSH	(1ull << 38)	/* IB_UVERBS_DEVICE_FLUSH_GLOBAL: the kernel's flags that verbs.h does not name */
 
-enum { RECEIVES = 1, ATOMIC = 2, IMM = 4, READS = 8, WRITES = 16, WINDOWED = 32 };
+enum { RECEIVES = 1, ATOMIC = 2, IMM = 4, READS = 8, WRITES = 16, WINDOWED = 32, TYPE_1 = 64, THEN_WRITES = 128 };
 
 static const struct op {
 	const char *name;
@@ -83,6 +86,8 @@ static const struct op {
 	{ "READ",	IBV_WR_RDMA_READ,		READS },
 	{ "MW_WRITE",	IBV_WR_RDMA_WRITE,		WRITES | WINDOWED },
 	{ "MW_READ",	IBV_WR_RDMA_READ,		READS | WINDOWED },
+	{ "MW1_WRITE",	IBV_WR_RDMA_WRITE,		WRITES | WINDOWED | TYPE_1 },
+	{ "INV_THEN_WRITE", IBV_WR_SEND_WITH_INV,	RECEIVES | WINDOWED | THEN_WRITES },
 	{ "FAA",	IBV_WR_ATOMIC_FETCH_AND_ADD,	ATOMIC },
 	{ "CAS",	IBV_WR_ATOMIC_CMP_AND_SWP,	ATOMIC },
 	{ "CAS_MISS",	IBV_WR_ATOMIC_CMP_AND_SWP,	ATOMIC },
@@ -340,21 +345,27 @@ static int windows_bind(struct serving *serving)
 {
 	int access = serving->op->traits & READS ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
 
+	int is_type_1 = serving->op->traits & TYPE_1;
+
 	for (unsigned int i = 0; i < serving->count; i++) {
-		struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+		struct ibv_mw *mw = ibv_alloc_mw(pd, is_type_1 ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2);
 		uintptr_t slot = (uintptr_t)buffer + (size_t)(i % serving->slots) * serving->size;
 		unsigned int length = serving->size ? serving->size : BUFFER_MAX;
 		struct ibv_send_wr *bad, wr = {
 			.opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED,
 			.bind_mw = { .mw = mw, .bind_info = { mr, slot, length, access } },
 		};
+		struct ibv_mw_bind bind = { .send_flags = IBV_SEND_SIGNALED, .bind_info = { mr, slot, length, access } };
 		struct ibv_wc wc;
 
 		if (!mw)
 			return 0;
 		serving->windows[i] = mw;
 		wr.bind_mw.rkey = serving->window_rkeys[i] = ibv_inc_rkey(mw->rkey);
-		if (ibv_post_send(qp, &wr, &bad))
+		/* A bind of type 1 takes the next key by itself. */
+		if (is_type_1 ? ibv_bind_mw(qp, mw, &bind) : ibv_post_send(qp, &wr, &bad))
+			return 0;
+		if (is_type_1 && mw->rkey != serving->window_rkeys[i])
 			return 0;
 		while (!ibv_poll_cq(cq, 1, &wc))
 			;
@@ -616,6 +627,18 @@ static const char *response_check(const struct op *op, unsigned int k, unsigned 
 	return NULL;
 }
 
+/* Writes by the key of a window that was invalidated, as message `count`. */
+static void stale_post(const struct region *region)
+{
+	struct ibv_sge sge = { (uintptr_t)buffer, opt.size, mr->lkey };
+	struct ibv_send_wr *bad, wr = { .wr_id = opt.count, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
+
+	wr.wr.rdma.remote_addr = region->addr;
+	wr.wr.rdma.rkey = region->window_rkeys[0];
+	if (ibv_post_send(qp, &wr, &bad))
+		die("post a WRITE by a stale key: %s", strerror(errno));
+}
+
 static const char *play(const struct op *op, const struct region *region)
 {
 	static char text[128];
@@ -624,9 +647,13 @@ static const char *play(const struct op *op, const struct region *region)
 	const char *wrong = NULL;
 	struct ibv_wc wc;
 
-	while (done < opt.count) {
+	while (done < opt.count + !!(op->traits & THEN_WRITES)) {
 		while (posted < opt.count && posted - done < opt.depth)
 			request_post(op, region, posted++, slots);
+		if (done == opt.count && posted == opt.count) {
+			stale_post(region);
+			posted++;
+		}
 		if (!ibv_poll_cq(cq, 1, &wc))
 			continue;
 		if (wc.status) {
@@ -638,6 +665,8 @@ static const char *play(const struct op *op, const struct region *region)
 		}
 		if (wc.wr_id == BEFORE_FLUSH)
 			continue;
+		if (!wrong && done == opt.count)
+			wrong = "the key of an invalidated window was good for a WRITE";
 		if (!wrong && wc.wr_id != done)
 			wrong = "completions out of order";
 		if (!wrong && ((op->opcode == IBV_WR_FLUSH && wc.opcode != IBV_WC_FLUSH) ||
@@ -707,7 +736,7 @@ static void __attribute__((noreturn)) usage(void)
 {
 	fputs("usage: peer -l [OPTION]...\n"
 	      "       peer -c HOST [OPTION]... OPERATION...\n"
-	      "operations: SEND SEND_IMM SEND_INV WRITE WRITE_IMM FLUSH ATOMIC_WRITE READ MW_WRITE MW_READ FAA CAS CAS_MISS\n"
+	      "operations: SEND SEND_IMM SEND_INV WRITE WRITE_IMM FLUSH ATOMIC_WRITE READ MW_WRITE MW_READ MW1_WRITE INV_THEN_WRITE FAA CAS CAS_MISS\n"
 	      "  -p PORT    TCP port (18600)                -d NAME    RDMA device (the first)\n"
 	      "  -g INDEX   source GID index (1)            -m BYTES   path MTU (1024)\n"
 	      "  -s BYTES   message size (4096)             -n COUNT   messages an operation (16)\n"

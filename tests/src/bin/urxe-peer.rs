@@ -68,7 +68,7 @@ struct Arguments {
     /// Post receives so many milliseconds late.
     #[arg(short = 'D', default_value_t = 0)]
     delay_ms: u64,
-    /// SEND SEND_IMM SEND_INV WRITE WRITE_IMM FLUSH ATOMIC_WRITE READ MW_WRITE MW_READ FAA CAS CAS_MISS
+    /// SEND SEND_IMM SEND_INV WRITE WRITE_IMM FLUSH ATOMIC_WRITE READ MW_WRITE MW_READ MW1_WRITE INV_THEN_WRITE FAA CAS CAS_MISS
     operations: Vec<Operation>,
 }
 

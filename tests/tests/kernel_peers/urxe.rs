@@ -162,10 +162,13 @@ fn atomics(pair: Pair, lab: &Lab) -> Result<(), Failure> {
 
 /// Of the server; the client uses and invalidates them.
 fn memory_windows(pair: Pair, lab: &Lab) -> Result<(), Failure> {
-    let operations = &["MW_WRITE", "MW_READ", "SEND_INV"];
+    let operations = &["MW_WRITE", "MW_READ", "MW1_WRITE", "SEND_INV"];
     pair.play(lab, Play::new(Family::V4, operations, 5000, 1024))?;
     pair.play(lab, Play { count: 32, ..Play::new(Family::V6, operations, 1, 4096) })?;
     pair.play(lab, Play::new(Family::V4, operations, 0, 256))?;
+    // A key that was invalidated is good for nothing, and not only said to be gone.
+    let play = Play { count: 4, ..Play::new(Family::V4, &["INV_THEN_WRITE"], 64, 1024) };
+    play.fails_with(lab, pair.nodes(lab), "wc status 10 (remote access error)")?;
     let play = Play { more: "-k 100", count: 1, ..Play::new(Family::V4, &["MW_WRITE"], 64, 1024) };
     play.fails_with(lab, pair.nodes(lab), "wc status 10 (remote access error)")
 }

@@ -127,7 +127,34 @@ fn run(
         }
         done += 1;
     }
+    if outcome.is_ok() && operation == Operation::InvThenWrite {
+        return write_by_stale_key(station, plan, region);
+    }
     Ok(outcome)
+}
+
+/// Writes by the key of a window that was invalidated, as message `count`; it is wrong whatever comes of it.
+fn write_by_stale_key(
+    station: &Station,
+    plan: &PlayConfig,
+    region: &Region,
+) -> Result<Result<(), Wrong>, PeerError> {
+    let said = String::new();
+    let rkey = *region.windows.first().ok_or(PeerError::Protocol { said, wanted: "a key a message" })?;
+    let pieces = station.pieces(0, plan.size)?;
+    let write = SendRequest::write(&pieces[..], Remote { addr: region.addr, rkey });
+    station.post_send(plan.count, &write.wr_id(plan.count.into()))?;
+    loop {
+        match station.poll()? {
+            Some(done) if done.status.is_success() => {
+                return Ok(Err(Wrong::Other(
+                    "the key of an invalidated window was good for a WRITE".to_owned(),
+                )));
+            }
+            Some(done) => return Ok(Err(Wrong::Status { status: done.status, message: done.wr_id })),
+            None => {}
+        }
+    }
 }
 
 /// What message `done` brought back.
@@ -195,8 +222,8 @@ fn post(
     let request = match operation {
         Operation::Send => SendRequest::send(data),
         Operation::SendImm => SendRequest::send_imm(data, k),
-        Operation::SendInv => SendRequest::send_invalidate(data, rkey),
-        Operation::Write | Operation::WindowWrite => SendRequest::write(data, slot),
+        Operation::SendInv | Operation::InvThenWrite => SendRequest::send_invalidate(data, rkey),
+        Operation::Write | Operation::WindowWrite | Operation::Window1Write => SendRequest::write(data, slot),
         Operation::WriteImm => SendRequest::write_imm(data, slot, k),
         Operation::Flush => {
             station.post_send(k, &SendRequest::write(data, slot).wr_id(BEFORE_FLUSH))?;

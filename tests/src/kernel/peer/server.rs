@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use urxe::{Access, Completion, MemoryWindow, PathMtu, RegionSlice, WcOpcode};
+use urxe::{Access, Completion, MemoryWindow, MwType, PathMtu, RegionSlice, WcOpcode};
 
 use super::{
     Operation, PeerConfig, PeerError, Wrong,
@@ -135,8 +135,9 @@ impl Serving {
         let access = if self.operation.is_read() { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
         let length = if self.size == 0 { BUFFER_MAX } else { self.size };
         let messages = if self.operation.is_windowed() { 0..self.count } else { 0..0 };
+        let kind = if self.operation == Operation::Window1Write { MwType::Type1 } else { MwType::Type2 };
         messages
-            .map(|message| station.bind_window(self.offset(message % self.slots), length, access))
+            .map(|message| station.bind_window(kind, self.offset(message % self.slots), length, access))
             .collect()
     }
 

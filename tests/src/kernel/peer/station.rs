@@ -6,7 +6,7 @@ use std::{
 };
 
 use urxe::{
-    Access, Completion, CompletionQueue, ConnectOptions, Device, MemoryRegion, MemoryWindow, PathMtu,
+    Access, Completion, CompletionQueue, ConnectOptions, Device, MemoryRegion, MemoryWindow, MwType, PathMtu,
     ProtectionDomain, QueuePair, RecvRequest, RegionSlice, Rkey, SendRequest,
 };
 
@@ -118,14 +118,15 @@ impl Station {
             .collect()
     }
 
-    /// A type 2 window over `size` bytes at `offset` of the slots, bound.
+    /// A window over `size` bytes at `offset` of the slots, bound.
     pub(super) fn bind_window(
         &self,
+        kind: MwType,
         offset: usize,
         size: u32,
         access: Access,
     ) -> Result<MemoryWindow, PeerError> {
-        let mut window = self.pd.alloc_window()?;
+        let mut window = self.pd.alloc_window_of_type(kind)?;
         let part = self.region.slice(GUARD + offset..GUARD + offset + size as usize)?;
         self.post_send(0, &SendRequest::bind(&mut window, part, access))?;
         loop {

@@ -46,6 +46,10 @@ pub enum Operation {
     WindowWrite,
     /// RDMA READ through a memory window.
     WindowRead,
+    /// RDMA WRITE through a memory window of type 1.
+    Window1Write,
+    /// SEND with invalidate, then RDMA WRITE by a key that was invalidated.
+    InvThenWrite,
     /// FETCH AND ADD.
     FetchAdd,
     /// COMPARE AND SWAP that swaps.
@@ -55,7 +59,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    const NAMES: [(Self, &'static str); 13] = [
+    const NAMES: [(Self, &'static str); 15] = [
         (Self::Send, "SEND"),
         (Self::SendImm, "SEND_IMM"),
         (Self::SendInv, "SEND_INV"),
@@ -66,17 +70,27 @@ impl Operation {
         (Self::Read, "READ"),
         (Self::WindowWrite, "MW_WRITE"),
         (Self::WindowRead, "MW_READ"),
+        (Self::Window1Write, "MW1_WRITE"),
+        (Self::InvThenWrite, "INV_THEN_WRITE"),
         (Self::FetchAdd, "FAA"),
         (Self::CompareSwap, "CAS"),
         (Self::CompareMiss, "CAS_MISS"),
     ];
 
     pub(super) fn is_send(self) -> bool {
-        matches!(self, Self::Send | Self::SendImm | Self::SendInv)
+        matches!(self, Self::Send | Self::SendImm) || self.invalidates()
     }
 
     pub(super) fn is_write(self) -> bool {
-        matches!(self, Self::Write | Self::WriteImm | Self::Flush | Self::AtomicWrite | Self::WindowWrite)
+        matches!(
+            self,
+            Self::Write
+                | Self::WriteImm
+                | Self::Flush
+                | Self::AtomicWrite
+                | Self::WindowWrite
+                | Self::Window1Write
+        )
     }
 
     pub(super) fn is_read(self) -> bool {
@@ -85,7 +99,12 @@ impl Operation {
 
     /// Whether each message has a memory window of its own.
     pub(super) fn is_windowed(self) -> bool {
-        matches!(self, Self::SendInv | Self::WindowWrite | Self::WindowRead)
+        matches!(self, Self::WindowWrite | Self::Window1Write | Self::WindowRead) || self.invalidates()
+    }
+
+    /// Whether each message takes its window's key away.
+    pub(super) fn invalidates(self) -> bool {
+        matches!(self, Self::SendInv | Self::InvThenWrite)
     }
 
     pub(super) fn is_atomic(self) -> bool {
@@ -121,7 +140,7 @@ impl fmt::Display for Operation {
 /// A word that names no operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "operations are SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, FLUSH, ATOMIC_WRITE, READ, MW_WRITE, MW_READ, FAA, CAS, CAS_MISS"
+    "operations are SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, FLUSH, ATOMIC_WRITE, READ, MW_WRITE, MW_READ, MW1_WRITE, INV_THEN_WRITE, FAA, CAS, CAS_MISS"
 )]
 pub struct NoSuchOperation;
 
