@@ -135,7 +135,7 @@ static void windows(void)
 	bind.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_READ;
 	NUMBER("bind_mw to a region without bind access", ibv_bind_mw(qp, one, &bind));
 	completed(&wc);
-	MUST(wc.status == IBV_WC_MW_BIND_ERR);
+	printf("bind_mw to a region without bind access, its completion\t%s\n", ibv_wc_status_str(wc.status));
 	MUST(!ibv_destroy_qp(qp) && !ibv_dereg_mr(bindable) && !ibv_dereg_mr(foreign) && !ibv_dealloc_pd(other));
 	NUMBER("dealloc_mw", ibv_dealloc_mw(one));
 	MUST(!ibv_dealloc_mw(two));
@@ -153,14 +153,14 @@ static void used(void)
 	struct ibv_srq *srq;
 
 	if (!dm) {
-		POINTER("free_dm with a region", dm);
+		POINTER("free_dm with a region", ibv_alloc_dm(context, &of));
 	} else {
 		MUST((region = ibv_reg_dm_mr(pd, dm, 0, 64, LOCAL | IBV_ACCESS_ZERO_BASED)));
 		NUMBER("free_dm with a region", ibv_free_dm(dm));
 		MUST(!ibv_dereg_mr(region) && !ibv_free_dm(dm));
 	}
 	if (!(xrcd = ibv_open_xrcd(context, &xrc))) {
-		POINTER("close_xrcd with a shared queue", xrcd);
+		POINTER("close_xrcd with a shared queue", ibv_open_xrcd(context, &xrc));
 		return;
 	}
 	shared.xrcd = xrcd;
