@@ -1,12 +1,12 @@
 //! When things want to be looked at again: queue pairs, and completion queues whose events are held back.
 //!
-//! A deadline moves with every acknowledgement, so it is not kept sorted: a queue pair has (at most a few) entries in a
-//! heap, and when one fires the queue pair says what its deadline really is. An entry is added only when none
+//! A deadline moves with every acknowledgement, so it is not followed: a queue pair has (at most a few) entries, and when
+//! one fires the queue pair says what its deadline really is. An entry is added only when none
 //! stands at or before the deadline, which on a busy queue pair is once a timeout, not once a packet.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+mod schedule;
 
+use self::schedule::Schedule;
 use crate::cq::Wake;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, lock};
@@ -14,7 +14,7 @@ use crate::time::Time;
 
 /// The deadlines of one kind of thing on one device, things by index.
 pub(crate) struct Timers {
-    heap: Mutex<BinaryHeap<Reverse<(Time, u32)>>>,
+    schedule: Mutex<Schedule>,
     /// The earliest entry, for who only asks.
     next_ns: AtomicU64,
     /// Woken when the earliest entry became earlier, so that who sleeps sleeps shorter.
@@ -23,7 +23,7 @@ pub(crate) struct Timers {
 
 impl Timers {
     pub fn new(wake: Arc<dyn Wake>) -> Self {
-        Self { heap: Mutex::new(BinaryHeap::new()), next_ns: AtomicU64::new(Time::NEVER.as_ns()), wake }
+        Self { schedule: Mutex::new(Schedule::default()), next_ns: AtomicU64::new(Time::NEVER.as_ns()), wake }
     }
 
     /// The earliest deadline, [`Time::NEVER`] if there is none. It may turn out to have moved.
@@ -33,12 +33,13 @@ impl Timers {
 
     /// Has thing `index` looked at, at `at`.
     pub fn insert(&self, at: Time, index: u32) {
-        let mut heap = lock(&self.heap);
-        let earliest = heap.peek().is_none_or(|Reverse((first, _))| at < *first);
-        heap.push(Reverse((at, index)));
+        let mut schedule = lock(&self.schedule);
+        // Stored under the lock alone, so that this is what the schedule begins with.
+        let earliest = at < self.next();
+        schedule.insert(at, index);
         if earliest {
             self.next_ns.store(at.as_ns(), Ordering::Release);
-            drop(heap);
+            drop(schedule);
             self.wake.wake();
         }
     }
@@ -46,7 +47,7 @@ impl Timers {
     /// How many entries there are.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        lock(&self.heap).len()
+        lock(&self.schedule).len()
     }
 
     /// Takes one entry whose time has come.
@@ -54,15 +55,10 @@ impl Timers {
         if self.next() > now {
             return None;
         }
-        let mut heap = lock(&self.heap);
-        let Reverse(first) = *heap.peek()?;
-        if first.0 > now {
-            return None;
-        }
-        heap.pop();
-        let next = heap.peek().map_or(Time::NEVER, |Reverse((at, _))| *at);
-        self.next_ns.store(next.as_ns(), Ordering::Release);
-        Some(first)
+        let mut schedule = lock(&self.schedule);
+        let due = schedule.take_due(now);
+        self.next_ns.store(schedule.next().as_ns(), Ordering::Release);
+        due
     }
 }
 
