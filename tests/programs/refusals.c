@@ -174,11 +174,15 @@ static void completion_queues(void)
 {
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
 	struct ibv_cq_init_attr_ex ex = { .cqe = 4, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	struct ibv_context *another = ibv_open_device(context->device);
+	struct ibv_comp_channel *of_another;
 	struct ibv_cq *small, *told;
 	void *with;
 	struct ibv_wc wc;
 	struct ibv_qp *qp;
 
+	MUST(another && (of_another = ibv_create_comp_channel(another)));
+	POINTER("create_cq with a channel of another context", ibv_create_cq(context, 4, NULL, of_another, 0));
 	POINTER("create_cq of 0 entries", ibv_create_cq(context, 0, NULL, NULL, 0));
 	POINTER("create_cq of -1 entries", ibv_create_cq(context, -1, NULL, NULL, 0));
 	POINTER("create_cq of more than the device has", ibv_create_cq(context, device.max_cqe + 1, NULL, NULL, 0));
@@ -215,6 +219,9 @@ static void completion_queues(void)
 	ex.comp_mask = 0;
 	ex.cqe = 0;
 	POINTER("create_cq_ex of 0 entries", ibv_create_cq_ex(context, &ex));
+	ex.cqe = 4;
+	ex.channel = of_another;
+	POINTER("create_cq_ex with a channel of another context", ibv_create_cq_ex(context, &ex));
 }
 
 static void shared_queues(void)

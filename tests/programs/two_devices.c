@@ -8,12 +8,13 @@
 
 #include "linked.h"
 
-#define REFUSED(call)                                                                                            \
+#define REFUSED_AS(error, call)                                                                                  \
 	do {                                                                                                     \
 		errno = 0;                                                                                       \
 		MUST(!(call));                                                                                   \
-		MUST(errno == EINVAL);                                                                           \
+		MUST(errno == error);                                                                            \
 	} while (0)
+#define REFUSED(call) REFUSED_AS(EINVAL, call)
 
 /* One of everything that something else can be made with. */
 struct side {
@@ -108,6 +109,28 @@ static void domains(const struct side *own, const struct side *other)
 	MUST(ibv_create_cq_ex(own->context, &with));
 }
 
+/* A completion channel is of its context and of those that were imported from it. */
+static void channels(const struct side *own, const struct side *other)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(own->context);
+	struct ibv_cq_init_attr_ex with = { .cqe = 4, .channel = channel };
+	struct ibv_context *another = ibv_open_device(own->context->device), *imported;
+	struct ibv_cq *cq;
+
+	MUST(channel && another);
+	REFUSED_AS(EBADF, ibv_create_cq(other->context, 4, NULL, channel, 0));
+	REFUSED_AS(EBADF, ibv_create_cq_ex(other->context, &with));
+	REFUSED_AS(EBADF, ibv_create_cq(another, 4, NULL, channel, 0));
+	MUST(!channel->refcnt && !ibv_close_device(another));
+	MUST((imported = ibv_import_device(own->context->cmd_fd)));
+	MUST((cq = ibv_create_cq(imported, 4, NULL, channel, 0)) && channel->refcnt == 1);
+	MUST(ibv_destroy_comp_channel(channel) == EBUSY && !ibv_destroy_cq(cq) && !ibv_close_device(imported));
+	/* Closing what was imported left the descriptor known. */
+	MUST((imported = ibv_import_device(own->context->cmd_fd)) && !ibv_close_device(imported));
+	MUST((cq = ibv_create_cq(own->context, 4, NULL, channel, 0)) && !ibv_destroy_cq(cq));
+	MUST(!ibv_destroy_comp_channel(channel));
+}
+
 static void memory(const struct side *own, const struct side *other)
 {
 	REFUSED(ibv_reg_dm_mr(own->pd, other->dm, 0, 4096, IBV_ACCESS_ZERO_BASED | REMOTE));
@@ -126,6 +149,7 @@ int main(void)
 	queue_pairs(&own, &other);
 	shared_queues(&own, &other);
 	domains(&own, &other);
+	channels(&own, &other);
 	memory(&own, &other);
 	MUST(!ibv_close_device(own.context) && !ibv_close_device(other.context));
 	ibv_free_device_list(list);

@@ -40,6 +40,19 @@ impl ChannelObject {
         unsafe { channel.cast::<Self>().as_ref() }.ok_or(VerbError::Null("channel"))
     }
 
+    /// The same with its context.
+    ///
+    /// # Safety
+    /// As `from_c`.
+    pub unsafe fn with_context<'a>(
+        channel: *mut ibv_comp_channel,
+    ) -> Result<(&'a Self, &'a Context), VerbError> {
+        // SAFETY: the ABI's contract.
+        let object = unsafe { Self::from_c(channel) }?;
+        // SAFETY: from_c found the channel there. Its context is there as long as the channel, and the field does not change.
+        Ok((object, unsafe { Context::of_object((*channel).context) }))
+    }
+
     /// Takes an event. Waits for it as `read` would, but receives meanwhile.
     pub fn take_event(&self, context: &Context) -> Result<CqEvent, Errno> {
         if context.is_inherited() {
@@ -105,9 +118,8 @@ pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut 
 pub unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     border::number("ibv_destroy_comp_channel", || {
         // SAFETY: the ABI's contract.
-        let object = unsafe { ChannelObject::from_c(channel) }?;
-        // SAFETY: a channel's context is there as long as the channel, and the field does not change.
-        if unsafe { Context::of_object((*channel).context) }.is_inherited() {
+        let (object, context) = unsafe { ChannelObject::with_context(channel) }?;
+        if context.is_inherited() {
             return Ok(());
         }
         match object.channel.cq_count() {
@@ -129,9 +141,7 @@ pub unsafe extern "C" fn get_cq_event(
 ) -> c_int {
     border::minus_one("ibv_get_cq_event", || {
         // SAFETY: the ABI's contract.
-        let object = unsafe { ChannelObject::from_c(channel) }?;
-        // SAFETY: a channel's context is there as long as the channel, and the field does not change.
-        let context = unsafe { Context::of_object((*channel).context) };
+        let (object, context) = unsafe { ChannelObject::with_context(channel) }?;
         let taken = object.take_event(context);
         let event = taken.map_err(|errno| VerbError::System { what: "no completion event", errno })?;
         // The queue was made with the address of its structure as its context.

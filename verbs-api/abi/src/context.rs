@@ -2,12 +2,13 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::{offset_of, zeroed};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
+use rustix::io::fcntl_dupfd_cloexec;
 use urxe_stack::cq::{AsyncEvents, EventObject};
 use urxe_stack::device::Device;
 use urxe_stack::driver::eventfd::EventFd;
@@ -35,18 +36,31 @@ pub fn identity(descriptor: impl AsFd) -> rustix::io::Result<FileIdentity> {
     fstat(descriptor).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// Opens a device once more, that of the context whose descriptor is open on `file`.
-pub fn open_again(file: FileIdentity) -> Result<*mut ibv_context, VerbError> {
+/// Opens a device once more, that of the context that `descriptor` is of. What both make belongs to one file, as in the original.
+pub fn open_again(descriptor: BorrowedFd<'_>) -> Result<*mut ibv_context, VerbError> {
+    let file = identity(descriptor).map_err(|_| VerbError::NoContext)?;
     let spec = lock(OPEN.get()).iter().find(|(open, _)| *open == file).map(|(_, spec)| spec.clone());
     let device = spec.and_then(|spec| devices::known(&spec)).ok_or(VerbError::NoContext)?;
     // SAFETY: devices stay where they are for the life of the process.
-    open(device, unsafe { DeviceObject::from_c(device) }?)
+    let known = unsafe { DeviceObject::from_c(device) }?;
+    let again = fcntl_dupfd_cloexec(descriptor, 0);
+    open(device, known, again.map_err(|errno| VerbError::System { what: CMD_FD, errno })?)
 }
 
 /// Opens a device of the list.
 pub fn open_listed(device: *mut ibv_device) -> Result<*mut ibv_context, VerbError> {
     // SAFETY: devices of the list stay where they are for the life of the process.
-    open(device, unsafe { DeviceObject::from_c(device) }?)
+    let listed = unsafe { DeviceObject::from_c(device) }?;
+    open(device, listed, new_file(listed)?)
+}
+
+/// What a failure to have a context's descriptor calls it.
+const CMD_FD: &str = "a descriptor for the context";
+
+/// A file for a context that shares nothing with others.
+fn new_file(listed: &DeviceObject) -> Result<OwnedFd, VerbError> {
+    let made = memfd_create(format!("urxe-{}", listed.spec.name), MemfdFlags::CLOEXEC);
+    made.map_err(|errno| VerbError::System { what: CMD_FD, errno })
 }
 
 /// A context, with what C sees of it in front.
@@ -100,6 +114,11 @@ impl Context {
     /// Refuses what belongs to a context of another device. `what` names it.
     pub fn own(&self, what: &'static str, other: &Self) -> Result<(), VerbError> {
         if Arc::ptr_eq(&self.node, &other.node) { Ok(()) } else { Err(VerbError::OtherDevice(what)) }
+    }
+
+    /// Whether both are of one file: one context, or one imported from the other.
+    pub fn is_of_one_file(&self, other: &Self) -> bool {
+        self.file == other.file
     }
 
     /// Whether this process is a child that inherited the context by `fork`. It takes nothing down: the device is its parent's,
@@ -176,19 +195,21 @@ pub unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_contex
     border::pointer("ibv_open_device", || {
         // SAFETY: the ABI's contract.
         let listed = unsafe { DeviceObject::from_c(device) }?;
-        open(device, listed).inspect_err(|error| {
+        new_file(listed).and_then(|file| open(device, listed, file)).inspect_err(|error| {
             tracing::error!(target: "urxe_abi", "cannot open {}: {error}", listed.spec);
         })
     })
 }
 
-fn open(device: *mut ibv_device, listed: &DeviceObject) -> Result<*mut ibv_context, VerbError> {
+fn open(
+    device: *mut ibv_device,
+    listed: &DeviceObject,
+    cmd_fd: OwnedFd,
+) -> Result<*mut ibv_context, VerbError> {
     let system = |what| move |errno| VerbError::System { what, errno };
     let events_fd = Arc::new(EventFd::new().map_err(system("a descriptor for asynchronous events"))?);
-    let name = format!("urxe-{}", listed.spec.name);
-    let cmd_fd = memfd_create(name, MemfdFlags::CLOEXEC).map_err(system("a descriptor for the context"))?;
     let node = Node::open(&listed.spec)?;
-    let file = identity(&cmd_fd).map_err(system("a descriptor for the context"))?;
+    let file = identity(&cmd_fd).map_err(system(CMD_FD))?;
     lock(OPEN.get()).push((file, listed.spec.clone()));
     let events = Arc::new(AsyncEvents::new(Box::new(Arc::clone(&events_fd))));
     node.router.join(&events);
@@ -229,7 +250,11 @@ pub unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
         }
         std::mem::take(&mut *context.owned()).end(&context.node.engine);
         context.node.router.leave(&context.events);
-        lock(OPEN.get()).retain(|(file, _)| *file != context.file);
+        let mut open = lock(OPEN.get());
+        if let Some(one) = open.iter().position(|(file, _)| *file == context.file) {
+            open.swap_remove(one);
+        }
+        drop(open);
         let node = Arc::clone(&context.node);
         // SAFETY: handed out by `open`; the program does not use it again.
         unsafe { live::take_back(ptr::from_ref(context).cast_mut()) };

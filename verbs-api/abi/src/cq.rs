@@ -78,7 +78,11 @@ pub unsafe fn create(
         None
     } else {
         // SAFETY: the ABI's contract.
-        Some(Arc::clone(&unsafe { ChannelObject::from_c(wanted.channel) }?.channel))
+        let (channel, of_channel) = unsafe { ChannelObject::with_context(wanted.channel) }?;
+        if !shared.is_of_one_file(of_channel) {
+            return Err(VerbError::ChannelOfOther);
+        }
+        Some(Arc::clone(&channel.channel))
     };
     let mut place = Box::<CqObject>::new_uninit();
     let address = place.as_mut_ptr();

@@ -96,6 +96,9 @@ pub enum VerbError {
     /// An object of another device than what it is used with.
     #[error("{0} is of another device")]
     OtherDevice(&'static str),
+    /// A completion channel of another context than the queue's.
+    #[error("the completion channel belongs to another context than the completion queue")]
+    ChannelOfOther,
     /// An entry that the P_Key table does not have.
     #[error("port {port} has no P_Key {index}; port 1 has {len}")]
     NoPkey {
@@ -230,6 +233,8 @@ impl VerbError {
             Self::EmptyGid { .. } => libc::ENODATA,
             Self::NoPdLeft { .. } => libc::ENOMEM,
             Self::ChannelBusy { .. } => libc::EBUSY,
+            // The kernel looks for its descriptor among those of the queue's context.
+            Self::ChannelOfOther => libc::EBADF,
             Self::System { errno, .. } => errno.raw_os_error(),
             Self::Cma(error) => error.errno(),
             Self::Link(_) => libc::ENODEV,

@@ -27,10 +27,8 @@ pub unsafe extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
             let given = u64::from(cmd_fd.cast_unsigned());
             return Err(VerbError::Value { field: "cmd_fd", given, allowed: "a descriptor is needed" });
         }
-        // SAFETY: only looked at during the call; a number that is no open descriptor has no identity.
-        let file = context::identity(unsafe { BorrowedFd::borrow_raw(cmd_fd) });
-        let file = file.map_err(|_| VerbError::NoContext)?;
-        context::open_again(file)
+        // SAFETY: only used during the call; a number that is no open descriptor has no identity.
+        context::open_again(unsafe { BorrowedFd::borrow_raw(cmd_fd) })
     })
 }
 
