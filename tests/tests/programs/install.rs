@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use urxe_tests::build::build;
 
 /// Debian's user without any rights.
-const NOBODY: (u32, u32) = (65534, 65534);
+pub const NOBODY: (u32, u32) = (65534, 65534);
 
 /// `bin/urxe`, the libraries in `lib`, and a home for the user.
 pub struct Install {
@@ -27,7 +27,7 @@ pub fn install() -> &'static Install {
 }
 
 /// Whether this process is root's, and programs are to be run as somebody else.
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
@@ -61,15 +61,20 @@ impl Install {
     /// A program as an ordinary user, in that user's home, without any configuration.
     pub fn user(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
+        self.environment(&mut command);
+        if is_root() {
+            command.uid(NOBODY.0).gid(NOBODY.1);
+        }
+        command
+    }
+
+    /// The user's home and no configuration, for a command that becomes the ordinary user by itself.
+    pub fn environment(&self, command: &mut Command) {
         let home = self.path("home");
         command.current_dir(&home).env("HOME", &home).stdin(Stdio::null());
         for variable in ["XDG_CACHE_HOME", "XDG_CONFIG_HOME", "LD_LIBRARY_PATH", "URXE_DEVICES", "URXE_LOG"] {
             command.env_remove(variable);
         }
-        if is_root() {
-            command.uid(NOBODY.0).gid(NOBODY.1);
-        }
-        command
     }
 
     /// `urxe run` with these words, separated by blanks.

@@ -3,12 +3,14 @@
 //! They need packages, which `cargo xtask programs` installs by name (`ibverbs-utils`, `perftest`, `libibverbs-dev`, …). Programs run
 //! from an unpacked installation: `bin/urxe` and `lib/liburxe.so` in a temporary folder. Started by root, they are run as nobody.
 
+mod cable;
 mod capture;
 mod congestion;
 mod connections;
 mod deaths;
 mod devices;
 mod environment;
+mod events;
 mod faults;
 mod install;
 mod libfabric;

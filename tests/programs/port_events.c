@@ -1,0 +1,66 @@
+/*
+ * Waits for events of the first device's port, and says of each what the port and its GID table are when it is told: a line for each event,
+ * and one at the beginning. Compiled against Debian's headers and linked with -libverbs, it knows nothing of urxe.
+ *
+ * EVENT: STATE, physical state N, GIDs INDEX=ADDRESS ...
+ *
+ * All verbs that tell of the port or a GID must agree; else it prints the line of the first that does not.
+ */
+#include <arpa/inet.h>
+#include <unistd.h>
+
+#include "check.h"
+
+#define MAX_GIDS 255
+
+/* One entry, by the verbs that ask for one: `listed` is NULL where the table has none. */
+static void agrees(struct ibv_context *context, int index, const struct ibv_gid_entry *listed)
+{
+	static const union ibv_gid none;
+	struct ibv_gid_entry entry;
+	union ibv_gid gid;
+
+	MUST(!ibv_query_gid(context, 1, index, &gid));
+	if (!listed) {
+		MUST(!memcmp(&gid, &none, sizeof(gid)) && ibv_query_gid_ex(context, 1, index, &entry, 0) == ENODATA);
+		return;
+	}
+	MUST(!memcmp(&gid, &listed->gid, sizeof(gid)) && !ibv_query_gid_ex(context, 1, index, &entry, 0));
+	MUST(!memcmp(&entry, listed, sizeof(entry)) && entry.port_num == 1 && entry.gid_type == IBV_GID_TYPE_ROCE_V2);
+}
+
+static void say(struct ibv_context *context, const char *event)
+{
+	static struct ibv_gid_entry table[MAX_GIDS];
+	struct ibv_port_attr port;
+	ssize_t count = ibv_query_gid_table(context, table, MAX_GIDS, 0), next = 0;
+	char text[INET6_ADDRSTRLEN];
+
+	MUST(count >= 0 && !ibv_query_port(context, 1, &port) && count <= port.gid_tbl_len);
+	printf("%s: %s, physical state %d, GIDs", event, ibv_port_state_str(port.state), port.phys_state);
+	for (int index = 0; index < port.gid_tbl_len; index++) {
+		const struct ibv_gid_entry *listed = next < count && (int)table[next].gid_index == index ? &table[next++] : NULL;
+
+		agrees(context, index, listed);
+		if (listed)
+			printf(" %d=%s", index, inet_ntop(AF_INET6, &listed->gid, text, sizeof(text)));
+	}
+	MUST(next == count);
+	puts("");
+}
+
+int main(void)
+{
+	struct ibv_context *context = open_first();
+	struct ibv_async_event event;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	/* Whoever waits for what this says must not wait for ever. */
+	alarm(120);
+	say(context, "opened");
+	for (;;) {
+		MUST(!ibv_get_async_event(context, &event) && event.element.port_num == 1);
+		say(context, ibv_event_type_str(event.event_type));
+		ibv_ack_async_event(&event);
+	}
+}

@@ -1,0 +1,132 @@
+//! What programs are told when the interface of their device goes down and up and its addresses go and come, and what the port and its GID
+//! table are by then: Debian's `ibv_asyncwatch`, and a program that asks at each event (`tests/programs/port_events.c`).
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::cable::{Cable, GID_BY_MAC};
+use crate::install::compile;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A program that says a line for each event, and is killed when this is dropped.
+struct Watch {
+    program: Child,
+    said: Receiver<String>,
+}
+
+impl Watch {
+    fn start(mut command: Command) -> Self {
+        let mut program = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (out, (sender, said)) = (program.stdout.take().unwrap(), channel());
+        thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                // The test may have ended.
+                let _ = sender.send(line);
+            }
+        });
+        Self { program, said }
+    }
+
+    #[track_caller]
+    fn line(&mut self) -> String {
+        match self.said.recv_timeout(PATIENCE) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => panic!("nothing was said within {PATIENCE:?}"),
+            Err(RecvTimeoutError::Disconnected) => {
+                let mut told = String::new();
+                self.program.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+                panic!("it ended: {told}");
+            }
+        }
+    }
+
+    #[track_caller]
+    fn says(&mut self, lines: &[String]) {
+        for line in lines {
+            assert_eq!(self.line(), *line);
+        }
+    }
+
+    /// What happened is told once.
+    #[track_caller]
+    fn says_no_more(&self) {
+        let more = self.said.recv_timeout(Duration::from_millis(500));
+        assert_eq!(more, Err(RecvTimeoutError::Timeout));
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}
+
+#[test]
+fn ibv_asyncwatch_hears_of_the_port_and_of_the_gid_table() {
+    let cable = Cable::with(&["10.99.0.1/24"]);
+    let mut watch = Watch::start(cable.run("--link rxe0=here -- ibv_asyncwatch"));
+    let first = watch.line();
+    assert!(first.starts_with("rxe0: async event FD "), "{first}");
+    let line = |event: &str| format!("  event_type IBV_EVENT_{event}, port 1");
+    let (down, up) = ([line("PORT_ERR (10)")], [line("PORT_ACTIVE (9)")]);
+    let gids = [line("GID_CHANGE (18)"), line("CLIENT_REREGISTER (17)")];
+    let down_and_gids = [&down[..], &gids].concat();
+    let changes: [(&str, &[String]); 10] = [
+        ("link set there down", &down),
+        ("link set there up", &up),
+        ("link set here down", &down),
+        ("link set here up", &up),
+        ("address add 10.99.0.2/24 dev here", &gids),
+        ("address del 10.99.0.2/24 dev here", &gids),
+        ("address add fd99::1/64 dev here nodad", &gids),
+        ("address del fd99::1/64 dev here", &gids),
+        ("address add fd99::1/64 dev here nodad", &gids),
+        // Addresses of IPv6 go with an interface that is taken down, those of IPv4 do not.
+        ("link set here down", &down_and_gids),
+    ];
+    for (change, told) in changes {
+        cable.ip(change);
+        println!("{change}");
+        watch.says(told);
+    }
+    watch.says_no_more();
+}
+
+#[test]
+fn the_port_and_its_gids_are_new_by_the_time_that_their_event_is_told() {
+    let cable = Cable::with(&["10.99.0.1/24"]);
+    let mut watch =
+        Watch::start(cable.run(&format!("--link rxe0=here -- {}", compile("port_events").display())));
+    // Physical states: 5 link up, 2 polling, 3 disabled (IBTA vol. 1, 14.2.5.6).
+    let (up, polling, disabled) =
+        ("active, physical state 5", "down, physical state 2", "down, physical state 3");
+    let always = format!("0={GID_BY_MAC} 1=::ffff:10.99.0.1");
+    let line = |event: &str, port: &str, gids: &str| format!("{event}: {port}, GIDs {always}{gids}");
+    let changed = |gids| ["GID table change", "client reregistration"].map(|event| line(event, up, gids));
+    watch.says(&[line("opened", up, "")]);
+    let port = |event, state| vec![line(event, state, "")];
+    let changes = [
+        ("link set there down", port("port error", polling)),
+        ("link set there up", port("port active", up)),
+        ("link set here down", port("port error", disabled)),
+        ("link set here up", port("port active", up)),
+        ("address add 10.99.0.2/24 dev here", changed(" 2=::ffff:10.99.0.2").into()),
+        ("address add fd99::1/64 dev here nodad", changed(" 2=::ffff:10.99.0.2 3=fd99::1").into()),
+        // The other entries keep their places, and what comes back has its own again.
+        ("address del 10.99.0.2/24 dev here", changed(" 3=fd99::1").into()),
+        ("address add 10.99.0.2/24 dev here", changed(" 2=::ffff:10.99.0.2 3=fd99::1").into()),
+        ("address del fd99::1/64 dev here", changed(" 2=::ffff:10.99.0.2").into()),
+    ];
+    for (change, told) in changes {
+        cable.ip(change);
+        println!("{change}");
+        watch.says(&told);
+    }
+    watch.says_no_more();
+}
