@@ -1,0 +1,118 @@
+//! A cable for one test at a time, what a device on it tells, and its GID table.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use urxe_stack::cq::{AsyncEvent, PortEventType};
+use urxe_stack::driver::{Engine, EngineConfig};
+use urxe_stack::link::LinkSpec;
+
+pub const FIRST: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+pub const SECOND: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
+pub const NEW: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 3);
+pub const FIRST_V6: Ipv6Addr = Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 1);
+pub const SECOND_V6: Ipv6Addr = Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 2);
+pub const NEW_V6: Ipv6Addr = Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 3);
+
+pub fn ip(arguments: &str) {
+    let output = Command::new("ip").args(arguments.split(' ')).output().expect("iproute2 is installed");
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Gives an address to this end of the cable. One of IPv6 is used at once, without looking for others that have it.
+pub fn add(address: impl Into<IpAddr>) {
+    match address.into() {
+        IpAddr::V4(address) => ip(&format!("address add {address}/24 dev here")),
+        IpAddr::V6(address) => ip(&format!("address add {address}/64 dev here nodad")),
+    }
+}
+
+/// Takes it away.
+pub fn del(address: impl Into<IpAddr>) {
+    match address.into() {
+        IpAddr::V4(address) => ip(&format!("address del {address}/24 dev here")),
+        IpAddr::V6(address) => ip(&format!("address del {address}/64 dev here")),
+    }
+}
+
+/// A cable with the addresses [`FIRST`] and [`SECOND`] at this end, for one test at a time.
+pub struct Cable {
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Cable {
+    pub fn new() -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let interfaces = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+        let others = interfaces.lines().skip(2).filter(|line| !line.trim_start().starts_with("lo:")).count();
+        assert_eq!(others, 0, "this is not a network namespace of the test's own: see the head of this file");
+        ip("link add here type veth peer name there");
+        // No link-local address: it comes by itself, seconds after the interface.
+        ip("link set here addrgenmode none");
+        add(FIRST);
+        add(SECOND);
+        ip("link set there up");
+        ip("link set here up");
+        Self { _alone: alone }
+    }
+
+    /// The same with [`FIRST_V6`] and [`SECOND_V6`] besides.
+    pub fn of_both_families() -> Self {
+        let cable = Self::new();
+        // The system lists the latest first.
+        add(SECOND_V6);
+        add(FIRST_V6);
+        cable
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        ip("link del here");
+    }
+}
+
+pub fn open(source: &str) -> Engine {
+    open_with(source, EngineConfig::default())
+}
+
+pub fn open_with(source: &str, config: EngineConfig) -> Engine {
+    let spec: LinkSpec = format!("rxe0={source}").parse().unwrap();
+    let engine = Engine::open(&spec, config).unwrap();
+    // What setting up the cable told may still be under way.
+    std::thread::sleep(Duration::from_millis(200));
+    while engine.device().events().next_event().is_some() {}
+    engine
+}
+
+/// The next events, as many as `expected` has.
+pub fn told(engine: &Engine, expected: &[PortEventType]) {
+    let end = Instant::now() + Duration::from_secs(30);
+    let mut got = Vec::new();
+    while got.len() < expected.len() && Instant::now() < end {
+        match engine.device().events().next_event() {
+            Some(event) => got.push(event),
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    let expected: Vec<_> = expected.iter().map(|event| AsyncEvent::Port(*event, 1)).collect();
+    assert_eq!(got, expected);
+}
+
+pub fn addresses(engine: &Engine) -> Vec<Option<IpAddr>> {
+    let table = engine.device().gids();
+    assert_eq!(table, engine.gids().iter().map(|entry| entry.gid).collect::<Vec<_>>());
+    table.iter().map(|gid| (!gid.is_zero()).then(|| gid.to_ip())).collect()
+}
+
+/// What is told when the GID table changes.
+pub const GONE: [PortEventType; 2] = [PortEventType::GidChange, PortEventType::ClientReregister];
+
+/// Where the GID table has an address.
+pub fn index_of(engine: &Engine, address: impl Into<IpAddr>) -> u8 {
+    let wanted = Some(address.into());
+    addresses(engine).iter().position(|address| *address == wanted).unwrap() as u8
+}

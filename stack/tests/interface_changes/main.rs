@@ -1,0 +1,239 @@
+//! What a device tells when its interface goes down and up and its addresses go and come; and that hosts made of network namespaces stay apart.
+//!
+//! Needs root in a network namespace of its own, and `ip` (iproute2):
+//!
+//! ```text
+//! sudo unshare --net cargo test -p urxe-stack --test interface_changes -- --ignored
+//! unshare --map-root-user --net cargo test -p urxe-stack --test interface_changes -- --ignored
+//! ```
+//!
+//! A veth pair stands for a cable: its other end has no address, and is taken down to take the carrier away.
+
+mod cable;
+mod ipv6;
+mod talker;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use urxe_stack::cq::PortEventType;
+use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::driver::{Engine, EngineConfig};
+use urxe_stack::link::OperState;
+use urxe_wire::{Gid, Qpn};
+
+use crate::cable::{
+    Cable, FIRST, GONE, NEW, SECOND, add, addresses, del, index_of, ip, open, open_with, told,
+};
+use crate::talker::Talker;
+
+#[test]
+#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn the_port_follows_the_interface_and_its_carrier() {
+    let _cable = Cable::new();
+    let engine = open("here");
+    assert_eq!(engine.port_state(), OperState::Up);
+    assert!(engine.device().is_port_active());
+    ip("link set there down");
+    told(&engine, &[PortEventType::PortErr]);
+    assert_eq!(engine.port_state(), OperState::NoCarrier);
+    assert!(!engine.device().is_port_active());
+    ip("link set there up");
+    told(&engine, &[PortEventType::PortActive]);
+    ip("link set here down");
+    told(&engine, &[PortEventType::PortErr]);
+    assert_eq!(engine.port_state(), OperState::Disabled);
+    ip("link set here up");
+    told(&engine, &[PortEventType::PortActive]);
+    assert!(engine.device().is_port_active());
+    assert_eq!(engine.device().events().next_event(), None);
+}
+
+#[test]
+#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn the_gid_table_follows_the_addresses() {
+    let _cable = Cable::new();
+    let engine = open("here");
+    let by_mac = addresses(&engine)[0];
+    let (first, second, new) = (Some(FIRST.into()), Some(SECOND.into()), Some(NEW.into()));
+    assert_eq!(addresses(&engine), [by_mac, first, second]);
+    add(NEW);
+    told(&engine, &GONE);
+    assert_eq!(addresses(&engine), [by_mac, first, second, new]);
+    assert_eq!(
+        engine.gids().iter().map(|entry| entry.assigned).collect::<Vec<_>>(),
+        [false, true, true, true]
+    );
+    del(SECOND);
+    told(&engine, &GONE);
+    assert_eq!(addresses(&engine), [by_mac, first, None, new]);
+    add(SECOND);
+    told(&engine, &GONE);
+    assert_eq!(addresses(&engine), [by_mac, first, second, new]);
+    assert!(engine.device().is_port_active());
+}
+
+#[test]
+#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn a_device_of_one_address_is_told_of_that_one_only() {
+    let _cable = Cable::new();
+    let engine = open(&FIRST.to_string());
+    del(SECOND);
+    add(NEW);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(engine.device().events().next_event(), None);
+    del(FIRST);
+    told(&engine, &GONE);
+    assert_eq!(addresses(&engine), [None, None]);
+    add(FIRST);
+    told(&engine, &GONE);
+    assert_eq!(addresses(&engine), [Some(FIRST.into()); 2]);
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn a_new_address_sends_and_receives_at_once_and_again_when_it_comes_back() {
+    let _cable = Cable::new();
+    comes_goes_and_comes_back([FIRST, SECOND, NEW].map(IpAddr::from));
+}
+
+/// Another device is on the first address; a device that follows the interface has the second, and is spoken to at a new one: within
+/// the process, and over sockets.
+fn comes_goes_and_comes_back(addresses: [IpAddr; 3]) {
+    ip("link set lo up");
+    for direct in [true, false] {
+        comes_goes_and_comes_back_over(direct, addresses);
+        del(addresses[2]);
+    }
+}
+
+fn comes_goes_and_comes_back_over(direct: bool, [first, second, new]: [IpAddr; 3]) {
+    let open = |source: &str| open_with(source, EngineConfig { direct, ..EngineConfig::default() });
+    let (follower, other) = (open("here"), open(&first.to_string()));
+    assert_ne!(follower.process_slot(), other.process_slot());
+    let [here, there] = [Talker::new(&follower), Talker::new(&other)];
+    let both_ways = || {
+        here.listen();
+        there.send(0, &here, new, b"hello");
+        assert_eq!(here.hear(PATIENCE), Some((first, new, b"hello".to_vec())));
+        there.listen();
+        here.send(index_of(&follower, new), &there, first, b"welcome");
+        assert_eq!(there.hear(PATIENCE), Some((new, first, b"welcome".to_vec())));
+    };
+    if direct {
+        add(new);
+        told(&follower, &GONE);
+    } else {
+        // A thread that sleeps since before the address came receives there.
+        std::thread::scope(|threads| {
+            here.listen();
+            let sleeper = threads.spawn(|| {
+                let never = EventFd::new().unwrap();
+                let end = follower.now().plus_ns(PATIENCE.as_nanos() as u64);
+                follower.wait(never.as_fd(), end, &mut || !here.cq.is_empty())
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            add(new);
+            told(&follower, &GONE);
+            let sent = Instant::now();
+            there.send(0, &here, new, b"good morning");
+            assert_eq!(sleeper.join().unwrap(), Ok(true));
+            assert!(sent.elapsed() < PATIENCE / 2, "it slept on, and found the message at its deadline");
+            assert_eq!(here.hear(PATIENCE), Some((first, new, b"good morning".to_vec())));
+        });
+    }
+    both_ways();
+    del(new);
+    told(&follower, &GONE);
+    // Nobody is there now, and everything else goes on.
+    here.listen();
+    there.send(0, &here, new, b"gone");
+    assert_eq!(here.hear(Duration::from_millis(200)), None);
+    there.send(0, &here, second, b"still here");
+    assert_eq!(here.hear(PATIENCE), Some((first, second, b"still here".to_vec())));
+    add(new);
+    told(&follower, &GONE);
+    both_ways();
+}
+
+#[test]
+#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn groups_are_joined_from_an_address_that_came_later() {
+    let _cable = Cable::new();
+    let engine = open("here");
+    let talker = Talker::new(&engine);
+    let attach = |group: IpAddr| engine.device().attach_mcast(talker.qp, Gid::from_ip(group));
+    let of_ipv6: IpAddr = "ff15::4d43".parse().unwrap();
+    assert_eq!(attach(of_ipv6).unwrap_err().errno(), libc::EINVAL, "it has no address of IPv6");
+    ip("address add fd99::1/64 dev here nodad");
+    told(&engine, &GONE);
+    attach(of_ipv6).unwrap();
+    engine.device().detach_mcast(talker.qp, Gid::from_ip(of_ipv6)).unwrap();
+    // The addresses that it began with go, so that only the new one is left to join from.
+    for (change, address) in [("del", SECOND), ("del", FIRST), ("add", NEW)] {
+        ip(&format!("address {change} {address}/24 dev here"));
+        told(&engine, &GONE);
+    }
+    let group = Ipv4Addr::new(239, 99, 0, 1);
+    attach(group.into()).unwrap();
+    talker.listen();
+    talker.send_to(index_of(&engine, NEW), Qpn::MULTICAST, group, b"to all");
+    assert_eq!(talker.hear(PATIENCE), Some((NEW.into(), group.into(), b"to all".to_vec())));
+}
+
+#[test]
+#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn a_new_address_that_another_process_has_with_the_same_slot_is_listed_and_not_assigned() {
+    let _cable = Cable::new();
+    ip(&format!("address add {NEW}/24 dev lo"));
+    ip("link set lo up");
+    // Both have slot 0, each on addresses of its own.
+    let (follower, other) = (open("here"), open(&NEW.to_string()));
+    assert_eq!((follower.process_slot(), other.process_slot()), (0, 0));
+    add(NEW);
+    told(&follower, &GONE);
+    assert_eq!(addresses(&follower)[3], Some(NEW.into()));
+    assert!(!follower.gids()[3].assigned);
+    ip(&format!("address del {NEW}/24 dev lo"));
+}
+
+/// A device in a namespace made for it, with a loopback interface only.
+fn open_elsewhere(devices: usize) -> Vec<Engine> {
+    let opened = std::thread::spawn(move || {
+        // SAFETY: only this thread goes to another network, with what it makes there; no descriptors change.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("root may make namespaces");
+        ip("link set lo up");
+        (0..devices).map(|_| open("127.0.0.1")).collect()
+    });
+    opened.join().unwrap()
+}
+
+#[test]
+#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
+fn hosts_made_of_namespaces_do_not_meet_within_their_process() {
+    let (here, there) = (open_elsewhere(2), open_elsewhere(2));
+    fn talkers(engines: &[Engine]) -> Vec<Talker<'_>> {
+        engines.iter().map(Talker::new).collect()
+    }
+    let (here, there) = (talkers(&here), talkers(&there));
+    let address = Ipv4Addr::LOCALHOST;
+    for listener in here.iter().chain(&there) {
+        listener.listen();
+    }
+    here[0].send(0, &there[0], address, b"stray");
+    here[0].send(0, &there[1], address, b"stray");
+    here[0].send(0, &here[1], address, b"neighbour");
+    let heard = here[1].hear(Duration::from_secs(30)).expect("the one next to it");
+    assert_eq!(heard, (address.into(), address.into(), b"neighbour".to_vec()));
+    for host in &there {
+        assert!(host.hear(Duration::from_millis(300)).is_none(), "another host");
+    }
+    let directly = |talker: &Talker<'_>| -> u64 {
+        talker.engine.ports().map(|port| port.counters().sent_directly).sum()
+    };
+    assert_eq!(directly(&here[0]), 1, "to the neighbour");
+}

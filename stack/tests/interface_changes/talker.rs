@@ -1,0 +1,100 @@
+//! Who sends and receives datagrams on a device.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use urxe_stack::cq::{Completion, Cq};
+use urxe_stack::device::QpHandle;
+use urxe_stack::driver::Engine;
+use urxe_stack::memory::{Access, Buffer, Mr, PdId};
+use urxe_stack::qp::QpInit;
+use urxe_stack::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+use urxe_stack::qp::ud::network_header::NetworkHeader;
+use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge};
+use urxe_wire::{Gid, QKey, Qpn};
+
+/// A datagram queue pair with receives of 1 KiB, behind the 40 bytes of header of each.
+pub struct Talker<'e> {
+    pub engine: &'e Engine,
+    pd: PdId,
+    pub cq: Arc<Cq>,
+    pub qp: QpHandle,
+    buffer: Arc<Buffer>,
+    mr: Mr,
+}
+
+const QKEY: QKey = QKey(0x1234);
+const ROOM: usize = 1024;
+
+impl<'e> Talker<'e> {
+    pub fn new(engine: &'e Engine) -> Self {
+        let device = engine.device();
+        let pd = device.alloc_pd().unwrap();
+        let cq = device.create_cq(16, None, 0).unwrap();
+        let cap =
+            QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 64 };
+        let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
+        let init = QpInit { qp_type: QpType::Ud, pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: false };
+        let qp = device.create_qp(&init).unwrap();
+        use QpAttrMask as M;
+        let states = [
+            (QpState::Init, M::PKEY_INDEX | M::PORT | M::QKEY),
+            (QpState::Rtr, M::empty()),
+            (QpState::Rts, M::SQ_PSN),
+        ];
+        for (qp_state, bits) in states {
+            let attr = QpAttr { qp_state, port_num: 1, qkey: QKEY, ..QpAttr::default() };
+            engine.modify_qp(qp, &attr, bits | M::STATE).unwrap();
+        }
+        let buffer = Arc::new(Buffer::new(ROOM).unwrap());
+        let mr =
+            device.memory().register_buffer(pd, &buffer, 0..ROOM, buffer.addr() as u64, Access::LOCAL_WRITE);
+        Self { engine, pd, cq, qp, buffer, mr: mr.unwrap() }
+    }
+
+    /// Sends from entry `sgid_index` of the own table to a talker's address.
+    pub fn send(&self, sgid_index: u8, to: &Talker<'_>, address: impl Into<IpAddr>, text: &[u8]) {
+        self.send_to(sgid_index, to.qp.qpn(), address, text);
+    }
+
+    pub fn send_to(&self, sgid_index: u8, qpn: Qpn, address: impl Into<IpAddr>, text: &[u8]) {
+        let attr = AddressVector {
+            dgid: Gid::from_ip(address.into()),
+            sgid_index,
+            is_global: true,
+            port_num: 1,
+            ..AddressVector::default()
+        };
+        let ah = self.engine.device().create_ah(self.pd, &attr).unwrap();
+        let request = SendRequest {
+            wr_id: 1,
+            op: SendOp::Send,
+            to: Destination::Datagram { ah, qpn, qkey: QKEY },
+            flags: SendFlags::empty(),
+            payload: Payload::Inline(&[text]),
+        };
+        self.engine.post_send(self.qp, &[request]).unwrap();
+    }
+
+    pub fn listen(&self) {
+        let sges = [Sge { addr: self.mr.iova, length: ROOM as u32, lkey: self.mr.lkey }];
+        self.engine.post_recv(self.qp, &[RecvRequest { wr_id: 2, sges: &sges }]).unwrap();
+    }
+
+    /// Waits for a datagram without receiving: source and destination address by its header, and its text. `None` if none comes.
+    pub fn hear(&self, patience: Duration) -> Option<(IpAddr, IpAddr, Vec<u8>)> {
+        let end = Instant::now() + patience;
+        let mut out = [Completion::default()];
+        while self.cq.poll(&mut out).unwrap() == 0 {
+            if Instant::now() > end {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut bytes = vec![0; out[0].byte_len as usize];
+        self.buffer.read(0, &mut bytes).unwrap();
+        let header = NetworkHeader::parse(&bytes).unwrap();
+        Some((header.from, header.to, bytes.split_off(NetworkHeader::LEN)))
+    }
+}
