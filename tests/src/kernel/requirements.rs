@@ -50,11 +50,12 @@ const HOST: [(&str, &str); 9] = [
 ];
 
 /// Programs copied into the guest, with their libraries.
-pub(super) const GUEST: [(&str, &str); 29] = [
+pub(super) const GUEST: [(&str, &str); 30] = [
     ("ip", "iproute2"),
     ("tc", "iproute2"),
     ("rdma", "iproute2"),
     ("ethtool", "ethtool"),
+    ("ibv_asyncwatch", "ibverbs-utils"),
     ("ibv_devices", "ibverbs-utils"),
     ("ibv_devinfo", "ibverbs-utils"),
     ("ibv_rc_pingpong", "ibverbs-utils"),

@@ -21,6 +21,9 @@ pub fn cases() -> Vec<Case> {
         cases.push(Case::new(format!("kernels::refusals_{}", series.name()), move |lab| {
             refusals(lab, series)
         }));
+        cases.push(Case::new(format!("kernels::events_{}", series.name()), move |lab| {
+            events(lab.guest(series))
+        }));
         cases.push(Case::new(format!("kernels::lifetimes_{}", series.name()), move |lab| {
             lifetimes(lab.guest(series))
         }));
@@ -93,6 +96,44 @@ fn operations(lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<(), Failu
 fn refusals(lab: &Lab, series: Series) -> Result<(), Failure> {
     let said = lab.guest(series).run("refusals")?.ok()?;
     judge_original(&said).map_err(Failure::Program)
+}
+
+/// What a kernel tells when an interface and its addresses come and go, which urxe's `events` (of the programs) are compared with: the same,
+/// but that urxe says besides that clients are to register anew, and tells of the port before the addresses that go with it. On an
+/// interface of its own: the guest is spoken to over the other.
+fn events(guest: &Guest) -> Result<(), Failure> {
+    const DEVICE: &str = "ip=/usr/bin/ip; $ip link add cable type ifb && $ip link set cable addrgenmode none && \
+        $ip address add 10.99.0.1/24 dev cable && $ip link set cable up && rdma link add rxe1 type rxe netdev cable";
+    const CHANGES: [(&str, &[&str]); 7] = [
+        ("link set cable down", &["PORT_ERR (10)"]),
+        ("link set cable up", &["PORT_ACTIVE (9)"]),
+        ("address add 10.99.0.2/24 dev cable", &["GID_CHANGE (18)"]),
+        ("address del 10.99.0.2/24 dev cable", &["GID_CHANGE (18)"]),
+        ("address add fd99::1/64 dev cable nodad", &["GID_CHANGE (18)"]),
+        ("address del fd99::1/64 dev cable", &["GID_CHANGE (18)"]),
+        (
+            "address add fd99::1/64 dev cable nodad; $ip link set cable down",
+            &["GID_CHANGE (18)", "GID_CHANGE (18)", "PORT_ERR (10)"],
+        ),
+    ];
+    let mut script =
+        format!("{DEVICE}; : > /tmp/events; ibv_asyncwatch -d rxe1 >> /tmp/events & sleep 0.5; ");
+    let mut due = String::new();
+    for (change, told) in CHANGES {
+        script += &format!("echo '{change}' >> /tmp/events; $ip {change}; sleep 0.5; ");
+        due += &format!("{change}\n");
+        for event in told {
+            due += &format!("  event_type IBV_EVENT_{event}, port 1\n");
+        }
+    }
+    script += "ibv_devinfo -d rxe1 -v | grep PORT_DOWN; kill $!; cat /tmp/events; rdma link delete rxe1; $ip link del cable";
+    let finished = guest.run(&script)?;
+    let command = finished.command.clone();
+    let output = finished.ok()?;
+    if output.contains("PORT_DOWN (1)") && output.ends_with(&due) {
+        return Ok(());
+    }
+    Err(Failure::Unsaid { command, output, wanted: due })
 }
 
 /// What the program expects of urxe's librdmacm, the original does.

@@ -1,5 +1,8 @@
 //! What programs are told when the interface of their device goes down and up and its addresses go and come, and what the port and its GID
 //! table are by then: Debian's `ibv_asyncwatch`, and a program that asks at each event (`tests/programs/port_events.c`).
+//!
+//! A kernel tells the same (`kernels::events` of the kernel peers) but for two things: it asks no client to register anew when the GID table
+//! changes, and of addresses that go with their interface it tells before it tells of the port.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
