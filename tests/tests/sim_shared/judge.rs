@@ -1,0 +1,263 @@
+//! Completions and memory, compared with what was sent.
+
+use urxe::*;
+
+use super::Sabotage;
+use super::doom::Doom;
+use super::loan::{LOCAL, State};
+use super::world::{Connection, PART, ServerEnd, World};
+
+/// A message that takes a receive.
+#[derive(Debug, Default)]
+pub struct Message {
+    pub bytes: Vec<u8>,
+    pub imm: Option<u32>,
+    /// Written to the target, not into the receive.
+    pub is_write: bool,
+    /// Which shared receive queue.
+    pub queue: usize,
+    /// The key that it takes away.
+    pub invalidates: Option<Rkey>,
+    /// What must be in the queue's region before it comes.
+    pub beside: Option<(usize, Vec<u8>)>,
+}
+
+/// A send that must complete.
+#[derive(Debug)]
+pub struct Due {
+    pub wr_id: u64,
+    pub opcode: WcOpcode,
+    pub queue: usize,
+    pub check: Check,
+}
+
+/// What is to be seen when a send completes.
+#[derive(Debug)]
+pub enum Check {
+    Nothing,
+    /// These bytes at that place of the clients' memory.
+    Answer(usize, Vec<u8>),
+    /// The connection's record in its log.
+    Record {
+        lasting: bool,
+    },
+    /// That it was refused.
+    Refused,
+}
+
+/// What a connection wrote to its log before it flushed it and then put the mark into its cell.
+pub struct Record {
+    pub queue: usize,
+    pub place: usize,
+    pub bytes: Vec<u8>,
+    pub mark: u64,
+    /// The mark was there, and the record was compared.
+    pub seen: bool,
+}
+
+impl Due {
+    pub fn new(opcode: WcOpcode) -> Self {
+        Self { wr_id: 0, opcode, queue: 0, check: Check::Nothing }
+    }
+}
+
+impl ServerEnd {
+    fn state(&self) -> QpState {
+        match self {
+            Self::Rc(qp) => qp.state(),
+            Self::Xrc(target) => target.state(),
+        }
+    }
+}
+
+impl World {
+    /// Takes what has completed and compares it, and looks at what may change meanwhile.
+    pub fn judge(&mut self) -> Result<(), String> {
+        for queue in 0..self.pools.len() {
+            while let Some(wc) = self.pools[queue].cq.poll_one().unwrap() {
+                let verdict = match wc.wr_id & LOCAL {
+                    0 => self.received(queue, &wc),
+                    _ => self.lent(&wc),
+                };
+                verdict.map_err(|what| format!("queue {queue}: {what}: {wc:?}"))?;
+            }
+        }
+        let mut completions = Vec::new();
+        while let Some(wc) = self.client_cq.poll_one().unwrap() {
+            completions.push(wc);
+        }
+        if self.sabotage == Some(Sabotage::Order) {
+            let pair = completions.windows(2).position(|two| two[0].qp_num == two[1].qp_num);
+            if let Some(at) = pair {
+                completions.swap(at, at + 1);
+            }
+        }
+        for wc in &completions {
+            self.sent(wc).map_err(|what| format!("{what}: {wc:?}"))?;
+        }
+        while let Some(event) = self.server.events().try_next() {
+            self.tally.limits_told += u32::from(event.event_type() == AsyncEventType::SrqLimitReached);
+        }
+        (0..self.connections.len())
+            .try_for_each(|nr| self.cells(nr).map_err(|what| format!("connection {nr}: {what}")))
+    }
+
+    /// A message has arrived.
+    fn received(&mut self, queue: usize, wc: &Completion) -> Result<(), String> {
+        let Self { pools, connections, tally, sabotage, .. } = self;
+        let pool = &mut pools[queue];
+        let buffer = pool.posted.remove(&wc.wr_id).ok_or("it completed, and is not posted")?;
+        pool.free.push(buffer);
+        let connection = connections.iter_mut().find(|c| c.server.qpn() == wc.qp_num);
+        let connection = connection.ok_or("it names no queue pair")?;
+        if wc.status == WcStatus::WrFlushErr && connection.doom.is_some() {
+            tally.flushed += 1;
+            return Ok(());
+        }
+        if wc.status != WcStatus::Success {
+            return Err("it failed".into());
+        }
+        let message = connection.expected.pop_front().ok_or("nobody sent it")?;
+        let place = if message.is_write { connection.target() } else { buffer * PART };
+        let mut bytes = pool.region.read_vec(place, message.bytes.len()).unwrap();
+        if *sabotage == Some(Sabotage::Byte) && tally.received == 20 {
+            bytes.push(0);
+        }
+        tally.received += 1;
+        let told = (wc.byte_len as usize, wc.imm_data(), queue);
+        if told != (message.bytes.len(), message.imm, message.queue) || bytes != message.bytes {
+            return Err("it is not the next message of its connection".into());
+        }
+        if wc.invalidated_rkey() != message.invalidates {
+            return Err(format!("it should take away {:?}", message.invalidates));
+        }
+        if let Some((at, bytes)) = message.beside
+            && pool.region.read_vec(at, bytes.len()).unwrap() != bytes
+        {
+            return Err("what was written before it is not there".into());
+        }
+        if message.invalidates.is_some() {
+            connection.loan.state = State::Free;
+            tally.by_service[usize::from(connection.server.is_xrc())].taken_away += 1;
+        }
+        Ok(())
+    }
+
+    /// A key was made valid.
+    fn lent(&mut self, wc: &Completion) -> Result<(), String> {
+        let nr = (wc.wr_id & !LOCAL) as usize;
+        let connection = self.connections.get_mut(nr).ok_or("of no connection")?;
+        let (loan, is_doomed) = (&mut connection.loan, connection.doom.is_some());
+        if loan.state != State::Asked {
+            return Err("nobody asked for it".into());
+        }
+        if wc.status == WcStatus::Success && wc.opcode == loan.opcode() {
+            loan.state = State::Valid;
+            return Ok(());
+        }
+        if is_doomed { Ok(()) } else { Err("the key is not valid".into()) }
+    }
+
+    /// A send has completed.
+    fn sent(&mut self, wc: &Completion) -> Result<(), String> {
+        let Self { pools, connections, tally, sabotage, memory, .. } = self;
+        let connection = connections.iter_mut().find(|c| c.client.qpn() == wc.qp_num);
+        let connection = connection.ok_or("it names no queue pair")?;
+        let due = connection.due.pop_front().ok_or("nothing is due")?;
+        if due.wr_id != wc.wr_id {
+            return Err(format!("{due:?} was next"));
+        }
+        let done = &mut tally.by_service[usize::from(connection.server.is_xrc())];
+        if matches!(due.check, Check::Refused) {
+            // The refusal may be lost, and who refuses is in error and says it only once.
+            let is_refused = match wc.status {
+                WcStatus::RemAccessErr => true,
+                WcStatus::RetryExcErr => connection.server.state() == QpState::Err,
+                _ => false,
+            };
+            done.refused += 1;
+            return if is_refused { Ok(()) } else { Err("it should have been refused".into()) };
+        }
+        if !wc.status.is_success() {
+            return if connection.doom.is_some() { Ok(()) } else { Err("a send failed".into()) };
+        }
+        if wc.opcode != due.opcode {
+            return Err(format!("it should be {:?}", due.opcode));
+        }
+        let (cell, pool) = (connection.cell(), &pools[due.queue]);
+        match wc.opcode {
+            WcOpcode::FetchAdd | WcOpcode::CompSwap | WcOpcode::AtomicWrite => {
+                let cell = &mut connection.cells[due.queue];
+                let before = cell.done();
+                cell.complete();
+                let is_swap = wc.opcode == WcOpcode::CompSwap;
+                done.swapped += u32::from(is_swap && cell.done() != before);
+                let is_word = wc.opcode == WcOpcode::AtomicWrite;
+                done.words += u32::from(is_word);
+                done.atomics += u32::from(!is_word);
+            }
+            WcOpcode::Flush => done.flushes += 1,
+            _ => {}
+        }
+        if *sabotage == Some(Sabotage::Twice) && wc.opcode == WcOpcode::FetchAdd {
+            pool.region.fetch_add_u64(cell, 1).unwrap();
+        }
+        match due.check {
+            Check::Nothing | Check::Refused => Ok(()),
+            Check::Answer(at, bytes) => match memory.read_vec(at, bytes.len()).unwrap() == bytes {
+                true => Ok(()),
+                false => Err("it brings other bytes".into()),
+            },
+            Check::Record { lasting } => {
+                done.lasting += u32::from(lasting);
+                let record = connection.record.as_ref().ok_or("a FLUSH of nothing")?;
+                if *sabotage == Some(Sabotage::Unflushed) {
+                    pool.log.write(record.place, &[!record.bytes[0]]).unwrap();
+                }
+                match pool.log.read_vec(record.place, record.bytes.len()).unwrap() == record.bytes {
+                    true => Ok(()),
+                    false => Err("what it should have flushed is not there".into()),
+                }
+            }
+        }
+    }
+
+    /// What a connection's cells hold must be the outcome of some of its operations, each carried out once and in order; and its record is
+    /// there before the mark.
+    fn cells(&mut self, nr: usize) -> Result<(), String> {
+        let connection = &mut self.connections[nr];
+        let queues = if connection.server.is_xrc() { 1..3 } else { 0..1 };
+        for queue in queues {
+            let pool = &self.pools[queue];
+            let value = pool.region.load_u64(connection.cell()).unwrap();
+            if !connection.cells[queue].may_hold(value) {
+                let cell = &connection.cells[queue];
+                return Err(format!("its cell in queue {queue} holds {value:#x}, not {cell:x?}"));
+            }
+            let is_new =
+                |record: &&mut Record| (record.queue, record.mark, record.seen) == (queue, value, false);
+            if let Some(record) = connection.record.as_mut().filter(is_new) {
+                record.seen = true;
+                if self.sabotage == Some(Sabotage::Overtaken) {
+                    pool.log.write(record.place, &[!record.bytes[0]]).unwrap();
+                }
+                if pool.log.read_vec(record.place, record.bytes.len()).unwrap() != record.bytes {
+                    return Err("the mark is there, and what was flushed before it is not".into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The end: who was refused has changed nothing.
+    pub fn judge_memory(&self) -> Result<(), String> {
+        let changed = |connection: &Connection| {
+            let Some(Doom::Refused { queue, image }) = &connection.doom else { return false };
+            self.pools[*queue].region.read_vec(connection.target(), PART).unwrap() != *image
+        };
+        match self.connections.iter().position(changed) {
+            Some(nr) => Err(format!("connection {nr} was refused, and its memory changed")),
+            None => Ok(()),
+        }
+    }
+}

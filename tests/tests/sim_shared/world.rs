@@ -1,0 +1,379 @@
+//! The devices with their connections and queues, and a run.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
+use urxe::*;
+use urxe_stack::rng::Rng;
+
+use super::Sabotage;
+use super::cell::Cell;
+use super::doom::Doom;
+use super::judge::{Due, Message, Record};
+use super::loan::{Loan, State};
+
+pub const PART: usize = 8192;
+pub const BUFFERS: usize = 24;
+/// The most connections that there are.
+const MOST: usize = 16;
+/// Where the cells begin in a queue's region, and how far they are from each other.
+const CELLS: usize = (BUFFERS + MOST) * PART;
+const CELL: usize = 64;
+const ALL: Access =
+    Access::LOCAL_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
+const STEP: Duration = Duration::from_micros(40);
+
+/// One connection: the client's end, and what its server end must still receive.
+pub struct Connection {
+    pub client: QueuePair,
+    pub server: ServerEnd,
+    /// Where its bytes come from: a part of the clients' memory.
+    pub part: usize,
+    /// What must still complete at the client, in this order.
+    pub due: VecDeque<Due>,
+    pub posted: u64,
+    pub expected: VecDeque<Message>,
+    /// By queue.
+    pub cells: Vec<Cell>,
+    /// What it wrote to its log last.
+    pub record: Option<Record>,
+    pub loan: Loan,
+    /// It was put into the error state: most of what it does no longer matters.
+    pub doom: Option<Doom>,
+}
+
+pub enum ServerEnd {
+    Rc(QueuePair),
+    Xrc(XrcTarget),
+}
+
+/// A shared receive queue with the buffers that its receives name.
+pub struct Pool {
+    pub srq: SharedReceiveQueue,
+    pub cq: CompletionQueue,
+    /// Buffers of receives, then a part for each connection, then cells.
+    pub region: MemoryRegion,
+    /// Parts of connections for what is flushed; in a file, if it lasts.
+    pub log: MemoryRegion,
+    /// Makes keys of the protection domain valid, for targets that have no send queue.
+    pub registrar: QueuePair,
+    pub free: Vec<usize>,
+    /// The buffer of each receive that is posted.
+    pub posted: HashMap<u64, usize>,
+    used: HashSet<u64>,
+    armed: u32,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub received: u32,
+    /// Receives.
+    pub flushed: u32,
+    pub limits_told: u32,
+    /// Logs that last.
+    pub in_files: u32,
+    /// Over RC, and over XRC.
+    pub by_service: [Done; 2],
+}
+
+/// What was done over connections of a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    pub atomics: u32,
+    /// Of those, compare-and-swaps that found what they compared with.
+    pub swapped: u32,
+    /// ATOMIC WRITEs.
+    pub words: u32,
+    pub flushes: u32,
+    /// Of those, to the disk.
+    pub lasting: u32,
+    /// Keys.
+    pub taken_away: u32,
+    /// Requests that had to be.
+    pub refused: u32,
+}
+
+pub struct World {
+    pub fabric: Fabric,
+    pub rng: Rng,
+    pub server: Device,
+    pub pools: Vec<Pool>,
+    pub connections: Vec<Connection>,
+    pub memory: MemoryRegion,
+    pub client_cq: CompletionQueue,
+    pub sabotage: Option<Sabotage>,
+    pub tally: Tally,
+}
+
+fn faults() -> LinkFaults {
+    LinkFaults {
+        loss: Chance::from_percent(2),
+        duplicate: Chance::from_percent(2),
+        reorder: Chance::from_percent(2),
+        corrupt: Chance::from_percent(1),
+        ..LinkFaults::default()
+    }
+}
+
+impl Tally {
+    pub fn add(&mut self, other: &Self) {
+        self.received += other.received;
+        self.flushed += other.flushed;
+        self.limits_told += other.limits_told;
+        self.in_files += other.in_files;
+        for (all, one) in self.by_service.iter_mut().zip(other.by_service) {
+            all.atomics += one.atomics;
+            all.swapped += one.swapped;
+            all.words += one.words;
+            all.flushes += one.flushes;
+            all.lasting += one.lasting;
+            all.taken_away += one.taken_away;
+            all.refused += one.refused;
+        }
+    }
+}
+
+impl ServerEnd {
+    pub fn qpn(&self) -> Qpn {
+        match self {
+            Self::Rc(qp) => qp.qpn(),
+            Self::Xrc(target) => target.qpn(),
+        }
+    }
+
+    pub fn is_xrc(&self) -> bool {
+        matches!(self, Self::Xrc(_))
+    }
+}
+
+impl Connection {
+    /// Where its part begins in the region of each queue.
+    pub fn target(&self) -> usize {
+        (BUFFERS + self.part) * PART
+    }
+
+    /// Where its cell is in the region of each queue.
+    pub fn cell(&self) -> usize {
+        CELLS + self.part * CELL
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.due.is_empty() && self.expected.is_empty()
+    }
+
+    /// Whether nothing more has to come of it.
+    fn is_done(&self) -> bool {
+        match &self.doom {
+            None => self.is_idle(),
+            Some(doom) => !doom.waits() || self.due.is_empty(),
+        }
+    }
+
+    /// Posts a request for a shared receive queue, and notes what becomes of it.
+    pub fn post(&mut self, pool: &Pool, request: SendRequest<'_>, due: Due) -> Result<(), String> {
+        let request = request.wr_id(self.posted);
+        let posted = match self.server {
+            ServerEnd::Rc(_) => self.client.post_send(&request),
+            ServerEnd::Xrc(_) => self.client.post_send(&request.to_srq(pool.srq.id())),
+        };
+        posted.map_err(|error| format!("{due:?} is not taken: {error}"))?;
+        self.due.push_back(Due { wr_id: self.posted, ..due });
+        self.posted += 1;
+        Ok(())
+    }
+}
+
+impl Pool {
+    fn new(server: &Device, domain: Option<&XrcDomain>, rng: &mut Rng) -> Self {
+        let (pd, cq) = (server.alloc_pd().unwrap(), server.create_cq(4096).unwrap());
+        let region = pd.allocate(CELLS + MOST * CELL, ALL | Access::MW_BIND | Access::FLUSH_GLOBAL).unwrap();
+        let builder = pd.shared_receive_queue(BUFFERS as u32);
+        let builder = if let Some(domain) = domain { builder.xrc(domain, &cq) } else { builder };
+        let (srq, free) = (builder.create().unwrap(), (0..BUFFERS).collect());
+        let registrar = pd.queue_pair(&cq).qp_type(QpType::Uc).create().unwrap();
+        registrar.connect(&registrar.endpoint(), &ConnectOptions::default()).unwrap();
+        // The disk takes its time.
+        let log = match rng.chance(Chance::from_percent(4)) {
+            true => in_a_file(&pd),
+            false => in_memory(&pd),
+        };
+        let (posted, used) = (HashMap::new(), HashSet::new());
+        Self { srq, cq, region, log, registrar, free, posted, used, armed: 0 }
+    }
+}
+
+fn in_memory(pd: &ProtectionDomain) -> MemoryRegion {
+    pd.allocate(MOST * PART, ALL | Access::FLUSH_GLOBAL).unwrap()
+}
+
+/// In a file of the build folder, which is on a disk as a rule; elsewhere nothing can last.
+fn in_a_file(pd: &ProtectionDomain) -> MemoryRegion {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let file: File = tempfile::tempfile_in(folder).unwrap();
+    file.set_len((MOST * PART) as u64).unwrap();
+    let rights = ALL | Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT;
+    match pd.map_file(&file, 0, MOST * PART, rights) {
+        Ok(region) => region,
+        Err(MapFileError::Register(RegMrError::NotPersistent { .. })) => in_memory(pd),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+impl World {
+    pub fn new(seed: u64, sabotage: Option<Sabotage>) -> Self {
+        let mut rng = Rng::stream(seed, 0x5309);
+        let fabric = Fabric::manual(seed);
+        fabric.set_faults(faults());
+        // A damaged packet must not pass for one whose identification is unknown.
+        let device = |host| {
+            let options = DeviceOptions { icrc_policy: IcrcPolicy::Strict, ..DeviceOptions::default() };
+            fabric.device_with(&[std::net::IpAddr::from([10, 0, 0, host])], options).unwrap()
+        };
+        let (server, client) = (device(1), device(2));
+        let domain = server.new_xrc_domain().unwrap();
+        // Queue 0 is for RC, the others are of the domain; each has a protection domain of its own.
+        let pools: Vec<Pool> =
+            (0..3).map(|nr| Pool::new(&server, (nr > 0).then_some(&domain), &mut rng)).collect();
+        let (client_pd, client_cq) = (client.alloc_pd().unwrap(), client.create_cq(4096).unwrap());
+        let count = 2 + rng.index(12);
+        let memory = client_pd.allocate(count * 2 * PART, ALL).unwrap();
+        let options = ConnectOptions { timeout: 10, min_rnr_timer: 4, ..ConnectOptions::default() };
+        let connections = (0..count)
+            .map(|part| {
+                let is_xrc = rng.chance(Chance::from_percent(40));
+                let qp_type = if is_xrc { QpType::XrcSend } else { QpType::Rc };
+                let client =
+                    client_pd.queue_pair(&client_cq).qp_type(qp_type).signal_all(true).create().unwrap();
+                let server = if is_xrc {
+                    let target = domain.target().unwrap();
+                    client.connect(&target.endpoint(), &options).unwrap();
+                    target.connect(&client.endpoint(), &options).unwrap();
+                    ServerEnd::Xrc(target)
+                } else {
+                    // In the queue's protection domain, so that its target is reached by WRITEs.
+                    let (pd, pool) = (pools[0].srq.pd(), &pools[0]);
+                    let qp = pd.queue_pair(&pool.cq).shared_receive_queue(&pool.srq).create().unwrap();
+                    client.connect(&qp.endpoint(), &options).unwrap();
+                    qp.connect(&client.endpoint(), &options).unwrap();
+                    ServerEnd::Rc(qp)
+                };
+                let lender = if is_xrc { 1 + rng.index(2) } else { 0 };
+                let is_window = !is_xrc && rng.index(2) == 0;
+                let loan = Loan::new(pools[lender].srq.pd(), lender, is_window);
+                let (due, expected) = (VecDeque::new(), VecDeque::new());
+                let mut connection = Connection {
+                    client,
+                    server,
+                    part,
+                    due,
+                    posted: 0,
+                    expected,
+                    cells: Vec::new(),
+                    record: None,
+                    loan,
+                    doom: None,
+                };
+                for pool in &pools {
+                    let value = rng.next_u64();
+                    pool.region.store_u64(connection.cell(), value).unwrap();
+                    connection.cells.push(Cell::new(value));
+                }
+                connection
+            })
+            .collect();
+        let lasts = |pool: &&Pool| pool.log.access().contains(Access::FLUSH_PERSISTENT);
+        let tally = Tally { in_files: pools.iter().filter(lasts).count() as u32, ..Tally::default() };
+        Self { fabric, rng, server, pools, connections, memory, client_cq, sabotage, tally }
+    }
+
+    /// Posts some receives, not always enough.
+    fn hand_in(&mut self, everything: bool) {
+        for (nr, pool) in self.pools.iter_mut().enumerate() {
+            while !pool.free.is_empty() && (everything || self.rng.chance(Chance::from_percent(30))) {
+                let pick = self.rng.index(pool.free.len());
+                let buffer = pool.free.swap_remove(pick);
+                let wr_id = (nr as u64) << 32 | self.rng.next_u32() as u64;
+                if !pool.used.insert(wr_id) {
+                    pool.free.push(buffer);
+                    continue;
+                }
+                let (start, half) = (buffer * PART, PART / 3);
+                let slices = [
+                    pool.region.slice(start..start + half).unwrap(),
+                    pool.region.slice(start + half..start + PART).unwrap(),
+                ];
+                pool.srq.post_recv(&RecvRequest::new(slices).wr_id(wr_id)).unwrap();
+                pool.posted.insert(wr_id, buffer);
+            }
+            if pool.srq.query().srq_limit == 0 && self.rng.chance(Chance::from_percent(10)) {
+                pool.srq.arm_limit(1 + self.rng.below(6) as u32).unwrap();
+                pool.armed += 1;
+            }
+        }
+    }
+
+    /// Makes the key of a connection valid whose part of the memory nobody writes to at the moment.
+    fn lend(&mut self, nr: usize) -> Result<(), String> {
+        let connection = &mut self.connections[nr];
+        if connection.doom.is_some() || connection.loan.state != State::Free || !connection.is_idle() {
+            return Ok(());
+        }
+        let pool = &self.pools[connection.loan.queue];
+        let part = connection.target()..connection.target() + PART;
+        let by = match &connection.server {
+            ServerEnd::Rc(qp) => qp,
+            ServerEnd::Xrc(_) => &pool.registrar,
+        };
+        connection.loan.grant(nr, by, &pool.region, part, &mut self.rng)
+    }
+
+    pub fn run(&mut self) -> Result<(), String> {
+        for step in 0..600 {
+            self.hand_in(false);
+            for nr in 0..self.connections.len() {
+                if self.rng.chance(Chance::from_percent(10)) {
+                    self.lend(nr)?;
+                }
+                if self.rng.chance(Chance::from_percent(30)) {
+                    self.send(nr)?;
+                }
+            }
+            if step % 150 == 149 && self.connections.iter().filter(|c| c.doom.is_none()).count() > 1 {
+                self.doom()?;
+            }
+            self.fabric.run_for(STEP).map_err(|error| error.to_string())?;
+            self.judge()?;
+        }
+        // No more faults: everything ends.
+        self.fabric.set_faults(LinkFaults::default());
+        for _ in 0..4000 {
+            self.hand_in(true);
+            self.fabric.run_for(STEP * 10).map_err(|error| error.to_string())?;
+            self.judge()?;
+            if self.connections.iter().all(Connection::is_done) {
+                break;
+            }
+        }
+        if let Some(nr) = self.connections.iter().position(|connection| !connection.is_done()) {
+            return Err(format!("connection {nr} is not done"));
+        }
+        self.judge_memory()?;
+        // Every receive that did not complete is still in its queue, and every limit was told once or is still armed.
+        let mut told = 0;
+        for (nr, pool) in self.pools.iter().enumerate() {
+            if pool.srq.len() as usize != pool.posted.len() {
+                let (left, posted) = (pool.srq.len(), pool.posted.len());
+                return Err(format!("queue {nr} holds {left} receives, and {posted} did not complete"));
+            }
+            told += pool.armed - u32::from(pool.srq.query().srq_limit != 0);
+        }
+        if told != self.tally.limits_told {
+            return Err(format!("{} limits told, not {told}", self.tally.limits_told));
+        }
+        Ok(())
+    }
+}
