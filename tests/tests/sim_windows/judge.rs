@@ -1,0 +1,153 @@
+//! What the peer does with a key, and what must come of it.
+
+use std::ops::Range;
+
+use urxe::*;
+
+use super::Sabotage;
+use super::lend::{End, Granted, PART};
+use super::world::{Fate, REGION, Request, Service, World, percent, say};
+
+impl World {
+    /// The peer posts its requests: WRITEs to places of their own in the first half of the part, READs of the second.
+    pub fn use_it(&mut self, granted: &Granted) -> Result<(), String> {
+        let Granted { mut remote, part } = granted.clone();
+        if self.sabotage == Some(Sabotage::CurrentRefused) {
+            remote.rkey.0 ^= 0x40;
+        }
+        let half = part.len() / 2;
+        let count = 1 + self.rng.index(6);
+        for nr in 0..count {
+            let place = half / count * nr..half / count * (nr + 1);
+            let is_write = self.service == Service::Uc || percent(&mut self.rng, 70);
+            let offsets = if is_write { place.clone() } else { half + place.start..half + place.end };
+            let there = say(remote.slice(offsets.start as u64..offsets.end as u64))?;
+            let mut bytes = vec![0; place.len()];
+            self.rng.fill(&mut bytes);
+            let at = if is_write { place.start } else { PART + place.start };
+            let local = say(self.scratch.slice(at..at + place.len()))?;
+            let request = if is_write {
+                say(self.scratch.write(at, &bytes))?;
+                SendRequest::write(local, there)
+            } else {
+                SendRequest::read(local, there)
+            };
+            self.peer_posts(request.wr_id(nr as u64))?;
+            let range = part.start + offsets.start..part.start + offsets.end;
+            self.requests.push(Request { range, bytes: is_write.then_some(bytes), fate: Fate::Open });
+        }
+        Ok(())
+    }
+
+    /// The key is gone: neither what is on its way nor what the peer tries now changes a byte. What changes stays so, since nobody else writes:
+    /// looking at the end is enough. `now` is what the same window grants by its new key.
+    pub fn nothing_changes_any_more(
+        &mut self,
+        granted: &Granted,
+        now: Option<&Granted>,
+        after: &[u8],
+        is_plain: bool,
+    ) -> Result<(), String> {
+        if self.sabotage == Some(Sabotage::Change) {
+            say(self.region.write(REGION / 2, &[!after[REGION / 2]]))?;
+        }
+        self.close(after)?;
+        if self.is_connected() && percent(&mut self.rng, 60) {
+            let granted = match (self.sabotage, now) {
+                (Some(Sabotage::StaleGrants), Some(now)) => now,
+                _ => granted,
+            };
+            let by_write = self.service == Service::Uc || percent(&mut self.rng, 50);
+            let (there, wr_id) = (say(granted.remote.slice(..1))?, self.requests.len() as u64);
+            // Another byte than what is there.
+            say(self.scratch.write(0, &[!after[granted.part.start]]))?;
+            let local = say(self.scratch.slice(..1))?;
+            let request =
+                if by_write { SendRequest::write(local, there) } else { SendRequest::read(local, there) };
+            let stale = self.owner.counter(Counter::AccessStaleKey);
+            self.peer_posts(request.wr_id(wr_id))?;
+            self.requests.push(Request { range: 0..0, bytes: None, fate: Fate::Open });
+            self.close(after)?;
+            let fate = self.requests.pop().map(|request| request.fate);
+            match self.service {
+                // Only the owner knows, if it came.
+                Service::Uc if is_plain && self.owner.counter(Counter::AccessStaleKey) == stale => {
+                    return Err("nobody refused an access by a key that is gone".into());
+                }
+                Service::Uc => {}
+                _ if matches!(fate, Some(Fate::Failed(_))) => {}
+                _ => return Err("an access by a key that is gone succeeded".into()),
+            }
+            self.tally.refused += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is open, and compares the memory.
+    fn close(&mut self, after: &[u8]) -> Result<(), String> {
+        self.step_until("the peer's requests", |world| world.requests.iter().all(|r| r.fate != Fate::Open))?;
+        if self.service == Service::Uc {
+            self.settle()?;
+        }
+        match self.image()? == after {
+            true => Ok(()),
+            false => Err("memory changed after its key was taken away".to_owned()),
+        }
+    }
+
+    /// What succeeded was carried out, what failed perhaps, and nothing else changed. `is_patient`: the key was valid until all was done;
+    /// `is_plain`: nothing was lost on the way, either.
+    pub fn judge(
+        &mut self,
+        part: &Range<usize>,
+        before: &[u8],
+        after: &[u8],
+        end: End,
+        (is_patient, is_plain): (bool, bool),
+    ) -> Result<(), String> {
+        let mut failed = false;
+        let (is_fenced, by_peer) = match end {
+            End::ByPeer { is_fenced } => (is_fenced, true),
+            _ => (false, false),
+        };
+        // A UC WRITE that was sent may be lost, wholly or from some packet on.
+        let is_sure = self.service != Service::Uc || is_plain;
+        for (nr, request) in self.requests.iter().enumerate() {
+            let Request { range, bytes, fate } = request;
+            let is_done = *fate == Fate::Done;
+            if is_done && failed {
+                return Err(format!("request {nr} succeeded behind one that failed"));
+            }
+            // A READ whose answer is lost is asked for again, and its key may be gone by then: hence the fence.
+            let refused_write = bytes.is_some() && *fate == Fate::Failed(WcStatus::RemAccessErr);
+            if !is_done && (is_patient || is_fenced || (by_peer && refused_write)) {
+                let fates: Vec<_> = self.requests.iter().map(|r| (r.bytes.is_some(), r.fate)).collect();
+                let fence = if is_fenced { "with" } else { "without" };
+                return Err(format!("request {nr} failed before its key ended, {fence} a fence: {fates:?}"));
+            }
+            failed |= !is_done;
+            self.tally.done += u32::from(is_done);
+            self.tally.cut_off += u32::from(!is_done);
+            if let Some(bytes) = bytes {
+                let now = &after[range.clone()];
+                let may_be =
+                    now.iter().zip(bytes).zip(&before[range.clone()]).all(|((n, b), o)| n == b || n == o);
+                if !may_be || (is_done && is_sure && now != bytes) {
+                    return Err(format!("request {nr}: the bytes written are wrong"));
+                }
+            } else if is_done && !range.is_empty() {
+                let at = PART + range.start - part.start - part.len() / 2;
+                if say(self.scratch.read_vec(at, range.len()))? != before[range.clone()] {
+                    return Err(format!("request {nr}: the bytes read are wrong"));
+                }
+            }
+        }
+        let is_written = |at: usize| {
+            self.requests.iter().any(|request| request.bytes.is_some() && request.range.contains(&at))
+        };
+        if (0..REGION).any(|at| after[at] != before[at] && !is_written(at)) {
+            return Err("a byte changed that nobody wrote".into());
+        }
+        Ok(())
+    }
+}

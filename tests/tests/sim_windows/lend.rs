@@ -1,0 +1,196 @@
+//! What the owner lends, and how it ends.
+
+use std::ops::Range;
+
+use urxe::*;
+
+use super::Sabotage;
+use super::world::{REGION, Service, World, percent, say};
+
+/// The longest part that a key is for.
+pub const PART: usize = 24_000;
+const GRANTED: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ);
+
+pub enum Key {
+    Window(MemoryWindow),
+    Fast(FastRegion),
+}
+
+/// A key, and what it is for already when its round begins: a type 1 window that was bound anew at the end of its last one.
+pub struct Loan {
+    pub key: Key,
+    pub carried: Option<Granted>,
+}
+
+/// What a valid key grants.
+#[derive(Clone)]
+pub struct Granted {
+    pub remote: RemoteRegion,
+    /// Offsets in the owner's region.
+    pub part: Range<usize>,
+}
+
+/// How a key loses what it stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// By the owner's LOCAL_INV.
+    Invalidated,
+    /// By the peer's SEND with invalidate, fenced or not.
+    ByPeer { is_fenced: bool },
+    /// Type 1: by another bind.
+    Rebound,
+    /// Type 1: by a bind of no bytes.
+    Unbound,
+}
+
+impl Loan {
+    /// One of each kind that the service has a use for.
+    pub fn all(pd: &ProtectionDomain, service: Service) -> Vec<Self> {
+        let of_type = |kind| Key::Window(pd.alloc_window_of_type(kind).unwrap());
+        let mut keys = vec![of_type(MwType::Type1), Key::Fast(pd.alloc_fast_region(16).unwrap())];
+        if service != Service::Xrc {
+            keys.push(of_type(MwType::Type2));
+        }
+        keys.into_iter().map(|key| Self { key, carried: None }).collect()
+    }
+
+    fn is_type1(&self) -> bool {
+        matches!(&self.key, Key::Window(window) if window.kind() == MwType::Type1)
+    }
+}
+
+impl World {
+    /// Makes a key valid for a new part, and waits until it is.
+    pub fn grant(&mut self, key: &mut Key, wr_id: u64) -> Result<Granted, String> {
+        let granted = self.ask(key, wr_id)?;
+        match self.owner_completes(wr_id)?.status {
+            WcStatus::Success => Ok(granted),
+            status => Err(format!("the key was not made valid: {status}")),
+        }
+    }
+
+    /// Posts the request that makes a key valid for a new part.
+    fn ask(&mut self, key: &mut Key, wr_id: u64) -> Result<Granted, String> {
+        let len = 1 + self.rng.index(PART);
+        let start = self.rng.index(REGION - len);
+        let part = start..start + len;
+        let remote = match key {
+            Key::Window(window) => {
+                let slice = say(self.region.slice(part.clone()))?;
+                let request = SendRequest::bind(window, slice, GRANTED).wr_id(wr_id).signaled();
+                say(self.owner_qp.post_send(&request))?;
+                window.remote().ok_or("bound to nothing")?
+            }
+            Key::Fast(fast) => {
+                let iova = self.region.iova() + start as u64;
+                say(fast.map(&self.region, part.clone(), iova))?;
+                let request = SendRequest::register(fast, GRANTED | Access::LOCAL_WRITE);
+                say(self.owner_qp.post_send(&request.wr_id(wr_id).signaled()))?;
+                fast.remote()
+            }
+        };
+        Ok(Granted { remote, part })
+    }
+
+    /// How a key shall end.
+    pub fn choose_end(&mut self, loan: &Loan) -> End {
+        let rng = &mut self.rng;
+        match (loan.is_type1(), self.service) {
+            (true, _) if percent(rng, 60) => End::Rebound,
+            (true, _) => End::Unbound,
+            (false, Service::Rc | Service::Xrc) if percent(rng, 40) => {
+                End::ByPeer { is_fenced: percent(rng, 50) }
+            }
+            _ => End::Invalidated,
+        }
+    }
+
+    /// Takes the key away and waits until it is gone.
+    pub fn take_away(
+        &mut self,
+        loan: &mut Loan,
+        granted: &Granted,
+        end: End,
+        wr_id: u64,
+    ) -> Result<(), String> {
+        let rkey = granted.remote.rkey;
+        match (end, &mut loan.key) {
+            (End::Invalidated, _) => {
+                let request = SendRequest::invalidate(rkey).wr_id(wr_id).signaled();
+                say(self.owner_qp.post_send(&request))?;
+            }
+            (End::ByPeer { is_fenced }, _) => {
+                self.post_recv(wr_id)?;
+                let request = SendRequest::send_invalidate(Data::EMPTY, rkey);
+                let request = if is_fenced { request.fenced() } else { request };
+                self.peer_posts(request.wr_id(u64::MAX))?;
+                self.is_invalidating = true;
+            }
+            (End::Rebound, key) => {
+                let new = self.ask(key, wr_id)?;
+                let is_same = self.sabotage == Some(Sabotage::SameKey) || new.remote.rkey == rkey;
+                if is_same {
+                    return Err("bound anew, and the key is the same".into());
+                }
+                loan.carried = Some(new);
+            }
+            (End::Unbound, Key::Window(window)) => {
+                let request = SendRequest::unbind(window).wr_id(wr_id).signaled();
+                say(self.owner_qp.post_send(&request))?;
+            }
+            (End::Unbound, Key::Fast(_)) => return Err("only windows are unbound".into()),
+        }
+        let gone = self.owner_completes(wr_id)?;
+        let by_peer = matches!(end, End::ByPeer { .. });
+        if gone.status != WcStatus::Success || (by_peer && gone.invalidated_rkey() != Some(rkey)) {
+            return Err(format!("not taken away: {gone:?}"));
+        }
+        let tally = &mut self.tally;
+        *match end {
+            End::Invalidated => &mut tally.by_owner,
+            End::ByPeer { .. } => &mut tally.by_peer,
+            End::Rebound => &mut tally.rebound,
+            End::Unbound => &mut tally.unbound,
+        } += 1;
+        Ok(())
+    }
+
+    /// A peer cannot take the key of a type 1 window away (o10-37.2.26): it is refused, and the window stays as it is.
+    pub fn keep_from_peer(&mut self, granted: &Granted, wr_id: u64) -> Result<(), String> {
+        self.post_recv(wr_id)?;
+        let request = match self.sabotage {
+            Some(Sabotage::PeerUnbinds) => SendRequest::send(Data::EMPTY),
+            _ => SendRequest::send_invalidate(Data::EMPTY, granted.remote.rkey),
+        };
+        self.peer_posts(request.wr_id(0))?;
+        let status = self.outcome()?;
+        let is_refused = status == WcStatus::RemInvReqErr || self.is_lost_refusal(status);
+        if !is_refused || self.owner_completes(wr_id)?.status.is_success() {
+            return Err(format!("a peer took the key of a type 1 window away: {status}"));
+        }
+        self.tally.kept += 1;
+        Ok(())
+    }
+
+    /// A type 2 window is for the peer of the queue pair that bound it, which no target of an XRC domain is.
+    pub fn refuse_foreign(&mut self, wr_id: u64) -> Result<(), String> {
+        self.step_until("the peer's SEND with invalidate", |world| !world.is_invalidating)?;
+        let kind = match self.sabotage {
+            Some(Sabotage::ForeignGrants) => MwType::Type1,
+            _ => MwType::Type2,
+        };
+        let mut key = Key::Window(say(self.region.pd().alloc_window_of_type(kind))?);
+        let granted = self.grant(&mut key, wr_id)?;
+        let before = self.image()?;
+        let local = say(self.scratch.slice(..1))?;
+        let request = SendRequest::write(local, say(granted.remote.slice(..1))?);
+        self.peer_posts(request.wr_id(0))?;
+        let status = self.outcome()?;
+        let is_refused = status == WcStatus::RemAccessErr || self.is_lost_refusal(status);
+        if !is_refused || self.image()? != before {
+            return Err(format!("another queue pair's window was used: {status}"));
+        }
+        self.tally.foreign += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,393 @@
+//! The owner of the memory and its peer, and the lives of keys.
+
+use std::time::Duration;
+
+use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
+use urxe::*;
+use urxe_stack::rng::Rng;
+
+use super::Sabotage;
+use super::lend::{End, Loan, PART};
+
+const ROUNDS: usize = 12;
+/// The region under the keys.
+pub const REGION: usize = 40_000;
+pub const STEP: Duration = Duration::from_micros(15);
+/// So long whatever is on its way has come, or never does.
+pub const SETTLED: u32 = 100;
+/// Steps in which a connection that can go on must have gone on.
+const LIMIT: u32 = 200_000;
+
+/// Over what the peer uses the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    Rc,
+    Xrc,
+    Uc,
+}
+
+/// What became of a request of the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    Open,
+    /// Over UC: sent.
+    Done,
+    Failed(WcStatus),
+}
+
+/// A WRITE into the part, or a READ of it.
+pub struct Request {
+    /// Offsets in the region.
+    pub range: std::ops::Range<usize>,
+    /// What a WRITE carries.
+    pub bytes: Option<Vec<u8>>,
+    pub fate: Fate,
+}
+
+/// The receiving end over XRC.
+struct Target {
+    qp: XrcTarget,
+    srq: SharedReceiveQueue,
+}
+
+pub struct World {
+    pub fabric: Fabric,
+    pub rng: Rng,
+    pub service: Service,
+    pub owner: Device,
+    /// Makes keys valid; over XRC one that nobody is connected to, else the peer's.
+    pub owner_qp: QueuePair,
+    target: Option<Target>,
+    peer_qp: QueuePair,
+    owner_cq: CompletionQueue,
+    peer_cq: CompletionQueue,
+    pub region: MemoryRegion,
+    /// The peer's: WRITEs come from it, READs land in it.
+    pub scratch: MemoryRegion,
+    loans: Vec<Loan>,
+    pub requests: Vec<Request>,
+    /// The peer's SEND with invalidate has not completed there.
+    pub is_invalidating: bool,
+    /// Completions at the owner that nobody has looked at.
+    owner_done: Vec<Completion>,
+    faults: LinkFaults,
+    pub sabotage: Option<Sabotage>,
+    pub tally: Tally,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Requests.
+    pub done: u32,
+    pub cut_off: u32,
+    /// By a key that is gone.
+    pub refused: u32,
+    /// Keys that ended, and how.
+    pub by_peer: u32,
+    pub by_owner: u32,
+    pub rebound: u32,
+    pub unbound: u32,
+    /// Type 1 windows that a peer tried to take the key of.
+    pub kept: u32,
+    /// Accesses through type 2 windows that another queue pair bound.
+    pub foreign: u32,
+    /// Rounds of UC on a good network.
+    pub plain: u32,
+}
+
+pub fn say<T, E: std::fmt::Display>(result: Result<T, E>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
+}
+
+pub fn percent(rng: &mut Rng, percent: u32) -> bool {
+    rng.chance(Chance::from_percent(percent))
+}
+
+impl Service {
+    pub const ALL: [Self; 3] = [Self::Rc, Self::Xrc, Self::Uc];
+}
+
+impl Tally {
+    pub fn add(&mut self, other: &Self) {
+        self.done += other.done;
+        self.cut_off += other.cut_off;
+        self.refused += other.refused;
+        self.by_peer += other.by_peer;
+        self.by_owner += other.by_owner;
+        self.rebound += other.rebound;
+        self.unbound += other.unbound;
+        self.kept += other.kept;
+        self.foreign += other.foreign;
+        self.plain += other.plain;
+    }
+}
+
+impl World {
+    pub fn new(seed: u64, service: Service, sabotage: Option<Sabotage>) -> Self {
+        let mut rng = Rng::stream(seed, 0x3140);
+        let fabric = Fabric::manual(seed);
+        let mut chance = |most: u64| Chance::from_percent(rng.below(most + 1) as u32);
+        let faults = LinkFaults {
+            loss: chance(10),
+            duplicate: chance(10),
+            reorder: chance(10),
+            corrupt: chance(5),
+            ..LinkFaults::default()
+        };
+        fabric.set_faults(faults.clone());
+        let device = |host| {
+            let options = DeviceOptions { icrc_policy: IcrcPolicy::Strict, ..DeviceOptions::default() };
+            fabric.device_with(&[std::net::IpAddr::from([10, 0, 0, host])], options).unwrap()
+        };
+        let (owner, peer) = (device(1), device(2));
+        let (owner_pd, peer_pd) = (owner.alloc_pd().unwrap(), peer.alloc_pd().unwrap());
+        let (owner_cq, peer_cq) = (owner.create_cq(1024).unwrap(), peer.create_cq(1024).unwrap());
+        let region = owner_pd.allocate(REGION, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
+        let mut image = vec![0; REGION];
+        rng.fill(&mut image);
+        region.write(0, &image).unwrap();
+        let scratch = peer_pd.allocate(2 * PART, Access::LOCAL_WRITE).unwrap();
+        let (own_type, peer_type) = match service {
+            Service::Rc => (QpType::Rc, QpType::Rc),
+            Service::Xrc => (QpType::Uc, QpType::XrcSend),
+            Service::Uc => (QpType::Uc, QpType::Uc),
+        };
+        let owner_qp = owner_pd.queue_pair(&owner_cq).qp_type(own_type).create().unwrap();
+        let target = (service == Service::Xrc).then(|| {
+            owner_qp.connect(&owner_qp.endpoint(), &ConnectOptions::default()).unwrap();
+            let domain = owner.new_xrc_domain().unwrap();
+            let srq = owner_pd.shared_receive_queue(16).xrc(&domain, &owner_cq).create().unwrap();
+            Target { qp: domain.target().unwrap(), srq }
+        });
+        let world = Self {
+            owner_qp,
+            target,
+            peer_qp: peer_pd.queue_pair(&peer_cq).qp_type(peer_type).signal_all(true).create().unwrap(),
+            fabric,
+            rng,
+            service,
+            owner,
+            owner_cq,
+            peer_cq,
+            loans: Loan::all(&owner_pd, service),
+            region,
+            scratch,
+            requests: Vec::new(),
+            is_invalidating: false,
+            owner_done: Vec::new(),
+            faults,
+            sabotage,
+            tally: Tally::default(),
+        };
+        world.connect().unwrap();
+        world
+    }
+
+    fn connect(&self) -> Result<(), String> {
+        let options = ConnectOptions {
+            path_mtu: Some(PathMtu::Mtu1024),
+            timeout: 10,
+            min_rnr_timer: 4,
+            ..ConnectOptions::default()
+        };
+        let peer = self.peer_qp.endpoint();
+        let owner = match &self.target {
+            Some(target) => {
+                say(target.qp.connect(&peer, &options))?;
+                target.qp.endpoint()
+            }
+            None => {
+                say(self.owner_qp.connect(&peer, &options))?;
+                self.owner_qp.endpoint()
+            }
+        };
+        say(self.peer_qp.connect(&owner, &options))
+    }
+
+    /// A connection that failed, anew; once nothing of the old one is on its way.
+    fn reconnect(&mut self) -> Result<(), String> {
+        say(self.fabric.run_for(STEP * 1000))?;
+        self.poll()?;
+        match &self.target {
+            Some(target) => {
+                let reset = QpAttr { qp_state: QpState::Reset, ..QpAttr::default() };
+                say(target.qp.modify(&reset, QpAttrMask::STATE))?;
+            }
+            None => say(self.owner_qp.reset())?,
+        }
+        say(self.peer_qp.reset())?;
+        self.owner_done.clear();
+        self.is_invalidating = false;
+        self.connect()
+    }
+
+    fn owner_state(&self) -> QpState {
+        self.target.as_ref().map_or_else(|| self.owner_qp.state(), |target| target.qp.state())
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.owner_state() == QpState::Rts && self.peer_qp.state() == QpState::Rts
+    }
+
+    pub fn peer_posts(&self, request: SendRequest<'_>) -> Result<(), String> {
+        say(match &self.target {
+            Some(target) => self.peer_qp.post_send(&request.to_srq(target.srq.id())),
+            None => self.peer_qp.post_send(&request),
+        })
+    }
+
+    /// How the one request that the peer has posted, as number 0, completes.
+    pub fn outcome(&mut self) -> Result<WcStatus, String> {
+        self.requests.clear();
+        self.requests.push(Request { range: 0..0, bytes: None, fate: Fate::Open });
+        self.step_until("what the peer tried", |world| world.requests.iter().all(|r| r.fate != Fate::Open))?;
+        match self.requests.pop().map(|request| request.fate) {
+            Some(Fate::Failed(status)) => Ok(status),
+            _ => Ok(WcStatus::Success),
+        }
+    }
+
+    /// Whether a request may have been refused that got no answer: who refuses is in error and says it only once.
+    pub fn is_lost_refusal(&self, status: WcStatus) -> bool {
+        status == WcStatus::RetryExcErr && self.owner_state() == QpState::Err
+    }
+
+    pub fn post_recv(&self, wr_id: u64) -> Result<(), String> {
+        let request = RecvRequest::new(Gather::EMPTY).wr_id(wr_id);
+        say(match &self.target {
+            Some(target) => target.srq.post_recv(&request),
+            None => self.owner_qp.post_recv(&request),
+        })
+    }
+
+    fn poll(&mut self) -> Result<(), String> {
+        while let Some(wc) = say(self.owner_cq.poll_one())? {
+            self.owner_done.push(wc);
+        }
+        while let Some(wc) = say(self.peer_cq.poll_one())? {
+            let is_refusal = self.is_lost_refusal(wc.status);
+            let Some(request) = self.requests.get_mut(wc.wr_id as usize) else {
+                // The SEND with invalidate.
+                self.is_invalidating = false;
+                continue;
+            };
+            if request.fate != Fate::Open {
+                return Err(format!("completed twice: {wc:?}"));
+            }
+            request.fate = if wc.status.is_success() { Fate::Done } else { Fate::Failed(wc.status) };
+            let expected = match wc.status {
+                WcStatus::Success => true,
+                WcStatus::RemAccessErr | WcStatus::RemInvReqErr | WcStatus::WrFlushErr => {
+                    self.service != Service::Uc
+                }
+                _ => is_refusal,
+            };
+            if !expected {
+                return Err(format!("unexpected: {wc:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Steps until `is_done`, or the limit.
+    pub fn step_until(&mut self, what: &str, is_done: impl Fn(&Self) -> bool) -> Result<(), String> {
+        for _ in 0..LIMIT {
+            self.poll()?;
+            if is_done(self) {
+                return Ok(());
+            }
+            say(self.fabric.run_for(STEP))?;
+        }
+        Err(format!("never: {what}"))
+    }
+
+    /// Lets what is on its way come.
+    pub fn settle(&mut self) -> Result<(), String> {
+        say(self.fabric.run_for(STEP * SETTLED))?;
+        self.poll()
+    }
+
+    pub fn owner_completes(&mut self, wr_id: u64) -> Result<Completion, String> {
+        let is = move |wc: &Completion| wc.wr_id == wr_id;
+        self.step_until("a completion at the owner", |world| world.owner_done.iter().any(is))?;
+        let at = self.owner_done.iter().position(is).ok_or("it was there")?;
+        Ok(self.owner_done.swap_remove(at))
+    }
+
+    pub fn image(&self) -> Result<Vec<u8>, String> {
+        say(self.region.read_vec(0, REGION))
+    }
+
+    /// One life of a key.
+    fn round(&mut self, round: usize) -> Result<(), String> {
+        let mut loan = self.loans.swap_remove(self.rng.index(self.loans.len()));
+        let base = round as u64 * 10 + 1_000_000;
+        let granted = match loan.carried.take() {
+            Some(granted) => granted,
+            None => self.grant(&mut loan.key, base)?,
+        };
+        let is_plain = self.service == Service::Uc && percent(&mut self.rng, 30);
+        if is_plain {
+            self.fabric.set_faults(LinkFaults::default());
+            self.tally.plain += 1;
+        }
+        let before = self.image()?;
+        self.use_it(&granted)?;
+        let end = self.choose_end(&loan);
+        let by_peer = matches!(end, End::ByPeer { .. });
+        // Before the key is gone, everything that the peer has begun is done.
+        let is_patient = !by_peer && (is_plain || percent(&mut self.rng, 30));
+        if is_patient {
+            self.step_until("requests by a valid key", |world| {
+                world.requests.iter().all(|request| request.fate != Fate::Open)
+            })?;
+            self.settle()?;
+        } else if !by_peer {
+            say(self.fabric.run_for(STEP * self.rng.index(20) as u32))?;
+            self.poll()?;
+        }
+        self.take_away(&mut loan, &granted, end, base + 1)?;
+        let after = self.image()?;
+        self.nothing_changes_any_more(&granted, loan.carried.as_ref(), &after, is_plain)?;
+        self.judge(&granted.part, &before, &after, end, (is_patient, is_plain))?;
+        // What is still on its way may do that yet.
+        self.settle()?;
+        self.look_at_states()?;
+        if let Some(carried) = loan.carried.clone()
+            && self.service != Service::Uc
+            && percent(&mut self.rng, 40)
+        {
+            self.keep_from_peer(&carried, base + 2)?;
+            self.reconnect()?;
+        }
+        if self.service == Service::Xrc && percent(&mut self.rng, 20) {
+            self.refuse_foreign(base + 3)?;
+            self.reconnect()?;
+        }
+        self.fabric.set_faults(self.faults.clone());
+        self.loans.push(loan);
+        Ok(())
+    }
+
+    /// Whether both ends agree on what became of their connection, which begins anew if it has failed.
+    fn look_at_states(&mut self) -> Result<(), String> {
+        let (owner, peer) = (self.owner_state(), self.peer_qp.state());
+        let has_read = self.requests.iter().any(|request| request.bytes.is_none());
+        let is_strange = match self.service {
+            Service::Uc => !self.is_connected(),
+            _ => owner != peer && !has_read,
+        };
+        if is_strange {
+            return Err(format!("the owner's queue pair is in {owner}, the peer's in {peer}"));
+        }
+        self.requests.clear();
+        // A late copy of a READ is carried out again, by a key that is gone: then the owner alone is in error.
+        if self.is_connected() { Ok(()) } else { self.reconnect() }
+    }
+
+    pub fn run(&mut self) -> Result<(), String> {
+        // A fault made on purpose shows in some kinds of rounds alone.
+        let rounds = if self.sabotage.is_some() { 5 * ROUNDS } else { ROUNDS };
+        (0..rounds).try_for_each(|round| self.round(round).map_err(|what| format!("round {round}: {what}")))
+    }
+}
