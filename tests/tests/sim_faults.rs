@@ -144,7 +144,9 @@ fn the_faults_occur() {
     let outcomes: Vec<Outcome> =
         (0..40).map(|seed| run_seed(seed, &Profile::default(), &Options::default())).collect();
     let packets = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
-    assert!(outcomes.iter().map(|outcome| outcome.renewed).sum::<usize>() > 20);
+    let rebound: usize = outcomes.iter().map(|outcome| outcome.rebound).sum();
+    assert!(outcomes.iter().map(|outcome| outcome.renewed).sum::<usize>() > 20 + rebound);
+    assert!(rebound > 10, "only {rebound} windows were bound anew");
     assert!(packets(|outcome| outcome.packets.lost) > 100);
     assert!(packets(|outcome| outcome.packets.duplicated) > 50);
     assert!(packets(|outcome| outcome.packets.reordered) > 50);
@@ -205,6 +207,18 @@ fn a_write_beside_its_place_is_found() {
 #[test]
 fn a_write_outside_all_regions_is_found() {
     assert!(is_found(Sabotage::StrayWrite(Chance::from_percent(5)), is_byte));
+}
+
+#[test]
+fn a_window_that_keeps_its_key_is_found() {
+    let options = Options { sabotage: Some(Sabotage::KeepKeys), ..Options::default() };
+    let profile = Profile::default();
+    assert!((0..10).any(|seed| {
+        run_seed(seed, &profile, &options)
+            .faults
+            .iter()
+            .any(|fault| fault.contains("was taken away and grants"))
+    }));
 }
 
 #[test]

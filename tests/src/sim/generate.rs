@@ -100,8 +100,9 @@ fn device(rng: &mut Rng, ipv6: bool) -> DevicePlan {
 }
 
 fn region(rng: &mut Rng, role: Role, len: usize) -> RegionPlan {
-    let naming =
-        if percent(rng, 25) { Naming::ZeroBased } else { Naming::Page(rng.next_u64() >> 8 & !0xfff) };
+    let page = Naming::Page(rng.next_u64() >> 8 & !0xfff);
+    // A type 1 window has the addresses of its region.
+    let naming = if role != Role::Rebound && percent(rng, 25) { Naming::ZeroBased } else { page };
     RegionPlan { range: 0..len, role, naming }
 }
 
@@ -251,7 +252,7 @@ impl Direction<'_> {
                 let op = match self.rng.below(10) {
                     0..=5 => Op::Send,
                     9 => {
-                        let role = self.rng.pick(&[Role::Disposable, Role::Windowed]);
+                        let role = self.rng.pick(&[Role::Disposable, Role::Windowed, Role::Rebound]);
                         let room = self.rng.pick(&[64, DISPOSABLE_BYTES]);
                         disposables.push(region(self.rng, role, room));
                         let region = regions + disposables.len() - 1;
@@ -260,7 +261,11 @@ impl Direction<'_> {
                             let offset = self.rng.index(room - len + 1);
                             self.outgoing(Op::Write(Place { region, offset }), len);
                         }
-                        Op::SendInvalidate(region)
+                        if role == Role::Rebound {
+                            Op::SendRelease(region)
+                        } else {
+                            Op::SendInvalidate(region)
+                        }
                     }
                     _ => Op::SendImm(self.rng.next_u32()),
                 };

@@ -32,6 +32,8 @@ pub enum Sabotage {
     RepeatAsNew(Chance),
     /// Bytes beside the registered regions change when a packet comes.
     StrayWrite(Chance),
+    /// A type 1 window that is bound anew keeps its key.
+    KeepKeys,
 }
 
 /// A device, its program's memory and its queue pairs.
@@ -94,7 +96,7 @@ impl Host {
             .iter()
             .map(|region| match region.role {
                 Role::Disposable => keys::fast_region(&core, pd, &memory, region),
-                Role::Windowed => keys::region_for_window(&core, pd, &memory, region),
+                Role::Windowed | Role::Rebound => keys::region_for_window(&core, pd, &memory, region),
                 _ => register(&core, pd, &memory, region.range.clone(), region.naming, access(region.role)),
             })
             .collect();
@@ -122,6 +124,11 @@ impl Host {
     #[must_use]
     pub fn address(&self) -> IpAddr {
         self.address
+    }
+
+    /// Whether windows shall keep their keys.
+    pub(super) fn keeps_keys(&self) -> bool {
+        matches!(self.sabotage, Some((Sabotage::KeepKeys, _)))
     }
 
     /// Its protection domain.
@@ -225,7 +232,7 @@ pub(super) fn access(role: Role) -> Access {
         Role::Landing => local,
         Role::Target => local | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::FLUSH_GLOBAL,
         Role::Cells | Role::SharedCells => local | Access::REMOTE_ATOMIC,
-        Role::Disposable | Role::Windowed => local | Access::REMOTE_WRITE,
+        Role::Disposable | Role::Windowed | Role::Rebound => local | Access::REMOTE_WRITE,
     }
 }
 

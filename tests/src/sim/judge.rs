@@ -228,6 +228,12 @@ impl<'a> Judge<'a> {
         self.progress[end.connection * 2 + end.side].recv
     }
 
+    /// The region that the peer says it is done with, by the message of this place in the receives of `end`.
+    #[must_use]
+    pub fn released(&self, end: EndId, index: usize) -> Option<usize> {
+        self.model.direction(end.peer()).messages.get(index)?.releases
+    }
+
     /// A completion of the queue pair of `end`. `memory` reads a device's memory as it is now.
     pub fn completion(
         &mut self,
@@ -323,7 +329,7 @@ impl<'a> Judge<'a> {
         let device = self.plan.end(end).device;
         let send = &self.plan.end(end).sends[index];
         let opcode = match send.op {
-            Op::Send | Op::SendImm(_) | Op::SendInvalidate(_) => WcOpcode::Send,
+            Op::Send | Op::SendImm(_) | Op::SendInvalidate(_) | Op::SendRelease(_) => WcOpcode::Send,
             Op::Write(_) | Op::WriteImm(..) => WcOpcode::RdmaWrite,
             Op::Read(_) => WcOpcode::RdmaRead,
             Op::CompareSwap { .. } => WcOpcode::CompSwap,
@@ -356,7 +362,7 @@ impl<'a> Judge<'a> {
             return;
         }
         let device = self.plan.end(end).device;
-        let Message { byte_len, is_write, imm, invalidates } =
+        let Message { byte_len, is_write, imm, invalidates, releases: _ } =
             self.model.direction(end.peer()).messages[index].clone();
         let opcode = if is_write { WcOpcode::RecvRdmaWithImm } else { WcOpcode::Recv };
         self.field(at, "opcode", opcode, completion.opcode);

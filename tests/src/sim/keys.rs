@@ -1,5 +1,5 @@
-//! Keys that a peer may take away: fast-registration regions and type 2 windows of a host, and what its program does when the
-//! completion says that one is gone.
+//! Keys that come and go: fast-registration regions and type 2 windows of a host, which a peer takes away, and type 1 windows, which it cannot;
+//! and what the program does when a completion says that one is gone, or that the peer is done with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Window {
     access: Access,
 }
 
-/// A key that a peer took away.
+/// A key that a peer took away, or was done with.
 #[derive(Clone, Copy, Debug)]
 pub struct Renewed {
     by: Accessor,
@@ -30,6 +30,16 @@ pub struct Renewed {
     mr: Mr,
     /// The key that replaced it.
     now: Rkey,
+    /// It replaced it while it was valid.
+    rebound: bool,
+}
+
+impl Renewed {
+    /// Whether a window of type 1 has it.
+    #[must_use]
+    pub fn is_rebound(&self) -> bool {
+        self.rebound
+    }
 }
 
 /// Where a region begins in its own addresses, and as whom its peers name it.
@@ -75,12 +85,17 @@ pub(super) fn bind_windows(
     let mut windows = BTreeMap::new();
     for (&end, qp) in qps {
         let regions = &plan.devices[plan.end(end).device].regions;
-        for (_, index) in plan.invalidated(end.peer()).filter(|&(_, i)| regions[i].role == Role::Windowed) {
+        for (_, index) in plan.invalidated(end.peer()) {
+            let kind = match regions[index].role {
+                Role::Windowed => MwType::Type2,
+                Role::Rebound => MwType::Type1,
+                _ => continue,
+            };
             let mr = &mut mrs[index];
             let zero =
                 if regions[index].naming == Naming::ZeroBased { Access::ZERO_BASED } else { Access::empty() };
             let window = Window { region: mr.lkey, addr: mr.iova, access: access(Role::Windowed) | zero };
-            let key = core.memory().alloc_mw(mr.pd, MwType::Type2).unwrap_or_else(|error| panic!("{error}"));
+            let key = core.memory().alloc_mw(mr.pd, kind).unwrap_or_else(|error| panic!("{error}"));
             let bind = window.bind(key, key, mr.len);
             let by = Accessor { pd: mr.pd, qpn: Some(qp.handle.qpn()) };
             mr.rkey = core.memory().bind(&bind, by).unwrap_or_else(|error| panic!("{end}: {error}"));
@@ -125,7 +140,27 @@ impl Host {
                 next
             }
         };
-        let renewed = Renewed { by, mr, now };
+        let renewed = Renewed { by, mr, now, rebound: false };
+        self.check(&renewed)?;
+        Ok(renewed)
+    }
+
+    /// The peer of `end` says that it is done with a region that has a type 1 window: binds it anew, which ends the former key.
+    ///
+    /// # Errors
+    /// What is wrong with the former key or the new one.
+    pub fn rebind(&self, end: EndId, region: usize) -> Result<Renewed, String> {
+        let memory = self.device().memory();
+        let mr = self.mrs[region];
+        let by = Accessor { pd: mr.pd, qpn: Some(self.qps[&end].handle.qpn()) };
+        if let Err(error) = memory.pin(mr.rkey.0, by, Access::REMOTE_WRITE, mr.iova, mr.len as u64) {
+            return Err(format!("{} is a valid key and grants nothing: {error}", mr.rkey));
+        }
+        let window = self.windows.get(&region).ok_or("a region without a window")?;
+        let next = if self.keeps_keys() { mr.rkey } else { inc_rkey(mr.rkey) };
+        let bind = window.bind(mr.rkey, next, mr.len);
+        let now = memory.bind(&bind, by).map_err(|error| error.to_string())?;
+        let renewed = Renewed { by, mr, now, rebound: true };
         self.check(&renewed)?;
         Ok(renewed)
     }
@@ -135,12 +170,12 @@ impl Host {
     /// # Errors
     /// What is wrong.
     pub fn check(&self, renewed: &Renewed) -> Result<(), String> {
-        let Renewed { by, mr, now } = *renewed;
+        let Renewed { by, mr, now, .. } = *renewed;
         let pin = |key: Rkey| {
             self.device().memory().pin(key.0, by, Access::REMOTE_WRITE, mr.iova, mr.len as u64).map(drop)
         };
         if pin(mr.rkey).is_ok() {
-            return Err(format!("{} was invalidated and grants access again", mr.rkey));
+            return Err(format!("{} was taken away and grants access again", mr.rkey));
         }
         pin(now).map_err(|error| format!("{now} replaced {}: {error}", mr.rkey))
     }

@@ -12,7 +12,7 @@
 //! | [`model`] | what a plan must lead to: memory images, received messages, atomics' old values |
 //! | [`run`] | carries a plan out |
 //! | [`host`] | one device with its program's memory, queue pairs and saboteur |
-//! | [`keys`] | keys that a peer may take away, and their successors |
+//! | [`keys`] | keys that a peer takes away or is done with, and their successors |
 //! | [`judge`] | compares what happened with the model; tells each difference |
 //! | [`seeds`] | which seeds are tried; what every simulation must show |
 //! | [`doom`] | judges the ends whose connection must break |

@@ -42,6 +42,8 @@ pub struct Message {
     pub imm: Option<u32>,
     /// The region that it invalidated, on the receiver's device.
     pub invalidates: Option<usize>,
+    /// The region that the sender is done with.
+    pub releases: Option<usize>,
 }
 
 /// A cell that several directions add to.
@@ -104,7 +106,7 @@ impl Model {
             let message = message(&send.op, len);
             direction.message_of_send.push(message.as_ref().map(|_| direction.messages.len()));
             match send.op {
-                Op::Send | Op::SendImm(_) | Op::SendInvalidate(_) => {
+                Op::Send | Op::SendImm(_) | Op::SendInvalidate(_) | Op::SendRelease(_) => {
                     let data = self.gather(plan, end.device, &send.local);
                     let pieces = &peer.recvs[direction.messages.len()].pieces;
                     self.scatter(plan, peer.device, pieces, &data);
@@ -232,7 +234,14 @@ fn message(op: &Op, len: usize) -> Option<Message> {
         Op::SendInvalidate(region) => (None, Some(region)),
         _ => (None, None),
     };
-    op.consumes_recv().then_some(Message { byte_len: len, is_write: !op.is_send(), imm, invalidates })
+    let releases = if let Op::SendRelease(region) = *op { Some(region) } else { None };
+    op.consumes_recv().then_some(Message {
+        byte_len: len,
+        is_write: !op.is_send(),
+        imm,
+        invalidates,
+        releases,
+    })
 }
 
 fn range_of(plan: &Plan, device: usize, place: Place, len: usize) -> Range<usize> {

@@ -87,6 +87,9 @@ pub enum Role {
     /// An ordinary region with a type 2 window over all of it for one peer, used as a `Disposable`: the names and keys are the
     /// window's.
     Windowed,
+    /// The same with a type 1 window, whose key no peer can take away: when the peer says that it is done, by a message, the program binds the
+    /// window anew.
+    Rebound,
 }
 
 /// Two queue pairs that are connected with each other.
@@ -214,6 +217,8 @@ pub enum Op {
     SendImm(u32),
     /// SEND that invalidates the key of this region of the peer's device.
     SendInvalidate(usize),
+    /// SEND that says that this region of the peer's device is no longer used under its key.
+    SendRelease(usize),
     /// RDMA WRITE.
     Write(Place),
     /// RDMA WRITE with immediate data.
@@ -251,13 +256,20 @@ impl Op {
     /// Whether the peer needs a receive for it.
     #[must_use]
     pub fn consumes_recv(&self) -> bool {
-        matches!(self, Self::Send | Self::SendImm(_) | Self::SendInvalidate(_) | Self::WriteImm(..))
+        matches!(
+            self,
+            Self::Send
+                | Self::SendImm(_)
+                | Self::SendInvalidate(_)
+                | Self::SendRelease(_)
+                | Self::WriteImm(..)
+        )
     }
 
     /// Whether its data goes into the peer's receive.
     #[must_use]
     pub fn is_send(&self) -> bool {
-        matches!(self, Self::Send | Self::SendImm(_) | Self::SendInvalidate(_))
+        matches!(self, Self::Send | Self::SendImm(_) | Self::SendInvalidate(_) | Self::SendRelease(_))
     }
 
     /// Whether it brings data back.
@@ -392,10 +404,10 @@ impl Plan {
         start..start + piece.len
     }
 
-    /// The regions of the peer's device whose keys the sends of `end` take away, with the places of those sends.
+    /// The regions of the peer's device whose keys the sends of `end` take away, or have taken away, with the places of those sends.
     pub fn invalidated(&self, end: EndId) -> impl Iterator<Item = (usize, usize)> {
         self.end(end).sends.iter().enumerate().filter_map(|(index, send)| match send.op {
-            Op::SendInvalidate(region) => Some((index, region)),
+            Op::SendInvalidate(region) | Op::SendRelease(region) => Some((index, region)),
             _ => None,
         })
     }

@@ -65,6 +65,8 @@ pub struct Outcome {
     pub counters: Vec<(Counter, u64)>,
     /// How many keys were taken away and replaced.
     pub renewed: usize,
+    /// Of those, keys of type 1 windows, which the owner bound anew.
+    pub rebound: usize,
     /// How many ends broke because a node fell silent.
     pub broken: usize,
     /// The hash of all events: equal for equal runs.
@@ -114,7 +116,7 @@ struct Run<'a> {
     toggles_done: usize,
     healed: bool,
     completions: Vec<Completion>,
-    /// Keys that peers took away, and those that replaced them.
+    /// Keys that peers took away or were done with, and those that replaced them.
     renewed: Vec<(usize, Renewed)>,
 }
 
@@ -341,6 +343,17 @@ impl<'a> Run<'a> {
                 Err(fault) => self.faults.push(format!("{end}: {fault}")),
             }
         }
+        let index = self.recvs_complete(end);
+        let is_next = completion.wr_id == self.plan.wr_id(end, Queue::Recv, index);
+        if is_next
+            && completion.status.is_success()
+            && let Some(region) = self.judge.released(end, index)
+        {
+            match host.rebind(end, region) {
+                Ok(renewed) => self.renewed.push((device, renewed)),
+                Err(fault) => self.faults.push(format!("{end}: {fault}")),
+            }
+        }
         if let Some(doom) = self.dooms.get_mut(&end) {
             return doom.completion(self.plan, completion, self.fabric.now());
         }
@@ -471,6 +484,7 @@ impl<'a> Run<'a> {
             packets,
             counters: counters.unwrap_or_default(),
             renewed: self.renewed.len(),
+            rebound: self.renewed.iter().filter(|(_, renewed)| renewed.is_rebound()).count(),
             broken: self.dooms.values().filter(|doom| doom.has_failed()).count(),
             trace_hash: self.fabric.network().trace_hash(),
         }
@@ -497,7 +511,7 @@ impl<'a> Run<'a> {
 fn send_op(op: &Op, peer: &Host) -> SendOp {
     let remote = |place: Place| peer.remote(place);
     match *op {
-        Op::Send => SendOp::Send,
+        Op::Send | Op::SendRelease(_) => SendOp::Send,
         Op::SendImm(imm) => SendOp::SendImm { imm },
         Op::SendInvalidate(region) => SendOp::SendInvalidate { rkey: peer.mrs[region].rkey },
         Op::Write(place) => SendOp::Write { remote: remote(place) },

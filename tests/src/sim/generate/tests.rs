@@ -97,7 +97,7 @@ fn requests_stay_inside_their_regions_and_queue_pairs() {
                     _ => continue,
                 };
                 let region = &plan.devices[peer.device].regions[at.region];
-                let writes_only = matches!(region.role, Role::Disposable | Role::Windowed);
+                let writes_only = matches!(region.role, Role::Disposable | Role::Windowed | Role::Rebound);
                 assert!(region.role == Role::Target || (writes_only && !send.op.returns_data()));
                 assert!(at.offset + len <= region.range.len());
             }
@@ -214,6 +214,7 @@ fn plans_contain_what_is_to_be_tried() {
         "Send",
         "SendImm",
         "SendInvalidate",
+        "SendRelease",
         "Write",
         "WriteImm",
         "Read",
