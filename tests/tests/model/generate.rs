@@ -3,6 +3,7 @@
 //! Lists of requests obey what a careful program obeys, since else the outcome is open: what stands behind a READ, an atomic or the like is
 //! fenced, what is carried out locally stands alone, and a message whose data cannot be read cannot be read from its beginning.
 
+mod keys;
 mod local;
 
 use urxe_stack::memory::Access;
@@ -13,13 +14,9 @@ use urxe_wire::{PlacementType, Rkey};
 
 use crate::keys::{Asker, Key, Kind};
 use crate::operation::{
-    DEPTH, Data, INLINE, MEMORY, Operation, Piece, QKEY, QPS, Queue, Recv, SRQS, Send, Source, To,
+    DEPTH, Data, INLINE, Operation, Piece, QKEY, QPS, Queue, Recv, SRQS, Send, Source, To,
 };
 use crate::specification::Model;
-
-const CHANGES: Access = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
-/// Keys of a device, beyond which no more are made.
-const MAX_KEYS: usize = 24;
 
 /// Makes operations.
 pub struct Generator {
@@ -78,66 +75,9 @@ impl Generator {
         }
     }
 
-    /// A part of a device's memory, a multiple of eight long.
-    pub fn part(&mut self) -> std::ops::Range<usize> {
-        let len = 8 * (1 + self.rng.index(250));
-        let start = 8 * self.rng.index((MEMORY - len) / 8);
-        start..start + len
-    }
-
     /// Whether a queue pair sends, and is in the state that draining begins in.
     fn may_drain(&self, model: &Model, qp: usize) -> bool {
         model.states[qp] == QpState::Rts && QPS[qp].qp_type != QpType::XrcRecv
-    }
-
-    pub fn access(&mut self) -> Access {
-        let rights = [
-            Access::REMOTE_WRITE,
-            Access::REMOTE_READ,
-            Access::REMOTE_ATOMIC,
-            Access::FLUSH_GLOBAL,
-            Access::MW_BIND,
-            Access::LOCAL_WRITE,
-        ];
-        let mut access = Access::empty();
-        for right in rights {
-            if self.percent(75) {
-                access |= right;
-            }
-        }
-        match access.intersects(CHANGES) {
-            _ if self.percent(15) => access & !CHANGES & !Access::LOCAL_WRITE,
-            true => access | Access::LOCAL_WRITE,
-            false => access,
-        }
-    }
-
-    fn keys(&mut self, model: &Model) -> Operation {
-        let (device, pd) = (self.rng.index(2), usize::from(self.percent(25)));
-        let of_device = |key: &&Key| key.exists && key.device == device;
-        let room = model.keys.0.iter().filter(of_device).count() < MAX_KEYS;
-        let some = self.rng.index(model.keys.0.len().max(1));
-        let key = model.keys.0.get(some).filter(|key| key.exists);
-        match (self.rng.index(8), key.map(|key| key.kind)) {
-            (0..=1, _) if room => {
-                let (range, start, access) =
-                    (self.part(), u64::from(self.rng.next_u32()) << 12, self.access());
-                Operation::Register { device, pd, range, start, access }
-            }
-            (2, _) if room => Operation::AllocWindow { device, pd, is_type_2: self.percent(70) },
-            (3, _) if room => Operation::AllocFast { device, pd },
-            (4..=5, Some(Kind::Window { .. })) => Operation::DeallocWindow { key: some },
-            (4..=5, Some(Kind::Region)) => Operation::Deregister { key: some },
-            (6, Some(Kind::Fast { .. })) => Operation::Deregister { key: some },
-            (_, Some(Kind::Fast { .. })) => Operation::Map { key: some, range: self.part() },
-            _ => {
-                let qp = self.rng.pick(&[0, 1, 2, 3, 4, 5]);
-                if !model.waiting[qp].is_empty() {
-                    return Operation::Resume { qp };
-                }
-                self.local_request(model, qp)
-            }
-        }
     }
 
     fn receives(&mut self, model: &Model, qp: usize) -> Operation {
@@ -197,6 +137,11 @@ impl Generator {
     /// A piece that may not be used from its first byte on.
     fn wrong_piece(&mut self, model: &Model, asker: Asker, need: Access, len: usize) -> Piece {
         let mut piece = Piece { key: self.rng.next_u32() | 1 << 31, addr: 0x1000, len: len as u32 };
+        let formers = Self::formers(model, asker, need, len);
+        if !formers.is_empty() && self.percent(40) {
+            let Key { value, start, .. } = *self.rng.pick(&formers);
+            return Piece { key: value, addr: start, ..piece };
+        }
         for _ in 0..12 {
             let Some(key) = model.keys.0.get(self.rng.index(model.keys.0.len().max(1))) else { break };
             if key.device != asker.device {
@@ -236,6 +181,11 @@ impl Generator {
             let live: Vec<&Key> = of_device.iter().copied().filter(refused).collect();
             let windows: Vec<&Key> =
                 live.iter().copied().filter(|key| matches!(key.kind, Kind::Window { .. })).collect();
+            let formers = Self::formers(model, asker, need, len.max(1));
+            if !formers.is_empty() && self.percent(30) {
+                let Key { value, start, .. } = *self.rng.pick(&formers);
+                return Remote { addr: start, rkey: Rkey(value) };
+            }
             let key = match self.rng.index(3) {
                 0 if !windows.is_empty() => self.rng.pick(&windows),
                 1 if !live.is_empty() => self.rng.pick(&live),

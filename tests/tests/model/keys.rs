@@ -1,6 +1,13 @@
 //! The keys of the model: what each stands for, and whom it lets do what.
 
+mod reregister;
+
 use urxe_stack::memory::{Access, Bind};
+
+pub use reregister::Change;
+
+/// Rights that change bytes, which need the right to change them locally.
+pub const CHANGES: Access = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
 
 /// What a key is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +44,36 @@ pub struct Key {
     pub access: Access,
     /// A window's region.
     pub under: Option<usize>,
+    /// What it was before it was reregistered last.
+    pub former: Option<Box<Key>>,
+}
+
+impl Key {
+    /// Where in memory the `len` bytes at `addr` are, if `asker` may use them so.
+    pub fn admits(&self, asker: Asker, need: Access, addr: u64, len: usize) -> Result<usize, Refusal> {
+        match self.kind {
+            // Windows are for peers.
+            Kind::Window { .. } if asker.qp.is_none() => return Err(Refusal::NoKey),
+            _ if self.pd != asker.pd => return Err(Refusal::WrongPd),
+            Kind::Window { is_type_2: true, bound_by } if bound_by != asker.qp => {
+                return Err(Refusal::WrongQp);
+            }
+            _ => {}
+        }
+        if !self.access.contains(need) {
+            return Err(Refusal::NoRight);
+        }
+        self.place(addr, len)
+    }
+
+    /// The same, whoever asks.
+    fn place(&self, addr: u64, len: usize) -> Result<usize, Refusal> {
+        let offset = addr.checked_sub(self.start).ok_or(Refusal::OutOfBounds)?;
+        if offset + len as u64 > self.len as u64 {
+            return Err(Refusal::OutOfBounds);
+        }
+        Ok(self.base + offset as usize)
+    }
 }
 
 /// Why an access is refused.
@@ -79,30 +116,12 @@ impl Keys {
         len: usize,
     ) -> Result<usize, Refusal> {
         let key = self.find(asker.device, value).map(|nr| &self.0[nr]).filter(|key| key.is_valid);
-        let key = key.ok_or(Refusal::NoKey)?;
-        match key.kind {
-            // Windows are for peers.
-            Kind::Window { .. } if asker.qp.is_none() => return Err(Refusal::NoKey),
-            _ if key.pd != asker.pd => return Err(Refusal::WrongPd),
-            Kind::Window { is_type_2: true, bound_by } if bound_by != asker.qp => {
-                return Err(Refusal::WrongQp);
-            }
-            _ => {}
-        }
-        if !key.access.contains(need) {
-            return Err(Refusal::NoRight);
-        }
-        self.place(asker.device, value, addr, len)
+        key.ok_or(Refusal::NoKey)?.admits(asker, need, addr, len)
     }
 
     /// Where in memory the `len` bytes at `addr` are, whoever asks.
     pub fn place(&self, device: usize, value: u32, addr: u64, len: usize) -> Result<usize, Refusal> {
-        let key = &self.0[self.find(device, value).ok_or(Refusal::NoKey)?];
-        let offset = addr.checked_sub(key.start).ok_or(Refusal::OutOfBounds)?;
-        if offset + len as u64 > key.len as u64 {
-            return Err(Refusal::OutOfBounds);
-        }
-        Ok(key.base + offset as usize)
+        self.0[self.find(device, value).ok_or(Refusal::NoKey)?].place(addr, len)
     }
 
     /// Whether windows are bound to this one.
@@ -122,14 +141,13 @@ impl Keys {
         if bind.length != 0 {
             let Some(under) = self.find(device, bind.region.value()) else { return false };
             let region = &self.0[under];
-            let changes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
             let inside =
                 bind.addr >= region.start && bind.addr - region.start + bind.length <= region.len as u64;
             if matches!(region.kind, Kind::Window { .. })
                 || !region.is_valid
                 || region.pd != pd
                 || !region.access.contains(Access::MW_BIND)
-                || (bind.access.intersects(changes) && !region.access.contains(Access::LOCAL_WRITE))
+                || (bind.access.intersects(CHANGES) && !region.access.contains(Access::LOCAL_WRITE))
                 || !inside
             {
                 return false;

@@ -6,6 +6,8 @@ use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{PathMtu, QpType};
 use urxe_stack::qp::wr::SendOp;
 
+use crate::keys::Change;
+
 /// Bytes of each device's memory.
 pub const MEMORY: usize = 24 << 10;
 /// Path MTUs, one of which a world has: mostly so small that most messages have several packets.
@@ -180,6 +182,11 @@ pub enum Operation {
         range: Range<usize>,
         start: u64,
         access: Access,
+    },
+    /// A key stands for something else in part; not always that of a region.
+    Reregister {
+        key: usize,
+        change: Change,
     },
     Deregister {
         key: usize,

@@ -4,6 +4,7 @@
 //! Where the specification leaves bytes open (a message that was refused halfway may have been written in part), they are listed in
 //! [`Model::open`]: the comparison takes over what the implementation has there.
 
+mod memory;
 mod reliable;
 mod unreliable;
 
@@ -15,8 +16,8 @@ use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpState, QpType};
 use urxe_stack::qp::wr::SendOp;
 
-use crate::keys::{Asker, Keys, Kind, Refusal};
-use crate::operation::{DEPTH, Data, MEMORY, Operation, Piece, QPS, Queue, Recv, SRQS, Send, Source, To};
+use crate::keys::{Asker, Keys};
+use crate::operation::{DEPTH, Data, MEMORY, Operation, QPS, Queue, Recv, SRQS, Send, Source, To};
 
 /// Which completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +67,31 @@ pub enum Forgets {
     Invalidation,
     Flushing,
     Draining,
+    /// That reregistration moves a region.
+    Places,
+    /// That it gives it to another protection domain.
+    Domains,
+    /// That it grants other things.
+    Grants,
+    /// That it is refused under windows.
+    BoundRegions,
+}
+
+impl Forgets {
+    /// Each of them.
+    pub const ALL: &[Self] = &[
+        Self::ProtectionDomains,
+        Self::WindowOwners,
+        Self::Rights,
+        Self::Limits,
+        Self::Invalidation,
+        Self::Flushing,
+        Self::Draining,
+        Self::Places,
+        Self::Domains,
+        Self::Grants,
+        Self::BoundRegions,
+    ];
 }
 
 /// See the module.
@@ -290,61 +316,6 @@ impl Model {
         }
     }
 
-    fn resolve(&mut self, asker: Asker, piece: Piece, need: Access) -> Result<usize, Refusal> {
-        let Piece { key, addr, len } = piece;
-        let outcome = self.keys.resolve(asker, key, need, addr, len as usize);
-        if self.forgets == Some(Forgets::ProtectionDomains) && outcome == Err(Refusal::WrongPd) {
-            let pd = 1 - asker.pd;
-            return self.keys.resolve(Asker { pd, ..asker }, key, need, addr, len as usize);
-        }
-        let forgotten = matches!(
-            (self.forgets, &outcome),
-            (Some(Forgets::WindowOwners), Err(Refusal::WrongQp))
-                | (Some(Forgets::Rights), Err(Refusal::NoRight))
-        );
-        if forgotten {
-            return self.keys.place(asker.device, key, addr, len as usize);
-        }
-        if let Err(refusal) = outcome {
-            let peers = asker.qp.is_some();
-            self.count(match (refusal, peers) {
-                (Refusal::NoKey, false) => "local: no such key",
-                (Refusal::NoKey, true) => "remote: no such key",
-                (Refusal::WrongPd, false) => "local: another protection domain",
-                (Refusal::WrongPd, true) => "remote: another protection domain",
-                (Refusal::WrongQp, _) => "remote: a window of another queue pair",
-                (Refusal::NoRight, false) => "local: no right",
-                (Refusal::NoRight, true) => "remote: no right",
-                (Refusal::OutOfBounds, false) => "local: out of bounds",
-                (Refusal::OutOfBounds, true) => "remote: out of bounds",
-            });
-        }
-        outcome
-    }
-
-    /// Where a list of pieces lies; what has no bytes needs no key.
-    fn places(&mut self, asker: Asker, pieces: &[Piece], need: Access) -> Result<Vec<Range<usize>>, Refusal> {
-        let mut places = Vec::new();
-        for piece in pieces.iter().filter(|piece| piece.len > 0) {
-            let at = self.resolve(asker, *piece, need)?;
-            places.push(at..at + piece.len as usize);
-        }
-        Ok(places)
-    }
-
-    fn scatter(&mut self, device: usize, places: &[Range<usize>], bytes: &[u8]) {
-        let mut rest = bytes;
-        for place in places {
-            let (now, later) = rest.split_at(place.len().min(rest.len()));
-            self.memory[device][place.start..place.start + now.len()].copy_from_slice(now);
-            rest = later;
-        }
-    }
-
-    fn leave_open(&mut self, device: usize, range: Range<usize>) {
-        self.open.push((device, range));
-    }
-
     fn carry_out(&mut self, qp: usize, send: &Send) -> Result<(), Refused> {
         let plan = &QPS[qp];
         let own = Asker { device: plan.device, pd: plan.pd, qp: None };
@@ -456,25 +427,5 @@ impl Model {
         self.events.push(event);
         self.fail(peer);
         Err(Refused(to_sender))
-    }
-
-    fn invalidate(&mut self, qp: usize, pd: usize, value: u32, by_peer: bool) -> bool {
-        let before = self.keys.clone();
-        let gone = self.keys.invalidate(QPS[qp].device, pd, qp, value, by_peer);
-        if gone && self.forgets == Some(Forgets::Invalidation) {
-            self.keys = before;
-        }
-        gone
-    }
-
-    /// What a key's own verbs do, once the world knows the number.
-    pub fn forget_key(&mut self, nr: usize) {
-        let key = &mut self.keys.0[nr];
-        (key.exists, key.is_valid, key.under) = (false, false, None);
-    }
-
-    /// Whether a region or window may be given back.
-    pub fn may_go(&self, nr: usize) -> bool {
-        matches!(self.keys.0[nr].kind, Kind::Window { .. }) || !self.keys.is_under_windows(nr)
     }
 }

@@ -5,8 +5,8 @@ use urxe_stack::qp::wr::SendOp;
 use urxe_stack::rng::Rng;
 use urxe_wire::{Lkey, Rkey};
 
-use super::{CHANGES, Generator};
-use crate::keys::{Key, Kind};
+use super::Generator;
+use crate::keys::{CHANGES, Key, Kind};
 use crate::operation::{Data, Operation, QPS, Send, To};
 use crate::specification::Model;
 

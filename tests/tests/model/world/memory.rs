@@ -1,12 +1,13 @@
-//! Regions, windows and fast-registration regions: the calls that make them and give them back.
+//! Regions, windows and fast-registration regions: the calls that make them, change them and give them back.
 
 use std::sync::Arc;
 
-use urxe_stack::memory::{Access, MwType};
+use rustix::io::Errno;
+use urxe_stack::memory::{Access, Mr, MwType};
 use urxe_wire::{Lkey, Rkey};
 
 use super::{World, say};
-use crate::keys::{Key, Kind};
+use crate::keys::{Change, Key, Kind};
 use crate::operation::Operation;
 
 const PAGE: usize = 4096;
@@ -26,6 +27,7 @@ impl World {
             len: 0,
             access: Access::empty(),
             under: None,
+            former: None,
         };
         match operation.clone() {
             Operation::Register { device, pd, range, start, access } => {
@@ -46,6 +48,7 @@ impl World {
                 let (base, len) = (range.start, range.len());
                 self.model.keys.0.push(Key { is_valid: true, start, base, len, access, ..key });
             }
+            Operation::Reregister { key, change } => return self.reregister(key, &change),
             Operation::AllocWindow { device, pd, is_type_2 } => {
                 let kind = if is_type_2 { MwType::Type2 } else { MwType::Type1 };
                 let key = say(
@@ -91,5 +94,23 @@ impl World {
             other => return Err(format!("not about keys: {other:?}")),
         }
         Ok(())
+    }
+
+    fn reregister(&mut self, nr: usize, change: &Change) -> Result<(), String> {
+        let Key { device, value, .. } = self.model.keys.0[nr];
+        let host = &self.hosts[device];
+        let place = change.place.clone().map(|(range, start)| (&host.buffer, range, start));
+        let pd = change.pd.map(|pd| host.pds[pd]);
+        let changed = host.device.memory().reregister_buffer(Lkey(value), place, pd, change.access);
+        let told = changed.map_err(|error| Errno::from_raw_os_error(error.errno()));
+        let expected = self.model.reregister(nr, change);
+        if told.map(drop) != expected {
+            return Err(format!("reregistered: {told:?}, not {expected:?}"));
+        }
+        let Ok(told) = told else { return Ok(()) };
+        let Key { start, len, access, pd, .. } = self.model.keys.0[nr];
+        let pd = self.hosts[device].pds[pd];
+        let expected = Mr { lkey: Lkey(value), rkey: Rkey(value), iova: start, len, access, pd };
+        if told == expected { Ok(()) } else { Err(format!("reregistered as {told:?}, not {expected:?}")) }
     }
 }

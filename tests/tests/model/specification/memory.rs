@@ -1,0 +1,130 @@
+//! Whose bytes a key names, and what becomes of keys.
+
+use std::ops::Range;
+
+use rustix::io::Errno;
+use urxe_stack::memory::Access;
+
+use super::{Forgets, Model};
+use crate::keys::{Asker, Change, Kind, Refusal};
+use crate::operation::{Piece, QPS};
+
+impl Model {
+    pub(super) fn resolve(&mut self, asker: Asker, piece: Piece, need: Access) -> Result<usize, Refusal> {
+        let Piece { key, addr, len } = piece;
+        let outcome = self.keys.resolve(asker, key, need, addr, len as usize);
+        if self.forgets == Some(Forgets::ProtectionDomains) && outcome == Err(Refusal::WrongPd) {
+            let pd = 1 - asker.pd;
+            return self.keys.resolve(Asker { pd, ..asker }, key, need, addr, len as usize);
+        }
+        let forgotten = matches!(
+            (self.forgets, &outcome),
+            (Some(Forgets::WindowOwners), Err(Refusal::WrongQp))
+                | (Some(Forgets::Rights), Err(Refusal::NoRight))
+        );
+        if forgotten {
+            return self.keys.place(asker.device, key, addr, len as usize);
+        }
+        if let Err(refusal) = outcome {
+            self.count_former(asker, piece, need, refusal);
+            let peers = asker.qp.is_some();
+            self.count(match (refusal, peers) {
+                (Refusal::NoKey, false) => "local: no such key",
+                (Refusal::NoKey, true) => "remote: no such key",
+                (Refusal::WrongPd, false) => "local: another protection domain",
+                (Refusal::WrongPd, true) => "remote: another protection domain",
+                (Refusal::WrongQp, _) => "remote: a window of another queue pair",
+                (Refusal::NoRight, false) => "local: no right",
+                (Refusal::NoRight, true) => "remote: no right",
+                (Refusal::OutOfBounds, false) => "local: out of bounds",
+                (Refusal::OutOfBounds, true) => "remote: out of bounds",
+            });
+        }
+        outcome
+    }
+
+    /// What was refused, and would not have been before its region was reregistered.
+    fn count_former(&mut self, asker: Asker, piece: Piece, need: Access, refusal: Refusal) {
+        let key = self.keys.find(asker.device, piece.key).map(|nr| &self.keys.0[nr]);
+        let former = key.and_then(|key| key.former.as_ref());
+        if former.is_none_or(|former| former.admits(asker, need, piece.addr, piece.len as usize).is_err()) {
+            return;
+        }
+        self.count(match refusal {
+            Refusal::WrongPd => "of a former protection domain",
+            Refusal::NoRight => "a former right",
+            _ => "at a former place",
+        });
+    }
+
+    /// Where a list of pieces lies; what has no bytes needs no key.
+    pub(super) fn places(
+        &mut self,
+        asker: Asker,
+        pieces: &[Piece],
+        need: Access,
+    ) -> Result<Vec<Range<usize>>, Refusal> {
+        let mut places = Vec::new();
+        for piece in pieces.iter().filter(|piece| piece.len > 0) {
+            let at = self.resolve(asker, *piece, need)?;
+            places.push(at..at + piece.len as usize);
+        }
+        Ok(places)
+    }
+
+    pub(super) fn scatter(&mut self, device: usize, places: &[Range<usize>], bytes: &[u8]) {
+        let mut rest = bytes;
+        for place in places {
+            let (now, later) = rest.split_at(place.len().min(rest.len()));
+            self.memory[device][place.start..place.start + now.len()].copy_from_slice(now);
+            rest = later;
+        }
+    }
+
+    pub(super) fn leave_open(&mut self, device: usize, range: Range<usize>) {
+        self.open.push((device, range));
+    }
+
+    pub(super) fn invalidate(&mut self, qp: usize, pd: usize, value: u32, by_peer: bool) -> bool {
+        let before = self.keys.clone();
+        let gone = self.keys.invalidate(QPS[qp].device, pd, qp, value, by_peer);
+        if gone && self.forgets == Some(Forgets::Invalidation) {
+            self.keys = before;
+        }
+        gone
+    }
+
+    /// What a key's own verbs do, once the world knows the number.
+    pub fn forget_key(&mut self, nr: usize) {
+        let key = &mut self.keys.0[nr];
+        (key.exists, key.is_valid, key.under) = (false, false, None);
+    }
+
+    /// Whether a region or window may be given back.
+    pub fn may_go(&self, nr: usize) -> bool {
+        matches!(self.keys.0[nr].kind, Kind::Window { .. }) || !self.keys.is_under_windows(nr)
+    }
+
+    /// A region is to be changed: why not, if it may not be.
+    pub fn reregister(&mut self, nr: usize, change: &Change) -> Result<(), Errno> {
+        let outcome = match self.keys.may_change(nr, change) {
+            Err(Errno::BUSY) if self.forgets == Some(Forgets::BoundRegions) => Ok(()),
+            outcome => outcome,
+        };
+        self.count(match outcome {
+            Ok(()) => "reregistered",
+            Err(Errno::BUSY) => "reregistered under windows",
+            Err(_) => "reregistration refused",
+        });
+        outcome?;
+        let mut change = change.clone();
+        match self.forgets {
+            Some(Forgets::Places) => change.place = None,
+            Some(Forgets::Domains) => change.pd = None,
+            Some(Forgets::Grants) => change.access = None,
+            _ => {}
+        }
+        self.keys.change(nr, &change);
+        Ok(())
+    }
+}
