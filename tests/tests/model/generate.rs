@@ -5,6 +5,7 @@
 
 mod keys;
 mod local;
+mod waiting;
 
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpState, QpType};
@@ -35,6 +36,14 @@ impl Generator {
 
     /// The next operation, for a world that is as the model says.
     pub fn next(&mut self, model: &Model) -> Operation {
+        let operation = self.any(model);
+        match Self::waits_for(model, &operation) {
+            Some(qp) => Operation::Resume { qp },
+            None => operation,
+        }
+    }
+
+    fn any(&mut self, model: &Model) -> Operation {
         let qp = self.rng.index(QPS.len());
         if model.states[qp] == QpState::Sqd && self.percent(30) {
             return Operation::Resume { qp };
