@@ -5,6 +5,7 @@
 
 mod keys;
 mod local;
+mod receives;
 mod waiting;
 
 use urxe_stack::memory::Access;
@@ -14,9 +15,7 @@ use urxe_stack::rng::{Chance, Rng};
 use urxe_wire::{PlacementType, Rkey};
 
 use crate::keys::{Asker, Key, Kind};
-use crate::operation::{
-    DEPTH, Data, INLINE, Operation, Piece, QKEY, QPS, Queue, Recv, SRQS, Send, Source, To,
-};
+use crate::operation::{Data, INLINE, Operation, Piece, QKEY, QPS, SRQS, Send, To};
 use crate::specification::Model;
 
 /// Makes operations.
@@ -64,7 +63,7 @@ impl Generator {
             0..48 => self.sends(model, qp),
             48..78 => self.receives(model, qp),
             78 if self.may_drain(model, qp) => Operation::Drain { qp },
-            78..80 => Operation::Limit { srq: self.rng.index(SRQS.len()), limit: self.rng.below(5) as u32 },
+            78..80 => self.modify_srq(model),
             80 => Operation::Fail { qp },
             _ => self.keys(model),
         }
@@ -87,28 +86,6 @@ impl Generator {
     /// Whether a queue pair sends, and is in the state that draining begins in.
     fn may_drain(&self, model: &Model, qp: usize) -> bool {
         model.states[qp] == QpState::Rts && QPS[qp].qp_type != QpType::XrcRecv
-    }
-
-    fn receives(&mut self, model: &Model, qp: usize) -> Operation {
-        let shared = self.rng.index(SRQS.len());
-        let queue = match QPS[qp].source {
-            Source::None => Queue::Srq(shared),
-            Source::Shared(srq) if self.percent(95) => Queue::Srq(srq),
-            _ => Queue::Qp(qp),
-        };
-        let (device, pd) = match queue {
-            Queue::Qp(qp) => (QPS[qp].device, QPS[qp].pd),
-            Queue::Srq(srq) => (SRQS[srq].device, SRQS[srq].pd),
-        };
-        let room = DEPTH.saturating_sub(model.queued(queue)).max(1);
-        let asker = Asker { device, pd, qp: None };
-        let mut list = Vec::new();
-        for _ in 0..(1 + self.rng.index(4)).min(room) {
-            let len = if self.percent(80) { 300 + self.rng.index(900) } else { self.length(model.mtu) };
-            let pieces = self.local(model, asker, Access::LOCAL_WRITE, len, 3);
-            list.push(Recv { wr_id: self.wr_id(), pieces });
-        }
-        Operation::Recv { queue, list }
     }
 
     /// Pieces of local memory for `len` bytes in all; `faults` percent of them are wrong.

@@ -23,7 +23,7 @@ const OPERATIONS: u64 = 200_000;
 /// Verbs of one seed.
 const PER_SEED: u64 = 2_000;
 /// What has to be met, each often.
-const OUTCOMES: [&str; 51] = [
+const OUTCOMES: [&str; 54] = [
     "a send done",
     "a send refused",
     "a receive refused",
@@ -39,6 +39,9 @@ const OUTCOMES: [&str; 51] = [
     "no such shared receive queue",
     "last WQE reached",
     "limit reached",
+    "a shared queue resized",
+    "resized below what it holds",
+    "no such size or limit",
     "bound",
     "bind refused",
     "registered",
@@ -147,7 +150,7 @@ fn a_model_without_one_of_its_rules_is_contradicted() {
 #[test]
 fn a_byte_that_changes_by_itself_is_found() {
     let mut world = World::new(1, None);
-    let operation = Operation::Limit { srq: 0, limit: 0 };
+    let operation = Operation::ModifySrq { srq: 0, max_wr: None, limit: Some(0) };
     assert_eq!(world.step(&operation), Ok(()));
     world.damage();
     assert!(world.step(&operation).is_err());

@@ -16,6 +16,8 @@ pub const MTUS: [PathMtu; 4] = [PathMtu::Mtu256, PathMtu::Mtu256, PathMtu::Mtu51
 pub const QKEY: u32 = 0x0102_0304;
 /// Places in each queue.
 pub const DEPTH: usize = 16;
+/// Places that a shared receive queue can have.
+pub const MAX_SRQ_WR: u32 = 24;
 /// Bytes of inline data.
 pub const INLINE: usize = 64;
 
@@ -207,10 +209,11 @@ pub enum Operation {
         key: usize,
         range: Range<usize>,
     },
-    /// Arms the limit of a shared receive queue.
-    Limit {
+    /// A shared receive queue gets another size, its limit is armed, or both.
+    ModifySrq {
         srq: usize,
-        limit: u32,
+        max_wr: Option<u32>,
+        limit: Option<u32>,
     },
     /// A queue pair goes to ERR.
     Fail {

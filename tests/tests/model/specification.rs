@@ -5,6 +5,7 @@
 //! [`Model::open`]: the comparison takes over what the implementation has there.
 
 mod memory;
+mod receives;
 mod reliable;
 mod unreliable;
 
@@ -75,6 +76,14 @@ pub enum Forgets {
     Grants,
     /// That it is refused under windows.
     BoundRegions,
+    /// That a shared receive queue gets another size.
+    Sizes,
+    /// That it keeps what it holds then.
+    Contents,
+    /// That it gets no smaller than that.
+    Holding,
+    /// That its limit tells once.
+    OneShot,
 }
 
 impl Forgets {
@@ -91,6 +100,10 @@ impl Forgets {
         Self::Domains,
         Self::Grants,
         Self::BoundRegions,
+        Self::Sizes,
+        Self::Contents,
+        Self::Holding,
+        Self::OneShot,
     ];
 }
 
@@ -107,7 +120,9 @@ pub struct Model {
     held: Vec<Option<Recv>>,
     /// What was posted to send queues that are drained.
     pub waiting: Vec<VecDeque<Send>>,
-    limits: Vec<u32>,
+    /// How many receives a shared queue may hold, and below how many it tells.
+    pub sizes: Vec<usize>,
+    pub limits: Vec<u32>,
     pub done: BTreeMap<Cq, VecDeque<Done>>,
     pub events: Vec<Event>,
     /// Bytes that may be anything: device, range.
@@ -132,6 +147,7 @@ impl Model {
             shared: vec![VecDeque::new(); SRQS.len()],
             held: vec![None; QPS.len()],
             waiting: vec![VecDeque::new(); QPS.len()],
+            sizes: vec![DEPTH; SRQS.len()],
             limits: vec![0; SRQS.len()],
             done: BTreeMap::new(),
             events: Vec::new(),
@@ -145,23 +161,11 @@ impl Model {
         *self.outcomes.entry(outcome).or_default() += 1;
     }
 
-    /// How many receives a queue holds.
-    pub fn queued(&self, queue: Queue) -> usize {
-        match queue {
-            Queue::Qp(qp) => self.own[qp].len(),
-            Queue::Srq(srq) => self.shared[srq].len(),
-        }
-    }
-
     /// Carries an operation on queues out. Whether every request was accepted; those on keys are the world's to tell.
     pub fn apply(&mut self, operation: &Operation) -> bool {
         match operation {
             Operation::Send { qp, list } => list.iter().all(|send| self.post_send(*qp, send)),
             Operation::Recv { queue, list } => list.iter().all(|recv| self.post_recv(*queue, recv)),
-            Operation::Limit { srq, limit } => {
-                self.limits[*srq] = *limit;
-                true
-            }
             Operation::Fail { qp } => {
                 self.fail(*qp);
                 true
@@ -195,25 +199,6 @@ impl Model {
             self.held[end] = None;
             self.states[end] = QpState::Rts;
         }
-    }
-
-    fn post_recv(&mut self, queue: Queue, recv: &Recv) -> bool {
-        let accepted = match queue {
-            Queue::Qp(qp) => QPS[qp].source == Source::Own && self.own[qp].len() < DEPTH,
-            Queue::Srq(srq) => self.shared[srq].len() < DEPTH,
-        };
-        if !accepted {
-            self.count("a receive refused");
-            return false;
-        }
-        match queue {
-            Queue::Qp(qp) if self.states[qp] == QpState::Err => {
-                self.receive_ends(qp, recv.wr_id, WcStatus::WrFlushErr)
-            }
-            Queue::Qp(qp) => self.own[qp].push_back(recv.clone()),
-            Queue::Srq(srq) => self.shared[srq].push_back(recv.clone()),
-        }
-        true
     }
 
     /// What `ibv_post_send` itself refuses.
@@ -281,21 +266,6 @@ impl Model {
         let (opcode, wr_id) = (send.op.wc_opcode(), send.wr_id);
         let done = Done { wr_id, status, qp, opcode, len, imm: None, invalidated: None, from: None };
         self.done.entry(Cq::Send(qp)).or_default().push_back(done);
-    }
-
-    /// A receive of a queue pair ends in error.
-    fn receive_ends(&mut self, qp: usize, wr_id: u64, status: WcStatus) {
-        let done = Done {
-            wr_id,
-            status,
-            qp,
-            opcode: WcOpcode::Recv,
-            len: 0,
-            imm: None,
-            invalidated: None,
-            from: None,
-        };
-        self.done.entry(Cq::Recv(qp)).or_default().push_back(done);
     }
 
     /// To the error state: everything posted is flushed.
@@ -370,56 +340,6 @@ impl Model {
             _ => return None,
         };
         Some((Asker { device: plan.device, pd, qp: Some(peer) }, queue))
-    }
-
-    fn front(&self, queue: Queue) -> Option<&Recv> {
-        match queue {
-            Queue::Qp(qp) => self.own[qp].front(),
-            Queue::Srq(srq) => self.shared[srq].front(),
-        }
-    }
-
-    /// Takes a receive; a shared queue may tell its limit.
-    fn take(&mut self, queue: Queue) -> Option<Recv> {
-        let Queue::Srq(srq) = queue else {
-            let Queue::Qp(qp) = queue else { return None };
-            return self.own[qp].pop_front();
-        };
-        let recv = self.shared[srq].pop_front();
-        if recv.is_some() && (self.shared[srq].len() as u32) < self.limits[srq] {
-            self.limits[srq] = 0;
-            self.count("limit reached");
-            if self.forgets != Some(Forgets::Limits) {
-                self.events.push(Event::Limit(srq));
-            }
-        }
-        recv
-    }
-
-    /// The receive that a message to an unreliable queue pair would fill. Of a shared queue it is that queue pair's from now on.
-    fn hold(&mut self, peer: usize, queue: Queue) -> Option<Recv> {
-        if let Queue::Srq(_) = queue
-            && self.held[peer].is_none()
-        {
-            self.held[peer] = self.take(queue);
-        }
-        self.held[peer].as_ref().or_else(|| self.front(queue)).cloned()
-    }
-
-    /// Takes that receive.
-    fn spend(&mut self, peer: usize, queue: Queue) -> Option<Recv> {
-        match self.held[peer].take() {
-            Some(held) => Some(held),
-            None => self.take(queue),
-        }
-    }
-
-    fn receive_done(&mut self, peer: usize, queue: Queue, done: Done) {
-        let cq = match queue {
-            Queue::Srq(srq) if SRQS[srq].is_xrc => Cq::Srq(srq),
-            _ => Cq::Recv(peer),
-        };
-        self.done.entry(cq).or_default().push_back(done);
     }
 
     /// The receiver refuses, and its queue pair fails.

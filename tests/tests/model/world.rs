@@ -1,6 +1,7 @@
 //! The implementation: two devices on a clean simulated link, and what the model says compared with what they did.
 
 mod memory;
+mod shared;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -17,13 +18,13 @@ use urxe_stack::qp::transition;
 use urxe_stack::qp::wr::{AhHandle, Destination, Payload, RecvRequest, SendFlags, SendRequest, Sge};
 use urxe_stack::rng::Rng;
 use urxe_stack::srq::xrcd::{Xrcd, XrcdFlags};
-use urxe_stack::srq::{Srq, SrqAttr, SrqAttrMask, SrqInit, XrcSrqInit};
+use urxe_stack::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
 use urxe_wire::{Gid, Lkey, Psn, QKey, Qpn};
 
 use crate::generate::Generator;
 use crate::operation::{
-    DEPTH, Data, INLINE, MEMORY, MTUS, Operation, Piece, QKEY, QPS, Queue as RecvQueue, SRQS, Send, Source,
-    To,
+    DEPTH, Data, INLINE, MAX_SRQ_WR, MEMORY, MTUS, Operation, Piece, QKEY, QPS, Queue as RecvQueue, SRQS,
+    Send, Source, To,
 };
 use crate::specification::{Cq, Done, Event, Forgets, Model};
 
@@ -75,6 +76,7 @@ impl World {
                 rng.fill(image);
                 let mut config = DeviceConfig::new(vec![Gid::from_ip(address(nr))], rng.next_u64());
                 config.active_mtu = mtu;
+                config.limits.max_srq_wr = MAX_SRQ_WR;
                 let device = Arc::new(Device::new(config));
                 fabric
                     .add(DeviceMachine::new(Arc::clone(&device)), &[address(nr)])
@@ -174,9 +176,8 @@ impl World {
                     RecvQueue::Srq(srq) => self.srqs[srq].post(&requests).is_ok(),
                 }
             }
-            Operation::Limit { srq, limit } => {
-                let attr = SrqAttr { srq_limit: *limit, ..SrqAttr::default() };
-                self.srqs[*srq].modify(&attr, SrqAttrMask::LIMIT).is_ok()
+            Operation::ModifySrq { srq, max_wr, limit } => {
+                return self.modify_srq(*srq, *max_wr, *limit);
             }
             Operation::Fail { qp } => {
                 let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
@@ -330,11 +331,7 @@ impl World {
                 return Err(format!("queue pair {qp} is in {state:?}, not {expected}"));
             }
         }
-        for (nr, srq) in self.srqs.iter().enumerate() {
-            if srq.len() as usize != self.model.shared[nr].len() {
-                return Err(format!("queue {nr} holds {}, not {}", srq.len(), self.model.shared[nr].len()));
-            }
-        }
+        self.compare_srqs()?;
         self.compare_memory()
     }
 

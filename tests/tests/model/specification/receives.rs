@@ -1,0 +1,133 @@
+//! Queues that receives are posted to and taken from, shared ones above all (IBTA vol. 1, 10.2.9; `ibv_modify_srq(3)`).
+
+use rustix::io::Errno;
+use urxe_stack::cq::{WcOpcode, WcStatus};
+use urxe_stack::qp::attr::QpState;
+
+use super::{Cq, Done, Event, Forgets, Model};
+use crate::operation::{DEPTH, MAX_SRQ_WR, QPS, Queue, Recv, SRQS, Source};
+
+impl Model {
+    /// How many receives a queue holds.
+    pub fn queued(&self, queue: Queue) -> usize {
+        match queue {
+            Queue::Qp(qp) => self.own[qp].len(),
+            Queue::Srq(srq) => self.shared[srq].len(),
+        }
+    }
+
+    pub(super) fn post_recv(&mut self, queue: Queue, recv: &Recv) -> bool {
+        let accepted = match queue {
+            Queue::Qp(qp) => QPS[qp].source == Source::Own && self.own[qp].len() < DEPTH,
+            Queue::Srq(srq) => self.shared[srq].len() < self.sizes[srq],
+        };
+        if !accepted {
+            self.count("a receive refused");
+            return false;
+        }
+        match queue {
+            Queue::Qp(qp) if self.states[qp] == QpState::Err => {
+                self.receive_ends(qp, recv.wr_id, WcStatus::WrFlushErr)
+            }
+            Queue::Qp(qp) => self.own[qp].push_back(recv.clone()),
+            Queue::Srq(srq) => self.shared[srq].push_back(recv.clone()),
+        }
+        true
+    }
+
+    /// A receive of a queue pair ends in error.
+    pub(super) fn receive_ends(&mut self, qp: usize, wr_id: u64, status: WcStatus) {
+        let done = Done {
+            wr_id,
+            status,
+            qp,
+            opcode: WcOpcode::Recv,
+            len: 0,
+            imm: None,
+            invalidated: None,
+            from: None,
+        };
+        self.done.entry(Cq::Recv(qp)).or_default().push_back(done);
+    }
+
+    pub(super) fn front(&self, queue: Queue) -> Option<&Recv> {
+        match queue {
+            Queue::Qp(qp) => self.own[qp].front(),
+            Queue::Srq(srq) => self.shared[srq].front(),
+        }
+    }
+
+    /// Takes a receive; a shared queue may tell its limit.
+    pub(super) fn take(&mut self, queue: Queue) -> Option<Recv> {
+        let Queue::Srq(srq) = queue else {
+            let Queue::Qp(qp) = queue else { return None };
+            return self.own[qp].pop_front();
+        };
+        let recv = self.shared[srq].pop_front();
+        if recv.is_some() && (self.shared[srq].len() as u32) < self.limits[srq] {
+            if self.forgets != Some(Forgets::OneShot) {
+                self.limits[srq] = 0;
+            }
+            self.count("limit reached");
+            if self.forgets != Some(Forgets::Limits) {
+                self.events.push(Event::Limit(srq));
+            }
+        }
+        recv
+    }
+
+    /// The receive that a message to an unreliable queue pair would fill. Of a shared queue it is that queue pair's from now on.
+    pub(super) fn hold(&mut self, peer: usize, queue: Queue) -> Option<Recv> {
+        if let Queue::Srq(_) = queue
+            && self.held[peer].is_none()
+        {
+            self.held[peer] = self.take(queue);
+        }
+        self.held[peer].as_ref().or_else(|| self.front(queue)).cloned()
+    }
+
+    /// Takes that receive.
+    pub(super) fn spend(&mut self, peer: usize, queue: Queue) -> Option<Recv> {
+        match self.held[peer].take() {
+            Some(held) => Some(held),
+            None => self.take(queue),
+        }
+    }
+
+    pub(super) fn receive_done(&mut self, peer: usize, queue: Queue, done: Done) {
+        let cq = match queue {
+            Queue::Srq(srq) if SRQS[srq].is_xrc => Cq::Srq(srq),
+            _ => Cq::Recv(peer),
+        };
+        self.done.entry(cq).or_default().push_back(done);
+    }
+
+    /// How many receives more a queue takes.
+    pub fn room(&self, queue: Queue) -> usize {
+        let size = if let Queue::Srq(srq) = queue { self.sizes[srq] } else { DEPTH };
+        size - self.queued(queue)
+    }
+
+    /// A shared queue gets another size, another limit, or both; why not, if it may not.
+    pub fn modify_srq(&mut self, srq: usize, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Errno> {
+        let size = max_wr.map_or(self.sizes[srq], |max_wr| max_wr as usize);
+        let new_limit = limit.unwrap_or(self.limits[srq]);
+        let is_possible = (1..=MAX_SRQ_WR as usize).contains(&size) && new_limit as usize <= size;
+        let holds_more = self.shared[srq].len() > size && self.forgets != Some(Forgets::Holding);
+        if !is_possible || holds_more {
+            self.count(if is_possible { "resized below what it holds" } else { "no such size or limit" });
+            return Err(Errno::INVAL);
+        }
+        if max_wr.is_some() {
+            self.count("a shared queue resized");
+            if self.forgets != Some(Forgets::Sizes) {
+                self.sizes[srq] = size;
+            }
+            if self.forgets == Some(Forgets::Contents) {
+                self.shared[srq].pop_front();
+            }
+        }
+        self.limits[srq] = new_limit;
+        Ok(())
+    }
+}
