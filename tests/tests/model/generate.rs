@@ -3,6 +3,7 @@
 //! Lists of requests obey what a careful program obeys, since else the outcome is open: what stands behind a READ, an atomic or the like is
 //! fenced, what is carried out locally stands alone, and a message whose data cannot be read cannot be read from its beginning.
 
+mod completions;
 mod keys;
 mod local;
 mod receives;
@@ -50,6 +51,9 @@ impl Generator {
         if !matches!(model.states[qp], QpState::Rts | QpState::Sqd) && self.percent(75) {
             return Operation::Restart { qp };
         }
+        if let Some(cq) = self.overfull(model) {
+            return Operation::Poll { cq, polled: true };
+        }
         for device in 0..2 {
             let usable =
                 model.keys.0.iter().filter(|key| key.device == device && key.is_valid && key.pd == 0);
@@ -65,6 +69,7 @@ impl Generator {
             78 if self.may_drain(model, qp) => Operation::Drain { qp },
             78..80 => self.modify_srq(model),
             80 => Operation::Fail { qp },
+            81..85 => self.completions(model, qp),
             _ => self.keys(model),
         }
     }
@@ -288,7 +293,8 @@ impl Generator {
             let faults = if op.returns_data() && !sound { 0 } else { 2 };
             Data::Pieces(self.local(model, here, need, len, faults))
         };
-        Send { wr_id: self.wr_id(), op, to, signaled: self.percent(70), fence, data }
+        let (signaled, solicited) = (self.percent(70), self.percent(40));
+        Send { wr_id: self.wr_id(), op, to, signaled, fence, solicited, data }
     }
 
     /// A key of the peer's that it may lose, mostly.

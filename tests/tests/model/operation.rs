@@ -32,6 +32,33 @@ pub enum Source {
     None,
 }
 
+/// Which completion queue: each has one user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cq {
+    Send(usize),
+    Recv(usize),
+    /// Of a shared receive queue of the XRC domain.
+    Srq(usize),
+}
+
+impl Cq {
+    /// The device that it is of.
+    pub fn device(self) -> usize {
+        match self {
+            Self::Send(qp) | Self::Recv(qp) => QPS[qp].device,
+            Self::Srq(srq) => SRQS[srq].device,
+        }
+    }
+}
+
+/// What an armed completion queue tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arm {
+    Next,
+    /// A receive whose message asked for it, or an error.
+    Solicited,
+}
+
 /// A queue pair of the world.
 #[derive(Clone, Copy, Debug)]
 pub struct QpPlan {
@@ -132,6 +159,8 @@ pub struct Send {
     pub to: To,
     pub signaled: bool,
     pub fence: bool,
+    /// The receiver's completion is to tell.
+    pub solicited: bool,
     pub data: Data,
 }
 
@@ -214,6 +243,16 @@ pub enum Operation {
         srq: usize,
         max_wr: Option<u32>,
         limit: Option<u32>,
+    },
+    /// Asks a completion queue for one event.
+    Arm {
+        cq: Cq,
+        arm: Arm,
+    },
+    /// A completion queue is polled after each operation, or, from now on, is not.
+    Poll {
+        cq: Cq,
+        polled: bool,
     },
     /// A queue pair goes to ERR.
     Fail {

@@ -4,12 +4,13 @@
 //! Where the specification leaves bytes open (a message that was refused halfway may have been written in part), they are listed in
 //! [`Model::open`]: the comparison takes over what the implementation has there.
 
+mod completions;
 mod memory;
 mod receives;
 mod reliable;
 mod unreliable;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use urxe_stack::cq::{WcOpcode, WcStatus};
@@ -18,16 +19,7 @@ use urxe_stack::qp::attr::{QpState, QpType};
 use urxe_stack::qp::wr::SendOp;
 
 use crate::keys::{Asker, Keys};
-use crate::operation::{DEPTH, Data, MEMORY, Operation, QPS, Queue, Recv, SRQS, Send, Source, To};
-
-/// Which completion queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cq {
-    Send(usize),
-    Recv(usize),
-    /// Of a shared receive queue of the XRC domain.
-    Srq(usize),
-}
+use crate::operation::{Arm, Cq, DEPTH, Data, MEMORY, Operation, QPS, Queue, Recv, SRQS, Send, Source, To};
 
 /// What a completion must say. Of one in error, the rest is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +76,16 @@ pub enum Forgets {
     Holding,
     /// That its limit tells once.
     OneShot,
+    /// That an armed completion queue tells once.
+    OneEvent,
+    /// That one armed for solicited messages keeps silent of others.
+    Solicitation,
+    /// But tells of errors.
+    ErrorsTell,
+    /// That what came before the arming is not told.
+    Earlier,
+    /// That who waits for any completion goes on doing so when he asks for solicited ones.
+    Stronger,
 }
 
 impl Forgets {
@@ -104,6 +106,11 @@ impl Forgets {
         Self::Contents,
         Self::Holding,
         Self::OneShot,
+        Self::OneEvent,
+        Self::Solicitation,
+        Self::ErrorsTell,
+        Self::Earlier,
+        Self::Stronger,
     ];
 }
 
@@ -124,6 +131,11 @@ pub struct Model {
     pub sizes: Vec<usize>,
     pub limits: Vec<u32>,
     pub done: BTreeMap<Cq, VecDeque<Done>>,
+    /// Completion queues that nobody polls for now.
+    pub unpolled: BTreeSet<Cq>,
+    armed: BTreeMap<Cq, Arm>,
+    /// Whose event was sent.
+    pub told: Vec<Cq>,
     pub events: Vec<Event>,
     /// Bytes that may be anything: device, range.
     pub open: Vec<(usize, Range<usize>)>,
@@ -150,6 +162,9 @@ impl Model {
             sizes: vec![DEPTH; SRQS.len()],
             limits: vec![0; SRQS.len()],
             done: BTreeMap::new(),
+            unpolled: BTreeSet::new(),
+            armed: BTreeMap::new(),
+            told: Vec::new(),
             events: Vec::new(),
             open: Vec::new(),
             outcomes: BTreeMap::new(),
@@ -169,6 +184,14 @@ impl Model {
             Operation::Fail { qp } => {
                 self.fail(*qp);
                 true
+            }
+            Operation::Arm { cq, arm } => self.arm(*cq, *arm),
+            Operation::Poll { cq, polled } => {
+                if *polled {
+                    self.unpolled.remove(cq)
+                } else {
+                    self.unpolled.insert(*cq)
+                }
             }
             Operation::Drain { qp } => {
                 self.states[*qp] = QpState::Sqd;
@@ -198,6 +221,7 @@ impl Model {
             self.waiting[end].clear();
             self.held[end] = None;
             self.states[end] = QpState::Rts;
+            self.forget_completions(end);
         }
     }
 
@@ -265,7 +289,7 @@ impl Model {
         let len = if status.is_success() && send.op.returns_data() { send.len() } else { 0 };
         let (opcode, wr_id) = (send.op.wc_opcode(), send.wr_id);
         let done = Done { wr_id, status, qp, opcode, len, imm: None, invalidated: None, from: None };
-        self.done.entry(Cq::Send(qp)).or_default().push_back(done);
+        self.complete(Cq::Send(qp), done, false);
     }
 
     /// To the error state: everything posted is flushed.

@@ -1,5 +1,6 @@
 //! The implementation: two devices on a clean simulated link, and what the model says compared with what they did.
 
+mod completions;
 mod memory;
 mod shared;
 
@@ -8,7 +9,9 @@ use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use urxe_stack::cq::{AsyncEvent, Completion, Cq as Queue, QpEventType, SrqEventType, SrqId, WcOpcode};
+use urxe_stack::cq::{
+    ArmKind, AsyncEvent, CompletionChannel, Cq as Queue, QpEventType, SrqEventType, SrqId, Wake,
+};
 use urxe_stack::device::{Device, DeviceConfig, QpHandle};
 use urxe_stack::memory::{Buffer, PdId};
 use urxe_stack::port::sim::{DeviceMachine, Fabric};
@@ -23,13 +26,15 @@ use urxe_wire::{Gid, Lkey, Psn, QKey, Qpn};
 
 use crate::generate::Generator;
 use crate::operation::{
-    DEPTH, Data, INLINE, MAX_SRQ_WR, MEMORY, MTUS, Operation, Piece, QKEY, QPS, Queue as RecvQueue, SRQS,
-    Send, Source, To,
+    Arm, Cq, DEPTH, Data, INLINE, MAX_SRQ_WR, MEMORY, MTUS, Operation, Piece, QKEY, QPS, Queue as RecvQueue,
+    SRQS, Send, Source, To,
 };
-use crate::specification::{Cq, Done, Event, Forgets, Model};
+use crate::specification::{Event, Forgets, Model};
 
 /// Longer than every timeout and retry here.
 const SETTLED_NS: u64 = 30_000_000;
+/// Entries of each completion queue.
+const CQ_DEPTH: u32 = 512;
 /// A number that no shared receive queue has.
 const NO_SRQ: SrqId = SrqId(0xfe_fefe);
 
@@ -37,6 +42,7 @@ struct Host {
     device: Arc<Device>,
     pds: [PdId; 2],
     buffer: Arc<Buffer>,
+    channel: Arc<CompletionChannel>,
     /// The way to the other host.
     ah: AhHandle,
 }
@@ -51,8 +57,17 @@ pub struct World {
     qps: Vec<QpHandle>,
     srqs: Vec<Arc<Srq>>,
     cqs: BTreeMap<Cq, Arc<Queue>>,
+    /// Their names, by their contexts.
+    cq_names: Vec<Cq>,
     rng: Rng,
     _xrcd: Arc<Xrcd>,
+}
+
+/// Wakes nobody: events are looked for after each operation.
+struct Silent;
+
+impl Wake for Silent {
+    fn wake(&self) {}
 }
 
 fn say<T, E: Debug>(result: Result<T, E>, what: &str) -> Result<T, String> {
@@ -84,14 +99,17 @@ impl World {
                 let pds = [(); 2].map(|()| device.alloc_pd().expect("two domains"));
                 let buffer = Arc::new(Buffer::new(MEMORY).expect("little memory"));
                 buffer.write(0, image).expect("as long as the memory");
+                let channel = Arc::new(CompletionChannel::new(Box::new(Silent)));
                 let ah = device.create_ah(pds[0], &way(1 - nr)).expect("a way");
-                Host { device, pds, buffer, ah }
+                Host { device, pds, buffer, channel, ah }
             })
             .collect();
         let xrcd = hosts[1].device.open_xrcd(None, XrcdFlags::CREATE, |_| Ok(None)).expect("a domain");
-        let mut cqs = BTreeMap::new();
+        let (mut cqs, mut names) = (BTreeMap::new(), Vec::new());
         let mut cq = |device: usize, name: Cq| {
-            let cq = hosts[device].device.create_cq(512, None, 0).expect("a completion queue");
+            let (channel, context) = (Some(Arc::clone(&hosts[device].channel)), cqs.len() as u64);
+            let cq = hosts[device].device.create_cq(CQ_DEPTH, channel, context).expect("a completion queue");
+            names.push(name);
             cqs.insert(name, Arc::clone(&cq));
             cq
         };
@@ -126,7 +144,8 @@ impl World {
         }
         let model = Model::new(memory, mtu.bytes(), forgets);
         let generator = Generator::new(seed);
-        let mut world = Self { mtu, model, generator, fabric, hosts, qps, srqs, cqs, rng, _xrcd: xrcd };
+        let mut world =
+            Self { mtu, model, generator, fabric, hosts, qps, srqs, cqs, cq_names: names, rng, _xrcd: xrcd };
         for (qp, plan) in QPS.iter().enumerate() {
             if plan.peer.is_none_or(|peer| peer > qp) {
                 world.bring_up(qp).expect("a new queue pair");
@@ -183,6 +202,11 @@ impl World {
                 let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
                 self.device_of(*qp).modify_qp(now, self.qps[*qp], &attr, QpAttrMask::STATE).is_ok()
             }
+            Operation::Arm { cq, arm } => self.cqs[cq].arm(match arm {
+                Arm::Next => ArmKind::Next,
+                Arm::Solicited => ArmKind::Solicited,
+            }),
+            Operation::Poll { .. } => true,
             Operation::Drain { qp } => {
                 let attr = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
                 let mask = QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY;
@@ -225,6 +249,7 @@ impl World {
         let mut flags = SendFlags::empty();
         flags.set(SendFlags::SIGNALED, send.signaled);
         flags.set(SendFlags::FENCE, send.fence);
+        flags.set(SendFlags::SOLICITED, send.solicited);
         let payload = match send.data {
             Data::Pieces(_) => Payload::Sges(sges),
             Data::Inline(_) => {
@@ -286,39 +311,8 @@ impl World {
         self.qps.iter().position(|qp| qp.qpn() == qpn).ok_or_else(|| format!("{qpn} is nobody's"))
     }
 
-    fn told(&self, wc: &Completion) -> Result<Done, String> {
-        let (wr_id, status, qp) = (wc.wr_id, wc.status, self.qp_of(wc.qp_num)?);
-        let none =
-            Done { wr_id, status, qp, opcode: wc.opcode, len: 0, imm: None, invalidated: None, from: None };
-        if !status.is_success() {
-            return Ok(none);
-        }
-        let brings = matches!(wc.opcode, WcOpcode::RdmaRead | WcOpcode::CompSwap | WcOpcode::FetchAdd);
-        let received = wc.opcode.is_receive();
-        let len = if received || brings { wc.byte_len as usize } else { 0 };
-        let is_datagram = received && QPS[qp].qp_type == QpType::Ud;
-        let from = if is_datagram { Some(self.qp_of(wc.src_qp)?) } else { None };
-        let invalidated = wc.invalidated_rkey().map(|key| key.value());
-        Ok(Done { len, imm: wc.imm_data(), invalidated, from, ..none })
-    }
-
     fn compare(&mut self) -> Result<(), String> {
-        for (name, cq) in &self.cqs {
-            let mut out = [Completion::default(); 64];
-            let count = say(cq.poll(&mut out), "polling")?;
-            let told = out[..count].iter().map(|wc| self.told(wc)).collect::<Result<Vec<_>, _>>()?;
-            let mut expected: Vec<Done> = self.model.done.remove(name).unwrap_or_default().into();
-            for done in &mut expected {
-                // In error, a completion names its request and what became of it, no more.
-                if !done.status.is_success() {
-                    done.opcode =
-                        told.iter().find(|t| t.wr_id == done.wr_id).map_or(done.opcode, |t| t.opcode);
-                }
-            }
-            if told != expected {
-                return Err(format!("{name:?}: completions\n  {told:?}\nand not\n  {expected:?}"));
-            }
-        }
+        self.compare_completions()?;
         let told = self.events()?;
         let mut expected = std::mem::take(&mut self.model.events);
         expected.sort();

@@ -58,8 +58,9 @@ impl Generator {
         };
         let op = op.unwrap_or(SendOp::LocalInv { rkey: Rkey(self.rng.next_u32()) });
         let data = Data::Pieces(Vec::new());
-        let send =
-            Send { wr_id: self.wr_id(), op, to: To::Peer, signaled: self.percent(70), fence: false, data };
+        let (signaled, solicited) = (self.percent(70), self.percent(40));
+        let (wr_id, to) = (self.wr_id(), To::Peer);
+        let send = Send { wr_id, op, to, signaled, fence: false, solicited, data };
         Operation::Send { qp, list: vec![send] }
     }
 }

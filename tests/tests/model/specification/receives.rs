@@ -4,8 +4,8 @@ use rustix::io::Errno;
 use urxe_stack::cq::{WcOpcode, WcStatus};
 use urxe_stack::qp::attr::QpState;
 
-use super::{Cq, Done, Event, Forgets, Model};
-use crate::operation::{DEPTH, MAX_SRQ_WR, QPS, Queue, Recv, SRQS, Source};
+use super::{Done, Event, Forgets, Model};
+use crate::operation::{Cq, DEPTH, MAX_SRQ_WR, QPS, Queue, Recv, SRQS, Source};
 
 impl Model {
     /// How many receives a queue holds.
@@ -47,7 +47,7 @@ impl Model {
             invalidated: None,
             from: None,
         };
-        self.done.entry(Cq::Recv(qp)).or_default().push_back(done);
+        self.complete(Cq::Recv(qp), done, false);
     }
 
     pub(super) fn front(&self, queue: Queue) -> Option<&Recv> {
@@ -94,12 +94,12 @@ impl Model {
         }
     }
 
-    pub(super) fn receive_done(&mut self, peer: usize, queue: Queue, done: Done) {
+    pub(super) fn receive_done(&mut self, peer: usize, queue: Queue, done: Done, solicited: bool) {
         let cq = match queue {
             Queue::Srq(srq) if SRQS[srq].is_xrc => Cq::Srq(srq),
             _ => Cq::Recv(peer),
         };
-        self.done.entry(cq).or_default().push_back(done);
+        self.complete(cq, done, solicited);
     }
 
     /// How many receives more a queue takes.

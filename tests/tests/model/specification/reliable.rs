@@ -100,7 +100,7 @@ impl Model {
             _ => {}
         }
         if let SendOp::WriteImm { imm, .. } = send.op {
-            self.immediate(peer, queue, len, imm);
+            self.immediate(peer, queue, send, imm);
         }
         if send.op.returns_data() {
             let Ok(places) = landing else {
@@ -120,7 +120,7 @@ impl Model {
         self.count("a taken receive flushed");
         let (status, opcode) = (WcStatus::WrFlushErr, WcOpcode::Recv);
         let done = Done { wr_id, status, qp: peer, opcode, len: 0, imm: None, invalidated: None, from: None };
-        self.receive_done(peer, queue, done);
+        self.receive_done(peer, queue, done, false);
     }
 
     fn open_own(&mut self, qp: usize, pieces: &[Piece]) {
@@ -136,9 +136,9 @@ impl Model {
     }
 
     /// The receive that a WRITE with immediate completes: no byte of it is touched, no key of it looked at.
-    pub(super) fn immediate(&mut self, peer: usize, queue: Queue, len: usize, imm: u32) {
+    pub(super) fn immediate(&mut self, peer: usize, queue: Queue, send: &Send, imm: u32) {
         let Some(recv) = self.spend(peer, queue) else { return };
-        let (status, opcode) = (WcStatus::Success, WcOpcode::RecvRdmaWithImm);
+        let (status, opcode, len) = (WcStatus::Success, WcOpcode::RecvRdmaWithImm, send.len());
         self.count("a WRITE told");
         let done = Done {
             wr_id: recv.wr_id,
@@ -150,7 +150,7 @@ impl Model {
             invalidated: None,
             from: None,
         };
-        self.receive_done(peer, queue, done);
+        self.receive_done(peer, queue, done, send.solicited);
     }
 
     /// A SEND over a reliable connection.
@@ -185,7 +185,7 @@ impl Model {
             Err(_) => {
                 self.take(queue);
                 self.count("a receive that cannot be used");
-                self.receive_done(peer, queue, in_error(WcStatus::LocProtErr));
+                self.receive_done(peer, queue, in_error(WcStatus::LocProtErr), false);
                 return self.refuse(peer, Event::Fatal(peer), WcStatus::RemOpErr);
             }
         };
@@ -193,7 +193,7 @@ impl Model {
             places.into_iter().for_each(|place| self.leave_open(own.device, place));
             self.take(queue);
             self.count("a receive that is too short");
-            self.receive_done(peer, queue, in_error(WcStatus::LocLenErr));
+            self.receive_done(peer, queue, in_error(WcStatus::LocLenErr), false);
             return self.refuse(peer, Event::RequestError(peer), WcStatus::RemInvReqErr);
         }
         self.scatter(own.device, &places, bytes);
@@ -202,7 +202,7 @@ impl Model {
             if !self.invalidate(peer, asker.pd, rkey.value(), true) {
                 self.count("remote invalidation refused");
                 self.take(queue);
-                self.receive_done(peer, queue, in_error(WcStatus::RemInvReqErr));
+                self.receive_done(peer, queue, in_error(WcStatus::RemInvReqErr), false);
                 return self.refuse(peer, Event::RequestError(peer), WcStatus::RemInvReqErr);
             }
             self.count("invalidated by the peer");
@@ -213,7 +213,7 @@ impl Model {
         let imm = if let SendOp::SendImm { imm } = send.op { Some(imm) } else { None };
         let (status, opcode, len) = (WcStatus::Success, WcOpcode::Recv, bytes.len());
         let done = Done { wr_id: front.wr_id, status, qp: peer, opcode, len, imm, invalidated, from: None };
-        self.receive_done(peer, queue, done);
+        self.receive_done(peer, queue, done, send.solicited);
         Ok(())
     }
 }

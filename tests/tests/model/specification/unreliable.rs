@@ -43,7 +43,7 @@ impl Model {
         }
         self.memory[asker.device][at..at + bytes.len()].copy_from_slice(bytes);
         if let Some(imm) = imm {
-            self.immediate(peer, queue, bytes.len(), imm);
+            self.immediate(peer, queue, send, imm);
         }
     }
 
@@ -69,7 +69,7 @@ impl Model {
         let (status, opcode, len) = (WcStatus::Success, WcOpcode::Recv, bytes.len());
         let done =
             Done { wr_id: front.wr_id, status, qp: peer, opcode, len, imm, invalidated: None, from: None };
-        self.receive_done(peer, queue, done);
+        self.receive_done(peer, queue, done, send.solicited);
     }
 
     /// The receive of an unreliable queue pair cannot be used: it alone fails.
@@ -77,7 +77,7 @@ impl Model {
         self.count("a receive that cannot be used");
         let (status, opcode) = (WcStatus::LocProtErr, WcOpcode::Recv);
         let done = Done { wr_id, status, qp: peer, opcode, len: 0, imm: None, invalidated: None, from: None };
-        self.receive_done(peer, queue, done);
+        self.receive_done(peer, queue, done, false);
         self.events.push(Event::Fatal(peer));
         self.fail(peer);
     }
@@ -118,6 +118,6 @@ impl Model {
         let (status, opcode, len) = (WcStatus::Success, WcOpcode::Recv, message.len());
         let from = Some(qp);
         let done = Done { wr_id: front.wr_id, status, qp: peer, opcode, len, imm, invalidated: None, from };
-        self.receive_done(peer, queue, done);
+        self.receive_done(peer, queue, done, send.solicited);
     }
 }

@@ -1,0 +1,73 @@
+//! What completed and what was told of it, compared with the model.
+
+use urxe_stack::cq::{Completion, WcOpcode};
+use urxe_stack::qp::attr::QpType;
+
+use super::{CQ_DEPTH, World, say};
+use crate::operation::{Cq, QPS};
+use crate::specification::Done;
+
+impl World {
+    fn told(&self, wc: &Completion) -> Result<Done, String> {
+        let (wr_id, status, qp) = (wc.wr_id, wc.status, self.qp_of(wc.qp_num)?);
+        let none =
+            Done { wr_id, status, qp, opcode: wc.opcode, len: 0, imm: None, invalidated: None, from: None };
+        if !status.is_success() {
+            return Ok(none);
+        }
+        let brings = matches!(wc.opcode, WcOpcode::RdmaRead | WcOpcode::CompSwap | WcOpcode::FetchAdd);
+        let received = wc.opcode.is_receive();
+        let len = if received || brings { wc.byte_len as usize } else { 0 };
+        let is_datagram = received && QPS[qp].qp_type == QpType::Ud;
+        let from = if is_datagram { Some(self.qp_of(wc.src_qp)?) } else { None };
+        let invalidated = wc.invalidated_rkey().map(|key| key.value());
+        Ok(Done { len, imm: wc.imm_data(), invalidated, from, ..none })
+    }
+
+    /// Polls what is polled; of the other queues, how many completions they hold.
+    pub(super) fn compare_completions(&mut self) -> Result<(), String> {
+        let mut out = vec![Completion::default(); CQ_DEPTH as usize];
+        for (name, cq) in &self.cqs {
+            let held = self.model.done.get(name).map_or(0, |done| done.len());
+            if self.model.unpolled.contains(name) {
+                if cq.len() != held {
+                    return Err(format!("{name:?} holds {}, not {held}", cq.len()));
+                }
+                continue;
+            }
+            let count = say(cq.poll(&mut out), "polling")?;
+            let told = out[..count].iter().map(|wc| self.told(wc)).collect::<Result<Vec<_>, _>>()?;
+            let mut expected: Vec<Done> = self.model.done.remove(name).unwrap_or_default().into();
+            for done in &mut expected {
+                // In error, a completion names its request and what became of it, no more.
+                if !done.status.is_success() {
+                    done.opcode =
+                        told.iter().find(|t| t.wr_id == done.wr_id).map_or(done.opcode, |t| t.opcode);
+                }
+            }
+            if told != expected {
+                return Err(format!("{name:?}: completions\n  {told:?}\nand not\n  {expected:?}"));
+            }
+        }
+        self.compare_notifications()
+    }
+
+    fn compare_notifications(&mut self) -> Result<(), String> {
+        let mut told: Vec<Cq> = Vec::new();
+        for (nr, host) in self.hosts.iter().enumerate() {
+            while let Some(event) = host.channel.next_event() {
+                let name = self.cq_names[event.context as usize];
+                let cq = &self.cqs[&name];
+                if (cq.id(), name.device()) != (event.cq, nr) {
+                    return Err(format!("{event:?} is not of {name:?}"));
+                }
+                cq.ack_events(1);
+                told.push(name);
+            }
+        }
+        told.sort();
+        let mut expected = std::mem::take(&mut self.model.told);
+        expected.sort();
+        if told == expected { Ok(()) } else { Err(format!("told of {told:?}, not of {expected:?}")) }
+    }
+}
