@@ -4,6 +4,7 @@
 //! fenced, what is carried out locally stands alone, and a message whose data cannot be read cannot be read from its beginning.
 
 mod completions;
+mod domains;
 mod keys;
 mod local;
 mod receives;
@@ -64,12 +65,13 @@ impl Generator {
             }
         }
         match self.rng.index(100) {
-            0..48 => self.sends(model, qp),
-            48..78 => self.receives(model, qp),
-            78 if self.may_drain(model, qp) => Operation::Drain { qp },
-            78..80 => self.modify_srq(model),
-            80 => Operation::Fail { qp },
-            81..85 => self.completions(model, qp),
+            0..46 => self.sends(model, qp),
+            46..74 => self.receives(model, qp),
+            74 if self.may_drain(model, qp) => Operation::Drain { qp },
+            74..76 => self.modify_srq(model),
+            76 => Operation::Fail { qp },
+            77..81 => self.completions(model, qp),
+            81..84 => Operation::Xrc(self.xrc(model)),
             _ => self.keys(model),
         }
     }
@@ -221,7 +223,7 @@ impl Generator {
     fn one_send(&mut self, model: &Model, qp: usize, fence: bool) -> Send {
         let plan = &QPS[qp];
         let to = match plan.qp_type {
-            QpType::XrcSend => To::Srq(if self.percent(96) { Some(2 + self.rng.index(2)) } else { None }),
+            QpType::XrcSend => self.xrc_queue(model),
             QpType::Ud => {
                 let peer = if plan.device == 0 { self.rng.pick(&[9, 10]) } else { 8 };
                 To::Datagram { qp: peer, qkey: if self.percent(90) { QKEY } else { QKEY ^ 1 } }

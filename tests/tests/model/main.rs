@@ -23,7 +23,7 @@ const OPERATIONS: u64 = 200_000;
 /// Verbs of one seed.
 const PER_SEED: u64 = 2_000;
 /// What has to be met, each often.
-const OUTCOMES: [&str; 60] = [
+const OUTCOMES: [&str; 73] = [
     "a send done",
     "a send refused",
     "a receive refused",
@@ -48,6 +48,19 @@ const OUTCOMES: [&str; 60] = [
     "not told, for it was not solicited",
     "armed behind completions",
     "armed for any completion already",
+    "XRC: a domain opened",
+    "XRC: a domain shared by its file",
+    "XRC: the file has no domain",
+    "XRC: the file has a domain",
+    "XRC: without a file, and not to be made",
+    "XRC: a domain closed",
+    "XRC: a domain in use",
+    "XRC: a domain that was closed",
+    "XRC: a member made",
+    "XRC: a member destroyed",
+    "XRC: a target opened again",
+    "XRC: no target of that domain",
+    "XRC: a queue of another domain",
     "bound",
     "bind refused",
     "registered",

@@ -138,6 +138,8 @@ pub enum To {
     Peer,
     /// A shared receive queue; `None` is a number that nobody has.
     Srq(Option<usize>),
+    /// A shared receive queue of another XRC domain, by its place in the model's table.
+    Stranger(usize),
     Datagram {
         qp: usize,
         qkey: u32,
@@ -195,6 +197,33 @@ pub enum Queue {
     Srq(usize),
 }
 
+/// Calls on XRC domains and what is in them, which the model's tables name.
+#[derive(Clone, Debug)]
+pub enum XrcCall {
+    Open {
+        device: usize,
+        file: Option<u64>,
+        create: bool,
+        exclusive: bool,
+    },
+    Close {
+        domain: usize,
+    },
+    /// Makes a shared receive queue in a domain, or a target queue pair.
+    Make {
+        domain: usize,
+        is_srq: bool,
+    },
+    /// Opens a target queue pair once more, by its number.
+    OpenTarget {
+        domain: usize,
+        member: usize,
+    },
+    Destroy {
+        member: usize,
+    },
+}
+
 /// One thing that a program does. Keys are named by their place in the model's table.
 #[derive(Clone, Debug)]
 pub enum Operation {
@@ -244,6 +273,7 @@ pub enum Operation {
         max_wr: Option<u32>,
         limit: Option<u32>,
     },
+    Xrc(XrcCall),
     /// Asks a completion queue for one event.
     Arm {
         cq: Cq,

@@ -5,6 +5,7 @@
 //! [`Model::open`]: the comparison takes over what the implementation has there.
 
 mod completions;
+mod domains;
 mod memory;
 mod receives;
 mod reliable;
@@ -20,6 +21,8 @@ use urxe_stack::qp::wr::SendOp;
 
 use crate::keys::{Asker, Keys};
 use crate::operation::{Arm, Cq, DEPTH, Data, MEMORY, Operation, QPS, Queue, Recv, SRQS, Send, Source, To};
+
+pub use domains::{Domain, Member};
 
 /// What a completion must say. Of one in error, the rest is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +89,14 @@ pub enum Forgets {
     Earlier,
     /// That who waits for any completion goes on doing so when he asks for solicited ones.
     Stronger,
+    /// That what is in an XRC domain keeps it.
+    Members,
+    /// That who opens a file's domain again shares it.
+    Files,
+    /// That a target goes when it was destroyed as often as opened.
+    Opens,
+    /// That a message reaches the queues of its own XRC domain alone.
+    Strangers,
 }
 
 impl Forgets {
@@ -111,6 +122,10 @@ impl Forgets {
         Self::ErrorsTell,
         Self::Earlier,
         Self::Stronger,
+        Self::Members,
+        Self::Files,
+        Self::Opens,
+        Self::Strangers,
     ];
 }
 
@@ -134,6 +149,9 @@ pub struct Model {
     /// Completion queues that nobody polls for now.
     pub unpolled: BTreeSet<Cq>,
     armed: BTreeMap<Cq, Arm>,
+    /// XRC domains and what is in them; what is gone keeps its place.
+    pub domains: Vec<Domain>,
+    pub members: Vec<Member>,
     /// Whose event was sent.
     pub told: Vec<Cq>,
     pub events: Vec<Event>,
@@ -164,6 +182,8 @@ impl Model {
             done: BTreeMap::new(),
             unpolled: BTreeSet::new(),
             armed: BTreeMap::new(),
+            domains: vec![Domain { device: 1, file: Some(0), opens: 1 }],
+            members: Member::of_the_world(),
             told: Vec::new(),
             events: Vec::new(),
             open: Vec::new(),
@@ -361,6 +381,7 @@ impl Model {
             (Source::Own, _) => (plan.pd, Queue::Qp(peer)),
             (Source::Shared(srq), _) => (plan.pd, Queue::Srq(srq)),
             (Source::None, To::Srq(Some(srq))) if SRQS[srq].is_xrc => (SRQS[srq].pd, Queue::Srq(srq)),
+            (Source::None, To::Stranger(_)) if self.forgets == Some(Forgets::Strangers) => (0, Queue::Srq(2)),
             _ => return None,
         };
         Some((Asker { device: plan.device, pd, qp: Some(peer) }, queue))

@@ -1,6 +1,7 @@
 //! The implementation: two devices on a clean simulated link, and what the model says compared with what they did.
 
 mod completions;
+mod domains;
 mod memory;
 mod shared;
 
@@ -24,12 +25,13 @@ use urxe_stack::srq::xrcd::{Xrcd, XrcdFlags};
 use urxe_stack::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
 use urxe_wire::{Gid, Lkey, Psn, QKey, Qpn};
 
+use self::domains::{Member, inode};
 use crate::generate::Generator;
 use crate::operation::{
     Arm, Cq, DEPTH, Data, INLINE, MAX_SRQ_WR, MEMORY, MTUS, Operation, Piece, QKEY, QPS, Queue as RecvQueue,
     SRQS, Send, Source, To,
 };
-use crate::specification::{Event, Forgets, Model};
+use crate::specification::{self, Event, Forgets, Model};
 
 /// Longer than every timeout and retry here.
 const SETTLED_NS: u64 = 30_000_000;
@@ -43,6 +45,8 @@ struct Host {
     pds: [PdId; 2],
     buffer: Arc<Buffer>,
     channel: Arc<CompletionChannel>,
+    /// Of shared receive queues that nothing arrives in.
+    idle_cq: Arc<Queue>,
     /// The way to the other host.
     ah: AhHandle,
 }
@@ -60,7 +64,8 @@ pub struct World {
     /// Their names, by their contexts.
     cq_names: Vec<Cq>,
     rng: Rng,
-    _xrcd: Arc<Xrcd>,
+    domains: Vec<Arc<Xrcd>>,
+    members: Vec<Member>,
 }
 
 /// Wakes nobody: events are looked for after each operation.
@@ -100,11 +105,13 @@ impl World {
                 let buffer = Arc::new(Buffer::new(MEMORY).expect("little memory"));
                 buffer.write(0, image).expect("as long as the memory");
                 let channel = Arc::new(CompletionChannel::new(Box::new(Silent)));
+                let idle_cq = device.create_cq(1, None, 0).expect("a completion queue");
                 let ah = device.create_ah(pds[0], &way(1 - nr)).expect("a way");
-                Host { device, pds, buffer, channel, ah }
+                Host { device, pds, buffer, channel, idle_cq, ah }
             })
             .collect();
-        let xrcd = hosts[1].device.open_xrcd(None, XrcdFlags::CREATE, |_| Ok(None)).expect("a domain");
+        let xrcd = hosts[1].device.open_xrcd(inode(Some(0)), XrcdFlags::CREATE, |_| Ok(None));
+        let xrcd = xrcd.expect("a domain");
         let (mut cqs, mut names) = (BTreeMap::new(), Vec::new());
         let mut cq = |device: usize, name: Cq| {
             let (channel, context) = (Some(Arc::clone(&hosts[device].channel)), cqs.len() as u64);
@@ -142,10 +149,23 @@ impl World {
             let init = QpInit { qp_type, pd, send_cq, recv_cq, srq, cap, sq_sig_all: false };
             qps.push(host.device.create_qp(&init).expect("a queue pair"));
         }
+        let members = vec![Member::OfTheWorld; specification::Member::of_the_world().len()];
         let model = Model::new(memory, mtu.bytes(), forgets);
         let generator = Generator::new(seed);
-        let mut world =
-            Self { mtu, model, generator, fabric, hosts, qps, srqs, cqs, cq_names: names, rng, _xrcd: xrcd };
+        let mut world = Self {
+            mtu,
+            model,
+            generator,
+            fabric,
+            hosts,
+            qps,
+            srqs,
+            cqs,
+            cq_names: names,
+            rng,
+            domains: vec![xrcd],
+            members,
+        };
         for (qp, plan) in QPS.iter().enumerate() {
             if plan.peer.is_none_or(|peer| peer > qp) {
                 world.bring_up(qp).expect("a new queue pair");
@@ -207,6 +227,7 @@ impl World {
                 Arm::Solicited => ArmKind::Solicited,
             }),
             Operation::Poll { .. } => true,
+            Operation::Xrc(call) => return self.xrc(call),
             Operation::Drain { qp } => {
                 let attr = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
                 let mask = QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY;
@@ -241,6 +262,7 @@ impl World {
         let to = match send.to {
             To::Peer => Destination::Peer,
             To::Srq(srq) => Destination::XrcSrq { srq: srq.map_or(NO_SRQ, |srq| self.srqs[srq].id()) },
+            To::Stranger(member) => Destination::XrcSrq { srq: self.members[member].srq().unwrap_or(NO_SRQ) },
             To::Datagram { qp: peer, qkey } => {
                 let ah = self.hosts[QPS[qp].device].ah;
                 Destination::Datagram { ah, qpn: self.qps[peer].qpn(), qkey: QKey(qkey) }

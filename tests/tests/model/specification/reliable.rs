@@ -9,7 +9,7 @@ use urxe_stack::qp::wr::{FlushRange, SendOp};
 
 use super::{Done, Event, Model, Refused};
 use crate::keys::{Asker, Refusal};
-use crate::operation::{Data, Piece, QPS, Queue, Recv, Send};
+use crate::operation::{Data, Piece, QPS, Queue, Recv, Send, To};
 
 impl Model {
     /// A request over a reliable connection.
@@ -25,7 +25,12 @@ impl Model {
             return Err(Refused(WcStatus::RetryExcErr));
         }
         let Some((asker, queue)) = self.reach(peer, send) else {
-            self.count("no such shared receive queue");
+            let is_there = matches!(send.to, To::Stranger(_));
+            self.count(if is_there {
+                "XRC: a queue of another domain"
+            } else {
+                "no such shared receive queue"
+            });
             return self.refuse(peer, Event::RequestError(peer), WcStatus::RemInvReqErr);
         };
         let rights = QPS[peer].access;

@@ -1,0 +1,52 @@
+//! XRC domains that come and go, beside the one that messages go through.
+
+use super::Generator;
+use crate::operation::{To, XrcCall};
+use crate::specification::{Member, Model};
+
+const FILES: u64 = 3;
+/// Domains, and members of them, beyond which no more are made.
+const MOST: usize = 10;
+
+impl Generator {
+    pub(super) fn xrc(&mut self, model: &Model) -> XrcCall {
+        let open: Vec<usize> = (0..model.domains.len()).filter(|nr| model.domains[*nr].opens > 0).collect();
+        let first = Member::of_the_world().len();
+        let members: Vec<usize> =
+            (first..model.members.len()).filter(|nr| model.members[*nr].opens > 0).collect();
+        let targets: Vec<usize> = members.iter().copied().filter(|nr| !model.members[*nr].is_srq).collect();
+        // Mostly one that is open; the first stays open, since its members stay.
+        let domain =
+            if self.percent(85) { self.rng.pick(&open) } else { self.rng.index(model.domains.len()) };
+        match self.rng.index(8) {
+            0 | 1 if open.len() < MOST => XrcCall::Open {
+                device: self.rng.index(2),
+                file: if self.percent(70) { Some(self.rng.below(FILES)) } else { None },
+                create: self.percent(75),
+                exclusive: self.percent(20),
+            },
+            2 | 3 if members.len() < MOST => XrcCall::Make { domain, is_srq: self.percent(50) },
+            4 if !targets.is_empty() => {
+                let member = self.rng.pick(&targets);
+                let domain = if self.percent(75) { model.members[member].domain } else { domain };
+                XrcCall::OpenTarget { domain, member }
+            }
+            5 | 6 if !members.is_empty() => XrcCall::Destroy { member: self.rng.pick(&members) },
+            _ => XrcCall::Close { domain },
+        }
+    }
+
+    /// Where a message over XRC goes: mostly to a queue of its domain.
+    pub(super) fn xrc_queue(&mut self, model: &Model) -> To {
+        let is_stranger = |nr: &usize| {
+            let Member { domain, is_srq, opens } = model.members[*nr];
+            opens > 0 && is_srq && domain != 0 && model.domains[domain].device == 1
+        };
+        let strangers: Vec<usize> = (0..model.members.len()).filter(is_stranger).collect();
+        match self.rng.index(25) {
+            0 => To::Srq(None),
+            1 if !strangers.is_empty() => To::Stranger(self.rng.pick(&strangers)),
+            _ => To::Srq(Some(2 + self.rng.index(2))),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! XRC domains, and queues and target queue pairs in them.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use urxe_stack::cq::SrqId;
+use urxe_stack::device::QpHandle;
+use urxe_stack::srq::xrcd::{Inode, XrcdFlags};
+use urxe_stack::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
+
+use super::World;
+use crate::operation::XrcCall;
+
+/// What is in a domain.
+#[derive(Clone)]
+pub enum Member {
+    /// What the world has from its beginning on.
+    OfTheWorld,
+    Srq(Arc<Srq>),
+    Target(QpHandle),
+}
+
+impl Member {
+    pub fn srq(&self) -> Option<SrqId> {
+        if let Self::Srq(srq) = self { Some(srq.id()) } else { None }
+    }
+}
+
+pub fn inode(file: Option<u64>) -> Option<Inode> {
+    file.map(|number| Inode { device: 1, number })
+}
+
+fn errno(number: i32) -> Errno {
+    Errno::from_raw_os_error(number)
+}
+
+impl World {
+    pub(super) fn xrc(&mut self, call: &XrcCall) -> Result<(), String> {
+        let told = self.call_xrc(call);
+        let expected = self.model.xrc(call);
+        if told != expected {
+            return Err(format!("{call:?}: {told:?}, not {expected:?}"));
+        }
+        for (nr, member) in self.members.iter().enumerate() {
+            let Member::Target(target) = member else { continue };
+            let expected = self.model.members[nr];
+            let device = &self.hosts[self.model.domains[expected.domain].device].device;
+            let is_there = device.query_qp(*target).is_some();
+            if is_there != (expected.opens > 0) {
+                return Err(format!("{call:?}: target {nr} is there: {is_there}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// As the model's: the place of what was opened or made.
+    fn call_xrc(&mut self, call: &XrcCall) -> Result<usize, Errno> {
+        match *call {
+            XrcCall::Open { device, file, create, exclusive } => {
+                let mut flags = XrcdFlags::empty();
+                flags.set(XrcdFlags::CREATE, create);
+                flags.set(XrcdFlags::EXCLUSIVE, exclusive);
+                let opened = self.hosts[device].device.open_xrcd(inode(file), flags, |_| Ok(None));
+                let xrcd = opened.map_err(|error| errno(error.errno()))?;
+                let known = self.domains.iter().position(|known| Arc::ptr_eq(known, &xrcd));
+                Ok(known.unwrap_or_else(|| {
+                    self.domains.push(xrcd);
+                    self.domains.len() - 1
+                }))
+            }
+            XrcCall::Close { domain } => {
+                let device = &self.hosts[self.model.domains[domain].device].device;
+                let closed = device.close_xrcd(&self.domains[domain]);
+                closed.map(|()| domain).map_err(|error| errno(error.errno()))
+            }
+            XrcCall::Make { domain, is_srq } => {
+                let host = &self.hosts[self.model.domains[domain].device];
+                let xrcd = Arc::clone(&self.domains[domain]);
+                let member = if is_srq {
+                    let attr = SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 };
+                    let xrc = Some(XrcSrqInit { xrcd, cq: Arc::clone(&host.idle_cq) });
+                    let init = SrqInit { pd: host.pds[0], attr, xrc, context: 0 };
+                    let made = host.device.create_srq(&init);
+                    Member::Srq(made.map_err(|error| errno(error.errno()))?)
+                } else {
+                    let made = host.device.create_xrc_target(&xrcd);
+                    Member::Target(made.map_err(|error| errno(error.errno()))?)
+                };
+                self.members.push(member);
+                Ok(self.members.len() - 1)
+            }
+            XrcCall::OpenTarget { domain, member } => {
+                let Member::Target(target) = self.members[member] else { return Err(Errno::BADF) };
+                let device = &self.hosts[self.model.domains[domain].device].device;
+                let opened = device.open_xrc_target(&self.domains[domain], target.qpn());
+                match opened.map_err(|error| errno(error.errno()))? == target {
+                    true => Ok(member),
+                    false => Err(Errno::BADF),
+                }
+            }
+            XrcCall::Destroy { member } => {
+                let device = &self.hosts[self.model.domains[self.model.members[member].domain].device].device;
+                let gone = match &self.members[member] {
+                    Member::OfTheWorld => return Err(Errno::BADF),
+                    Member::Srq(srq) => device.destroy_srq(srq).map_err(|error| error.errno()),
+                    Member::Target(target) => {
+                        device.destroy_qp(self.fabric.now(), *target).map_err(|error| error.errno())
+                    }
+                };
+                gone.map(|()| member).map_err(errno)
+            }
+        }
+    }
+}
