@@ -5,6 +5,7 @@
 
 mod completions;
 mod domains;
+mod groups;
 mod keys;
 mod local;
 mod receives;
@@ -17,7 +18,7 @@ use urxe_stack::rng::{Chance, Rng};
 use urxe_wire::{PlacementType, Rkey};
 
 use crate::keys::{Asker, Key, Kind};
-use crate::operation::{Data, INLINE, Operation, Piece, QKEY, QPS, SRQS, Send, To};
+use crate::operation::{Data, INLINE, Operation, Piece, QPS, SRQS, Send, To};
 use crate::specification::Model;
 
 /// Makes operations.
@@ -72,6 +73,7 @@ impl Generator {
             76 => Operation::Fail { qp },
             77..81 => self.completions(model, qp),
             81..84 => Operation::Xrc(self.xrc(model)),
+            84..86 => self.membership(model),
             _ => self.keys(model),
         }
     }
@@ -212,22 +214,20 @@ impl Generator {
             return self.local_request(model, qp);
         }
         let mut list: Vec<Send> = Vec::new();
-        for _ in 0..1 + self.rng.index(3) {
+        let count = 1 + self.rng.index(3);
+        for _ in 0..count {
             let fence = list.iter().any(|send| send.op.has_response());
-            let send = self.one_send(model, qp, fence);
+            let send = self.one_send(model, qp, fence, count == 1);
             list.push(send);
         }
         Operation::Send { qp, list }
     }
 
-    fn one_send(&mut self, model: &Model, qp: usize, fence: bool) -> Send {
+    fn one_send(&mut self, model: &Model, qp: usize, fence: bool, alone: bool) -> Send {
         let plan = &QPS[qp];
         let to = match plan.qp_type {
             QpType::XrcSend => self.xrc_queue(model),
-            QpType::Ud => {
-                let peer = if plan.device == 0 { self.rng.pick(&[9, 10]) } else { 8 };
-                To::Datagram { qp: peer, qkey: if self.percent(90) { QKEY } else { QKEY ^ 1 } }
-            }
+            QpType::Ud => self.datagram_to(model, qp, alone),
             _ => To::Peer,
         };
         let peer_pd = match (to, plan.peer) {

@@ -18,6 +18,10 @@ pub const QKEY: u32 = 0x0102_0304;
 pub const DEPTH: usize = 16;
 /// Places that a shared receive queue can have.
 pub const MAX_SRQ_WR: u32 = 24;
+/// Multicast groups that messages go to; of two of them at a time a device has queue pairs, at most two in each.
+pub const GROUPS: usize = 3;
+pub const MAX_GROUPS: u32 = 2;
+pub const MAX_PER_GROUP: u32 = 2;
 /// Bytes of inline data.
 pub const INLINE: usize = 64;
 
@@ -89,7 +93,7 @@ const fn qp(
 }
 
 /// The queue pairs: device, protection domain, service, receives, peer, rights.
-pub const QPS: [QpPlan; 15] = [
+pub const QPS: [QpPlan; 16] = [
     qp(0, 0, QpType::Rc, Source::Own, Some(1), REMOTE),
     qp(1, 0, QpType::Rc, Source::Own, Some(0), REMOTE),
     qp(0, 0, QpType::Rc, Source::Own, Some(3), SOME),
@@ -105,6 +109,7 @@ pub const QPS: [QpPlan; 15] = [
     qp(1, 0, QpType::XrcRecv, Source::None, Some(11), REMOTE),
     qp(0, 0, QpType::Uc, Source::Shared(0), Some(14), Access::REMOTE_WRITE),
     qp(1, 0, QpType::Uc, Source::Shared(1), Some(13), Access::REMOTE_WRITE),
+    qp(1, 0, QpType::Ud, Source::Own, None, Access::empty()),
 ];
 
 /// A shared receive queue of the world.
@@ -142,6 +147,11 @@ pub enum To {
     Stranger(usize),
     Datagram {
         qp: usize,
+        qkey: u32,
+    },
+    /// Every queue pair that is attached to a multicast group, on either device.
+    Group {
+        group: usize,
         qkey: u32,
     },
 }
@@ -274,6 +284,15 @@ pub enum Operation {
         limit: Option<u32>,
     },
     Xrc(XrcCall),
+    /// Attaches a queue pair to a group, or detaches it; `None` is an address that no group has.
+    Attach {
+        qp: usize,
+        group: Option<usize>,
+    },
+    Detach {
+        qp: usize,
+        group: Option<usize>,
+    },
     /// Asks a completion queue for one event.
     Arm {
         cq: Cq,

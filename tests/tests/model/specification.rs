@@ -5,7 +5,9 @@
 //! [`Model::open`]: the comparison takes over what the implementation has there.
 
 mod completions;
+mod datagrams;
 mod domains;
+mod forgets;
 mod memory;
 mod receives;
 mod reliable;
@@ -22,7 +24,9 @@ use urxe_stack::qp::wr::SendOp;
 use crate::keys::{Asker, Keys};
 use crate::operation::{Arm, Cq, DEPTH, Data, MEMORY, Operation, QPS, Queue, Recv, SRQS, Send, Source, To};
 
+pub use datagrams::Groups;
 pub use domains::{Domain, Member};
+pub use forgets::Forgets;
 
 /// What a completion must say. Of one in error, the rest is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,85 +54,6 @@ pub enum Event {
     Drained(usize),
 }
 
-/// A rule that the model forgets, to see that the comparison notices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Forgets {
-    ProtectionDomains,
-    /// That a type 2 window is for the peer of the queue pair that bound it.
-    WindowOwners,
-    /// That a region grants some things and others not.
-    Rights,
-    /// That a shared receive queue tells when it runs low.
-    Limits,
-    Invalidation,
-    Flushing,
-    Draining,
-    /// That reregistration moves a region.
-    Places,
-    /// That it gives it to another protection domain.
-    Domains,
-    /// That it grants other things.
-    Grants,
-    /// That it is refused under windows.
-    BoundRegions,
-    /// That a shared receive queue gets another size.
-    Sizes,
-    /// That it keeps what it holds then.
-    Contents,
-    /// That it gets no smaller than that.
-    Holding,
-    /// That its limit tells once.
-    OneShot,
-    /// That an armed completion queue tells once.
-    OneEvent,
-    /// That one armed for solicited messages keeps silent of others.
-    Solicitation,
-    /// But tells of errors.
-    ErrorsTell,
-    /// That what came before the arming is not told.
-    Earlier,
-    /// That who waits for any completion goes on doing so when he asks for solicited ones.
-    Stronger,
-    /// That what is in an XRC domain keeps it.
-    Members,
-    /// That who opens a file's domain again shares it.
-    Files,
-    /// That a target goes when it was destroyed as often as opened.
-    Opens,
-    /// That a message reaches the queues of its own XRC domain alone.
-    Strangers,
-}
-
-impl Forgets {
-    /// Each of them.
-    pub const ALL: &[Self] = &[
-        Self::ProtectionDomains,
-        Self::WindowOwners,
-        Self::Rights,
-        Self::Limits,
-        Self::Invalidation,
-        Self::Flushing,
-        Self::Draining,
-        Self::Places,
-        Self::Domains,
-        Self::Grants,
-        Self::BoundRegions,
-        Self::Sizes,
-        Self::Contents,
-        Self::Holding,
-        Self::OneShot,
-        Self::OneEvent,
-        Self::Solicitation,
-        Self::ErrorsTell,
-        Self::Earlier,
-        Self::Stronger,
-        Self::Members,
-        Self::Files,
-        Self::Opens,
-        Self::Strangers,
-    ];
-}
-
 /// See the module.
 pub struct Model {
     /// Path MTU in bytes.
@@ -148,10 +73,14 @@ pub struct Model {
     pub done: BTreeMap<Cq, VecDeque<Done>>,
     /// Completion queues that nobody polls for now.
     pub unpolled: BTreeSet<Cq>,
-    armed: BTreeMap<Cq, Arm>,
+    pub armed: BTreeMap<Cq, Arm>,
     /// XRC domains and what is in them; what is gone keeps its place.
     pub domains: Vec<Domain>,
     pub members: Vec<Member>,
+    /// Who is attached to multicast groups.
+    pub groups: [Groups; 2],
+    /// Datagrams with another Q_Key that each device counted.
+    pub violations: [u16; 2],
     /// Whose event was sent.
     pub told: Vec<Cq>,
     pub events: Vec<Event>,
@@ -184,6 +113,8 @@ impl Model {
             armed: BTreeMap::new(),
             domains: vec![Domain { device: 1, file: Some(0), opens: 1 }],
             members: Member::of_the_world(),
+            groups: Default::default(),
+            violations: [0; 2],
             told: Vec::new(),
             events: Vec::new(),
             open: Vec::new(),

@@ -2,34 +2,33 @@
 
 mod completions;
 mod domains;
+mod groups;
+mod host;
 mod memory;
 mod shared;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use urxe_stack::cq::{
-    ArmKind, AsyncEvent, CompletionChannel, Cq as Queue, QpEventType, SrqEventType, SrqId, Wake,
-};
-use urxe_stack::device::{Device, DeviceConfig, QpHandle};
-use urxe_stack::memory::{Buffer, PdId};
+use urxe_stack::cq::{ArmKind, AsyncEvent, Cq as Queue, QpEventType, SrqEventType, SrqId};
+use urxe_stack::device::{Device, QpHandle};
 use urxe_stack::port::sim::{DeviceMachine, Fabric};
 use urxe_stack::qp::QpInit;
-use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+use urxe_stack::qp::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use urxe_stack::qp::transition;
-use urxe_stack::qp::wr::{AhHandle, Destination, Payload, RecvRequest, SendFlags, SendRequest, Sge};
+use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, SendFlags, SendRequest, Sge};
 use urxe_stack::rng::Rng;
 use urxe_stack::srq::xrcd::{Xrcd, XrcdFlags};
 use urxe_stack::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
-use urxe_wire::{Gid, Lkey, Psn, QKey, Qpn};
+use urxe_wire::{Lkey, Psn, QKey, Qpn};
 
 use self::domains::{Member, inode};
+use self::host::{Host, way_to};
 use crate::generate::Generator;
 use crate::operation::{
-    Arm, Cq, DEPTH, Data, INLINE, MAX_SRQ_WR, MEMORY, MTUS, Operation, Piece, QKEY, QPS, Queue as RecvQueue,
-    SRQS, Send, Source, To,
+    Arm, Cq, DEPTH, Data, INLINE, MEMORY, MTUS, Operation, Piece, QKEY, QPS, Queue as RecvQueue, SRQS, Send,
+    Source, To,
 };
 use crate::specification::{self, Event, Forgets, Model};
 
@@ -39,17 +38,6 @@ const SETTLED_NS: u64 = 30_000_000;
 const CQ_DEPTH: u32 = 512;
 /// A number that no shared receive queue has.
 const NO_SRQ: SrqId = SrqId(0xfe_fefe);
-
-struct Host {
-    device: Arc<Device>,
-    pds: [PdId; 2],
-    buffer: Arc<Buffer>,
-    channel: Arc<CompletionChannel>,
-    /// Of shared receive queues that nothing arrives in.
-    idle_cq: Arc<Queue>,
-    /// The way to the other host.
-    ah: AhHandle,
-}
 
 /// Both, side by side.
 pub struct World {
@@ -68,19 +56,8 @@ pub struct World {
     members: Vec<Member>,
 }
 
-/// Wakes nobody: events are looked for after each operation.
-struct Silent;
-
-impl Wake for Silent {
-    fn wake(&self) {}
-}
-
 fn say<T, E: Debug>(result: Result<T, E>, what: &str) -> Result<T, String> {
     result.map_err(|error| format!("{what}: {error:?}"))
-}
-
-fn address(device: usize) -> IpAddr {
-    IpAddr::V4(Ipv4Addr::new(10, 0, 0, device as u8 + 1))
 }
 
 impl World {
@@ -94,20 +71,7 @@ impl World {
             .enumerate()
             .map(|(nr, image)| {
                 rng.fill(image);
-                let mut config = DeviceConfig::new(vec![Gid::from_ip(address(nr))], rng.next_u64());
-                config.active_mtu = mtu;
-                config.limits.max_srq_wr = MAX_SRQ_WR;
-                let device = Arc::new(Device::new(config));
-                fabric
-                    .add(DeviceMachine::new(Arc::clone(&device)), &[address(nr)])
-                    .expect("an address of its own");
-                let pds = [(); 2].map(|()| device.alloc_pd().expect("two domains"));
-                let buffer = Arc::new(Buffer::new(MEMORY).expect("little memory"));
-                buffer.write(0, image).expect("as long as the memory");
-                let channel = Arc::new(CompletionChannel::new(Box::new(Silent)));
-                let idle_cq = device.create_cq(1, None, 0).expect("a completion queue");
-                let ah = device.create_ah(pds[0], &way(1 - nr)).expect("a way");
-                Host { device, pds, buffer, channel, idle_cq, ah }
+                Host::new(nr, rng.next_u64(), mtu, image, &mut fabric)
             })
             .collect();
         let xrcd = hosts[1].device.open_xrcd(inode(Some(0)), XrcdFlags::CREATE, |_| Ok(None));
@@ -228,6 +192,8 @@ impl World {
             }),
             Operation::Poll { .. } => true,
             Operation::Xrc(call) => return self.xrc(call),
+            Operation::Attach { qp, group } => return self.attach(*qp, *group),
+            Operation::Detach { qp, group } => return self.detach(*qp, *group),
             Operation::Drain { qp } => {
                 let attr = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
                 let mask = QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY;
@@ -266,6 +232,10 @@ impl World {
             To::Datagram { qp: peer, qkey } => {
                 let ah = self.hosts[QPS[qp].device].ah;
                 Destination::Datagram { ah, qpn: self.qps[peer].qpn(), qkey: QKey(qkey) }
+            }
+            To::Group { group, qkey } => {
+                let ah = self.hosts[QPS[qp].device].group_ahs[group];
+                Destination::Datagram { ah, qpn: Qpn::MULTICAST, qkey: QKey(qkey) }
             }
         };
         let mut flags = SendFlags::empty();
@@ -309,7 +279,7 @@ impl World {
                 timeout: 8,
                 retry_cnt: 1,
                 rnr_retry: 0,
-                ah: way(1 - plan.device),
+                ah: way_to(1 - plan.device),
                 ..QpAttr::default()
             };
             let now = self.fabric.now();
@@ -348,6 +318,7 @@ impl World {
             }
         }
         self.compare_srqs()?;
+        self.compare_groups()?;
         self.compare_memory()
     }
 
@@ -403,16 +374,6 @@ impl World {
         let mut byte = [0];
         self.hosts[1].buffer.read(7, &mut byte).expect("inside");
         self.hosts[1].buffer.write(7, &[!byte[0]]).expect("inside");
-    }
-}
-
-fn way(to: usize) -> AddressVector {
-    AddressVector {
-        dgid: Gid::from_ip(address(to)),
-        is_global: true,
-        port_num: 1,
-        hop_limit: 64,
-        ..AddressVector::default()
     }
 }
 

@@ -17,6 +17,12 @@ impl Generator {
             _ if self.percent(30) => Cq::Send(qp),
             _ => Cq::Recv(qp),
         };
+        let waits_for_any = model.armed.iter().find(|(_, arm)| **arm == Arm::Next);
+        if let Some((&cq, _)) = waits_for_any
+            && self.percent(15)
+        {
+            return Operation::Arm { cq, arm: Arm::Solicited };
+        }
         let is_polled = !model.unpolled.contains(&cq);
         match self.rng.index(8) {
             0 if is_polled => Operation::Poll { cq, polled: false },

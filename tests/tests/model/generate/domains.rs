@@ -43,9 +43,9 @@ impl Generator {
             opens > 0 && is_srq && domain != 0 && model.domains[domain].device == 1
         };
         let strangers: Vec<usize> = (0..model.members.len()).filter(is_stranger).collect();
-        match self.rng.index(25) {
+        match self.rng.index(20) {
             0 => To::Srq(None),
-            1 if !strangers.is_empty() => To::Stranger(self.rng.pick(&strangers)),
+            1 | 2 if !strangers.is_empty() => To::Stranger(self.rng.pick(&strangers)),
             _ => To::Srq(Some(2 + self.rng.index(2))),
         }
     }

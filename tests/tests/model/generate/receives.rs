@@ -1,6 +1,7 @@
 //! What is posted to receive queues, and what shared ones are told to be.
 
 use urxe_stack::memory::Access;
+use urxe_stack::qp::attr::QpType;
 
 use super::Generator;
 use crate::keys::Asker;
@@ -23,7 +24,12 @@ impl Generator {
         let asker = Asker { device, pd, qp: None };
         let mut list = Vec::new();
         for _ in 0..(1 + self.rng.index(4)).min(room) {
-            let len = if self.percent(80) { 300 + self.rng.index(900) } else { self.length(model.mtu) };
+            let len = match queue {
+                // A header and any message: what is too short stays in front of the others.
+                Queue::Qp(qp) if QPS[qp].qp_type == QpType::Ud && self.percent(95) => 40 + model.mtu,
+                _ if self.percent(20) => self.length(model.mtu),
+                _ => 300 + self.rng.index(900),
+            };
             let pieces = self.local(model, asker, Access::LOCAL_WRITE, len, 3);
             list.push(Recv { wr_id: self.wr_id(), pieces });
         }

@@ -1,4 +1,4 @@
-//! What becomes of a message over an unreliable connection, or of a datagram: where anything is wrong it is dropped whole, and nobody is told.
+//! What becomes of a message over an unreliable connection: where anything is wrong it is dropped whole, and nobody is told.
 
 use urxe_stack::cq::{WcOpcode, WcStatus};
 use urxe_stack::memory::Access;
@@ -7,10 +7,7 @@ use urxe_stack::qp::wr::SendOp;
 
 use super::{Done, Event, Model};
 use crate::keys::Asker;
-use crate::operation::{Piece, QKEY, QPS, Queue, Send, To};
-
-/// Bytes in front of a datagram.
-const HEADER: usize = 40;
+use crate::operation::{Piece, QPS, Queue, Send};
 
 impl Model {
     /// A message over an unreliable connection: dropped whole where anything is wrong.
@@ -73,51 +70,12 @@ impl Model {
     }
 
     /// The receive of an unreliable queue pair cannot be used: it alone fails.
-    fn receive_fails(&mut self, peer: usize, queue: Queue, wr_id: u64) {
+    pub(super) fn receive_fails(&mut self, peer: usize, queue: Queue, wr_id: u64) {
         self.count("a receive that cannot be used");
         let (status, opcode) = (WcStatus::LocProtErr, WcOpcode::Recv);
         let done = Done { wr_id, status, qp: peer, opcode, len: 0, imm: None, invalidated: None, from: None };
         self.receive_done(peer, queue, done, false);
         self.events.push(Event::Fatal(peer));
         self.fail(peer);
-    }
-
-    pub(super) fn datagram(&mut self, qp: usize, send: &Send, bytes: &[u8]) {
-        let To::Datagram { qp: peer, qkey } = send.to else { return };
-        if self.states[peer] == QpState::Err {
-            return self.count("UD: to a queue pair in error");
-        }
-        if qkey != QKEY {
-            return self.count("UD: another Q_Key");
-        }
-        let Some((asker, queue)) = self.reach(peer, send) else { return };
-        let Some(front) = self.spend(peer, queue) else { return self.count("UD: no receive") };
-        if HEADER + bytes.len() > front.len() {
-            match queue {
-                Queue::Qp(qp) => self.own[qp].push_front(front),
-                Queue::Srq(_) => self.held[peer] = Some(front),
-            }
-            return self.count("UD: too long");
-        }
-        let own = Asker { qp: None, ..asker };
-        let Ok(places) = self.places(own, &front.pieces, Access::LOCAL_WRITE) else {
-            return self.receive_fails(peer, queue, front.wr_id);
-        };
-        // What the header says is judged elsewhere: here any will do.
-        let message = [&[0; HEADER], bytes].concat();
-        self.scatter(own.device, &places, &message);
-        let mut left = HEADER;
-        for place in &places {
-            let len = place.len().min(left);
-            let header = place.start..place.start + len;
-            self.leave_open(own.device, header);
-            left -= len;
-        }
-        self.count("UD: received");
-        let imm = if let SendOp::SendImm { imm } = send.op { Some(imm) } else { None };
-        let (status, opcode, len) = (WcStatus::Success, WcOpcode::Recv, message.len());
-        let from = Some(qp);
-        let done = Done { wr_id: front.wr_id, status, qp: peer, opcode, len, imm, invalidated: None, from };
-        self.receive_done(peer, queue, done, send.solicited);
     }
 }

@@ -1,0 +1,80 @@
+//! A device with what its programs have from the beginning on.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use urxe_stack::cq::{CompletionChannel, Cq, Wake};
+use urxe_stack::device::{Device, DeviceConfig};
+use urxe_stack::memory::{Buffer, PdId};
+use urxe_stack::port::sim::{DeviceMachine, Fabric};
+use urxe_stack::qp::attr::{AddressVector, PathMtu};
+use urxe_stack::qp::wr::AhHandle;
+use urxe_wire::Gid;
+
+use crate::operation::{GROUPS, MAX_GROUPS, MAX_PER_GROUP, MAX_SRQ_WR, MEMORY};
+
+pub struct Host {
+    pub device: Arc<Device>,
+    pub pds: [PdId; 2],
+    pub buffer: Arc<Buffer>,
+    pub channel: Arc<CompletionChannel>,
+    /// Of shared receive queues that nothing arrives in.
+    pub idle_cq: Arc<Cq>,
+    /// The way to the other host.
+    pub ah: AhHandle,
+    /// The ways to the groups.
+    pub group_ahs: [AhHandle; GROUPS],
+}
+
+/// Wakes nobody: events are looked for after each operation.
+struct Silent;
+
+impl Wake for Silent {
+    fn wake(&self) {}
+}
+
+impl Host {
+    pub fn new(nr: usize, seed: u64, mtu: PathMtu, image: &[u8], fabric: &mut Fabric<DeviceMachine>) -> Self {
+        let mut config = DeviceConfig::new(vec![Gid::from_ip(address(nr))], seed);
+        config.active_mtu = mtu;
+        config.limits.max_srq_wr = MAX_SRQ_WR;
+        config.limits.max_mcast_grp = MAX_GROUPS;
+        config.limits.max_mcast_qp_attach = MAX_PER_GROUP;
+        config.groups = Box::new(fabric.network().groups_at(address(nr)));
+        let device = Arc::new(Device::new(config));
+        let machine = DeviceMachine::new(Arc::clone(&device));
+        fabric.add(machine, &[address(nr)]).expect("an address of its own");
+        let pds = [(); 2].map(|()| device.alloc_pd().expect("two domains"));
+        let buffer = Arc::new(Buffer::new(MEMORY).expect("little memory"));
+        buffer.write(0, image).expect("as long as the memory");
+        let channel = Arc::new(CompletionChannel::new(Box::new(Silent)));
+        let idle_cq = device.create_cq(1, None, 0).expect("a completion queue");
+        let ah = device.create_ah(pds[0], &way_to(1 - nr)).expect("a way");
+        let group_ahs =
+            std::array::from_fn(|group| device.create_ah(pds[0], &way(group_address(group))).expect("a way"));
+        Self { device, pds, buffer, channel, idle_cq, ah, group_ahs }
+    }
+}
+
+pub fn address(device: usize) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, device as u8 + 1))
+}
+
+pub fn group_address(group: usize) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(239, 0, 0, group as u8 + 1))
+}
+
+/// The way to the other host.
+pub fn way_to(device: usize) -> AddressVector {
+    way(address(device))
+}
+
+fn way(to: IpAddr) -> AddressVector {
+    AddressVector {
+        dgid: Gid::from_ip(to),
+        is_global: true,
+        port_num: 1,
+        hop_limit: 64,
+        ..AddressVector::default()
+    }
+}
