@@ -141,6 +141,22 @@ static void windows(void)
 	MUST(!ibv_dealloc_mw(two));
 }
 
+/* Of two handles of a file's domain, the one that something was made through stays. */
+static void one_of_two_handles(struct ibv_xrcd_init_attr *xrc, struct ibv_srq_init_attr_ex *shared)
+{
+	FILE *file = tmpfile();
+	struct ibv_xrcd *other;
+	struct ibv_srq *srq;
+
+	MUST(file);
+	xrc->fd = fileno(file);
+	MUST((other = ibv_open_xrcd(context, xrc)) && (shared->xrcd = ibv_open_xrcd(context, xrc)));
+	MUST((srq = ibv_create_srq_ex(context, shared)));
+	NUMBER("close_xrcd of the handle with a shared queue", ibv_close_xrcd(shared->xrcd));
+	MUST(!ibv_close_xrcd(other) && !ibv_destroy_srq(srq) && !ibv_close_xrcd(shared->xrcd));
+	fclose(file);
+}
+
 /* What has its own memory or its own file, and something that uses it. */
 static void used(void)
 {
@@ -161,6 +177,7 @@ static void used(void)
 	}
 	if (!(xrcd = ibv_open_xrcd(context, &xrc))) {
 		POINTER("close_xrcd with a shared queue", ibv_open_xrcd(context, &xrc));
+		POINTER("close_xrcd of the handle with a shared queue", ibv_open_xrcd(context, &xrc));
 		return;
 	}
 	shared.xrcd = xrcd;
@@ -168,6 +185,7 @@ static void used(void)
 	MUST((srq = ibv_create_srq_ex(context, &shared)));
 	NUMBER("close_xrcd with a shared queue", ibv_close_xrcd(xrcd));
 	MUST(!ibv_destroy_srq(srq) && !ibv_close_xrcd(xrcd));
+	one_of_two_handles(&xrc, &shared);
 }
 
 static void completion_queues(void)

@@ -25,7 +25,7 @@ use crate::pd::PdObject;
 use crate::qp_attr;
 use crate::qp_ex::{self, Build};
 use crate::srq::SrqObject;
-use crate::xrc::XrcdObject;
+use crate::xrc::{Made, XrcdObject};
 
 /// `IBV_QPT_RAW_PACKET`
 const RAW_PACKET: u32 = 8;
@@ -49,6 +49,8 @@ pub struct QpObject {
     sq_sig_all: bool,
     /// The work requests being built, if it was created for that.
     pub build: Option<Build>,
+    /// Keeps the handle that a target was made through.
+    _made: Option<Made>,
 }
 
 object!(pub QpObject, ibv_qp, "qp");
@@ -162,7 +164,7 @@ unsafe fn create(
     c.send_cq = attr.send_cq;
     c.recv_cq = attr.recv_cq;
     c.srq = attr.srq;
-    Ok(present(context, c, handle, qp_type, attr.sq_sig_all != 0, send_ops.is_some()))
+    Ok(present(context, c, handle, qp_type, attr.sq_sig_all != 0, send_ops.is_some(), None))
 }
 
 /// The receiving end of an XRC connection.
@@ -184,17 +186,23 @@ unsafe fn create_target(
     let mut c: ibv_qp = unsafe { zeroed() };
     c.context = context;
     c.qp_context = attr.qp_context;
-    Ok(present(shared, c, handle, QpType::XrcRecv, false, false))
+    Ok(present_target(shared, c, handle, domain.made()))
+}
+
+/// What the program gets for the receiving end of an XRC connection, made or opened through a handle of its domain.
+pub fn present_target(context: &Context, c: ibv_qp, handle: QpHandle, made: Made) -> *mut ibv_qp {
+    present(context, c, handle, QpType::XrcRecv, false, false, Some(made))
 }
 
 /// What the program gets for a queue pair. `builds`: it posts by the functions of the queue pair, too.
-pub fn present(
+fn present(
     context: &Context,
     mut c: ibv_qp,
     handle: QpHandle,
     qp_type: QpType,
     sq_sig_all: bool,
     builds: bool,
+    made: Option<Made>,
 ) -> *mut ibv_qp {
     c.handle = context.new_handle();
     c.qp_num = handle.qpn().value();
@@ -203,7 +211,7 @@ pub fn present(
     let mut extended: ibv_qp_ex = unsafe { zeroed() };
     extended.qp_base = c;
     let build = builds.then(|| qp_ex::fill(&mut extended));
-    let object = QpObject { c: UnsafeCell::new(extended), handle, qp_type, sq_sig_all, build };
+    let object = QpObject { c: UnsafeCell::new(extended), handle, qp_type, sq_sig_all, build, _made: made };
     let made = live::hand_out(Box::new(object));
     context.owned().hold_qp(handle);
     context.adopt(events::of_qp(handle), made.cast::<c_void>());

@@ -16,7 +16,7 @@ use crate::layout::{ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_att
 use crate::live;
 use crate::object::object;
 use crate::pd::PdObject;
-use crate::xrc::XrcdObject;
+use crate::xrc::{Made, XrcdObject};
 
 /// `IBV_SRQ_INIT_ATTR_TYPE`
 const WITH_TYPE: u32 = 1;
@@ -36,6 +36,8 @@ const XRC: u32 = 1;
 pub struct SrqObject {
     c: UnsafeCell<ibv_srq>,
     pub srq: Arc<Srq>,
+    /// Keeps the handle of the XRC domain that it was made through.
+    _made: Option<Made>,
 }
 
 object!(pub SrqObject, ibv_srq, "srq");
@@ -75,7 +77,8 @@ pub unsafe extern "C" fn create_srq_ex(
                 let (_, context) = unsafe { PdObject::from_c(attr.pd) }?;
                 context.own("xrcd", of_xrcd)?;
                 context.own("cq", of_cq)?;
-                Some(XrcSrqInit { xrcd: Arc::clone(&domain.xrcd), cq: Arc::clone(&cq.cq) })
+                let xrc = XrcSrqInit { xrcd: Arc::clone(&domain.xrcd), cq: Arc::clone(&cq.cq) };
+                Some((xrc, domain.made()))
             }
             given => {
                 let allowed = "IBV_SRQT_BASIC (0) and IBV_SRQT_XRC (1) are there";
@@ -95,13 +98,14 @@ pub unsafe extern "C" fn create_srq_ex(
 unsafe fn create(
     pd: *mut ibv_pd,
     attr: &mut ibv_srq_init_attr,
-    xrc: Option<XrcSrqInit>,
+    xrc: Option<(XrcSrqInit, Made)>,
 ) -> Result<*mut ibv_srq, VerbError> {
     // SAFETY: the ABI's contract.
     let (domain, context) = unsafe { PdObject::from_c(pd) }?;
     let (attr_c, srq_context) = (&mut attr.attr, attr.srq_context);
     // The manual page calls the limit irrelevant here, and programs arm it by ibv_modify_srq; rdma_rxe takes it at once (rxe_srq.c).
     let sizes = SrqAttr { max_wr: attr_c.max_wr, max_sge: attr_c.max_sge, srq_limit: 0 };
+    let (xrc, made) = xrc.unzip();
     let srq = context.device().create_srq(&SrqInit { pd: domain.id, attr: sizes, context: 0, xrc })?;
     *attr_c = to_c(&srq.query());
     // SAFETY: the structure consists of integers and pointers, for which zero is valid, and of a mutex and a condition, whose
@@ -114,7 +118,7 @@ unsafe fn create(
     c.handle = srq.id().0;
     let object = EventObject::Srq(srq.id());
     context.owned().srqs.insert(object, Arc::clone(&srq));
-    let made = live::hand_out(Box::new(SrqObject { c: UnsafeCell::new(c), srq }));
+    let made = live::hand_out(Box::new(SrqObject { c: UnsafeCell::new(c), srq, _made: made }));
     context.adopt(object, made.cast());
     Ok(made.cast())
 }

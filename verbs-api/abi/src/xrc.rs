@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use urxe_stack::driver::claim::claim_xrcd;
 use urxe_stack::qp::attr::QpType;
-use urxe_stack::srq::xrcd::{Inode, Xrcd, XrcdFlags};
+use urxe_stack::srq::xrcd::{CloseXrcdError, Inode, Xrcd, XrcdFlags};
 use urxe_wire::Qpn;
 
 use crate::border;
@@ -31,6 +31,19 @@ const OPEN_CONTEXT: u32 = 1 << 2;
 pub struct XrcdObject {
     c: ibv_xrcd,
     pub xrcd: Arc<Xrcd>,
+    made: Made,
+}
+
+/// Held by what was made through a handle: that stays meanwhile, although others have the domain open as well (`ib_uxrcd_object` of the
+/// kernel).
+#[derive(Clone, Default)]
+pub struct Made(Arc<()>);
+
+impl XrcdObject {
+    /// For what is made through this handle.
+    pub fn made(&self) -> Made {
+        self.made.clone()
+    }
 }
 
 object!(pub XrcdObject, ibv_xrcd, "xrcd");
@@ -63,7 +76,8 @@ pub unsafe extern "C" fn open_xrcd(
         let gid = shared.device().gids().first().copied().unwrap_or_default();
         let xrcd = shared.device().open_xrcd(inode, flags, |inode| claim_xrcd(gid, inode))?;
         shared.owned().hold_xrcd(&xrcd);
-        Ok(live::hand_out(Box::new(XrcdObject { c: ibv_xrcd { context }, xrcd })).cast())
+        Ok(live::hand_out(Box::new(XrcdObject { c: ibv_xrcd { context }, xrcd, made: Made::default() }))
+            .cast())
     })
 }
 
@@ -72,7 +86,7 @@ fn inode(file: BorrowedFd<'_>) -> Result<Inode, VerbError> {
     Ok(Inode { device: found.0, number: found.1 })
 }
 
-/// `ibv_close_xrcd`, through `verbs_context`: EBUSY for the last one while something is in the domain.
+/// `ibv_close_xrcd`, through `verbs_context`: EBUSY while there is something that was made through this handle.
 pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     border::number("ibv_close_xrcd", || {
         // SAFETY: the ABI's contract.
@@ -80,7 +94,10 @@ pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
         if context.is_inherited() {
             return Ok(());
         }
-        context.device().close_xrcd(&object.xrcd)?;
+        match Arc::strong_count(&object.made.0) - 1 {
+            0 => context.device().close_xrcd(&object.xrcd)?,
+            users => return Err(CloseXrcdError::Busy { users: users as u32 }.into()),
+        }
         context.owned().release_xrcd(&object.xrcd);
         // SAFETY: handed out by open_xrcd; the program does not use it again.
         unsafe { live::take_back(xrcd.cast::<XrcdObject>()) };
@@ -114,6 +131,6 @@ pub unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_op
         let mut c: ibv_qp = unsafe { zeroed() };
         c.context = context;
         c.qp_context = qp_context;
-        Ok(qp::present(shared, c, handle, QpType::XrcRecv, false, false))
+        Ok(qp::present_target(shared, c, handle, domain.made()))
     })
 }
