@@ -48,8 +48,11 @@ impl Device {
     /// Sends what a queue pair has ready, its acknowledgement included. Unlike [`transmit_pending`](Self::transmit_pending) it waits for
     /// a thread that is about to send it: when this returns it has left, unless a window or the port is full.
     pub fn transmit_of(&self, handle: QpHandle, now: Time, port: &(impl Transmit + ?Sized)) {
-        let Some(Some((index, peer))) = self.with_qp(handle, |qp| qp.path) else { return };
-        self.schedule(handle.index, Some((index, peer)));
+        let listed = self.with_slot(handle, |slot, qp| {
+            self.list(handle.index, slot, qp);
+            qp.path
+        });
+        let Some(Some((index, _))) = listed else { return };
         if let Some(path) = self.paths.at(index) {
             path.flush_after_others(|flusher| self.drain(index, path, flusher, now, port));
         }
@@ -98,13 +101,11 @@ impl Device {
         }
         self.settle_timer(index, qp, qp.deadline());
         // Who stands in a line is asked when its turn comes, unless something is to be sent again.
-        let (path, wants_to_send) = (qp.path, qp.wants_to_send(now) && (is_due || !qp.is_blocked));
-        drop(guard);
-        if wants_to_send {
-            self.schedule(index, path);
+        if qp.wants_to_send(now) && (is_due || !qp.is_blocked) {
+            self.list(index, slot, qp);
         } else {
             // Giving up opened the window for the queue pairs that it had stopped.
-            self.touch_path_of(path);
+            self.touch_path_of(qp.path);
         }
     }
 
@@ -123,11 +124,11 @@ impl Device {
         }
     }
 
-    /// Lists a queue pair on its path, and the path on the device.
-    pub(super) fn schedule(&self, index: u32, path: Option<(u32, IpAddr)>) {
-        let Some((path_index, _)) = path else { return };
-        let (Some(slot), Some(path)) = (self.qps.at(index), self.paths.at(path_index)) else { return };
-        path.ready.push_changed(index, &slot.link);
+    /// Lists a queue pair, whose lock the caller has, on its path, and the path on the device.
+    pub(super) fn list(&self, index: u32, slot: &QpSlot, qp: &Qp) {
+        let Some((path_index, _)) = qp.path else { return };
+        let Some(path) = self.paths.at(path_index) else { return };
+        path.ready.push_alone(index, &slot.link);
         self.dirty.push(path_index, &path.link);
     }
 
@@ -208,9 +209,6 @@ impl Device {
                     self.send(run, &route, port);
                     resumed = aside.len();
                     look();
-                    // Listed anew, never put back into the queue by hand: an index that stands there unlisted could be
-                    // listed meanwhile, and unlisting it when it is popped would leave a list that may close to a ring.
-                    path.ready.push_changed(index, &slot.link);
                 }
                 Filled::Waits(budget) if from == From::Line(budget) && !had_turn => {
                     lines[budget as usize].put_back(index);
@@ -271,9 +269,7 @@ impl Device {
             if stands_here && !qp.on_path_closed(&self.context(now, None)) {
                 continue;
             }
-            let path = qp.path;
-            drop(guard);
-            self.schedule(index, path);
+            self.list(index, slot, qp);
         }
     }
 
@@ -323,9 +319,7 @@ impl Device {
         let Some(qp) = guard.as_mut() else { return Filled::Done };
         if qp.path.is_none_or(|(of, _)| of != path_index) {
             // It was connected elsewhere, or its index is another queue pair's now.
-            let path = qp.path;
-            drop(guard);
-            self.schedule(index, path);
+            self.list(index, slot, qp);
             return Filled::Done;
         }
         if was_blocked {
@@ -339,14 +333,17 @@ impl Device {
         self.settle_timer(index, qp, qp.deadline());
         if qp.path.is_none_or(|(of, _)| of != path_index) && qp.wants_to_send(now) {
             // Its next message goes elsewhere.
-            let path = qp.path;
-            drop(guard);
-            self.schedule(index, path);
+            self.list(index, slot, qp);
             return Filled::Done;
         }
         match sent {
             Sent::Idle => Filled::Done,
-            Sent::RunFull => Filled::RunFull,
+            Sent::RunFull => {
+                // Listed anew, never put back into the queue by hand: an index that stands there unlisted could be
+                // listed meanwhile, and unlisting it when it is popped would leave a list that may close to a ring.
+                context.path.ready.push_alone(index, &slot.link);
+                Filled::RunFull
+            }
             Sent::Aside => Filled::Aside,
             Sent::Waits(_) if qp.is_blocked => Filled::Done,
             Sent::Waits(budget) => {

@@ -51,7 +51,7 @@ impl Device {
                 self.ensure_path(ah, qpn);
             }
         }
-        let posted = self.with_qp(handle, |qp| {
+        let posted = self.with_slot(handle, |slot, qp| {
             let context = self.context(now, qp.path);
             let result = qp.post_send(requests, &context);
             let held = match round {
@@ -64,23 +64,17 @@ impl Device {
             }
             let is_late = result.is_ok()
                 && qp.comes_late(requests.len(), context.path)
-                && self.join_late(handle.index, context.path);
-            qp.is_blocked |= is_late;
-            (result, qp.path, held, is_late)
+                // If it still stands there, or on its former path, it is listed as others are.
+                && context.path.late.push_alone(handle.index, &slot.late);
+            if is_late {
+                qp.is_blocked = true;
+                self.touch_path_of(qp.path);
+            } else {
+                self.list(handle.index, slot, qp);
+            }
+            (result, held == Held::No)
         });
-        let Some((result, path, held, is_late)) = posted else { return (Err((0, PostError::NoQp)), true) };
-        if is_late {
-            self.touch_path_of(path);
-        } else {
-            self.schedule(handle.index, path);
-        }
-        (result, held == Held::No)
-    }
-
-    /// Lists a queue pair, whose lock the caller has, on `path` as one that comes late. False if it still stands there or on its former path: then it is
-    /// listed as others are.
-    fn join_late(&self, index: u32, path: &Path) -> bool {
-        self.qps.at(index).is_some_and(|slot| path.late.push_alone(index, &slot.late))
+        posted.unwrap_or((Err((0, PostError::NoQp)), true))
     }
 
     /// Posts receive work requests.

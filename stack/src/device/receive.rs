@@ -115,6 +115,8 @@ struct Held<'a> {
     qpn: Qpn,
     slot: &'a QpSlot,
     guard: MutexGuard<'a, Option<Qp>>,
+    /// Requests were among them, which it may have to acknowledge.
+    was_asked: bool,
 }
 
 /// What comes after the queue pair that is held.
@@ -334,7 +336,7 @@ impl Device {
             }
         };
         self.move_context(context, guard.as_ref()?.path);
-        Some(Held { index, qpn, slot, guard })
+        Some(Held { index, qpn, slot, guard, was_asked: false })
     }
 
     /// Gives a packet, which came `from` there, to the queue pair that is held, if that is who it is for.
@@ -359,6 +361,7 @@ impl Device {
         if !qp.common.pkey.matches(packet.pkey()) {
             return self.counters.add(Counter::DropWrongPkey);
         }
+        held.was_asked |= packet.info().is_request;
         qp.on_packet(packet, context);
     }
 
@@ -392,7 +395,7 @@ impl Device {
         let qp = held.guard.as_mut()?;
         let path = qp.path.map(|(index, _)| index).filter(|index| *index == context.path_index);
         if path.is_some()
-            && let Some(batch) = batch
+            && let Some(batch) = batch.filter(|_| held.was_asked)
             && let Some(ack) = qp.take_ack(now)
         {
             batch.push(held.index, ack);
@@ -403,10 +406,8 @@ impl Device {
         if context.path.has_blocked.load(Ordering::Acquire) || outlook.is_urgent {
             self.urgent.store(true, Ordering::Release);
         }
-        let Held { index, slot, guard, .. } = held;
-        drop(guard);
         if outlook.wants_to_send {
-            context.path.ready.push_changed(index, &slot.link);
+            context.path.ready.push_alone(held.index, &held.slot.link);
         }
         path
     }

@@ -440,12 +440,11 @@ impl Device {
             (None, _) => None,
         };
         self.settle_timer(handle.index, qp, qp.deadline());
-        let path = qp.path;
+        self.list(handle.index, slot, qp);
         drop(guard);
         // What it had on its way no longer stops the others of the path that it left.
         self.touch_path_of(former);
         self.release_path(former);
-        self.schedule(handle.index, path);
         Ok(())
     }
 
@@ -535,10 +534,19 @@ impl Device {
     }
 
     pub(super) fn with_qp<T>(&self, handle: QpHandle, use_it: impl FnOnce(&mut Qp) -> T) -> Option<T> {
+        self.with_slot(handle, |_, qp| use_it(qp))
+    }
+
+    /// The same for who lists it as well.
+    pub(super) fn with_slot<T>(
+        &self,
+        handle: QpHandle,
+        use_it: impl FnOnce(&QpSlot, &mut Qp) -> T,
+    ) -> Option<T> {
         let slot = self.qps.at(handle.index)?;
         let mut guard = lock(&slot.qp);
         let qp = guard.as_mut().filter(|qp| qp.common.qpn == handle.qpn)?;
-        Some(use_it(qp))
+        Some(use_it(slot, qp))
     }
 
     /// The surroundings of one call into a queue pair on `path`.

@@ -49,14 +49,6 @@ impl ReadyList {
         self.head.load(Ordering::Acquire) == END
     }
 
-    /// As [`push`](Self::push), for a thing that was changed under the lock that its consumer takes after
-    /// [`unlist_before_lock`](ReadyLink::unlist_before_lock). One that is listed is only looked at, not written to.
-    pub fn push_changed(&self, index: u32, link: &ReadyLink) {
-        if !link.listed.load(Ordering::Acquire) {
-            self.push(index, link);
-        }
-    }
-
     /// Puts the thing `index` on the list, unless it is on it.
     pub fn push(&self, index: u32, link: &ReadyLink) {
         if link.listed.swap(true, Ordering::AcqRel) {
@@ -66,7 +58,7 @@ impl ReadyList {
     }
 
     /// As [`push`](Self::push), for a list whose pushers exclude each other by the thing's lock, and whose consumer takes that only after
-    /// [`unlist_before_lock`](ReadyLink::unlist_before_lock). Whether the thing was on no list.
+    /// [`unlist_before_lock`](ReadyLink::unlist_before_lock): what is listed is only looked at, and nothing is exchanged. Whether the thing was on no list.
     pub fn push_alone(&self, index: u32, link: &ReadyLink) -> bool {
         let is_free = !link.listed.load(Ordering::Acquire);
         if is_free {
@@ -105,17 +97,16 @@ impl ReadyList {
         link_of: impl Fn(u32) -> &'a ReadyLink,
         taken: impl Fn(&ReadyLink),
     ) {
-        let mut low = to.len();
+        let before = to.len();
+        if before == 0 {
+            // Begins anew, so that what comes stands in one piece.
+            to.clear();
+        }
         self.take_all(&link_of, |index| {
             taken(link_of(index));
             to.push_back(index);
         });
-        let mut high = to.len();
-        while low + 1 < high {
-            high -= 1;
-            to.swap(low, high);
-            low += 1;
-        }
+        to.make_contiguous()[before..].reverse();
     }
 }
 

@@ -409,13 +409,22 @@ impl Qp {
     /// When it wants to be looked at again.
     #[inline]
     pub fn deadline(&self) -> Time {
-        if has_timers(self.common.state) { self.machine.deadline() } else { Time::NEVER }
+        match &self.machine {
+            _ if !has_timers(self.common.state) => Time::NEVER,
+            // What most are, in place.
+            AnyMachine::Rc(rc) => rc.deadline(),
+            machine => machine.deadline(),
+        }
     }
 
     /// What it will do next.
     #[inline(always)]
     pub fn outlook(&self, now: Time) -> Outlook {
-        let mut outlook = self.machine.outlook(now);
+        let mut outlook = match &self.machine {
+            // What most are, in place.
+            AnyMachine::Rc(rc) => rc.outlook(now),
+            machine => machine.outlook(now),
+        };
         outlook.is_urgent |= self.is_blocked;
         if !has_timers(self.common.state) {
             outlook.deadline = Time::NEVER;

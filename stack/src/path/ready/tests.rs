@@ -103,8 +103,9 @@ fn loom_no_change_under_a_lock_is_lost() {
             .map(|_| {
                 let shared = Arc::clone(&shared);
                 loom::thread::spawn(move || {
-                    *lock(&shared.work) += 1;
-                    shared.list.push_changed(0, &shared.link);
+                    let mut work = lock(&shared.work);
+                    *work += 1;
+                    shared.list.push_alone(0, &shared.link);
                 })
             })
             .collect();

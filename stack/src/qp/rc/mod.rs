@@ -119,14 +119,14 @@ impl Machine for Rc {
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
     ) -> Sent {
+        if !self.responder.has_answers() {
+            return self.requester.transmit(qp, cx, run, icrc);
+        }
         // One acknowledgement rides behind what is sent beside it; where it cannot, it goes before, as it came first.
-        let rides_behind = !(run.is_empty() && self.responder.has_answers() && self.requester.ends_short());
+        let rides_behind = !(run.is_empty() && self.requester.ends_short());
         if !self.responder.is_urgent() && rides_behind {
             let requests = self.requester.transmit(qp, cx, run, icrc);
             if matches!(requests, Sent::RunFull | Sent::Aside) {
-                return requests;
-            }
-            if !self.responder.has_answers() {
                 return requests;
             }
             match self.responder.transmit(qp, cx, run, icrc) {
