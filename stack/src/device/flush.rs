@@ -103,7 +103,7 @@ impl Device {
         // Who stands in a line is asked when its turn comes, unless something is to be sent again.
         if qp.wants_to_send(now) && (is_due || !qp.is_blocked) {
             self.list(index, slot, qp);
-        } else {
+        } else if is_due {
             // Giving up opened the window for the queue pairs that it had stopped.
             self.touch_path_of(qp.path);
         }
@@ -172,8 +172,10 @@ impl Device {
         let mut context = self.context(now, Some((path_index, route.key.peer)));
         // Of those that were put aside, so many are asked again first: the run is a new one.
         let mut resumed = 0;
+        // Some have waited for a budget since this began, or before.
+        let mut have_waited = !lines.iter().all(Line::is_empty);
         loop {
-            let retried = if retries == [0; Budget::COUNT] { None } else { next_in_line(&retries, &context) };
+            let retried = if have_waited { next_in_line(&retries, &context) } else { None };
             let mut closes = false;
             let (index, from) = if resumed > 0 {
                 resumed -= 1;
@@ -195,7 +197,10 @@ impl Device {
             let is_last = queue.is_empty() && aside.is_empty() && retried.is_none();
             context.may_close = closes || is_last;
             context.others_follow = !is_last;
-            context.gives_way = lines.each_ref().map(|line| from == From::Listed && line.has_waited_enough());
+            if have_waited {
+                context.gives_way =
+                    lines.each_ref().map(|line| from == From::Listed && line.has_waited_enough());
+            }
             let was_blocked = matches!(from, From::Line(_));
             let before = run.count();
             let filled = self.fill(index, was_blocked, slot, run, &route, &mut context);
@@ -216,6 +221,7 @@ impl Device {
                 }
                 Filled::Waits(budget) => {
                     lines[budget as usize].join(index);
+                    have_waited = true;
                     // It gave way to those before it, who may have nothing to send any more: then nobody else would ask it again.
                     retries[budget as usize] += usize::from(context.gives_way[budget as usize]);
                 }

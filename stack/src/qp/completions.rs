@@ -16,7 +16,7 @@ use crate::sync::Arc;
 use crate::time::Time;
 
 /// So many completions go to a queue before it is let go of: who polls it waits for no more than these.
-const MAX_TOGETHER: u32 = 16;
+const MAX_TOGETHER: u32 = 32;
 
 /// The completion queues of a run. They outlive what is carried of them.
 #[derive(Debug, Default)]

@@ -49,8 +49,9 @@ const WORKING_SET: usize = 4 << 20;
 const LENGTHS: [usize; 4] = [64, 1024, 4096, 65_536];
 /// WRITEs under way at a time.
 const DEPTH: usize = ACTIVE;
-const ROUNDS: usize = 15;
-const ROUND: Duration = Duration::from_millis(60);
+/// Short and many: what else the machine does comes and goes within a second, and the middle of few rounds moves with it.
+const ROUNDS: usize = 81;
+const ROUND: Duration = Duration::from_millis(30);
 
 struct End {
     pd: ProtectionDomain,
