@@ -1,4 +1,5 @@
-//! What it costs to copy by system calls that report memory which is not there (EFAULT), as on-demand regions do, beside the ordinary copy.
+//! What it costs to copy by system calls that report memory which is not there (EFAULT), as on-demand regions do, beside the ordinary copy; and
+//! to add to a word there by a helper process, beside the instruction.
 //! `cargo bench -p urxe-stack --bench copies`. Judges nothing: it says why such calls are used only where they are needed.
 
 use std::hint::black_box;
@@ -24,7 +25,7 @@ impl Region {
     fn new(mode: CopyMode) -> Self {
         let memory = Memory::with_mode(1, 8, mode);
         let buffer = Arc::new(Buffer::new(LEN).expect("memory"));
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         let mr = memory.register_buffer(PdId(1), &buffer, 0..LEN, 0, access).expect("a good region");
         Self { memory, key: mr.rkey.0, start: mr.iova, bytes: vec![7; LEN] }
     }
@@ -49,6 +50,16 @@ impl Region {
         }
         *best = [best[0].min(written), best[1].min(start.elapsed())];
     }
+
+    /// The same for atomic operations.
+    fn additions(&self, best: &mut Duration) {
+        let start = Instant::now();
+        for _ in 0..COPIES {
+            let pin = self.memory.pin(self.key, PdId(1), Access::REMOTE_ATOMIC, self.start, 8);
+            black_box(pin.expect("it grants that").fetch_add(self.start, 1).expect("it is there"));
+        }
+        *best = start.elapsed().min(*best);
+    }
 }
 
 fn main() {
@@ -61,11 +72,17 @@ fn main() {
             regions.iter_mut().zip(&mut best).for_each(|(region, best)| region.copies(size, best));
         }
         let [plain, checked] = best;
-        let column = |way: usize| {
-            let ns = |time: Duration| time.as_nanos() as f64 / f64::from(COPIES);
-            let (plain, checked) = (ns(plain[way]), ns(checked[way]));
-            format!("{plain:.0} ns, {checked:.0} ns: x{:.1}", checked / plain)
-        };
-        println!("{size:>8}  {:>24}  {:>24}", column(0), column(1));
+        println!("{size:>8}  {:>24}  {:>24}", column(plain[0], checked[0]), column(plain[1], checked[1]));
     }
+    let mut best = [Duration::MAX; 2];
+    for _ in 0..ROUNDS {
+        regions.iter().zip(&mut best).for_each(|(region, best)| region.additions(best));
+    }
+    println!("fetch-and-add: plain, checked: {}", column(best[0], best[1]));
+}
+
+fn column(plain: Duration, checked: Duration) -> String {
+    let ns = |time: Duration| time.as_nanos() as f64 / f64::from(COPIES);
+    let (plain, checked) = (ns(plain), ns(checked));
+    format!("{plain:.0} ns, {checked:.0} ns: x{:.1}", checked / plain)
 }

@@ -4,11 +4,11 @@
 //! bytes: peers may write them at any time. Reads and writes copy, through the same routines as the peers' (see [`super`]),
 //! so whatever threads and peers do at once, each byte read was written by one of them.
 
+use super::helper::Operation;
 use super::{copy, guarded};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Page-aligned, zeroed memory that may be registered. Unmapped when dropped: whoever registers it keeps
 /// it until after the deregistration.
@@ -150,7 +150,7 @@ impl Buffer {
     /// # Errors
     /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
     pub fn load_u64(&self, offset: usize) -> Result<u64, BufferError> {
-        Ok(self.word(offset)?.load(Ordering::Acquire))
+        self.operate(offset, Operation::Load)
     }
 
     /// Writes the 8 bytes at `offset` at once, in the host's byte order.
@@ -158,8 +158,7 @@ impl Buffer {
     /// # Errors
     /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), BufferError> {
-        self.word(offset)?.store(value, Ordering::Release);
-        Ok(())
+        self.operate(offset, Operation::Store(value)).map(|_| ())
     }
 
     /// Adds `add` to the 8 bytes at `offset`, wrapping, atomically against peers' atomic operations as well; returns
@@ -168,7 +167,7 @@ impl Buffer {
     /// # Errors
     /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
     pub fn fetch_add_u64(&self, offset: usize, add: u64) -> Result<u64, BufferError> {
-        Ok(self.word(offset)?.fetch_add(add, Ordering::AcqRel))
+        self.operate(offset, Operation::FetchAdd(add))
     }
 
     /// Stores `swap` in the 8 bytes at `offset` if they are `compare`, atomically against peers' atomic operations
@@ -177,21 +176,17 @@ impl Buffer {
     /// # Errors
     /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
     pub fn compare_swap_u64(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, BufferError> {
-        match self.word(offset)?.compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(before) | Err(before) => Ok(before),
-        }
+        self.operate(offset, Operation::CompareSwap { compare, swap })
     }
 
-    fn word(&self, offset: usize) -> Result<&AtomicU64, BufferError> {
+    fn operate(&self, offset: usize, operation: Operation) -> Result<u64, BufferError> {
         let word = self.locate(offset, size_of::<u64>())?.cast::<u64>();
         if !word.is_aligned() {
             return Err(BufferError::Misaligned { offset });
         }
-        if self.guarded && guarded::make_writable(word.cast(), size_of::<u64>()).is_err() {
-            return Err(BufferError::Gone { offset, len: size_of::<u64>() });
-        }
-        // SAFETY: aligned, inside the mapping, and all accesses to the mapping may race (see `copy`).
-        Ok(unsafe { AtomicU64::from_ptr(word) })
+        // SAFETY: aligned and inside the mapping, which stays; all accesses to it may race (see `copy`). Pages behind a file's end are guarded.
+        let before = unsafe { operation.perform(word, self.guarded) };
+        before.map_err(|_| BufferError::Gone { offset, len: size_of::<u64>() })
     }
 
     fn locate(&self, offset: usize, len: usize) -> Result<*mut u8, BufferError> {

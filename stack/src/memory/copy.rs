@@ -74,6 +74,15 @@ pub(super) unsafe fn read(src: *const u8, dst: &mut [u8]) {
     }
 }
 
+/// Reads a word.
+///
+/// # Safety
+/// `word` is aligned and mapped for the whole call, and no reference covers any of it.
+pub(super) unsafe fn load(word: *mut u64) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { AtomicU64::from_ptr(word) }.load(Ordering::Acquire)
+}
+
 /// Adds to a word, wrapping; returns what was there.
 ///
 /// # Safety

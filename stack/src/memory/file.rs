@@ -1,8 +1,8 @@
 //! Memory of a file or memfd, mapped to be registered (`ibv_reg_mr` over a shared mapping).
 //!
 //! Somebody may shorten a file while it is mapped, after which its pages raise SIGBUS. Unless a seal forbids that
-//! (`F_SEAL_SHRINK`), the bytes of such a buffer move by system calls, which report it. Atomic operations remain instructions, on a page
-//! that a call has just found; whoever shortens the file between the two ends the process.
+//! (`F_SEAL_SHRINK`), the bytes of such a buffer move by system calls, which report it, and atomic operations are carried out by a helper
+//! process, which may have the signal.
 //!
 //! A dmabuf cannot be had like this: the processor's view of it is only right between `DMA_BUF_IOCTL_SYNC` calls around each
 //! access, and a device's memory need not be mappable at all.

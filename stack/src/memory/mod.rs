@@ -12,7 +12,8 @@
 //! | `table` | all entries; they never move |
 //! | `pin` | checks and translation, [`Pin`], [`Pins`] |
 //! | `copy` | the raw copies and atomic operations |
-//! | `guarded` | the same through system calls, for memory that may not be there |
+//! | `guarded` | copies through system calls, for memory that may not be there |
+//! | `helper` | atomic operations there, by a process that may fault |
 //! | `object` | what a slot holds beside that: region, fast-registration region, window |
 //! | `window` | memory windows: bound to part of a region |
 //! | `fast`, `pages` | fast registration: page lists, made valid by a work request |
@@ -62,6 +63,7 @@ mod fast;
 mod file;
 mod flush;
 mod guarded;
+mod helper;
 mod invalidate;
 mod keys;
 mod object;
@@ -105,8 +107,8 @@ bitflags::bitflags! {
         const MW_BIND = 1 << 4;
         /// Its addresses count from 0.
         const ZERO_BASED = 1 << 5;
-        /// Its pages need not be there: accesses go through calls that say so. But for an atomic operation or ATOMIC WRITE, which is an
-        /// instruction on a page that such a call has just found: if the page goes between the two, the process ends by SIGSEGV or SIGBUS.
+        /// Its pages need not be there: accesses go through calls that say so, an atomic operation or ATOMIC WRITE through a helper process that
+        /// shares this one's memory, some tens of microseconds each.
         const ON_DEMAND = 1 << 6;
         /// Its pages are huge ones. Changes nothing here.
         const HUGETLB = 1 << 7;

@@ -5,6 +5,7 @@
 //! so that nothing outside the region can be reached whatever the caller computed.
 
 use super::error::{AccessError, Fault};
+use super::helper::Operation;
 use super::slot::{Layout, Region, Slot, Users};
 use super::{Access, Accessor, Memory, copy, guarded};
 
@@ -154,9 +155,7 @@ impl<'m> Pin<'m> {
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`], [`Fault::Misaligned`]; on demand also [`Fault::NotMapped`].
     pub fn fetch_add(&self, addr: u64, add: u64) -> Result<u64, Fault> {
-        let word = self.locate_word(addr)?;
-        // SAFETY: `locate_word` returns an aligned, mapped and writable word inside the region.
-        Ok(unsafe { copy::fetch_add(word, add) })
+        self.operate(addr, Operation::FetchAdd(add))
     }
 
     /// Stores `swap` in the 8 bytes at `addr` if they are `compare`, in the host's byte order, by one atomic
@@ -165,9 +164,7 @@ impl<'m> Pin<'m> {
     /// # Errors
     /// As [`Pin::fetch_add`].
     pub fn compare_swap(&self, addr: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
-        let word = self.locate_word(addr)?;
-        // SAFETY: `locate_word` returns an aligned, mapped and writable word inside the region.
-        Ok(unsafe { copy::compare_swap(word, compare, swap) })
+        self.operate(addr, Operation::CompareSwap { compare, swap })
     }
 
     /// Places the 8 bytes of `src` at `addr` by one store, after everything placed before.
@@ -178,10 +175,7 @@ impl<'m> Pin<'m> {
         let Ok(bytes) = <[u8; 8]>::try_from(src) else {
             return Err(Fault::OutOfBounds { addr, len: src.len() as u64 });
         };
-        let word = self.locate_word(addr)?;
-        // SAFETY: `locate_word` returns an aligned, mapped and writable word inside the region.
-        unsafe { copy::store(word, u64::from_ne_bytes(bytes)) };
-        Ok(())
+        self.operate(addr, Operation::Store(u64::from_ne_bytes(bytes))).map(|_| ())
     }
 
     pub(super) fn inside(&self, addr: u64, len: u64) -> Result<(), Fault> {
@@ -213,7 +207,7 @@ impl<'m> Pin<'m> {
         unsafe { self.region().place(addr) }
     }
 
-    fn locate_word(&self, addr: u64) -> Result<*mut u64, Fault> {
+    fn operate(&self, addr: u64, operation: Operation) -> Result<u64, Fault> {
         const LEN: u64 = size_of::<u64>() as u64;
         self.inside(addr, LEN)?;
         self.writable()?;
@@ -222,11 +216,9 @@ impl<'m> Pin<'m> {
         if !addr.is_multiple_of(LEN) || !word.is_aligned() {
             return Err(Fault::Misaligned { addr });
         }
-        if self.region().guarded {
-            guarded::make_writable(word.cast(), LEN as usize)
-                .map_err(|_| Fault::NotMapped { addr, len: LEN })?;
-        }
-        Ok(word)
+        // SAFETY: the word is aligned and inside the region, which stays mapped and writable while it is pinned, unless it is guarded.
+        let before = unsafe { operation.perform(word, self.region().guarded) };
+        before.map_err(|error| error.into_fault(addr, LEN))
     }
 
     fn writable(&self) -> Result<(), Fault> {

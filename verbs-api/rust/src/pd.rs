@@ -123,9 +123,8 @@ impl ProtectionDomain {
     /// Registers `len` bytes at `offset` of a file or memfd that is open for reading and writing, and shares them with it: what peers write stands
     /// in the file. `offset` is a multiple of the page size. Peers name the bytes by addresses from 0 on.
     ///
-    /// If the file is shortened, what is gone is an error of [`MemoryRegion::read`] and of work requests. With one exception: an atomic operation, of
-    /// the region or of a peer, is an instruction on a page that was just found there, and whoever shortens the file between the two ends the
-    /// process by SIGBUS. A memfd that is sealed against shrinking knows no such moment, and is used faster.
+    /// If the file is shortened, what is gone is an error of [`MemoryRegion::read`] and of work requests. A memfd that is sealed against shrinking
+    /// is used faster, atomic operations above all: while their page may go, a helper process carries them out.
     ///
     /// ```
     /// # use std::io::Read;

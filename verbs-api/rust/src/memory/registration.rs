@@ -142,8 +142,7 @@ impl ProtectionDomain {
     /// # Safety
     /// From this call until the returned value was dropped (for ever if it is leaked):
     /// * `[addr, addr + len)` stays mapped, readable, and with [`Access::LOCAL_WRITE`] writable. With [`Access::ON_DEMAND`] pages may
-    ///   come and go, except while a peer's atomic operation or ATOMIC WRITE on them may be under way: those are instructions on a page that was
-    ///   just found there, and if it goes between the two, the process ends by SIGSEGV or SIGBUS.
+    ///   come and go.
     /// * What is there may be read by anyone who has the key, and with `LOCAL_WRITE` be overwritten at any time, with any bytes,
     ///   by another thread: no value lives there for which some bytes are invalid.
     /// * No `&mut` to any of it is used, and with `LOCAL_WRITE` no `&` either, except to atomics or inside an `UnsafeCell` whose users
