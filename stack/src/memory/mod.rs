@@ -108,7 +108,8 @@ bitflags::bitflags! {
         /// Its addresses count from 0.
         const ZERO_BASED = 1 << 5;
         /// Its pages need not be there: accesses go through calls that say so, an atomic operation or ATOMIC WRITE through a helper process that
-        /// shares this one's memory, some tens of microseconds each.
+        /// shares this one's memory, some tens of microseconds each. Where the system allows none (a filter, valgrind), those are
+        /// instructions on a page that was just found: if it goes between the two, the process ends by SIGSEGV or SIGBUS.
         const ON_DEMAND = 1 << 6;
         /// Its pages are huge ones. Changes nothing here.
         const HUGETLB = 1 << 7;

@@ -142,7 +142,8 @@ impl ProtectionDomain {
     /// # Safety
     /// From this call until the returned value was dropped (for ever if it is leaked):
     /// * `[addr, addr + len)` stays mapped, readable, and with [`Access::LOCAL_WRITE`] writable. With [`Access::ON_DEMAND`] pages may
-    ///   come and go.
+    ///   come and go. Where the system allows no helper process for atomic operations (a filter of system calls, valgrind), those and ATOMIC WRITEs are
+    ///   instructions on a page that was just found there: if it goes between the two, the process ends by SIGSEGV or SIGBUS.
     /// * What is there may be read by anyone who has the key, and with `LOCAL_WRITE` be overwritten at any time, with any bytes,
     ///   by another thread: no value lives there for which some bytes are invalid.
     /// * No `&mut` to any of it is used, and with `LOCAL_WRITE` no `&` either, except to atomics or inside an `UnsafeCell` whose users
