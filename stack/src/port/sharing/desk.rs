@@ -20,12 +20,13 @@ use rustix::process::geteuid;
 
 use super::forward::{self, FORWARD, VERSION};
 use super::group::Group;
-use super::owner::{self, Owner};
+use super::owner::Owner;
 use super::place::Place;
 use crate::device::qpn::MAX_PROCESS_SLOTS;
 use crate::port::Datagrams;
 use crate::sync::atomic::Ordering;
 use crate::sys::fork::{Guarded, guard};
+use crate::sys::unix::Peer;
 use crate::sys::{clock, unix};
 use crate::time::Time;
 
@@ -136,11 +137,10 @@ fn answer_listing(connection: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
 
 /// Asks the process with `slot` for the listing of its connections.
 pub(super) fn ask_listing(place: Place, slot: u8) -> Result<Vec<u8>, Errno> {
-    let connection = guard(|| unix::connect_to(&place.desk(slot)))?;
-    if unix::peer(&*connection)?.uid != geteuid().as_raw() {
-        return Err(Errno::ACCESS);
-    }
-    let [file] = request(&connection, CONNECTIONS, CONNECTIONS)?.try_into().map_err(|_| Errno::MFILE)?;
+    let [file] = request(place, slot, CONNECTIONS, CONNECTIONS).map_err(|refusal| match refusal {
+        Refusal::Nobody(errno) | Refusal::Silent(_, errno) => errno,
+        Refusal::Stranger(_) => Errno::ACCESS,
+    })?;
     let length = usize::try_from(fstat(&file)?.st_size).ok().filter(|length| *length <= MAX_LISTING);
     let mut bytes = vec![0; length.ok_or(Errno::FBIG)?];
     let mut read = 0;
@@ -169,18 +169,11 @@ pub(super) enum Answer {
 pub(super) fn ask(place: Place) -> Answer {
     let mut silent = None;
     for slot in 0..MAX_PROCESS_SLOTS {
-        let connection = match guard(|| unix::connect_to(&place.desk(slot))) {
-            Ok(connection) => connection,
-            Err(errno) if owner::is_nobody(errno) => continue,
-            Err(_) => continue,
-        };
-        let Ok(peer) = unix::peer(&*connection) else { continue };
-        if peer.uid != geteuid().as_raw() {
-            return Answer::Stranger(Owner::of(peer));
-        }
-        match welcome(&connection) {
+        match request(place, slot, JOIN, WELCOME) {
             Ok(descriptors) => return Answer::Welcome(Box::new(Group::passed(place, descriptors))),
-            Err(errno) => {
+            Err(Refusal::Nobody(_)) => {}
+            Err(Refusal::Stranger(peer)) => return Answer::Stranger(Owner::of(peer)),
+            Err(Refusal::Silent(peer, errno)) => {
                 tracing::debug!(%errno, slot, "no answer at a desk of {place}");
                 silent = silent.or(Some(Owner::of(peer)));
             }
@@ -189,15 +182,60 @@ pub(super) fn ask(place: Place) -> Answer {
     silent.map_or(Answer::Nobody, Answer::Silence)
 }
 
-fn welcome(connection: &OwnedFd) -> Result<[Guarded<OwnedFd>; 3], Errno> {
-    // Fewer: this process may have no more descriptors.
-    request(connection, JOIN, WELCOME)?.try_into().map_err(|_| Errno::MFILE)
+/// Why a desk did not give what it was asked for.
+enum Refusal {
+    /// Nobody is there.
+    Nobody(Errno),
+    /// Who is there is another user.
+    Stranger(Peer),
+    /// Who is there does not answer (`ETIMEDOUT`), or something else.
+    Silent(Peer, Errno),
 }
 
-/// Asks `question` at a desk; the descriptors that come with `expected`.
-fn request(connection: &OwnedFd, question: u8, expected: u8) -> Result<Vec<Guarded<OwnedFd>>, Errno> {
+/// Asks `question` at the desk of `slot`; the `COUNT` descriptors that come with `expected`.
+///
+/// Who asks can be held up between connecting and asking, for longer than the desk is patient: on a machine with more to do than
+/// processors that is nothing special. It has hung up then and not heard the question, and is asked again.
+fn request<const COUNT: usize>(
+    place: Place,
+    slot: u8,
+    question: u8,
+    expected: u8,
+) -> Result<[Guarded<OwnedFd>; COUNT], Refusal> {
+    let deadline = clock::now() + WELCOME_PATIENCE;
+    loop {
+        let connection = guard(|| unix::connect_to(&place.desk(slot))).map_err(Refusal::Nobody)?;
+        let peer = unix::peer(&*connection).map_err(Refusal::Nobody)?;
+        if peer.uid != geteuid().as_raw() {
+            return Err(Refusal::Stranger(peer));
+        }
+        match exchange(&connection, question, expected, deadline) {
+            Err(errno) if hung_up(errno) && clock::now() < deadline => std::thread::sleep(REQUEST_PATIENCE),
+            Err(errno) if hung_up(errno) => return Err(Refusal::Silent(peer, Errno::TIMEDOUT)),
+            Err(errno) => return Err(Refusal::Silent(peer, errno)),
+            // Fewer: this process may have no more descriptors.
+            Ok(passed) => return passed.try_into().map_err(|_| Refusal::Silent(peer, Errno::MFILE)),
+        }
+    }
+}
+
+/// Whether a desk hung up before it heard all that it was told.
+fn hung_up(errno: Errno) -> bool {
+    matches!(errno, Errno::PIPE | Errno::CONNRESET)
+}
+
+/// One question and its answer.
+///
+/// # Errors
+/// `ETIMEDOUT` if the desk does not answer, `EPIPE` or `ECONNRESET` if it [hung up](hung_up).
+fn exchange(
+    connection: &OwnedFd,
+    question: u8,
+    expected: u8,
+    deadline: Time,
+) -> Result<Vec<Guarded<OwnedFd>>, Errno> {
     unix::send(connection, &[&[question, VERSION]], &[])?;
-    if !wait_readable(connection, clock::now() + WELCOME_PATIENCE) {
+    if !wait_readable(connection, deadline) {
         return Err(Errno::TIMEDOUT);
     }
     let mut answer = [0; 2];
@@ -219,12 +257,22 @@ pub(super) fn hand_in<'a>(
     packets: impl Iterator<Item = Datagrams<'a>>,
     taken: &mut usize,
 ) -> Result<(), Errno> {
-    let connection = guard(|| unix::connect_to(&place.desk(slot)))?;
-    if unix::peer(&*connection)?.uid != geteuid().as_raw() {
-        return Err(Errno::ACCESS);
-    }
+    let connect = || {
+        let connection = guard(|| unix::connect_to(&place.desk(slot)))?;
+        let is_own_user = unix::peer(&*connection)?.uid == geteuid().as_raw();
+        is_own_user.then_some(connection).ok_or(Errno::ACCESS)
+    };
+    let mut connection = connect()?;
     for datagrams in packets {
-        unix::send(&*connection, &[&forward::header(&datagrams), datagrams.bytes], &[])?;
+        let header = forward::header(&datagrams);
+        let message = [&header[..], datagrams.bytes];
+        match unix::send(&*connection, &message, &[]) {
+            Err(errno) if hung_up(errno) => {
+                connection = connect()?;
+                unix::send(&*connection, &message, &[])?;
+            }
+            sent => sent?,
+        }
         *taken += 1;
     }
     Ok(())

@@ -139,11 +139,6 @@ fn process_with_socket(inode: u64) -> Option<i32> {
     processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(has_it)
 }
 
-/// Whether `errno` means that nobody listens under a name.
-pub(super) fn is_nobody(errno: Errno) -> bool {
-    matches!(errno, Errno::CONNREFUSED | Errno::NOENT)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -229,6 +229,27 @@ fn who_looks_is_told_what_a_process_has() {
 }
 
 #[test]
+fn who_was_held_up_before_asking_asks_again() {
+    let at = address(11);
+    let there = joined(at);
+    let desk = there.members[0].desk().unwrap();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| listing_of(at, 0, there.slot));
+        // The desk's patience is over, three times, before it has read the question.
+        for _ in 0..3 {
+            while !asking.is_finished() && rustix::net::accept(desk).is_err() {
+                std::thread::yield_now();
+            }
+        }
+        while !asking.is_finished() {
+            there.members[0].serve(&mut Vec::new(), |_| {}, || b"connections".to_vec());
+            std::thread::yield_now();
+        }
+        assert_eq!(asking.join().unwrap().unwrap(), b"connections");
+    });
+}
+
+#[test]
 fn each_peer_slot_has_a_source_port_of_its_own() {
     let at = address(8);
     let (here, there) = (joined(at), joined(at));
