@@ -11,10 +11,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
+use urxe::sim::{DeviceOptions, Fabric, LinkFaults};
 use urxe::*;
 use urxe_stack::qp::ud::network_header::NetworkHeader;
 use urxe_stack::rng::Rng;
+use urxe_tests::sim::network::{address, device, faults, percent, say};
 use urxe_tests::sim::seeds::{Seeds, assert_fault_is_found, assert_runs_follow_seeds};
 
 const SEEDS: u64 = 60;
@@ -71,32 +72,19 @@ struct World {
     tally: Tally,
 }
 
-fn say<T, E: std::fmt::Display>(result: Result<T, E>) -> Result<T, String> {
-    result.map_err(|error| error.to_string())
-}
-
 impl World {
     fn new(seed: u64, sabotage: bool) -> Self {
         let mut rng = Rng::stream(seed, 0x006d_6361);
         let fabric = Fabric::manual(seed);
-        let mut percent = |most: u64| Chance::from_percent(rng.below(most + 1) as u32);
-        let (loss, duplicate, reorder, corrupt) = (percent(15), percent(10), percent(10), percent(5));
-        fabric.set_faults(LinkFaults { loss, duplicate, reorder, corrupt, ..LinkFaults::default() });
-        let v6 = rng.chance(Chance::from_percent(40));
-        let (mut addresses, mut groups) = (Vec::new(), Vec::new());
-        for n in 1..=DEVICES as u16 {
-            addresses.push(if v6 {
-                [0xfd00, 0, 0, 0, 0, 0, 0, n].into()
-            } else {
-                [10, 0, 0, n as u8].into()
-            });
-        }
+        fabric.set_faults(faults(&mut rng, [15, 10, 10, 5]));
+        let v6 = percent(&mut rng, 40);
+        let addresses: Vec<IpAddr> = (1..=DEVICES as u8).map(|n| address(n, v6)).collect();
+        let mut groups = Vec::new();
         for n in 1..=GROUPS as u16 {
             groups.push(if v6 { [0xff15, 0, 0, 0, 0, 0, 0, n].into() } else { [239, 0, 0, n as u8].into() });
         }
-        let options = DeviceOptions { icrc_policy: IcrcPolicy::Strict, ..DeviceOptions::default() };
         let devices: Vec<Device> =
-            addresses.iter().map(|a: &IpAddr| fabric.device_with(&[*a], options.clone()).unwrap()).collect();
+            addresses.iter().map(|at| device(&fabric, *at, DeviceOptions::default())).collect();
         let ends = (0..2 * DEVICES)
             .map(|nr| End::new(nr / 2, &devices[nr / 2], addresses[nr / 2], &groups))
             .collect();
@@ -106,7 +94,7 @@ impl World {
 
     fn hand_in(&mut self, everything: bool) -> Result<(), String> {
         for end in &mut self.ends {
-            while !end.free.is_empty() && (everything || self.rng.chance(Chance::from_percent(60))) {
+            while !end.free.is_empty() && (everything || percent(&mut self.rng, 60)) {
                 let buffer = end.free.swap_remove(self.rng.index(end.free.len()));
                 let place = say(end.landing.slice(buffer * SLOT..(buffer + 1) * SLOT))?;
                 say(end.qp.post_recv(&RecvRequest::new(place).wr_id(buffer as u64)))?;
@@ -191,12 +179,12 @@ impl World {
     fn run(&mut self) -> Result<(), String> {
         for _ in 0..ROUNDS {
             self.hand_in(false)?;
-            if self.rng.chance(Chance::from_percent(50)) {
+            if percent(&mut self.rng, 50) {
                 self.change()?;
             }
             for nr in 0..self.ends.len() {
                 let group = self.rng.index(GROUPS);
-                if self.rng.chance(Chance::from_percent(25)) {
+                if percent(&mut self.rng, 25) {
                     self.send(nr, group)?;
                 }
             }

@@ -12,9 +12,10 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
+use urxe::sim::{DeviceOptions, Fabric, LinkFaults};
 use urxe::*;
 use urxe_stack::rng::Rng;
+use urxe_tests::sim::network::{address, device, faults, percent, say};
 use urxe_tests::sim::seeds::{Seeds, assert_fault_is_found, assert_runs_follow_seeds};
 
 const SEEDS: u64 = 60;
@@ -91,35 +92,16 @@ struct World {
     tally: Tally,
 }
 
-fn bad_network(rng: &mut Rng) -> LinkFaults {
-    let mut percent = |most: u64| Chance::from_percent(rng.below(most + 1) as u32);
-    LinkFaults {
-        loss: percent(10),
-        duplicate: percent(10),
-        reorder: percent(10),
-        corrupt: percent(5),
-        ..LinkFaults::default()
-    }
-}
-
-fn say<T, E: std::fmt::Display>(result: Result<T, E>) -> Result<T, String> {
-    result.map_err(|error| error.to_string())
-}
-
 impl World {
     fn new(seed: u64, transport: QpType, sabotage: bool) -> Self {
         let mut rng = Rng::stream(seed, 0x0bad);
         let fabric = Fabric::manual(seed);
-        fabric.set_faults(bad_network(&mut rng));
+        fabric.set_faults(faults(&mut rng, [10, 10, 10, 5]));
         let active_mtu = rng.pick(&[PathMtu::Mtu256, PathMtu::Mtu1024, PathMtu::Mtu4096]);
-        let v6 = rng.chance(Chance::from_percent(30));
-        let options =
-            DeviceOptions { icrc_policy: IcrcPolicy::Strict, active_mtu, ..DeviceOptions::default() };
-        let addresses: Vec<IpAddr> = (1..=3u8)
-            .map(|n| if v6 { [0xfd00, 0, 0, 0, 0, 0, 0, n.into()].into() } else { [10, 0, 0, n].into() })
-            .collect();
-        let devices: Vec<Device> =
-            addresses.iter().map(|a| fabric.device_with(&[*a], options.clone()).unwrap()).collect();
+        let v6 = percent(&mut rng, 30);
+        let options = DeviceOptions { active_mtu, ..DeviceOptions::default() };
+        let addresses: Vec<IpAddr> = (1..=3).map(|n| address(n, v6)).collect();
+        let devices: Vec<Device> = addresses.iter().map(|at| device(&fabric, *at, options.clone())).collect();
         // Two ends a device: UC connects 0-2, 1-4 and 3-5; datagrams go from each to each.
         let mut ends: Vec<End> =
             (0..6).map(|nr| End::new(&devices[nr / 2], addresses[nr / 2], transport, &mut rng)).collect();
@@ -142,7 +124,7 @@ impl World {
 
     fn hand_in(&mut self, everything: bool) -> Result<(), String> {
         for end in &mut self.ends {
-            while !end.free.is_empty() && (everything || self.rng.chance(Chance::from_percent(40))) {
+            while !end.free.is_empty() && (everything || percent(&mut self.rng, 40)) {
                 let buffer = end.free.swap_remove(self.rng.index(end.free.len()));
                 let (start, cut) = (buffer * STRIDE, self.rng.index(PART));
                 let pieces = [
@@ -180,8 +162,8 @@ impl World {
             (QpType::Uc, _) => (rng.index(2) == 0, rng.index(2) == 0),
             _ => (false, rng.index(2) == 0),
         };
-        let is_foreign = self.transport == QpType::Ud && !plain && rng.chance(Chance::from_percent(10));
-        let len = if has_imm && rng.chance(Chance::from_percent(10)) { 0 } else { len };
+        let is_foreign = self.transport == QpType::Ud && !plain && percent(rng, 10);
+        let len = if has_imm && percent(rng, 10) { 0 } else { len };
         let mut bytes = vec![0; len];
         rng.fill(&mut bytes);
         if len >= 4 {
@@ -293,7 +275,7 @@ impl World {
         while self.ends.iter().any(|end| end.sent.len() < MESSAGES) {
             self.hand_in(false)?;
             for nr in 0..self.ends.len() {
-                if self.ends[nr].sent.len() < MESSAGES && self.rng.chance(Chance::from_percent(50)) {
+                if self.ends[nr].sent.len() < MESSAGES && percent(&mut self.rng, 50) {
                     self.send(nr, false)?;
                 }
             }

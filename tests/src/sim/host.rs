@@ -1,7 +1,7 @@
 //! One device of a simulated run, with its program's memory and queue pairs, and what may tamper with its packets.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Gid, IcrcSeed, PacketView, Psn, Qpn, ROCE_PORT};
 
 use super::keys::{self, Window};
+use super::network;
 use super::plan::{ConnectionPlan, CqSharing, EndId, EndPlan, Naming, Piece, Place, Plan, Queue, Role};
 
 /// A fault of the stack, made on purpose to see that the judge finds it.
@@ -67,12 +68,7 @@ pub struct HostQp {
 /// The address of a device of a plan.
 #[must_use]
 pub fn address(plan: &Plan, device: usize) -> IpAddr {
-    let host = device as u8 + 1;
-    if plan.devices[device].ipv6 {
-        IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(host)))
-    } else {
-        IpAddr::V4(Ipv4Addr::new(10, 0, 0, host))
-    }
+    network::address(device as u8 + 1, plan.devices[device].ipv6)
 }
 
 impl Host {

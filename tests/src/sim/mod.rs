@@ -13,6 +13,7 @@
 //! | [`run`] | carries a plan out |
 //! | [`host`] | one device with its program's memory, queue pairs and saboteur |
 //! | [`keys`] | keys that a peer takes away or is done with, and their successors |
+//! | [`network`] | what the simulations that use the Rust API have in common (`tests/sim_*`) |
 //! | [`judge`] | compares what happened with the model; tells each difference |
 //! | [`seeds`] | which seeds are tried; what every simulation must show |
 //! | [`doom`] | judges the ends whose connection must break |
@@ -27,6 +28,7 @@ pub mod host;
 pub mod judge;
 pub mod keys;
 pub mod model;
+pub mod network;
 pub mod plan;
 pub mod run;
 pub mod seeds;

@@ -1,7 +1,7 @@
 //! What a connection sends when what it sent before is done: its memory is then free.
 
-use urxe::sim::Chance;
 use urxe::*;
+use urxe_tests::sim::network::percent;
 
 use super::Sabotage;
 use super::judge::{Check, Due, Message, Record};
@@ -35,7 +35,7 @@ impl World {
     fn send_message(&mut self, nr: usize, queue: usize) -> Result<(), String> {
         let Self { rng, connections, pools, memory, .. } = self;
         let (connection, pool) = (&mut connections[nr], &pools[queue]);
-        let len = if rng.chance(Chance::from_percent(10)) { 0 } else { rng.index(PART) };
+        let len = if percent(rng, 10) { 0 } else { rng.index(PART) };
         let mut bytes = vec![0; len];
         rng.fill(&mut bytes);
         let start = connection.part * 2 * PART;

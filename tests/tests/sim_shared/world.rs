@@ -8,6 +8,7 @@ use std::time::Duration;
 use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
 use urxe::*;
 use urxe_stack::rng::Rng;
+use urxe_tests::sim::network::{address, device, percent};
 
 use super::Sabotage;
 use super::cell::Cell;
@@ -197,7 +198,7 @@ impl Pool {
         let registrar = pd.queue_pair(&cq).qp_type(QpType::Uc).create().unwrap();
         registrar.connect(&registrar.endpoint(), &ConnectOptions::default()).unwrap();
         // The disk takes its time.
-        let log = match rng.chance(Chance::from_percent(4)) {
+        let log = match percent(rng, 4) {
             true => in_a_file(&pd),
             false => in_memory(&pd),
         };
@@ -228,12 +229,8 @@ impl World {
         let mut rng = Rng::stream(seed, 0x5309);
         let fabric = Fabric::manual(seed);
         fabric.set_faults(faults());
-        // A damaged packet must not pass for one whose identification is unknown.
-        let device = |host| {
-            let options = DeviceOptions { icrc_policy: IcrcPolicy::Strict, ..DeviceOptions::default() };
-            fabric.device_with(&[std::net::IpAddr::from([10, 0, 0, host])], options).unwrap()
-        };
-        let (server, client) = (device(1), device(2));
+        let [server, client] =
+            [1, 2].map(|host| device(&fabric, address(host, false), DeviceOptions::default()));
         let domain = server.new_xrc_domain().unwrap();
         // Queue 0 is for RC, the others are of the domain; each has a protection domain of its own.
         let pools: Vec<Pool> =
@@ -244,7 +241,7 @@ impl World {
         let options = ConnectOptions { timeout: 10, min_rnr_timer: 4, ..ConnectOptions::default() };
         let connections = (0..count)
             .map(|part| {
-                let is_xrc = rng.chance(Chance::from_percent(40));
+                let is_xrc = percent(&mut rng, 40);
                 let qp_type = if is_xrc { QpType::XrcSend } else { QpType::Rc };
                 let client =
                     client_pd.queue_pair(&client_cq).qp_type(qp_type).signal_all(true).create().unwrap();
@@ -293,7 +290,7 @@ impl World {
     /// Posts some receives, not always enough.
     fn hand_in(&mut self, everything: bool) {
         for (nr, pool) in self.pools.iter_mut().enumerate() {
-            while !pool.free.is_empty() && (everything || self.rng.chance(Chance::from_percent(30))) {
+            while !pool.free.is_empty() && (everything || percent(&mut self.rng, 30)) {
                 let pick = self.rng.index(pool.free.len());
                 let buffer = pool.free.swap_remove(pick);
                 let wr_id = (nr as u64) << 32 | self.rng.next_u32() as u64;
@@ -309,7 +306,7 @@ impl World {
                 pool.srq.post_recv(&RecvRequest::new(slices).wr_id(wr_id)).unwrap();
                 pool.posted.insert(wr_id, buffer);
             }
-            if pool.srq.query().srq_limit == 0 && self.rng.chance(Chance::from_percent(10)) {
+            if pool.srq.query().srq_limit == 0 && percent(&mut self.rng, 10) {
                 pool.srq.arm_limit(1 + self.rng.below(6) as u32).unwrap();
                 pool.armed += 1;
             }
@@ -335,10 +332,10 @@ impl World {
         for step in 0..600 {
             self.hand_in(false);
             for nr in 0..self.connections.len() {
-                if self.rng.chance(Chance::from_percent(10)) {
+                if percent(&mut self.rng, 10) {
                     self.lend(nr)?;
                 }
-                if self.rng.chance(Chance::from_percent(30)) {
+                if percent(&mut self.rng, 30) {
                     self.send(nr)?;
                 }
             }

@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use urxe::*;
+use urxe_tests::sim::network::{percent, say};
 
 use super::Sabotage;
 use super::lend::{End, Granted, PART};
-use super::world::{Fate, REGION, Request, Service, World, percent, say};
+use super::world::{Fate, REGION, Request, Service, World};
 
 impl World {
     /// The peer posts its requests: WRITEs to places of their own in the first half of the part, READs of the second.

@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use urxe::*;
+use urxe_tests::sim::network::{percent, say};
 
 use super::Sabotage;
-use super::world::{REGION, Service, World, percent, say};
+use super::world::{REGION, Service, World};
 
 /// The longest part that a key is for.
 pub const PART: usize = 24_000;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
+use urxe::sim::{DeviceOptions, Fabric, LinkFaults};
 use urxe::*;
 use urxe_stack::rng::Rng;
+use urxe_tests::sim::network::{address, device, faults, percent, say};
 
 use super::Sabotage;
 use super::lend::{End, Loan, PART};
@@ -95,14 +96,6 @@ pub struct Tally {
     pub plain: u32,
 }
 
-pub fn say<T, E: std::fmt::Display>(result: Result<T, E>) -> Result<T, String> {
-    result.map_err(|error| error.to_string())
-}
-
-pub fn percent(rng: &mut Rng, percent: u32) -> bool {
-    rng.chance(Chance::from_percent(percent))
-}
-
 impl Service {
     pub const ALL: [Self; 3] = [Self::Rc, Self::Xrc, Self::Uc];
 }
@@ -126,20 +119,10 @@ impl World {
     pub fn new(seed: u64, service: Service, sabotage: Option<Sabotage>) -> Self {
         let mut rng = Rng::stream(seed, 0x3140);
         let fabric = Fabric::manual(seed);
-        let mut chance = |most: u64| Chance::from_percent(rng.below(most + 1) as u32);
-        let faults = LinkFaults {
-            loss: chance(10),
-            duplicate: chance(10),
-            reorder: chance(10),
-            corrupt: chance(5),
-            ..LinkFaults::default()
-        };
+        let faults = faults(&mut rng, [10, 10, 10, 5]);
         fabric.set_faults(faults.clone());
-        let device = |host| {
-            let options = DeviceOptions { icrc_policy: IcrcPolicy::Strict, ..DeviceOptions::default() };
-            fabric.device_with(&[std::net::IpAddr::from([10, 0, 0, host])], options).unwrap()
-        };
-        let (owner, peer) = (device(1), device(2));
+        let [owner, peer] =
+            [1, 2].map(|host| device(&fabric, address(host, false), DeviceOptions::default()));
         let (owner_pd, peer_pd) = (owner.alloc_pd().unwrap(), peer.alloc_pd().unwrap());
         let (owner_cq, peer_cq) = (owner.create_cq(1024).unwrap(), peer.create_cq(1024).unwrap());
         let region = owner_pd.allocate(REGION, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
