@@ -295,6 +295,37 @@ static void shared_queues(void)
 	POINTER("create_srq_ex for matched tags", ibv_create_srq_ex(context, &ex));
 }
 
+/*
+ * What belongs to another context of the device. The original gives the kernel its number, so there must be more of everything than
+ * this context has, lest the number name something here.
+ */
+static void of_another(void)
+{
+	struct ibv_context *another = ibv_open_device(context->device);
+	struct ibv_srq_init_attr shared = { .attr = { .max_wr = 4, .max_sge = 2 } };
+	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+	struct ibv_pd *domain = NULL;
+	struct ibv_cq *queue;
+	struct ibv_srq *srq;
+
+	MUST(another);
+	for (int i = 0; i < 100; i++)
+		MUST((domain = ibv_alloc_pd(another)));
+	MUST((queue = ibv_create_cq(another, 4, NULL, NULL, 0)) && (srq = ibv_create_srq(domain, &shared)));
+	init.send_cq = queue;
+	POINTER("create_qp, sends complete in another context", ibv_create_qp(pd, &init));
+	init = usual(IBV_QPT_RC);
+	init.recv_cq = queue;
+	POINTER("create_qp, receives complete in another context", ibv_create_qp(pd, &init));
+	init = usual(IBV_QPT_RC);
+	init.srq = srq;
+	POINTER("create_qp with a shared queue of another context", ibv_create_qp(pd, &init));
+	init = usual(IBV_QPT_RC);
+	POINTER("create_qp in a domain of another context", ibv_create_qp(domain, &init));
+	STEP("rereg_mr to a domain of another context", ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, domain, NULL, 0, 0));
+	MUST(!ibv_close_device(another));
+}
+
 static void events(void)
 {
 	struct ibv_comp_channel *channel;
@@ -336,6 +367,7 @@ int main(int argc, char **argv)
 	addresses();
 	datagrams();
 	groups();
+	of_another();
 	events();
 	absent();
 	nulls();

@@ -1,5 +1,5 @@
 /*
- * What belongs to one device, used with another, and what is in use: refused. Compiled against Debian's headers and linked with
+ * What belongs to one device, or to one context, used with another, and what is in use: refused. Compiled against Debian's headers and linked with
  * -libverbs, it knows nothing of urxe, which is to be run with two links.
  *
  * Prints the line of the first thing that is not as it should be.
@@ -14,7 +14,8 @@
 		MUST(!(call));                                                                                   \
 		MUST(errno == error);                                                                            \
 	} while (0)
-#define REFUSED(call) REFUSED_AS(EINVAL, call)
+/* What is not of the context it is used with. */
+#define FOREIGN(call) REFUSED_AS(ENOENT, call)
 
 /* One of everything that something else can be made with. */
 struct side {
@@ -53,16 +54,16 @@ static void queue_pairs(const struct side *own, const struct side *other)
 	struct ibv_qp *qp;
 
 	init.send_cq = other->cq;
-	REFUSED(ibv_create_qp(own->pd, &init));
+	FOREIGN(ibv_create_qp(own->pd, &init));
 	init = usual;
 	init.recv_cq = other->cq;
-	REFUSED(ibv_create_qp(own->pd, &init));
+	FOREIGN(ibv_create_qp(own->pd, &init));
 	init = usual;
 	init.srq = other->srq;
-	REFUSED(ibv_create_qp(own->pd, &init));
-	REFUSED(ibv_create_qp(other->pd, &usual));
+	FOREIGN(ibv_create_qp(own->pd, &init));
+	FOREIGN(ibv_create_qp(other->pd, &usual));
 	target.xrcd = other->xrcd;
-	REFUSED(ibv_create_qp_ex(own->context, &target));
+	FOREIGN(ibv_create_qp_ex(own->context, &target));
 	init.srq = own->srq;
 	MUST((qp = ibv_create_qp(own->pd, &init)) && !ibv_destroy_qp(qp));
 }
@@ -76,10 +77,10 @@ static void shared_queues(const struct side *own, const struct side *other)
 	struct ibv_srq *srq;
 
 	init.cq = other->cq;
-	REFUSED(ibv_create_srq_ex(own->context, &init));
+	FOREIGN(ibv_create_srq_ex(own->context, &init));
 	init = usual;
 	init.xrcd = other->xrcd;
-	REFUSED(ibv_create_srq_ex(own->context, &init));
+	FOREIGN(ibv_create_srq_ex(own->context, &init));
 	MUST((srq = ibv_create_srq_ex(own->context, &usual)) && !ibv_destroy_srq(srq));
 }
 
@@ -91,15 +92,15 @@ static void domains(const struct side *own, const struct side *other)
 	struct ibv_pd *parent;
 	struct ibv_cq_ex *cq;
 
-	REFUSED(ibv_alloc_parent_domain(own->context, &init));
+	FOREIGN(ibv_alloc_parent_domain(own->context, &init));
 	init = (struct ibv_parent_domain_init_attr){ .pd = own->pd, .td = other->td };
-	REFUSED(ibv_alloc_parent_domain(own->context, &init));
+	FOREIGN(ibv_alloc_parent_domain(own->context, &init));
 	init.td = own->td;
 	MUST((parent = ibv_alloc_parent_domain(own->context, &init)));
 	MUST(ibv_dealloc_td(own->td) == EBUSY && ibv_dealloc_pd(own->pd) == EBUSY);
-	REFUSED(ibv_create_cq_ex(own->context, &with));
+	REFUSED_AS(EINVAL, ibv_create_cq_ex(own->context, &with));
 	with.parent_domain = parent;
-	REFUSED(ibv_create_cq_ex(other->context, &with));
+	FOREIGN(ibv_create_cq_ex(other->context, &with));
 	MUST((cq = ibv_create_cq_ex(own->context, &with)));
 	MUST(ibv_dealloc_pd(parent) == EBUSY);
 	MUST(!ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) && !ibv_dealloc_pd(parent));
@@ -133,25 +134,44 @@ static void channels(const struct side *own, const struct side *other)
 
 static void memory(const struct side *own, const struct side *other)
 {
-	REFUSED(ibv_reg_dm_mr(own->pd, other->dm, 0, 4096, IBV_ACCESS_ZERO_BASED | REMOTE));
+	FOREIGN(ibv_reg_dm_mr(own->pd, other->dm, 0, 4096, IBV_ACCESS_ZERO_BASED | REMOTE));
 	errno = 0;
-	MUST(ibv_rereg_mr(own->mr, IBV_REREG_MR_CHANGE_PD, other->pd, NULL, 0, 0) && errno == EINVAL);
+	MUST(ibv_rereg_mr(own->mr, IBV_REREG_MR_CHANGE_PD, other->pd, NULL, 0, 0) && errno == ENOENT);
+}
+
+/* What was imported is of the same file, and may be used with what the original has. */
+static void imported(const struct side *own)
+{
+	struct ibv_context *context = ibv_import_device(own->context->cmd_fd);
+	struct ibv_pd *pd = context ? ibv_import_pd(context, own->pd->handle) : NULL;
+	struct ibv_qp_init_attr init = { .send_cq = own->cq, .recv_cq = own->cq, .srq = own->srq, .qp_type = IBV_QPT_RC };
+	struct ibv_qp *qp;
+
+	MUST(pd && (qp = ibv_create_qp(pd, &init)) && !ibv_destroy_qp(qp));
+	ibv_unimport_pd(pd);
+	MUST(!ibv_close_device(context));
 }
 
 int main(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct side own, other;
+	struct side own, other, twin;
 
 	MUST(list && list[0] && list[1]);
 	own = open_side(list[0]);
 	other = open_side(list[1]);
+	twin = open_side(list[0]);
 	queue_pairs(&own, &other);
+	queue_pairs(&own, &twin);
 	shared_queues(&own, &other);
+	shared_queues(&own, &twin);
 	domains(&own, &other);
+	domains(&twin, &own);
 	channels(&own, &other);
 	memory(&own, &other);
-	MUST(!ibv_close_device(own.context) && !ibv_close_device(other.context));
+	memory(&own, &twin);
+	imported(&own);
+	MUST(!ibv_close_device(own.context) && !ibv_close_device(other.context) && !ibv_close_device(twin.context));
 	ibv_free_device_list(list);
 	puts("all as expected");
 	return 0;

@@ -47,6 +47,8 @@ fn a_refused_verb_says_why_if_it_is_asked() {
     for reason in [
         "ibv_create_cq: the completion channel belongs to another context than the completion queue errno=9",
         "ibv_create_cq_ex: the completion channel belongs to another context than the completion queue errno=9",
+        "ibv_create_qp: send_cq is of another context of the device: what is used together is made through one, or imported",
+        "ibv_rereg_mr: pd is of another context of the device",
         "ibv_create_qp: max_send_wr is 1048577; the device allows 1048576 errno=22",
         "ibv_create_qp_ex: send_ops_flags 0x1: UD does not offer 0x1 errno=95",
         "ibv_query_port: port 2: the device has port 1 errno=22",

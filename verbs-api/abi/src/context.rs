@@ -111,9 +111,13 @@ impl Context {
         self.node.device()
     }
 
-    /// Refuses what belongs to a context of another device. `what` names it.
+    /// Refuses what belongs to another context, unless both are [of one file](Self::is_of_one_file). `what` names it.
     pub fn own(&self, what: &'static str, other: &Self) -> Result<(), VerbError> {
-        if Arc::ptr_eq(&self.node, &other.node) { Ok(()) } else { Err(VerbError::OtherDevice(what)) }
+        match self.is_of_one_file(other) {
+            true => Ok(()),
+            false if Arc::ptr_eq(&self.node, &other.node) => Err(VerbError::OtherContext(what)),
+            false => Err(VerbError::OtherDevice(what)),
+        }
     }
 
     /// Whether both are of one file: one context, or one imported from the other.

@@ -96,6 +96,11 @@ pub enum VerbError {
     /// An object of another device than what it is used with.
     #[error("{0} is of another device")]
     OtherDevice(&'static str),
+    /// An object of another context of the device than what it is used with.
+    #[error(
+        "{0} is of another context of the device: what is used together is made through one, or imported from it"
+    )]
+    OtherContext(&'static str),
     /// A completion channel of another context than the queue's.
     #[error("the completion channel belongs to another context than the completion queue")]
     ChannelOfOther,
@@ -228,7 +233,9 @@ impl VerbError {
         match self {
             Self::Unsupported(_) | Self::SendOps { .. } | Self::Bits { .. } => libc::EOPNOTSUPP,
             Self::Unknown { .. } | Self::NoPkey { .. } => libc::ENOENT,
-            Self::Gone { .. } | Self::NoContext | Self::OtherDevice(_) => libc::EINVAL,
+            // The kernel looks for its number among those of the context.
+            Self::OtherDevice(_) | Self::OtherContext(_) => libc::ENOENT,
+            Self::Gone { .. } | Self::NoContext => libc::EINVAL,
             Self::Null(_) | Self::Value { .. } | Self::Port { .. } | Self::Index { .. } => libc::EINVAL,
             Self::EmptyGid { .. } => libc::ENODATA,
             Self::NoPdLeft { .. } => libc::ENOMEM,
