@@ -22,85 +22,30 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::ops::Deref;
 
+pub use self::error::CqError;
+pub use self::hold::CqRef;
 pub use self::poller::Poller;
 use self::poller::Turn;
+pub use self::sink::CqSink;
 use super::channel::{Acknowledgements, Seat};
 use super::moderation::{Gathering, Moderation, Periods};
 use super::places::Place;
-use super::{
-    AsyncEvent, AsyncEvents, Completion, CompletionChannel, CqEvent, CqEventType, CqId, EventObject,
-};
+use super::{AsyncEvents, Completion, CompletionChannel, CqEvent, CqId, EventObject};
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, yield_now};
+use crate::sync::{Arc, Condvar, Mutex, lock, yield_now};
 use crate::time::Time;
 use urxe_wire::Qpn;
 
+mod error;
+mod hold;
 mod poller;
+mod sink;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
-
-/// Why a call on a completion queue failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CqError {
-    /// The queue was full when a completion came, and can no longer be used.
-    #[error("the completion queue overran: a completion found all {capacity} entries taken")]
-    Overrun {
-        /// Entries of the queue.
-        capacity: u32,
-    },
-    /// The number of entries asked for is not possible.
-    #[error("a completion queue has 1 to {max} entries, not {requested}")]
-    Capacity {
-        /// What was asked for.
-        requested: u32,
-        /// What the device allows.
-        max: u32,
-    },
-    /// The queue holds more completions than the capacity asked for.
-    #[error("the completion queue holds {held} completions and cannot shrink to {requested} entries")]
-    TooSmall {
-        /// What was asked for.
-        requested: u32,
-        /// Completions that nobody polled yet.
-        held: u32,
-    },
-    /// Queue pairs still use the queue.
-    #[error("the completion queue is used by {users} work queues")]
-    Busy {
-        /// Send queues, receive queues and shared receive queues that report here.
-        users: u32,
-    },
-    /// This thread is going through the queue already.
-    #[error("this thread polls the completion queue one by one already: end that first")]
-    Polling,
-    /// The queue was destroyed.
-    #[error("the completion queue was destroyed")]
-    Destroyed,
-    /// There is no memory for that many entries.
-    #[error("no memory for {requested} completion queue entries")]
-    NoMemory {
-        /// What was asked for.
-        requested: u32,
-    },
-}
-
-impl CqError {
-    /// The number that libibverbs' calls return for this.
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        match self {
-            Self::Overrun { .. } => libc::EOVERFLOW,
-            Self::Capacity { .. } | Self::TooSmall { .. } | Self::Destroyed => libc::EINVAL,
-            Self::Busy { .. } | Self::Polling => libc::EBUSY,
-            Self::NoMemory { .. } => libc::ENOMEM,
-        }
-    }
-}
 
 /// Which completion makes the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -512,146 +457,5 @@ fn entries(capacity: u32, max: u32) -> Result<VecDeque<Completion>, CqError> {
     match entries.try_reserve_exact(capacity as usize) {
         Ok(()) => Ok(entries),
         Err(_) => Err(CqError::NoMemory { requested: capacity }),
-    }
-}
-
-/// A completion queue under its lock. Dropping it gives the lock back and then sends what is due.
-pub struct CqSink<'a> {
-    cq: &'a Cq,
-    /// `None` only while dropping.
-    ring: Option<MutexGuard<'a, Ring>>,
-    is_carried: bool,
-    notify: bool,
-    overran: bool,
-    /// When the period ends that began.
-    ends: Option<Time>,
-}
-
-impl CqSink<'_> {
-    /// Adds one completion. `solicited`: it is a receive whose message carried the solicited event bit.
-    ///
-    /// # Errors
-    /// [`CqError::Overrun`]: the completion is lost.
-    #[inline] // made in its place: what was written in parts a moment ago is slow to copy as a whole
-    pub fn push(&mut self, completion: Completion, solicited: bool) -> Result<(), CqError> {
-        let ring = self.ring();
-        if ring.armed.is_none() && !ring.overrun && ring.held() < ring.capacity {
-            ring.entries.push_back(completion);
-            return Ok(());
-        }
-        self.push_and_tell(completion, solicited)
-    }
-
-    /// The same for a queue that is full, or of which somebody wants an event.
-    #[inline(never)]
-    fn push_and_tell(&mut self, completion: Completion, solicited: bool) -> Result<(), CqError> {
-        let ring = self.ring();
-        let capacity = ring.capacity;
-        if ring.overrun {
-            return Err(CqError::Overrun { capacity });
-        }
-        if ring.held() >= capacity {
-            ring.overrun = true;
-            // Whoever sleeps on the channel must learn that nothing more will come.
-            let was_armed = ring.armed.is_some();
-            ring.disarm();
-            self.notify |= was_armed;
-            self.overran = true;
-            return Err(CqError::Overrun { capacity });
-        }
-        ring.entries.push_back(completion);
-        let due = match ring.armed {
-            None => false,
-            Some(ArmKind::Next) => true,
-            Some(ArmKind::Solicited) => solicited || !completion.status.is_success(),
-        };
-        let now = Time::from_ns(completion.timestamp_ns);
-        if due && (!completion.status.is_success() || ring.gathering.add(now)) {
-            ring.disarm();
-            self.notify = true;
-        } else if due {
-            self.ends = self.ring().gathering.new_entry().or(self.ends);
-        }
-        Ok(())
-    }
-
-    /// Whether it is `cq` that is locked.
-    pub(crate) fn is_of(&self, cq: &Cq) -> bool {
-        std::ptr::eq(self.cq, cq)
-    }
-
-    fn ring(&mut self) -> &mut Ring {
-        self.ring.as_mut().expect("a sink holds the lock until it is dropped")
-    }
-
-    /// Number of completions that still fit.
-    #[must_use]
-    pub fn room(&self) -> u32 {
-        let ring = self.ring.as_ref().expect("a sink holds the lock until it is dropped");
-        if ring.overrun { 0 } else { ring.capacity - ring.held() }
-    }
-}
-
-impl Drop for CqSink<'_> {
-    fn drop(&mut self) {
-        if let Some(ring) = self.ring.take() {
-            self.cq.summary.store(ring.summary(), Ordering::Release);
-        }
-        if let Some(at) = self.ends {
-            self.cq.periods.insert(at, self.cq.id);
-        }
-        if let (true, Some((channel, seat))) = (self.notify, &self.cq.channel) {
-            channel.notify(*seat);
-        }
-        if let (true, Some(events)) = (self.overran, &self.cq.events) {
-            events.push(AsyncEvent::Cq(CqEventType::CqErr, self.cq.id));
-        }
-        if self.is_carried {
-            self.cq.carried.fetch_sub(1, Ordering::Release);
-        }
-    }
-}
-
-/// A work queue's hold on the completion queue that it reports to: the queue is not destroyed while there is one.
-pub struct CqRef(Arc<Cq>);
-
-impl CqRef {
-    /// Counts one more user.
-    ///
-    /// # Errors
-    /// [`CqError::Destroyed`].
-    pub fn new(cq: Arc<Cq>) -> Result<Self, CqError> {
-        let more = |users: u32| users.checked_add(1).filter(|&users| users != DESTROYED);
-        match cq.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
-            Ok(_) => Ok(Self(cq)),
-            Err(_) => Err(CqError::Destroyed),
-        }
-    }
-
-    /// The queue itself, without the hold.
-    #[must_use]
-    pub const fn cq(&self) -> &Arc<Cq> {
-        &self.0
-    }
-}
-
-impl Deref for CqRef {
-    type Target = Cq;
-
-    fn deref(&self) -> &Cq {
-        &self.0
-    }
-}
-
-impl Drop for CqRef {
-    fn drop(&mut self) {
-        let users = self.0.users.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(users != 0 && users != DESTROYED, "a queue with users is not destroyed");
-    }
-}
-
-impl fmt::Debug for CqRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
     }
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use urxe_wire::Qpn;
 
 use super::*;
-use crate::cq::{NoWake, Wake, WcOpcode, WcStatus};
+use crate::cq::{AsyncEvent, CqEventType, NoWake, Wake, WcOpcode, WcStatus};
 
 fn config(capacity: u32) -> CqConfig {
     CqConfig {
