@@ -209,7 +209,7 @@ impl Guest {
     /// # Errors
     /// Those of [`Guest::run`]; [`Error::Malformed`] when they are not there, or not numbers.
     pub fn counters(&self) -> Result<Counters, Error> {
-        // What `rdma statistic show link` shows, in half its time. What was read less than 10 ms ago is read again.
+        // What `rdma statistic show link` shows, in half its time. The kernel may tell what it told up to 10 ms ago.
         Counters::parse(&self.run(&format!("cd {PORT}/hw_counters && grep . *"))?.ok()?)
     }
 

@@ -42,7 +42,7 @@ pub fn books(
     Ok(guests.chain(of_urxe.into_iter().map(|counters| ("urxe".to_owned(), counters))).collect())
 }
 
-/// Of all guests at once: each has a processor of its own to be slow on.
+/// Of all guests at once: no emulator waits for another.
 fn readings(lab: &Lab) -> Result<Vec<Counters>, Failure> {
     let read = thread::scope(|scope| {
         let reading: Vec<_> = lab.guests().iter().map(|guest| scope.spawn(|| guest.counters())).collect();

@@ -113,10 +113,12 @@ impl Context {
 
     /// Refuses what belongs to another context, unless both are [of one file](Self::is_of_one_file). `what` names it.
     pub fn own(&self, what: &'static str, other: &Self) -> Result<(), VerbError> {
-        match self.is_of_one_file(other) {
-            true => Ok(()),
-            false if Arc::ptr_eq(&self.node, &other.node) => Err(VerbError::OtherContext(what)),
-            false => Err(VerbError::OtherDevice(what)),
+        if self.is_of_one_file(other) {
+            Ok(())
+        } else if Arc::ptr_eq(&self.node, &other.node) {
+            Err(VerbError::OtherContext(what))
+        } else {
+            Err(VerbError::OtherDevice(what))
         }
     }
 
