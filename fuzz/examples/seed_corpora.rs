@@ -1,4 +1,5 @@
-//! Puts one packet of every kind that the captures hold into the corpora of the packet targets: as a UDP payload and as a frame.
+//! Puts one packet of every kind that the captures hold into the corpora of the packet targets: as
+//! a UDP payload and as a frame.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,7 +19,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     captures.sort();
     for path in captures {
         let bytes = std::fs::read(&path)?;
-        let mut reader = LegacyPcapReader::new(1 << 20, &bytes[..]).map_err(|e| format!("{e:?}"))?;
+        let mut reader =
+            LegacyPcapReader::new(1 << 20, &bytes[..]).map_err(|e| format!("{e:?}"))?;
         loop {
             match reader.next() {
                 Ok((used, block)) => {
@@ -61,12 +63,17 @@ fn keep(here: &Path, bytes: &[u8], seen: &mut BTreeSet<String>) -> std::io::Resu
 }
 
 /// One MAD of every kind.
-fn keep_mad(here: &Path, packet: &PacketView<'_>, seen: &mut BTreeSet<String>) -> std::io::Result<()> {
+fn keep_mad(
+    here: &Path,
+    packet: &PacketView<'_>,
+    seen: &mut BTreeSet<String>,
+) -> std::io::Result<()> {
     let Ok(mad) = Mad::parse(packet.payload()) else { return Ok(()) };
     // A second of each kind may carry private data.
     let name = mad.message.attribute().name().to_lowercase();
-    let Some(name) =
-        [name.clone(), format!("{name}_2")].into_iter().find(|name| seen.insert(format!("mad_{name}")))
+    let Some(name) = [name.clone(), format!("{name}_2")]
+        .into_iter()
+        .find(|name| seen.insert(format!("mad_{name}")))
     else {
         return Ok(());
     };

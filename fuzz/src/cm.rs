@@ -1,15 +1,17 @@
-//! A connection manager against any peer and any program: the input is a plan of MADs, calls and waits.
+//! A connection manager against any peer and any program: the input is a plan of MADs, calls and
+//! waits.
 //!
-//! MADs are nearly right: they name live communications, the listener's service and the peer's addresses more often than not. What must
-//! hold: nothing panics; limits hold; every answer goes to where a MAD came from and parses; and when the program lets go of
-//! everything and time passes, nothing is left.
+//! MADs are nearly right: they name live communications, the listener's service and the peer's
+//! addresses more often than not. What must hold: nothing panics; limits hold; every answer goes to
+//! where a MAD came from and parses; and when the program lets go of everything and time passes,
+//! nothing is left.
 
 use arbitrary::{Arbitrary, Unstructured};
 use urxe_stack::cm::{Asking, CmConfig, CmPath, ConnectionManager, ids::slot_of};
 use urxe_stack::time::Time;
 use urxe_wire::mad::{
-    Attribute, Bits, CommId, Guid, InfoLength, MAD_LEN, Mad, MadHeader, MadIds, PortSpace, PrivateData,
-    RejReason, Rep, Req, ServiceId, SidrRep, SidrReq, TransactionId,
+    Attribute, Bits, CommId, Guid, InfoLength, MAD_LEN, Mad, MadHeader, MadIds, PortSpace,
+    PrivateData, RejReason, Rep, Req, ServiceId, SidrRep, SidrReq, TransactionId,
 };
 use urxe_wire::{Gid, Qpn};
 
@@ -75,8 +77,11 @@ fn path(n: u8) -> CmPath {
 /// One input.
 pub fn run(bytes: &[u8]) {
     let mut input = Unstructured::new(bytes);
-    let config =
-        CmConfig { max_half_open: MAX_HALF_OPEN, max_communications: 40, ..CmConfig::new(5, 1, Guid(7)) };
+    let config = CmConfig {
+        max_half_open: MAX_HALF_OPEN,
+        max_communications: 40,
+        ..CmConfig::new(5, 1, Guid(7))
+    };
     let mut cm = ConnectionManager::new(config);
     cm.listen(SERVICE, None, BACKLOG).expect("nobody else listens");
     let mut world = World { cm, now: Time::ZERO, held: Vec::new() };
@@ -108,8 +113,10 @@ impl World {
                     path_mtu: Bits::masked(3),
                     ..Req::default()
                 };
-                let asking =
-                    Asking { path: path(*to), packet_life_time: Bits::masked((*exponent >> 3).into()) };
+                let asking = Asking {
+                    path: path(*to),
+                    packet_life_time: Bits::masked((*exponent >> 3).into()),
+                };
                 self.held.extend(self.cm.connect(now, asking, req, 0, *is_peer));
             }
             Step::Resolve { to, retries } => {

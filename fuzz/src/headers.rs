@@ -2,8 +2,8 @@
 
 use arbitrary::Arbitrary;
 use urxe_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Deth, Ext, Feth, HeaderSet, Ieth, ImmDt, Msn, Opcode, PlacementType, QKey,
-    Qpn, ReservedLevel, Reth, Rkey, SelectivityLevel, Syndrome,
+    Aeth, AtomicAckEth, AtomicEth, Deth, Ext, Feth, HeaderSet, Ieth, ImmDt, Msn, Opcode,
+    PlacementType, QKey, Qpn, ReservedLevel, Reth, Rkey, SelectivityLevel, Syndrome,
 };
 
 /// The values of all extension headers together.
@@ -34,7 +34,8 @@ pub fn ext(opcode: Opcode, v: &Values) -> Ext {
     let aeth = Aeth { syndrome: Syndrome::from_byte(v.syndrome), msn: Msn::masked(v.msn) };
     let imm = ImmDt { data: v.imm };
     let deth = Deth { qkey: QKey(v.rkey), src_qp: Qpn::masked(v.msn) };
-    let atomic = AtomicEth { va: v.va, rkey: Rkey(v.rkey), swap_or_add: v.swap_or_add, compare: v.compare };
+    let atomic =
+        AtomicEth { va: v.va, rkey: Rkey(v.rkey), swap_or_add: v.swap_or_add, compare: v.compare };
     let levels = [
         SelectivityLevel::Range,
         SelectivityLevel::Region,

@@ -41,5 +41,10 @@ fn mad(bytes: &[u8]) {
     // Reserved bits become zero, nothing else changes.
     assert_eq!(Mad::parse(&again), Ok(mad));
     assert_eq!(MadIds::parse(&again), MadIds::parse(bytes));
-    assert!(again[MadHeader::LEN..].iter().zip(&bytes[MadHeader::LEN..]).all(|(new, old)| new & !old == 0));
+    assert!(
+        again[MadHeader::LEN..]
+            .iter()
+            .zip(&bytes[MadHeader::LEN..])
+            .all(|(new, old)| new & !old == 0)
+    );
 }

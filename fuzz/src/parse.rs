@@ -10,8 +10,12 @@ pub fn run(bytes: &[u8]) {
     for frame in [Frame::parse(bytes), Frame::parse_ip(bytes)] {
         match frame {
             Ok(frame) => {
-                let _ =
-                    (frame.icrc(), frame.icrc_holds(), frame.ip_checksum_holds(), frame.udp_checksum_holds());
+                let _ = (
+                    frame.icrc(),
+                    frame.icrc_holds(),
+                    frame.ip_checksum_holds(),
+                    frame.udp_checksum_holds(),
+                );
                 packet(frame.udp_payload);
                 let _ = frame.repr.build(frame.udp_payload);
             }
@@ -37,7 +41,8 @@ fn packet(bytes: &[u8]) {
     assert_eq!(second.to_repr(), view.to_repr());
     assert_eq!(second.payload(), view.payload());
     if !view.info().has(HeaderSet::FETH) {
-        // Behind the BTH, but for the reserved bits of FETH, XRCETH and DETH, nothing may have changed.
+        // Behind the BTH, but for the reserved bits of FETH, XRCETH and DETH, nothing may have
+        // changed.
         let headers = view.info().headers.difference(HeaderSet::XRCETH | HeaderSet::DETH);
         if headers == view.info().headers {
             let payload_end = view.info().headers_len() + view.payload_len();

@@ -1,12 +1,13 @@
-//! Any packet that can be constructed, emitted and parsed back, with an ICRC over either version of IP.
+//! Any packet that can be constructed, emitted and parsed back, with an ICRC over either version of
+//! IP.
 
 use std::net::IpAddr;
 
 use arbitrary::{Arbitrary, Unstructured};
 use urxe_wire::packet::{ICRC_LEN, MAX_PACKET_LEN, MAX_PAYLOAD, packet_len, pad_count};
 use urxe_wire::{
-    Bth, HeaderSet, IcrcSeed, IcrcSolver, IcrcVerdict, Opcode, PKey, PacketRepr, PacketView, PayloadRule,
-    Psn, Qpn, XrcEth,
+    Bth, HeaderSet, IcrcSeed, IcrcSolver, IcrcVerdict, Opcode, PKey, PacketRepr, PacketView,
+    PayloadRule, Psn, Qpn, XrcEth,
 };
 
 use crate::headers::{Values, ext};
@@ -49,7 +50,8 @@ fn check(input: &Input) {
     bth.becn = input.becn;
     bth.ack_req = input.ack_req;
     bth.pkey = PKey(input.pkey);
-    let xrceth = opcode.info().has(HeaderSet::XRCETH).then_some(XrcEth { srq: Qpn::masked(input.srq) });
+    let xrceth =
+        opcode.info().has(HeaderSet::XRCETH).then_some(XrcEth { srq: Qpn::masked(input.srq) });
     let repr = PacketRepr { bth, xrceth, ext: ext(opcode, &input.values) };
     let len = match opcode.info().payload {
         PayloadRule::None => 0,
@@ -73,14 +75,22 @@ fn check(input: &Input) {
     assert_eq!(again[..end], buf[..end]);
 
     let ip = |n: u128| {
-        if input.v6 { IpAddr::from(n.to_be_bytes()) } else { IpAddr::from((n as u32).to_be_bytes()) }
+        if input.v6 {
+            IpAddr::from(n.to_be_bytes())
+        } else {
+            IpAddr::from((n as u32).to_be_bytes())
+        }
     };
-    let seed =
-        IcrcSeed::new(ip(input.addresses.0), input.port, ip(input.addresses.1), 4791).expect("one family");
+    let seed = IcrcSeed::new(ip(input.addresses.0), input.port, ip(input.addresses.1), 4791)
+        .expect("one family");
     let len = seed.append(input.identification, &mut buf, end).expect("there is room");
     let verdict = seed.verify(&mut IcrcSolver::new(), &buf[..len], input.identification);
     let identification = if input.v6 { 0 } else { input.identification };
     assert_eq!(verdict, IcrcVerdict::Exact { identification });
     let solved = seed.verify(&mut IcrcSolver::new(), &buf[..len], !input.identification);
-    assert_ne!(solved, IcrcVerdict::Bad, "another position in the run explains the ICRC all the same");
+    assert_ne!(
+        solved,
+        IcrcVerdict::Bad,
+        "another position in the run explains the ICRC all the same"
+    );
 }

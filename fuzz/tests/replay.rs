@@ -1,11 +1,13 @@
-//! Every kept input once, without a fuzzer. An empty corpus proves nothing, so that is an error too.
+//! Every kept input once, without a fuzzer. An empty corpus proves nothing, so that is an error
+//! too.
 
 use std::path::Path;
 
 fn replay(target: &str, run: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     let mut count = 0;
-    for entry in std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+    for entry in std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
+    {
         let path = entry.unwrap().path();
         let bytes = std::fs::read(&path).unwrap();
         // Printed when the test fails: the last one named is the culprit.

@@ -1,6 +1,8 @@
-//! Counts what the hot path allocates, and fails if it is anything: `cargo bench -p urxe-stack --bench allocations`.
+//! Counts what the hot path allocates, and fails if it is anything: `cargo bench -p urxe-stack
+//! --bench allocations`.
 //!
-//! A first round of messages makes what is made once (runs, rings, timers); the counted round must find it all there.
+//! A first round of messages makes what is made once (runs, rings, timers); the counted round must
+//! find it all there.
 
 mod pair;
 

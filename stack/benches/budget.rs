@@ -1,11 +1,14 @@
-//! Instructions a message, counted by valgrind and held against the figures that are kept in `budget.txt`: fails when one has grown
-//! by more than a twentieth. `cargo xtask budget`, and `cargo xtask budget keep` to keep what was counted.
+//! Instructions a message, counted by valgrind and held against the figures that are kept in
+//! `budget.txt`: fails when one has grown by more than a twentieth. `cargo xtask budget`, and
+//! `cargo xtask budget keep` to keep what was counted.
 //!
-//! Unlike a time a count is the same on a busy machine, so it tells of a loss before a measurement would. It moves with the compiler and
-//! the C library (the copies), which is a reason to keep new figures and to say so.
+//! Unlike a time a count is the same on a busy machine, so it tells of a loss before a measurement
+//! would. It moves with the compiler and the C library (the copies), which is a reason to keep new
+//! figures and to say so.
 //!
-//! Each kind of work is done so many times and twice as many times, in a process of its own under `cachegrind`; what the second run
-//! has more is what the messages cost, both ends together, whatever was made before.
+//! Each kind of work is done so many times and twice as many times, in a process of its own under
+//! `cachegrind`; what the second run has more is what the messages cost, both ends together,
+//! whatever was made before.
 
 mod pair;
 
@@ -92,7 +95,8 @@ fn count(work: &Work, rounds: usize) -> Result<u64, String> {
         .output()
         .map_err(|error| format!("valgrind: {error}; install the package valgrind"))?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let refs = said.lines().find_map(|line| line.split_once("I refs:").or(line.split_once("I   refs:")));
+    let refs =
+        said.lines().find_map(|line| line.split_once("I refs:").or(line.split_once("I   refs:")));
     let count = refs.and_then(|(_, number)| number.trim().replace(',', "").parse().ok());
     count.filter(|_| output.status.success()).ok_or(said)
 }
@@ -110,12 +114,14 @@ fn kept(figures: &str, name: &str) -> Option<f64> {
 }
 
 fn compare(keep: bool) -> Result<bool, String> {
-    let figures = std::fs::read_to_string(FIGURES).map_err(|error| format!("{FIGURES}: {error}"))?;
+    let figures =
+        std::fs::read_to_string(FIGURES).map_err(|error| format!("{FIGURES}: {error}"))?;
     let (mut holds, mut counted) = (true, String::new());
     for work in &WORKS {
         let cost = cost(work)?;
         counted.push_str(&format!("{} {cost:.0}\n", work.name));
-        let kept = kept(&figures, work.name).ok_or_else(|| format!("{FIGURES} has no {}", work.name));
+        let kept =
+            kept(&figures, work.name).ok_or_else(|| format!("{FIGURES} has no {}", work.name));
         let kept = if keep { kept.unwrap_or(cost) } else { kept? };
         let growth = cost / kept - 1.0;
         let verdict = if growth > TOLERANCE { "TOO MUCH" } else { "holds" };
@@ -136,7 +142,8 @@ fn compare(keep: bool) -> Result<bool, String> {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [name, rounds] = &arguments[..]
-        && let (Some(work), Ok(rounds)) = (WORKS.iter().find(|work| work.name == name), rounds.parse())
+        && let (Some(work), Ok(rounds)) =
+            (WORKS.iter().find(|work| work.name == name), rounds.parse())
     {
         do_work(work, rounds);
         return ExitCode::SUCCESS;

@@ -1,6 +1,7 @@
-//! What it costs to copy by system calls that report memory which is not there (EFAULT), as on-demand regions do, beside the ordinary copy; and
-//! to add to a word there by a helper process, beside the instruction.
-//! `cargo bench -p urxe-stack --bench copies`. Judges nothing: it says why such calls are used only where they are needed.
+//! What it costs to copy by system calls that report memory which is not there (EFAULT), as
+//! on-demand regions do, beside the ordinary copy; and to add to a word there by a helper process,
+//! beside the instruction. `cargo bench -p urxe-stack --bench copies`. Judges nothing: it says why
+//! such calls are used only where they are needed.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -25,8 +26,12 @@ impl Region {
     fn new(mode: CopyMode) -> Self {
         let memory = Memory::with_mode(1, 8, mode);
         let buffer = Arc::new(Buffer::new(LEN).expect("memory"));
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        let mr = memory.register_buffer(PdId(1), &buffer, 0..LEN, 0, access).expect("a good region");
+        let access = Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC;
+        let mr =
+            memory.register_buffer(PdId(1), &buffer, 0..LEN, 0, access).expect("a good region");
         Self { memory, key: mr.rkey.0, start: mr.iova, bytes: vec![7; LEN] }
     }
 
@@ -72,7 +77,11 @@ fn main() {
             regions.iter_mut().zip(&mut best).for_each(|(region, best)| region.copies(size, best));
         }
         let [plain, checked] = best;
-        println!("{size:>8}  {:>24}  {:>24}", column(plain[0], checked[0]), column(plain[1], checked[1]));
+        println!(
+            "{size:>8}  {:>24}  {:>24}",
+            column(plain[0], checked[0]),
+            column(plain[1], checked[1])
+        );
     }
     let mut best = [Duration::MAX; 2];
     for _ in 0..ROUNDS {

@@ -1,8 +1,9 @@
-//! What a thousand queue pairs move against one over the same memory, without all that carries their packets: told, not judged.
-//! `cargo bench -p urxe-stack --bench many`
+//! What a thousand queue pairs move against one over the same memory, without all that carries
+//! their packets: told, not judged. `cargo bench -p urxe-stack --bench many`
 //!
-//! What a program sees, and what each queue pair costs in memory and time, tells `cargo bench -p urxe --bench many`. Here fifty WRITEs of one
-//! queue pair are acknowledged by one or two packets, and those of fifty by fifty.
+//! What a program sees, and what each queue pair costs in memory and time, tells `cargo bench -p
+//! urxe --bench many`. Here fifty WRITEs of one queue pair are acknowledged by one or two packets,
+//! and those of fifty by fifty.
 
 mod pair;
 
@@ -33,8 +34,8 @@ fn sweep(pair: &mut Pair, length: u32, qp_of: impl Fn(usize) -> QpHandle) -> Dur
     start.elapsed()
 }
 
-/// What many queue pairs move of what one does in the sweep right before; prints the middle of all rounds, since a machine that others use is
-/// not as fast in each, and the best rate of either.
+/// What many queue pairs move of what one does in the sweep right before; prints the middle of all
+/// rounds, since a machine that others use is not as fast in each, and the best rate of either.
 fn compare(pair: &mut Pair, length: u32, one: QpHandle, handles: &[[QpHandle; 2]]) {
     let bytes = ACTIVE * length as usize;
     let (mut alone, mut together, mut ratios) = (Duration::MAX, Duration::MAX, Vec::new());

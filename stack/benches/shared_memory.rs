@@ -1,6 +1,6 @@
-//! What memory shared by two processes of a host would bring over loopback sockets: runs of packets one way, and a message to and fro. Both
-//! are measured without any protocol, CRC and copies at both ends included, in turn, as ratios.
-//! `cargo bench -p urxe-stack --bench shared_memory`
+//! What memory shared by two processes of a host would bring over loopback sockets: runs of packets
+//! one way, and a message to and fro. Both are measured without any protocol, CRC and copies at
+//! both ends included, in turn, as ratios. `cargo bench -p urxe-stack --bench shared_memory`
 //!
 //! | row | what is done with a run |
 //! |---|---|
@@ -105,7 +105,8 @@ fn round(way: Way, role: &str, is_stream: bool) -> f64 {
     let shared = Buffer::of_file(&file, 0, len).expect("a mapping");
     let place = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     let mut command = Command::new(env::current_exe().expect("this program"));
-    let child = command.env(ROLE, role).env(MEMORY, place).stdout(Stdio::piped()).spawn().expect("a child");
+    let child =
+        command.env(ROLE, role).env(MEMORY, place).stdout(Stdio::piped()).spawn().expect("a child");
     let port = UdpPort::open(UdpConfig::new(HERE)).expect("a port");
     // Until it is ready.
     while load(&shared, STOP) == 0 {

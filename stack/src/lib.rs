@@ -1,9 +1,9 @@
 //! What a RoCEv2 device does.
 //!
-//! The protocol core is sans-IO: it takes packets, time and the application's calls in, and gives packets,
-//! completions and the next deadline out. It has no socket, no thread, no clock and no global, and its
-//! randomness is passed in. The same core runs over UDP ([`port::udp`], [`driver`]), in a seeded network with
-//! virtual time ([`port::sim`]) and under a fuzzer.
+//! The protocol core is sans-IO: it takes packets, time and the application's calls in, and gives
+//! packets, completions and the next deadline out. It has no socket, no thread, no clock and no
+//! global, and its randomness is passed in. The same core runs over UDP ([`port::udp`],
+//! [`driver`]), in a seeded network with virtual time ([`port::sim`]) and under a fuzzer.
 //!
 //! | module | subject |
 //! |---|---|

@@ -1,9 +1,10 @@
 //! One small seeded generator whose numbers never change, so that a seed replays a run for good.
 //!
-//! xoshiro256** (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2018), its state filled by
-//! SplitMix64 from a 64-bit seed. Crates' generators may change between versions; the numbers of this one are
-//! fixed by the tests beside it. It is not for secrets: keys and first PSNs that a stranger must not guess start
-//! from a seed of the operating system, which whoever makes the device passes in.
+//! xoshiro256** (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2018), its
+//! state filled by SplitMix64 from a 64-bit seed. Crates' generators may change between versions;
+//! the numbers of this one are fixed by the tests beside it. It is not for secrets: keys and first
+//! PSNs that a stranger must not guess start from a seed of the operating system, which whoever
+//! makes the device passes in.
 
 #[cfg(test)]
 mod tests;
@@ -22,8 +23,8 @@ impl Rng {
         Self { state: [(); 4].map(|()| split_mix(&mut split)) }
     }
 
-    /// A generator for one part of what `seed` describes: different `stream`s of one seed are unrelated, so a part
-    /// that draws more numbers does not move the others.
+    /// A generator for one part of what `seed` describes: different `stream`s of one seed are
+    /// unrelated, so a part that draws more numbers does not move the others.
     #[must_use]
     pub fn stream(seed: u64, stream: u64) -> Self {
         let mut split = stream;

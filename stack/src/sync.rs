@@ -1,8 +1,9 @@
 //! Locks and atomics: the standard library's, or loom's under `--cfg loom`.
 //!
-//! The standard library's locks are futexes, so a child after `fork` finds no global table in an unknown
-//! state. Every structure that threads share imports from here, so that loom can explore its interleavings.
-//! Reference counts are the standard library's in both: they say who owns a thing, and decide nothing else.
+//! The standard library's locks are futexes, so a child after `fork` finds no global table in an
+//! unknown state. Every structure that threads share imports from here, so that loom can explore
+//! its interleavings. Reference counts are the standard library's in both: they say who owns a
+//! thing, and decide nothing else.
 
 pub use std::sync::{Arc, TryLockError};
 #[cfg(not(loom))]
@@ -24,7 +25,8 @@ pub fn current_thread() -> ThreadId {
     return loom::thread::current().id();
 }
 
-/// Gives the processor to another thread; under loom, tells the scheduler that this one cannot go on alone.
+/// Gives the processor to another thread; under loom, tells the scheduler that this one cannot go
+/// on alone.
 pub fn yield_now() {
     #[cfg(not(loom))]
     std::thread::yield_now();
@@ -32,8 +34,8 @@ pub fn yield_now() {
     loom::thread::yield_now();
 }
 
-/// Locks `mutex`. A poisoned lock is taken all the same: the stack's own state machines assert their
-/// invariants, and one panicking application thread must not stop the traffic of all others.
+/// Locks `mutex`. A poisoned lock is taken all the same: the stack's own state machines assert
+/// their invariants, and one panicking application thread must not stop the traffic of all others.
 #[inline(always)]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     match mutex.lock() {

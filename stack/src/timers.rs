@@ -1,8 +1,10 @@
-//! When things want to be looked at again: queue pairs, and completion queues whose events are held back.
+//! When things want to be looked at again: queue pairs, and completion queues whose events are held
+//! back.
 //!
-//! A deadline moves with every acknowledgement, so it is not followed: a queue pair has (at most a few) entries, and when
-//! one fires the queue pair says what its deadline really is. An entry is added only when none
-//! stands at or before the deadline, which on a busy queue pair is once a timeout, not once a packet.
+//! A deadline moves with every acknowledgement, so it is not followed: a queue pair has (at most a
+//! few) entries, and when one fires the queue pair says what its deadline really is. An entry is
+//! added only when none stands at or before the deadline, which on a busy queue pair is once a
+//! timeout, not once a packet.
 
 mod schedule;
 
@@ -23,7 +25,11 @@ pub(crate) struct Timers {
 
 impl Timers {
     pub fn new(wake: Arc<dyn Wake>) -> Self {
-        Self { schedule: Mutex::new(Schedule::default()), next_ns: AtomicU64::new(Time::NEVER.as_ns()), wake }
+        Self {
+            schedule: Mutex::new(Schedule::default()),
+            next_ns: AtomicU64::new(Time::NEVER.as_ns()),
+            wake,
+        }
     }
 
     /// The earliest deadline, [`Time::NEVER`] if there is none. It may turn out to have moved.

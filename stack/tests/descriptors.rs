@@ -1,4 +1,5 @@
-//! What a device says when its process has no descriptors left. A process of its own, since it has the limit for itself.
+//! What a device says when its process has no descriptors left. A process of its own, since it has
+//! the limit for itself.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What the UDP port really puts on the wire, seen by a packet socket; and what a small MTU does to it.
+//! What the UDP port really puts on the wire, seen by a packet socket; and what a small MTU does to
+//! it.
 //!
 //! Needs root in a network namespace of its own, and `ip` (iproute2):
 //!
@@ -7,9 +8,9 @@
 //! unshare --map-root-user --net cargo test -p urxe-stack --test on_the_wire -- --ignored
 //! ```
 //!
-//! The second works for every user where user namespaces are allowed. Loopback takes GSO sends whole, so the tests
-//! tell it to take one segment at a time (`gso_max_segs`): the kernel then cuts runs up as it does for a device
-//! without segmentation offload.
+//! The second works for every user where user namespaces are allowed. Loopback takes GSO sends
+//! whole, so the tests tell it to take one segment at a time (`gso_max_segs`): the kernel then cuts
+//! runs up as it does for a device without segmentation offload.
 
 use std::fs;
 use std::io::Read;
@@ -23,7 +24,9 @@ use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
 use socket2::{Domain, Protocol, Socket, Type};
 use urxe_stack::port::probe::{self, Outcome};
 use urxe_stack::port::tap::Tap;
-use urxe_stack::port::udp::{MAX_RUN_BYTES, PathError, PathErrorReason, ReceiveBuffers, UdpConfig, UdpPort};
+use urxe_stack::port::udp::{
+    MAX_RUN_BYTES, PathError, PathErrorReason, ReceiveBuffers, UdpConfig, UdpPort,
+};
 use urxe_stack::port::{Run, SendOutcome, Transmit};
 use urxe_wire::{Frame, IcrcSeed, IpRepr, ROCE_PORT};
 
@@ -59,7 +62,11 @@ impl Loopback {
 
 fn ip(arguments: &[&str]) {
     let output = Command::new("ip").args(arguments).output().expect("iproute2 is installed");
-    assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "ip {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// A socket that sees every packet of the namespace, from the IP header on (packet(7)).
@@ -78,8 +85,8 @@ fn next(watch: &mut Socket) -> Vec<u8> {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(2) {
         let length = watch.read(&mut buffer).expect("the packet is on the wire");
-        let is_ours =
-            Frame::parse_ip(&buffer[..length]).is_ok_and(|frame| frame.repr.dst.port() == ROCE_PORT);
+        let is_ours = Frame::parse_ip(&buffer[..length])
+            .is_ok_and(|frame| frame.repr.dst.port() == ROCE_PORT);
         if is_ours {
             return buffer[..length].to_vec();
         }
@@ -91,8 +98,8 @@ fn open(address: IpAddr) -> UdpPort {
     UdpPort::open(UdpConfig::new(address)).unwrap()
 }
 
-/// A run's bytes: packets of `segment_size` bytes and a last one that fills up `length`, each with the ICRC for the
-/// identification that is its index.
+/// A run's bytes: packets of `segment_size` bytes and a last one that fills up `length`, each with
+/// the ICRC for the identification that is its index.
 fn run_bytes(from: IpAddr, to: IpAddr, length: usize, segment_size: usize) -> Vec<u8> {
     let seed = IcrcSeed::new(from, ROCE_PORT, to, ROCE_PORT).unwrap();
     let mut bytes: Vec<u8> = (0..length).map(|n| (n ^ (n >> 8)) as u8).collect();
@@ -150,8 +157,12 @@ fn identifications_are_the_index_with_df_and_icrcs_hold() {
                 let seen = next(&mut watch);
                 let frame = Frame::parse_ip(&seen).unwrap();
                 assert_eq!(frame.udp_payload, packet);
-                let expected =
-                    IpRepr::V4 { tos: 0x69, identification: index as u16, dont_fragment: true, ttl: 64 };
+                let expected = IpRepr::V4 {
+                    tos: 0x69,
+                    identification: index as u16,
+                    dont_fragment: true,
+                    ttl: 64,
+                };
                 assert_eq!(frame.repr.ip, expected, "packet {index} of {length} by {segment_size}");
                 assert!(frame.icrc_holds(), "packet {index} of {length} by {segment_size}");
             }
@@ -231,7 +242,8 @@ fn what_exceeds_the_mtu_is_refused_and_the_mtu_told() {
 
         assert_eq!(outcome(fits + 4, fits + 4), SendOutcome::Dropped);
         assert!(a.errors_pending());
-        let too_big = PathError { peer: to, reporter: None, reason: PathErrorReason::TooBig { mtu: MTU } };
+        let too_big =
+            PathError { peer: to, reporter: None, reason: PathErrorReason::TooBig { mtu: MTU } };
         let errors = drained();
         assert!(!errors.is_empty() && errors.iter().all(|&error| error == too_big), "{errors:?}");
         assert_eq!(a.counters().icmp_too_big, errors.len() as u64);
@@ -264,7 +276,8 @@ fn the_doctor_sees_the_identifications() {
     assert!(identification.detail.contains("0 to 15"), "{identification:?}");
 }
 
-/// Both ends of a virtual cable in one namespace. What leaves the one comes in at the other, where a packet socket sees it.
+/// Both ends of a virtual cable in one namespace. What leaves the one comes in at the other, where
+/// a packet socket sees it.
 struct Cable {
     _alone: Loopback,
 }
@@ -294,8 +307,8 @@ impl Drop for Cable {
     }
 }
 
-/// Groups of both IP versions and of each scope, on the loopback interface and on one with a network behind it. The former takes
-/// none of IPv6.
+/// Groups of both IP versions and of each scope, on the loopback interface and on one with a
+/// network behind it. The former takes none of IPv6.
 #[test]
 #[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
 fn multicast_leaves_with_its_hop_limit_and_reaches_who_joined() {
@@ -338,7 +351,10 @@ fn multicast_leaves_with_its_hop_limit_and_reaches_who_joined() {
                     member.receive(&mut buffers).unwrap();
                     for datagrams in buffers.iter() {
                         assert_eq!((datagrams.from, datagrams.to), (from, group));
-                        assert_eq!((datagrams.hop_limit, datagrams.traffic_class), (on_the_wire, 0x69));
+                        assert_eq!(
+                            (datagrams.hop_limit, datagrams.traffic_class),
+                            (on_the_wire, 0x69)
+                        );
                         got.extend_from_slice(datagrams.bytes);
                     }
                 }
@@ -351,7 +367,10 @@ fn multicast_leaves_with_its_hop_limit_and_reaches_who_joined() {
         assert_eq!(sender.transmit(&run(from, group, &bytes, 64)), SendOutcome::Sent);
         let start = Instant::now();
         while members[1].receive(&mut buffers).unwrap() == 0 {
-            assert!(start.elapsed() < Duration::from_secs(2), "{group}: nothing came to who stayed");
+            assert!(
+                start.elapsed() < Duration::from_secs(2),
+                "{group}: nothing came to who stayed"
+            );
         }
         assert_eq!(members[0].receive(&mut buffers).unwrap(), 0, "{group}: it has left");
     }

@@ -22,10 +22,16 @@ const ROOM: usize = 128;
 const MESSAGES: u64 = 16;
 
 fn started(engine: &Engine, pd: PdId, cq: &Arc<Cq>) -> QpHandle {
-    let cap =
-        QpCap { max_send_wr: 32, max_recv_wr: 32, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 64 };
+    let cap = QpCap {
+        max_send_wr: 32,
+        max_recv_wr: 32,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline_data: 64,
+    };
     let (send_cq, recv_cq) = (Arc::clone(cq), Arc::clone(cq));
-    let init = QpInit { qp_type: QpType::Ud, pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: true };
+    let init =
+        QpInit { qp_type: QpType::Ud, pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: true };
     let qp = engine.device().create_qp(&init).unwrap();
     for (qp_state, bits) in [
         (QpState::Init, QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::QKEY),
@@ -47,7 +53,8 @@ fn next(engine: &Engine, cq: &Cq) -> Completion {
     out[0]
 }
 
-/// From one queue pair to another of the device, and to itself; how many packets left directly, and how many over the socket.
+/// From one queue pair to another of the device, and to itself; how many packets left directly, and
+/// how many over the socket.
 fn talk(address: Ipv4Addr, direct: bool) -> (u64, u64) {
     let spec: LinkSpec = format!("rxe0={address}").parse().unwrap();
     let engine = Engine::open(&spec, EngineConfig { direct, ..EngineConfig::default() }).unwrap();
@@ -59,7 +66,8 @@ fn talk(address: Ipv4Addr, direct: bool) -> (u64, u64) {
     let access = Access::LOCAL_WRITE | Access::ZERO_BASED;
     let mr = device.memory().register_buffer(pd, &buffer, 0..ROOM, 0, access).unwrap();
     let (dgid, hop_limit) = (Gid::from_ip(address.into()), 64);
-    let attr = AddressVector { dgid, hop_limit, is_global: true, port_num: 1, ..AddressVector::default() };
+    let attr =
+        AddressVector { dgid, hop_limit, is_global: true, port_num: 1, ..AddressVector::default() };
     let ah = device.create_ah(pd, &attr).unwrap();
     for wr_id in 0..MESSAGES {
         for to in [other, from] {
@@ -84,7 +92,10 @@ fn talk(address: Ipv4Addr, direct: bool) -> (u64, u64) {
             let mut bytes = [0; HEADER + 8];
             buffer.read(0, &mut bytes).unwrap();
             let ip = address.octets();
-            assert_eq!((&bytes[32..36], &bytes[36..40], &bytes[40..]), (&ip[..], &ip[..], &text[..]));
+            assert_eq!(
+                (&bytes[32..36], &bytes[36..40], &bytes[40..]),
+                (&ip[..], &ip[..], &text[..])
+            );
         }
     }
     let counters = engine.ports().map(|port| port.counters());

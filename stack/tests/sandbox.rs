@@ -1,7 +1,8 @@
-//! In a sandbox that refuses netlink a device works, without news of its interface; where even listing interfaces is refused, the error
-//! says so.
+//! In a sandbox that refuses netlink a device works, without news of its interface; where even
+//! listing interfaces is refused, the error says so.
 //!
-//! The sandbox is a seccomp filter of the thread, which the threads that it starts inherit: seccomp(2).
+//! The sandbox is a seccomp filter of the thread, which the threads that it starts inherit:
+//! seccomp(2).
 #![allow(unsafe_code, reason = "a filter is installed by prctl")]
 
 use std::net::Ipv4Addr;

@@ -1,4 +1,5 @@
-//! Builds `urxe` and its libraries for tests that start them: what other packages make cannot be asked for in `Cargo.toml`.
+//! Builds `urxe` and its libraries for tests that start them: what other packages make cannot be
+//! asked for in `Cargo.toml`.
 
 use std::env;
 use std::ffi::OsStr;
@@ -6,11 +7,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What is built, for [`build`]: the workspace's libraries and the command. The example is there for what it depends on: with it, cargo
-/// takes the dependencies as the whole workspace's tests have them, and has all but the last step done already.
+/// What is built, for [`build`]: the workspace's libraries and the command. The example is there
+/// for what it depends on: with it, cargo takes the dependencies as the whole workspace's tests
+/// have them, and has all but the last step done already.
 pub const TARGETS: [&str; 6] = ["--workspace", "--lib", "--bin", "urxe", "--example", "ping_pong"];
 
-/// Builds as the running test was built, and beside it: the files of the target folder with these names.
+/// Builds as the running test was built, and beside it: the files of the target folder with these
+/// names.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! A real `rdma_rxe` peer on any x86-64 machine: Debian's kernels 6.1 and 6.12 in QEMU, without KVM.
+//! A real `rdma_rxe` peer on any x86-64 machine: Debian's kernels 6.1 and 6.12 in QEMU, without
+//! KVM.
 //!
 //! ```text
 //!   network namespace urxe-k-<pid>
@@ -13,17 +14,21 @@
 //!   └─────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! [`Lab::open`] makes all of it and drops all of it; it needs root and what `tests/kernel/setup.sh` installs. The
-//! calling process itself enters the namespace, so open it first and on the main thread. What is missing is an
-//! [`Error::Missing`] with the remedy, never a test left out.
+//! [`Lab::open`] makes all of it and drops all of it; it needs root and what
+//! `tests/kernel/setup.sh` installs. The calling process itself enters the namespace, so open it
+//! first and on the main thread. What is missing is an [`Error::Missing`] with the remedy, never a
+//! test left out.
 //!
-//! - Commands run in a guest ([`Guest::start`], [`Guest::run`]) or beside the guests ([`HostCommand`]); both are a
-//!   [`Job`] with output, exit status and a time limit, killed when dropped.
-//! - Faults ([`Guest::impair`]) are `tc netem` on the guest's own end of its link, in both directions and for RoCE
-//!   packets alone: guests' kernels have netem while the host's may not, and the control connections stay whole.
-//! - [`Counters`] are the kernel's own (`rdma statistic`): they tell a clean run from one healed by retries.
-//! - `tests/kernel/guest/peer.c` plays what `ibv_rc_pingpong` does not: READ, WRITE, atomics, immediate data, both
-//!   roles.
+//! - Commands run in a guest ([`Guest::start`], [`Guest::run`]) or beside the guests
+//!   ([`HostCommand`]); both are a [`Job`] with output, exit status and a time limit, killed when
+//!   dropped.
+//! - Faults ([`Guest::impair`]) are `tc netem` on the guest's own end of its link, in both
+//!   directions and for RoCE packets alone: guests' kernels have netem while the host's may not,
+//!   and the control connections stay whole.
+//! - [`Counters`] are the kernel's own (`rdma statistic`): they tell a clean run from one healed by
+//!   retries.
+//! - `tests/kernel/guest/peer.c` plays what `ibv_rc_pingpong` does not: READ, WRITE, atomics,
+//!   immediate data, both roles.
 
 mod capture;
 mod counters;

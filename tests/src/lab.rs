@@ -1,4 +1,5 @@
-//! A small language for scenarios: one device with one connected queue pair, and a peer that is the test itself.
+//! A small language for scenarios: one device with one connected queue pair, and a peer that is the
+//! test itself.
 //!
 //! ```
 //! use urxe_tests::lab::{Lab, PACKET, Packet, Setup, ack};
@@ -11,11 +12,13 @@
 //! lab.deliver(ack(500));
 //! lab.expect_sends([(1, WcStatus::Success)]);
 //! ```
-//! A [`Packet`] is written as what differs from the template [`PACKET`]; what the device sends is compared with it
-//! field by field, and its ICRC is verified. Time is virtual: [`Lab::wait`] moves it and runs every timer on the way.
+//! A [`Packet`] is written as what differs from the template [`PACKET`]; what the device sends is
+//! compared with it field by field, and its ICRC is verified. Time is virtual: [`Lab::wait`] moves
+//! it and runs every timer on the way.
 //!
-//! The device sends from PSN [`Setup::sq_psn`] on (500) and expects the peer to begin with [`Setup::rq_psn`] (100). All
-//! regions are zero-based, so addresses are offsets in the one buffer ([`Lab::memory`]).
+//! The device sends from PSN [`Setup::sq_psn`] on (500) and expects the peer to begin with
+//! [`Setup::rq_psn`] (100). All regions are zero-based, so addresses are offsets in the one buffer
+//! ([`Lab::memory`]).
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -34,9 +37,9 @@ use urxe_stack::qp::wr::{
 };
 use urxe_stack::time::Time;
 use urxe_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Feth, Gid, IcrcSeed, IcrcSolver, IcrcVerdict, Lkey, Msn,
-    NakCode, Opcode, PKey, PacketRepr, PacketView, PlacementType, Psn, Qpn, ROCE_PORT, Reth, Rkey, RnrTimer,
-    SelectivityLevel, Syndrome,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Feth, Gid, IcrcSeed, IcrcSolver, IcrcVerdict, Lkey,
+    Msn, NakCode, Opcode, PKey, PacketRepr, PacketView, PlacementType, Psn, Qpn, ROCE_PORT, Reth,
+    Rkey, RnrTimer, SelectivityLevel, Syndrome,
 };
 
 /// The device's address.
@@ -57,7 +60,8 @@ pub const MEMORY: usize = 0xc000;
 pub const MTU: usize = 256;
 /// One millisecond in nanoseconds.
 pub const MILLISECOND: u64 = 1_000_000;
-/// A packet may be overtaken for so many nanoseconds before it counts as lost, while no longer round trip is known.
+/// A packet may be overtaken for so many nanoseconds before it counts as lost, while no longer
+/// round trip is known.
 pub const OVERTAKEN: u64 = 100_000;
 
 /// A packet from BTH to payload; lengths, pad and ICRC follow.
@@ -147,7 +151,14 @@ pub fn atomic_response(psn: u32, msn: u32, original: u64) -> Packet {
 #[must_use]
 pub fn write_only(psn: u32, va: u64, rkey: Rkey, payload: &[u8]) -> Packet {
     let ext = reth(va, rkey, payload.len());
-    Packet { opcode: Opcode::RcWriteOnly, psn, ack_req: true, ext, payload: payload.to_vec(), ..PACKET }
+    Packet {
+        opcode: Opcode::RcWriteOnly,
+        psn,
+        ack_req: true,
+        ext,
+        payload: payload.to_vec(),
+        ..PACKET
+    }
 }
 
 /// A SEND of one packet that asks for an acknowledgement.
@@ -180,7 +191,14 @@ pub fn compare_swap(psn: u32, va: u64, rkey: Rkey, compare: u64, swap: u64) -> P
 #[must_use]
 pub fn atomic_write(psn: u32, va: u64, rkey: Rkey, value: [u8; 8]) -> Packet {
     let ext = reth(va, rkey, 8);
-    Packet { opcode: Opcode::RcAtomicWrite, psn, ack_req: true, ext, payload: value.to_vec(), ..PACKET }
+    Packet {
+        opcode: Opcode::RcAtomicWrite,
+        psn,
+        ack_req: true,
+        ext,
+        payload: value.to_vec(),
+        ..PACKET
+    }
 }
 
 /// A FLUSH of this placement, of the range or of the whole region.
@@ -243,19 +261,24 @@ impl Default for Setup {
             max_rd_atomic: 4,
             max_dest_rd_atomic: 4,
             rtr_only: false,
-            access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::FLUSH_GLOBAL,
+            access: Access::REMOTE_READ
+                | Access::REMOTE_WRITE
+                | Access::REMOTE_ATOMIC
+                | Access::FLUSH_GLOBAL,
         }
     }
 }
 
-/// What the device sent, as runs; their packets are checked and taken apart when they are looked at.
+/// What the device sent, as runs; their packets are checked and taken apart when they are looked
+/// at.
 #[derive(Default)]
 struct Outbox(Mutex<VecDeque<Packet>>);
 
 impl Transmit for Outbox {
     fn transmit(&self, run: &Run<'_>) -> SendOutcome {
         assert_eq!((run.from, run.to), (OWN, PEER));
-        let seed = IcrcSeed::new(run.from, run.from_port, run.to, ROCE_PORT).expect("both are IPv4");
+        let seed =
+            IcrcSeed::new(run.from, run.from_port, run.to, ROCE_PORT).expect("both are IPv4");
         let mut outbox = self.0.lock().expect("one thread");
         for (index, bytes) in run.segments().enumerate() {
             let verdict = seed.verify(&mut IcrcSolver::new(), bytes, index as u16);
@@ -311,8 +334,13 @@ impl Lab {
         let mr = register(&device, pd, &memory, all_rights());
         let [send_cq, recv_cq] =
             [(); 2].map(|()| device.create_cq(256, None, 0).expect("a completion queue"));
-        let cap =
-            QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 64 };
+        let cap = QpCap {
+            max_send_wr: 64,
+            max_recv_wr: 64,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline_data: 64,
+        };
         let init = QpInit {
             qp_type: setup.qp_type,
             pd,
@@ -326,7 +354,8 @@ impl Lab {
         let scratch = ReceiveScratch::default();
         let (now, outbox) = (Time::ZERO, Outbox::default());
         let qp_type = setup.qp_type;
-        let lab = Self { device, scratch, qp, qp_type, pd, send_cq, recv_cq, now, outbox, mr, memory };
+        let lab =
+            Self { device, scratch, qp, qp_type, pd, send_cq, recv_cq, now, outbox, mr, memory };
         lab.connect(setup);
         lab
     }
@@ -484,8 +513,8 @@ impl Lab {
         Sge { addr: at, length: length as u32, lkey: self.mr.lkey }
     }
 
-    /// Posts a signalled work request: SENDs and WRITEs take the first bytes of the source, the others land at
-    /// [`LANDING`].
+    /// Posts a signalled work request: SENDs and WRITEs take the first bytes of the source, the
+    /// others land at [`LANDING`].
     ///
     /// # Panics
     /// If it is refused.
@@ -544,7 +573,8 @@ impl Lab {
     /// # Panics
     /// If it is refused.
     pub fn post_recv_sge(&mut self, wr_id: u64, sge: Sge) {
-        let posted = self.device.post_recv(self.now, self.qp, &[RecvRequest { wr_id, sges: &[sge] }]);
+        let posted =
+            self.device.post_recv(self.now, self.qp, &[RecvRequest { wr_id, sges: &[sge] }]);
         posted.expect("taken");
     }
 
@@ -564,7 +594,8 @@ impl Lab {
     /// # Panics
     /// If they are of different sizes.
     pub fn deliver_merged(&mut self, packets: impl IntoIterator<Item = Packet>) {
-        let packets: Vec<Vec<u8>> = packets.into_iter().map(|packet| self.bytes(PEER, &packet)).collect();
+        let packets: Vec<Vec<u8>> =
+            packets.into_iter().map(|packet| self.bytes(PEER, &packet)).collect();
         let segment_size = packets[0].len();
         assert!(packets.iter().all(|packet| packet.len() == segment_size));
         self.deliver_bytes(PEER, &packets.concat(), segment_size);
@@ -608,9 +639,12 @@ impl Lab {
         bth.becn = packet.becn;
         bth.pad_count = urxe_wire::packet::pad_count(packet.payload.len());
         let mut bytes = vec![0xa5; urxe_wire::packet::MAX_PACKET_LEN];
-        let end = PacketRepr::new(bth, packet.ext).emit_headers(&mut bytes).expect("the opcode's extension");
+        let end = PacketRepr::new(bth, packet.ext)
+            .emit_headers(&mut bytes)
+            .expect("the opcode's extension");
         bytes[end..end + packet.payload.len()].copy_from_slice(&packet.payload);
-        let end = urxe_wire::packet::emit_pad(&mut bytes, end + packet.payload.len()).expect("room");
+        let end =
+            urxe_wire::packet::emit_pad(&mut bytes, end + packet.payload.len()).expect("room");
         let seed = IcrcSeed::new(from, ROCE_PORT, OWN, ROCE_PORT).expect("both are IPv4");
         let end = seed.append(0, &mut bytes, end).expect("room");
         bytes.truncate(end);
@@ -626,7 +660,8 @@ impl Lab {
     pub fn wait(&mut self, ns: u64) {
         let until = self.now.plus_ns(ns);
         self.flush();
-        while let Some(deadline) = self.device.next_deadline().filter(|&deadline| deadline <= until) {
+        while let Some(deadline) = self.device.next_deadline().filter(|&deadline| deadline <= until)
+        {
             self.now = self.now.max(deadline);
             self.device.handle_timeouts(self.now);
             self.flush();

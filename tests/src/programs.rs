@@ -1,8 +1,10 @@
-//! Pairs of Debian's programs, a server and a client, and what shows that both did what they should: played between two processes of
-//! urxe (`tests/tests/programs`), and between one and a real kernel (`tests/tests/kernel_peers`).
+//! Pairs of Debian's programs, a server and a client, and what shows that both did what they
+//! should: played between two processes of urxe (`tests/tests/programs`), and between one and a
+//! real kernel (`tests/tests/kernel_peers`).
 //!
-//! The programs judge themselves by their exit status. [`Pair::judge`] looks further, at what they say: that each size was measured
-//! with as many messages as were asked for, that no byte was wrong.
+//! The programs judge themselves by their exit status. [`Pair::judge`] looks further, at what they
+//! say: that each size was measured with as many messages as were asked for, that no byte was
+//! wrong.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -68,7 +70,9 @@ impl Pair {
         };
         match &self.expects {
             Expects::Figures => each("how long all took, and nothing of invalid data", &|said| {
-                said.contains("bytes in") && said.contains("usec/iter") && !said.contains("invalid data")
+                said.contains("bytes in")
+                    && said.contains("usec/iter")
+                    && !said.contains("invalid data")
             }),
             Expects::Line(due) => each(due, &|said| said.lines().any(|line| line == *due)),
             Expects::Rows { sizes, messages } => {
@@ -83,7 +87,8 @@ impl Pair {
     }
 }
 
-/// The numbers of the pairs that were asked for (`URXE_PAIRS=351-548`, `URXE_PAIRS=351`), of `count` that there are; all unless some were.
+/// The numbers of the pairs that were asked for (`URXE_PAIRS=351-548`, `URXE_PAIRS=351`), of
+/// `count` that there are; all unless some were.
 ///
 /// # Panics
 /// If the variable is of another form.
@@ -93,11 +98,13 @@ pub fn asked_for(count: usize) -> RangeInclusive<usize> {
     let (first, last) = text.split_once('-').unwrap_or((&text, "1000000"));
     let number = |text: &str| text.parse::<usize>().ok().filter(|number| *number > 0);
     let numbers = number(first).zip(number(last));
-    let (first, last) = numbers.unwrap_or_else(|| panic!("URXE_PAIRS={text}: not FIRST or FIRST-LAST"));
+    let (first, last) =
+        numbers.unwrap_or_else(|| panic!("URXE_PAIRS={text}: not FIRST or FIRST-LAST"));
     first..=last.min(count)
 }
 
-/// Whether a client that connects by `rdma_cm` says that nobody listens yet, in the words of any of these programs.
+/// Whether a client that connects by `rdma_cm` says that nobody listens yet, in the words of any of
+/// these programs.
 #[must_use]
 pub fn is_early(client: &str) -> bool {
     let words = [
@@ -113,7 +120,8 @@ pub fn is_early(client: &str) -> bool {
     words.iter().any(|early| client.contains(early))
 }
 
-/// Waits until somebody in this network namespace listens on a TCP port, without connecting: a connection would be taken for the client.
+/// Waits until somebody in this network namespace listens on a TCP port, without connecting: a
+/// connection would be taken for the client.
 ///
 /// # Errors
 /// `server_ended` is true, or nobody listened within half a minute.
@@ -123,7 +131,8 @@ pub fn wait_listening(port: u16, mut server_ended: impl FnMut() -> bool) -> Resu
         let text = fs::read_to_string(table).unwrap_or_default();
         // Fields: number, local address, remote address, state; 0A is LISTEN.
         text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|fields| {
-            fields.get(1).is_some_and(|local| local.ends_with(&wanted)) && fields.get(3) == Some(&"0A")
+            fields.get(1).is_some_and(|local| local.ends_with(&wanted))
+                && fields.get(3) == Some(&"0A")
         })
     };
     for _ in 0..6_000 {
@@ -150,8 +159,7 @@ fn row(line: &str) -> Option<[u64; 2]> {
 mod tests {
     use super::*;
 
-    const ROWS: &str =
-        " #bytes     #iterations    BW peak[MB/sec]\n 2          100              0.22               0.18\n";
+    const ROWS: &str = " #bytes     #iterations    BW peak[MB/sec]\n 2          100              0.22               0.18\n";
 
     fn rows(sizes: &[u64], messages: u64) -> Pair {
         let expects = Expects::Rows { sizes: sizes.to_vec(), messages };

@@ -1,4 +1,5 @@
-//! A few devices with datagram queue pairs on a wire that loses nothing: for scenarios of datagrams and groups.
+//! A few devices with datagram queue pairs on a wire that loses nothing: for scenarios of datagrams
+//! and groups.
 //!
 //! ```
 //! use urxe_tests::town::{Town, payload};
@@ -10,8 +11,8 @@
 //! let (completion, bytes) = town.received(1).expect("it arrived");
 //! assert_eq!((completion.wr_id, payload(&bytes)), (7, &b"hello"[..]));
 //! ```
-//! Device n has the address 10.0.0.(n+1), or fd00::(n+1), and one queue pair with the Q_Key [`QKEY`]. What is on the wire can be looked
-//! at before it is delivered, and changed.
+//! Device n has the address 10.0.0.(n+1), or fd00::(n+1), and one queue pair with the Q_Key
+//! [`QKEY`]. What is on the wire can be looked at before it is delivered, and changed.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -162,7 +163,9 @@ impl Town {
     /// So many devices with IPv6 addresses.
     #[must_use]
     pub fn v6(houses: u8) -> Self {
-        Self::of((1..=houses).map(|n| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n.into()))))
+        Self::of(
+            (1..=houses).map(|n| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n.into()))),
+        )
     }
 
     /// Devices with these addresses.
@@ -232,7 +235,8 @@ impl Town {
         let sges = [Sge { addr: SOURCE, length: message.len() as u32, lkey: house.mr.lkey }];
         let (flags, payload) = (SendFlags::SIGNALED, Payload::Sges(&sges));
         let request = SendRequest { wr_id, op, to, flags, payload };
-        let posted = house.device.post_send(self.now, house.qp, &[request]).map_err(|(_, error)| error);
+        let posted =
+            house.device.post_send(self.now, house.qp, &[request]).map_err(|(_, error)| error);
         house.device.transmit_pending(self.now, &self.wire);
         posted
     }
@@ -248,7 +252,8 @@ impl Town {
         self.wire.0.lock().expect("one thread").drain(..).collect()
     }
 
-    /// Delivers a run to the devices that it is for: a group's packets reach every device, as on a wire.
+    /// Delivers a run to the devices that it is for: a group's packets reach every device, as on a
+    /// wire.
     pub fn deliver(&mut self, run: &Carried) {
         for house in self.houses.iter().filter(|h| run.to.is_multicast() || h.address == run.to) {
             let datagrams = Datagrams {
@@ -303,7 +308,12 @@ pub fn to_qp(ah: AhHandle, qpn: Qpn, qkey: QKey) -> Destination {
 /// An address vector with this destination and everything else 0.
 #[must_use]
 pub fn address(to: IpAddr) -> AddressVector {
-    AddressVector { dgid: Gid::from_ip(to), is_global: true, port_num: 1, ..AddressVector::default() }
+    AddressVector {
+        dgid: Gid::from_ip(to),
+        is_global: true,
+        port_num: 1,
+        ..AddressVector::default()
+    }
 }
 
 impl House {
@@ -317,7 +327,8 @@ impl House {
         let memory = Arc::new(Buffer::new(MEMORY).expect("a few KiB"));
         let pd = device.alloc_pd().expect("a protection domain");
         let access = Access::LOCAL_WRITE | Access::ZERO_BASED;
-        let mr = device.memory().register_buffer(pd, &memory, 0..MEMORY, 0, access).expect("registered");
+        let mr =
+            device.memory().register_buffer(pd, &memory, 0..MEMORY, 0, access).expect("registered");
         let cq = device.create_cq(256, None, 0).expect("a completion queue");
         let qp = create(&device, pd, &cq, QpType::Ud);
         let house = Self { device, address, pd, qp, cq, mr, joined, memory };
@@ -334,14 +345,17 @@ impl House {
     }
 
     fn start(&self, qp: QpHandle) {
-        let attr = QpAttr { port_num: 1, qkey: QKEY, sq_psn: Psn::new(0xff_ffff), ..QpAttr::default() };
+        let attr =
+            QpAttr { port_num: 1, qkey: QKEY, sq_psn: Psn::new(0xff_ffff), ..QpAttr::default() };
         for (qp_state, mask) in [
             (QpState::Init, QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::QKEY),
             (QpState::Rtr, QpAttrMask::empty()),
             (QpState::Rts, QpAttrMask::SQ_PSN),
         ] {
             let attr = QpAttr { qp_state, ..attr };
-            self.device.modify_qp(Time::ZERO, qp, &attr, QpAttrMask::STATE | mask).expect("changed");
+            self.device
+                .modify_qp(Time::ZERO, qp, &attr, QpAttrMask::STATE | mask)
+                .expect("changed");
         }
     }
 
@@ -384,8 +398,13 @@ impl House {
 }
 
 fn create(device: &Device, pd: PdId, cq: &Arc<Cq>, qp_type: QpType) -> QpHandle {
-    let cap =
-        QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 64 };
+    let cap = QpCap {
+        max_send_wr: 64,
+        max_recv_wr: 64,
+        max_send_sge: 4,
+        max_recv_sge: 4,
+        max_inline_data: 64,
+    };
     let (send_cq, recv_cq) = (Arc::clone(cq), Arc::clone(cq));
     let init = QpInit { qp_type, pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: false };
     device.create_qp(&init).expect("a queue pair")

@@ -1,5 +1,6 @@
-//! Connections of real kernels (Linux 6.12 and 6.1, `wire/testdata`) as the oracle: what one end sent is played into this stack's responder,
-//! whose answers must be those of the kernel at the other end, field by field.
+//! Connections of real kernels (Linux 6.12 and 6.1, `wire/testdata`) as the oracle: what one end
+//! sent is played into this stack's responder, whose answers must be those of the kernel at the
+//! other end, field by field.
 //!
 //! | capture | what it shows |
 //! |---|---|
@@ -8,9 +9,10 @@
 //! | `rnr` | a receiver that is often not ready: RNR NAKs, acknowledgements of copies |
 //!
 //! # Where the answers differ
-//! After an RNR NAK, `rdma_rxe` also tells a sequence error for the packets that follow it (`rxe_resp.c`: the early packet is met in the
-//! state that the NAK has left), with the same PSN. This stack says nothing then: the sender has been told to come back, and the PSN
-//! of a sequence NAK would make it come back at once. Those NAKs are left out of the comparison, and counted.
+//! After an RNR NAK, `rdma_rxe` also tells a sequence error for the packets that follow it
+//! (`rxe_resp.c`: the early packet is met in the state that the NAK has left), with the same PSN.
+//! This stack says nothing then: the sender has been told to come back, and the PSN of a sequence
+//! NAK would make it come back at once. Those NAKs are left out of the comparison, and counted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -111,7 +113,13 @@ struct End {
 
 impl End {
     /// The end at `own` of what `packets` show.
-    fn new(packets: &[Captured], own: IpAddr, peer: IpAddr, qp_type: QpType, is_shared: bool) -> Self {
+    fn new(
+        packets: &[Captured],
+        own: IpAddr,
+        peer: IpAddr,
+        qp_type: QpType,
+        is_shared: bool,
+    ) -> Self {
         let mut config = DeviceConfig::new(vec![Gid::from_ip(own)], 1);
         config.active_mtu = PathMtu::Mtu1024;
         let device = Device::new(config);
@@ -121,7 +129,8 @@ impl End {
         let access = Access::LOCAL_WRITE | Access::ZERO_BASED;
         let mr = device.memory().register_buffer(pd, &buffer, 0..MESSAGE, 0, access).unwrap();
         let attr = SrqAttr { max_wr: 256, max_sge: 1, srq_limit: 0 };
-        let srq = is_shared.then(|| device.create_srq(&SrqInit { pd, attr, xrc: None, context: 0 }).unwrap());
+        let srq = is_shared
+            .then(|| device.create_srq(&SrqInit { pd, attr, xrc: None, context: 0 }).unwrap());
         let mut stands = BTreeMap::new();
         let requests = || packets.iter().filter(|p| p.to == own && p.view().info().is_request);
         for first in requests() {
@@ -137,12 +146,16 @@ impl End {
                 max_recv_sge: 1,
                 max_inline_data: 0,
             };
-            let init = QpInit { qp_type, pd, send_cq, recv_cq, srq: srq.clone(), cap, sq_sig_all: true };
+            let init =
+                QpInit { qp_type, pd, send_cq, recv_cq, srq: srq.clone(), cap, sq_sig_all: true };
             let qp = device.create_qp(&init).unwrap();
             // Its peer is whom it answered; an unreliable one has one peer only.
-            let peers =
-                packets.iter().filter(|p| p.from == own).map(|p| (p.view().dest_qp(), p.view().psn()));
-            let mine = requests().filter(|p| p.view().dest_qp().value() == number).map(|p| p.view().psn());
+            let peers = packets
+                .iter()
+                .filter(|p| p.from == own)
+                .map(|p| (p.view().dest_qp(), p.view().psn()));
+            let mine =
+                requests().filter(|p| p.view().dest_qp().value() == number).map(|p| p.view().psn());
             let psns: Vec<Psn> = mine.collect();
             let peer_qpn = peers
                 .clone()
@@ -152,7 +165,9 @@ impl End {
             let expected = first.view().psn();
             let own_psn = packets
                 .iter()
-                .find(|p| p.from == own && p.view().info().is_request && p.view().dest_qp() == peer_qpn)
+                .find(|p| {
+                    p.from == own && p.view().info().is_request && p.view().dest_qp() == peer_qpn
+                })
                 .map_or(Psn::new(0), |p| p.view().psn());
             connect(&device, qp, qp_type, peer, peer_qpn, [expected, own_psn]);
             stands.insert(number, Stand { qp, peer: peer_qpn, expected });
@@ -174,7 +189,8 @@ impl End {
         }
     }
 
-    /// Delivers a captured packet to the queue pair in its receiver's place; what is answered, with the kernel's numbers.
+    /// Delivers a captured packet to the queue pair in its receiver's place; what is answered, with
+    /// the kernel's numbers.
     fn deliver(&mut self, packet: &Captured) -> Vec<Vec<u8>> {
         let number = packet.view().dest_qp().value();
         let mut bytes = packet.bytes.clone();
@@ -212,7 +228,14 @@ impl End {
     }
 }
 
-fn connect(device: &Device, qp: QpHandle, qp_type: QpType, peer: IpAddr, dest_qp_num: Qpn, psns: [Psn; 2]) {
+fn connect(
+    device: &Device,
+    qp: QpHandle,
+    qp_type: QpType,
+    peer: IpAddr,
+    dest_qp_num: Qpn,
+    psns: [Psn; 2],
+) {
     let attr = QpAttr {
         port_num: 1,
         path_mtu: PathMtu::Mtu1024,
@@ -235,9 +258,11 @@ fn connect(device: &Device, qp: QpHandle, qp_type: QpType, peer: IpAddr, dest_qp
         },
         ..QpAttr::default()
     };
-    for (from, to) in
-        [(QpState::Reset, QpState::Init), (QpState::Init, QpState::Rtr), (QpState::Rtr, QpState::Rts)]
-    {
+    for (from, to) in [
+        (QpState::Reset, QpState::Init),
+        (QpState::Init, QpState::Rtr),
+        (QpState::Rtr, QpState::Rts),
+    ] {
         let mask = transition::attributes(from, to, qp_type).unwrap().required | QpAttrMask::STATE;
         device.modify_qp(Time::ZERO, qp, &QpAttr { qp_state: to, ..attr }, mask).unwrap();
     }
@@ -250,9 +275,15 @@ fn syndrome(packet: &Captured) -> Option<Syndrome> {
 /// A message, and which queue pair of the capture it was for.
 type Message = (u32, Vec<u8>);
 
-/// Plays what the other end sent into this stack in the place of `own`. How many answers were equal, and how many sequence NAKs of the kernel were
-/// left out; what was received, by which queue pair.
-fn replay(name: &str, own: usize, qp_type: QpType, is_shared: bool) -> (usize, usize, Vec<Message>) {
+/// Plays what the other end sent into this stack in the place of `own`. How many answers were
+/// equal, and how many sequence NAKs of the kernel were left out; what was received, by which queue
+/// pair.
+fn replay(
+    name: &str,
+    own: usize,
+    qp_type: QpType,
+    is_shared: bool,
+) -> (usize, usize, Vec<Message>) {
     let packets = capture(name);
     let (own, peer) = (IpAddr::from(ENDS[own]), IpAddr::from(ENDS[1 - own]));
     let mut end = End::new(&packets, own, peer, qp_type, is_shared);
@@ -262,13 +293,15 @@ fn replay(name: &str, own: usize, qp_type: QpType, is_shared: bool) -> (usize, u
     for packet in packets.iter().filter(|p| p.from == own && p.view().info().is_response) {
         answers.entry(packet.view().dest_qp().value()).or_default().push_back(packet);
     }
-    let requests = packets.iter().filter(|packet| packet.to == own && packet.view().info().is_request);
+    let requests =
+        packets.iter().filter(|packet| packet.to == own && packet.view().info().is_request);
     for packet in requests {
         let (view, number) = (packet.view(), packet.view().dest_qp().value());
         let due = answers.entry(end.stands[&number].peer.value()).or_default();
         let is_next = view.psn() == end.stands[&number].expected;
         let refused = due.front().is_some_and(|answer| {
-            matches!(syndrome(answer), Some(Syndrome::RnrNak(_))) && answer.view().psn() == view.psn()
+            matches!(syndrome(answer), Some(Syndrome::RnrNak(_)))
+                && answer.view().psn() == view.psn()
         });
         if is_next && !refused {
             end.stands.get_mut(&number).unwrap().expected = view.psn().next();
@@ -279,9 +312,14 @@ fn replay(name: &str, own: usize, qp_type: QpType, is_shared: bool) -> (usize, u
         }
         for ours in end.deliver(packet) {
             let due = answers.get_mut(&end.stands[&number].peer.value()).unwrap();
-            let kernels = due.pop_front().unwrap_or_else(|| panic!("{name}: {ours:02x?} is one too many"));
+            let kernels =
+                due.pop_front().unwrap_or_else(|| panic!("{name}: {ours:02x?} is one too many"));
             let icrc = ours.len() - ICRC_LEN;
-            assert_eq!(ours[..icrc], kernels.bytes[..kernels.bytes.len() - ICRC_LEN], "{name}, {view:?}");
+            assert_eq!(
+                ours[..icrc],
+                kernels.bytes[..kernels.bytes.len() - ICRC_LEN],
+                "{name}, {view:?}"
+            );
             equal += 1;
             let rnr = matches!(syndrome(kernels), Some(Syndrome::RnrNak(_)));
             while rnr && due.front().is_some_and(|next| is_sequence_nak_of(next, kernels)) {
@@ -307,12 +345,14 @@ fn is_sequence_nak_of(answer: &Captured, rnr: &Captured) -> bool {
         && answer.view().psn() == rnr.view().psn()
 }
 
-/// The messages that one end of a capture sent, each put together from its packets; copies left out.
+/// The messages that one end of a capture sent, each put together from its packets; copies left
+/// out.
 fn messages(name: &str, to: usize) -> Vec<Message> {
     let mut messages: Vec<Message> = Vec::new();
     let mut seen = BTreeMap::new();
-    for packet in
-        capture(name).iter().filter(|p| p.to == IpAddr::from(ENDS[to]) && p.view().info().is_request)
+    for packet in capture(name)
+        .iter()
+        .filter(|p| p.to == IpAddr::from(ENDS[to]) && p.view().info().is_request)
     {
         let view = packet.view();
         let place = (view.dest_qp().value(), view.psn().value());
@@ -358,15 +398,23 @@ fn an_unreliable_message_is_byte_for_byte_the_kernels() {
             end.buffer.write(0, &message).unwrap();
             let sges = [end.sge(message.len())];
             let (to, flags) = (Destination::Peer, SendFlags::empty());
-            let request =
-                SendRequest { wr_id: 1, op: SendOp::Send, to, flags, payload: Payload::Sges(&sges) };
+            let request = SendRequest {
+                wr_id: 1,
+                op: SendOp::Send,
+                to,
+                flags,
+                payload: Payload::Sges(&sges),
+            };
             end.device.post_send(Time::ZERO, stand.qp, &[request]).unwrap();
             sent.extend(end.sent());
         }
         let kernels: Vec<&Captured> = packets.iter().filter(|packet| packet.from == here).collect();
         assert_eq!(sent.len(), kernels.len());
         for (ours, kernels) in sent.iter().zip(kernels) {
-            assert_eq!(ours[..ours.len() - ICRC_LEN], kernels.bytes[..kernels.bytes.len() - ICRC_LEN]);
+            assert_eq!(
+                ours[..ours.len() - ICRC_LEN],
+                kernels.bytes[..kernels.bytes.len() - ICRC_LEN]
+            );
         }
     }
 }

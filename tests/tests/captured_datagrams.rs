@@ -1,5 +1,5 @@
-//! Datagrams of real kernels (`ibv_ud_pingpong` of Linux 6.12 and 6.1, `mckey` of 6.12; `wire/testdata`) as the oracle for those of
-//! this stack.
+//! Datagrams of real kernels (`ibv_ud_pingpong` of Linux 6.12 and 6.1, `mckey` of 6.12;
+//! `wire/testdata`) as the oracle for those of this stack.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -53,7 +53,8 @@ fn for_each_datagram(capture: &str, mut check: impl FnMut(&[u8], &Frame<'_>, &Pa
     assert!(count >= 4, "{count} datagrams are too few to prove anything");
 }
 
-/// With the numbers that no two runs share (queue pairs, PSN, Q_Key) put in, what this stack sends is what the kernel sent.
+/// With the numbers that no two runs share (queue pairs, PSN, Q_Key) put in, what this stack sends
+/// is what the kernel sent.
 #[test]
 fn a_datagram_is_byte_for_byte_the_kernels() {
     for_each_datagram("ud_pingpong.pcap", |_, frame, packet| {
@@ -75,8 +76,8 @@ fn a_datagram_is_byte_for_byte_the_kernels() {
     });
 }
 
-/// The forty bytes in front of a received message hold the very IP header that the kernel sent, its identification included, which
-/// no socket shows: it follows from the ICRC.
+/// The forty bytes in front of a received message hold the very IP header that the kernel sent, its
+/// identification included, which no socket shows: it follows from the ICRC.
 #[test]
 fn the_header_in_front_of_a_message_is_the_one_that_was_on_the_wire() {
     for_each_datagram("ud_pingpong.pcap", |bytes, frame, packet| {
@@ -95,8 +96,15 @@ fn the_header_in_front_of_a_message_is_the_one_that_was_on_the_wire() {
         let seed = IcrcSeed::new(from, from_port, to, ROCE_PORT).unwrap();
         seed.append(identification, &mut datagram, end).unwrap();
         let segment_size = datagram.len();
-        let carried =
-            Carried { from, from_port, to, bytes: datagram, segment_size, hop_limit: 0, traffic_class: tos };
+        let carried = Carried {
+            from,
+            from_port,
+            to,
+            bytes: datagram,
+            segment_size,
+            hop_limit: 0,
+            traffic_class: tos,
+        };
         town.deliver(&carried);
         assert!(town.on_the_wire().is_empty(), "nothing is answered");
         let (completion, received) = town.received(0).expect("taken");
@@ -112,18 +120,21 @@ fn the_header_in_front_of_a_message_is_the_one_that_was_on_the_wire() {
     });
 }
 
-/// The IPv4 header of a frame, with the time to live that the wire of these tests says; the checksum follows it (RFC 1624).
+/// The IPv4 header of a frame, with the time to live that the wire of these tests says; the
+/// checksum follows it (RFC 1624).
 fn ip_header(frame: &[u8], ttl: u8) -> Vec<u8> {
     let mut header = frame[ETHERNET_LEN..ETHERNET_LEN + 20].to_vec();
     let sum = u32::from(u16::from_be_bytes([header[10], header[11]]));
     let more = sum + (u32::from(ttl) << 8) + 0xffff - (u32::from(HOPS) << 8);
     let folded = (more & 0xffff) + (more >> 16);
-    header[10..12].copy_from_slice(&((folded & 0xffff) as u16 + (folded >> 16) as u16).to_be_bytes());
+    header[10..12]
+        .copy_from_slice(&((folded & 0xffff) as u16 + (folded >> 16) as u16).to_be_bytes());
     header[8] = HOPS;
     header
 }
 
-/// What `mckey` of Linux 6.12 sent to a group, untouched: a member gets what the kernel's would have got, and answers as little.
+/// What `mckey` of Linux 6.12 sent to a group, untouched: a member gets what the kernel's would
+/// have got, and answers as little.
 #[test]
 fn a_multicast_message_of_the_kernel_completes_as_it_does_in_the_kernel() {
     for_each_datagram("mckey.pcap", |bytes, frame, packet| {
@@ -156,7 +167,10 @@ fn a_multicast_message_of_the_kernel_completes_as_it_does_in_the_kernel() {
             let (completion, received) = town.received(at).expect("taken");
             assert_eq!((completion.wr_id, completion.status), (7, WcStatus::Success));
             assert_eq!((completion.opcode, completion.byte_len), (WcOpcode::Recv, 140));
-            assert_eq!((completion.src_qp, completion.qp_num), (deth.src_qp, town.houses[at].qp.qpn()));
+            assert_eq!(
+                (completion.src_qp, completion.qp_num),
+                (deth.src_qp, town.houses[at].qp.qpn())
+            );
             assert_eq!(completion.flags(), WcFlags::GRH | WcFlags::WITH_IMM);
             // mckey sends its queue pair's number along.
             assert_eq!(completion.imm_data(), Some(deth.src_qp.value()));
@@ -167,12 +181,17 @@ fn a_multicast_message_of_the_kernel_completes_as_it_does_in_the_kernel() {
     });
 }
 
-/// And what this stack sends to a group is, but for the numbers that no two runs share, what `mckey` sent.
+/// And what this stack sends to a group is, but for the numbers that no two runs share, what
+/// `mckey` sent.
 #[test]
 fn a_multicast_message_is_byte_for_byte_the_kernels() {
     for_each_datagram("mckey.pcap", |_, frame, packet| {
         let mut town = Town::new(1);
-        let to = to_qp(town.houses[0].ah(frame.repr.dst.ip()), Qpn::MULTICAST, packet.deth().unwrap().qkey);
+        let to = to_qp(
+            town.houses[0].ah(frame.repr.dst.ip()),
+            Qpn::MULTICAST,
+            packet.deth().unwrap().qkey,
+        );
         let op = SendOp::SendImm { imm: packet.imm().unwrap().data };
         town.post_send_op(0, 1, to, op, packet.payload()).unwrap();
         let runs = town.on_the_wire();

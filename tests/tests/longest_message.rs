@@ -1,14 +1,15 @@
-//! Messages of 2^31 bytes, the longest there are, through scatter-gather lists of 32 entries, the longest there are. With a
-//! path MTU of 256 one takes 2^23 packets, half of all PSNs.
+//! Messages of 2^31 bytes, the longest there are, through scatter-gather lists of 32 entries, the
+//! longest there are. With a path MTU of 256 one takes 2^23 packets, half of all PSNs.
 //!
-//! All entries but the last lie over each other, so that 256 MiB of memory are enough; the last shows that nothing slipped.
+//! All entries but the last lie over each other, so that 256 MiB of memory are enough; the last
+//! shows that nothing slipped.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use urxe::{
-    Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, PathMtu, ProtectionDomain, QueuePair,
-    RecvRequest, SendRequest, WcStatus,
+    Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, PathMtu, ProtectionDomain,
+    QueuePair, RecvRequest, SendRequest, WcStatus,
 };
 
 const PIECES: usize = 32;
@@ -28,7 +29,12 @@ impl End {
         let device = Device::open_address(Ipv4Addr::new(127, 52, 1, host)).unwrap();
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(4).unwrap();
-        let qp = pd.queue_pair(&cq).max_send_sge(PIECES as u32).max_recv_sge(PIECES as u32).create().unwrap();
+        let qp = pd
+            .queue_pair(&cq)
+            .max_send_sge(PIECES as u32)
+            .max_recv_sge(PIECES as u32)
+            .create()
+            .unwrap();
         let regions = [0, 1].map(|region| {
             let memory = pd.allocate(PIECE, Access::LOCAL_WRITE).unwrap();
             let bytes: Vec<u8> = (0..PIECE).map(|at| fill(region, at)).collect();
@@ -39,7 +45,9 @@ impl End {
     }
 
     fn pieces(&self) -> [urxe::RegionSlice<'_>; PIECES] {
-        std::array::from_fn(|piece| self.regions[usize::from(piece == PIECES - 1)].slice(..).unwrap())
+        std::array::from_fn(|piece| {
+            self.regions[usize::from(piece == PIECES - 1)].slice(..).unwrap()
+        })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Several processes of this machine on one multicast group, some of them on one address: each gets its own copy, and no packet
-//! counts as one that went astray.
+//! Several processes of this machine on one multicast group, some of them on one address: each gets
+//! its own copy, and no packet counts as one that went astray.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,7 +10,10 @@ const MESSAGES: u32 = 32;
 /// An address and a group of this test's alone: other runs may go on beside it.
 fn place(host: u8) -> (Ipv4Addr, IpAddr) {
     let [.., high, low] = std::process::id().to_be_bytes();
-    (Ipv4Addr::new(127, 128 | high >> 1, low, host << 1 | high & 1), IpAddr::from([239, 199, high, low]))
+    (
+        Ipv4Addr::new(127, 128 | high >> 1, low, host << 1 | high & 1),
+        IpAddr::from([239, 199, high, low]),
+    )
 }
 
 /// A process of this test. It goes with it.
@@ -56,7 +59,10 @@ impl Drop for Process {
 /// A counter in a line `counters: NAME VALUE NAME VALUE...`.
 fn counter(text: &str, name: &str) -> u64 {
     let mut words = text.split_whitespace().skip_while(|word| *word != name);
-    words.nth(1).and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
+    words
+        .nth(1)
+        .and_then(|value| value.parse().ok())
+        .unwrap_or_else(|| panic!("no {name} in {text}"))
 }
 
 #[test]
@@ -71,7 +77,9 @@ fn every_process_gets_its_own_copy_whatever_address_it_shares() {
         assert!(heard, "{out}{err}");
         assert_eq!(out, format!("OK {} from {}\n", MESSAGES * queue_pairs, place(1).0));
         assert_eq!(counter(&err, "rcvd_pkts"), u64::from(MESSAGES));
-        for astray in ["forwarded", "rcvd_forwarded", "drop_foreign_slot", "drop_no_group", "drop_no_qp"] {
+        for astray in
+            ["forwarded", "rcvd_forwarded", "drop_foreign_slot", "drop_no_group", "drop_no_qp"]
+        {
             assert_eq!(counter(&err, astray), 0, "{astray}");
         }
     }

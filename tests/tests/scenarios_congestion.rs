@@ -22,7 +22,8 @@ fn lab() -> Lab {
 
 /// How many notifications the device has sent since the last look.
 fn told(lab: &mut Lab) -> usize {
-    let (cnps, _): (Vec<_>, Vec<_>) = lab.sent().into_iter().partition(|packet| packet.opcode == Opcode::Cnp);
+    let (cnps, _): (Vec<_>, Vec<_>) =
+        lab.sent().into_iter().partition(|packet| packet.opcode == Opcode::Cnp);
     assert!(cnps.iter().all(|packet| *packet == cnp()), "{cnps:?}");
     cnps.len()
 }
@@ -93,7 +94,8 @@ fn marked_read_responses_are_told_and_ask_for_less_at_once() {
         for nr in 0..4 {
             lab.post_read(nr, 48 * MTU);
         }
-        let length = |packet: &Packet| if let Ext::Reth(reth) = packet.ext { reth.dma_len } else { 0 };
+        let length =
+            |packet: &Packet| if let Ext::Reth(reth) = packet.ext { reth.dma_len } else { 0 };
         lab.sent().iter().map(length).sum::<u32>()
     };
     let (plain, marked) = (asked(false), asked(true));
@@ -108,7 +110,10 @@ fn a_notification_halves_the_window_once_a_round_trip_and_it_grows_again() {
         lab.deliver(cnp());
     }
     let marked = window(&mut lab, 0);
-    assert!((unmarked * 2 / 5..=unmarked * 3 / 5).contains(&marked), "{marked} of {unmarked} packets");
+    assert!(
+        (unmarked * 2 / 5..=unmarked * 3 / 5).contains(&marked),
+        "{marked} of {unmarked} packets"
+    );
     assert_eq!(lab.counter(Counter::CnpHandled), 5);
     // Each acknowledged window lets a little more follow, which leaves in whole bursts.
     let (mut sent, mut last, mut first_more) = (marked as u32, marked, None);
@@ -124,7 +129,10 @@ fn a_notification_halves_the_window_once_a_round_trip_and_it_grows_again() {
         sent += next as u32;
         last = next;
     }
-    assert!(first_more.is_some() && last < unmarked * 3 / 2, "{last} packets at last, {first_more:?}");
+    assert!(
+        first_more.is_some() && last < unmarked * 3 / 2,
+        "{last} packets at last, {first_more:?}"
+    );
 }
 
 #[test]
@@ -142,7 +150,10 @@ fn notifications_that_are_for_nobody_change_nothing() {
     let unmarked = window(&mut lab(), 0);
     let mut unreliable = Lab::new(Setup { qp_type: QpType::Uc, ..Setup::default() });
     unreliable.deliver(cnp());
-    assert_eq!((unreliable.counter(Counter::CnpIgnored), unreliable.counter(Counter::CnpHandled)), (1, 0));
+    assert_eq!(
+        (unreliable.counter(Counter::CnpIgnored), unreliable.counter(Counter::CnpHandled)),
+        (1, 0)
+    );
     let mut lab = lab();
     lab.deliver_from([10, 0, 0, 3].into(), cnp());
     lab.deliver(Packet { pkey: 0x1234, ..cnp() });

@@ -1,5 +1,6 @@
-//! What changes of a requester while its send queue is drained (SQD), and that it goes by that afterwards: each attribute that may change
-//! there (IBTA vol. 1, 10.3.1.5; table 91). What the responder's do is in `stack/src/device/tests/queues.rs`.
+//! What changes of a requester while its send queue is drained (SQD), and that it goes by that
+//! afterwards: each attribute that may change there (IBTA vol. 1, 10.3.1.5; table 91). What the
+//! responder's do is in `stack/src/device/tests/queues.rs`.
 
 use urxe_stack::cq::WcStatus::{LocQpOpErr, RetryExcErr, RnrRetryExcErr, Success, WrFlushErr};
 use urxe_stack::memory::Access;
@@ -91,7 +92,11 @@ fn the_peer_counts_as_gone_by_the_timeout_and_retries_as_they_are_now() {
 fn as_many_reads_are_under_way_as_the_last_change_allows() {
     for (before, after) in [(1, 3), (4, 2)] {
         let mut lab = Lab::new(Setup { max_rd_atomic: before, ..Setup::default() });
-        change(&lab, QpAttrMask::MAX_QP_RD_ATOMIC, &QpAttr { max_rd_atomic: after, ..QpAttr::default() });
+        change(
+            &lab,
+            QpAttrMask::MAX_QP_RD_ATOMIC,
+            &QpAttr { max_rd_atomic: after, ..QpAttr::default() },
+        );
         for wr_id in 0..8 {
             lab.post_read(wr_id, 8);
         }
@@ -153,7 +158,11 @@ fn another_way_to_the_peer_keeps_what_is_posted() {
         traffic_class: 0x20,
         ..AddressVector::default()
     };
-    change(&lab, QpAttrMask::AV | QpAttrMask::PORT, &QpAttr { ah, port_num: 1, ..QpAttr::default() });
+    change(
+        &lab,
+        QpAttrMask::AV | QpAttrMask::PORT,
+        &QpAttr { ah, port_num: 1, ..QpAttr::default() },
+    );
     // What was under way on the former path counts as lost there.
     lab.expect_sent([(RcSendOnly, 500)]);
     lab.post_send(2, 8);

@@ -1,4 +1,5 @@
-//! Multicast: who gets a copy, when the port joins and leaves, what is refused, and what is dropped why.
+//! Multicast: who gets a copy, when the port joins and leaves, what is refused, and what is dropped
+//! why.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -81,14 +82,17 @@ fn a_message_to_a_group_reaches_all_members_behind_a_header_that_names_the_group
 fn on_the_wire_it_goes_to_the_groups_address_and_queue_pair_with_the_senders_hop_limit() {
     let mut town = Town::new(1);
     let house = &town.houses[0];
-    let near = urxe_stack::qp::attr::AddressVector { hop_limit: 3, ..urxe_tests::town::address(group(1)) };
+    let near =
+        urxe_stack::qp::attr::AddressVector { hop_limit: 3, ..urxe_tests::town::address(group(1)) };
     let ah = house.device.create_ah(house.pd, &near).unwrap();
     town.post_send(0, 1, to_qp(ah, Qpn::MULTICAST, QKEY), b"x").unwrap();
     send(&town, 0, group(1), b"y");
     let runs = town.on_the_wire();
     let seen: Vec<_> = runs
         .iter()
-        .map(|run| (run.to, run.hop_limit, PacketView::parse(&run.bytes).unwrap().dest_qp().value()))
+        .map(|run| {
+            (run.to, run.hop_limit, PacketView::parse(&run.bytes).unwrap().dest_qp().value())
+        })
         .collect();
     // Different hop limits are different ways; without one the system chooses.
     assert_eq!(seen, [(group(1), 3, 0xff_ffff), (group(1), 0, 0xff_ffff)]);
@@ -145,9 +149,12 @@ fn each_member_has_its_own_reasons_to_drop_and_the_others_get_theirs() {
     send(&town, 0, group(1), b"12345");
     town.run();
     assert_eq!(takers(&town, 1), [town.houses[1].qp.qpn()]);
-    for counter in
-        [Counter::DropWrongQkey, Counter::DropNoReceive, Counter::DropTooLong, Counter::DropNotReady]
-    {
+    for counter in [
+        Counter::DropWrongQkey,
+        Counter::DropNoReceive,
+        Counter::DropTooLong,
+        Counter::DropNotReady,
+    ] {
         assert_eq!(town.counter(1, counter), 1, "{}", counter.name());
     }
     assert_eq!(town.counter(1, Counter::RcvdPkts), 1, "one packet, five copies");
@@ -158,7 +165,8 @@ fn members_of_a_shared_receive_queue_take_one_receive_each() {
     let mut town = Town::new(2);
     let house = &town.houses[1];
     let attr = SrqAttr { max_wr: 8, max_sge: 1, srq_limit: 0 };
-    let srq = house.device.create_srq(&SrqInit { pd: house.pd, attr, xrc: None, context: 0 }).unwrap();
+    let srq =
+        house.device.create_srq(&SrqInit { pd: house.pd, attr, xrc: None, context: 0 }).unwrap();
     let members: Vec<QpHandle> = (0..3)
         .map(|_| {
             let init = QpInit {
@@ -184,7 +192,8 @@ fn members_of_a_shared_receive_queue_take_one_receive_each() {
         .collect();
     // Two receives for three members.
     let sges = [Sge { addr: 0, length: 100, lkey: house.mr.lkey }];
-    srq.post(&[RecvRequest { wr_id: 1, sges: &sges }, RecvRequest { wr_id: 2, sges: &sges }]).unwrap();
+    srq.post(&[RecvRequest { wr_id: 1, sges: &sges }, RecvRequest { wr_id: 2, sges: &sges }])
+        .unwrap();
     send(&town, 0, group(1), b"shared");
     town.run();
     assert_eq!(takers(&town, 1), [members[0].qpn(), members[1].qpn()]);
@@ -257,10 +266,14 @@ fn what_is_no_group_or_no_datagram_queue_pair_is_refused() {
     for qp_type in [QpType::Rc, QpType::Uc, QpType::Gsi] {
         let (send_cq, recv_cq) = (Arc::clone(&house.cq), Arc::clone(&house.cq));
         let cap = QpCap::default();
-        let init = QpInit { qp_type, pd: house.pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: false };
+        let init =
+            QpInit { qp_type, pd: house.pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: false };
         let qp = house.device.create_qp(&init).unwrap();
         let error = house.device.attach_mcast(qp, Gid::from_ip(group(1))).unwrap_err();
-        assert_eq!((error, error.errno()), (AttachMcastError::NotDatagram { given: qp_type }, EINVAL));
+        assert_eq!(
+            (error, error.errno()),
+            (AttachMcastError::NotDatagram { given: qp_type }, EINVAL)
+        );
     }
     assert!(house.joined.now().is_empty());
 }
@@ -338,12 +351,16 @@ fn a_multicast_to_nobody_is_counted_and_answered_by_nobody() {
 #[test]
 fn a_groups_number_and_a_groups_address_go_together() {
     let mut town = Town::new(2);
-    let (to_host, to_group) = (town.houses[0].ah(town.houses[1].address), town.houses[0].ah(group(1)));
+    let (to_host, to_group) =
+        (town.houses[0].ah(town.houses[1].address), town.houses[0].ah(group(1)));
     let given = town.houses[1].qp.qpn();
     let refused = town.post_send(0, 1, to_qp(to_group, given, QKEY), b"x");
     assert_eq!(refused, Err(PostError::GroupNumber { given, to: group(1) }));
     let refused = town.post_send(0, 1, to_qp(to_host, Qpn::MULTICAST, QKEY), b"x");
-    assert_eq!(refused, Err(PostError::GroupNumber { given: Qpn::MULTICAST, to: town.houses[1].address }));
+    assert_eq!(
+        refused,
+        Err(PostError::GroupNumber { given: Qpn::MULTICAST, to: town.houses[1].address })
+    );
     assert_eq!(refused.unwrap_err().errno(), EINVAL);
     // What a stranger sends so is dropped.
     attach(&town, 1, group(1));
@@ -355,7 +372,8 @@ fn a_groups_number_and_a_groups_address_go_together() {
         run.to = to;
         run.bytes[5..8].copy_from_slice(&qpn.value().to_be_bytes()[1..]);
         let end = run.bytes.len() - 4;
-        let seed = urxe_wire::IcrcSeed::new(run.from, run.from_port, run.to, urxe_wire::ROCE_PORT).unwrap();
+        let seed = urxe_wire::IcrcSeed::new(run.from, run.from_port, run.to, urxe_wire::ROCE_PORT)
+            .unwrap();
         seed.append(0, &mut run.bytes, end).unwrap();
         town.deliver(&run);
     }

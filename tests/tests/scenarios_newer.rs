@@ -6,11 +6,12 @@ use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
 use urxe_stack::qp::wr::{FlushRange, PostError, Remote, SendFlags, SendOp};
 use urxe_tests::lab::{
-    Lab, MEMORY, MILLISECOND, OVERTAKEN, PACKET, Packet, SOURCE, Setup, TARGET, ack, answered, atomic_write,
-    flush, no_lkey, read_response, remote, reth, write_only,
+    Lab, MEMORY, MILLISECOND, OVERTAKEN, PACKET, Packet, SOURCE, Setup, TARGET, ack, answered,
+    atomic_write, flush, no_lkey, read_response, remote, reth, write_only,
 };
 use urxe_wire::{
-    Ext, Feth, NakCode, Opcode, PlacementType, ReservedLevel, Reth, Rkey, SelectivityLevel, Syndrome,
+    Ext, Feth, NakCode, Opcode, PlacementType, ReservedLevel, Reth, Rkey, SelectivityLevel,
+    Syndrome,
 };
 
 use AsyncEventType::{QpAccessErr, QpReqErr};
@@ -21,7 +22,8 @@ use WcStatus::{LocProtErr, RemAccessErr, RemOpErr, Success, WrFlushErr};
 const VISIBLE: PlacementType = PlacementType::GLOBAL_VISIBILITY;
 const PERSISTENT: PlacementType = PlacementType::PERSISTENCE;
 const ATOMIC_WRITE: SendOp = SendOp::AtomicWrite { remote: remote() };
-const FLUSH: SendOp = SendOp::Flush { remote: remote(), placement: VISIBLE, range: FlushRange::Bytes(700) };
+const FLUSH: SendOp =
+    SendOp::Flush { remote: remote(), placement: VISIBLE, range: FlushRange::Bytes(700) };
 
 fn lab() -> Lab {
     Lab::new(Setup::default())
@@ -104,7 +106,8 @@ fn what_must_be_refused_is_refused_with_a_reason_and_changes_nothing() {
         (
             "no right to write",
             |lab| {
-                let mr = lab.mr_with(Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC);
+                let mr =
+                    lab.mr_with(Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC);
                 atomic_write(100, TARGET, mr.rkey, [1; 8])
             },
             ACCESS,
@@ -201,8 +204,11 @@ fn they_are_sent_with_their_headers_and_complete_with_their_response() {
     let mut lab = lab();
     lab.post(1, ATOMIC_WRITE, 8);
     lab.post(2, FLUSH, 0);
-    let whole =
-        SendOp::Flush { remote: remote(), placement: VISIBLE | PERSISTENT, range: FlushRange::Region };
+    let whole = SendOp::Flush {
+        remote: remote(),
+        placement: VISIBLE | PERSISTENT,
+        range: FlushRange::Region,
+    };
     lab.post(3, whole, 0);
     let Remote { addr: va, rkey } = remote();
     let (ack_req, payload) = (true, lab.source(8));
@@ -210,9 +216,22 @@ fn they_are_sent_with_their_headers_and_complete_with_their_response() {
         Ext::Flush(Feth { placement, selectivity }, Reth { va, rkey, dma_len })
     };
     lab.expect([
-        Packet { opcode: RcAtomicWrite, psn: 500, ack_req, ext: reth(va, rkey, 8), payload, ..PACKET },
+        Packet {
+            opcode: RcAtomicWrite,
+            psn: 500,
+            ack_req,
+            ext: reth(va, rkey, 8),
+            payload,
+            ..PACKET
+        },
         Packet { opcode: RcFlush, psn: 501, ack_req, ext: flush(VISIBLE, Range, 700), ..PACKET },
-        Packet { opcode: RcFlush, psn: 502, ack_req, ext: flush(VISIBLE | PERSISTENT, Region, 0), ..PACKET },
+        Packet {
+            opcode: RcFlush,
+            psn: 502,
+            ack_req,
+            ext: flush(VISIBLE | PERSISTENT, Region, 0),
+            ..PACKET
+        },
     ]);
     lab.expect_sends([]);
     for psn in 500..503 {
@@ -232,7 +251,8 @@ fn they_count_to_max_rd_atomic_and_a_fence_waits_for_them() {
     lab.deliver(executed(500, 1));
     lab.expect_sent([(RcFlush, 502)]);
     let sge = lab.sge(SOURCE, 4);
-    lab.post_request(4, SendOp::Send, SendFlags::SIGNALED | SendFlags::FENCE, &[sge]).expect("taken");
+    lab.post_request(4, SendOp::Send, SendFlags::SIGNALED | SendFlags::FENCE, &[sge])
+        .expect("taken");
     lab.deliver(executed(501, 2));
     lab.expect([]);
     lab.deliver(executed(502, 3));
@@ -269,7 +289,9 @@ fn a_lost_response_brings_the_request_again() {
 
 #[test]
 fn errors_of_the_peer_and_of_the_own_memory_end_in_their_status() {
-    for (code, status) in [(NakCode::RemoteAccess, RemAccessErr), (NakCode::RemoteOperational, RemOpErr)] {
+    for (code, status) in
+        [(NakCode::RemoteAccess, RemAccessErr), (NakCode::RemoteOperational, RemOpErr)]
+    {
         let mut lab = lab();
         lab.post(1, FLUSH, 0);
         lab.post(2, ATOMIC_WRITE, 8);

@@ -1,13 +1,14 @@
-//! Packets that overtake each other: by a few places and for a moment they are as good as in order, and nothing is asked for.
+//! Packets that overtake each other: by a few places and for a moment they are as good as in order,
+//! and nothing is asked for.
 
 use urxe_stack::cq::{Completion, WcStatus};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use urxe_stack::qp::wr::SendOp;
 use urxe_tests::lab::{
-    LANDING, Lab, MEMORY, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, TARGET, ack, answered,
-    atomic_response, atomic_write, fetch_add, flush, nak, read_request, read_response, remote, reth,
-    send_only, write_only,
+    LANDING, Lab, MEMORY, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, TARGET, ack,
+    answered, atomic_response, atomic_write, fetch_add, flush, nak, read_request, read_response,
+    remote, reth, send_only, write_only,
 };
 use urxe_wire::{
     Ext, ImmDt, NakCode, Opcode, PlacementType, Reth, Rkey, RnrTimer, SelectivityLevel, Syndrome,
@@ -75,8 +76,9 @@ fn the_parts_of_a_message_are_put_together_around_the_end_of_the_psns() {
 fn as_many_as_are_kept_may_overtake_one_and_one_more_is_a_loss() {
     for overtaking in [HELD, HELD + 1] {
         let mut lab = lab();
-        let write =
-            |lab: &Lab, psn: u32| write_only(psn, TARGET + u64::from(psn - 100), lab.mr.rkey, &[psn as u8]);
+        let write = |lab: &Lab, psn: u32| {
+            write_only(psn, TARGET + u64::from(psn - 100), lab.mr.rkey, &[psn as u8])
+        };
         for psn in 101..=100 + overtaking {
             lab.deliver(write(&lab, psn));
         }
@@ -102,7 +104,10 @@ fn as_many_as_are_kept_may_overtake_one_and_one_more_is_a_loss() {
         assert_eq!(lab.memory(TARGET, written.len()), written);
         let held_and_executed = if overtaking == HELD { u64::from(HELD) } else { 0 };
         let naks = u64::from(overtaking > HELD);
-        assert_eq!(counters(&lab), [u64::from(overtaking), u64::from(HELD), held_and_executed, naks]);
+        assert_eq!(
+            counters(&lab),
+            [u64::from(overtaking), u64::from(HELD), held_and_executed, naks]
+        );
     }
 }
 
@@ -171,7 +176,13 @@ fn requests(rkey: Rkey) -> Vec<Packet> {
     let imm = Ext::RethImm(Reth { va: TARGET, rkey, dma_len: 3 }, ImmDt { data: 9 });
     vec![
         send_only(100, b"first"),
-        Packet { opcode: Opcode::RcWriteOnlyImm, psn: 101, ext: imm, payload: b"imm".to_vec(), ..PACKET },
+        Packet {
+            opcode: Opcode::RcWriteOnlyImm,
+            psn: 101,
+            ext: imm,
+            payload: b"imm".to_vec(),
+            ..PACKET
+        },
         fetch_add(102, TARGET + 8, rkey, 5),
         read_request(103, TARGET, rkey, 2 * MTU),
         // Beside what the READ reads, which may do that late.
@@ -220,7 +231,9 @@ fn requests_of_every_kind_do_the_same_in_any_order() {
     for _ in 0..200 {
         let mut order = in_order.clone();
         for last in (1..8).rev() {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             order.swap(last, (state >> 33) as usize % (last + 1));
         }
         assert!(outcome(&order) == expected, "{order:?}");
@@ -384,14 +397,20 @@ fn as_many_responses_as_are_kept_may_overtake_one_and_one_more_is_a_loss() {
 
 #[test]
 fn answers_of_every_kind_complete_in_any_order() {
-    let orders = [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [3, 0, 1, 2], [1, 2, 3, 0], [2, 3, 0, 1]];
+    let orders =
+        [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [3, 0, 1, 2], [1, 2, 3, 0], [2, 3, 0, 1]];
     for order in orders {
         let mut lab = lab();
         lab.post_read(1, 8);
         lab.post_send(2, 8);
         lab.post(3, SendOp::FetchAdd { remote: remote(), add: 5 }, 8);
         lab.post_send(4, 8);
-        lab.expect_sent([(RcReadRequest, 500), (RcSendOnly, 501), (RcFetchAdd, 502), (RcSendOnly, 503)]);
+        lab.expect_sent([
+            (RcReadRequest, 500),
+            (RcSendOnly, 501),
+            (RcFetchAdd, 502),
+            (RcSendOnly, 503),
+        ]);
         let answers = [
             read_response(RcReadResponseOnly, 500, 1, &[9; 8]),
             ack(501),
@@ -426,7 +445,10 @@ fn acknowledgements_in_any_order_are_as_good_as_the_last() {
     lab.expect_sends([(4, Success)]);
     lab.wait(1000 * MILLISECOND);
     lab.expect([]);
-    assert_eq!((lab.counter(Counter::HeldPackets), lab.counter(Counter::CompleterRetryErr)), (0, 0));
+    assert_eq!(
+        (lab.counter(Counter::HeldPackets), lab.counter(Counter::CompleterRetryErr)),
+        (0, 0)
+    );
 }
 
 /// It tells of a loss: what is kept comes again, and so does what is missing.

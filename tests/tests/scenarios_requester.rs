@@ -5,8 +5,8 @@ use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use urxe_stack::qp::wr::{SendFlags, SendOp};
 use urxe_tests::lab::{
-    LANDING, Lab, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, ack, answer, atomic_response,
-    nak, no_lkey, read_request, read_response, remote, reth, rnr_nak,
+    LANDING, Lab, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, ack, answer,
+    atomic_response, nak, no_lkey, read_request, read_response, remote, reth, rnr_nak,
 };
 use urxe_wire::{NakCode, Opcode, Rkey, Syndrome};
 
@@ -15,8 +15,8 @@ use Opcode::{
     RcReadResponseOnly, RcSendFirst, RcSendLast, RcSendMiddle, RcSendOnly, RcWriteOnly,
 };
 use WcStatus::{
-    BadRespErr, LocProtErr, RemAccessErr, RemInvReqErr, RemOpErr, RetryExcErr, RnrRetryExcErr, Success,
-    WrFlushErr,
+    BadRespErr, LocProtErr, RemAccessErr, RemInvReqErr, RemOpErr, RetryExcErr, RnrRetryExcErr,
+    Success, WrFlushErr,
 };
 
 /// Local ACK timeout of code 14.
@@ -365,7 +365,14 @@ fn retries_count_from_the_last_progress() {
         lab.wait(TIMEOUT_14 * 2 - 1);
         lab.deliver(ack(psn));
     }
-    lab.expect_sends([(0, Success), (1, Success), (2, Success), (3, Success), (4, Success), (5, Success)]);
+    lab.expect_sends([
+        (0, Success),
+        (1, Success),
+        (2, Success),
+        (3, Success),
+        (4, Success),
+        (5, Success),
+    ]);
 }
 
 #[test]
@@ -416,7 +423,8 @@ fn naks_within_a_round_trip_go_back_once() {
     lab.expect_sends([(1, Success), (2, Success), (3, Success)]);
 }
 
-/// A network that is fast and then slow makes the usual round trip long. What was sent again may be answered in the shortest.
+/// A network that is fast and then slow makes the usual round trip long. What was sent again may be
+/// answered in the shortest.
 #[test]
 fn a_nak_of_what_was_sent_again_goes_back_at_once() {
     let mut lab = lab();
@@ -441,7 +449,8 @@ fn a_nak_of_what_was_sent_again_goes_back_at_once() {
     lab.expect_sent([(RcSendOnly, 504), (RcSendOnly, 505)]);
 }
 
-/// What is lost of an answered READ, with nothing behind it, is asked for before the timer runs out.
+/// What is lost of an answered READ, with nothing behind it, is asked for before the timer runs
+/// out.
 #[test]
 fn a_silent_read_is_probed_from_its_first_missing_response() {
     let mut lab = lab();
@@ -571,7 +580,8 @@ fn what_is_answered_after_all_need_not_be_sent_again_and_those_behind_it_go_on()
     lab.expect_sent([(RcSendOnly, 500), (RcSendOnly, 501)]);
     lab.device().memory().deregister(lost.lkey).unwrap();
     lab.deliver(nak(500, NakCode::PsnSequence));
-    // The second cannot be sent again, and waits for the first to fail after it. But the NAK had been overtaken.
+    // The second cannot be sent again, and waits for the first to fail after it. But the NAK had
+    // been overtaken.
     lab.expect_sent([(RcSendOnly, 500)]);
     lab.deliver(ack(501));
     lab.expect_sends([(1, Success), (2, Success)]);

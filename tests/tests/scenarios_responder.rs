@@ -1,20 +1,22 @@
-//! What a responder does with requests: each once, in order, only with the right, and with an answer that says why not.
+//! What a responder does with requests: each once, in order, only with the right, and with an
+//! answer that says why not.
 
 use urxe_stack::cq::{AsyncEventType, WcOpcode, WcStatus};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
 use urxe_tests::lab::{
-    LANDING, Lab, MEMORY, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, TARGET, answered,
-    atomic_response, compare_swap, fetch_add, no_lkey, read_request, read_response, reth, send_only,
-    write_only,
+    LANDING, Lab, MEMORY, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, TARGET,
+    answered, atomic_response, compare_swap, fetch_add, no_lkey, read_request, read_response, reth,
+    send_only, write_only,
 };
 use urxe_wire::{Ext, Ieth, ImmDt, NakCode, Opcode, Reth, Rkey, RnrTimer, Syndrome};
 
 use AsyncEventType::{CommEst, QpAccessErr, QpFatal, QpReqErr};
 use Opcode::{
-    RcReadResponseFirst, RcReadResponseLast, RcReadResponseOnly, RcSendFirst, RcSendLast, RcSendMiddle,
-    RcSendOnlyImm, RcSendOnlyInv, RcWriteFirst, RcWriteLast, RcWriteMiddle, RcWriteOnly, RcWriteOnlyImm,
+    RcReadResponseFirst, RcReadResponseLast, RcReadResponseOnly, RcSendFirst, RcSendLast,
+    RcSendMiddle, RcSendOnlyImm, RcSendOnlyInv, RcWriteFirst, RcWriteLast, RcWriteMiddle,
+    RcWriteOnly, RcWriteOnlyImm,
 };
 use WcStatus::{LocLenErr, LocProtErr, Success, WrFlushErr};
 
@@ -36,13 +38,21 @@ fn asking(packet: Packet) -> Packet {
 }
 
 /// The request must end the connection, with this NAK and event, and leave the target alone.
-fn assert_refused(name: &str, mut lab: Lab, request: Packet, nak: Syndrome, event: AsyncEventType) -> Lab {
+fn assert_refused(
+    name: &str,
+    mut lab: Lab,
+    request: Packet,
+    nak: Syndrome,
+    event: AsyncEventType,
+) -> Lab {
     let (psn, before) = (request.psn, lab.memory(0, MEMORY));
     lab.post_recv(77, 64);
     lab.deliver(request);
     let sent = lab.sent();
     let answer: Vec<_> = sent.iter().map(|packet| (packet.psn, packet.ext)).collect();
-    let Some(&(answer_psn, Ext::Aeth(aeth))) = answer.last() else { panic!("{name}: sent {sent:?}") };
+    let Some(&(answer_psn, Ext::Aeth(aeth))) = answer.last() else {
+        panic!("{name}: sent {sent:?}")
+    };
     assert_eq!((answer_psn, aeth.syndrome), (psn, nak), "{name}");
     assert_eq!(lab.events(), [event], "{name}");
     assert_eq!(lab.state(), QpState::Err, "{name}");
@@ -186,8 +196,8 @@ fn one_sequence_nak_until_the_peer_is_back_in_order() {
     lab.expect([answered(102, SEQUENCE, 2)]);
 }
 
-/// Packets that overtook each other say nothing new. The packet that brought the NAK does, when it comes again after a
-/// round trip: the peer went back, and what was missing was lost once more.
+/// Packets that overtook each other say nothing new. The packet that brought the NAK does, when it
+/// comes again after a round trip: the peer went back, and what was missing was lost once more.
 #[test]
 fn a_sequence_nak_is_repeated_only_for_a_peer_that_went_back() {
     let mut lab = lab();
@@ -219,7 +229,13 @@ fn no_receive_is_an_rnr_nak_and_then_success() {
     lab.expect([answered(100, ACK, 1)]);
     lab.expect_recvs([(1, Success)]);
     let imm = Ext::RethImm(Reth { va: TARGET, rkey: lab.mr.rkey, dma_len: 1 }, ImmDt { data: 5 });
-    let write = asking(Packet { opcode: RcWriteOnlyImm, psn: 101, ext: imm, payload: vec![0xee], ..PACKET });
+    let write = asking(Packet {
+        opcode: RcWriteOnlyImm,
+        psn: 101,
+        ext: imm,
+        payload: vec![0xee],
+        ..PACKET
+    });
     let before = lab.memory(TARGET, 1);
     lab.deliver(write.clone());
     lab.expect([answered(101, rnr, 1)]);
@@ -228,7 +244,10 @@ fn no_receive_is_an_rnr_nak_and_then_success() {
     lab.deliver(write);
     lab.expect([answered(101, ACK, 2)]);
     let recvs = lab.recvs();
-    assert_eq!((recvs[0].wr_id, recvs[0].opcode, recvs[0].byte_len), (2, WcOpcode::RecvRdmaWithImm, 1));
+    assert_eq!(
+        (recvs[0].wr_id, recvs[0].opcode, recvs[0].byte_len),
+        (2, WcOpcode::RecvRdmaWithImm, 1)
+    );
     assert_eq!((recvs[0].imm_data(), lab.memory(TARGET, 1)), (Some(5), vec![0xee]));
     assert_eq!(lab.counter(Counter::SendRnrErr), 2);
 }
@@ -239,7 +258,10 @@ fn no_acknowledgement_passes_an_unsent_answer() {
     lab.post_recv(1, 64);
     let rkey = lab.mr.rkey;
     lab.write(TARGET, &[3; 8]);
-    lab.deliver_merged([read_request(100, TARGET, rkey, 2 * MTU), read_request(102, TARGET, rkey, 8)]);
+    lab.deliver_merged([
+        read_request(100, TARGET, rkey, 2 * MTU),
+        read_request(102, TARGET, rkey, 8),
+    ]);
     lab.deliver(send_only(103, b""));
     let order: Vec<u32> = lab.sent().iter().map(|packet| packet.psn).collect();
     assert_eq!(order, [100, 101, 102, 103]);
@@ -272,8 +294,12 @@ fn memory_that_may_not_be_used_is_a_remote_access_error() {
     type Request = fn(&Lab) -> Packet;
     let cases: [(&str, Counter, Request); 13] = [
         ("wrong key", Counter::AccessUnknownKey, |_| write_only(100, TARGET, Rkey(0xdead), b"no")),
-        ("READ with a wrong key", Counter::AccessUnknownKey, |_| read_request(100, TARGET, Rkey(0xdead), 8)),
-        ("atomic with a wrong key", Counter::AccessUnknownKey, |_| fetch_add(100, TARGET, Rkey(0xdead), 1)),
+        ("READ with a wrong key", Counter::AccessUnknownKey, |_| {
+            read_request(100, TARGET, Rkey(0xdead), 8)
+        }),
+        ("atomic with a wrong key", Counter::AccessUnknownKey, |_| {
+            fetch_add(100, TARGET, Rkey(0xdead), 1)
+        }),
         ("another protection domain", Counter::AccessWrongPd, |lab| {
             write_only(100, TARGET, lab.mr_of_another_pd().rkey, b"no")
         }),
@@ -281,10 +307,20 @@ fn memory_that_may_not_be_used_is_a_remote_access_error() {
             read_request(100, TARGET, lab.mr_of_another_pd().rkey, 8)
         }),
         ("no right to write", Counter::AccessDenied, |lab| {
-            write_only(100, TARGET, lab.mr_with(Access::LOCAL_WRITE | Access::REMOTE_READ).rkey, b"no")
+            write_only(
+                100,
+                TARGET,
+                lab.mr_with(Access::LOCAL_WRITE | Access::REMOTE_READ).rkey,
+                b"no",
+            )
         }),
         ("no right to read", Counter::AccessDenied, |lab| {
-            read_request(100, TARGET, lab.mr_with(Access::LOCAL_WRITE | Access::REMOTE_WRITE).rkey, 8)
+            read_request(
+                100,
+                TARGET,
+                lab.mr_with(Access::LOCAL_WRITE | Access::REMOTE_WRITE).rkey,
+                8,
+            )
         }),
         ("no right to atomics", Counter::AccessDenied, |lab| {
             let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
@@ -293,7 +329,9 @@ fn memory_that_may_not_be_used_is_a_remote_access_error() {
         ("one byte too far", Counter::AccessOutOfBounds, |lab| {
             write_only(100, MEMORY as u64 - 3, lab.mr.rkey, b"1234")
         }),
-        ("far outside", Counter::AccessOutOfBounds, |lab| write_only(100, 1 << 40, lab.mr.rkey, b"1234")),
+        ("far outside", Counter::AccessOutOfBounds, |lab| {
+            write_only(100, 1 << 40, lab.mr.rkey, b"1234")
+        }),
         ("around the end of the address space", Counter::AccessOutOfBounds, |lab| {
             write_only(100, u64::MAX - 1, lab.mr.rkey, b"1234")
         }),
@@ -332,7 +370,10 @@ fn what_the_queue_pair_does_not_allow_is_refused() {
             _ => fetch_add(100, TARGET, rkey, 1),
         });
         assert_eq!(lab.state(), QpState::Err, "{name}");
-        assert!(matches!(lab.sent()[..], [Packet { opcode: Opcode::RcAcknowledge, psn: 100, .. }]), "{name}");
+        assert!(
+            matches!(lab.sent()[..], [Packet { opcode: Opcode::RcAcknowledge, psn: 100, .. }]),
+            "{name}"
+        );
         assert_eq!(lab.memory(0, MEMORY), before, "{name}");
     }
 }
@@ -342,7 +383,13 @@ fn a_deregistered_region_is_a_wrong_key() {
     let lab = lab();
     let mr = lab.mr_with(Access::LOCAL_WRITE | Access::REMOTE_WRITE);
     lab.device().memory().deregister(mr.lkey).unwrap();
-    assert_refused("deregistered", lab, write_only(100, TARGET, mr.rkey, b"no"), ACCESS, QpAccessErr);
+    assert_refused(
+        "deregistered",
+        lab,
+        write_only(100, TARGET, mr.rkey, b"no"),
+        ACCESS,
+        QpAccessErr,
+    );
 }
 
 /// C9-88: a zero-length RDMA request names no memory.
@@ -362,7 +409,8 @@ fn zero_length_requests_check_no_key() {
     lab.deliver(send_only(103, b""));
     lab.expect([answered(103, ACK, 4)]);
     let recvs = lab.recvs();
-    let seen: Vec<_> = recvs.iter().map(|wc| (wc.wr_id, wc.opcode, wc.byte_len, wc.imm_data())).collect();
+    let seen: Vec<_> =
+        recvs.iter().map(|wc| (wc.wr_id, wc.opcode, wc.byte_len, wc.imm_data())).collect();
     assert_eq!(seen, [(1, WcOpcode::RecvRdmaWithImm, 0, Some(9)), (2, WcOpcode::Recv, 0, None)]);
 }
 
@@ -443,7 +491,10 @@ fn lengths_that_do_not_fit_the_packet_are_invalid_requests() {
         ("WRITE ONLY beyond the MTU", Box::new(write(RcWriteOnly, MTU + 1, MTU + 1))),
         ("WRITE ONLY of announced nothing", Box::new(write(RcWriteOnly, 0, 8))),
         ("unaligned atomic", Box::new(|lab| fetch_add(100, TARGET + 4, lab.mr.rkey, 1))),
-        ("unaligned compare and swap", Box::new(|lab| compare_swap(100, TARGET + 1, lab.mr.rkey, 1, 2))),
+        (
+            "unaligned compare and swap",
+            Box::new(|lab| compare_swap(100, TARGET + 1, lab.mr.rkey, 1, 2)),
+        ),
     ];
     for (name, request) in cases {
         let lab = lab();
@@ -466,7 +517,10 @@ fn an_empty_last_packet_is_an_invalid_request() {
 fn a_message_longer_than_its_receive_is_a_local_length_error_and_an_invalid_request() {
     for (name, packets) in [
         ("in one packet", vec![part(Opcode::RcSendOnly, 100, &[1; 65])]),
-        ("in the second packet", vec![part(RcSendFirst, 100, &[1; MTU]), part(RcSendLast, 101, &[1; 9])]),
+        (
+            "in the second packet",
+            vec![part(RcSendFirst, 100, &[1; MTU]), part(RcSendLast, 101, &[1; 9])],
+        ),
     ] {
         let mut lab = lab();
         let len = if packets.len() == 1 { 64 } else { MTU + 8 };
@@ -480,7 +534,11 @@ fn a_message_longer_than_its_receive_is_a_local_length_error_and_an_invalid_requ
         lab.expect([answered(last, INVALID, 0)]);
         lab.expect_recvs([(1, LocLenErr), (2, WrFlushErr)]);
         assert_eq!(lab.events(), [QpReqErr], "{name}");
-        assert_eq!(lab.memory(LANDING + len as u64, 64), behind, "{name}: nothing behind the receive");
+        assert_eq!(
+            lab.memory(LANDING + len as u64, 64),
+            behind,
+            "{name}: nothing behind the receive"
+        );
     }
 }
 
@@ -517,7 +575,13 @@ fn a_peer_cannot_invalidate_an_ordinary_region() {
     lab.post_recv(1, 64);
     let rkey = lab.mr.rkey;
     let ext = Ext::Ieth(Ieth { rkey });
-    lab.deliver(Packet { opcode: RcSendOnlyInv, ext, ack_req: true, payload: vec![1; 4], ..PACKET });
+    lab.deliver(Packet {
+        opcode: RcSendOnlyInv,
+        ext,
+        ack_req: true,
+        payload: vec![1; 4],
+        ..PACKET
+    });
     assert_eq!(lab.state(), QpState::Err);
     let sent = lab.sent();
     let [Packet { ext: Ext::Aeth(aeth), .. }] = &sent[..] else { panic!("{sent:?}") };
@@ -571,7 +635,13 @@ fn immediate_data_arrives() {
     let mut lab = lab();
     lab.post_recv(1, 64);
     let ext = Ext::Imm(ImmDt { data: 0x0102_0304 });
-    lab.deliver(Packet { opcode: RcSendOnlyImm, ext, solicited: true, payload: vec![1, 2], ..PACKET });
+    lab.deliver(Packet {
+        opcode: RcSendOnlyImm,
+        ext,
+        solicited: true,
+        payload: vec![1, 2],
+        ..PACKET
+    });
     let recvs = lab.recvs();
     assert_eq!((recvs[0].imm_data(), recvs[0].byte_len), (Some(0x0102_0304), 2));
 }

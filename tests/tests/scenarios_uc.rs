@@ -1,11 +1,14 @@
-//! Unreliable connections: each message whole or not at all, nobody is told, and every drop has its counter.
+//! Unreliable connections: each message whole or not at all, nobody is told, and every drop has its
+//! counter.
 
 use urxe_stack::cq::{AsyncEventType, WcOpcode, WcStatus};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use urxe_stack::qp::wr::{PostError, SendFlags, SendOp, Sge};
-use urxe_tests::lab::{LANDING, Lab, MILLISECOND, MTU, PACKET, Packet, Setup, TARGET, no_lkey, remote, reth};
+use urxe_tests::lab::{
+    LANDING, Lab, MILLISECOND, MTU, PACKET, Packet, Setup, TARGET, no_lkey, remote, reth,
+};
 use urxe_wire::{Ext, ImmDt, Opcode, Reth, Rkey};
 
 use Opcode::{
@@ -53,7 +56,8 @@ fn writes_carry_their_address_first_and_their_immediate_last() {
     lab.post(1, SendOp::WriteImm { remote: remote(), imm: 9 }, 2 * MTU + 1);
     lab.post(2, SendOp::WriteImm { remote: remote(), imm: 8 }, 3);
     lab.post(3, SendOp::Write { remote: remote() }, 0);
-    let sent: Vec<_> = lab.sent().iter().map(|packet| (packet.opcode, packet.psn, packet.ext)).collect();
+    let sent: Vec<_> =
+        lab.sent().iter().map(|packet| (packet.opcode, packet.psn, packet.ext)).collect();
     let to = |len: u32| Reth { va: 0x1000, rkey: Rkey(0x2000), dma_len: len };
     assert_eq!(
         sent,
@@ -233,7 +237,8 @@ fn a_write_without_the_right_writes_nothing() {
     assert_eq!(lab.counter(Counter::DropNoRight), 5);
     assert_eq!(lab.memory(TARGET, 64), before);
     assert_eq!(lab.state(), QpState::Rts);
-    let mut closed = Lab::new(Setup { qp_type: QpType::Uc, access: Access::empty(), ..Setup::default() });
+    let mut closed =
+        Lab::new(Setup { qp_type: QpType::Uc, access: Access::empty(), ..Setup::default() });
     closed.deliver(write(UcWriteOnly, 100, reth(TARGET, closed.mr.rkey, 4), &[9; 4]));
     assert_eq!(closed.counter(Counter::DropNoRight), 1);
 }
@@ -349,7 +354,8 @@ fn keys_come_and_go_in_the_order_of_the_send_queue() {
     // A free region stays free, which is no error.
     lab.expect_sends([(1, Success), (2, Success), (3, Success)]);
     // What cannot be carried out stops sending, and only sending.
-    lab.post_request(4, SendOp::LocalInv { rkey: Rkey(7) }, SendFlags::SIGNALED, &[]).expect("taken");
+    lab.post_request(4, SendOp::LocalInv { rkey: Rkey(7) }, SendFlags::SIGNALED, &[])
+        .expect("taken");
     lab.post_send(5, 4);
     assert_eq!(lab.sent(), []);
     lab.expect_sends([(4, LocQpOpErr), (5, WrFlushErr)]);

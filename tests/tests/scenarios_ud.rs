@@ -1,4 +1,5 @@
-//! Datagrams: who may send, where an answer goes, what stands in front of a message, and what is dropped why.
+//! Datagrams: who may send, where an answer goes, what stands in front of a message, and what is
+//! dropped why.
 
 use urxe_stack::cq::{Completion, WcFlags, WcOpcode, WcStatus};
 use urxe_stack::device::ah::{AhFromWcError, CreateAhError, DestroyAhError};
@@ -29,7 +30,10 @@ fn a_datagram_arrives_behind_forty_bytes_that_say_from_where() {
         town.run();
         assert_eq!(outcome(town.houses[0].completion()), Some((1, Success)));
         let (completion, bytes) = town.received(1).unwrap();
-        assert_eq!((completion.wr_id, completion.status, completion.opcode), (7, Success, WcOpcode::Recv));
+        assert_eq!(
+            (completion.wr_id, completion.status, completion.opcode),
+            (7, Success, WcOpcode::Recv)
+        );
         assert_eq!((completion.byte_len, completion.flags()), (45, WcFlags::GRH));
         assert_eq!((completion.src_qp, completion.qp_num), (sender, town.houses[1].qp.qpn()));
         assert_eq!(payload(&bytes), b"hello");
@@ -38,7 +42,10 @@ fn a_datagram_arrives_behind_forty_bytes_that_say_from_where() {
         assert_eq!(ip[0] >> 4, version);
         let back = town.houses[1].device.ah_from_wc(&completion, &bytes).unwrap();
         assert_eq!(back.dgid, Gid::from_ip(town.houses[0].address));
-        assert_eq!((back.hop_limit, back.is_global, back.port_num, back.sgid_index), (HOPS, true, 1, 0));
+        assert_eq!(
+            (back.hop_limit, back.is_global, back.port_num, back.sgid_index),
+            (HOPS, true, 1, 0)
+        );
         // The answer goes where the attributes say.
         town.post_recv(0, 8, 200);
         let ah = town.houses[1].device.create_ah(town.houses[1].pd, &back).unwrap();
@@ -53,7 +60,8 @@ fn the_wire_carries_deth_with_the_sender_and_no_request_for_an_answer() {
     let mut town = Town::new(2);
     let (own, peer) = (town.houses[0].qp.qpn(), town.houses[1].qp.qpn());
     let ah = town.houses[0].ah(town.houses[1].address);
-    town.post_send_op(0, 1, to_qp(ah, peer, QKEY), SendOp::SendImm { imm: 0xdead }, b"abc").unwrap();
+    town.post_send_op(0, 1, to_qp(ah, peer, QKEY), SendOp::SendImm { imm: 0xdead }, b"abc")
+        .unwrap();
     town.send(0, 1, b"");
     let runs = town.on_the_wire();
     let packets: Vec<_> = runs
@@ -67,7 +75,10 @@ fn the_wire_carries_deth_with_the_sender_and_no_request_for_an_answer() {
         (Opcode::UdSendOnlyImm, 0xff_ffff, peer)
     );
     assert_eq!(first.deth(), Some(Deth { qkey: QKEY, src_qp: own }));
-    assert_eq!((first.imm().unwrap().data, first.payload(), first.ack_req()), (0xdead, &b"abc"[..], false));
+    assert_eq!(
+        (first.imm().unwrap().data, first.payload(), first.ack_req()),
+        (0xdead, &b"abc"[..], false)
+    );
     assert_eq!((second.opcode(), second.psn().value()), (Opcode::UdSendOnly, 0));
     assert_eq!(second.to_repr().ext, Ext::Deth(Deth { qkey: QKEY, src_qp: own }));
     town.post_recv(1, 1, 100);
@@ -95,7 +106,8 @@ fn one_queue_pair_reaches_many_peers_in_order() {
         assert_eq!(outcome(town.houses[0].completion()), Some((wr_id, Success)));
     }
     for at in 1..5 {
-        let received = std::iter::from_fn(|| town.received(at)).map(|(completion, _)| completion.wr_id);
+        let received =
+            std::iter::from_fn(|| town.received(at)).map(|(completion, _)| completion.wr_id);
         assert_eq!(received.collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 }
@@ -116,7 +128,8 @@ fn a_wrong_q_key_is_dropped_and_counted() {
     let mut town = Town::new(2);
     town.post_recv(1, 7, 100);
     let ah = town.houses[0].ah(town.houses[1].address);
-    town.post_send(0, 1, to_qp(ah, town.houses[1].qp.qpn(), QKey(QKEY.value() ^ 1)), b"no").unwrap();
+    town.post_send(0, 1, to_qp(ah, town.houses[1].qp.qpn(), QKey(QKEY.value() ^ 1)), b"no")
+        .unwrap();
     town.run();
     assert!(town.received(1).is_none());
     assert_eq!(town.counter(1, Counter::DropWrongQkey), 1);
@@ -163,7 +176,10 @@ fn a_receive_that_cannot_be_used_fails_the_queue_pair() {
     let mut town = Town::new(2);
     let house = &town.houses[1];
     let bad = [Sge { addr: MEMORY as u64, length: 100, lkey: house.mr.lkey }];
-    house.device.post_recv(town.now, house.qp, &[wr::RecvRequest { wr_id: 3, sges: &bad }]).unwrap();
+    house
+        .device
+        .post_recv(town.now, house.qp, &[wr::RecvRequest { wr_id: 3, sges: &bad }])
+        .unwrap();
     town.send(0, 1, b"x");
     town.run();
     assert_eq!(outcome(town.houses[1].completion()), Some((3, LocProtErr)));
@@ -195,11 +211,13 @@ fn bad_attributes_are_refused_with_a_reason() {
     let good = address("10.0.0.9".parse().unwrap());
     let port = device.create_ah(pd, &urxe_stack::qp::attr::AddressVector { port_num: 2, ..good });
     assert_eq!(port, Err(CreateAhError::Port { given: 2 }));
-    let index = device.create_ah(pd, &urxe_stack::qp::attr::AddressVector { sgid_index: 3, ..good });
+    let index =
+        device.create_ah(pd, &urxe_stack::qp::attr::AddressVector { sgid_index: 3, ..good });
     assert!(matches!(index, Err(CreateAhError::Address(AddressError::SgidIndex { given: 3, .. }))));
     let version = device.create_ah(pd, &address("fd00::1".parse().unwrap()));
     assert!(matches!(version, Err(CreateAhError::Address(AddressError::IpVersions { .. }))));
-    let local = device.create_ah(pd, &urxe_stack::qp::attr::AddressVector { is_global: false, ..good });
+    let local =
+        device.create_ah(pd, &urxe_stack::qp::attr::AddressVector { is_global: false, ..good });
     for (refused, text) in [
         (port, "port_num is 2; the device has port 1 only"),
         (index, "sgid_index is 3, and the port's GID table has no valid entry there"),
@@ -233,8 +251,10 @@ fn an_address_handle_of_another_protection_domain_is_refused_and_one_of_a_parent
     let mut town = Town::new(2);
     let (device, own) = (&town.houses[0].device, town.houses[0].pd);
     let (peer, to) = (town.houses[1].qp.qpn(), address(town.houses[1].address));
-    let (other, parent) = (device.alloc_pd().unwrap(), device.alloc_parent_domain(own, None).unwrap());
-    let (foreign, ours) = (device.create_ah(other, &to).unwrap(), device.create_ah(parent, &to).unwrap());
+    let (other, parent) =
+        (device.alloc_pd().unwrap(), device.alloc_parent_domain(own, None).unwrap());
+    let (foreign, ours) =
+        (device.create_ah(other, &to).unwrap(), device.create_ah(parent, &to).unwrap());
     let error = town.post_send(0, 1, to_qp(foreign, peer, QKEY), b"no").unwrap_err();
     assert_eq!((error, error.errno()), (PostError::AhOfOtherPd, EINVAL));
     assert!(error.to_string().contains("belongs to another protection domain"), "{error}");
@@ -248,7 +268,8 @@ fn an_address_handle_of_another_protection_domain_is_refused_and_one_of_a_parent
 #[test]
 fn a_message_whose_address_handle_is_gone_fails_and_sending_recovers() {
     let mut town = Town::new(3);
-    let (lost, kept) = (town.houses[0].ah(town.houses[1].address), town.houses[0].ah(town.houses[2].address));
+    let (lost, kept) =
+        (town.houses[0].ah(town.houses[1].address), town.houses[0].ah(town.houses[2].address));
     let house = &town.houses[0];
     // Posted to the device and not yet sent when the handle goes.
     for (wr_id, ah) in [(1, kept), (2, lost), (3, kept)] {
@@ -307,7 +328,8 @@ fn management_datagrams_reach_queue_pair_one_with_their_own_q_key() {
     // Nor can it be given the key.
     let rts = house.device.query_qp(house.qp).unwrap();
     let privileged = QpAttr { qkey: QKey::GSI, ..rts };
-    let error = house.device.modify_qp(town.now, house.qp, &privileged, QpAttrMask::QKEY).unwrap_err();
+    let error =
+        house.device.modify_qp(town.now, house.qp, &privileged, QpAttrMask::QKEY).unwrap_err();
     assert_eq!((error.errno(), house.device.query_qp(house.qp)), (EPERM, Some(rts)), "{error}");
     let gsi = house.device.gsi().unwrap();
     let to = to_qp(ah, Qpn::masked(1), QKey::GSI);
@@ -354,7 +376,8 @@ fn nobody_is_queue_pair_zero_and_without_one_nobody_is_queue_pair_one() {
     for (qpn, drops) in [(0, 1), (1, 2)] {
         town.post_send(0, 1, to_qp(ah, Qpn::masked(qpn), QKEY), b"x").unwrap();
         town.run();
-        let dropped = town.counter(1, Counter::DropNoQp) + town.counter(1, Counter::DropForeignSlot);
+        let dropped =
+            town.counter(1, Counter::DropNoQp) + town.counter(1, Counter::DropForeignSlot);
         assert_eq!(dropped, drops, "QP {qpn}");
     }
 }

@@ -1,9 +1,10 @@
 //! Processes on one address that die and come back while the others go on, byte by byte.
 //!
-//! `URXE_SHARING_KILLS=200 URXE_SHARING_SEED=7 cargo test -p urxe-tests --test sharing`: how many are killed, and from
-//! which seed it is chosen whom. Without, some, from a seed that is printed.
+//! `URXE_SHARING_KILLS=200 URXE_SHARING_SEED=7 cargo test -p urxe-tests --test sharing`: how many
+//! are killed, and from which seed it is chosen whom. Without, some, from a seed that is printed.
 //!
-//! What needs `::1` for itself, or to be several users, is ignored but by `cargo xtask namespace`, in a network namespace.
+//! What needs `::1` for itself, or to be several users, is ignored but by `cargo xtask namespace`,
+//! in a network namespace.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -75,7 +76,10 @@ impl Member {
         let status = self.ask("status", "status");
         let pair = |word: &str| {
             let (name, messages) = word.split_once(':').unwrap();
-            (name.parse().unwrap(), messages.parse().unwrap_or_else(|_| panic!("a pair failed: {status}")))
+            (
+                name.parse().unwrap(),
+                messages.parse().unwrap_or_else(|_| panic!("a pair failed: {status}")),
+            )
         };
         status.split_ascii_whitespace().map(pair).collect()
     }
@@ -134,7 +138,8 @@ impl Party {
         self.pair(&others.map(|other| (other, index)).collect::<Vec<_>>());
     }
 
-    /// Connects members; each pair's second sends first. All are told at once, since a busy member is slow to listen.
+    /// Connects members; each pair's second sends first. All are told at once, since a busy member
+    /// is slow to listen.
     fn pair(&mut self, pairs: &[(usize, usize)]) {
         let named: Vec<_> = (self.names..).zip(pairs.iter().copied()).collect();
         self.names += pairs.len() as u64;
@@ -142,7 +147,8 @@ impl Party {
         for (name, end) in ends() {
             self.member(end).say(&format!("qp {name}"));
         }
-        let mut endpoints: Vec<String> = ends().map(|(_, end)| self.member(end).hear("endpoint")).collect();
+        let mut endpoints: Vec<String> =
+            ends().map(|(_, end)| self.member(end).hear("endpoint")).collect();
         for two in endpoints.chunks_exact_mut(2) {
             two.swap(0, 1);
         }
@@ -163,8 +169,9 @@ impl Party {
     }
 
     fn forget(&mut self, index: usize) {
-        let (gone, rest): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(&mut self.pairs).into_iter().partition(|((a, b), _)| *a == index || *b == index);
+        let (gone, rest): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.pairs)
+            .into_iter()
+            .partition(|((a, b), _)| *a == index || *b == index);
         self.pairs = rest;
         let ends = gone.into_iter().flat_map(|((a, b), name)| [(a, name), (b, name)]);
         let alive: Vec<_> = ends.filter(|(end, _)| self.members[*end].is_some()).collect();
@@ -188,7 +195,10 @@ impl Party {
                 .iter()
                 .any(|(name, messages)| *messages < before.get(name).unwrap_or(&0) + 4)
             {
-                assert!(start.elapsed() < PATIENCE, "{what}: a pair of member {index} stands still");
+                assert!(
+                    start.elapsed() < PATIENCE,
+                    "{what}: a pair of member {index} stands still"
+                );
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
@@ -272,7 +282,8 @@ fn kill_and_restart(address: IpAddr, usual_kills: u64) {
 }
 
 impl Party {
-    /// As [`all_go_on`](Self::all_go_on), while the peers of some are dead and nobody has been told.
+    /// As [`all_go_on`](Self::all_go_on), while the peers of some are dead and nobody has been
+    /// told.
     fn all_go_on_but(&mut self, victims: &[usize]) {
         let alive: Vec<u64> = self
             .pairs
@@ -308,7 +319,10 @@ impl Member {
         let alive = pairs.filter(|(name, _)| names.contains(name));
         alive
             .map(|(name, messages)| {
-                (name, messages.parse().unwrap_or_else(|_| panic!("a living pair failed: {status}")))
+                (
+                    name,
+                    messages.parse().unwrap_or_else(|_| panic!("a living pair failed: {status}")),
+                )
             })
             .collect()
     }
@@ -356,7 +370,8 @@ fn many_at_once_make_one_group() {
     for round in 0..8 {
         let address = address(8 + round);
         let members: Vec<Member> = (0..8).map(|_| Member::spawn(address)).collect();
-        let mut slots: Vec<u8> = members.iter().map(|member| member.hear("slot").parse().unwrap()).collect();
+        let mut slots: Vec<u8> =
+            members.iter().map(|member| member.hear("slot").parse().unwrap()).collect();
         slots.sort_unstable();
         assert_eq!(slots, [0, 1, 2, 3, 4, 5, 6, 7], "round {round}");
     }
@@ -373,7 +388,8 @@ fn a_member_that_is_stopped_keeps_its_slot_and_newcomers_come_in_elsewhere() {
     assert_eq!((first.slot, second.slot, third.slot), (0, 1, 2));
 }
 
-/// Domains are a process's and a device's: nobody reaches another process's queues, and who makes one on another device is nobody's other.
+/// Domains are a process's and a device's: nobody reaches another process's queues, and who makes
+/// one on another device is nobody's other.
 #[test]
 fn an_xrc_domain_of_a_file_is_one_processs_on_each_device() {
     const CREATE: u32 = 0o100;
@@ -424,8 +440,12 @@ fn in_steady_traffic_no_packet_comes_to_the_wrong_process() {
 /// Brings loopback up, in a namespace where nobody else uses it.
 fn own_namespace() {
     let interfaces = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
-    let others = interfaces.lines().skip(2).filter(|line| !line.trim_start().starts_with("lo:")).count();
-    assert_eq!(others, 0, "this is not a network namespace of the test's own: run cargo xtask namespace");
+    let others =
+        interfaces.lines().skip(2).filter(|line| !line.trim_start().starts_with("lo:")).count();
+    assert_eq!(
+        others, 0,
+        "this is not a network namespace of the test's own: run cargo xtask namespace"
+    );
     assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
 }
 
@@ -466,16 +486,19 @@ fn two_users_have_an_address_each_and_the_shared_one_gives_an_error_that_names_t
     for (n, other) in [(0, 1), (1, 0)] {
         assert_eq!(start(USERS[n], addresses[n]).hear("slot"), "1", "one's own address");
         let error = start(USERS[n], addresses[other]).hear("error");
-        let owner = format!("process {} (urxe-member) of user {}", owners[other].child.id(), USERS[other]);
+        let owner =
+            format!("process {} (urxe-member) of user {}", owners[other].child.id(), USERS[other]);
         assert!(error.contains(&owner) && error.contains("; 127."), "{error}");
         // The address that it names does work.
-        let free = error.rsplit("; ").next().and_then(|rest| rest.strip_suffix(" is free")).unwrap();
+        let free =
+            error.rsplit("; ").next().and_then(|rest| rest.strip_suffix(" is free")).unwrap();
         assert_eq!(start(USERS[n], free.parse().unwrap()).hear("slot"), "0");
     }
 }
 
-/// Prints how long two members wait for each other's messages while others come and go, there and elsewhere. Processes that start
-/// take the processor from others in any case; what counts is the difference.
+/// Prints how long two members wait for each other's messages while others come and go, there and
+/// elsewhere. Processes that start take the processor from others in any case; what counts is the
+/// difference.
 #[test]
 #[ignore = "prints times: cargo test -p urxe-tests --test sharing -- --ignored --nocapture joining"]
 fn what_joining_and_leaving_costs_the_others() {
@@ -483,8 +506,11 @@ fn what_joining_and_leaving_costs_the_others() {
     const VISITORS: usize = 40;
     let mut party = Party::new(address(7), 2);
     let here = party.address;
-    let plans =
-        [("nobody comes", None), ("others come and go elsewhere", Some(address(18))), ("here", Some(here))];
+    let plans = [
+        ("nobody comes", None),
+        ("others come and go elsewhere", Some(address(18))),
+        ("here", Some(here)),
+    ];
     let mut longest = [const { Vec::new() }; 3];
     for _ in 0..ROUNDS {
         for ((_, at), longest) in plans.iter().zip(&mut longest) {
@@ -502,7 +528,8 @@ fn what_joining_and_leaving_costs_the_others() {
                 }
             }
             let gaps = party.member(0).ask("gaps", "gaps");
-            longest.push(gaps.split(' ').map(|word| word.parse::<u64>().unwrap()).collect::<Vec<_>>());
+            longest
+                .push(gaps.split(' ').map(|word| word.parse::<u64>().unwrap()).collect::<Vec<_>>());
         }
     }
     println!(
@@ -515,7 +542,13 @@ fn what_joining_and_leaving_costs_the_others() {
             values.sort_unstable();
             values[ROUNDS / 2]
         };
-        println!("{what:32} {:>10} {:>10} {:>10} {:>10}", median(0), median(1), median(2), median(3));
+        println!(
+            "{what:32} {:>10} {:>10} {:>10} {:>10}",
+            median(0),
+            median(1),
+            median(2),
+            median(3)
+        );
         assert!(median(0) > 0);
     }
     party.end();

@@ -1,5 +1,5 @@
-//! Random programs in a bad network: every byte right, every work request completed once and in order, nothing written
-//! outside, and everything finished soon after the faults end.
+//! Random programs in a bad network: every byte right, every work request completed once and in
+//! order, nothing written outside, and everything finished soon after the faults end.
 //!
 //! | variable | effect |
 //! |---|---|
@@ -30,7 +30,8 @@ fn variable(name: &str) -> Option<u64> {
 
 fn capture(seed: u64) -> Option<PathBuf> {
     let directory = PathBuf::from(std::env::var_os("URXE_SIM_CAPTURE")?);
-    std::fs::create_dir_all(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    std::fs::create_dir_all(&directory)
+        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     Some(directory.join(format!("seed-{seed}.pcapng")))
 }
 
@@ -44,7 +45,8 @@ fn every_seed_comes_out_right() {
     if let Some(seed) = variable("URXE_SEED") {
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         tracing_subscriber::fmt().with_env_filter(filter).without_time().init();
-        let outcome = run_seed(seed, &profile, &Options { capture: capture(seed), ..Options::default() });
+        let outcome =
+            run_seed(seed, &profile, &Options { capture: capture(seed), ..Options::default() });
         println!("{}\nseed {seed}:\n{outcome}", generate(seed, &profile));
         assert!(outcome.is_right());
         return;
@@ -62,7 +64,8 @@ fn every_seed_comes_out_right() {
             "  replay: URXE_SEED={seed} cargo test -p urxe-tests --test sim_faults -- --nocapture every_seed\n"
         );
         if let Some(path) = capture(seed) {
-            let _ = run_seed(seed, &profile, &Options { capture: Some(path), ..Options::default() });
+            let _ =
+                run_seed(seed, &profile, &Options { capture: Some(path), ..Options::default() });
         }
         failures += 1;
         assert!(failures < MAX_FAILURES, "{failures} seeds failed up to {seed}");
@@ -91,7 +94,8 @@ fn a_good_network_needs_no_retry() {
     }
 }
 
-/// At 10 Gbit/s no more than seven packets come in what the others are late: so few may be overtaken by without a question.
+/// At 10 Gbit/s no more than seven packets come in what the others are late: so few may be
+/// overtaken by without a question.
 #[test]
 fn packets_that_are_overtaken_by_few_others_need_no_retry() {
     let profile = Profile { faults: false, ..Profile::default() };
@@ -133,9 +137,14 @@ fn packets_that_are_overtaken_by_few_others_need_no_retry() {
 #[test]
 fn a_seed_replays_to_the_last_packet() {
     for seed in 0..5 {
-        let [first, second] = [(); 2].map(|()| run_seed(seed, &Profile::default(), &Options::default()));
+        let [first, second] =
+            [(); 2].map(|()| run_seed(seed, &Profile::default(), &Options::default()));
         assert_eq!(first.trace_hash, second.trace_hash, "seed {seed}");
-        assert_eq!((first.finished, first.packets), (second.finished, second.packets), "seed {seed}");
+        assert_eq!(
+            (first.finished, first.packets),
+            (second.finished, second.packets),
+            "seed {seed}"
+        );
     }
 }
 
@@ -166,7 +175,8 @@ fn the_faults_occur() {
     }
 }
 
-/// Who was connected with it gives up after all retries, never before, and flushes; nobody else notices.
+/// Who was connected with it gives up after all retries, never before, and flushes; nobody else
+/// notices.
 #[test]
 fn a_node_that_falls_silent_breaks_its_connections_and_no_others() {
     let profile = Profile { faults: false, ..Profile::default() };

@@ -5,7 +5,8 @@
 //! there it goes to the queue pairs that are attached when it arrives, whole, behind a header that names sender and group
 //! when the network is good again, each member gets each message once, and nobody else any
 //! ```
-//! Each message's immediate is its number. `URXE_SEED` runs one seed alone, `URXE_SIM_SEEDS` sets how many there are.
+//! Each message's immediate is its number. `URXE_SEED` runs one seed alone, `URXE_SIM_SEEDS` sets
+//! how many there are.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -81,7 +82,11 @@ impl World {
         let addresses: Vec<IpAddr> = (1..=DEVICES as u8).map(|n| address(n, v6)).collect();
         let mut groups = Vec::new();
         for n in 1..=GROUPS as u16 {
-            groups.push(if v6 { [0xff15, 0, 0, 0, 0, 0, 0, n].into() } else { [239, 0, 0, n as u8].into() });
+            groups.push(if v6 {
+                [0xff15, 0, 0, 0, 0, 0, 0, n].into()
+            } else {
+                [239, 0, 0, n as u8].into()
+            });
         }
         let devices: Vec<Device> =
             addresses.iter().map(|at| device(&fabric, *at, DeviceOptions::default())).collect();
@@ -129,9 +134,15 @@ impl World {
         let start = group * LONGEST;
         say(end.source.write(start, &bytes))?;
         let data = say(end.source.slice(start..start + bytes.len()))?;
-        say(end.qp.post_send(&SendRequest::send_imm(data, number).to_group(&end.ways[group], QKEY)))?;
-        let joined =
-            self.ends.iter().filter(|end| end.groups.contains(&group)).map(|end| end.device).collect();
+        say(end
+            .qp
+            .post_send(&SendRequest::send_imm(data, number).to_group(&end.ways[group], QKEY)))?;
+        let joined = self
+            .ends
+            .iter()
+            .filter(|end| end.groups.contains(&group))
+            .map(|end| end.device)
+            .collect();
         self.sent.push(Sent { group, by, bytes, joined, came_to: Vec::new() });
         Ok(())
     }
@@ -214,10 +225,13 @@ impl World {
         for (number, sent) in self.sent.iter().enumerate().skip(first) {
             let mut came_to = sent.came_to.clone();
             came_to.sort_unstable();
-            let members = (0..self.ends.len()).filter(|nr| self.ends[*nr].groups.contains(&sent.group));
+            let members =
+                (0..self.ends.len()).filter(|nr| self.ends[*nr].groups.contains(&sent.group));
             let members: Vec<_> = members.collect();
             if came_to != members {
-                return Err(format!("message {number} came to {came_to:?}; members are {members:?}"));
+                return Err(format!(
+                    "message {number} came to {came_to:?}; members are {members:?}"
+                ));
             }
         }
         Ok(())
@@ -231,9 +245,21 @@ impl End {
         let landing = pd.allocate(BUFFERS * SLOT, Access::LOCAL_WRITE).unwrap();
         let qp = pd.queue_pair(&cq).qp_type(QpType::Ud).create().unwrap();
         qp.start_datagrams(QKEY).unwrap();
-        let ways = groups.iter().map(|group| pd.address_handle(Gid::from_ip(*group)).unwrap()).collect();
+        let ways =
+            groups.iter().map(|group| pd.address_handle(Gid::from_ip(*group)).unwrap()).collect();
         let (free, posted) = ((0..BUFFERS).collect(), VecDeque::new());
-        Self { device: nr, address, qp, cq, source, landing, ways, groups: BTreeSet::new(), free, posted }
+        Self {
+            device: nr,
+            address,
+            qp,
+            cq,
+            source,
+            landing,
+            ways,
+            groups: BTreeSet::new(),
+            free,
+            posted,
+        }
     }
 }
 
@@ -246,7 +272,11 @@ fn each_copy_comes_where_it_may_and_on_a_good_network_where_it_must() {
         |seed| World::new(seed, false),
         World::run,
         |world| {
-            late += world.devices.iter().map(|device| device.counter(Counter::DropNoGroup)).sum::<u64>();
+            late += world
+                .devices
+                .iter()
+                .map(|device| device.counter(Counter::DropNoGroup))
+                .sum::<u64>();
             all.came += world.tally.came;
             all.copies += world.tally.copies;
             all.missed += world.tally.missed;
@@ -255,7 +285,10 @@ fn each_copy_comes_where_it_may_and_on_a_good_network_where_it_must() {
     );
     println!("{all:?}, {late} packets came to devices that had just left");
     if seeds.are_many() {
-        assert!(all.came > 20_000 && all.copies > 300 && all.missed > 300 && all.changes > 1000, "{all:?}");
+        assert!(
+            all.came > 20_000 && all.copies > 300 && all.missed > 300 && all.changes > 1000,
+            "{all:?}"
+        );
         assert!(late > 0);
     }
 }

@@ -1,12 +1,13 @@
-//! Unreliable connections and datagrams over a bad network: each message whole or not at all, nothing beside its place, each send done once.
+//! Unreliable connections and datagrams over a bad network: each message whole or not at all,
+//! nothing beside its place, each send done once.
 //!
 //! ```text
 //! UC   what arrives is a subsequence of what was sent; a WRITE changes its own bytes only, to what it carries
 //! UD   what arrives was sent to there, with the right Q_Key, behind a header that says by whom; a copy may come too
 //! both when the network is good again, everything arrives again
 //! ```
-//! Each message says its number, in its first bytes or as its immediate. `URXE_SEED` runs one seed alone, `URXE_SIM_SEEDS` sets how many
-//! there are.
+//! Each message says its number, in its first bytes or as its immediate. `URXE_SEED` runs one seed
+//! alone, `URXE_SIM_SEEDS` sets how many there are.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -101,13 +102,16 @@ impl World {
         let v6 = percent(&mut rng, 30);
         let options = DeviceOptions { active_mtu, ..DeviceOptions::default() };
         let addresses: Vec<IpAddr> = (1..=3).map(|n| address(n, v6)).collect();
-        let devices: Vec<Device> = addresses.iter().map(|at| device(&fabric, *at, options.clone())).collect();
+        let devices: Vec<Device> =
+            addresses.iter().map(|at| device(&fabric, *at, options.clone())).collect();
         // Two ends a device: UC connects 0-2, 1-4 and 3-5; datagrams go from each to each.
-        let mut ends: Vec<End> =
-            (0..6).map(|nr| End::new(&devices[nr / 2], addresses[nr / 2], transport, &mut rng)).collect();
+        let mut ends: Vec<End> = (0..6)
+            .map(|nr| End::new(&devices[nr / 2], addresses[nr / 2], transport, &mut rng))
+            .collect();
         if transport == QpType::Uc {
             for (a, b) in [(0, 2), (1, 4), (3, 5)] {
-                let options = ConnectOptions { access: Access::REMOTE_WRITE, ..ConnectOptions::default() };
+                let options =
+                    ConnectOptions { access: Access::REMOTE_WRITE, ..ConnectOptions::default() };
                 ends[a].qp.connect(&ends[b].qp.endpoint(), &options).unwrap();
                 ends[b].qp.connect(&ends[a].qp.endpoint(), &options).unwrap();
             }
@@ -115,7 +119,8 @@ impl World {
             let gids: Vec<Gid> = ends.iter().map(|end| end.qp.endpoint().gid).collect();
             for end in &mut ends {
                 end.qp.start_datagrams(QKEY).unwrap();
-                end.ways = gids.iter().map(|gid| end.qp.pd().address_handle(*gid).unwrap()).collect();
+                end.ways =
+                    gids.iter().map(|gid| end.qp.pd().address_handle(*gid).unwrap()).collect();
             }
         }
         let tally = Tally::default();
@@ -197,15 +202,19 @@ impl World {
     fn judge(&mut self) -> Result<(), String> {
         for nr in 0..self.ends.len() {
             while let Some(wc) = say(self.ends[nr].cq.poll_one())? {
-                let verdict =
-                    if wc.opcode.is_receive() { self.received(nr, &wc) } else { self.left(nr, &wc) };
+                let verdict = if wc.opcode.is_receive() {
+                    self.received(nr, &wc)
+                } else {
+                    self.left(nr, &wc)
+                };
                 verdict.map_err(|what| format!("end {nr}: {what}: {wc:?}"))?;
             }
         }
         Ok(())
     }
 
-    /// A send has completed: once, in order, and never in error, since nobody tells what became of it.
+    /// A send has completed: once, in order, and never in error, since nobody tells what became of
+    /// it.
     fn left(&mut self, nr: usize, wc: &Completion) -> Result<(), String> {
         let end = &mut self.ends[nr];
         if wc.wr_id != end.done as u64 || end.done >= end.sent.len() || !wc.status.is_success() {
@@ -218,7 +227,9 @@ impl World {
     fn received(&mut self, nr: usize, wc: &Completion) -> Result<(), String> {
         let header = if self.transport == QpType::Ud { GRH_LEN } else { 0 };
         let end = &mut self.ends[nr];
-        let Some((wr_id, buffer)) = end.posted.pop_front() else { return Err("nothing is posted".into()) };
+        let Some((wr_id, buffer)) = end.posted.pop_front() else {
+            return Err("nothing is posted".into());
+        };
         if wr_id != wc.wr_id || !wc.status.is_success() {
             return Err(format!("receive {wr_id} was due"));
         }
@@ -230,7 +241,11 @@ impl World {
         let (local, next_due) = (end.address, end.next_due);
         let from = match self.transport {
             QpType::Uc => [2, 4, 0, 5, 1, 3][nr],
-            _ => self.ends.iter().position(|e| e.qp.qpn() == wc.src_qp).ok_or("nobody has sent it")?,
+            _ => self
+                .ends
+                .iter()
+                .position(|e| e.qp.qpn() == wc.src_qp)
+                .ok_or("nobody has sent it")?,
         };
         if header > 0 && !header_is(&grh, self.ends[from].address, local) {
             return Err(format!("the header {grh:02x?} is wrong"));
@@ -251,8 +266,12 @@ impl World {
         if self.sabotage && self.tally.arrived == 10 {
             bytes.push(0);
         }
-        let Some(sent) = self.ends[from].sent.get_mut(number) else { return Err("never sent".into()) };
-        if (sent.to, sent.is_write, sent.imm, sent.is_foreign) != (nr, is_write, wc.imm_data(), false) {
+        let Some(sent) = self.ends[from].sent.get_mut(number) else {
+            return Err("never sent".into());
+        };
+        if (sent.to, sent.is_write, sent.imm, sent.is_foreign)
+            != (nr, is_write, wc.imm_data(), false)
+        {
             return Err(format!("message {number} is another"));
         }
         if sent.bytes != bytes {
@@ -301,12 +320,18 @@ impl World {
                 return Err(format!("end {nr}: {} of {} sends are done", end.done, end.sent.len()));
             }
             if let Some(late) = end.sent[MESSAGES..].iter().position(|sent| sent.came != 1) {
-                return Err(format!("end {nr}: message {} is missing on a good network", MESSAGES + late));
+                return Err(format!(
+                    "end {nr}: message {} is missing on a good network",
+                    MESSAGES + late
+                ));
             }
-            let lost =
-                end.sent.iter().filter(|sent| sent.came == 0 && (!sent.is_write || sent.imm.is_some()));
+            let lost = end
+                .sent
+                .iter()
+                .filter(|sent| sent.came == 0 && (!sent.is_write || sent.imm.is_some()));
             self.tally.lost += lost.count() as u32;
-            // What the peer's WRITEs have left: bytes of theirs in their place, or none; nothing anywhere else.
+            // What the peer's WRITEs have left: bytes of theirs in their place, or none; nothing
+            // anywhere else.
             let writer = [2, 4, 0, 5, 1, 3][nr];
             let target = say(end.target.read_vec(0, end.target.len()))?;
             for (at, byte) in target.iter().enumerate() {
@@ -317,7 +342,8 @@ impl World {
                 }
             }
             let landing = say(end.landing.read_vec(0, end.landing.len()))?;
-            if landing.chunks(STRIDE).any(|part| part[PART..].iter().any(|byte| *byte != UNTOUCHED)) {
+            if landing.chunks(STRIDE).any(|part| part[PART..].iter().any(|byte| *byte != UNTOUCHED))
+            {
                 return Err(format!("end {nr}: something was written behind a receive"));
             }
         }
@@ -339,7 +365,8 @@ impl End {
         };
         let parts = MESSAGES + LAST;
         let target = region(parts, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
-        let (source, landing) = (region(parts, Access::empty()), region(BUFFERS, Access::LOCAL_WRITE));
+        let (source, landing) =
+            (region(parts, Access::empty()), region(BUFFERS, Access::LOCAL_WRITE));
         let builder = pd.queue_pair(&cq).qp_type(transport).signal_all(true);
         let (builder, receives) = if rng.index(2) == 0 {
             let srq = pd.shared_receive_queue(BUFFERS as u32).max_sge(2).create().unwrap();
@@ -349,7 +376,8 @@ impl End {
         };
         let qp = builder.create().unwrap();
         if transport == QpType::Uc {
-            qp.init(&ConnectOptions { access: Access::REMOTE_WRITE, ..ConnectOptions::default() }).unwrap();
+            qp.init(&ConnectOptions { access: Access::REMOTE_WRITE, ..ConnectOptions::default() })
+                .unwrap();
         }
         Self {
             address,
@@ -374,7 +402,10 @@ impl End {
 fn header_is(grh: &[u8], from: IpAddr, to: IpAddr) -> bool {
     match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let sum = grh[20..].chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum::<u32>();
+            let sum = grh[20..]
+                .chunks(2)
+                .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
+                .sum::<u32>();
             grh[..20] == [0; 20]
                 && grh[20] == 0x45
                 && grh[29] == 17
@@ -383,7 +414,10 @@ fn header_is(grh: &[u8], from: IpAddr, to: IpAddr) -> bool {
                 && grh[36..] == to.octets()
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            grh[0] >> 4 == 6 && grh[6] == 17 && grh[8..24] == from.octets() && grh[24..] == to.octets()
+            grh[0] >> 4 == 6
+                && grh[6] == 17
+                && grh[8..24] == from.octets()
+                && grh[24..] == to.octets()
         }
         _ => false,
     }
@@ -402,7 +436,10 @@ fn all_seeds(transport: QpType, counters: &[Counter]) -> (Tally, Vec<u64>) {
             all.lost += lost;
             all.writes_told += writes_told;
             all.foreign += foreign;
-            counts.iter_mut().zip(counters).for_each(|(count, counter)| *count += world.counter(*counter));
+            counts
+                .iter_mut()
+                .zip(counters)
+                .for_each(|(count, counter)| *count += world.counter(*counter));
         },
     );
     let Tally { arrived, copies, lost, writes_told, foreign } = all;
@@ -418,11 +455,20 @@ fn all_seeds(transport: QpType, counters: &[Counter]) -> (Tally, Vec<u64>) {
 
 #[test]
 fn unreliable_connections_come_out_right() {
-    let counters =
-        [Counter::DropIncomplete, Counter::DropNoReceive, Counter::DropIcrc, Counter::DropDuplicate];
+    let counters = [
+        Counter::DropIncomplete,
+        Counter::DropNoReceive,
+        Counter::DropIcrc,
+        Counter::DropDuplicate,
+    ];
     let (tally, counts) = all_seeds(QpType::Uc, &counters);
     if Seeds::chosen(SEEDS).are_many() {
-        assert!(tally.arrived > 2000 && tally.lost > 100 && tally.writes_told > 300 && tally.copies == 0);
+        assert!(
+            tally.arrived > 2000
+                && tally.lost > 100
+                && tally.writes_told > 300
+                && tally.copies == 0
+        );
         assert!(counts.iter().all(|count| *count > 0), "{counters:?} {counts:?}");
     }
 }
@@ -432,7 +478,9 @@ fn datagrams_come_out_right() {
     let counters = [Counter::DropWrongQkey, Counter::DropNoReceive, Counter::DropIcrc];
     let (tally, counts) = all_seeds(QpType::Ud, &counters);
     if Seeds::chosen(SEEDS).are_many() {
-        assert!(tally.arrived > 4000 && tally.lost > 100 && tally.copies > 20 && tally.foreign > 100);
+        assert!(
+            tally.arrived > 4000 && tally.lost > 100 && tally.copies > 20 && tally.foreign > 100
+        );
         assert!(counts.iter().all(|count| *count > 0), "{counters:?} {counts:?}");
     }
 }

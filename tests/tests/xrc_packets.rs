@@ -1,5 +1,6 @@
-//! What an XRC queue pair sends is what another implementation makes of the same values: scapy 2.8.0, whose frames and how they were made stand in
-//! `wire/tests/scapy.rs`. ICRCs are compared there, since they cover the ports.
+//! What an XRC queue pair sends is what another implementation makes of the same values: scapy
+//! 2.8.0, whose frames and how they were made stand in `wire/tests/scapy.rs`. ICRCs are compared
+//! there, since they cover the ports.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
@@ -36,9 +37,16 @@ fn packet(peer: u32, psn: u32, op: SendOp, data: &[u8]) -> String {
     let device = Device::new(DeviceConfig::new(vec![Gid::from_ip(IpAddr::V4(own))], 1));
     let pd = device.alloc_pd().unwrap();
     let cq = device.create_cq(8, None, 0).unwrap();
-    let cap = QpCap { max_send_wr: 4, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 0, max_inline_data: 64 };
+    let cap = QpCap {
+        max_send_wr: 4,
+        max_recv_wr: 0,
+        max_send_sge: 1,
+        max_recv_sge: 0,
+        max_inline_data: 64,
+    };
     let (send_cq, recv_cq) = (Arc::clone(&cq), cq);
-    let init = QpInit { qp_type: QpType::XrcSend, pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: true };
+    let init =
+        QpInit { qp_type: QpType::XrcSend, pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: true };
     let qp = device.create_qp(&init).unwrap();
     let attr = QpAttr {
         port_num: 1,
@@ -55,10 +63,13 @@ fn packet(peer: u32, psn: u32, op: SendOp, data: &[u8]) -> String {
         },
         ..QpAttr::default()
     };
-    for (from, to) in
-        [(QpState::Reset, QpState::Init), (QpState::Init, QpState::Rtr), (QpState::Rtr, QpState::Rts)]
-    {
-        let mask = transition::attributes(from, to, QpType::XrcSend).unwrap().required | QpAttrMask::STATE;
+    for (from, to) in [
+        (QpState::Reset, QpState::Init),
+        (QpState::Init, QpState::Rtr),
+        (QpState::Rtr, QpState::Rts),
+    ] {
+        let mask =
+            transition::attributes(from, to, QpType::XrcSend).unwrap().required | QpAttrMask::STATE;
         device.modify_qp(Time::ZERO, qp, &QpAttr { qp_state: to, ..attr }, mask).unwrap();
     }
     let to = Destination::XrcSrq { srq: SrqId(0x345) };
@@ -80,5 +91,8 @@ fn a_send_names_its_queue_behind_the_bth() {
 #[test]
 fn a_write_names_its_queue_before_its_target() {
     let remote = Remote { addr: 0x7f00_1122_3344, rkey: Rkey(0x1234) };
-    assert_eq!(packet(0x24, 2, SendOp::WriteImm { remote, imm: 0xdead_beef }, b"window"), XRC_WRITE);
+    assert_eq!(
+        packet(0x24, 2, SendOp::WriteImm { remote, imm: 0xdead_beef }, b"window"),
+        XRC_WRITE
+    );
 }

@@ -1,12 +1,14 @@
 //! Tells the linker the version nodes of the C ABI, and the library's name.
 //!
-//! The nodes are empty: each symbol names its node itself (`src/exports`). rustc hands the linker a script of its own, which
-//! keeps every other symbol local; rust-lld, rustc's default linker, takes both.
+//! The nodes are empty: each symbol names its node itself (`src/exports`). rustc hands the linker a
+//! script of its own, which keeps every other symbol local; rust-lld, rustc's default linker, takes
+//! both.
 
 use std::path::PathBuf;
 use std::{env, fs};
 
-/// Every version node of rdma-core 44 to 65, in the order in which each continues the one before it.
+/// Every version node of rdma-core 44 to 65, in the order in which each continues the one before
+/// it.
 const NODES: [&[&str]; 2] = [
     &[
         "IBVERBS_1.0",
@@ -56,6 +58,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={}", path.display());
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,liburxe.so");
-    // A device's thread runs the library's code: it stays mapped when the program closes its handle.
+    // A device's thread runs the library's code: it stays mapped when the program closes its
+    // handle.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -6,7 +6,8 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use urxe_wire::packet::{ICRC_LEN, MAX_PACKET_LEN};
 use urxe_wire::{
-    Aeth, Bth, Ext, IcrcSeed, IcrcSolver, Msn, Opcode, PacketRepr, PacketView, Psn, Qpn, Reth, Rkey, Syndrome,
+    Aeth, Bth, Ext, IcrcSeed, IcrcSolver, Msn, Opcode, PacketRepr, PacketView, Psn, Qpn, Reth,
+    Rkey, Syndrome,
 };
 
 const PAYLOADS: [usize; 3] = [64, 1024, 4096];
@@ -23,7 +24,8 @@ fn bth(opcode: Opcode) -> Bth {
 fn send(payload_len: usize, identification: u16) -> Vec<u8> {
     let mut buf = vec![0; MAX_PACKET_LEN];
     let payload: Vec<u8> = (0..payload_len).map(|i| i as u8).collect();
-    let end = PacketRepr::new(bth(Opcode::RcSendOnly), Ext::None).emit(&payload, &mut buf).expect("fits");
+    let end =
+        PacketRepr::new(bth(Opcode::RcSendOnly), Ext::None).emit(&payload, &mut buf).expect("fits");
     let len = seed().append(identification, &mut buf, end).expect("fits");
     buf.truncate(len);
     buf
@@ -63,8 +65,9 @@ fn parse(c: &mut Criterion) {
     });
     let mut buf = [0; 64];
     let reth = Reth { va: 0x7f00_1234_0000, rkey: Rkey(7), dma_len: 8 };
-    let end =
-        PacketRepr::new(bth(Opcode::RcWriteOnly), Ext::Reth(reth)).emit(&[1; 8], &mut buf).expect("fits");
+    let end = PacketRepr::new(bth(Opcode::RcWriteOnly), Ext::Reth(reth))
+        .emit(&[1; 8], &mut buf)
+        .expect("fits");
     let write = &buf[..end + ICRC_LEN];
     group.bench_function("write_only_reth", |b| {
         b.iter(|| {

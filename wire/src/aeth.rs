@@ -1,4 +1,5 @@
-//! ACK extended transport header (IBTA vol. 1, 9.5.2 and 9.7.5): what the responder says about requests.
+//! ACK extended transport header (IBTA vol. 1, 9.5.2 and 9.7.5): what the responder says about
+//! requests.
 //!
 //! ```text
 //!  0          1          4
@@ -61,8 +62,8 @@ pub struct RnrTimer(u8);
 
 /// The table, in units of 10 µs. Code 0 is the longest.
 const RNR_UNITS: [u32; 32] = [
-    65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024, 1_536, 2_048,
-    3_072, 4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152,
+    65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024,
+    1_536, 2_048, 3_072, 4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152,
 ];
 
 impl RnrTimer {

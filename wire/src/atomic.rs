@@ -39,7 +39,12 @@ impl AtomicEth {
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let b: &[u8; Self::LEN] = head(bytes, Header::AtomicEth)?;
-        Ok(Self { va: be64(b, 0), rkey: Rkey(be32(b, 8)), swap_or_add: be64(b, 12), compare: be64(b, 20) })
+        Ok(Self {
+            va: be64(b, 0),
+            rkey: Rkey(be32(b, 8)),
+            swap_or_add: be64(b, 12),
+            compare: be64(b, 20),
+        })
     }
 
     /// Writes the header.

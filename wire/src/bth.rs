@@ -25,8 +25,8 @@ pub struct Bth {
     pub solicited: bool,
     /// M, MigReq: path migration state. `rdma_rxe` sends 0, some NICs expect 1.
     pub mig_req: bool,
-    /// Bytes (0 ..= 3) between payload and ICRC that make the payload a multiple of four. Only the low two
-    /// bits exist.
+    /// Bytes (0 ..= 3) between payload and ICRC that make the payload a multiple of four. Only the
+    /// low two bits exist.
     pub pad_count: u8,
     /// TVer, 4 bits: 0 is the only version defined.
     pub version: u8,
@@ -69,7 +69,8 @@ impl Bth {
     /// Reads the header at the front of `bytes`. The version is left for the caller to check.
     ///
     /// # Errors
-    /// [`ParseError::ShortHeader`], [`ParseError::UnknownOpcode`], [`ParseError::ReliableDatagram`].
+    /// [`ParseError::ShortHeader`], [`ParseError::UnknownOpcode`],
+    /// [`ParseError::ReliableDatagram`].
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let b: &[u8; Self::LEN] = head(bytes, Header::Bth)?;

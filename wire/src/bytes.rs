@@ -8,7 +8,8 @@ pub(crate) fn head<const N: usize>(bytes: &[u8], header: Header) -> Result<&[u8;
     bytes.first_chunk().ok_or(ParseError::ShortHeader { header, need: N, have: bytes.len() })
 }
 
-/// `N` bytes at `at`; both are constants within an array of known length, so that the check folds away.
+/// `N` bytes at `at`; both are constants within an array of known length, so that the check folds
+/// away.
 #[inline]
 pub(crate) fn at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];

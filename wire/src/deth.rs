@@ -1,4 +1,5 @@
-//! Datagram extended transport header (IBTA vol. 1, 9.3.2): who sent a datagram, and the key that lets it in.
+//! Datagram extended transport header (IBTA vol. 1, 9.3.2): who sent a datagram, and the key that
+//! lets it in.
 //!
 //! ```text
 //!  0          4          5          8

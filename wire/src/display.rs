@@ -1,8 +1,9 @@
 //! Packets for people: one line a packet, and its fields one by one.
 //!
-//! The line's form is `RC RDMA_WRITE_ONLY qp 0x000011 psn 1234 ack len 64 va 0x7f00 rkey 0x00001f2e dmalen
-//! 64`. Words that say nothing (flags that are off, the default partition) are left out. [`fields`] gives the
-//! same packet as a flat list, for verbose and machine-readable output, without deciding its format.
+//! The line's form is `RC RDMA_WRITE_ONLY qp 0x000011 psn 1234 ack len 64 va 0x7f00 rkey 0x00001f2e
+//! dmalen 64`. Words that say nothing (flags that are off, the default partition) are left out.
+//! [`fields`] gives the same packet as a flat list, for verbose and machine-readable output,
+//! without deciding its format.
 
 use std::fmt;
 
@@ -103,7 +104,10 @@ pub fn fields(packet: &PacketView<'_>) -> Vec<Field> {
     }
     if let Some(h) = packet.feth() {
         let level = u64::from(h.selectivity.level());
-        header("feth", &[("placement", Hex(h.placement.bits().into(), 1)), ("selectivity", Decimal(level))]);
+        header(
+            "feth",
+            &[("placement", Hex(h.placement.bits().into(), 1)), ("selectivity", Decimal(level))],
+        );
     }
     if let Some(h) = packet.reth() {
         header(
@@ -129,7 +133,10 @@ pub fn fields(packet: &PacketView<'_>) -> Vec<Field> {
     if let Some(h) = packet.aeth() {
         header(
             "aeth",
-            &[("syndrome", Hex(h.syndrome.byte().into(), 2)), ("msn", Decimal(h.msn.value().into()))],
+            &[
+                ("syndrome", Hex(h.syndrome.byte().into(), 2)),
+                ("msn", Decimal(h.msn.value().into())),
+            ],
         );
     }
     if let Some(h) = packet.atomic_ack_eth() {

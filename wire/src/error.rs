@@ -1,4 +1,5 @@
-//! Why bytes are not a packet: one variant a reason, and a name for each reason that counters can carry.
+//! Why bytes are not a packet: one variant a reason, and a name for each reason that counters can
+//! carry.
 
 use std::fmt;
 
@@ -78,7 +79,8 @@ pub enum ParseError {
     /// The opcode is reserved or the manufacturer's own.
     #[error("opcode {0:#04x} is not defined")]
     UnknownOpcode(u8),
-    /// The length is not a multiple of four: pad and payload do not add up, whatever the pad count says.
+    /// The length is not a multiple of four: pad and payload do not add up, whatever the pad count
+    /// says.
     #[error("{have} bytes are no multiple of 4")]
     Unaligned {
         /// Bytes given.

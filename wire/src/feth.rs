@@ -1,5 +1,5 @@
-//! Flush extended transport header (IBTA vol. 1, A19): how far earlier writes must have got, and which of
-//! them.
+//! Flush extended transport header (IBTA vol. 1, A19): how far earlier writes must have got, and
+//! which of them.
 //!
 //! ```text
 //!  31                     6   5 4   3  0

@@ -1,16 +1,16 @@
 //! Whole frames, from Ethernet to the ICRC: for captures and for those who decode them.
 //!
-//! The data path never sees a frame; a UDP socket gives and takes what stands behind the UDP header. A
-//! capture needs the rest, and a decoder has to get through it. Since a frame shows the real IP header,
-//! [`Frame::icrc`] can compute the ICRC by the letter of the specification (mask, then one CRC over the
-//! copy): the oracle that [`crate::IcrcSeed`] is tested against.
+//! The data path never sees a frame; a UDP socket gives and takes what stands behind the UDP
+//! header. A capture needs the rest, and a decoder has to get through it. Since a frame shows the
+//! real IP header, [`Frame::icrc`] can compute the ICRC by the letter of the specification (mask,
+//! then one CRC over the copy): the oracle that [`crate::IcrcSeed`] is tested against.
 //!
 //! ```text
 //! | Ethernet 14 | VLAN 4 each, at most 2 | IPv4 20 or IPv6 40 | UDP 8 | UDP payload: BTH ... ICRC | (Ethernet padding) |
 //! ```
 //!
-//! Header layouts are pnet_packet's. Fragments, IPv4 options and IPv6 extension headers have no place in
-//! RoCEv2 and are errors.
+//! Header layouts are pnet_packet's. Fragments, IPv4 options and IPv6 extension headers have no
+//! place in RoCEv2 and are errors.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -166,7 +166,8 @@ pub struct FrameRepr {
 }
 
 impl FrameRepr {
-    /// A frame as a UDP socket of this stack sends it: identification 0, DF, TTL 64, no Ethernet addresses.
+    /// A frame as a UDP socket of this stack sends it: identification 0, DF, TTL 64, no Ethernet
+    /// addresses.
     #[must_use]
     pub fn new(src: SocketAddr, dst: SocketAddr) -> Self {
         let ip = match src.ip() {
@@ -179,7 +180,8 @@ impl FrameRepr {
     /// The bytes of the frame with this UDP payload, checksums included.
     ///
     /// # Errors
-    /// [`FrameError::MixedFamilies`], [`FrameError::PayloadTooLong`], [`FrameError::TooManyVlanTags`].
+    /// [`FrameError::MixedFamilies`], [`FrameError::PayloadTooLong`],
+    /// [`FrameError::TooManyVlanTags`].
     pub fn build(&self, udp_payload: &[u8]) -> Result<Vec<u8>, FrameError> {
         let udp_len = udp_payload.len() + UDP_LEN;
         let ip_header_len = match self.ip {
@@ -190,7 +192,9 @@ impl FrameRepr {
             return Err(FrameError::PayloadTooLong(udp_payload.len()));
         }
         let link_len = match &self.link {
-            Some(link) if link.vlan.len() > MAX_VLAN_TAGS => return Err(FrameError::TooManyVlanTags),
+            Some(link) if link.vlan.len() > MAX_VLAN_TAGS => {
+                return Err(FrameError::TooManyVlanTags);
+            }
             Some(link) => ETHERNET_LEN + VLAN_LEN * link.vlan.len(),
             None => 0,
         };
@@ -211,12 +215,17 @@ impl FrameRepr {
         udp.set_destination(self.dst.port());
         udp.set_length(len);
         let sum = match (self.src.ip(), self.dst.ip()) {
-            (IpAddr::V4(src), IpAddr::V4(dst)) => udp::ipv4_checksum(&udp.to_immutable(), &src, &dst),
-            (IpAddr::V6(src), IpAddr::V6(dst)) => udp::ipv6_checksum(&udp.to_immutable(), &src, &dst),
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                udp::ipv4_checksum(&udp.to_immutable(), &src, &dst)
+            }
+            (IpAddr::V6(src), IpAddr::V6(dst)) => {
+                udp::ipv6_checksum(&udp.to_immutable(), &src, &dst)
+            }
             _ => return Err(FrameError::MixedFamilies),
         };
         if self.udp_checksum {
-            // A sum of zero is sent as its other form, since zero says that there is none (RFC 768).
+            // A sum of zero is sent as its other form, since zero says that there is none (RFC
+            // 768).
             udp.set_checksum(if sum == 0 { 0xffff } else { sum });
         }
         Ok(())
@@ -224,7 +233,11 @@ impl FrameRepr {
 
     fn emit_ip(&self, bytes: &mut [u8], udp_len: usize) -> Result<(), FrameError> {
         match (self.ip, self.src.ip(), self.dst.ip()) {
-            (IpRepr::V4 { tos, identification, dont_fragment, ttl }, IpAddr::V4(src), IpAddr::V4(dst)) => {
+            (
+                IpRepr::V4 { tos, identification, dont_fragment, ttl },
+                IpAddr::V4(src),
+                IpAddr::V4(dst),
+            ) => {
                 let Some(mut ip) = MutableIpv4Packet::new(bytes) else { return Ok(()) };
                 ip.set_version(4);
                 ip.set_header_length(5);
@@ -240,7 +253,11 @@ impl FrameRepr {
                 let sum = ipv4::checksum(&ip.to_immutable());
                 ip.set_checksum(sum);
             }
-            (IpRepr::V6 { traffic_class, flow_label, hop_limit }, IpAddr::V6(src), IpAddr::V6(dst)) => {
+            (
+                IpRepr::V6 { traffic_class, flow_label, hop_limit },
+                IpAddr::V6(src),
+                IpAddr::V6(dst),
+            ) => {
                 let Some(mut ip) = MutableIpv6Packet::new(bytes) else { return Ok(()) };
                 ip.set_version(6);
                 ip.set_traffic_class(traffic_class);
@@ -297,12 +314,15 @@ impl<'a> Frame<'a> {
     /// Takes an Ethernet frame apart. Bytes behind the IP datagram (Ethernet padding) are ignored.
     ///
     /// # Errors
-    /// Every variant of [`FrameError`] but `MixedFamilies` and `PayloadTooLong`. Checksums are not verified,
-    /// since captures from a sender show them before the network card has filled them in.
+    /// Every variant of [`FrameError`] but `MixedFamilies` and `PayloadTooLong`. Checksums are not
+    /// verified, since captures from a sender show them before the network card has filled them in.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, FrameError> {
         let short = |header, need, have| FrameError::ShortHeader { header, need, have };
-        let ethernet =
-            EthernetPacket::new(bytes).ok_or(short(FrameHeader::Ethernet, ETHERNET_LEN, bytes.len()))?;
+        let ethernet = EthernetPacket::new(bytes).ok_or(short(
+            FrameHeader::Ethernet,
+            ETHERNET_LEN,
+            bytes.len(),
+        ))?;
         let mut link = LinkRepr {
             src: ethernet.get_source().octets(),
             dst: ethernet.get_destination().octets(),
@@ -314,7 +334,8 @@ impl<'a> Frame<'a> {
             if link.vlan.len() == MAX_VLAN_TAGS {
                 return Err(FrameError::TooManyVlanTags);
             }
-            let vlan = VlanPacket::new(rest).ok_or(short(FrameHeader::Vlan, VLAN_LEN, rest.len()))?;
+            let vlan =
+                VlanPacket::new(rest).ok_or(short(FrameHeader::Vlan, VLAN_LEN, rest.len()))?;
             let tci = u16::from(vlan.get_priority_code_point().0) << 13
                 | u16::from(vlan.get_drop_eligible_indicator()) << 12
                 | vlan.get_vlan_identifier();
@@ -335,7 +356,8 @@ impl<'a> Frame<'a> {
         Ok(frame)
     }
 
-    /// Takes a datagram apart that begins with its IP header, as captures of link type "raw" hold it.
+    /// Takes a datagram apart that begins with its IP header, as captures of link type "raw" hold
+    /// it.
     ///
     /// # Errors
     /// As [`Frame::parse`].
@@ -372,7 +394,14 @@ impl<'a> Frame<'a> {
         let (src, dst): (Ipv4Addr, Ipv4Addr) = (ip.get_source(), ip.get_destination());
         let need = usize::from(ip.get_total_length());
         let datagram = bytes.get(..need).ok_or(FrameError::Truncated { need, have })?;
-        Self::parse_udp(datagram, IPV4_LEN, ip.get_next_level_protocol(), repr, src.into(), dst.into())
+        Self::parse_udp(
+            datagram,
+            IPV4_LEN,
+            ip.get_next_level_protocol(),
+            repr,
+            src.into(),
+            dst.into(),
+        )
     }
 
     fn parse_ipv6(bytes: &'a [u8]) -> Result<Self, FrameError> {
@@ -412,7 +441,10 @@ impl<'a> Frame<'a> {
             have: bytes.len(),
         })?;
         if usize::from(udp.get_length()) != bytes.len() {
-            return Err(FrameError::LengthMismatch { udp: udp.get_length().into(), ip: bytes.len() });
+            return Err(FrameError::LengthMismatch {
+                udp: udp.get_length().into(),
+                ip: bytes.len(),
+            });
         }
         let repr = FrameRepr {
             link: None,
@@ -424,8 +456,8 @@ impl<'a> Frame<'a> {
         Ok(Self { repr, udp_payload: &bytes[UDP_LEN..], datagram })
     }
 
-    /// The ICRC that this frame should carry, computed from its real headers; `None` when the payload is too
-    /// short to hold a BTH and an ICRC.
+    /// The ICRC that this frame should carry, computed from its real headers; `None` when the
+    /// payload is too short to hold a BTH and an ICRC.
     #[must_use]
     pub fn icrc(&self) -> Option<u32> {
         Some(self.icrc_hasher()?.finalize())
@@ -458,16 +490,15 @@ impl<'a> Frame<'a> {
         Some(crc)
     }
 
-    /// Whether the last four bytes are the right ICRC; of a FLUSH, whether it is one of the two that are sent
-    /// ([`crate::FlushIcrc`]).
+    /// Whether the last four bytes are the right ICRC; of a FLUSH, whether it is one of the two
+    /// that are sent ([`crate::FlushIcrc`]).
     #[must_use]
     pub fn icrc_holds(&self) -> bool {
         let received = self.udp_payload.last_chunk::<ICRC_LEN>().map(|&b| u32::from_le_bytes(b));
         let Some(standard) = self.icrc_hasher() else { return false };
-        let is_flush = self
-            .udp_payload
-            .first()
-            .is_some_and(|&opcode| opcode == Opcode::RcFlush.byte() || opcode == Opcode::XrcFlush.byte());
+        let is_flush = self.udp_payload.first().is_some_and(|&opcode| {
+            opcode == Opcode::RcFlush.byte() || opcode == Opcode::XrcFlush.byte()
+        });
         let mut rxe = standard.clone();
         rxe.update(&self.udp_payload[..self.udp_payload.len() - ICRC_LEN]);
         received == Some(standard.finalize()) || (is_flush && received == Some(rxe.finalize()))

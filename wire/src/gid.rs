@@ -95,7 +95,9 @@ impl FromStr for Gid {
             return Ok(Self::from_ip(ip));
         }
         if text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return u128::from_str_radix(text, 16).map(|v| Self(v.to_be_bytes())).map_err(|_| GidParseError);
+            return u128::from_str_radix(text, 16)
+                .map(|v| Self(v.to_be_bytes()))
+                .map_err(|_| GidParseError);
         }
         Err(GidParseError)
     }

@@ -1,8 +1,8 @@
 //! Global route header (IBTA vol. 1, 8.3): an IPv6 header in all but name.
 //!
-//! RoCEv2 has none on the wire; its IP header took the place. It lives on in the 40 bytes that stand before
-//! every datagram in a receive buffer of a UD queue pair: a GRH for IPv6, and for IPv4 twenty zero bytes and
-//! the IPv4 header (IBTA A17.4.5.2).
+//! RoCEv2 has none on the wire; its IP header took the place. It lives on in the 40 bytes that
+//! stand before every datagram in a receive buffer of a UD queue pair: a GRH for IPv6, and for IPv4
+//! twenty zero bytes and the IPv4 header (IBTA A17.4.5.2).
 
 use std::fmt;
 
@@ -68,6 +68,10 @@ impl Grh {
 
 impl fmt::Display for Grh {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} > {} tclass {} hops {}", self.sgid, self.dgid, self.traffic_class, self.hop_limit)
+        write!(
+            f,
+            "{} > {} tclass {} hops {}",
+            self.sgid, self.dgid, self.traffic_class, self.hop_limit
+        )
     }
 }

@@ -1,31 +1,32 @@
-//! The invariant CRC at the end of every packet (IBTA vol. 1, 7.8.1, and annex A17.3.3), without copying a
-//! byte.
+//! The invariant CRC at the end of every packet (IBTA vol. 1, 7.8.1, and annex A17.3.3), without
+//! copying a byte.
 //!
 //! # What it covers
-//! CRC-32 (IEEE 802.3) over eight bytes 0xff (where InfiniBand has its LRH), then IP header, UDP header and
-//! packet up to the ICRC, with everything that routers may change read as ones: TOS, TTL and both checksums
-//! (IPv6: traffic class, flow label, hop limit, UDP checksum), and byte 4 of the BTH (FECN, BECN).
+//! CRC-32 (IEEE 802.3) over eight bytes 0xff (where InfiniBand has its LRH), then IP header, UDP
+//! header and packet up to the ICRC, with everything that routers may change read as ones: TOS, TTL
+//! and both checksums (IPv6: traffic class, flow label, hop limit, UDP checksum), and byte 4 of the
+//! BTH (FECN, BECN).
 //!
 //! # How it is computed
-//! A CRC register is a polynomial over GF(2) modulo the generator P, of degree 32, and appending message bits
-//! is linear: flipping some bits of a message flips the register by (the flipped bits as a polynomial) · x^32
-//! · x^(bits that follow) mod P, whatever the message is. So:
+//! A CRC register is a polynomial over GF(2) modulo the generator P, of degree 32, and appending
+//! message bits is linear: flipping some bits of a message flips the register by (the flipped bits
+//! as a polynomial) · x^32 · x^(bits that follow) mod P, whatever the message is. So:
 //!
-//! - What varies in the pseudo headers between packets of one path is two lengths, the identification and DF,
-//!   at fixed places. An [`IcrcSeed`] is the register after the headers with zeros in those places: one word.
-//!   A packet XORs in the images of its fields from tables made at compile time, and has the register that
-//!   stands before its BTH.
-//! - Byte 4 of the BTH reads as 0xff whatever it holds. Flipping bits e of that byte has the effect of
-//!   flipping e · x^-8 in the register five bytes earlier; so the mask goes into the register, too, and the
-//!   CRC runs over the packet as it is.
+//! - What varies in the pseudo headers between packets of one path is two lengths, the
+//!   identification and DF, at fixed places. An [`IcrcSeed`] is the register after the headers with
+//!   zeros in those places: one word. A packet XORs in the images of its fields from tables made at
+//!   compile time, and has the register that stands before its BTH.
+//! - Byte 4 of the BTH reads as 0xff whatever it holds. Flipping bits e of that byte has the effect
+//!   of flipping e · x^-8 in the register five bytes earlier; so the mask goes into the register,
+//!   too, and the CRC runs over the packet as it is.
 //!
 //! # The unseen identification
-//! A UDP socket does not show the sender's IPv4 identification. Let d be the ICRC received XOR the ICRC
-//! computed for identification 0, and n the bytes that follow the identification. If the packet is good, d =
-//! id(x) · x^(32+8n) mod P, so id(x) = d · x^-(32+8n) mod P: x is invertible, P having the constant term 1.
-//! One multiplication gives the only candidate of degree below 32; when its degree is 16 or more, no
-//! identification explains the ICRC. A damaged packet passes with probability 2^-16. The constant depends on
-//! the length alone; an [`IcrcSolver`] keeps some.
+//! A UDP socket does not show the sender's IPv4 identification. Let d be the ICRC received XOR the
+//! ICRC computed for identification 0, and n the bytes that follow the identification. If the
+//! packet is good, d = id(x) · x^(32+8n) mod P, so id(x) = d · x^-(32+8n) mod P: x is invertible, P
+//! having the constant term 1. One multiplication gives the only candidate of degree below 32; when
+//! its degree is 16 or more, no identification explains the ICRC. A damaged packet passes with
+//! probability 2^-16. The constant depends on the length alone; an [`IcrcSolver`] keeps some.
 
 use std::net::IpAddr;
 
@@ -34,8 +35,8 @@ use crc32fast::Hasher;
 use crate::Opcode;
 use crate::packet::ICRC_LEN;
 
-/// The generator of CRC-32 (IEEE 802.3), x^32 left out; the coefficient of x^0 is the top bit, as in the
-/// register.
+/// The generator of CRC-32 (IEEE 802.3), x^32 left out; the coefficient of x^0 is the top bit, as
+/// in the register.
 const POLY: u32 = 0xedb8_8320;
 
 /// The polynomial 1.
@@ -75,14 +76,15 @@ const fn x_pow(n: i64) -> u32 {
     result
 }
 
-/// What flipping each value of a byte flips in the register `after` bytes later. Negative: earlier, see the
-/// module's text.
+/// What flipping each value of a byte flips in the register `after` bytes later. Negative: earlier,
+/// see the module's text.
 const fn byte_image(after: i64) -> [u32; 256] {
     let shift = x_pow(32 + 8 * after);
     let mut table = [0; 256];
     let mut byte = 1;
     while byte < 256 {
-        // A byte enters lowest bit first, so that its bits are x^7 ..= x^0: the top byte of a register.
+        // A byte enters lowest bit first, so that its bits are x^7 ..= x^0: the top byte of a
+        // register.
         table[byte] = mul((byte as u32) << 24, shift);
         byte += 1;
     }
@@ -107,21 +109,22 @@ impl FieldImage {
     }
 }
 
-// Places within the 28 bytes of IPv4 and UDP headers: total length 2..4, identification 4..6, UDP length
-// 24..26.
+// Places within the 28 bytes of IPv4 and UDP headers: total length 2..4, identification 4..6, UDP
+// length 24..26.
 static V4_TOTAL_LEN: FieldImage = FieldImage::new(24);
 static V4_IDENTIFICATION: FieldImage = FieldImage::new(V4_AFTER_IDENTIFICATION);
 const V4_AFTER_IDENTIFICATION: i64 = 22;
 /// DF is bit 6 of byte 6.
 const V4_DF: u32 = byte_image(21)[0x40];
-// UDP length, 2 bytes before the end of the UDP header in both families; payload length 4..6 of the IPv6
-// header.
+// UDP length, 2 bytes before the end of the UDP header in both families; payload length 4..6 of the
+// IPv6 header.
 static UDP_LEN: FieldImage = FieldImage::new(2);
 static V6_PAYLOAD_LEN: FieldImage = FieldImage::new(42);
 /// Byte 4 of the BTH, seen from before the BTH.
 static BTH_MASK: [u32; 256] = byte_image(-5);
 
-/// BTH and AETH: an acknowledgement up to its ICRC. Where many queue pairs have one each, they are as many as all other packets together.
+/// BTH and AETH: an acknowledgement up to its ICRC. Where many queue pairs have one each, they are
+/// as many as all other packets together.
 const ACK_LEN: usize = 16;
 /// What each byte of so many flips in the register at their end.
 static ACK_BYTES: [[u32; 256]; ACK_LEN] = {
@@ -137,10 +140,12 @@ static ACK_BYTES: [[u32; 256]; ACK_LEN] = {
 const UDP_HEADER_LEN: u16 = 8;
 const IPV4_HEADER_LEN: u16 = 20;
 
-/// What the ICRCs of all packets from one address and port to another have in common. Made once a path.
+/// What the ICRCs of all packets from one address and port to another have in common. Made once a
+/// path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcrcSeed {
-    /// The CRC of eight bytes 0xff and the masked headers, with lengths, identification and flags zero.
+    /// The CRC of eight bytes 0xff and the masked headers, with lengths, identification and flags
+    /// zero.
     base: u32,
     ipv4: bool,
     flush: FlushIcrc,
@@ -148,9 +153,10 @@ pub struct IcrcSeed {
 
 /// What the ICRC of a FLUSH covers when it is sent. Both kinds are accepted.
 ///
-/// The kernel's `rdma_rxe` has no place of a payload in its table for FLUSH (`rxe_opcode.c`, 6.2 to 6.12 at least), and so lets the CRC
-/// run over the packet a second time, without a mask. Between its own that goes unnoticed; a FLUSH with the ICRC of the
-/// specification it drops. Measured: all of a hundred packets of a kernel 6.12.
+/// The kernel's `rdma_rxe` has no place of a payload in its table for FLUSH (`rxe_opcode.c`, 6.2 to
+/// 6.12 at least), and so lets the CRC run over the packet a second time, without a mask. Between
+/// its own that goes unnoticed; a FLUSH with the ICRC of the specification it drops. Measured: all
+/// of a hundred packets of a kernel 6.12.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlushIcrc {
     /// What `rdma_rxe` sends and wants, the one known implementation.
@@ -163,13 +169,14 @@ pub enum FlushIcrc {
 /// What a received ICRC says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcrcVerdict {
-    /// Right, with the identification that was expected: 0 or the segment's index. Always 0 for IPv6. As
-    /// strong as a CRC-32.
+    /// Right, with the identification that was expected: 0 or the segment's index. Always 0 for
+    /// IPv6. As strong as a CRC-32.
     Exact {
         /// The IPv4 identification.
         identification: u16,
     },
-    /// Right, if the sender used this identification: a damaged packet gets here once in 2^16 times.
+    /// Right, if the sender used this identification: a damaged packet gets here once in 2^16
+    /// times.
     Solved {
         /// The IPv4 identification.
         identification: u16,
@@ -179,16 +186,16 @@ pub enum IcrcVerdict {
 }
 
 impl IcrcSeed {
-    /// The seed of packets from `src` and `src_port` to `dst` and `dst_port` (which is [`crate::ROCE_PORT`]
-    /// on the wire). `None` when the addresses are not of one family.
+    /// The seed of packets from `src` and `src_port` to `dst` and `dst_port` (which is
+    /// [`crate::ROCE_PORT`] on the wire). `None` when the addresses are not of one family.
     #[must_use]
     pub fn new(src: IpAddr, src_port: u16, dst: IpAddr, dst_port: u16) -> Option<Self> {
         let mut crc = Hasher::new();
         crc.update(&[0xff; 8]);
         let ipv4 = match (src, dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                // Version and header length, TOS, total length, identification, flags, TTL, protocol,
-                // checksum.
+                // Version and header length, TOS, total length, identification, flags, TTL,
+                // protocol, checksum.
                 crc.update(&[0x45, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 17, 0xff, 0xff]);
                 crc.update(&src.octets());
                 crc.update(&dst.octets());
@@ -216,14 +223,16 @@ impl IcrcSeed {
         self
     }
 
-    /// The ICRC of a packet that goes out with this identification and DF flag (IPv4; IPv6 has neither, and
-    /// ignores both). `packet` runs from the BTH to the pad, without the ICRC. Packets too long for UDP have
-    /// no ICRC; what comes back for one fits nothing.
+    /// The ICRC of a packet that goes out with this identification and DF flag (IPv4; IPv6 has
+    /// neither, and ignores both). `packet` runs from the BTH to the pad, without the ICRC. Packets
+    /// too long for UDP have no ICRC; what comes back for one fits nothing.
     #[must_use]
     #[inline]
     pub fn icrc(&self, identification: u16, dont_fragment: bool, packet: &[u8]) -> u32 {
         match packet.first_chunk() {
-            Some(ack) if packet.len() == ACK_LEN => self.icrc_of_ack(identification, dont_fragment, ack),
+            Some(ack) if packet.len() == ACK_LEN => {
+                self.icrc_of_ack(identification, dont_fragment, ack)
+            }
             _ => self.hasher(identification, dont_fragment, packet).finalize(),
         }
     }
@@ -270,14 +279,15 @@ impl IcrcSeed {
 
     #[inline]
     fn hasher(&self, identification: u16, dont_fragment: bool, packet: &[u8]) -> Hasher {
-        let mut hasher = Hasher::new_with_initial(self.register(identification, dont_fragment, packet));
+        let mut hasher =
+            Hasher::new_with_initial(self.register(identification, dont_fragment, packet));
         hasher.update(packet);
         hasher
     }
 
-    /// Computes the ICRC of the packet that ends at `end` in `buf` and writes it there, with DF as a UDP
-    /// socket of this stack sends it. Returns the length with the ICRC, or `None` when there is no room for
-    /// it.
+    /// Computes the ICRC of the packet that ends at `end` in `buf` and writes it there, with DF as
+    /// a UDP socket of this stack sends it. Returns the length with the ICRC, or `None` when there
+    /// is no room for it.
     #[must_use]
     #[inline]
     pub fn append(&self, identification: u16, buf: &mut [u8], end: usize) -> Option<usize> {
@@ -291,10 +301,11 @@ impl IcrcSeed {
         Some(end + ICRC_LEN)
     }
 
-    /// Verifies a received packet, from BTH to ICRC. `segment` is its index in a GRO super-packet, 0 if it
-    /// came alone. DF is taken to be set.
+    /// Verifies a received packet, from BTH to ICRC. `segment` is its index in a GRO super-packet,
+    /// 0 if it came alone. DF is taken to be set.
     ///
-    /// A policy "strict" takes [`IcrcVerdict::Exact`] alone, "solve" takes [`IcrcVerdict::Solved`] as well.
+    /// A policy "strict" takes [`IcrcVerdict::Exact`] alone, "solve" takes [`IcrcVerdict::Solved`]
+    /// as well.
     #[must_use]
     #[inline]
     pub fn verify(&self, solver: &mut IcrcSolver, packet: &[u8], segment: u16) -> IcrcVerdict {
@@ -309,7 +320,8 @@ impl IcrcSeed {
         if !matches!(verdict, IcrcVerdict::Exact { .. }) && is_flush(covered) {
             let difference = self.rxe_flush_icrc(expected, true, covered) ^ received;
             let of_rxe = self.judge(solver, difference, 2 * covered.len(), expected);
-            // One in 2^16 of rdma_rxe's fits the specification's with an identification that it has not.
+            // One in 2^16 of rdma_rxe's fits the specification's with an identification that it has
+            // not.
             if verdict == IcrcVerdict::Bad || matches!(of_rxe, IcrcVerdict::Exact { .. }) {
                 return of_rxe;
             }
@@ -317,16 +329,24 @@ impl IcrcSeed {
         verdict
     }
 
-    /// `difference`: to the ICRC for the identification `expected`. `len`: how many bytes the CRC ran over behind the UDP header.
+    /// `difference`: to the ICRC for the identification `expected`. `len`: how many bytes the CRC
+    /// ran over behind the UDP header.
     #[inline]
-    fn judge(&self, solver: &mut IcrcSolver, difference: u32, len: usize, expected: u16) -> IcrcVerdict {
+    fn judge(
+        &self,
+        solver: &mut IcrcSolver,
+        difference: u32,
+        len: usize,
+        expected: u16,
+    ) -> IcrcVerdict {
         if difference == 0 {
             return IcrcVerdict::Exact { identification: expected };
         }
         if !self.ipv4 {
             return IcrcVerdict::Bad;
         }
-        // The CRC is linear: what is solved for is in what the identification differs from the expected one.
+        // The CRC is linear: what is solved for is in what the identification differs from the
+        // expected one.
         match solver.solve(difference, len).map(|differs| differs ^ expected) {
             Some(0) => IcrcVerdict::Exact { identification: 0 },
             Some(identification) => IcrcVerdict::Solved { identification },
@@ -336,15 +356,18 @@ impl IcrcSeed {
 }
 
 fn is_flush(packet: &[u8]) -> bool {
-    packet.first().is_some_and(|&opcode| opcode == Opcode::RcFlush as u8 || opcode == Opcode::XrcFlush as u8)
+    packet
+        .first()
+        .is_some_and(|&opcode| opcode == Opcode::RcFlush as u8 || opcode == Opcode::XrcFlush as u8)
 }
 
-/// Entries an [`IcrcSolver`] keeps: neighbouring packet lengths, which are multiples of four, never share
-/// one.
+/// Entries an [`IcrcSolver`] keeps: neighbouring packet lengths, which are multiples of four, never
+/// share one.
 const SOLVER_ENTRIES: usize = 64;
 
-/// Solves for the identification that explains an ICRC, and remembers the constants of the lengths it saw
-/// last: 64 of them, 5 KiB. One a receiving thread is enough; there is nothing of a peer in it.
+/// Solves for the identification that explains an ICRC, and remembers the constants of the lengths
+/// it saw last: 64 of them, 5 KiB. One a receiving thread is enough; there is nothing of a peer in
+/// it.
 #[derive(Clone, Debug)]
 pub struct IcrcSolver {
     entries: Box<[SolverEntry; SOLVER_ENTRIES]>,
@@ -368,11 +391,16 @@ impl IcrcSolver {
     /// A solver that has seen nothing yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { entries: Box::new([SolverEntry { len: usize::MAX, multiples: [0; 16] }; SOLVER_ENTRIES]) }
+        Self {
+            entries: Box::new(
+                [SolverEntry { len: usize::MAX, multiples: [0; 16] }; SOLVER_ENTRIES],
+            ),
+        }
     }
 
-    /// The one identification whose image is `difference` (ICRC received XOR ICRC for identification 0, or for another, in what it
-    /// differs from that one) in a packet of `len` bytes without ICRC; `None` when there is none.
+    /// The one identification whose image is `difference` (ICRC received XOR ICRC for
+    /// identification 0, or for another, in what it differs from that one) in a packet of `len`
+    /// bytes without ICRC; `None` when there is none.
     #[must_use]
     #[inline]
     pub fn solve(&mut self, difference: u32, len: usize) -> Option<u16> {
@@ -381,8 +409,13 @@ impl IcrcSolver {
             *entry = SolverEntry::new(len);
         }
         let pulled_back = entry.times(difference);
-        // Degree below 16: the top half of the register. The first byte on the wire holds the higher powers.
-        if pulled_back & 0xffff == 0 { Some(((pulled_back >> 16) as u16).swap_bytes()) } else { None }
+        // Degree below 16: the top half of the register. The first byte on the wire holds the
+        // higher powers.
+        if pulled_back & 0xffff == 0 {
+            Some(((pulled_back >> 16) as u16).swap_bytes())
+        } else {
+            None
+        }
     }
 }
 

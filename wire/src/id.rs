@@ -1,11 +1,12 @@
 //! The numbers a packet names things by: PSN, QPN, MSN, keys.
 //!
-//! Each is its own type, so that a local key cannot be handed in where a remote one is meant, and so that
-//! 24-bit values stay 24 bits wide. None of them is a plain integer to the outside: a value that exists can
-//! be emitted.
+//! Each is its own type, so that a local key cannot be handed in where a remote one is meant, and
+//! so that 24-bit values stay 24 bits wide. None of them is a plain integer to the outside: a value
+//! that exists can be emitted.
 //!
-//! PSNs live on a circle of 2^24, where "before" is only defined for values less than half the circle apart
-//! (IBTA vol. 1, 9.7.1). [`Psn`] therefore has [`Psn::distance`] and [`Psn::precedes`], and no `Ord`.
+//! PSNs live on a circle of 2^24, where "before" is only defined for values less than half the
+//! circle apart (IBTA vol. 1, 9.7.1). [`Psn`] therefore has [`Psn::distance`] and
+//! [`Psn::precedes`], and no `Ord`.
 
 use std::fmt;
 
@@ -80,7 +81,8 @@ impl Psn {
     /// How many PSNs there are.
     pub const MODULUS: u32 = 1 << 24;
 
-    /// The low 24 bits of `value`: arithmetic on PSNs wraps, so a wider counter may be handed in as it is.
+    /// The low 24 bits of `value`: arithmetic on PSNs wraps, so a wider counter may be handed in as
+    /// it is.
     #[must_use]
     pub const fn new(value: u32) -> Self {
         Self::masked(value)
@@ -165,8 +167,8 @@ impl fmt::Display for Qpn {
 }
 
 u24! {
-    /// Message sequence number of an AETH: how many requests the responder has completed, modulo 2^24 (IBTA
-    /// 9.7.7.1).
+    /// Message sequence number of an AETH: how many requests the responder has completed, modulo
+    /// 2^24 (IBTA 9.7.7.1).
     Msn
 }
 
@@ -240,8 +242,8 @@ impl QKey {
     /// The well-known key of QP1 (IBTA 16.1).
     pub const GSI: Self = Self(0x8001_0000);
 
-    /// Whether the most significant bit is set: a sender that asks for such a key sends its QP's own instead
-    /// (IBTA 10.2.5).
+    /// Whether the most significant bit is set: a sender that asks for such a key sends its QP's
+    /// own instead (IBTA 10.2.5).
     #[must_use]
     pub const fn is_controlled(self) -> bool {
         self.0 & 0x8000_0000 != 0

@@ -1,4 +1,5 @@
-//! Invalidate extended transport header (IBTA vol. 1, 9.3.7): the key that a SEND with invalidate makes void.
+//! Invalidate extended transport header (IBTA vol. 1, 9.3.7): the key that a SEND with invalidate
+//! makes void.
 //!
 //! ```text
 //!  0          4

@@ -1,4 +1,5 @@
-//! Immediate data (IBTA vol. 1, 9.3.6): four bytes that travel to the receiver's completion untouched.
+//! Immediate data (IBTA vol. 1, 9.3.6): four bytes that travel to the receiver's completion
+//! untouched.
 //!
 //! ```text
 //!  0          4
@@ -15,7 +16,8 @@ use crate::error::{Header, ParseError};
 /// Immediate data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImmDt {
-    /// The four bytes as a number in host order; `imm_data` of libibverbs holds them in network order.
+    /// The four bytes as a number in host order; `imm_data` of libibverbs holds them in network
+    /// order.
     pub data: u32,
 }
 

@@ -1,8 +1,10 @@
-//! What a RoCEv2 packet is: headers, opcodes, the invariant CRC; and how frames and captures hold it.
+//! What a RoCEv2 packet is: headers, opcodes, the invariant CRC; and how frames and captures hold
+//! it.
 //!
-//! The crate has no I/O, no clock, no state but a bounded cache, and no unsafe code; it allocates for
-//! captures and decoding alone. It knows what can be known from a packet's bytes, and nothing of queue pairs:
-//! whether a PSN is expected, a key right or a FIRST packet full is the stack's affair.
+//! The crate has no I/O, no clock, no state but a bounded cache, and no unsafe code; it allocates
+//! for captures and decoding alone. It knows what can be known from a packet's bytes, and nothing
+//! of queue pairs: whether a PSN is expected, a key right or a FIRST packet full is the stack's
+//! affair.
 //!
 //! # A packet
 //!
@@ -67,8 +69,8 @@
 //!
 //! # Not supported
 //!
-//! Reliable Datagram, RoCEv1 and InfiniBand link headers, raw packets, IPv4 options, IPv6 extension headers,
-//! fragments.
+//! Reliable Datagram, RoCEv1 and InfiniBand link headers, raw packets, IPv4 options, IPv6 extension
+//! headers, fragments.
 #![forbid(unsafe_code)]
 
 mod aeth;

@@ -1,23 +1,25 @@
 //! The opcode table: everything that follows from the first byte of a BTH.
 //!
-//! One row an opcode says its service, kind, position in the message, extension headers and payload rule;
-//! everything else ([`OpcodeInfo`]) is computed from the row when the crate is compiled. Nothing else in the
-//! project lists opcodes.
+//! One row an opcode says its service, kind, position in the message, extension headers and payload
+//! rule; everything else ([`OpcodeInfo`]) is computed from the row when the crate is compiled.
+//! Nothing else in the project lists opcodes.
 //!
-//! Sources: IBTA vol. 1 table 38 (opcodes and headers), A14 (XRC), A17 (CNP), A19 (ATOMIC WRITE, FLUSH);
-//! Linux `include/rdma/ib_pack.h` for the numbers. Reliable Datagram (0x40..=0x5f) is not supported:
-//! [`OpcodeError`].
+//! Sources: IBTA vol. 1 table 38 (opcodes and headers), A14 (XRC), A17 (CNP), A19 (ATOMIC WRITE,
+//! FLUSH); Linux `include/rdma/ib_pack.h` for the numbers. Reliable Datagram (0x40..=0x5f) is not
+//! supported: [`OpcodeError`].
 //!
-//! There are no masked atomics (`IB_WR_MASKED_ATOMIC_*` of the kernel's `ib_verbs.h`, which the mlx4 and mlx5 drivers serve):
-//! the table gives them no opcode, `rdma_rxe` has none, how those adapters write them on the wire is not published, and
-//! libibverbs has no work request that would ask for one. With numbers of our own, urxe could only speak with urxe.
+//! There are no masked atomics (`IB_WR_MASKED_ATOMIC_*` of the kernel's `ib_verbs.h`, which the
+//! mlx4 and mlx5 drivers serve): the table gives them no opcode, `rdma_rxe` has none, how those
+//! adapters write them on the wire is not published, and libibverbs has no work request that would
+//! ask for one. With numbers of our own, urxe could only speak with urxe.
 
 use std::fmt;
 
 use crate::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
 
 bitflags::bitflags! {
-    /// Which extension headers follow the BTH. They stand on the wire in the order of the bits, lowest first.
+    /// Which extension headers follow the BTH. They stand on the wire in the order of the bits,
+    /// lowest first.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct HeaderSet: u16 {
         /// XRC extended transport header (4 bytes).
@@ -117,8 +119,8 @@ impl Position {
         matches!(self, Self::Last | Self::Only)
     }
 
-    /// Whether a packet here may carry so much payload: FIRST and MIDDLE fill the path MTU, LAST is not empty, none is longer
-    /// (IBTA vol. 1, 9.7.4.1.4 to 9.7.4.1.6).
+    /// Whether a packet here may carry so much payload: FIRST and MIDDLE fill the path MTU, LAST is
+    /// not empty, none is longer (IBTA vol. 1, 9.7.4.1.4 to 9.7.4.1.6).
     #[must_use]
     pub const fn fits(self, payload_len: usize, mtu: usize) -> bool {
         match self {
@@ -204,19 +206,19 @@ pub struct OpcodeInfo {
     pub headers: HeaderSet,
     /// Payload allowed.
     pub payload: PayloadRule,
-    /// The responder takes a receive WQE from the queue when this packet arrives: SEND FIRST and ONLY, WRITE
-    /// LAST and ONLY with immediate.
+    /// The responder takes a receive WQE from the queue when this packet arrives: SEND FIRST and
+    /// ONLY, WRITE LAST and ONLY with immediate.
     pub needs_recv_wqe: bool,
-    /// The responder completes a receive WQE with this packet: SEND LAST and ONLY, WRITE LAST and ONLY with
-    /// immediate.
+    /// The responder completes a receive WQE with this packet: SEND LAST and ONLY, WRITE LAST and
+    /// ONLY with immediate.
     pub completes_recv_wqe: bool,
     /// Goes from requester to responder.
     pub is_request: bool,
     /// Goes from responder to requester.
     pub is_response: bool,
     headers_len: u8,
-    /// Offset of each header from the start of the BTH, by bit number of [`HeaderSet`]; only those present
-    /// mean something.
+    /// Offset of each header from the start of the BTH, by bit number of [`HeaderSet`]; only those
+    /// present mean something.
     offsets: [u8; 9],
 }
 
@@ -420,7 +422,8 @@ static ROWS: [u8; 256] = {
 };
 
 impl Opcode {
-    /// The same operation of XRC, if this is one of RC: they differ in the service bits alone. Any other opcode stays itself.
+    /// The same operation of XRC, if this is one of RC: they differ in the service bits alone. Any
+    /// other opcode stays itself.
     #[must_use]
     #[inline]
     pub fn over_xrc(self) -> Self {
@@ -435,12 +438,13 @@ impl Opcode {
     #[must_use]
     #[inline]
     pub fn info(self) -> &'static OpcodeInfo {
-        // Every variant has a row, since both come from the same macro: the index is always in range.
+        // Every variant has a row, since both come from the same macro: the index is always in
+        // range.
         &TABLE[ROWS[self as usize] as usize]
     }
 
-    /// The row of an opcode byte as it came from the wire, or `None`: one look-up less than `try_from` then
-    /// `info`.
+    /// The row of an opcode byte as it came from the wire, or `None`: one look-up less than
+    /// `try_from` then `info`.
     #[must_use]
     #[inline]
     pub fn lookup(byte: u8) -> Option<&'static OpcodeInfo> {

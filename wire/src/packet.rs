@@ -1,15 +1,17 @@
 //! Whole packets, from BTH to ICRC: what a UDP datagram to port 4791 carries.
 //!
 //! Two shapes, for two uses:
-//! - [`PacketView`] borrows received bytes. [`PacketView::parse`] checks everything that can be checked
-//!   without knowing the queue pair (lengths, version, opcode, pad), once; after that each accessor reads its
-//!   field in place, at an offset that the opcode table gives. A header that is not read costs nothing.
-//! - [`PacketRepr`] owns the headers as plain values, to be emitted. If it can be constructed with the
-//!   extension of its opcode, it can be emitted, and what was emitted parses to the same values.
+//! - [`PacketView`] borrows received bytes. [`PacketView::parse`] checks everything that can be
+//!   checked without knowing the queue pair (lengths, version, opcode, pad), once; after that each
+//!   accessor reads its field in place, at an offset that the opcode table gives. A header that is
+//!   not read costs nothing.
+//! - [`PacketRepr`] owns the headers as plain values, to be emitted. If it can be constructed with
+//!   the extension of its opcode, it can be emitted, and what was emitted parses to the same
+//!   values.
 //!
-//! The payload never passes through here: a sender writes the headers ([`PacketRepr::emit_headers`]), copies
-//! its payload behind them, has the pad zeroed ([`emit_pad`]) and puts the ICRC at the end
-//! ([`crate::IcrcSeed::append`]).
+//! The payload never passes through here: a sender writes the headers
+//! ([`PacketRepr::emit_headers`]), copies its payload behind them, has the pad zeroed
+//! ([`emit_pad`]) and puts the ICRC at the end ([`crate::IcrcSeed::append`]).
 //!
 //! ```text
 //! | BTH 12 | extension headers 0..=36 | payload 0..=4096 | pad 0..=3 | ICRC 4 |
@@ -17,14 +19,15 @@
 //! |<------------------ covered by the ICRC ------------------------->|
 //! ```
 //!
-//! That FIRST and MIDDLE packets fill the path MTU, and that a RETH agrees with the payload, is the queue
-//! pair's to check.
+//! That FIRST and MIDDLE packets fill the path MTU, and that a RETH agrees with the payload, is the
+//! queue pair's to check.
 
 use crate::bytes::{at, be16};
 use crate::error::{EmitError, ParseError};
 use crate::opcode::{HeaderSet, OpcodeInfo, PayloadRule};
 use crate::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Opcode, PKey, Psn, Qpn, Reth, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Opcode, PKey, Psn, Qpn, Reth,
+    XrcEth,
 };
 
 /// Bytes of the ICRC at the end of every packet.
@@ -48,8 +51,8 @@ pub const fn packet_len(headers_len: usize, payload_len: usize) -> usize {
     headers_len + payload_len + pad_count(payload_len) as usize + ICRC_LEN
 }
 
-/// Zeroes the pad behind headers and payload that end at `end`; returns where the ICRC goes. `None` when
-/// `buf` is too short.
+/// Zeroes the pad behind headers and payload that end at `end`; returns where the ICRC goes. `None`
+/// when `buf` is too short.
 #[must_use]
 pub fn emit_pad(buf: &mut [u8], end: usize) -> Option<usize> {
     // Headers are multiples of four, so the pad can be told from the end of the payload.
@@ -71,8 +74,9 @@ impl<'a> PacketView<'a> {
     /// Checks the bytes of a UDP datagram, ICRC included. The ICRC is not verified here.
     ///
     /// # Errors
-    /// Every variant of [`ParseError`] but `ShortHeader` and `BadGrhVersion`. The checks run in the order of
-    /// a BTH's fields, lengths first, so that a packet with several faults always gets the same reason.
+    /// Every variant of [`ParseError`] but `ShortHeader` and `BadGrhVersion`. The checks run in the
+    /// order of a BTH's fields, lengths first, so that a packet with several faults always gets the
+    /// same reason.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let have = bytes.len();
@@ -108,10 +112,16 @@ impl<'a> PacketView<'a> {
             PayloadRule::Any if payload_len <= MAX_PAYLOAD => {}
             PayloadRule::Any => return Err(ParseError::PayloadTooLong { have: payload_len }),
             PayloadRule::None if payload_len == 0 => {}
-            PayloadRule::None => return Err(ParseError::UnexpectedPayload { opcode, have: payload_len }),
+            PayloadRule::None => {
+                return Err(ParseError::UnexpectedPayload { opcode, have: payload_len });
+            }
             PayloadRule::Exactly(n) if payload_len == n as usize => {}
             PayloadRule::Exactly(n) => {
-                return Err(ParseError::PayloadLength { opcode, need: n as usize, have: payload_len });
+                return Err(ParseError::PayloadLength {
+                    opcode,
+                    need: n as usize,
+                    have: payload_len,
+                });
             }
         }
         Ok(Self { bytes, info, payload_end: info.headers_len() + payload_len })
@@ -412,7 +422,8 @@ pub struct PacketRepr {
 macro_rules! emit {
     ($buf:ident, $($header:expr),+) => {{
         $(
-            // The total was compared with the table and the buffer cut to it, so that every header fits.
+            // The total was compared with the table and the buffer cut to it, so that every header
+            // fits.
             if let Some((front, rest)) = std::mem::take(&mut $buf).split_first_chunk_mut() {
                 $header.emit(front);
                 $buf = rest;
@@ -434,8 +445,8 @@ impl PacketRepr {
         self.bth.opcode.info().headers_len()
     }
 
-    /// Writes BTH and extension headers to the front of `buf`; returns their length, where the payload
-    /// begins.
+    /// Writes BTH and extension headers to the front of `buf`; returns their length, where the
+    /// payload begins.
     ///
     /// # Errors
     /// [`EmitError::HeadersMismatch`], [`EmitError::BufferTooSmall`]; nothing is written then.
@@ -473,8 +484,8 @@ impl PacketRepr {
         Ok(need)
     }
 
-    /// Writes headers, payload and pad to the front of `buf`, with the pad count the payload needs; returns
-    /// their length, where the ICRC goes. There must be room for the ICRC as well.
+    /// Writes headers, payload and pad to the front of `buf`, with the pad count the payload needs;
+    /// returns their length, where the ICRC goes. There must be room for the ICRC as well.
     ///
     /// # Errors
     /// Every variant of [`EmitError`].

@@ -1,8 +1,8 @@
-//! Captures in pcapng, written (draft-ietf-opsawg-pcapng): blocks of bytes appended to a caller's vector, for
-//! a caller to store.
+//! Captures in pcapng, written (draft-ietf-opsawg-pcapng): blocks of bytes appended to a caller's
+//! vector, for a caller to store.
 //!
-//! A file is one section header, an interface description for each port, and enhanced packet blocks. Blocks
-//! are little-endian, timestamps count nanoseconds since 1970.
+//! A file is one section header, an interface description for each port, and enhanced packet
+//! blocks. Blocks are little-endian, timestamps count nanoseconds since 1970.
 //!
 //! ```text
 //! | type 4 | total length 4 | body, options, padded to 4 | total length 4 |
@@ -56,7 +56,8 @@ pub fn section_header(out: &mut Vec<u8>, application: &str) {
     });
 }
 
-/// Appends the description of an interface. Interfaces count from 0 in the order of their descriptions.
+/// Appends the description of an interface. Interfaces count from 0 in the order of their
+/// descriptions.
 pub fn interface_description(out: &mut Vec<u8>, link_type: LinkType, name: &str) {
     block(out, INTERFACE_DESCRIPTION, |out| {
         out.extend((link_type as u16).to_le_bytes());
@@ -118,8 +119,8 @@ fn block(out: &mut Vec<u8>, block_type: u32, body: impl FnOnce(&mut Vec<u8>)) {
     out.extend(total.to_le_bytes());
 }
 
-/// Appends an option; a value longer than its 16-bit length field can say is cut, texts at a character's
-/// boundary.
+/// Appends an option; a value longer than its 16-bit length field can say is cut, texts at a
+/// character's boundary.
 fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     let mut len = value.len().min(usize::from(u16::MAX));
     while len < value.len() && value[len] & 0xc0 == 0x80 {

@@ -1,5 +1,5 @@
-//! RDMA extended transport header (IBTA vol. 1, 9.3.3): which remote memory a WRITE, READ, ATOMIC WRITE or
-//! FLUSH is about.
+//! RDMA extended transport header (IBTA vol. 1, 9.3.3): which remote memory a WRITE, READ, ATOMIC
+//! WRITE or FLUSH is about.
 //!
 //! ```text
 //!  0                8          12          16

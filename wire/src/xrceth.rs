@@ -1,4 +1,5 @@
-//! XRC extended transport header (IBTA vol. 1, A14.4.1): the shared receive queue that an XRC request is for.
+//! XRC extended transport header (IBTA vol. 1, A14.4.1): the shared receive queue that an XRC
+//! request is for.
 //!
 //! ```text
 //!  0          4

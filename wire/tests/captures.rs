@@ -1,13 +1,15 @@
-//! Packets of real kernels: Linux 6.12 (10.77.0.12) to Linux 6.1 (10.77.0.11), `rdma_rxe` on both sides,
-//! programs of rdma-core 44.
+//! Packets of real kernels: Linux 6.12 (10.77.0.12) to Linux 6.1 (10.77.0.11), `rdma_rxe` on both
+//! sides, programs of rdma-core 44.
 //!
-//! Every one of them must parse, its ICRC must hold by three ways of computing it, and what was parsed must
-//! give the same bytes when emitted, up to the whole frame.
+//! Every one of them must parse, its ICRC must hold by three ways of computing it, and what was
+//! parsed must give the same bytes when emitted, up to the whole frame.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use pcap_parser::{LegacyPcapReader, Linktype, PcapBlockOwned, PcapError, traits::PcapReaderIterator};
+use pcap_parser::{
+    LegacyPcapReader, Linktype, PcapBlockOwned, PcapError, traits::PcapReaderIterator,
+};
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Frame, IcrcSeed, IcrcSolver, IcrcVerdict, IpRepr, Opcode, PacketView, ROCE_PORT};
 
@@ -58,7 +60,8 @@ fn for_each_packet(mut check: impl FnMut(&str, &Frame<'_>, &PacketView<'_>)) -> 
             if frame.repr.dst.port() != ROCE_PORT {
                 continue;
             }
-            let packet = PacketView::parse(frame.udp_payload).unwrap_or_else(|e| panic!("{at}: {e}"));
+            let packet =
+                PacketView::parse(frame.udp_payload).unwrap_or_else(|e| panic!("{at}: {e}"));
             check(&at, &frame, &packet);
             in_this_one += 1;
         }

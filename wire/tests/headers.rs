@@ -1,11 +1,13 @@
-//! Each header against bytes written out by hand from the specification's figures: field for field, in both directions.
+//! Each header against bytes written out by hand from the specification's figures: field for field,
+//! in both directions.
 
 use urxe_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Gid, Grh, Ieth, ImmDt, Msn, NakCode, Opcode, PKey,
-    PlacementType, Psn, QKey, Qpn, Reth, Rkey, SelectivityLevel, Syndrome, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Gid, Grh, Ieth, ImmDt, Msn, NakCode, Opcode,
+    PKey, PlacementType, Psn, QKey, Qpn, Reth, Rkey, SelectivityLevel, Syndrome, XrcEth,
 };
 
-/// Checks that `$value` is what `$bytes` say, and that it writes them over whatever was there before.
+/// Checks that `$value` is what `$bytes` say, and that it writes them over whatever was there
+/// before.
 macro_rules! both_ways {
     ($kind:ident, $value:expr, $bytes:expr, $text:expr) => {{
         let (value, bytes) = ($value, $bytes);
@@ -66,10 +68,15 @@ fn aeth() {
 fn atomic_headers() {
     both_ways!(
         AtomicEth,
-        AtomicEth { va: 0x08, rkey: Rkey(0x0a0b_0c0d), swap_or_add: 0x1112, compare: 0xff00_0000_0000_0021 },
+        AtomicEth {
+            va: 0x08,
+            rkey: Rkey(0x0a0b_0c0d),
+            swap_or_add: 0x1112,
+            compare: 0xff00_0000_0000_0021
+        },
         [
-            0, 0, 0, 0, 0, 0, 0, 8, 0x0a, 0x0b, 0x0c, 0x0d, 0, 0, 0, 0, 0, 0, 0x11, 0x12, 0xff, 0, 0, 0, 0,
-            0, 0, 0x21
+            0, 0, 0, 0, 0, 0, 0, 8, 0x0a, 0x0b, 0x0c, 0x0d, 0, 0, 0, 0, 0, 0, 0x11, 0x12, 0xff, 0,
+            0, 0, 0, 0, 0, 0x21
         ],
         "va 0x8 rkey 0x0a0b0c0d swap/add 0x1112 compare 0xff00000000000021"
     );

@@ -1,4 +1,5 @@
-//! MADs of communication management: those of real kernels byte for byte, every field there and back, every reason to refuse.
+//! MADs of communication management: those of real kernels byte for byte, every field there and
+//! back, every reason to refuse.
 
 mod support;
 
@@ -8,9 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use proptest::prelude::*;
 use support::captured_mads;
 use urxe_wire::mad::{
-    Answered, Attribute, Bits, CmMessage, CmaError, CmaHeader, CommId, MAD_LEN, Mad, MadError, MadHeader,
-    MadIds, PortSpace, PrivateData, RejReason, Rep, Req, ServiceId, SidrStatus, SpreadVendorId,
-    TransactionId, TransportType,
+    Answered, Attribute, Bits, CmMessage, CmaError, CmaHeader, CommId, MAD_LEN, Mad, MadError,
+    MadHeader, MadIds, PortSpace, PrivateData, RejReason, Rep, Req, ServiceId, SidrStatus,
+    SpreadVendorId, TransactionId, TransportType,
 };
 use urxe_wire::{Gid, PKey, Psn, QKey, Qpn};
 
@@ -153,8 +154,12 @@ fn options_of_enhanced_connections_stand_where_the_kernel_puts_them() {
         ..Mad::new(TransactionId(1), Req { ece_vendor_id: vendor, ..Req::default() })
     };
     let bytes = req.to_bytes();
-    assert_eq!((&bytes[20..24], &bytes[24 + 5..24 + 8]), (&[0x80, 0, 0, 1][..], &[0x15, 0xb3, 2][..]));
-    let rep = Mad::new(TransactionId(1), Rep { ece_vendor_id: SpreadVendorId(vendor), ..Rep::default() });
+    assert_eq!(
+        (&bytes[20..24], &bytes[24 + 5..24 + 8]),
+        (&[0x80, 0, 0, 1][..], &[0x15, 0xb3, 2][..])
+    );
+    let rep =
+        Mad::new(TransactionId(1), Rep { ece_vendor_id: SpreadVendorId(vendor), ..Rep::default() });
     let bytes = rep.to_bytes();
     assert_eq!([15, 19, 23].map(|at| bytes[24 + at]), [0x15, 0xb3, 2]);
     assert_eq!(Mad::parse(&bytes), Ok(rep));
@@ -251,8 +256,11 @@ proptest! {
 
 #[test]
 fn fields_are_listed_by_name() {
-    let mut rep =
-        Rep { local_qkey: QKey::GSI, private_data: PrivateData::new(b"\x01\x02").unwrap(), ..Rep::default() };
+    let mut rep = Rep {
+        local_qkey: QKey::GSI,
+        private_data: PrivateData::new(b"\x01\x02").unwrap(),
+        ..Rep::default()
+    };
     rep.local_qpn = Qpn::masked(0x91);
     let message = CmMessage::from(rep);
     let fields: BTreeMap<_, _> =
@@ -260,8 +268,10 @@ fn fields_are_listed_by_name() {
     assert_eq!(fields["local_qpn"], "0x000091");
     assert_eq!(fields["local_qkey"], "0x80010000");
     assert_eq!(fields["private_data"], "0102 and 194 zeros");
-    let req =
-        CmMessage::from(Req { primary_local_gid: Gid::from_ip([10, 0, 0, 1].into()), ..Req::default() });
+    let req = CmMessage::from(Req {
+        primary_local_gid: Gid::from_ip([10, 0, 0, 1].into()),
+        ..Req::default()
+    });
     assert!(
         req.fields()
             .iter()

@@ -1,11 +1,13 @@
-//! Every way in which bytes are not a packet, each with its own reason; and what has brought kernels down.
+//! Every way in which bytes are not a packet, each with its own reason; and what has brought
+//! kernels down.
 
 use std::collections::BTreeSet;
 
 use urxe_wire::packet::{ICRC_LEN, MAX_PAYLOAD};
 use urxe_wire::{
-    Aeth, AtomicEth, Bth, Deth, Ext, Feth, Frame, FrameRepr, Grh, IcrcSeed, IcrcSolver, IcrcVerdict, Ieth,
-    ImmDt, Opcode, PacketRepr, PacketView, ParseError, Psn, Qpn, Reth, Rkey, XrcEth, error::Header,
+    Aeth, AtomicEth, Bth, Deth, Ext, Feth, Frame, FrameRepr, Grh, IcrcSeed, IcrcSolver,
+    IcrcVerdict, Ieth, ImmDt, Opcode, PacketRepr, PacketView, ParseError, Psn, Qpn, Reth, Rkey,
+    XrcEth, error::Header,
 };
 
 /// A packet of `len` bytes that begins with this opcode and these flags.
@@ -40,7 +42,10 @@ fn too_short_for_its_headers() {
     for opcode in Opcode::all() {
         let need = opcode.info().headers_len() + ICRC_LEN;
         for have in (16..need).step_by(4) {
-            assert_eq!(reason(opcode.byte(), 0, have), Err(ParseError::ShortHeaders { opcode, need, have }));
+            assert_eq!(
+                reason(opcode.byte(), 0, have),
+                Err(ParseError::ShortHeaders { opcode, need, have })
+            );
         }
     }
 }
@@ -145,8 +150,8 @@ fn reasons_have_names_of_their_own() {
     assert_eq!(ParseError::UnknownOpcode(0x15).to_string(), "opcode 0x15 is not defined");
 }
 
-/// rxe computed the payload's size as length minus headers minus pad without asking whether there was that
-/// much: a pad count in a packet without payload made it wrap around (Linux f849cdc50).
+/// rxe computed the payload's size as length minus headers minus pad without asking whether there
+/// was that much: a pad count in a packet without payload made it wrap around (Linux f849cdc50).
 #[test]
 fn pad_underflow() {
     for opcode in Opcode::all() {
@@ -162,9 +167,10 @@ fn pad_underflow() {
     }
 }
 
-/// One datagram brought the host down: an opcode that the table had no row for counted as zero bytes of
-/// headers, and the ICRC was then computed over more than there was (Linux 3723cf690). So: no opcode, flag or
-/// length panics, neither in the parser nor in the ICRC, and bytes without a row never become a packet.
+/// One datagram brought the host down: an opcode that the table had no row for counted as zero
+/// bytes of headers, and the ICRC was then computed over more than there was (Linux 3723cf690). So:
+/// no opcode, flag or length panics, neither in the parser nor in the ICRC, and bytes without a row
+/// never become a packet.
 #[test]
 fn one_packet_panics() {
     let seed = IcrcSeed::new([10, 0, 0, 1].into(), 4791, [10, 0, 0, 2].into(), 4791).unwrap();
@@ -175,7 +181,10 @@ fn one_packet_panics() {
                 let mut packet = bytes(opcode, flags, len);
                 let parsed = PacketView::parse(&packet).map(|p| {
                     assert_eq!(
-                        p.payload().len() + p.info().headers_len() + usize::from(p.pad_count()) + ICRC_LEN,
+                        p.payload().len()
+                            + p.info().headers_len()
+                            + usize::from(p.pad_count())
+                            + ICRC_LEN,
                         len
                     );
                 });
@@ -183,8 +192,10 @@ fn one_packet_panics() {
                 let _ = seed.verify(&mut solver, &packet, 0);
                 if let Some(end) = len.checked_sub(ICRC_LEN) {
                     assert_eq!(seed.append(0, &mut packet, end), Some(len));
-                    let frame =
-                        FrameRepr::new("10.0.0.1:4791".parse().unwrap(), "10.0.0.2:4791".parse().unwrap());
+                    let frame = FrameRepr::new(
+                        "10.0.0.1:4791".parse().unwrap(),
+                        "10.0.0.2:4791".parse().unwrap(),
+                    );
                     let frame = frame.build(&packet).unwrap();
                     assert_eq!(Frame::parse(&frame).unwrap().icrc_holds(), len >= 16);
                 }
@@ -193,8 +204,8 @@ fn one_packet_panics() {
     }
 }
 
-/// rxe's ATOMIC WRITE took eight bytes from behind the headers, however few had come, and wrote what lay in
-/// the kernel's heap to the peer's memory (Linux 0dddafcdb).
+/// rxe's ATOMIC WRITE took eight bytes from behind the headers, however few had come, and wrote
+/// what lay in the kernel's heap to the peer's memory (Linux 0dddafcdb).
 #[test]
 fn atomic_write_leak() {
     let opcode = Opcode::RcAtomicWrite;

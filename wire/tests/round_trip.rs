@@ -1,15 +1,16 @@
-//! If it can be constructed it can be emitted, and what was emitted parses to the same; and no bytes make the
-//! parsers panic.
+//! If it can be constructed it can be emitted, and what was emitted parses to the same; and no
+//! bytes make the parsers panic.
 //!
-//! Failing cases are printed with their seed and kept in `proptest-regressions`, from which they are tried
-//! again first.
+//! Failing cases are printed with their seed and kept in `proptest-regressions`, from which they
+//! are tried again first.
 
 use proptest::prelude::*;
 use urxe_wire::packet::{ICRC_LEN, MAX_PACKET_LEN, MAX_PAYLOAD, emit_pad, packet_len, pad_count};
 use urxe_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, EmitError, Ext, Feth, Frame, FrameRepr, Gid, Grh, HeaderSet,
-    IcrcSeed, IcrcSolver, IcrcVerdict, Ieth, ImmDt, Msn, Opcode, PKey, PacketRepr, PacketView, PayloadRule,
-    PlacementType, Psn, QKey, Qpn, Reth, Rkey, SelectivityLevel, Syndrome, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, EmitError, Ext, Feth, Frame, FrameRepr, Gid, Grh,
+    HeaderSet, IcrcSeed, IcrcSolver, IcrcVerdict, Ieth, ImmDt, Msn, Opcode, PKey, PacketRepr,
+    PacketView, PayloadRule, PlacementType, Psn, QKey, Qpn, Reth, Rkey, SelectivityLevel, Syndrome,
+    XrcEth,
 };
 
 fn opcode() -> impl Strategy<Value = Opcode> {
@@ -18,21 +19,24 @@ fn opcode() -> impl Strategy<Value = Opcode> {
 
 /// The extension that an opcode calls for, with any values.
 fn ext(opcode: Opcode) -> BoxedStrategy<Ext> {
-    let reth =
-        any::<(u64, u32, u32)>().prop_map(|(va, rkey, dma_len)| Reth { va, rkey: Rkey(rkey), dma_len });
-    let aeth = any::<(u8, u32)>()
-        .prop_map(|(byte, msn)| Aeth { syndrome: Syndrome::from_byte(byte), msn: Msn::masked(msn) });
-    let deth = any::<(u32, u32)>().prop_map(|(k, q)| Deth { qkey: QKey(k), src_qp: Qpn::masked(q) });
+    let reth = any::<(u64, u32, u32)>().prop_map(|(va, rkey, dma_len)| Reth {
+        va,
+        rkey: Rkey(rkey),
+        dma_len,
+    });
+    let aeth = any::<(u8, u32)>().prop_map(|(byte, msn)| Aeth {
+        syndrome: Syndrome::from_byte(byte),
+        msn: Msn::masked(msn),
+    });
+    let deth =
+        any::<(u32, u32)>().prop_map(|(k, q)| Deth { qkey: QKey(k), src_qp: Qpn::masked(q) });
     let imm = any::<u32>().prop_map(|data| ImmDt { data });
     let feth = (0u8..16, any::<bool>()).prop_map(|(placement, region)| Feth {
         placement: PlacementType::from_bits_retain(placement),
         selectivity: if region { SelectivityLevel::Region } else { SelectivityLevel::Range },
     });
-    let atomic = any::<(u64, u32, u64, u64)>().prop_map(|(va, rkey, swap_or_add, compare)| AtomicEth {
-        va,
-        rkey: Rkey(rkey),
-        swap_or_add,
-        compare,
+    let atomic = any::<(u64, u32, u64, u64)>().prop_map(|(va, rkey, swap_or_add, compare)| {
+        AtomicEth { va, rkey: Rkey(rkey), swap_or_add, compare }
     });
     let headers = opcode.info().headers - HeaderSet::XRCETH;
     match headers.bits() {
@@ -79,7 +83,8 @@ fn packet() -> impl Strategy<Value = (PacketRepr, Vec<u8>)> {
             let mut bth = Bth::new(opcode, Qpn::masked(qpn), Psn::new(psn));
             (bth.solicited, bth.mig_req, bth.fecn, bth.becn, bth.ack_req) = flags;
             bth.pkey = PKey(pkey);
-            let xrceth = opcode.info().has(HeaderSet::XRCETH).then_some(XrcEth { srq: Qpn::masked(srq) });
+            let xrceth =
+                opcode.info().has(HeaderSet::XRCETH).then_some(XrcEth { srq: Qpn::masked(srq) });
             (ext(opcode).prop_map(move |ext| PacketRepr { bth, xrceth, ext }), payload(opcode))
         },
     )

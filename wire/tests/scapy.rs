@@ -26,15 +26,15 @@
 //! print(raw(frame).hex())
 //! ```
 //!
-//! Here the same frames are made from our own values, and must be the same bytes, ICRC and checksums
-//! included.
+//! Here the same frames are made from our own values, and must be the same bytes, ICRC and
+//! checksums included.
 
 use std::net::SocketAddr;
 
 use urxe_wire::packet::MAX_PACKET_LEN;
 use urxe_wire::{
-    Aeth, Bth, Deth, Ext, Frame, FrameRepr, IcrcSeed, ImmDt, IpRepr, LinkRepr, Msn, NakCode, Opcode,
-    PacketRepr, Psn, QKey, Qpn, Reth, Rkey, Syndrome, XrcEth,
+    Aeth, Bth, Deth, Ext, Frame, FrameRepr, IcrcSeed, ImmDt, IpRepr, LinkRepr, Msn, NakCode,
+    Opcode, PacketRepr, Psn, QKey, Qpn, Reth, Rkey, Syndrome, XrcEth,
 };
 
 const SEND: &str = "0200000000020200000000010800451200341234400007117537c0000201c6336407c0a912b70020efe8\

@@ -54,7 +54,8 @@ impl Posted {
         self.send_failed = false;
     }
 
-    /// The queue pair is in error and everything was polled: nothing may be left that had to complete.
+    /// The queue pair is in error and everything was polled: nothing may be left that had to
+    /// complete.
     pub fn must_be_flushed(&self) {
         assert!(self.recvs.is_empty(), "receives were not flushed: {:?}", self.recvs);
         assert!(

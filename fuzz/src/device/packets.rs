@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use urxe_stack::port::Datagrams;
 use urxe_wire::packet::{MAX_PACKET_LEN, MAX_PAYLOAD};
 use urxe_wire::{
-    Aeth, Bth, Deth, Ext, HeaderSet, IcrcSeed, Kind, Msn, Opcode, PKey, PacketRepr, PacketView, PayloadRule,
-    Psn, Qpn, ROCE_PORT, Service, Syndrome, XrcEth,
+    Aeth, Bth, Deth, Ext, HeaderSet, IcrcSeed, Kind, Msn, Opcode, PKey, PacketRepr, PacketView,
+    PayloadRule, Psn, Qpn, ROCE_PORT, Service, Syndrome, XrcEth,
 };
 
 use super::plan::Packet;
@@ -66,8 +66,8 @@ impl Built {
     }
 }
 
-/// A packet of the plan. Its flags: 0 A, 1 SE, 2 F, 3 B, 4 M; all of 5 to 7 break the ICRC, of 8 to 10 the P_Key, of
-/// 11 to 13 the source address, 14 and 15 the QPN.
+/// A packet of the plan. Its flags: 0 A, 1 SE, 2 F, 3 B, 4 M; all of 5 to 7 break the ICRC, of 8 to
+/// 10 the P_Key, of 11 to 13 the source address, 14 and 15 the QPN.
 pub fn build(world: &World, packet: &Packet, identification: u16) -> Built {
     let qp = world.qp_of(packet.qp);
     static ALL: LazyLock<Vec<Opcode>> = LazyLock::new(|| Opcode::all().collect());
@@ -76,7 +76,8 @@ pub fn build(world: &World, packet: &Packet, identification: u16) -> Built {
     });
     let nr = usize::from(packet.opcode);
     let service = qp.kind.qp_type.service();
-    let own = SERVICES.iter().position(|s| *s == service).map_or(&BY_SERVICE[0], |at| &BY_SERVICE[at]);
+    let own =
+        SERVICES.iter().position(|s| *s == service).map_or(&BY_SERVICE[0], |at| &BY_SERVICE[at]);
     let opcode = if nr < 240 { own[nr % own.len()] } else { ALL[nr * 7 % ALL.len()] };
     let info = opcode.info();
     let set = |bit: u16| packet.flags >> bit & 1 != 0;
@@ -101,7 +102,8 @@ pub fn build(world: &World, packet: &Packet, identification: u16) -> Built {
         false => qp.qpn,
     };
     let mut bth = Bth::new(opcode, qpn, psn);
-    (bth.ack_req, bth.solicited, bth.fecn, bth.becn, bth.mig_req) = (set(0), set(1), set(2), set(3), set(4));
+    (bth.ack_req, bth.solicited, bth.fecn, bth.becn, bth.mig_req) =
+        (set(0), set(1), set(2), set(3), set(4));
     if all(0x0700) {
         bth.pkey = PKey(packet.values.rkey as u16);
     }
@@ -126,7 +128,8 @@ pub fn build(world: &World, packet: &Packet, identification: u16) -> Built {
         (true, _) => length,
         (false, true) => payload.len() as u32,
         (false, false) => {
-            payload.len() as u32 * u32::from(packet.place.length % 8 + 1) + u32::from(packet.payload % 3)
+            payload.len() as u32 * u32::from(packet.place.length % 8 + 1)
+                + u32::from(packet.payload % 3)
         }
     };
     let is_odd = packet.values.compare & 7 == 7;

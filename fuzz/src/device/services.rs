@@ -94,7 +94,14 @@ impl Shared {
         kind.is_shared.then(|| &self.srqs[usize::from(kind.qp_type == QpType::XrcRecv)])
     }
 
-    pub fn create(&self, device: &Device, kind: Kind, pd: PdId, cq: &Arc<Cq>, sq_sig_all: bool) -> QpHandle {
+    pub fn create(
+        &self,
+        device: &Device,
+        kind: Kind,
+        pd: PdId,
+        cq: &Arc<Cq>,
+        sq_sig_all: bool,
+    ) -> QpHandle {
         if kind.qp_type == QpType::XrcRecv {
             return device.create_xrc_target(&self.xrcd).expect("there are many");
         }

@@ -93,7 +93,10 @@ impl World {
         let access = Access::from_bits_truncate(u32::from(setup.access)) & REMOTE;
         let access = if setup.access == 0 { REMOTE } else { access };
         let psn = |by: u32| {
-            Psn::new(if setup.psn < 128 { 0x00ff_fff8 } else { u32::from(setup.psn) << 12 }.wrapping_add(by))
+            Psn::new(
+                if setup.psn < 128 { 0x00ff_fff8 } else { u32::from(setup.psn) << 12 }
+                    .wrapping_add(by),
+            )
         };
         let attr = QpAttr {
             port_num: 1,
@@ -228,8 +231,12 @@ impl World {
             Step::Timeouts => self.device.handle_timeouts(self.now),
             Step::Transmit => self.transmit(),
             Step::PostSend { qp, requests } => self.post_send(*qp, requests),
-            Step::PostRecv { qp, count, place, second } => self.post_recv(*qp, *count, *place, *second),
-            Step::Modify { qp, how, value } => self.modify(usize::from(*qp) % self.qps.len(), *how, *value),
+            Step::PostRecv { qp, count, place, second } => {
+                self.post_recv(*qp, *count, *place, *second)
+            }
+            Step::Modify { qp, how, value } => {
+                self.modify(usize::from(*qp) % self.qps.len(), *how, *value)
+            }
             Step::Region { nr } => self.toggle_region(usize::from(*nr) % REGIONS.len()),
             Step::QueuePair { qp, connect } => {
                 let nr = usize::from(*qp) % self.qps.len();

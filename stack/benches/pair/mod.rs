@@ -1,5 +1,5 @@
-//! Two devices on a wire in memory, for the benches: what one sends is handed to the other, nothing else happens. Each bench uses a
-//! part of it.
+//! Two devices on a wire in memory, for the benches: what one sends is handed to the other, nothing
+//! else happens. Each bench uses a part of it.
 #![allow(dead_code, reason = "each bench uses a part")]
 #![allow(unsafe_code, reason = "registering is unsafe; the buffer outlives the device here")]
 
@@ -12,7 +12,9 @@ use urxe_stack::memory::{Access, Buffer, Mr, PdId};
 use urxe_stack::port::{Datagrams, Run, SendOutcome, Transmit};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge};
+use urxe_stack::qp::wr::{
+    Destination, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
+};
 use urxe_stack::time::Time;
 use urxe_wire::{Gid, Psn, Qpn, ROCE_PORT};
 
@@ -20,7 +22,8 @@ const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 
 const BUFFER_LEN: usize = 1 << 20;
 const ACCESS: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
 
-/// Runs under way to one side. Their buffers are used again, so that the wire allocates nothing either.
+/// Runs under way to one side. Their buffers are used again, so that the wire allocates nothing
+/// either.
 #[derive(Default)]
 struct Line(Mutex<State>);
 
@@ -54,17 +57,29 @@ struct End {
 
 impl End {
     fn new(nr: usize, buffer_len: usize) -> Self {
-        let device = Device::new(DeviceConfig::new(vec![Gid::from_ip(ADDRESSES[nr].into())], nr as u64));
+        let device =
+            Device::new(DeviceConfig::new(vec![Gid::from_ip(ADDRESSES[nr].into())], nr as u64));
         let pd = device.alloc_pd().expect("there are many");
         let cq = device.create_cq(1024, None, 0).expect("fits");
-        let cap =
-            QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 64 };
+        let cap = QpCap {
+            max_send_wr: 64,
+            max_recv_wr: 64,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 64,
+        };
         let qp = create_qp(&device, pd, &cq, cap);
         let buffer = Buffer::new(buffer_len).expect("memory");
         let addr = buffer.addr();
         // SAFETY: the device is dropped before the buffer, which nobody else looks at.
         let mr = unsafe {
-            device.memory().register(pd, addr, buffer_len, addr as u64, ACCESS | Access::LOCAL_WRITE)
+            device.memory().register(
+                pd,
+                addr,
+                buffer_len,
+                addr as u64,
+                ACCESS | Access::LOCAL_WRITE,
+            )
         }
         .expect("a good region");
         Self {
@@ -103,7 +118,12 @@ impl End {
             rnr_retry: 7,
             ..QpAttr::default()
         };
-        let rtr = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER;
+        let rtr = M::AV
+            | M::PATH_MTU
+            | M::DEST_QPN
+            | M::RQ_PSN
+            | M::MAX_DEST_RD_ATOMIC
+            | M::MIN_RNR_TIMER;
         let rts = M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN | M::MAX_QP_RD_ATOMIC;
         let init = M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS;
         for (state, bits) in [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)] {

@@ -2,8 +2,8 @@
 
 use urxe_wire::Gid;
 use urxe_wire::mad::{
-    Answered, ApStatus, Apr, Attribute, CmMessage, CommId, Drep, InfoLength, MAD_LEN, Mad, PrivateData, Rej,
-    RejReason, Req, SidrRep, SidrReq, SidrStatus, TransportType,
+    Answered, ApStatus, Apr, Attribute, CmMessage, CommId, Drep, InfoLength, MAD_LEN, Mad,
+    PrivateData, Rej, RejReason, Req, SidrRep, SidrReq, SidrStatus, TransportType,
 };
 
 use super::ConnectionManager;
@@ -42,7 +42,10 @@ impl ConnectionManager {
                 self.counters.count_duplicate(Attribute::Dreq);
                 self.answer(path, &Mad::new(mad.tid, drep));
             }
-            other => unreachable!("{} of a communication that is gone needs no answer", other.attribute()),
+            other => unreachable!(
+                "{} of a communication that is gone needs no answer",
+                other.attribute()
+            ),
         }
     }
 
@@ -55,7 +58,13 @@ impl ConnectionManager {
         );
     }
 
-    pub(super) fn refuse_service(&mut self, path: CmPath, mad: &Mad, req: &SidrReq, status: SidrStatus) {
+    pub(super) fn refuse_service(
+        &mut self,
+        path: CmPath,
+        mad: &Mad,
+        req: &SidrReq,
+        status: SidrStatus,
+    ) {
         let SidrReq { request_id, service_id, .. } = *req;
         self.answer(
             path,

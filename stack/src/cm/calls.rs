@@ -1,12 +1,12 @@
 //! What a program may ask for.
 //!
-//! Messages are given as they go over the wire ([`Req`], [`Rep`], ...), but for what only the connection manager knows: ids, the node's
-//! GUID, delays, and the addresses of the path.
+//! Messages are given as they go over the wire ([`Req`], [`Rep`], ...), but for what only the
+//! connection manager knows: ids, the node's GUID, delays, and the addresses of the path.
 
 use urxe_wire::Gid;
 use urxe_wire::mad::{
-    Answered, Bits, CmMessage, CommId, Drep, Dreq, InfoLength, Mad, Mra, PrivateData, Rej, RejReason, Rep,
-    Req, Rtu, ServiceId, SidrRep, SidrReq, SidrStatus,
+    Answered, Bits, CmMessage, CommId, Drep, Dreq, InfoLength, Mad, Mra, PrivateData, Rej,
+    RejReason, Rep, Req, Rtu, ServiceId, SidrRep, SidrReq, SidrStatus,
 };
 
 use super::communication::{Agreed, CmPath, Communication, ack_timeout, exponent_ns, qpn_of};
@@ -28,7 +28,8 @@ pub struct Asking {
 }
 
 impl ConnectionManager {
-    /// Listens for `service_id`, on one address or on all; at most `backlog` requests wait for the program's answer.
+    /// Listens for `service_id`, on one address or on all; at most `backlog` requests wait for the
+    /// program's answer.
     ///
     /// # Errors
     /// [`CmError::InUse`].
@@ -60,8 +61,9 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// Asks for a connection: sends `req` (as `ib_send_cm_req`), whose ids, GUID, addresses and ACK timeout are filled in, with the options
-    /// of enhanced connection establishment. With `is_peer` the other side may ask for the same at once.
+    /// Asks for a connection: sends `req` (as `ib_send_cm_req`), whose ids, GUID, addresses and ACK
+    /// timeout are filled in, with the options of enhanced connection establishment. With `is_peer`
+    /// the other side may ask for the same at once.
     ///
     /// # Errors
     /// [`CmError::TooMany`].
@@ -87,7 +89,8 @@ impl ConnectionManager {
         let transactions = self.ids.first_transaction();
         let index = self.insert(|id| {
             req.local_comm_id = id;
-            let agreed = Agreed { local_qpn: req.local_qpn, rq_psn: req.starting_psn, ..Agreed::of(&req) };
+            let agreed =
+                Agreed { local_qpn: req.local_qpn, rq_psn: req.starting_psn, ..Agreed::of(&req) };
             Communication {
                 tid: ids::transaction(id, transactions),
                 transactions,
@@ -108,8 +111,8 @@ impl ConnectionManager {
         Ok(self.at(index).id)
     }
 
-    /// Asks which datagram queue pair serves: sends `req` (as `ib_send_cm_sidr_req`), whose id is filled in, every `interval_ns`, at most
-    /// `max_cm_retries` times again.
+    /// Asks which datagram queue pair serves: sends `req` (as `ib_send_cm_sidr_req`), whose id is
+    /// filled in, every `interval_ns`, at most `max_cm_retries` times again.
     ///
     /// # Errors
     /// [`CmError::TooMany`].
@@ -136,7 +139,8 @@ impl ConnectionManager {
         Ok(id)
     }
 
-    /// Answers a SIDR_REQ: sends `rep`, whose ids are filled in. The communication only waits for its end then.
+    /// Answers a SIDR_REQ: sends `rep`, whose ids are filled in. The communication only waits for
+    /// its end then.
     ///
     /// # Errors
     /// [`CmError::UnknownId`], [`CmError::State`].
@@ -148,12 +152,18 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// Accepts a request: sends `rep` (as `ib_send_cm_rep`), whose ids, GUID and delay are filled in, with the options of enhanced
-    /// connection establishment.
+    /// Accepts a request: sends `rep` (as `ib_send_cm_rep`), whose ids, GUID and delay are filled
+    /// in, with the options of enhanced connection establishment.
     ///
     /// # Errors
     /// [`CmError::UnknownId`], [`CmError::State`].
-    pub fn accept(&mut self, now: Time, id: CommId, rep: Rep, ece_options: u32) -> Result<(), CmError> {
+    pub fn accept(
+        &mut self,
+        now: Time,
+        id: CommId,
+        rep: Rep,
+        ece_options: u32,
+    ) -> Result<(), CmError> {
         // Failover accepted: 1 says that paths cannot be changed (IBTA 12.7.20).
         const FAILOVER_NOT_SUPPORTED: Bits<2> = Bits::masked(1);
         let index = self.require(id)?;
@@ -161,13 +171,18 @@ impl ConnectionManager {
         let (ca_guid, ack_delay) = (self.config.ca_guid, self.config.ack_delay);
         let communication = self.at_mut(index);
         let Communication { remote_id, tid, agreed, .. } = communication;
-        let has_alternate = agreed.req.alternate_local_lid != 0 || !agreed.req.alternate_local_gid.is_zero();
+        let has_alternate =
+            agreed.req.alternate_local_lid != 0 || !agreed.req.alternate_local_gid.is_zero();
         let rep = Rep {
             local_comm_id: id,
             remote_comm_id: *remote_id,
             local_ca_guid: ca_guid,
             target_ack_delay: ack_delay,
-            failover_accepted: if has_alternate { FAILOVER_NOT_SUPPORTED } else { rep.failover_accepted },
+            failover_accepted: if has_alternate {
+                FAILOVER_NOT_SUPPORTED
+            } else {
+                rep.failover_accepted
+            },
             ..rep
         };
         agreed.local_qpn = qpn_of(&rep, agreed.transport_type);
@@ -183,7 +198,12 @@ impl ConnectionManager {
     ///
     /// # Errors
     /// [`CmError::UnknownId`], [`CmError::State`].
-    pub fn confirm(&mut self, now: Time, id: CommId, private_data: PrivateData<224>) -> Result<(), CmError> {
+    pub fn confirm(
+        &mut self,
+        now: Time,
+        id: CommId,
+        private_data: PrivateData<224>,
+    ) -> Result<(), CmError> {
         let index = self.require(id)?;
         let step = self.call(index, Input::CallRtu)?;
         let Communication { remote_id, tid, .. } = *self.at(index);
@@ -192,7 +212,8 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// Tells the peer that the answer to its REQ or REP takes up to 4.096 µs · 2^n (as `ib_send_cm_mra`).
+    /// Tells the peer that the answer to its REQ or REP takes up to 4.096 µs · 2^n (as
+    /// `ib_send_cm_mra`).
     ///
     /// # Errors
     /// [`CmError::UnknownId`], [`CmError::State`].
@@ -209,7 +230,8 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// As [`delay_answer`](Self::delay_answer), but only once the peer asks again (as `ib_send_cm_mra` with `IB_CM_MRA_FLAG_DELAY`).
+    /// As [`delay_answer`](Self::delay_answer), but only once the peer asks again (as
+    /// `ib_send_cm_mra` with `IB_CM_MRA_FLAG_DELAY`).
     ///
     /// # Errors
     /// [`CmError::UnknownId`], [`CmError::State`].
@@ -235,8 +257,13 @@ impl ConnectionManager {
         let step = self.call(index, Input::CallMra)?;
         let Communication { id, remote_id, tid, state, .. } = *self.at(index);
         let answered = if state == CmState::ReqRcvd { Answered::Req } else { Answered::Rep };
-        let mra =
-            Mra { local_comm_id: id, remote_comm_id: remote_id, answered, service_timeout, private_data };
+        let mra = Mra {
+            local_comm_id: id,
+            remote_comm_id: remote_id,
+            answered,
+            service_timeout,
+            private_data,
+        };
         Ok((Mad::new(tid, mra), step.next))
     }
 
@@ -285,7 +312,8 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// The queue pair has received although no RTU has come: the connection is established (as `ib_cm_notify`).
+    /// The queue pair has received although no RTU has come: the connection is established (as
+    /// `ib_cm_notify`).
     ///
     /// # Errors
     /// [`CmError::UnknownId`], [`CmError::State`].
@@ -320,8 +348,9 @@ impl ConnectionManager {
         let step = self.call(index, Input::CallDreq)?;
         let communication = self.at_mut(index);
         communication.transactions = communication.transactions.wrapping_add(1);
-        let Communication { id, remote_id, transactions, agreed: Agreed { remote_qpn, .. }, .. } =
-            *communication;
+        let Communication {
+            id, remote_id, transactions, agreed: Agreed { remote_qpn, .. }, ..
+        } = *communication;
         let dreq = Dreq { local_comm_id: id, remote_comm_id: remote_id, remote_qpn, private_data };
         self.ask(index, &Mad::new(ids::transaction(id, transactions), dreq), step.next, now);
         Ok(())
@@ -354,8 +383,9 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// Lets go of a communication in any state: nothing more is told of it, the peer is told what it needs to know, and it goes when
-    /// it is over (as `ib_destroy_cm_id`, which does not wait for an answer to its DREQ; this goes on asking).
+    /// Lets go of a communication in any state: nothing more is told of it, the peer is told what
+    /// it needs to know, and it goes when it is over (as `ib_destroy_cm_id`, which does not wait
+    /// for an answer to its DREQ; this goes on asking).
     ///
     /// # Errors
     /// [`CmError::UnknownId`].
@@ -387,7 +417,8 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// Forgets a request that waits for the program, without a word to the peer: it may ask again (cm.c, `cm_destroy_id` after -ENOMEM).
+    /// Forgets a request that waits for the program, without a word to the peer: it may ask again
+    /// (cm.c, `cm_destroy_id` after -ENOMEM).
     pub fn forget_request(&mut self, now: Time, id: CommId) {
         let Ok(index) = self.require(id) else { return };
         if self.at(index).state.is_pending() {
@@ -397,7 +428,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Tells the peer that nothing came back from it: without an answer only the own id and GUID name the communication.
+    /// Tells the peer that nothing came back from it: without an answer only the own id and GUID
+    /// name the communication.
     pub(super) fn tell_timeout_to_peer(&mut self, index: usize) {
         let way = self.at(index).way();
         let Communication { id, remote_id, tid, .. } = *self.at(index);

@@ -23,8 +23,8 @@ impl CmPath {
     }
 }
 
-/// What both sides have agreed on so far: what a queue pair needs to be connected (cm.c, `cm_init_qp_rtr_attr` and
-/// `cm_init_qp_rts_attr`).
+/// What both sides have agreed on so far: what a queue pair needs to be connected (cm.c,
+/// `cm_init_qp_rtr_attr` and `cm_init_qp_rts_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// RC, UC or XRC.
@@ -100,8 +100,9 @@ pub(super) const fn exponent_ns(exponent: u32) -> u64 {
     4_096 << (if exponent > 31 { 31 } else { exponent })
 }
 
-/// The ACK timeout by the device's delay and the path's life time, as exponents: the greater of the delay and the way there and back,
-/// one more if the other is within half of it (cm.c, `cm_ack_timeout`).
+/// The ACK timeout by the device's delay and the path's life time, as exponents: the greater of the
+/// delay and the way there and back, one more if the other is within half of it (cm.c,
+/// `cm_ack_timeout`).
 #[must_use]
 pub const fn ack_timeout(ack_delay: u8, packet_life_time: u8) -> u8 {
     let there_and_back = packet_life_time + 1;
@@ -114,7 +115,8 @@ pub const fn ack_timeout(ack_delay: u8, packet_life_time: u8) -> u8 {
 }
 
 impl Communication {
-    /// Where its messages go, and the traffic class that they have: as the kernel's, that of the path in the REQ.
+    /// Where its messages go, and the traffic class that they have: as the kernel's, that of the
+    /// path in the REQ.
     pub fn way(&self) -> (CmPath, u8) {
         (self.path, self.agreed.req.primary_traffic_class)
     }
@@ -140,8 +142,15 @@ impl Communication {
         }
     }
 
-    /// The communication that a REQ begins: the peer asks for what it answers, and the other way round.
-    pub fn from_req(id: CommId, path: CmPath, tid: TransactionId, req: &Req, ece_options: u32) -> Self {
+    /// The communication that a REQ begins: the peer asks for what it answers, and the other way
+    /// round.
+    pub fn from_req(
+        id: CommId,
+        path: CmPath,
+        tid: TransactionId,
+        req: &Req,
+        ece_options: u32,
+    ) -> Self {
         let agreed = Agreed {
             remote_qpn: req.local_qpn,
             sq_psn: req.starting_psn,
@@ -160,8 +169,9 @@ impl Communication {
         }
     }
 
-    /// Whether this is over, and the REQ not one that began it: its process has ended, and another has come to the same id. (The kernel
-    /// forgets the peer's ids when TIMEWAIT begins: cm.c, `cm_enter_timewait`.)
+    /// Whether this is over, and the REQ not one that began it: its process has ended, and another
+    /// has come to the same id. (The kernel forgets the peer's ids when TIMEWAIT begins: cm.c,
+    /// `cm_enter_timewait`.)
     pub fn is_history_to(&self, req: &Req) -> bool {
         let Agreed { remote_qpn, sq_psn, .. } = self.agreed;
         self.state == CmState::Timewait && (remote_qpn, sq_psn) != (req.local_qpn, req.starting_psn)
@@ -169,7 +179,8 @@ impl Communication {
 
     /// The communication that a SIDR_REQ begins.
     pub fn from_sidr_req(id: CommId, path: CmPath, tid: TransactionId, request_id: CommId) -> Self {
-        // As long as the peer of the kernel's CMA asks again: 16 times, 4.3 s apart, of which the last few are enough.
+        // As long as the peer of the kernel's CMA asks again: 16 times, 4.3 s apart, of which the
+        // last few are enough.
         const WAIT_EXPONENT: u8 = 22;
         let new = Self::new(id, path, Agreed::of(&Req::default()));
         Self { remote_id: request_id, tid, wait_exponent: WAIT_EXPONENT, ..new }

@@ -1,5 +1,5 @@
-//! What the connection manager counts: MADs by message as the kernel does (cm.c's `cm_tx_msgs`, `cm_tx_retries`, `cm_rx_msgs`,
-//! `cm_rx_duplicates`), and one counter for each reason to drop one.
+//! What the connection manager counts: MADs by message as the kernel does (cm.c's `cm_tx_msgs`,
+//! `cm_tx_retries`, `cm_rx_msgs`, `cm_rx_duplicates`), and one counter for each reason to drop one.
 
 use urxe_wire::mad::{Attribute, MadError};
 
@@ -16,7 +16,8 @@ pub enum CmDrop {
     WrongQpn,
     /// The listener's backlog is full. Not answered, so that the peer tries again.
     BacklogFull,
-    /// Too many peers have been answered and not been heard of again. Not answered, so that the peer tries again.
+    /// Too many peers have been answered and not been heard of again. Not answered, so that the
+    /// peer tries again.
     HalfOpenFull,
 }
 
@@ -91,7 +92,8 @@ impl CmCounters {
         self.dropped[reason as usize]
     }
 
-    /// All of them with their names: MADs as the kernel's files beneath `ports/1`, such as `cm_rx_msgs/req`.
+    /// All of them with their names: MADs as the kernel's files beneath `ports/1`, such as
+    /// `cm_rx_msgs/req`.
     pub fn named(&self) -> impl Iterator<Item = (String, u64)> {
         let by_message = [
             ("cm_tx_msgs", &self.tx_msgs),
@@ -100,13 +102,17 @@ impl CmCounters {
             ("cm_rx_duplicates", &self.rx_duplicates),
         ];
         let messages = by_message.into_iter().flat_map(|(group, values)| {
-            let name =
-                move |attribute: &Attribute| format!("{group}/{}", attribute.name().to_ascii_lowercase());
+            let name = move |attribute: &Attribute| {
+                format!("{group}/{}", attribute.name().to_ascii_lowercase())
+            };
             Attribute::ALL.iter().map(name).zip(values.iter().copied())
         });
-        let malformed =
-            MadError::NAMES.into_iter().map(|name| format!("cm_malformed/{name}")).zip(self.malformed);
-        let dropped = CmDrop::ALL.into_iter().map(|reason| (reason.name().to_owned(), self.dropped(reason)));
+        let malformed = MadError::NAMES
+            .into_iter()
+            .map(|name| format!("cm_malformed/{name}"))
+            .zip(self.malformed);
+        let dropped =
+            CmDrop::ALL.into_iter().map(|reason| (reason.name().to_owned(), self.dropped(reason)));
         messages.chain(malformed).chain(dropped)
     }
 

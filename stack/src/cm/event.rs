@@ -16,8 +16,9 @@ pub struct CmEvent {
 /// What happened to a communication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CmEventKind {
-    /// A REQ or a SIDR_REQ has come for a listener: the communication is new. Without a listener it is the peer's REQ of a
-    /// connection where both sides ask: the communication is now the passive side.
+    /// A REQ or a SIDR_REQ has come for a listener: the communication is new. Without a listener it
+    /// is the peer's REQ of a connection where both sides ask: the communication is now the passive
+    /// side.
     Request {
         /// Who it is for.
         listener: Option<ListenerId>,

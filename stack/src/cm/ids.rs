@@ -1,5 +1,5 @@
-//! How communication ids and transaction ids are made up; from it follows which process a MAD is for
-//! ([`Destination`](urxe_wire::mad::Destination)).
+//! How communication ids and transaction ids are made up; from it follows which process a MAD is
+//! for ([`Destination`](urxe_wire::mad::Destination)).
 //!
 //! ```text
 //!  communication id, request id           transaction id
@@ -7,12 +7,14 @@
 //! | process slot | index and nonce    |  | transaction of  | communication id      |
 //! |              | in a random mask   |  | this id         |                       |
 //! ```
-//! Processes that share an address share its queue pair 1. An answer names the receiver's communication id, so its slot says who
-//! it is for; a request names a service. The slot stands unmasked in the first six bits of the id, byte 44 or 48 of the
-//! UDP payload (after a BTH, a DETH and the header of the MAD), where a socket filter can look at it.
+//! Processes that share an address share its queue pair 1. An answer names the receiver's
+//! communication id, so its slot says who it is for; a request names a service. The slot stands
+//! unmasked in the first six bits of the id, byte 44 or 48 of the UDP payload (after a BTH, a DETH
+//! and the header of the MAD), where a socket filter can look at it.
 //!
-//! Processes come and go, and take over slots: of ten thousand ids that a peer still remembers, every few thousandth that a new process makes up
-//! is one. So an id alone does not tell a repeated request from a new one; its first transaction, a random number, does.
+//! Processes come and go, and take over slots: of ten thousand ids that a peer still remembers,
+//! every few thousandth that a new process makes up is one. So an id alone does not tell a repeated
+//! request from a new one; its first transaction, a random number, does.
 
 use urxe_wire::mad::{CommId, TransactionId};
 
@@ -81,7 +83,8 @@ impl CommIds {
     /// The index that `id` could belong to. Whether it does, the communication there says.
     #[must_use]
     pub fn index(&self, id: CommId) -> Option<usize> {
-        (slot_of(id) == self.slot).then_some(((id.0 ^ self.mask) & ((1 << INDEX_BITS) - 1)) as usize)
+        (slot_of(id) == self.slot)
+            .then_some(((id.0 ^ self.mask) & ((1 << INDEX_BITS) - 1)) as usize)
     }
 }
 

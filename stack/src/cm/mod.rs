@@ -1,8 +1,10 @@
-//! The connection manager (IBTA vol. 1, chapter 12): how two programs get their queue pairs connected.
+//! The connection manager (IBTA vol. 1, chapter 12): how two programs get their queue pairs
+//! connected.
 //!
-//! A [`ConnectionManager`] is what one process has for the queue pair 1 of one device. Like the rest of the core it is sans-IO: MADs with
-//! their source, time and calls go in; MADs to send, events for the program and the next deadline come out. It knows nothing of queue
-//! pairs but their numbers; who drives it modifies them with what [`ConnectionManager::agreed`] says.
+//! A [`ConnectionManager`] is what one process has for the queue pair 1 of one device. Like the
+//! rest of the core it is sans-IO: MADs with their source, time and calls go in; MADs to send,
+//! events for the program and the next deadline come out. It knows nothing of queue pairs but their
+//! numbers; who drives it modifies them with what [`ConnectionManager::agreed`] says.
 //!
 //! ```text
 //!  listen, connect, accept, ... ──> ┌──────────────────────────────┐ ──> poll_event
@@ -23,9 +25,10 @@
 //!
 //! # What strangers can do
 //!
-//! A REQ or SIDR_REQ makes state only for a listener with room in its backlog; peers that were answered and not heard of again are
-//! limited, too. Every answer goes to the address that the MAD came from, and is no longer than it. MADs of a
-//! communication count only between its two addresses. A MAD that has no effect moves a counter with a name.
+//! A REQ or SIDR_REQ makes state only for a listener with room in its backlog; peers that were
+//! answered and not heard of again are limited, too. Every answer goes to the address that the MAD
+//! came from, and is no longer than it. MADs of a communication count only between its two
+//! addresses. A MAD that has no effect moves a counter with a name.
 
 mod answer;
 mod calls;
@@ -80,7 +83,14 @@ impl CmConfig {
     #[must_use]
     pub const fn new(slot: u8, seed: u64, ca_guid: Guid) -> Self {
         let ack_delay = Bits::masked(15);
-        Self { slot, seed, ca_guid, ack_delay, max_communications: MAX_COMMUNICATIONS, max_half_open: 16_384 }
+        Self {
+            slot,
+            seed,
+            ca_guid,
+            ack_delay,
+            max_communications: MAX_COMMUNICATIONS,
+            max_half_open: 16_384,
+        }
     }
 }
 
@@ -177,7 +187,12 @@ impl ConnectionManager {
     /// When [`ConnectionManager::handle_timeout`] is to be called at the latest.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        self.timers.first().map(|&(deadline, _)| deadline).into_iter().chain(self.paces.next_look()).min()
+        self.timers
+            .first()
+            .map(|&(deadline, _)| deadline)
+            .into_iter()
+            .chain(self.paces.next_look())
+            .min()
     }
 
     /// Repeats what was not answered, gives up what never was, ends what has waited long enough.
@@ -210,7 +225,10 @@ impl ConnectionManager {
         };
         let asked = communication.asked.as_ref().map(|asked| asked.attribute);
         let Some(step) = table::step(communication.state, input) else {
-            unreachable!("{input:?} has a row wherever there is a timer, not in {}", communication.state)
+            unreachable!(
+                "{input:?} has a row wherever there is a timer, not in {}",
+                communication.state
+            )
         };
         if step.action == Action::GiveUp {
             self.tell_timeout_to_peer(index);
@@ -245,7 +263,8 @@ impl ConnectionManager {
         self.communications.len() - self.free.len()
     }
 
-    /// How many communications are in which state, with those that only wait for their end. States without any are left out.
+    /// How many communications are in which state, with those that only wait for their end. States
+    /// without any are left out.
     pub fn states(&self) -> impl Iterator<Item = (CmState, u64)> {
         let mut counts = BTreeMap::new();
         for communication in self.communications.iter().flatten() {
@@ -254,7 +273,8 @@ impl ConnectionManager {
         counts.into_iter()
     }
 
-    /// Whether nothing is left of any communication: no place in a table, no timer, nothing to send or to tell.
+    /// Whether nothing is left of any communication: no place in a table, no timer, nothing to send
+    /// or to tell.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.communication_count() == 0
@@ -345,7 +365,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Everything that goes with being in a state: places in the tables, limits, the timer of the time of waiting.
+    /// Everything that goes with being in a state: places in the tables, limits, the timer of the
+    /// time of waiting.
     fn enter(&mut self, index: usize, next: CmState, now: Time) {
         let communication = self.at_mut(index);
         let state = std::mem::replace(&mut communication.state, next);
@@ -354,8 +375,9 @@ impl ConnectionManager {
         }
         let turn = communication.asked.take().map(|asked| asked.turn);
         let wait_ns = exponent_ns(communication.wait_exponent.into());
-        let Communication { remote_id, path, listener, agreed: Agreed { remote_qpn, req, .. }, .. } =
-            *communication;
+        let Communication {
+            remote_id, path, listener, agreed: Agreed { remote_qpn, req, .. }, ..
+        } = *communication;
         let service_id = req.service_id;
         if state.is_pending() && !next.is_pending() {
             communication.listener = None;
@@ -410,15 +432,18 @@ impl ConnectionManager {
         }
     }
 
-    /// Sends a message, at once or when it is its turn, and goes on sending it until it is answered.
+    /// Sends a message, at once or when it is its turn, and goes on sending it until it is
+    /// answered.
     fn ask(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) {
         self.enter(index, next, now);
         let communication = self.at_mut(index);
         let attribute = mad.message.attribute();
-        let (bytes, interval_ns, way) = (mad.to_bytes(), communication.interval_ns, communication.way());
+        let (bytes, interval_ns, way) =
+            (mad.to_bytes(), communication.interval_ns, communication.way());
         let (id, retries_left) = (communication.id, communication.max_cm_retries);
         let turn = self.paces.ask(now, way.0.remote, id);
-        self.at_mut(index).asked = Some(Asked { attribute, mad: bytes, interval_ns, retries_left, turn });
+        self.at_mut(index).asked =
+            Some(Asked { attribute, mad: bytes, interval_ns, retries_left, turn });
         if turn != Turn::Waits {
             self.transmit(way, attribute, bytes, false);
             self.arm(index, now.plus_ns(interval_ns));

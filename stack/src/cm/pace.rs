@@ -1,11 +1,13 @@
 //! How fast questions go to one address.
 //!
-//! The peer's queue pair 1 has so many places (the kernel's 512 receives, a socket's buffer), and a message that finds none is asked
-//! again only seconds later. So of many questions that a program asks at once only some are under way to one address. The others follow as
-//! answers come; if none comes for a while, the peer's program takes its time, or is gone, and the next ones go without.
+//! The peer's queue pair 1 has so many places (the kernel's 512 receives, a socket's buffer), and a
+//! message that finds none is asked again only seconds later. So of many questions that a program
+//! asks at once only some are under way to one address. The others follow as answers come; if none
+//! comes for a while, the peer's program takes its time, or is gone, and the next ones go without.
 //!
-//! A default socket buffer (208 KiB) has room for 166 messages, since the kernel charges 1280 bytes for each. An answer may bring two to the peer,
-//! what acknowledges it and the next question, so a peer that answered all at once gets twice what is under way.
+//! A default socket buffer (208 KiB) has room for 166 messages, since the kernel charges 1280 bytes
+//! for each. An answer may bring two to the peer, what acknowledges it and the next question, so a
+//! peer that answered all at once gets twice what is under way.
 //!
 //! Questions that were under way by then no longer count: they belong to an earlier *round*.
 
@@ -18,8 +20,8 @@ use crate::time::Time;
 
 /// Questions under way to one address.
 const WINDOW: usize = 64;
-/// Without an answer for so long, as many more go. Not sooner than threads that share one slow processor have all had their turn: what goes
-/// too early overflows a peer that is about to answer.
+/// Without an answer for so long, as many more go. Not sooner than threads that share one slow
+/// processor have all had their turn: what goes too early overflows a peer that is about to answer.
 const STALL_NS: u64 = 100_000_000;
 
 /// A question's turn.
@@ -62,7 +64,10 @@ impl Paces {
         let round = self.next_round();
         let new = || Pace { round, under_way: 0, waiting: VecDeque::new(), answered_at: now };
         let pace = self.by_peer.entry(peer).or_insert_with(new);
-        if pace.under_way >= WINDOW && pace.waiting.is_empty() && now >= pace.answered_at.plus_ns(STALL_NS) {
+        if pace.under_way >= WINDOW
+            && pace.waiting.is_empty()
+            && now >= pace.answered_at.plus_ns(STALL_NS)
+        {
             (pace.round, pace.under_way) = (round, 0);
         }
         if pace.under_way < WINDOW && pace.waiting.is_empty() {
@@ -101,12 +106,14 @@ impl Paces {
         self.looks.first().map(|(at, _)| *at)
     }
 
-    /// An address that has not answered for a while, while questions wait: [`Paces::next`] has some now.
+    /// An address that has not answered for a while, while questions wait: [`Paces::next`] has some
+    /// now.
     pub fn stalled(&mut self, now: Time) -> Option<Gid> {
         while let Some((at, peer)) = self.looks.first().copied().filter(|(at, _)| *at <= now) {
             self.looks.remove(&(at, peer));
             let round = self.next_round();
-            let Some(pace) = self.by_peer.get_mut(&peer).filter(|pace| !pace.waiting.is_empty()) else {
+            let Some(pace) = self.by_peer.get_mut(&peer).filter(|pace| !pace.waiting.is_empty())
+            else {
                 continue;
             };
             let is_stalled = now >= pace.answered_at.plus_ns(STALL_NS);
@@ -172,7 +179,10 @@ mod tests {
         paces.answered(at, PEER, first);
         assert_eq!(released(&mut paces), 0);
         let at = paces.next_look().unwrap();
-        assert_eq!((paces.stalled(at), released(&mut paces)), (Some(PEER), asked_at_once - 2 * WINDOW - 1));
+        assert_eq!(
+            (paces.stalled(at), released(&mut paces)),
+            (Some(PEER), asked_at_once - 2 * WINDOW - 1)
+        );
         assert!(paces.is_idle());
         assert_eq!(paces.stalled(at.plus_ns(STALL_NS)), None);
         assert_eq!(paces.next_look(), None);

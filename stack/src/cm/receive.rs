@@ -1,8 +1,8 @@
 //! What MADs do: found their communication, judged by the table; and what strangers are answered.
 
 use urxe_wire::mad::{
-    Answered, ApStatus, Bits, CmMessage, CommId, Dreq, Lap, Mad, Mra, PrivateData, Rej, RejReason, Rep, Req,
-    ServiceId, SidrReq, SidrStatus,
+    Answered, ApStatus, Bits, CmMessage, CommId, Dreq, Lap, Mad, Mra, PrivateData, Rej, RejReason,
+    Rep, Req, ServiceId, SidrReq, SidrStatus,
 };
 
 use super::answer::objection;
@@ -43,9 +43,9 @@ impl ConnectionManager {
                 .and_then(|index| self.apply(now, index, Input::SidrRep, &mad)),
             CmMessage::Lap(lap) => self.on_lap(now, path, &mad, lap),
             // No LAP is ever sent.
-            CmMessage::Apr(apr) => {
-                self.locate(path, apr.remote_comm_id, apr.local_comm_id).and(Err(CmDrop::WrongState))
-            }
+            CmMessage::Apr(apr) => self
+                .locate(path, apr.remote_comm_id, apr.local_comm_id)
+                .and(Err(CmDrop::WrongState)),
         };
         if let Err(reason) = taken {
             self.counters.count_dropped(reason);
@@ -113,7 +113,8 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// An MRA: the answer may take its time and one way, on top of which the message is repeated at that pace.
+    /// An MRA: the answer may take its time and one way, on top of which the message is repeated at
+    /// that pace.
     fn wait_longer(&mut self, now: Time, index: usize, service_timeout: Bits<5>, next: CmState) {
         let communication = self.at_mut(index);
         let interval_ns =
@@ -152,8 +153,9 @@ impl ConnectionManager {
             self.refuse(path, mad, reason, &info);
             return Ok(());
         }
-        let index =
-            self.admit(number, |id| Communication::from_req(id, path, mad.tid, req, mad.attribute_modifier))?;
+        let index = self.admit(number, |id| {
+            Communication::from_req(id, path, mad.tid, req, mad.attribute_modifier)
+        })?;
         let Some(index) = index else {
             self.refuse(path, mad, RejReason::NO_RESOURCES, &[]);
             return Ok(());
@@ -177,8 +179,8 @@ impl ConnectionManager {
             self.refuse_service(path, mad, req, SidrStatus::UNSUPPORTED);
             return Ok(());
         };
-        let index =
-            self.admit(number, |id| Communication::from_sidr_req(id, path, mad.tid, req.request_id))?;
+        let index = self
+            .admit(number, |id| Communication::from_sidr_req(id, path, mad.tid, req.request_id))?;
         let Some(index) = index else {
             self.refuse_service(path, mad, req, SidrStatus::REJECT);
             return Ok(());
@@ -213,7 +215,14 @@ impl ConnectionManager {
         Ok(Some(index))
     }
 
-    fn begin(&mut self, now: Time, index: usize, state: CmState, listener: Option<ListenerId>, mad: &Mad) {
+    fn begin(
+        &mut self,
+        now: Time,
+        index: usize,
+        state: CmState,
+        listener: Option<ListenerId>,
+        mad: &Mad,
+    ) {
         self.enter(index, state, now);
         self.tell(index, CmEventKind::Request { listener, mad: *mad });
     }
@@ -223,14 +232,16 @@ impl ConnectionManager {
         by(Some(path.local)).or_else(|| by(None))
     }
 
-    /// Both sides have asked: the one with the greater GUID, or else queue pair, stays active (IBTA 12.10.4).
+    /// Both sides have asked: the one with the greater GUID, or else queue pair, stays active (IBTA
+    /// 12.10.4).
     fn on_peer_req(&mut self, now: Time, index: usize, mad: &Mad, req: &Req) -> Taken {
         let Communication { path, agreed, .. } = *self.at(index);
         let own = (self.config.ca_guid.0, agreed.local_qpn.value());
         if own > (req.local_ca_guid.0, req.local_qpn.value()) {
             return self.apply(now, index, Input::PeerReqStays, mad);
         }
-        let step = table::step(self.at(index).state, Input::PeerReqYields).ok_or(CmDrop::WrongState)?;
+        let step =
+            table::step(self.at(index).state, Input::PeerReqYields).ok_or(CmDrop::WrongState)?;
         if let Some((reason, info)) = objection(path, req) {
             self.refuse(path, mad, reason, &info);
             return Ok(());
@@ -342,10 +353,14 @@ impl ConnectionManager {
 
     fn on_dreq(&mut self, now: Time, path: CmPath, mad: &Mad, dreq: &Dreq) -> Taken {
         match self.locate(path, dreq.remote_comm_id, dreq.local_comm_id) {
-            Ok(index) if self.at(index).agreed.local_qpn != dreq.remote_qpn => Err(CmDrop::WrongQpn),
+            Ok(index) if self.at(index).agreed.local_qpn != dreq.remote_qpn => {
+                Err(CmDrop::WrongQpn)
+            }
             Ok(index) => {
                 let state = self.at(index).state;
-                if table::step(state, Input::Dreq).is_some_and(|step| step.next == CmState::DreqRcvd) {
+                if table::step(state, Input::Dreq)
+                    .is_some_and(|step| step.next == CmState::DreqRcvd)
+                {
                     self.at_mut(index).tid = mad.tid;
                 }
                 self.apply(now, index, Input::Dreq, mad)
@@ -369,7 +384,8 @@ impl ConnectionManager {
         }
     }
 
-    /// The peer's queue pair belongs to another communication now, so that this one is over (IBTA 12.9.8.3.1).
+    /// The peer's queue pair belongs to another communication now, so that this one is over (IBTA
+    /// 12.9.8.3.1).
     fn drop_stale(&mut self, now: Time, index: usize) {
         // In any other state than ESTABLISHED the peer's silence ends it.
         let _ = self.send_dreq(now, index, PrivateData::NONE);

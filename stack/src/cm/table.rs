@@ -1,8 +1,9 @@
 //! The states of a communication, and the one table of what happens in them.
 //!
-//! States are the kernel's (`enum ib_cm_state`) without LISTEN, which is no communication; rows are those of IBTA vol. 1, figures 149 to
-//! 151 (active, passive and peer to peer), read with drivers/infiniband/core/cm.c. What is in no row is refused: a call with an
-//! error, a MAD by dropping it under a counter.
+//! States are the kernel's (`enum ib_cm_state`) without LISTEN, which is no communication; rows are
+//! those of IBTA vol. 1, figures 149 to 151 (active, passive and peer to peer), read with
+//! drivers/infiniband/core/cm.c. What is in no row is refused: a call with an error, a MAD by
+//! dropping it under a counter.
 
 use std::fmt;
 
@@ -89,7 +90,8 @@ impl CmState {
         matches!(self, Self::ReqSent | Self::MraReqRcvd)
     }
 
-    /// Whether the peer's queue pair is taken: another REQ from it means that the peer has forgotten this communication.
+    /// Whether the peer's queue pair is taken: another REQ from it means that the peer has
+    /// forgotten this communication.
     pub(super) const fn holds_remote_qp(self) -> bool {
         !matches!(self, Self::Idle | Self::Timewait | Self::SidrReqSent | Self::SidrReqRcvd)
     }
@@ -118,7 +120,8 @@ pub enum Input {
     CommEstablished,
     /// The communication's own REQ again.
     Req,
-    /// A REQ of the peer that this communication's REQ has met on the way, and the peer is to be the active side.
+    /// A REQ of the peer that this communication's REQ has met on the way, and the peer is to be
+    /// the active side.
     PeerReqYields,
     /// As before, but this side is to be the active one.
     PeerReqStays,

@@ -36,13 +36,19 @@ pub struct Route {
 }
 
 impl Cma {
-    /// Binds an identifier to an address and a port (`rdma_bind_addr`); the address may be that of one device or the wildcard,
-    /// the port 0 for any. Localhost without a device means the wildcard, as to the kernel (cma.c, `cma_any_addr`): libfabric
-    /// binds to it when it asks what there is. Other loopback addresses are those of other processes' devices.
+    /// Binds an identifier to an address and a port (`rdma_bind_addr`); the address may be that of
+    /// one device or the wildcard, the port 0 for any. Localhost without a device means the
+    /// wildcard, as to the kernel (cma.c, `cma_any_addr`): libfabric binds to it when it asks what
+    /// there is. Other loopback addresses are those of other processes' devices.
     ///
     /// # Errors
     /// [`CmaError`].
-    pub fn bind(&mut self, id: CmaId, addr: SocketAddr, system: &dyn System) -> Result<(), CmaError> {
+    pub fn bind(
+        &mut self,
+        id: CmaId,
+        addr: SocketAddr,
+        system: &dyn System,
+    ) -> Result<(), CmaError> {
         let state = self.id(id)?.state;
         if state != IdState::Idle {
             return Err(CmaError::State { id, state, call: "bind" });
@@ -73,10 +79,11 @@ impl Cma {
         SocketAddr::new(any, addr.port())
     }
 
-    /// Binds an identifier to its device and resolves the peer's address (`rdma_resolve_addr`). What comes of it is told by an event:
-    /// `ADDR_RESOLVED`, or `ADDR_ERROR` with the reason: the way leaves by an interface that no device is on (ENODEV). The kernel says so of
-    /// neighbours that do not answer, too, since it needs their hardware addresses; here they are asked by the system when the REQ goes, and
-    /// who does not answer is `UNREACHABLE`.
+    /// Binds an identifier to its device and resolves the peer's address (`rdma_resolve_addr`).
+    /// What comes of it is told by an event: `ADDR_RESOLVED`, or `ADDR_ERROR` with the reason: the
+    /// way leaves by an interface that no device is on (ENODEV). The kernel says so of neighbours
+    /// that do not answer, too, since it needs their hardware addresses; here they are asked by the
+    /// system when the REQ goes, and who does not answer is `UNREACHABLE`.
     ///
     /// # Errors
     /// [`CmaError`]: the call makes no sense, or the system knows no way; nothing is told then.
@@ -110,7 +117,10 @@ impl Cma {
             }
             Err(Unreached::Refused(error)) => return Err(error),
             Err(Unreached::Told(errno)) => {
-                self.tell(CmaEvent { status: -errno, ..CmaEvent::new(id, CmaEventType::AddrError) });
+                self.tell(CmaEvent {
+                    status: -errno,
+                    ..CmaEvent::new(id, CmaEventType::AddrError)
+                });
             }
         }
         Ok(())
@@ -123,7 +133,9 @@ impl Cma {
         let bound = known.device;
         let own = known.src.map(|src| src.ip()).filter(|ip| !ip.is_unspecified());
         let dst = match dst.ip().is_unspecified() {
-            true => SocketAddr::new(self.loopback(dst.is_ipv4(), bound).ok_or(no_loopback)?, dst.port()),
+            true => {
+                SocketAddr::new(self.loopback(dst.is_ipv4(), bound).ok_or(no_loopback)?, dst.port())
+            }
             false => dst,
         };
         let peer = dst.ip().to_canonical();
@@ -137,7 +149,8 @@ impl Cma {
         let (key, local) = match (bound, own) {
             (Some(key), Some(own)) => (key, own.to_canonical()),
             _ => {
-                // Without a source the bound device has the peer's address, and packets go from there to there.
+                // Without a source the bound device has the peer's address, and packets go from
+                // there to there.
                 self.device_towards(peer, source.unwrap_or(peer), system)
                     .ok_or(Unreached::Told(libc::ENODEV))?
             }
@@ -160,9 +173,11 @@ impl Cma {
         Ok(())
     }
 
-    /// Resolves the route (`rdma_resolve_route`): in RoCE all of it is known. Told by `ROUTE_RESOLVED`, and never by `ROUTE_ERROR`, which tells
-    /// of the subnet administration of InfiniBand: of RoCE's ways the kernel's call itself fails (cma.c, `cma_resolve_iboe_route`). A device
-    /// that goes meanwhile is told by librdmacm in its place, as there (`verbs-api/abi/src/cm/event.rs`).
+    /// Resolves the route (`rdma_resolve_route`): in RoCE all of it is known. Told by
+    /// `ROUTE_RESOLVED`, and never by `ROUTE_ERROR`, which tells of the subnet administration of
+    /// InfiniBand: of RoCE's ways the kernel's call itself fails (cma.c, `cma_resolve_iboe_route`).
+    /// A device that goes meanwhile is told by librdmacm in its place, as there
+    /// (`verbs-api/abi/src/cm/event.rs`).
     ///
     /// # Errors
     /// [`CmaError`].
@@ -178,8 +193,8 @@ impl Cma {
         Ok(())
     }
 
-    /// Takes the route that the program brings (`RDMA_OPTION_IB_PATH`; cma.c, `rdma_set_ib_path`) in the place of one to be resolved. Told by
-    /// `ROUTE_RESOLVED`.
+    /// Takes the route that the program brings (`RDMA_OPTION_IB_PATH`; cma.c, `rdma_set_ib_path`)
+    /// in the place of one to be resolved. Told by `ROUTE_RESOLVED`.
     ///
     /// # Errors
     /// [`CmaError`]: there is no address yet, or a route already.
@@ -201,8 +216,8 @@ impl Cma {
         self.devices.get(&key).is_some_and(|device| device.local.gids().contains(&Gid::from_ip(ip)))
     }
 
-    /// The device and its address for packets that the system would send from `source`: the one that has it; or else one on the same
-    /// interface, as the kernel chooses by the interface.
+    /// The device and its address for packets that the system would send from `source`: the one
+    /// that has it; or else one on the same interface, as the kernel chooses by the interface.
     fn device_towards(
         &self,
         peer: IpAddr,
@@ -223,12 +238,16 @@ impl Cma {
     /// The first address of a device of an IP version.
     fn address_of(&self, key: DeviceKey, is_v4: bool) -> Option<IpAddr> {
         let gids = self.devices.get(&key)?.local.gids();
-        gids.into_iter().filter(|gid| !gid.is_zero()).map(Gid::to_ip).find(|ip| ip.is_ipv4() == is_v4)
+        gids.into_iter()
+            .filter(|gid| !gid.is_zero())
+            .map(Gid::to_ip)
+            .find(|ip| ip.is_ipv4() == is_v4)
     }
 
     /// The address that stands for this host itself.
     fn loopback(&self, is_v4: bool, bound: Option<DeviceKey>) -> Option<IpAddr> {
-        let mut keys = self.devices.keys().copied().filter(|key| bound.is_none_or(|bound| bound == *key));
+        let mut keys =
+            self.devices.keys().copied().filter(|key| bound.is_none_or(|bound| bound == *key));
         keys.find_map(|key| self.address_of(key, is_v4))
     }
 }

@@ -1,5 +1,5 @@
-//! A queue pair's attributes as its connection has them (`rdma_init_qp_attr`; cm.c, `cm_init_qp_{init,rtr,rts}_attr`, and cma.c,
-//! `cma_ib_init_qp_attr`).
+//! A queue pair's attributes as its connection has them (`rdma_init_qp_attr`; cm.c,
+//! `cm_init_qp_{init,rtr,rts}_attr`, and cma.c, `cma_ib_init_qp_attr`).
 
 use urxe_wire::mad::CommId;
 
@@ -22,7 +22,9 @@ impl Cma {
         let initial = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT;
         if known.is_datagram() {
             return match state {
-                QpState::Init => Ok((QpAttr { qkey: known.qkey, ..attr }, initial | QpAttrMask::QKEY)),
+                QpState::Init => {
+                    Ok((QpAttr { qkey: known.qkey, ..attr }, initial | QpAttrMask::QKEY))
+                }
                 QpState::Rtr => Ok((attr, QpAttrMask::STATE)),
                 QpState::Rts => Ok((attr, QpAttrMask::STATE | QpAttrMask::SQ_PSN)),
                 other => Err(CmaError::QpState(other)),
@@ -45,7 +47,9 @@ impl Cma {
             }
             (QpState::Rtr, Some(agreed)) => Ok(self.ready_to_receive(id, agreed, attr)),
             (QpState::Rts, Some(agreed)) => Ok(self.ready_to_send(id, agreed, attr)),
-            (QpState::Rtr | QpState::Rts, None) => Err(CmaError::NoCommunication { id, state: known.state }),
+            (QpState::Rtr | QpState::Rts, None) => {
+                Err(CmaError::NoCommunication { id, state: known.state })
+            }
             (other, _) => Err(CmaError::QpState(other)),
         }
     }
@@ -98,8 +102,10 @@ impl Cma {
     /// The way to the identifier's peer.
     pub(super) fn address_vector(&self, id: CmaId) -> AddressVector {
         let Ok(known) = self.id(id) else { return AddressVector::default() };
-        let gids = known.device.and_then(|key| self.devices.get(&key)).map(|device| device.local.gids());
-        let index = gids.and_then(|gids| gids.iter().position(|gid| *gid == known.local)).unwrap_or(0);
+        let gids =
+            known.device.and_then(|key| self.devices.get(&key)).map(|device| device.local.gids());
+        let index =
+            gids.and_then(|gids| gids.iter().position(|gid| *gid == known.local)).unwrap_or(0);
         AddressVector {
             dgid: known.remote,
             sgid_index: u8::try_from(index).unwrap_or(0),
@@ -112,7 +118,8 @@ impl Cma {
     }
 }
 
-/// Whether a communication says how its queue pair goes to a state: until it is refused, given up or over.
+/// Whether a communication says how its queue pair goes to a state: until it is refused, given up
+/// or over.
 fn gives(comm: CmState, state: QpState) -> bool {
     match comm {
         CmState::ReqSent | CmState::MraReqRcvd => state == QpState::Init,

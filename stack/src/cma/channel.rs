@@ -62,7 +62,8 @@ impl Channels {
 }
 
 impl Cma {
-    /// A new channel; `wake` is told of each event, and to [announce](Cma::poll_announcement) them after each call.
+    /// A new channel; `wake` is told of each event, and to [announce](Cma::poll_announcement) them
+    /// after each call.
     pub fn create_channel(&mut self, wake: Arc<dyn Wake>) -> ChannelId {
         let channels = &mut self.channels;
         let channel = ChannelId(channels.next);
@@ -71,7 +72,8 @@ impl Cma {
         channel
     }
 
-    /// Something to [announce](Wake::announce) the events of a channel by, as soon as no lock is held.
+    /// Something to [announce](Wake::announce) the events of a channel by, as soon as no lock is
+    /// held.
     pub fn poll_announcement(&mut self) -> Option<Arc<dyn Wake>> {
         let channels = &mut self.channels;
         while let Some(id) = channels.due.pop() {
@@ -88,8 +90,9 @@ impl Cma {
         self.channels.channels.remove(&channel);
     }
 
-    /// The next event of a channel. For a request, `adopt` gets the new identifier and the caller's name for who listens, and gives
-    /// the caller's name for the new one, before any other event of it can be taken.
+    /// The next event of a channel. For a request, `adopt` gets the new identifier and the caller's
+    /// name for who listens, and gives the caller's name for the new one, before any other event of
+    /// it can be taken.
     pub fn next_event(
         &mut self,
         channel: ChannelId,

@@ -1,8 +1,8 @@
 //! Connections: asking, accepting, confirming, refusing, ending.
 
 use urxe_wire::mad::{
-    Bits, CmaHeader, InfoLength, PrivateData, RejReason, Rep, Req, ServiceId, SidrStatus, SpreadVendorId,
-    TransportType,
+    Bits, CmaHeader, InfoLength, PrivateData, RejReason, Rep, Req, ServiceId, SidrStatus,
+    SpreadVendorId, TransportType,
 };
 use urxe_wire::{PKey, Qpn};
 
@@ -89,7 +89,12 @@ impl Cma {
         Ok(())
     }
 
-    fn ask_connection(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {
+    fn ask_connection(
+        &mut self,
+        now: Time,
+        id: CmaId,
+        param: &ConnParam<'_>,
+    ) -> Result<(), CmaError> {
         let known = self.id(id)?;
         let key = known.device.ok_or(CmaError::NoCommunication { id, state: known.state })?;
         let (path, packet_life_time) = (known.path(), Bits::masked(known.packet_life_time.into()));
@@ -135,8 +140,9 @@ impl Cma {
         Ok(())
     }
 
-    /// Accepts a request (`rdma_accept` of the passive side). What cannot be accepted so is refused, as by the kernel (cma.c,
-    /// `rdma_accept`): the peer waits no longer for an answer that would not come.
+    /// Accepts a request (`rdma_accept` of the passive side). What cannot be accepted so is
+    /// refused, as by the kernel (cma.c, `rdma_accept`): the peer waits no longer for an answer
+    /// that would not come.
     ///
     /// # Errors
     /// [`CmaError`].
@@ -154,7 +160,13 @@ impl Cma {
     fn answer(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {
         let known = self.id(id)?;
         if known.is_datagram() {
-            return self.answer_service(now, id, SidrStatus::SUCCESS, param.qpn, param.private_data);
+            return self.answer_service(
+                now,
+                id,
+                SidrStatus::SUCCESS,
+                param.qpn,
+                param.private_data,
+            );
         }
         let is_xrc = known.qp_type == QpType::XrcRecv;
         let rep = Rep {
@@ -210,7 +222,8 @@ impl Cma {
         Ok(())
     }
 
-    /// Ends a connection, or agrees to its end (`rdma_disconnect`). Where there is nothing to end, nothing is done, as in the kernel.
+    /// Ends a connection, or agrees to its end (`rdma_disconnect`). Where there is nothing to end,
+    /// nothing is done, as in the kernel.
     ///
     /// # Errors
     /// [`CmaError::UnknownId`], [`CmaError::NoCommunication`].

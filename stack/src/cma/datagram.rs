@@ -9,7 +9,12 @@ use crate::time::Time;
 
 impl Cma {
     /// Asks for the queue pair.
-    pub(super) fn ask_service(&mut self, now: Time, id: CmaId, private_data: &[u8]) -> Result<(), CmaError> {
+    pub(super) fn ask_service(
+        &mut self,
+        now: Time,
+        id: CmaId,
+        private_data: &[u8],
+    ) -> Result<(), CmaError> {
         let known = self.id(id)?;
         let absent = CmaError::NoCommunication { id, state: known.state };
         let req = SidrReq {
@@ -20,10 +25,17 @@ impl Cma {
         };
         let (way, patience) = ((known.path(), known.traffic_class), known.options.patience);
         let key = known.device.ok_or(absent)?;
-        // In milliseconds, of which one is taken for 2^8 units of 4.096 µs (cma.c, `cma_resolve_ib_udp`).
+        // In milliseconds, of which one is taken for 2^8 units of 4.096 µs (cma.c,
+        // `cma_resolve_ib_udp`).
         let interval_ns = 1_000_000 << patience.response_timeout.min(31) >> 8;
         let device = self.devices.get_mut(&key).ok_or(absent)?;
-        let comm = device.manager.resolve_service(now, way, req, interval_ns, patience.max_retries.into())?;
+        let comm = device.manager.resolve_service(
+            now,
+            way,
+            req,
+            interval_ns,
+            patience.max_retries.into(),
+        )?;
         device.by_comm.insert(comm, id);
         self.id_mut(id)?.comm = Some(comm);
         self.settle(now, key);

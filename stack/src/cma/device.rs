@@ -31,7 +31,8 @@ pub trait LocalDevice: Send + Sync {
 
 /// What only the system knows.
 pub trait System {
-    /// The address that packets to `to` leave this host from; `from` if that is given and there is a way.
+    /// The address that packets to `to` leave this host from; `from` if that is given and there is
+    /// a way.
     ///
     /// # Errors
     /// The system's error number: there is no way.

@@ -120,7 +120,9 @@ impl CmaError {
             | Self::QpState(_)
             | Self::CommState(_)
             | Self::NoGroup(_) => libc::EINVAL,
-            Self::NotLocal { .. } | Self::NoPortLeft { .. } | Self::NotJoined => libc::EADDRNOTAVAIL,
+            Self::NotLocal { .. } | Self::NoPortLeft { .. } | Self::NotJoined => {
+                libc::EADDRNOTAVAIL
+            }
             Self::NoDevice { .. } => libc::ENODEV,
             Self::PortTaken { errno, .. } => *errno,
             Self::NoRoute { errno, .. } => errno.raw_os_error(),

@@ -17,7 +17,8 @@ use crate::time::Time;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CmaId(pub(super) u64);
 
-/// Where an identifier is (the kernel's `enum rdma_cm_state`, but for those that it only passes through).
+/// Where an identifier is (the kernel's `enum rdma_cm_state`, but for those that it only passes
+/// through).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum IdState {
@@ -62,7 +63,8 @@ pub struct Options {
     pub tos: u8,
     /// `RDMA_OPTION_ID_REUSEADDR`: may share its port.
     pub reuse_addr: bool,
-    /// `RDMA_OPTION_ID_AFONLY`: whether it listens on the addresses of its own family only; `None`: as binding decides.
+    /// `RDMA_OPTION_ID_AFONLY`: whether it listens on the addresses of its own family only; `None`:
+    /// as binding decides.
     pub af_only: Option<bool>,
     /// `RDMA_OPTION_ID_ACK_TIMEOUT`: the queue pair's timeout, where it is not to be derived.
     pub ack_timeout: Option<u8>,
@@ -72,8 +74,8 @@ pub struct Options {
     pub patience: Patience,
 }
 
-/// How long either side may take to answer a message of the connection manager, and how often it is asked again. Programs of C cannot
-/// change it.
+/// How long either side may take to answer a message of the connection manager, and how often it is
+/// asked again. Programs of C cannot change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// 4.096 µs · 2^timeout, 0 to 31.
@@ -134,7 +136,13 @@ pub(super) struct Id {
 }
 
 impl Id {
-    pub fn new(space: PortSpace, qp_type: QpType, channel: ChannelId, user: u64, first_psn: Psn) -> Self {
+    pub fn new(
+        space: PortSpace,
+        qp_type: QpType,
+        channel: ChannelId,
+        user: u64,
+        first_psn: Psn,
+    ) -> Self {
         Self {
             space,
             qp_type,
@@ -178,8 +186,8 @@ impl Id {
         CmPath { local: self.local, remote: self.remote }
     }
 
-    /// What the options say of a route when it is resolved: half of the timeout of an acknowledgement is the way there (cma.c,
-    /// `cma_resolve_iboe_route`).
+    /// What the options say of a route when it is resolved: half of the timeout of an
+    /// acknowledgement is the way there (cma.c, `cma_resolve_iboe_route`).
     pub fn settle_route(&mut self) {
         self.traffic_class = self.options.tos;
         let chosen = self.options.ack_timeout.and_then(|timeout| timeout.checked_sub(1));
@@ -221,8 +229,8 @@ impl Cma {
         name
     }
 
-    /// Destroys an identifier (`rdma_destroy_id`): the peer is told what it needs to know; events that nobody took are withdrawn, and
-    /// with them the requests that they were about.
+    /// Destroys an identifier (`rdma_destroy_id`): the peer is told what it needs to know; events
+    /// that nobody took are withdrawn, and with them the requests that they were about.
     ///
     /// # Errors
     /// [`CmaError::UnknownId`].
@@ -298,8 +306,8 @@ impl Cma {
         Ok(&mut self.id_mut(id)?.options)
     }
 
-    /// Allows or forbids sharing its port (`RDMA_OPTION_ID_REUSEADDR`): allowing is possible until it listens, forbidding until
-    /// it is bound (cma.c, `rdma_set_reuseaddr`).
+    /// Allows or forbids sharing its port (`RDMA_OPTION_ID_REUSEADDR`): allowing is possible until
+    /// it listens, forbidding until it is bound (cma.c, `rdma_set_reuseaddr`).
     ///
     /// # Errors
     /// [`CmaError::UnknownId`], [`CmaError::State`].
@@ -313,7 +321,8 @@ impl Cma {
         Ok(())
     }
 
-    /// Listens on the addresses of its own family only, or on all (`RDMA_OPTION_ID_AFONLY`); to be said before it listens.
+    /// Listens on the addresses of its own family only, or on all (`RDMA_OPTION_ID_AFONLY`); to be
+    /// said before it listens.
     ///
     /// # Errors
     /// [`CmaError::UnknownId`], [`CmaError::State`].
@@ -337,7 +346,10 @@ impl Cma {
     ///
     /// # Errors
     /// [`CmaError::UnknownId`].
-    pub fn addresses(&self, id: CmaId) -> Result<(Option<SocketAddr>, Option<SocketAddr>), CmaError> {
+    pub fn addresses(
+        &self,
+        id: CmaId,
+    ) -> Result<(Option<SocketAddr>, Option<SocketAddr>), CmaError> {
         self.id(id).map(|id| (id.src, id.dst))
     }
 
@@ -377,8 +389,8 @@ impl Cma {
         Ok(())
     }
 
-    /// Tells the program of an identifier. Of one that a request made nothing is told before it is accepted: accepting it fails then
-    /// (ucma.c, `ucma_event_handler`).
+    /// Tells the program of an identifier. Of one that a request made nothing is told before it is
+    /// accepted: accepting it fails then (ucma.c, `ucma_event_handler`).
     pub(super) fn tell(&mut self, event: CmaEvent) {
         if let Some(known) = self.ids.get(&event.id).filter(|known| !known.is_unanswered) {
             self.channels.push(known.channel, event);

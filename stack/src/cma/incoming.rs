@@ -1,11 +1,11 @@
-//! What a device's connection manager tells, and what it means for identifiers (cma.c, `cma_ib_handler`, `cma_ib_req_handler`,
-//! `cma_sidr_rep_handler`).
+//! What a device's connection manager tells, and what it means for identifiers (cma.c,
+//! `cma_ib_handler`, `cma_ib_req_handler`, `cma_sidr_rep_handler`).
 
 use std::net::SocketAddr;
 
 use urxe_wire::mad::{
-    Attribute, Bits, CmMessage, CmaHeader, CommId, Mad, RejReason, Rep, Req, SidrRep, SidrReq, SidrStatus,
-    TransportType,
+    Attribute, Bits, CmMessage, CmaHeader, CommId, Mad, RejReason, Rep, Req, SidrRep, SidrReq,
+    SidrStatus, TransportType,
 };
 use urxe_wire::{Gid, Qpn};
 
@@ -21,7 +21,9 @@ use crate::time::Time;
 impl Cma {
     /// Takes what a device's connection manager has to tell.
     pub(super) fn settle(&mut self, now: Time, key: DeviceKey) {
-        while let Some(event) = self.devices.get_mut(&key).and_then(|device| device.manager.poll_event()) {
+        while let Some(event) =
+            self.devices.get_mut(&key).and_then(|device| device.manager.poll_event())
+        {
             self.on_event(now, key, &event);
         }
     }
@@ -31,7 +33,9 @@ impl Cma {
         if let CmEventKind::Request { mad, .. } = &kind {
             return self.on_request(now, key, comm, mad);
         }
-        let Some(&id) = self.devices.get(&key).and_then(|device| device.by_comm.get(&comm)) else { return };
+        let Some(&id) = self.devices.get(&key).and_then(|device| device.by_comm.get(&comm)) else {
+            return;
+        };
         match kind {
             CmEventKind::Message(mad) => {
                 if matches!(mad.message, CmMessage::Rep(_)) {
@@ -41,10 +45,13 @@ impl Cma {
             }
             CmEventKind::Established => self.tell_type(id, CmaEventType::Established),
             CmEventKind::TimedOut(Attribute::Dreq) => self.on_disconnected(id, -libc::ETIMEDOUT),
-            CmEventKind::TimedOut(_) => self
-                .tell(CmaEvent { status: -libc::ETIMEDOUT, ..CmaEvent::new(id, CmaEventType::Unreachable) }),
+            CmEventKind::TimedOut(_) => self.tell(CmaEvent {
+                status: -libc::ETIMEDOUT,
+                ..CmaEvent::new(id, CmaEventType::Unreachable)
+            }),
             CmEventKind::TimewaitOver => {
-                // It is the end of what was a connection; who was refused has been told all (cma.c, `cma_ib_handler`).
+                // It is the end of what was a connection; who was refused has been told all (cma.c,
+                // `cma_ib_handler`).
                 if self.ids.get(&id).is_some_and(|id| id.state == IdState::Disconnect) {
                     self.tell_type(id, CmaEventType::TimewaitExit);
                 }
@@ -53,11 +60,16 @@ impl Cma {
         }
     }
 
-    /// The peer is told that the program takes its time, should it ask again before the program has answered.
+    /// The peer is told that the program takes its time, should it ask again before the program has
+    /// answered.
     fn bear_with_program(&mut self, now: Time, key: DeviceKey, comm: CommId) {
         if let Some(device) = self.devices.get_mut(&key) {
             // A communication that is over by now bears with nobody.
-            let _ = device.manager.delay_answer_when_asked_again(now, comm, Bits::masked(SERVICE_TIMEOUT));
+            let _ = device.manager.delay_answer_when_asked_again(
+                now,
+                comm,
+                Bits::masked(SERVICE_TIMEOUT),
+            );
         }
     }
 
@@ -106,7 +118,8 @@ impl Cma {
         let ah = self.address_vector(id);
         let private_data = rep.private_data.bytes().to_vec();
         let param = EventParam::Ud(UdEvent { private_data, ah, qpn: rep.qpn, qkey: rep.qkey });
-        let event_type = if is_fine { CmaEventType::Established } else { CmaEventType::Unreachable };
+        let event_type =
+            if is_fine { CmaEventType::Established } else { CmaEventType::Unreachable };
         let status = i32::from(rep.status.0);
         self.tell(CmaEvent { status, param, ..CmaEvent::new(id, event_type) });
     }
@@ -121,10 +134,17 @@ impl Cma {
         let Some(device) = self.devices.get_mut(&key) else { return };
         match known {
             Ok((listener, new, param)) => {
-                let ece =
-                    (device.manager.agreed(comm).map_or(0, |agreed| agreed.ece.0), mad.attribute_modifier);
+                let ece = (
+                    device.manager.agreed(comm).map_or(0, |agreed| agreed.ece.0),
+                    mad.attribute_modifier,
+                );
                 let is_connection = !new.is_datagram();
-                let id = self.insert(Id { comm: Some(comm), remote_ece: ece, is_unanswered: true, ..new });
+                let id = self.insert(Id {
+                    comm: Some(comm),
+                    remote_ece: ece,
+                    is_unanswered: true,
+                    ..new
+                });
                 if is_connection {
                     self.bear_with_program(now, key, comm);
                 }
@@ -173,7 +193,8 @@ impl Cma {
         }
         let port = known.src.map_or(0, |src| src.port());
         let new = Id::new(known.space, known.qp_type, known.channel, 0, known.first_psn);
-        let options = if known.options.is_for_requests { known.options } else { Options::default() };
+        let options =
+            if known.options.is_for_requests { known.options } else { Options::default() };
         let mut new = Id {
             options,
             state: IdState::Connect,
@@ -188,7 +209,12 @@ impl Cma {
         Ok((listener, new))
     }
 
-    fn admit_req(&self, key: DeviceKey, comm: CommId, req: &Req) -> Result<(CmaId, Id, EventParam), Refusal> {
+    fn admit_req(
+        &self,
+        key: DeviceKey,
+        comm: CommId,
+        req: &Req,
+    ) -> Result<(CmaId, Id, EventParam), Refusal> {
         let data = req.private_data.bytes();
         let (listener, mut new) = self.admit(key, comm, req.service_id, data)?;
         if new.traffic_class == 0 {
@@ -258,6 +284,10 @@ fn of_rep(rep: &Rep) -> ConnEvent {
         retry_count: 0,
         rnr_retry_count: rep.rnr_retry_count.value() as u8,
         srq: rep.srq,
-        qpn: if rep.local_qpn.value() == 0 { Qpn::masked(rep.local_eecn.value()) } else { rep.local_qpn },
+        qpn: if rep.local_qpn.value() == 0 {
+            Qpn::masked(rep.local_eecn.value())
+        } else {
+            rep.local_qpn
+        },
     }
 }

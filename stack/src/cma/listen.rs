@@ -6,14 +6,16 @@ use urxe_wire::mad::{PortSpace, ServiceId};
 
 use super::{Cma, CmaError, CmaId, DeviceKey, Id, IdState, System};
 
-/// The most requests that wait in a channel, and what a backlog of 0 means. The kernel's `net.rdma_ucm.max_backlog` is 1024, but a request
-/// beyond it is asked again only 4.8 s later, and thousands of clients that begin together come faster than any program accepts.
-/// One that waits takes some 2 KiB.
+/// The most requests that wait in a channel, and what a backlog of 0 means. The kernel's
+/// `net.rdma_ucm.max_backlog` is 1024, but a request beyond it is asked again only 4.8 s later, and
+/// thousands of clients that begin together come faster than any program accepts. One that waits
+/// takes some 2 KiB.
 const MAX_BACKLOG: usize = 16_384;
 
 impl Cma {
-    /// Listens (`rdma_listen`); an identifier that is not bound is bound to any port of all addresses first. `backlog` requests may wait
-    /// in the channel; with 0 or less as many as there may be.
+    /// Listens (`rdma_listen`); an identifier that is not bound is bound to any port of all
+    /// addresses first. `backlog` requests may wait in the channel; with 0 or less as many as there
+    /// may be.
     ///
     /// # Errors
     /// [`CmaError`].
@@ -45,8 +47,10 @@ impl Cma {
             }
         }
         let known = self.id_mut(id)?;
-        known.backlog =
-            usize::try_from(backlog).ok().filter(|n| (1..=MAX_BACKLOG).contains(n)).unwrap_or(MAX_BACKLOG);
+        known.backlog = usize::try_from(backlog)
+            .ok()
+            .filter(|n| (1..=MAX_BACKLOG).contains(n))
+            .unwrap_or(MAX_BACKLOG);
         known.state = IdState::Listen;
         Ok(())
     }
@@ -68,8 +72,12 @@ impl Cma {
     /// Who listens on all addresses listens on a device that came later, too.
     pub(super) fn listen_on_new_device(&mut self, key: DeviceKey) {
         let everywhere = |id: &Id| id.device.is_none() && id.src.is_some();
-        let bound: Vec<(CmaId, IdState)> =
-            self.ids.iter().filter(|(_, id)| everywhere(id)).map(|(name, id)| (*name, id.state)).collect();
+        let bound: Vec<(CmaId, IdState)> = self
+            .ids
+            .iter()
+            .filter(|(_, id)| everywhere(id))
+            .map(|(name, id)| (*name, id.state))
+            .collect();
         for (id, state) in bound {
             if let Err(error) = self.claim_on(id, key) {
                 tracing::warn!(%error, "nobody listens for it on the new device");
@@ -98,19 +106,27 @@ impl Cma {
         }
     }
 
-    /// Who listens for a request to `service` that came to `ip`: on that address before all addresses.
-    pub(super) fn listener_for(&self, key: DeviceKey, service: ServiceId, ip: IpAddr) -> Option<CmaId> {
+    /// Who listens for a request to `service` that came to `ip`: on that address before all
+    /// addresses.
+    pub(super) fn listener_for(
+        &self,
+        key: DeviceKey,
+        service: ServiceId,
+        ip: IpAddr,
+    ) -> Option<CmaId> {
         let (space, port): (PortSpace, u16) = service.port()?;
         let ids = self.ports.of(space, port).iter().copied();
         let fits = |id: &CmaId| {
             let known = &self.ids[id];
             let src = known.src?.ip();
             let listens = known.state == IdState::Listen && known.listens_on.contains(&key);
-            let is_all = src.is_unspecified() && (!known.af_only() || src.is_ipv4() == ip.is_ipv4());
+            let is_all =
+                src.is_unspecified() && (!known.af_only() || src.is_ipv4() == ip.is_ipv4());
             let is_this = src.to_canonical() == ip;
             (listens && (is_all || is_this)).then_some(is_this)
         };
-        let (_, id) = ids.filter_map(|id| Some((fits(&id)?, id))).max_by_key(|(is_this, _)| *is_this)?;
+        let (_, id) =
+            ids.filter_map(|id| Some((fits(&id)?, id))).max_by_key(|(is_this, _)| *is_this)?;
         Some(id)
     }
 }

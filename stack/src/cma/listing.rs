@@ -1,7 +1,9 @@
-//! What is told of a device's identifiers and communications to who looks from outside, such as `urxe link show --connections`.
+//! What is told of a device's identifiers and communications to who looks from outside, such as
+//! `urxe link show --connections`.
 //!
-//! It goes from process to process as CBOR (RFC 8949) with the fields' names, so that programs built at different times understand
-//! each other: what one does not know it leaves out, and what is absent has its default. Keys of identifiers are those of `rdma resource show cm_id`; counters
+//! It goes from process to process as CBOR (RFC 8949) with the fields' names, so that programs
+//! built at different times understand each other: what one does not know it leaves out, and what
+//! is absent has its default. Keys of identifiers are those of `rdma resource show cm_id`; counters
 //! are named as the kernel's files beneath `/sys/class/infiniband/*/ports/1`.
 
 use std::collections::BTreeMap;
@@ -82,14 +84,20 @@ impl Cma {
     pub fn listing(&self, key: DeviceKey) -> Option<Listing> {
         let device = self.devices.get(&key)?;
         let is_on = |id: &CmaId| {
-            self.ids.get(id).is_some_and(|known| known.device == Some(key) || known.listens_on.contains(&key))
+            self.ids
+                .get(id)
+                .is_some_and(|known| known.device == Some(key) || known.listens_on.contains(&key))
         };
         let mut names: Vec<CmaId> = self.ids.keys().copied().filter(is_on).collect();
         names.sort_unstable();
         let ids = names.into_iter().filter_map(|name| self.listed(name)).collect();
         Some(Listing {
             ids,
-            communications: device.manager.states().map(|(state, n)| (state.name().to_owned(), n)).collect(),
+            communications: device
+                .manager
+                .states()
+                .map(|(state, n)| (state.name().to_owned(), n))
+                .collect(),
             counters: device.manager.counters().named().filter(|(_, value)| *value != 0).collect(),
         })
     }
@@ -105,7 +113,9 @@ impl Cma {
             rqpn: remote_qpn.filter(|qpn| *qpn != 0),
             qp_type: known.qp_type.as_str().to_owned(),
             state: known.state.name().to_owned(),
-            cm_state: manager.and_then(|(manager, comm)| manager.state(comm)).map(|s| s.name().to_owned()),
+            cm_state: manager
+                .and_then(|(manager, comm)| manager.state(comm))
+                .map(|s| s.name().to_owned()),
             ps: known.space.to_string(),
             src_addr: known.src,
             dst_addr: known.dst,

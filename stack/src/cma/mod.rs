@@ -1,9 +1,11 @@
-//! The RDMA IP CM service (IBTA annex A11): connections by IP addresses and ports, as the kernel's `rdma_cm` gives them to programs.
+//! The RDMA IP CM service (IBTA annex A11): connections by IP addresses and ports, as the kernel's
+//! `rdma_cm` gives them to programs.
 //!
-//! A [`Cma`] is what one process has for all its devices. It holds identifiers (`struct rdma_cm_id`), each on a path from IDLE by
-//! addresses and routes to a connection, and one [`ConnectionManager`] a device, which talks to the peers. Like the rest of the core it
-//! is sans-IO: calls, MADs and time go in; MADs, events and a deadline come out. What only the system and the devices know it asks
-//! through [`System`] and [`LocalDevice`].
+//! A [`Cma`] is what one process has for all its devices. It holds identifiers (`struct
+//! rdma_cm_id`), each on a path from IDLE by addresses and routes to a connection, and one
+//! [`ConnectionManager`] a device, which talks to the peers. Like the rest of the core it is
+//! sans-IO: calls, MADs and time go in; MADs, events and a deadline come out. What only the system
+//! and the devices know it asks through [`System`] and [`LocalDevice`].
 //!
 //! ```text
 //!  IDLE ──bind──> ADDR_BOUND ──listen──> LISTEN ──a request──> (a new identifier in CONNECT)
@@ -25,8 +27,8 @@
 //! | `listing` | what others are told of all this |
 //! | `error` | why a call fails |
 //!
-//! Queue pairs are the callers': who accepts or connects moves its queue pair by [`Cma::qp_attr`], as librdmacm does. Behaviour: the
-//! kernel's `drivers/infiniband/core/{cma,ucma}.c`.
+//! Queue pairs are the callers': who accepts or connects moves its queue pair by [`Cma::qp_attr`],
+//! as librdmacm does. Behaviour: the kernel's `drivers/infiniband/core/{cma,ucma}.c`.
 
 mod address;
 mod attributes;
@@ -120,7 +122,8 @@ impl Cma {
         key
     }
 
-    /// A device goes: its identifiers are told (`RDMA_CM_EVENT_DEVICE_REMOVAL`), and connect no more.
+    /// A device goes: its identifiers are told (`RDMA_CM_EVENT_DEVICE_REMOVAL`), and connect no
+    /// more.
     pub fn detach(&mut self, key: DeviceKey) {
         if self.devices.remove(&key).is_none() {
             return;
@@ -168,7 +171,9 @@ impl Cma {
 
     /// The next MAD to send, and from which device.
     pub fn poll_transmit(&mut self) -> Option<(DeviceKey, CmTransmit)> {
-        self.devices.iter_mut().find_map(|(key, device)| Some((*key, device.manager.poll_transmit()?)))
+        self.devices
+            .iter_mut()
+            .find_map(|(key, device)| Some((*key, device.manager.poll_transmit()?)))
     }
 
     /// The connection manager of a device, for looking at its counters.
@@ -192,10 +197,14 @@ impl Cma {
     }
 
     /// The identifier's device and communication, and who manages it.
-    fn communication(&mut self, id: CmaId) -> Result<(DeviceKey, CommId, &mut CmaDevice), CmaError> {
+    fn communication(
+        &mut self,
+        id: CmaId,
+    ) -> Result<(DeviceKey, CommId, &mut CmaDevice), CmaError> {
         let known = self.id(id)?;
         let state = known.state;
-        let (key, comm) = known.device.zip(known.comm).ok_or(CmaError::NoCommunication { id, state })?;
+        let (key, comm) =
+            known.device.zip(known.comm).ok_or(CmaError::NoCommunication { id, state })?;
         let device = self.devices.get_mut(&key).ok_or(CmaError::NoCommunication { id, state })?;
         Ok((key, comm, device))
     }
@@ -203,6 +212,9 @@ impl Cma {
 
 impl std::fmt::Debug for Cma {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cma").field("ids", &self.ids.len()).field("devices", &self.devices.len()).finish()
+        f.debug_struct("Cma")
+            .field("ids", &self.ids.len())
+            .field("devices", &self.devices.len())
+            .finish()
     }
 }

@@ -1,5 +1,6 @@
-//! Multicast groups (`rdma_join_multicast`). In RoCE a group is an IP address and nobody need be asked: joining tells the group's
-//! address handle, and attaching the queue pair to it, which is the caller's, makes the host receive (cma.c, `cma_iboe_join_multicast`).
+//! Multicast groups (`rdma_join_multicast`). In RoCE a group is an IP address and nobody need be
+//! asked: joining tells the group's address handle, and attaching the queue pair to it, which is
+//! the caller's, makes the host receive (cma.c, `cma_iboe_join_multicast`).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -30,7 +31,8 @@ impl Cma {
         let ip: IpAddr = group.ip().to_canonical();
         let known = self.id_mut(id)?;
         let state = known.state;
-        let is_ready = matches!(state, IdState::AddrBound | IdState::AddrResolved | IdState::RouteResolved);
+        let is_ready =
+            matches!(state, IdState::AddrBound | IdState::AddrResolved | IdState::RouteResolved);
         // A datagram's identifier may have asked for a peer as well.
         let has_asked = state == IdState::Connect && known.is_datagram();
         if !(is_ready || has_asked) || known.device.is_none() {
@@ -47,7 +49,8 @@ impl Cma {
         // A group has no route that would have been resolved.
         let traffic_class = known.options.tos;
         let ah = AddressVector { dgid: Gid::from_ip(ip), traffic_class, ..self.address_vector(id) };
-        let param = EventParam::Ud(UdEvent { private_data: Vec::new(), ah, qpn: MULTICAST_QPN, qkey });
+        let param =
+            EventParam::Ud(UdEvent { private_data: Vec::new(), ah, qpn: MULTICAST_QPN, qkey });
         let event = CmaEvent::new(id, CmaEventType::MulticastJoin);
         self.tell(CmaEvent { param, membership: Some(membership), ..event });
         Ok(())

@@ -1,8 +1,8 @@
-//! Port spaces: who is bound to which port, in this process. Between processes a port is claimed on the device
-//! ([`LocalDevice::claim`](super::LocalDevice::claim)).
+//! Port spaces: who is bound to which port, in this process. Between processes a port is claimed on
+//! the device ([`LocalDevice::claim`](super::LocalDevice::claim)).
 //!
-//! Whether two may share a port is decided as in the kernel (cma.c, `cma_check_port`): on different addresses yes, with a wildcard no,
-//! with REUSEADDR of both as long as neither listens.
+//! Whether two may share a port is decided as in the kernel (cma.c, `cma_check_port`): on different
+//! addresses yes, with a wildcard no, with REUSEADDR of both as long as neither listens.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +12,8 @@ use urxe_wire::mad::PortSpace;
 use super::id::Id;
 use super::{Cma, CmaError, CmaId, DeviceKey, IdState};
 
-/// Where the system takes ports from that nobody asked for by number (`net.ipv4.ip_local_port_range`).
+/// Where the system takes ports from that nobody asked for by number
+/// (`net.ipv4.ip_local_port_range`).
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
 /// Who has a port, by port space and number.
@@ -68,7 +69,8 @@ impl Cma {
         Ok(())
     }
 
-    /// Gives `id` the port of `addr`, or with 0 any. `exclusively`: among all processes of the device.
+    /// Gives `id` the port of `addr`, or with 0 any. `exclusively`: among all processes of the
+    /// device.
     pub(super) fn take_port(
         &mut self,
         id: CmaId,
@@ -86,7 +88,8 @@ impl Cma {
         let first = self.rng.below(count);
         for step in 0..count {
             let port = EPHEMERAL.start() + ((first + step) % count) as u16;
-            // Those that connect may share one, since the peers' ports tell them apart; all are shared before none is left.
+            // Those that connect may share one, since the peers' ports tell them apart; all are
+            // shared before none is left.
             if !self.ports.of(space, port).is_empty() {
                 continue;
             }
@@ -153,7 +156,8 @@ impl Cma {
         let others = self.ports.of(known.space, port).iter().filter(|other| **other != id);
         others.filter_map(|other| self.ids.get(other)).any(|other| {
             other.claimed_on.contains(&key)
-                && (other.claimed_address().is_none() || other.claimed_address() == known.claimed_address())
+                && (other.claimed_address().is_none()
+                    || other.claimed_address() == known.claimed_address())
         })
     }
 
@@ -165,7 +169,8 @@ impl Cma {
         for key in keys {
             // Who shares the port has to claim it anew, or it would be free for other processes.
             let heir = self.ports.of(space, port).iter().copied().find(|other| {
-                *other != id && self.ids.get(other).is_some_and(|other| other.claimed_address() == address)
+                *other != id
+                    && self.ids.get(other).is_some_and(|other| other.claimed_address() == address)
             });
             match heir.and_then(|heir| self.ids.get_mut(&heir)) {
                 Some(heir) => heir.claimed_on.push(key),

@@ -1,14 +1,14 @@
 //! Completion channels: how a completion queue tells a sleeping program that something completed.
 //!
-//! A channel keeps, for each of its completion queues, how many events wait for the program, how many the
-//! program took and has not acknowledged, and a line of the queues whose events wait. A queue stands in that
-//! line at most once, so the line needs no more room than there are queues and sending an event allocates
-//! nothing, however many events one queue has.
+//! A channel keeps, for each of its completion queues, how many events wait for the program, how
+//! many the program took and has not acknowledged, and a line of the queues whose events wait. A
+//! queue stands in that line at most once, so the line needs no more room than there are queues and
+//! sending an event allocates nothing, however many events one queue has.
 //!
-//! The descriptor of `struct ibv_comp_channel` is built on [`Wake`], which is called under the channel's lock, so
-//! that the descriptor is readable exactly while an event waits ([`wake`](super::wake)). Semantics:
-//! `ibv_create_comp_channel`, `ibv_get_cq_event`, `ibv_ack_cq_events`, `ibv_destroy_cq` of libibverbs; IBTA
-//! vol. 1, 11.4.2.2.
+//! The descriptor of `struct ibv_comp_channel` is built on [`Wake`], which is called under the
+//! channel's lock, so that the descriptor is readable exactly while an event waits
+//! ([`wake`](super::wake)). Semantics: `ibv_create_comp_channel`, `ibv_get_cq_event`,
+//! `ibv_ack_cq_events`, `ibv_destroy_cq` of libibverbs; IBTA vol. 1, 11.4.2.2.
 //!
 //! Lock order: completion queue before channel. No lock is taken under the channel's.
 
@@ -33,7 +33,8 @@ pub struct CqEvent {
     pub context: u64,
 }
 
-/// A completion queue's place in its channel. The generation tells the queue from the next one in that place.
+/// A completion queue's place in its channel. The generation tells the queue from the next one in
+/// that place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seat {
     index: u32,
@@ -68,7 +69,10 @@ impl State {
     fn take(&mut self) -> Option<CqEvent> {
         let index = self.line.pop_front()?;
         let attached = &mut self.seats[index as usize];
-        debug_assert!(attached.in_use && attached.waiting > 0, "only queues with events stand in line");
+        debug_assert!(
+            attached.in_use && attached.waiting > 0,
+            "only queues with events stand in line"
+        );
         attached.waiting -= 1;
         attached.unacknowledged += 1;
         if attached.waiting > 0 {
@@ -92,8 +96,9 @@ impl CompletionChannel {
         Self { wake, state: Mutex::new(State::default()), acknowledged: Condvar::new() }
     }
 
-    /// Takes the event that has waited longest, if there is one. Queues take turns. Each event taken must be
-    /// acknowledged ([`Cq::ack_events`](super::Cq::ack_events)): destroying its queue waits for that.
+    /// Takes the event that has waited longest, if there is one. Queues take turns. Each event
+    /// taken must be acknowledged ([`Cq::ack_events`](super::Cq::ack_events)): destroying its queue
+    /// waits for that.
     pub fn next_event(&self) -> Option<CqEvent> {
         let mut state = lock(&self.state);
         let event = state.take()?;
@@ -101,14 +106,15 @@ impl CompletionChannel {
         Some(event)
     }
 
-    /// Like [`next_event`](Self::next_event), for a reader that took one count of the waker for it. `None`: the
-    /// event was withdrawn in between, and the reader takes another count.
+    /// Like [`next_event`](Self::next_event), for a reader that took one count of the waker for it.
+    /// `None`: the event was withdrawn in between, and the reader takes another count.
     pub fn redeem(&self) -> Option<CqEvent> {
         let mut state = lock(&self.state);
         if state.void.redeem() { state.take() } else { None }
     }
 
-    /// Number of completion queues that use this channel. A channel in use is not destroyed (EBUSY).
+    /// Number of completion queues that use this channel. A channel in use is not destroyed
+    /// (EBUSY).
     #[must_use]
     pub fn cq_count(&self) -> usize {
         let state = lock(&self.state);
@@ -136,8 +142,15 @@ impl CompletionChannel {
             attached.in_use = true;
             return Seat { index, generation: attached.generation };
         }
-        let index = u32::try_from(state.seats.len()).expect("a device has fewer than 2^32 completion queues");
-        state.seats.push(Attached { event, generation: 0, in_use: true, waiting: 0, unacknowledged: 0 });
+        let index = u32::try_from(state.seats.len())
+            .expect("a device has fewer than 2^32 completion queues");
+        state.seats.push(Attached {
+            event,
+            generation: 0,
+            in_use: true,
+            waiting: 0,
+            unacknowledged: 0,
+        });
         let (seats, standing) = (state.seats.len(), state.line.len());
         state.line.reserve(seats - standing);
         Seat { index, generation: 0 }
@@ -167,8 +180,8 @@ impl CompletionChannel {
         }
     }
 
-    /// Takes a queue's place away: withdraws the events that nobody took and, if `wait`, waits until the others
-    /// are acknowledged.
+    /// Takes a queue's place away: withdraws the events that nobody took and, if `wait`, waits
+    /// until the others are acknowledged.
     pub(super) fn detach(&self, seat: Seat, acknowledgements: Acknowledgements) {
         let mut state = lock(&self.state);
         loop {

@@ -1,10 +1,11 @@
 //! One work completion: what became of a work request.
 //!
-//! Numbers and names are those of `struct ibv_wc` (libibverbs `verbs.h`), which carry the work completion of
-//! IBTA vol. 1, 11.4.2.1. [`Completion`] is small and `Copy`, since every message of a connection makes one or
-//! two of them.
+//! Numbers and names are those of `struct ibv_wc` (libibverbs `verbs.h`), which carry the work
+//! completion of IBTA vol. 1, 11.4.2.1. [`Completion`] is small and `Copy`, since every message of
+//! a connection makes one or two of them.
 //!
-//! Of a completion in error only `wr_id`, `status` and `qp_num` mean something; in libibverbs `vendor_err` as well, which is 0 here.
+//! Of a completion in error only `wr_id`, `status` and `qp_num` mean something; in libibverbs
+//! `vendor_err` as well, which is 0 here.
 
 use std::fmt;
 
@@ -263,7 +264,8 @@ bitflags::bitflags! {
 pub struct Completion {
     /// The work request's identifier, as the program posted it.
     pub wr_id: u64,
-    /// When the request completed, in nanoseconds of the core's clock; 0 where nobody took the time.
+    /// When the request completed, in nanoseconds of the core's clock; 0 where nobody took the
+    /// time.
     pub timestamp_ns: u64,
     /// Bytes received or read. Not valid for sends and writes.
     pub byte_len: u32,

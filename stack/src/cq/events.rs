@@ -1,14 +1,16 @@
-//! Asynchronous events: what happens to a queue pair, completion queue, shared receive queue, port or device
-//! beside the completion of work requests.
+//! Asynchronous events: what happens to a queue pair, completion queue, shared receive queue, port
+//! or device beside the completion of work requests.
 //!
-//! Numbers and names are those of `enum ibv_event_type` (libibverbs `verbs.h`); IBTA vol. 1, 11.6.3. The queue
-//! wakes through [`Wake`] under its lock, like a completion channel ([`wake`](super::wake)), and keeps for each object how many of its
-//! events the program took and has not acknowledged: destroying the object waits for those
-//! (`ibv_ack_async_event`) and withdraws the ones that nobody took.
+//! Numbers and names are those of `enum ibv_event_type` (libibverbs `verbs.h`); IBTA vol. 1,
+//! 11.6.3. The queue wakes through [`Wake`] under its lock, like a completion channel
+//! ([`wake`](super::wake)), and keeps for each object how many of its events the program took and
+//! has not acknowledged: destroying the object waits for those (`ibv_ack_async_event`) and
+//! withdraws the ones that nobody took.
 //!
-//! The queue is bounded. An event equal to one that still waits adds nothing and is dropped, unless the contrary was told in between: a port
-//! that went down, up and down is down. Beyond [`AsyncEvents::CAPACITY`] events a new one takes the place of its equal, at the end, and
-//! what has none is dropped and counted.
+//! The queue is bounded. An event equal to one that still waits adds nothing and is dropped, unless
+//! the contrary was told in between: a port that went down, up and down is down. Beyond
+//! [`AsyncEvents::CAPACITY`] events a new one takes the place of its equal, at the end, and what
+//! has none is dropped and counted.
 //!
 //! Lock order: any of the core's locks before this one. No lock is taken under it.
 
@@ -40,7 +42,8 @@ pub enum AsyncEventType {
     QpFatal = 1,
     /// A responder met an invalid request and its queue pair entered the error state.
     QpReqErr = 2,
-    /// A responder met a request that its memory does not allow and its queue pair entered the error state.
+    /// A responder met a request that its memory does not allow and its queue pair entered the
+    /// error state.
     QpAccessErr = 3,
     /// A packet arrived on a queue pair in RTR.
     CommEst = 4,
@@ -62,9 +65,10 @@ pub enum AsyncEventType {
     PkeyChange = 12,
     /// The port's subnet manager changed.
     SmChange = 13,
-    /// A shared receive queue failed. Never raised here: such a queue is memory of this process, of which no part can fail by itself. A
-    /// receive that names memory it may not use fails the queue pair that took it, as the specification has it for the
-    /// responder, and leaves the queue to the others.
+    /// A shared receive queue failed. Never raised here: such a queue is memory of this process, of
+    /// which no part can fail by itself. A receive that names memory it may not use fails the queue
+    /// pair that took it, as the specification has it for the responder, and leaves the queue to
+    /// the others.
     SrqErr = 14,
     /// A shared receive queue holds fewer requests than its limit.
     SrqLimitReached = 15,
@@ -211,7 +215,8 @@ impl AsyncEvent {
         }
     }
 
-    /// The object whose destruction waits until this event is acknowledged. Ports and devices do not wait.
+    /// The object whose destruction waits until this event is acknowledged. Ports and devices do
+    /// not wait.
     #[must_use]
     pub const fn object(&self) -> Option<EventObject> {
         match *self {
@@ -226,7 +231,9 @@ impl AsyncEvent {
     fn is_of_one_matter(&self, other: &Self) -> bool {
         use PortEventType::{PortActive, PortErr};
         match (self, other) {
-            (Self::Port(PortActive | PortErr, port), Self::Port(PortActive | PortErr, same)) => port == same,
+            (Self::Port(PortActive | PortErr, port), Self::Port(PortActive | PortErr, same)) => {
+                port == same
+            }
             _ => self == other,
         }
     }
@@ -297,7 +304,8 @@ impl AsyncEvents {
         Self { wake, capacity, state: Mutex::new(State::default()), acknowledged: Condvar::new() }
     }
 
-    /// Reports an event. Not on the data path: it may allocate and compares with the events that wait.
+    /// Reports an event. Not on the data path: it may allocate and compares with the events that
+    /// wait.
     pub fn push(&self, event: AsyncEvent) {
         let mut state = lock(&self.state);
         let mut newest_first = state.waiting.iter().rev();
@@ -319,8 +327,8 @@ impl AsyncEvents {
         self.wake.wake();
     }
 
-    /// Takes the oldest event, if there is one. It must be acknowledged ([`ack`](Self::ack)): destroying its
-    /// object waits for that.
+    /// Takes the oldest event, if there is one. It must be acknowledged ([`ack`](Self::ack)):
+    /// destroying its object waits for that.
     pub fn next_event(&self) -> Option<AsyncEvent> {
         let mut state = lock(&self.state);
         let event = state.take()?;
@@ -328,14 +336,15 @@ impl AsyncEvents {
         Some(event)
     }
 
-    /// Like [`next_event`](Self::next_event), for a reader that took one count of the waker for it. `None`: the
-    /// event was withdrawn in between, and the reader takes another count.
+    /// Like [`next_event`](Self::next_event), for a reader that took one count of the waker for it.
+    /// `None`: the event was withdrawn in between, and the reader takes another count.
     pub fn redeem(&self) -> Option<AsyncEvent> {
         let mut state = lock(&self.state);
         if state.void.redeem() { state.take() } else { None }
     }
 
-    /// Acknowledges one event that [`next_event`](Self::next_event) returned. Once too often does nothing.
+    /// Acknowledges one event that [`next_event`](Self::next_event) returned. Once too often does
+    /// nothing.
     pub fn ack(&self, event: &AsyncEvent) {
         let Some(object) = event.object() else { return };
         let mut state = lock(&self.state);
@@ -348,8 +357,9 @@ impl AsyncEvents {
         }
     }
 
-    /// Withdraws the events about `object` that nobody took and waits until the others are acknowledged: what
-    /// destroying an object does. The caller sees to it that no more events about it come.
+    /// Withdraws the events about `object` that nobody took and waits until the others are
+    /// acknowledged: what destroying an object does. The caller sees to it that no more events
+    /// about it come.
     pub fn retire(&self, object: EventObject) {
         let mut state = lock(&self.state);
         self.withdraw(&mut state, object);
@@ -358,8 +368,8 @@ impl AsyncEvents {
         }
     }
 
-    /// Like [`retire`](Self::retire), but forgets the events that are not acknowledged: for objects that go
-    /// away without anybody asking.
+    /// Like [`retire`](Self::retire), but forgets the events that are not acknowledged: for objects
+    /// that go away without anybody asking.
     pub fn forget(&self, object: EventObject) {
         let mut state = lock(&self.state);
         self.withdraw(&mut state, object);

@@ -1,14 +1,17 @@
-//! Moderation: an armed queue tells of several completions by one event (`ibv_modify_cq`, `struct ibv_moderate_cq`).
+//! Moderation: an armed queue tells of several completions by one event (`ibv_modify_cq`, `struct
+//! ibv_moderate_cq`).
 //!
 //! ```text
 //!   arm ──> first completion that is due ──> … ──> the count is full ───> event
 //!                      └──────────── the period has passed ─────────────┘
 //! ```
-//! Only completions count that would have made the event without moderation: all of them after arming for the next one, those of
-//! messages with the solicited event bit after arming for solicited ones. A completion in error and the overrun are told at once, since
-//! nothing may come after them.
+//! Only completions count that would have made the event without moderation: all of them after
+//! arming for the next one, those of messages with the solicited event bit after arming for
+//! solicited ones. A completion in error and the overrun are told at once, since nothing may come
+//! after them.
 //!
-//! The core has no clock: a completion's own stamp begins the period, and the device's timers end it.
+//! The core has no clock: a completion's own stamp begins the period, and the device's timers end
+//! it.
 
 use std::collections::HashMap;
 
@@ -17,12 +20,14 @@ use crate::sync::{Arc, Mutex, lock};
 use crate::time::Time;
 use crate::timers::Timers;
 
-/// When an armed queue tells what came (`struct ibv_moderate_cq`). By default, or with both 0, at once.
+/// When an armed queue tells what came (`struct ibv_moderate_cq`). By default, or with both 0, at
+/// once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Moderation {
     /// After so many completions (`cq_count`); 0 leaves it to the period alone.
     pub count: u16,
-    /// After so many microseconds since the first of them (`cq_period`); 0 leaves it to the count alone: the event may then never come.
+    /// After so many microseconds since the first of them (`cq_period`); 0 leaves it to the count
+    /// alone: the event may then never come.
     pub period_us: u16,
 }
 
@@ -113,7 +118,8 @@ impl Gathering {
     }
 }
 
-/// The moderated queues of a device, and when their periods end. Not on the way of a completion, but for the one that begins a period.
+/// The moderated queues of a device, and when their periods end. Not on the way of a completion,
+/// but for the one that begins a period.
 #[derive(Debug)]
 pub struct Periods {
     timers: Timers,

@@ -2,23 +2,24 @@
 //!
 //! Invariants
 //! - Completions come out in the order in which they went in. Pushing and polling allocate nothing.
-//! - Arming is one shot, and exactly so: the queue's lock orders every push before or after every arm. A
-//!   completion pushed after an arm that reported nothing missed makes one event, the next ones none until the
-//!   queue is armed again. An arm for the next completion overrides one for the next solicited completion and
-//!   not the other way round; completions in error are always solicited (IBTA vol. 1, 11.4.2.2;
-//!   `ibv_req_notify_cq`).
+//! - Arming is one shot, and exactly so: the queue's lock orders every push before or after every
+//!   arm. A completion pushed after an arm that reported nothing missed makes one event, the next
+//!   ones none until the queue is armed again. An arm for the next completion overrides one for the
+//!   next solicited completion and not the other way round; completions in error are always
+//!   solicited (IBTA vol. 1, 11.4.2.2; `ibv_req_notify_cq`).
 //! - Moderation holds an event back until several completions have come or a time has passed
 //!   ([`moderation`](super::moderation)); a completion in error and the overrun are told at once.
-//! - A full queue overruns: the completion is lost, one asynchronous event tells it, and the queue stays in
-//!   error. What it already holds can be polled, then polling says [`CqError::Overrun`]. Each further push is
-//!   refused, so that the owner of the queue pair can end it (IBTA vol. 1, 11.6.3; `ibv_poll_cq`).
+//! - A full queue overruns: the completion is lost, one asynchronous event tells it, and the queue
+//!   stays in error. What it already holds can be polled, then polling says [`CqError::Overrun`].
+//!   Each further push is refused, so that the owner of the queue pair can end it (IBTA vol. 1,
+//!   11.6.3; `ibv_poll_cq`).
 //! - A destroyed queue pair's completions stay in the queue until they are polled.
 //!
-//! [`Cq::is_empty`] and the first step of [`Cq::poll`] read one atomic word and take no lock, since an empty
-//! queue is what a spinning program sees most of the time.
+//! [`Cq::is_empty`] and the first step of [`Cq::poll`] read one atomic word and take no lock, since
+//! an empty queue is what a spinning program sees most of the time.
 //!
-//! Lock order: queue pair before completion queue before channel and asynchronous events; the latter two are
-//! only taken after the queue's own lock is given back.
+//! Lock order: queue pair before completion queue before channel and asynchronous events; the
+//! latter two are only taken after the queue's own lock is given back.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -52,7 +53,8 @@ mod tests;
 pub enum ArmKind {
     /// The next one, whichever it is.
     Next,
-    /// The next receive whose message carried the solicited event bit, or the next completion in error.
+    /// The next receive whose message carried the solicited event bit, or the next completion in
+    /// error.
     Solicited,
 }
 
@@ -220,13 +222,14 @@ impl Cq {
         self.summary.load(Ordering::Acquire) & OVERRUN != 0
     }
 
-    /// Takes the queue's lock for several pushes. The event, if one is due, is sent when the sink is dropped.
+    /// Takes the queue's lock for several pushes. The event, if one is due, is sent when the sink
+    /// is dropped.
     pub fn lock(&self) -> CqSink<'_> {
         self.sink(false)
     }
 
-    /// The same for a caller who keeps it locked longer than he keeps what reports to it: whoever destroys the queue waits for him. To be
-    /// called while some user keeps it alive.
+    /// The same for a caller who keeps it locked longer than he keeps what reports to it: whoever
+    /// destroys the queue waits for him. To be called while some user keeps it alive.
     pub(crate) fn lock_to_carry(&self) -> CqSink<'_> {
         self.carried.fetch_add(1, Ordering::Relaxed);
         self.sink(true)
@@ -237,7 +240,8 @@ impl Cq {
         CqSink { cq: self, ring, is_carried, notify: false, overran: false, ends: None }
     }
 
-    /// Adds one completion. `solicited`: it is a receive whose message carried the solicited event bit.
+    /// Adds one completion. `solicited`: it is a receive whose message carried the solicited event
+    /// bit.
     ///
     /// # Errors
     /// [`CqError::Overrun`]: the completion is lost.
@@ -256,7 +260,11 @@ impl Cq {
         let mut ring = lock(&self.ring);
         let count = out.len().min(ring.entries.len());
         if count == 0 {
-            return if ring.overrun { Err(CqError::Overrun { capacity: ring.capacity }) } else { Ok(0) };
+            return if ring.overrun {
+                Err(CqError::Overrun { capacity: ring.capacity })
+            } else {
+                Ok(0)
+            };
         }
         let (front, back) = ring.entries.as_slices();
         let first = count.min(front.len());
@@ -267,20 +275,22 @@ impl Cq {
         Ok(count)
     }
 
-    /// Takes away what a queue pair completed and nobody polled: it was reset, and what it did before is no longer of interest.
+    /// Takes away what a queue pair completed and nobody polled: it was reset, and what it did
+    /// before is no longer of interest.
     pub(crate) fn withdraw(&self, qpn: Qpn) {
         let mut ring = lock(&self.ring);
         ring.entries.retain(|completion| completion.qp_num != qpn);
         self.summary.store(ring.summary(), Ordering::Release);
     }
 
-    /// Asks for one event (`ibv_req_notify_cq`). Returns whether completions were in the queue already: they
-    /// make no event, so the caller polls again before it sleeps.
+    /// Asks for one event (`ibv_req_notify_cq`). Returns whether completions were in the queue
+    /// already: they make no event, so the caller polls again before it sleeps.
     pub fn arm(&self, kind: ArmKind) -> bool {
         self.arm_behind(kind) > 0
     }
 
-    /// The same; returns how many completions were in the queue already. One that was lost for want of room counts as well.
+    /// The same; returns how many completions were in the queue already. One that was lost for want
+    /// of room counts as well.
     pub fn arm_behind(&self, kind: ArmKind) -> usize {
         let mut ring = lock(&self.ring);
         if ring.armed != Some(ArmKind::Next) {
@@ -289,16 +299,20 @@ impl Cq {
         ring.entries.len() + usize::from(ring.overrun)
     }
 
-    /// Sends the event that was asked for if completions are in the queue, although they were there before: for a caller who took
-    /// some of them, left the others, and may now sleep. Moderation does not hold it back: that waits for completions to come, and
-    /// these are there, of which nothing else may ever tell. Completions that moderation holds back already are told by it.
+    /// Sends the event that was asked for if completions are in the queue, although they were there
+    /// before: for a caller who took some of them, left the others, and may now sleep. Moderation
+    /// does not hold it back: that waits for completions to come, and these are there, of which
+    /// nothing else may ever tell. Completions that moderation holds back already are told by it.
     pub fn remind(&self) {
         if self.channel.is_none() || self.is_empty() {
             return;
         }
         let mut sink = self.lock();
         let ring = sink.ring();
-        if ring.armed == Some(ArmKind::Next) && !ring.entries.is_empty() && !ring.gathering.will_tell() {
+        if ring.armed == Some(ArmKind::Next)
+            && !ring.entries.is_empty()
+            && !ring.gathering.will_tell()
+        {
             ring.disarm();
             sink.notify = true;
         }
@@ -310,7 +324,8 @@ impl Cq {
         lock(&self.ring).gathering.moderation()
     }
 
-    /// Changes how events are held back (`ibv_modify_cq`). What is held back already goes by the new rule from now on.
+    /// Changes how events are held back (`ibv_modify_cq`). What is held back already goes by the
+    /// new rule from now on.
     ///
     /// # Errors
     /// [`CqError::Destroyed`].
@@ -329,7 +344,8 @@ impl Cq {
         Ok(())
     }
 
-    /// An entry of the timers came: tells what was held back long enough. The next entry, if one is needed.
+    /// An entry of the timers came: tells what was held back long enough. The next entry, if one is
+    /// needed.
     pub(super) fn on_period(&self, entry: Time, now: Time) {
         let mut sink = self.lock();
         let ring = sink.ring();
@@ -340,10 +356,12 @@ impl Cq {
         sink.ends = sink.ring().gathering.new_entry();
     }
 
-    /// Gives the queue `capacity` entries (`ibv_resize_cq`); returns how many it has then. What it holds stays.
+    /// Gives the queue `capacity` entries (`ibv_resize_cq`); returns how many it has then. What it
+    /// holds stays.
     ///
     /// # Errors
-    /// [`CqError::Capacity`], [`CqError::TooSmall`], [`CqError::NoMemory`]; the queue is then as before.
+    /// [`CqError::Capacity`], [`CqError::TooSmall`], [`CqError::NoMemory`]; the queue is then as
+    /// before.
     pub fn resize(&self, capacity: u32) -> Result<u32, CqError> {
         // Allocated before the lock is taken, so that no data path waits for it.
         let mut entries = entries(capacity, self.max_capacity)?;
@@ -375,8 +393,8 @@ impl Cq {
         }
     }
 
-    /// Ends the queue's life (`ibv_destroy_cq`): withdraws its events and waits until those that the program
-    /// took are acknowledged.
+    /// Ends the queue's life (`ibv_destroy_cq`): withdraws its events and waits until those that
+    /// the program took are acknowledged.
     ///
     /// # Errors
     /// [`CqError::Busy`] while a work queue reports here, [`CqError::Destroyed`] the second time.
@@ -391,7 +409,8 @@ impl Cq {
         Ok(())
     }
 
-    /// As [`destroy`](Self::destroy), without waiting for acknowledgements: when its owner goes away.
+    /// As [`destroy`](Self::destroy), without waiting for acknowledgements: when its owner goes
+    /// away.
     ///
     /// # Errors
     /// Those of [`destroy`](Self::destroy).
@@ -405,7 +424,8 @@ impl Cq {
     fn end(&self) -> Result<(), CqError> {
         match self.users.compare_exchange(0, DESTROYED, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
-                // What reported to it is gone, but a thread may be about to tell of it: moments, since such a thread waits for nothing.
+                // What reported to it is gone, but a thread may be about to tell of it: moments,
+                // since such a thread waits for nothing.
                 while self.carried.load(Ordering::Acquire) != 0 {
                     yield_now();
                 }

@@ -1,30 +1,34 @@
 //! Waking somebody outside the core, with counts that stand for events.
 //!
-//! A queue of events and a counter outside (an event descriptor in semaphore mode) are kept together by
+//! A queue of events and a counter outside (an event descriptor in semaphore mode) are kept
+//! together by
 //!
 //! ```text
 //! count outside + counts taken and not yet redeemed = events in the queue + void counts
 //! ```
 //!
-//! which holds whenever the queue's lock is free. A reader takes one count and redeems it for an event. An event
-//! that leaves the queue another way (taken without a count, or withdrawn with its object) takes a count out of
-//! the counter; if readers hold all of them already, one of those becomes void, and whoever redeems it reads
-//! again. So the counter never says "readable" without an event, and never hides one.
+//! which holds whenever the queue's lock is free. A reader takes one count and redeems it for an
+//! event. An event that leaves the queue another way (taken without a count, or withdrawn with its
+//! object) takes a count out of the counter; if readers hold all of them already, one of those
+//! becomes void, and whoever redeems it reads again. So the counter never says "readable" without
+//! an event, and never hides one.
 
 /// Tells somebody outside the core that an event came.
 ///
 /// Called under a lock of the core: it must not block, nor call the core.
 pub trait Wake: Send + Sync {
-    /// One event came: add a count. Who is [told to announce](Self::announce) may keep it until then.
+    /// One event came: add a count. Who is [told to announce](Self::announce) may keep it until
+    /// then.
     fn wake(&self);
 
-    /// `events` events left the queue without a count: take as many counts back as are there, and return their
-    /// number. Who does not count says `events`.
+    /// `events` events left the queue without a count: take as many counts back as are there, and
+    /// return their number. Who does not count says `events`.
     fn withdraw(&self, events: u32) -> u32 {
         events
     }
 
-    /// Tells of counts that were kept. Called under no lock, and only by the service of connections (`Cma::poll_announcement`).
+    /// Tells of counts that were kept. Called under no lock, and only by the service of connections
+    /// (`Cma::poll_announcement`).
     fn announce(&self) {}
 }
 

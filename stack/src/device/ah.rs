@@ -1,12 +1,14 @@
 //! Address handles: where a datagram goes, made once and named by each work request.
 //!
-//! A handle holds a use of the path to its peer, and of one to each process of the peer that a message went to: what is for two
-//! processes must not come from one port, or the receiver merges it. These are opened when the first such message is posted.
+//! A handle holds a use of the path to its peer, and of one to each process of the peer that a
+//! message went to: what is for two processes must not come from one port, or the receiver merges
+//! it. These are opened when the first such message is posted.
 //!
-//! A work request only names the handle: the handle is looked up when the message is
-//! sent, and one that was destroyed meanwhile fails the request (`rdma_rxe` does the same, rxe_req.c).
+//! A work request only names the handle: the handle is looked up when the message is sent, and one
+//! that was destroyed meanwhile fails the request (`rdma_rxe` does the same, rxe_req.c).
 //!
-//! Each place in the table has a lock of its own, taken under a queue pair's for a copy of a few bytes.
+//! Each place in the table has a lock of its own, taken under a queue pair's for a copy of a few
+//! bytes.
 
 use std::net::IpAddr;
 
@@ -106,7 +108,8 @@ impl AhFromWcError {
 struct Ah {
     generation: u32,
     pd: PdId,
-    /// The protection domain that `pd` is or is a parent domain of: whose queue pairs may send over it.
+    /// The protection domain that `pd` is or is a parent domain of: whose queue pairs may send over
+    /// it.
     base: PdId,
     attr: AddressVector,
     /// Of the path to all processes of the peer that are not in `to_slots`.
@@ -128,8 +131,10 @@ impl Ah {
     /// The slot that messages to `qpn` need a path to which is not there yet.
     fn lacks(&self, qpn: Qpn) -> Option<u8> {
         let slot = peer_slot(qpn);
-        (slot != self.key.peer_slot && !self.key.peer.is_multicast() && self.to_slot(slot).is_none())
-            .then_some(slot)
+        (slot != self.key.peer_slot
+            && !self.key.peer.is_multicast()
+            && self.to_slot(slot).is_none())
+        .then_some(slot)
     }
 }
 
@@ -158,7 +163,12 @@ impl AhTable {
     ///
     /// # Errors
     /// [`PostError::NoAh`], [`PostError::AhOfOtherPd`].
-    pub fn path_for(&self, pd: PdId, handle: AhHandle, qpn: Qpn) -> Result<(u32, IpAddr), PostError> {
+    pub fn path_for(
+        &self,
+        pd: PdId,
+        handle: AhHandle,
+        qpn: Qpn,
+    ) -> Result<(u32, IpAddr), PostError> {
         let way = self.with(handle, |ah| (ah.base == pd).then(|| ah.way_to(qpn)));
         way.ok_or(PostError::NoAh)?.ok_or(PostError::AhOfOtherPd)
     }
@@ -232,7 +242,9 @@ impl Device {
     /// [`DestroyAhError::NoAh`].
     pub fn destroy_ah(&self, handle: AhHandle) -> Result<(), DestroyAhError> {
         let slot = self.ahs.slots.at(handle.index).ok_or(DestroyAhError::NoAh)?;
-        let ah = lock(slot).take_if(|ah| ah.generation == handle.generation).ok_or(DestroyAhError::NoAh)?;
+        let ah = lock(slot)
+            .take_if(|ah| ah.generation == handle.generation)
+            .ok_or(DestroyAhError::NoAh)?;
         for path in ah.to_slots.iter().map(|(_, path)| *path).chain([ah.path]) {
             self.release_path(Some((path, ah.key.peer)));
         }
@@ -244,8 +256,9 @@ impl Device {
         Ok(())
     }
 
-    /// Opens the path that a message over `handle` to `qpn` takes, if it is the first to a process of that peer. No queue pair is
-    /// locked. Without room for one more, messages take the path to all the peer's processes.
+    /// Opens the path that a message over `handle` to `qpn` takes, if it is the first to a process
+    /// of that peer. No queue pair is locked. Without room for one more, messages take the path to
+    /// all the peer's processes.
     pub(super) fn ensure_path(&self, handle: AhHandle, qpn: Qpn) {
         let lacking = self.ahs.with(handle, |ah| ah.lacks(qpn).map(|slot| (slot, ah.key)));
         if let Some((slot, key)) = lacking.flatten() {
@@ -278,12 +291,17 @@ impl Device {
         self.ahs.with(handle, |ah| ah.attr)
     }
 
-    /// Where an answer to a received datagram goes (`ibv_init_ah_from_wc`): `grh` is the first 40 bytes of its receive buffer.
-    /// To what came over a multicast group the port's first address of the same IP version answers.
+    /// Where an answer to a received datagram goes (`ibv_init_ah_from_wc`): `grh` is the first 40
+    /// bytes of its receive buffer. To what came over a multicast group the port's first address of
+    /// the same IP version answers.
     ///
     /// # Errors
     /// [`AhFromWcError`].
-    pub fn ah_from_wc(&self, completion: &Completion, grh: &[u8]) -> Result<AddressVector, AhFromWcError> {
+    pub fn ah_from_wc(
+        &self,
+        completion: &Completion,
+        grh: &[u8],
+    ) -> Result<AddressVector, AhFromWcError> {
         if !completion.flags().contains(WcFlags::GRH) {
             return Err(AhFromWcError::NoGrh);
         }

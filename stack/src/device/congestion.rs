@@ -13,10 +13,15 @@ use crate::sync::lock;
 use crate::time::Time;
 
 impl Device {
-    /// `packet`, which a router had marked, was given to `qp`. What carries data is congested; an acknowledgement has no window that
-    /// its sender could take back.
+    /// `packet`, which a router had marked, was given to `qp`. What carries data is congested; an
+    /// acknowledgement has no window that its sender could take back.
     #[cold]
-    pub(super) fn on_mark(&self, qp: Option<&mut Qp>, context: &Context<'_>, packet: &PacketView<'_>) {
+    pub(super) fn on_mark(
+        &self,
+        qp: Option<&mut Qp>,
+        context: &Context<'_>,
+        packet: &PacketView<'_>,
+    ) {
         let Some(qp) = qp.filter(|qp| packet.payload_len() > 0 && qp.heeds_marks()) else { return };
         // A packet from a stranger was not for it.
         let came_from = context.arrival.map(|arrival| arrival.from);

@@ -34,7 +34,8 @@ counters! {
     RcvdPkts "rcvd_pkts",
     /// Requests that had been received before.
     DuplicateRequest "duplicate_request",
-    /// Requests that came before an earlier one: each, whether it was kept or dropped. `rdma_rxe`, which keeps none, counts only the first, which it asks for.
+    /// Requests that came before an earlier one: each, whether it was kept or dropped. `rdma_rxe`,
+    /// which keeps none, counts only the first, which it asks for.
     OutOfSeqRequest "out_of_seq_request",
     /// RNR NAKs received.
     RcvdRnrErr "rcvd_rnr_err",
@@ -61,7 +62,8 @@ counters! {
 
     /// Sequence NAKs sent: requests that counted as lost.
     SendSeqErr "send_seq_err",
-    /// Packets that came before an earlier one and were kept for it: requests, which count in `out_of_seq_request` as well, and answers.
+    /// Packets that came before an earlier one and were kept for it: requests, which count in
+    /// `out_of_seq_request` as well, and answers.
     HeldPackets "held_packets",
     /// Of those, packets whose turn came, and which did as if they had come then.
     HeldExecuted "held_executed",
@@ -133,7 +135,8 @@ counters! {
     DropBadLength "drop_bad_length",
     /// Refused: a peer's access by a key that no region has.
     AccessUnknownKey "access_unknown_key",
-    /// Refused: a peer's access by a key that a window or fast-registration region had, or has while it is not valid.
+    /// Refused: a peer's access by a key that a window or fast-registration region had, or has
+    /// while it is not valid.
     AccessStaleKey "access_stale_key",
     /// Refused: a peer's access to a region or window of another protection domain.
     AccessWrongPd "access_wrong_pd",
@@ -145,19 +148,22 @@ counters! {
     AccessOutOfBounds "access_out_of_bounds",
     /// Refused: a peer's access to pages that are not mapped (on-demand regions).
     AccessNotMapped "access_not_mapped",
-    /// Refused: a peer's FLUSH for persistence, of memory that does not last (any more) or that the system failed to write.
+    /// Refused: a peer's FLUSH for persistence, of memory that does not last (any more) or that the
+    /// system failed to write.
     FlushFailed "flush_failed",
     /// Refused: a peer's SEND with invalidate, by the key that it names.
     InvalidateRefused "invalidate_refused",
     /// Refused: an own work request that binds a window, registers or invalidates.
     LocalOpRefused "local_op_refused",
-    /// Received data packets of reliable connections that a router had marked (CE): the queue pair's peer is told.
+    /// Received data packets of reliable connections that a router had marked (CE): the queue
+    /// pair's peer is told.
     EcnMarked "np_ecn_marked_roce_packets",
     /// Congestion notifications sent.
     CnpSent "np_cnp_sent",
     /// Congestion notifications received, for a queue pair that has that peer.
     CnpHandled "rp_cnp_handled",
-    /// Congestion notifications received, for no queue pair that sends reliably to where they came from.
+    /// Congestion notifications received, for no queue pair that sends reliably to where they came
+    /// from.
     CnpIgnored "rp_cnp_ignored",
 
     /// Arrived here and passed on to the process that they are for.
@@ -229,9 +235,12 @@ impl Counters {
         match fault {
             Fault::NotMapped { .. } | Fault::Refused { .. } => self.add(Counter::AccessNotMapped),
             Fault::NotFlushed { .. } => self.add(Counter::FlushFailed),
-            // A pin allows no more than was checked; an atomic's alignment is checked by both addresses.
+            // A pin allows no more than was checked; an atomic's alignment is checked by both
+            // addresses.
             Fault::ReadOnly => self.add(Counter::AccessDenied),
-            Fault::OutOfBounds { .. } | Fault::Misaligned { .. } => self.add(Counter::AccessOutOfBounds),
+            Fault::OutOfBounds { .. } | Fault::Misaligned { .. } => {
+                self.add(Counter::AccessOutOfBounds)
+            }
         }
     }
 }

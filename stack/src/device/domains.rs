@@ -4,14 +4,18 @@
 //!   queue pair ──made with──> parent domain ──of──> protection domain <── regions, windows
 //!                                  └──has──> thread domain
 //! ```
-//! A *parent domain* (`ibv_alloc_parent_domain`) is named wherever a protection domain is: what is made with it belongs to the protection
-//! domain that it is of. It stays while a queue pair, shared receive queue or address handle is made with it, or a completion queue (C programs
-//! may name one), and the protection domain stays while it does. A parent domain of a parent domain is one of the same protection domain.
+//! A *parent domain* (`ibv_alloc_parent_domain`) is named wherever a protection domain is: what is
+//! made with it belongs to the protection domain that it is of. It stays while a queue pair, shared
+//! receive queue or address handle is made with it, or a completion queue (C programs may name
+//! one), and the protection domain stays while it does. A parent domain of a parent domain is one
+//! of the same protection domain.
 //!
-//! A *thread domain* (`ibv_alloc_td`) is the program's promise that one thread at a time uses what is made with it. A provider may leave
-//! out locks for it. Here they stay: an uncontended one costs a few nanoseconds, and peers' packets come in on other threads in any case.
+//! A *thread domain* (`ibv_alloc_td`) is the program's promise that one thread at a time uses what
+//! is made with it. A provider may leave out locks for it. Here they stay: an uncontended one costs
+//! a few nanoseconds, and peers' packets come in on other threads in any case.
 //!
-//! Memory knows protection domains only: [`Device::protection_domain`] says which one a region is to be registered in.
+//! Memory knows protection domains only: [`Device::protection_domain`] says which one a region is
+//! to be registered in.
 
 use std::collections::hash_map::Entry;
 
@@ -23,7 +27,8 @@ use crate::sync::lock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TdId(pub u32);
 
-/// A domain and what was made with it, beside the regions of a protection domain, which the memory counts.
+/// A domain and what was made with it, beside the regions of a protection domain, which the memory
+/// counts.
 #[derive(Default)]
 pub(super) struct Domain {
     /// What a parent domain is made of.
@@ -140,12 +145,16 @@ impl Device {
         self.place_domain(&mut lock(&self.control), Domain::default())
     }
 
-    /// Makes a parent domain of `pd`, with a thread domain or without (`ibv_alloc_parent_domain`). It goes by
-    /// [`dealloc_pd`](Self::dealloc_pd).
+    /// Makes a parent domain of `pd`, with a thread domain or without (`ibv_alloc_parent_domain`).
+    /// It goes by [`dealloc_pd`](Self::dealloc_pd).
     ///
     /// # Errors
     /// [`AllocParentDomainError`].
-    pub fn alloc_parent_domain(&self, pd: PdId, td: Option<TdId>) -> Result<PdId, AllocParentDomainError> {
+    pub fn alloc_parent_domain(
+        &self,
+        pd: PdId,
+        td: Option<TdId>,
+    ) -> Result<PdId, AllocParentDomainError> {
         let mut control = lock(&self.control);
         let of = control.base_of(pd).ok_or(AllocParentDomainError::NoPd)?;
         if td.is_some_and(|td| !control.tds.contains_key(&td)) {
@@ -197,8 +206,8 @@ impl Device {
         Ok(())
     }
 
-    /// Counts a completion queue that is made with a parent domain (`ibv_create_cq_ex`): the domain stays until it is
-    /// [released](Self::release_parent_domain).
+    /// Counts a completion queue that is made with a parent domain (`ibv_create_cq_ex`): the domain
+    /// stays until it is [released](Self::release_parent_domain).
     ///
     /// # Errors
     /// [`AllocParentDomainError::NoPd`].
@@ -215,7 +224,8 @@ impl Device {
         }
     }
 
-    /// Makes a thread domain (`ibv_alloc_td`). `None` when the device has no more, as many as protection domains.
+    /// Makes a thread domain (`ibv_alloc_td`). `None` when the device has no more, as many as
+    /// protection domains.
     #[must_use]
     pub fn alloc_td(&self) -> Option<TdId> {
         let mut control = lock(&self.control);

@@ -20,7 +20,8 @@ use crate::sync::atomic::Ordering;
 use crate::sync::{lock, try_lock};
 use crate::time::Time;
 
-/// Of so many queue pairs whose packets are shorter than those of the run, the first closes it: each of them is looked at in vain.
+/// Of so many queue pairs whose packets are shorter than those of the run, the first closes it:
+/// each of them is looked at in vain.
 const MAX_ASIDE: usize = 16;
 
 impl Device {
@@ -45,8 +46,9 @@ impl Device {
         }
     }
 
-    /// Sends what a queue pair has ready, its acknowledgement included. Unlike [`transmit_pending`](Self::transmit_pending) it waits for
-    /// a thread that is about to send it: when this returns it has left, unless a window or the port is full.
+    /// Sends what a queue pair has ready, its acknowledgement included. Unlike
+    /// [`transmit_pending`](Self::transmit_pending) it waits for a thread that is about to send it:
+    /// when this returns it has left, unless a window or the port is full.
     pub fn transmit_of(&self, handle: QpHandle, now: Time, port: &(impl Transmit + ?Sized)) {
         let listed = self.with_slot(handle, |slot, qp| {
             self.list(handle.index, slot, qp);
@@ -58,8 +60,9 @@ impl Device {
         }
     }
 
-    /// Sends what can be sent now, unless it is nothing but acknowledgements: those may wait for a reply that takes them
-    /// along. The caller sees to it that [`transmit_pending`](Self::transmit_pending) follows within a millisecond.
+    /// Sends what can be sent now, unless it is nothing but acknowledgements: those may wait for a
+    /// reply that takes them along. The caller sees to it that
+    /// [`transmit_pending`](Self::transmit_pending) follows within a millisecond.
     pub fn transmit_urgent(&self, now: Time, port: &(impl Transmit + ?Sized)) {
         if self.urgent.swap(false, Ordering::AcqRel) {
             self.transmit_pending(now, port);
@@ -72,7 +75,8 @@ impl Device {
         !self.dirty.is_empty()
     }
 
-    /// Does what is due at `now`. What it causes to be sent leaves with the next [`transmit_pending`](Self::transmit_pending).
+    /// Does what is due at `now`. What it causes to be sent leaves with the next
+    /// [`transmit_pending`](Self::transmit_pending).
     pub fn handle_timeouts(&self, now: Time) {
         self.periods.expire(now);
         while let Some((at, index)) = self.timers.take_due(now) {
@@ -80,14 +84,16 @@ impl Device {
         }
     }
 
-    /// Does what is due of queue pair `index`, for which the entry of the time `at` was taken from the timers. Several threads may have taken some
-    /// of the same queue pair, and come here in any order.
+    /// Does what is due of queue pair `index`, for which the entry of the time `at` was taken from
+    /// the timers. Several threads may have taken some of the same queue pair, and come here in any
+    /// order.
     pub(super) fn on_timer_entry(&self, now: Time, at: Time, index: u32) {
         let Some(slot) = self.qps.at(index) else { return };
         let mut guard = lock(&slot.qp);
         let Some(qp) = guard.as_mut() else { return };
         if qp.timer_at != at {
-            // An entry that an earlier one replaced, which another thread has taken and is about to look at.
+            // An entry that an earlier one replaced, which another thread has taken and is about to
+            // look at.
             if qp.timer_then == at {
                 qp.timer_then = Time::NEVER;
             }
@@ -109,7 +115,8 @@ impl Device {
         }
     }
 
-    /// When [`handle_timeouts`](Self::handle_timeouts) is next due, if ever. It may turn out that nothing is.
+    /// When [`handle_timeouts`](Self::handle_timeouts) is next due, if ever. It may turn out that
+    /// nothing is.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         Some(self.timers.next().min(self.periods.next())).filter(|at| *at != Time::NEVER)
@@ -118,7 +125,8 @@ impl Device {
     /// Sees to it that the timers hold an entry no later than the queue pair's deadline.
     pub(super) fn settle_timer(&self, index: u32, qp: &mut Qp, deadline: Time) {
         if deadline < qp.timer_at {
-            // The other stays for when this one is over: what is missing for a moment comes up again and again beside a timeout that moves.
+            // The other stays for when this one is over: what is missing for a moment comes up
+            // again and again beside a timeout that moves.
             qp.timer_then = std::mem::replace(&mut qp.timer_at, deadline);
             self.timers.insert(deadline, index);
         }
@@ -145,11 +153,13 @@ impl Device {
         self.dirty.push(path_index, &path.link);
     }
 
-    /// Fills and sends runs until no queue pair of the path has anything to send, or the window is full.
+    /// Fills and sends runs until no queue pair of the path has anything to send, or the window is
+    /// full.
     ///
-    /// The packets of a run are of one length, and behind a shorter one none can follow. The first packet of a WRITE is longer than those that
-    /// follow it: so the first packets of many queue pairs make one run, and the next ones another. A queue pair whose next packet would close the run is put
-    /// aside until the others have added theirs, or too many wait.
+    /// The packets of a run are of one length, and behind a shorter one none can follow. The first
+    /// packet of a WRITE is longer than those that follow it: so the first packets of many queue
+    /// pairs make one run, and the next ones another. A queue pair whose next packet would close
+    /// the run is put aside until the others have added theirs, or too many wait.
     fn drain(
         &self,
         path_index: u32,
@@ -222,7 +232,8 @@ impl Device {
                 Filled::Waits(budget) => {
                     lines[budget as usize].join(index);
                     have_waited = true;
-                    // It gave way to those before it, who may have nothing to send any more: then nobody else would ask it again.
+                    // It gave way to those before it, who may have nothing to send any more: then
+                    // nobody else would ask it again.
                     retries[budget as usize] += usize::from(context.gives_way[budget as usize]);
                 }
             }
@@ -260,8 +271,8 @@ impl Device {
         path.has_blocked.store(lines.iter().any(|line| !line.is_empty()), Ordering::Release);
     }
 
-    /// A path that nobody uses may still list queue pairs that left it, or whose place in the table is another's now. As long
-    /// as they stand here no other path can list them.
+    /// A path that nobody uses may still list queue pairs that left it, or whose place in the table
+    /// is another's now. As long as they stand here no other path can list them.
     fn pass_on(&self, path_index: u32, path: &Path, queue: &mut VecDeque<u32>, now: Time) {
         // Who came late has been listed where it is now.
         self.take_late(path, &mut Line::default());
@@ -292,7 +303,9 @@ impl Device {
     fn take_late(&self, path: &Path, line: &mut Line) {
         if !path.late.is_empty() {
             let link_of = |index| &self.listed(index).late;
-            line.join_all(|waiting| path.late.append_to(waiting, link_of, ReadyLink::unlist_before_lock));
+            line.join_all(|waiting| {
+                path.late.append_to(waiting, link_of, ReadyLink::unlist_before_lock)
+            });
         }
     }
 
@@ -345,8 +358,9 @@ impl Device {
         match sent {
             Sent::Idle => Filled::Done,
             Sent::RunFull => {
-                // Listed anew, never put back into the queue by hand: an index that stands there unlisted could be
-                // listed meanwhile, and unlisting it when it is popped would leave a list that may close to a ring.
+                // Listed anew, never put back into the queue by hand: an index that stands there
+                // unlisted could be listed meanwhile, and unlisting it when it is popped would
+                // leave a list that may close to a ring.
                 context.path.ready.push_alone(index, &slot.link);
                 Filled::RunFull
             }

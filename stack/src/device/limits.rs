@@ -1,5 +1,5 @@
-//! What a device can do, as `ibv_query_device` reports it. The numbers are `rdma_rxe`'s (`rxe_param.h`) where a program
-//! may have come to rely on them.
+//! What a device can do, as `ibv_query_device` reports it. The numbers are `rdma_rxe`'s
+//! (`rxe_param.h`) where a program may have come to rely on them.
 
 use crate::memory::MemoryLimits;
 use crate::qp::attr::PathMtu;
@@ -60,12 +60,14 @@ pub struct Limits {
     pub max_mtu: PathMtu,
     /// Set M (migrated) in packets: some NICs want it, the kernel's `rdma_rxe` leaves it clear.
     pub mig_req: bool,
-    /// What the ICRC of the FLUSHes that are sent covers: what `rdma_rxe` wants, or what the specification says.
+    /// What the ICRC of the FLUSHes that are sent covers: what `rdma_rxe` wants, or what the
+    /// specification says.
     pub flush_icrc: FlushIcrc,
 }
 
 impl Limits {
-    /// The same for a process that may have so many descriptors: each multicast group that the device joins takes one.
+    /// The same for a process that may have so many descriptors: each multicast group that the
+    /// device joins takes one.
     #[must_use]
     pub fn within_descriptors(self, descriptors: u64) -> Self {
         let groups = u32::try_from(descriptors).unwrap_or(u32::MAX);

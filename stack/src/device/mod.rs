@@ -1,7 +1,8 @@
 //! A device: the table of queue pairs and paths, with its memory, counters, events and timers.
 //!
-//! A [`Device`] is `Sync` and sans-IO: verbs, packets and time go in by `&self`, packets go out through a
-//! [`Transmit`](crate::port::Transmit) that the caller brings. It is the same over UDP, in the simulated network and under a fuzzer.
+//! A [`Device`] is `Sync` and sans-IO: verbs, packets and time go in by `&self`, packets go out
+//! through a [`Transmit`](crate::port::Transmit) that the caller brings. It is the same over UDP,
+//! in the simulated network and under a fuzzer.
 //!
 //! ```text
 //!   verbs ----> queue pair --listed on--> path --listed on--> device
@@ -86,14 +87,17 @@ pub struct DeviceConfig {
     pub port_active: bool,
     /// Its process's slot among those that share the address.
     pub process_slot: u8,
-    /// Where keys, queue pair numbers and first PSNs come from: of the operating system where strangers send packets.
+    /// Where keys, queue pair numbers and first PSNs come from: of the operating system where
+    /// strangers send packets.
     pub seed: u64,
     /// How many packets the port sends in one call.
     pub max_run_segments: usize,
-    /// Bytes of READ responses that may be on their way at once from one peer: what the receive buffer holds.
+    /// Bytes of READ responses that may be on their way at once from one peer: what the receive
+    /// buffer holds.
     pub read_budget: u64,
-    /// No retransmission before the local ACK timeout comes earlier than this, whatever round trips were measured. Longer
-    /// is better where the peer may stall: an emulated machine, a process in a debugger.
+    /// No retransmission before the local ACK timeout comes earlier than this, whatever round trips
+    /// were measured. Longer is better where the peer may stall: an emulated machine, a process in
+    /// a debugger.
     pub early_timeout_min: Duration,
     /// Packets of reliable connections say that their sender heeds marks of routers (ECT(0)).
     pub ecn: bool,
@@ -113,9 +117,11 @@ pub struct DeviceConfig {
     pub timer_wake: Arc<dyn Wake>,
 }
 
-/// Says which UDP port a device's packets come from. The ICRC covers it, so it must be known before they are made.
+/// Says which UDP port a device's packets come from. The ICRC covers it, so it must be known before
+/// they are made.
 pub trait SourcePorts: Send + Sync {
-    /// The source port of packets from `local` to the process slot `peer_slot` of any peer. Called when a path is opened.
+    /// The source port of packets from `local` to the process slot `peer_slot` of any peer. Called
+    /// when a path is opened.
     fn source_port(&self, local: IpAddr, peer_slot: u8) -> u16;
 }
 
@@ -127,7 +133,8 @@ impl SourcePorts for u16 {
 }
 
 impl DeviceConfig {
-    /// A device with these GIDs and everything else as a simulation wants it: nothing is woken, all follows from `seed`.
+    /// A device with these GIDs and everything else as a simulation wants it: nothing is woken, all
+    /// follows from `seed`.
     #[must_use]
     pub fn new(gids: Vec<Gid>, seed: u64) -> Self {
         Self {
@@ -151,7 +158,8 @@ impl DeviceConfig {
     }
 }
 
-/// Names a queue pair of a device. It stays valid as a name when the queue pair is destroyed: every use then fails.
+/// Names a queue pair of a device. It stays valid as a name when the queue pair is destroyed: every
+/// use then fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QpHandle {
     index: u32,
@@ -327,9 +335,10 @@ impl Device {
         lock(&self.gids).clone()
     }
 
-    /// Replaces its port's GID table; an empty place has the zero GID. Tells of the change (`GID table change`), and that what was made
-    /// known to others under the former addresses is to be made known anew (`client reregistration`). Paths stay as they are: packets
-    /// from an address that is gone are dropped by the port.
+    /// Replaces its port's GID table; an empty place has the zero GID. Tells of the change (`GID
+    /// table change`), and that what was made known to others under the former addresses is to be
+    /// made known anew (`client reregistration`). Paths stay as they are: packets from an address
+    /// that is gone are dropped by the port.
     pub fn set_gids(&self, gids: Vec<Gid>) {
         let changed = std::mem::replace(&mut *lock(&self.gids), gids.clone()) != gids;
         if changed {
@@ -344,8 +353,8 @@ impl Device {
         self.port_active.load(Ordering::Acquire)
     }
 
-    /// The port came up or went down: tells it (`port active`, `port error`) if that is a change. Queue pairs stay as they are; their
-    /// retries decide how long an interruption they survive.
+    /// The port came up or went down: tells it (`port active`, `port error`) if that is a change.
+    /// Queue pairs stay as they are; their retries decide how long an interruption they survive.
     pub fn set_port_active(&self, active: bool) {
         if self.port_active.swap(active, Ordering::AcqRel) != active {
             let event = if active { PortEventType::PortActive } else { PortEventType::PortErr };
@@ -371,8 +380,8 @@ impl Device {
         &self.counters
     }
 
-    /// What arrived with a wrong P_Key and a wrong Q_Key, as a port reports it (`bad_pkey_cntr`, `qkey_viol_cntr`): sixteen bits
-    /// that stop at their end, as in the kernel (rxe_recv.c).
+    /// What arrived with a wrong P_Key and a wrong Q_Key, as a port reports it (`bad_pkey_cntr`,
+    /// `qkey_viol_cntr`): sixteen bits that stop at their end, as in the kernel (rxe_recv.c).
     #[must_use]
     pub fn port_violations(&self) -> (u16, u16) {
         let of = |counter| u16::try_from(self.counters.value(counter)).unwrap_or(u16::MAX);
@@ -398,7 +407,8 @@ impl Device {
         lock(&self.control).qps
     }
 
-    /// Bytes of requests on their way, and of READ responses asked for, over all paths: both 0 when nothing is outstanding.
+    /// Bytes of requests on their way, and of READ responses asked for, over all paths: both 0 when
+    /// nothing is outstanding.
     #[must_use]
     pub fn bytes_in_flight(&self) -> (u64, u64) {
         let paths = lock(&self.control).path_uses.len() as u32;

@@ -5,12 +5,13 @@
 //!   packet to a group and to queue pair 0xffffff ──> a copy to every queue pair that is attached
 //!   detach, or the end of the queue pair ──> last of its group? ──> port leaves
 //! ```
-//! A group's MGID is its IP address, an IPv4 one as ::ffff:a.b.c.d. Only packets to groups take the lock of the table, once a
-//! run; joining and leaving, which are system calls, have another.
+//! A group's MGID is its IP address, an IPv4 one as ::ffff:a.b.c.d. Only packets to groups take the
+//! lock of the table, once a run; joining and leaving, which are system calls, have another.
 //!
-//! Sources: IBTA vol. 1, 10.5 (multicast); the kernel's rxe_mcast.c and rxe_recv.c, and verbs.c and uverbs_cmd.c of its core, for
-//! what is refused and how. Unlike the kernel, a packet to a group must be for queue pair 0xffffff: one that names a single queue pair
-//! would reach it once for each process that joined.
+//! Sources: IBTA vol. 1, 10.5 (multicast); the kernel's rxe_mcast.c and rxe_recv.c, and verbs.c and
+//! uverbs_cmd.c of its core, for what is refused and how. Unlike the kernel, a packet to a group
+//! must be for queue pair 0xffffff: one that names a single queue pair would reach it once for each
+//! process that joined.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -39,7 +40,9 @@ pub enum AttachMcastError {
         given: QpType,
     },
     /// The address of a single host, or of nobody.
-    #[error("{given} is no multicast group: those are ff00::/8 and ::ffff:224.0.0.0/100 (IPv4 224.0.0.0/4)")]
+    #[error(
+        "{given} is no multicast group: those are ff00::/8 and ::ffff:224.0.0.0/100 (IPv4 224.0.0.0/4)"
+    )]
     NotMulticast {
         /// What was given.
         given: Gid,
@@ -59,7 +62,9 @@ pub enum AttachMcastError {
         allowed: u32,
     },
     /// There are as many attachments as may be.
-    #[error("the device allows {allowed} attachments to all groups together (max_total_mcast_qp_attach)")]
+    #[error(
+        "the device allows {allowed} attachments to all groups together (max_total_mcast_qp_attach)"
+    )]
     NoneLeft {
         /// How many there may be.
         allowed: u32,
@@ -75,7 +80,9 @@ impl AttachMcastError {
     pub const fn errno(&self) -> i32 {
         match self {
             Self::NoQp | Self::NotDatagram { .. } | Self::NotMulticast { .. } => libc::EINVAL,
-            Self::NoGroupLeft { .. } | Self::GroupFull { .. } | Self::NoneLeft { .. } => libc::ENOMEM,
+            Self::NoGroupLeft { .. } | Self::GroupFull { .. } | Self::NoneLeft { .. } => {
+                libc::ENOMEM
+            }
             Self::Join(error) => error.errno(),
         }
     }
@@ -108,7 +115,8 @@ impl DetachMcastError {
 /// The groups of a device.
 pub(super) struct Groups {
     port: Box<dyn JoinGroups>,
-    /// Held while anything changes, joining and leaving included. Taken before the locks of queue pairs.
+    /// Held while anything changes, joining and leaving included. Taken before the locks of queue
+    /// pairs.
     changes: Mutex<()>,
     members: Mutex<Members>,
 }
@@ -199,7 +207,12 @@ impl Changing<'_> {
         Ok(())
     }
 
-    fn room_for(&self, qp: QpHandle, group: IpAddr, limits: &Limits) -> Result<Room, AttachMcastError> {
+    fn room_for(
+        &self,
+        qp: QpHandle,
+        group: IpAddr,
+        limits: &Limits,
+    ) -> Result<Room, AttachMcastError> {
         let members = lock(&self.groups.members);
         let attached = members.of.get(&group).map_or(&[][..], Vec::as_slice);
         if attached.contains(&qp) {
@@ -217,11 +230,14 @@ impl Changing<'_> {
         Ok(if attached.is_empty() { Room::First } else { Room::Further })
     }
 
-    /// Takes a queue pair out of a group, which the port leaves with the last. Whether it was in it.
+    /// Takes a queue pair out of a group, which the port leaves with the last. Whether it was in
+    /// it.
     fn remove(&self, qp: QpHandle, group: IpAddr) -> bool {
         let mut members = lock(&self.groups.members);
         let Some(attached) = members.of.get_mut(&group) else { return false };
-        let Some(position) = attached.iter().position(|&attached| attached == qp) else { return false };
+        let Some(position) = attached.iter().position(|&attached| attached == qp) else {
+            return false;
+        };
         attached.remove(position);
         let was_last = attached.is_empty();
         if was_last {
@@ -237,8 +253,8 @@ impl Changing<'_> {
 }
 
 impl Device {
-    /// Attaches a datagram queue pair to a multicast group (`ibv_attach_mcast`), in any state: it gets what is sent there, its own
-    /// messages included. Once more is the same as once.
+    /// Attaches a datagram queue pair to a multicast group (`ibv_attach_mcast`), in any state: it
+    /// gets what is sent there, its own messages included. Once more is the same as once.
     ///
     /// # Errors
     /// [`AttachMcastError`].
@@ -254,7 +270,8 @@ impl Device {
         changing.add(qp, mgid.to_ip(), &self.limits)
     }
 
-    /// Detaches a queue pair from a multicast group (`ibv_detach_mcast`). What arrived before may still be handed to it.
+    /// Detaches a queue pair from a multicast group (`ibv_detach_mcast`). What arrived before may
+    /// still be handed to it.
     ///
     /// # Errors
     /// [`DetachMcastError`].
@@ -282,7 +299,8 @@ impl Device {
         }
     }
 
-    /// Takes a packet to a group, or one that has a group's queue pair number. The caller holds no queue pair.
+    /// Takes a packet to a group, or one that has a group's queue pair number. The caller holds no
+    /// queue pair.
     pub(super) fn receive_from_group(
         &self,
         now: Time,

@@ -13,7 +13,9 @@ use crate::sync::lock;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// The GID index.
-    #[error("sgid_index is {given}, and the port's GID table has no valid entry there; valid are {valid}")]
+    #[error(
+        "sgid_index is {given}, and the port's GID table has no valid entry there; valid are {valid}"
+    )]
     SgidIndex {
         /// What was given.
         given: u8,
@@ -54,7 +56,8 @@ impl std::fmt::Display for ValidGids {
     }
 }
 
-/// Beyond so many paths an address handle has one to all processes of its peer. The table holds four times as many.
+/// Beyond so many paths an address handle has one to all processes of its peer. The table holds
+/// four times as many.
 const MAX_PATHS: usize = 1 << 22;
 
 /// Whom a path may lead to.
@@ -81,7 +84,8 @@ impl Device {
     }
 
     fn new_path(&self, index: u32) -> &Path {
-        let made = self.paths.ensure(index, |_| Path::new(self.read_budget, self.early_timeout_min));
+        let made =
+            self.paths.ensure(index, |_| Path::new(self.read_budget, self.early_timeout_min));
         made.expect(
             "there is one a queue pair and address handle, and as many as has_room_for_paths() allows",
         )
@@ -124,7 +128,8 @@ impl Device {
         control.paths.insert(key, index);
         let source_port = self.source_ports.source_port(key.local, key.peer_slot);
         let icrc = IcrcSeed::new(key.local, source_port, key.peer, ROCE_PORT);
-        let icrc = icrc.expect("path_key() compared the IP versions").with_flush(self.limits.flush_icrc);
+        let icrc =
+            icrc.expect("path_key() compared the IP versions").with_flush(self.limits.flush_icrc);
         self.new_path(index).open(Route { key, source_port, icrc });
         index
     }
@@ -139,10 +144,12 @@ impl Device {
         let sgid_index = if ah.is_global { ah.sgid_index } else { 0 };
         let local = gids.get(usize::from(sgid_index)).copied().filter(|gid| !gid.is_zero());
         let Some(local) = local else {
-            let valid = gids.iter().copied().enumerate().filter(|(_, gid)| !gid.is_zero()).collect();
+            let valid =
+                gids.iter().copied().enumerate().filter(|(_, gid)| !gid.is_zero()).collect();
             return Err(AddressError::SgidIndex { given: sgid_index, valid: ValidGids(valid) });
         };
-        // Without a global route (programs that were made for InfiniBand on one host) the peer is the device itself.
+        // Without a global route (programs that were made for InfiniBand on one host) the peer is
+        // the device itself.
         let peer = if ah.is_global && !ah.dgid.is_zero() { ah.dgid } else { local };
         let (local_ip, peer_ip) = (local.to_ip(), peer.to_ip());
         if local_ip.is_ipv4() != peer_ip.is_ipv4() {
@@ -151,9 +158,16 @@ impl Device {
         if peer_ip.is_multicast() && peers == Peers::Hosts {
             return Err(AddressError::MulticastPeer { peer });
         }
-        // The route to a host says how far it is, as in the kernel; how far a multicast message goes, its sender does.
+        // The route to a host says how far it is, as in the kernel; how far a multicast message
+        // goes, its sender does.
         let hop_limit = if peer_ip.is_multicast() { ah.hop_limit } else { 0 };
-        Ok(PathKey { local: local_ip, peer: peer_ip, peer_slot, traffic_class: ah.traffic_class, hop_limit })
+        Ok(PathKey {
+            local: local_ip,
+            peer: peer_ip,
+            peer_slot,
+            traffic_class: ah.traffic_class,
+            hop_limit,
+        })
     }
 
     pub(super) fn release_path(&self, path: Option<(u32, IpAddr)>) {

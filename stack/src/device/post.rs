@@ -11,7 +11,8 @@ use crate::sync::atomic::Ordering;
 use crate::time::Time;
 
 impl Device {
-    /// Posts send work requests. What can be sent leaves with the next [`transmit_pending`](Self::transmit_pending).
+    /// Posts send work requests. What can be sent leaves with the next
+    /// [`transmit_pending`](Self::transmit_pending).
     ///
     /// # Errors
     /// The index of the first request that was refused, and why; those before it were taken.
@@ -24,8 +25,9 @@ impl Device {
         self.post_send_in(now, handle, requests, None).0
     }
 
-    /// The same for a caller that polls in rounds, and sends what is posted with [`transmit_pending`](Self::transmit_pending): whether that is
-    /// due now. Else it is by the next round at the latest, or when the device's timer says so.
+    /// The same for a caller that polls in rounds, and sends what is posted with
+    /// [`transmit_pending`](Self::transmit_pending): whether that is due now. Else it is by the
+    /// next round at the latest, or when the device's timer says so.
     ///
     /// # Errors
     /// As [`post_send`](Self::post_send).
@@ -95,8 +97,8 @@ impl Device {
     }
 }
 
-/// Whether requests that were just posted may wait for others. Only those that are acknowledged do, and only while an
-/// acknowledgement is on its way to send them.
+/// Whether requests that were just posted may wait for others. Only those that are acknowledged do,
+/// and only while an acknowledgement is on its way to send them.
 #[inline(never)] // kept out of the way of those that do not ask
 fn hold(qp: &Qp, requests: &[SendRequest<'_>], path: &Path, round: u64) -> Held {
     let is_acknowledged = matches!(qp.common.qp_type.service(), Service::Rc | Service::Xrc);

@@ -4,10 +4,10 @@
 //!  23        18 17                                0
 //! | process slot | index and generation, permuted  |
 //! ```
-//! Processes that share an address steer by the upper six bits (a socket filter looks at them), so they stand
-//! unchanged. The lower eighteen hold the index in the process's table (16 bits) and a generation (2 bits), permuted by
-//! a keyed Feistel network, so that numbers cannot be guessed and a number just freed does not come back at once.
-//! 0, 1 and 0xffffff are never given out.
+//! Processes that share an address steer by the upper six bits (a socket filter looks at them), so
+//! they stand unchanged. The lower eighteen hold the index in the process's table (16 bits) and a
+//! generation (2 bits), permuted by a keyed Feistel network, so that numbers cannot be guessed and
+//! a number just freed does not come back at once. 0, 1 and 0xffffff are never given out.
 
 use urxe_wire::Qpn;
 
@@ -20,8 +20,9 @@ pub const MANAGEMENT_SLOT: u8 = MAX_PROCESS_SLOTS;
 /// The most queue pairs of one process.
 pub const MAX_QPS: u32 = 1 << INDEX_BITS;
 
-/// So many freed indices lie still before the first is used again: with the generations, a number comes back after four times as many queue
-/// pairs at the earliest. At 750 bytes a place they cost 3 MiB.
+/// So many freed indices lie still before the first is used again: with the generations, a number
+/// comes back after four times as many queue pairs at the earliest. At 750 bytes a place they cost
+/// 3 MiB.
 pub(crate) const RESTING_QPS: usize = 4096;
 
 const INDEX_BITS: u32 = 16;
@@ -41,7 +42,8 @@ pub fn process_slot(qpn: Qpn) -> u8 {
     (qpn.value() >> LOW_BITS) as u8
 }
 
-/// Where packets to `qpn` at a peer with many processes are taken apart: at the process slot, or at [`MANAGEMENT_SLOT`].
+/// Where packets to `qpn` at a peer with many processes are taken apart: at the process slot, or at
+/// [`MANAGEMENT_SLOT`].
 #[must_use]
 pub fn peer_slot(qpn: Qpn) -> u8 {
     if qpn.value() <= Qpn::QP1.value() { MANAGEMENT_SLOT } else { process_slot(qpn) }
@@ -56,12 +58,16 @@ pub(crate) struct QpNumbers {
 
 impl QpNumbers {
     pub fn new(process_slot: u8, seed: u64) -> Self {
-        assert!(process_slot < MAX_PROCESS_SLOTS, "process slot {process_slot} of {MAX_PROCESS_SLOTS}");
+        assert!(
+            process_slot < MAX_PROCESS_SLOTS,
+            "process slot {process_slot} of {MAX_PROCESS_SLOTS}"
+        );
         let mut rng = Rng::stream(seed, 0x5150_4e00);
         Self { process_slot, factors: [(); ROUNDS].map(|()| rng.next_u32() | 1) }
     }
 
-    /// The number of queue pair `index` in its `generation`th use; `None` for the three reserved ones.
+    /// The number of queue pair `index` in its `generation`th use; `None` for the three reserved
+    /// ones.
     pub fn number(&self, index: u32, generation: u32) -> Option<Qpn> {
         debug_assert!(index < MAX_QPS);
         let low = self.permute((generation % GENERATIONS) << INDEX_BITS | index);
@@ -122,8 +128,9 @@ mod tests {
         for (slot, reserved) in [(0, vec![0, 1]), (MAX_PROCESS_SLOTS - 1, vec![0xff_ffff])] {
             let numbers = QpNumbers::new(slot, 7);
             let all = (0..GENERATIONS).flat_map(|g| (0..MAX_QPS).map(move |i| (i, g)));
-            let refused =
-                all.filter(|(index, generation)| numbers.number(*index, *generation).is_none()).count();
+            let refused = all
+                .filter(|(index, generation)| numbers.number(*index, *generation).is_none())
+                .count();
             assert_eq!(refused, reserved.len());
         }
     }

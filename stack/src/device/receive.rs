@@ -1,7 +1,8 @@
-//! From a datagram to the queue pairs: shape, ICRC, destination, source, then the queue pair itself.
+//! From a datagram to the queue pairs: shape, ICRC, destination, source, then the queue pair
+//! itself.
 //!
-//! Consecutive packets for one queue pair, as in a run that the peer sent, are handled under one lock and one set of
-//! pins. Every packet that is dropped moves a counter that says why.
+//! Consecutive packets for one queue pair, as in a run that the peer sent, are handled under one
+//! lock and one set of pins. Every packet that is dropped moves a counter that says why.
 
 use std::net::IpAddr;
 
@@ -23,12 +24,15 @@ use crate::time::Time;
 /// The most packets of a run on any port, and so the identifications that our own senders use.
 const MAX_SEGMENTS: u16 = 128;
 
-/// How received ICRCs are checked. A UDP socket does not show the IPv4 identification that the ICRC covers.
+/// How received ICRCs are checked. A UDP socket does not show the IPv4 identification that the ICRC
+/// covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IcrcPolicy {
-    /// Only the identifications that this stack's own senders use pass. The kernel's `rdma_rxe` uses others.
+    /// Only the identifications that this stack's own senders use pass. The kernel's `rdma_rxe`
+    /// uses others.
     Strict,
-    /// A packet passes if any identification explains its ICRC; a damaged one does with a chance of 2^-16.
+    /// A packet passes if any identification explains its ICRC; a damaged one does with a chance of
+    /// 2^-16.
     #[default]
     Solve,
     /// The ICRC is not looked at.
@@ -43,11 +47,13 @@ pub struct ReceiveScratch {
     seed: Option<(Way, IcrcSeed)>,
     /// Whom packets to a multicast group are for.
     members: Vec<QpHandle>,
-    /// Packets whose ICRC is right for their place, not counted yet: a counter is shared, this is not.
+    /// Packets whose ICRC is right for their place, not counted yet: a counter is shared, this is
+    /// not.
     exact: u64,
     /// Acknowledgements of queue pairs that came in one run.
     acks: AckBatch,
-    /// Notes the packets that are for another process, or for QP0 and QP1; they are dropped if nobody asks.
+    /// Notes the packets that are for another process, or for QP0 and QP1; they are dropped if
+    /// nobody asks.
     pub strays: Option<Strays>,
 }
 
@@ -61,7 +67,8 @@ impl ReceiveScratch {
         Self { strays: Some(Strays::default()), ..Self::default() }
     }
 
-    /// What the ICRCs of `datagrams` begin with; most often they came as those before. `None` if the IP versions differ.
+    /// What the ICRCs of `datagrams` begin with; most often they came as those before. `None` if
+    /// the IP versions differ.
     fn seed(&mut self, datagrams: &Datagrams<'_>) -> Option<IcrcSeed> {
         let way = (datagrams.from, datagrams.from_port, datagrams.to);
         if let Some((of, seed)) = self.seed
@@ -75,8 +82,8 @@ impl ReceiveScratch {
     }
 }
 
-/// Packets of the datagrams received last that are whole and not this device's to handle: for queue pairs of another process
-/// slot, or for the two queue pairs of management that processes share.
+/// Packets of the datagrams received last that are whole and not this device's to handle: for queue
+/// pairs of another process slot, or for the two queue pairs of management that processes share.
 #[derive(Debug)]
 pub struct Strays {
     segments: [u16; MAX_SEGMENTS as usize],
@@ -128,16 +135,21 @@ enum Next {
     Nothing,
 }
 
-/// Whether requests came, and behind them an acknowledgement. It tells of what was asked before, and who waits for that must not hear
-/// of the peer's reply first: hardware acknowledges at once, and programs have come to lean on it (perftest before 23 takes the first event of its
-/// one channel for that of its SEND). Answers keep their order, in which an acknowledgement stands for all before it.
+/// Whether requests came, and behind them an acknowledgement. It tells of what was asked before,
+/// and who waits for that must not hear of the peer's reply first: hardware acknowledges at once,
+/// and programs have come to lean on it (perftest before 23 takes the first event of its one
+/// channel for that of its SEND). Answers keep their order, in which an acknowledgement stands for
+/// all before it.
 fn ends_with_acknowledgement(datagrams: &Datagrams<'_>, count: usize) -> bool {
     let info = |packet: &[u8]| packet.first().and_then(|opcode| Opcode::lookup(*opcode));
     let last = datagrams.segment(count.saturating_sub(1));
     count > 1
         && last.len() == Ack::LEN
         && info(last).is_some_and(|info| info.kind == Kind::Ack)
-        && datagrams.segments().take(count - 1).all(|packet| info(packet).is_some_and(|info| info.is_request))
+        && datagrams
+            .segments()
+            .take(count - 1)
+            .all(|packet| info(packet).is_some_and(|info| info.is_request))
 }
 
 fn arrival(datagrams: &Datagrams<'_>, identification: u16) -> Arrival {
@@ -155,7 +167,9 @@ impl Device {
     /// [`transmit_pending`](Self::transmit_pending).
     pub fn receive(&self, now: Time, datagrams: &Datagrams<'_>, scratch: &mut ReceiveScratch) {
         let Some(seed) = scratch.seed(datagrams) else {
-            return self.counters.add_many(Counter::DropMalformed, datagrams.segments().len() as u64);
+            return self
+                .counters
+                .add_many(Counter::DropMalformed, datagrams.segments().len() as u64);
         };
         if let Some(strays) = &mut scratch.strays {
             strays.count = 0;
@@ -170,7 +184,8 @@ impl Device {
         let mut touched = None;
         let mut received = 0;
         let count = datagrams.segments().len();
-        // The acknowledgement that rides behind a reply is taken before it, as if it had been sent first.
+        // The acknowledgement that rides behind a reply is taken before it, as if it had been sent
+        // first.
         let first = if ends_with_acknowledgement(datagrams, count) { count - 1 } else { 0 };
         for turn in 0..count {
             let segment = if first == 0 { turn } else { (turn + first) % count };
@@ -191,7 +206,12 @@ impl Device {
                 self.leave(held.take(), &context, &mut touched, &mut scratch.acks, Next::Other);
                 context.pins.clear();
                 context.carried.let_go();
-                self.receive_from_group(now, &packet, arrival(datagrams, identification), &scratch.members);
+                self.receive_from_group(
+                    now,
+                    &packet,
+                    arrival(datagrams, identification),
+                    &scratch.members,
+                );
                 continue;
             }
             let qpn = packet.dest_qp();
@@ -231,7 +251,8 @@ impl Device {
         self.counters.add_many(Counter::IcrcExact, std::mem::take(&mut scratch.exact));
     }
 
-    /// Lets go of the queue pair that is held, if one is. `touched`: the path of those before it, and of what is in `batch`.
+    /// Lets go of the queue pair that is held, if one is. `touched`: the path of those before it,
+    /// and of what is in `batch`.
     #[inline(always)] // as is what follows: many queue pairs in a run mean one call of each a packet
     fn leave(
         &self,
@@ -243,7 +264,8 @@ impl Device {
     ) {
         let Some(held) = held else { return };
         let is_one_of_many = next == Next::Other || !batch.is_empty();
-        if is_one_of_many && let Some(other) = touched.take_if(|index| *index != context.path_index) {
+        if is_one_of_many && let Some(other) = touched.take_if(|index| *index != context.path_index)
+        {
             self.leave_at(other, batch);
         }
         if let Some(path) = self.let_go(held, context, is_one_of_many.then_some(batch))
@@ -253,8 +275,8 @@ impl Device {
         }
     }
 
-    /// Takes a datagram for queue pair 1 that [`receive`](Self::receive) noted as a stray, having found it whole, and that turned
-    /// out to be for this process. `datagrams` holds nothing else.
+    /// Takes a datagram for queue pair 1 that [`receive`](Self::receive) noted as a stray, having
+    /// found it whole, and that turned out to be for this process. `datagrams` holds nothing else.
     pub fn receive_management(&self, now: Time, datagrams: &Datagrams<'_>) {
         let Ok(packet) = PacketView::parse(datagrams.bytes) else { return };
         let index = self.gsi.load(Ordering::Acquire);
@@ -284,10 +306,14 @@ impl Device {
         match (verdict, self.icrc_policy) {
             (IcrcVerdict::Exact { .. }, _) => scratch.exact += 1,
             // A packet of a run, whose neighbours were lost, came late or were not merged to it.
-            (IcrcVerdict::Solved { identification }, IcrcPolicy::Strict) if identification < MAX_SEGMENTS => {
+            (IcrcVerdict::Solved { identification }, IcrcPolicy::Strict)
+                if identification < MAX_SEGMENTS =>
+            {
                 self.counters.add(Counter::IcrcSolved);
             }
-            (IcrcVerdict::Solved { .. }, IcrcPolicy::Solve) => self.counters.add(Counter::IcrcSolved),
+            (IcrcVerdict::Solved { .. }, IcrcPolicy::Solve) => {
+                self.counters.add(Counter::IcrcSolved)
+            }
             _ => {
                 tracing::debug!(qp = %packet.dest_qp(), psn = %packet.psn(), "dropped: wrong ICRC");
                 self.counters.add(Counter::DropIcrc);
@@ -295,7 +321,9 @@ impl Device {
             }
         }
         let identification = match verdict {
-            IcrcVerdict::Exact { identification } | IcrcVerdict::Solved { identification } => identification,
+            IcrcVerdict::Exact { identification } | IcrcVerdict::Solved { identification } => {
+                identification
+            }
             IcrcVerdict::Bad => 0,
         };
         Some((packet, identification))
@@ -322,14 +350,16 @@ impl Device {
         }
     }
 
-    /// Locks a queue pair for packets. The context is that of the one before it, with what that had pinned.
+    /// Locks a queue pair for packets. The context is that of the one before it, with what that had
+    /// pinned.
     #[inline(always)]
     fn hold<'d>(&'d self, index: u32, qpn: Qpn, context: &mut Context<'d>) -> Option<Held<'d>> {
         let slot = self.qps.at(index)?;
         let guard = match try_lock(&slot.qp) {
             Some(guard) => guard,
             None => {
-                // No pins, and no completion queue, while waiting for a queue pair: who has it may be waiting for them.
+                // No pins, and no completion queue, while waiting for a queue pair: who has it may
+                // be waiting for them.
                 context.pins.clear();
                 context.carried.let_go();
                 lock(&slot.qp)
@@ -339,7 +369,8 @@ impl Device {
         Some(Held { index, qpn, slot, guard, was_asked: false })
     }
 
-    /// Gives a packet, which came `from` there, to the queue pair that is held, if that is who it is for.
+    /// Gives a packet, which came `from` there, to the queue pair that is held, if that is who it
+    /// is for.
     fn dispatch(
         &self,
         held: &mut Held<'_>,
@@ -386,11 +417,17 @@ impl Device {
         }
     }
 
-    /// Lets go of a queue pair; returns its path, which the caller lists on the device, once for all queue pairs of it. In any case:
-    /// acknowledgements may have opened the window for other queue pairs, which it had stopped. `batch`: where its acknowledgement
-    /// goes, if it has nothing else to send and others came in the same run.
+    /// Lets go of a queue pair; returns its path, which the caller lists on the device, once for
+    /// all queue pairs of it. In any case: acknowledgements may have opened the window for other
+    /// queue pairs, which it had stopped. `batch`: where its acknowledgement goes, if it has
+    /// nothing else to send and others came in the same run.
     #[inline(always)]
-    fn let_go(&self, mut held: Held<'_>, context: &Context<'_>, batch: Option<&mut AckBatch>) -> Option<u32> {
+    fn let_go(
+        &self,
+        mut held: Held<'_>,
+        context: &Context<'_>,
+        batch: Option<&mut AckBatch>,
+    ) -> Option<u32> {
         let now = context.now;
         let qp = held.guard.as_mut()?;
         let path = qp.path.map(|(index, _)| index).filter(|index| *index == context.path_index);

@@ -1,4 +1,5 @@
-//! A table that grows and whose entries never move, so that a reader needs no lock and no reference count.
+//! A table that grows and whose entries never move, so that a reader needs no lock and no reference
+//! count.
 
 use std::sync::OnceLock;
 

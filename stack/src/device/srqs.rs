@@ -1,10 +1,13 @@
-//! Creating and destroying shared receive queues and XRC domains, and finding a queue by its number.
+//! Creating and destroying shared receive queues and XRC domains, and finding a queue by its
+//! number.
 
 use super::slots::Slots;
 use super::{Control, Device};
 use crate::cq::{CqRef, EventObject, SrqId};
 use crate::srq::error::{CreateSrqError, DestroySrqError, SrqError, check_size};
-use crate::srq::xrcd::{Claim, CloseXrcdError, Inode, OpenXrcdError, Xrcd, XrcdError, XrcdFlags, XrcdRef};
+use crate::srq::xrcd::{
+    Claim, CloseXrcdError, Inode, OpenXrcdError, Xrcd, XrcdError, XrcdFlags, XrcdRef,
+};
 use crate::srq::{Srq, SrqInit, SrqRef, Surroundings, XrcPart};
 use crate::sync::{Arc, Mutex, lock};
 
@@ -45,7 +48,8 @@ impl Device {
         check_size("srq_limit", init.attr.srq_limit, 0, init.attr.max_wr)?;
         let cq = init.xrc.as_ref().map(|xrc| CqRef::new(Arc::clone(&xrc.cq))).transpose()?;
         let mut control = lock(&self.control);
-        let xrcd = init.xrc.as_ref().map(|xrc| self.use_xrcd(&mut control, &xrc.xrcd)).transpose()?;
+        let xrcd =
+            init.xrc.as_ref().map(|xrc| self.use_xrcd(&mut control, &xrc.xrcd)).transpose()?;
         let pd = control.base_of(init.pd).ok_or(CreateSrqError::NoPd)?;
         control.pds.get_mut(&init.pd).ok_or(CreateSrqError::NoPd)?.srqs += 1;
         let none_left = CreateSrqError::NoneLeft { allowed: limits.max_srq };
@@ -62,7 +66,8 @@ impl Device {
             events: Arc::clone(&self.events),
             counters: Arc::clone(&self.counters),
         };
-        let srq = Arc::new(Srq::new(init, xrcd.zip(cq).map(|(xrcd, cq)| XrcPart { xrcd, cq }), around));
+        let srq =
+            Arc::new(Srq::new(init, xrcd.zip(cq).map(|(xrcd, cq)| XrcPart { xrcd, cq }), around));
         *lock(slot) = Some(Arc::clone(&srq));
         Ok(srq)
     }
@@ -89,10 +94,11 @@ impl Device {
         SrqRef::new(Arc::clone(srq))
     }
 
-    /// Opens an XRC domain (`ibv_open_xrcd`): that of a file, which all of this process that open it share, or, without a file, a new
-    /// one that only this call knows. `claim` is called when the file's domain is made, and tells other processes of it: to take part in
-    /// theirs, without [`XrcdFlags::CREATE`], is refused, and so is one of which it is said that nobody else has one. A process that makes
-    /// one beside theirs has one of its own.
+    /// Opens an XRC domain (`ibv_open_xrcd`): that of a file, which all of this process that open
+    /// it share, or, without a file, a new one that only this call knows. `claim` is called when
+    /// the file's domain is made, and tells other processes of it: to take part in theirs, without
+    /// [`XrcdFlags::CREATE`], is refused, and so is one of which it is said that nobody else has
+    /// one. A process that makes one beside theirs has one of its own.
     ///
     /// # Errors
     /// [`OpenXrcdError`].
@@ -103,7 +109,8 @@ impl Device {
         claim: impl FnOnce(Inode) -> Result<Option<Claim>, OpenXrcdError>,
     ) -> Result<Arc<Xrcd>, OpenXrcdError> {
         let mut control = lock(&self.control);
-        let found = inode.and_then(|inode| control.xrcds.iter().find(|xrcd| xrcd.inode() == Some(inode)));
+        let found =
+            inode.and_then(|inode| control.xrcds.iter().find(|xrcd| xrcd.inode() == Some(inode)));
         match (found, inode) {
             (Some(_), Some(given)) if flags.contains(XrcdFlags::EXCLUSIVE) => {
                 return Err(OpenXrcdError::Exists { given });
@@ -124,8 +131,11 @@ impl Device {
             return Err(OpenXrcdError::NoneLeft { allowed: self.limits.max_xrcd });
         }
         let claim = match inode.map(claim) {
-            // Two processes that make one each, as both ends of ibv_xsrq_pingpong do, need nothing of each other's.
-            Some(Err(OpenXrcdError::OtherProcess { given })) if !flags.contains(XrcdFlags::EXCLUSIVE) => {
+            // Two processes that make one each, as both ends of ibv_xsrq_pingpong do, need nothing
+            // of each other's.
+            Some(Err(OpenXrcdError::OtherProcess { given }))
+                if !flags.contains(XrcdFlags::EXCLUSIVE) =>
+            {
                 tracing::warn!(
                     inode = given.number,
                     "another process has an XRC domain of this file; this process gets one of its own, and none of the other's queues"
@@ -155,15 +165,19 @@ impl Device {
     }
 
     /// One more is in `xrcd`. The lock is the control lock, under which domains are closed.
-    pub(super) fn use_xrcd(&self, _control: &mut Control, xrcd: &Arc<Xrcd>) -> Result<XrcdRef, XrcdError> {
+    pub(super) fn use_xrcd(
+        &self,
+        _control: &mut Control,
+        xrcd: &Arc<Xrcd>,
+    ) -> Result<XrcdRef, XrcdError> {
         if !xrcd.is_of(&self.events) {
             return Err(XrcdError::OtherDevice);
         }
         XrcdRef::new(Arc::clone(xrcd))
     }
 
-    /// Destroys a shared receive queue that no queue pair takes from any more: the receives in it complete nowhere. Waits until the
-    /// events about it that were taken are acknowledged.
+    /// Destroys a shared receive queue that no queue pair takes from any more: the receives in it
+    /// complete nowhere. Waits until the events about it that were taken are acknowledged.
     ///
     /// # Errors
     /// [`DestroySrqError`].
@@ -173,7 +187,8 @@ impl Device {
         Ok(())
     }
 
-    /// Destroys a shared receive queue without waiting for acknowledgements, as when its owner goes away.
+    /// Destroys a shared receive queue without waiting for acknowledgements, as when its owner goes
+    /// away.
     ///
     /// # Errors
     /// [`DestroySrqError`].

@@ -1,4 +1,5 @@
-//! Two devices joined by a wire that loses nothing: every operation once. Loss and the rest: the fault simulation.
+//! Two devices joined by a wire that loses nothing: every operation once. Loss and the rest: the
+//! fault simulation.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -33,7 +34,9 @@ use crate::port::{Datagrams, Run, SendOutcome, Transmit};
 use crate::qp::QpInit;
 use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use crate::qp::transition;
-use crate::qp::wr::{Destination, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge};
+use crate::qp::wr::{
+    Destination, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
+};
 use crate::srq::Srq;
 use crate::time::Time;
 
@@ -93,7 +96,10 @@ impl End {
         let cq = device.create_cq(64, None, 0).unwrap();
         let qp = create_qp(&device, pd, &cq);
         let buffer = Arc::new(Buffer::new(1 << 20).unwrap());
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let access = Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC;
         let mr = register(&device, pd, &buffer, access);
         Self { device, pd, cq, qp, buffer, mr }
     }
@@ -107,8 +113,9 @@ impl End {
     }
 
     fn connect_as(&self, qp_type: QpType, qp: QpHandle, dest_qp_num: Qpn, peer_ip: Ipv4Addr) {
-        let allowed =
-            |from, to, mask| transition::attributes(from, to, qp_type).unwrap().allowed().intersection(mask);
+        let allowed = |from, to, mask| {
+            transition::attributes(from, to, qp_type).unwrap().allowed().intersection(mask)
+        };
         let mask = |bits: &[QpAttrMask]| bits.iter().fold(QpAttrMask::STATE, |all, bit| all | *bit);
         let attr = QpAttr {
             qp_state: QpState::Init,
@@ -200,8 +207,13 @@ fn create_qp(device: &Device, pd: PdId, cq: &Arc<Cq>) -> QpHandle {
 }
 
 fn create_qp_on(device: &Device, pd: PdId, cq: &Arc<Cq>, srq: Option<&Arc<Srq>>) -> QpHandle {
-    let cap =
-        QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 64 };
+    let cap = QpCap {
+        max_send_wr: 16,
+        max_recv_wr: 16,
+        max_send_sge: 4,
+        max_recv_sge: 4,
+        max_inline_data: 64,
+    };
     let init = QpInit {
         qp_type: QpType::Rc,
         pd,
@@ -243,7 +255,8 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 fn quiet(end: &End) {
-    for counter in Counter::ALL.iter().filter(|c| c.name().starts_with("drop") || c.name().ends_with("_err"))
+    for counter in
+        Counter::ALL.iter().filter(|c| c.name().starts_with("drop") || c.name().ends_with("_err"))
     {
         assert_eq!(end.device.counters().value(*counter), 0, "{}", counter.name());
     }
@@ -272,7 +285,10 @@ fn every_operation_of_every_size_arrives() {
         run(&a, &b, &wire);
         let sent = a.completions();
         assert_eq!(sent.len(), 1, "size {size}");
-        assert_eq!((sent[0].wr_id, sent[0].status, sent[0].opcode), (7, WcStatus::Success, WcOpcode::Send));
+        assert_eq!(
+            (sent[0].wr_id, sent[0].status, sent[0].opcode),
+            (7, WcStatus::Success, WcOpcode::Send)
+        );
         let received = b.completions();
         assert_eq!(received.len(), 1);
         assert_eq!((received[0].byte_len, received[0].imm_data()), (size as u32, Some(0xdead)));
@@ -305,7 +321,8 @@ fn atomics_return_the_old_value() {
     a.post(SendOp::CompareSwap { remote: b.remote(64), compare: 42, swap: 9 }, &[a.sge(16, 8)]);
     run(&a, &b, &wire);
     assert!(a.completions().iter().all(|c| c.status == WcStatus::Success));
-    let old: Vec<u64> = a.bytes(0, 24).chunks(8).map(|c| u64::from_ne_bytes(c.try_into().unwrap())).collect();
+    let old: Vec<u64> =
+        a.bytes(0, 24).chunks(8).map(|c| u64::from_ne_bytes(c.try_into().unwrap())).collect();
     assert_eq!(old, [41, 42, 7]);
     assert_eq!(b.bytes(64, 8), 7u64.to_ne_bytes());
     quiet(&a);
@@ -314,7 +331,9 @@ fn atomics_return_the_old_value() {
 #[test]
 fn a_wrong_key_is_a_remote_access_error_and_flushes() {
     let (a, b, wire) = pair();
-    b.device.post_recv(Time::ZERO, b.qp, &[RecvRequest { wr_id: 9, sges: &[b.sge(0, 8)] }]).unwrap();
+    b.device
+        .post_recv(Time::ZERO, b.qp, &[RecvRequest { wr_id: 9, sges: &[b.sge(0, 8)] }])
+        .unwrap();
     let remote = Remote { rkey: urxe_wire::Rkey(b.mr.rkey.0 ^ 1), ..b.remote(0) };
     a.post(SendOp::Write { remote }, &[a.sge(0, 5000)]);
     a.post(SendOp::Send, &[a.sge(0, 8)]);

@@ -98,7 +98,8 @@ pub enum CreateQpError {
     /// The XRC domain.
     #[error(transparent)]
     Xrcd(#[from] XrcdError),
-    /// Queue pair 1, where the connections of all programs are made: what comes there would be its owner's alone.
+    /// Queue pair 1, where the connections of all programs are made: what comes there would be its
+    /// owner's alone.
     #[error(
         "queue pair 1 (GSI) is the system's: use rdma_cm, which shares it; programs have RC, UC, UD and XRC_SEND"
     )]
@@ -267,7 +268,10 @@ impl Device {
     /// # Errors
     /// [`CreateQpError`].
     pub fn create_qp(&self, init: &QpInit) -> Result<QpHandle, CreateQpError> {
-        if !matches!(init.qp_type, QpType::Rc | QpType::Uc | QpType::Ud | QpType::Gsi | QpType::XrcSend) {
+        if !matches!(
+            init.qp_type,
+            QpType::Rc | QpType::Uc | QpType::Ud | QpType::Gsi | QpType::XrcSend
+        ) {
             return Err(CreateQpError::Unsupported { given: init.qp_type });
         }
         self.check_cap(init)?;
@@ -328,8 +332,8 @@ impl Device {
         Ok(QpHandle { index, qpn })
     }
 
-    /// Opens the receiving end of an XRC connection once more (`ibv_open_qp`): it goes when it was destroyed as often as it was
-    /// created and opened.
+    /// Opens the receiving end of an XRC connection once more (`ibv_open_qp`): it goes when it was
+    /// destroyed as often as it was created and opened.
     ///
     /// # Errors
     /// [`OpenQpError`].
@@ -367,17 +371,19 @@ impl Device {
         Ok(())
     }
 
-    /// A free index and the number it has this time: the one that has been free for longest, once so many are that a number that was just
-    /// freed is not met again soon; an index that was never used else, which costs memory.
+    /// A free index and the number it has this time: the one that has been free for longest, once
+    /// so many are that a number that was just freed is not met again soon; an index that was never
+    /// used else, which costs memory.
     fn take_number(&self, control: &mut Control) -> Option<(u32, Qpn)> {
         loop {
-            let (index, generation) =
-                if control.free_qps.len() < qpn::RESTING_QPS && control.fresh_qp < self.limits.max_qp {
-                    control.fresh_qp += 1;
-                    (control.fresh_qp - 1, 0)
-                } else {
-                    control.free_qps.pop_front()?
-                };
+            let (index, generation) = if control.free_qps.len() < qpn::RESTING_QPS
+                && control.fresh_qp < self.limits.max_qp
+            {
+                control.fresh_qp += 1;
+                (control.fresh_qp - 1, 0)
+            } else {
+                control.free_qps.pop_front()?
+            };
             if let Some(qpn) = self.numbers.number(index, generation) {
                 return Some((index, qpn));
             }
@@ -405,9 +411,12 @@ impl Device {
     ) -> Result<(), ModifyError> {
         let slot = self.qps.at(handle.index).ok_or(ModifyError::NoQp)?;
         let limits = self.transition_limits();
-        let plan = |qp: &Qp| transition::plan(qp.common.state, qp.common.qp_type, attr, mask, &limits);
-        // A path may not be locked under a queue pair, so it is taken in between; the plan is made again afterwards.
-        let planned = self.with_qp(handle, |qp| plan(qp).map(|_| (qp.query().dest_qp_num, qp.heeds_marks())));
+        let plan =
+            |qp: &Qp| transition::plan(qp.common.state, qp.common.qp_type, attr, mask, &limits);
+        // A path may not be locked under a queue pair, so it is taken in between; the plan is made
+        // again afterwards.
+        let planned =
+            self.with_qp(handle, |qp| plan(qp).map(|_| (qp.query().dest_qp_num, qp.heeds_marks())));
         let (former_dest, heeds_marks) = planned.ok_or(ModifyError::NoQp)??;
         let dest = if mask.contains(QpAttrMask::DEST_QPN) { attr.dest_qp_num } else { former_dest };
         let taken = if mask.contains(QpAttrMask::AV) {
@@ -459,7 +468,8 @@ impl Device {
         }
     }
 
-    /// Destroys a queue pair: its unfinished work completes nowhere. Waits until the events about it that were taken are acknowledged.
+    /// Destroys a queue pair: its unfinished work completes nowhere. Waits until the events about
+    /// it that were taken are acknowledged.
     ///
     /// # Errors
     /// [`DestroyQpError`].
@@ -470,7 +480,8 @@ impl Device {
         Ok(())
     }
 
-    /// Destroys a queue pair without waiting for acknowledgements, as when its owner goes away. It leaves its multicast groups.
+    /// Destroys a queue pair without waiting for acknowledgements, as when its owner goes away. It
+    /// leaves its multicast groups.
     ///
     /// # Errors
     /// [`DestroyQpError::NoQp`].
@@ -529,11 +540,16 @@ impl Device {
     }
 
     fn generation_of(&self, handle: QpHandle) -> u32 {
-        let is_it = |generation: &u32| self.numbers.number(handle.index, *generation) == Some(handle.qpn);
+        let is_it =
+            |generation: &u32| self.numbers.number(handle.index, *generation) == Some(handle.qpn);
         (0..qpn::GENERATIONS).find(is_it).unwrap_or(0)
     }
 
-    pub(super) fn with_qp<T>(&self, handle: QpHandle, use_it: impl FnOnce(&mut Qp) -> T) -> Option<T> {
+    pub(super) fn with_qp<T>(
+        &self,
+        handle: QpHandle,
+        use_it: impl FnOnce(&mut Qp) -> T,
+    ) -> Option<T> {
         self.with_slot(handle, |_, qp| use_it(qp))
     }
 
@@ -575,7 +591,11 @@ impl Device {
 
     /// The same surroundings for a queue pair on `path`, with what was pinned for the one before.
     #[inline(always)]
-    pub(super) fn move_context<'d>(&'d self, context: &mut Context<'d>, path: Option<(u32, IpAddr)>) {
+    pub(super) fn move_context<'d>(
+        &'d self,
+        context: &mut Context<'d>,
+        path: Option<(u32, IpAddr)>,
+    ) {
         let index = index_of(path);
         if context.path_index != index {
             context.settle();

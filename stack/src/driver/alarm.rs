@@ -1,6 +1,7 @@
 //! How a thread that leaves work hands it to another, which may be about to sleep.
 //!
-//! Waking costs a system call, so only a thread that sleeps is woken. That needs an agreement, or work is left in between:
+//! Waking costs a system call, so only a thread that sleeps is woken. That needs an agreement, or
+//! work is left in between:
 //!
 //! ```text
 //!   who leaves work             who sleeps
@@ -8,7 +9,8 @@
 //!   2. fence                    2. fence
 //!   3. asleep? then wake        3. look for work a last time, then sleep
 //! ```
-//! Whichever fence comes second, its side sees what the other did before its own. A loom model tries all orders.
+//! Whichever fence comes second, its side sees what the other did before its own. A loom model
+//! tries all orders.
 
 use crate::cq::Wake;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
@@ -31,8 +33,8 @@ impl<D: Wake> Alarm<D> {
         &self.descriptor
     }
 
-    /// Sleeps in `sleep`, unless it is woken. `last_look` does the work that was left before this thread could be seen
-    /// to sleep; what it returns goes to `sleep`.
+    /// Sleeps in `sleep`, unless it is woken. `last_look` does the work that was left before this
+    /// thread could be seen to sleep; what it returns goes to `sleep`.
     pub fn sleep<T>(&self, last_look: impl FnOnce() -> T, sleep: impl FnOnce(T)) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -66,7 +68,8 @@ pub(super) mod loom_tests {
         }
     }
 
-    /// Work that is left while the other thread goes to sleep is done by its last look, or wakes it.
+    /// Work that is left while the other thread goes to sleep is done by its last look, or wakes
+    /// it.
     #[test]
     fn loom_no_work_is_left_with_a_sleeping_thread() {
         loom::model(|| {

@@ -23,9 +23,10 @@ const SWEEP_NS: u64 = 1_000_000_000;
 const MAX_BATCHES: usize = 64;
 /// So many management datagrams are handed on at once while more come.
 const MADS_TOGETHER: usize = 64;
-/// After a batch of a stream the sockets are found empty so often before it sleeps: the next run is there sooner than a
-/// sleep and a wake-up take. Each time the processor is given away first. After small messages it sleeps at once: a thread that
-/// sleeps is scheduled sooner beside one that spins.
+/// After a batch of a stream the sockets are found empty so often before it sleeps: the next run is
+/// there sooner than a sleep and a wake-up take. Each time the processor is given away first. After
+/// small messages it sleeps at once: a thread that sleeps is scheduled sooner beside one that
+/// spins.
 const EMPTY_LOOKS: u32 = 32;
 
 /// Where the alarm stands among what the thread sleeps on.
@@ -45,7 +46,8 @@ pub(super) fn run(shared: &Shared) {
         shared.ports.drain_errors();
         shared.handle_timeouts(now);
         shared.transmit(now);
-        // Timeouts complete requests and end connections: who waits for that must not wait for this thread's next packet.
+        // Timeouts complete requests and end connections: who waits for that must not wait for this
+        // thread's next packet.
         shared.call_hook();
         if shared.stop.load(Ordering::Acquire) {
             break;
@@ -93,14 +95,16 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// What the thread sleeps on. First the watch, which counts only while some thread polls; then what is looked at even then, up to the place that is returned:
-/// the alarm, changes, and what all processes of an address read, unless that is left to the others; then the sockets.
+/// What the thread sleeps on. First the watch, which counts only while some thread polls; then what
+/// is looked at even then, up to the place that is returned: the alarm, changes, and what all
+/// processes of an address read, unless that is left to the others; then the sockets.
 fn waits_of(shared: &Shared, hears_common: bool) -> (Vec<PollFd<'_>>, usize) {
     let on = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
     let alarm = on(shared.alarm.descriptor().as_fd());
     let members = shared.ports.members();
-    let shared_ones =
-        members.flat_map(|member| [member.desk(), member.common().filter(|_| hears_common).map(AsFd::as_fd)]);
+    let shared_ones = members.flat_map(|member| {
+        [member.desk(), member.common().filter(|_| hears_common).map(AsFd::as_fd)]
+    });
     let changes = shared.changes.as_ref().map(|changes| on(changes.as_fd()));
     let watch = on(shared.watch.as_fd());
     let mut waits: Vec<PollFd<'_>> =
@@ -111,7 +115,8 @@ fn waits_of(shared: &Shared, hears_common: bool) -> (Vec<PollFd<'_>>, usize) {
     (waits, always)
 }
 
-/// Receives what waits and what follows it closely, unless another thread is at it. Whether there was anything.
+/// Receives what waits and what follows it closely, unless another thread is at it. Whether there
+/// was anything.
 fn receive(shared: &Shared, crowd: &mut Crowd) -> bool {
     let Some(mut receiver) = try_lock(&shared.receiver) else { return false };
     let polled_at_ns = shared.polled_at_ns.load(Ordering::Relaxed);
@@ -145,7 +150,8 @@ fn receive(shared: &Shared, crowd: &mut Crowd) -> bool {
     batches > 0
 }
 
-/// Sleeps beside a thread that polls: until it stops, until something is due that it does not do, or until somebody wakes this one.
+/// Sleeps beside a thread that polls: until it stops, until something is due that it does not do,
+/// or until somebody wakes this one.
 fn sleep_polled(shared: &Shared, waits: &mut [PollFd<'_>], sweep_at: Time) {
     let now = clock::now();
     shared.watch.begin(now, shared.next_wake());
@@ -166,7 +172,8 @@ fn last_look(shared: &Shared, sweep_at: Time, held: Option<Time>) -> Option<u64>
 
 /// Sleeps until the next deadline, or until it is woken, as it is when the leader goes.
 fn sleep_led(shared: &Shared, waits: &mut [PollFd<'_>], sweep_at: Time) {
-    let last_look = || if shared.lead.is_led() { last_look(shared, sweep_at, None) } else { Some(0) };
+    let last_look =
+        || if shared.lead.is_led() { last_look(shared, sweep_at, None) } else { Some(0) };
     shared.alarm.sleep(last_look, |timeout_ns| wait(waits, timeout_ns));
 }
 
@@ -174,7 +181,8 @@ fn sleep_led(shared: &Shared, waits: &mut [PollFd<'_>], sweep_at: Time) {
 fn sleep_idle(shared: &Shared, waits: &mut [PollFd<'_>], sweep_at: Time) {
     let last_look = || last_look(shared, sweep_at, shared.ports.next_due());
     shared.alarm.sleep(last_look, |timeout_ns| wait(waits, timeout_ns));
-    // An error in a socket's queue makes it readable without a packet: it must be taken, or this never sleeps again.
+    // An error in a socket's queue makes it readable without a packet: it must be taken, or this
+    // never sleeps again.
     if waits.iter().any(|wait| wait.revents().contains(PollFlags::ERR)) {
         let common = shared.ports.members().filter_map(Member::common);
         for port in shared.ports.iter().chain(common) {

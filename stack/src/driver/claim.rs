@@ -1,9 +1,10 @@
-//! Which process has the XRC domain of a file, since domains are shared within a process only: who would take part in another's is
-//! told so.
+//! Which process has the XRC domain of a file, since domains are shared within a process only: who
+//! would take part in another's is told so.
 //!
-//! A claim is an abstract Unix socket whose name tells the device's first GID and the file: as in the kernel, domains are a device's, and
-//! two devices may have one of a file each. The kernel gives a name to one socket at a time and frees it with
-//! the process, however that ends; nothing stays behind in a file system. Names are those of one network namespace, as devices are.
+//! A claim is an abstract Unix socket whose name tells the device's first GID and the file: as in
+//! the kernel, domains are a device's, and two devices may have one of a file each. The kernel
+//! gives a name to one socket at a time and frees it with the process, however that ends; nothing
+//! stays behind in a file system. Names are those of one network namespace, as devices are.
 
 use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt;
@@ -14,12 +15,14 @@ use crate::srq::xrcd::{Claim, Inode, OpenXrcdError};
 use crate::sys::fork::{Guarded, PerProcess, guard};
 use urxe_wire::Gid;
 
-/// The claims of this process: it may have opened a device several times, each with a domain of the same file.
+/// The claims of this process: it may have opened a device several times, each with a domain of the
+/// same file.
 static CLAIMS: PerProcess<Mutex<Claims>> = PerProcess::new(Mutex::default);
 
 type Claims = Vec<(Gid, Inode, Weak<Guarded<UnixDatagram>>)>;
 
-/// Claims the domain that the device with this first GID has of a file for this process, for [`Device::open_xrcd`](crate::device::Device::open_xrcd).
+/// Claims the domain that the device with this first GID has of a file for this process, for
+/// [`Device::open_xrcd`](crate::device::Device::open_xrcd).
 ///
 /// # Errors
 /// [`OpenXrcdError::OtherProcess`], [`OpenXrcdError::Claim`].

@@ -38,17 +38,20 @@ pub struct EngineConfig {
     pub limits: Limits,
     /// What happens to packets that arrived before the device sees them: a simulated bad network.
     pub faults: FaultSpec,
-    /// No retransmission before the local ACK timeout comes earlier than this, whatever round trips were measured. Longer
-    /// is better where the peer may stall: an emulated machine, a process in a debugger.
+    /// No retransmission before the local ACK timeout comes earlier than this, whatever round trips
+    /// were measured. Longer is better where the peer may stall: an emulated machine, a process in
+    /// a debugger.
     pub early_timeout_min: Duration,
-    /// Packets to devices of this process that were opened with it as well go to them directly, over no socket. What
-    /// watches or disturbs the interface (tcpdump, netem) does not see them; captures and counters of the devices do.
+    /// Packets to devices of this process that were opened with it as well go to them directly,
+    /// over no socket. What watches or disturbs the interface (tcpdump, netem) does not see them;
+    /// captures and counters of the devices do.
     pub direct: bool,
     /// Packets of reliable connections say that their sender heeds marks of routers (ECT(0)).
     pub ecn: bool,
     /// Whom to tell, beside the descriptors.
     pub hooks: Hooks,
-    /// The connections that the device's management datagrams are for; without them they wait to be [taken](super::Engine::take_mad).
+    /// The connections that the device's management datagrams are for; without them they wait to be
+    /// [taken](super::Engine::take_mad).
     pub connections: Option<Arc<Connections>>,
 }
 

@@ -5,11 +5,11 @@
 //!   program: connect, accept, ... ─────────────────^      └──> MADs, sent at once by the same thread
 //!   engine's background thread: sleeps until the next deadline of the Cma
 //! ```
-//! Whoever receives a MAD hands it on, a polling thread or an engine's background thread; who calls sends what comes of it. All of it
-//! is under one lock, which no path of data takes.
+//! Whoever receives a MAD hands it on, a polling thread or an engine's background thread; who calls
+//! sends what comes of it. All of it is under one lock, which no path of data takes.
 //!
-//! What system calls that brings is made after letting go of it: whom they wake would find it taken. MADs leave in the order in which
-//! they were made, those to one process of a peer together.
+//! What system calls that brings is made after letting go of it: whom they wake would find it
+//! taken. MADs leave in the order in which they were made, those to one process of a peer together.
 
 use std::net::IpAddr;
 
@@ -60,12 +60,18 @@ pub(super) struct Attached {
 }
 
 impl Connections {
-    /// Without engines and identifiers. Ports, packet sequence numbers and communication ids follow from `seed`.
+    /// Without engines and identifiers. Ports, packet sequence numbers and communication ids follow
+    /// from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let core = Core { cma: Cma::new(seed), engines: Vec::new() };
         let deadline_ns = AtomicU64::new(Time::NEVER.as_ns());
-        Self { core: Mutex::new(core), outbox: Mutex::default(), sender: Mutex::default(), deadline_ns }
+        Self {
+            core: Mutex::new(core),
+            outbox: Mutex::default(),
+            sender: Mutex::default(),
+            deadline_ns,
+        }
     }
 
     /// Calls the core, sends what comes of it, and wakes who waits for the events.
@@ -97,7 +103,9 @@ impl Connections {
         let Core { cma, engines } = core;
         let Some(first) = cma.poll_transmit() else { return false };
         let mut outbox = lock(&self.outbox);
-        for (key, transmit) in std::iter::once(first).chain(std::iter::from_fn(|| cma.poll_transmit())) {
+        for (key, transmit) in
+            std::iter::once(first).chain(std::iter::from_fn(|| cma.poll_transmit()))
+        {
             if let Some((_, shared)) = engines.iter().find(|(of, _)| *of == key) {
                 outbox.push(OutgoingMad { shared: Arc::clone(shared), transmit });
             }
@@ -114,7 +122,8 @@ impl Connections {
         batch.clear();
     }
 
-    /// Takes note of when something is due; whose background thread is to be told, if that is earlier than it knows.
+    /// Takes note of when something is due; whose background thread is to be told, if that is
+    /// earlier than it knows.
     fn take_deadline(&self, core: &Core) -> Option<Arc<Shared>> {
         let deadline_ns = core.cma.next_deadline().unwrap_or(Time::NEVER).as_ns();
         let is_earlier = deadline_ns < self.deadline_ns.swap(deadline_ns, Ordering::AcqRel);
@@ -150,7 +159,12 @@ impl Connections {
     }
 
     /// An engine that is there from now on.
-    pub(super) fn attach(self: &Arc<Self>, shared: &Arc<Shared>, link: &ResolvedLink, seed: u64) -> Attached {
+    pub(super) fn attach(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        link: &ResolvedLink,
+        seed: u64,
+    ) -> Attached {
         let local = EngineDevice { shared: Arc::clone(shared), interface: link.interface.index };
         let guid = Guid(u64::from_be_bytes(link.node_guid.to_bytes()));
         let config = CmConfig::new(shared.ports.slot(), seed, guid);
@@ -174,7 +188,9 @@ impl Connections {
 
 impl std::fmt::Debug for Connections {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connections").field("deadline_ns", &self.deadline_ns).finish_non_exhaustive()
+        f.debug_struct("Connections")
+            .field("deadline_ns", &self.deadline_ns)
+            .finish_non_exhaustive()
     }
 }
 

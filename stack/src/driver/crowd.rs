@@ -1,8 +1,10 @@
-//! Whether management datagrams come in crowds, as they do where connections are made by the hundred.
+//! Whether management datagrams come in crowds, as they do where connections are made by the
+//! hundred.
 //!
-//! On a processor that several threads share, each datagram would wake the background thread, which would take the processor
-//! from the thread that sends the next one: each goes its way alone, at a cost of several switches. A thread that is patient finds
-//! many at once. Data must not wait for that, so the thread is patient only while datagrams of connections come, and nothing else does.
+//! On a processor that several threads share, each datagram would wake the background thread, which
+//! would take the processor from the thread that sends the next one: each goes its way alone, at a
+//! cost of several switches. A thread that is patient finds many at once. Data must not wait for
+//! that, so the thread is patient only while datagrams of connections come, and nothing else does.
 
 use crate::sys::thread;
 use crate::time::Time;

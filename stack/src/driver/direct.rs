@@ -1,20 +1,24 @@
-//! Between two queue pairs of one process no socket carries the packets: the thread that sends a run hands it to the other device itself,
-//! and sends what that answers.
+//! Between two queue pairs of one process no socket carries the packets: the thread that sends a
+//! run hands it to the other device itself, and sends what that answers.
 //!
 //! ```text
 //!   post_send ─> transmit ─> a run for a device of this process ─> its `receive`     (under no queue pair's lock)
 //!                   └──────< then, in turn: what each device that got something has to send: acknowledgements, responses
 //! ```
-//! So a message is in the receiver's memory, completed and acknowledged when the call that posted it returns, unless it is longer than what
-//! one call may move; then the devices' threads go on. A thread that sleeps is woken by its completion channel, as ever.
+//! So a message is in the receiver's memory, completed and acknowledged when the call that posted
+//! it returns, unless it is longer than what one call may move; then the devices' threads go on. A
+//! thread that sleeps is woken by its completion channel, as ever.
 //!
-//! Everything else stays as over a socket: the packets with their ICRCs, windows, counters, captures. What is sent to the special queue pairs goes
-//! over the socket, since which process it is for is a matter of all processes of the address; so does what goes to a group, from
-//! or to a device whose port is down or an address that its interface lost, and to a device that has a simulated bad network before it. A device is found by the process slot
-//! in the number of the queue pair, by the address, and by the network namespace in which it was opened: hosts made of
+//! Everything else stays as over a socket: the packets with their ICRCs, windows, counters,
+//! captures. What is sent to the special queue pairs goes over the socket, since which process it
+//! is for is a matter of all processes of the address; so does what goes to a group, from or to a
+//! device whose port is down or an address that its interface lost, and to a device that has a
+//! simulated bad network before it. A device is found by the process slot in the number of the
+//! queue pair, by the address, and by the network namespace in which it was opened: hosts made of
 //! namespaces see each other over their links only, in one process, too.
 //!
-//! Finding it takes no lock: each thread has a copy of the list of devices, made anew when that has changed.
+//! Finding it takes no lock: each thread has a copy of the list of devices, made anew when that has
+//! changed.
 
 use std::cell::RefCell;
 use std::fs;
@@ -36,7 +40,8 @@ use crate::sync::atomic::Ordering as SharedOrdering;
 use crate::sys::clock;
 use crate::sys::fork::{Maker, PerProcess};
 
-/// Devices that a call serves in turn before it leaves the rest to their threads: some ten megabytes, or a long chain of answers.
+/// Devices that a call serves in turn before it leaves the rest to their threads: some ten
+/// megabytes, or a long chain of answers.
 const MAX_TURNS: usize = 64;
 
 /// The devices of this process. A forked child has none of its parent's.
@@ -118,10 +123,14 @@ impl Desk {
     /// Hands `run` over, if it is for a device of this process; whether it was.
     fn deliver(&mut self, from: &Shared, namespace: Namespace, run: &Run<'_>) -> bool {
         let Some(slot) = slot_of(run) else { return false };
-        let Some(sender) = from.ports.iter().find(|port| port.address() == run.from) else { return false };
+        let Some(sender) = from.ports.iter().find(|port| port.address() == run.from) else {
+            return false;
+        };
         self.look();
         let Self { devices, scratch, touched, .. } = self;
-        for entry in devices.iter().filter(|entry| entry.slot == slot && entry.namespace == namespace) {
+        for entry in
+            devices.iter().filter(|entry| entry.slot == slot && entry.namespace == namespace)
+        {
             let Some(to) = entry.engine.upgrade() else { continue };
             let Some(receiver) = receiver_of(&to, sender, run) else { continue };
             if !sender.hand_over(run) {
@@ -148,10 +157,12 @@ impl Desk {
     }
 }
 
-/// The process slot that the first packet of `run` is for; `None` if it is for one of the special queue pairs or for a group.
+/// The process slot that the first packet of `run` is for; `None` if it is for one of the special
+/// queue pairs or for a group.
 fn slot_of(run: &Run<'_>) -> Option<u8> {
     let qpn = dest_qp(run.bytes)?;
-    let is_usual = qpn.value() > Qpn::QP1.value() && qpn != Qpn::MULTICAST && !run.to.is_multicast();
+    let is_usual =
+        qpn.value() > Qpn::QP1.value() && qpn != Qpn::MULTICAST && !run.to.is_multicast();
     is_usual.then(|| process_slot(qpn))
 }
 
@@ -174,7 +185,8 @@ fn take_touched() -> Option<Arc<Shared>> {
 }
 
 impl Shared {
-    /// Sends what the devices of this process answer to what was handed to them by this thread, and what is answered to that.
+    /// Sends what the devices of this process answer to what was handed to them by this thread, and
+    /// what is answered to that.
     pub(super) fn follow_up(&self) {
         if self.namespace.is_none() {
             return;
@@ -182,7 +194,8 @@ impl Shared {
         for _ in 0..MAX_TURNS {
             let Some(engine) = take_touched() else { return };
             engine.device.transmit_pending(clock::now(), &*engine);
-            // Its own thread has to call what waits to be called, but for what the caller here calls in any case.
+            // Its own thread has to call what waits to be called, but for what the caller here
+            // calls in any case.
             let is_callers = self.shares_hook_with(&engine);
             if !is_callers && engine.is_hook_due() || engine.has_management() {
                 engine.alarm.descriptor().wake();

@@ -39,8 +39,8 @@ use crate::sys::fork::Maker;
 use crate::sys::{clock, thread};
 use crate::time::Time;
 
-/// READ responses asked for at once: this share of the receive buffer, in eighths. Single 4 KiB packets (from a kernel, whose
-/// packets do not merge) take more than twice their size.
+/// READ responses asked for at once: this share of the receive buffer, in eighths. Single 4 KiB
+/// packets (from a kernel, whose packets do not merge) take more than twice their size.
 const READ_BUDGET_EIGHTHS: u64 = 3;
 /// More than this at once only fills queues.
 const READ_BUDGET_MAX: u64 = 400 << 10;
@@ -55,7 +55,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Opens the device of `link`: binds UDP port 4791 on each of its addresses and starts its thread.
+    /// Opens the device of `link`: binds UDP port 4791 on each of its addresses and starts its
+    /// thread.
     ///
     /// # Errors
     /// [`OpenEngineError`]: what was wrong and what to do.
@@ -95,7 +96,10 @@ impl Engine {
             icrc_policy: config.icrc_policy,
             copies: config.copies,
             limits: limits_here(config.limits),
-            event_wake: Box::new(EventWake { descriptor: Arc::clone(&events), hook: config.hooks.events }),
+            event_wake: Box::new(EventWake {
+                descriptor: Arc::clone(&events),
+                hook: config.hooks.events,
+            }),
             timer_wake: alarm.clone(),
             ..DeviceConfig::new(gids, seed)
         });
@@ -136,8 +140,8 @@ impl Engine {
         &self.shared.device
     }
 
-    /// Whether this process is a forked child of the one that opened it: it has none of the engine's threads and sockets, and
-    /// locks that other threads held at the fork stay locked.
+    /// Whether this process is a forked child of the one that opened it: it has none of the
+    /// engine's threads and sockets, and locks that other threads held at the fork stay locked.
     #[must_use]
     pub fn is_inherited(&self) -> bool {
         self.maker.is_other()
@@ -166,20 +170,22 @@ impl Engine {
         self.shared.ports.iter()
     }
 
-    /// Its slot among the processes that share its addresses: the upper six bits of its queue pair numbers.
+    /// Its slot among the processes that share its addresses: the upper six bits of its queue pair
+    /// numbers.
     #[must_use]
     pub fn process_slot(&self) -> u8 {
         self.shared.ports.slot()
     }
 
-    /// What the system refused that sharing an address takes, and how; `None` if other processes can use the addresses too.
+    /// What the system refused that sharing an address takes, and how; `None` if other processes
+    /// can use the addresses too.
     #[must_use]
     pub fn alone(&self) -> Option<(&'static str, Errno)> {
         self.shared.ports.alone()
     }
 
-    /// Claims a service id ((port space << 16) + port) on all addresses: requests for it come to this device,
-    /// whichever process of the address they arrive in.
+    /// Claims a service id ((port space << 16) + port) on all addresses: requests for it come to
+    /// this device, whichever process of the address they arrive in.
     ///
     /// # Errors
     /// [`ListenError`].
@@ -227,7 +233,9 @@ impl Engine {
         mask: QpAttrMask,
     ) -> Result<(), crate::device::ModifyError> {
         let now = clock::now();
-        if mask.contains(QpAttrMask::STATE) && matches!(attr.qp_state, QpState::Err | QpState::Reset) {
+        if mask.contains(QpAttrMask::STATE)
+            && matches!(attr.qp_state, QpState::Err | QpState::Reset)
+        {
             self.send_owed(qp);
         }
         self.device().modify_qp(now, qp, attr, mask)?;
@@ -235,23 +243,30 @@ impl Engine {
         Ok(())
     }
 
-    /// Sends what a queue pair has ready, an acknowledgement that waits for a reply to take it along included. Called before it goes: the
-    /// program has seen a message complete, and its sender would wait for its own completion in vain.
+    /// Sends what a queue pair has ready, an acknowledgement that waits for a reply to take it
+    /// along included. Called before it goes: the program has seen a message complete, and its
+    /// sender would wait for its own completion in vain.
     pub fn send_owed(&self, qp: QpHandle) {
         self.shared.transmit_of(qp, clock::now());
     }
 
-    /// Sends requests that wait for others to be posted. Called where a program asks for an event, since it may sleep next.
+    /// Sends requests that wait for others to be posted. Called where a program asks for an event,
+    /// since it may sleep next.
     pub fn send_held(&self) {
         self.shared.transmit_urgent(clock::now());
     }
 
-    /// Posts send work requests and sends what can be sent, on this thread. Of many that are posted one by one to a peer that has yet to
-    /// acknowledge the first, the later ones leave together: when they fill a run, at the next poll, when an event is asked for, or a millisecond later.
+    /// Posts send work requests and sends what can be sent, on this thread. Of many that are posted
+    /// one by one to a peer that has yet to acknowledge the first, the later ones leave together:
+    /// when they fill a run, at the next poll, when an event is asked for, or a millisecond later.
     ///
     /// # Errors
     /// As [`Device::post_send`].
-    pub fn post_send(&self, qp: QpHandle, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+    pub fn post_send(
+        &self,
+        qp: QpHandle,
+        requests: &[SendRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
         let now = clock::now();
         // A round ends when somebody polls.
         let round = self.shared.polled_at_ns.load(Ordering::Relaxed);
@@ -267,11 +282,16 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Device::post_recv`].
-    pub fn post_recv(&self, qp: QpHandle, requests: &[RecvRequest<'_>]) -> Result<(), (usize, PostError)> {
+    pub fn post_recv(
+        &self,
+        qp: QpHandle,
+        requests: &[RecvRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
         self.device().post_recv(clock::now(), qp, requests)
     }
 
-    /// Takes completions. When there are none, receives on this thread and looks again. Never sleeps.
+    /// Takes completions. When there are none, receives on this thread and looks again. Never
+    /// sleeps.
     ///
     /// # Errors
     /// As [`Cq::poll`].
@@ -284,12 +304,14 @@ impl Engine {
         cq.poll(out)
     }
 
-    /// Sleeps until `is_done`, or until `descriptor` is readable, and receives meanwhile; whether that was before `deadline`. So a packet
-    /// wakes the thread that waits for it, and no other. `is_done` is asked again and again, and stays true once
-    /// it is; what makes it true in another thread has to make `descriptor` readable, too.
+    /// Sleeps until `is_done`, or until `descriptor` is readable, and receives meanwhile; whether
+    /// that was before `deadline`. So a packet wakes the thread that waits for it, and no other.
+    /// `is_done` is asked again and again, and stays true once it is; what makes it true in another
+    /// thread has to make `descriptor` readable, too.
     ///
     /// # Errors
-    /// [`Errno::INTR`] if a signal came whose handler interrupts calls; the system's if `descriptor` is none.
+    /// [`Errno::INTR`] if a signal came whose handler interrupts calls; the system's if
+    /// `descriptor` is none.
     pub fn wait(
         &self,
         descriptor: BorrowedFd<'_>,
@@ -299,7 +321,8 @@ impl Engine {
         self.shared.wait(descriptor, deadline, &mut is_done)
     }
 
-    /// Receives and sends what there is, on this thread, once: for programs that watch memory instead of polling.
+    /// Receives and sends what there is, on this thread, once: for programs that watch memory
+    /// instead of polling.
     pub fn progress(&self) {
         self.shared.progress();
     }
@@ -308,7 +331,8 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         if self.is_inherited() {
-            // A forked child has neither the thread nor the sockets, and what the thread has locked stays locked.
+            // A forked child has neither the thread nor the sockets, and what the thread has locked
+            // stays locked.
             std::mem::forget(self.thread.take());
             return;
         }
@@ -332,7 +356,8 @@ impl Drop for Engine {
                 "faults suffered",
             );
         }
-        // A hook that dropped the engine runs on the background thread, which ends when the hook returns.
+        // A hook that dropped the engine runs on the background thread, which ends when the hook
+        // returns.
         if let Some(thread) = self.thread.take_if(|handle| !thread::is_current(handle))
             && thread.join().is_err()
         {
@@ -350,7 +375,8 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// Asks to be told when interfaces and addresses change. Without that a device works, but tells of no such change.
+/// Asks to be told when interfaces and addresses change. Without that a device works, but tells of
+/// no such change.
 fn watch() -> Option<Changes> {
     Changes::watch()
         .inspect_err(|error| {
@@ -359,7 +385,8 @@ fn watch() -> Option<Changes> {
         .ok()
 }
 
-/// The simulated bad network of a device, if one was asked for. Devices of one seed differ by address and slot.
+/// The simulated bad network of a device, if one was asked for. Devices of one seed differ by
+/// address and slot.
 fn bad_link(faults: &FaultSpec, seed: u64, link: &ResolvedLink, slot: u8) -> Option<BadLink> {
     if faults.is_harmless() {
         return None;

@@ -1,9 +1,9 @@
-//! An event descriptor that counts waiting events: the descriptor of a completion channel and of a device's
-//! asynchronous events.
+//! An event descriptor that counts waiting events: the descriptor of a completion channel and of a
+//! device's asynchronous events.
 //!
-//! It is an `eventfd` in semaphore mode: each event adds 1, each read takes 1, and `poll` says readable exactly
-//! while the count is not 0. The program may set O_NONBLOCK on it and hand it to `poll` or `epoll`, as
-//! libibverbs allows (`ibv_get_cq_event(3)`).
+//! It is an `eventfd` in semaphore mode: each event adds 1, each read takes 1, and `poll` says
+//! readable exactly while the count is not 0. The program may set O_NONBLOCK on it and hand it to
+//! `poll` or `epoll`, as libibverbs allows (`ibv_get_cq_event(3)`).
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -42,7 +42,8 @@ impl EventFd {
                 Err(Errno::INTR) => {}
                 Ok(_) => return,
                 Err(error) => {
-                    // The program closed the descriptor, which is its to do: it asks for no more events.
+                    // The program closed the descriptor, which is its to do: it asks for no more
+                    // events.
                     return tracing::warn!(%error, "an event could not be signalled");
                 }
             }
@@ -66,8 +67,14 @@ impl EventFd {
     pub fn try_take(&self) -> Result<bool, Errno> {
         let mut count = [0; 8];
         loop {
-            // An offset of all ones means "no offset"; NOWAIT does not touch the mode that the program set.
-            match preadv2(&self.fd, &mut [IoSliceMut::new(&mut count)], u64::MAX, ReadWriteFlags::NOWAIT) {
+            // An offset of all ones means "no offset"; NOWAIT does not touch the mode that the
+            // program set.
+            match preadv2(
+                &self.fd,
+                &mut [IoSliceMut::new(&mut count)],
+                u64::MAX,
+                ReadWriteFlags::NOWAIT,
+            ) {
                 Ok(_) => return Ok(true),
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => {}
@@ -76,9 +83,10 @@ impl EventFd {
         }
     }
 
-    /// Takes one count and redeems it ([`CompletionChannel::redeem`](crate::cq::CompletionChannel::redeem),
-    /// [`AsyncEvents::redeem`](crate::cq::AsyncEvents::redeem)). A count that turns out void is followed by
-    /// another.
+    /// Takes one count and redeems it
+    /// ([`CompletionChannel::redeem`](crate::cq::CompletionChannel::redeem),
+    /// [`AsyncEvents::redeem`](crate::cq::AsyncEvents::redeem)). A count that turns out void is
+    /// followed by another.
     ///
     /// # Errors
     /// Those of [`take`](Self::take).

@@ -1,8 +1,10 @@
-//! The sockets of the multicast groups that a device joined, from addresses that it had when it was opened or that came later.
+//! The sockets of the multicast groups that a device joined, from addresses that it had when it was
+//! opened or that came later.
 //!
-//! They come and go while threads receive, and there may be thousands. So an epoll instance says which of them have something: it is
-//! readable as long as one has, and stands among what the background thread sleeps on. The receiving thread keeps a
-//! view of the sockets of its own, renewed when they changed, and takes no lock as long as they do not.
+//! They come and go while threads receive, and there may be thousands. So an epoll instance says
+//! which of them have something: it is readable as long as one has, and stands among what the
+//! background thread sleeps on. The receiving thread keeps a view of the sockets of its own,
+//! renewed when they changed, and takes no lock as long as they do not.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -55,7 +57,8 @@ impl View {
 }
 
 impl GroupPorts {
-    /// No group yet. A group is joined from the first of the addresses of its IP version that the machine still has.
+    /// No group yet. A group is joined from the first of the addresses of its IP version that the
+    /// machine still has.
     pub fn new(configs: &[UdpConfig]) -> Result<Self, Errno> {
         Ok(Self {
             epoll: guard(|| epoll::create(epoll::CreateFlags::CLOEXEC))?,
@@ -71,10 +74,15 @@ impl GroupPorts {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// An address that came while threads sleep, with its socket, of which [`descriptor`](Self::descriptor) tells, too: groups can be
-    /// joined from it.
+    /// An address that came while threads sleep, with its socket, of which
+    /// [`descriptor`](Self::descriptor) tells, too: groups can be joined from it.
     pub fn follow(&self, config: &UdpConfig, socket: BorrowedFd<'_>) -> Result<(), Errno> {
-        epoll::add(&*self.epoll, socket, epoll::EventData::new_u64(NO_GROUP), epoll::EventFlags::IN)?;
+        epoll::add(
+            &*self.epoll,
+            socket,
+            epoll::EventData::new_u64(NO_GROUP),
+            epoll::EventFlags::IN,
+        )?;
         lock(&self.configs).push(config.clone());
         Ok(())
     }
@@ -97,7 +105,8 @@ impl GroupPorts {
 
     /// The places of sockets in which something waits, some of them if there are many.
     pub fn ready(&self) -> impl Iterator<Item = usize> + use<> {
-        let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let none =
+            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut events = [none; READY];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Nothing can be wrong with the descriptor; an interruption means another look soon.
@@ -108,7 +117,8 @@ impl GroupPorts {
 
     fn open(&self, group: IpAddr) -> Result<Group, JoinError> {
         let configs = lock(&self.configs);
-        let same_version = |config: &&UdpConfig| config.address.to_canonical().is_ipv4() == group.is_ipv4();
+        let same_version =
+            |config: &&UdpConfig| config.address.to_canonical().is_ipv4() == group.is_ipv4();
         let mut failure = None;
         for config in configs.iter().filter(same_version) {
             match UdpPort::join(group, config) {
@@ -139,9 +149,11 @@ impl JoinGroups for GroupPorts {
 
     fn leave(&self, group: IpAddr) {
         let mut joined = lock(&self.joined);
-        let is_it =
-            |place: &&mut Option<Group>| place.as_ref().is_some_and(|joined| joined.port.address() == group);
-        let Some(Group { port, config }) = joined.iter_mut().find(is_it).and_then(Option::take) else {
+        let is_it = |place: &&mut Option<Group>| {
+            place.as_ref().is_some_and(|joined| joined.port.address() == group)
+        };
+        let Some(Group { port, config }) = joined.iter_mut().find(is_it).and_then(Option::take)
+        else {
             return;
         };
         // A receiving thread may keep it open for a while.

@@ -13,7 +13,8 @@ pub struct Hooks {
     pub after_progress: Option<Arc<dyn AfterProgress>>,
 }
 
-/// Acts on what was noted under locks. A [`Wake`] may not call back into the core; here it is allowed.
+/// Acts on what was noted under locks. A [`Wake`] may not call back into the core; here it is
+/// allowed.
 pub trait AfterProgress: Send + Sync {
     /// Whether something was noted. Asked often, and under no lock.
     fn is_due(&self) -> bool;

@@ -21,6 +21,7 @@ impl System for Host {
     }
 
     fn binds_v6_only(&self) -> bool {
-        std::fs::read_to_string("/proc/sys/net/ipv6/bindv6only").is_ok_and(|value| value.trim() == "1")
+        std::fs::read_to_string("/proc/sys/net/ipv6/bindv6only")
+            .is_ok_and(|value| value.trim() == "1")
     }
 }

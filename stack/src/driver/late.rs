@@ -1,8 +1,9 @@
 //! Ports of addresses that came to the interface while the device was open.
 //!
-//! They never move and stay as long as the device, so that threads that receive and send need no lock for them. The port of an
-//! address that vanished is harmless: nothing comes there, what is sent from it fails, and it works again when the address comes
-//! back. So there is a limit to how many addresses a device follows.
+//! They never move and stay as long as the device, so that threads that receive and send need no
+//! lock for them. The port of an address that vanished is harmless: nothing comes there, what is
+//! sent from it fails, and it works again when the address comes back. So there is a limit to how
+//! many addresses a device follows.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -58,9 +59,10 @@ impl LatePorts {
         self.opened().filter_map(|(_, member)| member.as_ref())
     }
 
-    /// Opens a port for an address, unless it has one from an earlier time, and has `tell`, which is given how it was opened, wake the
-    /// threads that sleep already when something comes there. `slot` is the process's on the other addresses. One thread at a time. Its member, if the address
-    /// is shared and new.
+    /// Opens a port for an address, unless it has one from an earlier time, and has `tell`, which
+    /// is given how it was opened, wake the threads that sleep already when something comes there.
+    /// `slot` is the process's on the other addresses. One thread at a time. Its member, if the
+    /// address is shared and new.
     pub fn open(
         &self,
         address: IpAddr,
@@ -71,8 +73,10 @@ impl LatePorts {
         if self.iter().any(|port| port.address() == address) {
             return Ok(None);
         }
-        let place = self.ports.iter().find(|place| place.get().is_none()).ok_or(OpenLateError::TooMany)?;
-        let UdpConfig { address, scope_id, interface, .. } = UdpConfig::on(self.template.interface, address);
+        let place =
+            self.ports.iter().find(|place| place.get().is_none()).ok_or(OpenLateError::TooMany)?;
+        let UdpConfig { address, scope_id, interface, .. } =
+            UdpConfig::on(self.template.interface, address);
         let config = UdpConfig { address, scope_id, interface, ..self.template.clone() };
         let opened = sharing::join_late(&config, slot, random)?;
         tell(&config, opened.0.as_fd()).map_err(|errno| OpenPortError::System {

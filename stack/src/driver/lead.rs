@@ -1,12 +1,14 @@
-//! A thread that waits receives for itself and for all that wait, so that a packet costs one wake-up and not two.
+//! A thread that waits receives for itself and for all that wait, so that a packet costs one
+//! wake-up and not two.
 //!
 //! ```text
 //!   waits first   -> leads: sleeps on the sockets and on its own descriptor
 //!   waits as well -> follows: sleeps on its own descriptor and on the baton
 //!   leader goes   -> leaves the baton: a follower takes it and leads
 //! ```
-//! Coming to wait and going meet like this; whichever fence comes second, its side sees what the other did before its own, so
-//! that followers never sleep without a leader or a baton. A loom model tries all orders.
+//! Coming to wait and going meet like this; whichever fence comes second, its side sees what the
+//! other did before its own, so that followers never sleep without a leader or a baton. A loom
+//! model tries all orders.
 //!
 //! ```text
 //!   who follows               who leads
@@ -90,7 +92,8 @@ struct Leader<'a>(&'a Shared);
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
         let Self(shared) = self;
-        // As if it had polled: the background thread leaves the sockets alone for a tick, since this one is likely to wait again.
+        // As if it had polled: the background thread leaves the sockets alone for a tick, since
+        // this one is likely to wait again.
         shared.polled_at_ns.store(clock::now().as_ns(), Ordering::Relaxed);
         shared.lead.end();
         // It does not tick while there is a leader.
@@ -99,11 +102,13 @@ impl Drop for Leader<'_> {
 }
 
 impl Shared {
-    /// Sleeps until `is_done`, or `descriptor` is readable, or `deadline` has come, and receives meanwhile unless another waiting
-    /// thread does. Whether it was before the deadline. `is_done` is asked after each batch that this thread received.
+    /// Sleeps until `is_done`, or `descriptor` is readable, or `deadline` has come, and receives
+    /// meanwhile unless another waiting thread does. Whether it was before the deadline. `is_done`
+    /// is asked after each batch that this thread received.
     ///
     /// # Errors
-    /// [`Errno::INTR`] if a signal came whose handler interrupts calls; the system's if `descriptor` is none.
+    /// [`Errno::INTR`] if a signal came whose handler interrupts calls; the system's if
+    /// `descriptor` is none.
     pub fn wait(
         &self,
         descriptor: BorrowedFd<'_>,

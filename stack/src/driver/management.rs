@@ -1,14 +1,17 @@
-//! Management datagrams: those to QP1 that are for this process, until somebody takes them, and those from it.
+//! Management datagrams: those to QP1 that are for this process, until somebody takes them, and
+//! those from it.
 //!
-//! QP1 belongs to all processes of an address. Which of them gets a datagram is told by the identifiers in it, which carry a process
-//! slot, or by the service id of a request ([`urxe_wire::mad`]).
+//! QP1 belongs to all processes of an address. Which of them gets a datagram is told by the
+//! identifiers in it, which carry a process slot, or by the service id of a request
+//! ([`urxe_wire::mad`]).
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use urxe_wire::mad::{Destination, MAD_LEN};
 use urxe_wire::{
-    Bth, Deth, Ext, IcrcSeed, Opcode, PKey, PacketRepr, PacketView, Psn, QKey, Qpn, ROCE_PORT, packet,
+    Bth, Deth, Ext, IcrcSeed, Opcode, PKey, PacketRepr, PacketView, Psn, QKey, Qpn, ROCE_PORT,
+    packet,
 };
 
 use super::shared::Shared;
@@ -18,8 +21,9 @@ use crate::port::{Datagrams, Run, SendOutcome, Transmit};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 
-/// Datagrams that wait at most. Who receives takes them out after each batch, which has up to a thousand where the system merges
-/// datagrams (64 KiB of 280 bytes each, four times); another such thread may be between the two.
+/// Datagrams that wait at most. Who receives takes them out after each batch, which has up to a
+/// thousand where the system merges datagrams (64 KiB of 280 bytes each, four times); another such
+/// thread may be between the two.
 const CAPACITY: usize = 4096;
 
 /// A management datagram with what stands beside it.
@@ -58,7 +62,8 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// Takes in the only packet of `datagrams`, which has a [`destination`]; whether there was room.
+    /// Takes in the only packet of `datagrams`, which has a [`destination`]; whether there was
+    /// room.
     pub fn put(&self, datagrams: &Datagrams<'_>) -> bool {
         let Ok(packet) = PacketView::parse(datagrams.bytes) else { return true };
         let Ok(mad) = packet.payload().try_into() else { return true };
@@ -101,7 +106,8 @@ pub(super) struct OutgoingMad {
 }
 
 impl OutgoingMad {
-    /// Whether the next one may leave in the same run: all packets of a run come to the socket of one process.
+    /// Whether the next one may leave in the same run: all packets of a run come to the socket of
+    /// one process.
     fn goes_with(&self, next: &Self) -> bool {
         let (mine, its) = (&self.transmit, &next.transmit);
         let one_process = |mad: &CmTransmit| match Destination::of(&mad.mad) {
@@ -116,8 +122,8 @@ impl OutgoingMad {
     }
 }
 
-/// Sends MADs in their order, those behind each other that are for one process in one go; `bytes` is room for them. What cannot be
-/// sent counts as lost on the way.
+/// Sends MADs in their order, those behind each other that are for one process in one go; `bytes`
+/// is room for them. What cannot be sent counts as lost on the way.
 pub(super) fn send(mads: &[OutgoingMad], bytes: &mut Vec<u8>) {
     for together in mads.chunk_by(OutgoingMad::goes_with) {
         let Some(OutgoingMad { shared, transmit }) = together.first() else { continue };
@@ -129,7 +135,8 @@ pub(super) fn send(mads: &[OutgoingMad], bytes: &mut Vec<u8>) {
         for run in together.chunks(port.max_run_segments().max(1)) {
             let outcome = send_run(port, to, run, bytes);
             if outcome == SendOutcome::Dropped && run.len() > 1 {
-                // The network device may take no runs, and a connection that loses a message stalls for seconds.
+                // The network device may take no runs, and a connection that loses a message stalls
+                // for seconds.
                 for alone in run.chunks(1) {
                     send_run(port, to, alone, bytes);
                 }
@@ -154,7 +161,8 @@ fn send_run(port: &UdpPort, to: IpAddr, mads: &[OutgoingMad], bytes: &mut Vec<u8
     port.transmit(&Run { from, from_port, to, bytes, segment_size, traffic_class, hop_limit: 0 })
 }
 
-/// The packet with the MAD, which gets the identification; `None` if the addresses are of different IP versions.
+/// The packet with the MAD, which gets the identification; `None` if the addresses are of different
+/// IP versions.
 fn write_packet(
     port: &UdpPort,
     from_port: u16,

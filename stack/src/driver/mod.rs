@@ -6,12 +6,14 @@
 //!   waiting thread ----> sleeps on the sockets; receives for all that wait
 //!   background thread -> sleeps; receives only while no thread polls or waits; timers; answers that nobody sent
 //! ```
-//! The background thread is in one of three states. *Idle*: it sleeps on the sockets as well, so that one-sided
-//! operations are served in a process that never calls the library. *Polled*: some thread polls, so the sockets are left
-//! to it, and the background thread wakes for timers, and a millisecond after the last poll, for acknowledgements that are still
-//! owed; who polls and finds nothing sees to what is due as well. *Led*: a thread waits for completions, and sleeps on the sockets itself, so that a packet wakes one thread and
-//! not two. Waiting for sockets is `ppoll` rather than epoll: it arms them only while it sleeps, and an armed socket costs
-//! the polling thread 0.3 µs a packet.
+//! The background thread is in one of three states. *Idle*: it sleeps on the sockets as well, so
+//! that one-sided operations are served in a process that never calls the library. *Polled*: some
+//! thread polls, so the sockets are left to it, and the background thread wakes for timers, and a
+//! millisecond after the last poll, for acknowledgements that are still owed; who polls and finds
+//! nothing sees to what is due as well. *Led*: a thread waits for completions, and sleeps on the
+//! sockets itself, so that a packet wakes one thread and not two. Waiting for sockets is `ppoll`
+//! rather than epoll: it arms them only while it sleeps, and an armed socket costs the polling
+//! thread 0.3 µs a packet.
 //!
 //! | file | subject |
 //! |---|---|

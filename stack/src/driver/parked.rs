@@ -1,9 +1,11 @@
 //! Management datagrams that wait some milliseconds.
 //!
-//! * Requests for a service that nobody listens for at the moment. They are refused, as everywhere; but where other processes share
-//!   the address not at once: programs stop listening and begin anew, and a peer on the same machine may ask in between (perftest's
-//!   `-R` makes two connections one after the other, and its client comes to the second when it likes). So it is looked again and again
-//!   whether a process has claimed the service. Few wait at a time; more are refused at once.
+//! * Requests for a service that nobody listens for at the moment. They are refused, as everywhere;
+//!   but where other processes share the address not at once: programs stop listening and begin
+//!   anew, and a peer on the same machine may ask in between (perftest's `-R` makes two connections
+//!   one after the other, and its client comes to the second when it likes). So it is looked again
+//!   and again whether a process has claimed the service. Few wait at a time; more are refused at
+//!   once.
 //! * Datagrams for another process that has no room: thousands of clients may begin at once.
 
 use std::net::IpAddr;
@@ -30,7 +32,8 @@ pub(super) struct Parked {
     pub packet: KeptPacket,
     /// The address of the socket it came to.
     pub at: IpAddr,
-    /// Somebody had claimed the service at the last look, and now he listens; or it is another process's in any case.
+    /// Somebody had claimed the service at the last look, and now he listens; or it is another
+    /// process's in any case.
     pub is_claimed: bool,
     look_at: Time,
     wait_ns: u64,
@@ -52,12 +55,14 @@ pub(super) struct Park {
 }
 
 impl Park {
-    /// Lets the only packet of `datagrams` wait, a request that nobody listens for; whether there was room.
+    /// Lets the only packet of `datagrams` wait, a request that nobody listens for; whether there
+    /// was room.
     pub fn put(&self, now: Time, at: IpAddr, datagrams: &Datagrams<'_>) -> bool {
         self.add(now, at, datagrams, false, CAPACITY)
     }
 
-    /// Lets the only packet of `datagrams` wait until the process that it is for has room; whether there was room here.
+    /// Lets the only packet of `datagrams` wait until the process that it is for has room; whether
+    /// there was room here.
     pub fn put_for_other(&self, now: Time, at: IpAddr, datagrams: &Datagrams<'_>) -> bool {
         self.add(now, at, datagrams, true, CAPACITY_FOR_OTHERS)
     }
@@ -104,7 +109,8 @@ impl Park {
             return Vec::new();
         }
         let mut waiting = lock(&self.waiting);
-        let (due, rest) = std::mem::take(&mut *waiting).into_iter().partition(|parked| parked.look_at <= now);
+        let (due, rest) =
+            std::mem::take(&mut *waiting).into_iter().partition(|parked| parked.look_at <= now);
         *waiting = rest;
         self.count.store(waiting.len(), Ordering::Release);
         due

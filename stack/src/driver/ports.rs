@@ -1,4 +1,5 @@
-//! The ports of a device: one socket for each of its addresses; and what comes there for other processes.
+//! The ports of a device: one socket for each of its addresses; and what comes there for other
+//! processes.
 
 mod sweep;
 
@@ -30,21 +31,25 @@ use crate::sync::{Arc, Mutex, lock};
 use crate::sys::clock;
 use crate::time::Time;
 
-/// A socket where nothing came lately is read once in so many rounds, so that an idle address costs little.
+/// A socket where nothing came lately is read once in so many rounds, so that an idle address costs
+/// little.
 const COLD_EVERY: u32 = 16;
-/// Datagrams read by one call. Bounded, so that one poll of a busy socket does not keep its thread for long.
+/// Datagrams read by one call. Bounded, so that one poll of a busy socket does not keep its thread
+/// for long.
 const BATCH: usize = 4;
-/// Batches of more bytes, or of so many packets, are part of a stream. Those of management come in crowds, too, and no run follows them closely.
+/// Batches of more bytes, or of so many packets, are part of a stream. Those of management come in
+/// crowds, too, and no run follows them closely.
 const STREAM: usize = 8 << 10;
 const STREAM_PACKETS: usize = 16;
-/// What comes so soon behind such a batch is part of the stream as well: a sender that waits for an acknowledgement sends a packet alone first.
+/// What comes so soon behind such a batch is part of the stream as well: a sender that waits for an
+/// acknowledgement sends a packet alone first.
 const STREAM_NS: u64 = 200_000;
 /// Length of a packet of management: BTH, DETH, MAD, ICRC.
 const MANAGEMENT: usize = Bth::LEN + Deth::LEN + MAD_LEN + ICRC_LEN;
 /// Batches read in a row from a socket that all processes of an address read.
 const COMMON_BATCHES: usize = 16;
-/// Who listens for nothing leaves such a socket to the others for so long, after which it is told again, and then reads one batch: what it
-/// reads it would only hand to another.
+/// Who listens for nothing leaves such a socket to the others for so long, after which it is told
+/// again, and then reads one batch: what it reads it would only hand to another.
 const COMMON_REST_NS: u64 = 10_000_000;
 /// Datagrams handed to another process by one connection, of which it reads 256.
 const HANDED_IN: usize = 128;
@@ -59,16 +64,19 @@ pub(super) struct Ports {
     alone: Option<(&'static str, Errno)>,
     /// What is listened on, each for one address or for all.
     services: Mutex<BTreeSet<(u64, Option<IpAddr>)>>,
-    /// Requests that nobody listens for are this process's as well: its connection manager refuses them.
+    /// Requests that nobody listens for are this process's as well: its connection manager refuses
+    /// them.
     pub refuses: AtomicBool,
     /// Such requests, until they are refused.
     pub park: Park,
     pub inbox: Inbox,
     pub groups: GroupPorts,
-    /// The socket where something came last: one of the addresses', or after those one of the groups'.
+    /// The socket where something came last: one of the addresses', or after those one of the
+    /// groups'.
     hot: AtomicUsize,
     round: AtomicU32,
-    /// Until when the sockets that all processes of an address read are left to the others; 0: they are not.
+    /// Until when the sockets that all processes of an address read are left to the others; 0: they
+    /// are not.
     common_rest_ns: AtomicU64,
     /// A simulated bad network. Its lock comes before all of the core's.
     bad_link: Option<Mutex<BadLink>>,
@@ -107,7 +115,9 @@ impl Receiver {
     /// Looks whether the batch received at `now` is part of a stream of data.
     fn look_for_stream(&mut self, now: Time) {
         let (mut bytes, mut packets) = (0, 0);
-        for datagrams in self.buffers.iter().filter(|datagrams| datagrams.segment_size != MANAGEMENT) {
+        for datagrams in
+            self.buffers.iter().filter(|datagrams| datagrams.segment_size != MANAGEMENT)
+        {
             bytes += datagrams.bytes.len();
             packets += datagrams.segments().len();
         }
@@ -119,8 +129,9 @@ impl Receiver {
 }
 
 impl Ports {
-    /// Opens a port for each of `configs`, of which there is at least one; multicast groups that are joined later are received through `groups`. What arrives at
-    /// this process's slot goes over `bad_link`, if there is one.
+    /// Opens a port for each of `configs`, of which there is at least one; multicast groups that
+    /// are joined later are received through `groups`. What arrives at this process's slot goes
+    /// over `bad_link`, if there is one.
     pub fn open(
         configs: &[UdpConfig],
         groups: GroupPorts,
@@ -158,7 +169,8 @@ impl Ports {
     /// Opens a port for an address that came while the device was open.
     pub fn open_late(&self, address: IpAddr, random: u64) -> Result<(), OpenLateError> {
         let services = lock(&self.services);
-        let follow = |config: &UdpConfig, socket: BorrowedFd<'_>| self.groups.follow(config, socket);
+        let follow =
+            |config: &UdpConfig, socket: BorrowedFd<'_>| self.groups.follow(config, socket);
         if let Some(member) = self.late.open(address, self.slot, random, follow)? {
             for (id, _) in services.iter().filter(|(_, on)| on.is_none()) {
                 if let Err(error) = member.listen(*id) {
@@ -183,7 +195,8 @@ impl Ports {
         self.alone
     }
 
-    /// Receives one batch for `device`; returns how many datagrams it was. `all`: look at cold sockets too.
+    /// Receives one batch for `device`; returns how many datagrams it was. `all`: look at cold
+    /// sockets too.
     pub fn receive(&self, receiver: &mut Receiver, device: &Device, all: bool) -> usize {
         let released = self.release(receiver, device);
         if released > 0 {
@@ -306,14 +319,17 @@ impl Ports {
         self.bad_link.as_ref().and_then(|bad_link| lock(bad_link).next_due())
     }
 
-    /// Receives what came to the sockets that all processes of an address read. Who listens for nothing lets them rest first.
+    /// Receives what came to the sockets that all processes of an address read. Who listens for
+    /// nothing lets them rest first.
     pub fn receive_common(&self, receiver: &mut Receiver, device: &Device) {
         let listens = !lock(&self.services).is_empty();
         let now_ns = clock::now().as_ns();
         if !listens && self.has_company() {
             match self.common_rest_ns.swap(0, Ordering::Relaxed) {
                 0 => return self.common_rest_ns.store(now_ns + COMMON_REST_NS, Ordering::Relaxed),
-                until if now_ns < until => return self.common_rest_ns.store(until, Ordering::Relaxed),
+                until if now_ns < until => {
+                    return self.common_rest_ns.store(until, Ordering::Relaxed);
+                }
                 _ => {}
             }
         }
@@ -331,14 +347,18 @@ impl Ports {
         Some(self.common_rest_ns.load(Ordering::Relaxed)).filter(|ns| *ns != 0).map(Time::from_ns)
     }
 
-    /// Serves newcomers, takes what other processes hand in, and tells who looks what `listing` gives.
+    /// Serves newcomers, takes what other processes hand in, and tells who looks what `listing`
+    /// gives.
     pub fn serve(&self, receiver: &mut Receiver, device: &Device, listing: impl Fn() -> Vec<u8>) {
         let Receiver { scratch, message, .. } = receiver;
         for member in self.members() {
             let take_in = |datagrams: &Datagrams<'_>| {
-                device.counters().add_many(Counter::RcvdForwarded, datagrams.segments().len() as u64);
+                device
+                    .counters()
+                    .add_many(Counter::RcvdForwarded, datagrams.segments().len() as u64);
                 device.receive(clock::now(), datagrams, scratch);
-                // It was sent here on purpose: what is not for this process all the same is not sent on once more.
+                // It was sent here on purpose: what is not for this process all the same is not
+                // sent on once more.
                 for packet in stray_packets(datagrams, scratch.strays.as_ref()) {
                     match management::destination(packet.bytes) {
                         Some(_) => self.take_mad(device, &packet),
@@ -350,7 +370,8 @@ impl Ports {
         }
     }
 
-    /// Whether other processes have used an address lately, so that [`sweep`](Self::sweep) is due from time to time.
+    /// Whether other processes have used an address lately, so that [`sweep`](Self::sweep) is due
+    /// from time to time.
     pub fn has_company(&self) -> bool {
         self.members().any(Member::has_company)
     }
@@ -389,13 +410,15 @@ impl Ports {
             }
             handed_in |= 1 << slot;
             let packets = || {
-                stray_packets(datagrams, Some(strays))
-                    .filter(|packet| self.target(member, &listener, packet.bytes) == Target::Slot(slot))
+                stray_packets(datagrams, Some(strays)).filter(|packet| {
+                    self.target(member, &listener, packet.bytes) == Target::Slot(slot)
+                })
             };
             let taken = member.map_or(0, |member| member.hand_in(slot, packets()));
             device.counters().add_many(Counter::Forwarded, taken as u64);
             for packet in packets().skip(taken) {
-                // A connection that loses a message stalls for seconds; what loses data recovers by itself.
+                // A connection that loses a message stalls for seconds; what loses data recovers by
+                // itself.
                 let is_mad = management::destination(packet.bytes).is_some();
                 if !(is_mad && self.park.put_for_other(clock::now(), at, &packet)) {
                     device.counters().add(Counter::DropForeignSlot);
@@ -413,8 +436,8 @@ impl Ports {
         }
     }
 
-    /// Looks whether somebody listens now for the requests that wait, and refuses those that have waited long enough. Hands in
-    /// once more what another process had no room for.
+    /// Looks whether somebody listens now for the requests that wait, and refuses those that have
+    /// waited long enough. Hands in once more what another process had no room for.
     pub fn look_at_parked(&self, device: &Device, now: Time) {
         let mut for_others: BTreeMap<(IpAddr, u8), Vec<Parked>> = BTreeMap::new();
         for mut parked in self.park.due(now) {
@@ -442,7 +465,8 @@ impl Ports {
             device.counters().add_many(Counter::Forwarded, taken as u64);
             for parked in waiting.into_iter().skip(taken) {
                 if parked.is_last_look() {
-                    // Of a process that ended before this one began, nothing may be left but what its peers remember.
+                    // Of a process that ended before this one began, nothing may be left but what
+                    // its peers remember.
                     if member.is_some_and(|member| !member.others().contains(&slot)) {
                         self.take_mad(device, &parked.packet.datagrams());
                         continue;
@@ -455,8 +479,9 @@ impl Ports {
         }
     }
 
-    /// Whom a packet is for that is none of the device's queue pairs'. `listener` is the service asked for last, and who listens: of many
-    /// requests that come together most ask for the same, and looking takes system calls.
+    /// Whom a packet is for that is none of the device's queue pairs'. `listener` is the service
+    /// asked for last, and who listens: of many requests that come together most ask for the same,
+    /// and looking takes system calls.
     fn target(
         &self,
         member: Option<&Member>,
@@ -471,7 +496,8 @@ impl Ports {
             Some(Destination::Anyone) => return Target::This,
             Some(Destination::Everyone) => return Target::Everyone,
             Some(Destination::Slot(slot)) => Some(slot),
-            // Nobody else has what this process listens on, and asking the others' table takes system calls.
+            // Nobody else has what this process listens on, and asking the others' table takes
+            // system calls.
             Some(Destination::Service(id)) if self.listens_on(id.0, member) => Some(self.slot),
             Some(Destination::Service(id)) => match listener.get() {
                 Some((known, slot)) if known == id.0 => slot,
@@ -483,9 +509,13 @@ impl Ports {
             },
         };
         match slot {
-            None if !self.refuses.load(Ordering::Relaxed) => Target::Nobody(Counter::DropNoListener),
+            None if !self.refuses.load(Ordering::Relaxed) => {
+                Target::Nobody(Counter::DropNoListener)
+            }
             // Without other processes nobody is about to listen: this one would know.
-            None if !member.is_some_and(|member| member.has_company() && !member.others().is_empty()) => {
+            None if !member
+                .is_some_and(|member| member.has_company() && !member.others().is_empty()) =>
+            {
                 Target::This
             }
             None => Target::Later,
@@ -494,11 +524,14 @@ impl Ports {
         }
     }
 
-    /// Whether this device claimed a service id on the address of `member`; on any, where addresses are not shared.
+    /// Whether this device claimed a service id on the address of `member`; on any, where addresses
+    /// are not shared.
     fn listens_on(&self, service_id: u64, member: Option<&Member>) -> bool {
         let services = lock(&self.services);
-        let mut on =
-            services.range((service_id, None)..).take_while(|(id, _)| *id == service_id).map(|(_, on)| *on);
+        let mut on = services
+            .range((service_id, None)..)
+            .take_while(|(id, _)| *id == service_id)
+            .map(|(_, on)| *on);
         on.any(|on| on.is_none() || member.is_none_or(|member| on == Some(member.address())))
     }
 
@@ -547,7 +580,8 @@ impl Ports {
 
     /// The member of `address`, or all.
     fn members_at(&self, address: Option<IpAddr>) -> impl Iterator<Item = &Member> {
-        self.members().filter(move |member| address.is_none_or(|address| member.address() == address))
+        self.members()
+            .filter(move |member| address.is_none_or(|address| member.address() == address))
     }
 
     /// Takes what ICMP and the own interface reported; counted and logged by the port.
@@ -617,7 +651,8 @@ impl Transmit for Ports {
     fn transmit(&self, run: &Run<'_>) -> SendOutcome {
         match self.iter().find(|port| port.address() == run.from) {
             Some(port) => port.transmit(run),
-            // The address of a GID that the interface does not have (rxe lists fe80:: from the MAC in any case).
+            // The address of a GID that the interface does not have (rxe lists fe80:: from the MAC
+            // in any case).
             None => no_such_address(run.from),
         }
     }

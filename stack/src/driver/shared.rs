@@ -97,7 +97,8 @@ impl Shared {
         !self.ports.inbox.is_empty() || !self.ports.park.is_empty()
     }
 
-    /// Looks at the interfaces if something was told about them, and opens ports for new addresses. On one thread.
+    /// Looks at the interfaces if something was told about them, and opens ports for new addresses.
+    /// On one thread.
     pub fn follow_changes(&self) {
         if !self.changes.as_ref().is_some_and(Changes::take) {
             return;
@@ -163,12 +164,15 @@ impl Shared {
     /// The connections on the device.
     pub fn listing(&self) -> Listing {
         let attached = self.attached.get();
-        attached.and_then(|Attached { connections, key }| connections.listing(*key)).unwrap_or_default()
+        attached
+            .and_then(|Attached { connections, key }| connections.listing(*key))
+            .unwrap_or_default()
     }
 
     /// When [`Shared::handle_timeouts`] is to be called at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
-        let deadlines = self.device.next_deadline().into_iter().chain(self.deadline_of_connections());
+        let deadlines =
+            self.device.next_deadline().into_iter().chain(self.deadline_of_connections());
         deadlines.min().filter(|at| *at != Time::NEVER)
     }
 
@@ -179,13 +183,14 @@ impl Shared {
         connections.into_iter().chain(parked).chain(self.ports.common_rest()).min()
     }
 
-    /// When the background thread is to wake beside a thread that polls, which sees to the deadlines of the queue pairs: of a thousand at work
-    /// one is always near.
+    /// When the background thread is to wake beside a thread that polls, which sees to the
+    /// deadlines of the queue pairs: of a thousand at work one is always near.
     pub fn next_wake(&self) -> Time {
         if self.ports.iter().any(UdpPort::errors_pending) {
             return Time::ZERO;
         }
-        let deadline = self.deadline_of_connections().into_iter().chain(self.ports.next_due()).min();
+        let deadline =
+            self.deadline_of_connections().into_iter().chain(self.ports.next_due()).min();
         deadline.unwrap_or(Time::NEVER)
     }
 
@@ -232,9 +237,9 @@ impl Shared {
         }
         self.transmit_urgent(clock::now());
         if self.device.has_pending() || self.ports.next_due().is_some() {
-            // Acknowledgements wait for a reply to take them along. None may come, and this thread may not poll again:
-            // then the background thread sends them, which must not sleep until something else happens. Likewise what a
-            // simulated bad network holds.
+            // Acknowledgements wait for a reply to take them along. None may come, and this thread
+            // may not poll again: then the background thread sends them, which must not sleep until
+            // something else happens. Likewise what a simulated bad network holds.
             self.alarm.wake();
         }
     }

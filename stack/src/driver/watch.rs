@@ -1,18 +1,22 @@
 //! How the background thread sleeps beside a thread that polls.
 //!
-//! It must be there a millisecond after the last poll at the latest: acknowledgements may be owed, and nobody else sends them. Were it
-//! to wake each millisecond to see about that, each time would take a processor from a polling thread for some 20 µs, and where two
-//! processes poll on two processors, two round trips in a hundred would last so much longer. So the polling thread itself puts the
-//! sleeper's time off, by one system call in most of a millisecond; when it stops polling, the time comes.
+//! It must be there a millisecond after the last poll at the latest: acknowledgements may be owed,
+//! and nobody else sends them. Were it to wake each millisecond to see about that, each time would
+//! take a processor from a polling thread for some 20 µs, and where two processes poll on two
+//! processors, two round trips in a hundred would last so much longer. So the polling thread itself
+//! puts the sleeper's time off, by one system call in most of a millisecond; when it stops polling,
+//! the time comes.
 //!
 //! ```text
 //!   background:  set the timer, a millisecond on   sleep ............................... wake: nobody has polled for a while
 //!   polls:       | | | | | |  a little is left, and a message was sent: a millisecond from now | | | | | | |
 //! ```
-//! Where timers are a virtual machine's, setting one takes 10 µs, twice a message's way there and back. Right behind a message that was sent nobody
-//! misses some of these, since its answer is not there yet.
+//! Where timers are a virtual machine's, setting one takes 10 µs, twice a message's way there and
+//! back. Right behind a message that was sent nobody misses some of these, since its answer is not
+//! there yet.
 //!
-//! Deadlines of the device count like the millisecond: what came up since the timer was set is found when it is set again.
+//! Deadlines of the device count like the millisecond: what came up since the timer was set is
+//! found when it is set again.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -46,8 +50,10 @@ impl Watch {
     /// # Errors
     /// The system's: no descriptor is left.
     pub fn new() -> Result<Self, Errno> {
-        let timer =
-            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let timer = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+        )?;
         Ok(Self { timer, until_ns: AtomicU64::new(0) })
     }
 
@@ -63,8 +69,9 @@ impl Watch {
         self.until_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Called by a thread that polls, often: puts the wake-up off when most of the time is gone; `has_sent`: this thread waits for an answer
-    /// anyway. `deadline`: when something is due. Whether it did.
+    /// Called by a thread that polls, often: puts the wake-up off when most of the time is gone;
+    /// `has_sent`: this thread waits for an answer anyway. `deadline`: when something is due.
+    /// Whether it did.
     pub fn put_off(&self, now: Time, has_sent: bool, deadline: impl FnOnce() -> Time) -> bool {
         let until_ns = self.until_ns.load(Ordering::Relaxed);
         let left_ns = if has_sent { LITTLE_NS } else { LEAST_NS };
@@ -76,9 +83,14 @@ impl Watch {
         if until_ns_new == until_ns {
             return false; // a deadline that is near
         }
-        // One of several that poll; and if the sleeper woke meanwhile, the timer may go off in vain.
-        let swapped =
-            self.until_ns.compare_exchange(until_ns, until_ns_new, Ordering::Relaxed, Ordering::Relaxed);
+        // One of several that poll; and if the sleeper woke meanwhile, the timer may go off in
+        // vain.
+        let swapped = self.until_ns.compare_exchange(
+            until_ns,
+            until_ns_new,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
         if swapped.is_ok() {
             self.set(now, until);
         }
@@ -127,7 +139,8 @@ mod tests {
         watch.begin(at(0), Time::NEVER);
         assert_eq!(until(&watch), at(1000));
         for us in [749, 937] {
-            watch.put_off(at(us), us < 750, || unreachable!("a message may be sent before the end"));
+            watch
+                .put_off(at(us), us < 750, || unreachable!("a message may be sent before the end"));
             assert_eq!(until(&watch), at(1000));
         }
         for turn in 0..100 {

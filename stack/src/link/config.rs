@@ -1,6 +1,7 @@
 //! The user's list of links: one plain file, written by hand or by `urxe link`.
 //!
-//! `$XDG_CONFIG_HOME/urxe/links`, else `~/.config/urxe/links`. The grammar is [`spec`](super::spec)'s:
+//! `$XDG_CONFIG_HOME/urxe/links`, else `~/.config/urxe/links`. The grammar is
+//! [`spec`](super::spec)'s:
 //!
 //! ```text
 //! # devices of this user
@@ -8,9 +9,9 @@
 //! rxe1 = eth0       # all of its addresses
 //! ```
 //!
-//! Adding and removing keep every other line as it is, comments included. The file is replaced by renaming a
-//! complete new one over it, so that a reader never sees half of it; writers take turns by a lock on the folder.
-//! A symbolic link stays one: the file it points to is replaced.
+//! Adding and removing keep every other line as it is, comments included. The file is replaced by
+//! renaming a complete new one over it, so that a reader never sees half of it; writers take turns
+//! by a lock on the folder. A symbolic link stays one: the file it points to is replaced.
 
 use std::env;
 use std::ffi::OsStr;
@@ -77,8 +78,8 @@ impl Configured {
 /// The links of this process: from the environment, the user's file, or the built-in default.
 ///
 /// # Errors
-/// [`LinkError`] if the one that decides cannot be read or does not follow the grammar. There is no falling
-/// back to the next: a mistake must not turn one device into another.
+/// [`LinkError`] if the one that decides cannot be read or does not follow the grammar. There is no
+/// falling back to the next: a mistake must not turn one device into another.
 pub fn configured() -> Result<Configured, LinkError> {
     let file = file_path().ok();
     configured_from(env::var_os(ENVIRONMENT).as_deref(), file.as_deref())
@@ -88,11 +89,15 @@ pub fn configured() -> Result<Configured, LinkError> {
 ///
 /// # Errors
 /// As [`configured`].
-pub fn configured_from(environment: Option<&OsStr>, file: Option<&Path>) -> Result<Configured, LinkError> {
+pub fn configured_from(
+    environment: Option<&OsStr>,
+    file: Option<&Path>,
+) -> Result<Configured, LinkError> {
     if let Some(value) = environment {
         let text = value.to_str().ok_or(LinkError::EnvironmentNotText)?;
         let origin = Origin::Environment;
-        let links = parse_list(text).map_err(|error| LinkError::Parse { origin: origin.clone(), error })?;
+        let links =
+            parse_list(text).map_err(|error| LinkError::Parse { origin: origin.clone(), error })?;
         if !links.is_empty() {
             return Ok(Configured { origin, links });
         }
@@ -120,7 +125,8 @@ pub fn file_path() -> Result<PathBuf, LinkError> {
 /// As [`file_path`].
 pub fn file_path_from(xdg: Option<&OsStr>, home: Option<&OsStr>) -> Result<PathBuf, LinkError> {
     // A relative path there is to be ignored (XDG Base Directory Specification).
-    let absolute = |value: Option<&OsStr>| value.map(PathBuf::from).filter(|path| path.is_absolute());
+    let absolute =
+        |value: Option<&OsStr>| value.map(PathBuf::from).filter(|path| path.is_absolute());
     absolute(xdg)
         .or_else(|| absolute(home).map(|home| home.join(".config")))
         .map(|folder| folder.join("urxe").join("links"))
@@ -148,8 +154,8 @@ pub fn add(path: &Path, link: &LinkSpec) -> Result<(), LinkError> {
 /// Removes the link `name` from the file at `path`, its line alone.
 ///
 /// # Errors
-/// [`LinkError::NoSuchLink`] with the names there are, [`LinkError::BuiltIn`] for the built-in default while
-/// the file lists none; or the file cannot be read, parsed or written.
+/// [`LinkError::NoSuchLink`] with the names there are, [`LinkError::BuiltIn`] for the built-in
+/// default while the file lists none; or the file cannot be read, parsed or written.
 pub fn remove(path: &Path, name: &LinkName) -> Result<(), LinkError> {
     let current = configured_from(None, Some(path))?;
     current.find(name)?;
@@ -159,14 +165,17 @@ pub fn remove(path: &Path, name: &LinkName) -> Result<(), LinkError> {
     rewrite(path, |text| {
         parse_at(path, text)?;
         let is_it = |line: &&str| {
-            strip_comment(line).split_once('=').is_some_and(|(entry, _)| entry.trim() == name.as_str())
+            strip_comment(line)
+                .split_once('=')
+                .is_some_and(|(entry, _)| entry.trim() == name.as_str())
         };
         Ok(text.split_inclusive('\n').filter(|line| !is_it(line)).collect())
     })
 }
 
 fn parse_at(path: &Path, text: &str) -> Result<Vec<LinkSpec>, LinkError> {
-    parse_file(text).map_err(|error| LinkError::Parse { origin: Origin::File(path.to_owned()), error })
+    parse_file(text)
+        .map_err(|error| LinkError::Parse { origin: Origin::File(path.to_owned()), error })
 }
 
 /// The file's text; empty if there is no file.
@@ -179,7 +188,10 @@ fn read_or_empty(path: &Path) -> Result<String, LinkError> {
 }
 
 /// Replaces the file's text by what `change` makes of it, at once and alone.
-fn rewrite(path: &Path, change: impl FnOnce(&str) -> Result<String, LinkError>) -> Result<(), LinkError> {
+fn rewrite(
+    path: &Path,
+    change: impl FnOnce(&str) -> Result<String, LinkError>,
+) -> Result<(), LinkError> {
     let failed = |error| LinkError::WriteConfig { path: path.to_owned(), error };
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let folder = target.parent().unwrap_or(Path::new("/"));

@@ -1,6 +1,7 @@
 //! A device's GUID, and the table of its GIDs.
 //!
-//! RoCEv2 uses IP addresses as GIDs ([`Gid`]); a table's order is what `-g` of RDMA programs counts in.
+//! RoCEv2 uses IP addresses as GIDs ([`Gid`]); a table's order is what `-g` of RDMA programs counts
+//! in.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,8 +20,8 @@ pub fn link_local(guid: Guid) -> Gid {
     Gid(bytes)
 }
 
-/// A globally unique identifier of a device: an EUI-64 in the modified form of IPv6 interface identifiers (bit 1
-/// of the first byte inverted), in network order, as `rdma_rxe` makes it.
+/// A globally unique identifier of a device: an EUI-64 in the modified form of IPv6 interface
+/// identifiers (bit 1 of the first byte inverted), in network order, as `rdma_rxe` makes it.
 ///
 /// Displays as four groups of four hexadecimal digits, `5054:00ff:fe12:3456`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,8 +48,8 @@ impl Guid {
 
     /// A GUID for an interface without an Ethernet address, the same on every run.
     ///
-    /// IPv4: the identifier that RFC 5214, section 6.1, derives from an address that need not be globally
-    /// unique, `0000:5efe:` and the address. IPv6: the address's two halves, exclusive-or.
+    /// IPv4: the identifier that RFC 5214, section 6.1, derives from an address that need not be
+    /// globally unique, `0000:5efe:` and the address. IPv6: the address's two halves, exclusive-or.
     #[must_use]
     pub fn from_address(address: IpAddr) -> Self {
         match address {
@@ -79,20 +80,20 @@ impl fmt::Display for Guid {
 pub struct GidEntry {
     /// The GID.
     pub gid: Gid,
-    /// Whether the machine has this address. False for an fe80:: GID made from a MAC on an interface whose
-    /// link-local address is another or none: peers cannot reach that one.
+    /// Whether the machine has this address. False for an fe80:: GID made from a MAC on an
+    /// interface whose link-local address is another or none: peers cannot reach that one.
     pub assigned: bool,
 }
 
-/// The table of a device made from one address: that address at index 0 and 1, so that `-g 0`, `-g 1` and no
-/// flag at all mean the same.
+/// The table of a device made from one address: that address at index 0 and 1, so that `-g 0`, `-g
+/// 1` and no flag at all mean the same.
 #[must_use]
 pub fn table_of_address(address: IpAddr) -> Vec<GidEntry> {
     vec![GidEntry { gid: address.into(), assigned: true }; 2]
 }
 
-/// The table of a device made from an interface, in rxe's order: fe80:: with the MAC's EUI-64 (if there is a
-/// MAC), then `addresses` in their order, none twice.
+/// The table of a device made from an interface, in rxe's order: fe80:: with the MAC's EUI-64 (if
+/// there is a MAC), then `addresses` in their order, none twice.
 #[must_use]
 pub fn table_of_interface(mac: Option<[u8; 6]>, addresses: &[IpAddr]) -> Vec<GidEntry> {
     let mut table: Vec<GidEntry> = Vec::with_capacity(addresses.len() + 1);
@@ -112,5 +113,7 @@ pub fn table_of_interface(mac: Option<[u8; 6]>, addresses: &[IpAddr]) -> Vec<Gid
 /// Whether a device can have this address: neither unspecified nor multicast nor broadcast.
 #[must_use]
 pub fn is_unicast(address: IpAddr) -> bool {
-    !address.is_unspecified() && !address.is_multicast() && address != IpAddr::V4(Ipv4Addr::BROADCAST)
+    !address.is_unspecified()
+        && !address.is_multicast()
+        && address != IpAddr::V4(Ipv4Addr::BROADCAST)
 }

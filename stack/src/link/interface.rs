@@ -1,9 +1,10 @@
 //! What the system has: network interfaces, their addresses, MTU, MAC and state.
 //!
-//! Names, indices, flags and addresses come from `getifaddrs`, which asks the kernel about the caller's own
-//! network namespace. MTU and speed stand in `/sys/class/net`, which shows the namespace that mounted it; in a
-//! namespace entered without a new mount that is another one. So `/sys` is believed only where it gives the same
-//! index and MAC; otherwise the MTU comes from `/proc/sys/net/ipv6/conf/*/mtu`, which follows the caller.
+//! Names, indices, flags and addresses come from `getifaddrs`, which asks the kernel about the
+//! caller's own network namespace. MTU and speed stand in `/sys/class/net`, which shows the
+//! namespace that mounted it; in a namespace entered without a new mount that is another one. So
+//! `/sys` is believed only where it gives the same index and MAC; otherwise the MTU comes from
+//! `/proc/sys/net/ipv6/conf/*/mtu`, which follows the caller.
 
 use std::io;
 use std::net::IpAddr;
@@ -67,11 +68,13 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Whether `address` is this interface's. On loopback every address of its prefixes is (127.0.0.0/8).
+    /// Whether `address` is this interface's. On loopback every address of its prefixes is
+    /// (127.0.0.0/8).
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|ip| {
-            ip.address == address || (self.loopback && same_prefix(ip.address, address, ip.prefix_len))
+            ip.address == address
+                || (self.loopback && same_prefix(ip.address, address, ip.prefix_len))
         })
     }
 }
@@ -108,7 +111,16 @@ fn blank(name: String, flags: InterfaceFlags) -> Interface {
     };
     let index = if_nametoindex(name.as_str()).unwrap_or(0);
     let mtu_bytes = if loopback { DEFAULT_LOOPBACK_MTU } else { DEFAULT_MTU };
-    Interface { name, index, mtu_bytes, mac: None, state, speed_mbps: None, loopback, addresses: Vec::new() }
+    Interface {
+        name,
+        index,
+        mtu_bytes,
+        mac: None,
+        state,
+        speed_mbps: None,
+        loopback,
+        addresses: Vec::new(),
+    }
 }
 
 /// Adds what one line of `getifaddrs` says: the hardware address, or an IP address.
@@ -146,17 +158,23 @@ fn prefix_len(netmask: IpAddr) -> u8 {
 fn same_prefix(a: IpAddr, b: IpAddr, prefix_len: u8) -> bool {
     let len = u32::from(prefix_len);
     match (a, b) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => len > 0 && (a.to_bits() ^ b.to_bits()).leading_zeros() >= len,
-        (IpAddr::V6(a), IpAddr::V6(b)) => len > 0 && (a.to_bits() ^ b.to_bits()).leading_zeros() >= len,
+        (IpAddr::V4(a), IpAddr::V4(b)) => {
+            len > 0 && (a.to_bits() ^ b.to_bits()).leading_zeros() >= len
+        }
+        (IpAddr::V6(a), IpAddr::V6(b)) => {
+            len > 0 && (a.to_bits() ^ b.to_bits()).leading_zeros() >= len
+        }
         _ => false,
     }
 }
 
-/// Adds MTU and speed from the files under `sys` (`/sys/class/net`) and `conf` (`/proc/sys/net/ipv6/conf`).
+/// Adds MTU and speed from the files under `sys` (`/sys/class/net`) and `conf`
+/// (`/proc/sys/net/ipv6/conf`).
 fn complete(interface: &mut Interface, sys: &Path, conf: &Path) {
     let sys = sys.join(&interface.name);
-    let number =
-        |path: &Path| std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    let number = |path: &Path| {
+        std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u32>().ok())
+    };
     if is_same_interface(interface, &sys) {
         interface.mtu_bytes = number(&sys.join("mtu")).unwrap_or(interface.mtu_bytes);
         // "-1" and 0 both stand for unknown.

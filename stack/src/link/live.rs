@@ -1,8 +1,10 @@
-//! What of a link changes while its device is open: whether the interface carries packets, and which of its addresses are there.
+//! What of a link changes while its device is open: whether the interface carries packets, and
+//! which of its addresses are there.
 //!
-//! The GID table keeps its places, as the kernel's does: an entry whose address goes is empty (the zero GID) until the address comes back, and
-//! an address that is new takes a place of its own. The driver opens a port for a new
-//! address; where that fails it is in the table but not [assigned](GidEntry::assigned), and peers do not reach it.
+//! The GID table keeps its places, as the kernel's does: an entry whose address goes is empty (the
+//! zero GID) until the address comes back, and an address that is new takes a place of its own. The
+//! driver opens a port for a new address; where that fails it is in the table but not
+//! [assigned](GidEntry::assigned), and peers do not reach it.
 
 use std::net::IpAddr;
 
@@ -84,21 +86,28 @@ impl LivePort {
         &self.gids
     }
 
-    /// Looks at the machine's interfaces. `open`: opens a port for a new address; whether it has one then. What changed.
-    pub fn look(&mut self, interfaces: &[Interface], mut open: impl FnMut(IpAddr) -> bool) -> Changed {
+    /// Looks at the machine's interfaces. `open`: opens a port for a new address; whether it has
+    /// one then. What changed.
+    pub fn look(
+        &mut self,
+        interfaces: &[Interface],
+        mut open: impl FnMut(IpAddr) -> bool,
+    ) -> Changed {
         let interface = interfaces.iter().find(|interface| interface.index == self.index);
         if let (Some(interface), Source::Interface(_)) = (interface, &self.source) {
             interface.addresses.iter().for_each(|ip| self.make_place(interface, ip.address));
             let late = self.places.iter().filter(|place| place.origin == Origin::Later);
             for address in late.map(|place| place.gid.to_ip()) {
-                // One that is tentative yet (IPv6) is tried again when it is not: that is told, too.
+                // One that is tentative yet (IPv6) is tried again when it is not: that is told,
+                // too.
                 if interface.has(address) && !self.ports.contains(&address) && open(address) {
                     self.ports.push(address);
                 }
             }
         }
         let state = interface.map_or(OperState::Disabled, |interface| interface.state);
-        let gids: Vec<_> = self.places.iter().map(|place| place.entry(interface, &self.ports)).collect();
+        let gids: Vec<_> =
+            self.places.iter().map(|place| place.entry(interface, &self.ports)).collect();
         let is_active = |state| state == OperState::Up;
         let active = is_active(std::mem::replace(&mut self.state, state)) != is_active(state);
         let gids = std::mem::replace(&mut self.gids, gids) != self.gids;
@@ -111,7 +120,8 @@ impl LivePort {
         if self.places.iter().any(|other| other.gid == place.gid) {
             return;
         }
-        let is_free = |place: &Place| place.origin == Origin::Later && !interface.has(place.gid.to_ip());
+        let is_free =
+            |place: &Place| place.origin == Origin::Later && !interface.has(place.gid.to_ip());
         match self.places.iter().position(is_free) {
             Some(free) => self.places[free] = place,
             None if self.places.len() < MAX_GIDS => self.places.push(place),
@@ -122,8 +132,8 @@ impl LivePort {
 
 impl Place {
     fn entry(&self, interface: Option<&Interface>, ports: &[IpAddr]) -> GidEntry {
-        let is_there =
-            interface.is_some_and(|interface| self.origin == Origin::Mac || interface.has(self.gid.to_ip()));
+        let is_there = interface
+            .is_some_and(|interface| self.origin == Origin::Mac || interface.has(self.gid.to_ip()));
         let gid = if is_there { self.gid } else { Gid::default() };
         let has_port = match self.origin {
             Origin::Opened => true,

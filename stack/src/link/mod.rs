@@ -1,14 +1,16 @@
 //! Which devices there are: names, where each comes from, and what the machine has to say about it.
 //!
-//! A *link* ties a device name to an address or to a network interface, as `rdma link add rxe0 type rxe netdev
-//! eth0` does for the kernel. Which links exist is decided by the first of these that says anything:
+//! A *link* ties a device name to an address or to a network interface, as `rdma link add rxe0 type
+//! rxe netdev eth0` does for the kernel. Which links exist is decided by the first of these that
+//! says anything:
 //!
-//! 1. the environment variable [`URXE_DEVICES`](ENVIRONMENT), for example `rxe0=10.0.0.1,rxe1=eth0`;
+//! 1. the environment variable [`URXE_DEVICES`](ENVIRONMENT), for example
+//!    `rxe0=10.0.0.1,rxe1=eth0`;
 //! 2. the user's file `$XDG_CONFIG_HOME/urxe/links` or `~/.config/urxe/links` ([`config`]);
 //! 3. the built-in default: one device `rxe0` on 127.0.0.1.
 //!
-//! So without configuration nothing listens on a network. An environment variable or a file without any link
-//! counts as absent.
+//! So without configuration nothing listens on a network. An environment variable or a file without
+//! any link counts as absent.
 //!
 //! ```text
 //! text ──parse──> LinkSpec ──resolve (interface)──> ResolvedLink: addresses, GIDs, GUID, path MTU
@@ -142,7 +144,9 @@ pub enum LinkError {
         error: io::Error,
     },
     /// The file already has a link of this name.
-    #[error("link {name} exists already, on {source_of_it}; delete it first (urxe link del {name})")]
+    #[error(
+        "link {name} exists already, on {source_of_it}; delete it first (urxe link del {name})"
+    )]
     NameTaken {
         /// The name asked for.
         name: LinkName,
@@ -158,7 +162,9 @@ pub enum LinkError {
         existing: Vec<LinkName>,
     },
     /// The built-in default cannot be deleted.
-    #[error("link {name} is the built-in default and is there as long as no other link is configured")]
+    #[error(
+        "link {name} is the built-in default and is there as long as no other link is configured"
+    )]
     BuiltIn {
         /// The name asked for.
         name: LinkName,

@@ -10,8 +10,8 @@ use crate::qp::attr::PathMtu;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of an IP packet that are not payload, at most: IPv6 40, UDP 8, BTH 12, XRCETH 4, RETH 16, ImmDt 4,
-/// ICRC 4.
+/// Bytes of an IP packet that are not payload, at most: IPv6 40, UDP 8, BTH 12, XRCETH 4, RETH 16,
+/// ImmDt 4, ICRC 4.
 pub const MAX_HEADERS: u32 = 88;
 
 /// The smallest interface MTU a device can be made on, in bytes.
@@ -42,7 +42,8 @@ impl ResolvedLink {
     }
 }
 
-/// The largest path MTU whose packets always fit an interface MTU; `None` below [`MIN_INTERFACE_MTU`].
+/// The largest path MTU whose packets always fit an interface MTU; `None` below
+/// [`MIN_INTERFACE_MTU`].
 ///
 /// 1500 gives 1024; 9000 and 65536 give 4096.
 #[must_use]
@@ -54,8 +55,8 @@ pub fn path_mtu_for(mtu_bytes: u32) -> Option<PathMtu> {
 /// Finds out what `spec` is on this machine.
 ///
 /// # Errors
-/// [`LinkError`] if the machine has no such address or interface, the interface has no address, or its MTU is
-/// too small.
+/// [`LinkError`] if the machine has no such address or interface, the interface has no address, or
+/// its MTU is too small.
 pub fn resolve(spec: &LinkSpec) -> Result<ResolvedLink, LinkError> {
     resolve_on(spec, &interfaces()?)
 }
@@ -98,19 +99,26 @@ pub fn resolve_on(spec: &LinkSpec, interfaces: &[Interface]) -> Result<ResolvedL
     })
 }
 
-fn interface_named<'a>(name: &str, interfaces: &'a [Interface]) -> Result<&'a Interface, LinkError> {
-    interfaces.iter().find(|interface| interface.name == name).ok_or_else(|| LinkError::NoSuchInterface {
-        given: name.to_owned(),
-        existing: interfaces.iter().map(|interface| interface.name.clone()).collect(),
+fn interface_named<'a>(
+    name: &str,
+    interfaces: &'a [Interface],
+) -> Result<&'a Interface, LinkError> {
+    interfaces.iter().find(|interface| interface.name == name).ok_or_else(|| {
+        LinkError::NoSuchInterface {
+            given: name.to_owned(),
+            existing: interfaces.iter().map(|interface| interface.name.clone()).collect(),
+        }
     })
 }
 
-/// The interface that has `address`. A link-local address may stand on several: then it does not say which.
+/// The interface that has `address`. A link-local address may stand on several: then it does not
+/// say which.
 fn interface_with(address: IpAddr, interfaces: &[Interface]) -> Result<&Interface, LinkError> {
     if !gid::is_unicast(address) {
         return Err(LinkError::NotUnicast { given: address });
     }
-    let having: Vec<&Interface> = interfaces.iter().filter(|interface| interface.has(address)).collect();
+    let having: Vec<&Interface> =
+        interfaces.iter().filter(|interface| interface.has(address)).collect();
     match having[..] {
         [] => Err(LinkError::NoSuchAddress {
             given: address,

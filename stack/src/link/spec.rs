@@ -1,7 +1,7 @@
 //! One link as text: `rxe0=10.0.0.1`, `rxe1 = eth0`.
 //!
-//! The same entry stands in the environment variable, several separated by commas, and in the user's file, one
-//! a line with blank lines and `#` comments:
+//! The same entry stands in the environment variable, several separated by commas, and in the
+//! user's file, one a line with blank lines and `#` comments:
 //!
 //! ```text
 //! list   = [entry] *("," [entry])          the environment variable
@@ -11,7 +11,8 @@
 //! source = IPv4 or IPv6 address / name of a network interface
 //! ```
 //!
-//! A source that reads as an address is one. Invariant: what [`LinkSpec`] displays parses to the same value.
+//! A source that reads as an address is one. Invariant: what [`LinkSpec`] displays parses to the
+//! same value.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -129,7 +130,9 @@ pub struct ParseError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseReason {
     /// An entry without `=`.
-    #[error("{given:?} has no '='; an entry is NAME=ADDRESS or NAME=INTERFACE, as in rxe0=10.0.0.1")]
+    #[error(
+        "{given:?} has no '='; an entry is NAME=ADDRESS or NAME=INTERFACE, as in rxe0=10.0.0.1"
+    )]
     NoEquals {
         /// The entry.
         given: String,
@@ -219,7 +222,8 @@ impl Links {
         }
         let spec = parse_entry(entry, line, start)?;
         let column = start + blanks(entry) + 1;
-        if let Some((_, first_line, first_column)) = self.0.iter().find(|(other, ..)| other.name == spec.name)
+        if let Some((_, first_line, first_column)) =
+            self.0.iter().find(|(other, ..)| other.name == spec.name)
         {
             let (first_line, first_column) = (*first_line, *first_column);
             let reason = ParseReason::Duplicate { given: spec.name, first_line, first_column };
@@ -242,8 +246,8 @@ fn parse_entry(entry: &str, line: usize, start: usize) -> Result<LinkSpec, Parse
     };
     let name = parse_name(name_text.trim()).map_err(|reason| at(blanks(name_text), reason))?;
     let source_start = name_text.chars().count() + 1;
-    let source =
-        parse_source(source_text.trim()).map_err(|reason| at(source_start + blanks(source_text), reason))?;
+    let source = parse_source(source_text.trim())
+        .map_err(|reason| at(source_start + blanks(source_text), reason))?;
     Ok(LinkSpec { name, source })
 }
 
@@ -257,7 +261,8 @@ fn parse_name(text: &str) -> Result<LinkName, ParseReason> {
         return Err(ParseReason::EmptyName);
     };
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    let wrong = if first.is_ascii_alphabetic() { text.chars().find(|&c| !allowed(c)) } else { Some(first) };
+    let wrong =
+        if first.is_ascii_alphabetic() { text.chars().find(|&c| !allowed(c)) } else { Some(first) };
     if let Some(found) = wrong {
         return Err(ParseReason::NameCharacter { given: text.to_owned(), found });
     }
@@ -274,8 +279,10 @@ fn parse_source(text: &str) -> Result<Source, ParseReason> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(Source::Address(address.to_canonical()));
     }
-    // The kernel refuses '/', ':' and white space in names; the rest would not survive our own grammar.
-    let forbidden = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ':' | ',' | '=' | '#');
+    // The kernel refuses '/', ':' and white space in names; the rest would not survive our own
+    // grammar.
+    let forbidden =
+        |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ':' | ',' | '=' | '#');
     if text.len() > MAX_INTERFACE_LEN || text == "." || text == ".." || text.contains(forbidden) {
         return Err(ParseReason::BadSource { given: text.to_owned() });
     }

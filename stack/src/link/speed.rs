@@ -26,7 +26,8 @@ pub enum LaneSpeed {
     Ndr = 128,
 }
 
-/// Lanes and speed of a lane that come closest to an Ethernet speed from above; the least if it is unknown.
+/// Lanes and speed of a lane that come closest to an Ethernet speed from above; the least if it is
+/// unknown.
 #[must_use]
 pub fn width_and_speed(mbps: Option<u32>) -> (LinkWidth, LaneSpeed) {
     match mbps.unwrap_or(0) {

@@ -13,7 +13,8 @@ pub enum Advice {
     Prefetch = 0,
     /// Make them present for writing.
     PrefetchWrite = 1,
-    /// Use those that are present already, and fault nothing in. Here, where nothing is translated ahead, only the checks.
+    /// Use those that are present already, and fault nothing in. Here, where nothing is translated
+    /// ahead, only the checks.
     PrefetchNoFault = 2,
 }
 
@@ -85,7 +86,9 @@ pub enum AdviseError {
         len: u64,
     },
     /// Part of the range is not mapped, or not with the protection needed.
-    #[error("range {index}: {len} bytes at {addr:#x} are not all mapped with the protection needed")]
+    #[error(
+        "range {index}: {len} bytes at {addr:#x} are not all mapped with the protection needed"
+    )]
     NotMapped {
         /// Which range.
         index: usize,
@@ -110,17 +113,24 @@ impl AdviseError {
 }
 
 impl Memory {
-    /// Follows `advice` for all `ranges` of regions of `pd`. All are checked before the first is touched. On return the pages are
-    /// present, and nothing keeps them so.
+    /// Follows `advice` for all `ranges` of regions of `pd`. All are checked before the first is
+    /// touched. On return the pages are present, and nothing keeps them so.
     ///
     /// # Errors
     /// [`AdviseError`].
-    pub fn advise(&self, pd: PdId, advice: Advice, ranges: &[AdviseRange]) -> Result<(), AdviseError> {
+    pub fn advise(
+        &self,
+        pd: PdId,
+        advice: Advice,
+        ranges: &[AdviseRange],
+    ) -> Result<(), AdviseError> {
         if ranges.is_empty() {
             return Err(AdviseError::Empty);
         }
-        let places =
-            ranges.iter().enumerate().map(|(index, range)| self.check_advice(pd, advice, index, range));
+        let places = ranges
+            .iter()
+            .enumerate()
+            .map(|(index, range)| self.check_advice(pd, advice, index, range));
         let places = places.collect::<Result<Vec<_>, _>>()?;
         for (index, (range, place)) in ranges.iter().zip(places).enumerate() {
             let AdviseRange { addr, len, .. } = *range;
@@ -163,7 +173,8 @@ impl Memory {
             return Err(AdviseError::NotWritable { index, granted: region.access });
         }
         let page = guarded::page_size() as u64;
-        // The last page has to end inside the address space as well, which matters in a region of all of it.
+        // The last page has to end inside the address space as well, which matters in a region of
+        // all of it.
         let ends = addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(page));
         if !region.contains(addr, len) || (region.layout == Layout::Whole && ends.is_none()) {
             return Err(AdviseError::OutOfBounds { index, addr, len });

@@ -1,8 +1,9 @@
 //! Memory to register, for callers that must not be able to go wrong.
 //!
-//! A [`Buffer`] is an anonymous mapping of its own, so no Rust object lives in it, and it never hands out a reference to its
-//! bytes: peers may write them at any time. Reads and writes copy, through the same routines as the peers' (see [`super`]),
-//! so whatever threads and peers do at once, each byte read was written by one of them.
+//! A [`Buffer`] is an anonymous mapping of its own, so no Rust object lives in it, and it never
+//! hands out a reference to its bytes: peers may write them at any time. Reads and writes copy,
+//! through the same routines as the peers' (see [`super`]), so whatever threads and peers do at
+//! once, each byte read was written by one of them.
 
 use super::helper::Operation;
 use super::{copy, guarded};
@@ -10,8 +11,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
 use std::ptr::NonNull;
 
-/// Page-aligned, zeroed memory that may be registered. Unmapped when dropped: whoever registers it keeps
-/// it until after the deregistration.
+/// Page-aligned, zeroed memory that may be registered. Unmapped when dropped: whoever registers it
+/// keeps it until after the deregistration.
 #[derive(Debug)]
 pub struct Buffer {
     base: NonNull<u8>,
@@ -51,7 +52,8 @@ pub enum BufferError {
 
 // SAFETY: a buffer is an address range that it alone owns, usable from any thread.
 unsafe impl Send for Buffer {}
-// SAFETY: every access through `&Buffer` is one of `copy`'s, which may race with each other and with peers.
+// SAFETY: every access through `&Buffer` is one of `copy`'s, which may race with each other and
+// with peers.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -135,7 +137,8 @@ impl Buffer {
         Ok(())
     }
 
-    /// Reads one byte: what a program polls. Acquire: what was written before it can be read after it.
+    /// Reads one byte: what a program polls. Acquire: what was written before it can be read after
+    /// it.
     ///
     /// # Errors
     /// [`BufferError::OutOfBounds`].
@@ -161,8 +164,8 @@ impl Buffer {
         self.operate(offset, Operation::Store(value)).map(|_| ())
     }
 
-    /// Adds `add` to the 8 bytes at `offset`, wrapping, atomically against peers' atomic operations as well; returns
-    /// what was there.
+    /// Adds `add` to the 8 bytes at `offset`, wrapping, atomically against peers' atomic operations
+    /// as well; returns what was there.
     ///
     /// # Errors
     /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
@@ -170,12 +173,17 @@ impl Buffer {
         self.operate(offset, Operation::FetchAdd(add))
     }
 
-    /// Stores `swap` in the 8 bytes at `offset` if they are `compare`, atomically against peers' atomic operations
-    /// as well; returns what was there.
+    /// Stores `swap` in the 8 bytes at `offset` if they are `compare`, atomically against peers'
+    /// atomic operations as well; returns what was there.
     ///
     /// # Errors
     /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
-    pub fn compare_swap_u64(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, BufferError> {
+    pub fn compare_swap_u64(
+        &self,
+        offset: usize,
+        compare: u64,
+        swap: u64,
+    ) -> Result<u64, BufferError> {
         self.operate(offset, Operation::CompareSwap { compare, swap })
     }
 
@@ -184,7 +192,8 @@ impl Buffer {
         if !word.is_aligned() {
             return Err(BufferError::Misaligned { offset });
         }
-        // SAFETY: aligned and inside the mapping, which stays; all accesses to it may race (see `copy`). Pages behind a file's end are guarded.
+        // SAFETY: aligned and inside the mapping, which stays; all accesses to it may race (see
+        // `copy`). Pages behind a file's end are guarded.
         let before = unsafe { operation.perform(word, self.guarded) };
         before.map_err(|_| BufferError::Gone { offset, len: size_of::<u64>() })
     }

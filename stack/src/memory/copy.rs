@@ -1,16 +1,18 @@
 //! The raw copies: the only accesses to registered memory that this process makes itself.
 //!
-//! [`super`] argues why they are sound. In short: the bytes are touched by one atomic instruction, or by the C library's
-//! copy routine called through a pointer that the compiler cannot see through. It therefore has to take
-//! each copy for what the routine is, machine code that touches every byte in some order, and can neither assume
-//! that the bytes keep still nor touch them itself.
+//! [`super`] argues why they are sound. In short: the bytes are touched by one atomic instruction,
+//! or by the C library's copy routine called through a pointer that the compiler cannot see
+//! through. It therefore has to take each copy for what the routine is, machine code that touches
+//! every byte in some order, and can neither assume that the bytes keep still nor touch them
+//! itself.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Copies `src` to `dst`, the last byte last.
 ///
 /// # Safety
-/// `[dst, dst + src.len())` is mapped and writable for the whole call, and no reference covers any of it.
+/// `[dst, dst + src.len())` is mapped and writable for the whole call, and no reference covers any
+/// of it.
 pub(super) unsafe fn write(dst: *mut u8, src: &[u8]) {
     // One store where the processor has one: whoever polls the word sees all of it or none.
     // SAFETY: the caller's promise, and the alignment that each arm tests.
@@ -41,29 +43,37 @@ pub(super) unsafe fn write(dst: *mut u8, src: &[u8]) {
     }
 }
 
-/// Whether a load of 8 bytes at once is a plain load: elsewhere it may be a compare-and-swap, which read-only pages refuse.
+/// Whether a load of 8 bytes at once is a plain load: elsewhere it may be a compare-and-swap, which
+/// read-only pages refuse.
 const WIDE: bool = cfg!(target_pointer_width = "64");
 
 /// Copies from `src` to `dst`.
 ///
 /// # Safety
-/// `[src, src + dst.len())` is mapped and readable for the whole call, and no mutable reference covers any of it.
+/// `[src, src + dst.len())` is mapped and readable for the whole call, and no mutable reference
+/// covers any of it.
 pub(super) unsafe fn read(src: *const u8, dst: &mut [u8]) {
     let from = src.cast_mut();
-    // SAFETY: the caller's promise, and the alignment that each arm tests. The atomics are only loaded from, which up
-    // to the size of a pointer never needs permission to write.
+    // SAFETY: the caller's promise, and the alignment that each arm tests. The atomics are only
+    // loaded from, which up to the size of a pointer never needs permission to write.
     unsafe {
         match dst {
             [] => {}
             [byte] => *byte = AtomicU8::from_ptr(from).load(Ordering::Acquire),
             [_, _] if src.cast::<u16>().is_aligned() => {
-                dst.copy_from_slice(&AtomicU16::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes());
+                dst.copy_from_slice(
+                    &AtomicU16::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes(),
+                );
             }
             [_, _, _, _] if src.cast::<u32>().is_aligned() => {
-                dst.copy_from_slice(&AtomicU32::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes());
+                dst.copy_from_slice(
+                    &AtomicU32::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes(),
+                );
             }
             [_, _, _, _, _, _, _, _] if WIDE && src.cast::<u64>().is_aligned() => {
-                dst.copy_from_slice(&AtomicU64::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes());
+                dst.copy_from_slice(
+                    &AtomicU64::from_ptr(from.cast()).load(Ordering::Acquire).to_ne_bytes(),
+                );
             }
             _ => {
                 opaque_copy(dst.as_mut_ptr(), src, dst.len());
@@ -113,9 +123,11 @@ pub(super) unsafe fn compare_swap(word: *mut u64, compare: u64, swap: u64) -> u6
     }
 }
 
-type CopyFn = unsafe extern "C" fn(*mut libc::c_void, *const libc::c_void, usize) -> *mut libc::c_void;
+type CopyFn =
+    unsafe extern "C" fn(*mut libc::c_void, *const libc::c_void, usize) -> *mut libc::c_void;
 
-/// Copies `len` bytes, in no particular order, as far as the compiler knows one relaxed atomic byte at a time.
+/// Copies `len` bytes, in no particular order, as far as the compiler knows one relaxed atomic byte
+/// at a time.
 ///
 /// # Safety
 /// Both ranges are mapped for the whole call, `dst` writable.
@@ -129,11 +141,11 @@ type CopyFn = unsafe extern "C" fn(*mut libc::c_void, *const libc::c_void, usize
     target_arch = "s390x",
 ))]
 unsafe fn opaque_copy(dst: *mut u8, src: *const u8, len: usize) {
-    // `memmove` rather than `memcpy`: the same routine in practice, and no promise needed that a program's buffers
-    // do not overlap.
+    // `memmove` rather than `memcpy`: the same routine in practice, and no promise needed that a
+    // program's buffers do not overlap.
     let mut copy: CopyFn = libc::memmove;
-    // SAFETY: an empty assembly block that changes nothing. The compiler may not assume that, so it does not
-    // know which function is called next.
+    // SAFETY: an empty assembly block that changes nothing. The compiler may not assume that, so it
+    // does not know which function is called next.
     unsafe { std::arch::asm!("/* {0} */", inout(reg) copy, options(nostack, preserves_flags)) };
     // SAFETY: `copy` is still `memmove`; the caller's promise.
     unsafe { copy(dst.cast(), src.cast(), len) };

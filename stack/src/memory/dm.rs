@@ -1,5 +1,5 @@
-//! Device memory (`ibv_alloc_dm`): memory of the device, which the program reaches by copying only. Here it is the process's, like all
-//! else; programs that use it run as they would.
+//! Device memory (`ibv_alloc_dm`): memory of the device, which the program reaches by copying only.
+//! Here it is the process's, like all else; programs that use it run as they would.
 
 use super::object::RegionObject;
 use super::{Access, Buffer, BufferError, Memory, Mr, PdId, RegMrError};
@@ -98,7 +98,8 @@ pub enum DmError {
 }
 
 impl DmError {
-    /// The `errno` of `ibv_alloc_dm`, `ibv_free_dm`, `ibv_memcpy_to_dm`, `ibv_memcpy_from_dm`, `ibv_reg_dm_mr`.
+    /// The `errno` of `ibv_alloc_dm`, `ibv_free_dm`, `ibv_memcpy_to_dm`, `ibv_memcpy_from_dm`,
+    /// `ibv_reg_dm_mr`.
     #[must_use]
     pub const fn errno(self) -> i32 {
         match self {
@@ -117,7 +118,8 @@ impl DmError {
 }
 
 impl Memory {
-    /// Allocates `len` zeroed bytes of device memory, aligned to 2^`log_align` bytes (`ibv_alloc_dm`).
+    /// Allocates `len` zeroed bytes of device memory, aligned to 2^`log_align` bytes
+    /// (`ibv_alloc_dm`).
     ///
     /// # Errors
     /// [`DmError`].
@@ -134,8 +136,9 @@ impl Memory {
         if given > left {
             return Err(DmError::TooMuch { given, left, allowed });
         }
-        let buffer = Buffer::new(len)
-            .map_err(|error| DmError::Memory { errno: error.raw_os_error().unwrap_or(libc::ENOMEM) })?;
+        let buffer = Buffer::new(len).map_err(|error| DmError::Memory {
+            errno: error.raw_os_error().unwrap_or(libc::ENOMEM),
+        })?;
         book.used += given;
         let id = loop {
             let id = DmId(book.next);
@@ -171,7 +174,9 @@ impl Memory {
     /// [`DmError::Unknown`], [`DmError::Unaligned`], [`DmError::OutOfBounds`].
     pub fn copy_to_dm(&self, id: DmId, offset: usize, src: &[u8]) -> Result<(), DmError> {
         in_words(offset, src.len())?;
-        self.dm_buffer(id)?.write(offset, src).map_err(|error| out_of_bounds(error, offset, src.len()))
+        self.dm_buffer(id)?
+            .write(offset, src)
+            .map_err(|error| out_of_bounds(error, offset, src.len()))
     }
 
     /// Copies device memory into `dst` (`ibv_memcpy_from_dm`), whole words of four bytes.
@@ -184,7 +189,8 @@ impl Memory {
         self.dm_buffer(id)?.read(offset, dst).map_err(|error| out_of_bounds(error, offset, len))
     }
 
-    /// Registers the bytes `range` of device memory, which work requests and peers name by addresses from 0 on (`ibv_reg_dm_mr`).
+    /// Registers the bytes `range` of device memory, which work requests and peers name by
+    /// addresses from 0 on (`ibv_reg_dm_mr`).
     ///
     /// # Errors
     /// [`DmError`].

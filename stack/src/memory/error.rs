@@ -1,8 +1,8 @@
 //! What can go wrong with registered memory, one variant a reason.
 //!
-//! Registration and deregistration answer a program, so those errors carry an `errno`. [`AccessError`] and [`Fault`]
-//! answer the data path: for a peer's packet they become a NAK or a drop, for a local work request a
-//! completion status, and for a caller of the safe API an error.
+//! Registration and deregistration answer a program, so those errors carry an `errno`.
+//! [`AccessError`] and [`Fault`] answer the data path: for a peer's packet they become a NAK or a
+//! drop, for a local work request a completion status, and for a caller of the safe API an error.
 
 mod access;
 mod fast;

@@ -1,9 +1,11 @@
-//! Fast registration (IBTA vol. 1, 10.6.4, "memory management extensions"): a region is allocated without memory; a work
-//! request on the send queue makes it valid for pages that the program mapped to it, and another makes it free again.
+//! Fast registration (IBTA vol. 1, 10.6.4, "memory management extensions"): a region is allocated
+//! without memory; a work request on the send queue makes it valid for pages that the program
+//! mapped to it, and another makes it free again.
 //!
-//! Mapping writes a list beside the one in use, so it may be done while the region is still valid, as when the work request that
-//! frees it and the one that registers it anew are posted together. The key's upper 24 bits are the region's for life; its
-//! low 8 bits are the program's to choose with each registration, and a key with other low bits is stale.
+//! Mapping writes a list beside the one in use, so it may be done while the region is still valid,
+//! as when the work request that frees it and the one that registers it anew are posted together.
+//! The key's upper 24 bits are the region's for life; its low 8 bits are the program's to choose
+//! with each registration, and a key with other low bits is stale.
 //!
 //! Sources: `ib_alloc_mr`, `ib_map_mr_sg`, `rxe_mr.c` (`rxe_reg_fast_mr`, `rxe_invalidate_mr`).
 
@@ -30,8 +32,8 @@ const ALLOWED: Access = Access::LOCAL_WRITE
     .union(Access::RELAXED_ORDERING);
 
 impl Memory {
-    /// Allocates a fast-registration region of up to `max_pages` pages, free, and returns its first key, which is both the
-    /// owner's and the peers'. [`deregister`](Self::deregister) ends it.
+    /// Allocates a fast-registration region of up to `max_pages` pages, free, and returns its first
+    /// key, which is both the owner's and the peers'. [`deregister`](Self::deregister) ends it.
     ///
     /// # Errors
     /// [`AllocMrError`].
@@ -40,7 +42,8 @@ impl Memory {
         if max_pages == 0 || max_pages > allowed {
             return Err(AllocMrError::Pages { given: max_pages, allowed });
         }
-        let (index, slot) = self.take_slot(pd, Class::Region).map_err(|max| AllocMrError::TooMany { max })?;
+        let (index, slot) =
+            self.take_slot(pd, Class::Region).map_err(|max| AllocMrError::TooMany { max })?;
         let key = self.fresh_key(index, slot);
         let list = || PageList::new(max_pages as usize);
         let (active, staged) = (list(), list());
@@ -50,9 +53,10 @@ impl Memory {
         Ok(Rkey(key))
     }
 
-    /// Maps parts of buffers, one after the other, to the fast-registration region `key`, whose low 8 bits do not matter here. Work
-    /// requests and peers will name them by addresses from `iova` on, once a registration made the mapping valid. The buffers stay
-    /// mapped as long as the region may use them.
+    /// Maps parts of buffers, one after the other, to the fast-registration region `key`, whose low
+    /// 8 bits do not matter here. Work requests and peers will name them by addresses from `iova`
+    /// on, once a registration made the mapping valid. The buffers stay mapped as long as the
+    /// region may use them.
     ///
     /// # Errors
     /// [`MapError`]; the mapping before it stays.
@@ -78,15 +82,15 @@ impl Memory {
         self.map_list(key, &pieces, page_size, iova, true, kept)
     }
 
-    /// The same with memory that the caller answers for. Faults it in, for writing if `writable`, which a registration with
-    /// [`Access::LOCAL_WRITE`] needs.
+    /// The same with memory that the caller answers for. Faults it in, for writing if `writable`,
+    /// which a registration with [`Access::LOCAL_WRITE`] needs.
     ///
     /// # Errors
     /// [`MapError`]; the mapping before it stays.
     ///
     /// # Safety
-    /// What [`register`](Self::register) asks for holds of every piece, with `LOCAL_WRITE` if `writable`, until the region is
-    /// deregistered, or was mapped and registered anew.
+    /// What [`register`](Self::register) asks for holds of every piece, with `LOCAL_WRITE` if
+    /// `writable`, until the region is deregistered, or was mapped and registered anew.
     pub unsafe fn map_fast(
         &self,
         key: Rkey,
@@ -100,8 +104,11 @@ impl Memory {
             if end.is_none_or(|end| end.checked_next_multiple_of(guarded::page_size()).is_none()) {
                 return Err(MapError::Wraps { addr: addr.addr(), len });
             }
-            let there =
-                if writable { guarded::make_writable(addr, len) } else { guarded::make_readable(addr, len) };
+            let there = if writable {
+                guarded::make_writable(addr, len)
+            } else {
+                guarded::make_readable(addr, len)
+            };
             there.map_err(|error| match error {
                 PopulateError::NotMapped => MapError::NotMapped { addr: addr.addr(), len },
                 PopulateError::NotAccessible => {
@@ -123,13 +130,16 @@ impl Memory {
     ) -> Result<(), MapError> {
         let slot = self.slot(self.index(key.0)).ok_or(MapError::UnknownKey { key })?;
         match &mut *slot.object() {
-            Object::Fast(fast) => fast.staged.map(pieces, page_size, iova, writable, kept).map(drop),
+            Object::Fast(fast) => {
+                fast.staged.map(pieces, page_size, iova, writable, kept).map(drop)
+            }
             _ => Err(MapError::UnknownKey { key }),
         }
     }
 
-    /// Makes the fast-registration region of `key` valid: from now on it answers to exactly this key, for what was mapped to it last.
-    /// What a REG_MR work request on a queue pair of `pd` does. The calling thread holds no pin.
+    /// Makes the fast-registration region of `key` valid: from now on it answers to exactly this
+    /// key, for what was mapped to it last. What a REG_MR work request on a queue pair of `pd`
+    /// does. The calling thread holds no pin.
     ///
     /// # Errors
     /// [`FastRegError`]; nothing changed.
@@ -149,7 +159,8 @@ impl Memory {
             // Registered anew for the same pages.
             None => fast.active.mapping.ok_or(FastRegError::NotMapped { key })?,
         };
-        let allowed = if mapping.writable { ALLOWED } else { ALLOWED.difference(Access::LOCAL_WRITE) };
+        let allowed =
+            if mapping.writable { ALLOWED } else { ALLOWED.difference(Access::LOCAL_WRITE) };
         let changes = access.intersects(Access::REMOTE_CHANGE);
         if !allowed.contains(access) || (changes && !access.contains(Access::LOCAL_WRITE)) {
             return Err(FastRegError::Access { given: access, allowed });
@@ -168,7 +179,8 @@ impl Memory {
         };
         // SAFETY: lists are changed and freed under the object's lock, which is held.
         unsafe { flush::check_region(&region) }?;
-        // From here on nothing fails. The entries of a list stay where they are when it changes its place.
+        // From here on nothing fails. The entries of a list stay where they are when it changes its
+        // place.
         if fast.staged.mapping.is_some() {
             std::mem::swap(&mut fast.active, &mut fast.staged);
             fast.staged.mapping = None;
@@ -179,8 +191,8 @@ impl Memory {
         Ok(())
     }
 
-    /// How many pages the fast-registration region of `key` can have, and whether it is valid; `None` if there is none. Of the
-    /// key, the low 8 bits do not matter.
+    /// How many pages the fast-registration region of `key` can have, and whether it is valid;
+    /// `None` if there is none. Of the key, the low 8 bits do not matter.
     #[must_use]
     pub fn query_fast(&self, key: Rkey) -> Option<(u32, bool)> {
         match &*self.slot(self.index(key.0))?.object() {

@@ -1,11 +1,12 @@
 //! Memory of a file or memfd, mapped to be registered (`ibv_reg_mr` over a shared mapping).
 //!
-//! Somebody may shorten a file while it is mapped, after which its pages raise SIGBUS. Unless a seal forbids that
-//! (`F_SEAL_SHRINK`), the bytes of such a buffer move by system calls, which report it, and atomic operations are carried out by a helper
-//! process, which may have the signal.
+//! Somebody may shorten a file while it is mapped, after which its pages raise SIGBUS. Unless a
+//! seal forbids that (`F_SEAL_SHRINK`), the bytes of such a buffer move by system calls, which
+//! report it, and atomic operations are carried out by a helper process, which may have the signal.
 //!
-//! A dmabuf cannot be had like this: the processor's view of it is only right between `DMA_BUF_IOCTL_SYNC` calls around each
-//! access, and a device's memory need not be mappable at all.
+//! A dmabuf cannot be had like this: the processor's view of it is only right between
+//! `DMA_BUF_IOCTL_SYNC` calls around each access, and a device's memory need not be mappable at
+//! all.
 
 use super::Buffer;
 use super::guarded;
@@ -66,8 +67,8 @@ impl FileError {
 const DMA_BUF_MAGIC: u64 = 0x444d_4142;
 
 impl Buffer {
-    /// Maps `len` bytes at `offset` of a file or memfd that is open for reading and writing. What is written to the buffer is
-    /// written to the file, and the other way round.
+    /// Maps `len` bytes at `offset` of a file or memfd that is open for reading and writing. What
+    /// is written to the buffer is written to the file, and the other way round.
     ///
     /// # Errors
     /// [`FileError`].
@@ -92,8 +93,10 @@ impl Buffer {
         let seals = rustix::fs::fcntl_get_seals(file).unwrap_or(SealFlags::empty());
         let (flags, prot) = (MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, file, offset) };
-        let base = NonNull::new(base.map_err(io::Error::from)?.cast()).ok_or(io::ErrorKind::OutOfMemory);
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, file, offset) };
+        let base =
+            NonNull::new(base.map_err(io::Error::from)?.cast()).ok_or(io::ErrorKind::OutOfMemory);
         Ok(Self::mapped(base.map_err(io::Error::from)?, len, !seals.contains(SealFlags::SHRINK)))
     }
 }

@@ -1,9 +1,11 @@
 //! FLUSH: making what was written seen by every processor, or lasting (IBTA vol. 1, A19).
 //!
-//! *Global visibility* is a fence: peers' writes are stores of this process. *Persistence* is `msync(MS_SYNC)`, which returns when
-//! the file's device has the data. `rdma_rxe` grants it for memory on persistent-memory modules alone and refuses the
-//! registration of any other (`rxe_mr.c`, `rxe_flush_pmem_iova`); here it is granted for shared mappings of files, and refused
-//! where nothing would last: private and anonymous memory, and files that live in memory themselves (tmpfs, memfd, huge pages).
+//! *Global visibility* is a fence: peers' writes are stores of this process. *Persistence* is
+//! `msync(MS_SYNC)`, which returns when the file's device has the data. `rdma_rxe` grants it for
+//! memory on persistent-memory modules alone and refuses the registration of any other (`rxe_mr.c`,
+//! `rxe_flush_pmem_iova`); here it is granted for shared mappings of files, and refused where
+//! nothing would last: private and anonymous memory, and files that live in memory themselves
+//! (tmpfs, memfd, huge pages).
 
 use super::error::{Fault, RegMrError};
 use super::slot::Region;
@@ -19,11 +21,13 @@ mod tests;
 const VOLATILE: [&str; 5] = ["tmpfs", "ramfs", "hugetlbfs", "devtmpfs", "rootfs"];
 
 impl Pin<'_> {
-    /// Makes what was written to `len` bytes at an address, or to the whole region, visible to every processor, and with `persist`
-    /// has it survive a power failure: then it blocks until the file's device has it.
+    /// Makes what was written to `len` bytes at an address, or to the whole region, visible to
+    /// every processor, and with `persist` has it survive a power failure: then it blocks until the
+    /// file's device has it.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`]; [`Fault::NotFlushed`] with the `errno` of `msync`, or EINVAL for memory that does not last.
+    /// [`Fault::OutOfBounds`]; [`Fault::NotFlushed`] with the `errno` of `msync`, or EINVAL for
+    /// memory that does not last.
     pub fn flush(&self, range: Option<(u64, u64)>, persist: bool) -> Result<(), Fault> {
         let region = self.region();
         let (addr, len) = range.unwrap_or((region.start, region.len));
@@ -39,16 +43,17 @@ impl Pin<'_> {
             lasts.map_err(|error| Fault::NotFlushed { errno: error.errno() })?;
             let offset = at.addr() % guarded::page_size();
             let (from, len) = (at.wrapping_sub(offset).cast(), len + offset);
-            // SAFETY: `msync` without MS_INVALIDATE changes no byte and no mapping; it only has pages written that are
-            // mapped from a file in this range, and answers ENOMEM for what is not mapped.
+            // SAFETY: `msync` without MS_INVALIDATE changes no byte and no mapping; it only has
+            // pages written that are mapped from a file in this range, and answers ENOMEM for what
+            // is not mapped.
             let synced = unsafe { rustix::mm::msync(from, len, MsyncFlags::SYNC) };
             synced.map_err(|errno| Fault::NotFlushed { errno: errno.raw_os_error() })
         })
     }
 }
 
-/// Whether a region with these rights may be registered over this memory: with [`Access::FLUSH_PERSISTENT`] it has to be mapped, shared,
-/// from files that last.
+/// Whether a region with these rights may be registered over this memory: with
+/// [`Access::FLUSH_PERSISTENT`] it has to be mapped, shared, from files that last.
 pub(super) fn check(addr: usize, len: usize, access: Access) -> Result<(), RegMrError> {
     if !access.contains(Access::FLUSH_PERSISTENT) {
         return Ok(());
@@ -68,7 +73,8 @@ pub(super) fn check(addr: usize, len: usize, access: Access) -> Result<(), RegMr
     }
 }
 
-/// The same of all that a region stands for: a window's, one that a fast registration makes, or one as it will be.
+/// The same of all that a region stands for: a window's, one that a fast registration makes, or one
+/// as it will be.
 ///
 /// # Safety
 /// The list of a paged region is neither changed nor freed meanwhile.
@@ -87,14 +93,17 @@ pub(super) unsafe fn check_region(region: &Region) -> Result<(), RegMrError> {
     Ok(())
 }
 
-/// Whether every page of `[addr, end)` is mapped, shared, from a file that lasts; what it is otherwise. `maps` and
-/// `mounts` are the texts of `/proc/PID/maps` and `/proc/PID/mountinfo` (proc(5)).
+/// Whether every page of `[addr, end)` is mapped, shared, from a file that lasts; what it is
+/// otherwise. `maps` and `mounts` are the texts of `/proc/PID/maps` and `/proc/PID/mountinfo`
+/// (proc(5)).
 fn lasting(maps: &str, mounts: &str, addr: usize, end: usize) -> Result<(), &'static str> {
     let mut at = addr;
     for line in maps.lines() {
         let mut fields = line.split_whitespace();
         let hex = |text: &str| usize::from_str_radix(text, 16).ok();
-        let Some((from, to)) = fields.next().and_then(|range| range.split_once('-')) else { continue };
+        let Some((from, to)) = fields.next().and_then(|range| range.split_once('-')) else {
+            continue;
+        };
         let (Some(from), Some(to)) = (hex(from), hex(to)) else { continue };
         if to <= at || from >= end {
             continue;
@@ -121,8 +130,8 @@ fn lasting(maps: &str, mounts: &str, addr: usize, end: usize) -> Result<(), &'st
     Err("not mapped")
 }
 
-/// Whether files of this device (`MAJOR:MINOR`, hexadecimal, as in `maps`) are lost with the power: it has no mount,
-/// as of memfd, or one of such a kind.
+/// Whether files of this device (`MAJOR:MINOR`, hexadecimal, as in `maps`) are lost with the power:
+/// it has no mount, as of memfd, or one of such a kind.
 fn is_volatile(mounts: &str, device: &str) -> bool {
     let number = |text: &str, base| u32::from_str_radix(text, base).ok();
     let pair = |text: &str, base| {

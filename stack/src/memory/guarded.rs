@@ -1,13 +1,14 @@
-//! Touching memory that may not be there: through system calls, which answer EFAULT where an instruction
-//! would end the process.
+//! Touching memory that may not be there: through system calls, which answer EFAULT where an
+//! instruction would end the process.
 //!
-//! * Copies: `process_vm_readv` and `process_vm_writev` on the own process. A thread may always name its own thread
-//!   group (`ptrace_may_access`), so neither privileges nor Yama matter; they honour page protections, which
-//!   `/proc/self/mem` does not. Old container runtimes filter them (seccomp: EPERM, or ENOSYS), and then
-//!   the bytes go through a pipe made for the one copy: slower, but with no descriptor kept that a forked child would share.
-//! * Presence: `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` (Linux 5.14). Elsewhere, one byte of each page is
-//!   read as above, and for writing `FUTEX_WAKE_OP` ORs 0 into a word of it, which changes nothing yet
-//!   needs the page to be writable.
+//! * Copies: `process_vm_readv` and `process_vm_writev` on the own process. A thread may always
+//!   name its own thread group (`ptrace_may_access`), so neither privileges nor Yama matter; they
+//!   honour page protections, which `/proc/self/mem` does not. Old container runtimes filter them
+//!   (seccomp: EPERM, or ENOSYS), and then the bytes go through a pipe made for the one copy:
+//!   slower, but with no descriptor kept that a forked child would share.
+//! * Presence: `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` (Linux 5.14). Elsewhere, one byte of
+//!   each page is read as above, and for writing `FUTEX_WAKE_OP` ORs 0 into a word of it, which
+//!   changes nothing yet needs the page to be writable.
 
 use super::error::Fault;
 use std::io;
@@ -52,7 +53,8 @@ enum Way {
 /// Copies `dst.len()` bytes at `src`, which need not be mapped.
 pub(super) fn read(src: *const u8, dst: &mut [u8]) -> Result<(), GuardError> {
     // SAFETY: `dst` is ours to write, and `src` is only read, by the kernel.
-    let outcome = unsafe { process_vm(Way::FromThere, dst.as_mut_ptr(), [(src.cast_mut(), dst.len())]) };
+    let outcome =
+        unsafe { process_vm(Way::FromThere, dst.as_mut_ptr(), [(src.cast_mut(), dst.len())]) };
     let outcome = match outcome {
         // SAFETY: as above.
         Err(GuardError::Refused(_)) => unsafe {
@@ -68,12 +70,13 @@ pub(super) fn read(src: *const u8, dst: &mut [u8]) -> Result<(), GuardError> {
 /// Copies `src` to `dst`, which need not be mapped, the last byte last.
 ///
 /// # Safety
-/// Whatever is mapped and writable in `[dst, dst + src.len())` may be overwritten, and no reference covers any of it.
+/// Whatever is mapped and writable in `[dst, dst + src.len())` may be overwritten, and no reference
+/// covers any of it.
 pub(super) unsafe fn write(dst: *mut u8, src: &[u8]) -> Result<(), GuardError> {
     let [body @ .., _] = src else { return Ok(()) };
     let (ours, at_last) = (src.as_ptr().cast_mut(), dst.wrapping_add(body.len()));
-    // x86 keeps stores in order from one vector to the next (only within a string instruction it does not). Elsewhere
-    // two calls with a fence between them do.
+    // x86 keeps stores in order from one vector to the next (only within a string instruction it
+    // does not). Elsewhere two calls with a fence between them do.
     let outcome = if cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
         // SAFETY: the caller's promise; `ours` is only read.
         unsafe { process_vm(Way::ToThere, ours, [(dst, body.len()), (at_last, 1)]) }
@@ -100,8 +103,8 @@ pub(super) unsafe fn write(dst: *mut u8, src: &[u8]) -> Result<(), GuardError> {
 /// One call of `process_vm_readv` or `process_vm_writev` on this process.
 ///
 /// # Safety
-/// `ours` has as many bytes as `theirs` in all, written for [`Way::FromThere`]. For [`Way::ToThere`], whatever is mapped in
-/// `theirs` may be overwritten.
+/// `ours` has as many bytes as `theirs` in all, written for [`Way::FromThere`]. For
+/// [`Way::ToThere`], whatever is mapped in `theirs` may be overwritten.
 unsafe fn process_vm<const N: usize>(
     way: Way,
     ours: *mut u8,
@@ -114,8 +117,11 @@ unsafe fn process_vm<const N: usize>(
         Way::FromThere => libc::process_vm_readv,
         Way::ToThere => libc::process_vm_writev,
     };
-    // SAFETY: both arrays of vectors are valid for their counts; the caller vouches for what they name.
-    let moved = unsafe { call(libc::getpid(), &raw const local, 1, remote.as_ptr(), N as libc::c_ulong, 0) };
+    // SAFETY: both arrays of vectors are valid for their counts; the caller vouches for what they
+    // name.
+    let moved = unsafe {
+        call(libc::getpid(), &raw const local, 1, remote.as_ptr(), N as libc::c_ulong, 0)
+    };
     match usize::try_from(moved) {
         Ok(moved) if moved == len => Ok(()),
         // The call stops short at the first page that is missing.
@@ -186,14 +192,14 @@ pub(super) enum PopulateError {
     NotAccessible,
 }
 
-/// Makes every page that `[addr, addr + len)` touches present for reading. The range, rounded to pages, is inside the
-/// address space.
+/// Makes every page that `[addr, addr + len)` touches present for reading. The range, rounded to
+/// pages, is inside the address space.
 pub(super) fn make_readable(addr: *mut u8, len: usize) -> Result<(), PopulateError> {
     populate(addr, len, libc::MADV_POPULATE_READ, probe_read)
 }
 
-/// Makes every page that `[addr, addr + len)` touches present for writing. The range, rounded to pages, is inside the
-/// address space.
+/// Makes every page that `[addr, addr + len)` touches present for writing. The range, rounded to
+/// pages, is inside the address space.
 pub(super) fn make_writable(addr: *mut u8, len: usize) -> Result<(), PopulateError> {
     populate(addr, len, libc::MADV_POPULATE_WRITE, probe_write)
 }
@@ -227,14 +233,16 @@ fn populate(
     let into_page = addr.addr() % page;
     let (first, len) = (addr.wrapping_sub(into_page), (len + into_page).next_multiple_of(page));
     loop {
-        // SAFETY: both kinds of advice only fault pages in, as a read or an unchanging write of each would.
+        // SAFETY: both kinds of advice only fault pages in, as a read or an unchanging write of
+        // each would.
         if unsafe { libc::madvise(first.cast(), len, advice) } == 0 {
             return Ok(());
         }
         return match io::Error::last_os_error().raw_os_error() {
             Some(libc::EINTR | libc::EAGAIN) => continue,
             Some(libc::ENOMEM) => Err(PopulateError::NotMapped),
-            // A mapping whose protection or kind is wrong, an older kernel, an emulated one, or a filter.
+            // A mapping whose protection or kind is wrong, an older kernel, an emulated one, or a
+            // filter.
             Some(libc::EINVAL | libc::ENOSYS | libc::EPERM) => probe_pages(first, len, page, probe),
             _ => Err(PopulateError::NotAccessible),
         };

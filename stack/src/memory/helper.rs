@@ -1,10 +1,12 @@
 //! One atomic instruction on a word that may not be there.
 //!
-//! No system call carries out an eight byte atomic operation and answers EFAULT, and an instruction on a page that somebody takes away raises SIGSEGV
-//! or SIGBUS, however often one looks before. So a helper process carries it out, which shares this process's memory and nothing
-//! else (`CLONE_VM`, as `posix_spawn` makes one): the fault is the helper's, whose own handler ends it. The program's signal
-//! handlers are neither needed nor touched, and it hears of no child. The thread that asks waits meanwhile (`CLONE_VFORK`);
-//! `cargo bench -p urxe-stack --bench copies` tells how long.
+//! No system call carries out an eight byte atomic operation and answers EFAULT, and an instruction
+//! on a page that somebody takes away raises SIGSEGV or SIGBUS, however often one looks before. So
+//! a helper process carries it out, which shares this process's memory and nothing else
+//! (`CLONE_VM`, as `posix_spawn` makes one): the fault is the helper's, whose own handler ends it.
+//! The program's signal handlers are neither needed nor touched, and it hears of no child. The
+//! thread that asks waits meanwhile (`CLONE_VFORK`); `cargo bench -p urxe-stack --bench copies`
+//! tells how long.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -23,11 +25,12 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Carries it out; returns what was there, if it looks. `guarded`: the word may be gone, or go now.
+    /// Carries it out; returns what was there, if it looks. `guarded`: the word may be gone, or go
+    /// now.
     ///
     /// # Safety
-    /// `word` is aligned, and no reference covers any of it. Whatever is mapped and writable there may be changed; unless `guarded`,
-    /// it is mapped and, but for a load, writable.
+    /// `word` is aligned, and no reference covers any of it. Whatever is mapped and writable there
+    /// may be changed; unless `guarded`, it is mapped and, but for a load, writable.
     #[inline]
     pub(super) unsafe fn perform(self, word: *mut u64, guarded: bool) -> Result<u64, GuardError> {
         // SAFETY: the caller's promise.
@@ -35,7 +38,8 @@ impl Operation {
     }
 
     /// # Safety
-    /// `word` is aligned, and no reference covers any of it. Where it is not mapped, or not writable, the calling process faults.
+    /// `word` is aligned, and no reference covers any of it. Where it is not mapped, or not
+    /// writable, the calling process faults.
     #[inline]
     unsafe fn execute(self, word: *mut u64) -> u64 {
         // SAFETY: the caller's promise.
@@ -65,7 +69,8 @@ impl Operation {
         match help(&mut task) {
             Ok(()) if task.is_done => Ok(task.before),
             Ok(()) => Err(GuardError::NotMapped),
-            // An emulator that knows no such process, or a filter that allows none. Then at least its page was there a moment ago.
+            // An emulator that knows no such process, or a filter that allows none. Then at least
+            // its page was there a moment ago.
             // SAFETY: the caller's promise.
             Err(libc::EINVAL | libc::ENOSYS | libc::EPERM) => Ok(unsafe { self.execute(word) }),
             Err(errno) => Err(GuardError::Refused(errno)),
@@ -80,7 +85,8 @@ struct Task {
     is_done: bool,
 }
 
-/// Bytes of the helper's stack: its few calls, and the frame of a signal with all that a processor has for registers.
+/// Bytes of the helper's stack: its few calls, and the frame of a signal with all that a processor
+/// has for registers.
 const STACK: usize = 64 << 10;
 /// What the helper says of itself where the page was there, and where it was not.
 const DONE: libc::c_int = 0;
@@ -93,9 +99,10 @@ fn help(task: &mut Task) -> Result<(), libc::c_int> {
     let flags = libc::CLONE_VM | libc::CLONE_VFORK;
     let task: *mut Task = task;
     let mut status = FAULTED << 8;
-    // SAFETY: every pointer is to something that outlives the helper, since this thread goes on only when that has ended. It runs in `run`, on a stack
-    // of its own that is aligned and large enough, without the program's handlers, for every signal is blocked from before it
-    // is there until it is gone.
+    // SAFETY: every pointer is to something that outlives the helper, since this thread goes on
+    // only when that has ended. It runs in `run`, on a stack of its own that is aligned and large
+    // enough, without the program's handlers, for every signal is blocked from before it is there
+    // until it is gone.
     unsafe {
         let (mut every, mut before) = (MaybeUninit::zeroed(), MaybeUninit::zeroed());
         libc::sigfillset(every.as_mut_ptr());
@@ -103,8 +110,11 @@ fn help(task: &mut Task) -> Result<(), libc::c_int> {
         let helper = libc::clone(run, top.cast(), flags, task.cast());
         let outcome = if helper < 0 { Err(errno()) } else { Ok(()) };
         if helper > 0 {
-            // It has ended; where another thread took its status (`__WALL`), the task tells as much.
-            while libc::waitpid(helper, &raw mut status, libc::__WCLONE) < 0 && errno() == libc::EINTR {}
+            // It has ended; where another thread took its status (`__WALL`), the task tells as
+            // much.
+            while libc::waitpid(helper, &raw mut status, libc::__WCLONE) < 0
+                && errno() == libc::EINTR
+            {}
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), null_mut());
         outcome?;
@@ -126,8 +136,9 @@ fn errno() -> libc::c_int {
 /// What the helper does: nothing but calls that are allowed between `vfork` and `exec`.
 extern "C" fn run(task: *mut libc::c_void) -> libc::c_int {
     let task: *mut Task = task.cast();
-    // SAFETY: the task is this process's alone until it ends. Handlers are a process's own (no `CLONE_SIGHAND`), and the two signals are unblocked
-    // only when theirs is in place. The word is as `attempt` was promised; where it is gone, the handler ends this process.
+    // SAFETY: the task is this process's alone until it ends. Handlers are a process's own (no
+    // `CLONE_SIGHAND`), and the two signals are unblocked only when theirs is in place. The word is
+    // as `attempt` was promised; where it is gone, the handler ends this process.
     unsafe {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
         (*action.as_mut_ptr()).sa_sigaction = end as extern "C" fn(libc::c_int) as usize;

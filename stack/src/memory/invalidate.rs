@@ -1,7 +1,8 @@
 //! Taking away a key by a work request or by the peer (IBTA vol. 1, 10.6.5, 10.6.7.1).
 //!
-//! Only type 2 windows and fast-registration regions can lose their key this way. An ordinary region keeps it until it is
-//! deregistered, as with the kernel's `rdma_rxe` (`rxe_mr.c`, `rxe_invalidate_mr`; `rxe_mw.c`, `rxe_invalidate_mw`).
+//! Only type 2 windows and fast-registration regions can lose their key this way. An ordinary
+//! region keeps it until it is deregistered, as with the kernel's `rdma_rxe` (`rxe_mr.c`,
+//! `rxe_invalidate_mr`; `rxe_mw.c`, `rxe_invalidate_mw`).
 
 use urxe_wire::{Qpn, Rkey};
 
@@ -83,16 +84,16 @@ impl InvalidateError {
 /// Who asks for an invalidation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidator {
-    /// A work request of the queue pair itself. A fast-registration region that is free already stays so, which is no error,
-    /// as with `rdma_rxe`.
+    /// A work request of the queue pair itself. A fast-registration region that is free already
+    /// stays so, which is no error, as with `rdma_rxe`.
     Local,
     /// The peer, by a SEND with invalidate. The key has to be valid.
     Peer,
 }
 
 impl Memory {
-    /// Invalidates `rkey` for the queue pair `by`. When this returns, no byte moves under the key any more. The calling thread holds
-    /// no pin.
+    /// Invalidates `rkey` for the queue pair `by`. When this returns, no byte moves under the key
+    /// any more. The calling thread holds no pin.
     ///
     /// # Errors
     /// [`InvalidateError`]; nothing changed.
@@ -107,9 +108,13 @@ impl Memory {
         let slot = self.slot(self.index(rkey.0)).ok_or(InvalidateError::UnknownKey { rkey })?;
         match &mut *slot.object() {
             Object::Vacant => Err(InvalidateError::UnknownKey { rkey }),
-            Object::Region(_) if !slot.answers_to(low_byte) => Err(InvalidateError::UnknownKey { rkey }),
+            Object::Region(_) if !slot.answers_to(low_byte) => {
+                Err(InvalidateError::UnknownKey { rkey })
+            }
             Object::Region(_) => match slot.region().pd {
-                owner if owner != by.pd => Err(InvalidateError::WrongPd { rkey, given: by.pd, owner }),
+                owner if owner != by.pd => {
+                    Err(InvalidateError::WrongPd { rkey, given: by.pd, owner })
+                }
                 _ => Err(InvalidateError::OrdinaryRegion { rkey }),
             },
             Object::Fast(fast) if fast.low_byte != low_byte => Err(InvalidateError::Stale { rkey }),
@@ -126,14 +131,20 @@ impl Memory {
                 }
                 (true, _, windows) => Err(InvalidateError::Bound { rkey, windows }),
             },
-            Object::Window(window) if window.low_byte != low_byte => Err(InvalidateError::Stale { rkey }),
+            Object::Window(window) if window.low_byte != low_byte => {
+                Err(InvalidateError::Stale { rkey })
+            }
             Object::Window(window) if window.pd != by.pd => {
                 Err(InvalidateError::WrongPd { rkey, given: by.pd, owner: window.pd })
             }
-            Object::Window(window) if window.kind == MwType::Type1 => Err(InvalidateError::Type1 { rkey }),
+            Object::Window(window) if window.kind == MwType::Type1 => {
+                Err(InvalidateError::Type1 { rkey })
+            }
             Object::Window(window) => match window.bound.and_then(|bound| bound.qpn) {
                 None => Err(InvalidateError::Stale { rkey }),
-                Some(owner) if by.qpn != Some(owner) => Err(InvalidateError::WrongQp { rkey, owner }),
+                Some(owner) if by.qpn != Some(owner) => {
+                    Err(InvalidateError::WrongQp { rkey, owner })
+                }
                 Some(_) => {
                     self.unbind(slot, window);
                     Ok(())

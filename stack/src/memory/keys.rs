@@ -4,14 +4,14 @@
 //!  31                              8 7            0
 //! | slot index, permuted (24 bits)  | low byte     |
 //! ```
-//! The permutation is a Feistel network of four rounds, each a keyed multiply-and-add whose top bits are taken
-//! (a 2-universal hash), so going from a key to its slot costs four multiplications on the data path. The low byte
-//! walks through a keyed permutation of all 256 values as its slot is used again: a stale key fails until 255 more
-//! registrations went through the same slot.
+//! The permutation is a Feistel network of four rounds, each a keyed multiply-and-add whose top
+//! bits are taken (a 2-universal hash), so going from a key to its slot costs four multiplications
+//! on the data path. The low byte walks through a keyed permutation of all 256 values as its slot
+//! is used again: a stale key fails until 255 more registrations went through the same slot.
 //!
-//! Both depend on a 64-bit seed, so that a peer without a key guesses one with a chance of 2⁻³² per live region
-//! and try. This is no cryptographic boundary, and RoCE has none: keys travel in the clear. Under one seed the keys
-//! are the same in every run, which the simulation replays rely on.
+//! Both depend on a 64-bit seed, so that a peer without a key guesses one with a chance of 2⁻³² per
+//! live region and try. This is no cryptographic boundary, and RoCE has none: keys travel in the
+//! clear. Under one seed the keys are the same in every run, which the simulation replays rely on.
 
 /// Number of bits of a slot index.
 pub(super) const INDEX_BITS: u32 = 24;
@@ -92,7 +92,8 @@ enum Domain {
     LowByte = 2,
 }
 
-/// SipHash-2-4, which the standard library deprecates for hash tables but whose output it keeps fixed.
+/// SipHash-2-4, which the standard library deprecates for hash tables but whose output it keeps
+/// fixed.
 #[allow(deprecated)]
 fn prf(seed: u64, domain: Domain, message: u64) -> u64 {
     use std::hash::Hasher;
@@ -130,7 +131,8 @@ mod tests {
     fn low_bytes_of_a_slot_are_all_different() {
         let keys = Keys::new(42);
         for index in [0, 1, 63, 64, 0xff_ffff] {
-            let mut bytes: Vec<u8> = (0..=255).map(|generation| keys.low_byte(index, generation)).collect();
+            let mut bytes: Vec<u8> =
+                (0..=255).map(|generation| keys.low_byte(index, generation)).collect();
             assert_ne!(bytes, (0..=255).collect::<Vec<u8>>());
             bytes.sort_unstable();
             assert_eq!(bytes, (0..=255).collect::<Vec<u8>>());
@@ -145,6 +147,9 @@ mod tests {
         assert!(one.iter().zip(&two).filter(|(a, b)| a == b).count() <= 1);
         let steps = one.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]) >> 8);
         let distinct: std::collections::BTreeSet<u32> = steps.collect();
-        assert!(distinct.len() > 32, "neighbouring slots must not have evenly spaced keys: {distinct:?}");
+        assert!(
+            distinct.len() > 32,
+            "neighbouring slots must not have evenly spaced keys: {distinct:?}"
+        );
     }
 }

@@ -1,9 +1,11 @@
-//! Registered memory: keys, permissions, pins, and the copies that peers and local work requests ask for.
+//! Registered memory: keys, permissions, pins, and the copies that peers and local work requests
+//! ask for.
 //!
-//! [`Memory`] is a device's key table. A program registers a range; the keys it gets stand for that range, in
-//! one protection domain, with some rights. Whoever has to place or fetch bytes pins the key ([`Memory::pin`], or
-//! [`Pins`] for a run of packets), which checks key, domain, rights and bounds, and copies under the pin.
-//! Deregistration unpublishes the key first and then waits for the pins, so no byte moves after it returned.
+//! [`Memory`] is a device's key table. A program registers a range; the keys it gets stand for that
+//! range, in one protection domain, with some rights. Whoever has to place or fetch bytes pins the
+//! key ([`Memory::pin`], or [`Pins`] for a run of packets), which checks key, domain, rights and
+//! bounds, and copies under the pin. Deregistration unpublishes the key first and then waits for
+//! the pins, so no byte moves after it returned.
 //!
 //! | file | subject |
 //! |---|---|
@@ -26,32 +28,39 @@
 //! | `error` | errors |
 //!
 //! # Memory is like device memory
-//! Peers write registered memory while the program looks at it; no lock can prevent that, and programs rely on it (they
-//! poll the last byte). Rust's and C's data-race rules speak of accesses that the compiler sees. So:
-//! * No `&[u8]` and no `&mut [u8]` over registered memory is ever formed, here or by the safe API: a reference
-//!   would promise that the bytes keep still. What exists is a raw pointer in a slot, kept with its provenance.
-//! * Bytes move by single atomic instructions (1, 2, 4 or 8 aligned bytes, and the last byte of every placement), or by the C
-//!   library's `memmove`, called through a function pointer that an empty assembly block has passed through. The
-//!   compiler cannot know what it calls, so it must take the copy for machine code, which is judged by the
-//!   least it could be in Rust's terms: relaxed atomic loads and stores of single bytes, in some order. That is
-//!   defined whatever other copies of this module do at the same time. `std::ptr::copy`, or a `memcpy` that the
-//!   compiler recognises, would instead assert the absence of races; volatile accesses do not exempt from them
-//!   either, and byte by byte they are eight to thirty times as slow.
-//! * What remains outside the letter: atomic accesses of different widths may meet (a word that a peer adds to
-//!   while another peer's copy overwrites it). Rust leaves their mixture undefined. Every processor that runs Linux defines it,
-//!   and the compiler has nothing to exploit: it knows no other access to those addresses, and must emit
-//!   each atomic access as the one instruction that it is.
-//! * System calls, which move the bytes of memory that may not be there, act outside the compiler's sight as well.
-//! * What the *program* does to its memory is its own affair, as on a device: a C program reads it by plain loads after it saw a
-//!   completion or a polled byte. In the Rust API, [`Buffer`] is the only kind of memory that safe code can
-//!   register, and it offers nothing but copies and atomics.
-//! * Order: the last byte of a placement is written last, by a release store, and a read ends with an acquire, so a
-//!   poller that sees the last byte sees the bytes before it. Packets are placed in the order of the calls.
+//! Peers write registered memory while the program looks at it; no lock can prevent that, and
+//! programs rely on it (they poll the last byte). Rust's and C's data-race rules speak of accesses
+//! that the compiler sees. So:
+//! * No `&[u8]` and no `&mut [u8]` over registered memory is ever formed, here or by the safe API:
+//!   a reference would promise that the bytes keep still. What exists is a raw pointer in a slot,
+//!   kept with its provenance.
+//! * Bytes move by single atomic instructions (1, 2, 4 or 8 aligned bytes, and the last byte of
+//!   every placement), or by the C library's `memmove`, called through a function pointer that an
+//!   empty assembly block has passed through. The compiler cannot know what it calls, so it must
+//!   take the copy for machine code, which is judged by the least it could be in Rust's terms:
+//!   relaxed atomic loads and stores of single bytes, in some order. That is defined whatever other
+//!   copies of this module do at the same time. `std::ptr::copy`, or a `memcpy` that the compiler
+//!   recognises, would instead assert the absence of races; volatile accesses do not exempt from
+//!   them either, and byte by byte they are eight to thirty times as slow.
+//! * What remains outside the letter: atomic accesses of different widths may meet (a word that a
+//!   peer adds to while another peer's copy overwrites it). Rust leaves their mixture undefined.
+//!   Every processor that runs Linux defines it, and the compiler has nothing to exploit: it knows
+//!   no other access to those addresses, and must emit each atomic access as the one instruction
+//!   that it is.
+//! * System calls, which move the bytes of memory that may not be there, act outside the compiler's
+//!   sight as well.
+//! * What the *program* does to its memory is its own affair, as on a device: a C program reads it
+//!   by plain loads after it saw a completion or a polled byte. In the Rust API, [`Buffer`] is the
+//!   only kind of memory that safe code can register, and it offers nothing but copies and atomics.
+//! * Order: the last byte of a placement is written last, by a release store, and a read ends with
+//!   an acquire, so a poller that sees the last byte sees the bytes before it. Packets are placed
+//!   in the order of the calls.
 //!
 //! # Which accesses are allowed
-//! A local read needs no flag, a local write [`Access::LOCAL_WRITE`], a peer's access its own flag (IBTA vol. 1, 10.6.3).
-//! Flags that let a peer write are refused without `LOCAL_WRITE`, so "writable" is one bit. Messages of zero length name no
-//! memory; whoever handles them does not ask here (IBTA C9-88).
+//! A local read needs no flag, a local write [`Access::LOCAL_WRITE`], a peer's access its own flag
+//! (IBTA vol. 1, 10.6.3). Flags that let a peer write are refused without `LOCAL_WRITE`, so
+//! "writable" is one bit. Messages of zero length name no memory; whoever handles them does not ask
+//! here (IBTA C9-88).
 #![allow(unsafe_code)]
 
 mod advise;
@@ -79,8 +88,8 @@ pub use advise::{Advice, AdviseError, AdviseRange};
 pub use buffer::{Buffer, BufferError};
 pub use dm::{DmError, DmId};
 pub use error::{
-    AccessError, AllocMrError, AllocMwError, BindError, DeallocMwError, DeregMrError, FastRegError, Fault,
-    MapError, RegMrError, ReregMrError,
+    AccessError, AllocMrError, AllocMwError, BindError, DeallocMwError, DeregMrError, FastRegError,
+    Fault, MapError, RegMrError, ReregMrError,
 };
 pub use file::FileError;
 pub use invalidate::{InvalidateError, Invalidator};
@@ -92,7 +101,8 @@ use urxe_wire::{Lkey, Qpn, Rkey};
 pub use window::{Bind, MwType};
 
 bitflags::bitflags! {
-    /// What a region grants, and what an access needs. The values are libibverbs' `ibv_access_flags`.
+    /// What a region grants, and what an access needs. The values are libibverbs'
+    /// `ibv_access_flags`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Access: u32 {
         /// The owner's work requests may write it (receives, read responses, atomic results).
@@ -107,9 +117,11 @@ bitflags::bitflags! {
         const MW_BIND = 1 << 4;
         /// Its addresses count from 0.
         const ZERO_BASED = 1 << 5;
-        /// Its pages need not be there: accesses go through calls that say so, an atomic operation or ATOMIC WRITE through a helper process that
-        /// shares this one's memory, some tens of microseconds each. Where the system allows none (a filter, valgrind), those are
-        /// instructions on a page that was just found: if it goes between the two, the process ends by SIGSEGV or SIGBUS.
+        /// Its pages need not be there: accesses go through calls that say so, an atomic operation
+        /// or ATOMIC WRITE through a helper process that shares this one's memory, some tens of
+        /// microseconds each. Where the system allows none (a filter, valgrind), those are
+        /// instructions on a page that was just found: if it goes between the two, the process ends
+        /// by SIGSEGV or SIGBUS.
         const ON_DEMAND = 1 << 6;
         /// Its pages are huge ones. Changes nothing here.
         const HUGETLB = 1 << 7;
@@ -117,8 +129,8 @@ bitflags::bitflags! {
         const FLUSH_GLOBAL = 1 << 8;
         /// Peers may flush it to persistence.
         const FLUSH_PERSISTENT = 1 << 9;
-        /// Placement may be reordered. Changes nothing here. The first of the optional flags (bits 20 to 29), of which unknown
-        /// ones are ignored.
+        /// Placement may be reordered. Changes nothing here. The first of the optional flags (bits
+        /// 20 to 29), of which unknown ones are ignored.
         const RELAXED_ORDERING = 1 << 20;
     }
 }
@@ -135,7 +147,8 @@ impl Access {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PdId(pub u32);
 
-/// Who uses a key: a queue pair of a protection domain, or the domain alone, which does for everything but type 2 windows.
+/// Who uses a key: a queue pair of a protection domain, or the domain alone, which does for
+/// everything but type 2 windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accessor {
     /// The domain.
@@ -150,8 +163,8 @@ impl From<PdId> for Accessor {
     }
 }
 
-/// The key after `key` of the same region or window: its low 8 bits counted up (`ibv_inc_rkey`). Binding or registering with
-/// it makes the former key stale.
+/// The key after `key` of the same region or window: its low 8 bits counted up (`ibv_inc_rkey`).
+/// Binding or registering with it makes the former key stale.
 #[must_use]
 pub const fn inc_rkey(key: Rkey) -> Rkey {
     Rkey(key.0 & !0xff | (key.0.wrapping_add(1) & 0xff))

@@ -1,4 +1,5 @@
-//! What a slot holds beside what its key stands for: things that only verbs and work requests on the object itself look at.
+//! What a slot holds beside what its key stands for: things that only verbs and work requests on
+//! the object itself look at.
 
 use super::pages::PageList;
 use super::{Buffer, DmId, MwType, PdId};

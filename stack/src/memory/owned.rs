@@ -1,4 +1,5 @@
-//! Registering memory that the table keeps alive: nothing is left for the caller to promise, so this is safe.
+//! Registering memory that the table keeps alive: nothing is left for the caller to promise, so
+//! this is safe.
 
 use std::ops::Range;
 
@@ -7,8 +8,8 @@ use super::{Access, Buffer, Memory, Mr, PdId, RegMrError};
 use crate::sync::Arc;
 
 impl Memory {
-    /// Registers the bytes `range` of `buffer`, as [`register`](Self::register) does. The buffer stays mapped until the region
-    /// is deregistered or the table dropped.
+    /// Registers the bytes `range` of `buffer`, as [`register`](Self::register) does. The buffer
+    /// stays mapped until the region is deregistered or the table dropped.
     ///
     /// # Errors
     /// [`RegMrError::OutsideBuffer`], and those of [`register`](Self::register).
@@ -24,8 +25,9 @@ impl Memory {
         if start > end || end > buffer.len() {
             return Err(RegMrError::OutsideBuffer { start, end, len: buffer.len() });
         }
-        // The range lies in the buffer, whose mapping stays as long as the object's count of it. A buffer never hands out
-        // references to its bytes; its own methods copy as peers' accesses do.
+        // The range lies in the buffer, whose mapping stays as long as the object's count of it. A
+        // buffer never hands out references to its bytes; its own methods copy as peers' accesses
+        // do.
         let addr = buffer.addr().wrapping_add(start);
         let kept = RegionObject { kept: Some(Arc::clone(buffer)), dm: None };
         self.publish_region(pd, addr, end - start, iova, access, kept, buffer.is_guarded())

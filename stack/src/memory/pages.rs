@@ -1,7 +1,8 @@
 //! The page list of a fast-registration region: where each page is in this process.
 //!
-//! Peers' copies read a list by a raw pointer while it is published, so nothing here makes a reference to its entries then:
-//! a list is changed only while it is not the one that its region's key stands for.
+//! Peers' copies read a list by a raw pointer while it is published, so nothing here makes a
+//! reference to its entries then: a list is changed only while it is not the one that its region's
+//! key stands for.
 
 use super::Buffer;
 use super::error::MapError;
@@ -65,8 +66,9 @@ impl PageList {
         self.entries.as_ptr().cast()
     }
 
-    /// Maps `pieces`, one after the other, to addresses from `iova` on. Every piece but the first begins, and every one but the
-    /// last ends, at the boundary of a page. Nothing changes if it fails.
+    /// Maps `pieces`, one after the other, to addresses from `iova` on. Every piece but the first
+    /// begins, and every one but the last ends, at the boundary of a page. Nothing changes if it
+    /// fails.
     pub(super) fn map(
         &mut self,
         pieces: &[Piece],
@@ -76,12 +78,16 @@ impl PageList {
         kept: Vec<Arc<Buffer>>,
     ) -> Result<Mapping, MapError> {
         let mapping = plan(pieces, page_size, iova, writable, self.capacity)?;
-        // SAFETY: the allocation has `capacity` entries, and this list is not the published one, so nobody else looks at them.
-        let entries = unsafe { std::slice::from_raw_parts_mut(self.entries.as_ptr(), self.capacity) };
+        // SAFETY: the allocation has `capacity` entries, and this list is not the published one, so
+        // nobody else looks at them.
+        let entries =
+            unsafe { std::slice::from_raw_parts_mut(self.entries.as_ptr(), self.capacity) };
         let pages = pieces.iter().flat_map(|piece| {
             let into_page = piece.addr.addr() % page_size;
             let first = piece.addr.wrapping_sub(into_page);
-            (0..into_page + piece.len).step_by(page_size).map(move |offset| first.wrapping_add(offset))
+            (0..into_page + piece.len)
+                .step_by(page_size)
+                .map(move |offset| first.wrapping_add(offset))
         });
         for (entry, page) in entries.iter_mut().zip(pages) {
             *entry = page;
@@ -116,11 +122,14 @@ fn plan(
     let (mut pages, mut len) = (0_usize, 0_u64);
     for (index, piece) in pieces.iter().enumerate() {
         let (start, piece_len) = (piece.addr.addr(), piece.len);
-        let end =
-            start.checked_add(piece_len).filter(|end| end.checked_next_multiple_of(page_size).is_some());
+        let end = start
+            .checked_add(piece_len)
+            .filter(|end| end.checked_next_multiple_of(page_size).is_some());
         let end = end.ok_or(MapError::Wraps { addr: start, len: piece_len })?;
         let is_last = index + 1 == pieces.len();
-        if (index > 0 && !start.is_multiple_of(page_size)) || (!is_last && !end.is_multiple_of(page_size)) {
+        if (index > 0 && !start.is_multiple_of(page_size))
+            || (!is_last && !end.is_multiple_of(page_size))
+        {
             return Err(MapError::Gap { index, addr: start, len: piece_len, page_size });
         }
         pages += (start % page_size + piece_len).div_ceil(page_size);

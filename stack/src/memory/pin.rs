@@ -1,8 +1,9 @@
 //! The right to touch a region for a short while, and the touching.
 //!
-//! A pin keeps its region from being deregistered, so it must not outlive one run of packets: whoever deregisters
-//! waits for it. Addresses are the peers' (the region's I/O virtual addresses), and every call checks them again,
-//! so that nothing outside the region can be reached whatever the caller computed.
+//! A pin keeps its region from being deregistered, so it must not outlive one run of packets:
+//! whoever deregisters waits for it. Addresses are the peers' (the region's I/O virtual addresses),
+//! and every call checks them again, so that nothing outside the region can be reached whatever the
+//! caller computed.
 
 use super::error::{AccessError, Fault};
 use super::helper::Operation;
@@ -34,13 +35,15 @@ impl std::fmt::Debug for Held<'_> {
 }
 
 impl Region {
-    /// Where `addr`, which is inside, is in this process, and how many bytes follow there, beyond the region's end or not.
+    /// Where `addr`, which is inside, is in this process, and how many bytes follow there, beyond
+    /// the region's end or not.
     ///
     /// # Safety
     /// The list of a paged region is neither changed nor freed meanwhile.
     #[inline(always)] // as `Slot::region`: of what is not asked for, nothing is read
     pub(super) unsafe fn place(self, addr: u64) -> (*mut u8, usize) {
-        // Registering made sure that the region is inside this process's address space, so its length fits.
+        // Registering made sure that the region is inside this process's address space, so its
+        // length fits.
         let offset = addr - self.start;
         match self.layout {
             Layout::Flat => (self.base.wrapping_add(offset as usize), usize::MAX),
@@ -50,7 +53,8 @@ impl Region {
                 let (at, size) = (skip + offset, 1 << shift);
                 let (page, into_page) = ((at >> shift) as usize, at as usize & (size - 1));
                 let list = self.base.cast::<*mut u8>().cast_const();
-                // SAFETY: mapping made sure that the list has an entry for each page of the region; the caller keeps it.
+                // SAFETY: mapping made sure that the list has an entry for each page of the region;
+                // the caller keeps it.
                 let base = unsafe { *list.add(page) };
                 (base.wrapping_add(into_page), size - into_page)
             }
@@ -64,7 +68,8 @@ impl<'m> Pin<'m> {
         Self { held: Held(slot), key }
     }
 
-    /// What the key stands for, which does not change while it is pinned. Not kept in here: pins are many and moved about.
+    /// What the key stands for, which does not change while it is pinned. Not kept in here: pins
+    /// are many and moved about.
     #[inline(always)]
     pub(super) fn region(&self) -> Region {
         self.held.0.region()
@@ -74,7 +79,13 @@ impl<'m> Pin<'m> {
     ///
     /// # Errors
     /// The first of wrong protection domain, wrong queue pair, missing right, out of bounds.
-    pub(super) fn check(&self, by: Accessor, need: Access, addr: u64, len: u64) -> Result<(), AccessError> {
+    pub(super) fn check(
+        &self,
+        by: Accessor,
+        need: Access,
+        addr: u64,
+        len: u64,
+    ) -> Result<(), AccessError> {
         let (region, key) = (self.region(), self.key);
         if region.pd != by.pd {
             return Err(AccessError::WrongPd { key, given: by.pd, owner: region.pd });
@@ -98,42 +109,53 @@ impl<'m> Pin<'m> {
         }
     }
 
-    /// Whether this pin answers to `key` and allows `by` to do what `need` says to `len` bytes at `addr`.
+    /// Whether this pin answers to `key` and allows `by` to do what `need` says to `len` bytes at
+    /// `addr`.
     #[must_use]
-    pub fn covers(&self, key: u32, by: impl Into<Accessor>, need: Access, addr: u64, len: u64) -> bool {
+    pub fn covers(
+        &self,
+        key: u32,
+        by: impl Into<Accessor>,
+        need: Access,
+        addr: u64,
+        len: u64,
+    ) -> bool {
         self.key == key && self.check(by.into(), need, addr, len).is_ok()
     }
 
-    /// Places `src` at `addr`. The last byte is written last, by a release store, and 1, 2, 4 or 8 bytes at an address that is
-    /// a multiple of their number are written at once: a program that sees the last byte, or the word, sees everything
-    /// placed before. Checked copies keep the order, but write no word at once.
+    /// Places `src` at `addr`. The last byte is written last, by a release store, and 1, 2, 4 or 8
+    /// bytes at an address that is a multiple of their number are written at once: a program that
+    /// sees the last byte, or the word, sees everything placed before. Checked copies keep the
+    /// order, but write no word at once.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`]; with checked copies [`Fault::NotMapped`], [`Fault::Refused`],
-    /// after which any part of `src` but its last byte may be in place.
+    /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`]; with checked copies [`Fault::NotMapped`],
+    /// [`Fault::Refused`], after which any part of `src` but its last byte may be in place.
     pub fn write(&self, addr: u64, src: &[u8]) -> Result<(), Fault> {
         self.inside(addr, src.len() as u64)?;
         self.writable()?;
         self.each_run(addr, src.len(), |at, done, len| {
             let src = &src[done..done + len];
             if self.region().guarded {
-                // SAFETY: the run is inside the region, whose registrant allows it to be written by system calls while it
-                // is pinned.
+                // SAFETY: the run is inside the region, whose registrant allows it to be written by
+                // system calls while it is pinned.
                 let written = unsafe { guarded::write(at, src) };
                 return written.map_err(|error| error.into_fault(addr + done as u64, len as u64));
             }
-            // SAFETY: the run is inside the region, which stays mapped while it is pinned (`Memory::register`) and is
-            // writable, since registering with LOCAL_WRITE faulted it in for writing.
+            // SAFETY: the run is inside the region, which stays mapped while it is pinned
+            // (`Memory::register`) and is writable, since registering with LOCAL_WRITE faulted it
+            // in for writing.
             unsafe { copy::write(at, src) };
             Ok(())
         })
     }
 
-    /// Copies `dst.len()` bytes at `addr` into `dst`. The program or another peer may write them meanwhile, so `dst` may hold a
-    /// mixture; an aligned 1, 2, 4 or 8 bytes are read at once.
+    /// Copies `dst.len()` bytes at `addr` into `dst`. The program or another peer may write them
+    /// meanwhile, so `dst` may hold a mixture; an aligned 1, 2, 4 or 8 bytes are read at once.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`]; with checked copies [`Fault::NotMapped`], [`Fault::Refused`], after which `dst` holds any mixture.
+    /// [`Fault::OutOfBounds`]; with checked copies [`Fault::NotMapped`], [`Fault::Refused`], after
+    /// which `dst` holds any mixture.
     pub fn read(&self, addr: u64, dst: &mut [u8]) -> Result<(), Fault> {
         self.inside(addr, dst.len() as u64)?;
         let total = dst.len();
@@ -143,23 +165,25 @@ impl<'m> Pin<'m> {
                 return guarded::read(at, dst)
                     .map_err(|error| error.into_fault(addr + done as u64, len as u64));
             }
-            // SAFETY: the run is inside the region, which stays mapped and readable while it is pinned.
+            // SAFETY: the run is inside the region, which stays mapped and readable while it is
+            // pinned.
             unsafe { copy::read(at, dst) };
             Ok(())
         })
     }
 
-    /// Adds `add` to the 8 bytes at `addr`, wrapping, in the host's byte order, by one atomic instruction; returns
-    /// what was there.
+    /// Adds `add` to the 8 bytes at `addr`, wrapping, in the host's byte order, by one atomic
+    /// instruction; returns what was there.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`], [`Fault::Misaligned`]; on demand also [`Fault::NotMapped`].
+    /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`], [`Fault::Misaligned`]; on demand also
+    /// [`Fault::NotMapped`].
     pub fn fetch_add(&self, addr: u64, add: u64) -> Result<u64, Fault> {
         self.operate(addr, Operation::FetchAdd(add))
     }
 
-    /// Stores `swap` in the 8 bytes at `addr` if they are `compare`, in the host's byte order, by one atomic
-    /// instruction; returns what was there.
+    /// Stores `swap` in the 8 bytes at `addr` if they are `compare`, in the host's byte order, by
+    /// one atomic instruction; returns what was there.
     ///
     /// # Errors
     /// As [`Pin::fetch_add`].
@@ -179,11 +203,16 @@ impl<'m> Pin<'m> {
     }
 
     pub(super) fn inside(&self, addr: u64, len: u64) -> Result<(), Fault> {
-        if self.region().contains(addr, len) { Ok(()) } else { Err(Fault::OutOfBounds { addr, len }) }
+        if self.region().contains(addr, len) {
+            Ok(())
+        } else {
+            Err(Fault::OutOfBounds { addr, len })
+        }
     }
 
-    /// Calls `run` for each run of contiguous bytes of `[addr, addr + len)`, which is inside the region, in order: where it is, how
-    /// many bytes came before, and its length. The one place that translates addresses, with [`place`](Self::place).
+    /// Calls `run` for each run of contiguous bytes of `[addr, addr + len)`, which is inside the
+    /// region, in order: where it is, how many bytes came before, and its length. The one place
+    /// that translates addresses, with [`place`](Self::place).
     pub(super) fn each_run(
         &self,
         addr: u64,
@@ -200,8 +229,8 @@ impl<'m> Pin<'m> {
         Ok(())
     }
 
-    /// Where `addr`, which is inside the region, is in this process, and how many bytes follow there, beyond the region's end or
-    /// not.
+    /// Where `addr`, which is inside the region, is in this process, and how many bytes follow
+    /// there, beyond the region's end or not.
     pub(super) fn place(&self, addr: u64) -> (*mut u8, usize) {
         // SAFETY: a list is neither changed nor freed while it is pinned.
         unsafe { self.region().place(addr) }
@@ -216,19 +245,25 @@ impl<'m> Pin<'m> {
         if !addr.is_multiple_of(LEN) || !word.is_aligned() {
             return Err(Fault::Misaligned { addr });
         }
-        // SAFETY: the word is aligned and inside the region, which stays mapped and writable while it is pinned, unless it is guarded.
+        // SAFETY: the word is aligned and inside the region, which stays mapped and writable while
+        // it is pinned, unless it is guarded.
         let before = unsafe { operation.perform(word, self.region().guarded) };
         before.map_err(|error| error.into_fault(addr, LEN))
     }
 
     fn writable(&self) -> Result<(), Fault> {
-        if self.region().access.contains(Access::LOCAL_WRITE) { Ok(()) } else { Err(Fault::ReadOnly) }
+        if self.region().access.contains(Access::LOCAL_WRITE) {
+            Ok(())
+        } else {
+            Err(Fault::ReadOnly)
+        }
     }
 }
 
 /// A few pins kept for one run, so that the packets of one run to the same region pin it once.
 ///
-/// Clear it at the end of each run, and before anything that waits for pins on the same thread (deregistering, invalidating).
+/// Clear it at the end of each run, and before anything that waits for pins on the same thread
+/// (deregistering, invalidating).
 #[derive(Debug)]
 pub struct Pins<'m> {
     memory: &'m Memory,
@@ -247,7 +282,8 @@ impl<'m> Pins<'m> {
         Self { memory, held: [const { None }; Self::MAX], next: 0 }
     }
 
-    /// A pin that allows `by` to do what `need` says to `len` bytes at `addr` under `key`: one already held, or a new one.
+    /// A pin that allows `by` to do what `need` says to `len` bytes at `addr` under `key`: one
+    /// already held, or a new one.
     ///
     /// # Errors
     /// As [`Memory::pin`].
@@ -276,7 +312,8 @@ impl<'m> Pins<'m> {
         Ok(pin)
     }
 
-    /// A pin that allows `by` to do what `need` says to the whole region under `key`: one already held, or a new one.
+    /// A pin that allows `by` to do what `need` says to the whole region under `key`: one already
+    /// held, or a new one.
     ///
     /// # Errors
     /// As [`Memory::pin`].

@@ -1,4 +1,5 @@
-//! Reregistration (`ibv_rereg_mr`): another place, domain or access for a region that keeps its keys.
+//! Reregistration (`ibv_rereg_mr`): another place, domain or access for a region that keeps its
+//! keys.
 
 use super::error::{RegMrError, ReregMrError};
 use super::object::Object;
@@ -32,21 +33,24 @@ pub struct Change {
 }
 
 impl Memory {
-    /// Changes an ordinary region, which keeps its keys. Accesses meanwhile find the old region, the new one, or, for a moment,
-    /// none. When this returns, no byte moves by the old terms any more. The calling thread holds no pin.
+    /// Changes an ordinary region, which keeps its keys. Accesses meanwhile find the old region,
+    /// the new one, or, for a moment, none. When this returns, no byte moves by the old terms any
+    /// more. The calling thread holds no pin.
     ///
     /// # Errors
     /// [`ReregMrError`]; the region is as it was.
     ///
     /// # Safety
-    /// What [`register`](Self::register) asks for holds for the new place, if one is given, from this call on, for the old one until this
-    /// call returned, and for the access rights that result.
+    /// What [`register`](Self::register) asks for holds for the new place, if one is given, from
+    /// this call on, for the old one until this call returned, and for the access rights that
+    /// result.
     pub unsafe fn reregister(&self, lkey: Lkey, change: &Change) -> Result<Mr, ReregMrError> {
         self.rereg(lkey, change, None)
     }
 
-    /// The same for a region whose memory the table keeps alive ([`register_buffer`](Self::register_buffer)): `place` is another
-    /// buffer, bytes of it, and their I/O virtual address. The former buffer is let go of.
+    /// The same for a region whose memory the table keeps alive
+    /// ([`register_buffer`](Self::register_buffer)): `place` is another buffer, bytes of it, and
+    /// their I/O virtual address. The former buffer is let go of.
     ///
     /// # Errors
     /// [`ReregMrError`], also for a region of other memory; the region is as it was.
@@ -70,7 +74,8 @@ impl Memory {
         self.rereg(lkey, &change, Some(buffer))
     }
 
-    /// `owned`: the region's memory is one that the table keeps, and will be this, if that is given.
+    /// `owned`: the region's memory is one that the table keeps, and will be this, if that is
+    /// given.
     fn rereg(
         &self,
         lkey: Lkey,
@@ -127,8 +132,16 @@ impl Memory {
             let start = if zero_based { 0 } else { iova };
             self.check_len(len)?;
             check_range(addr.addr(), len, start, !zero_based)?;
-            let guarded = self.is_guarded(access) || buffer.is_some_and(|buffer| buffer.is_guarded());
-            next = Region { base: addr, start, len: len as u64, layout: Layout::Flat, guarded, ..next };
+            let guarded =
+                self.is_guarded(access) || buffer.is_some_and(|buffer| buffer.is_guarded());
+            next = Region {
+                base: addr,
+                start,
+                len: len as u64,
+                layout: Layout::Flat,
+                guarded,
+                ..next
+            };
         } else {
             if access.contains(Access::ZERO_BASED) != former.access.contains(Access::ZERO_BASED) {
                 return Err(ReregMrError::ZeroBasedWithoutTranslation { given: access });

@@ -6,17 +6,20 @@
 //!  63          62      56 55       48 47            0
 //! | published | 0       | low byte  | pins           |
 //! ```
-//! * A pin adds one to the count and looks at the word it changed: published, with the right low byte, it
-//!   holds; otherwise it takes the one back. So every pin that holds is ordered before the bit was cleared.
-//! * The other fields are written only by the owner of an unpublished slot whose pins drained, and read only under
-//!   a pin that holds or by their writer. They are relaxed atomics, plain loads on every processor, because
-//!   that spares this module any `unsafe`; the word orders them (release when published, acquire when pinned).
+//! * A pin adds one to the count and looks at the word it changed: published, with the right low
+//!   byte, it holds; otherwise it takes the one back. So every pin that holds is ordered before the
+//!   bit was cleared.
+//! * The other fields are written only by the owner of an unpublished slot whose pins drained, and
+//!   read only under a pin that holds or by their writer. They are relaxed atomics, plain loads on
+//!   every processor, because that spares this module any `unsafe`; the word orders them (release
+//!   when published, acquire when pinned).
 //! * Whoever clears the bit is the one who may reuse the slot, after waiting for the pins.
 //!
-//! What else a key can stand for fits into the same slot: a window has its own range over another slot's memory, a
-//! fast-registration region has a page list for `base` and is unpublished while it is free. What only verbs and work
-//! requests on the object itself look at stands in [`Object`], under the slot's own lock. Whoever holds that lock may wait for
-//! pins, so nobody who holds a pin may wait for it.
+//! What else a key can stand for fits into the same slot: a window has its own range over another
+//! slot's memory, a fast-registration region has a page list for `base` and is unpublished while it
+//! is free. What only verbs and work requests on the object itself look at stands in [`Object`],
+//! under the slot's own lock. Whoever holds that lock may wait for pins, so nobody who holds a pin
+//! may wait for it.
 
 use super::object::Object;
 use super::{Access, PdId};
@@ -26,8 +29,8 @@ use urxe_wire::Qpn;
 
 const PUBLISHED: u64 = 1 << 63;
 const LOW_BYTE_SHIFT: u32 = 48;
-/// A safe caller may forget pins, so the count must not reach the bits above: at a million forgotten a second, that takes
-/// nine years.
+/// A safe caller may forget pins, so the count must not reach the bits above: at a million
+/// forgotten a second, that takes nine years.
 const PINS: u64 = (1 << LOW_BYTE_SHIFT) - 1;
 
 /// How the bytes of a region lie in this process.
@@ -37,7 +40,8 @@ pub(super) enum Layout {
     Flat,
     /// Everywhere: an address is the process's own, and `base` means nothing.
     Whole,
-    /// In pages of 2^`shift` bytes, whose addresses stand at `base`; the region begins `skip` bytes into the first.
+    /// In pages of 2^`shift` bytes, whose addresses stand at `base`; the region begins `skip` bytes
+    /// into the first.
     Paged { shift: u8, skip: u64 },
 }
 
@@ -100,8 +104,8 @@ pub(super) struct Slot {
     kind: AtomicU8,
     /// How often the slot was given away, modulo 256. Changed under the table's lock only.
     generation: AtomicU8,
-    /// Windows bound to the region. It grows only under the lock, while the region is published, so whoever holds the lock and
-    /// finds none may take the region away.
+    /// Windows bound to the region. It grows only under the lock, while the region is published, so
+    /// whoever holds the lock and finds none may take the region away.
     windows: AtomicU32,
     object: Mutex<Object>,
 }
@@ -172,8 +176,8 @@ impl Slot {
         self.generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
-    /// Makes the slot answer to keys that end in `low_byte`. The caller owns the slot: it is new, or was unpublished
-    /// and drained by the caller.
+    /// Makes the slot answer to keys that end in `low_byte`. The caller owns the slot: it is new,
+    /// or was unpublished and drained by the caller.
     pub(super) fn publish(&self, region: &Region, low_byte: u8) {
         debug_assert_eq!(self.word.load(Ordering::Relaxed) & PUBLISHED, 0, "published twice");
         self.base.store(region.base, Ordering::Relaxed);
@@ -195,17 +199,22 @@ impl Slot {
         self.skip.store(skip, Ordering::Relaxed);
         self.qpn.store(qpn, Ordering::Relaxed);
         self.shape.store(shape | window | guarded, Ordering::Relaxed);
-        // Users of a stale key may have added themselves to the count and be about to leave, so it is kept.
+        // Users of a stale key may have added themselves to the count and be about to leave, so it
+        // is kept.
         let top = PUBLISHED | (u64::from(low_byte) << LOW_BYTE_SHIFT);
         let mut word = self.word.load(Ordering::Relaxed);
-        while let Err(now) =
-            self.word.compare_exchange_weak(word, top | (word & PINS), Ordering::AcqRel, Ordering::Relaxed)
-        {
+        while let Err(now) = self.word.compare_exchange_weak(
+            word,
+            top | (word & PINS),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        ) {
             word = now;
         }
     }
 
-    /// Stops the slot from answering to `low_byte` and waits for the pins; false if it did not answer.
+    /// Stops the slot from answering to `low_byte` and waits for the pins; false if it did not
+    /// answer.
     pub(super) fn retract(&self, low_byte: u8) -> bool {
         let was_there = self.unpublish(low_byte);
         if was_there {
@@ -214,8 +223,8 @@ impl Slot {
         was_there
     }
 
-    /// Stops the slot from answering to `low_byte`; false if it does not. The caller must [`Slot::drain`] it before
-    /// anything else.
+    /// Stops the slot from answering to `low_byte`; false if it does not. The caller must
+    /// [`Slot::drain`] it before anything else.
     pub(super) fn unpublish(&self, low_byte: u8) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         while answers(word, low_byte) {
@@ -232,8 +241,8 @@ impl Slot {
         false
     }
 
-    /// Waits until no pin holds. The acquire load pairs with the release of the last [`Slot::unpin`], so every copy under a
-    /// pin happened before this returns.
+    /// Waits until no pin holds. The acquire load pairs with the release of the last
+    /// [`Slot::unpin`], so every copy under a pin happened before this returns.
     pub(super) fn drain(&self) {
         let mut wait = Wait::new();
         while self.word.load(Ordering::Acquire) & PINS != 0 {
@@ -298,7 +307,8 @@ fn answers(word: u64, low_byte: u8) -> bool {
     word & PUBLISHED != 0 && (word >> LOW_BYTE_SHIFT) as u8 == low_byte
 }
 
-/// Waiting that starts fast and becomes cheap: pins last microseconds, unless their thread lost its processor.
+/// Waiting that starts fast and becomes cheap: pins last microseconds, unless their thread lost its
+/// processor.
 struct Wait {
     #[cfg(not(loom))]
     rounds: u32,

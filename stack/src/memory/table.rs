@@ -1,8 +1,9 @@
 //! The key table of a device.
 //!
-//! Slots live in segments of doubling size that are made when first needed and never move, so a pin is
-//! a key's permutation undone, two loads to find the slot, and one atomic addition: no lock, no reference count, no
-//! allocation. Registration and deregistration share one lock for what only they touch.
+//! Slots live in segments of doubling size that are made when first needed and never move, so a pin
+//! is a key's permutation undone, two loads to find the slot, and one atomic addition: no lock, no
+//! reference count, no allocation. Registration and deregistration share one lock for what only
+//! they touch.
 
 use super::dm::DmBook;
 use super::error::{AccessError, DeregMrError, RegMrError};
@@ -18,7 +19,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::OnceLock;
 use urxe_wire::Lkey;
 
-/// How many freed slots wait before the first of them is used again, so that a stale key stays stale for long.
+/// How many freed slots wait before the first of them is used again, so that a stale key stays
+/// stale for long.
 const QUARANTINE: usize = 64;
 
 /// Slots of the first segment, and of the second; each later one doubles.
@@ -28,11 +30,12 @@ const SEGMENTS: usize = (INDEX_BITS - FIRST_SEGMENT.ilog2() + 1) as usize;
 /// How the bytes of regions without [`Access::ON_DEMAND`] are moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyMode {
-    /// By instructions. A program that unmaps what it registered crashes on the next access, in whichever thread.
+    /// By instructions. A program that unmaps what it registered crashes on the next access, in
+    /// whichever thread.
     #[default]
     Direct,
-    /// By system calls, as on-demand regions always are: what is gone is an error, at about 1.4 µs a copy more. Atomic operations are still
-    /// instructions, on a page that was just found there.
+    /// By system calls, as on-demand regions always are: what is gone is an error, at about 1.4 µs
+    /// a copy more. Atomic operations are still instructions, on a page that was just found there.
     Checked,
 }
 
@@ -68,7 +71,8 @@ pub struct Memory {
     dm: Mutex<DmBook>,
 }
 
-/// What only creating and destroying touch. Locked under a slot's lock or alone, never the other way round.
+/// What only creating and destroying touch. Locked under a slot's lock or alone, never the other
+/// way round.
 #[derive(Default)]
 struct Book {
     /// Slots below this index were used at least once.
@@ -93,8 +97,9 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Memory {
-    /// An empty table whose keys follow from `seed`: a random one where strangers send packets, a chosen one where runs must
-    /// repeat. Holds at most `max_mr` regions, and of everything else as much as a device does.
+    /// An empty table whose keys follow from `seed`: a random one where strangers send packets, a
+    /// chosen one where runs must repeat. Holds at most `max_mr` regions, and of everything else as
+    /// much as a device does.
     #[must_use]
     pub fn new(seed: u64, max_mr: u32) -> Self {
         Self::with_mode(seed, max_mr, CopyMode::Direct)
@@ -123,28 +128,33 @@ impl Memory {
         }
     }
 
-    /// Registers `len` bytes at `addr`, which peers and work requests will name by addresses from `iova` on (from 0
-    /// on with [`Access::ZERO_BASED`], whatever `iova` is). Faults the pages in, but for [`Access::ON_DEMAND`] ones.
+    /// Registers `len` bytes at `addr`, which peers and work requests will name by addresses from
+    /// `iova` on (from 0 on with [`Access::ZERO_BASED`], whatever `iova` is). Faults the pages in,
+    /// but for [`Access::ON_DEMAND`] ones.
     ///
-    /// Address 0 and length `usize::MAX` mean the whole address space, named by the process's own addresses (an implicit on-demand
-    /// region; without any remote right it is what a local DMA key is). It takes `ON_DEMAND`.
+    /// Address 0 and length `usize::MAX` mean the whole address space, named by the process's own
+    /// addresses (an implicit on-demand region; without any remote right it is what a local DMA key
+    /// is). It takes `ON_DEMAND`.
     ///
-    /// The rules are the kernel's (`ib_umem_get`, `ib_check_mr_access`, `ib_uverbs_reg_mr`): no zero length, `addr` and `iova`
-    /// at the same offset in a page, no right to change for peers without [`Access::LOCAL_WRITE`], unknown flags refused
-    /// but for the optional ones, which are dropped.
+    /// The rules are the kernel's (`ib_umem_get`, `ib_check_mr_access`, `ib_uverbs_reg_mr`): no
+    /// zero length, `addr` and `iova` at the same offset in a page, no right to change for peers
+    /// without [`Access::LOCAL_WRITE`], unknown flags refused but for the optional ones, which are
+    /// dropped.
     ///
     /// # Errors
     /// [`RegMrError`], which see.
     ///
     /// # Safety
     /// From this call until [`Memory::deregister`] returned, or the table is dropped:
-    /// * Without `ON_DEMAND`, and unless the table's mode is [`CopyMode::Checked`], `[addr, addr + len)` stays mapped, readable,
-    ///   and with `LOCAL_WRITE` writable. With either, it may come and go; but no page is unmapped or made read-only while an
-    ///   atomic operation or ATOMIC WRITE on it may be under way, which only `REMOTE_ATOMIC` and `REMOTE_WRITE` regions see.
-    /// * Whatever is mapped there may be read by anyone who gets hold of the key, and with `LOCAL_WRITE` be overwritten at any
-    ///   time, with any bytes.
-    /// * No reference exists that such accesses would make invalid: no `&mut T` to any of it, and with `LOCAL_WRITE` no `&T`
-    ///   either, except to atomics or inside an `UnsafeCell` whose users expect it.
+    /// * Without `ON_DEMAND`, and unless the table's mode is [`CopyMode::Checked`], `[addr, addr +
+    ///   len)` stays mapped, readable, and with `LOCAL_WRITE` writable. With either, it may come
+    ///   and go; but no page is unmapped or made read-only while an atomic operation or ATOMIC
+    ///   WRITE on it may be under way, which only `REMOTE_ATOMIC` and `REMOTE_WRITE` regions see.
+    /// * Whatever is mapped there may be read by anyone who gets hold of the key, and with
+    ///   `LOCAL_WRITE` be overwritten at any time, with any bytes.
+    /// * No reference exists that such accesses would make invalid: no `&mut T` to any of it, and
+    ///   with `LOCAL_WRITE` no `&T` either, except to atomics or inside an `UnsafeCell` whose users
+    ///   expect it.
     pub unsafe fn register(
         &self,
         pd: PdId,
@@ -156,7 +166,8 @@ impl Memory {
         self.publish_region(pd, addr, len, iova, access, RegionObject::default(), false)
     }
 
-    /// Registers what the caller answers for, or `object` keeps. `guard`: the bytes may be missing, whatever `access` says.
+    /// Registers what the caller answers for, or `object` keeps. `guard`: the bytes may be missing,
+    /// whatever `access` says.
     #[allow(clippy::too_many_arguments, reason = "the terms of a registration, each once")]
     pub(super) fn publish_region(
         &self,
@@ -185,12 +196,21 @@ impl Memory {
         if !access.contains(Access::ON_DEMAND) {
             populate(addr, len, access.contains(Access::LOCAL_WRITE))?;
         }
-        let (index, slot) = self.take_slot(pd, Class::Region).map_err(|max| RegMrError::TooMany { max })?;
+        let (index, slot) =
+            self.take_slot(pd, Class::Region).map_err(|max| RegMrError::TooMany { max })?;
         let key = self.fresh_key(index, slot);
         let layout = if whole { Layout::Whole } else { Layout::Flat };
         let guarded = guard || self.is_guarded(access);
-        let region =
-            Region { base: addr, start, len: len as u64, pd, access, layout, users: Users::All, guarded };
+        let region = Region {
+            base: addr,
+            start,
+            len: len as u64,
+            pd,
+            access,
+            layout,
+            users: Users::All,
+            guarded,
+        };
         let mut place = slot.object();
         slot.set(&mut place, Object::Region(object));
         slot.publish(&region, key as u8);
@@ -203,15 +223,16 @@ impl Memory {
         if len as u64 > allowed { Err(RegMrError::TooLong { given: len, allowed }) } else { Ok(()) }
     }
 
-    /// Ends a registration, of an ordinary region or one for fast registration (of whose key the low 8 bits do not matter: they
-    /// follow the work requests, of which the caller may not know yet). The key fails from now on, for everyone, and when this
-    /// returns no copy is under way any more: the memory is the caller's alone again.
+    /// Ends a registration, of an ordinary region or one for fast registration (of whose key the
+    /// low 8 bits do not matter: they follow the work requests, of which the caller may not know
+    /// yet). The key fails from now on, for everyone, and when this returns no copy is under way
+    /// any more: the memory is the caller's alone again.
     ///
     /// Waits for pins, so the calling thread must hold none of this region.
     ///
     /// # Errors
-    /// [`DeregMrError::UnknownKey`], also for whoever comes second when two threads deregister one region;
-    /// [`DeregMrError::Busy`], after which the region is as it was.
+    /// [`DeregMrError::UnknownKey`], also for whoever comes second when two threads deregister one
+    /// region; [`DeregMrError::Busy`], after which the region is as it was.
     pub fn deregister(&self, lkey: Lkey) -> Result<(), DeregMrError> {
         let index = self.keys.index(lkey.0);
         let unknown = DeregMrError::UnknownKey { lkey };
@@ -230,7 +251,8 @@ impl Memory {
         }
         let was_there = slot.unpublish(low_byte);
         let former = slot.set(&mut object, Object::Vacant);
-        // Whoever comes second need not wait for the pins to learn that it is too late. Nobody else is given the slot before.
+        // Whoever comes second need not wait for the pins to learn that it is too late. Nobody else
+        // is given the slot before.
         drop(object);
         if was_there {
             slot.drain();
@@ -243,11 +265,13 @@ impl Memory {
         Ok(())
     }
 
-    /// Holds the region of `key` in place, if `by` may do what `need` says to `len` bytes at `addr`. `need` is empty for a local
-    /// read. Of zero bytes, the address still has to lie in the region or at its end.
+    /// Holds the region of `key` in place, if `by` may do what `need` says to `len` bytes at
+    /// `addr`. `need` is empty for a local read. Of zero bytes, the address still has to lie in the
+    /// region or at its end.
     ///
     /// # Errors
-    /// The first of unknown or stale key, wrong protection domain, wrong queue pair, missing right, out of bounds.
+    /// The first of unknown or stale key, wrong protection domain, wrong queue pair, missing right,
+    /// out of bounds.
     pub fn pin(
         &self,
         key: u32,
@@ -275,7 +299,8 @@ impl Memory {
         (pin.region().users == Users::All).then(|| mr_of(lkey, &pin.region()))
     }
 
-    /// How many regions and windows `pd` has, those whose deregistration is waiting included: while there are any, it cannot be deallocated.
+    /// How many regions and windows `pd` has, those whose deregistration is waiting included: while
+    /// there are any, it cannot be deallocated.
     #[must_use]
     pub fn count_in(&self, pd: PdId) -> u32 {
         lock(&self.book).by_pd.get(&pd).copied().unwrap_or(0)
@@ -418,7 +443,12 @@ pub(super) fn supported(access: Access) -> Result<Access, RegMrError> {
     Ok(access)
 }
 
-pub(super) fn check_range(addr: usize, len: usize, start: u64, same_offset: bool) -> Result<(), RegMrError> {
+pub(super) fn check_range(
+    addr: usize,
+    len: usize,
+    start: u64,
+    same_offset: bool,
+) -> Result<(), RegMrError> {
     let page = guarded::page_size();
     if len == 0 {
         return Err(RegMrError::ZeroLength);
@@ -438,7 +468,8 @@ pub(super) fn check_range(addr: usize, len: usize, start: u64, same_offset: bool
 
 /// Faults pages in, for what the access needs.
 pub(super) fn populate(addr: *mut u8, len: usize, write: bool) -> Result<(), RegMrError> {
-    let outcome = if write { guarded::make_writable(addr, len) } else { guarded::make_readable(addr, len) };
+    let outcome =
+        if write { guarded::make_writable(addr, len) } else { guarded::make_readable(addr, len) };
     outcome.map_err(|error| match error {
         PopulateError::NotMapped => RegMrError::NotMapped { addr: addr.addr(), len },
         PopulateError::NotAccessible => RegMrError::NotAccessible { addr: addr.addr(), len, write },

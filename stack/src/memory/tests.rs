@@ -19,11 +19,14 @@ use std::{
 };
 
 const PD: PdId = PdId(7);
-const ALL: Access =
-    Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
+const ALL: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC);
 
-/// Where tests map their pages: far below the addresses that the system gives out, which begin at the top. A hole that a test makes there is
-/// not filled by what another thread maps, which accesses that ought to fail would then reach.
+/// Where tests map their pages: far below the addresses that the system gives out, which begin at
+/// the top. A hole that a test makes there is not filled by what another thread maps, which
+/// accesses that ought to fail would then reach.
 static NEXT: AtomicUsize = AtomicUsize::new(0x2000_0000_0000);
 
 /// Pages of the test's own, some of which it takes away.
@@ -79,7 +82,8 @@ impl Drop for Pages {
 fn register(memory: &Memory, pd: PdId, buffer: &Buffer, access: Access) -> Mr {
     let iova = buffer.addr().addr() as u64;
     // SAFETY: the tests keep each buffer until its table is done with it.
-    unsafe { memory.register(pd, buffer.addr(), buffer.len(), iova, access) }.expect("register a buffer")
+    unsafe { memory.register(pd, buffer.addr(), buffer.len(), iova, access) }
+        .expect("register a buffer")
 }
 
 #[test]

@@ -1,7 +1,9 @@
-//! Memory windows (IBTA vol. 1, 10.6.7): keys for a part of a region, made and taken away by work requests.
+//! Memory windows (IBTA vol. 1, 10.6.7): keys for a part of a region, made and taken away by work
+//! requests.
 //!
-//! A bound window has its own copy of where the bytes are. That stays right because a region with windows can be neither
-//! deregistered, nor reregistered, nor invalidated. Taking a binding away unpublishes the window and waits for its pins.
+//! A bound window has its own copy of where the bytes are. That stays right because a region with
+//! windows can be neither deregistered, nor reregistered, nor invalidated. Taking a binding away
+//! unpublishes the window and waits for its pins.
 //!
 //! | | type 1 | type 2B |
 //! |---|---|---|
@@ -32,7 +34,8 @@ pub enum MwType {
 /// What a bind asks for (`struct ibv_send_wr`, `bind_mw`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bind {
-    /// The window's key as it is; how it ends does not matter for [`alloc_mw_by_handle`](Memory::alloc_mw_by_handle)'s.
+    /// The window's key as it is; how it ends does not matter for
+    /// [`alloc_mw_by_handle`](Memory::alloc_mw_by_handle)'s.
     pub window: Rkey,
     /// The key that it shall have: its low 8 bits count, the others stay.
     pub new_rkey: Rkey,
@@ -46,7 +49,8 @@ pub struct Bind {
     pub access: Access,
 }
 
-/// What a window may grant, and `ZERO_BASED`. `LOCAL_WRITE` means nothing, and is accepted as by `rdma_rxe`.
+/// What a window may grant, and `ZERO_BASED`. `LOCAL_WRITE` means nothing, and is accepted as by
+/// `rdma_rxe`.
 const ALLOWED: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
@@ -64,8 +68,9 @@ impl Memory {
         self.alloc_window(pd, kind, false)
     }
 
-    /// The same, for whoever names the window by a handle and not by a key that others may know: of the key in a bind, the low 8 bits do not
-    /// matter. They follow the binds, of which the handle cannot know when it makes the next one whether they will succeed or be posted at all.
+    /// The same, for whoever names the window by a handle and not by a key that others may know: of
+    /// the key in a bind, the low 8 bits do not matter. They follow the binds, of which the handle
+    /// cannot know when it makes the next one whether they will succeed or be posted at all.
     ///
     /// # Errors
     /// [`AllocMwError`].
@@ -74,15 +79,17 @@ impl Memory {
     }
 
     fn alloc_window(&self, pd: PdId, kind: MwType, by_handle: bool) -> Result<Rkey, AllocMwError> {
-        let (index, slot) = self.take_slot(pd, Class::Window).map_err(|max| AllocMwError::TooMany { max })?;
+        let (index, slot) =
+            self.take_slot(pd, Class::Window).map_err(|max| AllocMwError::TooMany { max })?;
         let key = self.fresh_key(index, slot);
         let window = WindowObject { kind, pd, low_byte: key as u8, by_handle, bound: None };
         slot.set(&mut slot.object(), Object::Window(window));
         Ok(Rkey(key))
     }
 
-    /// Ends a window, bound or not (`ibv_dealloc_mw`). Of its key, the low 8 bits do not matter: they follow the binds, of which
-    /// the caller may not know yet. When this returns, no byte moves through the window any more. The calling thread holds no pin.
+    /// Ends a window, bound or not (`ibv_dealloc_mw`). Of its key, the low 8 bits do not matter:
+    /// they follow the binds, of which the caller may not know yet. When this returns, no byte
+    /// moves through the window any more. The calling thread holds no pin.
     ///
     /// # Errors
     /// [`DeallocMwError`].
@@ -100,12 +107,14 @@ impl Memory {
         Ok(())
     }
 
-    /// Binds a window, for a work request of the queue pair `by`, and returns its new key. The calling thread holds no pin.
+    /// Binds a window, for a work request of the queue pair `by`, and returns its new key. The
+    /// calling thread holds no pin.
     ///
     /// # Errors
     /// [`BindError`]; nothing changed.
     pub fn bind(&self, bind: &Bind, by: Accessor) -> Result<Rkey, BindError> {
-        // Region and window are locked one after the other, never both. Counted first, the region stays meanwhile.
+        // Region and window are locked one after the other, never both. Counted first, the region
+        // stays meanwhile.
         let target = if bind.length == 0 { None } else { Some(self.hold_target(bind, by)?) };
         let outcome = self.bind_window(bind, by, target);
         if let (Err(_), Some((region, _))) = (outcome, target) {
@@ -141,14 +150,16 @@ impl Memory {
         Ok(Rkey(key.0 & !0xff | u32::from(window.low_byte)))
     }
 
-    /// Checks the region that a bind names and counts the window; returns its slot, and what the window will stand for.
+    /// Checks the region that a bind names and counts the window; returns its slot, and what the
+    /// window will stand for.
     fn hold_target(&self, bind: &Bind, by: Accessor) -> Result<(u32, Region), BindError> {
         let lkey = bind.region;
         let unknown = BindError::UnknownRegion { lkey };
         let index = self.index(lkey.0);
         let slot = self.slot(index).ok_or(unknown)?;
         let object = slot.object();
-        if !matches!(*object, Object::Region(_) | Object::Fast(_)) || !slot.answers_to(lkey.0 as u8) {
+        if !matches!(*object, Object::Region(_) | Object::Fast(_)) || !slot.answers_to(lkey.0 as u8)
+        {
             return Err(unknown);
         }
         let region = slot.region();
@@ -162,7 +173,9 @@ impl Memory {
                 (std::ptr::with_exposed_provenance_mut(bind.addr as usize), Layout::Flat)
             }
             Layout::Whole => (region.base, Layout::Whole),
-            Layout::Paged { shift, skip } => (region.base, Layout::Paged { shift, skip: skip + offset }),
+            Layout::Paged { shift, skip } => {
+                (region.base, Layout::Paged { shift, skip: skip + offset })
+            }
         };
         let mut access = bind.access.difference(Access::LOCAL_WRITE);
         if access.intersects(Access::REMOTE_CHANGE) {
@@ -192,8 +205,9 @@ impl Memory {
         self.release_target(bound.region);
     }
 
-    /// Ends a registration as [`deregister`](Self::deregister) does, and before it the bindings of all windows to the region: for memory that
-    /// its owner takes back whether or not somebody still has a key for it. A bind that is under way meanwhile is undone, too.
+    /// Ends a registration as [`deregister`](Self::deregister) does, and before it the bindings of
+    /// all windows to the region: for memory that its owner takes back whether or not somebody
+    /// still has a key for it. A bind that is under way meanwhile is undone, too.
     ///
     /// # Errors
     /// [`DeregMrError::UnknownKey`].
@@ -239,7 +253,9 @@ fn check_window(window: &WindowObject, bind: &Bind, by: Accessor) -> Result<User
         return Err(BindError::WindowPd { key, given: by.pd, owner: window.pd });
     }
     match (window.kind, by.qpn) {
-        (MwType::Type1, _) if bind.access.contains(Access::ZERO_BASED) => Err(BindError::ZeroBasedType1),
+        (MwType::Type1, _) if bind.access.contains(Access::ZERO_BASED) => {
+            Err(BindError::ZeroBasedType1)
+        }
         (MwType::Type1, _) => Ok(Users::Peers),
         (MwType::Type2, None) => Err(BindError::NoQp),
         (MwType::Type2, _) if window.bound.is_some() => Err(BindError::NotFree { key }),
@@ -259,12 +275,18 @@ fn check_region(region: &Region, bind: &Bind, by: Accessor) -> Result<(), BindEr
     if region.access.contains(Access::ZERO_BASED) {
         return Err(BindError::ZeroBasedRegion { lkey });
     }
-    if bind.access.intersects(Access::REMOTE_CHANGE) && !region.access.contains(Access::LOCAL_WRITE) {
+    if bind.access.intersects(Access::REMOTE_CHANGE) && !region.access.contains(Access::LOCAL_WRITE)
+    {
         return Err(BindError::NeedsLocalWrite { given: bind.access, granted: region.access });
     }
     if !region.contains(bind.addr, bind.length) {
         let Region { start, len, .. } = *region;
-        return Err(BindError::OutOfBounds { addr: bind.addr, length: bind.length, start, region_len: len });
+        return Err(BindError::OutOfBounds {
+            addr: bind.addr,
+            length: bind.length,
+            start,
+            region_len: len,
+        });
     }
     Ok(())
 }

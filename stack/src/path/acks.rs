@@ -1,9 +1,10 @@
 //! Acknowledgements that left their queue pairs.
 //!
-//! When packets for many queue pairs come together, each may have one acknowledgement to send and nothing else. To list each queue pair
-//! and lock it once more for that would cost more than the packet, so the receiving thread takes the acknowledgements along
-//! and leaves them with the path. They say what was executed, which stays true whatever becomes of the queue pair; one that is overtaken by
-//! a later answer of its queue pair says nothing new to the peer.
+//! When packets for many queue pairs come together, each may have one acknowledgement to send and
+//! nothing else. To list each queue pair and lock it once more for that would cost more than the
+//! packet, so the receiving thread takes the acknowledgements along and leaves them with the path.
+//! They say what was executed, which stays true whatever becomes of the queue pair; one that is
+//! overtaken by a later answer of its queue pair says nothing new to the peer.
 //!
 //! ```text
 //!   queue pair A ──┐
@@ -16,7 +17,8 @@ use urxe_wire::{Aeth, Bth, Msn, Opcode, PKey, Psn, Qpn, Syndrome};
 
 use super::waiting::WaitingList;
 
-/// So many wait at a path at most. Who lets more gather does not send: what he drops the peers ask for again.
+/// So many wait at a path at most. Who lets more gather does not send: what he drops the peers ask
+/// for again.
 const MAX_WAITING: usize = 1024;
 /// So many are worth a system call of their own.
 pub(crate) const URGENT: usize = 32;
@@ -60,7 +62,8 @@ impl AckBatch {
         self.acks.is_empty()
     }
 
-    /// Takes an acknowledgement of queue pair `index`; it stands for an earlier one to the same peer.
+    /// Takes an acknowledgement of queue pair `index`; it stands for an earlier one to the same
+    /// peer.
     pub fn push(&mut self, index: u32, ack: Ack) {
         let start = self.acks.len().saturating_sub(RECENT);
         for (of, earlier) in &mut self.acks[start..] {

@@ -1,10 +1,12 @@
 //! How far to go back when a path is congested, by how often it is.
 //!
-//! The estimate of DCQCN and DCTCP: `alpha` is the share of round trips in which the peer, or a mark, told of congestion, smoothed.
-//! What a sender may have on its way becomes smaller by half of that share, once a round trip. So a path that is congested all the time is
-//! left by halves, and one that is congested now and then keeps nearly all.
+//! The estimate of DCQCN and DCTCP: `alpha` is the share of round trips in which the peer, or a
+//! mark, told of congestion, smoothed. What a sender may have on its way becomes smaller by half of
+//! that share, once a round trip. So a path that is congested all the time is left by halves, and
+//! one that is congested now and then keeps nearly all.
 //!
-//! Sources: Zhu et al., Congestion Control for Large-Scale RDMA Deployments (SIGCOMM 2015), 3; RFC 8257, 3.3.
+//! Sources: Zhu et al., Congestion Control for Large-Scale RDMA Deployments (SIGCOMM 2015), 3; RFC
+//! 8257, 3.3.
 
 use super::ecn::CNP_PAUSE_NS;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +19,8 @@ const GAIN_SHIFT: u32 = 4;
 /// After so many round trips without a word nothing is left of `alpha`.
 const FORGOTTEN_AFTER: u64 = 128;
 
-/// What is known of a path's congestion. Who are told at the same time may count a cut twice, no worse.
+/// What is known of a path's congestion. Who are told at the same time may count a cut twice, no
+/// worse.
 #[derive(Debug)]
 pub(crate) struct Brake {
     /// In [`ONE`]ths. What nothing is known of is congested, until it is known better.
@@ -39,7 +42,8 @@ impl Brake {
         self.told_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Congestion was told of. What is left of `limit`, or `None` if it was cut less than a round trip ago.
+    /// Congestion was told of. What is left of `limit`, or `None` if it was cut less than a round
+    /// trip ago.
     pub fn cut(&self, limit: u64, now: Time, round_trip_ns: u64) -> Option<u64> {
         let period_ns = round_trip_ns.max(CNP_PAUSE_NS);
         let told_ns = self.told_ns.load(Ordering::Relaxed);

@@ -1,8 +1,9 @@
-//! What one thread owes a path's window while it handles many packets: the window is an atomic that all threads share, so it is told once a run
-//! where it could be told once a queue pair.
+//! What one thread owes a path's window while it handles many packets: the window is an atomic that
+//! all threads share, so it is told once a run where it could be told once a queue pair.
 //!
-//! What is sent is never charged too late, since its acknowledgement may come at once and be released by another thread: who sends for many queue pairs
-//! charges a run in advance, and gives back what was not used. What is released may come late: then others wait for a moment.
+//! What is sent is never charged too late, since its acknowledgement may come at once and be
+//! released by another thread: who sends for many queue pairs charges a run in advance, and gives
+//! back what was not used. What is released may come late: then others wait for a moment.
 
 use super::window::{RUN, Window};
 use crate::time::Time;
@@ -26,7 +27,8 @@ impl Charges {
     pub fn admit(&self, window: &Window, bytes: u64) -> bool {
         let in_flight = window.in_flight().saturating_sub(self.advance);
         // What is reserved is as good as in flight.
-        (in_flight | self.reserved | self.sent) == 0 || window.has_room(in_flight + self.reserved + bytes)
+        (in_flight | self.reserved | self.sent) == 0
+            || window.has_room(in_flight + self.reserved + bytes)
     }
 
     /// A burst of `bytes` begins, or grows by them.
@@ -41,7 +43,8 @@ impl Charges {
         self.sent += bytes;
     }
 
-    /// A queue pair's turn is over: what it sent is charged, and if `others_follow` something for them as well.
+    /// A queue pair's turn is over: what it sent is charged, and if `others_follow` something for
+    /// them as well.
     #[inline]
     pub fn end_turn(&mut self, window: &Window, others_follow: bool) {
         let sent = std::mem::take(&mut self.sent);
@@ -64,7 +67,8 @@ impl Charges {
         self.released += bytes;
     }
 
-    /// Tells the window all that it was not told, at the time `now`. Bursts that were begun stay reserved.
+    /// Tells the window all that it was not told, at the time `now`. Bursts that were begun stay
+    /// reserved.
     #[inline]
     pub fn settle(&mut self, window: &Window, now: Time) {
         match std::mem::take(&mut self.advance) {

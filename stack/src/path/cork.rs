@@ -1,10 +1,10 @@
 //! Requests that wait a moment, so that those which a program posts one by one leave in runs.
 //!
-//! One system call a message is what such a program would pay. So while packets are on their way that will be acknowledged, what is posted
-//! may wait for those after it: until a run is full, until the program polls, sleeps or asks for an event, until the acknowledgement
-//! comes, or at most [`WAIT_NS`].
-//! The first of a *round*, the time between two polls, always leave at once: who posts a header and a payload and then looks
-//! at memory for the answer waits for nothing.
+//! One system call a message is what such a program would pay. So while packets are on their way
+//! that will be acknowledged, what is posted may wait for those after it: until a run is full,
+//! until the program polls, sleeps or asks for an event, until the acknowledgement comes, or at
+//! most [`WAIT_NS`]. The first of a *round*, the time between two polls, always leave at once: who
+//! posts a header and a payload and then looks at memory for the answer waits for nothing.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -17,7 +17,8 @@ const FULL_PACKETS: u64 = 60;
 /// A run has no more bytes.
 const FULL_BYTES: u64 = 60 << 10;
 
-/// What waits on one path. Threads that post at the same time may miscount: then a run leaves sooner or later by a request or two.
+/// What waits on one path. Threads that post at the same time may miscount: then a run leaves
+/// sooner or later by a request or two.
 #[derive(Debug, Default)]
 pub(crate) struct Cork {
     round: AtomicU64,

@@ -1,15 +1,18 @@
-//! Explicit congestion notification: what routers say of a path before they drop, and how a peer is told.
+//! Explicit congestion notification: what routers say of a path before they drop, and how a peer is
+//! told.
 //!
 //! ```text
 //!   sender ── ECT(0) ──> router ── CE ──> receiver        data
 //!      └────────────────── CNP ─────────────┘             at most one in 50 µs a queue pair
 //! ```
-//! Packets of reliable connections say in the two low bits of their traffic class that their sender heeds marks. A router whose queue grows
-//! marks them (CE) instead of dropping some later. The receiver tells the sender by a congestion notification packet (CNP), and the
-//! sender takes back its window ([`Brake`](super::brake::Brake)). A peer that knows no CNPs, as the kernel's `rdma_rxe`, drops them, and
-//! goes on as before.
+//! Packets of reliable connections say in the two low bits of their traffic class that their sender
+//! heeds marks. A router whose queue grows marks them (CE) instead of dropping some later. The
+//! receiver tells the sender by a congestion notification packet (CNP), and the sender takes back
+//! its window ([`Brake`](super::brake::Brake)). A peer that knows no CNPs, as the kernel's
+//! `rdma_rxe`, drops them, and goes on as before.
 //!
-//! Sources: RFC 3168, 5 (the bits); IBTA vol. 1, annex A17.9 (marks, CNPs: the peer's number, BECN, sixteen zero bytes).
+//! Sources: RFC 3168, 5 (the bits); IBTA vol. 1, annex A17.9 (marks, CNPs: the peer's number, BECN,
+//! sixteen zero bytes).
 
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Bth, Ext, IcrcSeed, Opcode, PKey, Psn, Qpn};
@@ -58,7 +61,8 @@ impl Cnp {
 
     /// Appends its packet to a run that [takes](RunBuffer::takes) it.
     pub fn append_to(self, run: &mut RunBuffer, icrc: &IcrcSeed) {
-        let bth = Bth { pkey: self.pkey, becn: true, ..Bth::new(Opcode::Cnp, self.to, Psn::masked(0)) };
+        let bth =
+            Bth { pkey: self.pkey, becn: true, ..Bth::new(Opcode::Cnp, self.to, Psn::masked(0)) };
         let appended: Result<(), std::convert::Infallible> =
             run.append(icrc, bth, Ext::None, RESERVED_LEN, |reserved| {
                 reserved.fill(0);

@@ -1,11 +1,13 @@
 //! Queue pairs that wait for room in a budget of their path.
 //!
-//! They get it in their order, and whoever is first and finds too little ends the round: a thousand that wait are not all asked each time that there is
-//! room for one. Who has something to send and does not wait may take what room there is before them: most often it was acknowledged just now, all
-//! of it is in a cache, and its next packets go out with others. That is so some dozens of times; then nobody begins anything
-//! new before who has been first for so long.
+//! They get it in their order, and whoever is first and finds too little ends the round: a thousand
+//! that wait are not all asked each time that there is room for one. Who has something to send and
+//! does not wait may take what room there is before them: most often it was acknowledged just now,
+//! all of it is in a cache, and its next packets go out with others. That is so some dozens of
+//! times; then nobody begins anything new before who has been first for so long.
 //!
-//! Who finds no room when something is posted *comes late*, and goes to the end of the line without being asked at all.
+//! Who finds no room when something is posted *comes late*, and goes to the end of the line without
+//! being asked at all.
 
 use std::collections::VecDeque;
 

@@ -1,11 +1,13 @@
 //! Paths: what all queue pairs with one peer address share.
 //!
-//! A path owns the run being built and the right to send to its peer (the flusher), the congestion window and the measured
-//! round trip. Whoever has something to send lists its queue pair on the path and then tries to become the flusher; who
-//! finds another at it leaves a mark (`Path::kick`), which the flusher looks at again after letting go.
+//! A path owns the run being built and the right to send to its peer (the flusher), the congestion
+//! window and the measured round trip. Whoever has something to send lists its queue pair on the
+//! path and then tries to become the flusher; who finds another at it leaves a mark (`Path::kick`),
+//! which the flusher looks at again after letting go.
 //!
-//! Lock order: path, queue pair, shared receive queue, completion queue. One exception: over acknowledgements of many queue pairs a completion queue
-//! stays locked, but nobody who has it waits for a queue pair (`qp/completions.rs`).
+//! Lock order: path, queue pair, shared receive queue, completion queue. One exception: over
+//! acknowledgements of many queue pairs a completion queue stays locked, but nobody who has it
+//! waits for a queue pair (`qp/completions.rs`).
 
 pub(crate) mod acks;
 mod brake;
@@ -55,7 +57,8 @@ pub(crate) struct Path {
     pub link: ReadyLink,
     /// Queue pairs that may have something to send.
     pub ready: ReadyList,
-    /// Queue pairs that have nothing to send but what was posted when there was no room for it: they go to the end of the line.
+    /// Queue pairs that have nothing to send but what was posted when there was no room for it:
+    /// they go to the end of the line.
     pub late: ReadyList,
     /// Acknowledgements that left their queue pairs.
     pub acks: AckList,
@@ -82,7 +85,8 @@ pub(crate) struct Flusher {
     pub queue: VecDeque<u32>,
     /// Queue pairs that wait for room in a [`Budget`].
     pub lines: [Line; Budget::COUNT],
-    /// Queue pairs whose next packet would close the run, in order; empty unless the thread is sending.
+    /// Queue pairs whose next packet would close the run, in order; empty unless the thread is
+    /// sending.
     pub aside: VecDeque<u32>,
     /// Acknowledgements taken off the path's list.
     pub acks: Vec<Ack>,
@@ -136,18 +140,18 @@ impl Path {
         flusher.run = None;
     }
 
-    /// Waits until no other thread is the flusher, then does as [`flush`](Self::flush): what was listed before has been looked at
-    /// when this returns.
+    /// Waits until no other thread is the flusher, then does as [`flush`](Self::flush): what was
+    /// listed before has been looked at when this returns.
     pub fn flush_after_others(&self, mut send: impl FnMut(&mut Flusher)) {
         send(&mut lock(&self.flusher));
         self.flush(send);
     }
 
-    /// Runs `send` as the flusher, again and again until nobody has asked for more. Returns when another thread is the
-    /// flusher: it will see what was asked.
+    /// Runs `send` as the flusher, again and again until nobody has asked for more. Returns when
+    /// another thread is the flusher: it will see what was asked.
     ///
-    /// The mark is set only by who finds the lock taken. Were it set before each try, two threads could make each other go
-    /// round for ever.
+    /// The mark is set only by who finds the lock taken. Were it set before each try, two threads
+    /// could make each other go round for ever.
     pub fn flush(&self, mut send: impl FnMut(&mut Flusher)) {
         let mut marked = false;
         loop {
@@ -157,7 +161,8 @@ impl Path {
                     self.kick.swap(false, Ordering::AcqRel);
                     send(&mut flusher);
                     drop(flusher);
-                    // Pairs with the fence below: either this sees the mark, or who set it finds the lock free.
+                    // Pairs with the fence below: either this sees the mark, or who set it finds
+                    // the lock free.
                     fence(Ordering::SeqCst);
                     if !self.kick.load(Ordering::Acquire) {
                         return;

@@ -1,18 +1,20 @@
 //! The pace of a path: how fast services without acknowledgements may send to one peer.
 //!
-//! Nothing comes back that could say what the peer has room for, and a default receive buffer (208 KiB) holds three
-//! 60 KiB runs. The kernel's `rdma_rxe` bounds only what its own network device has not yet sent (64 packets a queue
-//! pair, `RXE_INFLIGHT_SKBS_PER_QP_HIGH`), which its interrupt-driven receiver stands; a receiver that is a process
-//! with a socket does not: without a bound an 8 MiB message over loopback would always lose packets. So a path sends
-//! bursts of at most two runs, at the rate of a 10 Gbit/s link over time.
+//! Nothing comes back that could say what the peer has room for, and a default receive buffer (208
+//! KiB) holds three 60 KiB runs. The kernel's `rdma_rxe` bounds only what its own network device
+//! has not yet sent (64 packets a queue pair, `RXE_INFLIGHT_SKBS_PER_QP_HIGH`), which its
+//! interrupt-driven receiver stands; a receiver that is a process with a socket does not: without a
+//! bound an 8 MiB message over loopback would always lose packets. So a path sends bursts of at
+//! most two runs, at the rate of a 10 Gbit/s link over time.
 //!
-//! Where the receiver is another process of the same address, its socket can be looked at (the port's
-//! [`is_crowded`](crate::port::Transmit::is_crowded)): every half burst the sender looks, and while the socket is half full it pauses, so
-//! that two processes that both send and look after their sockets in turn lose nothing. A receiver that takes nothing for a second is
-//! waited for no longer: what is sent to it is lost, as on any network.
+//! Where the receiver is another process of the same address, its socket can be looked at (the
+//! port's [`is_crowded`](crate::port::Transmit::is_crowded)): every half burst the sender looks,
+//! and while the socket is half full it pauses, so that two processes that both send and look after
+//! their sockets in turn lose nothing. A receiver that takes nothing for a second is waited for no
+//! longer: what is sent to it is lost, as on any network.
 //!
-//! This is the virtual scheduling form of a leaky bucket (ITU-T I.371, GCRA): one number, the time at which everything sent so far
-//! would have left at the steady rate.
+//! This is the virtual scheduling form of a leaky bucket (ITU-T I.371, GCRA): one number, the time
+//! at which everything sent so far would have left at the steady rate.
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::time::Time;
@@ -69,8 +71,8 @@ impl Pace {
         }
     }
 
-    /// Takes `bytes` into the account. `Err`, with nothing taken: when to come back. That is once half a burst has room, so that
-    /// a stopped sender sends runs and not single packets.
+    /// Takes `bytes` into the account. `Err`, with nothing taken: when to come back. That is once
+    /// half a burst has room, so that a stopped sender sends runs and not single packets.
     pub fn admit(&self, now: Time, bytes: u64) -> Result<(), Time> {
         let now_ns = now.as_ns();
         let sent_until = self.sent_until_ns.load(Ordering::Relaxed);

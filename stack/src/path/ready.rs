@@ -1,8 +1,10 @@
-//! A lock-free list of things with work to do, by index: queue pairs on their path, paths on their device.
+//! A lock-free list of things with work to do, by index: queue pairs on their path, paths on their
+//! device.
 //!
-//! Anyone may [`push`](ReadyList::push); a thing is on the list once, however often it is pushed. One consumer at a
-//! time takes all of them. Each thing brings its own [`ReadyLink`], so nothing is ever allocated. Since the consumer
-//! always takes the whole list, a link cannot be popped and pushed again under a pusher's feet (no ABA).
+//! Anyone may [`push`](ReadyList::push); a thing is on the list once, however often it is pushed.
+//! One consumer at a time takes all of them. Each thing brings its own [`ReadyLink`], so nothing is
+//! ever allocated. Since the consumer always takes the whole list, a link cannot be popped and
+//! pushed again under a pusher's feet (no ABA).
 
 use std::collections::VecDeque;
 
@@ -27,8 +29,9 @@ impl ReadyLink {
         self.listed.swap(false, Ordering::AcqRel);
     }
 
-    /// The same, for a consumer who takes the lock next that every change of the thing is made under. What a pusher changed before that
-    /// the consumer sees; who changes it later finds it unlisted, since the lock orders this store before.
+    /// The same, for a consumer who takes the lock next that every change of the thing is made
+    /// under. What a pusher changed before that the consumer sees; who changes it later finds it
+    /// unlisted, since the lock orders this store before.
     pub fn unlist_before_lock(&self) {
         self.listed.store(false, Ordering::Release);
     }
@@ -57,8 +60,10 @@ impl ReadyList {
         self.put(index, link);
     }
 
-    /// As [`push`](Self::push), for a list whose pushers exclude each other by the thing's lock, and whose consumer takes that only after
-    /// [`unlist_before_lock`](ReadyLink::unlist_before_lock): what is listed is only looked at, and nothing is exchanged. Whether the thing was on no list.
+    /// As [`push`](Self::push), for a list whose pushers exclude each other by the thing's lock,
+    /// and whose consumer takes that only after
+    /// [`unlist_before_lock`](ReadyLink::unlist_before_lock): what is listed is only looked at, and
+    /// nothing is exchanged. Whether the thing was on no list.
     pub fn push_alone(&self, index: u32, link: &ReadyLink) -> bool {
         let is_free = !link.listed.load(Ordering::Acquire);
         if is_free {
@@ -72,7 +77,8 @@ impl ReadyList {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             link.next.store(head, Ordering::Relaxed);
-            match self.head.compare_exchange_weak(head, index, Ordering::AcqRel, Ordering::Relaxed) {
+            match self.head.compare_exchange_weak(head, index, Ordering::AcqRel, Ordering::Relaxed)
+            {
                 Ok(_) => return,
                 Err(now) => head = now,
             }

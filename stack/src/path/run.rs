@@ -1,11 +1,12 @@
-//! The run being built: equal packets for one path in one contiguous buffer, sent by one system call.
+//! The run being built: equal packets for one path in one contiguous buffer, sent by one system
+//! call.
 //!
 //! ```text
 //! | packet 0 | packet 1 | ... | packet n-1 |      segment_size bytes each, the last may be shorter
 //! ```
-//! A packet longer than the first, or any packet after a shorter one, does not fit: the run is sent and a new one
-//! begun. Packet i carries an ICRC made for the IPv4 identification i, which is what the kernel writes when it
-//! segments a GSO send from an unconnected socket with DF.
+//! A packet longer than the first, or any packet after a shorter one, does not fit: the run is sent
+//! and a new one begun. Packet i carries an ICRC made for the IPv4 identification i, which is what
+//! the kernel writes when it segments a GSO send from an unconnected socket with DF.
 
 use urxe_wire::packet::{ICRC_LEN, emit_pad, packet_len};
 use urxe_wire::{Bth, Ext, IcrcSeed, PacketRepr};
@@ -75,13 +76,15 @@ impl RunBuffer {
                 && self.len + len <= self.bytes.len())
     }
 
-    /// Whether nothing could follow a packet of `len` bytes, because it is shorter than those before it.
+    /// Whether nothing could follow a packet of `len` bytes, because it is shorter than those
+    /// before it.
     pub fn closes_with(&self, len: usize) -> bool {
         self.count > 0 && len < self.segment_size
     }
 
-    /// Appends a packet: headers, `payload_len` bytes that `fill` writes, pad and ICRC. The caller has asked
-    /// [`takes`](Self::takes) for its length. When `fill` fails nothing is appended and its error comes back.
+    /// Appends a packet: headers, `payload_len` bytes that `fill` writes, pad and ICRC. The caller
+    /// has asked [`takes`](Self::takes) for its length. When `fill` fails nothing is appended and
+    /// its error comes back.
     pub fn append<E>(
         &mut self,
         icrc: &IcrcSeed,
@@ -123,13 +126,15 @@ impl RunBuffer {
         Ok(())
     }
 
-    /// Appends an acknowledgement that left its queue pair, for which the caller has asked [`takes`](Self::takes). Where each of many
-    /// queue pairs has one, they are as many packets as there are messages.
+    /// Appends an acknowledgement that left its queue pair, for which the caller has asked
+    /// [`takes`](Self::takes). Where each of many queue pairs has one, they are as many packets as
+    /// there are messages.
     pub fn append_ack(&mut self, icrc: &IcrcSeed, ack: Ack) {
         assert!(self.takes(Ack::LEN), "an acknowledgement does not fit the run");
         let (bth, aeth) = ack.headers();
         let packet = &mut self.bytes[self.len..self.len + Ack::LEN];
-        let (bth_bytes, rest) = packet.split_first_chunk_mut().expect("an acknowledgement begins with a BTH");
+        let (bth_bytes, rest) =
+            packet.split_first_chunk_mut().expect("an acknowledgement begins with a BTH");
         bth.emit(bth_bytes);
         aeth.emit(rest.first_chunk_mut().expect("and goes on with an AETH"));
         let appended = icrc.append(self.count as u16, packet, Ack::LEN - ICRC_LEN);

@@ -1,4 +1,5 @@
-/// Two threads list work and flush: whatever the interleaving, all of it is done when both have returned.
+/// Two threads list work and flush: whatever the interleaving, all of it is done when both have
+/// returned.
 #[cfg(loom)]
 #[test]
 fn loom_no_flush_is_lost() {
@@ -33,7 +34,8 @@ fn loom_no_flush_is_lost() {
     });
 }
 
-/// Who waits for the others finds what it listed sent when it returns, although another thread was at it.
+/// Who waits for the others finds what it listed sent when it returns, although another thread was
+/// at it.
 #[cfg(not(loom))]
 #[test]
 fn flushing_after_others_waits_for_them() {

@@ -1,16 +1,19 @@
 //! The congestion window of a path: how many bytes of requests may be on their way to one peer.
 //!
-//! A receiver's socket buffer is the scarce place: a default one (208 KiB) holds three 60 KiB runs. So the window starts
-//! at two runs, grows by what is acknowledged while it is the limit, shrinks on bursts of loss, and not below one run for that. A larger buffer
-//! holds more, and a longer queue keeps sender and receiver from waiting for each other: so where three runs in flight were never lost for a while,
-//! one more is tried, up to six; a loss takes that back, and the next try comes twice as late. Where routers tell of
-//! congestion before they drop ([`ecn`](super::ecn)), the window may become smaller still, and grows a packet a round trip.
+//! A receiver's socket buffer is the scarce place: a default one (208 KiB) holds three 60 KiB runs.
+//! So the window starts at two runs, grows by what is acknowledged while it is the limit, shrinks
+//! on bursts of loss, and not below one run for that. A larger buffer holds more, and a longer
+//! queue keeps sender and receiver from waiting for each other: so where three runs in flight were
+//! never lost for a while, one more is tried, up to six; a loss takes that back, and the next try
+//! comes twice as late. Where routers tell of congestion before they drop ([`ecn`](super::ecn)),
+//! the window may become smaller still, and grows a packet a round trip.
 //!
-//! READ responses are not acknowledged, so what is asked for at once is bounded by the own receive buffer, and becomes smaller when
-//! they come marked.
+//! READ responses are not acknowledged, so what is asked for at once is bounded by the own receive
+//! buffer, and becomes smaller when they come marked.
 //!
-//! All fields are atomics: acknowledgements release bytes under the lock of their queue pair, while another thread
-//! fills a run under the lock of the path. The counts may be off for a moment; they are a brake, not a protocol.
+//! All fields are atomics: acknowledgements release bytes under the lock of their queue pair, while
+//! another thread fills a run under the lock of the path. The counts may be off for a moment; they
+//! are a brake, not a protocol.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -22,7 +25,8 @@ use crate::time::Time;
 /// Header bytes that each packet is charged beside its payload.
 pub(crate) const PACKET_OVERHEAD: u64 = 64;
 
-/// What a run of the longest packets is charged: 60 KiB, and what each of the packets is charged beside.
+/// What a run of the longest packets is charged: 60 KiB, and what each of the packets is charged
+/// beside.
 pub(crate) const RUN: u64 = 15 * (4096 + PACKET_OVERHEAD);
 /// The window never falls below one run.
 const FLOOR: u64 = RUN;
@@ -34,20 +38,22 @@ const CEILING: u64 = 3 * RUN;
 const HIGHEST_CEILING: u64 = 6 * RUN;
 /// The ceiling rises by a run after so many bytes were acknowledged under it without loss.
 const RISES_AFTER: u64 = 16 << 20;
-/// After a loss under a raised ceiling it does not rise for so long, and twice as long each time that happens again.
+/// After a loss under a raised ceiling it does not rise for so long, and twice as long each time
+/// that happens again.
 const FIRST_REST_NS: u64 = 1_000_000_000;
 const LONGEST_REST_NS: u64 = 64_000_000_000;
 
-/// What is left where routers tell of congestion: some packets, so that one that is lost is noticed by those behind it.
+/// What is left where routers tell of congestion: some packets, so that one that is lost is noticed
+/// by those behind it.
 const MARKED_FLOOR: u64 = 16 << 10;
 /// By so much a window of what was marked grows when all of it came through.
 const MARKED_STEP: u64 = 4 << 10;
 
-/// Retransmission before this is more often a peer that was not scheduled than a packet that was lost. A device may
-/// be told a longer time.
+/// Retransmission before this is more often a peer that was not scheduled than a packet that was
+/// lost. A device may be told a longer time.
 pub(crate) const EARLY_TIMEOUT_MIN: Duration = Duration::from_millis(40);
-/// The last packet is sent once more after this at the soonest: a peer that was not scheduled for a time slice still answers
-/// before.
+/// The last packet is sent once more after this at the soonest: a peer that was not scheduled for a
+/// time slice still answers before.
 const PROBE_MIN_NS: u64 = 5_000_000;
 const NO_PROBE: u64 = u64::MAX;
 /// Used while no round trip has been measured.
@@ -57,8 +63,9 @@ const EARLY_UNMEASURED_NS: u64 = 100_000_000;
 const MEASURES_A_ROUND_TRIP: u64 = 8;
 /// Taken for the round trip while none has been measured.
 const ROUND_TRIP_UNMEASURED_NS: u64 = 1_000_000;
-/// A packet may be overtaken for so long, whatever the round trip. The least is also what is taken while none has been measured: an interrupt of
-/// another processor may be that late, and who asks in vain waits no longer than that.
+/// A packet may be overtaken for so long, whatever the round trip. The least is also what is taken
+/// while none has been measured: an interrupt of another processor may be that late, and who asks
+/// in vain waits no longer than that.
 const REORDERING_NS: RangeInclusive<u64> = 100_000..=1_000_000;
 
 /// What a path has a limited amount of under way of.
@@ -100,12 +107,14 @@ pub(crate) struct Window {
     rttvar_ns: AtomicU64,
     /// The shortest round trip, forgotten slowly.
     shortest_ns: AtomicU64,
-    /// The longest round trip, forgotten slowly: a peer that was not scheduled once will not be again.
+    /// The longest round trip, forgotten slowly: a peer that was not scheduled once will not be
+    /// again.
     longest_ns: AtomicU64,
     last_shrink_ns: AtomicU64,
     /// One past when a queue pair last began to measure the round trip, 0 before.
     measured_ns: AtomicU64,
-    /// What follows from the round trips, worked out when one is measured: each packet that is sent asks for it.
+    /// What follows from the round trips, worked out when one is measured: each packet that is sent
+    /// asks for it.
     early_timeout_ns: AtomicU64,
     /// [`NO_PROBE`] if there is to be none.
     probe_timeout_ns: AtomicU64,
@@ -217,7 +226,8 @@ impl Window {
         self.reads_in_flight.load(Ordering::Relaxed)
     }
 
-    /// `bytes` were acknowledged without loss, and released: grow, at most to the ceiling, which may rise.
+    /// `bytes` were acknowledged without loss, and released: grow, at most to the ceiling, which
+    /// may rise.
     pub fn on_acknowledged(&self, bytes: u64, now: Time) {
         let limit = self.limit.load(Ordering::Relaxed);
         let unhindered = self.unhindered.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -243,15 +253,17 @@ impl Window {
         }
     }
 
-    /// What may be sent at once without asking for an acknowledgement: a third of the window, but not less than a run, if it has room for one, and
-    /// not more than two. Fewer acknowledgements cost less on both sides.
+    /// What may be sent at once without asking for an acknowledgement: a third of the window, but
+    /// not less than a run, if it has room for one, and not more than two. Fewer acknowledgements
+    /// cost less on both sides.
     pub fn burst(&self) -> u64 {
         let limit = self.limit.load(Ordering::Relaxed);
         (limit / 3).clamp(RUN.min(limit), 2 * RUN)
     }
 
-    /// Packets were lost: shrink, once a round trip, unless a whole window had passed since something was lost before. A queue that overflows does so
-    /// again within the next window; what gets lost now and then has other reasons.
+    /// Packets were lost: shrink, once a round trip, unless a whole window had passed since
+    /// something was lost before. A queue that overflows does so again within the next window; what
+    /// gets lost now and then has other reasons.
     pub fn on_loss(&self, now: Time) {
         let unhindered = self.unhindered.swap(0, Ordering::Relaxed);
         let is_isolated = unhindered >= self.limit.load(Ordering::Relaxed);
@@ -299,8 +311,9 @@ impl Window {
         }
     }
 
-    /// Whether a queue pair shall measure the round trip with what it sends now. A few measures a round trip tell all there is to know, however
-    /// many queue pairs send (RFC 6298, 3, wants one).
+    /// Whether a queue pair shall measure the round trip with what it sends now. A few measures a
+    /// round trip tell all there is to know, however many queue pairs send (RFC 6298, 3, wants
+    /// one).
     pub fn wants_measure(&self, now: Time) -> bool {
         let pause = self.srtt_ns.load(Ordering::Relaxed) / MEASURES_A_ROUND_TRIP;
         let is_due = now.as_ns() >= self.measured_ns.load(Ordering::Relaxed) + pause;
@@ -363,20 +376,22 @@ impl Window {
         }
     }
 
-    /// How long a packet may be overtaken by others before it counts as lost: a quarter of the shortest round trip (RFC 8985, 6.2), within bounds.
+    /// How long a packet may be overtaken by others before it counts as lost: a quarter of the
+    /// shortest round trip (RFC 8985, 6.2), within bounds.
     pub fn reordering_ns(&self) -> u64 {
         let quarter = self.shortest_ns.load(Ordering::Relaxed) / 4;
         quarter.clamp(*REORDERING_NS.start(), *REORDERING_NS.end())
     }
 
-    /// How long to wait for an acknowledgement before sending the last packet once more, if that comes before
-    /// [`early_timeout_ns`](Self::early_timeout_ns) at all: not while no round trip is known, and not where the device was told to wait longer.
+    /// How long to wait for an acknowledgement before sending the last packet once more, if that
+    /// comes before [`early_timeout_ns`](Self::early_timeout_ns) at all: not while no round trip is
+    /// known, and not where the device was told to wait longer.
     pub fn probe_timeout_ns(&self) -> Option<u64> {
         Some(self.probe_timeout_ns.load(Ordering::Relaxed)).filter(|ns| *ns != NO_PROBE)
     }
 
-    /// How long to wait for an acknowledgement before sending again, by what was measured. This retransmission is
-    /// earlier than the queue pair's timeout and uses up none of its retries.
+    /// How long to wait for an acknowledgement before sending again, by what was measured. This
+    /// retransmission is earlier than the queue pair's timeout and uses up none of its retries.
     pub fn early_timeout_ns(&self) -> u64 {
         self.early_timeout_ns.load(Ordering::Relaxed)
     }

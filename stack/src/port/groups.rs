@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use rustix::io::Errno;
 use urxe_wire::ROCE_PORT;
 
-/// The part of a port that joins multicast groups, so that what is sent to them arrives (IGMP and MLD, over UDP).
+/// The part of a port that joins multicast groups, so that what is sent to them arrives (IGMP and
+/// MLD, over UDP).
 pub trait JoinGroups: Send + Sync {
     /// Joins a group. It is not joined already.
     ///
@@ -68,7 +69,8 @@ impl JoinError {
         match self {
             Self::NoAddress { .. } => libc::EINVAL,
             Self::AddressInUse { .. } => libc::EADDRINUSE,
-            // Each group takes a descriptor and memory of the system, which a caller knows as groups that the device lacks.
+            // Each group takes a descriptor and memory of the system, which a caller knows as
+            // groups that the device lacks.
             Self::System { errno, .. } => match errno.raw_os_error() {
                 libc::EMFILE | libc::ENFILE | libc::ENOBUFS => libc::ENOMEM,
                 errno => errno,

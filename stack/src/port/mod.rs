@@ -1,7 +1,7 @@
 //! Where packets come and go.
 //!
-//! A port sends *runs* and receives *datagrams of equal segments*, so that one system call moves many packets
-//! (UDP GSO and GRO). The simulated network and the tap see the same two shapes.
+//! A port sends *runs* and receives *datagrams of equal segments*, so that one system call moves
+//! many packets (UDP GSO and GRO). The simulated network and the tap see the same two shapes.
 
 pub mod faults;
 pub mod groups;
@@ -13,15 +13,18 @@ pub mod udp;
 
 use std::net::IpAddr;
 
-/// Hop limit of what this machine sends, unless somebody has set it otherwise (ip(7), `ip_default_ttl`).
+/// Hop limit of what this machine sends, unless somebody has set it otherwise (ip(7),
+/// `ip_default_ttl`).
 pub(crate) const OWN_HOP_LIMIT: u8 = 64;
 
-/// Packets for one peer address, all of [`segment_size`](Self::segment_size) bytes but for a shorter last one.
-/// Each is a whole UDP payload, BTH to ICRC, whose ICRC was made for the IPv4 identification equal to its
-/// index in the run, with DF set: what Linux puts on the wire for a GSO send from an unconnected socket.
+/// Packets for one peer address, all of [`segment_size`](Self::segment_size) bytes but for a
+/// shorter last one. Each is a whole UDP payload, BTH to ICRC, whose ICRC was made for the IPv4
+/// identification equal to its index in the run, with DF set: what Linux puts on the wire for a GSO
+/// send from an unconnected socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// The sending address: one of the device's own. With [`from_port`](Self::from_port) it tells which socket sends.
+    /// The sending address: one of the device's own. With [`from_port`](Self::from_port) it tells
+    /// which socket sends.
     pub from: IpAddr,
     /// The UDP source port that the packets' ICRCs were made for (the ICRC covers it).
     pub from_port: u16,
@@ -75,7 +78,8 @@ impl KeptPacket {
 pub enum SendOutcome {
     /// Handed to the network (which may still lose it).
     Sent,
-    /// The system could not take it; it counts as lost on the way and the protocol's retransmission applies.
+    /// The system could not take it; it counts as lost on the way and the protocol's retransmission
+    /// applies.
     Dropped,
 }
 
@@ -84,27 +88,28 @@ pub trait Transmit: Sync {
     /// Sends one run. Never blocks longer than a few milliseconds.
     fn transmit(&self, run: &Run<'_>) -> SendOutcome;
 
-    /// Whether what the receiver of a path has not read yet fills half of its buffer, as far as can be seen from here: it is the
-    /// process `peer_slot` of the same address.
+    /// Whether what the receiver of a path has not read yet fills half of its buffer, as far as can
+    /// be seen from here: it is the process `peer_slot` of the same address.
     fn is_crowded(&self, to: IpAddr, peer_slot: u8) -> bool {
         let _ = (to, peer_slot);
         false
     }
 
-    /// How many packets a run may have at this moment. A port that turns out unable to send several in one call
-    /// answers 1 from then on, and drops longer runs.
+    /// How many packets a run may have at this moment. A port that turns out unable to send several
+    /// in one call answers 1 from then on, and drops longer runs.
     fn max_run_segments(&self) -> usize {
         64
     }
 }
 
-/// Packets that arrived together from one peer: one UDP datagram, or several that the system merged (GRO), all
-/// of [`segment_size`](Self::segment_size) bytes but for a shorter last one.
+/// Packets that arrived together from one peer: one UDP datagram, or several that the system merged
+/// (GRO), all of [`segment_size`](Self::segment_size) bytes but for a shorter last one.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagrams<'a> {
     /// The source address.
     pub from: IpAddr,
-    /// The UDP source port. It says nothing about the peer (senders vary it for routing), but the ICRC covers it.
+    /// The UDP source port. It says nothing about the peer (senders vary it for routing), but the
+    /// ICRC covers it.
     pub from_port: u16,
     /// The destination address: one of the device's own, or a multicast group.
     pub to: IpAddr,

@@ -1,9 +1,10 @@
-//! What this machine grants, found out by trying it on loopback: for `urxe doctor`, and for tests that need to know
-//! what they can rely on.
+//! What this machine grants, found out by trying it on loopback: for `urxe doctor`, and for tests
+//! that need to know what they can rely on.
 //!
-//! Each [`Probe`] says what was tried, how it went, what follows from it for RDMA, and what to change. Everything
-//! happens in this process over sockets of its own on loopback addresses: no packet leaves the machine. One run
-//! takes some 20 ms, a few seconds where packets do not arrive. Nothing is printed.
+//! Each [`Probe`] says what was tried, how it went, what follows from it for RDMA, and what to
+//! change. Everything happens in this process over sockets of its own on loopback addresses: no
+//! packet leaves the machine. One run takes some 20 ms, a few seconds where packets do not arrive.
+//! Nothing is printed.
 
 mod buffers;
 mod changes;
@@ -80,8 +81,8 @@ impl Probe {
     }
 }
 
-/// Tries everything, in the order in which it matters. Where no packet passes at all, the list ends with the probe
-/// that says so.
+/// Tries everything, in the order in which it matters. Where no packet passes at all, the list ends
+/// with the probe that says so.
 #[must_use]
 pub fn run() -> Vec<Probe> {
     let mut probes = vec![transport::user(), transport::port()];
@@ -179,7 +180,9 @@ fn arrivals(port: &UdpPort, packets: usize) -> Vec<Arrival> {
                 segment_size: datagrams.segment_size,
             }));
         }
-        if all.iter().map(Arrival::packets).sum::<usize>() >= packets || !wait_readable(port, deadline) {
+        if all.iter().map(Arrival::packets).sum::<usize>() >= packets
+            || !wait_readable(port, deadline)
+        {
             return all;
         }
     }
@@ -201,10 +204,17 @@ fn wait_readable(descriptor: impl std::os::fd::AsFd, deadline: crate::time::Time
     true
 }
 
-/// A packet as one of a stranger's would not look: probes must not take other traffic for their own.
+/// A packet as one of a stranger's would not look: probes must not take other traffic for their
+/// own.
 fn marked(length: usize, mark: u8) -> Vec<u8> {
     (0..length)
-        .map(|n| if n < 12 { [0x64, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, mark][n] } else { (n as u8) ^ mark })
+        .map(|n| {
+            if n < 12 {
+                [0x64, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, mark][n]
+            } else {
+                (n as u8) ^ mark
+            }
+        })
         .collect()
 }
 

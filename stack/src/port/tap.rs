@@ -1,6 +1,7 @@
 //! The tap: a pcapng capture of what passes a port, which any analyser reads.
 //!
-//! A port over UDP never sees Ethernet, IP and UDP headers, so the tap writes them anew from what is known:
+//! A port over UDP never sees Ethernet, IP and UDP headers, so the tap writes them anew from what
+//! is known:
 //!
 //! | field | sent | received |
 //! |---|---|---|
@@ -9,11 +10,13 @@
 //! | hop limit | 64 | as received, 64 if unknown |
 //! | Ethernet addresses | 02:00 and the last four bytes of the IP address; a group's as in RFC 1112, RFC 2464 | the same |
 //!
-//! So the ICRC of every frame can be verified from the frame alone. A packet is written before it is handed to the
-//! system, so that an answer never stands before its cause; one that the system then refuses stands in the capture
-//! like one that the network lost. Each local address is an interface of the capture.
+//! So the ICRC of every frame can be verified from the frame alone. A packet is written before it
+//! is handed to the system, so that an answer never stands before its cause; one that the system
+//! then refuses stands in the capture like one that the network lost. Each local address is an
+//! interface of the capture.
 //!
-//! A tap is shared by the threads and ports that write to it. Writing costs a lock and a copy a packet.
+//! A tap is shared by the threads and ports that write to it. Writing costs a lock and a copy a
+//! packet.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -43,7 +46,8 @@ struct Passing {
     direction: Direction,
 }
 
-/// A capture being written. See the [module](self). What is collected is written when the tap is dropped.
+/// A capture being written. See the [module](self). What is collected is written when the tap is
+/// dropped.
 pub struct Tap {
     state: Mutex<State>,
 }
@@ -118,7 +122,8 @@ impl Tap {
         let mut state = lock(&self.state);
         for (index, packet) in datagrams.segments().enumerate() {
             let index = index as u16;
-            let verdict = seed.map_or(IcrcVerdict::Bad, |seed| seed.verify(&mut state.solver, packet, index));
+            let verdict =
+                seed.map_or(IcrcVerdict::Bad, |seed| seed.verify(&mut state.solver, packet, index));
             let (identification, comment) = match verdict {
                 IcrcVerdict::Exact { identification } | IcrcVerdict::Solved { identification } => {
                     (identification, "")
@@ -154,12 +159,23 @@ impl Tap {
 }
 
 impl State {
-    fn record(&mut self, wall_ns: u64, passing: &Passing, packet: &[u8], identification: u16, comment: &str) {
+    fn record(
+        &mut self,
+        wall_ns: u64,
+        passing: &Passing,
+        packet: &[u8],
+        identification: u16,
+        comment: &str,
+    ) {
         if self.failed.is_some() {
             return;
         }
         let frame = FrameRepr {
-            link: Some(LinkRepr { src: mac(passing.src.ip()), dst: mac(passing.dst.ip()), vlan: Vec::new() }),
+            link: Some(LinkRepr {
+                src: mac(passing.src.ip()),
+                dst: mac(passing.dst.ip()),
+                vlan: Vec::new(),
+            }),
             ip: match passing.src {
                 SocketAddr::V4(_) => IpRepr::V4 {
                     tos: passing.traffic_class,
@@ -177,7 +193,8 @@ impl State {
             dst: passing.dst,
             udp_checksum: true,
         };
-        // No frame holds a packet of mixed address families or of more than 64 KiB, and no port passes one.
+        // No frame holds a packet of mixed address families or of more than 64 KiB, and no port
+        // passes one.
         let Ok(data) = frame.build(packet) else { return };
         let local = match passing.direction {
             Direction::Outbound => passing.src.ip(),
@@ -199,13 +216,18 @@ impl State {
     fn interface(&mut self, local: IpAddr) -> u32 {
         let next = self.interfaces.len() as u32;
         *self.interfaces.entry(local).or_insert_with(|| {
-            pcapng::interface_description(&mut self.collected, LinkType::Ethernet, &local.to_string());
+            pcapng::interface_description(
+                &mut self.collected,
+                LinkType::Ethernet,
+                &local.to_string(),
+            );
             next
         })
     }
 
     fn write_if_due(&mut self, wall_ns: u64) {
-        if self.collected.len() >= WRITE_AT_BYTES || wall_ns.saturating_sub(self.written_ns) >= WRITE_AFTER_NS
+        if self.collected.len() >= WRITE_AT_BYTES
+            || wall_ns.saturating_sub(self.written_ns) >= WRITE_AFTER_NS
         {
             self.write();
             self.written_ns = wall_ns;

@@ -1,18 +1,22 @@
-//! The UDP port: an unprivileged, unconnected socket bound to one address and port 4791, and those that it sends from.
+//! The UDP port: an unprivileged, unconnected socket bound to one address and port 4791, and those
+//! that it sends from.
 //!
 //! What the socket must be, and why (all measured against Linux and its rxe):
-//! - *bound to one address*: the ICRC covers the source address, so it must be known before sending, and the address that a packet
-//!   came to, which it covers as well, needs no control message;
-//! - *unconnected, path-MTU discovery DO*: only then is the IPv4 identification predictable: 0 with DF for a single
-//!   datagram, the segment's index for the segments of a GSO send. The ICRC covers it;
+//! - *bound to one address*: the ICRC covers the source address, so it must be known before
+//!   sending, and the address that a packet came to, which it covers as well, needs no control
+//!   message;
+//! - *unconnected, path-MTU discovery DO*: only then is the IPv4 identification predictable: 0 with
+//!   DF for a single datagram, the segment's index for the segments of a GSO send. The ICRC covers
+//!   it;
 //! - *UDP checksums on*: GSO needs them, and receivers' GRO merges only datagrams that have them;
 //! - *receive buffer as large as the system grants*: a default one holds 25 packets of 4 KiB.
 //!
-//! Without GSO every IPv4 datagram has the identification 0, so a run of several packets cannot be sent:
-//! [`UdpPort::max_run_segments`] is then 1. IPv6 has no identification, and its runs are then sent one by one.
+//! Without GSO every IPv4 datagram has the identification 0, so a run of several packets cannot be
+//! sent: [`UdpPort::max_run_segments`] is then 1. IPv6 has no identification, and its runs are then
+//! sent one by one.
 //!
-//! Sources: udp(7), ip(7), ipv6(7); the kernel's net/ipv4/udp.c (`udp_send_skb`) and net/ipv4/ip_output.c;
-//! IBTA annex A17 (RoCEv2).
+//! Sources: udp(7), ip(7), ipv6(7); the kernel's net/ipv4/udp.c (`udp_send_skb`) and
+//! net/ipv4/ip_output.c; IBTA annex A17 (RoCEv2).
 
 mod config;
 mod counters;
@@ -54,16 +58,19 @@ use counters::Counters;
 use errors::LogLimit;
 use senders::Senders;
 
-/// Packets that a run may have: what every kernel with GSO takes in one call (UDP_MAX_SEGMENTS, 64 before 6.9).
+/// Packets that a run may have: what every kernel with GSO takes in one call (UDP_MAX_SEGMENTS, 64
+/// before 6.9).
 pub const MAX_RUN_SEGMENTS: usize = 64;
-/// Bytes that a run may have. The system call takes up to 65,507 (the largest UDP payload of IPv4), but a run that
-/// fills 64 KiB together with its headers (IPv6 48 bytes, Ethernet 18 with a VLAN tag) is cut up before it reaches
-/// the device, whose limit it exceeds, and arrives unmerged even over loopback (measured).
+/// Bytes that a run may have. The system call takes up to 65,507 (the largest UDP payload of IPv4),
+/// but a run that fills 64 KiB together with its headers (IPv6 48 bytes, Ethernet 18 with a VLAN
+/// tag) is cut up before it reaches the device, whose limit it exceeds, and arrives unmerged even
+/// over loopback (measured).
 pub const MAX_RUN_BYTES: usize = 65_535 - 48 - 18;
 
 /// How long a send waits for room in the socket's send buffer.
 const SEND_WAIT: Duration = Duration::from_millis(2);
-/// How often a call is made again because it reported an earlier datagram's error instead of doing its work.
+/// How often a call is made again because it reported an earlier datagram's error instead of doing
+/// its work.
 const MAX_STALE_ERRORS: usize = 4;
 
 /// A UDP socket on port 4791 that carries RoCEv2. See the [module](self).
@@ -94,12 +101,17 @@ impl UdpPort {
         config::open(config)
     }
 
-    /// The port of a socket on the address of `config` that was made to be shared, here or in another process.
-    pub(super) fn adopt(socket: Guarded<Socket>, config: &UdpConfig) -> Result<Self, OpenPortError> {
+    /// The port of a socket on the address of `config` that was made to be shared, here or in
+    /// another process.
+    pub(super) fn adopt(
+        socket: Guarded<Socket>,
+        config: &UdpConfig,
+    ) -> Result<Self, OpenPortError> {
         config::adopt(socket, config)
     }
 
-    /// A port that receives what is sent to a multicast group, as it arrives on the interface of `config`. It sends nothing.
+    /// A port that receives what is sent to a multicast group, as it arrives on the interface of
+    /// `config`. It sends nothing.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -112,8 +124,9 @@ impl UdpPort {
         config::leave(self, config.address);
     }
 
-    /// The UDP port that packets to the process slot `peer_slot` of any peer are to come from. Opens a socket the first time;
-    /// where that is impossible, the packets come from the port's own number, and receivers may merge them with others.
+    /// The UDP port that packets to the process slot `peer_slot` of any peer are to come from.
+    /// Opens a socket the first time; where that is impossible, the packets come from the port's
+    /// own number, and receivers may merge them with others.
     pub fn port_towards(&self, peer_slot: u8) -> u16 {
         self.senders.port_towards(peer_slot, self).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot open a socket to send from: sending from UDP port {ROCE_PORT}");
@@ -132,14 +145,15 @@ impl UdpPort {
         self.address
     }
 
-    /// The interface index that link-local peers are reached through, 0 if the address is not link-local.
+    /// The interface index that link-local peers are reached through, 0 if the address is not
+    /// link-local.
     #[must_use]
     pub fn scope_id(&self) -> u32 {
         self.scope_id
     }
 
-    /// Bytes of kernel memory that received datagrams may take until they are read, as SO_RCVBUF reads: twice
-    /// what was asked for and granted, since the kernel counts its own overhead.
+    /// Bytes of kernel memory that received datagrams may take until they are read, as SO_RCVBUF
+    /// reads: twice what was asked for and granted, since the kernel counts its own overhead.
     #[must_use]
     pub fn receive_buffer(&self) -> usize {
         self.receive_buffer
@@ -151,8 +165,8 @@ impl UdpPort {
         self.send_buffer
     }
 
-    /// Whether several packets go out in one call (GSO). Turns false for good when the network device under
-    /// the socket's address turns out to refuse it.
+    /// Whether several packets go out in one call (GSO). Turns false for good when the network
+    /// device under the socket's address turns out to refuse it.
     #[must_use]
     pub fn gso(&self) -> bool {
         self.gso.load(Ordering::Relaxed)
@@ -171,20 +185,22 @@ impl UdpPort {
         self.counters.read(dropped)
     }
 
-    /// Whether the error queue is known to hold something; then [`drain_errors`](Self::drain_errors) is due, as
-    /// it is when epoll reports EPOLLERR. What stays queued takes room from the receive buffer.
+    /// Whether the error queue is known to hold something; then
+    /// [`drain_errors`](Self::drain_errors) is due, as it is when epoll reports EPOLLERR. What
+    /// stays queued takes room from the receive buffer.
     #[must_use]
     pub fn errors_pending(&self) -> bool {
         self.errors_pending.load(Ordering::Relaxed)
     }
 
-    /// Empties the socket's error queue: counts and logs each error and passes it to `sink`. Returns how many
-    /// there were.
+    /// Empties the socket's error queue: counts and logs each error and passes it to `sink`.
+    /// Returns how many there were.
     pub fn drain_errors(&self, mut sink: impl FnMut(PathError)) -> usize {
         // Lowered first: an error that arrives during the loop raises it again.
         self.errors_pending.store(false, Ordering::Relaxed);
         let mut count = 0;
-        // The queue lives in the receive buffer, so it is finite; this bounds the stay if errors keep arriving.
+        // The queue lives in the receive buffer, so it is finite; this bounds the stay if errors
+        // keep arriving.
         for socket in std::iter::once(&*self.socket).chain(self.senders.sockets()) {
             while count < 4096 {
                 let error = match message::receive_error(socket) {
@@ -203,21 +219,27 @@ impl UdpPort {
         count
     }
 
-    /// Receives what waits, without blocking: up to as many datagrams (or merged datagrams) as `buffers` has room
-    /// for, which [`ReceiveBuffers::iter`] then gives. Returns how many; 0 when none waits. Never allocates.
+    /// Receives what waits, without blocking: up to as many datagrams (or merged datagrams) as
+    /// `buffers` has room for, which [`ReceiveBuffers::iter`] then gives. Returns how many; 0 when
+    /// none waits. Never allocates.
     ///
     /// # Errors
-    /// What the system answers, other than that nothing waits. Errors of datagrams sent earlier are not among
-    /// them: they raise [`errors_pending`](Self::errors_pending).
+    /// What the system answers, other than that nothing waits. Errors of datagrams sent earlier are
+    /// not among them: they raise [`errors_pending`](Self::errors_pending).
     pub fn receive(&self, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
         self.receive_from(&self.socket, buffers)
     }
 
-    /// As [`receive`](Self::receive), from another socket on the address that was made to be shared.
+    /// As [`receive`](Self::receive), from another socket on the address that was made to be
+    /// shared.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
-    pub(super) fn receive_from(&self, socket: &Socket, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
+    pub(super) fn receive_from(
+        &self,
+        socket: &Socket,
+        buffers: &mut ReceiveBuffers,
+    ) -> io::Result<usize> {
         for _ in 0..MAX_STALE_ERRORS {
             match buffers.fill(socket, self.address, &self.counters) {
                 Ok(count) => {
@@ -227,15 +249,19 @@ impl UdpPort {
                 // A forked child has no socket here any more ([`crate::sys::fork`]).
                 Err(Errno::AGAIN | Errno::NOTSOCK) => return Ok(0),
                 Err(Errno::INTR) => {}
-                Err(errno) if is_path_error(errno) => self.errors_pending.store(true, Ordering::Relaxed),
+                Err(errno) if is_path_error(errno) => {
+                    self.errors_pending.store(true, Ordering::Relaxed)
+                }
                 Err(errno) => return Err(errno.into()),
             }
         }
-        // Errors arrive faster than they are taken: as if nothing waited, so that the caller drains them.
+        // Errors arrive faster than they are taken: as if nothing waited, so that the caller drains
+        // them.
         Ok(0)
     }
 
-    /// The address went from its interface, or came back. The socket sends and receives by itself no longer, or again.
+    /// The address went from its interface, or came back. The socket sends and receives by itself
+    /// no longer, or again.
     pub(crate) fn set_gone(&self, is_gone: bool) {
         self.is_gone.store(is_gone, Ordering::Relaxed);
     }
@@ -245,10 +271,12 @@ impl UdpPort {
         self.is_gone.load(Ordering::Relaxed)
     }
 
-    /// Notes that `run` is sent from here to a port of this process without the socket; whether that would have taken it.
+    /// Notes that `run` is sent from here to a port of this process without the socket; whether
+    /// that would have taken it.
     pub(crate) fn hand_over(&self, run: &Run<'_>) -> bool {
         let Some(segments) = segments_within_limits(run) else { return false };
-        if run.from != self.address || run.to.is_ipv4() != self.address.is_ipv4() || self.is_gone() {
+        if run.from != self.address || run.to.is_ipv4() != self.address.is_ipv4() || self.is_gone()
+        {
             return false;
         }
         self.counters.sent_runs.add(1);
@@ -282,7 +310,9 @@ impl UdpPort {
     /// The socket address for `to`, if the socket can reach addresses of that family.
     fn destination(&self, to: IpAddr) -> Option<RawAddress> {
         match (self.address, to.to_canonical()) {
-            (IpAddr::V4(_), v4 @ IpAddr::V4(_)) => Some(RawAddress::new(SocketAddr::new(v4, ROCE_PORT))),
+            (IpAddr::V4(_), v4 @ IpAddr::V4(_)) => {
+                Some(RawAddress::new(SocketAddr::new(v4, ROCE_PORT)))
+            }
             (IpAddr::V6(_), IpAddr::V6(v6)) => {
                 let scope_id = if needs_scope(v6) { self.scope_id } else { 0 };
                 Some(RawAddress::new(SocketAddr::V6(SocketAddrV6::new(v6, ROCE_PORT, 0, scope_id))))
@@ -291,14 +321,16 @@ impl UdpPort {
         }
     }
 
-    /// The control messages of a send: what the IP header shall say, and the segment size if GSO is to cut the payload.
+    /// The control messages of a send: what the IP header shall say, and the segment size if GSO is
+    /// to cut the payload.
     fn send_control(&self, run: &Run<'_>, segment_size: Option<u16>) -> Control {
         let mut control = Control::EMPTY;
         let (level, tos, ttl) = match self.address {
             IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL),
             IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT),
         };
-        // What the sockets have as their own is not said each time: that costs as much as a hundredth of a short message.
+        // What the sockets have as their own is not said each time: that costs as much as a
+        // hundredth of a short message.
         let own = [(tos, run.traffic_class, config::USUAL_TRAFFIC_CLASS), (ttl, run.hop_limit, 0)];
         for (kind, value, own) in own {
             if value != own {
@@ -312,16 +344,25 @@ impl UdpPort {
     }
 
     /// Sends a run that obeys the limits.
-    fn send_run(&self, socket: &Socket, to: &RawAddress, run: &Run<'_>, segments: usize) -> SendOutcome {
+    fn send_run(
+        &self,
+        socket: &Socket,
+        to: &RawAddress,
+        run: &Run<'_>,
+        segments: usize,
+    ) -> SendOutcome {
         if segments == 1 {
             let control = self.send_control(run, None);
-            return self.send(socket, segments, || message::send(socket, to, &control, run.bytes).map(|_| 1));
+            return self.send(socket, segments, || {
+                message::send(socket, to, &control, run.bytes).map(|_| 1)
+            });
         }
         if self.gso() {
             // At most MAX_RUN_BYTES, so it fits.
             let control = self.send_control(run, Some(run.segment_size as u16));
-            let outcome = self
-                .send(socket, segments, || message::send(socket, to, &control, run.bytes).map(|_| segments));
+            let outcome = self.send(socket, segments, || {
+                message::send(socket, to, &control, run.bytes).map(|_| segments)
+            });
             if outcome == SendOutcome::Sent || self.gso() {
                 return outcome;
             }
@@ -340,7 +381,8 @@ impl UdpPort {
         })
     }
 
-    /// Makes the call until it succeeds, fails for good or has waited long enough, and counts what happened.
+    /// Makes the call until it succeeds, fails for good or has waited long enough, and counts what
+    /// happened.
     fn send(
         &self,
         socket: &Socket,
@@ -367,7 +409,8 @@ impl UdpPort {
                     }
                     wait_for_room(socket, deadline - now);
                 }
-                // A pending error of an earlier datagram makes the next call fail in its stead, once.
+                // A pending error of an earlier datagram makes the next call fail in its stead,
+                // once.
                 Err(errno) if is_path_error(errno) && stale_errors < MAX_STALE_ERRORS => {
                     self.errors_pending.store(true, Ordering::Relaxed);
                     stale_errors += 1;
@@ -381,10 +424,11 @@ impl UdpPort {
     fn refused(&self, errno: Errno, segments: usize) -> SendOutcome {
         match errno {
             Errno::MSGSIZE => self.too_big(),
-            // Kernels before 6.12 answer this, not EMSGSIZE, when a GSO segment does not fit the path's MTU; the
-            // other reasons for it are excluded by the limits on a run.
+            // Kernels before 6.12 answer this, not EMSGSIZE, when a GSO segment does not fit the
+            // path's MTU; the other reasons for it are excluded by the limits on a run.
             Errno::INVAL if segments > 1 && self.gso() => self.too_big(),
-            // The device under the route computes no checksums (before 6.11), or the route is IPsec's.
+            // The device under the route computes no checksums (before 6.11), or the route is
+            // IPsec's.
             Errno::IO if segments > 1 && self.gso() => {
                 self.gso.store(false, Ordering::Relaxed);
                 self.counters.gso_refused.add(1);
@@ -432,7 +476,8 @@ impl Transmit for UdpPort {
         self.send_run(socket, &to, run, segments)
     }
 
-    /// 64 with GSO and over IPv6; 1 over IPv4 without GSO, where every datagram has the identification 0.
+    /// 64 with GSO and over IPv6; 1 over IPv4 without GSO, where every datagram has the
+    /// identification 0.
     fn max_run_segments(&self) -> usize {
         if self.gso() || self.address.is_ipv6() { MAX_RUN_SEGMENTS } else { 1 }
     }
@@ -440,8 +485,10 @@ impl Transmit for UdpPort {
 
 /// How many packets `run` has, if it is one that can be sent.
 fn segments_within_limits(run: &Run<'_>) -> Option<usize> {
-    let segments = if run.segment_size == 0 { 0 } else { run.bytes.len().div_ceil(run.segment_size) };
-    let is_within = segments > 0 && segments <= MAX_RUN_SEGMENTS && run.bytes.len() <= MAX_RUN_BYTES;
+    let segments =
+        if run.segment_size == 0 { 0 } else { run.bytes.len().div_ceil(run.segment_size) };
+    let is_within =
+        segments > 0 && segments <= MAX_RUN_SEGMENTS && run.bytes.len() <= MAX_RUN_BYTES;
     is_within.then_some(segments)
 }
 
@@ -463,7 +510,8 @@ fn wait_for_room(socket: &Socket, time: Duration) {
     }
 }
 
-/// Throws away what a socket has received; returns how many datagrams. At most a few thousand, in case more keep coming.
+/// Throws away what a socket has received; returns how many datagrams. At most a few thousand, in
+/// case more keep coming.
 pub(super) fn discard_received(socket: &Socket) -> usize {
     let mut count = 0;
     while count < 65_536 {
@@ -481,11 +529,12 @@ pub(super) fn discard_received(socket: &Socket) -> usize {
 
 /// Whether the address means nothing without an interface (RFC 4007).
 fn needs_scope(address: Ipv6Addr) -> bool {
-    address.is_unicast_link_local() || (address.is_multicast() && matches!(address.octets()[1] & 0xf, 1 | 2))
+    address.is_unicast_link_local()
+        || (address.is_multicast() && matches!(address.octets()[1] & 0xf, 1 | 2))
 }
 
-/// Whether an errno may be the trace of an ICMP message about an earlier datagram (`icmp_err_convert` in
-/// net/ipv4/icmp.c, `icmpv6_err_convert` in net/ipv6/icmp.c).
+/// Whether an errno may be the trace of an ICMP message about an earlier datagram
+/// (`icmp_err_convert` in net/ipv4/icmp.c, `icmpv6_err_convert` in net/ipv6/icmp.c).
 fn is_path_error(errno: Errno) -> bool {
     matches!(
         errno,

@@ -1,8 +1,8 @@
 //! A queue pair's attributes, as `ibv_modify_qp` sets them and `ibv_query_qp` returns them.
 //!
-//! Names and numbers are those of libibverbs' `verbs.h` (`struct ibv_qp_attr`, `enum ibv_qp_attr_mask`,
-//! `enum ibv_qp_state`, `enum ibv_qp_type`); meaning: IBTA vol. 1, 11.2.5.2 and 11.2.5.3. Which attributes a
-//! transition takes stands in [`transition`](super::transition).
+//! Names and numbers are those of libibverbs' `verbs.h` (`struct ibv_qp_attr`, `enum
+//! ibv_qp_attr_mask`, `enum ibv_qp_state`, `enum ibv_qp_type`); meaning: IBTA vol. 1, 11.2.5.2 and
+//! 11.2.5.3. Which attributes a transition takes stands in [`transition`](super::transition).
 
 use std::fmt;
 
@@ -17,7 +17,8 @@ mod tests;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum QpType {
-    /// The one queue pair of a device for management datagrams (`IB_QPT_GSI` of the kernel, none of libibverbs').
+    /// The one queue pair of a device for management datagrams (`IB_QPT_GSI` of the kernel, none of
+    /// libibverbs').
     Gsi = 1,
     /// Reliable connection.
     Rc = 2,
@@ -167,7 +168,8 @@ pub enum PathMtu {
 
 impl PathMtu {
     /// Every size, in the order of its number.
-    pub const ALL: [Self; 5] = [Self::Mtu256, Self::Mtu512, Self::Mtu1024, Self::Mtu2048, Self::Mtu4096];
+    pub const ALL: [Self; 5] =
+        [Self::Mtu256, Self::Mtu512, Self::Mtu1024, Self::Mtu2048, Self::Mtu4096];
 
     /// The number in `enum ibv_mtu`.
     #[must_use]
@@ -242,7 +244,8 @@ impl fmt::Display for PathMigState {
     }
 }
 
-/// The way to a peer (`struct ibv_ah_attr` with its `struct ibv_global_route`; IBTA vol. 1, 11.2.2.1).
+/// The way to a peer (`struct ibv_ah_attr` with its `struct ibv_global_route`; IBTA vol. 1,
+/// 11.2.2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressVector {
     /// The peer's address.
@@ -285,8 +288,8 @@ pub struct QpCap {
     pub max_inline_data: u32,
 }
 
-/// All attributes of a queue pair (`struct ibv_qp_attr`). Which of them a call means says a [`QpAttrMask`]. First, and together in memory,
-/// stand those that each packet looks at.
+/// All attributes of a queue pair (`struct ibv_qp_attr`). Which of them a call means says a
+/// [`QpAttrMask`]. First, and together in memory, stand those that each packet looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct QpAttr {
@@ -296,7 +299,8 @@ pub struct QpAttr {
     pub access_flags: Access,
     /// Largest payload of a packet.
     pub path_mtu: PathMtu,
-    /// Exponent of the time after which a request is sent again, 0 to 31: 4.096 µs · 2^timeout, 0 for never.
+    /// Exponent of the time after which a request is sent again, 0 to 31: 4.096 µs · 2^timeout, 0
+    /// for never.
     pub timeout: u8,
     /// How often a request without an answer is sent again, 0 to 7.
     pub retry_cnt: u8,

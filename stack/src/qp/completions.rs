@@ -1,13 +1,17 @@
 //! Completions of sends: those that come together lock their queue once.
 //!
-//! Where the acknowledgements of many queue pairs come in one run, most report to one queue, and it stays locked from one queue pair to the next.
-//! Nobody waits for another for ever because
+//! Where the acknowledgements of many queue pairs come in one run, most report to one queue, and it
+//! stays locked from one queue pair to the next. Nobody waits for another for ever because
 //!
-//! * who carries a locked queue waits for no queue pair ([`Device::receive`](crate::device::Device::receive)), as for pins;
-//! * all else that completes something, or may, lets go of it first ([`Common`](super::context::Common), [`Qp::enter_error`](super::Qp));
-//! * it is carried over acknowledgements only, which touch nothing that a queue's lock stands before.
+//! * who carries a locked queue waits for no queue pair
+//!   ([`Device::receive`](crate::device::Device::receive)), as for pins;
+//! * all else that completes something, or may, lets go of it first
+//!   ([`Common`](super::context::Common), [`Qp::enter_error`](super::Qp));
+//! * it is carried over acknowledgements only, which touch nothing that a queue's lock stands
+//!   before.
 //!
-//! Who destroys the queue meanwhile, after all that reports to it, waits until it is let go of ([`Cq::lock_to_carry`]).
+//! Who destroys the queue meanwhile, after all that reports to it, waits until it is let go of
+//! ([`Cq::lock_to_carry`]).
 
 use std::cell::{OnceCell, RefCell};
 
@@ -15,7 +19,8 @@ use crate::cq::{Completion, Cq, CqError, CqRef, CqSink};
 use crate::sync::Arc;
 use crate::time::Time;
 
-/// So many completions go to a queue before it is let go of: who polls it waits for no more than these.
+/// So many completions go to a queue before it is let go of: who polls it waits for no more than
+/// these.
 const MAX_TOGETHER: u32 = 32;
 
 /// The completion queues of a run. They outlive what is carried of them.
@@ -28,7 +33,10 @@ impl Queues {
 
     /// Keeps `cq`. `None`: there are as many others.
     fn keep(&self, cq: &Arc<Cq>) -> Option<&Arc<Cq>> {
-        self.0.iter().map(|place| place.get_or_init(|| Arc::clone(cq))).find(|kept| Arc::ptr_eq(kept, cq))
+        self.0
+            .iter()
+            .map(|place| place.get_or_init(|| Arc::clone(cq)))
+            .find(|kept| Arc::ptr_eq(kept, cq))
     }
 }
 
@@ -68,7 +76,8 @@ impl<'a> Carried<'a> {
         if !locked.as_ref().is_some_and(|locked| locked.sink.is_of(cq) && locked.left > 0) {
             // Let go of before another is waited for.
             *locked = None;
-            *locked = Some(Locked { sink: queues.keep(cq.cq())?.lock_to_carry(), left: MAX_TOGETHER });
+            *locked =
+                Some(Locked { sink: queues.keep(cq.cq())?.lock_to_carry(), left: MAX_TOGETHER });
         }
         locked.as_mut().map(|locked| {
             locked.left -= 1;
@@ -98,8 +107,8 @@ impl<'q, 'c> SendCompletions<'q, 'c> {
         let (Some(mut completion), Some(cq)) = (completion, self.cq) else { return };
         completion.timestamp_ns = self.timestamp_ns;
         let pushed = self.carried.push(cq, completion);
-        let pushed =
-            pushed.unwrap_or_else(|| self.sink.get_or_insert_with(|| cq.lock()).push(completion, false));
+        let pushed = pushed
+            .unwrap_or_else(|| self.sink.get_or_insert_with(|| cq.lock()).push(completion, false));
         self.overran |= pushed.is_err();
     }
 

@@ -1,4 +1,5 @@
-//! What requester and responder need from outside while they handle packets: the surroundings of one call.
+//! What requester and responder need from outside while they handle packets: the surroundings of
+//! one call.
 
 use std::net::IpAddr;
 
@@ -29,7 +30,8 @@ pub(crate) struct Context<'a> {
     pub counters: &'a Counters,
     pub events: &'a AsyncEvents,
     pub srqs: &'a SrqTable,
-    /// The path to the queue pair's peer; some path for a queue pair without one, which sends nothing.
+    /// The path to the queue pair's peer; some path for a queue pair without one, which sends
+    /// nothing.
     pub path: &'a Path,
     /// Which path that is.
     pub path_index: u32,
@@ -39,16 +41,20 @@ pub(crate) struct Context<'a> {
     pub arrival: Option<Arrival>,
     /// What the path's window is still to be told.
     pub charges: Charges,
-    /// WRITEs that began while packets were sent, and while they were received: told once for all packets that go or came together.
+    /// WRITEs that began while packets were sent, and while they were received: told once for all
+    /// packets that go or came together.
     pub sent_writes: u64,
     pub received_writes: u64,
-    /// While acknowledgements of many queue pairs are taken: the completion queue that most report to.
+    /// While acknowledgements of many queue pairs are taken: the completion queue that most report
+    /// to.
     pub carried: Carried<'a>,
     /// While packets are sent: other queue pairs have their turns next.
     pub others_follow: bool,
-    /// While packets are sent: a packet shorter than those of the run, behind which none can follow, may join it.
+    /// While packets are sent: a packet shorter than those of the run, behind which none can
+    /// follow, may join it.
     pub may_close: bool,
-    /// While packets are sent: budgets for which others have waited long. Who wants to send something new goes behind them.
+    /// While packets are sent: budgets for which others have waited long. Who wants to send
+    /// something new goes behind them.
     pub gives_way: [bool; Budget::COUNT],
 }
 
@@ -72,8 +78,10 @@ impl Context<'_> {
     #[inline]
     pub fn settle(&mut self) {
         self.charges.settle(&self.path.window, self.now);
-        let writes =
-            [(Counter::RdmaSends, &mut self.sent_writes), (Counter::RdmaRecvs, &mut self.received_writes)];
+        let writes = [
+            (Counter::RdmaSends, &mut self.sent_writes),
+            (Counter::RdmaRecvs, &mut self.received_writes),
+        ];
         for (counter, writes) in writes {
             match std::mem::take(writes) {
                 0 => {}
@@ -116,7 +124,8 @@ pub(crate) struct Common {
     pub mig_req: bool,
     /// A completion found its queue full: the queue pair must fail.
     pub cq_overrun: bool,
-    /// Its machine found that the queue pair must fail; what the program has to be told, it was told.
+    /// Its machine found that the queue pair must fail; what the program has to be told, it was
+    /// told.
     pub fatal: bool,
     /// Its machine found that it can send no more (SQE); receiving goes on.
     pub send_failed: bool,
@@ -133,8 +142,8 @@ pub(crate) struct Common {
     pub may_notify_at: Time,
 }
 
-/// An XRC target's domain, and the queue that the message under way names. That queue's protection domain and completion
-/// queue are the queue pair's as long as the message lasts (A14).
+/// An XRC target's domain, and the queue that the message under way names. That queue's protection
+/// domain and completion queue are the queue pair's as long as the message lasts (A14).
 #[derive(Debug)]
 pub(crate) struct XrcTarget {
     pub xrcd: XrcdRef,
@@ -195,7 +204,8 @@ impl Common {
     pub fn complete_send(&mut self, mut completion: Completion, cx: &Context<'_>) {
         cx.carried.let_go();
         completion.timestamp_ns = cx.now.as_ns();
-        self.cq_overrun |= self.send_cq.as_ref().is_some_and(|cq| cq.push(completion, false).is_err());
+        self.cq_overrun |=
+            self.send_cq.as_ref().is_some_and(|cq| cq.push(completion, false).is_err());
     }
 
     pub fn complete_recv(&mut self, mut completion: Completion, solicited: bool, cx: &Context<'_>) {
@@ -221,7 +231,8 @@ pub(crate) enum Sent {
     Idle,
     /// Its next packet does not fit the run: send that, then ask again.
     RunFull,
-    /// Its next packet would be the last of the run, in which those of other queue pairs may still find room: ask them first.
+    /// Its next packet would be the last of the run, in which those of other queue pairs may still
+    /// find room: ask them first.
     Aside,
     /// Its next packet must wait for room in this budget of the path.
     Waits(Budget),

@@ -52,8 +52,14 @@ pub(crate) fn scatter(
     })
 }
 
-/// Checks that the whole list may be used with `need`, as a responder does before it takes a message.
-pub(crate) fn check(pins: &mut Pins<'_>, pd: PdId, sges: &[Sge], need: Access) -> Result<(), LocalFault> {
+/// Checks that the whole list may be used with `need`, as a responder does before it takes a
+/// message.
+pub(crate) fn check(
+    pins: &mut Pins<'_>,
+    pd: PdId,
+    sges: &[Sge],
+    need: Access,
+) -> Result<(), LocalFault> {
     for sge in sges.iter().filter(|sge| sge.length != 0) {
         pins.access(sge.lkey.0, pd, need, sge.addr, u64::from(sge.length))?;
     }

@@ -1,4 +1,5 @@
-//! Which opcode and which extension headers a packet of a SEND or WRITE has, by service and place in its message.
+//! Which opcode and which extension headers a packet of a SEND or WRITE has, by service and place
+//! in its message.
 //!
 //! Source: IBTA vol. 1, table 38; the rows stand in `wire/opcode.rs`.
 
@@ -9,8 +10,8 @@ use super::wr::{Remote, SendOp};
 /// The opcodes of one operation: FIRST, MIDDLE, LAST, ONLY.
 type Family = [Opcode; 4];
 
-/// Opcode and extension headers of one packet. `length`: of the whole message, in bytes. `op` is one that sends data and that
-/// the service has.
+/// Opcode and extension headers of one packet. `length`: of the whole message, in bytes. `op` is
+/// one that sends data and that the service has.
 #[inline] // what it returns is more than registers hold
 pub(crate) fn data_headers(
     service: Service,
@@ -38,7 +39,9 @@ pub(crate) fn data_headers(
         SendOp::SendInvalidate { rkey } => {
             (pick(RC_SEND_INVALIDATE), if last { Ext::Ieth(Ieth { rkey }) } else { Ext::None })
         }
-        SendOp::Write { remote } => (pick(write), if first { Ext::Reth(reth(remote)) } else { Ext::None }),
+        SendOp::Write { remote } => {
+            (pick(write), if first { Ext::Reth(reth(remote)) } else { Ext::None })
+        }
         SendOp::WriteImm { remote, imm } => {
             let ext = match (first, last) {
                 (true, true) => Ext::RethImm(reth(remote), ImmDt { data: imm }),
@@ -61,7 +64,8 @@ pub(crate) fn data_headers(
     }
 }
 
-const RC_SEND: Family = [Opcode::RcSendFirst, Opcode::RcSendMiddle, Opcode::RcSendLast, Opcode::RcSendOnly];
+const RC_SEND: Family =
+    [Opcode::RcSendFirst, Opcode::RcSendMiddle, Opcode::RcSendLast, Opcode::RcSendOnly];
 const RC_SEND_IMM: Family =
     [Opcode::RcSendFirst, Opcode::RcSendMiddle, Opcode::RcSendLastImm, Opcode::RcSendOnlyImm];
 const RC_SEND_INVALIDATE: Family =
@@ -70,7 +74,8 @@ const RC_WRITE: Family =
     [Opcode::RcWriteFirst, Opcode::RcWriteMiddle, Opcode::RcWriteLast, Opcode::RcWriteOnly];
 const RC_WRITE_IMM: Family =
     [Opcode::RcWriteFirst, Opcode::RcWriteMiddle, Opcode::RcWriteLastImm, Opcode::RcWriteOnlyImm];
-const UC_SEND: Family = [Opcode::UcSendFirst, Opcode::UcSendMiddle, Opcode::UcSendLast, Opcode::UcSendOnly];
+const UC_SEND: Family =
+    [Opcode::UcSendFirst, Opcode::UcSendMiddle, Opcode::UcSendLast, Opcode::UcSendOnly];
 const UC_SEND_IMM: Family =
     [Opcode::UcSendFirst, Opcode::UcSendMiddle, Opcode::UcSendLastImm, Opcode::UcSendOnlyImm];
 const UC_WRITE: Family =

@@ -1,8 +1,11 @@
-//! Work requests that send nothing: they bind windows and register or invalidate keys of the own device.
+//! Work requests that send nothing: they bind windows and register or invalidate keys of the own
+//! device.
 //!
-//! They have no PSN. A requester carries them out when their turn comes in the send queue, once, and they complete in its order.
+//! They have no PSN. A requester carries them out when their turn comes in the send queue, once,
+//! and they complete in its order.
 //!
-//! Sources: IBTA vol. 1, 10.6.5.1, 10.8.3; `rxe_req.c` (`rxe_do_local_ops`), whose statuses these are.
+//! Sources: IBTA vol. 1, 10.6.5.1, 10.8.3; `rxe_req.c` (`rxe_do_local_ops`), whose statuses these
+//! are.
 
 use super::context::{Common, Context};
 use super::wr::SendOp;
@@ -10,7 +13,8 @@ use crate::cq::WcStatus;
 use crate::device::counters::Counter;
 use crate::memory::Invalidator;
 
-/// Carries `op` out for a queue pair. `Err` with the status that its completion gets; nothing changed then.
+/// Carries `op` out for a queue pair. `Err` with the status that its completion gets; nothing
+/// changed then.
 pub(super) fn execute(op: &SendOp, qp: &Common, cx: &mut Context<'_>) -> Result<(), WcStatus> {
     // Taking a key away waits for its pins, those of this run included.
     cx.pins.clear();
@@ -23,10 +27,12 @@ fn try_to(op: &SendOp, qp: &Common, cx: &Context<'_>) -> Result<(), WcStatus> {
             tracing::debug!(qp = %qp.qpn, %error, "bind refused");
             WcStatus::MwBindErr
         }),
-        SendOp::RegMr { key, access } => cx.memory.register_fast(*key, *access, qp.pd).map_err(|error| {
-            tracing::debug!(qp = %qp.qpn, %error, "fast registration refused");
-            WcStatus::LocQpOpErr
-        }),
+        SendOp::RegMr { key, access } => {
+            cx.memory.register_fast(*key, *access, qp.pd).map_err(|error| {
+                tracing::debug!(qp = %qp.qpn, %error, "fast registration refused");
+                WcStatus::LocQpOpErr
+            })
+        }
         SendOp::LocalInv { rkey } => {
             cx.memory.invalidate(*rkey, qp.accessor(), Invalidator::Local).map_err(|error| {
                 tracing::debug!(qp = %qp.qpn, %error, "local invalidate refused");

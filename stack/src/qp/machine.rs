@@ -1,8 +1,9 @@
 //! What a service (RC, UC, UD, …) has to do for a queue pair of its type.
 //!
-//! [`Qp`](super::Qp) keeps what is common: the state, the attributes, events, draining, the path. Everything that differs by
-//! service stands behind this trait. A machine that finds that the queue pair must fail says so by
-//! [`Common::fatal`]; the queue pair goes to the error state when the call returns, and calls [`Machine::flush`].
+//! [`Qp`](super::Qp) keeps what is common: the state, the attributes, events, draining, the path.
+//! Everything that differs by service stands behind this trait. A machine that finds that the queue
+//! pair must fail says so by [`Common::fatal`]; the queue pair goes to the error state when the
+//! call returns, and calls [`Machine::flush`].
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -48,7 +49,8 @@ pub(super) trait Machine: Debug + Send {
     /// Forgets everything that was posted (RESET).
     fn reset(&mut self, cx: &Context<'_>);
 
-    /// Completes everything that was posted with "flushed" (ERR). What tells the peer why may still be sent.
+    /// Completes everything that was posted with "flushed" (ERR). What tells the peer why may still
+    /// be sent.
     fn flush(&mut self, qp: &mut Common, cx: &Context<'_>);
 
     /// Completes every send that was posted with "flushed" (SQE); receives stay.
@@ -75,7 +77,8 @@ pub(super) trait Machine: Debug + Send {
         icrc: &IcrcSeed,
     ) -> Sent;
 
-    /// If the `posted` newest requests are all that is to be sent, and the first of them is data: what its first packet is charged.
+    /// If the `posted` newest requests are all that is to be sent, and the first of them is data:
+    /// what its first packet is charged.
     fn only_data(&self, _posted: usize) -> Option<u64> {
         None
     }
@@ -102,7 +105,8 @@ pub(super) trait Machine: Debug + Send {
     /// Whether there may be something to send now.
     fn wants_to_send(&self, now: Time) -> bool;
 
-    /// Whether there is more to send than acknowledgements, which can wait for a reply that takes them along.
+    /// Whether there is more to send than acknowledgements, which can wait for a reply that takes
+    /// them along.
     fn is_urgent(&self, now: Time) -> bool;
 
     /// The last three at once, for one call where each packet makes it.
@@ -118,7 +122,8 @@ pub(super) trait Machine: Debug + Send {
     fn is_drained(&self) -> bool;
 }
 
-/// The machine of a queue pair, in place: a packet finds all of a queue pair in one piece of memory.
+/// The machine of a queue pair, in place: a packet finds all of a queue pair in one piece of
+/// memory.
 #[enum_dispatch(Machine)]
 #[derive(Debug)]
 #[allow(

@@ -1,8 +1,8 @@
 //! Queue pairs.
 //!
-//! One queue pair is one `&mut self` state machine: packets, posts and time go in, packets go into a run, completions into the
-//! completion queues. It knows no socket and no other queue pair. `Qp` keeps what is the same for every service and hands the rest to
-//! the `Machine` of its type.
+//! One queue pair is one `&mut self` state machine: packets, posts and time go in, packets go into
+//! a run, completions into the completion queues. It knows no socket and no other queue pair. `Qp`
+//! keeps what is the same for every service and hands the rest to the `Machine` of its type.
 //!
 //! | file | subject |
 //! |---|---|
@@ -70,13 +70,15 @@ use crate::time::Time;
 pub struct QpInit {
     /// Service.
     pub qp_type: QpType,
-    /// Protection domain of its local buffers and of what peers may reach through it, or a parent domain of that.
+    /// Protection domain of its local buffers and of what peers may reach through it, or a parent
+    /// domain of that.
     pub pd: PdId,
     /// Where sends complete.
     pub send_cq: Arc<Cq>,
     /// Where receives complete.
     pub recv_cq: Arc<Cq>,
-    /// Where receives come from, if not from a queue of its own; the sizes of that one are then not looked at.
+    /// Where receives come from, if not from a queue of its own; the sizes of that one are then not
+    /// looked at.
     pub srq: Option<Arc<Srq>>,
     /// Sizes of its queues.
     pub cap: QpCap,
@@ -103,7 +105,8 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
-    /// `pd`: the protection domain that `init` names or is of. `cqs`: where sends and, if it receives, receives complete.
+    /// `pd`: the protection domain that `init` names or is of. `cqs`: where sends and, if it
+    /// receives, receives complete.
     pub fn new(
         init: &QpInit,
         pd: PdId,
@@ -141,7 +144,8 @@ impl Qp {
 
     /// The receiving end of an XRC connection: it sends answers only.
     pub fn xrc_target(qpn: Qpn, xrcd: XrcdRef, limits: &crate::device::Limits) -> Self {
-        // Each message brings the protection domain that it is checked against; none is in this one.
+        // Each message brings the protection domain that it is checked against; none is in this
+        // one.
         let nowhere = PdId(0);
         let common = Common {
             xrc: Some(XrcTarget { xrcd, srq: None, opens: 1 }),
@@ -193,8 +197,8 @@ impl Qp {
         }
     }
 
-    /// What was completed and not polled goes, too, as with hardware (mlx5's `mlx5_cq_clean`): a program that starts over would take
-    /// it for the outcome of what it posts next.
+    /// What was completed and not polled goes, too, as with hardware (mlx5's `mlx5_cq_clean`): a
+    /// program that starts over would take it for the outcome of what it posts next.
     fn reset(&mut self, cx: &Context<'_>) {
         self.machine.reset(cx);
         for cq in self.common.send_cq.iter().chain(&self.common.recv_cq) {
@@ -222,7 +226,8 @@ impl Qp {
         self.common.send_failed = false;
     }
 
-    /// A send failed on an unreliable service: those after it are flushed, receiving goes on (10.3.1.6).
+    /// A send failed on an unreliable service: those after it are flushed, receiving goes on
+    /// (10.3.1.6).
     fn enter_send_error(&mut self, cx: &Context<'_>) {
         cx.carried.let_go();
         self.common.state = QpState::Sqe;
@@ -251,13 +256,18 @@ impl Qp {
         self.path.is_some() && self.path != closed
     }
 
-    /// The path that it counts as a user of: a connection's. Datagrams use those of their address handles.
+    /// The path that it counts as a user of: a connection's. Datagrams use those of their address
+    /// handles.
     pub fn held_path(&self) -> Option<(u32, IpAddr)> {
         self.path.filter(|_| !self.common.qp_type.is_datagram())
     }
 
     /// Moves to another path; returns the former one, whose window `cx` has.
-    pub fn move_to_path(&mut self, path: Option<(u32, IpAddr)>, cx: &Context<'_>) -> Option<(u32, IpAddr)> {
+    pub fn move_to_path(
+        &mut self,
+        path: Option<(u32, IpAddr)>,
+        cx: &Context<'_>,
+    ) -> Option<(u32, IpAddr)> {
         self.machine.uncharge(cx);
         // The list of the old path may still name this queue pair; it will not be found there.
         self.is_blocked = false;
@@ -307,7 +317,8 @@ impl Qp {
         result
     }
 
-    /// Whether it comes late: all that it has to send was posted just now, `posted` requests, and there is no room for it.
+    /// Whether it comes late: all that it has to send was posted just now, `posted` requests, and
+    /// there is no room for it.
     pub fn comes_late(&self, posted: usize, path: &Path) -> bool {
         path.has_line.load(Ordering::Relaxed)
             && self.path.is_some()
@@ -316,7 +327,8 @@ impl Qp {
             && self.machine.only_data(posted).is_some_and(|bytes| !path.window.admits(bytes))
     }
 
-    /// Queues receive work requests, in order, up to the first that is refused. `Err` with its index.
+    /// Queues receive work requests, in order, up to the first that is refused. `Err` with its
+    /// index.
     pub fn post_recv(
         &mut self,
         requests: &[RecvRequest<'_>],
@@ -383,7 +395,8 @@ impl Qp {
         self.machine.take_ack(&self.common, now)
     }
 
-    /// Whether routers may mark its packets instead of dropping them: it slows down when its peer tells of that.
+    /// Whether routers may mark its packets instead of dropping them: it slows down when its peer
+    /// tells of that.
     pub fn heeds_marks(&self) -> bool {
         self.common.qp_type.heeds_marks()
     }

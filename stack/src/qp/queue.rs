@@ -1,9 +1,10 @@
 //! The send queue of a queue pair: a ring of fixed size, allocated when the queue pair is created.
 //!
-//! Positions count up for ever (`u64`); an entry stands at its position modulo the ring's size, the capacity rounded up to a
-//! power of two: each packet looks several entries up, and a division takes as long as ten other instructions. The send queue has
-//! two marks: `head`, the oldest entry that is not complete, and `tail`, where the next one goes. The cursor of
-//! what is being sent belongs to the requester.
+//! Positions count up for ever (`u64`); an entry stands at its position modulo the ring's size, the
+//! capacity rounded up to a power of two: each packet looks several entries up, and a division
+//! takes as long as ten other instructions. The send queue has two marks: `head`, the oldest entry
+//! that is not complete, and `tail`, where the next one goes. The cursor of what is being sent
+//! belongs to the requester.
 
 use urxe_wire::{Lkey, PlacementType, Psn};
 
@@ -31,8 +32,8 @@ pub(crate) struct SendWqe {
     pub op: SendOp,
     /// How many scatter-gather entries are used; 0 for inline data as well.
     pub num_sge: u8,
-    /// READ: how many responses one wire request asks for. Fixed for good with the first one, because a
-    /// responder resumes a READ only inside the request that it knew.
+    /// READ: how many responses one wire request asks for. Fixed for good with the first one,
+    /// because a responder resumes a READ only inside the request that it knew.
     pub read_chunk_packets: u32,
     /// A local operation: it was carried out.
     pub executed: bool,
@@ -84,7 +85,8 @@ pub(crate) struct SendQueue {
     capacity: u32,
     max_sge: u32,
     max_inline: u32,
-    /// Room for the inline data of an entry: an ATOMIC WRITE's eight bytes are taken whatever `max_inline` says.
+    /// Room for the inline data of an entry: an ATOMIC WRITE's eight bytes are taken whatever
+    /// `max_inline` says.
     inline_room: u32,
     /// Of entries that have several; none if there can be none such.
     sges: Box<[Sge]>,
@@ -190,14 +192,18 @@ impl SendQueue {
         let (length, num_sge) = match request.payload {
             Payload::Sges(sges) => {
                 if sges.len() > self.max_sge as usize {
-                    return Err(PostError::TooManySges { given: sges.len(), allowed: self.max_sge });
+                    return Err(PostError::TooManySges {
+                        given: sges.len(),
+                        allowed: self.max_sge,
+                    });
                 }
                 (sges.iter().map(|sge| u64::from(sge.length)).sum::<u64>(), sges.len())
             }
             Payload::Inline(pieces) => {
                 let given: usize = pieces.iter().map(|piece| piece.len()).sum();
                 let is_atomic_write = matches!(request.op, SendOp::AtomicWrite { .. });
-                if given > if is_atomic_write { self.inline_room } else { self.max_inline } as usize {
+                if given > if is_atomic_write { self.inline_room } else { self.max_inline } as usize
+                {
                     return Err(PostError::TooMuchInline { given, allowed: self.max_inline });
                 }
                 (given as u64, 0)

@@ -1,8 +1,8 @@
 //! Where a queue pair takes its receives from: a queue of its own or a shared one, behind one face.
 //!
-//! From a shared queue an entry is taken when a message's first packet asks for it, and the queue pair holds it until the
-//! message completes (IBTA vol. 1, 10.2.9). So [`RecvQueue::front`] of a shared queue takes, and says the same until
-//! [`RecvQueue::pop`].
+//! From a shared queue an entry is taken when a message's first packet asks for it, and the queue
+//! pair holds it until the message completes (IBTA vol. 1, 10.2.9). So [`RecvQueue::front`] of a
+//! shared queue takes, and says the same until [`RecvQueue::pop`].
 
 use super::wr::{PostError, RecvRequest, Sge};
 use crate::memory::PdId;
@@ -63,12 +63,16 @@ impl RecvQueue {
     /// The next message is for `srq`.
     pub fn take_from(&mut self, srq: Arc<Srq>) {
         if let Self::Xrc(current, held) = self {
-            debug_assert!(held.wqe.is_none(), "a message under way holds a receive of another queue");
+            debug_assert!(
+                held.wqe.is_none(),
+                "a message under way holds a receive of another queue"
+            );
             *current = Some(srq);
         }
     }
 
-    /// The protection domain that receive buffers must be of: the shared queue's, or else the queue pair's own.
+    /// The protection domain that receive buffers must be of: the shared queue's, or else the queue
+    /// pair's own.
     pub fn pd(&self, own: PdId) -> PdId {
         match self {
             Self::Own(_) | Self::Xrc(..) => own,
@@ -98,7 +102,8 @@ impl RecvQueue {
         }
     }
 
-    /// Ends the use of the entry at the front. What a shared queue still has stays there, for other queue pairs.
+    /// Ends the use of the entry at the front. What a shared queue still has stays there, for other
+    /// queue pairs.
     pub fn pop(&mut self) -> Option<RecvWqe> {
         match self {
             Self::Own(ring) => ring.pop(),

@@ -1,20 +1,21 @@
 //! Which state a queue pair may go to, and with which attributes.
 //!
-//! `TABLE` says it once: from, to, for which services, what must be given and what may be given. From it come
-//! the check of `ibv_modify_qp`, its error texts, and the diagram and tables in `transition.md`, which a test
-//! compares with the code.
+//! `TABLE` says it once: from, to, for which services, what must be given and what may be given.
+//! From it come the check of `ibv_modify_qp`, its error texts, and the diagram and tables in
+//! `transition.md`, which a test compares with the code.
 //!
-//! Sources: IBTA vol. 1, 10.3.1 and 11.2.5.2 (tables of required and optional attributes by transition);
-//! `ibv_modify_qp(3)`. Where the specification and the kernel's `ib_modify_qp_is_ok`
-//! (drivers/infiniband/core/verbs.c) differ, this is what the kernel does, since programs are written against
-//! it:
+//! Sources: IBTA vol. 1, 10.3.1 and 11.2.5.2 (tables of required and optional attributes by
+//! transition); `ibv_modify_qp(3)`. Where the specification and the kernel's `ib_modify_qp_is_ok`
+//! (drivers/infiniband/core/verbs.c) differ, this is what the kernel does, since programs are
+//! written against it:
 //! - RESET does not go to ERR;
-//! - without [`QpAttrMask::STATE`] the queue pair stays in its state and the attributes are checked as for that
-//!   loop, which exists for RESET, INIT, RTS, SQD and ERR.
+//! - without [`QpAttrMask::STATE`] the queue pair stays in its state and the attributes are checked
+//!   as for that loop, which exists for RESET, INIT, RTS, SQD and ERR.
 //!
 //! One row of the kernel's is left out: SQE to RTS of a reliable connection, which never is in SQE.
 //!
-//! A caller that names a current state other than the true one gets an error (IBTA vol. 1, 11.2.5.2).
+//! A caller that names a current state other than the true one gets an error (IBTA vol. 1,
+//! 11.2.5.2).
 
 use std::fmt;
 
@@ -78,8 +79,8 @@ macro_rules! table {
     };
 }
 
-/// Every transition. [`QpAttrMask::STATE`] is allowed everywhere and not listed. A transition exists for a
-/// service if at least one row holds for both.
+/// Every transition. [`QpAttrMask::STATE`] is allowed everywhere and not listed. A transition
+/// exists for a service if at least one row holds for both.
 #[rustfmt::skip]
 static TABLE: &[Row] = table![
     Reset -> Reset, EVERY:      [] optional [];
@@ -162,14 +163,23 @@ pub fn attributes(from: QpState, to: QpState, qp_type: QpType) -> Option<Attribu
         .iter()
         .filter(|row| row.from == from && row.to == to && row.services.contains(services))
         .map(|row| Attributes { required: row.required, optional: row.optional })
-        .reduce(|a, b| Attributes { required: a.required | b.required, optional: a.optional | b.optional })
+        .reduce(|a, b| Attributes {
+            required: a.required | b.required,
+            optional: a.optional | b.optional,
+        })
 }
 
-/// Checks that a queue pair of `qp_type` in state `from` may go to `to` with the attributes of `mask`.
+/// Checks that a queue pair of `qp_type` in state `from` may go to `to` with the attributes of
+/// `mask`.
 ///
 /// # Errors
 /// [`ModifyQpError::NoTransition`], [`ModifyQpError::Attributes`].
-pub fn check(from: QpState, to: QpState, qp_type: QpType, mask: QpAttrMask) -> Result<(), ModifyQpError> {
+pub fn check(
+    from: QpState,
+    to: QpState,
+    qp_type: QpType,
+    mask: QpAttrMask,
+) -> Result<(), ModifyQpError> {
     let Some(attributes) = attributes(from, to, qp_type) else {
         return Err(ModifyQpError::NoTransition { qp_type, from, to });
     };
@@ -208,8 +218,9 @@ pub struct Step {
     pub to: QpState,
 }
 
-/// Checks a whole call of `ibv_modify_qp` on a queue pair of `qp_type` in state `current`: the current state
-/// that the caller names, the transition, its attributes, their values. Attributes outside `mask` are not read.
+/// Checks a whole call of `ibv_modify_qp` on a queue pair of `qp_type` in state `current`: the
+/// current state that the caller names, the transition, its attributes, their values. Attributes
+/// outside `mask` are not read.
 ///
 /// # Errors
 /// Every [`ModifyQpError`], in the order of that list.
@@ -230,8 +241,9 @@ pub fn plan(
     Ok(Step { from: current, to })
 }
 
-/// A Q_Key with the highest bit set is for queue pairs of who may pass for the system (IBTA vol. 1, 10.2.5; the kernel asks for
-/// CAP_NET_RAW, uverbs_cmd.c). A queue pair that had QP1's would reach every QP1; no program has such a right over the others here.
+/// A Q_Key with the highest bit set is for queue pairs of who may pass for the system (IBTA vol. 1,
+/// 10.2.5; the kernel asks for CAP_NET_RAW, uverbs_cmd.c). A queue pair that had QP1's would reach
+/// every QP1; no program has such a right over the others here.
 fn check_qkey(qp_type: QpType, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyQpError> {
     if mask.contains(QpAttrMask::QKEY) && attr.qkey.is_controlled() && qp_type != QpType::Gsi {
         return Err(ModifyQpError::PrivilegedQkey { given: attr.qkey });
@@ -278,7 +290,12 @@ pub fn check_values(attr: &QpAttr, mask: QpAttrMask, limits: &Limits) -> Result<
     ranges.check(QpAttrMask::ALT_PATH, "alt_timeout", attr.alt_timeout, (0, 31));
     ranges.check(QpAttrMask::ALT_PATH, "alt_ah_attr.port_num", attr.alt_ah.port_num, ports);
     if attr.alt_ah.is_global {
-        ranges.check(QpAttrMask::ALT_PATH, "alt_ah_attr.grh.sgid_index", attr.alt_ah.sgid_index, gids);
+        ranges.check(
+            QpAttrMask::ALT_PATH,
+            "alt_ah_attr.grh.sgid_index",
+            attr.alt_ah.sgid_index,
+            gids,
+        );
     }
     ranges.fault.map_or(Ok(()), Err)
 }
@@ -304,7 +321,8 @@ impl Ranges {
     }
 }
 
-/// Why a queue pair cannot be modified. Each text names the present state, the next one and the attributes.
+/// Why a queue pair cannot be modified. Each text names the present state, the next one and the
+/// attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModifyQpError {
     /// The caller named a current state that is not the true one.
@@ -357,8 +375,9 @@ pub enum ModifyQpError {
         /// What the port carries.
         active: PathMtu,
     },
-    /// The alternate path is asked to be made ready or used. Its attributes are kept and returned, and that is all: an address
-    /// that goes takes its sockets along, so there is nothing to migrate to.
+    /// The alternate path is asked to be made ready or used. Its attributes are kept and returned,
+    /// and that is all: an address that goes takes its sockets along, so there is nothing to
+    /// migrate to.
     #[error(
         "path_mig_state (IBV_QP_PATH_MIG_STATE) is {given}: connections do not migrate (APM); only MIGRATED, which they are, can be given"
     )]

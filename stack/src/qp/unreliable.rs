@@ -1,12 +1,16 @@
-//! The sending half that the unreliable services share: a message is complete when its last packet was handed to the network.
+//! The sending half that the unreliable services share: a message is complete when its last packet
+//! was handed to the network.
 //!
-//! No answer ever comes, so nothing is charged to the path's window and nothing is kept. What stands in for the window is the
-//! path's pace ([`crate::path::pace`]): a sender that it stops lets the clock list it again.
+//! No answer ever comes, so nothing is charged to the path's window and nothing is kept. What
+//! stands in for the window is the path's pace ([`crate::path::pace`]): a sender that it stops lets
+//! the clock list it again.
 //!
-//! A message that cannot be sent completes with its error; the queue pair goes to SQE, what was posted after it is flushed, and
-//! receiving goes on until the program brings the queue pair back to RTS.
+//! A message that cannot be sent completes with its error; the queue pair goes to SQE, what was
+//! posted after it is flushed, and receiving goes on until the program brings the queue pair back
+//! to RTS.
 //!
-//! Sources: IBTA vol. 1, 9.8.2.1 (UC requester), 9.8.3.1 (UD requester), 10.3.1.6 (SQE), 9.9.2.1 (local errors).
+//! Sources: IBTA vol. 1, 9.8.2.1 (UC requester), 9.8.3.1 (UD requester), 10.3.1.6 (SQE), 9.9.2.1
+//! (local errors).
 
 use urxe_wire::{Bth, Opcode, Psn, Qpn};
 
@@ -103,7 +107,11 @@ impl Sender {
 
     /// When the pace lets it go on, [`Time::NEVER`] if it has not stopped it.
     pub fn deadline(&self) -> Time {
-        if self.queue.is_empty() || self.resume_at == Time::ZERO { Time::NEVER } else { self.resume_at }
+        if self.queue.is_empty() || self.resume_at == Time::ZERO {
+            Time::NEVER
+        } else {
+            self.resume_at
+        }
     }
 
     /// Whether there may be something to send now.

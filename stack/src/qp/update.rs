@@ -3,14 +3,17 @@
 use super::attr::{QpAttr, QpAttrMask};
 
 impl QpAttr {
-    /// Takes the attributes of `mask` from `new`; the state and the sizes of the queues are not among them.
+    /// Takes the attributes of `mask` from `new`; the state and the sizes of the queues are not
+    /// among them.
     pub(crate) fn update(&mut self, new: &Self, mask: QpAttrMask) {
         let mut take = |bit: QpAttrMask, copy: fn(&mut Self, &Self)| {
             if mask.contains(bit) {
                 copy(self, new);
             }
         };
-        take(QpAttrMask::EN_SQD_ASYNC_NOTIFY, |to, from| to.en_sqd_async_notify = from.en_sqd_async_notify);
+        take(QpAttrMask::EN_SQD_ASYNC_NOTIFY, |to, from| {
+            to.en_sqd_async_notify = from.en_sqd_async_notify
+        });
         take(QpAttrMask::ACCESS_FLAGS, |to, from| to.access_flags = from.access_flags);
         take(QpAttrMask::PKEY_INDEX, |to, from| to.pkey_index = from.pkey_index);
         take(QpAttrMask::PORT, |to, from| to.port_num = from.port_num);
@@ -30,7 +33,9 @@ impl QpAttr {
         });
         take(QpAttrMask::MIN_RNR_TIMER, |to, from| to.min_rnr_timer = from.min_rnr_timer);
         take(QpAttrMask::SQ_PSN, |to, from| to.sq_psn = from.sq_psn);
-        take(QpAttrMask::MAX_DEST_RD_ATOMIC, |to, from| to.max_dest_rd_atomic = from.max_dest_rd_atomic);
+        take(QpAttrMask::MAX_DEST_RD_ATOMIC, |to, from| {
+            to.max_dest_rd_atomic = from.max_dest_rd_atomic
+        });
         take(QpAttrMask::PATH_MIG_STATE, |to, from| to.path_mig_state = from.path_mig_state);
         take(QpAttrMask::DEST_QPN, |to, from| to.dest_qp_num = from.dest_qp_num);
         take(QpAttrMask::RATE_LIMIT, |to, from| to.rate_limit = from.rate_limit);

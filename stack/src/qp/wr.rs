@@ -1,7 +1,8 @@
 //! Work requests: what a program posts.
 //!
-//! The shapes follow `ibv_send_wr` and `ibv_recv_wr`; an operation carries only the fields it uses, so that a
-//! combination that means nothing cannot be written. Values on the wire (immediate data) are in host order.
+//! The shapes follow `ibv_send_wr` and `ibv_recv_wr`; an operation carries only the fields it uses,
+//! so that a combination that means nothing cannot be written. Values on the wire (immediate data)
+//! are in host order.
 
 use std::net::IpAddr;
 
@@ -11,7 +12,8 @@ use urxe_wire::{Lkey, PlacementType, QKey, Qpn, Rkey};
 use crate::cq::{SrqId, WcOpcode};
 use crate::memory::{Access, Bind};
 
-/// One piece of local memory: `length` bytes at `addr`, inside the region named by `lkey` (`ibv_sge`, whose layout it has).
+/// One piece of local memory: `length` bytes at `addr`, inside the region named by `lkey`
+/// (`ibv_sge`, whose layout it has).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sge {
@@ -34,9 +36,9 @@ pub struct Remote {
 
 /// What a send work request does.
 ///
-/// There are no masked atomics (`IB_WR_MASKED_ATOMIC_*` of the kernel): IBTA gives them no opcode, `ib_pack.h` lists none, and what
-/// some hardware sends for them lies in the manufacturers' range, so no other peer would know it. `ibv_post_send` has
-/// no operation for them either.
+/// There are no masked atomics (`IB_WR_MASKED_ATOMIC_*` of the kernel): IBTA gives them no opcode,
+/// `ib_pack.h` lists none, and what some hardware sends for them lies in the manufacturers' range,
+/// so no other peer would know it. `ibv_post_send` has no operation for them either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOp {
     /// Message into the peer's next receive.
@@ -86,16 +88,19 @@ pub enum SendOp {
     },
     /// Bind a memory window, of either type. Sends nothing and has no data.
     BindMw(Bind),
-    /// Make a fast-registration region valid for what was mapped to it last. Sends nothing and has no data.
+    /// Make a fast-registration region valid for what was mapped to it last. Sends nothing and has
+    /// no data.
     RegMr {
-        /// The key that it shall answer to: its upper 24 bits name the region, the low 8 are the program's choice.
+        /// The key that it shall answer to: its upper 24 bits name the region, the low 8 are the
+        /// program's choice.
         key: Rkey,
         /// What it grants.
         access: Access,
     },
-    /// Take away the key of a fast-registration region or a type 2 window. Sends nothing and has no data. Starts only when everything
-    /// before it has completed: the specification's local invalidate fence (10.6.5.1), which `rdma_rxe` does not leave to the
-    /// program either (`rxe_req.c`, `rxe_wqe_is_fenced`).
+    /// Take away the key of a fast-registration region or a type 2 window. Sends nothing and has no
+    /// data. Starts only when everything before it has completed: the specification's local
+    /// invalidate fence (10.6.5.1), which `rdma_rxe` does not leave to the program either
+    /// (`rxe_req.c`, `rxe_wqe_is_fenced`).
     LocalInv {
         /// The key.
         rkey: Rkey,
@@ -105,7 +110,8 @@ pub enum SendOp {
         /// The eight bytes, aligned to eight.
         remote: Remote,
     },
-    /// Completes when what was written before has got as far as asked (FLUSH, A19). Carries no data.
+    /// Completes when what was written before has got as far as asked (FLUSH, A19). Carries no
+    /// data.
     Flush {
         /// Where the range begins; of [`FlushRange::Region`] only the key counts.
         remote: Remote,
@@ -155,8 +161,9 @@ impl SendOp {
         matches!(self, Self::BindMw(_) | Self::RegMr { .. } | Self::LocalInv { .. })
     }
 
-    /// Whether the peer answers it by a response of its own, which no later answer stands for: what counts to
-    /// `max_rd_atomic` and what a fence waits for. READ, the atomics, ATOMIC WRITE, FLUSH (`rxe_resp.c`).
+    /// Whether the peer answers it by a response of its own, which no later answer stands for: what
+    /// counts to `max_rd_atomic` and what a fence waits for. READ, the atomics, ATOMIC WRITE, FLUSH
+    /// (`rxe_resp.c`).
     #[must_use]
     pub const fn has_response(&self) -> bool {
         self.returns_data() || matches!(self, Self::AtomicWrite { .. } | Self::Flush { .. })
@@ -199,7 +206,8 @@ pub enum Payload<'a> {
     Inline(&'a [&'a [u8]]),
 }
 
-/// Names an address handle of a device. It stays valid as a name when the handle is destroyed: every use then fails.
+/// Names an address handle of a device. It stays valid as a name when the handle is destroyed:
+/// every use then fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AhHandle {
     pub(crate) index: u32,
@@ -212,7 +220,8 @@ pub enum Destination {
     /// The queue pair's peer: connected services know no other.
     #[default]
     Peer,
-    /// A shared receive queue of the peer's XRC domain, by its number there: on the sending end of an XRC connection.
+    /// A shared receive queue of the peer's XRC domain, by its number there: on the sending end of
+    /// an XRC connection.
     XrcSrq {
         /// What the peer's [`Srq::id`](crate::srq::Srq::id) says; below 2^24.
         srq: SrqId,
@@ -223,8 +232,8 @@ pub enum Destination {
         ah: AhHandle,
         /// The queue pair there; 0xffffff with a multicast group.
         qpn: Qpn,
-        /// Its Q_Key. With the highest bit set, the sending queue pair's own goes out instead (IBTA vol. 1, 10.2.5; `rdma_rxe` sends
-        /// what the request names, rxe_req.c).
+        /// Its Q_Key. With the highest bit set, the sending queue pair's own goes out instead (IBTA
+        /// vol. 1, 10.2.5; `rdma_rxe` sends what the request names, rxe_req.c).
         qkey: QKey,
     },
 }
@@ -302,13 +311,17 @@ pub enum PostError {
         to: IpAddr,
     },
     /// The queue pair cannot take it in this state.
-    #[error("the queue pair is in state {state}: sends need RTS (or SQD, ERR), receives INIT or later")]
+    #[error(
+        "the queue pair is in state {state}: sends need RTS (or SQD, ERR), receives INIT or later"
+    )]
     State {
         /// The state it is in.
         state: super::attr::QpState,
     },
     /// The queue is full.
-    #[error("the queue holds {capacity} work requests and all are outstanding: poll for completions first")]
+    #[error(
+        "the queue holds {capacity} work requests and all are outstanding: poll for completions first"
+    )]
     QueueFull {
         /// Its size.
         capacity: u32,
@@ -362,7 +375,9 @@ pub enum PostError {
         given: u64,
     },
     /// A FLUSH asks for nothing that there is.
-    #[error("a FLUSH asks for global visibility (1), persistence (2) or both (3); {given:#x} was given")]
+    #[error(
+        "a FLUSH asks for global visibility (1), persistence (2) or both (3); {given:#x} was given"
+    )]
     FlushPlacement {
         /// What was given.
         given: u8,
@@ -373,13 +388,16 @@ pub enum PostError {
     /// There is no such address handle (any more).
     #[error("no such address handle: it was destroyed")]
     NoAh,
-    /// The address handle is of another protection domain (`rdma_rxe` fails such a request when it is sent, rxe_av.c).
+    /// The address handle is of another protection domain (`rdma_rxe` fails such a request when it
+    /// is sent, rxe_av.c).
     #[error(
         "the address handle belongs to another protection domain than the queue pair: make one in the queue pair's"
     )]
     AhOfOtherPd,
     /// The address handle is of another device, where its name may mean another peer.
-    #[error("the address handle belongs to another device than the queue pair: make one on the queue pair's")]
+    #[error(
+        "the address handle belongs to another device than the queue pair: make one on the queue pair's"
+    )]
     AhOfOtherDevice,
     /// A destination that is not of the queue pair's service.
     #[error("a {qp_type} queue pair sends {}", whom(*.qp_type))]
@@ -394,7 +412,9 @@ pub enum PostError {
         given: u64,
     },
     /// READ, atomic, ATOMIC WRITE or FLUSH on a queue pair whose `max_rd_atomic` is 0.
-    #[error("READ, atomics, ATOMIC WRITE and FLUSH need max_rd_atomic of at least 1; this queue pair has 0")]
+    #[error(
+        "READ, atomics, ATOMIC WRITE and FLUSH need max_rd_atomic of at least 1; this queue pair has 0"
+    )]
     NoReadDepth,
     /// The transport does not have the operation.
     #[error("a queue pair of type {qp_type} has no such operation")]
@@ -410,7 +430,9 @@ const fn whom(qp_type: super::attr::QpType) -> &'static str {
         super::attr::QpType::Ud | super::attr::QpType::Gsi => {
             "to an address handle, a queue pair and its Q_Key, and the request names none"
         }
-        super::attr::QpType::XrcSend => "to a shared receive queue of its peer, and the request names none",
+        super::attr::QpType::XrcSend => {
+            "to a shared receive queue of its peer, and the request names none"
+        }
         _ => "to its peer only, and the request names somebody else",
     }
 }

@@ -5,9 +5,10 @@
 //!   requester, completer    -- requests, XRCETH -->   responder --> the domain's shared receive queues
 //!                           <-- answers ----------    (their protection domains and completion queues)
 //! ```
-//! Every request names the shared receive queue that it is for. The target finds it in its domain, and checks the message
-//! with that queue's protection domain; a number that is none of the domain's is an invalid request. Everything else is what a reliable
-//! connection does, so the halves are those of [`rc`](super::rc).
+//! Every request names the shared receive queue that it is for. The target finds it in its domain,
+//! and checks the message with that queue's protection domain; a number that is none of the
+//! domain's is an invalid request. Everything else is what a reliable connection does, so the
+//! halves are those of [`rc`](super::rc).
 //!
 //! Source: IBTA vol. 1, A14.
 
@@ -70,7 +71,9 @@ impl Machine for XrcSend {
 
     fn push_send(&mut self, qp: &Common, request: &SendRequest<'_>) -> Result<(), PostError> {
         match request.to {
-            Destination::XrcSrq { srq } if srq.0 <= MAX_SRQ_NUMBER => self.requester.push(qp, request),
+            Destination::XrcSrq { srq } if srq.0 <= MAX_SRQ_NUMBER => {
+                self.requester.push(qp, request)
+            }
             Destination::XrcSrq { srq } => Err(PostError::SrqNumber { given: srq.0 }),
             _ => Err(PostError::Destination { qp_type: qp.qp_type }),
         }

@@ -41,14 +41,18 @@ fn a_seed_gives_the_same_numbers_for_good() {
     rng.fill(&mut bytes);
     let mut again = Rng::new(0);
     again.next_u64();
-    let expected: Vec<u8> =
-        [again.next_u64(), again.next_u64()].iter().flat_map(|n| n.to_le_bytes()).take(11).collect();
+    let expected: Vec<u8> = [again.next_u64(), again.next_u64()]
+        .iter()
+        .flat_map(|n| n.to_le_bytes())
+        .take(11)
+        .collect();
     assert_eq!(bytes[..], expected);
 }
 
 #[test]
 fn streams_of_one_seed_differ() {
-    let firsts: std::collections::BTreeSet<u64> = (0..1_000).map(|i| Rng::stream(7, i).next_u64()).collect();
+    let firsts: std::collections::BTreeSet<u64> =
+        (0..1_000).map(|i| Rng::stream(7, i).next_u64()).collect();
     assert_eq!(firsts.len(), 1_000);
     assert_ne!(Rng::stream(7, 0), Rng::stream(8, 0));
 }

@@ -1,4 +1,5 @@
-//! Why a call on a shared receive queue was refused, and the errno that libibverbs' call gives for it.
+//! Why a call on a shared receive queue was refused, and the errno that libibverbs' call gives for
+//! it.
 
 use super::xrcd::XrcdError;
 use crate::cq::{CqError, CqId, SrqId};
@@ -45,7 +46,12 @@ pub struct SrqSizeError {
     pub max: u32,
 }
 
-pub(crate) fn check_size(field: &'static str, given: u32, min: u32, max: u32) -> Result<(), SrqSizeError> {
+pub(crate) fn check_size(
+    field: &'static str,
+    given: u32,
+    min: u32,
+    max: u32,
+) -> Result<(), SrqSizeError> {
     match (min..=max).contains(&given) {
         true => Ok(()),
         false => Err(SrqSizeError { field, given, min, max }),
@@ -100,7 +106,9 @@ pub enum ModifySrqError {
     #[error("the shared receive queue was destroyed")]
     NoSrq,
     /// Attributes that nobody knows.
-    #[error("the attribute mask has {given:#x}; only IBV_SRQ_MAX_WR (0x1) and IBV_SRQ_LIMIT (0x2) exist")]
+    #[error(
+        "the attribute mask has {given:#x}; only IBV_SRQ_MAX_WR (0x1) and IBV_SRQ_LIMIT (0x2) exist"
+    )]
     Mask {
         /// The bits that mean nothing.
         given: u32,

@@ -1,15 +1,20 @@
-//! Shared receive queues (`struct ibv_srq`): receives that the messages of many queue pairs take from.
+//! Shared receive queues (`struct ibv_srq`): receives that the messages of many queue pairs take
+//! from.
 //!
 //! Invariants
-//! - An entry is taken by one queue pair, at the first packet of a message, under the queue's own lock. What was taken
-//!   belongs to that queue pair: it completes there, or is flushed there. What was not taken stays, whatever becomes of queue pairs.
+//! - An entry is taken by one queue pair, at the first packet of a message, under the queue's own
+//!   lock. What was taken belongs to that queue pair: it completes there, or is flushed there. What
+//!   was not taken stays, whatever becomes of queue pairs.
 //! - Taking and posting allocate nothing.
-//! - The limit is one shot: when a take leaves fewer entries than the armed limit, one event tells it and the limit is 0 again
-//!   (`ibv_modify_srq`; IBTA vol. 1, 10.2.9.1). Like `rdma_rxe`, arming a limit that is undercut already tells it at the next take.
-//! - Local keys of its entries are checked against the queue's own protection domain, which may be another than the queue pair's.
+//! - The limit is one shot: when a take leaves fewer entries than the armed limit, one event tells
+//!   it and the limit is 0 again (`ibv_modify_srq`; IBTA vol. 1, 10.2.9.1). Like `rdma_rxe`, arming
+//!   a limit that is undercut already tells it at the next take.
+//! - Local keys of its entries are checked against the queue's own protection domain, which may be
+//!   another than the queue pair's.
 //!
-//! A shared receive queue of an XRC domain has a completion queue of its own: queue pairs that take from it have none. It is found
-//! by its number, which packets carry, and may be destroyed while queue pairs hold receives of it: those then complete nowhere.
+//! A shared receive queue of an XRC domain has a completion queue of its own: queue pairs that take
+//! from it have none. It is found by its number, which packets carry, and may be destroyed while
+//! queue pairs hold receives of it: those then complete nowhere.
 //!
 //! Lock order: queue pair before shared receive queue before completion queue.
 //!
@@ -141,7 +146,12 @@ impl Srq {
             events,
             counters,
             users: AtomicU32::new(0),
-            state: Mutex::new(State { ring: RecvRing::new(entries, max_sge), limit, destroyed: false, xrc }),
+            state: Mutex::new(State {
+                ring: RecvRing::new(entries, max_sge),
+                limit,
+                destroyed: false,
+                xrc,
+            }),
         }
     }
 
@@ -330,7 +340,8 @@ impl fmt::Debug for Srq {
     }
 }
 
-/// A queue pair's hold on the shared receive queue that it takes from: the queue is not destroyed while there is one.
+/// A queue pair's hold on the shared receive queue that it takes from: the queue is not destroyed
+/// while there is one.
 pub struct SrqRef(Arc<Srq>);
 
 impl SrqRef {

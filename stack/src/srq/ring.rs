@@ -54,7 +54,10 @@ impl RecvRing {
             return Err(PostError::QueueFull { capacity: self.capacity() });
         }
         if request.sges.len() > self.max_sge {
-            return Err(PostError::TooManySges { given: request.sges.len(), allowed: self.max_sge as u32 });
+            return Err(PostError::TooManySges {
+                given: request.sges.len(),
+                allowed: self.max_sge as u32,
+            });
         }
         let wqe = RecvWqe {
             wr_id: request.wr_id,

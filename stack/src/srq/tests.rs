@@ -4,8 +4,12 @@ use crate::cq::NoWake;
 use urxe_wire::Lkey;
 
 fn srq(max_wr: u32, srq_limit: u32) -> Srq {
-    let init =
-        SrqInit { pd: PdId(1), attr: SrqAttr { max_wr, max_sge: 2, srq_limit }, xrc: None, context: 0 };
+    let init = SrqInit {
+        pd: PdId(1),
+        attr: SrqAttr { max_wr, max_sge: 2, srq_limit },
+        xrc: None,
+        context: 0,
+    };
     let around = Surroundings {
         id: SrqId(5),
         pd: PdId(1),
@@ -22,7 +26,8 @@ fn sge(addr: u64) -> Sge {
 
 fn post(srq: &Srq, ids: std::ops::Range<u64>) -> Result<(), (usize, PostError)> {
     let sges: Vec<_> = ids.clone().map(|id| [sge(id)]).collect();
-    let requests: Vec<_> = ids.zip(&sges).map(|(wr_id, sges)| RecvRequest { wr_id, sges }).collect();
+    let requests: Vec<_> =
+        ids.zip(&sges).map(|(wr_id, sges)| RecvRequest { wr_id, sges }).collect();
     srq.post(&requests)
 }
 
@@ -66,7 +71,11 @@ fn the_limit_is_told_once_when_the_number_falls_below_it() {
     for _ in 0..2 {
         take(&srq).unwrap();
     }
-    assert_eq!((srq.events.next_event(), srq.query().srq_limit), (None, 3), "three are left: not below");
+    assert_eq!(
+        (srq.events.next_event(), srq.query().srq_limit),
+        (None, 3),
+        "three are left: not below"
+    );
     take(&srq).unwrap();
     let reached = AsyncEvent::Srq(SrqEventType::SrqLimitReached, SrqId(5));
     assert_eq!((srq.events.next_event(), srq.query().srq_limit), (Some(reached), 0));
@@ -86,7 +95,8 @@ fn a_resized_queue_keeps_what_it_holds() {
     post(&srq, 0..4).unwrap();
     take(&srq).unwrap();
     post(&srq, 4..5).unwrap();
-    let resize = |max_wr| srq.modify(&SrqAttr { max_wr, ..SrqAttr::default() }, SrqAttrMask::MAX_WR);
+    let resize =
+        |max_wr| srq.modify(&SrqAttr { max_wr, ..SrqAttr::default() }, SrqAttrMask::MAX_WR);
     resize(9).unwrap();
     post(&srq, 5..10).unwrap();
     assert_eq!(post(&srq, 10..11), Err((0, PostError::QueueFull { capacity: 9 })));
@@ -102,7 +112,8 @@ fn a_resized_queue_keeps_what_it_holds() {
 #[test]
 fn impossible_changes_are_refused_and_change_nothing() {
     let srq = srq(4, 2);
-    let size = |given| ModifySrqError::Size(SrqSizeError { field: "max_wr", given, min: 1, max: 100 });
+    let size =
+        |given| ModifySrqError::Size(SrqSizeError { field: "max_wr", given, min: 1, max: 100 });
     let attr = |max_wr, srq_limit| SrqAttr { max_wr, srq_limit, max_sge: 0 };
     let (max_wr, limit) = (SrqAttrMask::MAX_WR, SrqAttrMask::LIMIT);
     for (attr, mask, error) in [

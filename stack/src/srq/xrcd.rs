@@ -1,8 +1,9 @@
-//! Extended reliable connection domains: which target queue pairs reach which shared receive queues (IBTA vol. 1, A14).
+//! Extended reliable connection domains: which target queue pairs reach which shared receive queues
+//! (IBTA vol. 1, A14).
 //!
-//! Programs that open a domain on the same file share it, as with `ibv_open_xrcd`, but within one process only: queues and
-//! buffers of another process cannot be reached from here. A claim that the caller brings says whether another process has the
-//! file's domain.
+//! Programs that open a domain on the same file share it, as with `ibv_open_xrcd`, but within one
+//! process only: queues and buffers of another process cannot be reached from here. A claim that
+//! the caller brings says whether another process has the file's domain.
 
 use std::any::Any;
 use std::fmt;
@@ -137,7 +138,11 @@ pub struct Xrcd {
 }
 
 impl Xrcd {
-    pub(crate) fn new(inode: Option<Inode>, events: Arc<AsyncEvents>, claim: Option<Claim>) -> Self {
+    pub(crate) fn new(
+        inode: Option<Inode>,
+        events: Arc<AsyncEvents>,
+        claim: Option<Claim>,
+    ) -> Self {
         Self { inode, events, opens: AtomicU32::new(1), users: AtomicU32::new(0), _claim: claim }
     }
 
@@ -178,7 +183,10 @@ impl Xrcd {
 
 impl fmt::Debug for Xrcd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Xrcd").field("inode", &self.inode).field("users", &self.users).finish_non_exhaustive()
+        f.debug_struct("Xrcd")
+            .field("inode", &self.inode)
+            .field("users", &self.users)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,5 @@
-//! Socket addresses as the kernel lays them out: `struct sockaddr_in` and `struct sockaddr_in6` (ip(7), ipv6(7)).
+//! Socket addresses as the kernel lays them out: `struct sockaddr_in` and `struct sockaddr_in6`
+//! (ip(7), ipv6(7)).
 //!
 //! Built once a peer or a call, as bytes, so that nothing here needs a pointer.
 #![deny(unsafe_code)]
@@ -79,7 +80,8 @@ impl RawAddress {
         &self.bytes[..(self.length as usize).min(CAPACITY)]
     }
 
-    /// All the room, for the kernel to write to; [`set_length`](Self::set_length) then says how much it used.
+    /// All the room, for the kernel to write to; [`set_length`](Self::set_length) then says how
+    /// much it used.
     pub(super) fn room(&mut self) -> &mut [u8; CAPACITY] {
         &mut self.bytes
     }

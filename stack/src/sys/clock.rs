@@ -1,4 +1,5 @@
-//! The two clocks: the monotonic one that moves a device over UDP, and the wall clock that stamps captures.
+//! The two clocks: the monotonic one that moves a device over UDP, and the wall clock that stamps
+//! captures.
 #![deny(unsafe_code)]
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -8,8 +8,8 @@
 //!   length counts the header and the data; padding reaches the next multiple of a usize.
 //! ```
 //!
-//! Written and read as bytes: a length that the buffer cannot hold (the kernel cuts messages off when the
-//! buffer is too small) ends the reading.
+//! Written and read as bytes: a length that the buffer cannot hold (the kernel cuts messages off
+//! when the buffer is too small) ends the reading.
 #![deny(unsafe_code)]
 
 /// Bytes of a `usize`, to which messages are aligned.
@@ -61,7 +61,8 @@ impl Control {
         Messages { rest: self.as_bytes() }
     }
 
-    /// All the room, for the kernel to write to; [`set_length`](Self::set_length) then says how much it used.
+    /// All the room, for the kernel to write to; [`set_length`](Self::set_length) then says how
+    /// much it used.
     pub(super) fn room(&mut self) -> &mut [u8; CAPACITY] {
         &mut self.bytes
     }
@@ -84,8 +85,8 @@ pub struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// The data as an int of either of the widths that Linux uses for small values: `IP_TOS` comes as one
-    /// byte, `IP_TTL` and `UDP_GRO` as four.
+    /// The data as an int of either of the widths that Linux uses for small values: `IP_TOS` comes
+    /// as one byte, `IP_TTL` and `UDP_GRO` as four.
     #[must_use]
     pub fn int(&self) -> Option<i32> {
         match *self.data {

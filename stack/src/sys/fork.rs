@@ -1,19 +1,21 @@
 //! Descriptors that a forked child must not keep.
 //!
-//! A child after `fork` holds copies of its parent's descriptors. A copy of a socket keeps its port taken, its abstract name
-//! bound and, in a SO_REUSEPORT group, its place, after the parent died. So every descriptor that other processes
-//! can notice is [`Guarded`]: a handler that runs in the child before `fork` returns there puts an eventfd that nobody else
-//! knows in its place. The number stays taken, since objects that the child inherited still own it: what they do
-//! with it fails, and they close it in the end.
+//! A child after `fork` holds copies of its parent's descriptors. A copy of a socket keeps its port
+//! taken, its abstract name bound and, in a SO_REUSEPORT group, its place, after the parent died.
+//! So every descriptor that other processes can notice is [`Guarded`]: a handler that runs in the
+//! child before `fork` returns there puts an eventfd that nobody else knows in its place. The
+//! number stays taken, since objects that the child inherited still own it: what they do with it
+//! fails, and they close it in the end.
 //!
 //! ```text
 //!   guard(): lock, create, note the number, unlock
 //!   fork():  lock | copy the process | parent: unlock
 //!                                    | child:  replace what is noted, forget it, unlock
 //! ```
-//! Creating and noting is one step under a lock that `fork` waits for, so no descriptor slips through in between. All are
-//! close-on-exec as well, so the `fork` of a `vfork` or `posix_spawn`, which runs no handlers, is followed by an `exec` that
-//! closes them. A child made by `_Fork` or the bare `clone` keeps its copies until it ends.
+//! Creating and noting is one step under a lock that `fork` waits for, so no descriptor slips
+//! through in between. All are close-on-exec as well, so the `fork` of a `vfork` or `posix_spawn`,
+//! which runs no handlers, is followed by an `exec` that closes them. A child made by `_Fork` or
+//! the bare `clone` keeps its copies until it ends.
 
 use std::cell::UnsafeCell;
 use std::ops::Deref;
@@ -30,8 +32,9 @@ static HANDLERS: Once = Once::new();
 
 struct Held(UnsafeCell<Option<MutexGuard<'static, Vec<RawFd>>>>);
 
-// SAFETY: only the handlers touch the cell, each while it holds the mutex NOTED: `prepare` writes it after locking, and of the
-// two others the one that runs in a process takes it out before unlocking, on the thread that locked.
+// SAFETY: only the handlers touch the cell, each while it holds the mutex NOTED: `prepare` writes
+// it after locking, and of the two others the one that runs in a process takes it out before
+// unlocking, on the thread that locked.
 unsafe impl Sync for Held {}
 
 fn noted() -> MutexGuard<'static, Vec<RawFd>> {
@@ -54,7 +57,8 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: `prepare` locked on the thread that this one is the copy of, and there is no other thread, see `Held`.
+    // SAFETY: `prepare` locked on the thread that this one is the copy of, and there is no other
+    // thread, see `Held`.
     let guard = unsafe { (*HELD.0.get()).take() };
     if let Some(mut list) = guard {
         replace(&list);
@@ -65,9 +69,10 @@ extern "C" fn in_child() {
 /// Puts one new eventfd in the place of all of `descriptors`.
 fn replace(descriptors: &[RawFd]) {
     let Some((&first, rest)) = descriptors.split_first() else { return };
-    // SAFETY: the numbers are those of descriptors that `Guarded` values own, which know that a fork replaces what they refer
-    // to. The first is closed before the eventfd is made, so that one is to be had even when the table is full. All
-    // calls are async-signal-safe, as needed between fork and exec.
+    // SAFETY: the numbers are those of descriptors that `Guarded` values own, which know that a
+    // fork replaces what they refer to. The first is closed before the eventfd is made, so that one
+    // is to be had even when the table is full. All calls are async-signal-safe, as needed between
+    // fork and exec.
     unsafe {
         libc::close(first);
         let made = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
@@ -83,10 +88,14 @@ fn replace(descriptors: &[RawFd]) {
 
 fn install_handlers() {
     HANDLERS.call_once(|| {
-        // SAFETY: the handlers are functions of this library that neither unwind nor call anything that fork forbids.
-        let failed = unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
+        // SAFETY: the handlers are functions of this library that neither unwind nor call anything
+        // that fork forbids.
+        let failed =
+            unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
         if failed != 0 {
-            tracing::warn!("pthread_atfork failed: children of this process keep copies of its sockets");
+            tracing::warn!(
+                "pthread_atfork failed: children of this process keep copies of its sockets"
+            );
         }
     });
 }
@@ -95,8 +104,8 @@ fn install_handlers() {
 #[derive(Debug)]
 pub struct Guarded<T: AsFd>(T);
 
-/// Makes one descriptor, or several, under the guard. `create` should be one system call or few: `fork` in another thread
-/// waits for it.
+/// Makes one descriptor, or several, under the guard. `create` should be one system call or few:
+/// `fork` in another thread waits for it.
 ///
 /// # Errors
 /// Those of `create`.
@@ -110,7 +119,9 @@ pub fn guard<T: AsFd, E>(create: impl FnOnce() -> Result<T, E>) -> Result<Guarde
 ///
 /// # Errors
 /// Those of `create`.
-pub fn guard_all<T: AsFd, E>(create: impl FnOnce() -> Result<Vec<T>, E>) -> Result<Vec<Guarded<T>>, E> {
+pub fn guard_all<T: AsFd, E>(
+    create: impl FnOnce() -> Result<Vec<T>, E>,
+) -> Result<Vec<Guarded<T>>, E> {
     install_handlers();
     let mut list = noted();
     Ok(create()?.into_iter().map(|owned| note(&mut list, owned)).collect())
@@ -145,7 +156,8 @@ impl<T: AsFd> AsFd for Guarded<T> {
     }
 }
 
-/// The process that made an object: whether the one that uses it is a forked child that merely inherited it.
+/// The process that made an object: whether the one that uses it is a forked child that merely
+/// inherited it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Maker {
     forks: u32,
@@ -167,8 +179,8 @@ impl Maker {
     }
 }
 
-/// A value that each process makes for itself: a forked child does not see its parent's, whose locks another thread may have
-/// held. What was the parent's stays allocated in the child.
+/// A value that each process makes for itself: a forked child does not see its parent's, whose
+/// locks another thread may have held. What was the parent's stays allocated in the child.
 #[derive(Debug)]
 pub struct PerProcess<T: 'static> {
     current: AtomicPtr<(Maker, T)>,
@@ -186,14 +198,16 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
     pub fn get(&self) -> &'static T {
         loop {
             let current = self.current.load(Ordering::Acquire);
-            // SAFETY: a pointer that is not null came from a box that was leaked below, and is never freed.
+            // SAFETY: a pointer that is not null came from a box that was leaked below, and is
+            // never freed.
             if let Some((maker, value)) = unsafe { current.as_ref() }
                 && !maker.is_other()
             {
                 return value;
             }
             let made = Box::into_raw(Box::new((Maker::this(), (self.make)())));
-            let swapped = self.current.compare_exchange(current, made, Ordering::AcqRel, Ordering::Acquire);
+            let swapped =
+                self.current.compare_exchange(current, made, Ordering::AcqRel, Ordering::Acquire);
             if swapped.is_err() {
                 // SAFETY: nobody else has seen the pointer.
                 drop(unsafe { Box::from_raw(made) });

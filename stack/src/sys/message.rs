@@ -1,8 +1,10 @@
-//! Sending and receiving datagrams with control messages, singly and many a call; and the error queue.
+//! Sending and receiving datagrams with control messages, singly and many a call; and the error
+//! queue.
 //!
-//! Every function returns at once (`MSG_DONTWAIT`), allocates nothing, and answers with the bare errno. The calls of the data path are made
-//! without the C library's wrappers: those are cancellation points (pthreads(7)), which verbs are not, and a thread that is cancelled
-//! there would leave locks behind.
+//! Every function returns at once (`MSG_DONTWAIT`), allocates nothing, and answers with the bare
+//! errno. The calls of the data path are made without the C library's wrappers: those are
+//! cancellation points (pthreads(7)), which verbs are not, and a thread that is cancelled there
+//! would leave locks behind.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
@@ -21,13 +23,15 @@ pub const SEND_BATCH: usize = 64;
 /// Datagrams that one call receives at most.
 pub const RECEIVE_BATCH: usize = 8;
 
-/// A header of which nothing is set. (Some C libraries have private padding in it, so it has no literal.)
+/// A header of which nothing is set. (Some C libraries have private padding in it, so it has no
+/// literal.)
 fn blank_header() -> libc::msghdr {
     // SAFETY: all fields are integers and pointers, for which zero is a value.
     unsafe { std::mem::zeroed() }
 }
 
-/// The header of a message to send. It points at what the arguments do, and is only good for as long.
+/// The header of a message to send. It points at what the arguments do, and is only good for as
+/// long.
 fn outgoing(to: &RawAddress, control: &Control, payload: &mut libc::iovec) -> libc::msghdr {
     let mut header = blank_header();
     let (address, control) = (to.as_bytes(), control.as_bytes());
@@ -50,11 +54,16 @@ fn outgoing_payload(bytes: &[u8]) -> libc::iovec {
 ///
 /// # Errors
 /// What sendmsg(2) answers; also an error that an earlier datagram met on its way, once.
-pub fn send(socket: impl AsFd, to: &RawAddress, control: &Control, payload: &[u8]) -> Result<usize, Errno> {
+pub fn send(
+    socket: impl AsFd,
+    to: &RawAddress,
+    control: &Control,
+    payload: &[u8],
+) -> Result<usize, Errno> {
     let mut vector = outgoing_payload(payload);
     let header = outgoing(to, control, &mut vector);
-    // SAFETY: the header points at the address, control messages, vector and payload, all of which are borrowed
-    // or local and live through the call; sendmsg only reads them.
+    // SAFETY: the header points at the address, control messages, vector and payload, all of which
+    // are borrowed or local and live through the call; sendmsg only reads them.
     let sent = unsafe {
         libc::syscall(
             libc::SYS_sendmsg,
@@ -66,8 +75,8 @@ pub fn send(socket: impl AsFd, to: &RawAddress, control: &Control, payload: &[u8
     usize::try_from(sent).map_err(|_| last_errno())
 }
 
-/// sendmmsg(2): each of `payloads`, at most [`SEND_BATCH`], as a datagram of its own. Returns how many were taken, at least
-/// one unless there are none.
+/// sendmmsg(2): each of `payloads`, at most [`SEND_BATCH`], as a datagram of its own. Returns how
+/// many were taken, at least one unless there are none.
 ///
 /// # Errors
 /// As [`send`], if not even the first was taken.
@@ -88,8 +97,9 @@ pub fn send_each<'a>(
     if count == 0 {
         return Ok(0);
     }
-    // SAFETY: the first `count` headers point at the address, control messages, vectors and payloads, all of which
-    // are borrowed or local and live through the call; sendmmsg reads those and writes the headers' `msg_len`.
+    // SAFETY: the first `count` headers point at the address, control messages, vectors and
+    // payloads, all of which are borrowed or local and live through the call; sendmmsg reads those
+    // and writes the headers' `msg_len`.
     let sent = unsafe {
         libc::syscall(
             libc::SYS_sendmmsg,
@@ -149,7 +159,8 @@ impl ReceiveSlot {
         self.flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0
     }
 
-    /// The header of a message to receive here. It points at this slot's rooms and at `vector`, and is only good for as long.
+    /// The header of a message to receive here. It points at this slot's rooms and at `vector`, and
+    /// is only good for as long.
     fn incoming(&mut self, vector: &mut libc::iovec) -> libc::msghdr {
         *vector = libc::iovec { iov_base: self.data.as_mut_ptr().cast(), iov_len: self.data.len() };
         let mut header = blank_header();
@@ -173,11 +184,13 @@ impl ReceiveSlot {
     }
 }
 
-/// Fills the first of `slots`, at most [`RECEIVE_BATCH`], with datagrams that wait: recvmsg(2) for one slot, which costs less when there is one
-/// datagram or none, and recvmmsg(2) for more. Returns how many.
+/// Fills the first of `slots`, at most [`RECEIVE_BATCH`], with datagrams that wait: recvmsg(2) for
+/// one slot, which costs less when there is one datagram or none, and recvmmsg(2) for more. Returns
+/// how many.
 ///
 /// # Errors
-/// `EAGAIN` when none waits; an error that an earlier datagram met on its way, once; what the call answers.
+/// `EAGAIN` when none waits; an error that an earlier datagram met on its way, once; what the call
+/// answers.
 pub fn receive(socket: impl AsFd, slots: &mut [ReceiveSlot]) -> Result<usize, Errno> {
     match slots {
         [slot] => receive_one(socket, slot).map(|()| 1),
@@ -188,10 +201,16 @@ pub fn receive(socket: impl AsFd, slots: &mut [ReceiveSlot]) -> Result<usize, Er
 fn receive_one(socket: impl AsFd, slot: &mut ReceiveSlot) -> Result<(), Errno> {
     let mut vector = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
     let mut header = slot.incoming(&mut vector);
-    // SAFETY: the header points at a vector that lives through the call and at the rooms of the slot, exclusively borrowed
-    // through the call, with their lengths; the kernel writes bytes there and the lengths in the header.
+    // SAFETY: the header points at a vector that lives through the call and at the rooms of the
+    // slot, exclusively borrowed through the call, with their lengths; the kernel writes bytes
+    // there and the lengths in the header.
     let received = unsafe {
-        libc::syscall(libc::SYS_recvmsg, socket.as_fd().as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT)
+        libc::syscall(
+            libc::SYS_recvmsg,
+            socket.as_fd().as_raw_fd(),
+            &raw mut header,
+            libc::MSG_DONTWAIT,
+        )
     };
     let length = usize::try_from(received).map_err(|_| last_errno())?;
     slot.note(&header, length);
@@ -206,9 +225,9 @@ fn receive_many(socket: impl AsFd, slots: &mut [ReceiveSlot]) -> Result<usize, E
         header.msg_hdr = slot.incoming(vector);
         count += 1;
     }
-    // SAFETY: the first `count` headers point at vectors that live through the call and at the rooms of as many
-    // distinct slots, exclusively borrowed through the call, with their lengths; the kernel writes bytes there and
-    // the lengths in the headers.
+    // SAFETY: the first `count` headers point at vectors that live through the call and at the
+    // rooms of as many distinct slots, exclusively borrowed through the call, with their lengths;
+    // the kernel writes bytes there and the lengths in the headers.
     let received = unsafe {
         libc::syscall(
             libc::SYS_recvmmsg,
@@ -245,7 +264,8 @@ pub struct QueuedError {
     pub offender: Option<IpAddr>,
 }
 
-/// Takes one entry from the error queue; entries without an IP address or an error's description are passed over.
+/// Takes one entry from the error queue; entries without an IP address or an error's description
+/// are passed over.
 ///
 /// # Errors
 /// `EAGAIN` when the queue is empty, and what recvmsg(2) answers.
@@ -254,15 +274,16 @@ pub fn receive_error(socket: impl AsFd) -> Result<QueuedError, Errno> {
     loop {
         let mut address = RawAddress::EMPTY;
         let mut control = Control::EMPTY;
-        // The failed datagram itself is of no use here, so there is no room for it and the call cuts it off.
+        // The failed datagram itself is of no use here, so there is no room for it and the call
+        // cuts it off.
         let mut header = blank_header();
         let (name, room) = (address.room(), control.room());
         header.msg_name = name.as_mut_ptr().cast();
         header.msg_namelen = name.len() as libc::socklen_t;
         header.msg_control = room.as_mut_ptr().cast();
         header.msg_controllen = room.len() as _;
-        // SAFETY: the header points at the rooms of `address` and `control`, which live through the call, with
-        // their lengths; there is no payload vector.
+        // SAFETY: the header points at the rooms of `address` and `control`, which live through the
+        // call, with their lengths; there is no payload vector.
         let received = unsafe {
             libc::recvmsg(
                 socket.as_fd().as_raw_fd(),

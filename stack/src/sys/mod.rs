@@ -17,8 +17,9 @@
 //! | [`thread`] | threads that take none of the application's signals |
 //! | [`unix`] | local sockets: abstract names, credentials, passing descriptors |
 //!
-//! Everything here is a safe function: the pointers that a call gets come from references that live as long as
-//! the call, and whatever the kernel wrote is read with bounds checks. Linux only, as rxe is.
+//! Everything here is a safe function: the pointers that a call gets come from references that live
+//! as long as the call, and whatever the kernel wrote is read with bounds checks. Linux only, as
+//! rxe is.
 #![allow(unsafe_code)]
 
 pub mod address;

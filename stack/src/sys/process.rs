@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-/// The number as this process has learned it, in a page that is empty in every child, however it was forked; null until it is mapped.
+/// The number as this process has learned it, in a page that is empty in every child, however it
+/// was forked; null until it is mapped.
 static KEPT: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 /// The system has no such pages.
 static CANNOT_KEEP: AtomicBool = AtomicBool::new(false);
@@ -10,7 +11,8 @@ static CANNOT_KEEP: AtomicBool = AtomicBool::new(false);
 /// The number of this process.
 #[must_use]
 pub fn own_id() -> u32 {
-    // SAFETY: what is not null was mapped by `keep`, is as long as a word and stays mapped; all use it as an atomic.
+    // SAFETY: what is not null was mapped by `keep`, is as long as a word and stays mapped; all use
+    // it as an atomic.
     let Some(kept) = (unsafe { KEPT.load(Ordering::Acquire).as_ref() }) else { return keep() };
     match kept.load(Ordering::Relaxed) {
         0 => {
@@ -28,8 +30,12 @@ fn keep() -> u32 {
     if !CANNOT_KEEP.load(Ordering::Relaxed) {
         match wiped_page() {
             Some(page) => {
-                let others =
-                    KEPT.compare_exchange(std::ptr::null_mut(), page, Ordering::AcqRel, Ordering::Relaxed);
+                let others = KEPT.compare_exchange(
+                    std::ptr::null_mut(),
+                    page,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                );
                 if others.is_err() {
                     // SAFETY: mapped by this thread with this length, and told to nobody.
                     unsafe { libc::munmap(page.cast(), size_of::<AtomicU32>()) };
@@ -41,7 +47,8 @@ fn keep() -> u32 {
     std::process::id()
 }
 
-/// A page of zeros that the kernel empties in a forked child (madvise(2), `MADV_WIPEONFORK`, since Linux 4.14).
+/// A page of zeros that the kernel empties in a forked child (madvise(2), `MADV_WIPEONFORK`, since
+/// Linux 4.14).
 fn wiped_page() -> Option<*mut AtomicU32> {
     let (len, rights) = (size_of::<AtomicU32>(), libc::PROT_READ | libc::PROT_WRITE);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -67,7 +74,8 @@ mod tests {
     fn a_child_by_the_bare_system_call_has_its_own() {
         let parent = std::process::id();
         assert_eq!([own_id(), own_id()], [parent; 2]);
-        // SAFETY: no handlers run, as after _Fork or clone; the child calls what allocates nothing and takes no lock, and leaves by _exit.
+        // SAFETY: no handlers run, as after _Fork or clone; the child calls what allocates nothing
+        // and takes no lock, and leaves by _exit.
         let child = unsafe { libc::syscall(libc::SYS_fork) };
         if child == 0 {
             let is_own = own_id() == std::process::id() && own_id() != parent;

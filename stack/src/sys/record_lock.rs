@@ -1,9 +1,10 @@
 //! Record locks on single bytes of a file (fcntl(2), "traditional" ones).
 //!
-//! Such a lock belongs to the process, not to a descriptor: a forked child does not inherit it, whatever copies of descriptors it
-//! keeps, and the kernel releases it when the process ends, however it ends. The price: within a process it excludes
-//! nobody, and closing *any* descriptor of the file releases all of the process's locks on it. Who uses them keeps one
-//! descriptor of the file in a process and a mutex beside it.
+//! Such a lock belongs to the process, not to a descriptor: a forked child does not inherit it,
+//! whatever copies of descriptors it keeps, and the kernel releases it when the process ends,
+//! however it ends. The price: within a process it excludes nobody, and closing *any* descriptor of
+//! the file releases all of the process's locks on it. Who uses them keeps one descriptor of the
+//! file in a process and a mutex beside it.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -12,7 +13,8 @@ use rustix::io::Errno;
 use super::last_errno;
 
 fn request(kind: libc::c_int, byte: u64) -> libc::flock {
-    // SAFETY: all fields are integers, for which zero is a value. (Some platforms have private padding in it.)
+    // SAFETY: all fields are integers, for which zero is a value. (Some platforms have private
+    // padding in it.)
     let mut request: libc::flock = unsafe { std::mem::zeroed() };
     request.l_type = kind as libc::c_short;
     request.l_whence = libc::SEEK_SET as libc::c_short;
@@ -22,12 +24,14 @@ fn request(kind: libc::c_int, byte: u64) -> libc::flock {
 }
 
 fn call(file: impl AsFd, command: libc::c_int, request: &mut libc::flock) -> Result<(), Errno> {
-    // SAFETY: the pointer is to a whole `flock`, exclusively borrowed through the call, which reads and may write it.
+    // SAFETY: the pointer is to a whole `flock`, exclusively borrowed through the call, which reads
+    // and may write it.
     let result = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, &raw mut *request) };
     if result == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// Locks a byte, unless another process has it; whether it is locked now. The file must be open for writing.
+/// Locks a byte, unless another process has it; whether it is locked now. The file must be open for
+/// writing.
 ///
 /// # Errors
 /// `EBADF`, `ENOLCK`.

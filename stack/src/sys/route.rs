@@ -1,4 +1,5 @@
-//! Which way packets leave this host: asked of the system by connecting a datagram socket, which sends nothing.
+//! Which way packets leave this host: asked of the system by connecting a datagram socket, which
+//! sends nothing.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -44,6 +45,9 @@ mod tests {
         let own: IpAddr = "127.9.8.7".parse().unwrap();
         assert_eq!(source_for(Some(own), loopback), Ok(own));
         // 192.0.2.0/24 is for documentation: no host has an address of it.
-        assert_eq!(source_for(Some("192.0.2.1".parse().unwrap()), loopback), Err(libc::EADDRNOTAVAIL));
+        assert_eq!(
+            source_for(Some("192.0.2.1".parse().unwrap()), loopback),
+            Err(libc::EADDRNOTAVAIL)
+        );
     }
 }

@@ -1,8 +1,9 @@
 //! Which of several sockets on one address and port a packet goes to.
 //!
-//! Sockets with SO_REUSEPORT on one address form a group in the order they were bound. A classic BPF program
-//! sees the UDP payload (the BTH) and returns the index of the receiving socket. The upper bits of a QPN carry a
-//! process slot; socket 0 is everybody's, socket 1 + slot is the slot's:
+//! Sockets with SO_REUSEPORT on one address form a group in the order they were bound. A classic
+//! BPF program sees the UDP payload (the BTH) and returns the index of the receiving socket. The
+//! upper bits of a QPN carry a process slot; socket 0 is everybody's, socket 1 + slot is the
+//! slot's:
 //!
 //! | packet | socket |
 //! |---|---|
@@ -11,11 +12,12 @@
 //! | to QP1, another response | of the slot in the transaction id |
 //! | to QP1, a request (REQ, SIDR_REQ and others); too short | everybody's |
 //!
-//! An index beyond the group falls back to the kernel's hash: then the process that gets the packet knows that it is not for it.
-//! QP0, which RoCE does not use, is treated as QP1.
-//! What the program decides from a MAD is the same as [`urxe_wire::mad::Destination::of`] does.
+//! An index beyond the group falls back to the kernel's hash: then the process that gets the packet
+//! knows that it is not for it. QP0, which RoCE does not use, is treated as QP1. What the program
+//! decides from a MAD is the same as [`urxe_wire::mad::Destination::of`] does.
 //!
-//! Sources: IBTA 9.2 (BTH), 13.4.2 (MAD header), 12.6 (CM messages); the kernel's Documentation/networking/filter.rst.
+//! Sources: IBTA 9.2 (BTH), 13.4.2 (MAD header), 12.6 (CM messages); the kernel's
+//! Documentation/networking/filter.rst.
 
 use std::os::fd::AsFd;
 

@@ -1,27 +1,30 @@
-//! Threads that take none of the application's signals, which thread this is, and whether it interrupts others.
+//! Threads that take none of the application's signals, which thread this is, and whether it
+//! interrupts others.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::thread::JoinHandleExt;
 use std::thread::{Builder, JoinHandle};
 
-/// Signals that a thread raises by its own fault. They stay open: blocked, they would kill the process without
-/// the application's crash handler.
+/// Signals that a thread raises by its own fault. They stay open: blocked, they would kill the
+/// process without the application's crash handler.
 const OWN_FAULTS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// Whether the caller is that thread. The standard library would allocate a description of a thread that it did not start.
+/// Whether the caller is that thread. The standard library would allocate a description of a thread
+/// that it did not start.
 pub fn is_current<T>(thread: &JoinHandle<T>) -> bool {
-    // SAFETY: both are threads of this process, the other one joinable as long as its handle is there.
+    // SAFETY: both are threads of this process, the other one joinable as long as its handle is
+    // there.
     unsafe { libc::pthread_equal(thread.as_pthread_t(), libc::pthread_self()) != 0 }
 }
 
-/// Starts a thread in which every signal is blocked, so that the application's handlers run in the application's
-/// threads only and its blocking calls are the ones interrupted. Excepted are those that a thread raises by its
-/// own fault (SIGSEGV and its like).
+/// Starts a thread in which every signal is blocked, so that the application's handlers run in the
+/// application's threads only and its blocking calls are the ones interrupted. Excepted are those
+/// that a thread raises by its own fault (SIGSEGV and its like).
 ///
-/// The mask is set before the thread exists, which leaves no moment in which it could take a signal, and the
-/// calling thread's mask is restored.
+/// The mask is set before the thread exists, which leaves no moment in which it could take a
+/// signal, and the calling thread's mask is restored.
 ///
 /// # Errors
 /// What the system answers when it cannot start a thread.
@@ -45,8 +48,9 @@ where
     builder.spawn(body)
 }
 
-/// Whether the calling thread, when it is woken, waits until whoever has the processor sleeps or has had its time (SCHED_BATCH, sched(7)),
-/// instead of taking the processor at once. Where another processor is idle it makes no difference.
+/// Whether the calling thread, when it is woken, waits until whoever has the processor sleeps or
+/// has had its time (SCHED_BATCH, sched(7)), instead of taking the processor at once. Where another
+/// processor is idle it makes no difference.
 ///
 /// # Errors
 /// The system's: a sandbox may forbid it.
@@ -73,7 +77,8 @@ impl Drop for RestoreMask {
 /// Replaces the calling thread's signal mask and returns the one before.
 fn set_mask(mask: &libc::sigset_t) -> io::Result<libc::sigset_t> {
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `mask` is initialised; `before` is written by a call that succeeds, and read only then.
+    // SAFETY: `mask` is initialised; `before` is written by a call that succeeds, and read only
+    // then.
     unsafe {
         match libc::pthread_sigmask(libc::SIG_SETMASK, mask, before.as_mut_ptr()) {
             0 => Ok(before.assume_init()),

@@ -1,7 +1,7 @@
 //! Local sockets: abstract names, who is at the other end, and passing descriptors (unix(7)).
 //!
-//! An abstract name is no file: it belongs to the network namespace, as IP addresses do, and goes with the last descriptor of the
-//! socket that is bound to it.
+//! An abstract name is no file: it belongs to the network namespace, as IP addresses do, and goes
+//! with the last descriptor of the socket that is bound to it.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, recvmsg,
-    sendmsg, socket_with,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect,
+    listen, recvmsg, sendmsg, socket_with,
 };
 
 use super::last_errno;
@@ -35,8 +35,8 @@ pub struct Peer {
 pub fn peer(socket: impl AsFd) -> Result<Peer, Errno> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the pointer and length describe `credentials`, which lives through the call; the kernel writes at most
-    // `length` bytes, and every pattern of bytes is a ucred.
+    // SAFETY: the pointer and length describe `credentials`, which lives through the call; the
+    // kernel writes at most `length` bytes, and every pattern of bytes is a ucred.
     let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -46,7 +46,11 @@ pub fn peer(socket: impl AsFd) -> Result<Peer, Errno> {
             &raw mut length,
         )
     };
-    if result == 0 { Ok(Peer { pid: credentials.pid, uid: credentials.uid }) } else { Err(last_errno()) }
+    if result == 0 {
+        Ok(Peer { pid: credentials.pid, uid: credentials.uid })
+    } else {
+        Err(last_errno())
+    }
 }
 
 /// A socket of messages that listens under an abstract name. Non-blocking, closed on exec.
@@ -78,9 +82,13 @@ fn new_socket() -> Result<OwnedFd, Errno> {
 /// Sends a message with descriptors, without blocking.
 ///
 /// # Errors
-/// `EAGAIN` if the queue is full, `EPIPE` if nobody will read it, `ETOOMANYREFS` if the user has too many descriptors on
-/// their way.
-pub fn send(socket: impl AsFd, bytes: &[&[u8]], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+/// `EAGAIN` if the queue is full, `EPIPE` if nobody will read it, `ETOOMANYREFS` if the user has
+/// too many descriptors on their way.
+pub fn send(
+    socket: impl AsFd,
+    bytes: &[&[u8]],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -100,8 +108,9 @@ pub fn send(socket: impl AsFd, bytes: &[&[u8]], descriptors: &[BorrowedFd<'_>]) 
     }
 }
 
-/// Receives a message with the descriptors it carries, closed on exec, without blocking. Returns its length. With `peek`, the message
-/// stays in the queue, and the descriptors are new ones for the same files.
+/// Receives a message with the descriptors it carries, closed on exec, without blocking. Returns
+/// its length. With `peek`, the message stays in the queue, and the descriptors are new ones for
+/// the same files.
 ///
 /// # Errors
 /// `EAGAIN` when none waits.

@@ -1,16 +1,18 @@
 //! Entries by time, the earliest first.
 //!
-//! What a busy device enters comes almost in order already: one kind of deadline is always as far ahead, so that what is entered
-//! later is due later. So there are a few lanes, each in order by itself, and an entry goes to the end of the one whose last
-//! entry is nearest before it (patience sorting). What fits none goes to a heap. To enter and to take is then a look at the
-//! ends of the lanes, where a heap of a thousand would be sifted through.
+//! What a busy device enters comes almost in order already: one kind of deadline is always as far
+//! ahead, so that what is entered later is due later. So there are a few lanes, each in order by
+//! itself, and an entry goes to the end of the one whose last entry is nearest before it (patience
+//! sorting). What fits none goes to a heap. To enter and to take is then a look at the ends of the
+//! lanes, where a heap of a thousand would be sifted through.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::time::Time;
 
-/// Kinds of deadlines that are told apart: probes, early timeouts, the program's timeouts, and one for what is between.
+/// Kinds of deadlines that are told apart: probes, early timeouts, the program's timeouts, and one
+/// for what is between.
 const LANES: usize = 4;
 
 type Entry = (Time, u32);
@@ -25,9 +27,11 @@ pub(super) struct Schedule {
 impl Schedule {
     /// Enters thing `index` at `at`.
     pub fn insert(&mut self, at: Time, index: u32) {
-        // An empty lane counts as one that ended long ago: taken before the heap is, after any that has something before `at`.
+        // An empty lane counts as one that ended long ago: taken before the heap is, after any that
+        // has something before `at`.
         let end = |lane: &VecDeque<Entry>| lane.back().map_or(Time::ZERO, |(end, _)| *end);
-        let nearest = self.lanes.iter_mut().filter(|lane| end(lane) <= at).max_by_key(|lane| end(lane));
+        let nearest =
+            self.lanes.iter_mut().filter(|lane| end(lane) <= at).max_by_key(|lane| end(lane));
         match nearest {
             Some(lane) => lane.push_back((at, index)),
             None => self.rest.push(Reverse((at, index))),

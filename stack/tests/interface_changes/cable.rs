@@ -17,11 +17,13 @@ pub const SECOND_V6: Ipv6Addr = Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 2);
 pub const NEW_V6: Ipv6Addr = Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 3);
 
 pub fn ip(arguments: &str) {
-    let output = Command::new("ip").args(arguments.split(' ')).output().expect("iproute2 is installed");
+    let output =
+        Command::new("ip").args(arguments.split(' ')).output().expect("iproute2 is installed");
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Gives an address to this end of the cable. One of IPv6 is used at once, without looking for others that have it.
+/// Gives an address to this end of the cable. One of IPv6 is used at once, without looking for
+/// others that have it.
 pub fn add(address: impl Into<IpAddr>) {
     match address.into() {
         IpAddr::V4(address) => ip(&format!("address add {address}/24 dev here")),
@@ -47,8 +49,12 @@ impl Cable {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let interfaces = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
-        let others = interfaces.lines().skip(2).filter(|line| !line.trim_start().starts_with("lo:")).count();
-        assert_eq!(others, 0, "this is not a network namespace of the test's own: see the head of this file");
+        let others =
+            interfaces.lines().skip(2).filter(|line| !line.trim_start().starts_with("lo:")).count();
+        assert_eq!(
+            others, 0,
+            "this is not a network namespace of the test's own: see the head of this file"
+        );
         ip("link add here type veth peer name there");
         // No link-local address: it comes by itself, seconds after the interface.
         ip("link set here addrgenmode none");

@@ -1,4 +1,5 @@
-//! The same of addresses of IPv6. Unlike those of IPv4 the system takes them away when their interface goes down.
+//! The same of addresses of IPv6. Unlike those of IPv4 the system takes them away when their
+//! interface goes down.
 
 use std::net::IpAddr;
 
@@ -20,7 +21,8 @@ fn the_gid_table_follows_addresses_of_ipv6() {
     let engine = open("here");
     let by_mac = addresses(&engine)[0];
     let of_ipv4 = [FIRST, SECOND].map(|address| Some(IpAddr::from(address)));
-    let [first, second, new] = [FIRST_V6, SECOND_V6, NEW_V6].map(|address| Some(IpAddr::from(address)));
+    let [first, second, new] =
+        [FIRST_V6, SECOND_V6, NEW_V6].map(|address| Some(IpAddr::from(address)));
     let table = |of_ipv6: &[Option<IpAddr>]| [&[by_mac], &of_ipv4[..], of_ipv6].concat();
     assert_eq!(addresses(&engine), table(&[first, second]));
     add(NEW_V6);

@@ -1,4 +1,5 @@
-//! What a device tells when its interface goes down and up and its addresses go and come; and that hosts made of network namespaces stay apart.
+//! What a device tells when its interface goes down and up and its addresses go and come; and that
+//! hosts made of network namespaces stay apart.
 //!
 //! Needs root in a network namespace of its own, and `ip` (iproute2):
 //!
@@ -7,7 +8,8 @@
 //! unshare --map-root-user --net cargo test -p urxe-stack --test interface_changes -- --ignored
 //! ```
 //!
-//! A veth pair stands for a cable: its other end has no address, and is taken down to take the carrier away.
+//! A veth pair stands for a cable: its other end has no address, and is taken down to take the
+//! carrier away.
 
 mod cable;
 mod ipv6;
@@ -101,8 +103,8 @@ fn a_new_address_sends_and_receives_at_once_and_again_when_it_comes_back() {
     comes_goes_and_comes_back([FIRST, SECOND, NEW].map(IpAddr::from));
 }
 
-/// Another device is on the first address; a device that follows the interface has the second, and is spoken to at a new one: within
-/// the process, and over sockets.
+/// Another device is on the first address; a device that follows the interface has the second, and
+/// is spoken to at a new one: within the process, and over sockets.
 fn comes_goes_and_comes_back(addresses: [IpAddr; 3]) {
     ip("link set lo up");
     for direct in [true, false] {
@@ -142,7 +144,10 @@ fn comes_goes_and_comes_back_over(direct: bool, [first, second, new]: [IpAddr; 3
             let sent = Instant::now();
             there.send(0, &here, new, b"good morning");
             assert_eq!(sleeper.join().unwrap(), Ok(true));
-            assert!(sent.elapsed() < PATIENCE / 2, "it slept on, and found the message at its deadline");
+            assert!(
+                sent.elapsed() < PATIENCE / 2,
+                "it slept on, and found the message at its deadline"
+            );
             assert_eq!(here.hear(PATIENCE), Some((first, new, b"good morning".to_vec())));
         });
     }
@@ -204,7 +209,8 @@ fn a_new_address_that_another_process_has_with_the_same_slot_is_listed_and_not_a
 /// A device in a namespace made for it, with a loopback interface only.
 fn open_elsewhere(devices: usize) -> Vec<Engine> {
     let opened = std::thread::spawn(move || {
-        // SAFETY: only this thread goes to another network, with what it makes there; no descriptors change.
+        // SAFETY: only this thread goes to another network, with what it makes there; no
+        // descriptors change.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("root may make namespaces");
         ip("link set lo up");
         (0..devices).map(|_| open("127.0.0.1")).collect()

@@ -32,10 +32,16 @@ impl<'e> Talker<'e> {
         let device = engine.device();
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(16, None, 0).unwrap();
-        let cap =
-            QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 64 };
+        let cap = QpCap {
+            max_send_wr: 4,
+            max_recv_wr: 4,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 64,
+        };
         let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
-        let init = QpInit { qp_type: QpType::Ud, pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: false };
+        let init =
+            QpInit { qp_type: QpType::Ud, pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: false };
         let qp = device.create_qp(&init).unwrap();
         use QpAttrMask as M;
         let states = [
@@ -48,8 +54,13 @@ impl<'e> Talker<'e> {
             engine.modify_qp(qp, &attr, bits | M::STATE).unwrap();
         }
         let buffer = Arc::new(Buffer::new(ROOM).unwrap());
-        let mr =
-            device.memory().register_buffer(pd, &buffer, 0..ROOM, buffer.addr() as u64, Access::LOCAL_WRITE);
+        let mr = device.memory().register_buffer(
+            pd,
+            &buffer,
+            0..ROOM,
+            buffer.addr() as u64,
+            Access::LOCAL_WRITE,
+        );
         Self { engine, pd, cq, qp, buffer, mr: mr.unwrap() }
     }
 
@@ -82,7 +93,8 @@ impl<'e> Talker<'e> {
         self.engine.post_recv(self.qp, &[RecvRequest { wr_id: 2, sges: &sges }]).unwrap();
     }
 
-    /// Waits for a datagram without receiving: source and destination address by its header, and its text. `None` if none comes.
+    /// Waits for a datagram without receiving: source and destination address by its header, and
+    /// its text. `None` if none comes.
     pub fn hear(&self, patience: Duration) -> Option<(IpAddr, IpAddr, Vec<u8>)> {
         let end = Instant::now() + patience;
         let mut out = [Completion::default()];

@@ -4,7 +4,8 @@
 //! urxe-group --address 10.77.0.1 -m 239.77.0.1 -l       # listens
 //! urxe-group --address 10.77.0.2 -m 239.77.0.1          # sends
 //! ```
-//! With `--mckey`, the messages are those of rdma-core's `mckey`: its Q_Key, its size, bytes that mean nothing.
+//! With `--mckey`, the messages are those of rdma-core's `mckey`: its Q_Key, its size, bytes that
+//! mean nothing.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -13,8 +14,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use urxe::{
-    Access, AddressVector, CompletionQueue, Counter, Device, GRH_LEN, Gid, MemoryRegion, ProtectionDomain,
-    QKey, QpType, QueuePair, RecvRequest, SendRequest, WcFlags, WcOpcode, WcStatus,
+    Access, AddressVector, CompletionQueue, Counter, Device, GRH_LEN, Gid, MemoryRegion,
+    ProtectionDomain, QKey, QpType, QueuePair, RecvRequest, SendRequest, WcFlags, WcOpcode,
+    WcStatus,
 };
 
 const QKEY: QKey = QKey(0x4d43_4153);
@@ -62,8 +64,8 @@ impl Station {
         let device = Device::open_address(arguments.address)?;
         let pd = device.alloc_pd()?;
         let cq = device.create_cq(4096)?;
-        let region =
-            pd.allocate((GRH_LEN + arguments.size) * arguments.count as usize, Access::LOCAL_WRITE)?;
+        let region = pd
+            .allocate((GRH_LEN + arguments.size) * arguments.count as usize, Access::LOCAL_WRITE)?;
         let qkey = if arguments.mckey { MCKEY_QKEY } else { QKEY };
         Ok(Self { device, pd, cq, region, qkey })
     }
@@ -75,14 +77,17 @@ impl Station {
     }
 
     fn counters(&self) -> String {
-        let each = self.device.counters().map(|(counter, value)| format!("{} {value}", counter.name()));
+        let each =
+            self.device.counters().map(|(counter, value)| format!("{} {value}", counter.name()));
         each.collect::<Vec<_>>().join(" ")
     }
 }
 
 fn pattern(message: u32, len: usize) -> Vec<u8> {
     let start = (message + 1).wrapping_mul(0x9e37_79b1);
-    (0..len as u32).map(|byte| (start.wrapping_add(byte.wrapping_mul(0x85eb_ca6b)) >> 24) as u8).collect()
+    (0..len as u32)
+        .map(|byte| (start.wrapping_add(byte.wrapping_mul(0x85eb_ca6b)) >> 24) as u8)
+        .collect()
 }
 
 fn send(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
@@ -99,7 +104,9 @@ fn send(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     for message in 0..arguments.count {
         station.region.write(0, &pattern(message, arguments.size))?;
         let data = station.region.slice(..arguments.size)?;
-        qp.post_send(&SendRequest::send_imm(data, message).to_group(&way, station.qkey).signaled())?;
+        qp.post_send(
+            &SendRequest::send_imm(data, message).to_group(&way, station.qkey).signaled(),
+        )?;
         let completion = station.cq.wait_one(Some(STALL_LIMIT))?;
         if completion.status != WcStatus::Success {
             return Err(format!("{} at message {message}", completion.status).into());
@@ -151,12 +158,16 @@ fn listen(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         from = Some(header.from);
         if arguments.mckey {
             if completion.imm_data() != Some(completion.src_qp.value()) {
-                return Err(format!("{:?} is not the sender's queue pair", completion.imm_data()).into());
+                return Err(
+                    format!("{:?} is not the sender's queue pair", completion.imm_data()).into()
+                );
             }
         } else if completion.imm_data() != Some(message)
             || bytes[GRH_LEN..] != pattern(message, arguments.size)
         {
-            return Err(format!("message {:?} where {message} was due", completion.imm_data()).into());
+            return Err(
+                format!("message {:?} where {message} was due", completion.imm_data()).into()
+            );
         }
     }
     let from = from.map(|from| from.to_string()).unwrap_or_default();

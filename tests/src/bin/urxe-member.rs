@@ -1,4 +1,5 @@
-//! One of several processes on one address: does as the lines on its standard input say, and answers each with a line.
+//! One of several processes on one address: does as the lines on its standard input say, and
+//! answers each with a line.
 //!
 //! ```text
 //! open <address>              slot <number>
@@ -14,9 +15,10 @@
 //! gaps                        gaps <number> <p50> <p99.9> <longest>   between messages since it was last asked, in µs
 //! end                         ok
 //! ```
-//! Between commands the connected pairs play: one end sends a message, the other verifies every byte of it and sends the next.
-//! A message that is not what it should be ends the process with a word about it; so does a failed completion, unless
-//! the pair is to be dropped because its peer was killed.
+//! Between commands the connected pairs play: one end sends a message, the other verifies every
+//! byte of it and sends the next. A message that is not what it should be ends the process with a
+//! word about it; so does a failed completion, unless the pair is to be dropped because its peer
+//! was killed.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -26,8 +28,8 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use urxe::{
-    Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, ProtectionDomain, Qpn, QueuePair,
-    RecvRequest, SendRequest, XrcDomain, XrcTarget, XrcdFlags,
+    Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, ProtectionDomain, Qpn,
+    QueuePair, RecvRequest, SendRequest, XrcDomain, XrcTarget, XrcdFlags,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -60,7 +62,8 @@ struct Member {
     gaps: Vec<u64>,
 }
 
-/// On a busy machine a process may get no processor for longer than the usual half second: a peer counts as gone after 17 s.
+/// On a busy machine a process may get no processor for longer than the usual half second: a peer
+/// counts as gone after 17 s.
 fn patient() -> ConnectOptions {
     ConnectOptions { timeout: 19, ..ConnectOptions::default() }
 }
@@ -103,7 +106,8 @@ impl Member {
     }
 
     fn make(&mut self, name: u64) -> Result<String> {
-        let qp = self.pd.queue_pair(&self.cq).max_send_wr(4).max_recv_wr(4).signal_all(true).create()?;
+        let qp =
+            self.pd.queue_pair(&self.cq).max_send_wr(4).max_recv_wr(4).signal_all(true).create()?;
         let region = self.pd.allocate(2 * LEN, Access::LOCAL_WRITE)?;
         qp.init(&ConnectOptions::default())?;
         let end = End { qp, region, next: 0, failed: None };
@@ -143,13 +147,15 @@ impl Member {
                 self.targets.push(target);
                 Ok(answer)
             }
-            ["open_target", qpn] => Ok(match self.domain()?.open_target(Qpn::masked(qpn.parse()?)) {
-                Ok(target) => {
-                    self.targets.push(target);
-                    "target open".to_owned()
-                }
-                Err(error) => format!("target {}", error.errno()),
-            }),
+            ["open_target", qpn] => {
+                Ok(match self.domain()?.open_target(Qpn::masked(qpn.parse()?)) {
+                    Ok(target) => {
+                        self.targets.push(target);
+                        "target open".to_owned()
+                    }
+                    Err(error) => format!("target {}", error.errno()),
+                })
+            }
             ["status"] => {
                 let mut all: Vec<_> = self.ends.iter().collect();
                 all.sort_by_key(|(name, _)| **name);
@@ -169,7 +175,8 @@ impl Member {
                 let mut gaps = std::mem::take(&mut self.gaps);
                 gaps.sort_unstable();
                 let at = |thousandth: usize| {
-                    gaps.get((gaps.len() * thousandth / 1000).min(gaps.len().saturating_sub(1))).unwrap_or(&0)
+                    gaps.get((gaps.len() * thousandth / 1000).min(gaps.len().saturating_sub(1)))
+                        .unwrap_or(&0)
                 };
                 Ok(format!("gaps {} {} {} {}", gaps.len(), at(500), at(999), at(1000)))
             }
@@ -224,7 +231,9 @@ impl End {
     /// Verifies a message and sends the next.
     fn answer(&mut self, name: u64, len: usize) -> Result<()> {
         if self.region.read_vec(LEN, len)? != content(name, self.next) {
-            return Err(format!("pair {name}: message {} of {len} bytes is wrong", self.next).into());
+            return Err(
+                format!("pair {name}: message {} of {len} bytes is wrong", self.next).into()
+            );
         }
         self.next += 1;
         self.make_room(name)?;

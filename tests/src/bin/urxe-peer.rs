@@ -1,4 +1,5 @@
-//! urxe's counterpart of `tests/kernel/guest/peer.c`: the same options, the same protocol, the same output.
+//! urxe's counterpart of `tests/kernel/guest/peer.c`: the same options, the same protocol, the same
+//! output.
 //!
 //! ```sh
 //! urxe-peer --address 10.77.0.1 -l
@@ -68,7 +69,8 @@ struct Arguments {
     /// Post receives so many milliseconds late.
     #[arg(short = 'D', default_value_t = 0)]
     delay_ms: u64,
-    /// SEND SEND_IMM SEND_INV WRITE WRITE_IMM FLUSH ATOMIC_WRITE READ MW_WRITE MW_READ MW1_WRITE INV_THEN_WRITE FAA CAS CAS_MISS
+    /// SEND SEND_IMM SEND_INV WRITE WRITE_IMM FLUSH ATOMIC_WRITE READ MW_WRITE MW_READ MW1_WRITE
+    /// INV_THEN_WRITE FAA CAS CAS_MISS
     operations: Vec<Operation>,
 }
 
@@ -78,7 +80,8 @@ fn hexadecimal(text: &str) -> Result<u32, std::num::ParseIntError> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let Some(mtu) = PathMtu::at_most(arguments.mtu).filter(|mtu| mtu.bytes() == arguments.mtu) else {
+    let Some(mtu) = PathMtu::at_most(arguments.mtu).filter(|mtu| mtu.bytes() == arguments.mtu)
+    else {
         eprintln!("urxe-peer: path MTU {}: 256, 512, 1024, 2048 or 4096", arguments.mtu);
         return ExitCode::from(2);
     };

@@ -13,7 +13,8 @@ pub struct Capture {
 
 impl Capture {
     pub(super) fn start(file: PathBuf) -> Result<Self, Error> {
-        // The whole packet, so that `urxe decode` can check its ICRC; a file as large as a few MiB of traffic.
+        // The whole packet, so that `urxe decode` can check its ICRC; a file as large as a few MiB
+        // of traffic.
         let mut dump = Job::on_host(
             Command::new("tcpdump")
                 .args(["-i", BRIDGE, "-n", "-U", "-Z", "root", "-w"])

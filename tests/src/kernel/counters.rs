@@ -1,12 +1,12 @@
-//! The counters of an end: the fifteen of `rdma_rxe`, by the names that `rdma statistic show link` prints, or urxe's own, which
-//! have these and more.
+//! The counters of an end: the fifteen of `rdma_rxe`, by the names that `rdma statistic show link`
+//! prints, or urxe's own, which have these and more.
 
 use std::{collections::BTreeMap, fmt};
 
 use super::Error;
 
-/// Counters that move only when a packet was lost, late, twice or damaged: a retry, or the reason for one. So do all
-/// of urxe's that begin with [`DROPPED`].
+/// Counters that move only when a packet was lost, late, twice or damaged: a retry, or the reason
+/// for one. So do all of urxe's that begin with [`DROPPED`].
 const OF_TROUBLE: [&str; 9] = [
     "duplicate_request",
     "out_of_seq_request",
@@ -42,8 +42,9 @@ impl Counters {
     /// [`Error::Malformed`] when there is no such line.
     pub fn of_urxe_peer(output: &str) -> Result<Self, Error> {
         let line = output.lines().find_map(|line| line.strip_prefix("counters: "));
-        line.and_then(|line| Self::from_words(line.split_whitespace()))
-            .ok_or_else(|| Error::Malformed { what: "output of urxe-peer", text: output.to_owned() })
+        line.and_then(|line| Self::from_words(line.split_whitespace())).ok_or_else(|| {
+            Error::Malformed { what: "output of urxe-peer", text: output.to_owned() }
+        })
     }
 
     fn from_words<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
@@ -125,7 +126,8 @@ mod tests {
     fn a_retry_is_trouble() {
         let before = Counters::parse(QUIET).unwrap();
         let after =
-            Counters::parse(&QUIET.replace("completer_retry_err:0", "completer_retry_err:2")).unwrap();
+            Counters::parse(&QUIET.replace("completer_retry_err:0", "completer_retry_err:2"))
+                .unwrap();
         assert_eq!(after.since(&before).trouble().to_string(), "completer_retry_err 2");
     }
 

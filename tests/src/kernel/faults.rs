@@ -1,5 +1,6 @@
-//! Faults on a guest's link: `tc netem` inside the guest, on what leaves eth0 and, through an ifb device, on what
-//! arrives. Only packets to UDP port 4791 pass through it, so control connections and shells stay whole.
+//! Faults on a guest's link: `tc netem` inside the guest, on what leaves eth0 and, through an ifb
+//! device, on what arrives. Only packets to UDP port 4791 pass through it, so control connections
+//! and shells stay whole.
 
 use super::{Error, Guest};
 
@@ -37,7 +38,8 @@ impl Impairment {
 
 /// Matches UDP port 4791 of both families; `prio` because one priority has one protocol.
 const IPV4: &str = "protocol ip prio 1 u32 match ip protocol 17 0xff match ip dport 4791 0xffff";
-const IPV6: &str = "protocol ipv6 prio 2 u32 match ip6 protocol 17 0xff match ip6 dport 4791 0xffff";
+const IPV6: &str =
+    "protocol ipv6 prio 2 u32 match ip6 protocol 17 0xff match ip6 dport 4791 0xffff";
 
 impl Guest {
     /// Puts faults on this guest's link until the value returned is dropped.
@@ -46,7 +48,8 @@ impl Guest {
     /// [`Error::Status`] of the `tc` command that failed.
     pub fn impair(&self, impairment: Impairment) -> Result<Impaired<'_>, Error> {
         let netem = impairment.netem();
-        // All bands of prio but the fourth are as without it: the map sends what no filter takes to the first.
+        // All bands of prio but the fourth are as without it: the map sends what no filter takes to
+        // the first.
         let script = format!(
             "set -e; tc=/usr/bin/tc
             $tc qdisc add dev eth0 root handle 1: prio bands 4 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
@@ -87,14 +90,16 @@ impl Impaired<'_> {
         self.guest.heal()
     }
 
-    /// How many packets netem has lost so far, in both directions: a test of loss that saw none proves nothing.
+    /// How many packets netem has lost so far, in both directions: a test of loss that saw none
+    /// proves nothing.
     ///
     /// # Errors
     /// Those of [`Guest::run`]; [`Error::Malformed`] when `tc` prints something else.
     pub fn lost(&self) -> Result<u64, Error> {
         // " Sent 42260258 bytes 40295 pkt (dropped 802, overlimits 0 requeues 8044) "
         let text = self.guest.run("/usr/bin/tc -s qdisc show | grep -A1 netem")?.ok()?;
-        let of_each = text.split("(dropped ").skip(1).map(|rest| rest.split(',').next()?.parse::<u64>().ok());
+        let of_each =
+            text.split("(dropped ").skip(1).map(|rest| rest.split(',').next()?.parse::<u64>().ok());
         let lost: Option<Vec<_>> = of_each.collect();
         match lost {
             // One for each direction.

@@ -10,7 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Counters, Error, Finished, Image, Job, Kernel, error::Context as _, network::tap_name};
+use super::{
+    Counters, Error, Finished, Image, Job, Kernel, error::Context as _, network::tap_name,
+};
 
 /// 7 s on an idle machine of two cores.
 const BOOT_LIMIT: Duration = Duration::from_secs(180);
@@ -19,8 +21,9 @@ const SHORT: Duration = Duration::from_secs(30);
 /// Its device's port.
 const PORT: &str = "/sys/class/infiniband/rxe0/ports/1";
 
-/// What the kernel's log says of a program, or of itself, whose registers hold nonsense. Of the emulator it was seen with `peer`, at the
-/// register comparison behind a call, which has no operand that could be refused: what was restored there after an interrupt was refused.
+/// What the kernel's log says of a program, or of itself, whose registers hold nonsense. Of the
+/// emulator it was seen with `peer`, at the register comparison behind a call, which has no operand
+/// that could be refused: what was restored there after an interrupt was refused.
 const STRAY: &str = "general protection fault";
 
 /// A booted guest. Dropping it ends its emulator.
@@ -32,12 +35,14 @@ pub struct Guest {
     /// Where its image, its console and its emulator's output are.
     folder: PathBuf,
     emulator: Mutex<Child>,
-    /// Its device's GID table, once it was read: reading its thousand entries takes longer than many a program.
+    /// Its device's GID table, once it was read: reading its thousand entries takes longer than
+    /// many a program.
     gids: Mutex<Option<String>>,
 }
 
 impl Guest {
-    /// Starts the emulator; [`Guest::wait_ready`] waits for the end of the boot, so that several boot at once.
+    /// Starts the emulator; [`Guest::wait_ready`] waits for the end of the boot, so that several
+    /// boot at once.
     pub(super) fn boot(
         kernel: Kernel,
         image: &Image,
@@ -63,13 +68,14 @@ impl Guest {
         self.wait_booted()
     }
 
-    /// Boots it anew if its emulator has ended, its shell answers no more, or its processor has gone astray; then what it showed
-    /// before.
+    /// Boots it anew if its emulator has ended, its shell answers no more, or its processor has
+    /// gone astray; then what it showed before.
     ///
     /// # Errors
     /// Those of [`Guest::wait_ready`].
     pub(super) fn revive(&self) -> Result<Option<String>, Error> {
-        let ended = self.emulator().try_wait().context(|| "wait for the emulator".to_owned())?.is_some();
+        let ended =
+            self.emulator().try_wait().context(|| "wait for the emulator".to_owned())?.is_some();
         let (what, shown) = match self.dmesg() {
             _ if ended => ("its emulator has ended", self.console()),
             Err(_) => ("its shell did not answer", self.console()),
@@ -95,7 +101,11 @@ impl Guest {
             if console.contains("GUEST-READY") {
                 return Ok(());
             }
-            let ended = self.emulator().try_wait().context(|| "wait for the emulator".to_owned())?.is_some();
+            let ended = self
+                .emulator()
+                .try_wait()
+                .context(|| "wait for the emulator".to_owned())?
+                .is_some();
             let reason = match () {
                 () if console.contains("GUEST-FAILED") => "its init failed",
                 () if ended => "its emulator ended",
@@ -182,7 +192,8 @@ impl Guest {
         self.run(&script)?.ok().map(drop)
     }
 
-    /// The index of an address in the device's GID table, as it was when this was first called after a boot: no test changes it.
+    /// The index of an address in the device's GID table, as it was when this was first called
+    /// after a boot: no test changes it.
     ///
     /// # Errors
     /// [`Error::Malformed`] when no entry has it.
@@ -201,7 +212,10 @@ impl Guest {
             .filter_map(|line| line.split_once(':'))
             .find(|(_, gid)| gid.trim().parse() == Ok(wanted))
             .and_then(|(index, _)| index.parse().ok())
-            .ok_or_else(|| Error::Malformed { what: "no such GID in the guest's table", text: table.clone() })
+            .ok_or_else(|| Error::Malformed {
+                what: "no such GID in the guest's table",
+                text: table.clone(),
+            })
     }
 
     /// Its device's counters.
@@ -209,7 +223,8 @@ impl Guest {
     /// # Errors
     /// Those of [`Guest::run`]; [`Error::Malformed`] when they are not there, or not numbers.
     pub fn counters(&self) -> Result<Counters, Error> {
-        // What `rdma statistic show link` shows, in half its time. The kernel may tell what it told up to 10 ms ago.
+        // What `rdma statistic show link` shows, in half its time. The kernel may tell what it told
+        // up to 10 ms ago.
         Counters::parse(&self.run(&format!("cd {PORT}/hw_counters && grep . *"))?.ok()?)
     }
 
@@ -250,25 +265,38 @@ fn launch(kernel: &Kernel, index: u8, mtu: u16, folder: &Path) -> Result<Child, 
     fs::write(&console, []).context(|| format!("write {}", console.display()))?;
     let [v4, v6] = addresses(index);
     let netdev = format!("tap,id=net,ifname={},script=no,downscript=no", tap_name(index));
-    let device = format!("virtio-net-pci,netdev=net,mac=52:54:00:77:00:{index:02x},host_mtu={mtu},romfile=");
-    // mitigations=off: there is nobody to be protected from, and emulated they cost. Names with '.' are the
-    // kernel's own; guest_* reach init as environment.
+    let device =
+        format!("virtio-net-pci,netdev=net,mac=52:54:00:77:00:{index:02x},host_mtu={mtu},romfile=");
+    // mitigations=off: there is nobody to be protected from, and emulated they cost. Names with '.'
+    // are the kernel's own; guest_* reach init as environment.
     let append = format!(
         "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=1 nr_cpus=1 guest_v4={v4} guest_v6={v6} guest_mtu={mtu}"
     );
-    // One processor: with several, the emulator now and then loses a jump that another processor patches, and the kernel panics. Room for a
-    // second one, which the kernel does not use: for machines that can have one only, QEMU before 8.1 leaves out memory barriers and makes
-    // locked instructions plain ones, though the thread of its devices looks at the virtqueues as well (its commit c914d46d0a64); a kick or an
-    // interrupt can be lost, and with it the guest's network ("NETDEV WATCHDOG").
+    // One processor: with several, the emulator now and then loses a jump that another processor
+    // patches, and the kernel panics. Room for a second one, which the kernel does not use: for
+    // machines that can have one only, QEMU before 8.1 leaves out memory barriers and makes locked
+    // instructions plain ones, though the thread of its devices looks at the virtqueues as well
+    // (its commit c914d46d0a64); a kick or an interrupt can be lost, and with it the guest's
+    // network ("NETDEV WATCHDOG").
     let processors = "1,maxcpus=2";
-    // Without CMPXCHG16B: QEMU 7.2 computes its flags from those of an instruction that it may have forgotten to note, so that parts of a
-    // pointer come into RFLAGS, where an interrupt behind it saves and restores them: double faults and general protection faults, most often
-    // of kernels that allocate packets. (`-d in_asm,op` shows the helper called with no store to cc_op before it.)
+    // Without CMPXCHG16B: QEMU 7.2 computes its flags from those of an instruction that it may have
+    // forgotten to note, so that parts of a pointer come into RFLAGS, where an interrupt behind it
+    // saves and restores them: double faults and general protection faults, most often of kernels
+    // that allocate packets. (`-d in_asm,op` shows the helper called with no store to cc_op before
+    // it.)
     let model = "max,-cx16";
     Command::new("setpriv")
         .args(["--pdeathsig=KILL", "--", "qemu-system-x86_64", "-name"])
         .arg(format!("urxe-kernel-{name}"))
-        .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-machine", "q35"])
+        .args([
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+            "-display",
+            "none",
+            "-machine",
+            "q35",
+        ])
         .args(["-accel", "tcg,thread=multi", "-cpu", model, "-smp", processors, "-m", "1024"])
         .arg("-serial")
         .arg(format!("file:{}", console.display()))
@@ -295,5 +323,8 @@ fn addresses(index: u8) -> [IpAddr; 2] {
     let host = 10 + index;
     // The same digits in both families: fd77::11 beside 10.77.0.11.
     let digits = u16::from(host / 10) << 4 | u16::from(host % 10);
-    [IpAddr::V4(Ipv4Addr::new(10, 77, 0, host)), IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, digits))]
+    [
+        IpAddr::V4(Ipv4Addr::new(10, 77, 0, host)),
+        IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, digits)),
+    ]
 }

@@ -1,5 +1,6 @@
-//! The guest's image: an unpacked Debian kernel, and an initramfs with busybox, the RDMA programs with the libraries
-//! they load, the modules in dependency order, and the harness's own `init`, `peer` and `group`.
+//! The guest's image: an unpacked Debian kernel, and an initramfs with busybox, the RDMA programs
+//! with the libraries they load, the modules in dependency order, and the harness's own `init`,
+//! `peer` and `group`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,8 +17,8 @@ use super::{
     requirements::{GUEST, PROVIDER, find_program, source_dir},
 };
 
-/// Modules that the guest loads; those they depend on come by themselves. rxe asks the crypto layer for CRC-32 by
-/// name, which no dependency says.
+/// Modules that the guest loads; those they depend on come by themselves. rxe asks the crypto layer
+/// for CRC-32 by name, which no dependency says.
 const MODULES: [&str; 15] = [
     "virtio_pci",
     "virtio_net",
@@ -36,7 +37,8 @@ const MODULES: [&str; 15] = [
     "virtio_rng",
 ];
 
-/// Libraries that are loaded by name, so that `ldd` does not show them: the provider, and what `pthread_exit` wants.
+/// Libraries that are loaded by name, so that `ldd` does not show them: the provider, and what
+/// `pthread_exit` wants.
 const LOADED_BY_NAME: [&str; 2] = [PROVIDER, "/lib/x86_64-linux-gnu/libgcc_s.so.1"];
 
 /// A kernel unpacked by `setup.sh`.
@@ -60,8 +62,13 @@ impl Kernel {
         let release = fs::read_dir(&boot)
             .context(|| format!("read {}", boot.display()))?
             .filter_map(Result::ok)
-            .find_map(|entry| entry.file_name().to_str()?.strip_prefix("vmlinuz-").map(str::to_owned))
-            .ok_or_else(|| Error::Malformed { what: "no vmlinuz in", text: boot.display().to_string() })?;
+            .find_map(|entry| {
+                entry.file_name().to_str()?.strip_prefix("vmlinuz-").map(str::to_owned)
+            })
+            .ok_or_else(|| Error::Malformed {
+                what: "no vmlinuz in",
+                text: boot.display().to_string(),
+            })?;
         Ok(Self { series, release, root })
     }
 
@@ -134,7 +141,8 @@ impl Image {
         let mut order = String::new();
         for module in module_order(&kernel.modules())? {
             let name = module_name(&module);
-            archive.file(&format!("/modules/{name}.ko"), &unpacked(&kernel.modules().join(&module))?);
+            archive
+                .file(&format!("/modules/{name}.ko"), &unpacked(&kernel.modules().join(&module))?);
             order += &format!("{name}.ko\n");
         }
         archive.file("/modules/order", order.as_bytes());
@@ -142,7 +150,8 @@ impl Image {
     }
 }
 
-/// What `tests/kernel/guest` holds, and the programs of `tests/programs` that run here as well, compiled.
+/// What `tests/kernel/guest` holds, and the programs of `tests/programs` that run here as well,
+/// compiled.
 #[derive(Debug)]
 pub(super) struct OwnPrograms {
     peer: PathBuf,
@@ -160,7 +169,8 @@ pub(super) struct OwnPrograms {
     verbs: Vec<(String, PathBuf)>,
 }
 
-/// Where the guest has the libraries of `peer` and `group`, which are newer than those of its other programs.
+/// Where the guest has the libraries of `peer` and `group`, which are newer than those of its other
+/// programs.
 const VERBS: &str = "/opt/verbs";
 /// The loader and libraries that they run with, and the provider, which libibverbs loads by name.
 const VERBS_LIBRARIES: [&str; 7] = [
@@ -184,13 +194,16 @@ impl OwnPrograms {
         let newer = root.join("usr/lib/x86_64-linux-gnu");
         let gcc = |name: &str, output: PathBuf, options: &[&str]| {
             let mut command = Command::new("gcc");
-            command.args(["-O2", "-Wall", "-Wextra", "-o"]).args([&output, &source.join(name)]).args(options);
+            command
+                .args(["-O2", "-Wall", "-Wextra", "-o"])
+                .args([&output, &source.join(name)])
+                .args(options);
             output_of(&mut command).map(|_| output)
         };
         let with_verbs = |name: &str, output: PathBuf| {
             let options = [
-                // The header is the newer one, the C library's headers are this machine's: symbols of the older are in
-                // the newer library.
+                // The header is the newer one, the C library's headers are this machine's: symbols
+                // of the older are in the newer library.
                 &format!("-I{}", root.join("usr/include").display()),
                 &newer.join("libibverbs.so.1").display().to_string(),
                 &format!("-DPROVIDER=\"{VERBS}/librxe\""),
@@ -246,7 +259,8 @@ fn malformed(what: &'static str, path: &Path) -> Error {
     Error::Malformed { what, text: path.display().to_string() }
 }
 
-/// What the loader maps for these programs: the paths in `ldd`'s lines "name => path (address)", and of the loader.
+/// What the loader maps for these programs: the paths in `ldd`'s lines "name => path (address)",
+/// and of the loader.
 fn libraries_of<'a>(programs: impl Iterator<Item = &'a Path>) -> Result<BTreeSet<PathBuf>, Error> {
     let output = output_of(Command::new("ldd").args(programs))?;
     Ok(output
@@ -262,7 +276,11 @@ fn unpacked(path: &Path) -> Result<Vec<u8>, Error> {
     if path.extension().is_some_and(|extension| extension == "xz") {
         let output = Command::new("xz").arg("-dc").arg(path).output();
         let output = output.context(|| format!("xz -dc {}", path.display()))?;
-        return if output.status.success() { Ok(output.stdout) } else { Err(malformed("xz -dc", path)) };
+        return if output.status.success() {
+            Ok(output.stdout)
+        } else {
+            Err(malformed("xz -dc", path))
+        };
     }
     read(path)
 }
@@ -293,7 +311,10 @@ fn module_order(folder: &Path) -> Result<Vec<String>, Error> {
             continue;
         }
         let Some((file, needs)) = known.get(module) else {
-            return Err(Error::Malformed { what: "no such module in modules.dep", text: module.to_owned() });
+            return Err(Error::Malformed {
+                what: "no such module in modules.dep",
+                text: module.to_owned(),
+            });
         };
         // modules.dep lists what a module needs, the deepest last.
         for file in needs.split_whitespace().rev().chain([*file]) {

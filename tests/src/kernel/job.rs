@@ -1,4 +1,5 @@
-//! A running command, of the host or of a guest: its output as it comes, its exit status, its time limit.
+//! A running command, of the host or of a guest: its output as it comes, its exit status, its time
+//! limit.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -140,7 +141,8 @@ impl Job {
             }
             let mut progress = follower.lock();
             if let Some(mark) = progress.output.iter().rposition(|&byte| byte == STATUS_MARK) {
-                let status = String::from_utf8_lossy(&progress.output[mark + 1..]).trim().parse().ok();
+                let status =
+                    String::from_utf8_lossy(&progress.output[mark + 1..]).trim().parse().ok();
                 progress.status = status;
                 progress.output.truncate(mark);
             }
@@ -166,7 +168,11 @@ impl Job {
         let closed = self.wait_until(|progress| said(progress) || progress.closed, text, limit)?;
         if closed && !said(&self.state.lock()) {
             let status = self.status();
-            return Err(Error::Status { command: self.command.clone(), status, output: self.output() });
+            return Err(Error::Status {
+                command: self.command.clone(),
+                status,
+                output: self.output(),
+            });
         }
         Ok(())
     }
@@ -179,16 +185,19 @@ impl Job {
         self.finish_while(limit, || true)
     }
 
-    /// Waits until it ends, as long as there is a point in it: who talks to a peer that died waits in vain.
+    /// Waits until it ends, as long as there is a point in it: who talks to a peer that died waits
+    /// in vain.
     ///
     /// # Errors
-    /// As [`Job::finish`]; [`Error::Abandoned`] within a second after there was none any more, when it is killed as well.
+    /// As [`Job::finish`]; [`Error::Abandoned`] within a second after there was none any more, when
+    /// it is killed as well.
     pub fn finish_while(
         mut self,
         limit: Duration,
         is_sensible: impl Fn() -> bool,
     ) -> Result<Finished, Error> {
-        let closed = self.wait_until(|progress| progress.closed || !is_sensible(), "its end", limit)?;
+        let closed =
+            self.wait_until(|progress| progress.closed || !is_sensible(), "its end", limit)?;
         if !closed {
             return Err(Error::Abandoned { command: self.command.clone(), output: self.output() });
         }
@@ -245,9 +254,12 @@ impl Drop for Job {
                 if let Ok(Some(_)) = child.try_wait() {
                     return;
                 }
-                if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+                if let Some(group) =
+                    i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw)
+                {
                     // It may have ended meanwhile.
-                    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+                    let _ =
+                        rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
                 }
                 let _ = child.wait();
             }
@@ -266,7 +278,8 @@ impl Drop for Job {
     }
 }
 
-/// A command of the host, in the lab's namespace: as nobody (uid and gid 65534, no groups), unless told otherwise.
+/// A command of the host, in the lab's namespace: as nobody (uid and gid 65534, no groups), unless
+/// told otherwise.
 #[derive(Debug)]
 pub struct HostCommand {
     command: Command,
@@ -321,8 +334,11 @@ pub(super) fn output_of(command: &mut Command) -> Result<String, Error> {
 }
 
 fn command_line(command: &Command) -> String {
-    let words: Vec<_> =
-        [command.get_program()].into_iter().chain(command.get_args()).map(OsStr::to_string_lossy).collect();
+    let words: Vec<_> = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args())
+        .map(OsStr::to_string_lossy)
+        .collect();
     words.join(" ")
 }
 
@@ -358,9 +374,15 @@ mod tests {
 
     #[test]
     fn a_text_that_never_comes_is_an_error() {
-        assert!(matches!(shell("exit 0").wait_for("ready", LIMIT), Err(Error::Status { status: 0, .. })));
+        assert!(matches!(
+            shell("exit 0").wait_for("ready", LIMIT),
+            Err(Error::Status { status: 0, .. })
+        ));
         let limit = Duration::from_millis(50);
-        assert!(matches!(shell("exec sleep 100").wait_for("ready", limit), Err(Error::Timeout { .. })));
+        assert!(matches!(
+            shell("exec sleep 100").wait_for("ready", limit),
+            Err(Error::Timeout { .. })
+        ));
     }
 
     #[test]

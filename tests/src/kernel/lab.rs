@@ -10,8 +10,8 @@ use std::{
 };
 
 use super::{
-    Capture, Error, Guest, HostCommand, Image, Kernel, Network, Requirements, Series, error::Context as _,
-    image::OwnPrograms,
+    Capture, Error, Guest, HostCommand, Image, Kernel, Network, Requirements, Series,
+    error::Context as _, image::OwnPrograms,
 };
 
 /// Jumbo frames, so that each path MTU up to 4096 fits.
@@ -28,15 +28,17 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Boots a guest of each series, all at once, on one bridge in a new network namespace, which the calling thread
-    /// enters. Call it on the main thread, before others start.
+    /// Boots a guest of each series, all at once, on one bridge in a new network namespace, which
+    /// the calling thread enters. Call it on the main thread, before others start.
     ///
     /// # Errors
     /// [`Error::Missing`] with all that the machine lacks; else the step that failed.
     pub fn open(series: &[Series]) -> Result<Self, Error> {
         let requirements = Requirements::check()?;
-        let folder =
-            tempfile::Builder::new().prefix("urxe-k-").tempdir().context(|| "make a folder".to_owned())?;
+        let folder = tempfile::Builder::new()
+            .prefix("urxe-k-")
+            .tempdir()
+            .context(|| "make a folder".to_owned())?;
         // Unprivileged commands run programs from here.
         set_mode(folder.path(), 0o755)?;
         let home = folder.path().join("home");
@@ -44,14 +46,18 @@ impl Lab {
         chown(&home, Some(65534), Some(65534)).context(|| format!("chown {}", home.display()))?;
 
         let own = OwnPrograms::compile(&requirements, folder.path())?;
-        let kernels =
-            series.iter().map(|&each| Kernel::find(&requirements, each)).collect::<Result<Vec<_>, _>>()?;
+        let kernels = series
+            .iter()
+            .map(|&each| Kernel::find(&requirements, each))
+            .collect::<Result<Vec<_>, _>>()?;
         let images = thread::scope(|scope| {
             let builders: Vec<_> =
                 kernels.iter().map(|kernel| scope.spawn(|| Image::build(kernel, &own))).collect();
             builders
                 .into_iter()
-                .map(|builder| builder.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .map(|builder| {
+                    builder.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
                 .collect::<Result<Vec<_>, _>>()
         })?;
         let network = Network::create(u8::try_from(series.len()).unwrap_or(u8::MAX), MTU)?;
@@ -79,8 +85,8 @@ impl Lab {
         found.expect("the lab was opened with this series")
     }
 
-    /// Boots anew each guest that has died; for each, what it showed before. A kernel dies with a test that it is no
-    /// match for, but the others have nothing to do with that.
+    /// Boots anew each guest that has died; for each, what it showed before. A kernel dies with a
+    /// test that it is no match for, but the others have nothing to do with that.
     ///
     /// # Errors
     /// [`Error::Guest`] when one does not come up.
@@ -103,8 +109,8 @@ impl Lab {
         self.next_port.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A command beside the guests, as an unprivileged user. `program` is found in `PATH` or is a copy made by
-    /// [`Lab::install`], named by [`Lab::installed`].
+    /// A command beside the guests, as an unprivileged user. `program` is found in `PATH` or is a
+    /// copy made by [`Lab::install`], named by [`Lab::installed`].
     pub fn unprivileged(&self, program: impl Into<OsString>) -> HostCommand {
         HostCommand::unprivileged(program.into(), self.folder.path().join("home").as_os_str())
     }
@@ -124,15 +130,17 @@ impl Lab {
         self.folder.path().join(program.as_ref().file_name().unwrap_or_default())
     }
 
-    /// Starts to capture what goes over the bridge. `URXE_KERNEL_CAPTURES` names the folder of captures that are
-    /// kept, else the system's temporary folder.
+    /// Starts to capture what goes over the bridge. `URXE_KERNEL_CAPTURES` names the folder of
+    /// captures that are kept, else the system's temporary folder.
     ///
     /// # Errors
     /// Those of starting `tcpdump`.
     pub fn capture(&self, name: &str) -> Result<Capture, Error> {
-        let folder = std::env::var_os("URXE_KERNEL_CAPTURES").map_or_else(std::env::temp_dir, PathBuf::from);
+        let folder =
+            std::env::var_os("URXE_KERNEL_CAPTURES").map_or_else(std::env::temp_dir, PathBuf::from);
         fs::create_dir_all(&folder).context(|| format!("make {}", folder.display()))?;
-        let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let name: String =
+            name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         Capture::start(folder.join(format!("urxe-kernel-{name}.pcap")))
     }
 }

@@ -1,5 +1,6 @@
-//! The lab's network: a namespace of its own with a bridge, and a tap for each guest. Nothing of it reaches the
-//! machine's own interfaces; user-mode networking would not do, as it rewrites addresses, which the ICRC covers.
+//! The lab's network: a namespace of its own with a bridge, and a tap for each guest. Nothing of it
+//! reaches the machine's own interfaces; user-mode networking would not do, as it rewrites
+//! addresses, which the ICRC covers.
 
 use std::{
     fs::{self, File},
@@ -24,8 +25,9 @@ pub const HOST_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1
 /// The bridge.
 pub(super) const BRIDGE: &str = "br0";
 
-/// Packets that a tap holds for its guest: more than eight of perftest's longest messages (8 MiB), which emulated kernels take in far more
-/// slowly than it is sent, and which nobody sends again over unreliable services.
+/// Packets that a tap holds for its guest: more than eight of perftest's longest messages (8 MiB),
+/// which emulated kernels take in far more slowly than it is sent, and which nobody sends again
+/// over unreliable services.
 const TAP_QUEUE: &str = "32768";
 const PREFIX: &str = "urxe-k-";
 
@@ -37,8 +39,9 @@ pub struct Network {
 }
 
 impl Network {
-    /// Makes the namespace `urxe-k-<pid>` with as many taps (`tap1`, …) and enters it: threads and processes started
-    /// from now on by this thread are in it. Removes what runs that died have left behind.
+    /// Makes the namespace `urxe-k-<pid>` with as many taps (`tap1`, …) and enters it: threads and
+    /// processes started from now on by this thread are in it. Removes what runs that died have
+    /// left behind.
     ///
     /// # Errors
     /// [`Error::Status`] or [`Error::Io`] of the step that failed.
@@ -69,7 +72,18 @@ impl Network {
         for tap in 1..=taps {
             let tap = tap_name(tap);
             run(&["tuntap", "add", &tap, "mode", "tap"])?;
-            run(&["link", "set", &tap, "mtu", &mtu, "txqueuelen", TAP_QUEUE, "master", BRIDGE, "up"])?;
+            run(&[
+                "link",
+                "set",
+                &tap,
+                "mtu",
+                &mtu,
+                "txqueuelen",
+                TAP_QUEUE,
+                "master",
+                BRIDGE,
+                "up",
+            ])?;
         }
         run(&["address", "add", &format!("{HOST_V4}/24"), "dev", BRIDGE])?;
         run(&["address", "add", &format!("{HOST_V6}/64"), "dev", BRIDGE, "nodad"])?;

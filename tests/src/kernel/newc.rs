@@ -1,5 +1,6 @@
-//! The "newc" archive that the kernel unpacks as its first file system (Documentation/driver-api/early-userspace/
-//! buffer-format.rst): an ASCII header, the name, the data, each padded to four bytes.
+//! The "newc" archive that the kernel unpacks as its first file system
+//! (Documentation/driver-api/early-userspace/ buffer-format.rst): an ASCII header, the name, the
+//! data, each padded to four bytes.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +55,8 @@ impl Archive {
         let links = if mode == FOLDER { 2 } else { 1 };
         let size = u32::try_from(data.len()).expect("a file of the image is below 4 GiB");
         let name_size = u32::try_from(name.len() + 1).expect("a path is short");
-        let fields = [self.inode, mode, 0, 0, links, 0, size, 0, 0, device.0, device.1, name_size, 0];
+        let fields =
+            [self.inode, mode, 0, 0, links, 0, size, 0, 0, device.0, device.1, name_size, 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
             self.bytes.extend_from_slice(format!("{field:08x}").as_bytes());

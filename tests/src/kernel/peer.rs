@@ -1,5 +1,6 @@
-//! urxe's end of the control protocol that `tests/kernel/guest/peer.c` describes: SEND, WRITE, READ, atomics and memory windows against
-//! a kernel, in both roles, every byte verified by both ends.
+//! urxe's end of the control protocol that `tests/kernel/guest/peer.c` describes: SEND, WRITE,
+//! READ, atomics and memory windows against a kernel, in both roles, every byte verified by both
+//! ends.
 //!
 //! | file | subject |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! What the harness needs of the machine, found out before anything starts: all that is missing in one message.
+//! What the harness needs of the machine, found out before anything starts: all that is missing in
+//! one message.
 
 use std::{
     env, fs,
@@ -121,7 +122,8 @@ impl Requirements {
         for series in Series::ALL {
             if !cache.join(series.name()).join("stamp").exists() {
                 what.push(format!("kernel {} unpacked in {}", series.name(), cache.display()));
-                remedies = vec![format!("{} (it installs the packages too)", setup_script().display())];
+                remedies =
+                    vec![format!("{} (it installs the packages too)", setup_script().display())];
             }
         }
         if !cache.join("verbs/stamp").exists() {

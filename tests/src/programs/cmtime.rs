@@ -1,4 +1,5 @@
-//! The table that `cmtime` prints: what all connections took for each step, made and ended by one client.
+//! The table that `cmtime` prints: what all connections took for each step, made and ended by one
+//! client.
 
 /// Milliseconds that one step took for all connections together.
 #[must_use]
@@ -6,8 +7,8 @@ pub fn step_ms(table: &str, step: &str) -> Option<f64> {
     steps(table).find(|(name, _)| *name == step).map(|(_, ms)| ms)
 }
 
-/// Connections a second by the whole table: from creating an identifier over addresses, routes, queue pairs, connecting and
-/// disconnecting to destroying.
+/// Connections a second by the whole table: from creating an identifier over addresses, routes,
+/// queue pairs, connecting and disconnecting to destroying.
 #[must_use]
 pub fn whole_per_second(table: &str, connections: usize) -> Option<f64> {
     step_ms(table, "destroy")?;

@@ -1,11 +1,15 @@
-//! What one side of `rdma_cm` is told when the other side's process is killed, by `tests/programs/cm_deaths.c`. `cm_deaths.tsv` beside it has
-//! a line for each state, with what is told where a kernel is left, where nobody is, and where a process is.
+//! What one side of `rdma_cm` is told when the other side's process is killed, by
+//! `tests/programs/cm_deaths.c`. `cm_deaths.tsv` beside it has a line for each state, with what is
+//! told where a kernel is left, where nobody is, and where a process is.
 //!
-//! A kernel's connection manager outlives the process, and refuses or disconnects in its name at once. urxe's dies with it. What the peer
-//! has asked is then asked again, 16 times within 69 to 103 seconds, and ends with -110, as it does for a kernel whose host has died. What was
-//! connected stays so until it is used. Another process of urxe on the same address answers what the peer asks: it knows nothing of it.
+//! A kernel's connection manager outlives the process, and refuses or disconnects in its name at
+//! once. urxe's dies with it. What the peer has asked is then asked again, 16 times within 69 to
+//! 103 seconds, and ends with -110, as it does for a kernel whose host has died. What was connected
+//! stays so until it is used. Another process of urxe on the same address answers what the peer
+//! asks: it knows nothing of it.
 //!
-//! A step is what was done, what came of it, and in brackets, where it takes long, within which seconds.
+//! A step is what was done, what came of it, and in brackets, where it takes long, within which
+//! seconds.
 
 /// Who is left on the host of the process that was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +30,8 @@ pub struct State {
     steps: [&'static str; 3],
 }
 
-/// Unless a step says more. The longest are the message that is never acknowledged, and an answer to what is asked a second time.
+/// Unless a step says more. The longest are the message that is never acknowledged, and an answer
+/// to what is asked a second time.
 const SOON: &str = "0-20]";
 
 const EXPECTED: &str = include_str!("../../programs/cm_deaths.tsv");
@@ -59,7 +64,8 @@ impl State {
         };
         let due: Vec<&str> = steps.split("; ").collect();
         let heard: Vec<&str> = said.lines().filter(|line| line.contains('\t')).collect();
-        if due.len() == heard.len() && due.iter().zip(&heard).all(|(due, heard)| is_as(due, heard)) {
+        if due.len() == heard.len() && due.iter().zip(&heard).all(|(due, heard)| is_as(due, heard))
+        {
             return Ok(());
         }
         Err(format!("{}, {left:?} left: due {steps}\nbut\n{said}", self.name))
@@ -70,8 +76,8 @@ impl State {
 fn is_as(step: &str, line: &str) -> bool {
     let (what, bounds) = step.split_once(" [").unwrap_or((step, SOON));
     let seconds = bounds.trim_end_matches(']').split_once('-');
-    let seconds =
-        seconds.and_then(|(least, most)| Some((least.parse::<u64>().ok()?, most.parse::<u64>().ok()?)));
+    let seconds = seconds
+        .and_then(|(least, most)| Some((least.parse::<u64>().ok()?, most.parse::<u64>().ok()?)));
     let Some((least, most)) = seconds else { return false };
     let mut columns = line.split('\t');
     let mut next = || columns.next().unwrap_or_default();

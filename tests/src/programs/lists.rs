@@ -1,5 +1,6 @@
-//! The lists that CI plays: one of each kind, so that what breaks a service, an option or a way to wait is seen within seconds. The longer
-//! entries play [`pingpong::all`](super::pingpong::all) and [`perftest::all`](super::perftest::all).
+//! The lists that CI plays: one of each kind, so that what breaks a service, an option or a way to
+//! wait is seen within seconds. The longer entries play [`pingpong::all`](super::pingpong::all) and
+//! [`perftest::all`](super::perftest::all).
 
 use super::perftest::{Perftest, SERVICES};
 use super::pingpong::Pingpong;
@@ -57,8 +58,10 @@ pub fn on_one_address() -> Vec<Pair> {
 /// Between two processes, each on an address of its own.
 #[must_use]
 pub fn on_two_addresses() -> Vec<Pair> {
-    let mut pairs =
-        pingpongs(&[("ibv_rc_pingpong", "-g 0 -e -c -n 300"), ("ibv_ud_pingpong", "-g 1 -c -n 300")]);
+    let mut pairs = pingpongs(&[
+        ("ibv_rc_pingpong", "-g 0 -e -c -n 300"),
+        ("ibv_ud_pingpong", "-g 1 -c -n 300"),
+    ]);
     pairs.extend([
         Perftest::new("ib_send_bw", "UC").size(65_536).with("-x 0").pair(),
         Perftest::new("ib_write_bw", "RC").qps(4).size(65_536).with("-b -x 0").pair(),
@@ -66,12 +69,16 @@ pub fn on_two_addresses() -> Vec<Pair> {
     pairs
 }
 
-/// The program that is compiled on the spot against Debian's headers (`tests/programs/exchange.c`): a SEND, a READ and a WRITE.
+/// The program that is compiled on the spot against Debian's headers (`tests/programs/exchange.c`):
+/// a SEND, a READ and a WRITE.
 #[must_use]
 pub fn exchanges() -> Vec<Pair> {
     let expects = Expects::Line("all as expected");
-    let exchange =
-        |options: &str| Pair { program: "exchange", options: options.to_owned(), expects: expects.clone() };
+    let exchange = |options: &str| Pair {
+        program: "exchange",
+        options: options.to_owned(),
+        expects: expects.clone(),
+    };
     ["-s 1", "-s 4096", "-m 4096 -s 1000001"].map(exchange).into()
 }
 
@@ -121,7 +128,8 @@ pub fn all_with_kernels() -> Vec<Pair> {
         }
     }
     pairs.extend(
-        ["-q 1", "-q 16"].map(|qps| Pingpong::new("ibv_srq_pingpong").with("-c -n 20").with(qps).pair()),
+        ["-q 1", "-q 16"]
+            .map(|qps| Pingpong::new("ibv_srq_pingpong").with("-c -n 20").with(qps).pair()),
     );
     for (program, services) in SERVICES {
         for service in services.iter().filter(|service| **service != "XRC") {
@@ -153,7 +161,8 @@ pub fn all_with_kernels() -> Vec<Pair> {
         }
     }
     pairs.extend(
-        ["CMP_AND_SWAP", "FETCH_AND_ADD"].map(|kind| few("ib_atomic_lat", "RC").with("-A").with(kind).pair()),
+        ["CMP_AND_SWAP", "FETCH_AND_ADD"]
+            .map(|kind| few("ib_atomic_lat", "RC").with("-A").with(kind).pair()),
     );
     pairs
 }

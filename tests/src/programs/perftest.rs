@@ -2,7 +2,8 @@
 
 use super::{Expects, Pair};
 
-/// Messages of each queue pair: a multiple of every posting list used here, which perftest asks for.
+/// Messages of each queue pair: a multiple of every posting list used here, which perftest asks
+/// for.
 const MESSAGES: u64 = 96;
 /// The largest size of `-a`; the smallest is 2.
 const LARGEST: u64 = 8 << 20;
@@ -130,7 +131,8 @@ const OPTIONS: [&str; 12] = [
     "-S 3",
     "--pkey_index=0",
 ];
-/// Those that bandwidth has besides. Its warm-up waits for a completion that it asks for only if it asks for all (`-Q 1`).
+/// Those that bandwidth has besides. Its warm-up waits for a completion that it asks for only if it
+/// asks for all (`-Q 1`).
 const OPTIONS_BW: [&str; 8] = [
     "--report_gbits",
     "-N",
@@ -143,7 +145,8 @@ const OPTIONS_BW: [&str; 8] = [
 ];
 /// Those that latency has besides.
 const OPTIONS_LAT: [&str; 5] = ["-U", "-H", "-C", "--latency_gap=10", "--perform_warm_up"];
-/// Every program and service: what can be varied together, in all combinations; all sizes; and each option alone.
+/// Every program and service: what can be varied together, in all combinations; all sizes; and each
+/// option alone.
 #[must_use]
 pub fn all() -> Vec<Pair> {
     let mut pairs = Vec::new();
@@ -161,14 +164,23 @@ pub fn all() -> Vec<Pair> {
             }
             let own: &[&str] = if program.ends_with("_bw") { &OPTIONS_BW } else { &OPTIONS_LAT };
             // A datagram is no longer than the path MTU.
-            let size = |option: &str| if connection == "UD" && option.starts_with("-m") { 256 } else { 2048 };
+            let size = |option: &str| {
+                if connection == "UD" && option.starts_with("-m") { 256 } else { 2048 }
+            };
             let each = OPTIONS.iter().chain(own);
             pairs.extend(each.map(|option| new().size(size(option)).with(option).pair()));
             // perftest itself refuses on-demand paging over UC, and for atomics.
-            let own = of_its_own(program).iter().filter(|option| connection != "UC" || **option != "--odp");
-            // What finds no receive is lost where nobody asks for it again: there are as many as messages.
+            let own = of_its_own(program)
+                .iter()
+                .filter(|option| connection != "UC" || **option != "--odp");
+            // What finds no receive is lost where nobody asks for it again: there are as many as
+            // messages.
             let depth = |option: &str| {
-                if ["UC", "UD"].contains(&connection) && option.contains("-r ") { "-r 96" } else { "" }
+                if ["UC", "UD"].contains(&connection) && option.contains("-r ") {
+                    "-r 96"
+                } else {
+                    ""
+                }
             };
             pairs.extend(own.map(|option| new().size(16).with(option).with(depth(option)).pair()));
         }
@@ -191,7 +203,8 @@ fn of_its_own(program: &str) -> &'static [&'static str] {
     }
 }
 
-/// Events, both directions, several queue pairs, lists, inline data and a shared receive queue, as far as the program has them.
+/// Events, both directions, several queue pairs, lists, inline data and a shared receive queue, as
+/// far as the program has them.
 fn combine(pairs: &mut Vec<Pair>, program: &'static str, connection: &'static str) {
     let if_so = |condition: bool, option| if condition { vec!["", option] } else { vec![""] };
     let is_bw = program.ends_with("_bw");
@@ -213,13 +226,16 @@ fn combine(pairs: &mut Vec<Pair>, program: &'static str, connection: &'static st
                 .collect();
         }
         for options in some {
-            // Whatever depth is asked for, perftest posts no more receives than one queue pair has messages (perftest_parameters.c),
-            // here for those of four: datagrams that find none are lost, with the kernel's device (rxe_resp.c) as well.
+            // Whatever depth is asked for, perftest posts no more receives than one queue pair has
+            // messages (perftest_parameters.c), here for those of four: datagrams that find none
+            // are lost, with the kernel's device (rxe_resp.c) as well.
             if connection == "UD" && *qps > 1 && options.contains("srq") {
                 continue;
             }
             let size = if options.contains("-I") { 64 } else { 2048 };
-            pairs.push(Perftest::new(program, connection).size(size).qps(*qps).with(&options).pair());
+            pairs.push(
+                Perftest::new(program, connection).size(size).qps(*qps).with(&options).pair(),
+            );
         }
     }
 }

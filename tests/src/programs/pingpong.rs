@@ -26,17 +26,24 @@ impl Pingpong {
     /// The pair.
     #[must_use]
     pub fn pair(self) -> Pair {
-        let expects =
-            if self.program == "ibv_xsrq_pingpong" { Expects::Line("success") } else { Expects::Figures };
+        let expects = if self.program == "ibv_xsrq_pingpong" {
+            Expects::Line("success")
+        } else {
+            Expects::Figures
+        };
         Pair { program: self.program, options: self.options.join(" "), expects }
     }
 }
 
-/// What each can do beside messages of its usual size: its own features, where they go together, and sizes.
+/// What each can do beside messages of its usual size: its own features, where they go together,
+/// and sizes.
 const FEATURES: [(&str, &[&str]); 5] = [
     (
         "ibv_rc_pingpong",
-        &["", "-o", "-o -O", "-o -P", "-t", "-j", "-N", "-t -N", "-j -N", "-o -N", "-s 1", "-s 4097", "-r 2"],
+        &[
+            "", "-o", "-o -O", "-o -P", "-t", "-j", "-N", "-t -N", "-j -N", "-o -N", "-s 1",
+            "-s 4097", "-r 2",
+        ],
     ),
     ("ibv_uc_pingpong", &["", "-s 1", "-s 20001"]),
     ("ibv_ud_pingpong", &["", "-s 1", "-s 4096"]),
@@ -44,8 +51,8 @@ const FEATURES: [(&str, &[&str]); 5] = [
     ("ibv_xsrq_pingpong", &["", "-o", "-s 1"]),
 ];
 
-/// Each with every feature, over every path MTU, with and without `-e`, without `-g` and with each GID index; with validation where it
-/// can and without.
+/// Each with every feature, over every path MTU, with and without `-e`, without `-g` and with each
+/// GID index; with validation where it can and without.
 #[must_use]
 pub fn all() -> Vec<Pair> {
     let mut pairs = Vec::new();
@@ -54,22 +61,29 @@ pub fn all() -> Vec<Pair> {
         let checks: &[&str] = if is_xrc { &[""] } else { &["", "-c"] };
         for events in ["", "-e"] {
             // An address handle of RoCE must not be without a GID, say rdma-core's own tests.
-            let gids: &[&str] =
-                if program == "ibv_ud_pingpong" { &["-g 0", "-g 1"] } else { &["", "-g 0", "-g 1"] };
+            let gids: &[&str] = if program == "ibv_ud_pingpong" {
+                &["-g 0", "-g 1"]
+            } else {
+                &["", "-g 0", "-g 1"]
+            };
             for gid in gids {
                 let usual = || {
                     let some = Pingpong::new(program).with(events).with(gid);
                     if is_xrc { some } else { some.with("-n 100") }
                 };
                 for feature in features {
-                    pairs.extend(checks.iter().map(|check| usual().with(feature).with(check).pair()));
+                    pairs.extend(
+                        checks.iter().map(|check| usual().with(feature).with(check).pair()),
+                    );
                 }
                 // Datagrams have no path MTU to agree on.
                 let mtus: &[u32] =
                     if program == "ibv_ud_pingpong" { &[] } else { &[256, 512, 1024, 2048, 4096] };
                 let checked = checks[checks.len() - 1];
                 pairs.extend(
-                    mtus.iter().map(|mtu| usual().with(checked).with(&format!("-m {mtu} -s 30001")).pair()),
+                    mtus.iter().map(|mtu| {
+                        usual().with(checked).with(&format!("-m {mtu} -s 30001")).pair()
+                    }),
                 );
             }
         }

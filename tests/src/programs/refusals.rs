@@ -1,5 +1,6 @@
-//! What `tests/programs/refusals.c` says of each kind of bad input, and what was expected: `refusals.tsv` beside it has a line for each case,
-//! with urxe's answer and, where it is another, the original's (rdma-core 44 over `rdma_rxe`; "A | B" where kernels differ) and why.
+//! What `tests/programs/refusals.c` says of each kind of bad input, and what was expected:
+//! `refusals.tsv` beside it has a line for each case, with urxe's answer and, where it is another,
+//! the original's (rdma-core 44 over `rdma_rxe`; "A | B" where kernels differ) and why.
 
 /// A case.
 struct Case<'a> {
@@ -46,7 +47,9 @@ fn judge<'a>(said: &str, expected: impl Iterator<Item = (&'a str, &'a str)>) -> 
             None => wrong += &format!("{name}: {answer}, which nobody expected\n"),
         }
     }
-    for (name, _) in expected.iter().filter(|(name, _)| !said.iter().any(|(other, _)| other == name)) {
+    for (name, _) in
+        expected.iter().filter(|(name, _)| !said.iter().any(|(other, _)| other == name))
+    {
         wrong += &format!("{name}: nothing was said\n");
     }
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }

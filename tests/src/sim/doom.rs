@@ -1,8 +1,9 @@
 //! The judge of ends whose connection must break: one of the two nodes falls silent for good.
 //!
-//! What such an end may see is: successes in order, then, if anything was outstanding, one "transport retry counter
-//! exceeded", then everything else that was posted as flushed, each once and in order, the receives too. An end that
-//! waits for messages alone never learns that its peer is gone. The failure must not come before the retries are over.
+//! What such an end may see is: successes in order, then, if anything was outstanding, one
+//! "transport retry counter exceeded", then everything else that was posted as flushed, each once
+//! and in order, the receives too. An end that waits for messages alone never learns that its peer
+//! is gone. The failure must not come before the retries are over.
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,8 @@ use super::plan::{EndId, EndPlan, Plan, Queue};
 
 /// Retries of every queue pair of a plan, and the first transmission.
 const TRANSMISSIONS: u64 = 8;
-/// More than a round trip takes in a network without faults, with the wait that a plan's RNR timers ask for.
+/// More than a round trip takes in a network without faults, with the wait that a plan's RNR timers
+/// ask for.
 const ROUND_TRIP_NS: u64 = 2_000_000;
 
 /// What one such end has seen.
@@ -90,7 +92,8 @@ impl Doom {
             (false, WcStatus::Success) | (true, WcStatus::WrFlushErr) => {}
             (false, WcStatus::RetryExcErr) => {
                 self.failed = true;
-                // The last answer may be as old as a round trip with an RNR wait when the node falls silent.
+                // The last answer may be as old as a round trip with an RNR wait when the node
+                // falls silent.
                 let patience_ns = TRANSMISSIONS * timeout_ns(plan.timeout) - ROUND_TRIP_NS;
                 if now < self.silent_from.plus_ns(patience_ns) {
                     self.fault(format!(

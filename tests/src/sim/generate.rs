@@ -1,14 +1,17 @@
 //! A plan from a seed.
 //!
-//! The generator prefers what tends to break: lengths around multiples of the path MTU, PSNs near the wrap, queues of
-//! one entry, receives that come late, fences, windows of READs, and faults that come and go.
+//! The generator prefers what tends to break: lengths around multiples of the path MTU, PSNs near
+//! the wrap, queues of one entry, receives that come late, fences, windows of READs, and faults
+//! that come and go.
 //!
 //! Four rules keep the outcome one and the queue pairs alive:
-//! - a key is used and then taken away by one direction only, so that nothing is on its way under it any more;
-//! - every answer and every message has memory of its own to land in; data to be sent never changes, but for data that
-//!   an earlier READ brought and that a fence protects;
+//! - a key is used and then taken away by one direction only, so that nothing is on its way under
+//!   it any more;
+//! - every answer and every message has memory of its own to land in; data to be sent never
+//!   changes, but for data that an earlier READ brought and that a fence protects;
 //! - among any `send_depth` sends one is signalled, and the last one is;
-//! - faults last shorter than a retry counter takes to run out, and the times between them are longer than a timeout.
+//! - faults last shorter than a retry counter takes to run out, and the times between them are
+//!   longer than a timeout.
 
 #[cfg(test)]
 mod tests;
@@ -18,8 +21,8 @@ use urxe_stack::rng::{Chance, Rng};
 
 use super::model::read_u64;
 use super::plan::{
-    ConnectionPlan, CqSharing, DevicePlan, EndPlan, FaultPlan, Local, Naming, Op, PausePlan, Piece, Place,
-    Plan, RecvPlan, RegionPlan, Role, SendPlan,
+    ConnectionPlan, CqSharing, DevicePlan, EndPlan, FaultPlan, Local, Naming, Op, PausePlan, Piece,
+    Place, Plan, RecvPlan, RegionPlan, Role, SendPlan,
 };
 
 const MICROSECOND_NS: u64 = 1_000;
@@ -114,16 +117,20 @@ fn connection(rng: &mut Rng, devices: &mut [DevicePlan]) -> ConnectionPlan {
     let second = if percent(rng, 12) { first } else { other };
     let mut ends = [end(rng, first), end(rng, second)];
     for end in &mut ends {
-        for (role, len) in
-            [(Role::Source, SOURCE_BYTES), (Role::Landing, 0), (Role::Target, 0), (Role::Cells, CELLS * 8)]
-        {
+        for (role, len) in [
+            (Role::Source, SOURCE_BYTES),
+            (Role::Landing, 0),
+            (Role::Target, 0),
+            (Role::Cells, CELLS * 8),
+        ] {
             let len = if role == Role::Target { rng.between(4, 72) as usize * 1024 } else { len };
             let region = region(rng, role, len);
             devices[end.device].regions.push(region);
         }
     }
     for side in 0..2 {
-        ends[side].max_dest_rd_atomic = rng.between(u64::from(ends[1 - side].max_rd_atomic), 16) as u8;
+        ends[side].max_dest_rd_atomic =
+            rng.between(u64::from(ends[1 - side].max_rd_atomic), 16) as u8;
     }
     ConnectionPlan { mtu, ends }
 }
@@ -154,7 +161,8 @@ fn end(rng: &mut Rng, device: usize) -> EndPlan {
     }
 }
 
-/// Index of the region with this role that belongs to one end: each end has one of each, side by side.
+/// Index of the region with this role that belongs to one end: each end has one of each, side by
+/// side.
 ///
 /// # Panics
 /// If the role is not one of those.
@@ -252,7 +260,8 @@ impl Direction<'_> {
                 let op = match self.rng.below(10) {
                     0..=5 => Op::Send,
                     9 => {
-                        let role = self.rng.pick(&[Role::Disposable, Role::Windowed, Role::Rebound]);
+                        let role =
+                            self.rng.pick(&[Role::Disposable, Role::Windowed, Role::Rebound]);
                         let room = self.rng.pick(&[64, DISPOSABLE_BYTES]);
                         disposables.push(region(self.rng, role, room));
                         let region = regions + disposables.len() - 1;
@@ -286,7 +295,8 @@ impl Direction<'_> {
                 let len = self.length().min(self.target_len);
                 let place = self.place(len);
                 let imm = self.rng.next_u32();
-                let op = if percent(self.rng, 30) { Op::WriteImm(place, imm) } else { Op::Write(place) };
+                let op =
+                    if percent(self.rng, 30) { Op::WriteImm(place, imm) } else { Op::Write(place) };
                 self.outgoing(op, len);
             }
             47..=68 => {
@@ -359,7 +369,8 @@ impl Direction<'_> {
         cuts.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
 
-    /// Pieces of the source, anywhere in it. A piece longer than the source becomes several, so the split may fail.
+    /// Pieces of the source, anywhere in it. A piece longer than the source becomes several, so the
+    /// split may fail.
     fn source_pieces(&mut self, len: usize) -> Option<Vec<Piece>> {
         let lens = self.split(len, self.max_sge);
         let pieces = lens.into_iter().map(|len| {
@@ -413,7 +424,8 @@ impl Direction<'_> {
         let max_pieces = if matches!(op, Op::FetchAdd { .. }) { 1 } else { self.max_sge };
         let lens = self.split(len, max_pieces);
         let align = if len == 8 { 8 } else { 1 };
-        let pieces = Self::landing_pieces(self.rng, &lens, self.landing, &mut self.landing_len, align);
+        let pieces =
+            Self::landing_pieces(self.rng, &lens, self.landing, &mut self.landing_len, align);
         self.push(op, Local::Pieces(pieces.clone()), fence);
         pieces
     }
@@ -441,7 +453,8 @@ impl Direction<'_> {
     fn recv(&mut self, len: usize) {
         let spare = if percent(self.rng, 30) { self.rng.index(300) } else { 0 };
         let lens = self.split(len + spare, self.peer_max_sge);
-        let pieces = Self::landing_pieces(self.rng, &lens, self.peer_landing, &mut self.peer_landing_len, 1);
+        let pieces =
+            Self::landing_pieces(self.rng, &lens, self.peer_landing, &mut self.peer_landing_len, 1);
         self.recvs.push(RecvPlan { pieces });
     }
 }
@@ -533,12 +546,13 @@ fn faults(rng: &mut Rng, plan: &Plan) -> FaultPlan {
     let mut links = Vec::new();
     for from in 0..nodes {
         for to in 0..nodes {
-            let faults = if percent(rng, 80) { link(rng, severity, mtu) } else { link(rng, 0, mtu) };
+            let faults =
+                if percent(rng, 80) { link(rng, severity, mtu) } else { link(rng, 0, mtu) };
             links.push((from, to, faults));
         }
     }
-    // Seven retries take at least eight of the shortest timeouts. A quiet time in which the longest passes lets
-    // one of them through.
+    // Seven retries take at least eight of the shortest timeouts. A quiet time in which the longest
+    // passes lets one of them through.
     let end_ns = rng.between(50, 500) * MILLISECOND_NS;
     let mut toggles_ns = Vec::new();
     let mut at = 0;
@@ -552,7 +566,9 @@ fn faults(rng: &mut Rng, plan: &Plan) -> FaultPlan {
     if percent(rng, 30) {
         let windows = std::iter::once(0).chain(toggles_ns.iter().skip(1).step_by(2).copied());
         let stops = toggles_ns.iter().step_by(2).copied();
-        for (from, until) in windows.zip(stops).filter(|_| percent(rng, 30)).take(4).collect::<Vec<_>>() {
+        for (from, until) in
+            windows.zip(stops).filter(|_| percent(rng, 30)).take(4).collect::<Vec<_>>()
+        {
             let (from_ns, until_ns) = (from + rng.below((until - from) / 2), until);
             let node = rng.index(nodes);
             let to = percent(rng, 50).then(|| rng.index(nodes));

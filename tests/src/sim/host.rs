@@ -1,4 +1,5 @@
-//! One device of a simulated run, with its program's memory and queue pairs, and what may tamper with its packets.
+//! One device of a simulated run, with its program's memory and queue pairs, and what may tamper
+//! with its packets.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,7 +21,9 @@ use urxe_wire::{Gid, IcrcSeed, PacketView, Psn, Qpn, ROCE_PORT};
 
 use super::keys::{self, Window};
 use super::network;
-use super::plan::{ConnectionPlan, CqSharing, EndId, EndPlan, Naming, Piece, Place, Plan, Queue, Role};
+use super::plan::{
+    ConnectionPlan, CqSharing, EndId, EndPlan, Naming, Piece, Place, Plan, Queue, Role,
+};
 
 /// A fault of the stack, made on purpose to see that the judge finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,8 +95,17 @@ impl Host {
             .iter()
             .map(|region| match region.role {
                 Role::Disposable => keys::fast_region(&core, pd, &memory, region),
-                Role::Windowed | Role::Rebound => keys::region_for_window(&core, pd, &memory, region),
-                _ => register(&core, pd, &memory, region.range.clone(), region.naming, access(region.role)),
+                Role::Windowed | Role::Rebound => {
+                    keys::region_for_window(&core, pd, &memory, region)
+                }
+                _ => register(
+                    &core,
+                    pd,
+                    &memory,
+                    region.range.clone(),
+                    region.naming,
+                    access(region.role),
+                ),
             })
             .collect();
         let qps = create_qps(plan, device, &core, pd);
@@ -148,7 +160,11 @@ impl Host {
     #[must_use]
     pub fn sge(&self, piece: Piece) -> Sge {
         let mr = &self.mrs[piece.region];
-        Sge { addr: mr.iova.wrapping_add(piece.offset as u64), length: piece.len as u32, lkey: mr.lkey }
+        Sge {
+            addr: mr.iova.wrapping_add(piece.offset as u64),
+            length: piece.len as u32,
+            lkey: mr.lkey,
+        }
     }
 
     /// A place in memory as a peer names it.
@@ -178,9 +194,13 @@ impl Host {
             let mut bytes = packet.to_vec();
             let mut again = None;
             match *sabotage {
-                Sabotage::FlipPayload(chance) if rng.chance(chance) => flip_payload(&mut bytes, rng),
+                Sabotage::FlipPayload(chance) if rng.chance(chance) => {
+                    flip_payload(&mut bytes, rng)
+                }
                 Sabotage::MoveAddress(chance) if rng.chance(chance) => move_address(&mut bytes),
-                Sabotage::RepeatAsNew(chance) if rng.chance(chance) => again = with_next_psn(&bytes),
+                Sabotage::RepeatAsNew(chance) if rng.chance(chance) => {
+                    again = with_next_psn(&bytes)
+                }
                 Sabotage::StrayWrite(chance) if rng.chance(chance) => {
                     let byte = [rng.next_u32() as u8];
                     // Every plan leaves the first bytes to nobody.
@@ -245,7 +265,8 @@ fn register(
         Naming::ZeroBased => (0, Access::ZERO_BASED),
         Naming::Page(page) => (page + (addr.addr() as u64 & 0xfff), Access::empty()),
     };
-    let registered = device.memory().register_buffer(pd, memory, range.clone(), iova, access | flag);
+    let registered =
+        device.memory().register_buffer(pd, memory, range.clone(), iova, access | flag);
     registered.unwrap_or_else(|error| panic!("{range:?} as {naming:?}: {error}"))
 }
 
@@ -261,7 +282,8 @@ fn create_qps(plan: &Plan, device: usize, core: &Device, pd: PdId) -> BTreeMap<E
                 CqSharing::OnePerQueue => (Some(id), queue == Queue::Recv),
             };
             let cq = shared.entry(key).or_insert_with(|| {
-                core.create_cq(entries, None, 0).unwrap_or_else(|error| panic!("completion queue: {error}"))
+                core.create_cq(entries, None, 0)
+                    .unwrap_or_else(|error| panic!("completion queue: {error}"))
             });
             Arc::clone(cq)
         });
@@ -354,7 +376,8 @@ fn flip_payload(bytes: &mut [u8], rng: &mut Rng) {
 fn move_address(bytes: &mut [u8]) {
     let Ok(packet) = PacketView::parse(bytes) else { return };
     if packet.reth().is_some_and(|reth| reth.dma_len > 16) {
-        // The RETH follows the BTH in every packet of a reliable connection; its address comes first.
+        // The RETH follows the BTH in every packet of a reliable connection; its address comes
+        // first.
         bytes[12 + 7] ^= 1;
     }
 }
@@ -370,7 +393,8 @@ fn with_next_psn(bytes: &[u8]) -> Option<Vec<u8>> {
 
 /// Gives a packet the ICRC that fits it.
 fn seal(bytes: &mut [u8], datagrams: &Datagrams<'_>) {
-    let Some(seed) = IcrcSeed::new(datagrams.from, datagrams.from_port, datagrams.to, ROCE_PORT) else {
+    let Some(seed) = IcrcSeed::new(datagrams.from, datagrams.from_port, datagrams.to, ROCE_PORT)
+    else {
         return;
     };
     let end = bytes.len() - ICRC_LEN;

@@ -1,4 +1,5 @@
-//! Compares what happened with the model, completion by completion and byte by byte, and tells each difference.
+//! Compares what happened with the model, completion by completion and byte by byte, and tells each
+//! difference.
 
 #[cfg(test)]
 mod tests;
@@ -42,7 +43,8 @@ struct Progress {
 /// Something that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// A completion came that is not the next one of its queue: repeated, skipped, out of order or never posted.
+    /// A completion came that is not the next one of its queue: repeated, skipped, out of order or
+    /// never posted.
     Order {
         /// Where.
         end: EndId,
@@ -125,7 +127,9 @@ impl fmt::Display for Difference {
             Self::Order { end, queue, expected: None, got } => {
                 write!(f, "{end} {queue}: wr_id {got:#x} completed, but all had")
             }
-            Self::Status { end, queue, index, status } => write!(f, "{end} {queue} {index}: {status}"),
+            Self::Status { end, queue, index, status } => {
+                write!(f, "{end} {queue} {index}: {status}")
+            }
             Self::Field { end, queue, index, field, expected, got } => {
                 write!(f, "{end} {queue} {index}: {field} is {got}, not {expected}")
             }
@@ -133,7 +137,9 @@ impl fmt::Display for Difference {
                 f,
                 "device {device}, byte {address:#x} {when}: {got:#04x}, not {expected:#04x}, and {others} more"
             ),
-            Self::Missing { end, queue, index } => write!(f, "{end} {queue} {index} has not completed"),
+            Self::Missing { end, queue, index } => {
+                write!(f, "{end} {queue} {index} has not completed")
+            }
             Self::Chain { device, address, fit, of } => write!(
                 f,
                 "device {device}, shared cell {address:#x}: only {fit} of {of} additions follow each other"
@@ -182,11 +188,13 @@ impl<'a> Judge<'a> {
         let device = self.plan.end(end).device;
         for role in [Role::Landing, Role::Target, Role::Cells] {
             let region = region_of(self.plan, end.connection, end.side, role);
-            self.exempt_memory.push((device, self.plan.devices[device].regions[region].range.clone()));
+            self.exempt_memory
+                .push((device, self.plan.devices[device].regions[region].range.clone()));
         }
         let taken = self.plan.invalidated(end.peer()).map(|(_, region)| region);
-        self.exempt_memory
-            .extend(taken.map(|region| (device, self.plan.devices[device].regions[region].range.clone())));
+        self.exempt_memory.extend(
+            taken.map(|region| (device, self.plan.devices[device].regions[region].range.clone())),
+        );
         // Others add to the same shared cells, but those of the broken connection may or may not.
         for (device, plan) in self.plan.devices.iter().enumerate() {
             let shared = plan.regions.iter().filter(|region| region.role == Role::SharedCells);
@@ -228,7 +236,8 @@ impl<'a> Judge<'a> {
         self.progress[end.connection * 2 + end.side].recv
     }
 
-    /// The region that the peer says it is done with, by the message of this place in the receives of `end`.
+    /// The region that the peer says it is done with, by the message of this place in the receives
+    /// of `end`.
     #[must_use]
     pub fn released(&self, end: EndId, index: usize) -> Option<usize> {
         self.model.direction(end.peer()).messages.get(index)?.releases
@@ -244,10 +253,10 @@ impl<'a> Judge<'a> {
         let got = completion.wr_id;
         let progress = self.progress[end.connection * 2 + end.side].clone();
         let plan = self.plan.end(end);
-        let next_send =
-            (progress.send < plan.sends.len()).then(|| self.plan.wr_id(end, Queue::Send, progress.send));
-        let next_recv =
-            (progress.recv < plan.recvs.len()).then(|| self.plan.wr_id(end, Queue::Recv, progress.recv));
+        let next_send = (progress.send < plan.sends.len())
+            .then(|| self.plan.wr_id(end, Queue::Send, progress.send));
+        let next_recv = (progress.recv < plan.recvs.len())
+            .then(|| self.plan.wr_id(end, Queue::Recv, progress.recv));
         if Some(got) == next_send {
             self.progress_mut(end).send = self.next_signaled(end, progress.send + 1);
             self.send_completion(end, progress.send, completion, memory);
@@ -255,7 +264,8 @@ impl<'a> Judge<'a> {
             self.progress_mut(end).recv += 1;
             self.recv_completion(end, progress.recv, completion, memory);
         } else {
-            let queue = if (got ^ self.plan.seed << 48) >> 31 & 1 == 1 { Queue::Recv } else { Queue::Send };
+            let queue =
+                if (got ^ self.plan.seed << 48) >> 31 & 1 == 1 { Queue::Recv } else { Queue::Send };
             let expected = if queue == Queue::Recv { next_recv } else { next_send };
             self.report(Difference::Order { end, queue, expected, got });
         }
@@ -267,10 +277,18 @@ impl<'a> Judge<'a> {
         for (id, end) in self.plan.ends().filter(|(id, _)| !exempt.contains(id)) {
             let progress = self.progress[id.connection * 2 + id.side].clone();
             if progress.send < end.sends.len() {
-                self.report(Difference::Missing { end: id, queue: Queue::Send, index: progress.send });
+                self.report(Difference::Missing {
+                    end: id,
+                    queue: Queue::Send,
+                    index: progress.send,
+                });
             }
             if progress.recv < end.recvs.len() {
-                self.report(Difference::Missing { end: id, queue: Queue::Recv, index: progress.recv });
+                self.report(Difference::Missing {
+                    end: id,
+                    queue: Queue::Recv,
+                    index: progress.recv,
+                });
             }
         }
         for (device, image) in images.iter().enumerate() {
@@ -323,13 +341,20 @@ impl<'a> Judge<'a> {
     ) {
         let at = (end, Queue::Send, index);
         if completion.status != WcStatus::Success {
-            self.report(Difference::Status { end, queue: Queue::Send, index, status: completion.status });
+            self.report(Difference::Status {
+                end,
+                queue: Queue::Send,
+                index,
+                status: completion.status,
+            });
             return;
         }
         let device = self.plan.end(end).device;
         let send = &self.plan.end(end).sends[index];
         let opcode = match send.op {
-            Op::Send | Op::SendImm(_) | Op::SendInvalidate(_) | Op::SendRelease(_) => WcOpcode::Send,
+            Op::Send | Op::SendImm(_) | Op::SendInvalidate(_) | Op::SendRelease(_) => {
+                WcOpcode::Send
+            }
             Op::Write(_) | Op::WriteImm(..) => WcOpcode::RdmaWrite,
             Op::Read(_) => WcOpcode::RdmaRead,
             Op::CompareSwap { .. } => WcOpcode::CompSwap,
@@ -358,7 +383,12 @@ impl<'a> Judge<'a> {
     ) {
         let at = (end, Queue::Recv, index);
         if completion.status != WcStatus::Success {
-            self.report(Difference::Status { end, queue: Queue::Recv, index, status: completion.status });
+            self.report(Difference::Status {
+                end,
+                queue: Queue::Recv,
+                index,
+                status: completion.status,
+            });
             return;
         }
         let device = self.plan.end(end).device;
@@ -369,7 +399,12 @@ impl<'a> Judge<'a> {
         self.field(at, "byte_len", byte_len, completion.byte_len as usize);
         self.field(at, "imm_data", imm, completion.imm_data());
         let invalidated = invalidates.map(|region| self.rkeys[device][region]);
-        self.field(at, "invalidated_rkey", invalidated, completion.invalidated_rkey().map(|key| key.value()));
+        self.field(
+            at,
+            "invalidated_rkey",
+            invalidated,
+            completion.invalidated_rkey().map(|key| key.value()),
+        );
         if !is_write {
             for &piece in &self.plan.end(end).recvs[index].pieces {
                 let range = self.plan.range(device, piece);
@@ -396,7 +431,10 @@ impl<'a> Judge<'a> {
             let address = start + offset;
             !self.model.permits(device, address, *got)
                 && !self.is_old_value(device, address)
-                && !self.exempt_memory.iter().any(|(at, range)| *at == device && range.contains(&address))
+                && !self
+                    .exempt_memory
+                    .iter()
+                    .any(|(at, range)| *at == device && range.contains(&address))
         };
         let mut all = bytes.iter().enumerate().filter(wrong);
         let first = all.next().map(|(offset, got)| (offset, *got));

@@ -1,5 +1,6 @@
-//! Keys that come and go: fast-registration regions and type 2 windows of a host, which a peer takes away, and type 1 windows, which it cannot;
-//! and what the program does when a completion says that one is gone, or that the peer is done with it.
+//! Keys that come and go: fast-registration regions and type 2 windows of a host, which a peer
+//! takes away, and type 1 windows, which it cannot; and what the program does when a completion
+//! says that one is gone, or that the peer is done with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,12 +53,18 @@ fn start(naming: Naming, addr: *mut u8) -> (u64, u64, Access) {
 }
 
 /// A fast-registration region over the whole of `region`, valid under its first key.
-pub(super) fn fast_region(core: &Device, pd: PdId, memory: &Arc<Buffer>, region: &RegionPlan) -> Mr {
+pub(super) fn fast_region(
+    core: &Device,
+    pd: PdId,
+    memory: &Arc<Buffer>,
+    region: &RegionPlan,
+) -> Mr {
     let range = region.range.clone();
     let (mapped, iova, flag) = start(region.naming, memory.addr().wrapping_add(range.start));
     let access = access(region.role) | flag;
     let pages = (range.len() / PAGE + 2) as u32;
-    let rkey = core.memory().alloc_fast(pd, pages).unwrap_or_else(|error| panic!("{range:?}: {error}"));
+    let rkey =
+        core.memory().alloc_fast(pd, pages).unwrap_or_else(|error| panic!("{range:?}: {error}"));
     let parts = [(memory, range.clone())];
     let done = core.memory().map_fast_buffers(rkey, &parts, PAGE, mapped);
     done.unwrap_or_else(|error| panic!("{range:?} at {mapped:#x}: {error}"));
@@ -67,7 +74,12 @@ pub(super) fn fast_region(core: &Device, pd: PdId, memory: &Arc<Buffer>, region:
 }
 
 /// The region under a window. Its own key grants peers nothing.
-pub(super) fn region_for_window(core: &Device, pd: PdId, memory: &Arc<Buffer>, region: &RegionPlan) -> Mr {
+pub(super) fn region_for_window(
+    core: &Device,
+    pd: PdId,
+    memory: &Arc<Buffer>,
+    region: &RegionPlan,
+) -> Mr {
     let range = region.range.clone();
     let (iova, ..) = start(region.naming, memory.addr().wrapping_add(range.start));
     let access = Access::LOCAL_WRITE | Access::MW_BIND;
@@ -92,13 +104,18 @@ pub(super) fn bind_windows(
                 _ => continue,
             };
             let mr = &mut mrs[index];
-            let zero =
-                if regions[index].naming == Naming::ZeroBased { Access::ZERO_BASED } else { Access::empty() };
-            let window = Window { region: mr.lkey, addr: mr.iova, access: access(Role::Windowed) | zero };
+            let zero = if regions[index].naming == Naming::ZeroBased {
+                Access::ZERO_BASED
+            } else {
+                Access::empty()
+            };
+            let window =
+                Window { region: mr.lkey, addr: mr.iova, access: access(Role::Windowed) | zero };
             let key = core.memory().alloc_mw(mr.pd, kind).unwrap_or_else(|error| panic!("{error}"));
             let bind = window.bind(key, key, mr.len);
             let by = Accessor { pd: mr.pd, qpn: Some(qp.handle.qpn()) };
-            mr.rkey = core.memory().bind(&bind, by).unwrap_or_else(|error| panic!("{end}: {error}"));
+            mr.rkey =
+                core.memory().bind(&bind, by).unwrap_or_else(|error| panic!("{end}: {error}"));
             mr.access = window.access;
             if !zero.is_empty() {
                 mr.iova = 0;
@@ -117,14 +134,16 @@ impl Window {
 }
 
 impl Host {
-    /// The peer of `end` took `rkey` away, a completion says: nothing may go through it any more. Gives its region the next key.
+    /// The peer of `end` took `rkey` away, a completion says: nothing may go through it any more.
+    /// Gives its region the next key.
     ///
     /// # Errors
     /// What is wrong with the former key or the new one.
     pub fn renew(&self, end: EndId, rkey: Rkey) -> Result<Renewed, String> {
         let memory = self.device().memory();
         let found = self.mrs.iter().position(|mr| mr.rkey == rkey);
-        let index = found.ok_or_else(|| format!("{rkey} was invalidated, which is no key of a region"))?;
+        let index =
+            found.ok_or_else(|| format!("{rkey} was invalidated, which is no key of a region"))?;
         let mr = self.mrs[index];
         let by = Accessor { pd: mr.pd, qpn: Some(self.qps[&end].handle.qpn()) };
         if memory.pin(rkey.0, by, Access::REMOTE_WRITE, mr.iova, mr.len as u64).is_ok() {
@@ -132,9 +151,9 @@ impl Host {
         }
         let next = inc_rkey(rkey);
         let now = match self.windows.get(&index) {
-            Some(window) => {
-                memory.bind(&window.bind(rkey, next, mr.len), by).map_err(|error| error.to_string())?
-            }
+            Some(window) => memory
+                .bind(&window.bind(rkey, next, mr.len), by)
+                .map_err(|error| error.to_string())?,
             None => {
                 memory.register_fast(next, mr.access, mr.pd).map_err(|error| error.to_string())?;
                 next
@@ -145,7 +164,8 @@ impl Host {
         Ok(renewed)
     }
 
-    /// The peer of `end` says that it is done with a region that has a type 1 window: binds it anew, which ends the former key.
+    /// The peer of `end` says that it is done with a region that has a type 1 window: binds it
+    /// anew, which ends the former key.
     ///
     /// # Errors
     /// What is wrong with the former key or the new one.
@@ -153,7 +173,8 @@ impl Host {
         let memory = self.device().memory();
         let mr = self.mrs[region];
         let by = Accessor { pd: mr.pd, qpn: Some(self.qps[&end].handle.qpn()) };
-        if let Err(error) = memory.pin(mr.rkey.0, by, Access::REMOTE_WRITE, mr.iova, mr.len as u64) {
+        if let Err(error) = memory.pin(mr.rkey.0, by, Access::REMOTE_WRITE, mr.iova, mr.len as u64)
+        {
             return Err(format!("{} is a valid key and grants nothing: {error}", mr.rkey));
         }
         let window = self.windows.get(&region).ok_or("a region without a window")?;
@@ -172,7 +193,10 @@ impl Host {
     pub fn check(&self, renewed: &Renewed) -> Result<(), String> {
         let Renewed { by, mr, now, .. } = *renewed;
         let pin = |key: Rkey| {
-            self.device().memory().pin(key.0, by, Access::REMOTE_WRITE, mr.iova, mr.len as u64).map(drop)
+            self.device()
+                .memory()
+                .pin(key.0, by, Access::REMOTE_WRITE, mr.iova, mr.len as u64)
+                .map(drop)
         };
         if pin(mr.rkey).is_ok() {
             return Err(format!("{} was taken away and grants access again", mr.rkey));

@@ -18,9 +18,10 @@
 //! | [`seeds`] | which seeds are tried; what every simulation must show |
 //! | [`doom`] | judges the ends whose connection must break |
 //!
-//! The plan is made so that its outcome is one: each direction of a connection has memory of its own at both ends, but
-//! for cells that several directions only add to. Where the specification leaves the outcome open (a READ and a later
-//! WRITE of the same bytes without a fence), the model knows all permitted values.
+//! The plan is made so that its outcome is one: each direction of a connection has memory of its
+//! own at both ends, but for cells that several directions only add to. Where the specification
+//! leaves the outcome open (a READ and a later WRITE of the same bytes without a fence), the model
+//! knows all permitted values.
 
 pub mod doom;
 pub mod generate;

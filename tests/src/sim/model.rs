@@ -1,8 +1,9 @@
-//! What a plan must lead to, by replaying every direction in the order of posting, without a network.
+//! What a plan must lead to, by replaying every direction in the order of posting, without a
+//! network.
 //!
-//! Directions do not disturb each other: each has its own memory at both ends, but for shared cells, which several
-//! add to. The sum there does not depend on the order; the old values that come back must form one chain
-//! ([`Model::shared`]).
+//! Directions do not disturb each other: each has its own memory at both ends, but for shared
+//! cells, which several add to. The sum there does not depend on the order; the old values that
+//! come back must form one chain ([`Model::shared`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +13,8 @@ use super::plan::{EndId, EndPlan, Local, Op, Piece, Place, Plan, Role};
 /// What must come out.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// Every device's memory at the end. Bytes in [`open`](Self::open) and old values of shared cells may differ.
+    /// Every device's memory at the end. Bytes in [`open`](Self::open) and old values of shared
+    /// cells may differ.
     pub images: Vec<Vec<u8>>,
     /// What each direction leads to, by its sending end: side by side as [`Plan::ends`] lists them.
     pub directions: Vec<Direction>,
@@ -74,7 +76,8 @@ impl Model {
             model.directions.push(direction);
         }
         for cell in &model.shared {
-            let sum = cell.adds.iter().fold(cell.initial, |sum, (_, _, add)| sum.wrapping_add(*add));
+            let sum =
+                cell.adds.iter().fold(cell.initial, |sum, (_, _, add)| sum.wrapping_add(*add));
             let range = cell.address..cell.address + 8;
             model.images[cell.device][range].copy_from_slice(&sum.to_ne_bytes());
         }
@@ -87,7 +90,8 @@ impl Model {
         &self.directions[end.connection * 2 + end.side]
     }
 
-    /// Whether `value` is permitted at this address at the end, or as soon as its work request has completed.
+    /// Whether `value` is permitted at this address at the end, or as soon as its work request has
+    /// completed.
     #[must_use]
     pub fn permits(&self, device: usize, address: usize, value: u8) -> bool {
         self.images[device][address] == value
@@ -124,16 +128,11 @@ impl Model {
                     unfenced.push(Read::new(plan, end.device, source, send.local.pieces()));
                 }
                 Op::Flush { .. } => {}
-                Op::CompareSwap { at, compare, swap } => self.atomic(
-                    plan,
-                    end,
-                    peer,
-                    &send.local,
-                    at,
-                    |old| {
+                Op::CompareSwap { at, compare, swap } => {
+                    self.atomic(plan, end, peer, &send.local, at, |old| {
                         if old == compare { swap } else { old }
-                    },
-                ),
+                    })
+                }
                 Op::FetchAdd { at, add } => {
                     let address = range_of(plan, peer.device, at, 8).start;
                     let landing = plan.range(end.device, send.local.pieces()[0]).start;
@@ -144,7 +143,9 @@ impl Model {
                     match shared {
                         Some(cell) => cell.adds.push((end.device, landing, add)),
                         None => {
-                            self.atomic(plan, end, peer, &send.local, at, |old| old.wrapping_add(add));
+                            self.atomic(plan, end, peer, &send.local, at, |old| {
+                                old.wrapping_add(add)
+                            });
                         }
                     }
                 }
@@ -197,7 +198,10 @@ impl Model {
             let both = read.source.start.max(target.start)..read.source.end.min(target.end);
             for address in both {
                 let landing = read.landing(address - read.source.start);
-                self.open.entry((read.device, landing)).or_default().push(data[address - target.start]);
+                self.open
+                    .entry((read.device, landing))
+                    .or_default()
+                    .push(data[address - target.start]);
             }
         }
     }
@@ -212,7 +216,11 @@ struct Read {
 
 impl Read {
     fn new(plan: &Plan, device: usize, source: Range<usize>, pieces: &[Piece]) -> Self {
-        Self { device, source, landing: pieces.iter().map(|&piece| plan.range(device, piece)).collect() }
+        Self {
+            device,
+            source,
+            landing: pieces.iter().map(|&piece| plan.range(device, piece)).collect(),
+        }
     }
 
     /// Where byte `index` of the message lands.

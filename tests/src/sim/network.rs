@@ -1,4 +1,5 @@
-//! What the simulations that use the Rust API have in common: devices on a bad network, and differences as texts.
+//! What the simulations that use the Rust API have in common: devices on a bad network, and
+//! differences as texts.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -13,8 +14,8 @@ pub fn address(n: u8, is_v6: bool) -> IpAddr {
     if is_v6 { [0xfd00, 0, 0, 0, 0, 0, 0, n.into()].into() } else { [10, 0, 0, n].into() }
 }
 
-/// A device on the network. It takes no packet whose ICRC fits only an identification that nobody has seen: a damaged one would
-/// pass for that now and then.
+/// A device on the network. It takes no packet whose ICRC fits only an identification that nobody
+/// has seen: a damaged one would pass for that now and then.
 ///
 /// # Panics
 /// If the network refuses it.
@@ -24,7 +25,8 @@ pub fn device(fabric: &Fabric, address: IpAddr, options: DeviceOptions) -> Devic
     fabric.device_with(&[address], options).unwrap_or_else(|error| panic!("{address}: {error}"))
 }
 
-/// How often packets are lost, doubled, overtaken and damaged: each up to so many times of a hundred.
+/// How often packets are lost, doubled, overtaken and damaged: each up to so many times of a
+/// hundred.
 pub fn faults(rng: &mut Rng, [loss, duplicate, reorder, corrupt]: [u8; 4]) -> LinkFaults {
     let mut up_to = |most: u8| Chance::from_percent(rng.below(u64::from(most) + 1) as u32);
     LinkFaults {

@@ -22,7 +22,8 @@ pub struct Plan {
 /// One device and the memory of its program.
 #[derive(Clone, Debug)]
 pub struct DevicePlan {
-    /// Size of the program's memory in bytes. What no region covers is there to notice stray writes.
+    /// Size of the program's memory in bytes. What no region covers is there to notice stray
+    /// writes.
     pub memory_bytes: usize,
     /// What of it is registered. Regions do not overlap and have gaps between them.
     pub regions: Vec<RegionPlan>,
@@ -58,8 +59,8 @@ pub struct RegionPlan {
     pub naming: Naming,
 }
 
-/// How a region's bytes are named. Never by the memory's own addresses: those differ from run to run, and with them
-/// every packet that names one.
+/// How a region's bytes are named. Never by the memory's own addresses: those differ from run to
+/// run, and with them every packet that names one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
     /// From 0 on.
@@ -81,14 +82,14 @@ pub enum Role {
     Cells,
     /// Cells that several peers add to: local write, remote atomic.
     SharedCells,
-    /// A fast-registration region for one peer, which writes to it and takes its key away: local write, remote write. The
-    /// program then registers it under its next key.
+    /// A fast-registration region for one peer, which writes to it and takes its key away: local
+    /// write, remote write. The program then registers it under its next key.
     Disposable,
-    /// An ordinary region with a type 2 window over all of it for one peer, used as a `Disposable`: the names and keys are the
-    /// window's.
+    /// An ordinary region with a type 2 window over all of it for one peer, used as a `Disposable`:
+    /// the names and keys are the window's.
     Windowed,
-    /// The same with a type 1 window, whose key no peer can take away: when the peer says that it is done, by a message, the program binds the
-    /// window anew.
+    /// The same with a type 1 window, whose key no peer can take away: when the peer says that it
+    /// is done, by a message, the program binds the window anew.
     Rebound,
 }
 
@@ -269,7 +270,10 @@ impl Op {
     /// Whether its data goes into the peer's receive.
     #[must_use]
     pub fn is_send(&self) -> bool {
-        matches!(self, Self::Send | Self::SendImm(_) | Self::SendInvalidate(_) | Self::SendRelease(_))
+        matches!(
+            self,
+            Self::Send | Self::SendImm(_) | Self::SendInvalidate(_) | Self::SendRelease(_)
+        )
     }
 
     /// Whether it brings data back.
@@ -404,7 +408,8 @@ impl Plan {
         start..start + piece.len
     }
 
-    /// The regions of the peer's device whose keys the sends of `end` take away, or have taken away, with the places of those sends.
+    /// The regions of the peer's device whose keys the sends of `end` take away, or have taken
+    /// away, with the places of those sends.
     pub fn invalidated(&self, end: EndId) -> impl Iterator<Item = (usize, usize)> {
         self.end(end).sends.iter().enumerate().filter_map(|(index, send)| match send.op {
             Op::SendInvalidate(region) | Op::SendRelease(region) => Some((index, region)),

@@ -1,7 +1,8 @@
 //! Carries a plan out: devices on the simulated network, their programs, the faults, and the judge.
 //!
-//! The program of each end posts as soon as its queue has room and its pauses allow, polls after every event, and never
-//! runs while its node is stopped. Everything happens in one thread and in virtual time, so a plan has one outcome.
+//! The program of each end posts as soon as its queue has room and its pauses allow, polls after
+//! every event, and never runs while its node is stopped. Everything happens in one thread and in
+//! virtual time, so a plan has one outcome.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -145,14 +146,16 @@ impl<'a> Run<'a> {
     fn new(plan: &'a Plan, model: &'a Model, options: &Options) -> Self {
         let mut fabric = Fabric::new(plan.seed);
         if let Some(path) = &options.capture {
-            let tap = Tap::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let tap =
+                Tap::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             fabric.network().set_tap(Arc::new(tap), CAPTURE_EPOCH_NS);
         }
         let mut nodes = Vec::new();
         for device in 0..plan.devices.len() {
             let host = Host::new(plan, device, options.sabotage);
-            let node =
-                fabric.add(host, &[address(plan, device)]).expect("each device has an address of its own");
+            let node = fabric
+                .add(host, &[address(plan, device)])
+                .expect("each device has an address of its own");
             fabric.network().set_node_config(node, plan.devices[device].socket.clone());
             nodes.push(node);
         }
@@ -166,7 +169,8 @@ impl<'a> Run<'a> {
         let silence = options.silence;
         let mut dooms = BTreeMap::new();
         if let Some(Silence { device, from_ns }) = silence {
-            let loses = |id: EndId| plan.end(id).device == device || plan.end(id.peer()).device == device;
+            let loses =
+                |id: EndId| plan.end(id).device == device || plan.end(id.peer()).device == device;
             for (id, _) in plan.ends().filter(|(id, _)| loses(*id)) {
                 judge.exempt(id);
                 dooms.insert(id, Doom::new(id, Time::from_ns(from_ns)));
@@ -233,11 +237,18 @@ impl<'a> Run<'a> {
             let next = self.run_programs(now);
             // Connections that break need their time, whoever else is done.
             let done = self.judge.all_complete() && self.dooms.is_empty();
-            if done || now >= deadline || !self.judge.differences().is_empty() || !self.faults.is_empty() {
+            if done
+                || now >= deadline
+                || !self.judge.differences().is_empty()
+                || !self.faults.is_empty()
+            {
                 return now;
             }
-            let limit =
-                [next, self.next_switch(), Some(deadline)].into_iter().flatten().min().unwrap_or(deadline);
+            let limit = [next, self.next_switch(), Some(deadline)]
+                .into_iter()
+                .flatten()
+                .min()
+                .unwrap_or(deadline);
             let stepped = match self.fabric.step(limit) {
                 Ok(true) => Ok(()),
                 Ok(false) => self.fabric.run_until(limit),
@@ -266,7 +277,13 @@ impl<'a> Run<'a> {
             self.toggles_done = self.plan.faults.toggles_ns.len();
             return;
         }
-        while self.plan.faults.toggles_ns.get(self.toggles_done).is_some_and(|&at| at <= now.as_ns()) {
+        while self
+            .plan
+            .faults
+            .toggles_ns
+            .get(self.toggles_done)
+            .is_some_and(|&at| at <= now.as_ns())
+        {
             self.toggles_done += 1;
             if self.toggles_done.is_multiple_of(2) {
                 self.break_links();
@@ -283,7 +300,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Lets the programs of all running nodes poll and post. When one of them next wants to act by itself.
+    /// Lets the programs of all running nodes poll and post. When one of them next wants to act by
+    /// itself.
     fn run_programs(&mut self, now: Time) -> Option<Time> {
         let mut wake: Option<Time> = None;
         for index in 0..self.ends.len() {
@@ -296,7 +314,8 @@ impl<'a> Run<'a> {
             if self.dooms.get(&end).is_some_and(Doom::has_failed) {
                 continue;
             }
-            let next = [self.post_recvs(end, &mut posted, now), self.post_sends(end, &mut posted, now)];
+            let next =
+                [self.post_recvs(end, &mut posted, now), self.post_sends(end, &mut posted, now)];
             self.ends[index].1 = posted;
             wake = wake.into_iter().chain(next.into_iter().flatten()).min();
         }
@@ -334,7 +353,8 @@ impl<'a> Run<'a> {
         // Queue pairs may share the completion queue.
         let owner = host.qps.iter().find(|(_, qp)| qp.handle.qpn() == completion.qp_num);
         let Some((&end, _)) = owner else {
-            self.faults.push(format!("device {device}: completion of unknown QP {}", completion.qp_num));
+            self.faults
+                .push(format!("device {device}: completion of unknown QP {}", completion.qp_num));
             return;
         };
         if let Some(rkey) = completion.invalidated_rkey() {
@@ -420,7 +440,13 @@ impl<'a> Run<'a> {
         None
     }
 
-    fn post_send(&self, end: EndId, index: usize, send: &SendPlan, now: Time) -> Result<(), String> {
+    fn post_send(
+        &self,
+        end: EndId,
+        index: usize,
+        send: &SendPlan,
+        now: Time,
+    ) -> Result<(), String> {
         let host = self.host(self.plan.end(end).device);
         let peer = self.host(self.plan.end(end.peer()).device);
         let mut flags = SendFlags::empty();
@@ -428,7 +454,9 @@ impl<'a> Run<'a> {
         flags.set(SendFlags::FENCE, send.fence);
         flags.set(SendFlags::SOLICITED, send.solicited);
         let (sges, parts): (Vec<Sge>, Vec<&[u8]>) = match &send.local {
-            Local::Pieces(pieces) => (pieces.iter().map(|&piece| host.sge(piece)).collect(), Vec::new()),
+            Local::Pieces(pieces) => {
+                (pieces.iter().map(|&piece| host.sge(piece)).collect(), Vec::new())
+            }
             Local::Inline(parts) => (Vec::new(), parts.iter().map(|part| &part[..]).collect()),
         };
         let payload = match send.local {
@@ -439,8 +467,13 @@ impl<'a> Run<'a> {
             }
         };
         let wr_id = self.plan.wr_id(end, Queue::Send, index);
-        let request =
-            SendRequest { wr_id, op: send_op(&send.op, peer), to: Destination::Peer, flags, payload };
+        let request = SendRequest {
+            wr_id,
+            op: send_op(&send.op, peer),
+            to: Destination::Peer,
+            flags,
+            payload,
+        };
         let posted = host.device().post_send(now, host.qps[&end].handle, &[request]);
         posted.map_err(|(_, error)| error.to_string())
     }
@@ -457,7 +490,8 @@ impl<'a> Run<'a> {
         self.events();
         // What came late under a former key has not touched the new one.
         let hosts: Vec<&Host> = self.fabric.machines().collect();
-        let stale = self.renewed.iter().filter_map(|(device, renewed)| hosts[*device].check(renewed).err());
+        let stale =
+            self.renewed.iter().filter_map(|(device, renewed)| hosts[*device].check(renewed).err());
         self.faults.extend(stale);
         for (end, posted) in &self.ends {
             if let Some(doom) = self.dooms.get_mut(end) {
@@ -469,7 +503,8 @@ impl<'a> Run<'a> {
             .map(|device| self.host(device).read(0..self.plan.devices[device].memory_bytes))
             .collect();
         self.judge.finish(&images);
-        let snapshots = self.fabric.machines().map(|host| host.device().counters().snapshot().collect());
+        let snapshots =
+            self.fabric.machines().map(|host| host.device().counters().snapshot().collect());
         let counters = snapshots.reduce(|sum: Vec<(Counter, u64)>, next| {
             sum.into_iter().zip(next).map(|((counter, a), (_, b))| (counter, a + b)).collect()
         });
@@ -490,7 +525,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// No asynchronous event may have come but those of queue pairs that heard from their peer while in RTR.
+    /// No asynchronous event may have come but those of queue pairs that heard from their peer
+    /// while in RTR.
     fn events(&mut self) {
         for device in 0..self.nodes.len() {
             let events = Arc::clone(self.host(device).device().events());
@@ -517,7 +553,9 @@ fn send_op(op: &Op, peer: &Host) -> SendOp {
         Op::Write(place) => SendOp::Write { remote: remote(place) },
         Op::WriteImm(place, imm) => SendOp::WriteImm { remote: remote(place), imm },
         Op::Read(place) => SendOp::Read { remote: remote(place) },
-        Op::CompareSwap { at, compare, swap } => SendOp::CompareSwap { remote: remote(at), compare, swap },
+        Op::CompareSwap { at, compare, swap } => {
+            SendOp::CompareSwap { remote: remote(at), compare, swap }
+        }
         Op::FetchAdd { at, add } => SendOp::FetchAdd { remote: remote(at), add },
         Op::AtomicWrite(at) => SendOp::AtomicWrite { remote: remote(at) },
         Op::Flush { at, len } => SendOp::Flush {

@@ -1,7 +1,8 @@
-//! The seeds of a simulation, and what every simulation has to show beside its own subject: a run is its seed's alone, and a fault put in
-//! on purpose is found.
+//! The seeds of a simulation, and what every simulation has to show beside its own subject: a run
+//! is its seed's alone, and a fault put in on purpose is found.
 //!
-//! `URXE_SEED` runs one seed alone, `URXE_SIM_SEEDS` says how many of the simulation of single connections there are.
+//! `URXE_SEED` runs one seed alone, `URXE_SIM_SEEDS` says how many of the simulation of single
+//! connections there are.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -23,7 +24,8 @@ impl Seeds {
     /// If the environment says something that is no number.
     #[must_use]
     pub fn chosen(usual: u64) -> Self {
-        let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+        let number =
+            |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
         let range = match (number("URXE_SEED"), number("URXE_SIM_SEEDS")) {
             (Some(seed), _) => seed..seed + 1,
             (None, seeds) => 0..seeds.map_or(usual, |seeds| (seeds / COST).max(1)),

@@ -39,7 +39,10 @@ pub struct Case {
 }
 
 impl Case {
-    pub fn new(name: impl Into<String>, body: impl Fn(&Lab) -> Result<(), Failure> + Send + 'static) -> Self {
+    pub fn new(
+        name: impl Into<String>,
+        body: impl Fn(&Lab) -> Result<(), Failure> + Send + 'static,
+    ) -> Self {
         Self { name: name.into(), body: Box::new(body), is_long: false }
     }
 
@@ -58,8 +61,8 @@ impl Case {
         trial.with_ignored_flag(is_long)
     }
 
-    /// A test during which a guest died or went astray is run once more on a new one: emulated kernels panic now and then of themselves,
-    /// and one that panics of what we send does so again.
+    /// A test during which a guest died or went astray is run once more on a new one: emulated
+    /// kernels panic now and then of themselves, and one that panics of what we send does so again.
     fn run(&self, lab: &Lab) -> Result<(), Failed> {
         let Err(text) = self.attempt(lab) else { return Ok(()) };
         let dead = lab.revive().map_err(|error| format!("{text}\n{error}"))?;
@@ -85,7 +88,12 @@ impl Case {
             let _ = match guest.dmesg() {
                 Ok(log) => {
                     let last: Vec<_> = log.lines().rev().take(8).collect();
-                    writeln!(text, "{}, dmesg (newest first):\n  {}", guest.name(), last.join("\n  "))
+                    writeln!(
+                        text,
+                        "{}, dmesg (newest first):\n  {}",
+                        guest.name(),
+                        last.join("\n  ")
+                    )
                 }
                 Err(error) => writeln!(text, "{}: {error}", guest.name()),
             };

@@ -1,9 +1,9 @@
-//! What a clean link must show: no end retries or drops anything, and each packet that one end sends another counts as
-//! received.
+//! What a clean link must show: no end retries or drops anything, and each packet that one end
+//! sends another counts as received.
 //!
-//! A kernel that finds a wrong ICRC says nothing about it, neither in its log nor in a counter of its own (6.1 and
-//! 6.12 alike): it drops the packet before it counts it as received. So the books must balance over all ends, to the
-//! packet.
+//! A kernel that finds a wrong ICRC says nothing about it, neither in its log nor in a counter of
+//! its own (6.1 and 6.12 alike): it drops the packet before it counts it as received. So the books
+//! must balance over all ends, to the packet.
 
 use std::{panic::resume_unwind, thread};
 
@@ -11,11 +11,16 @@ use urxe_tests::kernel::{Counters, Guest, Lab};
 
 use crate::case::Failure;
 
-/// Runs `body`, once, and checks the books. It returns the counters of urxe's devices, which live no longer than it.
+/// Runs `body`, once, and checks the books. It returns the counters of urxe's devices, which live
+/// no longer than it.
 ///
-/// A machine busy with other work may hold an emulated kernel up for longer than round trips tell. So all ends are
-/// patient (`Patience::Long`): a packet that was late is not sent again, and one that was lost shows.
-pub fn on_clean_link(lab: &Lab, body: impl Fn() -> Result<Vec<Counters>, Failure>) -> Result<(), Failure> {
+/// A machine busy with other work may hold an emulated kernel up for longer than round trips tell.
+/// So all ends are patient (`Patience::Long`): a packet that was late is not sent again, and one
+/// that was lost shows.
+pub fn on_clean_link(
+    lab: &Lab,
+    body: impl Fn() -> Result<Vec<Counters>, Failure>,
+) -> Result<(), Failure> {
     let ends = books(lab, body)?;
     let trouble = ends.iter().map(|(end, counters)| (end, counters.trouble()));
     let trouble: Vec<_> = trouble
@@ -37,7 +42,8 @@ pub fn books(
 ) -> Result<Vec<(String, Counters)>, Failure> {
     let before = readings(lab)?;
     let of_urxe = body()?;
-    let of_guests = readings(lab)?.into_iter().zip(&before).map(|(after, before)| after.since(before));
+    let of_guests =
+        readings(lab)?.into_iter().zip(&before).map(|(after, before)| after.since(before));
     let guests = lab.guests().iter().map(Guest::name).zip(of_guests);
     Ok(guests.chain(of_urxe.into_iter().map(|counters| ("urxe".to_owned(), counters))).collect())
 }
@@ -45,8 +51,10 @@ pub fn books(
 /// Of all guests at once: no emulator waits for another.
 fn readings(lab: &Lab) -> Result<Vec<Counters>, Failure> {
     let read = thread::scope(|scope| {
-        let reading: Vec<_> = lab.guests().iter().map(|guest| scope.spawn(|| guest.counters())).collect();
-        let read = reading.into_iter().map(|one| one.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let reading: Vec<_> =
+            lab.guests().iter().map(|guest| scope.spawn(|| guest.counters())).collect();
+        let read =
+            reading.into_iter().map(|one| one.join().unwrap_or_else(|panic| resume_unwind(panic)));
         read.collect::<Result<_, _>>()
     });
     Ok(read?)
@@ -59,8 +67,8 @@ pub fn balance(ends: &[(String, Counters)]) -> Result<(), Failure> {
     if sent == received {
         return Ok(());
     }
-    let books = ends
-        .iter()
-        .map(|(end, counters)| format!("{end}: {} sent, {} received", counters.sent(), counters.received()));
+    let books = ends.iter().map(|(end, counters)| {
+        format!("{end}: {} sent, {} received", counters.sent(), counters.received())
+    });
     Err(Failure::Lost { sent, received, books: books.collect::<Vec<_>>().join("; ") })
 }

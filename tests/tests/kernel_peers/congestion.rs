@@ -1,5 +1,6 @@
-//! Congestion notifications to a kernel, which knows none: its packets say that it heeds marks when its program asks for such a type
-//! of service, urxe finds them marked and tells of it, and the kernel goes on as if nothing had been said.
+//! Congestion notifications to a kernel, which knows none: its packets say that it heeds marks when
+//! its program asks for such a type of service, urxe finds them marked and tells of it, and the
+//! kernel goes on as if nothing had been said.
 
 use std::path::Path;
 use std::process::Command;
@@ -44,7 +45,9 @@ fn notifications(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
     let _ = std::fs::remove_file(file);
     if capable == 0 || told == 0 || ends.iter().any(|output| !output.contains("return status 0")) {
         let ends = ends.join("\n");
-        return Err(Failure::Program(format!("{told} notifications for {capable} packets\n{ends}")));
+        return Err(Failure::Program(format!(
+            "{told} notifications for {capable} packets\n{ends}"
+        )));
     }
     let moved = guest.counters()?.since(&before);
     // Not duplicates: an emulated kernel that is late is probed.

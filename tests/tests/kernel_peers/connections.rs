@@ -1,4 +1,5 @@
-//! Programs that connect by `rdma_cm`, over urxe as an unprivileged user and over `rdma_rxe` in a guest: both roles, IPv4 and IPv6.
+//! Programs that connect by `rdma_cm`, over urxe as an unprivileged user and over `rdma_rxe` in a
+//! guest: both roles, IPv4 and IPv6.
 
 use std::net::IpAddr;
 use std::thread::sleep;
@@ -12,8 +13,12 @@ use crate::players::{Family, Node};
 
 const END_LIMIT: Duration = Duration::from_secs(60);
 /// What a server has before its client comes: nothing outside tells when it listens.
-pub const HEAD_STARTS: [Duration; 4] =
-    [Duration::from_millis(300), Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(9)];
+pub const HEAD_STARTS: [Duration; 4] = [
+    Duration::from_millis(300),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+    Duration::from_secs(9),
+];
 
 /// A pair of programs.
 pub struct Pair {
@@ -29,7 +34,8 @@ pub struct Pair {
 }
 
 /// The program over `urxe run`, and over the kernel.
-pub const PROGRAM: Pair = Pair { server: "", client: "", says: "", is_subcommand: false, is_endless: false };
+pub const PROGRAM: Pair =
+    Pair { server: "", client: "", says: "", is_subcommand: false, is_endless: false };
 
 const PAIRS: [Pair; 8] = [
     Pair {
@@ -80,7 +86,8 @@ const PAIRS: [Pair; 8] = [
     },
 ];
 
-/// Each end verifies what it hears, and the errno of what is refused: what it expects is what both kernels do.
+/// Each end verifies what it hears, and the errno of what is refused: what it expects is what both
+/// kernels do.
 const PRIVATE_DATA: [Pair; 1] = [Pair {
     server: "private_data -s 0.0.0.0",
     client: "private_data -c",
@@ -105,10 +112,11 @@ const PERFTEST: [Pair; 2] = [
     },
 ];
 
-/// rsockets: more than their buffers hold, both ways, looked at; messages that go inline; mapped memory. Not `-T a`, which ends with
-/// POLLHUP when the original hears of the end before the last data.
-/// Not udpong: the original makes an address handle without a GRH for its own service, which every RoCE device of a kernel refuses
-/// (rsocket.c, `ds_add_qp_dest`; seen with 6.1 and 6.12: EINVAL), so that it does not run between kernels either.
+/// rsockets: more than their buffers hold, both ways, looked at; messages that go inline; mapped
+/// memory. Not `-T a`, which ends with POLLHUP when the original hears of the end before the last
+/// data. Not udpong: the original makes an address handle without a GRH for its own service, which
+/// every RoCE device of a kernel refuses (rsocket.c, `ds_add_qp_dest`; seen with 6.1 and 6.12:
+/// EINVAL), so that it does not run between kernels either.
 const RSOCKETS: [Pair; 4] = [
     Pair {
         server: "rstream -b 0.0.0.0 -T v -S 1000000 -C 10 -I 2",
@@ -148,7 +156,8 @@ pub fn cases() -> Vec<Case> {
         cases.push(case("private_data_served_to", &PRIVATE_DATA, true));
         cases.push(case("private_data_of_clients_of", &PRIVATE_DATA, false));
         cases.push(case("perftest_serves", &PERFTEST, true));
-        // An emulated kernel that shares its processor listens for the second connection too late, whatever its head start.
+        // An emulated kernel that shares its processor listens for the second connection too late,
+        // whatever its head start.
         cases.push(case("perftest_clients_of", &PERFTEST, false).long());
         cases.push(case("rsockets_serve", &RSOCKETS, true));
         // The guest of 6.12 has died once while its rstream served.
@@ -158,7 +167,12 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// Plays all, and then tells of each that failed.
-fn play_all(lab: &Lab, series: Series, pairs: &'static [Pair], serves: bool) -> Result<(), Failure> {
+fn play_all(
+    lab: &Lab,
+    series: Series,
+    pairs: &'static [Pair],
+    serves: bool,
+) -> Result<(), Failure> {
     let (urxe, kernel) = (Node::Urxe(lab), Node::Kernel(lab.guest(series)));
     let (server, client) = if serves { (urxe, kernel) } else { (kernel, urxe) };
     let mut failed = Vec::new();
@@ -181,16 +195,25 @@ fn play_all(lab: &Lab, series: Series, pairs: &'static [Pair], serves: bool) -> 
 }
 
 /// Plays one, once somebody listens.
-pub fn play(pair: &Pair, family: Family, server: Node<'_>, client: Node<'_>) -> Result<(), Failure> {
+pub fn play(
+    pair: &Pair,
+    family: Family,
+    server: Node<'_>,
+    client: Node<'_>,
+) -> Result<(), Failure> {
     let mut last = None;
     for head_start in HEAD_STARTS {
         let serving = start(pair.is_subcommand, pair.server, family, server, None)?;
         sleep(head_start);
-        let finished = start(pair.is_subcommand, pair.client, family, client, Some(server.address(family)))?
-            .finish(END_LIMIT)?;
+        let finished =
+            start(pair.is_subcommand, pair.client, family, client, Some(server.address(family)))?
+                .finish(END_LIMIT)?;
         if is_early(&finished.output) {
-            last =
-                Some(Failure::Program(format!("nobody listened: {}\n{}", finished.output, serving.stop())));
+            last = Some(Failure::Program(format!(
+                "nobody listened: {}\n{}",
+                finished.output,
+                serving.stop()
+            )));
             continue;
         }
         let client = finished.ok()?;

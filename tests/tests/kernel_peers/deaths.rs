@@ -1,4 +1,5 @@
-//! Processes that are killed in each state of a connection: what the other side is told over a kernel, and over urxe.
+//! Processes that are killed in each state of a connection: what the other side is told over a
+//! kernel, and over urxe.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -14,7 +15,8 @@ use crate::players::{Family, Node};
 
 /// Until both ends of all pairs are where they should be.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Until a process is gone, and what a kernel has to say for it is on the other side: its part is done before the other's begins.
+/// Until a process is gone, and what a kernel has to say for it is on the other side: its part is
+/// done before the other's begins.
 const DYING: Duration = Duration::from_secs(1);
 /// More than a REQ is asked: 16 times, 4.8 s apart, by 6.1 6.4 s.
 const END_LIMIT: Duration = Duration::from_secs(240);
@@ -27,9 +29,14 @@ pub fn cases() -> Vec<Case> {
             Case::new(name, move |lab| body(lab, Node::Kernel(lab.guest(series))))
         };
         cases.push(case("of_and_told_by", |_, kernel| all(kernel, kernel, Left::Kernel)));
-        cases.push(case("of_processes_of", |lab, kernel| all(kernel, Node::Urxe(lab), Left::Kernel)));
-        cases.push(case("told_by", |lab, kernel| all(Node::Urxe(lab), kernel, Left::Nobody)).long());
-        cases.push(case("of_hosts_of", |lab, kernel| all(kernel, Node::Urxe(lab), Left::Nobody)).long());
+        cases.push(case("of_processes_of", |lab, kernel| {
+            all(kernel, Node::Urxe(lab), Left::Kernel)
+        }));
+        cases
+            .push(case("told_by", |lab, kernel| all(Node::Urxe(lab), kernel, Left::Nobody)).long());
+        cases.push(
+            case("of_hosts_of", |lab, kernel| all(kernel, Node::Urxe(lab), Left::Nobody)).long(),
+        );
     }
     cases
 }
@@ -41,7 +48,8 @@ struct Pair {
     stays: Job,
 }
 
-/// All pairs at once, so that those who wait for minutes do so together; all die together, so that nobody is left over urxe.
+/// All pairs at once, so that those who wait for minutes do so together; all die together, so that
+/// nobody is left over urxe.
 fn all(dying: Node<'_>, staying: Node<'_>, left: Left) -> Result<(), Failure> {
     let mut first = start_first(staying, dying)?;
     let mut pairs = Vec::new();
@@ -53,7 +61,8 @@ fn all(dying: Node<'_>, staying: Node<'_>, left: Left) -> Result<(), Failure> {
             end.wait_for("here, process", START_LIMIT)?;
         }
     }
-    let pids = |of: fn(&Pair) -> &Job| pairs.iter().filter_map(move |pair| process_of(&of(pair).output()));
+    let pids =
+        |of: fn(&Pair) -> &Job| pairs.iter().filter_map(move |pair| process_of(&of(pair).output()));
     drop(first.take());
     // A host that dies with all that is on it: nothing of RoCE goes in or out any more.
     let silence = match dying {
@@ -66,7 +75,9 @@ fn all(dying: Node<'_>, staying: Node<'_>, left: Left) -> Result<(), Failure> {
     let mut failed = Vec::new();
     let of = pairs.len();
     for Pair { state, stays, .. } in pairs {
-        let said = stays.finish(END_LIMIT).map_or_else(|error| error.to_string(), |finished| finished.output);
+        let said = stays
+            .finish(END_LIMIT)
+            .map_or_else(|error| error.to_string(), |finished| finished.output);
         failed.extend(state.judge(left, &said).err());
     }
     if let Some(silence) = silence {
@@ -78,8 +89,9 @@ fn all(dying: Node<'_>, staying: Node<'_>, left: Left) -> Result<(), Failure> {
     Err(Failure::Pairs { failed: failed.len(), of, what: failed.join("\n") })
 }
 
-/// A process on the address of those over urxe who stay, which has its lowest slot. It is killed with the others: what names no process,
-/// as a refusal of who has never heard an answer, comes to its socket all the same.
+/// A process on the address of those over urxe who stay, which has its lowest slot. It is killed
+/// with the others: what names no process, as a refusal of who has never heard an answer, comes to
+/// its socket all the same.
 fn start_first(staying: Node<'_>, dying: Node<'_>) -> Result<Option<Job>, Failure> {
     let Node::Urxe(_) = staying else { return Ok(None) };
     let words = format!("cm_deaths dies a-address {} 18699", dying.address(Family::V4));
@@ -92,7 +104,8 @@ fn start_first(staying: Node<'_>, dying: Node<'_>) -> Result<Option<Job>, Failur
 fn open(state: State, port: u16, dying: Node<'_>, staying: Node<'_>) -> Result<Pair, Failure> {
     let passive = if state.is_passive() { dying } else { staying };
     let begin = |role: &str, node| {
-        let words = format!("cm_deaths {role} {} {} {port}", state.name, passive.address(Family::V4));
+        let words =
+            format!("cm_deaths {role} {} {} {port}", state.name, passive.address(Family::V4));
         start(false, &words, Family::V4, node, None)
     };
     let listens = |mut job: Job| job.wait_for("listens", START_LIMIT).map(|()| job);

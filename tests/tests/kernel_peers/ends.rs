@@ -1,5 +1,6 @@
-//! Connections that end badly, and calls that are refused: what programs hear over urxe when a kernel's program is killed or its host is
-//! silent, and when they ask for what cannot be, beside what they hear over the kernel.
+//! Connections that end badly, and calls that are refused: what programs hear over urxe when a
+//! kernel's program is killed or its host is silent, and when they ask for what cannot be, beside
+//! what they hear over the kernel.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,8 +13,10 @@ use crate::players::{Family, Node};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// A silent host: nothing of RoCE goes in or out.
-pub const SILENCE: Impairment = Impairment { loss: 100.0, duplicate: 0.0, reorder: 0.0, delay_ms: 0 };
-/// A REQ is asked 16 times, 4.3 s apart (cma.c, `CMA_CM_RESPONSE_TIMEOUT` and `CMA_MAX_CM_RETRIES`).
+pub const SILENCE: Impairment =
+    Impairment { loss: 100.0, duplicate: 0.0, reorder: 0.0, delay_ms: 0 };
+/// A REQ is asked 16 times, 4.3 s apart (cma.c, `CMA_CM_RESPONSE_TIMEOUT` and
+/// `CMA_MAX_CM_RETRIES`).
 const UNREACHABLE: Duration = Duration::from_secs(120);
 
 pub fn cases() -> Vec<Case> {
@@ -25,7 +28,8 @@ pub fn cases() -> Vec<Case> {
         };
         let killed_client = case("a_killed_client_of", killed_client);
         let killed_server = case("a_killed_server_of", killed_server);
-        // perftest's server in a guest listens for its second connection too late when the machine is busy.
+        // perftest's server in a guest listens for its second connection too late when the machine
+        // is busy.
         let silent = case("a_host_that_falls_silent", silent_host).long();
         let unreachable = case("a_host_that_is_silent", unreachable_host).long();
         let refusals = case("refusals_are_those_of", refusals);
@@ -43,11 +47,12 @@ fn must_say(command: &str, output: &str, wanted: &str) -> Result<(), Failure> {
     Err(Failure::Unsaid { command, output, wanted })
 }
 
-/// Asserts that rping tells of the disconnection, or of how the kernel answered what came to it before: it takes regions away before
-/// queue pairs, so a message in between finds its buffer gone (NAK "remote operational error", completion status 11) or, a READ or WRITE, its
-/// region (10).
+/// Asserts that rping tells of the disconnection, or of how the kernel answered what came to it
+/// before: it takes regions away before queue pairs, so a message in between finds its buffer gone
+/// (NAK "remote operational error", completion status 11) or, a READ or WRITE, its region (10).
 fn must_tell_the_end(words: &str, output: &str, event: &str) -> Result<(), Failure> {
-    let is_refused = ["10", "11"].iter().any(|status| output.contains(&format!("failed status {status}\n")));
+    let is_refused =
+        ["10", "11"].iter().any(|status| output.contains(&format!("failed status {status}\n")));
     if is_refused { Ok(()) } else { must_say(words, output, event) }
 }
 
@@ -71,10 +76,15 @@ fn killed_server(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
     let mut client = start(false, words, Family::V4, Node::Urxe(lab), Some(guest.v4()))?;
     client.wait_for("rdma-ping-20:", LIMIT)?;
     guest.run("kill -KILL $(pidof rping)")?.ok()?;
-    must_tell_the_end(words, &client.finish(Duration::from_secs(20))?.output, "client DISCONNECT EVENT")
+    must_tell_the_end(
+        words,
+        &client.finish(Duration::from_secs(20))?.output,
+        "client DISCONNECT EVENT",
+    )
 }
 
-/// Whoever sends to a host that is gone runs out of retries: seven, each after twice what a packet may live (IBTA 12.7.34).
+/// Whoever sends to a host that is gone runs out of retries: seven, each after twice what a packet
+/// may live (IBTA 12.7.34).
 fn silent_host(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
     let words = "ib_write_bw -R -F -D 100";
     let _serving = start(false, words, Family::V4, Node::Kernel(guest), None)?;
@@ -93,8 +103,9 @@ fn unreachable_host(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
     let silence = guest.impair(SILENCE)?;
     let began = Instant::now();
     let words = "rping -c -v -C 1 -a";
-    let output =
-        start(false, words, Family::V4, Node::Urxe(lab), Some(guest.v4()))?.finish(UNREACHABLE)?.output;
+    let output = start(false, words, Family::V4, Node::Urxe(lab), Some(guest.v4()))?
+        .finish(UNREACHABLE)?
+        .output;
     silence.heal()?;
     let took = began.elapsed();
     println!("{}: unreachable after {took:.1?}", guest.name());
@@ -105,7 +116,8 @@ fn unreachable_host(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
 fn refusals(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
     let over_kernel = guest.start(&format!("cm_refusals {}", guest.v4()))?.finish(LIMIT)?.ok()?;
     let program = lab.installed("cm_refusals");
-    let command = lab.unprivileged(lab.installed("urxe")).env("URXE_DEVICES", format!("rxe0={HOST_V4}"));
+    let command =
+        lab.unprivileged(lab.installed("urxe")).env("URXE_DEVICES", format!("rxe0={HOST_V4}"));
     let command = command.args(["run", "--"]).arg(program).arg(HOST_V4.to_string());
     let over_urxe = command.start()?.finish(LIMIT)?.ok()?;
     let (kernels, urxes) = (over_kernel.lines(), over_urxe.lines());

@@ -1,4 +1,5 @@
-//! Kernel to kernel: what the harness itself must be able to do before anything else is judged by it.
+//! Kernel to kernel: what the harness itself must be able to do before anything else is judged by
+//! it.
 
 use std::time::Duration;
 
@@ -31,9 +32,16 @@ pub fn cases() -> Vec<Case> {
     for (server, client) in [(Series::V6_1, Series::V6_12), (Series::V6_12, Series::V6_1)] {
         let pair = format!("{}_serves_{}", server.name(), client.name());
         for family in Family::ALL {
-            cases.push(Case::new(format!("kernels::pingpong::{pair}::{}", family.name()), move |lab| {
-                Pingpong::new(family, 65536, 4096).run(lab, kernel(lab, server), kernel(lab, client))
-            }));
+            cases.push(Case::new(
+                format!("kernels::pingpong::{pair}::{}", family.name()),
+                move |lab| {
+                    Pingpong::new(family, 65536, 4096).run(
+                        lab,
+                        kernel(lab, server),
+                        kernel(lab, client),
+                    )
+                },
+            ));
         }
         cases.push(Case::new(format!("kernels::operations::{pair}"), move |lab| {
             operations(lab, kernel(lab, server), kernel(lab, client))
@@ -68,12 +76,17 @@ fn commands(lab: &Lab) -> Result<(), Failure> {
     let slow = slow.finish(LIMIT)?;
     assert_eq!((slow.status, slow.output.as_str()), (7, "it's on\nend\n"));
     assert_eq!(quick.status, 1);
-    assert!(quick.output.starts_with("quick\n") && quick.output.contains("/nowhere"), "{}", quick.output);
+    assert!(
+        quick.output.starts_with("quick\n") && quick.output.contains("/nowhere"),
+        "{}",
+        quick.output
+    );
     // A job that is dropped takes what it started with it.
     let mut dropped = guest.start("sleep 1000 & echo started; sleep 1000")?;
     dropped.wait_for("started", LIMIT)?;
-    let sleepers =
-        || guest.run("ps | grep -c '[s]leep 1000$'").map(|counted| counted.output.trim().to_owned());
+    let sleepers = || {
+        guest.run("ps | grep -c '[s]leep 1000$'").map(|counted| counted.output.trim().to_owned())
+    };
     assert_eq!(sleepers()?, "2");
     drop(dropped);
     assert_eq!(sleepers()?, "0");
@@ -86,8 +99,12 @@ fn operations(lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<(), Failu
     of_size(0, 1024).run(lab, server, client)?;
     of_size(1, 1024).run(lab, server, client)?;
     Play { more: "-S 4", ..of_size(5000, 256) }.run(lab, server, client)?;
-    Play { more: "-I", operations: &["SEND", "SEND_IMM", "WRITE", "WRITE_IMM"], ..of_size(100, 1024) }
-        .run(lab, server, client)?;
+    Play {
+        more: "-I",
+        operations: &["SEND", "SEND_IMM", "WRITE", "WRITE_IMM"],
+        ..of_size(100, 1024)
+    }
+    .run(lab, server, client)?;
     Play { count: 8, family: Family::V6, ..of_size(1 << 20, 4096) }.run(lab, server, client)?;
     Play::new(Family::V4, &["FAA", "CAS", "CAS_MISS"], 8, 1024).run(lab, server, client)
 }
@@ -98,9 +115,10 @@ fn refusals(lab: &Lab, series: Series) -> Result<(), Failure> {
     judge_original(&said).map_err(Failure::Program)
 }
 
-/// What a kernel tells when an interface and its addresses come and go, which urxe's `events` (of the programs) are compared with: the same,
-/// but that urxe says besides that clients are to register anew, and tells of the port before the addresses that go with it. On an
-/// interface of its own: the guest is spoken to over the other.
+/// What a kernel tells when an interface and its addresses come and go, which urxe's `events` (of
+/// the programs) are compared with: the same, but that urxe says besides that clients are to
+/// register anew, and tells of the port before the addresses that go with it. On an interface of
+/// its own: the guest is spoken to over the other.
 fn events(guest: &Guest) -> Result<(), Failure> {
     const DEVICE: &str = "ip=/usr/bin/ip; $ip link add cable type ifb && $ip link set cable addrgenmode none && \
         $ip address add 10.99.0.1/24 dev cable && $ip link set cable up && rdma link add rxe1 type rxe netdev cable";
@@ -161,7 +179,8 @@ fn faults(lab: &Lab) -> Result<(), Failure> {
         delay_ms: 2,
     })?;
     let (patience, count) = (Patience::Usual, 10);
-    Pingpong { patience, count, ..Pingpong::new(Family::V4, 16384, 1024) }.run(lab, server, client)?;
+    Pingpong { patience, count, ..Pingpong::new(Family::V4, 16384, 1024) }
+        .run(lab, server, client)?;
     Play { patience, count, ..Play::new(Family::V6, &["WRITE", "READ", "SEND"], 20_000, 1024) }
         .run(lab, server, client)?;
     assert!(impaired.lost()? > 0);

@@ -1,6 +1,7 @@
-//! A kernel program at the other end: krping, which speaks rping's protocol by verbs of the kernel, with memory registered by work
-//! requests. It is no part of Linux or of a package, so these are there only where it was built for the guest's kernel 6.1, whose version
-//! `tests/kernel/setup.sh` tells:
+//! A kernel program at the other end: krping, which speaks rping's protocol by verbs of the kernel,
+//! with memory registered by work requests. It is no part of Linux or of a package, so these are
+//! there only where it was built for the guest's kernel 6.1, whose version `tests/kernel/setup.sh`
+//! tells:
 //!
 //! ```sh
 //! apt-get install linux-headers-VERSION
@@ -10,7 +11,8 @@
 //! cargo test --workspace --features urxe-tests/kernel-peers --test kernel_peers -- krping
 //! ```
 //!
-//! Not with 6.12: at the first message that krping gets, from urxe or from the other kernel's rping, that guest stands still.
+//! Not with 6.12: at the first message that krping gets, from urxe or from the other kernel's
+//! rping, that guest stands still.
 
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -53,8 +55,9 @@ fn load(guest: &Guest, module: &Path) -> Result<(), Failure> {
 
 /// Runs krping; it ends with the command.
 fn krping(guest: &Guest, options: &str) -> Result<Job, Failure> {
-    Ok(guest
-        .start(&format!("echo '{options},port={PORT},count=5,size=4000,verbose,validate' >/proc/krping"))?)
+    Ok(guest.start(&format!(
+        "echo '{options},port={PORT},count=5,size=4000,verbose,validate' >/proc/krping"
+    ))?)
 }
 
 /// What it says stands in the kernel's log, one line a ping with the beginning of its data.
@@ -67,7 +70,8 @@ fn must_have_pinged(guest: &Guest, what: &str) -> Result<(), Failure> {
     Err(Failure::Unsaid { command: "krping".to_owned(), output, wanted })
 }
 
-/// The kernel serves: it READs from and WRITEs to urxe. Both of the clients, the tool and Debian's program.
+/// The kernel serves: it READs from and WRITEs to urxe. Both of the clients, the tool and Debian's
+/// program.
 fn serves(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
     for is_subcommand in [true, false] {
         guest.run("dmesg -c >/dev/null")?.ok()?;
@@ -99,8 +103,13 @@ fn without_urxe(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
 fn client(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
     for is_subcommand in [true, false] {
         guest.run("dmesg -c >/dev/null")?.ok()?;
-        let serving =
-            start(is_subcommand, "rping -s -v -C 5 -S 4000 -a 0.0.0.0", Family::V4, Node::Urxe(lab), None)?;
+        let serving = start(
+            is_subcommand,
+            "rping -s -v -C 5 -S 4000 -a 0.0.0.0",
+            Family::V4,
+            Node::Urxe(lab),
+            None,
+        )?;
         sleep(HEAD_START);
         krping(guest, &format!("client,addr={HOST_V4}"))?.finish(LIMIT)?;
         let output = serving.finish(LIMIT)?.output;

@@ -6,7 +6,8 @@
 //! … --test kernel_peers -- pingpong --list                                     # which there are
 //! ```
 //!
-//! A failure keeps its packets in `urxe-kernel-<test>.pcap` (in `$URXE_KERNEL_CAPTURES` or the temporary folder).
+//! A failure keeps its packets in `urxe-kernel-<test>.pcap` (in `$URXE_KERNEL_CAPTURES` or the
+//! temporary folder).
 
 mod bring;
 mod case;
@@ -34,7 +35,8 @@ use urxe_tests::kernel::{Error, Lab, Series};
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // The guests share the machine's processors: side by side, tests would only make each other late.
+    // The guests share the machine's processors: side by side, tests would only make each other
+    // late.
     arguments.test_threads.get_or_insert(1);
     if arguments.list {
         return libtest_mimic::run(&arguments, trials(None)).exit_code();

@@ -1,5 +1,5 @@
-//! Multicast between urxe and each kernel, both roles, both IP versions; and with rdma-core's `mckey`, which joins by the kernel's own
-//! connection manager.
+//! Multicast between urxe and each kernel, both roles, both IP versions; and with rdma-core's
+//! `mckey`, which joins by the kernel's own connection manager.
 
 use std::time::Duration;
 
@@ -33,13 +33,16 @@ impl Session {
 
     fn start(self, node: Node<'_>, role: &str) -> Result<Job, Failure> {
         let Self { size, queue_pairs, .. } = self;
-        let options = format!("-m {} -n {MESSAGES} -s {size} -q {queue_pairs} {role}", self.group());
+        let options =
+            format!("-m {} -n {MESSAGES} -s {size} -q {queue_pairs} {role}", self.group());
         match node {
             Node::Kernel(guest) => {
                 let gid = guest.gid_index(node.address(self.family))?;
                 Ok(guest.start(&format!("group -d rxe0 -g {gid} {options}"))?)
             }
-            Node::Urxe(lab) => Ok(group(lab, node, self.family).args(options.split_whitespace()).start()?),
+            Node::Urxe(lab) => {
+                Ok(group(lab, node, self.family).args(options.split_whitespace()).start()?)
+            }
         }
     }
 
@@ -52,7 +55,8 @@ impl Session {
             listening.push(job);
         }
         self.start(sender, "")?.finish(END_LIMIT)?.ok()?;
-        let wanted = format!("OK {} from {}", MESSAGES * self.queue_pairs, sender.address(self.family));
+        let wanted =
+            format!("OK {} from {}", MESSAGES * self.queue_pairs, sender.address(self.family));
         for job in listening {
             let finished = job.finish(END_LIMIT)?;
             let command = finished.command.clone();
@@ -80,23 +84,26 @@ pub fn cases() -> Vec<Case> {
         }));
         for series in Series::ALL {
             // The other guest has not joined: what it makes of a group's frames is its own.
-            cases.push(Case::new(format!("multicast::{}_sends::{name}", series.name()), move |lab| {
-                each_size(family, Node::Kernel(lab.guest(series)), &[Node::Urxe(lab)])
-            }));
+            cases.push(Case::new(
+                format!("multicast::{}_sends::{name}", series.name()),
+                move |lab| each_size(family, Node::Kernel(lab.guest(series)), &[Node::Urxe(lab)]),
+            ));
         }
     }
     for series in Series::ALL {
         cases.push(Case::new(format!("multicast::mckey_of_{}_sends", series.name()), move |lab| {
             mckey_sends(lab, series)
         }));
-        cases.push(Case::new(format!("multicast::mckey_of_{}_listens", series.name()), move |lab| {
-            mckey_listens(lab, series)
-        }));
+        cases.push(Case::new(
+            format!("multicast::mckey_of_{}_listens", series.name()),
+            move |lab| mckey_listens(lab, series),
+        ));
     }
     cases
 }
 
-/// An empty message, one of odd length, one as long as the path MTU; and several queue pairs on the group.
+/// An empty message, one of odd length, one as long as the path MTU; and several queue pairs on the
+/// group.
 fn each_size(family: Family, sender: Node<'_>, listeners: &[Node<'_>]) -> Result<(), Failure> {
     for (size, queue_pairs) in [(0, 1), (101, 3), (4096, 2)] {
         Session { family, size, queue_pairs }.once(sender, listeners)?;
@@ -107,7 +114,8 @@ fn each_size(family: Family, sender: Node<'_>, listeners: &[Node<'_>]) -> Result
 /// `mckey` sends messages of 100 bytes.
 const MCKEY: &str = "-m 239.77.3.4 -s 100 --mckey";
 
-/// It ends, and its queue pair with it, as soon as it has posted: of several messages only the first is sure to leave.
+/// It ends, and its queue pair with it, as soon as it has posted: of several messages only the
+/// first is sure to leave.
 fn mckey_sends(lab: &Lab, series: Series) -> Result<(), Failure> {
     let (urxe, guest) = (Node::Urxe(lab), lab.guest(series));
     let mut listening =
@@ -122,7 +130,8 @@ fn mckey_sends(lab: &Lab, series: Series) -> Result<(), Failure> {
     if output.contains(&wanted) { Ok(()) } else { Err(Failure::Unsaid { command, output, wanted }) }
 }
 
-/// It waits for ten messages, and does not say from when on: what comes too early for it comes again.
+/// It waits for ten messages, and does not say from when on: what comes too early for it comes
+/// again.
 fn mckey_listens(lab: &Lab, series: Series) -> Result<(), Failure> {
     let (urxe, guest) = (Node::Urxe(lab), lab.guest(series));
     let mut mckey = guest.start(&format!("mckey -m 239.77.3.4 -b {}", guest.v4()))?;

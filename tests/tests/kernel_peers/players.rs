@@ -1,5 +1,5 @@
-//! The two ends of a test, whichever program plays them: a kernel's `ibv_*_pingpong` and `peer`, or `urxe pingpong` and
-//! `urxe-peer`, unprivileged.
+//! The two ends of a test, whichever program plays them: a kernel's `ibv_*_pingpong` and `peer`, or
+//! `urxe pingpong` and `urxe-peer`, unprivileged.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -51,7 +51,8 @@ impl Transport {
 pub enum Patience {
     /// 4 s: a retry then has a cause (`tests/kernel/guest/patient.c` says why).
     Long,
-    /// 67 ms, as `ibv_rc_pingpong` sets it, and urxe less, by what it measures: for links with faults.
+    /// 67 ms, as `ibv_rc_pingpong` sets it, and urxe less, by what it measures: for links with
+    /// faults.
     Usual,
 }
 
@@ -73,7 +74,8 @@ pub struct Pingpong {
     pub count: u32,
     pub mtu: u16,
     pub patience: Patience,
-    /// So many queue pairs on one shared receive queue, as `ibv_srq_pingpong`; the messages are those of all together.
+    /// So many queue pairs on one shared receive queue, as `ibv_srq_pingpong`; the messages are
+    /// those of all together.
     pub shared: Option<u32>,
 }
 
@@ -97,12 +99,19 @@ impl Pingpong {
         Self { transport, family, size, count: 20, mtu, patience: Patience::Long, shared: None }
     }
 
-    /// `count` messages each way through `qps` queue pairs on one shared receive queue. An end that has seen its share goes while others
-    /// are still under way, so the books of packets need not balance. What they send to it a kernel sends again for ever (for `rdma_rxe` seven
-    /// retries have no end): of a hundred queue pairs, each 67 ms, that is more than an emulated processor can send, and its program never gets
-    /// to see that it may go as well. So the kernel's are patient here, too.
+    /// `count` messages each way through `qps` queue pairs on one shared receive queue. An end that
+    /// has seen its share goes while others are still under way, so the books of packets need not
+    /// balance. What they send to it a kernel sends again for ever (for `rdma_rxe` seven retries
+    /// have no end): of a hundred queue pairs, each 67 ms, that is more than an emulated processor
+    /// can send, and its program never gets to see that it may go as well. So the kernel's are
+    /// patient here, too.
     pub fn shared(family: Family, size: u32, qps: u32, count: u32) -> Self {
-        Self { count, patience: Patience::Usual, shared: Some(qps), ..Self::new(family, size, 1024) }
+        Self {
+            count,
+            patience: Patience::Usual,
+            shared: Some(qps),
+            ..Self::new(family, size, 1024)
+        }
     }
 
     /// Runs it, on a clean link unless the kernel's [`Patience`] is the usual.
@@ -113,14 +122,24 @@ impl Pingpong {
         }
     }
 
-    /// Runs it once. urxe's end verifies each message that it receives; a kernel's, as a server only, a byte of each page of the last one. The
-    /// counters of urxe's devices.
-    fn once(&self, lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<Vec<Counters>, Failure> {
+    /// Runs it once. urxe's end verifies each message that it receives; a kernel's, as a server
+    /// only, a byte of each page of the last one. The counters of urxe's devices.
+    fn once(
+        &self,
+        lab: &Lab,
+        server: Node<'_>,
+        client: Node<'_>,
+    ) -> Result<Vec<Counters>, Failure> {
         Ok(self.open(lab, server, client)?.start()?.finish()?.counters)
     }
 
     /// Starts the server. When it listens, its device is open.
-    pub fn open<'a>(&self, lab: &Lab, server: Node<'a>, client: Node<'a>) -> Result<Opened<'a>, Failure> {
+    pub fn open<'a>(
+        &self,
+        lab: &Lab,
+        server: Node<'a>,
+        client: Node<'a>,
+    ) -> Result<Opened<'a>, Failure> {
         let port = lab.port();
         let mut serving = server.pingpong(self, port, None)?;
         server.wait_listening(&mut serving, port)?;
@@ -166,7 +185,8 @@ impl<'a> Opened<'a> {
     /// Starts the client.
     pub fn start(self) -> Result<Running<'a>, Failure> {
         // The TCP server of ibv_rc_pingpong listens on IPv4 alone, whatever the GIDs are.
-        let family = if matches!(self.server, Node::Kernel(_)) { Family::V4 } else { self.run.family };
+        let family =
+            if matches!(self.server, Node::Kernel(_)) { Family::V4 } else { self.run.family };
         let host = self.server.address(family);
         let playing = self.client.pingpong(&self.run, self.port, Some(host))?;
         Ok(Running { opened: self, playing })
@@ -228,7 +248,12 @@ impl Play {
     }
 
     /// Runs it and expects the client to say that it failed, and why. Server and client are a pair.
-    pub fn fails_with(&self, lab: &Lab, pair: (Node<'_>, Node<'_>), why: &str) -> Result<(), Failure> {
+    pub fn fails_with(
+        &self,
+        lab: &Lab,
+        pair: (Node<'_>, Node<'_>),
+        why: &str,
+    ) -> Result<(), Failure> {
         let output = match self.once(lab, pair.0, pair.1) {
             Err(Failure::Harness(Error::Status { output, .. })) => output,
             Err(failure) => return Err(failure),
@@ -250,15 +275,22 @@ impl Play {
     }
 
     /// Runs it once; both ends verify. The counters of urxe's devices.
-    pub fn once(&self, lab: &Lab, server: Node<'_>, client: Node<'_>) -> Result<Vec<Counters>, Failure> {
+    pub fn once(
+        &self,
+        lab: &Lab,
+        server: Node<'_>,
+        client: Node<'_>,
+    ) -> Result<Vec<Counters>, Failure> {
         let port = lab.port();
         let mut serving = server.peer(self, port, None)?;
         serving.wait_for("listening", START_LIMIT)?;
-        let played = client.peer(self, port, Some(server.address(self.family)))?.finish(END_LIMIT)?;
+        let played =
+            client.peer(self, port, Some(server.address(self.family)))?.finish(END_LIMIT)?;
         let command = played.command.clone();
         let output = played.ok()?;
         let served = serving.finish(END_LIMIT)?.ok()?;
-        let wanted = self.operations.iter().map(|name| format!("OK {name} {} {}", self.size, self.count));
+        let wanted =
+            self.operations.iter().map(|name| format!("OK {name} {} {}", self.size, self.count));
         for wanted in wanted {
             if !output.lines().any(|line| line == wanted) {
                 return Err(Failure::Unsaid { command, output, wanted });
@@ -288,12 +320,18 @@ impl Node<'_> {
                 let preload = match (run.patience, run.shared) {
                     (Patience::Long, _) => "LD_PRELOAD=/usr/lib/patient.so ",
                     (Patience::Usual, None) => "LD_PRELOAD=/usr/lib/lingering.so ",
-                    (Patience::Usual, Some(_)) => "LD_PRELOAD=/usr/lib/patient.so:/usr/lib/lingering.so ",
+                    (Patience::Usual, Some(_)) => {
+                        "LD_PRELOAD=/usr/lib/patient.so:/usr/lib/lingering.so "
+                    }
                 };
                 let gid = guest.gid_index(self.address(run.family))?;
                 let host = server.map(|address| address.to_string()).unwrap_or_default();
                 // Datagrams have no path MTU to agree on.
-                let mtu = if run.transport == Transport::Ud { String::new() } else { format!("-m {mtu}") };
+                let mtu = if run.transport == Transport::Ud {
+                    String::new()
+                } else {
+                    format!("-m {mtu}")
+                };
                 let options = format!("-d rxe0 -g {gid} -p {port} -s {size} -n {count} {mtu}");
                 let program = match run.shared {
                     None => format!("ibv_{transport}_pingpong -c"),
@@ -306,11 +344,21 @@ impl Node<'_> {
                     .unprivileged(lab.installed("urxe"))
                     .env("URXE_DEVICES", format!("rxe0={}", self.address(run.family)))
                     .args(["pingpong", "--transport", transport, "--json", "-p", &port.to_string()])
-                    .args(["-s", &size.to_string(), "-n", &count.to_string(), "-m", &mtu.to_string()]);
+                    .args([
+                        "-s",
+                        &size.to_string(),
+                        "-n",
+                        &count.to_string(),
+                        "-m",
+                        &mtu.to_string(),
+                    ]);
                 let shared = run.shared.map(|qps| ["--srq".to_owned(), qps.to_string()]);
                 let command = command.args(shared.iter().flatten());
-                let command =
-                    if run.patience == Patience::Long { command.args(["--patient"]) } else { command };
+                let command = if run.patience == Patience::Long {
+                    command.args(["--patient"])
+                } else {
+                    command
+                };
                 let command = match server {
                     None if run.shared.is_some() => command.args(["--listen"]),
                     // The first message must be as ibv_rc_pingpong makes it with -c.
@@ -331,7 +379,10 @@ impl Node<'_> {
         let role = match server {
             None => "-l".to_owned(),
             Some(server) => {
-                format!("-c {server} -s {size} -n {count} -m {mtu} {more} {}", play.operations.join(" "))
+                format!(
+                    "-c {server} -s {size} -n {count} -m {mtu} {more} {}",
+                    play.operations.join(" ")
+                )
             }
         };
         match self {

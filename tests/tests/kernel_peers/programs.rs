@@ -1,5 +1,6 @@
-//! Debian's programs, unmodified, over urxe as an unprivileged user and over `rdma_rxe` in a guest: the same pair, both roles.
-//! `URXE_PAIRS=104` begins at that pair of the longer list, `URXE_PAIRS=104-108` plays those alone.
+//! Debian's programs, unmodified, over urxe as an unprivileged user and over `rdma_rxe` in a guest:
+//! the same pair, both roles. `URXE_PAIRS=104` begins at that pair of the longer list,
+//! `URXE_PAIRS=104-108` plays those alone.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -11,7 +12,8 @@ use urxe_tests::programs::{Pair, asked_for, lists, wait_listening};
 use crate::case::{Case, Failure};
 use crate::players::{Family, Node};
 
-/// Of all sizes up to 8 MiB, both ways, on a machine that is busy with two emulators and other things.
+/// Of all sizes up to 8 MiB, both ways, on a machine that is busy with two emulators and other
+/// things.
 const END_LIMIT: Duration = Duration::from_secs(240);
 
 pub fn cases() -> Vec<Case> {
@@ -46,7 +48,9 @@ fn play_some(
     let (server, client) = if serves { (urxe, kernel) } else { (kernel, urxe) };
     let mut failed = Vec::new();
     for nr in numbers.clone() {
-        let Err(failure) = play_again_if_one_died(lab, nr, &pairs[nr - 1], server, client) else { continue };
+        let Err(failure) = play_again_if_one_died(lab, nr, &pairs[nr - 1], server, client) else {
+            continue;
+        };
         // Of a run of many minutes one wants to know at once.
         eprintln!("pair {nr} of {}: {failure}", pairs.len());
         failed.push(format!("{nr}: {failure}"));
@@ -54,11 +58,15 @@ fn play_some(
     if failed.is_empty() {
         return Ok(());
     }
-    Err(Failure::Pairs { failed: failed.len(), of: numbers.clone().count(), what: failed.join("\n") })
+    Err(Failure::Pairs {
+        failed: failed.len(),
+        of: numbers.clone().count(),
+        what: failed.join("\n"),
+    })
 }
 
-/// A pair during which a guest died is played once more on a new one, as a whole test is elsewhere ([`Case`] says why): in a list of
-/// a hundred the others need not be.
+/// A pair during which a guest died is played once more on a new one, as a whole test is elsewhere
+/// ([`Case`] says why): in a list of a hundred the others need not be.
 fn play_again_if_one_died(
     lab: &Lab,
     nr: usize,
@@ -86,8 +94,8 @@ fn play(lab: &Lab, pair: &Pair, server: Node<'_>, client: Node<'_>) -> Result<()
         Node::Kernel(guest) => guest.wait_listening(port)?,
         Node::Urxe(_) => wait_listening(port, || false).map_err(Failure::Program)?,
     }
-    let client =
-        start(pair, client, port, Some(server.address(Family::V4)))?.finish_while(END_LIMIT, is_alive);
+    let client = start(pair, client, port, Some(server.address(Family::V4)))?
+        .finish_while(END_LIMIT, is_alive);
     let client = match client.and_then(Finished::ok) {
         Ok(said) => said,
         // It leaves its server waiting.
@@ -103,14 +111,16 @@ fn start(pair: &Pair, node: Node<'_>, port: u16, server: Option<IpAddr>) -> Resu
     match node {
         Node::Kernel(guest) => {
             let gid = guest.gid_index(node.address(Family::V4))?;
-            // What a program still has to acknowledge when it ends, the kernel forgets: the other end would wait in vain.
+            // What a program still has to acknowledge when it ends, the kernel forgets: the other
+            // end would wait in vain.
             let preload = "LD_PRELOAD=/usr/lib/lingering.so ";
             Ok(guest.start(&format!("{preload}{pair} -d rxe0 {flag} {gid} -p {port} {host}"))?)
         }
         Node::Urxe(lab) => {
             // What was compiled here is in the lab's folder; Debian's programs are in PATH.
             let own = lab.installed(pair.program);
-            let program = if own.exists() { own.display().to_string() } else { pair.program.to_owned() };
+            let program =
+                if own.exists() { own.display().to_string() } else { pair.program.to_owned() };
             let words = format!("{program} {} {flag} 0 -p {port} {host}", pair.options);
             let words = format!("run --link rxe0={HOST_V4} -- {words}");
             let command = lab.unprivileged(lab.installed("urxe")).env("URXE_LOG", "warn");

@@ -1,4 +1,5 @@
-//! A file that goes over rsockets by `rcopy`, to a kernel and from one, compared by checksum. The server has no option but its port.
+//! A file that goes over rsockets by `rcopy`, to a kernel and from one, compared by checksum. The
+//! server has no option but its port.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use crate::case::{Case, Failure};
 use crate::connections::{HEAD_STARTS, start};
 use crate::players::{Family, Node};
 
-/// Pieces of the file, of 64 KiB: more than an rsocket's buffers hold; and 100 MiB, which take a dozen seconds.
+/// Pieces of the file, of 64 KiB: more than an rsocket's buffers hold; and 100 MiB, which take a
+/// dozen seconds.
 const SHORT: usize = 64;
 const LONG: usize = 1_600;
 const LIMIT: Duration = Duration::from_secs(600);
@@ -20,9 +22,10 @@ pub fn cases() -> Vec<Case> {
     for series in Series::ALL {
         for (size, pieces) in [("", SHORT), ("much_", LONG)] {
             for (role, serves) in [("serves", true), ("client_of", false)] {
-                let case = Case::new(format!("rcopy::{size}{role}_{}", series.name()), move |lab| {
-                    copy(lab, lab.guest(series), pieces, serves)
-                });
+                let case =
+                    Case::new(format!("rcopy::{size}{role}_{}", series.name()), move |lab| {
+                        copy(lab, lab.guest(series), pieces, serves)
+                    });
                 cases.push(if pieces == LONG { case.long() } else { case });
             }
         }
@@ -34,7 +37,11 @@ pub fn cases() -> Vec<Case> {
 fn copy(lab: &Lab, guest: &Guest, pieces: usize, serves: bool) -> Result<(), Failure> {
     let (urxe, kernel) = (Node::Urxe(lab), Node::Kernel(guest));
     let (server, client) = if serves { (urxe, kernel) } else { (kernel, urxe) };
-    shell(lab, client, &format!("dd if=/dev/urandom of=copied-from bs=65536 count={pieces} 2>/dev/null"))?;
+    shell(
+        lab,
+        client,
+        &format!("dd if=/dev/urandom of=copied-from bs=65536 count={pieces} 2>/dev/null"),
+    )?;
     carry(server, client)?;
     let [from, to] = [(client, "copied-from"), (server, "copied-to")]
         .map(|(node, name)| shell(lab, node, &format!("sha256sum <{name} && rm {name}")));

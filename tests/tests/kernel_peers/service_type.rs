@@ -1,5 +1,6 @@
-//! The type of service of a connection (`RDMA_OPTION_ID_TOS`) as `tcpdump` sees it in both directions: the same as between two kernels, but for
-//! the two bits with which urxe's packets say that their sender heeds congestion (RFC 3168).
+//! The type of service of a connection (`RDMA_OPTION_ID_TOS`) as `tcpdump` sees it in both
+//! directions: the same as between two kernels, but for the two bits with which urxe's packets say
+//! that their sender heeds congestion (RFC 3168).
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -26,7 +27,9 @@ const ECN: u8 = 0b11;
 
 pub fn cases() -> Vec<Case> {
     Family::ALL
-        .map(|family| Case::new(format!("service_type::{}", family.name()), move |lab| all(lab, family)))
+        .map(|family| {
+            Case::new(format!("service_type::{}", family.name()), move |lab| all(lab, family))
+        })
         .into()
 }
 
@@ -34,7 +37,9 @@ fn all(lab: &Lab, family: Family) -> Result<(), Failure> {
     let [old, new] = Series::ALL.map(|series| Node::Kernel(lab.guest(series)));
     let kernels = classes(lab, family, old, new)?;
     if !kernels.contains(&(true, Some(0x68))) {
-        return Err(Failure::Program(format!("the client's packets have not the class 0x68: {kernels:?}")));
+        return Err(Failure::Program(format!(
+            "the client's packets have not the class 0x68: {kernels:?}"
+        )));
     }
     for (server, client, which) in [
         (old, Node::Urxe(lab), "urxe, a client of 6.1"),
@@ -44,14 +49,21 @@ fn all(lab: &Lab, family: Family) -> Result<(), Failure> {
     ] {
         let seen = classes(lab, family, server, client)?;
         if seen != kernels {
-            return Err(Failure::Program(format!("{which}: {seen:?}, between kernels {kernels:?}")));
+            return Err(Failure::Program(format!(
+                "{which}: {seen:?}, between kernels {kernels:?}"
+            )));
         }
     }
     Ok(())
 }
 
 /// The classes that went over the bridge while the pair was played.
-fn classes(lab: &Lab, family: Family, server: Node<'_>, client: Node<'_>) -> Result<Classes, Failure> {
+fn classes(
+    lab: &Lab,
+    family: Family,
+    server: Node<'_>,
+    client: Node<'_>,
+) -> Result<Classes, Failure> {
     let capture = lab.capture("service_type_classes")?;
     let played = play(&PAIR, family, server, client);
     let file = capture.keep();
@@ -66,8 +78,10 @@ fn classes(lab: &Lab, family: Family, server: Node<'_>, client: Node<'_>) -> Res
         .replace("\n ", " ")
         .lines()
         .filter_map(|packet| {
-            let class =
-                packet.split_once("(tos ").or_else(|| packet.split_once("(class ")).map(|(_, rest)| rest);
+            let class = packet
+                .split_once("(tos ")
+                .or_else(|| packet.split_once("(class "))
+                .map(|(_, rest)| rest);
             let class = class.and_then(|rest| rest.split([',', ' ']).next()?.strip_prefix("0x"));
             let class = class.and_then(|hex| u8::from_str_radix(hex, 16).ok());
             let sender = packet.split_once(" > ")?.0.rsplit(' ').next()?;

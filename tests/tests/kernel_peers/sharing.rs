@@ -40,8 +40,10 @@ fn at_once(lab: &Lab, transports: [Transport; PROCESSES], family: Family) -> Res
             let (server, client) = if number % 2 == 0 { (urxe, kernel) } else { (kernel, urxe) };
             opened.push(run.open(lab, server, client)?);
         }
-        let running = opened.into_iter().map(|opened| opened.start()).collect::<Result<Vec<_>, _>>()?;
-        let ended = running.into_iter().map(|running| running.finish()).collect::<Result<Vec<_>, _>>()?;
+        let running =
+            opened.into_iter().map(|opened| opened.start()).collect::<Result<Vec<_>, _>>()?;
+        let ended =
+            running.into_iter().map(|running| running.finish()).collect::<Result<Vec<_>, _>>()?;
         // The lowest slot that is free is taken, so four slots were taken by four at once.
         let mut slots = ended.iter().map(slot).collect::<Result<Vec<_>, _>>()?;
         slots.sort_unstable();
@@ -60,9 +62,12 @@ fn at_once(lab: &Lab, transports: [Transport; PROCESSES], family: Family) -> Res
 /// Of urxe's queue pair, whose number it has said.
 fn slot(ended: &Ended) -> Result<u32, Failure> {
     let line = ended.said.lines().find_map(|line| line.trim_start().strip_prefix("local address:"));
-    let number = line.and_then(|line| line.split_once("QPN 0x")?.1.split_once(',')).map(|(number, _)| number);
+    let number = line
+        .and_then(|line| line.split_once("QPN 0x")?.1.split_once(','))
+        .map(|(number, _)| number);
     let qpn = number.and_then(|number| u32::from_str_radix(number, 16).ok());
-    qpn.map(|qpn| qpn >> SLOT_SHIFT).ok_or_else(|| unsaid(ended, "the number of its queue pair".to_owned()))
+    qpn.map(|qpn| qpn >> SLOT_SHIFT)
+        .ok_or_else(|| unsaid(ended, "the number of its queue pair".to_owned()))
 }
 
 fn unsaid(ended: &Ended, wanted: String) -> Failure {

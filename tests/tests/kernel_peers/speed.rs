@@ -1,10 +1,12 @@
-//! How fast connections are made and ended over urxe and over `rdma_rxe`: the same `cmtime` with the same number of connections, both ends in the
-//! same guest, in turn.
+//! How fast connections are made and ended over urxe and over `rdma_rxe`: the same `cmtime` with
+//! the same number of connections, both ends in the same guest, in turn.
 //!
-//! Beside both, what five bare datagrams cost there, each with a system call of its own at either end: an emulated processor spends most
-//! of either's time in the system calls and switches that these make as well.
+//! Beside both, what five bare datagrams cost there, each with a system call of its own at either
+//! end: an emulated processor spends most of either's time in the system calls and switches that
+//! these make as well.
 //!
-//! Port 4791 of the guest is its kernel's, so urxe has a network namespace with a loopback interface of its own.
+//! Port 4791 of the guest is its kernel's, so urxe has a network namespace with a loopback
+//! interface of its own.
 
 use std::time::Duration;
 
@@ -16,12 +18,13 @@ use crate::case::{Case, Failure};
 
 /// Of each of the two; the medians are compared.
 const ROUNDS: usize = 3;
-/// Connections of a round, over both: emulated kernels take the longer for each, the more there are, more than twice as long for each of 5,000 as
-/// for each of 100.
+/// Connections of a round, over both: emulated kernels take the longer for each, the more there
+/// are, more than twice as long for each of 5,000 as for each of 100.
 const CONNECTIONS: usize = 1_000;
 const BARE: usize = 1_000;
-/// urxe is at least so many times as fast. It takes 2.4 times fewer instructions (counted by the emulator's `-icount`) than either kernel, and five bare datagrams
-/// ten times fewer; by the clock of a busy machine it was 1.7 times.
+/// urxe is at least so many times as fast. It takes 2.4 times fewer instructions (counted by the
+/// emulator's `-icount`) than either kernel, and five bare datagrams ten times fewer; by the clock
+/// of a busy machine it was 1.7 times.
 const WANTED: f64 = 1.3;
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -38,7 +41,8 @@ pub fn cases() -> Vec<Case> {
 fn contest(lab: &Lab, series: Series) -> Result<(), Failure> {
     let guest = lab.guest(series);
     bring_library(lab, guest)?;
-    let over_kernel = format!("cmtime & sleep 2; cmtime -s {} -c {CONNECTIONS}; kill $!", guest.v4());
+    let over_kernel =
+        format!("cmtime & sleep 2; cmtime -s {} -c {CONNECTIONS}; kill $!", guest.v4());
     let over_urxe = format!(
         "unshare -n sh -c '/usr/bin/ip link set lo up; export LD_LIBRARY_PATH=/opt/urxe; \
          cmtime & sleep 2; cmtime -s 127.0.0.1 -c {CONNECTIONS}; kill $!'"
@@ -51,9 +55,11 @@ fn contest(lab: &Lab, series: Series) -> Result<(), Failure> {
     }
     let bare = median(bare.into_iter());
     let mut missed = String::new();
-    let whats = ["connected and disconnected", "from creating to destroying identifiers and queue pairs"];
+    let whats =
+        ["connected and disconnected", "from creating to destroying identifiers and queue pairs"];
     for (place, what) in whats.into_iter().enumerate() {
-        let [urxe, kernel] = [&urxe, &kernel].map(|rounds| median(rounds.iter().map(|round| round[place])));
+        let [urxe, kernel] =
+            [&urxe, &kernel].map(|rounds| median(rounds.iter().map(|round| round[place])));
         let ratio = urxe / kernel;
         let line = format!(
             "{ratio:>6.1} times: {urxe:.0} connections/s over urxe, {kernel:.1} over {} in the same guest, {what}; five bare \
@@ -66,7 +72,11 @@ fn contest(lab: &Lab, series: Series) -> Result<(), Failure> {
             missed += &format!("{line}\n");
         }
     }
-    if missed.is_empty() { Ok(()) } else { Err(Failure::Program(format!("less than {WANTED}:\n{missed}"))) }
+    if missed.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Program(format!("less than {WANTED}:\n{missed}")))
+    }
 }
 
 /// How often a second two processes of the guest exchange five datagrams.
@@ -82,7 +92,8 @@ fn exchanges(guest: &Guest) -> Result<f64, Failure> {
 /// Connections a second: connecting and disconnecting alone, and all steps.
 fn round(guest: &Guest, command: &str, connections: usize) -> Result<[f64; 2], Failure> {
     let output = guest.start(command)?.finish(LIMIT)?.output;
-    let figures = connected_per_second(&output, connections).zip(whole_per_second(&output, connections));
+    let figures =
+        connected_per_second(&output, connections).zip(whole_per_second(&output, connections));
     match figures {
         Some((connected, whole)) if !output.contains("event:") => Ok([connected, whole]),
         _ => {
@@ -101,7 +112,8 @@ fn median(figures: impl Iterator<Item = f64>) -> f64 {
 /// Copies `liburxe.so` into the guest, under the names of the libraries that it stands for.
 fn bring_library(lab: &Lab, guest: &Guest) -> Result<(), Failure> {
     bring(guest, &lab.installed("liburxe.so"), "/opt/urxe")?;
-    let links = "cd /opt/urxe && ln -sf liburxe.so libibverbs.so.1 && ln -sf liburxe.so librdmacm.so.1";
+    let links =
+        "cd /opt/urxe && ln -sf liburxe.so libibverbs.so.1 && ln -sf liburxe.so librdmacm.so.1";
     guest.run(links)?.ok()?;
     Ok(())
 }

@@ -61,7 +61,10 @@ pub fn cases() -> Vec<Case> {
             case("pingpong_sizes_v6", |pair, lab| pingpong_sizes(pair, lab, Family::V6));
             case("pingpong_1_mib", |pair, lab| {
                 Family::ALL.into_iter().try_for_each(|family| {
-                    pair.pingpong(lab, Pingpong { count: 4, ..Pingpong::new(family, 1 << 20, 4096) })
+                    pair.pingpong(
+                        lab,
+                        Pingpong { count: 4, ..Pingpong::new(family, 1 << 20, 4096) },
+                    )
                 })
             });
             case("pingpong_path_mtus", pingpong_path_mtus);
@@ -75,7 +78,9 @@ pub fn cases() -> Vec<Case> {
             case("memory_windows", memory_windows);
             case("link_of_1500", link_of_1500);
             case("wrong_key", wrong_key);
-            case("loss", |pair, lab| under(pair, lab, Impairment { loss: 2.0, ..Impairment::default() }));
+            case("loss", |pair, lab| {
+                under(pair, lab, Impairment { loss: 2.0, ..Impairment::default() })
+            });
             case("duplication", |pair, lab| {
                 under(pair, lab, Impairment { duplicate: 10.0, ..Impairment::default() })
             });
@@ -114,7 +119,9 @@ fn pingpong_path_mtus(pair: Pair, lab: &Lab) -> Result<(), Failure> {
 
 fn shared_receive_queue(pair: Pair, lab: &Lab) -> Result<(), Failure> {
     let [v4, v6] = Family::ALL;
-    for (family, size, qps, count) in [(v4, 4096, 16, 1000), (v6, 1, 1, 100), (v4, 20_001, 100, 500)] {
+    for (family, size, qps, count) in
+        [(v4, 4096, 16, 1000), (v6, 1, 1, 100), (v4, 20_001, 100, 500)]
+    {
         pair.pingpong(lab, Pingpong::shared(family, size, qps, count))?;
     }
     Ok(())
@@ -122,7 +129,9 @@ fn shared_receive_queue(pair: Pair, lab: &Lab) -> Result<(), Failure> {
 
 fn unreliable_connection(pair: Pair, lab: &Lab) -> Result<(), Failure> {
     let [v4, v6] = Family::ALL;
-    for (family, size, mtu) in [(v4, 4096, 1024), (v6, 4096, 1024), (v4, 1, 256), (v6, 20_001, 4096)] {
+    for (family, size, mtu) in
+        [(v4, 4096, 1024), (v6, 4096, 1024), (v4, 1, 256), (v6, 20_001, 4096)]
+    {
         let transport = Transport::Uc;
         pair.pingpong(lab, Pingpong { transport, count: 100, ..Pingpong::new(family, size, mtu) })?;
     }
@@ -134,7 +143,10 @@ fn datagrams(pair: Pair, lab: &Lab) -> Result<(), Failure> {
     let [v4, v6] = Family::ALL;
     for (family, size) in [(v4, 2048), (v6, 2048), (v4, 4096), (v6, 1)] {
         let transport = Transport::Ud;
-        pair.pingpong(lab, Pingpong { transport, count: 100, ..Pingpong::new(family, size, 4096) })?;
+        pair.pingpong(
+            lab,
+            Pingpong { transport, count: 100, ..Pingpong::new(family, size, 4096) },
+        )?;
     }
     Ok(())
 }
@@ -181,7 +193,8 @@ fn newer(pair: Pair, lab: &Lab) -> Result<(), Failure> {
             pair.play(lab, Play::new(family, &["FLUSH"], size, 1024))?;
         }
     }
-    let play = Play { more: "-k 100", count: 1, ..Play::new(Family::V4, &["ATOMIC_WRITE"], 8, 1024) };
+    let play =
+        Play { more: "-k 100", count: 1, ..Play::new(Family::V4, &["ATOMIC_WRITE"], 8, 1024) };
     play.fails_with(lab, pair.nodes(lab), "wc status 10 (remote access error)")
 }
 
@@ -213,8 +226,9 @@ fn wrong_key(pair: Pair, lab: &Lab) -> Result<(), Failure> {
 }
 
 fn under(pair: Pair, lab: &Lab, impairment: Impairment) -> Result<(), Failure> {
-    // rdma_rxe obeys one sequence NAK for each acknowledgement of something new, and a NAK that overtakes its
-    // acknowledgement is in vain: then it waits 67 ms for its timer, dozens of times in a run like the others.
+    // rdma_rxe obeys one sequence NAK for each acknowledgement of something new, and a NAK that
+    // overtakes its acknowledgement is in vain: then it waits 67 ms for its timer, dozens of times
+    // in a run like the others.
     let fewer = if impairment.reorder > 0.0 { 4 } else { 1 };
     let impaired = lab.guest(pair.series).impair(impairment)?;
     let (patience, count) = (Patience::Usual, 20 / fewer);

@@ -1,7 +1,8 @@
 //! Random operations, most of them right. What may be wrong is chosen here, one thing at a time.
 //!
-//! Lists of requests obey what a careful program obeys, since else the outcome is open: what stands behind a READ, an atomic or the like is
-//! fenced, what is carried out locally stands alone, and a message whose data cannot be read cannot be read from its beginning.
+//! Lists of requests obey what a careful program obeys, since else the outcome is open: what stands
+//! behind a READ, an atomic or the like is fenced, what is carried out locally stands alone, and a
+//! message whose data cannot be read cannot be read from its beginning.
 
 mod completions;
 mod domains;
@@ -57,8 +58,11 @@ impl Generator {
             return Operation::Poll { cq, polled: true };
         }
         for device in 0..2 {
-            let usable =
-                model.keys.0.iter().filter(|key| key.device == device && key.is_valid && key.pd == 0);
+            let usable = model
+                .keys
+                .0
+                .iter()
+                .filter(|key| key.device == device && key.is_valid && key.pd == 0);
             if usable.count() < 3 {
                 let (range, start, access) =
                     (self.part(), u64::from(self.rng.next_u32()) << 12, self.access());
@@ -98,7 +102,14 @@ impl Generator {
     }
 
     /// Pieces of local memory for `len` bytes in all; `faults` percent of them are wrong.
-    fn local(&mut self, model: &Model, asker: Asker, need: Access, len: usize, faults: u32) -> Vec<Piece> {
+    fn local(
+        &mut self,
+        model: &Model,
+        asker: Asker,
+        need: Access,
+        len: usize,
+        faults: u32,
+    ) -> Vec<Piece> {
         let usable: Vec<&Key> = model
             .keys
             .0
@@ -138,7 +149,9 @@ impl Generator {
             return Piece { key: value, addr: start, ..piece };
         }
         for _ in 0..12 {
-            let Some(key) = model.keys.0.get(self.rng.index(model.keys.0.len().max(1))) else { break };
+            let Some(key) = model.keys.0.get(self.rng.index(model.keys.0.len().max(1))) else {
+                break;
+            };
             if key.device != asker.device {
                 continue;
             }
@@ -156,12 +169,14 @@ impl Generator {
 
     /// A place in the peer's memory for `len` bytes, mostly one that may be used so.
     fn remote(&mut self, model: &Model, asker: Asker, need: Access, len: usize) -> Remote {
-        let of_device: Vec<&Key> = model.keys.0.iter().filter(|key| key.device == asker.device).collect();
+        let of_device: Vec<&Key> =
+            model.keys.0.iter().filter(|key| key.device == asker.device).collect();
         let good: Vec<&Key> = of_device
             .iter()
             .copied()
             .filter(|key| {
-                len <= key.len && model.keys.resolve(asker, key.value, need, key.start, len.max(1)).is_ok()
+                len <= key.len
+                    && model.keys.resolve(asker, key.value, need, key.start, len.max(1)).is_ok()
             })
             .collect();
         let fault = self.percent(5);
@@ -169,13 +184,18 @@ impl Generator {
             if of_device.is_empty() {
                 return Remote { addr: 0x1000, rkey: Rkey(0x1234_5678) };
             }
-            // The most telling ones: another's window, another domain, what lacks the right; or a key that is gone.
+            // The most telling ones: another's window, another domain, what lacks the right; or a
+            // key that is gone.
             let refused = |key: &&Key| {
-                key.is_valid && model.keys.resolve(asker, key.value, need, key.start, len.max(1)).is_err()
+                key.is_valid
+                    && model.keys.resolve(asker, key.value, need, key.start, len.max(1)).is_err()
             };
             let live: Vec<&Key> = of_device.iter().copied().filter(refused).collect();
-            let windows: Vec<&Key> =
-                live.iter().copied().filter(|key| matches!(key.kind, Kind::Window { .. })).collect();
+            let windows: Vec<&Key> = live
+                .iter()
+                .copied()
+                .filter(|key| matches!(key.kind, Kind::Window { .. }))
+                .collect();
             let formers = Self::formers(model, asker, need, len.max(1));
             if !formers.is_empty() && self.percent(30) {
                 let Key { value, start, .. } = *self.rng.pick(&formers);
@@ -250,7 +270,12 @@ impl Generator {
         if kind >= 6 {
             len = 8;
         }
-        let rights = [Access::REMOTE_WRITE, Access::REMOTE_READ, Access::REMOTE_ATOMIC, Access::FLUSH_GLOBAL];
+        let rights = [
+            Access::REMOTE_WRITE,
+            Access::REMOTE_READ,
+            Access::REMOTE_ATOMIC,
+            Access::FLUSH_GLOBAL,
+        ];
         let need = match kind {
             3 | 4 | 9 => rights[0],
             5 => rights[1],
@@ -263,7 +288,9 @@ impl Generator {
         }
         let cell = model.keys.resolve(there, remote.rkey.value(), need, remote.addr, 8);
         let value = cell.map_or(0, |at| {
-            u64::from_ne_bytes(model.memory[there.device][at..at + 8].try_into().unwrap_or_default())
+            u64::from_ne_bytes(
+                model.memory[there.device][at..at + 8].try_into().unwrap_or_default(),
+            )
         });
         let compare = if self.percent(60) { value } else { value ^ 1 };
         let op = match kind {
@@ -291,7 +318,8 @@ impl Generator {
             Data::Inline(bytes)
         } else {
             // One thing wrong at a time: what comes back needs a peer that answers.
-            let sound = plan.peer.is_none_or(|peer| model.states[peer] == QpState::Rts) && cell.is_ok();
+            let sound =
+                plan.peer.is_none_or(|peer| model.states[peer] == QpState::Rts) && cell.is_ok();
             let faults = if op.returns_data() && !sound { 0 } else { 2 };
             Data::Pieces(self.local(model, here, need, len, faults))
         };

@@ -50,7 +50,13 @@ pub struct Key {
 
 impl Key {
     /// Where in memory the `len` bytes at `addr` are, if `asker` may use them so.
-    pub fn admits(&self, asker: Asker, need: Access, addr: u64, len: usize) -> Result<usize, Refusal> {
+    pub fn admits(
+        &self,
+        asker: Asker,
+        need: Access,
+        addr: u64,
+        len: usize,
+    ) -> Result<usize, Refusal> {
         match self.kind {
             // Windows are for peers.
             Kind::Window { .. } if asker.qp.is_none() => return Err(Refusal::NoKey),
@@ -120,7 +126,13 @@ impl Keys {
     }
 
     /// Where in memory the `len` bytes at `addr` are, whoever asks.
-    pub fn place(&self, device: usize, value: u32, addr: u64, len: usize) -> Result<usize, Refusal> {
+    pub fn place(
+        &self,
+        device: usize,
+        value: u32,
+        addr: u64,
+        len: usize,
+    ) -> Result<usize, Refusal> {
         self.0[self.find(device, value).ok_or(Refusal::NoKey)?].place(addr, len)
     }
 
@@ -141,8 +153,8 @@ impl Keys {
         if bind.length != 0 {
             let Some(under) = self.find(device, bind.region.value()) else { return false };
             let region = &self.0[under];
-            let inside =
-                bind.addr >= region.start && bind.addr - region.start + bind.length <= region.len as u64;
+            let inside = bind.addr >= region.start
+                && bind.addr - region.start + bind.length <= region.len as u64;
             if matches!(region.kind, Kind::Window { .. })
                 || !region.is_valid
                 || region.pd != pd
@@ -188,7 +200,14 @@ impl Keys {
     }
 
     /// Takes a key away, by the program itself or by its peer; whether it may be.
-    pub fn invalidate(&mut self, device: usize, pd: usize, qp: usize, value: u32, by_peer: bool) -> bool {
+    pub fn invalidate(
+        &mut self,
+        device: usize,
+        pd: usize,
+        qp: usize,
+        value: u32,
+        by_peer: bool,
+    ) -> bool {
         let Some(nr) = self.find(device, value) else { return false };
         let bound_to = self.is_under_windows(nr);
         let key = &mut self.0[nr];

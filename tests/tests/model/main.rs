@@ -1,11 +1,13 @@
-//! A model of the specification beside the implementation: random operations on both, and after each everything that a program can see must be
-//! the same: completions with status and order, events, states, queues, every byte of memory.
+//! A model of the specification beside the implementation: random operations on both, and after
+//! each everything that a program can see must be the same: completions with status and order,
+//! events, states, queues, every byte of memory.
 //!
 //! ```text
 //! generate ─→ operation ─┬─→ specification (keys, queues, bytes; no packets) ─┐
 //!                        └─→ two devices, a clean link, until all is quiet ───┴─→ equal?
 //! ```
-//! `URXE_SEED` runs one seed alone, `URXE_MODEL_OPERATIONS` sets how many operations there are in all.
+//! `URXE_SEED` runs one seed alone, `URXE_MODEL_OPERATIONS` sets how many operations there are in
+//! all.
 
 mod generate;
 mod keys;
@@ -38,7 +40,9 @@ fn run(seed: u64, forgets: Option<Forgets>) -> Result<(u64, BTreeMap<&'static st
         }
         if let Err(difference) = world.step(&operation) {
             let last = Vec::from(last).join("\n");
-            return Err(format!("after {done} operations: {difference}\nthe last ones were\n{last}"));
+            return Err(format!(
+                "after {done} operations: {difference}\nthe last ones were\n{last}"
+            ));
         }
     }
     Ok((done, world.model.outcomes))
@@ -52,8 +56,8 @@ fn the_implementation_does_what_the_model_says() {
     let (mut done, mut outcomes) = (0, BTreeMap::<_, u64>::new());
     let first = one.unwrap_or(0);
     for seed in first.. {
-        let (more, met) =
-            run(seed, None).unwrap_or_else(|what| panic!("seed {seed}, {what}\nagain with URXE_SEED={seed}"));
+        let (more, met) = run(seed, None)
+            .unwrap_or_else(|what| panic!("seed {seed}, {what}\nagain with URXE_SEED={seed}"));
         done += more;
         met.into_iter().for_each(|(outcome, count)| *outcomes.entry(outcome).or_default() += count);
         if one.is_some() || done >= wanted {

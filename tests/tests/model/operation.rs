@@ -11,14 +11,16 @@ use crate::keys::Change;
 /// Bytes of each device's memory.
 pub const MEMORY: usize = 24 << 10;
 /// Path MTUs, one of which a world has: mostly so small that most messages have several packets.
-pub const MTUS: [PathMtu; 4] = [PathMtu::Mtu256, PathMtu::Mtu256, PathMtu::Mtu512, PathMtu::Mtu1024];
+pub const MTUS: [PathMtu; 4] =
+    [PathMtu::Mtu256, PathMtu::Mtu256, PathMtu::Mtu512, PathMtu::Mtu1024];
 /// The Q_Key of every datagram queue pair.
 pub const QKEY: u32 = 0x0102_0304;
 /// Places in each queue.
 pub const DEPTH: usize = 16;
 /// Places that a shared receive queue can have.
 pub const MAX_SRQ_WR: u32 = 24;
-/// Multicast groups that messages go to; of two of them at a time a device has queue pairs, at most two in each.
+/// Multicast groups that messages go to; of two of them at a time a device has queue pairs, at most
+/// two in each.
 pub const GROUPS: usize = 3;
 pub const MAX_GROUPS: u32 = 2;
 pub const MAX_PER_GROUP: u32 = 2;
@@ -76,8 +78,10 @@ pub struct QpPlan {
     pub access: Access,
 }
 
-const REMOTE: Access =
-    Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC).union(Access::FLUSH_GLOBAL);
+const REMOTE: Access = Access::REMOTE_WRITE
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::FLUSH_GLOBAL);
 /// No atomics and no flushes.
 const SOME: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ);
 

@@ -1,7 +1,9 @@
-//! The model: what the specification says that verbs do, with nothing beside it. No packet, no time, no network: an operation is carried
-//! out whole and at once, each message at its receiver as soon as it is its turn.
+//! The model: what the specification says that verbs do, with nothing beside it. No packet, no
+//! time, no network: an operation is carried out whole and at once, each message at its receiver as
+//! soon as it is its turn.
 //!
-//! Where the specification leaves bytes open (a message that was refused halfway may have been written in part), they are listed in
+//! Where the specification leaves bytes open (a message that was refused halfway may have been
+//! written in part), they are listed in
 //! [`Model::open`]: the comparison takes over what the implementation has there.
 
 mod completions;
@@ -22,7 +24,9 @@ use urxe_stack::qp::attr::{QpState, QpType};
 use urxe_stack::qp::wr::SendOp;
 
 use crate::keys::{Asker, Keys};
-use crate::operation::{Arm, Cq, DEPTH, Data, MEMORY, Operation, QPS, Queue, Recv, SRQS, Send, Source, To};
+use crate::operation::{
+    Arm, Cq, DEPTH, Data, MEMORY, Operation, QPS, Queue, Recv, SRQS, Send, Source, To,
+};
 
 pub use datagrams::Groups;
 pub use domains::{Domain, Member};
@@ -63,7 +67,8 @@ pub struct Model {
     pub states: Vec<QpState>,
     own: Vec<VecDeque<Recv>>,
     pub shared: Vec<VecDeque<Recv>>,
-    /// What an unreliable queue pair took from its shared queue for a message that was then dropped: it is for the next one.
+    /// What an unreliable queue pair took from its shared queue for a message that was then
+    /// dropped: it is for the next one.
     held: Vec<Option<Recv>>,
     /// What was posted to send queues that are drained.
     pub waiting: Vec<VecDeque<Send>>,
@@ -127,7 +132,8 @@ impl Model {
         *self.outcomes.entry(outcome).or_default() += 1;
     }
 
-    /// Carries an operation on queues out. Whether every request was accepted; those on keys are the world's to tell.
+    /// Carries an operation on queues out. Whether every request was accepted; those on keys are
+    /// the world's to tell.
     pub fn apply(&mut self, operation: &Operation) -> bool {
         match operation {
             Operation::Send { qp, list } => list.iter().all(|send| self.post_send(*qp, send)),
@@ -183,9 +189,14 @@ impl Model {
             QpType::Rc | QpType::XrcSend => true,
             QpType::Uc => matches!(
                 send.op,
-                SendOp::Send | SendOp::SendImm { .. } | SendOp::Write { .. } | SendOp::WriteImm { .. }
+                SendOp::Send
+                    | SendOp::SendImm { .. }
+                    | SendOp::Write { .. }
+                    | SendOp::WriteImm { .. }
             ),
-            QpType::Ud => matches!(send.op, SendOp::Send | SendOp::SendImm { .. }) && send.len() <= self.mtu,
+            QpType::Ud => {
+                matches!(send.op, SendOp::Send | SendOp::SendImm { .. }) && send.len() <= self.mtu
+            }
             _ => false,
         };
         let aligned = match send.op {
@@ -239,7 +250,8 @@ impl Model {
     fn send_ends(&mut self, qp: usize, send: &Send, status: WcStatus) {
         let len = if status.is_success() && send.op.returns_data() { send.len() } else { 0 };
         let (opcode, wr_id) = (send.op.wc_opcode(), send.wr_id);
-        let done = Done { wr_id, status, qp, opcode, len, imm: None, invalidated: None, from: None };
+        let done =
+            Done { wr_id, status, qp, opcode, len, imm: None, invalidated: None, from: None };
         self.complete(Cq::Send(qp), done, false);
     }
 
@@ -277,7 +289,11 @@ impl Model {
             }
             SendOp::LocalInv { rkey } => {
                 let gone = self.invalidate(qp, plan.pd, rkey.value(), false);
-                self.count(if gone { "invalidated by itself" } else { "local invalidation refused" });
+                self.count(if gone {
+                    "invalidated by itself"
+                } else {
+                    "local invalidation refused"
+                });
                 return if gone { Ok(()) } else { Err(Refused(WcStatus::LocQpOpErr)) };
             }
             _ => {}
@@ -290,7 +306,10 @@ impl Model {
                 Data::Inline(bytes) => (bytes.clone(), Ok(Vec::new())),
                 Data::Pieces(pieces) => match self.places(own, pieces, Access::empty()) {
                     Ok(places) => (
-                        places.iter().flat_map(|p| self.memory[plan.device][p.clone()].to_vec()).collect(),
+                        places
+                            .iter()
+                            .flat_map(|p| self.memory[plan.device][p.clone()].to_vec())
+                            .collect(),
                         Ok(Vec::new()),
                     ),
                     Err(_) => return Err(Refused(WcStatus::LocProtErr)),
@@ -311,8 +330,12 @@ impl Model {
         let (pd, queue) = match (plan.source, send.to) {
             (Source::Own, _) => (plan.pd, Queue::Qp(peer)),
             (Source::Shared(srq), _) => (plan.pd, Queue::Srq(srq)),
-            (Source::None, To::Srq(Some(srq))) if SRQS[srq].is_xrc => (SRQS[srq].pd, Queue::Srq(srq)),
-            (Source::None, To::Stranger(_)) if self.forgets == Some(Forgets::Strangers) => (0, Queue::Srq(2)),
+            (Source::None, To::Srq(Some(srq))) if SRQS[srq].is_xrc => {
+                (SRQS[srq].pd, Queue::Srq(srq))
+            }
+            (Source::None, To::Stranger(_)) if self.forgets == Some(Forgets::Strangers) => {
+                (0, Queue::Srq(2))
+            }
             _ => return None,
         };
         Some((Asker { device: plan.device, pd, qp: Some(peer) }, queue))

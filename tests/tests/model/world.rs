@@ -1,4 +1,5 @@
-//! The implementation: two devices on a clean simulated link, and what the model says compared with what they did.
+//! The implementation: two devices on a clean simulated link, and what the model says compared with
+//! what they did.
 
 mod completions;
 mod domains;
@@ -27,8 +28,8 @@ use self::domains::{Member, inode};
 use self::host::{Host, way_to};
 use crate::generate::Generator;
 use crate::operation::{
-    Arm, Cq, DEPTH, Data, INLINE, MEMORY, MTUS, Operation, Piece, QKEY, QPS, Queue as RecvQueue, SRQS, Send,
-    Source, To,
+    Arm, Cq, DEPTH, Data, INLINE, MEMORY, MTUS, Operation, Piece, QKEY, QPS, Queue as RecvQueue,
+    SRQS, Send, Source, To,
 };
 use crate::specification::{self, Event, Forgets, Model};
 
@@ -79,7 +80,10 @@ impl World {
         let (mut cqs, mut names) = (BTreeMap::new(), Vec::new());
         let mut cq = |device: usize, name: Cq| {
             let (channel, context) = (Some(Arc::clone(&hosts[device].channel)), cqs.len() as u64);
-            let cq = hosts[device].device.create_cq(CQ_DEPTH, channel, context).expect("a completion queue");
+            let cq = hosts[device]
+                .device
+                .create_cq(CQ_DEPTH, channel, context)
+                .expect("a completion queue");
             names.push(name);
             cqs.insert(name, Arc::clone(&cq));
             cq
@@ -87,8 +91,9 @@ impl World {
         let mut srqs = Vec::new();
         for (nr, plan) in SRQS.iter().enumerate() {
             let attr = SrqAttr { max_wr: DEPTH as u32, max_sge: 4, srq_limit: 0 };
-            let xrc =
-                plan.is_xrc.then(|| XrcSrqInit { xrcd: Arc::clone(&xrcd), cq: cq(plan.device, Cq::Srq(nr)) });
+            let xrc = plan
+                .is_xrc
+                .then(|| XrcSrqInit { xrcd: Arc::clone(&xrcd), cq: cq(plan.device, Cq::Srq(nr)) });
             let host = &hosts[plan.device];
             let init = SrqInit { pd: host.pds[plan.pd], attr, xrc, context: 0 };
             srqs.push(host.device.create_srq(&init).expect("a shared receive queue"));
@@ -101,7 +106,11 @@ impl World {
                 continue;
             }
             let (send_cq, recv_cq) = (cq(plan.device, Cq::Send(nr)), cq(plan.device, Cq::Recv(nr)));
-            let srq = if let Source::Shared(srq) = plan.source { Some(Arc::clone(&srqs[srq])) } else { None };
+            let srq = if let Source::Shared(srq) = plan.source {
+                Some(Arc::clone(&srqs[srq]))
+            } else {
+                None
+            };
             let cap = QpCap {
                 max_send_wr: DEPTH as u32,
                 max_recv_wr: DEPTH as u32,
@@ -157,7 +166,9 @@ impl World {
                 let sges: Vec<Vec<Sge>> = list.iter().map(|send| sges_of(&send.data)).collect();
                 let inline: Vec<[&[u8]; 1]> = list
                     .iter()
-                    .map(|send| if let Data::Inline(bytes) = &send.data { [&bytes[..]] } else { [&[][..]] })
+                    .map(|send| {
+                        if let Data::Inline(bytes) = &send.data { [&bytes[..]] } else { [&[][..]] }
+                    })
                     .collect();
                 let requests: Vec<SendRequest<'_>> = list
                     .iter()
@@ -175,7 +186,9 @@ impl World {
                     .map(|(recv, sges)| RecvRequest { wr_id: recv.wr_id, sges })
                     .collect();
                 match *queue {
-                    RecvQueue::Qp(qp) => self.device_of(qp).post_recv(now, self.qps[qp], &requests).is_ok(),
+                    RecvQueue::Qp(qp) => {
+                        self.device_of(qp).post_recv(now, self.qps[qp], &requests).is_ok()
+                    }
                     RecvQueue::Srq(srq) => self.srqs[srq].post(&requests).is_ok(),
                 }
             }
@@ -195,7 +208,11 @@ impl World {
             Operation::Attach { qp, group } => return self.attach(*qp, *group),
             Operation::Detach { qp, group } => return self.detach(*qp, *group),
             Operation::Drain { qp } => {
-                let attr = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
+                let attr = QpAttr {
+                    qp_state: QpState::Sqd,
+                    en_sqd_async_notify: true,
+                    ..QpAttr::default()
+                };
                 let mask = QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY;
                 self.device_of(*qp).modify_qp(now, self.qps[*qp], &attr, mask).is_ok()
             }
@@ -215,7 +232,11 @@ impl World {
             _ => return self.act_on_keys(operation),
         };
         let expected = self.model.apply(operation);
-        if accepted == expected { Ok(()) } else { Err(format!("accepted: {accepted}, not {expected}")) }
+        if accepted == expected {
+            Ok(())
+        } else {
+            Err(format!("accepted: {accepted}, not {expected}"))
+        }
     }
 
     fn request<'a>(
@@ -227,8 +248,12 @@ impl World {
     ) -> SendRequest<'a> {
         let to = match send.to {
             To::Peer => Destination::Peer,
-            To::Srq(srq) => Destination::XrcSrq { srq: srq.map_or(NO_SRQ, |srq| self.srqs[srq].id()) },
-            To::Stranger(member) => Destination::XrcSrq { srq: self.members[member].srq().unwrap_or(NO_SRQ) },
+            To::Srq(srq) => {
+                Destination::XrcSrq { srq: srq.map_or(NO_SRQ, |srq| self.srqs[srq].id()) }
+            }
+            To::Stranger(member) => {
+                Destination::XrcSrq { srq: self.members[member].srq().unwrap_or(NO_SRQ) }
+            }
             To::Datagram { qp: peer, qkey } => {
                 let ah = self.hosts[QPS[qp].device].ah;
                 Destination::Datagram { ah, qpn: self.qps[peer].qpn(), qkey: QKey(qkey) }
@@ -261,7 +286,8 @@ impl World {
     /// A queue pair and its peer, from wherever they are to RTS.
     fn bring_up(&mut self, qp: usize) -> Result<(), String> {
         let ends: Vec<usize> = [Some(qp), QPS[qp].peer].into_iter().flatten().collect();
-        let psns: Vec<Psn> = ends.iter().map(|_| Psn::new(self.rng.next_u32() & 0xff_ffff)).collect();
+        let psns: Vec<Psn> =
+            ends.iter().map(|_| Psn::new(self.rng.next_u32() & 0xff_ffff)).collect();
         for (nr, &end) in ends.iter().enumerate() {
             let (plan, other) = (&QPS[end], (nr + 1) % ends.len());
             let attr = QpAttr {
@@ -329,13 +355,20 @@ impl World {
                 host.device.events().ack(&event);
                 told.push(match event {
                     AsyncEvent::Qp(QpEventType::QpFatal, qpn) => Event::Fatal(self.qp_of(qpn)?),
-                    AsyncEvent::Qp(QpEventType::QpReqErr, qpn) => Event::RequestError(self.qp_of(qpn)?),
-                    AsyncEvent::Qp(QpEventType::QpAccessErr, qpn) => Event::AccessError(self.qp_of(qpn)?),
-                    AsyncEvent::Qp(QpEventType::QpLastWqeReached, qpn) => Event::LastWqe(self.qp_of(qpn)?),
+                    AsyncEvent::Qp(QpEventType::QpReqErr, qpn) => {
+                        Event::RequestError(self.qp_of(qpn)?)
+                    }
+                    AsyncEvent::Qp(QpEventType::QpAccessErr, qpn) => {
+                        Event::AccessError(self.qp_of(qpn)?)
+                    }
+                    AsyncEvent::Qp(QpEventType::QpLastWqeReached, qpn) => {
+                        Event::LastWqe(self.qp_of(qpn)?)
+                    }
                     AsyncEvent::Qp(QpEventType::SqDrained, qpn) => Event::Drained(self.qp_of(qpn)?),
                     AsyncEvent::Srq(SrqEventType::SrqLimitReached, id) => {
                         let mut queues = self.srqs.iter().zip(&SRQS);
-                        let nr = queues.position(|(srq, plan)| srq.id() == id && plan.device == device);
+                        let nr =
+                            queues.position(|(srq, plan)| srq.id() == id && plan.device == device);
                         Event::Limit(nr.ok_or("a limit of nobody")?)
                     }
                     other => return Err(format!("unexpected: {other:?}")),
@@ -357,7 +390,8 @@ impl World {
             say(host.buffer.read(0, &mut bytes), "reading")?;
             let expected = &self.model.memory[device];
             if bytes != *expected {
-                let wrong: Vec<usize> = (0..MEMORY).filter(|at| bytes[*at] != expected[*at]).collect();
+                let wrong: Vec<usize> =
+                    (0..MEMORY).filter(|at| bytes[*at] != expected[*at]).collect();
                 return Err(format!(
                     "device {device}: {} bytes of {:?}..={:?} are not what they should be",
                     wrong.len(),

@@ -1,6 +1,8 @@
-//! A host of the test's own: a network namespace with a cable, whose interfaces and addresses the test changes while programs run there.
+//! A host of the test's own: a network namespace with a cable, whose interfaces and addresses the
+//! test changes while programs run there.
 //!
-//! Root makes it by `unshare --net`; others are root in a user namespace besides, where the system allows that.
+//! Root makes it by `unshare --net`; others are root in a user namespace besides, where the system
+//! allows that.
 
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -12,7 +14,8 @@ use crate::install::{NOBODY, install, is_root, ok};
 const MAC: &str = "02:00:00:00:00:63";
 pub const GID_BY_MAC: &str = "fe80::ff:fe00:63";
 
-/// The interface `here`, whose other end `there` has no address and is taken down to take the carrier away.
+/// The interface `here`, whose other end `there` has no address and is taken down to take the
+/// carrier away.
 pub struct Cable {
     /// Keeps the namespace until its input ends.
     holder: Child,
@@ -25,8 +28,12 @@ impl Cable {
         if !is_root() {
             unshare.arg("--map-root-user");
         }
-        let holder =
-            unshare.args(["--net", "cat"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let holder = unshare
+            .args(["--net", "cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         let cable = Self { holder };
         cable.wait_for_namespace();
         cable.ip("link set lo up");
@@ -48,15 +55,17 @@ impl Cable {
         let link = format!("/proc/{}/ns/net", self.holder.id());
         // The user namespace is entered before, and its mapping written after.
         let is_ready = || {
-            let name =
-                std::fs::read_to_string(format!("/proc/{}/comm", self.holder.id())).unwrap_or_default();
+            let name = std::fs::read_to_string(format!("/proc/{}/comm", self.holder.id()))
+                .unwrap_or_default();
             name == "cat\n" && std::fs::read_link(&link).is_ok_and(|link| link != own)
         };
         wait_until("a network namespace (see cable.rs)", is_ready);
     }
 
     fn wait_for_carrier(&self) {
-        wait_until("a carrier", || ok(&mut self.command("ip", "link show here")).contains("state UP"));
+        wait_until("a carrier", || {
+            ok(&mut self.command("ip", "link show here")).contains("state UP")
+        });
     }
 
     /// A command in the namespace, as its root.
@@ -91,7 +100,8 @@ impl Cable {
 
 impl Drop for Cable {
     fn drop(&mut self) {
-        // It may have ended by itself. With the last process in it the namespace goes, and the cable with that.
+        // It may have ended by itself. With the last process in it the namespace goes, and the
+        // cable with that.
         let _ = self.holder.kill();
         let _ = self.holder.wait();
     }

@@ -30,8 +30,9 @@ fn decoded(file: &Path) -> Vec<Value> {
 /// How many packets say this between these hosts, which must all have an ICRC that holds.
 #[track_caller]
 fn count(packets: &[Value], opcode: &str, src: &str, dst: &str) -> usize {
-    let of =
-        |packet: &&Value| packet["bth"]["name"] == opcode && packet["src"] == src && packet["dst"] == dst;
+    let of = |packet: &&Value| {
+        packet["bth"]["name"] == opcode && packet["src"] == src && packet["dst"] == dst
+    };
     let found: Vec<&Value> = packets.iter().filter(of).collect();
     for packet in &found {
         assert_eq!(packet["icrc"]["ok"], true, "{packet}");
@@ -45,8 +46,8 @@ fn others_read_as_many(file: &Path, packets: usize) {
     for (program, options) in [("tshark", "-n -Y infiniband -r"), ("tcpdump", "-n --count -r")] {
         let mut reader = Command::new(program);
         let reader = reader.args(options.split(' ')).arg(file).stdin(Stdio::null()).output();
-        let output =
-            reader.unwrap_or_else(|error| panic!("{program}: {error}; install the package of this name"));
+        let output = reader
+            .unwrap_or_else(|error| panic!("{program}: {error}; install the package of this name"));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let read = match program {
             "tshark" => text.lines().count(),
@@ -67,7 +68,8 @@ fn each_process_records_all_its_packets_in_a_file_of_its_own() {
         "--capture captures/it's-%p.pcapng",
         &format!("env -C / ibv_rc_pingpong -g 0 -s 256 -n {MESSAGES}"),
     );
-    let mut files: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert_eq!(files.len(), 2, "{files:?}");
     let both = ["127.78.0.1", "127.78.0.2"];
@@ -87,7 +89,10 @@ fn each_process_records_all_its_packets_in_a_file_of_its_own() {
 #[test]
 fn a_file_that_cannot_be_written_is_told_and_the_device_does_not_open() {
     for (file, why) in [
-        ("/nowhere/packets.pcapng", "cannot write /nowhere/packets.pcapng: No such file or directory"),
+        (
+            "/nowhere/packets.pcapng",
+            "cannot write /nowhere/packets.pcapng: No such file or directory",
+        ),
         ("/packets-%p.pcapng", "Permission denied"),
         ("/tmp", "cannot write /tmp: Is a directory"),
     ] {

@@ -1,4 +1,5 @@
-//! Programs on a path that is congested: the system's packet filter marks packets as a router would, and tshark reads what is said of that.
+//! Programs on a path that is congested: the system's packet filter marks packets as a router
+//! would, and tshark reads what is said of that.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -9,8 +10,10 @@ use crate::pair::{Said, run};
 
 const LINKS: [&str; 2] = ["--sysfs --link rxe0=127.81.0.1", "--sysfs --link rxe0=127.81.0.2"];
 /// As NICs name them.
-const COUNTERS: [&str; 4] = ["np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "rp_cnp_ignored"];
-/// Of the packets that say that their sender heeds it, one of ten is marked. What GSO makes of a marked one is marked as well.
+const COUNTERS: [&str; 4] =
+    ["np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "rp_cnp_ignored"];
+/// Of the packets that say that their sender heeds it, one of ten is marked. What GSO makes of a
+/// marked one is marked as well.
 const RULES: &str = "table inet urxe-congestion {
   chain out {
     type filter hook output priority mangle;
@@ -30,7 +33,8 @@ impl Marks {
     /// How often they marked.
     fn count(&self) -> u64 {
         let rules = ok(Command::new("nft").args(["list", "table", "inet", "urxe-congestion"]));
-        let count = rules.split_once("counter packets ").and_then(|(_, rest)| rest.split(' ').next());
+        let count =
+            rules.split_once("counter packets ").and_then(|(_, rest)| rest.split(' ').next());
         count.unwrap_or_else(|| panic!("{rules}")).parse().unwrap()
     }
 }
@@ -74,7 +78,9 @@ fn write() -> Said {
 
 fn counters(output: &str) -> [u64; 4] {
     COUNTERS.map(|name| {
-        let value = output.lines().find_map(|line| line.trim().strip_prefix(&format!("hw_counters/{name}=")));
+        let value = output
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(&format!("hw_counters/{name}=")));
         value.unwrap_or_else(|| panic!("no {name}: {output}")).parse().unwrap()
     })
 }
@@ -98,7 +104,10 @@ fn what_the_network_marks_the_receiver_tells_and_the_sender_obeys() {
     let [marked, told, _, _] = counters(&both.server);
     let [_, _, obeyed, ignored] = counters(&both.client);
     assert!(marked > 0 && told > 0 && told <= marked, "{told} notifications for {marked} marks");
-    assert!(obeyed > 0 && obeyed <= told && ignored == 0, "{obeyed} of {told} obeyed, {ignored} ignored");
+    assert!(
+        obeyed > 0 && obeyed <= told && ignored == 0,
+        "{obeyed} of {told} obeyed, {ignored} ignored"
+    );
 
     let fields = ["ip.src", "ip.dst", "infiniband.bth.opcode", "infiniband.bth.psn", "udp.payload"];
     let mut tshark = Command::new("tshark");

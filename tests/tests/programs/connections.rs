@@ -1,5 +1,5 @@
-//! The programs of `rdmacm-utils`, which connect by addresses and ports: two processes on the one device that there is without any
-//! configuration. And perftest with `-R`.
+//! The programs of `rdmacm-utils`, which connect by addresses and ports: two processes on the one
+//! device that there is without any configuration. And perftest with `-R`.
 
 use std::fs;
 use std::path::Path;
@@ -24,13 +24,15 @@ const TRIES: u32 = 20;
 pub const ADDRESS: &str = "127.79.0.1";
 
 pub fn command(words: &str) -> Command {
-    let mut command = install().run(&format!("--link rxe0={ADDRESS} -- timeout {PATIENCE} {words}"));
+    let mut command =
+        install().run(&format!("--link rxe0={ADDRESS} -- timeout {PATIENCE} {words}"));
     command.env("URXE_LOG", "warn").stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// Milliseconds that a server has before its client comes: more with each try, since nothing outside tells when it listens. perftest
-/// makes two connections, and its client comes to the second when it likes.
+/// Milliseconds that a server has before its client comes: more with each try, since nothing
+/// outside tells when it listens. perftest makes two connections, and its client comes to the
+/// second when it likes.
 const HEAD_STARTS: [u64; 4] = [300, 600, 1_200, 3_000];
 
 /// Both programs; both must succeed. Their outputs.
@@ -110,7 +112,10 @@ fn rping_with_every_option() {
     // Queue pairs of the program's own, moved by rdma_init_qp_attr and rdma_establish.
     rping("-V -C 3 -q", "", "");
     let [_, debug] = rping("-C 1", "", "-d");
-    assert!(debug.contains("RDMA_CM_EVENT_ESTABLISHED") || debug.contains("ESTABLISHED"), "{debug}");
+    assert!(
+        debug.contains("RDMA_CM_EVENT_ESTABLISHED") || debug.contains("ESTABLISHED"),
+        "{debug}"
+    );
 }
 
 /// `urxe rping`, on the one device of [`ADDRESS`].
@@ -128,15 +133,18 @@ fn rust(words: &str) -> Command {
 fn the_rping_of_rust_and_that_of_rdma_core_ping_each_other() {
     let options = "-v -V -C 5 -S 3000";
     let programs = format!("rping -c -a {ADDRESS} {options}");
-    let [server, client] = play_with(|| rust(&format!("rping -s {options}")), || command(&programs));
+    let [server, client] =
+        play_with(|| rust(&format!("rping -s {options}")), || command(&programs));
     assert!(
-        server.contains("server ping data: rdma-ping-4: ") && client.contains("ping data: rdma-ping-4: ")
+        server.contains("server ping data: rdma-ping-4: ")
+            && client.contains("ping data: rdma-ping-4: ")
     );
     let programs = format!("rping -s -a 0.0.0.0 {options}");
     let rusts = format!("rping -c -a {ADDRESS} {options}");
     let [server, client] = play_with(|| command(&programs), || rust(&rusts));
     assert!(
-        server.contains("server ping data: rdma-ping-4: ") && client.contains("ping data: rdma-ping-4: ")
+        server.contains("server ping data: rdma-ping-4: ")
+            && client.contains("ping data: rdma-ping-4: ")
     );
 }
 
@@ -158,11 +166,13 @@ fn ucmatose_with_many_connections_and_its_own_events() {
     }
 }
 
-/// All that arrives at both ends and leaves them, as it was on the wire. A REQ may come to the client's process, which hands it on when the
-/// server's is slow to take it: then it stands in the client's record alone, as sent and as received.
+/// All that arrives at both ends and leaves them, as it was on the wire. A REQ may come to the
+/// client's process, which hands it on when the server's is slow to take it: then it stands in the
+/// client's record alone, as sent and as received.
 #[test]
 fn the_type_of_service_is_every_packets_and_the_timeout_the_reqs() {
-    let captures = ["server", "client"].map(|end| install().path("home").join(format!("tos-{end}.pcapng")));
+    let captures =
+        ["server", "client"].map(|end| install().path("home").join(format!("tos-{end}.pcapng")));
     let recorded = |capture: &Path, words: &str| {
         let options = format!("--link rxe0={ADDRESS} --capture {}", capture.display());
         let mut command = install().run(&format!("{options} -- timeout {PATIENCE} {words}"));
@@ -186,7 +196,8 @@ fn the_type_of_service_is_every_packets_and_the_timeout_the_reqs() {
         let class = if packet["mad"].is_null() { 104 | 2 } else { 104 };
         assert_eq!(packet["traffic_class"], class, "{packet}");
     }
-    let reqs: Vec<_> = packets.iter().filter(|packet| packet["mad"]["attribute"] == "REQ").collect();
+    let reqs: Vec<_> =
+        packets.iter().filter(|packet| packet["mad"]["attribute"] == "REQ").collect();
     assert!(reqs.len() >= 2, "one is sent and received: {decoded:?}");
     for req in reqs {
         let fields = &req["mad"]["fields"];
@@ -196,14 +207,20 @@ fn the_type_of_service_is_every_packets_and_the_timeout_the_reqs() {
         );
     }
     for message in ["REP", "RTU", "DREQ", "DREP"] {
-        assert!(packets.iter().any(|packet| packet["mad"]["attribute"] == message), "{message}: {decoded:?}");
+        assert!(
+            packets.iter().any(|packet| packet["mad"]["attribute"] == message),
+            "{message}: {decoded:?}"
+        );
     }
 }
 
 #[test]
 fn udaddy_finds_queue_pairs_for_datagrams() {
     for end in play_same("udaddy", "-c 5 -C 5") {
-        assert!(end.contains("data transfers complete") && end.contains("return status 0"), "{end}");
+        assert!(
+            end.contains("data transfers complete") && end.contains("return status 0"),
+            "{end}"
+        );
     }
 }
 
@@ -248,13 +265,15 @@ fn holds(pid: u32) -> (u64, usize) {
     (kib, fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count())
 }
 
-/// One server and so many clients, one after the other, that make and end so many connections at once.
+/// One server and so many clients, one after the other, that make and end so many connections at
+/// once.
 fn cmtime_rounds(rounds: usize, connections: usize) {
     /// What a table or an allocator may keep for later.
     const SLACK_KIB: u64 = 4 << 10;
     let _turn = turn();
     let words = format!("--link rxe0={ADDRESS} -- cmtime");
-    let server = install().run(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let server =
+        install().run(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut settled = (0, 0);
     for round in 0..rounds {
         let table = client(&format!("cmtime -s {ADDRESS} -c {connections}"));

@@ -1,4 +1,5 @@
-//! Processes that are killed in each state of a connection, on an address of their own: what the other side is told, and when.
+//! Processes that are killed in each state of a connection, on an address of their own: what the
+//! other side is told, and when.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Stdio};
@@ -25,7 +26,8 @@ impl Side {
     fn start(role: &str, state: State, on: &str, passive: &str, port: u16) -> Self {
         let program = install().path("bin/cm_deaths");
         let (program, name) = (program.display(), state.name);
-        let words = format!("--link rxe0={on} -- timeout 300 {program} {role} {name} {passive} {port}");
+        let words =
+            format!("--link rxe0={on} -- timeout 300 {program} {role} {name} {passive} {port}");
         let mut command = install().run(&words);
         let mut child = command.env("URXE_LOG", "warn").stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -35,7 +37,11 @@ impl Side {
     /// Reads on until it has said this.
     fn wait_for(&mut self, text: &str) {
         while !self.said.contains(text) {
-            assert!(self.output.read_line(&mut self.said).unwrap() > 0, "{text} was due:\n{}", self.said);
+            assert!(
+                self.output.read_line(&mut self.said).unwrap() > 0,
+                "{text} was due:\n{}",
+                self.said
+            );
         }
     }
 
@@ -90,8 +96,10 @@ fn all(dying: &str, staying: &str, left: Left) {
     pairs.iter().for_each(|(_, dies, _)| dies.signal(Signal::KILL));
     sleep(DYING);
     pairs.iter().for_each(|(_, _, stays)| stays.signal(Signal::USR1));
-    let failed: Vec<String> =
-        pairs.into_iter().filter_map(|(state, _, stays)| state.judge(left, &stays.rest()).err()).collect();
+    let failed: Vec<String> = pairs
+        .into_iter()
+        .filter_map(|(state, _, stays)| state.judge(left, &stays.rest()).err())
+        .collect();
     drop(witness);
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

@@ -8,7 +8,8 @@ fn ibv_devices_lists_what_is_configured() {
     assert!(said.contains("rxe0") && said.contains("00005efe7f000001"), "{said}");
     let two = "--link rxe0=127.0.0.2 --link mine=127.0.0.3";
     let said = ok(&mut install().run(&format!("{two} -- ibv_devices")));
-    let names: Vec<_> = said.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect();
+    let names: Vec<_> =
+        said.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(names, ["rxe0", "mine"]);
 }
 
@@ -46,7 +47,9 @@ fn ibv_devinfo_agrees_with_urxe_devinfo() {
         if let Some((_, own)) = ours.iter().find(|(other, _)| other == name) {
             match name.as_str() {
                 // One of them prints fewer digits.
-                "device_cap_flags" | "device_cap_flags_ex" => assert_eq!(flags(value), flags(own), "{name}"),
+                "device_cap_flags" | "device_cap_flags_ex" => {
+                    assert_eq!(flags(value), flags(own), "{name}")
+                }
                 _ => assert_eq!(value, own, "{name}"),
             }
             compared += 1;

@@ -5,7 +5,8 @@ use std::process::Command;
 use crate::install::{install, ok, said};
 use crate::pair::turn;
 
-/// A shell of the ordinary user's that has taken over what `urxe env` prints with these words, and goes on with `script`.
+/// A shell of the ordinary user's that has taken over what `urxe env` prints with these words, and
+/// goes on with `script`.
 fn shell(words: &str, script: &str) -> Command {
     let mut shell = install().user("sh");
     let urxe = install().path("bin/urxe");

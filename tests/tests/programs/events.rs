@@ -1,8 +1,10 @@
-//! What programs are told when the interface of their device goes down and up and its addresses go and come, and what the port and its GID
-//! table are by then: Debian's `ibv_asyncwatch`, and a program that asks at each event (`tests/programs/port_events.c`).
+//! What programs are told when the interface of their device goes down and up and its addresses go
+//! and come, and what the port and its GID table are by then: Debian's `ibv_asyncwatch`, and a
+//! program that asks at each event (`tests/programs/port_events.c`).
 //!
-//! A kernel tells the same (`kernels::events` of the kernel peers) but for two things: it asks no client to register anew when the GID table
-//! changes, and of addresses that go with their interface it tells before it tells of the port.
+//! A kernel tells the same (`kernels::events` of the kernel peers) but for two things: it asks no
+//! client to register anew when the GID table changes, and of addresses that go with their
+//! interface it tells before it tells of the port.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -104,14 +106,17 @@ fn ibv_asyncwatch_hears_of_the_port_and_of_the_gid_table() {
 #[test]
 fn the_port_and_its_gids_are_new_by_the_time_that_their_event_is_told() {
     let cable = Cable::with(&["10.99.0.1/24"]);
-    let mut watch =
-        Watch::start(cable.run(&format!("--link rxe0=here -- {}", compile("port_events").display())));
+    let mut watch = Watch::start(
+        cable.run(&format!("--link rxe0=here -- {}", compile("port_events").display())),
+    );
     // Physical states: 5 link up, 2 polling, 3 disabled (IBTA vol. 1, 14.2.5.6).
     let (up, polling, disabled) =
         ("active, physical state 5", "down, physical state 2", "down, physical state 3");
     let always = format!("0={GID_BY_MAC} 1=::ffff:10.99.0.1");
-    let line = |event: &str, port: &str, gids: &str| format!("{event}: {port}, GIDs {always}{gids}");
-    let changed = |gids| ["GID table change", "client reregistration"].map(|event| line(event, up, gids));
+    let line =
+        |event: &str, port: &str, gids: &str| format!("{event}: {port}, GIDs {always}{gids}");
+    let changed =
+        |gids| ["GID table change", "client reregistration"].map(|event| line(event, up, gids));
     watch.says(&[line("opened", up, "")]);
     let port = |event, state| vec![line(event, state, "")];
     let changes = [

@@ -10,7 +10,10 @@ const FAULTS: &str = "loss=1%,reorder=2%,late=300us,duplicate=1%,corrupt=0.5%,se
 
 /// The number after `name=` in the line that a device writes when it is closed.
 fn counted(log: &str, name: &str) -> u64 {
-    let line = log.lines().find(|line| line.contains("faults suffered")).unwrap_or_else(|| panic!("{log}"));
+    let line = log
+        .lines()
+        .find(|line| line.contains("faults suffered"))
+        .unwrap_or_else(|| panic!("{log}"));
     let value = line.split_whitespace().find_map(|word| word.strip_prefix(&format!("{name}=")));
     value.unwrap_or_else(|| panic!("{line}")).parse().unwrap()
 }
@@ -31,14 +34,21 @@ fn a_ping_pong_arrives_whole_over_a_bad_network() {
 fn a_seed_is_chosen_and_told() {
     let output = install().run("--fault delay=1us -- ibv_devices").output().unwrap();
     let told = said(&output);
-    assert!(output.status.success() && told.contains("packets that arrive suffer delay=1us,seed="), "{told}");
+    assert!(
+        output.status.success() && told.contains("packets that arrive suffer delay=1us,seed="),
+        "{told}"
+    );
 }
 
 #[test]
 fn mistakes_are_told() {
     let output = install().run("--fault los=1% -- ibv_devices").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("there is no fault \"los\"; there are loss,"), "{}", said(&output));
+    assert!(
+        said(&output).contains("there is no fault \"los\"; there are loss,"),
+        "{}",
+        said(&output)
+    );
     let mut command: Command = install().run("-- ibv_devinfo");
     let output = command.env("URXE_FAULTS", "loss=2").output().unwrap();
     assert!(
@@ -46,7 +56,9 @@ fn mistakes_are_told() {
         "{}",
         said(&output)
     );
-    for (variable, value) in [("URXE_DIRECT", "no"), ("URXE_ECN", "1"), ("URXE_CHECKED_COPIES", "yes")] {
+    for (variable, value) in
+        [("URXE_DIRECT", "no"), ("URXE_ECN", "1"), ("URXE_CHECKED_COPIES", "yes")]
+    {
         let output = install().run("-- ibv_devinfo").env(variable, value).output().unwrap();
         let told = said(&output);
         assert!(told.contains(&format!("{variable} is \"{value}\"; it is on or off")), "{told}");

@@ -68,11 +68,14 @@ impl Install {
         command
     }
 
-    /// The user's home and no configuration, for a command that becomes the ordinary user by itself.
+    /// The user's home and no configuration, for a command that becomes the ordinary user by
+    /// itself.
     pub fn environment(&self, command: &mut Command) {
         let home = self.path("home");
         command.current_dir(&home).env("HOME", &home).stdin(Stdio::null());
-        for variable in ["XDG_CACHE_HOME", "XDG_CONFIG_HOME", "LD_LIBRARY_PATH", "URXE_DEVICES", "URXE_LOG"] {
+        for variable in
+            ["XDG_CACHE_HOME", "XDG_CONFIG_HOME", "LD_LIBRARY_PATH", "URXE_DEVICES", "URXE_LOG"]
+        {
             command.env_remove(variable);
         }
     }
@@ -107,10 +110,14 @@ pub fn compile(name: &str) -> PathBuf {
 
 /// Compiles it to this place of the installation, with these options behind it.
 pub fn compile_as(name: &str, place: &str, options: &[&str]) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name).with_extension("c");
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name).with_extension("c");
     let program = install().path(place);
     let mut gcc = Command::new("gcc");
-    gcc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"]).arg(&program).arg(source).args(options);
+    gcc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"])
+        .arg(&program)
+        .arg(source)
+        .args(options);
     ok(&mut gcc);
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     program

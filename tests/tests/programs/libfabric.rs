@@ -1,5 +1,6 @@
-//! libfabric over its verbs provider: what `fi_info` finds, and `fi_pingpong` over each type of endpoint, with validation. Connected
-//! endpoints go by librdmacm, datagrams by address handles; `rdm` is whichever layer of libfabric comes first over these.
+//! libfabric over its verbs provider: what `fi_info` finds, and `fi_pingpong` over each type of
+//! endpoint, with validation. Connected endpoints go by librdmacm, datagrams by address handles;
+//! `rdm` is whichever layer of libfabric comes first over these.
 //!
 //! `tests/programs/libfabric.sh` runs them, in a network namespace of its own.
 
@@ -20,14 +21,18 @@ fn every_type_of_endpoint_plays() {
         unshare.arg("--map-root-user");
     }
     let said = ok(unshare.arg(Path::new(SCRIPT)).arg(install().path("bin/urxe")));
-    for offered in ["domain: rxe0\n", "type: FI_EP_MSG", "type: FI_EP_DGRAM", "provider: verbs;ofi_rxm"] {
+    for offered in
+        ["domain: rxe0\n", "type: FI_EP_MSG", "type: FI_EP_DGRAM", "provider: verbs;ofi_rxm"]
+    {
         assert!(said.contains(offered), "{offered} is not in\n{said}");
     }
     // Each end has a row for each of its sizes, of which the first is 64 bytes.
-    let rows =
-        |said: &str| said.lines().filter(|line| line.starts_with("64 ") && line.contains("=20")).count();
+    let rows = |said: &str| {
+        said.lines().filter(|line| line.starts_with("64 ") && line.contains("=20")).count()
+    };
     for endpoint in ["msg", "dgram", "rdm"] {
-        let (_, of_it) = said.split_once(&format!("fi_pingpong {endpoint}\n")).expect("it was begun");
+        let (_, of_it) =
+            said.split_once(&format!("fi_pingpong {endpoint}\n")).expect("it was begun");
         let of_it = of_it.split("fi_pingpong").next().unwrap_or_default();
         assert_eq!(rows(of_it), 2, "of {endpoint} in\n{said}");
     }

@@ -1,4 +1,5 @@
-//! How long things live, in a C program: opened and closed under valgrind, left behind, inherited by children; and two libraries at once.
+//! How long things live, in a C program: opened and closed under valgrind, left behind, inherited
+//! by children; and two libraries at once.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +20,11 @@ fn lives(address: &str, before: &str, what: &str) {
     let program = compiled().display();
     let words = format!("--link rxe0={address} -- timeout 120 {before} {program} {what}");
     let output = install().run(&words).env("UNDER_VALGRIND", before).output().unwrap();
-    assert!(output.status.success() && said(&output).contains("all as expected\n"), "{}", said(&output));
+    assert!(
+        output.status.success() && said(&output).contains("all as expected\n"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]
@@ -43,8 +48,10 @@ fn nothing_is_left_of_a_closed_device() {
 #[test]
 fn identifiers_and_channels_wait_for_whoever_has_their_events() {
     let _turn = turn();
-    let words =
-        format!("--link rxe0=127.79.0.12 -- timeout 120 {} 127.79.0.12", compile("cm_lifetimes").display());
+    let words = format!(
+        "--link rxe0=127.79.0.12 -- timeout 120 {} 127.79.0.12",
+        compile("cm_lifetimes").display()
+    );
     assert!(ok(&mut install().run(&words)).contains("all as expected\n"));
 }
 
@@ -60,5 +67,8 @@ fn two_copies_of_the_library_are_refused_at_loading() {
     let output = program.env("LD_LIBRARY_PATH", &folder).arg("--version").output().unwrap();
     assert_eq!(output.status.code(), Some(127), "{}", said(&output));
     let told = said(&output);
-    assert!(told.contains("copies/libibverbs.so.1 and") && told.contains("are both loaded"), "{told}");
+    assert!(
+        told.contains("copies/libibverbs.so.1 and") && told.contains("are both loaded"),
+        "{told}"
+    );
 }

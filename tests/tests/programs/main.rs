@@ -1,7 +1,9 @@
-//! Unmodified programs of Debian's packages over urxe, as an ordinary user and by nothing but `urxe run`.
+//! Unmodified programs of Debian's packages over urxe, as an ordinary user and by nothing but `urxe
+//! run`.
 //!
-//! They need packages, which `cargo xtask programs` installs by name (`ibverbs-utils`, `perftest`, `libibverbs-dev`, …). Programs run
-//! from an unpacked installation: `bin/urxe` and `lib/liburxe.so` in a temporary folder. Started by root, they are run as nobody.
+//! They need packages, which `cargo xtask programs` installs by name (`ibverbs-utils`, `perftest`,
+//! `libibverbs-dev`, …). Programs run from an unpacked installation: `bin/urxe` and
+//! `lib/liburxe.so` in a temporary folder. Started by root, they are run as nobody.
 
 mod cable;
 mod capture;

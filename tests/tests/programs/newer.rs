@@ -1,6 +1,8 @@
-//! Debian 13's programs (rdma-core 56, with their own C library) and its tests, in a folder that they are chrooted to, as nobody.
+//! Debian 13's programs (rdma-core 56, with their own C library) and its tests, in a folder that
+//! they are chrooted to, as nobody.
 //!
-//! Not part of the ordinary run, since the packages are fetched: `cargo xtask newer`, as root. `tests/programs/newer` sets up.
+//! Not part of the ordinary run, since the packages are fetched: `cargo xtask newer`, as root.
+//! `tests/programs/newer` sets up.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +26,11 @@ fn root() -> &'static PathBuf {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {
         let root = PathBuf::from(ok(Command::new(script("setup.sh")).arg("--root")).trim());
-        assert!(root.join("opt/suite").is_dir(), "{} is not set up: run cargo xtask newer", root.display());
+        assert!(
+            root.join("opt/suite").is_dir(),
+            "{} is not set up: run cargo xtask newer",
+            root.display()
+        );
         let urxe = root.join("opt/urxe");
         for file in ["bin/urxe", "lib/liburxe.so", "lib/liburxe_sysfs.so"] {
             let to = urxe.join(file);
@@ -63,7 +69,8 @@ fn debian_13s_programs_play_over_urxe() {
         let mut server = run(&format!("{LINK} -- timeout 60 {words} {port}"));
         let server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         thread::sleep(Duration::from_secs(1));
-        let client = run(&format!("{LINK} -- timeout 60 {words} {port} localhost")).output().unwrap();
+        let client =
+            run(&format!("{LINK} -- timeout 60 {words} {port} localhost")).output().unwrap();
         let server = server.wait_with_output().unwrap();
         let fine = client.status.success() && server.status.success();
         assert!(fine, "{words}\nserver: {}\nclient: {}", said(&server), said(&client));

@@ -15,14 +15,17 @@ fn packages() -> PathBuf {
     let mut command = Command::new(cargo);
     command.args(["run", "-q", "-p", "xtask", "--", "package", "--built"]).arg(&install().built);
     let said = ok(command.current_dir(env!("CARGO_MANIFEST_DIR")));
-    let archive =
-        said.lines().find_map(|line| line.strip_prefix("packages: ")).unwrap_or_else(|| panic!("{said}"));
+    let archive = said
+        .lines()
+        .find_map(|line| line.strip_prefix("packages: "))
+        .unwrap_or_else(|| panic!("{said}"));
     Path::new(archive).parent().unwrap().to_owned()
 }
 
 fn with_ending(folder: &Path, ending: &str) -> PathBuf {
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let found: Vec<PathBuf> = files.filter(|path| path.to_string_lossy().ends_with(ending)).collect();
+    let found: Vec<PathBuf> =
+        files.filter(|path| path.to_string_lossy().ends_with(ending)).collect();
     assert_eq!(found.len(), 1, "{found:?}");
     found[0].clone()
 }
@@ -33,7 +36,10 @@ fn serves(urxe: &Path, library: &Path) {
     let mut devices = install().user(urxe);
     assert!(ok(devices.args(["run", "--sysfs", "--", "ibv_devices"])).contains("rxe0"));
     let path = ok(install().user(urxe).arg("env"));
-    assert_eq!(path, format!("export LD_LIBRARY_PATH='{}'\n", fs::canonicalize(library).unwrap().display()));
+    assert_eq!(
+        path,
+        format!("export LD_LIBRARY_PATH='{}'\n", fs::canonicalize(library).unwrap().display())
+    );
 }
 
 #[test]
@@ -43,7 +49,11 @@ fn archive_and_debian_package_work_wherever_they_are_unpacked() {
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let place = scratch.path().join("moved/twice");
     fs::create_dir_all(&place).unwrap();
-    ok(Command::new("tar").arg("-xzf").arg(with_ending(&packages, ".tar.gz")).arg("-C").arg(&place));
+    ok(Command::new("tar")
+        .arg("-xzf")
+        .arg(with_ending(&packages, ".tar.gz"))
+        .arg("-C")
+        .arg(&place));
     let folder = with_ending(&place, std::env::consts::ARCH);
     serves(&folder.join("bin/urxe"), &folder.join("lib/urxe"));
 

@@ -40,17 +40,21 @@ pub fn play(pair: &Pair, links: [&str; 2]) -> Result<(), String> {
     pair.judge(&both.server, &both.client)
 }
 
-/// Runs `words`, a ping-pong, as server and as client, each on an address of its own, both with these options of `urxe run`. Both must succeed.
+/// Runs `words`, a ping-pong, as server and as client, each on an address of its own, both with
+/// these options of `urxe run`. Both must succeed.
 ///
-/// Where packets are lost the last acknowledgement may be: who sent it has all it wants and ends, and nobody is left to repeat it, over urxe or a
-/// kernel. So a pair of which one end was done is played again, which is needed once in fifty times.
+/// Where packets are lost the last acknowledgement may be: who sent it has all it wants and ends,
+/// and nobody is left to repeat it, over urxe or a kernel. So a pair of which one end was done is
+/// played again, which is needed once in fifty times.
 #[track_caller]
 pub fn play_with(options: &str, words: &str) -> Said {
     const TRIES: usize = 4;
     let is_lossy = options.contains("--fault");
     let options = TWO.map(|link| format!("{link} {options}"));
     let is_last_lost = |error: &str| {
-        is_lossy && error.contains("transport retry counter exceeded") && error.contains(" iters in ")
+        is_lossy
+            && error.contains("transport retry counter exceeded")
+            && error.contains(" iters in ")
     };
     let mut tries = 1..=TRIES;
     loop {
@@ -64,8 +68,8 @@ pub fn play_with(options: &str, words: &str) -> Said {
     }
 }
 
-/// Runs `words` as server and, with the server's name, as client, with each one's options of `urxe run`; what they say, if both end
-/// with 0. `-p` is every program's option for the TCP port.
+/// Runs `words` as server and, with the server's name, as client, with each one's options of `urxe
+/// run`; what they say, if both end with 0. `-p` is every program's option for the TCP port.
 pub fn run(options: [&str; 2], words: &str) -> Result<Said, String> {
     static PORT: AtomicU16 = AtomicU16::new(20_000);
     let _turn = turn();

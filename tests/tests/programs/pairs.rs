@@ -1,6 +1,8 @@
-//! The ping-pongs of `ibverbs-utils` and the programs of `perftest` in pairs (`urxe_tests::programs`).
+//! The ping-pongs of `ibverbs-utils` and the programs of `perftest` in pairs
+//! (`urxe_tests::programs`).
 //!
-//! A pair that fails is told with its number. `URXE_PAIRS=351-548` plays those alone, `URXE_PAIRS=351` begins there.
+//! A pair that fails is told with its number. `URXE_PAIRS=351-548` plays those alone,
+//! `URXE_PAIRS=351` begins there.
 
 use std::ops::RangeInclusive;
 use std::time::Instant;

@@ -1,5 +1,6 @@
-//! Bad input: what each verb answers, and what it says when `URXE_LOG` asks. `tests/programs/refusals.c` has the cases; what the
-//! original answers is found out with real kernels (`kernels::refusals` of the kernel peers).
+//! Bad input: what each verb answers, and what it says when `URXE_LOG` asks.
+//! `tests/programs/refusals.c` has the cases; what the original answers is found out with real
+//! kernels (`kernels::refusals` of the kernel peers).
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,7 +14,8 @@ use crate::install::{compile, install, ok, said};
 use crate::pair::turn;
 
 fn refusals(link: &str, what: &str, log: &str) -> Output {
-    let words = format!("--link rxe0={link} -- timeout 60 {} {what}", compile("refusals").display());
+    let words =
+        format!("--link rxe0={link} -- timeout 60 {} {what}", compile("refusals").display());
     let output = install().run(&words).env("URXE_LOG", log).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     output

@@ -35,7 +35,11 @@ fn a_static_program() {
 
 #[test]
 fn a_library_that_is_not_there() {
-    let output = install().run("-- ibv_devices").env("URXE_LIBRARY", "/nowhere/liburxe.so").output().unwrap();
+    let output = install()
+        .run("-- ibv_devices")
+        .env("URXE_LIBRARY", "/nowhere/liburxe.so")
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("URXE_LIBRARY is /nowhere/liburxe.so"), "{}", said(&output));
 }
@@ -94,7 +98,12 @@ fn a_program_with_capabilities_of_its_own() {
     // Revision 2 and the effective bit; permitted: CAP_NET_RAW (linux/capability.h).
     let words: [u32; 5] = [0x0200_0001, 1 << 13, 0, 0, 0];
     let value: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
-    let set = rustix::fs::setxattr(&program, "security.capability", &value, rustix::fs::XattrFlags::empty());
+    let set = rustix::fs::setxattr(
+        &program,
+        "security.capability",
+        &value,
+        rustix::fs::XattrFlags::empty(),
+    );
     if let Err(error) = set {
         eprintln!("skipped: the file system keeps no capabilities ({error})");
         return;

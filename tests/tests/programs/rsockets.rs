@@ -1,5 +1,5 @@
-//! The programs of `rdmacm-utils` that use rsockets, and Debian's preload library, which makes rsockets of a program's own sockets: two
-//! processes on one device.
+//! The programs of `rdmacm-utils` that use rsockets, and Debian's preload library, which makes
+//! rsockets of a program's own sockets: two processes on one device.
 
 use std::fs;
 use std::thread;
@@ -52,8 +52,9 @@ fn rcopy_copies_a_file() {
     let home = install().path("home");
     let (from, to) = (home.join("rcopy-from"), home.join("rcopy-to"));
     // No two pieces of it are alike.
-    let bytes: Vec<u8> =
-        (0..FILE as u32 / 4).flat_map(|word| word.wrapping_mul(0x9e37_79b1).to_le_bytes()).collect();
+    let bytes: Vec<u8> = (0..FILE as u32 / 4)
+        .flat_map(|word| word.wrapping_mul(0x9e37_79b1).to_le_bytes())
+        .collect();
     fs::write(&from, &bytes).unwrap();
     let server = command("rcopy").spawn().unwrap();
     client(&format!("rcopy {} {ADDRESS}:{}", from.display(), to.display()));
@@ -88,10 +89,16 @@ fn udpong_sends_datagrams_in_every_mode() {
 #[test]
 fn the_preload_library_makes_rsockets_of_sockets() {
     let preloaded = format!("env LD_PRELOAD={PRELOAD} iperf3");
-    let [server, client] =
-        play(&format!("{preloaded} -s -1 -B {ADDRESS}"), &format!("{preloaded} -c {ADDRESS} -n 20M -J"));
-    assert!(server.contains("connected to") && client.contains("\"sum_received\""), "{server}\n{client}");
-    let result: serde_json::Value = serde_json::from_str(&client[client.find('{').unwrap()..]).unwrap();
+    let [server, client] = play(
+        &format!("{preloaded} -s -1 -B {ADDRESS}"),
+        &format!("{preloaded} -c {ADDRESS} -n 20M -J"),
+    );
+    assert!(
+        server.contains("connected to") && client.contains("\"sum_received\""),
+        "{server}\n{client}"
+    );
+    let result: serde_json::Value =
+        serde_json::from_str(&client[client.find('{').unwrap()..]).unwrap();
     let received = result["end"]["sum_received"]["bytes"].as_f64().unwrap();
     assert!(received >= 20e6, "{client}");
 }
@@ -117,7 +124,8 @@ fn pythons_http_server_serves_clients() {
     let words = format!("{preload} /usr/bin/python3 -u -m http.server --bind {ADDRESS} 18480");
     let server = command(&words).spawn().unwrap();
     for _ in 0..3 {
-        let text = client(&format!("{preload} /usr/bin/python3 {}", home.join("fetch.py").display()));
+        let text =
+            client(&format!("{preload} /usr/bin/python3 {}", home.join("fetch.py").display()));
         assert!(text.contains(&page), "{} bytes, not {}", text.len(), page.len());
     }
     let told = end(server);

@@ -1,7 +1,9 @@
-//! What the C ABI costs: perftest over `liburxe.so` beside `urxe perf`, which does the same work by the Rust API, in turn and in one run.
+//! What the C ABI costs: perftest over `liburxe.so` beside `urxe perf`, which does the same work by
+//! the Rust API, in turn and in one run.
 //!
-//! The work is made equal by perftest's options: one completion for so many requests (`-Q`), as many outstanding, the same memory, no
-//! clock read at each post (`-N`). `ib_write_lat` looks at memory alone while it waits, as `urxe perf --spin-memory` does.
+//! The work is made equal by perftest's options: one completion for so many requests (`-Q`), as
+//! many outstanding, the same memory, no clock read at each post (`-N`). `ib_write_lat` looks at
+//! memory alone while it waits, as `urxe perf --spin-memory` does.
 
 use serde_json::Value;
 use urxe_tests::programs::{perftest::Perftest, perftest::figures};
@@ -38,7 +40,9 @@ fn contests() -> Vec<Contest> {
             contests.push(Contest {
                 program: Perftest::new(program, "RC").size(size).messages(messages).with(&options),
                 column: 3,
-                perf: format!("{operation} --bandwidth -s {size} -n {messages} --working-set {size}"),
+                perf: format!(
+                    "{operation} --bandwidth -s {size} -n {messages} --working-set {size}"
+                ),
                 is_latency: false,
             });
         }
@@ -69,11 +73,15 @@ impl Contest {
         let report: Value = serde_json::from_str(&ok(perf.args(words.split_whitespace()))).unwrap();
         let [metric, figure] =
             if self.is_latency { ["latency", "/usec/p50"] } else { ["bandwidth", "/gbps"] };
-        report[metric][0].pointer(figure).and_then(Value::as_f64).unwrap_or_else(|| panic!("{report}"))
+        report[metric][0]
+            .pointer(figure)
+            .and_then(Value::as_f64)
+            .unwrap_or_else(|| panic!("{report}"))
     }
 
-    /// Medians of the program's figures, of `urxe perf`'s, and of how good the program is beside the `urxe perf` that ran right after it: a
-    /// machine that others use is not as fast in all rounds.
+    /// Medians of the program's figures, of `urxe perf`'s, and of how good the program is beside
+    /// the `urxe perf` that ran right after it: a machine that others use is not as fast in all
+    /// rounds.
     fn run(&self) -> [f64; 3] {
         let rounds: Vec<[f64; 3]> = (0..ROUNDS)
             .map(|_| {

@@ -1,8 +1,8 @@
 //! rdma-core's own tests (`python3-pyverbs`), as an ordinary user.
 //!
-//! `tests/programs/suite` holds what is expected: `passed-44.txt` (and for newer tests `passed-56.txt`) names the tests that pass, so that
-//! none is lost, and
-//! `skipped.tsv` says of each reason for a skip what stands behind it.
+//! `tests/programs/suite` holds what is expected: `passed-44.txt` (and for newer tests
+//! `passed-56.txt`) names the tests that pass, so that none is lost, and `skipped.tsv` says of each
+//! reason for a skip what stands behind it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -58,8 +58,10 @@ fn the_tests_of_rdma_core_pass() {
 pub fn judge(output: &Output, passed_before: &str) {
     let told = said(output);
     let text = String::from_utf8(output.stdout.clone()).unwrap();
-    let lines: Vec<[&str; 3]> =
-        text.lines().filter_map(|line| line.split('\t').collect::<Vec<_>>().try_into().ok()).collect();
+    let lines: Vec<[&str; 3]> = text
+        .lines()
+        .filter_map(|line| line.split('\t').collect::<Vec<_>>().try_into().ok())
+        .collect();
     let of = |kind: &str| -> Vec<[&str; 2]> {
         lines.iter().filter(|line| line[0] == kind).map(|[_, name, why]| [*name, *why]).collect()
     };
@@ -71,7 +73,8 @@ pub fn judge(output: &Output, passed_before: &str) {
     assert!(lost.is_empty(), "no longer passed: {lost:#?}\n{told}");
     assert!(kept.lines().count() >= AT_LEAST, "{passed_before} names fewer than {AT_LEAST}");
     let explained = expected("skipped.tsv");
-    let reasons: Vec<&str> = explained.lines().map(|line| line.split_once('\t').unwrap().0).collect();
+    let reasons: Vec<&str> =
+        explained.lines().map(|line| line.split_once('\t').unwrap().0).collect();
     for [name, why] in of("skip") {
         assert!(
             reasons.iter().any(|reason| why.starts_with(reason)),

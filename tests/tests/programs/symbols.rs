@@ -1,4 +1,5 @@
-//! The symbols of `liburxe.so` with their versions, against those of Debian's libraries, kept in `tests/programs/symbols`.
+//! The symbols of `liburxe.so` with their versions, against those of Debian's libraries, kept in
+//! `tests/programs/symbols`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -27,8 +28,10 @@ fn debian(name: &str) -> PathBuf {
 
 #[test]
 fn there_is_every_symbol_of_rdma_core_with_its_version_and_nothing_else() {
-    let wanted: BTreeSet<String> =
-        ["libibverbs-44.txt", "librdmacm-44.txt", "newer.txt"].iter().flat_map(|f| kept(f)).collect();
+    let wanted: BTreeSet<String> = ["libibverbs-44.txt", "librdmacm-44.txt", "newer.txt"]
+        .iter()
+        .flat_map(|f| kept(f))
+        .collect();
     let ours = defined(&install().path("lib/liburxe.so"));
     let missing: Vec<_> = wanted.difference(&ours).collect();
     let leaked: Vec<_> = ours.difference(&wanted).collect();
@@ -37,7 +40,8 @@ fn there_is_every_symbol_of_rdma_core_with_its_version_and_nothing_else() {
 
 #[test]
 fn debians_libraries_have_no_symbol_that_is_not_kept() {
-    for (library, list) in [("libibverbs.so.1", "libibverbs-44.txt"), ("librdmacm.so.1", "librdmacm-44.txt")]
+    for (library, list) in
+        [("libibverbs.so.1", "libibverbs-44.txt"), ("librdmacm.so.1", "librdmacm-44.txt")]
     {
         let theirs = defined(&debian(library));
         let known: BTreeSet<String> = kept(list).union(&kept("newer.txt")).cloned().collect();

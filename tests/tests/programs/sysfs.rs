@@ -12,7 +12,13 @@ fn files_and_folders_are_there_for_whoever_asks() {
     for name in ["state", "gid_attrs", "gids", "hw_counters", "pkeys"] {
         assert!(said.contains(name), "{said}");
     }
-    let files = ["node_guid", "ports/1/state", "ports/1/gids/0", "ports/1/gid_attrs/types/1", "ports/1/rate"];
+    let files = [
+        "node_guid",
+        "ports/1/state",
+        "ports/1/gids/0",
+        "ports/1/gid_attrs/types/1",
+        "ports/1/rate",
+    ];
     let files = files.map(|file| format!("{FOLDER}/rxe0/{file}")).join(" ");
     let said = ok(&mut install().run(&format!("--sysfs {LINK} -- cat {files}")));
     assert_eq!(
@@ -32,7 +38,10 @@ fn files_and_folders_are_there_for_whoever_asks() {
         "cd {FOLDER}/rxe0 && cat node_type && realpath {FOLDER}/rxe0/ports && read x < node_desc && echo $x"
     );
     let mut shell_command = install().run(&format!("--sysfs {LINK} -- sh -c"));
-    assert_eq!(ok(shell_command.arg(shell)), "1: CA\n/sys/devices/virtual/infiniband/rxe0/ports\nrxe0\n");
+    assert_eq!(
+        ok(shell_command.arg(shell)),
+        "1: CA\n/sys/devices/virtual/infiniband/rxe0/ports\nrxe0\n"
+    );
 }
 
 #[test]
@@ -43,7 +52,8 @@ fn without_the_option_there_is_nothing() {
 
 #[test]
 fn perftest_reads_counters_that_move() {
-    let counters = ["counters/port_xmit_packets", "hw_counters/rcvd_pkts", "hw_counters/rdma_sends"];
+    let counters =
+        ["counters/port_xmit_packets", "hw_counters/rcvd_pkts", "hw_counters/rdma_sends"];
     let words = format!("ib_write_bw -x 0 -F -s 4096 -n 500 -W {}", counters.join(","));
     let pair = play_with("--sysfs", &words);
     let value = |said: &str, name: &str| -> u64 {
@@ -61,7 +71,8 @@ fn ucx_finds_the_device_and_offers_its_transports() {
     for transport in ["rc_verbs", "ud_verbs"] {
         let there = said.lines().collect::<Vec<_>>();
         let there = there.windows(2).any(|two| {
-            two[0].trim_end().ends_with(&format!("Transport: {transport}")) && two[1].ends_with("rxe0:1")
+            two[0].trim_end().ends_with(&format!("Transport: {transport}"))
+                && two[1].ends_with("rxe0:1")
         });
         assert!(there, "{transport} is not in\n{said}");
     }
@@ -69,12 +80,17 @@ fn ucx_finds_the_device_and_offers_its_transports() {
 
 #[test]
 fn ucx_moves_messages_over_its_transports() {
-    // UCX takes the service level of a completion for the network header that NVIDIA's devices write there, and drops datagrams over IPv4
-    // without it (ud_iface.h, uct_ud_iface_check_grh).
+    // UCX takes the service level of a completion for the network header that NVIDIA's devices
+    // write there, and drops datagrams over IPv4 without it (ud_iface.h, uct_ud_iface_check_grh).
     let check = "UCX_UD_VERBS_ETH_DGID_CHECK=n UCX_NET_DEVICES=rxe0:1";
     for (transport, test) in [("rc_v", "tag_lat"), ("ud_v", "tag_bw"), ("rc_v", "ucp_get")] {
-        let words = format!("env {check} UCX_TLS={transport},self ucx_perftest -t {test} -n 200 -w 10");
+        let words =
+            format!("env {check} UCX_TLS={transport},self ucx_perftest -t {test} -n 200 -w 10");
         let pair = play_with("--sysfs", &words);
-        assert!(pair.client.lines().any(|line| line.starts_with("Final:")), "{words}\n{}", pair.client);
+        assert!(
+            pair.client.lines().any(|line| line.starts_with("Final:")),
+            "{words}\n{}",
+            pair.client
+        );
     }
 }

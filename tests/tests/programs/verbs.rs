@@ -62,7 +62,8 @@ fn a_group_is_heard_by_all_who_attached_and_left_again() {
     let program = compile_as("../kernel/guest/group", "bin/group", &["-libverbs"]);
     let [.., high, low] = std::process::id().to_be_bytes();
     let group = format!("{} -i lo -m 239.198.{high}.{low}", program.display());
-    let mut listener = install().run(&format!("--link rxe0=127.79.0.27 -- timeout 60 {group} -l -q 3"));
+    let mut listener =
+        install().run(&format!("--link rxe0=127.79.0.27 -- timeout 60 {group} -l -q 3"));
     let mut listener = listener.stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(listener.stdout.take().unwrap());
     let mut line = String::new();
@@ -87,7 +88,8 @@ fn children_leave_what_they_inherit_alone_and_open_the_device_for_themselves() {
 #[test]
 fn threads_take_turns_at_completions_and_moderation_holds_back_the_event() {
     let _turn = turn();
-    let words = format!("--link rxe0=127.79.0.25 -- timeout 60 {}", compile("completions").display());
+    let words =
+        format!("--link rxe0=127.79.0.25 -- timeout 60 {}", compile("completions").display());
     assert_eq!(ok(&mut install().run(&words)), "all as expected\n");
 }
 
@@ -102,7 +104,8 @@ fn what_is_of_another_device_or_in_use_is_refused() {
 #[test]
 fn send_queues_stop_and_go_on_and_alternate_paths_are_kept() {
     let _turn = turn();
-    let words = format!("--link rxe0=127.79.0.28 -- timeout 60 {}", compile("queue_pairs").display());
+    let words =
+        format!("--link rxe0=127.79.0.28 -- timeout 60 {}", compile("queue_pairs").display());
     assert_eq!(ok(&mut install().run(&words)), "all as expected\n");
 }
 

@@ -1,4 +1,5 @@
-//! Eight bytes of the server that one connection changes by atomic operations, which are carried out in order and once each.
+//! Eight bytes of the server that one connection changes by atomic operations, which are carried
+//! out in order and once each.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! How connections end before their time: their server end is put into the error state, or they ask for what they must not have.
+//! How connections end before their time: their server end is put into the error state, or they ask
+//! for what they must not have.
 
 use urxe::*;
 
@@ -11,7 +12,8 @@ use super::world::{Connection, PART, Pool, ServerEnd, World};
 pub enum Doom {
     /// By the server, wherever it stood.
     Ended,
-    /// By a request that must be refused, on an idle connection: its part of the queue's region stays as it is.
+    /// By a request that must be refused, on an idle connection: its part of the queue's region
+    /// stays as it is.
     Refused { queue: usize, image: Vec<u8> },
 }
 
@@ -38,8 +40,12 @@ impl Connection {
         self.doom.is_none()
             && match way {
                 Way::End => true,
-                Way::StaleKey => self.is_idle() && self.loan.state == state && self.loan.remote.is_some(),
-                Way::EmptyPromise => self.is_idle() && !pool.log.access().contains(Access::FLUSH_PERSISTENT),
+                Way::StaleKey => {
+                    self.is_idle() && self.loan.state == state && self.loan.remote.is_some()
+                }
+                Way::EmptyPromise => {
+                    self.is_idle() && !pool.log.access().contains(Access::FLUSH_PERSISTENT)
+                }
             }
     }
 
@@ -65,7 +71,9 @@ impl World {
         let Self { rng, connections, pools, memory, sabotage, .. } = self;
         let first = rng.index(connections.len());
         let mut order = (first..connections.len()).chain(0..first);
-        let Some(nr) = order.find(|&nr| connections[nr].can(way, pools, *sabotage)) else { return Ok(()) };
+        let Some(nr) = order.find(|&nr| connections[nr].can(way, pools, *sabotage)) else {
+            return Ok(());
+        };
         let connection = &mut connections[nr];
         let queue = connection.loan.queue;
         let pool = &pools[queue];

@@ -96,7 +96,8 @@ impl World {
             self.sent(wc).map_err(|what| format!("{what}: {wc:?}"))?;
         }
         while let Some(event) = self.server.events().try_next() {
-            self.tally.limits_told += u32::from(event.event_type() == AsyncEventType::SrqLimitReached);
+            self.tally.limits_told +=
+                u32::from(event.event_type() == AsyncEventType::SrqLimitReached);
         }
         (0..self.connections.len())
             .try_for_each(|nr| self.cells(nr).map_err(|what| format!("connection {nr}: {what}")))
@@ -222,8 +223,8 @@ impl World {
         }
     }
 
-    /// What a connection's cells hold must be the outcome of some of its operations, each carried out once and in order; and its record is
-    /// there before the mark.
+    /// What a connection's cells hold must be the outcome of some of its operations, each carried
+    /// out once and in order; and its record is there before the mark.
     fn cells(&mut self, nr: usize) -> Result<(), String> {
         let connection = &mut self.connections[nr];
         let queues = if connection.server.is_xrc() { 1..3 } else { 0..1 };
@@ -234,8 +235,9 @@ impl World {
                 let cell = &connection.cells[queue];
                 return Err(format!("its cell in queue {queue} holds {value:#x}, not {cell:x?}"));
             }
-            let is_new =
-                |record: &&mut Record| (record.queue, record.mark, record.seen) == (queue, value, false);
+            let is_new = |record: &&mut Record| {
+                (record.queue, record.mark, record.seen) == (queue, value, false)
+            };
             if let Some(record) = connection.record.as_mut().filter(is_new) {
                 record.seen = true;
                 if self.sabotage == Some(Sabotage::Overtaken) {

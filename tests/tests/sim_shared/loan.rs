@@ -1,15 +1,19 @@
-//! A key to a connection's part of the server's memory, lent until the connection's SEND with invalidate takes it away.
+//! A key to a connection's part of the server's memory, lent until the connection's SEND with
+//! invalidate takes it away.
 //!
-//! A reliable connection lends windows and fast-registration regions, by its own queue pair. XRC has the SEND with invalidate as well (opcodes
-//! 0xb6 and 0xb7), which takes keys of the shared receive queue's protection domain away; but a target has no send queue, so
-//! it can bind no window for its peer, and the fast-registration region is registered by another queue pair of that domain.
+//! A reliable connection lends windows and fast-registration regions, by its own queue pair. XRC
+//! has the SEND with invalidate as well (opcodes 0xb6 and 0xb7), which takes keys of the shared
+//! receive queue's protection domain away; but a target has no send queue, so it can bind no window
+//! for its peer, and the fast-registration region is registered by another queue pair of that
+//! domain.
 
 use std::ops::Range;
 
 use urxe::*;
 use urxe_stack::rng::Rng;
 
-/// Completions of queue pairs that make keys valid have it in their `wr_id`; the connection's number is below.
+/// Completions of queue pairs that make keys valid have it in their `wr_id`; the connection's
+/// number is below.
 pub const LOCAL: u64 = 1 << 63;
 
 const GRANTED: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ);
@@ -38,7 +42,8 @@ pub struct Loan {
     pub state: State,
     /// The shared receive queue in whose protection domain it is.
     pub queue: usize,
-    /// Which bytes of the queue's region it is for, and as what the peer names them; those that it was for last.
+    /// Which bytes of the queue's region it is for, and as what the peer names them; those that it
+    /// was for last.
     pub range: Range<usize>,
     pub remote: Option<RemoteRegion>,
 }

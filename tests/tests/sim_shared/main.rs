@@ -1,5 +1,6 @@
-//! Many connections on shared receive queues, some of them of an XRC domain, over a bad network: every byte right, every receive
-//! accounted for, every change of a cell made once, whatever becomes of single connections.
+//! Many connections on shared receive queues, some of them of an XRC domain, over a bad network:
+//! every byte right, every receive accounted for, every change of a cell made once, whatever
+//! becomes of single connections.
 //!
 //! | module | subject |
 //! |---|---|
@@ -10,8 +11,9 @@
 //! | `loan` | keys that a SEND with invalidate takes away |
 //! | `doom` | how connections end before their time |
 //!
-//! A receive has no place in the plan, since nobody can say which message takes it: the judge knows each by its `wr_id`, and each
-//! message by its queue pair and its place there. `URXE_SEED` runs one seed alone, `URXE_SIM_SEEDS` sets how many there are.
+//! A receive has no place in the plan, since nobody can say which message takes it: the judge knows
+//! each by its `wr_id`, and each message by its queue pair and its place there. `URXE_SEED` runs
+//! one seed alone, `URXE_SIM_SEEDS` sets how many there are.
 
 mod cell;
 mod doom;

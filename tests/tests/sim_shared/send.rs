@@ -49,10 +49,17 @@ impl World {
             1 => (SendRequest::send_imm(data, imm), WcOpcode::Send, Some(imm), false),
             2 => (SendRequest::write_imm(data, target, imm), WcOpcode::RdmaWrite, Some(imm), true),
             _ => {
-                connection.post(pool, SendRequest::write(data, target), Due::new(WcOpcode::RdmaWrite))?;
+                connection.post(
+                    pool,
+                    SendRequest::write(data, target),
+                    Due::new(WcOpcode::RdmaWrite),
+                )?;
                 // What was written comes back.
                 let answer = memory.slice(start + PART..start + PART + len).unwrap();
-                let due = Due { check: Check::Answer(start + PART, bytes), ..Due::new(WcOpcode::RdmaRead) };
+                let due = Due {
+                    check: Check::Answer(start + PART, bytes),
+                    ..Due::new(WcOpcode::RdmaRead)
+                };
                 return connection.post(pool, SendRequest::read(answer, target), due);
             }
         };
@@ -62,7 +69,8 @@ impl World {
         Ok(())
     }
 
-    /// Operations on the cell, one behind the other, of which each finds what the one before has left.
+    /// Operations on the cell, one behind the other, of which each finds what the one before has
+    /// left.
     fn send_chain(&mut self, nr: usize, queue: usize) -> Result<(), String> {
         let Self { rng, connections, pools, memory, sabotage, .. } = self;
         let (connection, pool) = (&mut connections[nr], &pools[queue]);
@@ -82,7 +90,8 @@ impl World {
                     (request, WcOpcode::FetchAdd, finds, Some(found.wrapping_add(add)))
                 }
                 1 | 2 => {
-                    let compare = if rng.index(3) == 0 { found ^ 1 << rng.index(64) } else { found };
+                    let compare =
+                        if rng.index(3) == 0 { found ^ 1 << rng.index(64) } else { found };
                     let leaves = if compare == found { value } else { found };
                     let request = SendRequest::compare_swap(answer, cell, compare, value);
                     (request, WcOpcode::CompSwap, finds, Some(leaves))
@@ -90,12 +99,14 @@ impl World {
                 3 => {
                     let wrong = u64::from(*sabotage == Some(Sabotage::Word));
                     memory.write(data, &(value ^ wrong).to_ne_bytes()).unwrap();
-                    let request = SendRequest::atomic_write(memory.slice(data..data + 8).unwrap(), cell);
+                    let request =
+                        SendRequest::atomic_write(memory.slice(data..data + 8).unwrap(), cell);
                     (request, WcOpcode::AtomicWrite, Check::Nothing, Some(value))
                 }
                 _ => (SendRequest::read(answer, cell), WcOpcode::RdmaRead, finds, None),
             };
-            // A READ whose answer is lost is carried out again: what follows must not change what it finds.
+            // A READ whose answer is lost is carried out again: what follows must not change what
+            // it finds.
             let request = if after_read { request.fenced() } else { request };
             after_read = leaves.is_none();
             if let Some(value) = leaves {
@@ -140,13 +151,15 @@ impl World {
         connection.record = Some(Record { queue, place, bytes: bytes.clone(), mark, seen: false });
         if rng.index(2) == 0 {
             let answer = memory.slice(start + PART..start + PART + len).unwrap();
-            let due = Due { check: Check::Answer(start + PART, bytes), ..Due::new(WcOpcode::RdmaRead) };
+            let due =
+                Due { check: Check::Answer(start + PART, bytes), ..Due::new(WcOpcode::RdmaRead) };
             connection.post(pool, SendRequest::read(answer, log), due)?;
         }
         Ok(())
     }
 
-    /// Writes by the key that was lent, and takes it away. A READ by it would be carried out again, and fail, if the network brought a late copy.
+    /// Writes by the key that was lent, and takes it away. A READ by it would be carried out again,
+    /// and fail, if the network brought a late copy.
     fn end_loan(&mut self, nr: usize) -> Result<(), String> {
         let Self { rng, connections, pools, memory, sabotage, .. } = self;
         let connection = &mut connections[nr];

@@ -23,8 +23,10 @@ const MOST: usize = 16;
 /// Where the cells begin in a queue's region, and how far they are from each other.
 const CELLS: usize = (BUFFERS + MOST) * PART;
 const CELL: usize = 64;
-const ALL: Access =
-    Access::LOCAL_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
+const ALL: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_ATOMIC);
 const STEP: Duration = Duration::from_micros(40);
 
 /// One connection: the client's end, and what its server end must still receive.
@@ -191,7 +193,8 @@ impl Connection {
 impl Pool {
     fn new(server: &Device, domain: Option<&XrcDomain>, rng: &mut Rng) -> Self {
         let (pd, cq) = (server.alloc_pd().unwrap(), server.create_cq(4096).unwrap());
-        let region = pd.allocate(CELLS + MOST * CELL, ALL | Access::MW_BIND | Access::FLUSH_GLOBAL).unwrap();
+        let region =
+            pd.allocate(CELLS + MOST * CELL, ALL | Access::MW_BIND | Access::FLUSH_GLOBAL).unwrap();
         let builder = pd.shared_receive_queue(BUFFERS as u32);
         let builder = if let Some(domain) = domain { builder.xrc(domain, &cq) } else { builder };
         let (srq, free) = (builder.create().unwrap(), (0..BUFFERS).collect());
@@ -243,8 +246,12 @@ impl World {
             .map(|part| {
                 let is_xrc = percent(&mut rng, 40);
                 let qp_type = if is_xrc { QpType::XrcSend } else { QpType::Rc };
-                let client =
-                    client_pd.queue_pair(&client_cq).qp_type(qp_type).signal_all(true).create().unwrap();
+                let client = client_pd
+                    .queue_pair(&client_cq)
+                    .qp_type(qp_type)
+                    .signal_all(true)
+                    .create()
+                    .unwrap();
                 let server = if is_xrc {
                     let target = domain.target().unwrap();
                     client.connect(&target.endpoint(), &options).unwrap();
@@ -253,7 +260,8 @@ impl World {
                 } else {
                     // In the queue's protection domain, so that its target is reached by WRITEs.
                     let (pd, pool) = (pools[0].srq.pd(), &pools[0]);
-                    let qp = pd.queue_pair(&pool.cq).shared_receive_queue(&pool.srq).create().unwrap();
+                    let qp =
+                        pd.queue_pair(&pool.cq).shared_receive_queue(&pool.srq).create().unwrap();
                     client.connect(&qp.endpoint(), &options).unwrap();
                     qp.connect(&client.endpoint(), &options).unwrap();
                     ServerEnd::Rc(qp)
@@ -283,7 +291,8 @@ impl World {
             })
             .collect();
         let lasts = |pool: &&Pool| pool.log.access().contains(Access::FLUSH_PERSISTENT);
-        let tally = Tally { in_files: pools.iter().filter(lasts).count() as u32, ..Tally::default() };
+        let tally =
+            Tally { in_files: pools.iter().filter(lasts).count() as u32, ..Tally::default() };
         Self { fabric, rng, server, pools, connections, memory, client_cq, sabotage, tally }
     }
 
@@ -316,7 +325,10 @@ impl World {
     /// Makes the key of a connection valid whose part of the memory nobody writes to at the moment.
     fn lend(&mut self, nr: usize) -> Result<(), String> {
         let connection = &mut self.connections[nr];
-        if connection.doom.is_some() || connection.loan.state != State::Free || !connection.is_idle() {
+        if connection.doom.is_some()
+            || connection.loan.state != State::Free
+            || !connection.is_idle()
+        {
             return Ok(());
         }
         let pool = &self.pools[connection.loan.queue];
@@ -339,7 +351,8 @@ impl World {
                     self.send(nr)?;
                 }
             }
-            if step % 150 == 149 && self.connections.iter().filter(|c| c.doom.is_none()).count() > 1 {
+            if step % 150 == 149 && self.connections.iter().filter(|c| c.doom.is_none()).count() > 1
+            {
                 self.doom()?;
             }
             self.fabric.run_for(STEP).map_err(|error| error.to_string())?;
@@ -359,12 +372,15 @@ impl World {
             return Err(format!("connection {nr} is not done"));
         }
         self.judge_memory()?;
-        // Every receive that did not complete is still in its queue, and every limit was told once or is still armed.
+        // Every receive that did not complete is still in its queue, and every limit was told once
+        // or is still armed.
         let mut told = 0;
         for (nr, pool) in self.pools.iter().enumerate() {
             if pool.srq.len() as usize != pool.posted.len() {
                 let (left, posted) = (pool.srq.len(), pool.posted.len());
-                return Err(format!("queue {nr} holds {left} receives, and {posted} did not complete"));
+                return Err(format!(
+                    "queue {nr} holds {left} receives, and {posted} did not complete"
+                ));
             }
             told += pool.armed - u32::from(pool.srq.query().srq_limit != 0);
         }

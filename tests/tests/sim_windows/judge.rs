@@ -10,7 +10,8 @@ use super::lend::{End, Granted, PART};
 use super::world::{Fate, REGION, Request, Service, World};
 
 impl World {
-    /// The peer posts its requests: WRITEs to places of their own in the first half of the part, READs of the second.
+    /// The peer posts its requests: WRITEs to places of their own in the first half of the part,
+    /// READs of the second.
     pub fn use_it(&mut self, granted: &Granted) -> Result<(), String> {
         let Granted { mut remote, part } = granted.clone();
         if self.sabotage == Some(Sabotage::CurrentRefused) {
@@ -21,7 +22,8 @@ impl World {
         for nr in 0..count {
             let place = half / count * nr..half / count * (nr + 1);
             let is_write = self.service == Service::Uc || percent(&mut self.rng, 70);
-            let offsets = if is_write { place.clone() } else { half + place.start..half + place.end };
+            let offsets =
+                if is_write { place.clone() } else { half + place.start..half + place.end };
             let there = say(remote.slice(offsets.start as u64..offsets.end as u64))?;
             let mut bytes = vec![0; place.len()];
             self.rng.fill(&mut bytes);
@@ -35,13 +37,18 @@ impl World {
             };
             self.peer_posts(request.wr_id(nr as u64))?;
             let range = part.start + offsets.start..part.start + offsets.end;
-            self.requests.push(Request { range, bytes: is_write.then_some(bytes), fate: Fate::Open });
+            self.requests.push(Request {
+                range,
+                bytes: is_write.then_some(bytes),
+                fate: Fate::Open,
+            });
         }
         Ok(())
     }
 
-    /// The key is gone: neither what is on its way nor what the peer tries now changes a byte. What changes stays so, since nobody else writes:
-    /// looking at the end is enough. `now` is what the same window grants by its new key.
+    /// The key is gone: neither what is on its way nor what the peer tries now changes a byte. What
+    /// changes stays so, since nobody else writes: looking at the end is enough. `now` is what the
+    /// same window grants by its new key.
     pub fn nothing_changes_any_more(
         &mut self,
         granted: &Granted,
@@ -63,8 +70,11 @@ impl World {
             // Another byte than what is there.
             say(self.scratch.write(0, &[!after[granted.part.start]]))?;
             let local = say(self.scratch.slice(..1))?;
-            let request =
-                if by_write { SendRequest::write(local, there) } else { SendRequest::read(local, there) };
+            let request = if by_write {
+                SendRequest::write(local, there)
+            } else {
+                SendRequest::read(local, there)
+            };
             let stale = self.owner.counter(Counter::AccessStaleKey);
             self.peer_posts(request.wr_id(wr_id))?;
             self.requests.push(Request { range: 0..0, bytes: None, fate: Fate::Open });
@@ -86,7 +96,9 @@ impl World {
 
     /// Waits until nothing is open, and compares the memory.
     fn close(&mut self, after: &[u8]) -> Result<(), String> {
-        self.step_until("the peer's requests", |world| world.requests.iter().all(|r| r.fate != Fate::Open))?;
+        self.step_until("the peer's requests", |world| {
+            world.requests.iter().all(|r| r.fate != Fate::Open)
+        })?;
         if self.service == Service::Uc {
             self.settle()?;
         }
@@ -96,8 +108,8 @@ impl World {
         }
     }
 
-    /// What succeeded was carried out, what failed perhaps, and nothing else changed. `is_patient`: the key was valid until all was done;
-    /// `is_plain`: nothing was lost on the way, either.
+    /// What succeeded was carried out, what failed perhaps, and nothing else changed. `is_patient`:
+    /// the key was valid until all was done; `is_plain`: nothing was lost on the way, either.
     pub fn judge(
         &mut self,
         part: &Range<usize>,
@@ -119,20 +131,27 @@ impl World {
             if is_done && failed {
                 return Err(format!("request {nr} succeeded behind one that failed"));
             }
-            // A READ whose answer is lost is asked for again, and its key may be gone by then: hence the fence.
+            // A READ whose answer is lost is asked for again, and its key may be gone by then:
+            // hence the fence.
             let refused_write = bytes.is_some() && *fate == Fate::Failed(WcStatus::RemAccessErr);
             if !is_done && (is_patient || is_fenced || (by_peer && refused_write)) {
-                let fates: Vec<_> = self.requests.iter().map(|r| (r.bytes.is_some(), r.fate)).collect();
+                let fates: Vec<_> =
+                    self.requests.iter().map(|r| (r.bytes.is_some(), r.fate)).collect();
                 let fence = if is_fenced { "with" } else { "without" };
-                return Err(format!("request {nr} failed before its key ended, {fence} a fence: {fates:?}"));
+                return Err(format!(
+                    "request {nr} failed before its key ended, {fence} a fence: {fates:?}"
+                ));
             }
             failed |= !is_done;
             self.tally.done += u32::from(is_done);
             self.tally.cut_off += u32::from(!is_done);
             if let Some(bytes) = bytes {
                 let now = &after[range.clone()];
-                let may_be =
-                    now.iter().zip(bytes).zip(&before[range.clone()]).all(|((n, b), o)| n == b || n == o);
+                let may_be = now
+                    .iter()
+                    .zip(bytes)
+                    .zip(&before[range.clone()])
+                    .all(|((n, b), o)| n == b || n == o);
                 if !may_be || (is_done && is_sure && now != bytes) {
                     return Err(format!("request {nr}: the bytes written are wrong"));
                 }
@@ -144,7 +163,9 @@ impl World {
             }
         }
         let is_written = |at: usize| {
-            self.requests.iter().any(|request| request.bytes.is_some() && request.range.contains(&at))
+            self.requests
+                .iter()
+                .any(|request| request.bytes.is_some() && request.range.contains(&at))
         };
         if (0..REGION).any(|at| after[at] != before[at] && !is_written(at)) {
             return Err("a byte changed that nobody wrote".into());

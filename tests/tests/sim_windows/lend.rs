@@ -17,7 +17,8 @@ pub enum Key {
     Fast(FastRegion),
 }
 
-/// A key, and what it is for already when its round begins: a type 1 window that was bound anew at the end of its last one.
+/// A key, and what it is for already when its round begins: a type 1 window that was bound anew at
+/// the end of its last one.
 pub struct Loan {
     pub key: Key,
     pub carried: Option<Granted>,
@@ -156,7 +157,8 @@ impl World {
         Ok(())
     }
 
-    /// A peer cannot take the key of a type 1 window away (o10-37.2.26): it is refused, and the window stays as it is.
+    /// A peer cannot take the key of a type 1 window away (o10-37.2.26): it is refused, and the
+    /// window stays as it is.
     pub fn keep_from_peer(&mut self, granted: &Granted, wr_id: u64) -> Result<(), String> {
         self.post_recv(wr_id)?;
         let request = match self.sabotage {
@@ -173,7 +175,8 @@ impl World {
         Ok(())
     }
 
-    /// A type 2 window is for the peer of the queue pair that bound it, which no target of an XRC domain is.
+    /// A type 2 window is for the peer of the queue pair that bound it, which no target of an XRC
+    /// domain is.
     pub fn refuse_foreign(&mut self, wr_id: u64) -> Result<(), String> {
         self.step_until("the peer's SEND with invalidate", |world| !world.is_invalidating)?;
         let kind = match self.sabotage {

@@ -1,5 +1,5 @@
-//! Keys that come and go while a peer uses them, over a bad network: what a window or a fast-registration region grants is granted as long as
-//! it is valid and not a packet longer.
+//! Keys that come and go while a peer uses them, over a bad network: what a window or a
+//! fast-registration region grants is granted as long as it is valid and not a packet longer.
 //!
 //! ```text
 //! owner: bind / register ─→ key ─→ peer: WRITEs and READs through it, as they come
@@ -7,8 +7,8 @@
 //!        or, type 1, bound anew (another key, which the next round uses) or to nothing
 //!        done: from now on nothing changes; what the peer then sends by the old key fails with "remote access error"
 //! ```
-//! A request that the peer saw succeed was carried out whole; one that it did not may have been, in part. Nothing beside the part that was bound
-//! ever changes.
+//! A request that the peer saw succeed was carried out whole; one that it did not may have been, in
+//! part. Nothing beside the part that was bound ever changes.
 //!
 //! | service | keys | who learns what became of a request |
 //! |---|---|---|
@@ -73,9 +73,27 @@ fn a_key_grants_nothing_once_it_is_gone() {
 fn a_key_of_a_shared_receive_queues_domain_grants_nothing_once_it_is_gone() {
     let (all, stale) = all_seeds(Service::Xrc, 30);
     if Seeds::chosen(30).are_many() {
-        let Tally { done, cut_off, refused, by_peer, by_owner, rebound, unbound, kept, foreign, .. } = all;
+        let Tally {
+            done,
+            cut_off,
+            refused,
+            by_peer,
+            by_owner,
+            rebound,
+            unbound,
+            kept,
+            foreign,
+            ..
+        } = all;
         assert!(done > 100 && cut_off > 20 && refused > 40 && stale > 40);
-        assert!(by_peer > 10 && by_owner > 10 && rebound > 20 && unbound > 10 && kept > 5 && foreign > 5);
+        assert!(
+            by_peer > 10
+                && by_owner > 10
+                && rebound > 20
+                && unbound > 10
+                && kept > 5
+                && foreign > 5
+        );
     }
 }
 

@@ -145,7 +145,12 @@ impl World {
         let world = Self {
             owner_qp,
             target,
-            peer_qp: peer_pd.queue_pair(&peer_cq).qp_type(peer_type).signal_all(true).create().unwrap(),
+            peer_qp: peer_pd
+                .queue_pair(&peer_cq)
+                .qp_type(peer_type)
+                .signal_all(true)
+                .create()
+                .unwrap(),
             fabric,
             rng,
             service,
@@ -223,14 +228,17 @@ impl World {
     pub fn outcome(&mut self) -> Result<WcStatus, String> {
         self.requests.clear();
         self.requests.push(Request { range: 0..0, bytes: None, fate: Fate::Open });
-        self.step_until("what the peer tried", |world| world.requests.iter().all(|r| r.fate != Fate::Open))?;
+        self.step_until("what the peer tried", |world| {
+            world.requests.iter().all(|r| r.fate != Fate::Open)
+        })?;
         match self.requests.pop().map(|request| request.fate) {
             Some(Fate::Failed(status)) => Ok(status),
             _ => Ok(WcStatus::Success),
         }
     }
 
-    /// Whether a request may have been refused that got no answer: who refuses is in error and says it only once.
+    /// Whether a request may have been refused that got no answer: who refuses is in error and says
+    /// it only once.
     pub fn is_lost_refusal(&self, status: WcStatus) -> bool {
         status == WcStatus::RetryExcErr && self.owner_state() == QpState::Err
     }
@@ -257,7 +265,8 @@ impl World {
             if request.fate != Fate::Open {
                 return Err(format!("completed twice: {wc:?}"));
             }
-            request.fate = if wc.status.is_success() { Fate::Done } else { Fate::Failed(wc.status) };
+            request.fate =
+                if wc.status.is_success() { Fate::Done } else { Fate::Failed(wc.status) };
             let expected = match wc.status {
                 WcStatus::Success => true,
                 WcStatus::RemAccessErr | WcStatus::RemInvReqErr | WcStatus::WrFlushErr => {
@@ -273,7 +282,11 @@ impl World {
     }
 
     /// Steps until `is_done`, or the limit.
-    pub fn step_until(&mut self, what: &str, is_done: impl Fn(&Self) -> bool) -> Result<(), String> {
+    pub fn step_until(
+        &mut self,
+        what: &str,
+        is_done: impl Fn(&Self) -> bool,
+    ) -> Result<(), String> {
         for _ in 0..LIMIT {
             self.poll()?;
             if is_done(self) {
@@ -352,7 +365,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether both ends agree on what became of their connection, which begins anew if it has failed.
+    /// Whether both ends agree on what became of their connection, which begins anew if it has
+    /// failed.
     fn look_at_states(&mut self) -> Result<(), String> {
         let (owner, peer) = (self.owner_state(), self.peer_qp.state());
         let has_read = self.requests.iter().any(|request| request.bytes.is_none());
@@ -364,13 +378,16 @@ impl World {
             return Err(format!("the owner's queue pair is in {owner}, the peer's in {peer}"));
         }
         self.requests.clear();
-        // A late copy of a READ is carried out again, by a key that is gone: then the owner alone is in error.
+        // A late copy of a READ is carried out again, by a key that is gone: then the owner alone
+        // is in error.
         if self.is_connected() { Ok(()) } else { self.reconnect() }
     }
 
     pub fn run(&mut self) -> Result<(), String> {
         // A fault made on purpose shows in some kinds of rounds alone.
         let rounds = if self.sabotage.is_some() { 5 * ROUNDS } else { ROUNDS };
-        (0..rounds).try_for_each(|round| self.round(round).map_err(|what| format!("round {round}: {what}")))
+        (0..rounds).try_for_each(|round| {
+            self.round(round).map_err(|what| format!("round {round}: {what}"))
+        })
     }
 }

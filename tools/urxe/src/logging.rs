@@ -10,7 +10,9 @@ const VARIABLE: &str = "URXE_LOG";
 
 /// `URXE_LOG` does not follow its grammar.
 #[derive(Debug, thiserror::Error)]
-#[error("{VARIABLE}={given:?} is no log filter; try {VARIABLE}=debug or {VARIABLE}=urxe_stack=trace")]
+#[error(
+    "{VARIABLE}={given:?} is no log filter; try {VARIABLE}=debug or {VARIABLE}=urxe_stack=trace"
+)]
 pub struct BadFilter {
     /// The value.
     given: String,
@@ -19,11 +21,13 @@ pub struct BadFilter {
     error: ParseError,
 }
 
-/// Starts logging for the life of the process; by `default` if the environment variable does not choose.
+/// Starts logging for the life of the process; by `default` if the environment variable does not
+/// choose.
 pub fn start(default: &str) -> Result<(), BadFilter> {
     let given = std::env::var(VARIABLE).unwrap_or_default();
     let filter = if given.trim().is_empty() { default } else { &given };
-    let filter = EnvFilter::try_new(filter).map_err(|error| BadFilter { given: given.clone(), error })?;
+    let filter =
+        EnvFilter::try_new(filter).map_err(|error| BadFilter { given: given.clone(), error })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())

@@ -1,8 +1,8 @@
 //! `urxe`: how a person asks.
 //!
-//! One file or folder per subcommand under [`cmd`]. Results go to standard output, as text for people or, with
-//! `--json`, as JSON for machines; messages go to standard error and say what to do. A reader that stops reading
-//! (`urxe decode … | head`) is no error.
+//! One file or folder per subcommand under [`cmd`]. Results go to standard output, as text for
+//! people or, with `--json`, as JSON for machines; messages go to standard error and say what to
+//! do. A reader that stops reading (`urxe decode … | head`) is no error.
 //!
 //! | exit code | meaning |
 //! |---|---|

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::cmd::CmdError;
 
-/// Standard output: by line for a terminal, so that slow work shows as it goes; in large pieces for a pipe.
+/// Standard output: by line for a terminal, so that slow work shows as it goes; in large pieces for
+/// a pipe.
 pub fn stdout() -> Box<dyn Write> {
     let stdout = io::stdout();
     if stdout.is_terminal() {

@@ -7,7 +7,11 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 fn urxe(net: u8, words: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_urxe"));
     command.args(words.split_whitespace()).env("URXE_DEVICES", format!("rxe0=127.83.{net}.1"));
-    command.env_remove("URXE_LOG").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .env_remove("URXE_LOG")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -77,8 +81,10 @@ fn what_one_end_is_told_the_other_says() {
         listening
     });
     server.child.stdin.take().unwrap().write_all(b"from the listener\n").unwrap();
-    let mut client =
-        urxe(3, &format!("connect 127.83.3.1 {}", server.port)).stdin(Stdio::piped()).spawn().unwrap();
+    let mut client = urxe(3, &format!("connect 127.83.3.1 {}", server.port))
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
     // More than fits into one message, and than may be under way.
     let text: String = (0..300_000).map(|line| format!("line {line}\n")).collect();
     let mut input = client.stdin.take().unwrap();
@@ -95,9 +101,15 @@ fn a_transfer_is_compared_and_measured() {
     let server = Server::start(urxe(4, "listen 0"));
     let words = format!("connect 127.83.4.1 {} --verify 5000001", server.port);
     let said = ok(urxe(4, &words).output().unwrap());
-    assert!(said.starts_with("sent 5000001 bytes in ") && said.ends_with("all as sent\n"), "{said}");
+    assert!(
+        said.starts_with("sent 5000001 bytes in ") && said.ends_with("all as sent\n"),
+        "{said}"
+    );
     let said = server.end();
-    assert!(said.contains(": received 5000001 bytes in ") && said.ends_with("all as sent\n"), "{said}");
+    assert!(
+        said.contains(": received 5000001 bytes in ") && said.ends_with("all as sent\n"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -110,7 +122,9 @@ fn errors_say_what_to_do() {
             "urxe: 127.83.5.1:9 refused the connection: invalid service id; nobody listens on port 9 there\n"
         );
     }
-    for words in ["rping", "rping -s -c -a 127.83.5.1", "rping -c", "rping -s -S 25", "connect 127.83.5.1"] {
+    for words in
+        ["rping", "rping -s -c -a 127.83.5.1", "rping -c", "rping -s -S 25", "connect 127.83.5.1"]
+    {
         assert_eq!(urxe(5, words).output().unwrap().status.code(), Some(2), "{words}");
     }
     let server = Server::start(urxe(5, "listen 0"));
@@ -148,17 +162,25 @@ fn connections_of_all_processes_are_shown() {
         listening.stdin(Stdio::piped());
         listening
     });
-    let mut client =
-        urxe(6, &format!("connect 127.83.6.1 {}", server.port)).stdin(Stdio::piped()).spawn().unwrap();
+    let mut client = urxe(6, &format!("connect 127.83.6.1 {}", server.port))
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
     let is_up = |process: &serde_json::Value, place: usize| {
         process["connections"]["ids"][place]["cm-state"] == "ESTABLISHED"
     };
     let processes = shown_once(6, |all| all.len() == 2 && is_up(&all[0], 1) && is_up(&all[1], 0));
     let [listening, accepted] = [0, 1].map(|place| &processes[0]["connections"]["ids"][place]);
     let connected = &processes[1]["connections"]["ids"][0];
-    assert_eq!((&processes[0]["pid"], &processes[0]["name"]), (&server.child.id().into(), &"urxe".into()));
+    assert_eq!(
+        (&processes[0]["pid"], &processes[0]["name"]),
+        (&server.child.id().into(), &"urxe".into())
+    );
     assert_eq!(processes[1]["pid"], client.id());
-    assert_eq!((&listening["state"], &listening["cm-state"]), (&"LISTEN".into(), &serde_json::Value::Null));
+    assert_eq!(
+        (&listening["state"], &listening["cm-state"]),
+        (&"LISTEN".into(), &serde_json::Value::Null)
+    );
     assert_eq!(listening["src-addr"], format!("0.0.0.0:{}", server.port));
     for id in [accepted, connected] {
         assert_eq!(
@@ -183,7 +205,10 @@ fn connections_of_all_processes_are_shown() {
         .unwrap_or_else(|| panic!("{text}"));
     assert!(line.starts_with("        cm-idn ") && line.ends_with(&ends), "{text}");
     assert!(line.contains(" qp-type RC state CONNECT cm-state ESTABLISHED ps TCP "), "{text}");
-    assert!(text.contains("\n        communications ESTABLISHED 1\n        counters cm_rx_msgs/"), "{text}");
+    assert!(
+        text.contains("\n        communications ESTABLISHED 1\n        counters cm_rx_msgs/"),
+        "{text}"
+    );
 
     // A process that is stopped cannot tell.
     let client_pid = rustix::process::Pid::from_child(&client);
@@ -192,7 +217,8 @@ fn connections_of_all_processes_are_shown() {
     assert!(text.ends_with("\n        error: it does not answer; is it stopped?\n"), "{text}");
     rustix::process::kill_process(client_pid, rustix::process::Signal::CONT).unwrap();
 
-    // One that was killed is gone; when the other end learns of it is its own matter, and it goes on to listen.
+    // One that was killed is gone; when the other end learns of it is its own matter, and it goes
+    // on to listen.
     client.kill().unwrap();
     client.wait().unwrap();
     let processes = shown_once(6, |all| all.len() == 1);

@@ -1,8 +1,10 @@
-//! `urxe pingpong --listen` and `--connect` against a stand-in for Debian's `ibv_rc_pingpong`, which does what that
-//! program does: its exchange by the same `read` and `write` calls, its order of work requests, and one buffer for what it
-//! sends and receives, 0x7b in the beginning, the first byte of each page 0 with `-c`.
+//! `urxe pingpong --listen` and `--connect` against a stand-in for Debian's `ibv_rc_pingpong`,
+//! which does what that program does: its exchange by the same `read` and `write` calls, its order
+//! of work requests, and one buffer for what it sends and receives, 0x7b in the beginning, the
+//! first byte of each page 0 with `-c`.
 //!
-//! Facts: rdma-core, `libibverbs/examples/rc_pingpong.c`. The program itself plays in the tests with kernels.
+//! Facts: rdma-core, `libibverbs/examples/rc_pingpong.c`. The program itself plays in the tests
+//! with kernels.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,8 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use urxe::{
-    Access, ConnectOptions, Device, Gid, MemoryRegion, PathMtu, Psn, QpEndpoint, Qpn, QueuePair, RecvRequest,
-    SendRequest,
+    Access, ConnectOptions, Device, Gid, MemoryRegion, PathMtu, Psn, QpEndpoint, Qpn, QueuePair,
+    RecvRequest, SendRequest,
 };
 
 const PORT: u16 = 18515;
@@ -117,7 +119,8 @@ impl Ibv {
         let [lid, qpn, psn, gid] = fields[..] else { panic!("{text}") };
         assert_eq!((lid.len(), qpn.len(), psn.len(), gid.len()), (4, 6, 6, 32));
         let gid = Gid(u128::from_str_radix(gid, 16).unwrap().to_be_bytes());
-        let peer = QpEndpoint { gid, qpn: Qpn::new(number(qpn)).unwrap(), psn: Psn::new(number(psn)) };
+        let peer =
+            QpEndpoint { gid, qpn: Qpn::new(number(qpn)).unwrap(), psn: Psn::new(number(psn)) };
         self.qp.connect(&peer, &self.connect).unwrap();
     }
 
@@ -172,7 +175,9 @@ impl Ibv {
                     self.post_recv(self.options.rx_depth - posted);
                     posted = self.options.rx_depth;
                 }
-                if let Some((_, at)) = self.options.flips.filter(|(iteration, _)| *iteration == received) {
+                if let Some((_, at)) =
+                    self.options.flips.filter(|(iteration, _)| *iteration == received)
+                {
                     let byte = self.buf.load_u8(at).unwrap();
                     self.buf.write(at, &[byte ^ 1]).unwrap();
                 }
@@ -197,7 +202,8 @@ impl Ibv {
     }
 }
 
-/// One pair at a time: each has four threads that poll, and more pairs than processors only time out.
+/// One pair at a time: each has four threads that poll, and more pairs than processors only time
+/// out.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -212,7 +218,11 @@ fn read_once(stream: &mut TcpStream) -> Vec<u8> {
 
 fn urxe(arguments: &str) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_urxe"));
-    command.arg("pingpong").args(arguments.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .arg("pingpong")
+        .args(arguments.split_whitespace())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command.spawn().expect("the binary runs")
 }
 
@@ -235,7 +245,8 @@ fn against_server(net: u8, options: Options, more: &str) -> (Output, Result<(), 
 /// `urxe pingpong --listen` and the stand-in as client.
 fn against_client(net: u8, options: Options, more: &str) -> (Output, Result<(), String>) {
     let _turn = turn();
-    let mut child = urxe(&format!("--listen -d {} {} {more}", address(net, 1), options.arguments()));
+    let mut child =
+        urxe(&format!("--listen -d {} {} {more}", address(net, 1), options.arguments()));
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let mut said = String::new();
     stdout.read_line(&mut said).unwrap();
@@ -295,12 +306,18 @@ fn a_peer_without_a_gid_is_at_its_tcp_address() {
 #[test]
 fn wrong_bytes_are_found() {
     let patience = Duration::from_secs(1);
-    let options =
-        |iteration, at| Options { flips: Some((iteration, at)), patience, ..Options::new(5000, 10) };
+    let options = |iteration, at| Options {
+        flips: Some((iteration, at)),
+        patience,
+        ..Options::new(5000, 10)
+    };
     refused(against_server(33, options(3, 4999), ""), "wrong data: byte 4999 of message 3");
     refused(against_client(34, options(4, 17), ""), "wrong data: byte 17 of message 5");
     let plain = Options { chk: false, patience, ..Options::new(5000, 10) };
-    refused(against_client(35, plain, "-c"), "wrong data: byte 0 of message 0 is 0x7b and should be 0x00");
+    refused(
+        against_client(35, plain, "-c"),
+        "wrong data: byte 0 of message 0 is 0x7b and should be 0x00",
+    );
 }
 
 #[test]
@@ -312,5 +329,8 @@ fn different_sizes_are_told() {
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut String::new()).unwrap();
     let _ended = Ibv::new(&address(37, 2), ibv).connect(&address(37, 1));
-    refused((child.wait_with_output().unwrap(), Ok(())), "message 0 has 1000 bytes instead of 2000");
+    refused(
+        (child.wait_with_output().unwrap(), Ok(())),
+        "message 0 has 1000 bytes instead of 2000",
+    );
 }

@@ -1,5 +1,5 @@
-//! `urxe perf` as people and scripts run it: every operation and option for a moment, two hosts, plots, and what must be refused. How
-//! fast it is is nobody's business here.
+//! `urxe perf` as people and scripts run it: every operation and option for a moment, two hosts,
+//! plots, and what must be refused. How fast it is is nobody's business here.
 //!
 //! Each test has a 127.65.x net of its own.
 
@@ -71,7 +71,10 @@ fn assert_measured(report: &Value) {
     for row in report["bandwidth"].as_array().unwrap() {
         assert!(row["gbps"].as_f64() > Some(0.0) && row["mmps"].as_f64() > Some(0.0), "{row}");
         assert!(row["messages"].as_u64() > Some(0), "{row}");
-        assert!(row["of_udp_gso"].as_f64() > Some(0.0) && row["of_tcp"].as_f64() > Some(0.0), "{row}");
+        assert!(
+            row["of_udp_gso"].as_f64() > Some(0.0) && row["of_tcp"].as_f64() > Some(0.0),
+            "{row}"
+        );
         // CMP_SWAP leaves its counter as it was: there is nothing to count.
         assert!(row["operation"] == "CMP_SWAP" || row["verified"].as_u64() > Some(0), "{row}");
     }
@@ -127,7 +130,8 @@ fn options_of_perftest() {
         ("write -s 2M --bandwidth", 8),
         ("-s 64 -t 1", 9),
     ] {
-        let report = json(run(&format!("{arguments} -n 50 --rounds 1 --json -d 127.65.2.{}", 2 * net)));
+        let report =
+            json(run(&format!("{arguments} -n 50 --rounds 1 --json -d 127.65.2.{}", 2 * net)));
         assert_measured(&report);
         let both = if arguments.contains("bidirectional") { 2 } else { 1 };
         let qps = if arguments.contains("-q 5") { 5 } else { 1 };
@@ -140,7 +144,8 @@ fn options_of_perftest() {
 #[test]
 fn rounds_by_time_and_the_tables() {
     let text = ok(run("write read -s 64 -D 0.01 --rounds 1 -d 127.65.3.1"));
-    for part in ["│ WRITE", "│ READ", "of UDP GSO", "of spinning", "TCP stream", "one 96 B datagram a call"]
+    for part in
+        ["│ WRITE", "│ READ", "of UDP GSO", "of spinning", "TCP stream", "one 96 B datagram a call"]
     {
         assert!(text.contains(part), "{part} in {text}");
     }
@@ -151,8 +156,10 @@ fn rounds_by_time_and_the_tables() {
 fn all_sizes_are_plotted() {
     let folder = tempfile::tempdir().unwrap();
     let svg = folder.path().join("plot.svg");
-    let arguments =
-        format!("write --bandwidth --all -D 0.001 --rounds 1 -d 127.65.4.1 --svg {}", svg.display());
+    let arguments = format!(
+        "write --bandwidth --all -D 0.001 --rounds 1 -d 127.65.4.1 --svg {}",
+        svg.display()
+    );
     let text = ok(run(&arguments));
     assert!(text.contains("WRITE, Gb/s by size") && text.contains("8 MiB"), "{text}");
     assert!(text.contains("plot.svg"), "{text}");
@@ -164,10 +171,17 @@ fn two_hosts_measure_as_two_processes_do() {
     let mut server = urxe("--listen -d 127.65.5.1 -p 0").spawn().unwrap();
     let mut said = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut said).unwrap();
-    let port = said.trim().strip_prefix("listening on TCP 127.65.5.1:").unwrap_or_else(|| panic!("{said}"));
-    let arguments = format!("--connect 127.65.5.1 -p {port} -d 127.65.5.2 -s 64 -n 20 --rounds 1 --json");
+    let port = said
+        .trim()
+        .strip_prefix("listening on TCP 127.65.5.1:")
+        .unwrap_or_else(|| panic!("{said}"));
+    let arguments =
+        format!("--connect 127.65.5.1 -p {port} -d 127.65.5.2 -s 64 -n 20 --rounds 1 --json");
     let report = json(run(&arguments));
-    assert_eq!((&report["device"], &report["peer"]), (&"rxe0=127.65.5.2".into(), &"rxe0=127.65.5.1".into()));
+    assert_eq!(
+        (&report["device"], &report["peer"]),
+        (&"rxe0=127.65.5.2".into(), &"rxe0=127.65.5.1".into())
+    );
     assert_measured(&report);
     assert!(finish(server).status.success(), "it ends with its client");
 }
@@ -203,7 +217,9 @@ fn what_cannot_be_measured_is_a_usage_error() {
 
 #[test]
 fn what_fails_is_named() {
-    assert!(fails(run("-d 192.0.2.1 -n 1"), 1).contains("192.0.2.1 is not an address of this machine"));
+    assert!(
+        fails(run("-d 192.0.2.1 -n 1"), 1).contains("192.0.2.1 is not an address of this machine")
+    );
     assert!(fails(run("-m 4096 -n 1 -d nosuch"), 1).contains("no link nosuch"));
     let start = Instant::now();
     let said = fails(run("--connect 127.65.6.3 -d 127.65.6.2 -n 1"), 1);

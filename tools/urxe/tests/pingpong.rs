@@ -1,5 +1,5 @@
-//! `urxe pingpong` as people and scripts run it: alone, between two processes, against a stand-in for `ibv_rc_pingpong`,
-//! and where it must fail.
+//! `urxe pingpong` as people and scripts run it: alone, between two processes, against a stand-in
+//! for `ibv_rc_pingpong`, and where it must fail.
 //!
 //! Each test has a 127.64.x net of its own.
 
@@ -73,7 +73,10 @@ fn verified_rows(report: &Value) -> Vec<(String, u64)> {
     let checked = |row: &Value| {
         let messages = row["messages"].as_u64().unwrap();
         assert!(messages > 0 && row["verified"] == messages, "{row}");
-        assert!(row["usec"].as_f64().unwrap() > 0.0 && row["gbps"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(
+            row["usec"].as_f64().unwrap() > 0.0 && row["gbps"].as_f64().unwrap() > 0.0,
+            "{row}"
+        );
         assert!(row["usec_p99"].as_f64() >= row["usec"].as_f64(), "{row}");
         (row["operation"].as_str().unwrap().to_owned(), row["size"].as_u64().unwrap())
     };
@@ -115,7 +118,10 @@ fn alone_over_services_that_send_nothing_again() {
         assert_eq!(report["transport"], transport);
     }
     let text = ok(run(&format!("-t uc --sizes 1,1000,60000 -n 20 -m 256 -d {}", address(7, 1))));
-    assert!(text.contains("UC over UDP port 4791") && text.contains("All 240 messages verified"), "{text}");
+    assert!(
+        text.contains("UC over UDP port 4791") && text.contains("All 240 messages verified"),
+        "{text}"
+    );
     let told = fails(run(&format!("-t ud --sizes 1025 -m 1024 -d {}", address(8, 1))), 1);
     assert!(told.contains("a datagram of 1025 bytes does not fit the path MTU 1024"), "{told}");
 }
@@ -154,10 +160,12 @@ fn a_capture_has_the_packets_and_their_icrcs_hold() {
         .args(["decode".as_ref(), file.as_os_str()])
         .output()
         .unwrap();
-    let (lines, note) = (String::from_utf8_lossy(&decoded.stdout), String::from_utf8_lossy(&decoded.stderr));
+    let (lines, note) =
+        (String::from_utf8_lossy(&decoded.stdout), String::from_utf8_lossy(&decoded.stderr));
     for name in ["SEND", "WRITE", "READ", "FETCH_ADD", "COMPARE_SWAP"] {
         let short = name.replace('_', "").to_lowercase();
-        let has = lines.lines().any(|line| line.replace(['_', ' '], "").to_lowercase().contains(&short));
+        let has =
+            lines.lines().any(|line| line.replace(['_', ' '], "").to_lowercase().contains(&short));
         assert!(has, "{name} in {lines}");
     }
     assert!(note.contains(" 0 malformed, 0 other") && note.contains(" 0 wrong"), "{note}");
@@ -207,8 +215,10 @@ fn between_two_processes() {
         let (here, there) = (address(net, 1), address(net, 2));
         let server = Listening::start(&format!("--listen -d {here} {case}"));
         assert!(server.said.contains(&format!("{here}:18515")), "{}", server.said);
-        // The server's -c asks for what ibv_rc_pingpong -c sends; the patterns of urxe have it as well.
-        let client = ok(run(&format!("--connect {here} -d {there} {}", case.trim_end_matches("-c"))));
+        // The server's -c asks for what ibv_rc_pingpong -c sends; the patterns of urxe have it as
+        // well.
+        let client =
+            ok(run(&format!("--connect {here} -d {there} {}", case.trim_end_matches("-c"))));
         let server = ok(server.finish());
         for said in [&client, &server] {
             assert!(
@@ -217,8 +227,10 @@ fn between_two_processes() {
             );
         }
         let of = |said: &str, whose: &str| {
-            let line =
-                said.lines().find(|line| line.contains(whose)).unwrap_or_else(|| panic!("{whose}: {said}"));
+            let line = said
+                .lines()
+                .find(|line| line.contains(whose))
+                .unwrap_or_else(|| panic!("{whose}: {said}"));
             line.split_once("LID").unwrap().1.to_owned()
         };
         assert_eq!(of(&client, "remote address:"), of(&server, "local address:"));
@@ -238,7 +250,11 @@ fn many_queue_pairs_on_one_shared_receive_queue() {
         for said in [&client, &server] {
             assert!(said.contains("messages received and verified"), "{case}: {said}");
             let addresses = |whose| said.lines().filter(|line| line.contains(whose)).count();
-            assert_eq!((addresses("local address:"), addresses("remote address:")), (qps, qps), "{said}");
+            assert_eq!(
+                (addresses("local address:"), addresses("remote address:")),
+                (qps, qps),
+                "{said}"
+            );
         }
     }
     let told = fails(run("--listen --srq 16 -r 15 -d 127.64.43.1"), 1);
@@ -261,10 +277,17 @@ fn between_two_processes_for_machines() {
     let mut said = String::new();
     BufReader::new(server.stderr.take().unwrap()).read_line(&mut said).unwrap();
     assert!(said.starts_with("listening"), "{said}");
-    let client =
-        json(run(&format!("--connect {} --json -n 10 -s 100 -d {}", address(20, 1), address(20, 2))));
+    let client = json(run(&format!(
+        "--connect {} --json -n 10 -s 100 -d {}",
+        address(20, 1),
+        address(20, 2)
+    )));
     for summary in [client, json(finish(server))] {
-        assert_eq!((&summary["verified"], &summary["size"]), (&10.into(), &100.into()), "{summary}");
+        assert_eq!(
+            (&summary["verified"], &summary["size"]),
+            (&10.into(), &100.into()),
+            "{summary}"
+        );
         assert!(summary["counters"]["sent_pkts"].as_u64() >= Some(10), "{summary}");
         assert_eq!(summary["counters"]["drop_icrc"], 0, "{summary}");
     }
@@ -353,7 +376,10 @@ fn the_peer_process_takes_the_next_free_address() {
 fn a_tcp_port_in_use_is_named() {
     let taken = std::net::TcpListener::bind((address(32, 1), 18515)).unwrap();
     let told = fails(run(&format!("--listen -d {}", address(32, 1))), 1);
-    assert!(told.contains("cannot listen on TCP 127.64.32.1:18515; --port chooses another"), "{told}");
+    assert!(
+        told.contains("cannot listen on TCP 127.64.32.1:18515; --port chooses another"),
+        "{told}"
+    );
     drop(taken);
     let told = fails(run(&format!("--connect {} -d {}", address(32, 3), address(32, 2))), 1);
     assert!(told.contains("cannot connect to 127.64.32.3:18515"), "{told}");
@@ -371,7 +397,9 @@ fn another_program_at_the_port_is_noticed() {
 fn a_peer_that_disappears_ends_the_run() {
     let server = Listening::start(&format!("--listen -n 100000000 -d {}", address(34, 1)));
     let mut client =
-        urxe(&format!("--connect {} -n 100000000 -d {}", address(34, 1), address(34, 2))).spawn().unwrap();
+        urxe(&format!("--connect {} -n 100000000 -d {}", address(34, 1), address(34, 2)))
+            .spawn()
+            .unwrap();
     std::thread::sleep(Duration::from_millis(300));
     client.kill().unwrap();
     client.wait().unwrap();
@@ -390,7 +418,8 @@ fn child_of(parent: &Child) -> Pid {
     let start = Instant::now();
     loop {
         let text = std::fs::read_to_string(Path::new(&children)).unwrap_or_default();
-        if let Some(pid) = text.split_whitespace().next().and_then(|pid| Pid::from_raw(pid.parse().unwrap()))
+        if let Some(pid) =
+            text.split_whitespace().next().and_then(|pid| Pid::from_raw(pid.parse().unwrap()))
         {
             return pid;
         }
@@ -407,7 +436,8 @@ fn long_run(net: u8) -> (Child, Pid) {
 
 /// Whether it is gone; one that nobody has waited for yet counts as gone.
 fn is_gone(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    let stat =
+        std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     test_kill_process(pid).is_err() || stat.contains(") Z ")
 }
 
@@ -429,7 +459,10 @@ fn the_peer_process_ends_with_its_parent() {
         assert!(!finish(parent).status.success());
         let start = Instant::now();
         while !is_gone(child) {
-            assert!(start.elapsed() < Duration::from_secs(5), "{signal:?}: {child:?} is left behind");
+            assert!(
+                start.elapsed() < Duration::from_secs(5),
+                "{signal:?}: {child:?} is left behind"
+            );
             std::thread::sleep(Duration::from_millis(2));
         }
     }

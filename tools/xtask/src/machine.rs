@@ -20,7 +20,8 @@ pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
 
 /// Makes sure that Debian's packages are there: installs them if root, else tells how to.
 pub fn need_packages(packages: &[&str], tally: &mut Tally) -> Result<(), Failure> {
-    let missing: Vec<&str> = packages.iter().copied().filter(|package| !is_installed(package)).collect();
+    let missing: Vec<&str> =
+        packages.iter().copied().filter(|package| !is_installed(package)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -38,7 +39,8 @@ pub fn need_packages(packages: &[&str], tally: &mut Tally) -> Result<(), Failure
 }
 
 fn is_installed(package: &str) -> bool {
-    let output = Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Status}", package]).output();
+    let output =
+        Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Status}", package]).output();
     output.is_ok_and(|output| output.stdout == b"installed")
 }
 

@@ -1,13 +1,14 @@
 //! `cargo xtask ENTRY`: the project's tasks. What CI runs, a person runs by the same name.
 //!
-//! Each entry is a function in [`entries`] that starts ordinary commands ([`step`]); the commands are shown before
-//! they run, so that any of them can be repeated by hand. Builds with other compiler flags have target folders of
-//! their own (`target/loom`, `target/asan`, `target/fuzz`), so that none throws away what another has built. The others name
-//! the whole workspace and one target in it, not its package: for a package alone, cargo takes its dependencies with fewer
+//! Each entry is a function in [`entries`] that starts ordinary commands ([`step`]); the commands
+//! are shown before they run, so that any of them can be repeated by hand. Builds with other
+//! compiler flags have target folders of their own (`target/loom`, `target/asan`, `target/fuzz`),
+//! so that none throws away what another has built. The others name the whole workspace and one
+//! target in it, not its package: for a package alone, cargo takes its dependencies with fewer
 //! features, and builds most of them a second time.
 //!
-//! Every run ends with a line `N passed, N failed` ([`tally`]): the tests that ran, and one for each step that is
-//! not a test. The exit code is 0 only if nothing failed.
+//! Every run ends with a line `N passed, N failed` ([`tally`]): the tests that ran, and one for
+//! each step that is not a test. The exit code is 0 only if nothing failed.
 
 mod entries;
 mod machine;

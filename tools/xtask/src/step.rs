@@ -65,7 +65,10 @@ impl Step {
         command.args(arguments).current_dir(root());
         Self {
             command,
-            shown: std::iter::once(program).chain(arguments.iter().copied()).collect::<Vec<_>>().join(" "),
+            shown: std::iter::once(program)
+                .chain(arguments.iter().copied())
+                .collect::<Vec<_>>()
+                .join(" "),
         }
     }
 
@@ -136,7 +139,8 @@ struct Heard {
     last: VecDeque<String>,
 }
 
-/// How many of a command's last lines are kept: test programs end with the names of what failed, and often why.
+/// How many of a command's last lines are kept: test programs end with the names of what failed,
+/// and often why.
 pub const LAST_LINES: usize = 80;
 
 impl Heard {
@@ -174,6 +178,7 @@ pub fn root() -> PathBuf {
 
 /// The folder that builds go to.
 pub fn target_folder() -> PathBuf {
-    let folder = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let folder =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     root().join(folder)
 }

@@ -24,7 +24,8 @@ impl Tally {
     pub fn read(&mut self, line: &str) {
         let line = without_colours(line);
         let Some(counts) = summary(&line) else { return };
-        let mut words = counts.split([' ', ',', ';', '(', ')']).filter(|word| !word.is_empty()).peekable();
+        let mut words =
+            counts.split([' ', ',', ';', '(', ')']).filter(|word| !word.is_empty()).peekable();
         while let Some(word) = words.next() {
             let (Ok(number), Some(what)) = (word.parse::<u64>(), words.peek()) else { continue };
             match *what {
@@ -76,7 +77,8 @@ fn without_colours(line: &str) -> String {
     let mut rest = line;
     while let Some((before, sequence)) = rest.split_once('\x1b') {
         text.push_str(before);
-        rest = sequence.find(|c: char| c.is_ascii_alphabetic()).map_or("", |end| &sequence[end + 1..]);
+        rest =
+            sequence.find(|c: char| c.is_ascii_alphabetic()).map_or("", |end| &sequence[end + 1..]);
     }
     text.push_str(rest);
     text

@@ -1,7 +1,8 @@
-//! What answers for a verb that is not offered: EOPNOTSUPP, in the form that the verb's callers expect.
+//! What answers for a verb that is not offered: EOPNOTSUPP, in the form that the verb's callers
+//! expect.
 //!
-//! Arguments that no answer depends on are not named: in the C calling conventions of the machines that this library is built
-//! for, a function may ignore arguments that it was given.
+//! Arguments that no answer depends on are not named: in the C calling conventions of the machines
+//! that this library is built for, a function may ignore arguments that it was given.
 
 use std::ffi::{c_int, c_void};
 

@@ -27,12 +27,15 @@ pub struct AhObject {
 object!(pub AhObject, ibv_ah, "ah");
 
 impl AhObject {
-    /// What a work request to a queue pair of `context` names by its address handle. A handle's name says nothing about its device, where
-    /// alone it means this peer.
+    /// What a work request to a queue pair of `context` names by its address handle. A handle's
+    /// name says nothing about its device, where alone it means this peer.
     ///
     /// # Safety
     /// The ABI's contract: the handle is NULL or created.
-    pub unsafe fn for_queue_pair_of(context: &Context, ah: *mut ibv_ah) -> Result<AhHandle, VerbError> {
+    pub unsafe fn for_queue_pair_of(
+        context: &Context,
+        ah: *mut ibv_ah,
+    ) -> Result<AhHandle, VerbError> {
         // SAFETY: the caller's.
         let (object, of) = unsafe { Self::hot_c(ah) }?;
         match Arc::ptr_eq(&of.node, &context.node) {
@@ -117,7 +120,8 @@ unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Ver
 /// Where an answer to the datagram of `wc` goes.
 ///
 /// # Safety
-/// The ABI's contract: `grh` is NULL, or the first bytes of the receive buffer, where a header is when the completion says so.
+/// The ABI's contract: `grh` is NULL, or the first bytes of the receive buffer, where a header is
+/// when the completion says so.
 unsafe fn answer(
     context: &Context,
     port_num: u8,
@@ -138,7 +142,8 @@ unsafe fn answer(
         if grh.is_null() {
             return Err(VerbError::Null("grh"));
         }
-        // SAFETY: the ABI's contract: the header is there, in a buffer that belongs to the program again.
+        // SAFETY: the ABI's contract: the header is there, in a buffer that belongs to the program
+        // again.
         unsafe { ptr::copy_nonoverlapping(grh.cast::<u8>(), header.as_mut_ptr(), Grh::LEN) };
     }
     let found = context.device().ah_from_wc(&completion, &header)?;

@@ -1,7 +1,8 @@
-//! What a device says of itself: `ibv_query_device`, `ibv_query_device_ex`, `ibv_query_rt_values_ex`.
+//! What a device says of itself: `ibv_query_device`, `ibv_query_device_ex`,
+//! `ibv_query_rt_values_ex`.
 //!
-//! Numbers come from the stack's limits; what is not offered is 0. Identity and constants are the kernel's `rdma_rxe`'s
-//! (`rxe_param.h`), as programs know them.
+//! Numbers come from the stack's limits; what is not offered is 0. Identity and constants are the
+//! kernel's `rdma_rxe`'s (`rxe_param.h`), as programs know them.
 
 use std::ffi::{c_int, c_void};
 use std::mem::{offset_of, zeroed};
@@ -13,17 +14,23 @@ use crate::border;
 use crate::context::Context;
 use crate::devices::copy_text;
 use crate::error::VerbError;
-use crate::layout::{ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_odp_caps, ibv_values_ex};
+use crate::layout::{
+    ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_odp_caps, ibv_values_ex,
+};
 
 /// The vendor of `rdma_rxe`, which is nobody.
 const VENDOR_ID: u32 = 0x00ff_ffff;
-/// `IBV_DEVICE_BAD_PKEY_CNTR`, `IBV_DEVICE_BAD_QKEY_CNTR`, `IBV_DEVICE_UD_AV_PORT_ENFORCE` (there is one port, and an address handle of
-/// another is refused), `IBV_DEVICE_CURR_QP_STATE_MOD`, `IBV_DEVICE_PORT_ACTIVE_EVENT`
+/// `IBV_DEVICE_BAD_PKEY_CNTR`, `IBV_DEVICE_BAD_QKEY_CNTR`, `IBV_DEVICE_UD_AV_PORT_ENFORCE` (there
+/// is one port, and an address handle of another is refused), `IBV_DEVICE_CURR_QP_STATE_MOD`,
+/// `IBV_DEVICE_PORT_ACTIVE_EVENT`
 const PORT_CAPS: u32 = 1 << 1 | 1 << 2 | 1 << 6 | 1 << 7 | 1 << 10;
-/// `IBV_DEVICE_SYS_IMAGE_GUID`, `IBV_DEVICE_RC_RNR_NAK_GEN`, `IBV_DEVICE_SRQ_RESIZE`, `IBV_DEVICE_MEM_WINDOW`, `IBV_DEVICE_XRC`,
-/// `IBV_DEVICE_MEM_MGT_EXTENSIONS`, `IBV_DEVICE_MEM_WINDOW_TYPE_2B`
-const CAP_FLAGS: u32 = PORT_CAPS | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 20 | 1 << 21 | 1 << 24;
-/// Flush to global visibility, flush to persistence, ATOMIC WRITE (`IB_UVERBS_DEVICE_*` of the kernel's ib_user_verbs.h).
+/// `IBV_DEVICE_SYS_IMAGE_GUID`, `IBV_DEVICE_RC_RNR_NAK_GEN`, `IBV_DEVICE_SRQ_RESIZE`,
+/// `IBV_DEVICE_MEM_WINDOW`, `IBV_DEVICE_XRC`, `IBV_DEVICE_MEM_MGT_EXTENSIONS`,
+/// `IBV_DEVICE_MEM_WINDOW_TYPE_2B`
+const CAP_FLAGS: u32 =
+    PORT_CAPS | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 20 | 1 << 21 | 1 << 24;
+/// Flush to global visibility, flush to persistence, ATOMIC WRITE (`IB_UVERBS_DEVICE_*` of the
+/// kernel's ib_user_verbs.h).
 const CAP_FLAGS_EX: u64 = 1 << 38 | 1 << 39 | 1 << 40;
 /// `IBV_ODP_SUPPORT_*`: SEND, receiving, WRITE, READ, atomics, receiving from a shared queue.
 const ALL_ODP: u32 = 0x3f;
@@ -93,7 +100,10 @@ fn attributes(context: &Context) -> ibv_device_attr {
 }
 
 /// `ibv_query_device`, also as `ops._compat_query_device`.
-pub unsafe extern "C" fn query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
+pub unsafe extern "C" fn query_device(
+    context: *mut ibv_context,
+    attr: *mut ibv_device_attr,
+) -> c_int {
     border::number("ibv_query_device", || {
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
@@ -106,7 +116,8 @@ pub unsafe extern "C" fn query_device(context: *mut ibv_context, attr: *mut ibv_
     })
 }
 
-/// `ibv_query_device_ex`: fills as many of the attributes as the program, which may be older or newer, has room for.
+/// `ibv_query_device_ex`: fills as many of the attributes as the program, which may be older or
+/// newer, has room for.
 pub unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
     _input: *const c_void,
@@ -134,7 +145,8 @@ pub unsafe extern "C" fn query_device_ex(
         all.cq_mod_caps = MODERATION;
         all.max_dm_size = context.device().limits().max_dm_size;
         all.phys_port_cnt_ex = 1;
-        // SAFETY: the ABI's contract: attr_size bytes are the program's; no more than `all` has are copied.
+        // SAFETY: the ABI's contract: attr_size bytes are the program's; no more than `all` has are
+        // copied.
         unsafe {
             ptr::write_bytes(attr.cast::<u8>(), 0, attr_size);
             ptr::copy_nonoverlapping(
@@ -148,7 +160,10 @@ pub unsafe extern "C" fn query_device_ex(
 }
 
 /// `ibv_query_rt_values_ex`: the clock that completions would be stamped by.
-pub unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
+pub unsafe extern "C" fn query_rt_values(
+    context: *mut ibv_context,
+    values: *mut ibv_values_ex,
+) -> c_int {
     border::number("ibv_query_rt_values_ex", || {
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;

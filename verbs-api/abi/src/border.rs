@@ -13,7 +13,8 @@ pub fn set_errno(errno: c_int) {
 
 /// Runs `call`; if it panics, `errno` is EIO and the answer `broken`.
 pub fn guard<T>(broken: T, call: impl FnOnce() -> T) -> T {
-    // What a panic left half done is behind locks that recover (see urxe_stack::sync); nothing else is shared.
+    // What a panic left half done is behind locks that recover (see urxe_stack::sync); nothing else
+    // is shared.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(value) => value,
         Err(_) => {
@@ -23,7 +24,8 @@ pub fn guard<T>(broken: T, call: impl FnOnce() -> T) -> T {
     }
 }
 
-/// For verbs that return 0 or the error number. `errno` is set as well, since some programs look there.
+/// For verbs that return 0 or the error number. `errno` is set as well, since some programs look
+/// there.
 pub fn number(verb: &'static str, call: impl FnOnce() -> Result<(), VerbError>) -> c_int {
     guard(libc::EIO, || match call() {
         Ok(()) => 0,
@@ -53,7 +55,8 @@ pub fn pointer<T>(verb: &'static str, call: impl FnOnce() -> Result<*mut T, Verb
     })
 }
 
-/// Tells why a verb was refused, to whoever asked for it (`URXE_LOG=warn`), and sets `errno`, which it returns.
+/// Tells why a verb was refused, to whoever asked for it (`URXE_LOG=warn`), and sets `errno`, which
+/// it returns.
 #[cold]
 pub fn refuse(verb: &'static str, error: &VerbError) -> c_int {
     let errno = error.errno();
@@ -152,7 +155,8 @@ mod tests {
         let name = std::thread::current().name().unwrap().to_owned();
         let mut child = Command::new(std::env::current_exe().unwrap());
         let output = child.args(["--exact", "--nocapture", &name]).env(ROLE, "").output().unwrap();
-        let told = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        let told =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{told:?}");
         assert!(!told[0].contains("unwound"), "{told:?}");
         assert!(told[1].contains("this fault is a test's"), "{told:?}");

@@ -31,7 +31,8 @@ impl ChannelObject {
     /// The channel that a program means. What is not there (any more) is refused.
     ///
     /// # Safety
-    /// The ABI's contract: `channel` is NULL, or created and not destroyed while the result is used.
+    /// The ABI's contract: `channel` is NULL, or created and not destroyed while the result is
+    /// used.
     pub unsafe fn from_c<'a>(channel: *mut ibv_comp_channel) -> Result<&'a Self, VerbError> {
         if !channel.is_null() {
             live::check(channel.cast::<Self>())?;
@@ -49,7 +50,8 @@ impl ChannelObject {
     ) -> Result<(&'a Self, &'a Context), VerbError> {
         // SAFETY: the ABI's contract.
         let object = unsafe { Self::from_c(channel) }?;
-        // SAFETY: from_c found the channel there. Its context is there as long as the channel, and the field does not change.
+        // SAFETY: from_c found the channel there. Its context is there as long as the channel, and
+        // the field does not change.
         Ok((object, unsafe { Context::of_object((*channel).context) }))
     }
 
@@ -87,7 +89,8 @@ impl ChannelObject {
     /// # Safety
     /// As `from_c`.
     pub unsafe fn count(channel: *mut ibv_comp_channel) {
-        // SAFETY: the ABI's contract; the field is an integer that this library alone writes, and no reference to it exists.
+        // SAFETY: the ABI's contract; the field is an integer that this library alone writes, and
+        // no reference to it exists.
         unsafe {
             let cqs = (*channel.cast::<Self>()).channel.cq_count();
             (&raw mut (*channel).refcnt).write(c_int::try_from(cqs).unwrap_or(c_int::MAX));
@@ -143,11 +146,12 @@ pub unsafe extern "C" fn get_cq_event(
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { ChannelObject::with_context(channel) }?;
         let taken = object.take_event(context);
-        let event = taken.map_err(|errno| VerbError::System { what: "no completion event", errno })?;
+        let event =
+            taken.map_err(|errno| VerbError::System { what: "no completion event", errno })?;
         // The queue was made with the address of its structure as its context.
         let object: *mut CqObject = ptr::with_exposed_provenance_mut(event.context as usize);
-        // SAFETY: destroying the queue waits until this event is acknowledged, so it is there. The ABI's contract: places for
-        // the results.
+        // SAFETY: destroying the queue waits until this event is acknowledged, so it is there. The
+        // ABI's contract: places for the results.
         unsafe {
             if !cq_context.is_null() {
                 cq_context.write((*object.cast::<ibv_cq>()).cq_context);

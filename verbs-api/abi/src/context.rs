@@ -20,7 +20,9 @@ use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_device, verbs_context};
 use crate::node::{Node, lock};
 use crate::owned::Owned;
-use crate::{attributes, border, cq, cq_ex, dm, domain, live, logging, mr, mw, port, post, qp, srq, xrc};
+use crate::{
+    attributes, border, cq, cq_ex, dm, domain, live, logging, mr, mw, port, post, qp, srq, xrc,
+};
 
 /// `__VERBS_ABI_IS_EXTENDED`: there is a `verbs_context` around it.
 const EXTENDED: *mut c_void = ptr::without_provenance_mut(usize::MAX);
@@ -36,10 +38,12 @@ pub fn identity(descriptor: impl AsFd) -> rustix::io::Result<FileIdentity> {
     fstat(descriptor).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// Opens a device once more, that of the context that `descriptor` is of. What both make belongs to one file, as in the original.
+/// Opens a device once more, that of the context that `descriptor` is of. What both make belongs to
+/// one file, as in the original.
 pub fn open_again(descriptor: BorrowedFd<'_>) -> Result<*mut ibv_context, VerbError> {
     let file = identity(descriptor).map_err(|_| VerbError::NoContext)?;
-    let spec = lock(OPEN.get()).iter().find(|(open, _)| *open == file).map(|(_, spec)| spec.clone());
+    let spec =
+        lock(OPEN.get()).iter().find(|(open, _)| *open == file).map(|(_, spec)| spec.clone());
     let device = spec.and_then(|spec| devices::known(&spec)).ok_or(VerbError::NoContext)?;
     // SAFETY: devices stay where they are for the life of the process.
     let known = unsafe { DeviceObject::from_c(device) }?;
@@ -71,7 +75,8 @@ pub struct Context {
     /// The program's asynchronous events.
     pub events: Arc<AsyncEvents>,
     pub events_fd: Arc<EventFd>,
-    /// Only a descriptor that is the context's own: events do not come by it, but it can be duplicated and told from others.
+    /// Only a descriptor that is the context's own: events do not come by it, but it can be
+    /// duplicated and told from others.
     _cmd_fd: OwnedFd,
     file: FileIdentity,
     next_handle: AtomicU32,
@@ -111,7 +116,8 @@ impl Context {
         self.node.device()
     }
 
-    /// Refuses what belongs to another context, unless both are [of one file](Self::is_of_one_file). `what` names it.
+    /// Refuses what belongs to another context, unless both are [of one
+    /// file](Self::is_of_one_file). `what` names it.
     pub fn own(&self, what: &'static str, other: &Self) -> Result<(), VerbError> {
         if self.is_of_one_file(other) {
             Ok(())
@@ -127,8 +133,8 @@ impl Context {
         self.file == other.file
     }
 
-    /// Whether this process is a child that inherited the context by `fork`. It takes nothing down: the device is its parent's,
-    /// and locks that the parent's threads held stay locked.
+    /// Whether this process is a child that inherited the context by `fork`. It takes nothing down:
+    /// the device is its parent's, and locks that the parent's threads held stay locked.
     pub fn is_inherited(&self) -> bool {
         self.node.engine.is_inherited()
     }
@@ -149,7 +155,8 @@ impl Context {
         self.node.router.own(object, &self.events);
     }
 
-    /// `object` is gone from the device: its events are withdrawn, and those that the program took are waited for.
+    /// `object` is gone from the device: its events are withdrawn, and those that the program took
+    /// are waited for.
     pub fn disown(&self, object: EventObject) {
         self.node.router.disown(object);
         self.events.retire(object);
@@ -159,8 +166,8 @@ impl Context {
 
 /// The tables that inline functions of the header call through.
 fn tables() -> verbs_context {
-    // SAFETY: the structure consists of integers, pointers and optional functions, for all of which zero is valid, and of a
-    // mutex, whose initial value is zero on Linux.
+    // SAFETY: the structure consists of integers, pointers and optional functions, for all of which
+    // zero is valid, and of a mutex, whose initial value is zero on Linux.
     let mut verbs: verbs_context = unsafe { zeroed() };
     verbs.sz = size_of::<verbs_context>();
     verbs.query_port = Some(port::query_port_ex);
@@ -213,7 +220,8 @@ fn open(
     cmd_fd: OwnedFd,
 ) -> Result<*mut ibv_context, VerbError> {
     let system = |what| move |errno| VerbError::System { what, errno };
-    let events_fd = Arc::new(EventFd::new().map_err(system("a descriptor for asynchronous events"))?);
+    let events_fd =
+        Arc::new(EventFd::new().map_err(system("a descriptor for asynchronous events"))?);
     let node = Node::open(&listed.spec)?;
     let file = identity(&cmd_fd).map_err(system(CMD_FD))?;
     lock(OPEN.get()).push((file, listed.spec.clone()));

@@ -21,14 +21,16 @@ use crate::object::object;
 /// Completions moved at a time.
 const BATCH: usize = 16;
 
-/// A completion queue, with what C sees of it in front: always the extended form, whose beginning is the plain one.
+/// A completion queue, with what C sees of it in front: always the extended form, whose beginning
+/// is the plain one.
 #[repr(C)]
 pub struct CqObject {
     c: UnsafeCell<ibv_cq_ex>,
     pub cq: Arc<Cq>,
     /// What the functions of the extended form read.
     pub polling: UnsafeCell<Polling>,
-    /// Completions that were inside when the program last asked for an event, and no batch of the extended form has taken since.
+    /// Completions that were inside when the program last asked for an event, and no batch of the
+    /// extended form has taken since.
     pub behind: AtomicU32,
     /// The program promised that one thread polls, so nobody takes turns.
     pub single_threaded: bool,
@@ -38,8 +40,9 @@ pub struct CqObject {
 
 object!(pub CqObject, ibv_cq, "cq");
 
-/// A queue has at least so many entries, more than the program may have asked for, as the header allows. Hardware rounds up, and
-/// programs have come to lean on it: perftest's latency tests ask for 1 and leave a completion in it when they sleep for events.
+/// A queue has at least so many entries, more than the program may have asked for, as the header
+/// allows. Hardware rounds up, and programs have come to lean on it: perftest's latency tests ask
+/// for 1 and leave a completion in it when they sleep for events.
 const MIN_ENTRIES: u32 = 16;
 
 /// The size of a queue for a program that asked for `entries`; the stack refuses 0.
@@ -72,7 +75,11 @@ pub unsafe fn create(
     let vectors = unsafe { (*context).num_comp_vectors };
     if wanted.vector >= vectors.cast_unsigned() {
         let allowed = "it must be less than num_comp_vectors";
-        return Err(VerbError::Value { field: "comp_vector", given: wanted.vector.into(), allowed });
+        return Err(VerbError::Value {
+            field: "comp_vector",
+            given: wanted.vector.into(),
+            allowed,
+        });
     }
     let channel = if wanted.channel.is_null() {
         None
@@ -86,9 +93,13 @@ pub unsafe fn create(
     };
     let mut place = Box::<CqObject>::new_uninit();
     let address = place.as_mut_ptr();
-    let cq = shared.device().create_cq(size(wanted.entries), channel, address.expose_provenance() as u64)?;
-    // SAFETY: the structure consists of integers, pointers and optional functions, for which zero is valid, and of a mutex and a
-    // condition, whose initial value is zero on Linux.
+    let cq = shared.device().create_cq(
+        size(wanted.entries),
+        channel,
+        address.expose_provenance() as u64,
+    )?;
+    // SAFETY: the structure consists of integers, pointers and optional functions, for which zero
+    // is valid, and of a mutex and a condition, whose initial value is zero on Linux.
     let mut c: ibv_cq_ex = unsafe { zeroed() };
     c.base.context = context;
     c.base.channel = wanted.channel;
@@ -103,8 +114,10 @@ pub unsafe fn create(
     }
     shared.owned().cqs.insert(object, (Arc::clone(&cq), parent));
     let (c, polling, behind) = (UnsafeCell::new(c), UnsafeCell::new(polling), AtomicU32::new(0));
-    let made =
-        live::hand_out(Box::write(place, CqObject { c, cq, polling, behind, single_threaded, parent }));
+    let made = live::hand_out(Box::write(
+        place,
+        CqObject { c, cq, polling, behind, single_threaded, parent },
+    ));
     shared.adopt(object, made.cast());
     if !wanted.channel.is_null() {
         // SAFETY: the ABI's contract.
@@ -124,7 +137,8 @@ pub unsafe extern "C" fn create_cq(
     border::pointer("ibv_create_cq", || {
         let entries = u32::try_from(cqe).unwrap_or(0);
         let vector = u32::try_from(comp_vector).unwrap_or(u32::MAX);
-        let wanted = Wanted { entries, cq_context, channel, vector, single_threaded: false, parent: None };
+        let wanted =
+            Wanted { entries, cq_context, channel, vector, single_threaded: false, parent: None };
         // SAFETY: the ABI's contract.
         unsafe { create(context, &wanted, |_| Polling::default()) }.map(<*mut _>::cast)
     })
@@ -142,7 +156,8 @@ pub unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
             return Err(CqError::TooSmall { requested: asked, held }.into());
         }
         let entries = object.cq.resize(size(asked))?;
-        // SAFETY: the ABI's contract: no other thread resizes it, and who reads the field reads an integer.
+        // SAFETY: the ABI's contract: no other thread resizes it, and who reads the field reads an
+        // integer.
         unsafe { (&raw mut (*cq).cqe).write(c_int::try_from(entries).unwrap_or(c_int::MAX)) };
         Ok(())
     })
@@ -174,7 +189,8 @@ pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     })
 }
 
-/// `ibv_poll_cq`, through `ibv_context.ops`: the number of completions, or a negative number once the queue overran.
+/// `ibv_poll_cq`, through `ibv_context.ops`: the number of completions, or a negative number once
+/// the queue overran.
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     border::guard(-libc::EIO, || {
         // SAFETY: the ABI's contract.
@@ -210,8 +226,9 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
             }
         }
         if taken == wanted && wanted > 1 {
-            // Who takes a full array and sleeps without another look would never hear of the rest: perftest with --events --bidirectional
-            // and several queue pairs. Who takes one for each event, as its latency tests do, must get no event more.
+            // Who takes a full array and sleeps without another look would never hear of the rest:
+            // perftest with --events --bidirectional and several queue pairs. Who takes one for
+            // each event, as its latency tests do, must get no event more.
             object.cq.remind();
         }
         context.node.settle();

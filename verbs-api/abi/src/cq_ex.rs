@@ -1,4 +1,5 @@
-//! Completion queues in their extended form: `ibv_create_cq_ex`, and the functions that read one completion after the other.
+//! Completion queues in their extended form: `ibv_create_cq_ex`, and the functions that read one
+//! completion after the other.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
@@ -14,24 +15,29 @@ use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr};
 use crate::pd::PdObject;
 
-/// `IBV_WC_STANDARD_FLAGS` (byte length, immediate data, both queue pairs, and what has no meaning on Ethernet) and both stamps:
-/// `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`, `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK`.
+/// `IBV_WC_STANDARD_FLAGS` (byte length, immediate data, both queue pairs, and what has no meaning
+/// on Ethernet) and both stamps: `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`,
+/// `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK`.
 const WC_FLAGS: u64 = 0x7f | 1 << 7 | 1 << 11;
 /// `IBV_CQ_INIT_ATTR_MASK_FLAGS`
 const MASK_FLAGS: u32 = 1;
-/// `IBV_CQ_INIT_ATTR_MASK_PD`: a parent domain, which is busy meanwhile. Its promise of a single thread changes nothing here.
+/// `IBV_CQ_INIT_ATTR_MASK_PD`: a parent domain, which is busy meanwhile. Its promise of a single
+/// thread changes nothing here.
 const MASK_PD: u32 = 1 << 1;
-/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: nobody takes turns. `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN` is not allowed.
+/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: nobody takes turns. `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN` is
+/// not allowed.
 const SINGLE_THREADED: u32 = 1;
 /// `IBV_CQ_ATTR_MODERATE`
 const MODERATE: u32 = 1;
 
-/// The completion that a program is reading: of the thread whose turn at the queue it is. A turn begins when start_poll finds a completion
-/// and lasts until end_poll, also once next_poll found none, as in the original (providers/rxe/rxe.c, which holds a lock for so long).
+/// The completion that a program is reading: of the thread whose turn at the queue it is. A turn
+/// begins when start_poll finds a completion and lasts until end_poll, also once next_poll found
+/// none, as in the original (providers/rxe/rxe.c, which holds a lock for so long).
 ///
-/// A batch, from start_poll to end_poll, ends before the completions that came after the program had asked for an event, if it begins with
-/// any from before: their event is on its way, and who takes one batch for each event finds them then. `ibv_rc_pingpong` with `-e -t` takes
-/// an event without a completion for an error.
+/// A batch, from start_poll to end_poll, ends before the completions that came after the program
+/// had asked for an event, if it begins with any from before: their event is on its way, and who
+/// takes one batch for each event finds them then. `ibv_rc_pingpong` with `-e -t` takes an event
+/// without a completion for an error.
 #[derive(Debug, Default)]
 pub struct Polling {
     current: Completion,
@@ -80,7 +86,11 @@ unsafe fn parent(context: *mut ibv_context, attr: &ibv_cq_init_attr_ex) -> Resul
     shared.own("parent_domain", of_parent)?;
     if domain.id == domain.memory {
         let allowed = "it must be a parent domain's";
-        return Err(VerbError::Value { field: "parent_domain->handle", given: domain.id.0.into(), allowed });
+        return Err(VerbError::Value {
+            field: "parent_domain->handle",
+            given: domain.id.0.into(),
+            allowed,
+        });
     }
     Ok(domain.id)
 }
@@ -128,7 +138,8 @@ fn fill(c: &mut ibv_cq_ex) -> Polling {
     Polling::default()
 }
 
-/// Puts a completion that was taken where the program reads it: 0, ENOENT if there is none, or another error number.
+/// Puts a completion that was taken where the program reads it: 0, ENOENT if there is none, or
+/// another error number.
 ///
 /// # Safety
 /// The ABI's contract: a queue of create_cq_ex. If there is a completion, it is this thread's turn.
@@ -271,7 +282,8 @@ readers! {
 unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
     border::guard(0, || {
         // SAFETY: the ABI's contract.
-        let (Ok((_, context)), completion) = (unsafe { (CqObject::hot_c(cq.cast()), current(cq)) }) else {
+        let (Ok((_, context)), completion) = (unsafe { (CqObject::hot_c(cq.cast()), current(cq)) })
+        else {
             return 0;
         };
         let age_ns = context.node.engine.now().as_ns().saturating_sub(completion.timestamp_ns);

@@ -1,7 +1,8 @@
 //! The list of devices: the configured links that this machine has.
 //!
-//! A device's structure stays where it is for the life of the process, so that a pointer to it outlives the list that it came
-//! from, as programs expect which open a device after freeing the list. Asking again finds the same structure.
+//! A device's structure stays where it is for the life of the process, so that a pointer to it
+//! outlives the list that it came from, as programs expect which open a device after freeing the
+//! list. Asking again finds the same structure.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::zeroed;
@@ -38,7 +39,8 @@ struct Known(*mut DeviceObject);
 // SAFETY: what it points to is never freed and not changed after it was made.
 unsafe impl Send for Known {}
 
-/// A forked child lists anew: another thread of its parent may have been at the list. What its parent was given stays as it is.
+/// A forked child lists anew: another thread of its parent may have been at the list. What its
+/// parent was given stays as it is.
 static KNOWN: PerProcess<Mutex<Vec<Known>>> = PerProcess::new(Mutex::default);
 
 /// Nothing in it: no provider's table has this address, which is what providers ask.
@@ -67,7 +69,8 @@ impl DeviceObject {
     /// # Safety
     /// The ABI's contract: `device` is NULL or came from `ibv_get_device_list`.
     pub unsafe fn from_c<'a>(device: *mut ibv_device) -> Result<&'a Self, VerbError> {
-        // SAFETY: devices of the list are the first field of a DeviceObject that is never freed nor changed.
+        // SAFETY: devices of the list are the first field of a DeviceObject that is never freed nor
+        // changed.
         unsafe { device.cast::<Self>().as_ref() }.ok_or(VerbError::Null("device"))
     }
 }
@@ -86,7 +89,8 @@ pub fn copy_text<const N: usize>(to: &mut [c_char; N], text: &str) {
     }
 }
 
-/// The configured devices that this machine has; those that it does not have are told on standard error.
+/// The configured devices that this machine has; those that it does not have are told on standard
+/// error.
 pub fn list() -> Result<Vec<*mut ibv_device>, VerbError> {
     let mut known = lock(KNOWN.get());
     let mut devices = Vec::new();
@@ -135,7 +139,10 @@ pub unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut i
         // SAFETY: allocates; the result is checked.
         let array = unsafe { libc::malloc(bytes) }.cast::<*mut ibv_device>();
         if array.is_null() {
-            return Err(VerbError::System { what: "the list of devices", errno: rustix::io::Errno::NOMEM });
+            return Err(VerbError::System {
+                what: "the list of devices",
+                errno: rustix::io::Errno::NOMEM,
+            });
         }
         // SAFETY: both are as long as `devices`, aligned for pointers, and do not overlap.
         unsafe { ptr::copy_nonoverlapping(devices.as_ptr(), array, devices.len()) };

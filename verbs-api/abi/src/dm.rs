@@ -25,7 +25,10 @@ pub struct DmObject {
 object!(DmObject, ibv_dm, "dm");
 
 /// `ibv_alloc_dm`, through `verbs_context`
-pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
+pub unsafe extern "C" fn alloc_dm(
+    context: *mut ibv_context,
+    attr: *mut ibv_alloc_dm_attr,
+) -> *mut ibv_dm {
     border::pointer("ibv_alloc_dm", || {
         // SAFETY: the ABI's contract.
         let shared = unsafe { Context::from_c(context) }?;
@@ -85,7 +88,12 @@ pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
 }
 
 /// `ibv_memcpy_to_dm`, through `ibv_dm`
-unsafe extern "C" fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, from: *const c_void, length: usize) -> c_int {
+unsafe extern "C" fn memcpy_to_dm(
+    dm: *mut ibv_dm,
+    offset: u64,
+    from: *const c_void,
+    length: usize,
+) -> c_int {
     border::number("ibv_memcpy_to_dm", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { DmObject::from_c(dm) }?;
@@ -96,7 +104,12 @@ unsafe extern "C" fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, from: *const c_v
 }
 
 /// `ibv_memcpy_from_dm`, through `ibv_dm`
-unsafe extern "C" fn memcpy_from_dm(to: *mut c_void, dm: *mut ibv_dm, offset: u64, length: usize) -> c_int {
+unsafe extern "C" fn memcpy_from_dm(
+    to: *mut c_void,
+    dm: *mut ibv_dm,
+    offset: u64,
+    length: usize,
+) -> c_int {
     border::number("ibv_memcpy_from_dm", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { DmObject::from_c(dm) }?;
@@ -106,8 +119,9 @@ unsafe extern "C" fn memcpy_from_dm(to: *mut c_void, dm: *mut ibv_dm, offset: u6
         if to.is_null() {
             return Err(VerbError::Null("host_addr"));
         }
-        // SAFETY: the ABI's contract: a place of so many bytes, which nobody else uses during the call. They are written below
-        // before anybody reads them, and every pattern is a valid byte.
+        // SAFETY: the ABI's contract: a place of so many bytes, which nobody else uses during the
+        // call. They are written below before anybody reads them, and every pattern is a valid
+        // byte.
         let place = unsafe { slice::from_raw_parts_mut(to.cast::<u8>(), length) };
         Ok(context.device().memory().copy_from_dm(object.id, start(offset), place)?)
     })
@@ -123,13 +137,15 @@ pub unsafe extern "C" fn reg_dm_mr(
 ) -> *mut ibv_mr {
     border::pointer("ibv_reg_dm_mr", || {
         // SAFETY: the ABI's contract.
-        let ((domain, context), (object, of_dm)) = unsafe { (PdObject::from_c(pd)?, DmObject::from_c(dm)?) };
+        let ((domain, context), (object, of_dm)) =
+            unsafe { (PdObject::from_c(pd)?, DmObject::from_c(dm)?) };
         context.own("dm", of_dm)?;
         let first = start(offset);
         // An end behind the address space is behind the memory as well.
         let range = first..first.saturating_add(length);
         let access = Access::from_bits_retain(access);
-        let region = context.device().memory().register_dm(domain.memory, object.id, range, access)?;
+        let region =
+            context.device().memory().register_dm(domain.memory, object.id, range, access)?;
         // SAFETY: the ABI's contract.
         Ok(unsafe { mr::present(pd, context, ptr::null_mut(), length, &region) })
     })

@@ -1,8 +1,9 @@
 //! Thread domains and parent domains.
 //!
-//! A parent domain is handed over wherever a protection domain is, so it is a [`PdObject`] like any other. The allocation functions
-//! that a program may give one are for a provider's queues; the queues here are not the program's to place, so they are
-//! not called, as by providers that allocate nothing.
+//! A parent domain is handed over wherever a protection domain is, so it is a [`PdObject`] like any
+//! other. The allocation functions that a program may give one are for a provider's queues; the
+//! queues here are not the program's to place, so they are not called, as by providers that
+//! allocate nothing.
 
 use std::ffi::c_int;
 
@@ -30,7 +31,10 @@ pub struct TdObject {
 object!(TdObject, ibv_td, "td");
 
 /// `ibv_alloc_td`, through `verbs_context`
-pub unsafe extern "C" fn alloc_td(context: *mut ibv_context, attr: *mut ibv_td_init_attr) -> *mut ibv_td {
+pub unsafe extern "C" fn alloc_td(
+    context: *mut ibv_context,
+    attr: *mut ibv_td_init_attr,
+) -> *mut ibv_td {
     border::pointer("ibv_alloc_td", || {
         // SAFETY: the ABI's contract.
         let shared = unsafe { Context::from_c(context) }?;

@@ -5,7 +5,9 @@ use urxe_stack::cq::CqError;
 use urxe_stack::device::ah::{AhFromWcError, CreateAhError, DestroyAhError};
 use urxe_stack::device::multicast::{AttachMcastError, DetachMcastError};
 use urxe_stack::device::{AllocParentDomainError, DeallocTdError, OpenQpError};
-use urxe_stack::device::{CreateCqError, CreateQpError, DeallocPdError, DestroyQpError, ModifyError};
+use urxe_stack::device::{
+    CreateCqError, CreateQpError, DeallocPdError, DestroyQpError, ModifyError,
+};
 use urxe_stack::driver::OpenEngineError;
 use urxe_stack::link::LinkError;
 use urxe_stack::memory::{
@@ -236,7 +238,9 @@ impl VerbError {
             // The kernel looks for its number among those of the context.
             Self::OtherDevice(_) | Self::OtherContext(_) => libc::ENOENT,
             Self::Gone { .. } | Self::NoContext => libc::EINVAL,
-            Self::Null(_) | Self::Value { .. } | Self::Port { .. } | Self::Index { .. } => libc::EINVAL,
+            Self::Null(_) | Self::Value { .. } | Self::Port { .. } | Self::Index { .. } => {
+                libc::EINVAL
+            }
             Self::EmptyGid { .. } => libc::ENODATA,
             Self::NoPdLeft { .. } => libc::ENOMEM,
             Self::ChannelBusy { .. } => libc::EBUSY,

@@ -14,7 +14,10 @@ use crate::qp::QpObject;
 use crate::srq::SrqObject;
 
 /// `ibv_get_async_event`: waits for an event, unless the program made the descriptor non-blocking.
-pub unsafe extern "C" fn get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
+pub unsafe extern "C" fn get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
     border::minus_one("ibv_get_async_event", || {
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
@@ -22,12 +25,15 @@ pub unsafe extern "C" fn get_async_event(context: *mut ibv_context, event: *mut 
             return Err(VerbError::Null("event"));
         }
         let taken = context.events_fd.take_event(|| context.events.redeem());
-        let taken = taken.map_err(|errno| VerbError::System { what: "no asynchronous event", errno })?;
+        let taken =
+            taken.map_err(|errno| VerbError::System { what: "no asynchronous event", errno })?;
         let element = match (taken, taken.object()) {
             (AsyncEvent::Port(_, port), _) => ptr::without_provenance_mut(port.into()),
             (_, None) => ptr::null_mut(),
             // It is there: destroying it waits until this event is acknowledged.
-            (_, Some(object)) => context.owned().objects.get(&object).copied().unwrap_or(ptr::null_mut()),
+            (_, Some(object)) => {
+                context.owned().objects.get(&object).copied().unwrap_or(ptr::null_mut())
+            }
         };
         let event_type = taken.event_type().number().into();
         // SAFETY: the ABI's contract: a place for the event.

@@ -1,4 +1,5 @@
-//! The GID table: `ibv_query_gid`, `ibv_query_gid_ex`, `ibv_query_gid_table`, and the type of an entry.
+//! The GID table: `ibv_query_gid`, `ibv_query_gid_ex`, `ibv_query_gid_table`, and the type of an
+//! entry.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -106,11 +107,17 @@ pub unsafe extern "C" fn query_gid_table(
         let count = valid.clone().count();
         if count > max_entries || (entries.is_null() && count > 0) {
             let given = max_entries as u64;
-            return failed(&VerbError::Value { field: "max_entries", given, allowed: "the table has more" });
+            return failed(&VerbError::Value {
+                field: "max_entries",
+                given,
+                allowed: "the table has more",
+            });
         }
         for (place, (index, gid)) in valid.enumerate() {
             // SAFETY: the ABI's contract: max_entries times entry_size bytes are the program's.
-            unsafe { put(entries.cast::<u8>().add(place * entry_size), entry_size, *gid, index, context) };
+            unsafe {
+                put(entries.cast::<u8>().add(place * entry_size), entry_size, *gid, index, context)
+            };
         }
         count as isize
     })
@@ -139,7 +146,9 @@ pub unsafe extern "C" fn query_gid_type(
 fn check_flags(flags: u32) -> Result<(), VerbError> {
     match flags {
         0 => Ok(()),
-        given => Err(VerbError::Value { field: "flags", given: given.into(), allowed: "there are none" }),
+        given => {
+            Err(VerbError::Value { field: "flags", given: given.into(), allowed: "there are none" })
+        }
     }
 }
 
@@ -149,11 +158,20 @@ fn check_flags(flags: u32) -> Result<(), VerbError> {
 /// `size` bytes at `to` can be written.
 unsafe fn put(to: *mut u8, size: usize, gid: Gid, index: u32, context: &Context) {
     let ndev_ifindex = context.node.engine.link().interface.index;
-    let entry =
-        ibv_gid_entry { gid: to_c(gid), gid_index: index, port_num: 1, gid_type: ROCE_V2, ndev_ifindex };
+    let entry = ibv_gid_entry {
+        gid: to_c(gid),
+        gid_index: index,
+        port_num: 1,
+        gid_type: ROCE_V2,
+        ndev_ifindex,
+    };
     // SAFETY: no more than both have.
     unsafe {
         ptr::write_bytes(to, 0, size);
-        ptr::copy_nonoverlapping((&raw const entry).cast::<u8>(), to, size.min(size_of::<ibv_gid_entry>()));
+        ptr::copy_nonoverlapping(
+            (&raw const entry).cast::<u8>(),
+            to,
+            size.min(size_of::<ibv_gid_entry>()),
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! Using what another context of this process made: `ibv_import_device`, `ibv_import_pd`, `ibv_import_mr`, `ibv_import_dm`.
+//! Using what another context of this process made: `ibv_import_device`, `ibv_import_pd`,
+//! `ibv_import_mr`, `ibv_import_dm`.
 //!
-//! Contexts of one device share an engine, so all of them know the same numbers. A device is found by the descriptor of an open
-//! context, `cmd_fd` or a duplicate of it. A descriptor that came from another process names an engine that lives there, and is
-//! refused.
+//! Contexts of one device share an engine, so all of them know the same numbers. A device is found
+//! by the descriptor of an open context, `cmd_fd` or a duplicate of it. A descriptor that came from
+//! another process names an engine that lives there, and is refused.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -25,7 +26,11 @@ pub unsafe extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
     border::pointer("ibv_import_device", || {
         if cmd_fd < 0 {
             let given = u64::from(cmd_fd.cast_unsigned());
-            return Err(VerbError::Value { field: "cmd_fd", given, allowed: "a descriptor is needed" });
+            return Err(VerbError::Value {
+                field: "cmd_fd",
+                given,
+                allowed: "a descriptor is needed",
+            });
         }
         // SAFETY: only used during the call; a number that is no open descriptor has no identity.
         context::open_again(unsafe { BorrowedFd::borrow_raw(cmd_fd) })
@@ -54,12 +59,14 @@ pub unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
     });
 }
 
-/// `ibv_import_mr`: the number of a region is its key. Address and length in the program are not known here, as in the original.
+/// `ibv_import_mr`: the number of a region is its key. Address and length in the program are not
+/// known here, as in the original.
 pub unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
     border::pointer("ibv_import_mr", || {
         // SAFETY: the ABI's contract.
         let (domain, context) = unsafe { PdObject::from_c(pd) }?;
-        let found = context.device().memory().query(Lkey(handle)).filter(|mr| mr.pd == domain.memory);
+        let found =
+            context.device().memory().query(Lkey(handle)).filter(|mr| mr.pd == domain.memory);
         let found = found.ok_or(VerbError::Unknown { what: "memory region", handle })?;
         // SAFETY: from_c found the protection domain there.
         Ok(unsafe { mr::describe(pd, ptr::null_mut(), found.len, &found) })

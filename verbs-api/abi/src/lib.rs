@@ -1,8 +1,10 @@
-//! `liburxe.so`: the C ABI of libibverbs and librdmacm over the stack, for programs that were compiled for the originals.
+//! `liburxe.so`: the C ABI of libibverbs and librdmacm over the stack, for programs that were
+//! compiled for the originals.
 //!
-//! `libibverbs.so.1` and `librdmacm.so.1` are symbolic links to this one library, which the loader then maps once. A program calls
-//! it in two ways: by the exported symbols ([`exports`]), and by inline functions of the header that call through tables in the
-//! objects (`ibv_context.ops`, `verbs_context`, `ibv_qp_ex`, `ibv_cq_ex`), so those have to be laid out exactly ([`layout`]).
+//! `libibverbs.so.1` and `librdmacm.so.1` are symbolic links to this one library, which the loader
+//! then maps once. A program calls it in two ways: by the exported symbols ([`exports`]), and by
+//! inline functions of the header that call through tables in the objects (`ibv_context.ops`,
+//! `verbs_context`, `ibv_qp_ex`, `ibv_cq_ex`), so those have to be laid out exactly ([`layout`]).
 //!
 //! ```text
 //!   program --symbols--> exports --> a verb's file --> border (errors, panics) --> urxe-stack: Engine, Device
@@ -31,18 +33,21 @@
 //! | [`loading`] | what is looked for when the library is loaded |
 //!
 //! # Rules
-//! - **Panics** do not cross the border. Each entry that does more than read or note something catches them: the verb answers EIO, the
-//!   reason is on standard error, and the process lives on. In the others a panic would end the process, as in any `extern "C"` function,
-//!   rather than unwind. That is for faults of this library alone; bad arguments are errors, never panics.
-//! - **Threads** run only while a device is open, and none handles signals. The library installs no signal handler and no
-//!   exit handler.
-//! - **Pointers** that a program hands in are trusted as in the original: NULL is refused where the original refuses or tolerates
-//!   it, objects that are not there (any more) are refused where that costs nothing that matters ([`live`]), anything else is taken
-//!   for what the header says it is. That is what the SAFETY comments call *the ABI's contract*: a
-//!   pointer to an object came from the verb that makes such objects, which has not been destroyed yet, and a pointer to a
+//! - **Panics** do not cross the border. Each entry that does more than read or note something
+//!   catches them: the verb answers EIO, the reason is on standard error, and the process lives on.
+//!   In the others a panic would end the process, as in any `extern "C"` function, rather than
+//!   unwind. That is for faults of this library alone; bad arguments are errors, never panics.
+//! - **Threads** run only while a device is open, and none handles signals. The library installs no
+//!   signal handler and no exit handler.
+//! - **Pointers** that a program hands in are trusted as in the original: NULL is refused where the
+//!   original refuses or tolerates it, objects that are not there (any more) are refused where that
+//!   costs nothing that matters ([`live`]), anything else is taken for what the header says it is.
+//!   That is what the SAFETY comments call *the ABI's contract*: a pointer to an object came from
+//!   the verb that makes such objects, which has not been destroyed yet, and a pointer to a
 //!   structure of arguments points to one that no other thread writes during the call.
-//! - **Objects** are allocated here and freed by the verb that destroys them. Objects that a program leaves behind when it closes the
-//!   device end with it; their few bytes stay allocated, since the program may still look at them.
+//! - **Objects** are allocated here and freed by the verb that destroys them. Objects that a
+//!   program leaves behind when it closes the device end with it; their few bytes stay allocated,
+//!   since the program may still look at them.
 
 mod absent;
 mod ah;

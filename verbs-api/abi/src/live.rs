@@ -1,7 +1,9 @@
-//! Which structures programs hold. A handle that was destroyed already, or whose context was closed, is refused before anything is read
-//! from it, as far as that can be told: an address may have been given to a newer object of the same kind.
+//! Which structures programs hold. A handle that was destroyed already, or whose context was
+//! closed, is refused before anything is read from it, as far as that can be told: an address may
+//! have been given to a newer object of the same kind.
 //!
-//! The data path does not look here, and a forked child knows of nothing that it inherited: there, what is not known is let pass.
+//! The data path does not look here, and a forked child knows of nothing that it inherited: there,
+//! what is not known is let pass.
 
 use std::any::{TypeId, type_name};
 use std::collections::BTreeMap;
@@ -48,7 +50,9 @@ pub fn check<T: 'static>(object: *const T) -> Result<(), VerbError> {
     match known {
         Some(kind) if kind == TypeId::of::<T>() => Ok(()),
         None if live.is_child => Ok(()),
-        _ => Err(VerbError::Gone { what: type_name::<T>().rsplit("::").next().unwrap_or_default() }),
+        _ => {
+            Err(VerbError::Gone { what: type_name::<T>().rsplit("::").next().unwrap_or_default() })
+        }
     }
 }
 

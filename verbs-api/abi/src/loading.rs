@@ -1,9 +1,11 @@
-//! What happens when the library is loaded: it looks whether the process has another libibverbs or librdmacm as well.
+//! What happens when the library is loaded: it looks whether the process has another libibverbs or
+//! librdmacm as well.
 //!
-//! Two of them, this one under one name and the original or a copy of this one under the other, would each have devices of their own,
-//! and an object of one in the hands of the other is memory of an unknown shape. The loader sees to it that a name is taken
-//! once, but a path in the program (DT_RPATH, `dlopen`) or a copied file in place of a link gets around that. So the process
-//! ends at once, and says why.
+//! Two of them, this one under one name and the original or a copy of this one under the other,
+//! would each have devices of their own, and an object of one in the hands of the other is memory
+//! of an unknown shape. The loader sees to it that a name is taken once, but a path in the program
+//! (DT_RPATH, `dlopen`) or a copied file in place of a link gets around that. So the process ends
+//! at once, and says why.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -23,16 +25,19 @@ static AT_LOAD: extern "C" fn() = look_around;
 
 extern "C" fn look_around() {
     border::guard((), || {
-        let (this, others): (Vec<_>, Vec<_>) = mapped().into_iter().partition(|(_, is_this)| *is_this);
+        let (this, others): (Vec<_>, Vec<_>) =
+            mapped().into_iter().partition(|(_, is_this)| *is_this);
         let Some((other, _)) = others.first() else { return };
-        let this = this.first().map_or_else(|| PathBuf::from("liburxe.so"), |(path, _)| path.clone());
+        let this =
+            this.first().map_or_else(|| PathBuf::from("liburxe.so"), |(path, _)| path.clone());
         eprintln!(
             "urxe: {} and {} are both loaded; a process can have one libibverbs.so.1 and librdmacm.so.1, which are links to one \
              liburxe.so: take the other one's folder out of the library path, the program's DT_RPATH or dlopen",
             this.display(),
             other.display()
         );
-        // SAFETY: ends the process, of which nothing has run yet that could be left half done, and nothing of it is to run.
+        // SAFETY: ends the process, of which nothing has run yet that could be left half done, and
+        // nothing of it is to run.
         unsafe { libc::_exit(NOT_STARTED) };
     });
 }
@@ -45,7 +50,11 @@ fn mapped() -> Vec<(PathBuf, bool)> {
     found
 }
 
-unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _size: usize, found: *mut c_void) -> c_int {
+unsafe extern "C" fn note(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    found: *mut c_void,
+) -> c_int {
     // SAFETY: the loader's own description of an object, and the vector of `mapped`.
     let (info, found) = unsafe { (&*info, &mut *found.cast::<Vec<(PathBuf, bool)>>()) };
     if info.dlpi_name.is_null() {
@@ -60,7 +69,8 @@ unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _size: usize, found: *m
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         let is_this = headers.iter().any(|header| {
             let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
-            header.p_type == libc::PT_LOAD && (start..start.saturating_add(header.p_memsz)).contains(&here)
+            header.p_type == libc::PT_LOAD
+                && (start..start.saturating_add(header.p_memsz)).contains(&here)
         });
         found.push((PathBuf::from(OsStr::from_bytes(path)), is_this));
     }

@@ -1,7 +1,8 @@
-//! Log lines on standard error, chosen by the environment variable `URXE_LOG`, as for the `urxe` command.
+//! Log lines on standard error, chosen by the environment variable `URXE_LOG`, as for the `urxe`
+//! command.
 //!
-//! Without it, errors alone are told: a device that cannot be opened, a list of devices that cannot be read. A refused verb is a
-//! warning, since programs try things out.
+//! Without it, errors alone are told: a device that cannot be opened, a list of devices that cannot
+//! be read. A refused verb is a warning, since programs try things out.
 
 use std::io::{self, IsTerminal};
 use std::sync::Once;
@@ -27,7 +28,9 @@ pub fn start() {
             .with_writer(io::stderr)
             .try_init();
         if let Some(error) = bad {
-            tracing::error!("{VARIABLE}={given:?} is no log filter ({error}); try {VARIABLE}=debug");
+            tracing::error!(
+                "{VARIABLE}={given:?} is no log filter ({error}); try {VARIABLE}=debug"
+            );
         }
         debug_assert!(logger.is_ok(), "nobody else starts this library's logging");
     });

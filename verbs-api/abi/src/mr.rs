@@ -29,7 +29,8 @@ const ADVISE_FLUSH: u32 = 1;
 /// A region's `ibv_mr` is all there is of it here: the rest is the stack's, by its key.
 ///
 /// # Safety
-/// The ABI's contract; and what `urxe_stack::memory::Memory::register` asks of the memory, which is what `ibv_reg_mr(3)` asks.
+/// The ABI's contract; and what `urxe_stack::memory::Memory::register` asks of the memory, which is
+/// what `ibv_reg_mr(3)` asks.
 unsafe fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -40,9 +41,11 @@ unsafe fn register(
     // SAFETY: the ABI's contract.
     let (object, context) = unsafe { PdObject::from_c(pd) }?;
     let access = Access::from_bits_retain(access);
-    // SAFETY: what is registered is the C program's memory, of which no Rust reference exists, and which it keeps mapped until
-    // it deregisters it.
-    let mr = unsafe { context.device().memory().register(object.memory, addr.cast(), length, iova, access) }?;
+    // SAFETY: what is registered is the C program's memory, of which no Rust reference exists, and
+    // which it keeps mapped until it deregisters it.
+    let mr = unsafe {
+        context.device().memory().register(object.memory, addr.cast(), length, iova, access)
+    }?;
     // SAFETY: from_c found the protection domain there.
     Ok(unsafe { present(pd, context, addr, length, &mr) })
 }
@@ -83,7 +86,9 @@ pub unsafe extern "C" fn reg_mr(
 ) -> *mut ibv_mr {
     let iova = addr.addr() as u64;
     // SAFETY: the ABI's contract.
-    border::pointer("ibv_reg_mr", || unsafe { register(pd, addr, length, iova, access.cast_unsigned()) })
+    border::pointer("ibv_reg_mr", || unsafe {
+        register(pd, addr, length, iova, access.cast_unsigned())
+    })
 }
 
 /// `ibv_reg_mr_iova`
@@ -95,7 +100,9 @@ pub unsafe extern "C" fn reg_mr_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: the ABI's contract.
-    border::pointer("ibv_reg_mr_iova", || unsafe { register(pd, addr, length, iova, access.cast_unsigned()) })
+    border::pointer("ibv_reg_mr_iova", || unsafe {
+        register(pd, addr, length, iova, access.cast_unsigned())
+    })
 }
 
 /// `ibv_reg_mr_iova2`, which the header's `ibv_reg_mr` calls when the access flags are no constant.
@@ -177,7 +184,11 @@ unsafe fn change(
     }
     let iova = addr.addr() as u64;
     Ok(Change {
-        translation: has(TRANSLATION).then_some(Translation { addr: addr.cast(), len: length, iova }),
+        translation: has(TRANSLATION).then_some(Translation {
+            addr: addr.cast(),
+            len: length,
+            iova,
+        }),
         // SAFETY: the ABI's contract.
         pd: if has(PD) { Some(unsafe { PdObject::from_c(pd) }?.0.memory) } else { None },
         access: has(ACCESS).then_some(Access::from_bits_retain(access)),
@@ -198,7 +209,8 @@ unsafe fn reregister(mr: *mut ibv_mr, pd: *mut ibv_pd, change: &Change) -> Resul
         // SAFETY: the ABI's contract; it was found when the change was read.
         context.own("pd", unsafe { PdObject::from_c(pd) }?.1)?;
     }
-    // SAFETY: as for registering: the C program's memory, of which no Rust reference exists, mapped until it is deregistered.
+    // SAFETY: as for registering: the C program's memory, of which no Rust reference exists, mapped
+    // until it is deregistered.
     let changed = unsafe { context.device().memory().reregister(Lkey(region.lkey), change) }?;
     if let Some(Translation { addr, len, .. }) = change.translation {
         region.addr = addr.cast();
@@ -212,7 +224,8 @@ unsafe fn reregister(mr: *mut ibv_mr, pd: *mut ibv_pd, change: &Change) -> Resul
     Ok(())
 }
 
-/// `ibv_advise_mr`, through `verbs_context`. Advice is followed at once, with or without `IBV_ADVISE_MR_FLAG_FLUSH`.
+/// `ibv_advise_mr`, through `verbs_context`. Advice is followed at once, with or without
+/// `IBV_ADVISE_MR_FLAG_FLUSH`.
 pub unsafe extern "C" fn advise_mr(
     pd: *mut ibv_pd,
     advice: c_int,

@@ -1,7 +1,8 @@
 //! Memory windows.
 //!
-//! A window's key is in its `ibv_mw`, where programs read it. A bind by `ibv_bind_mw` writes the new one there; with a type 2 window the
-//! program chooses the key, posts the bind and writes it there itself, as the manual page of `ibv_bind_mw` has it.
+//! A window's key is in its `ibv_mw`, where programs read it. A bind by `ibv_bind_mw` writes the
+//! new one there; with a type 2 window the program chooses the key, posts the bind and writes it
+//! there itself, as the manual page of `ibv_bind_mw` has it.
 
 use std::ffi::c_int;
 
@@ -44,7 +45,8 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
     })
 }
 
-/// `ibv_dealloc_mw`, through `ibv_context.ops`: when it returns, no peer comes through the window any more.
+/// `ibv_dealloc_mw`, through `ibv_context.ops`: when it returns, no peer comes through the window
+/// any more.
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     border::number("ibv_dealloc_mw", || {
         if !mw.is_null() {
@@ -65,8 +67,13 @@ pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     })
 }
 
-/// `ibv_bind_mw`, through `ibv_context.ops`: of type 1 windows alone, to regions of the same domain, which the header's function has checked.
-pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
+/// `ibv_bind_mw`, through `ibv_context.ops`: of type 1 windows alone, to regions of the same
+/// domain, which the header's function has checked.
+pub unsafe extern "C" fn bind_mw(
+    qp: *mut ibv_qp,
+    mw: *mut ibv_mw,
+    bind: *mut ibv_mw_bind,
+) -> c_int {
     border::number("ibv_bind_mw", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { QpObject::from_c(qp) }?;
@@ -92,8 +99,8 @@ pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ib
     })
 }
 
-/// Refuses at once the one thing that rdma-core's provider does and the header's function does not (`providers/rxe/rxe.c`, `rxe_bind_mw`); the same
-/// in an `ibv_send_wr` is told by its completion.
+/// Refuses at once the one thing that rdma-core's provider does and the header's function does not
+/// (`providers/rxe/rxe.c`, `rxe_bind_mw`); the same in an `ibv_send_wr` is told by its completion.
 fn check(info: &ibv_mw_bind_info) -> Result<(), VerbError> {
     if !Access::from_bits_retain(info.mw_access_flags).contains(Access::ZERO_BASED) {
         return Ok(());
@@ -106,7 +113,11 @@ fn check(info: &ibv_mw_bind_info) -> Result<(), VerbError> {
 ///
 /// # Safety
 /// The ABI's contract: the region is NULL or registered.
-pub unsafe fn request(window: &ibv_mw, new_rkey: Rkey, info: &ibv_mw_bind_info) -> Result<Bind, VerbError> {
+pub unsafe fn request(
+    window: &ibv_mw,
+    new_rkey: Rkey,
+    info: &ibv_mw_bind_info,
+) -> Result<Bind, VerbError> {
     // SAFETY: the ABI's contract.
     let region = match unsafe { info.mr.as_ref() } {
         Some(mr) => Lkey(mr.lkey),

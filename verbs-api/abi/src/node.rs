@@ -1,12 +1,13 @@
 //! One engine a device and process, shared by all contexts that the program opens on it.
 //!
-//! The sockets of an address can be bound once, and a program may open a device as often as it likes. So the first context opens an
-//! engine, later ones share it, and the last one closes it.
+//! The sockets of an address can be bound once, and a program may open a device as often as it
+//! likes. So the first context opens an engine, later ones share it, and the last one closes it.
 //!
-//! Asynchronous events arrive at the engine, and each is for the context that made the object; an event of the port is for all of
-//! them. A [`Router`] takes them to the contexts' own queues, each with its own descriptor. It may not do so where they arise, under
-//! locks of the core; there it takes a note, and acts on it when the thread holds none: after each verb, and after each round of
-//! the background thread.
+//! Asynchronous events arrive at the engine, and each is for the context that made the object; an
+//! event of the port is for all of them. A [`Router`] takes them to the contexts' own queues, each
+//! with its own descriptor. It may not do so where they arise, under locks of the core; there it
+//! takes a note, and acts on it when the thread holds none: after each verb, and after each round
+//! of the background thread.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -30,14 +31,17 @@ use crate::sysfs;
 
 /// Names the file that all packets are recorded in; `%p` in it stands for the process's number.
 const CAPTURE: &str = "URXE_CAPTURE";
-/// What happens to packets before the devices see them, as in `loss=1%,delay=50us,seed=7` ([`FaultSpec`]).
+/// What happens to packets before the devices see them, as in `loss=1%,delay=50us,seed=7`
+/// ([`FaultSpec`]).
 const FAULTS: &str = "URXE_FAULTS";
 
-/// `off`: packets between devices of this process go over sockets as well, where tcpdump and netem meet them.
+/// `off`: packets between devices of this process go over sockets as well, where tcpdump and netem
+/// meet them.
 const DIRECT: &str = "URXE_DIRECT";
 /// `off`: packets of reliable connections do not tell routers that their sender heeds marks.
 const ECN: &str = "URXE_ECN";
-/// `on`: bytes of registered memory move by system calls, which find out what the program has unmapped without deregistering it.
+/// `on`: bytes of registered memory move by system calls, which find out what the program has
+/// unmapped without deregistering it.
 const CHECKED_COPIES: &str = "URXE_CHECKED_COPIES";
 
 /// An engine and who gets its events.
@@ -46,7 +50,8 @@ pub struct Node {
     pub router: Arc<Router>,
 }
 
-/// A process's engines, by what they were opened for. Those that a forked child inherited are no use to it.
+/// A process's engines, by what they were opened for. Those that a forked child inherited are no
+/// use to it.
 static NODES: PerProcess<Mutex<Nodes>> = PerProcess::new(Mutex::default);
 
 type Nodes = Vec<(LinkSpec, Weak<Node>)>;
@@ -55,7 +60,8 @@ impl Node {
     /// The engine of `spec`, opened if nobody has it open.
     pub fn open(spec: &LinkSpec) -> Result<Arc<Self>, VerbError> {
         let mut nodes = lock(NODES.get());
-        let open = nodes.iter().find(|(other, _)| other == spec).and_then(|(_, node)| node.upgrade());
+        let open =
+            nodes.iter().find(|(other, _)| other == spec).and_then(|(_, node)| node.upgrade());
         if let Some(node) = open {
             return Ok(node);
         }
@@ -68,9 +74,18 @@ impl Node {
         let connections = Some(Arc::clone(connections()));
         let (tap, faults) = (tap()?, faults()?);
         let (direct, ecn) = (switch(DIRECT, true)?, switch(ECN, true)?);
-        let copies = if switch(CHECKED_COPIES, false)? { CopyMode::Checked } else { CopyMode::Direct };
-        let config =
-            EngineConfig { tap, faults, direct, ecn, copies, hooks, connections, ..EngineConfig::default() };
+        let copies =
+            if switch(CHECKED_COPIES, false)? { CopyMode::Checked } else { CopyMode::Direct };
+        let config = EngineConfig {
+            tap,
+            faults,
+            direct,
+            ecn,
+            copies,
+            hooks,
+            connections,
+            ..EngineConfig::default()
+        };
         let engine = Engine::open(spec, config)?;
         sysfs::offer_counters();
         let is_first = router.source.set(Arc::downgrade(engine.device().events())).is_ok();
@@ -86,7 +101,8 @@ impl Node {
         let named = nodes.iter().filter(|(spec, _)| spec.name.as_str().as_bytes() == device);
         let mut open = named.filter_map(|(_, node)| node.upgrade());
         let value = open.next().map(|node| node.device().counters().value(counter));
-        // Whoever held the last one meanwhile let go of it under the same lock, in `close`; this is none.
+        // Whoever held the last one meanwhile let go of it under the same lock, in `close`; this is
+        // none.
         drop(nodes);
         value
     }
@@ -114,7 +130,8 @@ impl Node {
 /// A forked child has none of its parent's.
 static TAP: PerProcess<Mutex<Weak<Tap>>> = PerProcess::new(Mutex::default);
 
-/// Writes what a capture has collected: devices that librdmacm has opened are never closed, and with their process the rest would go.
+/// Writes what a capture has collected: devices that librdmacm has opened are never closed, and
+/// with their process the rest would go.
 extern "C" fn write_capture() {
     guard((), || {
         let tap = lock(TAP.get()).upgrade();
@@ -126,7 +143,9 @@ extern "C" fn write_capture() {
 /// The capture that the environment asks for. One a process, shared by its devices.
 fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
     static AT_EXIT: Once = Once::new();
-    let Some(path) = std::env::var_os(CAPTURE).filter(|path| !path.is_empty()) else { return Ok(None) };
+    let Some(path) = std::env::var_os(CAPTURE).filter(|path| !path.is_empty()) else {
+        return Ok(None);
+    };
     let mut shared = lock(TAP.get());
     if let Some(tap) = shared.upgrade() {
         return Ok(Some(tap));
@@ -136,7 +155,8 @@ fn tap() -> Result<Option<Arc<Tap>>, VerbError> {
     let tap = Arc::new(Tap::new(file));
     *shared = Arc::downgrade(&tap);
     AT_EXIT.call_once(|| {
-        // SAFETY: the function unwinds nowhere, and the library is never unloaded: its engines' threads run in it.
+        // SAFETY: the function unwinds nowhere, and the library is never unloaded: its engines'
+        // threads run in it.
         if unsafe { libc::atexit(write_capture) } != 0 {
             tracing::warn!(target: "urxe_abi", "the end of the capture may be lost when the process exits");
         }
@@ -154,7 +174,9 @@ fn faults() -> Result<FaultSpec, VerbError> {
 
 /// Whether the environment has something on, which by itself is as `usual` says.
 fn switch(variable: &'static str, usual: bool) -> Result<bool, VerbError> {
-    let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else { return Ok(usual) };
+    let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else {
+        return Ok(usual);
+    };
     match text.to_str() {
         Some("on") => Ok(true),
         Some("off") => Ok(false),
@@ -205,7 +227,9 @@ impl Router {
             while let Some(event) = source.next_event() {
                 let routes = lock(&self.routes);
                 match event.object() {
-                    Some(object) => routes.owners.get(&object).into_iter().for_each(|to| to.push(event)),
+                    Some(object) => {
+                        routes.owners.get(&object).into_iter().for_each(|to| to.push(event))
+                    }
                     None => routes.contexts.iter().for_each(|to| to.push(event)),
                 }
                 drop(routes);

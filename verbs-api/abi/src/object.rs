@@ -1,6 +1,7 @@
 //! The objects behind the structures that programs hold pointers to.
 
-/// Says that `$object` is what stands behind a `*mut $c`, its first field, and makes the function that finds it.
+/// Says that `$object` is what stands behind a `*mut $c`, its first field, and makes the function
+/// that finds it.
 macro_rules! object {
     ($visibility:vis $object:ty, $c:ty, $name:literal) => {
         const _: () = assert!(std::mem::offset_of!($object, c) == 0, "what C sees stands in front");
@@ -10,8 +11,8 @@ macro_rules! object {
             /// refused.
             ///
             /// # Safety
-            /// The ABI's contract: the pointer is NULL, or from the verb that makes such objects and not destroyed while
-            /// the result is used.
+            /// The ABI's contract: the pointer is NULL, or from the verb that makes such objects
+            /// and not destroyed while the result is used.
             $visibility unsafe fn from_c<'a>(
                 c: *mut $c,
             ) -> Result<(&'a Self, &'a $crate::context::Context), $crate::error::VerbError> {
@@ -31,8 +32,9 @@ macro_rules! object {
             $visibility unsafe fn hot_c<'a>(
                 c: *mut $c,
             ) -> Result<(&'a Self, &'a $crate::context::Context), $crate::error::VerbError> {
-                // SAFETY: by the contract it is the first field of such an object, whose Rust fields are shared and whose
-                // context is open. The field is read in place: the program may write others of its structure meanwhile.
+                // SAFETY: by the contract it is the first field of such an object, whose Rust
+                // fields are shared and whose context is open. The field is read in place: the
+                // program may write others of its structure meanwhile.
                 unsafe {
                     let object = c.cast::<Self>().as_ref().ok_or($crate::error::VerbError::Null($name))?;
                     Ok((object, $crate::context::Context::of_object((*c).context)))

@@ -1,5 +1,5 @@
-//! What was made through a context and is still there: it ends with the context, as in the kernel, although the device goes on where
-//! the program has it open once more.
+//! What was made through a context and is still there: it ends with the context, as in the kernel,
+//! although the device goes on where the program has it open once more.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
@@ -60,11 +60,14 @@ impl Owned {
         }
     }
 
-    /// Ends all of them, users before what they use. Each fails only if it is gone, which is what is wanted, or if another context
-    /// made something with it, as by a domain that it imported: then it stays as long as the device.
+    /// Ends all of them, users before what they use. Each fails only if it is gone, which is what
+    /// is wanted, or if another context made something with it, as by a domain that it imported:
+    /// then it stays as long as the device.
     pub fn end(self, engine: &Engine) {
         let device = engine.device();
-        for qp in self.qps.into_iter().flat_map(|(qp, times)| std::iter::repeat_n(qp, times as usize)) {
+        for qp in
+            self.qps.into_iter().flat_map(|(qp, times)| std::iter::repeat_n(qp, times as usize))
+        {
             engine.send_owed(qp);
             let _ = device.forget_qp(engine.now(), qp);
         }
@@ -77,7 +80,8 @@ impl Owned {
                 device.release_parent_domain(parent);
             }
         }
-        // Windows before the regions that they are bound to, regions before the memory that they are of.
+        // Windows before the regions that they are bound to, regions before the memory that they
+        // are of.
         for mw in self.mws {
             let _ = device.memory().dealloc_mw(Rkey(mw));
         }
@@ -93,7 +97,8 @@ impl Owned {
         for xrcd in self.xrcds {
             let _ = device.close_xrcd(&xrcd);
         }
-        // Parent domains stand on other domains, in no order that is known here: again as long as any goes.
+        // Parent domains stand on other domains, in no order that is known here: again as long as
+        // any goes.
         let (mut left, mut before) = (self.pds, usize::MAX);
         while left.len() < before {
             before = left.len();

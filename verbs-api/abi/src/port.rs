@@ -79,8 +79,13 @@ unsafe fn query(
     Ok(())
 }
 
-/// `ibv_query_port` as the exported symbol: for programs of before 2018, whose structure ends with `link_layer`.
-pub unsafe extern "C" fn query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr) -> c_int {
+/// `ibv_query_port` as the exported symbol: for programs of before 2018, whose structure ends with
+/// `link_layer`.
+pub unsafe extern "C" fn query_port(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+) -> c_int {
     // SAFETY: the ABI's contract.
     border::number("ibv_query_port", || unsafe {
         query(context, port, attr, offset_of!(ibv_port_attr, flags))
@@ -109,8 +114,10 @@ pub unsafe extern "C" fn query_pkey(
         // SAFETY: the ABI's contract.
         let context = unsafe { Context::from_c(context) }?;
         let table = context.device().pkeys();
-        let found = usize::try_from(index).ok().filter(|_| port == 1).and_then(|index| table.get(index));
-        let found = found.ok_or(VerbError::NoPkey { port, index: index.into(), len: table.len() })?;
+        let found =
+            usize::try_from(index).ok().filter(|_| port == 1).and_then(|index| table.get(index));
+        let found =
+            found.ok_or(VerbError::NoPkey { port, index: index.into(), len: table.len() })?;
         if pkey.is_null() {
             return Err(VerbError::Null("pkey"));
         }

@@ -1,7 +1,8 @@
 //! Posting work requests: `ibv_post_send` and `ibv_post_recv`, through `ibv_context.ops`.
 //!
-//! A program hands in a linked list. It is taken in pieces of a few requests, so that nothing is allocated; what they set free is
-//! sent after the last one. At the first request that is refused, `bad_wr` points to it, and those before it are posted.
+//! A program hands in a linked list. It is taken in pieces of a few requests, so that nothing is
+//! allocated; what they set free is sent after the last one. At the first request that is refused,
+//! `bad_wr` points to it, and those before it are posted.
 
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -30,7 +31,8 @@ pub const BATCH: usize = 8;
 pub const MAX_SGE: usize = 32;
 
 // A program's scatter-gather list is used as it lies.
-const _: () = assert!(size_of::<ibv_sge>() == size_of::<Sge>() && align_of::<ibv_sge>() == align_of::<Sge>());
+const _: () =
+    assert!(size_of::<ibv_sge>() == size_of::<Sge>() && align_of::<ibv_sge>() == align_of::<Sge>());
 const _: () = assert!(
     offset_of!(ibv_sge, addr) == offset_of!(Sge, addr)
         && offset_of!(ibv_sge, length) == offset_of!(Sge, length)
@@ -49,14 +51,17 @@ pub unsafe extern "C" fn post_send(
     alone.unwrap_or_else(|| unsafe { post_list(qp, wr, bad_wr) })
 }
 
-/// Posts what most programs post, and one by one: a SEND, WRITE or READ between two queue pairs. Whether it did; what it refuses, or leaves, is
-/// for [`post_list`], since messages of 64 bytes notice what a batch and a reason to refuse cost.
+/// Posts what most programs post, and one by one: a SEND, WRITE or READ between two queue pairs.
+/// Whether it did; what it refuses, or leaves, is for [`post_list`], since messages of 64 bytes
+/// notice what a batch and a reason to refuse cost.
 ///
 /// # Safety
 /// The ABI's contract.
 unsafe fn post_alone(qp: *mut ibv_qp, wr: *const ibv_send_wr) -> bool {
     // SAFETY: the ABI's contract.
-    let (Ok((object, context)), Some(wr)) = (unsafe { QpObject::hot_c(qp) }, unsafe { wr.as_ref() }) else {
+    let (Ok((object, context)), Some(wr)) =
+        (unsafe { QpObject::hot_c(qp) }, unsafe { wr.as_ref() })
+    else {
         return false;
     };
     let has_peer = !matches!(object.qp_type, QpType::Ud | QpType::XrcSend);
@@ -68,7 +73,8 @@ unsafe fn post_alone(qp: *mut ibv_qp, wr: *const ibv_send_wr) -> bool {
     let sges = if count == 0 {
         &[][..]
     } else {
-        // SAFETY: the entries are laid out alike (asserted above), and are the program's during the call.
+        // SAFETY: the entries are laid out alike (asserted above), and are the program's during the
+        // call.
         unsafe { slice::from_raw_parts(wr.sg_list.cast::<Sge>(), count) }
     };
     let request = SendRequest {
@@ -86,7 +92,8 @@ unsafe fn post_alone(qp: *mut ibv_qp, wr: *const ibv_send_wr) -> bool {
 /// What a SEND, WRITE or READ does; `None` for other operations.
 #[inline(always)]
 fn plain(wr: &ibv_send_wr) -> Option<SendOp> {
-    // SAFETY: integers in all parts of the union: whichever was written, these bytes are the program's.
+    // SAFETY: integers in all parts of the union: whichever was written, these bytes are the
+    // program's.
     let rdma = unsafe { wr.wr.rdma };
     let remote = Remote { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) };
     let imm = u32::from_be(wr.imm_or_rkey);
@@ -129,7 +136,11 @@ unsafe fn post_list(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv
 ///
 /// # Safety
 /// The ABI's contract.
-unsafe fn send_list(qp: &QpObject, context: &Context, next: &mut *mut ibv_send_wr) -> Result<(), VerbError> {
+unsafe fn send_list(
+    qp: &QpObject,
+    context: &Context,
+    next: &mut *mut ibv_send_wr,
+) -> Result<(), VerbError> {
     let engine = &context.node.engine;
     loop {
         let first = *next;
@@ -207,23 +218,28 @@ unsafe fn request<'a>(
     context: &Context,
     wr: &ibv_send_wr,
 ) -> Result<SendRequest<'a>, VerbError> {
-    // SAFETY: integers in all parts of the union: whichever was written, these bytes are the program's.
+    // SAFETY: integers in all parts of the union: whichever was written, these bytes are the
+    // program's.
     let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
     let remote = Remote { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) };
     let atomic_remote = Remote { addr: atomic.remote_addr, rkey: Rkey(atomic.rkey) };
     // enum ibv_wr_opcode
     let op = match (plain(wr), wr.opcode) {
         (Some(op), _) => op,
-        (_, 5) => {
-            SendOp::CompareSwap { remote: atomic_remote, compare: atomic.compare_add, swap: atomic.swap }
-        }
+        (_, 5) => SendOp::CompareSwap {
+            remote: atomic_remote,
+            compare: atomic.compare_add,
+            swap: atomic.swap,
+        },
         (_, 6) => SendOp::FetchAdd { remote: atomic_remote, add: atomic.compare_add },
         (_, 7) => SendOp::LocalInv { rkey: Rkey(wr.imm_or_rkey) },
         (_, 8) => {
             // SAFETY: the ABI's contract: the window is NULL or allocated.
             let window = unsafe { wr.bind_mw.mw.as_ref() }.ok_or(VerbError::Null("mw"))?;
             // SAFETY: the ABI's contract.
-            SendOp::BindMw(unsafe { mw::request(window, Rkey(wr.bind_mw.rkey), &wr.bind_mw.bind_info) }?)
+            SendOp::BindMw(unsafe {
+                mw::request(window, Rkey(wr.bind_mw.rkey), &wr.bind_mw.bind_info)
+            }?)
         }
         (_, 9) => SendOp::SendInvalidate { rkey: Rkey(wr.imm_or_rkey) },
         (_, 10) => return Err(VerbError::Unsupported("IBV_WR_TSO")),
@@ -264,7 +280,11 @@ unsafe fn destination(
             let ud = unsafe { wr.wr.ud };
             // SAFETY: the ABI's contract.
             let ah = unsafe { AhObject::for_queue_pair_of(context, ud.ah) }?;
-            Ok(Destination::Datagram { ah, qpn: Qpn::masked(ud.remote_qpn), qkey: QKey(ud.remote_qkey) })
+            Ok(Destination::Datagram {
+                ah,
+                qpn: Qpn::masked(ud.remote_qpn),
+                qkey: QKey(ud.remote_qkey),
+            })
         }
         QpType::XrcSend => Ok(Destination::XrcSrq { srq: SrqId(wr.remote_srqn) }),
         _ => Ok(Destination::Peer),
@@ -284,7 +304,8 @@ unsafe fn sges<'a>(list: *mut ibv_sge, count: c_int) -> Result<&'a [Sge], VerbEr
     match count {
         0 => Ok(&[]),
         _ if list.is_null() => Err(VerbError::Null("sg_list")),
-        // SAFETY: the entries are laid out alike (asserted above), and are the program's during the call.
+        // SAFETY: the entries are laid out alike (asserted above), and are the program's during the
+        // call.
         _ => Ok(unsafe { slice::from_raw_parts(list.cast::<Sge>(), count) }),
     }
 }
@@ -306,7 +327,8 @@ unsafe fn inline_pieces<'a>(wr: &ibv_send_wr) -> Result<ArrayVec<&'a [u8], MAX_S
 /// Bytes of the program.
 ///
 /// # Safety
-/// The ABI's contract: `length` bytes at `addr` are the program's, and nobody writes them while they are used.
+/// The ABI's contract: `length` bytes at `addr` are the program's, and nobody writes them while
+/// they are used.
 pub unsafe fn bytes<'a>(addr: u64, length: usize) -> &'a [u8] {
     if length == 0 {
         return &[];

@@ -16,8 +16,8 @@ use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
 use crate::events;
 use crate::layout::{
-    ibv_context, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
-    ibv_sge,
+    ibv_context, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, ibv_sge,
 };
 use crate::live;
 use crate::object::object;
@@ -40,7 +40,8 @@ const WITH_CREATE_FLAGS: u32 = 1 << 2;
 /// `IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`
 const WITH_SEND_OPS: u32 = 1 << 6;
 
-/// A queue pair, with what C sees of it in front: always the extended form, whose beginning is the plain one.
+/// A queue pair, with what C sees of it in front: always the extended form, whose beginning is the
+/// plain one.
 #[repr(C)]
 pub struct QpObject {
     c: UnsafeCell<ibv_qp_ex>,
@@ -114,15 +115,18 @@ unsafe fn create(
         (Some(qp_type), _) if qp_type != QpType::XrcRecv => qp_type,
         (_, RAW_PACKET | DRIVER) => return Err(VerbError::Unsupported("this qp_type")),
         (_, given) => {
-            let allowed = "an enum ibv_qp_type is needed, and for IBV_QPT_XRC_RECV ibv_create_qp_ex";
+            let allowed =
+                "an enum ibv_qp_type is needed, and for IBV_QPT_XRC_RECV ibv_create_qp_ex";
             return Err(VerbError::Value { field: "qp_type", given: given.into(), allowed });
         }
     };
-    // The sending end of an XRC connection receives nothing, and programs give it no queue for that.
+    // The sending end of an XRC connection receives nothing, and programs give it no queue for
+    // that.
     let recv_cq = if qp_type == QpType::XrcSend { attr.send_cq } else { attr.recv_cq };
     let send_cq = attr.send_cq;
     // SAFETY: the ABI's contract, for all objects that the arguments name.
-    let objects = unsafe { (PdObject::from_c(pd)?, CqObject::from_c(send_cq)?, CqObject::from_c(recv_cq)?) };
+    let objects =
+        unsafe { (PdObject::from_c(pd)?, CqObject::from_c(send_cq)?, CqObject::from_c(recv_cq)?) };
     let ((domain, context), (send_cq, of_send), (recv_cq, of_recv)) = objects;
     context.own("send_cq", of_send)?;
     context.own("recv_cq", of_recv)?;
@@ -138,10 +142,11 @@ unsafe fn create(
         qp_ex::check(qp_type, given)?;
     }
     let mut cap = qp_attr::cap_from_c(&attr.cap);
-    // What a request has room for in its list of memory it has room for as data, as in rdma_rxe (rxe_qp_init_req): rdma-core's
-    // examples send inline without having asked for it.
+    // What a request has room for in its list of memory it has room for as data, as in rdma_rxe
+    // (rxe_qp_init_req): rdma-core's examples send inline without having asked for it.
     let entries = cap.max_send_sge.saturating_mul(size_of::<ibv_sge>() as u32);
-    cap.max_inline_data = cap.max_inline_data.max(entries.min(context.device().limits().max_inline_data));
+    cap.max_inline_data =
+        cap.max_inline_data.max(entries.min(context.device().limits().max_inline_data));
     let handle = context.device().create_qp(&QpInit {
         qp_type,
         pd: domain.id,
@@ -154,8 +159,8 @@ unsafe fn create(
     if let Some(as_made) = context.device().query_qp(handle) {
         attr.cap = qp_attr::cap_to_c(&as_made.cap);
     }
-    // SAFETY: the structure consists of integers, pointers and optional functions, for which zero is valid, and of a mutex and a
-    // condition, whose initial value is zero on Linux.
+    // SAFETY: the structure consists of integers, pointers and optional functions, for which zero
+    // is valid, and of a mutex and a condition, whose initial value is zero on Linux.
     let mut c: ibv_qp = unsafe { zeroed() };
     // SAFETY: from_c found the protection domain there.
     c.context = unsafe { (*pd).context };
@@ -179,7 +184,8 @@ unsafe fn create_target(
         return Err(VerbError::Null("xrcd"));
     }
     // SAFETY: the ABI's contract.
-    let (shared, (domain, of_xrcd)) = unsafe { (Context::from_c(context)?, XrcdObject::from_c(attr.xrcd)?) };
+    let (shared, (domain, of_xrcd)) =
+        unsafe { (Context::from_c(context)?, XrcdObject::from_c(attr.xrcd)?) };
     shared.own("xrcd", of_xrcd)?;
     let handle = shared.device().create_xrc_target(&domain.xrcd)?;
     // SAFETY: integers, pointers, a mutex and a condition, for all of which zero is valid.
@@ -189,12 +195,14 @@ unsafe fn create_target(
     Ok(present_target(shared, c, handle, domain.made()))
 }
 
-/// What the program gets for the receiving end of an XRC connection, made or opened through a handle of its domain.
+/// What the program gets for the receiving end of an XRC connection, made or opened through a
+/// handle of its domain.
 pub fn present_target(context: &Context, c: ibv_qp, handle: QpHandle, made: Made) -> *mut ibv_qp {
     present(context, c, handle, QpType::XrcRecv, false, false, Some(made))
 }
 
-/// What the program gets for a queue pair. `builds`: it posts by the functions of the queue pair, too.
+/// What the program gets for a queue pair. `builds`: it posts by the functions of the queue pair,
+/// too.
 fn present(
     context: &Context,
     mut c: ibv_qp,
@@ -207,11 +215,13 @@ fn present(
     c.handle = context.new_handle();
     c.qp_num = handle.qpn().value();
     c.qp_type = qp_type.number().into();
-    // SAFETY: integers, pointers and optional functions, for all of which zero is valid, and what `c` has.
+    // SAFETY: integers, pointers and optional functions, for all of which zero is valid, and what
+    // `c` has.
     let mut extended: ibv_qp_ex = unsafe { zeroed() };
     extended.qp_base = c;
     let build = builds.then(|| qp_ex::fill(&mut extended));
-    let object = QpObject { c: UnsafeCell::new(extended), handle, qp_type, sq_sig_all, build, _made: made };
+    let object =
+        QpObject { c: UnsafeCell::new(extended), handle, qp_type, sq_sig_all, build, _made: made };
     let made = live::hand_out(Box::new(object));
     context.owned().hold_qp(handle);
     context.adopt(events::of_qp(handle), made.cast::<c_void>());
@@ -236,8 +246,9 @@ pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     })
 }
 
-/// Attributes that only the other end of an XRC connection has. The kernel leaves them out before it checks the mask
-/// (drivers/infiniband/core/uverbs_cmd.c), and perftest gives both ends the same.
+/// Attributes that only the other end of an XRC connection has. The kernel leaves them out before
+/// it checks the mask (drivers/infiniband/core/uverbs_cmd.c), and perftest gives both ends the
+/// same.
 const fn of_other_end(qp_type: QpType) -> QpAttrMask {
     match qp_type {
         QpType::XrcSend => QpAttrMask::MAX_DEST_RD_ATOMIC.union(QpAttrMask::MIN_RNR_TIMER),
@@ -258,13 +269,20 @@ pub unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
         let mask = mask.cast_unsigned();
         let unknown = mask & !QpAttrMask::all().bits();
         if unknown != 0 {
-            return Err(VerbError::Bits { field: "attr_mask", given: mask.into(), unknown: unknown.into() });
+            return Err(VerbError::Bits {
+                field: "attr_mask",
+                given: mask.into(),
+                unknown: unknown.into(),
+            });
         }
         let mask = QpAttrMask::from_bits_truncate(mask) - of_other_end(object.qp_type);
         let attr = qp_attr::from_c(given, mask)?;
-        if mask.contains(QpAttrMask::STATE) && matches!(attr.qp_state, QpState::Err | QpState::Reset) {
-            // Sends acknowledgements that wait for a reply, as in destroying a queue pair: rdma_disconnect comes right after the last
-            // message, and the peer would ask for its acknowledgement in vain.
+        if mask.contains(QpAttrMask::STATE)
+            && matches!(attr.qp_state, QpState::Err | QpState::Reset)
+        {
+            // Sends acknowledgements that wait for a reply, as in destroying a queue pair:
+            // rdma_disconnect comes right after the last message, and the peer would ask for its
+            // acknowledgement in vain.
             let _nothing_to_refuse = context.node.engine.post_send(object.handle, &[]);
         }
         context.node.engine.modify_qp(object.handle, &attr, mask)?;
@@ -333,7 +351,12 @@ pub unsafe extern "C" fn set_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int 
     border::number("ibv_set_ece", || Err(VerbError::Unsupported("connection enhancement")))
 }
 
-/// `ibv_query_qp_data_in_order`: a program that polls memory may rely on the last byte of a message alone.
-pub unsafe extern "C" fn query_qp_data_in_order(_qp: *mut ibv_qp, _op: c_int, _flags: u32) -> c_int {
+/// `ibv_query_qp_data_in_order`: a program that polls memory may rely on the last byte of a message
+/// alone.
+pub unsafe extern "C" fn query_qp_data_in_order(
+    _qp: *mut ibv_qp,
+    _op: c_int,
+    _flags: u32,
+) -> c_int {
     0
 }

@@ -1,7 +1,9 @@
 //! A queue pair's attributes, from C and to C.
 
 use urxe_stack::memory::Access;
-use urxe_stack::qp::attr::{AddressVector, PathMigState, PathMtu, QpAttr, QpAttrMask, QpCap, QpState};
+use urxe_stack::qp::attr::{
+    AddressVector, PathMigState, PathMtu, QpAttr, QpAttrMask, QpCap, QpState,
+};
 use urxe_wire::{Psn, QKey, Qpn};
 
 use crate::error::VerbError;
@@ -19,8 +21,9 @@ pub fn from_c(c: &ibv_qp_attr, mask: QpAttrMask) -> Result<QpAttr, VerbError> {
         attr.cur_qp_state = state(c.cur_qp_state, "cur_qp_state")?;
     }
     if has(QpAttrMask::PATH_MTU) {
-        attr.path_mtu = PathMtu::from_number(c.path_mtu)
-            .ok_or_else(|| value("path_mtu", c.path_mtu, "IBV_MTU_256 (1) to IBV_MTU_4096 (5) are there"))?;
+        attr.path_mtu = PathMtu::from_number(c.path_mtu).ok_or_else(|| {
+            value("path_mtu", c.path_mtu, "IBV_MTU_256 (1) to IBV_MTU_4096 (5) are there")
+        })?;
     }
     if has(QpAttrMask::PATH_MIG_STATE) {
         attr.path_mig_state = PathMigState::from_number(c.path_mig_state)
@@ -69,7 +72,8 @@ fn value(field: &'static str, given: u32, allowed: &'static str) -> VerbError {
 }
 
 fn state(number: u32, field: &'static str) -> Result<QpState, VerbError> {
-    QpState::from_number(number).ok_or_else(|| value(field, number, "IBV_QPS_RESET (0) to ERR (6) are there"))
+    QpState::from_number(number)
+        .ok_or_else(|| value(field, number, "IBV_QPS_RESET (0) to ERR (6) are there"))
 }
 
 /// All attributes.

@@ -1,7 +1,9 @@
-//! Building work requests by functions of the queue pair: `ibv_wr_start`, `ibv_wr_send`, `ibv_wr_set_sge`, …, `ibv_wr_complete`.
+//! Building work requests by functions of the queue pair: `ibv_wr_start`, `ibv_wr_send`,
+//! `ibv_wr_set_sge`, …, `ibv_wr_complete`.
 //!
-//! From start to complete (or abort) the queue pair is one thread's, as the header promises. Requests are collected and posted by
-//! complete. The first mistake is kept and told there; then nothing of the batch is posted.
+//! From start to complete (or abort) the queue pair is one thread's, as the header promises.
+//! Requests are collected and posted by complete. The first mistake is kept and told there; then
+//! nothing of the batch is posted.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -25,8 +27,9 @@ use crate::mw;
 use crate::post::{BATCH, bytes};
 use crate::qp::QpObject;
 
-/// `IBV_QP_EX_WITH_*`: WRITE, WRITE with immediate, SEND, SEND with immediate, LOCAL_INV, BIND_MW. Not SEND with invalidate, for which unreliable
-/// connections have no opcode (IBTA vol. 1, table 38), whatever rdma-core's provider of `rdma_rxe` says.
+/// `IBV_QP_EX_WITH_*`: WRITE, WRITE with immediate, SEND, SEND with immediate, LOCAL_INV, BIND_MW.
+/// Not SEND with invalidate, for which unreliable connections have no opcode (IBTA vol. 1, table
+/// 38), whatever rdma-core's provider of `rdma_rxe` says.
 const UC_OPS: u64 = 0xf | 1 << 7 | 1 << 8;
 /// Besides: READ, both atomics, SEND with invalidate, FLUSH, ATOMIC WRITE.
 const RC_OPS: u64 = UC_OPS | 0x3f << 4 | 1 << 11 | 1 << 12;
@@ -129,7 +132,8 @@ impl Batch {
 /// Uses the batch of a queue pair.
 ///
 /// # Safety
-/// The ABI's contract: a queue pair of ibv_qp_to_qp_ex, between start and complete, in the thread that started.
+/// The ABI's contract: a queue pair of ibv_qp_to_qp_ex, between start and complete, in the thread
+/// that started.
 unsafe fn with_batch(qp: *mut ibv_qp_ex, use_it: impl FnOnce(&mut Batch)) {
     border::guard((), || {
         // SAFETY: the ABI's contract; from start to complete the batch is this thread's alone.
@@ -162,7 +166,8 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     border::guard((), || {
         // SAFETY: the ABI's contract.
-        let Ok((QpObject { build: Some(build), .. }, _)) = (unsafe { QpObject::hot_c(qp.cast()) }) else {
+        let Ok((QpObject { build: Some(build), .. }, _)) = (unsafe { QpObject::hot_c(qp.cast()) })
+        else {
             return;
         };
         while build.busy.swap(true, Ordering::Acquire) {
@@ -265,7 +270,12 @@ unsafe extern "C" fn wr_bind_mw(
     }
 }
 
-unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, from: *const c_void) {
+unsafe extern "C" fn wr_atomic_write(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    addr: u64,
+    from: *const c_void,
+) {
     let remote = Remote { addr, rkey: Rkey(rkey) };
     let fill = |batch: &mut Batch| {
         let Some(built) = batch.requests.last_mut() else { return };
@@ -293,7 +303,9 @@ unsafe extern "C" fn wr_flush(
     let remote = Remote { addr, rkey: Rkey(rkey) };
     let range = match (level, u32::try_from(length)) {
         (FLUSH_RANGE, Ok(length)) => Ok(FlushRange::Bytes(length)),
-        (FLUSH_RANGE, Err(_)) => Err(("length", length as u64, "a FLUSH covers less than 2^32 bytes")),
+        (FLUSH_RANGE, Err(_)) => {
+            Err(("length", length as u64, "a FLUSH covers less than 2^32 bytes"))
+        }
         (FLUSH_REGION, _) => Ok(FlushRange::Region),
         _ => Err(("level", level.into(), "IBV_FLUSH_RANGE (0) and IBV_FLUSH_MR (1) are there")),
     };
@@ -362,7 +374,13 @@ unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, addr: u64,
     unsafe { begin(qp, SendOp::WriteImm { remote, imm: u32::from_be(imm) }) };
 }
 
-unsafe extern "C" fn wr_atomic_cmp_swp(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, compare: u64, swap: u64) {
+unsafe extern "C" fn wr_atomic_cmp_swp(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    addr: u64,
+    compare: u64,
+    swap: u64,
+) {
     let remote = Remote { addr, rkey: Rkey(rkey) };
     // SAFETY: the ABI's contract.
     unsafe { begin(qp, SendOp::CompareSwap { remote, compare, swap }) };
@@ -403,7 +421,11 @@ unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *const c_void,
     unsafe { wr_set_inline_data_list(qp, 1, &raw const piece) };
 }
 
-unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
+unsafe extern "C" fn wr_set_inline_data_list(
+    qp: *mut ibv_qp_ex,
+    count: usize,
+    list: *const ibv_data_buf,
+) {
     // SAFETY: the ABI's contract.
     let Ok((_, context)) = (unsafe { QpObject::hot_c(qp.cast()) }) else { return };
     let allowed = context.device().limits().max_inline_data;
@@ -412,7 +434,8 @@ unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, l
     let given: usize = (0..count).map(|index| piece(index).length).fold(0, usize::saturating_add);
     let fill = |batch: &mut Batch| {
         if given > allowed as usize {
-            // Not copied: it may be long. What the queue pair itself allows is checked when it is posted.
+            // Not copied: it may be long. What the queue pair itself allows is checked when it is
+            // posted.
             batch.refuse(PostError::TooMuchInline { given, allowed }.into());
             return;
         }
@@ -420,7 +443,9 @@ unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, l
         let start = batch.inline.len();
         for piece in (0..count).map(piece) {
             // SAFETY: the ABI's contract: the program's bytes.
-            batch.inline.extend_from_slice(unsafe { bytes(piece.addr.addr() as u64, piece.length) });
+            batch
+                .inline
+                .extend_from_slice(unsafe { bytes(piece.addr.addr() as u64, piece.length) });
         }
         built.inline = start..batch.inline.len();
         built.flags.insert(SendFlags::INLINE);

@@ -1,4 +1,5 @@
-//! Rates of links (`enum ibv_rate`) as multiples of 2.5 Gb/s and in Mb/s (IBTA vol. 1, 9.11; `libibverbs/verbs.c`).
+//! Rates of links (`enum ibv_rate`) as multiples of 2.5 Gb/s and in Mb/s (IBTA vol. 1, 9.11;
+//! `libibverbs/verbs.c`).
 
 use std::ffi::c_int;
 

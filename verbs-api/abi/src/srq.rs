@@ -12,7 +12,9 @@ use crate::border;
 use crate::cq::CqObject;
 use crate::cq_ex::refuse_bits;
 use crate::error::VerbError;
-use crate::layout::{ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex};
+use crate::layout::{
+    ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+};
 use crate::live;
 use crate::object::object;
 use crate::pd::PdObject;
@@ -61,7 +63,11 @@ pub unsafe extern "C" fn create_srq_ex(
         // SAFETY: the ABI's contract.
         let attr = unsafe { attr.as_mut() }.ok_or(VerbError::Null("srq_init_attr_ex"))?;
         let has = |bit| attr.comp_mask & bit != 0;
-        refuse_bits("comp_mask", attr.comp_mask.into(), (WITH_TYPE | WITH_PD | WITH_XRCD | WITH_CQ).into())?;
+        refuse_bits(
+            "comp_mask",
+            attr.comp_mask.into(),
+            (WITH_TYPE | WITH_PD | WITH_XRCD | WITH_CQ).into(),
+        )?;
         if !has(WITH_PD) {
             return Err(VerbError::Null("pd"));
         }
@@ -71,7 +77,8 @@ pub unsafe extern "C" fn create_srq_ex(
             XRC if !has(WITH_CQ) => return Err(VerbError::Null("cq")),
             XRC => {
                 // SAFETY: the ABI's contract.
-                let objects = unsafe { (XrcdObject::from_c(attr.xrcd)?, CqObject::from_c(attr.cq)?) };
+                let objects =
+                    unsafe { (XrcdObject::from_c(attr.xrcd)?, CqObject::from_c(attr.cq)?) };
                 let ((domain, of_xrcd), (cq, of_cq)) = objects;
                 // SAFETY: the ABI's contract.
                 let (_, context) = unsafe { PdObject::from_c(attr.pd) }?;
@@ -103,13 +110,15 @@ unsafe fn create(
     // SAFETY: the ABI's contract.
     let (domain, context) = unsafe { PdObject::from_c(pd) }?;
     let (attr_c, srq_context) = (&mut attr.attr, attr.srq_context);
-    // The manual page calls the limit irrelevant here, and programs arm it by ibv_modify_srq; rdma_rxe takes it at once (rxe_srq.c).
+    // The manual page calls the limit irrelevant here, and programs arm it by ibv_modify_srq;
+    // rdma_rxe takes it at once (rxe_srq.c).
     let sizes = SrqAttr { max_wr: attr_c.max_wr, max_sge: attr_c.max_sge, srq_limit: 0 };
     let (xrc, made) = xrc.unzip();
-    let srq = context.device().create_srq(&SrqInit { pd: domain.id, attr: sizes, context: 0, xrc })?;
+    let srq =
+        context.device().create_srq(&SrqInit { pd: domain.id, attr: sizes, context: 0, xrc })?;
     *attr_c = to_c(&srq.query());
-    // SAFETY: the structure consists of integers and pointers, for which zero is valid, and of a mutex and a condition, whose
-    // initial value is zero on Linux.
+    // SAFETY: the structure consists of integers and pointers, for which zero is valid, and of a
+    // mutex and a condition, whose initial value is zero on Linux.
     let mut c: ibv_srq = unsafe { zeroed() };
     // SAFETY: from_c found the protection domain there.
     c.context = unsafe { (*pd).context };
@@ -124,13 +133,18 @@ unsafe fn create(
 }
 
 /// `ibv_modify_srq`
-pub unsafe extern "C" fn modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
+pub unsafe extern "C" fn modify_srq(
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_attr,
+    mask: c_int,
+) -> c_int {
     border::number("ibv_modify_srq", || {
         // SAFETY: the ABI's contract.
         let (object, context) = unsafe { SrqObject::from_c(srq) }?;
         // SAFETY: the ABI's contract.
         let given = unsafe { attr.as_ref() }.ok_or(VerbError::Null("srq_attr"))?;
-        let attr = SrqAttr { max_wr: given.max_wr, max_sge: given.max_sge, srq_limit: given.srq_limit };
+        let attr =
+            SrqAttr { max_wr: given.max_wr, max_sge: given.max_sge, srq_limit: given.srq_limit };
         object.srq.modify(&attr, SrqAttrMask::from_bits_retain(mask.cast_unsigned()))?;
         context.node.settle();
         Ok(())
@@ -160,7 +174,9 @@ pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_i
             return Err(VerbError::Null("srq_num"));
         }
         if !object.srq.is_xrc() {
-            return Err(VerbError::Unsupported("a number of a shared receive queue outside XRC domains"));
+            return Err(VerbError::Unsupported(
+                "a number of a shared receive queue outside XRC domains",
+            ));
         }
         // SAFETY: the ABI's contract: a place for the number.
         unsafe { number.write(object.srq.id().0) };

@@ -1,5 +1,5 @@
-//! Reading sysfs for programs: `ibv_get_sysfs_path`, `ibv_read_sysfs_file`. And the counters for those who read it by
-//! themselves, through `liburxe_sysfs.so` (`urxe run --sysfs`).
+//! Reading sysfs for programs: `ibv_get_sysfs_path`, `ibv_read_sysfs_file`. And the counters for
+//! those who read it by themselves, through `liburxe_sysfs.so` (`urxe run --sysfs`).
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::fs;
@@ -31,7 +31,8 @@ pub extern "C" fn get_sysfs_path() -> *const c_char {
     border::guard(c"/sys".as_ptr(), || root().as_ptr())
 }
 
-/// `ibv_read_sysfs_file`: the file's text without the last line feed, ended by a zero; its length, or -1.
+/// `ibv_read_sysfs_file`: the file's text without the last line feed, ended by a zero; its length,
+/// or -1.
 pub unsafe extern "C" fn read_sysfs_file(
     dir: *const c_char,
     file: *const c_char,
@@ -44,12 +45,14 @@ pub unsafe extern "C" fn read_sysfs_file(
         }
         // SAFETY: the ABI's contract: texts that end with zero.
         let [dir, file] = [dir, file].map(|text| unsafe { CStr::from_ptr(text) }.to_bytes());
-        let Ok(text) = fs::read(Path::new(OsStr::from_bytes(dir)).join(OsStr::from_bytes(file))) else {
+        let Ok(text) = fs::read(Path::new(OsStr::from_bytes(dir)).join(OsStr::from_bytes(file)))
+        else {
             return -1;
         };
         let text = text.strip_suffix(b"\n").unwrap_or(&text);
         let text = &text[..text.len().min(size - 1)];
-        // SAFETY: the ABI's contract: `size` bytes, of which one more than the text's length are written.
+        // SAFETY: the ABI's contract: `size` bytes, of which one more than the text's length are
+        // written.
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_ptr(), buf.cast::<u8>(), text.len());
             buf.add(text.len()).write(0);
@@ -58,14 +61,16 @@ pub unsafe extern "C" fn read_sysfs_file(
     })
 }
 
-/// What `liburxe_sysfs.so` calls for a counter: the device's name and the counter's, and a place for the value; 0 if there is one.
+/// What `liburxe_sysfs.so` calls for a counter: the device's name and the counter's, and a place
+/// for the value; 0 if there is one.
 type Read = unsafe extern "C" fn(*const u8, usize, *const u8, usize, *mut u64) -> c_int;
 
 /// Tells `liburxe_sysfs.so`, if this process preloaded it, how to read counters.
 pub fn offer_counters() {
     static OFFERED: Once = Once::new();
     OFFERED.call_once(|| {
-        // SAFETY: a text that ends with zero; the default order of libraries is what a library may ask for.
+        // SAFETY: a text that ends with zero; the default order of libraries is what a library may
+        // ask for.
         let offer = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"urxe_sysfs_offer".as_ptr()) };
         if !offer.is_null() {
             // SAFETY: the only function of that name has this type.
@@ -92,7 +97,9 @@ unsafe extern "C" fn read_counter(
             b"port_rcv_packets" => Some(Counter::RcvdPkts),
             name => Counter::ALL.iter().copied().find(|counter| counter.name().as_bytes() == name),
         };
-        let Some(now) = counter.and_then(|counter| Node::counter(device, counter)) else { return -1 };
+        let Some(now) = counter.and_then(|counter| Node::counter(device, counter)) else {
+            return -1;
+        };
         // SAFETY: as `Read` says: a place for the value.
         unsafe { value.write(now) };
         0

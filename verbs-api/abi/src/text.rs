@@ -1,5 +1,5 @@
-//! Names of numbers: `ibv_wc_status_str` and the like. Programs print these, so they are the original's
-//! (`libibverbs/enum_strs.c`).
+//! Names of numbers: `ibv_wc_status_str` and the like. Programs print these, so they are the
+//! original's (`libibverbs/enum_strs.c`).
 
 use std::ffi::{CStr, c_char, c_int};
 

@@ -34,8 +34,8 @@ pub struct XrcdObject {
     made: Made,
 }
 
-/// Held by what was made through a handle: that stays meanwhile, although others have the domain open as well (`ib_uxrcd_object` of the
-/// kernel).
+/// Held by what was made through a handle: that stays meanwhile, although others have the domain
+/// open as well (`ib_uxrcd_object` of the kernel).
 #[derive(Clone, Default)]
 pub struct Made(Arc<()>);
 
@@ -48,7 +48,8 @@ impl XrcdObject {
 
 object!(pub XrcdObject, ibv_xrcd, "xrcd");
 
-/// `ibv_open_xrcd`, through `verbs_context`: -1 as descriptor means a domain that nobody else opens.
+/// `ibv_open_xrcd`, through `verbs_context`: -1 as descriptor means a domain that nobody else
+/// opens.
 pub unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     attr: *mut ibv_xrcd_init_attr,
@@ -60,33 +61,49 @@ pub unsafe extern "C" fn open_xrcd(
         let attr = unsafe { attr.as_ref() }.ok_or(VerbError::Null("xrcd_init_attr"))?;
         refuse_bits("comp_mask", attr.comp_mask.into(), NEEDED.into())?;
         if attr.comp_mask & NEEDED != NEEDED {
-            let allowed = "both IBV_XRCD_INIT_ATTR_FD (1) and IBV_XRCD_INIT_ATTR_OFLAGS (2) are needed";
-            return Err(VerbError::Value { field: "comp_mask", given: attr.comp_mask.into(), allowed });
+            let allowed =
+                "both IBV_XRCD_INIT_ATTR_FD (1) and IBV_XRCD_INIT_ATTR_OFLAGS (2) are needed";
+            return Err(VerbError::Value {
+                field: "comp_mask",
+                given: attr.comp_mask.into(),
+                allowed,
+            });
         }
         let inode = match attr.fd {
             -1 => None,
-            // SAFETY: only looked at during the call below; a number that is no open descriptor is EBADF.
+            // SAFETY: only looked at during the call below; a number that is no open descriptor is
+            // EBADF.
             fd if fd >= 0 => Some(inode(unsafe { BorrowedFd::borrow_raw(fd) })?),
             fd => {
                 let given = u64::from(fd.cast_unsigned());
-                return Err(VerbError::Value { field: "fd", given, allowed: "a descriptor or -1 is" });
+                return Err(VerbError::Value {
+                    field: "fd",
+                    given,
+                    allowed: "a descriptor or -1 is",
+                });
             }
         };
         let flags = XrcdFlags::from_bits_truncate(attr.oflags.cast_unsigned());
         let gid = shared.device().gids().first().copied().unwrap_or_default();
         let xrcd = shared.device().open_xrcd(inode, flags, |inode| claim_xrcd(gid, inode))?;
         shared.owned().hold_xrcd(&xrcd);
-        Ok(live::hand_out(Box::new(XrcdObject { c: ibv_xrcd { context }, xrcd, made: Made::default() }))
-            .cast())
+        Ok(live::hand_out(Box::new(XrcdObject {
+            c: ibv_xrcd { context },
+            xrcd,
+            made: Made::default(),
+        }))
+        .cast())
     })
 }
 
 fn inode(file: BorrowedFd<'_>) -> Result<Inode, VerbError> {
-    let found = identity(file).map_err(|errno| VerbError::System { what: "the XRC domain's file", errno })?;
+    let found = identity(file)
+        .map_err(|errno| VerbError::System { what: "the XRC domain's file", errno })?;
     Ok(Inode { device: found.0, number: found.1 })
 }
 
-/// `ibv_close_xrcd`, through `verbs_context`: EBUSY while there is something that was made through this handle.
+/// `ibv_close_xrcd`, through `verbs_context`: EBUSY while there is something that was made through
+/// this handle.
 pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     border::number("ibv_close_xrcd", || {
         // SAFETY: the ABI's contract.
@@ -106,7 +123,10 @@ pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
 }
 
 /// `ibv_open_qp`, through `verbs_context`: a target queue pair that somebody of the domain created.
-pub unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
+pub unsafe extern "C" fn open_qp(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_open_attr,
+) -> *mut ibv_qp {
     border::pointer("ibv_open_qp", || {
         // SAFETY: the ABI's contract.
         let shared = unsafe { Context::from_c(context) }?;
@@ -115,7 +135,11 @@ pub unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_op
         refuse_bits("comp_mask", attr.comp_mask.into(), (OPEN_NEEDED | OPEN_CONTEXT).into())?;
         if attr.comp_mask & OPEN_NEEDED != OPEN_NEEDED {
             let allowed = "number, XRC domain and type of the queue pair are needed";
-            return Err(VerbError::Value { field: "comp_mask", given: attr.comp_mask.into(), allowed });
+            return Err(VerbError::Value {
+                field: "comp_mask",
+                given: attr.comp_mask.into(),
+                allowed,
+            });
         }
         if attr.qp_type != u32::from(QpType::XrcRecv.number()) {
             let allowed = "IBV_QPT_XRC_RECV (10) alone can be opened";

@@ -1,4 +1,5 @@
-//! What safe code cannot write. Each file of `tests/compile_fail` is a program that must not compile, and beside it stands why.
+//! What safe code cannot write. Each file of `tests/compile_fail` is a program that must not
+//! compile, and beside it stands why.
 
 #[test]
 fn unsound_programs_do_not_compile() {

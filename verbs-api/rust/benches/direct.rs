@@ -116,7 +116,8 @@ fn main() {
         let net = 10 * row as u8;
         let mut figures = Vec::new();
         for round in 0..ROUNDS {
-            // New ones each round: what a benchmark before left in a window or a buffer is none of theirs.
+            // New ones each round: what a benchmark before left in a window or a buffer is none of
+            // theirs.
             let rates = [true, false].map(|direct| measure(&Pair::new(net + round as u8, direct)));
             figures.push((rates[0] / rates[1], rates));
         }

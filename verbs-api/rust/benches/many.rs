@@ -1,9 +1,10 @@
-//! Many queue pairs, as a program has them: what each costs in memory and time, and what a thousand of them move against one over the same
-//! memory, once over sockets, once handed over within the process. `cargo bench -p urxe --bench many`; the ratios are the middle of rounds
-//! in turn.
+//! Many queue pairs, as a program has them: what each costs in memory and time, and what a thousand
+//! of them move against one over the same memory, once over sockets, once handed over within the
+//! process. `cargo bench -p urxe --bench many`; the ratios are the middle of rounds in turn.
 //!
-//! Each queue pair wants an acknowledgement of its own, while one queue pair has up to 32 packets acknowledged by one: where messages are
-//! short that is most of the difference. What it costs apart from all that carries the packets tells `cargo bench -p urxe-stack --bench many`.
+//! Each queue pair wants an acknowledgement of its own, while one queue pair has up to 32 packets
+//! acknowledged by one: where messages are short that is most of the difference. What it costs
+//! apart from all that carries the packets tells `cargo bench -p urxe-stack --bench many`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::VecDeque;
@@ -49,7 +50,8 @@ const WORKING_SET: usize = 4 << 20;
 const LENGTHS: [usize; 4] = [64, 1024, 4096, 65_536];
 /// WRITEs under way at a time.
 const DEPTH: usize = ACTIVE;
-/// Short and many: what else the machine does comes and goes within a second, and the middle of few rounds moves with it.
+/// Short and many: what else the machine does comes and goes within a second, and the middle of few
+/// rounds moves with it.
 const ROUNDS: usize = 81;
 const ROUND: Duration = Duration::from_millis(30);
 
@@ -65,7 +67,8 @@ impl End {
         let device = Device::builder().direct(direct).open_address(address).expect("a device");
         let pd = device.alloc_pd().expect("a domain");
         let cq = device.create_cq(2 * DEPTH as u32).expect("a queue");
-        let region = pd.allocate(WORKING_SET, Access::LOCAL_WRITE | Access::REMOTE_WRITE).expect("a region");
+        let region =
+            pd.allocate(WORKING_SET, Access::LOCAL_WRITE | Access::REMOTE_WRITE).expect("a region");
         Self { pd, cq, region, _device: device }
     }
 
@@ -102,8 +105,9 @@ impl Bench {
         Self { many, one, ends, each, creation }
     }
 
-    /// WRITEs of `length` a second, `DEPTH` of them under way at a time, posted one by one: each on the queue pair of `qps` that has had none
-    /// for longest. A queue pair stands there as often as it may have one under way.
+    /// WRITEs of `length` a second, `DEPTH` of them under way at a time, posted one by one: each on
+    /// the queue pair of `qps` that has had none for longest. A queue pair stands there as often as
+    /// it may have one under way.
     fn rate(&self, length: usize, qps: Vec<&QueuePair>) -> f64 {
         let [near, far] = &self.ends;
         let places = WORKING_SET / length;
@@ -177,7 +181,8 @@ fn main() {
         for length in LENGTHS {
             bench.compare(how, length);
         }
-        // Times judge nothing by themselves on a machine that others use: they are told, not asserted.
+        // Times judge nothing by themselves on a machine that others use: they are told, not
+        // asserted.
         assert!(bench.each < MAX_BYTES_EACH, "more than {MAX_BYTES_EACH} bytes each");
     }
 }

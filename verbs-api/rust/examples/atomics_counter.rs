@@ -1,7 +1,8 @@
-//! Several clients count in one word of a server's memory, by fetch-and-add, and the server counts too.
+//! Several clients count in one word of a server's memory, by fetch-and-add, and the server counts
+//! too.
 //!
-//! Every client learns from each addition what was there before, so that each number is handed out exactly once. At the end
-//! the last one to be asked takes the counter by compare-and-swap.
+//! Every client learns from each addition what was there before, so that each number is handed out
+//! exactly once. At the end the last one to be asked takes the counter by compare-and-swap.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -9,7 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use urxe::{
-    Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, QueuePair, RemoteRegion, SendRequest,
+    Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, QueuePair, RemoteRegion,
+    SendRequest,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -76,8 +78,10 @@ pub(crate) fn main() -> Result<()> {
         clients.push(client);
     }
 
-    let threads: Vec<_> =
-        clients.into_iter().map(|client| thread::spawn(move || client.take_numbers(counter))).collect();
+    let threads: Vec<_> = clients
+        .into_iter()
+        .map(|client| thread::spawn(move || client.take_numbers(counter)))
+        .collect();
     let mut taken = Vec::new();
     for _ in 0..EACH {
         taken.push(region.fetch_add_u64(0, 1)?);

@@ -1,5 +1,5 @@
-//! A client connects and announces memory, the server reads it and takes its key away: what who writes a kernel module over `rdma_cm` begins
-//! with.
+//! A client connects and announces memory, the server reads it and takes its key away: what who
+//! writes a kernel module over `rdma_cm` begins with.
 //!
 //! ```text
 //!   client                                         server
@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use urxe::cm::{self, ConnectError, Connection, ConnectionEvent, Listener, Options, Pending};
 use urxe::{
-    Access, Completion, CompletionQueue, Data, Device, MemoryRegion, RecvRequest, RemoteRegion, SendRequest,
+    Access, Completion, CompletionQueue, Data, Device, MemoryRegion, RecvRequest, RemoteRegion,
+    SendRequest,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -82,7 +83,10 @@ fn serve(listener: &Listener) -> Result<()> {
         let there: RemoteRegion = end.hear()?.parse()?;
         end.perform(SendRequest::read(target.slice(..there.len as usize)?, there))?;
         if target.read_vec(0, there.len as usize)? != content(round) {
-            return Err(format!("round {round}: the server read other bytes than the client wrote").into());
+            return Err(format!(
+                "round {round}: the server read other bytes than the client wrote"
+            )
+            .into());
         }
         end.perform(SendRequest::send_invalidate(Data::inline(b"done"), there.rkey))?;
     }

@@ -1,7 +1,9 @@
-//! An echo server with a thousand clients, all connected at once, over one device, one completion queue and one pool of receives.
+//! An echo server with a thousand clients, all connected at once, over one device, one completion
+//! queue and one pool of receives.
 //!
-//! Nobody waits for one client alone: connections are accepted and asked for as they come, and become futures that any executor may await. The
-//! clients' receives are posted before they connect, so that no message finds none.
+//! Nobody waits for one client alone: connections are accepted and asked for as they come, and
+//! become futures that any executor may await. The clients' receives are posted before they
+//! connect, so that no message finds none.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -11,8 +13,8 @@ use std::time::Duration;
 
 use urxe::cm::{self, Connection, Establishing, Listener, Options};
 use urxe::{
-    Access, Completion, CompletionQueue, Data, Device, MemoryRegion, QpCap, QpState, Qpn, RecvRequest,
-    SendRequest, SharedReceiveQueue, WcOpcode,
+    Access, Completion, CompletionQueue, Data, Device, MemoryRegion, QpCap, QpState, Qpn,
+    RecvRequest, SendRequest, SharedReceiveQueue, WcOpcode,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -83,22 +85,26 @@ impl Server {
     }
 
     fn serve(&self, listener: &Listener) -> Result<()> {
-        let accept =
-            |_| -> Result<Establishing> { Ok(listener.wait(PATIENCE)?.prepare(&self.options)?.start()?) };
-        let clients: HashMap<Qpn, Connection> = all((0..CLIENTS).map(accept).collect::<Result<_>>()?)?
-            .into_iter()
-            .map(|connection| (connection.qp().qpn(), connection))
-            .collect();
+        let accept = |_| -> Result<Establishing> {
+            Ok(listener.wait(PATIENCE)?.prepare(&self.options)?.start()?)
+        };
+        let clients: HashMap<Qpn, Connection> =
+            all((0..CLIENTS).map(accept).collect::<Result<_>>()?)?
+                .into_iter()
+                .map(|connection| (connection.qp().qpn(), connection))
+                .collect();
         let mut echoed = 0;
         while echoed < CLIENTS * ROUNDS {
             let done = success(&self.cq)?;
             let buffer = done.wr_id as usize;
             if done.opcode == WcOpcode::Recv {
-                let message = self.pool.slice(buffer * LEN..buffer * LEN + done.byte_len as usize)?;
+                let message =
+                    self.pool.slice(buffer * LEN..buffer * LEN + done.byte_len as usize)?;
                 let echo = SendRequest::send(message).wr_id(done.wr_id).signaled();
                 match clients.get(&done.qp_num) {
                     Some(client) => client.qp().post_send(&echo)?,
-                    // Of a client that is gone by now: nobody is to be answered, and the next message wants the buffer.
+                    // Of a client that is gone by now: nobody is to be answered, and the next
+                    // message wants the buffer.
                     None => self.hand_in(buffer)?,
                 }
             } else {

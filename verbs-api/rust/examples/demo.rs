@@ -1,5 +1,5 @@
-//! A client announces memory, a server reads it, and each completion calls the function of its request: the usual first program of who
-//! writes a kernel module over `rdma_rxe`.
+//! A client announces memory, a server reads it, and each completion calls the function of its
+//! request: the usual first program of who writes a kernel module over `rdma_rxe`.
 //!
 //! ```text
 //!   client                                         server
@@ -9,8 +9,10 @@
 //!   recv_done                 <------------------- SEND "done"   send_done
 //!   LOCAL_INV                    invalidate_done
 //! ```
-//! Messages lie in memory that nobody registers, under the protection domain's local DMA key, and what is read goes through a
-//! fast-registration region at both ends, as in the kernel. At the end the server tries a key that is gone, and both see what an error leaves behind: completions with status 5, and a queue pair that takes no more.
+//! Messages lie in memory that nobody registers, under the protection domain's local DMA key, and
+//! what is read goes through a fast-registration region at both ends, as in the kernel. At the end
+//! the server tries a key that is gone, and both see what an error leaves behind: completions with
+//! status 5, and a queue pair that takes no more.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -19,9 +21,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use urxe::{
-    Access, AddressSpace, Completion, CompletionQueue, ConnectOptions, Device, FastRegion, MemoryRegion,
-    PostError, ProtectionDomain, QpState, QueuePair, RecvRequest, RegionSlice, RemoteRegion, SendRequest,
-    WcStatus,
+    Access, AddressSpace, Completion, CompletionQueue, ConnectOptions, Device, FastRegion,
+    MemoryRegion, PostError, ProtectionDomain, QpState, QueuePair, RecvRequest, RegionSlice,
+    RemoteRegion, SendRequest, WcStatus,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -112,7 +114,10 @@ impl Client {
         // The key's low eight bits count up, so that a former key is worth nothing.
         self.region.renew_key();
         let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-        Ok(self.end.qp.post_send(&SendRequest::register(&self.region, rights).wr_id(REG_MR).signaled())?)
+        Ok(self
+            .end
+            .qp
+            .post_send(&SendRequest::register(&self.region, rights).wr_id(REG_MR).signaled())?)
     }
 
     fn done(&mut self, completion: &Completion) -> Result<()> {
@@ -245,7 +250,9 @@ pub(crate) fn main() -> Result<()> {
     client.end.qp.reset()?;
     match client.end.qp.post_send(&SendRequest::send(client.end.part(&client.end.outbox, 1))) {
         Err(error @ PostError::State { state: QpState::Reset }) => println!("client: {error}"),
-        other => return Err(format!("a queue pair in RESET should take nothing, not {other:?}").into()),
+        other => {
+            return Err(format!("a queue pair in RESET should take nothing, not {other:?}").into());
+        }
     }
     Ok(())
 }

@@ -1,9 +1,10 @@
-//! Ends a connection so that nothing of it is left, as the kernel's storage protocols do (`ib_drain_qp`), and looks up by its number whose
-//! completions come.
+//! Ends a connection so that nothing of it is left, as the kernel's storage protocols do
+//! (`ib_drain_qp`), and looks up by its number whose completions come.
 //!
-//! A server has several clients on one completion queue that reports to a channel. It arms the queue and looks again for what came before, so that
-//! it misses nothing. When it stops, receives and sends are still posted: the queue pairs go to the error state, and a marker that is posted then to
-//! each queue completes after everything before it. What was not done completes as flushed.
+//! A server has several clients on one completion queue that reports to a channel. It arms the
+//! queue and looks again for what came before, so that it misses nothing. When it stops, receives
+//! and sends are still posted: the queue pairs go to the error state, and a marker that is posted
+//! then to each queue completes after everything before it. What was not done completes as flushed.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -11,8 +12,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use urxe::{
-    Access, ArmKind, Completion, CompletionChannel, CompletionQueue, ConnectOptions, Data, Device, Gather,
-    Qpn, QueuePair, RecvRequest, SendRequest, WcStatus,
+    Access, ArmKind, Completion, CompletionChannel, CompletionQueue, ConnectOptions, Data, Device,
+    Gather, Qpn, QueuePair, RecvRequest, SendRequest, WcStatus,
 };
 
 const CLIENTS: usize = 3;
@@ -53,7 +54,10 @@ impl Server {
     }
 
     fn take(&mut self, completion: &Completion) -> Result<(), Box<dyn Error>> {
-        let client = self.clients.get_mut(&completion.qp_num).ok_or("a completion of nobody's queue pair")?;
+        let client = self
+            .clients
+            .get_mut(&completion.qp_num)
+            .ok_or("a completion of nobody's queue pair")?;
         match completion.status {
             WcStatus::Success => client.messages += 1,
             WcStatus::WrFlushErr if completion.wr_id == MARKER => client.markers += 1,
@@ -76,7 +80,8 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let (peer_pd, peer_cq) = (peer.alloc_pd()?, peer.create_cq(64)?);
     let mut peers = Vec::new();
     for number in 0..CLIENTS {
-        let (here, there) = (pd.queue_pair(&server.cq).create()?, peer_pd.queue_pair(&peer_cq).create()?);
+        let (here, there) =
+            (pd.queue_pair(&server.cq).create()?, peer_pd.queue_pair(&peer_cq).create()?);
         here.connect(&there.endpoint(), &ConnectOptions::default())?;
         there.connect(&here.endpoint(), &ConnectOptions::default())?;
         for wr_id in 0..RECEIVES {
@@ -95,7 +100,9 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let expected: u32 = (1..=CLIENTS as u32).sum();
-    server.run(|server| server.clients.values().map(|client| client.messages).sum::<u32>() >= expected)?;
+    server.run(|server| {
+        server.clients.values().map(|client| client.messages).sum::<u32>() >= expected
+    })?;
 
     // Stop: into the error state, then a marker behind everything that is posted.
     for client in server.clients.values() {
@@ -105,7 +112,10 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     }
     server.run(|server| server.clients.values().all(|client| client.markers == 2))?;
     for client in server.clients.values() {
-        println!("{}: {} messages, {} receives flushed", client.name, client.messages, client.flushed);
+        println!(
+            "{}: {} messages, {} receives flushed",
+            client.name, client.messages, client.flushed
+        );
         if u64::from(client.messages) + client.flushed != RECEIVES {
             return Err("every receive should have completed, once".into());
         }

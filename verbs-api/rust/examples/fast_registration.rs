@@ -1,15 +1,16 @@
 //! Grants a peer access to memory for one transfer, as storage protocols do.
 //!
-//! The client registers a buffer by a work request and announces it in a message. The server READs it and answers with a SEND that invalidates the
-//! key. When the client has the answer, the buffer is its own again: a later READ under that key fails.
+//! The client registers a buffer by a work request and announces it in a message. The server READs
+//! it and answers with a SEND that invalidates the key. When the client has the answer, the buffer
+//! is its own again: a later READ under that key fails.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use urxe::{
-    Access, Completion, CompletionQueue, ConnectOptions, Device, ProtectionDomain, QueuePair, RecvRequest,
-    RemoteRegion, SendRequest, WcStatus,
+    Access, Completion, CompletionQueue, ConnectOptions, Device, ProtectionDomain, QueuePair,
+    RecvRequest, RemoteRegion, SendRequest, WcStatus,
 };
 
 const LEN: usize = 100_000;
@@ -54,8 +55,10 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     region.map(&buffer, 4096..4096 + LEN, 0x10_0000)?;
 
     // Both wait for a message.
-    let inboxes =
-        [client.pd.allocate(256, Access::LOCAL_WRITE)?, server.pd.allocate(256, Access::LOCAL_WRITE)?];
+    let inboxes = [
+        client.pd.allocate(256, Access::LOCAL_WRITE)?,
+        server.pd.allocate(256, Access::LOCAL_WRITE)?,
+    ];
     client.qp.post_recv(&RecvRequest::new(inboxes[0].slice(..)?).wr_id(10))?;
     server.qp.post_recv(&RecvRequest::new(inboxes[1].slice(..)?).wr_id(20))?;
 
@@ -80,7 +83,9 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     if copy.read_vec(0, LEN)? != data {
         return Err("the server read other bytes than the client wrote".into());
     }
-    server.qp.post_send(&SendRequest::send_invalidate(urxe::Data::EMPTY, there.rkey).wr_id(22).signaled())?;
+    server.qp.post_send(
+        &SendRequest::send_invalidate(urxe::Data::EMPTY, there.rkey).wr_id(22).signaled(),
+    )?;
 
     // The client learns that the transfer is over and its memory its own.
     let answer = client.done(10)?;

@@ -1,4 +1,5 @@
-//! The kernel's RDMA ping: the client's bytes go to the server by its READ and come back by its WRITE, and nobody polls in vain.
+//! The kernel's RDMA ping: the client's bytes go to the server by its READ and come back by its
+//! WRITE, and nobody polls in vain.
 //!
 //! ```text
 //!   client                               server
@@ -8,8 +9,9 @@
 //!                        <-------------- "go ahead"
 //!   compares
 //! ```
-//! Both sleep on a completion channel. Arming a completion queue tells whether completions came before (`IB_CQ_REPORT_MISSED_EVENTS`):
-//! they make no event, so who slept then would sleep for ever.
+//! Both sleep on a completion channel. Arming a completion queue tells whether completions came
+//! before (`IB_CQ_REPORT_MISSED_EVENTS`): they make no event, so who slept then would sleep for
+//! ever.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -17,8 +19,9 @@ use std::thread;
 use std::time::Duration;
 
 use urxe::{
-    Access, ArmKind, Completion, CompletionChannel, CompletionQueue, ConnectOptions, Data, Device, Gather,
-    MemoryRegion, ProtectionDomain, QueuePair, RecvRequest, RemoteRegion, SendRequest, WcStatus,
+    Access, ArmKind, Completion, CompletionChannel, CompletionQueue, ConnectOptions, Data, Device,
+    Gather, MemoryRegion, ProtectionDomain, QueuePair, RecvRequest, RemoteRegion, SendRequest,
+    WcStatus,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -86,7 +89,8 @@ impl Side {
         Ok(text)
     }
 
-    /// Ends the connection (`ib_drain_qp`): a marker behind everything that is posted, in both queues.
+    /// Ends the connection (`ib_drain_qp`): a marker behind everything that is posted, in both
+    /// queues.
     fn drain(self) -> Result<()> {
         self.qp.set_error()?;
         self.qp.post_send(&SendRequest::send(Data::EMPTY).wr_id(MARKER))?;

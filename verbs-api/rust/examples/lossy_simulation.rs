@@ -1,16 +1,18 @@
-//! A test of a small protocol over a bad network: in virtual time, in one thread, the same on every run.
+//! A test of a small protocol over a bad network: in virtual time, in one thread, the same on every
+//! run.
 //!
-//! The protocol is a log: a writer appends records by RDMA WRITE and then moves the end mark by WRITE with immediate data, upon which
-//! the reader takes them out. It must see every record once, in order, whatever the network does. `SEED=3 cargo run
-//! --example lossy_simulation` replays one run.
+//! The protocol is a log: a writer appends records by RDMA WRITE and then moves the end mark by
+//! WRITE with immediate data, upon which the reader takes them out. It must see every record once,
+//! in order, whatever the network does. `SEED=3 cargo run --example lossy_simulation` replays one
+//! run.
 
 use std::error::Error;
 use std::time::Duration;
 
 use urxe::sim::{Chance, Fabric, LinkFaults, PausedPackets};
 use urxe::{
-    Access, CompletionQueue, ConnectOptions, Data, Device, Gather, MemoryRegion, QueuePair, RecvRequest,
-    SendRequest,
+    Access, CompletionQueue, ConnectOptions, Data, Device, Gather, MemoryRegion, QueuePair,
+    RecvRequest, SendRequest,
 };
 
 const RECORDS: u32 = 300;
@@ -38,7 +40,11 @@ impl Writer {
             SendRequest::write_imm(Data::EMPTY, log, nr + 1).signaled(),
         ])?;
         let completion = self.cq.wait_one(None)?;
-        if completion.status.is_success() { Ok(()) } else { Err(completion.status.to_string().into()) }
+        if completion.status.is_success() {
+            Ok(())
+        } else {
+            Err(completion.status.to_string().into())
+        }
     }
 }
 
@@ -69,7 +75,8 @@ fn ends(a: &Device, b: &Device) -> Result<(Writer, Reader), Box<dyn Error>> {
     qp_a.connect(&qp_b.endpoint(), &ConnectOptions::default())?;
     qp_b.connect(&qp_a.endpoint(), &ConnectOptions::default())?;
     let record = pd_a.allocate(RECORD_LEN, Access::empty())?;
-    let log = pd_b.allocate(RECORDS as usize * RECORD_LEN, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    let log =
+        pd_b.allocate(RECORDS as usize * RECORD_LEN, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     for _ in 0..8 {
         qp_b.post_recv(&RecvRequest::new(Gather::EMPTY))?;
     }

@@ -1,7 +1,8 @@
 //! A server with many clients and one pool of receive buffers.
 //!
-//! Each client has a connection of its own; their messages take the buffers of one shared receive queue, so that memory grows
-//! with the traffic and not with the number of clients. When few are left, the limit's event tells it.
+//! Each client has a connection of its own; their messages take the buffers of one shared receive
+//! queue, so that memory grows with the traffic and not with the number of clients. When few are
+//! left, the limit's event tells it.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -46,18 +47,22 @@ pub(crate) fn main() -> Result<()> {
         clients.push(client);
         connections.push(connection);
     }
-    let client_of: HashMap<_, _> = connections.iter().enumerate().map(|(nr, qp)| (qp.qpn(), nr)).collect();
+    let client_of: HashMap<_, _> =
+        connections.iter().enumerate().map(|(nr, qp)| (qp.qpn(), nr)).collect();
 
     for message in 0..MESSAGES {
-        // More messages than buffers: who finds none is asked to wait, until one is handed in again.
+        // More messages than buffers: who finds none is asked to wait, until one is handed in
+        // again.
         for (nr, client) in clients.iter().enumerate() {
             let data = content(nr, message);
             memory.write(nr * LEN, &data)?;
-            client
-                .post_send(&SendRequest::send(memory.slice(nr * LEN..nr * LEN + data.len())?).signaled())?;
+            client.post_send(
+                &SendRequest::send(memory.slice(nr * LEN..nr * LEN + data.len())?).signaled(),
+            )?;
         }
         if message == 0 {
-            // The limit tells once. A server would hand in more buffers now; this one lets its clients wait.
+            // The limit tells once. A server would hand in more buffers now; this one lets its
+            // clients wait.
             let event = server.events().wait(PATIENCE)?;
             if event.event_type() != AsyncEventType::SrqLimitReached {
                 return Err(format!("few buffers are left, but the device tells: {event:?}").into());
@@ -67,8 +72,11 @@ pub(crate) fn main() -> Result<()> {
             let received = cq.wait_one(PATIENCE)?;
             let client = client_of[&received.qp_num];
             let buffer = received.wr_id as usize;
-            if pool.read_vec(buffer * LEN, received.byte_len as usize)? != content(client, message) {
-                return Err(format!("client {client}: message {message} is not what it sent").into());
+            if pool.read_vec(buffer * LEN, received.byte_len as usize)? != content(client, message)
+            {
+                return Err(
+                    format!("client {client}: message {message} is not what it sent").into()
+                );
             }
             hand_in(buffer)?;
         }

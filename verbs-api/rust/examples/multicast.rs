@@ -1,4 +1,5 @@
-//! One publisher, three subscribers of a multicast group: a message that is sent once arrives at each of them.
+//! One publisher, three subscribers of a multicast group: a message that is sent once arrives at
+//! each of them.
 //!
 //! All on this machine's loopback interface, which Linux lets IPv4 groups work on for everybody.
 
@@ -7,8 +8,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use urxe::{
-    Access, CompletionQueue, Data, Device, GRH_LEN, Gid, MemoryRegion, ProtectionDomain, QKey, QpType,
-    QueuePair, RecvRequest, SendRequest,
+    Access, CompletionQueue, Data, Device, GRH_LEN, Gid, MemoryRegion, ProtectionDomain, QKey,
+    QpType, QueuePair, RecvRequest, SendRequest,
 };
 
 const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 255, 49, 6));

@@ -1,20 +1,23 @@
 //! Writes into a peer's memory and reads it back, while the peer's program does nothing at all.
 //!
-//! The peer allocates a region, tells where it is, and from then on only looks at its own memory: it polls the last byte, which is
-//! written last.
+//! The peer allocates a region, tells where it is, and from then on only looks at its own memory:
+//! it polls the last byte, which is written last.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use urxe::{
-    Access, CompletionQueue, ConnectOptions, Device, ProtectionDomain, QueuePair, RemoteRegion, SendRequest,
+    Access, CompletionQueue, ConnectOptions, Device, ProtectionDomain, QueuePair, RemoteRegion,
+    SendRequest,
 };
 
 const LEN: usize = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn open(address: Ipv4Addr) -> Result<(ProtectionDomain, CompletionQueue, QueuePair), Box<dyn Error>> {
+fn open(
+    address: Ipv4Addr,
+) -> Result<(ProtectionDomain, CompletionQueue, QueuePair), Box<dyn Error>> {
     let device = Device::open_address(address)?;
     let pd = device.alloc_pd()?;
     let cq = device.create_cq(16)?;

@@ -1,4 +1,5 @@
-//! A log in a file of another host, whose records survive a power failure there without any of its programs running.
+//! A log in a file of another host, whose records survive a power failure there without any of its
+//! programs running.
 //!
 //! ```text
 //!   writer                                        the log's host: a file, mapped

@@ -1,8 +1,8 @@
 //! Two ends send a message to and fro and check every byte of it.
 //!
-//! `cargo run --example ping_pong` runs both ends in one process, the server in a thread of its own, over UDP on two
-//! loopback addresses. Between two machines the endpoints would go through a TCP connection, as the lines of text that they are
-//! here.
+//! `cargo run --example ping_pong` runs both ends in one process, the server in a thread of its
+//! own, over UDP on two loopback addresses. Between two machines the endpoints would go through a
+//! TCP connection, as the lines of text that they are here.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -11,7 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use urxe::{
-    Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, QueuePair, RecvRequest, SendRequest,
+    Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, QueuePair, RecvRequest,
+    SendRequest,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -90,6 +91,8 @@ pub(crate) fn main() -> Result<()> {
     }
     let each = started.elapsed() / u32::from(ROUNDS);
     server.join().map_err(|_| "the server panicked")??;
-    println!("{ROUNDS} messages of {LEN} bytes went to and fro, each in {each:?}, and every byte was right");
+    println!(
+        "{ROUNDS} messages of {LEN} bytes went to and fro, each in {each:?}, and every byte was right"
+    );
     Ok(())
 }

@@ -1,12 +1,13 @@
-//! Writes over an unreliable connection: done when the network has it, and nobody tells whether it arrived. An immediate does.
+//! Writes over an unreliable connection: done when the network has it, and nobody tells whether it
+//! arrived. An immediate does.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use urxe::{
-    Access, CompletionQueue, ConnectOptions, Device, ProtectionDomain, QpType, QueuePair, RecvRequest,
-    SendRequest,
+    Access, CompletionQueue, ConnectOptions, Device, ProtectionDomain, QpType, QueuePair,
+    RecvRequest, SendRequest,
 };
 
 const LEN: usize = 64 << 10;
@@ -15,7 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const ATTEMPTS: u32 = 20;
 const ATTEMPT: Duration = Duration::from_millis(500);
 
-fn open(address: Ipv4Addr) -> Result<(ProtectionDomain, CompletionQueue, QueuePair), Box<dyn Error>> {
+fn open(
+    address: Ipv4Addr,
+) -> Result<(ProtectionDomain, CompletionQueue, QueuePair), Box<dyn Error>> {
     let device = Device::open_address(address)?;
     let pd = device.alloc_pd()?;
     let cq = device.create_cq(64)?;

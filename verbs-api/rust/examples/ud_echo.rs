@@ -1,12 +1,13 @@
-//! A server that answers datagrams of clients that it never heard of: where an answer goes stands in front of each message.
+//! A server that answers datagrams of clients that it never heard of: where an answer goes stands
+//! in front of each message.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use urxe::{
-    Access, CompletionQueue, Device, GRH_LEN, MemoryRegion, ProtectionDomain, QKey, QpType, QueuePair,
-    RecvRequest, SendRequest, WcStatus,
+    Access, CompletionQueue, Device, GRH_LEN, MemoryRegion, ProtectionDomain, QKey, QpType,
+    QueuePair, RecvRequest, SendRequest, WcStatus,
 };
 
 const QKEY: QKey = QKey(0x1234_5678);

@@ -1,21 +1,22 @@
-//! One connection to several workers of a host (XRC), each of which shows a window of its memory instead of all of it.
+//! One connection to several workers of a host (XRC), each of which shows a window of its memory
+//! instead of all of it.
 //!
 //! ```text
 //!   client                                  host: one target, workers with a queue and a domain each
 //!   SEND to worker 0, 1, …  ------------->  the worker binds a window and answers by putting its key where it was told
 //!   READ through the window ------------->
 //! ```
-//! Windows of type 1 belong to a protection domain, so whoever of the domain binds them, the target's client can use them; a worker
-//! binds on a queue pair to itself.
+//! Windows of type 1 belong to a protection domain, so whoever of the domain binds them, the
+//! target's client can use them; a worker binds on a queue pair to itself.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use urxe::{
-    Access, Completion, CompletionQueue, ConnectOptions, Data, Device, MemoryRegion, MemoryWindow, MwType,
-    ProtectionDomain, QpType, QueuePair, RecvRequest, RemoteRegion, SendRequest, SharedReceiveQueue,
-    WcStatus, XrcDomain,
+    Access, Completion, CompletionQueue, ConnectOptions, Data, Device, MemoryRegion, MemoryWindow,
+    MwType, ProtectionDomain, QpType, QueuePair, RecvRequest, RemoteRegion, SendRequest,
+    SharedReceiveQueue, WcStatus, XrcDomain,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -111,5 +112,9 @@ pub(crate) fn main() -> Result<()> {
     qp.post_send(&read)?;
     let refused = cq.wait_one(PATIENCE)?;
     println!("READ of what is hidden: {}", refused.status);
-    if refused.status == WcStatus::RemAccessErr { Ok(()) } else { Err(format!("{refused:?}").into()) }
+    if refused.status == WcStatus::RemAccessErr {
+        Ok(())
+    } else {
+        Err(format!("{refused:?}").into())
+    }
 }

@@ -1,5 +1,5 @@
-//! Where datagrams go: made by [`ProtectionDomain::address_handle`] or from a completion, named by each request
-//! ([`SendRequest::to`](crate::SendRequest::to)).
+//! Where datagrams go: made by [`ProtectionDomain::address_handle`] or from a completion, named by
+//! each request ([`SendRequest::to`](crate::SendRequest::to)).
 
 use std::fmt;
 
@@ -12,8 +12,8 @@ use crate::Completion;
 use crate::device::Device;
 use crate::pd::ProtectionDomain;
 
-/// Bytes in front of every datagram in its receive buffer: the header that it came with. A receive for messages of up to n bytes
-/// has n + 40.
+/// Bytes in front of every datagram in its receive buffer: the header that it came with. A receive
+/// for messages of up to n bytes has n + 40.
 pub const GRH_LEN: usize = urxe_wire::Grh::LEN;
 
 /// Why there is no way to answer a datagram.
@@ -38,8 +38,8 @@ impl AnswerError {
     }
 }
 
-/// An address handle (`struct ibv_ah`): the way to a host or a multicast group. Dropping it destroys it; a message that waits to be sent
-/// to it then fails with `LocQpOpErr`.
+/// An address handle (`struct ibv_ah`): the way to a host or a multicast group. Dropping it
+/// destroys it; a message that waits to be sent to it then fails with `LocQpOpErr`.
 pub struct AddressHandle {
     pd: ProtectionDomain,
     handle: AhHandle,
@@ -85,8 +85,8 @@ impl fmt::Debug for AddressHandle {
 }
 
 impl ProtectionDomain {
-    /// Makes an address handle for the host or multicast group with this GID, from the device's default address. What is sent to a
-    /// group crosses up to 64 routers.
+    /// Makes an address handle for the host or multicast group with this GID, from the device's
+    /// default address. What is sent to a group crosses up to 64 routers.
     ///
     /// # Errors
     /// [`CreateAhError`].
@@ -105,17 +105,25 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// [`CreateAhError`].
-    pub fn address_handle_with(&self, attr: &AddressVector) -> Result<AddressHandle, CreateAhError> {
+    pub fn address_handle_with(
+        &self,
+        attr: &AddressVector,
+    ) -> Result<AddressHandle, CreateAhError> {
         let handle = self.device().core().create_ah(self.id(), attr)?;
         Ok(AddressHandle { pd: self.clone(), handle })
     }
 
-    /// Makes an address handle for the sender of a datagram (`ibv_create_ah_from_wc`). `grh` is what its receive buffer begins
-    /// with, [`GRH_LEN`] bytes; the sender's queue pair is in the completion ([`Completion::src_qp`]).
+    /// Makes an address handle for the sender of a datagram (`ibv_create_ah_from_wc`). `grh` is
+    /// what its receive buffer begins with, [`GRH_LEN`] bytes; the sender's queue pair is in the
+    /// completion ([`Completion::src_qp`]).
     ///
     /// # Errors
     /// [`AnswerError`].
-    pub fn answer_to(&self, completion: &Completion, grh: &[u8]) -> Result<AddressHandle, AnswerError> {
+    pub fn answer_to(
+        &self,
+        completion: &Completion,
+        grh: &[u8],
+    ) -> Result<AddressHandle, AnswerError> {
         let attr = self.device().core().ah_from_wc(completion, grh)?;
         Ok(self.address_handle_with(&attr)?)
     }

@@ -110,8 +110,9 @@ impl fmt::Display for DeviceInfo {
     }
 }
 
-/// The devices of this process (`ibv_get_device_list`): from the environment variable `URXE_DEVICES`
-/// (`rxe0=10.0.0.1,rxe1=eth0`), else from the user's list (`urxe link`), else one, `rxe0` on 127.0.0.1.
+/// The devices of this process (`ibv_get_device_list`): from the environment variable
+/// `URXE_DEVICES` (`rxe0=10.0.0.1,rxe1=eth0`), else from the user's list (`urxe link`), else one,
+/// `rxe0` on 127.0.0.1.
 ///
 /// # Errors
 /// [`LinkError`] if the list cannot be read or has a mistake.
@@ -155,8 +156,8 @@ impl DeviceBuilder {
         self
     }
 
-    /// Where keys, queue pair numbers and first PSNs come from. By default of the operating system, so that nobody
-    /// can guess them; with a known seed, anybody who reaches the port can.
+    /// Where keys, queue pair numbers and first PSNs come from. By default of the operating system,
+    /// so that nobody can guess them; with a known seed, anybody who reaches the port can.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.config.seed = Some(seed);
@@ -170,16 +171,18 @@ impl DeviceBuilder {
         self
     }
 
-    /// How likely it is that a packet which has arrived is lost before the device sees it: a bad link, simulated over real
-    /// sockets. What was lost counts as [`Counter::DropSimulated`]; which packets those are follows from the [`seed`](Self::seed).
-    /// By default none is. More faults: [`faults`](Self::faults); better simulations: [`sim`](crate::sim).
+    /// How likely it is that a packet which has arrived is lost before the device sees it: a bad
+    /// link, simulated over real sockets. What was lost counts as [`Counter::DropSimulated`]; which
+    /// packets those are follows from the [`seed`](Self::seed). By default none is. More faults:
+    /// [`faults`](Self::faults); better simulations: [`sim`](crate::sim).
     #[must_use]
     pub fn loss(mut self, chance: Chance) -> Self {
         self.config.faults.link.loss = chance;
         self
     }
 
-    /// What happens to packets that have arrived before the device sees them: a bad network, simulated over real sockets.
+    /// What happens to packets that have arrived before the device sees them: a bad network,
+    /// simulated over real sockets.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -187,44 +190,51 @@ impl DeviceBuilder {
     /// let device = urxe::Device::builder().faults(faults).open("rxe0")?;
     /// # Ok(()) }
     /// ```
-    /// The decisions follow from the faults' seed, else from the device's, and from a packet's number since the device was opened.
+    /// The decisions follow from the faults' seed, else from the device's, and from a packet's
+    /// number since the device was opened.
     #[must_use]
     pub fn faults(mut self, faults: FaultSpec) -> Self {
         self.config.faults = faults;
         self
     }
 
-    /// No packet is sent again earlier than this while its acknowledgement may still come, whatever round trips were
-    /// measured; the queue pair's own timeout ([`ConnectOptions::timeout`](crate::ConnectOptions::timeout)) stands beside it.
-    /// By default 40 ms. More suits a peer that may stall: an emulated machine, a process in a debugger.
+    /// No packet is sent again earlier than this while its acknowledgement may still come, whatever
+    /// round trips were measured; the queue pair's own timeout
+    /// ([`ConnectOptions::timeout`](crate::ConnectOptions::timeout)) stands beside it. By default
+    /// 40 ms. More suits a peer that may stall: an emulated machine, a process in a debugger.
     #[must_use]
     pub fn early_timeout_min(mut self, least: Duration) -> Self {
         self.config.early_timeout_min = least;
         self
     }
 
-    /// Whether packets of reliable connections say that their sender heeds congestion (ECT(0) in the IP header), so that routers mark
-    /// them before they drop any. By default they do; a network that cannot stand it is rare. Marks that come anyhow are told to the peer, and
-    /// what peers tell is obeyed, in any case.
+    /// Whether packets of reliable connections say that their sender heeds congestion (ECT(0) in
+    /// the IP header), so that routers mark them before they drop any. By default they do; a
+    /// network that cannot stand it is rare. Marks that come anyhow are told to the peer, and what
+    /// peers tell is obeyed, in any case.
     #[must_use]
     pub fn ecn(mut self, ecn: bool) -> Self {
         self.config.ecn = ecn;
         self
     }
 
-    /// Whether packets to devices of this process that were opened with it as well (and to itself) go to them directly, over no socket: some times as fast. By default they
-    /// do. Captures, counters and what the verbs tell are the same; but tcpdump, netem or a firewall on the interface meet such packets only if
-    /// this is off.
+    /// Whether packets to devices of this process that were opened with it as well (and to itself)
+    /// go to them directly, over no socket: some times as fast. By default they do. Captures,
+    /// counters and what the verbs tell are the same; but tcpdump, netem or a firewall on the
+    /// interface meet such packets only if this is off.
     #[must_use]
     pub fn direct(mut self, on: bool) -> Self {
         self.config.direct = on;
         self
     }
 
-    /// Whether bytes of registered memory move by system calls instead of instructions, for a microsecond and a half more each: what a program has
-    /// unmapped while it was registered is then a protection error of whoever reaches for it, and not the end of the process. By default
-    /// only [on-demand](crate::Access::ON_DEMAND) regions and files that may shrink are treated so. Helps to find such mistakes in programs that
-    /// register memory of their own ([`ProtectionDomain::register`](crate::ProtectionDomain::register)); atomic operations stay instructions.
+    /// Whether bytes of registered memory move by system calls instead of instructions, for a
+    /// microsecond and a half more each: what a program has unmapped while it was registered is
+    /// then a protection error of whoever reaches for it, and not the end of the process. By
+    /// default only [on-demand](crate::Access::ON_DEMAND) regions and files that may shrink are
+    /// treated so. Helps to find such mistakes in programs that register memory of their own
+    /// ([`ProtectionDomain::register`](crate::ProtectionDomain::register)); atomic operations stay
+    /// instructions.
     #[must_use]
     pub fn checked_copies(mut self, on: bool) -> Self {
         self.config.copies = if on { CopyMode::Checked } else { CopyMode::Direct };
@@ -256,7 +266,8 @@ impl DeviceBuilder {
         self.open_link(&spec)
     }
 
-    /// Opens a device of its own, in no list, on one address of this machine. Every address of 127/8 is one.
+    /// Opens a device of its own, in no list, on one address of this machine. Every address of
+    /// 127/8 is one.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -283,7 +294,11 @@ impl DeviceBuilder {
     }
 
     /// Opens the device of a link, whose connections are those of `service`.
-    pub(crate) fn open_within(mut self, spec: &LinkSpec, service: Arc<Service>) -> Result<Device, OpenError> {
+    pub(crate) fn open_within(
+        mut self,
+        spec: &LinkSpec,
+        service: Arc<Service>,
+    ) -> Result<Device, OpenError> {
         if let Some(path) = self.capture {
             let tap = Tap::create(&path).map_err(|error| OpenError::Capture { path, error })?;
             self.config.tap = Some(Arc::new(tap));
@@ -295,8 +310,11 @@ impl DeviceBuilder {
             Hooks { events: Some(Arc::clone(&events) as _), after_progress: Some(ready.clone()) };
         let engine = Engine::open(spec, self.config)?;
         let link = engine.link();
-        let about =
-            About { name: link.spec.name.to_string(), guid: link.node_guid, link: Some(link.clone()) };
+        let about = About {
+            name: link.spec.name.to_string(),
+            guid: link.node_guid,
+            link: Some(link.clone()),
+        };
         let key = engine.connection_key();
         let device = Device {
             inner: Arc::new(Inner {
@@ -323,11 +341,11 @@ pub(crate) struct About {
     pub link: Option<ResolvedLink>,
 }
 
-/// An open device (`struct ibv_context`). Cheap to clone; it closes when the last clone and the last object made
-/// from it are gone, in whatever order.
+/// An open device (`struct ibv_context`). Cheap to clone; it closes when the last clone and the
+/// last object made from it are gone, in whatever order.
 ///
-/// Over UDP it has one socket for each of its addresses and one background thread, which serves peers' one-sided
-/// operations while the program does something else.
+/// Over UDP it has one socket for each of its addresses and one background thread, which serves
+/// peers' one-sided operations while the program does something else.
 #[derive(Clone)]
 pub struct Device {
     pub(crate) inner: Arc<Inner>,
@@ -382,19 +400,24 @@ impl Device {
     /// What it can do and what it is (`ibv_query_device`).
     #[must_use]
     pub fn query(&self) -> DeviceAttr {
-        DeviceAttr { node_guid: self.inner.about.guid, limits: *self.core().limits(), port_count: 1 }
+        DeviceAttr {
+            node_guid: self.inner.about.guid,
+            limits: *self.core().limits(),
+            port_count: 1,
+        }
     }
 
-    /// The device's clock, in nanoseconds (`ibv_query_rt_values_ex`): what completions are stamped with. Over UDP it is the system's
-    /// monotonic clock, in a simulated network the virtual one.
+    /// The device's clock, in nanoseconds (`ibv_query_rt_values_ex`): what completions are stamped
+    /// with. Over UDP it is the system's monotonic clock, in a simulated network the virtual one.
     #[must_use]
     pub fn clock_ns(&self) -> u64 {
         self.inner.node.now().as_ns()
     }
 
-    /// The time of day of a stamp of the device's clock, in nanoseconds since 1970 (`ibv_wc_read_completion_wallclock_ns`);
-    /// `None` in a simulated network, whose time is not the world's. As exact as the clocks are set: a step of the
-    /// wall clock since then shifts the answer.
+    /// The time of day of a stamp of the device's clock, in nanoseconds since 1970
+    /// (`ibv_wc_read_completion_wallclock_ns`); `None` in a simulated network, whose time is not
+    /// the world's. As exact as the clocks are set: a step of the wall clock since then shifts the
+    /// answer.
     #[must_use]
     pub fn wallclock_ns(&self, timestamp_ns: u64) -> Option<u64> {
         let Node::Udp(_) = &self.inner.node else { return None };
@@ -426,7 +449,8 @@ impl Device {
         self.core().gids().get(usize::from(index)).copied()
     }
 
-    /// The index of the GID that suits most: the first that peers can reach, an IPv4 one if there is any.
+    /// The index of the GID that suits most: the first that peers can reach, an IPv4 one if there
+    /// is any.
     #[must_use]
     pub fn default_gid_index(&self) -> u8 {
         let gids = self.inner.node.gids();
@@ -435,7 +459,8 @@ impl Device {
         u8::try_from(index).unwrap_or(0)
     }
 
-    /// Every counter with its value now: the fifteen of `rdma_rxe` first, then one for each reason to drop a packet.
+    /// Every counter with its value now: the fifteen of `rdma_rxe` first, then one for each reason
+    /// to drop a packet.
     pub fn counters(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
         self.core().counters().snapshot()
     }
@@ -454,8 +479,8 @@ impl Device {
         ProtectionDomain::new(self)
     }
 
-    /// Makes a completion queue of `capacity` entries (`ibv_create_cq`). Its own [`wait`](CompletionQueue::wait) and
-    /// [`next`](CompletionQueue::next) wait for completions.
+    /// Makes a completion queue of `capacity` entries (`ibv_create_cq`). Its own
+    /// [`wait`](CompletionQueue::wait) and [`next`](CompletionQueue::next) wait for completions.
     ///
     /// # Errors
     /// [`CreateCqError`]: the capacity is 0 or more than the device allows, or there is no memory.
@@ -465,7 +490,8 @@ impl Device {
         CompletionQueue::new(self, capacity, channel, Reports::Own(waiters))
     }
 
-    /// Allocates `len` zeroed bytes of device memory, aligned to 2^`log_align` bytes (`ibv_alloc_dm`).
+    /// Allocates `len` zeroed bytes of device memory, aligned to 2^`log_align` bytes
+    /// (`ibv_alloc_dm`).
     ///
     /// # Errors
     /// [`DmError`]: none or more than is left, an alignment that is not offered.
@@ -523,6 +549,7 @@ pub struct PortAttr {
     pub active_mtu: PathMtu,
     /// The longest message in bytes.
     pub max_msg_sz: u64,
-    /// The GID table. A place whose address went has the zero GID. [`Device::events`] tell of changes.
+    /// The GID table. A place whose address went has the zero GID. [`Device::events`] tell of
+    /// changes.
     pub gids: Vec<GidEntry>,
 }

@@ -1,7 +1,8 @@
 //! Thread domains, parent domains, and finding protection domains and regions by their numbers.
 //!
-//! A library that is handed numbers rather than values (`ibv_import_pd`, `ibv_import_mr`) finds what they name as long as it is there, through
-//! any clone of the [`Device`]: clones are what libibverbs calls contexts of one device (`ibv_import_device`).
+//! A library that is handed numbers rather than values (`ibv_import_pd`, `ibv_import_mr`) finds
+//! what they name as long as it is there, through any clone of the [`Device`]: clones are what
+//! libibverbs calls contexts of one device (`ibv_import_device`).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -63,8 +64,9 @@ impl ImportError {
     }
 }
 
-/// A thread domain (`struct ibv_td`): a promise that one thread at a time uses what is made with a parent domain that has it. Cheap to
-/// clone. A provider may leave out locks for it; here they stay, so breaking the promise costs nothing but waiting.
+/// A thread domain (`struct ibv_td`): a promise that one thread at a time uses what is made with a
+/// parent domain that has it. Cheap to clone. A provider may leave out locks for it; here they
+/// stay, so breaking the promise costs nothing but waiting.
 #[derive(Clone)]
 pub struct ThreadDomain {
     inner: Arc<TdInner>,
@@ -97,12 +99,14 @@ impl Device {
     /// # Errors
     /// [`AllocTdError`]: the device has no more.
     pub fn alloc_thread_domain(&self) -> Result<ThreadDomain, AllocTdError> {
-        let id = self.core().alloc_td().ok_or(AllocTdError { allowed: self.core().limits().max_pd })?;
+        let id =
+            self.core().alloc_td().ok_or(AllocTdError { allowed: self.core().limits().max_pd })?;
         Ok(ThreadDomain { inner: Arc::new(TdInner { device: self.clone(), id }) })
     }
 
-    /// The protection domain of that [number](ProtectionDomain::handle) (`ibv_import_pd`), which lives as long as any of its handles.
-    /// Dropping this one takes nothing from the others (`ibv_unimport_pd`).
+    /// The protection domain of that [number](ProtectionDomain::handle) (`ibv_import_pd`), which
+    /// lives as long as any of its handles. Dropping this one takes nothing from the others
+    /// (`ibv_unimport_pd`).
     ///
     /// ```
     /// use urxe::{Access, sim::Fabric};
@@ -128,8 +132,9 @@ impl Device {
 }
 
 impl ProtectionDomain {
-    /// Makes a parent domain of this protection domain (`ibv_alloc_parent_domain`), with a thread domain or without. It is used like
-    /// a protection domain, and what is made with it belongs to this one: regions of either serve the queue pairs of both.
+    /// Makes a parent domain of this protection domain (`ibv_alloc_parent_domain`), with a thread
+    /// domain or without. It is used like a protection domain, and what is made with it belongs to
+    /// this one: regions of either serve the queue pairs of both.
     ///
     /// ```
     /// # use urxe::sim::Fabric;
@@ -174,7 +179,8 @@ impl ProtectionDomain {
         self.id().0
     }
 
-    /// The region of that [number](crate::MemoryRegion::handle) in this protection domain (`ibv_import_mr`).
+    /// The region of that [number](crate::MemoryRegion::handle) in this protection domain
+    /// (`ibv_import_mr`).
     ///
     /// # Errors
     /// [`ImportError`]: there is none, or it is in another protection domain.
@@ -190,9 +196,10 @@ impl ProtectionDomain {
     }
 }
 
-/// A region that somebody else registered, made by [`ProtectionDomain::import_region`]: its keys and its length as they were then, without its
-/// memory. Dropping it deregisters nothing (`ibv_unimport_mr`), and it keeps nothing alive: a work request with it ends with a protection error when
-/// the region is gone or has changed.
+/// A region that somebody else registered, made by [`ProtectionDomain::import_region`]: its keys
+/// and its length as they were then, without its memory. Dropping it deregisters nothing
+/// (`ibv_unimport_mr`), and it keeps nothing alive: a work request with it ends with a protection
+/// error when the region is gone or has changed.
 #[derive(Debug)]
 pub struct ImportedRegion {
     pd: ProtectionDomain,

@@ -5,11 +5,11 @@ use std::str::FromStr;
 
 use urxe_wire::{Gid, Psn, Qpn};
 
-/// One end of a connection: what the peer needs to connect to it. How it gets there (a TCP connection, a file, an argument) is the
-/// program's choice.
+/// One end of a connection: what the peer needs to connect to it. How it gets there (a TCP
+/// connection, a file, an argument) is the program's choice.
 ///
-/// As text, `gid=0000:0000:0000:0000:0000:ffff:7f00:0001,qpn=0x000011,psn=0x00abcd`: `Display` writes it, `FromStr` reads it,
-/// with the GID in any form of an address.
+/// As text, `gid=0000:0000:0000:0000:0000:ffff:7f00:0001,qpn=0x000011,psn=0x00abcd`: `Display`
+/// writes it, `FromStr` reads it, with the GID in any form of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QpEndpoint {
     /// The GID of the end's port.

@@ -1,4 +1,5 @@
-//! Asynchronous events: what happens to queue pairs, completion queues and the port beside completions.
+//! Asynchronous events: what happens to queue pairs, completion queues and the port beside
+//! completions.
 
 use std::fmt;
 use std::future::Future;
@@ -15,8 +16,9 @@ use crate::sim::Advance;
 use crate::wait::Wait;
 use crate::waiters::Place;
 
-/// The asynchronous events of a device (`ibv_get_async_event`), in the order in which they came; made by [`Device::events`].
-/// They need not be acknowledged. Events about an object go away with it.
+/// The asynchronous events of a device (`ibv_get_async_event`), in the order in which they came;
+/// made by [`Device::events`]. They need not be acknowledged. Events about an object go away with
+/// it.
 #[derive(Clone, Copy)]
 pub struct DeviceEvents<'a> {
     device: &'a Device,

@@ -1,8 +1,9 @@
 //! RDMA in userspace: RoCEv2 over plain UDP, without root and without a kernel module.
 //!
-//! Programs of this crate talk to each other, to hosts with the kernel's `rdma_rxe` and to RDMA hardware that speaks RoCEv2. The
-//! vocabulary is that of libibverbs, the shape is Rust's: every object keeps what it needs alive, so they may be dropped in
-//! any order, and safe code can neither race with a peer's access to memory nor leave a peer a region that is gone.
+//! Programs of this crate talk to each other, to hosts with the kernel's `rdma_rxe` and to RDMA
+//! hardware that speaks RoCEv2. The vocabulary is that of libibverbs, the shape is Rust's: every
+//! object keeps what it needs alive, so they may be dropped in any order, and safe code can neither
+//! race with a peer's access to memory nor leave a peer a region that is gone.
 //!
 //! # A write into a peer's memory
 //! ```
@@ -61,14 +62,16 @@
 //! | tests over bad networks, in virtual time | [`sim`] |
 //!
 //! # Waiting
-//! `async` needs no runtime: the futures' wakers are called when something comes, under no lock of this crate, so they may poll
-//! at once or drop anything, the device included. Sleeping and `async` leave the receiving to the device's background thread; a
-//! thread that polls in a loop receives by itself, which is faster and takes a processor. Who changes from polling to sleeping
-//! waits up to a millisecond once.
+//! `async` needs no runtime: the futures' wakers are called when something comes, under no lock of
+//! this crate, so they may poll at once or drop anything, the device included. Sleeping and `async`
+//! leave the receiving to the device's background thread; a thread that polls in a loop receives by
+//! itself, which is faster and takes a processor. Who changes from polling to sleeping waits up to
+//! a millisecond once.
 //!
 //! # Errors
-//! One `enum` a call, each variant with what was given and what is allowed, and `errno()` for what libibverbs would say. What
-//! goes wrong after posting is no error of a call but the [`status`](Completion::status) of a completion.
+//! One `enum` a call, each variant with what was given and what is allowed, and `errno()` for what
+//! libibverbs would say. What goes wrong after posting is no error of a call but the
+//! [`status`](Completion::status) of a completion.
 //!
 //! # Features
 //! `serde`: [`QpEndpoint`] and [`RemoteRegion`] are serde values, namely their texts.
@@ -94,15 +97,17 @@ mod waiters;
 mod xrc;
 
 pub use ah::{AddressHandle, AnswerError, GRH_LEN};
-pub use cq::{ChannelError, CompletionChannel, CompletionQueue, CqEvent, Drain, Next, Poller, WaitError};
+pub use cq::{
+    ChannelError, CompletionChannel, CompletionQueue, CqEvent, Drain, Next, Poller, WaitError,
+};
 pub use device::{Device, DeviceAttr, DeviceBuilder, DeviceInfo, OpenError, PortAttr, devices};
 pub use domain::{AllocTdError, ImportError, ImportedRegion, ThreadDomain};
 pub use endpoint::{EndpointParseError, QpEndpoint};
 pub use events::{DeviceEvents, NextEvent};
 pub use memory::{
     AddressSpace, AllocateError, ChangeRegionError, DeviceMemory, DeviceMemoryRegion, FastRegion,
-    ForeignRegion, MapFileError, MemoryRegion, MemoryWindow, RegionChange, RegionSlice, RemoteParseError,
-    RemoteRegion, RemoteSliceError, SliceError,
+    ForeignRegion, MapFileError, MemoryRegion, MemoryWindow, RegionChange, RegionSlice,
+    RemoteParseError, RemoteRegion, RemoteSliceError, SliceError,
 };
 pub use pd::{AllocPdError, ProtectionDomain};
 pub use qp::{
@@ -112,25 +117,28 @@ pub use srq::{SharedReceiveQueue, SrqBuilder};
 pub use xrc::{XrcDomain, XrcTarget};
 
 pub use urxe_stack::cq::{
-    ArmKind, AsyncEvent, AsyncEventType, Completion, CqError, CqEventType, CqId, Moderation, PortEventType,
-    QpEventType, SrqEventType, SrqId, WcFlags, WcOpcode, WcStatus,
+    ArmKind, AsyncEvent, AsyncEventType, Completion, CqError, CqEventType, CqId, Moderation,
+    PortEventType, QpEventType, SrqEventType, SrqId, WcFlags, WcOpcode, WcStatus,
 };
 pub use urxe_stack::device::ah::{AhFromWcError, CreateAhError};
 pub use urxe_stack::device::counters::Counter;
 pub use urxe_stack::device::multicast::{AttachMcastError, DetachMcastError};
 pub use urxe_stack::device::{
-    AllocParentDomainError, CreateCqError, CreateQpError, IcrcPolicy, Limits, ModifyError, OpenQpError,
+    AllocParentDomainError, CreateCqError, CreateQpError, IcrcPolicy, Limits, ModifyError,
+    OpenQpError,
 };
 pub use urxe_stack::driver::OpenEngineError;
 pub use urxe_stack::link::{GidEntry, Guid, LinkError, LinkSpec, ResolvedLink, Source};
 pub use urxe_stack::memory::{
-    Access, AdviseError, AllocMrError, AllocMwError, BufferError, DmError, FileError, MapError, MwType,
-    RegMrError, ReregMrError,
+    Access, AdviseError, AllocMrError, AllocMwError, BufferError, DmError, FileError, MapError,
+    MwType, RegMrError, ReregMrError,
 };
 pub use urxe_stack::port::faults::{FaultError, FaultSpec};
 pub use urxe_stack::port::groups::JoinError;
 pub use urxe_stack::port::tap::Tap;
-pub use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+pub use urxe_stack::qp::attr::{
+    AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType,
+};
 pub use urxe_stack::qp::transition::ModifyQpError;
 pub use urxe_stack::qp::wr::{PostError, Remote, SendFlags};
 pub use urxe_stack::srq::SrqAttr;

@@ -1,6 +1,7 @@
 //! What a device stands on: sockets with a thread, or a node of a simulated network.
 //!
-//! Everything above is the same for both. The choice is one branch a call, which costs nothing beside the call.
+//! Everything above is the same for both. The choice is one branch a call, which costs nothing
+//! beside the call.
 
 use std::os::fd::BorrowedFd;
 
@@ -47,8 +48,9 @@ impl Node {
         }
     }
 
-    /// Whether this process is a child that inherited the device by `fork`. It has none of the device's threads, and what those
-    /// held stays held for ever: nothing may be waited for, and nothing taken down.
+    /// Whether this process is a child that inherited the device by `fork`. It has none of the
+    /// device's threads, and what those held stays held for ever: nothing may be waited for, and
+    /// nothing taken down.
     pub(crate) fn is_inherited(&self) -> bool {
         match self {
             Self::Udp(engine) => engine.is_inherited(),
@@ -67,14 +69,20 @@ impl Node {
         }
     }
 
-    pub(crate) fn modify_qp(&self, qp: QpHandle, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
+    pub(crate) fn modify_qp(
+        &self,
+        qp: QpHandle,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<(), ModifyError> {
         match self {
             Self::Udp(engine) => engine.modify_qp(qp, attr, mask),
             Self::Simulated(node) => node.core.modify_qp(node.now(), qp, attr, mask),
         }
     }
 
-    /// Sends what a queue pair has ready, an acknowledgement that waits for a reply included, since it goes.
+    /// Sends what a queue pair has ready, an acknowledgement that waits for a reply included, since
+    /// it goes.
     pub(crate) fn send_owed(&self, qp: QpHandle) {
         if let Self::Udp(engine) = self {
             engine.send_owed(qp);
@@ -117,7 +125,8 @@ impl Node {
         }
     }
 
-    /// Receives and sends what there is, on this thread, once; in a simulated network, the next thing happens.
+    /// Receives and sends what there is, on this thread, once; in a simulated network, the next
+    /// thing happens.
     pub(crate) fn progress(&self) {
         match self {
             Self::Udp(engine) => engine.progress(),
@@ -125,8 +134,8 @@ impl Node {
         }
     }
 
-    /// Sleeps until `is_done` or `descriptor` is readable, receiving meanwhile, or until a signal comes; `false` if `deadline`, by the
-    /// system's clock, came first.
+    /// Sleeps until `is_done` or `descriptor` is readable, receiving meanwhile, or until a signal
+    /// comes; `false` if `deadline`, by the system's clock, came first.
     pub(crate) fn wait(
         &self,
         descriptor: BorrowedFd<'_>,

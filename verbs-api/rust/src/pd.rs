@@ -1,4 +1,5 @@
-//! Protection domains: which queue pairs may use which memory. Parent domains are protection domains of their kind ([`crate::domain`]).
+//! Protection domains: which queue pairs may use which memory. Parent domains are protection
+//! domains of their kind ([`crate::domain`]).
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -11,7 +12,8 @@ use crate::cq::CompletionQueue;
 use crate::device::Device;
 use crate::domain::ThreadDomain;
 use crate::memory::{
-    AllocateError, DeviceMemory, DeviceMemoryRegion, FastRegion, MapFileError, MemoryRegion, MemoryWindow,
+    AllocateError, DeviceMemory, DeviceMemoryRegion, FastRegion, MapFileError, MemoryRegion,
+    MemoryWindow,
 };
 use crate::qp::QueuePairBuilder;
 
@@ -31,8 +33,8 @@ impl AllocPdError {
     }
 }
 
-/// A protection domain (`struct ibv_pd`). Cheap to clone; it ends when the last clone and the last region and queue
-/// pair in it are gone.
+/// A protection domain (`struct ibv_pd`). Cheap to clone; it ends when the last clone and the last
+/// region and queue pair in it are gone.
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
     inner: Arc<Inner>,
@@ -77,8 +79,13 @@ impl ProtectionDomain {
         Ok(Self::with(device, id, None))
     }
 
-    pub(crate) fn with(device: &Device, id: PdId, parent: Option<(Self, Option<ThreadDomain>)>) -> Self {
-        let inner = Arc::new(Inner { device: device.clone(), id, parent, lingering: Mutex::default() });
+    pub(crate) fn with(
+        device: &Device,
+        id: PdId,
+        parent: Option<(Self, Option<ThreadDomain>)>,
+    ) -> Self {
+        let inner =
+            Arc::new(Inner { device: device.clone(), id, parent, lingering: Mutex::default() });
         device.inner.domains.know(id, &inner);
         Self { inner }
     }
@@ -103,7 +110,8 @@ impl ProtectionDomain {
         &self.inner.device
     }
 
-    /// Allocates `len` zeroed bytes and registers them (`ibv_reg_mr`). Peers name them by addresses from 0 on.
+    /// Allocates `len` zeroed bytes and registers them (`ibv_reg_mr`). Peers name them by addresses
+    /// from 0 on.
     ///
     /// # Errors
     /// [`AllocateError`]: no memory, a length of 0, rights that do not go together, too many regions.
@@ -111,20 +119,27 @@ impl ProtectionDomain {
         MemoryRegion::allocate(self, len, 0, access)
     }
 
-    /// The same; peers name the bytes by addresses from `iova` on, which is a multiple of the page size
-    /// (`ibv_reg_mr_iova`).
+    /// The same; peers name the bytes by addresses from `iova` on, which is a multiple of the page
+    /// size (`ibv_reg_mr_iova`).
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate), and an `iova` that is no such multiple or leaves 64 bits.
-    pub fn allocate_at(&self, len: usize, iova: u64, access: Access) -> Result<MemoryRegion, AllocateError> {
+    pub fn allocate_at(
+        &self,
+        len: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<MemoryRegion, AllocateError> {
         MemoryRegion::allocate(self, len, iova, access)
     }
 
-    /// Registers `len` bytes at `offset` of a file or memfd that is open for reading and writing, and shares them with it: what peers write stands
-    /// in the file. `offset` is a multiple of the page size. Peers name the bytes by addresses from 0 on.
+    /// Registers `len` bytes at `offset` of a file or memfd that is open for reading and writing,
+    /// and shares them with it: what peers write stands in the file. `offset` is a multiple of the
+    /// page size. Peers name the bytes by addresses from 0 on.
     ///
-    /// If the file is shortened, what is gone is an error of [`MemoryRegion::read`] and of work requests. A memfd that is sealed against shrinking
-    /// is used faster, atomic operations above all: while their page may go, a helper process carries them out.
+    /// If the file is shortened, what is gone is an error of [`MemoryRegion::read`] and of work
+    /// requests. A memfd that is sealed against shrinking is used faster, atomic operations above
+    /// all: while their page may go, a helper process carries them out.
     ///
     /// ```
     /// # use std::io::Read;
@@ -181,7 +196,8 @@ impl ProtectionDomain {
         MemoryWindow::new(self, kind)
     }
 
-    /// Registers bytes `range` of device memory (`ibv_reg_dm_mr`), which peers name by addresses from 0 on.
+    /// Registers bytes `range` of device memory (`ibv_reg_dm_mr`), which peers name by addresses
+    /// from 0 on.
     ///
     /// ```
     /// # use urxe::{Access, sim::Fabric};
@@ -213,24 +229,32 @@ impl ProtectionDomain {
         QueuePairBuilder::new(self, cq)
     }
 
-    /// Deregisters a region whose handle is going, at once or when no window is bound to it any more. Waits for copies in progress,
-    /// but not in a forked child, where those of the parent's other threads never end.
+    /// Deregisters a region whose handle is going, at once or when no window is bound to it any
+    /// more. Waits for copies in progress, but not in a forked child, where those of the parent's
+    /// other threads never end.
     pub(crate) fn deregister(&self, lkey: Lkey) {
         if self.device().inner.node.is_inherited() {
             return;
         }
         match self.device().core().memory().deregister(lkey) {
             Err(DeregMrError::Busy { .. }) => {
-                self.base().inner.lingering.lock().unwrap_or_else(PoisonError::into_inner).push(lkey);
+                self.base()
+                    .inner
+                    .lingering
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(lkey);
                 // The last window may have gone in between.
                 self.sweep();
             }
-            gone => debug_assert_eq!(gone, Ok(()), "a region keeps its key until it is deregistered"),
+            gone => {
+                debug_assert_eq!(gone, Ok(()), "a region keeps its key until it is deregistered")
+            }
         }
     }
 
-    /// Deregisters a region whose handle is going, at once, and takes the bindings of windows to it away. Waits as
-    /// [`deregister`](Self::deregister) does.
+    /// Deregisters a region whose handle is going, at once, and takes the bindings of windows to it
+    /// away. Waits as [`deregister`](Self::deregister) does.
     pub(crate) fn revoke(&self, lkey: Lkey) {
         if self.device().inner.node.is_inherited() {
             return;

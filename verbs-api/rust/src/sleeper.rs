@@ -15,8 +15,8 @@ use urxe_stack::time::Time;
 use crate::node::Node;
 
 thread_local! {
-    /// Those that this thread does not use now: making one takes a system call. More than one is needed only where a waker that
-    /// runs while this thread waits makes it wait again.
+    /// Those that this thread does not use now: making one takes a system call. More than one is
+    /// needed only where a waker that runs while this thread waits makes it wait again.
     static SPARE: RefCell<Vec<Arc<Bell>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -66,11 +66,13 @@ impl Sleeper {
         let Bell { rung, alarm, .. } = &*self.bell;
         let mut slept = Ok(false);
         let wait = |()| {
-            slept = node.wait(alarm.descriptor().as_fd(), deadline, &mut || rung.load(Ordering::Acquire))
+            slept = node
+                .wait(alarm.descriptor().as_fd(), deadline, &mut || rung.load(Ordering::Acquire))
         };
         alarm.sleep(|| (), wait);
         while alarm.descriptor().try_take()? {}
-        // Before the caller looks at what it waits for, so that what comes after that look rings anew.
+        // Before the caller looks at what it waits for, so that what comes after that look rings
+        // anew.
         rung.store(false, Ordering::Relaxed);
         slept
     }

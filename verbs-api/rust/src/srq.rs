@@ -13,12 +13,13 @@ use crate::pd::ProtectionDomain;
 use crate::qp::{BATCH, BatchError, RecvRequest};
 use crate::xrc::XrcDomain;
 
-/// A shared receive queue (`struct ibv_srq`), made by [`ProtectionDomain::shared_receive_queue`]. Cheap to clone; it ends when the
-/// last clone and the last queue pair that takes from it are gone.
+/// A shared receive queue (`struct ibv_srq`), made by [`ProtectionDomain::shared_receive_queue`].
+/// Cheap to clone; it ends when the last clone and the last queue pair that takes from it are gone.
 ///
-/// A message takes the oldest receive, whichever queue pair it comes through; the completion is in that queue pair's
-/// completion queue, with its number in [`qp_num`](crate::Completion::qp_num) and the receive's `wr_id`, by which the program knows the
-/// buffer. When a message finds none, a reliable peer waits as it does without a receive of the queue pair's own.
+/// A message takes the oldest receive, whichever queue pair it comes through; the completion is in
+/// that queue pair's completion queue, with its number in [`qp_num`](crate::Completion::qp_num) and
+/// the receive's `wr_id`, by which the program knows the buffer. When a message finds none, a
+/// reliable peer waits as it does without a receive of the queue pair's own.
 ///
 /// ```
 /// use urxe::sim::Fabric;
@@ -83,11 +84,15 @@ pub struct SrqBuilder {
 }
 
 impl ProtectionDomain {
-    /// Begins a shared receive queue for `max_wr` receives of up to 4 pieces each. Their memory is of this protection domain, whichever
-    /// the queue pairs' is.
+    /// Begins a shared receive queue for `max_wr` receives of up to 4 pieces each. Their memory is
+    /// of this protection domain, whichever the queue pairs' is.
     #[must_use]
     pub fn shared_receive_queue(&self, max_wr: u32) -> SrqBuilder {
-        SrqBuilder { pd: self.clone(), attr: SrqAttr { max_wr, max_sge: 4, srq_limit: 0 }, xrc: None }
+        SrqBuilder {
+            pd: self.clone(),
+            attr: SrqAttr { max_wr, max_sge: 4, srq_limit: 0 },
+            xrc: None,
+        }
     }
 }
 
@@ -99,15 +104,17 @@ impl SrqBuilder {
         self
     }
 
-    /// Below so many receives an event tells it, once; see [`SharedReceiveQueue::arm_limit`]. By default never.
+    /// Below so many receives an event tells it, once; see [`SharedReceiveQueue::arm_limit`]. By
+    /// default never.
     #[must_use]
     pub fn limit(mut self, receives: u32) -> Self {
         self.attr.srq_limit = receives;
         self
     }
 
-    /// Makes it one of an XRC domain, for messages that come through the domain's [targets](crate::XrcTarget); they complete in `cq`.
-    /// Peers name it by its [`id`](SharedReceiveQueue::id).
+    /// Makes it one of an XRC domain, for messages that come through the domain's
+    /// [targets](crate::XrcTarget); they complete in `cq`. Peers name it by its
+    /// [`id`](SharedReceiveQueue::id).
     #[must_use]
     pub fn xrc(mut self, domain: &XrcDomain, cq: &CompletionQueue) -> Self {
         self.xrc = Some((domain.clone(), cq.clone()));
@@ -123,12 +130,16 @@ impl SrqBuilder {
         if let Some((_, cq)) = self.xrc.as_ref().filter(|(_, cq)| !cq.device().is_same(device)) {
             return Err(CreateSrqError::OtherCq { given: cq.id() });
         }
-        let xrc = self
-            .xrc
-            .as_ref()
-            .map(|(domain, cq)| XrcSrqInit { xrcd: Arc::clone(domain.core()), cq: Arc::clone(cq.core()) });
-        let srq =
-            device.core().create_srq(&SrqInit { pd: self.pd.id(), attr: self.attr, xrc, context: 0 })?;
+        let xrc = self.xrc.as_ref().map(|(domain, cq)| XrcSrqInit {
+            xrcd: Arc::clone(domain.core()),
+            cq: Arc::clone(cq.core()),
+        });
+        let srq = device.core().create_srq(&SrqInit {
+            pd: self.pd.id(),
+            attr: self.attr,
+            xrc,
+            context: 0,
+        })?;
         Ok(SharedReceiveQueue { inner: Arc::new(Inner { pd: self.pd, srq, xrc: self.xrc }) })
     }
 }
@@ -144,7 +155,8 @@ impl SharedReceiveQueue {
         &self.inner.pd
     }
 
-    /// Its number within its device, by which events name it, and peers if it is of an XRC domain (`ibv_get_srq_num`).
+    /// Its number within its device, by which events name it, and peers if it is of an XRC domain
+    /// (`ibv_get_srq_num`).
     #[must_use]
     pub fn id(&self) -> SrqId {
         self.inner.srq.id()
@@ -198,12 +210,15 @@ impl SharedReceiveQueue {
     }
 
     /// Arms the limit: when a message leaves fewer than `limit` receives, the device reports
-    /// [`SrqLimitReached`](crate::AsyncEventType::SrqLimitReached) once, and the limit is 0 again. 0 disarms it.
+    /// [`SrqLimitReached`](crate::AsyncEventType::SrqLimitReached) once, and the limit is 0 again.
+    /// 0 disarms it.
     ///
     /// # Errors
     /// [`ModifySrqError`]: more than the queue has room for.
     pub fn arm_limit(&self, limit: u32) -> Result<(), ModifySrqError> {
-        self.inner.srq.modify(&SrqAttr { srq_limit: limit, ..SrqAttr::default() }, SrqAttrMask::LIMIT)
+        self.inner
+            .srq
+            .modify(&SrqAttr { srq_limit: limit, ..SrqAttr::default() }, SrqAttrMask::LIMIT)
     }
 
     /// Gives it room for `max_wr` receives. What it holds stays.

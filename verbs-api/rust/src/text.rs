@@ -1,4 +1,5 @@
-//! Texts that programs exchange. Numbers are stricter than the standard library's, which take a sign.
+//! Texts that programs exchange. Numbers are stricter than the standard library's, which take a
+//! sign.
 
 /// `0x` and one to sixteen hexadecimal digits.
 pub(crate) fn hex(text: &str) -> Option<u64> {

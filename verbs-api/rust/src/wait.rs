@@ -30,8 +30,8 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// Waits until `take` finds something. `missed`, called when this thread stands among the `waiters`, asks for the next wake-up and
-    /// says whether something came before that.
+    /// Waits until `take` finds something. `missed`, called when this thread stands among the
+    /// `waiters`, asks for the next wake-up and says whether something came before that.
     pub(crate) fn until<T>(
         &self,
         waiters: &Waiters,
@@ -45,7 +45,8 @@ impl<'a> Wait<'a> {
             }
             match self.device.inner.node.advance(self.limit)? {
                 Advance::Moved => continue,
-                // What needs no packet (a bind, a request that fails at once) is done when others look for packets to send.
+                // What needs no packet (a bind, a request that fails at once) is done when others
+                // look for packets to send.
                 Advance::Limit => return take()?.ok_or(WaitError::TimedOut),
                 Advance::Quiet => return take()?.ok_or(WaitError::Quiet),
                 Advance::Real => {}
@@ -55,7 +56,9 @@ impl<'a> Wait<'a> {
                 let waker = Waker::from(sleeper.bell());
                 sleeping = Some((sleeper, waker, Place::new(waiters)));
             }
-            let Some((sleeper, waker, place)) = &mut sleeping else { unreachable!("it was just made") };
+            let Some((sleeper, waker, place)) = &mut sleeping else {
+                unreachable!("it was just made")
+            };
             place.register(waker);
             if missed() {
                 continue;

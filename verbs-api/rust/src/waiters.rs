@@ -1,9 +1,10 @@
 //! Who waits for something, and calling them at the right moment.
 //!
-//! The core wakes under its locks, where nothing may call back into it. A [`Waker`] may do anything: poll the task at
-//! once, or drop the last handle of a queue. So the core's wake-up only moves the wakers of a [`Waiters`] to their
-//! device's [`ReadyWakers`], and those are called when the thread that did it holds no lock any more: after each call
-//! of this API, and by the background thread after each round.
+//! The core wakes under its locks, where nothing may call back into it. A [`Waker`] may do
+//! anything: poll the task at once, or drop the last handle of a queue. So the core's wake-up only
+//! moves the wakers of a [`Waiters`] to their device's [`ReadyWakers`], and those are called when
+//! the thread that did it holds no lock any more: after each call of this API, and by the
+//! background thread after each round.
 //!
 //! ```text
 //!   future, thread --register--> Waiters --wake (under locks)--> ReadyWakers --run (no locks)--> Waker
@@ -34,7 +35,8 @@ impl ReadyWakers {
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// Calls them, one after the other: what one does, or that it panics, takes nothing from the others.
+    /// Calls them, one after the other: what one does, or that it panics, takes nothing from the
+    /// others.
     pub(crate) fn run(&self) {
         while self.any.load(Ordering::Relaxed) {
             let next = {
@@ -141,9 +143,13 @@ impl<'a> Place<'a> {
         self.ticket = Some(self.waiters.register(self.ticket, waker));
     }
 
-    /// What a future that waits here comes to: what `take` gives, or a wake-up when it may give something. Registered before looking, so that
-    /// nothing comes in between.
-    pub(crate) fn poll<T>(&mut self, cx: &Context<'_>, take: impl FnOnce() -> Option<T>) -> Poll<T> {
+    /// What a future that waits here comes to: what `take` gives, or a wake-up when it may give
+    /// something. Registered before looking, so that nothing comes in between.
+    pub(crate) fn poll<T>(
+        &mut self,
+        cx: &Context<'_>,
+        take: impl FnOnce() -> Option<T>,
+    ) -> Poll<T> {
         self.register(cx.waker());
         take().map_or(Poll::Pending, Poll::Ready)
     }

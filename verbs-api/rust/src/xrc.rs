@@ -1,7 +1,10 @@
-//! Extended reliable connections (XRC): one connection reaches every shared receive queue of a domain.
+//! Extended reliable connections (XRC): one connection reaches every shared receive queue of a
+//! domain.
 //!
-//! The sending end is a [`QueuePair`](crate::QueuePair) of type [`XrcSend`](crate::QpType::XrcSend), each of whose requests says
-//! [which queue](crate::SendRequest::to_srq) it is for. The receiving end is an [`XrcTarget`] of an [`XrcDomain`].
+//! The sending end is a [`QueuePair`](crate::QueuePair) of type
+//! [`XrcSend`](crate::QpType::XrcSend), each of whose requests says [which
+//! queue](crate::SendRequest::to_srq) it is for. The receiving end is an [`XrcTarget`] of an
+//! [`XrcDomain`].
 
 use std::fmt;
 use std::fs::File;
@@ -19,8 +22,9 @@ use crate::device::Device;
 use crate::endpoint::QpEndpoint;
 use crate::qp::{ConnectOptions, End};
 
-/// An XRC domain (`struct ibv_xrcd`): which targets reach which shared receive queues. Cheap to clone; it is closed when the last clone
-/// and the last target and shared receive queue made with it are gone.
+/// An XRC domain (`struct ibv_xrcd`): which targets reach which shared receive queues. Cheap to
+/// clone; it is closed when the last clone and the last target and shared receive queue made with
+/// it are gone.
 ///
 /// ```
 /// use urxe::sim::Fabric;
@@ -84,18 +88,26 @@ impl Device {
         self.open_xrcd(None, XrcdFlags::CREATE)
     }
 
-    /// Opens the XRC domain of a file, which all of this process that open it on this device share (`ibv_open_xrcd`). The file's
-    /// contents are not looked at, and it may be closed at once.
+    /// Opens the XRC domain of a file, which all of this process that open it on this device share
+    /// (`ibv_open_xrcd`). The file's contents are not looked at, and it may be closed at once.
     ///
     /// # Errors
     /// [`OpenXrcdError`]: the file has none and it was not to be made, or has one and a new one was asked for, or only another process
     /// has it.
-    pub fn open_xrc_domain(&self, file: impl AsFd, flags: XrcdFlags) -> Result<XrcDomain, OpenXrcdError> {
+    pub fn open_xrc_domain(
+        &self,
+        file: impl AsFd,
+        flags: XrcdFlags,
+    ) -> Result<XrcDomain, OpenXrcdError> {
         let metadata = File::from(file.as_fd().try_clone_to_owned()?).metadata()?;
         self.open_xrcd(Some(Inode { device: metadata.dev(), number: metadata.ino() }), flags)
     }
 
-    fn open_xrcd(&self, inode: Option<Inode>, flags: XrcdFlags) -> Result<XrcDomain, OpenXrcdError> {
+    fn open_xrcd(
+        &self,
+        inode: Option<Inode>,
+        flags: XrcdFlags,
+    ) -> Result<XrcDomain, OpenXrcdError> {
         let gid = self.core().gids().first().copied().unwrap_or_default();
         let xrcd = self.core().open_xrcd(inode, flags, |inode| claim_xrcd(gid, inode))?;
         Ok(XrcDomain { inner: Arc::new(Inner { device: self.clone(), xrcd }) })
@@ -119,7 +131,8 @@ impl XrcDomain {
         Arc::ptr_eq(&self.inner.xrcd, &other.inner.xrcd)
     }
 
-    /// Makes the receiving end of a connection, in RESET (`ibv_create_qp_ex` with `IBV_QPT_XRC_RECV`).
+    /// Makes the receiving end of a connection, in RESET (`ibv_create_qp_ex` with
+    /// `IBV_QPT_XRC_RECV`).
     ///
     /// # Errors
     /// [`CreateQpError::NoneLeft`].
@@ -128,7 +141,8 @@ impl XrcDomain {
         Ok(XrcTarget::new(self, handle))
     }
 
-    /// Opens a receiving end that somebody else of this domain made (`ibv_open_qp`). It lives as long as one of them has it.
+    /// Opens a receiving end that somebody else of this domain made (`ibv_open_qp`). It lives as
+    /// long as one of them has it.
     ///
     /// # Errors
     /// [`OpenQpError`].
@@ -144,8 +158,9 @@ impl fmt::Debug for XrcDomain {
     }
 }
 
-/// The receiving end of an XRC connection. It has no queue of its own: messages go to the shared receive queues of its domain. Dropping
-/// it destroys it, unless it is [open](XrcDomain::open_target) elsewhere.
+/// The receiving end of an XRC connection. It has no queue of its own: messages go to the shared
+/// receive queues of its domain. Dropping it destroys it, unless it is
+/// [open](XrcDomain::open_target) elsewhere.
 pub struct XrcTarget {
     domain: XrcDomain,
     handle: QpHandle,

@@ -1,7 +1,8 @@
 //! The C library's functions that take a path, with another path.
 //!
-//! Functions with a variable number of arguments (`open`) are written with all that they can have: on the processors that Linux
-//! runs this on (x86-64, AArch64), such arguments are passed like others, and what the caller did not pass is not looked at.
+//! Functions with a variable number of arguments (`open`) are written with all that they can have:
+//! on the processors that Linux runs this on (x86-64, AArch64), such arguments are passed like
+//! others, and what the caller did not pass is not looked at.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -96,7 +97,8 @@ macro_rules! next {
             // SAFETY: the only zero is the one at the end: a name has none.
             unsafe { std::ffi::CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) },
         );
-        // SAFETY: the type is the C library's of this name, and the arguments are the caller's but for the path, which ends with zero.
+        // SAFETY: the type is the C library's of this name, and the arguments are the caller's but
+        // for the path, which ends with zero.
         match unsafe { NEXT.get::<Call>() } {
             // SAFETY: as above.
             Some(call) => unsafe { call($($before,)* $path $(, $after)*) },
@@ -207,7 +209,11 @@ unsafe extern "C" fn realpath(path: *const c_char, resolved: *mut c_char) -> *mu
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __realpath_chk(path: *const c_char, resolved: *mut c_char, room: size_t) -> *mut c_char {
+unsafe extern "C" fn __realpath_chk(
+    path: *const c_char,
+    resolved: *mut c_char,
+    room: size_t,
+) -> *mut c_char {
     let mut place = Place::new();
     // SAFETY: the function's own contract.
     let path = unsafe { replaced(path, &mut place) };

@@ -1,8 +1,10 @@
-//! Counters that move: files that are brought up to date when they are opened, and when they are read anew from the beginning.
+//! Counters that move: files that are brought up to date when they are opened, and when they are
+//! read anew from the beginning.
 //!
-//! The folder's own files hold zeros. Opening one opens a file in memory instead, with the value of that moment; reading it again, as
-//! perftest does, is a `read` at its beginning or a `pread` there, which look into a short list of such files. Values come from `liburxe.so`
-//! in the same process, once it has said how to read them ([`urxe_sysfs_offer`]); until then they are zero.
+//! The folder's own files hold zeros. Opening one opens a file in memory instead, with the value of
+//! that moment; reading it again, as perftest does, is a `read` at its beginning or a `pread`
+//! there, which look into a short list of such files. Values come from `liburxe.so` in the same
+//! process, once it has said how to read them ([`urxe_sysfs_offer`]); until then they are zero.
 
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;
@@ -17,7 +19,8 @@ use rustix::io::pwrite;
 
 use crate::path::{Place, bytes};
 
-/// How `liburxe.so` tells a counter: the device's name and the counter's, both with their lengths; 0 if there is the value.
+/// How `liburxe.so` tells a counter: the device's name and the counter's, both with their lengths;
+/// 0 if there is the value.
 pub type Read = unsafe extern "C" fn(*const u8, usize, *const u8, usize, *mut u64) -> c_int;
 
 static READ: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
@@ -38,7 +41,8 @@ fn value(device: &[u8], counter: &[u8]) -> u64 {
     let read = unsafe { transmute::<*mut (), Read>(read) };
     let mut value = 0;
     // SAFETY: as `Read` says: two texts with their lengths, and a place for the value.
-    let failed = unsafe { read(device.as_ptr(), device.len(), counter.as_ptr(), counter.len(), &mut value) };
+    let failed =
+        unsafe { read(device.as_ptr(), device.len(), counter.as_ptr(), counter.len(), &mut value) };
     if failed == 0 { value } else { 0 }
 }
 
@@ -85,7 +89,8 @@ static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
 static ANY: AtomicBool = AtomicBool::new(false);
 
 impl Live {
-    /// A file for the counter that `path` names, if it names one that there is, and a path to the file in `place`.
+    /// A file for the counter that `path` names, if it names one that there is, and a path to the
+    /// file in `place`.
     ///
     /// # Safety
     /// `path` is NULL or a text that ends with zero.
@@ -120,7 +125,8 @@ impl Live {
     }
 }
 
-/// Writes the value as it is now, if the descriptor is a counter's that is about to be read from its beginning.
+/// Writes the value as it is now, if the descriptor is a counter's that is about to be read from
+/// its beginning.
 pub fn refresh(descriptor: c_int) {
     if !ANY.load(Ordering::Relaxed) || descriptor < 0 {
         return;
@@ -136,7 +142,8 @@ pub fn refresh(descriptor: c_int) {
     // It is open for reading alone.
     let mut name = Text::default();
     if write!(name, "/proc/self/fd/{descriptor}").is_ok()
-        && let Ok(file) = rustix::fs::open(name.bytes(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+        && let Ok(file) =
+            rustix::fs::open(name.bytes(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
     {
         write(&file, value(&counter.device, &counter.counter));
     }
@@ -182,8 +189,13 @@ mod tests {
         let sent = Some((b"rxe0".as_slice(), b"sent_pkts".as_slice()));
         assert_eq!(of("/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"), sent);
         assert_eq!(of("/sys/devices/virtual/infiniband/rxe0/ports/1/counters/sent_pkts"), sent);
-        for other in ["hw_counters/", "hw_counters", "gids/0", "hw_counters/a/b", "hw_counters/lifespan"] {
-            assert_eq!(names(format!("/sys/class/infiniband/rxe0/ports/1/{other}").as_bytes()), None);
+        for other in
+            ["hw_counters/", "hw_counters", "gids/0", "hw_counters/a/b", "hw_counters/lifespan"]
+        {
+            assert_eq!(
+                names(format!("/sys/class/infiniband/rxe0/ports/1/{other}").as_bytes()),
+                None
+            );
         }
         assert_eq!(of("/sys/class/infiniband_verbs/uverbs0/ports/1/hw_counters/sent_pkts"), None);
     }

@@ -16,7 +16,8 @@ impl Next {
         Self { name, found: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// The function; `None` if the C library has none of this name, which then nobody can have called.
+    /// The function; `None` if the C library has none of this name, which then nobody can have
+    /// called.
     ///
     /// # Safety
     /// `F` is the type of a pointer to the function of this name.
@@ -24,11 +25,13 @@ impl Next {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         let mut found = self.found.load(Ordering::Acquire);
         if found.is_null() {
-            // SAFETY: the name ends with zero; RTLD_NEXT is what libraries that are preloaded may ask for.
+            // SAFETY: the name ends with zero; RTLD_NEXT is what libraries that are preloaded may
+            // ask for.
             found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
             self.found.store(found, Ordering::Release);
         }
-        // SAFETY: not NULL, so it is the function, whose pointer type `F` is by the caller's word; sizes are compared above.
+        // SAFETY: not NULL, so it is the function, whose pointer type `F` is by the caller's word;
+        // sizes are compared above.
         (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
     }
 }

@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 
 /// Names the folder in which the replaced ones stand under their own paths.
 const VARIABLE: &str = "URXE_SYSFS";
-/// The folders that are replaced, with all that is in them. The last is for programs that look whether a device's file is there (UCX).
+/// The folders that are replaced, with all that is in them. The last is for programs that look
+/// whether a device's file is there (UCX).
 const REPLACED: [&[u8]; 5] = [
     b"/sys/class/infiniband",
     b"/sys/class/infiniband_verbs",
@@ -55,7 +56,8 @@ impl Place {
             if len + part.len() >= PATH_MAX {
                 return None;
             }
-            // SAFETY: `len + part.len()` bytes are inside the place, which overlaps with nothing of the caller's.
+            // SAFETY: `len + part.len()` bytes are inside the place, which overlaps with nothing of
+            // the caller's.
             unsafe { start.add(len).copy_from_nonoverlapping(part.as_ptr(), part.len()) };
             len += part.len();
         }
@@ -83,7 +85,9 @@ pub unsafe fn bytes<'a>(path: *const c_char) -> Option<&'a [u8]> {
 /// As [`bytes`].
 pub unsafe fn replaced(path: *const c_char, place: &mut Place) -> *const c_char {
     // SAFETY: the caller's word.
-    let Some(bytes) = (unsafe { bytes(path) }).filter(|bytes| leads_to_devices(bytes)) else { return path };
+    let Some(bytes) = (unsafe { bytes(path) }).filter(|bytes| leads_to_devices(bytes)) else {
+        return path;
+    };
     let Some(root) = root() else { return path };
     place.join(&[root, bytes]).unwrap_or(path)
 }

@@ -20,7 +20,10 @@ fn bth(opcode: Opcode) -> Bth {
 fn one_line_a_packet() {
     let mut b = bth(Opcode::RcSendOnly);
     b.ack_req = true;
-    assert_eq!(line(PacketRepr::new(b, Ext::None), &[7; 64]), "RC SEND_ONLY qp 0x000011 psn 1234 ack len 64");
+    assert_eq!(
+        line(PacketRepr::new(b, Ext::None), &[7; 64]),
+        "RC SEND_ONLY qp 0x000011 psn 1234 ack len 64"
+    );
 
     let reth = Reth { va: 0x7f00, rkey: Rkey(0x1f2e), dma_len: 3 };
     let mut b = bth(Opcode::RcWriteOnlyImm);
@@ -45,7 +48,8 @@ fn one_line_a_packet() {
         "UD SEND_ONLY qp 0x000011 psn 1234 len 256 from 0x000001 qkey 0x80010000"
     );
 
-    let feth = Feth { placement: PlacementType::PERSISTENCE, selectivity: SelectivityLevel::Region };
+    let feth =
+        Feth { placement: PlacementType::PERSISTENCE, selectivity: SelectivityLevel::Region };
     let flush = PacketRepr {
         bth: bth(Opcode::XrcFlush),
         xrceth: Some(XrcEth { srq: Qpn::masked(5) }),
@@ -66,7 +70,8 @@ fn fields_name_every_header() {
     );
     let bytes = packet(repr, b"");
     let fields = fields(&PacketView::parse(&bytes).unwrap());
-    let text: Vec<_> = fields.iter().map(|f| format!("{}.{}={}", f.header, f.name, f.value)).collect();
+    let text: Vec<_> =
+        fields.iter().map(|f| format!("{}.{}={}", f.header, f.name, f.value)).collect();
     assert_eq!(text[..2], ["bth.opcode=0x12", "bth.name=RC ATOMIC_ACKNOWLEDGE"]);
     assert_eq!(
         text[12..],

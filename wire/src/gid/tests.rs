@@ -16,9 +16,14 @@ fn every_form_reads_back() {
     assert_eq!("fe800000000000000000000000010002".parse(), Ok(gid));
     assert_eq!("10.77.0.12".parse(), Ok(Gid::from_ip("::ffff:10.77.0.12".parse().unwrap())));
     assert_eq!(gid.to_ipv4(), None);
-    for wrong in
-        ["", "rxe0", "fe80", "fe80000000000000000000000001000g", "+e800000000000000000000000010002", "10.0.0"]
-    {
+    for wrong in [
+        "",
+        "rxe0",
+        "fe80",
+        "fe80000000000000000000000001000g",
+        "+e800000000000000000000000010002",
+        "10.0.0",
+    ] {
         assert_eq!(wrong.parse::<Gid>(), Err(GidParseError), "{wrong}");
     }
 }

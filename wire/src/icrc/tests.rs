@@ -3,7 +3,15 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::*;
 
 /// The specification word for word: the whole message laid out and masked, one CRC.
-fn plain_v4(src: Ipv4Addr, sport: u16, dst: Ipv4Addr, dport: u16, id: u16, df: bool, packet: &[u8]) -> u32 {
+fn plain_v4(
+    src: Ipv4Addr,
+    sport: u16,
+    dst: Ipv4Addr,
+    dport: u16,
+    id: u16,
+    df: bool,
+    packet: &[u8],
+) -> u32 {
     let udp_len = (packet.len() + 4 + 8) as u16;
     let mut m = vec![0xff; 8];
     m.extend([0x45, 0xff]);
@@ -105,8 +113,9 @@ fn every_identification_is_found() {
     }
 }
 
-/// Of the 2^32 differences there are, 2^16 have an identification: each its own, since the images of 16 bits
-/// are independent. So damage passes with probability 2^-16: 64 of 2^22 random differences, give or take.
+/// Of the 2^32 differences there are, 2^16 have an identification: each its own, since the images
+/// of 16 bits are independent. So damage passes with probability 2^-16: 64 of 2^22 random
+/// differences, give or take.
 #[test]
 fn damage_passes_once_in_65536_times() {
     let mut solver = IcrcSolver::new();
@@ -129,12 +138,15 @@ fn strict_and_segment_identifications_are_exact() {
     let mut p = packet(80);
     for segment in 0..64 {
         assert_eq!(seed().append(segment, &mut p, 76), Some(80));
-        assert_eq!(seed().verify(&mut solver, &p, segment), IcrcVerdict::Exact { identification: segment });
+        assert_eq!(
+            seed().verify(&mut solver, &p, segment),
+            IcrcVerdict::Exact { identification: segment }
+        );
     }
     assert_eq!(seed().append(0, &mut p, 77), None, "no room");
     assert_eq!(seed().append(0, &mut p, 81), None);
-    // A sender that lets DF off is refused, whatever identification it took, unless damage happens to explain
-    // it.
+    // A sender that lets DF off is refused, whatever identification it took, unless damage happens
+    // to explain it.
     let without_df = seed().icrc(5, false, &p[..76]);
     p[76..].copy_from_slice(&without_df.to_le_bytes());
     assert_eq!(seed().verify(&mut solver, &p, 5), IcrcVerdict::Bad);
@@ -164,7 +176,8 @@ fn arithmetic_modulo_the_generator() {
 }
 
 /// A FLUSH that a kernel 6.12 sent, from BTH to ICRC: 10.77.0.12 port 65354 to 10.77.0.1.
-const KERNEL_FLUSH: &str = "1c00ffff000051be807438340000000100007fedcba01000a222cdbf00000001895863ed";
+const KERNEL_FLUSH: &str =
+    "1c00ffff000051be807438340000000100007fedcba01000a222cdbf00000001895863ed";
 
 #[test]
 fn a_flush_of_the_kernel_holds_and_one_sent_as_such_is_the_same() {

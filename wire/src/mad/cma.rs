@@ -1,5 +1,6 @@
-//! The header of the RDMA IP CM service (IBTA annex A11; the kernel's `struct cma_hdr`): the first 36 bytes of the private data of a
-//! REQ or a SIDR_REQ, by which programs know each other by IP addresses and ports.
+//! The header of the RDMA IP CM service (IBTA annex A11; the kernel's `struct cma_hdr`): the first
+//! 36 bytes of the private data of a REQ or a SIDR_REQ, by which programs know each other by IP
+//! addresses and ports.
 //!
 //! ```text
 //!  0         1          2             4                20               36
@@ -34,7 +35,8 @@ pub enum CmaAddresses {
     V6 { src: Ipv6Addr, dst: Ipv6Addr },
 }
 
-/// Why bytes are no header of the RDMA IP CM service. Who listens for such a service refuses the request.
+/// Why bytes are no header of the RDMA IP CM service. Who listens for such a service refuses the
+/// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CmaError {
     /// Too few bytes.

@@ -59,7 +59,9 @@ impl fmt::Display for CmMessage {
                 write!(f, "service {} qp {} qkey {}", m.service_id, m.qpn, m.qkey)
             }
             Self::Lap(m) => write!(f, " id {} to {}", m.local_comm_id, m.remote_comm_id),
-            Self::Apr(m) => write!(f, " id {} to {} ({})", m.local_comm_id, m.remote_comm_id, m.status),
+            Self::Apr(m) => {
+                write!(f, " id {} to {} ({})", m.local_comm_id, m.remote_comm_id, m.status)
+            }
         }
     }
 }

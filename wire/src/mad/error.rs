@@ -1,9 +1,10 @@
-//! Why bytes are not a MAD of communication management: one variant a reason, with a counter's name.
+//! Why bytes are not a MAD of communication management: one variant a reason, with a counter's
+//! name.
 
 use super::header::Attribute;
 
-/// Why bytes are not a MAD of communication management. Who receives such a MAD drops it and counts it under
-/// [`MadError::name`].
+/// Why bytes are not a MAD of communication management. Who receives such a MAD drops it and counts
+/// it under [`MadError::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum MadError {
     /// Not 256 bytes.

@@ -1,5 +1,5 @@
-//! The kinds of field that messages are made of: each reads and writes itself at a bit of the message, the most significant bit of
-//! byte 0 being bit 0.
+//! The kinds of field that messages are made of: each reads and writes itself at a bit of the
+//! message, the most significant bit of byte 0 being bit 0.
 
 use std::fmt;
 
@@ -89,12 +89,13 @@ impl<const WIDTH: usize> fmt::Display for Bits<WIDTH> {
     }
 }
 
-/// 24 bits in bytes 0, 4 and 8 from where they stand: the vendor id of enhanced connection establishment in a REP, in what
-/// was reserved.
+/// 24 bits in bytes 0, 4 and 8 from where they stand: the vendor id of enhanced connection
+/// establishment in a REP, in what was reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SpreadVendorId(pub Bits<24>);
 
-/// Private data: what the programs tell each other. Its length is not on the wire, so it is padded with zeros.
+/// Private data: what the programs tell each other. Its length is not on the wire, so it is padded
+/// with zeros.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData<const LEN: usize>([u8; LEN]);
 
@@ -145,7 +146,8 @@ impl<const LEN: usize> fmt::Debug for PrivateData<LEN> {
     }
 }
 
-/// Bytes of additional information that mean something, of [`InfoLength::MAX`]; a field of `WIDTH` bits.
+/// Bytes of additional information that mean something, of [`InfoLength::MAX`]; a field of `WIDTH`
+/// bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InfoLength<const WIDTH: usize>(u8);
 

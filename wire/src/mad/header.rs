@@ -1,5 +1,5 @@
-//! The 24 bytes that every management datagram begins with (IBTA vol. 1, 13.4.3), and the message names of
-//! communication management.
+//! The 24 bytes that every management datagram begins with (IBTA vol. 1, 13.4.3), and the message
+//! names of communication management.
 //!
 //! ```text
 //!  0        1        2        3        4                 8
@@ -100,8 +100,8 @@ impl fmt::Display for Attribute {
     }
 }
 
-/// The header of a MAD of communication management. What is always the same there (versions, class, method) is
-/// checked by [`MadHeader::parse`] and not kept.
+/// The header of a MAD of communication management. What is always the same there (versions, class,
+/// method) is checked by [`MadHeader::parse`] and not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadHeader {
     /// 0 in what the connection manager sends.

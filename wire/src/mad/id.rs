@@ -1,4 +1,5 @@
-//! The numbers that tie messages to communications: communication ids, transaction ids, service ids.
+//! The numbers that tie messages to communications: communication ids, transaction ids, service
+//! ids.
 //!
 //! A service id of the RDMA IP CM service (IBTA annex A11) holds a port space and a port:
 //!
@@ -11,8 +12,8 @@
 
 use std::fmt;
 
-/// Names a communication within one connection manager: what the peer must say to mean it (IBTA 12.10.1). In a
-/// SIDR_REQ and its reply it is the request id.
+/// Names a communication within one connection manager: what the peer must say to mean it (IBTA
+/// 12.10.1). In a SIDR_REQ and its reply it is the request id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct CommId(pub u32);
@@ -28,7 +29,8 @@ impl fmt::Display for CommId {
     }
 }
 
-/// Ties an answer to its question (IBTA 13.4.6.4): an answer repeats the id of the REQ, DREQ, LAP or SIDR_REQ.
+/// Ties an answer to its question (IBTA 13.4.6.4): an answer repeats the id of the REQ, DREQ, LAP
+/// or SIDR_REQ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct TransactionId(pub u64);

@@ -1,7 +1,9 @@
-//! Every message of communication management, declared as one table: its fields, their types and where they stand.
+//! Every message of communication management, declared as one table: its fields, their types and
+//! where they stand.
 //!
-//! Offsets are bytes and bits from the end of the MAD header (IBTA tables 106 to 120; the kernel's `include/rdma/ibta_vol1_c12.h`). Bits of no
-//! field are reserved: written as zero, ignored when read.
+//! Offsets are bytes and bits from the end of the MAD header (IBTA tables 106 to 120; the kernel's
+//! `include/rdma/ibta_vol1_c12.h`). Bits of no field are reserved: written as zero, ignored when
+//! read.
 
 use super::code::{Answered, ApStatus, RejReason, SidrStatus, TransportType};
 use super::error::MadError;
@@ -85,7 +87,8 @@ messages! {
     Req {
         /// The active side's communication id.
         local_comm_id: CommId, 0, 0;
-        /// Enhanced connection establishment: whose options the attribute modifier of the MAD holds.
+        /// Enhanced connection establishment: whose options the attribute modifier of the MAD
+        /// holds.
         ece_vendor_id: Bits<24>, 5, 0;
         /// What is asked for.
         service_id: ServiceId, 8, 0;
@@ -221,7 +224,8 @@ messages! {
         local_qkey: QKey, 8, 0;
         /// The passive side's queue pair.
         local_qpn: Qpn, 12, 0;
-        /// Enhanced connection establishment: whose options the attribute modifier of the MAD holds.
+        /// Enhanced connection establishment: whose options the attribute modifier of the MAD
+        /// holds.
         ece_vendor_id: SpreadVendorId, 15, 0;
         /// In XRC the passive side's queue pair.
         local_eecn: Bits<24>, 16, 0;

@@ -1,7 +1,9 @@
-//! Management datagrams of communication management (IBTA vol. 1, chapter 12): how two programs agree on a connection.
+//! Management datagrams of communication management (IBTA vol. 1, chapter 12): how two programs
+//! agree on a connection.
 //!
 //! A MAD is the payload of a UD SEND ONLY from queue pair 1 to queue pair 1 with the Q_Key
-//! [`QKey::GSI`](crate::QKey::GSI): 24 bytes of [`MadHeader`], 232 of the message that its attribute names.
+//! [`QKey::GSI`](crate::QKey::GSI): 24 bytes of [`MadHeader`], 232 of the message that its
+//! attribute names.
 //!
 //! ```text
 //!  active                      passive
@@ -100,8 +102,8 @@ impl Mad {
     }
 }
 
-/// The ids of a MAD, for who only steers it. Where they stand is the same in every message but SIDR's, which have
-/// a request id instead of a communication id of each side.
+/// The ids of a MAD, for who only steers it. Where they stand is the same in every message but
+/// SIDR's, which have a request id instead of a communication id of each side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadIds {
     /// Which message it is.
@@ -110,8 +112,8 @@ pub struct MadIds {
     pub tid: TransactionId,
     /// The sender's communication id; in a SIDR_REQ its request id; [`CommId::NONE`] in a SIDR_REP.
     pub sender: CommId,
-    /// The receiver's communication id; in a SIDR_REP the request id of the receiver; [`CommId::NONE`] in a REQ and
-    /// a SIDR_REQ, and in a REJ of who does not know it.
+    /// The receiver's communication id; in a SIDR_REP the request id of the receiver;
+    /// [`CommId::NONE`] in a REQ and a SIDR_REQ, and in a REJ of who does not know it.
     pub receiver: CommId,
     /// What is asked for, in a REQ and a SIDR_REQ.
     pub service_id: Option<ServiceId>,

@@ -1,8 +1,8 @@
 //! Whom a MAD is for where several processes share an address, and so its QP1.
 //!
-//! A process that shares its address puts its slot into the upper bits of every communication id, request id and transaction id
-//! that it makes up, so that whatever answers it names it. A request names a service instead, on which one of the
-//! processes listens.
+//! A process that shares its address puts its slot into the upper bits of every communication id,
+//! request id and transaction id that it makes up, so that whatever answers it names it. A request
+//! names a service instead, on which one of the processes listens.
 
 use super::{Attribute, BASE_VERSION, CM_CLASS, CommId, MAD_LEN, MadError, MadIds, ServiceId};
 use crate::bytes::be32;
@@ -21,8 +21,8 @@ pub enum Destination {
     Slot(u8),
     /// Nobody in particular: a request of another class than communication management.
     Anyone,
-    /// All of them: who gives up before an answer has come knows no identifier but its own. At most one process knows that, and none
-    /// answers.
+    /// All of them: who gives up before an answer has come knows no identifier but its own. At most
+    /// one process knows that, and none answers.
     Everyone,
 }
 
@@ -113,14 +113,20 @@ mod tests {
             assert_eq!(Destination::of(&bytes[..have]), Err(MadError::Length { have }));
         }
         assert_eq!(Destination::of(&[0; 256]), Err(MadError::BaseVersion(0)));
-        assert_eq!(Destination::of(&mad(CM_CLASS, METHOD_SEND, 0x99)), Err(MadError::Attribute(0x99)));
+        assert_eq!(
+            Destination::of(&mad(CM_CLASS, METHOD_SEND, 0x99)),
+            Err(MadError::Attribute(0x99))
+        );
     }
 
     #[test]
     fn an_id_keeps_its_slot() {
         for slot in 0..64 {
             assert_eq!(slot_of(CommId::with_slot(slot, 0xdead_beef).0), slot);
-            assert_eq!(CommId::with_slot(slot, 0xdead_beef).0 & 0x3ff_ffff, 0xdead_beef & 0x3ff_ffff);
+            assert_eq!(
+                CommId::with_slot(slot, 0xdead_beef).0 & 0x3ff_ffff,
+                0xdead_beef & 0x3ff_ffff
+            );
         }
     }
 }

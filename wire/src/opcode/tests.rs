@@ -54,15 +54,21 @@ fn lengths_and_offsets() {
     assert_eq!(at(Opcode::XrcWriteOnlyImm, HeaderSet::RETH), Some(16));
     assert_eq!(at(Opcode::UdSendOnlyImm, HeaderSet::IMM), Some(20));
     assert_eq!(at(Opcode::RcSendOnly, HeaderSet::RETH), None);
-    assert_eq!(at(Opcode::RcWriteOnlyImm, HeaderSet::RETH | HeaderSet::IMM), None, "one header at a time");
+    assert_eq!(
+        at(Opcode::RcWriteOnlyImm, HeaderSet::RETH | HeaderSet::IMM),
+        None,
+        "one header at a time"
+    );
 }
 
 #[test]
 fn receive_wqes_are_taken_and_completed_where_the_specification_says() {
-    let takes: Vec<_> =
-        Opcode::all().filter(|o| o.info().needs_recv_wqe && o.info().service == Service::Rc).collect();
-    let completes: Vec<_> =
-        Opcode::all().filter(|o| o.info().completes_recv_wqe && o.info().service == Service::Rc).collect();
+    let takes: Vec<_> = Opcode::all()
+        .filter(|o| o.info().needs_recv_wqe && o.info().service == Service::Rc)
+        .collect();
+    let completes: Vec<_> = Opcode::all()
+        .filter(|o| o.info().completes_recv_wqe && o.info().service == Service::Rc)
+        .collect();
     use Opcode::*;
     assert_eq!(
         takes,
@@ -103,6 +109,11 @@ fn requests_and_responses() {
     for info in Opcode::all().map(Opcode::info) {
         assert!(!(info.is_request && info.is_response));
         assert_eq!(info.is_request || info.is_response, info.kind != Kind::Cnp, "{}", info.name);
-        assert_eq!(info.is_response, (0x0d..=0x12).contains(&(info.opcode.byte() & 0x1f)), "{}", info.name);
+        assert_eq!(
+            info.is_response,
+            (0x0d..=0x12).contains(&(info.opcode.byte() & 0x1f)),
+            "{}",
+            info.name
+        );
     }
 }

@@ -17,7 +17,10 @@ fn pads() {
 fn a_write_reads_back() {
     let mut bth = Bth::new(Opcode::RcWriteOnly, Qpn::masked(0x11), Psn::new(0xff_ffff));
     bth.ack_req = true;
-    let repr = PacketRepr::new(bth, Ext::Reth(Reth { va: 0x7fff_0000_1234, rkey: Rkey(0x1f2e), dma_len: 5 }));
+    let repr = PacketRepr::new(
+        bth,
+        Ext::Reth(Reth { va: 0x7fff_0000_1234, rkey: Rkey(0x1f2e), dma_len: 5 }),
+    );
     let mut buf = [0xa5; 64];
     let end = repr.emit(b"hello", &mut buf).unwrap();
     assert_eq!(end, 36);
@@ -36,7 +39,8 @@ fn a_write_reads_back() {
 #[test]
 fn an_acknowledgement_has_no_payload() {
     let bth = Bth::new(Opcode::RcAcknowledge, Qpn::masked(0x11), Psn::new(7));
-    let repr = PacketRepr::new(bth, Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: Msn::masked(1) }));
+    let repr =
+        PacketRepr::new(bth, Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: Msn::masked(1) }));
     let mut buf = [0; 64];
     assert_eq!(
         repr.emit(b"x", &mut buf),

@@ -85,7 +85,8 @@ fn what_is_too_long_is_cut() {
     section_header(&mut out, &"ü".repeat(40_000));
     interface_description(&mut out, LinkType::Ethernet, "");
     let data = vec![7; SNAP_LEN + 1];
-    let record = PacketRecord { interface: 0, timestamp_ns: 0, data: &data, direction: None, comment: "" };
+    let record =
+        PacketRecord { interface: 0, timestamp_ns: 0, data: &data, direction: None, comment: "" };
     enhanced_packet(&mut out, &record);
     let packets = read(&out);
     assert_eq!(packets[0].2.len(), SNAP_LEN);

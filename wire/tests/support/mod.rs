@@ -29,7 +29,8 @@ pub fn frames(path: &Path) -> Vec<Vec<u8>> {
 /// Every MAD of every capture, with the capture's name and the frame's number.
 pub fn captured_mads() -> Vec<(String, [u8; MAD_LEN])> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     let mut mads = Vec::new();
     for path in paths.iter().filter(|path| path.extension().is_some_and(|e| e == "pcap")) {

@@ -10,7 +10,8 @@ use super::World;
 use crate::device::plan::Place;
 
 pub(super) const GAP: usize = 512;
-/// What each region grants, and whether it is of the queue pairs' domain. Those behind the ordinary ones are special.
+/// What each region grants, and whether it is of the queue pairs' domain. Those behind the ordinary
+/// ones are special.
 pub(super) const REGIONS: [(usize, Access, bool); 7] = [
     (10 << 10, Access::LOCAL_WRITE.union(REMOTE), true),
     (4 << 10, Access::REMOTE_READ, true),
@@ -30,8 +31,9 @@ pub(super) const REMOTE: Access =
 pub(super) const CONSTANT: [usize; 2] = [1, 3];
 
 /// What the buffer holds at first.
-pub(super) static PATTERN: LazyLock<Vec<u8>> =
-    LazyLock::new(|| (0..64usize << 10).map(|at| (at.wrapping_mul(167) >> 3) as u8 ^ 0xc3).collect());
+pub(super) static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    (0..64usize << 10).map(|at| (at.wrapping_mul(167) >> 3) as u8 ^ 0xc3).collect()
+});
 
 impl World {
     /// Address, length and key that a place means.
@@ -55,7 +57,14 @@ impl World {
     pub(super) fn bind(&self, new_rkey: Rkey) -> Bind {
         let (region, addr) = self.under_window.map_or((Lkey(0), 0), |mr| (mr.lkey, mr.iova));
         let (length, access, _) = REGIONS[WINDOW];
-        Bind { window: Rkey(self.keys[WINDOW]), new_rkey, region, addr, length: length as u64, access }
+        Bind {
+            window: Rkey(self.keys[WINDOW]),
+            new_rkey,
+            region,
+            addr,
+            length: length as u64,
+            access,
+        }
     }
 
     pub(super) fn toggle_region(&mut self, nr: usize) {

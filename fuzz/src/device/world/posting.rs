@@ -1,7 +1,9 @@
 //! Work requests that the program posts.
 
 use urxe_stack::memory::Bind;
-use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest};
+use urxe_stack::qp::wr::{
+    Destination, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest,
+};
 use urxe_wire::Rkey;
 
 use super::World;
@@ -40,8 +42,11 @@ impl World {
             if op.is_local() && send.flags & 0x40 == 0 {
                 sges.clear();
             }
-            let payload =
-                if send.flags & 0xc8 == 0xc8 { Payload::Inline(&pieces) } else { Payload::Sges(&sges) };
+            let payload = if send.flags & 0xc8 == 0xc8 {
+                Payload::Inline(&pieces)
+            } else {
+                Payload::Sges(&sges)
+            };
             let wr_id = self.next_wr;
             self.next_wr += 1;
             let to = self.destination(nr, send.flags);

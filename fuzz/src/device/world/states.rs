@@ -13,7 +13,8 @@ use crate::device::services::GROUPS;
 impl World {
     pub(super) fn create(&mut self, nr: usize) {
         let kind = self.qps[nr].kind;
-        let handle = self.shared().create(&self.device, kind, self.pds[0], &self.cq, self.sq_sig_all);
+        let handle =
+            self.shared().create(&self.device, kind, self.pds[0], &self.cq, self.sq_sig_all);
         let qp = &mut self.qps[nr];
         qp.qpn = handle.qpn();
         qp.handle = Some(handle);
@@ -82,7 +83,12 @@ impl World {
         if state == QpState::Init {
             return;
         }
-        let bits = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER;
+        let bits = M::AV
+            | M::PATH_MTU
+            | M::DEST_QPN
+            | M::RQ_PSN
+            | M::MAX_DEST_RD_ATOMIC
+            | M::MIN_RNR_TIMER;
         if self.go(nr, QpState::Rtr, bits) {
             self.qps[nr].expected = self.attr.rq_psn;
         }
@@ -155,7 +161,11 @@ impl World {
                 self.change(nr, &attr, M::TIMEOUT | M::RETRY_CNT);
             }
             7 => {
-                let attr = QpAttr { max_rd_atomic: value % 9, max_dest_rd_atomic: value >> 4, ..self.attr };
+                let attr = QpAttr {
+                    max_rd_atomic: value % 9,
+                    max_dest_rd_atomic: value >> 4,
+                    ..self.attr
+                };
                 self.change(nr, &attr, M::MAX_QP_RD_ATOMIC | M::MAX_DEST_RD_ATOMIC);
             }
             8 => {
@@ -163,7 +173,8 @@ impl World {
                 self.change(nr, &QpAttr { access_flags: access, ..self.attr }, M::ACCESS_FLAGS);
             }
             9 => {
-                let attr = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..self.attr };
+                let attr =
+                    QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..self.attr };
                 self.change(nr, &attr, M::STATE | M::EN_SQD_ASYNC_NOTIFY);
             }
             10 => drop(self.go(

@@ -40,7 +40,10 @@ const INPUTS: [Input; Input::TimewaitOver as usize + 1] = {
 fn no_two_rows_say_something_about_the_same() {
     for state in CmState::ALL {
         for input in INPUTS {
-            let rows = TABLE.iter().filter(|Row(from, of, ..)| *of == input && from.contains(&state)).count();
+            let rows = TABLE
+                .iter()
+                .filter(|Row(from, of, ..)| *of == input && from.contains(&state))
+                .count();
             assert!(rows <= 1, "{rows} rows for {input:?} in {state}");
         }
     }
@@ -74,7 +77,11 @@ fn whoever_asks_gives_up_some_time() {
         .collect();
     for state in CmState::ALL {
         assert_eq!(step(state, Input::GaveUp).is_some(), asking.contains(&state), "{state}");
-        assert_eq!(step(state, Input::TimewaitOver).is_some(), state == CmState::Timewait, "{state}");
+        assert_eq!(
+            step(state, Input::TimewaitOver).is_some(),
+            state == CmState::Timewait,
+            "{state}"
+        );
     }
 }
 

@@ -19,7 +19,8 @@ const FATES: [Fate; 8] = [
     Fate::Delay { by_ns: 700 * SECOND_NS },
 ];
 
-/// Runs a script with its faults; asserts what must hold at any single fault, and returns the MADs sent.
+/// Runs a script with its faults; asserts what must hold at any single fault, and returns the MADs
+/// sent.
 fn play(script: Script, context: &str, mut fate: impl FnMut(usize) -> Fate) -> Pair {
     let mut pair = Pair::new(script, 7);
     pair.ask(0, 0x11);
@@ -46,7 +47,8 @@ fn judge(pair: &Pair, context: &str) {
     let [active, passive] = &pair.sides;
     let connects = |expected: bool| {
         let times = usize::from(expected);
-        // What was delayed until after the connection may look like a new request, but is never established by both.
+        // What was delayed until after the connection may look like a new request, but is never
+        // established by both.
         assert_eq!(active.established, times, "{context}: active");
         assert!(passive.established >= times, "{context}: passive");
         assert_eq!(active.timed_out, 0, "{context}");
@@ -61,7 +63,9 @@ fn judge(pair: &Pair, context: &str) {
             assert_eq!(passive.established, 1, "{context}");
         }
         Script::DataFirst => connects(true),
-        Script::PeerToPeer => assert_eq!((active.established, passive.established), (1, 1), "{context}"),
+        Script::PeerToPeer => {
+            assert_eq!((active.established, passive.established), (1, 1), "{context}")
+        }
         Script::PassiveRejects | Script::PassiveDrops | Script::NobodyListens => {
             connects(false);
             assert_eq!(passive.established, 0, "{context}");
@@ -71,7 +75,9 @@ fn judge(pair: &Pair, context: &str) {
             connects(false);
             assert_eq!((passive.established, passive.refused.is_empty()), (0, false), "{context}");
         }
-        Script::ActiveGivesUp => assert_eq!((active.established, passive.established), (0, 0), "{context}"),
+        Script::ActiveGivesUp => {
+            assert_eq!((active.established, passive.established), (0, 0), "{context}")
+        }
         Script::Service => assert_eq!((active.resolved, active.timed_out), (1, 0), "{context}"),
         Script::NoService => assert_eq!((active.resolved, active.timed_out), (0, 0), "{context}"),
     }
@@ -92,10 +98,16 @@ fn one_fault_at_every_mad_of_every_script() {
     let mut runs = 0;
     for script in SCRIPTS {
         for fault in FATES {
-            // The fault makes more MADs, and they may be hit as well, until there is none of that number.
+            // The fault makes more MADs, and they may be hit as well, until there is none of that
+            // number.
             for hit in 0.. {
                 let context = format!("{script:?} with {fault:?} of MAD {hit}");
-                let pair = play(script, &context, |number| if number == hit { fault } else { Fate::Deliver });
+                let pair =
+                    play(
+                        script,
+                        &context,
+                        |number| if number == hit { fault } else { Fate::Deliver },
+                    );
                 if pair.sent <= hit {
                     break;
                 }
@@ -153,7 +165,8 @@ fn many_faults(seed: u64) {
     let mut pair = Pair::new(script, seed);
     let connections = 1 + rng.below(12) as u32;
     for qpn in 0..connections {
-        // A few at a time, so that some begin while others end. Peers ask once: one service, one path.
+        // A few at a time, so that some begin while others end. Peers ask once: one service, one
+        // path.
         pair.ask(0, 0x11 + qpn);
         if script == Script::PeerToPeer {
             pair.ask(1, 0x1011 + qpn);

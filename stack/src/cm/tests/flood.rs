@@ -4,14 +4,14 @@ use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
 use urxe_wire::mad::{
-    Answered, ApStatus, Attribute, CmMessage, CommId, Dreq, Lap, Mad, Mra, PrivateData, Rej, RejReason, Rep,
-    Req, Rtu, TransactionId,
+    Answered, ApStatus, Attribute, CmMessage, CommId, Dreq, Lap, Mad, Mra, PrivateData, Rej,
+    RejReason, Rep, Req, Rtu, TransactionId,
 };
 use urxe_wire::{Gid, Qpn};
 
 use super::pair::{
-    Fate, LATENCY_NS, NO_INFO, Pair, SECOND_NS, SERVICE, SETTLED, Script, asking, manager, path, reply,
-    request,
+    Fate, LATENCY_NS, NO_INFO, Pair, SECOND_NS, SERVICE, SETTLED, Script, asking, manager, path,
+    reply, request,
 };
 use crate::cm::table::CmState;
 use crate::cm::{CmConfig, CmDrop, CmError, CmEventKind, CmPath, CmTransmit, ConnectionManager};
@@ -42,7 +42,8 @@ fn answer(cm: &mut ConnectionManager, path: CmPath) -> Mad {
     Mad::parse(&sent[0].mad).unwrap()
 }
 
-/// Thousands at once: each is asked once, none is lost in a queue of the peer's that holds no more than two windows.
+/// Thousands at once: each is asked once, none is lost in a queue of the peer's that holds no more
+/// than two windows.
 #[test]
 fn many_that_begin_at_once_do_not_flood_the_peer() {
     const COUNT: u32 = 3000;
@@ -64,7 +65,12 @@ fn many_that_begin_at_once_do_not_flood_the_peer() {
         pair.run(Time::from_ns(2 * SECOND_NS), deliver);
         let asked_again: u64 =
             pair.sides.iter().map(|side| side.cm.counters().tx_retries.iter().sum::<u64>()).sum();
-        assert_eq!((asked_again, pair.max_in_flight <= 600), (0, true), "{script:?}: {}", pair.max_in_flight);
+        assert_eq!(
+            (asked_again, pair.max_in_flight <= 600),
+            (0, true),
+            "{script:?}: {}",
+            pair.max_in_flight
+        );
         pair.run(SETTLED, deliver);
         pair.assert_idle("many at once");
     }
@@ -84,7 +90,8 @@ fn a_flood_of_requests_fills_the_backlog_and_no_more() {
     // An answer makes room for one more.
     let first = cm.poll_event().unwrap();
     assert!(matches!(first.kind, CmEventKind::Request { listener: Some(l), .. } if l == listener));
-    cm.reject(Time::ZERO, first.id, RejReason::CONSUMER_DEFINED, NO_INFO, PrivateData::NONE).unwrap();
+    cm.reject(Time::ZERO, first.id, RejReason::CONSUMER_DEFINED, NO_INFO, PrivateData::NONE)
+        .unwrap();
     cm.destroy(Time::ZERO, first.id).unwrap();
     let (path, mad) = stranger(10_001);
     cm.receive(Time::ZERO, path, &mad.to_bytes());
@@ -141,8 +148,13 @@ fn another_address_cannot_touch_a_connection() {
     let (mut cm, id, theirs) = connected();
     let elsewhere = CmPath { remote: Gid::from_ip([9, 9, 9, 9].into()), ..path(0) };
     let messages: [CmMessage; 7] = [
-        Dreq { local_comm_id: theirs, remote_comm_id: id, remote_qpn: Qpn::masked(0x11), ..Dreq::default() }
-            .into(),
+        Dreq {
+            local_comm_id: theirs,
+            remote_comm_id: id,
+            remote_qpn: Qpn::masked(0x11),
+            ..Dreq::default()
+        }
+        .into(),
         Rej {
             local_comm_id: theirs,
             remote_comm_id: id,
@@ -153,9 +165,16 @@ fn another_address_cannot_touch_a_connection() {
         .into(),
         Rep { local_comm_id: theirs, remote_comm_id: id, ..Rep::default() }.into(),
         Rtu { local_comm_id: theirs, remote_comm_id: id, ..Rtu::default() }.into(),
-        Mra { local_comm_id: theirs, remote_comm_id: id, answered: Answered::Rep, ..Mra::default() }.into(),
+        Mra {
+            local_comm_id: theirs,
+            remote_comm_id: id,
+            answered: Answered::Rep,
+            ..Mra::default()
+        }
+        .into(),
         Lap { local_comm_id: theirs, remote_comm_id: id, ..Lap::default() }.into(),
-        urxe_wire::mad::Drep { local_comm_id: theirs, remote_comm_id: id, ..Default::default() }.into(),
+        urxe_wire::mad::Drep { local_comm_id: theirs, remote_comm_id: id, ..Default::default() }
+            .into(),
     ];
     for (count, message) in (1..).zip(messages) {
         cm.receive(Time::ZERO, elsewhere, &Mad::new(TransactionId(5), message).to_bytes());
@@ -172,7 +191,10 @@ fn another_address_cannot_touch_a_connection() {
         ..Rej::default()
     };
     cm.receive(Time::ZERO, elsewhere, &Mad::new(TransactionId(5), timeout).to_bytes());
-    assert_eq!((cm.state(id), cm.counters().dropped(CmDrop::UnknownId)), (Some(CmState::Established), 1));
+    assert_eq!(
+        (cm.state(id), cm.counters().dropped(CmDrop::UnknownId)),
+        (Some(CmState::Established), 1)
+    );
     cm.receive(Time::ZERO, path(0), &Mad::new(TransactionId(5), timeout).to_bytes());
     assert_eq!(cm.state(id), Some(CmState::Timewait));
 }
@@ -180,10 +202,17 @@ fn another_address_cannot_touch_a_connection() {
 #[test]
 fn a_dreq_for_another_queue_pair_is_dropped() {
     let (mut cm, id, theirs) = connected();
-    let dreq =
-        Dreq { local_comm_id: theirs, remote_comm_id: id, remote_qpn: Qpn::masked(0x12), ..Dreq::default() };
+    let dreq = Dreq {
+        local_comm_id: theirs,
+        remote_comm_id: id,
+        remote_qpn: Qpn::masked(0x12),
+        ..Dreq::default()
+    };
     cm.receive(Time::ZERO, path(0), &Mad::new(TransactionId(5), dreq).to_bytes());
-    assert_eq!((cm.state(id), cm.counters().dropped(CmDrop::WrongQpn)), (Some(CmState::Established), 1));
+    assert_eq!(
+        (cm.state(id), cm.counters().dropped(CmDrop::WrongQpn)),
+        (Some(CmState::Established), 1)
+    );
 }
 
 #[test]
@@ -193,7 +222,10 @@ fn a_path_is_not_changed() {
     cm.receive(Time::ZERO, path(0), &Mad::new(TransactionId(5), lap).to_bytes());
     let mad = answer(&mut cm, path(0));
     let CmMessage::Apr(apr) = mad.message else { panic!() };
-    assert_eq!((apr.status, apr.local_comm_id, apr.remote_comm_id), (ApStatus::UNSUPPORTED, id, theirs));
+    assert_eq!(
+        (apr.status, apr.local_comm_id, apr.remote_comm_id),
+        (ApStatus::UNSUPPORTED, id, theirs)
+    );
     assert_eq!((mad.tid, cm.state(id)), (TransactionId(5), Some(CmState::Established)));
     let unknown = Lap { remote_comm_id: CommId(3), ..lap };
     cm.receive(Time::ZERO, path(0), &Mad::new(TransactionId(6), unknown).to_bytes());
@@ -217,8 +249,10 @@ fn what_names_no_communication_is_answered_only_where_the_peer_would_wait() {
             req.service_id = SERVICE;
         }
         cm.receive(Time::ZERO, path(0), &mad.to_bytes());
-        let answers: Vec<_> =
-            transmits(&mut cm).iter().map(|t| Mad::parse(&t.mad).unwrap().message.attribute()).collect();
+        let answers: Vec<_> = transmits(&mut cm)
+            .iter()
+            .map(|t| Mad::parse(&t.mad).unwrap().message.attribute())
+            .collect();
         let want: &[Attribute] = match attribute {
             Attribute::Req | Attribute::Rep => &[Attribute::Rej],
             Attribute::Dreq => &[Attribute::Drep],
@@ -265,7 +299,8 @@ fn requests_that_cannot_be_are_refused_with_their_reason() {
     }
 }
 
-/// The peer has restarted and its queue pair number came again: it is refused, and the old connection ends.
+/// The peer has restarted and its queue pair number came again: it is refused, and the old
+/// connection ends.
 #[test]
 fn a_request_from_a_queue_pair_that_is_connected_ends_the_old_connection() {
     let mut pair = Pair::new(Script::Closes(0), 5);

@@ -1,4 +1,5 @@
-//! Ids that a peer's new process has, and that one before it had: this side remembers the first for a while.
+//! Ids that a peer's new process has, and that one before it had: this side remembers the first for
+//! a while.
 
 use urxe_wire::Qpn;
 use urxe_wire::mad::{
@@ -48,19 +49,29 @@ fn a_request_by_a_remembered_id_is_a_new_one() {
     cm.accept(Time::ZERO, first, reply(6), 0).unwrap();
     cm.poll_transmit().unwrap();
     let ids = (THEIRS, first);
-    hear(&mut cm, 1, Rtu { local_comm_id: ids.0, remote_comm_id: ids.1, private_data: PrivateData::NONE });
+    hear(
+        &mut cm,
+        1,
+        Rtu { local_comm_id: ids.0, remote_comm_id: ids.1, private_data: PrivateData::NONE },
+    );
     // While it lives, the id alone tells: the peer's silence or its DREQ ends it.
     assert_eq!(hear(&mut cm, 9, req(7)), None);
     let remote_qpn = Qpn::masked(6);
-    let dreq =
-        Dreq { local_comm_id: ids.0, remote_comm_id: ids.1, remote_qpn, private_data: PrivateData::NONE };
+    let dreq = Dreq {
+        local_comm_id: ids.0,
+        remote_comm_id: ids.1,
+        remote_qpn,
+        private_data: PrivateData::NONE,
+    };
     hear(&mut cm, 2, dreq);
     cm.confirm_disconnect(Time::ZERO, first, PrivateData::NONE).unwrap();
     cm.poll_transmit().unwrap();
     assert_eq!(cm.state(first), Some(CmState::Timewait));
     while cm.poll_event().is_some() {}
 
-    let Some(CmMessage::Rej(rej)) = hear(&mut cm, 1, req(5)) else { panic!("a late copy of the first") };
+    let Some(CmMessage::Rej(rej)) = hear(&mut cm, 1, req(5)) else {
+        panic!("a late copy of the first")
+    };
     assert_eq!(rej.reason, RejReason::STALE_CONN);
     assert_eq!(hear(&mut cm, 1, req(7)), None);
     let second = asked(&mut cm).unwrap();
@@ -71,7 +82,9 @@ fn a_request_by_a_remembered_id_is_a_new_one() {
     assert!(end < Time::from_ns(SECOND_NS));
     cm.handle_timeout(end);
     assert_eq!(cm.state(first), Some(CmState::Idle));
-    assert!(matches!(hear(&mut cm, 1, req(7)), Some(CmMessage::Rep(rep)) if rep.local_qpn.value() == 8));
+    assert!(
+        matches!(hear(&mut cm, 1, req(7)), Some(CmMessage::Rep(rep)) if rep.local_qpn.value() == 8)
+    );
     assert_eq!(cm.counters().duplicates(Attribute::Req), 3);
 }
 
@@ -87,7 +100,10 @@ fn a_datagram_service_is_asked_anew_by_another_transaction() {
         cm.poll_transmit().unwrap();
         for _ in 0..2 {
             let repeated = hear(&mut cm, tid, sidr);
-            assert!(matches!(repeated, Some(CmMessage::SidrRep(rep)) if rep.qpn == qpn), "{repeated:?}");
+            assert!(
+                matches!(repeated, Some(CmMessage::SidrRep(rep)) if rep.qpn == qpn),
+                "{repeated:?}"
+            );
         }
     }
 }

@@ -60,7 +60,9 @@ fn answers_to_a_kernel_are_those_of_a_kernel() {
         let (path, req) = find(&mads, Attribute::Req);
         let (_, rep) = find(&mads, Attribute::Rep);
         let (_, rtu) = find(&mads, Attribute::Rtu);
-        let (CmMessage::Req(asked), CmMessage::Rep(want)) = (req.message, rep.message) else { panic!() };
+        let (CmMessage::Req(asked), CmMessage::Rep(want)) = (req.message, rep.message) else {
+            panic!()
+        };
         let mut cm = manager(want.local_ca_guid);
         cm.listen(asked.service_id, Some(path.local), 8).unwrap();
         cm.receive(Time::ZERO, path, &req.to_bytes());
@@ -97,7 +99,8 @@ fn answers_to_a_kernel_are_those_of_a_kernel() {
     }
 }
 
-/// We ask as the kernel's program did: the REQ is the kernel's but for ids and flow label; its REP connects.
+/// We ask as the kernel's program did: the REQ is the kernel's but for ids and flow label; its REP
+/// connects.
 #[test]
 fn a_req_like_a_kernels_is_the_kernels() {
     for capture in ["rping.pcap", "ucmatose.pcap", "rdma_cs.pcap", "cmtime.pcap", "rstream.pcap"] {
@@ -130,7 +133,11 @@ fn a_req_like_a_kernels_is_the_kernels() {
         let asking = Asking { path, packet_life_time: Bits::masked(16) };
         let id = cm.connect(Time::ZERO, asking, program, 0, false).unwrap();
         let (to, got) = sent(&mut cm);
-        assert_eq!((to, got.message), (path, Req { local_comm_id: id, ..want }.into()), "{capture}");
+        assert_eq!(
+            (to, got.message),
+            (path, Req { local_comm_id: id, ..want }.into()),
+            "{capture}"
+        );
 
         let (_, rep) = find(&mads, Attribute::Rep);
         let CmMessage::Rep(answer) = rep.message else { panic!() };
@@ -139,7 +146,8 @@ fn a_req_like_a_kernels_is_the_kernels() {
         assert_eq!(cm.state(id), Some(CmState::RepRcvd), "{capture}");
         cm.confirm(Time::ZERO, id, PrivateData::NONE).unwrap();
         let (_, rtu) = sent(&mut cm);
-        let want = Rtu { local_comm_id: id, remote_comm_id: answer.local_comm_id, ..Rtu::default() };
+        let want =
+            Rtu { local_comm_id: id, remote_comm_id: answer.local_comm_id, ..Rtu::default() };
         assert_eq!((rtu.tid, rtu.message), (got.tid, want.into()), "{capture}");
         let agreed = cm.agreed(id).unwrap();
         assert_eq!((agreed.remote_qpn, agreed.sq_psn), (answer.local_qpn, answer.starting_psn));
@@ -147,8 +155,13 @@ fn a_req_like_a_kernels_is_the_kernels() {
         let (_, dreq) = find(&mads, Attribute::Dreq);
         cm.disconnect(Time::ZERO, id, PrivateData::NONE).unwrap();
         let (_, ours) = sent(&mut cm);
-        let (CmMessage::Dreq(ours), CmMessage::Dreq(_)) = (ours.message, dreq.message) else { panic!() };
-        assert_eq!((ours.remote_qpn, ours.remote_comm_id), (answer.local_qpn, answer.local_comm_id));
+        let (CmMessage::Dreq(ours), CmMessage::Dreq(_)) = (ours.message, dreq.message) else {
+            panic!()
+        };
+        assert_eq!(
+            (ours.remote_qpn, ours.remote_comm_id),
+            (answer.local_qpn, answer.local_comm_id)
+        );
     }
 }
 
@@ -177,7 +190,8 @@ fn a_datagram_service_is_answered_byte_for_byte_as_the_kernel_does() {
     let mads = captured("udaddy.pcap");
     let (path, req) = find(&mads, Attribute::SidrReq);
     let (_, want) = find(&mads, Attribute::SidrRep);
-    let (CmMessage::SidrReq(asked), CmMessage::SidrRep(answer)) = (req.message, want.message) else {
+    let (CmMessage::SidrReq(asked), CmMessage::SidrRep(answer)) = (req.message, want.message)
+    else {
         panic!()
     };
     let mut cm = manager(Guid(1));

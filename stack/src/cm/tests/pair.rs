@@ -1,11 +1,12 @@
-//! The test bench: programs that follow a script, and a network that does what it is told to every MAD.
+//! The test bench: programs that follow a script, and a network that does what it is told to every
+//! MAD.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use urxe_wire::mad::{
-    Bits, CmMessage, CommId, Guid, InfoLength, Mad, PortSpace, PrivateData, RejReason, Rep, Req, ServiceId,
-    SidrRep, SidrReq,
+    Bits, CmMessage, CommId, Guid, InfoLength, Mad, PortSpace, PrivateData, RejReason, Rep, Req,
+    ServiceId, SidrRep, SidrReq,
 };
 use urxe_wire::{Psn, Qpn};
 
@@ -20,8 +21,10 @@ pub const SECOND_NS: u64 = 1_000_000_000;
 pub const SETTLED: Time = Time::from_ns(400 * SECOND_NS);
 const LIMIT: Time = Time::from_ns(4_000 * SECOND_NS);
 
-pub const ADDRESSES: [IpAddr; 2] =
-    [IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)), IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2))];
+pub const ADDRESSES: [IpAddr; 2] = [
+    IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)),
+    IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)),
+];
 
 /// What the programs do. Side 0 asks first, side 1 listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,8 +237,12 @@ impl Pair {
                 let cm = &mut self.sides[side].cm;
                 match (mad.message, script) {
                     (CmMessage::SidrReq(_), _) => {
-                        cm.answer_service(now, id, SidrRep { qpn: Qpn::masked(9), ..SidrRep::default() })
-                            .unwrap();
+                        cm.answer_service(
+                            now,
+                            id,
+                            SidrRep { qpn: Qpn::masked(9), ..SidrRep::default() },
+                        )
+                        .unwrap();
                     }
                     (_, Script::PassiveRejects) => {
                         let data = PrivateData::new(b"no").unwrap();
@@ -256,8 +263,14 @@ impl Pair {
                     let cm = &mut self.sides[side].cm;
                     match script {
                         Script::ActiveRejects => {
-                            cm.reject(now, id, RejReason::CONSUMER_DEFINED, NO_INFO, PrivateData::NONE)
-                                .unwrap();
+                            cm.reject(
+                                now,
+                                id,
+                                RejReason::CONSUMER_DEFINED,
+                                NO_INFO,
+                                PrivateData::NONE,
+                            )
+                            .unwrap();
                             self.sides[side].refused.push(RejReason::CONSUMER_DEFINED);
                             self.let_go(side, id);
                         }
@@ -302,7 +315,9 @@ impl Pair {
     /// What the active side's queue pair has sent comes in before the RTU.
     fn receive_data(&mut self) {
         let Side { cm, held, .. } = &mut self.sides[1];
-        for &id in held.iter().filter(|&&id| cm.state(id) == Some(CmState::RepSent)).collect::<Vec<_>>() {
+        for &id in
+            held.iter().filter(|&&id| cm.state(id) == Some(CmState::RepSent)).collect::<Vec<_>>()
+        {
             cm.communication_established(self.now, id).unwrap();
         }
     }
@@ -350,7 +365,8 @@ impl Pair {
         }
     }
 
-    /// Runs until nothing happens any more before `end`. `fate` decides about each MAD by its number.
+    /// Runs until nothing happens any more before `end`. `fate` decides about each MAD by its
+    /// number.
     pub fn run(&mut self, end: Time, mut fate: impl FnMut(usize, &CmTransmit) -> Fate) {
         assert!(end <= LIMIT);
         loop {
@@ -374,10 +390,14 @@ impl Pair {
                 let (_, (side, later)) = self.later.pop_first().unwrap();
                 match later {
                     // It may be over by now.
-                    Later::Accept(id) if self.sides[side].cm.state(id) == Some(CmState::MraReqSent) => {
+                    Later::Accept(id)
+                        if self.sides[side].cm.state(id) == Some(CmState::MraReqSent) =>
+                    {
                         self.accept(side, id);
                     }
-                    Later::Confirm(id) if self.sides[side].cm.state(id) == Some(CmState::MraRepSent) => {
+                    Later::Confirm(id)
+                        if self.sides[side].cm.state(id) == Some(CmState::MraRepSent) =>
+                    {
                         self.confirm(side, id);
                     }
                     Later::Accept(_) | Later::Confirm(_) => {}

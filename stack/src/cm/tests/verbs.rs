@@ -2,11 +2,13 @@
 
 use urxe_wire::Gid;
 use urxe_wire::mad::{
-    Answered, Attribute, Bits, CmMessage, CommId, Mad, Mra, PrivateData, RejReason, Rep, SpreadVendorId,
+    Answered, Attribute, Bits, CmMessage, CommId, Mad, Mra, PrivateData, RejReason, Rep,
+    SpreadVendorId,
 };
 
 use super::pair::{
-    Fate, LATENCY_NS, NO_INFO, Pair, SECOND_NS, SERVICE, Script, asking, manager, path, reply, request,
+    Fate, LATENCY_NS, NO_INFO, Pair, SECOND_NS, SERVICE, Script, asking, manager, path, reply,
+    request,
 };
 use crate::cm::table::{CmState, Input};
 use crate::cm::{CmError, CmEventKind, ack_timeout, ids};
@@ -24,9 +26,15 @@ fn calls_out_of_place_name_the_state() {
     assert_eq!(cm.disconnect(Time::ZERO, id, PrivateData::NONE), error(Input::CallDreq));
     assert_eq!(cm.confirm_disconnect(Time::ZERO, id, PrivateData::NONE), error(Input::CallDrep));
     assert_eq!(cm.communication_established(Time::ZERO, id), error(Input::CommEstablished));
-    assert_eq!(cm.delay_answer(Time::ZERO, id, Bits::masked(1), PrivateData::NONE), error(Input::CallMra));
+    assert_eq!(
+        cm.delay_answer(Time::ZERO, id, Bits::masked(1), PrivateData::NONE),
+        error(Input::CallMra)
+    );
     let text = cm.disconnect(Time::ZERO, id, PrivateData::NONE).unwrap_err();
-    assert_eq!(text.to_string(), format!("communication {id} is in REQ_SENT, where CallDreq has no place"));
+    assert_eq!(
+        text.to_string(),
+        format!("communication {id} is in REQ_SENT, where CallDreq has no place")
+    );
     assert_eq!(text.errno(), libc::EINVAL);
     cm.destroy(Time::ZERO, id).unwrap();
     assert_eq!(cm.destroy(Time::ZERO, id), Err(CmError::UnknownId(id)));
@@ -53,7 +61,8 @@ fn a_service_has_one_listener_an_address() {
 fn times_of(pair: &mut Pair, attribute: Attribute, until: Time) -> Vec<u64> {
     let mut times = Vec::new();
     let mut last = 0;
-    while let Some(deadline) = pair.sides[0].cm.next_deadline().or(pair.sides[1].cm.next_deadline()) {
+    while let Some(deadline) = pair.sides[0].cm.next_deadline().or(pair.sides[1].cm.next_deadline())
+    {
         if deadline > until {
             break;
         }
@@ -83,8 +92,10 @@ fn a_req_is_sent_sixteen_times_at_the_interval_asked_for() {
     assert_eq!(active.cm.counters().sent(Attribute::Req), 16);
     assert_eq!(active.cm.counters().tx_retries[0], 15);
     // The peer is told, in case that only its answers were lost.
-    assert!(matches!(pair.trace.last(), Some((0, mad)) if matches!(mad.message, CmMessage::Rej(rej)
-        if rej.reason == RejReason::TIMEOUT && rej.info_length.value() == 8)));
+    assert!(
+        matches!(pair.trace.last(), Some((0, mad)) if matches!(mad.message, CmMessage::Rej(rej)
+        if rej.reason == RejReason::TIMEOUT && rej.info_length.value() == 8))
+    );
 }
 
 #[test]
@@ -141,7 +152,8 @@ fn options_of_enhanced_connections_come_back() {
     let mut cm = manager(1, 1);
     let id = cm.connect(Time::ZERO, asking(0), request(1), 0, false).unwrap();
     let vendor = SpreadVendorId(Bits::masked(0x1234));
-    let rep = Rep { local_comm_id: CommId(9), remote_comm_id: id, ece_vendor_id: vendor, ..reply(2) };
+    let rep =
+        Rep { local_comm_id: CommId(9), remote_comm_id: id, ece_vendor_id: vendor, ..reply(2) };
     let mad = Mad { attribute_modifier: 0x8001, ..Mad::new(urxe_wire::mad::TransactionId(0), rep) };
     cm.receive(Time::ZERO, path(0), &mad.to_bytes());
     assert_eq!(cm.agreed(id).unwrap().ece, (0x1234, 0x8001));

@@ -88,7 +88,8 @@ fn requests_of_either_ip_version_come_to_who_is_bound_for_it() {
             let refusal = world.a.event().map(|event| event.status);
             let requests: Vec<_> =
                 std::iter::from_fn(|| world.b.event()).filter_map(|event| event.new_id).collect();
-            let expected = if hears { None } else { Some(i32::from(RejReason::INVALID_SERVICE_ID.0)) };
+            let expected =
+                if hears { None } else { Some(i32::from(RejReason::INVALID_SERVICE_ID.0)) };
             assert_eq!((requests.len(), refusal), (usize::from(hears), expected), "{context}");
             world.destroy([id], [listener]);
             requests.into_iter().for_each(|id| world.b.cma.destroy_id(world.now, id).unwrap());

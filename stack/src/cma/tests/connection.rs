@@ -52,7 +52,10 @@ fn both_sides_learn_what_the_other_said_and_their_queue_pairs_fit() {
     assert_eq!((event.id, event.user, event.ece), (listener, 7, (0x1234, 0x5678)));
     assert_eq!(data(&event.param, 3), [1, 2, 3]);
     let EventParam::Conn(conn) = &event.param else { panic!("{event:?}") };
-    assert_eq!((conn.responder_resources, conn.initiator_depth, conn.private_data.len()), (6, 5, 56));
+    assert_eq!(
+        (conn.responder_resources, conn.initiator_depth, conn.private_data.len()),
+        (6, 5, 56)
+    );
     assert_eq!((conn.retry_count, conn.rnr_retry_count, conn.qpn.value()), (7, 4, 0x77));
     let passive = event.new_id.unwrap();
     let (src, dst) = world.b.cma.addresses(passive).unwrap();
@@ -77,7 +80,9 @@ fn both_sides_learn_what_the_other_said_and_their_queue_pairs_fit() {
     let mut psns = Vec::new();
     for (host, id, peer, (asks, answers), rnr_retry) in both {
         let (init, mask) = host.cma.qp_attr(id, QpState::Init).unwrap();
-        assert!(mask.contains(QpAttrMask::PORT | QpAttrMask::PKEY_INDEX | QpAttrMask::ACCESS_FLAGS));
+        assert!(
+            mask.contains(QpAttrMask::PORT | QpAttrMask::PKEY_INDEX | QpAttrMask::ACCESS_FLAGS)
+        );
         assert!(init.access_flags.contains(Access::REMOTE_WRITE | Access::REMOTE_READ));
         let (rtr, _) = host.cma.qp_attr(id, QpState::Rtr).unwrap();
         assert_eq!((rtr.dest_qp_num.value(), rtr.path_mtu), (peer, PathMtu::Mtu1024));
@@ -134,7 +139,8 @@ fn a_peer_that_is_gone_ends_a_connection_by_itself() {
     world.assert_empty();
 }
 
-/// As over a kernel, the program hears of it by accepting, or by asking for its queue pair's attributes.
+/// As over a kernel, the program hears of it by accepting, or by asking for its queue pair's
+/// attributes.
 #[test]
 fn a_request_that_is_withdrawn_is_not_told() {
     let mut world = World::new();
@@ -162,7 +168,10 @@ fn what_never_was_a_connection_has_no_end_to_tell_of() {
     world.run();
     world.a.expect(CmaEventType::ConnectResponse);
     world.a.expect(CmaEventType::Rejected);
-    assert_eq!(world.a.cma.qp_attr(active, QpState::Rtr).err(), Some(CmaError::CommState(CmState::Timewait)));
+    assert_eq!(
+        world.a.cma.qp_attr(active, QpState::Rtr).err(),
+        Some(CmaError::CommState(CmState::Timewait))
+    );
     assert!(world.a.cma.establish(world.now, active).is_err());
     world.a.cma.disconnect(world.now, active).unwrap();
     world.wait();
@@ -221,7 +230,8 @@ fn a_full_backlog_answers_nothing_and_takes_the_next_try() {
 fn programs_that_take_their_time_are_borne_with() {
     let mut world = World::new();
     let (listener, active, passive) = asked(&mut world);
-    let sent = |host: &Host, attribute| host.cma.manager(host.key).unwrap().counters().sent(attribute);
+    let sent =
+        |host: &Host, attribute| host.cma.manager(host.key).unwrap().counters().sent(attribute);
     assert_eq!(sent(&world.b, Attribute::Mra), 0, "nothing was asked again");
     world.pass(300);
     assert_eq!(world.a.event(), None, "the peer waits");

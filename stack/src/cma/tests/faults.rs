@@ -1,5 +1,6 @@
-//! Two hosts' identifiers on a network that loses, repeats and delays MADs: one fault at every MAD of every script, many by seed, and the
-//! death of either host at every MAD. Both programs end connected, or both learn that they are not; nothing is left.
+//! Two hosts' identifiers on a network that loses, repeats and delays MADs: one fault at every MAD
+//! of every script, many by seed, and the death of either host at every MAD. Both programs end
+//! connected, or both learn that they are not; nothing is left.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +75,8 @@ const FATES: [Fate; 7] = [
 enum Known {
     Asked,
     Connected,
-    /// It was told that there is no connection, or none any more: by which event, with which status.
+    /// It was told that there is no connection, or none any more: by which event, with which
+    /// status.
     Over(CmaEventType, i32),
 }
 
@@ -97,8 +99,15 @@ impl Play {
             world.b.listen(space, "0.0.0.0:9", 0);
         }
         let (in_flight, accepts) = (BTreeMap::new(), BTreeMap::new());
-        let mut play =
-            Self { world, script, known: Default::default(), in_flight, accepts, sequence: 0, sent: 0 };
+        let mut play = Self {
+            world,
+            script,
+            known: Default::default(),
+            in_flight,
+            accepts,
+            sequence: 0,
+            sent: 0,
+        };
         for qpn in 1..=connections {
             let id = play.world.a.resolved(space, "10.0.0.2:9");
             let param = ConnParam { qpn: Qpn::masked(qpn), ..ConnParam::default() };
@@ -126,7 +135,9 @@ impl Play {
                 self.learn(side, id, Known::Connected);
             }
             Established => self.learn(side, id, Known::Connected),
-            Rejected | Unreachable => self.learn(side, id, Known::Over(event.event_type, event.status)),
+            Rejected | Unreachable => {
+                self.learn(side, id, Known::Over(event.event_type, event.status))
+            }
             Disconnected => {
                 self.host(side).disconnect(now, id).unwrap();
                 self.learn(side, id, Known::Over(event.event_type, event.status));
@@ -159,9 +170,12 @@ impl Play {
 
     fn accept(&mut self, id: CmaId) {
         self.sequence += 1;
-        let param = ConnParam { qpn: Qpn::masked(0x1000 + self.sequence as u32), ..ConnParam::default() };
+        let param =
+            ConnParam { qpn: Qpn::masked(0x1000 + self.sequence as u32), ..ConnParam::default() };
         // It may be over by now.
-        if self.world.b.cma.accept(self.world.now, id, &param).is_ok() && self.script == Script::Datagrams {
+        if self.world.b.cma.accept(self.world.now, id, &param).is_ok()
+            && self.script == Script::Datagrams
+        {
             self.learn(1, id, Known::Connected);
         }
     }
@@ -225,7 +239,11 @@ impl Play {
     }
 
     fn connected(&self, side: usize) -> Vec<CmaId> {
-        self.known[side].iter().filter(|(_, known)| **known == Known::Connected).map(|(id, _)| *id).collect()
+        self.known[side]
+            .iter()
+            .filter(|(_, known)| **known == Known::Connected)
+            .map(|(id, _)| *id)
+            .collect()
     }
 
     fn close(&mut self) {
@@ -288,7 +306,9 @@ fn judge(play: &Play, context: &str) {
             assert_eq!(play.connected(1).len(), 1, "{context}: {passive:?}");
         }
         Script::Datagrams => assert_eq!(ends, [&Known::Connected], "{context}"),
-        Script::Rejects | Script::Destroys => assert_eq!(ends, [&Known::Over(Rejected, 28)], "{context}"),
+        Script::Rejects | Script::Destroys => {
+            assert_eq!(ends, [&Known::Over(Rejected, 28)], "{context}")
+        }
         Script::NobodyListens => assert_eq!(ends, [&Known::Over(Rejected, 8)], "{context}"),
         Script::GivesUp => assert!(play.connected(1).is_empty(), "{context}: {passive:?}"),
     }
@@ -301,7 +321,12 @@ fn one_fault_at_every_mad_of_every_script() {
         for fault in FATES {
             for hit in 0.. {
                 let context = format!("{script:?} with {fault:?} of MAD {hit}");
-                let sent = play(script, &context, |number| if number == hit { fault } else { Fate::Deliver });
+                let sent =
+                    play(
+                        script,
+                        &context,
+                        |number| if number == hit { fault } else { Fate::Deliver },
+                    );
                 if sent <= hit {
                     break;
                 }
@@ -312,8 +337,8 @@ fn one_fault_at_every_mad_of_every_script() {
     assert!(runs > 250, "{runs} runs");
 }
 
-/// The other side reports what a kernel's does, and when: silence to a REQ after 16 tries of 4.8 s, to a DREQ likewise; what was connected
-/// stays so until somebody wants something.
+/// The other side reports what a kernel's does, and when: silence to a REQ after 16 tries of 4.8 s,
+/// to a DREQ likewise; what was connected stays so until somebody wants something.
 #[test]
 fn a_host_that_dies_at_every_mad_of_every_script() {
     use CmaEventType::{Disconnected, Rejected, Unreachable};
@@ -342,7 +367,8 @@ fn a_host_that_dies_at_every_mad_of_every_script() {
                         assert!(is_known, "{context}: {event} {status}");
                         reported.insert((event.name(), *status));
                     }
-                    // A server whose answer is not acknowledged never hears of a client for datagrams again.
+                    // A server whose answer is not acknowledged never hears of a client for
+                    // datagrams again.
                     Known::Connected => assert_eq!(script, Script::Datagrams, "{context}"),
                     Known::Asked => panic!("{context}: nothing was reported"),
                 }
@@ -359,7 +385,8 @@ fn many_faults(seed: u64) {
     println!("seed {seed}: URXE_SEED={seed} replays it");
     let mut rng = Rng::stream(seed, 3);
     let script = rng.pick(&SCRIPTS);
-    let [loss, duplication, delay] = [50, 40, 40].map(|most| Chance::from_percent(rng.below(most) as u32));
+    let [loss, duplication, delay] =
+        [50, 40, 40].map(|most| Chance::from_percent(rng.below(most) as u32));
     let mut faults = Rng::stream(seed, 4);
     let mut fate = |_: usize, _: usize| {
         let ns = faults.pick(&[0, 25_000, SECOND_NS, 9 * SECOND_NS, 100 * SECOND_NS]);
@@ -395,7 +422,14 @@ fn many_faults_by_seed() {
 fn a_canary_that_loses_every_rtu_is_noticed() {
     let mut play = Play::new(Script::Closes(0), 1);
     // REQ and REP, and then nothing of the client's.
-    play.run(SETTLED, |number, side| if side == 0 && number > 0 { Fate::Lose } else { Fate::Deliver });
+    play.run(
+        SETTLED,
+        |number, side| if side == 0 && number > 0 { Fate::Lose } else { Fate::Deliver },
+    );
     assert_eq!((play.connected(0).len(), play.connected(1).len()), (0, 0), "{:?}", play.known);
-    assert!(play.known[1].values().any(|known| matches!(known, Known::Over(CmaEventType::Unreachable, _))));
+    assert!(
+        play.known[1]
+            .values()
+            .any(|known| matches!(known, Known::Over(CmaEventType::Unreachable, _)))
+    );
 }

@@ -64,7 +64,10 @@ fn both_ends_of_a_connection_are_told_with_states_and_numbers() {
     let told = world.a.cma.listing(world.a.key).unwrap();
     assert_eq!(told.ids, [at_a]);
     assert_eq!(told.communications, counts([("ESTABLISHED", 1)]));
-    assert_eq!(told.counters, counts([("cm_tx_msgs/req", 1), ("cm_rx_msgs/rep", 1), ("cm_tx_msgs/rtu", 1)]));
+    assert_eq!(
+        told.counters,
+        counts([("cm_tx_msgs/req", 1), ("cm_rx_msgs/rep", 1), ("cm_tx_msgs/rtu", 1)])
+    );
     let told = world.b.cma.listing(world.b.key).unwrap();
     assert_eq!(told.ids, [listed(listener.0, "LISTEN", "0.0.0.0:9"), at_b]);
     assert_eq!(Listing::from_cbor(&told.to_cbor()).unwrap(), told);

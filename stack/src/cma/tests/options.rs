@@ -1,5 +1,6 @@
-//! Options that packets and queue pairs show: the type of service, and the timeout of acknowledgements. When they count is the kernel's: when
-//! the route is resolved for what the REQ says, at any time for the own queue pair's timeout.
+//! Options that packets and queue pairs show: the type of service, and the timeout of
+//! acknowledgements. When they count is the kernel's: when the route is resolved for what the REQ
+//! says, at any time for the own queue pair's timeout.
 
 use urxe_wire::Qpn;
 use urxe_wire::mad::{CmMessage, Mad, PortSpace};
@@ -19,8 +20,10 @@ fn carry(world: &mut World) -> Vec<u8> {
         if from_a.is_empty() && from_b.is_empty() {
             return classes;
         }
-        for (is_from_a, (_, transmit)) in
-            from_a.into_iter().map(|sent| (true, sent)).chain(from_b.into_iter().map(|sent| (false, sent)))
+        for (is_from_a, (_, transmit)) in from_a
+            .into_iter()
+            .map(|sent| (true, sent))
+            .chain(from_b.into_iter().map(|sent| (false, sent)))
         {
             classes.push(transmit.traffic_class);
             if let CmMessage::Req(req) = Mad::parse(&transmit.mad).unwrap().message {
@@ -42,7 +45,8 @@ fn shown(world: &World, is_a: bool, id: CmaId) -> (u8, u8) {
     (rtr.ah.traffic_class, rts.timeout)
 }
 
-/// What an active and a passive end show, each with options set at some point, and the classes of all MADs.
+/// What an active and a passive end show, each with options set at some point, and the classes of
+/// all MADs.
 struct Set {
     tos: u8,
     timeout: Option<u8>,
@@ -57,7 +61,8 @@ fn connected(set: &Set) -> ((u8, u8), (u8, u8), Vec<u8>) {
     let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
     if let Some(is_for_requests) = set.listener {
         let options = world.b.cma.options_mut(listener).unwrap();
-        (options.tos, options.ack_timeout, options.is_for_requests) = (0x20, Some(9), is_for_requests);
+        (options.tos, options.ack_timeout, options.is_for_requests) =
+            (0x20, Some(9), is_for_requests);
     }
     let active = world.a.id(PortSpace::TCP);
     world.a.cma.resolve_addr(active, None, "10.0.0.2:9".parse().unwrap(), &world.a.system).unwrap();
@@ -100,7 +105,8 @@ fn the_type_of_service_is_both_ends_and_every_messages() {
 
 #[test]
 fn the_timeout_is_the_own_and_derived_for_the_peer() {
-    // Both come of half of it there and back: an acknowledgement's delay of 15 is little beside 19, and more than 9.
+    // Both come of half of it there and back: an acknowledgement's delay of 15 is little beside 19,
+    // and more than 9.
     for (timeout, peers) in [(19, 19), (9, 15)] {
         let set = Set { timeout: Some(timeout), ..NOTHING };
         assert_eq!(connected(&set), ((0, timeout), (0, peers), vec![0; 4]));

@@ -1,10 +1,13 @@
-//! What programs say with a request and an answer, at every length that there can be, and what is more than a message holds.
+//! What programs say with a request and an answer, at every length that there can be, and what is
+//! more than a message holds.
 
 use urxe_wire::Qpn;
 use urxe_wire::mad::{PortSpace, RejReason};
 
 use super::world::World;
-use crate::cma::CmaEventType::{ConnectRequest, ConnectResponse, Established, Rejected, Unreachable};
+use crate::cma::CmaEventType::{
+    ConnectRequest, ConnectResponse, Established, Rejected, Unreachable,
+};
 use crate::cma::{CmaError, CmaId, ConnParam, EventParam};
 
 /// As many bytes as a program of C can name.
@@ -119,11 +122,13 @@ fn every_length_of_an_answer_arrives_and_more_is_a_refusal() {
         for len in 0..=MOST {
             let (active, passive) = play.asked(3);
             let world = &mut play.world;
-            let result = world.b.cma.accept(world.now, passive, &param(&said(len), passive.0 as usize));
+            let result =
+                world.b.cma.accept(world.now, passive, &param(&said(len), passive.0 as usize));
             world.run();
             if len <= room.accept {
                 result.unwrap();
-                let event = world.a.expect(if is_connection { ConnectResponse } else { Established });
+                let event =
+                    world.a.expect(if is_connection { ConnectResponse } else { Established });
                 assert_heard(&event.param, &said(len), room.accept);
             } else {
                 assert_too_much(result, len, room.accept);
@@ -150,8 +155,9 @@ fn every_length_of_a_refusal_arrives_and_more_can_be_said_shorter() {
         for len in 0..=MOST {
             let (active, passive) = play.asked(3);
             let world = &mut play.world;
-            let mut refuse =
-                |data: &[u8]| world.b.cma.reject(world.now, passive, RejReason::CONSUMER_DEFINED, data);
+            let mut refuse = |data: &[u8]| {
+                world.b.cma.reject(world.now, passive, RejReason::CONSUMER_DEFINED, data)
+            };
             let mut heard = len;
             if len > room.reject {
                 assert_too_much(refuse(&said(len)), len, room.reject);
@@ -159,7 +165,8 @@ fn every_length_of_a_refusal_arrives_and_more_can_be_said_shorter() {
             }
             refuse(&said(heard)).unwrap();
             world.run();
-            let (refusal, reason) = if is_connection { (Rejected, CONSUMER) } else { (Unreachable, REFUSED) };
+            let (refusal, reason) =
+                if is_connection { (Rejected, CONSUMER) } else { (Unreachable, REFUSED) };
             let event = world.a.expect(refusal);
             assert_eq!(event.status, reason);
             assert_heard(&event.param, &said(heard), room.reject);

@@ -1,4 +1,5 @@
-//! Two hosts: a [`Cma`] each, with one device, and a network that carries MADs at once or loses them.
+//! Two hosts: a [`Cma`] each, with one device, and a network that carries MADs at once or loses
+//! them.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +8,9 @@ use urxe_wire::Gid;
 use urxe_wire::mad::{Guid, PortSpace, ServiceId};
 
 use crate::cm::{CmConfig, CmPath};
-use crate::cma::{ChannelId, Cma, CmaEvent, CmaEventType, CmaId, ConnParam, DeviceKey, LocalDevice, System};
+use crate::cma::{
+    ChannelId, Cma, CmaEvent, CmaEventType, CmaId, ConnParam, DeviceKey, LocalDevice, System,
+};
 use crate::cq::NoWake;
 use crate::port::sharing::ListenError;
 use crate::qp::attr::{PathMtu, QpType};
@@ -38,7 +41,11 @@ impl LocalDevice for Nic {
     fn claim(&self, address: Option<IpAddr>, service: ServiceId) -> Result<(), ListenError> {
         let is_free = lock(&self.claims).insert(service.0);
         let address = address.unwrap_or(self.address);
-        is_free.then_some(()).ok_or(ListenError::InUse { address, service_id: service.0, owner: None })
+        is_free.then_some(()).ok_or(ListenError::InUse {
+            address,
+            service_id: service.0,
+            owner: None,
+        })
     }
 
     fn release(&self, _: Option<IpAddr>, service: ServiceId) {
@@ -163,7 +170,12 @@ impl World {
             for (_, transmit) in from_a.into_iter().chain(from_b).filter(|_| !self.is_cut) {
                 let CmPath { local, remote } = transmit.path;
                 let to = if remote.to_ip() == self.a.system.0 { &mut self.a } else { &mut self.b };
-                to.cma.receive(self.now, to.key, CmPath { local: remote, remote: local }, &transmit.mad);
+                to.cma.receive(
+                    self.now,
+                    to.key,
+                    CmPath { local: remote, remote: local },
+                    &transmit.mad,
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Interleavings of sending, taking and withdrawing events, with a counting waker as the event descriptor is.
+//! Interleavings of sending, taking and withdrawing events, with a counting waker as the event
+//! descriptor is.
 
 use std::sync::Arc as StdArc;
 
@@ -13,7 +14,9 @@ struct Count(AtomicU32);
 
 impl Count {
     fn try_take(&self) -> bool {
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1)).is_ok()
+        self.0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1))
+            .is_ok()
     }
 }
 
@@ -36,12 +39,16 @@ fn event(cq: u32) -> CqEvent {
     CqEvent { cq: CqId(cq), context: 0 }
 }
 
-fn reader(channel: &Arc<CompletionChannel>, count: &StdArc<Count>) -> thread::JoinHandle<Option<CqEvent>> {
+fn reader(
+    channel: &Arc<CompletionChannel>,
+    count: &StdArc<Count>,
+) -> thread::JoinHandle<Option<CqEvent>> {
     let (channel, count) = (Arc::clone(channel), StdArc::clone(count));
     thread::spawn(move || if count.try_take() { channel.redeem() } else { None })
 }
 
-/// Each count is redeemed for an event, whichever of two queues it comes from and whoever else reads.
+/// Each count is redeemed for an event, whichever of two queues it comes from and whoever else
+/// reads.
 #[test]
 fn loom_every_count_stands_for_an_event() {
     loom::model(|| {
@@ -91,8 +98,8 @@ fn loom_taking_without_a_count_keeps_counts_and_events_together() {
     });
 }
 
-/// Withdrawing a queue's events while somebody reads and another queue sends: afterwards there are as many
-/// counts as events, so the descriptor is readable exactly if one waits.
+/// Withdrawing a queue's events while somebody reads and another queue sends: afterwards there are
+/// as many counts as events, so the descriptor is readable exactly if one waits.
 #[test]
 fn loom_withdrawing_keeps_counts_and_events_together() {
     loom::model(|| {

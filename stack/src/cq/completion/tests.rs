@@ -39,7 +39,10 @@ fn opcodes_have_the_numbers_of_libibverbs() {
     let numbers: Vec<_> = WcOpcode::ALL.iter().map(|opcode| opcode.number()).collect();
     assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 128, 129]);
     for opcode in WcOpcode::ALL {
-        assert_eq!(opcode.is_receive(), matches!(opcode, WcOpcode::Recv | WcOpcode::RecvRdmaWithImm));
+        assert_eq!(
+            opcode.is_receive(),
+            matches!(opcode, WcOpcode::Recv | WcOpcode::RecvRdmaWithImm)
+        );
         // Fast registration is the kernel's alone.
         let prefix = if opcode == WcOpcode::RegMr { "IB_WC_" } else { "IBV_WC_" };
         assert!(opcode.to_string().starts_with(prefix));
@@ -49,7 +52,10 @@ fn opcodes_have_the_numbers_of_libibverbs() {
 #[test]
 fn immediate_and_invalidated_key_share_their_place() {
     let plain = Completion::new(7, Qpn::QP1, WcOpcode::Recv, WcStatus::Success).with_byte_len(3);
-    assert_eq!((plain.wr_id, plain.byte_len, plain.imm_data(), plain.invalidated_rkey()), (7, 3, None, None));
+    assert_eq!(
+        (plain.wr_id, plain.byte_len, plain.imm_data(), plain.invalidated_rkey()),
+        (7, 3, None, None)
+    );
 
     let imm = plain.with_grh().with_imm(0x0102_0304);
     assert_eq!(imm.flags(), WcFlags::GRH | WcFlags::WITH_IMM);

@@ -7,7 +7,8 @@ use crate::cq::NoWake;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// Retiring an object returns after its event is acknowledged and leaves the other object's event alone.
+/// Retiring an object returns after its event is acknowledged and leaves the other object's event
+/// alone.
 #[test]
 fn loom_retiring_awaits_the_acknowledgement() {
     loom::model(|| {

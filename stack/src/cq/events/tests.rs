@@ -44,7 +44,11 @@ fn events_name_their_object() {
     let cases = [
         (AsyncEvent::Cq(CqEventType::CqErr, CqId(4)), 0, "CQ error on CQ 4"),
         (AsyncEvent::Qp(QpEventType::SqDrained, qp(0x12)), 5, "send queue drained on QP 0x000012"),
-        (AsyncEvent::Srq(SrqEventType::SrqLimitReached, SrqId(2)), 15, "SRQ limit reached on SRQ 2"),
+        (
+            AsyncEvent::Srq(SrqEventType::SrqLimitReached, SrqId(2)),
+            15,
+            "SRQ limit reached on SRQ 2",
+        ),
         (AsyncEvent::Port(PortEventType::GidChange, 1), 18, "GID table change on port 1"),
         (AsyncEvent::DeviceFatal, 8, "local catastrophic error"),
     ];
@@ -90,8 +94,10 @@ fn the_queue_is_bounded() {
 fn a_port_that_changed_again_and_again_ends_as_it_is() {
     let [down, up] =
         [PortEventType::PortErr, PortEventType::PortActive].map(|event| AsyncEvent::Port(event, 1));
-    let (other, gids) =
-        (AsyncEvent::Port(PortEventType::PortErr, 2), AsyncEvent::Port(PortEventType::GidChange, 1));
+    let (other, gids) = (
+        AsyncEvent::Port(PortEventType::PortErr, 2),
+        AsyncEvent::Port(PortEventType::GidChange, 1),
+    );
     let events = AsyncEvents::with_capacity(Box::new(NoWake), 6);
     for event in [down, down, other, gids, up, gids, down, other, up, down] {
         events.push(event);
@@ -119,7 +125,10 @@ fn retiring_withdraws_and_awaits_only_the_own_events() {
             sender.send(()).unwrap();
         }
     });
-    assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err(), "one event is not acknowledged");
+    assert!(
+        receiver.recv_timeout(Duration::from_millis(50)).is_err(),
+        "one event is not acknowledged"
+    );
     assert_eq!((events.waiting_events(), count.0.load(Ordering::SeqCst)), (0, 0));
     events.ack(&others);
     assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err(), "that was another object's");

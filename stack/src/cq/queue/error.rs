@@ -18,7 +18,9 @@ pub enum CqError {
         max: u32,
     },
     /// The queue holds more completions than the capacity asked for.
-    #[error("the completion queue holds {held} completions and cannot shrink to {requested} entries")]
+    #[error(
+        "the completion queue holds {held} completions and cannot shrink to {requested} entries"
+    )]
     TooSmall {
         /// What was asked for.
         requested: u32,

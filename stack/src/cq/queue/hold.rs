@@ -7,7 +7,8 @@ use super::{Cq, CqError, DESTROYED};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 
-/// A work queue's hold on the completion queue that it reports to: the queue is not destroyed while there is one.
+/// A work queue's hold on the completion queue that it reports to: the queue is not destroyed while
+/// there is one.
 pub struct CqRef(Arc<Cq>);
 
 impl CqRef {

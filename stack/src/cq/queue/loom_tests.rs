@@ -88,8 +88,8 @@ fn loom_solicited_arming_fires_on_the_error_alone() {
     });
 }
 
-/// The count that is read without the lock never hides a completion from the thread that pushed it or that
-/// learned of it through the channel.
+/// The count that is read without the lock never hides a completion from the thread that pushed it
+/// or that learned of it through the channel.
 #[test]
 fn loom_who_gets_the_event_finds_the_completion() {
     loom::model(|| {
@@ -111,7 +111,8 @@ fn loom_who_gets_the_event_finds_the_completion() {
     });
 }
 
-/// Either the work queue gets its hold and destruction says busy, or destruction wins and the hold is refused.
+/// Either the work queue gets its hold and destruction says busy, or destruction wins and the hold
+/// is refused.
 #[test]
 fn loom_destruction_and_a_new_user_exclude_each_other() {
     loom::model(|| {
@@ -158,7 +159,8 @@ fn loom_destruction_awaits_the_acknowledgement() {
     });
 }
 
-/// Two threads take turns while a third pushes: every completion is in one hand, and nobody waits for ever.
+/// Two threads take turns while a third pushes: every completion is in one hand, and nobody waits
+/// for ever.
 #[test]
 fn loom_pollers_take_turns() {
     loom::model(|| {
@@ -180,7 +182,8 @@ fn loom_pollers_take_turns() {
     });
 }
 
-/// A queue that is locked beyond the life of what reports to it tells of what became of it before it is destroyed, and never after.
+/// A queue that is locked beyond the life of what reports to it tells of what became of it before
+/// it is destroyed, and never after.
 #[test]
 fn loom_who_destroys_a_queue_waits_for_who_carries_it() {
     loom::model(|| {

@@ -4,9 +4,10 @@
 //! start_poll ──> first completion in hand ──advance──> next … ──> none left ──drop──> another thread's turn
 //!      └──> None: the queue is empty (ENOENT)
 //! ```
-//! Between start and end the queue is the polling thread's: who starts meanwhile waits for the end, as with the lock that providers
-//! of libibverbs hold. It is a turn and not the queue's own lock, so completions keep coming in, [`Cq::poll`] still works, and the
-//! polling thread may post between two completions even where that completes at once (a queue pair in error).
+//! Between start and end the queue is the polling thread's: who starts meanwhile waits for the end,
+//! as with the lock that providers of libibverbs hold. It is a turn and not the queue's own lock,
+//! so completions keep coming in, [`Cq::poll`] still works, and the polling thread may post between
+//! two completions even where that completes at once (a queue pair in error).
 //!
 //! A completion is out of the queue as soon as it is in hand, whether or not it is looked at.
 
@@ -26,7 +27,8 @@ pub(super) struct Turn {
     waiting: u32,
 }
 
-/// One thread's turn at a queue, with one completion in hand. Dropping it ends the turn (`ibv_end_poll`).
+/// One thread's turn at a queue, with one completion in hand. Dropping it ends the turn
+/// (`ibv_end_poll`).
 pub struct Poller<'a> {
     cq: &'a Cq,
     current: Completion,
@@ -35,11 +37,12 @@ pub struct Poller<'a> {
 }
 
 impl Cq {
-    /// Begins a turn with the oldest completion in hand (`ibv_start_poll`); `None` if there is none. Waits while another
-    /// thread has its turn.
+    /// Begins a turn with the oldest completion in hand (`ibv_start_poll`); `None` if there is
+    /// none. Waits while another thread has its turn.
     ///
     /// # Errors
-    /// [`CqError::Polling`] if this thread has its turn already, [`CqError::Overrun`] as [`poll`](Self::poll).
+    /// [`CqError::Polling`] if this thread has its turn already, [`CqError::Overrun`] as
+    /// [`poll`](Self::poll).
     pub fn start_poll(&self) -> Result<Option<Poller<'_>>, CqError> {
         if self.summary.load(Ordering::Acquire) == 0 {
             return Ok(None);
@@ -59,8 +62,9 @@ impl Cq {
         Ok(Some(Poller { cq: self, current, of_thread: PhantomData }))
     }
 
-    /// Begins a turn as [`start_poll`](Self::start_poll) does, for a caller who can keep no borrow from call to call, as C: what it
-    /// takes next it polls, and the turn lasts until this thread ends it by [`end_turn`](Self::end_turn).
+    /// Begins a turn as [`start_poll`](Self::start_poll) does, for a caller who can keep no borrow
+    /// from call to call, as C: what it takes next it polls, and the turn lasts until this thread
+    /// ends it by [`end_turn`](Self::end_turn).
     ///
     /// # Errors
     /// Those of [`start_poll`](Self::start_poll).
@@ -94,7 +98,8 @@ impl Cq {
 }
 
 impl Poller<'_> {
-    /// Takes the next completion in hand (`ibv_next_poll`); false if there is none, and then the last one stays.
+    /// Takes the next completion in hand (`ibv_next_poll`); false if there is none, and then the
+    /// last one stays.
     ///
     /// # Errors
     /// [`CqError::Overrun`] as [`Cq::poll`].

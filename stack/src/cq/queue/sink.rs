@@ -19,7 +19,8 @@ pub struct CqSink<'a> {
 }
 
 impl CqSink<'_> {
-    /// Adds one completion. `solicited`: it is a receive whose message carried the solicited event bit.
+    /// Adds one completion. `solicited`: it is a receive whose message carried the solicited event
+    /// bit.
     ///
     /// # Errors
     /// [`CqError::Overrun`]: the completion is lost.

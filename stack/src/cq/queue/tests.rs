@@ -274,7 +274,8 @@ fn destruction_withdraws_waiting_events_and_awaits_taken_ones() {
     }
     let count = Arc::new(Count::default());
     let channel = Arc::new(CompletionChannel::new(Box::new(Arc::clone(&count))));
-    let cq = Arc::new(Cq::new(CqConfig { channel: Some(Arc::clone(&channel)), ..config(8) }).unwrap());
+    let cq =
+        Arc::new(Cq::new(CqConfig { channel: Some(Arc::clone(&channel)), ..config(8) }).unwrap());
     for wr_id in 0..3 {
         cq.arm(ArmKind::Next);
         cq.push(done(wr_id), false).unwrap();
@@ -291,7 +292,10 @@ fn destruction_withdraws_waiting_events_and_awaits_taken_ones() {
             result
         }
     });
-    assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err(), "one event is not acknowledged");
+    assert!(
+        receiver.recv_timeout(Duration::from_millis(50)).is_err(),
+        "one event is not acknowledged"
+    );
     assert_eq!(count.0.load(Ordering::SeqCst), 0, "the two other events were withdrawn");
     cq.ack_events(1);
     receiver.recv_timeout(Duration::from_secs(10)).unwrap();

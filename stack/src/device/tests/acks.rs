@@ -1,4 +1,5 @@
-//! Acknowledgements of queue pairs whose packets came in one run: they leave their queue pairs and wait at the path.
+//! Acknowledgements of queue pairs whose packets came in one run: they leave their queue pairs and
+//! wait at the path.
 
 use urxe_wire::{Bth, Ext, IcrcSeed, Opcode, PacketRepr, PacketView, Psn, Reth};
 
@@ -6,7 +7,8 @@ use super::*;
 
 const FIRST_PSN: Psn = Psn::new(0xff_fffe);
 
-/// A device with some queue pairs, all connected to numbers from 0x1000 on at one peer, which the test is.
+/// A device with some queue pairs, all connected to numbers from 0x1000 on at one peer, which the
+/// test is.
 struct Many {
     end: End,
     qps: Vec<QpHandle>,
@@ -29,7 +31,8 @@ impl Many {
         many
     }
 
-    /// WRITEs of four bytes come in one run: for which queue pair, the how manieth packet to it, and whether it asks for an answer.
+    /// WRITEs of four bytes come in one run: for which queue pair, the how manieth packet to it,
+    /// and whether it asks for an answer.
     fn receive(&self, writes: &[(usize, u32, bool)]) {
         let seed = IcrcSeed::new(B.into(), ROCE_PORT, A.into(), ROCE_PORT).unwrap();
         let (mut run, mut segment_size) = (Vec::new(), 0);
@@ -54,7 +57,8 @@ impl Many {
         self.end.device.receive(Time::ZERO, &datagrams, &mut ReceiveScratch::default());
     }
 
-    /// The runs that are sent now: of each packet, for which queue pair it is and which packet it acknowledges.
+    /// The runs that are sent now: of each packet, for which queue pair it is and which packet it
+    /// acknowledges.
     fn sent(&self) -> Vec<Vec<(usize, u32)>> {
         self.end.device.transmit_pending(Time::ZERO, &self.wire);
         let seed = IcrcSeed::new(A.into(), ROCE_PORT, B.into(), ROCE_PORT).unwrap();

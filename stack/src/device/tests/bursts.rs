@@ -1,4 +1,5 @@
-//! What is sent in one go: bursts that the window has room for, and runs that packets of many queue pairs fill.
+//! What is sent in one go: bursts that the window has room for, and runs that packets of many queue
+//! pairs fill.
 
 use urxe_wire::PacketView;
 
@@ -8,7 +9,8 @@ const MTU: u32 = 1024;
 /// Payload bytes that the window lets pass at first, with what packets are charged beside.
 const WINDOW: u64 = 2 * crate::path::window::RUN;
 
-/// A device with some queue pairs, all connected to numbers from 0x1000 on at one peer, which answers nothing.
+/// A device with some queue pairs, all connected to numbers from 0x1000 on at one peer, which
+/// answers nothing.
 pub(super) struct Sender {
     pub end: End,
     pub qps: Vec<QpHandle>,
@@ -81,9 +83,14 @@ fn what_the_window_stops_is_whole_bursts_whose_last_packet_asked() {
         sender.post(nr, SendOp::Send, 1 << 20);
     }
     let packets = sender.runs().concat();
-    assert!(charged(packets.len()) <= WINDOW && charged(packets.len() + 32) > WINDOW, "{}", packets.len());
+    assert!(
+        charged(packets.len()) <= WINDOW && charged(packets.len() + 32) > WINDOW,
+        "{}",
+        packets.len()
+    );
     for nr in 0..3 {
-        let of_one: Vec<bool> = packets.iter().filter(|(of, _)| *of == nr).map(|(_, asks)| *asks).collect();
+        let of_one: Vec<bool> =
+            packets.iter().filter(|(of, _)| *of == nr).map(|(_, asks)| *asks).collect();
         assert!(of_one.last().is_none_or(|asks| *asks), "queue pair {nr}: {of_one:?}");
     }
     assert!(sender.runs().is_empty());

@@ -1,4 +1,5 @@
-//! Acknowledgements of many queue pairs in one run: whose completions go where, in which order, and who waits for whom.
+//! Acknowledgements of many queue pairs in one run: whose completions go where, in which order, and
+//! who waits for whom.
 
 use std::sync::{Barrier, mpsc};
 use std::time::Duration;
@@ -51,8 +52,10 @@ struct Writers {
 impl Writers {
     fn new(count: usize, queues: usize, entries: u32) -> Self {
         let end = End::new(A, 1);
-        let cqs: Vec<_> = (0..queues).map(|_| end.device.create_cq(entries, None, 0).unwrap()).collect();
-        let qps: Vec<_> = (0..count).map(|nr| create_qp(&end.device, end.pd, &cqs[nr % queues])).collect();
+        let cqs: Vec<_> =
+            (0..queues).map(|_| end.device.create_cq(entries, None, 0).unwrap()).collect();
+        let qps: Vec<_> =
+            (0..count).map(|nr| create_qp(&end.device, end.pd, &cqs[nr % queues])).collect();
         for (nr, qp) in qps.iter().enumerate() {
             end.connect_qp(*qp, Qpn::masked(0x1000 + nr as u32), B);
             let sges = [end.sge(0, 1)];
@@ -90,7 +93,8 @@ fn acknowledgements_of_many_queue_pairs_complete_in_their_order() {
     let writers = Writers::new(40, 1, 64);
     let order: Vec<usize> = (0..40).rev().collect();
     writers.receive(&order.iter().map(|nr| Packet::Ack(*nr)).collect::<Vec<_>>());
-    let expected: Vec<_> = order.iter().map(|nr| (writers.qps[*nr].qpn(), WcStatus::Success)).collect();
+    let expected: Vec<_> =
+        order.iter().map(|nr| (writers.qps[*nr].qpn(), WcStatus::Success)).collect();
     assert_eq!(told(&writers.cqs[0]), expected);
     assert_eq!(writers.end.device.bytes_in_flight(), (0, 0));
 }
@@ -114,10 +118,16 @@ fn what_else_completes_among_them_finds_the_queue_unlocked() {
         Packet::Ack(5),
     ]);
     use WcStatus::{RemAccessErr, Success, WrFlushErr};
-    let expected =
-        [(0, Success), (1, Success), (1, Success), (2, Success), (4, RemAccessErr), (4, WrFlushErr)]
-            .into_iter()
-            .chain([(3, Success), (5, Success)]);
+    let expected = [
+        (0, Success),
+        (1, Success),
+        (1, Success),
+        (2, Success),
+        (4, RemAccessErr),
+        (4, WrFlushErr),
+    ]
+    .into_iter()
+    .chain([(3, Success), (5, Success)]);
     let expected: Vec<_> = expected.map(|(nr, status)| (writers.qps[nr].qpn(), status)).collect();
     assert_eq!(told(&writers.cqs[0]), expected);
 }
@@ -144,8 +154,9 @@ fn those_whose_completions_found_the_queue_full_fail_and_no_others() {
     assert!(writers.cqs[0].is_overrun());
 }
 
-/// One thread takes acknowledgements of all queue pairs, whose completions go to one queue; another holds queue pair after queue pair and completes to
-/// that queue as well. If one waited for the other and the other for it, neither would come to an end.
+/// One thread takes acknowledgements of all queue pairs, whose completions go to one queue; another
+/// holds queue pair after queue pair and completes to that queue as well. If one waited for the
+/// other and the other for it, neither would come to an end.
 #[test]
 fn nobody_waits_for_who_waits_for_him() {
     const COUNT: usize = 120;
@@ -156,7 +167,11 @@ fn nobody_waits_for_who_waits_for_him() {
             let writers = Writers::new(COUNT, 1, 256);
             let fail = |nr: usize| {
                 let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
-                writers.end.device.modify_qp(Time::ZERO, writers.qps[nr], &attr, QpAttrMask::STATE).unwrap();
+                writers
+                    .end
+                    .device
+                    .modify_qp(Time::ZERO, writers.qps[nr], &attr, QpAttrMask::STATE)
+                    .unwrap();
             };
             let start = Barrier::new(2);
             std::thread::scope(|scope| {

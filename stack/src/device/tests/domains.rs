@@ -11,7 +11,8 @@ fn what_is_made_with_a_parent_domain_belongs_to_the_protection_domain() {
     assert_ne!(parent, a.pd);
     assert_eq!(a.device.protection_domain(parent), Some(a.pd));
     assert_eq!(a.device.protection_domain(a.pd), Some(a.pd));
-    // A queue pair of the parent domain sends from a region of the protection domain, and its peer writes there.
+    // A queue pair of the parent domain sends from a region of the protection domain, and its peer
+    // writes there.
     let (from, to) = (create_qp(&a.device, parent, &a.cq), create_qp(&b.device, b.pd, &b.cq));
     a.connect_qp(from, to.qpn(), B);
     b.connect_qp(to, from.qpn(), A);
@@ -111,7 +112,10 @@ fn parent_domains_count_among_the_protection_domains() {
     let parent = device.alloc_parent_domain(pd, None).unwrap();
     assert_eq!(device.alloc_pd(), None);
     let error = device.alloc_parent_domain(pd, None).unwrap_err();
-    assert_eq!((error, error.errno()), (AllocParentDomainError::NoneLeft { allowed: 2 }, libc::ENOMEM));
+    assert_eq!(
+        (error, error.errno()),
+        (AllocParentDomainError::NoneLeft { allowed: 2 }, libc::ENOMEM)
+    );
     let tds = [device.alloc_td().unwrap(), device.alloc_td().unwrap()];
     assert_eq!(device.alloc_td(), None);
     device.dealloc_td(tds[0]).unwrap();

@@ -1,4 +1,5 @@
-//! On-demand regions of which a page is gone, as every service meets them: what is told to whom, and what stays as it was.
+//! On-demand regions of which a page is gone, as every service meets them: what is told to whom,
+//! and what stays as it was.
 
 use urxe_wire::{Msn, NakCode, Opcode, PacketView, Psn, Syndrome};
 
@@ -30,7 +31,8 @@ fn statuses(completions: &[Completion]) -> Vec<(WcOpcode, WcStatus)> {
     completions.iter().map(|wc| (wc.opcode, wc.status)).collect()
 }
 
-/// Moves packets until both sides are silent; what `b` answered: opcode, PSN, syndrome, messages it counts.
+/// Moves packets until both sides are silent; what `b` answered: opcode, PSN, syndrome, messages it
+/// counts.
 fn run_watched(a: &End, b: &End, wire: &Wire) -> Vec<(Opcode, Psn, Syndrome, Msn)> {
     let mut answers = Vec::new();
     let mut scratch = ReceiveScratch::default();
@@ -51,7 +53,8 @@ fn run_watched(a: &End, b: &End, wire: &Wire) -> Vec<(Opcode, Psn, Syndrome, Msn
 }
 
 #[test]
-fn every_change_of_a_page_that_is_gone_is_a_remote_access_error_and_one_of_a_page_that_is_there_is_made() {
+fn every_change_of_a_page_that_is_gone_is_a_remote_access_error_and_one_of_a_page_that_is_there_is_made()
+ {
     type MakeOp = fn(Remote) -> SendOp;
     let ops: [(WcOpcode, MakeOp); 4] = [
         (WcOpcode::AtomicWrite, |remote| SendOp::AtomicWrite { remote }),
@@ -77,7 +80,8 @@ fn every_change_of_a_page_that_is_gone_is_a_remote_access_error_and_one_of_a_pag
         memory.read(PAGE - 8, &mut there).unwrap();
         assert_eq!(u64::from_ne_bytes(there), 5, "{opcode:?}");
         assert_eq!(counted(&b), 1, "{opcode:?}");
-        // What the queue pair was to receive ends with it; a WRITE with immediate data whose place is gone has not completed it.
+        // What the queue pair was to receive ends with it; a WRITE with immediate data whose place
+        // is gone has not completed it.
         let received = statuses(&b.completions());
         assert_eq!(received.last().unwrap().1, WcStatus::WrFlushErr, "{opcode:?}");
     }
@@ -93,7 +97,8 @@ fn a_read_is_answered_up_to_the_page_that_is_gone() {
     // Three packets, of which the second is the first that is gone.
     a.post(SendOp::Read { remote }, &[a.sge(4096, 3072)]);
     let answers = run_watched(&a, &b, &wire);
-    let expected = [(WcOpcode::RdmaWrite, WcStatus::Success), (WcOpcode::RdmaRead, WcStatus::RemAccessErr)];
+    let expected =
+        [(WcOpcode::RdmaWrite, WcStatus::Success), (WcOpcode::RdmaRead, WcStatus::RemAccessErr)];
     assert_eq!(statuses(&a.completions()), expected);
     let nak = (Opcode::RcAcknowledge, Psn::new(0), Syndrome::Nak(NakCode::RemoteAccess));
     let (opcode, psn, syndrome, msn) = *answers.last().unwrap();
@@ -107,12 +112,24 @@ fn a_read_is_answered_up_to_the_page_that_is_gone() {
 #[test]
 fn an_unreliable_write_to_a_page_that_is_gone_is_dropped_and_the_next_one_is_made() {
     let (a, b) = (End::new(A, 1), End::new(B, 2));
-    let cap =
-        QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 64 };
+    let cap = QpCap {
+        max_send_wr: 16,
+        max_recv_wr: 16,
+        max_send_sge: 4,
+        max_recv_sge: 4,
+        max_inline_data: 64,
+    };
     let unreliable = |end: &End| {
         let (send_cq, recv_cq) = (Arc::clone(&end.cq), Arc::clone(&end.cq));
-        let init =
-            QpInit { qp_type: QpType::Uc, pd: end.pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: false };
+        let init = QpInit {
+            qp_type: QpType::Uc,
+            pd: end.pd,
+            send_cq,
+            recv_cq,
+            srq: None,
+            cap,
+            sq_sig_all: false,
+        };
         end.device.create_qp(&init).unwrap()
     };
     let (from, to) = (unreliable(&a), unreliable(&b));
@@ -121,9 +138,12 @@ fn an_unreliable_write_to_a_page_that_is_gone_is_dropped_and_the_next_one_is_mad
     let (mr, memory) = with_a_hole(&b, b.pd);
     a.buffer.write(0, &pattern(3072)).unwrap();
     let post = |addr, len| {
-        let (op, sges) = (SendOp::Write { remote: Remote { addr, rkey: mr.rkey } }, [a.sge(0, len)]);
+        let (op, sges) =
+            (SendOp::Write { remote: Remote { addr, rkey: mr.rkey } }, [a.sge(0, len)]);
         let (to, flags, payload) = (Destination::Peer, SendFlags::SIGNALED, Payload::Sges(&sges));
-        a.device.post_send(Time::ZERO, from, &[SendRequest { wr_id: 1, op, to, flags, payload }]).unwrap();
+        a.device
+            .post_send(Time::ZERO, from, &[SendRequest { wr_id: 1, op, to, flags, payload }])
+            .unwrap();
     };
     post(GONE - 1024, 3072);
     post(16, 64);
@@ -141,12 +161,25 @@ fn an_unreliable_write_to_a_page_that_is_gone_is_dropped_and_the_next_one_is_mad
 fn an_xrc_target_refuses_a_page_that_is_gone() {
     let (a, b) = (End::new(A, 1), End::new(B, 2));
     let xrcd = b.device.open_xrcd(None, XrcdFlags::CREATE, |_| Ok(None)).unwrap();
-    let cap =
-        QpCap { max_send_wr: 16, max_recv_wr: 0, max_send_sge: 4, max_recv_sge: 0, max_inline_data: 64 };
+    let cap = QpCap {
+        max_send_wr: 16,
+        max_recv_wr: 0,
+        max_send_sge: 4,
+        max_recv_sge: 0,
+        max_inline_data: 64,
+    };
     let (send_cq, recv_cq) = (Arc::clone(&a.cq), Arc::clone(&a.cq));
-    let init =
-        QpInit { qp_type: QpType::XrcSend, pd: a.pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: false };
-    let (from, to) = (a.device.create_qp(&init).unwrap(), b.device.create_xrc_target(&xrcd).unwrap());
+    let init = QpInit {
+        qp_type: QpType::XrcSend,
+        pd: a.pd,
+        send_cq,
+        recv_cq,
+        srq: None,
+        cap,
+        sq_sig_all: false,
+    };
+    let (from, to) =
+        (a.device.create_qp(&init).unwrap(), b.device.create_xrc_target(&xrcd).unwrap());
     a.connect_as(QpType::XrcSend, from, to.qpn(), B);
     b.connect_as(QpType::XrcRecv, to, from.qpn(), A);
     let pd = b.device.alloc_pd().unwrap();
@@ -158,12 +191,18 @@ fn an_xrc_target_refuses_a_page_that_is_gone() {
     for addr in [GONE - 16, GONE - 8] {
         let (op, sges) = (SendOp::Write { remote: Remote { addr, rkey: mr.rkey } }, [a.sge(0, 16)]);
         let to = Destination::XrcSrq { srq: srq.id() };
-        let request =
-            SendRequest { wr_id: 1, op, to, flags: SendFlags::SIGNALED, payload: Payload::Sges(&sges) };
+        let request = SendRequest {
+            wr_id: 1,
+            op,
+            to,
+            flags: SendFlags::SIGNALED,
+            payload: Payload::Sges(&sges),
+        };
         a.device.post_send(Time::ZERO, from, &[request]).unwrap();
     }
     run(&a, &b, &Wire::default());
-    let expected = [(WcOpcode::RdmaWrite, WcStatus::Success), (WcOpcode::RdmaWrite, WcStatus::RemAccessErr)];
+    let expected =
+        [(WcOpcode::RdmaWrite, WcStatus::Success), (WcOpcode::RdmaWrite, WcStatus::RemAccessErr)];
     assert_eq!(statuses(&a.completions()), expected);
     let mut there = [0; 8];
     memory.read(PAGE - 16, &mut there).unwrap();

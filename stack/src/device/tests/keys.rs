@@ -1,4 +1,5 @@
-//! Keys that work requests make and take away: memory windows, fast registration, invalidation by either side.
+//! Keys that work requests make and take away: memory windows, fast registration, invalidation by
+//! either side.
 
 use urxe_wire::{Lkey, NakCode, Opcode, Rkey, Syndrome};
 
@@ -27,7 +28,8 @@ fn counted(end: &End, counter: Counter) -> u64 {
     end.device.counters().value(counter)
 }
 
-/// A fast-registration region of `end` for three scattered pages, of which the first begins in its middle.
+/// A fast-registration region of `end` for three scattered pages, of which the first begins in its
+/// middle.
 fn mapped(end: &End, page: usize) -> (Rkey, u64, u64) {
     let memory = end.device.memory();
     let key = memory.alloc_fast(end.pd, 8).unwrap();
@@ -84,10 +86,16 @@ fn a_type_2_window_is_its_queue_pairs_alone_and_ends_with_it() {
     let window = memory.alloc_mw(b.pd, MwType::Type2).unwrap();
     let bound = Rkey(window.0 & !0xff | 0x77);
     let zero_based = REMOTE | Access::ZERO_BASED;
-    b.post(SendOp::BindMw(Bind { new_rkey: bound, access: zero_based, ..bind(&mr, window, 128, 64) }), &[]);
+    b.post(
+        SendOp::BindMw(Bind { new_rkey: bound, access: zero_based, ..bind(&mr, window, 128, 64) }),
+        &[],
+    );
     run(&a, &b, &wire);
     assert_eq!(statuses(&b), [(WcOpcode::BindMw, WcStatus::Success)]);
-    assert!(matches!(memory.deregister(mr.lkey), Err(crate::memory::DeregMrError::Busy { windows: 1, .. })));
+    assert!(matches!(
+        memory.deregister(mr.lkey),
+        Err(crate::memory::DeregMrError::Busy { windows: 1, .. })
+    ));
 
     let (qp_a, qp_b) = (create_qp(&a.device, a.pd, &a.cq), create_qp(&b.device, b.pd, &b.cq));
     a.connect_qp(qp_a, qp_b.qpn(), B);
@@ -168,13 +176,20 @@ fn a_peer_reads_and_writes_scattered_pages_and_takes_the_key_away() {
     let pieces = [(2 * page + page / 2, page / 2), (7 * page, page), (5 * page, 100)];
     let there: Vec<u8> = pieces.iter().flat_map(|(at, len)| b.bytes(*at, *len)).collect();
     assert_eq!(there, data);
-    assert_eq!(b.bytes(3 * page, 4 * page - 2 * page), vec![0; 2 * page], "what lies between stays");
+    assert_eq!(
+        b.bytes(3 * page, 4 * page - 2 * page),
+        vec![0; 2 * page],
+        "what lies between stays"
+    );
 
     b.device.post_recv(Time::ZERO, b.qp, &[RecvRequest { wr_id: 9, sges: &[] }]).unwrap();
     a.post(SendOp::SendInvalidate { rkey: first }, &[]);
     run(&a, &b, &wire);
     let received = b.completions();
-    assert_eq!((received[0].status, received[0].invalidated_rkey()), (WcStatus::Success, Some(first)));
+    assert_eq!(
+        (received[0].status, received[0].invalidated_rkey()),
+        (WcStatus::Success, Some(first))
+    );
     assert_eq!(statuses(&a), [(WcOpcode::Send, WcStatus::Success)]);
 
     // Registered anew with the next key, for the same pages: the former key is stale.
@@ -184,7 +199,8 @@ fn a_peer_reads_and_writes_scattered_pages_and_takes_the_key_away() {
     a.post(SendOp::Read { remote: Remote { rkey: inc_rkey(first), ..remote } }, &[a.sge(0, 8)]);
     a.post(SendOp::Write { remote }, &[a.sge(0, 8)]);
     run(&a, &b, &wire);
-    let expected = [(WcOpcode::RdmaRead, WcStatus::Success), (WcOpcode::RdmaWrite, WcStatus::RemAccessErr)];
+    let expected =
+        [(WcOpcode::RdmaRead, WcStatus::Success), (WcOpcode::RdmaWrite, WcStatus::RemAccessErr)];
     assert_eq!(statuses(&a), expected);
     assert_eq!(counted(&b, Counter::AccessStaleKey), 1);
     b.device.memory().deregister(Lkey(key.0)).unwrap();
@@ -303,12 +319,19 @@ fn fenced_binds_wait_for_reads_and_draining_begins_none() {
     let end = &peer.end;
     let mr = bindable(end);
     let window = end.device.memory().alloc_mw(end.pd, MwType::Type1).unwrap();
-    let request =
-        |op, flags| SendRequest { wr_id: 3, op, to: Destination::Peer, flags, payload: Payload::Sges(&[]) };
+    let request = |op, flags| SendRequest {
+        wr_id: 3,
+        op,
+        to: Destination::Peer,
+        flags,
+        payload: Payload::Sges(&[]),
+    };
     let read = SendOp::Read { remote: Remote { addr: 0, rkey: Rkey(1) } };
     let fenced = SendOp::BindMw(bind(&mr, window, 0, 8));
     let (signaled, fence) = (SendFlags::SIGNALED, SendFlags::SIGNALED | SendFlags::FENCE);
-    end.device.post_send(Time::ZERO, end.qp, &[request(read, signaled), request(fenced, fence)]).unwrap();
+    end.device
+        .post_send(Time::ZERO, end.qp, &[request(read, signaled), request(fenced, fence)])
+        .unwrap();
     assert_eq!(peer.sent(), [(Opcode::RcReadRequest, 0, None)]);
     assert!(end.device.memory().deregister(mr.lkey).is_ok(), "nothing is bound to it yet");
 
@@ -355,7 +378,8 @@ fn unsignalled_ones_make_no_completion_and_data_is_refused() {
     let (key, ..) = mapped(end, 4096);
     let op = SendOp::RegMr { key, access: Access::REMOTE_READ };
     let flags = SendFlags::empty();
-    let request = SendRequest { wr_id: 3, op, to: Destination::Peer, flags, payload: Payload::Sges(&[]) };
+    let request =
+        SendRequest { wr_id: 3, op, to: Destination::Peer, flags, payload: Payload::Sges(&[]) };
     end.device.post_send(Time::ZERO, end.qp, &[request]).unwrap();
     assert_eq!((peer.sent(), statuses(end)), (vec![], vec![]));
     assert_eq!(end.device.memory().query_fast(key), Some((8, true)));
@@ -373,7 +397,8 @@ fn a_page_that_is_gone_is_a_remote_access_error_or_a_local_protection_error() {
         rustix::fs::ftruncate(&file, 2 * page as u64).unwrap();
         let buffer = Arc::new(Buffer::of_file(&file, 0, 2 * page).unwrap());
         let access = Access::LOCAL_WRITE | REMOTE;
-        let mr = end.device.memory().register_buffer(end.pd, &buffer, 0..2 * page, 0, access).unwrap();
+        let mr =
+            end.device.memory().register_buffer(end.pd, &buffer, 0..2 * page, 0, access).unwrap();
         rustix::fs::ftruncate(&file, page as u64).unwrap();
         mr
     };

@@ -39,8 +39,15 @@ fn as_many_are_made_as_the_device_has_and_one_more_is_refused() {
             |device, pd, cq| {
                 let cq = || Arc::clone(cq);
                 let (qp_type, cap) = (QpType::Rc, QpCap::default());
-                let init =
-                    QpInit { qp_type, pd, send_cq: cq(), recv_cq: cq(), srq: None, cap, sq_sig_all: false };
+                let init = QpInit {
+                    qp_type,
+                    pd,
+                    send_cq: cq(),
+                    recv_cq: cq(),
+                    srq: None,
+                    cap,
+                    sq_sig_all: false,
+                };
                 device.create_qp(&init).map(drop).map_err(|error| error.errno())
             },
         ),
@@ -115,7 +122,8 @@ fn a_message_is_no_longer_than_the_device_allows() {
 #[test]
 fn completion_queues_are_counted_and_their_places_come_back() {
     let device = device(|limits| limits.max_cq = 2);
-    let (first, second) = (device.create_cq(1, None, 0).unwrap(), device.create_cq(1, None, 0).unwrap());
+    let (first, second) =
+        (device.create_cq(1, None, 0).unwrap(), device.create_cq(1, None, 0).unwrap());
     let error = device.create_cq(1, None, 0).unwrap_err();
     assert!(matches!(error, CreateCqError::NoneLeft { allowed: 2 }), "{error}");
     assert_eq!(error.errno(), libc::ENOMEM);

@@ -1,10 +1,12 @@
-//! One queue pair whose peer is the test: packets go in by hand, and what it answers is looked at one by one.
+//! One queue pair whose peer is the test: packets go in by hand, and what it answers is looked at
+//! one by one.
 //!
-//! `request` and `answer` are templates; a test names what matters. First PSN in both directions: [`PSN`], two before the wrap.
+//! `request` and `answer` are templates; a test names what matters. First PSN in both directions:
+//! [`PSN`], two before the wrap.
 
 use urxe_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Ext, IcrcSeed, Msn, NakCode, Opcode, PacketRepr, PacketView, Psn,
-    Reth, RnrTimer, Syndrome,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Ext, IcrcSeed, Msn, NakCode, Opcode, PacketRepr,
+    PacketView, Psn, Reth, RnrTimer, Syndrome,
 };
 
 use super::*;
@@ -171,7 +173,8 @@ fn answers_before_a_fatal_nak_are_still_sent() {
 fn the_fatal_nak_finds_room_whatever_is_pending() {
     let peer = Peer::new();
     peer.receive(&[(Opcode::RcWriteOnly, 0, peer.write(0), &[1; 4])]);
-    // Ever lower PSNs from the future are NAKed again and again, and duplicates acknowledged in between.
+    // Ever lower PSNs from the future are NAKed again and again, and duplicates acknowledged in
+    // between.
     for n in (10..40).rev() {
         let duplicate = (Opcode::RcWriteOnly, 0, peer.write(0), &[1u8; 4][..]);
         peer.receive(&[(Opcode::RcWriteOnly, n, peer.write(0), &[1; 4]), duplicate]);
@@ -198,7 +201,10 @@ fn a_read_whose_memory_is_gone_is_refused_after_what_was_answered() {
         (Opcode::RcReadRequest, 1, peer.read(1), &[]),
     ]);
     peer.end.device.memory().deregister(peer.end.mr.lkey).unwrap();
-    assert_eq!(peer.sent(), [(Opcode::RcAcknowledge, 0, Some(Syndrome::Nak(NakCode::RemoteAccess)))]);
+    assert_eq!(
+        peer.sent(),
+        [(Opcode::RcAcknowledge, 0, Some(Syndrome::Nak(NakCode::RemoteAccess)))]
+    );
     assert_eq!(peer.events(), [QpEventType::QpAccessErr], "once");
 }
 
@@ -247,7 +253,10 @@ fn draining_waits_for_what_was_begun_and_begins_nothing() {
 fn the_read_depth_changes_while_drained() {
     let peer = Peer::new();
     peer.modify(QpAttr { qp_state: QpState::Sqd, ..QpAttr::default() }, QpAttrMask::STATE);
-    peer.modify(QpAttr { max_dest_rd_atomic: 1, ..QpAttr::default() }, QpAttrMask::MAX_DEST_RD_ATOMIC);
+    peer.modify(
+        QpAttr { max_dest_rd_atomic: 1, ..QpAttr::default() },
+        QpAttrMask::MAX_DEST_RD_ATOMIC,
+    );
     peer.receive(&[(Opcode::RcReadRequest, 0, peer.read(0), &[])]);
     assert_eq!(peer.state(), QpState::Sqd);
     peer.receive(&[(Opcode::RcReadRequest, 1, peer.read(0), &[])]);
@@ -315,7 +324,11 @@ fn a_wrong_answer_to_an_atomic_fails_it() {
     let aeth = Aeth { syndrome: Syndrome::ACK, msn: Msn::masked(0) };
     let ext = Ext::AtomicAck(aeth, AtomicAckEth { original: 5 });
     peer.receive(&[(Opcode::RcAtomicAcknowledge, 0, ext, &[])]);
-    assert_eq!(peer.statuses(), [WcStatus::BadRespErr, WcStatus::WrFlushErr], "the SEND returns nothing");
+    assert_eq!(
+        peer.statuses(),
+        [WcStatus::BadRespErr, WcStatus::WrFlushErr],
+        "the SEND returns nothing"
+    );
 }
 
 #[test]
@@ -342,10 +355,14 @@ fn zero_length_rdma_looks_at_no_key() {
         (Opcode::RcReadRequest, 1, Ext::Reth(reth), &[]),
     ]);
     let ack = Some(Syndrome::ACK);
-    assert_eq!(peer.sent(), [(Opcode::RcAcknowledge, 0, ack), (Opcode::RcReadResponseOnly, 1, ack)]);
+    assert_eq!(
+        peer.sent(),
+        [(Opcode::RcAcknowledge, 0, ack), (Opcode::RcReadResponseOnly, 1, ack)]
+    );
 }
 
-/// What is missing for a moment comes up beside a timeout that moves on: each leaves its entry, and no heap of them.
+/// What is missing for a moment comes up beside a timeout that moves on: each leaves its entry, and
+/// no heap of them.
 #[test]
 fn gaps_leave_no_entries_with_the_timers() {
     let mut peer = Peer::new();
@@ -369,7 +386,8 @@ fn gaps_leave_no_entries_with_the_timers() {
     assert_eq!(peer.end.device.counters().value(Counter::HeldExecuted), 500);
 }
 
-/// Two threads see to timeouts, and each has taken one of the queue pair's two entries: whichever comes first to the queue pair, it is looked at again.
+/// Two threads see to timeouts, and each has taken one of the queue pair's two entries: whichever
+/// comes first to the queue pair, it is looked at again.
 #[test]
 fn timeouts_that_two_threads_have_taken_leave_no_queue_pair_without_a_clock() {
     for reversed in [false, true] {
@@ -393,6 +411,9 @@ fn timeouts_that_two_threads_have_taken_leave_no_queue_pair_without_a_clock() {
         assert_eq!(device.counters().value(Counter::SendSeqErr), 1, "the gap was asked for");
         assert!(!peer.sent().is_empty(), "which is a NAK at least");
         let deadline = peer.end.device.next_deadline();
-        assert!(deadline.is_some(), "nothing tells when it is not acknowledged either, reversed: {reversed}");
+        assert!(
+            deadline.is_some(),
+            "nothing tells when it is not acknowledged either, reversed: {reversed}"
+        );
     }
 }

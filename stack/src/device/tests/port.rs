@@ -66,7 +66,8 @@ fn an_alternate_path_is_kept_and_returned_but_never_taken() {
     assert_eq!((kept.alt_ah, kept.alt_port_num, kept.alt_timeout), (alt_ah, 1, 17));
     for path_mig_state in [PathMigState::Rearm, PathMigState::Armed] {
         let attr = QpAttr { path_mig_state, ..QpAttr::default() };
-        let error = a.device.modify_qp(Time::ZERO, a.qp, &attr, QpAttrMask::PATH_MIG_STATE).unwrap_err();
+        let error =
+            a.device.modify_qp(Time::ZERO, a.qp, &attr, QpAttrMask::PATH_MIG_STATE).unwrap_err();
         assert_eq!(error.errno(), libc::EOPNOTSUPP, "{error}");
         assert!(error.to_string().contains("APM"), "{error}");
     }

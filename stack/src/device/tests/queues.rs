@@ -1,4 +1,5 @@
-//! Work queues: sizes asked for and reported, what completes, what is solicited, draining, messages of no bytes.
+//! Work queues: sizes asked for and reported, what completes, what is solicited, draining, messages
+//! of no bytes.
 
 use super::srq::{many, post_to, send};
 use super::*;
@@ -25,8 +26,20 @@ fn request<'a>(op: SendOp, flags: SendFlags, payload: Payload<'a>) -> SendReques
 fn sizes_are_what_was_asked_for_and_nothing_is_a_size_too() {
     let (a, b, wire) = pair();
     for cap in [
-        QpCap { max_send_wr: 1, max_recv_wr: 3, max_send_sge: 5, max_recv_sge: 7, max_inline_data: 1000 },
-        QpCap { max_send_wr: 77, max_recv_wr: 0, max_send_sge: 0, max_recv_sge: 0, max_inline_data: 33 },
+        QpCap {
+            max_send_wr: 1,
+            max_recv_wr: 3,
+            max_send_sge: 5,
+            max_recv_sge: 7,
+            max_inline_data: 1000,
+        },
+        QpCap {
+            max_send_wr: 77,
+            max_recv_wr: 0,
+            max_send_sge: 0,
+            max_recv_sge: 0,
+            max_inline_data: 33,
+        },
         QpCap::default(),
     ] {
         let qp = a.device.create_qp(&init(&a, cap, false)).unwrap();
@@ -41,19 +54,32 @@ fn sizes_are_what_was_asked_for_and_nothing_is_a_size_too() {
         }
         let one = request(SendOp::Send, SendFlags::empty(), Payload::Sges(&[]));
         let full = a.device.post_send(Time::ZERO, qp, &[one]).unwrap_err().1;
-        assert_eq!((full, full.errno()), (PostError::QueueFull { capacity: cap.max_send_wr }, libc::ENOMEM));
+        assert_eq!(
+            (full, full.errno()),
+            (PostError::QueueFull { capacity: cap.max_send_wr }, libc::ENOMEM)
+        );
         for wr_id in 0..u64::from(cap.max_recv_wr) {
             a.device.post_recv(Time::ZERO, qp, &[RecvRequest { wr_id, sges: &[] }]).unwrap();
         }
-        let full = a.device.post_recv(Time::ZERO, qp, &[RecvRequest { wr_id: 0, sges: &[] }]).unwrap_err().1;
-        assert_eq!((full, full.errno()), (PostError::QueueFull { capacity: cap.max_recv_wr }, libc::ENOMEM));
+        let full = a
+            .device
+            .post_recv(Time::ZERO, qp, &[RecvRequest { wr_id: 0, sges: &[] }])
+            .unwrap_err()
+            .1;
+        assert_eq!(
+            (full, full.errno()),
+            (PostError::QueueFull { capacity: cap.max_recv_wr }, libc::ENOMEM)
+        );
     }
     let cap = QpCap { max_send_wr: 1, max_inline_data: 33, ..QpCap::default() };
     let qp = a.device.create_qp(&init(&a, cap, false)).unwrap();
     a.connect_qp(qp, b.qp.qpn(), B);
     let too_much = request(SendOp::Send, SendFlags::INLINE, Payload::Inline(&[&[0; 30], &[0; 4]]));
     let error = a.device.post_send(Time::ZERO, qp, &[too_much]).unwrap_err().1;
-    assert_eq!((error, error.errno()), (PostError::TooMuchInline { given: 34, allowed: 33 }, libc::EINVAL));
+    assert_eq!(
+        (error, error.errno()),
+        (PostError::TooMuchInline { given: 34, allowed: 33 }, libc::EINVAL)
+    );
     let just = request(SendOp::Send, SendFlags::INLINE, Payload::Inline(&[&[0; 30], &[0; 3]]));
     a.device.post_send(Time::ZERO, qp, &[just]).unwrap();
     drop(wire);
@@ -71,7 +97,9 @@ fn sq_sig_all_signals_every_send_and_nothing_else_does() {
         let sges = [a.sge(0, 100)];
         let write = SendOp::Write { remote: b.remote(0) };
         for flags in [SendFlags::empty(), SendFlags::SIGNALED, SendFlags::empty()] {
-            a.device.post_send(Time::ZERO, from, &[request(write, flags, Payload::Sges(&sges))]).unwrap();
+            a.device
+                .post_send(Time::ZERO, from, &[request(write, flags, Payload::Sges(&sges))])
+                .unwrap();
         }
         run(&a, &b, &wire);
         assert_eq!(a.completions().len(), if all { 3 } else { 1 });
@@ -136,7 +164,10 @@ fn a_draining_queue_pair_goes_on_receiving_and_resumes_where_it_stopped() {
     send(&b, to, SendOp::Write { remote: a.remote(1000) }, &[b.sge(0, 500)]);
     send(&a, from, SendOp::Send, &[a.sge(0, 5)]);
     run(&a, &b, &wire);
-    assert_eq!(b.device.events().next_event(), Some(AsyncEvent::Qp(QpEventType::SqDrained, to.qpn())));
+    assert_eq!(
+        b.device.events().next_event(),
+        Some(AsyncEvent::Qp(QpEventType::SqDrained, to.qpn()))
+    );
     assert!(!b.device.query_qp(to).unwrap().sq_draining);
     let opcodes: Vec<_> = b.completions().iter().map(|wc| wc.opcode).collect();
     assert_eq!(opcodes.len(), 2, "{opcodes:?}: what had begun, and the receive");
@@ -227,7 +258,8 @@ fn more_reads_than_agreed_on_are_never_sent_and_never_served() {
 fn an_atomic_write_is_inline_whatever_the_queue_pair_has_room_for() {
     let (a, b, wire) = pair();
     let cap = QpCap { max_send_wr: 2, max_recv_wr: 1, ..QpCap::default() };
-    let (from, to) = (a.device.create_qp(&init(&a, cap, true)), b.device.create_qp(&init(&b, cap, true)));
+    let (from, to) =
+        (a.device.create_qp(&init(&a, cap, true)), b.device.create_qp(&init(&b, cap, true)));
     let (from, to) = (from.unwrap(), to.unwrap());
     a.connect_qp(from, to.qpn(), B);
     b.connect_qp(to, from.qpn(), A);

@@ -1,20 +1,29 @@
-//! A wire on which packets overtake each other by a bounded number of places: up to the bound nobody asks for anything and nothing is sent twice.
+//! A wire on which packets overtake each other by a bounded number of places: up to the bound
+//! nobody asks for anything and nothing is sent twice.
 
 use super::*;
 use crate::rng::Rng;
 
 /// So many packets are kept for one that they overtook.
 pub(super) const HELD: u64 = 8;
-/// The most work requests of a round, the most bytes of one, and what each has of both buffers for itself.
+/// The most work requests of a round, the most bytes of one, and what each has of both buffers for
+/// itself.
 const MOST: u64 = 12;
 const LONGEST: u64 = 20_000;
 const PLACE: u64 = 32 << 10;
 /// What atomics add to.
 const CELL: u64 = (1 << 20) - 8;
 
-/// Moves packets until both sides are silent and wait for nothing, from `now` on. Of those that are on their way together, none is overtaken by more than
-/// `places`.
-pub(super) fn run_overtaking(a: &End, b: &End, wire: &Wire, rng: &mut Rng, now: &mut Time, places: u64) {
+/// Moves packets until both sides are silent and wait for nothing, from `now` on. Of those that are
+/// on their way together, none is overtaken by more than `places`.
+pub(super) fn run_overtaking(
+    a: &End,
+    b: &End,
+    wire: &Wire,
+    rng: &mut Rng,
+    now: &mut Time,
+    places: u64,
+) {
     let mut scratch = ReceiveScratch::default();
     loop {
         *now = now.plus_ns(10_000);
@@ -32,8 +41,9 @@ pub(super) fn run_overtaking(a: &End, b: &End, wire: &Wire, rng: &mut Rng, now: 
         }
         for (device, to) in [(&a.device, A), (&b.device, B)] {
             let packets = runs.iter().filter(|run| run.to == IpAddr::V4(to));
-            let packets = packets
-                .flat_map(|run| run.bytes.chunks(run.segment_size).map(|bytes| (run.from, bytes.to_vec())));
+            let packets = packets.flat_map(|run| {
+                run.bytes.chunks(run.segment_size).map(|bytes| (run.from, bytes.to_vec()))
+            });
             // What comes `places` + 1 places later is behind it in any case.
             let mut packets: Vec<_> = packets
                 .enumerate()
@@ -56,7 +66,8 @@ pub(super) fn run_overtaking(a: &End, b: &End, wire: &Wire, rng: &mut Rng, now: 
     }
 }
 
-/// Nothing was asked for, sent twice or dropped, but for acknowledgements that a later one overtook.
+/// Nothing was asked for, sent twice or dropped, but for acknowledgements that a later one
+/// overtook.
 pub(super) fn assert_undisturbed(end: &End, what: &str) {
     for counter in [
         Counter::SendSeqErr,
@@ -101,11 +112,16 @@ fn post(rng: &mut Rng, end: &End, peer: &End) -> Vec<(SendOp, u32)> {
             3 => SendOp::Read { remote: peer.remote(source(nr)) },
             _ => SendOp::FetchAdd { remote: peer.remote(CELL), add: 1 },
         };
-        let length =
-            if op.is_atomic() { 8 } else { rng.pick(&[0, 1, 900, 1024, 1025, 5000, LONGEST as u32]) };
+        let length = if op.is_atomic() {
+            8
+        } else {
+            rng.pick(&[0, 1, 900, 1024, 1025, 5000, LONGEST as u32])
+        };
         if matches!(op, SendOp::Send | SendOp::SendImm { .. }) {
             let sges = [peer.sge(target(nr), PLACE as u32)];
-            peer.device.post_recv(Time::ZERO, peer.qp, &[RecvRequest { wr_id: nr, sges: &sges }]).unwrap();
+            peer.device
+                .post_recv(Time::ZERO, peer.qp, &[RecvRequest { wr_id: nr, sges: &sges }])
+                .unwrap();
         }
         let local = if op.returns_data() { landing(nr) } else { source(nr) };
         end.post(op, &[end.sge(local, length)]);
@@ -114,7 +130,8 @@ fn post(rng: &mut Rng, end: &End, peer: &End) -> Vec<(SendOp, u32)> {
     posted
 }
 
-/// All of them are done, and every byte is where it belongs. Returns how many added to the peer's cell.
+/// All of them are done, and every byte is where it belongs. Returns how many added to the peer's
+/// cell.
 fn check(end: &End, peer: &End, posted: &[(SendOp, u32)], what: &str) -> u64 {
     let completions = end.completions();
     assert!(completions.iter().all(|wc| wc.status == WcStatus::Success), "{what}: {completions:?}");
@@ -161,17 +178,25 @@ fn packets_that_overtake_few_others_cost_nothing_and_many_a_nak() {
                 cells[0] += check(&b, &a, &posted[1], &what);
             }
             for (end, added) in [(&a, cells[0]), (&b, cells[1])] {
-                assert_eq!(end.bytes(CELL as usize, 8), added.to_ne_bytes(), "each atomic once, {what}");
+                assert_eq!(
+                    end.bytes(CELL as usize, 8),
+                    added.to_ne_bytes(),
+                    "each atomic once, {what}"
+                );
                 assert_eq!(end.device.bytes_in_flight(), (0, 0), "{what}");
             }
-            let count =
-                |counter| [&a, &b].map(|end| end.device.counters().value(counter)).iter().sum::<u64>();
+            let count = |counter| {
+                [&a, &b].map(|end| end.device.counters().value(counter)).iter().sum::<u64>()
+            };
             assert!(count(Counter::HeldExecuted) > 0, "{what}");
             if places <= HELD {
                 assert_undisturbed(&a, &what);
                 assert_undisturbed(&b, &what);
             } else {
-                assert!(count(Counter::SendSeqErr) + count(Counter::CompleterRetryErr) > 0, "{what}");
+                assert!(
+                    count(Counter::SendSeqErr) + count(Counter::CompleterRetryErr) > 0,
+                    "{what}"
+                );
             }
         }
     }

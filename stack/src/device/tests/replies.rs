@@ -1,5 +1,6 @@
-//! Replies that bring the acknowledgement of the request along: it is the short last packet of their run, and told first. Where nothing can follow
-//! the reply in its run, the acknowledgement goes before it.
+//! Replies that bring the acknowledgement of the request along: it is the short last packet of
+//! their run, and told first. Where nothing can follow the reply in its run, the acknowledgement
+//! goes before it.
 
 use super::*;
 
@@ -48,9 +49,12 @@ fn a_request_is_acknowledged_before_its_reply_is_received() {
 
 #[test]
 fn answers_to_what_was_asked_keep_their_order() {
-    // A READ's answer and the acknowledgement of the SEND behind it: the latter alone would say that the former is lost.
+    // A READ's answer and the acknowledgement of the SEND behind it: the latter alone would say
+    // that the former is lost.
     let (a, b, wire) = pair();
-    b.device.post_recv(Time::ZERO, b.qp, &[RecvRequest { wr_id: 9, sges: &[b.sge(0, 64)] }]).unwrap();
+    b.device
+        .post_recv(Time::ZERO, b.qp, &[RecvRequest { wr_id: 9, sges: &[b.sge(0, 64)] }])
+        .unwrap();
     a.post(SendOp::Read { remote: b.remote(0) }, &[a.sge(0, 64)]);
     a.post(SendOp::Send, &[a.sge(0, 64)]);
     run(&a, &b, &wire);

@@ -1,4 +1,5 @@
-//! What the ICRCs of received packets begin with is kept from one datagram to the next, and is that of the right peer.
+//! What the ICRCs of received packets begin with is kept from one datagram to the next, and is that
+//! of the right peer.
 
 use urxe_wire::IcrcSeed;
 

@@ -58,7 +58,11 @@ fn datagram_qp(end: &End) -> QpHandle {
     };
     let qp = end.device.create_qp(&init).unwrap();
     let bits = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::QKEY;
-    let steps = [(QpState::Init, bits), (QpState::Rtr, QpAttrMask::STATE), (QpState::Rts, QpAttrMask::STATE)];
+    let steps = [
+        (QpState::Init, bits),
+        (QpState::Rtr, QpAttrMask::STATE),
+        (QpState::Rts, QpAttrMask::STATE),
+    ];
     for (qp_state, mask) in steps {
         let mask = if qp_state == QpState::Rts { mask | QpAttrMask::SQ_PSN } else { mask };
         let attr = QpAttr { qp_state, port_num: 1, qkey: QKey(7), ..QpAttr::default() };
@@ -68,7 +72,12 @@ fn datagram_qp(end: &End) -> QpHandle {
 }
 
 fn address(of: IpAddr) -> AddressVector {
-    AddressVector { dgid: Gid::from_ip(of), is_global: true, port_num: 1, ..AddressVector::default() }
+    AddressVector {
+        dgid: Gid::from_ip(of),
+        is_global: true,
+        port_num: 1,
+        ..AddressVector::default()
+    }
 }
 
 #[test]
@@ -76,8 +85,15 @@ fn datagrams_to_each_process_of_a_peer_come_from_a_port_of_their_own() {
     let end = end();
     let qp = datagram_qp(&end);
     let ah = end.device.create_ah(end.pd, &address(B.into())).unwrap();
-    let to =
-        [of_slot(3, 9), of_slot(5, 9), of_slot(3, 8), of_slot(0, 2), Qpn::QP1, of_slot(63, 1), of_slot(5, 9)];
+    let to = [
+        of_slot(3, 9),
+        of_slot(5, 9),
+        of_slot(3, 8),
+        of_slot(0, 2),
+        Qpn::QP1,
+        of_slot(63, 1),
+        of_slot(5, 9),
+    ];
     let requests = to.map(|qpn| SendRequest {
         wr_id: 1,
         op: SendOp::Send,

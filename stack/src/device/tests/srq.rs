@@ -24,8 +24,10 @@ pub(super) fn many(n: usize, max_wr: u32) -> (End, End, Wire, Arc<Srq>, Vec<(QpH
     let srq = srq_of(&b, max_wr);
     let pairs = (0..n)
         .map(|_| {
-            let (from, to) =
-                (create_qp(&a.device, a.pd, &a.cq), create_qp_on(&b.device, b.pd, &b.cq, Some(&srq)));
+            let (from, to) = (
+                create_qp(&a.device, a.pd, &a.cq),
+                create_qp_on(&b.device, b.pd, &b.cq, Some(&srq)),
+            );
             a.connect_qp(from, to.qpn(), B);
             b.connect_qp(to, from.qpn(), A);
             (from, to)
@@ -201,7 +203,8 @@ fn receive_buffers_are_checked_against_the_queues_protection_domain() {
     let attr = SrqAttr { max_wr: 4, max_sge: 1, srq_limit: 0 };
     let srq = b.device.create_srq(&SrqInit { pd: other, attr, xrc: None, context: 0 }).unwrap();
     let mr = register(&b.device, other, &b.buffer, Access::LOCAL_WRITE);
-    let (from, to) = (create_qp(&a.device, a.pd, &a.cq), create_qp_on(&b.device, b.pd, &b.cq, Some(&srq)));
+    let (from, to) =
+        (create_qp(&a.device, a.pd, &a.cq), create_qp_on(&b.device, b.pd, &b.cq, Some(&srq)));
     a.connect_qp(from, to.qpn(), B);
     b.connect_qp(to, from.qpn(), A);
     let sge = Sge { addr: mr.iova, length: 64, lkey: mr.lkey };
@@ -262,7 +265,8 @@ fn refused_combinations_say_why() {
         (SrqAttr { max_sge: 33, ..attr }, "max_sge"),
         (SrqAttr { srq_limit: 2, ..attr }, "srq_limit"),
     ] {
-        let error = b.device.create_srq(&SrqInit { pd: b.pd, attr, xrc: None, context: 0 }).unwrap_err();
+        let error =
+            b.device.create_srq(&SrqInit { pd: b.pd, attr, xrc: None, context: 0 }).unwrap_err();
         assert!(error.to_string().starts_with(field), "{error}");
         assert_eq!(error.errno(), libc::EINVAL);
     }

@@ -19,7 +19,8 @@ fn acknowledge(sender: &Sender, nr: usize, packets: usize) {
 /// Tells queue pair `nr` that its packet behind the first `packets` has not come.
 fn miss(sender: &Sender, nr: usize, packets: usize) {
     let psn = sender.end.device.query_qp(sender.qps[nr]).unwrap().sq_psn.add(packets as u32);
-    let aeth = Aeth { syndrome: Syndrome::Nak(urxe_wire::NakCode::PsnSequence), msn: Msn::masked(0) };
+    let aeth =
+        Aeth { syndrome: Syndrome::Nak(urxe_wire::NakCode::PsnSequence), msn: Msn::masked(0) };
     receive(sender, Bth::new(Opcode::RcAcknowledge, sender.qps[nr].qpn(), psn), Ext::Aeth(aeth));
 }
 
@@ -28,7 +29,8 @@ fn receive(sender: &Sender, bth: Bth, ext: Ext) {
     let mut bytes = vec![0; 64];
     let end = PacketRepr::new(bth, ext).emit(&[], &mut bytes).unwrap();
     let len = seed.append(0, &mut bytes, end).unwrap();
-    let packets = Packets { from: B.into(), to: A.into(), bytes: bytes[..len].to_vec(), segment_size: len };
+    let packets =
+        Packets { from: B.into(), to: A.into(), bytes: bytes[..len].to_vec(), segment_size: len };
     sender.end.device.receive(Time::ZERO, &packets.arrived(), &mut ReceiveScratch::default());
 }
 
@@ -96,7 +98,11 @@ fn who_comes_late_and_starts_over_sends_what_it_posts_then() {
     let later = pass_over(&sender);
     for _ in 0..3 {
         let attr = QpAttr { qp_state: QpState::Reset, ..QpAttr::default() };
-        sender.end.device.modify_qp(Time::ZERO, sender.qps[later], &attr, QpAttrMask::STATE).unwrap();
+        sender
+            .end
+            .device
+            .modify_qp(Time::ZERO, sender.qps[later], &attr, QpAttrMask::STATE)
+            .unwrap();
         sender.end.connect_qp(sender.qps[later], Qpn::masked(0x1000 + later as u32), B);
         sender.post(later, SendOp::Send, 1);
     }
@@ -113,7 +119,11 @@ fn who_comes_late_and_moves_to_another_path_sends_there_at_once() {
     let later = pass_over(&sender);
     let attr = QpAttr { qp_state: QpState::Reset, ..QpAttr::default() };
     sender.end.device.modify_qp(Time::ZERO, sender.qps[later], &attr, QpAttrMask::STATE).unwrap();
-    sender.end.connect_qp(sender.qps[later], Qpn::masked(0x1000 + later as u32), Ipv4Addr::new(10, 0, 0, 3));
+    sender.end.connect_qp(
+        sender.qps[later],
+        Qpn::masked(0x1000 + later as u32),
+        Ipv4Addr::new(10, 0, 0, 3),
+    );
     sender.post(later, SendOp::Send, 1);
     assert_eq!(turns(&sender), [(later as u32, 1)]);
 }
@@ -128,7 +138,8 @@ fn who_gives_way_to_one_that_is_gone_gets_its_turn_at_once() {
     assert_eq!(turns(&sender), [(later as u32, 1), (9, 1)]);
 }
 
-/// Lets others send short messages until they have to wait for the second; returns the first that had to.
+/// Lets others send short messages until they have to wait for the second; returns the first that
+/// had to.
 fn pass_over(sender: &Sender) -> usize {
     let mut before = 0;
     let later = loop {

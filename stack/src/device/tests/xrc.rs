@@ -1,4 +1,5 @@
-//! Extended reliable connections: every operation, through which domain to which queue, and what is refused.
+//! Extended reliable connections: every operation, through which domain to which queue, and what is
+//! refused.
 
 use super::reordering::{HELD, assert_undisturbed, run_overtaking};
 use super::*;
@@ -15,7 +16,8 @@ fn new_xrcd(device: &Device) -> Arc<Xrcd> {
     device.open_xrcd(None, XrcdFlags::CREATE, |_| Ok(None)).unwrap()
 }
 
-/// A shared receive queue of `xrcd` with a protection domain, region and completion queue of its own.
+/// A shared receive queue of `xrcd` with a protection domain, region and completion queue of its
+/// own.
 struct Inbox {
     srq: Arc<Srq>,
     cq: Arc<Cq>,
@@ -30,7 +32,10 @@ impl Inbox {
         let attr = SrqAttr { max_wr: 16, max_sge: 2, srq_limit: 0 };
         let xrc = Some(XrcSrqInit { xrcd: Arc::clone(xrcd), cq: Arc::clone(&cq) });
         let srq = end.device.create_srq(&SrqInit { pd, attr, xrc, context: 0 }).unwrap();
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let access = Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC;
         let mr = register(&end.device, pd, &end.buffer, access);
         Self { srq, cq, pd, mr }
     }
@@ -77,8 +82,13 @@ impl Xrc {
 
     fn post_to(&self, srq: SrqId, op: SendOp, sges: &[Sge]) {
         let to = Destination::XrcSrq { srq };
-        let request =
-            SendRequest { wr_id: 7, op, to, flags: SendFlags::SIGNALED, payload: Payload::Sges(sges) };
+        let request = SendRequest {
+            wr_id: 7,
+            op,
+            to,
+            flags: SendFlags::SIGNALED,
+            payload: Payload::Sges(sges),
+        };
         self.a.device.post_send(Time::ZERO, self.from, &[request]).unwrap();
     }
 
@@ -96,11 +106,23 @@ impl Xrc {
 }
 
 fn initiator(end: &End) -> QpHandle {
-    let cap =
-        QpCap { max_send_wr: 16, max_recv_wr: 9, max_send_sge: 4, max_recv_sge: 9, max_inline_data: 64 };
+    let cap = QpCap {
+        max_send_wr: 16,
+        max_recv_wr: 9,
+        max_send_sge: 4,
+        max_recv_sge: 9,
+        max_inline_data: 64,
+    };
     let (send_cq, recv_cq) = (Arc::clone(&end.cq), Arc::clone(&end.cq));
-    let init =
-        QpInit { qp_type: QpType::XrcSend, pd: end.pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: false };
+    let init = QpInit {
+        qp_type: QpType::XrcSend,
+        pd: end.pd,
+        send_cq,
+        recv_cq,
+        srq: None,
+        cap,
+        sq_sig_all: false,
+    };
     end.device.create_qp(&init).unwrap()
 }
 
@@ -119,13 +141,18 @@ fn every_operation_of_a_reliable_connection() {
     xrc.post(&inbox, SendOp::Send, &[xrc.a.sge(0, 5000)]);
     xrc.post(&inbox, SendOp::SendImm { imm: 0xfeed }, &[xrc.a.sge(0, 1024)]);
     xrc.post(&inbox, SendOp::Send, &[xrc.a.sge(0, 0)]);
-    xrc.post(&inbox, SendOp::WriteImm { remote: inbox.remote(40_000), imm: 3 }, &[xrc.a.sge(0, 3000)]);
+    xrc.post(
+        &inbox,
+        SendOp::WriteImm { remote: inbox.remote(40_000), imm: 3 },
+        &[xrc.a.sge(0, 3000)],
+    );
     xrc.post(&inbox, SendOp::Write { remote: inbox.remote(50_000) }, &[xrc.a.sge(0, 5000)]);
     xrc.post(&inbox, SendOp::Read { remote: inbox.remote(40_000) }, &[xrc.a.sge(60_000, 3000)]);
     xrc.run();
     assert_eq!(xrc.sent(), [WcStatus::Success; 6]);
     let wcs = inbox.completions();
-    let told: Vec<_> = wcs.iter().map(|wc| (wc.wr_id, wc.opcode, wc.byte_len, wc.imm_data())).collect();
+    let told: Vec<_> =
+        wcs.iter().map(|wc| (wc.wr_id, wc.opcode, wc.byte_len, wc.imm_data())).collect();
     assert_eq!(
         told,
         [
@@ -151,7 +178,8 @@ fn every_operation_of_a_reliable_connection() {
     assert_eq!(xrc.a.bytes(0, 16), [41u64.to_ne_bytes(), 42u64.to_ne_bytes()].concat());
     assert_eq!(xrc.b.bytes(80_000, 8), 7u64.to_ne_bytes());
 
-    // A region cannot be invalidated by a peer, only a window or a fast registration: what the reliable connection says, too.
+    // A region cannot be invalidated by a peer, only a window or a fast registration: what the
+    // reliable connection says, too.
     inbox.post(5, 0, 64);
     xrc.post(&inbox, SendOp::SendInvalidate { rkey: extra.rkey }, &[xrc.a.sge(0, 8)]);
     xrc.run();
@@ -172,7 +200,8 @@ fn one_connection_reaches_every_queue_of_its_domain() {
             let [wc] = inbox.completions()[..] else { panic!("one completion in its own queue") };
             assert_eq!((wc.wr_id, wc.qp_num), (round, xrc.to.qpn()));
             assert_eq!(xrc.b.bytes(at as usize, 2500), vec![at as u8 + 1; 2500]);
-            // Reading with a key of one queue's protection domain, while the next request is for another.
+            // Reading with a key of one queue's protection domain, while the next request is for
+            // another.
             let other = &inboxes[(nr + 1) % 4];
             xrc.post(inbox, SendOp::Read { remote: inbox.remote(at) }, &[xrc.a.sge(100_000, 2500)]);
             xrc.post(other, SendOp::Write { remote: other.remote(500_000) }, &[xrc.a.sge(0, 10)]);
@@ -201,7 +230,11 @@ fn a_queue_that_the_domain_does_not_have_is_an_invalid_request() {
         let elsewhere = new_xrcd(&xrc.b.device);
         let stranger = Inbox::new(&xrc.b, &elsewhere);
         let attr = SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 };
-        let plain = xrc.b.device.create_srq(&SrqInit { pd: xrc.b.pd, attr, xrc: None, context: 0 }).unwrap();
+        let plain = xrc
+            .b
+            .device
+            .create_srq(&SrqInit { pd: xrc.b.pd, attr, xrc: None, context: 0 })
+            .unwrap();
         let id = match case {
             0 => SrqId(0xabcdef),
             1 => stranger.srq.id(),
@@ -265,7 +298,10 @@ fn a_target_is_shared_and_goes_with_its_last_user() {
     device.close_xrcd(&xrc.xrcd).unwrap();
     assert_eq!(device.close_xrcd(&xrc.xrcd), Err(CloseXrcdError::NoXrcd));
     let error = device.create_xrc_target(&xrc.xrcd).unwrap_err();
-    assert_eq!((error.to_string().as_str(), error.errno()), ("the XRC domain was closed", libc::EINVAL));
+    assert_eq!(
+        (error.to_string().as_str(), error.errno()),
+        ("the XRC domain was closed", libc::EINVAL)
+    );
 }
 
 #[test]
@@ -317,12 +353,16 @@ fn each_end_has_one_queue_and_says_so() {
     let error = a.post_send(Time::ZERO, xrc.a.qp, &[send(to)]).unwrap_err();
     assert!(matches!(error, (0, PostError::State { .. })), "not connected");
     let given = 1 << 24;
-    let error = a.post_send(Time::ZERO, xrc.from, &[send(Destination::XrcSrq { srq: SrqId(given) })]);
+    let error =
+        a.post_send(Time::ZERO, xrc.from, &[send(Destination::XrcSrq { srq: SrqId(given) })]);
     assert_eq!(error, Err((0, PostError::SrqNumber { given })));
     let cap = a.query_qp(xrc.from).unwrap().cap;
     assert_eq!((cap.max_send_wr, cap.max_recv_wr, cap.max_recv_sge), (16, 0, 0));
     let error = b.open_xrc_target(&xrc.xrcd, xrc.b.qp.qpn()).unwrap_err();
-    assert_eq!((error, error.errno()), (OpenQpError::NotOfDomain { given: xrc.b.qp.qpn() }, libc::EINVAL));
+    assert_eq!(
+        (error, error.errno()),
+        (OpenQpError::NotOfDomain { given: xrc.b.qp.qpn() }, libc::EINVAL)
+    );
     let error = b.open_xrc_target(&new_xrcd(b), xrc.to.qpn()).unwrap_err();
     assert_eq!(error, OpenQpError::NotOfDomain { given: xrc.to.qpn() });
     let error = a.create_xrc_target(&xrc.xrcd).unwrap_err();
@@ -345,7 +385,8 @@ fn each_end_has_one_queue_and_says_so() {
     assert!(matches!(error, CreateQpError::NoReceives { .. }), "{error}");
     let xrc_init = Some(XrcSrqInit { xrcd: Arc::clone(&xrc.xrcd), cq: Arc::clone(&xrc.a.cq) });
     let attr = SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 };
-    let error = a.create_srq(&SrqInit { pd: xrc.a.pd, attr, xrc: xrc_init, context: 0 }).unwrap_err();
+    let error =
+        a.create_srq(&SrqInit { pd: xrc.a.pd, attr, xrc: xrc_init, context: 0 }).unwrap_err();
     assert_eq!(error, CreateSrqError::Xrcd(XrcdError::OtherDevice));
 }
 
@@ -394,10 +435,14 @@ fn a_file_names_a_domain() {
     // What the other process made in its own is not here.
     let theirs = Qpn::masked(63 << 18 | 5);
     let error = device.open_xrc_target(&own, theirs).unwrap_err();
-    assert_eq!((error, error.errno()), (OpenQpError::OtherProcess { given: theirs }, libc::EOPNOTSUPP));
+    assert_eq!(
+        (error, error.errno()),
+        (OpenQpError::OtherProcess { given: theirs }, libc::EOPNOTSUPP)
+    );
 }
 
-/// The target is a responder like any other: what came before its turn is executed in it, each message with the queue that it names.
+/// The target is a responder like any other: what came before its turn is executed in it, each
+/// message with the queue that it names.
 #[test]
 fn messages_that_overtake_each_other_reach_their_queues_in_order() {
     for seed in 0..20 {
@@ -419,7 +464,11 @@ fn messages_that_overtake_each_other_reach_their_queues_in_order() {
             assert_eq!(seen, [place, place + 2, place + 4, place + 6], "seed {seed}");
         }
         for nr in 0..8 {
-            assert_eq!(xrc.b.bytes(100_000 + nr * 4096, 3000 - nr), data[..3000 - nr], "seed {seed}");
+            assert_eq!(
+                xrc.b.bytes(100_000 + nr * 4096, 3000 - nr),
+                data[..3000 - nr],
+                "seed {seed}"
+            );
         }
         assert_undisturbed(&xrc.b, &format!("seed {seed}"));
         assert!(xrc.b.device.counters().value(Counter::HeldExecuted) > 0, "seed {seed}");

@@ -1,4 +1,5 @@
-//! Two engines of one process talk over loopback, each on an address of its own; several on one address in [`sharing`].
+//! Two engines of one process talk over loopback, each on an address of its own; several on one
+//! address in [`sharing`].
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -34,14 +35,20 @@ impl End {
     fn new(address: Ipv4Addr, config: EngineConfig) -> Self {
         let name: LinkName = "rxe0".parse().unwrap();
         let engine =
-            Engine::open(&LinkSpec { name, source: Source::Address(address.into()) }, config).unwrap();
+            Engine::open(&LinkSpec { name, source: Source::Address(address.into()) }, config)
+                .unwrap();
         let device = engine.device();
         let pd = device.alloc_pd().unwrap();
         let descriptor = Arc::new(EventFd::new().unwrap());
         let channel = Arc::new(CompletionChannel::new(Box::new(Arc::clone(&descriptor))));
         let cq = device.create_cq(256, Some(Arc::clone(&channel)), 0).unwrap();
-        let cap =
-            QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 2, max_recv_sge: 2, max_inline_data: 64 };
+        let cap = QpCap {
+            max_send_wr: 64,
+            max_recv_wr: 64,
+            max_send_sge: 2,
+            max_recv_sge: 2,
+            max_inline_data: 64,
+        };
         let init = QpInit {
             qp_type: QpType::Rc,
             pd,
@@ -58,9 +65,13 @@ impl End {
     }
 
     fn connect(&self, peer: Qpn, peer_ip: IpAddr) {
-        let bits = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
+        let bits = QpAttrMask::STATE
+            | QpAttrMask::PKEY_INDEX
+            | QpAttrMask::PORT
+            | QpAttrMask::ACCESS_FLAGS;
         let access_flags = Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let attr = QpAttr { qp_state: QpState::Init, port_num: 1, access_flags, ..QpAttr::default() };
+        let attr =
+            QpAttr { qp_state: QpState::Init, port_num: 1, access_flags, ..QpAttr::default() };
         self.engine.modify_qp(self.qp, &attr, bits).unwrap();
         let ah = AddressVector {
             dgid: Gid::from_ip(peer_ip),
@@ -219,7 +230,8 @@ impl End {
     }
 }
 
-/// An acknowledgement that waits for a reply goes out all the same when there is none and nobody polls any more.
+/// An acknowledgement that waits for a reply goes out all the same when there is none and nobody
+/// polls any more.
 #[test]
 fn a_program_that_stops_polling_still_acknowledges() {
     let (a, b) = pair(6, &over_sockets());

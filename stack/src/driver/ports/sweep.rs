@@ -1,5 +1,6 @@
-//! What is left in the sockets of processes that ended: packets for their queue pairs, which nobody acknowledges, as nobody does for a
-//! queue pair that a kernel has destroyed; and what their peers ask, go on asking for a minute and more, and are answered here.
+//! What is left in the sockets of processes that ended: packets for their queue pairs, which nobody
+//! acknowledges, as nobody does for a queue pair that a kernel has destroyed; and what their peers
+//! ask, go on asking for a minute and more, and are answered here.
 
 use urxe_wire::mad::Destination;
 
@@ -15,16 +16,18 @@ use crate::sys::clock;
 const SWEPT_MADS: usize = 1024;
 
 impl Ports {
-    /// Throws away what waits for processes that ended. Management datagrams are answered in their stead, if this process has a connection
-    /// manager: it knows nothing of what they are about, and says so, and their senders need not ask for a minute and more.
+    /// Throws away what waits for processes that ended. Management datagrams are answered in their
+    /// stead, if this process has a connection manager: it knows nothing of what they are about,
+    /// and says so, and their senders need not ask for a minute and more.
     pub fn sweep(&self, receiver: &mut Receiver, device: &Device) {
         let Receiver { buffers, scratch, .. } = receiver;
         let answers = self.refuses.load(Ordering::Relaxed);
         for member in self.members().filter(|member| member.has_company()) {
             let mut kept = Vec::new();
             let swept = member.sweep(buffers, |packet| {
-                let is_kept =
-                    answers && kept.len() < SWEPT_MADS && management::destination(packet.bytes).is_some();
+                let is_kept = answers
+                    && kept.len() < SWEPT_MADS
+                    && management::destination(packet.bytes).is_some();
                 if is_kept {
                     kept.push(KeptPacket::new(packet, packet.bytes.into()));
                 }

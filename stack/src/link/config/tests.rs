@@ -50,12 +50,18 @@ fn the_environment_comes_first() {
 fn then_the_file_then_the_built_in() {
     let place = Place::with("rxe5 = eth0\n");
     let found = configured_from(Some(OsStr::new(" ")), Some(&place.path())).unwrap();
-    assert_eq!(found, Configured { origin: Origin::File(place.path()), links: vec![link("rxe5=eth0")] });
+    assert_eq!(
+        found,
+        Configured { origin: Origin::File(place.path()), links: vec![link("rxe5=eth0")] }
+    );
 
     let empty = Place::with("# nothing\n");
     for file in [Some(empty.path()), Some(Place::new().path()), None] {
         let found = configured_from(None, file.as_deref()).unwrap();
-        assert_eq!(found, Configured { origin: Origin::BuiltIn, links: vec![link("rxe0=127.0.0.1")] });
+        assert_eq!(
+            found,
+            Configured { origin: Origin::BuiltIn, links: vec![link("rxe0=127.0.0.1")] }
+        );
     }
 }
 
@@ -83,16 +89,23 @@ fn a_mistake_is_no_reason_to_take_the_next() {
 fn a_file_that_cannot_be_read_is_an_error() {
     let place = Place::new();
     fs::create_dir_all(place.path()).unwrap();
-    assert!(matches!(configured_from(None, Some(&place.path())), Err(LinkError::ReadConfig { .. })));
+    assert!(matches!(
+        configured_from(None, Some(&place.path())),
+        Err(LinkError::ReadConfig { .. })
+    ));
 }
 
 #[test]
 fn where_the_file_is() {
-    let path =
-        |xdg: Option<&str>, home: Option<&str>| file_path_from(xdg.map(OsStr::new), home.map(OsStr::new));
+    let path = |xdg: Option<&str>, home: Option<&str>| {
+        file_path_from(xdg.map(OsStr::new), home.map(OsStr::new))
+    };
     assert_eq!(path(Some("/x"), Some("/home/a")).unwrap(), Path::new("/x/urxe/links"));
     assert_eq!(path(None, Some("/home/a")).unwrap(), Path::new("/home/a/.config/urxe/links"));
-    assert_eq!(path(Some("relative"), Some("/home/a")).unwrap(), Path::new("/home/a/.config/urxe/links"));
+    assert_eq!(
+        path(Some("relative"), Some("/home/a")).unwrap(),
+        Path::new("/home/a/.config/urxe/links")
+    );
     assert!(matches!(path(Some(""), None), Err(LinkError::NoHome)));
 }
 

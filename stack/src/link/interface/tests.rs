@@ -5,7 +5,8 @@ use std::fs;
 use super::*;
 
 fn eth0() -> Interface {
-    let mut interface = blank("eth0".to_owned(), InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING);
+    let mut interface =
+        blank("eth0".to_owned(), InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING);
     interface.index = 7;
     interface.mac = Some([0x52, 0x54, 0, 0x12, 0x34, 0x56]);
     interface
@@ -16,7 +17,9 @@ fn sys_with(ifindex: &str, address: &str) -> tempfile::TempDir {
     let sys = tempfile::tempdir().unwrap();
     let folder = sys.path().join("eth0");
     fs::create_dir(&folder).unwrap();
-    for (file, text) in [("ifindex", ifindex), ("address", address), ("mtu", "9000"), ("speed", "25000")] {
+    for (file, text) in
+        [("ifindex", ifindex), ("address", address), ("mtu", "9000"), ("speed", "25000")]
+    {
         fs::write(folder.join(file), format!("{text}\n")).unwrap();
     }
     sys

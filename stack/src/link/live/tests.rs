@@ -9,7 +9,8 @@ use crate::link::{LinkSpec, resolve_on};
 const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 
 fn interface(addresses: &[[u8; 4]], state: OperState) -> Interface {
-    let ip = |octets: &[u8; 4]| InterfaceIp { address: Ipv4Addr::from(*octets).into(), prefix_len: 24 };
+    let ip =
+        |octets: &[u8; 4]| InterfaceIp { address: Ipv4Addr::from(*octets).into(), prefix_len: 24 };
     Interface {
         name: "eth0".to_owned(),
         index: 7,

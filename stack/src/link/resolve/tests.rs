@@ -7,7 +7,12 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn interface(name: &str, mac: Option<[u8; 6]>, mtu_bytes: u32, addresses: &[(&str, u8)]) -> Interface {
+fn interface(
+    name: &str,
+    mac: Option<[u8; 6]>,
+    mtu_bytes: u32,
+    addresses: &[(&str, u8)],
+) -> Interface {
     Interface {
         name: name.to_owned(),
         index: 2,
@@ -44,7 +49,10 @@ fn an_address_of_an_ethernet_interface() {
     let link = on_machine("rxe0=10.0.0.1").unwrap();
     assert_eq!(link.interface.name, "eth0");
     assert_eq!(link.addresses, [ip("10.0.0.1")]);
-    assert_eq!(link.gids.iter().map(|entry| entry.gid.to_ip()).collect::<Vec<_>>(), [ip("10.0.0.1"); 2]);
+    assert_eq!(
+        link.gids.iter().map(|entry| entry.gid.to_ip()).collect::<Vec<_>>(),
+        [ip("10.0.0.1"); 2]
+    );
     assert_eq!(link.node_guid.to_string(), "5054:00ff:fe00:0001");
     assert_eq!(link.path_mtu, PathMtu::Mtu1024);
     assert!(link.is_active());
@@ -79,7 +87,10 @@ fn an_interface_has_all_its_addresses() {
 #[test]
 fn errors_name_what_there_is() {
     let text = |spec: &str| on_machine(spec).unwrap_err().to_string();
-    assert_eq!(text("rxe0=eth7"), "no network interface eth7; there are: lo, eth0, eth1, tun0, bare");
+    assert_eq!(
+        text("rxe0=eth7"),
+        "no network interface eth7; there are: lo, eth0, eth1, tun0, bare"
+    );
     let unknown = text("rxe0=10.9.9.9");
     assert!(
         unknown.starts_with("10.9.9.9 is not an address of this machine; there are: 127.0.0.1,"),

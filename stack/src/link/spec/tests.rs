@@ -56,12 +56,24 @@ fn mistakes_have_a_place_and_a_reason() {
     assert_eq!(refused("\n  rxe0"), (2, 3, ParseReason::NoEquals { given: given("rxe0") }));
     assert_eq!(refused(" =eth0"), (1, 1, ParseReason::EmptyName));
     assert_eq!(refused("rxe0= # nothing"), (1, 6, ParseReason::EmptySource));
-    assert_eq!(refused("0rxe=eth0"), (1, 1, ParseReason::NameCharacter { given: given("0rxe"), found: '0' }));
-    assert_eq!(refused("rx/e=eth0"), (1, 1, ParseReason::NameCharacter { given: given("rx/e"), found: '/' }));
+    assert_eq!(
+        refused("0rxe=eth0"),
+        (1, 1, ParseReason::NameCharacter { given: given("0rxe"), found: '0' })
+    );
+    assert_eq!(
+        refused("rx/e=eth0"),
+        (1, 1, ParseReason::NameCharacter { given: given("rx/e"), found: '/' })
+    );
     let long = "a".repeat(64);
-    assert_eq!(refused(&format!("{long}=eth0")), (1, 1, ParseReason::NameTooLong { given: long.clone() }));
+    assert_eq!(
+        refused(&format!("{long}=eth0")),
+        (1, 1, ParseReason::NameTooLong { given: long.clone() })
+    );
     assert_eq!(refused("rxe0 = eth0/1"), (1, 8, ParseReason::BadSource { given: given("eth0/1") }));
-    assert_eq!(refused("rxe0=10.0.0.1=2"), (1, 6, ParseReason::BadSource { given: given("10.0.0.1=2") }));
+    assert_eq!(
+        refused("rxe0=10.0.0.1=2"),
+        (1, 6, ParseReason::BadSource { given: given("10.0.0.1=2") })
+    );
     assert_eq!(refused("rxe0=an-interface-far-too-long").1, 6);
 }
 
@@ -79,7 +91,10 @@ fn a_name_cannot_stand_twice() {
 fn the_longest_names_are_accepted() {
     let name = "a".repeat(MAX_NAME_LEN);
     let source = "e".repeat(MAX_INTERFACE_LEN);
-    assert_eq!(format!("{name}={source}").parse::<LinkSpec>().unwrap(), entry(&name, interface(&source)));
+    assert_eq!(
+        format!("{name}={source}").parse::<LinkSpec>().unwrap(),
+        entry(&name, interface(&source))
+    );
 }
 
 /// Every link there can be.

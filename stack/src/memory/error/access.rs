@@ -3,7 +3,8 @@
 use crate::memory::{Access, PdId};
 use urxe_wire::Qpn;
 
-/// Why an access is not allowed. A responder answers each of these with a remote access error NAK (IBTA C9-63).
+/// Why an access is not allowed. A responder answers each of these with a remote access error NAK
+/// (IBTA C9-63).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
     /// No region has this key.
@@ -53,7 +54,9 @@ pub enum AccessError {
         granted: Access,
     },
     /// The access is not wholly inside the region.
-    #[error("{len} bytes at {addr:#x} are not inside the {region_len} bytes at {start:#x} of key {key:#x}")]
+    #[error(
+        "{len} bytes at {addr:#x} are not inside the {region_len} bytes at {start:#x} of key {key:#x}"
+    )]
     OutOfBounds {
         /// What was given.
         key: u32,
@@ -73,10 +76,13 @@ impl AccessError {
     #[must_use]
     pub const fn errno(self) -> i32 {
         match self {
-            Self::UnknownKey { .. } | Self::StaleKey { .. } | Self::OutOfBounds { .. } => libc::EINVAL,
-            Self::WrongPd { .. } | Self::WrongQp { .. } | Self::Window { .. } | Self::Denied { .. } => {
-                libc::EACCES
+            Self::UnknownKey { .. } | Self::StaleKey { .. } | Self::OutOfBounds { .. } => {
+                libc::EINVAL
             }
+            Self::WrongPd { .. }
+            | Self::WrongQp { .. }
+            | Self::Window { .. }
+            | Self::Denied { .. } => libc::EACCES,
         }
     }
 }
@@ -95,13 +101,15 @@ pub enum Fault {
     /// The region is not writable.
     #[error("the pinned region is not writable")]
     ReadOnly,
-    /// An atomic operation on an address that is not a multiple of 8, as peers name it or in this process.
+    /// An atomic operation on an address that is not a multiple of 8, as peers name it or in this
+    /// process.
     #[error("atomic operation at {addr:#x}, which is not aligned to 8 bytes")]
     Misaligned {
         /// The address, as peers name it.
         addr: u64,
     },
-    /// A page is not mapped, or not with the protection needed. Seen in checked copies only; some bytes may have been copied.
+    /// A page is not mapped, or not with the protection needed. Seen in checked copies only; some
+    /// bytes may have been copied.
     #[error("{len} bytes at {addr:#x} are not all mapped")]
     NotMapped {
         /// First address of the access, as peers name it.
@@ -109,13 +117,15 @@ pub enum Fault {
         /// Its length in bytes.
         len: u64,
     },
-    /// What was written cannot be made to last: its memory is no shared mapping of a file on a disk (any more), or the system failed to write it.
+    /// What was written cannot be made to last: its memory is no shared mapping of a file on a disk
+    /// (any more), or the system failed to write it.
     #[error("the bytes cannot be made to survive a power failure: error {errno}")]
     NotFlushed {
         /// The system's `errno`, or EINVAL.
         errno: i32,
     },
-    /// The system refuses every call that checked copies could use (a seccomp filter, no file descriptors left).
+    /// The system refuses every call that checked copies could use (a seccomp filter, no file
+    /// descriptors left).
     #[error("no system call for checked copies is usable: error {errno}")]
     Refused {
         /// The last call's `errno`.

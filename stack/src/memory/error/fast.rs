@@ -65,7 +65,9 @@ pub enum MapError {
         len: usize,
     },
     /// A piece is of a file that somebody may shorten, so its pages may go.
-    #[error("piece {index} is of a file that is not sealed against shrinking: register it as a region")]
+    #[error(
+        "piece {index} is of a file that is not sealed against shrinking: register it as a region"
+    )]
     MayShrink {
         /// Which piece.
         index: usize,
@@ -189,7 +191,9 @@ pub enum FastRegError {
     #[error(transparent)]
     Memory(#[from] RegMrError),
     /// Rights that do not go together, or not with what was mapped.
-    #[error("{given:?}: allowed are {allowed:?}, and REMOTE_WRITE and REMOTE_ATOMIC require LOCAL_WRITE")]
+    #[error(
+        "{given:?}: allowed are {allowed:?}, and REMOTE_WRITE and REMOTE_ATOMIC require LOCAL_WRITE"
+    )]
     Access {
         /// What was given.
         given: Access,

@@ -27,7 +27,8 @@ pub enum RegMrError {
         /// The buffer's length in bytes.
         len: usize,
     },
-    /// The whole address space (address 0, length `usize::MAX`) without `ON_DEMAND`, or with `ZERO_BASED`.
+    /// The whole address space (address 0, length `usize::MAX`) without `ON_DEMAND`, or with
+    /// `ZERO_BASED`.
     #[error("the whole address space can be registered with ON_DEMAND and without ZERO_BASED only")]
     NotOnDemand,
     /// The address range leaves the address space.
@@ -80,7 +81,8 @@ pub enum RegMrError {
         /// Its length in bytes.
         len: usize,
     },
-    /// Part of the range is mapped without the protection that the access flags need, or lies behind the end of its file.
+    /// Part of the range is mapped without the protection that the access flags need, or lies
+    /// behind the end of its file.
     #[error("{len} bytes at {addr:#x} are not all {}", if *.write { "writable, which LOCAL_WRITE needs" } else { "readable" })]
     NotAccessible {
         /// Start of the range in this process.
@@ -194,7 +196,9 @@ pub enum ReregMrError {
         lkey: Lkey,
     },
     /// It registers device memory, or memory that is not a buffer of the table's.
-    #[error("the region of key {lkey} registers memory of another sort, which cannot be exchanged like this")]
+    #[error(
+        "the region of key {lkey} registers memory of another sort, which cannot be exchanged like this"
+    )]
     OtherMemory {
         /// What was given.
         lkey: Lkey,

@@ -42,7 +42,8 @@ impl DeallocMwError {
     }
 }
 
-/// Why a window was not bound. The work request completes with [`MwBindErr`](crate::cq::WcStatus::MwBindErr).
+/// Why a window was not bound. The work request completes with
+/// [`MwBindErr`](crate::cq::WcStatus::MwBindErr).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// No window has this key (any more).
@@ -124,7 +125,9 @@ pub enum BindError {
     #[error(transparent)]
     Memory(#[from] RegMrError),
     /// The window is not wholly inside the region (C10-75).
-    #[error("{length} bytes at {addr:#x} are not inside the region's {region_len} bytes at {start:#x}")]
+    #[error(
+        "{length} bytes at {addr:#x} are not inside the region's {region_len} bytes at {start:#x}"
+    )]
     OutOfBounds {
         /// First address of the window.
         addr: u64,

@@ -20,7 +20,10 @@ fn only_shared_mappings_of_files_that_last_are_persistent() {
     assert_eq!(lasting(0x1000, 0x4000), Ok(()), "two mappings side by side");
     assert_eq!(lasting(0x1800, 0x2010), Ok(()));
     assert_eq!(lasting(0x9fff, 0xa000), Ok(()));
-    assert_eq!(lasting(0x3fff, 0x4001), Err("a private mapping, whose changes do not reach its file"));
+    assert_eq!(
+        lasting(0x3fff, 0x4001),
+        Err("a private mapping, whose changes do not reach its file")
+    );
     assert_eq!(lasting(0x5000, 0x5001), Err("anonymous memory"));
     for file in [0x6000, 0x7000] {
         assert_eq!(lasting(file, file + 1), Err("mapped from a file that itself lives in memory"));
@@ -44,31 +47,49 @@ fn anonymous_memory_is_refused_by_name() {
 #[test]
 fn no_verb_and_no_work_request_makes_a_key_that_promises_what_anonymous_memory_cannot_keep() {
     use super::super::{
-        Accessor, Bind, BindError, Buffer, FastRegError, Memory, MwType, PdId, ReregMrError, inc_rkey,
+        Accessor, Bind, BindError, Buffer, FastRegError, Memory, MwType, PdId, ReregMrError,
+        inc_rkey,
     };
     use std::sync::Arc;
     let memory = Memory::new(1, 8);
     let (pd, plain) = (PdId(1), Access::LOCAL_WRITE | Access::REMOTE_WRITE);
     let persistent = plain | Access::FLUSH_PERSISTENT;
     let buffer = Arc::new(Buffer::new(8192).expect("two pages"));
-    let mr = memory.register_buffer(pd, &buffer, 0..8192, 0, plain | Access::MW_BIND).expect("registered");
+    let mr = memory
+        .register_buffer(pd, &buffer, 0..8192, 0, plain | Access::MW_BIND)
+        .expect("registered");
     let changed = memory.reregister_buffer(mr.lkey, None, None, Some(persistent));
-    assert!(matches!(changed, Err(ReregMrError::Terms(RegMrError::NotPersistent { .. }))), "{changed:?}");
+    assert!(
+        matches!(changed, Err(ReregMrError::Terms(RegMrError::NotPersistent { .. }))),
+        "{changed:?}"
+    );
 
     let fast = memory.alloc_fast(pd, 2).expect("allocated");
     memory.map_fast_buffers(fast, &[(&buffer, 0..8192)], 4096, 0).expect("mapped");
     let refused = memory.register_fast(fast, persistent, pd);
-    assert!(matches!(refused, Err(FastRegError::Memory(RegMrError::NotPersistent { .. }))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(FastRegError::Memory(RegMrError::NotPersistent { .. }))),
+        "{refused:?}"
+    );
     // What was refused changed nothing: the same mapping is registered without the promise.
     memory.register_fast(fast, plain | Access::MW_BIND, pd).expect("registered");
 
     let by = Accessor { pd, qpn: None };
     for region in [mr.lkey, urxe_wire::Lkey(fast.0)] {
         let window = memory.alloc_mw(pd, MwType::Type1).expect("allocated");
-        let bind =
-            Bind { window, new_rkey: inc_rkey(window), region, addr: 4000, length: 200, access: persistent };
+        let bind = Bind {
+            window,
+            new_rkey: inc_rkey(window),
+            region,
+            addr: 4000,
+            length: 200,
+            access: persistent,
+        };
         let refused = memory.bind(&bind, by);
-        assert!(matches!(refused, Err(BindError::Memory(RegMrError::NotPersistent { .. }))), "{refused:?}");
+        assert!(
+            matches!(refused, Err(BindError::Memory(RegMrError::NotPersistent { .. }))),
+            "{refused:?}"
+        );
         memory.bind(&Bind { access: plain, ..bind }, by).expect("bound");
         memory.dealloc_mw(window).expect("deallocated");
         memory.deregister(region).expect("no window counts on it");

@@ -37,7 +37,11 @@ fn the_helper_does_what_this_process_would() {
         unsafe {
             copy::store(here, 40);
             copy::store(there, 40);
-            assert_eq!(operation.perform(there, true), operation.perform(here, false), "{operation:?}");
+            assert_eq!(
+                operation.perform(there, true),
+                operation.perform(here, false),
+                "{operation:?}"
+            );
             assert_eq!(copy::load(there), copy::load(here), "{operation:?}");
         }
     }
@@ -73,7 +77,8 @@ fn a_page_that_is_not_there_ends_the_helper_alone() {
     unsafe { rustix::mm::munmap(mapped, size).unwrap() };
 }
 
-/// A look before the access is not enough for this: with an instruction of this process it ends by SIGSEGV.
+/// A look before the access is not enough for this: with an instruction of this process it ends by
+/// SIGSEGV.
 #[test]
 fn a_page_may_come_and_go_meanwhile() {
     let pages = Pages::new(1);
@@ -118,7 +123,9 @@ fn helpers_and_threads_count_exactly_once() {
             scope.spawn(move || {
                 for _ in 0..EACH {
                     // SAFETY: the word is an atomic, which stays.
-                    unsafe { Operation::FetchAdd(1).perform(word.as_ptr(), thread % 2 == 0).unwrap() };
+                    unsafe {
+                        Operation::FetchAdd(1).perform(word.as_ptr(), thread % 2 == 0).unwrap()
+                    };
                 }
             });
         }
@@ -133,7 +140,9 @@ fn the_thread_blocks_the_same_signals_as_before() {
         // SAFETY: asks for the present mask, for which there is room.
         unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), set.as_mut_ptr());
-            (1..=libc::SIGRTMAX()).filter(|signal| libc::sigismember(set.as_ptr(), *signal) == 1).collect()
+            (1..=libc::SIGRTMAX())
+                .filter(|signal| libc::sigismember(set.as_ptr(), *signal) == 1)
+                .collect()
         }
     }
     let before = blocked();

@@ -1,7 +1,7 @@
 //! Every interleaving of pinning against deregistration and reuse of the slot.
 //!
-//! The memory that a pin protects is stood in for by loom's `UnsafeCell`, which reports any access that is not
-//! ordered against another.
+//! The memory that a pin protects is stood in for by loom's `UnsafeCell`, which reports any access
+//! that is not ordered against another.
 
 use super::*;
 use loom::cell::UnsafeCell;
@@ -90,7 +90,8 @@ fn loom_reuse_never_mixes_two_regions() {
     });
 }
 
-/// A peer reads and writes through a window while its queue pair invalidates it and binds it anew, elsewhere.
+/// A peer reads and writes through a window while its queue pair invalidates it and binds it anew,
+/// elsewhere.
 #[test]
 fn loom_nothing_moves_through_a_window_after_its_invalidation() {
     loom::model(|| {
@@ -121,7 +122,8 @@ fn loom_nothing_moves_through_a_window_after_its_invalidation() {
     });
 }
 
-/// Whoever finds a region without windows may take its memory away, whatever peers did through them before.
+/// Whoever finds a region without windows may take its memory away, whatever peers did through them
+/// before.
 #[test]
 fn loom_a_region_without_windows_is_still() {
     loom::model(|| {

@@ -61,7 +61,8 @@ enum Step {
     },
 }
 
-/// A window or fast-registration region, and the low bits of the key that is used for it: its own, or others.
+/// A window or fast-registration region, and the low bits of the key that is used for it: its own,
+/// or others.
 #[derive(Clone, Copy, Debug)]
 struct Pick {
     object: usize,
@@ -74,7 +75,8 @@ fn pick() -> impl Strategy<Value = Pick> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let access = || prop::sample::select(vec![0, 1, 2, 3, 4, 5, 7, 15, 17, 21, 31, 34, 36, 38, 46, 63]);
+    let access =
+        || prop::sample::select(vec![0, 1, 2, 3, 4, 5, 7, 15, 17, 21, 31, 34, 36, 38, 46, 63]);
     let (qp, low) = (|| 1..3_u32, || 0..4_u8);
     let at = || -20..300_i64;
     prop_oneof![
@@ -128,8 +130,11 @@ impl Model {
         addr: u64,
         len: usize,
     ) -> Result<Vec<usize>, &'static str> {
-        let view =
-            self.views.get(&(key >> 8)).filter(|_| self.low[&(key >> 8)] == key as u8).ok_or("stale")?;
+        let view = self
+            .views
+            .get(&(key >> 8))
+            .filter(|_| self.low[&(key >> 8)] == key as u8)
+            .ok_or("stale")?;
         if view.window && need <= 1 {
             return Err("local");
         }
@@ -140,7 +145,11 @@ impl Model {
             return Err("access");
         }
         let from = addr.checked_sub(view.start).ok_or("bounds")? as usize;
-        view.places.get(from..).and_then(|rest| rest.get(..len)).map(<[usize]>::to_vec).ok_or("bounds")
+        view.places
+            .get(from..)
+            .and_then(|rest| rest.get(..len))
+            .map(<[usize]>::to_vec)
+            .ok_or("bounds")
     }
 }
 
@@ -159,7 +168,8 @@ fn by(qp: u32) -> Accessor {
     Accessor { pd: PD, qpn: Some(Qpn::masked(qp)) }
 }
 
-/// `LOCAL_WRITE` for what peers may change; no other flag than the four rights, `MW_BIND` and `ZERO_BASED`.
+/// `LOCAL_WRITE` for what peers may change; no other flag than the four rights, `MW_BIND` and
+/// `ZERO_BASED`.
 fn writes_well(access: u32) -> bool {
     access & 0b1010 == 0 || access & 1 != 0
 }
@@ -167,7 +177,8 @@ fn writes_well(access: u32) -> bool {
 fn run(memory: &Memory, steps: Vec<Step>) -> Result<(), TestCaseError> {
     let buffer = Arc::new(Buffer::new(ARENA * PAGE).unwrap());
     let mut model = Model { bytes: vec![0; ARENA * PAGE], ..Model::default() };
-    let region = memory.register_buffer(PD, &buffer, 0..ARENA * PAGE, IOVA, ALL | Access::MW_BIND).unwrap();
+    let region =
+        memory.register_buffer(PD, &buffer, 0..ARENA * PAGE, IOVA, ALL | Access::MW_BIND).unwrap();
     let places = (0..ARENA * PAGE).collect();
     let view = View { start: IOVA, places, access: 31, qp: 0, window: false, over: None };
     model.views.insert(region.rkey.0 >> 8, view);
@@ -218,9 +229,10 @@ fn run(memory: &Memory, steps: Vec<Step>) -> Result<(), TestCaseError> {
                     // What was registered may be registered again without being mapped again.
                     let (start, places) = model.mapped[&object].clone();
                     let start = if access & 32 != 0 { 0 } else { start };
-                    model
-                        .views
-                        .insert(object, View { start, places, access, qp: 0, window: false, over: None });
+                    model.views.insert(
+                        object,
+                        View { start, places, access, qp: 0, window: false, over: None },
+                    );
                     model.low.insert(object, low);
                 }
             }
@@ -244,11 +256,17 @@ fn run(memory: &Memory, steps: Vec<Step>) -> Result<(), TestCaseError> {
                 let type_2 = WINDOWS[nr] == MwType::Type2;
                 let fits_window = !stale
                     && access & 16 == 0
-                    && if type_2 { len != 0 && !model.views.contains_key(&window) } else { access & 32 == 0 };
+                    && if type_2 {
+                        len != 0 && !model.views.contains_key(&window)
+                    } else {
+                        access & 32 == 0
+                    };
                 let target_places = model.views.get(&target).and_then(|view| {
                     let from = addr.checked_sub(view.start)? as usize;
-                    let bindable = view.access & 48 == 16 && (access & 0b1010 == 0 || view.access & 1 != 0);
-                    Some(view.places.get(from..)?.get(..len as usize)?.to_vec()).filter(|_| bindable)
+                    let bindable =
+                        view.access & 48 == 16 && (access & 0b1010 == 0 || view.access & 1 != 0);
+                    Some(view.places.get(from..)?.get(..len as usize)?.to_vec())
+                        .filter(|_| bindable)
                 });
                 prop_assert_eq!(
                     outcome.is_ok(),
@@ -324,7 +342,8 @@ fn run(memory: &Memory, steps: Vec<Step>) -> Result<(), TestCaseError> {
                 if let (Ok(pin), Ok(places)) = (pin, expected) {
                     let mut seen = vec![0xa5; len];
                     prop_assert_eq!(pin.read(addr, &mut seen), Ok(()));
-                    let there: Vec<u8> = places.into_iter().map(|place| model.bytes[place]).collect();
+                    let there: Vec<u8> =
+                        places.into_iter().map(|place| model.bytes[place]).collect();
                     prop_assert_eq!(seen, there);
                 }
             }

@@ -47,7 +47,10 @@ fn device_memory_has_an_end() {
     // A registration that fails leaves nothing behind that would keep the memory.
     let dm = memory.alloc_dm(8, 0).unwrap();
     let refused = memory.register_dm(PD, dm, 0..8, Access::REMOTE_WRITE | Access::ZERO_BASED);
-    assert!(matches!(refused, Err(DmError::Register(RegMrError::NeedsLocalWrite { .. }))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(DmError::Register(RegMrError::NeedsLocalWrite { .. }))),
+        "{refused:?}"
+    );
     memory.free_dm(dm).unwrap();
 }
 

@@ -20,7 +20,8 @@ fn every_refused_mapping_says_why() {
         let parts: Vec<_> = parts.iter().map(|range| (&kept, range.clone())).collect();
         memory.map_fast_buffers(key, &parts, page_size, iova)
     };
-    let gap = |index, offset, len| Err(MapError::Gap { index, addr: at(offset), len, page_size: 4096 });
+    let gap =
+        |index, offset, len| Err(MapError::Gap { index, addr: at(offset), len, page_size: 4096 });
     let one = std::slice::from_ref(&(0..4096));
     assert_eq!(map(&[], 4096, 0), Err(MapError::Empty));
     assert_eq!(map(&[0..4096, 5..5], 4096, 0), Err(MapError::Empty));
@@ -35,14 +36,20 @@ fn every_refused_mapping_says_why() {
     let off = MapError::IovaOffset { addr: at(100), iova: 0, page_size: 4096 };
     assert_eq!(map(std::slice::from_ref(&(100..200)), 4096, 0), Err(off));
     let iova = u64::MAX - 4095;
-    assert_eq!(map(&[0..4096, 4096..4097], 4096, iova), Err(MapError::IovaWraps { iova, len: 4097 }));
+    assert_eq!(
+        map(&[0..4096, 4096..4097], 4096, iova),
+        Err(MapError::IovaWraps { iova, len: 4097 })
+    );
     let outside = MapError::OutsideBuffer { index: 0, start: 0, end: 40_000, len: 8 * 4096 };
     assert_eq!(map(std::slice::from_ref(&(0..40_000)), 4096, 0), Err(outside));
     assert_eq!(
         memory.map_fast_buffers(region.rkey, &[(&kept, 0..1)], 4096, 0),
         Err(MapError::UnknownKey { key: region.rkey })
     );
-    assert_eq!(memory.register_fast(key, Access::REMOTE_READ, PD), Err(FastRegError::NotMapped { key }));
+    assert_eq!(
+        memory.register_fast(key, Access::REMOTE_READ, PD),
+        Err(FastRegError::NotMapped { key })
+    );
     assert_eq!(memory.alloc_fast(PD, 0), Err(AllocMrError::Pages { given: 0, allowed: 512 }));
     assert_eq!(memory.alloc_fast(PD, 513), Err(AllocMrError::Pages { given: 513, allowed: 512 }));
 }
@@ -53,7 +60,10 @@ fn a_registration_makes_valid_what_was_mapped_last() {
     let kept = buffer(4);
     let key = memory.alloc_fast(PD, 2).unwrap();
     memory.map_fast_buffers(key, &[(&kept, 0..10)], 4096, 0).unwrap();
-    assert!(matches!(memory.pin(key.0, QP, Access::REMOTE_READ, 0, 1), Err(AccessError::StaleKey { .. })));
+    assert!(matches!(
+        memory.pin(key.0, QP, Access::REMOTE_READ, 0, 1),
+        Err(AccessError::StaleKey { .. })
+    ));
     let other = PdId(5);
     let wrong_pd = FastRegError::WrongPd { key, given: other, owner: PD };
     assert_eq!(memory.register_fast(key, ALL, other), Err(wrong_pd));
@@ -71,11 +81,17 @@ fn a_registration_makes_valid_what_was_mapped_last() {
     memory.pin(key.0, QP, Access::REMOTE_WRITE, 0, 10).unwrap().write(0, b"first page").unwrap();
     memory.invalidate(key, QP, Invalidator::Local).unwrap();
     memory.invalidate(key, QP, Invalidator::Local).expect("free already, as with rdma_rxe");
-    assert_eq!(memory.invalidate(key, QP, Invalidator::Peer), Err(InvalidateError::Stale { rkey: key }));
+    assert_eq!(
+        memory.invalidate(key, QP, Invalidator::Peer),
+        Err(InvalidateError::Stale { rkey: key })
+    );
     let next = inc_rkey(key);
     memory.register_fast(next, ALL | Access::ZERO_BASED, PD).unwrap();
     memory.pin(next.0, QP, Access::REMOTE_WRITE, 0, 4).unwrap().write(0, b"next").unwrap();
-    assert!(matches!(memory.pin(key.0, QP, Access::REMOTE_READ, 0, 1), Err(AccessError::StaleKey { .. })));
+    assert!(matches!(
+        memory.pin(key.0, QP, Access::REMOTE_READ, 0, 1),
+        Err(AccessError::StaleKey { .. })
+    ));
     let mut seen = [0; 10];
     kept.read(0, &mut seen).unwrap();
     assert_eq!(&seen, b"first page");
@@ -98,7 +114,8 @@ fn windows_hold_a_fast_region_valid() {
     memory.map_fast_buffers(key, &[(&kept, 4000..4096), (&kept, 8192..8292)], 4096, 4000).unwrap();
     memory.register_fast(key, ALL | Access::MW_BIND, PD).unwrap();
     let window = memory.alloc_mw(PD, MwType::Type1).unwrap();
-    let bind = Bind { window, new_rkey: window, region: Lkey(key.0), addr: 4090, length: 20, access: ALL };
+    let bind =
+        Bind { window, new_rkey: window, region: Lkey(key.0), addr: 4090, length: 20, access: ALL };
     memory.bind(&bind, QP).unwrap();
     memory
         .pin(window.0, QP, Access::REMOTE_WRITE, 4090, 20)
@@ -125,7 +142,8 @@ fn a_programs_pages_are_faulted_in_or_refused() {
     let key = memory.alloc_fast(PD, 4).unwrap();
     let size = Pages::size();
     let map = |index: usize, writable| {
-        let pieces = [Piece { addr: pages.page(2), len: size }, Piece { addr: pages.page(index), len: 100 }];
+        let pieces =
+            [Piece { addr: pages.page(2), len: size }, Piece { addr: pages.page(index), len: 100 }];
         // SAFETY: the pages stay until the table is dropped, and no reference to them exists.
         unsafe { memory.map_fast(key, &pieces, size, 0, writable) }
     };
@@ -206,7 +224,9 @@ fn prefetching_makes_the_pages_present_that_it_names_and_no_others() {
     ] {
         let (memory, pages) = (Memory::new(1, 16), Pages::new(4));
         // SAFETY: the pages stay as long as the table.
-        let mr = unsafe { memory.register(PD, pages.base, pages.len(), 0, ALL | Access::ON_DEMAND) }.unwrap();
+        let mr =
+            unsafe { memory.register(PD, pages.base, pages.len(), 0, ALL | Access::ON_DEMAND) }
+                .unwrap();
         assert_eq!(present(&pages), [false; 4], "registering on demand brings none");
         let range = AdviseRange { addr: size + 5, len: size, lkey: mr.lkey };
         memory.advise(PD, advice, &[range]).unwrap();
@@ -230,8 +250,9 @@ fn advice_is_checked_and_followed() {
     let holed = unsafe { memory.register(PD, pages.base, pages.len(), 0, read) };
     let (holed, plain) = (holed.unwrap(), register(ALL));
     let range = |mr: &Mr, addr, len| AdviseRange { addr, len, lkey: mr.lkey };
-    let advise =
-        |advice, ranges: &[AdviseRange]| memory.advise(PD, advice, ranges).map_err(AdviseError::errno);
+    let advise = |advice, ranges: &[AdviseRange]| {
+        memory.advise(PD, advice, ranges).map_err(AdviseError::errno)
+    };
     use Advice::{Prefetch, PrefetchNoFault, PrefetchWrite};
     for advice in [Prefetch, PrefetchWrite, PrefetchNoFault] {
         assert_eq!(advise(advice, &[range(&demand, 5, size), range(&demand, 0, 0)]), Ok(()));
@@ -248,7 +269,8 @@ fn advice_is_checked_and_followed() {
     assert_eq!(advise(PrefetchWrite, &[range(&holed, 0, 1)]), Err(libc::EPERM));
     let window = memory.alloc_mw(PD, MwType::Type1).unwrap();
     let bindable = register(ALL | Access::ON_DEMAND | Access::MW_BIND);
-    let bind = Bind { window, new_rkey: window, region: bindable.lkey, addr: 0, length: 1, access: ALL };
+    let bind =
+        Bind { window, new_rkey: window, region: bindable.lkey, addr: 0, length: 1, access: ALL };
     memory.bind(&bind, QP).unwrap();
     let by_window = AdviseRange { addr: 0, len: 1, lkey: Lkey(window.0) };
     assert_eq!(advise(Prefetch, &[by_window]), Err(libc::EINVAL));

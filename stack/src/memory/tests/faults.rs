@@ -77,7 +77,8 @@ fn on_demand_pages_come_and_go() {
     let memory = Memory::new(1, 16);
     let pages = Pages::new(3);
     pages.unmap(1);
-    let mr = outcome(&memory, pages.base, pages.len(), ALL | Access::ON_DEMAND).expect("holes are fine");
+    let mr =
+        outcome(&memory, pages.base, pages.len(), ALL | Access::ON_DEMAND).expect("holes are fine");
     let pin = memory.pin(mr.rkey.0, PD, Access::REMOTE_WRITE, mr.iova, mr.len as u64).unwrap();
     let size = Pages::size() as u64;
     let data: Vec<u8> = (0..size).map(|i| (i % 253) as u8).collect();
@@ -91,9 +92,12 @@ fn on_demand_pages_come_and_go() {
     pin.read(mr.iova, &mut []).unwrap();
 
     let not_mapped = |addr, len| Err(Fault::NotMapped { addr, len });
-    for (addr, len) in
-        [(mr.iova + size, 1), (mr.iova + size, size), (mr.iova + 10, size), (mr.iova + size * 2 - 1, 2)]
-    {
+    for (addr, len) in [
+        (mr.iova + size, 1),
+        (mr.iova + size, size),
+        (mr.iova + 10, size),
+        (mr.iova + size * 2 - 1, 2),
+    ] {
         assert_eq!(pin.write(addr, &data[..len as usize]), not_mapped(addr, len));
         assert_eq!(pin.read(addr, &mut back[..len as usize]), not_mapped(addr, len));
     }

@@ -71,7 +71,8 @@ fn a_file_that_is_shortened_is_an_error_and_no_crash() {
 fn ranges_beside_the_file_are_refused() {
     let size = Pages::size();
     let file = memfd(size);
-    let errno = |offset, len| Buffer::of_file(&file, offset, len).map(drop).map_err(|error| error.errno());
+    let errno =
+        |offset, len| Buffer::of_file(&file, offset, len).map(drop).map_err(|error| error.errno());
     assert_eq!(errno(0, size), Ok(()));
     for (offset, len) in [(0, 0), (1, 8), (0, size + 1), (size as u64, 1), (u64::MAX - 4095, 1)] {
         assert_eq!(errno(offset, len), Err(libc::EINVAL), "{len} at {offset}");
@@ -79,5 +80,8 @@ fn ranges_beside_the_file_are_refused() {
     let directory = std::fs::File::open("/").unwrap();
     assert!(Buffer::of_file(&directory, 0, size).is_err());
     let read_only = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
-    assert_eq!(Buffer::of_file(&read_only, 0, 8).map(drop).map_err(|error| error.errno()), Err(libc::EACCES));
+    assert_eq!(
+        Buffer::of_file(&read_only, 0, 8).map(drop).map_err(|error| error.errno()),
+        Err(libc::EACCES)
+    );
 }

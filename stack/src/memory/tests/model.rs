@@ -76,7 +76,14 @@ struct Model {
 
 impl Model {
     /// The offset that an access reaches, or which of the errors it gets.
-    fn access(&self, key: u32, pd: PdId, need: Access, addr: u64, len: u64) -> Result<usize, &'static str> {
+    fn access(
+        &self,
+        key: u32,
+        pd: PdId,
+        need: Access,
+        addr: u64,
+        len: u64,
+    ) -> Result<usize, &'static str> {
         let (mr, offset) = self.regions.get(&key).ok_or("key")?;
         let (first, end) = (u128::from(mr.iova), u128::from(mr.iova) + mr.len as u128);
         let (from, to) = (u128::from(addr), u128::from(addr) + u128::from(len));
@@ -111,11 +118,13 @@ fn name(error: AccessError) -> &'static str {
 
 fn run(memory: &Memory, steps: Vec<Step>) -> Result<(), TestCaseError> {
     let buffer = Buffer::new(ARENA + 128).unwrap();
-    let mut model = Model { bytes: vec![0; ARENA + 128], regions: BTreeMap::new(), keys: Vec::new() };
+    let mut model =
+        Model { bytes: vec![0; ARENA + 128], regions: BTreeMap::new(), keys: Vec::new() };
     for step in steps {
         match step {
             Step::Register { pd, offset, len, access } => {
-                let (addr, access) = (buffer.addr().wrapping_add(offset), Access::from_bits_retain(access));
+                let (addr, access) =
+                    (buffer.addr().wrapping_add(offset), Access::from_bits_retain(access));
                 // Another page than the address's, but the same offset in it.
                 let iova = offset as u64 + 0x7000_0000;
                 // SAFETY: `buffer` outlives the registrations of this case, which all end with it.
@@ -124,8 +133,14 @@ fn run(memory: &Memory, steps: Vec<Step>) -> Result<(), TestCaseError> {
                 let allowed = len > 0 && (!remote || access.contains(Access::LOCAL_WRITE));
                 prop_assert_eq!(outcome.is_ok(), allowed, "{:?}", outcome);
                 if let Ok(mr) = outcome {
-                    prop_assert_eq!(mr.iova, if access.contains(Access::ZERO_BASED) { 0 } else { iova });
-                    prop_assert!(model.regions.insert(mr.lkey.0, (mr, offset)).is_none(), "a live key twice");
+                    prop_assert_eq!(
+                        mr.iova,
+                        if access.contains(Access::ZERO_BASED) { 0 } else { iova }
+                    );
+                    prop_assert!(
+                        model.regions.insert(mr.lkey.0, (mr, offset)).is_none(),
+                        "a live key twice"
+                    );
                     model.keys.push((mr, offset));
                 }
             }
@@ -138,7 +153,8 @@ fn run(memory: &Memory, steps: Vec<Step>) -> Result<(), TestCaseError> {
             }
             Step::Write { which, key_error, pd, need, addr, len, fill } => {
                 let Some((mr, _)) = model.pick(which) else { continue };
-                let (key, pd, need) = (mr.rkey.0 ^ key_error, PdId(pd), Access::from_bits_retain(need));
+                let (key, pd, need) =
+                    (mr.rkey.0 ^ key_error, PdId(pd), Access::from_bits_retain(need));
                 let addr = addr.resolve(&mr);
                 let expected = model.access(key, pd, need, addr, len as u64);
                 let pin = memory.pin(key, pd, need, addr, len as u64);
@@ -192,7 +208,8 @@ fn run(memory: &Memory, steps: Vec<Step>) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// One atomic operation. `operate` is told what the model has there, and returns the outcome and what must be there then.
+/// One atomic operation. `operate` is told what the model has there, and returns the outcome and
+/// what must be there then.
 fn atomic(
     memory: &Memory,
     model: &mut Model,

@@ -23,7 +23,8 @@ fn place_domain_and_rights_change_alone_and_together_under_the_same_key() {
     let mr = memory.register_buffer(PD, &one, 0..4096, 0x10_0000, ALL).unwrap();
     let other = PdId(99);
 
-    let moved = memory.reregister_buffer(mr.lkey, Some((&two, 0..8192, 0x20_0000)), None, None).unwrap();
+    let moved =
+        memory.reregister_buffer(mr.lkey, Some((&two, 0..8192, 0x20_0000)), None, None).unwrap();
     assert_eq!(moved, Mr { iova: 0x20_0000, len: 8192, ..mr });
     assert_eq!(read(&memory, &mr, PD, 0x20_1fff), Ok(2));
     assert!(matches!(read(&memory, &mr, PD, 0x10_0000), Err(AccessError::OutOfBounds { .. })));
@@ -38,7 +39,8 @@ fn place_domain_and_rights_change_alone_and_together_under_the_same_key() {
     memory.reregister_buffer(mr.lkey, None, None, Some(Access::LOCAL_WRITE)).unwrap();
     assert!(matches!(read(&memory, &mr, other, 0x20_0000), Err(AccessError::Denied { .. })));
 
-    let all = memory.reregister_buffer(mr.lkey, Some((&one, 0..100, 0)), Some(PD), Some(ALL)).unwrap();
+    let all =
+        memory.reregister_buffer(mr.lkey, Some((&one, 0..100, 0)), Some(PD), Some(ALL)).unwrap();
     assert_eq!(all, Mr { iova: 0, len: 100, ..mr });
     assert_eq!(read(&memory, &mr, PD, 99), Ok(1));
     assert_eq!(memory.query(mr.lkey), Some(all));
@@ -67,13 +69,23 @@ fn what_fails_leaves_the_region_as_it_was() {
         rereg(Change { access: Some(Access::REMOTE_WRITE), pd: Some(PdId(3)), ..change() }),
         Err(libc::EINVAL)
     );
-    assert_eq!(rereg(Change { access: Some(ALL | Access::ZERO_BASED), ..change() }), Err(libc::EINVAL));
+    assert_eq!(
+        rereg(Change { access: Some(ALL | Access::ZERO_BASED), ..change() }),
+        Err(libc::EINVAL)
+    );
     // SAFETY: no such region.
-    let unknown = unsafe { memory.reregister(Lkey(mr.lkey.0 ^ 1), &Change { pd: Some(PD), ..change() }) };
+    let unknown =
+        unsafe { memory.reregister(Lkey(mr.lkey.0 ^ 1), &Change { pd: Some(PD), ..change() }) };
     assert!(matches!(unknown, Err(ReregMrError::UnknownKey { .. })));
     let window = memory.alloc_mw(PD, MwType::Type1).unwrap();
-    let bind =
-        Bind { window, new_rkey: window, region: mr.lkey, addr: 0, length: 5, access: Access::REMOTE_READ };
+    let bind = Bind {
+        window,
+        new_rkey: window,
+        region: mr.lkey,
+        addr: 0,
+        length: 5,
+        access: Access::REMOTE_READ,
+    };
     memory.bind(&bind, PD.into()).unwrap();
     assert_eq!(rereg(Change { pd: Some(PdId(3)), ..change() }), Err(libc::EBUSY));
     memory.dealloc_mw(window).unwrap();
@@ -92,7 +104,8 @@ fn a_safe_reregistration_keeps_off_memory_that_the_table_does_not_keep() {
     let memory = Memory::new(1, 16);
     let pages = Pages::new(1);
     // SAFETY: the pages stay until the region is deregistered.
-    let mr = unsafe { memory.register(PD, pages.base, 100, pages.base as u64, Access::empty()) }.unwrap();
+    let mr = unsafe { memory.register(PD, pages.base, 100, pages.base as u64, Access::empty()) }
+        .unwrap();
     let refused = memory.reregister_buffer(mr.lkey, None, None, Some(Access::LOCAL_WRITE));
     assert_eq!(refused, Err(ReregMrError::OtherMemory { lkey: mr.lkey }));
     memory.deregister(mr.lkey).unwrap();

@@ -83,7 +83,10 @@ fn a_pin_checks_again_what_it_is_asked_to_touch() {
     let pin = memory.pin(mr.rkey.0, PD, Access::REMOTE_READ, mr.iova, 1).unwrap();
     assert_eq!(pin.write(mr.iova, &[1]), Err(Fault::ReadOnly));
     assert_eq!(pin.fetch_add(mr.iova, 1), Err(Fault::ReadOnly));
-    assert_eq!(pin.read(mr.iova + 99, &mut [0; 2]), Err(Fault::OutOfBounds { addr: mr.iova + 99, len: 2 }));
+    assert_eq!(
+        pin.read(mr.iova + 99, &mut [0; 2]),
+        Err(Fault::OutOfBounds { addr: mr.iova + 99, len: 2 })
+    );
     assert_eq!(pin.write(mr.iova - 1, &[1]), Err(Fault::OutOfBounds { addr: mr.iova - 1, len: 1 }));
     drop(pin);
     let mr = register(&memory, PD, &buffer, ALL);
@@ -103,7 +106,8 @@ fn a_zero_based_region_starts_at_zero_and_aligns_by_both_addresses() {
     let buffer = Buffer::new(64).unwrap();
     let access = ALL | Access::ZERO_BASED;
     // SAFETY: `buffer` outlives `memory`'s use of it.
-    let mr = unsafe { memory.register(PD, buffer.addr().wrapping_add(4), 32, 0xdead_beef, access) }.unwrap();
+    let mr = unsafe { memory.register(PD, buffer.addr().wrapping_add(4), 32, 0xdead_beef, access) }
+        .unwrap();
     assert_eq!(mr.iova, 0);
     let pin = memory.pin(mr.rkey.0, PD, Access::REMOTE_WRITE, 0, 32).unwrap();
     pin.write(4, &7_u64.to_ne_bytes()).unwrap();
@@ -128,7 +132,10 @@ fn registration_refuses_what_the_kernel_refuses() {
         (register(base, 0, iova, empty), RegMrError::ZeroLength),
         (register(base, usize::MAX, iova, empty), RegMrError::Wraps { addr: at, len: usize::MAX }),
         // Ends at the last byte of the address space: its last page would not.
-        (register(base, usize::MAX - at, iova, empty), RegMrError::Wraps { addr: at, len: usize::MAX - at }),
+        (
+            register(base, usize::MAX - at, iova, empty),
+            RegMrError::Wraps { addr: at, len: usize::MAX - at },
+        ),
         (
             register(base, 8192, u64::MAX - 4095, empty),
             RegMrError::IovaWraps { iova: u64::MAX - 4095, len: 8192 },
@@ -207,10 +214,14 @@ fn a_registered_region_is_not_invalidated() {
     );
     assert_eq!(memory.query(mr.lkey), Some(mr), "it is as it was");
     memory.deregister(mr.lkey).unwrap();
-    assert_eq!(memory.invalidate(rkey, owner, Invalidator::Peer), Err(InvalidateError::UnknownKey { rkey }));
+    assert_eq!(
+        memory.invalidate(rkey, owner, Invalidator::Peer),
+        Err(InvalidateError::UnknownKey { rkey })
+    );
 }
 
-/// Regions that end where a heap block ends: an address sanitizer or valgrind sees a copy that goes too far.
+/// Regions that end where a heap block ends: an address sanitizer or valgrind sees a copy that goes
+/// too far.
 #[test]
 fn copies_stay_inside_heap_blocks() {
     let memory = Memory::new(1, 16);
@@ -224,10 +235,12 @@ fn copies_stay_inside_heap_blocks() {
             // SAFETY: the block is freed after the region is deregistered.
             let mr = unsafe { memory.register(PD, base, len, iova, access) }.unwrap();
             {
-                let pin = memory.pin(mr.rkey.0, PD, Access::REMOTE_WRITE, iova, len as u64).unwrap();
+                let pin =
+                    memory.pin(mr.rkey.0, PD, Access::REMOTE_WRITE, iova, len as u64).unwrap();
                 let data: Vec<u8> = (0..len).map(|i| (i % 255) as u8 + 1).collect();
                 let mut back = vec![0; len];
-                for (from, count) in [(0, len), (0, 1), (len - 1, 1), (len / 2, len - len / 2), (0, len / 2)]
+                for (from, count) in
+                    [(0, len), (0, 1), (len - 1, 1), (len / 2, len - len / 2), (0, len / 2)]
                 {
                     let addr = iova + from as u64;
                     pin.write(addr, &data[from..from + count]).unwrap();
@@ -238,7 +251,9 @@ fn copies_stay_inside_heap_blocks() {
                 if words > 0 {
                     pin.fetch_add(iova + 8 * (words - 1), 1).unwrap();
                 }
-                assert!(pin.write(iova + 1, &data).is_err() && pin.read(iova + 1, &mut back).is_err());
+                assert!(
+                    pin.write(iova + 1, &data).is_err() && pin.read(iova + 1, &mut back).is_err()
+                );
             }
             memory.deregister(mr.lkey).unwrap();
         }
@@ -328,7 +343,10 @@ fn pins_are_kept_until_cleared() {
 #[test]
 fn buffers_check_offsets() {
     let buffer = Buffer::new(16).unwrap();
-    assert_eq!((buffer.len(), buffer.is_empty(), buffer.addr().addr() % Pages::size()), (16, false, 0));
+    assert_eq!(
+        (buffer.len(), buffer.is_empty(), buffer.addr().addr() % Pages::size()),
+        (16, false, 0)
+    );
     buffer.write(8, &[1; 8]).unwrap();
     assert_eq!(buffer.load_u8(15), Ok(1));
     assert_eq!(buffer.fetch_add_u64(8, 1), Ok(u64::from_ne_bytes([1; 8])));

@@ -118,8 +118,9 @@ fn a_poller_notices_a_last_byte_that_comes_first() {
     assert!(poll_last_byte(4096, ALL, 20_000, last_first).is_err());
 }
 
-/// One thread places messages, another polls their last byte and then looks at the whole. Ends after `limit_ms`
-/// milliseconds and at least 64 messages, or with the number of the first message that came torn.
+/// One thread places messages, another polls their last byte and then looks at the whole. Ends
+/// after `limit_ms` milliseconds and at least 64 messages, or with the number of the first message
+/// that came torn.
 fn poll_last_byte(
     size: usize,
     access: Access,
@@ -161,7 +162,10 @@ fn poll_last_byte(
             round += 1;
             while buffer.load_u8(3 + size - 1) != Ok(round as u8) {
                 if pause(&mut polls) {
-                    assert!(start.elapsed() < GIVE_UP, "message {round} of {size} bytes never arrived");
+                    assert!(
+                        start.elapsed() < GIVE_UP,
+                        "message {round} of {size} bytes never arrived"
+                    );
                 }
             }
             // What a copy routine may write last is the beginning, so look there at once.
@@ -215,7 +219,8 @@ fn atomics_of_peers_and_program_count_exactly_once() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for _ in 0..each {
-                        let pin = memory.pin(mr.rkey.0, PD, Access::REMOTE_ATOMIC, mr.iova, 8).unwrap();
+                        let pin =
+                            memory.pin(mr.rkey.0, PD, Access::REMOTE_ATOMIC, mr.iova, 8).unwrap();
                         pin.fetch_add(mr.iova, 3).unwrap();
                     }
                 });
@@ -225,7 +230,8 @@ fn atomics_of_peers_and_program_count_exactly_once() {
                 let mut guess = 0;
                 for _ in 0..each {
                     loop {
-                        let before = pin.compare_swap(mr.iova, guess, guess.wrapping_add(1 << 40)).unwrap();
+                        let before =
+                            pin.compare_swap(mr.iova, guess, guess.wrapping_add(1 << 40)).unwrap();
                         let done = before == guess;
                         guess = before;
                         if done {

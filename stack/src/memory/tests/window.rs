@@ -13,7 +13,14 @@ fn region(memory: &Memory, access: Access) -> (Arc<Buffer>, Mr) {
 }
 
 fn bind(mr: &Mr, window: Rkey) -> Bind {
-    Bind { window, new_rkey: inc_rkey(window), region: mr.lkey, addr: 0x1800, length: 16, access: READ }
+    Bind {
+        window,
+        new_rkey: inc_rkey(window),
+        region: mr.lkey,
+        addr: 0x1800,
+        length: 16,
+        access: READ,
+    }
 }
 
 #[test]
@@ -67,7 +74,10 @@ fn every_refused_bind_says_why() {
         (given(both), BindError::ZeroBasedType1),
         (Bind { window: two, length: 0, ..base }, BindError::EmptyType2),
         (Bind { region: plain.lkey, ..base }, no_mw),
-        (Bind { region: zero.lkey, addr: 0, ..base }, BindError::ZeroBasedRegion { lkey: zero.lkey }),
+        (
+            Bind { region: zero.lkey, addr: 0, ..base },
+            BindError::ZeroBasedRegion { lkey: zero.lkey },
+        ),
         (Bind { region: read_only.lkey, access: write, ..base }, no_write),
         out(0xfff, 2),
         out(0x1fff, 2),
@@ -116,8 +126,14 @@ fn a_window_grants_its_own_bounds_and_rights_to_peers_only() {
     let anew = Bind { addr: 0x1000, access: ALL, ..bind(&mr, key) };
     let next = memory.bind(&anew, QP).unwrap();
     assert_eq!(pin(key, READ, 0x1800, 1).map(drop), stale(key));
-    pin(next, Access::REMOTE_WRITE, 0x1000, 16).unwrap().write(0x1000, b"sixteen others..").unwrap();
-    assert_eq!(pin(next, Access::REMOTE_ATOMIC, 0x1000, 8).unwrap().fetch_add(0x1000, 0).map(drop), Ok(()));
+    pin(next, Access::REMOTE_WRITE, 0x1000, 16)
+        .unwrap()
+        .write(0x1000, b"sixteen others..")
+        .unwrap();
+    assert_eq!(
+        pin(next, Access::REMOTE_ATOMIC, 0x1000, 8).unwrap().fetch_add(0x1000, 0).map(drop),
+        Ok(())
+    );
     buffer.read(0, &mut seen).unwrap();
     assert_eq!(&seen, b"sixteen others..");
     assert_eq!(memory.query(Lkey(next.0)), None, "a window is no region");
@@ -133,28 +149,44 @@ fn type_2_windows_are_invalidated_by_their_queue_pair_only() {
     let (_buffer, mr) = region(&memory, ALL | Access::MW_BIND);
     let other = Accessor { qpn: Some(Qpn::masked(0x13)), ..QP };
     let window = memory.alloc_mw(PD, MwType::Type2).unwrap();
-    let key = memory.bind(&Bind { access: READ | Access::ZERO_BASED, ..bind(&mr, window) }, QP).unwrap();
+    let key =
+        memory.bind(&Bind { access: READ | Access::ZERO_BASED, ..bind(&mr, window) }, QP).unwrap();
     assert!(memory.pin(key.0, QP, READ, 0, 16).is_ok());
     let owner = Qpn::masked(0x12);
     let wrong_qp = Err(AccessError::WrongQp { key: key.0, owner });
     assert_eq!(memory.pin(key.0, other, READ, 0, 16).map(drop), wrong_qp);
     assert_eq!(memory.pin(key.0, PD, READ, 0, 16).map(drop), wrong_qp);
     for who in [Invalidator::Local, Invalidator::Peer] {
-        assert_eq!(memory.invalidate(key, other, who), Err(InvalidateError::WrongQp { rkey: key, owner }));
-        assert_eq!(memory.invalidate(window, QP, who), Err(InvalidateError::Stale { rkey: window }));
+        assert_eq!(
+            memory.invalidate(key, other, who),
+            Err(InvalidateError::WrongQp { rkey: key, owner })
+        );
+        assert_eq!(
+            memory.invalidate(window, QP, who),
+            Err(InvalidateError::Stale { rkey: window })
+        );
     }
     memory.invalidate(key, QP, Invalidator::Peer).unwrap();
-    assert_eq!(memory.pin(key.0, QP, READ, 0, 16).map(drop), Err(AccessError::StaleKey { key: key.0 }));
+    assert_eq!(
+        memory.pin(key.0, QP, READ, 0, 16).map(drop),
+        Err(AccessError::StaleKey { key: key.0 })
+    );
     for who in [Invalidator::Local, Invalidator::Peer] {
         assert_eq!(memory.invalidate(key, QP, who), Err(InvalidateError::Stale { rkey: key }));
     }
     let again = memory.bind(&bind(&mr, key), other).unwrap();
     memory.unbind_all_of(owner);
-    assert!(memory.pin(again.0, other, READ, 0x1800, 1).is_ok(), "another's queue pair was destroyed");
+    assert!(
+        memory.pin(again.0, other, READ, 0x1800, 1).is_ok(),
+        "another's queue pair was destroyed"
+    );
     memory.unbind_all_of(Qpn::masked(0x13));
     memory.deregister(mr.lkey).unwrap();
     let one = memory.alloc_mw(PD, MwType::Type1).unwrap();
-    assert_eq!(memory.invalidate(one, QP, Invalidator::Local), Err(InvalidateError::Type1 { rkey: one }));
+    assert_eq!(
+        memory.invalidate(one, QP, Invalidator::Local),
+        Err(InvalidateError::Type1 { rkey: one })
+    );
 }
 
 #[test]
@@ -162,8 +194,8 @@ fn a_revoked_region_takes_its_windows_bindings_with_it() {
     let memory = Memory::new(1, 16);
     let (_kept, mr) = region(&memory, ALL | Access::MW_BIND);
     let (_other, stays) = region(&memory, ALL | Access::MW_BIND);
-    let [one, two, three] =
-        [MwType::Type1, MwType::Type2, MwType::Type2].map(|kind| memory.alloc_mw(PD, kind).unwrap());
+    let [one, two, three] = [MwType::Type1, MwType::Type2, MwType::Type2]
+        .map(|kind| memory.alloc_mw(PD, kind).unwrap());
     let bound = [(mr, one), (mr, two), (stays, three)]
         .map(|(mr, window)| memory.bind(&bind(&mr, window), QP).unwrap());
     assert!(matches!(memory.deregister(mr.lkey), Err(DeregMrError::Busy { windows: 2, .. })));

@@ -38,7 +38,8 @@ fn what_is_appended_is_in_its_order_behind_what_is_there() {
     assert!(list.push_alone(3, &links[3]), "it was unlisted");
 }
 
-/// Two posters and a consumer: whatever is posted after the consumer looked is found by a later look.
+/// Two posters and a consumer: whatever is posted after the consumer looked is found by a later
+/// look.
 #[cfg(loom)]
 #[test]
 fn loom_no_post_is_lost() {
@@ -84,8 +85,8 @@ fn loom_no_post_is_lost() {
     });
 }
 
-/// The same where the work is done and posted under a lock, which makes a plain store of the consumer's and a plain look of the
-/// poster's enough.
+/// The same where the work is done and posted under a lock, which makes a plain store of the
+/// consumer's and a plain look of the poster's enough.
 #[cfg(loom)]
 #[test]
 fn loom_no_change_under_a_lock_is_lost() {
@@ -98,7 +99,11 @@ fn loom_no_change_under_a_lock_is_lost() {
         work: Mutex<u32>,
     }
     loom::model(|| {
-        let shared = Arc::new(Shared { list: ReadyList::new(), link: ReadyLink::new(), work: Mutex::new(0) });
+        let shared = Arc::new(Shared {
+            list: ReadyList::new(),
+            link: ReadyLink::new(),
+            work: Mutex::new(0),
+        });
         let posters: Vec<_> = (0..2)
             .map(|_| {
                 let shared = Arc::clone(&shared);
@@ -128,8 +133,9 @@ fn loom_no_change_under_a_lock_is_lost() {
     });
 }
 
-/// Who comes late is listed under a lock if it is not blocked, and blocked from then until the consumer looks at it under that lock: no post is
-/// lost, and a link that is listed is never touched.
+/// Who comes late is listed under a lock if it is not blocked, and blocked from then until the
+/// consumer looks at it under that lock: no post is lost, and a link that is listed is never
+/// touched.
 #[cfg(loom)]
 #[test]
 fn loom_nobody_who_comes_late_is_lost() {

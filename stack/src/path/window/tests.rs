@@ -57,7 +57,8 @@ fn the_ceiling_rises_without_loss_and_falls_with_it_for_longer_each_time() {
     let window = window();
     let limit = || window.limit.load(Ordering::Relaxed);
     window.charge(HIGHEST_CEILING);
-    let stream = |bytes: u64, at: Time| (0..bytes / RUN).for_each(|_| window.on_acknowledged(RUN, at));
+    let stream =
+        |bytes: u64, at: Time| (0..bytes / RUN).for_each(|_| window.on_acknowledged(RUN, at));
     let mut at = Time::from_ns(5_000_000_000);
     stream(RISES_AFTER / 2, at);
     assert_eq!((limit(), window.burst()), (CEILING, RUN));
@@ -136,7 +137,9 @@ fn those_that_send_at_the_same_time_measure_the_round_trip_once() {
     assert!(window.wants_measure(start));
     assert!(!window.wants_measure(start));
     window.on_round_trip(80_000);
-    let asked = |from: u64, to: u64| (from..to).filter(|ns| window.wants_measure(start.plus_ns(*ns))).count();
+    let asked = |from: u64, to: u64| {
+        (from..to).filter(|ns| window.wants_measure(start.plus_ns(*ns))).count()
+    };
     assert_eq!(asked(1, 80_001), MEASURES_A_ROUND_TRIP as usize - 1);
     window.reset();
     assert!(window.wants_measure(start), "of another peer nothing is known");

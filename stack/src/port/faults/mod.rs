@@ -1,15 +1,17 @@
-//! A bad network in front of a port: what arrived goes over a link of the simulated network before the device sees it.
+//! A bad network in front of a port: what arrived goes over a link of the simulated network before
+//! the device sees it.
 //!
-//! Whoever wants to know how a program fares on a bad network, over real sockets and without a network of its own, opens
-//! a device with a [`FaultSpec`]. What the link does, in which order and with which probabilities, is that of the simulation
-//! ([`sim`](super::sim)), but in real time: packets that it delays wait here.
+//! Whoever wants to know how a program fares on a bad network, over real sockets and without a
+//! network of its own, opens a device with a [`FaultSpec`]. What the link does, in which order and
+//! with which probabilities, is that of the simulation ([`sim`](super::sim)), but in real time:
+//! packets that it delays wait here.
 //!
 //! ```text
 //!   socket ─→ rate, loss ─→ mark, duplicate ─→ corrupt, delay, reorder ─┬─ on time ──→ device
 //!                                                                      └─ held ─ due ─→ device
 //! ```
-//! The decisions follow from the seed and the number of the packet since the device was opened; which packet that is, the network
-//! and the scheduler decide.
+//! The decisions follow from the seed and the number of the packet since the device was opened;
+//! which packet that is, the network and the scheduler decide.
 
 mod spec;
 
@@ -34,7 +36,8 @@ use crate::time::Time;
 const STREAM: u64 = 0x6c6f_7373;
 /// Headers of IPv4 and UDP, for the rate.
 const HEADERS_BYTES: usize = 28;
-/// The most bytes that are held; what comes beyond is lost. Far more than any receive window, so only a delay of seconds reaches it.
+/// The most bytes that are held; what comes beyond is lost. Far more than any receive window, so
+/// only a delay of seconds reaches it.
 const HELD_BYTES_MAX: usize = 64 << 20;
 
 /// The link in front of a device's sockets, and the packets that are on it.
@@ -103,7 +106,8 @@ impl BadLink {
         self.held.peek().map(|held| held.due)
     }
 
-    /// Hands on what has become due by `now`: each packet with the address of the socket that it came to.
+    /// Hands on what has become due by `now`: each packet with the address of the socket that it
+    /// came to.
     pub fn release(&mut self, now: Time, mut hand_on: impl FnMut(IpAddr, &Datagrams<'_>)) {
         while self.next_due().is_some_and(|due| due <= now) {
             let Some(held) = self.held.pop() else { return };
@@ -112,8 +116,8 @@ impl BadLink {
         }
     }
 
-    /// Takes what arrived at `now` on the socket of address `at`. Hands on what is on time, in as few and as long pieces as are
-    /// left, and keeps what is late.
+    /// Takes what arrived at `now` on the socket of address `at`. Hands on what is on time, in as
+    /// few and as long pieces as are left, and keeps what is late.
     pub fn carry<'a>(
         &mut self,
         now: Time,
@@ -127,7 +131,8 @@ impl BadLink {
             let start = end;
             end += packet.len();
             let (ip_bytes, traffic_class) = (packet.len() + HEADERS_BYTES, datagrams.traffic_class);
-            let copies = self.link.carry(now, ip_bytes, traffic_class, &self.faults, &mut self.done);
+            let copies =
+                self.link.carry(now, ip_bytes, traffic_class, &self.faults, &mut self.done);
             if let [Some(copy), None] = copies
                 && copy.arrival <= now
                 && copy.flips == 0

@@ -48,7 +48,15 @@ impl FaultSpec {
     #[must_use]
     pub fn is_harmless(&self) -> bool {
         let LinkFaults {
-            loss, mark, duplicate, reorder, corrupt, delay_ns, jitter_ns, bandwidth_bps, ..
+            loss,
+            mark,
+            duplicate,
+            reorder,
+            corrupt,
+            delay_ns,
+            jitter_ns,
+            bandwidth_bps,
+            ..
         } = self.link;
         [loss, mark, duplicate, reorder, corrupt] == [Chance::NEVER; 5]
             && (delay_ns, jitter_ns, bandwidth_bps) == (0, 0, None)
@@ -134,7 +142,8 @@ impl FaultSpec {
     /// Sets one fault; its name.
     fn set(&mut self, name: &str, value: &str) -> Result<&'static str, FaultError> {
         let link = &mut self.link;
-        let wrong = |name, expected| move || FaultError::Value { name, given: value.to_owned(), expected };
+        let wrong =
+            |name, expected| move || FaultError::Value { name, given: value.to_owned(), expected };
         let mut chance = |name, place: fn(&mut LinkFaults) -> &mut Chance| {
             *place(link) = share(value).ok_or_else(wrong(name, SHARE))?;
             Ok(name)
@@ -225,7 +234,8 @@ impl fmt::Display for FaultSpec {
             ("corrupt", link.corrupt),
         ];
         for (name, chance) in chances.into_iter().filter(|(_, chance)| *chance != Chance::NEVER) {
-            let (percent, parts_of) = (chance.as_ppm() / PPM_PER_PERCENT, chance.as_ppm() % PPM_PER_PERCENT);
+            let (percent, parts_of) =
+                (chance.as_ppm() / PPM_PER_PERCENT, chance.as_ppm() % PPM_PER_PERCENT);
             let number = format!("{percent}.{parts_of:04}");
             parts.push(format!("{name}={}%", number.trim_end_matches('0').trim_end_matches('.')));
         }

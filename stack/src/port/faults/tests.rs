@@ -26,7 +26,9 @@ fn bad_link(faults: &str, seed: u64) -> BadLink {
 /// The packets that come out at once, one by one.
 fn carry(link: &mut BadLink, now: Time, bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
-    link.carry(now, HERE, &datagrams(bytes), |rest| out.extend(rest.segments().map(<[u8]>::to_vec)));
+    link.carry(now, HERE, &datagrams(bytes), |rest| {
+        out.extend(rest.segments().map(<[u8]>::to_vec))
+    });
     out
 }
 
@@ -73,7 +75,8 @@ fn the_same_seed_does_the_same() {
 fn a_duplicate_comes_twice_and_a_corrupted_packet_differs_by_few_bits() {
     let bytes = packets();
     let mut twice = bad_link("duplicate=100%", 1);
-    let numbers: Vec<u8> = carry(&mut twice, Time::ZERO, &bytes).iter().map(|packet| packet[0]).collect();
+    let numbers: Vec<u8> =
+        carry(&mut twice, Time::ZERO, &bytes).iter().map(|packet| packet[0]).collect();
     assert_eq!(numbers, (0..10).flat_map(|nr| [nr; 2]).collect::<Vec<_>>());
     let mut corrupting = bad_link("corrupt=100%", 1);
     for (nr, packet) in carry(&mut corrupting, Time::ZERO, &bytes).iter().enumerate() {
@@ -102,7 +105,8 @@ fn delayed_packets_come_when_they_are_due_and_in_order() {
 fn reordered_packets_come_behind_later_ones() {
     let bytes = packets();
     let mut link = bad_link("reorder=50%,late=10us", 3);
-    let mut all: Vec<u8> = carry(&mut link, Time::ZERO, &bytes).iter().map(|packet| packet[0]).collect();
+    let mut all: Vec<u8> =
+        carry(&mut link, Time::ZERO, &bytes).iter().map(|packet| packet[0]).collect();
     assert!(all.is_sorted() && (1..10).contains(&all.len()));
     all.extend(release(&mut link, Time::from_ns(10_000)));
     assert!(!all.is_sorted());

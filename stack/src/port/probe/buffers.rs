@@ -4,7 +4,8 @@ use super::{Outcome, Probe, marked, pair, scratch_port, sysctl, untried};
 use crate::port::SendOutcome;
 use crate::port::udp::{ReceiveBuffers, UdpPort};
 
-/// Bytes of buffer that are worth having: a port asks for as many, and the kernel's limit should allow it.
+/// Bytes of buffer that are worth having: a port asks for as many, and the kernel's limit should
+/// allow it.
 const WANTED_RECEIVE: usize = 8 << 20;
 const WANTED_SEND: usize = 4 << 20;
 /// A packet of path MTU 4096.
@@ -12,7 +13,8 @@ const PACKET: usize = 4116;
 /// Packets sent to a socket that nobody reads: more than a buffer of the wanted size holds.
 const PACKETS: usize = 2200;
 
-/// The receive buffer: how much is granted, and how many packets of 4 KiB wait in it before the kernel drops the next.
+/// The receive buffer: how much is granted, and how many packets of 4 KiB wait in it before the
+/// kernel drops the next.
 pub(super) fn receive() -> Probe {
     const NAME: &str = "receive buffer";
     let (a, b) = match pair(NAME) {
@@ -77,8 +79,13 @@ pub(super) fn send() -> Probe {
     if granted >= WANTED_SEND {
         Probe::new(NAME, Outcome::Works, detail, "the network device's queue can be kept full")
     } else {
-        Probe::new(NAME, Outcome::Limited, detail, "a fast network device may run dry between sends")
-            .advise(format!("as root: sysctl -w net.core.wmem_max={WANTED_SEND}"))
+        Probe::new(
+            NAME,
+            Outcome::Limited,
+            detail,
+            "a fast network device may run dry between sends",
+        )
+        .advise(format!("as root: sysctl -w net.core.wmem_max={WANTED_SEND}"))
     }
 }
 
@@ -88,7 +95,9 @@ struct Bytes(usize);
 impl std::fmt::Display for Bytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
-            bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => write!(f, "{} MiB", bytes >> 20),
+            bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => {
+                write!(f, "{} MiB", bytes >> 20)
+            }
             bytes if bytes >= 10 << 20 => write!(f, "{} MiB", bytes >> 20),
             bytes if bytes >= 1 << 10 => write!(f, "{} KiB", bytes >> 10),
             bytes => write!(f, "{bytes} B"),

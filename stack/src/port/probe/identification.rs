@@ -1,11 +1,12 @@
 //! Whether the IPv4 identification on the wire is what the ICRCs are made for.
 //!
-//! The ICRC covers the identification, which a UDP socket neither sets nor shows. Linux sends 0 with DF for a single
-//! datagram of an unconnected socket with path-MTU discovery, and the index for the segments of a GSO send. To see it
-//! takes a packet socket, and that takes CAP_NET_RAW.
+//! The ICRC covers the identification, which a UDP socket neither sets nor shows. Linux sends 0
+//! with DF for a single datagram of an unconnected socket with path-MTU discovery, and the index
+//! for the segments of a GSO send. To see it takes a packet socket, and that takes CAP_NET_RAW.
 //!
-//! Loopback takes GSO sends whole, which hides the segments' identifications; but a send that fills 64 KiB together
-//! with its headers exceeds loopback's limit and is cut up before it (measured), so that the packet socket sees segments.
+//! Loopback takes GSO sends whole, which hides the segments' identifications; but a send that fills
+//! 64 KiB together with its headers exceeds loopback's limit and is cut up before it (measured), so
+//! that the packet socket sees segments.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -59,12 +60,17 @@ pub(super) fn probe() -> Probe {
 }
 
 fn verdict(singles: &[Seen], segments: &[Seen], gso: bool) -> Probe {
-    let expected =
-        |(index, seen): (usize, &Seen)| seen.dont_fragment && usize::from(seen.identification) == index;
+    let expected = |(index, seen): (usize, &Seen)| {
+        seen.dont_fragment && usize::from(seen.identification) == index
+    };
     let list = |seen: &[Seen]| {
         seen.iter()
             .map(|seen| {
-                format!("{}{}", seen.identification, if seen.dont_fragment { "" } else { " without DF" })
+                format!(
+                    "{}{}",
+                    seen.identification,
+                    if seen.dont_fragment { "" } else { " without DF" }
+                )
             })
             .collect::<Vec<_>>()
             .join(", ")
@@ -80,11 +86,17 @@ fn verdict(singles: &[Seen], segments: &[Seen], gso: bool) -> Probe {
         );
     }
     if !singles.iter().enumerate().all(expected) {
-        let detail = format!("a single packet has the identification {}, not 0 with DF", list(singles));
+        let detail =
+            format!("a single packet has the identification {}, not 0 with DF", list(singles));
         return Probe::new(NAME, Outcome::Fails, detail, peers);
     }
     if !gso {
-        return Probe::new(NAME, Outcome::Works, "a single packet has 0 with DF", "ICRCs fit single packets");
+        return Probe::new(
+            NAME,
+            Outcome::Works,
+            "a single packet has 0 with DF",
+            "ICRCs fit single packets",
+        );
     }
     if segments.len() != whole {
         let detail = format!(
@@ -99,12 +111,16 @@ fn verdict(singles: &[Seen], segments: &[Seen], gso: bool) -> Probe {
         );
     }
     if !segments.iter().enumerate().all(expected) {
-        let detail =
-            format!("a single packet has 0 with DF, but the segments of a run have {}", list(segments));
+        let detail = format!(
+            "a single packet has 0 with DF, but the segments of a run have {}",
+            list(segments)
+        );
         return Probe::new(NAME, Outcome::Limited, detail, peers);
     }
-    let detail =
-        format!("a single packet has 0 with DF, the segments of a run have 0 to {} with DF", whole - 1);
+    let detail = format!(
+        "a single packet has 0 with DF, the segments of a run have 0 to {} with DF",
+        whole - 1
+    );
     Probe::new(NAME, Outcome::Works, detail, "ICRCs fit what goes on the wire")
 }
 
@@ -121,8 +137,15 @@ pub(super) fn watch() -> std::io::Result<Socket> {
     Ok(socket)
 }
 
-/// What `watch` sees of packets from `a` to `b`, until `count` were seen or the deadline has passed.
-pub(super) fn seen(watch: &Socket, a: &UdpPort, b: &UdpPort, count: usize, deadline: Time) -> Vec<Seen> {
+/// What `watch` sees of packets from `a` to `b`, until `count` were seen or the deadline has
+/// passed.
+pub(super) fn seen(
+    watch: &Socket,
+    a: &UdpPort,
+    b: &UdpPort,
+    count: usize,
+    deadline: Time,
+) -> Vec<Seen> {
     let mut all = Vec::new();
     let mut slots = [message::ReceiveSlot::default()];
     while all.len() < count {
@@ -138,8 +161,9 @@ pub(super) fn seen(watch: &Socket, a: &UdpPort, b: &UdpPort, count: usize, deadl
 /// The IPv4 header's fields (RFC 791, 3.1), if the packet is from `from` to `to`.
 fn parse(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<Seen> {
     let header: &[u8; 20] = packet.first_chunk()?;
-    let address =
-        |at: usize| header.get(at..at + 4)?.first_chunk().map(|&octets: &[u8; 4]| IpAddr::from(octets));
+    let address = |at: usize| {
+        header.get(at..at + 4)?.first_chunk().map(|&octets: &[u8; 4]| IpAddr::from(octets))
+    };
     if address(12)? != from || address(16)? != to {
         return None;
     }
@@ -191,11 +215,18 @@ mod tests {
     #[test]
     fn headers() {
         let (from, to) = (IpAddr::from([127, 0, 0, 2]), IpAddr::from([127, 0, 0, 3]));
-        let mut packet = [0x45, 0, 0, 20, 0x12, 0x34, 0x40, 0, 64, 17, 0, 0, 127, 0, 0, 2, 127, 0, 0, 3];
-        assert_eq!(parse(&packet, from, to), Some(Seen { identification: 0x1234, dont_fragment: true }));
+        let mut packet =
+            [0x45, 0, 0, 20, 0x12, 0x34, 0x40, 0, 64, 17, 0, 0, 127, 0, 0, 2, 127, 0, 0, 3];
+        assert_eq!(
+            parse(&packet, from, to),
+            Some(Seen { identification: 0x1234, dont_fragment: true })
+        );
         assert_eq!(parse(&packet, to, from), None);
         assert_eq!(parse(&packet[..19], from, to), None);
         packet[6] = 0;
-        assert_eq!(parse(&packet, from, to), Some(Seen { identification: 0x1234, dont_fragment: false }));
+        assert_eq!(
+            parse(&packet, from, to),
+            Some(Seen { identification: 0x1234, dont_fragment: false })
+        );
     }
 }

@@ -48,10 +48,12 @@ pub(super) fn steering() -> Probe {
         found.push(receiver(&members, &packet, clock::now() + PATIENCE));
     }
     if found.iter().zip(0..).all(|(&found, index)| found == Some(index)) {
-        let detail = format!("{MEMBERS} sockets on one address each got the packets for their QPNs");
+        let detail =
+            format!("{MEMBERS} sockets on one address each got the packets for their QPNs");
         Probe::new(NAME, Outcome::Works, detail, "several processes can share one address")
     } else {
-        let list = found.iter().map(|found| found.map_or("none".to_owned(), |index| index.to_string()));
+        let list =
+            found.iter().map(|found| found.map_or("none".to_owned(), |index| index.to_string()));
         let detail = format!(
             "packets for sockets 0 to {} went to {}",
             MEMBERS - 1,
@@ -125,7 +127,8 @@ pub(super) fn multicast() -> Probe {
     };
     let packet = super::marked(64, 9);
     let to = RawAddress::new(SocketAddr::from((group, ROCE_PORT)));
-    let sent = sending().and_then(|socket| Ok(message::send(&socket, &to, &Control::EMPTY, &packet)?));
+    let sent =
+        sending().and_then(|socket| Ok(message::send(&socket, &to, &Control::EMPTY, &packet)?));
     if let Err(error) = sent {
         return failed("cannot send to a group on the loopback interface", error);
     }
@@ -135,13 +138,19 @@ pub(super) fn multicast() -> Probe {
         match message::receive(&receiver, &mut slots) {
             Ok(1..) if slots[0].payload() == packet => {
                 let detail = format!("a socket bound to {group} got what was sent there");
-                return Probe::new(NAME, Outcome::Works, detail, "unreliable datagrams to groups work");
+                return Probe::new(
+                    NAME,
+                    Outcome::Works,
+                    detail,
+                    "unreliable datagrams to groups work",
+                );
             }
             Ok(1..) => {}
             _ if wait_readable(&receiver, deadline) => {}
             _ => {
-                let detail =
-                    format!("nothing arrived at a socket bound to {group} on the loopback interface");
+                let detail = format!(
+                    "nothing arrived at a socket bound to {group} on the loopback interface"
+                );
                 return Probe::new(NAME, Outcome::Limited, detail, without);
             }
         }

@@ -18,12 +18,19 @@ fn every_probe_says_what_it_found() {
 /// What every Linux grants that this crate is tested on.
 #[test]
 fn linux_grants_the_port_with_gso_and_steering() {
-    for probe in
-        [transport::port(), transport::gso(), transport::gro(), transport::path_errors(), sharing::steering()]
-    {
+    for probe in [
+        transport::port(),
+        transport::gso(),
+        transport::gro(),
+        transport::path_errors(),
+        sharing::steering(),
+    ] {
         // 127.0.0.1 may be in use by another program, which the port's probe tells.
-        let expected =
-            if probe.detail.contains("127.0.0.1 is taken") { Outcome::Limited } else { Outcome::Works };
+        let expected = if probe.detail.contains("127.0.0.1 is taken") {
+            Outcome::Limited
+        } else {
+            Outcome::Works
+        };
         assert_eq!(probe.outcome, expected, "{probe:?}");
     }
 }
@@ -34,14 +41,18 @@ fn the_receive_buffer_holds_what_it_was_granted() {
     let granted = sysctl("net/core/rmem_max").unwrap() >= 8 << 20;
     assert_eq!(probe.outcome, if granted { Outcome::Works } else { Outcome::Limited }, "{probe:?}");
     assert_eq!(probe.advice.is_some(), !granted);
-    let held: usize = probe.detail.split("; ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let held: usize =
+        probe.detail.split("; ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!(held >= 10, "{probe:?}");
 }
 
 #[test]
 fn a_taken_port_leaves_the_rest_untried() {
-    let error =
-        OpenPortError::AddressInUse { address: IpAddr::V4(Ipv4Addr::LOCALHOST), owner: None, free: None };
+    let error = OpenPortError::AddressInUse {
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        owner: None,
+        free: None,
+    };
     let probe = untried("anything", &error);
     assert_eq!(probe.outcome, Outcome::Unverified);
     assert!(probe.detail.contains("no loopback address has it free"), "{probe:?}");

@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use urxe_wire::ROCE_PORT;
 
-use super::{Arrival, Outcome, Probe, arrivals, marked, pair, scratch_port, send, untried, wait_readable};
+use super::{
+    Arrival, Outcome, Probe, arrivals, marked, pair, scratch_port, send, untried, wait_readable,
+};
 use crate::port::SendOutcome;
 use crate::port::udp::{OpenPortError, PathErrorReason, UdpConfig, UdpPort};
 use crate::sys::clock;
@@ -18,7 +20,8 @@ pub(super) fn user() -> Probe {
     Probe::new("user", Outcome::Works, detail, consequence)
 }
 
-/// UDP port 4791, on a spare address and on 127.0.0.1, where the device that exists without configuration is.
+/// UDP port 4791, on a spare address and on 127.0.0.1, where the device that exists without
+/// configuration is.
 pub(super) fn port() -> Probe {
     const NAME: &str = "UDP port 4791";
     let (a, b) = match (scratch_port(|_| {}), scratch_port(|_| {})) {
@@ -44,7 +47,8 @@ pub(super) fn port() -> Probe {
     let sent = send(&a, b.address(), &packet, packet.len());
     let arrived = arrivals(&b, 1);
     if sent != SendOutcome::Sent || !arrived.iter().any(|arrival| arrival.bytes == packet) {
-        let why = if a.counters().send_unreachable > 0 { "cannot be sent" } else { "does not arrive" };
+        let why =
+            if a.counters().send_unreachable > 0 { "cannot be sent" } else { "does not arrive" };
         return Probe::new(
             NAME,
             Outcome::Fails,
@@ -64,8 +68,10 @@ pub(super) fn port() -> Probe {
             "free on 127.0.0.1 and on the other loopback addresses; packets arrive",
             "RDMA over UDP works from here",
         ),
-        Err(error) => Probe::new(NAME, Outcome::Limited, error.to_string(), "a device needs another address")
-            .advise("name one, as in URXE_DEVICES=rxe0=127.0.0.2"),
+        Err(error) => {
+            Probe::new(NAME, Outcome::Limited, error.to_string(), "a device needs another address")
+                .advise("name one, as in URXE_DEVICES=rxe0=127.0.0.2")
+        }
     }
 }
 
@@ -100,7 +106,12 @@ pub(super) fn gso() -> Probe {
     let packets: usize = arrived.iter().map(Arrival::packets).sum();
     if sent == SendOutcome::Sent && whole == bytes && packets == RUN_PACKETS {
         let detail = format!("{RUN_PACKETS} packets of {RUN_SEGMENT} bytes went out in one call");
-        Probe::new(NAME, Outcome::Works, detail, "large messages go out with up to 64 packets a system call")
+        Probe::new(
+            NAME,
+            Outcome::Works,
+            detail,
+            "large messages go out with up to 64 packets a system call",
+        )
     } else {
         let detail = format!(
             "a run of {RUN_PACKETS} packets in one call: {}, {packets} packets arrived",
@@ -113,7 +124,8 @@ pub(super) fn gso() -> Probe {
 /// Several packets a receive call: UDP GRO.
 pub(super) fn gro() -> Probe {
     const NAME: &str = "UDP GRO (many packets a receive)";
-    const WITHOUT: &str = "packets are received up to 8 a system call, each with its own cost in the kernel";
+    const WITHOUT: &str =
+        "packets are received up to 8 a system call, each with its own cost in the kernel";
     const ADVICE: &str = "needs Linux 5.0 or newer, and no sandbox that emulates the network";
     let (a, b) = match pair(NAME) {
         Ok(pair) => pair,
@@ -134,14 +146,25 @@ pub(super) fn gro() -> Probe {
     let (_, _, arrived) = send_run(&a, &b);
     match arrived.iter().max_by_key(|arrival| arrival.packets()) {
         Some(merged) if merged.packets() > 1 => {
-            let detail =
-                format!("{} packets of {} bytes arrived merged", merged.packets(), merged.segment_size);
-            Probe::new(NAME, Outcome::Works, detail, "large messages arrive with many packets a system call")
+            let detail = format!(
+                "{} packets of {} bytes arrived merged",
+                merged.packets(),
+                merged.segment_size
+            );
+            Probe::new(
+                NAME,
+                Outcome::Works,
+                detail,
+                "large messages arrive with many packets a system call",
+            )
         }
         Some(_) => {
-            Probe::new(NAME, Outcome::Limited, "packets of one call arrived singly", WITHOUT).advise(ADVICE)
+            Probe::new(NAME, Outcome::Limited, "packets of one call arrived singly", WITHOUT)
+                .advise(ADVICE)
         }
-        None => Probe::new(NAME, Outcome::Unverified, "no packet arrived", "unknown until GSO works"),
+        None => {
+            Probe::new(NAME, Outcome::Unverified, "no packet arrived", "unknown until GSO works")
+        }
     }
 }
 
@@ -201,11 +224,20 @@ pub(super) fn ipv6() -> Probe {
         // That is IPv6 at work for somebody.
         Err(OpenPortError::AddressInUse { .. }) => {
             let detail = format!("another process uses UDP port {ROCE_PORT} of ::1");
-            return Probe::new(NAME, Outcome::Works, detail, "IPv6 addresses work, ::1 itself is taken");
+            return Probe::new(
+                NAME,
+                Outcome::Works,
+                detail,
+                "IPv6 addresses work, ::1 itself is taken",
+            );
         }
-        Err(error @ (OpenPortError::NoSuchAddress { .. } | OpenPortError::FamilyMissing { .. })) => {
+        Err(
+            error @ (OpenPortError::NoSuchAddress { .. } | OpenPortError::FamilyMissing { .. }),
+        ) => {
             let detail = match error {
-                OpenPortError::NoSuchAddress { .. } => "no interface has the address ::1".to_owned(),
+                OpenPortError::NoSuchAddress { .. } => {
+                    "no interface has the address ::1".to_owned()
+                }
                 error => error.to_string(),
             };
             return Probe::new(NAME, Outcome::Limited, detail, without)

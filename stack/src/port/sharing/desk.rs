@@ -1,13 +1,14 @@
-//! The desk of a slot: where newcomers get the group, where packets that came to the wrong process are handed in, and where
-//! who looks is told what connections the process has.
+//! The desk of a slot: where newcomers get the group, where packets that came to the wrong process
+//! are handed in, and where who looks is told what connections the process has.
 //!
 //! ```text
 //!   newcomer ── 'J' ──> desk ── table, stash ──> newcomer
 //!   another process ── 'F' packets ──> desk       (and no answer)
 //!   who looks ── 'C' ──> desk ── a memory file with a listing ──> who looks
 //! ```
-//! Every process has one under the name of its slot, so any one that lives serves newcomers and nobody has to take over from a
-//! dead one. Who connects must be of the same effective user; of all others nothing is read.
+//! Every process has one under the name of its slot, so any one that lives serves newcomers and
+//! nobody has to take over from a dead one. Who connects must be of the same effective user; of all
+//! others nothing is read.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -55,13 +56,14 @@ impl Desk {
     /// Opens the desk of a slot that was claimed.
     ///
     /// # Errors
-    /// `EADDRINUSE` while somebody has the name, such as a child of a dead process that kept its descriptors.
+    /// `EADDRINUSE` while somebody has the name, such as a child of a dead process that kept its
+    /// descriptors.
     pub fn open(place: Place, slot: u8) -> Result<Self, Errno> {
         Ok(Self { listener: guard(|| unix::listen_at(&place.desk(slot)))? })
     }
 
-    /// Serves who waits: newcomers, packets, which go to `sink`, and who wants what `listing` gives. Never blocks for longer than a
-    /// few milliseconds.
+    /// Serves who waits: newcomers, packets, which go to `sink`, and who wants what `listing`
+    /// gives. Never blocks for longer than a few milliseconds.
     pub fn serve(
         &self,
         group: &Group,
@@ -72,7 +74,8 @@ impl Desk {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..MAX_CONNECTIONS {
             let Ok(connection) = guard(|| accept_with(&self.listener, flags)) else { return };
-            let is_own_user = unix::peer(&*connection).is_ok_and(|peer| peer.uid == geteuid().as_raw());
+            let is_own_user =
+                unix::peer(&*connection).is_ok_and(|peer| peer.uid == geteuid().as_raw());
             if is_own_user {
                 serve_one(&connection, group, buffer, &mut sink, &listing);
             }
@@ -125,7 +128,8 @@ fn serve_one(
     }
 }
 
-/// It goes in a memory file: it may be longer than any message, and who asks reads it when it likes.
+/// It goes in a memory file: it may be longer than any message, and who asks reads it when it
+/// likes.
 fn answer_listing(connection: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     let file = guard(|| memfd_create("urxe-listing", MemfdFlags::CLOEXEC))?;
     let mut written = 0;
@@ -137,11 +141,13 @@ fn answer_listing(connection: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
 
 /// Asks the process with `slot` for the listing of its connections.
 pub(super) fn ask_listing(place: Place, slot: u8) -> Result<Vec<u8>, Errno> {
-    let [file] = request(place, slot, CONNECTIONS, CONNECTIONS).map_err(|refusal| match refusal {
-        Refusal::Nobody(errno) | Refusal::Silent(_, errno) => errno,
-        Refusal::Stranger(_) => Errno::ACCESS,
-    })?;
-    let length = usize::try_from(fstat(&file)?.st_size).ok().filter(|length| *length <= MAX_LISTING);
+    let [file] =
+        request(place, slot, CONNECTIONS, CONNECTIONS).map_err(|refusal| match refusal {
+            Refusal::Nobody(errno) | Refusal::Silent(_, errno) => errno,
+            Refusal::Stranger(_) => Errno::ACCESS,
+        })?;
+    let length =
+        usize::try_from(fstat(&file)?.st_size).ok().filter(|length| *length <= MAX_LISTING);
     let mut bytes = vec![0; length.ok_or(Errno::FBIG)?];
     let mut read = 0;
     while read < bytes.len() {
@@ -194,8 +200,9 @@ enum Refusal {
 
 /// Asks `question` at the desk of `slot`; the `COUNT` descriptors that come with `expected`.
 ///
-/// Who asks can be held up between connecting and asking, for longer than the desk is patient: on a machine with more to do than
-/// processors that is nothing special. It has hung up then and not heard the question, and is asked again.
+/// Who asks can be held up between connecting and asking, for longer than the desk is patient: on a
+/// machine with more to do than processors that is nothing special. It has hung up then and not
+/// heard the question, and is asked again.
 fn request<const COUNT: usize>(
     place: Place,
     slot: u8,
@@ -210,11 +217,15 @@ fn request<const COUNT: usize>(
             return Err(Refusal::Stranger(peer));
         }
         match exchange(&connection, question, expected, deadline) {
-            Err(errno) if hung_up(errno) && clock::now() < deadline => std::thread::sleep(REQUEST_PATIENCE),
+            Err(errno) if hung_up(errno) && clock::now() < deadline => {
+                std::thread::sleep(REQUEST_PATIENCE)
+            }
             Err(errno) if hung_up(errno) => return Err(Refusal::Silent(peer, Errno::TIMEDOUT)),
             Err(errno) => return Err(Refusal::Silent(peer, errno)),
             // Fewer: this process may have no more descriptors.
-            Ok(passed) => return passed.try_into().map_err(|_| Refusal::Silent(peer, Errno::MFILE)),
+            Ok(passed) => {
+                return passed.try_into().map_err(|_| Refusal::Silent(peer, Errno::MFILE));
+            }
         }
     }
 }
@@ -281,7 +292,8 @@ pub(super) fn hand_in<'a>(
 /// Waits until there is something to read, at most until `deadline`; whether there is.
 fn wait_readable(descriptor: impl AsFd, deadline: Time) -> bool {
     let left = deadline - clock::now();
-    let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+    let timeout =
+        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
     let mut descriptors = [PollFd::new(&descriptor, PollFlags::IN)];
     let _ = poll(&mut descriptors, Some(&timeout));
     descriptors[0].revents().intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR)

@@ -7,8 +7,8 @@
 //! |     |         | source  |              | class      | limit      | address      | address     |
 //! +-----+---------+---------+--------------+------------+------------+--------------+-------------+--------
 //! ```
-//! One message of a local socket; numbers in the machine's byte order, addresses as IPv6 (RFC 4291, 2.5.5.2). It never leaves
-//! the machine.
+//! One message of a local socket; numbers in the machine's byte order, addresses as IPv6 (RFC 4291,
+//! 2.5.5.2). It never leaves the machine.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,8 +1,8 @@
 //! The group of an address: its sockets, its table, and who in this process uses them.
 //!
-//! Within a process record locks exclude nobody, and closing the table's descriptor would release all of them. So a process
-//! has one `Group` an address, which all its devices share, with a mutex of its own; it is found and dropped under
-//! the lock of the [`Registry`].
+//! Within a process record locks exclude nobody, and closing the table's descriptor would release
+//! all of them. So a process has one `Group` an address, which all its devices share, with a mutex
+//! of its own; it is found and dropped under the lock of the [`Registry`].
 
 use std::os::fd::OwnedFd;
 use std::sync::Weak;
@@ -20,7 +20,8 @@ use crate::sync::{Arc, Mutex, MutexGuard, lock, try_lock};
 use crate::sys::fork::{Guarded, PerProcess};
 use crate::sys::{clock, steering};
 
-/// How long the group's lock is tried for. It is held for microseconds, unless its holder is stopped.
+/// How long the group's lock is tried for. It is held for microseconds, unless its holder is
+/// stopped.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The groups that this process uses.
@@ -34,10 +35,16 @@ pub(super) struct Registry {
 
 impl Registry {
     /// The group of `place`, found by `find` if this process does not use it yet.
-    pub fn group<E>(&self, place: Place, find: impl FnOnce() -> Result<Group, E>) -> Result<Arc<Group>, E> {
+    pub fn group<E>(
+        &self,
+        place: Place,
+        find: impl FnOnce() -> Result<Group, E>,
+    ) -> Result<Arc<Group>, E> {
         let mut groups = lock(&self.groups);
         groups.retain(|group| group.strong_count() > 0);
-        if let Some(group) = groups.iter().filter_map(Weak::upgrade).find(|group| group.place == place) {
+        if let Some(group) =
+            groups.iter().filter_map(Weak::upgrade).find(|group| group.place == place)
+        {
             return Ok(group);
         }
         let group = Arc::new(find()?);
@@ -45,12 +52,14 @@ impl Registry {
         Ok(group)
     }
 
-    /// Lets go of a group. Were it dropped without the lock, another thread could find it again through another process and
-    /// take a slot, whose lock the kernel would release when this one's descriptor is closed.
+    /// Lets go of a group. Were it dropped without the lock, another thread could find it again
+    /// through another process and take a slot, whose lock the kernel would release when this one's
+    /// descriptor is closed.
     pub fn let_go(&self, group: Arc<Group>) {
         let _groups = lock(&self.groups);
         match Arc::into_inner(group) {
-            // Another copy of this library in the process has locks of its own on the table: it must stay open.
+            // Another copy of this library in the process has locks of its own on the table: it
+            // must stay open.
             Some(group) if group.has_strangers_of_this_process() => std::mem::forget(group),
             _ => {}
         }
@@ -115,7 +124,14 @@ impl Group {
 
     fn new(place: Place, table: Table, stash: Stash, has_company: bool) -> Self {
         let has_company = AtomicBool::new(has_company);
-        Self { place, table, stash, has_company, process: Process::this(), claims: Mutex::new([0; 64]) }
+        Self {
+            place,
+            table,
+            stash,
+            has_company,
+            process: Process::this(),
+            claims: Mutex::new([0; 64]),
+        }
     }
 
     /// Locks the group, unless somebody has it locked.
@@ -166,7 +182,9 @@ impl Group {
 
     fn has_strangers_of_this_process(&self) -> bool {
         (0..64).any(|slot| {
-            self.table.record(slot).is_ok_and(|record| record.claim != 0 && record.process == self.process)
+            self.table
+                .record(slot)
+                .is_ok_and(|record| record.claim != 0 && record.process == self.process)
         })
     }
 }
@@ -179,7 +197,8 @@ impl Locked<'_> {
 
     /// The socket at `index`; the group grows until it has it.
     pub fn socket(&self, index: u32, config: &UdpConfig) -> Result<Guarded<Socket>, OpenPortError> {
-        let system = |call| move |errno| OpenPortError::System { address: config.address, call, errno };
+        let system =
+            |call| move |errno| OpenPortError::System { address: config.address, call, errno };
         if let Some(socket) = self.peek(index).map_err(system("MSG_PEEK"))? {
             return Ok(socket);
         }
@@ -197,8 +216,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Whether some process, this one or another, has the slot. Until the group is unlocked nobody of this process takes it;
-    /// another may.
+    /// Whether some process, this one or another, has the slot. Until the group is unlocked nobody
+    /// of this process takes it; another may.
     pub fn is_taken(&self, slot: u8) -> bool {
         self.claims[usize::from(slot)] != 0 || self.group.table.is_slot_held_elsewhere(slot)
     }

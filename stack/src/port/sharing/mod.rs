@@ -6,19 +6,22 @@
 //!                              |             |            |            |
 //!                         all of them    process A    process B    nobody: swept now and then, MADs answered
 //! ```
-//! A process has a *slot* of the address, which its queue pair numbers carry. Indices in the kernel's group must never
-//! move, so its sockets are never closed while any process uses the address: they lie in a `stash` that all
-//! processes have, from which each takes those it reads. A newcomer asks at the `desk`s, one after the other, gets stash
-//! and `table`, and claims the lowest slot that is free by a lock that ends with its process. What a dead
-//! process left in its socket is thrown away before the slot is used again. So any process may die at any moment
-//! and nothing has to be cleaned up: abstract names, memory files, locks and sockets all go with their last user.
+//! A process has a *slot* of the address, which its queue pair numbers carry. Indices in the
+//! kernel's group must never move, so its sockets are never closed while any process uses the
+//! address: they lie in a `stash` that all processes have, from which each takes those it reads. A
+//! newcomer asks at the `desk`s, one after the other, gets stash and `table`, and claims the lowest
+//! slot that is free by a lock that ends with its process. What a dead process left in its socket
+//! is thrown away before the slot is used again. So any process may die at any moment and nothing
+//! has to be cleaned up: abstract names, memory files, locks and sockets all go with their last
+//! user.
 //!
-//! The first process of an address makes the group. Two at once: the abstract name `.../new` lets one of them, and
-//! it makes sure by a bind without SO_REUSEPORT that no socket of an older group is left.
+//! The first process of an address makes the group. Two at once: the abstract name `.../new` lets
+//! one of them, and it makes sure by a bind without SO_REUSEPORT that no socket of an older group
+//! is left.
 //!
-//! A packet that arrives in the wrong process (merged with another's by the kernel, or sent by hash to a slot that does not
-//! exist yet) is handed in at the right desk. Where the system lacks any of this, an address is for one process
-//! alone ([`Joined::alone`]).
+//! A packet that arrives in the wrong process (merged with another's by the kernel, or sent by hash
+//! to a slot that does not exist yet) is handed in at the right desk. Where the system lacks any of
+//! this, an address is for one process alone ([`Joined::alone`]).
 //!
 //! | file | subject |
 //! |---|---|
@@ -69,14 +72,16 @@ pub use self::services::ListenError;
 
 /// How long a newcomer waits for somebody to answer who is there.
 const SILENCE_PATIENCE: Duration = Duration::from_secs(3);
-/// How long a port may be taken without anybody at the desks: as long as a newcomer takes from getting the group to opening its
-/// desk while the one who gave it dies.
+/// How long a port may be taken without anybody at the desks: as long as a newcomer takes from
+/// getting the group to opening its desk while the one who gave it dies.
 const ORPHAN_PATIENCE: Duration = Duration::from_millis(400);
-/// Batches of what waits for a dead process that are looked at; of a stream of data, which nobody acknowledges, less comes.
+/// Batches of what waits for a dead process that are looked at; of a stream of data, which nobody
+/// acknowledges, less comes.
 const SWEPT_BATCHES: usize = 256;
 /// How long between two tries.
 const RETRY: Duration = Duration::from_millis(2);
-/// How often all slots are tried: that of a process that is just dying may have its name a little longer than its lock.
+/// How often all slots are tried: that of a process that is just dying may have its name a little
+/// longer than its lock.
 const CLAIM_ROUNDS: usize = 50;
 
 /// A device's place among the processes of its addresses.
@@ -121,12 +126,16 @@ impl Found {
     }
 }
 
-/// Opens ports on all of a device's addresses, together with the other processes of this user that have them. `random` is drawn
-/// from once for each address.
+/// Opens ports on all of a device's addresses, together with the other processes of this user that
+/// have them. `random` is drawn from once for each address.
 ///
 /// # Errors
-/// [`OpenPortError`], if another user or another program has an address, or as many processes as can share one.
-pub fn join(configs: &[UdpConfig], mut random: impl FnMut() -> u64) -> Result<Joined, OpenPortError> {
+/// [`OpenPortError`], if another user or another program has an address, or as many processes as
+/// can share one.
+pub fn join(
+    configs: &[UdpConfig],
+    mut random: impl FnMut() -> u64,
+) -> Result<Joined, OpenPortError> {
     let mut found = Vec::new();
     let result = configs
         .iter()
@@ -190,7 +199,8 @@ pub fn join_late(
 
 /// Finds the group of an address, or makes it.
 fn find(config: &UdpConfig) -> Result<Found, OpenPortError> {
-    let (address, scope_id) = super::udp::check_address(config.address.to_canonical(), config.scope_id)?;
+    let (address, scope_id) =
+        super::udp::check_address(config.address.to_canonical(), config.scope_id)?;
     let place = Place { address, scope_id };
     match REGISTRY.get().group(place, || find_elsewhere(place, config)) {
         Ok(group) => Ok(Found::Shared(group)),
@@ -232,7 +242,8 @@ fn find_elsewhere(place: Place, config: &UdpConfig) -> Result<Group, FoundError>
                     Ok(port) => {
                         drop(port);
                         match Group::found(place, config) {
-                            // Somebody was quicker, or a child that was just forked has not lost its copy yet.
+                            // Somebody was quicker, or a child that was just forked has not lost
+                            // its copy yet.
                             Err(FoundError::Port(OpenPortError::AddressInUse { .. })) => {
                                 patience = ORPHAN_PATIENCE
                             }
@@ -245,7 +256,9 @@ fn find_elsewhere(place: Place, config: &UdpConfig) -> Result<Group, FoundError>
                     Err(OpenPortError::AddressInUse { .. }) if holder.is_none() => {
                         patience = ORPHAN_PATIENCE;
                         holder = owner::of_port(place);
-                        if holder.is_some_and(|owner| owner.uid != rustix::process::geteuid().as_raw()) {
+                        if holder
+                            .is_some_and(|owner| owner.uid != rustix::process::geteuid().as_raw())
+                        {
                             return Err(in_use(holder));
                         }
                     }
@@ -259,7 +272,9 @@ fn find_elsewhere(place: Place, config: &UdpConfig) -> Result<Group, FoundError>
                     return Err(in_use(holder));
                 }
             }
-            Err(errno) => return Err(FoundError::Refused { call: "an abstract local socket", errno }),
+            Err(errno) => {
+                return Err(FoundError::Refused { call: "an abstract local socket", errno });
+            }
         }
         if clock::now() - start >= patience {
             return Err(in_use(holder));
@@ -322,10 +337,12 @@ impl Member {
         Ok(Some(member))
     }
 
-    /// Takes the slot's socket, without what was sent to the one who had it before, and everybody's.
+    /// Takes the slot's socket, without what was sent to the one who had it before, and
+    /// everybody's.
     fn open(&mut self, config: &UdpConfig) -> Result<UdpPort, OpenPortError> {
         let group = self.group();
-        let system = |errno| OpenPortError::System { address: config.address, call: "F_SETLK", errno };
+        let system =
+            |errno| OpenPortError::System { address: config.address, call: "F_SETLK", errno };
         let (own, common) = {
             let locked = group.locked().map_err(system)?;
             let own = locked.socket(steering::slot_socket(self.slot), config)?;
@@ -364,8 +381,8 @@ impl Member {
         self.common.as_ref()
     }
 
-    /// Serves newcomers, takes packets that other processes hand in, and tells who looks what `listing` gives. Due when
-    /// [`desk`](Self::desk) is readable.
+    /// Serves newcomers, takes packets that other processes hand in, and tells who looks what
+    /// `listing` gives. Due when [`desk`](Self::desk) is readable.
     pub fn serve(
         &self,
         buffer: &mut Vec<u8>,
@@ -391,8 +408,8 @@ impl Member {
         (0..MAX_PROCESS_SLOTS).filter(|slot| *slot != self.slot && locked.is_taken(*slot)).collect()
     }
 
-    /// Whether what another process of the address has not read yet fills half of its socket. Never waits: while somebody has the
-    /// group locked, what is not known yet stays so.
+    /// Whether what another process of the address has not read yet fills half of its socket. Never
+    /// waits: while somebody has the group locked, what is not known yet stays so.
     #[must_use]
     pub fn is_crowded(&self, slot: u8) -> bool {
         let Some(place) = self.others.get(usize::from(slot)).filter(|_| slot != self.slot) else {
@@ -415,7 +432,8 @@ impl Member {
         self.desk.as_ref().map(AsFd::as_fd)
     }
 
-    /// Hands packets to the process with `slot`; returns how many it took, which are the first ones.
+    /// Hands packets to the process with `slot`; returns how many it took, which are the first
+    /// ones.
     pub fn hand_in<'a>(&self, slot: u8, packets: impl Iterator<Item = Datagrams<'a>>) -> usize {
         let mut taken = 0;
         match desk::hand_in(self.group().place, slot, packets, &mut taken) {
@@ -425,8 +443,9 @@ impl Member {
         taken
     }
 
-    /// Throws away what waits in the sockets of slots that nobody has, but for the packets that `keeps` takes; returns how many. One
-    /// process at a time does it, and no slot can be taken meanwhile: `keeps` must not look at the group.
+    /// Throws away what waits in the sockets of slots that nobody has, but for the packets that
+    /// `keeps` takes; returns how many. One process at a time does it, and no slot can be taken
+    /// meanwhile: `keeps` must not look at the group.
     #[must_use]
     pub fn sweep(
         &self,
@@ -463,7 +482,8 @@ impl Drop for Member {
     fn drop(&mut self) {
         let Some(group) = self.group.take() else { return };
         if self.maker.is_other() {
-            // A forked child: nothing here is its own, and locks may be held by threads that it does not have.
+            // A forked child: nothing here is its own, and locks may be held by threads that it
+            // does not have.
             std::mem::forget(group);
             return;
         }

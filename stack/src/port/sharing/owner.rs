@@ -66,7 +66,8 @@ pub struct Sharer {
     pub process: Owner,
 }
 
-/// Who shares an address at this moment, by slot. Disturbs nobody. Works for other users' processes as well.
+/// Who shares an address at this moment, by slot. Disturbs nobody. Works for other users' processes
+/// as well.
 #[must_use]
 pub fn sharers(address: IpAddr, scope_id: u32) -> Vec<Sharer> {
     let place = Place { address: address.to_canonical(), scope_id };
@@ -82,8 +83,9 @@ pub fn sharers(address: IpAddr, scope_id: u32) -> Vec<Sharer> {
 /// [`Listing`](crate::cma::Listing).
 ///
 /// # Errors
-/// `ECONNREFUSED` if nobody has the slot, `EACCES` if the process is another user's, `ETIMEDOUT` if it does not answer within a quarter
-/// of a second, such as one that is stopped, `ECONNRESET` or `EPROTO` if it is of a version that tells nothing.
+/// `ECONNREFUSED` if nobody has the slot, `EACCES` if the process is another user's, `ETIMEDOUT` if
+/// it does not answer within a quarter of a second, such as one that is stopped, `ECONNRESET` or
+/// `EPROTO` if it is of a version that tells nothing.
 pub fn listing_of(address: IpAddr, scope_id: u32, slot: u8) -> Result<Vec<u8>, Errno> {
     super::desk::ask_listing(Place { address: address.to_canonical(), scope_id }, slot)
 }
@@ -105,8 +107,9 @@ pub(super) fn of_port(place: Place) -> Option<Owner> {
     Some(Owner::new(uid, process_with_socket(inode)))
 }
 
-/// The user and the socket's inode, if `line` of /proc/net/udp (proc(5)) is about a socket that gets what is sent to the RoCE
-/// port of `address`. Addresses stand there as words of the machine's byte order.
+/// The user and the socket's inode, if `line` of /proc/net/udp (proc(5)) is about a socket that
+/// gets what is sent to the RoCE port of `address`. Addresses stand there as words of the machine's
+/// byte order.
 fn holder_in_line(line: &str, address: IpAddr) -> Option<(u32, u64)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let (local, port) = fields.get(1)?.split_once(':')?;

@@ -1,4 +1,5 @@
-//! What is shared: one address and port in one network namespace, and the names that its processes go by.
+//! What is shared: one address and port in one network namespace, and the names that its processes
+//! go by.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,7 +16,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// The abstract name of the desk of `slot`. It tells the address, so that people find it in `ss -x`.
+    /// The abstract name of the desk of `slot`. It tells the address, so that people find it in `ss
+    /// -x`.
     pub(super) fn desk(self, slot: u8) -> String {
         format!("{self}/{slot}")
     }

@@ -1,7 +1,8 @@
 //! Who of the processes of an address listens on which service id.
 //!
-//! A service id of the connection manager is (port space << 16) + port. Each is claimed once an address, as a TCP port is
-//! (`cma_port`, drivers/infiniband/core/cma.c). The claims of a process go with it.
+//! A service id of the connection manager is (port space << 16) + port. Each is claimed once an
+//! address, as a TCP port is (`cma_port`, drivers/infiniband/core/cma.c). The claims of a process
+//! go with it.
 
 use std::net::IpAddr;
 
@@ -30,7 +31,9 @@ pub enum ListenError {
         owner: Option<Owner>,
     },
     /// The table is full.
-    #[error("the processes of {address} listen on {MAX_SERVICES} services, which is as many as there can be")]
+    #[error(
+        "the processes of {address} listen on {MAX_SERVICES} services, which is as many as there can be"
+    )]
     TooMany {
         /// The address.
         address: IpAddr,

@@ -1,9 +1,10 @@
 //! Where the sockets of a group are kept, so that none is lost when its process dies.
 //!
-//! A pair of local sockets of which every process of the address has both ends. Each socket of the group lies in it as the
-//! descriptor of a message of one byte, in the order of the group; who wants one peeks at its message, which makes
-//! a new descriptor for the same socket and leaves the message. So a process has open what it uses, not all sockets of the
-//! group, and the sockets live exactly as long as some process has the stash.
+//! A pair of local sockets of which every process of the address has both ends. Each socket of the
+//! group lies in it as the descriptor of a message of one byte, in the order of the group; who
+//! wants one peeks at its message, which makes a new descriptor for the same socket and leaves the
+//! message. So a process has open what it uses, not all sockets of the group, and the sockets live
+//! exactly as long as some process has the stash.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -25,7 +26,8 @@ impl Stash {
     pub fn new() -> Result<Self, Errno> {
         let mut ends = guard_all(|| {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map(|(a, b)| vec![a, b])
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+                .map(|(a, b)| vec![a, b])
         })?;
         let (Some(end_out), Some(end_in)) = (ends.pop(), ends.pop()) else { return Err(Errno::IO) };
         Ok(Self { end_in, end_out })
@@ -46,8 +48,8 @@ impl Stash {
         unix::send(&self.end_in, &[&[0]], &[socket.as_fd()])
     }
 
-    /// The socket at `index`, if there are so many. The caller holds the group's lock: where to peek is a property of the
-    /// socket that all processes share.
+    /// The socket at `index`, if there are so many. The caller holds the group's lock: where to
+    /// peek is a property of the socket that all processes share.
     pub fn peek(&self, index: u32) -> Result<Option<Guarded<Socket>>, Errno> {
         unix::set_peek_offset(&self.end_out, index as i32)?;
         let peeked = guard(|| {

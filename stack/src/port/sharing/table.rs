@@ -5,9 +5,10 @@
 //! | a record per slot    | services that are listened on  |      contents
 //! | byte s: slot s taken | byte 64: the group is changed  |      locks
 //! ```
-//! A slot is taken by a record lock on its byte, which the kernel releases when the process ends, even while a forked child lives
-//! on ([`record_lock`]). The record beside it tells whose it is, and bears a number that is new with each taking, by
-//! which a dead process's services are told from those of the next one.
+//! A slot is taken by a record lock on its byte, which the kernel releases when the process ends,
+//! even while a forked child lives on ([`record_lock`]). The record beside it tells whose it is,
+//! and bears a number that is new with each taking, by which a dead process's services are told
+//! from those of the next one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -26,7 +27,8 @@ const SERVICE_LEN: usize = 24;
 pub(super) const MAX_SERVICES: usize = 1024;
 const TABLE_LEN: u64 = SERVICES_AT + (MAX_SERVICES * SERVICE_LEN) as u64;
 
-/// A process as others can recognise it: its number and when it started, in clock ticks since the machine did.
+/// A process as others can recognise it: its number and when it started, in clock ticks since the
+/// machine did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     pub pid: u32,

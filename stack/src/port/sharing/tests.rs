@@ -1,5 +1,6 @@
-//! Devices of one process on one address, which share it by the same means as processes do. Deaths are in the project's
-//! `tests/tests/sharing_*`, with processes of their own; forks beside `sys::fork`.
+//! Devices of one process on one address, which share it by the same means as processes do. Deaths
+//! are in the project's `tests/tests/sharing_*`, with processes of their own; forks beside
+//! `sys::fork`.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::AtomicU64;
@@ -141,7 +142,10 @@ fn whoever_holds_the_port_for_itself_is_named() {
         (Some(std::process::id() as i32), rustix::process::geteuid().as_raw())
     );
     let text = error.to_string();
-    assert!(text.contains(&std::process::id().to_string()) && text.contains(&free.to_string()), "{text}");
+    assert!(
+        text.contains(&std::process::id().to_string()) && text.contains(&free.to_string()),
+        "{text}"
+    );
     assert_eq!(error.errno(), libc::EADDRINUSE);
     drop(holder);
     assert_eq!(joined(at).slot, 0);
@@ -205,7 +209,11 @@ fn a_packet_in_the_wrong_process_is_handed_in_at_the_right_desk() {
     });
     assert_eq!(here.members[0].hand_in(1, [datagrams, datagrams].into_iter()), 2);
     assert_eq!(serving.join().unwrap(), [format!("{datagrams:?}"), format!("{datagrams:?}")]);
-    assert_eq!(here.members[0].hand_in(1, std::iter::once(datagrams)), 0, "nobody has the slot any more");
+    assert_eq!(
+        here.members[0].hand_in(1, std::iter::once(datagrams)),
+        0,
+        "nobody has the slot any more"
+    );
 }
 
 #[test]
@@ -220,7 +228,11 @@ fn who_looks_is_told_what_a_process_has() {
         std::thread::scope(|scope| {
             let asking = scope.spawn(|| listing_of(at, 0, slot));
             while !asking.is_finished() {
-                there.members[0].serve(&mut Vec::new(), |_| panic!("nothing was handed in"), || text.clone());
+                there.members[0].serve(
+                    &mut Vec::new(),
+                    |_| panic!("nothing was handed in"),
+                    || text.clone(),
+                );
                 std::thread::yield_now();
             }
             assert!(asking.join().unwrap().unwrap() == text);
@@ -274,7 +286,11 @@ fn each_peer_slot_has_a_source_port_of_its_own() {
     assert_eq!(buffers.iter().next().unwrap().from_port, numbers[1]);
     // A sender takes nothing in.
     UdpSocket::bind((at, 0)).unwrap().send_to(b"x", (at, numbers[1])).unwrap();
-    assert_eq!(port.transmit(&run(1)), crate::port::SendOutcome::Dropped, "a port that is not open here");
+    assert_eq!(
+        port.transmit(&run(1)),
+        crate::port::SendOutcome::Dropped,
+        "a port that is not open here"
+    );
 }
 
 #[test]

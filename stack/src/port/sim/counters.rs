@@ -1,6 +1,7 @@
 //! What became of every packet.
 
-/// Packets by their fate; one to a multicast group counts once for each node that it goes to. After the last arrival [`accepted`](Self::accepted) = [`fates`](Self::fates).
+/// Packets by their fate; one to a multicast group counts once for each node that it goes to. After
+/// the last arrival [`accepted`](Self::accepted) = [`fates`](Self::fates).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimCounters {
     /// Handed in by the nodes and not refused.
@@ -24,7 +25,8 @@ pub struct SimCounters {
 
     /// Refused to the sender because the link's MTU is smaller. Not in `sent`.
     pub too_big: u64,
-    /// Refused to the sender because the run was empty, too long or had too many segments. Not in `sent`.
+    /// Refused to the sender because the run was empty, too long or had too many segments. Not in
+    /// `sent`.
     pub bad_run: u64,
     /// Copies that arrived with flipped bits. Also counted where they ended.
     pub corrupted: u64,

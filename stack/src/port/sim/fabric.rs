@@ -4,7 +4,8 @@
 //!   loop: next of (packet arrival, read, device deadline) → receive → handle_timeouts → transmit_pending
 //! ```
 //!
-//! A machine that a held pause stops neither reads nor runs its timers; what it owes it does when it resumes.
+//! A machine that a held pause stops neither reads nor runs its timers; what it owes it does when
+//! it resumes.
 
 use std::net::IpAddr;
 
@@ -111,7 +112,8 @@ impl<M: Machine> Fabric<M> {
         Ok(node)
     }
 
-    /// The network, for its faults, pauses and counters. Only this fabric may add nodes and move its time.
+    /// The network, for its faults, pauses and counters. Only this fabric may add nodes and move
+    /// its time.
     #[must_use]
     pub fn network(&self) -> &SimNetwork {
         &self.network
@@ -145,7 +147,8 @@ impl<M: Machine> Fabric<M> {
         self.members.iter().map(|member| &member.machine)
     }
 
-    /// When something next happens, if ever. What machines can send at once they send with the next step.
+    /// When something next happens, if ever. What machines can send at once they send with the next
+    /// step.
     #[must_use]
     pub fn next_event(&self) -> Option<Time> {
         let due = self.members.iter().filter_map(|member| {
@@ -158,15 +161,17 @@ impl<M: Machine> Fabric<M> {
         due.chain(self.network.next_event()).min()
     }
 
-    /// Lets all machines send, then moves to the next event if it comes no later than `limit` and handles it. True if
-    /// there was one; otherwise the time stays.
+    /// Lets all machines send, then moves to the next event if it comes no later than `limit` and
+    /// handles it. True if there was one; otherwise the time stays.
     ///
     /// # Errors
     /// If the time stands still.
     pub fn step(&mut self, limit: Time) -> Result<bool, Stalled> {
         self.transmit_pending();
         let before = self.now();
-        let Some(next) = self.next_event().map(|next| next.max(before)).filter(|&next| next <= limit) else {
+        let Some(next) =
+            self.next_event().map(|next| next.max(before)).filter(|&next| next <= limit)
+        else {
             return Ok(false);
         };
         self.rounds_at_now = if next > before { 0 } else { self.rounds_at_now + 1 };
@@ -199,8 +204,8 @@ impl<M: Machine> Fabric<M> {
         Ok(())
     }
 
-    /// Runs while `go_on` says so, asked before each step, and something happens up to `limit`. True if `go_on`
-    /// ended it.
+    /// Runs while `go_on` says so, asked before each step, and something happens up to `limit`.
+    /// True if `go_on` ended it.
     ///
     /// # Errors
     /// If the time stands still.

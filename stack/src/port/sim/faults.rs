@@ -7,22 +7,24 @@ use crate::time::Time;
 /// One microsecond in nanoseconds.
 const MICROSECOND_NS: u64 = 1_000;
 
-/// The behaviour of one direction between two nodes. The default is a good link: every packet once, in order,
-/// after 10 µs, IP packets up to 9,000 bytes.
+/// The behaviour of one direction between two nodes. The default is a good link: every packet once,
+/// in order, after 10 µs, IP packets up to 9,000 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkFaults {
     /// A packet disappears.
     pub loss: Chance,
-    /// A loss takes the following packets with it: so many in all, drawn from 1 to this. 1 = losses are
-    /// independent; 0 counts as 1.
+    /// A loss takes the following packets with it: so many in all, drawn from 1 to this. 1 = losses
+    /// are independent; 0 counts as 1.
     pub loss_burst_max: u32,
     /// A packet arrives twice.
     pub duplicate: Chance,
-    /// A packet is overtaken by those behind it: it takes up to [`reorder_delay_ns`](Self::reorder_delay_ns) longer.
+    /// A packet is overtaken by those behind it: it takes up to
+    /// [`reorder_delay_ns`](Self::reorder_delay_ns) longer.
     pub reorder: Chance,
     /// The most that a reordered packet is late, in nanoseconds.
     pub reorder_delay_ns: u64,
-    /// A packet whose sender heeds marks (ECN) is marked, as by a router whose queue grows. The others stay as they are.
+    /// A packet whose sender heeds marks (ECN) is marked, as by a router whose queue grows. The
+    /// others stay as they are.
     pub mark: Chance,
     /// Bits of a packet flip. The UDP checksum does not save it here, so the ICRC must.
     pub corrupt: Chance,
@@ -32,8 +34,8 @@ pub struct LinkFaults {
     pub delay_ns: u64,
     /// What is added to the delay, from 0 to this, in nanoseconds. Packets keep their order.
     pub jitter_ns: u64,
-    /// The largest IP packet, in bytes (headers of IP and UDP included). Larger ones are refused to the sender, as
-    /// by a socket that sets DF.
+    /// The largest IP packet, in bytes (headers of IP and UDP included). Larger ones are refused to
+    /// the sender, as by a socket that sets DF.
     pub mtu: usize,
     /// The rate in bits a second, Ethernet framing included; `None` or 0 = without limit.
     pub bandwidth_bps: Option<u64>,
@@ -82,13 +84,15 @@ impl LinkFaults {
 /// The behaviour of one node's receiving socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Receive buffer in bytes; packets beyond it are dropped. Packets are charged as Linux charges them: a single
-    /// 4 KiB packet takes 8.3 KiB. 425,984 is what Linux grants by default (`rmem_default`, doubled).
+    /// Receive buffer in bytes; packets beyond it are dropped. Packets are charged as Linux charges
+    /// them: a single 4 KiB packet takes 8.3 KiB. 425,984 is what Linux grants by default
+    /// (`rmem_default`, doubled).
     pub receive_buffer_bytes: usize,
-    /// How long after the first arrival the program reads, in nanoseconds; what arrives meanwhile is read with it.
+    /// How long after the first arrival the program reads, in nanoseconds; what arrives meanwhile
+    /// is read with it.
     pub read_delay_ns: u64,
-    /// How often a packet is merged to the one before it where GRO would: same sender, same size or a shorter
-    /// last. [`Chance::NEVER`] = no GRO.
+    /// How often a packet is merged to the one before it where GRO would: same sender, same size or
+    /// a shorter last. [`Chance::NEVER`] = no GRO.
     pub merge: Chance,
 }
 
@@ -101,8 +105,9 @@ impl Default for NodeConfig {
 /// What a [`Pause`] stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseScope {
-    /// One node. Held: it does not run, as a stopped process; its socket goes on receiving until the buffer is full.
-    /// Dropped: it runs, but nothing reaches or leaves it, as with the cable out.
+    /// One node. Held: it does not run, as a stopped process; its socket goes on receiving until
+    /// the buffer is full. Dropped: it runs, but nothing reaches or leaves it, as with the cable
+    /// out.
     Node(NodeId),
     /// One direction between two nodes.
     Link {

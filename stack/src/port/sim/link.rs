@@ -1,7 +1,8 @@
 //! One direction between two nodes: decides what becomes of each packet.
 //!
-//! A packet first takes its share of the rate, then may be lost; what is left, and its duplicate, gets a delay and
-//! perhaps flipped bits. Packets stay in order but for those that are reordered on purpose.
+//! A packet first takes its share of the rate, then may be lost; what is left, and its duplicate,
+//! gets a delay and perhaps flipped bits. Packets stay in order but for those that are reordered on
+//! purpose.
 
 use super::counters::SimCounters;
 use super::faults::LinkFaults;
@@ -9,7 +10,8 @@ use crate::path::ecn;
 use crate::rng::{Chance, Rng};
 use crate::time::Time;
 
-/// Bytes on the wire beside the IP packet: preamble, Ethernet header, frame check sequence, inter-packet gap.
+/// Bytes on the wire beside the IP packet: preamble, Ethernet header, frame check sequence,
+/// inter-packet gap.
 const ETHERNET_OVERHEAD_BYTES: u64 = 8 + 14 + 4 + 12;
 const NS_PER_SECOND: u128 = 1_000_000_000;
 
@@ -42,7 +44,8 @@ impl Link {
         Self { rng, faults: None, last_arrival: Time::ZERO, busy_until: Time::ZERO, burst_left: 0 }
     }
 
-    /// The copies of an IP packet of `ip_bytes` and `traffic_class` sent at `now` that will arrive: none, one or two.
+    /// The copies of an IP packet of `ip_bytes` and `traffic_class` sent at `now` that will arrive:
+    /// none, one or two.
     pub(in crate::port) fn carry(
         &mut self,
         now: Time,
@@ -70,19 +73,22 @@ impl Link {
         [Some(first), second]
     }
 
-    /// When the packet has left, and whether so much waits before it that it is to be marked; `None` when too much waits.
+    /// When the packet has left, and whether so much waits before it that it is to be marked;
+    /// `None` when too much waits.
     fn departure(&mut self, now: Time, ip_bytes: u64, faults: &LinkFaults) -> Option<(Time, bool)> {
         let rate_bps = faults.bandwidth_bps.filter(|&rate| rate > 0);
         let Some(rate_bps) = rate_bps else {
             return Some((now, false));
         };
         let rate_bps = u128::from(rate_bps);
-        let waiting_bytes = u128::from(self.busy_until.since_ns(now)) * rate_bps / (8 * NS_PER_SECOND);
+        let waiting_bytes =
+            u128::from(self.busy_until.since_ns(now)) * rate_bps / (8 * NS_PER_SECOND);
         if waiting_bytes + u128::from(ip_bytes) > u128::from(faults.queue_bytes) {
             return None;
         }
         let wire_bits = u128::from((ip_bytes + ETHERNET_OVERHEAD_BYTES) * 8);
-        let airtime_ns = u64::try_from((wire_bits * NS_PER_SECOND).div_ceil(rate_bps)).unwrap_or(u64::MAX);
+        let airtime_ns =
+            u64::try_from((wire_bits * NS_PER_SECOND).div_ceil(rate_bps)).unwrap_or(u64::MAX);
         self.busy_until = self.busy_until.max(now).plus_ns(airtime_ns);
         Some((self.busy_until, waiting_bytes > u128::from(faults.mark_above_bytes)))
     }
@@ -123,7 +129,8 @@ impl Link {
     }
 }
 
-/// Flips up to `flips` bits, at least one unless that is 0. The first stays flipped whatever the others hit.
+/// Flips up to `flips` bits, at least one unless that is 0. The first stays flipped whatever the
+/// others hit.
 pub(in crate::port) fn flip_bits(payload: &mut [u8], flips: u32, rng: &mut Rng) {
     let bits = payload.len() * 8;
     let first = rng.index(bits);

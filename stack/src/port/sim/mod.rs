@@ -1,13 +1,13 @@
 //! The simulated network: seeded, in virtual time, deterministic.
 //!
-//! [`SimNetwork`] carries runs between nodes as the UDP port would: a run goes on the wire as single packets,
-//! packets that arrive together may be merged as by GRO. Each direction between two nodes has its own
-//! [`LinkFaults`]; [`Pause`]s stop nodes and links for a while. [`Fabric`] moves whole devices over it, all in one
-//! thread.
+//! [`SimNetwork`] carries runs between nodes as the UDP port would: a run goes on the wire as
+//! single packets, packets that arrive together may be merged as by GRO. Each direction between two
+//! nodes has its own [`LinkFaults`]; [`Pause`]s stop nodes and links for a while. [`Fabric`] moves
+//! whole devices over it, all in one thread.
 //!
-//! Everything follows from the seed and the calls: [`SimNetwork::trace_hash`] is the same for two equal runs. Links
-//! and nodes draw from generators of their own, so that a change at one does not move the others. Every queue is
-//! bounded, and [`SimCounters`] says what became of each packet.
+//! Everything follows from the seed and the calls: [`SimNetwork::trace_hash`] is the same for two
+//! equal runs. Links and nodes draw from generators of their own, so that a change at one does not
+//! move the others. Every queue is bounded, and [`SimCounters`] says what became of each packet.
 //!
 //! ```text
 //!   transmit ─→ MTU ─→ rate, queue ─→ loss ─→ duplicate ─→ corrupt, delay, reorder ─→ pause ─→ buffer ─→ merge ─→ read

@@ -154,7 +154,8 @@ impl SimNetwork {
         if addresses.is_empty() {
             return Err(AddNodeError::NoAddress);
         }
-        if let Some(taken) = addresses.iter().find(|address| state.addresses.contains_key(address)) {
+        if let Some(taken) = addresses.iter().find(|address| state.addresses.contains_key(address))
+        {
             return Err(AddNodeError::AddressTaken(*taken));
         }
         let node = NodeId(state.nodes.len());
@@ -169,32 +170,35 @@ impl SimNetwork {
         Ok(SimPort { state: Arc::clone(&self.state), node })
     }
 
-    /// How the node with this address, once it is added, joins multicast groups. What is sent to a group reaches all nodes that
-    /// joined it, the sender included, each over the link to it.
+    /// How the node with this address, once it is added, joins multicast groups. What is sent to a
+    /// group reaches all nodes that joined it, the sender included, each over the link to it.
     #[must_use]
     pub fn groups_at(&self, address: IpAddr) -> SimGroups {
         SimGroups::new(self.clone(), address)
     }
 
-    /// The node with this address joins a group, or leaves it. Whether there is such a node, with an address of the group's IP version.
+    /// The node with this address joins a group, or leaves it. Whether there is such a node, with
+    /// an address of the group's IP version.
     pub(super) fn change_group(&self, address: IpAddr, group: IpAddr, joins: bool) -> bool {
         let mut state = lock(&self.state);
         let Some(&node) = state.addresses.get(&address) else { return false };
         let same_version = |address: &IpAddr| address.is_ipv4() == group.is_ipv4();
-        let reachable = state.nodes.get(node.0).is_some_and(|node| node.addresses.iter().any(same_version));
+        let reachable =
+            state.nodes.get(node.0).is_some_and(|node| node.addresses.iter().any(same_version));
         if reachable {
             state.groups.change(node, group, joins);
         }
         reachable
     }
 
-    /// Captures everything that is sent, before any fault, and everything that is read. Virtual time 0 stands in the
-    /// capture as `epoch_ns`, in nanoseconds since 1970.
+    /// Captures everything that is sent, before any fault, and everything that is read. Virtual
+    /// time 0 stands in the capture as `epoch_ns`, in nanoseconds since 1970.
     pub fn set_tap(&self, tap: Arc<Tap>, epoch_ns: u64) {
         lock(&self.state).tap = Some(SimTap { tap, epoch_ns });
     }
 
-    /// Sets how all links behave that have no settings of their own. Packets on the way are not affected.
+    /// Sets how all links behave that have no settings of their own. Packets on the way are not
+    /// affected.
     pub fn set_default_faults(&self, faults: LinkFaults) {
         lock(&self.state).default_faults = faults;
     }
@@ -211,7 +215,8 @@ impl SimNetwork {
         }
     }
 
-    /// Stops a node or a link for a while. Where a held and a dropping pause overlap, packets are dropped.
+    /// Stops a node or a link for a while. Where a held and a dropping pause overlap, packets are
+    /// dropped.
     pub fn pause(&self, pause: Pause) {
         let mut state = lock(&self.state);
         let now = state.now;
@@ -219,7 +224,8 @@ impl SimNetwork {
         state.pauses.push(pause);
     }
 
-    /// Cuts every link between the nodes of `left` and those of `right`, both ways, from one time to another.
+    /// Cuts every link between the nodes of `left` and those of `right`, both ways, from one time
+    /// to another.
     pub fn partition(
         &self,
         left: &[NodeId],
@@ -238,8 +244,8 @@ impl SimNetwork {
         }
     }
 
-    /// Ends every fault: loss, duplication, reordering, corruption and pauses. Delays, rates, MTUs and buffers stay.
-    /// Held packets arrive next.
+    /// Ends every fault: loss, duplication, reordering, corruption and pauses. Delays, rates, MTUs
+    /// and buffers stay. Held packets arrive next.
     pub fn heal(&self) {
         let mut state = lock(&self.state);
         state.pauses.clear();
@@ -255,7 +261,8 @@ impl SimNetwork {
         lock(&self.state).now
     }
 
-    /// When the next packet arrives or can be read, if there is any. May lie in the past: what can be read now.
+    /// When the next packet arrives or can be read, if there is any. May lie in the past: what can
+    /// be read now.
     #[must_use]
     pub fn next_event(&self) -> Option<Time> {
         let state = lock(&self.state);
@@ -264,8 +271,8 @@ impl SimNetwork {
         reads.chain(arrival).min()
     }
 
-    /// Moves the time to `to` and lets arrive what arrives up to then, `to` included. A time in the past changes
-    /// nothing.
+    /// Moves the time to `to` and lets arrive what arrives up to then, `to` included. A time in the
+    /// past changes nothing.
     pub fn advance(&self, to: Time) {
         let mut state = lock(&self.state);
         while state.in_flight.peek().is_some_and(|Reverse(flight)| flight.arrival <= to) {
@@ -277,7 +284,8 @@ impl SimNetwork {
         state.now = state.now.max(to);
     }
 
-    /// Reads at every node what can be read now, node by node, and hands it to `receive`, which may transmit.
+    /// Reads at every node what can be read now, node by node, and hands it to `receive`, which may
+    /// transmit.
     pub fn deliver(&self, mut receive: impl FnMut(NodeId, &Datagrams<'_>)) {
         let ready: Vec<_> = {
             let state = lock(&self.state);
@@ -365,8 +373,8 @@ impl SimPort {
 }
 
 impl Transmit for SimPort {
-    /// Refuses ([`SendOutcome::Dropped`]) what a UDP socket would: an empty or overlong run, too many packets, a
-    /// foreign source address, packets larger than the link's MTU.
+    /// Refuses ([`SendOutcome::Dropped`]) what a UDP socket would: an empty or overlong run, too
+    /// many packets, a foreign source address, packets larger than the link's MTU.
     fn transmit(&self, run: &Run<'_>) -> SendOutcome {
         lock(&self.state).transmit(self.node, run)
     }
@@ -407,7 +415,10 @@ impl State {
         let outcomes: Vec<_> =
             receivers.into_iter().map(|receiver| self.transmit_to(sender, receiver, run)).collect();
         // A link that does not take it is no matter of the others.
-        outcomes.into_iter().max_by_key(|outcome| *outcome == SendOutcome::Sent).unwrap_or(SendOutcome::Sent)
+        outcomes
+            .into_iter()
+            .max_by_key(|outcome| *outcome == SendOutcome::Sent)
+            .unwrap_or(SendOutcome::Sent)
     }
 
     fn transmit_to_nobody(&mut self, sender: NodeId, run: &Run<'_>) -> SendOutcome {
@@ -419,8 +430,11 @@ impl State {
     }
 
     fn transmit_to(&mut self, sender: NodeId, receiver: NodeId, run: &Run<'_>) -> SendOutcome {
-        let faults =
-            self.link(sender, receiver).faults.clone().unwrap_or_else(|| self.default_faults.clone());
+        let faults = self
+            .link(sender, receiver)
+            .faults
+            .clone()
+            .unwrap_or_else(|| self.default_faults.clone());
         let header_bytes =
             UDP_HEADER_BYTES + if run.to.is_ipv4() { IPV4_HEADER_BYTES } else { IPV6_HEADER_BYTES };
         if run.segment_size.min(run.bytes.len()) + header_bytes > faults.mtu {
@@ -438,8 +452,13 @@ impl State {
             }
             let (now, mut counters) = (self.now, self.counters);
             let link = self.link(sender, receiver);
-            let copies =
-                link.carry(now, payload.len() + header_bytes, run.traffic_class, &faults, &mut counters);
+            let copies = link.carry(
+                now,
+                payload.len() + header_bytes,
+                run.traffic_class,
+                &faults,
+                &mut counters,
+            );
             self.counters = counters;
             for copy in copies.into_iter().flatten() {
                 let mut payload = payload.to_vec();
@@ -478,7 +497,13 @@ impl State {
         let Packet { sender, receiver, .. } = flight.packet;
         if self.dropping(sender, receiver) {
             self.counters.paused += 1;
-            self.trace.record(self.now, Event::Dropped, sender.0, receiver.0, &flight.packet.payload);
+            self.trace.record(
+                self.now,
+                Event::Dropped,
+                sender.0,
+                receiver.0,
+                &flight.packet.payload,
+            );
             return;
         }
         if let Some(until) = self.held_until(sender, receiver) {
@@ -496,10 +521,13 @@ impl State {
         self.trace.record(self.now, event, sender.0, receiver.0, &[]);
     }
 
-    /// Takes `packets` packets, or as many more as are merged to the last, from the buffer of `node`.
+    /// Takes `packets` packets, or as many more as are merged to the last, from the buffer of
+    /// `node`.
     fn read(&mut self, node: NodeId, packets: usize) -> VecDeque<Read> {
         let mut reads = VecDeque::new();
-        let Some(Node { buffer, config, rng, .. }) = self.nodes.get_mut(node.0) else { return reads };
+        let Some(Node { buffer, config, rng, .. }) = self.nodes.get_mut(node.0) else {
+            return reads;
+        };
         let mut taken = 0;
         while taken < packets {
             let Some(read) = buffer.read(config, rng) else { break };
@@ -522,8 +550,9 @@ impl State {
 
     /// The first instant from `at` on at which no pause stops `node`.
     fn runs_from(&self, node: NodeId, at: Time) -> Time {
-        let stops =
-            |pause: &&Pause| pause.scope == PauseScope::Node(node) && pause.packets == PausedPackets::Hold;
+        let stops = |pause: &&Pause| {
+            pause.scope == PauseScope::Node(node) && pause.packets == PausedPackets::Hold
+        };
         let mut at = at;
         // Each round leaves at least one pause behind.
         for _ in 0..=self.pauses.len() {

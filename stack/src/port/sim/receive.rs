@@ -1,4 +1,5 @@
-//! A node's receiving socket: a bounded buffer, read some time after the first arrival, and GRO-like merging.
+//! A node's receiving socket: a bounded buffer, read some time after the first arrival, and
+//! GRO-like merging.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -8,7 +9,8 @@ use super::{MAX_RUN_BYTES, MAX_RUN_SEGMENTS, NodeId};
 use crate::rng::Rng;
 use crate::time::Time;
 
-/// Bytes that Linux charges to a packet beside its data: `struct skb_shared_info`, and `struct sk_buff` itself.
+/// Bytes that Linux charges to a packet beside its data: `struct skb_shared_info`, and `struct
+/// sk_buff` itself.
 const SHARED_INFO_BYTES: usize = 320;
 const SK_BUFF_BYTES: usize = 256;
 /// Room before the packet for its headers.
@@ -28,7 +30,8 @@ pub(super) struct Packet {
     pub(super) payload: Vec<u8>,
 }
 
-/// What a socket's buffer is charged for a payload of `len` bytes: the memory that holds it, a power of two.
+/// What a socket's buffer is charged for a payload of `len` bytes: the memory that holds it, a
+/// power of two.
 pub(super) fn charge_bytes(len: usize) -> usize {
     (len + HEADROOM_BYTES + SHARED_INFO_BYTES).next_power_of_two().max(512) + SK_BUFF_BYTES
 }
@@ -69,7 +72,12 @@ impl ReceiveBuffer {
     }
 
     /// Takes a packet in; gives it back if it finds no room.
-    pub(super) fn push(&mut self, packet: Packet, now: Time, config: &NodeConfig) -> Result<(), Packet> {
+    pub(super) fn push(
+        &mut self,
+        packet: Packet,
+        now: Time,
+        config: &NodeConfig,
+    ) -> Result<(), Packet> {
         let charge = charge_bytes(packet.payload.len());
         if self.charged_bytes + charge > config.receive_buffer_bytes {
             return Err(packet);
@@ -88,8 +96,9 @@ impl ReceiveBuffer {
         Some(packet)
     }
 
-    /// Reads the next packet, and with it those behind that GRO would have merged to it: of the same addresses, ports
-    /// and traffic class, of the size of the first; a shorter one may be the last.
+    /// Reads the next packet, and with it those behind that GRO would have merged to it: of the
+    /// same addresses, ports and traffic class, of the size of the first; a shorter one may be the
+    /// last.
     pub(super) fn read(&mut self, config: &NodeConfig, rng: &mut Rng) -> Option<Read> {
         let first = self.pop()?;
         let segment_size = first.payload.len();

@@ -1,4 +1,5 @@
-//! The network judged on its own: what it promises with and without faults. [`fabric`] judges the loop.
+//! The network judged on its own: what it promises with and without faults. [`fabric`] judges the
+//! loop.
 
 mod fabric;
 mod link_faults;
@@ -135,7 +136,8 @@ fn a_good_link_delivers_everything_once_in_order_after_its_delay() {
     assert_eq!(net.numbers(1), expected);
     assert!(net.reads.iter().all(|read| read.at == Time::from_ns(10 * MICROSECOND)));
     assert_eq!(net.reads[502].from, address(2));
-    let expected = SimCounters { sent: 503, runs: 503, delivered: 503, reads: 503, ..SimCounters::default() };
+    let expected =
+        SimCounters { sent: 503, runs: 503, delivered: 503, reads: 503, ..SimCounters::default() };
     assert_eq!(net.network.counters(), expected);
 }
 
@@ -184,8 +186,15 @@ fn runs_that_a_socket_would_refuse_are_refused() {
     assert_eq!(net.send(0, 1, &[0; 65], 1), SendOutcome::Dropped, "too many segments");
     let v6 = "fd00::1".parse().unwrap();
     for (from, to) in [(address(1), address(1)), (address(0), v6)] {
-        let run =
-            Run { from, from_port: 1, to, bytes: &[1], segment_size: 1, traffic_class: 0, hop_limit: 0 };
+        let run = Run {
+            from,
+            from_port: 1,
+            to,
+            bytes: &[1],
+            segment_size: 1,
+            traffic_class: 0,
+            hop_limit: 0,
+        };
         assert_eq!(net.ports[0].transmit(&run), SendOutcome::Dropped, "{from} to {to}");
     }
     assert_eq!(net.network.counters(), SimCounters { bad_run: 6, ..SimCounters::default() });
@@ -197,7 +206,8 @@ fn runs_that_a_socket_would_refuse_are_refused() {
 
 #[test]
 fn a_capture_shows_what_is_sent_and_what_is_read() {
-    let mut net = Net::with_faults(4, LinkFaults { loss: Chance::from_percent(50), ..LinkFaults::default() });
+    let mut net =
+        Net::with_faults(4, LinkFaults { loss: Chance::from_percent(50), ..LinkFaults::default() });
     let tap = std::sync::Arc::new(Tap::new(std::io::sink()));
     net.network.set_tap(std::sync::Arc::clone(&tap), 1);
     net.send_numbered(0, 1, 100);
@@ -260,13 +270,22 @@ fn a_storm_meets_every_fate_and_loses_count_of_none() {
     let counters = storm(3, None).2;
     let SimCounters { lost, duplicated, reordered, corrupted, merged, .. } = counters;
     let SimCounters { queue_overflow, buffer_overflow, unroutable, .. } = counters;
-    for fate in [lost, duplicated, reordered, corrupted, merged, queue_overflow, buffer_overflow, unroutable]
-    {
+    for fate in [
+        lost,
+        duplicated,
+        reordered,
+        corrupted,
+        merged,
+        queue_overflow,
+        buffer_overflow,
+        unroutable,
+    ] {
         assert!(fate > 0, "{counters:?}");
     }
 }
 
-/// Recorded once: if it changes, old seeds no longer replay. Say so in the changelog when that is meant.
+/// Recorded once: if it changes, old seeds no longer replay. Say so in the changelog when that is
+/// meant.
 #[test]
 fn seeds_replay_across_versions() {
     assert_eq!(storm(7, None).1, 9_014_012_869_280_734_039);

@@ -1,5 +1,5 @@
-//! A running hash of everything that happens in the network: two runs of one seed have the same, or something
-//! outside the seed has had a say.
+//! A running hash of everything that happens in the network: two runs of one seed have the same, or
+//! something outside the seed has had a say.
 
 use crate::time::Time;
 

@@ -51,9 +51,12 @@ fn read(capture: &[u8]) -> (Vec<String>, Vec<Captured>) {
                 match block {
                     PcapBlockOwned::NG(Block::InterfaceDescription(description)) => {
                         assert_eq!(description.if_tsresol, 9);
-                        let name = description.options.iter().find(|option| option.code.0 == 2).unwrap();
-                        interfaces
-                            .push(String::from_utf8(name.value[..usize::from(name.len)].to_vec()).unwrap());
+                        let name =
+                            description.options.iter().find(|option| option.code.0 == 2).unwrap();
+                        interfaces.push(
+                            String::from_utf8(name.value[..usize::from(name.len)].to_vec())
+                                .unwrap(),
+                        );
                     }
                     PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
                         assert_eq!(packet.caplen, packet.origlen);
@@ -66,7 +69,8 @@ fn read(capture: &[u8]) -> (Vec<String>, Vec<Captured>) {
                         };
                         packets.push(Captured {
                             interface: packet.if_id,
-                            timestamp_ns: u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low),
+                            timestamp_ns: u64::from(packet.ts_high) << 32
+                                | u64::from(packet.ts_low),
                             frame: packet.data[..packet.caplen as usize].to_vec(),
                             direction: option(2),
                             comment: option(1).map(|text| {
@@ -86,8 +90,8 @@ fn read(capture: &[u8]) -> (Vec<String>, Vec<Captured>) {
     }
 }
 
-/// Packets of these lengths (without ICRC), the ICRC of each made for the identification that `identification`
-/// gives to its index.
+/// Packets of these lengths (without ICRC), the ICRC of each made for the identification that
+/// `identification` gives to its index.
 fn packets(
     from: IpAddr,
     from_port: u16,
@@ -152,7 +156,10 @@ fn a_sent_run_has_identifications_by_index() {
         assert_eq!(captured.direction.as_deref(), Some(&[2, 0, 0, 0][..]));
         assert_eq!(captured.comment, None);
         let frame = Frame::parse(&captured.frame).unwrap();
-        assert_eq!((frame.repr.src, frame.repr.dst), (SocketAddr::new(A, 4791), SocketAddr::new(B, 4791)));
+        assert_eq!(
+            (frame.repr.src, frame.repr.dst),
+            (SocketAddr::new(A, 4791), SocketAddr::new(B, 4791))
+        );
         assert!(matches!(frame.repr.ip, IpRepr::V4 { tos: 0x69, ttl: 64, .. }));
         let link = frame.repr.link.unwrap();
         assert_eq!((link.src, link.dst), ([2, 0, 10, 1, 2, 3], [2, 0, 10, 1, 2, 4]));
@@ -188,7 +195,10 @@ fn received_packets_get_the_identification_that_explains_their_icrc() {
     for captured in &captured {
         assert_eq!(captured.direction.as_deref(), Some(&[1, 0, 0, 0][..]));
         let frame = Frame::parse(&captured.frame).unwrap();
-        assert_eq!((frame.repr.src, frame.repr.dst), (SocketAddr::new(B, port), SocketAddr::new(A, 4791)));
+        assert_eq!(
+            (frame.repr.src, frame.repr.dst),
+            (SocketAddr::new(B, port), SocketAddr::new(A, 4791))
+        );
         assert!(matches!(frame.repr.ip, IpRepr::V4 { tos: 3, ttl: 63, .. }));
     }
 }
@@ -248,7 +258,10 @@ fn ipv6_and_several_ports_in_one_capture() {
     drop(tap);
     let (interfaces, captured) = read(&output.bytes());
     assert_eq!(interfaces, ["::1", "2001:db8::1:2"]);
-    assert_eq!(captured.iter().map(|captured| captured.interface).collect::<Vec<_>>(), [0, 0, 1, 1]);
+    assert_eq!(
+        captured.iter().map(|captured| captured.interface).collect::<Vec<_>>(),
+        [0, 0, 1, 1]
+    );
     for (captured, payload) in captured.iter().zip(run.segments().chain(arrived.segments())) {
         checked_identification(captured, payload);
     }
@@ -269,7 +282,8 @@ fn both_ends_of_udp_record_what_passed() {
         })
     };
     let (a, b): (UdpPort, UdpPort) = (open(&sender), open(&receiver));
-    let bytes = packets(a.address(), 4791, b.address(), &[1044, 1044, 1044, 16], |index| index as u16);
+    let bytes =
+        packets(a.address(), 4791, b.address(), &[1044, 1044, 1044, 16], |index| index as u16);
     let run = Run {
         from: a.address(),
         from_port: 4791,

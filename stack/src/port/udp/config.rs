@@ -22,8 +22,8 @@ use crate::sync::atomic::AtomicBool;
 use crate::sys::fork::{Guarded, guard};
 use crate::sys::{option, socket};
 
-/// Bytes of receive buffer asked for unless configured. A port that is granted half of it holds 992 packets of 4 KiB
-/// (measured). The kernel grants at most net.core.rmem_max.
+/// Bytes of receive buffer asked for unless configured. A port that is granted half of it holds 992
+/// packets of 4 KiB (measured). The kernel grants at most net.core.rmem_max.
 const RECEIVE_BUFFER: usize = 8 << 20;
 /// Bytes of send buffer asked for unless configured. The kernel grants at most net.core.wmem_max.
 const SEND_BUFFER: usize = 4 << 20;
@@ -35,12 +35,14 @@ pub struct UdpConfig {
     pub address: IpAddr,
     /// The interface index that a link-local IPv6 address (fe80::) belongs to; else 0.
     pub scope_id: u32,
-    /// The index of the interface that has the address: where IPv6 multicast groups are joined, and multicast packets leave. 0 lets
-    /// the system choose; for IPv4 the address itself says it.
+    /// The index of the interface that has the address: where IPv6 multicast groups are joined, and
+    /// multicast packets leave. 0 lets the system choose; for IPv4 the address itself says it.
     pub interface: u32,
-    /// Bytes of receive buffer to ask for; 8 MiB if `None`. The kernel grants at most net.core.rmem_max.
+    /// Bytes of receive buffer to ask for; 8 MiB if `None`. The kernel grants at most
+    /// net.core.rmem_max.
     pub receive_buffer: Option<usize>,
-    /// Bytes of send buffer to ask for; 4 MiB if `None`. The kernel grants at most net.core.wmem_max.
+    /// Bytes of send buffer to ask for; 4 MiB if `None`. The kernel grants at most
+    /// net.core.wmem_max.
     pub send_buffer: Option<usize>,
     /// Send runs of several packets in one call where the kernel can.
     pub gso: bool,
@@ -70,7 +72,11 @@ impl UdpConfig {
     #[must_use]
     pub fn on(interface: u32, address: IpAddr) -> Self {
         let is_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        Self { interface, scope_id: if is_link_local { interface } else { 0 }, ..Self::new(address) }
+        Self {
+            interface,
+            scope_id: if is_link_local { interface } else { 0 },
+            ..Self::new(address)
+        }
     }
 }
 
@@ -224,7 +230,8 @@ pub(in crate::port) fn bind_shared(config: &UdpConfig) -> Result<Guarded<Socket>
 /// A socket to send from, on a port that the system chooses. It receives nothing but errors.
 pub(super) fn bind_sender(port: &UdpPort) -> Result<(Guarded<Socket>, u16), OpenPortError> {
     let address = port.address;
-    let system_io = |call| move |error| OpenPortError::System { address, call, errno: errno_of(&error) };
+    let system_io =
+        |call| move |error| OpenPortError::System { address, call, errno: errno_of(&error) };
     let socket = guarded_socket(address)?;
     // The buffer is for the error queue alone.
     let config = UdpConfig {
@@ -251,14 +258,19 @@ pub(super) fn adopt(socket: Guarded<Socket>, config: &UdpConfig) -> Result<UdpPo
     assemble(socket, check_address(config.address.to_canonical(), config.scope_id)?, config)
 }
 
-/// A socket bound to a multicast group, which it joins. One bound to a host's address receives nothing that is sent to groups.
-/// It shares the group with all other sockets that want it, of whatever process and user: each gets every packet.
+/// A socket bound to a multicast group, which it joins. One bound to a host's address receives
+/// nothing that is sent to groups. It shares the group with all other sockets that want it, of
+/// whatever process and user: each gets every packet.
 pub(super) fn join(group: IpAddr, config: &UdpConfig) -> Result<UdpPort, JoinError> {
     let because = |error| match error {
         OpenPortError::AddressInUse { .. } => JoinError::AddressInUse { group },
         OpenPortError::FamilyMissing { .. } => JoinError::NoAddress { group },
         OpenPortError::System { call, errno, .. } => JoinError::System { group, call, errno },
-        other => JoinError::System { group, call: "bind", errno: Errno::from_raw_os_error(other.errno()) },
+        other => JoinError::System {
+            group,
+            call: "bind",
+            errno: Errno::from_raw_os_error(other.errno()),
+        },
     };
     let system_io = |call| move |error| JoinError::System { group, call, errno: errno_of(&error) };
     let socket = guarded_socket(group).map_err(because)?;
@@ -269,10 +281,15 @@ pub(super) fn join(group: IpAddr, config: &UdpConfig) -> Result<UdpPort, JoinErr
         IpAddr::V6(v6) if needs_scope(v6) => config.interface,
         _ => 0,
     };
-    // Only from the interface of the address, even if another socket joined the group on another one.
+    // Only from the interface of the address, even if another socket joined the group on another
+    // one.
     match group {
-        IpAddr::V4(_) => socket.set_multicast_all_v4(false).map_err(system_io("IP_MULTICAST_ALL"))?,
-        IpAddr::V6(_) => socket.set_multicast_all_v6(false).map_err(system_io("IPV6_MULTICAST_ALL"))?,
+        IpAddr::V4(_) => {
+            socket.set_multicast_all_v4(false).map_err(system_io("IP_MULTICAST_ALL"))?
+        }
+        IpAddr::V6(_) => {
+            socket.set_multicast_all_v6(false).map_err(system_io("IPV6_MULTICAST_ALL"))?
+        }
     }
     try_bind(&socket, group, scope_id, ROCE_PORT).map_err(|errno| match errno {
         Errno::ADDRINUSE => JoinError::AddressInUse { group },
@@ -283,7 +300,9 @@ pub(super) fn join(group: IpAddr, config: &UdpConfig) -> Result<UdpPort, JoinErr
             socket.join_multicast_v4(&group, &own).map_err(system_io("IP_ADD_MEMBERSHIP"))?;
         }
         (IpAddr::V6(group), IpAddr::V6(_)) => {
-            socket.join_multicast_v6(&group, config.interface).map_err(system_io("IPV6_ADD_MEMBERSHIP"))?;
+            socket
+                .join_multicast_v6(&group, config.interface)
+                .map_err(system_io("IPV6_ADD_MEMBERSHIP"))?;
         }
         _ => return Err(JoinError::NoAddress { group }),
     }
@@ -311,15 +330,18 @@ fn guarded_socket(address: IpAddr) -> Result<Guarded<Socket>, OpenPortError> {
     })
 }
 
-/// What packets of reliable connections have unless their program asks for another: a sender that heeds marks (ECT(0), RFC 3168).
+/// What packets of reliable connections have unless their program asks for another: a sender that
+/// heeds marks (ECT(0), RFC 3168).
 pub(super) const USUAL_TRAFFIC_CLASS: u8 = ecn::capable(0);
 
 fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(), OpenPortError> {
     let system = |call| move |errno| OpenPortError::System { address, call, errno };
-    let system_io = |call| move |error| OpenPortError::System { address, call, errno: errno_of(&error) };
+    let system_io =
+        |call| move |error| OpenPortError::System { address, call, errno: errno_of(&error) };
     match address {
         IpAddr::V4(_) => {
-            set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO).map_err(system("IP_MTU_DISCOVER"))?;
+            set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO)
+                .map_err(system("IP_MTU_DISCOVER"))?;
             option::set_int(socket, option::IP_RECVERR, 1).map_err(system("IP_RECVERR"))?;
             option::set_int(socket, option::IP_RECVTTL, 1).map_err(system("IP_RECVTTL"))?;
             socket.set_recv_tos_v4(true).map_err(system_io("IP_RECVTOS"))?;
@@ -334,22 +356,28 @@ fn configure(socket: &Socket, address: IpAddr, config: &UdpConfig) -> Result<(),
             if !socket.only_v6().map_err(system_io("IPV6_V6ONLY"))? {
                 socket.set_only_v6(true).map_err(system_io("IPV6_V6ONLY"))?;
             }
-            set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DO).map_err(system("IPV6_MTU_DISCOVER"))?;
+            set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DO)
+                .map_err(system("IPV6_MTU_DISCOVER"))?;
             option::set_int(socket, option::IPV6_DONTFRAG, 1).map_err(system("IPV6_DONTFRAG"))?;
             option::set_int(socket, option::IPV6_RECVERR, 1).map_err(system("IPV6_RECVERR"))?;
             socket.set_recv_hoplimit_v6(true).map_err(system_io("IPV6_RECVHOPLIMIT"))?;
             socket.set_recv_tclass_v6(true).map_err(system_io("IPV6_RECVTCLASS"))?;
             socket.set_tclass_v6(USUAL_TRAFFIC_CLASS.into()).map_err(system_io("IPV6_TCLASS"))?;
             if config.interface != 0 {
-                socket.set_multicast_if_v6(config.interface).map_err(system_io("IPV6_MULTICAST_IF"))?;
+                socket
+                    .set_multicast_if_v6(config.interface)
+                    .map_err(system_io("IPV6_MULTICAST_IF"))?;
             }
             // The kernel's rxe may send IPv6 with checksum 0; the ICRC protects the packet.
-            option::set_int(socket, option::UDP_NO_CHECK6_RX, 1).map_err(system("UDP_NO_CHECK6_RX"))?;
+            option::set_int(socket, option::UDP_NO_CHECK6_RX, 1)
+                .map_err(system("UDP_NO_CHECK6_RX"))?;
         }
     }
     // The kernel grants what it likes without an error; what it granted is read back.
     socket
-        .set_recv_buffer_size(config.receive_buffer.unwrap_or(RECEIVE_BUFFER).min(i32::MAX as usize))
+        .set_recv_buffer_size(
+            config.receive_buffer.unwrap_or(RECEIVE_BUFFER).min(i32::MAX as usize),
+        )
         .map_err(system_io("SO_RCVBUF"))?;
     socket
         .set_send_buffer_size(config.send_buffer.unwrap_or(SEND_BUFFER).min(i32::MAX as usize))
@@ -362,12 +390,14 @@ fn assemble(
     (address, scope_id): (IpAddr, u32),
     config: &UdpConfig,
 ) -> Result<UdpPort, OpenPortError> {
-    let system_io = |call| move |error| OpenPortError::System { address, call, errno: errno_of(&error) };
+    let system_io =
+        |call| move |error| OpenPortError::System { address, call, errno: errno_of(&error) };
     let receive_buffer = socket.recv_buffer_size().map_err(system_io("SO_RCVBUF"))?;
     let send_buffer = socket.send_buffer_size().map_err(system_io("SO_SNDBUF"))?;
     // Kernels from 4.18 (GSO) and 5.0 (GRO) know these; elsewhere the port does without.
     let gso = config.gso && option::int(&*socket, option::UDP_SEGMENT).is_ok();
-    let gro = option::set_int(&*socket, option::UDP_GRO, i32::from(config.gro)).is_ok() && config.gro;
+    let gro =
+        option::set_int(&*socket, option::UDP_GRO, i32::from(config.gro)).is_ok() && config.gro;
     tracing::debug!(%address, scope_id, receive_buffer, send_buffer, gso, gro, "opened UDP port {ROCE_PORT}");
     Ok(UdpPort {
         socket,
@@ -388,14 +418,19 @@ fn assemble(
 }
 
 /// Refuses addresses that no packet can come from; returns the address with the scope to use.
-pub(in crate::port) fn check_address(address: IpAddr, scope_id: u32) -> Result<(IpAddr, u32), OpenPortError> {
+pub(in crate::port) fn check_address(
+    address: IpAddr,
+    scope_id: u32,
+) -> Result<(IpAddr, u32), OpenPortError> {
     let unicast = match address {
         IpAddr::V4(v4) => !(v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast()),
         IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_multicast()),
     };
     match address {
         _ if !unicast => Err(OpenPortError::NotUnicast { address }),
-        IpAddr::V6(v6) if needs_scope(v6) && scope_id == 0 => Err(OpenPortError::ScopeMissing { address }),
+        IpAddr::V6(v6) if needs_scope(v6) && scope_id == 0 => {
+            Err(OpenPortError::ScopeMissing { address })
+        }
         IpAddr::V6(v6) if needs_scope(v6) => Ok((address, scope_id)),
         _ => Ok((address, 0)),
     }
@@ -417,7 +452,8 @@ fn bind(socket: &Socket, address: IpAddr, scope_id: u32, port: u16) -> Result<()
         Err(Errno::ADDRNOTAVAIL) => Err(OpenPortError::NoSuchAddress { address }),
         Err(Errno::ACCESS | Errno::PERM) => Err(OpenPortError::NotPermitted { address }),
         Err(Errno::NODEV) => Err(OpenPortError::NoSuchScope { address, scope_id }),
-        // What bind(2) answers for a broadcast address of an interface varies; the reason is told as it comes.
+        // What bind(2) answers for a broadcast address of an interface varies; the reason is told
+        // as it comes.
         Err(errno) => Err(system("bind", errno)),
     }
 }

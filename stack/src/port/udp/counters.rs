@@ -35,8 +35,9 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct UdpCounters {
             $($(#[$doc])+ pub $name: u64,)+
-            /// Datagrams that the kernel dropped at the socket, most often because the receive buffer was full;
-            /// a merged datagram counts once. `None` where the kernel does not tell (before 4.12). Wraps at 2^32.
+            /// Datagrams that the kernel dropped at the socket, most often because the receive
+            /// buffer was full; a merged datagram counts once. `None` where the kernel does not
+            /// tell (before 4.12). Wraps at 2^32.
             pub socket_dropped: Option<u32>,
         }
 
@@ -68,8 +69,8 @@ counters! {
     received_packets,
     /// Bytes in them.
     received_bytes,
-    /// Received datagrams dropped since the kernel cut them off, told no IP address or gave an impossible segment
-    /// size.
+    /// Received datagrams dropped since the kernel cut them off, told no IP address or gave an
+    /// impossible segment size.
     received_malformed,
     /// Received datagrams dropped since they were empty.
     received_empty,
@@ -85,7 +86,8 @@ counters! {
     send_failed,
     /// Times the network device refused GSO.
     gso_refused,
-    /// Runs dropped since they were empty, beyond the limits of a run, or too long to be sent without GSO.
+    /// Runs dropped since they were empty, beyond the limits of a run, or too long to be sent
+    /// without GSO.
     sent_over_limit,
     /// Runs dropped since they are to come from another address or UDP port than this port's.
     sent_wrong_source,

@@ -1,4 +1,5 @@
-//! What the network said of packets sent earlier: ICMP messages (RFC 792, RFC 4443) and the path's MTU.
+//! What the network said of packets sent earlier: ICMP messages (RFC 792, RFC 4443) and the path's
+//! MTU.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -55,8 +56,12 @@ impl PathError {
             peer: error.to,
             reporter: if remote { error.offender } else { None },
             reason: match error.origin {
-                libc::SO_EE_ORIGIN_ICMP => icmp_v4_reason(error.icmp_type, error.icmp_code, error.info),
-                libc::SO_EE_ORIGIN_ICMP6 => icmp_v6_reason(error.icmp_type, error.icmp_code, error.info),
+                libc::SO_EE_ORIGIN_ICMP => {
+                    icmp_v4_reason(error.icmp_type, error.icmp_code, error.info)
+                }
+                libc::SO_EE_ORIGIN_ICMP6 => {
+                    icmp_v6_reason(error.icmp_type, error.icmp_code, error.info)
+                }
                 _ => local_reason(error),
             },
         }
@@ -107,12 +112,16 @@ impl fmt::Display for PathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let peer = self.peer;
         match self.reason {
-            PathErrorReason::PortUnreachable => write!(f, "nobody listens on UDP port 4791 of {peer}"),
+            PathErrorReason::PortUnreachable => {
+                write!(f, "nobody listens on UDP port 4791 of {peer}")
+            }
             PathErrorReason::NetworkUnreachable => write!(f, "no route to the network of {peer}"),
             PathErrorReason::HostUnreachable => write!(f, "{peer} cannot be reached"),
             PathErrorReason::Prohibited => write!(f, "a firewall forbids packets to {peer}"),
             PathErrorReason::ProtocolUnreachable => write!(f, "{peer} does not speak UDP"),
-            PathErrorReason::TooBig { mtu: 0 } => write!(f, "a packet to {peer} is too big for the path"),
+            PathErrorReason::TooBig { mtu: 0 } => {
+                write!(f, "a packet to {peer} is too big for the path")
+            }
             PathErrorReason::TooBig { mtu } => {
                 write!(
                     f,
@@ -155,7 +164,12 @@ impl LogLimit {
         let next = self.next_ns.load(Ordering::Relaxed);
         let after = now.plus_ns(Self::INTERVAL_NS).as_ns();
         let due = now.as_ns() >= next;
-        if due && self.next_ns.compare_exchange(next, after, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if due
+            && self
+                .next_ns
+                .compare_exchange(next, after, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
             return Some(self.suppressed.swap(0, Ordering::Relaxed));
         }
         self.suppressed.fetch_add(1, Ordering::Relaxed);

@@ -10,14 +10,16 @@ use crate::port::Datagrams;
 use crate::sys::control::Control;
 use crate::sys::message::{self, ReceiveSlot};
 
-/// Room for several received datagrams of any size, made once and used again and again. 64 KiB each.
+/// Room for several received datagrams of any size, made once and used again and again. 64 KiB
+/// each.
 #[derive(Debug)]
 pub struct ReceiveBuffers {
     slots: Vec<ReceiveSlot>,
     /// Of the slots last filled, what is to be known of each; `None` for those that are dropped.
     arrivals: [Option<Arrival>; ReceiveBuffers::MAX],
-    /// The last call found something. After one that did, more is likely to wait, and one call fetches all of it; after one that did not, a call
-    /// for one costs less, and it does not look in vain for a second while an answer is due.
+    /// The last call found something. After one that did, more is likely to wait, and one call
+    /// fetches all of it; after one that did not, a call for one costs less, and it does not look
+    /// in vain for a second while an answer is due.
     was_filled: bool,
 }
 
@@ -66,7 +68,8 @@ impl ReceiveBuffers {
         })
     }
 
-    /// Receives what waits on a socket that is bound to the address `to`. Returns how many datagrams [`iter`](Self::iter) gives.
+    /// Receives what waits on a socket that is bound to the address `to`. Returns how many
+    /// datagrams [`iter`](Self::iter) gives.
     pub(super) fn fill(
         &mut self,
         socket: impl AsFd,
@@ -103,8 +106,8 @@ impl ReceiveBuffers {
     }
 }
 
-/// What the kernel says of the datagram in `slot`, which came to the address `to`; `None` if it was cut off, came from no IP address or has a
-/// segment size that cannot be.
+/// What the kernel says of the datagram in `slot`, which came to the address `to`; `None` if it was
+/// cut off, came from no IP address or has a segment size that cannot be.
 fn read_arrival(slot: &ReceiveSlot, to: IpAddr) -> Option<Arrival> {
     if slot.is_truncated() {
         return None;

@@ -1,9 +1,11 @@
-//! The sockets that a port sends from: one for each process slot of its peers, and one for management.
+//! The sockets that a port sends from: one for each process slot of its peers, and one for
+//! management.
 //!
-//! Receivers' GRO merges packets of equal addresses and ports, whatever their queue pair, and the kernel hands the result
-//! to the process of the first. So what goes to different slots comes from different ports; what comes from different processes
-//! does anyway, as the sockets are theirs. They are opened as they are needed, unconnected like the port's own
-//! (see the [port](super)), and refuse whatever is sent to them.
+//! Receivers' GRO merges packets of equal addresses and ports, whatever their queue pair, and the
+//! kernel hands the result to the process of the first. So what goes to different slots comes from
+//! different ports; what comes from different processes does anyway, as the sockets are theirs.
+//! They are opened as they are needed, unconnected like the port's own (see the [port](super)), and
+//! refuse whatever is sent to them.
 
 use crate::device::qpn::MANAGEMENT_SLOT;
 use crate::sync::Mutex;
@@ -13,7 +15,8 @@ use std::sync::OnceLock;
 
 use super::{OpenPortError, UdpPort, config};
 
-/// See the module. In the order of their opening: most processes have one peer slot or two, which are then found first.
+/// See the module. In the order of their opening: most processes have one peer slot or two, which
+/// are then found first.
 #[derive(Debug)]
 pub(super) struct Senders {
     opened: [OnceLock<Sender>; MANAGEMENT_SLOT as usize + 1],
@@ -50,7 +53,8 @@ impl Senders {
 
     /// The port that packets to a slot come from; its socket is opened if it is not yet.
     pub fn port_towards(&self, peer_slot: u8, of: &UdpPort) -> Result<u16, OpenPortError> {
-        let known = || self.iter().find(|sender| sender.peer_slot == peer_slot).map(|sender| sender.port);
+        let known =
+            || self.iter().find(|sender| sender.peer_slot == peer_slot).map(|sender| sender.port);
         if let Some(port) = known() {
             return Ok(port);
         }

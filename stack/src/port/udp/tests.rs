@@ -1,5 +1,5 @@
-//! Over loopback, unprivileged. Every port takes an address of its own, so that tests of several processes do not
-//! meet.
+//! Over loopback, unprivileged. Every port takes an address of its own, so that tests of several
+//! processes do not meet.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicU32;
@@ -47,7 +47,10 @@ fn run<'a>(from: &UdpPort, to: IpAddr, bytes: &'a [u8], segment_size: usize) -> 
 
 /// `length` bytes of which no two stretches are alike.
 fn pattern(length: usize) -> Vec<u8> {
-    (0..length as u32).flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_be_bytes()).take(length).collect()
+    (0..length as u32)
+        .flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_be_bytes())
+        .take(length)
+        .collect()
 }
 
 /// A datagram with its payload copied out.
@@ -211,7 +214,11 @@ fn ipv6_loopback() {
         ] {
             let bytes = pattern(length);
             let sent = Run { traffic_class, ..run(&port, local, &bytes, segment_size) };
-            assert_eq!(port.transmit(&sent), SendOutcome::Sent, "{length} by {segment_size}, gso {gso}");
+            assert_eq!(
+                port.transmit(&sent),
+                SendOutcome::Sent,
+                "{length} by {segment_size}, gso {gso}"
+            );
             let arrived = arrivals(&port, sent.segments().len());
             assert!(packets(&arrived).iter().eq(sent.segments()));
             for datagrams in &arrived {
@@ -234,7 +241,10 @@ fn an_ipv4_mapped_peer_is_an_ipv4_peer() {
     let mapped = IpAddr::V6(v4.to_ipv6_mapped());
     assert_eq!(a.transmit(&run(&a, mapped, b"to a mapped address", 64)), SendOutcome::Sent);
     assert_eq!(arrivals(&b, 1)[0].to, b.address());
-    assert_eq!(a.transmit(&run(&a, IpAddr::V6(Ipv6Addr::LOCALHOST), b"x", 64)), SendOutcome::Dropped);
+    assert_eq!(
+        a.transmit(&run(&a, IpAddr::V6(Ipv6Addr::LOCALHOST), b"x", 64)),
+        SendOutcome::Dropped
+    );
     assert_eq!(a.counters().sent_wrong_family, 1);
 }
 
@@ -255,7 +265,10 @@ fn runs_beyond_the_limits_are_dropped_and_counted() {
     assert_eq!(a.counters().sent_over_limit, 5);
     let foreign = run(&b, b.address(), &bytes[..100], 100);
     assert_eq!(a.transmit(&foreign), SendOutcome::Dropped);
-    assert_eq!(a.transmit(&Run { from_port: 1, ..run(&a, b.address(), b"x", 1) }), SendOutcome::Dropped);
+    assert_eq!(
+        a.transmit(&Run { from_port: 1, ..run(&a, b.address(), b"x", 1) }),
+        SendOutcome::Dropped
+    );
     assert_eq!(a.counters().sent_wrong_source, 2);
     assert_eq!(a.counters().sent_runs, 0);
     assert_eq!(b.receive(&mut ReceiveBuffers::new(1)).unwrap(), 0);
@@ -275,7 +288,9 @@ fn empty_datagrams_are_dropped_and_counted() {
 fn a_taken_address_gives_an_error_that_names_a_free_one() {
     let a = open();
     let error = UdpPort::open(UdpConfig::new(a.address())).unwrap_err();
-    let OpenPortError::AddressInUse { address, free: Some(free), .. } = error else { panic!("{error:?}") };
+    let OpenPortError::AddressInUse { address, free: Some(free), .. } = error else {
+        panic!("{error:?}")
+    };
     assert_eq!(address, a.address());
     assert_eq!(
         error.to_string(),
@@ -289,7 +304,8 @@ fn a_taken_address_gives_an_error_that_names_a_free_one() {
 #[test]
 fn addresses_that_cannot_be_bound_give_errors_that_say_why() {
     let open = |address: &str, scope_id| {
-        UdpPort::open(UdpConfig { scope_id, ..UdpConfig::new(address.parse().unwrap()) }).unwrap_err()
+        UdpPort::open(UdpConfig { scope_id, ..UdpConfig::new(address.parse().unwrap()) })
+            .unwrap_err()
     };
     // 192.0.2.0/24 is for documentation (RFC 5737): nobody's address.
     let address = "192.0.2.1".parse().unwrap();
@@ -310,12 +326,14 @@ fn addresses_that_cannot_be_bound_give_errors_that_say_why() {
 
 #[test]
 fn a_packet_larger_than_the_path_is_counted_and_reported() {
-    // Loopback's MTU holds every datagram there can be, so this one is larger than any. That the path's MTU counts as
-    // well, and is told, takes a namespace to change the MTU in: tests/on_the_wire.rs.
+    // Loopback's MTU holds every datagram there can be, so this one is larger than any. That the
+    // path's MTU counts as well, and is told, takes a namespace to change the MTU in:
+    // tests/on_the_wire.rs.
     let (a, b) = (open(), open());
     let bytes = pattern(65_508);
     let to = RawAddress::new(SocketAddr::new(b.address(), ROCE_PORT));
-    let outcome = a.send(&a.socket, 1, || message::send(&a.socket, &to, &Control::EMPTY, &bytes).map(|_| 1));
+    let outcome =
+        a.send(&a.socket, 1, || message::send(&a.socket, &to, &Control::EMPTY, &bytes).map(|_| 1));
     assert_eq!(outcome, SendOutcome::Dropped);
     assert_eq!(a.counters().send_too_big, 1);
     assert!(a.errors_pending());
@@ -329,7 +347,8 @@ fn a_closed_port_is_reported_with_the_peers_address() {
     let gone = open().address();
     assert_eq!(a.transmit(&run(&a, gone, b"nobody there", 64)), SendOutcome::Sent);
     let errors = path_errors(&a);
-    let expected = PathError { peer: gone, reporter: Some(gone), reason: PathErrorReason::PortUnreachable };
+    let expected =
+        PathError { peer: gone, reporter: Some(gone), reason: PathErrorReason::PortUnreachable };
     assert_eq!(errors, [expected]);
     assert_eq!(a.counters().icmp_port_unreachable, 1);
 
@@ -435,7 +454,8 @@ fn errors_of_a_send_have_their_counters() {
     assert!(a.gso());
 }
 
-/// What the kernel decides with the program is what `Destination::of` says, and the slot of the QPN otherwise.
+/// What the kernel decides with the program is what `Destination::of` says, and the slot of the QPN
+/// otherwise.
 #[test]
 fn steering_by_the_destination_qpn_and_by_the_identifiers_of_mads() {
     use urxe_wire::mad::{Attribute, CM_CLASS, CommId, Destination, METHOD_SEND};
@@ -444,7 +464,8 @@ fn steering_by_the_destination_qpn_and_by_the_identifiers_of_mads() {
     let members: Vec<Socket> = (0..MEMBERS)
         .map(|_| {
             let socket =
-                Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM.nonblocking(), None).unwrap();
+                Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM.nonblocking(), None)
+                    .unwrap();
             socket.set_reuse_port(true).unwrap();
             socket.bind(&address.into()).unwrap();
             socket

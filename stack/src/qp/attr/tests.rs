@@ -41,7 +41,8 @@ fn path_mtus_are_powers_of_two_in_bytes() {
 
 #[test]
 fn masks_have_the_bits_and_names_of_libibverbs() {
-    let names: Vec<_> = QpAttrMask::all().iter_names().map(|(name, bit)| (name, bit.bits())).collect();
+    let names: Vec<_> =
+        QpAttrMask::all().iter_names().map(|(name, bit)| (name, bit.bits())).collect();
     let expected = [
         ("STATE", 0),
         ("CUR_STATE", 1),

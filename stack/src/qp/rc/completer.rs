@@ -1,10 +1,13 @@
 //! The completer: what acknowledgements, NAKs and responses do to the requester's state.
 //!
-//! Every answer names a PSN and thereby acknowledges all SENDs and WRITEs before it. It cannot acknowledge a READ, atomic,
-//! ATOMIC WRITE or FLUSH whose own response is missing. That may be on its way still, overtaken, so what came ahead of it is kept for a moment
-//! ([`super::held`]) as a responder keeps requests. Then it is an implied NAK, and the requester goes back to the first missing response.
+//! Every answer names a PSN and thereby acknowledges all SENDs and WRITEs before it. It cannot
+//! acknowledge a READ, atomic, ATOMIC WRITE or FLUSH whose own response is missing. That may be on
+//! its way still, overtaken, so what came ahead of it is kept for a moment ([`super::held`]) as a
+//! responder keeps requests. Then it is an implied NAK, and the requester goes back to the first
+//! missing response.
 //!
-//! Sources: IBTA vol. 1, 9.7.5.1 (responses), 9.7.5.2 (NAKs), C9-134 (implied NAK), 9.7.7 (requester's handling).
+//! Sources: IBTA vol. 1, 9.7.5.1 (responses), 9.7.5.2 (NAKs), C9-134 (implied NAK), 9.7.7
+//! (requester's handling).
 
 use urxe_wire::{Kind, NakCode, PacketView, Position, Psn, Syndrome};
 
@@ -48,8 +51,11 @@ impl Requester {
         let psn = packet.psn();
         let outstanding = self.sent_psn.steps_from(self.una);
         if psn.steps_from(self.una) >= outstanding {
-            let counter =
-                if psn.distance(self.una) < 0 { Counter::DropDuplicate } else { Counter::DropGhostAck };
+            let counter = if psn.distance(self.una) < 0 {
+                Counter::DropDuplicate
+            } else {
+                Counter::DropGhostAck
+            };
             cx.counters.add(counter);
             return Ok(());
         }
@@ -119,9 +125,10 @@ impl Requester {
         }
     }
 
-    /// Goes back by one packet: the last that was sent, or, where the window became smaller since, the last that was sent again. For
-    /// a READ that is not answered to what is missing of it, since its responder says nothing of what it sent. Atomics, ATOMIC WRITEs and
-    /// FLUSHes, which may take their time, are left to the timer.
+    /// Goes back by one packet: the last that was sent, or, where the window became smaller since,
+    /// the last that was sent again. For a READ that is not answered to what is missing of it,
+    /// since its responder says nothing of what it sent. Atomics, ATOMIC WRITEs and FLUSHes, which
+    /// may take their time, are left to the timer.
     fn probe(&mut self, cx: &Context<'_>) {
         if self.cursor_psn == self.una {
             return;
@@ -137,7 +144,12 @@ impl Requester {
         cx.counters.add(Counter::TailProbes);
     }
 
-    fn fail_head(&mut self, qp: &mut Common, cx: &Context<'_>, status: WcStatus) -> Result<(), Failed> {
+    fn fail_head(
+        &mut self,
+        qp: &mut Common,
+        cx: &Context<'_>,
+        status: WcStatus,
+    ) -> Result<(), Failed> {
         self.rewind(self.una, cx);
         if !self.queue.is_empty() {
             self.complete_head(qp, cx, status);
@@ -145,8 +157,8 @@ impl Requester {
         Err(Failed)
     }
 
-    /// Takes every SEND and WRITE packet before `psn` as received. False, with what was possible done, when a READ or
-    /// atomic before `psn` has not been answered.
+    /// Takes every SEND and WRITE packet before `psn` as received. False, with what was possible
+    /// done, when a READ or atomic before `psn` has not been answered.
     fn acknowledge_before(&mut self, psn: Psn, qp: &mut Common, cx: &mut Context<'_>) -> bool {
         let before = self.una;
         let (complete, released) = self.retire_before(psn, qp, cx);
@@ -157,7 +169,8 @@ impl Requester {
         complete
     }
 
-    /// The first half of [`acknowledge_before`](Self::acknowledge_before), with what it returns, and the bytes to be released.
+    /// The first half of [`acknowledge_before`](Self::acknowledge_before), with what it returns,
+    /// and the bytes to be released.
     #[inline(always)]
     fn retire_before(&mut self, psn: Psn, qp: &mut Common, cx: &Context<'_>) -> (bool, u64) {
         let (mut complete, mut released) = (true, 0);
@@ -263,7 +276,8 @@ impl Requester {
         self.fail_head(qp, cx, status)
     }
 
-    /// An answer that is no NAK passed a READ or atomic that was not answered: it waits, or that counts as lost.
+    /// An answer that is no NAK passed a READ or atomic that was not answered: it waits, or that
+    /// counts as lost.
     fn on_ahead(&mut self, packet: &PacketView<'_>, qp: &Common, cx: &Context<'_>) {
         if !self.recovery.went_back_for_answers() {
             let due = cx.now.plus_ns(cx.path.window.reordering_ns());
@@ -375,9 +389,10 @@ impl Requester {
     }
 }
 
-/// Whether a READ response is one that the request asked for: as long as it must be, and an end (LAST, ONLY) exactly where a
-/// wire request ended. A responder that resumes may begin with FIRST or go on with MIDDLE. ATOMIC WRITE and FLUSH are
-/// answered as a READ of nothing (`rxe_resp.c`, `send_read_response_ack`).
+/// Whether a READ response is one that the request asked for: as long as it must be, and an end
+/// (LAST, ONLY) exactly where a wire request ended. A responder that resumes may begin with FIRST
+/// or go on with MIDDLE. ATOMIC WRITE and FLUSH are answered as a READ of nothing (`rxe_resp.c`,
+/// `send_read_response_ack`).
 fn is_expected_response(wqe: &SendWqe, index: u32, mtu: u32, packet: &PacketView<'_>) -> bool {
     match wqe.op {
         SendOp::Read { .. } => {}

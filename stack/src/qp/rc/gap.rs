@@ -1,17 +1,21 @@
-//! A packet that was asked for and did not come: when to ask once more. When to ask first, [`held`](super::held) says.
+//! A packet that was asked for and did not come: when to ask once more. When to ask first,
+//! [`held`](super::held) says.
 //!
-//! One question a gap is what the specification wants, since its sender answers with everything from there on (go-back-N). If
-//! the packet is lost again among what was sent again, nothing else tells the sender before its timer does, and that runs for a
-//! thousand round trips. The receiver can see it: what lies behind the gap comes a second time.
+//! One question a gap is what the specification wants, since its sender answers with everything
+//! from there on (go-back-N). If the packet is lost again among what was sent again, nothing else
+//! tells the sender before its timer does, and that runs for a thousand round trips. The receiver
+//! can see it: what lies behind the gap comes a second time.
 //!
 //! ```text
 //!   asked for 5:   … 14 15 16   (5) 6 7 8 …
 //!                                        ↑ ask again: three in order that had come before
 //! ```
-//! A single packet that had come before may be a copy that the network made, or one that was overtaken; it counts once a round trip
-//! has passed since the question. The probe of a sender that waits in vain is such a packet.
+//! A single packet that had come before may be a copy that the network made, or one that was
+//! overtaken; it counts once a round trip has passed since the question. The probe of a sender that
+//! waits in vain is such a packet.
 //!
-//! Source: IBTA vol. 1, 9.7.5.2.2 (one NAK until the expected packet comes); what is repeated is a new NAK of a new gap.
+//! Source: IBTA vol. 1, 9.7.5.2.2 (one NAK until the expected packet comes); what is repeated is a
+//! new NAK of a new gap.
 
 use urxe_wire::Psn;
 
@@ -38,7 +42,8 @@ impl Gap {
         Self { asked_at: now, highest: psn, again: psn, count: 0 }
     }
 
-    /// `psn` came, which is not the expected one, and `gap` is what is known of that. Whether to ask for it.
+    /// `psn` came, which is not the expected one, and `gap` is what is known of that. Whether to
+    /// ask for it.
     pub fn on_early(gap: &mut Option<Self>, psn: Psn, now: Time, round_trip_ns: u64) -> bool {
         match gap {
             Some(gap) => gap.on_packet(psn, now, round_trip_ns),
@@ -75,7 +80,8 @@ mod tests {
         Time::from_ns(ns)
     }
 
-    /// Asks for what is before the first of `psns`; which of the others, by place, make it ask again.
+    /// Asks for what is before the first of `psns`; which of the others, by place, make it ask
+    /// again.
     fn asks(psns: &[u32]) -> Vec<usize> {
         let mut gap = Gap::new(Psn::masked(psns[0]), at(1));
         let mut asks = |place: usize| gap.on_packet(Psn::masked(psns[place]), at(2), ROUND_TRIP_NS);
@@ -104,6 +110,9 @@ mod tests {
         assert!(!gap.on_packet(Psn::new(9), at(ROUND_TRIP_NS), ROUND_TRIP_NS), "it is new");
         assert!(!gap.on_packet(Psn::new(9), at(ROUND_TRIP_NS - 1), ROUND_TRIP_NS));
         assert!(gap.on_packet(Psn::new(9), at(ROUND_TRIP_NS), ROUND_TRIP_NS), "the probe");
-        assert!(!gap.on_packet(Psn::new(9), at(ROUND_TRIP_NS + 1), ROUND_TRIP_NS), "asked a moment ago");
+        assert!(
+            !gap.on_packet(Psn::new(9), at(ROUND_TRIP_NS + 1), ROUND_TRIP_NS),
+            "asked a moment ago"
+        );
     }
 }

@@ -1,25 +1,30 @@
 //! Packets that came before their turn: kept until what is missing comes, or counts as lost.
 //!
-//! Where a network has several queues or ways, packets overtake each other by some places, for microseconds. Going back
-//! for each of those costs a round trip and all that was under way, keeping some packets costs a copy of each.
+//! Where a network has several queues or ways, packets overtake each other by some places, for
+//! microseconds. Going back for each of those costs a round trip and all that was under way,
+//! keeping some packets costs a copy of each.
 //!
 //! ```text
 //!   missing 5:   6 7 held      (5) 5 6 7 executed, in order
 //!                6 7 8 … 13 held, 14:    5 is lost
 //!                6 7 held, none for a while: 5 is lost
 //! ```
-//! **How many.** [`MAX`] packets, each of the path MTU at most: 33 KiB at 4 KiB. A real loss in a stream is told by the ninth packet behind it, which most often came in the same
-//! run, so nothing is waited for; a lower bound (TCP's is three) asks for packets that are about to come. Whole runs that overtake each
-//! other would take tens of times the memory.
+//! **How many.** [`MAX`] packets, each of the path MTU at most: 33 KiB at 4 KiB. A real loss in a
+//! stream is told by the ninth packet behind it, which most often came in the same run, so nothing
+//! is waited for; a lower bound (TCP's is three) asks for packets that are about to come. Whole
+//! runs that overtake each other would take tens of times the memory.
 //!
-//! **How long.** Behind the last packets of a burst come too few to tell, so time does: a quarter of the shortest round trip, between 0.1 ms
-//! and 1 ms ([`Window::reordering_ns`](crate::path::window::Window::reordering_ns)), from when the first came before its turn, and anew when some had
-//! their turn since.
+//! **How long.** Behind the last packets of a burst come too few to tell, so time does: a quarter
+//! of the shortest round trip, between 0.1 ms and 1 ms
+//! ([`Window::reordering_ns`](crate::path::window::Window::reordering_ns)), from when the first
+//! came before its turn, and anew when some had their turn since.
 //!
-//! What counts as lost is asked for, which makes the sender send everything from there on (go-back-N): so all that is held is dropped then, and
-//! executed when it comes again. Once asked, [`gap`](super::gap) decides, and nothing is held.
+//! What counts as lost is asked for, which makes the sender send everything from there on
+//! (go-back-N): so all that is held is dropped then, and executed when it comes again. Once asked,
+//! [`gap`](super::gap) decides, and nothing is held.
 //!
-//! A queue pair has this only from the first packet that came too early until it was of no use for [`IDLE_NS`]; meanwhile nothing is allocated.
+//! A queue pair has this only from the first packet that came too early until it was of no use for
+//! [`IDLE_NS`]; meanwhile nothing is allocated.
 
 use urxe_wire::{PacketView, Psn};
 
@@ -58,8 +63,14 @@ impl Held {
         Box::new(Self { due: Time::NEVER, packets, buffers })
     }
 
-    /// Keeps a copy of `packet`, if there is room. `due`: when what is missing counts as lost, if nothing is held yet.
-    pub fn keep(held: &mut Option<Box<Self>>, packet: &PacketView<'_>, mtu: u32, due: Time) -> Early {
+    /// Keeps a copy of `packet`, if there is room. `due`: when what is missing counts as lost, if
+    /// nothing is held yet.
+    pub fn keep(
+        held: &mut Option<Box<Self>>,
+        packet: &PacketView<'_>,
+        mtu: u32,
+        due: Time,
+    ) -> Early {
         let psn = packet.psn();
         let held = held.get_or_insert_with(Self::new);
         let place = held.packets.partition_point(|(other, _)| other.precedes(psn));

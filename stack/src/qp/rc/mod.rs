@@ -53,7 +53,11 @@ pub(super) struct Rc {
 impl Rc {
     pub fn new(cap: &QpCap, receives: RecvQueue) -> Self {
         Self {
-            requester: Requester::new(SendQueue::new(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data)),
+            requester: Requester::new(SendQueue::new(
+                cap.max_send_wr,
+                cap.max_send_sge,
+                cap.max_inline_data,
+            )),
             responder: Responder::new(receives),
         }
     }
@@ -110,8 +114,8 @@ impl Machine for Rc {
         };
     }
 
-    /// READ responses go first; a lone acknowledgement goes last, as the short packet that may end a run, where it costs
-    /// next to nothing.
+    /// READ responses go first; a lone acknowledgement goes last, as the short packet that may end
+    /// a run, where it costs next to nothing.
     fn transmit(
         &mut self,
         qp: &mut Common,
@@ -122,7 +126,8 @@ impl Machine for Rc {
         if !self.responder.has_answers() {
             return self.requester.transmit(qp, cx, run, icrc);
         }
-        // One acknowledgement rides behind what is sent beside it; where it cannot, it goes before, as it came first.
+        // One acknowledgement rides behind what is sent beside it; where it cannot, it goes before,
+        // as it came first.
         let rides_behind = !(run.is_empty() && self.requester.ends_short());
         if !self.responder.is_urgent() && rides_behind {
             let requests = self.requester.transmit(qp, cx, run, icrc);

@@ -1,16 +1,17 @@
 //! When a requester sends again, and when it gives up.
 //!
-//! Two clocks run beside each other. The *early timeout* follows the measured round trip, doubles while nothing comes back, and
-//! uses up no retry. The *attribute timeout* (`timeout`, `retry_cnt`) decides alone when the peer counts as gone:
-//! when nothing has moved for (`retry_cnt` + 1) × timeout, and never before. A wait that the peer asked for (RNR NAK)
-//! stops both.
+//! Two clocks run beside each other. The *early timeout* follows the measured round trip, doubles
+//! while nothing comes back, and uses up no retry. The *attribute timeout* (`timeout`, `retry_cnt`)
+//! decides alone when the peer counts as gone: when nothing has moved for (`retry_cnt` + 1) ×
+//! timeout, and never before. A wait that the peer asked for (RNR NAK) stops both.
 //!
-//! Before the early timeout a *probe* goes out, once between two signs of progress: the last packet that was sent, once more. If it
-//! was lost itself it arrives now, if another was the peer asks for it, and if the answer was it comes again: who loses the end of a
-//! window learns it after milliseconds. Of a READ the probe is what is missing of it.
+//! Before the early timeout a *probe* goes out, once between two signs of progress: the last packet
+//! that was sent, once more. If it was lost itself it arrives now, if another was the peer asks for
+//! it, and if the answer was it comes again: who loses the end of a window learns it after
+//! milliseconds. Of a READ the probe is what is missing of it.
 //!
-//! Sources: IBTA vol. 1, 9.7.6.1.3 (local ACK timeout), 9.7.5.2.8 (RNR NAK), C9-141 (retry count); RFC 6298 for the doubling; RFC
-//! 8985, 7 (tail loss probe).
+//! Sources: IBTA vol. 1, 9.7.6.1.3 (local ACK timeout), 9.7.5.2.8 (RNR NAK), C9-141 (retry count);
+//! RFC 6298 for the doubling; RFC 8985, 7 (tail loss probe).
 
 use urxe_wire::{Psn, RnrTimer};
 
@@ -24,8 +25,8 @@ const RNR_FOR_EVER: u8 = 7;
 const MAX_BACKOFF: u32 = 8;
 /// With the timeout switched off, still send again after so long at most.
 const LONGEST_EARLY_NS: u64 = 4_000_000_000;
-/// After so many NAKs in a row without progress, only the timer sends again: a peer that always NAKs must not make
-/// two hosts exchange packets at full speed.
+/// After so many NAKs in a row without progress, only the timer sends again: a peer that always
+/// NAKs must not make two hosts exchange packets at full speed.
 const MAX_NAKS_WITHOUT_PROGRESS: u32 = 64;
 
 /// What a due timer asks for.
@@ -63,7 +64,8 @@ pub(crate) struct Recovery {
     sample_psn: Psn,
     /// [`Time::NEVER`] while none is measured.
     sampled_at: Time,
-    /// An implied NAK went back to the oldest that is not answered: the answers still under way from before must not repeat it.
+    /// An implied NAK went back to the oldest that is not answered: the answers still under way
+    /// from before must not repeat it.
     implied: Option<Gap>,
     /// When a NAK last made the requester go back, [`Time::NEVER`] if none did.
     went_back_at: Time,
@@ -108,7 +110,11 @@ impl Recovery {
     }
 
     pub fn deadline(&self) -> Time {
-        if self.resume_at == Time::NEVER { self.retransmit_at.min(self.probe_at) } else { self.resume_at }
+        if self.resume_at == Time::NEVER {
+            self.retransmit_at.min(self.probe_at)
+        } else {
+            self.resume_at
+        }
     }
 
     /// Whether the peer asked to wait.
@@ -127,7 +133,8 @@ impl Recovery {
         }
     }
 
-    /// Something was acknowledged; `una` is the oldest that is not, `outstanding` whether anything still is.
+    /// Something was acknowledged; `una` is the oldest that is not, `outstanding` whether anything
+    /// still is.
     pub fn on_progress(&mut self, una: Psn, outstanding: bool, qp: &Common, cx: &Context<'_>) {
         if self.sampled_at != Time::NEVER && una.distance(self.sample_psn) > 0 {
             cx.path.window.on_round_trip(cx.now.since_ns(self.sampled_at));
@@ -150,9 +157,10 @@ impl Recovery {
 
     /// A sequence NAK came. Whether to go back for it.
     ///
-    /// What was sent again can be answered a round trip later at the earliest, the shortest that was measured: the usual one
-    /// may be many times that. A NAK before that speaks of what was sent the first time: going back for each of them would put copy upon
-    /// copy of the window on the wire, which are overtaken by each other and bring more NAKs.
+    /// What was sent again can be answered a round trip later at the earliest, the shortest that
+    /// was measured: the usual one may be many times that. A NAK before that speaks of what was
+    /// sent the first time: going back for each of them would put copy upon copy of the window on
+    /// the wire, which are overtaken by each other and bring more NAKs.
     pub fn on_nak(&mut self, qp: &Common, cx: &Context<'_>) -> bool {
         self.naks += 1;
         self.sampled_at = Time::NEVER;
@@ -162,8 +170,10 @@ impl Recovery {
         if self.went_back_at != Time::NEVER {
             let at = self.went_back_at;
             if cx.now < at.plus_ns(cx.path.window.shortest_round_trip_ns()) {
-                // If it did speak of the second copy, it costs one more round trip and not a whole timeout.
-                self.retransmit_at = self.retransmit_at.min(at.plus_ns(2 * cx.path.window.round_trip_ns()));
+                // If it did speak of the second copy, it costs one more round trip and not a whole
+                // timeout.
+                self.retransmit_at =
+                    self.retransmit_at.min(at.plus_ns(2 * cx.path.window.round_trip_ns()));
                 return false;
             }
         }
@@ -241,7 +251,12 @@ impl Recovery {
 
     #[inline]
     fn arm(&mut self, qp: &Common, cx: &Context<'_>) {
-        let early = cx.path.window.early_timeout_ns().saturating_mul(1 << self.backoff).min(LONGEST_EARLY_NS);
+        let early = cx
+            .path
+            .window
+            .early_timeout_ns()
+            .saturating_mul(1 << self.backoff)
+            .min(LONGEST_EARLY_NS);
         self.retransmit_at = match qp.timeout_ns() {
             None => cx.now.plus_ns(early),
             Some(timeout_ns) => {

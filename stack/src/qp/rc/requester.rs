@@ -1,4 +1,5 @@
-//! The requester of a reliable connection: takes work requests off the send queue and puts their packets on the wire.
+//! The requester of a reliable connection: takes work requests off the send queue and puts their
+//! packets on the wire.
 //!
 //! ```text
 //!   queue.head          cursor                                queue.tail
@@ -7,13 +8,15 @@
 //!      una                cursor_psn       next_psn
 //!                               sent_psn: one past the highest PSN ever sent
 //! ```
-//! A work request gets its PSNs when its first packet is sent. Going back is moving the cursor to a PSN between `una`
-//! and `sent_psn`. What is charged to the path's window is always exactly what lies between `una` and `cursor_psn`.
+//! A work request gets its PSNs when its first packet is sent. Going back is moving the cursor to a
+//! PSN between `una` and `sent_psn`. What is charged to the path's window is always exactly what
+//! lies between `una` and `cursor_psn`.
 //!
 //! The other half, what answers do to this state, is in [`super::completer`].
 //!
-//! Packets leave in *bursts*, of which the last asks for an acknowledgement. A burst is begun when the window has room for all of it, and is then sent
-//! whole, in one go and in as many runs as it takes: so the peer is never left with packets that it was not asked to acknowledge, and the
+//! Packets leave in *bursts*, of which the last asks for an acknowledgement. A burst is begun when
+//! the window has room for all of it, and is then sent whole, in one go and in as many runs as it
+//! takes: so the peer is never left with packets that it was not asked to acknowledge, and the
 //! window opens by whole runs and not by crumbs.
 //!
 //! Sources: IBTA vol. 1, 9.7.2 (PSNs), 9.7.3 (requests), 9.7.5.1 (ACK requests), 10.8.3.3 (fences).
@@ -21,8 +24,8 @@
 use std::collections::VecDeque;
 
 use urxe_wire::{
-    AtomicEth, Bth, Ext, Feth, IcrcSeed, Opcode, PacketRepr, Psn, Qpn, Reth, SelectivityLevel, Service,
-    XrcEth,
+    AtomicEth, Bth, Ext, Feth, IcrcSeed, Opcode, PacketRepr, Psn, Qpn, Reth, SelectivityLevel,
+    Service, XrcEth,
 };
 
 use super::held::Held;
@@ -41,7 +44,8 @@ use crate::qp::queue::{SendQueue, SendWqe};
 use crate::qp::wr::{Destination, FlushRange, PostError, SendFlags, SendOp, SendRequest};
 use crate::time::Time;
 
-/// PSNs that may be unacknowledged at once. Far below half the PSN space; the path's window is the tighter bound.
+/// PSNs that may be unacknowledged at once. Far below half the PSN space; the path's window is the
+/// tighter bound.
 const MAX_UNACKNOWLEDGED: u32 = 1 << 16;
 /// At least every so many packets ask for an acknowledgement.
 const ACK_EVERY: u32 = 32;
@@ -117,7 +121,8 @@ impl Requester {
         self.recovery = Recovery::new(qp);
     }
 
-    /// The attributes of `mask` changed while the queue pair lives. Those that are not kept here are looked up where they count.
+    /// The attributes of `mask` changed while the queue pair lives. Those that are not kept here
+    /// are looked up where they count.
     pub fn attributes_changed(&mut self, qp: &Common, mask: QpAttrMask) {
         if mask.contains(QpAttrMask::RNR_RETRY) {
             self.recovery.allow_rnr_retries(qp);
@@ -152,7 +157,8 @@ impl Requester {
         self.held = None;
     }
 
-    /// Gives everything charged back to the path's window: what is not acknowledged will be sent again.
+    /// Gives everything charged back to the path's window: what is not acknowledged will be sent
+    /// again.
     pub fn uncharge(&mut self, cx: &Context<'_>) {
         self.rewind(self.una, cx);
     }
@@ -170,7 +176,8 @@ impl Requester {
         self.queue.push(request, qp.max_message, qp.sq_sig_all)
     }
 
-    /// Appends packets to `run` if the queue pair may send, and fails it if what it should send cannot be sent.
+    /// Appends packets to `run` if the queue pair may send, and fails it if what it should send
+    /// cannot be sent.
     pub fn transmit(
         &mut self,
         qp: &mut Common,
@@ -188,7 +195,8 @@ impl Requester {
         sent
     }
 
-    /// Whether the message at the cursor is of several packets and the last of them so short that nothing can follow it in its run.
+    /// Whether the message at the cursor is of several packets and the last of them so short that
+    /// nothing can follow it in its run.
     pub fn ends_short(&self) -> bool {
         if self.cursor == self.queue.tail() {
             return false;
@@ -197,8 +205,15 @@ impl Requester {
         !wqe.op.has_response() && wqe.length > self.mtu && !wqe.length.is_multiple_of(self.mtu)
     }
 
-    /// Appends packets to `run` until nothing more can be sent now, or the run or the window is full.
-    fn send_on(&mut self, qp: &Common, cx: &mut Context<'_>, run: &mut RunBuffer, icrc: &IcrcSeed) -> Sent {
+    /// Appends packets to `run` until nothing more can be sent now, or the run or the window is
+    /// full.
+    fn send_on(
+        &mut self,
+        qp: &Common,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Sent {
         if self.recovery.is_waiting(cx.now) {
             return Sent::Idle;
         }
@@ -223,12 +238,15 @@ impl Requester {
         Sent::Idle
     }
 
-    /// Gives the entry at the cursor, of which `wqe` is a copy, its PSNs; false if it must not start yet.
+    /// Gives the entry at the cursor, of which `wqe` is a copy, its PSNs; false if it must not
+    /// start yet.
     fn begin(&mut self, wqe: &mut SendWqe, qp: &Common, cx: &Context<'_>) -> bool {
         let draining = qp.state == QpState::Sqd;
         let fenced = wqe.flags.contains(SendFlags::FENCE) && !self.reads.is_empty();
-        // Mandatory here as in rdma_rxe: what was sent with the key may have to be sent again, or be answered.
-        let before_invalidate = matches!(wqe.op, SendOp::LocalInv { .. }) && self.cursor != self.queue.head();
+        // Mandatory here as in rdma_rxe: what was sent with the key may have to be sent again, or
+        // be answered.
+        let before_invalidate =
+            matches!(wqe.op, SendOp::LocalInv { .. }) && self.cursor != self.queue.head();
         if draining || fenced || before_invalidate {
             return false;
         }
@@ -249,7 +267,8 @@ impl Requester {
         true
     }
 
-    /// Carries out the local operation at the cursor, unless that was done before the requester went back.
+    /// Carries out the local operation at the cursor, unless that was done before the requester
+    /// went back.
     fn execute(&mut self, wqe: &SendWqe, qp: &Common, cx: &mut Context<'_>) {
         if !wqe.executed {
             if let Err(status) = local::execute(&wqe.op, qp, cx) {
@@ -312,8 +331,9 @@ impl Requester {
         }
         self.burst_left -= 1;
         cx.charges.send(u64::from(payload_len) + PACKET_OVERHEAD);
-        cx.sent_writes +=
-            u64::from(index == 0 && matches!(wqe.op, SendOp::Write { .. } | SendOp::WriteImm { .. }));
+        cx.sent_writes += u64::from(
+            index == 0 && matches!(wqe.op, SendOp::Write { .. } | SendOp::WriteImm { .. }),
+        );
         self.advance_cursor(1, bth.ack_req, qp, cx);
         None
     }
@@ -328,7 +348,8 @@ impl Requester {
         icrc: &IcrcSeed,
     ) -> Option<Sent> {
         if qp.attr.max_rd_atomic == 0 {
-            // There was room when it was posted, which was taken away since: it would wait for ever.
+            // There was room when it was posted, which was taken away since: it would wait for
+            // ever.
             self.failed = Some(WcStatus::LocQpOpErr);
             return None;
         }
@@ -355,8 +376,9 @@ impl Requester {
         let packet = PacketRepr { bth, xrceth: xrceth(wqe), ext };
         let (queue, position) = (&self.queue, self.cursor);
         let pins = &mut cx.pins;
-        let appended = run
-            .append_packet(icrc, packet, payload_len, |to| queue.copy_payload(position, pins, qp.pd, 0, to));
+        let appended = run.append_packet(icrc, packet, payload_len, |to| {
+            queue.copy_payload(position, pins, qp.pd, 0, to)
+        });
         if let Err(fault) = appended {
             self.fail_at_cursor(qp, fault);
             return None;
@@ -370,16 +392,18 @@ impl Requester {
         None
     }
 
-    /// The request for what is missing from the cursor on: of a READ at most up to the end of the wire request that
-    /// first covered it, since a responder resumes only inside that.
+    /// The request for what is missing from the cursor on: of a READ at most up to the end of the
+    /// wire request that first covered it, since a responder resumes only inside that.
     fn fetch_headers(&self, wqe: &SendWqe, mtu: u32) -> (Opcode, Ext, u32) {
         match wqe.op {
             SendOp::CompareSwap { remote, compare, swap } => {
-                let eth = AtomicEth { va: remote.addr, rkey: remote.rkey, swap_or_add: swap, compare };
+                let eth =
+                    AtomicEth { va: remote.addr, rkey: remote.rkey, swap_or_add: swap, compare };
                 (Opcode::RcCompareSwap, Ext::Atomic(eth), 1)
             }
             SendOp::FetchAdd { remote, add } => {
-                let eth = AtomicEth { va: remote.addr, rkey: remote.rkey, swap_or_add: add, compare: 0 };
+                let eth =
+                    AtomicEth { va: remote.addr, rkey: remote.rkey, swap_or_add: add, compare: 0 };
                 (Opcode::RcFetchAdd, Ext::Atomic(eth), 1)
             }
             SendOp::Read { remote } => {
@@ -422,7 +446,10 @@ impl Requester {
         };
         let bytes = charged(wqe, index, packets, self.mtu);
         let unacknowledged = self.cursor_psn.steps_from(self.una);
-        if self.gives_way(Budget::Window, cx) || unacknowledged >= MAX_UNACKNOWLEDGED || !cx.admits(bytes) {
+        if self.gives_way(Budget::Window, cx)
+            || unacknowledged >= MAX_UNACKNOWLEDGED
+            || !cx.admits(bytes)
+        {
             return false;
         }
         cx.charges.reserve(bytes);
@@ -430,18 +457,21 @@ impl Requester {
         true
     }
 
-    /// Whether others are before it. What is sent again goes before all of them: its peer can do nothing until it comes.
+    /// Whether others are before it. What is sent again goes before all of them: its peer can do
+    /// nothing until it comes.
     fn gives_way(&self, budget: Budget, cx: &Context<'_>) -> bool {
         cx.gives_way[budget as usize] && self.cursor_psn == self.sent_psn
     }
 
-    /// Lets one packet pass that was there before, and asks for its acknowledgement, whatever the window has room for.
+    /// Lets one packet pass that was there before, and asks for its acknowledgement, whatever the
+    /// window has room for.
     pub(super) fn begin_burst_of_one(&mut self) {
         (self.burst_left, self.burst_packets, self.burst_bytes) =
             (1, 1, u64::from(self.mtu) + PACKET_OVERHEAD);
     }
 
-    /// Lets the next entry's first packets follow in the same burst, so that one of them asks for the acknowledgement.
+    /// Lets the next entry's first packets follow in the same burst, so that one of them asks for
+    /// the acknowledgement.
     fn extend_burst(&mut self, qp: &Common, cx: &mut Context<'_>) {
         if !self.next_is_data(qp) {
             return;
@@ -456,8 +486,8 @@ impl Requester {
             (length.div_ceil(mtu).min(of_longest as u32), of_longest > 0)
         };
         let packets = packets.min(ACK_EVERY - self.burst_packets);
-        let bytes =
-            u64::from(length).min(u64::from(packets) * u64::from(mtu)) + u64::from(packets) * PACKET_OVERHEAD;
+        let bytes = u64::from(length).min(u64::from(packets) * u64::from(mtu))
+            + u64::from(packets) * PACKET_OVERHEAD;
         if packets > 0 && fits && cx.admits(bytes) {
             cx.charges.reserve(bytes);
             self.burst_left += packets;
@@ -466,7 +496,8 @@ impl Requester {
         }
     }
 
-    /// Whether the entry after the cursor will send data at once, so that its packets can carry the ACK request.
+    /// Whether the entry after the cursor will send data at once, so that its packets can carry the
+    /// ACK request.
     fn next_is_data(&self, qp: &Common) -> bool {
         let next = self.cursor + 1;
         if next == self.queue.tail() || qp.state != QpState::Rts {
@@ -502,7 +533,8 @@ impl Requester {
         self.burst_left = 0;
     }
 
-    /// Moves the cursor back to `psn`, which is not before `una`, and uncharges what lies behind it.
+    /// Moves the cursor back to `psn`, which is not before `una`, and uncharges what lies behind
+    /// it.
     pub(super) fn rewind(&mut self, psn: Psn, cx: &Context<'_>) {
         let mut position = self.queue.head();
         let mut at = self.una;
@@ -535,13 +567,15 @@ impl Requester {
         self.burst_left = 0;
     }
 
-    /// What `packets` packets of the head entry are charged from its packet `index` on, as far as they are.
+    /// What `packets` packets of the head entry are charged from its packet `index` on, as far as
+    /// they are.
     pub(super) fn charged_of(&self, wqe: &SendWqe, index: u32, packets: u32) -> u64 {
         let ahead = self.cursor_psn.steps_from(self.una);
         charged(wqe, index, packets.min(ahead), self.mtu)
     }
 
-    /// Completes the oldest entry, and with it, unless it failed, the local operations behind it that were only waiting for it.
+    /// Completes the oldest entry, and with it, unless it failed, the local operations behind it
+    /// that were only waiting for it.
     pub(super) fn complete_head(&mut self, qp: &mut Common, cx: &Context<'_>, status: WcStatus) {
         self.complete_one(qp, cx, status);
         if status.is_success() {
@@ -585,7 +619,8 @@ impl Requester {
         self.cursor != self.queue.tail() && self.failed.is_none() && !self.recovery.is_waiting(now)
     }
 
-    /// If the `posted` newest requests are all that is to be sent, and the first of them is data: what its first packet is charged.
+    /// If the `posted` newest requests are all that is to be sent, and the first of them is data:
+    /// what its first packet is charged.
     pub fn only_data(&self, posted: usize) -> Option<u64> {
         if posted == 0 || self.queue.tail() - self.cursor != posted as u64 {
             return None;
@@ -610,8 +645,9 @@ fn read_chunk(mtu: u32, qp: &Common, cx: &Context<'_>) -> u32 {
     whole_runs(u32::try_from(chunk).unwrap_or(u32::MAX), mtu).max(1)
 }
 
-/// How many of `packets` packets a READ asks for, so that its responses make whole runs. First and last have an AETH and so are longer than those
-/// between them: the last of a READ and the first two of the next one make a run, and what is between is as many whole ones.
+/// How many of `packets` packets a READ asks for, so that its responses make whole runs. First and
+/// last have an AETH and so are longer than those between them: the last of a READ and the first
+/// two of the next one make a run, and what is between is as many whole ones.
 fn whole_runs(packets: u32, mtu: u32) -> u32 {
     let longest = urxe_wire::packet::packet_len(Bth::LEN, mtu as usize);
     let of_run = (MAX_RUN_BYTES / longest).min(MAX_RUN_SEGMENTS) as u32;

@@ -1,12 +1,13 @@
 //! The responder of a reliable connection: executes the peer's requests in PSN order, each once.
 //!
-//! A request goes through named stages, each in its own function: sequence (is it the expected PSN, a duplicate, before its
-//! turn? then [`super::held`] keeps it until that comes), [`Responder::check_continues`] (does it fit the message under way?), resources and rights, execution,
-//! completion, acknowledgement. A fault ends in a NAK and, but for a sequence error and an empty
-//! receive queue, in the error state. What is to be sent stands in [`super::responses`].
+//! A request goes through named stages, each in its own function: sequence (is it the expected PSN,
+//! a duplicate, before its turn? then [`super::held`] keeps it until that comes),
+//! [`Responder::check_continues`] (does it fit the message under way?), resources and rights,
+//! execution, completion, acknowledgement. A fault ends in a NAK and, but for a sequence error and
+//! an empty receive queue, in the error state. What is to be sent stands in [`super::responses`].
 //!
-//! Sources: IBTA vol. 1, 9.7.4 (responder), 9.7.4.1.1 (PSN check), 9.7.4.1.2 (opcode sequence), 9.7.5.2 (NAKs),
-//! 9.9.3 (classes of error), C9-88 (zero-length RDMA checks no R_Key).
+//! Sources: IBTA vol. 1, 9.7.4 (responder), 9.7.4.1.1 (PSN check), 9.7.4.1.2 (opcode sequence),
+//! 9.7.5.2 (NAKs), 9.9.3 (classes of error), C9-88 (zero-length RDMA checks no R_Key).
 
 use urxe_wire::{
     HeaderSet, IcrcSeed, Kind, Msn, NakCode, PacketView, PlacementType, Psn, Rkey, SelectivityLevel,
@@ -50,16 +51,31 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    pub(super) const INVALID_REQUEST: Self =
-        Self { nak: NakCode::InvalidRequest, status: WcStatus::RemInvReqErr, event: QpEventType::QpReqErr };
-    pub(super) const REMOTE_ACCESS: Self =
-        Self { nak: NakCode::RemoteAccess, status: WcStatus::RemAccessErr, event: QpEventType::QpAccessErr };
-    const LOCAL_LENGTH: Self =
-        Self { nak: NakCode::InvalidRequest, status: WcStatus::LocLenErr, event: QpEventType::QpReqErr };
-    const REMOTE_OPERATION: Self =
-        Self { nak: NakCode::RemoteOperational, status: WcStatus::RemOpErr, event: QpEventType::QpFatal };
-    const LOCAL_PROTECTION: Self =
-        Self { nak: NakCode::RemoteOperational, status: WcStatus::LocProtErr, event: QpEventType::QpFatal };
+    pub(super) const INVALID_REQUEST: Self = Self {
+        nak: NakCode::InvalidRequest,
+        status: WcStatus::RemInvReqErr,
+        event: QpEventType::QpReqErr,
+    };
+    pub(super) const REMOTE_ACCESS: Self = Self {
+        nak: NakCode::RemoteAccess,
+        status: WcStatus::RemAccessErr,
+        event: QpEventType::QpAccessErr,
+    };
+    const LOCAL_LENGTH: Self = Self {
+        nak: NakCode::InvalidRequest,
+        status: WcStatus::LocLenErr,
+        event: QpEventType::QpReqErr,
+    };
+    const REMOTE_OPERATION: Self = Self {
+        nak: NakCode::RemoteOperational,
+        status: WcStatus::RemOpErr,
+        event: QpEventType::QpFatal,
+    };
+    const LOCAL_PROTECTION: Self = Self {
+        nak: NakCode::RemoteOperational,
+        status: WcStatus::LocProtErr,
+        event: QpEventType::QpFatal,
+    };
 }
 
 /// What became of a request.
@@ -140,12 +156,14 @@ impl Responder {
         match self.responses.transmit(qp, cx, run, icrc) {
             Ok(sent) => sent,
             Err(fault) => {
-                // In the error state already when an earlier answer is sent after a later request failed.
+                // In the error state already when an earlier answer is sent after a later request
+                // failed.
                 if qp.state != QpState::Err {
                     qp.raise(fault.event, cx);
                     qp.fatal = true;
                 }
-                // The NAK that tells the peer why. It reads no memory, so it cannot fail like this again.
+                // The NAK that tells the peer why. It reads no memory, so it cannot fail like this
+                // again.
                 self.responses.transmit(qp, cx, run, icrc).unwrap_or(Sent::Idle)
             }
         }
@@ -159,7 +177,8 @@ impl Responder {
         self.responses.clear();
     }
 
-    /// Completes everything that was posted with "flushed" (ERR). A NAK that tells the peer why is still sent.
+    /// Completes everything that was posted with "flushed" (ERR). A NAK that tells the peer why is
+    /// still sent.
     pub fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
         self.message = Message::None;
         self.held = None;
@@ -171,7 +190,12 @@ impl Responder {
     }
 
     /// Takes a request.
-    pub fn on_request(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) -> Handled {
+    pub fn on_request(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        packet: &PacketView<'_>,
+    ) -> Handled {
         let distance = packet.psn().distance(self.expected_psn);
         if distance > 0 {
             self.on_early(qp, cx, packet);
@@ -188,7 +212,12 @@ impl Responder {
         }
     }
 
-    fn on_expected(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) -> Handled {
+    fn on_expected(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        packet: &PacketView<'_>,
+    ) -> Handled {
         let psn = packet.psn();
         self.gap = None;
         match self.execute(qp, cx, packet) {
@@ -214,9 +243,15 @@ impl Responder {
         }
     }
 
-    /// What was missing came, and was `handled`: those behind it have their turn, up to what is missing next.
+    /// What was missing came, and was `handled`: those behind it have their turn, up to what is
+    /// missing next.
     #[cold]
-    fn execute_held(&mut self, mut handled: Handled, qp: &mut Common, cx: &mut Context<'_>) -> Handled {
+    fn execute_held(
+        &mut self,
+        mut handled: Handled,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+    ) -> Handled {
         let Some(mut held) = self.held.take() else { return handled };
         while let Some(packet) = held.first() {
             let distance = packet.psn().distance(self.expected_psn);
@@ -240,8 +275,9 @@ impl Responder {
         handled
     }
 
-    /// A PSN beyond the expected one: something was overtaken, or is lost. One NAK for that until the peer is back in order (9.7.5.2.2), or
-    /// evidently went back and lost the same packet again.
+    /// A PSN beyond the expected one: something was overtaken, or is lost. One NAK for that until
+    /// the peer is back in order (9.7.5.2.2), or evidently went back and lost the same packet
+    /// again.
     fn on_early(&mut self, qp: &Common, cx: &Context<'_>, packet: &PacketView<'_>) {
         let mut highest = packet.psn();
         if self.gap.is_none() {
@@ -297,7 +333,8 @@ impl Responder {
         highest
     }
 
-    /// A request that was executed before (9.7.4.1.1): acknowledged again, read again, or answered from memory.
+    /// A request that was executed before (9.7.4.1.1): acknowledged again, read again, or answered
+    /// from memory.
     fn on_duplicate(&mut self, qp: &Common, cx: &Context<'_>, packet: &PacketView<'_>) {
         cx.counters.add(Counter::DuplicateRequest);
         let replayed = match packet.info().kind {
@@ -332,7 +369,9 @@ impl Responder {
     fn fail(&mut self, fault: Fault, qp: &mut Common, cx: &Context<'_>, psn: Psn) {
         tracing::debug!(qp = %qp.qpn, %psn, nak = ?fault.nak, status = ?fault.status, "request refused");
         let receiving = matches!(self.message, Message::Send { .. });
-        if (receiving || fault.status == WcStatus::LocLenErr || fault.status == WcStatus::LocProtErr)
+        if (receiving
+            || fault.status == WcStatus::LocLenErr
+            || fault.status == WcStatus::LocProtErr)
             && let Some(wqe) = self.queue.pop()
         {
             let completion = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, fault.status);
@@ -372,8 +411,14 @@ impl Responder {
         if fits { Ok(()) } else { Err(Fault::INVALID_REQUEST) }
     }
 
-    /// XRC: the first packet of a message names a shared receive queue of the domain, the others the same.
-    fn find_srq(&mut self, qp: &mut Common, cx: &Context<'_>, packet: &PacketView<'_>) -> Result<(), Fault> {
+    /// XRC: the first packet of a message names a shared receive queue of the domain, the others
+    /// the same.
+    fn find_srq(
+        &mut self,
+        qp: &mut Common,
+        cx: &Context<'_>,
+        packet: &PacketView<'_>,
+    ) -> Result<(), Fault> {
         let Some(target) = &mut qp.xrc else { return Ok(()) };
         let named = packet.xrceth().map(|xrceth| SrqId(xrceth.srq.value()));
         let starts = packet.info().position.is_start();
@@ -411,14 +456,16 @@ impl Responder {
         };
         let Some((wqe, sges)) = self.queue.front() else { return Ok(Executed::NotReady) };
         if received == 0 {
-            check(&mut cx.pins, qp.recv_pd, sges, Access::LOCAL_WRITE).map_err(|fault| local(qp, fault))?;
+            check(&mut cx.pins, qp.recv_pd, sges, Access::LOCAL_WRITE)
+                .map_err(|fault| local(qp, fault))?;
         }
         let payload = packet.payload();
         let total = received + payload.len() as u64;
         if total > wqe.length || total > qp.max_message {
             return Err(Fault::LOCAL_LENGTH);
         }
-        scatter(&mut cx.pins, qp.recv_pd, sges, received, payload).map_err(|fault| local(qp, fault))?;
+        scatter(&mut cx.pins, qp.recv_pd, sges, received, payload)
+            .map_err(|fault| local(qp, fault))?;
         self.message = Message::Send { received: total };
         let ends = packet.info().position.is_end();
         if ends {
@@ -466,7 +513,8 @@ impl Responder {
         }
         // An atomic addition would wait here until all that was written is in the cache.
         cx.received_writes += u64::from(info.position.is_start());
-        self.message = Message::Write { va: va.wrapping_add(u64::from(len)), rkey, left: left - len, total };
+        self.message =
+            Message::Write { va: va.wrapping_add(u64::from(len)), rkey, left: left - len, total };
         if ends && info.completes_recv_wqe {
             self.complete(qp, cx, packet, WcOpcode::RecvRdmaWithImm, u64::from(total))?;
         }
@@ -488,7 +536,8 @@ impl Responder {
         }
         if reth.dma_len != 0 {
             let need = Access::REMOTE_READ;
-            let pin = cx.pins.access(reth.rkey.0, qp.accessor(), need, reth.va, u64::from(reth.dma_len));
+            let pin =
+                cx.pins.access(reth.rkey.0, qp.accessor(), need, reth.va, u64::from(reth.dma_len));
             pin.map_err(|error| refused(qp, cx.counters, &error))?;
         }
         cx.counters.add(Counter::RdmaRecvs);
@@ -548,8 +597,8 @@ impl Responder {
         Ok(Executed::Done { psns: 1, ends: true })
     }
 
-    /// Everything that was written before is in place already, since packets are executed in order; what remains is to
-    /// make it seen, or lasting (A19).
+    /// Everything that was written before is in place already, since packets are executed in order;
+    /// what remains is to make it seen, or lasting (A19).
     fn on_flush(
         &mut self,
         qp: &mut Common,
@@ -636,7 +685,8 @@ fn local(qp: &Common, fault: LocalFault) -> Fault {
     Fault::LOCAL_PROTECTION
 }
 
-/// What a FLUSH of this placement needs of queue pair and region; `None` if it asks for nothing that there is.
+/// What a FLUSH of this placement needs of queue pair and region; `None` if it asks for nothing
+/// that there is.
 fn flush_rights(placement: PlacementType) -> Option<Access> {
     let rights = [
         (PlacementType::GLOBAL_VISIBILITY, Access::FLUSH_GLOBAL),

@@ -1,11 +1,12 @@
 //! What a responder still has to send, and what it keeps to answer duplicates.
 //!
-//! Two lists. *Pending* answers leave strictly in order: no acknowledgement overtakes a READ or atomic response before
-//! it, since it would acknowledge that too. *Kept* READs and atomics, at most `max_dest_rd_atomic`, answer requests
-//! that come again: an atomic with the value of its one execution, a READ by reading again, ATOMIC WRITE and FLUSH with the
-//! same empty READ response.
+//! Two lists. *Pending* answers leave strictly in order: no acknowledgement overtakes a READ or
+//! atomic response before it, since it would acknowledge that too. *Kept* READs and atomics, at
+//! most `max_dest_rd_atomic`, answer requests that come again: an atomic with the value of its one
+//! execution, a READ by reading again, ATOMIC WRITE and FLUSH with the same empty READ response.
 //!
-//! Sources: IBTA vol. 1, 9.7.5.1.1 (response order), 9.7.5.1.3 (duplicates), 9.7.5.1.9 (READ response PSNs).
+//! Sources: IBTA vol. 1, 9.7.5.1.1 (response order), 9.7.5.1.3 (duplicates), 9.7.5.1.9 (READ
+//! response PSNs).
 
 use std::collections::VecDeque;
 
@@ -22,7 +23,8 @@ use crate::qp::context::{Common, Context, Sent};
 /// Pending answers beyond one for each kept operation: acknowledgements between them and a NAK.
 const MORE_PENDING: usize = 4;
 
-/// An executed request with a response of its own, kept until as many later ones came as the peer may have outstanding.
+/// An executed request with a response of its own, kept until as many later ones came as the peer
+/// may have outstanding.
 #[derive(Clone, Copy, Debug)]
 enum Kept {
     Read {
@@ -113,8 +115,8 @@ pub(super) enum Replay {
 #[derive(Debug, Default)]
 #[repr(C)] // what each packet looks at stands together
 pub(super) struct Responses {
-    /// The acknowledgement after all of them, as PSN and MSN. Most often there is nothing else, and of a thousand queue pairs at work none
-    /// has its list in a cache.
+    /// The acknowledgement after all of them, as PSN and MSN. Most often there is nothing else, and
+    /// of a thousand queue pairs at work none has its list in a cache.
     ack: Option<(Psn, Msn)>,
     pending: VecDeque<Pending>,
     kept: VecDeque<Kept>,
@@ -145,13 +147,16 @@ impl Responses {
         if self.pending.is_empty() {
             return true;
         }
-        let others = self.pending.iter().filter(|pending| !matches!(pending, Pending::Ack { .. })).count();
+        let others =
+            self.pending.iter().filter(|pending| !matches!(pending, Pending::Ack { .. })).count();
         others == 0 && self.pending.len() + usize::from(self.ack.is_some()) <= 1
     }
 
-    /// The queue pair failed. If a NAK says so, it is still sent, and so are the answers before it: what they answer was executed.
+    /// The queue pair failed. If a NAK says so, it is still sent, and so are the answers before it:
+    /// what they answer was executed.
     pub fn keep_last_words(&mut self) {
-        let is_fatal = |p: &Pending| matches!(p, Pending::Nak { code, .. } if *code != NakCode::PsnSequence);
+        let is_fatal =
+            |p: &Pending| matches!(p, Pending::Nak { code, .. } if *code != NakCode::PsnSequence);
         let end = self.pending.iter().rposition(is_fatal).map_or(0, |last| last + 1);
         self.pending.truncate(end);
         self.ack = None;
@@ -166,8 +171,8 @@ impl Responses {
         }
     }
 
-    /// Whether the peer may have one more READ or atomic outstanding. Answers to duplicates do not count: the network
-    /// may repeat a request whose first answer the peer has long had.
+    /// Whether the peer may have one more READ or atomic outstanding. Answers to duplicates do not
+    /// count: the network may repeat a request whose first answer the peer has long had.
     pub fn has_room(&self) -> bool {
         let is_first = |p: &&Pending| {
             matches!(
@@ -181,7 +186,8 @@ impl Responses {
         outstanding < self.depth
     }
 
-    /// Acknowledges everything up to `psn`. True if this merged with an acknowledgement that was still to be sent.
+    /// Acknowledges everything up to `psn`. True if this merged with an acknowledgement that was
+    /// still to be sent.
     pub fn push_ack(&mut self, psn: Psn, msn: Msn) -> bool {
         if self.ack.is_none()
             && let Some(Pending::Ack { psn: last, msn: last_msn }) = self.pending.back_mut()
@@ -238,8 +244,9 @@ impl Responses {
 
     fn push_back(&mut self, pending: Pending) {
         self.list_ack();
-        // Bounded by construction: has_room() for READs and atomics, merging for ACKs, one NAK at a time. Duplicates of NAKs
-        // can only come from a peer that goes back again and again; the oldest answers say the same.
+        // Bounded by construction: has_room() for READs and atomics, merging for ACKs, one NAK at a
+        // time. Duplicates of NAKs can only come from a peer that goes back again and again; the
+        // oldest answers say the same.
         if self.pending.len() < self.depth * 2 + MORE_PENDING {
             self.pending.push_back(pending);
         }
@@ -282,14 +289,17 @@ impl Responses {
         if self.pending.iter().any(still_to_come) {
             return Replay::Unknown;
         }
-        // The same READ may be under way further on: the requester takes responses in order only, so start over from here.
+        // The same READ may be under way further on: the requester takes responses in order only,
+        // so start over from here.
         let end = first.add(packets);
-        self.pending
-            .retain(|p| !matches!(*p, Pending::Read { next, .. } if next.within(psn, end.steps_from(psn))));
+        self.pending.retain(
+            |p| !matches!(*p, Pending::Read { next, .. } if next.within(psn, end.steps_from(psn))),
+        );
         self.insert(read(psn, reth.dma_len.div_ceil(mtu).max(1), reth, pd, msn, true))
     }
 
-    /// An atomic came again: the value of its one execution. An ATOMIC WRITE or FLUSH: that it was executed (oA19-14).
+    /// An atomic came again: the value of its one execution. An ATOMIC WRITE or FLUSH: that it was
+    /// executed (oA19-14).
     pub fn replay_once(&mut self, wanted: Psn, atomic: bool) -> Replay {
         // The newest: another may have had the same PSN 2^24 packets ago.
         let found = self.kept.iter().rev().find_map(|kept| match *kept {
@@ -318,8 +328,8 @@ impl Responses {
         Some(Ack { to: qp.attr.dest_qp_num, psn, msn, opcode, pkey: qp.pkey, mig_req: qp.mig_req })
     }
 
-    /// Appends pending answers to `run`, in order. `Err`: memory that a READ was allowed is gone; the queue pair
-    /// must fail, and the NAK for it is pending.
+    /// Appends pending answers to `run`, in order. `Err`: memory that a READ was allowed is gone;
+    /// the queue pair must fail, and the NAK for it is pending.
     pub fn transmit(
         &mut self,
         qp: &Common,
@@ -424,8 +434,8 @@ fn send_short(
     Progress::Done
 }
 
-/// The next packet of a READ response. `Err` with its PSN and the MSN of what is before the READ when the memory cannot be
-/// read any more.
+/// The next packet of a READ response. `Err` with its PSN and the MSN of what is before the READ
+/// when the memory cannot be read any more.
 fn send_read(
     pending: &mut Pending,
     qp: &Common,
@@ -443,9 +453,14 @@ fn send_read(
         (false, false) => Opcode::RcReadResponseMiddle,
         (false, true) => Opcode::RcReadResponseLast,
     };
-    let ext = if first || last { Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: *msn }) } else { Ext::None };
+    let ext = if first || last {
+        Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: *msn })
+    } else {
+        Ext::None
+    };
     let len = (*left).min(qp.mtu());
-    if let Some(why) = cx.bars(run, urxe_wire::packet::packet_len(opcode.info().headers_len(), len as usize))
+    if let Some(why) =
+        cx.bars(run, urxe_wire::packet::packet_len(opcode.info().headers_len(), len as usize))
     {
         return Ok(Progress::Stop(why));
     }

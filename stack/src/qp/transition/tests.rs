@@ -19,7 +19,8 @@ const LIMITS: Limits = Limits {
     max_dest_rd_atomic: 64,
 };
 
-/// The calls of `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong`, as they stand in those programs.
+/// The calls of `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong`, as they stand in those
+/// programs.
 #[test]
 fn the_pingpong_programs_connect() {
     use QpState::{Init, Reset, Rtr, Rts};
@@ -84,7 +85,10 @@ fn rows_name_each_attribute_once() {
     for (at, row) in TABLE.iter().enumerate() {
         assert!((row.required & row.optional).is_empty());
         for later in &TABLE[at + 1..] {
-            if row.from == later.from && row.to == later.to && row.services.intersects(later.services) {
+            if row.from == later.from
+                && row.to == later.to
+                && row.services.intersects(later.services)
+            {
                 let both = (row.required | row.optional) & (later.required | later.optional);
                 assert_eq!(both, Mask::empty(), "{} to {}", row.from, row.to);
             }
@@ -102,7 +106,8 @@ fn texts_name_states_and_attributes() {
     );
     let error = check(QpState::Rtr, QpState::Rts, QpType::Ud, Mask::STATE).unwrap_err();
     assert_eq!(error.to_string(), "the UD QP going from RTR to RTS: missing IBV_QP_SQ_PSN");
-    let error = check(QpState::Rts, QpState::Rts, QpType::Rc, Mask::from_bits_retain(1 << 23)).unwrap_err();
+    let error =
+        check(QpState::Rts, QpState::Rts, QpType::Rc, Mask::from_bits_retain(1 << 23)).unwrap_err();
     assert_eq!(error.to_string(), "the RC QP going from RTS to RTS: not allowed 0x800000");
     let error = check(QpState::Reset, QpState::Rts, QpType::Rc, Mask::STATE).unwrap_err();
     assert_eq!(
@@ -135,10 +140,14 @@ fn a_wrong_current_state_is_refused() {
 
 #[test]
 fn only_queue_pair_one_has_a_privileged_q_key() {
-    let attr = QpAttr { qp_state: QpState::Init, port_num: 1, qkey: QKey::GSI, ..QpAttr::default() };
+    let attr =
+        QpAttr { qp_state: QpState::Init, port_num: 1, qkey: QKey::GSI, ..QpAttr::default() };
     let mask = Mask::STATE | Mask::PKEY_INDEX | Mask::PORT | Mask::QKEY;
     let error = plan(QpState::Reset, QpType::Ud, &attr, mask, &LIMITS).unwrap_err();
-    assert_eq!((error, error.errno()), (ModifyQpError::PrivilegedQkey { given: QKey::GSI }, libc::EPERM));
+    assert_eq!(
+        (error, error.errno()),
+        (ModifyQpError::PrivilegedQkey { given: QKey::GSI }, libc::EPERM)
+    );
     assert!(error.to_string().starts_with("qkey (IBV_QP_QKEY) is 0x80010000: "), "{error}");
     assert!(plan(QpState::Reset, QpType::Gsi, &attr, mask, &LIMITS).is_ok());
     // Whichever transition takes it.
@@ -181,7 +190,10 @@ fn values_have_ranges() {
     let mut bad = good;
     bad.path_mtu = PathMtu::Mtu2048;
     let error = check_values(&bad, Mask::all(), &LIMITS).unwrap_err();
-    assert_eq!(error.to_string(), "path_mtu (IBV_QP_PATH_MTU) is 2048, but the port's active MTU is 1024");
+    assert_eq!(
+        error.to_string(),
+        "path_mtu (IBV_QP_PATH_MTU) is 2048, but the port's active MTU is 1024"
+    );
     assert_eq!(check_values(&bad, Mask::all() - Mask::PATH_MTU, &LIMITS), Ok(()));
 
     type Spoil = fn(&mut QpAttr);

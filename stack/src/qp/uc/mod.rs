@@ -31,7 +31,11 @@ pub(super) struct Uc {
 impl Uc {
     pub fn new(cap: &QpCap, receives: RecvQueue) -> Self {
         Self {
-            requester: Requester::new(SendQueue::new(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data)),
+            requester: Requester::new(SendQueue::new(
+                cap.max_send_wr,
+                cap.max_send_sge,
+                cap.max_inline_data,
+            )),
             responder: Responder::new(receives),
         }
     }
@@ -70,9 +74,10 @@ impl Machine for Uc {
             return Err(PostError::Destination { qp_type: qp.qp_type });
         }
         match request.op {
-            SendOp::Send | SendOp::SendImm { .. } | SendOp::Write { .. } | SendOp::WriteImm { .. } => {
-                self.requester.push(qp, request)
-            }
+            SendOp::Send
+            | SendOp::SendImm { .. }
+            | SendOp::Write { .. }
+            | SendOp::WriteImm { .. } => self.requester.push(qp, request),
             op if op.is_local() => self.requester.push(qp, request),
             _ => Err(PostError::Unsupported { qp_type: qp.qp_type }),
         }

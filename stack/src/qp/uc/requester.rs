@@ -63,7 +63,8 @@ impl Requester {
                 return Sent::Idle;
             }
             if wqe.op.is_local() {
-                // Nothing that was sent is ever sent again, so what stands before it is done with its keys.
+                // Nothing that was sent is ever sent again, so what stands before it is done with
+                // its keys.
                 match local::execute(&wqe.op, qp, cx) {
                     Ok(()) => self.sender.complete_head(qp, cx, WcStatus::Success),
                     Err(status) => self.sender.fail_head(qp, cx, status),
@@ -88,7 +89,11 @@ impl Requester {
         Sent::Idle
     }
 
-    fn check_list(&self, qp: &Common, cx: &mut Context<'_>) -> Result<(), crate::qp::gather::LocalFault> {
+    fn check_list(
+        &self,
+        qp: &Common,
+        cx: &mut Context<'_>,
+    ) -> Result<(), crate::qp::gather::LocalFault> {
         let queue = &self.sender.queue;
         check(&mut cx.pins, qp.pd, queue.sges(queue.head()), Access::empty())
     }

@@ -1,19 +1,23 @@
-//! The responder of an unreliable connection: executes the peer's messages in order, each whole or not at all, and answers nothing.
+//! The responder of an unreliable connection: executes the peer's messages in order, each whole or
+//! not at all, and answers nothing.
 //!
 //! ```text
 //!   expected PSN         -> goes on with the message, or begins one
 //!   a gap                -> the message under way is given up; the next FIRST or ONLY begins one (9.8.2.2)
 //!   a PSN just before it -> a copy, or overtaken by others: dropped
 //! ```
-//! A message that is given up leaves its receive for the next one. What it had written before stays written.
+//! A message that is given up leaves its receive for the next one. What it had written before stays
+//! written.
 //!
-//! The specification takes every FIRST and ONLY with an unexpected PSN for a new message, and so does `rdma_rxe`: a copy that the
-//! network made would be delivered twice, and a late one out of order. A PSN within [`LATE`] behind the expected one is taken
-//! for that here; one further away is a peer that was not heard for long.
+//! The specification takes every FIRST and ONLY with an unexpected PSN for a new message, and so
+//! does `rdma_rxe`: a copy that the network made would be delivered twice, and a late one out of
+//! order. A PSN within [`LATE`] behind the expected one is taken for that here; one further away is
+//! a peer that was not heard for long.
 //!
-//! Sources: IBTA vol. 1, 9.8.2.2 (responder), 9.9.3 (classes of error); the kernel's rxe_resp.c for what the classes
-//! come to: all but a fault of the own receive is dropped silently. With a shared receive queue `rdma_rxe` completes what such a
-//! message had taken from there with an error (class D); here the queue pair keeps it for its next message.
+//! Sources: IBTA vol. 1, 9.8.2.2 (responder), 9.9.3 (classes of error); the kernel's rxe_resp.c for
+//! what the classes come to: all but a fault of the own receive is dropped silently. With a shared
+//! receive queue `rdma_rxe` completes what such a message had taken from there with an error (class
+//! D); here the queue pair keeps it for its next message.
 
 use urxe_wire::{Kind, PacketView, Psn, Rkey};
 
@@ -24,8 +28,8 @@ use crate::qp::context::{Common, Context};
 use crate::qp::gather::{LocalFault, check, scatter};
 use crate::qp::recv_queue::RecvQueue;
 
-/// So far behind the expected PSN a packet counts as late or repeated: more than any network holds back, and little of the
-/// PSN space.
+/// So far behind the expected PSN a packet counts as late or repeated: more than any network holds
+/// back, and little of the PSN space.
 const LATE: i32 = 1 << 16;
 
 /// The message that the expected packet must continue.
@@ -114,7 +118,8 @@ impl Responder {
     fn fail(&mut self, fault: LocalFault, qp: &mut Common, cx: &Context<'_>) {
         tracing::debug!(qp = %qp.qpn, %fault, "receive: local protection error");
         if let Some(wqe) = self.queue.pop() {
-            let completion = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, WcStatus::LocProtErr);
+            let completion =
+                Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, WcStatus::LocProtErr);
             qp.complete_recv(completion, true, cx);
         }
         qp.raise(QpEventType::QpFatal, cx);
@@ -160,7 +165,9 @@ impl Responder {
             Message::Send { received } => received,
             _ => 0,
         };
-        let Some((wqe, sges)) = self.queue.front() else { return Err(Counter::DropNoReceive.into()) };
+        let Some((wqe, sges)) = self.queue.front() else {
+            return Err(Counter::DropNoReceive.into());
+        };
         if received == 0 {
             check(&mut cx.pins, qp.recv_pd, sges, Access::LOCAL_WRITE).map_err(Refused::Local)?;
         }
@@ -168,7 +175,8 @@ impl Responder {
         if total > wqe.length || total > qp.max_message {
             return Err(Counter::DropTooLong.into());
         }
-        scatter(&mut cx.pins, qp.recv_pd, sges, received, packet.payload()).map_err(Refused::Local)?;
+        scatter(&mut cx.pins, qp.recv_pd, sges, received, packet.payload())
+            .map_err(Refused::Local)?;
         self.message = Message::Send { received: total };
         if packet.info().position.is_end() {
             self.complete(qp, cx, packet, WcOpcode::Recv, total);
@@ -209,14 +217,16 @@ impl Responder {
             };
             let need = Access::REMOTE_WRITE;
             let pin = cx.pins.access(rkey.0, qp.accessor(), need, va, u64::from(left));
-            let pin = pin.inspect_err(|error| cx.counters.refused(error)).map_err(|e| refused(&e))?;
+            let pin =
+                pin.inspect_err(|error| cx.counters.refused(error)).map_err(|e| refused(&e))?;
             let written = pin.write(va, payload).inspect_err(|fault| cx.counters.faulted(fault));
             written.map_err(|e| refused(&e))?;
         }
         if info.position.is_start() {
             cx.counters.add(Counter::RdmaRecvs);
         }
-        self.message = Message::Write { va: va.wrapping_add(u64::from(len)), rkey, left: left - len, total };
+        self.message =
+            Message::Write { va: va.wrapping_add(u64::from(len)), rkey, left: left - len, total };
         if ends {
             if info.completes_recv_wqe {
                 self.complete(qp, cx, packet, WcOpcode::RecvRdmaWithImm, u64::from(total));

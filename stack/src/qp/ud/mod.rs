@@ -1,4 +1,5 @@
-//! Unreliable datagrams: messages of one packet, each to whom its work request says, from anybody who knows the Q_Key.
+//! Unreliable datagrams: messages of one packet, each to whom its work request says, from anybody
+//! who knows the Q_Key.
 //!
 //! | file | subject |
 //! |---|---|
@@ -6,8 +7,9 @@
 //! | `responder` | Q_Key, receive, network header, payload |
 //! | [`network_header`] | the 40 bytes in front of a received datagram |
 //!
-//! A datagram queue pair belongs to no path: it stands on the path of its oldest message, and goes on to the next one's. The queue pair
-//! of management datagrams (QP1) is one with a well-known number and Q_Key.
+//! A datagram queue pair belongs to no path: it stands on the path of its oldest message, and goes
+//! on to the next one's. The queue pair of management datagrams (QP1) is one with a well-known
+//! number and Q_Key.
 
 pub mod network_header;
 mod requester;
@@ -38,7 +40,11 @@ pub(super) struct Ud {
 impl Ud {
     pub fn new(cap: &QpCap, receives: RecvQueue) -> Self {
         Self {
-            requester: Requester::new(SendQueue::new(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data)),
+            requester: Requester::new(SendQueue::new(
+                cap.max_send_wr,
+                cap.max_send_sge,
+                cap.max_inline_data,
+            )),
             responder: Responder::new(receives),
         }
     }

@@ -4,11 +4,13 @@
 //! IPv6: | IPv6 header 40 |
 //! IPv4: | 20 zero bytes | IPv4 header 20 |
 //! ```
-//! A UDP socket does not show the header. What it does not tell is made up as the sender's must have been: DF, and the
-//! identification that the ICRC was made for; the flow label is 0. The checksum of the IPv4 header is right, since
-//! `ibv_init_ah_from_wc` tells the two forms apart by it.
+//! A UDP socket does not show the header. What it does not tell is made up as the sender's must
+//! have been: DF, and the identification that the ICRC was made for; the flow label is 0. The
+//! checksum of the IPv4 header is right, since `ibv_init_ah_from_wc` tells the two forms apart by
+//! it.
 //!
-//! Sources: IBTA annex A17.4.5.2; the kernel's rxe_resp.c and `rdma_network_hdr` in include/rdma/ib_verbs.h.
+//! Sources: IBTA annex A17.4.5.2; the kernel's rxe_resp.c and `rdma_network_hdr` in
+//! include/rdma/ib_verbs.h.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -46,7 +48,9 @@ pub enum NetworkHeaderError {
         have: usize,
     },
     /// Neither an IPv6 header nor an IPv4 header in the last 20 bytes.
-    #[error("the 40 bytes are neither an IPv6 header nor 20 bytes and an IPv4 header with a right checksum")]
+    #[error(
+        "the 40 bytes are neither an IPv6 header nor 20 bytes and an IPv4 header with a right checksum"
+    )]
     Unknown,
 }
 
@@ -64,7 +68,8 @@ impl NetworkHeader {
         if let Some(ipv4) =
             bytes.last_chunk::<20>().filter(|ipv4| ipv4[0] == 0x45 && checksum(&ipv4[..]) == 0)
         {
-            let address = |at: usize| IpAddr::V4(Ipv4Addr::from([0, 1, 2, 3].map(|i| ipv4[at + i])));
+            let address =
+                |at: usize| IpAddr::V4(Ipv4Addr::from([0, 1, 2, 3].map(|i| ipv4[at + i])));
             return Ok(Self {
                 from: address(12),
                 to: address(16),
@@ -117,9 +122,11 @@ pub(crate) fn emit(arrival: &Arrival, packet_len: usize) -> [u8; NetworkHeader::
     bytes
 }
 
-/// The Internet checksum (RFC 1071) of an even number of bytes: 0 over a header whose checksum is right.
+/// The Internet checksum (RFC 1071) of an even number of bytes: 0 over a header whose checksum is
+/// right.
 fn checksum(bytes: &[u8]) -> u16 {
-    let sum: u32 = bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let sum: u32 =
+        bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     !((folded & 0xffff) + (folded >> 16)) as u16
 }
@@ -140,7 +147,9 @@ mod tests {
 
     #[test]
     fn what_is_written_says_where_it_came_from() {
-        for (from, to) in [("10.1.2.3", "10.1.2.4"), ("10.1.2.3", "239.0.0.9"), ("fe80::1", "ff02::9")] {
+        for (from, to) in
+            [("10.1.2.3", "10.1.2.4"), ("10.1.2.3", "239.0.0.9"), ("fe80::1", "ff02::9")]
+        {
             let arrival = arrival(from, to);
             let header = NetworkHeader::parse(&emit(&arrival, 280)).unwrap();
             assert_eq!((header.from, header.to), (arrival.from, arrival.to));
@@ -153,7 +162,8 @@ mod tests {
     fn an_ipv4_header_stands_in_the_last_twenty_bytes_with_a_right_checksum() {
         use urxe_wire::frame::{Frame, FrameRepr, IpRepr};
         let payload = [7; 100];
-        let mut repr = FrameRepr::new("10.1.2.3:49152".parse().unwrap(), "10.1.2.4:4791".parse().unwrap());
+        let mut repr =
+            FrameRepr::new("10.1.2.3:49152".parse().unwrap(), "10.1.2.4:4791".parse().unwrap());
         repr.link = None;
         repr.ip = IpRepr::V4 { tos: 0x28, identification: 0xbeef, dont_fragment: true, ttl: 63 };
         let frame = repr.build(&payload).unwrap();
@@ -167,7 +177,8 @@ mod tests {
     fn an_ipv6_header_is_the_packets_own() {
         use urxe_wire::frame::{FrameRepr, IpRepr};
         let payload = [7; 60];
-        let mut repr = FrameRepr::new("[fe80::1]:49152".parse().unwrap(), "[fe80::2]:4791".parse().unwrap());
+        let mut repr =
+            FrameRepr::new("[fe80::1]:49152".parse().unwrap(), "[fe80::2]:4791".parse().unwrap());
         repr.link = None;
         repr.ip = IpRepr::V6 { traffic_class: 0x28, flow_label: 0, hop_limit: 63 };
         let frame = repr.build(&payload).unwrap();

@@ -43,7 +43,8 @@ impl Requester {
         self.sender.queue.push(request, qp.max_message, qp.sq_sig_all)
     }
 
-    /// Appends messages to `run` until all are sent, the next goes another way, the run is full, or the pace says stop.
+    /// Appends messages to `run` until all are sent, the next goes another way, the run is full, or
+    /// the pace says stop.
     pub fn transmit(
         &mut self,
         qp: &mut Common,
@@ -55,7 +56,9 @@ impl Requester {
             if qp.send_failed || qp.cq_overrun || !self.sender.wants_to_send(cx.now) {
                 return Sent::Idle;
             }
-            let Some((ah, to, qkey)) = destination(&wqe) else { return self.fail_unaddressed(qp, cx) };
+            let Some((ah, to, qkey)) = destination(&wqe) else {
+                return self.fail_unaddressed(qp, cx);
+            };
             match cx.ahs.path_of(ah, to) {
                 Some((path, _)) if path == cx.path_index => {}
                 Some(_) => return Sent::Idle,
@@ -79,11 +82,14 @@ impl Requester {
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
     ) -> Option<Sent> {
-        // A program that may not choose a privileged Q_Key sends the one that its queue pair was given.
+        // A program that may not choose a privileged Q_Key sends the one that its queue pair was
+        // given.
         let qkey = if qkey.is_controlled() { own_qkey(qp) } else { qkey };
         let deth = Deth { qkey, src_qp: qp.qpn };
         let (opcode, ext) = match wqe.op {
-            SendOp::SendImm { imm } => (Opcode::UdSendOnlyImm, Ext::DethImm(deth, ImmDt { data: imm })),
+            SendOp::SendImm { imm } => {
+                (Opcode::UdSendOnlyImm, Ext::DethImm(deth, ImmDt { data: imm }))
+            }
             _ => (Opcode::UdSendOnly, Ext::Deth(deth)),
         };
         let len = packet_len(opcode.info().headers_len(), wqe.length as usize);
@@ -122,7 +128,8 @@ impl Requester {
         cx.ahs.path_of(ah, to)
     }
 
-    /// The path that the queue pair stands on leads nowhere any more: if the oldest message wanted to go there, it fails.
+    /// The path that the queue pair stands on leads nowhere any more: if the oldest message wanted
+    /// to go there, it fails.
     pub fn on_path_closed(&mut self, qp: &mut Common, cx: &Context<'_>) {
         if self.sender.head().is_some() && self.next_path(cx).is_none() {
             self.fail_unaddressed(qp, cx);

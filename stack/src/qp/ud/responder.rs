@@ -1,7 +1,9 @@
-//! The responder of a datagram queue pair: takes a message from anybody who knows the Q_Key, or drops it and counts why.
+//! The responder of a datagram queue pair: takes a message from anybody who knows the Q_Key, or
+//! drops it and counts why.
 //!
-//! Sources: IBTA vol. 1, 9.8.3.2 (responder), 9.6.1.5.1 (Q_Key), 11.4.1.2 (the GRH takes 40 bytes of the buffer); the kernel's
-//! rxe_recv.c and rxe_resp.c: what does not fit its receive is dropped and the receive stays.
+//! Sources: IBTA vol. 1, 9.8.3.2 (responder), 9.6.1.5.1 (Q_Key), 11.4.1.2 (the GRH takes 40 bytes
+//! of the buffer); the kernel's rxe_recv.c and rxe_resp.c: what does not fit its receive is dropped
+//! and the receive stays.
 
 use urxe_wire::PacketView;
 

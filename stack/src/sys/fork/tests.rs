@@ -28,8 +28,8 @@ fn joined(at: IpAddr) -> Result<Joined, OpenPortError> {
 
 /// Runs `body` in a forked child, whose exit status is what it returns, 99 if it panics.
 fn forked(body: impl FnOnce() -> i32) -> Pid {
-    // SAFETY: the child runs code that allocates, for which glibc prepares at a fork, and takes no lock that another of the
-    // test's threads may hold: they wait for this one. It leaves by _exit.
+    // SAFETY: the child runs code that allocates, for which glibc prepares at a fork, and takes no
+    // lock that another of the test's threads may hold: they wait for this one. It leaves by _exit.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let status = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(99);
@@ -81,7 +81,8 @@ fn a_child_has_something_else_in_the_place_of_a_guarded_descriptor() {
         let changed = numbers.iter().zip(&before).all(|(&fd, before)| inode(fd) != *before);
         drop(many);
         // They were this process's to close, once.
-        let closed = numbers.iter().all(|fd| !std::path::Path::new(&format!("/proc/self/fd/{fd}")).exists());
+        let closed =
+            numbers.iter().all(|fd| !std::path::Path::new(&format!("/proc/self/fd/{fd}")).exists());
         i32::from(changed) | i32::from(closed) << 1 | i32::from(maker.is_other()) << 2
     });
     assert_eq!(status_of(child), Some(0b111));
@@ -101,7 +102,8 @@ fn a_child_opens_a_device_at_once_and_the_parent_goes_on() {
     let at = address(0);
     let parents = joined(at).unwrap();
     let child = forked(|| {
-        // On an address of its own, and on its parent's, where nobody serves it yet: it goes its own way, or hears why not.
+        // On an address of its own, and on its parent's, where nobody serves it yet: it goes its
+        // own way, or hears why not.
         assert_eq!(joined(address(1)).unwrap().slot, 0);
         i32::from(matches!(joined(at), Err(OpenPortError::AddressInUse { owner: Some(_), .. })))
     });
@@ -126,8 +128,8 @@ fn a_child_opens_a_device_at_once_and_the_parent_goes_on() {
     assert_eq!(sharers(at, 0), []);
 }
 
-/// At each step of a set-up the process forks and the child lives on, holding whatever it has copies of. The process is killed.
-/// Another must get the address as if nothing had been.
+/// At each step of a set-up the process forks and the child lives on, holding whatever it has
+/// copies of. The process is killed. Another must get the address as if nothing had been.
 #[test]
 fn a_fork_at_any_step_of_the_set_up_leaves_nothing_behind() {
     let mut steps = 0;

@@ -33,7 +33,8 @@ fn cut_off_payload_is_noticed() {
     let (a, b) = pair();
     let to = RawAddress::new(b.local_addr().unwrap());
     send(&a, &to, &Control::EMPTY, &[7; 100]).unwrap();
-    let mut slots = [ReceiveSlot { data: vec![0; 10].into_boxed_slice(), ..ReceiveSlot::default() }];
+    let mut slots =
+        [ReceiveSlot { data: vec![0; 10].into_boxed_slice(), ..ReceiveSlot::default() }];
     assert_eq!(receive(&b, &mut slots), Ok(1));
     assert!(slots[0].is_truncated());
     assert_eq!(slots[0].payload(), [7; 10]);
@@ -63,7 +64,8 @@ fn an_error_message_cut_off_is_none() {
         data[4] = libc::SO_EE_ORIGIN_ICMP;
         data[5] = 3;
         data[6] = 3;
-        data[16..32].copy_from_slice(RawAddress::new(SocketAddr::from(([10, 0, 0, 1], 0))).as_bytes());
+        data[16..32]
+            .copy_from_slice(RawAddress::new(SocketAddr::from(([10, 0, 0, 1], 0))).as_bytes());
         data
     };
     let to = IpAddr::V4(Ipv4Addr::LOCALHOST);

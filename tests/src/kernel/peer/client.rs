@@ -18,8 +18,8 @@ struct Region {
     windows: Vec<Rkey>,
 }
 
-/// Plays against the server at `host`; whether all went as it should. One line for each operation goes to
-/// standard output.
+/// Plays against the server at `host`; whether all went as it should. One line for each operation
+/// goes to standard output.
 ///
 /// # Errors
 /// [`PeerError`]: the play could not go on. What goes wrong with the operations themselves is in the output.
@@ -42,7 +42,8 @@ pub fn play(config: &PeerConfig, plan: &PlayConfig, host: &str) -> Result<bool, 
             Err(wrong) => {
                 println!("FAILED {operation} {size} {count}: {wrong}");
                 all_right = false;
-                // After a completion in error the queue pair is in error: nothing more can be played.
+                // After a completion in error the queue pair is in error: nothing more can be
+                // played.
                 break;
             }
         }
@@ -63,8 +64,8 @@ fn request(
     if said.starts_with("refuse") {
         return Ok(Err(Wrong::Other(said)));
     }
-    let region =
-        parse_go(&said).ok_or(PeerError::Protocol { said, wanted: "go <addr> <length> <rkey>..." })?;
+    let region = parse_go(&said)
+        .ok_or(PeerError::Protocol { said, wanted: "go <addr> <length> <rkey>..." })?;
     match run(station, plan, operation, &region)? {
         Err(wrong @ Wrong::Status { status, .. }) => {
             control.say(format_args!("failed {}", status.number()))?;
@@ -97,9 +98,16 @@ fn run(
     region: &Region,
 ) -> Result<Result<(), Wrong>, PeerError> {
     let PlayConfig { size, count, .. } = *plan;
-    let depth = plan.depth.clamp(1, DEPTH_MAX).min(BUFFER_MAX.checked_div(size).unwrap_or(DEPTH_MAX)).max(1);
-    let slots =
-        if operation.is_atomic() { 1 } else { region.length.checked_div(size).unwrap_or(count).max(1) };
+    let depth = plan
+        .depth
+        .clamp(1, DEPTH_MAX)
+        .min(BUFFER_MAX.checked_div(size).unwrap_or(DEPTH_MAX))
+        .max(1);
+    let slots = if operation.is_atomic() {
+        1
+    } else {
+        region.length.checked_div(size).unwrap_or(count).max(1)
+    };
     let (mut posted, mut done) = (0, 0);
     let mut outcome = Ok(());
     while done < count {
@@ -133,14 +141,16 @@ fn run(
     Ok(outcome)
 }
 
-/// Writes by the key of a window that was invalidated, as message `count`; it is wrong whatever comes of it.
+/// Writes by the key of a window that was invalidated, as message `count`; it is wrong whatever
+/// comes of it.
 fn write_by_stale_key(
     station: &Station,
     plan: &PlayConfig,
     region: &Region,
 ) -> Result<Result<(), Wrong>, PeerError> {
     let said = String::new();
-    let rkey = *region.windows.first().ok_or(PeerError::Protocol { said, wanted: "a key a message" })?;
+    let rkey =
+        *region.windows.first().ok_or(PeerError::Protocol { said, wanted: "a key a message" })?;
     let pieces = station.pieces(0, plan.size)?;
     let write = SendRequest::write(&pieces[..], Remote { addr: region.addr, rkey });
     station.post_send(plan.count, &write.wr_id(plan.count.into()))?;
@@ -151,7 +161,9 @@ fn write_by_stale_key(
                     "the key of an invalidated window was good for a WRITE".to_owned(),
                 )));
             }
-            Some(done) => return Ok(Err(Wrong::Status { status: done.status, message: done.wr_id })),
+            Some(done) => {
+                return Ok(Err(Wrong::Status { status: done.status, message: done.wr_id }));
+            }
             None => {}
         }
     }
@@ -204,7 +216,10 @@ fn post(
     }
     let key = if operation.is_windowed() {
         let said = String::new();
-        *region.windows.get(k as usize).ok_or(PeerError::Protocol { said, wanted: "a key a message" })?
+        *region
+            .windows
+            .get(k as usize)
+            .ok_or(PeerError::Protocol { said, wanted: "a key a message" })?
     } else {
         region.rkey
     };
@@ -223,7 +238,9 @@ fn post(
         Operation::Send => SendRequest::send(data),
         Operation::SendImm => SendRequest::send_imm(data, k),
         Operation::SendInv | Operation::InvThenWrite => SendRequest::send_invalidate(data, rkey),
-        Operation::Write | Operation::WindowWrite | Operation::Window1Write => SendRequest::write(data, slot),
+        Operation::Write | Operation::WindowWrite | Operation::Window1Write => {
+            SendRequest::write(data, slot)
+        }
         Operation::WriteImm => SendRequest::write_imm(data, slot, k),
         Operation::Flush => {
             station.post_send(k, &SendRequest::write(data, slot).wr_id(BEFORE_FLUSH))?;
@@ -240,7 +257,9 @@ fn post(
         Operation::CompareSwap => {
             SendRequest::compare_swap(&pieces[..], counter, u64::from(k), u64::from(k) + 1)
         }
-        Operation::CompareMiss => SendRequest::compare_swap(&pieces[..], counter, u64::MAX, u64::from(k) + 1),
+        Operation::CompareMiss => {
+            SendRequest::compare_swap(&pieces[..], counter, u64::MAX, u64::from(k) + 1)
+        }
     };
     station.post_send(k, &request.wr_id(u64::from(k)))
 }

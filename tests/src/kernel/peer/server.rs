@@ -22,8 +22,8 @@ struct Serving {
     slots: u32,
 }
 
-/// Serves one client; whether all of its operations went as they should. Says `listening <port>` on standard
-/// output when it may come.
+/// Serves one client; whether all of its operations went as they should. Says `listening <port>` on
+/// standard output when it may come.
 ///
 /// # Errors
 /// [`PeerError`]: the play could not go on.
@@ -33,8 +33,8 @@ pub fn serve(config: &PeerConfig) -> Result<bool, PeerError> {
     println!("listening {}", config.port);
     let mut control = Control::new(listener.accept()?.0)?;
     let said = control.hear()?;
-    let (peer, mtu, rd_atomic) =
-        parse_hello(&said).ok_or(PeerError::Protocol { said, wanted: "peer 1 <endpoint> mtu rd_atomic" })?;
+    let (peer, mtu, rd_atomic) = parse_hello(&said)
+        .ok_or(PeerError::Protocol { said, wanted: "peer 1 <endpoint> mtu rd_atomic" })?;
     station.connect(config, &peer, mtu, rd_atomic)?;
     control.say(format_args!("peer 1 {}", station.endpoint()))?;
 
@@ -66,7 +66,9 @@ pub fn serve(config: &PeerConfig) -> Result<bool, PeerError> {
 /// `peer 1 <endpoint> mtu <bytes> rd_atomic <n>`
 fn parse_hello(line: &str) -> Option<(Endpoint, PathMtu, u8)> {
     let words: Vec<_> = line.split(' ').collect();
-    let ["peer", "1", endpoint, "mtu", mtu, "rd_atomic", rd_atomic] = words[..] else { return None };
+    let ["peer", "1", endpoint, "mtu", mtu, "rd_atomic", rd_atomic] = words[..] else {
+        return None;
+    };
     let mtu = mtu.parse().ok()?;
     let path_mtu = PathMtu::at_most(mtu).filter(|known| known.bytes() == mtu)?;
     Some((endpoint.parse().ok()?, path_mtu, rd_atomic.parse().ok()?))
@@ -132,12 +134,16 @@ impl Serving {
 
     /// One window a message, over its slot; empty messages have none of their own.
     fn bind_windows(&self, station: &Station) -> Result<Vec<MemoryWindow>, PeerError> {
-        let access = if self.operation.is_read() { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
+        let access =
+            if self.operation.is_read() { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
         let length = if self.size == 0 { BUFFER_MAX } else { self.size };
         let messages = if self.operation.is_windowed() { 0..self.count } else { 0..0 };
-        let kind = if self.operation == Operation::Window1Write { MwType::Type1 } else { MwType::Type2 };
+        let kind =
+            if self.operation == Operation::Window1Write { MwType::Type1 } else { MwType::Type2 };
         messages
-            .map(|message| station.bind_window(kind, self.offset(message % self.slots), length, access))
+            .map(|message| {
+                station.bind_window(kind, self.offset(message % self.slots), length, access)
+            })
             .collect()
     }
 
@@ -181,7 +187,10 @@ impl Serving {
                 continue;
             };
             if !completion.status.is_success() {
-                return Ok(Err(Wrong::Status { status: completion.status, message: completion.wr_id }));
+                return Ok(Err(Wrong::Status {
+                    status: completion.status,
+                    message: completion.wr_id,
+                }));
             }
             if outcome.is_ok() {
                 outcome = self.judge(station, &completion, done, windows)?;
@@ -204,7 +213,8 @@ impl Serving {
     ) -> Result<Result<(), Wrong>, PeerError> {
         // Of the operations that take receives, SEND with invalidate alone has windows.
         let invalidated = windows.get(done as usize).map(MemoryWindow::rkey);
-        let opcode = if self.operation.is_send() { WcOpcode::Recv } else { WcOpcode::RecvRdmaWithImm };
+        let opcode =
+            if self.operation.is_send() { WcOpcode::Recv } else { WcOpcode::RecvRdmaWithImm };
         let imm = self.operation.has_imm().then_some(done);
         let wrong = |field| Ok(Err(Wrong::Completion { field, message: done }));
         match completion {
@@ -215,7 +225,9 @@ impl Serving {
             _ if completion.byte_len != self.size => wrong("byte_len"),
             _ if completion.imm_data() != imm => wrong("immediate data"),
             _ if completion.invalidated_rkey() != invalidated => wrong("invalidated rkey"),
-            _ if self.operation.is_send() => station.verify(self.offset(done % self.slots), done, self.size),
+            _ if self.operation.is_send() => {
+                station.verify(self.offset(done % self.slots), done, self.size)
+            }
             _ => Ok(Ok(())),
         }
     }
@@ -227,7 +239,11 @@ impl Serving {
         }
         if self.operation.is_atomic() {
             let (found, wanted) = (station.counter()?, self.operation.counter_at(self.count));
-            return Ok(if found == wanted { Ok(()) } else { Err(Wrong::Counter { found, wanted }) });
+            return Ok(if found == wanted {
+                Ok(())
+            } else {
+                Err(Wrong::Counter { found, wanted })
+            });
         }
         if self.operation.is_write() || self.operation.is_read() {
             for slot in 0..self.slots {

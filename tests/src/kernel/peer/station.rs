@@ -6,8 +6,8 @@ use std::{
 };
 
 use urxe::{
-    Access, Completion, CompletionQueue, ConnectOptions, Device, MemoryRegion, MemoryWindow, MwType, PathMtu,
-    ProtectionDomain, QueuePair, RecvRequest, RegionSlice, Rkey, SendRequest,
+    Access, Completion, CompletionQueue, ConnectOptions, Device, MemoryRegion, MemoryWindow,
+    MwType, PathMtu, ProtectionDomain, QueuePair, RecvRequest, RegionSlice, Rkey, SendRequest,
 };
 
 use super::{
@@ -42,7 +42,8 @@ pub(super) struct Station {
 }
 
 impl Station {
-    /// Opens the device, makes everything, brings the queue pair to INIT. `inline`: bytes that a send may carry inline.
+    /// Opens the device, makes everything, brings the queue pair to INIT. `inline`: bytes that a
+    /// send may carry inline.
     pub(super) fn open(config: &PeerConfig, inline: u32) -> Result<Self, PeerError> {
         let mut builder = Device::builder();
         if config.patient {
@@ -104,8 +105,13 @@ impl Station {
         self.region.rkey()
     }
 
-    /// `size` bytes at `offset` of the slots, in as many pieces as configured, the last being the largest.
-    pub(super) fn pieces(&self, offset: usize, size: u32) -> Result<Vec<RegionSlice<'_>>, PeerError> {
+    /// `size` bytes at `offset` of the slots, in as many pieces as configured, the last being the
+    /// largest.
+    pub(super) fn pieces(
+        &self,
+        offset: usize,
+        size: u32,
+    ) -> Result<Vec<RegionSlice<'_>>, PeerError> {
         let (size, most) = (size as usize, self.sges as usize);
         let count = if size < most { size.min(1) } else { most };
         let each = size.checked_div(count).unwrap_or(0);
@@ -138,14 +144,22 @@ impl Station {
         }
     }
 
-    pub(super) fn post_send(&self, message: u32, request: &SendRequest<'_>) -> Result<(), PeerError> {
+    pub(super) fn post_send(
+        &self,
+        message: u32,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PeerError> {
         if message == 0 {
             self.last_completion.set(Instant::now());
         }
         self.qp.post_send(request).map_err(|source| PeerError::Post { message, source })
     }
 
-    pub(super) fn post_recv(&self, message: u32, pieces: &[RegionSlice<'_>]) -> Result<(), PeerError> {
+    pub(super) fn post_recv(
+        &self,
+        message: u32,
+        pieces: &[RegionSlice<'_>],
+    ) -> Result<(), PeerError> {
         let request = RecvRequest::new(pieces).wr_id(u64::from(message));
         self.qp.post_recv(&request).map_err(|source| PeerError::Post { message, source })
     }
@@ -202,7 +216,8 @@ impl Station {
         size: u32,
     ) -> Result<Result<(), Wrong>, PeerError> {
         let bytes = self.read(offset, size)?;
-        let wrong = bytes.iter().enumerate().position(|(byte, &value)| value != pattern(message, byte));
+        let wrong =
+            bytes.iter().enumerate().position(|(byte, &value)| value != pattern(message, byte));
         Ok(wrong.map_or(Ok(()), |byte| Err(Wrong::Byte { message, byte })))
     }
 
@@ -220,7 +235,8 @@ impl Station {
 
     /// All counters of the device, each with its name before it.
     pub(super) fn counters(&self) -> String {
-        let each = self.device.counters().map(|(counter, value)| format!("{} {value}", counter.name()));
+        let each =
+            self.device.counters().map(|(counter, value)| format!("{} {value}", counter.name()));
         each.collect::<Vec<_>>().join(" ")
     }
 }

@@ -1,4 +1,5 @@
-//! The control protocol's lines, the operations and the pattern. The reference is the comment in `peer.c`.
+//! The control protocol's lines, the operations and the pattern. The reference is the comment in
+//! `peer.c`.
 
 use std::{
     fmt,
@@ -99,7 +100,8 @@ impl Operation {
 
     /// Whether each message has a memory window of its own.
     pub(super) fn is_windowed(self) -> bool {
-        matches!(self, Self::WindowWrite | Self::Window1Write | Self::WindowRead) || self.invalidates()
+        matches!(self, Self::WindowWrite | Self::Window1Write | Self::WindowRead)
+            || self.invalidates()
     }
 
     /// Whether each message takes its window's key away.
@@ -120,7 +122,8 @@ impl Operation {
         self.is_send() || self.has_imm()
     }
 
-    /// What the k-th atomic operation finds in the counter, and after `count` of them what is there.
+    /// What the k-th atomic operation finds in the counter, and after `count` of them what is
+    /// there.
     pub(super) fn counter_at(self, k: u32) -> u64 {
         match self {
             Self::FetchAdd => 3 * u64::from(k),
@@ -132,7 +135,10 @@ impl Operation {
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::NAMES.iter().find(|(operation, _)| operation == self).map_or("", |(_, name)| name);
+        let name = Self::NAMES
+            .iter()
+            .find(|(operation, _)| operation == self)
+            .map_or("", |(_, name)| name);
         f.write_str(name)
     }
 }
@@ -163,7 +169,8 @@ pub(super) fn pattern(message: u32, byte: usize) -> u8 {
     (sum.wrapping_add((byte as u32).wrapping_mul(0x85eb_ca6b)) >> 24) as u8
 }
 
-/// What the two ends tell each other before they connect, in the text that `ibv_rc_pingpong` exchanges.
+/// What the two ends tell each other before they connect, in the text that `ibv_rc_pingpong`
+/// exchanges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Endpoint(pub QpEndpoint);
 
@@ -247,9 +254,12 @@ mod tests {
         assert_eq!(endpoint.psn.value(), 0xb38ae);
         assert_eq!(endpoint.gid.to_ip().to_string(), "10.77.0.11");
         assert_eq!(parsed.to_string(), text);
-        for wrong in
-            ["", "0000:00001a:0b38ae", "0:00001a:0b38ae:00000000000000000000ffff0a4d000b", &text[1..]]
-        {
+        for wrong in [
+            "",
+            "0000:00001a:0b38ae",
+            "0:00001a:0b38ae:00000000000000000000ffff0a4d000b",
+            &text[1..],
+        ] {
             assert!(wrong.parse::<Endpoint>().is_err(), "{wrong}");
         }
     }

@@ -27,13 +27,18 @@ fn late() -> Time {
     SILENT_FROM.plus_ns(8 * timeout_ns(plan().end(END).timeout))
 }
 
-/// The faults after these completions of queue, index and status, at `now`, with so many sends and receives posted.
+/// The faults after these completions of queue, index and status, at `now`, with so many sends and
+/// receives posted.
 fn judge(seen: &[(Queue, usize, WcStatus)], now: Time, sends: usize, recvs: usize) -> Vec<String> {
     let plan = plan();
     let mut doom = Doom::new(END, SILENT_FROM);
     for &(queue, index, status) in seen {
         let wr_id = plan.wr_id(END, queue, index);
-        doom.completion(&plan, &Completion::new(wr_id, Qpn::default(), WcOpcode::Send, status), now);
+        doom.completion(
+            &plan,
+            &Completion::new(wr_id, Qpn::default(), WcOpcode::Send, status),
+            now,
+        );
     }
     doom.finish(&plan, sends, recvs);
     doom.faults().to_vec()
@@ -46,8 +51,15 @@ use WcStatus::{RemAccessErr, RetryExcErr, Success, WrFlushErr};
 fn what_may_happen_passes() {
     let none: Vec<String> = Vec::new();
     assert_eq!(judge(&[], late(), 0, 3), none, "a receiver never learns");
-    assert_eq!(judge(&[(Send, 0, Success)], late(), 2, 0), none, "an unsignalled send that was acknowledged");
-    assert_eq!(judge(&[(Send, 0, Success), (Send, 2, Success), (Send, 3, Success)], late(), 4, 0), none);
+    assert_eq!(
+        judge(&[(Send, 0, Success)], late(), 2, 0),
+        none,
+        "an unsignalled send that was acknowledged"
+    );
+    assert_eq!(
+        judge(&[(Send, 0, Success), (Send, 2, Success), (Send, 3, Success)], late(), 4, 0),
+        none
+    );
     let broken = [
         (Send, 0, Success),
         (Recv, 0, Success),

@@ -1,4 +1,5 @@
-//! Every plan must keep the rules that make its outcome one, and all plans together must contain what is to be tried.
+//! Every plan must keep the rules that make its outcome one, and all plans together must contain
+//! what is to be tried.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,7 +15,8 @@ fn plans() -> impl Iterator<Item = Plan> {
 #[test]
 fn a_seed_gives_one_plan() {
     for seed in [0, 1, u64::MAX] {
-        let [first, second] = [(); 2].map(|()| format!("{:?}", generate(seed, &Profile::default())));
+        let [first, second] =
+            [(); 2].map(|()| format!("{:?}", generate(seed, &Profile::default())));
         assert_eq!(first, second);
     }
     assert_ne!(
@@ -29,7 +31,9 @@ fn regions_keep_their_distance_and_roles_their_owners() {
         for device in &plan.devices {
             let mut end = 0;
             for region in &device.regions {
-                assert!(region.range.start >= end + 64 && region.range.end <= device.memory_bytes - 100);
+                assert!(
+                    region.range.start >= end + 64 && region.range.end <= device.memory_bytes - 100
+                );
                 assert!(region.range.start % 8 == 0 && !region.range.is_empty());
                 end = region.range.end;
             }
@@ -44,14 +48,18 @@ fn regions_keep_their_distance_and_roles_their_owners() {
     }
 }
 
-/// All that a direction writes: the landing places of its answers and of its messages, which must never overlap.
+/// All that a direction writes: the landing places of its answers and of its messages, which must
+/// never overlap.
 #[test]
 fn everything_that_lands_has_memory_of_its_own() {
     for plan in plans() {
         let mut landings: Vec<(usize, Range<usize>)> = Vec::new();
         for (_, end) in plan.ends() {
-            let answers =
-                end.sends.iter().filter(|send| send.op.returns_data()).map(|send| send.local.pieces());
+            let answers = end
+                .sends
+                .iter()
+                .filter(|send| send.op.returns_data())
+                .map(|send| send.local.pieces());
             let messages = end.recvs.iter().map(|recv| &recv.pieces[..]);
             for &piece in answers.chain(messages).flatten().filter(|piece| piece.len > 0) {
                 assert_eq!(plan.devices[end.device].regions[piece.region].role, Role::Landing);
@@ -60,7 +68,11 @@ fn everything_that_lands_has_memory_of_its_own() {
         }
         landings.sort_by_key(|(device, range)| (*device, range.start));
         for pair in landings.windows(2) {
-            assert!(pair[0].0 < pair[1].0 || pair[0].1.end <= pair[1].1.start, "seed {}", plan.seed);
+            assert!(
+                pair[0].0 < pair[1].0 || pair[0].1.end <= pair[1].1.start,
+                "seed {}",
+                plan.seed
+            );
         }
     }
 }
@@ -72,7 +84,9 @@ fn requests_stay_inside_their_regions_and_queue_pairs() {
             let peer = plan.end(id.peer());
             let recv_pieces = end.recvs.iter().map(|recv| &recv.pieces);
             let sends = end.sends.iter().map(|send| &send.local);
-            for pieces in recv_pieces.map(|pieces| &pieces[..]).chain(sends.clone().map(Local::pieces)) {
+            for pieces in
+                recv_pieces.map(|pieces| &pieces[..]).chain(sends.clone().map(Local::pieces))
+            {
                 assert!(pieces.len() <= end.max_sge as usize);
                 for piece in pieces {
                     let region = &plan.devices[end.device].regions[piece.region];
@@ -97,7 +111,8 @@ fn requests_stay_inside_their_regions_and_queue_pairs() {
                     _ => continue,
                 };
                 let region = &plan.devices[peer.device].regions[at.region];
-                let writes_only = matches!(region.role, Role::Disposable | Role::Windowed | Role::Rebound);
+                let writes_only =
+                    matches!(region.role, Role::Disposable | Role::Windowed | Role::Rebound);
                 assert!(region.role == Role::Target || (writes_only && !send.op.returns_data()));
                 assert!(at.offset + len <= region.range.len());
             }
@@ -133,7 +148,9 @@ fn faults_never_outlast_a_retry_counter() {
         for pair in plan.faults.toggles_ns.chunks(2) {
             let [off, on_again] = pair else { panic!("faults stay off at the end") };
             assert!(off - on <= 4 * shortest && on_again - off >= 2 * longest);
-            for pause in plan.faults.pauses.iter().filter(|pause| (on..*off).contains(&pause.from_ns)) {
+            for pause in
+                plan.faults.pauses.iter().filter(|pause| (on..*off).contains(&pause.from_ns))
+            {
                 assert!(pause.from_ns < pause.until_ns && pause.until_ns <= *off);
             }
             on = *on_again;
@@ -145,7 +162,9 @@ fn faults_never_outlast_a_retry_counter() {
 fn a_plan_without_faults_has_none() {
     let plan = generate(3, &Profile { faults: false, ..Profile::default() });
     assert!(
-        plan.faults.links.is_empty() && plan.faults.toggles_ns.is_empty() && plan.faults.pauses.is_empty()
+        plan.faults.links.is_empty()
+            && plan.faults.toggles_ns.is_empty()
+            && plan.faults.pauses.is_empty()
     );
 }
 
@@ -171,12 +190,19 @@ fn plans_contain_what_is_to_be_tried() {
     let mut hits = 0;
     for plan in plans() {
         let model = Model::new(&plan);
-        assert!(model.images.iter().zip(&plan.devices).all(|(image, plan)| image.len() == plan.memory_bytes));
+        assert!(
+            model
+                .images
+                .iter()
+                .zip(&plan.devices)
+                .all(|(image, plan)| image.len() == plan.memory_bytes)
+        );
         if !model.open.is_empty() {
             seen.insert("unfenced READ before WRITE".into());
         }
         for (id, end) in plan.ends() {
-            let packets: u64 = end.sends.iter().map(|send| 1 + send.local.len() as u64 / 4096).sum();
+            let packets: u64 =
+                end.sends.iter().map(|send| 1 + send.local.len() as u64 / 4096).sum();
             let connection = &plan.connections[id.connection];
             seen.insert(format!("mtu {}", connection.mtu));
             seen.insert(format!("depth {}", end.send_depth));
@@ -193,12 +219,19 @@ fn plans_contain_what_is_to_be_tried() {
                 let name = format!("{:?}", send.op);
                 seen.insert(name.split(['(', ' ']).next().unwrap().into());
                 let len = send.local.len();
-                if len > 0 && len % connection.mtu <= 1 || len % connection.mtu == connection.mtu - 1 {
-                    seen.insert(format!("{} MTU and {}", len / connection.mtu, len % connection.mtu));
+                if len > 0 && len % connection.mtu <= 1
+                    || len % connection.mtu == connection.mtu - 1
+                {
+                    seen.insert(format!(
+                        "{} MTU and {}",
+                        len / connection.mtu,
+                        len % connection.mtu
+                    ));
                 }
                 if let Op::CompareSwap { at, compare, .. } = send.op {
                     let device = plan.end(id.peer()).device;
-                    let cell = plan.range(device, Piece { region: at.region, offset: at.offset, len: 8 });
+                    let cell =
+                        plan.range(device, Piece { region: at.region, offset: at.offset, len: 8 });
                     hits += u32::from(read_u64(&plan.initial_image(device), cell.start) == compare);
                 }
                 seen.insert(format!("{} pieces", send.local.pieces().len()));

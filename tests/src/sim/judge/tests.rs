@@ -27,7 +27,8 @@ impl Run {
             for (index, send) in end.sends.iter().enumerate() {
                 if end.all_signaled || send.signaled {
                     let (wr_id, opcode) = (plan.wr_id(id, Queue::Send, index), opcode(&send.op));
-                    let completion = Completion::new(wr_id, Qpn::default(), opcode, WcStatus::Success);
+                    let completion =
+                        Completion::new(wr_id, Qpn::default(), opcode, WcStatus::Success);
                     completions.push((id, completion.with_byte_len(send.local.len() as u32)));
                 }
             }
@@ -46,11 +47,14 @@ impl Run {
     fn differences(&self) -> Vec<Difference> {
         let mut judge = Judge::new(&self.plan, &self.model, rkeys(&self.plan));
         for (end, completion) in &self.completions {
-            judge.completion(*end, completion, &mut |device, range| self.images[device][range].to_vec());
+            judge.completion(*end, completion, &mut |device, range| {
+                self.images[device][range].to_vec()
+            });
         }
         let complete = judge.all_complete();
         judge.finish(&self.images);
-        let missing = judge.differences().iter().any(|found| matches!(found, Difference::Missing { .. }));
+        let missing =
+            judge.differences().iter().any(|found| matches!(found, Difference::Missing { .. }));
         // A full list has no room for what is missing.
         assert!(complete != missing || judge.differences.len() == MAX_DIFFERENCES);
         judge.differences.clone()
@@ -58,7 +62,8 @@ impl Run {
 
     /// Seeds whose run has what `pick` looks for, and what it found.
     fn with<T>(pick: impl Fn(&Self) -> Option<T>) -> impl Iterator<Item = (Self, T)> {
-        let runs = (0..200).map(Self::perfect).filter_map(move |run| pick(&run).map(|found| (run, found)));
+        let runs =
+            (0..200).map(Self::perfect).filter_map(move |run| pick(&run).map(|found| (run, found)));
         runs.take(3)
     }
 }
@@ -163,8 +168,7 @@ fn wrong_fields_are_found() {
         ];
         for (name, completion) in wrong {
             run.completions[index].1 = completion;
-            let named =
-                |found: &Difference| matches!(found, Difference::Field { field, .. } if *field == name);
+            let named = |found: &Difference| matches!(found, Difference::Field { field, .. } if *field == name);
             assert!(run.differences().iter().any(named), "{name}");
         }
         run.completions[index].1.status = WcStatus::WrFlushErr;
@@ -225,8 +229,7 @@ fn bytes_are_judged_when_a_read_completes_not_only_at_the_end() {
             });
         }
         judge.finish(&run.images);
-        let late =
-            |found: &Difference| matches!(found, Difference::Byte { when, .. } if *when != "at the end");
+        let late = |found: &Difference| matches!(found, Difference::Byte { when, .. } if *when != "at the end");
         assert!(judge.differences().iter().any(late));
     }
 }
@@ -251,7 +254,8 @@ fn an_addition_made_twice_or_lost_is_found() {
 
 #[test]
 fn an_unfenced_read_may_see_either_value_and_nothing_else() {
-    let an_open_byte = |run: &Run| run.model.open.iter().next().map(|(at, others)| (*at, others.clone()));
+    let an_open_byte =
+        |run: &Run| run.model.open.iter().next().map(|(at, others)| (*at, others.clone()));
     for (mut run, ((device, address), others)) in Run::with(an_open_byte) {
         for other in &others {
             run.images[device][address] = *other;

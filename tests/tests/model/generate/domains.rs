@@ -10,14 +10,19 @@ const MOST: usize = 10;
 
 impl Generator {
     pub(super) fn xrc(&mut self, model: &Model) -> XrcCall {
-        let open: Vec<usize> = (0..model.domains.len()).filter(|nr| model.domains[*nr].opens > 0).collect();
+        let open: Vec<usize> =
+            (0..model.domains.len()).filter(|nr| model.domains[*nr].opens > 0).collect();
         let first = Member::of_the_world().len();
         let members: Vec<usize> =
             (first..model.members.len()).filter(|nr| model.members[*nr].opens > 0).collect();
-        let targets: Vec<usize> = members.iter().copied().filter(|nr| !model.members[*nr].is_srq).collect();
+        let targets: Vec<usize> =
+            members.iter().copied().filter(|nr| !model.members[*nr].is_srq).collect();
         // Mostly one that is open; the first stays open, since its members stay.
-        let domain =
-            if self.percent(85) { self.rng.pick(&open) } else { self.rng.index(model.domains.len()) };
+        let domain = if self.percent(85) {
+            self.rng.pick(&open)
+        } else {
+            self.rng.index(model.domains.len())
+        };
         match self.rng.index(8) {
             0 | 1 if open.len() < MOST => XrcCall::Open {
                 device: self.rng.index(2),

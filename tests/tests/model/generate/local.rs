@@ -14,15 +14,18 @@ impl Generator {
     /// A request that is carried out here: alone in its list.
     pub(super) fn local_request(&mut self, model: &Model, qp: usize) -> Operation {
         let device = QPS[qp].device;
-        let keys: Vec<&Key> = model.keys.0.iter().filter(|key| key.exists && key.device == device).collect();
-        let of =
-            |wanted: fn(&Key) -> bool| keys.iter().copied().filter(|key| wanted(key)).collect::<Vec<_>>();
+        let keys: Vec<&Key> =
+            model.keys.0.iter().filter(|key| key.exists && key.device == device).collect();
+        let of = |wanted: fn(&Key) -> bool| {
+            keys.iter().copied().filter(|key| wanted(key)).collect::<Vec<_>>()
+        };
         let windows = of(|key| matches!(key.kind, Kind::Window { .. }) && !key.is_valid);
         let bindable = of(|key| key.is_valid && key.access.contains(Access::MW_BIND));
         let free = of(|key| matches!(key.kind, Kind::Fast { .. }) && !key.is_valid);
         let lent = of(|key| key.is_valid && !matches!(key.kind, Kind::Region));
-        let any =
-            |rng: &mut Rng, list: &[&Key]| if list.is_empty() { None } else { Some(rng.pick(list).clone()) };
+        let any = |rng: &mut Rng, list: &[&Key]| {
+            if list.is_empty() { None } else { Some(rng.pick(list).clone()) }
+        };
         let wild = self.percent(6);
         let op = match self.rng.index(3) {
             0 => {
@@ -32,12 +35,16 @@ impl Generator {
                     (any(&mut self.rng, &windows), any(&mut self.rng, &bindable))
                 };
                 window.zip(region).map(|(window, region)| {
-                    let length = 8 * (1 + self.rng.index(region.len / 8 + usize::from(wild)) as u64);
+                    let length =
+                        8 * (1 + self.rng.index(region.len / 8 + usize::from(wild)) as u64);
                     let room = (region.len as u64).saturating_sub(length) / 8;
                     let addr = region.start + 8 * self.rng.below(room + 1);
                     let access = self.access() & !Access::MW_BIND;
-                    let access =
-                        if region.access.contains(Access::LOCAL_WRITE) { access } else { access & !CHANGES };
+                    let access = if region.access.contains(Access::LOCAL_WRITE) {
+                        access
+                    } else {
+                        access & !CHANGES
+                    };
                     let window = Rkey(window.value);
                     SendOp::BindMw(Bind {
                         window,

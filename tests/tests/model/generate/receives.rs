@@ -26,7 +26,9 @@ impl Generator {
         for _ in 0..(1 + self.rng.index(4)).min(room) {
             let len = match queue {
                 // A header and any message: what is too short stays in front of the others.
-                Queue::Qp(qp) if QPS[qp].qp_type == QpType::Ud && self.percent(95) => 40 + model.mtu,
+                Queue::Qp(qp) if QPS[qp].qp_type == QpType::Ud && self.percent(95) => {
+                    40 + model.mtu
+                }
                 _ if self.percent(20) => self.length(model.mtu),
                 _ => 300 + self.rng.index(900),
             };

@@ -1,5 +1,5 @@
-//! What waits in a drained send queue names memory that a careful program leaves as it is until then: a message whose data is gone in
-//! part may arrive in part.
+//! What waits in a drained send queue names memory that a careful program leaves as it is until
+//! then: a message whose data is gone in part may arrive in part.
 
 use urxe_stack::qp::wr::SendOp;
 
@@ -19,7 +19,9 @@ impl Generator {
                 let device = QPS[*qp].device;
                 let by_itself = list.iter().any(|send| matches!(send.op, SendOp::LocalInv { .. }));
                 let keys = list.iter().filter_map(|send| match send.op {
-                    SendOp::LocalInv { rkey } | SendOp::SendInvalidate { rkey } => Some(rkey.value()),
+                    SendOp::LocalInv { rkey } | SendOp::SendInvalidate { rkey } => {
+                        Some(rkey.value())
+                    }
                     _ => None,
                 });
                 (if by_itself { device } else { 1 - device }, keys.collect())

@@ -1,5 +1,6 @@
-//! Reregistration: a region keeps its keys and gets another place, domain or rights (IBTA vol. 1, 11.2.8.8; `ibv_rereg_mr(3)`; for the
-//! numbers of what is refused, `ib_uverbs_rereg_mr` of the kernel).
+//! Reregistration: a region keeps its keys and gets another place, domain or rights (IBTA vol. 1,
+//! 11.2.8.8; `ibv_rereg_mr(3)`; for the numbers of what is refused, `ib_uverbs_rereg_mr` of the
+//! kernel).
 
 use std::ops::Range;
 
@@ -24,11 +25,13 @@ impl Keys {
     pub fn may_change(&self, nr: usize, change: &Change) -> Result<(), Errno> {
         let key = &self.0[nr];
         let says_nothing = change.place.is_none() && change.pd.is_none() && change.access.is_none();
-        let misplaced =
-            change.place.as_ref().is_some_and(|(range, start)| start % PAGE != range.start as u64 % PAGE);
-        let lacks_right = change
-            .access
-            .is_some_and(|access| access.intersects(CHANGES) && !access.contains(Access::LOCAL_WRITE));
+        let misplaced = change
+            .place
+            .as_ref()
+            .is_some_and(|(range, start)| start % PAGE != range.start as u64 % PAGE);
+        let lacks_right = change.access.is_some_and(|access| {
+            access.intersects(CHANGES) && !access.contains(Access::LOCAL_WRITE)
+        });
         if !key.exists || key.kind != Kind::Region || says_nothing || misplaced || lacks_right {
             return Err(Errno::INVAL);
         }

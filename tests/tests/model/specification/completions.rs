@@ -1,4 +1,5 @@
-//! Completion queues: what completes goes in, and armed ones tell of it (IBTA vol. 1, 11.4.2.2; `ibv_req_notify_cq(3)`).
+//! Completion queues: what completes goes in, and armed ones tell of it (IBTA vol. 1, 11.4.2.2;
+//! `ibv_req_notify_cq(3)`).
 
 use super::{Done, Forgets, Model};
 use crate::operation::{Arm, Cq};
@@ -38,7 +39,8 @@ impl Model {
             self.told.push(cq);
             return missed;
         }
-        let stronger = self.armed.get(&cq) == Some(&Arm::Next) && self.forgets != Some(Forgets::Stronger);
+        let stronger =
+            self.armed.get(&cq) == Some(&Arm::Next) && self.forgets != Some(Forgets::Stronger);
         if stronger && arm == Arm::Solicited {
             self.count("armed for any completion already");
         } else {
@@ -47,8 +49,8 @@ impl Model {
         missed
     }
 
-    /// A queue pair was reset: what it did before and nobody polled is of no interest any more, as in libibverbs' providers
-    /// (`mlx5_cq_clean`).
+    /// A queue pair was reset: what it did before and nobody polled is of no interest any more, as
+    /// in libibverbs' providers (`mlx5_cq_clean`).
     pub(super) fn forget_completions(&mut self, qp: usize) {
         for cq in [Cq::Send(qp), Cq::Recv(qp)] {
             self.done.remove(&cq);

@@ -1,4 +1,5 @@
-//! What becomes of a datagram, to one queue pair or to a group (IBTA vol. 1, 10.5): where anything is wrong it is dropped, and nobody is told.
+//! What becomes of a datagram, to one queue pair or to a group (IBTA vol. 1, 10.5): where anything
+//! is wrong it is dropped, and nobody is told.
 
 use std::ops::Range;
 
@@ -49,7 +50,8 @@ impl Model {
             for member in members {
                 for place in self.arrives(qp, member, qkey, send, bytes) {
                     // Who gets the copy first is open.
-                    if filled.iter().any(|other| other.start < place.end && place.start < other.end) {
+                    if filled.iter().any(|other| other.start < place.end && place.start < other.end)
+                    {
                         self.leave_open(device, place.clone());
                     }
                     filled.push(place);
@@ -59,7 +61,14 @@ impl Model {
     }
 
     /// A datagram at a queue pair; which bytes it fills.
-    fn arrives(&mut self, qp: usize, peer: usize, qkey: u32, send: &Send, bytes: &[u8]) -> Vec<Range<usize>> {
+    fn arrives(
+        &mut self,
+        qp: usize,
+        peer: usize,
+        qkey: u32,
+        send: &Send,
+        bytes: &[u8],
+    ) -> Vec<Range<usize>> {
         let nowhere = Vec::new();
         if self.states[peer] == QpState::Err {
             self.count("UD: to a queue pair in error");
@@ -104,7 +113,16 @@ impl Model {
         let imm = if let SendOp::SendImm { imm } = send.op { Some(imm) } else { None };
         let (status, opcode, len) = (WcStatus::Success, WcOpcode::Recv, message.len());
         let from = Some(qp);
-        let done = Done { wr_id: front.wr_id, status, qp: peer, opcode, len, imm, invalidated: None, from };
+        let done = Done {
+            wr_id: front.wr_id,
+            status,
+            qp: peer,
+            opcode,
+            len,
+            imm,
+            invalidated: None,
+            from,
+        };
         self.receive_done(peer, queue, done, send.solicited);
         places
     }
@@ -135,7 +153,8 @@ impl Model {
     /// Detaches it.
     pub fn detach(&mut self, qp: usize, group: Option<usize>) -> Result<(), Errno> {
         let members = group.map(|group| &mut self.groups[QPS[qp].device][group]);
-        let position = members.as_ref().and_then(|members| members.iter().position(|&member| member == qp));
+        let position =
+            members.as_ref().and_then(|members| members.iter().position(|&member| member == qp));
         let (Some(members), Some(position)) = (members, position) else {
             self.count("detached from where it is not");
             return Err(Errno::INVAL);

@@ -1,5 +1,6 @@
-//! XRC domains: opened and closed, by files or alone, and what keeps them open (IBTA vol. 1, A14; `ibv_open_xrcd(3)`, `ibv_open_qp(3)`; for
-//! the numbers of what is refused, `ib_uverbs_open_xrcd` and `ib_dealloc_xrcd_user` of the kernel).
+//! XRC domains: opened and closed, by files or alone, and what keeps them open (IBTA vol. 1, A14;
+//! `ibv_open_xrcd(3)`, `ibv_open_qp(3)`; for the numbers of what is refused, `ib_uverbs_open_xrcd`
+//! and `ib_dealloc_xrcd_user` of the kernel).
 
 use rustix::io::Errno;
 use urxe_stack::qp::attr::QpType;
@@ -34,7 +35,8 @@ impl Member {
 }
 
 impl Model {
-    /// Carries a call out. Which domain was opened or which member made, as its place in the table; why not, if none was.
+    /// Carries a call out. Which domain was opened or which member made, as its place in the table;
+    /// why not, if none was.
     pub fn xrc(&mut self, call: &XrcCall) -> Result<usize, Errno> {
         let outcome = match *call {
             XrcCall::Open { device, file, create, exclusive } => {
@@ -96,7 +98,9 @@ impl Model {
                 self.domains[found].opens += 1;
                 return Ok(found);
             }
-            None if !create => return Err(if file.is_some() { Errno::AGAIN } else { Errno::INVAL }),
+            None if !create => {
+                return Err(if file.is_some() { Errno::AGAIN } else { Errno::INVAL });
+            }
             _ => {}
         }
         self.domains.push(Domain { device, file, opens: 1 });

@@ -1,4 +1,5 @@
-//! Rules of the model that can be left out, one at a time: without any of them, the comparison must fail.
+//! Rules of the model that can be left out, one at a time: without any of them, the comparison must
+//! fail.
 
 /// A rule that the model forgets, to see that the comparison notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,12 @@ use crate::keys::{Asker, Change, Kind, Refusal};
 use crate::operation::{Piece, QPS};
 
 impl Model {
-    pub(super) fn resolve(&mut self, asker: Asker, piece: Piece, need: Access) -> Result<usize, Refusal> {
+    pub(super) fn resolve(
+        &mut self,
+        asker: Asker,
+        piece: Piece,
+        need: Access,
+    ) -> Result<usize, Refusal> {
         let Piece { key, addr, len } = piece;
         let outcome = self.keys.resolve(asker, key, need, addr, len as usize);
         if self.forgets == Some(Forgets::ProtectionDomains) && outcome == Err(Refusal::WrongPd) {
@@ -47,7 +52,9 @@ impl Model {
     fn count_former(&mut self, asker: Asker, piece: Piece, need: Access, refusal: Refusal) {
         let key = self.keys.find(asker.device, piece.key).map(|nr| &self.keys.0[nr]);
         let former = key.and_then(|key| key.former.as_ref());
-        if former.is_none_or(|former| former.admits(asker, need, piece.addr, piece.len as usize).is_err()) {
+        if former.is_none_or(|former| {
+            former.admits(asker, need, piece.addr, piece.len as usize).is_err()
+        }) {
             return;
         }
         self.count(match refusal {

@@ -1,4 +1,5 @@
-//! Queues that receives are posted to and taken from, shared ones above all (IBTA vol. 1, 10.2.9; `ibv_modify_srq(3)`).
+//! Queues that receives are posted to and taken from, shared ones above all (IBTA vol. 1, 10.2.9;
+//! `ibv_modify_srq(3)`).
 
 use rustix::io::Errno;
 use urxe_stack::cq::{WcOpcode, WcStatus};
@@ -76,7 +77,8 @@ impl Model {
         recv
     }
 
-    /// The receive that a message to an unreliable queue pair would fill. Of a shared queue it is that queue pair's from now on.
+    /// The receive that a message to an unreliable queue pair would fill. Of a shared queue it is
+    /// that queue pair's from now on.
     pub(super) fn hold(&mut self, peer: usize, queue: Queue) -> Option<Recv> {
         if let Queue::Srq(_) = queue
             && self.held[peer].is_none()
@@ -109,13 +111,22 @@ impl Model {
     }
 
     /// A shared queue gets another size, another limit, or both; why not, if it may not.
-    pub fn modify_srq(&mut self, srq: usize, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Errno> {
+    pub fn modify_srq(
+        &mut self,
+        srq: usize,
+        max_wr: Option<u32>,
+        limit: Option<u32>,
+    ) -> Result<(), Errno> {
         let size = max_wr.map_or(self.sizes[srq], |max_wr| max_wr as usize);
         let new_limit = limit.unwrap_or(self.limits[srq]);
         let is_possible = (1..=MAX_SRQ_WR as usize).contains(&size) && new_limit as usize <= size;
         let holds_more = self.shared[srq].len() > size && self.forgets != Some(Forgets::Holding);
         if !is_possible || holds_more {
-            self.count(if is_possible { "resized below what it holds" } else { "no such size or limit" });
+            self.count(if is_possible {
+                "resized below what it holds"
+            } else {
+                "no such size or limit"
+            });
             return Err(Errno::INVAL);
         }
         if max_wr.is_some() {

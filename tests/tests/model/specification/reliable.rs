@@ -1,4 +1,5 @@
-//! What becomes of a request over a reliable connection, XRC included: the receiver carries it out, or refuses it and tells.
+//! What becomes of a request over a reliable connection, XRC included: the receiver carries it out,
+//! or refuses it and tells.
 
 use std::ops::Range;
 
@@ -48,9 +49,9 @@ impl Model {
             return self.refuse(peer, Event::RequestError(peer), WcStatus::RemInvReqErr);
         }
         let (remote, len) = match send.op {
-            SendOp::Write { remote } | SendOp::WriteImm { remote, .. } | SendOp::Read { remote } => {
-                (remote, send.len())
-            }
+            SendOp::Write { remote }
+            | SendOp::WriteImm { remote, .. }
+            | SendOp::Read { remote } => (remote, send.len()),
             SendOp::CompareSwap { remote, .. }
             | SendOp::FetchAdd { remote, .. }
             | SendOp::AtomicWrite { remote } => (remote, 8),
@@ -58,7 +59,8 @@ impl Model {
             _ => unreachable!("{:?}", send.op),
         };
         let single = len <= self.mtu;
-        let needs_receive = matches!(send.op, SendOp::WriteImm { .. }) && self.front(queue).is_none();
+        let needs_receive =
+            matches!(send.op, SendOp::WriteImm { .. }) && self.front(queue).is_none();
         if needs_receive && single {
             return Err(Refused(WcStatus::RnrRetryExcErr));
         }
@@ -84,10 +86,13 @@ impl Model {
             self.leave_open(there, at..at + len);
             return Err(Refused(WcStatus::RnrRetryExcErr));
         }
-        let word = |memory: &[u8]| u64::from_ne_bytes(memory[at..at + 8].try_into().unwrap_or_default());
+        let word =
+            |memory: &[u8]| u64::from_ne_bytes(memory[at..at + 8].try_into().unwrap_or_default());
         let brought = match send.op {
             SendOp::Read { .. } => self.memory[there][at..at + len].to_vec(),
-            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => self.memory[there][at..at + 8].to_vec(),
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
+                self.memory[there][at..at + 8].to_vec()
+            }
             _ => Vec::new(),
         };
         match send.op {
@@ -110,7 +115,9 @@ impl Model {
         if send.op.returns_data() {
             let Ok(places) = landing else {
                 // What fits a piece that is right may have been placed.
-                let Data::Pieces(pieces) = &send.data else { unreachable!("inline data with a READ") };
+                let Data::Pieces(pieces) = &send.data else {
+                    unreachable!("inline data with a READ")
+                };
                 self.open_own(qp, pieces);
                 return Err(Refused(WcStatus::LocProtErr));
             };
@@ -119,12 +126,22 @@ impl Model {
         Ok(())
     }
 
-    /// A receive that was taken from a shared queue before its message was refused is the queue pair's, and flushed with it.
+    /// A receive that was taken from a shared queue before its message was refused is the queue
+    /// pair's, and flushed with it.
     fn flush_taken(&mut self, peer: usize, queue: Queue) {
         let Some(Recv { wr_id, .. }) = self.take(queue) else { return };
         self.count("a taken receive flushed");
         let (status, opcode) = (WcStatus::WrFlushErr, WcOpcode::Recv);
-        let done = Done { wr_id, status, qp: peer, opcode, len: 0, imm: None, invalidated: None, from: None };
+        let done = Done {
+            wr_id,
+            status,
+            qp: peer,
+            opcode,
+            len: 0,
+            imm: None,
+            invalidated: None,
+            from: None,
+        };
         self.receive_done(peer, queue, done, false);
     }
 
@@ -133,14 +150,16 @@ impl Model {
         for Piece { key, addr, len } in pieces.iter().copied() {
             // As much of it as is inside.
             let fits = (1..=len as usize).rev();
-            let found = fits.map(|len| (self.keys.resolve(own, key, Access::LOCAL_WRITE, addr, len), len));
+            let found =
+                fits.map(|len| (self.keys.resolve(own, key, Access::LOCAL_WRITE, addr, len), len));
             if let Some((Ok(at), len)) = found.into_iter().find(|(place, _)| place.is_ok()) {
                 self.leave_open(own.device, at..at + len);
             }
         }
     }
 
-    /// The receive that a WRITE with immediate completes: no byte of it is touched, no key of it looked at.
+    /// The receive that a WRITE with immediate completes: no byte of it is touched, no key of it
+    /// looked at.
     pub(super) fn immediate(&mut self, peer: usize, queue: Queue, send: &Send, imm: u32) {
         let Some(recv) = self.spend(peer, queue) else { return };
         let (status, opcode, len) = (WcStatus::Success, WcOpcode::RecvRdmaWithImm, send.len());
@@ -168,7 +187,11 @@ impl Model {
         bytes: &[u8],
     ) -> Result<(), Refused> {
         let Some(front) = self.front(queue).cloned() else {
-            self.count(if matches!(queue, Queue::Srq(_)) { "a shared queue was dry" } else { "no receive" });
+            self.count(if matches!(queue, Queue::Srq(_)) {
+                "a shared queue was dry"
+            } else {
+                "no receive"
+            });
             return Err(Refused(WcStatus::RnrRetryExcErr));
         };
         let in_error = |status| {
@@ -217,7 +240,16 @@ impl Model {
         self.count("received");
         let imm = if let SendOp::SendImm { imm } = send.op { Some(imm) } else { None };
         let (status, opcode, len) = (WcStatus::Success, WcOpcode::Recv, bytes.len());
-        let done = Done { wr_id: front.wr_id, status, qp: peer, opcode, len, imm, invalidated, from: None };
+        let done = Done {
+            wr_id: front.wr_id,
+            status,
+            qp: peer,
+            opcode,
+            len,
+            imm,
+            invalidated,
+            from: None,
+        };
         self.receive_done(peer, queue, done, send.solicited);
         Ok(())
     }

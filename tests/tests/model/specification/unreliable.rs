@@ -1,4 +1,5 @@
-//! What becomes of a message over an unreliable connection: where anything is wrong it is dropped whole, and nobody is told.
+//! What becomes of a message over an unreliable connection: where anything is wrong it is dropped
+//! whole, and nobody is told.
 
 use urxe_stack::cq::{WcOpcode, WcStatus};
 use urxe_stack::memory::Access;
@@ -28,7 +29,8 @@ impl Model {
         }
         let mut at = 0;
         if !bytes.is_empty() {
-            let piece = Piece { key: remote.rkey.value(), addr: remote.addr, len: bytes.len() as u32 };
+            let piece =
+                Piece { key: remote.rkey.value(), addr: remote.addr, len: bytes.len() as u32 };
             match self.resolve(asker, piece, Access::REMOTE_WRITE) {
                 Ok(place) => at = place,
                 Err(_) => return self.count("UC: no right"),
@@ -44,7 +46,14 @@ impl Model {
         }
     }
 
-    fn unreliable_send(&mut self, peer: usize, asker: Asker, queue: Queue, send: &Send, bytes: &[u8]) {
+    fn unreliable_send(
+        &mut self,
+        peer: usize,
+        asker: Asker,
+        queue: Queue,
+        send: &Send,
+        bytes: &[u8],
+    ) {
         let Some(front) = self.hold(peer, queue) else { return self.count("UC: no receive") };
         let imm = if let SendOp::SendImm { imm } = send.op { Some(imm) } else { None };
         let own = Asker { qp: None, ..asker };
@@ -64,8 +73,16 @@ impl Model {
             "UC: received"
         });
         let (status, opcode, len) = (WcStatus::Success, WcOpcode::Recv, bytes.len());
-        let done =
-            Done { wr_id: front.wr_id, status, qp: peer, opcode, len, imm, invalidated: None, from: None };
+        let done = Done {
+            wr_id: front.wr_id,
+            status,
+            qp: peer,
+            opcode,
+            len,
+            imm,
+            invalidated: None,
+            from: None,
+        };
         self.receive_done(peer, queue, done, send.solicited);
     }
 
@@ -73,7 +90,16 @@ impl Model {
     pub(super) fn receive_fails(&mut self, peer: usize, queue: Queue, wr_id: u64) {
         self.count("a receive that cannot be used");
         let (status, opcode) = (WcStatus::LocProtErr, WcOpcode::Recv);
-        let done = Done { wr_id, status, qp: peer, opcode, len: 0, imm: None, invalidated: None, from: None };
+        let done = Done {
+            wr_id,
+            status,
+            qp: peer,
+            opcode,
+            len: 0,
+            imm: None,
+            invalidated: None,
+            from: None,
+        };
         self.receive_done(peer, queue, done, false);
         self.events.push(Event::Fatal(peer));
         self.fail(peer);

@@ -10,12 +10,21 @@ use crate::specification::Done;
 impl World {
     fn told(&self, wc: &Completion) -> Result<Done, String> {
         let (wr_id, status, qp) = (wc.wr_id, wc.status, self.qp_of(wc.qp_num)?);
-        let none =
-            Done { wr_id, status, qp, opcode: wc.opcode, len: 0, imm: None, invalidated: None, from: None };
+        let none = Done {
+            wr_id,
+            status,
+            qp,
+            opcode: wc.opcode,
+            len: 0,
+            imm: None,
+            invalidated: None,
+            from: None,
+        };
         if !status.is_success() {
             return Ok(none);
         }
-        let brings = matches!(wc.opcode, WcOpcode::RdmaRead | WcOpcode::CompSwap | WcOpcode::FetchAdd);
+        let brings =
+            matches!(wc.opcode, WcOpcode::RdmaRead | WcOpcode::CompSwap | WcOpcode::FetchAdd);
         let received = wc.opcode.is_receive();
         let len = if received || brings { wc.byte_len as usize } else { 0 };
         let is_datagram = received && QPS[qp].qp_type == QpType::Ud;
@@ -36,13 +45,16 @@ impl World {
                 continue;
             }
             let count = say(cq.poll(&mut out), "polling")?;
-            let told = out[..count].iter().map(|wc| self.told(wc)).collect::<Result<Vec<_>, _>>()?;
+            let told =
+                out[..count].iter().map(|wc| self.told(wc)).collect::<Result<Vec<_>, _>>()?;
             let mut expected: Vec<Done> = self.model.done.remove(name).unwrap_or_default().into();
             for done in &mut expected {
                 // In error, a completion names its request and what became of it, no more.
                 if !done.status.is_success() {
-                    done.opcode =
-                        told.iter().find(|t| t.wr_id == done.wr_id).map_or(done.opcode, |t| t.opcode);
+                    done.opcode = told
+                        .iter()
+                        .find(|t| t.wr_id == done.wr_id)
+                        .map_or(done.opcode, |t| t.opcode);
                 }
             }
             if told != expected {
@@ -68,6 +80,10 @@ impl World {
         told.sort();
         let mut expected = std::mem::take(&mut self.model.told);
         expected.sort();
-        if told == expected { Ok(()) } else { Err(format!("told of {told:?}, not of {expected:?}")) }
+        if told == expected {
+            Ok(())
+        } else {
+            Err(format!("told of {told:?}, not of {expected:?}"))
+        }
     }
 }

@@ -99,7 +99,9 @@ impl World {
                 }
             }
             XrcCall::Destroy { member } => {
-                let device = &self.hosts[self.model.domains[self.model.members[member].domain].device].device;
+                let device = &self.hosts
+                    [self.model.domains[self.model.members[member].domain].device]
+                    .device;
                 let gone = match &self.members[member] {
                     Member::OfTheWorld => return Err(Errno::BADF),
                     Member::Srq(srq) => device.destroy_srq(srq).map_err(|error| error.errno()),

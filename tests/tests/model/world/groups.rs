@@ -42,7 +42,9 @@ impl World {
             let (_, violations) = host.device.port_violations();
             if violations != self.model.violations[nr] {
                 let expected = self.model.violations[nr];
-                return Err(format!("device {nr} counts {violations} Q_Key violations, not {expected}"));
+                return Err(format!(
+                    "device {nr} counts {violations} Q_Key violations, not {expected}"
+                ));
             }
         }
         Ok(())

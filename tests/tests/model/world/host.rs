@@ -34,7 +34,13 @@ impl Wake for Silent {
 }
 
 impl Host {
-    pub fn new(nr: usize, seed: u64, mtu: PathMtu, image: &[u8], fabric: &mut Fabric<DeviceMachine>) -> Self {
+    pub fn new(
+        nr: usize,
+        seed: u64,
+        mtu: PathMtu,
+        image: &[u8],
+        fabric: &mut Fabric<DeviceMachine>,
+    ) -> Self {
         let mut config = DeviceConfig::new(vec![Gid::from_ip(address(nr))], seed);
         config.active_mtu = mtu;
         config.limits.max_srq_wr = MAX_SRQ_WR;
@@ -50,8 +56,9 @@ impl Host {
         let channel = Arc::new(CompletionChannel::new(Box::new(Silent)));
         let idle_cq = device.create_cq(1, None, 0).expect("a completion queue");
         let ah = device.create_ah(pds[0], &way_to(1 - nr)).expect("a way");
-        let group_ahs =
-            std::array::from_fn(|group| device.create_ah(pds[0], &way(group_address(group))).expect("a way"));
+        let group_ahs = std::array::from_fn(|group| {
+            device.create_ah(pds[0], &way(group_address(group))).expect("a way")
+        });
         Self { device, pds, buffer, channel, idle_cq, ah, group_ahs }
     }
 }

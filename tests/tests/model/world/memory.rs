@@ -1,4 +1,5 @@
-//! Regions, windows and fast-registration regions: the calls that make them, change them and give them back.
+//! Regions, windows and fast-registration regions: the calls that make them, change them and give
+//! them back.
 
 use std::sync::Arc;
 
@@ -59,8 +60,10 @@ impl World {
                 self.model.keys.0.push(blank(device, pd, kind, key.value()));
             }
             Operation::AllocFast { device, pd } => {
-                let key =
-                    say(memory(self, device).memory().alloc_fast(self.hosts[device].pds[pd], 4), "a region")?;
+                let key = say(
+                    memory(self, device).memory().alloc_fast(self.hosts[device].pds[pd], 4),
+                    "a region",
+                )?;
                 self.model.keys.0.push(blank(device, pd, Kind::Fast { staged: None }, key.value()));
             }
             Operation::Map { key: nr, range } => {
@@ -81,8 +84,10 @@ impl World {
             }
             Operation::Deregister { key } => {
                 let Key { device, value, .. } = self.model.keys.0[key];
-                let (gone, may) =
-                    (memory(self, device).memory().deregister(Lkey(value)).is_ok(), self.model.may_go(key));
+                let (gone, may) = (
+                    memory(self, device).memory().deregister(Lkey(value)).is_ok(),
+                    self.model.may_go(key),
+                );
                 if gone != may {
                     return Err(format!("deregistered: {gone}, not {may}"));
                 }
@@ -111,6 +116,10 @@ impl World {
         let Key { start, len, access, pd, .. } = self.model.keys.0[nr];
         let pd = self.hosts[device].pds[pd];
         let expected = Mr { lkey: Lkey(value), rkey: Rkey(value), iova: start, len, access, pd };
-        if told == expected { Ok(()) } else { Err(format!("reregistered as {told:?}, not {expected:?}")) }
+        if told == expected {
+            Ok(())
+        } else {
+            Err(format!("reregistered as {told:?}, not {expected:?}"))
+        }
     }
 }

@@ -27,9 +27,12 @@ impl World {
         for (nr, srq) in self.srqs.iter().enumerate() {
             let SrqAttr { max_wr, srq_limit, .. } = srq.query();
             let told = (srq.len() as usize, max_wr as usize, srq_limit);
-            let expected = (self.model.shared[nr].len(), self.model.sizes[nr], self.model.limits[nr]);
+            let expected =
+                (self.model.shared[nr].len(), self.model.sizes[nr], self.model.limits[nr]);
             if told != expected {
-                return Err(format!("queue {nr}: held, size and limit are {told:?}, not {expected:?}"));
+                return Err(format!(
+                    "queue {nr}: held, size and limit are {told:?}, not {expected:?}"
+                ));
             }
         }
         Ok(())

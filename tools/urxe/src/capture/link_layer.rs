@@ -37,7 +37,10 @@ impl NotUdp {
     pub fn is_other_protocol(&self) -> bool {
         match self {
             Self::Frame(error) => {
-                matches!(error, FrameError::NotIp(_) | FrameError::NotUdp(_) | FrameError::Fragment { .. })
+                matches!(
+                    error,
+                    FrameError::NotIp(_) | FrameError::NotUdp(_) | FrameError::Fragment { .. }
+                )
             }
             Self::Short { .. } => false,
             Self::LinkType(_) => true,

@@ -4,8 +4,8 @@
 //! file ──reader──> Record (time, link type, bytes) ──link_layer──> IP packet
 //! ```
 //!
-//! Any bytes may stand in a file: whatever does not follow the format is a [`CaptureError`] that names the place,
-//! and the packets before it have been given out.
+//! Any bytes may stand in a file: whatever does not follow the format is a [`CaptureError`] that
+//! names the place, and the packets before it have been given out.
 
 pub mod link_layer;
 pub mod reader;

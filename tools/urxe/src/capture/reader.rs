@@ -1,10 +1,12 @@
 //! Records out of a pcap or pcapng file.
 //!
-//! The formats' blocks are parsed by `pcap-parser`; buffering, sections, interfaces and time stamps are dealt with
-//! here. At most one block is held in memory, and a block longer than [`MAX_BLOCK_LEN`] is refused, so that a
-//! damaged length cannot make the program allocate gigabytes.
+//! The formats' blocks are parsed by `pcap-parser`; buffering, sections, interfaces and time stamps
+//! are dealt with here. At most one block is held in memory, and a block longer than
+//! [`MAX_BLOCK_LEN`] is refused, so that a damaged length cannot make the program allocate
+//! gigabytes.
 //!
-//! Formats: <https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html>, draft-ietf-opsawg-pcapng-02.
+//! Formats: <https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html>,
+//! draft-ietf-opsawg-pcapng-02.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -16,8 +18,8 @@ use pcap_parser::pcap::{
     parse_pcap_header,
 };
 use pcap_parser::pcapng::{
-    Block, EnhancedPacketBlock, InterfaceDescriptionBlock, OptionCode, SimplePacketBlock, parse_block_be,
-    parse_block_le, parse_sectionheaderblock,
+    Block, EnhancedPacketBlock, InterfaceDescriptionBlock, OptionCode, SimplePacketBlock,
+    parse_block_be, parse_block_le, parse_sectionheaderblock,
 };
 use pcap_parser::traits::PcapNGPacketBlock;
 
@@ -27,7 +29,8 @@ mod tests;
 /// The longest block that is read, in bytes.
 pub const MAX_BLOCK_LEN: usize = 16 << 20;
 
-/// The most interfaces a section may describe; the specification sets no limit, and each costs memory.
+/// The most interfaces a section may describe; the specification sets no limit, and each costs
+/// memory.
 const MAX_INTERFACES: usize = 65_536;
 
 /// How much is asked of the file at once, in bytes.
@@ -95,7 +98,9 @@ pub enum CaptureError {
         offset: u64,
     },
     /// A packet names an interface that no block has described.
-    #[error("the packet at byte {offset} names interface {interface}; {known} are described before it")]
+    #[error(
+        "the packet at byte {offset} names interface {interface}; {known} are described before it"
+    )]
     NoInterface {
         /// Where the block begins.
         offset: u64,
@@ -192,7 +197,8 @@ impl From<nom::Err<PcapError<&[u8]>>> for Stop {
 impl<R: Read> Reader<R> {
     /// Reads the head of a file and finds out its format.
     pub fn new(source: R) -> Result<Self, CaptureError> {
-        let mut reader = Self { source, buffer: Vec::new(), start: 0, offset: 0, format: Format::UNKNOWN };
+        let mut reader =
+            Self { source, buffer: Vec::new(), start: 0, offset: 0, format: Format::UNKNOWN };
         while reader.buffer.len() < SECTION_HEADER.len() {
             if !reader.fill()? {
                 let is_empty = reader.buffer.is_empty();
@@ -227,14 +233,22 @@ impl<R: Read> Reader<R> {
             let parsed = self.parse_whole(|data| {
                 let (len, step) = match &format {
                     Format::Pcap(header) => classic_step(data, header)?,
-                    Format::PcapNg { big_endian, interfaces } => ng_step(data, *big_endian, interfaces)?,
+                    Format::PcapNg { big_endian, interfaces } => {
+                        ng_step(data, *big_endian, interfaces)?
+                    }
                 };
                 Ok((len, (len, step)))
             });
             self.format = format;
             let (len, step) = parsed?;
-            if let Some(Found { time_ns, link_type, from, len: packet_len, original_len, comment }) =
-                self.take_in(step, offset)?
+            if let Some(Found {
+                time_ns,
+                link_type,
+                from,
+                len: packet_len,
+                original_len,
+                comment,
+            }) = self.take_in(step, offset)?
             {
                 // The block has been consumed and still stands in the buffer, before `start`.
                 let at = self.start - len + from;
@@ -258,15 +272,19 @@ impl<R: Read> Reader<R> {
                 interfaces.push(interface);
             }
             (Step::NoInterface { interface }, Format::PcapNg { interfaces, .. }) => {
-                return Err(CaptureError::NoInterface { offset, interface, known: interfaces.len() });
+                return Err(CaptureError::NoInterface {
+                    offset,
+                    interface,
+                    known: interfaces.len(),
+                });
             }
             (Step::Interface(_) | Step::NoInterface { .. } | Step::Other, _) => {}
         }
         Ok(None)
     }
 
-    /// Parses one thing from the buffer's start, reading more of the file until it is whole, and consumes it.
-    /// `parse` gives its length and what it means.
+    /// Parses one thing from the buffer's start, reading more of the file until it is whole, and
+    /// consumes it. `parse` gives its length and what it means.
     fn parse_whole<T>(
         &mut self,
         parse: impl Fn(&[u8]) -> Result<(usize, T), Stop>,
@@ -331,7 +349,9 @@ fn classic_step(data: &[u8], header: &PcapHeader) -> Result<(usize, Step), Stop>
     let (rest, frame) = parse(data)?;
     let unit_ns = if header.is_nanosecond_precision() { 1 } else { 1000 };
     let found = Found {
-        time_ns: Some(u128::from(frame.ts_sec) * 1_000_000_000 + u128::from(frame.ts_usec) * unit_ns),
+        time_ns: Some(
+            u128::from(frame.ts_sec) * 1_000_000_000 + u128::from(frame.ts_usec) * unit_ns,
+        ),
         // The upper bits tell the length of a frame check sequence.
         link_type: header.network.0 as u32 & 0xffff,
         from: head_len,
@@ -363,10 +383,12 @@ fn ng_step(data: &[u8], big_endian: bool, interfaces: &[Interface]) -> Result<(u
 }
 
 fn described(block: &InterfaceDescriptionBlock<'_>, big_endian: bool) -> Interface {
-    let option = |code| block.options.iter().find(|option| option.code == code).map(|option| option.value());
-    let offset_s = option(OptionCode::IfTsoffset)
-        .and_then(<[u8]>::first_chunk)
-        .map_or(0, |bytes| if big_endian { i64::from_be_bytes(*bytes) } else { i64::from_le_bytes(*bytes) });
+    let option =
+        |code| block.options.iter().find(|option| option.code == code).map(|option| option.value());
+    let offset_s =
+        option(OptionCode::IfTsoffset).and_then(<[u8]>::first_chunk).map_or(0, |bytes| {
+            if big_endian { i64::from_be_bytes(*bytes) } else { i64::from_le_bytes(*bytes) }
+        });
     Interface {
         link_type: block.linktype.0 as u32,
         snap_len: block.snaplen,
@@ -394,7 +416,8 @@ fn enhanced(block: &EnhancedPacketBlock<'_>, interfaces: &[Interface]) -> Step {
     })
 }
 
-/// A simple packet block: of the first interface, without a time, as long as the snap length lets it be.
+/// A simple packet block: of the first interface, without a time, as long as the snap length lets
+/// it be.
 fn simple(block: &SimplePacketBlock<'_>, interfaces: &[Interface]) -> Step {
     let Some(interface) = interfaces.first() else {
         return Step::NoInterface { interface: 0 };

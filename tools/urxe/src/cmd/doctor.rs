@@ -77,12 +77,14 @@ fn print(out: &mut dyn Write, probes: &[Probe], works: bool) -> Result<(), CmdEr
     let (fails, limited) = (count(Verdict::Fails), count(Verdict::Limited));
     match (works, limited) {
         (true, 0) => writeln!(out, "\nDevices work on this machine.")?,
-        (true, _) => {
-            writeln!(out, "\nDevices work on this machine; {limited} of the above could be better.")?
-        }
-        (false, _) => {
-            writeln!(out, "\nDevices do not work on this machine: {fails} of the above must change.")?
-        }
+        (true, _) => writeln!(
+            out,
+            "\nDevices work on this machine; {limited} of the above could be better."
+        )?,
+        (false, _) => writeln!(
+            out,
+            "\nDevices do not work on this machine: {fails} of the above must change."
+        )?,
     }
     Ok(())
 }

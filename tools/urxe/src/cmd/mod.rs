@@ -30,7 +30,8 @@ pub enum Command {
     Rping(rping::Args),
     /// Wait for `urxe connect`, and print what it sends
     Listen(talk::ListenArgs),
-    /// Connect to `urxe listen`, and send what stands on standard input, or a pattern that it compares
+    /// Connect to `urxe listen`, and send what stands on standard input, or a pattern that it
+    /// compares
     Connect(talk::ConnectArgs),
     /// Run a program that was linked against libibverbs or librdmacm, over urxe
     Run(run::Run),

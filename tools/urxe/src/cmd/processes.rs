@@ -56,7 +56,8 @@ pub fn of(link: &ResolvedLink) -> Vec<Process> {
     link.addresses.iter().flat_map(|address| named(*address)).collect()
 }
 
-/// As [`of`], each with its connections. A process tells at each of its addresses the same, and is asked at the first.
+/// As [`of`], each with its connections. A process tells at each of its addresses the same, and is
+/// asked at the first.
 pub fn with_connections(link: &ResolvedLink) -> Vec<Process> {
     let mut processes = of(link);
     let mut asked = Vec::new();

@@ -7,7 +7,9 @@ use crate::common::{Run, User};
 
 #[test]
 fn bad_command_lines_have_exit_code_2_and_usage() {
-    for arguments in ["", "nosuch", "decode", "link frobnicate", "devinfo -i 2", "devinfo --json -v"] {
+    for arguments in
+        ["", "nosuch", "decode", "link frobnicate", "devinfo -i 2", "devinfo --json -v"]
+    {
         let told = User::new().run(arguments).fails(2);
         assert!(told.contains("Usage") || told.contains("invalid value"), "{arguments:?}: {told}");
     }
@@ -34,7 +36,8 @@ fn a_bad_log_filter_is_named() {
 fn devinfo_has_the_form_of_ibv_devinfo() {
     let text = User::new().run("devinfo").ok();
     // Without whoever else has a device on this machine at this moment.
-    let text: String = text.split_inclusive('\n').filter(|line| !line.contains("\tprocess:")).collect();
+    let text: String =
+        text.split_inclusive('\n').filter(|line| !line.contains("\tprocess:")).collect();
     let version = env!("CARGO_PKG_VERSION");
     insta::assert_snapshot!(text.replace(&format!("\t{version}\n"), "\tVERSION\n"));
 }
@@ -63,7 +66,8 @@ fn devinfo_lists_and_chooses() {
     user.run("link add rxe1 127.0.0.2").ok();
     user.run("link add rxe2 lo").ok();
     assert_eq!(user.run("devinfo -l").ok(), "2 HCAs found:\n\trxe1\n\trxe2\n\n");
-    let json: serde_json::Value = serde_json::from_str(&user.run("devinfo --json -d rxe1").ok()).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&user.run("devinfo --json -d rxe1").ok()).unwrap();
     assert_eq!(json.as_array().unwrap().len(), 1);
     assert_eq!(json[0]["port"]["gids"][0]["gid"], "::ffff:127.0.0.2");
     assert!(user.run("devinfo -d rxe9").fails(1).contains("no link rxe9; there are: rxe1, rxe2"));
@@ -90,7 +94,8 @@ fn doctor_says_the_same_in_both_forms() {
     assert!(text.stdout.contains("on this machine"), "{}", text.stdout);
     let outcome = |name: &str| {
         let probes = json["probes"].as_array().unwrap();
-        let probe = probes.iter().find(|probe| probe["name"].as_str().unwrap().starts_with(name)).unwrap();
+        let probe =
+            probes.iter().find(|probe| probe["name"].as_str().unwrap().starts_with(name)).unwrap();
         probe["outcome"].clone()
     };
     assert_eq!(outcome("several processes"), outcome("steering"), "{}", run.stdout);

@@ -17,7 +17,8 @@ fn compare_and_swap() {
 #[test]
 fn datagrams_with_every_field() {
     let text = decode(&["--verbose"], "udaddy.pcap").ok();
-    let first_four: Vec<&str> = text.lines().take_while(|line| !line.starts_with("    5")).collect();
+    let first_four: Vec<&str> =
+        text.lines().take_while(|line| !line.starts_with("    5")).collect();
     insta::assert_snapshot!(first_four.join("\n"));
 }
 
@@ -48,8 +49,9 @@ fn json_is_an_object_a_line() {
         assert_eq!(packet["number"], index as u64 + 1);
         assert_eq!(packet["kind"], "roce");
         assert_eq!(packet["icrc"]["ok"], true);
-        rnr_naks +=
-            usize::from(packet["aeth"]["meaning"].as_str().is_some_and(|text| text.starts_with("RNR")));
+        rnr_naks += usize::from(
+            packet["aeth"]["meaning"].as_str().is_some_and(|text| text.starts_with("RNR")),
+        );
     }
     assert!(rnr_naks > 0, "the capture has RNR NAKs");
 }
@@ -123,11 +125,9 @@ fn comments_of_the_capture_are_shown() {
     let text = run.ok();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 2, "{text}");
-    assert!(
-        lines[0].ends_with(
-            "damaged frame: the frame ends in its IPv4 header: 3 bytes of 20  # why it was dropped"
-        )
-    );
+    assert!(lines[0].ends_with(
+        "damaged frame: the frame ends in its IPv4 header: 3 bytes of 20  # why it was dropped"
+    ));
     assert!(lines[1].ends_with("3 bytes of 20"), "{text}");
 }
 

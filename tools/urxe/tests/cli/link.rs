@@ -7,7 +7,11 @@ const BUILT_IN: &str =
 
 /// The lines of devices: others on this machine may have one open, and then stand below it.
 fn devices(shown: String) -> String {
-    shown.lines().filter(|line| !line.starts_with("    process ")).flat_map(|line| [line, "\n"]).collect()
+    shown
+        .lines()
+        .filter(|line| !line.starts_with("    process "))
+        .flat_map(|line| [line, "\n"])
+        .collect()
 }
 
 #[test]
@@ -29,9 +33,9 @@ fn links_are_added_shown_and_deleted() {
     let shown = devices(user.run("link show").ok());
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!(lines.len(), 2, "{shown}");
-    assert!(
-        lines[0].starts_with("link rxe1/1 state ACTIVE physical_state LINK_UP netdev lo address 127.0.0.1")
-    );
+    assert!(lines[0].starts_with(
+        "link rxe1/1 state ACTIVE physical_state LINK_UP netdev lo address 127.0.0.1"
+    ));
     assert_eq!(
         lines[1],
         "link rxe2/1 state ACTIVE physical_state LINK_UP netdev lo address 127.0.0.2 mtu 4096"
@@ -61,11 +65,16 @@ fn json_has_the_keys_of_rdma() {
 fn the_environment_overrides_the_list() {
     let user = User::new();
     user.run("link add rxe1 127.0.0.2").ok();
-    let shown = user.command().arg("link").env("URXE_DEVICES", "a=127.0.0.3,b=lo").output().unwrap();
+    let shown =
+        user.command().arg("link").env("URXE_DEVICES", "a=127.0.0.3,b=lo").output().unwrap();
     let shown = Run::from(shown).ok();
     assert!(shown.starts_with("link a/1 ") && shown.contains("\nlink b/1 "), "{shown}");
-    let added =
-        user.command().args(["link", "add", "rxe2", "lo"]).env("URXE_DEVICES", "a=lo").output().unwrap();
+    let added = user
+        .command()
+        .args(["link", "add", "rxe2", "lo"])
+        .env("URXE_DEVICES", "a=lo")
+        .output()
+        .unwrap();
     let added = Run::from(added);
     assert!(added.stderr.contains("URXE_DEVICES is set here"), "{added:?}");
     assert_eq!(devices(user.run("link").ok()).lines().count(), 2);
@@ -75,14 +84,20 @@ fn the_environment_overrides_the_list() {
 fn mistakes_are_named() {
     let user = User::new();
     assert!(
-        user.run("link add rxe0 nosuch0").fails(1).contains("no network interface nosuch0; there are: lo")
+        user.run("link add rxe0 nosuch0")
+            .fails(1)
+            .contains("no network interface nosuch0; there are: lo")
     );
     assert!(
         user.run("link add rxe0 192.0.2.77")
             .fails(1)
             .contains("192.0.2.77 is not an address of this machine")
     );
-    assert!(user.run("link add rxe0 type siw netdev lo").fails(2).contains("the only type of device is rxe"));
+    assert!(
+        user.run("link add rxe0 type siw netdev lo")
+            .fails(2)
+            .contains("the only type of device is rxe")
+    );
     assert!(user.run("link add 0rxe lo").fails(2).contains("a name is a letter"));
     assert!(user.run("link add rxe0").fails(2).contains("Usage"));
     assert!(user.run("link del rxe0").fails(1).contains("the built-in default"));
@@ -91,7 +106,9 @@ fn mistakes_are_named() {
     assert!(!user.links().exists(), "nothing was written");
 
     user.run("link add rxe0 lo").ok();
-    assert!(user.run("link add rxe0 127.0.0.2").fails(1).contains("link rxe0 exists already, on lo"));
+    assert!(
+        user.run("link add rxe0 127.0.0.2").fails(1).contains("link rxe0 exists already, on lo")
+    );
     std::fs::write(user.links(), "# mine\nrxe0 lo\n").unwrap();
     assert!(user.run("link").fails(1).contains("line 2, column 1"));
 }
@@ -120,8 +137,12 @@ fn processes_are_listed_with_their_slots() {
     let _engines = [open(), open()];
     let user = User::new();
     let run = |arguments: &[&str]| {
-        let output =
-            user.command().args(arguments).env("URXE_DEVICES", format!("a={address}")).output().unwrap();
+        let output = user
+            .command()
+            .args(arguments)
+            .env("URXE_DEVICES", format!("a={address}"))
+            .output()
+            .unwrap();
         Run::from(output).ok()
     };
     let pid = std::process::id();

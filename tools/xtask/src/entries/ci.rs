@@ -1,7 +1,8 @@
 //! Everything, in the order in which it fails soonest; in the end two lanes side by side.
 //!
-//! The lane of Debian's programs and of kernels waits more than it computes: a guest has one processor, and a program that is to start
-//! is given time. The lane of other compiler flags only computes, in target folders of its own; it gets what the first leaves over.
+//! The lane of Debian's programs and of kernels waits more than it computes: a guest has one
+//! processor, and a program that is to start is given time. The lane of other compiler flags only
+//! computes, in target folders of its own; it gets what the first leaves over.
 
 use std::fs::{self, File};
 use std::io;
@@ -33,7 +34,8 @@ const WAITING: [Call; 3] = [("programs", &[]), ("namespace", &[]), ("kernel", &[
 /// Beside them, of the lowest priority, since nothing of it measures time.
 const COMPUTING: [Call; 3] = [("loom", &[]), ("asan", &[]), ("fuzz", &["20"])];
 
-/// cargo's. What makes a second build quicker makes the first slower by a tenth, and on a fresh clone there is no second.
+/// cargo's. What makes a second build quicker makes the first slower by a tenth, and on a fresh
+/// clone there is no second.
 const INCREMENTAL: &str = "CARGO_INCREMENTAL";
 
 /// How an entry ended.
@@ -56,7 +58,8 @@ pub fn ci(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
         let (waited, computed) = thread::scope(|scope| {
             let computing = scope.spawn(|| beside(&COMPUTING, &has_failed));
             let waited = here(&WAITING);
-            has_failed.store(waited.iter().any(|outcome| outcome.failure.is_some()), Ordering::Relaxed);
+            has_failed
+                .store(waited.iter().any(|outcome| outcome.failure.is_some()), Ordering::Relaxed);
             (waited, computing.join())
         });
         outcomes.extend(waited);
@@ -89,7 +92,8 @@ pub fn ci(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     outcomes.into_iter().find_map(|outcome| outcome.failure).map_or(Ok(()), Err)
 }
 
-/// Becomes this command again, for which nothing is built incrementally; returns only if that fails.
+/// Becomes this command again, for which nothing is built incrementally; returns only if that
+/// fails.
 fn once_more_without_incremental() -> Failure {
     let command = format!("{INCREMENTAL}=0 cargo xtask ci");
     let error = match std::env::current_exe() {
@@ -105,7 +109,8 @@ fn here(calls: &[Call]) -> Vec<Outcome> {
     for &(name, arguments) in calls {
         let Some(entry) = ENTRIES.iter().find(|entry| entry.name == name) else { continue };
         println!("\n== {name}");
-        let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let arguments: Vec<String> =
+            arguments.iter().map(|&argument| argument.to_owned()).collect();
         let (start, mut counted) = (Instant::now(), Tally::default());
         let failure = (entry.run)(&arguments, &mut counted).err();
         outcomes.push(Outcome::new(name, start, counted, failure));
@@ -116,7 +121,8 @@ fn here(calls: &[Call]) -> Vec<Outcome> {
     outcomes
 }
 
-/// Runs each in a process of its own, up to the first that fails or until others have; with what it said.
+/// Runs each in a process of its own, up to the first that fails or until others have; with what it
+/// said.
 fn beside(calls: &[Call], has_failed: &AtomicBool) -> Vec<(Outcome, String)> {
     let mut outcomes = Vec::new();
     for &(name, arguments) in calls {
@@ -152,12 +158,18 @@ fn apart(name: &str, arguments: &[&str]) -> io::Result<(String, ExitStatus)> {
     // Not by its path: building the tests has put another in its place.
     let this = format!("/proc/{}/exe", std::process::id());
     command.args(["-n", "19", &this, name]).args(arguments);
-    let status = command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output).status()?;
+    let status =
+        command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output).status()?;
     Ok((String::from_utf8_lossy(&fs::read(&log)?).into_owned(), status))
 }
 
 impl Outcome {
-    fn new(name: &'static str, start: Instant, mut counted: Tally, failure: Option<Failure>) -> Self {
+    fn new(
+        name: &'static str,
+        start: Instant,
+        mut counted: Tally,
+        failure: Option<Failure>,
+    ) -> Self {
         if failure.is_some() && counted.failed == 0 {
             counted.failed = 1;
         }

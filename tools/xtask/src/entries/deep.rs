@@ -5,7 +5,8 @@ use crate::machine::{is_root, need_nightly, need_packages};
 use crate::step::{Failure, Step};
 use crate::tally::Tally;
 
-/// Runs every test whose name begins with `loom_` under loom. Optimised a little: more takes longer to compile than it saves.
+/// Runs every test whose name begins with `loom_` under loom. Optimised a little: more takes longer
+/// to compile than it saves.
 pub fn loom(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     none(arguments, "loom")?;
     Step::cargo(&["test", "-p", "urxe-stack", "--lib", "loom_"])
@@ -22,7 +23,8 @@ pub fn asan(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     Step::cargo(&["+nightly", "test", "-p", "urxe-stack", "--lib", "--target", &target, "memory::"])
         .env("RUSTFLAGS", "-Zsanitizer=address")
-        // The tests are short and compiling them is long; and nothing is optimised away that would be wrong.
+        // The tests are short and compiling them is long; and nothing is optimised away that would
+        // be wrong.
         .env("CARGO_PROFILE_TEST_OPT_LEVEL", "0")
         .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
         .target_folder("asan")
@@ -35,15 +37,15 @@ pub fn bench(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     Step::cargo(&["bench", "--workspace", "--benches"]).run(tally)
 }
 
-/// Shows that a message between two devices allocates nothing; fails if it does. Built as the tests are: optimising removes allocations,
-/// it adds none.
+/// Shows that a message between two devices allocates nothing; fails if it does. Built as the tests
+/// are: optimising removes allocations, it adds none.
 pub fn allocations(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     none(arguments, "allocations")?;
     Step::cargo(&["bench", "--workspace", "--bench", "allocations", "--profile", "dev"]).run(tally)
 }
 
-/// Counts a message's instructions; fails if they have grown. With `keep`, keeps what was counted. Only what is counted is
-/// built as for use; the rest lies there from the tests.
+/// Counts a message's instructions; fails if they have grown. With `keep`, keeps what was counted.
+/// Only what is counted is built as for use; the rest lies there from the tests.
 pub fn budget(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     let keep: &[&str] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => &[],
@@ -63,7 +65,8 @@ pub fn budget(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     keep.iter().copied().fold(step, Step::arg).run(tally)
 }
 
-/// Looks at the packets themselves, and at what several users and IPv6 need, in network namespaces of their own.
+/// Looks at the packets themselves, and at what several users and IPv6 need, in network namespaces
+/// of their own.
 pub fn namespace(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     none(arguments, "namespace")?;
     need_packages(&["iproute2", "util-linux"], tally)?;
@@ -76,16 +79,27 @@ pub fn namespace(arguments: &[String], tally: &mut Tally) -> Result<(), Failure>
         if !is_root() {
             step = step.arg("--map-root-user");
         }
-        // One after the other: they have one loopback interface. What only prints times is left out.
-        let cargo =
-            ["cargo", "test", "--workspace", "--test", test, "--", "--ignored", "--test-threads", "1"];
+        // One after the other: they have one loopback interface. What only prints times is left
+        // out.
+        let cargo = [
+            "cargo",
+            "test",
+            "--workspace",
+            "--test",
+            test,
+            "--",
+            "--ignored",
+            "--test-threads",
+            "1",
+        ];
         cargo.into_iter().chain(["--skip", "what_joining"]).fold(step, Step::arg).run(tally)?;
     }
     Ok(())
 }
 
-/// Pairs with real kernels; with `all`, those that take long; with `speed`, how much faster than theirs urxe makes connections. The set-up script installs by name what it needs, and does nothing the
-/// second time.
+/// Pairs with real kernels; with `all`, those that take long; with `speed`, how much faster than
+/// theirs urxe makes connections. The set-up script installs by name what it needs, and does
+/// nothing the second time.
 pub fn kernel(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     let longer: &[&str] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => &[],

@@ -1,4 +1,5 @@
-//! A flame graph: where the processor's time goes in a run of `urxe perf`, in both its processes and in the kernel.
+//! A flame graph: where the processor's time goes in a run of `urxe perf`, in both its processes
+//! and in the kernel.
 
 use std::fs;
 
@@ -9,7 +10,8 @@ use crate::tally::Tally;
 /// What is run unless `urxe perf` is told otherwise.
 const USUAL: [&str; 6] = ["write", "--bandwidth", "-s", "65536", "-D", "2"];
 
-/// Records a run and draws it to `target/flame.svg`, for a browser. Built with frame pointers, so that stacks can be followed cheaply.
+/// Records a run and draws it to `target/flame.svg`, for a browser. Built with frame pointers, so
+/// that stacks can be followed cheaply.
 pub fn flame(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     need_packages(&["linux-perf"], tally)?;
     need_inferno(tally)?;
@@ -18,7 +20,8 @@ pub fn flame(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
         .target_folder("flame")
         .run(tally)?;
 
-    let (record, picture) = (target_folder().join("flame/perf.data"), target_folder().join("flame.svg"));
+    let (record, picture) =
+        (target_folder().join("flame/perf.data"), target_folder().join("flame.svg"));
     let record = record.display().to_string();
     let mut run: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if run.is_empty() {

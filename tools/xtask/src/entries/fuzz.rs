@@ -1,4 +1,5 @@
-//! Each fuzz target for a while. libFuzzer begins with every kept input; that an ordinary build takes them too is a test of the workspace's.
+//! Each fuzz target for a while. libFuzzer begins with every kept input; that an ordinary build
+//! takes them too is a test of the workspace's.
 
 use std::fs;
 use std::io;
@@ -50,7 +51,8 @@ fn run_target(target: &str, seconds: u64, tally: &mut Tally) -> Result<(), Failu
 /// The targets that `cargo fuzz` knows.
 fn targets() -> Result<Vec<String>, Failure> {
     let command = "cargo +nightly fuzz list".to_owned();
-    let output = Command::new("cargo").args(["+nightly", "fuzz", "list"]).current_dir(root()).output();
+    let output =
+        Command::new("cargo").args(["+nightly", "fuzz", "list"]).current_dir(root()).output();
     let output = output.map_err(|error| Failure::Start { command: command.clone(), error })?;
     if !output.status.success() {
         let last = String::from_utf8_lossy(&output.stderr).lines().map(str::to_owned).collect();

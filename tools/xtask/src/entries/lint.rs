@@ -16,8 +16,17 @@ pub fn fmt(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
 /// Lints libraries, binaries, tests, benches and examples.
 pub fn clippy(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     none(arguments, "clippy")?;
-    Step::cargo(&["clippy", "--workspace", "--all-targets", "--features", FEATURES, "--", "-D", "warnings"])
-        .run(tally)
+    Step::cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--features",
+        FEATURES,
+        "--",
+        "-D",
+        "warnings",
+    ])
+    .run(tally)
 }
 
 /// Builds the documentation.

@@ -43,7 +43,12 @@ pub const ENTRIES: &[Entry] = &[
         "unit, integration and documentation tests: needs neither root nor packages",
         test::test,
     ),
-    entry("golden", "", "write golden texts anew; look at the difference before you commit it", test::golden),
+    entry(
+        "golden",
+        "",
+        "write golden texts anew; look at the difference before you commit it",
+        test::golden,
+    ),
     entry("sim", "[SEEDS]", "the fault simulation over this many seeds (2000)", test::sim),
     entry("loom", "", "every interleaving of the shared protocols", deep::loom),
     entry("asan", "", "memory tests under AddressSanitizer (nightly toolchain)", deep::asan),
@@ -97,7 +102,12 @@ pub const ENTRIES: &[Entry] = &[
         "build and install the command and its libraries (/usr/local), beside the system's libibverbs",
         package::install,
     ),
-    entry("package", "", "a relocatable archive and a Debian package, in target/packages", package::package),
+    entry(
+        "package",
+        "",
+        "a relocatable archive and a Debian package, in target/packages",
+        package::package,
+    ),
     entry(
         "ci",
         "",

@@ -5,11 +5,13 @@
 //!   PREFIX/lib/urxe/liburxe.so, liburxe_sysfs.so, libibverbs.so.1 -> liburxe.so, librdmacm.so.1 -> liburxe.so
 //!   PREFIX/share/doc/urxe/…
 //! ```
-//! The libraries lie in a folder of their own, where the loader looks only when `urxe run` says so: the system's libibverbs stays
-//! what it is. `urxe` finds them from where it lies itself, so the folder may be moved.
+//! The libraries lie in a folder of their own, where the loader looks only when `urxe run` says so:
+//! the system's libibverbs stays what it is. `urxe` finds them from where it lies itself, so the
+//! folder may be moved.
 //!
-//! All three are made of one tree. `cargo deb` would want a second list of the same files, with the links lying in the sources, since it packs
-//! what one crate lists and not a tree; `dpkg-deb` packs the tree, and Debian has it.
+//! All three are made of one tree. `cargo deb` would want a second list of the same files, with the
+//! links lying in the sources, since it packs what one crate lists and not a tree; `dpkg-deb` packs
+//! the tree, and Debian has it.
 
 use std::fs;
 use std::io;
@@ -51,8 +53,13 @@ enum Source {
     Built(PathBuf),
 }
 
-fn options(arguments: &[String], usage: &'static str, has_prefix: bool) -> Result<Options, Failure> {
-    let mut options = Options { prefix: PREFIX.into(), source: Source::Profile("release".to_owned()) };
+fn options(
+    arguments: &[String],
+    usage: &'static str,
+    has_prefix: bool,
+) -> Result<Options, Failure> {
+    let mut options =
+        Options { prefix: PREFIX.into(), source: Source::Profile("release".to_owned()) };
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let value = words.next().filter(|value| !value.is_empty()).ok_or(Failure::Usage(usage))?;
@@ -76,7 +83,8 @@ pub fn install(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes `target/packages/urxe-VERSION-MACHINE.tar.gz`, and where dpkg-deb is, `urxe_VERSION_MACHINE.deb`.
+/// Makes `target/packages/urxe-VERSION-MACHINE.tar.gz`, and where dpkg-deb is,
+/// `urxe_VERSION_MACHINE.deb`.
 pub fn package(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     let Options { source, .. } = options(arguments, PACKAGE, false)?;
     let built = source.folder(tally)?;
@@ -87,7 +95,8 @@ pub fn package(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     let archive = place.join(format!("{name}.tar.gz"));
     let owner = ["--owner=0", "--group=0", "--numeric-owner"];
     let tar = Step::new("tar", &["-C"]).arg(&place.display().to_string());
-    let tar = owner.into_iter().fold(tar, Step::arg).arg("-czf").arg(&archive.display().to_string());
+    let tar =
+        owner.into_iter().fold(tar, Step::arg).arg("-czf").arg(&archive.display().to_string());
     tar.arg(&name).run(tally)?;
 
     let tree = place.join("deb");
@@ -145,8 +154,9 @@ fn complete(folder: PathBuf) -> Result<PathBuf, Failure> {
         None => Ok(folder),
         Some((name, ..)) => Err(Failure::Lacks {
             what: format!("{}, which --built promises", folder.join(name).display()),
-            remedy: "name the folder that cargo build --workspace has filled, such as target/release"
-                .to_owned(),
+            remedy:
+                "name the folder that cargo build --workspace has filled, such as target/release"
+                    .to_owned(),
         }),
     }
 }
@@ -159,7 +169,8 @@ fn remade(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)
 }
 
-/// Puts everything below `prefix`. Files take the places of old ones at once, which programs may be using.
+/// Puts everything below `prefix`. Files take the places of old ones at once, which programs may be
+/// using.
 fn stage(built: &Path, prefix: &Path) -> io::Result<()> {
     let put = |from: &Path, to: &str, mode: u32| -> io::Result<()> {
         let to = prefix.join(to);
@@ -189,7 +200,8 @@ fn stage(built: &Path, prefix: &Path) -> io::Result<()> {
 
 /// Takes out what debuggers alone need, which is most of a file. Without binutils it stays.
 fn strip(file: &Path) {
-    let _stays = Command::new("strip").arg("--strip-debug").arg(file).stderr(Stdio::null()).status();
+    let _stays =
+        Command::new("strip").arg("--strip-debug").arg(file).stderr(Stdio::null()).status();
 }
 
 fn writing(place: &Path) -> impl FnOnce(io::Error) -> Failure {

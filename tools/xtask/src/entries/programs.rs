@@ -28,8 +28,9 @@ const PACKAGES: [&str; 19] = [
     "valgrind",
 ];
 
-/// Layouts against Debian's headers, then Debian's programs against each other, and rdma-core's own tests. With `all`, nothing but every
-/// combination of the programs' options; with `speed`, how fast they are beside `urxe perf`.
+/// Layouts against Debian's headers, then Debian's programs against each other, and rdma-core's own
+/// tests. With `all`, nothing but every combination of the programs' options; with `speed`, how
+/// fast they are beside `urxe perf`.
 pub fn programs(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     let longer: &[&str] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => &[],
@@ -44,15 +45,21 @@ pub fn programs(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> 
     tests(longer, tally)
 }
 
-/// The tests with these arguments more, by root on a loopback interface of their own: the programs share the default device with whoever
-/// else is on 127.0.0.1, and must not be disturbed by another user's.
+/// The tests with these arguments more, by root on a loopback interface of their own: the programs
+/// share the default device with whoever else is on 127.0.0.1, and must not be disturbed by another
+/// user's.
 fn tests(more: &[&str], tally: &mut Tally) -> Result<(), Failure> {
     const TESTS: [&str; 6] =
         ["test", "--workspace", "--features", "urxe-tests/programs", "--test", "programs"];
     let step = if is_root() {
         // Built outside: the namespace has no network to fetch anything from.
         let profile = more.first().filter(|argument| **argument == "--release");
-        profile.copied().into_iter().fold(Step::cargo(&TESTS), Step::arg).arg("--no-run").run(tally)?;
+        profile
+            .copied()
+            .into_iter()
+            .fold(Step::cargo(&TESTS), Step::arg)
+            .arg("--no-run")
+            .run(tally)?;
         let alone = ["--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh", "cargo"];
         TESTS.into_iter().fold(Step::new("unshare", &alone), Step::arg)
     } else {

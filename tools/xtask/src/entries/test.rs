@@ -14,7 +14,15 @@ pub fn test(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     let tests = if succeeds("cargo", &["nextest", "--version"]) {
         Step::cargo(&["nextest", "run", "--workspace", "--no-fail-fast"])
     } else {
-        Step::cargo(&["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast"])
+        Step::cargo(&[
+            "test",
+            "--workspace",
+            "--lib",
+            "--bins",
+            "--tests",
+            "--examples",
+            "--no-fail-fast",
+        ])
     };
     // Golden texts are compared, never written, whatever the environment says.
     tests.env("INSTA_UPDATE", "no").run(tally)?;
@@ -32,14 +40,17 @@ pub fn golden(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     Step::new("git", &["status", "--short"]).run(tally)
 }
 
-/// The fault simulations of all services, for thousands of seeds, and a hundred thousand connections in virtual time. As the other tests are built: that is optimised enough, and assertions
-/// watch.
+/// The fault simulations of all services, for thousands of seeds, and a hundred thousand
+/// connections in virtual time. As the other tests are built: that is optimised enough, and
+/// assertions watch.
 pub fn sim(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     let seeds = number(arguments, SEEDS, "sim [SEEDS]")?;
     let mut step = Step::cargo(&["test", "--workspace"]);
-    for simulation in ["sim_faults", "sim_multicast", "sim_shared", "sim_unreliable", "sim_windows"] {
+    for simulation in ["sim_faults", "sim_multicast", "sim_shared", "sim_unreliable", "sim_windows"]
+    {
         step = step.arg("--test").arg(simulation);
     }
     step.env("URXE_SIM_SEEDS", &seeds.to_string()).run(tally)?;
-    Step::cargo(&["test", "--workspace", "--lib", "a_hundred_thousand", "--", "--ignored"]).run(tally)
+    Step::cargo(&["test", "--workspace", "--lib", "a_hundred_thousand", "--", "--ignored"])
+        .run(tally)
 }

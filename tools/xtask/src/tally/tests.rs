@@ -22,7 +22,10 @@ fn libtest() {
 #[test]
 fn nextest() {
     assert_eq!(counted("     Summary [   0.123s] 39 tests run: 39 passed, 2 skipped"), (39, 0));
-    assert_eq!(counted("     Summary [   9.123s] 1 test run: 1 passed (1 slow), 0 skipped"), (1, 0));
+    assert_eq!(
+        counted("     Summary [   9.123s] 1 test run: 1 passed (1 slow), 0 skipped"),
+        (1, 0)
+    );
     let worst = "Summary [  61.0s] 9/12 tests run: 5 passed (2 flaky, 1 leaky), 2 failed, 1 exec failed, 1 timed out, 3 skipped";
     assert_eq!(counted(worst), (5, 4));
 }

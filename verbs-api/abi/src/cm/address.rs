@@ -33,7 +33,8 @@ pub unsafe fn from_c(addr: *const libc::sockaddr) -> Result<SocketAddr, VerbErro
     // SAFETY: the ABI's contract: at least a family is there, wherever it is.
     let family = c_int::from(unsafe { (&raw const (*addr).sa_family).read_unaligned() });
     let allowed = "AF_INET and AF_INET6 are there";
-    let unknown = VerbError::Value { field: "sa_family", given: family.unsigned_abs().into(), allowed };
+    let unknown =
+        VerbError::Value { field: "sa_family", given: family.unsigned_abs().into(), allowed };
     let len = match family {
         libc::AF_INET => size_of::<libc::sockaddr_in>(),
         libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
@@ -95,7 +96,11 @@ pub unsafe fn show_route(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract.
     let object = unsafe { IdObject::from_c(id) }?;
     let ((local, remote), mtu, (traffic_class, packet_life_time)) = connections().look(|cma| {
-        Ok::<_, VerbError>((cma.gids(object.core)?, cma.path_mtu(object.core)?, cma.route(object.core)?))
+        Ok::<_, VerbError>((
+            cma.gids(object.core)?,
+            cma.path_mtu(object.core)?,
+            cma.route(object.core)?,
+        ))
     })?;
     let record = ibv_sa_path_rec {
         dgid: gid::to_c(remote),
@@ -225,5 +230,9 @@ pub unsafe extern "C" fn get_dst_port(id: *mut rdma_cm_id) -> u16 {
 /// The state a program asks attributes for.
 pub fn qp_state(number: u32) -> Result<QpState, VerbError> {
     let allowed = "IBV_QPS_INIT (1), RTR (2) and RTS (3) have attributes of a connection";
-    QpState::from_number(number).ok_or(VerbError::Value { field: "qp_state", given: number.into(), allowed })
+    QpState::from_number(number).ok_or(VerbError::Value {
+        field: "qp_state",
+        given: number.into(),
+        allowed,
+    })
 }

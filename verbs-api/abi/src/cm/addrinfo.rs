@@ -76,7 +76,12 @@ unsafe fn copy(from: *const libc::sockaddr, len: libc::socklen_t) -> *mut libc::
 ///
 /// # Safety
 /// The ABI's contract; `found` is the resolver's.
-unsafe fn fill(made: &mut rdma_addrinfo, hints: &rdma_addrinfo, found: &libc::addrinfo, is_passive: bool) {
+unsafe fn fill(
+    made: &mut rdma_addrinfo,
+    hints: &rdma_addrinfo,
+    found: &libc::addrinfo,
+    is_passive: bool,
+) {
     made.ai_qp_type = match (hints.ai_qp_type, found.ai_socktype) {
         (0, libc::SOCK_DGRAM) => QpType::Ud.number().into(),
         (0, libc::SOCK_STREAM) => QpType::Rc.number().into(),
@@ -97,9 +102,11 @@ unsafe fn fill(made: &mut rdma_addrinfo, hints: &rdma_addrinfo, found: &libc::ad
         };
         if is_passive {
             made.ai_flags = PASSIVE;
-            (made.ai_src_addr, made.ai_src_len, made.ai_src_canonname) = (address, found.ai_addrlen, name);
+            (made.ai_src_addr, made.ai_src_len, made.ai_src_canonname) =
+                (address, found.ai_addrlen, name);
         } else {
-            (made.ai_dst_addr, made.ai_dst_len, made.ai_dst_canonname) = (address, found.ai_addrlen, name);
+            (made.ai_dst_addr, made.ai_dst_len, made.ai_dst_canonname) =
+                (address, found.ai_addrlen, name);
         }
     }
 }

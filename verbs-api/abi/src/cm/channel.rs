@@ -1,7 +1,8 @@
 //! Event channels: descriptors that a program sleeps on.
 //!
-//! Programs destroy a channel that another of their threads is about to wait on (rping does, when it is refused): the original then fails in the
-//! system call. So what belongs to a channel is looked up by its address and never behind it.
+//! Programs destroy a channel that another of their threads is about to wait on (rping does, when
+//! it is refused): the original then fails in the system call. So what belongs to a channel is
+//! looked up by its address and never behind it.
 
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
@@ -25,7 +26,8 @@ use crate::node::lock;
 /// What belongs to a channel.
 pub struct Channel {
     pub fd: EventFd,
-    /// Events that the descriptor does not count yet. Who moves them there or takes them back holds `counting`.
+    /// Events that the descriptor does not count yet. Who moves them there or takes them back holds
+    /// `counting`.
     due: AtomicU32,
     counting: Mutex<()>,
     pub core: ChannelId,
@@ -54,7 +56,13 @@ pub fn create() -> Result<*mut rdma_event_channel, VerbError> {
         Arc::new_cyclic(|channel| {
             let wake = Arc::new(ChannelWake(channel.clone()));
             let (due, counting) = Default::default();
-            Channel { fd, due, counting, core: cma.create_channel(wake), written: written::Queue::default() }
+            Channel {
+                fd,
+                due,
+                counting,
+                core: cma.create_channel(wake),
+                written: written::Queue::default(),
+            }
         })
     });
     let made = Box::into_raw(Box::new(c));
@@ -62,8 +70,8 @@ pub fn create() -> Result<*mut rdma_event_channel, VerbError> {
     Ok(made)
 }
 
-/// Wakes who waits on a channel, as long as it is there: once for all events of a call, when the core's lock is free again, which who
-/// wakes asks for first.
+/// Wakes who waits on a channel, as long as it is there: once for all events of a call, when the
+/// core's lock is free again, which who wakes asks for first.
 struct ChannelWake(Weak<Channel>);
 
 impl Wake for ChannelWake {

@@ -80,19 +80,25 @@ impl Said {
                 AS_MANY_AS_CAN_BE => Ok(()),
                 given if given <= max => Ok(()),
                 given => {
-                    let allowed = "at most max_qp_rd_atom, or 255 for as many as can be, is allowed";
+                    let allowed =
+                        "at most max_qp_rd_atom, or 255 for as many as can be, is allowed";
                     Err(VerbError::Value { field, given: u64::from(given), allowed })
                 }
             };
             if let Some(conn) = &conn {
-                limited("responder_resources", conn.responder_resources, device.max_responder_resources)?;
+                limited(
+                    "responder_resources",
+                    conn.responder_resources,
+                    device.max_responder_resources,
+                )?;
                 limited("initiator_depth", conn.initiator_depth, device.max_initiator_depth)?;
             }
         }
         let mut private_data = std::mem::take(&mut lock(&object.state).connect);
         if let Some(conn) = &conn {
             // SAFETY: the ABI's contract.
-            private_data.extend_from_slice(unsafe { bytes(conn.private_data, conn.private_data_len) });
+            private_data
+                .extend_from_slice(unsafe { bytes(conn.private_data, conn.private_data_len) });
         }
         // SAFETY: an identifier's queue pair is there.
         let (qpn, srq) = unsafe {
@@ -144,7 +150,10 @@ pub unsafe extern "C" fn connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn
 
 /// # Safety
 /// The ABI's contract.
-pub unsafe fn connect_to(id: *mut rdma_cm_id, conn_param: *const rdma_conn_param) -> Result<(), VerbError> {
+pub unsafe fn connect_to(
+    id: *mut rdma_cm_id,
+    conn_param: *const rdma_conn_param,
+) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract.
     let (object, said) = unsafe {
         let (object, device) = bound(id)?;
@@ -173,7 +182,10 @@ pub unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_
 
 /// # Safety
 /// The ABI's contract.
-pub unsafe fn accept_request(id: *mut rdma_cm_id, conn: *const rdma_conn_param) -> Result<(), VerbError> {
+pub unsafe fn accept_request(
+    id: *mut rdma_cm_id,
+    conn: *const rdma_conn_param,
+) -> Result<(), VerbError> {
     // SAFETY: the ABI's contract, for all calls below.
     unsafe {
         let (object, device) = bound(id)?;
@@ -226,7 +238,9 @@ unsafe fn refuse(
 /// `rdma_reject`
 pub unsafe extern "C" fn reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
     // SAFETY: the ABI's contract.
-    border::minus_one("rdma_reject", || unsafe { refuse(id, data, len, RejReason::CONSUMER_DEFINED) })
+    border::minus_one("rdma_reject", || unsafe {
+        refuse(id, data, len, RejReason::CONSUMER_DEFINED)
+    })
 }
 
 /// `rdma_reject_ece`
@@ -303,7 +317,8 @@ unsafe fn with_ece<'a>(
     ece: *mut ibv_ece,
 ) -> Result<(&'a IdObject, &'a mut ibv_ece), VerbError> {
     // SAFETY: the ABI's contract.
-    let (object, ece) = unsafe { (IdObject::from_c(id)?, ece.as_mut().ok_or(VerbError::Null("ece"))?) };
+    let (object, ece) =
+        unsafe { (IdObject::from_c(id)?, ece.as_mut().ok_or(VerbError::Null("ece"))?) };
     // SAFETY: as above.
     if unsafe { !(*id).qp.is_null() } {
         let allowed = "the identifier has a queue pair, whose options are the library's";

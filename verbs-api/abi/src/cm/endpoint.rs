@@ -63,7 +63,8 @@ unsafe fn passive(
             (*id).pd = pd;
         }
         if let Some(attr) = qp_init_attr.as_ref() {
-            let attr = ibv_qp_init_attr { qp_type: res.ai_qp_type.cast_unsigned(), ..ptr::read(attr) };
+            let attr =
+                ibv_qp_init_attr { qp_type: res.ai_qp_type.cast_unsigned(), ..ptr::read(attr) };
             lock(&IdObject::from_c(id)?.state).qp_init_attr = Some(attr);
         }
     }
@@ -111,7 +112,8 @@ pub unsafe extern "C" fn destroy_ep(id: *mut rdma_cm_id) {
     });
 }
 
-/// `rdma_get_request`: waits for a request to a synchronous identifier, with a queue pair if the endpoint was made with attributes.
+/// `rdma_get_request`: waits for a request to a synchronous identifier, with a queue pair if the
+/// endpoint was made with attributes.
 pub unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
     border::minus_one("rdma_get_request", || {
         // SAFETY: the ABI's contract: a place for the result.
@@ -140,7 +142,10 @@ pub unsafe fn take_request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, V
         let of_request = || {
             event::outcome(&*taken)?;
             if (*taken).event != u32::from(CmaEventType::ConnectRequest.number()) {
-                return Err(VerbError::System { what: "no request but an event", errno: Errno::INVAL });
+                return Err(VerbError::System {
+                    what: "no request but an event",
+                    errno: Errno::INVAL,
+                });
             }
             // A copy, since the sizes that the queue pair really has are written into it.
             let attr = lock(&object.state).qp_init_attr.as_ref().map(|attr| ptr::read(attr));

@@ -1,4 +1,5 @@
-//! Events: taking them, what the library does about them before the program sees them, giving them back.
+//! Events: taking them, what the library does about them before the program sees them, giving them
+//! back.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::zeroed;
@@ -62,7 +63,8 @@ pub unsafe fn ack(event: *mut rdma_cm_event) -> Result<(), VerbError> {
     }
     // SAFETY: made by Box::into_raw in `present`; the program does not use it again.
     let event = unsafe { Box::from_raw(event.cast::<EventObject>()) };
-    // SAFETY: destroying the identifier, and leaving the group, wait until this event is given back.
+    // SAFETY: destroying the identifier, and leaving the group, wait until this event is given
+    // back.
     unsafe {
         if let Some(membership) = event.membership.as_ref() {
             membership.give_back();
@@ -94,7 +96,8 @@ pub unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_even
     let object = channel::find(channel)?;
     loop {
         let redeem = || {
-            // SAFETY: the listener's name is that of an identifier that is there, since it has an event.
+            // SAFETY: the listener's name is that of an identifier that is there, since it has an
+            // event.
             let adopt = |new, listener| unsafe { adopt(new, IdObject::of_user(listener)) };
             let event = connections().call(|cma, _| {
                 let event = cma.next_event(object.core, adopt)?;
@@ -125,7 +128,8 @@ pub unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_even
 /// `listener` is an identifier.
 unsafe fn adopt(core: urxe_stack::cma::CmaId, listener: *mut rdma_cm_id) -> u64 {
     let new = id::allocate(core, false);
-    // SAFETY: the new one is nobody's yet; of the listener only what never changes is read, and its channel.
+    // SAFETY: the new one is nobody's yet; of the listener only what never changes is read, and its
+    // channel.
     unsafe {
         (*new).channel = (*listener).channel;
         (*new).context = (*listener).context;
@@ -135,7 +139,8 @@ unsafe fn adopt(core: urxe_stack::cma::CmaId, listener: *mut rdma_cm_id) -> u64 
     IdObject::user(new)
 }
 
-/// What the program gets for an event, after what the library has to do about it. `None`: it is not for the program.
+/// What the program gets for an event, after what the library has to do about it. `None`: it is not
+/// for the program.
 ///
 /// # Safety
 /// The event was just taken.
@@ -295,7 +300,11 @@ fn data(bytes: &[u8]) -> (*const c_void, u8) {
     }
 }
 
-fn conn_to_c(conn: &ConnEvent, private_data: *const c_void, private_data_len: u8) -> rdma_conn_param {
+fn conn_to_c(
+    conn: &ConnEvent,
+    private_data: *const c_void,
+    private_data_len: u8,
+) -> rdma_conn_param {
     rdma_conn_param {
         private_data,
         private_data_len,
@@ -311,7 +320,13 @@ fn conn_to_c(conn: &ConnEvent, private_data: *const c_void, private_data_len: u8
 
 fn ud_to_c(ud: &UdEvent, private_data: *const c_void, private_data_len: u8) -> rdma_ud_param {
     let ah_attr = qp_attr::address_to_c(&ud.ah);
-    rdma_ud_param { private_data, private_data_len, ah_attr, qp_num: ud.qpn.value(), qkey: ud.qkey.0 }
+    rdma_ud_param {
+        private_data,
+        private_data_len,
+        ah_attr,
+        qp_num: ud.qpn.value(),
+        qkey: ud.qkey.0,
+    }
 }
 
 /// What an event says of the call that it is the outcome of.
@@ -322,7 +337,10 @@ pub fn outcome(event: &rdma_cm_event) -> Result<(), VerbError> {
         _ if event.event == u32::from(CmaEventType::Rejected.number()) => {
             Err(VerbError::System { what, errno: Errno::CONNREFUSED })
         }
-        status => Err(VerbError::System { what, errno: Errno::from_raw_os_error(status.saturating_abs()) }),
+        status => Err(VerbError::System {
+            what,
+            errno: Errno::from_raw_os_error(status.saturating_abs()),
+        }),
     }
 }
 

@@ -42,7 +42,8 @@ pub struct IdState {
     pub responder_resources: u8,
     pub local_ece: (u32, u32),
     pub remote_ece: (u32, u32),
-    /// Its queue pair could not be moved when the peer had accepted: what is told of it from now on is not for the program.
+    /// Its queue pair could not be moved when the peer had accepted: what is told of it from now on
+    /// is not for the program.
     pub connect_error: bool,
     /// What queue pairs of requests are made with.
     pub qp_init_attr: Option<ibv_qp_init_attr>,
@@ -58,7 +59,8 @@ impl IdObject {
     /// # Safety
     /// The ABI's contract: `id` is NULL, or created and not destroyed while the result is used.
     pub unsafe fn from_c<'a>(id: *mut rdma_cm_id) -> Result<&'a Self, VerbError> {
-        // SAFETY: it came from `allocate`, so it is the first field of an IdObject; the fields behind are shared.
+        // SAFETY: it came from `allocate`, so it is the first field of an IdObject; the fields
+        // behind are shared.
         unsafe { id.cast::<Self>().as_ref() }.ok_or(VerbError::Null("id"))
     }
 
@@ -81,7 +83,8 @@ impl IdObject {
     pub fn give_back(&self) {
         let mut state = lock(&self.state);
         state.given_back += 1;
-        // Nobody waits but who destroys it or moves it, and telling nobody takes a system call as well.
+        // Nobody waits but who destroys it or moves it, and telling nobody takes a system call as
+        // well.
         if state.waiters > 0 {
             self.acknowledged.notify_all();
         }
@@ -162,7 +165,8 @@ pub unsafe extern "C" fn create_id(
         if id.is_null() {
             return Err(VerbError::Null("id"));
         }
-        let is_datagram = [PortSpace::UDP, PortSpace::IPOIB].iter().any(|space| u32::from(space.0) == ps);
+        let is_datagram =
+            [PortSpace::UDP, PortSpace::IPOIB].iter().any(|space| u32::from(space.0) == ps);
         let qp_type = if is_datagram { QpType::Ud } else { QpType::Rc };
         // SAFETY: the ABI's contract; a place for the result.
         unsafe { id.write(create(channel, context, ps, qp_type)?) };
@@ -194,7 +198,8 @@ pub unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     }
     object.wait_for_acknowledgements(|state| state.given_back >= state.taken);
     let is_sync = lock(&object.state).is_sync;
-    // SAFETY: as above; the path record was made by malloc, the rest by Box::into_raw in `allocate`.
+    // SAFETY: as above; the path record was made by malloc, the rest by Box::into_raw in
+    // `allocate`.
     unsafe {
         libc::free((*id).route.path_rec.cast());
         let channel = (*id).channel;
@@ -206,8 +211,12 @@ pub unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), VerbError> {
     Ok(())
 }
 
-/// `rdma_migrate_id`: to another channel, or to one of its own. Waits until events that came by the old one are given back.
-pub unsafe extern "C" fn migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
+/// `rdma_migrate_id`: to another channel, or to one of its own. Waits until events that came by the
+/// old one are given back.
+pub unsafe extern "C" fn migrate_id(
+    id: *mut rdma_cm_id,
+    channel: *mut rdma_event_channel,
+) -> c_int {
     // SAFETY: the ABI's contract.
     border::minus_one("rdma_migrate_id", || unsafe { migrate(id, channel) })
 }

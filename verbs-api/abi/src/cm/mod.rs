@@ -1,8 +1,10 @@
 //! librdmacm: connections by IP addresses and ports.
 //!
-//! The original is a thin layer over the kernel's `rdma_cm`; here the same layer stands over the stack's [`Cma`](urxe_stack::cma). What the
-//! original does in the program's process is done here: queues and queue pairs made for an identifier, the queue pair's way from INIT to RTS,
-//! synchronous identifiers, acknowledged events. Facts: rdma-core, `librdmacm/cma.c` and its manual pages.
+//! The original is a thin layer over the kernel's `rdma_cm`; here the same layer stands over the
+//! stack's [`Cma`](urxe_stack::cma). What the original does in the program's process is done here:
+//! queues and queue pairs made for an identifier, the queue pair's way from INIT to RTS,
+//! synchronous identifiers, acknowledged events. Facts: rdma-core, `librdmacm/cma.c` and its manual
+//! pages.
 //!
 //! | file | subject |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! Multicast groups of an identifier: its queue pair is attached when the program takes the event, as in the original.
+//! Multicast groups of an identifier: its queue pair is attached when the program takes the event,
+//! as in the original.
 
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
@@ -81,7 +82,10 @@ impl MembershipObject {
             0 => lock(&self.counts).attached = Some(group),
             errno => {
                 let errno = Errno::from_raw_os_error(errno);
-                return Err(VerbError::System { what: "the queue pair cannot join the group", errno });
+                return Err(VerbError::System {
+                    what: "the queue pair cannot join the group",
+                    errno,
+                });
             }
         }
         Ok(())
@@ -99,10 +103,12 @@ unsafe fn join(
     // SAFETY: the ABI's contract.
     let object = unsafe { IdObject::from_c(id) }?;
     let context = context.expose_provenance();
-    let membership = Arc::new(MembershipObject { address, flags, context, counts: Mutex::default() });
+    let membership =
+        Arc::new(MembershipObject { address, flags, context, counts: Mutex::default() });
     let name = membership.name();
     lock(&object.state).memberships.push(membership);
-    if let Err(error) = connections().call(|cma, _| cma.join_multicast(object.core, address, name)) {
+    if let Err(error) = connections().call(|cma, _| cma.join_multicast(object.core, address, name))
+    {
         lock(&object.state).memberships.retain(|membership| membership.name() != name);
         return Err(error.into());
     }
@@ -138,7 +144,11 @@ pub unsafe extern "C" fn join_multicast_ex(
         }
         if attr.comp_mask != WITH_ADDRESS | WITH_FLAGS || attr.join_flags > SEND_ONLY {
             let allowed = "an address and one of the join flags 0 and 1 are needed";
-            return Err(VerbError::Value { field: "join_flags", given: attr.join_flags.into(), allowed });
+            return Err(VerbError::Value {
+                field: "join_flags",
+                given: attr.join_flags.into(),
+                allowed,
+            });
         }
         // SAFETY: the ABI's contract.
         unsafe { join(id, address::from_c(attr.addr)?, attr.join_flags, context) }
@@ -152,7 +162,8 @@ pub unsafe extern "C" fn leave_multicast(id: *mut rdma_cm_id, addr: *mut libc::s
         let (object, address) = unsafe { (IdObject::from_c(id)?, address::from_c(addr)?) };
         let found = {
             let mut state = lock(&object.state);
-            let place = state.memberships.iter().position(|membership| membership.address == address);
+            let place =
+                state.memberships.iter().position(|membership| membership.address == address);
             place.map(|place| state.memberships.remove(place))
         };
         let absent = VerbError::System { what: "no such membership", errno: Errno::ADDRNOTAVAIL };

@@ -59,14 +59,22 @@ pub unsafe extern "C" fn set_option(
             match (level, name) {
                 (LEVEL_ID, TOS) => {
                     let tos = read::<u8>(value, len)?;
-                    connections().call(|cma, _| cma.options_mut(core).map(|options| options.tos = tos))?;
+                    connections()
+                        .call(|cma, _| cma.options_mut(core).map(|options| options.tos = tos))?;
                 }
                 (LEVEL_ID, ACK_TIMEOUT) => {
                     let timeout = read::<u8>(value, len)?;
                     let qp_type = (*id).qp_type;
-                    if ![QpType::Rc, QpType::XrcSend].map(|of| u32::from(of.number())).contains(&qp_type) {
+                    if ![QpType::Rc, QpType::XrcSend]
+                        .map(|of| u32::from(of.number()))
+                        .contains(&qp_type)
+                    {
                         let allowed = "RC (2) and XRC_SEND (9) wait for acknowledgements";
-                        return Err(VerbError::Value { field: "qp_type", given: qp_type.into(), allowed });
+                        return Err(VerbError::Value {
+                            field: "qp_type",
+                            given: qp_type.into(),
+                            allowed,
+                        });
                     }
                     if timeout > MAX_TIMEOUT {
                         let allowed = "0 to 31 is allowed";
@@ -107,21 +115,24 @@ pub unsafe extern "C" fn set_option(
     })
 }
 
-/// What the path record says that goes both ways: of several (`struct ibv_path_data`, 72 bytes each) the first that is marked so. Its addresses
-/// are the connection's in any case, so others are refused.
+/// What the path record says that goes both ways: of several (`struct ibv_path_data`, 72 bytes
+/// each) the first that is marked so. Its addresses are the connection's in any case, so others are
+/// refused.
 fn route_of(records: &[u8], (local, remote): (Gid, Gid)) -> Result<Route, VerbError> {
     /// `IBV_PATH_FLAG_GMP`, `_PRIMARY` and `_BIDIRECTIONAL`.
     const FLAGS: u32 = 1 | 1 << 1 | 1 << 3 | 1 << 5;
     /// Of the flags with what is reserved, and the record's fields behind them.
     const LEN: usize = 72;
-    /// Offsets (`struct ibv_path_record`). Above six bits of MTU and life time stand their selectors.
+    /// Offsets (`struct ibv_path_record`). Above six bits of MTU and life time stand their
+    /// selectors.
     const DGID: usize = 16;
     const SGID: usize = 32;
     const CLASS: usize = 56;
     const MTU: usize = 62;
     const LIFE_TIME: usize = 64;
     let (records, rest) = records.as_chunks::<LEN>();
-    let is_fit = |record: &&[u8; LEN]| record.first_chunk().copied().map(u32::from_ne_bytes) == Some(FLAGS);
+    let is_fit =
+        |record: &&[u8; LEN]| record.first_chunk().copied().map(u32::from_ne_bytes) == Some(FLAGS);
     let Some(record) = records.iter().find(is_fit).filter(|_| rest.is_empty()) else {
         let given = (records.len() * LEN + rest.len()) as u64;
         let allowed = "records of 72 bytes, one of them marked as GMP, PRIMARY and BIDIRECTIONAL";
@@ -144,7 +155,11 @@ fn route_of(records: &[u8], (local, remote): (Gid, Gid)) -> Result<Route, VerbEr
     })?;
     if packet_life_time > MAX_TIMEOUT {
         let allowed = "0 to 31 is allowed";
-        return Err(VerbError::Value { field: "packet life time", given: packet_life_time.into(), allowed });
+        return Err(VerbError::Value {
+            field: "packet life time",
+            given: packet_life_time.into(),
+            allowed,
+        });
     }
     Ok(Route { traffic_class: class, packet_life_time, path_mtu })
 }

@@ -1,7 +1,8 @@
 //! What a process has once: its connections, and the devices that identifiers are bound to.
 //!
-//! As in the original, the library opens each device once for itself, when an identifier first needs devices, and keeps it open; what
-//! a program opens by `ibv_open_device` is another context of the same device.
+//! As in the original, the library opens each device once for itself, when an identifier first
+//! needs devices, and keeps it open; what a program opens by `ibv_open_device` is another context
+//! of the same device.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ptr;
@@ -93,8 +94,10 @@ pub fn device(key: DeviceKey) -> Option<CmDevice> {
 /// A device's domain for XRC queue pairs, made when it is first asked for.
 pub fn xrcd(key: DeviceKey) -> Result<*mut ibv_xrcd, VerbError> {
     let mut open = lock(DEVICES.get());
-    let device =
-        open.iter_mut().find(|device| device.key == key).ok_or(VerbError::Unsupported("this device"))?;
+    let device = open
+        .iter_mut()
+        .find(|device| device.key == key)
+        .ok_or(VerbError::Unsupported("this device"))?;
     if device.xrcd.is_null() {
         // Domain of no file, which nobody else can name.
         let mut attr = ibv_xrcd_init_attr { comp_mask: 3, fd: -1, oflags: libc::O_CREAT };

@@ -15,7 +15,9 @@ use super::process::{self, connections};
 use super::queues::{drop_cqs, make_cqs};
 use crate::border;
 use crate::error::VerbError;
-use crate::layout::{ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, rdma_cm_id};
+use crate::layout::{
+    ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, rdma_cm_id,
+};
 use crate::{qp, qp_attr};
 
 /// `IBV_QP_INIT_ATTR_PD`, `_XRCD`
@@ -35,7 +37,11 @@ impl Depths {
 
 /// # Safety
 /// The ABI's contract.
-unsafe fn modify(queue_pair: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Result<(), VerbError> {
+unsafe fn modify(
+    queue_pair: *mut ibv_qp,
+    attr: &QpAttr,
+    mask: QpAttrMask,
+) -> Result<(), VerbError> {
     let mut c = qp_attr::to_c(attr);
     // SAFETY: the ABI's contract.
     match unsafe { qp::modify_qp(queue_pair, &mut c, mask.bits().cast_signed()) } {
@@ -173,7 +179,10 @@ pub unsafe fn make_plain_qp(
 }
 
 /// `rdma_create_qp_ex`
-pub unsafe extern "C" fn create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr_ex) -> c_int {
+pub unsafe extern "C" fn create_qp_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> c_int {
     border::minus_one("rdma_create_qp_ex", || {
         // SAFETY: the ABI's contract.
         unsafe {
@@ -202,8 +211,9 @@ unsafe fn make_qp(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result
         } else if (*attr.pd).context != (*id).verbs {
             return Err(wrong("pd", "it must be of the identifier's context (id->verbs)"));
         }
-        let differs =
-            |of_id: *mut ibv_cq, given: *mut ibv_cq| !of_id.is_null() && !given.is_null() && of_id != given;
+        let differs = |of_id: *mut ibv_cq, given: *mut ibv_cq| {
+            !of_id.is_null() && !given.is_null() && of_id != given
+        };
         if differs((*id).recv_cq, attr.recv_cq) || differs((*id).send_cq, attr.send_cq) {
             return Err(wrong("cq", "it must be the identifier's, which has one"));
         }
@@ -234,7 +244,9 @@ unsafe fn make_qp(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result
             drop_cqs(id);
             return Err(error);
         }
-        if let Err(error) = initialize(object, made, (*id).qp_type == u32::from(QpType::Ud.number())) {
+        if let Err(error) =
+            initialize(object, made, (*id).qp_type == u32::from(QpType::Ud.number()))
+        {
             qp::destroy_qp(made);
             drop_cqs(id);
             return Err(error);
@@ -252,7 +264,11 @@ unsafe fn make_qp(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result
 ///
 /// # Safety
 /// The ABI's contract.
-unsafe fn initialize(object: &IdObject, made: *mut ibv_qp, is_datagram: bool) -> Result<(), VerbError> {
+unsafe fn initialize(
+    object: &IdObject,
+    made: *mut ibv_qp,
+    is_datagram: bool,
+) -> Result<(), VerbError> {
     let (attr, mask) = attributes(object, QpState::Init)?;
     // SAFETY: the ABI's contract.
     unsafe {

@@ -13,7 +13,10 @@ use crate::{channel, cq};
 ///
 /// # Safety
 /// The ABI's contract.
-unsafe fn make_cq(id: *mut rdma_cm_id, size: u32) -> Result<(*mut ibv_comp_channel, *mut ibv_cq), VerbError> {
+unsafe fn make_cq(
+    id: *mut rdma_cm_id,
+    size: u32,
+) -> Result<(*mut ibv_comp_channel, *mut ibv_cq), VerbError> {
     // SAFETY: the ABI's contract.
     unsafe {
         let channel = channel::create_comp_channel((*id).verbs);
@@ -42,7 +45,8 @@ pub unsafe fn make_cqs(id: *mut rdma_cm_id, send: u32, recv: u32) -> Result<(), 
             ((*id).recv_cq_channel, (*id).recv_cq) = make_cq(id, recv)?;
         }
         if send > 0 {
-            ((*id).send_cq_channel, (*id).send_cq) = make_cq(id, send).inspect_err(|_| drop_cqs(id))?;
+            ((*id).send_cq_channel, (*id).send_cq) =
+                make_cq(id, send).inspect_err(|_| drop_cqs(id))?;
         }
     }
     Ok(())

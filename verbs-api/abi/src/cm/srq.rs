@@ -48,7 +48,10 @@ pub unsafe extern "C" fn create_srq(
 }
 
 /// `rdma_create_srq_ex`
-pub unsafe extern "C" fn create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> c_int {
+pub unsafe extern "C" fn create_srq_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> c_int {
     border::minus_one("rdma_create_srq_ex", || {
         // SAFETY: the ABI's contract.
         unsafe {

@@ -1,7 +1,8 @@
-//! Events that a program writes into an identifier's channel, and addresses that are resolved with an event (rdma-core 60).
+//! Events that a program writes into an identifier's channel, and addresses that are resolved with
+//! an event (rdma-core 60).
 //!
-//! The kernel keeps such events in the channel's queue; here a channel has a second one for them (`Channel::written`), whose
-//! events have counts of the same descriptor.
+//! The kernel keeps such events in the channel's queue; here a channel has a second one for them
+//! (`Channel::written`), whose events have counts of the same descriptor.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int};
@@ -32,7 +33,8 @@ pub struct Written {
     pub arg: u64,
 }
 
-// SAFETY: the identifier is there as long as the event waits: destroying it takes the event away first.
+// SAFETY: the identifier is there as long as the event waits: destroying it takes the event away
+// first.
 unsafe impl Send for Written {}
 
 /// The events that wait in a channel.
@@ -89,7 +91,12 @@ unsafe fn write(id: *mut rdma_cm_id, event: u32, status: c_int, arg: u64) -> Res
 }
 
 /// `rdma_write_cm_event`
-pub unsafe extern "C" fn write_cm_event(id: *mut rdma_cm_id, event: u32, status: c_int, arg: u64) -> c_int {
+pub unsafe extern "C" fn write_cm_event(
+    id: *mut rdma_cm_id,
+    event: u32,
+    status: c_int,
+    arg: u64,
+) -> c_int {
     border::minus_one("rdma_write_cm_event", || {
         if event != USER {
             let allowed = "RDMA_CM_EVENT_USER (18) is what a program writes";
@@ -122,7 +129,8 @@ pub enum Resolving {
     Done(Resolved),
 }
 
-/// `rdma_resolve_addrinfo`: by names; of service records there are none, since RoCE has no subnet administration.
+/// `rdma_resolve_addrinfo`: by names; of service records there are none, since RoCE has no subnet
+/// administration.
 pub unsafe extern "C" fn resolve_addrinfo(
     id: *mut rdma_cm_id,
     node: *const c_char,
@@ -136,7 +144,10 @@ pub unsafe extern "C" fn resolve_addrinfo(
             {
                 let resolving = &mut lock(&object.state).resolving;
                 if !matches!(resolving, Resolving::No) {
-                    return Err(VerbError::System { what: "it resolves already", errno: Errno::BUSY });
+                    return Err(VerbError::System {
+                        what: "it resolves already",
+                        errno: Errno::BUSY,
+                    });
                 }
                 *resolving = Resolving::UnderWay;
             }
@@ -179,7 +190,10 @@ unsafe fn resolve(
 }
 
 /// `rdma_query_addrinfo`: hands out what was resolved, once.
-pub unsafe extern "C" fn query_addrinfo(id: *mut rdma_cm_id, info: *mut *mut rdma_addrinfo) -> c_int {
+pub unsafe extern "C" fn query_addrinfo(
+    id: *mut rdma_cm_id,
+    info: *mut *mut rdma_addrinfo,
+) -> c_int {
     border::minus_one("rdma_query_addrinfo", || {
         // SAFETY: the ABI's contract.
         let object = unsafe { IdObject::from_c(id) }?;
@@ -189,7 +203,8 @@ pub unsafe extern "C" fn query_addrinfo(id: *mut rdma_cm_id, info: *mut *mut rdm
         let mut state = lock(&object.state);
         match std::mem::take(&mut state.resolving) {
             Resolving::Done(list) => {
-                // SAFETY: the ABI's contract: a place for the list, which is the program's from now on.
+                // SAFETY: the ABI's contract: a place for the list, which is the program's from now
+                // on.
                 unsafe { info.write(list.0) };
                 std::mem::forget(list);
                 Ok(())
@@ -260,7 +275,11 @@ mod tests {
             let sa = rdma_addrinfo { ai_flags: SERVICE_RECORDS, ..std::mem::zeroed() };
             assert_eq!(resolve_addrinfo(id, ptr::null(), service, &sa), -1);
             assert_eq!(resolve_addrinfo(id, node, service, ptr::null()), 0);
-            assert_eq!(resolve_addrinfo(id, node, service, ptr::null()), -1, "it is not asked for yet");
+            assert_eq!(
+                resolve_addrinfo(id, node, service, ptr::null()),
+                -1,
+                "it is not asked for yet"
+            );
             assert_eq!(next(id).0, ADDRINFO_RESOLVED);
             assert_eq!(query_addrinfo(id, &mut list), 0);
             assert!(!(*list).ai_dst_addr.is_null());

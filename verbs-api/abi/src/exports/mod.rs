@@ -1,9 +1,10 @@
 //! Which symbols there are, each with its version.
 //!
-//! A program that was linked against Debian's libraries asks for `ibv_open_device@IBVERBS_1.1`, not just for the name. rustc gives
-//! symbols no versions, so each export is a few bytes of assembly: a label that jumps to the Rust function, and a
-//! `.symver` directive that gives the label its name and version. The nodes come from the version script that
-//! `build.rs` writes. Facts: rdma-core, `libibverbs/libibverbs.map.in`, `librdmacm/librdmacm.map`.
+//! A program that was linked against Debian's libraries asks for `ibv_open_device@IBVERBS_1.1`, not
+//! just for the name. rustc gives symbols no versions, so each export is a few bytes of assembly: a
+//! label that jumps to the Rust function, and a `.symver` directive that gives the label its name
+//! and version. The nodes come from the version script that `build.rs` writes. Facts: rdma-core,
+//! `libibverbs/libibverbs.map.in`, `librdmacm/librdmacm.map`.
 //!
 //! | file | subject |
 //! |---|---|
@@ -31,8 +32,8 @@ macro_rules! jump {
 }
 use jump;
 
-/// Exports functions: `tag "@@NODE" { symbol => function, … }`. `tag` keeps the labels of one symbol's versions apart; `@@` makes the
-/// version the one that new programs are linked against.
+/// Exports functions: `tag "@@NODE" { symbol => function, … }`. `tag` keeps the labels of one
+/// symbol's versions apart; `@@` makes the version the one that new programs are linked against.
 macro_rules! export {
     ($($tag:ident $version:literal { $($symbol:ident => $function:path,)* })*) => {$($(
         std::arch::global_asm!(

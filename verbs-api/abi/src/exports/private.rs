@@ -1,8 +1,9 @@
-//! What rdma-core's own programs and providers import from libibverbs. Their node is renamed whenever one of them changes.
+//! What rdma-core's own programs and providers import from libibverbs. Their node is renamed
+//! whenever one of them changes.
 //!
-//! Programs (`ibv_devinfo`, pyverbs) need [`gid::query_gid_type`]. The providers libmlx5 and libefa, which perftest and others are linked
-//! against, call `verbs_register_driver_*` when they are loaded, for devices that do not exist here; the rest they import and never
-//! call.
+//! Programs (`ibv_devinfo`, pyverbs) need [`gid::query_gid_type`]. The providers libmlx5 and
+//! libefa, which perftest and others are linked against, call `verbs_register_driver_*` when they
+//! are loaded, for devices that do not exist here; the rest they import and never call.
 
 use super::export;
 use crate::{absent, gid, text};

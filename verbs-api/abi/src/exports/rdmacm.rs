@@ -1,7 +1,9 @@
 //! librdmacm: nodes 1.0 to 1.3.
 
 use super::export;
-use crate::cm::{address, addrinfo, channel, connect, endpoint, event, id, multicast, option, qp, srq};
+use crate::cm::{
+    address, addrinfo, channel, connect, endpoint, event, id, multicast, option, qp, srq,
+};
 use crate::rsocket::calls;
 
 export! {

@@ -2,8 +2,8 @@
 
 use super::export;
 use crate::{
-    absent, ah, attributes, channel, context, cq, devices, events, gid, import, mr, multicast, pd, port, qp,
-    rate, srq, sysfs, text,
+    absent, ah, attributes, channel, context, cq, devices, events, gid, import, mr, multicast, pd,
+    port, qp, rate, srq, sysfs, text,
 };
 
 export! {
@@ -111,8 +111,8 @@ export! {
     }
 }
 
-// What libibverbs 1.0 of 2006 had under the same names and with other structures. A program of that age is told that there are no
-// devices, and does not get further.
+// What libibverbs 1.0 of 2006 had under the same names and with other structures. A program of that
+// age is told that there are no devices, and does not get further.
 export! {
     compat "@IBVERBS_1.0" {
         ibv_ack_async_event => absent::nothing,

@@ -1,5 +1,6 @@
-//! Sizes and offsets, asserted when the crate is compiled. The numbers are what a C compiler makes of the headers of rdma-core 44 on
-//! a 64-bit machine; those of release 65 differ only by what is appended.
+//! Sizes and offsets, asserted when the crate is compiled. The numbers are what a C compiler makes
+//! of the headers of rdma-core 44 on a 64-bit machine; those of release 65 differ only by what is
+//! appended.
 
 use std::mem::{offset_of, size_of};
 
@@ -16,7 +17,8 @@ macro_rules! layout {
             );)*
         )*
 
-        /// The same for the test that asks a C compiler: name, size, and each field's name and offset.
+        /// The same for the test that asks a C compiler: name, size, and each field's name and
+        /// offset.
         #[cfg(test)]
         pub const CHECKED: &[(&str, usize, &[(&str, usize)])] =
             &[$((stringify!($name), $size, &[$((stringify!($field), $offset)),*]),)*];

@@ -1,4 +1,5 @@
-//! The structures of `rdma/rdma_cma.h`, and the path record of `infiniband/sa.h` that a route points to.
+//! The structures of `rdma/rdma_cma.h`, and the path record of `infiniband/sa.h` that a route
+//! points to.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,7 +1,9 @@
-//! The structures that a C program and this library share, as rdma-core 44 lays them out (later releases append).
+//! The structures that a C program and this library share, as rdma-core 44 lays them out (later
+//! releases append).
 //!
-//! Names and fields are those of `infiniband/verbs.h` and `rdma/rdma_cma.h`, so that a C programmer finds them. Enumerations are plain integers: a C program
-//! may write any value into them. `check` asserts sizes and offsets when the crate is compiled; a test compares them with what a C
+//! Names and fields are those of `infiniband/verbs.h` and `rdma/rdma_cma.h`, so that a C programmer
+//! finds them. Enumerations are plain integers: a C program may write any value into them. `check`
+//! asserts sizes and offsets when the crate is compiled; a test compares them with what a C
 //! compiler makes of the headers.
 #![allow(non_camel_case_types, reason = "the names of the C header")]
 

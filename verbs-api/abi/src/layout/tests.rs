@@ -1,4 +1,5 @@
-//! The structures as a C compiler makes them of the installed headers (Debian's `libibverbs-dev`), against ours.
+//! The structures as a C compiler makes them of the installed headers (Debian's `libibverbs-dev`),
+//! against ours.
 
 use std::fmt::Write;
 use std::fs;
@@ -23,8 +24,11 @@ fn program() -> String {
         writeln!(text, "printf(\"{structure} %zu\\n\", sizeof(struct {structure}));").unwrap();
         for (field, _) in *fields {
             let name = c_name(structure, field);
-            writeln!(text, "printf(\"{structure}.{field} %zu\\n\", offsetof(struct {structure}, {name}));")
-                .unwrap();
+            writeln!(
+                text,
+                "printf(\"{structure}.{field} %zu\\n\", offsetof(struct {structure}, {name}));"
+            )
+            .unwrap();
         }
     }
     text.push_str("return 0; }\n");
@@ -44,7 +48,8 @@ fn a_c_compiler_lays_them_out_alike() {
     let mut lines = said.lines();
     for (structure, size, fields) in CHECKED {
         // Appended since: rdma-core 45 added a function to queue pairs.
-        let size = if *structure == "ibv_qp_ex" && said.contains("ibv_qp_ex 352\n") { 352 } else { *size };
+        let size =
+            if *structure == "ibv_qp_ex" && said.contains("ibv_qp_ex 352\n") { 352 } else { *size };
         assert_eq!(lines.next(), Some(format!("{structure} {size}").as_str()));
         for (field, offset) in *fields {
             assert_eq!(lines.next(), Some(format!("{structure}.{field} {offset}").as_str()));

@@ -43,7 +43,8 @@ pub fn answer<T: Answer>(call: &'static str, run: impl FnOnce() -> Result<T>) ->
     })
 }
 
-/// The number of an error of the layers below; the reason goes to whoever asked for it (`URXE_LOG=info`).
+/// The number of an error of the layers below; the reason goes to whoever asked for it
+/// (`URXE_LOG=info`).
 pub fn errno(error: VerbError) -> Errno {
     let errno = Errno::from_raw_os_error(error.errno());
     if errno != Errno::AGAIN {

@@ -1,4 +1,5 @@
-//! Defaults, which an administrator may change by files of one number each (`/etc/rdma/rsocket`, rsocket(7)).
+//! Defaults, which an administrator may change by files of one number each (`/etc/rdma/rsocket`,
+//! rsocket(7)).
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -104,6 +105,9 @@ mod tests {
             iomaps: 256,
             ..built_in.sizes
         };
-        assert_eq!(Config::read(folder.path()), Config { sizes, polling_time: Duration::ZERO, ..built_in });
+        assert_eq!(
+            Config::read(folder.path()),
+            Config { sizes, polling_time: Duration::ZERO, ..built_in }
+        );
     }
 }

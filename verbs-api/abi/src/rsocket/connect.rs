@@ -1,4 +1,5 @@
-//! How a stream gets its connection, step by step. The service's thread makes all steps after the first; nobody sleeps under the lock.
+//! How a stream gets its connection, step by step. The service's thread makes all steps after the
+//! first; nobody sleeps under the lock.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -19,7 +20,8 @@ use crate::cm::{address, connect as cm_connect, id as cm_id};
 use crate::layout::rdma_conn_param;
 use crate::node::lock;
 
-/// How often a message is sent again that the peer does not answer, or has no receive for: without end.
+/// How often a message is sent again that the peer does not answer, or has no receive for: without
+/// end.
 const RETRIES: u8 = 7;
 
 /// Where a stream stands on its way to a connection.
@@ -42,7 +44,10 @@ impl Phase {
     pub const fn is_opening(&self) -> bool {
         matches!(
             self,
-            Self::ResolvingAddress | Self::ResolvingRoute | Self::Connecting(_) | Self::Accepting(_)
+            Self::ResolvingAddress
+                | Self::ResolvingRoute
+                | Self::Connecting(_)
+                | Self::Accepting(_)
         )
     }
 }
@@ -62,7 +67,8 @@ impl Stream {
             *phase = Phase::ResolvingAddress;
             let raw = RawAddress::new(to);
             let to = raw.as_bytes().as_ptr().cast();
-            // SAFETY: nobody else changes the identifier while the phase is locked; the address is whole.
+            // SAFETY: nobody else changes the identifier while the phase is locked; the address is
+            // whole.
             let begun = unsafe { address::resolve(self.id.0, std::ptr::null(), to) };
             match begun.map_err(errno) {
                 Ok(()) => self.step_from(&mut phase)?,
@@ -104,7 +110,9 @@ impl Stream {
             }
             let (is_over, has_failed) = (!phase.is_opening(), matches!(*phase, Phase::Failed));
             drop(phase);
-            if has_failed && let Some(queue) = listener.as_ref().and_then(|listener| listener.queue.get()) {
+            if has_failed
+                && let Some(queue) = listener.as_ref().and_then(|listener| listener.queue.get())
+            {
                 queue.give_up(self);
             }
             if is_over {
@@ -144,12 +152,15 @@ impl Stream {
         match std::mem::replace(phase, Phase::Failed) {
             Phase::ResolvingAddress => {
                 let core = self.id.object()?.core;
-                connections().call(|cma, _| cma.resolve_route(core)).map_err(|error| errno(error.into()))?;
+                connections()
+                    .call(|cma, _| cma.resolve_route(core))
+                    .map_err(|error| errno(error.into()))?;
                 *phase = Phase::ResolvingRoute;
             }
             Phase::ResolvingRoute => {
                 let sizes = lock(&self.options).sizes;
-                // SAFETY: the identifier has a device since its address is resolved, and is this thread's under the phase's lock.
+                // SAFETY: the identifier has a device since its address is resolved, and is this
+                // thread's under the phase's lock.
                 let endpoint = Box::new(unsafe { Endpoint::new(&self.id, sizes) }?);
                 let said = Protocol::introduction(&endpoint.sizes, &endpoint.places()).to_bytes();
                 let param = rdma_conn_param {
@@ -177,7 +188,8 @@ impl Stream {
                 }
             }
             Phase::Connecting(endpoint) => {
-                // SAFETY: the event that brought this step is the identifier's, and has a connection's parameters.
+                // SAFETY: the event that brought this step is the identifier's, and has a
+                // connection's parameters.
                 let peer = unsafe { self.introduction() }.ok_or(Errno::OPNOTSUPP)?;
                 lock(&self.options).sizes = endpoint.sizes;
                 let link = self.link.get_or_init(|| Link::new(*endpoint, &peer));
@@ -189,7 +201,9 @@ impl Stream {
                 if let Some(link) = self.link.get() {
                     link.progress()?;
                 }
-                if let Some(queue) = listener.upgrade().as_ref().and_then(|listener| listener.queue.get()) {
+                if let Some(queue) =
+                    listener.upgrade().as_ref().and_then(|listener| listener.queue.get())
+                {
                     queue.push(Arc::clone(self));
                 }
             }

@@ -1,8 +1,9 @@
 //! A SOCK_DGRAM.
 //!
-//! It is a UDP socket, by which queue pairs find each other, and a queue pair for each own address that it sends from. The first datagram
-//! to a peer goes over UDP, with the number of the own queue pair; the peer answers with its own, and later ones go from queue pair to
-//! queue pair. Each names its sender's address in a header, since a queue pair's number says nothing to a program.
+//! It is a UDP socket, by which queue pairs find each other, and a queue pair for each own address
+//! that it sends from. The first datagram to a peer goes over UDP, with the number of the own queue
+//! pair; the peer answers with its own, and later ones go from queue pair to queue pair. Each names
+//! its sender's address in a header, since a queue pair's number says nothing to a program.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
@@ -67,7 +68,8 @@ enum Waiting {
 
 impl Datagram {
     pub fn new(family: c_int) -> Result<Arc<Self>> {
-        let domain = if family == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
+        let domain =
+            if family == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
         let udp = rustix::net::socket_with(domain, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let by_udp = EventFd::new()?;
@@ -123,10 +125,14 @@ impl Datagram {
         Ok(())
     }
 
-    /// Own address and peer's. The UDP socket has no peer, since answers may come from another address than was asked.
+    /// Own address and peer's. The UDP socket has no peer, since answers may come from another
+    /// address than was asked.
     pub fn addresses(&self) -> Result<(SocketAddr, Option<SocketAddr>)> {
         let state = self.state();
-        let by = state.peer.and_then(|peer| state.peers.get(&peer)).map(|(place, _)| state.qps[*place].local);
+        let by = state
+            .peer
+            .and_then(|peer| state.peers.get(&peer))
+            .map(|(place, _)| state.qps[*place].local);
         let own = by.map_or_else(|| address(rustix::net::getsockname(&self.udp)?), Ok)?;
         Ok((own, state.peer))
     }
@@ -143,7 +149,12 @@ impl Datagram {
                 let made = DatagramQp::new(local, lock(&self.options).sizes)?;
                 // Asked for already, so that who sleeps for the socket hears of the first datagram.
                 let token = epoll::EventData::new_u64(state.qps.len() as u64 + 1);
-                epoll::add(&self.ready, made.queues.channel.object()?, token, epoll::EventFlags::IN)?;
+                epoll::add(
+                    &self.ready,
+                    made.queues.channel.object()?,
+                    token,
+                    epoll::EventFlags::IN,
+                )?;
                 state.qps.push(made);
                 let place = state.qps.len() - 1;
                 state.qps[place].arm();
@@ -167,7 +178,8 @@ impl Datagram {
             return Ok(own);
         }
         let domain = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let probe = rustix::net::socket_with(domain, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        let probe =
+            rustix::net::socket_with(domain, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         rustix::net::connect(&probe, &to)?;
         let mut found = address(rustix::net::getsockname(&probe)?)?;
         if !is_of_device(found.ip())? && is_of_device(to.ip())? {
@@ -178,7 +190,12 @@ impl Datagram {
         Ok(found)
     }
 
-    pub fn send(self: &Arc<Self>, pieces: &Pieces<'_>, to: Option<SocketAddr>, wait: Wait) -> Result<usize> {
+    pub fn send(
+        self: &Arc<Self>,
+        pieces: &Pieces<'_>,
+        to: Option<SocketAddr>,
+        wait: Wait,
+    ) -> Result<usize> {
         if to.is_some() {
             self.begin()?;
         }
@@ -204,7 +221,13 @@ impl Datagram {
         }
     }
 
-    fn send_udp(&self, qp: &DatagramQp, to: SocketAddr, op: UdpOp, pieces: &Pieces<'_>) -> Result<()> {
+    fn send_udp(
+        &self,
+        qp: &DatagramQp,
+        to: SocketAddr,
+        op: UdpOp,
+        pieces: &Pieces<'_>,
+    ) -> Result<()> {
         let mut message = UdpHeader { op, qpn: qp.qpn, from: qp.local.ip() }.to_bytes();
         if message.len() + pieces.len() > SLOT {
             return Err(Errno::MSGSIZE);
@@ -218,7 +241,12 @@ impl Datagram {
     }
 
     /// Receives a datagram: how much of it there was room for, and whose it was.
-    pub fn receive(&self, places: &mut Places<'_>, wait: Wait, peeks: bool) -> Result<(usize, SocketAddr)> {
+    pub fn receive(
+        &self,
+        places: &mut Places<'_>,
+        wait: Wait,
+        peeks: bool,
+    ) -> Result<(usize, SocketAddr)> {
         let started = Instant::now();
         loop {
             let mut state = self.state();
@@ -232,7 +260,9 @@ impl Datagram {
                 let (len, from) = self.hand_out(&state, &first, places)?;
                 match first {
                     first if peeks => state.waiting.push_front(first),
-                    Waiting::Received(place, arrived) => state.qps[place].post_receive(arrived.slot)?,
+                    Waiting::Received(place, arrived) => {
+                        state.qps[place].post_receive(arrived.slot)?
+                    }
                     Waiting::Copied(..) => {}
                 }
                 return Ok((len, from));

@@ -54,7 +54,8 @@ impl BoundId {
     fn new(local: SocketAddr) -> Result<Self> {
         let space = u32::from(PortSpace::UDP.0);
         // SAFETY: without a channel it gets one of its own.
-        let id = unsafe { cm_id::create(std::ptr::null_mut(), std::ptr::null_mut(), space, QpType::Ud) };
+        let id =
+            unsafe { cm_id::create(std::ptr::null_mut(), std::ptr::null_mut(), space, QpType::Ud) };
         let id = Self(Id(id.map_err(errno)?));
         let raw = RawAddress::new(local);
         // SAFETY: nobody else knows the identifier; the address is whole.
@@ -105,8 +106,9 @@ impl DatagramQp {
         sizes.inline = sizes.inline.min(context.device().limits().max_inline_data);
         // SAFETY: as above.
         let queues = unsafe { Queues::new(&id.0, QpType::Ud, &mut sizes, [1, 2]) }?;
-        let region =
-            |slots: u16, more, access| Region::new(context, pd, usize::from(slots) * SLOT + more, access);
+        let region = |slots: u16, more, access| {
+            Region::new(context, pd, usize::from(slots) * SLOT + more, access)
+        };
         // SAFETY: the queue pair was made just now.
         let qpn = unsafe { (*(*id.0.0).qp).qp_num };
         let made = Self {
@@ -187,8 +189,11 @@ impl DatagramQp {
         bytes[..self.header.len()].copy_from_slice(&self.header);
         pieces.copy_to(0, &mut bytes[self.header.len()..]);
         let whole: [&[u8]; 1] = [bytes];
-        let sges =
-            [Sge { addr: self.send.address() + slot as u64, length: len as u32, lkey: self.send.mr.lkey }];
+        let sges = [Sge {
+            addr: self.send.address() + slot as u64,
+            length: len as u32,
+            lkey: self.send.mr.lkey,
+        }];
         let (payload, flags) = if len <= self.inline {
             (Payload::Inline(&whole), SendFlags::INLINE)
         } else {
@@ -215,7 +220,8 @@ impl DatagramQp {
         let mut batch = [Completion::default(); BATCH];
         loop {
             let engine = &self.context().node.engine;
-            let taken = engine.poll(&self.queues.cq, &mut batch).map_err(|error| errno(error.into()))?;
+            let taken =
+                engine.poll(&self.queues.cq, &mut batch).map_err(|error| errno(error.into()))?;
             for completion in &batch[..taken] {
                 let slot = (completion.wr_id & !RECEIVE) as usize;
                 if completion.wr_id & RECEIVE == 0 {

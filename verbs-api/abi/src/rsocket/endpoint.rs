@@ -25,7 +25,8 @@ use crate::layout::{ibv_comp_channel, ibv_qp_init_attr, rdma_cm_id};
 use crate::pd::PdObject;
 use crate::qp::QpObject;
 
-/// Fewer work requests than this no queue has, and more the protocol cannot count (`RS_QP_MIN_SIZE`, `RS_QP_MAX_SIZE`).
+/// Fewer work requests than this no queue has, and more the protocol cannot count
+/// (`RS_QP_MIN_SIZE`, `RS_QP_MAX_SIZE`).
 const MIN_QUEUE: u16 = 16;
 pub const MAX_QUEUE: u16 = 0xfffe;
 /// Receives posted at a time.
@@ -34,7 +35,8 @@ const BATCH: usize = 64;
 /// An identifier that belongs to an rsocket.
 pub struct Id(pub *mut rdma_cm_id);
 
-// SAFETY: what the structure shows is changed by one thread at a time: who makes the socket, and then the service's thread.
+// SAFETY: what the structure shows is changed by one thread at a time: who makes the socket, and
+// then the service's thread.
 unsafe impl Send for Id {}
 // SAFETY: as above.
 unsafe impl Sync for Id {}
@@ -65,7 +67,8 @@ impl CqChannel {
 #[derive(Clone, Copy)]
 pub struct Shared(&'static Context);
 
-// SAFETY: a C program's threads share contexts: what changes is behind locks, and what the C structures show does not change.
+// SAFETY: a C program's threads share contexts: what changes is behind locks, and what the C
+// structures show does not change.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -122,7 +125,8 @@ impl Drop for Region {
     }
 }
 
-/// The two ends' queues are made for an identifier: one completion queue for both directions, with a channel of its own.
+/// The two ends' queues are made for an identifier: one completion queue for both directions, with
+/// a channel of its own.
 ///
 /// # Safety
 /// The identifier is bound to a device, has no queues, and is this thread's.
@@ -207,7 +211,8 @@ impl Endpoint {
     pub unsafe fn new(id: &Id, mut sizes: Sizes) -> Result<Self> {
         // SAFETY: the caller's.
         let (context, pd) = unsafe { Shared::of_id(id) }?;
-        let max = u16::try_from(context.device().limits().max_qp_wr).unwrap_or(MAX_QUEUE).min(MAX_QUEUE);
+        let max =
+            u16::try_from(context.device().limits().max_qp_wr).unwrap_or(MAX_QUEUE).min(MAX_QUEUE);
         sizes.send_queue = sizes.send_queue.clamp(MIN_QUEUE, max);
         sizes.recv_queue = sizes.recv_queue.clamp(MIN_QUEUE, max);
         sizes.inline = sizes.inline.min(context.device().limits().max_inline_data);

@@ -1,6 +1,8 @@
-//! repoll: a set of rsockets and plain descriptors to wait for again and again, level-triggered (rdma-core 65).
+//! repoll: a set of rsockets and plain descriptors to wait for again and again, level-triggered
+//! (rdma-core 65).
 //!
-//! The set is kept here, and each wait is an rpoll of it; the original runs a thread for each set to the same end.
+//! The set is kept here, and each wait is an rpoll of it; the original runs a thread for each set
+//! to the same end.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -8,7 +10,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use libc::{EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, POLLERR, POLLHUP, POLLIN, POLLOUT, epoll_event, pollfd};
+use libc::{
+    EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, POLLERR, POLLHUP, POLLIN, POLLOUT, epoll_event, pollfd,
+};
 use rustix::io::Errno;
 use urxe_stack::driver::eventfd::EventFd;
 
@@ -81,7 +85,8 @@ impl Epoll {
         let sleeper = Sleeper::new()?;
         loop {
             let members = lock(&self.members).clone();
-            let member_fds = members.iter().map(|(fd, of)| pollfd { fd: *fd, events: of.events, revents: 0 });
+            let member_fds =
+                members.iter().map(|(fd, of)| pollfd { fd: *fd, events: of.events, revents: 0 });
             let mut fds: Vec<pollfd> = member_fds.collect();
             let mut poller = Poller::new(&fds);
             let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
@@ -110,7 +115,8 @@ mod tests {
 
     #[test]
     fn members_are_waited_for_until_they_are_removed() {
-        let (set, member, other) = (Epoll::new().unwrap(), EventFd::new().unwrap(), EventFd::new().unwrap());
+        let (set, member, other) =
+            (Epoll::new().unwrap(), EventFd::new().unwrap(), EventFd::new().unwrap());
         let event = |data| Some(epoll_event { events: EPOLLIN.cast_unsigned(), u64: data });
         let control = |op, fd: &EventFd, data| set.control(op, fd.as_raw_fd(), event(data));
         control(libc::EPOLL_CTL_ADD, &member, 7).unwrap();

@@ -73,15 +73,21 @@ impl Iomaps {
 }
 
 impl Link {
-    /// Registers memory, and notes that the peer is to hear of it with the next data; the offset by which it names it.
+    /// Registers memory, and notes that the peer is to hear of it with the next data; the offset by
+    /// which it names it.
     ///
     /// # Safety
-    /// What `ibv_reg_mr(3)` asks: the memory stays mapped until it is unmapped here, and is used by no Rust reference.
+    /// What `ibv_reg_mr(3)` asks: the memory stays mapped until it is unmapped here, and is used by
+    /// no Rust reference.
     pub unsafe fn map(&self, pd: urxe_stack::memory::PdId, wanted: &Wanted) -> Result<u64> {
         let mut iomaps = lock(&self.sending);
-        let index = if wanted.is_remote { Some(iomaps.free_index().ok_or(Errno::NOMEM)?) } else { None };
-        let access =
-            if wanted.is_remote { Access::LOCAL_WRITE | Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
+        let index =
+            if wanted.is_remote { Some(iomaps.free_index().ok_or(Errno::NOMEM)?) } else { None };
+        let access = if wanted.is_remote {
+            Access::LOCAL_WRITE | Access::REMOTE_WRITE
+        } else {
+            Access::LOCAL_WRITE
+        };
         let memory = self.endpoint.queues.context.device().memory();
         let start = std::ptr::with_exposed_provenance_mut(wanted.addr as usize);
         // SAFETY: the caller's.
@@ -97,7 +103,8 @@ impl Link {
     /// Takes memory back; the peer does not hear of it, and its writes fail.
     pub fn unmap(&self, addr: u64, len: usize) -> Result<()> {
         let mut iomaps = lock(&self.sending);
-        let found = iomaps.mappings.iter().position(|mapping| (mapping.addr, mapping.len) == (addr, len));
+        let found =
+            iomaps.mappings.iter().position(|mapping| (mapping.addr, mapping.len) == (addr, len));
         let mapping = iomaps.mappings.remove(found.ok_or(Errno::INVAL)?);
         let memory = self.endpoint.queues.context.device().memory();
         memory.deregister(mapping.mr.lkey).map_err(|error| errno(error.into()))
@@ -119,7 +126,8 @@ impl Link {
         Ok(())
     }
 
-    /// Writes into memory that the peer has mapped from `offset` on; how much of `pieces`, which is less where a mapping ends.
+    /// Writes into memory that the peer has mapped from `offset` on; how much of `pieces`, which is
+    /// less where a mapping ends.
     pub fn write_mapped(&self, pieces: &Pieces<'_>, offset: u64, wait: Wait) -> Result<usize> {
         let mut turn = lock(&self.sending);
         self.tell_iomaps(&mut turn, wait)?;

@@ -1,7 +1,8 @@
 //! Bytes in and out of a connection that stands.
 //!
-//! One lock ([`Link::inner`]) holds the protocol's state and is never held while a thread sleeps or copies. Who sends takes turns with
-//! who else sends, who receives with who else receives; both may sleep for the same completion queue, whose event one of them takes.
+//! One lock ([`Link::inner`]) holds the protocol's state and is never held while a thread sleeps or
+//! copies. Who sends takes turns with who else sends, who receives with who else receives; both may
+//! sleep for the same completion queue, whose event one of them takes.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,8 +30,9 @@ use crate::node::lock;
 
 /// Completions taken at a time.
 const BATCH: usize = 32;
-/// What a first message carries at most, and what each later one (`RS_OLAP_START_SIZE`, `RS_MAX_TRANSFER`): the peer's program can
-/// begin with the first bytes while the others are copied.
+/// What a first message carries at most, and what each later one (`RS_OLAP_START_SIZE`,
+/// `RS_MAX_TRANSFER`): the peer's program can begin with the first bytes while the others are
+/// copied.
 const FIRST_MESSAGE: usize = 2048;
 const LONGEST_MESSAGE: usize = 65_536;
 /// No more goes with a work request.
@@ -46,7 +48,8 @@ pub struct Link {
     receiving: Mutex<()>,
 }
 
-/// The protocol's state, and whether the completion queue was asked for an event that nobody has taken.
+/// The protocol's state, and whether the completion queue was asked for an event that nobody has
+/// taken.
 pub struct Inner {
     pub protocol: Protocol,
     is_armed: bool,
@@ -81,12 +84,14 @@ impl Link {
         Ok(self.endpoint.queues.channel.object()?.as_fd())
     }
 
-    /// Posts a work request. What is to be sent of the program lies in the send buffer, or in `inline`.
+    /// Posts a work request. What is to be sent of the program lies in the send buffer, or in
+    /// `inline`.
     fn post(&self, post: &Post, inline: &[u8]) -> Result<()> {
         let queues = &self.endpoint.queues;
         let remote = Remote { addr: post.to.0, rkey: Rkey(post.to.1) };
         let imm = post.message.to_bits();
-        let op = if post.tells { SendOp::WriteImm { remote, imm } } else { SendOp::Write { remote } };
+        let op =
+            if post.tells { SendOp::WriteImm { remote, imm } } else { SendOp::Write { remote } };
         let mut sges = ArrayVec::<Sge, 2>::new();
         let pieces;
         let payload = match &post.bytes {
@@ -115,8 +120,11 @@ impl Link {
                 }
             },
         };
-        let flags =
-            if matches!(payload, Payload::Inline(_)) { SendFlags::INLINE } else { SendFlags::empty() };
+        let flags = if matches!(payload, Payload::Inline(_)) {
+            SendFlags::INLINE
+        } else {
+            SendFlags::empty()
+        };
         let request = SendRequest {
             wr_id: post.message.work_id(),
             op,
@@ -278,7 +286,8 @@ impl Link {
         self.send_each(pieces, wait, |protocol, wanted, _| Ok(Some(protocol.send(wanted))))
     }
 
-    /// Sends in messages that grow; `next` makes each, from the number of bytes wanted and those sent before. `None`: no more can go.
+    /// Sends in messages that grow; `next` makes each, from the number of bytes wanted and those
+    /// sent before. `None`: no more can go.
     pub fn send_each(
         &self,
         pieces: &Pieces<'_>,
@@ -309,8 +318,9 @@ impl Link {
         let mut inner = self.inner();
         if !inner.protocol.sender.is_ready() || !inner.protocol.is_writable() {
             drop(inner);
-            inner =
-                self.wait_until(wait, |protocol| protocol.sender.is_ready() || !protocol.is_writable())?;
+            inner = self.wait_until(wait, |protocol| {
+                protocol.sender.is_ready() || !protocol.is_writable()
+            })?;
         }
         if !inner.protocol.is_writable() {
             return Err(Errno::CONNRESET);
@@ -352,8 +362,8 @@ impl Link {
 
     /// Sends a message about memory that the peer may write; the caller has the sender's turn.
     pub fn tell(&self, wait: Wait, index: u16, iomap: Iomap) -> Result<()> {
-        let mut inner =
-            self.wait_until(wait, |protocol| protocol.sender.is_ready() || !protocol.is_writable())?;
+        let mut inner = self
+            .wait_until(wait, |protocol| protocol.sender.is_ready() || !protocol.is_writable())?;
         if !inner.protocol.is_writable() {
             return Err(Errno::CONNRESET);
         }
@@ -361,8 +371,15 @@ impl Link {
         self.post(&post, &[])
     }
 
-    /// Receives into `places`: something, unless the peer sends no more; all that there is room for if `fills`.
-    pub fn receive(&self, places: &mut Places<'_>, wait: Wait, peeks: bool, fills: bool) -> Result<usize> {
+    /// Receives into `places`: something, unless the peer sends no more; all that there is room for
+    /// if `fills`.
+    pub fn receive(
+        &self,
+        places: &mut Places<'_>,
+        wait: Wait,
+        peeks: bool,
+        fills: bool,
+    ) -> Result<usize> {
         let _turn = lock(&self.receiving);
         let wanted = places.len();
         let mut got = 0;
@@ -370,8 +387,9 @@ impl Link {
             let mut inner = self.inner();
             if !inner.protocol.receiver.has_data() {
                 drop(inner);
-                let waited =
-                    self.wait_until(wait, |protocol| protocol.receiver.has_data() || !protocol.is_readable());
+                let waited = self.wait_until(wait, |protocol| {
+                    protocol.receiver.has_data() || !protocol.is_readable()
+                });
                 inner = match waited {
                     Ok(inner) => inner,
                     Err(error) if got == 0 => return Err(error),

@@ -76,12 +76,21 @@ impl Options {
         self.sizes = listener.sizes;
     }
 
-    /// Options that need nothing but their place; whether this is one. `is_fixed`: buffers are made already.
-    pub fn set_plain(&mut self, level: c_int, name: c_int, value: &[u8], is_fixed: bool) -> Result<bool> {
+    /// Options that need nothing but their place; whether this is one. `is_fixed`: buffers are made
+    /// already.
+    pub fn set_plain(
+        &mut self,
+        level: c_int,
+        name: c_int,
+        value: &[u8],
+        is_fixed: bool,
+    ) -> Result<bool> {
         let number = || number(value);
         let sizes = &mut self.sizes;
         match (level, name) {
-            (libc::SOL_SOCKET, libc::SO_RCVBUF) if !is_fixed => sizes.recv_buffer = doubled(number()?),
+            (libc::SOL_SOCKET, libc::SO_RCVBUF) if !is_fixed => {
+                sizes.recv_buffer = doubled(number()?)
+            }
             (libc::SOL_SOCKET, libc::SO_SNDBUF) if !is_fixed => {
                 let size = doubled(number()?);
                 sizes.send_buffer = if size < LOW_WATER { LOW_WATER * 2 } else { size };
@@ -122,7 +131,9 @@ impl Options {
                 return Some(linger.into_iter().flat_map(c_int::to_ne_bytes).collect());
             }
             (libc::IPPROTO_IP, libc::IP_TOS) => self.type_of_service,
-            (libc::IPPROTO_TCP, libc::TCP_CONGESTION | libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL) => 1,
+            (libc::IPPROTO_TCP, libc::TCP_CONGESTION | libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL) => {
+                1
+            }
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => self.keepalive_time.cast_signed(),
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => is(self.no_delay),
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => NO_ROUTE_SEGMENT,
@@ -198,7 +209,8 @@ impl Stream {
             }
             (libc::IPPROTO_IP, libc::IP_TOS) => {
                 let tos = number(value)?;
-                let set = connections().call(|cma, _| cma.options_mut(core).map(|own| own.tos = tos as u8));
+                let set = connections()
+                    .call(|cma, _| cma.options_mut(core).map(|own| own.tos = tos as u8));
                 set.map_err(|error| errno(error.into()))?;
                 options.type_of_service = tos;
             }
@@ -220,7 +232,9 @@ impl Stream {
                 let error = if error == 0 && failed { libc::EIO } else { error };
                 return Ok(error.to_ne_bytes().to_vec());
             }
-            (libc::SOL_SOCKET, libc::SO_TYPE) => return Ok(libc::SOCK_STREAM.to_ne_bytes().to_vec()),
+            (libc::SOL_SOCKET, libc::SO_TYPE) => {
+                return Ok(libc::SOCK_STREAM.to_ne_bytes().to_vec());
+            }
             (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => {
                 let listens = matches!(*self.phase(), Phase::Listening);
                 return Ok(c_int::from(listens).to_ne_bytes().to_vec());
@@ -233,7 +247,10 @@ impl Stream {
             }
             (libc::IPPROTO_TCP, libc::TCP_INFO) => return Ok(self.tcp_info()),
             (SOL_RDMA, RDMA_ROUTE) if lock(&self.options).route.is_none() => {
-                return Ok(self.route().map(|route| path_data(&route).to_vec()).unwrap_or_default());
+                return Ok(self
+                    .route()
+                    .map(|route| path_data(&route).to_vec())
+                    .unwrap_or_default());
             }
             _ => {}
         }
@@ -243,12 +260,14 @@ impl Stream {
     /// The path that its address resolved to.
     fn route(&self) -> Option<ibv_sa_path_rec> {
         let phase = self.phase();
-        let is_resolved = matches!(*phase, Phase::Connecting(_) | Phase::Accepting(_) | Phase::Connected);
+        let is_resolved =
+            matches!(*phase, Phase::Connecting(_) | Phase::Accepting(_) | Phase::Connected);
         // SAFETY: the record is made before these phases, and changes no more.
         is_resolved.then(|| unsafe { path_record(&self.id) }).flatten()
     }
 
-    /// State and window, as far as there are such here. It takes no lock that it has to wait for: iperf3 asks out of signal handlers.
+    /// State and window, as far as there are such here. It takes no lock that it has to wait for:
+    /// iperf3 asks out of signal handlers.
     fn tcp_info(&self) -> Vec<u8> {
         let mut info = vec![0; TCP_INFO_LEN];
         info[0] = TCP_CLOSE;
@@ -271,7 +290,10 @@ unsafe fn path_record(id: &Id) -> Option<ibv_sa_path_rec> {
 
 fn system_keepalive_time() -> u32 {
     let said = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_keepalive_time");
-    said.ok().and_then(|text| text.trim().parse().ok()).filter(|time| *time > 0).unwrap_or(KEEPALIVE_TIME)
+    said.ok()
+        .and_then(|text| text.trim().parse().ok())
+        .filter(|time| *time > 0)
+        .unwrap_or(KEEPALIVE_TIME)
 }
 
 /// A path as `struct ibv_path_data` has it, numbers in network order.

@@ -22,8 +22,9 @@ use super::table::{self, Socket};
 /// # Errors
 /// The system's.
 pub fn system_poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<c_int> {
-    let millis = timeout
-        .map_or(-1, |timeout| c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX));
+    let millis = timeout.map_or(-1, |timeout| {
+        c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)
+    });
     // SAFETY: the slice's entries are there during the call.
     let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) };
     if ready < 0 {
@@ -68,8 +69,14 @@ impl Poller {
         Ok(count(fds))
     }
 
-    /// Sleeps until one may have something, or somebody else changed one, or so long; then looks. How many have something.
-    pub fn sleep(&mut self, fds: &mut [pollfd], sleeper: &Sleeper, limit: Duration) -> Result<c_int> {
+    /// Sleeps until one may have something, or somebody else changed one, or so long; then looks.
+    /// How many have something.
+    pub fn sleep(
+        &mut self,
+        fds: &mut [pollfd],
+        sleeper: &Sleeper,
+        limit: Duration,
+    ) -> Result<c_int> {
         sleeper.clear();
         self.asked.clear();
         let mut is_ready = false;
@@ -162,7 +169,8 @@ fn look_at_stream(stream: &Arc<Stream>, events: c_short) -> c_short {
     let protocol = &inner.protocol;
     let mut ready = match protocol.life() {
         Life::Open { .. } => 0,
-        // The end often comes together with the last data, which programs would leave behind that look for POLLHUP first.
+        // The end often comes together with the last data, which programs would leave behind that
+        // look for POLLHUP first.
         Life::Disconnected if protocol.receiver.has_data() => 0,
         Life::Disconnected => POLLHUP,
         Life::Failed => POLLERR,

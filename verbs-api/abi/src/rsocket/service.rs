@@ -1,5 +1,5 @@
-//! The thread that moves connections on, answers requests, hears of queue pairs for datagrams, and sends keepalives. It runs while there
-//! is something to watch.
+//! The thread that moves connections on, answers requests, hears of queue pairs for datagrams, and
+//! sends keepalives. It runs while there is something to watch.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -115,7 +115,8 @@ impl Service {
     pub fn keep_alive(&'static self, stream: &Arc<Stream>, period: Duration) -> Result<()> {
         let descriptors = self.descriptors()?;
         let mut state = lock(&self.state);
-        let keepalive = Keepalive { stream: Arc::downgrade(stream), period, next: Instant::now() + period };
+        let keepalive =
+            Keepalive { stream: Arc::downgrade(stream), period, next: Instant::now() + period };
         state.keepalives.insert(stream.fd, keepalive);
         self.run(&mut state)?;
         drop(state);
@@ -152,7 +153,8 @@ impl Service {
         }
         let builder = Builder::new().name("urxe-rsocket".into());
         let started = spawn_without_signals(builder, || self.work());
-        started.map_err(|error| error.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error))?;
+        started
+            .map_err(|error| error.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error))?;
         state.is_running = true;
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! Who sleeps in rpoll, and is told when an rsocket changed.
 //!
-//! A sleeper waits for descriptors. But another thread may take the event that a descriptor tells of, and the sleeper would sleep on; so
-//! who takes one wakes all sleepers, which look again at what they sleep for.
+//! A sleeper waits for descriptors. But another thread may take the event that a descriptor tells
+//! of, and the sleeper would sleep on; so who takes one wakes all sleepers, which look again at
+//! what they sleep for.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +25,8 @@ struct Sleepers {
 static SLEEPERS: PerProcess<Sleepers> = PerProcess::new(Sleepers::default);
 
 thread_local! {
-    /// A thread's descriptor, made when it first sleeps; with the process, since a forked child's is another.
+    /// A thread's descriptor, made when it first sleeps; with the process, since a forked child's
+    /// is another.
     static OWN: std::cell::RefCell<Option<(u32, Arc<EventFd>)>> = const { std::cell::RefCell::new(None) };
 }
 

@@ -28,10 +28,11 @@ use crate::node::lock;
 
 /// A stream socket.
 pub struct Stream {
-    /// The descriptor of its identifier's event channel, which is also its number, unless it was accepted.
+    /// The descriptor of its identifier's event channel, which is also its number, unless it was
+    /// accepted.
     pub fd: RawFd,
-    /// The number of one that was accepted: made only then, since librspreload finds an rsocket in a set of `select` only if its number
-    /// is above that by which the program knows it.
+    /// The number of one that was accepted: made only then, since librspreload finds an rsocket in
+    /// a set of `select` only if its number is above that by which the program knows it.
     number: OnceLock<OwnedFd>,
     pub id: Id,
     /// Keeps the descriptor open until the identifier is gone.
@@ -57,7 +58,8 @@ impl Stream {
     pub fn new(family: i32) -> Result<Arc<Self>> {
         let space = u32::from(PortSpace::TCP.0);
         // SAFETY: without a channel it gets one of its own.
-        let id = unsafe { cm_id::create(std::ptr::null_mut(), std::ptr::null_mut(), space, QpType::Rc) };
+        let id =
+            unsafe { cm_id::create(std::ptr::null_mut(), std::ptr::null_mut(), space, QpType::Rc) };
         Self::of_id(id.map_err(errno)?, family, Config::get().sizes)
     }
 
@@ -173,7 +175,8 @@ impl Stream {
 
     /// Ends a direction, or both.
     pub fn shut(&self, how: Shut) -> Result<()> {
-        let Some(link) = self.link.get().filter(|_| matches!(*self.phase(), Phase::Connected)) else {
+        let Some(link) = self.link.get().filter(|_| matches!(*self.phase(), Phase::Connected))
+        else {
             return Ok(());
         };
         lock(&self.options).keepalive = false;
@@ -188,7 +191,8 @@ impl Stream {
 
     /// No more work: who sleeps for a completion hears of it.
     pub fn end_queue_pair(&self) {
-        // SAFETY: the identifier is there as long as the socket; moving its queue pair takes the queue pair's own lock.
+        // SAFETY: the identifier is there as long as the socket; moving its queue pair takes the
+        // queue pair's own lock.
         if let Err(error) = unsafe { qp::to_error(self.id.0) } {
             errno(error);
         }
@@ -224,7 +228,8 @@ impl Drop for Stream {
         if let Some(link) = self.link.get() {
             lock(&link.sending).end(&link.endpoint.queues.context);
         }
-        // SAFETY: nobody else has the socket, so the identifier is this thread's; what was made for it goes with it.
+        // SAFETY: nobody else has the socket, so the identifier is this thread's; what was made for
+        // it goes with it.
         unsafe {
             qp::destroy_qp(self.id.0);
             if let Err(error) = cm_id::destroy(self.id.0) {

@@ -1,4 +1,5 @@
-//! Descriptors and what they stand for. An rsocket's number is that of a real descriptor, so no other file has it.
+//! Descriptors and what they stand for. An rsocket's number is that of a real descriptor, so no
+//! other file has it.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;

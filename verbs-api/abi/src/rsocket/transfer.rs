@@ -23,7 +23,12 @@ impl<'a> Pieces<'a> {
     }
 
     /// Hands out `len` bytes from `from` on, piece by piece.
-    pub fn each(&self, from: usize, len: usize, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    pub fn each(
+        &self,
+        from: usize,
+        len: usize,
+        mut take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         let (mut skip, mut left) = (from, len);
         for piece in self.pieces {
             if left == 0 {
@@ -93,7 +98,12 @@ impl<'a> Places<'a> {
         at
     }
 
-    fn each(&mut self, to: usize, len: usize, mut put: impl FnMut(&mut [u8]) -> Result<()>) -> Result<()> {
+    fn each(
+        &mut self,
+        to: usize,
+        len: usize,
+        mut put: impl FnMut(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
         let (mut skip, mut left) = (to, len);
         for place in &mut self.places {
             if left == 0 {

@@ -5,8 +5,9 @@
 //!                                                                                                │ under none
 //!                 program <── waiters <── phase, events <── Communication::serve  <──────────────┘
 //! ```
-//! What librdmacm does when a program takes an event is done here by whichever thread received the MAD: a queue pair whose peer has
-//! accepted goes to RTS, one whose peer has ended the connection into the error state, so that whoever waits for completions learns of it.
+//! What librdmacm does when a program takes an event is done here by whichever thread received the
+//! MAD: a queue pair whose peer has accepted goes to RTS, one whose peer has ended the connection
+//! into the error state, so that whoever waits for completions learns of it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -36,7 +37,11 @@ pub(super) struct Attendant {
 
 impl Attendant {
     pub fn new(ready: &Arc<ReadyWakers>) -> Arc<Self> {
-        Arc::new_cyclic(|me| Self { ready: Arc::clone(ready), me: me.clone(), serves: OnceLock::new() })
+        Arc::new_cyclic(|me| Self {
+            ready: Arc::clone(ready),
+            me: me.clone(),
+            serves: OnceLock::new(),
+        })
     }
 }
 
@@ -189,7 +194,9 @@ impl Communication {
                 };
                 self.finish(Err(ConnectError::Rejected { peer, reason, private_data }));
             }
-            On::Unreachable | On::ConnectError => self.finish(Err(ConnectError::Unreachable { peer })),
+            On::Unreachable | On::ConnectError => {
+                self.finish(Err(ConnectError::Unreachable { peer }))
+            }
             On::Disconnected => {
                 // The peer may have sent and gone before its last word of the handshake came.
                 self.finish(Ok(()));
@@ -253,7 +260,9 @@ impl Communication {
 
     /// To RTS, as the connection is.
     pub fn to_rts(&self, depths: Depths) -> Result<(), ConnectError> {
-        [QpState::Init, QpState::Rtr, QpState::Rts].into_iter().try_for_each(|to| self.to_state(to, depths))
+        [QpState::Init, QpState::Rtr, QpState::Rts]
+            .into_iter()
+            .try_for_each(|to| self.to_state(to, depths))
     }
 
     fn to_state(&self, to: QpState, depths: Depths) -> Result<(), ConnectError> {
@@ -271,7 +280,8 @@ impl Communication {
         Ok(self.modify(&attr, mask)?)
     }
 
-    /// Changes the queue pair. Whom that wakes is called by who called this: it may be one of them itself.
+    /// Changes the queue pair. Whom that wakes is called by who called this: it may be one of them
+    /// itself.
     fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
         self.qp.modify_quietly(attr, mask)
     }
@@ -298,7 +308,8 @@ impl Communication {
 impl Drop for Communication {
     fn drop(&mut self) {
         if !self.id.service.is_inherited() {
-            // What the peer waits for an acknowledgement of is acknowledged before it hears of the end.
+            // What the peer waits for an acknowledgement of is acknowledged before it hears of the
+            // end.
             self.to_error();
         }
     }

@@ -19,8 +19,8 @@ use crate::waiters::Place;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionEvent {
-    /// One side has ended it, or the peer is gone and did not answer when this side ended it. The queue pair is in the error state: what was
-    /// outstanding has completed with `WrFlushErr`.
+    /// One side has ended it, or the peer is gone and did not answer when this side ended it. The
+    /// queue pair is in the error state: what was outstanding has completed with `WrFlushErr`.
     Disconnected,
     /// The device was taken away.
     DeviceRemoved,
@@ -38,9 +38,10 @@ impl fmt::Display for ConnectionEvent {
     }
 }
 
-/// A connection with its queue pair; all calls take `&self`. When the peer ends it, the queue pair goes into the error state by itself, so
-/// who waits for completions gets `WrFlushErr`. Dropping the connection ends it without waiting for anything that was posted:
-/// wait for the completions of your last sends first.
+/// A connection with its queue pair; all calls take `&self`. When the peer ends it, the queue pair
+/// goes into the error state by itself, so who waits for completions gets `WrFlushErr`. Dropping
+/// the connection ends it without waiting for anything that was posted: wait for the completions of
+/// your last sends first.
 pub struct Connection {
     communication: Arc<Communication>,
     peer: ConnEvent,
@@ -62,20 +63,23 @@ impl Connection {
         self.local_addr
     }
 
-    /// What the peer's program said with its request, or when it accepted, with the zeros behind that fill the message.
+    /// What the peer's program said with its request, or when it accepted, with the zeros behind
+    /// that fill the message.
     #[must_use]
     pub fn peer_private_data(&self) -> &[u8] {
         &self.peer.private_data
     }
 
-    /// What else the peer said of the connection: READs and atomics at a time, retries, its queue pair.
+    /// What else the peer said of the connection: READs and atomics at a time, retries, its queue
+    /// pair.
     #[must_use]
     pub fn peer_parameters(&self) -> &ConnEvent {
         &self.peer
     }
 
-    /// Ends the connection (`rdma_disconnect`): the queue pair goes into the error state, what is outstanding completes with `WrFlushErr`, the
-    /// peer is told. Does not wait for its answer; [`ConnectionEvent::Disconnected`] tells of that.
+    /// Ends the connection (`rdma_disconnect`): the queue pair goes into the error state, what is
+    /// outstanding completes with `WrFlushErr`, the peer is told. Does not wait for its answer;
+    /// [`ConnectionEvent::Disconnected`] tells of that.
     pub fn disconnect(&self) {
         self.communication.end();
         self.communication.id.service.wake_ready();
@@ -109,7 +113,8 @@ impl fmt::Debug for Communication {
     }
 }
 
-/// The events of a connection, in the order in which they came; made by [`Connection::events`]. Each goes to one who asks.
+/// The events of a connection, in the order in which they came; made by [`Connection::events`].
+/// Each goes to one who asks.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionEvents<'a> {
     communication: &'a Communication,

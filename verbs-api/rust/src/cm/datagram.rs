@@ -29,7 +29,8 @@ use crate::waiters::{Ticket, Waiters};
 /// ([`QueuePair::start_datagrams`]).
 pub const DATAGRAM_QKEY: QKey = PortSpace::UDP_QKEY;
 
-/// A datagram service that was found: what a datagram to it needs ([`SendRequest::to`](crate::SendRequest::to)).
+/// A datagram service that was found: what a datagram to it needs
+/// ([`SendRequest::to`](crate::SendRequest::to)).
 #[derive(Debug)]
 pub struct DatagramService {
     /// The way there.
@@ -42,8 +43,9 @@ pub struct DatagramService {
     pub private_data: Vec<u8>,
 }
 
-/// Asks which queue pair serves datagrams at an address and port of port space UDP. Of the options count the device, the protection
-/// domain, which the way there is made in, the source, private data (up to 180 bytes) and the timeout.
+/// Asks which queue pair serves datagrams at an address and port of port space UDP. Of the options
+/// count the device, the protection domain, which the way there is made in, the source, private
+/// data (up to 180 bytes) and the timeout.
 ///
 /// # Errors
 /// [`ResolveError`].
@@ -142,7 +144,8 @@ pub struct DatagramListener {
 }
 
 impl DatagramListener {
-    /// Listens on an address and port of the configured devices; on all of them with `0.0.0.0` or `[::]`.
+    /// Listens on an address and port of the configured devices; on all of them with `0.0.0.0` or
+    /// `[::]`.
     ///
     /// # Errors
     /// [`ListenError`].
@@ -154,7 +157,10 @@ impl DatagramListener {
     ///
     /// # Errors
     /// [`ListenError`].
-    pub fn bind_with(options: ListenerBuilder, addr: impl ToSocketAddrs) -> Result<Self, ListenError> {
+    pub fn bind_with(
+        options: ListenerBuilder,
+        addr: impl ToSocketAddrs,
+    ) -> Result<Self, ListenError> {
         Ok(Self { listener: options.bind_space(addr, PortSpace::UDP, QpType::Ud)? })
     }
 
@@ -167,7 +173,9 @@ impl DatagramListener {
     /// Takes the oldest question, if one waits.
     pub fn try_next(&self) -> Option<DatagramRequest> {
         self.listener.take().and_then(|(from, param)| match param {
-            EventParam::Ud(UdEvent { private_data, .. }) => Some(DatagramRequest { from, private_data }),
+            EventParam::Ud(UdEvent { private_data, .. }) => {
+                Some(DatagramRequest { from, private_data })
+            }
             _ => None,
         })
     }
@@ -203,8 +211,8 @@ impl DatagramRequest {
         &self.private_data
     }
 
-    /// Answers that `qp` serves, a datagram queue pair of the device that was begun with [`DATAGRAM_QKEY`]; with up to 136 bytes for the
-    /// peer's program.
+    /// Answers that `qp` serves, a datagram queue pair of the device that was begun with
+    /// [`DATAGRAM_QKEY`]; with up to 136 bytes for the peer's program.
     ///
     /// # Errors
     /// [`ConnectError`]; the question is refused then.

@@ -23,7 +23,9 @@ pub enum NoServiceError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The list of devices is empty.
-    #[error("no device is configured: `urxe link add rxe0 INTERFACE` makes one, or name one with `device`")]
+    #[error(
+        "no device is configured: `urxe link add rxe0 INTERFACE` makes one, or name one with `device`"
+    )]
     NothingConfigured,
     /// The device is of a simulated network.
     #[error(
@@ -78,8 +80,12 @@ impl ListenError {
     pub(super) fn new(addr: SocketAddr, reason: CmaError) -> Self {
         match reason {
             CmaError::PortTaken { .. } => Self::InUse { addr, reason },
-            CmaError::Claim(_) if reason.errno() == libc::EADDRINUSE => Self::InUse { addr, reason },
-            CmaError::NotLocal { .. } | CmaError::NoDevice { .. } => Self::NoDevice { addr, reason },
+            CmaError::Claim(_) if reason.errno() == libc::EADDRINUSE => {
+                Self::InUse { addr, reason }
+            }
+            CmaError::NotLocal { .. } | CmaError::NoDevice { .. } => {
+                Self::NoDevice { addr, reason }
+            }
             other => Self::Cm(other),
         }
     }
@@ -98,10 +104,13 @@ impl ListenError {
 
 /// For who has no device where one is needed.
 fn devices_there_are() -> String {
-    let names =
-        |devices: Vec<DeviceInfo>| devices.iter().map(DeviceInfo::to_string).collect::<Vec<_>>().join(", ");
+    let names = |devices: Vec<DeviceInfo>| {
+        devices.iter().map(DeviceInfo::to_string).collect::<Vec<_>>().join(", ")
+    };
     match crate::devices() {
-        Ok(devices) => format!("; configured: {} (`urxe link add NAME ADDRESS` adds one)", names(devices)),
+        Ok(devices) => {
+            format!("; configured: {} (`urxe link add NAME ADDRESS` adds one)", names(devices))
+        }
         Err(_) => String::new(),
     }
 }
@@ -212,7 +221,9 @@ pub enum ConnectError {
 fn hint(peer: SocketAddr, reason: RejReason) -> String {
     match reason {
         RejReason::INVALID_SERVICE_ID => format!("; nobody listens on port {} there", peer.port()),
-        RejReason::STALE_CONN => "; it still has a former connection of this queue pair: try again".into(),
+        RejReason::STALE_CONN => {
+            "; it still has a former connection of this queue pair: try again".into()
+        }
         _ => String::new(),
     }
 }

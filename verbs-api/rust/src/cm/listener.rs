@@ -34,13 +34,15 @@ pub struct ListenerBuilder {
 }
 
 impl ListenerBuilder {
-    /// Listens on this device alone. By default on all configured devices that have the address, or on all of them with a wildcard.
+    /// Listens on this device alone. By default on all configured devices that have the address, or
+    /// on all of them with a wildcard.
     pub fn device(mut self, device: &Device) -> Self {
         self.device = Some(device.clone());
         self
     }
 
-    /// How many requests may wait to be taken, up to 16,384, which is the default. Peers whose requests find no room ask again.
+    /// How many requests may wait to be taken, up to 16,384, which is the default. Peers whose
+    /// requests find no room ask again.
     pub fn backlog(mut self, requests: u16) -> Self {
         self.backlog = Some(requests);
         self
@@ -64,7 +66,8 @@ impl ListenerBuilder {
         self
     }
 
-    /// Listens on the first of the addresses that can be had; port 0 takes any, which [`Listener::local_addr`] tells.
+    /// Listens on the first of the addresses that can be had; port 0 takes any, which
+    /// [`Listener::local_addr`] tells.
     ///
     /// # Errors
     /// [`ListenError`].
@@ -88,10 +91,16 @@ impl ListenerBuilder {
         Err(failed)
     }
 
-    fn bind_one(&self, addr: SocketAddr, space: PortSpace, qp_type: QpType) -> Result<Listener, ListenError> {
+    fn bind_one(
+        &self,
+        addr: SocketAddr,
+        space: PortSpace,
+        qp_type: QpType,
+    ) -> Result<Listener, ListenError> {
         let (service, devices) = service::over(self.device.as_ref())?;
         let waiters = Arc::new(Waiters::new(Arc::clone(service.ready())));
-        let id = CmId::new(&service, space, qp_type, Arc::clone(&waiters) as _).map_err(ListenError::Cm)?;
+        let id = CmId::new(&service, space, qp_type, Arc::clone(&waiters) as _)
+            .map_err(ListenError::Cm)?;
         let bound = service.call(|cma, _| {
             *cma.options_mut(id.core)? = IdOptions { is_for_requests: true, ..self.id };
             cma.bind(id.core, addr, &Host)?;
@@ -105,7 +114,8 @@ impl ListenerBuilder {
     }
 }
 
-/// Takes requests for connections to a port, of port space TCP. Dropping it refuses those that wait.
+/// Takes requests for connections to a port, of port space TCP. Dropping it refuses those that
+/// wait.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -134,7 +144,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on an address and port of the configured devices; on all of them with `0.0.0.0` or `[::]`.
+    /// Listens on an address and port of the configured devices; on all of them with `0.0.0.0` or
+    /// `[::]`.
     ///
     /// # Errors
     /// [`ListenError`].
@@ -185,7 +196,8 @@ impl Listener {
         Wait::new(device, timeout).until(&self.waiters, || Ok(take()), || false)
     }
 
-    /// Waits in a task until a request comes, and takes it. Needs no runtime. Several tasks may wait; each request goes to one.
+    /// Waits in a task until a request comes, and takes it. Needs no runtime. Several tasks may
+    /// wait; each request goes to one.
     pub fn next(&self) -> NextRequest<'_> {
         NextRequest { listener: self, place: self.place() }
     }
@@ -205,12 +217,16 @@ impl Listener {
         loop {
             let attendant = Attendant::new(service.ready());
             let (id, param) = service.call(|cma, _| {
-                let (event, made) = std::iter::from_fn(|| cma.next_event(self.id.channel(), |_, _| 0))
-                    .find_map(|event| event.new_id.map(|made| (event, made)))?;
-                // In one step with taking it, so that what else happens to it comes to its own channel.
+                let (event, made) =
+                    std::iter::from_fn(|| cma.next_event(self.id.channel(), |_, _| 0))
+                        .find_map(|event| event.new_id.map(|made| (event, made)))?;
+                // In one step with taking it, so that what else happens to it comes to its own
+                // channel.
                 Some((CmId::adopt(service, cma, made, Arc::clone(&attendant) as _), event.param))
             })?;
-            let (Some(device), (Some(local), Some(peer))) = (id.device(), id.addresses()) else { continue };
+            let (Some(device), (Some(local), Some(peer))) = (id.device(), id.addresses()) else {
+                continue;
+            };
             return Some((Requester { id, attendant, device, local, peer }, param));
         }
     }
@@ -235,8 +251,9 @@ impl Requester {
     /// Refuses what it asks for.
     pub fn reject(&self, private_data: &[u8]) -> Result<(), ConnectError> {
         let service = &self.id.service;
-        let refused =
-            service.call(|cma, now| cma.reject(now, self.id.core, RejReason::CONSUMER_DEFINED, private_data));
+        let refused = service.call(|cma, now| {
+            cma.reject(now, self.id.core, RejReason::CONSUMER_DEFINED, private_data)
+        });
         service.wake_ready();
         refused.map_err(ConnectError::Cm)
     }
@@ -347,7 +364,8 @@ impl ConnectRequest {
         Pending::accepting(from.id, &from.attendant, &from.device, param, from.peer, options)
     }
 
-    /// Refuses, with up to [`REJECT_DATA_MAX`](super::REJECT_DATA_MAX) bytes for the peer's program.
+    /// Refuses, with up to [`REJECT_DATA_MAX`](super::REJECT_DATA_MAX) bytes for the peer's
+    /// program.
     ///
     /// # Errors
     /// [`ConnectError::Cm`]: more private data than that; it is refused without any then.

@@ -1,4 +1,5 @@
-//! Connecting by addresses and ports, as `rdma_cm` does it: with peers of this crate, with C programs over librdmacm, with kernels.
+//! Connecting by addresses and ports, as `rdma_cm` does it: with peers of this crate, with C
+//! programs over librdmacm, with kernels.
 //!
 //! ```text
 //!   connect(addr) ──────── request ───────> Listener ──> ConnectRequest
@@ -34,13 +35,15 @@
 //! # }
 //! ```
 //! # Devices
-//! Without further ado the configured devices ([`devices`](crate::devices)) connect and listen; the first call opens them, and they stay open. A
-//! device that the program opened itself is named by [`Options::device`] and [`ListenerBuilder::device`]. Ports are shared
-//! with all processes of an address, C programs among them.
+//! Without further ado the configured devices ([`devices`](crate::devices)) connect and listen; the
+//! first call opens them, and they stay open. A device that the program opened itself is named by
+//! [`Options::device`] and [`ListenerBuilder::device`]. Ports are shared with all processes of an
+//! address, C programs among them.
 //!
 //! # Waiting
-//! As everywhere in this crate: [`establish`](Pending::establish), [`Listener::wait`] and [`ConnectionEvents::wait`] sleep; `.await` of a [`Pending`],
-//! [`Listener::next`] and [`ConnectionEvents::next`] wait in a task of any executor.
+//! As everywhere in this crate: [`establish`](Pending::establish), [`Listener::wait`] and
+//! [`ConnectionEvents::wait`] sleep; `.await` of a [`Pending`], [`Listener::next`] and
+//! [`ConnectionEvents::next`] wait in a task of any executor.
 //!
 //! Sources: IBTA annex A11; the kernel's `drivers/infiniband/core/cma.c`; librdmacm's manual pages.
 
@@ -76,8 +79,9 @@ pub fn connect(addr: impl ToSocketAddrs) -> Result<Connection, ConnectError> {
     each(addr, |addr| pending::prepare(addr, &Options::new())?.establish())
 }
 
-/// Looks for the way to `addr`, and makes what a connection needs: a queue pair that takes receives. Of several addresses
-/// that a name has, the first that there is a way to. Says nothing to the peer yet; [`Pending::establish`] does, and awaiting it.
+/// Looks for the way to `addr`, and makes what a connection needs: a queue pair that takes
+/// receives. Of several addresses that a name has, the first that there is a way to. Says nothing
+/// to the peer yet; [`Pending::establish`] does, and awaiting it.
 ///
 /// # Errors
 /// [`ConnectError`].

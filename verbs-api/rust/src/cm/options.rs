@@ -24,9 +24,10 @@ pub const REJECT_DATA_MAX: usize = 148;
 const ROUND_TRIP_NS: u64 = 2 * (4096 << 16);
 const UNIT_NS: u64 = 4096;
 
-/// How a connection shall be, for both who connects and who accepts. Without further ado: a protection domain, a queue pair and two
-/// completion queues of its own, with room for 128 sends and 128 receives of 4 scatter-gather entries and 64 bytes of inline data; as many
-/// READs and atomics at a time as both ends can; no private data.
+/// How a connection shall be, for both who connects and who accepts. Without further ado: a
+/// protection domain, a queue pair and two completion queues of its own, with room for 128 sends
+/// and 128 receives of 4 scatter-gather entries and 64 bytes of inline data; as many READs and
+/// atomics at a time as both ends can; no private data.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -98,9 +99,10 @@ impl Options {
         Self::default()
     }
 
-    /// The device to connect with. By default that of [`pd`](Self::pd) or of a queue, else whichever of the configured devices
-    /// ([`devices`](crate::devices)) the way to the peer begins at; those are opened by the first connection that needs them, and stay so. Who accepts
-    /// has the device that the request came to.
+    /// The device to connect with. By default that of [`pd`](Self::pd) or of a queue, else
+    /// whichever of the configured devices ([`devices`](crate::devices)) the way to the peer begins
+    /// at; those are opened by the first connection that needs them, and stay so. Who accepts has
+    /// the device that the request came to.
     pub fn device(mut self, device: &Device) -> Self {
         self.device = Some(device.clone());
         self
@@ -112,7 +114,8 @@ impl Options {
         self
     }
 
-    /// One completion queue for everything. By default two of its own, of as many entries as the queue pair has requests.
+    /// One completion queue for everything. By default two of its own, of as many entries as the
+    /// queue pair has requests.
     pub fn cq(self, cq: &CompletionQueue) -> Self {
         self.send_cq(cq).recv_cq(cq)
     }
@@ -165,7 +168,8 @@ impl Options {
         self
     }
 
-    /// The own address, which chooses the device, and the own port, or 0 for any. Not used when accepting.
+    /// The own address, which chooses the device, and the own port, or 0 for any. Not used when
+    /// accepting.
     pub fn source(mut self, addr: impl Into<SocketAddr>) -> Self {
         self.source = Some(addr.into());
         self
@@ -176,61 +180,69 @@ impl Options {
         self.source((ip.into(), 0))
     }
 
-    /// What to tell the peer's program: up to [`CONNECT_DATA_MAX`] bytes with a request, [`ACCEPT_DATA_MAX`] when accepting. The peer sees
-    /// them with zeros behind, which fill the message.
+    /// What to tell the peer's program: up to [`CONNECT_DATA_MAX`] bytes with a request,
+    /// [`ACCEPT_DATA_MAX`] when accepting. The peer sees them with zeros behind, which fill the
+    /// message.
     pub fn private_data(mut self, data: &[u8]) -> Self {
         self.private_data = data.to_vec();
         self
     }
 
-    /// READs, atomics, ATOMIC WRITEs and FLUSHes of the peer that are answered at a time. By default as many as the device can; when
-    /// accepting, and the peer asks for. With 0 the peer may do none.
+    /// READs, atomics, ATOMIC WRITEs and FLUSHes of the peer that are answered at a time. By
+    /// default as many as the device can; when accepting, and the peer asks for. With 0 the peer
+    /// may do none.
     pub fn responder_resources(mut self, operations: u8) -> Self {
         self.responder_resources = Some(operations);
         self
     }
 
-    /// The same of this end that may be outstanding. By default as many as the device can; when accepting, and the peer answers.
+    /// The same of this end that may be outstanding. By default as many as the device can; when
+    /// accepting, and the peer answers.
     pub fn initiator_depth(mut self, operations: u8) -> Self {
         self.initiator_depth = Some(operations);
         self
     }
 
-    /// How often packets are sent again without an answer before the connection breaks: 0 to 7, by default 7. Who connects says it for
-    /// both ends.
+    /// How often packets are sent again without an answer before the connection breaks: 0 to 7, by
+    /// default 7. Who connects says it for both ends.
     pub fn retry_count(mut self, times: u8) -> Self {
         self.retry_count = times;
         self
     }
 
-    /// How often the peer shall send again when this end has no receive posted: 0 to 6, 7 = for ever, which is the default.
+    /// How often the peer shall send again when this end has no receive posted: 0 to 6, 7 = for
+    /// ever, which is the default.
     pub fn rnr_retry_count(mut self, times: u8) -> Self {
         self.rnr_retry_count = times;
         self
     }
 
-    /// How long the peer shall wait when this end has no receive posted, coded as in IBTA vol. 1, table 45. By default 12: 640 µs.
+    /// How long the peer shall wait when this end has no receive posted, coded as in IBTA vol. 1,
+    /// table 45. By default 12: 640 µs.
     pub fn min_rnr_timer(mut self, code: u8) -> Self {
         self.min_rnr_timer = code;
         self
     }
 
-    /// The type of service of the connection's packets (`RDMA_OPTION_ID_TOS`). By default 0. Not used when accepting, where it is the
-    /// listener's.
+    /// The type of service of the connection's packets (`RDMA_OPTION_ID_TOS`). By default 0. Not
+    /// used when accepting, where it is the listener's.
     pub fn type_of_service(mut self, tos: u8) -> Self {
         self.type_of_service = tos;
         self
     }
 
-    /// How long the queue pair waits for an answer before it sends again (`RDMA_OPTION_ID_ACK_TIMEOUT`): 4.096 µs · 2^timeout, 1 to 31. By
-    /// default derived from what packets may take, as the kernel does it: 0.5 s. Not used when accepting, where it is the listener's.
+    /// How long the queue pair waits for an answer before it sends again
+    /// (`RDMA_OPTION_ID_ACK_TIMEOUT`): 4.096 µs · 2^timeout, 1 to 31. By default derived from what
+    /// packets may take, as the kernel does it: 0.5 s. Not used when accepting, where it is the
+    /// listener's.
     pub fn ack_timeout(mut self, timeout: u8) -> Self {
         self.ack_timeout = timeout;
         self
     }
 
-    /// How long connecting and accepting may take. By default a peer that does not answer is asked sixteen times in 77 s, as the kernel does
-    /// it. Who connects asks no longer than this, or little more, whether a thread or a task waits; a thread's waiting ends then in any case.
+    /// How long connecting and accepting may take. By default a peer that does not answer is asked
+    /// sixteen times in 77 s, as the kernel does it. Who connects asks no longer than this, or
+    /// little more, whether a thread or a task waits; a thread's waiting ends then in any case.
     pub fn timeout(mut self, patience: Duration) -> Self {
         self.timeout = Some(patience);
         self
@@ -238,7 +250,8 @@ impl Options {
 
     /// The device that the options speak of.
     pub(super) fn chosen_device(&self) -> Option<&Device> {
-        let of_queues = || self.send_cq.as_ref().or(self.recv_cq.as_ref()).map(CompletionQueue::device);
+        let of_queues =
+            || self.send_cq.as_ref().or(self.recv_cq.as_ref()).map(CompletionQueue::device);
         let of_pd = || self.pd.as_ref().map(ProtectionDomain::device);
         let of_srq = || self.srq.as_ref().map(|srq| srq.pd().device());
         self.device.as_ref().or_else(of_pd).or_else(of_queues).or_else(of_srq)
@@ -271,16 +284,26 @@ impl Options {
     }
 
     /// The protection domain, on `device`.
-    pub(super) fn pd_on(&self, device: &Device, peer: SocketAddr) -> Result<ProtectionDomain, ConnectError> {
+    pub(super) fn pd_on(
+        &self,
+        device: &Device,
+        peer: SocketAddr,
+    ) -> Result<ProtectionDomain, ConnectError> {
         match &self.pd {
             None => Ok(device.alloc_pd()?),
             Some(pd) if pd.device().is_same(device) => Ok(pd.clone()),
-            Some(_) => Err(ConnectError::OtherDevice { object: "protection domain", peer: peer.ip() }),
+            Some(_) => {
+                Err(ConnectError::OtherDevice { object: "protection domain", peer: peer.ip() })
+            }
         }
     }
 
     /// Makes the queue pair, on `device`.
-    pub(super) fn make_qp(&self, device: &Device, peer: SocketAddr) -> Result<QueuePair, ConnectError> {
+    pub(super) fn make_qp(
+        &self,
+        device: &Device,
+        peer: SocketAddr,
+    ) -> Result<QueuePair, ConnectError> {
         let is_other = |of: Option<&Device>| of.is_some_and(|of| !of.is_same(device));
         let given = [
             ("completion queue of sends", self.send_cq.as_ref().map(CompletionQueue::device)),

@@ -1,4 +1,5 @@
-//! Connections that are about to be made: the queue pair is there, and receives can be posted, before the peer can send anything.
+//! Connections that are about to be made: the queue pair is there, and receives can be posted,
+//! before the peer can send anything.
 
 use std::future::{Future, IntoFuture};
 use std::net::SocketAddr;
@@ -24,8 +25,9 @@ use crate::wait::Wait;
 use crate::waiters::Ticket;
 
 /// A connection that is about to be made, by [`prepare`](super::prepare) or
-/// [`ConnectRequest::prepare`](super::ConnectRequest::prepare): with its queue pair, which takes receives now, and its protection domain.
-/// [`establish`](Self::establish), or awaiting it, goes on. Dropped instead, it takes a request of the peer's as refused.
+/// [`ConnectRequest::prepare`](super::ConnectRequest::prepare): with its queue pair, which takes
+/// receives now, and its protection domain. [`establish`](Self::establish), or awaiting it, goes
+/// on. Dropped instead, it takes a request of the peer's as refused.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -56,12 +58,14 @@ enum Side {
     Passive,
 }
 
-/// Resolves the address of `peer` and makes what a connection to it needs, of reliable service and port space TCP. Nothing is sent yet.
+/// Resolves the address of `peer` and makes what a connection to it needs, of reliable service and
+/// port space TCP. Nothing is sent yet.
 pub(super) fn prepare(peer: SocketAddr, options: &Options) -> Result<Pending, ConnectError> {
     options.check()?;
     let chosen = Chosen::new(options)?;
     let attendant = Attendant::new(chosen.service.ready());
-    let id = chosen.resolve(peer, options, (PortSpace::TCP, QpType::Rc), Arc::clone(&attendant) as _)?;
+    let id =
+        chosen.resolve(peer, options, (PortSpace::TCP, QpType::Rc), Arc::clone(&attendant) as _)?;
     let device = id.device().ok_or(ConnectError::DeviceRemoved)?;
     Pending::new(id, &attendant, &device, ConnEvent::default(), peer, Side::Active, options)
 }
@@ -129,7 +133,9 @@ impl Pending {
             },
             Side::Passive => Depths {
                 initiator: Some(
-                    options.initiator_depth.unwrap_or(peer.initiator_depth.min(limits.max_qp_init_rd_atom)),
+                    options
+                        .initiator_depth
+                        .unwrap_or(peer.initiator_depth.min(limits.max_qp_init_rd_atom)),
                 ),
                 responder: Some(
                     options
@@ -152,7 +158,8 @@ impl Pending {
             return Err(ConnectError::Cm(CmaError::PrivateData { given, max }));
         }
         let qp = options.make_qp(device, peer_addr)?;
-        let communication = Communication::new(qp, id, attendant, peer, peer_addr, options.min_rnr_timer)?;
+        let communication =
+            Communication::new(qp, id, attendant, peer, peer_addr, options.min_rnr_timer)?;
         Ok(Self {
             communication,
             side,
@@ -198,8 +205,8 @@ impl Pending {
         }
     }
 
-    /// Asks the peer, or accepts its request; the future is ready when the connection is made. Needs no runtime. Dropping the future gives the
-    /// attempt up.
+    /// Asks the peer, or accepts its request; the future is ready when the connection is made.
+    /// Needs no runtime. Dropping the future gives the attempt up.
     ///
     /// # Errors
     /// [`ConnectError`], here and as the future's output.
@@ -228,7 +235,9 @@ impl Pending {
 
     fn ask(&self) -> Result<(), ConnectError> {
         let id = &self.communication.id;
-        id.service.call(|cma, now| cma.connect(now, id.core, &self.param())).map_err(ConnectError::Cm)
+        id.service
+            .call(|cma, now| cma.connect(now, id.core, &self.param()))
+            .map_err(ConnectError::Cm)
     }
 
     fn accept(&self) -> Result<(), ConnectError> {
@@ -300,7 +309,9 @@ impl Future for Establishing {
         // Registered before looking, so that nothing comes in between.
         this.ticket = Some(this.communication.waiters.register(this.ticket, cx.waker()));
         match this.communication.outcome() {
-            Some(outcome) => Poll::Ready(outcome.map(|()| Connection::new(Arc::clone(&this.communication)))),
+            Some(outcome) => {
+                Poll::Ready(outcome.map(|()| Connection::new(Arc::clone(&this.communication))))
+            }
             None => Poll::Pending,
         }
     }

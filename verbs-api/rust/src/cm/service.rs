@@ -1,4 +1,5 @@
-//! What the connections of one device, or of the configured devices together, have in common; and identifiers of it.
+//! What the connections of one device, or of the configured devices together, have in common; and
+//! identifiers of it.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
@@ -89,7 +90,8 @@ pub(super) fn over(device: Option<&Device>) -> Result<Over, NoServiceError> {
     }
 }
 
-/// Opens the configured devices, unless that was done; those that cannot be opened are left out as long as one can.
+/// Opens the configured devices, unless that was done; those that cannot be opened are left out as
+/// long as one can.
 fn configured() -> Result<Over, NoServiceError> {
     let mut place = lock(CONFIGURED.get());
     if let Some((service, devices)) = &*place {
@@ -115,7 +117,8 @@ fn configured() -> Result<Over, NoServiceError> {
     Ok((service, open))
 }
 
-/// An identifier with a channel of its own. Dropping it destroys both, and tells the peer what it needs to know.
+/// An identifier with a channel of its own. Dropping it destroys both, and tells the peer what it
+/// needs to know.
 pub(super) struct CmId {
     pub service: Arc<Service>,
     pub core: CmaId,
@@ -155,7 +158,9 @@ impl CmId {
 
     /// The device it is bound to, if that is still open.
     pub fn device(&self) -> Option<Device> {
-        self.service.call(|cma, _| cma.device_of(self.core)).and_then(|key| self.service.device(key))
+        self.service
+            .call(|cma, _| cma.device_of(self.core))
+            .and_then(|key| self.service.device(key))
     }
 
     /// Its own address and the peer's.

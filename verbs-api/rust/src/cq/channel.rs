@@ -39,8 +39,8 @@ pub struct CqEvent {
     pub cq: CqId,
 }
 
-/// A completion channel (`struct ibv_comp_channel`), for programs that wait for many things at once by `poll` or `epoll`: its
-/// descriptor is readable while an event waits. Cheap to clone.
+/// A completion channel (`struct ibv_comp_channel`), for programs that wait for many things at once
+/// by `poll` or `epoll`: its descriptor is readable while an event waits. Cheap to clone.
 ///
 /// ```text
 ///   loop: cq.arm(kind)?  ── completions there already ──> poll them
@@ -71,7 +71,12 @@ impl CompletionChannel {
     /// # Errors
     /// As [`Device::create_cq`].
     pub fn create_cq(&self, capacity: u32) -> Result<CompletionQueue, CreateCqError> {
-        CompletionQueue::new(&self.device, capacity, Arc::clone(&self.core), Reports::Channel(self.clone()))
+        CompletionQueue::new(
+            &self.device,
+            capacity,
+            Arc::clone(&self.core),
+            Reports::Channel(self.clone()),
+        )
     }
 
     /// Takes the event that has waited longest, if there is one. It need not be acknowledged.
@@ -82,7 +87,8 @@ impl CompletionChannel {
     /// Sleeps until there is an event, and takes it. `None` waits for ever.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], [`WaitError::Descriptor`], and in a simulated network [`WaitError::Quiet`].
+    /// [`WaitError::TimedOut`], [`WaitError::Descriptor`], and in a simulated network
+    /// [`WaitError::Quiet`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<CqEvent, WaitError> {
         let node = &self.device.inner.node;
         let limit = timeout.map_or(Time::NEVER, |timeout| node.now() + timeout);

@@ -17,7 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use urxe_stack::cq::{ArmKind, Completion, CompletionChannel as CoreChannel, Cq, CqError, CqId, Moderation};
+use urxe_stack::cq::{
+    ArmKind, Completion, CompletionChannel as CoreChannel, Cq, CqError, CqId, Moderation,
+};
 use urxe_stack::device::CreateCqError;
 use urxe_stack::port::sim::Stalled;
 
@@ -82,8 +84,8 @@ pub(crate) enum Reports {
     Channel(CompletionChannel),
 }
 
-/// A completion queue (`struct ibv_cq`). Cheap to clone; it ends when the last clone and the last queue pair that reports
-/// to it are gone.
+/// A completion queue (`struct ibv_cq`). Cheap to clone; it ends when the last clone and the last
+/// queue pair that reports to it are gone.
 #[derive(Clone)]
 pub struct CompletionQueue {
     inner: Arc<Inner>,
@@ -149,8 +151,9 @@ impl CompletionQueue {
         self.inner.cq.is_empty()
     }
 
-    /// Takes completions, the oldest first, as many as fit; returns their number (`ibv_poll_cq`). Never sleeps. When
-    /// there are none, this thread receives what the network has and looks again.
+    /// Takes completions, the oldest first, as many as fit; returns their number (`ibv_poll_cq`).
+    /// Never sleeps. When there are none, this thread receives what the network has and looks
+    /// again.
     ///
     /// # Errors
     /// [`CqError::Overrun`] once the queue overran and all that it held was taken.
@@ -170,17 +173,22 @@ impl CompletionQueue {
         Ok((self.poll(&mut out)? == 1).then_some(out[0]))
     }
 
-    /// Takes what there is, one after the other; as [`poll`](Self::poll) repeated until it finds nothing.
+    /// Takes what there is, one after the other; as [`poll`](Self::poll) repeated until it finds
+    /// nothing.
     pub fn drain(&self) -> Drain<'_> {
         Drain { cq: self, taken: [Completion::default(); DRAIN], next: 0, count: 0 }
     }
 
-    /// Sleeps until there are completions and takes as many as fit; returns their number, at least 1 (0 if `out` is
-    /// empty). `None` waits for ever.
+    /// Sleeps until there are completions and takes as many as fit; returns their number, at least
+    /// 1 (0 if `out` is empty). `None` waits for ever.
     ///
     /// # Errors
     /// [`WaitError`].
-    pub fn wait(&self, out: &mut [Completion], timeout: Option<Duration>) -> Result<usize, WaitError> {
+    pub fn wait(
+        &self,
+        out: &mut [Completion],
+        timeout: Option<Duration>,
+    ) -> Result<usize, WaitError> {
         let Reports::Own(waiters) = &self.inner.reports else { return Err(WaitError::HasChannel) };
         if out.is_empty() {
             return Ok(0);
@@ -201,8 +209,9 @@ impl CompletionQueue {
         Ok(out[0])
     }
 
-    /// Waits in a task until there is a completion, and takes it. Needs no runtime: the future's waker is called when a
-    /// completion comes. Dropping the future loses nothing. Several tasks may wait; each completion goes to one.
+    /// Waits in a task until there is a completion, and takes it. Needs no runtime: the future's
+    /// waker is called when a completion comes. Dropping the future loses nothing. Several tasks
+    /// may wait; each completion goes to one.
     ///
     /// # Errors
     /// The output's: [`WaitError`], never [`WaitError::TimedOut`].
@@ -210,8 +219,9 @@ impl CompletionQueue {
         Next::new(self)
     }
 
-    /// Asks for one event on the queue's channel (`ibv_req_notify_cq`). Returns whether completions are in the queue
-    /// already: they make no event, so poll again before waiting. Has no effect on a queue without a channel.
+    /// Asks for one event on the queue's channel (`ibv_req_notify_cq`). Returns whether completions
+    /// are in the queue already: they make no event, so poll again before waiting. Has no effect on
+    /// a queue without a channel.
     #[must_use = "completions that are there already make no event"]
     pub fn arm(&self, kind: ArmKind) -> bool {
         self.inner.device.inner.node.send_held();
@@ -221,9 +231,10 @@ impl CompletionQueue {
         }
     }
 
-    /// Holds the queue's events back until several completions have come or a time has passed (`ibv_modify_cq`), so that a busy
-    /// program wakes less often. It is about whoever sleeps (on a channel, in [`wait`](Self::wait), in a task): completions are there
-    /// to be polled at once, and one in error is told at once.
+    /// Holds the queue's events back until several completions have come or a time has passed
+    /// (`ibv_modify_cq`), so that a busy program wakes less often. It is about whoever sleeps (on a
+    /// channel, in [`wait`](Self::wait), in a task): completions are there to be polled at once,
+    /// and one in error is told at once.
     ///
     /// ```
     /// use urxe::{ConnectOptions, Data, Gather, Moderation, RecvRequest, SendRequest, sim::Fabric};
@@ -267,9 +278,11 @@ impl CompletionQueue {
         self.inner.cq.resize(capacity).map(|_| ())
     }
 
-    /// Arms the queue for its own waiters, which have registered before. Whether something came in the meantime.
+    /// Arms the queue for its own waiters, which have registered before. Whether something came in
+    /// the meantime.
     fn arm_own(&self) -> bool {
-        // Events of earlier arms are worth nothing any more: whoever waits looks into the queue itself.
+        // Events of earlier arms are worth nothing any more: whoever waits looks into the queue
+        // itself.
         if let Some(channel) = self.inner.cq.channel() {
             while channel.next_event().is_some() {
                 self.inner.cq.ack_events(1);
@@ -286,7 +299,8 @@ impl fmt::Debug for CompletionQueue {
     }
 }
 
-/// Iterator of [`CompletionQueue::drain`]. Completions that it took and did not hand out are lost with it.
+/// Iterator of [`CompletionQueue::drain`]. Completions that it took and did not hand out are lost
+/// with it.
 #[derive(Debug)]
 pub struct Drain<'a> {
     cq: &'a CompletionQueue,

@@ -7,16 +7,17 @@ use urxe_stack::cq::{Completion, CqError, Poller as CorePoller};
 
 use super::CompletionQueue;
 
-/// A thread's turn at a completion queue, with one completion in hand, whose fields it derefs to; made by
-/// [`CompletionQueue::start_poll`]. Dropping it ends the turn (`ibv_end_poll`).
+/// A thread's turn at a completion queue, with one completion in hand, whose fields it derefs to;
+/// made by [`CompletionQueue::start_poll`]. Dropping it ends the turn (`ibv_end_poll`).
 pub struct Poller<'a> {
     core: CorePoller<'a>,
 }
 
 impl CompletionQueue {
-    /// Begins to take completions one by one (`ibv_start_poll`), with the oldest in hand; `None` if there is none (ENOENT). When
-    /// there is none, this thread first receives what the network has, as with [`poll`](Self::poll). Other threads that call
-    /// this wait until the turn ends; posting and [`poll`](Self::poll) do not.
+    /// Begins to take completions one by one (`ibv_start_poll`), with the oldest in hand; `None` if
+    /// there is none (ENOENT). When there is none, this thread first receives what the network has,
+    /// as with [`poll`](Self::poll). Other threads that call this wait until the turn ends; posting
+    /// and [`poll`](Self::poll) do not.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,7 +50,8 @@ impl CompletionQueue {
     /// ```
     ///
     /// # Errors
-    /// [`CqError::Polling`] if this thread has a turn at this queue already, [`CqError::Overrun`] as [`poll`](Self::poll).
+    /// [`CqError::Polling`] if this thread has a turn at this queue already, [`CqError::Overrun`]
+    /// as [`poll`](Self::poll).
     pub fn start_poll(&self) -> Result<Option<Poller<'_>>, CqError> {
         if let Some(core) = self.core().start_poll()? {
             return Ok(Some(Poller { core }));
@@ -62,7 +64,8 @@ impl CompletionQueue {
 }
 
 impl Poller<'_> {
-    /// Takes the next completion in hand (`ibv_next_poll`); false if there is none (ENOENT), and then the last one stays.
+    /// Takes the next completion in hand (`ibv_next_poll`); false if there is none (ENOENT), and
+    /// then the last one stays.
     ///
     /// # Errors
     /// [`CqError::Overrun`] as [`CompletionQueue::poll`].

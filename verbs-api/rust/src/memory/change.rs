@@ -1,4 +1,5 @@
-//! Reregistering: another place, protection domain or access for a region that keeps its keys (`ibv_rereg_mr`).
+//! Reregistering: another place, protection domain or access for a region that keeps its keys
+//! (`ibv_rereg_mr`).
 
 use std::io;
 
@@ -54,8 +55,8 @@ impl<'a> RegionChange<'a> {
         Self::default()
     }
 
-    /// Other memory (`IBV_REREG_MR_CHANGE_TRANSLATION`): `len` zeroed bytes, which peers name by addresses from `iova` on, a multiple of the
-    /// page size. The former memory goes.
+    /// Other memory (`IBV_REREG_MR_CHANGE_TRANSLATION`): `len` zeroed bytes, which peers name by
+    /// addresses from `iova` on, a multiple of the page size. The former memory goes.
     pub fn memory(mut self, len: usize, iova: u64) -> Self {
         self.memory = Some((len, iova));
         self
@@ -75,8 +76,9 @@ impl<'a> RegionChange<'a> {
 }
 
 impl MemoryRegion {
-    /// Changes the region (`ibv_rereg_mr`); its keys stay. Accesses meanwhile find the region as it was, as it will be, or, for a moment, no such
-    /// key. When this returns, none is under way by the old terms.
+    /// Changes the region (`ibv_rereg_mr`); its keys stay. Accesses meanwhile find the region as it
+    /// was, as it will be, or, for a moment, no such key. When this returns, none is under way by
+    /// the old terms.
     ///
     /// ```
     /// use urxe::{Access, RegionChange, sim::Fabric};

@@ -1,4 +1,5 @@
-//! Device memory: memory of the device's own, which programs reach by copies and peers through regions of it.
+//! Device memory: memory of the device's own, which programs reach by copies and peers through
+//! regions of it.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,7 +11,8 @@ use super::region;
 use crate::device::Device;
 use crate::pd::ProtectionDomain;
 
-/// Device memory (`struct ibv_dm`). Cheap to clone; it is freed when the last clone and the last region of it are gone.
+/// Device memory (`struct ibv_dm`). Cheap to clone; it is freed when the last clone and the last
+/// region of it are gone.
 #[derive(Clone)]
 pub struct DeviceMemory {
     inner: Arc<Inner>,
@@ -28,7 +30,8 @@ impl Drop for Inner {
             return;
         }
         let freed = self.device.core().memory().free_dm(self.id);
-        // Regions keep their memory, and none lingers for windows: they are zero-based, to which no window is bound.
+        // Regions keep their memory, and none lingers for windows: they are zero-based, to which no
+        // window is bound.
         debug_assert_eq!(freed, Ok(()), "only its handle frees device memory");
     }
 }
@@ -54,7 +57,8 @@ impl DeviceMemory {
         self.inner.device.core().memory().copy_to_dm(self.inner.id, offset, src)
     }
 
-    /// Copies `dst.len()` bytes, whole words of four, from `offset` on into `dst` (`ibv_memcpy_from_dm`).
+    /// Copies `dst.len()` bytes, whole words of four, from `offset` on into `dst`
+    /// (`ibv_memcpy_from_dm`).
     ///
     /// # Errors
     /// [`DmError::OutOfBounds`], [`DmError::Unaligned`].
@@ -69,7 +73,8 @@ impl fmt::Debug for DeviceMemory {
     }
 }
 
-/// A region of device memory (`ibv_reg_dm_mr`), whose bytes work requests and peers name by addresses from 0 on. Dropping it deregisters.
+/// A region of device memory (`ibv_reg_dm_mr`), whose bytes work requests and peers name by
+/// addresses from 0 on. Dropping it deregisters.
 pub struct DeviceMemoryRegion {
     pd: ProtectionDomain,
     mr: Mr,
@@ -89,7 +94,12 @@ impl DeviceMemoryRegion {
             return Err(DmError::Unknown);
         }
         let access = access | Access::ZERO_BASED;
-        let mr = pd.device().core().memory().register_dm(pd.memory_id(), memory.inner.id, range, access)?;
+        let mr = pd.device().core().memory().register_dm(
+            pd.memory_id(),
+            memory.inner.id,
+            range,
+            access,
+        )?;
         Ok(Self { pd: pd.clone(), mr, memory: memory.clone() })
     }
 

@@ -1,4 +1,5 @@
-//! Fast registration: regions that a work request makes valid, and another, or the peer, makes free again.
+//! Fast registration: regions that a work request makes valid, and another, or the peer, makes free
+//! again.
 
 use std::fmt;
 use std::ops::{Range, RangeBounds};
@@ -12,13 +13,15 @@ use crate::pd::ProtectionDomain;
 /// What is mapped in a fast-registration region has pages of this size, in bytes.
 const PAGE: usize = 4096;
 
-/// A fast-registration region (`ib_alloc_mr`): a key without memory. [`map`](Self::map) gives it some, a
-/// [`SendRequest::register`](crate::SendRequest::register) makes it valid, and a
-/// [`SendRequest::invalidate`](crate::SendRequest::invalidate), or a peer's SEND with invalidate, makes it free again. So a peer's access
-/// can be granted and taken back for each transfer, at the cost of a work request.
+/// A fast-registration region (`ib_alloc_mr`): a key without memory. [`map`](Self::map) gives it
+/// some, a [`SendRequest::register`](crate::SendRequest::register) makes it valid, and a
+/// [`SendRequest::invalidate`](crate::SendRequest::invalidate), or a peer's SEND with invalidate,
+/// makes it free again. So a peer's access can be granted and taken back for each transfer, at the
+/// cost of a work request.
 ///
-/// The mapped memory stays mapped as long as the region may use it, whether or not the [`MemoryRegion`] that it was taken from
-/// is still there. Dropping the region takes its key away and waits for accesses in progress.
+/// The mapped memory stays mapped as long as the region may use it, whether or not the
+/// [`MemoryRegion`] that it was taken from is still there. Dropping the region takes its key away
+/// and waits for accesses in progress.
 ///
 /// ```
 /// # use urxe::{Access, ConnectOptions, SendRequest, WcStatus, sim::Fabric};
@@ -62,27 +65,39 @@ impl FastRegion {
         Ok(Self { pd: pd.clone(), key, start: 0, len: 0 })
     }
 
-    /// Maps bytes `range` of a region's memory (`ib_map_mr_sg`), in pages of 4 KiB. Peers will name them by addresses from `iova` on, which has
-    /// the offset in a page that `range` starts at. What is registered now stays so: the mapping counts from the next registration on, which gets the
-    /// next key.
+    /// Maps bytes `range` of a region's memory (`ib_map_mr_sg`), in pages of 4 KiB. Peers will name
+    /// them by addresses from `iova` on, which has the offset in a page that `range` starts at.
+    /// What is registered now stays so: the mapping counts from the next registration on, which
+    /// gets the next key.
     ///
     /// # Errors
     /// [`MapError`]: more pages than the region was made for, a range that is not inside or empty, an `iova` with another offset in its page,
     /// memory of a file that may shrink. The former mapping stays.
-    pub fn map(&mut self, from: &MemoryRegion, range: Range<usize>, iova: u64) -> Result<(), MapError> {
+    pub fn map(
+        &mut self,
+        from: &MemoryRegion,
+        range: Range<usize>,
+        iova: u64,
+    ) -> Result<(), MapError> {
         self.map_parts(&[(from, range)], iova)
     }
 
-    /// Maps parts of several regions' memory, one after the other: every one but the first begins, and every one but the last ends, where a page
-    /// of 4 KiB does.
+    /// Maps parts of several regions' memory, one after the other: every one but the first begins,
+    /// and every one but the last ends, where a page of 4 KiB does.
     ///
     /// # Errors
     /// As [`map`](Self::map), and parts with a gap between them.
-    pub fn map_parts(&mut self, parts: &[(&MemoryRegion, Range<usize>)], iova: u64) -> Result<(), MapError> {
+    pub fn map_parts(
+        &mut self,
+        parts: &[(&MemoryRegion, Range<usize>)],
+        iova: u64,
+    ) -> Result<(), MapError> {
         let buffers: Vec<_> =
             parts.iter().map(|(region, range)| (region.shared_buffer(), range.clone())).collect();
         let len = parts.iter().map(|(_, range)| range.len()).sum();
-        self.map_with(iova, len, |memory, key, page| memory.map_fast_buffers(key, &buffers, page, iova))
+        self.map_with(iova, len, |memory, key, page| {
+            memory.map_fast_buffers(key, &buffers, page, iova)
+        })
     }
 
     /// Takes over what `map` maps to the key with pages of a size: `len` bytes from `iova` on.
@@ -98,7 +113,8 @@ impl FastRegion {
         Ok(())
     }
 
-    /// Lets the next registration have another key, for the same memory: what a peer still knows of the former one is worth nothing then.
+    /// Lets the next registration have another key, for the same memory: what a peer still knows of
+    /// the former one is worth nothing then.
     pub fn renew_key(&mut self) {
         self.key = inc_rkey(self.key);
     }
@@ -122,7 +138,8 @@ impl FastRegion {
         Lkey(self.key.0)
     }
 
-    /// A part of what was mapped last, for a work request behind the one that registers it. `range` counts bytes from 0.
+    /// A part of what was mapped last, for a work request behind the one that registers it. `range`
+    /// counts bytes from 0.
     ///
     /// # Errors
     /// [`SliceError`] if it is not inside, or longer than a message can be (2^32 - 1 bytes).

@@ -25,7 +25,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use urxe_stack::memory::{Access, AdviseError, Buffer, BufferError, FileError, Mr, RegMrError, ReregMrError};
+use urxe_stack::memory::{
+    Access, AdviseError, Buffer, BufferError, FileError, Mr, RegMrError, ReregMrError,
+};
 
 pub use self::change::{ChangeRegionError, RegionChange};
 pub use self::dm::{DeviceMemory, DeviceMemoryRegion};
@@ -91,24 +93,30 @@ impl MapFileError {
 
 /// A memory region (`struct ibv_mr`) with the memory it registers.
 ///
-/// Not `Clone`: wrap it in an [`Arc`](std::sync::Arc) to share it. Dropping it deregisters and unmaps.
+/// Not `Clone`: wrap it in an [`Arc`](std::sync::Arc) to share it. Dropping it deregisters and
+/// unmaps.
 ///
 /// # Why this is sound
-/// Peers and work requests write a region's bytes at any time, from other threads, without any lock. So:
-/// * A region owns its bytes, in a mapping of their own where no Rust object lives, and never lends them: no `&[u8]`, no
-///   `&mut [u8]`, no pointer. [`read`](Self::read) and [`write`](Self::write) copy, through routines that race with peers'
-///   accesses in a defined way (`urxe_stack::memory` argues that); eight aligned bytes can be used atomically. What is
-///   read while a peer writes may be a mixture of old and new bytes; it is never undefined.
-/// * Bytes move only under a pin of the region's key, which lasts no longer than the handling of a run of packets. Dropping
-///   a region takes the key away first, then waits for the pins, and only then unmaps. So no work request keeps a region alive,
-///   and none needs to: one, local or a peer's, that still names a dropped region finds no such key and ends with a protection or
-///   access error. [Windows](MemoryWindow) that are bound to it do: it stays, with its memory, until the last of them is unbound.
+/// Peers and work requests write a region's bytes at any time, from other threads, without any
+/// lock. So:
+/// * A region owns its bytes, in a mapping of their own where no Rust object lives, and never lends
+///   them: no `&[u8]`, no `&mut [u8]`, no pointer. [`read`](Self::read) and [`write`](Self::write)
+///   copy, through routines that race with peers' accesses in a defined way (`urxe_stack::memory`
+///   argues that); eight aligned bytes can be used atomically. What is read while a peer writes may
+///   be a mixture of old and new bytes; it is never undefined.
+/// * Bytes move only under a pin of the region's key, which lasts no longer than the handling of a
+///   run of packets. Dropping a region takes the key away first, then waits for the pins, and only
+///   then unmaps. So no work request keeps a region alive, and none needs to: one, local or a
+///   peer's, that still names a dropped region finds no such key and ends with a protection or
+///   access error. [Windows](MemoryWindow) that are bound to it do: it stays, with its memory,
+///   until the last of them is unbound.
 /// * A region that is leaked ([`std::mem::forget`]) stays mapped as well as registered.
 ///
-/// So a posted work request borrows nothing. The [`RegionSlice`] that describes it does: posting part of a region that is gone
-/// is a mistake that the compiler finds.
+/// So a posted work request borrows nothing. The [`RegionSlice`] that describes it does: posting
+/// part of a region that is gone is a mistake that the compiler finds.
 ///
-/// Memory that somebody else owns can be registered by [`ProtectionDomain::register`], which is `unsafe`.
+/// Memory that somebody else owns can be registered by [`ProtectionDomain::register`], which is
+/// `unsafe`.
 pub struct MemoryRegion {
     registration: OwnedRegistration,
 }
@@ -137,7 +145,8 @@ impl MemoryRegion {
         Ok(Self { registration })
     }
 
-    /// Changes what it grants (`ibv_rereg_mr`), as [`change`](Self::change) does for more; its keys stay. Accesses meanwhile find the old rights, the new ones, or, for a moment, no such key.
+    /// Changes what it grants (`ibv_rereg_mr`), as [`change`](Self::change) does for more; its keys
+    /// stay. Accesses meanwhile find the old rights, the new ones, or, for a moment, no such key.
     /// When this returns, none is under way by the old ones.
     ///
     /// # Errors
@@ -146,14 +155,15 @@ impl MemoryRegion {
         self.registration.reregister(access)
     }
 
-    /// Its number within its device, by which [`ProtectionDomain::import_region`] finds it (`mr->handle`).
+    /// Its number within its device, by which [`ProtectionDomain::import_region`] finds it
+    /// (`mr->handle`).
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.lkey().0
     }
 
-    /// Makes `len` bytes from `offset` on present (`ibv_advise_mr`), so that the first accesses are as fast as later ones.
-    /// Only for a region with [`Access::ON_DEMAND`].
+    /// Makes `len` bytes from `offset` on present (`ibv_advise_mr`), so that the first accesses are
+    /// as fast as later ones. Only for a region with [`Access::ON_DEMAND`].
     ///
     /// ```
     /// # use urxe::{Access, sim::Fabric};
@@ -218,8 +228,8 @@ impl MemoryRegion {
         self.buffer().write(offset, src)
     }
 
-    /// Reads one byte, as a program that waits for a peer's write polls it: whoever sees the last byte of a write sees the
-    /// bytes before it.
+    /// Reads one byte, as a program that waits for a peer's write polls it: whoever sees the last
+    /// byte of a write sees the bytes before it.
     ///
     /// # Errors
     /// [`BufferError::OutOfBounds`].
@@ -243,8 +253,8 @@ impl MemoryRegion {
         self.buffer().store_u64(offset, value)
     }
 
-    /// Adds `add` to the 8 bytes at `offset`, wrapping, atomically against peers' atomic operations as well; returns what
-    /// was there.
+    /// Adds `add` to the 8 bytes at `offset`, wrapping, atomically against peers' atomic operations
+    /// as well; returns what was there.
     ///
     /// # Errors
     /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
@@ -252,12 +262,17 @@ impl MemoryRegion {
         self.buffer().fetch_add_u64(offset, add)
     }
 
-    /// Stores `swap` in the 8 bytes at `offset` if they are `compare`, atomically against peers' atomic operations as
-    /// well; returns what was there.
+    /// Stores `swap` in the 8 bytes at `offset` if they are `compare`, atomically against peers'
+    /// atomic operations as well; returns what was there.
     ///
     /// # Errors
     /// [`BufferError::OutOfBounds`], [`BufferError::Misaligned`].
-    pub fn compare_swap_u64(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, BufferError> {
+    pub fn compare_swap_u64(
+        &self,
+        offset: usize,
+        compare: u64,
+        swap: u64,
+    ) -> Result<u64, BufferError> {
         self.buffer().compare_swap_u64(offset, compare, swap)
     }
 }

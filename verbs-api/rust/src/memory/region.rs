@@ -45,7 +45,8 @@ macro_rules! region {
             /// A part of it, for a work request. `range` counts bytes from 0.
             ///
             /// # Errors
-            /// [`SliceError`](crate::SliceError) if it is not inside, or longer than a message can be (2^32 - 1 bytes).
+            /// [`SliceError`](crate::SliceError) if it is not inside, or longer than a message can
+            /// be (2^32 - 1 bytes).
             pub fn slice(
                 &self,
                 range: impl std::ops::RangeBounds<usize>,

@@ -1,5 +1,6 @@
-//! Registering memory with the core. The one place of this crate with `unsafe`, and its folder, are the functions that register or map memory
-//! of somebody else, whose caller has to promise what the core asks for.
+//! Registering memory with the core. The one place of this crate with `unsafe`, and its folder, are
+//! the functions that register or map memory of somebody else, whose caller has to promise what the
+//! core asks for.
 #![allow(unsafe_code)]
 
 mod everything;
@@ -17,7 +18,8 @@ pub use self::everything::AddressSpace;
 use super::{FastRegion, region};
 use crate::pd::ProtectionDomain;
 
-/// A buffer and its registration. The core keeps the buffer mapped until the deregistration returned.
+/// A buffer and its registration. The core keeps the buffer mapped until the deregistration
+/// returned.
 pub(super) struct OwnedRegistration {
     pd: ProtectionDomain,
     mr: Mr,
@@ -49,7 +51,8 @@ impl OwnedRegistration {
         Ok(())
     }
 
-    /// Gives it another place, domain or access, each if given. The keys stay; the former memory goes if nobody else has it.
+    /// Gives it another place, domain or access, each if given. The keys stay; the former memory
+    /// goes if nobody else has it.
     pub(super) fn change(
         &mut self,
         place: Option<(Buffer, u64)>,
@@ -103,18 +106,21 @@ fn prefetch(pd: &ProtectionDomain, mr: &Mr, offset: usize, len: usize) -> Result
     pd.device().core().memory().advise(pd.memory_id(), advice, &[range])
 }
 
-/// A registration of memory that the program owns, made by [`ProtectionDomain::register`]. Dropping it takes the bindings of
-/// [windows](crate::MemoryWindow) to it away and deregisters, after which no byte of the memory moves any more.
+/// A registration of memory that the program owns, made by [`ProtectionDomain::register`]. Dropping
+/// it takes the bindings of [windows](crate::MemoryWindow) to it away and deregisters, after which
+/// no byte of the memory moves any more.
 pub struct ForeignRegion {
     pd: ProtectionDomain,
     mr: Mr,
-    /// Where it is in this process: exposed, and no pointer, for which threads would have to be answered for.
+    /// Where it is in this process: exposed, and no pointer, for which threads would have to be
+    /// answered for.
     addr: usize,
 }
 
 impl ProtectionDomain {
-    /// Registers `len` bytes at `addr` that somebody else owns (`ibv_reg_mr`). Peers and work requests name them by addresses
-    /// from `iova` on, which has the same offset in a page as `addr`; `addr` itself is the usual choice.
+    /// Registers `len` bytes at `addr` that somebody else owns (`ibv_reg_mr`). Peers and work
+    /// requests name them by addresses from `iova` on, which has the same offset in a page as
+    /// `addr`; `addr` itself is the usual choice.
     ///
     /// Prefer [`allocate`](Self::allocate), which is safe.
     ///
@@ -141,14 +147,17 @@ impl ProtectionDomain {
     ///
     /// # Safety
     /// From this call until the returned value was dropped (for ever if it is leaked):
-    /// * `[addr, addr + len)` stays mapped, readable, and with [`Access::LOCAL_WRITE`] writable. With [`Access::ON_DEMAND`] pages may
-    ///   come and go. Where the system allows no helper process for atomic operations (a filter of system calls, valgrind), those and ATOMIC WRITEs are
-    ///   instructions on a page that was just found there: if it goes between the two, the process ends by SIGSEGV or SIGBUS.
-    /// * What is there may be read by anyone who has the key, and with `LOCAL_WRITE` be overwritten at any time, with any bytes,
-    ///   by another thread: no value lives there for which some bytes are invalid.
-    /// * No `&mut` to any of it is used, and with `LOCAL_WRITE` no `&` either, except to atomics or inside an `UnsafeCell` whose users
-    ///   expect it. The program reads and writes it by atomic or volatile accesses, or when it knows that no peer and no
-    ///   work request can touch it.
+    /// * `[addr, addr + len)` stays mapped, readable, and with [`Access::LOCAL_WRITE`] writable.
+    ///   With [`Access::ON_DEMAND`] pages may come and go. Where the system allows no helper
+    ///   process for atomic operations (a filter of system calls, valgrind), those and ATOMIC
+    ///   WRITEs are instructions on a page that was just found there: if it goes between the two,
+    ///   the process ends by SIGSEGV or SIGBUS.
+    /// * What is there may be read by anyone who has the key, and with `LOCAL_WRITE` be overwritten
+    ///   at any time, with any bytes, by another thread: no value lives there for which some bytes
+    ///   are invalid.
+    /// * No `&mut` to any of it is used, and with `LOCAL_WRITE` no `&` either, except to atomics or
+    ///   inside an `UnsafeCell` whose users expect it. The program reads and writes it by atomic or
+    ///   volatile accesses, or when it knows that no peer and no work request can touch it.
     pub unsafe fn register(
         &self,
         addr: NonNull<u8>,
@@ -157,7 +166,8 @@ impl ProtectionDomain {
         access: Access,
     ) -> Result<ForeignRegion, RegMrError> {
         let memory = self.device().core().memory();
-        // SAFETY: the caller's promise is what is asked for here: the region is registered until `ForeignRegion::drop`.
+        // SAFETY: the caller's promise is what is asked for here: the region is registered until
+        // `ForeignRegion::drop`.
         let mr = unsafe { memory.register(self.memory_id(), addr.as_ptr(), len, iova, access) }?;
         Ok(ForeignRegion { pd: self.clone(), mr, addr: addr.as_ptr().expose_provenance() })
     }
@@ -170,8 +180,9 @@ impl ForeignRegion {
         &self.pd
     }
 
-    /// Makes `len` bytes from `offset` on present (`ibv_advise_mr`), as [`MemoryRegion::prefetch`](super::MemoryRegion::prefetch) does. Only for
-    /// a region with [`Access::ON_DEMAND`].
+    /// Makes `len` bytes from `offset` on present (`ibv_advise_mr`), as
+    /// [`MemoryRegion::prefetch`](super::MemoryRegion::prefetch) does. Only for a region with
+    /// [`Access::ON_DEMAND`].
     ///
     /// # Errors
     /// [`AdviseError`]; EFAULT where nothing is mapped.
@@ -188,7 +199,8 @@ region!(ForeignRegion);
 
 impl Drop for ForeignRegion {
     fn drop(&mut self) {
-        // The program may free the memory next, so unlike a region of its own it cannot stay until its windows are gone.
+        // The program may free the memory next, so unlike a region of its own it cannot stay until
+        // its windows are gone.
         self.pd.revoke(self.mr.lkey);
     }
 }
@@ -200,15 +212,17 @@ impl fmt::Debug for ForeignRegion {
 }
 
 impl FastRegion {
-    /// Maps parts of memory that somebody else owns, one after the other, as [`map_parts`](Self::map_parts) does with memory of regions. Faults it
-    /// in. Peers can be let write if all of the regions have [`Access::LOCAL_WRITE`].
+    /// Maps parts of memory that somebody else owns, one after the other, as
+    /// [`map_parts`](Self::map_parts) does with memory of regions. Faults it in. Peers can be let
+    /// write if all of the regions have [`Access::LOCAL_WRITE`].
     ///
     /// # Errors
     /// As [`map`](Self::map), and memory that is not there; the former mapping stays.
     ///
     /// # Safety
-    /// What [`register`](ProtectionDomain::register) asks for holds of every part until this region was dropped, or was mapped and
-    /// registered anew: also when the [`ForeignRegion`] is dropped before, and of its pages also if it is on demand.
+    /// What [`register`](ProtectionDomain::register) asks for holds of every part until this region
+    /// was dropped, or was mapped and registered anew: also when the [`ForeignRegion`] is dropped
+    /// before, and of its pages also if it is on demand.
     pub unsafe fn map_foreign(
         &mut self,
         parts: &[(&ForeignRegion, Range<usize>)],
@@ -223,7 +237,8 @@ impl FastRegion {
             let addr = std::ptr::with_exposed_provenance_mut::<u8>(region.addr).wrapping_add(start);
             pieces.push(Piece { addr, len: end - start });
         }
-        let writable = parts.iter().all(|(region, _)| region.access().contains(Access::LOCAL_WRITE));
+        let writable =
+            parts.iter().all(|(region, _)| region.access().contains(Access::LOCAL_WRITE));
         self.map_with(iova, pieces.iter().map(|piece| piece.len).sum(), |memory, key, page| {
             // SAFETY: the caller's promise.
             unsafe { memory.map_fast(key, &pieces, page, iova, writable) }

@@ -7,9 +7,11 @@ use std::str::FromStr;
 use urxe_stack::qp::wr::Remote;
 use urxe_wire::Rkey;
 
-/// A region of a peer: address, length and key, told by the peer's [`MemoryRegion::remote`](crate::MemoryRegion::remote).
+/// A region of a peer: address, length and key, told by the peer's
+/// [`MemoryRegion::remote`](crate::MemoryRegion::remote).
 ///
-/// As text, `addr=0x0000000000001000,len=4096,rkey=0x00012345`: `Display` writes it, `FromStr` reads it.
+/// As text, `addr=0x0000000000001000,len=4096,rkey=0x00012345`: `Display` writes it, `FromStr`
+/// reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteRegion {
     /// Address of the first byte, in the peer region's address space.

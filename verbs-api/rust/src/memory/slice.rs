@@ -28,7 +28,8 @@ pub enum SliceError {
     },
 }
 
-/// Part of a region: one scatter-gather entry (`struct ibv_sge`). It borrows the region, so that none is posted that is gone.
+/// Part of a region: one scatter-gather entry (`struct ibv_sge`). It borrows the region, so that
+/// none is posted that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionSlice<'a> {
     pub(crate) sge: Sge,

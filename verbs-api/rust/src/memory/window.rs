@@ -9,16 +9,20 @@ use urxe_wire::Rkey;
 use super::{RegionSlice, RemoteRegion};
 use crate::pd::ProtectionDomain;
 
-/// A memory window (`struct ibv_mw`): bound to part of a region by [`SendRequest::bind`](crate::SendRequest::bind), it has a key of its own.
+/// A memory window (`struct ibv_mw`): bound to part of a region by
+/// [`SendRequest::bind`](crate::SendRequest::bind), it has a key of its own.
 ///
-/// * Of type 2 ([`alloc_window`](ProtectionDomain::alloc_window)), only the peer of the queue pair that bound it can use the key. A
-///   [`SendRequest::invalidate`](crate::SendRequest::invalidate) on that queue pair, or the peer's SEND with invalidate, takes the binding away; then
-///   it can be bound anew.
-/// * Of type 1 ([`alloc_window_of_type`](ProtectionDomain::alloc_window_of_type)), peers of all queue pairs in the protection domain can. It can be bound anew
-///   at any time, on any of them, which ends the former binding, as does [`SendRequest::unbind`](crate::SendRequest::unbind).
+/// * Of type 2 ([`alloc_window`](ProtectionDomain::alloc_window)), only the peer of the queue pair
+///   that bound it can use the key. A [`SendRequest::invalidate`](crate::SendRequest::invalidate)
+///   on that queue pair, or the peer's SEND with invalidate, takes the binding away; then it can be
+///   bound anew.
+/// * Of type 1 ([`alloc_window_of_type`](ProtectionDomain::alloc_window_of_type)), peers of all
+///   queue pairs in the protection domain can. It can be bound anew at any time, on any of them,
+///   which ends the former binding, as does [`SendRequest::unbind`](crate::SendRequest::unbind).
 ///
-/// A region that is dropped while windows are bound to it stays registered, with its memory, until the last of them is unbound and dropped, or the
-/// protection domain ends. Dropping the window, or the queue pair that bound it, takes the binding away and waits for accesses in progress.
+/// A region that is dropped while windows are bound to it stays registered, with its memory, until
+/// the last of them is unbound and dropped, or the protection domain ends. Dropping the window, or
+/// the queue pair that bound it, takes the binding away and waits for accesses in progress.
 ///
 /// ```
 /// # use urxe::{Access, ConnectOptions, SendRequest, WcStatus, sim::Fabric};
@@ -62,8 +66,9 @@ impl MemoryWindow {
         Ok(Self { pd: pd.clone(), kind, key, bound: None })
     }
 
-    /// The bind of a request, which gives the window its next key if it succeeds. If it is not posted, or fails, the key after it is as good: the
-    /// core takes this window's binds whichever key it has.
+    /// The bind of a request, which gives the window its next key if it succeeds. If it is not
+    /// posted, or fails, the key after it is as good: the core takes this window's binds whichever
+    /// key it has.
     pub(crate) fn bind(&mut self, part: &RegionSlice<'_>, access: Access) -> Bind {
         let (window, new_rkey) = (self.key, inc_rkey(self.key));
         let Sge { addr, length, lkey } = part.sge();
@@ -100,8 +105,8 @@ impl MemoryWindow {
         self.key
     }
 
-    /// What a peer needs to reach what it was bound to last: address, length, key. `None` if it never was. Worth nothing if that bind failed
-    /// or was not posted.
+    /// What a peer needs to reach what it was bound to last: address, length, key. `None` if it
+    /// never was. Worth nothing if that bind failed or was not posted.
     #[must_use]
     pub fn remote(&self) -> Option<RemoteRegion> {
         self.bound.map(|(addr, len)| RemoteRegion { addr, len, rkey: self.key })

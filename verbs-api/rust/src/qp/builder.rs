@@ -11,8 +11,9 @@ use crate::cq::CompletionQueue;
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
 
-/// What a queue pair shall be; made by [`ProtectionDomain::queue_pair`]. Without further ado: a reliable connection with
-/// 128 sends, 128 receives, 4 scatter-gather entries each, 64 bytes of inline data, one completion queue.
+/// What a queue pair shall be; made by [`ProtectionDomain::queue_pair`]. Without further ado: a
+/// reliable connection with 128 sends, 128 receives, 4 scatter-gather entries each, 64 bytes of
+/// inline data, one completion queue.
 #[derive(Clone, Debug)]
 pub struct QueuePairBuilder {
     pd: ProtectionDomain,
@@ -45,9 +46,11 @@ impl QueuePairBuilder {
         }
     }
 
-    /// Its service. A connection, reliable ([`QpType::Rc`], the default) or not ([`QpType::Uc`]), is joined by
-    /// [`QueuePair::connect`]; a datagram queue pair ([`QpType::Ud`]) begins with [`QueuePair::start_datagrams`]. The receiving end of an
-    /// XRC connection is an [`XrcTarget`](crate::XrcTarget). Queue pair 1 ([`QpType::Gsi`]) is the system's, and [`cm`](crate::cm) shares it.
+    /// Its service. A connection, reliable ([`QpType::Rc`], the default) or not ([`QpType::Uc`]),
+    /// is joined by [`QueuePair::connect`]; a datagram queue pair ([`QpType::Ud`]) begins with
+    /// [`QueuePair::start_datagrams`]. The receiving end of an XRC connection is an
+    /// [`XrcTarget`](crate::XrcTarget). Queue pair 1 ([`QpType::Gsi`]) is the system's, and
+    /// [`cm`](crate::cm) shares it.
     #[must_use]
     pub fn qp_type(mut self, qp_type: QpType) -> Self {
         self.qp_type = qp_type;
@@ -61,7 +64,8 @@ impl QueuePairBuilder {
         self
     }
 
-    /// Its messages take their receives from `srq`, not from a queue of its own, whose sizes are then 0.
+    /// Its messages take their receives from `srq`, not from a queue of its own, whose sizes are
+    /// then 0.
     #[must_use]
     pub fn shared_receive_queue(mut self, srq: &SharedReceiveQueue) -> Self {
         self.srq = Some(srq.clone());
@@ -117,7 +121,8 @@ impl QueuePairBuilder {
         self
     }
 
-    /// Which of the port's GIDs it sends from. By default [`Device::default_gid_index`](crate::Device::default_gid_index).
+    /// Which of the port's GIDs it sends from. By default
+    /// [`Device::default_gid_index`](crate::Device::default_gid_index).
     #[must_use]
     pub fn sgid_index(mut self, index: u8) -> Self {
         self.sgid_index = Some(index);

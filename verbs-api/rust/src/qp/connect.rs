@@ -10,28 +10,31 @@ use super::QueuePair;
 use crate::device::Device;
 use crate::endpoint::QpEndpoint;
 
-/// How to connect. The default suits most; the values and their units are those of `struct ibv_qp_attr`.
+/// How to connect. The default suits most; the values and their units are those of `struct
+/// ibv_qp_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// Payload of a packet. Both ends must say the same. `None` takes the largest that fits this end's link, which is right if
-    /// both ends' links have the same MTU. By default `None`.
+    /// Payload of a packet. Both ends must say the same. `None` takes the largest that fits this
+    /// end's link, which is right if both ends' links have the same MTU. By default `None`.
     pub path_mtu: Option<PathMtu>,
-    /// How long to wait for an answer before sending again: 4.096 µs · 2^timeout, 0 = for ever. By default 14: 67 ms.
+    /// How long to wait for an answer before sending again: 4.096 µs · 2^timeout, 0 = for ever. By
+    /// default 14: 67 ms.
     pub timeout: u8,
     /// How often to send again without an answer before giving up: 0 to 7. By default 7.
     pub retry_cnt: u8,
-    /// How often to send again when the peer has no receive posted: 0 to 6, 7 = for ever. By default 7.
+    /// How often to send again when the peer has no receive posted: 0 to 6, 7 = for ever. By
+    /// default 7.
     pub rnr_retry: u8,
-    /// How long the peer shall wait when this end has no receive posted, coded as in IBTA vol. 1, table 45: 1 = 10 µs,
-    /// 12 = 640 µs, 0 = 655 ms. By default 12.
+    /// How long the peer shall wait when this end has no receive posted, coded as in IBTA vol. 1,
+    /// table 45: 1 = 10 µs, 12 = 640 µs, 0 = 655 ms. By default 12.
     pub min_rnr_timer: u8,
-    /// READs, atomics, ATOMIC WRITEs and FLUSHes that this end may have outstanding. At most the peer's
-    /// [`max_dest_rd_atomic`](Self::max_dest_rd_atomic). By default 16.
+    /// READs, atomics, ATOMIC WRITEs and FLUSHes that this end may have outstanding. At most the
+    /// peer's [`max_dest_rd_atomic`](Self::max_dest_rd_atomic). By default 16.
     pub max_rd_atomic: u8,
     /// The same that the peer may have outstanding here. By default 16.
     pub max_dest_rd_atomic: u8,
-    /// What the peer may do to this end's regions in the same protection domain, as far as each region grants it. By default
-    /// read, write, atomics and both kinds of flush.
+    /// What the peer may do to this end's regions in the same protection domain, as far as each
+    /// region grants it. By default read, write, atomics and both kinds of flush.
     pub access: Access,
     /// Which of the port's GIDs to send from; `None` = the queue pair's.
     pub sgid_index: Option<u8>,
@@ -64,11 +67,12 @@ impl Default for ConnectOptions {
 }
 
 impl QueuePair {
-    /// Connects to `peer`: from RESET by INIT and RTR to RTS. No packet is exchanged: both ends do this, in any order, and
-    /// what one sends before the other is ready is sent again.
+    /// Connects to `peer`: from RESET by INIT and RTR to RTS. No packet is exchanged: both ends do
+    /// this, in any order, and what one sends before the other is ready is sent again.
     ///
-    /// Receives that must be there for the peer's first message are posted between [`init`](Self::init) and
-    /// [`connect`](Self::connect), or right after connecting (then `rnr_retry` covers the time between).
+    /// Receives that must be there for the peer's first message are posted between
+    /// [`init`](Self::init) and [`connect`](Self::connect), or right after connecting (then
+    /// `rnr_retry` covers the time between).
     ///
     /// # Errors
     /// [`ModifyError`]: the state is neither RESET nor INIT, a value is out of its range, the peer's address does not suit. The queue
@@ -89,7 +93,11 @@ impl QueuePair {
     ///
     /// # Errors
     /// [`ModifyError`].
-    pub fn ready_to_receive(&self, peer: &QpEndpoint, options: &ConnectOptions) -> Result<(), ModifyError> {
+    pub fn ready_to_receive(
+        &self,
+        peer: &QpEndpoint,
+        options: &ConnectOptions,
+    ) -> Result<(), ModifyError> {
         self.end().ready_to_receive(peer, options)
     }
 
@@ -150,7 +158,11 @@ impl End<'_> {
         self.step(QpState::Reset, &attr, mask)
     }
 
-    pub fn ready_to_receive(&self, peer: &QpEndpoint, options: &ConnectOptions) -> Result<(), ModifyError> {
+    pub fn ready_to_receive(
+        &self,
+        peer: &QpEndpoint,
+        options: &ConnectOptions,
+    ) -> Result<(), ModifyError> {
         let active_mtu = self.device.core().active_mtu();
         let attr = QpAttr {
             qp_state: QpState::Rtr,
@@ -199,7 +211,8 @@ impl End<'_> {
 }
 
 impl QueuePair {
-    /// Brings a datagram queue pair from RESET to RTS: it receives what comes with `qkey`, and sends to whom each request says.
+    /// Brings a datagram queue pair from RESET to RTS: it receives what comes with `qkey`, and
+    /// sends to whom each request says.
     ///
     /// # Errors
     /// [`ModifyError`]: the queue pair is not in RESET, or of another service, or the Q_Key is privileged (its highest bit is set).

@@ -1,4 +1,5 @@
-//! Stopping a send queue and letting it go on: SQD (send queue drain), and the way back from it and from SQE (send queue error).
+//! Stopping a send queue and letting it go on: SQD (send queue drain), and the way back from it and
+//! from SQE (send queue error).
 //!
 //! ```text
 //!        drain_send_queue            what was begun is complete
@@ -15,10 +16,11 @@ use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use super::QueuePair;
 
 impl QueuePair {
-    /// Stops sending (RTS to SQD): what was begun is finished, what is behind it or posted from now on waits for
-    /// [`resume_send_queue`](Self::resume_send_queue). Once all that was begun is complete the device tells it
-    /// ([`QpEventType::SqDrained`](crate::QpEventType)), and [`is_drained`](Self::is_drained) says so; then attributes can be
-    /// [changed](Self::modify) that must not change under what is on its way.
+    /// Stops sending (RTS to SQD): what was begun is finished, what is behind it or posted from now
+    /// on waits for [`resume_send_queue`](Self::resume_send_queue). Once all that was begun is
+    /// complete the device tells it ([`QpEventType::SqDrained`](crate::QpEventType)), and
+    /// [`is_drained`](Self::is_drained) says so; then attributes can be [changed](Self::modify)
+    /// that must not change under what is on its way.
     ///
     /// ```
     /// use urxe::{AsyncEventType, ConnectOptions, Data, QpAttr, QpAttrMask, QpState, SendRequest, sim::Fabric};
@@ -50,7 +52,8 @@ impl QueuePair {
     /// # Errors
     /// [`ModifyError`]: the state is not RTS.
     pub fn drain_send_queue(&self) -> Result<(), ModifyError> {
-        let attr = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
+        let attr =
+            QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
         self.modify(&attr, QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY)
     }
 
@@ -61,8 +64,9 @@ impl QueuePair {
         qp_state == QpState::Sqd && !sq_draining
     }
 
-    /// Sends on (to RTS): after [`drain_send_queue`](Self::drain_send_queue), or when a send of an unreliable connection or of
-    /// datagrams failed and the queue pair is in SQE, where what is posted is flushed.
+    /// Sends on (to RTS): after [`drain_send_queue`](Self::drain_send_queue), or when a send of an
+    /// unreliable connection or of datagrams failed and the queue pair is in SQE, where what is
+    /// posted is flushed.
     ///
     /// ```
     /// use urxe::{Data, QKey, QpState, QpType, SendRequest, WcStatus, sim::Fabric};

@@ -1,9 +1,9 @@
-//! Queue pairs: made by [`ProtectionDomain::queue_pair`](crate::ProtectionDomain::queue_pair), connected by
-//! [`QueuePair::connect`], then posted to.
+//! Queue pairs: made by [`ProtectionDomain::queue_pair`](crate::ProtectionDomain::queue_pair),
+//! connected by [`QueuePair::connect`], then posted to.
 //!
-//! A queue pair's state is looked at when a call is made, not kept in its type: a peer's packet, or its silence, may put it
-//! into ERR at any time, so a type could not tell the truth. A call that the state does not allow says which state it is in and
-//! which it needs.
+//! A queue pair's state is looked at when a call is made, not kept in its type: a peer's packet, or
+//! its silence, may put it into ERR at any time, so a type could not tell the truth. A call that
+//! the state does not allow says which state it is in and which it needs.
 
 mod builder;
 mod connect;
@@ -50,8 +50,9 @@ impl BatchError {
     }
 }
 
-/// A queue pair (`struct ibv_qp`). Not `Clone`: wrap it in an [`Arc`](std::sync::Arc) to share it; all calls take `&self`. Dropping it destroys
-/// it: its outstanding work completes nowhere, what has completed stays in the completion queues, and it leaves its multicast groups.
+/// A queue pair (`struct ibv_qp`). Not `Clone`: wrap it in an [`Arc`](std::sync::Arc) to share it;
+/// all calls take `&self`. Dropping it destroys it: its outstanding work completes nowhere, what
+/// has completed stays in the completion queues, and it leaves its multicast groups.
 pub struct QueuePair {
     pd: ProtectionDomain,
     send_cq: CompletionQueue,
@@ -124,7 +125,8 @@ impl QueuePair {
         self.query().qp_state
     }
 
-    /// Changes the attributes of `mask` (`ibv_modify_qp`); [`connect`](Self::connect) does it for the usual case.
+    /// Changes the attributes of `mask` (`ibv_modify_qp`); [`connect`](Self::connect) does it for
+    /// the usual case.
     ///
     /// # Errors
     /// [`ModifyError`]: the present state, the next, and the bits that are missing or not allowed, or the value and its range.
@@ -134,7 +136,11 @@ impl QueuePair {
     }
 
     /// The same, without calling whom that woke.
-    pub(crate) fn modify_quietly(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
+    pub(crate) fn modify_quietly(
+        &self,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<(), ModifyError> {
         self.pd.device().inner.node.modify_qp(self.handle, attr, mask)
     }
 
@@ -146,7 +152,8 @@ impl QueuePair {
         self.modify(&QpAttr { qp_state: QpState::Err, ..QpAttr::default() }, QpAttrMask::STATE)
     }
 
-    /// Puts it back into RESET, from where it can be connected anew. Outstanding work completes nowhere.
+    /// Puts it back into RESET, from where it can be connected anew. Outstanding work completes
+    /// nowhere.
     ///
     /// # Errors
     /// [`ModifyError`].
@@ -156,8 +163,8 @@ impl QueuePair {
 
     /// Posts one send work request, and sends on this thread what can be sent (`ibv_post_send`).
     ///
-    /// What becomes of it tells its completion, if it is [signaled](SendRequest::signaled), or the queue pair was made with
-    /// [`signal_all`](QueuePairBuilder::signal_all), or it fails.
+    /// What becomes of it tells its completion, if it is [signaled](SendRequest::signaled), or the
+    /// queue pair was made with [`signal_all`](QueuePairBuilder::signal_all), or it fails.
     ///
     /// # Errors
     /// [`PostError`]: nothing was posted.
@@ -189,7 +196,9 @@ impl QueuePair {
                 count += 1;
             }
             let posted = device.inner.node.post_send(self.handle, &core[..count]);
-            posted.and(foreign).map_err(|(index, error)| BatchError { index: chunk * BATCH + index, error })
+            posted
+                .and(foreign)
+                .map_err(|(index, error)| BatchError { index: chunk * BATCH + index, error })
         });
         device.wake_ready();
         result

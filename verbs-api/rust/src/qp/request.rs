@@ -1,15 +1,15 @@
 //! Work requests, as they are posted.
 //!
-//! A request borrows the regions and the inline data that it names until it is posted; nothing is borrowed afterwards. Up to
-//! four pieces of memory need no allocation.
+//! A request borrows the regions and the inline data that it names until it is posted; nothing is
+//! borrowed afterwards. Up to four pieces of memory need no allocation.
 
 use std::marker::PhantomData;
 
 use urxe_stack::cq::SrqId;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::wr::{
-    Destination, FlushRange, Payload, PostError, RecvRequest as CoreRecv, Remote, SendFlags, SendOp,
-    SendRequest as CoreSend, Sge,
+    Destination, FlushRange, Payload, PostError, RecvRequest as CoreRecv, Remote, SendFlags,
+    SendOp, SendRequest as CoreSend, Sge,
 };
 use urxe_wire::{PlacementType, QKey, Qpn, Rkey};
 
@@ -20,8 +20,9 @@ use crate::memory::{FastRegion, MemoryWindow, RegionSlice};
 /// Pieces that are kept without an allocation.
 const FEW: usize = 4;
 
-/// Pieces of registered memory: where data is gathered from or scattered to. Made from one [`RegionSlice`], an array or a slice of
-/// them, or nothing ([`Gather::EMPTY`]: a message of no bytes).
+/// Pieces of registered memory: where data is gathered from or scattered to. Made from one
+/// [`RegionSlice`], an array or a slice of them, or nothing ([`Gather::EMPTY`]: a message of no
+/// bytes).
 #[derive(Clone, Debug)]
 pub struct Gather<'a> {
     few: [Sge; FEW],
@@ -75,10 +76,12 @@ impl<'a, const N: usize> From<[RegionSlice<'a>; N]> for Gather<'a> {
     }
 }
 
-/// What a SEND or WRITE carries: registered memory, or bytes that are copied when the request is posted.
+/// What a SEND or WRITE carries: registered memory, or bytes that are copied when the request is
+/// posted.
 #[derive(Clone, Debug)]
 pub enum Data<'a> {
-    /// Pieces of regions, read when packets are made: keep them as they are until the request has completed.
+    /// Pieces of regions, read when packets are made: keep them as they are until the request has
+    /// completed.
     Registered(Gather<'a>),
     /// Bytes that need no registration (`IBV_SEND_INLINE`); as many as the queue pair was made for.
     Inline([&'a [u8]; 1]),
@@ -117,7 +120,8 @@ pub struct SendRequest<'a> {
     wr_id: u64,
     op: SendOp,
     to: Destination,
-    /// The device of the address handle that `to` names; such a name means another peer on another device.
+    /// The device of the address handle that `to` names; such a name means another peer on another
+    /// device.
     ah_device: Option<DeviceIdentity>,
     flags: SendFlags,
     data: Data<'a>,
@@ -168,8 +172,8 @@ impl<'a> SendRequest<'a> {
         Self::new(SendOp::Read { remote: remote.into() }, into)
     }
 
-    /// If the peer's 8 bytes are `compare`, `swap` takes their place. What was there arrives in `old`, 8 bytes, in the host's
-    /// byte order.
+    /// If the peer's 8 bytes are `compare`, `swap` takes their place. What was there arrives in
+    /// `old`, 8 bytes, in the host's byte order.
     pub fn compare_swap(
         old: impl Into<Gather<'a>>,
         remote: impl Into<Remote>,
@@ -179,14 +183,16 @@ impl<'a> SendRequest<'a> {
         Self::new(SendOp::CompareSwap { remote: remote.into(), compare, swap }, old)
     }
 
-    /// Adds `add` to the peer's 8 bytes, wrapping. What was there arrives in `old`, 8 bytes, in the host's byte order.
+    /// Adds `add` to the peer's 8 bytes, wrapping. What was there arrives in `old`, 8 bytes, in the
+    /// host's byte order.
     pub fn fetch_add(old: impl Into<Gather<'a>>, remote: impl Into<Remote>, add: u64) -> Self {
         Self::new(SendOp::FetchAdd { remote: remote.into(), add }, old)
     }
 
-    /// Sends it as a datagram: to this host, this queue pair there, with its Q_Key. For SENDs of a datagram queue pair
-    /// ([`QpType::Ud`](crate::QpType::Ud)), which have no peer of their own. A Q_Key with the highest bit set stands for the sending queue
-    /// pair's own. The handle is of the queue pair's protection domain, or the request is refused.
+    /// Sends it as a datagram: to this host, this queue pair there, with its Q_Key. For SENDs of a
+    /// datagram queue pair ([`QpType::Ud`](crate::QpType::Ud)), which have no peer of their own. A
+    /// Q_Key with the highest bit set stands for the sending queue pair's own. The handle is of the
+    /// queue pair's protection domain, or the request is refused.
     pub fn to(mut self, ah: &AddressHandle, qpn: Qpn, qkey: QKey) -> Self {
         self.to = Destination::Datagram { ah: ah.core(), qpn, qkey };
         self.ah_device = Some(ah.device().identity());
@@ -199,42 +205,48 @@ impl<'a> SendRequest<'a> {
         self.to(ah, Qpn::MULTICAST, qkey)
     }
 
-    /// Binds a window to part of a region, which was registered with [`Access::MW_BIND`]: of type 2 for this queue pair's peer, of type 1 for those of
-    /// all queue pairs in the domain. Nothing is sent; requests behind it may tell the peer its [`remote`](MemoryWindow::remote) at once.
+    /// Binds a window to part of a region, which was registered with [`Access::MW_BIND`]: of type 2
+    /// for this queue pair's peer, of type 1 for those of all queue pairs in the domain. Nothing is
+    /// sent; requests behind it may tell the peer its [`remote`](MemoryWindow::remote) at once.
     ///
-    /// The window's [`rkey`](MemoryWindow::rkey) is the next one from now on, which is nobody's if this request fails or is not posted. Another
-    /// bind can follow all the same.
+    /// The window's [`rkey`](MemoryWindow::rkey) is the next one from now on, which is nobody's if
+    /// this request fails or is not posted. Another bind can follow all the same.
     pub fn bind(window: &mut MemoryWindow, part: RegionSlice<'a>, access: Access) -> Self {
         Self::new(SendOp::BindMw(window.bind(&part, access)), Data::EMPTY)
     }
 
-    /// Takes the binding of a type 1 window away, by binding no bytes. One of type 2 refuses that with `MwBindErr`: it is
-    /// [invalidated](Self::invalidate).
+    /// Takes the binding of a type 1 window away, by binding no bytes. One of type 2 refuses that
+    /// with `MwBindErr`: it is [invalidated](Self::invalidate).
     pub fn unbind(window: &mut MemoryWindow) -> Self {
         Self::new(SendOp::BindMw(window.unbind()), Data::EMPTY)
     }
 
-    /// Makes a fast-registration region valid for what was mapped to it last, under its [`rkey`](FastRegion::rkey). Nothing is sent; requests behind
-    /// it may tell the peer its [`remote`](FastRegion::remote) at once.
+    /// Makes a fast-registration region valid for what was mapped to it last, under its
+    /// [`rkey`](FastRegion::rkey). Nothing is sent; requests behind it may tell the peer its
+    /// [`remote`](FastRegion::remote) at once.
     pub fn register(region: &FastRegion, access: Access) -> Self {
         Self::new(SendOp::RegMr { key: region.rkey(), access }, Data::EMPTY)
     }
 
-    /// Takes the key of a window or of a fast-registration region away (`IBV_WR_LOCAL_INV`), once everything before has completed. Nothing is sent.
-    /// When it has completed, nothing goes through the key any more.
+    /// Takes the key of a window or of a fast-registration region away (`IBV_WR_LOCAL_INV`), once
+    /// everything before has completed. Nothing is sent. When it has completed, nothing goes
+    /// through the key any more.
     pub fn invalidate(rkey: Rkey) -> Self {
         Self::new(SendOp::LocalInv { rkey }, Data::EMPTY)
     }
 
-    /// Writes 8 bytes as one (ATOMIC WRITE): who looks at the peer's memory sees all of them or none, after everything
-    /// that was written before. The address is a multiple of 8, and the right is that to write.
+    /// Writes 8 bytes as one (ATOMIC WRITE): who looks at the peer's memory sees all of them or
+    /// none, after everything that was written before. The address is a multiple of 8, and the
+    /// right is that to write.
     pub fn atomic_write(data: impl Into<Data<'a>>, remote: impl Into<Remote>) -> Self {
         Self::new(SendOp::AtomicWrite { remote: remote.into() }, data)
     }
 
-    /// Completes when everything that was written before to the first `len` bytes there has got as far as asked (FLUSH): all of the
-    /// peer's processors see it, or it survives a power failure. Queue pair and region must grant the same by
-    /// [`Access::FLUSH_GLOBAL`](crate::Access::FLUSH_GLOBAL) or [`Access::FLUSH_PERSISTENT`](crate::Access::FLUSH_PERSISTENT).
+    /// Completes when everything that was written before to the first `len` bytes there has got as
+    /// far as asked (FLUSH): all of the peer's processors see it, or it survives a power failure.
+    /// Queue pair and region must grant the same by
+    /// [`Access::FLUSH_GLOBAL`](crate::Access::FLUSH_GLOBAL) or
+    /// [`Access::FLUSH_PERSISTENT`](crate::Access::FLUSH_PERSISTENT).
     ///
     /// ```
     /// use urxe::{Access, ConnectOptions, Data, Device, PlacementType, SendRequest};
@@ -284,8 +296,8 @@ impl<'a> SendRequest<'a> {
         self
     }
 
-    /// Makes a completion when it is done. Without, only a failure makes one. At least one request of each full queue must be
-    /// signaled, or its places are never known to be free.
+    /// Makes a completion when it is done. Without, only a failure makes one. At least one request
+    /// of each full queue must be signaled, or its places are never known to be free.
     pub fn signaled(mut self) -> Self {
         self.flags |= SendFlags::SIGNALED;
         self
@@ -297,7 +309,8 @@ impl<'a> SendRequest<'a> {
         self
     }
 
-    /// Starts only when all earlier READs, atomics, ATOMIC WRITEs and FLUSHes of this queue pair have completed.
+    /// Starts only when all earlier READs, atomics, ATOMIC WRITEs and FLUSHes of this queue pair
+    /// have completed.
     pub fn fenced(mut self) -> Self {
         self.flags |= SendFlags::FENCE;
         self
@@ -317,9 +330,13 @@ impl<'a> SendRequest<'a> {
             Data::Registered(gather) => {
                 CoreSend { wr_id, op, to, flags, payload: Payload::Sges(gather.sges()) }
             }
-            Data::Inline(bytes) => {
-                CoreSend { wr_id, op, to, flags: flags | SendFlags::INLINE, payload: Payload::Inline(bytes) }
-            }
+            Data::Inline(bytes) => CoreSend {
+                wr_id,
+                op,
+                to,
+                flags: flags | SendFlags::INLINE,
+                payload: Payload::Inline(bytes),
+            },
         }
     }
 }

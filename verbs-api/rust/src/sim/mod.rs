@@ -1,19 +1,23 @@
-//! A simulated network for tests: devices of the same types, in virtual time, with faults, the same on every run.
+//! A simulated network for tests: devices of the same types, in virtual time, with faults, the same
+//! on every run.
 //!
-//! A [`Fabric`] makes [`Device`]s. What is made from them (domains, regions, queues, queue pairs) is what is made from devices over
-//! UDP, so the code under test is the code that runs in earnest. Packets go through links that lose, repeat, reorder, damage
-//! and delay them ([`LinkFaults`]), and everything random follows from one seed.
+//! A [`Fabric`] makes [`Device`]s. What is made from them (domains, regions, queues, queue pairs)
+//! is what is made from devices over UDP, so the code under test is the code that runs in earnest.
+//! Packets go through links that lose, repeat, reorder, damage and delay them ([`LinkFaults`]), and
+//! everything random follows from one seed.
 //!
 //! # Who moves the time
-//! Virtual time passes only when somebody asks for something to happen, and then jumps from event to event, however long that
-//! would be.
-//! * In a fabric from [`Fabric::new`], whoever would wait: [`CompletionQueue::poll`](crate::CompletionQueue::poll) on an empty queue
-//!   takes one step (as over UDP it receives), and [`wait`](crate::CompletionQueue::wait), [`next`](crate::CompletionQueue::next) and
-//!   their like for asynchronous events take as many as they need. Their timeouts are virtual. A program of one thread, or of
-//!   tasks in one thread, then runs unchanged and the same way every time. A wait that nothing can ever end is reported
+//! Virtual time passes only when somebody asks for something to happen, and then jumps from event
+//! to event, however long that would be.
+//! * In a fabric from [`Fabric::new`], whoever would wait:
+//!   [`CompletionQueue::poll`](crate::CompletionQueue::poll) on an empty queue takes one step (as
+//!   over UDP it receives), and [`wait`](crate::CompletionQueue::wait),
+//!   [`next`](crate::CompletionQueue::next) and their like for asynchronous events take as many as
+//!   they need. Their timeouts are virtual. A program of one thread, or of tasks in one thread,
+//!   then runs unchanged and the same way every time. A wait that nothing can ever end is reported
 //!   ([`WaitError::Quiet`](crate::WaitError::Quiet)) rather than slept through.
-//! * In a fabric from [`Fabric::manual`], only the `run_` functions of the fabric: polls just look. Waiting sleeps in real time until
-//!   another thread runs the fabric.
+//! * In a fabric from [`Fabric::manual`], only the `run_` functions of the fabric: polls just look.
+//!   Waiting sleeps in real time until another thread runs the fabric.
 //!
 //! A step does not happen inside posting: what is posted leaves with the next step.
 //!
@@ -97,8 +101,8 @@ pub struct NotInFabric;
 /// What a simulated device can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceOptions {
-    /// The largest path MTU that the device offers. Links carry IP packets up to their own [`mtu`](LinkFaults::mtu), which
-    /// has to leave room for 88 bytes of headers. By default 4096.
+    /// The largest path MTU that the device offers. Links carry IP packets up to their own
+    /// [`mtu`](LinkFaults::mtu), which has to leave room for 88 bytes of headers. By default 4096.
     pub active_mtu: PathMtu,
     /// How received ICRCs are checked.
     pub icrc_policy: IcrcPolicy,
@@ -127,7 +131,8 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// A network without devices. Everything random in it follows from `seed`. Whoever waits moves the time.
+    /// A network without devices. Everything random in it follows from `seed`. Whoever waits moves
+    /// the time.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self::with(seed, false)
@@ -143,7 +148,10 @@ impl Fabric {
         let fabric = CoreFabric::new(seed);
         let network = fabric.network().clone();
         let ready = Arc::new(ReadyWakers::default());
-        Self { shared: Arc::new(Shared { fabric: Mutex::new(fabric), network, ready, manual }), seed }
+        Self {
+            shared: Arc::new(Shared { fabric: Mutex::new(fabric), network, ready, manual }),
+            seed,
+        }
     }
 
     /// Adds a device with one address.
@@ -174,9 +182,14 @@ impl Fabric {
             active_mtu: options.active_mtu,
             icrc_policy: options.icrc_policy,
             limits: options.limits,
-            groups: Box::new(self.network().groups_at(addresses.first().copied().unwrap_or(NOWHERE))),
+            groups: Box::new(
+                self.network().groups_at(addresses.first().copied().unwrap_or(NOWHERE)),
+            ),
             event_wake: Box::new(EventWake { descriptor: Arc::clone(&descriptor), hook }),
-            ..DeviceConfig::new(gids, Rng::stream(self.seed, DEVICE_STREAM | index as u64).next_u64())
+            ..DeviceConfig::new(
+                gids,
+                Rng::stream(self.seed, DEVICE_STREAM | index as u64).next_u64(),
+            )
         }));
         let machine = Machine { core: Arc::clone(&core), scratch: ReceiveScratch::default() };
         let id = fabric.add(machine, addresses)?;
@@ -184,15 +197,19 @@ impl Fabric {
         self.network().set_node_config(id, options.node);
         let about = About {
             name: format!("sim{index}"),
-            guid: addresses.first().map_or_else(Guid::default, |address| Guid::from_address(*address)),
+            guid: addresses
+                .first()
+                .map_or_else(Guid::default, |address| Guid::from_address(*address)),
             link: None,
         };
-        let node = Node::Simulated(SimNode { core, id, shared: Arc::clone(&self.shared), descriptor });
+        let node =
+            Node::Simulated(SimNode { core, id, shared: Arc::clone(&self.shared), descriptor });
         let domains = KnownDomains::default();
         Ok(Device { inner: Arc::new(Inner { node, about, ready, events, domains, service: None }) })
     }
 
-    /// Sets how all links behave that have no faults of their own. Packets on the way are not affected.
+    /// Sets how all links behave that have no faults of their own. Packets on the way are not
+    /// affected.
     pub fn set_faults(&self, faults: LinkFaults) {
         self.network().set_default_faults(faults);
     }
@@ -220,7 +237,8 @@ impl Fabric {
         Ok(())
     }
 
-    /// Stops a device from now on for `duration`. [`PausedPackets::Hold`]: like a process that is stopped.
+    /// Stops a device from now on for `duration`. [`PausedPackets::Hold`]: like a process that is
+    /// stopped.
     /// [`PausedPackets::Drop`]: like a cable that is pulled.
     ///
     /// # Errors
@@ -236,8 +254,8 @@ impl Fabric {
         Ok(())
     }
 
-    /// Takes a device's port down or up, as its interface would: its events tell it, and [`Device::query_port`] shows it. Packets go on: use
-    /// [`pause`](Self::pause) to stop them.
+    /// Takes a device's port down or up, as its interface would: its events tell it, and
+    /// [`Device::query_port`] shows it. Packets go on: use [`pause`](Self::pause) to stop them.
     ///
     /// # Errors
     /// [`NotInFabric`].
@@ -248,9 +266,10 @@ impl Fabric {
         Ok(())
     }
 
-    /// Gives a device's port another GID table, as addresses of its interface that come and go would: its events tell of the change and that
-    /// what was made known under former addresses is to be made known anew, and [`Device::query_port`] shows the table. Packets go to
-    /// the addresses that the device was made with.
+    /// Gives a device's port another GID table, as addresses of its interface that come and go
+    /// would: its events tell of the change and that what was made known under former addresses is
+    /// to be made known anew, and [`Device::query_port`] shows the table. Packets go to the
+    /// addresses that the device was made with.
     ///
     /// ```
     /// use urxe::{AsyncEvent, Gid, PortEventType, sim::Fabric};
@@ -276,7 +295,8 @@ impl Fabric {
         Ok(())
     }
 
-    /// Cuts all links between the devices of `left` and those of `right`, both ways, from now on for `duration`.
+    /// Cuts all links between the devices of `left` and those of `right`, both ways, from now on
+    /// for `duration`.
     ///
     /// # Errors
     /// [`NotInFabric`]; then nothing is cut.
@@ -287,8 +307,9 @@ impl Fabric {
         packets: PausedPackets,
         duration: Duration,
     ) -> Result<(), NotInFabric> {
-        let ids =
-            |side: &[&Device]| side.iter().map(|device| self.node_of(device)).collect::<Result<Vec<_>, _>>();
+        let ids = |side: &[&Device]| {
+            side.iter().map(|device| self.node_of(device)).collect::<Result<Vec<_>, _>>()
+        };
         let from = self.now();
         self.network().partition(&ids(left)?, &ids(right)?, packets, from, from + duration);
         Ok(())
@@ -313,7 +334,8 @@ impl Fabric {
         self.run_until(self.now() + duration)
     }
 
-    /// Lets happen what happens up to and including `to`; the time is `to` afterwards, unless it is later already.
+    /// Lets happen what happens up to and including `to`; the time is `to` afterwards, unless it is
+    /// later already.
     ///
     /// # Errors
     /// [`Stalled`].
@@ -323,12 +345,16 @@ impl Fabric {
         Ok(())
     }
 
-    /// Runs while `go_on` says so, asked before each step, and something happens in the next `limit`. Whether `go_on` ended it.
-    /// `go_on` may use devices and everything made from them.
+    /// Runs while `go_on` says so, asked before each step, and something happens in the next
+    /// `limit`. Whether `go_on` ended it. `go_on` may use devices and everything made from them.
     ///
     /// # Errors
     /// [`Stalled`].
-    pub fn run_while(&self, limit: Duration, mut go_on: impl FnMut() -> bool) -> Result<bool, Stalled> {
+    pub fn run_while(
+        &self,
+        limit: Duration,
+        mut go_on: impl FnMut() -> bool,
+    ) -> Result<bool, Stalled> {
         let limit = self.now() + limit;
         loop {
             if !go_on() {
@@ -346,7 +372,8 @@ impl Fabric {
         self.network().counters()
     }
 
-    /// A hash of all that happened up to now, times and bytes included. Two runs of one program with one seed have the same.
+    /// A hash of all that happened up to now, times and bytes included. Two runs of one program
+    /// with one seed have the same.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
         self.network().trace_hash()

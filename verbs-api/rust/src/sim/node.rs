@@ -25,7 +25,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Moves to the next event if it comes no later than `limit`, and lets it happen. Whether there was one.
+    /// Moves to the next event if it comes no later than `limit`, and lets it happen. Whether there
+    /// was one.
     pub(super) fn step(&self, limit: Time) -> Result<bool, Stalled> {
         let stepped = lock(&self.fabric).step(limit);
         self.ready.run();

@@ -29,7 +29,10 @@ pub fn client(net: u8) -> Options {
 }
 
 /// Connects in another thread.
-pub fn connecting(to: SocketAddr, options: Options) -> JoinHandle<Result<Connection, cm::ConnectError>> {
+pub fn connecting(
+    to: SocketAddr,
+    options: Options,
+) -> JoinHandle<Result<Connection, cm::ConnectError>> {
     std::thread::spawn(move || cm::prepare(to, &options)?.establish())
 }
 

@@ -88,10 +88,12 @@ fn every_kind_of_access_is_there() {
         qp.post_send(&SendRequest::read(word, there).signaled()).unwrap();
         complete(cq);
         assert_eq!(ours.read_vec(0, 8).unwrap(), b"12345678");
-        qp.post_send(&SendRequest::fetch_add(word, there.slice(8..).unwrap(), 1).signaled()).unwrap();
+        qp.post_send(&SendRequest::fetch_add(word, there.slice(8..).unwrap(), 1).signaled())
+            .unwrap();
         complete(cq);
         assert_eq!((ours.load_u64(0).unwrap(), theirs.load_u64(8).unwrap()), (41, 42));
-        qp.post_send(&SendRequest::flush(there, 64, PlacementType::GLOBAL_VISIBILITY).signaled()).unwrap();
+        qp.post_send(&SendRequest::flush(there, 64, PlacementType::GLOBAL_VISIBILITY).signaled())
+            .unwrap();
         complete(cq);
     }
 }

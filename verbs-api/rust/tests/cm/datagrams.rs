@@ -9,7 +9,8 @@ use crate::common::{LONG, address, client, complete, device};
 fn a_service_is_found_and_takes_datagrams() {
     let (here, there) = (device(80, 1), device(80, 2));
     let listener =
-        DatagramListener::bind_with(Listener::builder().device(&here), (address(80, 1), 0)).unwrap();
+        DatagramListener::bind_with(Listener::builder().device(&here), (address(80, 1), 0))
+            .unwrap();
     let to = listener.local_addr();
     let cq = here.create_cq(16).unwrap();
     let pd = here.alloc_pd().unwrap();
@@ -45,7 +46,8 @@ fn a_service_is_found_and_takes_datagrams() {
 fn a_service_may_be_refused_absent_or_another_devices() {
     let (here, other) = (device(81, 1), device(81, 3));
     let listener =
-        DatagramListener::bind_with(Listener::builder().device(&here), (address(81, 1), 0)).unwrap();
+        DatagramListener::bind_with(Listener::builder().device(&here), (address(81, 1), 0))
+            .unwrap();
     let options = client(81);
     let to = listener.local_addr();
     let refused = |resolving: cm::Resolving| match pollster::block_on(resolving).unwrap_err() {

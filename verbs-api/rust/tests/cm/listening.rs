@@ -48,9 +48,11 @@ fn ipv6_connects() {
 #[test]
 fn requests_that_find_no_room_come_again() {
     let device = device(42, 1);
-    let listener = Listener::builder().device(&device).backlog(1).bind((address(42, 1), 0)).unwrap();
+    let listener =
+        Listener::builder().device(&device).backlog(1).bind((address(42, 1), 0)).unwrap();
     let options = client(42);
-    let connecting: Vec<_> = (0..3).map(|_| connecting(listener.local_addr(), options.clone())).collect();
+    let connecting: Vec<_> =
+        (0..3).map(|_| connecting(listener.local_addr(), options.clone())).collect();
     let accepted: Vec<_> =
         listener.incoming().take(3).map(|request| request.unwrap().accept().unwrap()).collect();
     for connecting in connecting {

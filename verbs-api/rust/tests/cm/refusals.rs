@@ -69,7 +69,8 @@ fn nobody_answers() {
     let error = cm::prepare((address(23, 9), 7471), &options).unwrap().establish().unwrap_err();
     assert_eq!(error.errno(), libc::ETIMEDOUT, "{error}");
     // A task learns of it from the connection manager alone.
-    let error = pollster::block_on(cm::prepare((address(23, 9), 7471), &options).unwrap().into_future());
+    let error =
+        pollster::block_on(cm::prepare((address(23, 9), 7471), &options).unwrap().into_future());
     let error = error.unwrap_err();
     assert!(matches!(error, ConnectError::Unreachable { .. }), "{error:?}");
     assert!(error.to_string().contains("127.50.23.9:7471 does not answer"), "{error}");
@@ -77,10 +78,15 @@ fn nobody_answers() {
 
 #[test]
 fn no_device_leads_there() {
-    // A documentation address (RFC 5737): whichever way leads there, it does not begin at the loopback device.
+    // A documentation address (RFC 5737): whichever way leads there, it does not begin at the
+    // loopback device.
     let error = cm::prepare("192.0.2.1:7471", &client(24)).unwrap_err();
-    assert!(matches!(error, ConnectError::NoDevice { .. } | ConnectError::NoRoute { .. }), "{error:?}");
-    let other_family = cm::prepare("[::1]:7471", &client(25).source_ip(address(25, 2))).unwrap_err();
+    assert!(
+        matches!(error, ConnectError::NoDevice { .. } | ConnectError::NoRoute { .. }),
+        "{error:?}"
+    );
+    let other_family =
+        cm::prepare("[::1]:7471", &client(25).source_ip(address(25, 2))).unwrap_err();
     assert_eq!(other_family.errno(), libc::EINVAL, "{other_family}");
 }
 
@@ -119,7 +125,10 @@ fn options_out_of_range_are_named() {
     let of = |options: Options| cm::prepare(there, &options).unwrap_err().to_string();
     assert_eq!(of(options.clone().retry_count(8)), "retry_count is 8, at most 7 is allowed");
     assert_eq!(of(options.clone().min_rnr_timer(32)), "min_rnr_timer is 32, at most 31 is allowed");
-    assert_eq!(of(options.clone().initiator_depth(200)), "initiator_depth is 200, at most 128 is allowed");
+    assert_eq!(
+        of(options.clone().initiator_depth(200)),
+        "initiator_depth is 200, at most 128 is allowed"
+    );
     assert_eq!(
         of(options.clone().private_data(&[0; cm::CONNECT_DATA_MAX + 1])),
         "57 bytes of private data, at most 56 are allowed"

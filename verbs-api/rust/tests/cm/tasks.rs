@@ -48,11 +48,15 @@ fn pollster() {
 fn tokio() {
     let listener = listener(61);
     let (to, options) = (listener.local_addr(), client(61));
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let server = tokio::spawn(serve(listener, 20));
-        let clients: Vec<_> = (0..20).map(|number| tokio::spawn(talk(to, options.clone(), number))).collect();
+        let clients: Vec<_> =
+            (0..20).map(|number| tokio::spawn(talk(to, options.clone(), number))).collect();
         for client in clients {
             tokio::time::timeout(LONG.unwrap(), client).await.unwrap().unwrap();
         }
@@ -98,7 +102,8 @@ fn dropped_futures_give_their_wakers_back_and_lose_no_request() {
     assert_eq!(Arc::strong_count(&count), 2);
     let second = cm::prepare(listener.local_addr(), &options).unwrap().start().unwrap();
     let accepting = listener.wait(LONG).unwrap().prepare(&Options::new()).unwrap().start().unwrap();
-    let (connected, accepted) = (pollster::block_on(second).unwrap(), pollster::block_on(accepting).unwrap());
+    let (connected, accepted) =
+        (pollster::block_on(second).unwrap(), pollster::block_on(accepting).unwrap());
     assert!(pin!(accepted.events().next()).poll(&mut cx).is_pending());
     drop(connected);
     assert_eq!(pollster::block_on(accepted.events().next()), ConnectionEvent::Disconnected);

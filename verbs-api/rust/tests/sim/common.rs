@@ -4,8 +4,10 @@ use urxe::sim::Fabric;
 use urxe::*;
 
 pub const SIZE: usize = 1 << 20;
-pub const ALL: Access =
-    Access::LOCAL_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
+pub const ALL: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_ATOMIC);
 
 pub struct End {
     pub device: Device,

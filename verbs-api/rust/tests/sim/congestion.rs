@@ -1,4 +1,5 @@
-//! Marks of routers: a queue that grows is told of before it overflows, and the sender takes its window back.
+//! Marks of routers: a queue that grows is told of before it overflows, and the sender takes its
+//! window back.
 
 use std::time::Duration;
 
@@ -9,7 +10,12 @@ use crate::common::{End, SIZE, pair, pattern};
 
 /// A link of 1 Gbit/s behind a queue of so many bytes.
 fn narrow(queue_bytes: u64, mark_above_bytes: u64) -> LinkFaults {
-    LinkFaults { bandwidth_bps: Some(1_000_000_000), queue_bytes, mark_above_bytes, ..LinkFaults::default() }
+    LinkFaults {
+        bandwidth_bps: Some(1_000_000_000),
+        queue_bytes,
+        mark_above_bytes,
+        ..LinkFaults::default()
+    }
 }
 
 struct Outcome {
@@ -63,7 +69,8 @@ fn a_sender_that_hears_of_a_growing_queue_loses_nothing_and_keeps_the_line_busy(
         dropping.network
     );
     assert_eq!((dropping.network.marked, dropping.told), (0, 0));
-    // Losses shrink the window behind what was sent: what was sent again may be lost to its end, too, and is probed.
+    // Losses shrink the window behind what was sent: what was sent again may be lost to its end,
+    // too, and is probed.
     assert!(dropping.time < LINE_RATE * 3, "{:?}", dropping.time);
     let marking = move_over(narrow(128 << 10, 32 << 10), false);
     eprintln!("{:?} where routers drop, {:?} where they mark", dropping.time, marking.time);
@@ -73,7 +80,8 @@ fn a_sender_that_hears_of_a_growing_queue_loses_nothing_and_keeps_the_line_busy(
     assert!(marking.time < LINE_RATE * 11 / 10, "{:?}", marking.time);
 }
 
-/// A READ's responses have no window at their sender: who asks for them sees the marks first, and asks for less.
+/// A READ's responses have no window at their sender: who asks for them sees the marks first, and
+/// asks for less.
 #[test]
 fn a_reader_whose_responses_come_marked_asks_for_less() {
     let dropping = move_over(narrow(80 << 10, u64::MAX), true);
@@ -81,6 +89,10 @@ fn a_reader_whose_responses_come_marked_asks_for_less() {
     let marking = move_over(narrow(80 << 10, 16 << 10), true);
     eprintln!("{:?} where routers drop, {:?} where they mark", dropping.time, marking.time);
     assert!(marking.told > 0);
-    assert!(marking.network.queue_overflow * 10 < dropping.network.queue_overflow, "{:?}", marking.network);
+    assert!(
+        marking.network.queue_overflow * 10 < dropping.network.queue_overflow,
+        "{:?}",
+        marking.network
+    );
     assert!(marking.time < LINE_RATE * 12 / 10, "{:?}", marking.time);
 }

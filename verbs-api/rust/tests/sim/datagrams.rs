@@ -36,13 +36,15 @@ fn an_address_handle_of_another_device_sends_to_nobody() {
     let (a, b) = (end(&fabric, 1), end(&fabric, 2));
     let to_b = a.pd.address_handle(b.qp.endpoint().gid).unwrap();
     let to_a = b.pd.address_handle(a.qp.endpoint().gid).unwrap();
-    let by = |ah: &AddressHandle| SendRequest::send(Data::EMPTY).to(ah, b.qp.qpn(), QKEY).signaled();
+    let by =
+        |ah: &AddressHandle| SendRequest::send(Data::EMPTY).to(ah, b.qp.qpn(), QKEY).signaled();
     let error = a.qp.post_send(&by(&to_a)).unwrap_err();
     assert_eq!((error, error.errno()), (PostError::AhOfOtherDevice, 22));
     assert!(error.to_string().contains("belongs to another device"), "{error}");
     // Those before it were posted, in whichever call to the device they were.
     for index in [0, 3, 16, 20] {
-        let requests: Vec<_> = (0..24).map(|nr| by(if nr == index { &to_a } else { &to_b })).collect();
+        let requests: Vec<_> =
+            (0..24).map(|nr| by(if nr == index { &to_a } else { &to_b })).collect();
         let refused = a.qp.post_send_batch(&requests).unwrap_err();
         assert_eq!((refused.index, refused.error), (index, PostError::AhOfOtherDevice));
         for _ in 0..index {

@@ -5,8 +5,14 @@ use urxe::*;
 
 use crate::common::{ALL, End, pair, pattern};
 
-fn connected(a: &End, a_pd: &ProtectionDomain, b: &End, b_pd: &ProtectionDomain) -> (QueuePair, QueuePair) {
-    let (qp, peer) = (a_pd.queue_pair(&a.cq).create().unwrap(), b_pd.queue_pair(&b.cq).create().unwrap());
+fn connected(
+    a: &End,
+    a_pd: &ProtectionDomain,
+    b: &End,
+    b_pd: &ProtectionDomain,
+) -> (QueuePair, QueuePair) {
+    let (qp, peer) =
+        (a_pd.queue_pair(&a.cq).create().unwrap(), b_pd.queue_pair(&b.cq).create().unwrap());
     qp.connect(&peer.endpoint(), &ConnectOptions::default()).unwrap();
     peer.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
     (qp, peer)
@@ -47,10 +53,14 @@ fn whatever_goes_first_nothing_is_left_behind() {
     let device = fabric
         .device_with(
             &[[10, 0, 0, 1].into()],
-            sim::DeviceOptions { limits: Limits { max_pd: 2, ..Limits::default() }, ..Default::default() },
+            sim::DeviceOptions {
+                limits: Limits { max_pd: 2, ..Limits::default() },
+                ..Default::default()
+            },
         )
         .unwrap();
-    // Each round needs both domains that the device has: were one left behind, the next round would find none.
+    // Each round needs both domains that the device has: were one left behind, the next round would
+    // find none.
     for round in 0..6 {
         let pd = device.alloc_pd().unwrap();
         let td = device.alloc_thread_domain().unwrap();
@@ -93,7 +103,8 @@ fn a_protection_domain_and_a_region_are_found_by_their_numbers() {
     assert_eq!(b.region.read_vec(0, 6).unwrap(), b"shared");
     // Letting go of it (unimport) takes nothing from the one who registered it.
     drop((region, pd));
-    a.qp.post_send(&SendRequest::write(a.region.slice(..8).unwrap(), b.region.remote()).signaled()).unwrap();
+    a.qp.post_send(&SendRequest::write(a.region.slice(..8).unwrap(), b.region.remote()).signaled())
+        .unwrap();
     a.complete();
 
     let other = a.device.alloc_pd().unwrap();
@@ -149,11 +160,19 @@ fn a_region_is_reregistered_in_each_way_alone_and_in_all_together() {
     region.change(&RegionChange::new().memory(3 << 12, 0x7000_0000)).unwrap();
     assert_eq!((region.len(), region.iova(), region.access()), (3 << 12, 0x7000_0000, write));
     assert_eq!(region.read_vec(0, 8).unwrap(), [0; 8], "the memory is fresh");
-    assert_eq!(write_to(&a, &b, &other, former), WcStatus::RemAccessErr, "the former address is nowhere");
-    assert_eq!(write_to(&a, &b, &other, region.remote().slice(12280..).unwrap()), WcStatus::Success);
+    assert_eq!(
+        write_to(&a, &b, &other, former),
+        WcStatus::RemAccessErr,
+        "the former address is nowhere"
+    );
+    assert_eq!(
+        write_to(&a, &b, &other, region.remote().slice(12280..).unwrap()),
+        WcStatus::Success
+    );
     assert_eq!(region.read_vec(12280, 8).unwrap(), pattern(8, 3));
 
-    let all = RegionChange::new().memory(64, 0).pd(&pd).access(Access::LOCAL_WRITE | Access::REMOTE_READ);
+    let all =
+        RegionChange::new().memory(64, 0).pd(&pd).access(Access::LOCAL_WRITE | Access::REMOTE_READ);
     region.change(&all).unwrap();
     assert_eq!((region.len(), region.iova(), region.pd().handle()), (64, 0, pd.handle()));
     assert_eq!(write_to(&a, &b, &pd, region.remote()), WcStatus::RemAccessErr);

@@ -59,8 +59,10 @@ fn an_unreliable_queue_pair_goes_on_after_a_send_that_failed() {
             let send = if qp_type == QpType::Ud { send.to(&ah, qp.qpn(), QKey(7)) } else { send };
             qp.post_send(&send).unwrap();
         };
-        let (forbidden, inbox) =
-            (another.allocate(64, Access::empty()).unwrap(), pd.allocate(64, Access::LOCAL_WRITE).unwrap());
+        let (forbidden, inbox) = (
+            another.allocate(64, Access::empty()).unwrap(),
+            pd.allocate(64, Access::LOCAL_WRITE).unwrap(),
+        );
         qp.post_recv(&RecvRequest::new(inbox.slice(..).unwrap()).wr_id(9)).unwrap();
         post(1, forbidden.slice(..).unwrap().into());
         post(2, Data::inline(b"flushed"));

@@ -31,10 +31,14 @@ fn run(seed: u64) -> (Vec<Completion>, u64, sim::SimCounters) {
         a.qp.post_send(&SendRequest::send(a.region.slice(..SIZE / 2).unwrap()).signaled()).unwrap();
         let there = b.region.remote();
         let half = SIZE as u64 / 2;
-        let write = SendRequest::write(a.region.slice(SIZE / 2..).unwrap(), there.slice(half..).unwrap());
+        let write =
+            SendRequest::write(a.region.slice(SIZE / 2..).unwrap(), there.slice(half..).unwrap());
         a.qp.post_send(&write.signaled()).unwrap();
         completions.extend([b.complete(), a.complete(), a.complete()]);
-        assert!(b.region.read_vec(0, SIZE).unwrap() == data, "SEND and WRITE, seed {seed}, round {round}");
+        assert!(
+            b.region.read_vec(0, SIZE).unwrap() == data,
+            "SEND and WRITE, seed {seed}, round {round}"
+        );
         a.region.write(0, &vec![0; SIZE]).unwrap();
         a.qp.post_send(&SendRequest::read(a.region.slice(..).unwrap(), there).signaled()).unwrap();
         completions.push(a.complete());
@@ -54,7 +58,10 @@ fn run(seed: u64) -> (Vec<Completion>, u64, sim::SimCounters) {
 fn every_operation_survives_a_bad_link_and_replays_from_its_seed() {
     for seed in 1..=5 {
         let (completions, hash, counters) = run(seed);
-        assert!(counters.lost > 0 && counters.duplicated > 0 && counters.corrupted > 0, "{counters:?}");
+        assert!(
+            counters.lost > 0 && counters.duplicated > 0 && counters.corrupted > 0,
+            "{counters:?}"
+        );
         assert_eq!((completions, hash, counters), run(seed), "seed {seed}");
     }
     assert_ne!(run(1).1, run(2).1, "another seed is another run");
@@ -66,7 +73,8 @@ fn faults_can_be_set_for_one_direction_and_ended() {
     let (a, b) = pair(&fabric);
     let broken = LinkFaults { loss: Chance::ALWAYS, ..LinkFaults::default() };
     fabric.set_faults_between(&a.device, &b.device, broken).unwrap();
-    a.qp.post_send(&SendRequest::write(a.region.slice(..8).unwrap(), b.region.remote()).signaled()).unwrap();
+    a.qp.post_send(&SendRequest::write(a.region.slice(..8).unwrap(), b.region.remote()).signaled())
+        .unwrap();
     fabric.run_for(Duration::from_millis(100)).unwrap();
     assert!(a.cq.is_empty());
     assert!(fabric.counters().lost >= 2, "sent again at least once: {:?}", fabric.counters());
@@ -83,7 +91,8 @@ fn devices_of_other_fabrics_are_refused() {
     assert!(taken.to_string().contains("10.0.0.1"), "{taken}");
 }
 
-/// How long 64 operations of 1 MiB take in virtual time, eight at once, over a link of 25 Gbit/s with these faults, and how often a requester went back.
+/// How long 64 operations of 1 MiB take in virtual time, eight at once, over a link of 25 Gbit/s
+/// with these faults, and how often a requester went back.
 fn time_of(operation: WcOpcode, faults: LinkFaults, seed: u64) -> (Duration, u64) {
     let fabric = Fabric::new(seed);
     fabric.set_faults(LinkFaults { bandwidth_bps: Some(25_000_000_000), ..faults });
@@ -107,11 +116,14 @@ fn time_of(operation: WcOpcode, faults: LinkFaults, seed: u64) -> (Duration, u64
     for _ in 0..8 {
         a.complete();
     }
-    (Duration::from_nanos(fabric.now().since_ns(start)), a.device.counter(Counter::CompleterRetryErr))
+    (
+        Duration::from_nanos(fabric.now().since_ns(start)),
+        a.device.counter(Counter::CompleterRetryErr),
+    )
 }
 
-/// Whoever has lost a packet learns it from what comes behind it, and that it was lost again likewise: timers, which run for hundreds of
-/// round trips, are for what nothing follows.
+/// Whoever has lost a packet learns it from what comes behind it, and that it was lost again
+/// likewise: timers, which run for hundreds of round trips, are for what nothing follows.
 #[test]
 fn one_packet_lost_of_a_hundred_costs_round_trips_and_not_timeouts() {
     for operation in [WcOpcode::RdmaWrite, WcOpcode::Send, WcOpcode::RdmaRead] {
@@ -119,13 +131,19 @@ fn one_packet_lost_of_a_hundred_costs_round_trips_and_not_timeouts() {
             let (good, _) = time_of(operation, LinkFaults::default(), seed);
             let loss = Chance::from_percent(1);
             let (bad, _) = time_of(operation, LinkFaults { loss, ..LinkFaults::default() }, seed);
-            eprintln!("{operation:?} of 1 MiB, seed {seed}: {good:?} without loss, {bad:?} with 1 %");
-            assert!(bad < good * 3, "{operation:?}, seed {seed}: {good:?} without loss, {bad:?} with 1 %");
+            eprintln!(
+                "{operation:?} of 1 MiB, seed {seed}: {good:?} without loss, {bad:?} with 1 %"
+            );
+            assert!(
+                bad < good * 3,
+                "{operation:?}, seed {seed}: {good:?} without loss, {bad:?} with 1 %"
+            );
         }
     }
 }
 
-/// A packet of 4 KiB takes 1.3 µs at 25 Gbit/s, so up to seven overtake one that is up to 10 µs late.
+/// A packet of 4 KiB takes 1.3 µs at 25 Gbit/s, so up to seven overtake one that is up to 10 µs
+/// late.
 #[test]
 fn packets_that_are_overtaken_by_few_others_cost_nothing() {
     for operation in [WcOpcode::RdmaWrite, WcOpcode::Send, WcOpcode::RdmaRead] {
@@ -134,9 +152,14 @@ fn packets_that_are_overtaken_by_few_others_cost_nothing() {
             let reorder = Chance::from_percent(2);
             let faults = LinkFaults { reorder, reorder_delay_ns: 10_000, ..LinkFaults::default() };
             let (bad, went_back) = time_of(operation, faults, seed);
-            eprintln!("{operation:?} of 1 MiB, seed {seed}: {good:?} in order, {bad:?} with 2 % overtaken");
+            eprintln!(
+                "{operation:?} of 1 MiB, seed {seed}: {good:?} in order, {bad:?} with 2 % overtaken"
+            );
             assert_eq!(went_back, 0, "{operation:?}, seed {seed}");
-            assert!(bad < good * 11 / 10, "{operation:?}, seed {seed}: {good:?} in order, {bad:?} else");
+            assert!(
+                bad < good * 11 / 10,
+                "{operation:?}, seed {seed}: {good:?} in order, {bad:?} else"
+            );
         }
     }
 }

@@ -46,7 +46,9 @@ impl Member {
     fn heard(&self) -> usize {
         let mut completions = [Completion::default(); 128];
         let count = self.cq.poll(&mut completions).unwrap();
-        assert!(completions[..count].iter().all(|c| c.status == WcStatus::Success && c.byte_len == 44));
+        assert!(
+            completions[..count].iter().all(|c| c.status == WcStatus::Success && c.byte_len == 44)
+        );
         count
     }
 }
@@ -108,7 +110,11 @@ fn a_group_of_another_ip_version_is_refused() {
     let fabric = Fabric::new(7);
     let a = Member::new(&fabric, &[address(1)]);
     let error = a.qp.attach_mcast("ff15::42".parse().unwrap()).unwrap_err();
-    assert_eq!((error.errno(), error.to_string().contains("group of IPv6")), (libc::EINVAL, true), "{error}");
+    assert_eq!(
+        (error.errno(), error.to_string().contains("group of IPv6")),
+        (libc::EINVAL, true),
+        "{error}"
+    );
     let both = Member::new(&fabric, &[address(2), "fd00::2".parse().unwrap()]);
     both.qp.attach_mcast("ff15::42".parse().unwrap()).unwrap();
     both.qp.attach_mcast("239.1.1.1".parse().unwrap()).unwrap();

@@ -16,7 +16,8 @@ fn datagram_queue_pairs_share_a_receive_queue_and_lose_what_finds_it_empty() {
     let inbox = pd.allocate(4 * 128, Access::LOCAL_WRITE).unwrap();
     let receivers: Vec<_> = (0..3)
         .map(|_| {
-            let qp = pd.queue_pair(&cq).qp_type(QpType::Ud).shared_receive_queue(&srq).create().unwrap();
+            let qp =
+                pd.queue_pair(&cq).qp_type(QpType::Ud).shared_receive_queue(&srq).create().unwrap();
             qp.start_datagrams(QKEY).unwrap();
             qp
         })
@@ -75,7 +76,8 @@ fn a_window_of_an_unreliable_connection_serves_its_peer_until_it_is_taken_away()
     let region = b_pd.allocate(4096, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
     let mut window = b_pd.alloc_window().unwrap();
     let part = region.slice(64..128).unwrap();
-    b_qp.post_send(&SendRequest::bind(&mut window, part, Access::REMOTE_WRITE).wr_id(1).signaled()).unwrap();
+    b_qp.post_send(&SendRequest::bind(&mut window, part, Access::REMOTE_WRITE).wr_id(1).signaled())
+        .unwrap();
     let bound = b_cq.wait_one(None).unwrap();
     assert_eq!((bound.wr_id, bound.opcode, bound.status), (1, WcOpcode::BindMw, WcStatus::Success));
     let there = window.remote().unwrap();
@@ -91,5 +93,9 @@ fn a_window_of_an_unreliable_connection_serves_its_peer_until_it_is_taken_away()
     b_qp.post_send(&SendRequest::invalidate(there.rkey).wr_id(2).signaled()).unwrap();
     assert_eq!(b_cq.wait_one(None).unwrap().status, WcStatus::Success);
     write(2);
-    assert_eq!(region.read_vec(64, 64).unwrap(), pattern(64, 1), "what the key no longer allows is dropped");
+    assert_eq!(
+        region.read_vec(64, 64).unwrap(),
+        pattern(64, 1),
+        "what the key no longer allows is dropped"
+    );
 }

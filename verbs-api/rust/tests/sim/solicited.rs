@@ -90,7 +90,12 @@ fn only_a_solicited_message_wakes_on_every_service() {
             let woken = service.channel.wait(Some(Duration::from_millis(50)));
             assert_eq!(woken.is_ok(), due, "{}", service.name);
             let taken = service.cq.poll_one().unwrap().expect("it has come in any case");
-            assert_eq!((taken.status, taken.opcode), (WcStatus::Success, WcOpcode::Recv), "{}", service.name);
+            assert_eq!(
+                (taken.status, taken.opcode),
+                (WcStatus::Success, WcOpcode::Recv),
+                "{}",
+                service.name
+            );
         }
     }
 }

@@ -26,7 +26,8 @@ fn an_unplugged_peer_ends_in_retry_exceeded_not_before_its_time() {
     let (a, b) = pair(&fabric);
     fabric.pause(&b.device, PausedPackets::Drop, Duration::from_secs(1000)).unwrap();
     let before = fabric.now();
-    a.qp.post_send(&SendRequest::write(a.region.slice(..8).unwrap(), b.region.remote()).wr_id(4)).unwrap();
+    a.qp.post_send(&SendRequest::write(a.region.slice(..8).unwrap(), b.region.remote()).wr_id(4))
+        .unwrap();
     let failed = a.cq.wait_one(None).unwrap();
     assert_eq!((failed.wr_id, failed.status), (4, WcStatus::RetryExcErr));
     // (retry_cnt + 1) times the timeout of 4.096 µs · 2^14.
@@ -52,7 +53,8 @@ fn a_program_that_only_polls_runs_unchanged() {
 fn in_manual_time_only_the_fabric_moves() {
     let fabric = Fabric::manual(4);
     let (a, b) = pair(&fabric);
-    a.qp.post_send(&SendRequest::write(a.region.slice(..8).unwrap(), b.region.remote()).signaled()).unwrap();
+    a.qp.post_send(&SendRequest::write(a.region.slice(..8).unwrap(), b.region.remote()).signaled())
+        .unwrap();
     for _ in 0..1000 {
         assert_eq!(a.cq.poll_one(), Ok(None));
     }
@@ -74,7 +76,8 @@ fn in_manual_time_a_sleeper_is_woken_by_the_thread_that_runs_the_fabric() {
         let waiting = threads.spawn(|| b.cq.wait_one(Some(Duration::from_secs(60))));
         b.qp.post_recv(&RecvRequest::new(b.region.slice(..8).unwrap()).wr_id(3)).unwrap();
         a.qp.post_send(&SendRequest::send(a.region.slice(..8).unwrap())).unwrap();
-        let done = fabric.run_while(Duration::from_secs(1), || b.cq.is_empty() && !waiting.is_finished());
+        let done =
+            fabric.run_while(Duration::from_secs(1), || b.cq.is_empty() && !waiting.is_finished());
         assert_eq!(done, Ok(true));
         assert_eq!(waiting.join().unwrap().unwrap().wr_id, 3);
     });
@@ -92,7 +95,8 @@ fn channels_move_the_time_as_well() {
     peer.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
     assert_eq!(channel.wait(None), Err(WaitError::Quiet));
     assert!(!cq.arm(ArmKind::Next));
-    qp.post_send(&SendRequest::write(a.region.slice(..8).unwrap(), b.region.remote()).signaled()).unwrap();
+    qp.post_send(&SendRequest::write(a.region.slice(..8).unwrap(), b.region.remote()).signaled())
+        .unwrap();
     assert_eq!(channel.wait(None).unwrap().cq, cq.id());
     assert_eq!(cq.poll_one().unwrap().unwrap().status, WcStatus::Success);
     assert_eq!(cq.wait_one(None), Err(WaitError::HasChannel));

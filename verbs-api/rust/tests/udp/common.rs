@@ -6,8 +6,10 @@ use std::time::Duration;
 use urxe::*;
 
 pub const SIZE: usize = 1 << 20;
-pub const ALL: Access =
-    Access::LOCAL_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
+pub const ALL: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_ATOMIC);
 pub const LONG: Option<Duration> = Some(Duration::from_secs(30));
 
 pub struct End {
@@ -40,9 +42,11 @@ impl End {
     }
 }
 
-/// Two connected ends on the addresses 127.48.`net`.1 and .2: one number a test, so that tests run side by side.
+/// Two connected ends on the addresses 127.48.`net`.1 and .2: one number a test, so that tests run
+/// side by side.
 pub fn pair(net: u8) -> (End, End) {
-    let (a, b) = (End::new(Ipv4Addr::new(127, 48, net, 1)), End::new(Ipv4Addr::new(127, 48, net, 2)));
+    let (a, b) =
+        (End::new(Ipv4Addr::new(127, 48, net, 1)), End::new(Ipv4Addr::new(127, 48, net, 2)));
     a.qp.connect(&b.qp.endpoint(), &ConnectOptions::default()).unwrap();
     b.qp.connect(&a.qp.endpoint(), &ConnectOptions::default()).unwrap();
     (a, b)

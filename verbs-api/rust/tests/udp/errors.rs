@@ -25,8 +25,10 @@ fn opening_what_is_not_there() {
     assert!(error.to_string().contains(&owner) && error.to_string().contains("is free"), "{error}");
     assert_eq!(error.errno(), libc::EADDRINUSE);
     drop(stranger);
-    let error =
-        Device::builder().capture("/nonexistent/file.pcapng").open_address(Ipv4Addr::LOCALHOST).unwrap_err();
+    let error = Device::builder()
+        .capture("/nonexistent/file.pcapng")
+        .open_address(Ipv4Addr::LOCALHOST)
+        .unwrap_err();
     assert!(error.to_string().contains("/nonexistent/file.pcapng"), "{error}");
     assert_eq!(error.errno(), libc::ENOENT);
 }
@@ -79,7 +81,8 @@ fn states_that_do_not_allow_a_call() {
 #[test]
 fn full_queues_and_bad_requests() {
     let (a, b) = pair(53);
-    let qp = a.pd.queue_pair(&a.cq).max_send_wr(4).max_recv_wr(2).max_inline_data(8).create().unwrap();
+    let qp =
+        a.pd.queue_pair(&a.cq).max_send_wr(4).max_recv_wr(2).max_inline_data(8).create().unwrap();
     let cap = qp.query().cap;
     qp.connect(&b.qp.endpoint(), &ConnectOptions::default()).unwrap();
     let error = qp.post_send(&SendRequest::send(Data::inline(&[0; 1025]))).unwrap_err();
@@ -87,7 +90,8 @@ fn full_queues_and_bad_requests() {
     let five = [a.region.slice(..1).unwrap(); 5];
     let error = qp.post_send(&SendRequest::send(five)).unwrap_err();
     assert_eq!(error, PostError::TooManySges { given: 5, allowed: cap.max_send_sge });
-    let error = qp.post_send(&SendRequest::fetch_add(a.region.slice(..4).unwrap(), b.region.remote(), 1));
+    let error =
+        qp.post_send(&SendRequest::fetch_add(a.region.slice(..4).unwrap(), b.region.remote(), 1));
     assert_eq!(error, Err(PostError::AtomicLength { given: 4 }));
     let receives = vec![RecvRequest::new(Gather::EMPTY); cap.max_recv_wr as usize + 1];
     let error = qp.post_recv_batch(&receives).unwrap_err();
@@ -115,7 +119,8 @@ fn an_error_flushes_both_queues_and_a_reset_begins_anew() {
     a.qp.reset().unwrap();
     a.qp.connect(&b.qp.endpoint(), &ConnectOptions::default()).unwrap();
     b.qp.connect(&a.qp.endpoint(), &ConnectOptions::default()).unwrap();
-    a.qp.post_send(&SendRequest::write(a.region.slice(..8).unwrap(), b.region.remote()).signaled()).unwrap();
+    a.qp.post_send(&SendRequest::write(a.region.slice(..8).unwrap(), b.region.remote()).signaled())
+        .unwrap();
     a.complete();
 }
 
@@ -148,7 +153,8 @@ fn what_a_device_is() {
     assert_eq!(port.active_mtu, PathMtu::Mtu4096);
     assert_eq!(port.gids[0].gid, a.qp.endpoint().gid);
     assert_eq!(a.device.query().limits.max_sge, 32);
-    a.qp.post_send(&SendRequest::write(a.region.slice(..8).unwrap(), b.region.remote()).signaled()).unwrap();
+    a.qp.post_send(&SendRequest::write(a.region.slice(..8).unwrap(), b.region.remote()).signaled())
+        .unwrap();
     a.complete();
     assert_eq!(a.device.counter(Counter::RdmaSends), 1);
     assert_eq!(b.device.counter(Counter::RdmaRecvs), 1);

@@ -28,22 +28,27 @@ fn a_dropped_region_ends_its_users_with_an_error() {
     assert_eq!((failed.wr_id, failed.status), (5, WcStatus::LocProtErr));
 }
 
-/// Regions are dropped while a peer writes them as fast as it can. Were a byte to move after the unmapping, the process would die.
+/// Regions are dropped while a peer writes them as fast as it can. Were a byte to move after the
+/// unmapping, the process would die.
 #[test]
 fn regions_are_dropped_under_a_running_write() {
     for round in 0..20 {
         let (a, b) = pair(100 + round);
         let target = b.pd.allocate(SIZE, ALL).unwrap();
         for _ in 0..4 {
-            a.qp.post_send(&SendRequest::write(a.region.slice(..).unwrap(), target.remote()).signaled())
-                .unwrap();
+            a.qp.post_send(
+                &SendRequest::write(a.region.slice(..).unwrap(), target.remote()).signaled(),
+            )
+            .unwrap();
         }
         std::thread::sleep(std::time::Duration::from_micros(u64::from(round) * 50));
         drop(target);
         let statuses: Vec<_> = (0..4).map(|_| a.cq.wait_one(LONG).unwrap().status).collect();
         let allowed = [WcStatus::Success, WcStatus::RemAccessErr, WcStatus::WrFlushErr];
         assert!(statuses.iter().all(|status| allowed.contains(status)), "{statuses:?}");
-        assert!(statuses.is_sorted_by_key(|status| allowed.iter().position(|other| other == status)));
+        assert!(
+            statuses.is_sorted_by_key(|status| allowed.iter().position(|other| other == status))
+        );
     }
 }
 
@@ -96,7 +101,8 @@ fn memory_of_the_program_can_be_registered() {
     let region = unsafe { b.pd.register(addr, 4096, addr.as_ptr() as u64, ALL) }.unwrap();
     assert_eq!(region.remote().addr, addr.as_ptr() as u64);
     let there = region.remote().slice(80..88).unwrap();
-    a.qp.post_send(&SendRequest::fetch_add(a.region.slice(..8).unwrap(), there, 5).signaled()).unwrap();
+    a.qp.post_send(&SendRequest::fetch_add(a.region.slice(..8).unwrap(), there, 5).signaled())
+        .unwrap();
     a.complete();
     assert_eq!(words[10].load(Ordering::Acquire), 15);
     b.qp.post_recv(&RecvRequest::new(region.slice(..16).unwrap())).unwrap();

@@ -1,4 +1,5 @@
-//! Memory that the program owns: under one key for everything, under fast-registration regions, and with pages that are gone.
+//! Memory that the program owns: under one key for everything, under fast-registration regions, and
+//! with pages that are gone.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -31,7 +32,8 @@ impl Pages {
 
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.1);
-        // SAFETY: inside the mapping, aligned, and reached by nobody but through atomics or the device.
+        // SAFETY: inside the mapping, aligned, and reached by nobody but through atomics or the
+        // device.
         unsafe { self.at(offset).cast().as_ref() }
     }
 
@@ -44,7 +46,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: whoever has pages keeps them until nothing uses them. What is unmapped already does no harm.
+        // SAFETY: whoever has pages keeps them until nothing uses them. What is unmapped already
+        // does no harm.
         unsafe { munmap(self.0.as_ptr().cast(), self.1) }.unwrap();
     }
 }
@@ -61,7 +64,8 @@ fn a_local_dma_key_takes_messages_from_anywhere_and_lets_no_peer_in() {
     assert_eq!(here.access(), Access::LOCAL_WRITE | Access::ON_DEMAND);
     let (from, to) = (Pages::new(1), Pages::new(1));
     from.word(16).store(77, Ordering::Relaxed);
-    // SAFETY: the pages stay until the requests have completed, and are read and written as atomics.
+    // SAFETY: the pages stay until the requests have completed, and are read and written as
+    // atomics.
     let (source, target) = unsafe { (here.slice(from.at(16), 8), there.slice(to.at(24), 8)) };
     b.qp.post_recv(&RecvRequest::new(target)).unwrap();
     assert_eq!(status(&a, &SendRequest::send(source).signaled()), WcStatus::Success);
@@ -69,7 +73,8 @@ fn a_local_dma_key_takes_messages_from_anywhere_and_lets_no_peer_in() {
     assert_eq!(to.word(24).load(Ordering::Acquire), 77);
     // Only by unsafe slices: a number that anybody can guess does not give safe ones.
     assert!(matches!(b.pd.import_region(there.lkey().0), Err(ImportError::NoRegion { .. })));
-    let refused = SendRequest::write(a.region.slice(..8).unwrap(), there.remote(to.at(24), 8)).signaled();
+    let refused =
+        SendRequest::write(a.region.slice(..8).unwrap(), there.remote(to.at(24), 8)).signaled();
     assert_eq!(status(&a, &refused), WcStatus::RemAccessErr);
     assert_eq!(to.word(24).load(Ordering::Acquire), 77);
 }
@@ -86,14 +91,21 @@ fn everything_is_reached_by_the_processs_addresses_but_for_what_is_not_mapped() 
         a.region.slice(..8).unwrap()
     };
     assert_eq!(status(&a, &SendRequest::write(from(5), there(8)).signaled()), WcStatus::Success);
-    assert_eq!(status(&a, &SendRequest::fetch_add(from(0), there(8), 2).signaled()), WcStatus::Success);
+    assert_eq!(
+        status(&a, &SendRequest::fetch_add(from(0), there(8), 2).signaled()),
+        WcStatus::Success
+    );
     assert_eq!(a.region.load_u64(0).unwrap(), 5);
     assert_eq!(pages.word(8).load(Ordering::Acquire), 7);
-    assert_eq!(status(&a, &SendRequest::atomic_write(from(9), there(16)).signaled()), WcStatus::Success);
+    assert_eq!(
+        status(&a, &SendRequest::atomic_write(from(9), there(16)).signaled()),
+        WcStatus::Success
+    );
     assert_eq!(pages.word(16).load(Ordering::Acquire), 9);
     pages.unmap(1);
     // Three pages, of which the middle one is gone.
-    let read = SendRequest::read(a.region.slice(..3 * PAGE).unwrap(), everything.remote(pages.at(0), 0));
+    let read =
+        SendRequest::read(a.region.slice(..3 * PAGE).unwrap(), everything.remote(pages.at(0), 0));
     assert_eq!(status(&a, &read.signaled()), WcStatus::RemAccessErr);
     assert_eq!(a.region.load_u64(8).unwrap(), 7, "what came before the hole");
     assert_eq!(b.device.counter(Counter::AccessNotMapped), 1);
@@ -109,7 +121,8 @@ fn a_fast_region_takes_parts_of_several_regions_and_own_requests_go_from_and_to_
     region.map_parts(&[(&parts[0], 4000..2 * PAGE), (&parts[1], 0..100)], 0x8000 + 4000).unwrap();
     let len = 2 * PAGE - 4000 + 100;
     assert_eq!(region.remote().len, len as u64);
-    let register = SendRequest::register(&region, Access::LOCAL_WRITE | Access::REMOTE_WRITE).signaled();
+    let register =
+        SendRequest::register(&region, Access::LOCAL_WRITE | Access::REMOTE_WRITE).signaled();
     assert_eq!(status(&b, &register), WcStatus::Success);
     // A peer's WRITE lands in both.
     let bytes = pattern(len, 3);
@@ -117,7 +130,8 @@ fn a_fast_region_takes_parts_of_several_regions_and_own_requests_go_from_and_to_
     let write = SendRequest::write(a.region.slice(..len).unwrap(), region.remote()).signaled();
     assert_eq!(status(&a, &write), WcStatus::Success);
     let landed =
-        [parts[0].read_vec(4000, 2 * PAGE - 4000).unwrap(), parts[1].read_vec(0, 100).unwrap()].concat();
+        [parts[0].read_vec(4000, 2 * PAGE - 4000).unwrap(), parts[1].read_vec(0, 100).unwrap()]
+            .concat();
     assert_eq!(landed, bytes);
     // The owner's READ, too, and its SEND goes from both.
     let other = pattern(len, 4);
@@ -148,7 +162,8 @@ fn a_fast_region_takes_memory_of_the_program() {
     // SAFETY: as above.
     let outside = unsafe { region.map_foreign(&[(&first, 0..PAGE + 1)], 0) };
     assert!(matches!(outside, Err(MapError::OutsideBuffer { index: 0, .. })), "{outside:?}");
-    let register = SendRequest::register(&region, Access::LOCAL_WRITE | Access::REMOTE_WRITE).signaled();
+    let register =
+        SendRequest::register(&region, Access::LOCAL_WRITE | Access::REMOTE_WRITE).signaled();
     assert_eq!(status(&b, &register), WcStatus::Success);
     a.region.store_u64(0, 1).unwrap();
     a.region.store_u64(8, 2).unwrap();
@@ -162,7 +177,8 @@ fn a_fast_region_takes_memory_of_the_program() {
 #[test]
 fn a_device_with_checked_copies_outlives_memory_that_was_unmapped_while_it_was_registered() {
     let checked = |net| {
-        let device = Device::builder().checked_copies(true).open_address([127, 48, 194, net]).unwrap();
+        let device =
+            Device::builder().checked_copies(true).open_address([127, 48, 194, net]).unwrap();
         End::on(device)
     };
     let (a, b) = (checked(1), checked(2));
@@ -185,7 +201,8 @@ fn prefetching_what_is_not_mapped_is_told() {
     let (_a, b) = pair(195);
     let pages = Pages::new(3);
     // SAFETY: the pages outlive the region, which is on demand, so that one of them may go.
-    let region = unsafe { b.pd.register(pages.at(0), 3 * PAGE, 0, ALL | Access::ON_DEMAND) }.unwrap();
+    let region =
+        unsafe { b.pd.register(pages.at(0), 3 * PAGE, 0, ALL | Access::ON_DEMAND) }.unwrap();
     region.prefetch(0, 3 * PAGE).unwrap();
     pages.unmap(1);
     let refused = region.prefetch(0, 3 * PAGE).unwrap_err();
@@ -206,7 +223,8 @@ fn a_datagram_for_a_page_that_is_gone_fails_its_receive_alone() {
     let ((pd, cq, qp), (their_pd, their_cq, their_qp)) = (end(1), end(2));
     let pages = Pages::new(2);
     // SAFETY: the pages outlive the region, which is on demand, so that one of them may go.
-    let region = unsafe { their_pd.register(pages.at(0), 2 * PAGE, 0, ALL | Access::ON_DEMAND) }.unwrap();
+    let region =
+        unsafe { their_pd.register(pages.at(0), 2 * PAGE, 0, ALL | Access::ON_DEMAND) }.unwrap();
     pages.unmap(1);
     their_qp.post_recv(&RecvRequest::new(region.slice(PAGE..).unwrap()).wr_id(1)).unwrap();
     let way = pd.address_handle(Gid::from_ip([127, 48, 196, 2].into())).unwrap();
@@ -222,7 +240,8 @@ fn a_datagram_for_a_page_that_is_gone_fails_its_receive_alone() {
 fn a_flush_for_persistence_has_the_bytes_in_the_file_when_it_completes() {
     let (a, b) = pair(197);
     // Beside the program: build folders are on disks.
-    let path = std::env::current_exe().unwrap().with_extension(format!("log{}", std::process::id()));
+    let path =
+        std::env::current_exe().unwrap().with_extension(format!("log{}", std::process::id()));
     let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     file.set_len(4 * PAGE as u64).unwrap();
@@ -258,9 +277,11 @@ fn a_flush_for_persistence_has_the_bytes_in_the_file_when_it_completes() {
     // A part of it through a window, with the same promise.
     let mut window = b.pd.alloc_window().unwrap();
     let access = Access::REMOTE_WRITE | Access::FLUSH_PERSISTENT;
-    let bind = SendRequest::bind(&mut window, log.slice(PAGE..2 * PAGE).unwrap(), access).signaled();
+    let bind =
+        SendRequest::bind(&mut window, log.slice(PAGE..2 * PAGE).unwrap(), access).signaled();
     assert_eq!(status(&b, &bind), WcStatus::Success);
-    let flush = SendRequest::flush(window.remote().unwrap(), 10, PlacementType::PERSISTENCE).signaled();
+    let flush =
+        SendRequest::flush(window.remote().unwrap(), 10, PlacementType::PERSISTENCE).signaled();
     assert_eq!(status(&a, &flush), WcStatus::Success);
     assert_eq!(b.device.counter(Counter::FlushFailed), 0);
 }

@@ -8,8 +8,9 @@ use crate::common::{End, pattern};
 const MESSAGE: usize = 6 << 12;
 const MESSAGES: usize = 1500;
 
-/// A link that holds a packet of thirty up for some microseconds costs next to no retransmission, with each of the messages under way alone: what
-/// comes behind such a packet waits for it. How late it really is the scheduler decides, so now and then one counts as lost.
+/// A link that holds a packet of thirty up for some microseconds costs next to no retransmission,
+/// with each of the messages under way alone: what comes behind such a packet waits for it. How
+/// late it really is the scheduler decides, so now and then one counts as lost.
 #[test]
 fn packets_that_are_late_for_microseconds_are_not_asked_for() {
     let faults: FaultSpec = "reorder=3%,late=30us,seed=11".parse().unwrap();
@@ -25,7 +26,8 @@ fn packets_that_are_late_for_microseconds_are_not_asked_for() {
     for nr in 0..MESSAGES {
         let data = pattern(MESSAGE, nr as u8);
         a.region.write(0, &data).unwrap();
-        a.qp.post_send(&SendRequest::write(a.region.slice(..MESSAGE).unwrap(), there).signaled()).unwrap();
+        a.qp.post_send(&SendRequest::write(a.region.slice(..MESSAGE).unwrap(), there).signaled())
+            .unwrap();
         a.complete();
         assert!(b.region.read_vec(0, MESSAGE).unwrap() == data, "WRITE {nr}");
         let back = SendRequest::read(a.region.slice(MESSAGE..2 * MESSAGE).unwrap(), there);
@@ -36,7 +38,9 @@ fn packets_that_are_late_for_microseconds_are_not_asked_for() {
     let count = |counter| ends.iter().map(|end| end.device.counter(counter)).sum::<u64>();
     let [late, executed, went_back] =
         [Counter::SimulatedReorder, Counter::HeldExecuted, Counter::CompleterRetryErr].map(count);
-    eprintln!("{late} packets were late, {executed} executed when these came, {went_back} times sent again");
+    eprintln!(
+        "{late} packets were late, {executed} executed when these came, {went_back} times sent again"
+    );
     assert!(late > 300 && executed > late, "{late} were late, {executed} kept for them");
     // One for each, where none waits: but for those that are the last of a message.
     assert!(went_back < late / 4, "{late} were late, {went_back} times sent again");

@@ -41,8 +41,11 @@ fn pollster() {
 #[test]
 fn tokio() {
     let (a, b) = pair(21);
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let server = tokio::spawn(pong(b, 100));
         tokio::time::timeout(Duration::from_secs(60), ping(a, 100)).await.unwrap();
@@ -89,13 +92,15 @@ fn several_tasks_share_one_queue_and_each_completion_goes_to_one() {
             a.qp.post_send(&SendRequest::send(Data::EMPTY).signaled()).unwrap();
             a.complete();
         }
-        let mut taken: Vec<u64> = takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect();
+        let mut taken: Vec<u64> =
+            takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect();
         taken.sort_unstable();
         assert!(taken.into_iter().eq(0..3 * EACH as u64));
     });
 }
 
-/// An executor of the rudest kind: waking polls the task at once, on the thread that wakes, and drops it when it is done.
+/// An executor of the rudest kind: waking polls the task at once, on the thread that wakes, and
+/// drops it when it is done.
 struct Inline {
     task: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
     woken_again: AtomicBool,
@@ -143,8 +148,10 @@ fn a_waker_may_poll_at_once_and_close_the_device() {
         drop((device, pd, qp, region, cq));
         tell.send((completion.wr_id, std::thread::current().name().map(str::to_owned))).unwrap();
     };
-    let inline =
-        Arc::new(Inline { task: Mutex::new(Some(Box::pin(task))), woken_again: AtomicBool::new(false) });
+    let inline = Arc::new(Inline {
+        task: Mutex::new(Some(Box::pin(task))),
+        woken_again: AtomicBool::new(false),
+    });
     inline.run();
     a.qp.post_send(&SendRequest::send(Data::EMPTY)).unwrap();
     let (wr_id, thread) = told.recv_timeout(LONG.unwrap()).unwrap();

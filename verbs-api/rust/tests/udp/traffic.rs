@@ -13,10 +13,14 @@ fn send_write_read_and_atomics_move_the_right_bytes() {
 
     b.qp.post_recv(&RecvRequest::new(b.region.slice(..).unwrap()).wr_id(9)).unwrap();
     a.region.write(0, &data).unwrap();
-    a.qp.post_send(&SendRequest::send_imm(a.region.slice(..).unwrap(), 77).wr_id(1).signaled()).unwrap();
+    a.qp.post_send(&SendRequest::send_imm(a.region.slice(..).unwrap(), 77).wr_id(1).signaled())
+        .unwrap();
     assert_eq!(a.complete().wr_id, 1);
     let received = b.complete();
-    assert_eq!((received.wr_id, received.byte_len, received.imm_data()), (9, SIZE as u32, Some(77)));
+    assert_eq!(
+        (received.wr_id, received.byte_len, received.imm_data()),
+        (9, SIZE as u32, Some(77))
+    );
     assert!(b.region.read_vec(0, SIZE).unwrap() == data, "SEND");
 
     let data = pattern(SIZE, 6);
@@ -59,7 +63,8 @@ fn atomic_write_and_flush() {
         SendRequest::atomic_write(a.region.slice(..8).unwrap(), there).wr_id(3).signaled(),
     ];
     a.qp.post_send_batch(&requests).unwrap();
-    for (wr_id, opcode) in [(1, WcOpcode::Flush), (2, WcOpcode::Flush), (3, WcOpcode::AtomicWrite)] {
+    for (wr_id, opcode) in [(1, WcOpcode::Flush), (2, WcOpcode::Flush), (3, WcOpcode::AtomicWrite)]
+    {
         let completion = a.complete();
         assert_eq!((completion.wr_id, completion.opcode), (wr_id, opcode));
     }
@@ -67,7 +72,10 @@ fn atomic_write_and_flush() {
     assert_eq!(log.load_u64(0).unwrap(), 77);
     // Anonymous memory lasts nowhere: it cannot be registered for it, and a peer cannot ask for it.
     let refused = b.pd.allocate(SIZE, rights | Access::FLUSH_PERSISTENT);
-    assert!(matches!(refused, Err(AllocateError::Register(RegMrError::NotPersistent { .. }))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(AllocateError::Register(RegMrError::NotPersistent { .. }))),
+        "{refused:?}"
+    );
     let lasting = SendRequest::flush_region(there, PlacementType::PERSISTENCE).signaled();
     a.qp.post_send(&lasting).unwrap();
     assert_eq!(a.cq.wait_one(None).unwrap().status, WcStatus::RemAccessErr);
@@ -78,11 +86,15 @@ fn batches_inline_data_and_several_pieces() {
     let (a, b) = pair(2);
     let texts: Vec<String> = (0..40).map(|nr| format!("message {nr}")).collect();
     let receives: Vec<_> = (0..40)
-        .map(|nr| RecvRequest::new(b.region.slice(nr * 64..(nr + 1) * 64).unwrap()).wr_id(nr as u64))
+        .map(|nr| {
+            RecvRequest::new(b.region.slice(nr * 64..(nr + 1) * 64).unwrap()).wr_id(nr as u64)
+        })
         .collect();
     b.qp.post_recv_batch(&receives).unwrap();
-    let sends: Vec<_> =
-        texts.iter().map(|text| SendRequest::send(Data::inline(text.as_bytes())).signaled()).collect();
+    let sends: Vec<_> = texts
+        .iter()
+        .map(|text| SendRequest::send(Data::inline(text.as_bytes())).signaled())
+        .collect();
     a.qp.post_send_batch(&sends).unwrap();
     for (nr, text) in texts.iter().enumerate() {
         let received = b.complete();
@@ -93,16 +105,19 @@ fn batches_inline_data_and_several_pieces() {
 
     let data = pattern(300, 1);
     a.region.write(0, &data).unwrap();
-    let pieces = [(0..100), (100..101), (101..200), (200..300)].map(|range| a.region.slice(range).unwrap());
+    let pieces =
+        [(0..100), (100..101), (101..200), (200..300)].map(|range| a.region.slice(range).unwrap());
     let here = [(4096..4200), (5000..5196)].map(|range| b.region.slice(range).unwrap());
     b.qp.post_recv(&RecvRequest::new(here)).unwrap();
     a.qp.post_send(&SendRequest::send(pieces).signaled()).unwrap();
     assert_eq!(b.complete().byte_len, 300);
-    let got = [b.region.read_vec(4096, 104).unwrap(), b.region.read_vec(5000, 196).unwrap()].concat();
+    let got =
+        [b.region.read_vec(4096, 104).unwrap(), b.region.read_vec(5000, 196).unwrap()].concat();
     assert_eq!(got, data);
 }
 
-/// As a program with `ibv_cq_ex` does: several completions in one turn, posting between them, stamps that go up.
+/// As a program with `ibv_cq_ex` does: several completions in one turn, posting between them,
+/// stamps that go up.
 #[test]
 fn completions_are_polled_one_by_one_and_stamped() {
     let (a, b) = pair(62);
@@ -110,7 +125,8 @@ fn completions_are_polled_one_by_one_and_stamped() {
     let wall_before = a.device.wallclock_ns(before).unwrap();
     let there = b.region.remote();
     let post = |wr_id| {
-        a.qp.post_send(&SendRequest::write(Data::inline(b"x"), there).wr_id(wr_id).signaled()).unwrap();
+        a.qp.post_send(&SendRequest::write(Data::inline(b"x"), there).wr_id(wr_id).signaled())
+            .unwrap();
     };
     (0..4).for_each(post);
     let (mut seen, mut last) = (Vec::new(), before);
@@ -121,7 +137,9 @@ fn completions_are_polled_one_by_one_and_stamped() {
         loop {
             assert_eq!((poller.status, poller.opcode), (WcStatus::Success, WcOpcode::RdmaWrite));
             assert!(poller.timestamp_ns >= last && poller.timestamp_ns <= a.device.clock_ns());
-            assert!(a.device.wallclock_ns(poller.timestamp_ns).unwrap() + 1_000_000_000 > wall_before);
+            assert!(
+                a.device.wallclock_ns(poller.timestamp_ns).unwrap() + 1_000_000_000 > wall_before
+            );
             last = poller.timestamp_ns;
             seen.push(poller.wr_id);
             if seen.len() <= 4 {
@@ -135,7 +153,8 @@ fn completions_are_polled_one_by_one_and_stamped() {
     assert_eq!(seen, (0..8).collect::<Vec<_>>());
 }
 
-/// Who posts one by one and never polls need not: what waits for others leaves without it, twice over.
+/// Who posts one by one and never polls need not: what waits for others leaves without it, twice
+/// over.
 #[test]
 fn what_is_posted_and_never_polled_for_arrives() {
     let (a, b) = pair(46);

@@ -1,4 +1,5 @@
-//! Keys for a while: windows and fast-registration regions. And memory that is not the program's own.
+//! Keys for a while: windows and fast-registration regions. And memory that is not the program's
+//! own.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -18,7 +19,9 @@ fn bind(end: &End, window: &mut MemoryWindow, part: RegionSlice<'_>) -> RemoteRe
 
 fn write(from: &End, to: RemoteRegion, bytes: &[u8]) -> Completion {
     from.region.write(0, bytes).unwrap();
-    from.qp.post_send(&SendRequest::write(from.region.slice(..bytes.len()).unwrap(), to).signaled()).unwrap();
+    from.qp
+        .post_send(&SendRequest::write(from.region.slice(..bytes.len()).unwrap(), to).signaled())
+        .unwrap();
     from.cq.wait_one(LONG).unwrap()
 }
 
@@ -78,7 +81,8 @@ fn queue_pairs_take_their_windows_with_them() {
 fn a_bind_that_the_region_does_not_allow_fails_alone() {
     let (_a, b) = pair(183);
     let mut window = b.pd.alloc_window().unwrap();
-    b.qp.post_send(&SendRequest::bind(&mut window, b.region.slice(..).unwrap(), GRANTED).wr_id(9)).unwrap();
+    b.qp.post_send(&SendRequest::bind(&mut window, b.region.slice(..).unwrap(), GRANTED).wr_id(9))
+        .unwrap();
     let failed = b.cq.wait_one(LONG).unwrap();
     assert_eq!((failed.wr_id, failed.status), (9, WcStatus::MwBindErr));
 }
@@ -112,11 +116,14 @@ fn a_type_1_window_is_bound_anew_at_will_and_unbound_by_a_bind_of_nothing() {
     let first = bind(&b, &mut window, region.slice(..16).unwrap());
     assert_eq!(write(&a, first, &pattern(16, 1)).status, WcStatus::Success);
     // It belongs to the domain: what another queue pair was told is good for this one's peer.
-    let (other, far) = (b.pd.queue_pair(&b.cq).create().unwrap(), a.pd.queue_pair(&a.cq).create().unwrap());
+    let (other, far) =
+        (b.pd.queue_pair(&b.cq).create().unwrap(), a.pd.queue_pair(&a.cq).create().unwrap());
     other.connect(&far.endpoint(), &ConnectOptions::default()).unwrap();
     far.connect(&other.endpoint(), &ConnectOptions::default()).unwrap();
     other
-        .post_send(&SendRequest::bind(&mut window, region.slice(16..32).unwrap(), GRANTED).signaled())
+        .post_send(
+            &SendRequest::bind(&mut window, region.slice(16..32).unwrap(), GRANTED).signaled(),
+        )
         .unwrap();
     assert_eq!(b.complete().opcode, WcOpcode::BindMw);
     let second = window.remote().unwrap();
@@ -190,7 +197,10 @@ fn what_peers_write_stands_in_the_file() {
     std::fs::remove_file(&path).unwrap();
     file.write_all(&[0; 3 * 4096]).unwrap();
     let region = b.pd.map_file(&file, 4096, 8192, ALL).unwrap();
-    assert!(matches!(b.pd.map_file(&file, 5, 1, ALL), Err(MapFileError::Map(FileError::Offset { .. }))));
+    assert!(matches!(
+        b.pd.map_file(&file, 5, 1, ALL),
+        Err(MapFileError::Map(FileError::Offset { .. }))
+    ));
     assert_eq!(write(&a, region.remote(), &pattern(8192, 9)).status, WcStatus::Success);
     drop(region);
     let mut bytes = vec![0; 8192];

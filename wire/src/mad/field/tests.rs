@@ -4,13 +4,14 @@ use super::*;
 fn bits_at_every_place_and_width() {
     for width in 1..=64 {
         for bit in 0..=72 {
-            let value = 0xa5c3_96e1_7b2d_8f04_u64.rotate_left(bit as u32) & (u64::MAX >> (64 - width));
+            let value =
+                0xa5c3_96e1_7b2d_8f04_u64.rotate_left(bit as u32) & (u64::MAX >> (64 - width));
             let mut body = [0; MESSAGE_LEN];
             put(&mut body, bit, width, value);
             assert_eq!(get(&body, bit, width), value, "{width} bits at {bit}");
             // By the letter: bit n of the message is bit 7 - n % 8 of byte n / 8.
-            let by_bits =
-                (bit..bit + width).fold(0, |v, n| v << 1 | u64::from(body[n / 8] >> (7 - n % 8) & 1));
+            let by_bits = (bit..bit + width)
+                .fold(0, |v, n| v << 1 | u64::from(body[n / 8] >> (7 - n % 8) & 1));
             assert_eq!(by_bits, value);
             let set: u32 = body.iter().map(|byte| byte.count_ones()).sum();
             assert_eq!(set, value.count_ones(), "nothing outside");

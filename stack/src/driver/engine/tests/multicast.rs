@@ -1,5 +1,6 @@
-//! Groups over real sockets: on the loopback interface, where IPv4 groups work for everybody. Those of IPv6 need a route there, so their
-//! test (`tests/on_the_wire.rs`) makes an interface of its own.
+//! Groups over real sockets: on the loopback interface, where IPv4 groups work for everybody. Those
+//! of IPv6 need a route there, so their test (`tests/on_the_wire.rs`) makes an interface of its
+//! own.
 
 use std::net::UdpSocket;
 
@@ -33,7 +34,8 @@ struct Member {
 impl Member {
     fn new(queue_pairs: usize, config: EngineConfig) -> Self {
         let source = Source::Address(loopback_address());
-        let engine = Engine::open(&LinkSpec { name: "rxe0".parse().unwrap(), source }, config).unwrap();
+        let engine =
+            Engine::open(&LinkSpec { name: "rxe0".parse().unwrap(), source }, config).unwrap();
         let device = engine.device();
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(1024, None, 0).unwrap();
@@ -45,20 +47,28 @@ impl Member {
 
     fn ah(&self, group: IpAddr) -> AhHandle {
         let dgid = Gid::from_ip(group);
-        let attr =
-            AddressVector { dgid, is_global: true, port_num: 1, hop_limit: 1, ..AddressVector::default() };
+        let attr = AddressVector {
+            dgid,
+            is_global: true,
+            port_num: 1,
+            hop_limit: 1,
+            ..AddressVector::default()
+        };
         self.engine.device().create_ah(self.pd, &attr).unwrap()
     }
 
     fn attach(&self, group: IpAddr) -> Result<(), AttachMcastError> {
-        self.qp.iter().try_for_each(|&qp| self.engine.device().attach_mcast(qp, Gid::from_ip(group)))
+        self.qp
+            .iter()
+            .try_for_each(|&qp| self.engine.device().attach_mcast(qp, Gid::from_ip(group)))
     }
 
     fn listen(&self, group: IpAddr, receives: u64) {
         self.attach(group).unwrap();
         for &qp in &self.qp {
             for wr_id in 0..receives {
-                let sges = [Sge { addr: self.mr.iova + 64 * wr_id, length: 64, lkey: self.mr.lkey }];
+                let sges =
+                    [Sge { addr: self.mr.iova + 64 * wr_id, length: 64, lkey: self.mr.lkey }];
                 self.engine.post_recv(qp, &[RecvRequest { wr_id, sges: &sges }]).unwrap();
             }
         }
@@ -92,7 +102,8 @@ impl Member {
         }
     }
 
-    /// Waits for so many received messages; the numbers of each queue pair, in order of arrival. Completions of sends are taken too.
+    /// Waits for so many received messages; the numbers of each queue pair, in order of arrival.
+    /// Completions of sends are taken too.
     fn hear(&self, count: usize) -> Vec<Vec<u32>> {
         let start = Instant::now();
         let mut heard = vec![Vec::new(); self.qp.len()];
@@ -125,9 +136,15 @@ impl Member {
 
 fn started(engine: &Engine, pd: PdId, cq: &Arc<Cq>) -> QpHandle {
     let (send_cq, recv_cq) = (Arc::clone(cq), Arc::clone(cq));
-    let cap =
-        QpCap { max_send_wr: 256, max_recv_wr: 256, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-    let init = QpInit { qp_type: QpType::Ud, pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: false };
+    let cap = QpCap {
+        max_send_wr: 256,
+        max_recv_wr: 256,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline_data: 0,
+    };
+    let init =
+        QpInit { qp_type: QpType::Ud, pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: false };
     let qp = engine.device().create_qp(&init).unwrap();
     for (qp_state, mask) in [
         (QpState::Init, QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::QKEY),
@@ -143,7 +160,8 @@ fn started(engine: &Engine, pd: PdId, cq: &Arc<Cq>) -> QpHandle {
 #[test]
 fn every_member_hears_everything_in_order_and_the_sender_itself() {
     let group = group(1);
-    let (a, b, outside) = (Member::new(1, config()), Member::new(3, config()), Member::new(1, config()));
+    let (a, b, outside) =
+        (Member::new(1, config()), Member::new(3, config()), Member::new(1, config()));
     a.listen(group, 100);
     b.listen(group, 100);
     a.say(group, 0..100);
@@ -152,7 +170,11 @@ fn every_member_hears_everything_in_order_and_the_sender_itself() {
     assert_eq!(a.hear(100), [all]);
     for member in [&a, &b] {
         assert_eq!(member.counter(Counter::RcvdPkts), 100);
-        assert_eq!(member.counter(Counter::IcrcExact), 100, "identifications as the ICRCs were made for");
+        assert_eq!(
+            member.counter(Counter::IcrcExact),
+            100,
+            "identifications as the ICRCs were made for"
+        );
         assert_eq!(member.counter(Counter::DropNoGroup), 0);
     }
     assert_eq!(outside.counter(Counter::RcvdPkts), 0);

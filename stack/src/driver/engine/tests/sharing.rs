@@ -75,7 +75,8 @@ fn engines_on_one_address_talk_and_no_packet_goes_astray() {
     for (end, peer) in ends.iter().zip([3, 2, 1, 0]) {
         end.connect(ends[peer].qp.qpn(), at.into());
     }
-    let data: Vec<u8> = (0..1 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 9) as u8).collect();
+    let data: Vec<u8> =
+        (0..1 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 9) as u8).collect();
     for _ in 0..3 {
         for (from, to) in [(0, 3), (2, 1), (3, 0), (1, 2)] {
             ends[from].buffer.write(0, &data).unwrap();
@@ -109,7 +110,9 @@ fn management_datagrams_reach_the_process_that_they_are_for() {
     let to: IpAddr = at.into();
     send_mad(&outside, to, &cm(Attribute::Req, CommId::NONE, service(1), 1));
     send_mad(&outside, to, &cm(Attribute::SidrReq, CommId::NONE, service(2), 2));
-    for (attribute, slot, mark) in [(Attribute::Rep, 0, 3), (Attribute::Rtu, 1, 4), (Attribute::Dreq, 2, 5)] {
+    for (attribute, slot, mark) in
+        [(Attribute::Rep, 0, 3), (Attribute::Rtu, 1, 4), (Attribute::Dreq, 2, 5)]
+    {
         send_mad(&outside, to, &cm(attribute, CommId::with_slot(slot, 99), 0, mark));
     }
     let mut got = [const { Vec::new() }; 3];
@@ -122,7 +125,8 @@ fn management_datagrams_reach_the_process_that_they_are_for() {
     });
     assert_eq!(got, [vec![3], vec![1, 4], vec![2, 5]]);
 
-    // A service that nobody listens on any more, one that nobody ever did, and what is no management datagram.
+    // A service that nobody listens on any more, one that nobody ever did, and what is no
+    // management datagram.
     assert!(ends[1].engine.unlisten(service(1)));
     send_mad(&outside, to, &cm(Attribute::Req, CommId::NONE, service(1), 6));
     send_mad(&outside, to, &cm(Attribute::Req, CommId::NONE, service(77), 7));
@@ -192,7 +196,8 @@ fn a_queue_pair_1_gets_the_datagrams_of_its_own_process_only() {
     assert_eq!((outside, total(&ends, Counter::DropNoQp)), (5, 0));
 }
 
-/// Its destination number would name slot 63, but it is nobody's: what is sent to a group comes to the group's address.
+/// Its destination number would name slot 63, but it is nobody's: what is sent to a group comes to
+/// the group's address.
 #[test]
 fn a_packet_to_a_group_is_no_packet_for_another_process() {
     let at = address(11, 1);
@@ -200,7 +205,14 @@ fn a_packet_to_a_group_is_no_packet_for_another_process() {
     let outside = UdpPort::open(UdpConfig::new(address(11, 2).into())).unwrap();
     let ext = Ext::Deth(Deth { qkey: QKey(1), src_qp: Qpn::masked(2) });
     for _ in 0..4 {
-        send_packet(&outside, at.into(), Opcode::UdSendOnly, ext, Qpn::MULTICAST.value(), b"to a group");
+        send_packet(
+            &outside,
+            at.into(),
+            Opcode::UdSendOnly,
+            ext,
+            Qpn::MULTICAST.value(),
+            b"to a group",
+        );
     }
     wait_until("four are dropped", || total(&ends, Counter::DropGroupMismatch) == 4);
     assert_eq!((total(&ends, Counter::Forwarded), total(&ends, Counter::DropForeignSlot)), (0, 0));
@@ -220,8 +232,8 @@ fn a_packet_for_a_slot_that_nobody_has_is_dropped_and_never_answered() {
     assert_eq!(outside.receive(&mut buffers).unwrap(), 0, "an answer came");
 }
 
-/// A sender that uses one source port for all: the receiving kernel merges packets to different processes, and hands them all to
-/// the first one's.
+/// A sender that uses one source port for all: the receiving kernel merges packets to different
+/// processes, and hands them all to the first one's.
 #[test]
 fn merged_packets_for_two_processes_reach_both() {
     let at = address(9, 1);
@@ -230,9 +242,13 @@ fn merged_packets_for_two_processes_reach_both() {
     let seed = IcrcSeed::new(outside.address(), ROCE_PORT, at.into(), ROCE_PORT).unwrap();
     let mut bytes = Vec::new();
     for index in 0..8_u16 {
-        // Slots by turns, so that half of them are in the wrong place whichever comes first. No such queue pair there.
-        let bth =
-            Bth::new(Opcode::RcSendOnly, Qpn::masked(u32::from(index % 2) << 18 | 5), urxe_wire::Psn::new(1));
+        // Slots by turns, so that half of them are in the wrong place whichever comes first. No
+        // such queue pair there.
+        let bth = Bth::new(
+            Opcode::RcSendOnly,
+            Qpn::masked(u32::from(index % 2) << 18 | 5),
+            urxe_wire::Psn::new(1),
+        );
         let mut one = [0; 64];
         let start = PacketRepr::new(bth, Ext::None).emit_headers(&mut one).unwrap();
         let len = seed.append(index, &mut one, start + 16).unwrap();

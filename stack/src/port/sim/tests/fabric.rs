@@ -4,7 +4,8 @@ use super::*;
 
 const RETRY_NS: u64 = 100 * MICROSECOND;
 
-/// Sends numbers one at a time, again until the peer answers with the number, and answers the peer's.
+/// Sends numbers one at a time, again until the peer answers with the number, and answers the
+/// peer's.
 struct StopAndWait {
     own: IpAddr,
     peer: IpAddr,

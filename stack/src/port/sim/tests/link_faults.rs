@@ -20,7 +20,10 @@ fn assert_near(hits: u64, chance: Chance) {
     let probability = f64::from(chance.as_ppm()) / 1e6;
     let expected = f64::from(COUNT) * probability;
     let margin = 5.0 * (expected * (1.0 - probability)).sqrt();
-    assert!((hits as f64 - expected).abs() <= margin, "{hits} hits, expected {expected} ± {margin}");
+    assert!(
+        (hits as f64 - expected).abs() <= margin,
+        "{hits} hits, expected {expected} ± {margin}"
+    );
 }
 
 fn is_sorted_and_unique(numbers: &[u32]) -> bool {
@@ -42,7 +45,8 @@ fn loss() {
 
 #[test]
 fn loss_in_bursts() {
-    let faults = LinkFaults { loss: Chance::from_percent(2), loss_burst_max: 5, ..LinkFaults::default() };
+    let faults =
+        LinkFaults { loss: Chance::from_percent(2), loss_burst_max: 5, ..LinkFaults::default() };
     let numbers = numbered_over(6, faults).numbers(1);
     let gaps: Vec<u32> =
         numbers.windows(2).map(|pair| pair[1] - pair[0] - 1).filter(|&gap| gap > 0).collect();
@@ -119,7 +123,11 @@ fn mtu_counts_the_headers() {
     let mut net = Net::with_faults(11, LinkFaults { mtu: 1_500, ..LinkFaults::default() });
     assert_eq!(net.send(0, 1, &[0; 1_472], 4_096), SendOutcome::Sent);
     assert_eq!(net.send(0, 1, &[0; 1_473], 4_096), SendOutcome::Dropped);
-    assert_eq!(net.send(0, 1, &[0; 3_000], 1_473), SendOutcome::Dropped, "all of the run or nothing");
+    assert_eq!(
+        net.send(0, 1, &[0; 3_000], 1_473),
+        SendOutcome::Dropped,
+        "all of the run or nothing"
+    );
     let (a, b): (IpAddr, IpAddr) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
     let port = net.network.add_node(&[a]).unwrap();
     net.network.add_node(&[b]).unwrap();
@@ -163,14 +171,16 @@ fn a_limited_rate_spaces_packets_and_bounds_the_queue() {
         net.send(0, 1, &[0; 1_000], 1_000);
     }
     net.run();
-    // 1,066 bytes wait for each packet taken: the 94th finds 99,138 before it and no room for its 1,028.
+    // 1,066 bytes wait for each packet taken: the 94th finds 99,138 before it and no room for its
+    // 1,028.
     assert_eq!(net.reads.len(), 93);
     assert_eq!(net.network.counters().queue_overflow, 107);
 }
 
 #[test]
 fn own_settings_of_a_link_come_before_the_default() {
-    let mut net = Net::with_faults(13, LinkFaults { loss: Chance::ALWAYS, ..LinkFaults::default() });
+    let mut net =
+        Net::with_faults(13, LinkFaults { loss: Chance::ALWAYS, ..LinkFaults::default() });
     net.network.set_faults(net.node(0), net.node(1), LinkFaults::default());
     net.send_numbered(0, 1, 5);
     net.send_numbered(1, 0, 5);

@@ -74,7 +74,9 @@ fn a_stopped_node_says_when_it_resumes() {
         let (scope, packets) = (PauseScope::Node(node), PausedPackets::Hold);
         net.network.pause(Pause { scope, packets, from: at(from), until: at(until) });
     }
-    for (now, until) in [(9, None), (10, Some(40)), (39, Some(40)), (40, None), (50, Some(60)), (60, None)] {
+    for (now, until) in
+        [(9, None), (10, Some(40)), (39, Some(40)), (40, None), (50, Some(60)), (60, None)]
+    {
         net.network.advance(at(now));
         assert_eq!(net.network.stopped_until(node), until.map(at), "at {now} µs");
         assert_eq!(net.network.stopped_until(net.node(1)), None);
@@ -92,7 +94,8 @@ fn a_partition_cuts_both_ways_between_its_sides_alone() {
         }
     }
     net.run();
-    let mut pairs: Vec<(IpAddr, usize)> = net.reads.iter().map(|read| (read.from, read.node)).collect();
+    let mut pairs: Vec<(IpAddr, usize)> =
+        net.reads.iter().map(|read| (read.from, read.node)).collect();
     pairs.sort_unstable();
     let expected = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 2), (2, 3), (3, 2), (3, 3)]
         .map(|(from, to)| (address(from), to));

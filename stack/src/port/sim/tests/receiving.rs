@@ -11,7 +11,11 @@ fn receiving(seed: u64, nodes: u8, config: NodeConfig) -> Net {
 #[test]
 fn a_buffer_holds_as_many_packets_as_was_measured_on_linux() {
     for (receive_buffer_bytes, single_4k_packets) in [(208 << 10, 25), (8 << 20, 992)] {
-        let config = NodeConfig { receive_buffer_bytes, read_delay_ns: MICROSECOND, ..NodeConfig::default() };
+        let config = NodeConfig {
+            receive_buffer_bytes,
+            read_delay_ns: MICROSECOND,
+            ..NodeConfig::default()
+        };
         let mut net = receiving(1, 2, config);
         for _ in 0..2_000 {
             net.send(0, 1, &[0; 4_096], 4_096);
@@ -27,14 +31,16 @@ fn a_buffer_holds_as_many_packets_as_was_measured_on_linux() {
 
 #[test]
 fn a_read_waits_for_its_delay_and_takes_all_there_is() {
-    let mut net = receiving(1, 2, NodeConfig { read_delay_ns: 50 * MICROSECOND, ..NodeConfig::default() });
+    let mut net =
+        receiving(1, 2, NodeConfig { read_delay_ns: 50 * MICROSECOND, ..NodeConfig::default() });
     for number in 0..100 {
         net.run_until(Time::from_ns(u64::from(number) * MICROSECOND));
         net.send(0, 1, &numbered(number), 64);
     }
     net.run();
     let times: Vec<u64> = net.reads.iter().map(|read| read.at.as_ns() / MICROSECOND).collect();
-    // The first arrives at 10 µs; by 60 µs 51 are there. The next read follows the 52nd packet by 50 µs.
+    // The first arrives at 10 µs; by 60 µs 51 are there. The next read follows the 52nd packet by
+    // 50 µs.
     assert_eq!(times, [vec![60; 51], vec![111; 49]].concat());
     assert_eq!(net.numbers(1), (0..100).collect::<Vec<_>>());
 }
@@ -42,7 +48,8 @@ fn a_read_waits_for_its_delay_and_takes_all_there_is() {
 /// All that Linux may merge, it merges, when asked always.
 #[test]
 fn merging_always_takes_equal_packets_and_a_shorter_last() {
-    let config = NodeConfig { read_delay_ns: MICROSECOND, merge: Chance::ALWAYS, ..NodeConfig::default() };
+    let config =
+        NodeConfig { read_delay_ns: MICROSECOND, merge: Chance::ALWAYS, ..NodeConfig::default() };
     let mut net = receiving(1, 3, config);
     let sizes = [100, 100, 100, 40, 100, 100, 200, 200, 30, 30, 31];
     for size in sizes {
@@ -60,20 +67,25 @@ fn merging_always_takes_equal_packets_and_a_shorter_last() {
 
 #[test]
 fn merging_stops_at_the_limits_of_linux() {
-    let config = NodeConfig { read_delay_ns: MICROSECOND, merge: Chance::ALWAYS, ..NodeConfig::default() };
+    let config =
+        NodeConfig { read_delay_ns: MICROSECOND, merge: Chance::ALWAYS, ..NodeConfig::default() };
     let mut net = receiving(1, 2, config);
     net.send_numbered(0, 1, 130);
     for _ in 0..20 {
         net.send(0, 1, &[7; 4_000], 4_000);
     }
     net.run();
-    let reads: Vec<(usize, usize)> =
-        net.reads.iter().map(|read| (read.segment_size, read.bytes.len() / read.segment_size)).collect();
+    let reads: Vec<(usize, usize)> = net
+        .reads
+        .iter()
+        .map(|read| (read.segment_size, read.bytes.len() / read.segment_size))
+        .collect();
     assert_eq!(reads, [(64, 64), (64, 64), (64, 2), (4_000, 16), (4_000, 4)]);
     assert!(net.reads.iter().all(|read| read.bytes.len() <= MAX_RUN_BYTES));
 }
 
-/// Random sizes and senders, merged now and then: splitting the reads gives the packets of each sender back, in order.
+/// Random sizes and senders, merged now and then: splitting the reads gives the packets of each
+/// sender back, in order.
 #[test]
 fn merging_loses_and_mixes_nothing() {
     for seed in 0..20 {
@@ -86,7 +98,8 @@ fn merging_loses_and_mixes_nothing() {
             net.run_until(Time::from_ns(step * MICROSECOND));
             let from = rng.pick(&[0, 2, 3]);
             let segment_size = rng.pick(&[1, 17, 64, 64, 1_000]);
-            let mut bytes = vec![0; rng.between(1, 4) as usize * segment_size - rng.index(segment_size)];
+            let mut bytes =
+                vec![0; rng.between(1, 4) as usize * segment_size - rng.index(segment_size)];
             rng.fill(&mut bytes);
             assert_eq!(net.send(from, 1, &bytes, segment_size), SendOutcome::Sent);
             sent[from].extend(bytes.chunks(segment_size).map(<[u8]>::to_vec));

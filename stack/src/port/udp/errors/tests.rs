@@ -50,14 +50,16 @@ fn icmp_messages_have_their_reasons() {
         (4, 0, 0, R::Other { icmp_type: 4, icmp_code: 0 }),
     ] {
         let origin = libc::SO_EE_ORIGIN_ICMP6;
-        let error = PathError::from_queued(&queued(origin, icmp_type, icmp_code, Errno::PROTO, info));
+        let error =
+            PathError::from_queued(&queued(origin, icmp_type, icmp_code, Errno::PROTO, info));
         assert_eq!(error.reason, reason);
     }
 }
 
 #[test]
 fn local_errors_have_no_reporter() {
-    let error = PathError::from_queued(&queued(libc::SO_EE_ORIGIN_LOCAL, 0, 0, Errno::MSGSIZE, 1500));
+    let error =
+        PathError::from_queued(&queued(libc::SO_EE_ORIGIN_LOCAL, 0, 0, Errno::MSGSIZE, 1500));
     assert_eq!(error.reason, PathErrorReason::TooBig { mtu: 1500 });
     assert_eq!(error.reporter, None);
     assert_eq!(

@@ -36,7 +36,11 @@ fn control_messages_that_are_too_short_or_out_of_range_drop_the_datagram() {
     ] {
         let mut control = Control::EMPTY;
         assert!(control.push(level, kind, data));
-        assert_eq!(read_control(&control, &mut blank()), None, "level {level} type {kind} {data:?}");
+        assert_eq!(
+            read_control(&control, &mut blank()),
+            None,
+            "level {level} type {kind} {data:?}"
+        );
     }
 }
 

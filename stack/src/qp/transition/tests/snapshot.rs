@@ -43,14 +43,20 @@ fn render() -> String {
     out.push_str("    RTS --> SQE: send error (UC, UD)\n```\n\n");
     out.push_str("SQE is entered by a send error and ERR by any fatal one, without a call.\n");
     for qp_type in QpType::ALL {
-        write!(out, "\n## {qp_type}\n\n| from | to | required | optional |\n|---|---|---|---|\n").unwrap();
+        write!(out, "\n## {qp_type}\n\n| from | to | required | optional |\n|---|---|---|---|\n")
+            .unwrap();
         for from in QpState::ALL {
             for to in QpState::ALL {
                 match attributes(from, to, qp_type) {
                     None => writeln!(out, "| {from} | {to} | not possible | |").unwrap(),
                     Some(Attributes { required, optional }) => {
-                        writeln!(out, "| {from} | {to} | {} | {} |", names(required), names(optional))
-                            .unwrap();
+                        writeln!(
+                            out,
+                            "| {from} | {to} | {} | {} |",
+                            names(required),
+                            names(optional)
+                        )
+                        .unwrap();
                     }
                 }
             }

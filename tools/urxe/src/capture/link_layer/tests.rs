@@ -5,7 +5,8 @@ use urxe_wire::frame::{FrameRepr, LinkRepr};
 use super::*;
 
 fn datagram() -> Vec<u8> {
-    let mut repr = FrameRepr::new("10.0.0.1:49152".parse().unwrap(), "10.0.0.2:4791".parse().unwrap());
+    let mut repr =
+        FrameRepr::new("10.0.0.1:49152".parse().unwrap(), "10.0.0.2:4791".parse().unwrap());
     repr.link = None;
     repr.build(&[7; 20]).unwrap()
 }
@@ -39,7 +40,8 @@ fn every_link_type_leads_to_the_same_datagram() {
 
 #[test]
 fn vlan_tags_are_kept() {
-    let mut repr = FrameRepr::new("[fd00::1]:49152".parse().unwrap(), "[fd00::2]:4791".parse().unwrap());
+    let mut repr =
+        FrameRepr::new("[fd00::1]:49152".parse().unwrap(), "[fd00::2]:4791".parse().unwrap());
     repr.link = Some(LinkRepr { vlan: vec![(0x8100, 0x6007)], ..LinkRepr::default() });
     let bytes = repr.build(&[1]).unwrap();
     assert_eq!(parse(1, &bytes).unwrap().repr, repr);

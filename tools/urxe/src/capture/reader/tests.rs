@@ -205,8 +205,12 @@ fn times_that_are_none() {
     for resolution in [0x7f, 0x8f] {
         let negative = order.u64(i64::MIN as u64);
         let options: [(u16, &[u8]); 2] = [(9, &[resolution]), (14, &negative)];
-        let file =
-            [order.section(), order.interface(1, 0, &options), order.enhanced(0, u64::MAX, 1, &[1])].concat();
+        let file = [
+            order.section(),
+            order.interface(1, 0, &options),
+            order.enhanced(0, u64::MAX, 1, &[1]),
+        ]
+        .concat();
         assert_eq!(read(&file).0[0].0, None, "resolution {resolution:#x}");
     }
 }
@@ -251,17 +255,23 @@ fn lengths_that_cannot_be() {
     let mut short = [order.section(), order.block(0x7777, &[])].concat();
     let at = section_len as usize + 4;
     short[at..at + 4].fill(0);
-    assert!(matches!(read(&short).1, Some(CaptureError::Malformed { offset }) if offset == section_len));
+    assert!(
+        matches!(read(&short).1, Some(CaptureError::Malformed { offset }) if offset == section_len)
+    );
 }
 
 #[test]
 fn a_packet_of_an_unknown_interface() {
     let order = Order::Little;
-    let file = [order.section(), order.interface(1, 0, &[]), order.enhanced(7, 0, 1, &[1])].concat();
+    let file =
+        [order.section(), order.interface(1, 0, &[]), order.enhanced(7, 0, 1, &[1])].concat();
     let error = read(&file).1.unwrap();
     assert!(matches!(error, CaptureError::NoInterface { interface: 7, known: 1, .. }), "{error}");
     let bare = [order.section(), order.simple(1, &[1])].concat();
-    assert!(matches!(read(&bare).1, Some(CaptureError::NoInterface { interface: 0, known: 0, .. })));
+    assert!(matches!(
+        read(&bare).1,
+        Some(CaptureError::NoInterface { interface: 0, known: 0, .. })
+    ));
 }
 
 #[test]

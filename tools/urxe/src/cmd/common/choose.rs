@@ -12,7 +12,8 @@ use crate::output;
 /// How many addresses the peer process tries.
 const CANDIDATES: u32 = 16;
 
-/// `--device`: a name in the list, a device of its own (`rxe0=10.0.0.1`, `rxe0=eth0`), or an address.
+/// `--device`: a name in the list, a device of its own (`rxe0=10.0.0.1`, `rxe0=eth0`), or an
+/// address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceWord {
     /// A name in the list.
@@ -81,7 +82,10 @@ impl Choice {
         match (opened, free_loopback_address()) {
             (Err(error), Some(free)) if self.any_loopback && is_taken(&error) => {
                 let spec = at(free.into());
-                output::note(&format!("{} is in use; this run takes {}", self.spec.source, spec.source));
+                output::note(&format!(
+                    "{} is in use; this run takes {}",
+                    self.spec.source, spec.source
+                ));
                 builder.clone().open_link(&spec)
             }
             (opened, _) => opened,
@@ -100,8 +104,9 @@ pub fn is_taken(error: &OpenError) -> bool {
     matches!(error, OpenPortError::AddressInUse { .. } | OpenPortError::TooManyProcesses { .. })
 }
 
-/// Devices that a peer process on this machine may take to talk to the one at `address`: for IPv4 the loopback addresses after it, or from
-/// 127.0.0.2 on; for IPv6 the other addresses of this machine.
+/// Devices that a peer process on this machine may take to talk to the one at `address`: for IPv4
+/// the loopback addresses after it, or from 127.0.0.2 on; for IPv6 the other addresses of this
+/// machine.
 ///
 /// # Errors
 /// The machine's interfaces cannot be listed.
@@ -113,7 +118,8 @@ pub fn peers_of(address: IpAddr) -> Result<Vec<LinkSpec>, LinkError> {
         }
         IpAddr::V6(_) => {
             let interfaces = link::interface::interfaces()?;
-            let addresses = interfaces.iter().flat_map(|interface| &interface.addresses).map(|ip| ip.address);
+            let addresses =
+                interfaces.iter().flat_map(|interface| &interface.addresses).map(|ip| ip.address);
             let usable = |other: &IpAddr| match other {
                 IpAddr::V6(v6) => *other != address && !v6.is_unicast_link_local(),
                 IpAddr::V4(_) => false,

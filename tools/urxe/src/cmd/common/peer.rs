@@ -1,7 +1,9 @@
-//! The other end of a run: a process of this program that this one starts, or one that it is connected with.
+//! The other end of a run: a process of this program that this one starts, or one that it is
+//! connected with.
 //!
-//! A started process ends with its parent, however the parent ends: its standard input closes, and the kernel sends it SIGKILL. The parent
-//! learns of its end by the end of its standard output, so neither waits for the other in vain.
+//! A started process ends with its parent, however the parent ends: its standard input closes, and
+//! the kernel sends it SIGKILL. The parent learns of its end by the end of its standard output, so
+//! neither waits for the other in vain.
 
 use std::fmt::Debug;
 use std::io::{self, BufRead, BufReader, Write};
@@ -84,7 +86,8 @@ pub struct Peer<A> {
 }
 
 impl<A: Reply> Peer<A> {
-    /// Starts this program with other arguments, to be talked with over its standard input and output.
+    /// Starts this program with other arguments, to be talked with over its standard input and
+    /// output.
     pub fn start(arguments: &[&str]) -> Result<Self, ProcessError> {
         let program = std::env::current_exe().map_err(ProcessError::Start)?;
         let mut child = Command::new(program)

@@ -45,8 +45,12 @@ impl FromStr for Size {
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => write!(f, "{} MiB", bytes >> 20),
-            bytes if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => write!(f, "{} KiB", bytes >> 10),
+            bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => {
+                write!(f, "{} MiB", bytes >> 20)
+            }
+            bytes if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => {
+                write!(f, "{} KiB", bytes >> 10)
+            }
             bytes => write!(f, "{bytes} B"),
         }
     }
@@ -69,7 +73,9 @@ mod tests {
             let size: Size = text.parse().unwrap();
             assert_eq!((size.bytes(), size.to_string().as_str()), (bytes, shown));
         }
-        for wrong in ["", "0", "K", "-1", "1G", "257M", "99999999999999999999", "18014398509481985K", "4 K"] {
+        for wrong in
+            ["", "0", "K", "-1", "1G", "257M", "99999999999999999999", "18014398509481985K", "4 K"]
+        {
             assert_eq!(wrong.parse::<Size>(), Err(NotASize), "{wrong}");
         }
     }

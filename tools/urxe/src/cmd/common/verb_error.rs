@@ -2,7 +2,8 @@
 
 use urxe::{
     AllocPdError, AllocateError, BatchError, BufferError, CqError, CreateAhError, CreateCqError,
-    CreateQpError, CreateSrqError, LinkError, ModifyError, OpenError, PostError, SliceError, WaitError,
+    CreateQpError, CreateSrqError, LinkError, ModifyError, OpenError, PostError, SliceError,
+    WaitError,
 };
 
 /// Why an end does not work.

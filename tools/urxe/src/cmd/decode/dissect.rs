@@ -13,11 +13,12 @@ use crate::capture::link_layer::{self, NotUdp};
 #[cfg(test)]
 mod tests;
 
-/// A record that claims more than this is not filled up: no IP packet is so long, the length is damaged.
+/// A record that claims more than this is not filled up: no IP packet is so long, the length is
+/// damaged.
 const MAX_FRAME_LEN: usize = 1 << 17;
 
-/// Bytes of the longest link header and the shortest IP header: with fewer, zeros that stand in for what the
-/// capture cut may have been taken for a protocol.
+/// Bytes of the longest link header and the shortest IP header: with fewer, zeros that stand in for
+/// what the capture cut may have been taken for a protocol.
 const MIN_HEADERS_LEN: usize = 40;
 
 /// One packet of a capture.
@@ -100,7 +101,8 @@ impl Icrc {
     }
 }
 
-/// The record's bytes; if the capture cut them, with zeros up to the length on the wire, so that lengths agree.
+/// The record's bytes; if the capture cut them, with zeros up to the length on the wire, so that
+/// lengths agree.
 pub fn as_on_the_wire<'a>(record: &Record<'a>) -> Cow<'a, [u8]> {
     let original_len = usize::try_from(record.original_len).unwrap_or(usize::MAX);
     if record.bytes.len() >= original_len || original_len > MAX_FRAME_LEN {
@@ -169,8 +171,8 @@ fn icrc_of(frame: &Frame<'_>, captured: usize) -> Icrc {
     }
 }
 
-/// The MAD in a datagram to queue pair 1, or why it is none of communication management; `None` for other packets and where the
-/// capture cut it.
+/// The MAD in a datagram to queue pair 1, or why it is none of communication management; `None` for
+/// other packets and where the capture cut it.
 pub fn mad(view: &PacketView<'_>, payload_captured: usize) -> Option<Result<Mad, MadError>> {
     let is_whole = payload_captured == view.payload_len();
     let to_gsi = view.deth().is_some() && view.bth().dest_qp == Qpn::QP1;

@@ -300,14 +300,20 @@ fn mad_object(mad: Result<Mad, MadError>) -> MadObject {
             attribute: message.attribute().name(),
             tid: tid.to_string(),
             attribute_modifier,
-            fields: message.fields().into_iter().map(|(name, value)| (name, json_value(value))).collect(),
+            fields: message
+                .fields()
+                .into_iter()
+                .map(|(name, value)| (name, json_value(value)))
+                .collect(),
             cma: message.cma_header().map(|header| CmaObject {
                 src: header.src().ip(),
                 src_port: header.src_port,
                 dst: header.dst(),
             }),
         },
-        Err(reason) => MadObject::Refused { reason: reason.to_string(), reason_name: reason.name() },
+        Err(reason) => {
+            MadObject::Refused { reason: reason.to_string(), reason_name: reason.name() }
+        }
     }
 }
 
@@ -318,7 +324,9 @@ fn json_value(value: MadValue<'_>) -> serde_json::Value {
         MadValue::Plain(Value::Flag(flag)) => flag.into(),
         MadValue::Plain(Value::Word(word)) => word.into(),
         MadValue::Text(text) => text.into(),
-        MadValue::Bytes(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into(),
+        MadValue::Bytes(bytes) => {
+            bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
+        }
     }
 }
 

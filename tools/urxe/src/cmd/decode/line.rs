@@ -21,13 +21,21 @@ pub fn print(out: &mut dyn Write, packet: &Packet<'_>, start_ns: u128) -> io::Re
         }
         Content::OtherUdp { frame, len } => {
             addresses(out, frame)?;
-            write!(out, "not RoCEv2: UDP {} > {}, {len} bytes", frame.src.port(), frame.dst.port())?;
+            write!(
+                out,
+                "not RoCEv2: UDP {} > {}, {len} bytes",
+                frame.src.port(),
+                frame.dst.port()
+            )?;
         }
         Content::Other(what) => write!(out, "not RoCEv2: {what}")?,
         Content::Damaged(what) => write!(out, "damaged frame: {what}")?,
         Content::Cut => {
             let Packet { captured_len, original_len, .. } = packet;
-            write!(out, "cut by the capture: {captured_len} of {original_len} bytes, less than its headers")?;
+            write!(
+                out,
+                "cut by the capture: {captured_len} of {original_len} bytes, less than its headers"
+            )?;
         }
     }
     if let Some(comment) = &packet.comment {
@@ -41,7 +49,12 @@ fn addresses(out: &mut dyn Write, frame: &FrameRepr) -> io::Result<()> {
 }
 
 /// BTH, further headers in wire order, payload, ICRC.
-fn roce(out: &mut dyn Write, view: &PacketView<'_>, payload_captured: usize, icrc: Icrc) -> io::Result<()> {
+fn roce(
+    out: &mut dyn Write,
+    view: &PacketView<'_>,
+    payload_captured: usize,
+    icrc: Icrc,
+) -> io::Result<()> {
     write!(out, "{}", view.bth())?;
     for header in headers(view) {
         write!(out, ", {}", header.text)?;
@@ -66,7 +79,8 @@ pub struct HeaderText {
 /// The extension headers of a packet in wire order.
 pub fn headers(view: &PacketView<'_>) -> Vec<HeaderText> {
     let mut all = Vec::new();
-    let mut add = |name, text: Option<String>| all.extend(text.map(|text| HeaderText { name, text }));
+    let mut add =
+        |name, text: Option<String>| all.extend(text.map(|text| HeaderText { name, text }));
     add("XRCETH", view.xrceth().map(|header| header.to_string()));
     add("DETH", view.deth().map(|header| header.to_string()));
     add("FETH", view.feth().map(|header| header.to_string()));

@@ -44,7 +44,8 @@ impl Args {
     /// Decodes the file to its end, or to where it is damaged.
     pub fn run(self) -> Result<Outcome, CmdError> {
         let mut out = output::stdout();
-        let result = open(&self.file).map_err(CmdError::from).and_then(|file| self.decode(file, &mut out));
+        let result =
+            open(&self.file).map_err(CmdError::from).and_then(|file| self.decode(file, &mut out));
         out.flush()?;
         let tally = result?;
         if !self.json {

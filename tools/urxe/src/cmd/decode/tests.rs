@@ -1,4 +1,5 @@
-//! Captures of real kernels, damaged: whatever the bytes, decoding ends with text or with an error that has a place.
+//! Captures of real kernels, damaged: whatever the bytes, decoding ends with text or with an error
+//! that has a place.
 
 use proptest::prelude::*;
 use proptest::sample::Index;

@@ -26,7 +26,9 @@ pub fn print(out: &mut dyn Write, packet: &Packet<'_>) -> io::Result<()> {
             print_payload(out, view, *payload_captured)?;
             print_icrc(out, received_icrc(view.bytes()), *icrc)
         }
-        Content::Malformed { frame, .. } | Content::OtherUdp { frame, .. } => print_frame(out, frame),
+        Content::Malformed { frame, .. } | Content::OtherUdp { frame, .. } => {
+            print_frame(out, frame)
+        }
         Content::Other(_) | Content::Damaged(_) | Content::Cut => Ok(()),
     }
 }
@@ -52,14 +54,25 @@ fn print_frame(out: &mut dyn Write, frame: &FrameRepr) -> io::Result<()> {
         }
     }
     let checksum = if frame.udp_checksum { "present" } else { "left out" };
-    writeln!(out, "      UDP           {} > {} checksum {checksum}", frame.src.port(), frame.dst.port())
+    writeln!(
+        out,
+        "      UDP           {} > {} checksum {checksum}",
+        frame.src.port(),
+        frame.dst.port()
+    )
 }
 
 fn print_packet(out: &mut dyn Write, view: &PacketView<'_>) -> io::Result<()> {
     let bth = view.bth();
     let qp1 = if bth.dest_qp == Qpn::QP1 { " (communication management)" } else { "" };
     write!(out, "      BTH           opcode 0x{:02x} {} ", bth.opcode.byte(), bth.opcode)?;
-    write!(out, "se {} m {} pad {} ", u8::from(bth.solicited), u8::from(bth.mig_req), bth.pad_count)?;
+    write!(
+        out,
+        "se {} m {} pad {} ",
+        u8::from(bth.solicited),
+        u8::from(bth.mig_req),
+        bth.pad_count
+    )?;
     write!(out, "tver {} pkey {} ", bth.version, bth.pkey)?;
     write!(out, "fecn {} becn {} ", u8::from(bth.fecn), u8::from(bth.becn))?;
     writeln!(out, "qp {}{qp1} a {} psn {}", bth.dest_qp, u8::from(bth.ack_req), bth.psn)?;
@@ -84,7 +97,11 @@ fn print_mad(out: &mut dyn Write, mad: &Mad) -> io::Result<()> {
     Ok(())
 }
 
-fn print_payload(out: &mut dyn Write, view: &PacketView<'_>, captured_len: usize) -> io::Result<()> {
+fn print_payload(
+    out: &mut dyn Write,
+    view: &PacketView<'_>,
+    captured_len: usize,
+) -> io::Result<()> {
     if !view.info().has_payload() {
         return Ok(());
     }
@@ -93,8 +110,14 @@ fn print_payload(out: &mut dyn Write, view: &PacketView<'_>, captured_len: usize
     let shown = &captured[..captured.len().min(PAYLOAD_SHOWN)];
     for (line, bytes) in shown.chunks(PAYLOAD_PER_LINE).enumerate() {
         let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let text: String = bytes.iter().map(|&b| if b.is_ascii_graphic() { b.into() } else { '.' }).collect();
-        writeln!(out, "                    {:04x}  {:<47}  {text}", line * PAYLOAD_PER_LINE, hex.join(" "))?;
+        let text: String =
+            bytes.iter().map(|&b| if b.is_ascii_graphic() { b.into() } else { '.' }).collect();
+        writeln!(
+            out,
+            "                    {:04x}  {:<47}  {text}",
+            line * PAYLOAD_PER_LINE,
+            hex.join(" ")
+        )?;
     }
     if captured.len() > PAYLOAD_SHOWN {
         writeln!(out, "                    … {} bytes more", captured.len() - PAYLOAD_SHOWN)?;
@@ -109,7 +132,9 @@ fn print_icrc(out: &mut dyn Write, received: Option<u32>, icrc: Icrc) -> io::Res
         Icrc::Wrong { computed: Some(computed) } => {
             writeln!(out, "      ICRC          0x{received:08x} WRONG, should be 0x{computed:08x}")
         }
-        Icrc::Wrong { computed: None } => writeln!(out, "      ICRC          0x{received:08x} WRONG"),
+        Icrc::Wrong { computed: None } => {
+            writeln!(out, "      ICRC          0x{received:08x} WRONG")
+        }
         Icrc::NotCaptured => writeln!(out, "      ICRC          not captured"),
     }
 }

@@ -1,7 +1,7 @@
 //! What `ibv_query_device` and `ibv_query_port` say of a device.
 //!
-//! Limits come from the stack ([`Limits`]); what it does not offer is 0, as libibverbs has it. Numbers of
-//! enumerations are libibverbs'.
+//! Limits come from the stack ([`Limits`]); what it does not offer is 0, as libibverbs has it.
+//! Numbers of enumerations are libibverbs'.
 
 use serde::{Serialize, Serializer};
 use urxe_stack::device::Limits;
@@ -51,9 +51,11 @@ pub const DEVICE_CAP_FLAGS_EX: [(u32, &str); 3] =
 const VENDOR_ID: u32 = 0x00ff_ffff;
 /// `IBV_TRANSPORT_IB`, which RoCE is, too.
 const TRANSPORT_IB: Named = named(0, "InfiniBand");
-/// Atomicity among all queue pairs of a device and its processor (`IBV_ATOMIC_GLOB` would be among devices).
+/// Atomicity among all queue pairs of a device and its processor (`IBV_ATOMIC_GLOB` would be among
+/// devices).
 const ATOMIC_HCA: Named = named(1, "ATOMIC_HCA");
-/// 4.096 µs · 2^15 between a packet's arrival and its acknowledgement at the latest, as `rdma_rxe` promises.
+/// 4.096 µs · 2^15 between a packet's arrival and its acknowledgement at the latest, as `rdma_rxe`
+/// promises.
 const LOCAL_CA_ACK_DELAY: u32 = 15;
 /// Completions are stamped in nanoseconds.
 const CORE_CLOCK_KHZ: u64 = 1_000_000;

@@ -1,5 +1,5 @@
-//! `urxe devinfo`: the devices' attributes in the form of `ibv_devinfo`, so that scripts that read the one read
-//! the other.
+//! `urxe devinfo`: the devices' attributes in the form of `ibv_devinfo`, so that scripts that read
+//! the one read the other.
 
 mod attributes;
 mod print;
@@ -34,7 +34,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// Prints what was asked for. A device that cannot exist on this machine is told on standard error.
+    /// Prints what was asked for. A device that cannot exist on this machine is told on standard
+    /// error.
     pub fn run(self) -> Result<Outcome, CmdError> {
         let configured = link::configured()?;
         let chosen: Vec<&LinkSpec> = match &self.device {

@@ -78,7 +78,10 @@ fn limits(rows: &mut Rows<'_>, device: &Attributes) -> io::Result<()> {
     }
     rows.row("max_pkeys", device.max_pkeys)?;
     rows.row("local_ca_ack_delay", device.local_ca_ack_delay)?;
-    rows.row("completion timestamp_mask", format_args!("{:#018x}", device.completion_timestamp_mask))?;
+    rows.row(
+        "completion timestamp_mask",
+        format_args!("{:#018x}", device.completion_timestamp_mask),
+    )?;
     rows.row("hca_core_clock", format_args!("{}kHZ", device.hca_core_clock_khz))?;
     writeln!(rows.out, "\n\tcq moderation caps:")?;
     writeln!(rows.out, "\t\tmax_cq_count:\t{}", device.max_cq_count)?;
@@ -108,7 +111,10 @@ fn details(rows: &mut Rows<'_>, port: &PortAttributes) -> io::Result<()> {
     rows.row("max_msg_sz", format_args!("{:#x}", port.max_msg_sz))?;
     rows.row("pkey_tbl_len", port.pkey_tbl_len)?;
     rows.row("gid_tbl_len", port.gid_tbl_len)?;
-    rows.row("active_width", format_args!("{}X ({})", port.active_width.name, port.active_width.value))?;
+    rows.row(
+        "active_width",
+        format_args!("{}X ({})", port.active_width.name, port.active_width.value),
+    )?;
     rows.named("active_speed", port.active_speed)?;
     rows.named("phys_state", port.phys_state)?;
     rows.row("netdev", &port.netdev)?;

@@ -1,4 +1,5 @@
-//! Whether two processes can have a device on one address: this one, and a second one that is started for it.
+//! Whether two processes can have a device on one address: this one, and a second one that is
+//! started for it.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
@@ -33,20 +34,25 @@ pub fn probe() -> Probe {
     };
     let engine = match open(address) {
         Ok(engine) => engine,
-        Err(error) => return probe(Verdict::Unverified, error.to_string(), "unknown until that is solved"),
+        Err(error) => {
+            return probe(Verdict::Unverified, error.to_string(), "unknown until that is solved");
+        }
     };
     if let Some((call, errno)) = engine.alone() {
         let detail = format!("the system refuses {call}: {errno}");
         return Probe {
             advice: Some(
-                "needs Linux with abstract local sockets, memory files and SO_REUSEPORT with BPF".into(),
+                "needs Linux with abstract local sockets, memory files and SO_REUSEPORT with BPF"
+                    .into(),
             ),
             ..probe(Verdict::Limited, detail, WITHOUT)
         };
     }
     let program = match std::env::current_exe() {
         Ok(program) => program,
-        Err(error) => return probe(Verdict::Unverified, format!("no second process: {error}"), "unknown"),
+        Err(error) => {
+            return probe(Verdict::Unverified, format!("no second process: {error}"), "unknown");
+        }
     };
     let joined = Command::new(program).args(["doctor", "--join", &address.to_string()]).output();
     match joined {
@@ -60,7 +66,11 @@ pub fn probe() -> Probe {
         }
         Ok(output) => {
             let told = String::from_utf8_lossy(&output.stderr);
-            probe(Verdict::Limited, format!("a second process could not join: {}", told.trim()), WITHOUT)
+            probe(
+                Verdict::Limited,
+                format!("a second process could not join: {}", told.trim()),
+                WITHOUT,
+            )
         }
         Err(error) => probe(Verdict::Unverified, format!("no second process: {error}"), "unknown"),
     }

@@ -12,7 +12,8 @@ use crate::output;
 pub struct Args {
     /// The new device's name, such as rxe0
     name: LinkName,
-    /// An address of this machine or the name of a network interface, with or without "type rxe netdev" before it
+    /// An address of this machine or the name of a network interface, with or without "type rxe
+    /// netdev" before it
     #[arg(value_name = "ADDRESS|INTERFACE", required = true, num_args = 1..=4)]
     words: Vec<String>,
 }
@@ -23,10 +24,13 @@ impl Args {
         let spec = LinkSpec { name: self.name, source: source(&self.words)? };
         link::resolve(&spec)?;
         let path = config::file_path()?;
-        let was_built_in = config::configured_from(None, Some(&path))?.origin == link::Origin::BuiltIn;
+        let was_built_in =
+            config::configured_from(None, Some(&path))?.origin == link::Origin::BuiltIn;
         config::add(&path, &spec)?;
         if was_built_in && spec.name != LinkSpec::built_in().name {
-            output::note("the built-in device rxe0 on 127.0.0.1 is not there while the list has others");
+            output::note(
+                "the built-in device rxe0 on 127.0.0.1 is not there while the list has others",
+            );
         }
         note_environment();
         Ok(Outcome::Done)
@@ -65,15 +69,21 @@ mod tests {
     #[test]
     fn word_orders() {
         let eth0 = Source::Interface("eth0".to_owned());
-        for text in ["eth0", "netdev eth0", "type rxe netdev eth0", "type rxe eth0", "netdev eth0 type rxe"] {
+        for text in
+            ["eth0", "netdev eth0", "type rxe netdev eth0", "type rxe eth0", "netdev eth0 type rxe"]
+        {
             assert_eq!(of(text).unwrap(), eth0, "{text}");
         }
-        assert_eq!(of("type rxe netdev 10.0.0.1").unwrap(), Source::Address("10.0.0.1".parse().unwrap()));
+        assert_eq!(
+            of("type rxe netdev 10.0.0.1").unwrap(),
+            Source::Address("10.0.0.1".parse().unwrap())
+        );
     }
 
     #[test]
     fn wrong_words() {
-        for text in ["type siw netdev eth0", "netdev", "type rxe", "eth0 eth1", "type", "dev eth0"] {
+        for text in ["type siw netdev eth0", "netdev", "type rxe", "eth0 eth1", "type", "dev eth0"]
+        {
             assert!(matches!(of(text), Err(CmdError::Usage(_))), "{text}");
         }
         assert!(matches!(of("eth0/1"), Err(CmdError::Word(_))));

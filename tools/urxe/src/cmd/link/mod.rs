@@ -47,6 +47,8 @@ impl Args {
 /// Says that the environment variable hides what the list now says.
 fn note_environment() {
     if std::env::var(urxe_stack::link::ENVIRONMENT).is_ok_and(|value| !value.trim().is_empty()) {
-        crate::output::note("URXE_DEVICES is set here and overrides the list; unset it to use the list");
+        crate::output::note(
+            "URXE_DEVICES is set here and overrides the list; unset it to use the list",
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! `urxe link show`: a line per device, as `rdma link` prints it, with addresses and path MTU behind; and below it a line per
-//! process that has the device open, with its connections if they are asked for.
+//! `urxe link show`: a line per device, as `rdma link` prints it, with addresses and path MTU
+//! behind; and below it a line per process that has the device open, with its connections if they
+//! are asked for.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -20,7 +21,8 @@ pub struct Args {
     /// For machines: an array of objects with the keys of "rdma -j link" and more
     #[arg(long)]
     json: bool,
-    /// The connections of each process, in the words of "rdma resource show cm_id", and what its connection manager counted
+    /// The connections of each process, in the words of "rdma resource show cm_id", and what its
+    /// connection manager counted
     #[arg(long)]
     connections: bool,
 }
@@ -163,7 +165,9 @@ fn print_listing(out: &mut dyn Write, listing: &Listing) -> Result<(), CmdError>
         }
         writeln!(out)?;
     }
-    for (what, counts) in [("communications", &listing.communications), ("counters", &listing.counters)] {
+    for (what, counts) in
+        [("communications", &listing.communications), ("counters", &listing.counters)]
+    {
         if !counts.is_empty() {
             write!(out, "        {what}")?;
             for (name, value) in counts {

@@ -1,4 +1,5 @@
-//! One thing to measure: an operation, how it is posted, and for how long. Both ends are told the same case.
+//! One thing to measure: an operation, how it is posted, and for how long. Both ends are told the
+//! same case.
 
 use std::fmt;
 use std::time::Duration;
@@ -66,13 +67,15 @@ impl Operation {
         matches!(self, Self::Send | Self::Write | Self::WriteImm)
     }
 
-    /// Whether its latency is that of a message to and fro, halved; else it is from post to completion.
+    /// Whether its latency is that of a message to and fro, halved; else it is from post to
+    /// completion.
     pub const fn is_ping_pong(self) -> bool {
         self.carries_data()
     }
 
-    /// Bytes of a datagram beside its payload (IBTA vol. 1, chapter 9: BTH 12, RETH 16, AETH 4, AtomicETH 28, immediate 4, ICRC 4): of
-    /// the only packet of a message, or of most packets of one that has several.
+    /// Bytes of a datagram beside its payload (IBTA vol. 1, chapter 9: BTH 12, RETH 16, AETH 4,
+    /// AtomicETH 28, immediate 4, ICRC 4): of the only packet of a message, or of most packets of
+    /// one that has several.
     pub const fn overhead(self, single: bool) -> usize {
         match self {
             Self::FetchAdd | Self::CmpSwap => 12 + 28 + 4 - ATOMIC_SIZE,
@@ -164,7 +167,8 @@ pub struct Case {
     pub inline: bool,
     /// Latency of WRITE: look at nothing but the memory.
     pub spin_memory: bool,
-    /// Whether the target of one-sided operations polls; else it sleeps, and its device serves them alone.
+    /// Whether the target of one-sided operations polls; else it sleeps, and its device serves them
+    /// alone.
     pub target_polls: bool,
     /// Bytes of the messages of one direction, all queue pairs together.
     pub working_set: usize,
@@ -206,7 +210,11 @@ impl Case {
     pub fn check(&self) -> Result<(), CaseError> {
         let Self { operation, metric, size, qps, depth, list, .. } = *self;
         let within = |what, given, max| {
-            if (1..=max).contains(&given) { Ok(()) } else { Err(CaseError::Range { what, given, max }) }
+            if (1..=max).contains(&given) {
+                Ok(())
+            } else {
+                Err(CaseError::Range { what, given, max })
+            }
         };
         within("the size of a message", size as u64, Size::MAX as u64)?;
         within("the number of queue pairs", qps.into(), QPS_MAX.into())?;
@@ -332,7 +340,9 @@ pub enum CaseError {
     )]
     WriteEvents,
     /// One message alone is one.
-    #[error("latency is that of one message alone: no --qps, --post-list or --bidirectional with it")]
+    #[error(
+        "latency is that of one message alone: no --qps, --post-list or --bidirectional with it"
+    )]
     Latency,
 }
 
@@ -350,7 +360,10 @@ mod tests {
         let latency = Case::latency(Write, 64, 4096, Limit::Messages(10));
         for (case, told) in [
             (Case { depth: 0, ..case() }, "the queue depth is 0; it may be 1 to 16384"),
-            (Case { qps: 2000, ..case() }, "the number of queue pairs is 2000; it may be 1 to 1024"),
+            (
+                Case { qps: 2000, ..case() },
+                "the number of queue pairs is 2000; it may be 1 to 1024",
+            ),
             (Case { list: 16, depth: 8, ..case() }, "the posting list is 16; it may be 1 to 8"),
             (
                 Case { operation: FetchAdd, size: 9, ..case() },
@@ -374,9 +387,13 @@ mod tests {
 
     #[test]
     fn rings_hold_whole_lists_and_slots_stay_inside() {
-        for (list, depth, every, len) in
-            [(1, 128, 16, 128), (1, 1, 1, 128), (1, 7, 3, 126), (32, 128, 32, 128), (100, 128, 100, 100)]
-        {
+        for (list, depth, every, len) in [
+            (1, 128, 16, 128),
+            (1, 1, 1, 128),
+            (1, 7, 3, 126),
+            (32, 128, 32, 128),
+            (100, 128, 100, 100),
+        ] {
             let case = Case { list, depth, qps: 3, size: 1000, working_set: 5000, ..case() };
             assert_eq!((case.signal_every(), case.ring_len()), (every, len), "list {list}");
             let slots = (0..3).flat_map(|lane| (0..len).map(move |index| (lane, index)));

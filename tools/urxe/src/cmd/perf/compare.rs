@@ -60,12 +60,16 @@ fn measure(args: &Args, choice: &Choice) -> Result<Vec<Row>, PerfError> {
     let one = lab.open_on_one_address(two, &args.device_options())?;
     let mtu = lab.fitting_mtu(two, args.mtu)?;
     let pairs = |case| [one, two].map(|devices| Contender::Case { devices, case });
-    let groups: Vec<Vec<Contender>> =
-        args.cases(mtu)?.iter().map(|group| group.iter().flat_map(|case| pairs(*case)).collect()).collect();
+    let groups: Vec<Vec<Contender>> = args
+        .cases(mtu)?
+        .iter()
+        .map(|group| group.iter().flat_map(|case| pairs(*case)).collect())
+        .collect();
     let progress = Progress::new(groups.iter().map(Vec::as_slice), args.rounds);
     let mut rows = Vec::new();
     for contenders in &groups {
-        let outcomes = lab.contest(contenders, args.rounds, |contender| progress.step(contender))?;
+        let outcomes =
+            lab.contest(contenders, args.rounds, |contender| progress.step(contender))?;
         for (pair, figures) in contenders.chunks_exact(2).zip(outcomes.chunks_exact(2)) {
             if let Contender::Case { case, .. } = pair[0] {
                 rows.push(row(case.operation, case.metric, case.size, &figures[0], &figures[1]));
@@ -101,7 +105,9 @@ mod tests {
             rounds: Vec::new(),
             verified: 0,
         };
-        let of = |metric| row(Operation::Send, metric, 64, &figure(30.0, 2.0), &figure(20.0, 3.0)).one_to_two;
+        let of = |metric| {
+            row(Operation::Send, metric, 64, &figure(30.0, 2.0), &figure(20.0, 3.0)).one_to_two
+        };
         assert_eq!((of(Metric::Bandwidth), of(Metric::Latency)), (Some(1.5), Some(1.5)));
     }
 }

@@ -1,16 +1,17 @@
-//! One end of a case: region, completion queue, queue pairs, and where each of them is in its ring of prepared requests.
+//! One end of a case: region, completion queue, queue pairs, and where each of them is in its ring
+//! of prepared requests.
 //!
 //! ```text
 //!   region   | source: what this end sends, what atomics bring | destination: what arrives, what READs bring, counters |
 //! ```
-//! Each half is the case's window. The requests of a ring are made once and posted again and again, as programs that are in a hurry
-//! do; nothing is allocated in a timed loop.
+//! Each half is the case's window. The requests of a ring are made once and posted again and again,
+//! as programs that are in a hurry do; nothing is allocated in a timed loop.
 
 use std::time::{Duration, Instant};
 
 use urxe::{
-    Access, Completion, CompletionQueue, ConnectOptions, Data, Device, Gather, MemoryRegion, PathMtu,
-    QpEndpoint, QueuePair, RecvRequest, RemoteRegion, SendRequest, WaitError,
+    Access, Completion, CompletionQueue, ConnectOptions, Data, Device, Gather, MemoryRegion,
+    PathMtu, QpEndpoint, QueuePair, RecvRequest, RemoteRegion, SendRequest, WaitError,
 };
 
 use super::case::{ATOMIC_SIZE, Case, Operation, Wait};
@@ -31,7 +32,8 @@ const NAP: Duration = Duration::from_millis(20);
 const POLLS_BETWEEN: u32 = 1024;
 /// Time without a completion after which the run fails.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
-/// The bit of a work request's identifier that tells receives from sends; the rest is queue pair and count.
+/// The bit of a work request's identifier that tells receives from sends; the rest is queue pair
+/// and count.
 const LANE_SHIFT: u32 = 32;
 
 /// What does not change during a session.
@@ -90,7 +92,10 @@ impl End {
         case.check()?;
         let window = case.window();
         let pd = device.alloc_pd().map_err(VerbError::from)?;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let access = Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC;
         let region = pd.allocate(2 * window, access).map_err(VerbError::from)?;
         let receives = receives(&case);
         let cq = device.create_cq(case.qps * (case.depth + receives)).map_err(VerbError::from)?;
@@ -163,7 +168,8 @@ impl End {
         let (window, slot) = (self.case.window(), self.case.slot(lane, index) * size);
         let at = |offset: usize| self.region.slice(offset..offset + size).map_err(VerbError::from);
         let there = |offset: usize, len: usize| {
-            let region = self.remote.ok_or_else(|| PerfError::Protocol("not connected".to_owned()))?;
+            let region =
+                self.remote.ok_or_else(|| PerfError::Protocol("not connected".to_owned()))?;
             let range = offset as u64..(offset + len) as u64;
             region.slice(range).map_err(|error| PerfError::Protocol(error.to_string()))
         };
@@ -174,10 +180,16 @@ impl End {
         Ok(match operation {
             Operation::Send => SendRequest::send(data()?),
             Operation::Write => SendRequest::write(data()?, there(window + slot, size)?),
-            Operation::WriteImm => SendRequest::write_imm(data()?, there(window + slot, size)?, lane as u32),
+            Operation::WriteImm => {
+                SendRequest::write_imm(data()?, there(window + slot, size)?, lane as u32)
+            }
             Operation::Read => SendRequest::read(at(window + slot)?, there(slot, size)?),
-            Operation::FetchAdd => SendRequest::fetch_add(at(slot)?, there(counter, ATOMIC_SIZE)?, 1),
-            Operation::CmpSwap => SendRequest::compare_swap(at(slot)?, there(counter, ATOMIC_SIZE)?, 0, 0),
+            Operation::FetchAdd => {
+                SendRequest::fetch_add(at(slot)?, there(counter, ATOMIC_SIZE)?, 1)
+            }
+            Operation::CmpSwap => {
+                SendRequest::compare_swap(at(slot)?, there(counter, ATOMIC_SIZE)?, 0, 0)
+            }
         })
     }
 
@@ -256,7 +268,8 @@ impl Lanes {
     /// After a round: where its receives ended.
     pub fn end(&mut self, ring_len: usize) {
         for lane in &mut self.lanes {
-            lane.received_from = (lane.received_from + (lane.received % ring_len as u64) as usize) % ring_len;
+            lane.received_from =
+                (lane.received_from + (lane.received % ring_len as u64) as usize) % ring_len;
         }
     }
 
@@ -287,7 +300,10 @@ impl Lanes {
         };
         for completion in &self.taken[..count] {
             if !completion.status.is_success() {
-                return Err(PerfError::Status { operation: end.case.operation, status: completion.status });
+                return Err(PerfError::Status {
+                    operation: end.case.operation,
+                    status: completion.status,
+                });
             }
             let (nr, messages) = (completion.wr_id >> LANE_SHIFT, completion.wr_id as u32);
             let Some(lane) = self.lanes.get_mut(nr as usize) else { continue };
@@ -305,7 +321,11 @@ impl Lanes {
     ///
     /// # Errors
     /// [`PerfError::Verb`].
-    pub fn post_receives(&mut self, end: &End, rings: &[Vec<RecvRequest<'_>>]) -> Result<(), PerfError> {
+    pub fn post_receives(
+        &mut self,
+        end: &End,
+        rings: &[Vec<RecvRequest<'_>>],
+    ) -> Result<(), PerfError> {
         for ((lane, ring), qp) in self.lanes.iter_mut().zip(rings).zip(&end.qps) {
             while lane.receives_due >= RECEIVES_AT_ONCE {
                 let len = (RECEIVES_AT_ONCE as usize).min(ring.len() - lane.next_receive);
@@ -318,7 +338,8 @@ impl Lanes {
         Ok(())
     }
 
-    /// After a look that found nothing: fails if that has been so for long. Looks at the clock now and then.
+    /// After a look that found nothing: fails if that has been so for long. Looks at the clock now
+    /// and then.
     ///
     /// # Errors
     /// [`PerfError::Stalled`].

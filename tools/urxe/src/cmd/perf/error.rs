@@ -82,7 +82,9 @@ pub enum PerfError {
         device: String,
     },
     /// The peer process has no address to use.
-    #[error("this machine has no second address of that kind for the peer process: choose an IPv4 --device")]
+    #[error(
+        "this machine has no second address of that kind for the peer process: choose an IPv4 --device"
+    )]
     NoPeerAddress,
     /// The floor's sockets.
     #[error("the floor: {doing}")]

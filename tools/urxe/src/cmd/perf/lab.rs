@@ -1,7 +1,8 @@
 //! The end that measures: both ends' devices, and contests between cases and floors.
 //!
-//! A contest runs its contenders in turn, A B C A B C ..., and takes the median of each: what the machine does meanwhile hits all alike, so
-//! that their ratios hold where the figures alone would not.
+//! A contest runs its contenders in turn, A B C A B C ..., and takes the median of each: what the
+//! machine does meanwhile hits all alike, so that their ratios hold where the figures alone would
+//! not.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -138,7 +139,11 @@ impl Lab {
     ///
     /// # Errors
     /// [`PerfError`].
-    pub fn open_here(&mut self, device: Device, options: &DeviceOptions) -> Result<usize, PerfError> {
+    pub fn open_here(
+        &mut self,
+        device: Device,
+        options: &DeviceOptions,
+    ) -> Result<usize, PerfError> {
         self.pair(device, Vec::new(), options)
     }
 
@@ -170,7 +175,9 @@ impl Lab {
     pub fn fitting_mtu(&self, devices: usize, mtu: Option<PathMtu>) -> Result<usize, PerfError> {
         let allowed = self.mtu(devices);
         match mtu {
-            Some(given) if given.bytes() > allowed => Err(PerfError::MtuTooLarge { given, allowed }),
+            Some(given) if given.bytes() > allowed => {
+                Err(PerfError::MtuTooLarge { given, allowed })
+            }
             Some(given) => Ok(given.bytes()),
             None => Ok(allowed),
         }
@@ -179,8 +186,10 @@ impl Lab {
     /// The links of a pair of devices.
     pub fn links(&self, devices: usize) -> (String, String) {
         let pair = &self.pairs[devices];
-        let own =
-            pair.device.link().map_or_else(|| pair.device.name().to_owned(), |link| link.spec.to_string());
+        let own = pair
+            .device
+            .link()
+            .map_or_else(|| pair.device.name().to_owned(), |link| link.spec.to_string());
         (own, pair.peer_link.clone())
     }
 
@@ -215,9 +224,14 @@ impl Lab {
             entered.push(self.enter(contender)?);
         }
         let mut outcomes =
-            vec![Outcome { median: Sample::default(), rounds: Vec::new(), verified: 0 }; contenders.len()];
+            vec![
+                Outcome { median: Sample::default(), rounds: Vec::new(), verified: 0 };
+                contenders.len()
+            ];
         for _ in 0..rounds {
-            for ((contender, entered), outcome) in contenders.iter().zip(&mut entered).zip(&mut outcomes) {
+            for ((contender, entered), outcome) in
+                contenders.iter().zip(&mut entered).zip(&mut outcomes)
+            {
                 told(contender);
                 let (sample, verified) = self.round(entered)?;
                 outcome.rounds.push(sample);
@@ -300,7 +314,10 @@ fn floor_figure(sent: Sample, received: Sample, received_here: Sample) -> Sample
 }
 
 /// Ends the round at the other end: what was received there, and the messages compared.
-fn stop(peer: &mut Peer<Answer>, sent: Vec<super::protocol::Sent>) -> Result<(Sample, u64), PerfError> {
+fn stop(
+    peer: &mut Peer<Answer>,
+    sent: Vec<super::protocol::Sent>,
+) -> Result<(Sample, u64), PerfError> {
     let order = Order::Stop { sent };
     match peer.ask(&order, ANSWER_LIMIT)? {
         Answer::Stopped { received, verified } => Ok((received, verified)),
@@ -310,7 +327,8 @@ fn stop(peer: &mut Peer<Answer>, sent: Vec<super::protocol::Sent>) -> Result<(Sa
 
 fn verbs_round(peer: &mut Peer<Answer>, of: &mut Session) -> Result<(Sample, u64), PerfError> {
     let case = *of.case();
-    // Its messages count for what is verified, not for the time. Where messages are counted, all of them are.
+    // Its messages count for what is verified, not for the time. Where messages are counted, all of
+    // them are.
     if let Some(time) = case.limit.time().filter(|_| !case.bidirectional) {
         ask(peer, of, Limit::after(time / WARM_UP_DIVISOR))?;
     }

@@ -6,8 +6,9 @@
 //! | WRITE | half of: post, until the last byte of the peer's message of the same size is in memory |
 //! | READ, atomics | from post to completion |
 //!
-//! Who waits for a WRITE looks at memory and polls its queue in turn, as the polling thread is the one that receives; with
-//! `--spin-memory` it looks at memory only, as `ib_write_lat` does, and the device's background thread receives.
+//! Who waits for a WRITE looks at memory and polls its queue in turn, as the polling thread is the
+//! one that receives; with `--spin-memory` it looks at memory only, as `ib_write_lat` does, and the
+//! device's background thread receives.
 //!
 //! Each end keeps to a processor of its own meanwhile, as in the floor ([`super::pinned`]).
 
@@ -80,7 +81,8 @@ impl<'a> Player<'a> {
         let receives = if operation.is_received() { vec![end.receives(0)?] } else { Vec::new() };
         let window = end.case.window();
         let odd = || PerfError::Protocol("not connected".to_owned());
-        let remote = end.remote.and_then(|remote| remote.slice(window as u64..).ok()).ok_or_else(odd)?;
+        let remote =
+            end.remote.and_then(|remote| remote.slice(window as u64..).ok()).ok_or_else(odd)?;
         Ok(Self {
             sends: end.sends(0)?,
             receives,
@@ -129,7 +131,8 @@ impl<'a> Player<'a> {
         Ok(end.qps[0].post_send(&request).map_err(VerbError::from)?)
     }
 
-    /// Waits for the peer's `nr`-th message, or the answer to one's own; `false` if it is over before.
+    /// Waits for the peer's `nr`-th message, or the answer to one's own; `false` if it is over
+    /// before.
     fn hear(
         &mut self,
         end: &End,

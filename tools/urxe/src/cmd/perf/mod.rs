@@ -1,4 +1,5 @@
-//! `urxe perf`: bandwidth, message rate and latency, as ratios to what the machine does without RDMA.
+//! `urxe perf`: bandwidth, message rate and latency, as ratios to what the machine does without
+//! RDMA.
 //!
 //! | file | subject |
 //! |---|---|
@@ -15,8 +16,9 @@
 //! | `compare` | one address against two |
 //! | `targets` | what the project wants to reach, and whether it does |
 //!
-//! The measured loops use the crate `urxe` as any program does. They post prepared requests and poll into an array: nothing is
-//! allocated and nothing is looked at that a program would not look at.
+//! The measured loops use the crate `urxe` as any program does. They post prepared requests and
+//! poll into an array: nothing is allocated and nothing is looked at that a program would not look
+//! at.
 
 mod case;
 mod compare;
@@ -81,7 +83,8 @@ impl Args {
         if self.targets {
             return targets::run(&self);
         }
-        let choice = Choice::new(self.device.as_ref()).map_err(VerbError::from).map_err(PerfError::from)?;
+        let choice =
+            Choice::new(self.device.as_ref()).map_err(VerbError::from).map_err(PerfError::from)?;
         if self.listen {
             two_hosts::listen(&choice, self.port)?;
             return Ok(Outcome::Done);
@@ -109,7 +112,8 @@ impl Args {
     }
 
     fn measure(&self, choice: &Choice) -> Result<Report, PerfError> {
-        // What cannot be measured is refused before anything is started; the path MTU does not matter to that.
+        // What cannot be measured is refused before anything is started; the path MTU does not
+        // matter to that.
         self.cases(4096)?;
         let (mut lab, devices) = match &self.connect {
             Some(host) => two_hosts::connect(choice, host, self.port, &self.device_options())?,
@@ -122,7 +126,8 @@ impl Args {
         let (device, peer) = lab.links(devices);
         let mut report = Report { device, peer, mtu, rounds: self.rounds, ..Report::default() };
         for contenders in &groups {
-            let outcomes = lab.contest(contenders, self.rounds, |contender| progress.step(contender))?;
+            let outcomes =
+                lab.contest(contenders, self.rounds, |contender| progress.step(contender))?;
             report.take(contenders, &outcomes);
         }
         report.retries = lab.retries(devices);
@@ -131,7 +136,11 @@ impl Args {
 }
 
 /// Two processes on this machine.
-fn local(choice: &Choice, options: &DeviceOptions, addresses: Addresses) -> Result<(Lab, usize), PerfError> {
+fn local(
+    choice: &Choice,
+    options: &DeviceOptions,
+    addresses: Addresses,
+) -> Result<(Lab, usize), PerfError> {
     let mut lab = Lab::new(Peer::<Answer>::start(&["perf", PEER_OPTION])?);
     let devices = lab.open(choice, options, addresses)?;
     Ok((lab, devices))
@@ -149,10 +158,12 @@ fn builder(options: &DeviceOptions) -> DeviceBuilder {
 /// The address that a device sends from.
 fn address_of(device: &Device) -> Result<IpAddr, PerfError> {
     let gid = device.gid(device.default_gid_index());
-    gid.map(urxe::Gid::to_ip).ok_or_else(|| PerfError::NoAddress { device: device.name().to_owned() })
+    gid.map(urxe::Gid::to_ip)
+        .ok_or_else(|| PerfError::NoAddress { device: device.name().to_owned() })
 }
 
-/// The most memory that this process has had in use, in bytes (`VmHWM`, proc(5)); 0 where the system does not say.
+/// The most memory that this process has had in use, in bytes (`VmHWM`, proc(5)); 0 where the
+/// system does not say.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

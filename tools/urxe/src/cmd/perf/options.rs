@@ -78,20 +78,23 @@ pub struct Args {
     /// Copy messages of up to so many bytes when they are posted
     #[arg(short = 'I', long, value_name = "BYTES", default_value = "0", hide_default_value = true, value_parser = inline)]
     pub inline: usize,
-    /// Latency of WRITE: look at nothing but the memory, as ib_write_lat does, and leave the receiving to the device
+    /// Latency of WRITE: look at nothing but the memory, as ib_write_lat does, and leave the
+    /// receiving to the device
     #[arg(long)]
     pub spin_memory: bool,
     /// The target of WRITE, READ and atomics polls, instead of leaving all to its device
     #[arg(long)]
     pub target_polls: bool,
-    /// Memory that messages of one direction walk over, all queue pairs together [default: 1M, or one message]
+    /// Memory that messages of one direction walk over, all queue pairs together [default: 1M, or
+    /// one message]
     #[arg(long, value_name = "SIZE")]
     pub working_set: Option<Size>,
     /// Receive buffer to ask the kernel for, which doubles it [default: 8M]
     #[arg(long, value_name = "SIZE")]
     pub receive_buffer: Option<Size>,
 
-    /// The device: a name of `urxe link`, an address of this machine, or rxe0=eth0 [default: the first of the list]
+    /// The device: a name of `urxe link`, an address of this machine, or rxe0=eth0 [default: the
+    /// first of the list]
     #[arg(short, long, value_name = "DEV", visible_alias = "ib-dev")]
     pub device: Option<DeviceWord>,
     /// Where the second process has its device
@@ -155,7 +158,9 @@ fn part_of_row(text: &str) -> Result<String, String> {
 
 fn inline(text: &str) -> Result<usize, String> {
     let bytes = text.parse::<Size>().map(Size::bytes).ok().or_else(|| (text == "0").then_some(0));
-    bytes.filter(|bytes| *bytes <= INLINE_MAX).ok_or(format!("inline data has at most {INLINE_MAX} bytes"))
+    bytes
+        .filter(|bytes| *bytes <= INLINE_MAX)
+        .ok_or(format!("inline data has at most {INLINE_MAX} bytes"))
 }
 
 impl Args {
@@ -171,7 +176,10 @@ impl Args {
 
     /// How to open devices.
     pub fn device_options(&self) -> DeviceOptions {
-        DeviceOptions { receive_buffer: self.receive_buffer.map(Size::bytes), ..DeviceOptions::default() }
+        DeviceOptions {
+            receive_buffer: self.receive_buffer.map(Size::bytes),
+            ..DeviceOptions::default()
+        }
     }
 
     fn metrics(&self) -> &'static [Metric] {
@@ -198,8 +206,11 @@ impl Args {
     /// # Errors
     /// [`PerfError::Case`].
     pub fn cases(&self, mtu: usize) -> Result<Vec<Vec<Case>>, PerfError> {
-        let operations =
-            if self.operations.is_empty() { Operation::ALL.to_vec() } else { self.operations.clone() };
+        let operations = if self.operations.is_empty() {
+            Operation::ALL.to_vec()
+        } else {
+            self.operations.clone()
+        };
         let (atomics, messages): (Vec<_>, Vec<_>) =
             operations.iter().partition(|operation| operation.is_atomic());
         let mut groups = Vec::new();
@@ -207,9 +218,13 @@ impl Args {
             groups.push(self.group(&messages, size, mtu)?);
         }
         if !atomics.is_empty() {
-            // Atomics have a size of their own, which nobody who asks for everything means to contradict.
-            let asked =
-                self.size.first().filter(|_| messages.is_empty()).map_or(ATOMIC_SIZE, |size| size.bytes());
+            // Atomics have a size of their own, which nobody who asks for everything means to
+            // contradict.
+            let asked = self
+                .size
+                .first()
+                .filter(|_| messages.is_empty())
+                .map_or(ATOMIC_SIZE, |size| size.bytes());
             groups.push(self.group(&atomics, asked, mtu)?);
         }
         // "Everything" is all that there is; of what was asked for by name, nothing is left out.
@@ -235,7 +250,12 @@ impl Args {
         }
     }
 
-    fn group(&self, operations: &[Operation], size: usize, mtu: usize) -> Result<Vec<Case>, PerfError> {
+    fn group(
+        &self,
+        operations: &[Operation],
+        size: usize,
+        mtu: usize,
+    ) -> Result<Vec<Case>, PerfError> {
         let limit = self.iterations.map_or_else(|| Limit::after(self.round()), Limit::Messages);
         let mut cases = Vec::new();
         for &metric in self.metrics() {
@@ -256,9 +276,10 @@ impl Args {
                     inline: operation.carries_data() && size <= self.inline,
                     spin_memory: self.spin_memory && self.spins(operation, metric),
                     target_polls: self.target_polls,
-                    working_set: self
-                        .working_set
-                        .map_or(Case::bandwidth(operation, size, mtu, limit).working_set, Size::bytes),
+                    working_set: self.working_set.map_or(
+                        Case::bandwidth(operation, size, mtu, limit).working_set,
+                        Size::bytes,
+                    ),
                     limit,
                 };
                 cases.push(case);
@@ -268,7 +289,8 @@ impl Args {
         Ok(cases)
     }
 
-    /// Whether `--spin-memory` is meant for this; where it can be meant for nothing, it stays, to be refused.
+    /// Whether `--spin-memory` is meant for this; where it can be meant for nothing, it stays, to
+    /// be refused.
     fn spins(&self, operation: Operation, metric: Metric) -> bool {
         let possible = (self.operations.is_empty() || self.operations.contains(&Operation::Write))
             && self.metrics().contains(&Metric::Latency);
@@ -277,8 +299,8 @@ impl Args {
 
     /// `--inline` with operations that carry no data at all.
     fn check_inline(&self, cases: &[Case]) -> Result<(), PerfError> {
-        let none =
-            !self.operations.is_empty() && !self.operations.iter().any(|operation| operation.carries_data());
+        let none = !self.operations.is_empty()
+            && !self.operations.iter().any(|operation| operation.carries_data());
         if self.inline > 0
             && none
             && let Some(case) = cases.first()
@@ -327,18 +349,29 @@ mod tests {
     #[test]
     fn everything_is_measured_unless_told_otherwise() {
         let all = cases("").unwrap();
-        assert_eq!(all.len(), 2 * (3 * 4 + 2), "two metrics, three sizes of four operations, two atomics");
+        assert_eq!(
+            all.len(),
+            2 * (3 * 4 + 2),
+            "two metrics, three sizes of four operations, two atomics"
+        );
         assert_eq!(cases("write --latency --size 64").unwrap().len(), 1);
         assert_eq!(cases("write --all --bandwidth").unwrap().len(), 23);
-        let sizes: Vec<_> = cases("read --all --bandwidth").unwrap().iter().map(|case| case.size).collect();
+        let sizes: Vec<_> =
+            cases("read --all --bandwidth").unwrap().iter().map(|case| case.size).collect();
         assert_eq!((sizes[0], sizes[22]), (2, 8 << 20));
     }
 
     #[test]
     fn options_go_to_the_metric_that_they_mean_something_to() {
         let both = cases("send -s 64 -q 4 -l 16 -b -I 64").unwrap();
-        assert_eq!((both[0].qps, both[0].list, both[0].bidirectional, both[0].inline), (4, 16, true, true));
-        assert_eq!((both[1].qps, both[1].list, both[1].bidirectional, both[1].inline), (1, 1, false, true));
+        assert_eq!(
+            (both[0].qps, both[0].list, both[0].bidirectional, both[0].inline),
+            (4, 16, true, true)
+        );
+        assert_eq!(
+            (both[1].qps, both[1].list, both[1].bidirectional, both[1].inline),
+            (1, 1, false, true)
+        );
         let spins = |line| cases(line).unwrap().iter().filter(|case| case.spin_memory).count();
         assert_eq!(spins("--spin-memory -s 64"), 1);
         // Everything with events: all but the latency of WRITE.
@@ -371,7 +404,10 @@ mod tests {
             ("write --latency --spin-memory --events", "wakes nobody"),
             ("write --latency --qps 2", "one message alone"),
             ("write --latency --post-list 2", "one message alone"),
-            ("send --bandwidth --post-list 64 --tx-depth 32", "the posting list is 64; it may be 1 to 32"),
+            (
+                "send --bandwidth --post-list 64 --tx-depth 32",
+                "the posting list is 64; it may be 1 to 32",
+            ),
             (
                 "send --bandwidth --post-list 129 --tx-depth 1000",
                 "the posting list is 129; it may be 1 to 128",
@@ -393,7 +429,8 @@ mod tests {
         let args = parse("send write read -s 64K").unwrap();
         let groups = args.cases(4096).unwrap();
         let contenders = args.contenders(&groups[0], 0);
-        let floors = contenders.iter().filter(|contender| matches!(contender, Contender::Floor(_))).count();
+        let floors =
+            contenders.iter().filter(|contender| matches!(contender, Contender::Floor(_))).count();
         // Stream, TCP, one a call; two ping-pongs.
         assert_eq!((contenders.len() - floors, floors), (6, 5), "{contenders:?}");
     }

@@ -2,7 +2,8 @@
 
 /// A message of `size` bytes.
 pub fn message(size: usize) -> Vec<u8> {
-    // Weyl's sequence, of whose products the upper bits look random: neighbours differ, and no period fits a packet.
+    // Weyl's sequence, of whose products the upper bits look random: neighbours differ, and no
+    // period fits a packet.
     (0..size as u64).map(|at| ((at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8) | 1).collect()
 }
 

@@ -1,9 +1,10 @@
 //! Where the two threads of a ping-pong run.
 //!
-//! Two threads that sleep in turn may end up on one processor, where one wakes the other without an interrupt, or on two. The two differ by
-//! a factor of ten where processors are virtual, and which of them comes is the scheduler's choice, anew for each round: a result
-//! would be compared with a floor that stood elsewhere. So each end keeps to a processor of its own while it is measured, as one does with
-//! `taskset` for perftest; results and floors alike.
+//! Two threads that sleep in turn may end up on one processor, where one wakes the other without an
+//! interrupt, or on two. The two differ by a factor of ten where processors are virtual, and which
+//! of them comes is the scheduler's choice, anew for each round: a result would be compared with a
+//! floor that stood elsewhere. So each end keeps to a processor of its own while it is measured, as
+//! one does with `taskset` for perftest; results and floors alike.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -22,8 +23,8 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// On the first of the processors that the thread may use, or the second. Left where it is if there is one only, or if the system
-    /// does not allow it.
+    /// On the first of the processors that the thread may use, or the second. Left where it is if
+    /// there is one only, or if the system does not allow it.
     pub fn to(side: Side) -> Self {
         let Ok(before) = sched_getaffinity(None) else { return Self { before: None } };
         let mut allowed = (0..CpuSet::MAX_CPU).filter(|nr| before.is_set(*nr));

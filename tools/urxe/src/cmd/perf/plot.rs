@@ -79,8 +79,10 @@ fn braille(points: &[(f64, f64)], is_log: bool) -> String {
 /// # Errors
 /// [`PerfError::Plot`].
 pub fn svg(report: &Report, path: &Path) -> Result<(), PerfError> {
-    draw(report, path)
-        .map_err(|error| PerfError::Plot { path: path.display().to_string(), reason: error.to_string() })
+    draw(report, path).map_err(|error| PerfError::Plot {
+        path: path.display().to_string(),
+        reason: error.to_string(),
+    })
 }
 
 fn draw(report: &Report, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
@@ -100,12 +102,14 @@ fn panel(
     lines: &[Line],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let points = || lines.iter().flat_map(|line| line.points.iter().copied());
-    let least = |of: fn(&(f64, f64)) -> f64| points().map(|point| of(&point)).fold(f64::INFINITY, f64::min);
+    let least =
+        |of: fn(&(f64, f64)) -> f64| points().map(|point| of(&point)).fold(f64::INFINITY, f64::min);
     let most = |of: fn(&(f64, f64)) -> f64| points().map(|point| of(&point)).fold(0.0, f64::max);
     if lines.is_empty() {
         return Ok(());
     }
-    let (sizes, values) = (least(|p| p.0)..most(|p| p.0), least(|p| p.1).max(1e-4)..most(|p| p.1) * 1.2);
+    let (sizes, values) =
+        (least(|p| p.0)..most(|p| p.0), least(|p| p.1).max(1e-4)..most(|p| p.1) * 1.2);
     let mut chart = ChartBuilder::on(area)
         .caption(title, (FONT, 16))
         .margin(12)
@@ -175,7 +179,8 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"), "{text}");
         assert!(text.contains("polyline") && text.contains("WRITE"), "{text}");
-        let told = svg(&report(), &folder.path().join("no/such/folder.svg")).unwrap_err().to_string();
+        let told =
+            svg(&report(), &folder.path().join("no/such/folder.svg")).unwrap_err().to_string();
         assert!(told.contains("cannot write the plot") && told.contains("folder.svg"), "{told}");
     }
 }

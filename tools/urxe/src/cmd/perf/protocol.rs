@@ -1,4 +1,5 @@
-//! What the two ends say to each other: lines of JSON, orders of the end that measures, answers of the other.
+//! What the two ends say to each other: lines of JSON, orders of the end that measures, answers of
+//! the other.
 //!
 //! ```text
 //!   Open -> Opened                                        a device
@@ -6,7 +7,8 @@
 //!   Begin -> Begun, [Sent], Stop -> Stopped               a round, five times and more
 //!   Close -> Ok
 //! ```
-//! `Sent` comes by itself when the other end asks as well (bidirectional) and has got all its answers.
+//! `Sent` comes by itself when the other end asks as well (bidirectional) and has got all its
+//! answers.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,7 +22,8 @@ use crate::cmd::common::peer::{Refusal, Reply};
 /// How to open a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceOptions {
-    /// Bytes of receive buffer to ask for; the kernel doubles them. `None`: what the device asks for by itself.
+    /// Bytes of receive buffer to ask for; the kernel doubles them. `None`: what the device asks
+    /// for by itself.
     pub receive_buffer: Option<usize>,
     /// Packets of a million that the device loses, at random.
     pub loss_per_million: u32,
@@ -58,7 +61,8 @@ pub struct Sockets {
 /// What the end that measures says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Order {
-    /// Open a device: the first of these links whose address is free; the listening host's own if there are none.
+    /// Open a device: the first of these links whose address is free; the listening host's own if
+    /// there are none.
     Open {
         /// `NAME=ADDRESS`.
         links: Vec<String>,

@@ -39,7 +39,8 @@ pub struct Latency {
     pub operation: Operation,
     /// Bytes of a message.
     pub size: usize,
-    /// Microseconds: half a round trip for SEND, WRITE and WRITE_IMM, from post to completion for the others.
+    /// Microseconds: half a round trip for SEND, WRITE and WRITE_IMM, from post to completion for
+    /// the others.
     pub usec: Quantiles,
     /// The median as a multiple of the floor's that spins.
     pub of_spinning: Option<f64>,
@@ -113,7 +114,8 @@ impl Report {
             usec: median.usec.map(|times| times.p50),
             lost: median.lost,
         };
-        // Sizes of several packets share a floor, but for the memory that it walks over: the first speaks for all.
+        // Sizes of several packets share a floor, but for the memory that it walks over: the first
+        // speaks for all.
         if self.floors.iter().all(|other| other.floor != row.floor) {
             self.floors.push(row);
         }
@@ -171,24 +173,32 @@ impl Floors<'_> {
 
     fn latency(&self, case: &Case, outcome: &Outcome) -> Latency {
         let usec = outcome.median.usec.unwrap_or_default();
-        let of = |blocking| self.half_round_trip(case, blocking).and_then(|floor| ratio(usec.p50, floor));
+        let of = |blocking| {
+            self.half_round_trip(case, blocking).and_then(|floor| ratio(usec.p50, floor))
+        };
         Latency {
             operation: case.operation,
             size: case.size,
             usec,
             of_spinning: of(false),
             of_blocking: of(true),
-            rounds: outcome.rounds.iter().filter_map(|round| round.usec).map(|times| times.p50).collect(),
+            rounds: outcome
+                .rounds
+                .iter()
+                .filter_map(|round| round.usec)
+                .map(|times| times.p50)
+                .collect(),
             messages: outcome.median.messages,
             verified: outcome.verified,
         }
     }
 
-    /// The floor's median time for a case: half a round trip, or a whole one for what is timed from post to completion. What is longer
-    /// than a run adds the time of the rest as a stream.
+    /// The floor's median time for a case: half a round trip, or a whole one for what is timed from
+    /// post to completion. What is longer than a run adds the time of the rest as a stream.
     pub fn half_round_trip(&self, case: &Case, blocking: bool) -> Option<f64> {
         let half = self.under(case, Kind::PingPong { blocking })?.usec?.p50;
-        let played = Floor::under(case, Kind::PingPong { blocking }, std::time::Duration::ZERO).size;
+        let played =
+            Floor::under(case, Kind::PingPong { blocking }, std::time::Duration::ZERO).size;
         let rest_bits = (case.size - played) as f64 * 8.0;
         let rest = match self.rate(case, Kind::Stream { both: false }) {
             _ if rest_bits == 0.0 => 0.0,
@@ -217,7 +227,10 @@ mod tests {
     }
 
     fn p50(p50: f64) -> Outcome {
-        outcome(Sample { usec: Some(Quantiles { p50, ..Quantiles::default() }), ..Sample::default() })
+        outcome(Sample {
+            usec: Some(Quantiles { p50, ..Quantiles::default() }),
+            ..Sample::default()
+        })
     }
 
     fn report(case: Case, figure: Outcome, floors: &[f64]) -> Report {
@@ -240,7 +253,10 @@ mod tests {
         let case = Case::bandwidth(Operation::Write, 1 << 20, 4096, Limit::Messages(1));
         let report = report(case, gbps(42.0), &[60.0, 21.0, 7.0]);
         let row = &report.bandwidth[0];
-        assert_eq!((row.of_udp_gso, row.of_tcp, row.of_udp_single), (Some(0.7), Some(2.0), Some(6.0)));
+        assert_eq!(
+            (row.of_udp_gso, row.of_tcp, row.of_udp_single),
+            (Some(0.7), Some(2.0), Some(6.0))
+        );
         assert_eq!((report.floors.len(), report.verified()), (3, 7));
         assert_eq!(report.floors[0].floor, "UDP GSO+GRO, CRC, copy, 4112 B");
     }

@@ -26,7 +26,8 @@ use crate::cmd::common::{describe, lines};
 /// # Errors
 /// Standard output is closed.
 pub fn of_parent() -> io::Result<()> {
-    // Not even a parent that is killed leaves this process behind. Where the system refuses it, standard input tells.
+    // Not even a parent that is killed leaves this process behind. Where the system refuses it,
+    // standard input tells.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let reader = io::BufReader::new(io::stdin());
     obey(reader, &mut io::stdout().lock(), None, AtEnd::Exit)
@@ -172,10 +173,13 @@ impl Servant<'_> {
             }
         }
         let Some(device) = opened else {
-            return Err(taken.map_or(PerfError::NoPeerAddress, |error| VerbError::from(error).into()));
+            return Err(
+                taken.map_or(PerfError::NoPeerAddress, |error| VerbError::from(error).into())
+            );
         };
         let address: IpAddr = address_of(&device)?;
-        let link = device.link().map_or_else(|| device.name().to_owned(), |link| link.spec.to_string());
+        let link =
+            device.link().map_or_else(|| device.name().to_owned(), |link| link.spec.to_string());
         let mtu = device.query_port().active_mtu.bytes();
         self.devices.push(device);
         Ok(Answer::Opened { link, address, mtu })
@@ -186,7 +190,8 @@ impl Servant<'_> {
         self.stop.store(false, Ordering::Release);
         let stop = Arc::clone(&self.stop);
         let is_over = || stop.load(Ordering::Acquire);
-        let heard = |error| PerfError::Host { doing: "nobody hears", at: "the answers".to_owned(), error };
+        let heard =
+            |error| PerfError::Host { doing: "nobody hears", at: "the answers".to_owned(), error };
         let result = match self.session(session)? {
             Work::Floor(end) => {
                 lines::say(to, &Answer::Begun).map_err(heard)?;
@@ -198,7 +203,8 @@ impl Servant<'_> {
                 serve(of, to, &is_over).map(|()| (Sample::default(), Some(())))
             }
         };
-        // The order that ends it is answered even if the round failed, so that orders and answers stay in step.
+        // The order that ends it is answered even if the round failed, so that orders and answers
+        // stay in step.
         let sent = self.await_stop()?;
         let (received, verbs) = result?;
         let verified = match (verbs, self.session(session)?) {
@@ -222,12 +228,17 @@ impl Servant<'_> {
 }
 
 /// The part of the other end in a round of queue pairs.
-fn serve(of: &mut Session, to: &mut dyn Write, is_over: &dyn Fn() -> bool) -> Result<(), PerfError> {
+fn serve(
+    of: &mut Session,
+    to: &mut dyn Write,
+    is_over: &dyn Fn() -> bool,
+) -> Result<(), PerfError> {
     if of.case().bidirectional {
         let limit: Limit = of.case().limit;
         let sample = of.ask(limit)?;
         let sent = of.sent();
-        let heard = |error| PerfError::Host { doing: "nobody hears", at: "the answers".to_owned(), error };
+        let heard =
+            |error| PerfError::Host { doing: "nobody hears", at: "the answers".to_owned(), error };
         lines::say(to, &Answer::Sent { sample, sent }).map_err(heard)?;
         return of.answer(|| Ok(is_over()));
     }

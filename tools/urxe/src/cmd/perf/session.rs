@@ -85,7 +85,10 @@ impl Session {
     ///
     /// # Errors
     /// [`PerfError`].
-    pub fn answer(&mut self, is_over: impl FnMut() -> Result<bool, PerfError>) -> Result<(), PerfError> {
+    pub fn answer(
+        &mut self,
+        is_over: impl FnMut() -> Result<bool, PerfError>,
+    ) -> Result<(), PerfError> {
         match self.end.case.metric {
             Metric::Latency if self.end.case.operation.is_ping_pong() => {
                 latency::answer(&self.end, &mut self.lanes, is_over)

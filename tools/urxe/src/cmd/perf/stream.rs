@@ -1,7 +1,8 @@
 //! Bandwidth: as many messages on the way as the queues hold.
 //!
-//! One thread posts and polls. It fills every queue pair's send queue, takes what has completed, posts the receives again, and begins
-//! anew; the time runs from the first post to the last completion.
+//! One thread posts and polls. It fills every queue pair's send queue, takes what has completed,
+//! posts the receives again, and begins anew; the time runs from the first post to the last
+//! completion.
 
 use std::time::Instant;
 
@@ -20,7 +21,10 @@ use crate::cmd::common::verb_error::VerbError;
 pub fn send(end: &End, lanes: &mut Lanes, limit: Limit) -> Result<Sample, PerfError> {
     let rings = (0..end.qps.len()).map(|lane| end.sends(lane)).collect::<Result<Vec<_>, _>>()?;
     let receives = receive_rings(end)?;
-    debug_assert!(lanes.lanes.iter().all(|lane| lane.unsignaled == 0), "rings begin with whole lists");
+    debug_assert!(
+        lanes.lanes.iter().all(|lane| lane.unsignaled == 0),
+        "rings begin with whole lists"
+    );
     let before = lanes.sent_in_all();
     let each = if let Limit::Messages(each) = limit { each } else { u64::MAX };
     let goals: Vec<u64> = lanes.lanes.iter().map(|lane| lane.sent.saturating_add(each)).collect();
@@ -131,8 +135,14 @@ fn post_rest(
     post_last(qp, ring, lane, nr)
 }
 
-/// Posts one message more, which makes a completion for all before it, and goes on with the ring's beginning.
-fn post_last(qp: &QueuePair, ring: &[SendRequest<'_>], lane: &mut Lane, nr: usize) -> Result<(), PerfError> {
+/// Posts one message more, which makes a completion for all before it, and goes on with the ring's
+/// beginning.
+fn post_last(
+    qp: &QueuePair,
+    ring: &[SendRequest<'_>],
+    lane: &mut Lane,
+    nr: usize,
+) -> Result<(), PerfError> {
     let messages = lane.unsignaled as usize + 1;
     let request = ring[lane.next_send].clone().wr_id(identifier(nr, messages)).signaled();
     qp.post_send(&request).map_err(VerbError::from)?;

@@ -14,10 +14,15 @@ use crate::cmd::common::size::Size;
 /// The output is closed.
 pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let Report { device, peer, mtu, rounds, .. } = report;
-    writeln!(out, "{device} <-> {peer}, RC over UDP port 4791, path MTU {mtu}, medians of {rounds} rounds")?;
+    writeln!(
+        out,
+        "{device} <-> {peer}, RC over UDP port 4791, path MTU {mtu}, medians of {rounds} rounds"
+    )?;
     if !report.bandwidth.is_empty() {
-        let mut table =
-            new(&["bandwidth", "size", "Gb/s", "10^6 msg/s", "of UDP GSO", "of TCP", "of one a call"], 1);
+        let mut table = new(
+            &["bandwidth", "size", "Gb/s", "10^6 msg/s", "of UDP GSO", "of TCP", "of one a call"],
+            1,
+        );
         for row in &report.bandwidth {
             table.add_row([
                 row.operation.to_string(),
@@ -32,7 +37,8 @@ pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\n{table}")?;
     }
     if !report.latency.is_empty() {
-        let heads = ["latency", "size", "µs p50", "p90", "p99", "p99.9", "of spinning", "of blocking"];
+        let heads =
+            ["latency", "size", "µs p50", "p90", "p99", "p99.9", "of spinning", "of blocking"];
         let mut table = new(&heads, 1);
         for row in &report.latency {
             let usec = row.usec;

@@ -1,4 +1,5 @@
-//! Two hosts: the one that listens obeys the other, over a TCP connection that carries the same lines as a peer process's pipes.
+//! Two hosts: the one that listens obeys the other, over a TCP connection that carries the same
+//! lines as a peer process's pipes.
 
 use std::io::{self, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -21,19 +22,22 @@ fn failed(doing: &'static str, at: &impl ToString) -> impl FnOnce(io::Error) -> 
     move |error| PerfError::Host { doing, at, error }
 }
 
-/// Waits for one host and does what it asks. Nothing but a loopback address is open to the network unless the device is.
+/// Waits for one host and does what it asks. Nothing but a loopback address is open to the network
+/// unless the device is.
 ///
 /// # Errors
 /// [`PerfError`].
 pub fn listen(choice: &Choice, port: u16) -> Result<(), PerfError> {
     // Opened for a moment, to know its address and that it works.
-    let address = address_of(&choice.open(&builder(&DeviceOptions::default())).map_err(VerbError::from)?)?;
+    let address =
+        address_of(&choice.open(&builder(&DeviceOptions::default())).map_err(VerbError::from)?)?;
     let at = SocketAddr::new(address, port);
     let listener = TcpListener::bind(at).map_err(failed("cannot listen on TCP", &at))?;
     let at = listener.local_addr().unwrap_or(at);
     // Whoever started this may not read; the run goes on.
     let _ = writeln!(io::stdout(), "listening on TCP {at}").and_then(|()| io::stdout().flush());
-    let (stream, from) = listener.accept().map_err(failed("cannot accept a connection on TCP", &at))?;
+    let (stream, from) =
+        listener.accept().map_err(failed("cannot accept a connection on TCP", &at))?;
     drop(listener);
     let (reader, mut writer) = halves(stream)?;
     servant::obey(reader, &mut writer, Some(choice), AtEnd::Return)

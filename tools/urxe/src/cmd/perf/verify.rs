@@ -1,9 +1,10 @@
 //! Checking what arrived, after each round and outside its time.
 //!
-//! Every message is the same bytes, and the destination is blank before a round. So a slot that a message went to must hold these bytes to
-//! the last; for FETCH_ADD the peer's counter must be the number of operations, exactly; for SEND and WRITE_IMM the peer must have
-//! received as many messages as were sent. What is checked is the last message of each slot: looking at each message when it
-//! comes would measure the looking.
+//! Every message is the same bytes, and the destination is blank before a round. So a slot that a
+//! message went to must hold these bytes to the last; for FETCH_ADD the peer's counter must be the
+//! number of operations, exactly; for SEND and WRITE_IMM the peer must have received as many
+//! messages as were sent. What is checked is the last message of each slot: looking at each message
+//! when it comes would measure the looking.
 
 use super::case::{ATOMIC_SIZE, Metric, Operation};
 use super::end::{End, Lanes};
@@ -22,11 +23,18 @@ pub fn target(end: &End, lanes: &Lanes, sent: &[Sent]) -> Result<u64, PerfError>
         match end.case.operation {
             Operation::Send | Operation::WriteImm => {
                 if lane.received != sent.messages {
-                    return Err(PerfError::Count { lane: nr, found: lane.received, expected: sent.messages });
+                    return Err(PerfError::Count {
+                        lane: nr,
+                        found: lane.received,
+                        expected: sent.messages,
+                    });
                 }
-                // A SEND goes where the receives are; the ring is full when more came than it has places.
+                // A SEND goes where the receives are; the ring is full when more came than it has
+                // places.
                 verified += match end.case.operation {
-                    Operation::Send => slots(end, nr, lane.received_from, received_places(sent.messages))?,
+                    Operation::Send => {
+                        slots(end, nr, lane.received_from, received_places(sent.messages))?
+                    }
                     _ => slots(end, nr, sent.first, sent.places)?,
                 };
             }
@@ -78,6 +86,7 @@ fn received_places(messages: u64) -> usize {
 }
 
 fn counter(end: &End, lane: usize, expected: u64) -> Result<u64, PerfError> {
-    let found = end.region.load_u64(end.case.window() + lane * ATOMIC_SIZE).map_err(VerbError::from)?;
+    let found =
+        end.region.load_u64(end.case.window() + lane * ATOMIC_SIZE).map_err(VerbError::from)?;
     if found == expected { Ok(expected) } else { Err(PerfError::Counter { lane, found, expected }) }
 }

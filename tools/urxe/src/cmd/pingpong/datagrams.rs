@@ -1,4 +1,5 @@
-//! What a station has when its queue pair is one of datagrams: the way to its peer, and room for the 40 bytes in front of each message.
+//! What a station has when its queue pair is one of datagrams: the way to its peer, and room for
+//! the 40 bytes in front of each message.
 //!
 //! ```text
 //! over IPv4:  20 zero bytes, then the IPv4 header: source at 32, destination at 36
@@ -8,8 +9,8 @@
 use std::net::IpAddr;
 
 use urxe::{
-    Access, AddressHandle, AddressVector, Completion, GRH_LEN, MemoryRegion, ProtectionDomain, QKey, Qpn,
-    RegionSlice, SendRequest,
+    Access, AddressHandle, AddressVector, Completion, GRH_LEN, MemoryRegion, ProtectionDomain,
+    QKey, Qpn, RegionSlice, SendRequest,
 };
 
 use super::exchange::Address;
@@ -67,7 +68,8 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Where the header of the receive `wr_id` goes. Receives that are posted at the same time have numbers near each other.
+    /// Where the header of the receive `wr_id` goes. Receives that are posted at the same time have
+    /// numbers near each other.
     ///
     /// # Errors
     /// None in fact: the range is one of the region.

@@ -131,7 +131,9 @@ pub enum PingpongError {
         limit: Duration,
     },
     /// A datagram is one packet.
-    #[error("a datagram of {given} bytes does not fit the path MTU {mtu}, which is the longest there can be")]
+    #[error(
+        "a datagram of {given} bytes does not fit the path MTU {mtu}, which is the longest there can be"
+    )]
     DatagramTooLong {
         /// What was asked for.
         given: usize,
@@ -147,7 +149,9 @@ pub enum PingpongError {
         allowed: PathMtu,
     },
     /// A message on each queue pair must find a receive.
-    #[error("--rx-depth {given} is too small for {qps} queue pairs: each needs at least one receive")]
+    #[error(
+        "--rx-depth {given} is too small for {qps} queue pairs: each needs at least one receive"
+    )]
     TooFewReceives {
         /// Queue pairs.
         qps: u32,
@@ -192,7 +196,9 @@ pub enum PingpongError {
         local: IpAddr,
     },
     /// The peer process has no address to use.
-    #[error("this machine has no second address of that kind for the peer process: choose an IPv4 --device")]
+    #[error(
+        "this machine has no second address of that kind for the peer process: choose an IPv4 --device"
+    )]
     NoPeerAddress,
     /// The two processes do not understand each other.
     #[error("the other process said what the protocol does not have: {0}")]
@@ -202,6 +208,10 @@ pub enum PingpongError {
 impl PingpongError {
     /// Nothing has completed for so long.
     pub(super) fn silence(transport: Transport, limit: Duration) -> Self {
-        if transport.is_reliable() { Self::Stalled { limit } } else { Self::Lost { transport, limit } }
+        if transport.is_reliable() {
+            Self::Stalled { limit }
+        } else {
+            Self::Lost { transport, limit }
+        }
     }
 }

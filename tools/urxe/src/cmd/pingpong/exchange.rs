@@ -9,9 +9,10 @@
 //!   close                                 close
 //!   connects its queue pair
 //! ```
-//! An address is `LID:QPN:PSN:GID` in hexadecimal (4, 6, 6 and 32 digits) and a zero byte. The client sends the first message, so
-//! the server must be ready to receive before it answers. The other program takes what one `read` returns for the whole message, so each
-//! is sent by one `write`. Facts: rdma-core, `libibverbs/examples/rc_pingpong.c` and `pingpong.c`.
+//! An address is `LID:QPN:PSN:GID` in hexadecimal (4, 6, 6 and 32 digits) and a zero byte. The
+//! client sends the first message, so the server must be ready to receive before it answers. The
+//! other program takes what one `read` returns for the whole message, so each is sent by one
+//! `write`. Facts: rdma-core, `libibverbs/examples/rc_pingpong.c` and `pingpong.c`.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -61,7 +62,8 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, NotAnAddress> {
         let mut fields = text.split(':');
-        let mut field = || fields.next().filter(|field| field.chars().all(|c| c.is_ascii_hexdigit()));
+        let mut field =
+            || fields.next().filter(|field| field.chars().all(|c| c.is_ascii_hexdigit()));
         let (lid, qpn, psn, gid) = (
             field().ok_or(NotAnAddress)?,
             field().ok_or(NotAnAddress)?,
@@ -175,7 +177,8 @@ impl Exchange {
                             | io::ErrorKind::Interrupted
                     ) => {}
                 Err(error) => {
-                    let address = listener.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+                    let address =
+                        listener.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
                     return Err(ExchangeError::Listen { address, error });
                 }
             }
@@ -185,7 +188,8 @@ impl Exchange {
     fn over(stream: TcpStream) -> Result<Self, ExchangeError> {
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
         let peer = stream.peer_addr().unwrap_or(unknown);
-        let failed = |error| ExchangeError::Connection { doing: "starting", peer: peer.ip(), error };
+        let failed =
+            |error| ExchangeError::Connection { doing: "starting", peer: peer.ip(), error };
         stream.set_nodelay(true).map_err(failed)?;
         stream.set_read_timeout(Some(STEP_LIMIT)).map_err(failed)?;
         stream.set_write_timeout(Some(STEP_LIMIT)).map_err(failed)?;
@@ -239,7 +243,9 @@ impl Exchange {
     fn failed(&self, doing: &'static str, error: io::Error) -> ExchangeError {
         let error = match error.kind() {
             // What a read past its time limit answers reads "Resource temporarily unavailable".
-            io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no answer in 10 seconds"),
+            io::ErrorKind::WouldBlock => {
+                io::Error::new(io::ErrorKind::TimedOut, "no answer in 10 seconds")
+            }
             io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), "the peer closed it"),
             _ => error,
         };
@@ -247,8 +253,8 @@ impl Exchange {
     }
 }
 
-/// Listens for the exchange: on `address` if it is a loopback address, so that nothing is open to the network, else on all addresses of
-/// both families.
+/// Listens for the exchange: on `address` if it is a loopback address, so that nothing is open to
+/// the network, else on all addresses of both families.
 pub fn listen(address: IpAddr, port: u16) -> Result<TcpListener, ExchangeError> {
     let everywhere = [SocketAddr::from(([0u16; 8], port)), SocketAddr::from(([0, 0, 0, 0], port))];
     let own = [SocketAddr::new(address, port)];

@@ -1,13 +1,15 @@
-//! The default run: a peer process of this program on another loopback address, every operation, every byte checked.
+//! The default run: a peer process of this program on another loopback address, every operation,
+//! every byte checked.
 //!
 //! Each row of the table moves its messages in bursts:
 //!
 //! ```text
 //! prepare: fill memory, post receives | timed: post, wait for completions | check every byte
 //! ```
-//! once with one message on the way at a time (latency), once with as many as fit (throughput). Only the middle is timed. For SEND the
-//! latency is half a round trip, as the peer sends each message back; for the others it is from post to completion. Over a service that sends
-//! nothing again, all messages come back (`echoes`).
+//! once with one message on the way at a time (latency), once with as many as fit (throughput).
+//! Only the middle is timed. For SEND the latency is half a round trip, as the peer sends each
+//! message back; for the others it is from post to completion. Over a service that sends nothing
+//! again, all messages come back (`echoes`).
 
 mod echoes;
 
@@ -186,15 +188,28 @@ impl Run {
         if mtu > allowed {
             return Err(PingpongError::MtuTooLarge { given: mtu, allowed });
         }
-        if let Some(size) = plan.sizes(mtu).iter().find(|size| size.bytes() > transport.max_size(mtu)) {
+        if let Some(size) =
+            plan.sizes(mtu).iter().find(|size| size.bytes() > transport.max_size(mtu))
+        {
             return Err(PingpongError::DatagramTooLong { given: size.bytes(), mtu });
         }
-        let address: Address = end.address.parse().map_err(|_| PingpongError::Protocol(end.address))?;
-        let region: RemoteRegion = end.region.parse().map_err(|_| PingpongError::Protocol(end.region))?;
+        let address: Address =
+            end.address.parse().map_err(|_| PingpongError::Protocol(end.address))?;
+        let region: RemoteRegion =
+            end.region.parse().map_err(|_| PingpongError::Protocol(end.region))?;
         station.connect(&address, mtu)?;
         order(&mut peer, Order::Connect { peer: station.end(), mtu: mtu.bytes() })?;
         let remote = region.into();
-        Ok(Self { station, peer, remote, peer_link: link, transport, mtu, back: window, next_message: 1 })
+        Ok(Self {
+            station,
+            peer,
+            remote,
+            peer_link: link,
+            transport,
+            mtu,
+            back: window,
+            next_message: 1,
+        })
     }
 
     fn rows(&mut self, plan: &Plan) -> Result<Vec<Row>, PingpongError> {
@@ -225,7 +240,12 @@ impl Run {
         })
     }
 
-    fn row(&mut self, plan: &Plan, operation: Operation, size: usize) -> Result<Row, PingpongError> {
+    fn row(
+        &mut self,
+        plan: &Plan,
+        operation: Operation,
+        size: usize,
+    ) -> Result<Row, PingpongError> {
         let returns = operation == Operation::Send || !self.transport.is_reliable();
         let alone = |run: &mut Self, burst| match returns {
             true => run.echo(operation, burst, 1),
@@ -270,7 +290,12 @@ impl Run {
     }
 
     /// One burst, prepared, moved and checked.
-    fn burst(&mut self, operation: Operation, burst: Burst, pace: Pace) -> Result<Measured, PingpongError> {
+    fn burst(
+        &mut self,
+        operation: Operation,
+        burst: Burst,
+        pace: Pace,
+    ) -> Result<Measured, PingpongError> {
         match operation {
             Operation::Send => self.order(Order::Receive(burst))?,
             Operation::Read => self.order(Order::Fill(burst))?,
@@ -301,7 +326,11 @@ impl Run {
         Ok(measured)
     }
 
-    fn one_at_a_time(&mut self, operation: Operation, burst: Burst) -> Result<Measured, PingpongError> {
+    fn one_at_a_time(
+        &mut self,
+        operation: Operation,
+        burst: Burst,
+    ) -> Result<Measured, PingpongError> {
         let mut measured = Measured::default();
         for (nr, (message, offset)) in (0..).zip(burst.slots()) {
             let (work, offset) = self.work(operation, nr, offset);
@@ -314,7 +343,11 @@ impl Run {
         Ok(measured)
     }
 
-    fn all_at_once(&mut self, operation: Operation, burst: Burst) -> Result<Measured, PingpongError> {
+    fn all_at_once(
+        &mut self,
+        operation: Operation,
+        burst: Burst,
+    ) -> Result<Measured, PingpongError> {
         let works = (0..).zip(burst.slots()).map(|(nr, (message, offset))| {
             let (work, offset) = self.work(operation, nr, offset);
             (message, work, offset)
@@ -335,7 +368,9 @@ impl Run {
             Operation::Write => (Work::Write { remote }, offset),
             Operation::WriteImm => (Work::WriteImm { remote, imm: nr }, offset),
             Operation::Read => (Work::Read { remote }, self.back + offset),
-            Operation::FetchAdd => (Work::FetchAdd { remote: self.remote, add: ADDEND }, self.back + offset),
+            Operation::FetchAdd => {
+                (Work::FetchAdd { remote: self.remote, add: ADDEND }, self.back + offset)
+            }
             Operation::CompareSwap => {
                 let (compare, swap) = compare_and_swap(nr);
                 (Work::CompareSwap { remote: self.remote, compare, swap }, self.back + offset)
@@ -389,7 +424,8 @@ fn order(peer: &mut Peer<Answer>, order: Order) -> Result<(), PingpongError> {
     }
 }
 
-/// What the `nr`-th CMP_SWAP of a burst expects and stores. Each fourth expects what is not there, so that it must leave the counter alone.
+/// What the `nr`-th CMP_SWAP of a burst expects and stores. Each fourth expects what is not there,
+/// so that it must leave the counter alone.
 fn compare_and_swap(nr: u32) -> (u64, u64) {
     let hits = u64::from(nr - nr / 4);
     let there = COUNTER_START + hits;

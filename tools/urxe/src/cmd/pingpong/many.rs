@@ -1,21 +1,23 @@
-//! Two hosts with many queue pairs on one shared receive queue, in step with `ibv_srq_pingpong` so that either end may be that program.
+//! Two hosts with many queue pairs on one shared receive queue, in step with `ibv_srq_pingpong` so
+//! that either end may be that program.
 //!
 //! ```text
 //! both: one SRQ with rx_depth receives, N queue pairs on it; exchange 256 addresses over TCP whatever N is; connect
 //! client: SEND on each queue pair ->      server: answers on the queue pair that a message came through
 //! each queue pair sends again when its last SEND completed and a message came; until n came and n went, over all together
 //! ```
-//! That program has one buffer for all it sends and receives, which is zero in the beginning. This end sends the same pattern in every
-//! message, so that the other end's buffer is that pattern once a message has arrived. Hence every byte that comes is known: the
-//! pattern; in the first message of a queue pair, where the client's buffer was still being filled, the pattern or what
-//! was there before. Facts: rdma-core, `libibverbs/examples/srq_pingpong.c`.
+//! That program has one buffer for all it sends and receives, which is zero in the beginning. This
+//! end sends the same pattern in every message, so that the other end's buffer is that pattern once
+//! a message has arrived. Hence every byte that comes is known: the pattern; in the first message
+//! of a queue pair, where the client's buffer was still being filled, the pattern or what was there
+//! before. Facts: rdma-core, `libibverbs/examples/srq_pingpong.c`.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
 use urxe::{
-    Access, Completion, CompletionQueue, ConnectOptions, CqError, Device, Gid, MemoryRegion, PathMtu,
-    QpEndpoint, Qpn, QueuePair, RecvRequest, SendRequest, SharedReceiveQueue, WaitError,
+    Access, Completion, CompletionQueue, ConnectOptions, CqError, Device, Gid, MemoryRegion,
+    PathMtu, QpEndpoint, Qpn, QueuePair, RecvRequest, SendRequest, SharedReceiveQueue, WaitError,
 };
 use urxe_wire::Psn;
 
@@ -126,7 +128,12 @@ impl Ends {
         let mut lanes = Vec::new();
         for _ in 0..qps {
             let builder = pd.queue_pair(&cq).shared_receive_queue(&srq).sgid_index(gid_index);
-            let qp = builder.max_send_wr(1).max_send_sge(1).max_inline_data(0).signal_all(true).create()?;
+            let qp = builder
+                .max_send_wr(1)
+                .max_send_sge(1)
+                .max_inline_data(0)
+                .signal_all(true)
+                .create()?;
             qp.init(&ConnectOptions::default())?;
             lanes.push(Lane { qp, received: 0, receive_due: true, send_due: false });
         }
@@ -245,7 +252,12 @@ impl Ends {
     }
 
     /// Checks every byte of a message that came through queue pair `nr`.
-    fn check(&mut self, nr: usize, is_client: bool, completion: &Completion) -> Result<(), PingpongError> {
+    fn check(
+        &mut self,
+        nr: usize,
+        is_client: bool,
+        completion: &Completion,
+    ) -> Result<(), PingpongError> {
         let (found, expected) = (completion.byte_len as usize, self.message.len());
         let message = u64::from(self.lanes[nr].received);
         if found != expected {
@@ -253,8 +265,9 @@ impl Ends {
         }
         self.region.read(expected, &mut self.scratch).map_err(VerbError::from)?;
         let first_of_client = !is_client && message == 0;
-        let is_right =
-            |found: u8, expected: u8| found == expected || (first_of_client && FILLS.contains(&found));
+        let is_right = |found: u8, expected: u8| {
+            found == expected || (first_of_client && FILLS.contains(&found))
+        };
         let wrong = self.scratch.iter().zip(&self.message).position(|(f, e)| !is_right(*f, *e));
         if let Some(offset) = wrong {
             let (found, expected) = (self.scratch[offset], self.message[offset]);

@@ -60,7 +60,8 @@ const RD_ATOMIC: u8 = 16;
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// Wait for another host: urxe pingpong --connect, or ibv_rc_pingpong (ibv_uc_pingpong, ibv_ud_pingpong with --transport)
+    /// Wait for another host: urxe pingpong --connect, or ibv_rc_pingpong (ibv_uc_pingpong,
+    /// ibv_ud_pingpong with --transport)
     #[arg(long, group = "two_hosts", conflicts_with = "connect")]
     listen: bool,
     /// Play with the host that listens: urxe pingpong --listen, or ibv_rc_pingpong
@@ -70,13 +71,16 @@ pub struct Args {
     /// The service: reliable connection, unreliable connection, or datagrams of up to the path MTU
     #[arg(short, long, value_enum, default_value_t, value_name = "SERVICE")]
     transport: Transport,
-    /// The device: a name of `urxe link`, an address of this machine, or rxe0=eth0 [default: the first of the list]
+    /// The device: a name of `urxe link`, an address of this machine, or rxe0=eth0 [default: the
+    /// first of the list]
     #[arg(short, long, value_name = "DEV", visible_alias = "ib-dev")]
     device: Option<DeviceWord>,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the largest that fits; 1024 with two hosts, but for ud]
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the largest that fits; 1024 with two hosts,
+    /// but for ud]
     #[arg(short, long, value_parser = path_mtu)]
     mtu: Option<PathMtu>,
-    /// Messages, each way with two hosts [default: 1000, or fewer when they take too long; with two hosts always 1000]
+    /// Messages, each way with two hosts [default: 1000, or fewer when they take too long; with two
+    /// hosts always 1000]
     #[arg(short = 'n', long, value_name = "N", visible_alias = "iters", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     iterations: Option<u32>,
     /// Sleep on completion events instead of polling
@@ -109,11 +113,12 @@ pub struct Args {
     /// Index of the local GID [default: that of the address which the TCP connection has]
     #[arg(short, long, requires = "two_hosts", value_name = "INDEX", help_heading = TWO_HOSTS)]
     gid_idx: Option<u8>,
-    /// Listening: the first message must have what ibv_rc_pingpong -c puts into it; all others are checked in any case
+    /// Listening: the first message must have what ibv_rc_pingpong -c puts into it; all others are
+    /// checked in any case
     #[arg(short, long, requires = "two_hosts", help_heading = TWO_HOSTS)]
     chk: bool,
-    /// So many queue pairs on one shared receive queue, with ibv_srq_pingpong -q N (whose default is 16); the messages are those of all
-    /// together
+    /// So many queue pairs on one shared receive queue, with ibv_srq_pingpong -q N (whose default
+    /// is 16); the messages are those of all together
     #[arg(long, requires = "two_hosts", conflicts_with = "chk", value_name = "N", help_heading = TWO_HOSTS,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(many::MAX_QPS)))]
     srq: Option<u32>,
@@ -134,8 +139,7 @@ pub struct Args {
     as_peer_process: bool,
 }
 
-const TWO_HOSTS: &str =
-    "With --listen or --connect (as ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong have them)";
+const TWO_HOSTS: &str = "With --listen or --connect (as ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong have them)";
 
 const AFTER_HELP: &str = "\
 Without --listen and --connect a second process is started on another loopback address; every operation is tried
@@ -169,8 +173,9 @@ impl Args {
                 "--srq goes with --transport rc only, as ibv_srq_pingpong; see --help",
             ));
         }
-        let choice =
-            Choice::new(self.device.as_ref()).map_err(VerbError::from).map_err(PingpongError::from)?;
+        let choice = Choice::new(self.device.as_ref())
+            .map_err(VerbError::from)
+            .map_err(PingpongError::from)?;
         let role = match &self.connect {
             Some(host) => Role::Client(host.clone()),
             None if self.listen => Role::Server,
@@ -234,7 +239,8 @@ impl Args {
     }
 }
 
-/// What is said while two hosts play: to standard output at once, or to standard error if that has the JSON.
+/// What is said while two hosts play: to standard output at once, or to standard error if that has
+/// the JSON.
 struct Told {
     json: bool,
 }
@@ -242,14 +248,20 @@ struct Told {
 impl Told {
     fn say(&self, line: &str) {
         // Whoever started this may not read; the run goes on.
-        let _ = if self.json { writeln!(io::stderr(), "{line}") } else { writeln!(io::stdout(), "{line}") };
+        let _ = if self.json {
+            writeln!(io::stderr(), "{line}")
+        } else {
+            writeln!(io::stdout(), "{line}")
+        };
         let _ = io::stdout().flush();
     }
 
     fn address(&self, whose: &str, address: &Address) {
         let Address { lid, qpn, psn, gid } = address;
         let (qpn, psn) = (qpn.value(), psn.value());
-        self.say(&format!("  {whose} address:  LID {lid:#06x}, QPN {qpn:#08x}, PSN {psn:#08x}, GID {gid}"));
+        self.say(&format!(
+            "  {whose} address:  LID {lid:#06x}, QPN {qpn:#08x}, PSN {psn:#08x}, GID {gid}"
+        ));
     }
 }
 

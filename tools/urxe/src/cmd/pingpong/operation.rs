@@ -35,8 +35,8 @@ impl Operation {
     /// Bytes of an atomic operation.
     pub const ATOMIC_SIZE: usize = 8;
 
-    /// Those of a service that move messages of any size. Over an unreliable connection the immediate tells that a WRITE has come; nothing
-    /// else does.
+    /// Those of a service that move messages of any size. Over an unreliable connection the
+    /// immediate tells that a WRITE has come; nothing else does.
     pub const fn messages(transport: Transport) -> &'static [Self] {
         match transport {
             Transport::Rc => &[Self::Send, Self::Write, Self::Read],

@@ -1,10 +1,11 @@
-//! The bytes of a message: a function of its number, so that each message differs from every other in nearly every byte.
+//! The bytes of a message: a function of its number, so that each message differs from every other
+//! in nearly every byte.
 //!
 //! ```text
 //! word i of message n = mix(mix(n) + i · 0x9e3779b97f4a7c15)  (mod 2^64, little-endian; mix is a permutation)
 //! ```
-//! No two words of a message are equal, so bytes at the wrong place show, and so do those of another message. The last word may
-//! be cut short.
+//! No two words of a message are equal, so bytes at the wrong place show, and so do those of
+//! another message. The last word may be cut short.
 
 use std::fmt;
 
@@ -29,7 +30,10 @@ pub struct Mismatch {
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { message, offset, found, expected } = self;
-        write!(f, "byte {offset} of message {message} is {found:#04x} and should be {expected:#04x}")
+        write!(
+            f,
+            "byte {offset} of message {message} is {found:#04x} and should be {expected:#04x}"
+        )
     }
 }
 

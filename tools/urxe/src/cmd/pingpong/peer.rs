@@ -23,7 +23,8 @@ const STALL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Obeys until the parent closes standard input.
 pub fn run() -> Result<Outcome, CmdError> {
-    // Not even a parent that is killed leaves this process behind. Where the system refuses it, standard input tells.
+    // Not even a parent that is killed leaves this process behind. Where the system refuses it,
+    // standard input tells.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let (sender, orders) = mpsc::channel();
     thread::spawn(move || {
@@ -37,8 +38,13 @@ pub fn run() -> Result<Outcome, CmdError> {
         std::process::exit(0);
     });
     let mut stdout = io::stdout().lock();
-    let mut servant =
-        Servant { station: None, parent: None, echoed: Ok(()), events: false, transport: Transport::Rc };
+    let mut servant = Servant {
+        station: None,
+        parent: None,
+        echoed: Ok(()),
+        events: false,
+        transport: Transport::Rc,
+    };
     while let Some(order) = servant.next_order(&orders) {
         let echo = if let Order::Echo(echo) = order { Some(echo) } else { None };
         let answer = servant.obey(order).unwrap_or_else(|error| match error {
@@ -66,7 +72,9 @@ struct Servant {
 impl Servant {
     /// The next order. Meanwhile the device is polled, unless completions are waited for by events.
     fn next_order(&mut self, orders: &Receiver<Order>) -> Option<Order> {
-        let Some(station) = self.station.as_mut().filter(|_| !self.events) else { return orders.recv().ok() };
+        let Some(station) = self.station.as_mut().filter(|_| !self.events) else {
+            return orders.recv().ok();
+        };
         loop {
             match orders.try_recv() {
                 Ok(order) => return Some(order),
@@ -87,7 +95,8 @@ impl Servant {
             Order::Connect { peer, mtu } => {
                 let address: Address =
                     peer.address.parse().map_err(|_| PingpongError::Protocol(peer.address))?;
-                let mtu = PathMtu::at_most(mtu).ok_or_else(|| PingpongError::Protocol(mtu.to_string()))?;
+                let mtu = PathMtu::at_most(mtu)
+                    .ok_or_else(|| PingpongError::Protocol(mtu.to_string()))?;
                 let region: RemoteRegion =
                     peer.region.parse().map_err(|_| PingpongError::Protocol(peer.region))?;
                 self.parent = Some(region.into());
@@ -162,7 +171,9 @@ impl Servant {
     /// Sends back what comes.
     fn echo(&mut self, echo: &Echo) -> Result<(), PingpongError> {
         let Echo { operation, size, count, slots, back } = *echo;
-        let (Some(station), Some(parent)) = (&mut self.station, self.parent) else { return Err(not_open()) };
+        let (Some(station), Some(parent)) = (&mut self.station, self.parent) else {
+            return Err(not_open());
+        };
         let (mut received, mut sent) = (0, 0);
         let mut posted = slots;
         while sent < count {
@@ -203,7 +214,8 @@ fn not_open() -> PingpongError {
 /// The completions of the burst's receives, in order and of the right length.
 fn take_receives(station: &mut Station, burst: Burst) -> Result<(), PingpongError> {
     for (message, _) in burst.slots() {
-        let completion = station.next(STALL_LIMIT)?.ok_or(PingpongError::Stalled { limit: STALL_LIMIT })?;
+        let completion =
+            station.next(STALL_LIMIT)?.ok_or(PingpongError::Stalled { limit: STALL_LIMIT })?;
         super::expect(&completion, message)?;
         let (found, expected) = (completion.byte_len as usize, burst.size);
         if found != expected {

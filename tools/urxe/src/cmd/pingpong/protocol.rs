@@ -1,7 +1,8 @@
-//! What the two processes of the default run say to each other: lines of JSON, the parent's orders on the peer's standard input, one answer each on
-//! its standard output.
+//! What the two processes of the default run say to each other: lines of JSON, the parent's orders
+//! on the peer's standard input, one answer each on its standard output.
 //!
-//! Messages are numbered; message n of a burst that starts with `first` uses slot n - first of the peer's region, `size` bytes each.
+//! Messages are numbered; message n of a burst that starts with `first` uses slot n - first of the
+//! peer's region, `size` bytes each.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +31,8 @@ impl Burst {
 /// Messages that the peer sends back. Message n uses slot n mod `slots` of its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Echo {
-    /// SEND, or WRITE with immediate data: the immediate is n, and message n goes back to the parent's region at `back` + n · `size`.
+    /// SEND, or WRITE with immediate data: the immediate is n, and message n goes back to the
+    /// parent's region at `back` + n · `size`.
     pub operation: Operation,
     /// Bytes of each.
     pub size: usize,

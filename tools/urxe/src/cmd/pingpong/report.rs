@@ -26,14 +26,16 @@ pub struct Row {
     pub verified: u64,
     /// Bits moved a second with many messages on the way, in 10^9.
     pub gbps: f64,
-    /// Microseconds of one message alone, median: half a round trip for SEND, from post to completion for the others.
+    /// Microseconds of one message alone, median: half a round trip for SEND, from post to
+    /// completion for the others.
     pub usec: f64,
     /// The same, of the slowest of a hundred.
     pub usec_p99: f64,
 }
 
 impl Row {
-    /// The row of `each` single message and of `messages` in `elapsed` with many on the way; all of them were verified.
+    /// The row of `each` single message and of `messages` in `elapsed` with many on the way; all of
+    /// them were verified.
     pub fn new(
         operation: Operation,
         size: usize,
@@ -49,7 +51,15 @@ impl Row {
         let bits = messages as f64 * size as f64 * 8.0;
         let gbps = if elapsed.is_zero() { 0.0 } else { bits / elapsed.as_secs_f64() / 1e9 };
         let total = messages + each.len() as u64;
-        Self { operation, size, messages: total, verified: total, gbps, usec: at(50), usec_p99: at(99) }
+        Self {
+            operation,
+            size,
+            messages: total,
+            verified: total,
+            gbps,
+            usec: at(50),
+            usec_p99: at(99),
+        }
     }
 }
 

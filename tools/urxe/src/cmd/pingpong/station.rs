@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use urxe::{
-    Access, Completion, CompletionQueue, ConnectOptions, Counter, Device, MemoryRegion, PathMtu, QpEndpoint,
-    QueuePair, RecvRequest, Remote, RemoteRegion, SendRequest, WaitError,
+    Access, Completion, CompletionQueue, ConnectOptions, Counter, Device, MemoryRegion, PathMtu,
+    QpEndpoint, QueuePair, RecvRequest, Remote, RemoteRegion, SendRequest, WaitError,
 };
 
 use super::datagrams::{Datagrams, QKEY};
@@ -109,7 +109,10 @@ impl Station {
     /// [`VerbError`].
     pub fn new(device: Device, config: StationConfig) -> Result<Self, VerbError> {
         let pd = device.alloc_pd()?;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let access = Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC;
         let region = pd.allocate(config.region_bytes, access)?;
         let cq = device.create_cq(config.depth.saturating_add(config.receives))?;
         let qp = pd
@@ -157,7 +160,9 @@ impl Station {
 
     /// The device's link, as text.
     pub fn link(&self) -> String {
-        self.device.link().map_or_else(|| self.device.name().to_owned(), |link| link.spec.to_string())
+        self.device
+            .link()
+            .map_or_else(|| self.device.name().to_owned(), |link| link.spec.to_string())
     }
 
     /// Times this end sent something again.
@@ -173,7 +178,8 @@ impl Station {
     /// Connects; datagrams get their way to the peer.
     ///
     /// # Errors
-    /// [`VerbError::Connect`] or [`VerbError::Address`]: the values do not suit the device, or the two addresses each other.
+    /// [`VerbError::Connect`] or [`VerbError::Address`]: the values do not suit the device, or the
+    /// two addresses each other.
     pub fn connect(&mut self, peer: &Address, mtu: PathMtu) -> Result<(), VerbError> {
         if let Some(datagrams) = &mut self.datagrams {
             return datagrams.connect(self.qp.pd(), peer, self.config.gid_index);
@@ -293,7 +299,8 @@ impl Station {
         }
     }
 
-    /// Receives and answers what the other end asks, without waiting. What completes is handed out by [`next`](Self::next).
+    /// Receives and answers what the other end asks, without waiting. What completes is handed out
+    /// by [`next`](Self::next).
     ///
     /// # Errors
     /// [`VerbError`].

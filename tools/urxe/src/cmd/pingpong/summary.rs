@@ -1,4 +1,5 @@
-//! What a run between two hosts prints: the two lines of `ibv_rc_pingpong` and the verdict, or an object for machines.
+//! What a run between two hosts prints: the two lines of `ibv_rc_pingpong` and the verdict, or an
+//! object for machines.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,7 +64,10 @@ impl fmt::Display for Summary {
         let Self { size, iterations, seconds, mbit_per_s, usec_per_iteration, verified, .. } = self;
         let bytes = *size as u64 * u64::from(*iterations) * 2;
         writeln!(f, "{bytes} bytes in {seconds:.2} seconds = {mbit_per_s:.2} Mbit/sec")?;
-        writeln!(f, "{iterations} iters in {seconds:.2} seconds = {usec_per_iteration:.2} usec/iter")?;
+        writeln!(
+            f,
+            "{iterations} iters in {seconds:.2} seconds = {usec_per_iteration:.2} usec/iter"
+        )?;
         write!(f, "{verified} messages received and verified, ")?;
         match self.transport {
             Transport::Rc => write!(f, "{} retransmissions", self.retries),

@@ -61,7 +61,8 @@ impl Transport {
         }
     }
 
-    /// Message sizes of the run without another host. What nobody sends again must fit the receiver's socket at once.
+    /// Message sizes of the run without another host. What nobody sends again must fit the
+    /// receiver's socket at once.
     pub const fn sizes(self) -> &'static [Size] {
         const RC: [Size; 4] = bytes([64, 4 << 10, 64 << 10, 1 << 20]);
         const UC: [Size; 3] = bytes([64, 4 << 10, 64 << 10]);

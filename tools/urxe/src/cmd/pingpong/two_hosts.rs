@@ -1,5 +1,5 @@
-//! Two hosts: SENDs to and fro, in step with `ibv_rc_pingpong`, `ibv_uc_pingpong` or `ibv_ud_pingpong` so that either end may be that
-//! program.
+//! Two hosts: SENDs to and fro, in step with `ibv_rc_pingpong`, `ibv_uc_pingpong` or
+//! `ibv_ud_pingpong` so that either end may be that program.
 //!
 //! ```text
 //! both: post rx_depth receives, exchange addresses over TCP, connect
@@ -8,12 +8,15 @@
 //! ```
 //! Nothing that UC or UD loses is sent again: then both ends wait in vain, and say so.
 //! # What is verified
-//! Each of these programs has one buffer for both directions: whatever it receives, it sends. With its `-c` the client sends 0 as the first byte of
-//! each page, and the server checks those bytes in the end. So here:
-//! * the client sends a new pattern each time, with these zeros, and checks that each comes back, every byte;
-//! * the server takes the first message for such a pattern or for what `ibv_rc_pingpong` sends (0x7b, zeros with `-c`). In the first case it
-//!   checks each message for its pattern and sends it back. In the second case it answers with patterns of its own, and checks that the
-//!   client sends each of them in its next message.
+//! Each of these programs has one buffer for both directions: whatever it receives, it sends. With
+//! its `-c` the client sends 0 as the first byte of each page, and the server checks those bytes in
+//! the end. So here:
+//! * the client sends a new pattern each time, with these zeros, and checks that each comes back,
+//!   every byte;
+//! * the server takes the first message for such a pattern or for what `ibv_rc_pingpong` sends
+//!   (0x7b, zeros with `-c`). In the first case it checks each message for its pattern and sends it
+//!   back. In the second case it answers with patterns of its own, and checks that the client sends
+//!   each of them in its next message.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -39,7 +42,8 @@ const RD_ATOMIC: u8 = 1;
 pub const STALL_LIMIT: Duration = Duration::from_secs(10);
 /// Local ACK timeout with `--patient`: 4.3 s.
 const PATIENT_TIMEOUT: u8 = 20;
-/// How long an end stays after its last message: three times what the other end waits for an acknowledgement.
+/// How long an end stays after its last message: three times what the other end waits for an
+/// acknowledgement.
 pub const LINGER: Duration = Duration::from_millis(200);
 /// Work request identifiers, above the numbers of messages.
 const SEND: u64 = 1 << 32;
@@ -68,11 +72,13 @@ pub struct Plan {
     pub size: usize,
     /// Messages each way.
     pub iterations: u32,
-    /// Path MTU; both ends must say the same. For datagrams, which know none, by default the largest that fits.
+    /// Path MTU; both ends must say the same. For datagrams, which know none, by default the
+    /// largest that fits.
     pub mtu: Option<PathMtu>,
     /// Receives posted.
     pub rx_depth: u32,
-    /// Index of the own GID; the one of the TCP connection's address, or else the first of its kind, if `None`.
+    /// Index of the own GID; the one of the TCP connection's address, or else the first of its
+    /// kind, if `None`.
     pub gid_index: Option<u8>,
     /// Server: the first message must have the zeros of `-c`.
     pub check_pages: bool,
@@ -150,9 +156,15 @@ impl Plan {
     }
 
     /// Server: waits for a client.
-    pub fn accept(&self, device: &Device, told: &mut dyn Listener) -> Result<Exchange, PingpongError> {
-        let bound = device.query_port().gids.iter().find(|gid| gid.assigned).map(|gid| gid.gid.to_ip());
-        let listener: TcpListener = exchange::listen(bound.unwrap_or_else(|| Gid::ZERO.to_ip()), self.port)?;
+    pub fn accept(
+        &self,
+        device: &Device,
+        told: &mut dyn Listener,
+    ) -> Result<Exchange, PingpongError> {
+        let bound =
+            device.query_port().gids.iter().find(|gid| gid.assigned).map(|gid| gid.gid.to_ip());
+        let listener: TcpListener =
+            exchange::listen(bound.unwrap_or_else(|| Gid::ZERO.to_ip()), self.port)?;
         if let Ok(address) = listener.local_addr() {
             told.listening(address);
         }
@@ -175,12 +187,20 @@ impl Plan {
     pub fn reach(&self, host: &str) -> Result<Exchange, PingpongError> {
         let exchange = Exchange::connect(host, self.port)?;
         if self.choice.is_built_in() && !exchange.local().is_loopback() {
-            return Err(PingpongError::LoopbackOnly { host: exchange.peer(), local: exchange.local() });
+            return Err(PingpongError::LoopbackOnly {
+                host: exchange.peer(),
+                local: exchange.local(),
+            });
         }
         Ok(exchange)
     }
 
-    fn connect(&self, device: Device, host: &str, told: &mut dyn Listener) -> Result<Station, PingpongError> {
+    fn connect(
+        &self,
+        device: Device,
+        host: &str,
+        told: &mut dyn Listener,
+    ) -> Result<Station, PingpongError> {
         let mut exchange = self.reach(host)?;
         let mut station = self.station(device, &exchange)?;
         let local = station.address();
@@ -226,7 +246,8 @@ impl Plan {
         Ok(station)
     }
 
-    /// Connects. A peer that was given no GID index sends a zero GID: then its address on the TCP connection is meant.
+    /// Connects. A peer that was given no GID index sends a zero GID: then its address on the TCP
+    /// connection is meant.
     fn join(
         &self,
         station: &mut Station,
@@ -329,7 +350,9 @@ impl<'a> Game<'a> {
         match self.mode {
             Mode::Patterns => self.awaited.copy_from_slice(&self.scratch),
             // The client's next message, or the server's answer to this one.
-            Mode::Returned | Mode::Unknown if self.plan.role == Role::Server => self.prepare(message),
+            Mode::Returned | Mode::Unknown if self.plan.role == Role::Server => {
+                self.prepare(message)
+            }
             Mode::Returned | Mode::Unknown => self.prepare(message + 1),
         }
         Ok(())

@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn pings_are_those_of_the_original() {
-        // From captures of the original: the first character goes up by one with each ping, and comes round after z.
+        // From captures of the original: the first character goes up by one with each ping, and
+        // comes round after z.
         assert_eq!(text(&content(0, 26)), "rdma-ping-0: ABCDEFGHIJKL");
         assert_eq!(text(&content(57, 26)), "rdma-ping-57: zABCDEFGHIJ");
         assert_eq!(content(58, 64).len(), 64);

@@ -1,4 +1,5 @@
-//! `urxe rping`: rdma-core's `rping` in Rust, which talks to the original, on kernels and over urxe.
+//! `urxe rping`: rdma-core's `rping` in Rust, which talks to the original, on kernels and over
+//! urxe.
 //!
 //! ```text
 //!   client                               server

@@ -2,8 +2,8 @@
 
 use urxe::cm::{Connection, Options, Pending};
 use urxe::{
-    Access, Completion, CompletionQueue, Data, MemoryRegion, RecvRequest, RemoteRegion, Rkey, SendRequest,
-    WcStatus,
+    Access, Completion, CompletionQueue, Data, MemoryRegion, RecvRequest, RemoteRegion, Rkey,
+    SendRequest, WcStatus,
 };
 
 use super::{MAX_SIZE, RpingError};
@@ -56,14 +56,19 @@ impl Peer {
 
     /// Waits for the other end's announcement; `None` when it has ended the connection.
     pub fn hear(&self) -> Result<Option<RemoteRegion>, RpingError> {
-        let Some(message) = complete(self.connection.recv_cq(), "the receive")? else { return Ok(None) };
-        let info: [u8; INFO_LEN] = match self.inbox.read_vec(0, message.byte_len as usize)?.try_into() {
-            Ok(info) => info,
-            Err(_) => return Err(RpingError::Message { len: message.byte_len }),
+        let Some(message) = complete(self.connection.recv_cq(), "the receive")? else {
+            return Ok(None);
         };
+        let info: [u8; INFO_LEN] =
+            match self.inbox.read_vec(0, message.byte_len as usize)?.try_into() {
+                Ok(info) => info,
+                Err(_) => return Err(RpingError::Message { len: message.byte_len }),
+            };
         self.connection.qp().post_recv(&RecvRequest::new(self.inbox.slice(..)?))?;
-        let word = |at: usize| u32::from_be_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
-        let (addr, rkey, len) = (u64::from(word(0)) << 32 | u64::from(word(4)), Rkey(word(8)), word(12));
+        let word =
+            |at: usize| u32::from_be_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+        let (addr, rkey, len) =
+            (u64::from(word(0)) << 32 | u64::from(word(4)), Rkey(word(8)), word(12));
         if len > MAX_SIZE {
             return Err(RpingError::Announced { len });
         }

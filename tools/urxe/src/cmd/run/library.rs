@@ -1,4 +1,5 @@
-//! Where `liburxe.so` is, and a folder in which the loader finds it under the names that programs ask for.
+//! Where `liburxe.so` is, and a folder in which the loader finds it under the names that programs
+//! ask for.
 
 use std::env;
 use std::fs;
@@ -12,7 +13,8 @@ const LIBRARY: &str = "liburxe.so";
 const SYSFS: &str = "liburxe_sysfs.so";
 /// Names it instead of looking for it.
 const VARIABLE: &str = "URXE_LIBRARY";
-/// Where it may be, from the folder of the `urxe` binary: in a build, in an unpacked archive, installed.
+/// Where it may be, from the folder of the `urxe` binary: in a build, in an unpacked archive,
+/// installed.
 const PLACES: [&str; 3] = [".", "../lib", "../lib/urxe"];
 /// What programs ask for.
 const NAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
@@ -45,7 +47,9 @@ pub enum LibraryError {
         library: PathBuf,
     },
     /// There is no place for the links.
-    #[error("no place for links to {LIBRARY}, nor for what is made anew: set HOME or XDG_CACHE_HOME")]
+    #[error(
+        "no place for links to {LIBRARY}, nor for what is made anew: set HOME or XDG_CACHE_HOME"
+    )]
     NoHome,
     /// The links cannot be made.
     #[error("cannot make links to {LIBRARY} in {}", folder.display())]
@@ -72,7 +76,8 @@ pub fn folder_of_links() -> Result<PathBuf, LibraryError> {
         return Ok(folder.to_owned());
     }
     let folder = cache()?.join("urxe/lib").join(name_of(&library));
-    make_links(&folder, &library).map_err(|error| LibraryError::Links { folder: folder.clone(), error })?;
+    make_links(&folder, &library)
+        .map_err(|error| LibraryError::Links { folder: folder.clone(), error })?;
     Ok(folder)
 }
 
@@ -95,7 +100,8 @@ fn find() -> Result<PathBuf, LibraryError> {
     found.ok_or(LibraryError::Missing { looked })
 }
 
-/// The user's folder for what can be made anew. Never one that others can write to: the loader takes code from it.
+/// The user's folder for what can be made anew. Never one that others can write to: the loader
+/// takes code from it.
 pub fn cache() -> Result<PathBuf, LibraryError> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || absolute("HOME").map(|home| home.join(".cache"));

@@ -1,7 +1,8 @@
 //! `urxe run` and `urxe env`: programs that were linked against libibverbs, over urxe.
 //!
-//! The loader finds `libibverbs.so.1` and `librdmacm.so.1` by `LD_LIBRARY_PATH`, in a folder of links to `liburxe.so`. Everything else
-//! a program is told by environment variables, so that the programs that it starts are told, too.
+//! The loader finds `libibverbs.so.1` and `librdmacm.so.1` by `LD_LIBRARY_PATH`, in a folder of
+//! links to `liburxe.so`. Everything else a program is told by environment variables, so that the
+//! programs that it starts are told, too.
 //!
 //! | file | subject |
 //! |---|---|
@@ -72,11 +73,13 @@ struct Surroundings {
     /// Record all packets to a pcapng file; %p in its name stands for the process's number
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Faults that the packets suffer which arrive: loss=1%, burst=4, duplicate=1%, reorder=1%, late=200us, corrupt=1%, delay=50us,
-    /// jitter=20us, rate=100M, seed=7, separated by commas; without a seed one is chosen and told
+    /// Faults that the packets suffer which arrive: loss=1%, burst=4, duplicate=1%, reorder=1%,
+    /// late=200us, corrupt=1%, delay=50us, jitter=20us, rate=100M, seed=7, separated by commas;
+    /// without a seed one is chosen and told
     #[arg(long, value_name = "FAULTS", visible_alias = "faults")]
     fault: Option<FaultSpec>,
-    /// Show the devices in /sys/class/infiniband, too, to programs that look there themselves (UCX, perftest's counters, ls)
+    /// Show the devices in /sys/class/infiniband, too, to programs that look there themselves (UCX,
+    /// perftest's counters, ls)
     #[arg(long)]
     sysfs: bool,
 }
@@ -141,7 +144,8 @@ pub struct Run {
 impl Run {
     /// Becomes the program.
     pub fn run(self) -> Result<Outcome, CmdError> {
-        let (name, arguments) = self.command.split_first().expect("clap asks for at least one word");
+        let (name, arguments) =
+            self.command.split_first().expect("clap asks for at least one word");
         let program = program::find(name).and_then(|path| program::check(&path).map(|()| path));
         let program = program.map_err(RunError::from)?;
         let variables = self.surroundings.variables()?;

@@ -96,7 +96,8 @@ pub fn find(name: &OsStr) -> Result<PathBuf, ProgramError> {
         return Ok(PathBuf::from(name));
     }
     let path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let found = env::split_paths(&path).map(|folder| folder.join(name)).find(|path| is_executable(path));
+    let found =
+        env::split_paths(&path).map(|folder| folder.join(name)).find(|path| is_executable(path));
     found.ok_or_else(|| ProgramError::NotFound { given: name.to_string_lossy().into_owned() })
 }
 
@@ -104,7 +105,8 @@ fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// Whether the loader will give the program the library. Scripts pass: their interpreter is a program like any other.
+/// Whether the loader will give the program the library. Scripts pass: their interpreter is a
+/// program like any other.
 pub fn check(path: &Path) -> Result<(), ProgramError> {
     let read = |error| ProgramError::Read { path: path.to_owned(), error };
     let file = fs::metadata(path).map_err(read)?;
@@ -114,8 +116,10 @@ pub fn check(path: &Path) -> Result<(), ProgramError> {
     if !elf.is_64 {
         return Err(ProgramError::Bits { path, bits: 32 });
     }
-    let changes_user = file.mode() & SETUID != 0 && file.uid() != rustix::process::getuid().as_raw();
-    let changes_group = file.mode() & SETGID != 0 && file.gid() != rustix::process::getgid().as_raw();
+    let changes_user =
+        file.mode() & SETUID != 0 && file.uid() != rustix::process::getuid().as_raw();
+    let changes_group =
+        file.mode() & SETGID != 0 && file.gid() != rustix::process::getgid().as_raw();
     if changes_user || changes_group {
         return Err(ProgramError::Setuid { path });
     }

@@ -1,8 +1,10 @@
-//! The folder that programs see as `/sys/class/infiniband` (`urxe run --sysfs`), and the library that shows it to them.
+//! The folder that programs see as `/sys/class/infiniband` (`urxe run --sysfs`), and the library
+//! that shows it to them.
 //!
-//! The files are those of the kernel's `rdma_rxe` (`drivers/infiniband/core/sysfs.c`), made of what a device says of itself when it is
-//! opened; and, which a device without hardware does not have there, `device/net` with its interface, where programs look for it. The
-//! folder is made anew by each `urxe run` and named by its contents, so that those who run already keep theirs.
+//! The files are those of the kernel's `rdma_rxe` (`drivers/infiniband/core/sysfs.c`), made of what
+//! a device says of itself when it is opened; and, which a device without hardware does not have
+//! there, `device/net` with its interface, where programs look for it. The folder is made anew by
+//! each `urxe run` and named by its contents, so that those who run already keep theirs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -54,7 +56,8 @@ enum Entry {
 
 type Tree = BTreeMap<PathBuf, Entry>;
 
-/// Makes the folder inside `place` for these devices, or for the configured ones if there are none; where it is.
+/// Makes the folder inside `place` for these devices, or for the configured ones if there are none;
+/// where it is.
 pub fn folder(links: &[LinkSpec], place: &Path) -> Result<PathBuf, SysfsError> {
     let links = if links.is_empty() { configured()?.links } else { links.to_vec() };
     // The program is told by the library which devices this machine does not have.
@@ -110,7 +113,8 @@ fn tree(devices: &[ResolvedLink]) -> Tree {
         tree.insert(verbs.join(&uverbs), Entry::Link(up.join(&there)));
         tree.insert(sys.join(&there).join("ibdev"), line(name));
         tree.insert(sys.join(&there).join("abi_version"), line(1));
-        // Programs look whether there is such a device that they may open (UCX); liburxe.so does not need it.
+        // Programs look whether there is such a device that they may open (UCX); liburxe.so does
+        // not need it.
         tree.insert(Path::new("dev/infiniband").join(uverbs), Entry::Link("/dev/null".into()));
     }
     tree
@@ -162,8 +166,12 @@ fn port_files(device: &ResolvedLink) -> Vec<(PathBuf, Entry)> {
     ];
     for (index, entry) in device.gids.iter().enumerate() {
         let index = index.to_string();
-        let groups: Vec<String> =
-            entry.gid.0.chunks_exact(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1])).collect();
+        let groups: Vec<String> = entry
+            .gid
+            .0
+            .chunks_exact(2)
+            .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]))
+            .collect();
         files.push((Path::new("gids").join(&index), line(groups.join(":"))));
         files.push((Path::new("gid_attrs/types").join(&index), line("RoCE v2")));
         files.push((Path::new("gid_attrs/ndevs").join(&index), line(&interface.name)));
@@ -218,8 +226,9 @@ mod tests {
         let links = ["mine=127.0.0.3".parse().unwrap()];
         let made = folder(&links, place.path()).unwrap();
         assert_eq!(folder(&links, place.path()).unwrap(), made);
-        let text =
-            |file: &str| fs::read_to_string(made.join("sys/class/infiniband/mine").join(file)).unwrap();
+        let text = |file: &str| {
+            fs::read_to_string(made.join("sys/class/infiniband/mine").join(file)).unwrap()
+        };
         assert_eq!(text("node_guid"), "0000:5efe:7f00:0003\n");
         assert_eq!(text("ports/1/gids/1"), "0000:0000:0000:0000:0000:ffff:7f00:0003\n");
         assert_eq!(text("ports/1/gid_attrs/ndevs/0"), "lo\n");

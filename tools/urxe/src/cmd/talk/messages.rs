@@ -1,4 +1,5 @@
-//! Messages over a connection: each end has receives posted before the other can send, and the other waits when they are used up.
+//! Messages over a connection: each end has receives posted before the other can send, and the
+//! other waits when they are used up.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -49,7 +50,9 @@ impl Messages {
         let inboxes = pending.pd().allocate(DEPTH * MESSAGE_MAX, Access::LOCAL_WRITE)?;
         let outboxes = pending.pd().allocate(DEPTH * MESSAGE_MAX, Access::empty())?;
         for number in 0..DEPTH as u64 {
-            pending.qp().post_recv(&RecvRequest::new(inboxes.slice(place(number))?).wr_id(number))?;
+            pending
+                .qp()
+                .post_recv(&RecvRequest::new(inboxes.slice(place(number))?).wr_id(number))?;
         }
         let (connection, sending) = (pending.establish()?, Mutex::default());
         Ok(Self { shared: Arc::new(Shared { connection, inboxes, outboxes, sending }) })
@@ -98,7 +101,8 @@ impl Messages {
         Ok(())
     }
 
-    /// The other end's next message; an empty one is its last. `None` when it has ended the connection.
+    /// The other end's next message; an empty one is its last. `None` when it has ended the
+    /// connection.
     pub fn hear(&self) -> Result<Option<Vec<u8>>, TalkError> {
         let Shared { connection, inboxes, .. } = &*self.shared;
         let heard = connection.recv_cq().wait_one(None)?;

@@ -1,7 +1,8 @@
-//! `urxe listen` and `urxe connect`: messages over a connection by `rdma_cm`, for trying things out.
+//! `urxe listen` and `urxe connect`: messages over a connection by `rdma_cm`, for trying things
+//! out.
 //!
-//! What stands on standard input goes as messages to the other end's standard output, both ways; or one end sends a known pattern, and the
-//! other compares.
+//! What stands on standard input goes as messages to the other end's standard output, both ways; or
+//! one end sends a known pattern, and the other compares.
 //!
 //! ```text
 //!   connect                                    listen
@@ -62,7 +63,8 @@ pub struct ConnectArgs {
     host: String,
     /// Its port
     port: u16,
-    /// Send so many bytes of a pattern, which the listener compares, instead of standard input: 64K, 100M
+    /// Send so many bytes of a pattern, which the listener compares, instead of standard input:
+    /// 64K, 100M
     #[arg(short, long, value_name = "BYTES")]
     verify: Option<Size>,
     /// The own address
@@ -133,12 +135,12 @@ impl ListenArgs {
                 continue;
             }
             let served =
-                Messages::new(request.prepare(&messages::options())?).and_then(
-                    |messages| match is_transfer {
+                Messages::new(request.prepare(&messages::options())?).and_then(|messages| {
+                    match is_transfer {
                         true => transfer::receive(&messages, from),
                         false => talk(&messages, false),
-                    },
-                );
+                    }
+                });
             if !self.keep {
                 return served;
             }
@@ -171,7 +173,8 @@ impl ConnectArgs {
     }
 }
 
-/// Standard input to the other end, and what it says to standard output. `is_first`: this end's end of input ends all.
+/// Standard input to the other end, and what it says to standard output. `is_first`: this end's end
+/// of input ends all.
 fn talk(messages: &Messages, is_first: bool) -> Result<(), TalkError> {
     if is_first {
         // What the other end says meanwhile is printed by another thread.

@@ -41,7 +41,8 @@ pub fn receive(messages: &Messages, from: SocketAddr) -> Result<(), TalkError> {
         if message.is_empty() {
             break;
         }
-        if let Some(wrong) = message.iter().zip(total..).position(|(byte, at)| *byte != pattern(at)) {
+        if let Some(wrong) = message.iter().zip(total..).position(|(byte, at)| *byte != pattern(at))
+        {
             return Err(TalkError::Wrong { at: total + wrong as u64 });
         }
         total += message.len() as u64;
@@ -55,5 +56,8 @@ pub fn receive(messages: &Messages, from: SocketAddr) -> Result<(), TalkError> {
 
 fn figures(bytes: u64, took: Duration) -> String {
     let seconds = took.as_secs_f64();
-    format!("{bytes} bytes in {seconds:.3} s, {:.1} MB/s, all as sent", bytes as f64 / seconds / 1e6)
+    format!(
+        "{bytes} bytes in {seconds:.3} s, {:.1} MB/s, all as sent",
+        bytes as f64 / seconds / 1e6
+    )
 }

@@ -73,7 +73,11 @@ unsafe fn room<'a>(addr: *mut c_void, len: usize) -> &'a mut [u8] {
     unsafe { slice::from_raw_parts_mut(addr.cast(), len) }
 }
 
-fn receive_into(fd: c_int, places: &mut Places<'_>, flags: c_int) -> Result<(usize, Option<SocketAddr>)> {
+fn receive_into(
+    fd: c_int,
+    places: &mut Places<'_>,
+    flags: c_int,
+) -> Result<(usize, Option<SocketAddr>)> {
     let peeks = flags & libc::MSG_PEEK != 0;
     match table::socket(fd)? {
         Socket::Datagram(datagram) => {
@@ -250,7 +254,8 @@ pub unsafe extern "C" fn iomap(
         let (pd, _) = unsafe { PdObject::from_c((*stream.id.0).pd) }.map_err(errno)?;
         let offset = (offset != -1).then(|| offset.cast_unsigned());
         let wanted = Wanted { addr: buf.expose_provenance() as u64, len, is_remote, offset };
-        // SAFETY: the ABI's contract: the program keeps the memory until it unmaps it or closes the socket.
+        // SAFETY: the ABI's contract: the program keeps the memory until it unmaps it or closes the
+        // socket.
         Ok(unsafe { link.map(pd.memory, &wanted) }?.cast_signed())
     })
 }

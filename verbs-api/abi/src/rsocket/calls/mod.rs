@@ -15,9 +15,12 @@ use rustix::io::Errno;
 use urxe_stack::sys::address::RawAddress;
 
 pub use self::data::{
-    iomap, iounmap, iowrite, read, readv, recv, recvfrom, recvmsg, send, sendmsg, sendto, write, writev,
+    iomap, iounmap, iowrite, read, readv, recv, recvfrom, recvmsg, send, sendmsg, sendto, write,
+    writev,
 };
-pub use self::opening::{accept, bind, close, connect, getpeername, getsockname, listen, shutdown, socket};
+pub use self::opening::{
+    accept, bind, close, connect, getpeername, getsockname, listen, shutdown, socket,
+};
 pub use self::options::{fcntl, getsockopt, setsockopt};
 pub use self::waiting::{epoll_create, epoll_ctl, epoll_wait, poll, select};
 use super::answer::Result;
@@ -50,7 +53,11 @@ unsafe fn put_address(address: SocketAddr, addr: *mut sockaddr, len: *mut sockle
             return;
         }
         if !addr.is_null() {
-            ptr::copy_nonoverlapping(bytes.as_ptr(), addr.cast::<u8>(), bytes.len().min(*len as usize));
+            ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                addr.cast::<u8>(),
+                bytes.len().min(*len as usize),
+            );
         }
         *len = bytes.len() as socklen_t;
     }

@@ -147,10 +147,12 @@ pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut s
 pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
     answer("rgetsockname", || {
         let own = match table::socket(fd)? {
-            Socket::Stream(stream) => stream.addresses()?.0.unwrap_or_else(|| match stream.family {
-                libc::AF_INET6 => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
-                _ => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
-            }),
+            Socket::Stream(stream) => {
+                stream.addresses()?.0.unwrap_or_else(|| match stream.family {
+                    libc::AF_INET6 => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
+                    _ => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
+                })
+            }
             Socket::Datagram(datagram) => datagram.addresses()?.0,
         };
         // SAFETY: the ABI's contract.

@@ -42,7 +42,9 @@ pub unsafe extern "C" fn select(
         let mut fds = Vec::new();
         for fd in 0..count.ok_or(Errno::INVAL)? as c_int {
             // SAFETY: the ABI's contract: NULL or a set.
-            let asked = sets.iter().filter(|(set, _)| !set.is_null() && unsafe { libc::FD_ISSET(fd, *set) });
+            let asked = sets
+                .iter()
+                .filter(|(set, _)| !set.is_null() && unsafe { libc::FD_ISSET(fd, *set) });
             let mut asked = asked.peekable();
             if asked.peek().is_some() {
                 fds.push(pollfd { fd, events: asked.map(|(_, event)| *event).sum(), revents: 0 });
@@ -60,7 +62,9 @@ pub unsafe extern "C" fn select(
             (except, libc::POLLPRI | libc::POLLNVAL),
         ];
         let mut ready = 0;
-        for ((set, says), (_, asks)) in says.into_iter().zip(sets).filter(|((set, _), _)| !set.is_null()) {
+        for ((set, says), (_, asks)) in
+            says.into_iter().zip(sets).filter(|((set, _), _)| !set.is_null())
+        {
             // SAFETY: the ABI's contract: a set.
             unsafe { libc::FD_ZERO(set) };
             for fd in fds.iter().filter(|fd| fd.events & asks != 0 && fd.revents & says != 0) {
@@ -91,7 +95,12 @@ fn epoll_set(fd: c_int) -> Result<Arc<Epoll>> {
 }
 
 /// `repoll_ctl`: 0 or the error number, as the original.
-pub unsafe extern "C" fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut libc::epoll_event) -> c_int {
+pub unsafe extern "C" fn epoll_ctl(
+    set: c_int,
+    op: c_int,
+    fd: c_int,
+    event: *mut libc::epoll_event,
+) -> c_int {
     crate::border::guard(libc::EIO, || {
         // SAFETY: the ABI's contract: NULL or an event, which may be unaligned.
         let event = if event.is_null() { None } else { Some(unsafe { event.read_unaligned() }) };
@@ -104,7 +113,8 @@ pub unsafe extern "C" fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut
     })
 }
 
-/// `repoll_wait`: how many; -1 with `errno`, where the original's error number cannot be told from a number of events.
+/// `repoll_wait`: how many; -1 with `errno`, where the original's error number cannot be told from
+/// a number of events.
 pub unsafe extern "C" fn epoll_wait(
     set: c_int,
     events: *mut libc::epoll_event,
@@ -116,7 +126,9 @@ pub unsafe extern "C" fn epoll_wait(
         let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
         let found = epoll_set(set)?.wait(most, timeout)?;
         // SAFETY: the ABI's contract: so many places, which may be unaligned.
-        unsafe { found.iter().enumerate().for_each(|(at, event)| events.add(at).write_unaligned(*event)) };
+        unsafe {
+            found.iter().enumerate().for_each(|(at, event)| events.add(at).write_unaligned(*event))
+        };
         Ok(found.len() as c_int)
     })
 }

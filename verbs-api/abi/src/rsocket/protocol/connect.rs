@@ -33,8 +33,8 @@ impl ConnData {
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[0] = self.version;
-        bytes[1] =
-            if self.network_order { NETWORK_ORDER } else { 0 } | if self.has_iomaps { IOMAP } else { 0 };
+        bytes[1] = if self.network_order { NETWORK_ORDER } else { 0 }
+            | if self.has_iomaps { IOMAP } else { 0 };
         bytes[2..4].copy_from_slice(&self.credits.to_be_bytes());
         bytes[7] = self.iomaps;
         bytes[8..24].copy_from_slice(&self.targets.to_network());
@@ -62,7 +62,8 @@ impl ConnData {
     }
 }
 
-/// A number of iomappings in the eight bits that tell it: exact up to 128, above that a multiple of 256.
+/// A number of iomappings in the eight bits that tell it: exact up to 128, above that a multiple
+/// of 256.
 pub fn told(iomaps: u32) -> u8 {
     let bits = if iomaps <= EXACT { iomaps } else { EXACT | iomaps >> 8 };
     bits as u8

@@ -1,4 +1,5 @@
-//! Immediate data: three bits that say what a message is, and a number. The same word names this side's own work requests.
+//! Immediate data: three bits that say what a message is, and a number. The same word names this
+//! side's own work requests.
 
 /// The three bits.
 const OP_SHIFT: u32 = 29;
@@ -26,7 +27,8 @@ pub enum Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
     Disconnect,
-    /// Never on the wire: a WRITE without data and immediate data, which the peer's queue pair answers.
+    /// Never on the wire: a WRITE without data and immediate data, which the peer's queue pair
+    /// answers.
     Keepalive,
     /// No more data comes from here.
     Shutdown,

@@ -1,9 +1,11 @@
-//! What rsockets say to each other, sans-IO: numbers in, numbers out. No socket, no memory, no clock.
+//! What rsockets say to each other, sans-IO: numbers in, numbers out. No socket, no memory, no
+//! clock.
 //!
-//! A stream is a reliable connection. Each side lends the other halves of its receive buffer, by writing their places into a short list
-//! in the lender's peer's memory (*targets*); the other fills them by RDMA WRITE with immediate data, which says how many
-//! bytes there are. Immediate data also says how many messages may still come (*credits*), and that a side ends. Facts: rdma-core,
-//! `librdmacm/rsocket.c`, `librdmacm/man/rsocket.7`.
+//! A stream is a reliable connection. Each side lends the other halves of its receive buffer, by
+//! writing their places into a short list in the lender's peer's memory (*targets*); the other
+//! fills them by RDMA WRITE with immediate data, which says how many bytes there are. Immediate
+//! data also says how many messages may still come (*credits*), and that a side ends. Facts:
+//! rdma-core, `librdmacm/rsocket.c`, `librdmacm/man/rsocket.7`.
 //!
 //! ```text
 //!   REQ, REP private data: ConnData             where targets and first half are, credits

@@ -102,7 +102,8 @@ impl Receiver {
         self.half() > 0 && self.free >= self.half()
     }
 
-    /// The number of the last message that may come now, and where a half begins that is lent with it.
+    /// The number of the last message that may come now, and where a half begins that is lent with
+    /// it.
     pub fn grant(&mut self) -> (u16, Option<u32>) {
         self.due = self.taken.wrapping_add(self.queue_size / 2);
         let credits = self.taken.wrapping_add(self.queue_size);

@@ -1,4 +1,5 @@
-//! Places in memory, as they are written into a peer's memory: in the writer's byte order, unless the peer has the other one.
+//! Places in memory, as they are written into a peer's memory: in the writer's byte order, unless
+//! the peer has the other one.
 
 /// A piece of memory (`struct rs_sge`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,7 +10,8 @@ pub struct Segment {
     pub length: u32,
 }
 
-/// Memory that a peer may write by riowrite, and the offset by which its program names it (`struct rs_iomap`).
+/// Memory that a peer may write by riowrite, and the offset by which its program names it (`struct
+/// rs_iomap`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Iomap {
     pub offset: u64,
@@ -55,7 +57,8 @@ impl Segment {
     /// What a peer wrote here, in this machine's order.
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let [addr, rest] = halves(bytes);
-        let word = |at: usize| u32::from_ne_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
+        let word =
+            |at: usize| u32::from_ne_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
         Self { addr: u64::from_ne_bytes(addr), key: word(0), length: word(4) }
     }
 
@@ -67,7 +70,11 @@ impl Segment {
 
     pub fn from_network(bytes: &[u8; Self::LEN]) -> Self {
         let raw = Self::from_bytes(bytes);
-        Self { addr: u64::from_be(raw.addr), key: u32::from_be(raw.key), length: u32::from_be(raw.length) }
+        Self {
+            addr: u64::from_be(raw.addr),
+            key: u32::from_be(raw.key),
+            length: u32::from_be(raw.length),
+        }
     }
 }
 

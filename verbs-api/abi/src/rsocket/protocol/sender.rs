@@ -38,7 +38,13 @@ pub struct Transfer {
 }
 
 impl Sender {
-    pub const fn new(size: u32, requests: u32, inline: u32, credits: u16, first_target: Segment) -> Self {
+    pub const fn new(
+        size: u32,
+        requests: u32,
+        inline: u32,
+        credits: u16,
+        first_target: Segment,
+    ) -> Self {
         let targets = [first_target, Segment { addr: 0, key: 0, length: 0 }];
         Self { size, inline, offset: 0, room: size, requests, sent: 0, credits, targets, target: 0 }
     }
@@ -66,8 +72,8 @@ impl Sender {
         self.take(len, addr, key)
     }
 
-    /// The same for memory that the peer has iomapped, of which `left` bytes are at `addr`: no message, so it needs no credit, but the
-    /// original waits for one all the same.
+    /// The same for memory that the peer has iomapped, of which `left` bytes are at `addr`: no
+    /// message, so it needs no credit, but the original waits for one all the same.
     pub fn next_direct(&mut self, wanted: u32, addr: u64, left: u64, key: u32) -> Transfer {
         let len = wanted.min(self.room).min(u32::try_from(left).unwrap_or(u32::MAX));
         self.take(len, addr, key)

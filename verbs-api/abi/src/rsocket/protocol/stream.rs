@@ -1,7 +1,8 @@
 //! The state machine of a connection.
 //!
-//! Completions and the program's wishes go in; work requests ([`Post`]) come out, and two requests to look at registered memory
-//! ([`Look`]), which this module never touches. All of it is under one lock of the caller's.
+//! Completions and the program's wishes go in; work requests ([`Post`]) come out, and two requests
+//! to look at registered memory ([`Look`]), which this module never touches. All of it is under one
+//! lock of the caller's.
 
 use super::connect::{self, ConnData};
 use super::message::{Control, Message, Work};
@@ -152,7 +153,13 @@ impl Stream {
             order,
             life: Life::Open { readable: true, writable: true },
             receiver: Receiver::new(sizes.recv_buffer, sizes.recv_queue),
-            sender: Sender::new(sizes.send_buffer, requests, sizes.inline, peer.credits, peer.first_target),
+            sender: Sender::new(
+                sizes.send_buffer,
+                requests,
+                sizes.inline,
+                peer.credits,
+                peer.first_target,
+            ),
             controls: 0,
             max_controls: CONTROLS,
             remote_list: peer.targets,
@@ -207,7 +214,9 @@ impl Stream {
                 self.sender.set_credits(credits);
                 return Look::Targets;
             }
-            Message::Iomap(index) if usize::from(index) < self.iomaps.len() => return Look::Iomap(index),
+            Message::Iomap(index) if usize::from(index) < self.iomaps.len() => {
+                return Look::Iomap(index);
+            }
             Message::Control(Control::Disconnect) => self.disconnect(),
             Message::Control(Control::Shutdown) => match self.life {
                 Life::Open { writable: true, .. } => {
@@ -253,8 +262,8 @@ impl Stream {
         }
     }
 
-    /// The list as the peer has written it; says which entries were taken, whose lengths are now to be written 0, so that the same
-    /// entry written once more is seen.
+    /// The list as the peer has written it; says which entries were taken, whose lengths are now to
+    /// be written 0, so that the same entry written once more is seen.
     pub fn look(&mut self, list: [Segment; TARGETS]) -> [bool; TARGETS] {
         self.sender.look(list)
     }
@@ -315,8 +324,10 @@ impl Stream {
 
     /// The same into memory that the peer has iomapped at `offset`; `None` if it has none there.
     pub fn send_to(&mut self, wanted: u32, offset: u64) -> Option<Post> {
-        let found =
-            self.iomaps.iter().find_map(|iomap| iomap.locate(offset).map(|place| (place, iomap.memory.key)));
+        let found = self
+            .iomaps
+            .iter()
+            .find_map(|iomap| iomap.locate(offset).map(|place| (place, iomap.memory.key)));
         let ((addr, left), key) = found?;
         let transfer = self.sender.next_direct(wanted, addr, left, key);
         Some(Post {
@@ -337,8 +348,8 @@ impl Stream {
         self.remote_iomaps.length
     }
 
-    /// Tells the peer of memory that it may write; only when the sender is ready, and for an index below
-    /// [`remote_iomaps`](Self::remote_iomaps).
+    /// Tells the peer of memory that it may write; only when the sender is ready, and for an index
+    /// below [`remote_iomaps`](Self::remote_iomaps).
     pub fn map(&mut self, index: u16, iomap: Iomap) -> Post {
         self.sender.tell(Iomap::LEN as u32);
         let place = u64::from(index) * Iomap::LEN as u64;

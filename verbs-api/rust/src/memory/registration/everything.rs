@@ -1,8 +1,11 @@
-//! The whole address space as one region: an implicit on-demand region (`ibv_reg_mr` of address 0 and length `SIZE_MAX`), and, without rights for
-//! peers, what a kernel module knows as `pd->local_dma_lkey`.
+//! The whole address space as one region: an implicit on-demand region (`ibv_reg_mr` of address 0
+//! and length `SIZE_MAX`), and, without rights for peers, what a kernel module knows as
+//! `pd->local_dma_lkey`.
 //!
-//! The key alone reaches nothing: a part of it is named by [`AddressSpace::slice`], whose caller answers for the bytes. That is why the key without
-//! rights for peers can be had safely, and why [`import_region`](ProtectionDomain::import_region), whose regions have safe slices, does not find it.
+//! The key alone reaches nothing: a part of it is named by [`AddressSpace::slice`], whose caller
+//! answers for the bytes. That is why the key without rights for peers can be had safely, and why
+//! [`import_region`](ProtectionDomain::import_region), whose regions have safe slices, does not
+//! find it.
 
 use std::fmt;
 use std::ptr::{NonNull, null_mut};
@@ -14,11 +17,13 @@ use urxe_wire::{Lkey, Rkey};
 use super::super::{RegionSlice, RemoteRegion};
 use crate::pd::ProtectionDomain;
 
-/// The whole address space of the process under one key, made by [`ProtectionDomain::local_dma_key`] or
-/// [`register_everything`](ProtectionDomain::register_everything). Dropping it takes the key away and waits for accesses in progress.
+/// The whole address space of the process under one key, made by
+/// [`ProtectionDomain::local_dma_key`] or
+/// [`register_everything`](ProtectionDomain::register_everything). Dropping it takes the key away
+/// and waits for accesses in progress.
 ///
-/// Its pages need not be there ([`Access::ON_DEMAND`]): bytes move by system calls, at more than a microsecond each, and what is not mapped is a
-/// protection error.
+/// Its pages need not be there ([`Access::ON_DEMAND`]): bytes move by system calls, at more than a
+/// microsecond each, and what is not mapped is a protection error.
 ///
 /// ```
 /// # use std::cell::UnsafeCell;
@@ -52,26 +57,30 @@ pub struct AddressSpace {
 }
 
 impl ProtectionDomain {
-    /// A key for everything that this process has, for the own work requests alone (`local_dma_lkey` of a kernel's `struct ib_pd`): messages go
-    /// from and to memory that was never registered.
+    /// A key for everything that this process has, for the own work requests alone
+    /// (`local_dma_lkey` of a kernel's `struct ib_pd`): messages go from and to memory that was
+    /// never registered.
     ///
     /// # Errors
     /// [`RegMrError::TooMany`].
     pub fn local_dma_key(&self) -> Result<AddressSpace, RegMrError> {
-        // SAFETY: no peer can use it, and own work requests name parts of it only as `AddressSpace::slice` lets them, whose
-        // callers promise of each part what is asked for here of all.
+        // SAFETY: no peer can use it, and own work requests name parts of it only as
+        // `AddressSpace::slice` lets them, whose callers promise of each part what is asked for
+        // here of all.
         unsafe { AddressSpace::new(self, Access::LOCAL_WRITE) }
     }
 
-    /// Registers everything that this process has, whatever is mapped when it is used (an implicit on-demand region). Peers name it by the process's
-    /// own addresses. [`Access::ON_DEMAND`] goes without saying.
+    /// Registers everything that this process has, whatever is mapped when it is used (an implicit
+    /// on-demand region). Peers name it by the process's own addresses. [`Access::ON_DEMAND`] goes
+    /// without saying.
     ///
     /// # Errors
     /// [`RegMrError`]: rights that do not go together, or that a whole address space cannot have; too many regions.
     ///
     /// # Safety
-    /// With a right for peers, whoever has the key can read any byte of the process, or overwrite any, at any time until the returned value was
-    /// dropped (for ever if it is leaked): the caller answers for it that they touch only what [`register`](Self::register) asks for.
+    /// With a right for peers, whoever has the key can read any byte of the process, or overwrite
+    /// any, at any time until the returned value was dropped (for ever if it is leaked): the caller
+    /// answers for it that they touch only what [`register`](Self::register) asks for.
     pub unsafe fn register_everything(&self, access: Access) -> Result<AddressSpace, RegMrError> {
         // SAFETY: the caller's promise, and those of `AddressSpace::slice`.
         unsafe { AddressSpace::new(self, access) }
@@ -112,7 +121,8 @@ impl AddressSpace {
         self.mr.rkey
     }
 
-    /// What a peer needs to reach `len` bytes at an address of this process: it, the length, the key.
+    /// What a peer needs to reach `len` bytes at an address of this process: it, the length, the
+    /// key.
     #[must_use]
     pub fn remote(&self, addr: NonNull<u8>, len: u64) -> RemoteRegion {
         RemoteRegion { addr: addr.as_ptr().expose_provenance() as u64, len, rkey: self.mr.rkey }
@@ -121,11 +131,14 @@ impl AddressSpace {
     /// `len` bytes at `addr`, for a work request.
     ///
     /// # Safety
-    /// From when a request with it is posted until that has completed, or its queue pair or this value was dropped:
-    /// * What is at `[addr, addr + len)`, if anything is mapped there, is not freed, and is nobody else's memory by then.
+    /// From when a request with it is posted until that has completed, or its queue pair or this
+    /// value was dropped:
+    /// * What is at `[addr, addr + len)`, if anything is mapped there, is not freed, and is nobody
+    ///   else's memory by then.
     /// * A request that takes bytes from there (SEND, WRITE): no `&mut` to any of them is used.
-    /// * One that places bytes there (a receive, a READ, an atomic operation's result): neither `&mut` nor `&` is, except to atomics or inside an
-    ///   `UnsafeCell` whose users expect it; and no value lives there for which some bytes are invalid.
+    /// * One that places bytes there (a receive, a READ, an atomic operation's result): neither
+    ///   `&mut` nor `&` is, except to atomics or inside an `UnsafeCell` whose users expect it; and
+    ///   no value lives there for which some bytes are invalid.
     #[must_use]
     pub unsafe fn slice(&self, addr: NonNull<u8>, len: u32) -> RegionSlice<'_> {
         let addr = addr.as_ptr().expose_provenance() as u64;

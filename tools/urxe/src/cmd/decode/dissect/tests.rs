@@ -15,7 +15,8 @@ fn write_only(payload: &[u8]) -> Vec<u8> {
     let reth = Reth { va: 0x1000, rkey: Rkey(5), dma_len: payload.len() as u32 };
     let mut packet = vec![0; 200 + payload.len()];
     let end = PacketRepr::new(bth, Ext::Reth(reth)).emit(payload, &mut packet).unwrap();
-    let seed = IcrcSeed::new(frame.src.ip(), frame.src.port(), frame.dst.ip(), frame.dst.port()).unwrap();
+    let seed =
+        IcrcSeed::new(frame.src.ip(), frame.src.port(), frame.dst.ip(), frame.dst.port()).unwrap();
     let len = seed.append(0, &mut packet, end).unwrap();
     frame.build(&packet[..len]).unwrap()
 }
@@ -105,8 +106,13 @@ fn another_port_is_not_roce() {
 
 #[test]
 fn a_damaged_length_does_not_fill_the_memory() {
-    let record =
-        Record { time_ns: None, link_type: 1, bytes: &[1, 2, 3], original_len: u32::MAX, comment: None };
+    let record = Record {
+        time_ns: None,
+        link_type: 1,
+        bytes: &[1, 2, 3],
+        original_len: u32::MAX,
+        comment: None,
+    };
     assert_eq!(as_on_the_wire(&record).len(), 3);
 }
 

@@ -20,7 +20,10 @@ fn the_built_in_device() {
         (attributes.max_mw, attributes.max_fast_reg_page_list_len, attributes.max_dm_size),
         (524_287, 512, 1 << 20)
     );
-    assert_eq!((attributes.max_srq, attributes.max_srq_wr, attributes.max_srq_sge), (1 << 16, 1 << 20, 32));
+    assert_eq!(
+        (attributes.max_srq, attributes.max_srq_wr, attributes.max_srq_sge),
+        (1 << 16, 1 << 20, 32)
+    );
 }
 
 #[test]

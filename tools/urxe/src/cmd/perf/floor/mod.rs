@@ -1,4 +1,5 @@
-//! The floor: what the machine does without RDMA, between the same two processes, measured in turn with the results.
+//! The floor: what the machine does without RDMA, between the same two processes, measured in turn
+//! with the results.
 //!
 //! | floor | what it does |
 //! |---|---|
@@ -7,9 +8,10 @@
 //! | ping-pong | a message to and fro, spinning or blocking; no CRC, no copy; each end on a processor of its own ([`pinned`](super::pinned)) |
 //! | TCP | one stream of 128 KiB writes and reads, as `iperf3` has |
 //!
-//! The sockets are unconnected, as a device's are, with the receive buffer that a device asks for, and nothing repeats what is lost:
-//! what counts is what arrived. Datagrams have the payload and the headers' length of the packets that they are compared with,
-//! and the payload walks over as much memory.
+//! The sockets are unconnected, as a device's are, with the receive buffer that a device asks for,
+//! and nothing repeats what is lost: what counts is what arrived. Datagrams have the payload and
+//! the headers' length of the packets that they are compared with, and the payload walks over as
+//! much memory.
 
 mod pingpong;
 mod socket;
@@ -98,10 +100,15 @@ impl Floor {
     /// The floors of a case, the one that its figure is first compared with first.
     pub fn all_under(case: &Case, round: Duration) -> Vec<Self> {
         let kinds: &[Kind] = match case.metric {
-            Metric::Bandwidth => &[Kind::Stream { both: case.bidirectional }, Kind::Tcp, Kind::Single],
-            Metric::Latency => &[Kind::PingPong { blocking: false }, Kind::PingPong { blocking: true }],
+            Metric::Bandwidth => {
+                &[Kind::Stream { both: case.bidirectional }, Kind::Tcp, Kind::Single]
+            }
+            Metric::Latency => {
+                &[Kind::PingPong { blocking: false }, Kind::PingPong { blocking: true }]
+            }
         };
-        let mut floors: Vec<Self> = kinds.iter().map(|kind| Self::under(case, *kind, round)).collect();
+        let mut floors: Vec<Self> =
+            kinds.iter().map(|kind| Self::under(case, *kind, round)).collect();
         // What does not fit one run takes the time of one run, and of the rest as a stream.
         if case.metric == Metric::Latency && floors[0].size < case.size {
             floors.push(Self::under(case, Kind::Stream { both: false }, round));
@@ -129,10 +136,16 @@ impl Floor {
         let datagram = self.datagram();
         match self.kind {
             Kind::Stream { both: false } => format!("UDP GSO+GRO, CRC, copy, {datagram} B"),
-            Kind::Stream { both: true } => format!("UDP GSO+GRO, CRC, copy, {datagram} B, both ways"),
+            Kind::Stream { both: true } => {
+                format!("UDP GSO+GRO, CRC, copy, {datagram} B, both ways")
+            }
             Kind::Single => format!("UDP, one {datagram} B datagram a call"),
-            Kind::PingPong { blocking: false } => format!("spinning half round trip, {} B", self.size),
-            Kind::PingPong { blocking: true } => format!("blocking half round trip, {} B", self.size),
+            Kind::PingPong { blocking: false } => {
+                format!("spinning half round trip, {} B", self.size)
+            }
+            Kind::PingPong { blocking: true } => {
+                format!("blocking half round trip, {} B", self.size)
+            }
             Kind::Tcp => "TCP stream".to_owned(),
         }
     }
@@ -154,8 +167,11 @@ impl FloorEnd {
     /// [`PerfError::Floor`].
     pub fn new(floor: Floor, address: IpAddr, accepts: bool) -> Result<Self, PerfError> {
         let socket = Socket::open(&floor, address)?;
-        let tcp =
-            if floor.kind == Kind::Tcp && accepts { tcp::End::listen(address)? } else { tcp::End::none() };
+        let tcp = if floor.kind == Kind::Tcp && accepts {
+            tcp::End::listen(address)?
+        } else {
+            tcp::End::none()
+        };
         Ok(Self { floor, socket, tcp, peer: None, buffers: stream::Buffers::new(&floor) })
     }
 
@@ -184,7 +200,8 @@ impl FloorEnd {
         self.peer.ok_or_else(|| PerfError::Protocol("a floor that is not connected".to_owned()))
     }
 
-    /// The end that measures: one round. What counts for a stream is what the other end received; the sample says what was sent.
+    /// The end that measures: one round. What counts for a stream is what the other end received;
+    /// the sample says what was sent.
     ///
     /// # Errors
     /// [`PerfError::Floor`].
@@ -225,11 +242,25 @@ impl FloorEnd {
         match self.floor.kind {
             Kind::Stream { both } => {
                 let time = both.then(|| self.floor.round());
-                stream::run(&self.socket, self.peer()?, &self.floor, &mut self.buffers, time, true, is_over)
+                stream::run(
+                    &self.socket,
+                    self.peer()?,
+                    &self.floor,
+                    &mut self.buffers,
+                    time,
+                    true,
+                    is_over,
+                )
             }
-            Kind::Single => {
-                stream::run(&self.socket, self.peer()?, &self.floor, &mut self.buffers, None, true, is_over)
-            }
+            Kind::Single => stream::run(
+                &self.socket,
+                self.peer()?,
+                &self.floor,
+                &mut self.buffers,
+                None,
+                true,
+                is_over,
+            ),
             Kind::PingPong { .. } => {
                 pingpong::answer(&self.socket, self.peer()?, &self.floor, is_over)?;
                 Ok((Sample::default(), Sample::default()))

@@ -33,8 +33,9 @@ pub fn ask(socket: &Socket, peer: SocketAddr, floor: &Floor) -> Result<Sample, P
         message.fill(number);
         let before = Instant::now();
         socket.send(&message, peer)?;
-        let arrived =
-            receive(socket, &mut buffer, message.len(), Some(number), &|| before.elapsed() > LOST_AFTER)?;
+        let arrived = receive(socket, &mut buffer, message.len(), Some(number), &|| {
+            before.elapsed() > LOST_AFTER
+        })?;
         if arrived.is_some() {
             latencies.record(before.elapsed());
         } else {
@@ -70,7 +71,8 @@ pub fn answer(
     Ok(())
 }
 
-/// Waits until `len` bytes of one number have come, of `number` if given; `None` if `is_over` before.
+/// Waits until `len` bytes of one number have come, of `number` if given; `None` if `is_over`
+/// before.
 fn receive(
     socket: &Socket,
     buffer: &mut [u8],

@@ -28,12 +28,17 @@ impl Socket {
     /// # Errors
     /// [`PerfError::Floor`].
     pub fn open(of: &Floor, address: IpAddr) -> Result<Self, PerfError> {
-        let socket =
-            RawSocket::new(Domain::for_address((address, 0).into()), Type::DGRAM, Some(Protocol::UDP))
-                .map_err(floor("cannot make a socket"))?;
+        let socket = RawSocket::new(
+            Domain::for_address((address, 0).into()),
+            Type::DGRAM,
+            Some(Protocol::UDP),
+        )
+        .map_err(floor("cannot make a socket"))?;
         // The kernel grants what it grants; so it does to a device.
         let _ = socket.set_recv_buffer_size(of.receive_buffer.unwrap_or(RECEIVE_BUFFER));
-        socket.bind(&SocketAddr::from((address, 0)).into()).map_err(floor("cannot bind a socket"))?;
+        socket
+            .bind(&SocketAddr::from((address, 0)).into())
+            .map_err(floor("cannot bind a socket"))?;
         let spins = !matches!(of.kind, Kind::PingPong { blocking: true });
         socket.set_nonblocking(spins).map_err(floor("cannot make a socket nonblocking"))?;
         if !spins {
@@ -67,8 +72,9 @@ impl Socket {
         self.sleeps
     }
 
-    /// After so many receives that found nothing: yields the processor now and then, as a device's poll does, since two ends that spin on one
-    /// processor would otherwise wait for each other's time slices.
+    /// After so many receives that found nothing: yields the processor now and then, as a device's
+    /// poll does, since two ends that spin on one processor would otherwise wait for each other's
+    /// time slices.
     pub fn pause(&self, empty: u32) {
         if !self.sleeps && empty.is_multiple_of(EMPTY_BETWEEN_YIELDS) {
             std::thread::yield_now();
@@ -83,7 +89,9 @@ impl Socket {
         loop {
             match self.socket.send_to(bytes, to) {
                 Ok(_) => return Ok(()),
-                Err(error) if is_nothing(&error) || error.raw_os_error() == Some(nix::libc::ENOBUFS) => {
+                Err(error)
+                    if is_nothing(&error) || error.raw_os_error() == Some(nix::libc::ENOBUFS) =>
+                {
                     std::hint::spin_loop();
                 }
                 Err(error) => return Err(floor("cannot send")(error)),

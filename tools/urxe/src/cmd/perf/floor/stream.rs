@@ -65,7 +65,8 @@ impl Buffers {
                 continue;
             }
             let start = packet.len() - payload;
-            self.destination[self.written..self.written + payload].copy_from_slice(&packet[start..]);
+            self.destination[self.written..self.written + payload]
+                .copy_from_slice(&packet[start..]);
             self.written = next(self.written, payload, self.destination.len());
             right += 1;
         }
@@ -77,7 +78,8 @@ fn next(at: usize, step: usize, len: usize) -> usize {
     if at + 2 * step <= len { at + step } else { 0 }
 }
 
-/// Sends for `time`, if at all, and receives, if it should; until `is_over` and nothing comes any more. What was sent, what received.
+/// Sends for `time`, if at all, and receives, if it should; until `is_over` and nothing comes any
+/// more. What was sent, what received.
 ///
 /// # Errors
 /// [`PerfError::Floor`].
@@ -123,5 +125,8 @@ pub fn run(
         (Some(first), Some(last)) => last.saturating_duration_since(first),
         _ => Duration::ZERO,
     };
-    Ok((Sample::moved(sent, floor.payload, start.elapsed()), Sample::moved(received, floor.payload, lasted)))
+    Ok((
+        Sample::moved(sent, floor.payload, start.elapsed()),
+        Sample::moved(received, floor.payload, lasted),
+    ))
 }

@@ -53,14 +53,17 @@ impl End {
             return Err(PerfError::Protocol("nothing to accept".to_owned()));
         };
         let (stream, _) = listener.accept().map_err(floor("cannot accept a TCP stream"))?;
-        stream.set_read_timeout(Some(Duration::from_millis(20))).map_err(floor("cannot limit a read"))?;
+        stream
+            .set_read_timeout(Some(Duration::from_millis(20)))
+            .map_err(floor("cannot limit a read"))?;
         self.stream = Some(stream);
         self.buffer = vec![0; CHUNK];
         Ok(())
     }
 
     fn stream(&mut self) -> Result<(&mut TcpStream, &mut [u8]), PerfError> {
-        let stream = self.stream.as_mut().ok_or_else(|| PerfError::Protocol("no TCP stream".to_owned()))?;
+        let stream =
+            self.stream.as_mut().ok_or_else(|| PerfError::Protocol("no TCP stream".to_owned()))?;
         Ok((stream, &mut self.buffer))
     }
 
@@ -87,7 +90,9 @@ impl End {
                     first.get_or_insert(last);
                     bytes += len as u64;
                 }
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
                     if is_over() {
                         break;
                     }

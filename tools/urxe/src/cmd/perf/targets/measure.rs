@@ -71,7 +71,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// Measures the rows with a text in their names, or all.
 pub fn all(round: Duration, rounds: u32, part: Option<&str>) -> Vec<Row> {
-    let plans: Vec<_> = ROWS.iter().filter(|(name, _)| part.is_none_or(|part| name.contains(part))).collect();
+    let plans: Vec<_> =
+        ROWS.iter().filter(|(name, _)| part.is_none_or(|part| name.contains(part))).collect();
     let bench = Bench { round, rounds };
     let row = |(nr, (what, measure)): (usize, &Plan)| {
         crate::output::note(&format!("row {} of {}: {what}", nr + 1, plans.len()));
@@ -89,9 +90,15 @@ struct Contest {
 impl Contest {
     /// The figure of a case's bandwidth and its floor's, in Gb/s.
     fn against(&self, nr: usize, kind: Kind) -> (Case, f64, f64) {
-        let Contender::Case { case, .. } = self.contenders[nr] else { unreachable!("cases come first") };
+        let Contender::Case { case, .. } = self.contenders[nr] else {
+            unreachable!("cases come first")
+        };
         let floors = Floors { contenders: &self.contenders, outcomes: &self.outcomes };
-        (case, self.outcomes[nr].median.gbps, floors.under(&case, kind).map_or(0.0, |floor| floor.gbps))
+        (
+            case,
+            self.outcomes[nr].median.gbps,
+            floors.under(&case, kind).map_or(0.0, |floor| floor.gbps),
+        )
     }
 
     /// The same in messages.
@@ -116,7 +123,12 @@ impl Bench {
         Ok(lab)
     }
 
-    fn run(&self, lab: &mut Lab, contenders: Vec<Contender>, rounds: u32) -> Result<Contest, PerfError> {
+    fn run(
+        &self,
+        lab: &mut Lab,
+        contenders: Vec<Contender>,
+        rounds: u32,
+    ) -> Result<Contest, PerfError> {
         let progress = Progress::new(std::iter::once(contenders.as_slice()), rounds);
         let outcomes = lab.contest(&contenders, rounds, |contender| progress.step(contender))?;
         Ok(Contest { contenders, outcomes })
@@ -142,9 +154,18 @@ impl Bench {
         contenders
     }
 
-    fn streams(&self, operations: &[Operation], size: usize, mtu: usize, least: f64, tcp: bool) -> Checks {
-        let cases: Vec<_> =
-            operations.iter().map(|operation| Case::bandwidth(*operation, size, mtu, self.limit())).collect();
+    fn streams(
+        &self,
+        operations: &[Operation],
+        size: usize,
+        mtu: usize,
+        least: f64,
+        tcp: bool,
+    ) -> Checks {
+        let cases: Vec<_> = operations
+            .iter()
+            .map(|operation| Case::bandwidth(*operation, size, mtu, self.limit()))
+            .collect();
         let kinds: &[Kind] = if tcp { &[STREAM, Kind::Tcp] } else { &[STREAM] };
         let contest = self.contest(&cases, kinds)?;
         let mut checks = Vec::new();
@@ -152,10 +173,22 @@ impl Bench {
             let (case, figure, floor) = contest.against(nr, STREAM);
             let name = case.operation.to_string();
             let against = Floor::under(&case, STREAM, self.round).name();
-            checks.push(Check::ratio(&name, figure, "Gb/s", (&against, floor), Bound::AtLeast(least)));
+            checks.push(Check::ratio(
+                &name,
+                figure,
+                "Gb/s",
+                (&against, floor),
+                Bound::AtLeast(least),
+            ));
             if tcp {
                 let (_, _, floor) = contest.against(nr, Kind::Tcp);
-                checks.push(Check::ratio(&name, figure, "Gb/s", ("TCP stream", floor), Bound::AtLeast(1.8)));
+                checks.push(Check::ratio(
+                    &name,
+                    figure,
+                    "Gb/s",
+                    ("TCP stream", floor),
+                    Bound::AtLeast(1.8),
+                ));
             }
         }
         Ok(checks)
@@ -177,7 +210,11 @@ impl Bench {
         self.small_writes(1, Kind::Single, Bound::AtLeast(4.0))
     }
 
-    fn latency(&self, cases: &[Case], blocking: bool) -> Result<Vec<(Case, Outcome, f64)>, PerfError> {
+    fn latency(
+        &self,
+        cases: &[Case],
+        blocking: bool,
+    ) -> Result<Vec<(Case, Outcome, f64)>, PerfError> {
         let contest = self.contest(cases, &[Kind::PingPong { blocking }])?;
         let floors = Floors { contenders: &contest.contenders, outcomes: &contest.outcomes };
         let figure = |(case, outcome): (&Case, &Outcome)| {
@@ -187,7 +224,8 @@ impl Bench {
     }
 
     fn polling_latency(&self) -> Checks {
-        let cases = [Operation::Send, Operation::Write].map(|op| Case::latency(op, 64, MTU, self.limit()));
+        let cases =
+            [Operation::Send, Operation::Write].map(|op| Case::latency(op, 64, MTU, self.limit()));
         let mut checks = Vec::new();
         for (case, outcome, floor) in self.latency(&cases, false)? {
             let usec = outcome.median.usec.unwrap_or_default();
@@ -195,17 +233,30 @@ impl Bench {
             let against = ("spinning half round trip", floor);
             checks.push(Check::ratio(&name, usec.p50, "µs", against, Bound::AtMost(1.3)));
             let name = format!("{} p99", case.operation);
-            checks.push(Check::ratio(&name, usec.p99, "µs", ("its p50", usec.p50), Bound::AtMost(2.0)));
+            checks.push(Check::ratio(
+                &name,
+                usec.p99,
+                "µs",
+                ("its p50", usec.p50),
+                Bound::AtMost(2.0),
+            ));
         }
         Ok(checks)
     }
 
     fn event_latency(&self) -> Checks {
-        let case = Case { wait: Wait::Events, ..Case::latency(Operation::Send, 64, MTU, self.limit()) };
+        let case =
+            Case { wait: Wait::Events, ..Case::latency(Operation::Send, 64, MTU, self.limit()) };
         let figures = self.latency(&[case], true)?;
         let check = |(_, outcome, floor): &(Case, Outcome, f64)| {
             let p50 = outcome.median.usec.unwrap_or_default().p50;
-            Check::ratio("SEND p50", p50, "µs", ("blocking half round trip", *floor), Bound::AtMost(1.3))
+            Check::ratio(
+                "SEND p50",
+                p50,
+                "µs",
+                ("blocking half round trip", *floor),
+                Bound::AtMost(1.3),
+            )
         };
         Ok(figures.iter().map(check).collect())
     }
@@ -228,7 +279,8 @@ impl Bench {
 
     fn many_messages(&self) -> Checks {
         let case = Case::bandwidth(Operation::Write, MANY_SIZE, MTU, Limit::Messages(MANY));
-        let small = DeviceOptions { receive_buffer: Some(SMALL_BUFFER), ..DeviceOptions::default() };
+        let small =
+            DeviceOptions { receive_buffer: Some(SMALL_BUFFER), ..DeviceOptions::default() };
         let mut lab = self.lab(&[small])?;
         // One that failed would end the contest with its status.
         let contest = self.run(&mut lab, vec![Contender::Case { devices: 0, case }], 1)?;
@@ -239,12 +291,14 @@ impl Bench {
 
     fn loss(&self) -> Checks {
         let case = Case::bandwidth(Operation::Write, 1 << 20, MTU, self.limit());
-        let lossy = DeviceOptions { loss_per_million: LOSS_PER_MILLION, ..DeviceOptions::default() };
+        let lossy =
+            DeviceOptions { loss_per_million: LOSS_PER_MILLION, ..DeviceOptions::default() };
         self.versus([DeviceOptions::default(), lossy], case, "without loss", 0.2)
     }
 
     fn queue_pairs(&self) -> Checks {
-        let one = Case::bandwidth(Operation::Write, (1 << 20) / MANY_QPS as usize, MTU, self.limit());
+        let one =
+            Case::bandwidth(Operation::Write, (1 << 20) / MANY_QPS as usize, MTU, self.limit());
         let many = Case { qps: MANY_QPS, depth: one.depth / MANY_QPS, ..one };
         let contest = self.contest(&[many, one], &[])?;
         let [many, one] = [0, 1].map(|nr: usize| contest.outcomes[nr].median.gbps);
@@ -262,15 +316,16 @@ impl Bench {
 
     /// The same contest on one address and on two, in turn.
     fn one_address(&self) -> Checks {
-        let streams =
-            [64, 64 << 10, 1 << 20].map(|size| Case::bandwidth(Operation::Write, size, MTU, self.limit()));
+        let streams = [64, 64 << 10, 1 << 20]
+            .map(|size| Case::bandwidth(Operation::Write, size, MTU, self.limit()));
         let latencies =
             [Operation::Send, Operation::Write].map(|op| Case::latency(op, 64, MTU, self.limit()));
         let mut lab = self.lab(&[DeviceOptions::default()])?;
         let (two, one) = (0, lab.open_on_one_address(0, &DeviceOptions::default())?);
         let pair = |case: Case| [one, two].map(|devices| Contender::Case { devices, case });
         let cases: Vec<Case> = streams.into_iter().chain(latencies).collect();
-        let contest = self.run(&mut lab, cases.iter().copied().flat_map(pair).collect(), self.rounds)?;
+        let contest =
+            self.run(&mut lab, cases.iter().copied().flat_map(pair).collect(), self.rounds)?;
         let check = |(case, outcomes): (&Case, &[Outcome])| {
             let size = crate::cmd::common::size::Size::from_bytes(case.size);
             let name = format!("{} {size}", case.operation);

@@ -127,10 +127,14 @@ mod tests {
 
     #[test]
     fn a_row_holds_when_all_its_numbers_do() {
-        let (good, bad) = (check(42.0, 60.0, Bound::AtLeast(0.7)), check(30.0, 60.0, Bound::AtLeast(0.7)));
+        let (good, bad) =
+            (check(42.0, 60.0, Bound::AtLeast(0.7)), check(30.0, 60.0, Bound::AtLeast(0.7)));
         assert!(row(vec![good.clone()]).holds());
         assert!(!row(vec![good.clone(), bad]).holds());
-        assert!(!row(vec![good, check(42.0, 0.0, Bound::AtMost(9.0))]).holds(), "a floor of nothing");
+        assert!(
+            !row(vec![good, check(42.0, 0.0, Bound::AtMost(9.0))]).holds(),
+            "a floor of nothing"
+        );
         assert!(!row(Vec::new()).holds(), "nothing was measured");
         assert!(!Row::new("a row", Err("no such device")).holds());
     }
@@ -138,8 +142,14 @@ mod tests {
     #[test]
     fn numbers_are_shown_with_what_they_are_compared_with() {
         let check = check(42.0, 60.0, Bound::AtLeast(0.7));
-        assert_eq!((check.figure.as_str(), check.against.as_str()), ("WRITE 42.0 Gb/s", "UDP: 60.0 Gb/s"));
-        assert_eq!((check.shown().as_str(), check.bound.to_string().as_str()), ("0.700", "at least 0.7"));
+        assert_eq!(
+            (check.figure.as_str(), check.against.as_str()),
+            ("WRITE 42.0 Gb/s", "UDP: 60.0 Gb/s")
+        );
+        assert_eq!(
+            (check.shown().as_str(), check.bound.to_string().as_str()),
+            ("0.700", "at least 0.7")
+        );
     }
 
     #[test]

@@ -37,15 +37,23 @@ fn addresses_have_the_text_of_ibv_rc_pingpong() {
 #[test]
 fn other_texts_are_no_addresses() {
     let cut = &CLIENT[..CLIENT.len() - 1];
-    for text in
-        ["", "hello", "0000:00001a:0b38ae", cut, "0000:00001a:0b38ae:+0000000000000000000ffff0a4d000b"]
-    {
+    for text in [
+        "",
+        "hello",
+        "0000:00001a:0b38ae",
+        cut,
+        "0000:00001a:0b38ae:+0000000000000000000ffff0a4d000b",
+    ] {
         assert_eq!(text.parse::<Address>(), Err(NotAnAddress), "{text}");
     }
     for (field, wrong) in
         [("0000:", "10000:"), ("00001a:", "100001a:"), ("0b38ae:", "10b38ae:"), ("000b", "000b:0")]
     {
-        assert_eq!(CLIENT.replacen(field, wrong, 1).parse::<Address>(), Err(NotAnAddress), "{wrong}");
+        assert_eq!(
+            CLIENT.replacen(field, wrong, 1).parse::<Address>(),
+            Err(NotAnAddress),
+            "{wrong}"
+        );
     }
 }
 

@@ -1,11 +1,13 @@
-//! Messages that the peer sends back: the latency of SEND, and all of a service that sends nothing again.
+//! Messages that the peer sends back: the latency of SEND, and all of a service that sends nothing
+//! again.
 //!
 //! ```text
 //! one lane:      message 0 ->, <- 0, 1 ->, <- 1, ...                      half a round trip each
 //! more of them:  0 1 2 ... on the way; each that came back lets the next go
 //! ```
-//! Where nothing is sent again, the lanes bound what is on the way by what a receiver's socket holds for sure, even if its process does not
-//! run for a while; and the message that came back says that the first one arrived.
+//! Where nothing is sent again, the lanes bound what is on the way by what a receiver's socket
+//! holds for sure, even if its process does not run for a while; and the message that came back
+//! says that the first one arrived.
 
 use std::time::Instant;
 
@@ -20,7 +22,8 @@ use urxe::Remote;
 const BYTES_ON_THE_WAY: usize = 64 << 10;
 /// Messages on the way at once, at most.
 const MAX_LANES: u32 = 16;
-/// Receives at the peer for each lane: one that has come, one on its way, and those that the peer has sent back but not yet posted anew.
+/// Receives at the peer for each lane: one that has come, one on its way, and those that the peer
+/// has sent back but not yet posted anew.
 const SLOTS_PER_LANE: u32 = 4;
 
 /// How many messages of this size may be on the way at once where nothing is sent again.
@@ -48,7 +51,9 @@ impl Run {
         let (mut left, mut returned) = (0, 0);
         let start = Instant::now();
         while returned < count || left < count {
-            while starts.len() < count as usize && starts.len() - (returned as usize) < lanes as usize {
+            while starts.len() < count as usize
+                && starts.len() - (returned as usize) < lanes as usize
+            {
                 let nr = starts.len() as u32;
                 let work = self.outbound(operation, burst, nr, slots);
                 starts.push(Instant::now());

@@ -22,7 +22,8 @@ fn each_wrong_byte_is_found() {
         for offset in 0..len {
             let mut wrong = right.clone();
             wrong[offset] ^= 0x10;
-            let found = Mismatch { message: 3, offset, found: wrong[offset], expected: right[offset] };
+            let found =
+                Mismatch { message: 3, offset, found: wrong[offset], expected: right[offset] };
             assert_eq!(check(3, &wrong), Err(found));
         }
     }

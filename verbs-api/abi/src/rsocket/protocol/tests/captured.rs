@@ -1,4 +1,5 @@
-//! `rstream` of rdma-core over two kernels: what its ends say of themselves, and every message, come out of the state machine byte for byte.
+//! `rstream` of rdma-core over two kernels: what its ends say of themselves, and every message,
+//! come out of the state machine byte for byte.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -13,7 +14,8 @@ use crate::rsocket::protocol::message::{Control, Message};
 use crate::rsocket::protocol::segment::Segment;
 use crate::rsocket::protocol::stream::{Bytes, Look, Places, Post, Shut, Sizes, Stream};
 
-/// rdma-core's defaults, but for the buffers: rstream asks for 512 KiB, and an rsocket takes twice that.
+/// rdma-core's defaults, but for the buffers: rstream asks for 512 KiB, and an rsocket takes twice
+/// that.
 const SIZES: Sizes = Sizes {
     send_queue: 384,
     recv_queue: 384,
@@ -55,9 +57,12 @@ fn read() -> Capture {
                     if packet.bth().dest_qp == Qpn::QP1 {
                         match Mad::parse(packet.payload()).unwrap().message {
                             CmMessage::Req(req) => {
-                                asks = Some((from, req.private_data.bytes()[CMA_HEADER..].to_vec()));
+                                asks =
+                                    Some((from, req.private_data.bytes()[CMA_HEADER..].to_vec()));
                             }
-                            CmMessage::Rep(rep) => answers = Some(rep.private_data.bytes().to_vec()),
+                            CmMessage::Rep(rep) => {
+                                answers = Some(rep.private_data.bytes().to_vec())
+                            }
                             _ => {}
                         }
                     } else if let (Some(reth), Some(imm)) = (packet.reth(), packet.imm()) {
@@ -122,7 +127,8 @@ fn both_ends_introduce_themselves_as_the_original() {
         let parsed = ConnData::parse(&said).unwrap();
         assert_eq!(parsed.to_bytes(), said[..ConnData::LEN]);
         let place = |segment: Segment| (segment.addr, segment.key);
-        let places = Places { list: place(parsed.targets), recv_buffer: place(parsed.first_target) };
+        let places =
+            Places { list: place(parsed.targets), recv_buffer: place(parsed.first_target) };
         assert_eq!(Stream::introduction(&SIZES, &places), parsed);
     }
 }
@@ -134,8 +140,11 @@ fn every_message_comes_out_as_it_was_captured() {
     let (mut active, mut passive) = (End::new(&asks, &answers), End::new(&answers, &asks));
     assert_eq!(sent.len(), 55);
     for message in &sent {
-        let (from, to) =
-            if message.from == asker { (&mut active, &mut passive) } else { (&mut passive, &mut active) };
+        let (from, to) = if message.from == asker {
+            (&mut active, &mut passive)
+        } else {
+            (&mut passive, &mut active)
+        };
         let wanted = Message::from_bits(message.imm);
         let granted = from.granted.pop_front();
         assert_eq!(granted.is_some(), matches!(wanted, Message::Grant(_)), "{wanted:?}");
@@ -153,10 +162,14 @@ fn every_message_comes_out_as_it_was_captured() {
         assert!(post.tells);
         assert_eq!(post.message.to_bits(), message.imm);
         match &post {
-            // The original leaves whatever stood on its stack in the address of a message without data.
+            // The original leaves whatever stood on its stack in the address of a message without
+            // data.
             Post { bytes: Bytes::None, .. } => assert!(message.payload.is_empty()),
             Post { bytes: Bytes::Segment(bytes), to, .. } => {
-                assert_eq!((bytes.as_slice(), *to), (&message.payload[..], (message.addr, message.key)));
+                assert_eq!(
+                    (bytes.as_slice(), *to),
+                    (&message.payload[..], (message.addr, message.key))
+                );
             }
             Post { bytes: Bytes::Stream(transfer), to, .. } => {
                 assert_eq!(transfer.len as usize, message.payload.len());

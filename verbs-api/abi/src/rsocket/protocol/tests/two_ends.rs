@@ -13,8 +13,14 @@ use crate::rsocket::protocol::stream::{Bytes, Life, Look, Places, Post, Shut, Si
 /// Where each end's list and receive buffer are, in every end's own numbers.
 const PLACES: Places = Places { list: (0x1000, 7), recv_buffer: (0x10_0000, 8) };
 
-const SMALL: Sizes =
-    Sizes { send_queue: 16, recv_queue: 16, inline: 16, send_buffer: 4096, recv_buffer: 8192, iomaps: 3 };
+const SMALL: Sizes = Sizes {
+    send_queue: 16,
+    recv_queue: 16,
+    inline: 16,
+    send_buffer: 4096,
+    recv_buffer: 8192,
+    iomaps: 3,
+};
 
 struct End {
     stream: Stream,
@@ -62,7 +68,8 @@ impl End {
         let post = self.stream.send(wanted);
         let Bytes::Stream(transfer) = &post.bytes else { panic!("{post:?}") };
         assert!(transfer.len > 0 && transfer.len <= wanted);
-        let bytes: Vec<u8> = (0..transfer.len).map(|at| (self.said.len() as u32 + at) as u8 ^ 0x5a).collect();
+        let bytes: Vec<u8> =
+            (0..transfer.len).map(|at| (self.said.len() as u32 + at) as u8 ^ 0x5a).collect();
         let mut inline = Vec::new();
         match &transfer.ring {
             None => {
@@ -88,7 +95,9 @@ impl End {
             Bytes::Iomap(bytes) => bytes.to_vec(),
             Bytes::Stream(transfer) => match &transfer.ring {
                 None => inline,
-                Some([first, second]) => [&self.ring[first.clone()], &self.ring[second.clone()]].concat(),
+                Some([first, second]) => {
+                    [&self.ring[first.clone()], &self.ring[second.clone()]].concat()
+                }
             },
         };
         if !payload.is_empty() {
@@ -113,7 +122,8 @@ impl End {
     }
 
     fn look(&mut self) {
-        let of = |at: usize| Segment::from_bytes(self.list[at..at + Segment::LEN].try_into().unwrap());
+        let of =
+            |at: usize| Segment::from_bytes(self.list[at..at + Segment::LEN].try_into().unwrap());
         let taken = self.stream.look([of(0), of(Segment::LEN)]);
         for (place, taken) in self.list.chunks_mut(Segment::LEN).zip(taken) {
             if taken {
@@ -159,7 +169,8 @@ fn step() -> impl Strategy<Value = (bool, Step)> {
 }
 
 proptest! {
-    /// Whatever happens in whichever order, each end hears what the other said, and everything moves on in the end.
+    /// Whatever happens in whichever order, each end hears what the other said, and everything
+    /// moves on in the end.
     #[test]
     fn what_is_said_is_heard(
         steps in prop::collection::vec(step(), 0..600),
@@ -277,7 +288,10 @@ fn ends_shut_one_direction_after_the_other() {
     let post = second.stream.control(control).unwrap();
     second.under_way.push_back((post, Vec::new()));
     second.deliver(&mut first);
-    assert_eq!((first.stream.life(), second.stream.life()), (Life::Disconnected, Life::Disconnected));
+    assert_eq!(
+        (first.stream.life(), second.stream.life()),
+        (Life::Disconnected, Life::Disconnected)
+    );
 }
 
 #[test]
