@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
 use socket2::{Domain, Protocol, Socket, Type};
-use urxe_stack::port::probe::{self, Outcome};
 use urxe_stack::port::tap::Tap;
 use urxe_stack::port::udp::{
     MAX_RUN_BYTES, PathError, PathErrorReason, ReceiveBuffers, UdpConfig, UdpPort,
@@ -263,17 +262,6 @@ fn what_exceeds_the_mtu_is_refused_and_the_mtu_told() {
         check(A, B, 28);
         check(V6, V6, 48);
     }
-}
-
-#[test]
-#[ignore = "needs root in a network namespace of its own: unshare --map-root-user --net cargo test ... -- --ignored"]
-fn the_doctor_sees_the_identifications() {
-    let loopback = Loopback::new(65_536);
-    loopback.takes_runs_whole();
-    let probes = probe::run();
-    let identification = probes.iter().find(|probe| probe.name.contains("identification")).unwrap();
-    assert_eq!(identification.outcome, Outcome::Works, "{identification:?}");
-    assert!(identification.detail.contains("0 to 15"), "{identification:?}");
 }
 
 /// Both ends of a virtual cable in one namespace. What leaves the one comes in at the other, where

@@ -5,7 +5,6 @@
 
 pub mod faults;
 pub mod groups;
-pub mod probe;
 pub mod sharing;
 pub mod sim;
 pub mod tap;

@@ -1,5 +1,7 @@
 //! What the subcommands have in common, `urxe devinfo` and `urxe doctor`.
 
+use std::process::Command;
+
 use urxe_stack::device::Limits;
 use urxe_stack::driver::limits_here;
 
@@ -99,4 +101,20 @@ fn doctor_says_the_same_in_both_forms() {
         probe["outcome"].clone()
     };
     assert_eq!(outcome("several processes"), outcome("steering"), "{}", run.stdout);
+}
+
+#[test]
+#[ignore = "needs root in a network namespace of its own: cargo xtask namespace"]
+fn doctor_sees_the_identifications() {
+    let interfaces = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+    assert_eq!(interfaces.lines().count(), 3, "not a namespace of the test's own: {interfaces}");
+    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+    assert!(up.unwrap().success());
+    let json: serde_json::Value =
+        serde_json::from_str(&User::new().run("doctor --json").ok()).unwrap();
+    let mut probes = json["probes"].as_array().unwrap().iter();
+    let probe =
+        probes.find(|probe| probe["name"].as_str().unwrap().contains("identification")).unwrap();
+    assert_eq!(probe["outcome"], "works", "{probe}");
+    assert!(probe["detail"].as_str().unwrap().contains("0 to 15"), "{probe}");
 }

@@ -70,7 +70,7 @@ pub fn budget(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
 pub fn namespace(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
     none(arguments, "namespace")?;
     need_packages(&["iproute2", "util-linux"], tally)?;
-    let tests = ["on_the_wire", "interface_changes", "sharing"];
+    let tests = ["on_the_wire", "interface_changes", "sharing", "cli"];
     let build = Step::cargo(&["test", "--workspace", "--no-run"]);
     // Built outside: the namespace has no network to fetch anything from.
     tests.iter().fold(build, |build, test| build.arg("--test").arg(test)).run(tally)?;

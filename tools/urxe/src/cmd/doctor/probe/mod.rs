@@ -1,14 +1,12 @@
-//! What this machine grants, found out by trying it on loopback: for `urxe doctor`, and for tests
-//! that need to know what they can rely on.
+//! Tries on loopback what this machine grants.
 //!
 //! Each [`Probe`] says what was tried, how it went, what follows from it for RDMA, and what to
-//! change. Everything happens in this process over sockets of its own on loopback addresses: no
-//! packet leaves the machine. One run takes some 20 ms, a few seconds where packets do not arrive.
-//! Nothing is printed.
+//! change. All sockets are on loopback addresses: no packet leaves the machine. One run takes some
+//! 20 ms, a few seconds where packets do not arrive.
 
 mod buffers;
-mod changes;
 mod identification;
+pub mod processes;
 mod sharing;
 mod transport;
 
@@ -18,14 +16,12 @@ mod tests;
 use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use urxe_stack::port::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort};
+use urxe_stack::port::{Run, SendOutcome, Transmit};
 use urxe_wire::ROCE_PORT;
-
-use super::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort};
-use super::{Run, SendOutcome, Transmit};
-use crate::sys::clock;
 
 /// How a probe went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,7 +79,6 @@ impl Probe {
 
 /// Tries everything, in the order in which it matters. Where no packet passes at all, the list ends
 /// with the probe that says so.
-#[must_use]
 pub fn run() -> Vec<Probe> {
     let mut probes = vec![transport::user(), transport::port()];
     if probes.iter().all(|probe| probe.outcome != Outcome::Fails) {
@@ -97,7 +92,7 @@ pub fn run() -> Vec<Probe> {
             transport::ipv6(),
             sharing::steering(),
             sharing::multicast(),
-            changes::probe(),
+            transport::interface_changes(),
         ]);
     }
     probes
@@ -107,26 +102,22 @@ pub fn run() -> Vec<Probe> {
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A port on some loopback address that nobody uses.
-fn scratch_port(change: impl Fn(&mut UdpConfig)) -> Result<UdpPort, OpenPortError> {
+fn scratch_port() -> Result<UdpPort, OpenPortError> {
     // Away from the low addresses that people choose, and elsewhere for every call and process.
-    let start = std::process::id().wrapping_mul(0x9e37_79b9) ^ clock::now().as_ns() as u32;
-    let mut last = None;
-    for nth in 0..32_u32 {
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_nanos());
+    let start = std::process::id().wrapping_mul(0x9e37_79b9) ^ nanos;
+    let open = |nth: u32| {
         let host = start.wrapping_add(nth.wrapping_mul(0x0001_2345)) & 0x3f_ffff;
         let address = Ipv4Addr::from_bits(Ipv4Addr::new(127, 128, 0, 1).to_bits() | host);
-        let mut config = UdpConfig::new(IpAddr::V4(address));
-        change(&mut config);
-        match UdpPort::open(config) {
-            Err(error @ OpenPortError::AddressInUse { .. }) => last = Some(error),
-            result => return result,
-        }
-    }
-    Err(last.unwrap_or(OpenPortError::NoSuchAddress { address: IpAddr::V4(Ipv4Addr::LOCALHOST) }))
+        UdpPort::open(UdpConfig::new(address.into()))
+    };
+    let is_taken = |opened: &_| matches!(opened, Err(OpenPortError::AddressInUse { .. }));
+    (1..32).fold(open(0), |opened, nth| if is_taken(&opened) { open(nth) } else { opened })
 }
 
 /// Two ports to try something between; the probe that cannot be made without them.
 fn pair(name: &'static str) -> Result<(UdpPort, UdpPort), Probe> {
-    let open = || scratch_port(|_| {}).map_err(|error| untried(name, &error));
+    let open = || scratch_port().map_err(|error| untried(name, &error));
     Ok((open()?, open()?))
 }
 
@@ -171,7 +162,7 @@ impl Arrival {
 fn arrivals(port: &UdpPort, packets: usize) -> Vec<Arrival> {
     let mut buffers = ReceiveBuffers::default();
     let mut all: Vec<Arrival> = Vec::new();
-    let deadline = clock::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     loop {
         while matches!(port.receive(&mut buffers), Ok(1..)) {
             all.extend(buffers.iter().map(|datagrams| Arrival {
@@ -189,8 +180,8 @@ fn arrivals(port: &UdpPort, packets: usize) -> Vec<Arrival> {
 }
 
 /// Waits until something can be read or the deadline has passed; whether it has not.
-fn wait_readable(descriptor: impl std::os::fd::AsFd, deadline: crate::time::Time) -> bool {
-    let left = deadline - clock::now();
+fn wait_readable(descriptor: impl std::os::fd::AsFd, deadline: Instant) -> bool {
+    let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
         return false;
     }

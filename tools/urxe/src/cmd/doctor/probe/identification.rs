@@ -8,18 +8,18 @@
 //! 64 KiB together with its headers exceeds loopback's limit and is cut up before it (measured), so
 //! that the packet socket sees segments.
 
-use std::net::IpAddr;
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
+use std::time::Instant;
 
+use nix::sys::socket::{setsockopt, sockopt};
+use rustix::net::{SendFlags, sendto};
 use socket2::{Domain, Protocol, Socket, Type};
+use urxe_stack::port::udp::UdpPort;
 use urxe_wire::ROCE_PORT;
 
 use super::{Outcome, PATIENCE, Probe, marked, pair, send, wait_readable};
-use crate::port::udp::UdpPort;
-use crate::sys::address::RawAddress;
-use crate::sys::control::Control;
-use crate::sys::{clock, message};
-use crate::time::Time;
 
 const NAME: &str = "IPv4 identification and DF";
 
@@ -29,9 +29,9 @@ const CUT_UP_SEGMENT: usize = 4116;
 
 /// What the IP header of a packet says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
-    pub(super) identification: u16,
-    pub(super) dont_fragment: bool,
+struct Seen {
+    identification: u16,
+    dont_fragment: bool,
 }
 
 pub(super) fn probe() -> Probe {
@@ -54,7 +54,7 @@ pub(super) fn probe() -> Probe {
     };
     let single = marked(64, 6);
     send(&a, b.address(), &single, single.len());
-    let singles = seen(&watch, &a, &b, 1, clock::now() + PATIENCE);
+    let singles = seen(&watch, &a, &b, 1, Instant::now() + PATIENCE);
     let segments = if a.gso() { cut_up(&watch, &a, &b) } else { Vec::new() };
     verdict(&singles, &segments, a.gso())
 }
@@ -125,7 +125,7 @@ fn verdict(singles: &[Seen], segments: &[Seen], gso: bool) -> Probe {
 }
 
 /// A socket that sees every IPv4 packet of this network namespace, from the IP header on.
-pub(super) fn watch() -> std::io::Result<Socket> {
+fn watch() -> std::io::Result<Socket> {
     const ETHERTYPE_IPV4: u16 = 0x0800;
     let socket = Socket::new(
         Domain::PACKET,
@@ -139,18 +139,18 @@ pub(super) fn watch() -> std::io::Result<Socket> {
 
 /// What `watch` sees of packets from `a` to `b`, until `count` were seen or the deadline has
 /// passed.
-pub(super) fn seen(
-    watch: &Socket,
+fn seen(
+    mut watch: &Socket,
     a: &UdpPort,
     b: &UdpPort,
     count: usize,
-    deadline: Time,
+    deadline: Instant,
 ) -> Vec<Seen> {
     let mut all = Vec::new();
-    let mut slots = [message::ReceiveSlot::default()];
+    let mut head = [0; 64];
     while all.len() < count {
-        match message::receive(watch, &mut slots) {
-            Ok(1) => all.extend(parse(slots[0].payload(), a.address(), b.address())),
+        match watch.read(&mut head) {
+            Ok(len) => all.extend(parse(&head[..len], a.address(), b.address())),
             _ if wait_readable(watch.as_fd(), deadline) => {}
             _ => break,
         }
@@ -174,16 +174,16 @@ fn parse(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<Seen> {
 }
 
 /// What `watch` sees of a GSO send that is cut up before loopback.
-pub(super) fn cut_up(watch: &Socket, a: &UdpPort, b: &UdpPort) -> Vec<Seen> {
+fn cut_up(watch: &Socket, a: &UdpPort, b: &UdpPort) -> Vec<Seen> {
     let bytes = marked(CUT_UP_BYTES, 7);
-    let mut control = Control::EMPTY;
-    control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &(CUT_UP_SEGMENT as u16).to_ne_bytes());
-    let to = RawAddress::new(std::net::SocketAddr::new(b.address(), ROCE_PORT));
+    let to = SocketAddr::new(b.address(), ROCE_PORT);
     // Not through the port, whose limit keeps runs below this size.
-    if message::send(a, &to, &control, &bytes).is_err() {
+    if setsockopt(a, sockopt::UdpGsoSegment, &(CUT_UP_SEGMENT as i32)).is_err()
+        || sendto(a, &bytes, SendFlags::empty(), &to).is_err()
+    {
         return Vec::new();
     }
-    seen(watch, a, b, CUT_UP_BYTES.div_ceil(CUT_UP_SEGMENT), clock::now() + PATIENCE)
+    seen(watch, a, b, CUT_UP_BYTES.div_ceil(CUT_UP_SEGMENT), Instant::now() + PATIENCE)
 }
 
 #[cfg(test)]

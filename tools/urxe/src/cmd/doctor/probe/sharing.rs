@@ -1,16 +1,14 @@
 //! Several sockets on one port: processes that share an address, and multicast groups.
 
-use std::io;
+use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Instant;
 
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockAddr, Socket, Type};
+use urxe_stack::sys::steering;
 use urxe_wire::ROCE_PORT;
 
 use super::{Outcome, PATIENCE, Probe, scratch_port, send, untried, wait_readable};
-use crate::sys::message::{self, ReceiveSlot};
-use crate::sys::steering;
-use crate::sys::{address::RawAddress, clock, control::Control};
-use crate::time::Time;
 
 /// Sockets of the group that the steering probe makes: everybody's, and those of the first slots.
 const MEMBERS: u32 = 4;
@@ -23,12 +21,12 @@ fn shared_socket() -> io::Result<Socket> {
 pub(super) fn steering() -> Probe {
     const NAME: &str = "steering by QPN (SO_REUSEPORT, BPF)";
     let without = "each process needs a loopback or interface address of its own";
-    let sender = match scratch_port(|_| {}) {
+    let sender = match scratch_port() {
         Ok(port) => port,
         Err(error) => return untried(NAME, &error),
     };
     // A port that was just open there shows that the address is free.
-    let address = match scratch_port(|_| {}) {
+    let address = match scratch_port() {
         Ok(port) => port.address(),
         Err(error) => return untried(NAME, &error),
     };
@@ -45,7 +43,7 @@ pub(super) fn steering() -> Probe {
         let mut packet = super::marked(64, 8);
         packet[4..8].copy_from_slice(&(qpn | 0x4000_0000).to_be_bytes());
         send(&sender, address, &packet, packet.len());
-        found.push(receiver(&members, &packet, clock::now() + PATIENCE));
+        found.push(receiver(&members, &packet, Instant::now() + PATIENCE));
     }
     if found.iter().zip(0..).all(|(&found, index)| found == Some(index)) {
         let detail =
@@ -79,21 +77,28 @@ fn group(address: IpAddr) -> io::Result<Vec<Socket>> {
 }
 
 /// The index of the socket that has `packet`.
-fn receiver(members: &[Socket], packet: &[u8], deadline: Time) -> Option<u32> {
-    let mut slots = [ReceiveSlot::default()];
+fn receiver(members: &[Socket], packet: &[u8], deadline: Instant) -> Option<u32> {
     loop {
         for (index, member) in (0..).zip(members) {
-            while let Ok(1..) = message::receive(member, &mut slots) {
-                if slots[0].payload() == packet {
+            while let Some(received) = receive(member) {
+                if received == packet {
                     return Some(index);
                 }
             }
         }
-        if clock::now() >= deadline {
+        if Instant::now() >= deadline {
             return None;
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
+}
+
+/// The next packet that waits in a socket.
+fn receive(mut socket: &Socket) -> Option<Vec<u8>> {
+    let mut buffer = vec![0; 1 << 11];
+    let len = socket.read(&mut buffer).ok()?;
+    buffer.truncate(len);
+    Some(buffer)
 }
 
 /// Whether a socket bound to a group's address gets what is sent to the group.
@@ -126,17 +131,14 @@ pub(super) fn multicast() -> Probe {
         Ok(socket)
     };
     let packet = super::marked(64, 9);
-    let to = RawAddress::new(SocketAddr::from((group, ROCE_PORT)));
-    let sent =
-        sending().and_then(|socket| Ok(message::send(&socket, &to, &Control::EMPTY, &packet)?));
-    if let Err(error) = sent {
+    let to = SockAddr::from(SocketAddr::from((group, ROCE_PORT)));
+    if let Err(error) = sending().and_then(|socket| socket.send_to(&packet, &to)) {
         return failed("cannot send to a group on the loopback interface", error);
     }
-    let deadline = clock::now() + PATIENCE;
-    let mut slots = [ReceiveSlot::default()];
+    let deadline = Instant::now() + PATIENCE;
     loop {
-        match message::receive(&receiver, &mut slots) {
-            Ok(1..) if slots[0].payload() == packet => {
+        match receive(&receiver) {
+            Some(received) if received == packet => {
                 let detail = format!("a socket bound to {group} got what was sent there");
                 return Probe::new(
                     NAME,
@@ -145,9 +147,9 @@ pub(super) fn multicast() -> Probe {
                     "unreliable datagrams to groups work",
                 );
             }
-            Ok(1..) => {}
-            _ if wait_readable(&receiver, deadline) => {}
-            _ => {
+            Some(_) => {}
+            None if wait_readable(&receiver, deadline) => {}
+            None => {
                 let detail = format!(
                     "nothing arrived at a socket bound to {group} on the loopback interface"
                 );

@@ -1,6 +1,6 @@
 //! `urxe doctor`: what this machine grants, what follows, and what to change.
 
-mod sharing;
+mod probe;
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
-use urxe_stack::port::probe::{self, Outcome as Verdict, Probe};
 
+use self::probe::{Outcome as Verdict, Probe, processes};
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
 
@@ -34,11 +34,11 @@ impl Args {
     /// Tries everything and prints it.
     pub fn run(self) -> Result<Outcome, CmdError> {
         if let Some(address) = self.join {
-            return sharing::join(address);
+            return processes::join(address);
         }
         let mut probes = probe::run();
         if probes.iter().all(|probe| probe.outcome != Verdict::Fails) {
-            probes.push(sharing::probe());
+            probes.push(processes::probe());
         }
         let works = probes.iter().all(|probe| probe.outcome != Verdict::Fails);
         let mut out = output::stdout();

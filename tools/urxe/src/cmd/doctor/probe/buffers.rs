@@ -1,8 +1,9 @@
 //! Socket buffers: what is granted, and how many packets that really holds.
 
+use urxe_stack::port::SendOutcome;
+use urxe_stack::port::udp::{ReceiveBuffers, UdpPort};
+
 use super::{Outcome, Probe, marked, pair, scratch_port, sysctl, untried};
-use crate::port::SendOutcome;
-use crate::port::udp::{ReceiveBuffers, UdpPort};
 
 /// Bytes of buffer that are worth having: a port asks for as many, and the kernel's limit should
 /// allow it.
@@ -66,7 +67,7 @@ fn packets_held(a: &UdpPort, b: &UdpPort) -> usize {
 /// The send buffer: how much is granted.
 pub(super) fn send() -> Probe {
     const NAME: &str = "send buffer";
-    let granted = match scratch_port(|_| {}) {
+    let granted = match scratch_port() {
         Ok(port) => port.send_buffer() / 2,
         Err(error) => return untried(NAME, &error),
     };

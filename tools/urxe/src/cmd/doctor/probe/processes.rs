@@ -7,8 +7,8 @@ use std::process::Command;
 
 use urxe_stack::driver::{Engine, EngineConfig, OpenEngineError};
 use urxe_stack::link::{LinkSpec, Source};
-use urxe_stack::port::probe::{Outcome as Verdict, Probe};
 
+use super::{Outcome as Verdict, Probe};
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
 
@@ -25,13 +25,8 @@ fn open(address: IpAddr) -> Result<Engine, OpenEngineError> {
 pub fn probe() -> Probe {
     let [.., high, low] = std::process::id().to_be_bytes();
     let address = IpAddr::V4(Ipv4Addr::new(127, 127, high, low.clamp(1, 254)));
-    let probe = |outcome, detail: String, consequence: &'static str| Probe {
-        name: NAME,
-        outcome,
-        detail,
-        consequence: consequence.into(),
-        advice: None,
-    };
+    let probe =
+        |outcome, detail: String, consequence| Probe::new(NAME, outcome, detail, consequence);
     let engine = match open(address) {
         Ok(engine) => engine,
         Err(error) => {
@@ -40,13 +35,9 @@ pub fn probe() -> Probe {
     };
     if let Some((call, errno)) = engine.alone() {
         let detail = format!("the system refuses {call}: {errno}");
-        return Probe {
-            advice: Some(
-                "needs Linux with abstract local sockets, memory files and SO_REUSEPORT with BPF"
-                    .into(),
-            ),
-            ..probe(Verdict::Limited, detail, WITHOUT)
-        };
+        return probe(Verdict::Limited, detail, WITHOUT).advise(
+            "needs Linux with abstract local sockets, memory files and SO_REUSEPORT with BPF",
+        );
     }
     let program = match std::env::current_exe() {
         Ok(program) => program,

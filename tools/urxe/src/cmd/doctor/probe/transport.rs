@@ -1,15 +1,16 @@
-//! Who we are, the port itself, many packets a call, and what the network says of lost packets.
+//! The user, the port, packets of several at a call, and what the kernel tells of the network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Instant;
 
+use urxe_stack::link::Changes;
+use urxe_stack::port::SendOutcome;
+use urxe_stack::port::udp::{OpenPortError, PathErrorReason, UdpConfig, UdpPort};
 use urxe_wire::ROCE_PORT;
 
 use super::{
     Arrival, Outcome, Probe, arrivals, marked, pair, scratch_port, send, untried, wait_readable,
 };
-use crate::port::SendOutcome;
-use crate::port::udp::{OpenPortError, PathErrorReason, UdpConfig, UdpPort};
-use crate::sys::clock;
 
 /// The effective user and the kernel. Informs; there is nothing to fail.
 pub(super) fn user() -> Probe {
@@ -24,7 +25,7 @@ pub(super) fn user() -> Probe {
 /// configuration is.
 pub(super) fn port() -> Probe {
     const NAME: &str = "UDP port 4791";
-    let (a, b) = match (scratch_port(|_| {}), scratch_port(|_| {})) {
+    let (a, b) = match (scratch_port(), scratch_port()) {
         (Ok(a), Ok(b)) => (a, b),
         (Err(error), _) | (_, Err(error)) => {
             let probe = Probe::new(
@@ -179,7 +180,7 @@ pub(super) fn path_errors() -> Probe {
     drop(b);
     let packet = marked(64, 3);
     send(&a, closed, &packet, packet.len());
-    let deadline = clock::now() + super::PATIENCE;
+    let deadline = Instant::now() + super::PATIENCE;
     let mut found = None;
     loop {
         a.drain_errors(|error| {
@@ -252,5 +253,25 @@ pub(super) fn ipv6() -> Probe {
     } else {
         Probe::new(NAME, Outcome::Limited, "a packet over ::1 does not arrive", without)
             .advise("look for a packet filter on the loopback interface: `nft list ruleset`, `ip6tables -L`")
+    }
+}
+
+/// Whether this machine tells of changes of its interfaces and addresses.
+pub(super) fn interface_changes() -> Probe {
+    const NAME: &str = "interface changes";
+    match Changes::watch() {
+        Ok(_) => Probe::new(
+            NAME,
+            Outcome::Works,
+            "netlink tells of interfaces and addresses",
+            "an open device's port and GID table follow them, and its events tell of it",
+        ),
+        Err(error) => Probe::new(
+            NAME,
+            Outcome::Limited,
+            format!("netlink is refused: {error}"),
+            "an open device's port and GID table stay as they were when it was opened, and no event tells of changes",
+        )
+        .advise("allow sockets of family AF_NETLINK (seccomp filter, RestrictAddressFamilies= of systemd)"),
     }
 }
