@@ -125,6 +125,12 @@ pub trait SourcePorts: Send + Sync {
     fn source_port(&self, local: IpAddr, peer_slot: u8) -> u16;
 }
 
+impl<T: SourcePorts + ?Sized> SourcePorts for Arc<T> {
+    fn source_port(&self, local: IpAddr, peer_slot: u8) -> u16 {
+        (**self).source_port(local, peer_slot)
+    }
+}
+
 /// The same for all.
 impl SourcePorts for u16 {
     fn source_port(&self, _local: IpAddr, _peer_slot: u8) -> u16 {

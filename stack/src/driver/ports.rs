@@ -27,7 +27,7 @@ use crate::port::sharing::{self, Joined, ListenError, Member};
 use crate::port::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort};
 use crate::port::{Datagrams, Run, SendOutcome, Transmit};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Mutex, lock};
 use crate::sys::clock;
 use crate::time::Time;
 
@@ -625,7 +625,7 @@ fn stray_packets<'a>(
     })
 }
 
-impl SourcePorts for Arc<Ports> {
+impl SourcePorts for Ports {
     fn source_port(&self, local: IpAddr, peer_slot: u8) -> u16 {
         let port = self.iter().find(|port| port.address() == local);
         port.map_or(ROCE_PORT, |port| port.port_towards(peer_slot))
@@ -637,7 +637,7 @@ fn log_receive_error(port: &UdpPort, error: &io::Error) {
     tracing::error!(address = %port.address(), %error, "cannot receive");
 }
 
-impl JoinGroups for Arc<Ports> {
+impl JoinGroups for Ports {
     fn join(&self, group: IpAddr) -> Result<(), JoinError> {
         self.groups.join(group)
     }

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use rustix::io::Errno;
 use urxe_wire::ROCE_PORT;
 
+use crate::sync::Arc;
+
 /// The part of a port that joins multicast groups, so that what is sent to them arrives (IGMP and
 /// MLD, over UDP).
 pub trait JoinGroups: Send + Sync {
@@ -16,6 +18,16 @@ pub trait JoinGroups: Send + Sync {
 
     /// Leaves a group that [`join`](Self::join) joined.
     fn leave(&self, group: IpAddr);
+}
+
+impl<T: JoinGroups + ?Sized> JoinGroups for Arc<T> {
+    fn join(&self, group: IpAddr) -> Result<(), JoinError> {
+        (**self).join(group)
+    }
+
+    fn leave(&self, group: IpAddr) {
+        (**self).leave(group);
+    }
 }
 
 /// A port to which everything comes anyway.
