@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::crowd::Crowd;
 use super::ports::Receiver;
@@ -193,12 +193,5 @@ fn sleep_idle(shared: &Shared, waits: &mut [PollFd<'_>], sweep_at: Time) {
 
 fn wait(waits: &mut [PollFd<'_>], timeout_ns: Option<u64>) {
     // Interrupted or failed: the loop looks at everything anyway.
-    let _ = poll(waits, timeout_ns.map(timespec).as_ref());
-}
-
-pub(super) fn timespec(ns: u64) -> Timespec {
-    Timespec {
-        tv_sec: (ns / 1_000_000_000).try_into().unwrap_or(i64::MAX),
-        tv_nsec: (ns % 1_000_000_000) as _,
-    }
+    let _ = poll(waits, timeout_ns.map(clock::timespec).as_ref());
 }

@@ -36,7 +36,7 @@ use crate::rng::Rng;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 use crate::sys::fork::Maker;
-use crate::sys::{clock, thread};
+use crate::sys::{self, clock, thread};
 use crate::time::Time;
 
 /// READ responses asked for at once: this share of the receive buffer, in eighths. Single 4 KiB
@@ -71,10 +71,11 @@ impl Engine {
             tap: config.tap.clone(),
             ..UdpConfig::on(link.interface.index, *address)
         };
-        let mut claims = Rng::stream(random_seed()?, 0x636c_6169_6d73);
+        let random = || sys::random_seed().map_err(OpenEngineError::Random);
+        let mut claims = Rng::stream(random()?, 0x636c_6169_6d73);
         let configs: Vec<UdpConfig> = link.addresses.iter().map(udp).collect();
         let groups = GroupPorts::new(&configs).map_err(OpenEngineError::EventFd)?;
-        let seed = config.seed.map_or_else(random_seed, Ok)?;
+        let seed = config.seed.map_or_else(random, Ok)?;
         let bad_link = |slot| bad_link(&config.faults, seed, &link, slot);
         let ports = Arc::new(Ports::open(&configs, groups, bad_link, || claims.next_u64())?);
         let events = Arc::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
@@ -122,7 +123,7 @@ impl Engine {
         });
         if let Some(connections) = &config.connections {
             shared.ports.refuses.store(true, Ordering::Relaxed);
-            let attached = connections.attach(&shared, &link, random_seed()?);
+            let attached = connections.attach(&shared, &link, random()?);
             shared.attached.get_or_init(|| attached);
         }
 
@@ -399,15 +400,6 @@ fn bad_link(faults: &FaultSpec, seed: u64, link: &ResolvedLink, slot: u8) -> Opt
     };
     let stream = link.addresses.first().map_or(0, low).rotate_left(8) ^ u64::from(slot);
     Some(BadLink::new(faults.link, faults.seed.unwrap_or(seed), stream))
-}
-
-pub(super) fn random_seed() -> Result<u64, OpenEngineError> {
-    let mut bytes = [0; 8];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        Ok(8) => Ok(u64::from_ne_bytes(bytes)),
-        Ok(_) => Err(OpenEngineError::Random(Errno::IO)),
-        Err(errno) => Err(OpenEngineError::Random(errno)),
-    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::background::timespec;
 use super::eventfd::EventFd;
 use super::shared::Shared;
 use crate::cq::Wake;
@@ -203,7 +202,7 @@ fn on(descriptor: BorrowedFd<'_>) -> PollFd<'_> {
 /// Sleeps until one of `waits` is readable; the first is what the thread waits for.
 fn sleep(waits: &mut [PollFd<'_>], deadline: Time) -> Result<Woken, Errno> {
     let left_ns = (deadline != Time::NEVER).then(|| deadline.since_ns(clock::now()));
-    match poll(waits, left_ns.map(timespec).as_ref()) {
+    match poll(waits, left_ns.map(clock::timespec).as_ref()) {
         Ok(0) => Ok(Woken::TooLate),
         Ok(_) if waits[0].revents().contains(PollFlags::NVAL) => Err(Errno::BADF),
         Ok(_) if !waits[0].revents().is_empty() => Ok(Woken::Done),

@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 use urxe_wire::Gid;
 
 use super::alarm::Alarm;
+use super::config::OpenEngineError;
 use super::connections::Attached;
 use super::direct::Namespace;
-use super::engine::random_seed;
 use super::eventfd::EventFd;
 use super::hooks::AfterProgress;
 use super::lead::Lead;
@@ -22,7 +22,7 @@ use crate::link::{Changes, LivePort, OperState};
 use crate::port::udp::UdpPort;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, lock, try_lock, yield_now};
-use crate::sys::clock;
+use crate::sys::{self, clock};
 use crate::time::Time;
 
 /// So many empty polls in a row give the processor away: the peer may be waiting for it.
@@ -126,9 +126,9 @@ impl Shared {
 
     /// Whether an address that came late has a port.
     fn open_late(&self, address: IpAddr) -> bool {
-        let opened = match random_seed() {
+        let opened = match sys::random_seed() {
             Ok(random) => self.ports.open_late(address, random).map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
+            Err(errno) => Err(OpenEngineError::Random(errno).to_string()),
         };
         match opened {
             Ok(()) => tracing::info!(%address, "a new address"),

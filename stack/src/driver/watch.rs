@@ -25,8 +25,8 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use super::background::timespec;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sys::clock::timespec;
 use crate::time::Time;
 
 /// From the last poll to the wake-up at most.

@@ -4,7 +4,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::time::Time;
 
@@ -15,6 +15,15 @@ pub fn now() -> Time {
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     let fraction = u64::try_from(now.tv_nsec).unwrap_or(0);
     Time::from_ns(seconds.saturating_mul(1_000_000_000).saturating_add(fraction))
+}
+
+/// A span of `ns` nanoseconds as system calls take it.
+#[must_use]
+pub fn timespec(ns: u64) -> Timespec {
+    Timespec {
+        tv_sec: (ns / 1_000_000_000).try_into().unwrap_or(i64::MAX),
+        tv_nsec: (ns % 1_000_000_000) as _,
+    }
 }
 
 /// Nanoseconds since 1970-01-01 UTC, 0 before it.

@@ -39,6 +39,16 @@ pub mod unix;
 
 use rustix::io::Errno;
 
+/// Returns random bits of the kernel (getrandom(2)) as the seed of a generator.
+///
+/// # Errors
+/// The kernel's; `EIO` if it gave fewer.
+pub fn random_seed() -> Result<u64, Errno> {
+    let mut bytes = [0; 8];
+    let length = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    if length == bytes.len() { Ok(u64::from_ne_bytes(bytes)) } else { Err(Errno::IO) }
+}
+
 /// The error that the calling thread's last failed system call left in `errno`.
 fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)

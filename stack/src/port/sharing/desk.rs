@@ -13,7 +13,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
@@ -291,9 +291,7 @@ pub(super) fn hand_in<'a>(
 
 /// Waits until there is something to read, at most until `deadline`; whether there is.
 fn wait_readable(descriptor: impl AsFd, deadline: Time) -> bool {
-    let left = deadline - clock::now();
-    let timeout =
-        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+    let timeout = clock::timespec(deadline.since_ns(clock::now()));
     let mut descriptors = [PollFd::new(&descriptor, PollFlags::IN)];
     let _ = poll(&mut descriptors, Some(&timeout));
     descriptors[0].revents().intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR)
