@@ -21,14 +21,13 @@
 //! changed.
 
 use std::cell::RefCell;
-use std::fs;
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use urxe_wire::Qpn;
 
+use super::namespace::Namespace;
 use super::ports::dest_qp;
 use super::shared::Shared;
 use crate::cq::Wake;
@@ -51,21 +50,6 @@ static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static DESK: RefCell<Desk> = RefCell::new(Desk::new());
-}
-
-/// A network namespace, by the file that stands for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Namespace {
-    device: u64,
-    inode: u64,
-}
-
-impl Namespace {
-    /// That of this thread, where the system tells it (proc(5)).
-    pub fn current() -> Option<Self> {
-        let file = fs::metadata("/proc/thread-self/ns/net").ok()?;
-        Some(Self { device: file.dev(), inode: file.ino() })
-    }
 }
 
 /// A device that packets may be handed to.

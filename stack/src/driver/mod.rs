@@ -29,6 +29,7 @@
 //! | [`connections`] | connections over the engines of a process |
 //! | `crowd` | whether the thread takes the processor from others when datagrams to QP1 come |
 //! | `host` | what connections ask of the system |
+//! | `namespace` | the network namespace in which a device was opened |
 //! | `parked` | requests for a service that nobody listens for at the moment |
 //! | `groups` | a socket for each multicast group that the device joined |
 //! | `ports` | one socket for each address of the device |
@@ -51,6 +52,7 @@ mod host;
 mod late;
 mod lead;
 pub mod management;
+mod namespace;
 mod parked;
 mod ports;
 mod shared;
