@@ -54,7 +54,7 @@ pub(super) fn run(shared: &Shared) {
         }
         let polled_at = Time::from_ns(shared.polled_at_ns.load(Ordering::Relaxed));
         let polled = now.since_ns(polled_at) < POLLED_NS;
-        if shared.lead.is_led() {
+        if shared.leader.has_leader() {
             sleep_led(shared, &mut waits[ALARM..always], sweep_at);
         } else if polled && now >= armed_until {
             sleep_polled(shared, &mut waits[..always], sweep_at);
@@ -136,7 +136,7 @@ fn receive(shared: &Shared, crowd: &mut Crowd) -> bool {
         // Who polls or waits receives, and must not find this thread at it.
         let is_polled = shared.polled_at_ns.load(Ordering::Relaxed) != polled_at_ns;
         let is_over = !receiver.is_streaming() || empty_looks == EMPTY_LOOKS;
-        if batches == 0 || is_over || is_polled || shared.lead.is_led() {
+        if batches == 0 || is_over || is_polled || shared.leader.has_leader() {
             break;
         }
         empty_looks += 1;
@@ -173,7 +173,7 @@ fn last_look(shared: &Shared, sweep_at: Time, held: Option<Time>) -> Option<u64>
 /// Sleeps until the next deadline, or until it is woken, as it is when the leader goes.
 fn sleep_led(shared: &Shared, waits: &mut [PollFd<'_>], sweep_at: Time) {
     let last_look =
-        || if shared.lead.is_led() { last_look(shared, sweep_at, None) } else { Some(0) };
+        || if shared.leader.has_leader() { last_look(shared, sweep_at, None) } else { Some(0) };
     shared.alarm.sleep(last_look, |timeout_ns| wait(waits, timeout_ns));
 }
 

@@ -16,7 +16,7 @@ use super::direct;
 use super::eventfd::EventFd;
 use super::groups::GroupPorts;
 use super::hooks::EventWake;
-use super::lead::Lead;
+use super::leader::LeaderElection;
 use super::management::ReceivedMad;
 use super::namespace::Namespace;
 use super::ports::{Ports, Receiver};
@@ -82,7 +82,7 @@ impl Engine {
         let events = Arc::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
         let alarm = Arc::new(Alarm::new(EventFd::new().map_err(OpenEngineError::EventFd)?));
         let watch = Watch::new().map_err(OpenEngineError::EventFd)?;
-        let lead = Lead::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
+        let leader = LeaderElection::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
         let buffer = ports.iter().map(UdpPort::receive_buffer).min().unwrap_or(0) as u64;
         let gids: Vec<Gid> = link.gids.iter().map(|entry| entry.gid).collect();
         let device = Device::new(DeviceConfig {
@@ -110,7 +110,7 @@ impl Engine {
             ports,
             receiver: Mutex::new(Receiver::new()),
             alarm,
-            lead,
+            leader,
             watch,
             polled_at_ns: AtomicU64::new(0),
             empty_polls: AtomicU32::new(0),

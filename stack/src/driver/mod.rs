@@ -24,7 +24,7 @@
 //! | `background` | the thread |
 //! | `watch` | how it sleeps beside a thread that polls |
 //! | [`alarm`] | how it is woken, and only while it sleeps |
-//! | `lead` | which of the threads that wait receives |
+//! | `leader`, `wait` | which of the waiting threads receives, and how they wait |
 //! | [`management`] | datagrams to QP1 that are for this process |
 //! | [`connections`] | connections over the engines of a process |
 //! | `crowd` | whether the thread takes the processor from others when datagrams to QP1 come |
@@ -50,12 +50,13 @@ mod groups;
 mod hooks;
 mod host;
 mod late;
-mod lead;
+mod leader;
 pub mod management;
 mod namespace;
 mod parked;
 mod ports;
 mod shared;
+mod wait;
 mod watch;
 
 pub use config::{EngineConfig, OpenEngineError, limits_here};

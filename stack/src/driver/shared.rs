@@ -10,7 +10,7 @@ use super::config::OpenEngineError;
 use super::connections::Attached;
 use super::eventfd::EventFd;
 use super::hooks::AfterProgress;
-use super::lead::Lead;
+use super::leader::LeaderElection;
 use super::namespace::Namespace;
 use super::ports::{Ports, Receiver};
 use super::watch::Watch;
@@ -36,7 +36,7 @@ pub(super) struct Shared {
     pub receiver: Mutex<Receiver>,
     pub alarm: Arc<Alarm<EventFd>>,
     /// Which of the threads that wait receives.
-    pub lead: Lead<EventFd>,
+    pub leader: LeaderElection<EventFd>,
     /// Wakes the background thread when polling stops.
     pub watch: Watch,
     /// When a thread last polled, in nanoseconds.

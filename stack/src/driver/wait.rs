@@ -1,21 +1,11 @@
-//! A thread that waits receives for itself and for all that wait, so that a packet costs one
-//! wake-up and not two.
+//! How an application's thread waits for completions: it receives for itself and for all waiting
+//! threads, so that a packet costs one wake-up and not two.
 //!
-//! ```text
-//!   waits first   -> leads: sleeps on the sockets and on its own descriptor
-//!   waits as well -> follows: sleeps on its own descriptor and on the baton
-//!   leader goes   -> leaves the baton: a follower takes it and leads
-//! ```
-//! Coming to wait and going meet like this; whichever fence comes second, its side sees what the
-//! other did before its own, so that followers never sleep without a leader or a baton. A loom
-//! model tries all orders.
-//!
-//! ```text
-//!   who follows               who leads
-//!   1. counts itself          1. lets go
-//!   2. fence                  2. fence
-//!   3. is led? then sleeps    3. any followers? then leaves the baton
-//! ```
+//! | in | decided by | out |
+//! |---|---|---|
+//! | no thread leads | `LeaderElection` | leads: sleeps on its descriptor and the sockets |
+//! | another thread leads | `LeaderElection` | follows: sleeps on its descriptor and the handoff |
+//! | `poll` returned | `sleep` | `WaitOutcome` |
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -25,7 +15,7 @@ use rustix::io::Errno;
 use super::eventfd::EventFd;
 use super::shared::Shared;
 use crate::cq::Wake;
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use crate::sync::atomic::Ordering;
 use crate::sync::{try_lock, yield_now};
 use crate::sys::{clock, signals};
 use crate::time::Time;
@@ -33,53 +23,12 @@ use crate::time::Time;
 /// Batches that a leader receives in a row before it looks at the time.
 const MAX_BATCHES: usize = 64;
 
-/// Who leads, and how a follower learns that nobody does.
-#[derive(Debug)]
-pub(super) struct Lead<D> {
-    is_led: AtomicBool,
-    followers: AtomicU32,
-    baton: D,
-}
-
-impl<D: Wake> Lead<D> {
-    pub fn new(baton: D) -> Self {
-        Self { is_led: AtomicBool::new(false), followers: AtomicU32::new(0), baton }
-    }
-
-    /// Whether some thread waits for packets.
-    pub fn is_led(&self) -> bool {
-        self.is_led.load(Ordering::Relaxed)
-    }
-
-    /// Takes the lead, unless another thread has it.
-    fn begin(&self) -> bool {
-        !self.is_led.swap(true, Ordering::Acquire)
-    }
-
-    /// Lets go of it.
-    fn end(&self) {
-        self.is_led.store(false, Ordering::Release);
-        fence(Ordering::SeqCst);
-        if self.followers.load(Ordering::Relaxed) > 0 {
-            self.baton.wake();
-        }
-    }
-
-    /// Sleeps in `sleep` as a follower, if there is a leader.
-    fn follow<T>(&self, sleep: impl FnOnce() -> T) -> Option<T> {
-        self.followers.fetch_add(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        let slept = self.is_led.load(Ordering::Relaxed).then(sleep);
-        self.followers.fetch_sub(1, Ordering::Relaxed);
-        slept
-    }
-}
-
-/// Why a waiting thread woke.
+/// Why a waiting thread woke up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Woken {
-    /// What it waits for is there.
+enum WaitOutcome {
+    /// Its descriptor is readable, or its condition holds.
     Done,
+    /// Its deadline has come.
     TooLate,
     /// It may lead now, or a signal came whose handler lets calls go on.
     Again,
@@ -94,7 +43,7 @@ impl Drop for Leader<'_> {
         // As if it had polled: the background thread leaves the sockets alone for a tick, since
         // this one is likely to wait again.
         shared.polled_at_ns.store(clock::now().as_ns(), Ordering::Relaxed);
-        shared.lead.end();
+        shared.leader.resign();
         // It does not tick while there is a leader.
         shared.alarm.wake();
     }
@@ -115,20 +64,20 @@ impl Shared {
         is_done: &mut dyn FnMut() -> bool,
     ) -> Result<bool, Errno> {
         loop {
-            let woken = if self.lead.begin() {
+            let woken = if self.leader.try_lead() {
                 let _leader = Leader(self);
                 self.wait_leading(descriptor, deadline, is_done)?
             } else if is_done() {
-                Woken::Done
+                WaitOutcome::Done
             } else {
                 self.transmit_urgent(clock::now());
                 let sleep = || self.wait_following(descriptor, deadline);
-                self.lead.follow(sleep).transpose()?.unwrap_or(Woken::Again)
+                self.leader.follow(sleep).transpose()?.unwrap_or(WaitOutcome::Again)
             };
             match woken {
-                Woken::Done => return Ok(true),
-                Woken::TooLate => return Ok(is_done()),
-                Woken::Again => {}
+                WaitOutcome::Done => return Ok(true),
+                WaitOutcome::TooLate => return Ok(is_done()),
+                WaitOutcome::Again => {}
             }
         }
     }
@@ -138,20 +87,20 @@ impl Shared {
         descriptor: BorrowedFd<'_>,
         deadline: Time,
         is_done: &mut dyn FnMut() -> bool,
-    ) -> Result<Woken, Errno> {
+    ) -> Result<WaitOutcome, Errno> {
         let ports = self.ports.iter().map(AsFd::as_fd).chain([self.ports.groups.descriptor()]);
         let mut waits: Vec<PollFd<'_>> = [descriptor].into_iter().chain(ports).map(on).collect();
         loop {
             if is_done() {
-                return Ok(Woken::Done);
+                return Ok(WaitOutcome::Done);
             }
             // What no reply took along.
             self.transmit(clock::now());
             // What a simulated bad network holds comes without a socket's help.
             let held = self.ports.next_due().unwrap_or(Time::NEVER);
             match sleep(&mut waits, deadline.min(held))? {
-                Woken::TooLate if held < deadline => {}
-                Woken::Again => {}
+                WaitOutcome::TooLate if held < deadline => {}
+                WaitOutcome::Again => {}
                 woken => return Ok(woken),
             }
             // An error in a socket's queue makes it readable without a packet.
@@ -184,12 +133,16 @@ impl Shared {
         received
     }
 
-    fn wait_following(&self, descriptor: BorrowedFd<'_>, deadline: Time) -> Result<Woken, Errno> {
-        let baton: &EventFd = &self.lead.baton;
-        let mut waits = [on(descriptor), on(baton.as_fd())];
+    fn wait_following(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        deadline: Time,
+    ) -> Result<WaitOutcome, Errno> {
+        let handoff: &EventFd = self.leader.handoff();
+        let mut waits = [on(descriptor), on(handoff.as_fd())];
         let woken = sleep(&mut waits, deadline)?;
-        if woken == Woken::Again && !waits[1].revents().is_empty() {
-            baton.try_take()?;
+        if woken == WaitOutcome::Again && !waits[1].revents().is_empty() {
+            handoff.try_take()?;
         }
         Ok(woken)
     }
@@ -200,42 +153,14 @@ fn on(descriptor: BorrowedFd<'_>) -> PollFd<'_> {
 }
 
 /// Sleeps until one of `waits` is readable; the first is what the thread waits for.
-fn sleep(waits: &mut [PollFd<'_>], deadline: Time) -> Result<Woken, Errno> {
+fn sleep(waits: &mut [PollFd<'_>], deadline: Time) -> Result<WaitOutcome, Errno> {
     let left_ns = (deadline != Time::NEVER).then(|| deadline.since_ns(clock::now()));
     match poll(waits, left_ns.map(clock::timespec).as_ref()) {
-        Ok(0) => Ok(Woken::TooLate),
+        Ok(0) => Ok(WaitOutcome::TooLate),
         Ok(_) if waits[0].revents().contains(PollFlags::NVAL) => Err(Errno::BADF),
-        Ok(_) if !waits[0].revents().is_empty() => Ok(Woken::Done),
-        Ok(_) => Ok(Woken::Again),
-        Err(Errno::INTR) if signals::restart_calls() => Ok(Woken::Again),
+        Ok(_) if !waits[0].revents().is_empty() => Ok(WaitOutcome::Done),
+        Ok(_) => Ok(WaitOutcome::Again),
+        Err(Errno::INTR) if signals::restart_calls() => Ok(WaitOutcome::Again),
         Err(errno) => Err(errno),
-    }
-}
-
-#[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
-    use crate::driver::alarm::loom_tests::Count;
-    use crate::sync::Arc;
-
-    /// A follower that sleeps while the leader goes finds the baton.
-    #[test]
-    fn loom_no_follower_sleeps_without_leader_or_baton() {
-        loom::model(|| {
-            let lead = Arc::new(Lead::new(Count(AtomicU32::new(0))));
-            assert!(lead.begin());
-            let leader = {
-                let lead = Arc::clone(&lead);
-                loom::thread::spawn(move || lead.end())
-            };
-            let baton = lead.follow(|| {
-                leader.join().unwrap();
-                lead.baton.0.load(Ordering::Relaxed)
-            });
-            match baton {
-                Some(batons) => assert_eq!(batons, 1, "it sleeps, and nobody wakes it"),
-                None => assert!(lead.begin(), "nobody leads, so it may"),
-            }
-        });
     }
 }
