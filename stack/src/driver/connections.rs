@@ -11,19 +11,12 @@
 //! What system calls that brings is made after letting go of it: whom they wake would find it
 //! taken. MADs leave in the order in which they were made, those to one process of a peer together.
 
-use std::net::IpAddr;
-
 use urxe_wire::Gid;
-use urxe_wire::mad::{Guid, ServiceId};
 
-use super::management::{self, OutgoingMad, ReceivedMad};
-use super::shared::Shared;
+use super::management::{self, OutgoingMad, ReceivedMad, Uplink};
 use crate::cm::{CmConfig, CmPath};
 use crate::cma::{Cma, DeviceKey, Listing, LocalDevice};
 use crate::cq::Wake;
-use crate::link::ResolvedLink;
-use crate::port::sharing::ListenError;
-use crate::qp::attr::PathMtu;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 use crate::sys::clock;
@@ -50,7 +43,7 @@ struct Sender {
 struct Core {
     cma: Cma,
     /// The engines' sockets and threads.
-    engines: Vec<(DeviceKey, Arc<Shared>)>,
+    engines: Vec<(DeviceKey, Arc<dyn Uplink>)>,
 }
 
 /// What an engine knows of the connections it is part of.
@@ -87,8 +80,8 @@ impl Connections {
             self.send();
         }
         announcements.iter().for_each(Wake::announce);
-        if let Some(shared) = alarm {
-            shared.alarm.wake();
+        if let Some(engine) = alarm {
+            engine.wake();
         }
         result
     }
@@ -106,8 +99,8 @@ impl Connections {
         for (key, transmit) in
             std::iter::once(first).chain(std::iter::from_fn(|| cma.poll_transmit()))
         {
-            if let Some((_, shared)) = engines.iter().find(|(of, _)| *of == key) {
-                outbox.push(OutgoingMad { shared: Arc::clone(shared), transmit });
+            if let Some((_, uplink)) = engines.iter().find(|(of, _)| *of == key) {
+                outbox.push(OutgoingMad { uplink: Arc::clone(uplink), transmit });
             }
         }
         true
@@ -124,11 +117,11 @@ impl Connections {
 
     /// Takes note of when something is due; whose background thread is to be told, if that is
     /// earlier than it knows.
-    fn take_deadline(&self, core: &Core) -> Option<Arc<Shared>> {
+    fn take_deadline(&self, core: &Core) -> Option<Arc<dyn Uplink>> {
         let deadline_ns = core.cma.next_deadline().unwrap_or(Time::NEVER).as_ns();
         let is_earlier = deadline_ns < self.deadline_ns.swap(deadline_ns, Ordering::AcqRel);
-        let (_, shared) = core.engines.first().filter(|_| is_earlier)?;
-        Some(Arc::clone(shared))
+        let (_, engine) = core.engines.first().filter(|_| is_earlier)?;
+        Some(Arc::clone(engine))
     }
 
     /// When something of it is due.
@@ -158,19 +151,16 @@ impl Connections {
         });
     }
 
-    /// An engine that is there from now on.
+    /// Adds an engine: what the core asks of it, and how MADs leave it.
     pub(super) fn attach(
         self: &Arc<Self>,
-        shared: &Arc<Shared>,
-        link: &ResolvedLink,
-        seed: u64,
+        device: Box<dyn LocalDevice>,
+        config: CmConfig,
+        uplink: Arc<dyn Uplink>,
     ) -> Attached {
-        let local = EngineDevice { shared: Arc::clone(shared), interface: link.interface.index };
-        let guid = Guid(u64::from_be_bytes(link.node_guid.to_bytes()));
-        let config = CmConfig::new(shared.ports.slot(), seed, guid);
         let mut core = lock(&self.core);
-        let key = core.cma.attach(Box::new(local), config);
-        core.engines.push((key, Arc::clone(shared)));
+        let key = core.cma.attach(device, config);
+        core.engines.push((key, uplink));
         Attached { connections: Arc::clone(self), key }
     }
 
@@ -180,8 +170,8 @@ impl Connections {
         core.cma.detach(key);
         core.engines.retain(|(of, _)| *of != key);
         // The others' threads may have left the deadlines to this one's.
-        for (_, shared) in &core.engines {
-            shared.alarm.wake();
+        for (_, engine) in &core.engines {
+            engine.wake();
         }
     }
 }
@@ -191,33 +181,5 @@ impl std::fmt::Debug for Connections {
         f.debug_struct("Connections")
             .field("deadline_ns", &self.deadline_ns)
             .finish_non_exhaustive()
-    }
-}
-
-/// An engine as the core sees it.
-struct EngineDevice {
-    shared: Arc<Shared>,
-    interface: u32,
-}
-
-impl LocalDevice for EngineDevice {
-    fn gids(&self) -> Vec<Gid> {
-        self.shared.device.gids()
-    }
-
-    fn path_mtu(&self) -> PathMtu {
-        self.shared.device.active_mtu()
-    }
-
-    fn interface(&self) -> u32 {
-        self.interface
-    }
-
-    fn claim(&self, address: Option<IpAddr>, service: ServiceId) -> Result<(), ListenError> {
-        self.shared.ports.listen_at(address, service.0)
-    }
-
-    fn release(&self, address: Option<IpAddr>, service: ServiceId) {
-        self.shared.ports.unlisten_at(address, service.0);
     }
 }

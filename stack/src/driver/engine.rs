@@ -7,11 +7,12 @@ use std::thread::{Builder, JoinHandle};
 
 use rustix::io::Errno;
 use urxe_wire::Gid;
+use urxe_wire::mad::{Guid, ServiceId};
 
 use super::alarm::Alarm;
 use super::background;
 use super::config::{EngineConfig, OpenEngineError, limits_here};
-use super::connections::Attached;
+use super::connections::{Attached, Connections};
 use super::direct;
 use super::eventfd::EventFd;
 use super::groups::GroupPorts;
@@ -22,7 +23,8 @@ use super::namespace::Namespace;
 use super::ports::{Ports, Receiver};
 use super::shared::Shared;
 use super::watch::Watch;
-use crate::cma::DeviceKey;
+use crate::cm::CmConfig;
+use crate::cma::{DeviceKey, LocalDevice};
 use crate::cq::{Completion, Cq, CqError, Wake};
 use crate::device::counters::Counter;
 use crate::device::{Device, DeviceConfig, QpHandle};
@@ -31,7 +33,7 @@ use crate::port::Transmit;
 use crate::port::faults::{BadLink, FaultSpec};
 use crate::port::sharing::ListenError;
 use crate::port::udp::{UdpConfig, UdpPort};
-use crate::qp::attr::{QpAttr, QpAttrMask, QpState};
+use crate::qp::attr::{PathMtu, QpAttr, QpAttrMask, QpState};
 use crate::qp::wr::{PostError, RecvRequest, SendRequest};
 use crate::rng::Rng;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -124,7 +126,7 @@ impl Engine {
         });
         if let Some(connections) = &config.connections {
             shared.ports.refuses.store(true, Ordering::Relaxed);
-            let attached = connections.attach(&shared, &link, random()?);
+            let attached = attach(connections, &shared, &link, random()?);
             shared.attached.get_or_init(|| attached);
         }
 
@@ -374,6 +376,47 @@ impl std::fmt::Debug for Engine {
             .field("link", &self.link.spec)
             .field("device", self.device())
             .finish_non_exhaustive()
+    }
+}
+
+/// Adds the engine of `shared` to `connections`. Its communication ids follow from `seed`.
+fn attach(
+    connections: &Arc<Connections>,
+    shared: &Arc<Shared>,
+    link: &ResolvedLink,
+    seed: u64,
+) -> Attached {
+    let device = EngineDevice { shared: Arc::clone(shared), interface: link.interface.index };
+    let guid = Guid(u64::from_be_bytes(link.node_guid.to_bytes()));
+    let config = CmConfig::new(shared.ports.slot(), seed, guid);
+    connections.attach(Box::new(device), config, shared.clone())
+}
+
+/// An engine as the core sees it.
+struct EngineDevice {
+    shared: Arc<Shared>,
+    interface: u32,
+}
+
+impl LocalDevice for EngineDevice {
+    fn gids(&self) -> Vec<Gid> {
+        self.shared.device.gids()
+    }
+
+    fn path_mtu(&self) -> PathMtu {
+        self.shared.device.active_mtu()
+    }
+
+    fn interface(&self) -> u32 {
+        self.interface
+    }
+
+    fn claim(&self, address: Option<IpAddr>, service: ServiceId) -> Result<(), ListenError> {
+        self.shared.ports.listen_at(address, service.0)
+    }
+
+    fn release(&self, address: Option<IpAddr>, service: ServiceId) {
+        self.shared.ports.unlisten_at(address, service.0);
     }
 }
 

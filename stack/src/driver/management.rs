@@ -14,7 +14,6 @@ use urxe_wire::{
     packet,
 };
 
-use super::shared::Shared;
 use crate::cm::CmTransmit;
 use crate::port::udp::UdpPort;
 use crate::port::{Datagrams, Run, SendOutcome, Transmit};
@@ -99,9 +98,20 @@ impl Inbox {
     }
 }
 
+/// An engine as connections use it: its way to the network, and its thread.
+pub(super) trait Uplink: Send + Sync {
+    /// Sends MADs in their order. All have the addresses and the traffic class of the first, and
+    /// all are for one process. `bytes` is room for the packets. A MAD that cannot be sent counts
+    /// as lost on the way.
+    fn send_mads(&self, mads: &[OutgoingMad], bytes: &mut Vec<u8>);
+
+    /// Wakes the background thread, if it sleeps: the next deadline may be earlier now.
+    fn wake(&self);
+}
+
 /// A MAD of the connection manager on its way out, from queue pair 1 to queue pair 1.
 pub(super) struct OutgoingMad {
-    pub shared: Arc<Shared>,
+    pub uplink: Arc<dyn Uplink>,
     pub transmit: CmTransmit,
 }
 
@@ -115,31 +125,41 @@ impl OutgoingMad {
             _ => None,
         };
         let destination = one_process(mine);
-        Arc::ptr_eq(&self.shared, &next.shared)
+        Arc::ptr_eq(&self.uplink, &next.uplink)
             && (mine.path, mine.traffic_class) == (its.path, its.traffic_class)
             && destination.is_some()
             && destination == one_process(its)
     }
 }
 
-/// Sends MADs in their order, those behind each other that are for one process in one go; `bytes`
-/// is room for them. What cannot be sent counts as lost on the way.
+/// Sends MADs in their order, consecutive ones for one process together. `bytes` is room for the
+/// packets.
 pub(super) fn send(mads: &[OutgoingMad], bytes: &mut Vec<u8>) {
     for together in mads.chunk_by(OutgoingMad::goes_with) {
-        let Some(OutgoingMad { shared, transmit }) = together.first() else { continue };
-        let (from, to) = (transmit.path.local.to_ip(), transmit.path.remote.to_ip());
-        let Some(port) = shared.ports.iter().find(|port| port.address() == from) else {
-            tracing::debug!(%from, "a MAD has no socket to leave by");
-            continue;
-        };
-        for run in together.chunks(port.max_run_segments().max(1)) {
-            let outcome = send_run(port, to, run, bytes);
-            if outcome == SendOutcome::Dropped && run.len() > 1 {
-                // The network device may take no runs, and a connection that loses a message stalls
-                // for seconds.
-                for alone in run.chunks(1) {
-                    send_run(port, to, alone, bytes);
-                }
+        if let Some(first) = together.first() {
+            first.uplink.send_mads(together, bytes);
+        }
+    }
+}
+
+/// Sends MADs as [`Uplink::send_mads`] does, through that of `ports` which has their address.
+pub(super) fn send_through<'p>(
+    mut ports: impl Iterator<Item = &'p UdpPort>,
+    mads: &[OutgoingMad],
+    bytes: &mut Vec<u8>,
+) {
+    let Some(OutgoingMad { transmit, .. }) = mads.first() else { return };
+    let (from, to) = (transmit.path.local.to_ip(), transmit.path.remote.to_ip());
+    let Some(port) = ports.find(|port| port.address() == from) else {
+        return tracing::debug!(%from, "a MAD has no socket to leave by");
+    };
+    for run in mads.chunks(port.max_run_segments().max(1)) {
+        let outcome = send_run(port, to, run, bytes);
+        if outcome == SendOutcome::Dropped && run.len() > 1 {
+            // The network device may take no runs, and a connection that loses a message stalls
+            // for seconds.
+            for alone in run.chunks(1) {
+                send_run(port, to, alone, bytes);
             }
         }
     }

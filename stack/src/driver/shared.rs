@@ -11,6 +11,7 @@ use super::connections::Attached;
 use super::eventfd::EventFd;
 use super::hooks::AfterProgress;
 use super::leader::LeaderElection;
+use super::management::{self, OutgoingMad, Uplink};
 use super::namespace::Namespace;
 use super::ports::{Ports, Receiver};
 use super::watch::Watch;
@@ -242,5 +243,15 @@ impl Shared {
             // something else happens. Likewise what a simulated bad network holds.
             self.alarm.wake();
         }
+    }
+}
+
+impl Uplink for Shared {
+    fn send_mads(&self, mads: &[OutgoingMad], bytes: &mut Vec<u8>) {
+        management::send_through(self.ports.iter(), mads, bytes);
+    }
+
+    fn wake(&self) {
+        self.alarm.wake();
     }
 }
