@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::crowd::Crowd;
+use super::mad_burst::MadBurstDetector;
 use super::ports::Receiver;
 use super::shared::Shared;
 use crate::port::sharing::Member;
@@ -40,7 +40,7 @@ pub(super) fn run(shared: &Shared) {
     // Beside the one that polling threads use.
     let mut receiver = Receiver::new();
     let mut sweep_at = Time::ZERO;
-    let mut crowd = Crowd::new();
+    let mut burst = MadBurstDetector::new();
     while !shared.stop.load(Ordering::Acquire) {
         let now = clock::now();
         shared.ports.drain_errors();
@@ -59,12 +59,12 @@ pub(super) fn run(shared: &Shared) {
         } else if polled && now >= armed_until {
             sleep_polled(shared, &mut waits[..always], sweep_at);
             let polled_at_ns = shared.polled_at_ns.load(Ordering::Relaxed);
-            if polled_at_ns <= polled_at.as_ns() && receive(shared, &mut crowd) {
+            if polled_at_ns <= polled_at.as_ns() && receive(shared, &mut burst) {
                 armed_until = clock::now().plus_ns(ARMED_NS);
             }
         } else {
             sleep_idle(shared, &mut waits[ALARM..], sweep_at);
-            receive(shared, &mut crowd);
+            receive(shared, &mut burst);
         }
         if hears_of_changes && !waits[ALARM + 1].revents().is_empty() {
             shared.follow_changes();
@@ -77,7 +77,7 @@ pub(super) fn run(shared: &Shared) {
             shared.ports.receive_common(&mut receiver, &shared.device);
             let mads = shared.serve_management();
             if mads > 0 {
-                crowd.came(clock::now(), mads);
+                burst.record(clock::now(), mads);
             }
             shared.transmit(clock::now());
         }
@@ -106,7 +106,7 @@ fn waits_of(shared: &Shared, hears_common: bool) -> (Vec<PollFd<'_>>, usize) {
         [member.desk(), member.common().filter(|_| hears_common).map(AsFd::as_fd)]
     });
     let changes = shared.changes.as_ref().map(|changes| on(changes.as_fd()));
-    let watch = on(shared.watch.as_fd());
+    let watch = on(shared.watchdog.as_fd());
     let mut waits: Vec<PollFd<'_>> =
         [watch, alarm].into_iter().chain(changes).chain(shared_ones.flatten().map(on)).collect();
     let always = waits.len();
@@ -117,7 +117,7 @@ fn waits_of(shared: &Shared, hears_common: bool) -> (Vec<PollFd<'_>>, usize) {
 
 /// Receives what waits and what follows it closely, unless another thread is at it. Whether there
 /// was anything.
-fn receive(shared: &Shared, crowd: &mut Crowd) -> bool {
+fn receive(shared: &Shared, burst: &mut MadBurstDetector) -> bool {
     let Some(mut receiver) = try_lock(&shared.receiver) else { return false };
     let polled_at_ns = shared.polled_at_ns.load(Ordering::Relaxed);
     let (mut batches, mut mads) = (0, 0);
@@ -145,7 +145,7 @@ fn receive(shared: &Shared, crowd: &mut Crowd) -> bool {
     drop(receiver);
     mads += shared.serve_management();
     if batches > 0 {
-        crowd.came(clock::now(), mads);
+        burst.record(clock::now(), mads);
     }
     batches > 0
 }
@@ -154,11 +154,11 @@ fn receive(shared: &Shared, crowd: &mut Crowd) -> bool {
 /// or until somebody wakes this one.
 fn sleep_polled(shared: &Shared, waits: &mut [PollFd<'_>], sweep_at: Time) {
     let now = clock::now();
-    shared.watch.begin(now, shared.next_wake());
+    shared.watchdog.arm(now, shared.next_wake());
     // What no polling thread looks for.
     let sweep = shared.ports.has_company().then(|| sweep_at.since_ns(now));
     wait(waits, sweep);
-    shared.watch.end();
+    shared.watchdog.disarm();
 }
 
 /// Does what is left to do; how long nothing is due, `held` packets included.

@@ -20,9 +20,9 @@ use super::hooks::EventWake;
 use super::leader::LeaderElection;
 use super::management::ReceivedMad;
 use super::namespace::Namespace;
+use super::poll_watchdog::PollWatchdog;
 use super::ports::{Ports, Receiver};
 use super::shared::Shared;
-use super::watch::Watch;
 use crate::cm::CmConfig;
 use crate::cma::{DeviceKey, LocalDevice};
 use crate::cq::{Completion, Cq, CqError, Wake};
@@ -83,7 +83,7 @@ impl Engine {
         let ports = Arc::new(Ports::open(&configs, groups, bad_link, || claims.next_u64())?);
         let events = Arc::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
         let alarm = Arc::new(Alarm::new(EventFd::new().map_err(OpenEngineError::EventFd)?));
-        let watch = Watch::new().map_err(OpenEngineError::EventFd)?;
+        let watchdog = PollWatchdog::new().map_err(OpenEngineError::EventFd)?;
         let leader = LeaderElection::new(EventFd::new().map_err(OpenEngineError::EventFd)?);
         let buffer = ports.iter().map(UdpPort::receive_buffer).min().unwrap_or(0) as u64;
         let gids: Vec<Gid> = link.gids.iter().map(|entry| entry.gid).collect();
@@ -113,7 +113,7 @@ impl Engine {
             receiver: Mutex::new(Receiver::new()),
             alarm,
             leader,
-            watch,
+            watchdog,
             polled_at_ns: AtomicU64::new(0),
             empty_polls: AtomicU32::new(0),
             has_sent: AtomicBool::new(false),

@@ -22,42 +22,42 @@
 //! | `shared` | what its threads share, and what each does with it |
 //! | `direct` | packets between devices of one process, over no socket |
 //! | `background` | the thread |
-//! | `watch` | how it sleeps beside a thread that polls |
+//! | `poll_watchdog` | how it sleeps beside a thread that polls |
 //! | [`alarm`] | how it is woken, and only while it sleeps |
 //! | `leader`, `wait` | which of the waiting threads receives, and how they wait |
 //! | [`management`] | datagrams to QP1 that are for this process |
 //! | [`connections`] | connections over the engines of a process |
-//! | `crowd` | whether the thread takes the processor from others when datagrams to QP1 come |
+//! | `mad_burst` | whether the thread preempts others when datagrams to QP1 come |
 //! | `host` | what connections ask of the system |
 //! | `namespace` | the network namespace in which a device was opened |
-//! | `parked` | requests for a service that nobody listens for at the moment |
+//! | `deferred_mads` | MADs that wait for a listener, or for room in another process |
 //! | `groups` | a socket for each multicast group that the device joined |
 //! | `ports` | one socket for each address of the device |
-//! | `late` | those of addresses that came while it was open |
+//! | `added_ports` | those of addresses that came while it was open |
 //! | [`claim`] | which process has the XRC domain of a file |
 //! | [`eventfd`] | descriptors that count events |
 
+mod added_ports;
 pub mod alarm;
 mod background;
 pub mod claim;
 mod config;
 pub mod connections;
-mod crowd;
+mod deferred_mads;
 mod direct;
 pub mod engine;
 pub mod eventfd;
 mod groups;
 mod hooks;
 mod host;
-mod late;
 mod leader;
+mod mad_burst;
 pub mod management;
 mod namespace;
-mod parked;
+mod poll_watchdog;
 mod ports;
 mod shared;
 mod wait;
-mod watch;
 
 pub use config::{EngineConfig, OpenEngineError, limits_here};
 pub use connections::Connections;

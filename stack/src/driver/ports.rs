@@ -14,10 +14,10 @@ use urxe_wire::mad::{Destination, MAD_LEN};
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Bth, Deth, Qpn, ROCE_PORT};
 
+use super::added_ports::{AddPortError, AddedPorts, MAX_ADDED};
+use super::deferred_mads::{DeferredMad, DeferredMads};
 use super::groups::{GroupPorts, View};
-use super::late::{LatePorts, MAX_LATE, OpenLateError};
 use super::management::{self, Inbox};
-use super::parked::{Park, Parked};
 use crate::device::counters::Counter;
 use crate::device::qpn::process_slot;
 use crate::device::{Device, ReceiveScratch, SourcePorts, Strays};
@@ -59,7 +59,7 @@ const HANDED_IN: usize = 128;
 pub(super) struct Ports {
     ports: Vec<UdpPort>,
     members: Vec<Member>,
-    late: LatePorts,
+    added: AddedPorts,
     slot: u8,
     alone: Option<(&'static str, Errno)>,
     /// What is listened on, each for one address or for all.
@@ -68,7 +68,7 @@ pub(super) struct Ports {
     /// them.
     pub refuses: AtomicBool,
     /// Such requests, until they are refused.
-    pub park: Park,
+    pub deferred: DeferredMads,
     pub inbox: Inbox,
     pub groups: GroupPorts,
     /// The socket where something came last: one of the addresses', or after those one of the
@@ -144,14 +144,14 @@ impl Ports {
         };
         let Joined { slot, ports, members, alone } = sharing::join(configs, random)?;
         Ok(Self {
-            late: LatePorts::new(template),
+            added: AddedPorts::new(template),
             ports,
             members,
             slot,
             alone,
             services: Mutex::default(),
             refuses: AtomicBool::new(false),
-            park: Park::default(),
+            deferred: DeferredMads::default(),
             inbox: Inbox::default(),
             groups,
             hot: AtomicUsize::new(0),
@@ -163,15 +163,15 @@ impl Ports {
 
     /// Those of addresses that came late are the last.
     pub fn iter(&self) -> impl Iterator<Item = &UdpPort> {
-        self.ports.iter().chain(self.late.iter())
+        self.ports.iter().chain(self.added.iter())
     }
 
     /// Opens a port for an address that came while the device was open.
-    pub fn open_late(&self, address: IpAddr, random: u64) -> Result<(), OpenLateError> {
+    pub fn open_late(&self, address: IpAddr, random: u64) -> Result<(), AddPortError> {
         let services = lock(&self.services);
         let follow =
             |config: &UdpConfig, socket: BorrowedFd<'_>| self.groups.follow(config, socket);
-        if let Some(member) = self.late.open(address, self.slot, random, follow)? {
+        if let Some(member) = self.added.open(address, self.slot, random, follow)? {
             for (id, _) in services.iter().filter(|(_, on)| on.is_none()) {
                 if let Err(error) = member.listen(*id) {
                     tracing::warn!(%address, %error, "what is listened on elsewhere is not on the new address");
@@ -183,7 +183,7 @@ impl Ports {
 
     /// The addresses that are shared with other processes.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
-        self.members.iter().chain(self.late.members())
+        self.members.iter().chain(self.added.members())
     }
 
     pub fn slot(&self) -> u8 {
@@ -205,7 +205,10 @@ impl Ports {
         let hot = self.hot.load(Ordering::Relaxed);
         let received = self.receive_from(hot, receiver, device);
         if received > 0
-            || (self.ports.len() == 1 && self.late.is_empty() && self.groups.is_empty() && hot == 0)
+            || (self.ports.len() == 1
+                && self.added.is_empty()
+                && self.groups.is_empty()
+                && hot == 0)
         {
             return received;
         }
@@ -237,11 +240,11 @@ impl Ports {
 
     /// Sockets are numbered: those of addresses, as many as late ones may come, those of groups.
     fn first_group(&self) -> usize {
-        self.ports.len() + MAX_LATE
+        self.ports.len() + MAX_ADDED
     }
 
     fn receive_from(&self, index: usize, receiver: &mut Receiver, device: &Device) -> usize {
-        let late = || self.late.at(index - self.ports.len());
+        let late = || self.added.at(index - self.ports.len());
         if let Some(port) = self.ports.get(index).or_else(late) {
             return self.receive_at(port, receiver, device);
         }
@@ -394,7 +397,7 @@ impl Ports {
                     continue;
                 }
                 Target::Later => {
-                    if !self.park.put(clock::now(), at, &packet) {
+                    if !self.deferred.defer(clock::now(), at, &packet) {
                         self.take_mad(device, &packet);
                     }
                     continue;
@@ -420,7 +423,7 @@ impl Ports {
                 // A connection that loses a message stalls for seconds; what loses data recovers by
                 // itself.
                 let is_mad = management::destination(packet.bytes).is_some();
-                if !(is_mad && self.park.put_for_other(clock::now(), at, &packet)) {
+                if !(is_mad && self.deferred.defer_for_process(clock::now(), at, &packet)) {
                     device.counters().add(Counter::DropForeignSlot);
                 }
             }
@@ -438,42 +441,42 @@ impl Ports {
 
     /// Looks whether somebody listens now for the requests that wait, and refuses those that have
     /// waited long enough. Hands in once more what another process had no room for.
-    pub fn look_at_parked(&self, device: &Device, now: Time) {
-        let mut for_others: BTreeMap<(IpAddr, u8), Vec<Parked>> = BTreeMap::new();
-        for mut parked in self.park.due(now) {
-            let member = self.members().find(|member| member.address() == parked.at);
-            let packet = parked.packet.datagrams();
+    pub fn retry_deferred(&self, device: &Device, now: Time) {
+        let mut for_others: BTreeMap<(IpAddr, u8), Vec<DeferredMad>> = BTreeMap::new();
+        for mut mad in self.deferred.due(now) {
+            let member = self.members().find(|member| member.address() == mad.at);
+            let packet = mad.packet.datagrams();
             match self.target(member, &Cell::new(None), packet.bytes) {
-                Target::This if parked.is_claimed => self.take_mad(device, &packet),
-                Target::Slot(slot) if parked.is_claimed => {
-                    for_others.entry((parked.at, slot)).or_default().push(parked);
+                Target::This if mad.has_listener => self.take_mad(device, &packet),
+                Target::Slot(slot) if mad.has_listener => {
+                    for_others.entry((mad.at, slot)).or_default().push(mad);
                 }
                 // A port is claimed when it is bound; who listens does so right after.
                 Target::This | Target::Slot(_) => {
-                    parked.is_claimed = true;
-                    self.park.put_back(now, parked);
+                    mad.has_listener = true;
+                    self.deferred.put_back(now, mad);
                 }
-                Target::Later if !parked.is_last_look() => self.park.put_back(now, parked),
+                Target::Later if !mad.is_expired() => self.deferred.put_back(now, mad),
                 Target::Later | Target::Everyone => self.take_mad(device, &packet),
                 Target::Nobody(why) => device.counters().add(why),
             }
         }
         for ((at, slot), waiting) in for_others {
             let member = self.members().find(|member| member.address() == at);
-            let packets = waiting.iter().take(HANDED_IN).map(|parked| parked.packet.datagrams());
+            let packets = waiting.iter().take(HANDED_IN).map(|mad| mad.packet.datagrams());
             let taken = member.map_or(0, |member| member.hand_in(slot, packets));
             device.counters().add_many(Counter::Forwarded, taken as u64);
-            for parked in waiting.into_iter().skip(taken) {
-                if parked.is_last_look() {
+            for mad in waiting.into_iter().skip(taken) {
+                if mad.is_expired() {
                     // Of a process that ended before this one began, nothing may be left but what
                     // its peers remember.
                     if member.is_some_and(|member| !member.others().contains(&slot)) {
-                        self.take_mad(device, &parked.packet.datagrams());
+                        self.take_mad(device, &mad.packet.datagrams());
                         continue;
                     }
                     device.counters().add(Counter::DropForeignSlot);
                 } else {
-                    self.park.put_back(now, parked);
+                    self.deferred.put_back(now, mad);
                 }
             }
         }

@@ -13,8 +13,8 @@ use super::hooks::AfterProgress;
 use super::leader::LeaderElection;
 use super::management::{self, OutgoingMad, Uplink};
 use super::namespace::Namespace;
+use super::poll_watchdog::PollWatchdog;
 use super::ports::{Ports, Receiver};
-use super::watch::Watch;
 use crate::cma::Listing;
 use crate::cq::Wake;
 use crate::device::{Device, QpHandle};
@@ -39,7 +39,7 @@ pub(super) struct Shared {
     /// Which of the threads that wait receives.
     pub leader: LeaderElection<EventFd>,
     /// Wakes the background thread when polling stops.
-    pub watch: Watch,
+    pub watchdog: PollWatchdog,
     /// When a thread last polled, in nanoseconds.
     pub polled_at_ns: AtomicU64,
     pub empty_polls: AtomicU32,
@@ -95,7 +95,7 @@ impl Shared {
 
     /// Whether management datagrams wait to be handed on.
     pub fn has_management(&self) -> bool {
-        !self.ports.inbox.is_empty() || !self.ports.park.is_empty()
+        !self.ports.inbox.is_empty() || !self.ports.deferred.is_empty()
     }
 
     /// Looks at the interfaces if something was told about them, and opens ports for new addresses.
@@ -155,7 +155,7 @@ impl Shared {
     /// Does what is due, of the device and of its connections.
     pub fn handle_timeouts(&self, now: Time) {
         self.device.handle_timeouts(now);
-        self.ports.look_at_parked(&self.device, now);
+        self.ports.retry_deferred(&self.device, now);
         self.serve_management();
         if let Some(Attached { connections, .. }) = self.attached.get() {
             connections.handle_timeout(now);
@@ -180,8 +180,8 @@ impl Shared {
     /// The same, of what no polling thread does.
     fn deadline_of_connections(&self) -> Option<Time> {
         let connections = self.attached.get().map(|attached| attached.connections.deadline());
-        let parked = self.ports.park.next_look();
-        connections.into_iter().chain(parked).chain(self.ports.common_rest()).min()
+        let deferred = self.ports.deferred.next_look();
+        connections.into_iter().chain(deferred).chain(self.ports.common_rest()).min()
     }
 
     /// When the background thread is to wake beside a thread that polls, which sees to the
@@ -211,8 +211,8 @@ impl Shared {
         if has_sent {
             self.has_sent.store(false, Ordering::Relaxed);
         }
-        let is_put_off = self.watch.put_off(now, has_sent, || self.next_wake());
-        if is_put_off {
+        let is_extended = self.watchdog.extend(now, has_sent, || self.next_wake());
+        if is_extended {
             self.see_to_deadlines(now);
         }
         // Acknowledgements that the last round left for a reply to take along.
@@ -233,7 +233,7 @@ impl Shared {
         }
         self.empty_polls.store(0, Ordering::Relaxed);
         self.serve_management();
-        if !self.ports.park.is_empty() {
+        if !self.ports.deferred.is_empty() {
             self.alarm.wake();
         }
         self.transmit_urgent(clock::now());

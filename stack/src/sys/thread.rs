@@ -48,14 +48,14 @@ where
     builder.spawn(body)
 }
 
-/// Whether the calling thread, when it is woken, waits until whoever has the processor sleeps or
-/// has had its time (SCHED_BATCH, sched(7)), instead of taking the processor at once. Where another
-/// processor is idle it makes no difference.
+/// Sets whether the calling thread is scheduled in batches (SCHED_BATCH, sched(7)). Such a thread
+/// does not preempt the running thread when it is woken: it waits until that one sleeps or has had
+/// its time. Where another processor is idle it makes no difference.
 ///
 /// # Errors
 /// The system's: a sandbox may forbid it.
-pub fn set_patient(is_patient: bool) -> io::Result<()> {
-    let policy = if is_patient { libc::SCHED_BATCH } else { libc::SCHED_OTHER };
+pub fn set_sched_batch(is_batch: bool) -> io::Result<()> {
+    let policy = if is_batch { libc::SCHED_BATCH } else { libc::SCHED_OTHER };
     // SAFETY: integers, for which zero is valid. Both policies know no priority.
     let param: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: 0 is the calling thread; `param` is only read.
@@ -103,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_patient_and_no_longer() {
+    fn a_thread_is_scheduled_in_batches_and_no_longer() {
         // SAFETY: takes an integer; 0 is the calling thread.
         let policy = || unsafe { libc::sched_getscheduler(0) };
-        if let Err(error) = set_patient(true) {
+        if let Err(error) = set_sched_batch(true) {
             return eprintln!("skipped: {error}");
         }
         assert_eq!(policy(), libc::SCHED_BATCH);
-        set_patient(false).unwrap();
+        set_sched_batch(false).unwrap();
         assert_eq!(policy(), libc::SCHED_OTHER);
     }
 

@@ -1,4 +1,4 @@
-//! Ports of addresses that came to the interface while the device was open.
+//! Ports of addresses that the interface got while the device was open.
 //!
 //! They never move and stay as long as the device, so that threads that receive and send need no
 //! lock for them. The port of an address that vanished is harmless: nothing comes there, what is
@@ -15,28 +15,28 @@ use crate::port::sharing::{self, Member};
 use crate::port::udp::{OpenPortError, UdpConfig, UdpPort};
 
 /// Temporary IPv6 addresses (RFC 8981) come one a day.
-pub(super) const MAX_LATE: usize = 32;
+pub(super) const MAX_ADDED: usize = 32;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct LatePorts {
+pub(super) struct AddedPorts {
     /// What the ports of the others were opened with.
     template: UdpConfig,
-    ports: [OnceLock<(UdpPort, Option<Member>)>; MAX_LATE],
+    ports: [OnceLock<(UdpPort, Option<Member>)>; MAX_ADDED],
 }
 
-/// Why a late address has no port.
+/// Why an added address has no port.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum OpenLateError {
+pub(super) enum AddPortError {
     #[error(transparent)]
     Port(#[from] OpenPortError),
-    #[error("{MAX_LATE} addresses came since the device was opened, and it follows no more")]
+    #[error("{MAX_ADDED} addresses came since the device was opened, and it follows no more")]
     TooMany,
 }
 
-impl LatePorts {
+impl AddedPorts {
     pub fn new(template: UdpConfig) -> Self {
-        Self { template, ports: [const { OnceLock::new() }; MAX_LATE] }
+        Self { template, ports: [const { OnceLock::new() }; MAX_ADDED] }
     }
 
     fn opened(&self) -> impl Iterator<Item = &(UdpPort, Option<Member>)> {
@@ -69,12 +69,12 @@ impl LatePorts {
         slot: u8,
         random: u64,
         tell: impl FnOnce(&UdpConfig, BorrowedFd<'_>) -> Result<(), Errno>,
-    ) -> Result<Option<&Member>, OpenLateError> {
+    ) -> Result<Option<&Member>, AddPortError> {
         if self.iter().any(|port| port.address() == address) {
             return Ok(None);
         }
         let place =
-            self.ports.iter().find(|place| place.get().is_none()).ok_or(OpenLateError::TooMany)?;
+            self.ports.iter().find(|place| place.get().is_none()).ok_or(AddPortError::TooMany)?;
         let UdpConfig { address, scope_id, interface, .. } =
             UdpConfig::on(self.template.interface, address);
         let config = UdpConfig { address, scope_id, interface, ..self.template.clone() };

@@ -30,21 +30,21 @@ use crate::sys::clock::timespec;
 use crate::time::Time;
 
 /// From the last poll to the wake-up at most.
-const LEAVE_NS: u64 = 1_000_000;
+const POLL_GRACE_NS: u64 = 1_000_000;
 /// With less than this left it is put off right after a message was sent, ...
-const LITTLE_NS: u64 = LEAVE_NS / 4;
+const EXTEND_AFTER_SEND_NS: u64 = POLL_GRACE_NS / 4;
 /// ... and with less than this at any poll.
-const LEAST_NS: u64 = LEAVE_NS / 16;
+const EXTEND_NS: u64 = POLL_GRACE_NS / 16;
 
 /// The timer that wakes the background thread while some thread polls.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct PollWatchdog {
     timer: OwnedFd,
     /// When it goes off; 0 while nobody sleeps on it.
     until_ns: AtomicU64,
 }
 
-impl Watch {
+impl PollWatchdog {
     /// A timer that is not set.
     ///
     /// # Errors
@@ -57,28 +57,29 @@ impl Watch {
         Ok(Self { timer, until_ns: AtomicU64::new(0) })
     }
 
-    /// Called by the thread that is about to sleep: something is due at `deadline`.
-    pub fn begin(&self, now: Time, deadline: Time) {
-        let until = now.plus_ns(LEAVE_NS).min(deadline);
+    /// Sets the timer, before the background thread sleeps: a grace period on, or at `deadline` if
+    /// that is earlier.
+    pub fn arm(&self, now: Time, deadline: Time) {
+        let until = now.plus_ns(POLL_GRACE_NS).min(deadline);
         self.set(now, until);
         self.until_ns.store(until.as_ns().max(1), Ordering::Relaxed);
     }
 
-    /// Called when it woke.
-    pub fn end(&self) {
+    /// Takes note that the background thread woke up.
+    pub fn disarm(&self) {
         self.until_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Called by a thread that polls, often: puts the wake-up off when most of the time is gone;
-    /// `has_sent`: this thread waits for an answer anyway. `deadline`: when something is due.
-    /// Whether it did.
-    pub fn put_off(&self, now: Time, has_sent: bool, deadline: impl FnOnce() -> Time) -> bool {
+    /// Sets the timer again when most of the time is gone; returns whether it did. A polling thread
+    /// calls it often. `has_sent`: that thread waits for an answer anyway. `deadline`: when
+    /// something is due.
+    pub fn extend(&self, now: Time, has_sent: bool, deadline: impl FnOnce() -> Time) -> bool {
         let until_ns = self.until_ns.load(Ordering::Relaxed);
-        let left_ns = if has_sent { LITTLE_NS } else { LEAST_NS };
+        let left_ns = if has_sent { EXTEND_AFTER_SEND_NS } else { EXTEND_NS };
         if until_ns == 0 || until_ns > now.as_ns() + left_ns {
             return false;
         }
-        let until = now.plus_ns(LEAVE_NS).min(deadline());
+        let until = now.plus_ns(POLL_GRACE_NS).min(deadline());
         let until_ns_new = until.as_ns().max(1);
         if until_ns_new == until_ns {
             return false; // a deadline that is near
@@ -106,7 +107,7 @@ impl Watch {
     }
 }
 
-impl AsFd for Watch {
+impl AsFd for PollWatchdog {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
@@ -124,8 +125,8 @@ mod tests {
     }
 
     /// When it goes off.
-    fn until(watch: &Watch) -> Time {
-        Time::from_ns(watch.until_ns.load(Ordering::Relaxed))
+    fn until(watchdog: &PollWatchdog) -> Time {
+        Time::from_ns(watchdog.until_ns.load(Ordering::Relaxed))
     }
 
     fn never() -> Time {
@@ -134,48 +135,49 @@ mod tests {
 
     #[test]
     fn who_polls_puts_it_off_when_little_is_left() {
-        let watch = Watch::new().unwrap();
-        watch.put_off(at(0), true, || unreachable!("nobody sleeps"));
-        watch.begin(at(0), Time::NEVER);
-        assert_eq!(until(&watch), at(1000));
+        let watchdog = PollWatchdog::new().unwrap();
+        watchdog.extend(at(0), true, || unreachable!("nobody sleeps"));
+        watchdog.arm(at(0), Time::NEVER);
+        assert_eq!(until(&watchdog), at(1000));
         for us in [749, 937] {
-            watch
-                .put_off(at(us), us < 750, || unreachable!("a message may be sent before the end"));
-            assert_eq!(until(&watch), at(1000));
+            watchdog
+                .extend(at(us), us < 750, || unreachable!("a message may be sent before the end"));
+            assert_eq!(until(&watchdog), at(1000));
         }
         for turn in 0..100 {
             let has_sent = turn % 2 == 0;
-            let now = until(&watch).as_ns() - if has_sent { LITTLE_NS } else { LEAST_NS };
-            watch.put_off(Time::from_ns(now), has_sent, never);
-            assert_eq!(until(&watch), Time::from_ns(now + LEAVE_NS));
+            let now =
+                until(&watchdog).as_ns() - if has_sent { EXTEND_AFTER_SEND_NS } else { EXTEND_NS };
+            watchdog.extend(Time::from_ns(now), has_sent, never);
+            assert_eq!(until(&watchdog), Time::from_ns(now + POLL_GRACE_NS));
         }
-        watch.end();
-        watch.put_off(at(200_000), true, || unreachable!("nobody sleeps"));
+        watchdog.disarm();
+        watchdog.extend(at(200_000), true, || unreachable!("nobody sleeps"));
     }
 
     #[test]
     fn a_deadline_is_kept_while_somebody_polls() {
-        let watch = Watch::new().unwrap();
-        watch.begin(at(0), at(700));
-        assert_eq!(until(&watch), at(700));
-        watch.put_off(at(600), true, || at(700));
-        assert_eq!(until(&watch), at(700), "as it was");
-        watch.put_off(at(600), true, || at(1300));
-        assert_eq!(until(&watch), at(1300), "it is due later now");
-        watch.put_off(at(1100), true, || at(900));
-        assert_eq!(until(&watch), at(900), "and was due meanwhile");
+        let watchdog = PollWatchdog::new().unwrap();
+        watchdog.arm(at(0), at(700));
+        assert_eq!(until(&watchdog), at(700));
+        watchdog.extend(at(600), true, || at(700));
+        assert_eq!(until(&watchdog), at(700), "as it was");
+        watchdog.extend(at(600), true, || at(1300));
+        assert_eq!(until(&watchdog), at(1300), "it is due later now");
+        watchdog.extend(at(1100), true, || at(900));
+        assert_eq!(until(&watchdog), at(900), "and was due meanwhile");
     }
 
     #[test]
     fn the_time_comes_for_who_sleeps() {
-        let watch = Watch::new().unwrap();
+        let watchdog = PollWatchdog::new().unwrap();
         let begin = clock::now();
-        watch.begin(begin, Time::NEVER);
-        let mut waits = [PollFd::new(&watch, PollFlags::IN)];
+        watchdog.arm(begin, Time::NEVER);
+        let mut waits = [PollFd::new(&watchdog, PollFlags::IN)];
         poll(&mut waits, None).unwrap();
-        assert!(clock::now().since_ns(begin) >= LEAVE_NS);
+        assert!(clock::now().since_ns(begin) >= POLL_GRACE_NS);
         // What is overdue comes as well.
-        watch.begin(clock::now(), Time::ZERO);
+        watchdog.arm(clock::now(), Time::ZERO);
         poll(&mut waits, None).unwrap();
     }
 }

@@ -1,0 +1,191 @@
+//! Management datagrams (MADs) that wait some milliseconds before they are delivered or dropped.
+//!
+//! | MAD | waits for | at last | looks | room |
+//! |---|---|---|---|---|
+//! | request for a service without a listener | a listener | refused | 1, 2, 4 … 32 ms apart | 64 |
+//! | MAD for another process without room | room | dropped | 1 ms apart, for 64 ms | 4096 |
+//!
+//! A request without a listener is refused, as everywhere, but not at once where other processes
+//! share the address. Programs stop listening and begin anew, and a peer on the same machine may
+//! ask in between. (perftest's `-R` makes two connections one after the other, and its client asks
+//! for the second at any moment.) Another process may lack room since thousands of clients may
+//! begin at once.
+
+use std::net::IpAddr;
+
+use crate::port::{Datagrams, KeptPacket};
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Mutex, lock};
+use crate::time::Time;
+
+/// Requests without a listener that wait at most.
+const CAPACITY: usize = 64;
+/// Datagrams for other processes that wait at most.
+const CAPACITY_FOR_OTHERS: usize = 4096;
+/// From the first look to the second; then twice as long each time.
+const FIRST_NS: u64 = 1_000_000;
+/// The last wait. Together they are 63 ms.
+const LAST_NS: u64 = 32_000_000;
+/// How long another process is tried that has no room: as the others, a look each millisecond.
+const PATIENCE_NS: u64 = 2 * LAST_NS;
+
+/// A MAD that waits.
+#[derive(Debug)]
+pub(super) struct DeferredMad {
+    pub packet: KeptPacket,
+    /// The address of the socket it came to.
+    pub at: IpAddr,
+    /// At the last look the service had a listener; or the MAD is another process's in any case.
+    pub has_listener: bool,
+    look_at: Time,
+    wait_ns: u64,
+    waited_ns: u64,
+}
+
+impl DeferredMad {
+    /// Returns whether it has waited as long as it may.
+    pub fn is_expired(&self) -> bool {
+        if self.has_listener { self.waited_ns >= PATIENCE_NS } else { self.wait_ns >= LAST_NS }
+    }
+}
+
+/// The MADs that wait.
+#[derive(Debug, Default)]
+pub(super) struct DeferredMads {
+    waiting: Mutex<Vec<DeferredMad>>,
+    count: AtomicUsize,
+}
+
+impl DeferredMads {
+    /// Defers the only packet of `datagrams`, a request without a listener; returns whether there
+    /// was room.
+    pub fn defer(&self, now: Time, at: IpAddr, datagrams: &Datagrams<'_>) -> bool {
+        self.add(now, at, datagrams, false, CAPACITY)
+    }
+
+    /// Defers the only packet of `datagrams` until its process has room; returns whether there was
+    /// room here.
+    pub fn defer_for_process(&self, now: Time, at: IpAddr, datagrams: &Datagrams<'_>) -> bool {
+        self.add(now, at, datagrams, true, CAPACITY_FOR_OTHERS)
+    }
+
+    fn add(
+        &self,
+        now: Time,
+        at: IpAddr,
+        datagrams: &Datagrams<'_>,
+        has_listener: bool,
+        capacity: usize,
+    ) -> bool {
+        let mut waiting = lock(&self.waiting);
+        if waiting.len() >= capacity {
+            return false;
+        }
+        waiting.push(DeferredMad {
+            packet: KeptPacket::new(datagrams, datagrams.bytes.into()),
+            at,
+            has_listener,
+            look_at: now.plus_ns(FIRST_NS),
+            wait_ns: FIRST_NS,
+            waited_ns: FIRST_NS,
+        });
+        self.count.store(waiting.len(), Ordering::Release);
+        true
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns the time of the next look.
+    pub fn next_look(&self) -> Option<Time> {
+        if self.is_empty() {
+            return None;
+        }
+        lock(&self.waiting).iter().map(|mad| mad.look_at).min()
+    }
+
+    /// Takes out the MADs that are due for a look.
+    pub fn due(&self, now: Time) -> Vec<DeferredMad> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let mut waiting = lock(&self.waiting);
+        let (due, rest) =
+            std::mem::take(&mut *waiting).into_iter().partition(|mad| mad.look_at <= now);
+        *waiting = rest;
+        self.count.store(waiting.len(), Ordering::Release);
+        due
+    }
+
+    /// Defers one again.
+    pub fn put_back(&self, now: Time, mut mad: DeferredMad) {
+        mad.wait_ns = if mad.has_listener { FIRST_NS } else { 2 * mad.wait_ns };
+        mad.waited_ns += mad.wait_ns;
+        mad.look_at = now.plus_ns(mad.wait_ns);
+        let mut waiting = lock(&self.waiting);
+        waiting.push(mad);
+        self.count.store(waiting.len(), Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const AT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const DATAGRAMS: Datagrams<'_> = Datagrams {
+        from: AT,
+        from_port: 1,
+        to: AT,
+        bytes: &[7; 9],
+        segment_size: 9,
+        traffic_class: 0,
+        hop_limit: 0,
+    };
+
+    #[test]
+    fn what_another_process_has_no_room_for_is_tried_each_millisecond() {
+        let deferred = DeferredMads::default();
+        let taken =
+            (0..10_000).filter(|_| deferred.defer_for_process(Time::ZERO, AT, &DATAGRAMS)).count();
+        assert_eq!(taken, CAPACITY_FOR_OTHERS);
+        assert!(
+            !deferred.defer(Time::ZERO, AT, &DATAGRAMS),
+            "the others do not wait beside so many"
+        );
+        let (mut looks, mut now) = (0, Time::ZERO);
+        while let Some(next) = deferred.next_look() {
+            assert_eq!(next, now.plus_ns(FIRST_NS));
+            now = next;
+            looks += 1;
+            deferred
+                .due(now)
+                .into_iter()
+                .filter(|mad| !mad.is_expired())
+                .for_each(|mad| deferred.put_back(now, mad));
+        }
+        assert_eq!(looks, 64);
+    }
+
+    #[test]
+    fn a_request_is_looked_at_six_times_and_few_wait() {
+        let deferred = DeferredMads::default();
+        let (at, datagrams) = (AT, DATAGRAMS);
+        assert!(deferred.defer(Time::ZERO, at, &datagrams));
+        let (mut looks, mut now) = (0, Time::ZERO);
+        while let Some(next) = deferred.next_look() {
+            assert!(deferred.due(now).is_empty(), "too early");
+            now = next;
+            let mad = deferred.due(now).pop().unwrap();
+            assert_eq!(*mad.packet.bytes, [7; 9]);
+            looks += 1;
+            if !mad.is_expired() {
+                deferred.put_back(now, mad);
+            }
+        }
+        assert_eq!((looks, now), (6, Time::from_ns(63_000_000)));
+        let taken = (0..100).filter(|_| deferred.defer(now, at, &datagrams)).count();
+        assert_eq!(taken, CAPACITY);
+    }
+}
