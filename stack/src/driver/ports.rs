@@ -327,7 +327,7 @@ impl Ports {
     pub fn receive_common(&self, receiver: &mut Receiver, device: &Device) {
         let listens = !lock(&self.services).is_empty();
         let now_ns = clock::now().as_ns();
-        if !listens && self.has_company() {
+        if !listens && self.is_shared() {
             match self.common_rest_ns.swap(0, Ordering::Relaxed) {
                 0 => return self.common_rest_ns.store(now_ns + COMMON_REST_NS, Ordering::Relaxed),
                 until if now_ns < until => {
@@ -346,7 +346,7 @@ impl Ports {
     }
 
     /// Until when the sockets that all processes of an address read are left to the others.
-    pub fn common_rest(&self) -> Option<Time> {
+    pub fn common_backoff(&self) -> Option<Time> {
         Some(self.common_rest_ns.load(Ordering::Relaxed)).filter(|ns| *ns != 0).map(Time::from_ns)
     }
 
@@ -375,7 +375,7 @@ impl Ports {
 
     /// Whether other processes have used an address lately, so that [`sweep`](Self::sweep) is due
     /// from time to time.
-    pub fn has_company(&self) -> bool {
+    pub fn is_shared(&self) -> bool {
         self.members().any(Member::has_company)
     }
 

@@ -74,6 +74,11 @@ impl Shared {
         self.follow_up();
     }
 
+    /// Returns when a thread last polled.
+    pub fn polled_at(&self) -> Time {
+        Time::from_ns(self.polled_at_ns.load(Ordering::Relaxed))
+    }
+
     /// Whether the hook has something to act on.
     pub fn is_hook_due(&self) -> bool {
         self.after_progress.as_ref().is_some_and(|hook| hook.is_due())
@@ -181,7 +186,7 @@ impl Shared {
     fn deadline_of_connections(&self) -> Option<Time> {
         let connections = self.attached.get().map(|attached| attached.connections.deadline());
         let deferred = self.ports.deferred.next_look();
-        connections.into_iter().chain(deferred).chain(self.ports.common_rest()).min()
+        connections.into_iter().chain(deferred).chain(self.ports.common_backoff()).min()
     }
 
     /// When the background thread is to wake beside a thread that polls, which sees to the

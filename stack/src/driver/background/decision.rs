@@ -1,0 +1,233 @@
+//! What the background thread does next, decided from plain values: no system call, no lock.
+//!
+//! | in | decided by | out |
+//! |---|---|---|
+//! | [`Situation`]: who else looks at the sockets | [`Wait::choose`] | [`Wait`]: what to sleep on |
+//! | [`Due`]: the deadlines | [`Wait::deadline`] | when to wake up at the latest |
+//! | the descriptors were looked at | [`Wait::receives`] | whether to read the sockets |
+//! | [`Burst`]: what the reads found so far | [`Burst::next`] | [`Look`]: read on or stop |
+
+use std::ops::RangeInclusive;
+
+use super::poll_set::Entry;
+use crate::time::Time;
+
+/// A thread that polled within this time is taken to poll on.
+const POLLED_NS: u64 = 1_000_000;
+/// Batches received in a row before the thread does anything else.
+const MAX_BATCHES: usize = 64;
+/// Empty looks at the sockets behind a batch of a stream, before the thread sleeps: the next run
+/// arrives sooner than a sleep and a wake-up take. Before each look the thread gives the processor
+/// away. After small messages it sleeps at once: the scheduler prefers a thread that sleeps to one
+/// that spins.
+const MAX_EMPTY_LOOKS: usize = 32;
+
+/// What the other threads of the engine do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Situation {
+    pub now: Time,
+    /// Some thread waits for completions, and sleeps on the sockets.
+    pub has_leader: bool,
+    /// When a thread last polled.
+    pub polled_at: Time,
+    /// Until when the sockets are watched although a thread polls: it left packets in them.
+    pub watched_until: Time,
+}
+
+/// How the background thread waits. See [`super::super`] for the three states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Beside a leader, which sleeps on the sockets.
+    Led,
+    /// Beside a thread that polls, which looks at the sockets and at the queue pairs' deadlines.
+    Polled,
+    /// No other thread looks at the sockets.
+    Idle,
+}
+
+/// When there is something to do, by subject.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due {
+    /// Queue pairs, connections, deferred MADs, the sockets common to all processes.
+    pub protocol: Option<Time>,
+    /// The sockets of processes that ended.
+    pub sweep: Option<Time>,
+    /// Packets that a simulated impairment delays.
+    pub delayed: Option<Time>,
+    /// Whether there still is a leader.
+    pub has_leader: bool,
+}
+
+impl Wait {
+    /// Returns how to wait.
+    pub fn choose(situation: &Situation) -> Self {
+        let Situation { now, has_leader, polled_at, watched_until } = *situation;
+        if has_leader {
+            Self::Led
+        } else if now.since_ns(polled_at) < POLLED_NS && now >= watched_until {
+            Self::Polled
+        } else {
+            Self::Idle
+        }
+    }
+
+    /// Returns the descriptors to sleep on.
+    pub fn entries(self) -> RangeInclusive<Entry> {
+        match self {
+            Self::Led => Entry::Waker..=Entry::Shared,
+            Self::Polled => Entry::Watchdog..=Entry::Shared,
+            Self::Idle => Entry::Waker..=Entry::Socket,
+        }
+    }
+
+    /// Returns when to wake up at the latest.
+    pub fn deadline(self, due: &Due) -> Option<Time> {
+        let Due { protocol, sweep, delayed, has_leader } = *due;
+        match self {
+            // The leader went before this thread slept, and wakes it no more.
+            Self::Led if !has_leader => Some(Time::ZERO),
+            // The leader delivers delayed packets.
+            Self::Led => earliest([protocol, sweep, None]),
+            // The watchdog keeps the other deadlines.
+            Self::Polled => sweep,
+            Self::Idle => earliest([protocol, sweep, delayed]),
+        }
+    }
+
+    /// Returns whether to read the sockets after the sleep. `was_polled`: a thread polled meanwhile.
+    pub fn receives(self, was_polled: bool) -> bool {
+        match self {
+            Self::Led => false,
+            Self::Polled => !was_polled,
+            Self::Idle => true,
+        }
+    }
+}
+
+fn earliest(deadlines: [Option<Time>; 3]) -> Option<Time> {
+    deadlines.into_iter().flatten().min()
+}
+
+/// What a row of reads has found so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Burst {
+    /// Reads that found packets.
+    pub batches: usize,
+    /// Reads in vain since the last batch.
+    empty_looks: usize,
+}
+
+/// Whether to read the sockets once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// At once.
+    Again,
+    /// After other threads had the processor.
+    Yield,
+    /// No more.
+    Stop,
+}
+
+impl Burst {
+    /// Takes note of a read of `received` datagrams and returns what follows. `is_streaming`: the
+    /// last batch was part of a stream of data. `is_taken`: another thread polls or waits, and must
+    /// find the sockets free.
+    pub fn next(&mut self, received: usize, is_streaming: bool, is_taken: bool) -> Look {
+        if received > 0 {
+            self.batches += 1;
+            self.empty_looks = 0;
+            return if self.batches < MAX_BATCHES { Look::Again } else { Look::Stop };
+        }
+        if self.batches == 0 || !is_streaming || is_taken || self.empty_looks == MAX_EMPTY_LOOKS {
+            return Look::Stop;
+        }
+        self.empty_looks += 1;
+        Look::Yield
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Time {
+        Time::from_ns(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_leader_comes_before_a_polling_thread_and_unread_packets_before_that() {
+        let alone = Situation {
+            now: ms(1000),
+            has_leader: false,
+            polled_at: Time::ZERO,
+            watched_until: Time::ZERO,
+        };
+        let polled = Situation { polled_at: Time::from_ns(999_000_001), ..alone };
+        assert_eq!(Wait::choose(&alone), Wait::Idle);
+        assert_eq!(Wait::choose(&polled), Wait::Polled);
+        assert_eq!(Wait::choose(&Situation { polled_at: ms(999), ..alone }), Wait::Idle);
+        assert_eq!(Wait::choose(&Situation { watched_until: ms(1001), ..polled }), Wait::Idle);
+        assert_eq!(Wait::choose(&Situation { watched_until: ms(1000), ..polled }), Wait::Polled);
+        for situation in [alone, polled, Situation { watched_until: ms(1001), ..polled }] {
+            assert_eq!(Wait::choose(&Situation { has_leader: true, ..situation }), Wait::Led);
+        }
+    }
+
+    #[test]
+    fn each_wait_keeps_the_deadlines_that_no_other_thread_keeps() {
+        let due = Due {
+            protocol: Some(ms(3)),
+            sweep: Some(ms(4)),
+            delayed: Some(ms(2)),
+            has_leader: true,
+        };
+        assert_eq!(Wait::Led.deadline(&due), Some(ms(3)));
+        assert_eq!(Wait::Polled.deadline(&due), Some(ms(4)));
+        assert_eq!(Wait::Idle.deadline(&due), Some(ms(2)));
+        let gone = Due { has_leader: false, ..due };
+        assert_eq!(Wait::Led.deadline(&gone), Some(Time::ZERO), "no leader wakes this thread");
+        assert_eq!(Wait::Idle.deadline(&gone), Some(ms(2)));
+        let none = Due { protocol: None, sweep: None, delayed: None, has_leader: true };
+        for wait in [Wait::Led, Wait::Polled, Wait::Idle] {
+            assert_eq!(wait.deadline(&none), None);
+        }
+    }
+
+    #[test]
+    fn the_sockets_are_read_only_where_no_other_thread_reads_them() {
+        for (wait, was_polled, receives) in [
+            (Wait::Led, false, false),
+            (Wait::Led, true, false),
+            (Wait::Polled, false, true),
+            (Wait::Polled, true, false),
+            (Wait::Idle, false, true),
+            (Wait::Idle, true, true),
+        ] {
+            assert_eq!(wait.receives(was_polled), receives, "{wait:?}");
+            assert_eq!(wait.entries().contains(&Entry::Socket), wait == Wait::Idle);
+            assert_eq!(wait.entries().contains(&Entry::Watchdog), wait == Wait::Polled);
+            for always in [Entry::Waker, Entry::Changes, Entry::Shared] {
+                assert!(wait.entries().contains(&always));
+            }
+        }
+    }
+
+    #[test]
+    fn reads_go_on_behind_a_stream_until_enough_were_in_vain() {
+        assert_eq!(Burst::default().next(0, true, false), Look::Stop, "nothing came at all");
+        let mut burst = Burst::default();
+        assert_eq!(burst.next(4, false, false), Look::Again);
+        assert_eq!({ burst }.next(0, false, false), Look::Stop, "no stream");
+        assert_eq!({ burst }.next(0, true, true), Look::Stop, "another thread reads");
+        for _ in 0..2 {
+            for _ in 0..MAX_EMPTY_LOOKS {
+                assert_eq!(burst.next(0, true, false), Look::Yield);
+            }
+            assert_eq!({ burst }.next(0, true, false), Look::Stop);
+            assert_eq!(burst.next(1, true, false), Look::Again, "a batch starts the count anew");
+        }
+        let batches = burst.batches;
+        let more = (batches..).take_while(|_| burst.next(1, true, true) == Look::Again).count();
+        assert_eq!(batches + more + 1, MAX_BATCHES);
+    }
+}
