@@ -2,7 +2,7 @@
 //!
 //! One queue pair is one `&mut self` state machine: packets, posts and time go in, packets go into
 //! a run, completions into the completion queues. It knows no socket and no other queue pair. `Qp`
-//! keeps what is the same for every service and hands the rest to the `Machine` of its type.
+//! keeps what is the same for every service and hands the rest to the service of its type.
 //!
 //! | file | subject |
 //! |---|---|
@@ -11,10 +11,10 @@
 //! | [`wr`] | work requests as posted |
 //! | `queue` | the ring of sends |
 //! | `recv_queue` | where receives come from: the own ring or a shared one |
-//! | `machine` | what a service has to do |
+//! | `service` | a service: a half that sends and a half that receives |
+//! | `any_service` | the services by the type of their queue pairs |
 //! | `rc` | reliable connections |
 //! | `uc` | unreliable connections |
-//! | `xrc` | the two ends of extended reliable connections |
 //! | [`ud`] | unreliable datagrams |
 //! | `unreliable` | sending without answers: what unreliable services share |
 //! | `headers` | opcode and headers of each packet of a SEND or WRITE |
@@ -23,13 +23,16 @@
 //! | `completions` | completions of sends, told together |
 //! | `gather` | copies between packets and scatter-gather lists |
 
+// Before `any_service`: enum_dispatch writes the enum's code where the second of the two stands.
+mod service;
+
+mod any_service;
 pub mod attr;
 pub(crate) mod completions;
 pub(crate) mod context;
 mod gather;
 mod headers;
 mod local;
-mod machine;
 mod queue;
 mod rc;
 mod recv_queue;
@@ -39,19 +42,18 @@ pub mod ud;
 mod unreliable;
 mod update;
 pub mod wr;
-mod xrc;
 
 use std::net::IpAddr;
 
 use urxe_wire::{IcrcSeed, PacketView, Qpn};
 
+use self::any_service::AnyService;
 use self::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use self::context::{Common, Context, Sent, XrcTarget};
-use self::machine::{AnyMachine, Machine, Outlook};
 use self::recv_queue::RecvQueue;
+use self::service::{Outlook, TransportService};
 use self::transition::Step;
 use self::wr::{Destination, PostError, RecvRequest, SendRequest};
-use self::xrc::XrcRecv;
 use crate::cq::{Cq, CqRef, QpEventType};
 use crate::device::counters::Counter;
 use crate::memory::PdId;
@@ -101,7 +103,7 @@ pub(crate) struct Qp {
     established: bool,
     drained: bool,
     pub common: Common,
-    machine: AnyMachine,
+    service: AnyService,
 }
 
 impl Qp {
@@ -139,7 +141,7 @@ impl Qp {
             true => Common { max_message: active_mtu.bytes() as u64, ..common },
             false => common,
         };
-        Self::with(common, AnyMachine::new(init.qp_type, &cap, receives))
+        Self::with(common, AnyService::new(init.qp_type, &cap, receives))
     }
 
     /// The receiving end of an XRC connection: it sends answers only.
@@ -147,17 +149,19 @@ impl Qp {
         // Each message brings the protection domain that it is checked against; none is in this
         // one.
         let nowhere = PdId(0);
+        let (qp_type, cap) = (QpType::XrcRecv, QpCap::default());
         let common = Common {
             xrc: Some(XrcTarget { xrcd, srq: None, opens: 1 }),
-            ..Common::new(qpn, QpType::XrcRecv, nowhere, QpCap::default(), limits)
+            ..Common::new(qpn, qp_type, nowhere, cap, limits)
         };
-        Self::with(common, XrcRecv::new(RecvQueue::of_xrc(limits.max_srq_sge)).into())
+        let receives = RecvQueue::of_xrc(limits.max_srq_sge);
+        Self::with(common, AnyService::new(qp_type, &cap, receives))
     }
 
-    fn with(common: Common, machine: AnyMachine) -> Self {
+    fn with(common: Common, service: AnyService) -> Self {
         Self {
             common,
-            machine,
+            service,
             path: None,
             timer_at: Time::NEVER,
             timer_then: Time::NEVER,
@@ -184,11 +188,14 @@ impl Qp {
         match (step.from, step.to) {
             (_, QpState::Reset) => self.reset(cx),
             (QpState::Init, QpState::Rtr) => {
-                self.machine.start_receiving(&self.common);
+                self.service.receive_half().start(&self.common);
                 self.established = false;
             }
-            (QpState::Rtr, QpState::Rts) => self.machine.start_sending(&self.common),
-            (QpState::Sqd, QpState::Sqd) => self.machine.attributes_changed(&self.common, mask),
+            (QpState::Rtr, QpState::Rts) => self.service.send_half().start(&self.common),
+            (QpState::Sqd, QpState::Sqd) => {
+                self.service.send_half().attributes_changed(&self.common, mask);
+                self.service.receive_half().attributes_changed(&self.common);
+            }
             (_, QpState::Sqd) => {
                 self.drained = false;
                 self.check_drained(cx);
@@ -200,7 +207,7 @@ impl Qp {
     /// What was completed and not polled goes, too, as with hardware (mlx5's `mlx5_cq_clean`): a
     /// program that starts over would take it for the outcome of what it posts next.
     fn reset(&mut self, cx: &Context<'_>) {
-        self.machine.reset(cx);
+        self.release(cx);
         for cq in self.common.send_cq.iter().chain(&self.common.recv_cq) {
             cq.withdraw(self.common.qpn);
         }
@@ -215,7 +222,7 @@ impl Qp {
         cx.carried.let_go();
         let first_time = self.common.state != QpState::Err;
         self.common.state = QpState::Err;
-        self.machine.flush(&mut self.common, cx);
+        self.flush(cx);
         if first_time && self.common.has_srq {
             // It takes no more, and what it had taken is complete (IBTA vol. 1, 11.6.3.2).
             self.common.raise(QpEventType::QpLastWqeReached, cx);
@@ -226,12 +233,18 @@ impl Qp {
         self.common.send_failed = false;
     }
 
+    /// Completes everything that was posted with "flushed".
+    fn flush(&mut self, cx: &Context<'_>) {
+        self.service.send_half().flush(&mut self.common, cx);
+        self.service.receive_half().flush(&mut self.common, cx);
+    }
+
     /// A send failed on an unreliable service: those after it are flushed, receiving goes on
     /// (10.3.1.6).
     fn enter_send_error(&mut self, cx: &Context<'_>) {
         cx.carried.let_go();
         self.common.state = QpState::Sqe;
-        self.machine.flush_sends(&mut self.common, cx);
+        self.service.send_half().flush(&mut self.common, cx);
         if std::mem::take(&mut self.common.cq_overrun) {
             self.common.raise(QpEventType::QpFatal, cx);
             self.enter_error(cx);
@@ -241,7 +254,7 @@ impl Qp {
     /// Stands on the path of the oldest message, for a service whose messages choose theirs.
     fn follow(&mut self, cx: &Context<'_>) {
         if self.common.qp_type.is_datagram()
-            && let Some(path) = self.machine.next_path(cx)
+            && let Some(path) = self.service.send_half().next_path(cx)
         {
             self.path = Some(path);
         }
@@ -250,7 +263,7 @@ impl Qp {
     /// The path that it stands on was closed. True if it goes on, on another.
     pub fn on_path_closed(&mut self, cx: &Context<'_>) -> bool {
         let closed = self.path.take();
-        self.machine.on_path_closed(&mut self.common, cx);
+        self.service.send_half().on_path_closed(&mut self.common, cx);
         self.settle(cx);
         self.follow(cx);
         self.path.is_some() && self.path != closed
@@ -268,7 +281,7 @@ impl Qp {
         path: Option<(u32, IpAddr)>,
         cx: &Context<'_>,
     ) -> Option<(u32, IpAddr)> {
-        self.machine.uncharge(cx);
+        self.service.send_half().uncharge(cx);
         // The list of the old path may still name this queue pair; it will not be found there.
         self.is_blocked = false;
         let held = self.held_path();
@@ -276,9 +289,11 @@ impl Qp {
         held
     }
 
-    /// Gives back what the path's window holds for this queue pair, before it is destroyed.
+    /// Forgets everything that was posted, and gives back what the path's window holds for this
+    /// queue pair: in RESET, and before it is destroyed.
     pub fn release(&mut self, cx: &Context<'_>) {
-        self.machine.reset(cx);
+        self.service.send_half().reset(cx);
+        self.service.receive_half().reset();
     }
 
     /// Queues send work requests, in order, up to the first that is refused. `Err` with its index.
@@ -302,15 +317,17 @@ impl Qp {
                 }
                 _ => Ok(()),
             };
-            let posted = reachable.and_then(|()| self.machine.push_send(&self.common, request));
+            let posted = reachable
+                .and_then(|()| request.check_type(qp_type))
+                .and_then(|()| self.service.push_send(&self.common, request));
             if let Err(error) = posted {
                 result = Err((index, error));
                 break;
             }
         }
         match state {
-            QpState::Err => self.machine.flush(&mut self.common, cx),
-            QpState::Sqe => self.machine.flush_sends(&mut self.common, cx),
+            QpState::Err => self.flush(cx),
+            QpState::Sqe => self.service.send_half().flush(&mut self.common, cx),
             _ => {}
         }
         self.follow(cx);
@@ -324,7 +341,7 @@ impl Qp {
             && self.path.is_some()
             && !self.is_blocked
             && self.common.state == QpState::Rts
-            && self.machine.only_data(posted).is_some_and(|bytes| !path.window.admits(bytes))
+            && self.service.only_data(posted).is_some_and(|bytes| !path.window.admits(bytes))
     }
 
     /// Queues receive work requests, in order, up to the first that is refused. `Err` with its
@@ -346,13 +363,13 @@ impl Qp {
         }
         let mut result = Ok(());
         for (index, request) in requests.iter().enumerate() {
-            if let Err(error) = self.machine.push_recv(&self.common, request) {
+            if let Err(error) = self.service.receive_half().push(request) {
                 result = Err((index, error));
                 break;
             }
         }
         if state == QpState::Err {
-            self.machine.flush(&mut self.common, cx);
+            self.flush(cx);
         }
         result
     }
@@ -376,14 +393,14 @@ impl Qp {
             self.established = true;
             self.common.raise(QpEventType::CommEst, cx);
         }
-        self.machine.on_packet(&mut self.common, cx, packet);
+        self.service.on_packet(&mut self.common, cx, packet);
         self.settle(cx);
     }
 
     /// Appends packets to `run`.
     #[inline(always)]
     pub fn transmit(&mut self, cx: &mut Context<'_>, run: &mut RunBuffer, icrc: &IcrcSeed) -> Sent {
-        let sent = self.machine.transmit(&mut self.common, cx, run, icrc);
+        let sent = self.service.transmit(&mut self.common, cx, run, icrc);
         self.settle(cx);
         self.follow(cx);
         sent
@@ -392,7 +409,7 @@ impl Qp {
     /// Takes its acknowledgement out, if that is all that it has to send now.
     #[inline(always)]
     pub fn take_ack(&mut self, now: Time) -> Option<Ack> {
-        self.machine.take_ack(&self.common, now)
+        self.service.take_ack(&self.common, now)
     }
 
     /// Whether routers may mark its packets instead of dropping them: it slows down when its peer
@@ -414,7 +431,8 @@ impl Qp {
     /// Does what is due.
     pub fn on_timer(&mut self, cx: &Context<'_>) {
         if has_timers(self.common.state) {
-            self.machine.on_timer(&mut self.common, cx);
+            self.service.receive_half().on_timer(cx);
+            self.service.send_half().on_timer(&mut self.common, cx);
             self.settle(cx);
         }
     }
@@ -422,21 +440,21 @@ impl Qp {
     /// When it wants to be looked at again.
     #[inline]
     pub fn deadline(&self) -> Time {
-        match &self.machine {
+        match &self.service {
             _ if !has_timers(self.common.state) => Time::NEVER,
             // What most are, in place.
-            AnyMachine::Rc(rc) => rc.deadline(),
-            machine => machine.deadline(),
+            AnyService::Rc(rc) => rc.deadline(),
+            service => service.deadline(),
         }
     }
 
     /// What it will do next.
     #[inline(always)]
     pub fn outlook(&self, now: Time) -> Outlook {
-        let mut outlook = match &self.machine {
+        let mut outlook = match &self.service {
             // What most are, in place.
-            AnyMachine::Rc(rc) => rc.outlook(now),
-            machine => machine.outlook(now),
+            AnyService::Rc(rc) => rc.outlook(now),
+            service => service.outlook(now),
         };
         outlook.is_urgent |= self.is_blocked;
         if !has_timers(self.common.state) {
@@ -447,7 +465,7 @@ impl Qp {
 
     /// Whether there may be something to send now.
     pub fn wants_to_send(&self, now: Time) -> bool {
-        self.machine.wants_to_send(now)
+        self.service.wants_to_send(now)
     }
 
     #[inline]
@@ -475,7 +493,10 @@ impl Qp {
 
     /// SQD: the event once everything that was begun is complete (10.3.1.5).
     fn check_drained(&mut self, cx: &Context<'_>) {
-        if self.common.state == QpState::Sqd && !self.drained && self.machine.is_drained() {
+        if self.common.state == QpState::Sqd
+            && !self.drained
+            && self.service.send_half().is_drained()
+        {
             self.drained = true;
             if self.common.attr.en_sqd_async_notify {
                 self.common.raise(QpEventType::SqDrained, cx);

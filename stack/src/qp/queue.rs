@@ -6,10 +6,10 @@
 //! that is not complete, and `tail`, where the next one goes. The cursor of what is being sent
 //! belongs to the requester.
 
-use urxe_wire::{Lkey, PlacementType, Psn};
+use urxe_wire::{Lkey, PlacementType, Psn, QKey, Qpn};
 
 use super::gather::{LocalFault, gather};
-use super::wr::{Destination, Payload, PostError, SendFlags, SendOp, SendRequest, Sge};
+use super::wr::{AhHandle, Destination, Payload, PostError, SendFlags, SendOp, SendRequest, Sge};
 use crate::memory::{PdId, Pins};
 
 /// What an ATOMIC WRITE carries.
@@ -47,6 +47,14 @@ impl SendWqe {
 
     pub fn is_inline(&self) -> bool {
         self.flags.contains(SendFlags::INLINE)
+    }
+
+    /// The address handle, queue pair and Q_Key that it is for, if it is a datagram.
+    pub fn datagram(&self) -> Option<(AhHandle, Qpn, QKey)> {
+        match self.to {
+            Destination::Datagram { ah, qpn, qkey } => Some((ah, qpn, qkey)),
+            Destination::Peer | Destination::XrcSrq { .. } => None,
+        }
     }
 
     /// PSN after its last packet. Only when begun.

@@ -4,7 +4,9 @@
 //! pair holds it until the message completes (IBTA vol. 1, 10.2.9). So [`RecvQueue::front`] of a
 //! shared queue takes, and says the same until [`RecvQueue::pop`].
 
+use super::context::{Common, Context};
 use super::wr::{PostError, RecvRequest, Sge};
+use crate::cq::{Completion, WcOpcode, WcStatus};
 use crate::memory::PdId;
 use crate::srq::ring::{RecvRing, RecvWqe};
 use crate::srq::{Srq, SrqRef};
@@ -108,6 +110,14 @@ impl RecvQueue {
         match self {
             Self::Own(ring) => ring.pop(),
             Self::Shared(_, held) | Self::Xrc(_, held) => held.wqe.take(),
+        }
+    }
+
+    /// Completes every entry with "flushed" (ERR); of a shared queue only what was taken from it.
+    pub fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
+        while let Some(wqe) = self.pop() {
+            let flushed = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, WcStatus::WrFlushErr);
+            qp.complete_recv(flushed, true, cx);
         }
     }
 

@@ -12,47 +12,35 @@
 //! Sources: IBTA vol. 1, 9.8.2.1 (UC requester), 9.8.3.1 (UD requester), 10.3.1.6 (SQE), 9.9.2.1
 //! (local errors).
 
-use urxe_wire::{Bth, Opcode, Psn, Qpn};
+use std::net::IpAddr;
 
-use super::context::{Common, Context};
+use urxe_wire::{Bth, IcrcSeed, Opcode, Psn, Qpn};
+
+use super::attr::QpState;
+use super::context::{Common, Context, Sent};
 use super::gather::LocalFault;
 use super::queue::{SendQueue, SendWqe};
-use super::wr::SendFlags;
+use super::service::SendHalf;
+use super::wr::{PostError, SendFlags, SendRequest};
 use crate::cq::{Completion, WcStatus};
+use crate::path::run::RunBuffer;
 use crate::time::Time;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Sender {
+pub(super) struct Requester {
     pub queue: SendQueue,
     /// PSN of the next packet.
     pub psn: Psn,
+    /// How many packets of the oldest message have been sent; a datagram is sent whole.
+    pub sent: u32,
     /// The pace stopped it until then.
     resume_at: Time,
 }
 
-impl Sender {
+impl Requester {
     pub fn new(queue: SendQueue) -> Self {
-        Self { queue, psn: Psn::new(0), resume_at: Time::ZERO }
-    }
-
-    /// RTR to RTS: the first PSN is known.
-    pub fn start(&mut self, qp: &Common) {
-        self.psn = qp.attr.sq_psn;
-    }
-
-    /// Forgets everything that was posted (RESET).
-    pub fn reset(&mut self) {
-        self.queue.clear();
-        self.resume_at = Time::ZERO;
-    }
-
-    /// Completes everything that was posted with "flushed".
-    pub fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
-        while !self.queue.is_empty() {
-            self.complete_head(qp, cx, WcStatus::WrFlushErr);
-        }
-        self.resume_at = Time::ZERO;
+        Self { queue, psn: Psn::new(0), sent: 0, resume_at: Time::ZERO }
     }
 
     /// The oldest message.
@@ -99,14 +87,74 @@ impl Sender {
         qp.send_failed = true;
     }
 
+    /// The oldest message's address handle was destroyed.
+    pub fn fail_unaddressed(&mut self, qp: &mut Common, cx: &Context<'_>) -> Sent {
+        tracing::debug!(qp = %qp.qpn, "send work request: its address handle was destroyed");
+        self.fail_head(qp, cx, WcStatus::LocQpOpErr);
+        Sent::Idle
+    }
+
     /// The oldest message's own buffers may not be used.
     pub fn fail_locally(&mut self, qp: &mut Common, cx: &Context<'_>, fault: LocalFault) {
         tracing::debug!(qp = %qp.qpn, %fault, "send work request: local protection error");
         self.fail_head(qp, cx, WcStatus::LocProtErr);
     }
+}
+
+impl SendHalf for Requester {
+    fn start(&mut self, qp: &Common) {
+        self.psn = qp.attr.sq_psn;
+    }
+
+    fn reset(&mut self, _cx: &Context<'_>) {
+        self.queue.clear();
+        (self.sent, self.resume_at) = (0, Time::ZERO);
+    }
+
+    fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
+        while !self.queue.is_empty() {
+            self.complete_head(qp, cx, WcStatus::WrFlushErr);
+        }
+        (self.sent, self.resume_at) = (0, Time::ZERO);
+    }
+
+    fn push(&mut self, qp: &Common, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.queue.push(request, qp.max_message, qp.sq_sig_all)
+    }
+
+    fn transmit(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Sent {
+        match (qp.qp_type.is_datagram(), qp.state) {
+            (true, QpState::Rts) => self.send_datagrams(qp, cx, run, icrc),
+            (false, QpState::Rts | QpState::Sqd) => self.send_messages(qp, cx, run, icrc),
+            _ => Sent::Idle,
+        }
+    }
+
+    fn next_path(&self, cx: &Context<'_>) -> Option<(u32, IpAddr)> {
+        let (ah, to, _) = self.head()?.datagram()?;
+        cx.ahs.path_of(ah, to)
+    }
+
+    fn on_path_closed(&mut self, qp: &mut Common, cx: &Context<'_>) {
+        if qp.qp_type.is_datagram() && self.head().is_some() && self.next_path(cx).is_none() {
+            self.fail_unaddressed(qp, cx);
+        }
+    }
+
+    fn on_timer(&mut self, _qp: &mut Common, cx: &Context<'_>) {
+        if cx.now >= self.resume_at {
+            self.resume_at = Time::ZERO;
+        }
+    }
 
     /// When the pace lets it go on, [`Time::NEVER`] if it has not stopped it.
-    pub fn deadline(&self) -> Time {
+    fn deadline(&self) -> Time {
         if self.queue.is_empty() || self.resume_at == Time::ZERO {
             Time::NEVER
         } else {
@@ -114,15 +162,11 @@ impl Sender {
         }
     }
 
-    /// Whether there may be something to send now.
-    pub fn wants_to_send(&self, now: Time) -> bool {
+    fn wants_to_send(&self, now: Time) -> bool {
         !self.queue.is_empty() && now >= self.resume_at
     }
 
-    /// The clock says `now`.
-    pub fn on_timer(&mut self, now: Time) {
-        if now >= self.resume_at {
-            self.resume_at = Time::ZERO;
-        }
+    fn is_drained(&self) -> bool {
+        self.sent == 0
     }
 }

@@ -7,10 +7,14 @@
 use std::net::IpAddr;
 
 use bitflags::bitflags;
-use urxe_wire::{Lkey, PlacementType, QKey, Qpn, Rkey};
+use urxe_wire::{Lkey, PlacementType, QKey, Qpn, Rkey, Service};
 
+use super::attr::{QpState, QpType};
 use crate::cq::{SrqId, WcOpcode};
 use crate::memory::{Access, Bind};
+
+/// Numbers of shared receive queues have 24 bits.
+const MAX_SRQ_NUMBER: u32 = 0x00ff_ffff;
 
 /// One piece of local memory: `length` bytes at `addr`, inside the region named by `lkey`
 /// (`ibv_sge`, whose layout it has).
@@ -262,6 +266,29 @@ impl SendRequest<'_> {
             Payload::Inline(pieces) => pieces.iter().map(|piece| piece.len() as u64).sum(),
         }
     }
+
+    /// Checks that a queue pair of type `qp_type` sends to such a destination, and has the
+    /// operation.
+    #[inline]
+    pub(crate) fn check_type(&self, qp_type: QpType) -> Result<(), PostError> {
+        match (qp_type, self.to) {
+            (QpType::Rc | QpType::Uc, Destination::Peer)
+            | (QpType::Ud | QpType::Gsi, Destination::Datagram { .. }) => {}
+            (QpType::XrcSend, Destination::XrcSrq { srq }) if srq.0 <= MAX_SRQ_NUMBER => {}
+            (QpType::XrcSend, Destination::XrcSrq { srq }) => {
+                return Err(PostError::SrqNumber { given: srq.0 });
+            }
+            _ => return Err(PostError::Destination { qp_type }),
+        }
+        let is_send = matches!(self.op, SendOp::Send | SendOp::SendImm { .. });
+        let is_write = matches!(self.op, SendOp::Write { .. } | SendOp::WriteImm { .. });
+        let has_op = match qp_type.service() {
+            Service::Ud => is_send,
+            Service::Uc => is_send || is_write || self.op.is_local(),
+            _ => true,
+        };
+        if has_op { Ok(()) } else { Err(PostError::Unsupported { qp_type }) }
+    }
 }
 
 /// A receive work request.
@@ -283,7 +310,7 @@ pub enum PostError {
     #[error("a {qp_type} queue pair has no {queue} queue")]
     NoQueue {
         /// Its type.
-        qp_type: super::attr::QpType,
+        qp_type: QpType,
         /// "send" or "receive".
         queue: &'static str,
     },
@@ -316,7 +343,7 @@ pub enum PostError {
     )]
     State {
         /// The state it is in.
-        state: super::attr::QpState,
+        state: QpState,
     },
     /// The queue is full.
     #[error(
@@ -403,7 +430,7 @@ pub enum PostError {
     #[error("a {qp_type} queue pair sends {}", whom(*.qp_type))]
     Destination {
         /// Its type.
-        qp_type: super::attr::QpType,
+        qp_type: QpType,
     },
     /// Binding, registering and invalidating move no data.
     #[error("{given} bytes or pieces of data with an operation that has none")]
@@ -420,19 +447,17 @@ pub enum PostError {
     #[error("a queue pair of type {qp_type} has no such operation")]
     Unsupported {
         /// Its type.
-        qp_type: super::attr::QpType,
+        qp_type: QpType,
     },
 }
 
 /// Whom a queue pair sends to, for an error text.
-const fn whom(qp_type: super::attr::QpType) -> &'static str {
+const fn whom(qp_type: QpType) -> &'static str {
     match qp_type {
-        super::attr::QpType::Ud | super::attr::QpType::Gsi => {
+        QpType::Ud | QpType::Gsi => {
             "to an address handle, a queue pair and its Q_Key, and the request names none"
         }
-        super::attr::QpType::XrcSend => {
-            "to a shared receive queue of its peer, and the request names none"
-        }
+        QpType::XrcSend => "to a shared receive queue of its peer, and the request names none",
         _ => "to its peer only, and the request names somebody else",
     }
 }

@@ -25,11 +25,11 @@ use crate::qp::wr::SendOp;
 
 /// The oldest work request failed: the queue pair goes to the error state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failed;
+pub(super) struct Failed;
 
 impl Requester {
     /// Takes an ACK, NAK, READ response or atomic response.
-    pub fn on_response(
+    pub(super) fn take_response(
         &mut self,
         qp: &mut Common,
         cx: &mut Context<'_>,
@@ -91,7 +91,11 @@ impl Requester {
     }
 
     /// Completes the entry that could not be sent once everything before it is complete.
-    pub fn complete_failed(&mut self, qp: &mut Common, cx: &Context<'_>) -> Result<(), Failed> {
+    pub(super) fn complete_failed(
+        &mut self,
+        qp: &mut Common,
+        cx: &Context<'_>,
+    ) -> Result<(), Failed> {
         match self.failed {
             Some(status) if self.cursor == self.queue.head() => self.fail_head(qp, cx, status),
             _ => Ok(()),
@@ -99,7 +103,11 @@ impl Requester {
     }
 
     /// The clock says `cx.now`.
-    pub fn on_timer(&mut self, qp: &mut Common, cx: &Context<'_>) -> Result<(), Failed> {
+    pub(super) fn look_at_clock(
+        &mut self,
+        qp: &mut Common,
+        cx: &Context<'_>,
+    ) -> Result<(), Failed> {
         if Held::is_due(&mut self.held, cx.now)
             && let Some(highest) = self.drop_held(cx)
         {

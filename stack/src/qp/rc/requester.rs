@@ -24,12 +24,13 @@
 use std::collections::VecDeque;
 
 use urxe_wire::{
-    AtomicEth, Bth, Ext, Feth, IcrcSeed, Opcode, PacketRepr, Psn, Qpn, Reth, SelectivityLevel,
-    Service, XrcEth,
+    AtomicEth, Bth, Ext, Feth, IcrcSeed, Opcode, PacketRepr, PacketView, Psn, Qpn, Reth,
+    SelectivityLevel, Service,
 };
 
 use super::held::Held;
 use super::recovery::Recovery;
+use super::xrc::xrceth;
 use crate::cq::{Completion, WcStatus};
 use crate::device::counters::Counter;
 use crate::path::run::{MAX_RUN_BYTES, RunBuffer};
@@ -41,7 +42,8 @@ use crate::qp::gather::LocalFault;
 use crate::qp::headers::data_headers;
 use crate::qp::local;
 use crate::qp::queue::{SendQueue, SendWqe};
-use crate::qp::wr::{Destination, FlushRange, PostError, SendFlags, SendOp, SendRequest};
+use crate::qp::service::SendHalf;
+use crate::qp::wr::{FlushRange, PostError, SendFlags, SendOp, SendRequest};
 use crate::time::Time;
 
 /// PSNs that may be unacknowledged at once. Far below half the PSN space; the path's window is the
@@ -62,7 +64,7 @@ pub(super) struct Outstanding {
 /// See the module.
 #[derive(Debug)]
 #[repr(C)] // what each packet looks at stands together
-pub(crate) struct Requester {
+pub(in crate::qp) struct Requester {
     /// The entry that the next packet belongs to.
     pub(super) cursor: u64,
     /// The entry at the cursor cannot be sent: how it will complete once all before it have.
@@ -112,41 +114,6 @@ impl Requester {
         }
     }
 
-    /// RTR to RTS: the first PSN is known.
-    pub fn start(&mut self, qp: &Common) {
-        let psn = qp.attr.sq_psn;
-        self.mtu = qp.mtu();
-        (self.cursor_psn, self.next_psn, self.sent_psn, self.una) = (psn, psn, psn, psn);
-        self.reads.reserve(usize::from(qp.attr.max_rd_atomic));
-        self.recovery = Recovery::new(qp);
-    }
-
-    /// The attributes of `mask` changed while the queue pair lives. Those that are not kept here
-    /// are looked up where they count.
-    pub fn attributes_changed(&mut self, qp: &Common, mask: QpAttrMask) {
-        if mask.contains(QpAttrMask::RNR_RETRY) {
-            self.recovery.allow_rnr_retries(qp);
-        }
-        let most = usize::from(qp.attr.max_rd_atomic);
-        self.reads.reserve(most.saturating_sub(self.reads.len()));
-    }
-
-    /// Forgets everything that was posted (RESET).
-    pub fn reset(&mut self, cx: &Context<'_>) {
-        self.uncharge(cx);
-        self.queue.clear();
-        self.restart_at_tail();
-    }
-
-    /// Completes everything that was posted with "flushed" (ERR).
-    pub fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
-        self.uncharge(cx);
-        while !self.queue.is_empty() {
-            self.complete_head(qp, cx, WcStatus::WrFlushErr);
-        }
-        self.restart_at_tail();
-    }
-
     fn restart_at_tail(&mut self) {
         self.cursor = self.queue.tail();
         self.cursor_psn = self.next_psn;
@@ -155,54 +122,6 @@ impl Requester {
         self.burst_left = 0;
         self.recovery.stop();
         self.held = None;
-    }
-
-    /// Gives everything charged back to the path's window: what is not acknowledged will be sent
-    /// again.
-    pub fn uncharge(&mut self, cx: &Context<'_>) {
-        self.rewind(self.una, cx);
-    }
-
-    /// Whether everything that was begun is complete: what SQD waits for.
-    pub fn is_drained(&self) -> bool {
-        self.queue.is_empty() || !self.queue.wqe(self.queue.head()).is_begun()
-    }
-
-    /// Queues a send work request.
-    pub fn push(&mut self, qp: &Common, request: &SendRequest<'_>) -> Result<(), PostError> {
-        if request.op.has_response() && qp.attr.max_rd_atomic == 0 && qp.state != QpState::Err {
-            return Err(PostError::NoReadDepth);
-        }
-        self.queue.push(request, qp.max_message, qp.sq_sig_all)
-    }
-
-    /// Appends packets to `run` if the queue pair may send, and fails it if what it should send
-    /// cannot be sent.
-    pub fn transmit(
-        &mut self,
-        qp: &mut Common,
-        cx: &mut Context<'_>,
-        run: &mut RunBuffer,
-        icrc: &IcrcSeed,
-    ) -> Sent {
-        if qp.fatal || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
-            return Sent::Idle;
-        }
-        let sent = self.send_on(qp, cx, run, icrc);
-        cx.charges.end_turn(&cx.path.window, cx.others_follow);
-        self.complete_executed(qp, cx);
-        qp.fatal |= self.complete_failed(qp, cx).is_err();
-        sent
-    }
-
-    /// Whether the message at the cursor is of several packets and the last of them so short that
-    /// nothing can follow it in its run.
-    pub fn ends_short(&self) -> bool {
-        if self.cursor == self.queue.tail() {
-            return false;
-        }
-        let wqe = self.queue.wqe(self.cursor);
-        !wqe.op.has_response() && wqe.length > self.mtu && !wqe.length.is_multiple_of(self.mtu)
     }
 
     /// Appends packets to `run` until nothing more can be sent now, or the run or the window is
@@ -612,16 +531,89 @@ impl Requester {
     pub(super) fn has_executed(&self) -> bool {
         !self.queue.is_empty() && self.queue.wqe(self.queue.head()).executed
     }
+}
 
-    /// Whether [`transmit`](Self::transmit) may find something to send.
+impl SendHalf for Requester {
+    fn start(&mut self, qp: &Common) {
+        let psn = qp.attr.sq_psn;
+        self.mtu = qp.mtu();
+        (self.cursor_psn, self.next_psn, self.sent_psn, self.una) = (psn, psn, psn, psn);
+        self.reads.reserve(usize::from(qp.attr.max_rd_atomic));
+        self.recovery = Recovery::new(qp);
+    }
+
+    /// Attributes that are not kept here are looked up where they count.
+    fn attributes_changed(&mut self, qp: &Common, mask: QpAttrMask) {
+        if mask.contains(QpAttrMask::RNR_RETRY) {
+            self.recovery.allow_rnr_retries(qp);
+        }
+        let most = usize::from(qp.attr.max_rd_atomic);
+        self.reads.reserve(most.saturating_sub(self.reads.len()));
+    }
+
+    fn reset(&mut self, cx: &Context<'_>) {
+        self.uncharge(cx);
+        self.queue.clear();
+        self.restart_at_tail();
+    }
+
+    fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
+        self.uncharge(cx);
+        while !self.queue.is_empty() {
+            self.complete_head(qp, cx, WcStatus::WrFlushErr);
+        }
+        self.restart_at_tail();
+    }
+
+    /// What is not acknowledged will be sent again.
+    fn uncharge(&mut self, cx: &Context<'_>) {
+        self.rewind(self.una, cx);
+    }
+
+    fn is_drained(&self) -> bool {
+        self.queue.is_empty() || !self.queue.wqe(self.queue.head()).is_begun()
+    }
+
+    fn push(&mut self, qp: &Common, request: &SendRequest<'_>) -> Result<(), PostError> {
+        if request.op.has_response() && qp.attr.max_rd_atomic == 0 && qp.state != QpState::Err {
+            return Err(PostError::NoReadDepth);
+        }
+        self.queue.push(request, qp.max_message, qp.sq_sig_all)
+    }
+
+    /// Appends packets to `run` if the queue pair may send, and fails it if what it should send
+    /// cannot be sent.
+    fn transmit(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Sent {
+        if qp.fatal || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
+            return Sent::Idle;
+        }
+        let sent = self.send_on(qp, cx, run, icrc);
+        cx.charges.end_turn(&cx.path.window, cx.others_follow);
+        self.complete_executed(qp, cx);
+        qp.fatal |= self.complete_failed(qp, cx).is_err();
+        sent
+    }
+
+    fn ends_short(&self) -> bool {
+        if self.cursor == self.queue.tail() {
+            return false;
+        }
+        let wqe = self.queue.wqe(self.cursor);
+        !wqe.op.has_response() && wqe.length > self.mtu && !wqe.length.is_multiple_of(self.mtu)
+    }
+
     #[inline]
-    pub fn may_send(&self, now: Time) -> bool {
+    fn wants_to_send(&self, now: Time) -> bool {
         self.cursor != self.queue.tail() && self.failed.is_none() && !self.recovery.is_waiting(now)
     }
 
-    /// If the `posted` newest requests are all that is to be sent, and the first of them is data:
-    /// what its first packet is charged.
-    pub fn only_data(&self, posted: usize) -> Option<u64> {
+    fn only_data(&self, posted: usize) -> Option<u64> {
         if posted == 0 || self.queue.tail() - self.cursor != posted as u64 {
             return None;
         }
@@ -630,9 +622,16 @@ impl Requester {
         is_data.then(|| charged(wqe, 0, 1, self.mtu))
     }
 
-    /// When this requester wants to be looked at again.
+    fn on_response(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+        qp.fatal |= self.take_response(qp, cx, packet).is_err();
+    }
+
+    fn on_timer(&mut self, qp: &mut Common, cx: &Context<'_>) {
+        qp.fatal |= self.look_at_clock(qp, cx).is_err();
+    }
+
     #[inline]
-    pub fn deadline(&self) -> Time {
+    fn deadline(&self) -> Time {
         self.recovery.deadline().min(Held::deadline(self.held.as_deref()))
     }
 }
@@ -654,14 +653,6 @@ fn whole_runs(packets: u32, mtu: u32) -> u32 {
     match packets.checked_sub(3) {
         Some(between) if between >= of_run => between / of_run * of_run + 3,
         _ => packets,
-    }
-}
-
-/// The XRCETH of an XRC request.
-fn xrceth(wqe: &SendWqe) -> Option<XrcEth> {
-    match wqe.to {
-        Destination::XrcSrq { srq } => Some(XrcEth { srq: Qpn::masked(srq.0) }),
-        _ => None,
     }
 }
 

@@ -16,7 +16,7 @@ use urxe_wire::{
 use super::gap::Gap;
 use super::held::{Early, Held};
 use super::responses::{Replay, Responses};
-use crate::cq::{Completion, QpEventType, SrqId, WcOpcode, WcStatus};
+use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
 use crate::device::counters::{Counter, Counters};
 use crate::memory::{self, Access, AccessError, Invalidator};
 use crate::path::acks::Ack;
@@ -25,7 +25,8 @@ use crate::qp::attr::QpState;
 use crate::qp::context::{Common, Context, Sent};
 use crate::qp::gather::{LocalFault, check, scatter};
 use crate::qp::recv_queue::RecvQueue;
-use crate::sync::Arc;
+use crate::qp::service::ReceiveHalf;
+use crate::qp::wr::{PostError, RecvRequest};
 use crate::time::Time;
 
 /// The message that the expected packet must continue.
@@ -80,7 +81,7 @@ impl Fault {
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Handled {
+enum Handled {
     /// All is well, or the packet was dropped.
     Fine,
     /// The queue pair goes to the error state.
@@ -90,7 +91,7 @@ pub(crate) enum Handled {
 /// See the module.
 #[derive(Debug)]
 #[repr(C)] // what each packet looks at stands together
-pub(crate) struct Responder {
+pub(in crate::qp) struct Responder {
     pub(super) expected_psn: Psn,
     pub(super) msn: Msn,
     message: Message,
@@ -115,82 +116,8 @@ impl Responder {
         }
     }
 
-    /// INIT to RTR: the peer's first PSN is known.
-    pub fn start(&mut self, qp: &Common) {
-        self.expected_psn = qp.attr.rq_psn;
-        self.msn = Msn::masked(0);
-        self.message = Message::None;
-        self.held = None;
-        self.gap = None;
-        self.responses.start(usize::from(qp.attr.max_dest_rd_atomic));
-    }
-
-    /// Attributes changed while the queue pair lives (SQD to SQD).
-    pub fn attributes_changed(&mut self, qp: &Common) {
-        self.responses.set_depth(usize::from(qp.attr.max_dest_rd_atomic));
-    }
-
-    /// Whether there are answers to be sent.
-    pub fn has_answers(&self) -> bool {
-        !self.responses.is_empty()
-    }
-
-    /// Whether there is more to send than one acknowledgement.
-    pub fn is_urgent(&self) -> bool {
-        !self.responses.is_only_ack()
-    }
-
-    /// Takes the acknowledgement out, if it is the only answer.
-    pub fn take_ack(&mut self, qp: &Common) -> Option<Ack> {
-        self.responses.take_ack(qp)
-    }
-
-    /// Appends answers to `run`.
-    pub fn transmit(
-        &mut self,
-        qp: &mut Common,
-        cx: &mut Context<'_>,
-        run: &mut RunBuffer,
-        icrc: &IcrcSeed,
-    ) -> Sent {
-        match self.responses.transmit(qp, cx, run, icrc) {
-            Ok(sent) => sent,
-            Err(fault) => {
-                // In the error state already when an earlier answer is sent after a later request
-                // failed.
-                if qp.state != QpState::Err {
-                    qp.raise(fault.event, cx);
-                    qp.fatal = true;
-                }
-                // The NAK that tells the peer why. It reads no memory, so it cannot fail like this
-                // again.
-                self.responses.transmit(qp, cx, run, icrc).unwrap_or(Sent::Idle)
-            }
-        }
-    }
-
-    /// Forgets everything that was posted (RESET).
-    pub fn reset(&mut self) {
-        self.queue.clear();
-        self.message = Message::None;
-        self.held = None;
-        self.responses.clear();
-    }
-
-    /// Completes everything that was posted with "flushed" (ERR). A NAK that tells the peer why is
-    /// still sent.
-    pub fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
-        self.message = Message::None;
-        self.held = None;
-        self.responses.keep_last_words();
-        while let Some(wqe) = self.queue.pop() {
-            let flushed = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, WcStatus::WrFlushErr);
-            qp.complete_recv(flushed, true, cx);
-        }
-    }
-
     /// Takes a request.
-    pub fn on_request(
+    fn take_request(
         &mut self,
         qp: &mut Common,
         cx: &mut Context<'_>,
@@ -305,22 +232,6 @@ impl Responder {
         }
     }
 
-    /// The clock says `cx.now`: what did not come yet may count as lost.
-    pub fn on_timer(&mut self, cx: &Context<'_>) {
-        if Held::is_due(&mut self.held, cx.now)
-            && let Some(highest) = self.drop_held(cx)
-        {
-            self.gap = Some(Gap::new(highest, cx.now));
-            self.push_sequence_nak(cx);
-        }
-    }
-
-    /// When to look at the clock again.
-    #[inline]
-    pub fn deadline(&self) -> Time {
-        Held::deadline(self.held.as_deref())
-    }
-
     fn push_sequence_nak(&mut self, cx: &Context<'_>) {
         cx.counters.add(Counter::SendSeqErr);
         self.responses.push_nak(self.expected_psn, self.msn, NakCode::PsnSequence);
@@ -409,33 +320,6 @@ impl Responder {
             Message::Write { .. } => info.kind == Kind::Write && !info.position.is_start(),
         };
         if fits { Ok(()) } else { Err(Fault::INVALID_REQUEST) }
-    }
-
-    /// XRC: the first packet of a message names a shared receive queue of the domain, the others
-    /// the same.
-    fn find_srq(
-        &mut self,
-        qp: &mut Common,
-        cx: &Context<'_>,
-        packet: &PacketView<'_>,
-    ) -> Result<(), Fault> {
-        let Some(target) = &mut qp.xrc else { return Ok(()) };
-        let named = packet.xrceth().map(|xrceth| SrqId(xrceth.srq.value()));
-        let starts = packet.info().position.is_start();
-        let current = target.srq.as_ref().filter(|srq| !starts || !srq.is_destroyed());
-        if named.is_some() && named == current.map(|srq| srq.id()) {
-            return Ok(());
-        }
-        let found = named.filter(|_| starts).and_then(|id| cx.srqs.find(id, &target.xrcd));
-        let Some(srq) = found else {
-            tracing::debug!(qp = %qp.qpn, ?named, "request for a shared receive queue that its XRC domain does not have");
-            cx.counters.add(Counter::XrcViolation);
-            return Err(Fault::INVALID_REQUEST);
-        };
-        (qp.pd, qp.recv_pd) = (srq.pd(), srq.pd());
-        self.queue.take_from(Arc::clone(&srq));
-        target.srq = Some(srq);
-        Ok(())
     }
 
     fn check_length(qp: &Common, packet: &PacketView<'_>) -> Result<(), Fault> {
@@ -669,6 +553,93 @@ impl Responder {
         }
         qp.complete_recv(completion, packet.solicited(), cx);
         Ok(())
+    }
+}
+
+impl ReceiveHalf for Responder {
+    fn start(&mut self, qp: &Common) {
+        self.expected_psn = qp.attr.rq_psn;
+        self.msn = Msn::masked(0);
+        self.message = Message::None;
+        self.held = None;
+        self.gap = None;
+        self.responses.start(usize::from(qp.attr.max_dest_rd_atomic));
+    }
+
+    fn attributes_changed(&mut self, qp: &Common) {
+        self.responses.set_depth(usize::from(qp.attr.max_dest_rd_atomic));
+    }
+
+    fn has_responses(&self) -> bool {
+        !self.responses.is_empty()
+    }
+
+    fn is_urgent(&self) -> bool {
+        !self.responses.is_only_ack()
+    }
+
+    fn take_ack(&mut self, qp: &Common) -> Option<Ack> {
+        self.responses.take_ack(qp)
+    }
+
+    fn transmit(
+        &mut self,
+        qp: &mut Common,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Sent {
+        match self.responses.transmit(qp, cx, run, icrc) {
+            Ok(sent) => sent,
+            Err(fault) => {
+                // In the error state already when an earlier answer is sent after a later request
+                // failed.
+                if qp.state != QpState::Err {
+                    qp.raise(fault.event, cx);
+                    qp.fatal = true;
+                }
+                // The NAK that tells the peer why. It reads no memory, so it cannot fail like this
+                // again.
+                self.responses.transmit(qp, cx, run, icrc).unwrap_or(Sent::Idle)
+            }
+        }
+    }
+
+    fn reset(&mut self) {
+        self.queue.clear();
+        self.message = Message::None;
+        self.held = None;
+        self.responses.clear();
+    }
+
+    fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
+        self.message = Message::None;
+        self.held = None;
+        self.responses.keep_last_words();
+        self.queue.flush(qp, cx);
+    }
+
+    fn push(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        self.queue.push(request)
+    }
+
+    fn on_request(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+        qp.fatal |= self.take_request(qp, cx, packet) == Handled::Fatal;
+    }
+
+    /// What did not come yet may count as lost.
+    fn on_timer(&mut self, cx: &Context<'_>) {
+        if Held::is_due(&mut self.held, cx.now)
+            && let Some(highest) = self.drop_held(cx)
+        {
+            self.gap = Some(Gap::new(highest, cx.now));
+            self.push_sequence_nak(cx);
+        }
+    }
+
+    #[inline]
+    fn deadline(&self) -> Time {
+        Held::deadline(self.held.as_deref())
     }
 }
 

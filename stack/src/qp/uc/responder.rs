@@ -27,6 +27,8 @@ use crate::memory::Access;
 use crate::qp::context::{Common, Context};
 use crate::qp::gather::{LocalFault, check, scatter};
 use crate::qp::recv_queue::RecvQueue;
+use crate::qp::service::ReceiveHalf;
+use crate::qp::wr::{PostError, RecvRequest};
 
 /// So far behind the expected PSN a packet counts as late or repeated: more than any network holds
 /// back, and little of the PSN space.
@@ -59,8 +61,8 @@ impl From<Counter> for Refused {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Responder {
-    pub queue: RecvQueue,
+pub(in crate::qp) struct Responder {
+    queue: RecvQueue,
     expected_psn: Psn,
     message: Message,
 }
@@ -68,51 +70,6 @@ pub(super) struct Responder {
 impl Responder {
     pub fn new(queue: RecvQueue) -> Self {
         Self { queue, expected_psn: Psn::new(0), message: Message::None }
-    }
-
-    /// INIT to RTR: the peer's first PSN is known.
-    pub fn start(&mut self, qp: &Common) {
-        self.expected_psn = qp.attr.rq_psn;
-        self.message = Message::None;
-    }
-
-    /// Forgets everything that was posted (RESET).
-    pub fn reset(&mut self) {
-        self.queue.clear();
-        self.message = Message::None;
-    }
-
-    /// Completes everything that was posted with "flushed" (ERR).
-    pub fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
-        self.message = Message::None;
-        while let Some(wqe) = self.queue.pop() {
-            let flushed = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, WcStatus::WrFlushErr);
-            qp.complete_recv(flushed, true, cx);
-        }
-    }
-
-    /// Takes a request.
-    pub fn on_request(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) {
-        let psn = packet.psn();
-        let distance = psn.distance(self.expected_psn);
-        if (-LATE..0).contains(&distance) {
-            cx.counters.add(Counter::DuplicateRequest);
-            return cx.counters.add(Counter::DropDuplicate);
-        }
-        if distance != 0 {
-            cx.counters.add(Counter::OutOfSeqRequest);
-            self.message = Message::None;
-        }
-        self.expected_psn = psn.next();
-        match self.execute(qp, cx, packet) {
-            Ok(()) => {}
-            Err(Refused::Dropped(reason)) => {
-                tracing::debug!(qp = %qp.qpn, %psn, reason = reason.name(), "message dropped");
-                self.message = Message::None;
-                cx.counters.add(reason);
-            }
-            Err(Refused::Local(fault)) => self.fail(fault, qp, cx),
-        }
     }
 
     fn fail(&mut self, fault: LocalFault, qp: &mut Common, cx: &Context<'_>) {
@@ -254,5 +211,49 @@ impl Responder {
             completion = completion.with_imm(imm.data);
         }
         qp.complete_recv(completion, packet.solicited(), cx);
+    }
+}
+
+impl ReceiveHalf for Responder {
+    fn start(&mut self, qp: &Common) {
+        self.expected_psn = qp.attr.rq_psn;
+        self.message = Message::None;
+    }
+
+    fn reset(&mut self) {
+        self.queue.clear();
+        self.message = Message::None;
+    }
+
+    fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
+        self.message = Message::None;
+        self.queue.flush(qp, cx);
+    }
+
+    fn push(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        self.queue.push(request)
+    }
+
+    fn on_request(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+        let psn = packet.psn();
+        let distance = psn.distance(self.expected_psn);
+        if (-LATE..0).contains(&distance) {
+            cx.counters.add(Counter::DuplicateRequest);
+            return cx.counters.add(Counter::DropDuplicate);
+        }
+        if distance != 0 {
+            cx.counters.add(Counter::OutOfSeqRequest);
+            self.message = Message::None;
+        }
+        self.expected_psn = psn.next();
+        match self.execute(qp, cx, packet) {
+            Ok(()) => {}
+            Err(Refused::Dropped(reason)) => {
+                tracing::debug!(qp = %qp.qpn, %psn, reason = reason.name(), "message dropped");
+                self.message = Message::None;
+                cx.counters.add(reason);
+            }
+            Err(Refused::Local(fault)) => self.fail(fault, qp, cx),
+        }
     }
 }

@@ -15,33 +15,35 @@ use crate::memory::Access;
 use crate::qp::context::{Common, Context};
 use crate::qp::gather::{LocalFault, check, scatter};
 use crate::qp::recv_queue::RecvQueue;
+use crate::qp::service::ReceiveHalf;
+use crate::qp::wr::{PostError, RecvRequest};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Responder {
-    pub queue: RecvQueue,
+pub(in crate::qp) struct Responder {
+    queue: RecvQueue,
 }
 
 impl Responder {
     pub fn new(queue: RecvQueue) -> Self {
         Self { queue }
     }
+}
 
-    /// Forgets everything that was posted (RESET).
-    pub fn reset(&mut self) {
+impl ReceiveHalf for Responder {
+    fn reset(&mut self) {
         self.queue.clear();
     }
 
-    /// Completes everything that was posted with "flushed" (ERR).
-    pub fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
-        while let Some(wqe) = self.queue.pop() {
-            let flushed = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, WcStatus::WrFlushErr);
-            qp.complete_recv(flushed, true, cx);
-        }
+    fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
+        self.queue.flush(qp, cx);
     }
 
-    /// Takes a datagram.
-    pub fn on_datagram(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+    fn push(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        self.queue.push(request)
+    }
+
+    fn on_request(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) {
         let (Some(deth), Some(arrival)) = (packet.deth(), cx.arrival) else { return };
         if deth.qkey != own_qkey(qp) {
             tracing::debug!(qp = %qp.qpn, from = %arrival.from, given = %deth.qkey, "dropped: wrong Q_Key");
