@@ -437,13 +437,13 @@ impl Device {
         {
             batch.push(held.index, ack);
         }
-        let outlook = qp.outlook(now);
-        self.settle_timer(held.index, qp, outlook.deadline);
+        let hint = qp.scheduling_hint(now);
+        self.settle_timer(held.index, qp, hint.deadline);
         path?;
-        if context.path.has_blocked.load(Ordering::Acquire) || outlook.is_urgent {
+        if context.path.has_blocked.load(Ordering::Acquire) || hint.is_urgent {
             self.urgent.store(true, Ordering::Release);
         }
-        if outlook.wants_to_send {
+        if hint.wants_to_send {
             context.path.ready.push_alone(held.index, &held.slot.link);
         }
         path

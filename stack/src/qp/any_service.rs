@@ -8,7 +8,7 @@ use super::context::{Common, Context, Sent};
 use super::queue::SendQueue;
 use super::recv_queue::RecvQueue;
 use super::service::{
-    NoReceives, NoSends, Outlook, ReceiveHalf, SendHalf, Service, TransportService,
+    NoReceives, NoSends, ReceiveHalf, SchedulingHint, SendHalf, Service, TransportService,
 };
 use super::unreliable::Requester as UnreliableRequester;
 use super::wr::{PostError, SendRequest};

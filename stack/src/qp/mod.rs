@@ -51,7 +51,7 @@ use self::any_service::AnyService;
 use self::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use self::context::{Common, Context, Sent, XrcTarget};
 use self::recv_queue::RecvQueue;
-use self::service::{Outlook, TransportService};
+use self::service::{SchedulingHint, TransportService};
 use self::transition::Step;
 use self::wr::{Destination, PostError, RecvRequest, SendRequest};
 use crate::cq::{Cq, CqRef, QpEventType};
@@ -450,17 +450,17 @@ impl Qp {
 
     /// What it will do next.
     #[inline(always)]
-    pub fn outlook(&self, now: Time) -> Outlook {
-        let mut outlook = match &self.service {
+    pub fn scheduling_hint(&self, now: Time) -> SchedulingHint {
+        let mut hint = match &self.service {
             // What most are, in place.
-            AnyService::Rc(rc) => rc.outlook(now),
-            service => service.outlook(now),
+            AnyService::Rc(rc) => rc.scheduling_hint(now),
+            service => service.scheduling_hint(now),
         };
-        outlook.is_urgent |= self.is_blocked;
+        hint.is_urgent |= self.is_blocked;
         if !has_timers(self.common.state) {
-            outlook.deadline = Time::NEVER;
+            hint.deadline = Time::NEVER;
         }
-        outlook
+        hint
     }
 
     /// Whether there may be something to send now.

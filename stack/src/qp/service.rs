@@ -27,7 +27,7 @@ use crate::time::Time;
 
 /// What a queue pair will do next.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outlook {
+pub(crate) struct SchedulingHint {
     /// When it wants to be looked at again.
     pub deadline: Time,
     /// Whether there may be something to send now.
@@ -199,7 +199,7 @@ pub(super) trait TransportService {
     fn wants_to_send(&self, now: Time) -> bool;
 
     /// All that it will do next, for one call where each packet makes it.
-    fn outlook(&self, now: Time) -> Outlook;
+    fn scheduling_hint(&self, now: Time) -> SchedulingHint;
 }
 
 /// A service of the halves `S` and `R`.
@@ -288,9 +288,9 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
     }
 
     #[inline(always)]
-    fn outlook(&self, now: Time) -> Outlook {
+    fn scheduling_hint(&self, now: Time) -> SchedulingHint {
         let (requests, responses) = (self.send.wants_to_send(now), self.receive.has_responses());
-        Outlook {
+        SchedulingHint {
             deadline: self.deadline(),
             wants_to_send: requests || responses,
             is_urgent: requests || (responses && self.receive.is_urgent()),
