@@ -440,7 +440,7 @@ impl Device {
         let hint = qp.scheduling_hint(now);
         self.settle_timer(held.index, qp, hint.deadline);
         path?;
-        if context.path.has_blocked.load(Ordering::Acquire) || hint.is_urgent {
+        if context.path.has_blocked.load(Ordering::Acquire) || hint.has_data_to_send {
             self.urgent.store(true, Ordering::Release);
         }
         if hint.wants_to_send {

@@ -456,7 +456,7 @@ impl Qp {
             AnyService::Rc(rc) => rc.scheduling_hint(now),
             service => service.scheduling_hint(now),
         };
-        hint.is_urgent |= self.is_blocked;
+        hint.has_data_to_send |= self.is_blocked;
         if !has_timers(self.common.state) {
             hint.deadline = Time::NEVER;
         }

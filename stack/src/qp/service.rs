@@ -34,7 +34,7 @@ pub(crate) struct SchedulingHint {
     pub wants_to_send: bool,
     /// Whether that is more than acknowledgements, which can wait for a reply that takes them
     /// along.
-    pub is_urgent: bool,
+    pub has_data_to_send: bool,
 }
 
 /// The half of a service that sends messages.
@@ -148,7 +148,7 @@ pub(super) trait ReceiveHalf {
     }
 
     /// Whether there is more to send than one acknowledgement.
-    fn is_urgent(&self) -> bool {
+    fn has_data_to_send(&self) -> bool {
         false
     }
 
@@ -248,7 +248,7 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
         // One acknowledgement rides behind what is sent beside it; where it cannot, it goes before,
         // as it came first.
         let rides_behind = !(run.is_empty() && self.send.ends_short());
-        if !self.receive.is_urgent() && rides_behind {
+        if !self.receive.has_data_to_send() && rides_behind {
             let requests = self.send.transmit(qp, cx, run, icrc);
             if matches!(requests, Sent::RunFull | Sent::Aside) {
                 return requests;
@@ -293,7 +293,7 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
         SchedulingHint {
             deadline: self.deadline(),
             wants_to_send: requests || responses,
-            is_urgent: requests || (responses && self.receive.is_urgent()),
+            has_data_to_send: requests || (responses && self.receive.has_data_to_send()),
         }
     }
 }

@@ -574,7 +574,7 @@ impl ReceiveHalf for Responder {
         !self.responses.is_empty()
     }
 
-    fn is_urgent(&self) -> bool {
+    fn has_data_to_send(&self) -> bool {
         !self.responses.is_only_ack()
     }
 
