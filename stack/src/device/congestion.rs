@@ -45,10 +45,10 @@ impl Device {
         let slot = self.index_of(packet.dest_qp()).and_then(|index| self.qps.at(index));
         let sends_on = |qp: &Qp| {
             let (path, peer) = qp.path?;
-            let is_its = qp.common.qpn == packet.dest_qp()
+            let is_its = qp.core.qpn == packet.dest_qp()
                 && qp.heeds_marks()
                 && peer == from
-                && qp.common.pkey.matches(packet.pkey());
+                && qp.core.pkey.matches(packet.pkey());
             is_its.then_some(path)
         };
         let path = slot.and_then(|slot| lock(&slot.qp).as_ref().and_then(sends_on));

@@ -345,7 +345,7 @@ impl Device {
             qp.is_blocked = false;
         }
         let sent = qp.transmit(context, run, &route.icrc);
-        if qp.common.state == QpState::Err {
+        if qp.core.state == QpState::Err {
             // If it failed just now, it opened the window for those that it had stopped.
             self.touch_path_of(qp.path);
         }

@@ -260,7 +260,7 @@ impl Device {
     /// [`AttachMcastError`].
     pub fn attach_mcast(&self, qp: QpHandle, mgid: Gid) -> Result<(), AttachMcastError> {
         let changing = self.groups.change();
-        let qp_type = self.with_qp(qp, |qp| qp.common.qp_type).ok_or(AttachMcastError::NoQp)?;
+        let qp_type = self.with_qp(qp, |qp| qp.core.qp_type).ok_or(AttachMcastError::NoQp)?;
         if qp_type != QpType::Ud {
             return Err(AttachMcastError::NotDatagram { given: qp_type });
         }

@@ -101,7 +101,7 @@ impl Device {
 /// and only while an acknowledgement is on its way to send them.
 #[inline(never)] // kept out of the way of those that do not ask
 fn hold(qp: &Qp, requests: &[SendRequest<'_>], path: &Path, round: u64) -> Held {
-    let is_acknowledged = matches!(qp.common.qp_type.service(), Service::Rc | Service::Xrc);
+    let is_acknowledged = matches!(qp.core.qp_type.service(), Service::Rc | Service::Xrc);
     if !is_acknowledged || qp.path.is_none() {
         return Held::No;
     }
@@ -109,7 +109,7 @@ fn hold(qp: &Qp, requests: &[SendRequest<'_>], path: &Path, round: u64) -> Held 
         path.cork.uncork();
         return Held::No;
     }
-    let mtu = u64::from(qp.common.mtu());
+    let mtu = u64::from(qp.core.mtu());
     let (packets, bytes) = requests.iter().fold((0, 0), |(packets, bytes), request| {
         let len = request.sent_len();
         (packets + len.div_ceil(mtu).max(1), bytes + len)

@@ -378,18 +378,18 @@ impl Device {
         from: IpAddr,
         packet: &PacketView<'_>,
     ) {
-        let qp = held.guard.as_mut().filter(|qp| qp.common.qpn == held.qpn);
+        let qp = held.guard.as_mut().filter(|qp| qp.core.qpn == held.qpn);
         let Some(qp) = qp else { return self.counters.add(Counter::DropNoQp) };
         match qp.path {
-            _ if qp.common.qp_type.is_datagram() => {}
+            _ if qp.core.qp_type.is_datagram() => {}
             Some((_, peer)) if peer == from => {}
             Some((_, peer)) => {
-                tracing::debug!(qp = %qp.common.qpn, %from, %peer, "dropped: not from the peer");
+                tracing::debug!(qp = %qp.core.qpn, %from, %peer, "dropped: not from the peer");
                 return self.counters.add(Counter::DropWrongSource);
             }
             None => return self.counters.add(Counter::DropNotReady),
         }
-        if !qp.common.pkey.matches(packet.pkey()) {
+        if !qp.core.pkey.matches(packet.pkey()) {
             return self.counters.add(Counter::DropWrongPkey);
         }
         held.was_asked |= packet.info().is_request;

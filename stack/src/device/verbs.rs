@@ -327,7 +327,7 @@ impl Device {
     fn place_qp(&self, index: u32, qp: Qp) -> Result<QpHandle, CreateQpError> {
         let none_left = CreateQpError::NoneLeft { allowed: self.limits.max_qp };
         let slot = self.qps.ensure(index, QpSlot::new).ok_or(none_left)?;
-        let qpn = qp.common.qpn;
+        let qpn = qp.core.qpn;
         *lock(&slot.qp) = Some(qp);
         Ok(QpHandle { index, qpn })
     }
@@ -340,7 +340,7 @@ impl Device {
     pub fn open_xrc_target(&self, xrcd: &Arc<Xrcd>, qpn: Qpn) -> Result<QpHandle, OpenQpError> {
         let index = self.numbers.index(qpn).ok_or(OpenQpError::OtherProcess { given: qpn })?;
         let handle = QpHandle { index, qpn };
-        let opened = self.with_qp(handle, |qp| match &mut qp.common.xrc {
+        let opened = self.with_qp(handle, |qp| match &mut qp.core.xrc {
             Some(target) if target.xrcd.holds(xrcd) => {
                 target.opens += 1;
                 true
@@ -411,8 +411,7 @@ impl Device {
     ) -> Result<(), ModifyError> {
         let slot = self.qps.at(handle.index).ok_or(ModifyError::NoQp)?;
         let limits = self.transition_limits();
-        let plan =
-            |qp: &Qp| transition::plan(qp.common.state, qp.common.qp_type, attr, mask, &limits);
+        let plan = |qp: &Qp| transition::plan(qp.core.state, qp.core.qp_type, attr, mask, &limits);
         // A path may not be locked under a queue pair, so it is taken in between; the plan is made
         // again afterwards.
         let planned =
@@ -429,7 +428,7 @@ impl Device {
             None
         };
         let mut guard = lock(&slot.qp);
-        let planned = match guard.as_mut().filter(|qp| qp.common.qpn == handle.qpn) {
+        let planned = match guard.as_mut().filter(|qp| qp.core.qpn == handle.qpn) {
             Some(qp) => plan(qp).map(|step| (qp, step)).map_err(ModifyError::from),
             None => Err(ModifyError::NoQp),
         };
@@ -508,10 +507,10 @@ impl Device {
             },
         }
         let mut guard = lock(&slot.qp);
-        if guard.as_ref().is_none_or(|qp| qp.common.qpn != handle.qpn) {
+        if guard.as_ref().is_none_or(|qp| qp.core.qpn != handle.qpn) {
             return Err(DestroyQpError::NoQp);
         }
-        if let Some(target) = guard.as_mut().and_then(|qp| qp.common.xrc.as_mut())
+        if let Some(target) = guard.as_mut().and_then(|qp| qp.core.xrc.as_mut())
             && target.opens > 1
         {
             target.opens -= 1;
@@ -522,12 +521,12 @@ impl Device {
         drop(changing);
         let context = self.context(now, qp.path);
         qp.release(&context);
-        self.memory.unbind_all_of(qp.common.qpn);
+        self.memory.unbind_all_of(qp.core.qpn);
         self.touch_path_of(qp.path);
         self.release_path(qp.held_path());
         let mut control = lock(&self.control);
-        if qp.common.xrc.is_none() {
-            control.release_qp_of(qp.common.made_with);
+        if qp.core.xrc.is_none() {
+            control.release_qp_of(qp.core.made_with);
         }
         control.qps -= 1;
         if handle.qpn == GSI_QPN {
@@ -561,7 +560,7 @@ impl Device {
     ) -> Option<T> {
         let slot = self.qps.at(handle.index)?;
         let mut guard = lock(&slot.qp);
-        let qp = guard.as_mut().filter(|qp| qp.common.qpn == handle.qpn)?;
+        let qp = guard.as_mut().filter(|qp| qp.core.qpn == handle.qpn)?;
         Some(use_it(slot, qp))
     }
 

@@ -107,7 +107,7 @@ pub(crate) struct Arrival {
 /// What requester and responder share and do not own.
 #[derive(Debug)]
 #[repr(C)] // what each packet looks at stands together, up to the first attributes
-pub(crate) struct Common {
+pub(crate) struct QpCore {
     pub qpn: Qpn,
     pub pd: PdId,
     /// The longest message, in bytes.
@@ -152,7 +152,7 @@ pub(crate) struct XrcTarget {
     pub opens: u32,
 }
 
-impl Common {
+impl QpCore {
     /// In RESET, reporting nowhere.
     pub fn new(qpn: Qpn, qp_type: QpType, pd: PdId, cap: QpCap, limits: &Limits) -> Self {
         Self {

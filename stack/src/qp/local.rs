@@ -7,7 +7,7 @@
 //! Sources: IBTA vol. 1, 10.6.5.1, 10.8.3; `rxe_req.c` (`rxe_do_local_ops`), whose statuses these
 //! are.
 
-use super::context::{Common, Context};
+use super::context::{Context, QpCore};
 use super::wr::SendOp;
 use crate::cq::WcStatus;
 use crate::device::counters::Counter;
@@ -15,13 +15,13 @@ use crate::memory::Invalidator;
 
 /// Carries `op` out for a queue pair. `Err` with the status that its completion gets; nothing
 /// changed then.
-pub(super) fn execute(op: &SendOp, qp: &Common, cx: &mut Context<'_>) -> Result<(), WcStatus> {
+pub(super) fn execute(op: &SendOp, qp: &QpCore, cx: &mut Context<'_>) -> Result<(), WcStatus> {
     // Taking a key away waits for its pins, those of this run included.
     cx.pins.clear();
     try_to(op, qp, cx).inspect_err(|_| cx.counters.add(Counter::LocalOpRefused))
 }
 
-fn try_to(op: &SendOp, qp: &Common, cx: &Context<'_>) -> Result<(), WcStatus> {
+fn try_to(op: &SendOp, qp: &QpCore, cx: &Context<'_>) -> Result<(), WcStatus> {
     match op {
         SendOp::BindMw(bind) => cx.memory.bind(bind, qp.accessor()).map(drop).map_err(|error| {
             tracing::debug!(qp = %qp.qpn, %error, "bind refused");

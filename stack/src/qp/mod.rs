@@ -49,7 +49,7 @@ use urxe_wire::{IcrcSeed, PacketView, Qpn};
 
 use self::any_service::AnyService;
 use self::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use self::context::{Common, Context, Sent, XrcTarget};
+use self::context::{Context, QpCore, Sent, XrcTarget};
 use self::recv_queue::RecvQueue;
 use self::service::{SchedulingHint, TransportService};
 use self::transition::Step;
@@ -102,7 +102,7 @@ pub(crate) struct Qp {
     pub is_blocked: bool,
     established: bool,
     drained: bool,
-    pub common: Common,
+    pub core: QpCore,
     service: AnyService,
 }
 
@@ -128,20 +128,20 @@ impl Qp {
             Some(srq) => RecvQueue::shared(srq),
             None => RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge),
         };
-        let common = Common {
+        let core = QpCore {
             made_with: init.pd,
             recv_pd: receives.pd(pd),
             has_srq,
             send_cq: Some(send_cq),
             recv_cq,
             sq_sig_all: init.sq_sig_all,
-            ..Common::new(qpn, init.qp_type, pd, cap, limits)
+            ..QpCore::new(qpn, init.qp_type, pd, cap, limits)
         };
-        let common = match init.qp_type.is_datagram() {
-            true => Common { max_message: active_mtu.bytes() as u64, ..common },
-            false => common,
+        let core = match init.qp_type.is_datagram() {
+            true => QpCore { max_message: active_mtu.bytes() as u64, ..core },
+            false => core,
         };
-        Self::with(common, AnyService::new(init.qp_type, &cap, receives))
+        Self::with(core, AnyService::new(init.qp_type, &cap, receives))
     }
 
     /// The receiving end of an XRC connection: it sends answers only.
@@ -150,17 +150,17 @@ impl Qp {
         // one.
         let nowhere = PdId(0);
         let (qp_type, cap) = (QpType::XrcRecv, QpCap::default());
-        let common = Common {
+        let core = QpCore {
             xrc: Some(XrcTarget { xrcd, srq: None, opens: 1 }),
-            ..Common::new(qpn, qp_type, nowhere, cap, limits)
+            ..QpCore::new(qpn, qp_type, nowhere, cap, limits)
         };
         let receives = RecvQueue::of_xrc(limits.max_srq_sge);
-        Self::with(common, AnyService::new(qp_type, &cap, receives))
+        Self::with(core, AnyService::new(qp_type, &cap, receives))
     }
 
-    fn with(common: Common, service: AnyService) -> Self {
+    fn with(core: QpCore, service: AnyService) -> Self {
         Self {
-            common,
+            core,
             service,
             path: None,
             timer_at: Time::NEVER,
@@ -173,28 +173,28 @@ impl Qp {
 
     /// All attributes as they are.
     pub fn query(&self) -> QpAttr {
-        let state = self.common.state;
+        let state = self.core.state;
         let sq_draining = state == QpState::Sqd && !self.drained;
-        QpAttr { qp_state: state, cur_qp_state: state, sq_draining, ..self.common.attr }
+        QpAttr { qp_state: state, cur_qp_state: state, sq_draining, ..self.core.attr }
     }
 
     /// Takes a transition that [`transition::plan`] allowed, with the attributes of `mask`.
     pub fn transition(&mut self, step: Step, attr: &QpAttr, mask: QpAttrMask, cx: &Context<'_>) {
-        self.common.attr.update(attr, mask);
+        self.core.attr.update(attr, mask);
         if step.to == QpState::Err {
             return self.enter_error(cx);
         }
-        self.common.state = step.to;
+        self.core.state = step.to;
         match (step.from, step.to) {
             (_, QpState::Reset) => self.reset(cx),
             (QpState::Init, QpState::Rtr) => {
-                self.service.receive_half().start(&self.common);
+                self.service.receive_half().start(&self.core);
                 self.established = false;
             }
-            (QpState::Rtr, QpState::Rts) => self.service.send_half().start(&self.common),
+            (QpState::Rtr, QpState::Rts) => self.service.send_half().start(&self.core),
             (QpState::Sqd, QpState::Sqd) => {
-                self.service.send_half().attributes_changed(&self.common, mask);
-                self.service.receive_half().attributes_changed(&self.common);
+                self.service.send_half().attributes_changed(&self.core, mask);
+                self.service.receive_half().attributes_changed(&self.core);
             }
             (_, QpState::Sqd) => {
                 self.drained = false;
@@ -208,52 +208,52 @@ impl Qp {
     /// program that starts over would take it for the outcome of what it posts next.
     fn reset(&mut self, cx: &Context<'_>) {
         self.release(cx);
-        for cq in self.common.send_cq.iter().chain(&self.common.recv_cq) {
-            cq.withdraw(self.common.qpn);
+        for cq in self.core.send_cq.iter().chain(&self.core.recv_cq) {
+            cq.withdraw(self.core.qpn);
         }
-        let cap = self.common.attr.cap;
-        self.common.attr = QpAttr { cap, ..QpAttr::default() };
-        self.common.cq_overrun = false;
-        self.common.fatal = false;
+        let cap = self.core.attr.cap;
+        self.core.attr = QpAttr { cap, ..QpAttr::default() };
+        self.core.cq_overrun = false;
+        self.core.fatal = false;
     }
 
     /// Goes to the error state and completes everything posted as flushed.
     pub fn enter_error(&mut self, cx: &Context<'_>) {
         cx.carried.let_go();
-        let first_time = self.common.state != QpState::Err;
-        self.common.state = QpState::Err;
+        let first_time = self.core.state != QpState::Err;
+        self.core.state = QpState::Err;
         self.flush(cx);
-        if first_time && self.common.has_srq {
+        if first_time && self.core.has_srq {
             // It takes no more, and what it had taken is complete (IBTA vol. 1, 11.6.3.2).
-            self.common.raise(QpEventType::QpLastWqeReached, cx);
+            self.core.raise(QpEventType::QpLastWqeReached, cx);
         }
         // A flushed completion that found its queue full changes nothing any more.
-        self.common.cq_overrun = false;
-        self.common.fatal = false;
-        self.common.send_failed = false;
+        self.core.cq_overrun = false;
+        self.core.fatal = false;
+        self.core.send_failed = false;
     }
 
     /// Completes everything that was posted with "flushed".
     fn flush(&mut self, cx: &Context<'_>) {
-        self.service.send_half().flush(&mut self.common, cx);
-        self.service.receive_half().flush(&mut self.common, cx);
+        self.service.send_half().flush(&mut self.core, cx);
+        self.service.receive_half().flush(&mut self.core, cx);
     }
 
     /// A send failed on an unreliable service: those after it are flushed, receiving goes on
     /// (10.3.1.6).
     fn enter_send_error(&mut self, cx: &Context<'_>) {
         cx.carried.let_go();
-        self.common.state = QpState::Sqe;
-        self.service.send_half().flush(&mut self.common, cx);
-        if std::mem::take(&mut self.common.cq_overrun) {
-            self.common.raise(QpEventType::QpFatal, cx);
+        self.core.state = QpState::Sqe;
+        self.service.send_half().flush(&mut self.core, cx);
+        if std::mem::take(&mut self.core.cq_overrun) {
+            self.core.raise(QpEventType::QpFatal, cx);
             self.enter_error(cx);
         }
     }
 
     /// Stands on the path of the oldest message, for a service whose messages choose theirs.
     fn follow(&mut self, cx: &Context<'_>) {
-        if self.common.qp_type.is_datagram()
+        if self.core.qp_type.is_datagram()
             && let Some(path) = self.service.send_half().next_path(cx)
         {
             self.path = Some(path);
@@ -263,7 +263,7 @@ impl Qp {
     /// The path that it stands on was closed. True if it goes on, on another.
     pub fn on_path_closed(&mut self, cx: &Context<'_>) -> bool {
         let closed = self.path.take();
-        self.service.send_half().on_path_closed(&mut self.common, cx);
+        self.service.send_half().on_path_closed(&mut self.core, cx);
         self.settle(cx);
         self.follow(cx);
         self.path.is_some() && self.path != closed
@@ -272,7 +272,7 @@ impl Qp {
     /// The path that it counts as a user of: a connection's. Datagrams use those of their address
     /// handles.
     pub fn held_path(&self) -> Option<(u32, IpAddr)> {
-        self.path.filter(|_| !self.common.qp_type.is_datagram())
+        self.path.filter(|_| !self.core.qp_type.is_datagram())
     }
 
     /// Moves to another path; returns the former one, whose window `cx` has.
@@ -302,7 +302,7 @@ impl Qp {
         requests: &[SendRequest<'_>],
         cx: &Context<'_>,
     ) -> Result<(), (usize, PostError)> {
-        let (state, qp_type) = (self.common.state, self.common.qp_type);
+        let (state, qp_type) = (self.core.state, self.core.qp_type);
         if qp_type == QpType::XrcRecv {
             return Err((0, PostError::NoQueue { qp_type, queue: "send" }));
         }
@@ -313,13 +313,13 @@ impl Qp {
         for (index, request) in requests.iter().enumerate() {
             let reachable = match request.to {
                 Destination::Datagram { ah, qpn, .. } if qp_type.is_datagram() => {
-                    check_destination(cx.ahs.path_for(self.common.pd, ah, qpn), qpn)
+                    check_destination(cx.ahs.path_for(self.core.pd, ah, qpn), qpn)
                 }
                 _ => Ok(()),
             };
             let posted = reachable
                 .and_then(|()| request.check_type(qp_type))
-                .and_then(|()| self.service.push_send(&self.common, request));
+                .and_then(|()| self.service.push_send(&self.core, request));
             if let Err(error) = posted {
                 result = Err((index, error));
                 break;
@@ -327,7 +327,7 @@ impl Qp {
         }
         match state {
             QpState::Err => self.flush(cx),
-            QpState::Sqe => self.service.send_half().flush(&mut self.common, cx),
+            QpState::Sqe => self.service.send_half().flush(&mut self.core, cx),
             _ => {}
         }
         self.follow(cx);
@@ -340,7 +340,7 @@ impl Qp {
         path.has_line.load(Ordering::Relaxed)
             && self.path.is_some()
             && !self.is_blocked
-            && self.common.state == QpState::Rts
+            && self.core.state == QpState::Rts
             && self.service.only_data(posted).is_some_and(|bytes| !path.window.admits(bytes))
     }
 
@@ -351,11 +351,11 @@ impl Qp {
         requests: &[RecvRequest<'_>],
         cx: &Context<'_>,
     ) -> Result<(), (usize, PostError)> {
-        let (state, qp_type) = (self.common.state, self.common.qp_type);
+        let (state, qp_type) = (self.core.state, self.core.qp_type);
         if matches!(qp_type, QpType::XrcSend | QpType::XrcRecv) {
             return Err((0, PostError::NoQueue { qp_type, queue: "receive" }));
         }
-        if self.common.has_srq {
+        if self.core.has_srq {
             return Err((0, PostError::SharedReceive));
         }
         if state == QpState::Reset {
@@ -377,30 +377,30 @@ impl Qp {
     /// Takes a packet that is addressed to this queue pair and whose ICRC holds.
     pub fn on_packet(&mut self, packet: &PacketView<'_>, cx: &mut Context<'_>) {
         let info = packet.info();
-        if info.service != self.common.qp_type.service() {
+        if info.service != self.core.qp_type.service() {
             return cx.counters.add(Counter::DropWrongService);
         }
-        let state = self.common.state;
+        let state = self.core.state;
         let ready = match info.is_request {
             true => matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe),
             false => matches!(state, QpState::Rts | QpState::Sqd | QpState::Sqe),
         };
         if !ready {
-            tracing::debug!(qp = %self.common.qpn, %state, opcode = %info.name, "dropped: QP is not in ready state");
+            tracing::debug!(qp = %self.core.qpn, %state, opcode = %info.name, "dropped: QP is not in ready state");
             return cx.counters.add(Counter::DropNotReady);
         }
         if state == QpState::Rtr && !self.established {
             self.established = true;
-            self.common.raise(QpEventType::CommEst, cx);
+            self.core.raise(QpEventType::CommEst, cx);
         }
-        self.service.on_packet(&mut self.common, cx, packet);
+        self.service.on_packet(&mut self.core, cx, packet);
         self.settle(cx);
     }
 
     /// Appends packets to `run`.
     #[inline(always)]
     pub fn transmit(&mut self, cx: &mut Context<'_>, run: &mut RunBuffer, icrc: &IcrcSeed) -> Sent {
-        let sent = self.service.transmit(&mut self.common, cx, run, icrc);
+        let sent = self.service.transmit(&mut self.core, cx, run, icrc);
         self.settle(cx);
         self.follow(cx);
         sent
@@ -409,30 +409,30 @@ impl Qp {
     /// Takes its acknowledgement out, if that is all that it has to send now.
     #[inline(always)]
     pub fn take_ack(&mut self, now: Time) -> Option<Ack> {
-        self.service.take_ack(&self.common, now)
+        self.service.take_ack(&self.core, now)
     }
 
     /// Whether routers may mark its packets instead of dropping them: it slows down when its peer
     /// tells of that.
     pub fn heeds_marks(&self) -> bool {
-        self.common.qp_type.heeds_marks()
+        self.core.qp_type.heeds_marks()
     }
 
     /// What to tell the peer, whose packets came marked; `None` if it was told a moment ago.
     pub fn notify_peer(&mut self, now: Time) -> Option<Cnp> {
-        let common = &mut self.common;
-        if now < common.may_notify_at {
+        let core = &mut self.core;
+        if now < core.may_notify_at {
             return None;
         }
-        common.may_notify_at = now.plus_ns(ecn::CNP_PAUSE_NS);
-        Some(Cnp { to: common.attr.dest_qp_num, pkey: common.pkey })
+        core.may_notify_at = now.plus_ns(ecn::CNP_PAUSE_NS);
+        Some(Cnp { to: core.attr.dest_qp_num, pkey: core.pkey })
     }
 
     /// Does what is due.
     pub fn on_timer(&mut self, cx: &Context<'_>) {
-        if has_timers(self.common.state) {
+        if has_timers(self.core.state) {
             self.service.receive_half().on_timer(cx);
-            self.service.send_half().on_timer(&mut self.common, cx);
+            self.service.send_half().on_timer(&mut self.core, cx);
             self.settle(cx);
         }
     }
@@ -441,7 +441,7 @@ impl Qp {
     #[inline]
     pub fn deadline(&self) -> Time {
         match &self.service {
-            _ if !has_timers(self.common.state) => Time::NEVER,
+            _ if !has_timers(self.core.state) => Time::NEVER,
             // What most are, in place.
             AnyService::Rc(rc) => rc.deadline(),
             service => service.deadline(),
@@ -457,7 +457,7 @@ impl Qp {
             service => service.scheduling_hint(now),
         };
         hint.has_data_to_send |= self.is_blocked;
-        if !has_timers(self.common.state) {
+        if !has_timers(self.core.state) {
             hint.deadline = Time::NEVER;
         }
         hint
@@ -470,21 +470,21 @@ impl Qp {
 
     #[inline]
     fn settle(&mut self, cx: &Context<'_>) {
-        let common = &self.common;
-        if common.cq_overrun | common.fatal | common.send_failed | (common.state == QpState::Sqd) {
+        let core = &self.core;
+        if core.cq_overrun | core.fatal | core.send_failed | (core.state == QpState::Sqd) {
             self.settle_outcome(cx);
         }
     }
 
     #[cold]
     fn settle_outcome(&mut self, cx: &Context<'_>) {
-        let overrun = std::mem::take(&mut self.common.cq_overrun);
+        let overrun = std::mem::take(&mut self.core.cq_overrun);
         if overrun {
-            self.common.raise(QpEventType::QpFatal, cx);
+            self.core.raise(QpEventType::QpFatal, cx);
         }
-        if std::mem::take(&mut self.common.fatal) || overrun {
+        if std::mem::take(&mut self.core.fatal) || overrun {
             self.enter_error(cx);
-        } else if std::mem::take(&mut self.common.send_failed) {
+        } else if std::mem::take(&mut self.core.send_failed) {
             self.enter_send_error(cx);
         } else {
             self.check_drained(cx);
@@ -493,13 +493,11 @@ impl Qp {
 
     /// SQD: the event once everything that was begun is complete (10.3.1.5).
     fn check_drained(&mut self, cx: &Context<'_>) {
-        if self.common.state == QpState::Sqd
-            && !self.drained
-            && self.service.send_half().is_drained()
+        if self.core.state == QpState::Sqd && !self.drained && self.service.send_half().is_drained()
         {
             self.drained = true;
-            if self.common.attr.en_sqd_async_notify {
-                self.common.raise(QpEventType::SqDrained, cx);
+            if self.core.attr.en_sqd_async_notify {
+                self.core.raise(QpEventType::SqDrained, cx);
             }
         }
     }

@@ -4,7 +4,7 @@
 //! pair holds it until the message completes (IBTA vol. 1, 10.2.9). So [`RecvQueue::front`] of a
 //! shared queue takes, and says the same until [`RecvQueue::pop`].
 
-use super::context::{Common, Context};
+use super::context::{Context, QpCore};
 use super::wr::{PostError, RecvRequest, Sge};
 use crate::cq::{Completion, WcOpcode, WcStatus};
 use crate::memory::PdId;
@@ -114,7 +114,7 @@ impl RecvQueue {
     }
 
     /// Completes every entry with "flushed" (ERR); of a shared queue only what was taken from it.
-    pub fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
+    pub fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
         while let Some(wqe) = self.pop() {
             let flushed = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, WcStatus::WrFlushErr);
             qp.complete_recv(flushed, true, cx);

@@ -9,7 +9,7 @@
 //! | [`ReceiveHalf`] | the receives: requests in, responses out |
 //! | [`TransportService`] | both together: what a packet or a turn to send needs of them |
 //!
-//! A half that finds that the queue pair must fail sets [`Common::fatal`]. The queue pair goes to
+//! A half that finds that the queue pair must fail sets [`QpCore::fatal`]. The queue pair goes to
 //! the error state when the call returns, and flushes both halves.
 
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use enum_dispatch::enum_dispatch;
 use urxe_wire::{IcrcSeed, PacketView};
 
 use super::attr::{QpAttrMask, QpType};
-use super::context::{Common, Context, Sent};
+use super::context::{Context, QpCore, Sent};
 use super::wr::{PostError, RecvRequest, SendRequest};
 use crate::device::counters::Counter;
 use crate::path::acks::Ack;
@@ -40,32 +40,32 @@ pub(crate) struct SchedulingHint {
 /// The half of a service that sends messages.
 pub(super) trait SendHalf {
     /// RTR to RTS: the first PSN is known.
-    fn start(&mut self, qp: &Common);
+    fn start(&mut self, qp: &QpCore);
 
     /// The attributes of `mask` changed while the queue pair lives (SQD to SQD).
-    fn attributes_changed(&mut self, _qp: &Common, _mask: QpAttrMask) {}
+    fn attributes_changed(&mut self, _qp: &QpCore, _mask: QpAttrMask) {}
 
     /// Forgets everything that was posted (RESET).
     fn reset(&mut self, cx: &Context<'_>);
 
     /// Completes everything that was posted with "flushed" (ERR, SQE).
-    fn flush(&mut self, qp: &mut Common, cx: &Context<'_>);
+    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>);
 
     /// Returns everything charged to the path's window: the queue pair leaves the path.
     fn uncharge(&mut self, _cx: &Context<'_>) {}
 
     /// Queues a send work request, which the state and the type allow.
-    fn push(&mut self, qp: &Common, request: &SendRequest<'_>) -> Result<(), PostError>;
+    fn push(&mut self, qp: &QpCore, request: &SendRequest<'_>) -> Result<(), PostError>;
 
     /// Takes a packet that answers a request. The state allows it.
-    fn on_response(&mut self, _qp: &mut Common, cx: &mut Context<'_>, _packet: &PacketView<'_>) {
+    fn on_response(&mut self, _qp: &mut QpCore, cx: &mut Context<'_>, _packet: &PacketView<'_>) {
         cx.counters.add(Counter::DropWrongService);
     }
 
     /// Appends requests to `run`, in whatever state.
     fn transmit(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
@@ -89,10 +89,10 @@ pub(super) trait SendHalf {
     }
 
     /// The path that the queue pair stood on was closed: what wanted to go there fails.
-    fn on_path_closed(&mut self, _qp: &mut Common, _cx: &Context<'_>) {}
+    fn on_path_closed(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
 
     /// The clock says `cx.now`. In RTR, RTS or SQD.
-    fn on_timer(&mut self, qp: &mut Common, cx: &Context<'_>);
+    fn on_timer(&mut self, qp: &mut QpCore, cx: &Context<'_>);
 
     /// When it wants to be looked at again.
     fn deadline(&self) -> Time;
@@ -108,28 +108,28 @@ pub(super) trait SendHalf {
 /// defaults are those of a service without responses.
 pub(super) trait ReceiveHalf {
     /// INIT to RTR: the peer's first PSN is known.
-    fn start(&mut self, _qp: &Common) {}
+    fn start(&mut self, _qp: &QpCore) {}
 
     /// Attributes changed while the queue pair lives (SQD to SQD).
-    fn attributes_changed(&mut self, _qp: &Common) {}
+    fn attributes_changed(&mut self, _qp: &QpCore) {}
 
     /// Forgets everything that was posted (RESET).
     fn reset(&mut self);
 
     /// Completes everything that was posted with "flushed" (ERR). A NAK that tells the peer why may
     /// still be sent.
-    fn flush(&mut self, qp: &mut Common, cx: &Context<'_>);
+    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>);
 
     /// Queues a receive work request. The state allows it.
     fn push(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError>;
 
     /// Takes a request. The state allows it.
-    fn on_request(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>);
+    fn on_request(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>);
 
     /// Appends responses to `run`, in whatever state.
     fn transmit(
         &mut self,
-        _qp: &mut Common,
+        _qp: &mut QpCore,
         _cx: &mut Context<'_>,
         _run: &mut RunBuffer,
         _icrc: &IcrcSeed,
@@ -138,7 +138,7 @@ pub(super) trait ReceiveHalf {
     }
 
     /// Takes the acknowledgement out, if it is the only response.
-    fn take_ack(&mut self, _qp: &Common) -> Option<Ack> {
+    fn take_ack(&mut self, _qp: &QpCore) -> Option<Ack> {
         None
     }
 
@@ -172,25 +172,25 @@ pub(super) trait TransportService {
     fn receive_half(&mut self) -> &mut dyn ReceiveHalf;
 
     /// Takes a packet of its service. The state allows it.
-    fn on_packet(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>);
+    fn on_packet(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>);
 
     /// Appends packets to `run`, in whatever state.
     fn transmit(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
     ) -> Sent;
 
     /// Queues a send work request, which the state and the type allow.
-    fn push_send(&mut self, qp: &Common, request: &SendRequest<'_>) -> Result<(), PostError>;
+    fn push_send(&mut self, qp: &QpCore, request: &SendRequest<'_>) -> Result<(), PostError>;
 
     /// As [`SendHalf::only_data`], if there are no responses to be sent.
     fn only_data(&self, posted: usize) -> Option<u64>;
 
     /// Takes the acknowledgement out, if that is all that there is to be sent now.
-    fn take_ack(&mut self, qp: &Common, now: Time) -> Option<Ack>;
+    fn take_ack(&mut self, qp: &QpCore, now: Time) -> Option<Ack>;
 
     /// When it wants to be looked at again.
     fn deadline(&self) -> Time;
@@ -225,7 +225,7 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
         &mut self.receive
     }
 
-    fn on_packet(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+    fn on_packet(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>) {
         if packet.info().is_request {
             self.receive.on_request(qp, cx, packet);
         } else {
@@ -237,7 +237,7 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
     /// a run, where it costs next to nothing.
     fn transmit(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
@@ -265,7 +265,7 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
         }
     }
 
-    fn push_send(&mut self, qp: &Common, request: &SendRequest<'_>) -> Result<(), PostError> {
+    fn push_send(&mut self, qp: &QpCore, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.send.push(qp, request)
     }
 
@@ -274,7 +274,7 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
     }
 
     #[inline(always)]
-    fn take_ack(&mut self, qp: &Common, now: Time) -> Option<Ack> {
+    fn take_ack(&mut self, qp: &QpCore, now: Time) -> Option<Ack> {
         if self.send.wants_to_send(now) { None } else { self.receive.take_ack(qp) }
     }
 
@@ -304,17 +304,17 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
 pub(super) struct NoSends;
 
 impl SendHalf for NoSends {
-    fn start(&mut self, _qp: &Common) {}
+    fn start(&mut self, _qp: &QpCore) {}
     fn reset(&mut self, _cx: &Context<'_>) {}
-    fn flush(&mut self, _qp: &mut Common, _cx: &Context<'_>) {}
+    fn flush(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
 
-    fn push(&mut self, qp: &Common, _request: &SendRequest<'_>) -> Result<(), PostError> {
+    fn push(&mut self, qp: &QpCore, _request: &SendRequest<'_>) -> Result<(), PostError> {
         Err(PostError::NoQueue { qp_type: qp.qp_type, queue: "send" })
     }
 
     fn transmit(
         &mut self,
-        _qp: &mut Common,
+        _qp: &mut QpCore,
         _cx: &mut Context<'_>,
         _run: &mut RunBuffer,
         _icrc: &IcrcSeed,
@@ -322,7 +322,7 @@ impl SendHalf for NoSends {
         Sent::Idle
     }
 
-    fn on_timer(&mut self, _qp: &mut Common, _cx: &Context<'_>) {}
+    fn on_timer(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
 
     fn deadline(&self) -> Time {
         Time::NEVER
@@ -344,13 +344,13 @@ pub(super) struct NoReceives;
 
 impl ReceiveHalf for NoReceives {
     fn reset(&mut self) {}
-    fn flush(&mut self, _qp: &mut Common, _cx: &Context<'_>) {}
+    fn flush(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
 
     fn push(&mut self, _request: &RecvRequest<'_>) -> Result<(), PostError> {
         Err(PostError::NoQueue { qp_type: QpType::XrcSend, queue: "receive" })
     }
 
-    fn on_request(&mut self, _qp: &mut Common, cx: &mut Context<'_>, _packet: &PacketView<'_>) {
+    fn on_request(&mut self, _qp: &mut QpCore, cx: &mut Context<'_>, _packet: &PacketView<'_>) {
         cx.counters.add(Counter::DropWrongService);
     }
 }

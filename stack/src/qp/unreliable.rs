@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use urxe_wire::{Bth, IcrcSeed, Opcode, Psn, Qpn};
 
 use super::attr::QpState;
-use super::context::{Common, Context, Sent};
+use super::context::{Context, QpCore, Sent};
 use super::gather::LocalFault;
 use super::queue::{SendQueue, SendWqe};
 use super::service::SendHalf;
@@ -49,7 +49,7 @@ impl Requester {
     }
 
     /// The BTH of the next packet.
-    pub fn bth(&self, opcode: Opcode, dest_qp: Qpn, qp: &Common) -> Bth {
+    pub fn bth(&self, opcode: Opcode, dest_qp: Qpn, qp: &QpCore) -> Bth {
         let mut bth = Bth::new(opcode, dest_qp, self.psn);
         bth.pkey = qp.pkey;
         bth.mig_req = qp.mig_req;
@@ -68,7 +68,7 @@ impl Requester {
     }
 
     /// Completes the oldest message.
-    pub fn complete_head(&mut self, qp: &mut Common, cx: &Context<'_>, status: WcStatus) {
+    pub fn complete_head(&mut self, qp: &mut QpCore, cx: &Context<'_>, status: WcStatus) {
         let wqe = *self.queue.wqe(self.queue.head());
         self.queue.pop();
         if status.is_success() && !wqe.flags.contains(SendFlags::SIGNALED) {
@@ -82,27 +82,27 @@ impl Requester {
     }
 
     /// The oldest message cannot be sent.
-    pub fn fail_head(&mut self, qp: &mut Common, cx: &Context<'_>, status: WcStatus) {
+    pub fn fail_head(&mut self, qp: &mut QpCore, cx: &Context<'_>, status: WcStatus) {
         self.complete_head(qp, cx, status);
         qp.send_failed = true;
     }
 
     /// The oldest message's address handle was destroyed.
-    pub fn fail_unaddressed(&mut self, qp: &mut Common, cx: &Context<'_>) -> Sent {
+    pub fn fail_unaddressed(&mut self, qp: &mut QpCore, cx: &Context<'_>) -> Sent {
         tracing::debug!(qp = %qp.qpn, "send work request: its address handle was destroyed");
         self.fail_head(qp, cx, WcStatus::LocQpOpErr);
         Sent::Idle
     }
 
     /// The oldest message's own buffers may not be used.
-    pub fn fail_locally(&mut self, qp: &mut Common, cx: &Context<'_>, fault: LocalFault) {
+    pub fn fail_locally(&mut self, qp: &mut QpCore, cx: &Context<'_>, fault: LocalFault) {
         tracing::debug!(qp = %qp.qpn, %fault, "send work request: local protection error");
         self.fail_head(qp, cx, WcStatus::LocProtErr);
     }
 }
 
 impl SendHalf for Requester {
-    fn start(&mut self, qp: &Common) {
+    fn start(&mut self, qp: &QpCore) {
         self.psn = qp.attr.sq_psn;
     }
 
@@ -111,20 +111,20 @@ impl SendHalf for Requester {
         (self.sent, self.resume_at) = (0, Time::ZERO);
     }
 
-    fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
+    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
         while !self.queue.is_empty() {
             self.complete_head(qp, cx, WcStatus::WrFlushErr);
         }
         (self.sent, self.resume_at) = (0, Time::ZERO);
     }
 
-    fn push(&mut self, qp: &Common, request: &SendRequest<'_>) -> Result<(), PostError> {
+    fn push(&mut self, qp: &QpCore, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.queue.push(request, qp.max_message, qp.sq_sig_all)
     }
 
     fn transmit(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
@@ -141,13 +141,13 @@ impl SendHalf for Requester {
         cx.ahs.path_of(ah, to)
     }
 
-    fn on_path_closed(&mut self, qp: &mut Common, cx: &Context<'_>) {
+    fn on_path_closed(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
         if qp.qp_type.is_datagram() && self.head().is_some() && self.next_path(cx).is_none() {
             self.fail_unaddressed(qp, cx);
         }
     }
 
-    fn on_timer(&mut self, _qp: &mut Common, cx: &Context<'_>) {
+    fn on_timer(&mut self, _qp: &mut QpCore, cx: &Context<'_>) {
         if cx.now >= self.resume_at {
             self.resume_at = Time::ZERO;
         }

@@ -18,7 +18,7 @@ use crate::cq::WcStatus;
 use crate::device::counters::Counter;
 use crate::path::window::PACKET_OVERHEAD;
 use crate::qp::completions::SendCompletions;
-use crate::qp::context::{Common, Context};
+use crate::qp::context::{Context, QpCore};
 use crate::qp::gather::scatter;
 use crate::qp::queue::SendWqe;
 use crate::qp::wr::SendOp;
@@ -31,7 +31,7 @@ impl Requester {
     /// Takes an ACK, NAK, READ response or atomic response.
     pub(super) fn take_response(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Failed> {
@@ -44,7 +44,7 @@ impl Requester {
 
     fn on_answer(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Failed> {
@@ -68,7 +68,7 @@ impl Requester {
 
     /// Takes what came ahead of its turn, if that is now.
     #[cold]
-    fn take_held(&mut self, qp: &mut Common, cx: &mut Context<'_>) -> Result<(), Failed> {
+    fn take_held(&mut self, qp: &mut QpCore, cx: &mut Context<'_>) -> Result<(), Failed> {
         let Some(mut held) = self.held.take() else { return Ok(()) };
         let before = self.una;
         while let Some(packet) = held.first() {
@@ -93,7 +93,7 @@ impl Requester {
     /// Completes the entry that could not be sent once everything before it is complete.
     pub(super) fn complete_failed(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &Context<'_>,
     ) -> Result<(), Failed> {
         match self.failed {
@@ -105,7 +105,7 @@ impl Requester {
     /// The clock says `cx.now`.
     pub(super) fn look_at_clock(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &Context<'_>,
     ) -> Result<(), Failed> {
         if Held::is_due(&mut self.held, cx.now)
@@ -154,7 +154,7 @@ impl Requester {
 
     fn fail_head(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &Context<'_>,
         status: WcStatus,
     ) -> Result<(), Failed> {
@@ -167,7 +167,7 @@ impl Requester {
 
     /// Takes every SEND and WRITE packet before `psn` as received. False, with what was possible
     /// done, when a READ or atomic before `psn` has not been answered.
-    fn acknowledge_before(&mut self, psn: Psn, qp: &mut Common, cx: &mut Context<'_>) -> bool {
+    fn acknowledge_before(&mut self, psn: Psn, qp: &mut QpCore, cx: &mut Context<'_>) -> bool {
         let before = self.una;
         let (complete, released) = self.retire_before(psn, qp, cx);
         cx.charges.release(released);
@@ -180,7 +180,7 @@ impl Requester {
     /// The first half of [`acknowledge_before`](Self::acknowledge_before), with what it returns,
     /// and the bytes to be released.
     #[inline(always)]
-    fn retire_before(&mut self, psn: Psn, qp: &mut Common, cx: &Context<'_>) -> (bool, u64) {
+    fn retire_before(&mut self, psn: Psn, qp: &mut QpCore, cx: &Context<'_>) -> (bool, u64) {
         let (mut complete, mut released) = (true, 0);
         let mut completions = SendCompletions::new(qp.send_cq.as_ref(), &cx.carried, cx.now);
         while self.una != psn {
@@ -215,14 +215,14 @@ impl Requester {
         self.una = to;
     }
 
-    fn on_progress(&mut self, qp: &Common, cx: &Context<'_>) {
+    fn on_progress(&mut self, qp: &QpCore, cx: &Context<'_>) {
         let outstanding = self.una != self.cursor_psn;
         self.recovery.on_progress(self.una, outstanding, qp, cx);
     }
 
     fn on_acknowledge(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Failed> {
@@ -265,7 +265,7 @@ impl Requester {
         }
     }
 
-    fn on_nak(&mut self, code: NakCode, qp: &mut Common, cx: &Context<'_>) -> Result<(), Failed> {
+    fn on_nak(&mut self, code: NakCode, qp: &mut QpCore, cx: &Context<'_>) -> Result<(), Failed> {
         let status = match code {
             NakCode::PsnSequence => {
                 cx.counters.add(Counter::RcvdSeqErr);
@@ -286,7 +286,7 @@ impl Requester {
 
     /// An answer that is no NAK passed a READ or atomic that was not answered: it waits, or that
     /// counts as lost.
-    fn on_ahead(&mut self, packet: &PacketView<'_>, qp: &Common, cx: &Context<'_>) {
+    fn on_ahead(&mut self, packet: &PacketView<'_>, qp: &QpCore, cx: &Context<'_>) {
         if !self.recovery.went_back_for_answers() {
             let due = cx.now.plus_ns(cx.path.window.reordering_ns());
             match Held::keep(&mut self.held, packet, qp.mtu(), due) {
@@ -306,7 +306,7 @@ impl Requester {
     }
 
     /// The answer `psn` passed a READ or atomic that was not answered: ask again, once a gap.
-    fn implied_nak(&mut self, psn: Psn, qp: &Common, cx: &Context<'_>) {
+    fn implied_nak(&mut self, psn: Psn, qp: &QpCore, cx: &Context<'_>) {
         let dropped = self.drop_held(cx).filter(|highest| psn.precedes(*highest));
         let psn = dropped.unwrap_or(psn);
         if self.recovery.on_implied_nak(psn, qp, cx) {
@@ -320,7 +320,7 @@ impl Requester {
 
     fn on_read_response(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Failed> {
@@ -356,7 +356,7 @@ impl Requester {
 
     fn on_atomic_ack(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Failed> {

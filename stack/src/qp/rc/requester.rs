@@ -37,7 +37,7 @@ use crate::path::run::{MAX_RUN_BYTES, RunBuffer};
 use crate::path::window::{Budget, PACKET_OVERHEAD};
 use crate::port::udp::MAX_RUN_SEGMENTS;
 use crate::qp::attr::{QpAttrMask, QpState};
-use crate::qp::context::{Common, Context, Sent};
+use crate::qp::context::{Context, QpCore, Sent};
 use crate::qp::gather::LocalFault;
 use crate::qp::headers::data_headers;
 use crate::qp::local;
@@ -128,7 +128,7 @@ impl Requester {
     /// full.
     fn send_on(
         &mut self,
-        qp: &Common,
+        qp: &QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
@@ -159,7 +159,7 @@ impl Requester {
 
     /// Gives the entry at the cursor, of which `wqe` is a copy, its PSNs; false if it must not
     /// start yet.
-    fn begin(&mut self, wqe: &mut SendWqe, qp: &Common, cx: &Context<'_>) -> bool {
+    fn begin(&mut self, wqe: &mut SendWqe, qp: &QpCore, cx: &Context<'_>) -> bool {
         let draining = qp.state == QpState::Sqd;
         let fenced = wqe.flags.contains(SendFlags::FENCE) && !self.reads.is_empty();
         // Mandatory here as in rdma_rxe: what was sent with the key may have to be sent again, or
@@ -188,7 +188,7 @@ impl Requester {
 
     /// Carries out the local operation at the cursor, unless that was done before the requester
     /// went back.
-    fn execute(&mut self, wqe: &SendWqe, qp: &Common, cx: &mut Context<'_>) {
+    fn execute(&mut self, wqe: &SendWqe, qp: &QpCore, cx: &mut Context<'_>) {
         if !wqe.executed {
             if let Err(status) = local::execute(&wqe.op, qp, cx) {
                 self.failed = Some(status);
@@ -200,7 +200,7 @@ impl Requester {
     }
 
     /// Completes the local operations that were carried out and have nothing before them any more.
-    pub(super) fn complete_executed(&mut self, qp: &mut Common, cx: &Context<'_>) {
+    pub(super) fn complete_executed(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
         while self.has_executed() {
             self.complete_one(qp, cx, WcStatus::Success);
         }
@@ -210,7 +210,7 @@ impl Requester {
     fn send_data(
         &mut self,
         wqe: &SendWqe,
-        qp: &Common,
+        qp: &QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
@@ -261,7 +261,7 @@ impl Requester {
     fn send_fetch(
         &mut self,
         wqe: &SendWqe,
-        qp: &Common,
+        qp: &QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
@@ -391,7 +391,7 @@ impl Requester {
 
     /// Lets the next entry's first packets follow in the same burst, so that one of them asks for
     /// the acknowledgement.
-    fn extend_burst(&mut self, qp: &Common, cx: &mut Context<'_>) {
+    fn extend_burst(&mut self, qp: &QpCore, cx: &mut Context<'_>) {
         if !self.next_is_data(qp) {
             return;
         }
@@ -417,7 +417,7 @@ impl Requester {
 
     /// Whether the entry after the cursor will send data at once, so that its packets can carry the
     /// ACK request.
-    fn next_is_data(&self, qp: &Common) -> bool {
+    fn next_is_data(&self, qp: &QpCore) -> bool {
         let next = self.cursor + 1;
         if next == self.queue.tail() || qp.state != QpState::Rts {
             return false;
@@ -426,14 +426,14 @@ impl Requester {
         !wqe.op.has_response() && !wqe.op.is_local() && !wqe.flags.contains(SendFlags::FENCE)
     }
 
-    fn bth(&self, opcode: Opcode, qp: &Common) -> Bth {
+    fn bth(&self, opcode: Opcode, qp: &QpCore) -> Bth {
         let mut bth = Bth::new(opcode, qp.attr.dest_qp_num, self.cursor_psn);
         bth.pkey = qp.pkey;
         bth.mig_req = qp.mig_req;
         bth
     }
 
-    fn advance_cursor(&mut self, packets: u32, ack_req: bool, qp: &Common, cx: &Context<'_>) {
+    fn advance_cursor(&mut self, packets: u32, ack_req: bool, qp: &QpCore, cx: &Context<'_>) {
         let psn = self.cursor_psn;
         let first_time = psn == self.sent_psn;
         self.cursor_psn = psn.add(packets);
@@ -446,7 +446,7 @@ impl Requester {
         self.recovery.on_sent(psn, first_time && ack_req, qp, cx);
     }
 
-    fn fail_at_cursor(&mut self, qp: &Common, fault: LocalFault) {
+    fn fail_at_cursor(&mut self, qp: &QpCore, fault: LocalFault) {
         tracing::debug!(qp = %qp.qpn, %fault, "send work request: local protection error");
         self.failed = Some(WcStatus::LocProtErr);
         self.burst_left = 0;
@@ -495,14 +495,14 @@ impl Requester {
 
     /// Completes the oldest entry, and with it, unless it failed, the local operations behind it
     /// that were only waiting for it.
-    pub(super) fn complete_head(&mut self, qp: &mut Common, cx: &Context<'_>, status: WcStatus) {
+    pub(super) fn complete_head(&mut self, qp: &mut QpCore, cx: &Context<'_>, status: WcStatus) {
         self.complete_one(qp, cx, status);
         if status.is_success() {
             self.complete_executed(qp, cx);
         }
     }
 
-    fn complete_one(&mut self, qp: &mut Common, cx: &Context<'_>, status: WcStatus) {
+    fn complete_one(&mut self, qp: &mut QpCore, cx: &Context<'_>, status: WcStatus) {
         if let Some(completion) = self.retire_head(qp.qpn, status) {
             qp.complete_send(completion, cx);
         }
@@ -534,7 +534,7 @@ impl Requester {
 }
 
 impl SendHalf for Requester {
-    fn start(&mut self, qp: &Common) {
+    fn start(&mut self, qp: &QpCore) {
         let psn = qp.attr.sq_psn;
         self.mtu = qp.mtu();
         (self.cursor_psn, self.next_psn, self.sent_psn, self.una) = (psn, psn, psn, psn);
@@ -543,7 +543,7 @@ impl SendHalf for Requester {
     }
 
     /// Attributes that are not kept here are looked up where they count.
-    fn attributes_changed(&mut self, qp: &Common, mask: QpAttrMask) {
+    fn attributes_changed(&mut self, qp: &QpCore, mask: QpAttrMask) {
         if mask.contains(QpAttrMask::RNR_RETRY) {
             self.recovery.allow_rnr_retries(qp);
         }
@@ -557,7 +557,7 @@ impl SendHalf for Requester {
         self.restart_at_tail();
     }
 
-    fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
+    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
         self.uncharge(cx);
         while !self.queue.is_empty() {
             self.complete_head(qp, cx, WcStatus::WrFlushErr);
@@ -574,7 +574,7 @@ impl SendHalf for Requester {
         self.queue.is_empty() || !self.queue.wqe(self.queue.head()).is_begun()
     }
 
-    fn push(&mut self, qp: &Common, request: &SendRequest<'_>) -> Result<(), PostError> {
+    fn push(&mut self, qp: &QpCore, request: &SendRequest<'_>) -> Result<(), PostError> {
         if request.op.has_response() && qp.attr.max_rd_atomic == 0 && qp.state != QpState::Err {
             return Err(PostError::NoReadDepth);
         }
@@ -585,7 +585,7 @@ impl SendHalf for Requester {
     /// cannot be sent.
     fn transmit(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
@@ -622,11 +622,11 @@ impl SendHalf for Requester {
         is_data.then(|| charged(wqe, 0, 1, self.mtu))
     }
 
-    fn on_response(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+    fn on_response(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>) {
         qp.fatal |= self.take_response(qp, cx, packet).is_err();
     }
 
-    fn on_timer(&mut self, qp: &mut Common, cx: &Context<'_>) {
+    fn on_timer(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
         qp.fatal |= self.look_at_clock(qp, cx).is_err();
     }
 
@@ -637,7 +637,7 @@ impl SendHalf for Requester {
 }
 
 /// How many responses one wire request of a READ asks for.
-fn read_chunk(mtu: u32, qp: &Common, cx: &Context<'_>) -> u32 {
+fn read_chunk(mtu: u32, qp: &QpCore, cx: &Context<'_>) -> u32 {
     // Two wire READs in flight keep the line busy where the peer allows two.
     let share = if qp.attr.max_rd_atomic > 1 { 2 } else { 1 };
     let chunk = cx.path.window.read_budget() / share / (u64::from(mtu) + PACKET_OVERHEAD);

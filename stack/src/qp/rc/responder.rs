@@ -22,7 +22,7 @@ use crate::memory::{self, Access, AccessError, Invalidator};
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::qp::attr::QpState;
-use crate::qp::context::{Common, Context, Sent};
+use crate::qp::context::{Context, QpCore, Sent};
 use crate::qp::gather::{LocalFault, check, scatter};
 use crate::qp::recv_queue::RecvQueue;
 use crate::qp::service::ReceiveHalf;
@@ -119,7 +119,7 @@ impl Responder {
     /// Takes a request.
     fn take_request(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Handled {
@@ -141,7 +141,7 @@ impl Responder {
 
     fn on_expected(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Handled {
@@ -176,7 +176,7 @@ impl Responder {
     fn execute_held(
         &mut self,
         mut handled: Handled,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
     ) -> Handled {
         let Some(mut held) = self.held.take() else { return handled };
@@ -205,7 +205,7 @@ impl Responder {
     /// A PSN beyond the expected one: something was overtaken, or is lost. One NAK for that until
     /// the peer is back in order (9.7.5.2.2), or evidently went back and lost the same packet
     /// again.
-    fn on_early(&mut self, qp: &Common, cx: &Context<'_>, packet: &PacketView<'_>) {
+    fn on_early(&mut self, qp: &QpCore, cx: &Context<'_>, packet: &PacketView<'_>) {
         let mut highest = packet.psn();
         if self.gap.is_none() {
             let due = cx.now.plus_ns(cx.path.window.reordering_ns());
@@ -246,7 +246,7 @@ impl Responder {
 
     /// A request that was executed before (9.7.4.1.1): acknowledged again, read again, or answered
     /// from memory.
-    fn on_duplicate(&mut self, qp: &Common, cx: &Context<'_>, packet: &PacketView<'_>) {
+    fn on_duplicate(&mut self, qp: &QpCore, cx: &Context<'_>, packet: &PacketView<'_>) {
         cx.counters.add(Counter::DuplicateRequest);
         let replayed = match packet.info().kind {
             Kind::ReadRequest => match packet.reth() {
@@ -277,7 +277,7 @@ impl Responder {
         }
     }
 
-    fn fail(&mut self, fault: Fault, qp: &mut Common, cx: &Context<'_>, psn: Psn) {
+    fn fail(&mut self, fault: Fault, qp: &mut QpCore, cx: &Context<'_>, psn: Psn) {
         tracing::debug!(qp = %qp.qpn, %psn, nak = ?fault.nak, status = ?fault.status, "request refused");
         let receiving = matches!(self.message, Message::Send { .. });
         if (receiving
@@ -294,7 +294,7 @@ impl Responder {
 
     fn execute(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<Executed, Fault> {
@@ -322,14 +322,14 @@ impl Responder {
         if fits { Ok(()) } else { Err(Fault::INVALID_REQUEST) }
     }
 
-    fn check_length(qp: &Common, packet: &PacketView<'_>) -> Result<(), Fault> {
+    fn check_length(qp: &QpCore, packet: &PacketView<'_>) -> Result<(), Fault> {
         let fits = packet.info().position.fits(packet.payload_len(), qp.mtu() as usize);
         if fits { Ok(()) } else { Err(Fault::INVALID_REQUEST) }
     }
 
     fn on_send(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<Executed, Fault> {
@@ -360,7 +360,7 @@ impl Responder {
 
     fn on_write(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<Executed, Fault> {
@@ -407,7 +407,7 @@ impl Responder {
 
     fn on_read(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<Executed, Fault> {
@@ -432,7 +432,7 @@ impl Responder {
 
     fn on_atomic(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<Executed, Fault> {
@@ -459,7 +459,7 @@ impl Responder {
     /// Eight bytes, by one store (A19). The rights are those of a WRITE, as in `rxe_resp.c`.
     fn on_atomic_write(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<Executed, Fault> {
@@ -485,7 +485,7 @@ impl Responder {
     /// what remains is to make it seen, or lasting (A19).
     fn on_flush(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<Executed, Fault> {
@@ -523,7 +523,7 @@ impl Responder {
     /// Completes the receive under way with the packet that ended its message.
     fn complete(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
         opcode: WcOpcode,
@@ -557,7 +557,7 @@ impl Responder {
 }
 
 impl ReceiveHalf for Responder {
-    fn start(&mut self, qp: &Common) {
+    fn start(&mut self, qp: &QpCore) {
         self.expected_psn = qp.attr.rq_psn;
         self.msn = Msn::masked(0);
         self.message = Message::None;
@@ -566,7 +566,7 @@ impl ReceiveHalf for Responder {
         self.responses.start(usize::from(qp.attr.max_dest_rd_atomic));
     }
 
-    fn attributes_changed(&mut self, qp: &Common) {
+    fn attributes_changed(&mut self, qp: &QpCore) {
         self.responses.set_depth(usize::from(qp.attr.max_dest_rd_atomic));
     }
 
@@ -578,13 +578,13 @@ impl ReceiveHalf for Responder {
         !self.responses.is_only_ack()
     }
 
-    fn take_ack(&mut self, qp: &Common) -> Option<Ack> {
+    fn take_ack(&mut self, qp: &QpCore) -> Option<Ack> {
         self.responses.take_ack(qp)
     }
 
     fn transmit(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
@@ -612,7 +612,7 @@ impl ReceiveHalf for Responder {
         self.responses.clear();
     }
 
-    fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
+    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
         self.message = Message::None;
         self.held = None;
         self.responses.keep_last_words();
@@ -623,7 +623,7 @@ impl ReceiveHalf for Responder {
         self.queue.push(request)
     }
 
-    fn on_request(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+    fn on_request(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>) {
         qp.fatal |= self.take_request(qp, cx, packet) == Handled::Fatal;
     }
 
@@ -651,7 +651,7 @@ enum Executed {
     NotReady,
 }
 
-fn local(qp: &Common, fault: LocalFault) -> Fault {
+fn local(qp: &QpCore, fault: LocalFault) -> Fault {
     tracing::debug!(qp = %qp.qpn, %fault, "receive: local protection error");
     Fault::LOCAL_PROTECTION
 }
@@ -670,14 +670,14 @@ fn flush_rights(placement: PlacementType) -> Option<Access> {
 }
 
 /// The key, or what it grants, refuses a peer's access.
-fn refused(qp: &Common, counters: &Counters, error: &AccessError) -> Fault {
+fn refused(qp: &QpCore, counters: &Counters, error: &AccessError) -> Fault {
     tracing::debug!(qp = %qp.qpn, %error, "request: remote access error");
     counters.refused(error);
     Fault::REMOTE_ACCESS
 }
 
 /// A peer's access was allowed, and could not be done.
-fn faulted(qp: &Common, counters: &Counters, error: &memory::Fault) -> Fault {
+fn faulted(qp: &QpCore, counters: &Counters, error: &memory::Fault) -> Fault {
     tracing::debug!(qp = %qp.qpn, %error, "request: remote access error");
     counters.faulted(error);
     Fault::REMOTE_ACCESS

@@ -18,7 +18,7 @@ use super::responder::Fault;
 use crate::memory::{Access, Accessor, PdId};
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
-use crate::qp::context::{Common, Context, Sent};
+use crate::qp::context::{Context, QpCore, Sent};
 
 /// Pending answers beyond one for each kept operation: acknowledgements between them and a NAK.
 const MORE_PENDING: usize = 4;
@@ -322,7 +322,7 @@ impl Responses {
     }
 
     /// Takes the acknowledgement out, if nothing else is to be sent.
-    pub fn take_ack(&mut self, qp: &Common) -> Option<Ack> {
+    pub fn take_ack(&mut self, qp: &QpCore) -> Option<Ack> {
         let (psn, msn) = self.ack.take_if(|_| self.pending.is_empty())?;
         let opcode = qp.opcode(Opcode::RcAcknowledge);
         Some(Ack { to: qp.attr.dest_qp_num, psn, msn, opcode, pkey: qp.pkey, mig_req: qp.mig_req })
@@ -332,7 +332,7 @@ impl Responses {
     /// the queue pair must fail, and the NAK for it is pending.
     pub fn transmit(
         &mut self,
-        qp: &Common,
+        qp: &QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
@@ -390,7 +390,7 @@ enum Progress {
     Done,
 }
 
-fn bth(opcode: Opcode, psn: Psn, qp: &Common) -> Bth {
+fn bth(opcode: Opcode, psn: Psn, qp: &QpCore) -> Bth {
     let mut bth = Bth::new(qp.opcode(opcode), qp.attr.dest_qp_num, psn);
     bth.pkey = qp.pkey;
     bth.mig_req = qp.mig_req;
@@ -400,7 +400,7 @@ fn bth(opcode: Opcode, psn: Psn, qp: &Common) -> Bth {
 /// An answer of one packet without payload.
 fn send_short(
     pending: &Pending,
-    qp: &Common,
+    qp: &QpCore,
     cx: &Context<'_>,
     run: &mut RunBuffer,
     icrc: &IcrcSeed,
@@ -438,7 +438,7 @@ fn send_short(
 /// when the memory cannot be read any more.
 fn send_read(
     pending: &mut Pending,
-    qp: &Common,
+    qp: &QpCore,
     cx: &mut Context<'_>,
     run: &mut RunBuffer,
     icrc: &IcrcSeed,

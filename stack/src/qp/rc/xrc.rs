@@ -16,7 +16,7 @@ use urxe_wire::{PacketView, Qpn, XrcEth};
 use super::responder::{Fault, Responder};
 use crate::cq::SrqId;
 use crate::device::counters::Counter;
-use crate::qp::context::{Common, Context};
+use crate::qp::context::{Context, QpCore};
 use crate::qp::queue::SendWqe;
 use crate::qp::wr::Destination;
 use crate::sync::Arc;
@@ -26,7 +26,7 @@ impl Responder {
     /// the domain, the others the same.
     pub(super) fn find_srq(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Fault> {

@@ -9,7 +9,7 @@ use crate::device::counters::Counter;
 use crate::memory::Access;
 use crate::path::run::RunBuffer;
 use crate::qp::attr::QpState;
-use crate::qp::context::{Common, Context, Sent};
+use crate::qp::context::{Context, QpCore, Sent};
 use crate::qp::gather::check;
 use crate::qp::headers::data_headers;
 use crate::qp::local;
@@ -22,7 +22,7 @@ impl Requester {
     /// Appends packets to `run` until all is sent, or the run is full, or the pace says stop.
     pub(in crate::qp) fn send_messages(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
@@ -61,7 +61,7 @@ impl Requester {
 
     fn check_list(
         &self,
-        qp: &Common,
+        qp: &QpCore,
         cx: &mut Context<'_>,
     ) -> Result<(), crate::qp::gather::LocalFault> {
         let queue = &self.queue;
@@ -71,7 +71,7 @@ impl Requester {
     fn send_packet(
         &mut self,
         wqe: &SendWqe,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,

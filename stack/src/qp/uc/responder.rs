@@ -24,7 +24,7 @@ use urxe_wire::{Kind, PacketView, Psn, Rkey};
 use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
 use crate::device::counters::Counter;
 use crate::memory::Access;
-use crate::qp::context::{Common, Context};
+use crate::qp::context::{Context, QpCore};
 use crate::qp::gather::{LocalFault, check, scatter};
 use crate::qp::recv_queue::RecvQueue;
 use crate::qp::service::ReceiveHalf;
@@ -72,7 +72,7 @@ impl Responder {
         Self { queue, expected_psn: Psn::new(0), message: Message::None }
     }
 
-    fn fail(&mut self, fault: LocalFault, qp: &mut Common, cx: &Context<'_>) {
+    fn fail(&mut self, fault: LocalFault, qp: &mut QpCore, cx: &Context<'_>) {
         tracing::debug!(qp = %qp.qpn, %fault, "receive: local protection error");
         if let Some(wqe) = self.queue.pop() {
             let completion =
@@ -85,7 +85,7 @@ impl Responder {
 
     fn execute(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Refused> {
@@ -114,7 +114,7 @@ impl Responder {
 
     fn on_send(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Refused> {
@@ -143,7 +143,7 @@ impl Responder {
 
     fn on_write(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         packet: &PacketView<'_>,
     ) -> Result<(), Refused> {
@@ -196,7 +196,7 @@ impl Responder {
     /// Completes the oldest receive with the packet that ended its message.
     fn complete(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &Context<'_>,
         packet: &PacketView<'_>,
         opcode: WcOpcode,
@@ -215,7 +215,7 @@ impl Responder {
 }
 
 impl ReceiveHalf for Responder {
-    fn start(&mut self, qp: &Common) {
+    fn start(&mut self, qp: &QpCore) {
         self.expected_psn = qp.attr.rq_psn;
         self.message = Message::None;
     }
@@ -225,7 +225,7 @@ impl ReceiveHalf for Responder {
         self.message = Message::None;
     }
 
-    fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
+    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
         self.message = Message::None;
         self.queue.flush(qp, cx);
     }
@@ -234,7 +234,7 @@ impl ReceiveHalf for Responder {
         self.queue.push(request)
     }
 
-    fn on_request(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+    fn on_request(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>) {
         let psn = packet.psn();
         let distance = psn.distance(self.expected_psn);
         if (-LATE..0).contains(&distance) {

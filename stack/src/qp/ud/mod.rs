@@ -19,9 +19,9 @@ use urxe_wire::QKey;
 
 pub(super) use self::responder::Responder;
 use super::attr::QpType;
-use super::context::Common;
+use super::context::QpCore;
 
 /// The queue pair's own Q_Key.
-fn own_qkey(qp: &Common) -> QKey {
+fn own_qkey(qp: &QpCore) -> QKey {
     if qp.qp_type == QpType::Gsi { QKey::GSI } else { qp.attr.qkey }
 }

@@ -8,7 +8,7 @@ use urxe_wire::{Deth, Ext, IcrcSeed, ImmDt, Opcode, QKey, Qpn};
 use super::own_qkey;
 use crate::cq::WcStatus;
 use crate::path::run::RunBuffer;
-use crate::qp::context::{Common, Context, Sent};
+use crate::qp::context::{Context, QpCore, Sent};
 use crate::qp::queue::SendWqe;
 use crate::qp::service::SendHalf;
 use crate::qp::unreliable::Requester;
@@ -19,7 +19,7 @@ impl Requester {
     /// the pace says stop.
     pub(in crate::qp) fn send_datagrams(
         &mut self,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
@@ -49,7 +49,7 @@ impl Requester {
         wqe: &SendWqe,
         to: Qpn,
         qkey: QKey,
-        qp: &mut Common,
+        qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,

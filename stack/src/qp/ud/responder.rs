@@ -12,7 +12,7 @@ use super::own_qkey;
 use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
 use crate::device::counters::Counter;
 use crate::memory::Access;
-use crate::qp::context::{Common, Context};
+use crate::qp::context::{Context, QpCore};
 use crate::qp::gather::{LocalFault, check, scatter};
 use crate::qp::recv_queue::RecvQueue;
 use crate::qp::service::ReceiveHalf;
@@ -35,7 +35,7 @@ impl ReceiveHalf for Responder {
         self.queue.clear();
     }
 
-    fn flush(&mut self, qp: &mut Common, cx: &Context<'_>) {
+    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
         self.queue.flush(qp, cx);
     }
 
@@ -43,7 +43,7 @@ impl ReceiveHalf for Responder {
         self.queue.push(request)
     }
 
-    fn on_request(&mut self, qp: &mut Common, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+    fn on_request(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>) {
         let (Some(deth), Some(arrival)) = (packet.deth(), cx.arrival) else { return };
         if deth.qkey != own_qkey(qp) {
             tracing::debug!(qp = %qp.qpn, from = %arrival.from, given = %deth.qkey, "dropped: wrong Q_Key");
@@ -79,7 +79,7 @@ impl ReceiveHalf for Responder {
 }
 
 /// The receive cannot be used: the queue pair fails (class A).
-fn fail(fault: LocalFault, wr_id: u64, qp: &mut Common, cx: &Context<'_>) {
+fn fail(fault: LocalFault, wr_id: u64, qp: &mut QpCore, cx: &Context<'_>) {
     tracing::debug!(qp = %qp.qpn, %fault, "receive: local protection error");
     let completion = Completion::new(wr_id, qp.qpn, WcOpcode::Recv, WcStatus::LocProtErr);
     qp.complete_recv(completion, true, cx);
