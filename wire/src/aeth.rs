@@ -250,7 +250,7 @@ pub struct Aeth {
 
 impl Aeth {
     /// Bytes on the wire.
-    pub const LEN: usize = 4;
+    pub const LEN: usize = Header::Aeth.wire_len();
 
     /// Reads the header at the front of `bytes`.
     ///

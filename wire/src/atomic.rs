@@ -30,7 +30,7 @@ pub struct AtomicEth {
 
 impl AtomicEth {
     /// Bytes on the wire.
-    pub const LEN: usize = 28;
+    pub const LEN: usize = Header::AtomicEth.wire_len();
 
     /// Reads the header at the front of `bytes`.
     ///
@@ -76,7 +76,7 @@ pub struct AtomicAckEth {
 
 impl AtomicAckEth {
     /// Bytes on the wire.
-    pub const LEN: usize = 8;
+    pub const LEN: usize = Header::AtomicAckEth.wire_len();
 
     /// Reads the header at the front of `bytes`.
     ///

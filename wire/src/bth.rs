@@ -46,7 +46,7 @@ pub struct Bth {
 
 impl Bth {
     /// Bytes on the wire.
-    pub const LEN: usize = 12;
+    pub const LEN: usize = Header::Bth.wire_len();
 
     /// A header with the default partition and every flag off.
     #[must_use]

@@ -25,7 +25,7 @@ pub struct Deth {
 
 impl Deth {
     /// Bytes on the wire.
-    pub const LEN: usize = 8;
+    pub const LEN: usize = Header::Deth.wire_len();
 
     /// Reads the header at the front of `bytes`.
     ///

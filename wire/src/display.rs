@@ -70,29 +70,12 @@ pub struct Field {
 /// Every field of every header of a packet in wire order, payload length and ICRC last.
 #[must_use]
 pub fn fields(packet: &PacketView<'_>) -> Vec<Field> {
-    use Value::{Decimal, Flag, Hex, Word};
+    use Value::{Decimal, Hex};
     let mut out = Vec::with_capacity(24);
     let mut header = |header, fields: &[(&'static str, Value)]| {
         out.extend(fields.iter().map(|&(name, value)| Field { header, name, value }));
     };
-    let bth = packet.bth();
-    header(
-        "bth",
-        &[
-            ("opcode", Hex(bth.opcode.byte().into(), 2)),
-            ("name", Word(packet.info().name)),
-            ("solicited", Flag(bth.solicited)),
-            ("mig_req", Flag(bth.mig_req)),
-            ("pad_count", Decimal(bth.pad_count.into())),
-            ("version", Decimal(bth.version.into())),
-            ("pkey", Hex(bth.pkey.value().into(), 4)),
-            ("fecn", Flag(bth.fecn)),
-            ("becn", Flag(bth.becn)),
-            ("dest_qp", Hex(bth.dest_qp.value().into(), 6)),
-            ("ack_req", Flag(bth.ack_req)),
-            ("psn", Decimal(bth.psn.value().into())),
-        ],
-    );
+    header("bth", &bth_fields(packet));
     if let Some(h) = packet.xrceth() {
         header("xrceth", &[("srq", Hex(h.srq.value().into(), 6))]);
     }
@@ -151,6 +134,26 @@ pub fn fields(packet: &PacketView<'_>) -> Vec<Field> {
     header("payload", &[("len", Decimal(packet.payload_len() as u64))]);
     header("icrc", &[("value", Hex(packet.icrc().into(), 8))]);
     out
+}
+
+/// Returns the fields of the BTH, which every packet has.
+fn bth_fields(packet: &PacketView<'_>) -> [(&'static str, Value); 12] {
+    use Value::{Decimal, Flag, Hex, Word};
+    let bth = packet.bth();
+    [
+        ("opcode", Hex(bth.opcode.byte().into(), 2)),
+        ("name", Word(packet.info().name)),
+        ("solicited", Flag(bth.solicited)),
+        ("mig_req", Flag(bth.mig_req)),
+        ("pad_count", Decimal(bth.pad_count.into())),
+        ("version", Decimal(bth.version.into())),
+        ("pkey", Hex(bth.pkey.value().into(), 4)),
+        ("fecn", Flag(bth.fecn)),
+        ("becn", Flag(bth.becn)),
+        ("dest_qp", Hex(bth.dest_qp.value().into(), 6)),
+        ("ack_req", Flag(bth.ack_req)),
+        ("psn", Decimal(bth.psn.value().into())),
+    ]
 }
 
 #[cfg(test)]

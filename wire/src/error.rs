@@ -1,44 +1,9 @@
 //! Why bytes are not a packet: one variant a reason, and a name for each reason that counters can
 //! carry.
 
-use std::fmt;
-
 use crate::opcode::{Opcode, OpcodeError};
 
-/// The headers there are, for errors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum Header {
-    Bth,
-    Grh,
-    XrcEth,
-    Deth,
-    Feth,
-    Reth,
-    AtomicEth,
-    Aeth,
-    AtomicAckEth,
-    ImmDt,
-    Ieth,
-}
-
-impl fmt::Display for Header {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Bth => "BTH",
-            Self::Grh => "GRH",
-            Self::XrcEth => "XRCETH",
-            Self::Deth => "DETH",
-            Self::Feth => "FETH",
-            Self::Reth => "RETH",
-            Self::AtomicEth => "AtomicETH",
-            Self::Aeth => "AETH",
-            Self::AtomicAckEth => "AtomicAckETH",
-            Self::ImmDt => "ImmDt",
-            Self::Ieth => "IETH",
-        })
-    }
-}
+pub use crate::header::Header;
 
 /// Why bytes do not parse. A receiver drops such a packet silently (IBTA 9.6) and counts it under
 /// [`ParseError::name`].

@@ -69,7 +69,7 @@ pub struct Feth {
 
 impl Feth {
     /// Bytes on the wire.
-    pub const LEN: usize = 4;
+    pub const LEN: usize = Header::Feth.wire_len();
 
     /// Reads the header at the front of `bytes`.
     ///

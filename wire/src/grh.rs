@@ -31,7 +31,7 @@ pub struct Grh {
 
 impl Grh {
     /// Bytes in memory.
-    pub const LEN: usize = 40;
+    pub const LEN: usize = Header::Grh.wire_len();
 
     /// Reads the header at the front of `bytes`.
     ///

@@ -23,7 +23,7 @@ pub struct ImmDt {
 
 impl ImmDt {
     /// Bytes on the wire.
-    pub const LEN: usize = 4;
+    pub const LEN: usize = Header::ImmDt.wire_len();
 
     /// Reads the header at the front of `bytes`.
     ///

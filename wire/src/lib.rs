@@ -84,6 +84,7 @@ mod feth;
 pub mod frame;
 mod gid;
 mod grh;
+mod header;
 pub mod icrc;
 pub mod id;
 mod ieth;

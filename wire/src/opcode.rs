@@ -15,7 +15,7 @@
 
 use std::fmt;
 
-use crate::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
+use crate::header::Header;
 
 bitflags::bitflags! {
     /// Which extension headers follow the BTH. They stand on the wire in the order of the bits,
@@ -45,15 +45,15 @@ bitflags::bitflags! {
 
 /// Headers in wire order, with their lengths.
 const HEADER_LENS: [(HeaderSet, usize); 9] = [
-    (HeaderSet::XRCETH, XrcEth::LEN),
-    (HeaderSet::DETH, Deth::LEN),
-    (HeaderSet::FETH, Feth::LEN),
-    (HeaderSet::RETH, Reth::LEN),
-    (HeaderSet::ATOMIC_ETH, AtomicEth::LEN),
-    (HeaderSet::AETH, Aeth::LEN),
-    (HeaderSet::ATOMIC_ACK_ETH, AtomicAckEth::LEN),
-    (HeaderSet::IMM, ImmDt::LEN),
-    (HeaderSet::IETH, Ieth::LEN),
+    (HeaderSet::XRCETH, Header::XrcEth.wire_len()),
+    (HeaderSet::DETH, Header::Deth.wire_len()),
+    (HeaderSet::FETH, Header::Feth.wire_len()),
+    (HeaderSet::RETH, Header::Reth.wire_len()),
+    (HeaderSet::ATOMIC_ETH, Header::AtomicEth.wire_len()),
+    (HeaderSet::AETH, Header::Aeth.wire_len()),
+    (HeaderSet::ATOMIC_ACK_ETH, Header::AtomicAckEth.wire_len()),
+    (HeaderSet::IMM, Header::ImmDt.wire_len()),
+    (HeaderSet::IETH, Header::Ieth.wire_len()),
 ];
 
 impl HeaderSet {
@@ -249,7 +249,7 @@ impl OpcodeInfo {
         let mut offsets = [0; 9];
         let mut i = 0;
         while i < HEADER_LENS.len() {
-            offsets[i] = (Bth::LEN + headers.len_before(HEADER_LENS[i].0)) as u8;
+            offsets[i] = (Header::Bth.wire_len() + headers.len_before(HEADER_LENS[i].0)) as u8;
             i += 1;
         }
         Self {
@@ -264,7 +264,7 @@ impl OpcodeInfo {
             completes_recv_wqe: write_imm || (is_send && position.is_end()),
             is_request,
             is_response: kind.is_response(),
-            headers_len: (Bth::LEN + headers.wire_len()) as u8,
+            headers_len: (Header::Bth.wire_len() + headers.wire_len()) as u8,
             offsets,
         }
     }

@@ -27,7 +27,7 @@ pub struct Reth {
 
 impl Reth {
     /// Bytes on the wire.
-    pub const LEN: usize = 16;
+    pub const LEN: usize = Header::Reth.wire_len();
 
     /// Reads the header at the front of `bytes`.
     ///

@@ -23,7 +23,7 @@ pub struct XrcEth {
 
 impl XrcEth {
     /// Bytes on the wire.
-    pub const LEN: usize = 4;
+    pub const LEN: usize = Header::XrcEth.wire_len();
 
     /// Reads the header at the front of `bytes`.
     ///
