@@ -39,7 +39,6 @@ mod image;
 mod job;
 mod lab;
 mod network;
-mod newc;
 pub mod peer;
 mod requirements;
 

@@ -5,15 +5,17 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
     process::Command,
 };
+
+use cpio::newc;
 
 use super::{
     Error, Requirements, Series,
     error::Context as _,
     job::output_of,
-    newc::Archive,
     requirements::{GUEST, PROVIDER, find_program, source_dir},
 };
 
@@ -149,6 +151,62 @@ impl Image {
         Ok(Self { bytes: archive.finish() })
     }
 }
+
+/// The "newc" archive that the kernel unpacks as its first file system
+/// (Documentation/driver-api/early-userspace/buffer-format.rst). Each folder stands before its
+/// files, because the kernel makes no missing folder.
+#[derive(Debug, Default)]
+struct Archive {
+    bytes: Vec<u8>,
+    folders: BTreeSet<String>,
+}
+
+impl Archive {
+    const FOLDER: u32 = 0o040_755;
+    const PROGRAM: u32 = 0o100_755;
+    const DEVICE: u32 = 0o020_600;
+
+    /// Adds an executable file and the folders above it. `path` is absolute.
+    fn file(&mut self, path: &str, data: &[u8]) {
+        let path = self.below_folders(path);
+        self.entry(newc::Builder::new(path).mode(Self::PROGRAM), data);
+    }
+
+    /// Adds a folder and those above it.
+    fn folder(&mut self, path: &str) {
+        self.below_folders(&format!("{path}/"));
+    }
+
+    /// Adds a character device.
+    fn device(&mut self, path: &str, major: u32, minor: u32) {
+        let device = newc::Builder::new(self.below_folders(path)).mode(Self::DEVICE);
+        self.entry(device.rdev_major(major).rdev_minor(minor), &[]);
+    }
+
+    /// Returns the archive with its end mark.
+    fn finish(self) -> Vec<u8> {
+        newc::trailer(self.bytes).expect(GROWS)
+    }
+
+    /// Adds the folders above a path; returns the path as the archive names it.
+    fn below_folders<'a>(&mut self, path: &'a str) -> &'a str {
+        let path = path.trim_start_matches('/');
+        for (at, _) in path.match_indices('/') {
+            if self.folders.insert(path[..at].to_owned()) {
+                self.entry(newc::Builder::new(&path[..at]).mode(Self::FOLDER).nlink(2), &[]);
+            }
+        }
+        path
+    }
+
+    fn entry(&mut self, entry: newc::Builder, data: &[u8]) {
+        let size = u32::try_from(data.len()).expect("a file of the image is below 4 GiB");
+        let mut writer = entry.write(&mut self.bytes, size);
+        writer.write_all(data).and_then(|()| writer.finish()).expect(GROWS);
+    }
+}
+
+const GROWS: &str = "a vector takes every write";
 
 /// What `tests/kernel/guest` holds, and the programs of `tests/programs` that run here as well,
 /// compiled.
@@ -324,4 +382,25 @@ fn module_order(folder: &Path) -> Result<Vec<String>, Error> {
         }
     }
     Ok(order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Archive, newc};
+
+    #[test]
+    fn folders_come_first_and_once() {
+        let mut archive = Archive::default();
+        archive.file("/a/b/one", b"12345");
+        archive.file("/a/b/two", b"");
+        archive.device("/dev/console", 5, 1);
+        let bytes = archive.finish();
+        let (mut rest, mut names) = (bytes.as_slice(), Vec::new());
+        while !rest.is_empty() {
+            let entry = newc::Reader::new(rest).unwrap();
+            names.push(entry.entry().name().to_owned());
+            rest = entry.finish().unwrap();
+        }
+        assert_eq!(names, ["a", "a/b", "a/b/one", "a/b/two", "dev", "dev/console", "TRAILER!!!"]);
+    }
 }
