@@ -2,40 +2,49 @@
 
 use std::process::{Command, Stdio};
 
-use crate::step::{Failure, Step};
-use crate::tally::Tally;
+use anyhow::{Result, bail};
 
-/// Whether this process is root's.
+use crate::run::{Runner, cargo};
+
+/// Tells whether this process is root's.
 pub fn is_root() -> bool {
     let output = Command::new("id").arg("-u").output();
     output.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
-/// Whether a command runs and succeeds; its output is dropped.
+/// Fails without root's rights, naming what needs them.
+pub fn need_root(task: &str, what: &str) -> Result<()> {
+    if !is_root() {
+        bail!("{what} need root's rights: run sudo -E cargo xtask {task}");
+    }
+    Ok(())
+}
+
+/// Tells whether a command runs and succeeds; its output is dropped.
 pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Makes sure that Debian's packages are there: installs them if root, else tells how to.
-pub fn need_packages(packages: &[&str], tally: &mut Tally) -> Result<(), Failure> {
+/// Installs the Debian packages that are missing if root, else tells how to.
+pub fn need_packages(packages: &[&str], runner: &mut Runner) -> Result<()> {
     let missing: Vec<&str> =
         packages.iter().copied().filter(|package| !is_installed(package)).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let command = format!("apt-get install --no-install-recommends {}", missing.join(" "));
     if !is_root() || !succeeds("apt-get", &["--version"]) {
-        return Err(Failure::Lacks {
-            what: missing.join(", "),
-            remedy: format!("as root on Debian or Ubuntu: {command}"),
-        });
+        let missing = missing.join(" ");
+        bail!(
+            "this machine lacks {missing}; as root on Debian or Ubuntu: \
+             apt-get install --no-install-recommends {missing}"
+        );
     }
-    Step::new("apt-get", &["-qq", "update"]).run(tally)?;
-    let install = Step::new("apt-get", &["-qq", "install", "-y", "--no-install-recommends"])
-        .env("DEBIAN_FRONTEND", "noninteractive");
-    missing.into_iter().fold(install, Step::arg).run(tally)
+    runner.run(Command::new("apt-get").args(["-qq", "update"]))?;
+    let install = ["-qq", "install", "-y", "--no-install-recommends"];
+    let mut command = Command::new("apt-get");
+    runner.run(command.args(install).args(missing).env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
 fn is_installed(package: &str) -> bool {
@@ -44,33 +53,24 @@ fn is_installed(package: &str) -> bool {
     output.is_ok_and(|output| output.stdout == b"installed")
 }
 
-/// Makes sure that the nightly toolchain is there, which sanitizers and fuzzing need.
-pub fn need_nightly(tally: &mut Tally) -> Result<(), Failure> {
+/// Makes sure of the nightly toolchain, which sanitizers and fuzzing need.
+pub fn need_nightly(runner: &mut Runner) -> Result<()> {
     if succeeds("cargo", &["+nightly", "--version"]) {
         return Ok(());
     }
     if !succeeds("rustup", &["--version"]) {
-        return Err(Failure::Lacks {
-            what: "the nightly toolchain".to_owned(),
-            remedy: "install rustup, which fetches it".to_owned(),
-        });
+        bail!("this machine lacks the nightly toolchain; install rustup, which fetches it");
     }
-    Step::new("rustup", &["toolchain", "install", "nightly", "--profile", "minimal"]).run(tally)
+    let install = ["toolchain", "install", "nightly", "--profile", "minimal"];
+    runner.run(Command::new("rustup").args(install))
 }
 
-/// Makes sure that `cargo fuzz` is there.
-pub fn need_cargo_fuzz(tally: &mut Tally) -> Result<(), Failure> {
-    if succeeds("cargo", &["fuzz", "--version"]) {
+/// Makes sure of a program that cargo installs, such as `cargo fuzz`. `probe` is a command that
+/// succeeds where the program is. It only starts other programs or reads text: a quick build is
+/// enough.
+pub fn need_program(package: &str, probe: &[&str], runner: &mut Runner) -> Result<()> {
+    if succeeds(probe[0], &probe[1..]) {
         return Ok(());
     }
-    // It only starts other programs: built the quick way it is as fast.
-    Step::cargo(&["install", "cargo-fuzz", "--locked", "--debug"]).run(tally)
-}
-
-/// Makes sure that inferno's programs are there, which draw flame graphs.
-pub fn need_inferno(tally: &mut Tally) -> Result<(), Failure> {
-    if succeeds("inferno-flamegraph", &["--version"]) {
-        return Ok(());
-    }
-    Step::cargo(&["install", "inferno", "--locked", "--debug"]).run(tally)
+    runner.run(&mut cargo(["install", package, "--locked", "--debug"]))
 }

@@ -2,13 +2,12 @@
 //! takes them too is a test of the workspace's.
 
 use std::fs;
-use std::io;
-use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
 
 use super::number;
-use crate::machine::{need_cargo_fuzz, need_nightly, need_packages};
-use crate::step::{Failure, Step, root, target_folder};
-use crate::tally::Tally;
+use crate::machine::{need_nightly, need_packages, need_program};
+use crate::run::{Runner, cargo, root, target_folder};
 
 /// Seconds for each target, unless another number is given.
 const SECONDS: u64 = 60;
@@ -16,53 +15,33 @@ const SECONDS: u64 = 60;
 const PACKAGES: [&str; 1] = ["g++"];
 
 /// Runs each target. It starts from its kept corpus; what it finds new goes to the target folder.
-pub fn fuzz(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
-    let seconds = number(arguments, SECONDS, "fuzz [SECONDS]")?;
-    need_packages(&PACKAGES, tally)?;
-    need_nightly(tally)?;
-    need_cargo_fuzz(tally)?;
-    for target in targets()? {
-        run_target(&target, seconds, tally)?;
+pub fn fuzz(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    let seconds = number(arguments, SECONDS)?;
+    need_packages(&PACKAGES, runner)?;
+    need_nightly(runner)?;
+    need_program("cargo-fuzz", &["cargo", "fuzz", "--version"], runner)?;
+    let listed = cargo(["+nightly", "fuzz", "list"]).output()?;
+    let targets = String::from_utf8_lossy(&listed.stdout);
+    if !listed.status.success() || targets.trim().is_empty() {
+        bail!("cargo fuzz lists no target: {}", String::from_utf8_lossy(&listed.stderr));
     }
-    Ok(())
+    targets.split_whitespace().try_for_each(|target| run_target(target, seconds, runner))
 }
 
-fn run_target(target: &str, seconds: u64, tally: &mut Tally) -> Result<(), Failure> {
+fn run_target(target: &str, seconds: u64, runner: &mut Runner) -> Result<()> {
     let found = target_folder().join("fuzz-found").join(target);
     let kept = root().join("fuzz/corpus").join(target);
     for folder in [&found, &kept] {
-        let command = format!("mkdir {}", folder.display());
-        fs::create_dir_all(folder).map_err(|error| Failure::Start { command, error })?;
+        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     }
-    let mut step = Step::cargo(&["+nightly", "fuzz", "run", "--features", "libfuzzer", target])
-        .arg(&found.display().to_string())
-        .arg(&kept.display().to_string())
-        .arg("--")
-        .arg(&format!("-max_total_time={seconds}"))
-        .arg("-print_final_stats=1");
+    let mut command = cargo(["+nightly", "fuzz", "run", "--features", "libfuzzer", target]);
+    command.args([found, kept]).arg("--").arg(format!("-max_total_time={seconds}"));
+    command.arg("-print_final_stats=1");
     let dictionary = root().join("fuzz/dictionaries").join(format!("{target}.dict"));
     if dictionary.exists() {
-        step = step.arg(&format!("-dict={}", dictionary.display()));
+        command.arg(format!("-dict={}", dictionary.display()));
     }
     // Optimising across crates takes longer than CI's fuzzing.
-    step.env("CARGO_PROFILE_RELEASE_LTO", "off").target_folder("fuzz").run(tally)
-}
-
-/// The targets that `cargo fuzz` knows.
-fn targets() -> Result<Vec<String>, Failure> {
-    let command = "cargo +nightly fuzz list".to_owned();
-    let output =
-        Command::new("cargo").args(["+nightly", "fuzz", "list"]).current_dir(root()).output();
-    let output = output.map_err(|error| Failure::Start { command: command.clone(), error })?;
-    if !output.status.success() {
-        let last = String::from_utf8_lossy(&output.stderr).lines().map(str::to_owned).collect();
-        return Err(Failure::Step { command, status: output.status, last });
-    }
-    let targets: Vec<String> =
-        String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect();
-    if targets.is_empty() {
-        let error = io::Error::new(io::ErrorKind::NotFound, "it lists no target");
-        return Err(Failure::Start { command, error });
-    }
-    Ok(targets)
+    command.env("CARGO_PROFILE_RELEASE_LTO", "off");
+    runner.run(command.env("CARGO_TARGET_DIR", target_folder().join("fuzz")))
 }

@@ -1,36 +1,28 @@
 //! Formatting, lints, documentation.
 
+use anyhow::Result;
+
 use super::none;
-use crate::step::{Failure, Step};
-use crate::tally::Tally;
+use crate::run::{Runner, cargo};
 
 /// What is built only on demand, but for the fuzz targets, which need a C++ compiler.
 const FEATURES: &str = "urxe/serde,urxe-tests/kernel-peers,urxe-tests/programs";
 
 /// Checks the formatting.
-pub fn fmt(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
-    none(arguments, "fmt")?;
-    Step::cargo(&["fmt", "--all", "--check"]).run(tally)
+pub fn fmt(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    none(arguments)?;
+    runner.run(&mut cargo(["fmt", "--all", "--check"]))
 }
 
 /// Lints libraries, binaries, tests, benches and examples.
-pub fn clippy(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
-    none(arguments, "clippy")?;
-    Step::cargo(&[
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--features",
-        FEATURES,
-        "--",
-        "-D",
-        "warnings",
-    ])
-    .run(tally)
+pub fn clippy(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    none(arguments)?;
+    let all = ["clippy", "--workspace", "--all-targets", "--features", FEATURES];
+    runner.run(cargo(all).args(["--", "-D", "warnings"]))
 }
 
 /// Builds the documentation.
-pub fn doc(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
-    none(arguments, "doc")?;
-    Step::cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run(tally)
+pub fn doc(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    none(arguments)?;
+    runner.run(cargo(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
 }

@@ -5,127 +5,142 @@ mod deep;
 mod flame;
 mod fuzz;
 mod lint;
+mod long;
 mod package;
 mod programs;
 mod test;
 
-use crate::step::Failure;
-use crate::tally::Tally;
+use anyhow::{Context as _, Result, bail};
 
-/// What an entry's function is given: the arguments behind its name, and where to count.
-pub type Run = fn(&[String], &mut Tally) -> Result<(), Failure>;
+use crate::run::Runner;
 
 /// An entry of the task file.
 pub struct Entry {
     /// What to type.
     pub name: &'static str,
-    /// The argument it takes, if it takes one.
+    /// The arguments it takes, if it takes any.
     pub argument: &'static str,
     /// What it does, for the help.
     pub says: &'static str,
-    /// Does it.
-    pub run: Run,
+    /// How long it takes on two processors after a first build, for the help.
+    pub takes: &'static str,
+    /// Does it. Takes the arguments behind its name.
+    pub run: fn(&[String], &mut Runner) -> Result<()>,
 }
 
 /// Makes the table readable.
-const fn entry(name: &'static str, argument: &'static str, says: &'static str, run: Run) -> Entry {
-    Entry { name, argument, says, run }
+const fn task(
+    name: &'static str,
+    argument: &'static str,
+    takes: &'static str,
+    says: &'static str,
+    run: fn(&[String], &mut Runner) -> Result<()>,
+) -> Entry {
+    Entry { name, argument, says, takes, run }
 }
 
-/// All entries, in the order of the help.
-pub const ENTRIES: &[Entry] = &[
-    entry("fmt", "", "check the formatting (cargo fmt mends it)", lint::fmt),
-    entry("clippy", "", "lint everything; a warning is an error", lint::clippy),
-    entry("doc", "", "build the documentation; a warning is an error", lint::doc),
-    entry(
-        "test",
-        "",
-        "unit, integration and documentation tests: needs neither root nor packages",
-        test::test,
+/// All entries, by group, in the order of the help.
+pub const GROUPS: &[(&str, &[Entry])] = &[
+    (
+        "Before a commit",
+        &[
+            task("fmt", "", "2 s", "the formatting (cargo fmt mends it)", lint::fmt),
+            task("clippy", "", "1 min", "lints; a warning is an error", lint::clippy),
+            task("doc", "", "1 min", "the documentation; a warning is an error", lint::doc),
+            task("test", "", "4 min", "all tests that need neither root nor packages", test::test),
+        ],
     ),
-    entry(
-        "golden",
-        "",
-        "write golden texts anew; look at the difference before you commit it",
-        test::golden,
+    (
+        "By what was touched",
+        &[
+            task("sim", "[SEEDS]", "1 min", "fault simulation over 2000 seeds", test::sim),
+            task("loom", "", "4 min", "every interleaving of shared structures", deep::loom),
+            task("asan", "", "2 min", "the memory module under AddressSanitizer", deep::asan),
+            task("fuzz", "[SECONDS]", "8 min", "each fuzz target for 60 s", fuzz::fuzz),
+            task("allocations", "", "30 s", "no message allocates", deep::allocations),
+            task(
+                "budget",
+                "[keep]",
+                "1 min",
+                "a message costs no more instructions than are kept; keep what it costs",
+                deep::budget,
+            ),
+            task("golden", "", "5 min", "write the golden texts anew", test::golden),
+        ],
     ),
-    entry("sim", "[SEEDS]", "the fault simulation over this many seeds (2000)", test::sim),
-    entry("loom", "", "every interleaving of the shared protocols", deep::loom),
-    entry("asan", "", "memory tests under AddressSanitizer (nightly toolchain)", deep::asan),
-    entry("bench", "", "criterion benches", deep::bench),
-    entry(
-        "flame",
-        "[PERF'S…]",
-        "a flame graph of a run of urxe perf, in target/flame.svg: installs linux-perf and inferno",
-        flame::flame,
+    (
+        "With other programs and kernels; install packages by name as root",
+        &[
+            task(
+                "namespace",
+                "",
+                "1 min",
+                "packets on the wire, and several users of an address",
+                deep::namespace,
+            ),
+            task(
+                "programs",
+                "[all|speed]",
+                "3 min",
+                "Debian's programs; with all their options; their speed",
+                programs::programs,
+            ),
+            task("newer", "", "10 min", "Debian 13's programs, as root", programs::newer),
+            task(
+                "kernel",
+                "[all|speed]",
+                "8 min",
+                "real kernels in QEMU, as root; the longer pairs; their speed",
+                deep::kernel,
+            ),
+        ],
     ),
-    entry(
-        "fuzz",
-        "[SECONDS]",
-        "each fuzz target, from its kept inputs, for this long (60) (nightly toolchain)",
-        fuzz::fuzz,
+    (
+        "Measuring",
+        &[
+            task("bench", "", "10 min", "criterion benches", deep::bench),
+            task("flame", "[PERF'S…]", "3 min", "a flame graph of urxe perf", flame::flame),
+        ],
     ),
-    entry("allocations", "", "no message on its way allocates", deep::allocations),
-    entry(
-        "budget",
-        "[keep]",
-        "a message costs no more instructions than are kept, or keep what it costs: installs valgrind",
-        deep::budget,
+    (
+        "Delivering",
+        &[
+            task("install", "[--prefix P] …", "2 min", "build and install", package::install),
+            task("package", "[--built P] …", "2 min", "an archive and a .deb", package::package),
+        ],
     ),
-    entry(
-        "namespace",
-        "",
-        "what goes over the wire, and who shares an address, in a network namespace",
-        deep::namespace,
-    ),
-    entry(
-        "programs",
-        "[all|speed]",
-        "Debian's programs over urxe, all their options, or their speed: installs packages by name",
-        programs::programs,
-    ),
-    entry(
-        "newer",
-        "",
-        "Debian 13's programs and the tests of its rdma-core over urxe: needs root, fetches packages by name",
-        programs::newer,
-    ),
-    entry(
-        "kernel",
-        "[all|speed]",
-        "pairs with real kernels in QEMU, the longer ones, or whose connections are faster: needs root, installs packages by name",
-        deep::kernel,
-    ),
-    entry(
-        "install",
-        "[--prefix P] …",
-        "build and install the command and its libraries (/usr/local), beside the system's libibverbs",
-        package::install,
-    ),
-    entry(
-        "package",
-        "",
-        "a relocatable archive and a Debian package, in target/packages",
-        package::package,
-    ),
-    entry(
-        "ci",
-        "",
-        "all of the above but golden, bench, flame, newer, install and package; as root, installs what it needs",
-        ci::ci,
+    (
+        "Together",
+        &[
+            task("ci", "", "20 min", "what CI runs; as root, installs what it needs", ci::ci),
+            task("sharing", "", "5 min", "200 processes of one address killed", long::sharing),
+            task(
+                "long",
+                "[CAMPAIGN…]",
+                "hours",
+                "sim, fuzz, sharing, programs, newer and kernel at length",
+                long::long,
+            ),
+        ],
     ),
 ];
 
-/// The one number that an entry may be given.
-fn number(arguments: &[String], default: u64, usage: &'static str) -> Result<u64, Failure> {
+/// Finds an entry by name.
+pub fn entry(name: &str) -> Result<&'static Entry> {
+    let mut entries = GROUPS.iter().flat_map(|(_, entries)| *entries);
+    entries.find(|entry| entry.name == name).with_context(|| format!("no task {name:?}"))
+}
+
+/// Returns the one number that an entry may be given.
+fn number(arguments: &[String], default: u64) -> Result<u64> {
     match arguments {
         [] => Ok(default),
-        [text] => text.parse().map_err(|_| Failure::Usage(usage)),
-        _ => Err(Failure::Usage(usage)),
+        [text] => text.parse().with_context(|| format!("{text:?} is no number")),
+        _ => bail!("expected one number or nothing"),
     }
 }
 
 /// Refuses arguments.
-fn none(arguments: &[String], usage: &'static str) -> Result<(), Failure> {
-    if arguments.is_empty() { Ok(()) } else { Err(Failure::Usage(usage)) }
+fn none(arguments: &[String]) -> Result<()> {
+    if arguments.is_empty() { Ok(()) } else { bail!("it takes no arguments") }
 }

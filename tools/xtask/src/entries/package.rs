@@ -19,8 +19,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::step::{Failure, Step, root, target_folder};
-use crate::tally::Tally;
+use anyhow::{Context as _, Result, bail};
+
+use crate::run::{Runner, cargo, root, target_folder};
 
 const EXECUTABLE: u32 = 0o755;
 /// Built by cargo, with their places and modes.
@@ -36,9 +37,6 @@ const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICEN
 /// Where an installation goes unless it is told.
 const PREFIX: &str = "/usr/local";
 
-const INSTALL: &str = "install [--prefix FOLDER] [--profile PROFILE | --built FOLDER]";
-const PACKAGE: &str = "package [--profile PROFILE | --built FOLDER]";
-
 /// What the arguments say.
 struct Options {
     prefix: PathBuf,
@@ -53,51 +51,49 @@ enum Source {
     Built(PathBuf),
 }
 
-fn options(
-    arguments: &[String],
-    usage: &'static str,
-    has_prefix: bool,
-) -> Result<Options, Failure> {
+fn options(arguments: &[String], has_prefix: bool) -> Result<Options> {
     let mut options =
         Options { prefix: PREFIX.into(), source: Source::Profile("release".to_owned()) };
-    let mut words = arguments.iter();
-    while let Some(word) = words.next() {
-        let value = words.next().filter(|value| !value.is_empty()).ok_or(Failure::Usage(usage))?;
-        match word.as_str() {
-            "--prefix" if has_prefix => options.prefix = PathBuf::from(value),
-            "--profile" => options.source = Source::Profile(value.clone()),
-            "--built" => options.source = Source::Built(root().join(value)),
-            _ => return Err(Failure::Usage(usage)),
+    for pair in arguments.chunks(2) {
+        match pair {
+            [option, folder] if has_prefix && option == "--prefix" => {
+                options.prefix = folder.into();
+            }
+            [option, profile] if option == "--profile" => {
+                options.source = Source::Profile(profile.clone());
+            }
+            [option, folder] if option == "--built" => {
+                options.source = Source::Built(root().join(folder));
+            }
+            _ => bail!("expected [--prefix FOLDER] (install) [--profile PROFILE | --built FOLDER]"),
         }
     }
     Ok(options)
 }
 
 /// Installs into a folder.
-pub fn install(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
-    let Options { prefix, source } = options(arguments, INSTALL, true)?;
-    let built = source.folder(tally)?;
+pub fn install(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    let Options { prefix, source } = options(arguments, true)?;
+    let built = source.folder(runner)?;
     let prefix = root().join(prefix);
-    stage(&built, &prefix).map_err(writing(&prefix))?;
+    stage(&built, &prefix).with_context(|| writing(&prefix))?;
     println!("\ninstalled: {}", prefix.join("bin/urxe").display());
     Ok(())
 }
 
 /// Makes `target/packages/urxe-VERSION-MACHINE.tar.gz`, and where dpkg-deb is,
 /// `urxe_VERSION_MACHINE.deb`.
-pub fn package(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
-    let Options { source, .. } = options(arguments, PACKAGE, false)?;
-    let built = source.folder(tally)?;
+pub fn package(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    let Options { source, .. } = options(arguments, false)?;
+    let built = source.folder(runner)?;
     let (place, version) = (target_folder().join("packages"), env!("CARGO_PKG_VERSION"));
     let name = format!("urxe-{version}-{}", std::env::consts::ARCH);
     let tree = place.join(&name);
-    remade(&tree).and_then(|()| stage(&built, &tree)).map_err(writing(&tree))?;
+    remade(&tree).and_then(|()| stage(&built, &tree)).with_context(|| writing(&tree))?;
     let archive = place.join(format!("{name}.tar.gz"));
-    let owner = ["--owner=0", "--group=0", "--numeric-owner"];
-    let tar = Step::new("tar", &["-C"]).arg(&place.display().to_string());
-    let tar =
-        owner.into_iter().fold(tar, Step::arg).arg("-czf").arg(&archive.display().to_string());
-    tar.arg(&name).run(tally)?;
+    let mut tar = Command::new("tar");
+    tar.arg("-C").arg(&place).args(["--owner=0", "--group=0", "--numeric-owner", "-czf"]);
+    runner.run(tar.arg(&archive).arg(&name))?;
 
     let tree = place.join("deb");
     let control = format!(
@@ -114,13 +110,12 @@ pub fn package(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
         fs::create_dir_all(tree.join("DEBIAN"))?;
         fs::write(tree.join("DEBIAN/control"), control)
     });
-    staged.map_err(writing(&tree))?;
+    staged.with_context(|| writing(&tree))?;
     let package = place.join(format!("urxe_{version}_{}.deb", debian_architecture()));
     // Gzip is understood by every dpkg, and quick.
-    Step::new("dpkg-deb", &["--root-owner-group", "-Zgzip", "--build"])
-        .arg(&tree.display().to_string())
-        .arg(&package.display().to_string())
-        .run(tally)?;
+    let mut debian = Command::new("dpkg-deb");
+    debian.args(["--root-owner-group", "-Zgzip", "--build"]).args([&tree, &package]);
+    runner.run(&mut debian)?;
     println!("\npackages: {}\n          {}", archive.display(), package.display());
     Ok(())
 }
@@ -135,30 +130,28 @@ fn debian_architecture() -> &'static str {
 }
 
 impl Source {
-    /// The folder that holds what is installed, built if it is to be.
-    fn folder(self, tally: &mut Tally) -> Result<PathBuf, Failure> {
+    /// Returns the folder with the files to install, built if need be.
+    fn folder(self, runner: &mut Runner) -> Result<PathBuf> {
         let profile = match self {
             Self::Built(folder) => return complete(folder),
             Self::Profile(profile) => profile,
         };
         let packages = ["-p", "urxe-tools", "-p", "urxe-abi", "-p", "urxe-sysfs"];
-        let step = Step::cargo(&["build", "--profile", &profile]);
-        packages.into_iter().fold(step, Step::arg).run(tally)?;
+        runner.run(cargo(["build", "--profile", &profile]).args(packages))?;
         Ok(target_folder().join(if profile == "dev" { "debug" } else { &profile }))
     }
 }
 
-/// `folder`, if it has everything.
-fn complete(folder: PathBuf) -> Result<PathBuf, Failure> {
-    match BUILT.iter().find(|(name, ..)| !folder.join(name).is_file()) {
-        None => Ok(folder),
-        Some((name, ..)) => Err(Failure::Lacks {
-            what: format!("{}, which --built promises", folder.join(name).display()),
-            remedy:
-                "name the folder that cargo build --workspace has filled, such as target/release"
-                    .to_owned(),
-        }),
+/// Returns `folder`, if it has everything.
+fn complete(folder: PathBuf) -> Result<PathBuf> {
+    if let Some((name, ..)) = BUILT.iter().find(|(name, ..)| !folder.join(name).is_file()) {
+        bail!(
+            "there is no {}; give --built the folder that cargo build --workspace has filled, such \
+             as target/release",
+            folder.join(name).display()
+        );
     }
+    Ok(folder)
 }
 
 fn remade(folder: &Path) -> io::Result<()> {
@@ -204,7 +197,6 @@ fn strip(file: &Path) {
         Command::new("strip").arg("--strip-debug").arg(file).stderr(Stdio::null()).status();
 }
 
-fn writing(place: &Path) -> impl FnOnce(io::Error) -> Failure {
-    let command = format!("write into {}", place.display());
-    move |error| Failure::Start { command, error }
+fn writing(place: &Path) -> String {
+    format!("write into {}", place.display())
 }

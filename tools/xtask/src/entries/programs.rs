@@ -1,9 +1,12 @@
 //! Unmodified programs over the C ABI.
 
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
 use super::none;
-use crate::machine::{is_root, need_packages};
-use crate::step::{Failure, Step};
-use crate::tally::Tally;
+use crate::machine::{is_root, need_packages, need_root};
+use crate::run::{Runner, cargo};
 
 /// The programs, the headers and the compiler that C programs are built with, and `nm`.
 const PACKAGES: [&str; 19] = [
@@ -28,56 +31,45 @@ const PACKAGES: [&str; 19] = [
     "valgrind",
 ];
 
-/// Layouts against Debian's headers, then Debian's programs against each other, and rdma-core's own
-/// tests. With `all`, nothing but every combination of the programs' options; with `speed`, how
-/// fast they are beside `urxe perf`.
-pub fn programs(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
+/// Checks layouts against Debian's headers, then runs Debian's programs against each other, and
+/// rdma-core's own tests. With `all`, runs every combination of the programs' options instead; with
+/// `speed`, measures them beside `urxe perf`.
+pub fn programs(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let longer: &[&str] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => &[],
         ["all"] => &["--", "--ignored", "--nocapture", "every_"],
         ["speed"] => &["--release", "--", "--ignored", "--nocapture", "fast"],
-        _ => return Err(Failure::Usage("programs [all | speed]")),
+        _ => bail!("expected all, speed, or nothing"),
     };
-    need_packages(&PACKAGES, tally)?;
+    need_packages(&PACKAGES, runner)?;
     if longer.is_empty() {
-        Step::cargo(&["test", "--workspace", "--lib", "layout", "--", "--ignored"]).run(tally)?;
+        let layouts = ["test", "--workspace", "--lib", "layout", "--", "--ignored"];
+        runner.run(&mut cargo(layouts))?;
     }
-    tests(longer, tally)
+    tests(longer, runner)
 }
 
-/// The tests with these arguments more, by root on a loopback interface of their own: the programs
-/// share the default device with whoever else is on 127.0.0.1, and must not be disturbed by another
-/// user's.
-fn tests(more: &[&str], tally: &mut Tally) -> Result<(), Failure> {
+/// Runs the tests with these arguments more; as root on a loopback interface of their own. The
+/// programs share the default device with every other process on 127.0.0.1, and another user's
+/// processes must not disturb them.
+fn tests(more: &[&str], runner: &mut Runner) -> Result<()> {
     const TESTS: [&str; 6] =
         ["test", "--workspace", "--features", "urxe-tests/programs", "--test", "programs"];
-    let step = if is_root() {
-        // Built outside: the namespace has no network to fetch anything from.
-        let profile = more.first().filter(|argument| **argument == "--release");
-        profile
-            .copied()
-            .into_iter()
-            .fold(Step::cargo(&TESTS), Step::arg)
-            .arg("--no-run")
-            .run(tally)?;
-        let alone = ["--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh", "cargo"];
-        TESTS.into_iter().fold(Step::new("unshare", &alone), Step::arg)
-    } else {
-        Step::cargo(&TESTS)
-    };
-    more.iter().copied().fold(step, Step::arg).run(tally)
+    if !is_root() {
+        return runner.run(cargo(TESTS).args(more));
+    }
+    // Built outside: the namespace has no network to fetch anything from.
+    let profile = more.first().filter(|argument| **argument == "--release");
+    runner.run(cargo(TESTS).args(profile).arg("--no-run"))?;
+    let alone = ["--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh", "cargo"];
+    runner.run(Command::new("unshare").args(alone).args(TESTS).args(more))
 }
 
-/// Debian 13's programs and the tests of its rdma-core, unpacked and chrooted to.
-pub fn newer(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
-    none(arguments, "newer")?;
-    if !is_root() {
-        return Err(Failure::Lacks {
-            what: "root's rights, which chroot needs".to_owned(),
-            remedy: "run sudo -E cargo xtask newer".to_owned(),
-        });
-    }
-    need_packages(&["iproute2", "util-linux"], tally)?;
-    Step::new("tests/programs/newer/setup.sh", &[]).run(tally)?;
-    tests(&["--", "--ignored", "newer::"], tally)
+/// Runs Debian 13's programs and the tests of its rdma-core, unpacked and chrooted to.
+pub fn newer(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    none(arguments)?;
+    need_root("newer", "chroot and namespaces")?;
+    need_packages(&["iproute2", "util-linux"], runner)?;
+    runner.run(&mut Command::new("tests/programs/newer/setup.sh"))?;
+    tests(&["--", "--ignored", "newer::"], runner)
 }

@@ -1,56 +1,55 @@
 //! Tests that need nothing but the toolchain.
 
+use std::process::Command;
+
+use anyhow::Result;
+
 use super::{none, number};
 use crate::machine::succeeds;
-use crate::step::{Failure, Step};
-use crate::tally::Tally;
+use crate::run::{Runner, cargo};
 
 /// Seeds of the fault simulation, unless another number is given.
 const SEEDS: u64 = 2000;
 
-/// Unit and integration tests (by nextest where it is installed), then the documentation's.
-pub fn test(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
-    none(arguments, "test")?;
-    let tests = if succeeds("cargo", &["nextest", "--version"]) {
-        Step::cargo(&["nextest", "run", "--workspace", "--no-fail-fast"])
+/// Runs unit and integration tests (by nextest where it is installed), then the documentation's.
+pub fn test(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    none(arguments)?;
+    let mut tests = if succeeds("cargo", &["nextest", "--version"]) {
+        cargo(["nextest", "run", "--workspace", "--no-fail-fast"])
     } else {
-        Step::cargo(&[
-            "test",
-            "--workspace",
-            "--lib",
-            "--bins",
-            "--tests",
-            "--examples",
-            "--no-fail-fast",
-        ])
+        let kinds = ["--lib", "--bins", "--tests", "--examples", "--no-fail-fast"];
+        cargo(["test", "--workspace"].into_iter().chain(kinds))
     };
     // Golden texts are compared, never written, whatever the environment says.
-    tests.env("INSTA_UPDATE", "no").run(tally)?;
-    Step::cargo(&["test", "--workspace", "--doc"]).run(tally)
+    runner.run(tests.env("INSTA_UPDATE", "no"))?;
+    runner.run(&mut cargo(["test", "--workspace", "--doc"]))
 }
 
-/// Writes golden texts anew from what the programs say now.
-pub fn golden(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
-    none(arguments, "golden")?;
-    Step::cargo(&["test", "--workspace", "--no-fail-fast"])
-        .env("INSTA_UPDATE", "always")
-        .env("UPDATE_SNAPSHOTS", "1")
-        .env("TRYBUILD", "overwrite")
-        .run(tally)?;
-    Step::new("git", &["status", "--short"]).run(tally)
+/// Writes golden texts anew from what the programs print now.
+pub fn golden(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    none(arguments)?;
+    let mut tests = cargo(["test", "--workspace", "--no-fail-fast"]);
+    tests.env("INSTA_UPDATE", "always").env("UPDATE_SNAPSHOTS", "1").env("TRYBUILD", "overwrite");
+    runner.run(&mut tests)?;
+    runner.run(Command::new("git").args(["status", "--short"]))
 }
 
-/// The fault simulations of all services, for thousands of seeds, and a hundred thousand
-/// connections in virtual time. As the other tests are built: that is optimised enough, and
-/// assertions watch.
-pub fn sim(arguments: &[String], tally: &mut Tally) -> Result<(), Failure> {
-    let seeds = number(arguments, SEEDS, "sim [SEEDS]")?;
-    let mut step = Step::cargo(&["test", "--workspace"]);
-    for simulation in ["sim_faults", "sim_multicast", "sim_shared", "sim_unreliable", "sim_windows"]
-    {
-        step = step.arg("--test").arg(simulation);
-    }
-    step.env("URXE_SIM_SEEDS", &seeds.to_string()).run(tally)?;
-    Step::cargo(&["test", "--workspace", "--lib", "a_hundred_thousand", "--", "--ignored"])
-        .run(tally)
+/// Runs the fault simulations of all services for thousands of seeds, and a hundred thousand
+/// connections in virtual time. They are built as the other tests are: that is optimised enough,
+/// and assertions watch.
+pub fn sim(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    let seeds = number(arguments, SEEDS)?;
+    let simulations =
+        ["sim_faults", "sim_multicast", "sim_shared", "sim_unreliable", "sim_windows"];
+    let tests = simulations.into_iter().flat_map(|simulation| ["--test", simulation]);
+    let mut command = cargo(["test", "--workspace"].into_iter().chain(tests));
+    runner.run(command.env("URXE_SIM_SEEDS", seeds.to_string()))?;
+    runner.run(&mut cargo([
+        "test",
+        "--workspace",
+        "--lib",
+        "a_hundred_thousand",
+        "--",
+        "--ignored",
+    ]))
 }

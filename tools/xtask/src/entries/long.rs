@@ -1,0 +1,41 @@
+//! The campaigns that take too long for CI; started by hand, before a release.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use super::ci::{finish, run};
+use super::none;
+use crate::run::{Runner, cargo};
+
+/// Entries with the arguments that make them long.
+const CAMPAIGNS: [(&str, &[&str]); 6] = [
+    ("sim", &["20000"]),
+    ("fuzz", &["600"]),
+    ("sharing", &[]),
+    ("programs", &["all"]),
+    ("newer", &[]),
+    ("kernel", &["all"]),
+];
+
+/// Runs all campaigns, or those named; one that fails stops no other. Ends with a table for
+/// CONTRIBUTING.md.
+pub fn long(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    if let Some(unknown) = arguments.iter().find(|&name| CAMPAIGNS.iter().all(|(c, _)| c != name)) {
+        bail!("no campaign {unknown}; there are {}", CAMPAIGNS.map(|(name, _)| name).join(", "));
+    }
+    let is_chosen = |name: &str| arguments.is_empty() || arguments.iter().any(|a| a == name);
+    let chosen = CAMPAIGNS.into_iter().filter(|(name, _)| is_chosen(name));
+    let outcomes: Vec<_> = chosen
+        .clone()
+        .map(|(name, arguments)| run(name, arguments, Ok(Runner::default())))
+        .collect();
+    finish(outcomes, chosen.map(|(name, _)| name), runner)
+}
+
+/// Kills processes that share an address two hundred times, and looks at the others after each.
+pub fn sharing(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    none(arguments)?;
+    let mut tests: Command = cargo(["test", "--workspace", "--test", "sharing"]);
+    runner.run(tests.env("URXE_SHARING_KILLS", "200"))
+}
