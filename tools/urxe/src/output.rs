@@ -5,8 +5,6 @@ use std::io::{self, IsTerminal, LineWriter, Write};
 
 use serde::Serialize;
 
-use crate::cmd::CmdError;
-
 /// Standard output: by line for a terminal, so that slow work shows as it goes; in large pieces for
 /// a pipe.
 pub fn stdout() -> Box<dyn Write> {
@@ -19,14 +17,14 @@ pub fn stdout() -> Box<dyn Write> {
 }
 
 /// Writes `value` as JSON, indented, with a line feed.
-pub fn json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), CmdError> {
+pub fn json(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, value).map_err(io::Error::from)?;
     writeln!(out)?;
     Ok(())
 }
 
 /// Writes `value` as JSON on one line.
-pub fn json_line(out: &mut dyn Write, value: &impl Serialize) -> Result<(), CmdError> {
+pub fn json_line(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, value).map_err(io::Error::from)?;
     writeln!(out)?;
     Ok(())

@@ -13,6 +13,7 @@
 mod entries;
 mod machine;
 mod run;
+mod structure;
 
 use std::process::ExitCode;
 

@@ -114,7 +114,8 @@ impl ProtectionDomain {
     /// from 0 on.
     ///
     /// # Errors
-    /// [`AllocateError`]: no memory, a length of 0, rights that do not go together, too many regions.
+    /// [`AllocateError`]: no memory, a length of 0, rights that do not go together, too many
+    /// regions.
     pub fn allocate(&self, len: usize, access: Access) -> Result<MemoryRegion, AllocateError> {
         MemoryRegion::allocate(self, len, 0, access)
     }
@@ -160,8 +161,8 @@ impl ProtectionDomain {
     /// ```
     ///
     /// # Errors
-    /// [`MapFileError`]: an offset that is no such multiple, a range that is not inside the file, a file that cannot be mapped, and those of
-    /// registering.
+    /// [`MapFileError`]: an offset that is no such multiple, a range that is not inside the file, a
+    /// file that cannot be mapped, and those of registering.
     pub fn map_file(
         &self,
         file: impl AsFd,

@@ -224,7 +224,8 @@ impl SharedReceiveQueue {
     /// Gives it room for `max_wr` receives. What it holds stays.
     ///
     /// # Errors
-    /// [`ModifySrqError`]: 0, more than the device allows, less than it holds or than the limit. It is then as before.
+    /// [`ModifySrqError`]: 0, more than the device allows, less than it holds or than the limit. It
+    /// is then as before.
     pub fn resize(&self, max_wr: u32) -> Result<(), ModifySrqError> {
         self.inner.srq.modify(&SrqAttr { max_wr, ..SrqAttr::default() }, SrqAttrMask::MAX_WR)
     }

@@ -92,8 +92,8 @@ impl Device {
     /// (`ibv_open_xrcd`). The file's contents are not looked at, and it may be closed at once.
     ///
     /// # Errors
-    /// [`OpenXrcdError`]: the file has none and it was not to be made, or has one and a new one was asked for, or only another process
-    /// has it.
+    /// [`OpenXrcdError`]: the file has none and it was not to be made, or has one and a new one was
+    /// asked for, or only another process has it.
     pub fn open_xrc_domain(
         &self,
         file: impl AsFd,

@@ -129,7 +129,8 @@ impl MadHeader {
     /// Reads the header at the front of a whole MAD.
     ///
     /// # Errors
-    /// [`MadError`]: not 256 bytes, another version, class or method, or no message of communication management.
+    /// [`MadError`]: not 256 bytes, another version, class or method, or no message of
+    /// communication management.
     pub fn parse(mad: &[u8]) -> Result<Self, MadError> {
         let b: &[u8; MAD_LEN] = mad.try_into().map_err(|_| MadError::Length { have: mad.len() })?;
         if b[0] != BASE_VERSION {

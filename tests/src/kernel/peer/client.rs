@@ -22,7 +22,8 @@ struct Region {
 /// goes to standard output.
 ///
 /// # Errors
-/// [`PeerError`]: the play could not go on. What goes wrong with the operations themselves is in the output.
+/// [`PeerError`]: the play could not go on. What goes wrong with the operations themselves is in
+/// the output.
 pub fn play(config: &PeerConfig, plan: &PlayConfig, host: &str) -> Result<bool, PeerError> {
     let station = Station::open(config, if plan.inline { plan.size } else { 0 })?;
     let addresses: Vec<_> = (host, config.port).to_socket_addrs()?.collect();

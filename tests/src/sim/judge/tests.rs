@@ -168,7 +168,10 @@ fn wrong_fields_are_found() {
         ];
         for (name, completion) in wrong {
             run.completions[index].1 = completion;
-            let named = |found: &Difference| matches!(found, Difference::Field { field, .. } if *field == name);
+            let named = |found: &Difference| match found {
+                Difference::Field { field, .. } => *field == name,
+                _ => false,
+            };
             assert!(run.differences().iter().any(named), "{name}");
         }
         run.completions[index].1.status = WcStatus::WrFlushErr;

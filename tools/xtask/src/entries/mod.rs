@@ -1,6 +1,7 @@
 //! The entries, one function each.
 
 mod ci;
+mod clauses;
 mod deep;
 mod flame;
 mod fuzz;
@@ -8,6 +9,7 @@ mod lint;
 mod long;
 mod package;
 mod programs;
+mod structure;
 mod test;
 
 use anyhow::{Context as _, Result, bail};
@@ -45,6 +47,13 @@ pub const GROUPS: &[(&str, &[Entry])] = &[
         "Before a commit",
         &[
             task("fmt", "", "2 s", "the formatting (cargo fmt mends it)", lint::fmt),
+            task(
+                "structure",
+                "[CHECK]",
+                "5 s",
+                "which crate and module uses which, lengths of files and lines",
+                structure::structure,
+            ),
             task("clippy", "", "1 min", "lints; a warning is an error", lint::clippy),
             task("doc", "", "1 min", "the documentation; a warning is an error", lint::doc),
             task("test", "", "4 min", "all tests that need neither root nor packages", test::test),
@@ -100,6 +109,13 @@ pub const GROUPS: &[(&str, &[Entry])] = &[
         &[
             task("bench", "", "10 min", "criterion benches", deep::bench),
             task("flame", "[PERF'S…]", "3 min", "a flame graph of urxe perf", flame::flame),
+            task(
+                "clauses",
+                "",
+                "1 s",
+                "which IBTA clauses are cited by code and tests",
+                clauses::clauses,
+            ),
         ],
     ),
     (

@@ -273,7 +273,8 @@ impl CompletionQueue {
     /// Gives the queue `capacity` entries (`ibv_resize_cq`). What it holds stays.
     ///
     /// # Errors
-    /// [`CqError`]: more is inside than would fit, 0, more than the device allows, or no memory. The queue is then as before.
+    /// [`CqError`]: more is inside than would fit, 0, more than the device allows, or no memory.
+    /// The queue is then as before.
     pub fn resize(&self, capacity: u32) -> Result<(), CqError> {
         self.inner.cq.resize(capacity).map(|_| ())
     }

@@ -96,7 +96,8 @@ impl MemoryRegion {
     /// ```
     ///
     /// # Errors
-    /// [`ChangeRegionError`]: no memory, rights that do not go together, windows that are bound to it. It is then as it was.
+    /// [`ChangeRegionError`]: no memory, rights that do not go together, windows that are bound to
+    /// it. It is then as it was.
     pub fn change(&mut self, change: &RegionChange<'_>) -> Result<(), ChangeRegionError> {
         if change.pd.is_some_and(|pd| !pd.device().is_same(self.pd().device())) {
             return Err(ChangeRegionError::OtherDevice);

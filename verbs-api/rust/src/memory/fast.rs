@@ -71,8 +71,9 @@ impl FastRegion {
     /// gets the next key.
     ///
     /// # Errors
-    /// [`MapError`]: more pages than the region was made for, a range that is not inside or empty, an `iova` with another offset in its page,
-    /// memory of a file that may shrink. The former mapping stays.
+    /// [`MapError`]: more pages than the region was made for, a range that is not inside or empty,
+    /// an `iova` with another offset in its page, memory of a file that may shrink. The former
+    /// mapping stays.
     pub fn map(
         &mut self,
         from: &MemoryRegion,

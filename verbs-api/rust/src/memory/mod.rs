@@ -150,7 +150,8 @@ impl MemoryRegion {
     /// When this returns, none is under way by the old ones.
     ///
     /// # Errors
-    /// [`ReregMrError`]: rights that do not go together, windows that are bound to it. It is then as it was.
+    /// [`ReregMrError`]: rights that do not go together, windows that are bound to it. It is then
+    /// as it was.
     pub fn reregister(&mut self, access: Access) -> Result<(), ReregMrError> {
         self.registration.reregister(access)
     }

@@ -75,8 +75,9 @@ impl QueuePair {
     /// `rnr_retry` covers the time between).
     ///
     /// # Errors
-    /// [`ModifyError`]: the state is neither RESET nor INIT, a value is out of its range, the peer's address does not suit. The queue
-    /// pair is then in RESET, INIT or RTR; [`reset`](Self::reset) begins anew.
+    /// [`ModifyError`]: the state is neither RESET nor INIT, a value is out of its range, the
+    /// peer's address does not suit. The queue pair is then in RESET, INIT or RTR;
+    /// [`reset`](Self::reset) begins anew.
     pub fn connect(&self, peer: &QpEndpoint, options: &ConnectOptions) -> Result<(), ModifyError> {
         self.end().connect(peer, options)
     }
@@ -215,7 +216,8 @@ impl QueuePair {
     /// sends to whom each request says.
     ///
     /// # Errors
-    /// [`ModifyError`]: the queue pair is not in RESET, or of another service, or the Q_Key is privileged (its highest bit is set).
+    /// [`ModifyError`]: the queue pair is not in RESET, or of another service, or the Q_Key is
+    /// privileged (its highest bit is set).
     ///
     /// ```
     /// use urxe::{Device, QKey, QpType};

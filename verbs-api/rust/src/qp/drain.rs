@@ -90,7 +90,8 @@ impl QueuePair {
     /// ```
     ///
     /// # Errors
-    /// [`ModifyError`]: the state is none of RTS, SQD and SQE. In the error state only [`reset`](Self::reset) helps.
+    /// [`ModifyError`]: the state is none of RTS, SQD and SQE. In the error state only
+    /// [`reset`](Self::reset) helps.
     pub fn resume_send_queue(&self) -> Result<(), ModifyError> {
         self.modify(&QpAttr { qp_state: QpState::Rts, ..QpAttr::default() }, QpAttrMask::STATE)
     }

@@ -129,8 +129,8 @@ impl QueuePair {
     /// the usual case.
     ///
     /// # Errors
-    /// [`ModifyError`]: the present state, the next, and the bits that are missing or not allowed, or the value and its range.
-    /// Nothing was changed then.
+    /// [`ModifyError`]: the present state, the next, and the bits that are missing or not allowed,
+    /// or the value and its range. Nothing was changed then.
     pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
         self.end().modify(attr, mask)
     }

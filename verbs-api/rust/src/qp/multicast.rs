@@ -15,7 +15,8 @@ impl QueuePair {
     /// does dropping the queue pair.
     ///
     /// # Errors
-    /// [`AttachMcastError`]: not a group, not a datagram queue pair, more than the device's limits, or the system refuses to join.
+    /// [`AttachMcastError`]: not a group, not a datagram queue pair, more than the device's limits,
+    /// or the system refuses to join.
     pub fn attach_mcast(&self, group: Gid) -> Result<(), AttachMcastError> {
         self.pd.device().core().attach_mcast(self.handle, group)
     }

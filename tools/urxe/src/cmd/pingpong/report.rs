@@ -130,7 +130,7 @@ impl Report {
 
     /// Prints the object.
     pub fn print_json(&self, out: &mut dyn Write) -> Result<(), CmdError> {
-        output::json(out, self)
+        output::json(out, self).map_err(CmdError::from)
     }
 }
 

@@ -75,7 +75,8 @@ impl ProtectionDomain {
     /// without saying.
     ///
     /// # Errors
-    /// [`RegMrError`]: rights that do not go together, or that a whole address space cannot have; too many regions.
+    /// [`RegMrError`]: rights that do not go together, or that a whole address space cannot have;
+    /// too many regions.
     ///
     /// # Safety
     /// With a right for peers, whoever has the key can read any byte of the process, or overwrite

@@ -1,0 +1,29 @@
+//! What is checked of the structure: arrows between crates, arrows between modules, lengths.
+
+pub mod crates;
+pub mod lines;
+pub mod modules;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use cargo_metadata::{Metadata, MetadataCommand};
+
+use crate::run::root;
+
+/// Returns what cargo knows of the workspace's own packages.
+fn metadata() -> Result<Metadata> {
+    Ok(MetadataCommand::new().no_deps().manifest_path(root().join("Cargo.toml")).exec()?)
+}
+
+/// Returns the tracked files with one of these endings, relative to the root.
+pub fn tracked(endings: &[&str]) -> Result<Vec<PathBuf>> {
+    let mut command = Command::new("git");
+    command.current_dir(root()).args(["ls-files", "-z", "--cached", "--others"]);
+    let output = command.args(["--exclude-standard", "--"]).args(endings).output()?;
+    ensure!(output.status.success(), "git ls-files: {}", String::from_utf8_lossy(&output.stderr));
+    let names = String::from_utf8(output.stdout)?;
+    let files = names.split_terminator('\0').map(PathBuf::from);
+    Ok(files.filter(|file| root().join(file).is_file()).collect())
+}

@@ -1,0 +1,5 @@
+//! May use `low`.
+
+use crate::low::Low;
+
+pub struct High(pub Low);

@@ -1,0 +1,8 @@
+//! Does.
+
+use super::Low;
+
+fn reversed() {
+    let _low = Low;
+    assert!(matches!(crate::High, _));
+}

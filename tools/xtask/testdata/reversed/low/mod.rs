@@ -1,0 +1,5 @@
+//! Must not use `high`.
+
+mod deep;
+
+pub struct Low;

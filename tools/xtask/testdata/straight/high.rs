@@ -1,0 +1,5 @@
+//! Uses `low` and the root.
+
+use crate::{LIMIT, Low};
+
+pub struct High(pub [Low; LIMIT]);
