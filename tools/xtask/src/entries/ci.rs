@@ -55,7 +55,7 @@ pub fn ci(arguments: &[String], runner: &mut Runner) -> Result<()> {
         outcomes.extend(waited);
         // What was said there comes in one piece.
         for outcome in computed.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
-            println!("\n== {}\n{}", outcome.name, fs::read_to_string(log(outcome.name))?);
+            println!("{}", fs::read_to_string(log(outcome.name))?);
             outcomes.push(outcome);
         }
     }
