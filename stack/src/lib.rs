@@ -37,9 +37,8 @@ pub mod memory;
 pub mod path;
 pub mod port;
 pub mod qp;
-pub mod rng;
 pub mod srq;
-pub mod sync;
 pub mod sys;
-pub mod time;
 mod timers;
+
+pub use urxe_types::{rng, sync, time};

@@ -20,17 +20,13 @@ use std::fmt;
 use urxe_wire::Qpn;
 
 use super::wake::VoidCounts;
-use super::{CqId, Wake};
+use super::{CqId, SrqId, Wake};
 use crate::sync::{Condvar, Mutex, lock, wait};
 
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
-
-/// A shared receive queue's number within its device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SrqId(pub u32);
 
 /// What happened (`enum ibv_event_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -22,9 +22,9 @@ use crate::cq::{Completion, WcFlags};
 use crate::memory::PdId;
 use crate::path::PathKey;
 use crate::qp::attr::AddressVector;
-use crate::qp::ud::network_header::{NetworkHeader, NetworkHeaderError};
 use crate::qp::wr::{AhHandle, PostError};
 use crate::sync::{Mutex, lock};
+use urxe_wire::network_header::{NetworkHeader, NetworkHeaderError};
 
 /// Why an address handle was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -13,9 +13,6 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`limits`] | what a device can do |
-//! | [`counters`] | what it counts |
-//! | [`qpn`] | how queue pair numbers are made up |
 //! | [`domains`] | protection, parent and thread domains |
 //! | `verbs` | creating, changing, destroying |
 //! | `post` | posting work requests, and which of them wait for others |
@@ -30,18 +27,17 @@
 
 pub mod ah;
 mod congestion;
-pub mod counters;
 pub mod domains;
 mod flush;
-pub mod limits;
 pub mod multicast;
 mod paths;
 mod post;
-pub mod qpn;
 mod receive;
 mod slots;
 pub(crate) mod srqs;
 mod verbs;
+
+pub use urxe_types::{counters, limits, qpn};
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

@@ -23,9 +23,9 @@ use super::{Device, Limits, QpHandle};
 use crate::port::Datagrams;
 use crate::port::groups::{JoinError, JoinGroups};
 use crate::qp::attr::QpType;
-use crate::qp::context::Arrival;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::time::Time;
+use urxe_wire::network_header::Arrival;
 
 /// Why a queue pair was not attached to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

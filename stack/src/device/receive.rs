@@ -12,14 +12,15 @@ use super::counters::Counter;
 use super::verbs::GSI_QPN;
 use super::{Device, QpHandle, QpSlot};
 use crate::path::acks::{self, Ack, AckBatch};
-use crate::path::ecn;
 use crate::port::Datagrams;
 use crate::qp::Qp;
 use crate::qp::completions::Queues;
-use crate::qp::context::{Arrival, Context};
+use crate::qp::context::Context;
 use crate::sync::atomic::Ordering;
 use crate::sync::{MutexGuard, lock, try_lock};
 use crate::time::Time;
+use urxe_wire::ecn;
+use urxe_wire::network_header::Arrival;
 
 /// The most packets of a run on any port, and so the identifications that our own senders use.
 const MAX_SEGMENTS: u16 = 128;

@@ -10,7 +10,6 @@ use super::{Control, Device, QpHandle, QpSlot};
 use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
 use crate::memory::Pins;
 use crate::path::charges::Charges;
-use crate::path::ecn;
 use crate::path::window::Budget;
 use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
 use crate::qp::completions::Carried;
@@ -22,6 +21,7 @@ use crate::srq::xrcd::{Xrcd, XrcdError};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, lock};
 use crate::time::Time;
+use urxe_wire::ecn;
 
 /// The queue pair of management datagrams (IBTA vol. 1, 3.6.1).
 pub(super) const GSI_QPN: Qpn = Qpn::masked(1);

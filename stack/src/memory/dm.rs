@@ -2,13 +2,9 @@
 //! Here it is the process's, like all else; programs that use it run as they would.
 
 use super::object::RegionObject;
-use super::{Access, Buffer, BufferError, Memory, Mr, PdId, RegMrError};
+use super::{Access, Buffer, BufferError, DmId, Memory, Mr, PdId, RegMrError};
 use crate::sync::{Arc, lock};
 use std::ops::Range;
-
-/// Names an allocation of device memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DmId(pub u32);
 
 /// What device memory is allocated.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use super::object::{Object, RegionObject};
 use super::pin::Pin;
 use super::reregister::mr_of;
 use super::slot::{Layout, Region, Slot, Users};
-use super::{Access, Accessor, Mr, PdId};
+use super::{Access, Accessor, MemoryLimits, Mr, PdId};
 use crate::sync::{Mutex, lock};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::OnceLock;
@@ -37,21 +37,6 @@ pub enum CopyMode {
     /// By system calls, as on-demand regions always are: what is gone is an error, at about 1.4 µs
     /// a copy more. Atomic operations are still instructions, on a page that was just found there.
     Checked,
-}
-
-/// What a table may hold. Never more than 2²⁴ less 64 objects in all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryLimits {
-    /// Regions, fast-registration ones included.
-    pub max_mr: u32,
-    /// Bytes of a region.
-    pub max_mr_size: u64,
-    /// Windows.
-    pub max_mw: u32,
-    /// Pages of a fast-registration region.
-    pub max_pages: u32,
-    /// Bytes of device memory in all.
-    pub max_dm: u64,
 }
 
 /// What a slot is taken for.

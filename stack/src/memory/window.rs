@@ -17,37 +17,9 @@ use super::error::{AllocMwError, BindError, DeallocMwError, DeregMrError};
 use super::object::{Bound, Object, WindowObject};
 use super::slot::{Layout, Region, Slot, Users};
 use super::table::Class;
-use super::{Access, Accessor, Memory, PdId, flush};
+use super::{Access, Accessor, Bind, Memory, MwType, PdId, flush};
 use crate::sync::yield_now;
 use urxe_wire::{Lkey, Qpn, Rkey};
-
-/// The two types of window that there are (`enum ibv_mw_type`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum MwType {
-    /// Belongs to a protection domain.
-    Type1 = 1,
-    /// Belongs to a queue pair while it is bound (2B: a protection domain and a queue pair).
-    Type2 = 2,
-}
-
-/// What a bind asks for (`struct ibv_send_wr`, `bind_mw`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bind {
-    /// The window's key as it is; how it ends does not matter for
-    /// [`alloc_mw_by_handle`](Memory::alloc_mw_by_handle)'s.
-    pub window: Rkey,
-    /// The key that it shall have: its low 8 bits count, the others stay.
-    pub new_rkey: Rkey,
-    /// The region. Of no meaning when `length` is 0.
-    pub region: Lkey,
-    /// First address, as work requests name it in the region.
-    pub addr: u64,
-    /// Length in bytes; 0 takes the binding of a type 1 window away.
-    pub length: u64,
-    /// What peers may do.
-    pub access: Access,
-}
 
 /// What a window may grant, and `ZERO_BASED`. `LOCAL_WRITE` means nothing, and is accepted as by
 /// `rdma_rxe`.

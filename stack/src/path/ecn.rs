@@ -20,33 +20,12 @@ use urxe_wire::{Bth, Ext, IcrcSeed, Opcode, PKey, Psn, Qpn};
 use super::run::RunBuffer;
 use super::waiting::WaitingList;
 
-const MASK: u8 = 0b11;
-/// The sender heeds marks.
-const ECT_0: u8 = 0b10;
-/// Congestion was experienced.
-pub(crate) const CE: u8 = 0b11;
-
 /// A queue pair tells its peer no more often.
 pub(crate) const CNP_PAUSE_NS: u64 = 50_000;
 /// So many wait at a path at most; a mark that is not told comes again.
 const MAX_WAITING: usize = 256;
 /// A CNP's reserved field.
 const RESERVED_LEN: usize = 16;
-
-/// `traffic_class` of packets whose sender heeds marks, unless the program chose these bits itself.
-pub(crate) const fn capable(traffic_class: u8) -> u8 {
-    if traffic_class & MASK == 0 { traffic_class | ECT_0 } else { traffic_class }
-}
-
-/// Whether a router may mark packets of this traffic class.
-pub(crate) const fn is_capable(traffic_class: u8) -> bool {
-    traffic_class & MASK != 0
-}
-
-/// Whether a router marked packets of this traffic class.
-pub(crate) const fn is_marked(traffic_class: u8) -> bool {
-    traffic_class & MASK == CE
-}
 
 /// A congestion notification, as much of it as differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,16 +57,6 @@ pub(crate) type CnpList = WaitingList<Cnp, MAX_WAITING>;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_bits_of_a_traffic_class() {
-        for (given, sent) in [(0, 2), (0xb8, 0xba), (1, 1), (2, 2), (3, 3)] {
-            assert_eq!(capable(given), sent, "{given:#x}");
-            assert!(is_capable(sent));
-        }
-        assert!(!is_capable(0xfc));
-        assert!(is_marked(0xbb) && !is_marked(0xba) && !is_marked(1));
-    }
 
     #[test]
     fn what_waits_is_bounded() {

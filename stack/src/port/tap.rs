@@ -28,7 +28,7 @@ use std::path::Path;
 use urxe_wire::pcapng::{self, Direction, LinkType, PacketRecord};
 use urxe_wire::{FrameRepr, IcrcSeed, IcrcSolver, IcrcVerdict, IpRepr, LinkRepr, ROCE_PORT};
 
-use super::{Datagrams, OWN_HOP_LIMIT, Run};
+use super::{Datagrams, OWN_HOP_LIMIT, PacketTap, Run};
 use crate::sync::{Mutex, lock};
 
 /// Bytes collected before they are written.
@@ -91,48 +91,6 @@ impl Tap {
     /// What the system answers when it cannot make the file.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         File::create(path).map(Self::new)
-    }
-
-    /// Records a run that is about to be sent at `wall_ns`, nanoseconds since 1970.
-    pub fn sent(&self, wall_ns: u64, run: &Run<'_>) {
-        let passing = Passing {
-            src: SocketAddr::new(run.from.to_canonical(), run.from_port),
-            dst: SocketAddr::new(run.to.to_canonical(), ROCE_PORT),
-            traffic_class: run.traffic_class,
-            hop_limit: OWN_HOP_LIMIT,
-            direction: Direction::Outbound,
-        };
-        let mut state = lock(&self.state);
-        for (index, packet) in run.segments().enumerate() {
-            state.record(wall_ns, &passing, packet, index as u16, "");
-        }
-        state.write_if_due(wall_ns);
-    }
-
-    /// Records packets that arrived at `wall_ns`, nanoseconds since 1970.
-    pub fn received(&self, wall_ns: u64, datagrams: &Datagrams<'_>) {
-        let passing = Passing {
-            src: SocketAddr::new(datagrams.from.to_canonical(), datagrams.from_port),
-            dst: SocketAddr::new(datagrams.to.to_canonical(), ROCE_PORT),
-            traffic_class: datagrams.traffic_class,
-            hop_limit: if datagrams.hop_limit == 0 { OWN_HOP_LIMIT } else { datagrams.hop_limit },
-            direction: Direction::Inbound,
-        };
-        let seed = IcrcSeed::new(passing.src.ip(), passing.src.port(), passing.dst.ip(), ROCE_PORT);
-        let mut state = lock(&self.state);
-        for (index, packet) in datagrams.segments().enumerate() {
-            let index = index as u16;
-            let verdict =
-                seed.map_or(IcrcVerdict::Bad, |seed| seed.verify(&mut state.solver, packet, index));
-            let (identification, comment) = match verdict {
-                IcrcVerdict::Exact { identification } | IcrcVerdict::Solved { identification } => {
-                    (identification, "")
-                }
-                IcrcVerdict::Bad => (index, "the ICRC does not hold"),
-            };
-            state.record(wall_ns, &passing, packet, identification, comment);
-        }
-        state.write_if_due(wall_ns);
     }
 
     /// Packets recorded so far.
@@ -244,6 +202,48 @@ impl State {
             tracing::warn!(%error, packets = self.packets, "the capture ends: it cannot be written");
             self.failed = Some(error);
         }
+    }
+}
+
+impl PacketTap for Tap {
+    fn sent(&self, wall_ns: u64, run: &Run<'_>) {
+        let passing = Passing {
+            src: SocketAddr::new(run.from.to_canonical(), run.from_port),
+            dst: SocketAddr::new(run.to.to_canonical(), ROCE_PORT),
+            traffic_class: run.traffic_class,
+            hop_limit: OWN_HOP_LIMIT,
+            direction: Direction::Outbound,
+        };
+        let mut state = lock(&self.state);
+        for (index, packet) in run.segments().enumerate() {
+            state.record(wall_ns, &passing, packet, index as u16, "");
+        }
+        state.write_if_due(wall_ns);
+    }
+
+    fn received(&self, wall_ns: u64, datagrams: &Datagrams<'_>) {
+        let passing = Passing {
+            src: SocketAddr::new(datagrams.from.to_canonical(), datagrams.from_port),
+            dst: SocketAddr::new(datagrams.to.to_canonical(), ROCE_PORT),
+            traffic_class: datagrams.traffic_class,
+            hop_limit: if datagrams.hop_limit == 0 { OWN_HOP_LIMIT } else { datagrams.hop_limit },
+            direction: Direction::Inbound,
+        };
+        let seed = IcrcSeed::new(passing.src.ip(), passing.src.port(), passing.dst.ip(), ROCE_PORT);
+        let mut state = lock(&self.state);
+        for (index, packet) in datagrams.segments().enumerate() {
+            let index = index as u16;
+            let verdict =
+                seed.map_or(IcrcVerdict::Bad, |seed| seed.verify(&mut state.solver, packet, index));
+            let (identification, comment) = match verdict {
+                IcrcVerdict::Exact { identification } | IcrcVerdict::Solved { identification } => {
+                    (identification, "")
+                }
+                IcrcVerdict::Bad => (index, "the ICRC does not hold"),
+            };
+            state.record(wall_ns, &passing, packet, identification, comment);
+        }
+        state.write_if_due(wall_ns);
     }
 }
 

@@ -45,6 +45,7 @@ pub use receive::ReceiveBuffers;
 
 pub(super) use config::{bind_shared, check_address};
 
+use super::PacketTap;
 use super::groups::JoinError;
 use super::tap::Tap;
 use super::{Datagrams, Run, SendOutcome, Transmit};
@@ -60,7 +61,7 @@ use senders::Senders;
 
 /// Packets that a run may have: what every kernel with GSO takes in one call (UDP_MAX_SEGMENTS, 64
 /// before 6.9).
-pub const MAX_RUN_SEGMENTS: usize = 64;
+pub use crate::port::MAX_RUN_SEGMENTS;
 /// Bytes that a run may have. The system call takes up to 65,507 (the largest UDP payload of IPv4),
 /// but a run that fills 64 KiB together with its headers (IPv6 48 bytes, Ethernet 18 with a VLAN
 /// tag) is cut up before it reaches the device, whose limit it exceeds, and arrives unmerged even

@@ -1,8 +1,6 @@
 //! What requester and responder need from outside while they handle packets: the surroundings of
 //! one call.
 
-use std::net::IpAddr;
-
 use crate::cq::{AsyncEvent, AsyncEvents, Completion, CqRef, QpEventType};
 use crate::device::Limits;
 use crate::device::ah::AhTable;
@@ -17,6 +15,7 @@ use crate::srq::Srq;
 use crate::srq::xrcd::XrcdRef;
 use crate::sync::Arc;
 use crate::time::Time;
+use urxe_wire::network_header::Arrival;
 use urxe_wire::{Opcode, PKey, Qpn};
 
 use super::attr::{QpAttr, QpCap, QpState, QpType};
@@ -89,19 +88,6 @@ impl Context<'_> {
             }
         }
     }
-}
-
-/// What the network told about a packet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
-    pub from: IpAddr,
-    /// One of the own addresses, or a multicast group.
-    pub to: IpAddr,
-    pub traffic_class: u8,
-    /// 0 where the port does not learn it.
-    pub hop_limit: u8,
-    /// The IPv4 identification that its ICRC was made for.
-    pub identification: u16,
 }
 
 /// What requester and responder share and do not own.

@@ -6,9 +6,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`attr`] | attributes, states, types |
 //! | [`transition`] | which transition takes which attributes: one table |
-//! | [`wr`] | work requests as posted |
 //! | `queue` | the ring of sends |
 //! | `recv_queue` | where receives come from: the own ring or a shared one |
 //! | `service` | a service: a half that sends and a half that receives |
@@ -27,7 +25,6 @@
 mod service;
 
 mod any_service;
-pub mod attr;
 pub(crate) mod completions;
 pub(crate) mod context;
 mod gather;
@@ -40,8 +37,8 @@ pub mod transition;
 mod uc;
 pub mod ud;
 mod unreliable;
-mod update;
-pub mod wr;
+
+pub use urxe_types::{attr, wr};
 
 use std::net::IpAddr;
 

@@ -1,6 +1,7 @@
 //! What can go wrong with accesses: what the data path is told.
 
 use crate::memory::{Access, PdId};
+use urxe_types::counters::Counter;
 use urxe_wire::Qpn;
 
 /// Why an access is not allowed. A responder answers each of these with a remote access error NAK
@@ -142,6 +143,34 @@ impl Fault {
             Self::ReadOnly => libc::EACCES,
             Self::NotMapped { .. } => libc::EFAULT,
             Self::Refused { errno } | Self::NotFlushed { errno } => errno,
+        }
+    }
+}
+
+impl From<&AccessError> for Counter {
+    /// The counter of a peer's access that was refused.
+    fn from(error: &AccessError) -> Self {
+        match error {
+            AccessError::UnknownKey { .. } => Self::AccessUnknownKey,
+            AccessError::StaleKey { .. } => Self::AccessStaleKey,
+            AccessError::WrongPd { .. } => Self::AccessWrongPd,
+            AccessError::WrongQp { .. } => Self::AccessWrongQp,
+            AccessError::Denied { .. } | AccessError::Window { .. } => Self::AccessDenied,
+            AccessError::OutOfBounds { .. } => Self::AccessOutOfBounds,
+        }
+    }
+}
+
+impl From<&Fault> for Counter {
+    /// The counter of a peer's access that was allowed and failed.
+    fn from(fault: &Fault) -> Self {
+        match fault {
+            Fault::NotMapped { .. } | Fault::Refused { .. } => Self::AccessNotMapped,
+            Fault::NotFlushed { .. } => Self::FlushFailed,
+            // A pin allows no more than was checked; an atomic's alignment is checked by both
+            // addresses.
+            Fault::ReadOnly => Self::AccessDenied,
+            Fault::OutOfBounds { .. } | Fault::Misaligned { .. } => Self::AccessOutOfBounds,
         }
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use urxe_wire::Qpn;
 
 const PAGE: usize = 4096;
 /// Pages of the arena, in which everything lies.

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::sync::Arc;
+use urxe_wire::Qpn;
 
 const QP: Accessor = Accessor { pd: PD, qpn: None };
 

@@ -28,9 +28,9 @@ use super::sim::link::{Link, flip_bits};
 use super::sim::{LinkFaults, SimCounters};
 use super::{Datagrams, KeptPacket};
 use crate::device::counters::{Counter, Counters};
-use crate::path::ecn;
 use crate::rng::Rng;
 use crate::time::Time;
+use urxe_wire::ecn;
 
 /// The stream of the seed that faults are drawn from.
 const STREAM: u64 = 0x6c6f_7373;

@@ -21,7 +21,7 @@ use rustix::process::geteuid;
 
 use super::forward::{self, FORWARD, VERSION};
 use super::group::Group;
-use super::owner::Owner;
+use super::owner::owner_of;
 use super::place::Place;
 use crate::device::qpn::MAX_PROCESS_SLOTS;
 use crate::port::Datagrams;
@@ -30,6 +30,7 @@ use crate::sys::fork::{Guarded, guard};
 use crate::sys::unix::Peer;
 use crate::sys::{clock, unix};
 use crate::time::Time;
+use urxe_types::owner::Owner;
 
 const JOIN: u8 = b'J';
 const WELCOME: u8 = b'W';
@@ -178,10 +179,10 @@ pub(super) fn ask(place: Place) -> Answer {
         match request(place, slot, JOIN, WELCOME) {
             Ok(descriptors) => return Answer::Welcome(Box::new(Group::passed(place, descriptors))),
             Err(Refusal::Nobody(_)) => {}
-            Err(Refusal::Stranger(peer)) => return Answer::Stranger(Owner::of(peer)),
+            Err(Refusal::Stranger(peer)) => return Answer::Stranger(owner_of(peer)),
             Err(Refusal::Silent(peer, errno)) => {
                 tracing::debug!(%errno, slot, "no answer at a desk of {place}");
-                silent = silent.or(Some(Owner::of(peer)));
+                silent = silent.or(Some(owner_of(peer)));
             }
         }
     }

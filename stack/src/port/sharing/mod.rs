@@ -67,8 +67,8 @@ use crate::sync::atomic::Ordering;
 use crate::sys::fork::{Guarded, Maker, guard};
 use crate::sys::{clock, option, steering, unix};
 
-pub use self::owner::{Owner, Sharer, listing_of, sharers};
-pub use self::services::ListenError;
+pub use self::owner::{Sharer, listing_of, sharers};
+pub use urxe_types::owner::{ListenError, Owner};
 
 /// How long a newcomer waits for somebody to answer who is there.
 const SILENCE_PATIENCE: Duration = Duration::from_secs(3);

@@ -1,60 +1,25 @@
 //! Who has an address: processes that share it, and others that hold its port.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use rustix::io::Errno;
 use urxe_wire::ROCE_PORT;
 
+use urxe_types::owner::Owner;
+
 use super::place::Place;
 use crate::device::qpn::MAX_PROCESS_SLOTS;
 use crate::sys::unix;
 
-/// A process that has an address, as far as it can be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// Its effective user.
-    pub uid: u32,
-    /// Its number; `None` if it is in another process namespace, or is the kernel.
-    pub pid: Option<i32>,
-    name: [u8; 16],
+/// Describes the process `pid` of user `uid`, with its name where /proc tells it.
+fn owner(uid: u32, pid: Option<i32>) -> Owner {
+    let name = pid.and_then(|pid| std::fs::read(format!("/proc/{pid}/comm")).ok());
+    Owner::new(uid, pid, name.as_deref().unwrap_or_default().trim_ascii_end())
 }
 
-impl Owner {
-    fn new(uid: u32, pid: Option<i32>) -> Self {
-        let mut name = [0; 16];
-        if let Some(pid) = pid
-            && let Ok(text) = std::fs::read(format!("/proc/{pid}/comm"))
-        {
-            // The kernel's own limit is 15 bytes (TASK_COMM_LEN, proc(5)).
-            let text = text.trim_ascii_end();
-            let length = text.len().min(name.len());
-            name[..length].copy_from_slice(&text[..length]);
-        }
-        Self { uid, pid, name }
-    }
-
-    pub(super) fn of(peer: unix::Peer) -> Self {
-        Self::new(peer.uid, Some(peer.pid).filter(|pid| *pid > 0))
-    }
-
-    /// The process's name (proc(5), comm); empty if it cannot be told.
-    #[must_use]
-    pub fn name(&self) -> String {
-        String::from_utf8_lossy(&self.name).trim_end_matches('\0').to_owned()
-    }
-}
-
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.pid {
-            Some(pid) if self.name[0] != 0 => write!(f, "process {pid} ({})", self.name())?,
-            Some(pid) => write!(f, "process {pid}")?,
-            None if self.uid == 0 => return f.write_str("user 0 or the kernel's rdma_rxe"),
-            None => f.write_str("a process")?,
-        }
-        write!(f, " of user {}", self.uid)
-    }
+/// Describes the process at the other end of a local socket.
+pub(super) fn owner_of(peer: unix::Peer) -> Owner {
+    owner(peer.uid, Some(peer.pid).filter(|pid| *pid > 0))
 }
 
 /// A process that shares an address.
@@ -73,7 +38,7 @@ pub fn sharers(address: IpAddr, scope_id: u32) -> Vec<Sharer> {
     let place = Place { address: address.to_canonical(), scope_id };
     let at = |slot: u8| {
         let desk = unix::connect_to(&place.desk(slot)).ok()?;
-        let process = Owner::of(unix::peer(&desk).ok()?);
+        let process = owner_of(unix::peer(&desk).ok()?);
         Some(Sharer { slot, process })
     };
     (0..MAX_PROCESS_SLOTS).filter_map(at).collect()
@@ -93,7 +58,7 @@ pub fn listing_of(address: IpAddr, scope_id: u32, slot: u8) -> Result<Vec<u8>, E
 /// Who listens under an abstract name.
 pub(super) fn at_name(name: &str) -> Option<Owner> {
     let connection = unix::connect_to(name).ok()?;
-    unix::peer(&connection).ok().map(Owner::of)
+    unix::peer(&connection).ok().map(owner_of)
 }
 
 /// Who holds the UDP port of `place` without sharing it, as far as /proc/net tells.
@@ -104,7 +69,7 @@ pub(super) fn of_port(place: Place) -> Option<Owner> {
     };
     let text = std::fs::read_to_string(list).ok()?;
     let (uid, inode) = text.lines().skip(1).find_map(|line| holder_in_line(line, place.address))?;
-    Some(Owner::new(uid, process_with_socket(inode)))
+    Some(owner(uid, process_with_socket(inode)))
 }
 
 /// The user and the socket's inode, if `line` of /proc/net/udp (proc(5)) is about a socket that

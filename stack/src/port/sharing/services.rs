@@ -4,61 +4,12 @@
 //! address, as a TCP port is (`cma_port`, drivers/infiniband/core/cma.c). The claims of a process
 //! go with it.
 
-use std::net::IpAddr;
-
-use rustix::io::Errno;
-
 use super::Member;
 use super::group::Services;
-use super::owner::Owner;
-use super::table::{MAX_SERVICES, Service};
+use super::owner::owner_of;
+use super::table::Service;
 use crate::sys::unix;
-
-/// Why a service cannot be listened on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ListenError {
-    /// It is claimed.
-    #[error(
-        "service {service_id:#x} (port {}) of {address} is taken by {}", service_id & 0xffff,
-        match owner { Some(owner) => owner.to_string(), None => "another process".to_owned() }
-    )]
-    InUse {
-        /// The address.
-        address: IpAddr,
-        /// The service id asked for.
-        service_id: u64,
-        /// Who has it.
-        owner: Option<Owner>,
-    },
-    /// The table is full.
-    #[error(
-        "the processes of {address} listen on {MAX_SERVICES} services, which is as many as there can be"
-    )]
-    TooMany {
-        /// The address.
-        address: IpAddr,
-    },
-    /// The system.
-    #[error("cannot change the table of services of {address}: {errno}")]
-    System {
-        /// The address.
-        address: IpAddr,
-        /// What it answered.
-        errno: Errno,
-    },
-}
-
-impl ListenError {
-    /// The errno that `rdma_bind_addr` or `rdma_listen` sets.
-    #[must_use]
-    pub const fn errno(&self) -> i32 {
-        match self {
-            Self::InUse { .. } => libc::EADDRINUSE,
-            Self::TooMany { .. } => libc::ENOMEM,
-            Self::System { errno, .. } => errno.raw_os_error(),
-        }
-    }
-}
+use urxe_types::owner::ListenError;
 
 impl Member {
     /// Claims a service id on this address for this device: requests for it come here.
@@ -72,7 +23,7 @@ impl Member {
         let Services { alive, free } = locked.services().map_err(system)?;
         if let Some((_, taken)) = alive.iter().find(|(_, service)| service.id == service_id) {
             let desk = unix::connect_to(&self.group().place.desk(taken.slot)).ok();
-            let owner = desk.and_then(|desk| unix::peer(&desk).ok()).map(Owner::of);
+            let owner = desk.and_then(|desk| unix::peer(&desk).ok()).map(owner_of);
             return Err(ListenError::InUse { address, service_id, owner });
         }
         let place = free.ok_or(ListenError::TooMany { address })?;

@@ -17,14 +17,13 @@ use rustix::io::Errno;
 
 use crate::sys::fork::{Guarded, guard};
 use crate::sys::record_lock;
+use urxe_types::owner::MAX_SERVICES;
 
 /// The lock that who changes the group holds.
 const GROUP_LOCK: u64 = 64;
 const RECORD_LEN: usize = 32;
 const SERVICES_AT: u64 = 2048;
 const SERVICE_LEN: usize = 24;
-/// Services that an address has at most.
-pub(super) const MAX_SERVICES: usize = 1024;
 const TABLE_LEN: u64 = SERVICES_AT + (MAX_SERVICES * SERVICE_LEN) as u64;
 
 /// A process as others can recognise it: its number and when it started, in clock ticks since the

@@ -313,7 +313,7 @@ fn a_service_is_claimed_once_and_goes_with_its_process() {
     assert_eq!(b.members[0].listener_of(id), None);
     b.members[0].listen(id).unwrap();
     assert!(b.members[0].unlisten(id) && b.members[0].listen(id).is_ok());
-    for n in 0..table::MAX_SERVICES as u64 - 2 {
+    for n in 0..urxe_types::owner::MAX_SERVICES as u64 - 2 {
         b.members[0].listen(0x9_0000 + n).unwrap();
     }
     assert!(matches!(b.members[0].listen(1), Err(ListenError::TooMany { .. })));

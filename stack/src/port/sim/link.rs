@@ -6,9 +6,9 @@
 
 use super::counters::SimCounters;
 use super::faults::LinkFaults;
-use crate::path::ecn;
 use crate::rng::{Chance, Rng};
 use crate::time::Time;
+use urxe_wire::ecn;
 
 /// Bytes on the wire beside the IP packet: preamble, Ethernet header, frame check sequence,
 /// inter-packet gap.

@@ -32,7 +32,7 @@ pub use groups::SimGroups;
 pub use network::{AddNodeError, SimNetwork, SimPort};
 
 /// The most packets of a run or a merged read: what Linux takes in one GSO call.
-pub const MAX_RUN_SEGMENTS: usize = 64;
+pub use crate::port::MAX_RUN_SEGMENTS;
 /// The most bytes of a run or a merged read: the largest UDP payload over IPv4.
 pub const MAX_RUN_BYTES: usize = 65_507;
 

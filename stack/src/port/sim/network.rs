@@ -14,12 +14,11 @@ use super::link::{Link, flip_bits};
 use super::receive::{Packet, Read, ReceiveBuffer};
 use super::trace::{Event, Trace};
 use super::{MAX_RUN_BYTES, MAX_RUN_SEGMENTS, NodeId};
-use crate::path::ecn;
-use crate::port::tap::Tap;
-use crate::port::{Datagrams, Run, SendOutcome, Transmit};
+use crate::port::{Datagrams, PacketTap, Run, SendOutcome, Transmit};
 use crate::rng::Rng;
 use crate::sync::{Arc, Mutex, lock};
 use crate::time::Time;
+use urxe_wire::ecn;
 
 /// The most packets on the way at a time.
 const MAX_IN_FLIGHT: usize = 1 << 18;
@@ -75,7 +74,7 @@ struct State {
 /// A capture of what is sent and read.
 #[derive(Clone)]
 struct SimTap {
-    tap: Arc<Tap>,
+    tap: Arc<dyn PacketTap>,
     /// Wall-clock time of [`Time::ZERO`] in nanoseconds since 1970.
     epoch_ns: u64,
 }
@@ -193,7 +192,7 @@ impl SimNetwork {
 
     /// Captures everything that is sent, before any fault, and everything that is read. Virtual
     /// time 0 stands in the capture as `epoch_ns`, in nanoseconds since 1970.
-    pub fn set_tap(&self, tap: Arc<Tap>, epoch_ns: u64) {
+    pub fn set_tap(&self, tap: Arc<dyn PacketTap>, epoch_ns: u64) {
         lock(&self.state).tap = Some(SimTap { tap, epoch_ns });
     }
 

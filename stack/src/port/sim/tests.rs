@@ -209,7 +209,8 @@ fn a_capture_shows_what_is_sent_and_what_is_read() {
     let mut net =
         Net::with_faults(4, LinkFaults { loss: Chance::from_percent(50), ..LinkFaults::default() });
     let tap = std::sync::Arc::new(Tap::new(std::io::sink()));
-    net.network.set_tap(std::sync::Arc::clone(&tap), 1);
+    net.network
+        .set_tap(std::sync::Arc::clone(&tap) as std::sync::Arc<dyn crate::port::PacketTap>, 1);
     net.send_numbered(0, 1, 100);
     assert_eq!(tap.packets(), 100, "lost ones included");
     net.run();

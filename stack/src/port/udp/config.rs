@@ -13,7 +13,6 @@ use urxe_wire::ROCE_PORT;
 
 use super::senders::Senders;
 use super::{Counters, LogLimit, UdpPort, needs_scope};
-use crate::path::ecn;
 use crate::port::groups::JoinError;
 use crate::port::sharing::Owner;
 use crate::port::tap::Tap;
@@ -21,6 +20,7 @@ use crate::sync::Arc;
 use crate::sync::atomic::AtomicBool;
 use crate::sys::fork::{Guarded, guard};
 use crate::sys::{option, socket};
+use urxe_wire::ecn;
 
 /// Bytes of receive buffer asked for unless configured. A port that is granted half of it holds 992
 /// packets of 4 KiB (measured). The kernel grants at most net.core.rmem_max.

@@ -511,7 +511,7 @@ impl Responder {
         let (pin, range) = pin.map_err(|error| refused(qp, cx.counters, &error))?;
         let persist = need.contains(Access::FLUSH_PERSISTENT);
         pin.flush(range, persist).map_err(|error| {
-            cx.counters.faulted(&error);
+            cx.counters.add((&error).into());
             tracing::warn!(qp = %qp.qpn, %error, "FLUSH: the memory cannot be made persistent");
             Fault::REMOTE_OPERATION
         })?;
@@ -672,13 +672,13 @@ fn flush_rights(placement: PlacementType) -> Option<Access> {
 /// The key, or what it grants, refuses a peer's access.
 fn refused(qp: &QpCore, counters: &Counters, error: &AccessError) -> Fault {
     tracing::debug!(qp = %qp.qpn, %error, "request: remote access error");
-    counters.refused(error);
+    counters.add(error.into());
     Fault::REMOTE_ACCESS
 }
 
 /// A peer's access was allowed, and could not be done.
 fn faulted(qp: &QpCore, counters: &Counters, error: &memory::Fault) -> Fault {
     tracing::debug!(qp = %qp.qpn, %error, "request: remote access error");
-    counters.faulted(error);
+    counters.add(error.into());
     Fault::REMOTE_ACCESS
 }

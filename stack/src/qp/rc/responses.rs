@@ -471,8 +471,8 @@ fn send_read(
             return Ok(());
         }
         let pin = pins.access(rkey.0, by, Access::REMOTE_READ, from, to.len() as u64);
-        let pin = pin.map_err(|error| counters.refused(&error))?;
-        pin.read(from, to).map_err(|error| counters.faulted(&error))
+        let pin = pin.map_err(|error| counters.add((&error).into()))?;
+        pin.read(from, to).map_err(|error| counters.add((&error).into()))
     });
     if filled.is_err() {
         return Err((*next, Msn::masked(msn.value().wrapping_sub(1))));

@@ -175,8 +175,8 @@ impl Responder {
             let need = Access::REMOTE_WRITE;
             let pin = cx.pins.access(rkey.0, qp.accessor(), need, va, u64::from(left));
             let pin =
-                pin.inspect_err(|error| cx.counters.refused(error)).map_err(|e| refused(&e))?;
-            let written = pin.write(va, payload).inspect_err(|fault| cx.counters.faulted(fault));
+                pin.inspect_err(|error| cx.counters.add(error.into())).map_err(|e| refused(&e))?;
+            let written = pin.write(va, payload).inspect_err(|fault| cx.counters.add(fault.into()));
             written.map_err(|e| refused(&e))?;
         }
         if info.position.is_start() {

@@ -5,13 +5,12 @@
 //! |---|---|
 //! | `requester` | each message to its address handle |
 //! | `responder` | Q_Key, receive, network header, payload |
-//! | [`network_header`] | the 40 bytes in front of a received datagram |
 //!
 //! A datagram queue pair belongs to no path: it stands on the path of its oldest message, and goes
 //! on to the next one's. The queue pair of management datagrams (QP1) is one with a well-known
 //! number and Q_Key.
 
-pub mod network_header;
+pub use urxe_wire::network_header;
 mod requester;
 mod responder;
 

@@ -7,7 +7,6 @@
 
 use urxe_wire::PacketView;
 
-use super::network_header::{self, NetworkHeader};
 use super::own_qkey;
 use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
 use crate::device::counters::Counter;
@@ -17,6 +16,7 @@ use crate::qp::gather::{LocalFault, check, scatter};
 use crate::qp::recv_queue::RecvQueue;
 use crate::qp::service::ReceiveHalf;
 use crate::qp::wr::{PostError, RecvRequest};
+use urxe_wire::network_header::{self, NetworkHeader};
 
 /// See the module.
 #[derive(Debug)]

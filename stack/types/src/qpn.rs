@@ -23,7 +23,7 @@ pub const MAX_QPS: u32 = 1 << INDEX_BITS;
 /// So many freed indices lie still before the first is used again: with the generations, a number
 /// comes back after four times as many queue pairs at the earliest. At 750 bytes a place they cost
 /// 3 MiB.
-pub(crate) const RESTING_QPS: usize = 4096;
+pub const RESTING_QPS: usize = 4096;
 
 const INDEX_BITS: u32 = 16;
 const LOW_BITS: u32 = SLOT_SHIFT;
@@ -34,7 +34,7 @@ const HALF_BITS: u32 = LOW_BITS / 2;
 const HALF_MASK: u32 = (1 << HALF_BITS) - 1;
 const ROUNDS: usize = 4;
 /// How often an index is used before its first number comes back.
-pub(crate) const GENERATIONS: u32 = 1 << (LOW_BITS - INDEX_BITS);
+pub const GENERATIONS: u32 = 1 << (LOW_BITS - INDEX_BITS);
 
 /// The process slot that `qpn` carries, if it is one that this numbering gives out.
 #[must_use]
@@ -51,12 +51,17 @@ pub fn peer_slot(qpn: Qpn) -> u8 {
 
 /// The numbering of one device.
 #[derive(Debug)]
-pub(crate) struct QpNumbers {
+pub struct QpNumbers {
     process_slot: u8,
     factors: [u32; ROUNDS],
 }
 
 impl QpNumbers {
+    /// Returns the numbering of the process at `process_slot`, permuted by `seed`.
+    ///
+    /// # Panics
+    /// If `process_slot` is not below [`MAX_PROCESS_SLOTS`].
+    #[must_use]
     pub fn new(process_slot: u8, seed: u64) -> Self {
         assert!(
             process_slot < MAX_PROCESS_SLOTS,

@@ -1,11 +1,10 @@
 //! Multicast groups, as a device asks its port for them.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use urxe_wire::ROCE_PORT;
-
-use crate::sync::Arc;
 
 /// The part of a port that joins multicast groups, so that what is sent to them arrives (IGMP and
 /// MLD, over UDP).

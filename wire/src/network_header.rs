@@ -14,9 +14,22 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use urxe_wire::{Gid, Grh};
+use crate::{Gid, Grh};
 
-use crate::qp::context::Arrival;
+/// The fields of a received packet's IP header that a queue pair uses.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// The address that the packet names as its source.
+    pub from: IpAddr,
+    /// One of the own addresses, or a multicast group.
+    pub to: IpAddr,
+    /// The IP header's type of service or traffic class.
+    pub traffic_class: u8,
+    /// The IP header's hop limit; 0 where the port does not learn it.
+    pub hop_limit: u8,
+    /// The IPv4 identification that its ICRC was made for.
+    pub identification: u16,
+}
 
 const IPV4_AT: usize = 20;
 const UDP_LEN: usize = 8;
@@ -89,8 +102,9 @@ impl NetworkHeader {
     }
 }
 
-/// The 40 bytes for a packet of `packet_len` bytes, BTH to ICRC.
-pub(crate) fn emit(arrival: &Arrival, packet_len: usize) -> [u8; NetworkHeader::LEN] {
+/// Returns the 40 bytes for a packet of `packet_len` bytes, BTH to ICRC.
+#[must_use]
+pub fn emit(arrival: &Arrival, packet_len: usize) -> [u8; NetworkHeader::LEN] {
     let mut bytes = [0; NetworkHeader::LEN];
     let udp_len = UDP_LEN + packet_len;
     match (arrival.from, arrival.to) {
@@ -160,7 +174,7 @@ mod tests {
     /// Against pnet_packet, which knows nothing of this file.
     #[test]
     fn an_ipv4_header_stands_in_the_last_twenty_bytes_with_a_right_checksum() {
-        use urxe_wire::frame::{Frame, FrameRepr, IpRepr};
+        use crate::frame::{Frame, FrameRepr, IpRepr};
         let payload = [7; 100];
         let mut repr =
             FrameRepr::new("10.1.2.3:49152".parse().unwrap(), "10.1.2.4:4791".parse().unwrap());
@@ -175,7 +189,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_header_is_the_packets_own() {
-        use urxe_wire::frame::{FrameRepr, IpRepr};
+        use crate::frame::{FrameRepr, IpRepr};
         let payload = [7; 60];
         let mut repr =
             FrameRepr::new("[fe80::1]:49152".parse().unwrap(), "[fe80::2]:4791".parse().unwrap());

@@ -1,7 +1,6 @@
 //! What a device counts: the fifteen counters of the kernel's `rdma_rxe` under their names there
 //! (`rxe_hw_counters.c`), and one for each reason to drop a packet.
 
-use crate::memory::{AccessError, Fault};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
@@ -214,34 +213,6 @@ impl Counters {
     /// Every counter with its value now.
     pub fn snapshot(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
         Counter::ALL.iter().map(|counter| (*counter, self.value(*counter)))
-    }
-}
-
-impl Counters {
-    /// Counts a peer's access that was refused.
-    pub(crate) fn refused(&self, error: &AccessError) {
-        self.add(match error {
-            AccessError::UnknownKey { .. } => Counter::AccessUnknownKey,
-            AccessError::StaleKey { .. } => Counter::AccessStaleKey,
-            AccessError::WrongPd { .. } => Counter::AccessWrongPd,
-            AccessError::WrongQp { .. } => Counter::AccessWrongQp,
-            AccessError::Denied { .. } | AccessError::Window { .. } => Counter::AccessDenied,
-            AccessError::OutOfBounds { .. } => Counter::AccessOutOfBounds,
-        });
-    }
-
-    /// Counts a peer's access that was allowed, and could not be done.
-    pub(crate) fn faulted(&self, fault: &Fault) {
-        match fault {
-            Fault::NotMapped { .. } | Fault::Refused { .. } => self.add(Counter::AccessNotMapped),
-            Fault::NotFlushed { .. } => self.add(Counter::FlushFailed),
-            // A pin allows no more than was checked; an atomic's alignment is checked by both
-            // addresses.
-            Fault::ReadOnly => self.add(Counter::AccessDenied),
-            Fault::OutOfBounds { .. } | Fault::Misaligned { .. } => {
-                self.add(Counter::AccessOutOfBounds)
-            }
-        }
     }
 }
 

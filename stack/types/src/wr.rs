@@ -9,9 +9,10 @@ use std::net::IpAddr;
 use bitflags::bitflags;
 use urxe_wire::{Lkey, PlacementType, QKey, Qpn, Rkey, Service};
 
-use super::attr::{QpState, QpType};
-use crate::cq::{SrqId, WcOpcode};
-use crate::memory::{Access, Bind};
+use crate::access::{Access, Bind};
+use crate::attr::{QpState, QpType};
+use crate::completion::WcOpcode;
+use crate::ids::SrqId;
 
 /// Numbers of shared receive queues have 24 bits.
 const MAX_SRQ_NUMBER: u32 = 0x00ff_ffff;
@@ -214,8 +215,10 @@ pub enum Payload<'a> {
 /// every use then fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AhHandle {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
+    /// Its place in the device's table.
+    pub index: u32,
+    /// How often that place was used before.
+    pub generation: u32,
 }
 
 /// Whom a message is for.
@@ -227,7 +230,7 @@ pub enum Destination {
     /// A shared receive queue of the peer's XRC domain, by its number there: on the sending end of
     /// an XRC connection.
     XrcSrq {
-        /// What the peer's [`Srq::id`](crate::srq::Srq::id) says; below 2^24.
+        /// What the peer's `Srq::id` says; below 2^24.
         srq: SrqId,
     },
     /// A datagram queue pair anywhere, or a multicast group.
@@ -259,7 +262,7 @@ pub struct SendRequest<'a> {
 
 impl SendRequest<'_> {
     /// Bytes of payload that it sends.
-    pub(crate) fn sent_len(&self) -> u64 {
+    pub fn sent_len(&self) -> u64 {
         match self.payload {
             _ if self.op.returns_data() || self.op.is_local() => 0,
             Payload::Sges(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),

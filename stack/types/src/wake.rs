@@ -32,7 +32,7 @@ pub trait Wake: Send + Sync {
     fn announce(&self) {}
 }
 
-impl<T: Wake + ?Sized> Wake for crate::sync::Arc<T> {
+impl<T: Wake + ?Sized> Wake for std::sync::Arc<T> {
     fn wake(&self) {
         (**self).wake();
     }
@@ -56,17 +56,17 @@ impl Wake for NoWake {
 
 /// Counts that readers hold and that stand for no event any more. Lives under the queue's lock.
 #[derive(Debug, Default)]
-pub(super) struct VoidCounts(u64);
+pub struct VoidCounts(u64);
 
 impl VoidCounts {
     /// `events` events left the queue without a count.
-    pub(super) fn withdraw(&mut self, wake: &dyn Wake, events: u32) {
+    pub fn withdraw(&mut self, wake: &dyn Wake, events: u32) {
         let removed = wake.withdraw(events).min(events);
         self.0 += u64::from(events - removed);
     }
 
     /// A reader hands in a count; says whether it is good for an event.
-    pub(super) fn redeem(&mut self) -> bool {
+    pub fn redeem(&mut self) -> bool {
         let good = self.0 == 0;
         self.0 = self.0.saturating_sub(1);
         good

@@ -1,8 +1,7 @@
 //! What a device can do, as `ibv_query_device` reports it. The numbers are `rdma_rxe`'s
 //! (`rxe_param.h`) where a program may have come to rely on them.
 
-use crate::memory::MemoryLimits;
-use crate::qp::attr::PathMtu;
+use crate::attr::PathMtu;
 use urxe_wire::FlushIcrc;
 
 /// The limits of a device.
@@ -92,7 +91,7 @@ impl Default for Limits {
         Self {
             max_msg_sz: 1 << 31,
             max_mr_size: u64::MAX,
-            max_qp: super::qpn::MAX_QPS - 16,
+            max_qp: crate::qpn::MAX_QPS - 16,
             max_qp_wr: 1 << 20,
             max_sge: 32,
             max_inline_data: 1024,
@@ -119,4 +118,19 @@ impl Default for Limits {
             flush_icrc: FlushIcrc::Rxe,
         }
     }
+}
+
+/// What a table may hold. Never more than 2²⁴ less 64 objects in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Regions, fast-registration ones included.
+    pub max_mr: u32,
+    /// Bytes of a region.
+    pub max_mr_size: u64,
+    /// Windows.
+    pub max_mw: u32,
+    /// Pages of a fast-registration region.
+    pub max_pages: u32,
+    /// Bytes of device memory in all.
+    pub max_dm: u64,
 }
