@@ -33,7 +33,6 @@ pub mod cq;
 pub mod device;
 pub mod driver;
 pub mod link;
-pub mod memory;
 pub mod path;
 pub mod port;
 pub mod qp;
@@ -41,4 +40,5 @@ pub mod srq;
 pub mod sys;
 mod timers;
 
+pub use urxe_memory as memory;
 pub use urxe_types::{rng, sync, time};

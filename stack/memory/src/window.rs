@@ -18,7 +18,7 @@ use super::object::{Bound, Object, WindowObject};
 use super::slot::{Layout, Region, Slot, Users};
 use super::table::Class;
 use super::{Access, Accessor, Bind, Memory, MwType, PdId, flush};
-use crate::sync::yield_now;
+use urxe_types::sync::yield_now;
 use urxe_wire::{Lkey, Qpn, Rkey};
 
 /// What a window may grant, and `ZERO_BASED`. `LOCAL_WRITE` means nothing, and is accepted as by
@@ -198,7 +198,7 @@ impl Memory {
     }
 
     /// Takes the bindings of all type 2 windows of a queue pair away: it is being destroyed.
-    pub(crate) fn unbind_all_of(&self, qpn: Qpn) {
+    pub fn unbind_all_of(&self, qpn: Qpn) {
         self.unbind_all(|bound| bound.qpn == Some(qpn));
     }
 

@@ -3,7 +3,7 @@
 
 use super::object::RegionObject;
 use super::{Access, Buffer, BufferError, DmId, Memory, Mr, PdId, RegMrError};
-use crate::sync::{Arc, lock};
+use urxe_types::sync::{Arc, lock};
 use std::ops::Range;
 
 /// What device memory is allocated.

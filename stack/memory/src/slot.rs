@@ -23,8 +23,8 @@
 
 use super::object::Object;
 use super::{Access, PdId};
-use crate::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard, lock};
+use urxe_types::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use urxe_types::sync::{Mutex, MutexGuard, lock};
 use urxe_wire::Qpn;
 
 const PUBLISHED: u64 = 1 << 63;
@@ -329,7 +329,7 @@ impl Wait {
         const SLEEP: std::time::Duration = std::time::Duration::from_micros(50);
         match self.rounds {
             0..SPINS => std::hint::spin_loop(),
-            SPINS..SPINS_AND_YIELDS => crate::sync::yield_now(),
+            SPINS..SPINS_AND_YIELDS => urxe_types::sync::yield_now(),
             _ => return std::thread::sleep(SLEEP),
         }
         self.rounds += 1;
@@ -337,7 +337,7 @@ impl Wait {
 
     #[cfg(loom)]
     fn once(&mut self) {
-        crate::sync::yield_now();
+        urxe_types::sync::yield_now();
     }
 }
 

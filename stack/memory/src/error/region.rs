@@ -1,6 +1,6 @@
 //! What can go wrong with making, taking away and changing regions.
 
-use crate::memory::Access;
+use crate::Access;
 use urxe_wire::Lkey;
 
 /// Why a region was not registered.

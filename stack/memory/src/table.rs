@@ -14,7 +14,7 @@ use super::pin::Pin;
 use super::reregister::mr_of;
 use super::slot::{Layout, Region, Slot, Users};
 use super::{Access, Accessor, MemoryLimits, Mr, PdId};
-use crate::sync::{Mutex, lock};
+use urxe_types::sync::{Mutex, lock};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::OnceLock;
 use urxe_wire::Lkey;
@@ -93,7 +93,7 @@ impl Memory {
     /// The same, with a choice of how bytes are moved.
     #[must_use]
     pub fn with_mode(seed: u64, max_mr: u32, mode: CopyMode) -> Self {
-        let limits = crate::device::Limits { max_mr, ..crate::device::Limits::default() };
+        let limits = urxe_types::limits::Limits { max_mr, ..urxe_types::limits::Limits::default() };
         Self::with_limits(seed, limits.memory(), mode)
     }
 

@@ -1,6 +1,6 @@
 //! What can go wrong with accesses: what the data path is told.
 
-use crate::memory::{Access, PdId};
+use crate::{Access, PdId};
 use urxe_types::counters::Counter;
 use urxe_wire::Qpn;
 

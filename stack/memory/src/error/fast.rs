@@ -1,7 +1,7 @@
 //! What can go wrong with fast registration.
 
 use super::RegMrError;
-use crate::memory::{Access, PdId};
+use crate::{Access, PdId};
 use urxe_wire::Rkey;
 
 /// Why a fast-registration region was not allocated.
@@ -156,7 +156,7 @@ impl MapError {
 }
 
 /// Why a fast-registration region did not become valid. The work request completes with
-/// [`LocQpOpErr`](crate::cq::WcStatus::LocQpOpErr).
+/// [`LocQpOpErr`](urxe_types::completion::WcStatus::LocQpOpErr).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FastRegError {
     /// There is none whose key has these upper 24 bits.

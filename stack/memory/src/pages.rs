@@ -7,7 +7,7 @@
 use super::Buffer;
 use super::error::MapError;
 use super::slot::Layout;
-use crate::sync::Arc;
+use urxe_types::sync::Arc;
 use std::ptr::NonNull;
 
 /// A piece of memory to be mapped.

@@ -16,7 +16,7 @@ use super::pages::{PageList, Piece};
 use super::slot::{Region, Users};
 use super::table::Class;
 use super::{Access, Buffer, Memory, PdId, flush};
-use crate::sync::Arc;
+use urxe_types::sync::Arc;
 use std::ops::Range;
 use urxe_wire::Rkey;
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::object::RegionObject;
 use super::{Access, Buffer, Memory, Mr, PdId, RegMrError};
-use crate::sync::Arc;
+use urxe_types::sync::Arc;
 
 impl Memory {
     /// Registers the bytes `range` of `buffer`, as [`register`](Self::register) does. The buffer

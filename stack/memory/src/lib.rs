@@ -61,7 +61,7 @@
 //! (IBTA vol. 1, 10.6.3). Flags that let a peer write are refused without `LOCAL_WRITE`, so
 //! "writable" is one bit. Messages of zero length name no memory; whoever handles them does not ask
 //! here (IBTA C9-88).
-#![allow(unsafe_code)]
+
 
 mod advise;
 mod buffer;

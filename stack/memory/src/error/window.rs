@@ -1,7 +1,7 @@
 //! What can go wrong with memory windows.
 
 use super::RegMrError;
-use crate::memory::{Access, PdId};
+use crate::{Access, PdId};
 use urxe_wire::{Lkey, Rkey};
 
 /// Why a window was not allocated.
@@ -43,7 +43,7 @@ impl DeallocMwError {
 }
 
 /// Why a window was not bound. The work request completes with
-/// [`MwBindErr`](crate::cq::WcStatus::MwBindErr).
+/// [`MwBindErr`](urxe_types::completion::WcStatus::MwBindErr).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// No window has this key (any more).

@@ -3,7 +3,7 @@
 
 use super::pages::PageList;
 use super::{Buffer, DmId, MwType, PdId};
-use crate::sync::Arc;
+use urxe_types::sync::Arc;
 use urxe_wire::Qpn;
 
 /// See the module.
