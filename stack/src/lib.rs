@@ -32,13 +32,12 @@ pub mod cma;
 pub mod cq;
 pub mod device;
 pub mod driver;
-pub mod link;
 pub mod path;
 pub mod port;
 pub mod qp;
 pub mod srq;
-pub mod sys;
 mod timers;
 
+pub use urxe_io::{link, sys};
 pub use urxe_memory as memory;
 pub use urxe_types::{rng, sync, time};

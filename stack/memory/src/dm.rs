@@ -3,8 +3,8 @@
 
 use super::object::RegionObject;
 use super::{Access, Buffer, BufferError, DmId, Memory, Mr, PdId, RegMrError};
-use urxe_types::sync::{Arc, lock};
 use std::ops::Range;
+use urxe_types::sync::{Arc, lock};
 
 /// What device memory is allocated.
 #[derive(Default)]

@@ -16,8 +16,8 @@ use super::pages::{PageList, Piece};
 use super::slot::{Region, Users};
 use super::table::Class;
 use super::{Access, Buffer, Memory, PdId, flush};
-use urxe_types::sync::Arc;
 use std::ops::Range;
+use urxe_types::sync::Arc;
 use urxe_wire::Rkey;
 
 /// What a registration may grant.

@@ -62,7 +62,6 @@
 //! "writable" is one bit. Messages of zero length name no memory; whoever handles them does not ask
 //! here (IBTA C9-88).
 
-
 mod advise;
 mod buffer;
 mod copy;

@@ -7,8 +7,8 @@
 use super::Buffer;
 use super::error::MapError;
 use super::slot::Layout;
-use urxe_types::sync::Arc;
 use std::ptr::NonNull;
+use urxe_types::sync::Arc;
 
 /// A piece of memory to be mapped.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@ use super::object::Object;
 use super::slot::{Layout, Region};
 use super::table::{check_range, populate, supported};
 use super::{Access, Buffer, Memory, Mr, PdId, flush};
-use urxe_types::sync::Arc;
 use std::ops::Range;
+use urxe_types::sync::Arc;
 use urxe_wire::Lkey;
 
 /// Another place for a region.

@@ -14,9 +14,9 @@ use super::pin::Pin;
 use super::reregister::mr_of;
 use super::slot::{Layout, Region, Slot, Users};
 use super::{Access, Accessor, MemoryLimits, Mr, PdId};
-use urxe_types::sync::{Mutex, lock};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::OnceLock;
+use urxe_types::sync::{Mutex, lock};
 use urxe_wire::Lkey;
 
 /// How many freed slots wait before the first of them is used again, so that a stale key stays

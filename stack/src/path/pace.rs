@@ -16,11 +16,10 @@
 //! This is the virtual scheduling form of a leaky bucket (ITU-T I.371, GCRA): one number, the time
 //! at which everything sent so far would have left at the steady rate.
 
+use crate::port::PACED_BURST as BURST;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::time::Time;
 
-/// Bytes that may leave at once after a pause.
-pub(crate) const BURST: u64 = 120 << 10;
 /// Tenths of a nanosecond that a byte takes at 10 Gbit/s.
 const TENTHS_OF_NS_PER_BYTE: u64 = 8;
 

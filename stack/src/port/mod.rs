@@ -4,9 +4,7 @@
 //! many packets (UDP GSO and GRO). The simulated network and the tap see the same two shapes.
 
 pub mod faults;
-pub mod sharing;
 pub mod sim;
-pub mod tap;
-pub mod udp;
 
+pub use urxe_io::{sharing, tap, udp};
 pub use urxe_types::port::*;

@@ -12,6 +12,9 @@ pub use groups::{EveryGroup, JoinError, JoinGroups};
 /// The most packets in a run (`UDP_MAX_SEGMENTS` of kernels before 6.7).
 pub const MAX_RUN_SEGMENTS: usize = 64;
 
+/// Bytes that a paced sender (UC, UD) may send at once after a pause.
+pub const PACED_BURST: u64 = 120 << 10;
+
 /// Hop limit of what this machine sends, unless somebody has set it otherwise (ip(7),
 /// `ip_default_ttl`).
 pub const OWN_HOP_LIMIT: u8 = 64;

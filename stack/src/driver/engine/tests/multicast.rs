@@ -2,7 +2,8 @@
 //! of IPv6 need a route there, so their test (`tests/on_the_wire.rs`) makes an interface of its
 //! own.
 
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::atomic::AtomicU32;
 
 use urxe_wire::{QKey, ROCE_PORT};
 
@@ -10,7 +11,6 @@ use super::*;
 use crate::device::multicast::AttachMcastError;
 use crate::port::groups::JoinError;
 use crate::port::tap::Tap;
-use crate::port::udp::tests::loopback_address;
 use crate::qp::wr::AhHandle;
 
 const QKEY: QKey = QKey(0x4d43);
@@ -20,6 +20,14 @@ const GRH: u32 = 40;
 fn group(test: u8) -> IpAddr {
     let [.., high, low] = std::process::id().to_be_bytes();
     IpAddr::from([239, 200 + test, high, low])
+}
+
+/// Addresses in 127.64.0.0/10, from a point that differs by process.
+fn loopback_address() -> IpAddr {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let nth = NEXT.fetch_add(1, Ordering::Relaxed);
+    let host = std::process::id().wrapping_mul(67).wrapping_add(nth) % (1 << 22);
+    IpAddr::V4(Ipv4Addr::from_bits(Ipv4Addr::new(127, 64, 0, 0).to_bits() + host))
 }
 
 struct Member {

@@ -14,11 +14,11 @@ use socket2::Socket;
 use super::place::Place;
 use super::stash::Stash;
 use super::table::{Process, Record, Service, Table};
-use crate::port::udp::{OpenPortError, UdpConfig, bind_shared};
-use crate::sync::atomic::AtomicBool;
-use crate::sync::{Arc, Mutex, MutexGuard, lock, try_lock};
 use crate::sys::fork::{Guarded, PerProcess};
 use crate::sys::{clock, steering};
+use crate::udp::{OpenPortError, UdpConfig, bind_shared};
+use urxe_types::sync::atomic::AtomicBool;
+use urxe_types::sync::{Arc, Mutex, MutexGuard, lock, try_lock};
 
 /// How long the group's lock is tried for. It is held for microseconds, unless its holder is
 /// stopped.

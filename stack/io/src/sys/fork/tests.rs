@@ -10,8 +10,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::*;
-use crate::port::sharing::{Joined, join, sharers};
-use crate::port::udp::{OpenPortError, UdpConfig};
+use crate::sharing::{Joined, join, sharers};
+use crate::udp::{OpenPortError, UdpConfig};
 
 fn address(of_test: u8) -> IpAddr {
     let [.., high, low] = std::process::id().to_be_bytes();

@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::AtomicU64;
 
 use super::*;
-use crate::port::udp::ReceiveBuffers;
-use crate::port::{Run, Transmit};
-use crate::rng::Rng;
+use crate::udp::ReceiveBuffers;
+use urxe_types::port::{Run, Transmit};
+use urxe_types::rng::Rng;
 
 /// An address that no other test uses.
 fn address(of_test: u8) -> IpAddr {
@@ -108,7 +108,7 @@ fn a_receiver_is_crowded_before_anything_is_lost_and_no_longer_when_it_has_read(
     }
     assert!(sent > 2, "{sent}");
     // What a sender has under way when it looks: a burst.
-    for _ in 0..crate::path::pace::BURST / 32_000 {
+    for _ in 0..urxe_types::port::PACED_BURST / 32_000 {
         send(at, &long);
     }
     assert_eq!(lost(), 0);
@@ -280,7 +280,7 @@ fn each_peer_slot_has_a_source_port_of_its_own() {
         traffic_class: 0,
         hop_limit: 0,
     };
-    assert_eq!(port.transmit(&run(numbers[1])), crate::port::SendOutcome::Sent);
+    assert_eq!(port.transmit(&run(numbers[1])), urxe_types::port::SendOutcome::Sent);
     let mut buffers = ReceiveBuffers::default();
     assert_eq!(there.ports[0].receive(&mut buffers).unwrap(), 1);
     assert_eq!(buffers.iter().next().unwrap().from_port, numbers[1]);
@@ -288,7 +288,7 @@ fn each_peer_slot_has_a_source_port_of_its_own() {
     UdpSocket::bind((at, 0)).unwrap().send_to(b"x", (at, numbers[1])).unwrap();
     assert_eq!(
         port.transmit(&run(1)),
-        crate::port::SendOutcome::Dropped,
+        urxe_types::port::SendOutcome::Dropped,
         "a port that is not open here"
     );
 }

@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicU32;
 
 use super::*;
-use crate::port::Datagrams;
 use crate::sys::steering;
+use urxe_types::port::Datagrams;
 
 /// Addresses in 127.64.0.0/10, from a point that differs by process.
 pub(crate) fn loopback_address() -> IpAddr {

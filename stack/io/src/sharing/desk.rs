@@ -23,14 +23,14 @@ use super::forward::{self, FORWARD, VERSION};
 use super::group::Group;
 use super::owner::owner_of;
 use super::place::Place;
-use crate::device::qpn::MAX_PROCESS_SLOTS;
-use crate::port::Datagrams;
-use crate::sync::atomic::Ordering;
 use crate::sys::fork::{Guarded, guard};
 use crate::sys::unix::Peer;
 use crate::sys::{clock, unix};
-use crate::time::Time;
 use urxe_types::owner::Owner;
+use urxe_types::port::Datagrams;
+use urxe_types::qpn::MAX_PROCESS_SLOTS;
+use urxe_types::sync::atomic::Ordering;
+use urxe_types::time::Time;
 
 const JOIN: u8 = b'J';
 const WELCOME: u8 = b'W';

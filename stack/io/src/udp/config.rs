@@ -13,13 +13,13 @@ use urxe_wire::ROCE_PORT;
 
 use super::senders::Senders;
 use super::{Counters, LogLimit, UdpPort, needs_scope};
-use crate::port::groups::JoinError;
-use crate::port::sharing::Owner;
-use crate::port::tap::Tap;
-use crate::sync::Arc;
-use crate::sync::atomic::AtomicBool;
+use crate::sharing::Owner;
 use crate::sys::fork::{Guarded, guard};
 use crate::sys::{option, socket};
+use crate::tap::Tap;
+use urxe_types::port::groups::JoinError;
+use urxe_types::sync::Arc;
+use urxe_types::sync::atomic::AtomicBool;
 use urxe_wire::ecn;
 
 /// Bytes of receive buffer asked for unless configured. A port that is granted half of it holds 992
@@ -214,7 +214,7 @@ pub(super) fn open(config: UdpConfig) -> Result<UdpPort, OpenPortError> {
 }
 
 /// A socket that others may join on its address and port (SO_REUSEPORT).
-pub(in crate::port) fn bind_shared(config: &UdpConfig) -> Result<Guarded<Socket>, OpenPortError> {
+pub(crate) fn bind_shared(config: &UdpConfig) -> Result<Guarded<Socket>, OpenPortError> {
     let (address, scope_id) = check_address(config.address.to_canonical(), config.scope_id)?;
     let socket = guarded_socket(address)?;
     socket.set_reuse_port(true).map_err(|error| OpenPortError::System {
@@ -418,7 +418,7 @@ fn assemble(
 }
 
 /// Refuses addresses that no packet can come from; returns the address with the scope to use.
-pub(in crate::port) fn check_address(
+pub(crate) fn check_address(
     address: IpAddr,
     scope_id: u32,
 ) -> Result<(IpAddr, u32), OpenPortError> {

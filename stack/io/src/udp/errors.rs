@@ -4,9 +4,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sys::message::QueuedError;
-use crate::time::Time;
+use urxe_types::sync::atomic::{AtomicU64, Ordering};
+use urxe_types::time::Time;
 
 /// An error that a packet to `peer` met on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,7 +27,7 @@ use urxe_wire::mad::{self, Attribute};
 use super::option::attach_reuseport_program;
 
 /// Position of the slot in a QPN.
-pub use crate::device::qpn::SLOT_SHIFT as QPN_SLOT_SHIFT;
+pub use urxe_types::qpn::SLOT_SHIFT as QPN_SLOT_SHIFT;
 
 /// The index of the socket that takes what no single process is named for.
 pub const COMMON_SOCKET: u32 = 0;

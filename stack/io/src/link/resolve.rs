@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::gid::{self, GidEntry, Guid};
 use super::interface::{Interface, OperState, interfaces};
 use super::{LinkError, LinkSpec, Source};
-use crate::qp::attr::PathMtu;
+use urxe_types::attr::PathMtu;
 
 #[cfg(test)]
 mod tests;

@@ -7,11 +7,11 @@
 //! They are opened as they are needed, unconnected like the port's own (see the [port](super)), and
 //! refuse whatever is sent to them.
 
-use crate::device::qpn::MANAGEMENT_SLOT;
-use crate::sync::Mutex;
 use crate::sys::fork::Guarded;
 use socket2::Socket;
 use std::sync::OnceLock;
+use urxe_types::qpn::MANAGEMENT_SLOT;
+use urxe_types::sync::Mutex;
 
 use super::{OpenPortError, UdpPort, config};
 
@@ -58,7 +58,7 @@ impl Senders {
         if let Some(port) = known() {
             return Ok(port);
         }
-        let _opening = crate::sync::lock(&self.opening);
+        let _opening = urxe_types::sync::lock(&self.opening);
         if let Some(port) = known() {
             return Ok(port);
         }

@@ -1,13 +1,13 @@
-use crate::sync::Arc;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use urxe_types::sync::Arc;
 
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
 use urxe_wire::Frame;
 
 use super::*;
-use crate::port::udp::{ReceiveBuffers, UdpConfig, UdpPort};
-use crate::port::{SendOutcome, Transmit};
+use crate::udp::{ReceiveBuffers, UdpConfig, UdpPort};
+use urxe_types::port::{SendOutcome, Transmit};
 
 /// Somewhere to write that the test can look at.
 #[derive(Clone, Default)]
@@ -277,7 +277,7 @@ fn ethernet_addresses_of_groups() {
 fn both_ends_of_udp_record_what_passed() {
     let (sender, receiver) = (Output::default(), Output::default());
     let open = |output: &Output| {
-        crate::port::udp::tests::open_with(|config: &mut UdpConfig| {
+        crate::udp::tests::open_with(|config: &mut UdpConfig| {
             config.tap = Some(Arc::new(Tap::new(output.clone())));
         })
     };

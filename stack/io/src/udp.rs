@@ -45,23 +45,21 @@ pub use receive::ReceiveBuffers;
 
 pub(super) use config::{bind_shared, check_address};
 
-use super::PacketTap;
-use super::groups::JoinError;
-use super::tap::Tap;
-use super::{Datagrams, Run, SendOutcome, Transmit};
-use crate::sync::Arc;
-use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::address::RawAddress;
 use crate::sys::control::Control;
 use crate::sys::fork::Guarded;
 use crate::sys::{clock, message, option};
+use crate::tap::Tap;
 use counters::Counters;
 use errors::LogLimit;
 use senders::Senders;
+use urxe_types::port::{Datagrams, JoinError, PacketTap, Run, SendOutcome, Transmit};
+use urxe_types::sync::Arc;
+use urxe_types::sync::atomic::{AtomicBool, Ordering};
 
 /// Packets that a run may have: what every kernel with GSO takes in one call (UDP_MAX_SEGMENTS, 64
 /// before 6.9).
-pub use crate::port::MAX_RUN_SEGMENTS;
+pub use urxe_types::port::MAX_RUN_SEGMENTS;
 /// Bytes that a run may have. The system call takes up to 65,507 (the largest UDP payload of IPv4),
 /// but a run that fills 64 KiB together with its headers (IPv6 48 bytes, Ethernet 18 with a VLAN
 /// tag) is cut up before it reaches the device, whose limit it exceeds, and arrives unmerged even
@@ -263,18 +261,18 @@ impl UdpPort {
 
     /// The address went from its interface, or came back. The socket sends and receives by itself
     /// no longer, or again.
-    pub(crate) fn set_gone(&self, is_gone: bool) {
+    pub fn set_gone(&self, is_gone: bool) {
         self.is_gone.store(is_gone, Ordering::Relaxed);
     }
 
     /// Whether the address went from its interface, as far as the device knows.
-    pub(crate) fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Relaxed)
     }
 
     /// Notes that `run` is sent from here to a port of this process without the socket; whether
     /// that would have taken it.
-    pub(crate) fn hand_over(&self, run: &Run<'_>) -> bool {
+    pub fn hand_over(&self, run: &Run<'_>) -> bool {
         let Some(segments) = segments_within_limits(run) else { return false };
         if run.from != self.address || run.to.is_ipv4() != self.address.is_ipv4() || self.is_gone()
         {
@@ -290,7 +288,7 @@ impl UdpPort {
     }
 
     /// Notes that `datagrams` come from a port of this process without the socket.
-    pub(crate) fn take_over(&self, datagrams: &Datagrams<'_>) {
+    pub fn take_over(&self, datagrams: &Datagrams<'_>) {
         self.counters.received_datagrams.add(1);
         self.counters.received_packets.add(datagrams.segments().len() as u64);
         self.counters.received_bytes.add(datagrams.bytes.len() as u64);

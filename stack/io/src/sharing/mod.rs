@@ -59,13 +59,13 @@ use socket2::Socket;
 use self::desk::{Answer, Desk};
 use self::group::{FoundError, Group, REGISTRY};
 use self::place::Place;
-use super::Datagrams;
-use super::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort, free_loopback_address};
-use crate::device::qpn::MAX_PROCESS_SLOTS;
-use crate::sync::Arc;
-use crate::sync::atomic::Ordering;
 use crate::sys::fork::{Guarded, Maker, guard};
 use crate::sys::{clock, option, steering, unix};
+use crate::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort, free_loopback_address};
+use urxe_types::port::Datagrams;
+use urxe_types::qpn::MAX_PROCESS_SLOTS;
+use urxe_types::sync::Arc;
+use urxe_types::sync::atomic::Ordering;
 
 pub use self::owner::{Sharer, listing_of, sharers};
 pub use urxe_types::owner::{ListenError, Owner};

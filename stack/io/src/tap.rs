@@ -28,8 +28,8 @@ use std::path::Path;
 use urxe_wire::pcapng::{self, Direction, LinkType, PacketRecord};
 use urxe_wire::{FrameRepr, IcrcSeed, IcrcSolver, IcrcVerdict, IpRepr, LinkRepr, ROCE_PORT};
 
-use super::{Datagrams, OWN_HOP_LIMIT, PacketTap, Run};
-use crate::sync::{Mutex, lock};
+use urxe_types::port::{Datagrams, OWN_HOP_LIMIT, PacketTap, Run};
+use urxe_types::sync::{Mutex, lock};
 
 /// Bytes collected before they are written.
 const WRITE_AT_BYTES: usize = 256 << 10;

@@ -8,8 +8,8 @@ use urxe_wire::ROCE_PORT;
 use urxe_types::owner::Owner;
 
 use super::place::Place;
-use crate::device::qpn::MAX_PROCESS_SLOTS;
 use crate::sys::unix;
+use urxe_types::qpn::MAX_PROCESS_SLOTS;
 
 /// Describes the process `pid` of user `uid`, with its name where /proc tells it.
 fn owner(uid: u32, pid: Option<i32>) -> Owner {
@@ -45,7 +45,7 @@ pub fn sharers(address: IpAddr, scope_id: u32) -> Vec<Sharer> {
 }
 
 /// What the process with `slot` tells of its connections on the address: the bytes of a
-/// [`Listing`](crate::cma::Listing).
+/// [`Listing`] of the connection manager.
 ///
 /// # Errors
 /// `ECONNREFUSED` if nobody has the slot, `EACCES` if the process is another user's, `ETIMEDOUT` if

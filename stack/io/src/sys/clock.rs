@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::time::Time;
+use urxe_types::time::Time;
 
 /// `CLOCK_MONOTONIC`, in nanoseconds since boot. No system call where the vDSO has the clock.
 #[must_use]

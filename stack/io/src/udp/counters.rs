@@ -1,7 +1,7 @@
 //! What has happened on a UDP port.
 
 use super::{PathError, PathErrorReason};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use urxe_types::sync::atomic::{AtomicU64, Ordering};
 
 /// One counter. Relaxed: a number for people, nothing is ordered by it.
 #[derive(Debug)]

@@ -6,9 +6,9 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 
 use super::counters::Counters;
-use crate::port::Datagrams;
 use crate::sys::control::Control;
 use crate::sys::message::{self, ReceiveSlot};
+use urxe_types::port::Datagrams;
 
 /// Room for several received datagrams of any size, made once and used again and again. 64 KiB
 /// each.

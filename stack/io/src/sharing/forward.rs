@@ -12,7 +12,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::port::Datagrams;
+use urxe_types::port::Datagrams;
 
 pub(super) const FORWARD: u8 = b'F';
 pub(super) const VERSION: u8 = 1;
