@@ -27,8 +27,6 @@
 //! `unsafe` stands in [`memory`] and [`sys`] only.
 #![deny(unsafe_code)]
 
-pub mod cm;
-pub mod cma;
 pub mod cq;
 pub mod device;
 pub mod driver;
@@ -38,6 +36,7 @@ pub mod qp;
 pub mod srq;
 mod timers;
 
+pub use urxe_cm::{cm, cma};
 pub use urxe_io::{link, sys};
 pub use urxe_memory as memory;
 pub use urxe_types::{rng, sync, time};

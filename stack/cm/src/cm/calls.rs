@@ -1,0 +1,455 @@
+//! What a program may ask for.
+//!
+//! Messages are given as they go over the wire ([`Req`], [`Rep`], ...), but for what only the
+//! connection manager knows: ids, the node's GUID, delays, and the addresses of the path.
+
+use urxe_wire::Gid;
+use urxe_wire::mad::{
+    Answered, Bits, CmMessage, CommId, Drep, Dreq, InfoLength, Mad, Mra, PrivateData, Rej,
+    RejReason, Rep, Req, Rtu, ServiceId, SidrRep, SidrReq, SidrStatus,
+};
+
+use super::communication::{Agreed, CmPath, Communication, ack_timeout, exponent_ns, qpn_of};
+use super::table::{CmState, Input};
+use super::{CmError, CmEventKind, ConnectionManager, Listener, ids};
+use urxe_types::time::Time;
+
+/// Who listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerId(pub(super) u32);
+
+/// How a REQ or SIDR_REQ is sent, beside what it says.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking {
+    /// From where to where.
+    pub path: CmPath,
+    /// How long a packet is on its way: 4.096 µs · 2^n; the kernel says 16 for RoCE.
+    pub packet_life_time: Bits<5>,
+}
+
+impl ConnectionManager {
+    /// Listens for `service_id`, on one address or on all; at most `backlog` requests wait for the
+    /// program's answer.
+    ///
+    /// # Errors
+    /// [`CmError::InUse`].
+    pub fn listen(
+        &mut self,
+        service_id: ServiceId,
+        local: Option<Gid>,
+        backlog: usize,
+    ) -> Result<ListenerId, CmError> {
+        if self.by_service.contains_key(&(service_id, local)) {
+            return Err(CmError::InUse(service_id));
+        }
+        let number = self.next_listener;
+        self.next_listener += 1;
+        self.by_service.insert((service_id, local), number);
+        self.listeners.insert(number, Listener { service_id, local, backlog, pending: 0 });
+        Ok(ListenerId(number))
+    }
+
+    /// Stops listening. Requests that wait stay with the program.
+    ///
+    /// # Errors
+    /// [`CmError::UnknownListener`].
+    pub fn unlisten(&mut self, listener: ListenerId) -> Result<(), CmError> {
+        let Some(Listener { service_id, local, .. }) = self.listeners.remove(&listener.0) else {
+            return Err(CmError::UnknownListener);
+        };
+        self.by_service.remove(&(service_id, local));
+        Ok(())
+    }
+
+    /// Asks for a connection: sends `req` (as `ib_send_cm_req`), whose ids, GUID, addresses and ACK
+    /// timeout are filled in, with the options of enhanced connection establishment. With `is_peer`
+    /// the other side may ask for the same at once.
+    ///
+    /// # Errors
+    /// [`CmError::TooMany`].
+    pub fn connect(
+        &mut self,
+        now: Time,
+        Asking { path, packet_life_time }: Asking,
+        req: Req,
+        ece_options: u32,
+        is_peer: bool,
+    ) -> Result<CommId, CmError> {
+        let life_time = packet_life_time.value() as u8;
+        let ack_delay = self.config.ack_delay.value() as u8;
+        let mut req = Req {
+            local_ca_guid: self.config.ca_guid,
+            primary_local_lid: 0xffff,
+            primary_remote_lid: 0xffff,
+            primary_local_gid: path.local,
+            primary_remote_gid: path.remote,
+            primary_ack_timeout: Bits::masked(ack_timeout(ack_delay, life_time).into()),
+            ..req
+        };
+        let transactions = self.ids.first_transaction();
+        let index = self.insert(|id| {
+            req.local_comm_id = id;
+            let agreed =
+                Agreed { local_qpn: req.local_qpn, rq_psn: req.starting_psn, ..Agreed::of(&req) };
+            Communication {
+                tid: ids::transaction(id, transactions),
+                transactions,
+                is_peer,
+                interval_ns: 2 * exponent_ns(life_time.into())
+                    + exponent_ns(req.remote_cm_response_timeout.value()),
+                max_cm_retries: req.max_cm_retries.value(),
+                wait_exponent: life_time + 1,
+                ..Communication::new(id, path, agreed)
+            }
+        })?;
+        let mad = Mad { attribute_modifier: ece_options, ..Mad::new(self.at(index).tid, req) };
+        let step = self.call(index, Input::CallReq)?;
+        self.ask(index, &mad, step.next, now);
+        if is_peer {
+            self.peers.insert((path, req.service_id), index);
+        }
+        Ok(self.at(index).id)
+    }
+
+    /// Asks which datagram queue pair serves: sends `req` (as `ib_send_cm_sidr_req`), whose id is
+    /// filled in, every `interval_ns`, at most `max_cm_retries` times again.
+    ///
+    /// # Errors
+    /// [`CmError::TooMany`].
+    pub fn resolve_service(
+        &mut self,
+        now: Time,
+        (path, primary_traffic_class): (CmPath, u8),
+        req: SidrReq,
+        interval_ns: u64,
+        max_cm_retries: u32,
+    ) -> Result<CommId, CmError> {
+        let agreed = Agreed::of(&Req { primary_traffic_class, ..Req::default() });
+        let transactions = self.ids.first_transaction();
+        let index = self.insert(|id| Communication {
+            tid: ids::transaction(id, transactions),
+            transactions,
+            interval_ns,
+            max_cm_retries,
+            ..Communication::new(id, path, agreed)
+        })?;
+        let Communication { id, tid, .. } = *self.at(index);
+        let step = self.call(index, Input::CallSidrReq)?;
+        self.ask(index, &Mad::new(tid, SidrReq { request_id: id, ..req }), step.next, now);
+        Ok(id)
+    }
+
+    /// Answers a SIDR_REQ: sends `rep`, whose ids are filled in. The communication only waits for
+    /// its end then.
+    ///
+    /// # Errors
+    /// [`CmError::UnknownId`], [`CmError::State`].
+    pub fn answer_service(&mut self, now: Time, id: CommId, rep: SidrRep) -> Result<(), CmError> {
+        let index = self.require(id)?;
+        let step = self.call(index, Input::CallSidrRep)?;
+        let Communication { remote_id, tid, .. } = *self.at(index);
+        self.say(index, &Mad::new(tid, SidrRep { request_id: remote_id, ..rep }), step.next, now);
+        Ok(())
+    }
+
+    /// Accepts a request: sends `rep` (as `ib_send_cm_rep`), whose ids, GUID and delay are filled
+    /// in, with the options of enhanced connection establishment.
+    ///
+    /// # Errors
+    /// [`CmError::UnknownId`], [`CmError::State`].
+    pub fn accept(
+        &mut self,
+        now: Time,
+        id: CommId,
+        rep: Rep,
+        ece_options: u32,
+    ) -> Result<(), CmError> {
+        // Failover accepted: 1 says that paths cannot be changed (IBTA 12.7.20).
+        const FAILOVER_NOT_SUPPORTED: Bits<2> = Bits::masked(1);
+        let index = self.require(id)?;
+        let step = self.call(index, Input::CallRep)?;
+        let (ca_guid, ack_delay) = (self.config.ca_guid, self.config.ack_delay);
+        let communication = self.at_mut(index);
+        let Communication { remote_id, tid, agreed, .. } = communication;
+        let has_alternate =
+            agreed.req.alternate_local_lid != 0 || !agreed.req.alternate_local_gid.is_zero();
+        let rep = Rep {
+            local_comm_id: id,
+            remote_comm_id: *remote_id,
+            local_ca_guid: ca_guid,
+            target_ack_delay: ack_delay,
+            failover_accepted: if has_alternate {
+                FAILOVER_NOT_SUPPORTED
+            } else {
+                rep.failover_accepted
+            },
+            ..rep
+        };
+        agreed.local_qpn = qpn_of(&rep, agreed.transport_type);
+        agreed.rq_psn = rep.starting_psn;
+        agreed.initiator_depth = rep.initiator_depth;
+        agreed.responder_resources = rep.responder_resources;
+        let mad = Mad { attribute_modifier: ece_options, ..Mad::new(*tid, rep) };
+        self.ask(index, &mad, step.next, now);
+        Ok(())
+    }
+
+    /// Confirms a REP: sends an RTU (as `ib_send_cm_rtu`).
+    ///
+    /// # Errors
+    /// [`CmError::UnknownId`], [`CmError::State`].
+    pub fn confirm(
+        &mut self,
+        now: Time,
+        id: CommId,
+        private_data: PrivateData<224>,
+    ) -> Result<(), CmError> {
+        let index = self.require(id)?;
+        let step = self.call(index, Input::CallRtu)?;
+        let Communication { remote_id, tid, .. } = *self.at(index);
+        let rtu = Rtu { local_comm_id: id, remote_comm_id: remote_id, private_data };
+        self.say(index, &Mad::new(tid, rtu), step.next, now);
+        Ok(())
+    }
+
+    /// Tells the peer that the answer to its REQ or REP takes up to 4.096 µs · 2^n (as
+    /// `ib_send_cm_mra`).
+    ///
+    /// # Errors
+    /// [`CmError::UnknownId`], [`CmError::State`].
+    pub fn delay_answer(
+        &mut self,
+        now: Time,
+        id: CommId,
+        service_timeout: Bits<5>,
+        private_data: PrivateData<222>,
+    ) -> Result<(), CmError> {
+        let index = self.require(id)?;
+        let (mra, next) = self.mra(index, service_timeout, private_data)?;
+        self.say(index, &mra, next, now);
+        Ok(())
+    }
+
+    /// As [`delay_answer`](Self::delay_answer), but only once the peer asks again (as
+    /// `ib_send_cm_mra` with `IB_CM_MRA_FLAG_DELAY`).
+    ///
+    /// # Errors
+    /// [`CmError::UnknownId`], [`CmError::State`].
+    pub fn delay_answer_when_asked_again(
+        &mut self,
+        now: Time,
+        id: CommId,
+        service_timeout: Bits<5>,
+    ) -> Result<(), CmError> {
+        let index = self.require(id)?;
+        let (mra, next) = self.mra(index, service_timeout, PrivateData::NONE)?;
+        self.keep_said(index, &mra, next, now);
+        Ok(())
+    }
+
+    /// The MRA for what the peer asks, and the state after it.
+    fn mra(
+        &self,
+        index: usize,
+        service_timeout: Bits<5>,
+        private_data: PrivateData<222>,
+    ) -> Result<(Mad, CmState), CmError> {
+        let step = self.call(index, Input::CallMra)?;
+        let Communication { id, remote_id, tid, state, .. } = *self.at(index);
+        let answered = if state == CmState::ReqRcvd { Answered::Req } else { Answered::Rep };
+        let mra = Mra {
+            local_comm_id: id,
+            remote_comm_id: remote_id,
+            answered,
+            service_timeout,
+            private_data,
+        };
+        Ok((Mad::new(tid, mra), step.next))
+    }
+
+    /// Refuses or gives up a communication that is not established (as `ib_send_cm_rej`).
+    ///
+    /// # Errors
+    /// [`CmError::UnknownId`], [`CmError::State`].
+    pub fn reject(
+        &mut self,
+        now: Time,
+        id: CommId,
+        reason: RejReason,
+        info: (InfoLength<7>, PrivateData<72>),
+        private_data: PrivateData<148>,
+    ) -> Result<(), CmError> {
+        let index = self.require(id)?;
+        self.send_rej(now, index, reason, info, private_data)
+    }
+
+    fn send_rej(
+        &mut self,
+        now: Time,
+        index: usize,
+        reason: RejReason,
+        (info_length, info): (InfoLength<7>, PrivateData<72>),
+        private_data: PrivateData<148>,
+    ) -> Result<(), CmError> {
+        let step = self.call(index, Input::CallRej)?;
+        let Communication { id, remote_id, tid, state, .. } = *self.at(index);
+        let (local_comm_id, answered) = match state {
+            CmState::ReqRcvd => (CommId::NONE, Answered::Req),
+            CmState::MraReqSent => (id, Answered::Req),
+            CmState::RepRcvd | CmState::MraRepSent => (id, Answered::Rep),
+            _ => (id, Answered::Other),
+        };
+        let rej = Rej {
+            local_comm_id,
+            remote_comm_id: remote_id,
+            answered,
+            info_length,
+            reason,
+            info,
+            private_data,
+        };
+        self.say(index, &Mad::new(tid, rej), step.next, now);
+        Ok(())
+    }
+
+    /// The queue pair has received although no RTU has come: the connection is established (as
+    /// `ib_cm_notify`).
+    ///
+    /// # Errors
+    /// [`CmError::UnknownId`], [`CmError::State`].
+    pub fn communication_established(&mut self, now: Time, id: CommId) -> Result<(), CmError> {
+        let index = self.require(id)?;
+        let step = self.call(index, Input::CommEstablished)?;
+        self.enter(index, step.next, now);
+        self.tell(index, CmEventKind::Established);
+        Ok(())
+    }
+
+    /// Ends a connection: sends a DREQ (as `ib_send_cm_dreq`).
+    ///
+    /// # Errors
+    /// [`CmError::UnknownId`], [`CmError::State`].
+    pub fn disconnect(
+        &mut self,
+        now: Time,
+        id: CommId,
+        private_data: PrivateData<220>,
+    ) -> Result<(), CmError> {
+        let index = self.require(id)?;
+        self.send_dreq(now, index, private_data)
+    }
+
+    pub(super) fn send_dreq(
+        &mut self,
+        now: Time,
+        index: usize,
+        private_data: PrivateData<220>,
+    ) -> Result<(), CmError> {
+        let step = self.call(index, Input::CallDreq)?;
+        let communication = self.at_mut(index);
+        communication.transactions = communication.transactions.wrapping_add(1);
+        let Communication {
+            id, remote_id, transactions, agreed: Agreed { remote_qpn, .. }, ..
+        } = *communication;
+        let dreq = Dreq { local_comm_id: id, remote_comm_id: remote_id, remote_qpn, private_data };
+        self.ask(index, &Mad::new(ids::transaction(id, transactions), dreq), step.next, now);
+        Ok(())
+    }
+
+    /// Answers the peer's DREQ (as `ib_send_cm_drep`).
+    ///
+    /// # Errors
+    /// [`CmError::UnknownId`], [`CmError::State`].
+    pub fn confirm_disconnect(
+        &mut self,
+        now: Time,
+        id: CommId,
+        private_data: PrivateData<224>,
+    ) -> Result<(), CmError> {
+        let index = self.require(id)?;
+        self.send_drep(now, index, private_data)
+    }
+
+    pub(super) fn send_drep(
+        &mut self,
+        now: Time,
+        index: usize,
+        private_data: PrivateData<224>,
+    ) -> Result<(), CmError> {
+        let step = self.call(index, Input::CallDrep)?;
+        let Communication { id, remote_id, tid, .. } = *self.at(index);
+        let drep = Drep { local_comm_id: id, remote_comm_id: remote_id, private_data };
+        self.say(index, &Mad::new(tid, drep), step.next, now);
+        Ok(())
+    }
+
+    /// Lets go of a communication in any state: nothing more is told of it, the peer is told what
+    /// it needs to know, and it goes when it is over (as `ib_destroy_cm_id`, which does not wait
+    /// for an answer to its DREQ; this goes on asking).
+    ///
+    /// # Errors
+    /// [`CmError::UnknownId`].
+    pub fn destroy(&mut self, now: Time, id: CommId) -> Result<(), CmError> {
+        use CmState::*;
+        let index = self.require(id)?;
+        let none = (InfoLength::default(), PrivateData::NONE);
+        let rejected = RejReason::CONSUMER_DEFINED;
+        match self.at(index).state {
+            Idle | DreqSent | Timewait => {}
+            SidrReqSent => self.enter(index, Idle, now),
+            SidrReqRcvd => {
+                let rep = SidrRep { status: SidrStatus::REJECT, ..SidrRep::default() };
+                self.answer_service(now, id, rep)?;
+            }
+            ReqSent | MraReqRcvd => {
+                let guid = guid_info(self.config.ca_guid);
+                self.send_rej(now, index, RejReason::TIMEOUT, guid, PrivateData::NONE)?;
+            }
+            ReqRcvd | MraReqSent | RepSent | MraRepRcvd | RepRcvd | MraRepSent => {
+                self.send_rej(now, index, rejected, none, PrivateData::NONE)?;
+            }
+            Established => self.send_dreq(now, index, PrivateData::NONE)?,
+            DreqRcvd => self.send_drep(now, index, PrivateData::NONE)?,
+        }
+        self.at_mut(index).is_released = true;
+        self.events.retain(|event| event.id != id);
+        self.reap(index);
+        Ok(())
+    }
+
+    /// Forgets a request that waits for the program, without a word to the peer: it may ask again
+    /// (cm.c, `cm_destroy_id` after -ENOMEM).
+    pub fn forget_request(&mut self, now: Time, id: CommId) {
+        let Ok(index) = self.require(id) else { return };
+        if self.at(index).state.is_pending() {
+            self.enter(index, CmState::Idle, now);
+            self.at_mut(index).is_released = true;
+            self.reap(index);
+        }
+    }
+
+    /// Tells the peer that nothing came back from it: without an answer only the own id and GUID
+    /// name the communication.
+    pub(super) fn tell_timeout_to_peer(&mut self, index: usize) {
+        let way = self.at(index).way();
+        let Communication { id, remote_id, tid, .. } = *self.at(index);
+        let (info_length, info) = guid_info(self.config.ca_guid);
+        let rej = Rej {
+            local_comm_id: id,
+            remote_comm_id: remote_id,
+            answered: Answered::Other,
+            info_length,
+            reason: RejReason::TIMEOUT,
+            info,
+            private_data: PrivateData::NONE,
+        };
+        let mad = Mad::new(tid, CmMessage::Rej(rej));
+        self.transmit(way, mad.message.attribute(), mad.to_bytes(), false);
+    }
+}
+
+/// A GUID as additional information.
+fn guid_info(guid: urxe_wire::mad::Guid) -> (InfoLength<7>, PrivateData<72>) {
+    let info = PrivateData::new(&guid.0.to_be_bytes()).unwrap_or_default();
+    (InfoLength::new(8).unwrap_or_default(), info)
+}

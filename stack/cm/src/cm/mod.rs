@@ -1,0 +1,476 @@
+//! The connection manager (IBTA vol. 1, chapter 12): how two programs get their queue pairs
+//! connected.
+//!
+//! A [`ConnectionManager`] is what one process has for the queue pair 1 of one device. Like the
+//! rest of the core it is sans-IO: MADs with their source, time and calls go in; MADs to send,
+//! events for the program and the next deadline come out. It knows nothing of queue pairs but their
+//! numbers; who drives it modifies them with what [`ConnectionManager::agreed`] says.
+//!
+//! ```text
+//!  listen, connect, accept, ... ──> ┌──────────────────────────────┐ ──> poll_event
+//!                   receive(MAD) ──> │ communications, listeners    │ ──> poll_transmit
+//!                   handle_timeout ─>│ step(state, input) -> action │ ──> next_deadline
+//!                                    └──────────────────────────────┘
+//! ```
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`table`] | the states, and what happens in each of them |
+//! | [`ids`] | communication ids and transaction ids, with the process's slot |
+//! | `communication` | one communication, and what was agreed |
+//! | `calls` | what a program may ask for |
+//! | `receive`, `answer` | what MADs do; what strangers are answered |
+//! | `pace` | how many questions are under way to one address |
+//! | `event`, `error`, `counters` | what the program is told, why a call fails, what is counted |
+//!
+//! # What strangers can do
+//!
+//! A REQ or SIDR_REQ makes state only for a listener with room in its backlog; peers that were
+//! answered and not heard of again are limited, too. Every answer goes to the address that the MAD
+//! came from, and is no longer than it. MADs of a communication count only between its two
+//! addresses. A MAD that has no effect moves a counter with a name.
+
+mod answer;
+mod calls;
+mod communication;
+mod counters;
+mod error;
+mod event;
+pub mod ids;
+mod pace;
+mod receive;
+pub mod table;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use urxe_wire::Gid;
+use urxe_wire::mad::{Attribute, Bits, CommId, Guid, MAD_LEN, Mad, ServiceId};
+
+pub use self::calls::{Asking, ListenerId};
+pub use self::communication::{Agreed, CmPath, ack_timeout};
+use self::communication::{Asked, Communication, exponent_ns};
+pub use self::counters::{CmCounters, CmDrop};
+pub use self::error::CmError;
+pub use self::event::{CmEvent, CmEventKind};
+use self::ids::{CommIds, MAX_COMMUNICATIONS};
+use self::pace::{Paces, Turn};
+use self::table::{Action, CmState, Input, Step};
+use urxe_types::rng::Rng;
+use urxe_types::time::Time;
+
+/// How a connection manager is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct CmConfig {
+    /// The process's slot on its address.
+    pub slot: u8,
+    /// Where communication ids come from.
+    pub seed: u64,
+    /// The device's node GUID.
+    pub ca_guid: Guid,
+    /// How long the device takes to acknowledge: 4.096 µs · 2^n; the kernel's `rdma_rxe` says 15.
+    pub ack_delay: Bits<5>,
+    /// The most communications at a time, at most [`MAX_COMMUNICATIONS`].
+    pub max_communications: usize,
+    /// The most communications that a peer has begun and, once answered, not gone on with.
+    pub max_half_open: usize,
+}
+
+impl CmConfig {
+    /// The usual limits.
+    #[must_use]
+    pub const fn new(slot: u8, seed: u64, ca_guid: Guid) -> Self {
+        let ack_delay = Bits::masked(15);
+        Self {
+            slot,
+            seed,
+            ca_guid,
+            ack_delay,
+            max_communications: MAX_COMMUNICATIONS,
+            max_half_open: 16_384,
+        }
+    }
+}
+
+/// A MAD to be sent from queue pair 1 to queue pair 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CmTransmit {
+    /// From where to where.
+    pub path: CmPath,
+    /// The type of service or traffic class of its packet: the connection's.
+    pub traffic_class: u8,
+    /// What.
+    pub mad: [u8; MAD_LEN],
+}
+
+/// Who listens for something.
+#[derive(Clone, Copy, Debug)]
+struct Listener {
+    service_id: ServiceId,
+    local: Option<Gid>,
+    backlog: usize,
+    pending: usize,
+}
+
+/// The connection manager of one process on one device.
+#[derive(Debug)]
+pub struct ConnectionManager {
+    config: CmConfig,
+    ids: CommIds,
+    communications: Vec<Option<Box<Communication>>>,
+    /// The ids that free places had last, so that none comes back at once.
+    last_ids: Vec<CommId>,
+    free: Vec<usize>,
+    listeners: BTreeMap<u32, Listener>,
+    next_listener: u32,
+    by_service: BTreeMap<(ServiceId, Option<Gid>), u32>,
+    /// Communications by the peer's address and id: how duplicates of a REQ are known.
+    by_remote_id: BTreeMap<(Gid, CommId), usize>,
+    /// Communications by the peer's address and queue pair: how stale ones are known.
+    by_remote_qp: BTreeMap<(Gid, u32), usize>,
+    /// Datagram requests by the peer's address and request id.
+    by_request: BTreeMap<(Gid, CommId), usize>,
+    /// Own requests that the peer may make as well.
+    peers: BTreeMap<(CmPath, ServiceId), usize>,
+    timers: BTreeSet<(Time, usize)>,
+    paces: Paces,
+    half_open: usize,
+    transmits: VecDeque<CmTransmit>,
+    events: VecDeque<CmEvent>,
+    counters: CmCounters,
+}
+
+impl ConnectionManager {
+    /// A connection manager without listeners and communications.
+    ///
+    /// # Panics
+    /// If the slot is not below [`MAX_PROCESS_SLOTS`](urxe_types::qpn::MAX_PROCESS_SLOTS).
+    #[must_use]
+    pub fn new(config: CmConfig) -> Self {
+        Self {
+            config: CmConfig {
+                max_communications: config.max_communications.min(MAX_COMMUNICATIONS),
+                ..config
+            },
+            ids: CommIds::new(config.slot, Rng::stream(config.seed, 0x434d_4944)),
+            communications: Vec::new(),
+            last_ids: Vec::new(),
+            free: Vec::new(),
+            listeners: BTreeMap::new(),
+            next_listener: 0,
+            by_service: BTreeMap::new(),
+            by_remote_id: BTreeMap::new(),
+            by_remote_qp: BTreeMap::new(),
+            by_request: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            paces: Paces::default(),
+            half_open: 0,
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: CmCounters::default(),
+        }
+    }
+
+    /// The next MAD to send. To be called until it has none after every call that may make some.
+    pub fn poll_transmit(&mut self) -> Option<CmTransmit> {
+        self.transmits.pop_front()
+    }
+
+    /// The next event for the program.
+    pub fn poll_event(&mut self) -> Option<CmEvent> {
+        self.events.pop_front()
+    }
+
+    /// When [`ConnectionManager::handle_timeout`] is to be called at the latest.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.timers
+            .first()
+            .map(|&(deadline, _)| deadline)
+            .into_iter()
+            .chain(self.paces.next_look())
+            .min()
+    }
+
+    /// Repeats what was not answered, gives up what never was, ends what has waited long enough.
+    pub fn handle_timeout(&mut self, now: Time) {
+        while let Some(peer) = self.paces.stalled(now) {
+            self.send_waiting(now, peer);
+        }
+        while let Some(&(deadline, index)) = self.timers.first() {
+            if deadline > now {
+                return;
+            }
+            self.on_deadline(index, now);
+        }
+    }
+
+    fn on_deadline(&mut self, index: usize, now: Time) {
+        let Some(communication) = self.communications[index].as_mut() else {
+            unreachable!("a communication that is gone has no timer")
+        };
+        let input = match &mut communication.asked {
+            None => Input::TimewaitOver,
+            Some(asked) if asked.retries_left == 0 => Input::GaveUp,
+            Some(asked) => {
+                asked.retries_left -= 1;
+                let (attribute, mad, interval_ns) = (asked.attribute, asked.mad, asked.interval_ns);
+                let way = communication.way();
+                self.transmit(way, attribute, mad, true);
+                return self.arm(index, now.plus_ns(interval_ns));
+            }
+        };
+        let asked = communication.asked.as_ref().map(|asked| asked.attribute);
+        let Some(step) = table::step(communication.state, input) else {
+            unreachable!(
+                "{input:?} has a row wherever there is a timer, not in {}",
+                communication.state
+            )
+        };
+        if step.action == Action::GiveUp {
+            self.tell_timeout_to_peer(index);
+        }
+        self.enter(index, step.next, now);
+        let kind = asked.map_or(CmEventKind::TimewaitOver, CmEventKind::TimedOut);
+        self.tell(index, kind);
+        self.reap(index);
+    }
+
+    /// The state of a communication.
+    #[must_use]
+    pub fn state(&self, id: CommId) -> Option<CmState> {
+        self.find(id).map(|index| self.at(index).state)
+    }
+
+    /// What was agreed so far; complete as soon as a REQ or a REP has come.
+    #[must_use]
+    pub fn agreed(&self, id: CommId) -> Option<&Agreed> {
+        self.find(id).map(|index| &self.at(index).agreed)
+    }
+
+    /// Between which addresses a communication is.
+    #[must_use]
+    pub fn path(&self, id: CommId) -> Option<CmPath> {
+        self.find(id).map(|index| self.at(index).path)
+    }
+
+    /// Communications that there are, with those that only wait for their end.
+    #[must_use]
+    pub fn communication_count(&self) -> usize {
+        self.communications.len() - self.free.len()
+    }
+
+    /// How many communications are in which state, with those that only wait for their end. States
+    /// without any are left out.
+    pub fn states(&self) -> impl Iterator<Item = (CmState, u64)> {
+        let mut counts = BTreeMap::new();
+        for communication in self.communications.iter().flatten() {
+            *counts.entry(communication.state).or_insert(0) += 1;
+        }
+        counts.into_iter()
+    }
+
+    /// Whether nothing is left of any communication: no place in a table, no timer, nothing to send
+    /// or to tell.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.communication_count() == 0
+            && self.by_remote_id.is_empty()
+            && self.by_remote_qp.is_empty()
+            && self.by_request.is_empty()
+            && self.peers.is_empty()
+            && self.timers.is_empty()
+            && self.paces.is_idle()
+            && self.half_open == 0
+            && self.listeners.values().all(|listener| listener.pending == 0)
+            && self.transmits.is_empty()
+            && self.events.is_empty()
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub const fn counters(&self) -> &CmCounters {
+        &self.counters
+    }
+
+    /// The place of a communication that the program still holds.
+    fn find(&self, id: CommId) -> Option<usize> {
+        let index = self.ids.index(id)?;
+        let communication = self.communications.get(index)?.as_ref()?;
+        (communication.id == id && !communication.is_released).then_some(index)
+    }
+
+    fn at(&self, index: usize) -> &Communication {
+        self.communications[index].as_ref().expect("indices are of communications that exist")
+    }
+
+    fn at_mut(&mut self, index: usize) -> &mut Communication {
+        self.communications[index].as_mut().expect("indices are of communications that exist")
+    }
+
+    fn transmit(
+        &mut self,
+        (path, traffic_class): (CmPath, u8),
+        attribute: Attribute,
+        mad: [u8; MAD_LEN],
+        is_retry: bool,
+    ) {
+        self.counters.count_sent(attribute, is_retry);
+        self.transmits.push_back(CmTransmit { path, traffic_class, mad });
+    }
+
+    fn tell(&mut self, index: usize, kind: CmEventKind) {
+        let Communication { id, is_released, .. } = *self.at(index);
+        if !is_released {
+            self.events.push_back(CmEvent { id, kind });
+        }
+    }
+
+    /// Sets the only timer of a communication.
+    fn arm(&mut self, index: usize, deadline: Time) {
+        let old = std::mem::replace(&mut self.at_mut(index).deadline, deadline);
+        self.timers.remove(&(old, index));
+        if deadline != Time::NEVER {
+            self.timers.insert((deadline, index));
+        }
+    }
+
+    /// A communication for what has come or is to be asked.
+    fn insert(&mut self, make: impl FnOnce(CommId) -> Communication) -> Result<usize, CmError> {
+        let max = self.config.max_communications;
+        if self.communication_count() >= max {
+            return Err(CmError::TooMany { max });
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.communications.push(None);
+            self.last_ids.push(CommId::NONE);
+            self.communications.len() - 1
+        });
+        let id = self.ids.id(index, self.last_ids[index]);
+        self.last_ids[index] = id;
+        self.communications[index] = Some(Box::new(make(id)));
+        Ok(index)
+    }
+
+    /// Frees a communication that is over and that the program has let go of.
+    fn reap(&mut self, index: usize) {
+        let Communication { state, is_released, .. } = *self.at(index);
+        if is_released && state == CmState::Idle {
+            self.arm(index, Time::NEVER);
+            self.communications[index] = None;
+            self.free.push(index);
+        }
+    }
+
+    /// Everything that goes with being in a state: places in the tables, limits, the timer of the
+    /// time of waiting.
+    fn enter(&mut self, index: usize, next: CmState, now: Time) {
+        let communication = self.at_mut(index);
+        let state = std::mem::replace(&mut communication.state, next);
+        if state == next {
+            return;
+        }
+        let turn = communication.asked.take().map(|asked| asked.turn);
+        let wait_ns = exponent_ns(communication.wait_exponent.into());
+        let Communication {
+            remote_id, path, listener, agreed: Agreed { remote_qpn, req, .. }, ..
+        } = *communication;
+        let service_id = req.service_id;
+        if state.is_pending() && !next.is_pending() {
+            communication.listener = None;
+            if let Some(listener) = listener.and_then(|number| self.listeners.get_mut(&number)) {
+                listener.pending -= 1;
+            }
+        }
+        self.half_open =
+            self.half_open + usize::from(next.is_half_open()) - usize::from(state.is_half_open());
+        let remote_qp = (path.remote, remote_qpn.value());
+        if !next.holds_remote_qp() && self.by_remote_qp.get(&remote_qp) == Some(&index) {
+            self.by_remote_qp.remove(&remote_qp);
+        }
+        if !next.awaits_rep() && self.peers.get(&(path, service_id)) == Some(&index) {
+            self.peers.remove(&(path, service_id));
+        }
+        if next == CmState::Idle {
+            for map in [&mut self.by_remote_id, &mut self.by_request] {
+                if map.get(&(path.remote, remote_id)) == Some(&index) {
+                    map.remove(&(path.remote, remote_id));
+                }
+            }
+        }
+        self.arm(index, if next == CmState::Timewait { now.plus_ns(wait_ns) } else { Time::NEVER });
+        if let Some(turn) = turn {
+            self.paces.answered(now, path.remote, turn);
+            self.send_waiting(now, path.remote);
+        }
+    }
+
+    /// Sends questions whose turn it is.
+    fn send_waiting(&mut self, now: Time, peer: Gid) {
+        while let Some((id, turn)) = self.paces.next(peer) {
+            let waits = |communication: &&mut Box<Communication>| {
+                communication.id == id
+                    && communication.asked.as_ref().is_some_and(|asked| asked.turn == Turn::Waits)
+            };
+            let index = self.ids.index(id);
+            let communication =
+                index.and_then(|index| self.communications.get_mut(index)?.as_mut()).filter(waits);
+            let Some((index, communication)) = index.zip(communication) else {
+                // It was given up before it was asked.
+                self.paces.answered(now, peer, turn);
+                continue;
+            };
+            let way = communication.way();
+            let Some(asked) = communication.asked.as_mut() else { continue };
+            asked.turn = turn;
+            let Asked { attribute, mad, interval_ns, .. } = *asked;
+            self.transmit(way, attribute, mad, false);
+            self.arm(index, now.plus_ns(interval_ns));
+        }
+    }
+
+    /// Sends a message, at once or when it is its turn, and goes on sending it until it is
+    /// answered.
+    fn ask(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) {
+        self.enter(index, next, now);
+        let communication = self.at_mut(index);
+        let attribute = mad.message.attribute();
+        let (bytes, interval_ns, way) =
+            (mad.to_bytes(), communication.interval_ns, communication.way());
+        let (id, retries_left) = (communication.id, communication.max_cm_retries);
+        let turn = self.paces.ask(now, way.0.remote, id);
+        self.at_mut(index).asked =
+            Some(Asked { attribute, mad: bytes, interval_ns, retries_left, turn });
+        if turn != Turn::Waits {
+            self.transmit(way, attribute, bytes, false);
+            self.arm(index, now.plus_ns(interval_ns));
+        }
+    }
+
+    /// Sends a message once, and keeps it for duplicates of what it answers.
+    fn say(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) {
+        let bytes = self.keep_said(index, mad, next, now);
+        self.transmit(self.at(index).way(), mad.message.attribute(), bytes, false);
+    }
+
+    /// Keeps a message for duplicates of what it answers.
+    fn keep_said(&mut self, index: usize, mad: &Mad, next: CmState, now: Time) -> [u8; MAD_LEN] {
+        self.enter(index, next, now);
+        let bytes = mad.to_bytes();
+        self.at_mut(index).said = Some(bytes);
+        bytes
+    }
+
+    /// The table's step for a call.
+    fn call(&self, index: usize, call: Input) -> Result<Step, CmError> {
+        let Communication { id, state, .. } = *self.at(index);
+        table::step(state, call).ok_or(CmError::State { id, state, call })
+    }
+
+    fn require(&self, id: CommId) -> Result<usize, CmError> {
+        self.find(id).ok_or(CmError::UnknownId(id))
+    }
+}

@@ -1,0 +1,393 @@
+//! What MADs do: found their communication, judged by the table; and what strangers are answered.
+
+use urxe_wire::mad::{
+    Answered, ApStatus, Bits, CmMessage, CommId, Dreq, Lap, Mad, Mra, PrivateData, Rej, RejReason,
+    Rep, Req, ServiceId, SidrReq, SidrStatus,
+};
+
+use super::answer::objection;
+use super::calls::ListenerId;
+use super::communication::{Agreed, CmPath, Communication, ack_timeout, exponent_ns, qpn_of};
+use super::pace::Turn;
+
+use super::table::{self, Action, CmState, Input};
+use super::{CmDrop, CmEventKind, ConnectionManager};
+use urxe_types::time::Time;
+
+/// What a stranger's MAD comes to: taken care of, or dropped.
+type Taken = Result<(), CmDrop>;
+
+impl ConnectionManager {
+    /// Takes in what has come to queue pair 1 over `path`.
+    pub fn receive(&mut self, now: Time, path: CmPath, mad: &[u8]) {
+        let mad = match Mad::parse(mad) {
+            Ok(mad) => mad,
+            Err(reason) => return self.counters.count_malformed(reason),
+        };
+        self.counters.count_received(mad.message.attribute());
+        let taken = match &mad.message {
+            CmMessage::Req(req) => self.on_req(now, path, &mad, req),
+            CmMessage::Mra(mra) => self.on_mra(now, path, &mad, mra),
+            CmMessage::Rej(rej) => self.on_rej(now, path, &mad, rej),
+            CmMessage::Rep(rep) => self.on_rep(now, path, &mad, rep),
+            CmMessage::Rtu(rtu) => self
+                .locate(path, rtu.remote_comm_id, rtu.local_comm_id)
+                .and_then(|index| self.apply(now, index, Input::Rtu, &mad)),
+            CmMessage::Dreq(dreq) => self.on_dreq(now, path, &mad, dreq),
+            CmMessage::Drep(drep) => self
+                .locate(path, drep.remote_comm_id, drep.local_comm_id)
+                .and_then(|index| self.apply(now, index, Input::Drep, &mad)),
+            CmMessage::SidrReq(req) => self.on_sidr_req(now, path, &mad, req),
+            CmMessage::SidrRep(rep) => self
+                .locate(path, rep.request_id, CommId::NONE)
+                .and_then(|index| self.apply(now, index, Input::SidrRep, &mad)),
+            CmMessage::Lap(lap) => self.on_lap(now, path, &mad, lap),
+            // No LAP is ever sent.
+            CmMessage::Apr(apr) => self
+                .locate(path, apr.remote_comm_id, apr.local_comm_id)
+                .and(Err(CmDrop::WrongState)),
+        };
+        if let Err(reason) = taken {
+            self.counters.count_dropped(reason);
+        }
+    }
+
+    /// The communication with both ids, between these addresses.
+    fn locate(&self, path: CmPath, local: CommId, remote: CommId) -> Result<usize, CmDrop> {
+        let index = self.ids.index(local).ok_or(CmDrop::UnknownId)?;
+        let communication =
+            self.communications.get(index).and_then(Option::as_ref).ok_or(CmDrop::UnknownId)?;
+        if communication.id != local || communication.remote_id != remote {
+            Err(CmDrop::UnknownId)
+        } else if communication.path != path {
+            Err(CmDrop::WrongSource)
+        } else {
+            Ok(index)
+        }
+    }
+
+    /// Does what the table says about a message.
+    fn apply(&mut self, now: Time, index: usize, input: Input, mad: &Mad) -> Taken {
+        let state = self.at(index).state;
+        let step = table::step(state, input).ok_or(CmDrop::WrongState)?;
+        let attribute = mad.message.attribute();
+        match step.action {
+            Action::Tell => {
+                self.enter(index, step.next, now);
+                self.tell(index, CmEventKind::Message(*mad));
+                if step.next == CmState::DreqRcvd && self.at(index).is_released {
+                    // Both disconnect at once, and the program does not care for this end any more.
+                    let _ = self.send_drep(now, index, PrivateData::NONE);
+                }
+                self.reap(index);
+            }
+            Action::Wait => {
+                let CmMessage::Mra(Mra { service_timeout, .. }) = mad.message else {
+                    unreachable!("only an MRA asks for more time")
+                };
+                self.wait_longer(now, index, service_timeout, step.next);
+                self.tell(index, CmEventKind::Message(*mad));
+            }
+            Action::Repeat => {
+                self.counters.count_duplicate(attribute);
+                let communication = self.at(index);
+                let way = communication.way();
+                let asked = communication.asked.as_ref().map(|asked| asked.mad);
+                if let Some(bytes) = asked.or(communication.said)
+                    && let Ok(said) = Mad::parse(&bytes)
+                {
+                    self.transmit(way, said.message.attribute(), bytes, true);
+                }
+            }
+            Action::RefuseStale => {
+                self.counters.count_duplicate(attribute);
+                self.refuse(self.at(index).path, mad, RejReason::STALE_CONN, &[]);
+            }
+            Action::RefusePath => self.refuse_path(self.at(index).path, mad, ApStatus::UNSUPPORTED),
+            Action::RefuseUnknown => self.answer_unknown(self.at(index).path, mad),
+            Action::Duplicate => self.counters.count_duplicate(attribute),
+            Action::Ask | Action::Say | Action::GiveUp | Action::Yield => {
+                unreachable!("{:?} is no answer to {attribute}", step.action)
+            }
+        }
+        Ok(())
+    }
+
+    /// An MRA: the answer may take its time and one way, on top of which the message is repeated at
+    /// that pace.
+    fn wait_longer(&mut self, now: Time, index: usize, service_timeout: Bits<5>, next: CmState) {
+        let communication = self.at_mut(index);
+        let interval_ns =
+            exponent_ns(service_timeout.value()) + exponent_ns(communication.wait_exponent.into());
+        let Some(mut asked) = communication.asked.clone() else {
+            unreachable!("an MRA is an answer to what is being asked")
+        };
+        (asked.interval_ns, asked.turn) = (interval_ns, Turn::Free);
+        self.enter(index, next, now);
+        self.at_mut(index).asked = Some(asked);
+        self.arm(index, now.plus_ns(interval_ns));
+    }
+
+    fn on_req(&mut self, now: Time, path: CmPath, mad: &Mad, req: &Req) -> Taken {
+        if let Some(&index) = self.by_remote_id.get(&(path.remote, req.local_comm_id))
+            && !self.at(index).is_history_to(req)
+        {
+            if self.at(index).path != path {
+                return Err(CmDrop::WrongSource);
+            }
+            return self.apply(now, index, Input::Req, mad);
+        }
+        if let Some(&index) = self.by_remote_qp.get(&(path.remote, req.local_qpn.value())) {
+            self.refuse(path, mad, RejReason::STALE_CONN, &[]);
+            self.drop_stale(now, index);
+            return Ok(());
+        }
+        if let Some(index) = self.peers.get(&(path, req.service_id)).copied() {
+            return self.on_peer_req(now, index, mad, req);
+        }
+        let Some(number) = self.listener_for(path, req.service_id) else {
+            self.refuse(path, mad, RejReason::INVALID_SERVICE_ID, &[]);
+            return Ok(());
+        };
+        if let Some((reason, info)) = objection(path, req) {
+            self.refuse(path, mad, reason, &info);
+            return Ok(());
+        }
+        let index = self.admit(number, |id| {
+            Communication::from_req(id, path, mad.tid, req, mad.attribute_modifier)
+        })?;
+        let Some(index) = index else {
+            self.refuse(path, mad, RejReason::NO_RESOURCES, &[]);
+            return Ok(());
+        };
+        self.by_remote_id.insert((path.remote, req.local_comm_id), index);
+        self.by_remote_qp.insert((path.remote, req.local_qpn.value()), index);
+        self.begin(now, index, CmState::ReqRcvd, Some(ListenerId(number)), mad);
+        Ok(())
+    }
+
+    fn on_sidr_req(&mut self, now: Time, path: CmPath, mad: &Mad, req: &SidrReq) -> Taken {
+        if let Some(&index) = self.by_request.get(&(path.remote, req.request_id))
+            && self.at(index).tid == mad.tid
+        {
+            if self.at(index).path != path {
+                return Err(CmDrop::WrongSource);
+            }
+            return self.apply(now, index, Input::SidrReq, mad);
+        }
+        let Some(number) = self.listener_for(path, req.service_id) else {
+            self.refuse_service(path, mad, req, SidrStatus::UNSUPPORTED);
+            return Ok(());
+        };
+        let index = self
+            .admit(number, |id| Communication::from_sidr_req(id, path, mad.tid, req.request_id))?;
+        let Some(index) = index else {
+            self.refuse_service(path, mad, req, SidrStatus::REJECT);
+            return Ok(());
+        };
+        self.by_request.insert((path.remote, req.request_id), index);
+        self.begin(now, index, CmState::SidrReqRcvd, Some(ListenerId(number)), mad);
+        Ok(())
+    }
+
+    /// A communication for a stranger's request, if the limits allow; `None` without a free place.
+    fn admit(
+        &mut self,
+        number: u32,
+        make: impl FnOnce(CommId) -> Communication,
+    ) -> Result<Option<usize>, CmDrop> {
+        let Some(listener) = self.listeners.get_mut(&number) else {
+            unreachable!("the listener was just found")
+        };
+        if listener.pending >= listener.backlog {
+            return Err(CmDrop::BacklogFull);
+        }
+        if self.half_open >= self.config.max_half_open {
+            return Err(CmDrop::HalfOpenFull);
+        }
+        let Ok(index) = self.insert(make) else {
+            return Ok(None);
+        };
+        if let Some(listener) = self.listeners.get_mut(&number) {
+            listener.pending += 1;
+        }
+        self.at_mut(index).listener = Some(number);
+        Ok(Some(index))
+    }
+
+    fn begin(
+        &mut self,
+        now: Time,
+        index: usize,
+        state: CmState,
+        listener: Option<ListenerId>,
+        mad: &Mad,
+    ) {
+        self.enter(index, state, now);
+        self.tell(index, CmEventKind::Request { listener, mad: *mad });
+    }
+
+    fn listener_for(&self, path: CmPath, service_id: ServiceId) -> Option<u32> {
+        let by = |local| self.by_service.get(&(service_id, local)).copied();
+        by(Some(path.local)).or_else(|| by(None))
+    }
+
+    /// Both sides have asked: the one with the greater GUID, or else queue pair, stays active (IBTA
+    /// 12.10.4).
+    fn on_peer_req(&mut self, now: Time, index: usize, mad: &Mad, req: &Req) -> Taken {
+        let Communication { path, agreed, .. } = *self.at(index);
+        let own = (self.config.ca_guid.0, agreed.local_qpn.value());
+        if own > (req.local_ca_guid.0, req.local_qpn.value()) {
+            return self.apply(now, index, Input::PeerReqStays, mad);
+        }
+        let step =
+            table::step(self.at(index).state, Input::PeerReqYields).ok_or(CmDrop::WrongState)?;
+        if let Some((reason, info)) = objection(path, req) {
+            self.refuse(path, mad, reason, &info);
+            return Ok(());
+        }
+        let old = self.at_mut(index);
+        let (id, transactions, is_released) = (old.id, old.transactions, old.is_released);
+        let local_qpn = agreed.local_qpn;
+        self.enter(index, step.next, now);
+        let mut new = Communication::from_req(id, path, mad.tid, req, mad.attribute_modifier);
+        (new.state, new.transactions, new.is_released, new.is_peer) =
+            (step.next, transactions, is_released, true);
+        new.agreed.local_qpn = local_qpn;
+        *self.at_mut(index) = new;
+        self.by_remote_id.insert((path.remote, req.local_comm_id), index);
+        self.by_remote_qp.insert((path.remote, req.local_qpn.value()), index);
+        self.tell(index, CmEventKind::Request { listener: None, mad: *mad });
+        Ok(())
+    }
+
+    fn on_rep(&mut self, now: Time, path: CmPath, mad: &Mad, rep: &Rep) -> Taken {
+        let Rep { local_comm_id: theirs, remote_comm_id: ours, .. } = *rep;
+        // Not the first one: then both ids are known.
+        let located = match self.locate(path, ours, CommId::NONE) {
+            Err(CmDrop::UnknownId) => self.locate(path, ours, theirs),
+            first => first,
+        };
+        let index = match located {
+            Ok(index) => index,
+            Err(CmDrop::UnknownId) => {
+                self.answer_unknown(path, mad);
+                return Err(CmDrop::UnknownId);
+            }
+            Err(other) => return Err(other),
+        };
+        let state = self.at(index).state;
+        if table::step(state, Input::Rep)
+            .is_some_and(|step| step.next == CmState::RepRcvd && step.action == Action::Tell)
+        {
+            let remote_qpn = qpn_of(rep, self.at(index).agreed.transport_type);
+            if let Some(&stale) = self.by_remote_qp.get(&(path.remote, remote_qpn.value())) {
+                self.refuse(path, mad, RejReason::STALE_CONN, &[]);
+                self.drop_stale(now, stale);
+                return Ok(());
+            }
+            self.take_rep(index, mad, rep);
+            self.by_remote_id.insert((path.remote, theirs), index);
+            self.by_remote_qp.insert((path.remote, remote_qpn.value()), index);
+        }
+        self.apply(now, index, Input::Rep, mad)
+    }
+
+    /// What a REP says of the connection.
+    fn take_rep(&mut self, index: usize, mad: &Mad, rep: &Rep) {
+        let communication = self.at_mut(index);
+        communication.remote_id = rep.local_comm_id;
+        let life_time = communication.wait_exponent - 1;
+        communication.wait_exponent = ack_timeout(rep.target_ack_delay.value() as u8, life_time);
+        communication.agreed = Agreed {
+            remote_qpn: qpn_of(rep, communication.agreed.transport_type),
+            sq_psn: rep.starting_psn,
+            initiator_depth: rep.responder_resources,
+            responder_resources: rep.initiator_depth,
+            rnr_retry_count: rep.rnr_retry_count,
+            ack_timeout: communication.wait_exponent,
+            ece: (rep.ece_vendor_id.0.value(), mad.attribute_modifier),
+            ..communication.agreed
+        };
+    }
+
+    fn on_mra(&mut self, now: Time, path: CmPath, mad: &Mad, mra: &Mra) -> Taken {
+        let Mra { local_comm_id: theirs, remote_comm_id: ours, answered, .. } = *mra;
+        match answered {
+            Answered::Req => {
+                let index = self.locate(path, ours, CommId::NONE)?;
+                self.apply(now, index, Input::MraOfReq, mad)
+            }
+            Answered::Rep => {
+                let index = self.locate(path, ours, theirs)?;
+                self.apply(now, index, Input::MraOfRep, mad)
+            }
+            // No LAP is ever sent.
+            Answered::Other | Answered::Reserved => {
+                self.locate(path, ours, theirs).and(Err(CmDrop::WrongState))
+            }
+        }
+    }
+
+    fn on_rej(&mut self, now: Time, path: CmPath, mad: &Mad, rej: &Rej) -> Taken {
+        let Rej { local_comm_id: theirs, remote_comm_id: ours, answered, reason, .. } = *rej;
+        let index = if reason == RejReason::TIMEOUT {
+            // Who has given up may never have learned the id of this side.
+            let index = *self.by_remote_id.get(&(path.remote, theirs)).ok_or(CmDrop::UnknownId)?;
+            if self.at(index).path != path {
+                return Err(CmDrop::WrongSource);
+            }
+            index
+        } else if answered == Answered::Req {
+            self.locate(path, ours, CommId::NONE)?
+        } else {
+            self.locate(path, ours, theirs)?
+        };
+        let input = match reason {
+            RejReason::STALE_CONN => Input::RejStale,
+            RejReason::INVALID_SERVICE_ID if self.at(index).is_peer => Input::RejPeerAbsent,
+            _ => Input::Rej,
+        };
+        self.apply(now, index, input, mad)
+    }
+
+    fn on_dreq(&mut self, now: Time, path: CmPath, mad: &Mad, dreq: &Dreq) -> Taken {
+        match self.locate(path, dreq.remote_comm_id, dreq.local_comm_id) {
+            Ok(index) if self.at(index).agreed.local_qpn != dreq.remote_qpn => {
+                Err(CmDrop::WrongQpn)
+            }
+            Ok(index) => {
+                let state = self.at(index).state;
+                if table::step(state, Input::Dreq)
+                    .is_some_and(|step| step.next == CmState::DreqRcvd)
+                {
+                    self.at_mut(index).tid = mad.tid;
+                }
+                self.apply(now, index, Input::Dreq, mad)
+            }
+            Err(CmDrop::UnknownId) => {
+                self.answer_unknown(path, mad);
+                Err(CmDrop::UnknownId)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    fn on_lap(&mut self, now: Time, path: CmPath, mad: &Mad, lap: &Lap) -> Taken {
+        match self.locate(path, lap.remote_comm_id, lap.local_comm_id) {
+            Ok(index) => self.apply(now, index, Input::Lap, mad),
+            Err(CmDrop::UnknownId) => {
+                self.refuse_path(path, mad, ApStatus::INVALID_COMM_ID);
+                Err(CmDrop::UnknownId)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The peer's queue pair belongs to another communication now, so that this one is over (IBTA
+    /// 12.9.8.3.1).
+    fn drop_stale(&mut self, now: Time, index: usize) {
+        // In any other state than ESTABLISHED the peer's silence ends it.
+        let _ = self.send_dreq(now, index, PrivateData::NONE);
+    }
+}

@@ -1,0 +1,209 @@
+//! One fault at every MAD of every script, exhaustively; and many faults, by seed.
+
+use super::pair::{ADDRESSES, Fate, Pair, SCRIPTS, SECOND_NS, SETTLED, Script};
+use urxe_types::rng::{Chance, Rng};
+use urxe_types::time::Time;
+
+/// Long after everything: repetitions of a DREQ, waiting, the latest delay.
+const END: Time = Time::from_ns(2_000 * SECOND_NS);
+
+const FATES: [Fate; 8] = [
+    Fate::Lose,
+    Fate::Duplicate { apart_ns: 0 },
+    // Before and after what follows, after a repetition, after the connection.
+    Fate::Duplicate { apart_ns: 30_000 },
+    Fate::Duplicate { apart_ns: 6 * SECOND_NS },
+    Fate::Duplicate { apart_ns: 700 * SECOND_NS },
+    Fate::Delay { by_ns: 30_000 },
+    Fate::Delay { by_ns: 6 * SECOND_NS },
+    Fate::Delay { by_ns: 700 * SECOND_NS },
+];
+
+/// Runs a script with its faults; asserts what must hold at any single fault, and returns the MADs
+/// sent.
+fn play(script: Script, context: &str, mut fate: impl FnMut(usize) -> Fate) -> Pair {
+    let mut pair = Pair::new(script, 7);
+    pair.ask(0, 0x11);
+    if script == Script::PeerToPeer {
+        pair.ask(1, 0x12);
+    }
+    if script == Script::ActiveGivesUp {
+        // The REQ is on its way.
+        pair.run(Time::from_ns(1), |number, _| fate(number));
+        for id in pair.sides[0].held.clone() {
+            pair.let_go(0, id);
+        }
+    }
+    pair.run(SETTLED, |number, _| fate(number));
+    assert_eq!(pair.is_connected(0), pair.is_connected(1), "{context}");
+    pair.close();
+    pair.run(END, |number, _| fate(number));
+    pair.assert_idle(context);
+    pair
+}
+
+/// What each script comes to, in spite of any one fault.
+fn judge(pair: &Pair, context: &str) {
+    let [active, passive] = &pair.sides;
+    let connects = |expected: bool| {
+        let times = usize::from(expected);
+        // What was delayed until after the connection may look like a new request, but is never
+        // established by both.
+        assert_eq!(active.established, times, "{context}: active");
+        assert!(passive.established >= times, "{context}: passive");
+        assert_eq!(active.timed_out, 0, "{context}");
+    };
+    match pair.script {
+        // A DREQ may be there before the RTU, and then the connection is over at once.
+        Script::LetsGo(0) => {
+            assert_eq!((active.established, passive.established <= 1), (1, true), "{context}")
+        }
+        Script::Closes(_) | Script::BothClose | Script::Delays(_) | Script::LetsGo(_) => {
+            connects(true);
+            assert_eq!(passive.established, 1, "{context}");
+        }
+        Script::DataFirst => connects(true),
+        Script::PeerToPeer => {
+            assert_eq!((active.established, passive.established), (1, 1), "{context}")
+        }
+        Script::PassiveRejects | Script::PassiveDrops | Script::NobodyListens => {
+            connects(false);
+            assert_eq!(passive.established, 0, "{context}");
+            assert_eq!(active.refused.len(), 1, "{context}");
+        }
+        Script::ActiveRejects => {
+            connects(false);
+            assert_eq!((passive.established, passive.refused.is_empty()), (0, false), "{context}");
+        }
+        Script::ActiveGivesUp => {
+            assert_eq!((active.established, passive.established), (0, 0), "{context}")
+        }
+        Script::Service => assert_eq!((active.resolved, active.timed_out), (1, 0), "{context}"),
+        Script::NoService => assert_eq!((active.resolved, active.timed_out), (0, 0), "{context}"),
+    }
+}
+
+#[test]
+fn every_script_without_faults() {
+    for script in SCRIPTS {
+        let context = format!("{script:?}");
+        let pair = play(script, &context, |_| Fate::Deliver);
+        judge(&pair, &context);
+        assert!(pair.sent >= 2, "{context}: {}", pair.sent);
+    }
+}
+
+#[test]
+fn one_fault_at_every_mad_of_every_script() {
+    let mut runs = 0;
+    for script in SCRIPTS {
+        for fault in FATES {
+            // The fault makes more MADs, and they may be hit as well, until there is none of that
+            // number.
+            for hit in 0.. {
+                let context = format!("{script:?} with {fault:?} of MAD {hit}");
+                let pair =
+                    play(
+                        script,
+                        &context,
+                        |number| if number == hit { fault } else { Fate::Deliver },
+                    );
+                if pair.sent <= hit {
+                    break;
+                }
+                judge(&pair, &context);
+                runs += 1;
+            }
+        }
+    }
+    assert!(runs > 400, "{runs} runs");
+}
+
+/// Whatever is lost for good, both sides end, and nothing is left.
+#[test]
+fn a_peer_that_dies_at_every_mad_of_every_script() {
+    for script in SCRIPTS {
+        for (dead, after) in (0..2).flat_map(|dead| (0..12).map(move |after| (dead, after))) {
+            let context = format!("{script:?}, side {dead} dead after MAD {after}");
+            let mut pair = Pair::new(script, 3);
+            pair.ask(0, 0x11);
+            let dies = |number: usize, transmit: &crate::cm::CmTransmit| {
+                let is_from_or_to_dead = transmit.path.local == ADDRESSES[dead].into()
+                    || transmit.path.remote == ADDRESSES[dead].into();
+                if number >= after && is_from_or_to_dead { Fate::Lose } else { Fate::Deliver }
+            };
+            pair.run(SETTLED, dies);
+            pair.close();
+            pair.run(END, dies);
+            pair.let_go_of_all();
+            pair.run(Time::from_ns(3_000 * SECOND_NS), dies);
+            pair.assert_idle(&context);
+        }
+    }
+}
+
+fn many_faults(seed: u64) {
+    println!("seed {seed}: URXE_SEED={seed} replays it");
+    let mut rng = Rng::stream(seed, 1);
+    let script = rng.pick(&SCRIPTS);
+    let loss = Chance::from_percent(rng.below(60) as u32);
+    let duplication = Chance::from_percent(rng.below(40) as u32);
+    let delay = Chance::from_percent(rng.below(40) as u32);
+    let mut faults = Rng::stream(seed, 2);
+    let mut fate = |_: usize, _: &_| {
+        let ns = faults.pick(&[0, 25_000, SECOND_NS, 9 * SECOND_NS, 100 * SECOND_NS]);
+        if faults.chance(loss) {
+            Fate::Lose
+        } else if faults.chance(duplication) {
+            Fate::Duplicate { apart_ns: ns }
+        } else if faults.chance(delay) {
+            Fate::Delay { by_ns: ns }
+        } else {
+            Fate::Deliver
+        }
+    };
+    let mut pair = Pair::new(script, seed);
+    let connections = 1 + rng.below(12) as u32;
+    for qpn in 0..connections {
+        // A few at a time, so that some begin while others end. Peers ask once: one service, one
+        // path.
+        pair.ask(0, 0x11 + qpn);
+        if script == Script::PeerToPeer {
+            pair.ask(1, 0x1011 + qpn);
+            break;
+        }
+        let until = pair.now.plus_ns(rng.below(5 * SECOND_NS));
+        pair.run(until, &mut fate);
+    }
+    pair.run(SETTLED, &mut fate);
+    pair.close();
+    pair.run(Time::from_ns(900 * SECOND_NS), &mut fate);
+    // The faults stop: now everything must come to its end.
+    pair.let_go_of_all();
+    pair.run(END, |_, _| Fate::Deliver);
+    pair.let_go_of_all();
+    pair.run(Time::from_ns(3_000 * SECOND_NS), |_, _| Fate::Deliver);
+    pair.assert_idle(&format!("seed {seed}, {script:?}"));
+}
+
+#[test]
+fn many_faults_by_seed() {
+    match std::env::var("URXE_SEED") {
+        Ok(seed) => many_faults(seed.parse().expect("URXE_SEED is a number")),
+        Err(_) => (0..600).for_each(many_faults),
+    }
+}
+
+/// The bench itself must be able to fail: a loss that no repetition can mend is seen.
+#[test]
+fn a_canary_that_loses_every_rtu_is_noticed() {
+    let mut pair = Pair::new(Script::Closes(0), 1);
+    pair.ask(0, 0x11);
+    pair.run(SETTLED, |_, transmit| {
+        let is_rtu = transmit.mad[17] == 0x14;
+        let is_rej = transmit.mad[17] == 0x12;
+        if is_rtu || is_rej { Fate::Lose } else { Fate::Deliver }
+    });
+    assert!(pair.is_connected(0) && !pair.is_connected(1));
+    assert_eq!(pair.sides[1].timed_out, 1);
+}

@@ -1,0 +1,357 @@
+//! What strangers can do: nothing but be counted and answered.
+
+use std::net::Ipv4Addr;
+
+use proptest::prelude::*;
+use urxe_wire::mad::{
+    Answered, ApStatus, Attribute, CmMessage, CommId, Dreq, Lap, Mad, Mra, PrivateData, Rej,
+    RejReason, Rep, Req, Rtu, TransactionId,
+};
+use urxe_wire::{Gid, Qpn};
+
+use super::pair::{
+    Fate, LATENCY_NS, NO_INFO, Pair, SECOND_NS, SERVICE, SETTLED, Script, asking, manager, path,
+    reply, request,
+};
+use crate::cm::table::CmState;
+use crate::cm::{CmConfig, CmDrop, CmError, CmEventKind, CmPath, CmTransmit, ConnectionManager};
+use urxe_types::time::Time;
+
+/// A REQ from a stranger, number `n` of many.
+fn stranger(n: u32) -> (CmPath, Mad) {
+    let remote = Gid::from_ip(Ipv4Addr::from_bits(0xc0a8_0000 + n).into());
+    let local = path(1).local;
+    let req = Req {
+        local_comm_id: CommId(0x1000 + n),
+        primary_local_gid: remote,
+        primary_remote_gid: local,
+        ..request(n)
+    };
+    (CmPath { local, remote }, Mad::new(TransactionId(u64::from(n)), req))
+}
+
+fn transmits(cm: &mut ConnectionManager) -> Vec<CmTransmit> {
+    std::iter::from_fn(|| cm.poll_transmit()).collect()
+}
+
+/// The only answer there is, which goes to where the question came from.
+fn answer(cm: &mut ConnectionManager, path: CmPath) -> Mad {
+    let sent = transmits(cm);
+    assert_eq!(sent.len(), 1, "{sent:?}");
+    assert_eq!(sent[0].path, path);
+    Mad::parse(&sent[0].mad).unwrap()
+}
+
+/// Thousands at once: each is asked once, none is lost in a queue of the peer's that holds no more
+/// than two windows.
+#[test]
+fn many_that_begin_at_once_do_not_flood_the_peer() {
+    const COUNT: u32 = 3000;
+    for script in [Script::Closes(0), Script::BothClose, Script::Service] {
+        let mut pair = Pair::new(script, 5);
+        // The bench listens for 64.
+        pair.sides[1].cm = manager(2, 9);
+        pair.sides[1].cm.listen(SERVICE, None, 10_000).unwrap();
+        (0..COUNT).for_each(|n| pair.ask(0, n));
+        let deliver = |_: usize, _: &CmTransmit| Fate::Deliver;
+        pair.run(Time::from_ns(SECOND_NS), deliver);
+        if script != Script::Service {
+            assert_eq!(
+                (pair.sides[0].established, pair.sides[1].established),
+                (COUNT as usize, COUNT as usize)
+            );
+        }
+        pair.close();
+        pair.run(Time::from_ns(2 * SECOND_NS), deliver);
+        let asked_again: u64 =
+            pair.sides.iter().map(|side| side.cm.counters().tx_retries.iter().sum::<u64>()).sum();
+        assert_eq!(
+            (asked_again, pair.max_in_flight <= 600),
+            (0, true),
+            "{script:?}: {}",
+            pair.max_in_flight
+        );
+        pair.run(SETTLED, deliver);
+        pair.assert_idle("many at once");
+    }
+}
+
+#[test]
+fn a_flood_of_requests_fills_the_backlog_and_no_more() {
+    let mut cm = manager(1, 1);
+    let listener = cm.listen(SERVICE, None, 5).unwrap();
+    for n in 0..10_000 {
+        let (path, mad) = stranger(n);
+        cm.receive(Time::ZERO, path, &mad.to_bytes());
+    }
+    assert_eq!(cm.communication_count(), 5);
+    assert_eq!(cm.counters().dropped(CmDrop::BacklogFull), 9_995);
+    assert_eq!(transmits(&mut cm), [], "a full backlog answers nobody");
+    // An answer makes room for one more.
+    let first = cm.poll_event().unwrap();
+    assert!(matches!(first.kind, CmEventKind::Request { listener: Some(l), .. } if l == listener));
+    cm.reject(Time::ZERO, first.id, RejReason::CONSUMER_DEFINED, NO_INFO, PrivateData::NONE)
+        .unwrap();
+    cm.destroy(Time::ZERO, first.id).unwrap();
+    let (path, mad) = stranger(10_001);
+    cm.receive(Time::ZERO, path, &mad.to_bytes());
+    assert_eq!((cm.communication_count(), cm.counters().dropped(CmDrop::BacklogFull)), (5, 9_995));
+}
+
+#[test]
+fn peers_that_never_confirm_are_limited_too() {
+    let config = CmConfig { max_half_open: 7, ..CmConfig::new(1, 1, urxe_wire::mad::Guid(1)) };
+    let mut cm = ConnectionManager::new(config);
+    cm.listen(SERVICE, None, 5).unwrap();
+    for n in 0..100 {
+        let (path, mad) = stranger(n);
+        cm.receive(Time::ZERO, path, &mad.to_bytes());
+        while let Some(event) = cm.poll_event() {
+            cm.accept(Time::ZERO, event.id, reply(n), 0).unwrap();
+        }
+    }
+    assert_eq!((cm.communication_count(), cm.counters().dropped(CmDrop::HalfOpenFull)), (7, 93));
+}
+
+#[test]
+fn more_communications_than_allowed_are_refused_on_either_side() {
+    let config = CmConfig { max_communications: 2, ..CmConfig::new(1, 1, urxe_wire::mad::Guid(1)) };
+    let mut cm = ConnectionManager::new(config);
+    cm.listen(SERVICE, None, 5).unwrap();
+    for _ in 0..2 {
+        cm.connect(Time::ZERO, asking(0), request(3), 0, false).unwrap();
+    }
+    let error = cm.connect(Time::ZERO, asking(0), request(3), 0, false).unwrap_err();
+    assert_eq!((error, error.errno()), (CmError::TooMany { max: 2 }, libc::ENOMEM));
+    transmits(&mut cm);
+    let (path, mad) = stranger(1);
+    cm.receive(Time::ZERO, path, &mad.to_bytes());
+    let CmMessage::Rej(rej) = answer(&mut cm, path).message else { panic!() };
+    assert_eq!(rej.reason, RejReason::NO_RESOURCES);
+}
+
+/// A listening manager with one established connection, and the ids of both sides.
+fn connected() -> (ConnectionManager, CommId, CommId) {
+    let mut cm = manager(1, 1);
+    let id = cm.connect(Time::ZERO, asking(0), request(0x11), 0, false).unwrap();
+    let theirs = CommId(0x77);
+    let rep = Rep { local_comm_id: theirs, remote_comm_id: id, ..reply(0x22) };
+    cm.receive(Time::ZERO, path(0), &Mad::new(TransactionId(1), rep).to_bytes());
+    cm.confirm(Time::ZERO, id, PrivateData::NONE).unwrap();
+    transmits(&mut cm);
+    while cm.poll_event().is_some() {}
+    (cm, id, theirs)
+}
+
+#[test]
+fn another_address_cannot_touch_a_connection() {
+    let (mut cm, id, theirs) = connected();
+    let elsewhere = CmPath { remote: Gid::from_ip([9, 9, 9, 9].into()), ..path(0) };
+    let messages: [CmMessage; 7] = [
+        Dreq {
+            local_comm_id: theirs,
+            remote_comm_id: id,
+            remote_qpn: Qpn::masked(0x11),
+            ..Dreq::default()
+        }
+        .into(),
+        Rej {
+            local_comm_id: theirs,
+            remote_comm_id: id,
+            answered: Answered::Other,
+            reason: RejReason::CONSUMER_DEFINED,
+            ..Rej::default()
+        }
+        .into(),
+        Rep { local_comm_id: theirs, remote_comm_id: id, ..Rep::default() }.into(),
+        Rtu { local_comm_id: theirs, remote_comm_id: id, ..Rtu::default() }.into(),
+        Mra {
+            local_comm_id: theirs,
+            remote_comm_id: id,
+            answered: Answered::Rep,
+            ..Mra::default()
+        }
+        .into(),
+        Lap { local_comm_id: theirs, remote_comm_id: id, ..Lap::default() }.into(),
+        urxe_wire::mad::Drep { local_comm_id: theirs, remote_comm_id: id, ..Default::default() }
+            .into(),
+    ];
+    for (count, message) in (1..).zip(messages) {
+        cm.receive(Time::ZERO, elsewhere, &Mad::new(TransactionId(5), message).to_bytes());
+        assert_eq!(cm.state(id), Some(CmState::Established), "{message}");
+        assert_eq!(cm.counters().dropped(CmDrop::WrongSource), count, "{message}");
+        assert_eq!(transmits(&mut cm), [], "{message}");
+        assert_eq!(cm.poll_event(), None);
+    }
+    // A timeout names the sender's id alone, which counts together with the address.
+    let timeout = Rej {
+        local_comm_id: theirs,
+        answered: Answered::Other,
+        reason: RejReason::TIMEOUT,
+        ..Rej::default()
+    };
+    cm.receive(Time::ZERO, elsewhere, &Mad::new(TransactionId(5), timeout).to_bytes());
+    assert_eq!(
+        (cm.state(id), cm.counters().dropped(CmDrop::UnknownId)),
+        (Some(CmState::Established), 1)
+    );
+    cm.receive(Time::ZERO, path(0), &Mad::new(TransactionId(5), timeout).to_bytes());
+    assert_eq!(cm.state(id), Some(CmState::Timewait));
+}
+
+#[test]
+fn a_dreq_for_another_queue_pair_is_dropped() {
+    let (mut cm, id, theirs) = connected();
+    let dreq = Dreq {
+        local_comm_id: theirs,
+        remote_comm_id: id,
+        remote_qpn: Qpn::masked(0x12),
+        ..Dreq::default()
+    };
+    cm.receive(Time::ZERO, path(0), &Mad::new(TransactionId(5), dreq).to_bytes());
+    assert_eq!(
+        (cm.state(id), cm.counters().dropped(CmDrop::WrongQpn)),
+        (Some(CmState::Established), 1)
+    );
+}
+
+#[test]
+fn a_path_is_not_changed() {
+    let (mut cm, id, theirs) = connected();
+    let lap = Lap { local_comm_id: theirs, remote_comm_id: id, ..Lap::default() };
+    cm.receive(Time::ZERO, path(0), &Mad::new(TransactionId(5), lap).to_bytes());
+    let mad = answer(&mut cm, path(0));
+    let CmMessage::Apr(apr) = mad.message else { panic!() };
+    assert_eq!(
+        (apr.status, apr.local_comm_id, apr.remote_comm_id),
+        (ApStatus::UNSUPPORTED, id, theirs)
+    );
+    assert_eq!((mad.tid, cm.state(id)), (TransactionId(5), Some(CmState::Established)));
+    let unknown = Lap { remote_comm_id: CommId(3), ..lap };
+    cm.receive(Time::ZERO, path(0), &Mad::new(TransactionId(6), unknown).to_bytes());
+    let CmMessage::Apr(apr) = answer(&mut cm, path(0)).message else { panic!() };
+    assert_eq!(apr.status, ApStatus::INVALID_COMM_ID);
+}
+
+#[test]
+fn what_names_no_communication_is_answered_only_where_the_peer_would_wait() {
+    let mut cm = manager(1, 1);
+    for attribute in Attribute::ALL {
+        let mut mad = Mad::parse(&{
+            let mut bytes = [0; urxe_wire::mad::MAD_LEN];
+            urxe_wire::mad::MadHeader::new(attribute, TransactionId(9))
+                .emit(bytes.first_chunk_mut().unwrap());
+            bytes[24..32].copy_from_slice(&[0, 0, 0, 7, 0x20, 0, 0, 5]);
+            bytes
+        })
+        .unwrap();
+        if let CmMessage::Req(req) = &mut mad.message {
+            req.service_id = SERVICE;
+        }
+        cm.receive(Time::ZERO, path(0), &mad.to_bytes());
+        let answers: Vec<_> = transmits(&mut cm)
+            .iter()
+            .map(|t| Mad::parse(&t.mad).unwrap().message.attribute())
+            .collect();
+        let want: &[Attribute] = match attribute {
+            Attribute::Req | Attribute::Rep => &[Attribute::Rej],
+            Attribute::Dreq => &[Attribute::Drep],
+            Attribute::SidrReq => &[Attribute::SidrRep],
+            Attribute::Lap => &[Attribute::Apr],
+            _ => &[],
+        };
+        assert_eq!(answers, want, "{attribute}");
+        assert_eq!(cm.counters().received(attribute), 1);
+    }
+    assert!(cm.is_idle());
+    assert_eq!(cm.counters().dropped(CmDrop::UnknownId), 9);
+}
+
+#[test]
+fn requests_that_cannot_be_are_refused_with_their_reason() {
+    let mut cm = manager(1, 1);
+    cm.listen(SERVICE, None, 5).unwrap();
+    let (from, good) = stranger(1);
+    let CmMessage::Req(good) = good.message else { panic!() };
+    let elsewhere = Gid::from_ip([9, 9, 9, 9].into());
+    let bits = urxe_wire::mad::Bits::masked;
+    let cases = [
+        (Req { service_id: urxe_wire::mad::ServiceId(1), ..good }, RejReason::INVALID_SERVICE_ID),
+        (Req { primary_remote_gid: elsewhere, ..good }, RejReason::INVALID_GID),
+        (Req { primary_local_gid: elsewhere, ..good }, RejReason::INVALID_GID),
+        (Req { path_mtu: bits(0), ..good }, RejReason::INVALID_MTU),
+        (Req { path_mtu: urxe_wire::mad::Bits::masked(6), ..good }, RejReason::INVALID_MTU),
+        (
+            Req { transport_type: urxe_wire::mad::TransportType::Rd, ..good },
+            RejReason::INVALID_TRANSPORT_TYPE,
+        ),
+        (
+            Req { transport_type: urxe_wire::mad::TransportType::Extended, ..good },
+            RejReason::INVALID_TRANSPORT_TYPE,
+        ),
+    ];
+    for (req, reason) in cases {
+        cm.receive(Time::ZERO, from, &Mad::new(TransactionId(1), req).to_bytes());
+        let CmMessage::Rej(rej) = answer(&mut cm, from).message else { panic!() };
+        assert_eq!((rej.reason, rej.answered), (reason, Answered::Req));
+        assert_eq!((rej.local_comm_id, rej.remote_comm_id), (CommId::NONE, req.local_comm_id));
+        assert_eq!(cm.communication_count(), 0, "{reason}");
+    }
+}
+
+/// The peer has restarted and its queue pair number came again: it is refused, and the old
+/// connection ends.
+#[test]
+fn a_request_from_a_queue_pair_that_is_connected_ends_the_old_connection() {
+    let mut pair = Pair::new(Script::Closes(0), 5);
+    pair.ask(0, 0x11);
+    pair.run(Time::from_ns(SECOND_NS), |_, _| Fate::Deliver);
+    assert!(pair.is_connected(1));
+    // The new life of side 0.
+    pair.sides[0].cm = manager(1, 99);
+    pair.sides[0].held.clear();
+    pair.ask(0, 0x11);
+    pair.run(Time::from_ns(SECOND_NS + 3 * LATENCY_NS), |_, _| Fate::Deliver);
+    assert_eq!(pair.sides[0].refused, [RejReason::STALE_CONN]);
+    assert!(!pair.is_connected(1));
+    pair.run(Time::from_ns(300 * SECOND_NS), |_, _| Fate::Deliver);
+    pair.assert_idle("stale");
+    // Now the queue pair is free again.
+    pair.ask(0, 0x11);
+    pair.run(Time::from_ns(301 * SECOND_NS), |_, _| Fate::Deliver);
+    assert!(pair.is_connected(0) && pair.is_connected(1));
+}
+
+proptest! {
+    /// Any MADs from a peer of a live connection: nothing panics, and all of it ends.
+    #[test]
+    fn any_messages_into_a_live_manager(
+        mads in proptest::collection::vec((0_usize..11, any::<[u8; 8]>(), 0_u8..4, any::<u16>()), 1..60),
+    ) {
+        let (mut cm, id, theirs) = connected();
+        cm.listen(SERVICE, None, 3).unwrap();
+        let mut now = Time::ZERO;
+        for (which, noise, ids, more) in mads {
+            let mut bytes = [0; urxe_wire::mad::MAD_LEN];
+            urxe_wire::mad::MadHeader::new(Attribute::ALL[which], TransactionId(1)).emit(bytes.first_chunk_mut().unwrap());
+            let (first, second) = match ids { 0 => (theirs, id), 1 => (id, theirs), 2 => (theirs, CommId::NONE), _ => (CommId(more.into()), id) };
+            bytes[24..28].copy_from_slice(&first.0.to_be_bytes());
+            bytes[28..32].copy_from_slice(&second.0.to_be_bytes());
+            bytes[32..40].copy_from_slice(&noise);
+            if more & 1 == 0 { bytes[32..40].copy_from_slice(&SERVICE.0.to_be_bytes()); }
+            cm.receive(now, path(0), &bytes);
+            now = now.plus_ns(u64::from(more) * 100_000);
+            cm.handle_timeout(now);
+            while let Some(event) = cm.poll_event() {
+                match noise[0] % 4 {
+                    0 => { let _ = cm.accept(now, event.id, reply(more.into()), 0); }
+                    1 => { let _ = cm.confirm(now, event.id, PrivateData::NONE); }
+                    2 => { let _ = cm.destroy(now, event.id); }
+                    _ => { let _ = cm.confirm_disconnect(now, event.id, PrivateData::NONE); }
+                }
+            }
+            prop_assert!(cm.communication_count() <= 1 + 3 + 60);
+            transmits(&mut cm);
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! The test bench: programs that follow a script, and a network that does what it is told to every
+//! MAD.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use urxe_wire::mad::{
+    Bits, CmMessage, CommId, Guid, InfoLength, Mad, PortSpace, PrivateData, RejReason, Rep, Req,
+    ServiceId, SidrRep, SidrReq,
+};
+use urxe_wire::{Psn, Qpn};
+
+use crate::cm::table::CmState;
+use crate::cm::{Asking, CmConfig, CmEvent, CmEventKind, CmPath, CmTransmit, ConnectionManager};
+use urxe_types::time::Time;
+
+pub const SERVICE: ServiceId = ServiceId::new(PortSpace::TCP, 7174);
+pub const LATENCY_NS: u64 = 20_000;
+pub const SECOND_NS: u64 = 1_000_000_000;
+/// Longer than all repetitions of a REQ (78 s) and of a REP, after all of a REQ's.
+pub const SETTLED: Time = Time::from_ns(400 * SECOND_NS);
+const LIMIT: Time = Time::from_ns(4_000 * SECOND_NS);
+
+pub const ADDRESSES: [IpAddr; 2] = [
+    IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)),
+    IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)),
+];
+
+/// What the programs do. Side 0 asks first, side 1 listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Script {
+    /// Accepted; this side disconnects once all is quiet.
+    Closes(usize),
+    /// Accepted; both disconnect at once.
+    BothClose,
+    /// Accepted; this side lets go of it as soon as it is connected.
+    LetsGo(usize),
+    /// The passive side refuses.
+    PassiveRejects,
+    /// The passive side lets go of the request.
+    PassiveDrops,
+    /// The active side refuses the REP.
+    ActiveRejects,
+    /// The active side lets go before an answer has come.
+    ActiveGivesUp,
+    /// This side takes its time to answer, and says so.
+    Delays(usize),
+    /// The passive side's queue pair receives before the RTU can come.
+    DataFirst,
+    /// Nobody listens.
+    NobodyListens,
+    /// Both ask.
+    PeerToPeer,
+    /// A datagram service.
+    Service,
+    /// A datagram service that nobody offers.
+    NoService,
+}
+
+pub const SCRIPTS: [Script; 16] = [
+    Script::Closes(0),
+    Script::Closes(1),
+    Script::BothClose,
+    Script::LetsGo(0),
+    Script::LetsGo(1),
+    Script::PassiveRejects,
+    Script::PassiveDrops,
+    Script::ActiveRejects,
+    Script::ActiveGivesUp,
+    Script::Delays(0),
+    Script::Delays(1),
+    Script::DataFirst,
+    Script::NobodyListens,
+    Script::PeerToPeer,
+    Script::Service,
+    Script::NoService,
+];
+
+/// What the network does to one MAD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Deliver,
+    Lose,
+    /// It comes twice, so much apart.
+    Duplicate {
+        apart_ns: u64,
+    },
+    Delay {
+        by_ns: u64,
+    },
+}
+
+/// What a program does later.
+#[derive(Clone, Copy, Debug)]
+enum Later {
+    Accept(CommId),
+    Confirm(CommId),
+}
+
+/// One program and its connection manager.
+pub struct Side {
+    pub cm: ConnectionManager,
+    /// Its communications that it has not let go of.
+    pub held: Vec<CommId>,
+    /// How often a communication of it was established, refused, timed out.
+    pub established: usize,
+    pub refused: Vec<RejReason>,
+    pub timed_out: usize,
+    pub resolved: usize,
+}
+
+pub struct Pair {
+    pub sides: [Side; 2],
+    pub script: Script,
+    pub now: Time,
+    /// MADs sent so far.
+    pub sent: usize,
+    /// What has been sent, for whoever wants to look.
+    pub trace: Vec<(usize, Mad)>,
+    /// MADs on their way at a time at most.
+    pub max_in_flight: usize,
+    in_flight: BTreeMap<(Time, usize), (usize, CmTransmit)>,
+    later: BTreeMap<(Time, usize), (usize, Later)>,
+    sequence: usize,
+}
+
+pub fn path(from: usize) -> CmPath {
+    CmPath::new(ADDRESSES[from], ADDRESSES[1 - from])
+}
+
+pub fn request(qpn: u32) -> Req {
+    Req {
+        service_id: SERVICE,
+        local_qpn: Qpn::masked(qpn),
+        starting_psn: Psn::new(0x1000 + qpn),
+        responder_resources: 1,
+        initiator_depth: 2,
+        remote_cm_response_timeout: Bits::masked(20),
+        local_cm_response_timeout: Bits::masked(20),
+        retry_count: Bits::masked(7),
+        rnr_retry_count: Bits::masked(6),
+        path_mtu: Bits::masked(3),
+        max_cm_retries: Bits::masked(15),
+        ..Req::default()
+    }
+}
+
+pub fn reply(qpn: u32) -> Rep {
+    Rep {
+        local_qpn: Qpn::masked(qpn),
+        starting_psn: Psn::new(0x2000 + qpn),
+        responder_resources: 2,
+        initiator_depth: 1,
+        rnr_retry_count: Bits::masked(5),
+        ..Rep::default()
+    }
+}
+
+pub fn asking(from: usize) -> Asking {
+    Asking { path: path(from), packet_life_time: Bits::masked(16) }
+}
+
+pub fn manager(slot: u8, seed: u64) -> ConnectionManager {
+    ConnectionManager::new(CmConfig::new(slot, seed, Guid(0x5054_00ff_fe77_0000 + u64::from(slot))))
+}
+
+pub const NO_INFO: (InfoLength<7>, PrivateData<72>) = (InfoLength::ZERO, PrivateData::NONE);
+
+impl Pair {
+    pub fn new(script: Script, seed: u64) -> Self {
+        let side = |slot| Side {
+            cm: manager(slot, seed + u64::from(slot)),
+            held: Vec::new(),
+            established: 0,
+            refused: Vec::new(),
+            timed_out: 0,
+            resolved: 0,
+        };
+        let mut pair = Self {
+            sides: [side(1), side(2)],
+            script,
+            now: Time::ZERO,
+            sent: 0,
+            trace: Vec::new(),
+            max_in_flight: 0,
+            in_flight: BTreeMap::new(),
+            later: BTreeMap::new(),
+            sequence: 0,
+        };
+        if !matches!(script, Script::NobodyListens | Script::NoService | Script::PeerToPeer) {
+            pair.sides[1].cm.listen(SERVICE, None, 64).unwrap();
+        }
+        pair
+    }
+
+    /// The side asks.
+    pub fn ask(&mut self, side: usize, qpn: u32) {
+        let Self { sides, now, script, .. } = self;
+        let cm = &mut sides[side].cm;
+        let id = match script {
+            Script::Service | Script::NoService => {
+                let req = SidrReq { service_id: SERVICE, ..SidrReq::default() };
+                cm.resolve_service(*now, (path(side), 0), req, 4 * SECOND_NS, 15).unwrap()
+            }
+            _ => {
+                let is_peer = *script == Script::PeerToPeer;
+                cm.connect(*now, asking(side), request(qpn), 0, is_peer).unwrap()
+            }
+        };
+        sides[side].held.push(id);
+    }
+
+    fn next(&mut self) -> usize {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    fn after(&mut self, side: usize, ns: u64, later: Later) {
+        let key = (self.now.plus_ns(ns), self.next());
+        self.later.insert(key, (side, later));
+    }
+
+    pub fn let_go(&mut self, side: usize, id: CommId) {
+        let Side { cm, held, .. } = &mut self.sides[side];
+        cm.destroy(self.now, id).unwrap();
+        held.retain(|other| *other != id);
+    }
+
+    fn on_event(&mut self, side: usize, CmEvent { id, kind }: CmEvent) {
+        let now = self.now;
+        let script = self.script;
+        match kind {
+            CmEventKind::Request { mad, .. } => {
+                if !self.sides[side].held.contains(&id) {
+                    self.sides[side].held.push(id);
+                }
+                let cm = &mut self.sides[side].cm;
+                match (mad.message, script) {
+                    (CmMessage::SidrReq(_), _) => {
+                        cm.answer_service(
+                            now,
+                            id,
+                            SidrRep { qpn: Qpn::masked(9), ..SidrRep::default() },
+                        )
+                        .unwrap();
+                    }
+                    (_, Script::PassiveRejects) => {
+                        let data = PrivateData::new(b"no").unwrap();
+                        cm.reject(now, id, RejReason::CONSUMER_DEFINED, NO_INFO, data).unwrap();
+                        self.let_go(side, id);
+                    }
+                    (_, Script::PassiveDrops) => self.let_go(side, id),
+                    (_, Script::Delays(1)) => {
+                        cm.delay_answer(now, id, Bits::masked(21), PrivateData::NONE).unwrap();
+                        self.after(side, 7 * SECOND_NS, Later::Accept(id));
+                    }
+                    _ => self.accept(side, id),
+                }
+            }
+            CmEventKind::Established => self.established(side, id),
+            CmEventKind::Message(mad) => match mad.message {
+                CmMessage::Rep(_) => {
+                    let cm = &mut self.sides[side].cm;
+                    match script {
+                        Script::ActiveRejects => {
+                            cm.reject(
+                                now,
+                                id,
+                                RejReason::CONSUMER_DEFINED,
+                                NO_INFO,
+                                PrivateData::NONE,
+                            )
+                            .unwrap();
+                            self.sides[side].refused.push(RejReason::CONSUMER_DEFINED);
+                            self.let_go(side, id);
+                        }
+                        Script::Delays(0) => {
+                            cm.delay_answer(now, id, Bits::masked(21), PrivateData::NONE).unwrap();
+                            self.after(side, 7 * SECOND_NS, Later::Confirm(id));
+                        }
+                        Script::DataFirst => {
+                            self.receive_data();
+                            self.confirm(side, id);
+                        }
+                        _ => self.confirm(side, id),
+                    }
+                }
+                CmMessage::Rtu(_) => self.established(side, id),
+                CmMessage::Rej(rej) => {
+                    self.sides[side].refused.push(rej.reason);
+                    if self.sides[side].cm.state(id) == Some(CmState::Idle) {
+                        self.let_go(side, id);
+                    }
+                }
+                CmMessage::Dreq(_) => {
+                    self.sides[side].cm.confirm_disconnect(now, id, PrivateData::NONE).unwrap();
+                }
+                CmMessage::SidrRep(rep) => {
+                    self.sides[side].resolved += usize::from(rep.qpn == Qpn::masked(9));
+                    self.let_go(side, id);
+                }
+                CmMessage::Drep(_) | CmMessage::Mra(_) => {}
+                other => panic!("{other}"),
+            },
+            CmEventKind::TimedOut(_) => {
+                self.sides[side].timed_out += 1;
+                if self.sides[side].cm.state(id) == Some(CmState::Idle) {
+                    self.let_go(side, id);
+                }
+            }
+            CmEventKind::TimewaitOver => self.let_go(side, id),
+        }
+    }
+
+    /// What the active side's queue pair has sent comes in before the RTU.
+    fn receive_data(&mut self) {
+        let Side { cm, held, .. } = &mut self.sides[1];
+        for &id in
+            held.iter().filter(|&&id| cm.state(id) == Some(CmState::RepSent)).collect::<Vec<_>>()
+        {
+            cm.communication_established(self.now, id).unwrap();
+        }
+    }
+
+    fn established(&mut self, side: usize, id: CommId) {
+        assert_eq!(self.sides[side].cm.state(id), Some(CmState::Established));
+        self.sides[side].established += 1;
+        if self.script == Script::LetsGo(side) {
+            self.let_go(side, id);
+        }
+    }
+
+    fn accept(&mut self, side: usize, id: CommId) {
+        let qpn = 0x500 + (id.0 & 0xffff);
+        self.sides[side].cm.accept(self.now, id, reply(qpn), 0).unwrap();
+    }
+
+    fn confirm(&mut self, side: usize, id: CommId) {
+        self.sides[side].cm.confirm(self.now, id, PrivateData::NONE).unwrap();
+        self.established(side, id);
+    }
+
+    /// Disconnects what is established on the sides that the script says.
+    pub fn close(&mut self) {
+        for side in [0, 1] {
+            let closes = match self.script {
+                Script::Closes(closer) => closer == side,
+                Script::BothClose => true,
+                _ => side == 0,
+            };
+            for id in self.sides[side].held.clone() {
+                if closes && self.sides[side].cm.state(id) == Some(CmState::Established) {
+                    self.sides[side].cm.disconnect(self.now, id, PrivateData::NONE).unwrap();
+                }
+            }
+        }
+    }
+
+    /// Lets go of everything.
+    pub fn let_go_of_all(&mut self) {
+        for side in [0, 1] {
+            for id in self.sides[side].held.clone() {
+                self.let_go(side, id);
+            }
+        }
+    }
+
+    /// Runs until nothing happens any more before `end`. `fate` decides about each MAD by its
+    /// number.
+    pub fn run(&mut self, end: Time, mut fate: impl FnMut(usize, &CmTransmit) -> Fate) {
+        assert!(end <= LIMIT);
+        loop {
+            self.drain(&mut fate);
+            let times = [
+                self.in_flight.keys().next().map(|key| key.0),
+                self.later.keys().next().map(|key| key.0),
+                self.sides[0].cm.next_deadline(),
+                self.sides[1].cm.next_deadline(),
+            ];
+            let Some(next) = times.into_iter().flatten().min().filter(|&next| next <= end) else {
+                self.now = self.now.max(end);
+                return;
+            };
+            self.now = self.now.max(next);
+            if times[0] == Some(next) {
+                let (_, (to, CmTransmit { path, mad, .. })) = self.in_flight.pop_first().unwrap();
+                let path = CmPath { local: path.remote, remote: path.local };
+                self.sides[to].cm.receive(self.now, path, &mad);
+            } else if times[1] == Some(next) {
+                let (_, (side, later)) = self.later.pop_first().unwrap();
+                match later {
+                    // It may be over by now.
+                    Later::Accept(id)
+                        if self.sides[side].cm.state(id) == Some(CmState::MraReqSent) =>
+                    {
+                        self.accept(side, id);
+                    }
+                    Later::Confirm(id)
+                        if self.sides[side].cm.state(id) == Some(CmState::MraRepSent) =>
+                    {
+                        self.confirm(side, id);
+                    }
+                    Later::Accept(_) | Later::Confirm(_) => {}
+                }
+            } else {
+                for side in &mut self.sides {
+                    side.cm.handle_timeout(self.now);
+                }
+            }
+        }
+    }
+
+    /// Gives events to the programs and MADs to the network until there are none.
+    fn drain(&mut self, fate: &mut impl FnMut(usize, &CmTransmit) -> Fate) {
+        for side in [0, 1] {
+            while let Some(event) = self.sides[side].cm.poll_event() {
+                self.on_event(side, event);
+            }
+        }
+        for side in [0, 1] {
+            while let Some(transmit) = self.sides[side].cm.poll_transmit() {
+                let number = self.sent;
+                self.sent += 1;
+                self.trace.push((side, Mad::parse(&transmit.mad).unwrap()));
+                let arrivals: &[u64] = match fate(number, &transmit) {
+                    Fate::Deliver => &[0],
+                    Fate::Lose => &[],
+                    Fate::Duplicate { apart_ns } => &[0, apart_ns],
+                    Fate::Delay { by_ns } => &[by_ns],
+                };
+                for by_ns in arrivals {
+                    let key = (self.now.plus_ns(LATENCY_NS + by_ns), self.next());
+                    self.in_flight.insert(key, (1 - side, transmit));
+                    self.max_in_flight = self.max_in_flight.max(self.in_flight.len());
+                }
+            }
+        }
+    }
+
+    /// Whether a side has an established communication.
+    pub fn is_connected(&self, side: usize) -> bool {
+        let Side { cm, held, .. } = &self.sides[side];
+        held.iter().any(|&id| cm.state(id) == Some(CmState::Established))
+    }
+
+    /// What is left when all is over: nothing.
+    pub fn assert_idle(&self, context: &str) {
+        for (number, side) in self.sides.iter().enumerate() {
+            assert!(side.held.is_empty(), "{context}: side {number} still holds {:?}", side.held);
+            assert!(side.cm.is_idle(), "{context}: side {number} leaks: {:?}", side.cm);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Addresses and routes: binding, and finding out over which device a peer is reached.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use urxe_wire::Gid;
+
+use super::{Cma, CmaError, CmaEvent, CmaEventType, CmaId, DeviceKey, IdState, System};
+use urxe_types::attr::PathMtu;
+
+/// Why an address was not resolved.
+#[derive(Clone, Copy)]
+enum Unreached {
+    /// The system knows no way: the call's own error.
+    NoRoute(i32),
+    /// Another error of the call.
+    Refused(CmaError),
+    /// What the program is told by an event.
+    Told(i32),
+}
+
+impl From<CmaError> for Unreached {
+    fn from(error: CmaError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// What a path record says of the way of a connection's packets, beside the addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The type of service.
+    pub traffic_class: u8,
+    /// How long a packet is on its way: 4.096 µs · 2^n, 0 to 31.
+    pub packet_life_time: u8,
+    /// The longest packet.
+    pub path_mtu: PathMtu,
+}
+
+impl Cma {
+    /// Binds an identifier to an address and a port (`rdma_bind_addr`); the address may be that of
+    /// one device or the wildcard, the port 0 for any. Localhost without a device means the
+    /// wildcard, as to the kernel (cma.c, `cma_any_addr`): libfabric binds to it when it asks what
+    /// there is. Other loopback addresses are those of other processes' devices.
+    ///
+    /// # Errors
+    /// [`CmaError`].
+    pub fn bind(
+        &mut self,
+        id: CmaId,
+        addr: SocketAddr,
+        system: &dyn System,
+    ) -> Result<(), CmaError> {
+        let state = self.id(id)?.state;
+        if state != IdState::Idle {
+            return Err(CmaError::State { id, state, call: "bind" });
+        }
+        let addr = self.wildcard_for_localhost(addr);
+        let (device, local) = match addr.ip().is_unspecified() {
+            true => (None, Gid::ZERO),
+            false => {
+                let key = self.device_with(addr.ip()).ok_or_else(|| not_ours(addr.ip(), system))?;
+                (Some(key), Gid::from_ip(addr.ip().to_canonical()))
+            }
+        };
+        // As in cma.c, rdma_bind_addr.
+        self.id_mut(id)?.is_bound_af_only = addr.is_ipv4() || system.binds_v6_only();
+        self.take_port(id, addr, device, true)?;
+        let known = self.id_mut(id)?;
+        (known.device, known.local, known.state) = (device, local, IdState::AddrBound);
+        Ok(())
+    }
+
+    fn wildcard_for_localhost(&self, addr: SocketAddr) -> SocketAddr {
+        let any: IpAddr = match addr.ip() {
+            ip if self.device_with(ip).is_some() => return addr,
+            IpAddr::V4(Ipv4Addr::LOCALHOST) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(Ipv6Addr::LOCALHOST) => Ipv6Addr::UNSPECIFIED.into(),
+            _ => return addr,
+        };
+        SocketAddr::new(any, addr.port())
+    }
+
+    /// Binds an identifier to its device and resolves the peer's address (`rdma_resolve_addr`).
+    /// What comes of it is told by an event: `ADDR_RESOLVED`, or `ADDR_ERROR` with the reason: the
+    /// way leaves by an interface that no device is on (ENODEV). The kernel says so of neighbours
+    /// that do not answer, too, since it needs their hardware addresses; here they are asked by the
+    /// system when the REQ goes, and who does not answer is `UNREACHABLE`.
+    ///
+    /// # Errors
+    /// [`CmaError`]: the call makes no sense, or the system knows no way; nothing is told then.
+    pub fn resolve_addr(
+        &mut self,
+        id: CmaId,
+        src: Option<SocketAddr>,
+        dst: SocketAddr,
+        system: &dyn System,
+    ) -> Result<(), CmaError> {
+        let known = self.id(id)?;
+        let state = known.state;
+        if !matches!(state, IdState::Idle | IdState::AddrBound) {
+            return Err(CmaError::State { id, state, call: "resolve an address" });
+        }
+        if state == IdState::Idle
+            && let Some(src) = src.filter(|src| !src.ip().is_unspecified() || src.port() != 0)
+        {
+            self.bind(id, src, system)?;
+        }
+        let own = self.id(id)?.src.filter(|own| !own.ip().is_unspecified());
+        if own.is_some_and(|own| own.is_ipv4() != dst.is_ipv4()) {
+            return Err(CmaError::Families { dst });
+        }
+        match self.reach(id, dst, system) {
+            Ok(()) => self.tell_type(id, CmaEventType::AddrResolved),
+            // As the kernel, whose look for a way is a part of the call, and all else a handler's.
+            Err(Unreached::NoRoute(errno)) => {
+                let errno = rustix::io::Errno::from_raw_os_error(errno);
+                return Err(CmaError::NoRoute { dst, errno });
+            }
+            Err(Unreached::Refused(error)) => return Err(error),
+            Err(Unreached::Told(errno)) => {
+                self.tell(CmaEvent {
+                    status: -errno,
+                    ..CmaEvent::new(id, CmaEventType::AddrError)
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the device for `dst` and binds the identifier to it.
+    fn reach(&mut self, id: CmaId, dst: SocketAddr, system: &dyn System) -> Result<(), Unreached> {
+        let no_loopback = Unreached::Refused(CmaError::NoDevice { ip: dst.ip() });
+        let known = self.id(id)?;
+        let bound = known.device;
+        let own = known.src.map(|src| src.ip()).filter(|ip| !ip.is_unspecified());
+        let dst = match dst.ip().is_unspecified() {
+            true => {
+                SocketAddr::new(self.loopback(dst.is_ipv4(), bound).ok_or(no_loopback)?, dst.port())
+            }
+            false => dst,
+        };
+        let peer = dst.ip().to_canonical();
+        let source = match bound {
+            // The peer is this host itself, by the same device: no system need be asked.
+            Some(key) if self.has_address(key, peer) => None,
+            // A group is where the device is.
+            Some(_) if peer.is_multicast() => None,
+            _ => Some(system.source_for(own, dst).map_err(Unreached::NoRoute)?.to_canonical()),
+        };
+        let (key, local) = match (bound, own) {
+            (Some(key), Some(own)) => (key, own.to_canonical()),
+            _ => {
+                // Without a source the bound device has the peer's address, and packets go from
+                // there to there.
+                self.device_towards(peer, source.unwrap_or(peer), system)
+                    .ok_or(Unreached::Told(libc::ENODEV))?
+            }
+        };
+        let wildcard = self.id(id)?.src;
+        match wildcard {
+            // Bound to a port on all addresses: now it is on one.
+            Some(src) => self.id_mut(id)?.src = Some(SocketAddr::new(local, src.port())),
+            None => {
+                let any = SocketAddr::new(local, 0);
+                self.take_port(id, any, Some(key), false)?;
+            }
+        }
+        let known = self.id_mut(id)?;
+        known.device = Some(key);
+        known.local = Gid::from_ip(local);
+        known.remote = Gid::from_ip(peer);
+        known.dst = Some(dst);
+        known.state = IdState::AddrResolved;
+        Ok(())
+    }
+
+    /// Resolves the route (`rdma_resolve_route`): in RoCE all of it is known. Told by
+    /// `ROUTE_RESOLVED`, and never by `ROUTE_ERROR`, which tells of the subnet administration of
+    /// InfiniBand: of RoCE's ways the kernel's call itself fails (cma.c, `cma_resolve_iboe_route`).
+    /// A device that goes meanwhile is told by librdmacm in its place, as there
+    /// (`verbs-api/abi/src/cm/event.rs`).
+    ///
+    /// # Errors
+    /// [`CmaError`].
+    pub fn resolve_route(&mut self, id: CmaId) -> Result<(), CmaError> {
+        let known = self.id_mut(id)?;
+        let state = known.state;
+        if state != IdState::AddrResolved {
+            return Err(CmaError::State { id, state, call: "resolve a route" });
+        }
+        known.state = IdState::RouteResolved;
+        known.settle_route();
+        self.tell_type(id, CmaEventType::RouteResolved);
+        Ok(())
+    }
+
+    /// Takes the route that the program brings (`RDMA_OPTION_IB_PATH`; cma.c, `rdma_set_ib_path`)
+    /// in the place of one to be resolved. Told by `ROUTE_RESOLVED`.
+    ///
+    /// # Errors
+    /// [`CmaError`]: there is no address yet, or a route already.
+    pub fn set_route(&mut self, id: CmaId, route: Route) -> Result<(), CmaError> {
+        self.resolve_route(id)?;
+        let known = self.id_mut(id)?;
+        known.traffic_class = route.traffic_class;
+        known.packet_life_time = route.packet_life_time;
+        known.chosen_mtu = Some(route.path_mtu);
+        Ok(())
+    }
+
+    /// The device that has an address.
+    pub(super) fn device_with(&self, ip: IpAddr) -> Option<DeviceKey> {
+        self.devices.keys().copied().find(|key| self.has_address(*key, ip.to_canonical()))
+    }
+
+    fn has_address(&self, key: DeviceKey, ip: IpAddr) -> bool {
+        self.devices.get(&key).is_some_and(|device| device.local.gids().contains(&Gid::from_ip(ip)))
+    }
+
+    /// The device and its address for packets that the system would send from `source`: the one
+    /// that has it; or else one on the same interface, as the kernel chooses by the interface.
+    fn device_towards(
+        &self,
+        peer: IpAddr,
+        source: IpAddr,
+        system: &dyn System,
+    ) -> Option<(DeviceKey, IpAddr)> {
+        if let Some(key) = self.device_with(source) {
+            return Some((key, source));
+        }
+        if let Some(key) = self.device_with(peer) {
+            return Some((key, peer));
+        }
+        let interface = system.interface_of(source)?;
+        let on_it = self.devices.iter().filter(|(_, device)| device.local.interface() == interface);
+        on_it.filter_map(|(key, _)| Some((*key, self.address_of(*key, source.is_ipv4())?))).next()
+    }
+
+    /// The first address of a device of an IP version.
+    fn address_of(&self, key: DeviceKey, is_v4: bool) -> Option<IpAddr> {
+        let gids = self.devices.get(&key)?.local.gids();
+        gids.into_iter()
+            .filter(|gid| !gid.is_zero())
+            .map(Gid::to_ip)
+            .find(|ip| ip.is_ipv4() == is_v4)
+    }
+
+    /// The address that stands for this host itself.
+    fn loopback(&self, is_v4: bool, bound: Option<DeviceKey>) -> Option<IpAddr> {
+        let mut keys =
+            self.devices.keys().copied().filter(|key| bound.is_none_or(|bound| bound == *key));
+        keys.find_map(|key| self.address_of(key, is_v4))
+    }
+}
+
+/// Why an identifier cannot be bound to an address that no device has.
+fn not_ours(ip: IpAddr, system: &dyn System) -> CmaError {
+    // All of 127.0.0.0/8 is this host's, though interfaces name one address of it only.
+    if ip.to_canonical().is_loopback() || system.interface_of(ip.to_canonical()).is_some() {
+        CmaError::NoDevice { ip }
+    } else {
+        CmaError::NotLocal { ip }
+    }
+}

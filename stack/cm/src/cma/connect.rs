@@ -1,0 +1,256 @@
+//! Connections: asking, accepting, confirming, refusing, ending.
+
+use urxe_wire::mad::{
+    Bits, CmaHeader, InfoLength, PrivateData, RejReason, Rep, Req, ServiceId, SidrStatus,
+    SpreadVendorId, TransportType,
+};
+use urxe_wire::{PKey, Qpn};
+
+use super::id::Id;
+use super::{Cma, CmaError, CmaId, IdState};
+use crate::cm::Asking;
+use urxe_types::attr::QpType;
+use urxe_types::time::Time;
+
+/// How long a program may take that is asked again, 69 s (cma.c, `CMA_CM_MRA_SETTING`).
+pub(super) const SERVICE_TIMEOUT: u32 = 24;
+/// `retry_cnt` and `rnr_retry` have three bits; more means as many as there can be.
+const MAX_RETRY_COUNT: u8 = 7;
+/// The kernel's hop limit for packets of connections (`IPV6_DEFAULT_HOPLIMIT`).
+pub(super) const HOP_LIMIT: u8 = 64;
+
+/// What a program says when it connects or accepts (`struct rdma_conn_param`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnParam<'a> {
+    /// The program's data.
+    pub private_data: &'a [u8],
+    /// READs and atomics that this side answers at a time.
+    pub responder_resources: u8,
+    /// READs and atomics that this side asks for at a time.
+    pub initiator_depth: u8,
+    /// Whether the receive queue gives credits.
+    pub flow_control: bool,
+    /// `retry_cnt`; not used when accepting.
+    pub retry_count: u8,
+    /// `rnr_retry`.
+    pub rnr_retry_count: u8,
+    /// Whether the queue pair receives from a shared queue.
+    pub srq: bool,
+    /// The queue pair.
+    pub qpn: Qpn,
+    /// Vendor and options of enhanced connection establishment.
+    pub ece: (u32, u32),
+}
+
+impl Id {
+    /// The port that is asked for.
+    pub fn service(&self) -> ServiceId {
+        ServiceId::new(self.space, self.dst.map_or(0, |dst| dst.port()))
+    }
+
+    /// The header of the RDMA IP CM service with the program's data behind it.
+    pub fn framed<const LEN: usize>(&self, data: &[u8]) -> Result<PrivateData<LEN>, CmaError> {
+        let header = self.src.zip(self.dst).and_then(|(src, dst)| CmaHeader::new(src, dst.ip()));
+        let mut bytes = vec![0; CmaHeader::LEN];
+        if let Some(front) = bytes.first_chunk_mut()
+            && let Some(header) = header
+        {
+            header.emit(front);
+        }
+        bytes.extend_from_slice(data);
+        PrivateData::new(&bytes)
+            .map_err(|_| CmaError::PrivateData { given: data.len(), max: LEN - CmaHeader::LEN })
+    }
+}
+
+/// Private data of a message that has no header.
+pub(super) fn plain<const LEN: usize>(data: &[u8]) -> Result<PrivateData<LEN>, CmaError> {
+    PrivateData::new(data).map_err(|_| CmaError::PrivateData { given: data.len(), max: LEN })
+}
+
+impl Cma {
+    /// Asks for a connection, or for the queue pair that serves datagrams (`rdma_connect`).
+    ///
+    /// # Errors
+    /// [`CmaError`].
+    pub fn connect(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {
+        let known = self.id(id)?;
+        let state = known.state;
+        if state != IdState::RouteResolved {
+            return Err(CmaError::State { id, state, call: "connect" });
+        }
+        if known.is_datagram() {
+            self.ask_service(now, id, param.private_data)?;
+        } else {
+            self.ask_connection(now, id, param)?;
+        }
+        let known = self.id_mut(id)?;
+        (known.state, known.qpn) = (IdState::Connect, param.qpn);
+        Ok(())
+    }
+
+    fn ask_connection(
+        &mut self,
+        now: Time,
+        id: CmaId,
+        param: &ConnParam<'_>,
+    ) -> Result<(), CmaError> {
+        let known = self.id(id)?;
+        let key = known.device.ok_or(CmaError::NoCommunication { id, state: known.state })?;
+        let (path, packet_life_time) = (known.path(), Bits::masked(known.packet_life_time.into()));
+        let is_xrc = known.qp_type == QpType::XrcSend;
+        let (patience, chosen_mtu) = (known.options.patience, known.chosen_mtu);
+        let mut req = Req {
+            ece_vendor_id: Bits::masked(param.ece.0),
+            service_id: known.service(),
+            local_qpn: param.qpn,
+            transport_type: match known.qp_type {
+                QpType::Uc => TransportType::Uc,
+                QpType::XrcSend | QpType::XrcRecv => TransportType::Extended,
+                _ => TransportType::Rc,
+            },
+            extended_transport_type: Bits::masked(u32::from(is_xrc)),
+            end_to_end_flow_control: param.flow_control,
+            starting_psn: known.first_psn,
+            remote_cm_response_timeout: Bits::masked(patience.response_timeout.into()),
+            local_cm_response_timeout: Bits::masked(patience.response_timeout.into()),
+            max_cm_retries: Bits::masked(patience.max_retries.into()),
+            initiator_depth: param.initiator_depth,
+            pkey: PKey::DEFAULT,
+            primary_hop_limit: HOP_LIMIT,
+            primary_traffic_class: known.traffic_class,
+            private_data: known.framed(param.private_data)?,
+            ..Req::default()
+        };
+        if !is_xrc {
+            req.responder_resources = param.responder_resources;
+            req.retry_count = Bits::masked(param.retry_count.min(MAX_RETRY_COUNT).into());
+            req.rnr_retry_count = Bits::masked(param.rnr_retry_count.min(MAX_RETRY_COUNT).into());
+            req.srq = param.srq;
+        }
+        let state = known.state;
+        let device = self.devices.get_mut(&key).ok_or(CmaError::NoCommunication { id, state })?;
+        let path_mtu = chosen_mtu.unwrap_or_else(|| device.local.path_mtu());
+        req.path_mtu = Bits::masked(path_mtu.number().into());
+        let asking = Asking { path, packet_life_time };
+        let comm = device.manager.connect(now, asking, req, param.ece.1, false)?;
+        device.by_comm.insert(comm, id);
+        self.id_mut(id)?.comm = Some(comm);
+        self.settle(now, key);
+        Ok(())
+    }
+
+    /// Accepts a request (`rdma_accept` of the passive side). What cannot be accepted so is
+    /// refused, as by the kernel (cma.c, `rdma_accept`): the peer waits no longer for an answer
+    /// that would not come.
+    ///
+    /// # Errors
+    /// [`CmaError`].
+    pub fn accept(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {
+        self.require_connect(id, "accept")?;
+        let answered = self.answer(now, id, param);
+        match answered {
+            Ok(()) => self.id_mut(id)?.is_unanswered = false,
+            // Where nothing waits for an answer, nothing is to be refused.
+            Err(_) => _ = self.reject(now, id, RejReason::CONSUMER_DEFINED, &[]),
+        }
+        answered
+    }
+
+    fn answer(&mut self, now: Time, id: CmaId, param: &ConnParam<'_>) -> Result<(), CmaError> {
+        let known = self.id(id)?;
+        if known.is_datagram() {
+            return self.answer_service(
+                now,
+                id,
+                SidrStatus::SUCCESS,
+                param.qpn,
+                param.private_data,
+            );
+        }
+        let is_xrc = known.qp_type == QpType::XrcRecv;
+        let rep = Rep {
+            local_qpn: if is_xrc { Qpn::masked(0) } else { param.qpn },
+            local_eecn: if is_xrc { Bits::masked(param.qpn.value()) } else { Bits::default() },
+            ece_vendor_id: SpreadVendorId(Bits::masked(param.ece.0)),
+            starting_psn: known.first_psn,
+            responder_resources: param.responder_resources,
+            initiator_depth: param.initiator_depth,
+            end_to_end_flow_control: param.flow_control,
+            rnr_retry_count: Bits::masked(param.rnr_retry_count.min(MAX_RETRY_COUNT).into()),
+            srq: param.srq || is_xrc,
+            private_data: plain(param.private_data)?,
+            ..Rep::default()
+        };
+        let (key, comm, device) = self.communication(id)?;
+        device.manager.accept(now, comm, rep, param.ece.1)?;
+        self.id_mut(id)?.qpn = param.qpn;
+        self.settle(now, key);
+        Ok(())
+    }
+
+    /// Confirms what the passive side has accepted (`rdma_establish`).
+    ///
+    /// # Errors
+    /// [`CmaError`].
+    pub fn establish(&mut self, now: Time, id: CmaId) -> Result<(), CmaError> {
+        self.require_connect(id, "establish")?;
+        let (key, comm, device) = self.communication(id)?;
+        device.manager.confirm(now, comm, PrivateData::NONE)?;
+        self.settle(now, key);
+        Ok(())
+    }
+
+    /// Refuses a request, or what the passive side has accepted (`rdma_reject`).
+    ///
+    /// # Errors
+    /// [`CmaError`].
+    pub fn reject(
+        &mut self,
+        now: Time,
+        id: CmaId,
+        reason: RejReason,
+        private_data: &[u8],
+    ) -> Result<(), CmaError> {
+        if self.id(id)?.is_datagram() {
+            return self.answer_service(now, id, SidrStatus::REJECT, Qpn::masked(0), private_data);
+        }
+        let data = plain(private_data)?;
+        let (key, comm, device) = self.communication(id)?;
+        device.manager.reject(now, comm, reason, (InfoLength::ZERO, PrivateData::NONE), data)?;
+        self.settle(now, key);
+        Ok(())
+    }
+
+    /// Ends a connection, or agrees to its end (`rdma_disconnect`). Where there is nothing to end,
+    /// nothing is done, as in the kernel.
+    ///
+    /// # Errors
+    /// [`CmaError::UnknownId`], [`CmaError::NoCommunication`].
+    pub fn disconnect(&mut self, now: Time, id: CmaId) -> Result<(), CmaError> {
+        let (key, comm, device) = self.communication(id)?;
+        if device.manager.disconnect(now, comm, PrivateData::NONE).is_err() {
+            let _ = device.manager.confirm_disconnect(now, comm, PrivateData::NONE);
+        }
+        self.settle(now, key);
+        Ok(())
+    }
+
+    /// The queue pair has received before the RTU came (`rdma_notify` with `IBV_EVENT_COMM_EST`).
+    ///
+    /// # Errors
+    /// [`CmaError`].
+    pub fn communication_established(&mut self, now: Time, id: CmaId) -> Result<(), CmaError> {
+        let (key, comm, device) = self.communication(id)?;
+        device.manager.communication_established(now, comm)?;
+        self.settle(now, key);
+        Ok(())
+    }
+
+    fn require_connect(&self, id: CmaId, call: &'static str) -> Result<(), CmaError> {
+        match self.id(id)?.state {
+            IdState::Connect => Ok(()),
+            state => Err(CmaError::State { id, state, call }),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Datagrams: asking which queue pair serves a port, and answering (SIDR).
+
+use urxe_wire::mad::{SidrRep, SidrReq, SidrStatus};
+use urxe_wire::{PKey, Qpn};
+
+use super::connect::plain;
+use super::{Cma, CmaError, CmaId};
+use urxe_types::time::Time;
+
+impl Cma {
+    /// Asks for the queue pair.
+    pub(super) fn ask_service(
+        &mut self,
+        now: Time,
+        id: CmaId,
+        private_data: &[u8],
+    ) -> Result<(), CmaError> {
+        let known = self.id(id)?;
+        let absent = CmaError::NoCommunication { id, state: known.state };
+        let req = SidrReq {
+            pkey: PKey::DEFAULT,
+            service_id: known.service(),
+            private_data: known.framed(private_data)?,
+            ..SidrReq::default()
+        };
+        let (way, patience) = ((known.path(), known.traffic_class), known.options.patience);
+        let key = known.device.ok_or(absent)?;
+        // In milliseconds, of which one is taken for 2^8 units of 4.096 µs (cma.c,
+        // `cma_resolve_ib_udp`).
+        let interval_ns = 1_000_000 << patience.response_timeout.min(31) >> 8;
+        let device = self.devices.get_mut(&key).ok_or(absent)?;
+        let comm = device.manager.resolve_service(
+            now,
+            way,
+            req,
+            interval_ns,
+            patience.max_retries.into(),
+        )?;
+        device.by_comm.insert(comm, id);
+        self.id_mut(id)?.comm = Some(comm);
+        self.settle(now, key);
+        Ok(())
+    }
+
+    /// Tells the queue pair, or that there is none.
+    pub(super) fn answer_service(
+        &mut self,
+        now: Time,
+        id: CmaId,
+        status: SidrStatus,
+        qpn: Qpn,
+        private_data: &[u8],
+    ) -> Result<(), CmaError> {
+        let known = self.id(id)?;
+        let rep = SidrRep {
+            status,
+            qpn,
+            qkey: known.qkey,
+            // The request's, whose port is this side's own.
+            service_id: known.own_service(),
+            private_data: plain(private_data)?,
+            ..SidrRep::default()
+        };
+        let (key, comm, device) = self.communication(id)?;
+        device.manager.answer_service(now, comm, rep)?;
+        self.id_mut(id)?.qpn = qpn;
+        self.settle(now, key);
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! What programs are told (`struct rdma_cm_event`).
+
+use std::fmt;
+
+use urxe_wire::{QKey, Qpn};
+
+use super::{CmaId, Membership};
+use urxe_types::attr::AddressVector;
+
+/// What happened (`enum rdma_cm_event_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum CmaEventType {
+    AddrResolved = 0,
+    AddrError = 1,
+    RouteResolved = 2,
+    RouteError = 3,
+    ConnectRequest = 4,
+    ConnectResponse = 5,
+    ConnectError = 6,
+    Unreachable = 7,
+    Rejected = 8,
+    Established = 9,
+    Disconnected = 10,
+    DeviceRemoval = 11,
+    MulticastJoin = 12,
+    MulticastError = 13,
+    AddrChange = 14,
+    TimewaitExit = 15,
+}
+
+impl CmaEventType {
+    /// All of them, by their numbers.
+    pub const ALL: [Self; 16] = [
+        Self::AddrResolved,
+        Self::AddrError,
+        Self::RouteResolved,
+        Self::RouteError,
+        Self::ConnectRequest,
+        Self::ConnectResponse,
+        Self::ConnectError,
+        Self::Unreachable,
+        Self::Rejected,
+        Self::Established,
+        Self::Disconnected,
+        Self::DeviceRemoval,
+        Self::MulticastJoin,
+        Self::MulticastError,
+        Self::AddrChange,
+        Self::TimewaitExit,
+    ];
+
+    /// The number in `enum rdma_cm_event_type`.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// Its name, librdmacm's without the prefix.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AddrResolved => "ADDR_RESOLVED",
+            Self::AddrError => "ADDR_ERROR",
+            Self::RouteResolved => "ROUTE_RESOLVED",
+            Self::RouteError => "ROUTE_ERROR",
+            Self::ConnectRequest => "CONNECT_REQUEST",
+            Self::ConnectResponse => "CONNECT_RESPONSE",
+            Self::ConnectError => "CONNECT_ERROR",
+            Self::Unreachable => "UNREACHABLE",
+            Self::Rejected => "REJECTED",
+            Self::Established => "ESTABLISHED",
+            Self::Disconnected => "DISCONNECTED",
+            Self::DeviceRemoval => "DEVICE_REMOVAL",
+            Self::MulticastJoin => "MULTICAST_JOIN",
+            Self::MulticastError => "MULTICAST_ERROR",
+            Self::AddrChange => "ADDR_CHANGE",
+            Self::TimewaitExit => "TIMEWAIT_EXIT",
+        }
+    }
+}
+
+impl fmt::Display for CmaEventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// An event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CmaEvent {
+    /// Whom it is about; of a request, who listens.
+    pub id: CmaId,
+    /// What happened.
+    pub event_type: CmaEventType,
+    /// 0, a negative error number, or the peer's reason.
+    pub status: i32,
+    /// The identifier that a request made.
+    pub new_id: Option<CmaId>,
+    /// The caller's name for `id`.
+    pub user: u64,
+    /// The group that it is about.
+    pub membership: Option<Membership>,
+    /// What came with it.
+    pub param: EventParam,
+    /// The peer's vendor and options of enhanced connection establishment.
+    pub ece: (u32, u32),
+}
+
+impl CmaEvent {
+    /// An event that says nothing but its type.
+    #[must_use]
+    pub(super) const fn new(id: CmaId, event_type: CmaEventType) -> Self {
+        Self {
+            id,
+            event_type,
+            status: 0,
+            new_id: None,
+            user: 0,
+            membership: None,
+            param: EventParam::None,
+            ece: (0, 0),
+        }
+    }
+}
+
+/// What came with an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventParam {
+    /// Nothing.
+    None,
+    /// Of connections (`struct rdma_conn_param`).
+    Conn(ConnEvent),
+    /// Of datagrams (`struct rdma_ud_param`).
+    Ud(UdEvent),
+}
+
+/// What a peer says of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnEvent {
+    /// The program's data, with the zeros behind it that fill the message.
+    pub private_data: Vec<u8>,
+    /// READs and atomics that the peer asks for at a time.
+    pub responder_resources: u8,
+    /// READs and atomics that the peer answers at a time.
+    pub initiator_depth: u8,
+    /// Whether the peer's receive queue gives credits.
+    pub flow_control: bool,
+    /// `retry_cnt`.
+    pub retry_count: u8,
+    /// `rnr_retry`.
+    pub rnr_retry_count: u8,
+    /// Whether the peer's queue pair receives from a shared queue.
+    pub srq: bool,
+    /// The peer's queue pair.
+    pub qpn: Qpn,
+}
+
+/// Whom datagrams go to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdEvent {
+    /// The program's data, with the zeros behind it that fill the message.
+    pub private_data: Vec<u8>,
+    /// The way there.
+    pub ah: AddressVector,
+    /// The queue pair there.
+    pub qpn: Qpn,
+    /// Its key.
+    pub qkey: QKey,
+}

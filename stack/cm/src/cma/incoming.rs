@@ -1,0 +1,293 @@
+//! What a device's connection manager tells, and what it means for identifiers (cma.c,
+//! `cma_ib_handler`, `cma_ib_req_handler`, `cma_sidr_rep_handler`).
+
+use std::net::SocketAddr;
+
+use urxe_wire::mad::{
+    Attribute, Bits, CmMessage, CmaHeader, CommId, Mad, RejReason, Rep, Req, SidrRep, SidrReq,
+    SidrStatus, TransportType,
+};
+use urxe_wire::{Gid, Qpn};
+
+use super::connect::SERVICE_TIMEOUT;
+use super::id::Id;
+use super::{
+    Cma, CmaEvent, CmaEventType, CmaId, ConnEvent, DeviceKey, EventParam, IdState, Options, UdEvent,
+};
+use crate::cm::{CmEvent, CmEventKind};
+use urxe_types::attr::{AddressVector, QpType};
+use urxe_types::time::Time;
+
+impl Cma {
+    /// Takes what a device's connection manager has to tell.
+    pub(super) fn settle(&mut self, now: Time, key: DeviceKey) {
+        while let Some(event) =
+            self.devices.get_mut(&key).and_then(|device| device.manager.poll_event())
+        {
+            self.on_event(now, key, &event);
+        }
+    }
+
+    fn on_event(&mut self, now: Time, key: DeviceKey, event: &CmEvent) {
+        let CmEvent { id: comm, kind } = *event;
+        if let CmEventKind::Request { mad, .. } = &kind {
+            return self.on_request(now, key, comm, mad);
+        }
+        let Some(&id) = self.devices.get(&key).and_then(|device| device.by_comm.get(&comm)) else {
+            return;
+        };
+        match kind {
+            CmEventKind::Message(mad) => {
+                if matches!(mad.message, CmMessage::Rep(_)) {
+                    self.bear_with_program(now, key, comm);
+                }
+                self.on_message(id, &mad);
+            }
+            CmEventKind::Established => self.tell_type(id, CmaEventType::Established),
+            CmEventKind::TimedOut(Attribute::Dreq) => self.on_disconnected(id, -libc::ETIMEDOUT),
+            CmEventKind::TimedOut(_) => self.tell(CmaEvent {
+                status: -libc::ETIMEDOUT,
+                ..CmaEvent::new(id, CmaEventType::Unreachable)
+            }),
+            CmEventKind::TimewaitOver => {
+                // It is the end of what was a connection; who was refused has been told all (cma.c,
+                // `cma_ib_handler`).
+                if self.ids.get(&id).is_some_and(|id| id.state == IdState::Disconnect) {
+                    self.tell_type(id, CmaEventType::TimewaitExit);
+                }
+            }
+            CmEventKind::Request { .. } => {}
+        }
+    }
+
+    /// The peer is told that the program takes its time, should it ask again before the program has
+    /// answered.
+    fn bear_with_program(&mut self, now: Time, key: DeviceKey, comm: CommId) {
+        if let Some(device) = self.devices.get_mut(&key) {
+            // A communication that is over by now bears with nobody.
+            let _ = device.manager.delay_answer_when_asked_again(
+                now,
+                comm,
+                Bits::masked(SERVICE_TIMEOUT),
+            );
+        }
+    }
+
+    fn on_message(&mut self, id: CmaId, mad: &Mad) {
+        match &mad.message {
+            CmMessage::Rep(rep) => {
+                let ece = (rep.ece_vendor_id.0.value(), mad.attribute_modifier);
+                if let Some(known) = self.ids.get_mut(&id) {
+                    known.remote_ece = ece;
+                }
+                let param = EventParam::Conn(of_rep(rep));
+                let event_type = CmaEventType::ConnectResponse;
+                self.tell(CmaEvent { param, ece, ..CmaEvent::new(id, event_type) });
+            }
+            CmMessage::Rtu(_) => self.tell_type(id, CmaEventType::Established),
+            CmMessage::Rej(rej) => {
+                let param = EventParam::Conn(ConnEvent {
+                    private_data: rej.private_data.bytes().to_vec(),
+                    ..ConnEvent::default()
+                });
+                let status = i32::from(rej.reason.0);
+                self.tell(CmaEvent { status, param, ..CmaEvent::new(id, CmaEventType::Rejected) });
+            }
+            CmMessage::Dreq(_) | CmMessage::Drep(_) => self.on_disconnected(id, 0),
+            CmMessage::SidrRep(rep) => self.on_sidr_rep(id, rep),
+            // More time is needed, which is the connection manager's to give; paths stay.
+            _ => {}
+        }
+    }
+
+    /// The first of both sides' words for the end is told.
+    fn on_disconnected(&mut self, id: CmaId, status: i32) {
+        let Some(known) = self.ids.get_mut(&id) else { return };
+        if known.state == IdState::Connect {
+            known.state = IdState::Disconnect;
+            self.tell(CmaEvent { status, ..CmaEvent::new(id, CmaEventType::Disconnected) });
+        }
+    }
+
+    fn on_sidr_rep(&mut self, id: CmaId, rep: &SidrRep) {
+        let Some(known) = self.ids.get_mut(&id) else { return };
+        let is_fine = rep.status == SidrStatus::SUCCESS;
+        if is_fine {
+            known.qkey = rep.qkey;
+        }
+        let ah = self.address_vector(id);
+        let private_data = rep.private_data.bytes().to_vec();
+        let param = EventParam::Ud(UdEvent { private_data, ah, qpn: rep.qpn, qkey: rep.qkey });
+        let event_type =
+            if is_fine { CmaEventType::Established } else { CmaEventType::Unreachable };
+        let status = i32::from(rep.status.0);
+        self.tell(CmaEvent { status, param, ..CmaEvent::new(id, event_type) });
+    }
+
+    /// A stranger asks: an identifier for whoever listens, or a refusal.
+    fn on_request(&mut self, now: Time, key: DeviceKey, comm: CommId, mad: &Mad) {
+        let known = match &mad.message {
+            CmMessage::Req(req) => self.admit_req(key, comm, req),
+            CmMessage::SidrReq(req) => self.admit_sidr_req(key, comm, req),
+            _ => return,
+        };
+        let Some(device) = self.devices.get_mut(&key) else { return };
+        match known {
+            Ok((listener, new, param)) => {
+                let ece = (
+                    device.manager.agreed(comm).map_or(0, |agreed| agreed.ece.0),
+                    mad.attribute_modifier,
+                );
+                let is_connection = !new.is_datagram();
+                let id = self.insert(Id {
+                    comm: Some(comm),
+                    remote_ece: ece,
+                    is_unanswered: true,
+                    ..new
+                });
+                if is_connection {
+                    self.bear_with_program(now, key, comm);
+                }
+                if let Some(device) = self.devices.get_mut(&key) {
+                    device.by_comm.insert(comm, id);
+                }
+                if let Some(listener) = self.ids.get_mut(&listener) {
+                    listener.waiting_requests += 1;
+                }
+                let event = CmaEvent::new(listener, CmaEventType::ConnectRequest);
+                self.tell(CmaEvent { new_id: Some(id), param, ece, ..event });
+            }
+            // It may ask again when there is room.
+            Err(Refusal::Full) => device.manager.forget_request(now, comm),
+            Err(Refusal::Absent) => {
+                let none = (Default::default(), Default::default());
+                let reason = RejReason::INVALID_SERVICE_ID;
+                // One for datagrams is refused by letting go.
+                let _ = device.manager.reject(now, comm, reason, none, Default::default());
+                let _ = device.manager.destroy(now, comm);
+            }
+            Err(Refusal::Unfit) => {
+                let _ = device.manager.destroy(now, comm);
+            }
+        }
+    }
+
+    /// Who a request is for, the identifier it makes, and what it says.
+    fn admit(
+        &self,
+        key: DeviceKey,
+        comm: CommId,
+        service: urxe_wire::mad::ServiceId,
+        data: &[u8],
+    ) -> Result<(CmaId, Id), Refusal> {
+        let device = self.devices.get(&key).ok_or(Refusal::Absent)?;
+        let path = device.manager.path(comm).ok_or(Refusal::Absent)?;
+        let header = CmaHeader::parse(data).map_err(|_| Refusal::Unfit)?;
+        if Gid::from_ip(header.dst().to_canonical()) != path.local {
+            return Err(Refusal::Unfit);
+        }
+        let listener = self.listener_for(key, service, header.dst()).ok_or(Refusal::Absent)?;
+        let known = &self.ids[&listener];
+        if known.waiting_requests >= known.backlog {
+            return Err(Refusal::Full);
+        }
+        let port = known.src.map_or(0, |src| src.port());
+        let new = Id::new(known.space, known.qp_type, known.channel, 0, known.first_psn);
+        let options =
+            if known.options.is_for_requests { known.options } else { Options::default() };
+        let mut new = Id {
+            options,
+            state: IdState::Connect,
+            src: Some(SocketAddr::new(header.dst(), port)),
+            dst: Some(header.src()),
+            device: Some(key),
+            local: path.local,
+            remote: path.remote,
+            ..new
+        };
+        new.settle_route();
+        Ok((listener, new))
+    }
+
+    fn admit_req(
+        &self,
+        key: DeviceKey,
+        comm: CommId,
+        req: &Req,
+    ) -> Result<(CmaId, Id, EventParam), Refusal> {
+        let data = req.private_data.bytes();
+        let (listener, mut new) = self.admit(key, comm, req.service_id, data)?;
+        if new.traffic_class == 0 {
+            new.traffic_class = req.primary_traffic_class;
+        }
+        if !serves(new.qp_type, req.transport_type) {
+            return Err(Refusal::Unfit);
+        }
+        let param = EventParam::Conn(ConnEvent {
+            private_data: data[CmaHeader::LEN..].to_vec(),
+            // What the peer asks for is what this side answers.
+            responder_resources: req.initiator_depth,
+            initiator_depth: req.responder_resources,
+            flow_control: req.end_to_end_flow_control,
+            retry_count: req.retry_count.value() as u8,
+            rnr_retry_count: req.rnr_retry_count.value() as u8,
+            srq: req.srq,
+            qpn: req.local_qpn,
+        });
+        Ok((listener, new, param))
+    }
+
+    fn admit_sidr_req(
+        &self,
+        key: DeviceKey,
+        comm: CommId,
+        req: &SidrReq,
+    ) -> Result<(CmaId, Id, EventParam), Refusal> {
+        let data = req.private_data.bytes();
+        let (listener, new) = self.admit(key, comm, req.service_id, data)?;
+        if !new.is_datagram() {
+            return Err(Refusal::Unfit);
+        }
+        // A request says nothing of where to send.
+        let (ah, qpn) = (AddressVector::default(), Qpn::masked(0));
+        let private_data = data[CmaHeader::LEN..].to_vec();
+        let param = EventParam::Ud(UdEvent { private_data, ah, qpn, qkey: urxe_wire::QKey(0) });
+        Ok((listener, new, param))
+    }
+}
+
+/// Why a request makes no identifier.
+enum Refusal {
+    /// Nobody listens.
+    Absent,
+    /// It is not what the listener serves.
+    Unfit,
+    /// As many wait as may.
+    Full,
+}
+
+fn serves(qp_type: QpType, transport: TransportType) -> bool {
+    match transport {
+        TransportType::Rc => qp_type == QpType::Rc,
+        TransportType::Uc => qp_type == QpType::Uc,
+        TransportType::Rd => false,
+        TransportType::Extended => matches!(qp_type, QpType::XrcSend | QpType::XrcRecv),
+    }
+}
+
+fn of_rep(rep: &Rep) -> ConnEvent {
+    ConnEvent {
+        private_data: rep.private_data.bytes().to_vec(),
+        responder_resources: rep.initiator_depth,
+        initiator_depth: rep.responder_resources,
+        flow_control: rep.end_to_end_flow_control,
+        retry_count: 0,
+        rnr_retry_count: rep.rnr_retry_count.value() as u8,
+        srq: rep.srq,
+        qpn: if rep.local_qpn.value() == 0 {
+            Qpn::masked(rep.local_eecn.value())
+        } else {
+            rep.local_qpn
+        },
+    }
+}

@@ -1,0 +1,228 @@
+//! Binding, resolving, channels.
+
+use urxe_wire::mad::{PortSpace, RejReason, ServiceId};
+
+use super::world::{Host, World};
+use crate::cma::{CmaEventType, ConnParam, IdState};
+use urxe_types::sync::{Arc, lock};
+use urxe_types::wake::NoWake;
+
+fn errno(result: Result<(), crate::cma::CmaError>) -> i32 {
+    result.map_or_else(|error| error.errno(), |()| 0)
+}
+
+#[test]
+fn ports_are_shared_as_the_kernel_allows() {
+    let mut host = Host::new("10.0.0.1", 1);
+    let mut bind = |space, addr: &str, reuse: bool| {
+        let id = host.id(space);
+        host.cma.set_reuse_addr(id, reuse).unwrap();
+        errno(host.bind(id, addr))
+    };
+    assert_eq!(bind(PortSpace::TCP, "0.0.0.0:100", false), 0);
+    assert_eq!(bind(PortSpace::TCP, "10.0.0.1:100", false), libc::EADDRNOTAVAIL);
+    assert_eq!(bind(PortSpace::UDP, "10.0.0.1:100", false), 0);
+    assert_eq!(bind(PortSpace::TCP, "10.0.0.1:101", true), 0);
+    assert_eq!(bind(PortSpace::TCP, "10.0.0.1:101", false), libc::EADDRINUSE);
+    assert_eq!(bind(PortSpace::TCP, "10.0.0.1:101", true), 0);
+    assert_eq!(bind(PortSpace::TCP, "10.0.0.5:102", false), libc::EADDRNOTAVAIL);
+    assert_eq!(bind(PortSpace::TCP, "10.9.9.9:102", false), libc::ENODEV);
+}
+
+#[test]
+fn localhost_without_a_device_is_all_devices() {
+    let mut host = Host::new("10.0.0.1", 1);
+    for (localhost, any) in [("127.0.0.1:100", "0.0.0.0:100"), ("[::1]:101", "[::]:101")] {
+        let id = host.listen(PortSpace::TCP, localhost, 1);
+        assert_eq!(host.cma.addresses(id).unwrap().0, Some(any.parse().unwrap()));
+        let taken = host.id(PortSpace::TCP);
+        assert_eq!(errno(host.bind(taken, any)), libc::EADDRNOTAVAIL);
+    }
+    let id = host.id(PortSpace::TCP);
+    assert_eq!(errno(host.bind(id, "127.0.0.2:102")), libc::ENODEV);
+    let mut host = Host::new("127.0.0.1", 1);
+    let id = host.listen(PortSpace::TCP, "127.0.0.1:100", 1);
+    assert_eq!(host.cma.addresses(id).unwrap().0, Some("127.0.0.1:100".parse().unwrap()));
+}
+
+#[test]
+fn who_is_bound_to_ipv4_leaves_ipv6_to_others() {
+    let mut host = Host::new("10.0.0.1", 1);
+    let mut bind = |addr: &str, af_only: Option<bool>| {
+        let id = host.id(PortSpace::TCP);
+        if let Some(af_only) = af_only {
+            host.cma.set_af_only(id, af_only).unwrap();
+        }
+        errno(host.bind(id, addr))
+    };
+    assert_eq!(bind("0.0.0.0:100", None), 0);
+    assert_eq!(bind("[::]:100", None), libc::EADDRNOTAVAIL);
+    assert_eq!(bind("[::]:100", Some(true)), 0);
+    assert_eq!(bind("0.0.0.0:101", Some(false)), 0);
+    assert_eq!(bind("[::]:101", Some(true)), libc::EADDRNOTAVAIL);
+}
+
+#[test]
+fn requests_of_either_ip_version_come_to_who_is_bound_for_it() {
+    let cases = [
+        ("0.0.0.0", None, false, true),
+        ("0.0.0.0", Some(false), true, true),
+        ("[::]", None, true, true),
+        ("[::]", Some(true), true, false),
+    ];
+    for (on, af_only, hears_v6, hears_v4) in cases {
+        for (mut world, to, hears) in [
+            (World::between("2001:db8::1", "2001:db8::2"), "[2001:db8::2]", hears_v6),
+            (World::between("10.0.0.1", "10.0.0.2"), "10.0.0.2", hears_v4),
+        ] {
+            let listener = world.b.id(PortSpace::TCP);
+            if let Some(af_only) = af_only {
+                world.b.cma.set_af_only(listener, af_only).unwrap();
+            }
+            world.b.bind(listener, &format!("{on}:9")).unwrap();
+            world.b.cma.listen(listener, 0, &world.b.system).unwrap();
+            let id = world.a.resolved(PortSpace::TCP, &format!("{to}:9"));
+            world.a.cma.connect(world.now, id, &ConnParam::default()).unwrap();
+            world.run();
+            let context = format!("{on}, AFONLY {af_only:?}, from {to}");
+            let refusal = world.a.event().map(|event| event.status);
+            let requests: Vec<_> =
+                std::iter::from_fn(|| world.b.event()).filter_map(|event| event.new_id).collect();
+            let expected =
+                if hears { None } else { Some(i32::from(RejReason::INVALID_SERVICE_ID.0)) };
+            assert_eq!((requests.len(), refusal), (usize::from(hears), expected), "{context}");
+            world.destroy([id], [listener]);
+            requests.into_iter().for_each(|id| world.b.cma.destroy_id(world.now, id).unwrap());
+            world.run();
+            while world.a.event().is_some() {}
+            world.assert_empty();
+        }
+    }
+}
+
+#[test]
+fn a_port_of_another_process_is_taken_and_given_back_when_that_goes() {
+    let mut host = Host::new("10.0.0.1", 1);
+    let service = ServiceId::new(PortSpace::TCP, 100).0;
+    lock(&host.claims).insert(service);
+    let id = host.id(PortSpace::TCP);
+    assert_eq!(errno(host.bind(id, "0.0.0.0:100")), libc::EADDRINUSE);
+    assert_eq!(host.cma.state(id), Some(IdState::Idle));
+    lock(&host.claims).clear();
+    host.bind(id, "0.0.0.0:100").unwrap();
+    assert!(lock(&host.claims).contains(&service));
+    host.cma.destroy_id(urxe_types::time::Time::ZERO, id).unwrap();
+    assert!(lock(&host.claims).is_empty());
+}
+
+#[test]
+fn ports_that_nobody_asks_for_by_number_are_all_different() {
+    let mut host = Host::new("10.0.0.1", 1);
+    let mut ports = std::collections::BTreeSet::new();
+    for n in 0..500 {
+        let id = host.id(PortSpace::TCP);
+        if n % 2 == 0 {
+            host.bind(id, "0.0.0.0:0").unwrap();
+        } else {
+            host.cma.resolve_addr(id, None, "10.0.0.2:1".parse().unwrap(), &host.system).unwrap();
+        }
+        let port = host.cma.addresses(id).unwrap().0.unwrap().port();
+        assert!((32_768..=60_999).contains(&port) && ports.insert(port));
+    }
+}
+
+#[test]
+fn no_way_and_no_sense_are_errors() {
+    let mut host = Host::new("10.0.0.1", 1);
+    let id = host.id(PortSpace::TCP);
+    let nowhere = "203.0.113.1:1".parse().unwrap();
+    assert_eq!(errno(host.cma.resolve_addr(id, None, nowhere, &host.system)), libc::ENETUNREACH);
+    assert_eq!(host.event(), None);
+    assert_eq!(errno(host.cma.resolve_route(id)), libc::EINVAL);
+    let now = urxe_types::time::Time::ZERO;
+    assert_eq!(errno(host.cma.connect(now, id, &ConnParam::default())), libc::EINVAL);
+    host.bind(id, "10.0.0.1:0").unwrap();
+    let v6 = "[2001:db8::1]:1".parse().unwrap();
+    assert_eq!(errno(host.cma.resolve_addr(id, None, v6, &host.system)), libc::EINVAL);
+    // It can still be used.
+    host.cma.resolve_addr(id, None, "0.0.0.0:1".parse().unwrap(), &host.system).unwrap();
+    host.expect(CmaEventType::AddrResolved);
+    assert_eq!(host.cma.addresses(id).unwrap().1, Some("10.0.0.1:1".parse().unwrap()));
+    assert_eq!(errno(host.cma.listen(id, 1, &host.system)), libc::EINVAL);
+}
+
+/// Without a device on the way out. Which of it the call says, and which an event, is the kernel's.
+#[test]
+fn what_no_device_reaches_is_told_and_can_be_tried_again() {
+    let mut host = Host::new("10.0.0.1", 1);
+    host.cma.detach(host.key);
+    let id = host.id(PortSpace::TCP);
+    let peer = "10.0.0.2:9".parse().unwrap();
+    let any = "0.0.0.0:9".parse().unwrap();
+    assert_eq!(errno(host.cma.resolve_addr(id, None, any, &host.system)), libc::ENODEV);
+    assert_eq!(host.event(), None);
+    host.cma.resolve_addr(id, None, peer, &host.system).unwrap();
+    assert_eq!(host.expect(CmaEventType::AddrError).status, -libc::ENODEV);
+    assert_eq!(errno(host.cma.resolve_route(id)), libc::EINVAL);
+    host.plug();
+    host.cma.resolve_addr(id, None, peer, &host.system).unwrap();
+    host.expect(CmaEventType::AddrResolved);
+    host.cma.resolve_route(id).unwrap();
+    host.expect(CmaEventType::RouteResolved);
+}
+
+#[test]
+fn all_ports_taken_is_an_error_of_the_call() {
+    let mut host = Host::new("10.0.0.1", 1);
+    let peer = "10.0.0.2:9".parse().unwrap();
+    let id = loop {
+        let id = host.id(PortSpace::TCP);
+        match host.cma.resolve_addr(id, None, peer, &host.system) {
+            Ok(()) => drop(host.expect(CmaEventType::AddrResolved)),
+            Err(error) => break (id, error.errno()),
+        }
+    };
+    assert_eq!((id.1, host.event()), (libc::EADDRNOTAVAIL, None));
+    assert_eq!(host.cma.state(id.0), Some(IdState::Idle));
+}
+
+#[test]
+fn events_that_wait_move_with_their_identifier() {
+    let mut world = World::new();
+    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
+    let id = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
+    world.a.cma.connect(world.now, id, &ConnParam::default()).unwrap();
+    world.run();
+    let other = world.b.cma.create_channel(Arc::new(NoWake));
+    world.b.cma.migrate(listener, other).unwrap();
+    assert_eq!(world.b.event(), None);
+    assert!(world.b.cma.poll_announcement().is_some(), "it got an event");
+    while world.b.cma.poll_announcement().is_some() {}
+    let event = world.b.cma.next_event(other, |_, _| 99).unwrap();
+    let request = event.new_id.unwrap();
+    world.b.cma.accept(world.now, request, &ConnParam::default()).unwrap();
+    world.run();
+    world.a.cma.destroy_id(world.now, id).unwrap();
+    world.run();
+    // The request is told of in the new channel, under the name that it was given.
+    let event = world.b.cma.next_event(other, |_, _| 0).unwrap();
+    assert_eq!((event.id, event.user, event.event_type), (request, 99, CmaEventType::Rejected));
+    for id in [listener, request] {
+        world.b.cma.destroy_id(world.now, id).unwrap();
+    }
+    world.assert_empty();
+}
+
+#[test]
+fn a_device_that_comes_later_is_listened_on_as_well() {
+    let mut world = World::new();
+    world.b.cma.detach(world.b.key);
+    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
+    assert!(lock(&world.b.claims).is_empty());
+    world.b.plug();
+    assert_eq!(lock(&world.b.claims).len(), 1);
+    let id = world.a.resolved(PortSpace::TCP, "10.0.0.2:9");
+    world.a.cma.connect(world.now, id, &ConnParam::default()).unwrap();
+    world.run();
+    assert_eq!(world.b.expect(CmaEventType::ConnectRequest).id, listener);
+}

@@ -1,0 +1,435 @@
+//! Two hosts' identifiers on a network that loses, repeats and delays MADs: one fault at every MAD
+//! of every script, many by seed, and the death of either host at every MAD. Both programs end
+//! connected, or both learn that they are not; nothing is left.
+
+use std::collections::BTreeMap;
+
+use urxe_wire::Qpn;
+use urxe_wire::mad::{PortSpace, RejReason};
+
+use super::world::World;
+use crate::cm::{CmPath, CmTransmit};
+use crate::cma::{CmaEvent, CmaEventType, CmaId, ConnParam};
+use urxe_types::rng::{Chance, Rng};
+use urxe_types::sync::lock;
+use urxe_types::time::Time;
+
+const SECOND_NS: u64 = 1_000_000_000;
+const LATENCY_NS: u64 = 20_000;
+/// After all repetitions of a REQ and of the REP to the last of them.
+const SETTLED: Time = Time::from_ns(400 * SECOND_NS);
+/// After all repetitions of a DREQ, and after what was delayed longest.
+const END: Time = Time::from_ns(2_000 * SECOND_NS);
+
+/// What the programs do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Script {
+    /// The server accepts; this side disconnects in the end.
+    Closes(usize),
+    BothClose,
+    /// The server accepts after so long.
+    Slow,
+    Rejects,
+    /// The server destroys the request.
+    Destroys,
+    NobodyListens,
+    /// The client destroys its identifier before an answer can be there.
+    GivesUp,
+    /// Which queue pair serves datagrams.
+    Datagrams,
+}
+
+const SCRIPTS: [Script; 9] = [
+    Script::Closes(0),
+    Script::Closes(1),
+    Script::BothClose,
+    Script::Slow,
+    Script::Rejects,
+    Script::Destroys,
+    Script::NobodyListens,
+    Script::GivesUp,
+    Script::Datagrams,
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Deliver,
+    Lose,
+    Again { after_ns: u64 },
+    Delay { ns: u64 },
+}
+
+const FATES: [Fate; 7] = [
+    Fate::Lose,
+    Fate::Again { after_ns: 0 },
+    // After what follows; after a repetition; after the connection.
+    Fate::Again { after_ns: 50_000 },
+    Fate::Again { after_ns: 6 * SECOND_NS },
+    Fate::Again { after_ns: 700 * SECOND_NS },
+    Fate::Delay { ns: 50_000 },
+    Fate::Delay { ns: 6 * SECOND_NS },
+];
+
+/// What a program knows of one of its identifiers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Known {
+    Asked,
+    Connected,
+    /// It was told that there is no connection, or none any more: by which event, with which
+    /// status.
+    Over(CmaEventType, i32),
+}
+
+struct Play {
+    world: World,
+    script: Script,
+    /// What each side's program knows.
+    known: [BTreeMap<CmaId, Known>; 2],
+    in_flight: BTreeMap<(Time, usize), (usize, CmTransmit)>,
+    accepts: BTreeMap<Time, CmaId>,
+    sequence: usize,
+    sent: usize,
+}
+
+impl Play {
+    fn new(script: Script, connections: u32) -> Self {
+        let mut world = World::new();
+        let space = if script == Script::Datagrams { PortSpace::UDP } else { PortSpace::TCP };
+        if script != Script::NobodyListens {
+            world.b.listen(space, "0.0.0.0:9", 0);
+        }
+        let (in_flight, accepts) = (BTreeMap::new(), BTreeMap::new());
+        let mut play = Self {
+            world,
+            script,
+            known: Default::default(),
+            in_flight,
+            accepts,
+            sequence: 0,
+            sent: 0,
+        };
+        for qpn in 1..=connections {
+            let id = play.world.a.resolved(space, "10.0.0.2:9");
+            let param = ConnParam { qpn: Qpn::masked(qpn), ..ConnParam::default() };
+            play.world.a.cma.connect(play.world.now, id, &param).unwrap();
+            play.known[0].insert(id, Known::Asked);
+            if script == Script::GivesUp {
+                play.world.a.cma.destroy_id(play.world.now, id).unwrap();
+                play.known[0].remove(&id);
+            }
+        }
+        play
+    }
+
+    fn learn(&mut self, side: usize, id: CmaId, known: Known) {
+        self.known[side].insert(id, known);
+    }
+
+    fn on_event(&mut self, side: usize, event: &CmaEvent) {
+        use CmaEventType::*;
+        let (now, id) = (self.world.now, event.id);
+        match event.event_type {
+            ConnectRequest => self.on_request(event.new_id.unwrap()),
+            ConnectResponse => {
+                self.world.a.cma.establish(now, id).unwrap();
+                self.learn(side, id, Known::Connected);
+            }
+            Established => self.learn(side, id, Known::Connected),
+            Rejected | Unreachable => {
+                self.learn(side, id, Known::Over(event.event_type, event.status))
+            }
+            Disconnected => {
+                self.host(side).disconnect(now, id).unwrap();
+                self.learn(side, id, Known::Over(event.event_type, event.status));
+            }
+            TimewaitExit => {}
+            other => panic!("{other}"),
+        }
+    }
+
+    fn on_request(&mut self, new: CmaId) {
+        let now = self.world.now;
+        let cma = &mut self.world.b.cma;
+        match self.script {
+            Script::Rejects => {
+                cma.reject(now, new, RejReason::CONSUMER_DEFINED, b"no").unwrap();
+                cma.destroy_id(now, new).unwrap();
+            }
+            Script::Destroys => cma.destroy_id(now, new).unwrap(),
+            Script::Slow => {
+                self.known[1].insert(new, Known::Asked);
+                self.sequence += 1;
+                self.accepts.insert(now.plus_ns(100 * SECOND_NS + self.sequence as u64), new);
+            }
+            _ => {
+                self.known[1].insert(new, Known::Asked);
+                self.accept(new);
+            }
+        }
+    }
+
+    fn accept(&mut self, id: CmaId) {
+        self.sequence += 1;
+        let param =
+            ConnParam { qpn: Qpn::masked(0x1000 + self.sequence as u32), ..ConnParam::default() };
+        // It may be over by now.
+        if self.world.b.cma.accept(self.world.now, id, &param).is_ok()
+            && self.script == Script::Datagrams
+        {
+            self.learn(1, id, Known::Connected);
+        }
+    }
+
+    fn host(&mut self, side: usize) -> &mut crate::cma::Cma {
+        if side == 0 { &mut self.world.a.cma } else { &mut self.world.b.cma }
+    }
+
+    fn drain(&mut self, fate: &mut impl FnMut(usize, usize) -> Fate) {
+        for side in [0, 1] {
+            loop {
+                let host = if side == 0 { &mut self.world.a } else { &mut self.world.b };
+                let Some(event) = host.event() else { break };
+                self.on_event(side, &event);
+            }
+        }
+        for side in [0, 1] {
+            while let Some((_, transmit)) = self.host(side).poll_transmit() {
+                let delays: &[u64] = match fate(self.sent, side) {
+                    Fate::Deliver => &[0],
+                    Fate::Lose => &[],
+                    Fate::Again { after_ns } => &[0, after_ns],
+                    Fate::Delay { ns } => &[ns],
+                };
+                self.sent += 1;
+                for ns in delays {
+                    self.sequence += 1;
+                    let at = self.world.now.plus_ns(LATENCY_NS + ns);
+                    self.in_flight.insert((at, self.sequence), (1 - side, transmit));
+                }
+            }
+        }
+    }
+
+    fn run(&mut self, end: Time, mut fate: impl FnMut(usize, usize) -> Fate) {
+        loop {
+            self.drain(&mut fate);
+            let arrival = self.in_flight.keys().next().map(|(at, _)| *at);
+            let accept = self.accepts.keys().next().copied();
+            let due = [self.world.a.cma.next_deadline(), self.world.b.cma.next_deadline()];
+            let next = [arrival, accept].into_iter().chain(due).flatten().min();
+            let Some(next) = next.filter(|next| *next <= end) else { break };
+            self.world.now = self.world.now.max(next);
+            let now = self.world.now;
+            if arrival == Some(next)
+                && let Some((_, (to, CmTransmit { path, mad, .. }))) = self.in_flight.pop_first()
+            {
+                let path = CmPath { local: path.remote, remote: path.local };
+                let host = if to == 0 { &mut self.world.a } else { &mut self.world.b };
+                host.cma.receive(now, host.key, path, &mad);
+            } else if accept == Some(next)
+                && let Some((_, id)) = self.accepts.pop_first()
+            {
+                self.accept(id);
+            } else {
+                self.world.a.cma.handle_timeout(now);
+                self.world.b.cma.handle_timeout(now);
+            }
+        }
+        self.world.now = self.world.now.max(end);
+    }
+
+    fn connected(&self, side: usize) -> Vec<CmaId> {
+        self.known[side]
+            .iter()
+            .filter(|(_, known)| **known == Known::Connected)
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    fn close(&mut self) {
+        let now = self.world.now;
+        for side in [0, 1] {
+            let closes = match self.script {
+                Script::Closes(closer) => closer == side,
+                Script::BothClose => true,
+                Script::Datagrams => false,
+                _ => side == 0,
+            };
+            for id in self.connected(side).into_iter().filter(|_| closes) {
+                self.host(side).disconnect(now, id).unwrap();
+            }
+        }
+    }
+
+    /// The programs destroy all they have; nothing of it is left once all is quiet.
+    fn assert_nothing_is_left(mut self, context: &str, fate: impl FnMut(usize, usize) -> Fate) {
+        let now = self.world.now;
+        for side in [0, 1] {
+            for id in std::mem::take(&mut self.known[side]).into_keys() {
+                self.host(side).destroy_id(now, id).unwrap();
+            }
+        }
+        self.run(now.plus_ns(1_000 * SECOND_NS), fate);
+        for (side, host) in [&self.world.a, &self.world.b].into_iter().enumerate() {
+            let listeners = usize::from(side == 1 && self.script != Script::NobodyListens);
+            assert_eq!(host.cma.id_count(), listeners, "{context}: side {side}");
+            assert!(host.cma.manager(host.key).unwrap().is_idle(), "{context}: side {side}");
+            assert_eq!(lock(&host.claims).len(), listeners, "{context}: side {side}");
+        }
+    }
+}
+
+fn play(script: Script, context: &str, mut fate: impl FnMut(usize) -> Fate) -> usize {
+    let mut play = Play::new(script, 1);
+    play.run(SETTLED, |number, _| fate(number));
+    judge(&play, context);
+    play.close();
+    play.run(END, |number, _| fate(number));
+    if matches!(script, Script::Closes(_) | Script::BothClose | Script::Slow) {
+        for known in play.known.iter().flat_map(BTreeMap::values) {
+            assert!(matches!(known, Known::Over(..)), "{context}: {known:?} in the end");
+        }
+    }
+    let sent = play.sent;
+    play.assert_nothing_is_left(context, |_, _| Fate::Deliver);
+    sent
+}
+
+/// What each script comes to in spite of any one fault.
+fn judge(play: &Play, context: &str) {
+    use CmaEventType::Rejected;
+    let [active, passive] = &play.known;
+    let ends: Vec<&Known> = active.values().collect();
+    match play.script {
+        Script::Closes(_) | Script::BothClose | Script::Slow => {
+            assert_eq!(ends, [&Known::Connected], "{context}");
+            assert_eq!(play.connected(1).len(), 1, "{context}: {passive:?}");
+        }
+        Script::Datagrams => assert_eq!(ends, [&Known::Connected], "{context}"),
+        Script::Rejects | Script::Destroys => {
+            assert_eq!(ends, [&Known::Over(Rejected, 28)], "{context}")
+        }
+        Script::NobodyListens => assert_eq!(ends, [&Known::Over(Rejected, 8)], "{context}"),
+        Script::GivesUp => assert!(play.connected(1).is_empty(), "{context}: {passive:?}"),
+    }
+}
+
+#[test]
+fn one_fault_at_every_mad_of_every_script() {
+    let mut runs = 0;
+    for script in SCRIPTS {
+        for fault in FATES {
+            for hit in 0.. {
+                let context = format!("{script:?} with {fault:?} of MAD {hit}");
+                let sent =
+                    play(
+                        script,
+                        &context,
+                        |number| if number == hit { fault } else { Fate::Deliver },
+                    );
+                if sent <= hit {
+                    break;
+                }
+                runs += 1;
+            }
+        }
+    }
+    assert!(runs > 250, "{runs} runs");
+}
+
+/// The other side reports what a kernel's does, and when: silence to a REQ after 16 tries of 4.8 s,
+/// to a DREQ likewise; what was connected stays so until somebody wants something.
+#[test]
+fn a_host_that_dies_at_every_mad_of_every_script() {
+    use CmaEventType::{Disconnected, Rejected, Unreachable};
+    let mut reported = std::collections::BTreeSet::new();
+    for script in SCRIPTS {
+        for (dead, after) in (0..2).flat_map(|dead| (0..12).map(move |after| (dead, after))) {
+            let context = format!("{script:?}, side {dead} dead after MAD {after}");
+            let fate = |number: usize, _| if number >= after { Fate::Lose } else { Fate::Deliver };
+            let mut play = Play::new(script, 1);
+            play.run(SETTLED, fate);
+            let alive = 1 - dead;
+            for id in play.connected(alive) {
+                let now = play.world.now;
+                play.host(alive).disconnect(now, id).unwrap();
+            }
+            play.run(END, fate);
+            for known in play.known[alive].values() {
+                match known {
+                    Known::Over(event, status) => {
+                        let is_known = match event {
+                            Unreachable => *status == -libc::ETIMEDOUT,
+                            Disconnected => [0, -libc::ETIMEDOUT].contains(status),
+                            Rejected => [4, 8, 28].contains(status),
+                            _ => false,
+                        };
+                        assert!(is_known, "{context}: {event} {status}");
+                        reported.insert((event.name(), *status));
+                    }
+                    // A server whose answer is not acknowledged never hears of a client for
+                    // datagrams again.
+                    Known::Connected => assert_eq!(script, Script::Datagrams, "{context}"),
+                    Known::Asked => panic!("{context}: nothing was reported"),
+                }
+            }
+            play.assert_nothing_is_left(&context, fate);
+        }
+    }
+    for expected in [("UNREACHABLE", -libc::ETIMEDOUT), ("DISCONNECTED", -libc::ETIMEDOUT)] {
+        assert!(reported.contains(&expected), "{reported:?}");
+    }
+}
+
+fn many_faults(seed: u64) {
+    println!("seed {seed}: URXE_SEED={seed} replays it");
+    let mut rng = Rng::stream(seed, 3);
+    let script = rng.pick(&SCRIPTS);
+    let [loss, duplication, delay] =
+        [50, 40, 40].map(|most| Chance::from_percent(rng.below(most) as u32));
+    let mut faults = Rng::stream(seed, 4);
+    let mut fate = |_: usize, _: usize| {
+        let ns = faults.pick(&[0, 25_000, SECOND_NS, 9 * SECOND_NS, 100 * SECOND_NS]);
+        if faults.chance(loss) {
+            Fate::Lose
+        } else if faults.chance(duplication) {
+            Fate::Again { after_ns: ns }
+        } else if faults.chance(delay) {
+            Fate::Delay { ns }
+        } else {
+            Fate::Deliver
+        }
+    };
+    let mut play = Play::new(script, 1 + rng.below(12) as u32);
+    play.run(SETTLED, &mut fate);
+    play.close();
+    play.run(Time::from_ns(900 * SECOND_NS), &mut fate);
+    // The faults stop, and what is on its way arrives.
+    play.run(END, |_, _| Fate::Deliver);
+    play.assert_nothing_is_left(&format!("seed {seed}, {script:?}"), |_, _| Fate::Deliver);
+}
+
+#[test]
+fn many_faults_by_seed() {
+    match std::env::var("URXE_SEED") {
+        Ok(seed) => many_faults(seed.parse().expect("URXE_SEED is a number")),
+        Err(_) => (0..300).for_each(many_faults),
+    }
+}
+
+/// The bench can fail: a network that loses every RTU leaves one side connected and the other not.
+#[test]
+fn a_canary_that_loses_every_rtu_is_noticed() {
+    let mut play = Play::new(Script::Closes(0), 1);
+    // REQ and REP, and then nothing of the client's.
+    play.run(
+        SETTLED,
+        |number, side| if side == 0 && number > 0 { Fate::Lose } else { Fate::Deliver },
+    );
+    assert_eq!((play.connected(0).len(), play.connected(1).len()), (0, 0), "{:?}", play.known);
+    assert!(
+        play.known[1]
+            .values()
+            .any(|known| matches!(known, Known::Over(CmaEventType::Unreachable, _)))
+    );
+}

@@ -1,0 +1,178 @@
+//! Options that packets and queue pairs show: the type of service, and the timeout of
+//! acknowledgements. When they count is the kernel's: when the route is resolved for what the REQ
+//! says, at any time for the own queue pair's timeout.
+
+use urxe_wire::Qpn;
+use urxe_wire::mad::{CmMessage, Mad, PortSpace};
+
+use super::world::World;
+use crate::cma::{CmaEventType, CmaId, ConnParam, EventParam, IdState, Route};
+use urxe_types::attr::{PathMtu, QpState};
+
+const TOS: u8 = 0x68;
+
+/// Carries all MADs, and says which traffic classes they had, and the REQ's own.
+fn carry(world: &mut World) -> Vec<u8> {
+    let mut classes = Vec::new();
+    loop {
+        let from_a: Vec<_> = std::iter::from_fn(|| world.a.cma.poll_transmit()).collect();
+        let from_b: Vec<_> = std::iter::from_fn(|| world.b.cma.poll_transmit()).collect();
+        if from_a.is_empty() && from_b.is_empty() {
+            return classes;
+        }
+        for (is_from_a, (_, transmit)) in from_a
+            .into_iter()
+            .map(|sent| (true, sent))
+            .chain(from_b.into_iter().map(|sent| (false, sent)))
+        {
+            classes.push(transmit.traffic_class);
+            if let CmMessage::Req(req) = Mad::parse(&transmit.mad).unwrap().message {
+                assert_eq!(req.primary_traffic_class, transmit.traffic_class);
+            }
+            let path = transmit.path;
+            let back = crate::cm::CmPath { local: path.remote, remote: path.local };
+            let to = if is_from_a { &mut world.b } else { &mut world.a };
+            to.cma.receive(world.now, to.key, back, &transmit.mad);
+        }
+    }
+}
+
+/// Traffic class and timeout of an end's queue pair.
+fn shown(world: &World, is_a: bool, id: CmaId) -> (u8, u8) {
+    let host = if is_a { &world.a } else { &world.b };
+    let (rtr, _) = host.cma.qp_attr(id, QpState::Rtr).unwrap();
+    let (rts, _) = host.cma.qp_attr(id, QpState::Rts).unwrap();
+    (rtr.ah.traffic_class, rts.timeout)
+}
+
+/// What an active and a passive end show, each with options set at some point, and the classes of
+/// all MADs.
+struct Set {
+    tos: u8,
+    timeout: Option<u8>,
+    /// Set before the route is resolved, or behind it.
+    is_early: bool,
+    /// Whether the listener has other options, and hands them on.
+    listener: Option<bool>,
+}
+
+fn connected(set: &Set) -> ((u8, u8), (u8, u8), Vec<u8>) {
+    let mut world = World::new();
+    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
+    if let Some(is_for_requests) = set.listener {
+        let options = world.b.cma.options_mut(listener).unwrap();
+        (options.tos, options.ack_timeout, options.is_for_requests) =
+            (0x20, Some(9), is_for_requests);
+    }
+    let active = world.a.id(PortSpace::TCP);
+    world.a.cma.resolve_addr(active, None, "10.0.0.2:9".parse().unwrap(), &world.a.system).unwrap();
+    world.a.expect(CmaEventType::AddrResolved);
+    let choose = |world: &mut World| {
+        let options = world.a.cma.options_mut(active).unwrap();
+        (options.tos, options.ack_timeout) = (set.tos, set.timeout);
+    };
+    if set.is_early {
+        choose(&mut world);
+    }
+    world.a.cma.resolve_route(active).unwrap();
+    world.a.expect(CmaEventType::RouteResolved);
+    choose(&mut world);
+    let param = ConnParam { qpn: Qpn::masked(7), ..ConnParam::default() };
+    world.a.cma.connect(world.now, active, &param).unwrap();
+    let mut classes = carry(&mut world);
+    let passive = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
+    world.b.cma.accept(world.now, passive, &param).unwrap();
+    classes.extend(carry(&mut world));
+    world.a.expect(CmaEventType::ConnectResponse);
+    world.a.cma.establish(world.now, active).unwrap();
+    let ends = (shown(&world, true, active), shown(&world, false, passive));
+    world.a.cma.disconnect(world.now, active).unwrap();
+    classes.extend(carry(&mut world));
+    (ends.0, ends.1, classes)
+}
+
+const NOTHING: Set = Set { tos: 0, timeout: None, is_early: true, listener: None };
+
+#[test]
+fn the_type_of_service_is_both_ends_and_every_messages() {
+    assert_eq!(connected(&NOTHING), ((0, 17), (0, 17), vec![0; 4]));
+    let set = Set { tos: TOS, ..NOTHING };
+    assert_eq!(connected(&set), ((TOS, 17), (TOS, 17), vec![TOS; 4]));
+    // The route has none, whatever is said later.
+    let set = Set { tos: TOS, is_early: false, ..NOTHING };
+    assert_eq!(connected(&set), ((0, 17), (0, 17), vec![0; 4]));
+}
+
+#[test]
+fn the_timeout_is_the_own_and_derived_for_the_peer() {
+    // Both come of half of it there and back: an acknowledgement's delay of 15 is little beside 19,
+    // and more than 9.
+    for (timeout, peers) in [(19, 19), (9, 15)] {
+        let set = Set { timeout: Some(timeout), ..NOTHING };
+        assert_eq!(connected(&set), ((0, timeout), (0, peers), vec![0; 4]));
+    }
+    // Too late for the peer.
+    let set = Set { timeout: Some(19), is_early: false, ..NOTHING };
+    assert_eq!(connected(&set), ((0, 19), (0, 17), vec![0; 4]));
+    // For ever, which says nothing of the way.
+    let set = Set { timeout: Some(0), ..NOTHING };
+    assert_eq!(connected(&set), ((0, 0), (0, 17), vec![0; 4]));
+}
+
+#[test]
+fn a_listeners_options_are_its_own_unless_it_hands_them_on() {
+    let set = Set { tos: TOS, listener: Some(false), ..NOTHING };
+    assert_eq!(connected(&set), ((TOS, 17), (TOS, 17), vec![TOS; 4]));
+    let set = Set { tos: TOS, listener: Some(true), ..NOTHING };
+    assert_eq!(connected(&set), ((TOS, 17), (0x20, 9), vec![TOS; 4]));
+}
+
+#[test]
+fn datagrams_have_the_type_of_service_of_their_route() {
+    let mut world = World::new();
+    world.b.listen(PortSpace::UDP, "0.0.0.0:9", 0);
+    let active = world.a.id(PortSpace::UDP);
+    world.a.cma.options_mut(active).unwrap().tos = TOS;
+    world.a.cma.resolve_addr(active, None, "10.0.0.2:9".parse().unwrap(), &world.a.system).unwrap();
+    world.a.expect(CmaEventType::AddrResolved);
+    world.a.cma.resolve_route(active).unwrap();
+    world.a.expect(CmaEventType::RouteResolved);
+    world.a.cma.connect(world.now, active, &ConnParam::default()).unwrap();
+    assert_eq!(carry(&mut world), [TOS]);
+    let passive = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
+    world.b.cma.accept(world.now, passive, &ConnParam::default()).unwrap();
+    assert_eq!(carry(&mut world), [0], "who answers has no route");
+    let EventParam::Ud(ud) = world.a.expect(CmaEventType::Established).param else { panic!() };
+    assert_eq!(ud.ah.traffic_class, TOS);
+}
+
+#[test]
+fn a_route_that_the_program_brings_is_the_reqs() {
+    let mut world = World::new();
+    let listener = world.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
+    let active = world.a.id(PortSpace::TCP);
+    let route = Route { traffic_class: TOS, packet_life_time: 12, path_mtu: PathMtu::Mtu512 };
+    assert!(world.a.cma.set_route(active, route).is_err(), "it has no address");
+    world.a.cma.resolve_addr(active, None, "10.0.0.2:9".parse().unwrap(), &world.a.system).unwrap();
+    world.a.expect(CmaEventType::AddrResolved);
+    world.a.cma.set_route(active, route).unwrap();
+    assert_eq!(world.a.expect(CmaEventType::RouteResolved).status, 0);
+    assert_eq!(world.a.cma.state(active), Some(IdState::RouteResolved));
+    assert!(world.a.cma.set_route(active, route).is_err(), "it has a route");
+    assert_eq!(world.a.cma.route(active).unwrap(), (TOS, 12));
+    assert_eq!(world.a.cma.path_mtu(active).unwrap(), PathMtu::Mtu512);
+    let param = ConnParam { qpn: Qpn::masked(7), ..ConnParam::default() };
+    world.a.cma.connect(world.now, active, &param).unwrap();
+    assert_eq!(carry(&mut world), [TOS]);
+    let passive = world.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
+    world.b.cma.accept(world.now, passive, &param).unwrap();
+    world.run();
+    world.a.expect(CmaEventType::ConnectResponse);
+    // There and back, beside an acknowledgement's delay of 15.
+    assert_eq!(shown(&world, false, passive), (TOS, 15));
+    for (host, id) in [(&world.a, active), (&world.b, passive)] {
+        assert_eq!(host.cma.qp_attr(id, QpState::Rtr).unwrap().0.path_mtu, PathMtu::Mtu512);
+    }
+    world.destroy([active], [passive, listener]);
+    world.assert_empty();
+}

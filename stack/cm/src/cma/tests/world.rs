@@ -1,0 +1,246 @@
+//! Two hosts: a [`Cma`] each, with one device, and a network that carries MADs at once or loses
+//! them.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use urxe_wire::Gid;
+use urxe_wire::mad::{Guid, PortSpace, ServiceId};
+
+use crate::cm::{CmConfig, CmPath};
+use crate::cma::{
+    ChannelId, Cma, CmaEvent, CmaEventType, CmaId, ConnParam, DeviceKey, LocalDevice, System,
+};
+use urxe_types::attr::{PathMtu, QpType};
+use urxe_types::owner::ListenError;
+use urxe_types::sync::{Arc, Mutex, lock};
+use urxe_types::time::Time;
+use urxe_types::wake::NoWake;
+
+/// What other processes of the address have claimed.
+pub type Claims = Arc<Mutex<BTreeSet<u64>>>;
+
+struct Nic {
+    address: IpAddr,
+    claims: Claims,
+}
+
+impl LocalDevice for Nic {
+    fn gids(&self) -> Vec<Gid> {
+        vec![Gid::ZERO, Gid::from_ip(self.address)]
+    }
+
+    fn path_mtu(&self) -> PathMtu {
+        PathMtu::Mtu1024
+    }
+
+    fn interface(&self) -> u32 {
+        2
+    }
+
+    fn claim(&self, address: Option<IpAddr>, service: ServiceId) -> Result<(), ListenError> {
+        let is_free = lock(&self.claims).insert(service.0);
+        let address = address.unwrap_or(self.address);
+        is_free.then_some(()).ok_or(ListenError::InUse {
+            address,
+            service_id: service.0,
+            owner: None,
+        })
+    }
+
+    fn release(&self, _: Option<IpAddr>, service: ServiceId) {
+        assert!(lock(&self.claims).remove(&service.0), "{service} was not claimed");
+    }
+}
+
+/// A host whose every way out leaves from its one address; nobody reaches 203.0.113.0/24.
+pub struct OneAddress(pub IpAddr);
+
+impl System for OneAddress {
+    fn source_for(&self, _: Option<IpAddr>, to: SocketAddr) -> Result<IpAddr, i32> {
+        match to.ip() {
+            IpAddr::V4(v4) if v4.octets()[0] == 203 => Err(libc::ENETUNREACH),
+            _ => Ok(self.0),
+        }
+    }
+
+    fn interface_of(&self, address: IpAddr) -> Option<u32> {
+        match address {
+            address if address == self.0 => Some(2),
+            // An address of another interface, without a device.
+            address if address.to_string() == "10.9.9.9" => Some(3),
+            _ => None,
+        }
+    }
+
+    fn binds_v6_only(&self) -> bool {
+        false
+    }
+}
+
+pub struct Host {
+    pub cma: Cma,
+    pub key: DeviceKey,
+    pub channel: ChannelId,
+    pub system: OneAddress,
+    pub claims: Claims,
+}
+
+impl Host {
+    pub fn new(address: &str, seed: u64) -> Self {
+        let address: IpAddr = address.parse().unwrap();
+        let mut cma = Cma::new(seed);
+        let channel = cma.create_channel(Arc::new(NoWake));
+        let (claims, system) = (Claims::default(), OneAddress(address));
+        let mut host = Self { cma, key: DeviceKey(0), channel, system, claims };
+        host.plug();
+        host
+    }
+
+    /// Gives it a device.
+    pub fn plug(&mut self) {
+        let nic = Nic { address: self.system.0, claims: Arc::clone(&self.claims) };
+        self.key = self.cma.attach(Box::new(nic), CmConfig::new(0, 5, Guid(5)));
+    }
+
+    pub fn id(&mut self, space: PortSpace) -> CmaId {
+        let qp_type = if space == PortSpace::UDP { QpType::Ud } else { QpType::Rc };
+        self.cma.create_id(self.channel, space, qp_type, 7).unwrap()
+    }
+
+    pub fn event(&mut self) -> Option<CmaEvent> {
+        self.cma.next_event(self.channel, |_, _| 8)
+    }
+
+    #[track_caller]
+    pub fn expect(&mut self, event_type: CmaEventType) -> CmaEvent {
+        let event = self.event().unwrap_or_else(|| panic!("no event, expected {event_type}"));
+        assert_eq!(event.event_type, event_type, "{event:?}");
+        event
+    }
+
+    pub fn bind(&mut self, id: CmaId, addr: &str) -> Result<(), crate::cma::CmaError> {
+        self.cma.bind(id, addr.parse().unwrap(), &self.system)
+    }
+
+    pub fn listen(&mut self, space: PortSpace, addr: &str, backlog: i32) -> CmaId {
+        let id = self.id(space);
+        self.bind(id, addr).unwrap();
+        self.cma.listen(id, backlog, &self.system).unwrap();
+        id
+    }
+
+    /// An identifier that can connect.
+    pub fn resolved(&mut self, space: PortSpace, dst: &str) -> CmaId {
+        let id = self.id(space);
+        self.cma.resolve_addr(id, None, dst.parse().unwrap(), &self.system).unwrap();
+        self.expect(CmaEventType::AddrResolved);
+        self.cma.resolve_route(id).unwrap();
+        self.expect(CmaEventType::RouteResolved);
+        id
+    }
+}
+
+pub struct World {
+    pub a: Host,
+    pub b: Host,
+    pub now: Time,
+    /// Loses everything.
+    pub is_cut: bool,
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::between("10.0.0.1", "10.0.0.2")
+    }
+
+    pub fn between(a: &str, b: &str) -> Self {
+        let (a, b) = (Host::new(a, 11), Host::new(b, 22));
+        Self { a, b, now: Time::from_ns(1), is_cut: false }
+    }
+
+    /// Carries until nothing is on its way.
+    pub fn run(&mut self) {
+        loop {
+            let from_a = std::iter::from_fn(|| self.a.cma.poll_transmit()).collect::<Vec<_>>();
+            let from_b = std::iter::from_fn(|| self.b.cma.poll_transmit()).collect::<Vec<_>>();
+            if from_a.is_empty() && from_b.is_empty() {
+                return;
+            }
+            for (_, transmit) in from_a.into_iter().chain(from_b).filter(|_| !self.is_cut) {
+                let CmPath { local, remote } = transmit.path;
+                let to = if remote.to_ip() == self.a.system.0 { &mut self.a } else { &mut self.b };
+                to.cma.receive(
+                    self.now,
+                    to.key,
+                    CmPath { local: remote, remote: local },
+                    &transmit.mad,
+                );
+            }
+        }
+    }
+
+    /// Lets time pass until nothing is due any more.
+    pub fn wait(&mut self) {
+        self.run();
+        while let Some(at) = self.next_deadline() {
+            self.let_be(at);
+        }
+    }
+
+    /// Lets so many seconds pass.
+    pub fn pass(&mut self, seconds: u64) {
+        let end = self.now.plus_ns(seconds * 1_000_000_000);
+        self.run();
+        while let Some(at) = self.next_deadline().filter(|at| *at <= end) {
+            self.let_be(at);
+        }
+        self.now = end;
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.a.cma.next_deadline().into_iter().chain(self.b.cma.next_deadline()).min()
+    }
+
+    fn let_be(&mut self, at: Time) {
+        self.now = at;
+        self.a.cma.handle_timeout(at);
+        self.b.cma.handle_timeout(at);
+        self.run();
+    }
+
+    /// A connection from `a` to port 9 of `b`: both identifiers.
+    pub fn connected(&mut self) -> (CmaId, CmaId) {
+        let listener = self.b.listen(PortSpace::TCP, "0.0.0.0:9", 0);
+        let active = self.a.resolved(PortSpace::TCP, "10.0.0.2:9");
+        self.a.cma.connect(self.now, active, &ConnParam::default()).unwrap();
+        self.run();
+        let passive = self.b.expect(CmaEventType::ConnectRequest).new_id.unwrap();
+        self.b.cma.accept(self.now, passive, &ConnParam::default()).unwrap();
+        self.run();
+        self.a.expect(CmaEventType::ConnectResponse);
+        self.a.cma.establish(self.now, active).unwrap();
+        self.run();
+        self.b.expect(CmaEventType::Established);
+        self.b.cma.destroy_id(self.now, listener).unwrap();
+        (active, passive)
+    }
+
+    /// Destroys identifiers of both.
+    pub fn destroy<const A: usize, const B: usize>(&mut self, of_a: [CmaId; A], of_b: [CmaId; B]) {
+        of_a.into_iter().for_each(|id| self.a.cma.destroy_id(self.now, id).unwrap());
+        of_b.into_iter().for_each(|id| self.b.cma.destroy_id(self.now, id).unwrap());
+    }
+
+    /// Nothing is left of anything.
+    #[track_caller]
+    pub fn assert_empty(&mut self) {
+        self.wait();
+        for host in [&mut self.a, &mut self.b] {
+            assert_eq!(host.cma.id_count(), 0);
+            assert_eq!(host.event(), None);
+            assert!(host.cma.manager(host.key).unwrap().is_idle());
+            assert!(lock(&host.claims).is_empty());
+        }
+    }
+}
