@@ -27,16 +27,11 @@
 //! `unsafe` stands in [`memory`] and [`sys`] only.
 #![deny(unsafe_code)]
 
-pub mod cq;
-pub mod device;
 pub mod driver;
-pub mod path;
 pub mod port;
-pub mod qp;
-pub mod srq;
-mod timers;
 
 pub use urxe_cm::{cm, cma};
+pub use urxe_device::{cq, device, path, qp, srq};
 pub use urxe_io::{link, sys};
 pub use urxe_memory as memory;
 pub use urxe_types::{rng, sync, time};

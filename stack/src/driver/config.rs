@@ -11,7 +11,7 @@ use super::hooks::Hooks;
 use crate::device::{IcrcPolicy, Limits};
 use crate::link::LinkError;
 use crate::memory::CopyMode;
-use crate::path::window::EARLY_TIMEOUT_MIN;
+use crate::path::EARLY_TIMEOUT_MIN;
 use crate::port::faults::FaultSpec;
 use crate::port::tap::Tap;
 use crate::port::udp::OpenPortError;

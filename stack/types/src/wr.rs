@@ -273,7 +273,7 @@ impl SendRequest<'_> {
     /// Checks that a queue pair of type `qp_type` sends to such a destination, and has the
     /// operation.
     #[inline]
-    pub(crate) fn check_type(&self, qp_type: QpType) -> Result<(), PostError> {
+    pub fn check_type(&self, qp_type: QpType) -> Result<(), PostError> {
         match (qp_type, self.to) {
             (QpType::Rc | QpType::Uc, Destination::Peer)
             | (QpType::Ud | QpType::Gsi, Destination::Datagram { .. }) => {}

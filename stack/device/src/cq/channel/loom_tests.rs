@@ -1,0 +1,121 @@
+//! Interleavings of sending, taking and withdrawing events, with a counting waker as the event
+//! descriptor is.
+
+use std::sync::Arc as StdArc;
+
+use loom::thread;
+
+use super::*;
+use urxe_types::sync::Arc;
+use urxe_types::sync::atomic::{AtomicU32, Ordering};
+
+/// Counts like an event descriptor in semaphore mode.
+struct Count(AtomicU32);
+
+impl Count {
+    fn try_take(&self) -> bool {
+        self.0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1))
+            .is_ok()
+    }
+}
+
+impl Wake for Count {
+    fn wake(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn withdraw(&self, events: u32) -> u32 {
+        (0..events).take_while(|_| self.try_take()).count() as u32
+    }
+}
+
+fn counted() -> (Arc<CompletionChannel>, StdArc<Count>) {
+    let count = StdArc::new(Count(AtomicU32::new(0)));
+    (Arc::new(CompletionChannel::new(Box::new(StdArc::clone(&count)))), count)
+}
+
+fn event(cq: u32) -> CqEvent {
+    CqEvent { cq: CqId(cq), context: 0 }
+}
+
+fn reader(
+    channel: &Arc<CompletionChannel>,
+    count: &StdArc<Count>,
+) -> thread::JoinHandle<Option<CqEvent>> {
+    let (channel, count) = (Arc::clone(channel), StdArc::clone(count));
+    thread::spawn(move || if count.try_take() { channel.redeem() } else { None })
+}
+
+/// Each count is redeemed for an event, whichever of two queues it comes from and whoever else
+/// reads.
+#[test]
+fn loom_every_count_stands_for_an_event() {
+    loom::model(|| {
+        let (channel, count) = counted();
+        let seats = [channel.attach(event(0)), channel.attach(event(1))];
+        let sender = thread::spawn({
+            let channel = Arc::clone(&channel);
+            move || seats.map(|seat| channel.notify(seat))
+        });
+        let reader = thread::spawn({
+            let (channel, count) = (Arc::clone(&channel), StdArc::clone(&count));
+            move || {
+                let counted = count.try_take();
+                assert!(!counted || channel.redeem().is_some());
+                u64::from(counted)
+            }
+        });
+        let mut taken = 0;
+        if count.try_take() {
+            assert!(channel.redeem().is_some());
+            taken += 1;
+        }
+        sender.join().unwrap();
+        taken += reader.join().unwrap();
+        assert_eq!(channel.waiting_events(), 2 - taken);
+        assert_eq!(u64::from(count.0.load(Ordering::Relaxed)), 2 - taken);
+    });
+}
+
+/// A reader with a count, one without, and a sender: afterwards there are as many counts as events.
+#[test]
+fn loom_taking_without_a_count_keeps_counts_and_events_together() {
+    loom::model(|| {
+        let (channel, count) = counted();
+        let seat = channel.attach(event(0));
+        channel.notify(seat);
+        let reader = reader(&channel, &count);
+        let sender = thread::spawn({
+            let channel = Arc::clone(&channel);
+            move || channel.notify(seat)
+        });
+        let mut taken = u64::from(channel.next_event().is_some());
+        sender.join().unwrap();
+        taken += u64::from(reader.join().unwrap().is_some());
+        assert_eq!(channel.waiting_events(), 2 - taken);
+        assert_eq!(u64::from(count.0.load(Ordering::Relaxed)), 2 - taken);
+    });
+}
+
+/// Withdrawing a queue's events while somebody reads and another queue sends: afterwards there are
+/// as many counts as events, so the descriptor is readable exactly if one waits.
+#[test]
+fn loom_withdrawing_keeps_counts_and_events_together() {
+    loom::model(|| {
+        let (channel, count) = counted();
+        let [leaving, staying] = [channel.attach(event(0)), channel.attach(event(1))];
+        channel.notify(leaving);
+        let sender = thread::spawn({
+            let channel = Arc::clone(&channel);
+            move || channel.notify(staying)
+        });
+        let reader = reader(&channel, &count);
+        channel.detach(leaving, Acknowledgements::Forget);
+        sender.join().unwrap();
+        let taken = reader.join().unwrap();
+        assert_eq!(channel.waiting_events(), u64::from(taken != Some(event(1))));
+        assert_eq!(u64::from(count.0.load(Ordering::Relaxed)), channel.waiting_events());
+        assert_eq!(channel.cq_count(), 1);
+    });
+}

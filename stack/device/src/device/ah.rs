@@ -1,0 +1,331 @@
+//! Address handles: where a datagram goes, made once and named by each work request.
+//!
+//! A handle holds a use of the path to its peer, and of one to each process of the peer that a
+//! message went to: what is for two processes must not come from one port, or the receiver merges
+//! it. These are opened when the first such message is posted.
+//!
+//! A work request only names the handle: the handle is looked up when the message is sent, and one
+//! that was destroyed meanwhile fails the request (`rdma_rxe` does the same, rxe_req.c).
+//!
+//! Each place in the table has a lock of its own, taken under a queue pair's for a copy of a few
+//! bytes.
+
+use std::net::IpAddr;
+
+use urxe_wire::{Gid, Grh, Qpn};
+
+use super::paths::{AddressError, Peers};
+use super::qpn::peer_slot;
+use super::slots::Slots;
+use super::{Control, Device};
+use crate::cq::{Completion, WcFlags};
+use crate::path::PathKey;
+use crate::qp::attr::AddressVector;
+use crate::qp::wr::{AhHandle, PostError};
+use urxe_memory::PdId;
+use urxe_types::sync::{Mutex, lock};
+use urxe_wire::network_header::{NetworkHeader, NetworkHeaderError};
+
+/// Why an address handle was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CreateAhError {
+    /// The protection domain does not exist.
+    #[error("there is no such protection domain: it was deallocated")]
+    NoPd,
+    /// The port.
+    #[error("port_num is {given}; the device has port 1 only")]
+    Port {
+        /// What was given.
+        given: u8,
+    },
+    /// No GRH, which RoCE needs to find the peer.
+    #[error("is_global is 0: an address handle of RoCE needs a GRH, whose dgid says where to")]
+    NotGlobal,
+    /// The address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// All handles are in use.
+    #[error("the device has {allowed} address handles and all are in use")]
+    NoneLeft {
+        /// How many there are.
+        allowed: u32,
+    },
+}
+
+impl CreateAhError {
+    /// The errno that `ibv_create_ah` sets.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        match self {
+            Self::NoPd | Self::Port { .. } | Self::NotGlobal | Self::Address(_) => libc::EINVAL,
+            Self::NoneLeft { .. } => libc::ENOMEM,
+        }
+    }
+}
+
+/// Why an address handle was not destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DestroyAhError {
+    /// It is gone already.
+    #[error("no such address handle: it was destroyed before")]
+    NoAh,
+}
+
+impl DestroyAhError {
+    /// The errno that `ibv_destroy_ah` returns.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        libc::EINVAL
+    }
+}
+
+/// Why a received datagram does not say where an answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AhFromWcError {
+    /// The completion is not of a datagram.
+    #[error("the completion has no GRH (IBV_WC_GRH): it is not of a received datagram")]
+    NoGrh,
+    /// The first 40 bytes of the receive buffer.
+    #[error(transparent)]
+    Header(#[from] NetworkHeaderError),
+    /// The address that it came to.
+    #[error("the datagram came to {gid}, which is not in the port's GID table")]
+    NotOurs {
+        /// The address.
+        gid: Gid,
+    },
+}
+
+impl AhFromWcError {
+    /// The errno that `ibv_create_ah_from_wc` sets.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        libc::EINVAL
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Ah {
+    generation: u32,
+    pd: PdId,
+    /// The protection domain that `pd` is or is a parent domain of: whose queue pairs may send over
+    /// it.
+    base: PdId,
+    attr: AddressVector,
+    /// Of the path to all processes of the peer that are not in `to_slots`.
+    key: PathKey,
+    path: u32,
+    /// The paths to single processes, by slot.
+    to_slots: Vec<(u8, u32)>,
+}
+
+impl Ah {
+    fn to_slot(&self, slot: u8) -> Option<u32> {
+        self.to_slots.iter().find(|(of, _)| *of == slot).map(|(_, path)| *path)
+    }
+
+    fn way_to(&self, qpn: Qpn) -> (u32, IpAddr) {
+        (self.to_slot(peer_slot(qpn)).unwrap_or(self.path), self.key.peer)
+    }
+
+    /// The slot that messages to `qpn` need a path to which is not there yet.
+    fn lacks(&self, qpn: Qpn) -> Option<u8> {
+        let slot = peer_slot(qpn);
+        (slot != self.key.peer_slot
+            && !self.key.peer.is_multicast()
+            && self.to_slot(slot).is_none())
+        .then_some(slot)
+    }
+}
+
+/// The address handles of a device.
+#[derive(Debug)]
+pub(crate) struct AhTable {
+    slots: Slots<Mutex<Option<Ah>>>,
+}
+
+impl AhTable {
+    pub const fn new() -> Self {
+        Self { slots: Slots::new() }
+    }
+
+    fn with<T>(&self, handle: AhHandle, use_it: impl FnOnce(&mut Ah) -> T) -> Option<T> {
+        let mut slot = lock(self.slots.at(handle.index)?);
+        slot.as_mut().filter(|ah| ah.generation == handle.generation).map(use_it)
+    }
+
+    /// The path that messages over `handle` to `qpn` take; `None` when the handle was destroyed.
+    pub fn path_of(&self, handle: AhHandle, qpn: Qpn) -> Option<(u32, IpAddr)> {
+        self.with(handle, |ah| ah.way_to(qpn))
+    }
+
+    /// The same for a queue pair of protection domain `pd`, which posts such a message.
+    ///
+    /// # Errors
+    /// [`PostError::NoAh`], [`PostError::AhOfOtherPd`].
+    pub fn path_for(
+        &self,
+        pd: PdId,
+        handle: AhHandle,
+        qpn: Qpn,
+    ) -> Result<(u32, IpAddr), PostError> {
+        let way = self.with(handle, |ah| (ah.base == pd).then(|| ah.way_to(qpn)));
+        way.ok_or(PostError::NoAh)?.ok_or(PostError::AhOfOtherPd)
+    }
+}
+
+/// Which handles are free. Part of the device's control state.
+#[derive(Debug, Default)]
+pub(super) struct FreeAhs {
+    /// To be used again, each with its next generation.
+    used: Vec<AhHandle>,
+    /// Never used so far.
+    fresh: u32,
+}
+
+impl FreeAhs {
+    fn take(&mut self, max_ah: u32) -> Option<AhHandle> {
+        if let Some(handle) = self.used.pop() {
+            return Some(handle);
+        }
+        let index = self.fresh;
+        (index < max_ah).then(|| {
+            self.fresh += 1;
+            AhHandle { index, generation: 0 }
+        })
+    }
+}
+
+impl Device {
+    /// Makes an address handle (`ibv_create_ah`): a host, or a multicast group.
+    ///
+    /// # Errors
+    /// [`CreateAhError`].
+    pub fn create_ah(&self, pd: PdId, attr: &AddressVector) -> Result<AhHandle, CreateAhError> {
+        if attr.port_num != 1 {
+            return Err(CreateAhError::Port { given: attr.port_num });
+        }
+        if !attr.is_global {
+            return Err(CreateAhError::NotGlobal);
+        }
+        let key = self.path_key(attr, Peers::HostsAndGroups, 0)?;
+        let path = self.take_path_with(key);
+        let taken = self.take_ah(&mut lock(&self.control), pd);
+        match taken {
+            Ok((handle, base)) => {
+                let (generation, attr, to_slots) = (handle.generation, *attr, Vec::new());
+                let ah = Ah { generation, pd, base, attr, key, path, to_slots };
+                let slot = self.ahs.slots.ensure(handle.index, |_| Mutex::new(None));
+                *lock(slot.expect("the table holds max_ah")) = Some(ah);
+                Ok(handle)
+            }
+            Err(error) => {
+                self.release_path(Some((path, key.peer)));
+                Err(error)
+            }
+        }
+    }
+
+    /// A free handle, and the protection domain that it belongs to.
+    fn take_ah(&self, control: &mut Control, pd: PdId) -> Result<(AhHandle, PdId), CreateAhError> {
+        let base = control.base_of(pd).ok_or(CreateAhError::NoPd)?;
+        let uses = control.pds.get_mut(&pd).ok_or(CreateAhError::NoPd)?;
+        let allowed = self.limits.max_ah;
+        let handle = control.ahs.take(allowed).ok_or(CreateAhError::NoneLeft { allowed })?;
+        uses.ahs += 1;
+        Ok((handle, base))
+    }
+
+    /// Destroys an address handle. A message that still waits to be sent to it fails.
+    ///
+    /// # Errors
+    /// [`DestroyAhError::NoAh`].
+    pub fn destroy_ah(&self, handle: AhHandle) -> Result<(), DestroyAhError> {
+        let slot = self.ahs.slots.at(handle.index).ok_or(DestroyAhError::NoAh)?;
+        let ah = lock(slot)
+            .take_if(|ah| ah.generation == handle.generation)
+            .ok_or(DestroyAhError::NoAh)?;
+        for path in ah.to_slots.iter().map(|(_, path)| *path).chain([ah.path]) {
+            self.release_path(Some((path, ah.key.peer)));
+        }
+        let mut control = lock(&self.control);
+        if let Some(uses) = control.pds.get_mut(&ah.pd) {
+            uses.ahs -= 1;
+        }
+        control.ahs.used.push(AhHandle { generation: handle.generation.wrapping_add(1), ..handle });
+        Ok(())
+    }
+
+    /// Opens the path that a message over `handle` to `qpn` takes, if it is the first to a process
+    /// of that peer. No queue pair is locked. Without room for one more, messages take the path to
+    /// all the peer's processes.
+    pub(super) fn ensure_path(&self, handle: AhHandle, qpn: Qpn) {
+        let lacking = self.ahs.with(handle, |ah| ah.lacks(qpn).map(|slot| (slot, ah.key)));
+        if let Some((slot, key)) = lacking.flatten() {
+            self.open_path(handle, qpn, PathKey { peer_slot: slot, ..key });
+        }
+    }
+
+    #[cold]
+    fn open_path(&self, handle: AhHandle, qpn: Qpn, key: PathKey) {
+        if !self.has_room_for_paths() {
+            return;
+        }
+        let path = self.take_path_with(key);
+        // It may have been destroyed, or opened by another thread, in between.
+        let added = self.ahs.with(handle, |ah| {
+            let lacks = ah.lacks(qpn).is_some();
+            if lacks {
+                ah.to_slots.push((key.peer_slot, path));
+            }
+            lacks
+        });
+        if added != Some(true) {
+            self.release_path(Some((path, key.peer)));
+        }
+    }
+
+    /// The attributes of an address handle as they were given; `None` when it was destroyed.
+    #[must_use]
+    pub fn query_ah(&self, handle: AhHandle) -> Option<AddressVector> {
+        self.ahs.with(handle, |ah| ah.attr)
+    }
+
+    /// Where an answer to a received datagram goes (`ibv_init_ah_from_wc`): `grh` is the first 40
+    /// bytes of its receive buffer. To what came over a multicast group the port's first address of
+    /// the same IP version answers.
+    ///
+    /// # Errors
+    /// [`AhFromWcError`].
+    pub fn ah_from_wc(
+        &self,
+        completion: &Completion,
+        grh: &[u8],
+    ) -> Result<AddressVector, AhFromWcError> {
+        if !completion.flags().contains(WcFlags::GRH) {
+            return Err(AhFromWcError::NoGrh);
+        }
+        let header = NetworkHeader::parse(grh)?;
+        let (dgid, own) = (Gid::from_ip(header.from), Gid::from_ip(header.to));
+        let gids = lock(&self.gids);
+        let answers = |gid: &Gid| match header.to.is_multicast() {
+            true => !gid.is_zero() && gid.to_ip().is_ipv4() == header.to.is_ipv4(),
+            false => *gid == own,
+        };
+        let index = gids.iter().position(answers).and_then(|index| u8::try_from(index).ok());
+        Ok(AddressVector {
+            dgid,
+            flow_label: header.flow_label,
+            sgid_index: index.ok_or(AhFromWcError::NotOurs { gid: own })?,
+            hop_limit: header.hop_limit,
+            traffic_class: header.traffic_class,
+            sl: completion.sl,
+            dlid: completion.slid,
+            port_num: 1,
+            is_global: true,
+            ..AddressVector::default()
+        })
+    }
+}
+
+const _: () = assert!(Grh::LEN == NetworkHeader::LEN);

@@ -1,0 +1,291 @@
+//! Protection domains, parent domains and thread domains.
+//!
+//! ```text
+//!   queue pair ──made with──> parent domain ──of──> protection domain <── regions, windows
+//!                                  └──has──> thread domain
+//! ```
+//! A *parent domain* (`ibv_alloc_parent_domain`) is named wherever a protection domain is: what is
+//! made with it belongs to the protection domain that it is of. It stays while a queue pair, shared
+//! receive queue or address handle is made with it, or a completion queue (C programs may name
+//! one), and the protection domain stays while it does. A parent domain of a parent domain is one
+//! of the same protection domain.
+//!
+//! A *thread domain* (`ibv_alloc_td`) is the program's promise that one thread at a time uses what
+//! is made with it. A provider may leave out locks for it. Here they stay: an uncontended one costs
+//! a few nanoseconds, and peers' packets come in on other threads in any case.
+//!
+//! Memory knows protection domains only: [`Device::protection_domain`] says which one a region is
+//! to be registered in.
+
+use std::collections::hash_map::Entry;
+
+use super::{Control, Device};
+use urxe_memory::PdId;
+use urxe_types::sync::lock;
+
+/// A thread domain's number within its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TdId(pub u32);
+
+/// A domain and what was made with it, beside the regions of a protection domain, which the memory
+/// counts.
+#[derive(Default)]
+pub(super) struct Domain {
+    /// What a parent domain is made of.
+    parent: Option<Parent>,
+    pub qps: u32,
+    pub srqs: u32,
+    pub ahs: u32,
+    /// Completion queues made with a parent domain, which is all that they have of it.
+    cqs: u32,
+    /// Parent domains of a protection domain.
+    parents: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Parent {
+    of: PdId,
+    td: Option<TdId>,
+}
+
+/// Why a protection or parent domain was not deallocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeallocPdError {
+    /// It does not exist.
+    #[error("there is no such protection domain")]
+    NoPd,
+    /// Something is in it.
+    #[error(
+        "the protection domain still has {qps} queue pairs, {srqs} shared receive queues, {ahs} address handles, {cqs} completion queues, {mrs} memory regions and windows, and {parents} parent domains"
+    )]
+    Busy {
+        /// Queue pairs in it.
+        qps: u32,
+        /// Shared receive queues in it.
+        srqs: u32,
+        /// Address handles in it.
+        ahs: u32,
+        /// Completion queues made with it.
+        cqs: u32,
+        /// Regions and windows in it.
+        mrs: u32,
+        /// Parent domains of it.
+        parents: u32,
+    },
+}
+
+impl DeallocPdError {
+    /// The errno that `ibv_dealloc_pd` returns.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::NoPd => libc::EINVAL,
+            Self::Busy { .. } => libc::EBUSY,
+        }
+    }
+}
+
+/// Why a parent domain was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AllocParentDomainError {
+    /// The protection domain does not exist.
+    #[error("there is no such protection domain: it was deallocated")]
+    NoPd,
+    /// The thread domain does not exist.
+    #[error("there is no such thread domain: it was deallocated, or it belongs to another device")]
+    NoTd,
+    /// All are in use.
+    #[error("the device has {allowed} protection domains and all are in use")]
+    NoneLeft {
+        /// How many there are.
+        allowed: u32,
+    },
+}
+
+impl AllocParentDomainError {
+    /// The errno that `ibv_alloc_parent_domain` sets.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::NoPd | Self::NoTd => libc::EINVAL,
+            Self::NoneLeft { .. } => libc::ENOMEM,
+        }
+    }
+}
+
+/// Why a thread domain was not deallocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeallocTdError {
+    /// It does not exist.
+    #[error("there is no such thread domain")]
+    NoTd,
+    /// A parent domain has it.
+    #[error("{parents} parent domains have the thread domain")]
+    Busy {
+        /// How many.
+        parents: u32,
+    },
+}
+
+impl DeallocTdError {
+    /// The errno that `ibv_dealloc_td` returns.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::NoTd => libc::EINVAL,
+            Self::Busy { .. } => libc::EBUSY,
+        }
+    }
+}
+
+impl Device {
+    /// Makes a protection domain. `None` when the device has no more.
+    #[must_use]
+    pub fn alloc_pd(&self) -> Option<PdId> {
+        self.place_domain(&mut lock(&self.control), Domain::default())
+    }
+
+    /// Makes a parent domain of `pd`, with a thread domain or without (`ibv_alloc_parent_domain`).
+    /// It goes by [`dealloc_pd`](Self::dealloc_pd).
+    ///
+    /// # Errors
+    /// [`AllocParentDomainError`].
+    pub fn alloc_parent_domain(
+        &self,
+        pd: PdId,
+        td: Option<TdId>,
+    ) -> Result<PdId, AllocParentDomainError> {
+        let mut control = lock(&self.control);
+        let of = control.base_of(pd).ok_or(AllocParentDomainError::NoPd)?;
+        if td.is_some_and(|td| !control.tds.contains_key(&td)) {
+            return Err(AllocParentDomainError::NoTd);
+        }
+        let domain = Domain { parent: Some(Parent { of, td }), ..Domain::default() };
+        let none_left = AllocParentDomainError::NoneLeft { allowed: self.limits.max_pd };
+        let made = self.place_domain(&mut control, domain).ok_or(none_left)?;
+        control.count_parent(of, td, 1);
+        Ok(made)
+    }
+
+    fn place_domain(&self, control: &mut Control, domain: Domain) -> Option<PdId> {
+        if control.pds.len() >= self.limits.max_pd as usize {
+            return None;
+        }
+        loop {
+            let pd = PdId(control.next_pd);
+            control.next_pd = control.next_pd.wrapping_add(1).max(1);
+            if let Entry::Vacant(entry) = control.pds.entry(pd) {
+                entry.insert(domain);
+                return Some(pd);
+            }
+        }
+    }
+
+    /// The protection domain that `pd` is or is of; `None` when it was deallocated.
+    #[must_use]
+    pub fn protection_domain(&self, pd: PdId) -> Option<PdId> {
+        lock(&self.control).base_of(pd)
+    }
+
+    /// Ends a protection or parent domain that nothing uses any more.
+    ///
+    /// # Errors
+    /// [`DeallocPdError`].
+    pub fn dealloc_pd(&self, pd: PdId) -> Result<(), DeallocPdError> {
+        let mut control = lock(&self.control);
+        let &Domain { parent, qps, srqs, ahs, cqs, parents } =
+            control.pds.get(&pd).ok_or(DeallocPdError::NoPd)?;
+        let mrs = self.memory.count_in(pd);
+        if [qps, srqs, ahs, cqs, mrs, parents].iter().any(|&uses| uses != 0) {
+            return Err(DeallocPdError::Busy { qps, srqs, ahs, cqs, mrs, parents });
+        }
+        control.pds.remove(&pd);
+        if let Some(Parent { of, td }) = parent {
+            control.count_parent(of, td, -1);
+        }
+        Ok(())
+    }
+
+    /// Counts a completion queue that is made with a parent domain (`ibv_create_cq_ex`): the domain
+    /// stays until it is [released](Self::release_parent_domain).
+    ///
+    /// # Errors
+    /// [`AllocParentDomainError::NoPd`].
+    pub fn hold_parent_domain(&self, parent: PdId) -> Result<(), AllocParentDomainError> {
+        let mut control = lock(&self.control);
+        control.pds.get_mut(&parent).ok_or(AllocParentDomainError::NoPd)?.cqs += 1;
+        Ok(())
+    }
+
+    /// A completion queue that was made with a parent domain is gone.
+    pub fn release_parent_domain(&self, parent: PdId) {
+        if let Some(domain) = lock(&self.control).pds.get_mut(&parent) {
+            domain.cqs = domain.cqs.saturating_sub(1);
+        }
+    }
+
+    /// Makes a thread domain (`ibv_alloc_td`). `None` when the device has no more, as many as
+    /// protection domains.
+    #[must_use]
+    pub fn alloc_td(&self) -> Option<TdId> {
+        let mut control = lock(&self.control);
+        if control.tds.len() >= self.limits.max_pd as usize {
+            return None;
+        }
+        loop {
+            let td = TdId(control.next_td);
+            control.next_td = control.next_td.wrapping_add(1).max(1);
+            if let Entry::Vacant(entry) = control.tds.entry(td) {
+                entry.insert(0);
+                return Some(td);
+            }
+        }
+    }
+
+    /// Ends a thread domain that no parent domain has any more.
+    ///
+    /// # Errors
+    /// [`DeallocTdError`].
+    pub fn dealloc_td(&self, td: TdId) -> Result<(), DeallocTdError> {
+        let mut control = lock(&self.control);
+        match control.tds.get(&td) {
+            None => Err(DeallocTdError::NoTd),
+            Some(0) => {
+                control.tds.remove(&td);
+                Ok(())
+            }
+            Some(&parents) => Err(DeallocTdError::Busy { parents }),
+        }
+    }
+}
+
+impl Control {
+    /// The protection domain that `pd` is or is of.
+    pub(super) fn base_of(&self, pd: PdId) -> Option<PdId> {
+        let domain = self.pds.get(&pd)?;
+        Some(domain.parent.map_or(pd, |parent| parent.of))
+    }
+
+    fn count_parent(&mut self, of: PdId, td: Option<TdId>, change: i32) {
+        if let Some(domain) = self.pds.get_mut(&of) {
+            domain.parents = domain.parents.saturating_add_signed(change);
+        }
+        if let Some(parents) = td.and_then(|td| self.tds.get_mut(&td)) {
+            *parents = parents.saturating_add_signed(change);
+        }
+    }
+
+    /// A queue pair that was made with `pd` is gone.
+    pub(super) fn release_qp_of(&mut self, pd: PdId) {
+        if let Some(domain) = self.pds.get_mut(&pd) {
+            domain.qps -= 1;
+        }
+    }
+
+    /// A shared receive queue that was made with `pd` is gone.
+    pub(super) fn release_srq_of(&mut self, pd: PdId) {
+        if let Some(domain) = self.pds.get_mut(&pd) {
+            domain.srqs -= 1;
+        }
+    }
+}

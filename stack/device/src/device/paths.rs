@@ -1,0 +1,185 @@
+//! Paths by the address that they lead to: found or opened, counted, closed.
+
+use std::net::IpAddr;
+
+use urxe_wire::{Gid, IcrcSeed, ROCE_PORT};
+
+use super::{Device, PathUse};
+use crate::path::{Path, PathKey, Route};
+use crate::qp::attr::AddressVector;
+use urxe_types::sync::lock;
+
+/// Why an address vector leads nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// The GID index.
+    #[error(
+        "sgid_index is {given}, and the port's GID table has no valid entry there; valid are {valid}"
+    )]
+    SgidIndex {
+        /// What was given.
+        given: u8,
+        /// The indices that exist.
+        valid: ValidGids,
+    },
+    /// Two versions of IP.
+    #[error(
+        "the local GID {local} (sgid_index {sgid_index}) and the peer's {peer} are of different IP versions: choose another index"
+    )]
+    IpVersions {
+        /// The index given.
+        sgid_index: u8,
+        /// The GID there.
+        local: Gid,
+        /// The peer's.
+        peer: Gid,
+    },
+    /// A peer that is no single host.
+    #[error("the peer's GID {peer} is a multicast group; a connection needs one host's")]
+    MulticastPeer {
+        /// What was given.
+        peer: Gid,
+    },
+}
+
+/// The valid entries of a GID table, for an error message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValidGids(Vec<(usize, Gid)>);
+
+impl std::fmt::Display for ValidGids {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (nr, (index, gid)) in self.0.iter().enumerate() {
+            let comma = if nr == 0 { "" } else { ", " };
+            write!(f, "{comma}{index} ({gid})")?;
+        }
+        Ok(())
+    }
+}
+
+/// Beyond so many paths an address handle has one to all processes of its peer. The table holds
+/// four times as many.
+const MAX_PATHS: usize = 1 << 22;
+
+/// Whom a path may lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peers {
+    /// A host: connections.
+    Hosts,
+    /// A multicast group as well: datagrams.
+    HostsAndGroups,
+}
+
+/// The index of a path; that of some path for a queue pair without one, which sends nothing.
+pub(super) fn index_of(path: Option<(u32, IpAddr)>) -> u32 {
+    path.map_or(0, |(index, _)| index)
+}
+
+impl Device {
+    pub(super) fn used_path(&self, path: Option<(u32, IpAddr)>) -> &Path {
+        self.path_at(index_of(path))
+    }
+
+    pub(super) fn path_at(&self, index: u32) -> &Path {
+        self.paths.at(index).unwrap_or_else(|| self.new_path(index))
+    }
+
+    fn new_path(&self, index: u32) -> &Path {
+        let made =
+            self.paths.ensure(index, |_| Path::new(self.read_budget, self.early_timeout_min));
+        made.expect(
+            "there is one a queue pair and address handle, and as many as has_room_for_paths() allows",
+        )
+    }
+
+    /// The path to the peer that `ah` names, to its process `peer_slot`, counted as used once more.
+    pub(super) fn take_path(
+        &self,
+        ah: &AddressVector,
+        peers: Peers,
+        peer_slot: u8,
+    ) -> Result<(u32, IpAddr), AddressError> {
+        let key = self.path_key(ah, peers, peer_slot)?;
+        Ok((self.take_path_with(key), key.peer))
+    }
+
+    /// Whether there may be one more path only because a peer has several processes.
+    pub(super) fn has_room_for_paths(&self) -> bool {
+        lock(&self.control).path_uses.len() < MAX_PATHS
+    }
+
+    /// The path with `key`, counted as used once more.
+    pub(super) fn take_path_with(&self, key: PathKey) -> u32 {
+        let mut control = lock(&self.control);
+        if let Some(index) = control.paths.get(&key).copied() {
+            control.path_uses[index as usize].users += 1;
+            return index;
+        }
+        let used = PathUse { key, users: 1 };
+        let index = match control.free_paths.pop() {
+            Some(index) => {
+                control.path_uses[index as usize] = used;
+                index
+            }
+            None => {
+                control.path_uses.push(used);
+                control.path_uses.len() as u32 - 1
+            }
+        };
+        control.paths.insert(key, index);
+        let source_port = self.source_ports.source_port(key.local, key.peer_slot);
+        let icrc = IcrcSeed::new(key.local, source_port, key.peer, ROCE_PORT);
+        let icrc =
+            icrc.expect("path_key() compared the IP versions").with_flush(self.limits.flush_icrc);
+        self.new_path(index).open(Route { key, source_port, icrc });
+        index
+    }
+
+    pub(super) fn path_key(
+        &self,
+        ah: &AddressVector,
+        peers: Peers,
+        peer_slot: u8,
+    ) -> Result<PathKey, AddressError> {
+        let gids = lock(&self.gids);
+        let sgid_index = if ah.is_global { ah.sgid_index } else { 0 };
+        let local = gids.get(usize::from(sgid_index)).copied().filter(|gid| !gid.is_zero());
+        let Some(local) = local else {
+            let valid =
+                gids.iter().copied().enumerate().filter(|(_, gid)| !gid.is_zero()).collect();
+            return Err(AddressError::SgidIndex { given: sgid_index, valid: ValidGids(valid) });
+        };
+        // Without a global route (programs that were made for InfiniBand on one host) the peer is
+        // the device itself.
+        let peer = if ah.is_global && !ah.dgid.is_zero() { ah.dgid } else { local };
+        let (local_ip, peer_ip) = (local.to_ip(), peer.to_ip());
+        if local_ip.is_ipv4() != peer_ip.is_ipv4() {
+            return Err(AddressError::IpVersions { sgid_index, local, peer });
+        }
+        if peer_ip.is_multicast() && peers == Peers::Hosts {
+            return Err(AddressError::MulticastPeer { peer });
+        }
+        // The route to a host says how far it is, as in the kernel; how far a multicast message
+        // goes, its sender does.
+        let hop_limit = if peer_ip.is_multicast() { ah.hop_limit } else { 0 };
+        Ok(PathKey {
+            local: local_ip,
+            peer: peer_ip,
+            peer_slot,
+            traffic_class: ah.traffic_class,
+            hop_limit,
+        })
+    }
+
+    pub(super) fn release_path(&self, path: Option<(u32, IpAddr)>) {
+        let Some((index, _)) = path else { return };
+        let mut control = lock(&self.control);
+        let used = &mut control.path_uses[index as usize];
+        used.users -= 1;
+        if used.users == 0 {
+            let key = used.key;
+            control.paths.remove(&key);
+            control.free_paths.push(index);
+            self.new_path(index).close();
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Posting work requests.
+
+use urxe_wire::Service;
+
+use super::{Device, QpHandle};
+use crate::path::Path;
+use crate::path::cork::{Held, WAIT_NS};
+use crate::qp::Qp;
+use crate::qp::wr::{Destination, PostError, RecvRequest, SendRequest};
+use urxe_types::sync::atomic::Ordering;
+use urxe_types::time::Time;
+
+impl Device {
+    /// Posts send work requests. What can be sent leaves with the next
+    /// [`transmit_pending`](Self::transmit_pending).
+    ///
+    /// # Errors
+    /// The index of the first request that was refused, and why; those before it were taken.
+    pub fn post_send(
+        &self,
+        now: Time,
+        handle: QpHandle,
+        requests: &[SendRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
+        self.post_send_in(now, handle, requests, None).0
+    }
+
+    /// The same for a caller that polls in rounds, and sends what is posted with
+    /// [`transmit_pending`](Self::transmit_pending): whether that is due now. Else it is by the
+    /// next round at the latest, or when the device's timer says so.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send).
+    pub fn post_send_in_round(
+        &self,
+        now: Time,
+        handle: QpHandle,
+        requests: &[SendRequest<'_>],
+        round: u64,
+    ) -> (Result<(), (usize, PostError)>, bool) {
+        self.post_send_in(now, handle, requests, Some(round))
+    }
+
+    fn post_send_in(
+        &self,
+        now: Time,
+        handle: QpHandle,
+        requests: &[SendRequest<'_>],
+        round: Option<u64>,
+    ) -> (Result<(), (usize, PostError)>, bool) {
+        for request in requests {
+            if let Destination::Datagram { ah, qpn, .. } = request.to {
+                self.ensure_path(ah, qpn);
+            }
+        }
+        let posted = self.with_slot(handle, |slot, qp| {
+            let context = self.context(now, qp.path);
+            let result = qp.post_send(requests, &context);
+            let held = match round {
+                Some(round) if result.is_ok() => hold(qp, requests, context.path, round),
+                _ => Held::No,
+            };
+            if held == Held::First {
+                self.settle_timer(handle.index, qp, now.plus_ns(WAIT_NS));
+                self.urgent.store(true, Ordering::Release);
+            }
+            let is_late = result.is_ok()
+                && qp.comes_late(requests.len(), context.path)
+                // If it still stands there, or on its former path, it is listed as others are.
+                && context.path.late.push_alone(handle.index, &slot.late);
+            if is_late {
+                qp.is_blocked = true;
+                self.touch_path_of(qp.path);
+            } else {
+                self.list(handle.index, slot, qp);
+            }
+            (result, held == Held::No)
+        });
+        posted.unwrap_or((Err((0, PostError::NoQp)), true))
+    }
+
+    /// Posts receive work requests.
+    ///
+    /// # Errors
+    /// The index of the first request that was refused, and why; those before it were taken.
+    pub fn post_recv(
+        &self,
+        now: Time,
+        handle: QpHandle,
+        requests: &[RecvRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
+        let posted = self.with_qp(handle, |qp| {
+            let context = self.context(now, qp.path);
+            qp.post_recv(requests, &context)
+        });
+        posted.unwrap_or(Err((0, PostError::NoQp)))
+    }
+}
+
+/// Whether requests that were just posted may wait for others. Only those that are acknowledged do,
+/// and only while an acknowledgement is on its way to send them.
+#[inline(never)] // kept out of the way of those that do not ask
+fn hold(qp: &Qp, requests: &[SendRequest<'_>], path: &Path, round: u64) -> Held {
+    let is_acknowledged = matches!(qp.core.qp_type.service(), Service::Rc | Service::Xrc);
+    if !is_acknowledged || qp.path.is_none() {
+        return Held::No;
+    }
+    if path.window.in_flight() == 0 {
+        path.cork.uncork();
+        return Held::No;
+    }
+    let mtu = u64::from(qp.core.mtu());
+    let (packets, bytes) = requests.iter().fold((0, 0), |(packets, bytes), request| {
+        let len = request.sent_len();
+        (packets + len.div_ceil(mtu).max(1), bytes + len)
+    });
+    path.cork.hold(round, requests.len() as u32, packets, bytes)
+}

@@ -1,0 +1,217 @@
+//! Creating and destroying shared receive queues and XRC domains, and finding a queue by its
+//! number.
+
+use super::slots::Slots;
+use super::{Control, Device};
+use crate::cq::{CqRef, EventObject, SrqId};
+use crate::srq::error::{CreateSrqError, DestroySrqError, SrqError, check_size};
+use crate::srq::xrcd::{
+    Claim, CloseXrcdError, Inode, OpenXrcdError, Xrcd, XrcdError, XrcdFlags, XrcdRef,
+};
+use crate::srq::{Srq, SrqInit, SrqRef, Surroundings, XrcPart};
+use urxe_types::sync::{Arc, Mutex, lock};
+
+/// The shared receive queues of a device.
+pub(crate) struct SrqTable(Slots<Mutex<Option<Arc<Srq>>>>);
+
+impl SrqTable {
+    pub const fn new() -> Self {
+        Self(Slots::new())
+    }
+
+    /// The shared receive queue of that number, if `xrcd` has it.
+    pub fn find(&self, id: SrqId, xrcd: &XrcdRef) -> Option<Arc<Srq>> {
+        let srq = lock(self.0.at(index_of(id))?).clone()?;
+        (srq.id() == id && srq.is_in(xrcd)).then_some(srq)
+    }
+}
+
+/// Bits of a number that are the index; the rest of its 24 bits count how often the index was used.
+const INDEX_BITS: u32 = 16;
+/// The most shared receive queues of a device.
+pub(super) const MAX_SRQS: u32 = 1 << INDEX_BITS;
+const GENERATIONS: u32 = 1 << (24 - INDEX_BITS);
+
+fn index_of(id: SrqId) -> u32 {
+    id.0 & (MAX_SRQS - 1)
+}
+
+impl Device {
+    /// Makes a shared receive queue (`ibv_create_srq`). Its sizes come back in [`Srq::query`].
+    ///
+    /// # Errors
+    /// [`CreateSrqError`].
+    pub fn create_srq(&self, init: &SrqInit) -> Result<Arc<Srq>, CreateSrqError> {
+        let limits = &self.limits;
+        check_size("max_wr", init.attr.max_wr, 1, limits.max_srq_wr)?;
+        check_size("max_sge", init.attr.max_sge, 0, limits.max_srq_sge)?;
+        check_size("srq_limit", init.attr.srq_limit, 0, init.attr.max_wr)?;
+        let cq = init.xrc.as_ref().map(|xrc| CqRef::new(Arc::clone(&xrc.cq))).transpose()?;
+        let mut control = lock(&self.control);
+        let xrcd =
+            init.xrc.as_ref().map(|xrc| self.use_xrcd(&mut control, &xrc.xrcd)).transpose()?;
+        let pd = control.base_of(init.pd).ok_or(CreateSrqError::NoPd)?;
+        control.pds.get_mut(&init.pd).ok_or(CreateSrqError::NoPd)?.srqs += 1;
+        let none_left = CreateSrqError::NoneLeft { allowed: limits.max_srq };
+        let Some(id) = self.take_srq_number(&mut control) else {
+            control.release_srq_of(init.pd);
+            return Err(none_left);
+        };
+        drop(control);
+        let slot = self.srqs.0.ensure(index_of(id), |_| Mutex::new(None)).ok_or(none_left)?;
+        let around = Surroundings {
+            id,
+            pd,
+            max_wr: limits.max_srq_wr,
+            events: Arc::clone(&self.events),
+            counters: Arc::clone(&self.counters),
+        };
+        let srq =
+            Arc::new(Srq::new(init, xrcd.zip(cq).map(|(xrcd, cq)| XrcPart { xrcd, cq }), around));
+        *lock(slot) = Some(Arc::clone(&srq));
+        Ok(srq)
+    }
+
+    fn take_srq_number(&self, control: &mut Control) -> Option<SrqId> {
+        if let Some(id) = control.free_srqs.pop() {
+            return Some(id);
+        }
+        if control.fresh_srq == self.limits.max_srq {
+            return None;
+        }
+        control.fresh_srq += 1;
+        Some(SrqId(control.fresh_srq - 1))
+    }
+
+    /// One more queue pair takes from `srq`.
+    pub(super) fn use_srq(&self, srq: &Arc<Srq>) -> Result<SrqRef, SrqError> {
+        if !srq.is_of(&self.events) {
+            return Err(SrqError::OtherDevice { given: srq.id() });
+        }
+        if srq.is_xrc() {
+            return Err(SrqError::Xrc { given: srq.id() });
+        }
+        SrqRef::new(Arc::clone(srq))
+    }
+
+    /// Opens an XRC domain (`ibv_open_xrcd`): that of a file, which all of this process that open
+    /// it share, or, without a file, a new one that only this call knows. `claim` is called when
+    /// the file's domain is made, and tells other processes of it: to take part in theirs, without
+    /// [`XrcdFlags::CREATE`], is refused, and so is one of which it is said that nobody else has
+    /// one. A process that makes one beside theirs has one of its own.
+    ///
+    /// # Errors
+    /// [`OpenXrcdError`].
+    pub fn open_xrcd(
+        &self,
+        inode: Option<Inode>,
+        flags: XrcdFlags,
+        claim: impl FnOnce(Inode) -> Result<Option<Claim>, OpenXrcdError>,
+    ) -> Result<Arc<Xrcd>, OpenXrcdError> {
+        let mut control = lock(&self.control);
+        let found =
+            inode.and_then(|inode| control.xrcds.iter().find(|xrcd| xrcd.inode() == Some(inode)));
+        match (found, inode) {
+            (Some(_), Some(given)) if flags.contains(XrcdFlags::EXCLUSIVE) => {
+                return Err(OpenXrcdError::Exists { given });
+            }
+            (Some(xrcd), _) => {
+                xrcd.open_again();
+                return Ok(Arc::clone(xrcd));
+            }
+            (None, _) if flags.contains(XrcdFlags::CREATE) => {}
+            (None, None) => return Err(OpenXrcdError::NoFile),
+            (None, Some(given)) => {
+                // If another process has it, that is what is wrong.
+                claim(given)?;
+                return Err(OpenXrcdError::NotThere { given });
+            }
+        }
+        if control.xrcds.len() >= self.limits.max_xrcd as usize {
+            return Err(OpenXrcdError::NoneLeft { allowed: self.limits.max_xrcd });
+        }
+        let claim = match inode.map(claim) {
+            // Two processes that make one each, as both ends of ibv_xsrq_pingpong do, need nothing
+            // of each other's.
+            Some(Err(OpenXrcdError::OtherProcess { given }))
+                if !flags.contains(XrcdFlags::EXCLUSIVE) =>
+            {
+                tracing::warn!(
+                    inode = given.number,
+                    "another process has an XRC domain of this file; this process gets one of its own, and none of the other's queues"
+                );
+                None
+            }
+            claim => claim.transpose()?.flatten(),
+        };
+        let xrcd = Arc::new(Xrcd::new(inode, Arc::clone(&self.events), claim));
+        control.xrcds.push(Arc::clone(&xrcd));
+        Ok(xrcd)
+    }
+
+    /// Closes an XRC domain once; after the last time it is gone (`ibv_close_xrcd`).
+    ///
+    /// # Errors
+    /// [`CloseXrcdError`]: the last time only when nothing is in it.
+    pub fn close_xrcd(&self, xrcd: &Arc<Xrcd>) -> Result<(), CloseXrcdError> {
+        let mut control = lock(&self.control);
+        if !xrcd.is_of(&self.events) {
+            return Err(CloseXrcdError::NoXrcd);
+        }
+        if xrcd.close()? {
+            control.xrcds.retain(|other| !Arc::ptr_eq(other, xrcd));
+        }
+        Ok(())
+    }
+
+    /// One more is in `xrcd`. The lock is the control lock, under which domains are closed.
+    pub(super) fn use_xrcd(
+        &self,
+        _control: &mut Control,
+        xrcd: &Arc<Xrcd>,
+    ) -> Result<XrcdRef, XrcdError> {
+        if !xrcd.is_of(&self.events) {
+            return Err(XrcdError::OtherDevice);
+        }
+        XrcdRef::new(Arc::clone(xrcd))
+    }
+
+    /// Destroys a shared receive queue that no queue pair takes from any more: the receives in it
+    /// complete nowhere. Waits until the events about it that were taken are acknowledged.
+    ///
+    /// # Errors
+    /// [`DestroySrqError`].
+    pub fn destroy_srq(&self, srq: &Srq) -> Result<(), DestroySrqError> {
+        self.remove_srq(srq)?;
+        self.events.retire(EventObject::Srq(srq.id()));
+        Ok(())
+    }
+
+    /// Destroys a shared receive queue without waiting for acknowledgements, as when its owner goes
+    /// away.
+    ///
+    /// # Errors
+    /// [`DestroySrqError`].
+    pub fn forget_srq(&self, srq: &Srq) -> Result<(), DestroySrqError> {
+        self.remove_srq(srq)?;
+        self.events.forget(EventObject::Srq(srq.id()));
+        Ok(())
+    }
+
+    fn remove_srq(&self, srq: &Srq) -> Result<(), DestroySrqError> {
+        let slot = self.srqs.0.at(index_of(srq.id())).ok_or(DestroySrqError::NoSrq)?;
+        let mut guard = lock(slot);
+        if !guard.as_ref().is_some_and(|own| std::ptr::eq(&raw const **own, srq)) {
+            return Err(DestroySrqError::NoSrq);
+        }
+        srq.destroy()?;
+        *guard = None;
+        drop(guard);
+        let mut control = lock(&self.control);
+        control.release_srq_of(srq.made_with());
+        let id = srq.id().0;
+        let generation = ((id >> INDEX_BITS) + 1) % GENERATIONS;
+        control.free_srqs.push(SrqId(generation << INDEX_BITS | (id & (MAX_SRQS - 1))));
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! What a device has fewer of than usual, it gives out so often and no more.
+
+use super::*;
+use crate::device::ah::CreateAhError;
+use crate::device::{CreateCqError, Limits};
+use crate::qp::wr::PostError;
+use crate::srq::xrcd::XrcdFlags;
+use crate::srq::{SrqAttr, SrqInit};
+use urxe_memory::{AllocMwError, MwType, RegMrError};
+
+/// A device with one number of its limits changed.
+fn device(change: impl FnOnce(&mut Limits)) -> Device {
+    let mut config = DeviceConfig::new(vec![Gid::from_ip(A.into())], 1);
+    change(&mut config.limits);
+    Device::new(config)
+}
+
+type Lower = fn(&mut Limits);
+type Take = fn(&Device, PdId, &Arc<Cq>) -> Result<(), i32>;
+
+fn open_xrcd(device: &Device) -> Result<(), i32> {
+    device
+        .open_xrcd(None, XrcdFlags::CREATE, |_| unreachable!("no file"))
+        .map(drop)
+        .map_err(|error| error.errno())
+}
+
+fn register_page(device: &Device, pd: PdId, len: usize) -> Result<(), RegMrError> {
+    let buffer = Arc::new(Buffer::new(len).unwrap());
+    device.memory().register_buffer(pd, &buffer, 0..len, 0, Access::LOCAL_WRITE).map(drop)
+}
+
+#[test]
+fn as_many_are_made_as_the_device_has_and_one_more_is_refused() {
+    let rows: [(&str, Lower, Take); 5] = [
+        (
+            "max_qp",
+            |limits| limits.max_qp = 3,
+            |device, pd, cq| {
+                let cq = || Arc::clone(cq);
+                let (qp_type, cap) = (QpType::Rc, QpCap::default());
+                let init = QpInit {
+                    qp_type,
+                    pd,
+                    send_cq: cq(),
+                    recv_cq: cq(),
+                    srq: None,
+                    cap,
+                    sq_sig_all: false,
+                };
+                device.create_qp(&init).map(drop).map_err(|error| error.errno())
+            },
+        ),
+        ("max_xrcd", |limits| limits.max_xrcd = 3, |device, _, _| open_xrcd(device)),
+        (
+            "max_srq",
+            |limits| limits.max_srq = 3,
+            |device, pd, _| {
+                let attr = SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 };
+                let made = device.create_srq(&SrqInit { pd, attr, xrc: None, context: 0 });
+                // It goes by being destroyed, not by being dropped.
+                made.map(std::mem::forget).map_err(|error| error.errno())
+            },
+        ),
+        (
+            "max_mr",
+            |limits| limits.max_mr = 3,
+            |device, pd, _| register_page(device, pd, 4096).map_err(|error| error.errno()),
+        ),
+        (
+            "max_mw",
+            |limits| limits.max_mw = 3,
+            |device, pd, _| {
+                let made = device.memory().alloc_mw(pd, MwType::Type2);
+                made.map(drop).map_err(|error: AllocMwError| error.errno())
+            },
+        ),
+    ];
+    for (name, change, take) in rows {
+        let device = device(change);
+        let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(4, None, 0).unwrap());
+        let outcomes: Vec<_> = (0..4).map(|_| take(&device, pd, &cq)).collect();
+        assert_eq!(outcomes, [Ok(()), Ok(()), Ok(()), Err(libc::ENOMEM)], "{name}");
+    }
+}
+
+#[test]
+fn a_region_is_no_longer_than_the_device_allows() {
+    let device = device(|limits| limits.max_mr_size = 8192);
+    let pd = device.alloc_pd().unwrap();
+    assert_eq!(register_page(&device, pd, 8192), Ok(()));
+    let refused = register_page(&device, pd, 8193).unwrap_err();
+    assert_eq!(refused, RegMrError::TooLong { given: 8193, allowed: 8192 });
+    assert_eq!(refused.errno(), libc::EINVAL);
+    let [short, long] = [4096, 16384].map(|len| Arc::new(Buffer::new(len).unwrap()));
+    let mr = device.memory().register_buffer(pd, &short, 0..4096, 0, Access::LOCAL_WRITE).unwrap();
+    let grown = device.memory().reregister_buffer(mr.lkey, Some((&long, 0..16384, 0)), None, None);
+    assert_eq!(grown.unwrap_err().errno(), libc::EINVAL);
+}
+
+#[test]
+fn a_message_is_no_longer_than_the_device_allows() {
+    let device = device(|limits| limits.max_msg_sz = 5000);
+    let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(16, None, 0).unwrap());
+    let (buffer, qp) = (Arc::new(Buffer::new(8192).unwrap()), create_qp(&device, pd, &cq));
+    let mr = register(&device, pd, &buffer, Access::LOCAL_WRITE);
+    let end = End { device, pd, cq, qp, buffer, mr };
+    end.connect_qp(end.qp, end.qp.qpn(), A);
+    let remote = end.remote(0);
+    for op in [SendOp::Send, SendOp::Write { remote }, SendOp::Read { remote }] {
+        let post = |sges: &[Sge]| {
+            let (to, flags) = (Destination::Peer, SendFlags::empty());
+            let request = SendRequest { wr_id: 1, op, to, flags, payload: Payload::Sges(sges) };
+            end.device.post_send(Time::ZERO, end.qp, &[request]).map_err(|(_, error)| error)
+        };
+        assert_eq!(post(&[end.sge(0, 2500), end.sge(0, 2500)]), Ok(()), "{op:?}");
+        let refused = post(&[end.sge(0, 2500), end.sge(0, 2501)]);
+        assert_eq!(refused, Err(PostError::TooLong { given: 5001, allowed: 5000 }), "{op:?}");
+    }
+}
+
+#[test]
+fn completion_queues_are_counted_and_their_places_come_back() {
+    let device = device(|limits| limits.max_cq = 2);
+    let (first, second) =
+        (device.create_cq(1, None, 0).unwrap(), device.create_cq(1, None, 0).unwrap());
+    let error = device.create_cq(1, None, 0).unwrap_err();
+    assert!(matches!(error, CreateCqError::NoneLeft { allowed: 2 }), "{error}");
+    assert_eq!(error.errno(), libc::ENOMEM);
+    first.destroy().unwrap();
+    drop(first);
+    let third = device.create_cq(1, None, 0).unwrap();
+    assert!(device.create_cq(1, None, 0).is_err());
+    // What is refused for another reason takes no place.
+    drop(third);
+    assert!(matches!(device.create_cq(0, None, 0), Err(CreateCqError::Cq(_))));
+    assert!(device.create_cq(1, None, 0).is_ok());
+    drop(second);
+}
+
+#[test]
+fn address_handles_are_counted_and_their_places_come_back() {
+    let device = device(|limits| limits.max_ah = 2);
+    let pd = device.alloc_pd().unwrap();
+    let to = AddressVector {
+        dgid: Gid::from_ip(B.into()),
+        is_global: true,
+        port_num: 1,
+        ..AddressVector::default()
+    };
+    let (first, _) = (device.create_ah(pd, &to).unwrap(), device.create_ah(pd, &to).unwrap());
+    let error = device.create_ah(pd, &to).unwrap_err();
+    assert_eq!((error.errno(), error), (libc::ENOMEM, CreateAhError::NoneLeft { allowed: 2 }));
+    device.destroy_ah(first).unwrap();
+    device.create_ah(pd, &to).unwrap();
+    assert!(device.create_ah(pd, &to).is_err());
+}
+
+#[test]
+fn a_device_has_no_more_groups_than_its_process_has_descriptors() {
+    let limits = Limits::default();
+    assert_eq!(limits.within_descriptors(1024).max_mcast_grp, 1024);
+    assert_eq!(limits.within_descriptors(u64::MAX), limits);
+}

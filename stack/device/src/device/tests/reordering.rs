@@ -1,0 +1,203 @@
+//! A wire on which packets overtake each other by a bounded number of places: up to the bound
+//! nobody asks for anything and nothing is sent twice.
+
+use super::*;
+use urxe_types::rng::Rng;
+
+/// So many packets are kept for one that they overtook.
+pub(super) const HELD: u64 = 8;
+/// The most work requests of a round, the most bytes of one, and what each has of both buffers for
+/// itself.
+const MOST: u64 = 12;
+const LONGEST: u64 = 20_000;
+const PLACE: u64 = 32 << 10;
+/// What atomics add to.
+const CELL: u64 = (1 << 20) - 8;
+
+/// Moves packets until both sides are silent and wait for nothing, from `now` on. Of those that are
+/// on their way together, none is overtaken by more than `places`.
+pub(super) fn run_overtaking(
+    a: &End,
+    b: &End,
+    wire: &Wire,
+    rng: &mut Rng,
+    now: &mut Time,
+    places: u64,
+) {
+    let mut scratch = ReceiveScratch::default();
+    loop {
+        *now = now.plus_ns(10_000);
+        a.device.transmit_pending(*now, wire);
+        b.device.transmit_pending(*now, wire);
+        let runs: Vec<Packets> = lock(&wire.0).drain(..).collect();
+        if runs.is_empty() {
+            if [a, b].iter().all(|end| end.device.bytes_in_flight() == (0, 0)) {
+                return;
+            }
+            let deadlines = [a, b].into_iter().filter_map(|end| end.device.next_deadline());
+            *now = deadlines.min().expect("who waits has a deadline").max(*now);
+            a.device.handle_timeouts(*now);
+            b.device.handle_timeouts(*now);
+        }
+        for (device, to) in [(&a.device, A), (&b.device, B)] {
+            let packets = runs.iter().filter(|run| run.to == IpAddr::V4(to));
+            let packets = packets.flat_map(|run| {
+                run.bytes.chunks(run.segment_size).map(|bytes| (run.from, bytes.to_vec()))
+            });
+            // What comes `places` + 1 places later is behind it in any case.
+            let mut packets: Vec<_> = packets
+                .enumerate()
+                .map(|(place, packet)| (place as u64 + rng.between(0, places + 1), packet))
+                .collect();
+            packets.sort_by_key(|(place, _)| *place);
+            for (_, (from, bytes)) in &packets {
+                let datagrams = Datagrams {
+                    from: *from,
+                    from_port: ROCE_PORT,
+                    to: to.into(),
+                    bytes,
+                    segment_size: bytes.len(),
+                    traffic_class: 0,
+                    hop_limit: 64,
+                };
+                device.receive(*now, &datagrams, &mut scratch);
+            }
+        }
+    }
+}
+
+/// Nothing was asked for, sent twice or dropped, but for acknowledgements that a later one
+/// overtook.
+pub(super) fn assert_undisturbed(end: &End, what: &str) {
+    for counter in [
+        Counter::SendSeqErr,
+        Counter::RcvdSeqErr,
+        Counter::CompleterRetryErr,
+        Counter::TailProbes,
+        Counter::DuplicateRequest,
+        Counter::DropOutOfSequence,
+        Counter::DropImpliedNak,
+        Counter::DropGhostAck,
+    ] {
+        assert_eq!(end.device.counters().value(counter), 0, "{}, {what}", counter.name());
+    }
+    let [held, executed] =
+        [Counter::HeldPackets, Counter::HeldExecuted].map(|c| end.device.counters().value(c));
+    assert_eq!(held, executed, "{what}");
+}
+
+/// Where a work request's data lies, or is read from by the peer.
+fn source(nr: u64) -> u64 {
+    nr * PLACE
+}
+
+/// Where its data goes at the peer.
+fn target(nr: u64) -> u64 {
+    (MOST + nr) * PLACE
+}
+
+/// Where its answer goes.
+fn landing(nr: u64) -> u64 {
+    2 * MOST * PLACE + nr * LONGEST
+}
+
+/// Posts some work requests of random kinds and lengths, with what they need at the peer.
+fn post(rng: &mut Rng, end: &End, peer: &End) -> Vec<(SendOp, u32)> {
+    let mut posted = Vec::new();
+    for nr in 0..rng.between(1, MOST) {
+        let op = match rng.index(5) {
+            0 => SendOp::Send,
+            1 => SendOp::SendImm { imm: nr as u32 },
+            2 => SendOp::Write { remote: peer.remote(target(nr)) },
+            3 => SendOp::Read { remote: peer.remote(source(nr)) },
+            _ => SendOp::FetchAdd { remote: peer.remote(CELL), add: 1 },
+        };
+        let length = if op.is_atomic() {
+            8
+        } else {
+            rng.pick(&[0, 1, 900, 1024, 1025, 5000, LONGEST as u32])
+        };
+        if matches!(op, SendOp::Send | SendOp::SendImm { .. }) {
+            let sges = [peer.sge(target(nr), PLACE as u32)];
+            peer.device
+                .post_recv(Time::ZERO, peer.qp, &[RecvRequest { wr_id: nr, sges: &sges }])
+                .unwrap();
+        }
+        let local = if op.returns_data() { landing(nr) } else { source(nr) };
+        end.post(op, &[end.sge(local, length)]);
+        posted.push((op, length));
+    }
+    posted
+}
+
+/// All of them are done, and every byte is where it belongs. Returns how many added to the peer's
+/// cell.
+fn check(end: &End, peer: &End, posted: &[(SendOp, u32)], what: &str) -> u64 {
+    let completions = end.completions();
+    assert!(completions.iter().all(|wc| wc.status == WcStatus::Success), "{what}: {completions:?}");
+    assert_eq!(
+        completions.iter().filter(|wc| !matches!(wc.opcode, WcOpcode::Recv)).count(),
+        posted.len(),
+        "{what}"
+    );
+    let mut adds = 0;
+    for (nr, (op, length)) in posted.iter().enumerate() {
+        let (nr, length) = (nr as u64, *length as usize);
+        let same = match op {
+            SendOp::FetchAdd { .. } => {
+                adds += 1;
+                true
+            }
+            SendOp::Read { .. } => {
+                end.bytes(landing(nr) as usize, length) == peer.bytes(source(nr) as usize, length)
+            }
+            _ => peer.bytes(target(nr) as usize, length) == end.bytes(source(nr) as usize, length),
+        };
+        assert!(same, "{op:?}, {length} bytes, {what}");
+    }
+    adds
+}
+
+#[test]
+fn packets_that_overtake_few_others_cost_nothing_and_many_a_nak() {
+    for seed in 0..40 {
+        for places in [1, HELD, 5 * HELD] {
+            let what = format!("seed {seed}, {places} places");
+            let mut rng = Rng::stream(seed, places);
+            let (a, b, wire) = pair();
+            let (mut now, mut cells) = (Time::ZERO, [0; 2]);
+            for _ in 0..6 {
+                for end in [&a, &b] {
+                    let mut bytes = vec![0; (MOST * PLACE) as usize];
+                    rng.fill(&mut bytes);
+                    end.buffer.write(0, &bytes).unwrap();
+                }
+                let posted = [post(&mut rng, &a, &b), post(&mut rng, &b, &a)];
+                run_overtaking(&a, &b, &wire, &mut rng, &mut now, places);
+                cells[1] += check(&a, &b, &posted[0], &what);
+                cells[0] += check(&b, &a, &posted[1], &what);
+            }
+            for (end, added) in [(&a, cells[0]), (&b, cells[1])] {
+                assert_eq!(
+                    end.bytes(CELL as usize, 8),
+                    added.to_ne_bytes(),
+                    "each atomic once, {what}"
+                );
+                assert_eq!(end.device.bytes_in_flight(), (0, 0), "{what}");
+            }
+            let count = |counter| {
+                [&a, &b].map(|end| end.device.counters().value(counter)).iter().sum::<u64>()
+            };
+            assert!(count(Counter::HeldExecuted) > 0, "{what}");
+            if places <= HELD {
+                assert_undisturbed(&a, &what);
+                assert_undisturbed(&b, &what);
+            } else {
+                assert!(
+                    count(Counter::SendSeqErr) + count(Counter::CompleterRetryErr) > 0,
+                    "{what}"
+                );
+            }
+        }
+    }
+}

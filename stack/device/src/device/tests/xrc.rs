@@ -1,0 +1,504 @@
+//! Extended reliable connections: every operation, through which domain to which queue, and what is
+//! refused.
+
+use super::reordering::{HELD, assert_undisturbed, run_overtaking};
+use super::*;
+use crate::cq::{AsyncEvent, QpEventType, SrqId};
+use crate::qp::wr::PostError;
+use crate::srq::error::{CreateSrqError, SrqError};
+use crate::srq::xrcd::{CloseXrcdError, Inode, OpenXrcdError, Xrcd, XrcdError, XrcdFlags};
+use crate::srq::{SrqAttr, SrqInit, XrcSrqInit};
+use urxe_types::rng::Rng;
+
+const FILE: Inode = Inode { device: 1, number: 2 };
+
+fn new_xrcd(device: &Device) -> Arc<Xrcd> {
+    device.open_xrcd(None, XrcdFlags::CREATE, |_| Ok(None)).unwrap()
+}
+
+/// A shared receive queue of `xrcd` with a protection domain, region and completion queue of its
+/// own.
+struct Inbox {
+    srq: Arc<Srq>,
+    cq: Arc<Cq>,
+    pd: PdId,
+    mr: Mr,
+}
+
+impl Inbox {
+    fn new(end: &End, xrcd: &Arc<Xrcd>) -> Self {
+        let pd = end.device.alloc_pd().unwrap();
+        let cq = end.device.create_cq(64, None, 0).unwrap();
+        let attr = SrqAttr { max_wr: 16, max_sge: 2, srq_limit: 0 };
+        let xrc = Some(XrcSrqInit { xrcd: Arc::clone(xrcd), cq: Arc::clone(&cq) });
+        let srq = end.device.create_srq(&SrqInit { pd, attr, xrc, context: 0 }).unwrap();
+        let access = Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC;
+        let mr = register(&end.device, pd, &end.buffer, access);
+        Self { srq, cq, pd, mr }
+    }
+
+    fn post(&self, wr_id: u64, offset: u64, length: u32) {
+        let sge = Sge { addr: self.mr.iova + offset, length, lkey: self.mr.lkey };
+        self.srq.post(&[RecvRequest { wr_id, sges: &[sge] }]).unwrap();
+    }
+
+    fn remote(&self, offset: u64) -> Remote {
+        Remote { addr: self.mr.iova + offset, rkey: self.mr.rkey }
+    }
+
+    fn completions(&self) -> Vec<Completion> {
+        let mut out = [Completion::default(); 64];
+        let count = self.cq.poll(&mut out).unwrap();
+        out[..count].to_vec()
+    }
+}
+
+/// `a` sends through `from`; `b` has the target `to` in `xrcd`.
+struct Xrc {
+    a: End,
+    b: End,
+    wire: Wire,
+    xrcd: Arc<Xrcd>,
+    from: QpHandle,
+    to: QpHandle,
+}
+
+impl Xrc {
+    fn new() -> Self {
+        let (a, b) = (End::new(A, 1), End::new(B, 2));
+        let xrcd = new_xrcd(&b.device);
+        let (from, to) = (initiator(&a), b.device.create_xrc_target(&xrcd).unwrap());
+        a.connect_as(QpType::XrcSend, from, to.qpn(), B);
+        b.connect_as(QpType::XrcRecv, to, from.qpn(), A);
+        Self { a, b, wire: Wire::default(), xrcd, from, to }
+    }
+
+    fn post(&self, to: &Inbox, op: SendOp, sges: &[Sge]) {
+        self.post_to(to.srq.id(), op, sges);
+    }
+
+    fn post_to(&self, srq: SrqId, op: SendOp, sges: &[Sge]) {
+        let to = Destination::XrcSrq { srq };
+        let request = SendRequest {
+            wr_id: 7,
+            op,
+            to,
+            flags: SendFlags::SIGNALED,
+            payload: Payload::Sges(sges),
+        };
+        self.a.device.post_send(Time::ZERO, self.from, &[request]).unwrap();
+    }
+
+    fn run(&self) {
+        run(&self.a, &self.b, &self.wire);
+    }
+
+    fn sent(&self) -> Vec<WcStatus> {
+        self.a.completions().iter().map(|wc| wc.status).collect()
+    }
+
+    fn state(&self) -> QpState {
+        self.b.device.query_qp(self.to).unwrap().qp_state
+    }
+}
+
+fn initiator(end: &End) -> QpHandle {
+    let cap = QpCap {
+        max_send_wr: 16,
+        max_recv_wr: 9,
+        max_send_sge: 4,
+        max_recv_sge: 9,
+        max_inline_data: 64,
+    };
+    let (send_cq, recv_cq) = (Arc::clone(&end.cq), Arc::clone(&end.cq));
+    let init = QpInit {
+        qp_type: QpType::XrcSend,
+        pd: end.pd,
+        send_cq,
+        recv_cq,
+        srq: None,
+        cap,
+        sq_sig_all: false,
+    };
+    end.device.create_qp(&init).unwrap()
+}
+
+#[test]
+fn every_operation_of_a_reliable_connection() {
+    let xrc = Xrc::new();
+    let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
+    let data = pattern(5000);
+    xrc.a.buffer.write(0, &data).unwrap();
+    inbox.post(1, 0, 6000);
+    inbox.post(2, 8192, 6000);
+    inbox.post(3, 16384, 6000);
+    inbox.post(4, 0, 0);
+    // The key that the second SEND invalidates: a window of the queue's protection domain.
+    let extra = register(&xrc.b.device, inbox.pd, &xrc.b.buffer, Access::REMOTE_READ);
+    xrc.post(&inbox, SendOp::Send, &[xrc.a.sge(0, 5000)]);
+    xrc.post(&inbox, SendOp::SendImm { imm: 0xfeed }, &[xrc.a.sge(0, 1024)]);
+    xrc.post(&inbox, SendOp::Send, &[xrc.a.sge(0, 0)]);
+    xrc.post(
+        &inbox,
+        SendOp::WriteImm { remote: inbox.remote(40_000), imm: 3 },
+        &[xrc.a.sge(0, 3000)],
+    );
+    xrc.post(&inbox, SendOp::Write { remote: inbox.remote(50_000) }, &[xrc.a.sge(0, 5000)]);
+    xrc.post(&inbox, SendOp::Read { remote: inbox.remote(40_000) }, &[xrc.a.sge(60_000, 3000)]);
+    xrc.run();
+    assert_eq!(xrc.sent(), [WcStatus::Success; 6]);
+    let wcs = inbox.completions();
+    let told: Vec<_> =
+        wcs.iter().map(|wc| (wc.wr_id, wc.opcode, wc.byte_len, wc.imm_data())).collect();
+    assert_eq!(
+        told,
+        [
+            (1, WcOpcode::Recv, 5000, None),
+            (2, WcOpcode::Recv, 1024, Some(0xfeed)),
+            (3, WcOpcode::Recv, 0, None),
+            (4, WcOpcode::RecvRdmaWithImm, 3000, Some(3))
+        ]
+    );
+    assert!(wcs.iter().all(|wc| wc.qp_num == xrc.to.qpn() && wc.src_qp == xrc.from.qpn()));
+    assert_eq!(xrc.b.bytes(0, 5000), data);
+    assert_eq!(xrc.b.bytes(8192, 1024), data[..1024]);
+    assert_eq!(xrc.b.bytes(40_000, 3000), data[..3000]);
+    assert_eq!(xrc.b.bytes(50_000, 5000), data);
+    assert_eq!(xrc.a.bytes(60_000, 3000), data[..3000]);
+
+    xrc.b.buffer.write(80_000, &41u64.to_ne_bytes()).unwrap();
+    xrc.post(&inbox, SendOp::FetchAdd { remote: inbox.remote(80_000), add: 1 }, &[xrc.a.sge(0, 8)]);
+    let swap = SendOp::CompareSwap { remote: inbox.remote(80_000), compare: 42, swap: 7 };
+    xrc.post(&inbox, swap, &[xrc.a.sge(8, 8)]);
+    xrc.run();
+    assert_eq!(xrc.sent(), [WcStatus::Success; 2]);
+    assert_eq!(xrc.a.bytes(0, 16), [41u64.to_ne_bytes(), 42u64.to_ne_bytes()].concat());
+    assert_eq!(xrc.b.bytes(80_000, 8), 7u64.to_ne_bytes());
+
+    // A region cannot be invalidated by a peer, only a window or a fast registration: what the
+    // reliable connection says, too.
+    inbox.post(5, 0, 64);
+    xrc.post(&inbox, SendOp::SendInvalidate { rkey: extra.rkey }, &[xrc.a.sge(0, 8)]);
+    xrc.run();
+    assert_eq!(xrc.sent(), [WcStatus::RemInvReqErr]);
+}
+
+#[test]
+fn one_connection_reaches_every_queue_of_its_domain() {
+    let xrc = Xrc::new();
+    let inboxes: Vec<_> = (0..4).map(|_| Inbox::new(&xrc.b, &xrc.xrcd)).collect();
+    for round in 0..3u64 {
+        for (nr, inbox) in inboxes.iter().enumerate() {
+            let at = (round * 4 + nr as u64) * 4096;
+            inbox.post(round, at, 4096);
+            xrc.a.buffer.write(0, &vec![at as u8 + 1; 2500]).unwrap();
+            xrc.post(inbox, SendOp::Send, &[xrc.a.sge(0, 2500)]);
+            xrc.run();
+            let [wc] = inbox.completions()[..] else { panic!("one completion in its own queue") };
+            assert_eq!((wc.wr_id, wc.qp_num), (round, xrc.to.qpn()));
+            assert_eq!(xrc.b.bytes(at as usize, 2500), vec![at as u8 + 1; 2500]);
+            // Reading with a key of one queue's protection domain, while the next request is for
+            // another.
+            let other = &inboxes[(nr + 1) % 4];
+            xrc.post(inbox, SendOp::Read { remote: inbox.remote(at) }, &[xrc.a.sge(100_000, 2500)]);
+            xrc.post(other, SendOp::Write { remote: other.remote(500_000) }, &[xrc.a.sge(0, 10)]);
+            xrc.run();
+            assert_eq!(xrc.a.bytes(100_000, 2500), vec![at as u8 + 1; 2500]);
+        }
+    }
+    assert_eq!(xrc.sent(), [WcStatus::Success; 36]);
+}
+
+#[test]
+fn a_key_is_checked_against_the_named_queues_protection_domain() {
+    let xrc = Xrc::new();
+    let (one, other) = (Inbox::new(&xrc.b, &xrc.xrcd), Inbox::new(&xrc.b, &xrc.xrcd));
+    xrc.post(&one, SendOp::Write { remote: other.remote(0) }, &[xrc.a.sge(0, 10)]);
+    xrc.run();
+    assert_eq!(xrc.sent(), [WcStatus::RemAccessErr]);
+    assert_eq!(xrc.state(), QpState::Err);
+}
+
+#[test]
+fn a_queue_that_the_domain_does_not_have_is_an_invalid_request() {
+    for case in 0..4 {
+        let xrc = Xrc::new();
+        let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
+        let elsewhere = new_xrcd(&xrc.b.device);
+        let stranger = Inbox::new(&xrc.b, &elsewhere);
+        let attr = SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 };
+        let plain = xrc
+            .b
+            .device
+            .create_srq(&SrqInit { pd: xrc.b.pd, attr, xrc: None, context: 0 })
+            .unwrap();
+        let id = match case {
+            0 => SrqId(0xabcdef),
+            1 => stranger.srq.id(),
+            2 => plain.id(),
+            _ => {
+                // It was used before, and is gone.
+                inbox.post(1, 0, 10);
+                xrc.post(&inbox, SendOp::Send, &[xrc.a.sge(0, 10)]);
+                xrc.run();
+                assert_eq!((xrc.sent(), inbox.completions().len()), (vec![WcStatus::Success], 1));
+                xrc.b.device.destroy_srq(&inbox.srq).unwrap();
+                inbox.srq.id()
+            }
+        };
+        while xrc.b.device.events().next_event().is_some() {}
+        xrc.post_to(id, SendOp::Send, &[xrc.a.sge(0, 10)]);
+        xrc.run();
+        assert_eq!(xrc.sent(), [WcStatus::RemInvReqErr], "case {case}");
+        assert_eq!(xrc.b.device.counters().value(Counter::XrcViolation), 1, "case {case}");
+        assert_eq!(xrc.state(), QpState::Err);
+        let event = AsyncEvent::Qp(QpEventType::QpReqErr, xrc.to.qpn());
+        assert_eq!(xrc.b.device.events().next_event(), Some(event));
+    }
+}
+
+#[test]
+fn an_empty_queue_makes_the_peer_wait() {
+    let xrc = Xrc::new();
+    let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
+    xrc.post(&inbox, SendOp::Send, &[xrc.a.sge(0, 10)]);
+    xrc.run();
+    assert_eq!(xrc.b.device.counters().value(Counter::SrqDry), 1);
+    assert_eq!(xrc.a.device.counters().value(Counter::RcvdRnrErr), 1);
+    inbox.post(9, 0, 10);
+    xrc.a.device.handle_timeouts(Time::from_ns(1 << 40));
+    xrc.run();
+    assert_eq!((xrc.sent().len(), inbox.completions()[0].wr_id), (1, 9));
+}
+
+#[test]
+fn a_target_is_shared_and_goes_with_its_last_user() {
+    let xrc = Xrc::new();
+    let device = &xrc.b.device;
+    let again = device.open_xrc_target(&xrc.xrcd, xrc.to.qpn()).unwrap();
+    assert_eq!(again, xrc.to);
+    device.destroy_qp(Time::ZERO, xrc.to).unwrap();
+    let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
+    inbox.post(1, 0, 10);
+    xrc.post(&inbox, SendOp::Send, &[xrc.a.sge(0, 10)]);
+    xrc.run();
+    assert_eq!(inbox.completions().len(), 1);
+
+    let busy = device.close_xrcd(&xrc.xrcd).unwrap_err();
+    assert_eq!((busy, busy.errno()), (CloseXrcdError::Busy { users: 2 }, libc::EBUSY));
+    let busy = inbox.cq.destroy().unwrap_err();
+    assert_eq!(busy.errno(), libc::EBUSY);
+    device.destroy_qp(Time::ZERO, again).unwrap();
+    assert!(device.query_qp(again).is_none());
+    device.destroy_srq(&inbox.srq).unwrap();
+    inbox.cq.destroy().unwrap();
+    device.close_xrcd(&xrc.xrcd).unwrap();
+    assert_eq!(device.close_xrcd(&xrc.xrcd), Err(CloseXrcdError::NoXrcd));
+    let error = device.create_xrc_target(&xrc.xrcd).unwrap_err();
+    assert_eq!(
+        (error.to_string().as_str(), error.errno()),
+        ("the XRC domain was closed", libc::EINVAL)
+    );
+}
+
+#[test]
+fn a_destroyed_queue_takes_the_receives_that_were_under_way_with_it() {
+    let xrc = Xrc::new();
+    let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
+    inbox.post(1, 0, 5000);
+    xrc.post(&inbox, SendOp::Send, &[xrc.a.sge(0, 3000)]);
+    xrc.a.device.transmit_pending(Time::ZERO, &xrc.wire);
+    let mut all = lock(&xrc.wire.0).pop_front().unwrap();
+    let rest = all.bytes.split_off(all.segment_size);
+    let (from, to, segment_size) = (all.from, all.to, all.segment_size);
+    lock(&xrc.wire.0).push_back(all);
+    run_b(&xrc);
+    xrc.b.device.destroy_srq(&inbox.srq).unwrap();
+    lock(&xrc.wire.0).push_back(Packets { from, to, bytes: rest, segment_size });
+    xrc.run();
+    assert_eq!(xrc.sent(), [WcStatus::Success]);
+    assert!(inbox.completions().is_empty());
+    inbox.cq.destroy().unwrap();
+}
+
+/// Delivers one run to `b`, and nothing else.
+fn run_b(xrc: &Xrc) {
+    let packets = lock(&xrc.wire.0).pop_front().unwrap();
+    xrc.b.device.receive(Time::ZERO, &packets.arrived(), &mut ReceiveScratch::default());
+}
+
+#[test]
+fn each_end_has_one_queue_and_says_so() {
+    let xrc = Xrc::new();
+    let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
+    let recv = [RecvRequest { wr_id: 1, sges: &[] }];
+    let send = |to| SendRequest {
+        wr_id: 1,
+        op: SendOp::Send,
+        to,
+        flags: SendFlags::empty(),
+        payload: Payload::Sges(&[]),
+    };
+    let none = |qp_type, queue| Err((0, PostError::NoQueue { qp_type, queue }));
+    let (a, b) = (&xrc.a.device, &xrc.b.device);
+    assert_eq!(a.post_recv(Time::ZERO, xrc.from, &recv), none(QpType::XrcSend, "receive"));
+    assert_eq!(b.post_recv(Time::ZERO, xrc.to, &recv), none(QpType::XrcRecv, "receive"));
+    let to = Destination::XrcSrq { srq: inbox.srq.id() };
+    assert_eq!(b.post_send(Time::ZERO, xrc.to, &[send(to)]), none(QpType::XrcRecv, "send"));
+    let error = a.post_send(Time::ZERO, xrc.from, &[send(Destination::Peer)]);
+    assert_eq!(error, Err((0, PostError::Destination { qp_type: QpType::XrcSend })));
+    let error = a.post_send(Time::ZERO, xrc.a.qp, &[send(to)]).unwrap_err();
+    assert!(matches!(error, (0, PostError::State { .. })), "not connected");
+    let given = 1 << 24;
+    let error =
+        a.post_send(Time::ZERO, xrc.from, &[send(Destination::XrcSrq { srq: SrqId(given) })]);
+    assert_eq!(error, Err((0, PostError::SrqNumber { given })));
+    let cap = a.query_qp(xrc.from).unwrap().cap;
+    assert_eq!((cap.max_send_wr, cap.max_recv_wr, cap.max_recv_sge), (16, 0, 0));
+    let error = b.open_xrc_target(&xrc.xrcd, xrc.b.qp.qpn()).unwrap_err();
+    assert_eq!(
+        (error, error.errno()),
+        (OpenQpError::NotOfDomain { given: xrc.b.qp.qpn() }, libc::EINVAL)
+    );
+    let error = b.open_xrc_target(&new_xrcd(b), xrc.to.qpn()).unwrap_err();
+    assert_eq!(error, OpenQpError::NotOfDomain { given: xrc.to.qpn() });
+    let error = a.create_xrc_target(&xrc.xrcd).unwrap_err();
+    assert!(matches!(error, CreateQpError::Xrcd(XrcdError::OtherDevice)));
+
+    // A queue of a domain is for targets alone, and no end of a connection takes one of its own.
+    let init = |qp_type, srq: &Arc<Srq>| QpInit {
+        qp_type,
+        pd: xrc.b.pd,
+        send_cq: Arc::clone(&xrc.b.cq),
+        recv_cq: Arc::clone(&xrc.b.cq),
+        srq: Some(Arc::clone(srq)),
+        cap: QpCap::default(),
+        sq_sig_all: false,
+    };
+    let error = b.create_qp(&init(QpType::Rc, &inbox.srq)).unwrap_err();
+    assert!(matches!(error, CreateQpError::Srq(SrqError::Xrc { .. })), "{error}");
+    assert_eq!(error.errno(), libc::EINVAL);
+    let error = b.create_qp(&init(QpType::XrcSend, &inbox.srq)).unwrap_err();
+    assert!(matches!(error, CreateQpError::NoReceives { .. }), "{error}");
+    let xrc_init = Some(XrcSrqInit { xrcd: Arc::clone(&xrc.xrcd), cq: Arc::clone(&xrc.a.cq) });
+    let attr = SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 };
+    let error =
+        a.create_srq(&SrqInit { pd: xrc.a.pd, attr, xrc: xrc_init, context: 0 }).unwrap_err();
+    assert_eq!(error, CreateSrqError::Xrcd(XrcdError::OtherDevice));
+}
+
+#[test]
+fn a_file_names_a_domain() {
+    let device = Device::new(DeviceConfig::new(vec![Gid::from_ip(A.into())], 1));
+    let open = |inode, flags| device.open_xrcd(inode, flags, |_| Ok(None));
+    let other = Inode { number: 3, ..FILE };
+    let (create, exclusive) = (XrcdFlags::CREATE, XrcdFlags::EXCLUSIVE);
+    let error = open(Some(FILE), XrcdFlags::empty()).unwrap_err();
+    assert!(matches!(error, OpenXrcdError::NotThere { given: FILE }));
+    assert_eq!(error.errno(), libc::EAGAIN);
+    let error = open(None, XrcdFlags::empty()).unwrap_err();
+    assert_eq!(error.errno(), libc::EINVAL);
+    let first = open(Some(FILE), create | exclusive).unwrap();
+    for flags in [create, XrcdFlags::empty()] {
+        assert!(Arc::ptr_eq(&first, &open(Some(FILE), flags).unwrap()));
+    }
+    let error = open(Some(FILE), create | exclusive).unwrap_err();
+    assert!(matches!(error, OpenXrcdError::Exists { given: FILE }));
+    assert_eq!(error.errno(), libc::EINVAL);
+    assert!(!Arc::ptr_eq(&first, &open(Some(other), create).unwrap()));
+    assert!(!Arc::ptr_eq(&open(None, create).unwrap(), &open(None, create).unwrap()));
+    // Opened three times, closed three times; then the file has none.
+    let attr = SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 };
+    let cq = device.create_cq(1, None, 0).unwrap();
+    let xrc = Some(XrcSrqInit { xrcd: Arc::clone(&first), cq });
+    let pd = device.alloc_pd().unwrap();
+    let srq = device.create_srq(&SrqInit { pd, attr, xrc, context: 0 }).unwrap();
+    device.close_xrcd(&first).unwrap();
+    device.close_xrcd(&first).unwrap();
+    assert_eq!(device.close_xrcd(&first), Err(CloseXrcdError::Busy { users: 1 }));
+    device.destroy_srq(&srq).unwrap();
+    device.close_xrcd(&first).unwrap();
+    assert!(matches!(open(Some(FILE), XrcdFlags::empty()), Err(OpenXrcdError::NotThere { .. })));
+    assert!(!Arc::ptr_eq(&first, &open(Some(FILE), create).unwrap()));
+    // Another process has one: to take part in that is refused, one of the own is made beside it.
+    let third = Inode { number: 4, ..FILE };
+    let claim = |given| Err(OpenXrcdError::OtherProcess { given });
+    for flags in [XrcdFlags::empty(), create | exclusive] {
+        let error = device.open_xrcd(Some(third), flags, claim).unwrap_err();
+        assert!(error.to_string().contains("one process only"), "{error}");
+        assert_eq!(error.errno(), libc::EOPNOTSUPP);
+    }
+    let own = device.open_xrcd(Some(third), create, claim).unwrap();
+    // What the other process made in its own is not here.
+    let theirs = Qpn::masked(63 << 18 | 5);
+    let error = device.open_xrc_target(&own, theirs).unwrap_err();
+    assert_eq!(
+        (error, error.errno()),
+        (OpenQpError::OtherProcess { given: theirs }, libc::EOPNOTSUPP)
+    );
+}
+
+/// The target is a responder like any other: what came before its turn is executed in it, each
+/// message with the queue that it names.
+#[test]
+fn messages_that_overtake_each_other_reach_their_queues_in_order() {
+    for seed in 0..20 {
+        let xrc = Xrc::new();
+        let inboxes = [Inbox::new(&xrc.b, &xrc.xrcd), Inbox::new(&xrc.b, &xrc.xrcd)];
+        let (mut rng, mut now) = (Rng::stream(seed, 1), Time::ZERO);
+        let data = pattern(3000);
+        xrc.a.buffer.write(0, &data).unwrap();
+        for nr in 0..8_u64 {
+            let inbox = &inboxes[nr as usize % 2];
+            inbox.post(nr, 100_000 + nr * 4096, 4096);
+            xrc.post(inbox, SendOp::Send, &[xrc.a.sge(0, 3000 - nr as u32)]);
+        }
+        run_overtaking(&xrc.a, &xrc.b, &xrc.wire, &mut rng, &mut now, HELD);
+        assert_eq!(xrc.sent(), [WcStatus::Success; 8], "seed {seed}");
+        for (place, inbox) in inboxes.iter().enumerate() {
+            let wcs = inbox.completions();
+            let seen: Vec<_> = wcs.iter().map(|wc| wc.wr_id as usize).collect();
+            assert_eq!(seen, [place, place + 2, place + 4, place + 6], "seed {seed}");
+        }
+        for nr in 0..8 {
+            assert_eq!(
+                xrc.b.bytes(100_000 + nr * 4096, 3000 - nr),
+                data[..3000 - nr],
+                "seed {seed}"
+            );
+        }
+        assert_undisturbed(&xrc.b, &format!("seed {seed}"));
+        assert!(xrc.b.device.counters().value(Counter::HeldExecuted) > 0, "seed {seed}");
+    }
+}
+
+/// A target stays in RTR, where its clock must run too.
+#[test]
+fn a_target_asks_for_what_does_not_come() {
+    let xrc = Xrc::new();
+    let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
+    xrc.post(&inbox, SendOp::Write { remote: inbox.remote(0) }, &[xrc.a.sge(0, 2000)]);
+    xrc.a.device.transmit_pending(Time::ZERO, &xrc.wire);
+    let runs: Vec<_> = lock(&xrc.wire.0).drain(..).collect();
+    let last = runs.last().unwrap();
+    let bytes = last.bytes.chunks(last.segment_size).next_back().unwrap();
+    let datagrams = Datagrams {
+        from: last.from,
+        from_port: ROCE_PORT,
+        to: last.to,
+        bytes,
+        segment_size: bytes.len(),
+        traffic_class: 0,
+        hop_limit: 64,
+    };
+    xrc.b.device.receive(Time::ZERO, &datagrams, &mut ReceiveScratch::default());
+    let due = xrc.b.device.next_deadline().unwrap();
+    assert!(due > Time::ZERO && due <= Time::from_ns(1_000_000), "{due:?}");
+    xrc.b.device.handle_timeouts(due);
+    assert_eq!(xrc.b.device.counters().value(Counter::SendSeqErr), 1);
+    xrc.run();
+    assert_eq!(xrc.sent(), [WcStatus::Success]);
+}

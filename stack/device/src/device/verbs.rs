@@ -1,0 +1,605 @@
+//! Creating, changing and destroying objects, and posting work.
+
+use std::net::IpAddr;
+
+use urxe_wire::Qpn;
+
+use super::paths::{AddressError, Peers, index_of};
+use super::qpn;
+use super::{Control, Device, QpHandle, QpSlot};
+use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
+use crate::path::charges::Charges;
+use crate::path::window::Budget;
+use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
+use crate::qp::completions::Carried;
+use crate::qp::context::Context;
+use crate::qp::transition::{self, ModifyQpError};
+use crate::qp::{Qp, QpInit};
+use crate::srq::error::SrqError;
+use crate::srq::xrcd::{Xrcd, XrcdError};
+use urxe_memory::Pins;
+use urxe_types::sync::atomic::Ordering;
+use urxe_types::sync::{Arc, lock};
+use urxe_types::time::Time;
+use urxe_wire::ecn;
+
+/// The queue pair of management datagrams (IBTA vol. 1, 3.6.1).
+pub(super) const GSI_QPN: Qpn = Qpn::masked(1);
+/// There is none.
+pub(super) const NO_GSI: u32 = u32::MAX;
+
+/// Why a completion queue was not created.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateCqError {
+    /// Its size.
+    #[error(transparent)]
+    Cq(#[from] CqError),
+    /// All completion queues are in use.
+    #[error("the device has {allowed} completion queues (max_cq) and all are in use")]
+    NoneLeft {
+        /// How many there are.
+        allowed: u32,
+    },
+}
+
+impl CreateCqError {
+    /// The errno that `ibv_create_cq` sets.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Cq(error) => error.errno(),
+            Self::NoneLeft { .. } => libc::ENOMEM,
+        }
+    }
+}
+
+/// Why a queue pair was not created.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateQpError {
+    /// The device does not have the service.
+    #[error(
+        "queue pairs of type {given} are not offered; RC, UC, UD and XRC_SEND are, and XRC_RECV of a domain"
+    )]
+    Unsupported {
+        /// What was asked for.
+        given: QpType,
+    },
+    /// A size beyond the device's.
+    #[error("{field} is {given}; the device allows {allowed}")]
+    TooLarge {
+        /// The field's name in `struct ibv_qp_cap`.
+        field: &'static str,
+        /// What was asked for.
+        given: u32,
+        /// The most that is allowed.
+        allowed: u32,
+    },
+    /// The protection domain does not exist.
+    #[error("there is no such protection domain: it was deallocated")]
+    NoPd,
+    /// A completion queue was destroyed.
+    #[error(transparent)]
+    Cq(#[from] CqError),
+    /// The completion queue is of another device.
+    #[error("completion queue {} belongs to another device", given.0)]
+    NoCq {
+        /// Its number on its own device.
+        given: CqId,
+    },
+    /// The shared receive queue.
+    #[error(transparent)]
+    Srq(#[from] SrqError),
+    /// A shared receive queue for a queue pair that receives nothing.
+    #[error("a {qp_type} queue pair receives nothing, so it cannot have a shared receive queue")]
+    NoReceives {
+        /// Its type.
+        qp_type: QpType,
+    },
+    /// The XRC domain.
+    #[error(transparent)]
+    Xrcd(#[from] XrcdError),
+    /// Queue pair 1, where the connections of all programs are made: what comes there would be its
+    /// owner's alone.
+    #[error(
+        "queue pair 1 (GSI) is the system's: use rdma_cm, which shares it; programs have RC, UC, UD and XRC_SEND"
+    )]
+    GsiReserved,
+    /// There is one queue pair for management datagrams (QP1) a device.
+    #[error("the device has its queue pair 1 (GSI) already")]
+    GsiTaken,
+    /// All queue pairs are in use.
+    #[error("the device has {allowed} queue pairs and all are in use")]
+    NoneLeft {
+        /// How many there are.
+        allowed: u32,
+    },
+}
+
+impl CreateQpError {
+    /// The errno that `ibv_create_qp` sets.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Unsupported { .. } => libc::EOPNOTSUPP,
+            Self::GsiReserved => libc::EPERM,
+            Self::TooLarge { .. }
+            | Self::NoPd
+            | Self::NoCq { .. }
+            | Self::NoReceives { .. }
+            | Self::Xrcd(_) => libc::EINVAL,
+            Self::Cq(error) => error.errno(),
+            Self::Srq(error) => error.errno(),
+            Self::GsiTaken => libc::EBUSY,
+            Self::NoneLeft { .. } => libc::ENOMEM,
+        }
+    }
+}
+
+/// Why a queue pair was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ModifyError {
+    /// It was destroyed.
+    #[error("no such queue pair: it was destroyed")]
+    NoQp,
+    /// The transition, its attributes or their values.
+    #[error(transparent)]
+    Attributes(#[from] ModifyQpError),
+    /// The way to the peer.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+}
+
+impl ModifyError {
+    /// The errno that `ibv_modify_qp` returns.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Attributes(error) => error.errno(),
+            Self::NoQp | Self::Address(_) => libc::EINVAL,
+        }
+    }
+}
+
+/// Why a queue pair was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenQpError {
+    /// Nobody has this number.
+    #[error("there is no queue pair {given}")]
+    NoQp {
+        /// What was given.
+        given: Qpn,
+    },
+    /// Its number is not one of this process's.
+    #[error(
+        "the number of queue pair {given} is another process's, whose queues and buffers cannot be reached from here"
+    )]
+    OtherProcess {
+        /// What was given.
+        given: Qpn,
+    },
+    /// Only the receiving ends of the domain's XRC connections can be shared.
+    #[error("queue pair {given} is not the receiving end of an XRC connection in this domain")]
+    NotOfDomain {
+        /// What was given.
+        given: Qpn,
+    },
+}
+
+impl OpenQpError {
+    /// The errno that `ibv_open_qp` sets.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::OtherProcess { .. } => libc::EOPNOTSUPP,
+            Self::NoQp { .. } | Self::NotOfDomain { .. } => libc::EINVAL,
+        }
+    }
+}
+
+/// What is left of a queue pair that was destroyed once.
+#[derive(PartialEq, Eq)]
+enum Removed {
+    Gone,
+    /// It was opened more often.
+    StillOpen,
+}
+
+/// What destroying does about multicast groups.
+enum Attachments {
+    /// Nothing is destroyed that is attached (uverbs_std_types_qp.c of the kernel).
+    Refuse,
+    /// They end.
+    Detach,
+}
+
+/// Why a queue pair was not destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DestroyQpError {
+    /// It is gone already.
+    #[error("no such queue pair: it was destroyed before")]
+    NoQp,
+    /// It is attached to multicast groups.
+    #[error("the queue pair is attached to {groups} multicast groups: detach it first")]
+    Attached {
+        /// How many groups.
+        groups: u32,
+    },
+}
+
+impl DestroyQpError {
+    /// The errno that `ibv_destroy_qp` returns.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::NoQp => libc::EINVAL,
+            Self::Attached { .. } => libc::EBUSY,
+        }
+    }
+}
+
+impl Device {
+    /// Makes a completion queue of at least `capacity` entries.
+    ///
+    /// # Errors
+    /// [`CreateCqError`].
+    pub fn create_cq(
+        &self,
+        capacity: u32,
+        channel: Option<Arc<CompletionChannel>>,
+        context: u64,
+    ) -> Result<Arc<Cq>, CreateCqError> {
+        let allowed = self.limits.max_cq;
+        let place = self.cq_places.take(allowed).ok_or(CreateCqError::NoneLeft { allowed })?;
+        let id = {
+            let mut control = lock(&self.control);
+            let id = CqId(control.next_cq);
+            control.next_cq = control.next_cq.wrapping_add(1).max(1);
+            id
+        };
+        let events = Some(Arc::clone(&self.events));
+        let max_capacity = self.limits.max_cqe;
+        let periods = Arc::clone(&self.periods);
+        let config = CqConfig { id, capacity, max_capacity, channel, events, periods, context };
+        Ok(Arc::new(Cq::new(config)?.at(place)))
+    }
+
+    /// Makes a queue pair, in RESET. Its sizes come back in [`query_qp`](Self::query_qp).
+    ///
+    /// # Errors
+    /// [`CreateQpError`].
+    pub fn create_qp(&self, init: &QpInit) -> Result<QpHandle, CreateQpError> {
+        if !matches!(
+            init.qp_type,
+            QpType::Rc | QpType::Uc | QpType::Ud | QpType::Gsi | QpType::XrcSend
+        ) {
+            return Err(CreateQpError::Unsupported { given: init.qp_type });
+        }
+        self.check_cap(init)?;
+        let send_cq = CqRef::new(Arc::clone(&init.send_cq))?;
+        let receives = init.qp_type != QpType::XrcSend;
+        let recv_cq = receives.then(|| CqRef::new(Arc::clone(&init.recv_cq))).transpose()?;
+        if !receives && init.srq.is_some() {
+            return Err(CreateQpError::NoReceives { qp_type: init.qp_type });
+        }
+        let srq = init.srq.as_ref().map(|srq| self.use_srq(srq)).transpose()?;
+        let mut control = lock(&self.control);
+        let pd = control.base_of(init.pd).ok_or(CreateQpError::NoPd)?;
+        control.pds.get_mut(&init.pd).ok_or(CreateQpError::NoPd)?.qps += 1;
+        let Some((index, qpn)) = self.take_number(&mut control) else {
+            control.release_qp_of(init.pd);
+            return Err(CreateQpError::NoneLeft { allowed: self.limits.max_qp });
+        };
+        let qpn = if init.qp_type == QpType::Gsi {
+            if control.gsi {
+                control.release_qp_of(init.pd);
+                control.free_qps.push_back((index, self.generation_of(QpHandle { index, qpn })));
+                return Err(CreateQpError::GsiTaken);
+            }
+            control.gsi = true;
+            GSI_QPN
+        } else {
+            qpn
+        };
+        control.qps += 1;
+        drop(control);
+        let qp = Qp::new(init, pd, qpn, (send_cq, recv_cq), srq, &self.limits, self.active_mtu);
+        let placed = self.place_qp(index, qp)?;
+        if qpn == GSI_QPN {
+            self.gsi.store(index, Ordering::Release);
+        }
+        Ok(placed)
+    }
+
+    /// Makes the receiving end of an XRC connection (`IBV_QPT_XRC_RECV`), in RESET.
+    ///
+    /// # Errors
+    /// [`CreateQpError`].
+    pub fn create_xrc_target(&self, xrcd: &Arc<Xrcd>) -> Result<QpHandle, CreateQpError> {
+        let mut control = lock(&self.control);
+        let xrcd = self.use_xrcd(&mut control, xrcd)?;
+        let none_left = CreateQpError::NoneLeft { allowed: self.limits.max_qp };
+        let (index, qpn) = self.take_number(&mut control).ok_or(none_left)?;
+        control.qps += 1;
+        drop(control);
+        self.place_qp(index, Qp::xrc_target(qpn, xrcd, &self.limits))
+    }
+
+    fn place_qp(&self, index: u32, qp: Qp) -> Result<QpHandle, CreateQpError> {
+        let none_left = CreateQpError::NoneLeft { allowed: self.limits.max_qp };
+        let slot = self.qps.ensure(index, QpSlot::new).ok_or(none_left)?;
+        let qpn = qp.core.qpn;
+        *lock(&slot.qp) = Some(qp);
+        Ok(QpHandle { index, qpn })
+    }
+
+    /// Opens the receiving end of an XRC connection once more (`ibv_open_qp`): it goes when it was
+    /// destroyed as often as it was created and opened.
+    ///
+    /// # Errors
+    /// [`OpenQpError`].
+    pub fn open_xrc_target(&self, xrcd: &Arc<Xrcd>, qpn: Qpn) -> Result<QpHandle, OpenQpError> {
+        let index = self.numbers.index(qpn).ok_or(OpenQpError::OtherProcess { given: qpn })?;
+        let handle = QpHandle { index, qpn };
+        let opened = self.with_qp(handle, |qp| match &mut qp.core.xrc {
+            Some(target) if target.xrcd.holds(xrcd) => {
+                target.opens += 1;
+                true
+            }
+            _ => false,
+        });
+        match opened {
+            Some(true) => Ok(handle),
+            Some(false) => Err(OpenQpError::NotOfDomain { given: qpn }),
+            None => Err(OpenQpError::NoQp { given: qpn }),
+        }
+    }
+
+    fn check_cap(&self, init: &QpInit) -> Result<(), CreateQpError> {
+        let limits = &self.limits;
+        let own_receives = init.srq.is_none() && init.qp_type != QpType::XrcSend;
+        for (looked_at, field, given, allowed) in [
+            (true, "max_send_wr", init.cap.max_send_wr, limits.max_qp_wr),
+            (own_receives, "max_recv_wr", init.cap.max_recv_wr, limits.max_qp_wr),
+            (true, "max_send_sge", init.cap.max_send_sge, limits.max_sge),
+            (own_receives, "max_recv_sge", init.cap.max_recv_sge, limits.max_sge),
+            (true, "max_inline_data", init.cap.max_inline_data, limits.max_inline_data),
+        ] {
+            if looked_at && given > allowed {
+                return Err(CreateQpError::TooLarge { field, given, allowed });
+            }
+        }
+        Ok(())
+    }
+
+    /// A free index and the number it has this time: the one that has been free for longest, once
+    /// so many are that a number that was just freed is not met again soon; an index that was never
+    /// used else, which costs memory.
+    fn take_number(&self, control: &mut Control) -> Option<(u32, Qpn)> {
+        loop {
+            let (index, generation) = if control.free_qps.len() < qpn::RESTING_QPS
+                && control.fresh_qp < self.limits.max_qp
+            {
+                control.fresh_qp += 1;
+                (control.fresh_qp - 1, 0)
+            } else {
+                control.free_qps.pop_front()?
+            };
+            if let Some(qpn) = self.numbers.number(index, generation) {
+                return Some((index, qpn));
+            }
+            // One of the three reserved numbers: this index is used with its next generation.
+            control.free_qps.push_back((index, generation + 1));
+        }
+    }
+
+    /// All attributes of a queue pair as they are; `None` when it was destroyed.
+    #[must_use]
+    pub fn query_qp(&self, handle: QpHandle) -> Option<QpAttr> {
+        self.with_qp(handle, |qp| qp.query())
+    }
+
+    /// Changes a queue pair (`ibv_modify_qp`).
+    ///
+    /// # Errors
+    /// [`ModifyError`]; nothing was changed.
+    pub fn modify_qp(
+        &self,
+        now: Time,
+        handle: QpHandle,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<(), ModifyError> {
+        let slot = self.qps.at(handle.index).ok_or(ModifyError::NoQp)?;
+        let limits = self.transition_limits();
+        let plan = |qp: &Qp| transition::plan(qp.core.state, qp.core.qp_type, attr, mask, &limits);
+        // A path may not be locked under a queue pair, so it is taken in between; the plan is made
+        // again afterwards.
+        let planned =
+            self.with_qp(handle, |qp| plan(qp).map(|_| (qp.query().dest_qp_num, qp.heeds_marks())));
+        let (former_dest, heeds_marks) = planned.ok_or(ModifyError::NoQp)??;
+        let dest = if mask.contains(QpAttrMask::DEST_QPN) { attr.dest_qp_num } else { former_dest };
+        let taken = if mask.contains(QpAttrMask::AV) {
+            let traffic_class = attr.ah.traffic_class;
+            let traffic_class =
+                if self.ecn && heeds_marks { ecn::capable(traffic_class) } else { traffic_class };
+            let ah = AddressVector { traffic_class, ..attr.ah };
+            Some(self.take_path(&ah, Peers::Hosts, qpn::peer_slot(dest))?)
+        } else {
+            None
+        };
+        let mut guard = lock(&slot.qp);
+        let planned = match guard.as_mut().filter(|qp| qp.core.qpn == handle.qpn) {
+            Some(qp) => plan(qp).map(|step| (qp, step)).map_err(ModifyError::from),
+            None => Err(ModifyError::NoQp),
+        };
+        let (qp, step) = match planned {
+            Ok(planned) => planned,
+            Err(error) => {
+                drop(guard);
+                self.release_path(taken);
+                return Err(error);
+            }
+        };
+        let context = self.context(now, qp.path.or(taken));
+        qp.transition(step, attr, mask, &context);
+        let former = match (taken, step.to) {
+            (_, QpState::Reset) => qp.move_to_path(None, &context),
+            (Some(_), _) => qp.move_to_path(taken, &context),
+            (None, _) => None,
+        };
+        self.settle_timer(handle.index, qp, qp.deadline());
+        self.list(handle.index, slot, qp);
+        drop(guard);
+        // What it had on its way no longer stops the others of the path that it left.
+        self.touch_path_of(former);
+        self.release_path(former);
+        Ok(())
+    }
+
+    fn transition_limits(&self) -> transition::Limits {
+        transition::Limits {
+            active_mtu: self.active_mtu,
+            ports: 1,
+            pkeys: self.limits.max_pkeys,
+            gids: u16::try_from(lock(&self.gids).len()).unwrap_or(u16::MAX),
+            max_rd_atomic: self.limits.max_qp_init_rd_atom,
+            max_dest_rd_atomic: self.limits.max_qp_rd_atom,
+        }
+    }
+
+    /// Destroys a queue pair: its unfinished work completes nowhere. Waits until the events about
+    /// it that were taken are acknowledged.
+    ///
+    /// # Errors
+    /// [`DestroyQpError`].
+    pub fn destroy_qp(&self, now: Time, handle: QpHandle) -> Result<(), DestroyQpError> {
+        if self.remove_qp(now, handle, Attachments::Refuse)? == Removed::Gone {
+            self.events.retire(EventObject::Qp(handle.qpn));
+        }
+        Ok(())
+    }
+
+    /// Destroys a queue pair without waiting for acknowledgements, as when its owner goes away. It
+    /// leaves its multicast groups.
+    ///
+    /// # Errors
+    /// [`DestroyQpError::NoQp`].
+    pub fn forget_qp(&self, now: Time, handle: QpHandle) -> Result<(), DestroyQpError> {
+        if self.remove_qp(now, handle, Attachments::Detach)? == Removed::Gone {
+            self.events.forget(EventObject::Qp(handle.qpn));
+        }
+        Ok(())
+    }
+
+    fn remove_qp(
+        &self,
+        now: Time,
+        handle: QpHandle,
+        attachments: Attachments,
+    ) -> Result<Removed, DestroyQpError> {
+        let slot = self.qps.at(handle.index).ok_or(DestroyQpError::NoQp)?;
+        let changing = self.groups.change();
+        match attachments {
+            Attachments::Detach => changing.detach_all(handle),
+            Attachments::Refuse => match changing.count_of(handle) {
+                0 => {}
+                groups => return Err(DestroyQpError::Attached { groups }),
+            },
+        }
+        let mut guard = lock(&slot.qp);
+        if guard.as_ref().is_none_or(|qp| qp.core.qpn != handle.qpn) {
+            return Err(DestroyQpError::NoQp);
+        }
+        if let Some(target) = guard.as_mut().and_then(|qp| qp.core.xrc.as_mut())
+            && target.opens > 1
+        {
+            target.opens -= 1;
+            return Ok(Removed::StillOpen);
+        }
+        let Some(mut qp) = guard.take() else { return Err(DestroyQpError::NoQp) };
+        drop(guard);
+        drop(changing);
+        let context = self.context(now, qp.path);
+        qp.release(&context);
+        self.memory.unbind_all_of(qp.core.qpn);
+        self.touch_path_of(qp.path);
+        self.release_path(qp.held_path());
+        let mut control = lock(&self.control);
+        if qp.core.xrc.is_none() {
+            control.release_qp_of(qp.core.made_with);
+        }
+        control.qps -= 1;
+        if handle.qpn == GSI_QPN {
+            self.gsi.store(NO_GSI, Ordering::Release);
+            control.gsi = false;
+        }
+        let generation = self.generation_of(handle);
+        control.free_qps.push_back((handle.index, generation + 1));
+        Ok(Removed::Gone)
+    }
+
+    fn generation_of(&self, handle: QpHandle) -> u32 {
+        let is_it =
+            |generation: &u32| self.numbers.number(handle.index, *generation) == Some(handle.qpn);
+        (0..qpn::GENERATIONS).find(is_it).unwrap_or(0)
+    }
+
+    pub(super) fn with_qp<T>(
+        &self,
+        handle: QpHandle,
+        use_it: impl FnOnce(&mut Qp) -> T,
+    ) -> Option<T> {
+        self.with_slot(handle, |_, qp| use_it(qp))
+    }
+
+    /// The same for who lists it as well.
+    pub(super) fn with_slot<T>(
+        &self,
+        handle: QpHandle,
+        use_it: impl FnOnce(&QpSlot, &mut Qp) -> T,
+    ) -> Option<T> {
+        let slot = self.qps.at(handle.index)?;
+        let mut guard = lock(&slot.qp);
+        let qp = guard.as_mut().filter(|qp| qp.core.qpn == handle.qpn)?;
+        Some(use_it(slot, qp))
+    }
+
+    /// The surroundings of one call into a queue pair on `path`.
+    #[inline(always)] // made in place: it is too large to be copied for each packet
+    pub(super) fn context(&self, now: Time, path: Option<(u32, IpAddr)>) -> Context<'_> {
+        Context {
+            now,
+            pins: Pins::new(&self.memory),
+            memory: &self.memory,
+            counters: &self.counters,
+            events: &self.events,
+            srqs: &self.srqs,
+            path: self.used_path(path),
+            path_index: index_of(path),
+            ahs: &self.ahs,
+            arrival: None,
+            charges: Charges::default(),
+            sent_writes: 0,
+            received_writes: 0,
+            carried: Carried::default(),
+            others_follow: false,
+            may_close: true,
+            gives_way: [false; Budget::COUNT],
+        }
+    }
+
+    /// The same surroundings for a queue pair on `path`, with what was pinned for the one before.
+    #[inline(always)]
+    pub(super) fn move_context<'d>(
+        &'d self,
+        context: &mut Context<'d>,
+        path: Option<(u32, IpAddr)>,
+    ) {
+        let index = index_of(path);
+        if context.path_index != index {
+            context.settle();
+            context.path = self.used_path(path);
+            context.path_index = index;
+        }
+    }
+}

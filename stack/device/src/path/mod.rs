@@ -1,0 +1,184 @@
+//! Paths: what all queue pairs with one peer address share.
+//!
+//! A path owns the run being built and the right to send to its peer (the flusher), the congestion
+//! window and the measured round trip. Whoever has something to send lists its queue pair on the
+//! path and then tries to become the flusher; who finds another at it leaves a mark (`Path::kick`),
+//! which the flusher looks at again after letting go.
+//!
+//! Lock order: path, queue pair, shared receive queue, completion queue. One exception: over
+//! acknowledgements of many queue pairs a completion queue stays locked, but nobody who has it
+//! waits for a queue pair (`qp/completions.rs`).
+
+pub(crate) mod acks;
+mod brake;
+pub(crate) mod charges;
+pub(crate) mod cork;
+pub(crate) mod ecn;
+pub(crate) mod line;
+pub(crate) mod pace;
+pub(crate) mod ready;
+pub(crate) mod run;
+mod waiting;
+pub(crate) mod window;
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use urxe_wire::IcrcSeed;
+
+use self::acks::{Ack, AckList};
+use self::cork::Cork;
+use self::ecn::{Cnp, CnpList};
+use self::line::Line;
+use self::pace::Pace;
+use self::ready::{ReadyLink, ReadyList};
+use self::run::RunBuffer;
+pub use self::window::EARLY_TIMEOUT_MIN;
+use self::window::{Budget, Window};
+use urxe_types::sync::atomic::{AtomicBool, Ordering, fence};
+use urxe_types::sync::{Mutex, lock, try_lock};
+
+/// What makes two queue pairs share a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PathKey {
+    pub local: IpAddr,
+    pub peer: IpAddr,
+    /// The process among those that share the peer's address: a run goes to one of them.
+    pub peer_slot: u8,
+    pub traffic_class: u8,
+    /// Of multicast messages, as their sender chose; 0 leaves it to the system, as for all others.
+    pub hop_limit: u8,
+}
+
+/// One path. Its place in the device's table stays; who uses it changes.
+#[derive(Debug)]
+pub(crate) struct Path {
+    /// Its place in the device's list of paths with work.
+    pub link: ReadyLink,
+    /// Queue pairs that may have something to send.
+    pub ready: ReadyList,
+    /// Queue pairs that have nothing to send but what was posted when there was no room for it:
+    /// they go to the end of the line.
+    pub late: ReadyList,
+    /// Acknowledgements that left their queue pairs.
+    pub acks: AckList,
+    /// Congestion notifications to be sent.
+    pub cnps: CnpList,
+    pub window: Window,
+    pub pace: Pace,
+    pub cork: Cork,
+    /// Some queue pair waits for room in a [`Budget`].
+    pub has_blocked: AtomicBool,
+    /// Some of these wait in the line for the window.
+    pub has_line: AtomicBool,
+    kick: AtomicBool,
+    flusher: Mutex<Flusher>,
+}
+
+/// What only the one who sends on the path touches.
+#[derive(Debug, Default)]
+pub(crate) struct Flusher {
+    pub route: Option<Route>,
+    /// The run, made when the path first sends.
+    pub run: Option<RunBuffer>,
+    /// Queue pairs taken off the ready list, in order.
+    pub queue: VecDeque<u32>,
+    /// Queue pairs that wait for room in a [`Budget`].
+    pub lines: [Line; Budget::COUNT],
+    /// Queue pairs whose next packet would close the run, in order; empty unless the thread is
+    /// sending.
+    pub aside: VecDeque<u32>,
+    /// Acknowledgements taken off the path's list.
+    pub acks: Vec<Ack>,
+    /// Congestion notifications taken off the path's list.
+    pub cnps: Vec<Cnp>,
+}
+
+/// Where a path's packets go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    pub key: PathKey,
+    pub source_port: u16,
+    pub icrc: IcrcSeed,
+}
+
+impl Path {
+    pub fn new(read_budget: u64, early_timeout_min: Duration) -> Self {
+        Self {
+            link: ReadyLink::new(),
+            ready: ReadyList::new(),
+            late: ReadyList::new(),
+            acks: AckList::default(),
+            cnps: CnpList::default(),
+            window: Window::new(read_budget, early_timeout_min),
+            pace: Pace::default(),
+            cork: Cork::default(),
+            has_blocked: AtomicBool::new(false),
+            has_line: AtomicBool::new(false),
+            kick: AtomicBool::new(false),
+            flusher: Mutex::new(Flusher::default()),
+        }
+    }
+
+    /// Takes the path over for a new peer. Nobody uses it.
+    pub fn open(&self, route: Route) {
+        let mut flusher = lock(&self.flusher);
+        flusher.route = Some(route);
+        self.acks.clear();
+        self.cnps.clear();
+        self.window.reset();
+        self.pace.reset();
+        self.cork.uncork();
+    }
+
+    /// The last user left: the memory of the run goes.
+    pub fn close(&self) {
+        let mut flusher = lock(&self.flusher);
+        flusher.route = None;
+        self.acks.clear();
+        self.cnps.clear();
+        flusher.run = None;
+    }
+
+    /// Waits until no other thread is the flusher, then does as [`flush`](Self::flush): what was
+    /// listed before has been looked at when this returns.
+    pub fn flush_after_others(&self, mut send: impl FnMut(&mut Flusher)) {
+        send(&mut lock(&self.flusher));
+        self.flush(send);
+    }
+
+    /// Runs `send` as the flusher, again and again until nobody has asked for more. Returns when
+    /// another thread is the flusher: it will see what was asked.
+    ///
+    /// The mark is set only by who finds the lock taken. Were it set before each try, two threads
+    /// could make each other go round for ever.
+    pub fn flush(&self, mut send: impl FnMut(&mut Flusher)) {
+        let mut marked = false;
+        loop {
+            match try_lock(&self.flusher) {
+                Some(mut flusher) => {
+                    // A swap, not a store: it sees what was listed before the mark was set.
+                    self.kick.swap(false, Ordering::AcqRel);
+                    send(&mut flusher);
+                    drop(flusher);
+                    // Pairs with the fence below: either this sees the mark, or who set it finds
+                    // the lock free.
+                    fence(Ordering::SeqCst);
+                    if !self.kick.load(Ordering::Acquire) {
+                        return;
+                    }
+                }
+                None if marked => return,
+                None => {
+                    self.kick.swap(true, Ordering::AcqRel);
+                    fence(Ordering::SeqCst);
+                    marked = true;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

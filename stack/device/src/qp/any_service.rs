@@ -1,0 +1,60 @@
+//! The services by the type of their queue pairs.
+
+use enum_dispatch::enum_dispatch;
+use urxe_wire::{IcrcSeed, PacketView};
+
+use super::attr::{QpCap, QpType};
+use super::context::{Context, QpCore, Sent};
+use super::queue::SendQueue;
+use super::recv_queue::RecvQueue;
+use super::service::{
+    NoReceives, NoSends, ReceiveHalf, SchedulingHint, SendHalf, Service, TransportService,
+};
+use super::unreliable::Requester as UnreliableRequester;
+use super::wr::{PostError, SendRequest};
+use super::{rc, uc, ud};
+use crate::path::acks::Ack;
+use crate::path::run::RunBuffer;
+use urxe_types::time::Time;
+
+type Rc = Service<rc::Requester, rc::Responder>;
+type Uc = Service<UnreliableRequester, uc::Responder>;
+type Ud = Service<UnreliableRequester, ud::Responder>;
+/// The sending end of an XRC connection.
+type XrcSend = Service<rc::Requester, NoReceives>;
+/// The receiving end, the target.
+type XrcRecv = Service<NoSends, rc::Responder>;
+
+/// The service of a queue pair, in place: a packet finds all of a queue pair in one piece of
+/// memory.
+#[enum_dispatch(TransportService)]
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the largest, a reliable connection's, is the one that most are"
+)]
+pub(super) enum AnyService {
+    Rc,
+    Uc,
+    Ud,
+    XrcSend,
+    XrcRecv,
+}
+
+impl AnyService {
+    /// The service of a queue pair's type.
+    pub fn new(qp_type: QpType, cap: &QpCap, receives: RecvQueue) -> Self {
+        let sends = || SendQueue::new(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data);
+        let reliable = || rc::Requester::new(sends());
+        let unreliable = || UnreliableRequester::new(sends());
+        match qp_type {
+            QpType::Ud | QpType::Gsi => {
+                Service::new(unreliable(), ud::Responder::new(receives)).into()
+            }
+            QpType::Uc => Service::new(unreliable(), uc::Responder::new(receives)).into(),
+            QpType::XrcSend => Service::new(reliable(), NoReceives).into(),
+            QpType::XrcRecv => Service::new(NoSends, rc::Responder::new(receives)).into(),
+            QpType::Rc => Service::new(reliable(), rc::Responder::new(receives)).into(),
+        }
+    }
+}

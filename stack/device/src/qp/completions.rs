@@ -1,0 +1,119 @@
+//! Completions of sends: those that come together lock their queue once.
+//!
+//! Where the acknowledgements of many queue pairs come in one run, most report to one queue, and it
+//! stays locked from one queue pair to the next. Nobody waits for another for ever because
+//!
+//! * who carries a locked queue waits for no queue pair
+//!   ([`Device::receive`](crate::device::Device::receive)), as for pins;
+//! * all else that completes something, or may, lets go of it first
+//!   ([`QpCore`](super::context::QpCore), [`Qp::enter_error`](super::Qp));
+//! * it is carried over acknowledgements only, which touch nothing that a queue's lock stands
+//!   before.
+//!
+//! Who destroys the queue meanwhile, after all that reports to it, waits until it is let go of
+//! ([`Cq::lock_to_carry`]).
+
+use std::cell::{OnceCell, RefCell};
+
+use crate::cq::{Completion, Cq, CqError, CqRef, CqSink};
+use urxe_types::sync::Arc;
+use urxe_types::time::Time;
+
+/// So many completions go to a queue before it is let go of: who polls it waits for no more than
+/// these.
+const MAX_TOGETHER: u32 = 32;
+
+/// The completion queues of a run. They outlive what is carried of them.
+#[derive(Debug, Default)]
+pub(crate) struct Queues([OnceCell<Arc<Cq>>; Queues::MAX]);
+
+impl Queues {
+    /// If a run has more, those are locked for each queue pair.
+    const MAX: usize = 2;
+
+    /// Keeps `cq`. `None`: there are as many others.
+    fn keep(&self, cq: &Arc<Cq>) -> Option<&Arc<Cq>> {
+        self.0
+            .iter()
+            .map(|place| place.get_or_init(|| Arc::clone(cq)))
+            .find(|kept| Arc::ptr_eq(kept, cq))
+    }
+}
+
+/// A queue that stays locked from one queue pair to the next.
+#[derive(Default)]
+pub(crate) struct Carried<'a> {
+    /// `None`: nothing is carried.
+    queues: Option<&'a Queues>,
+    locked: RefCell<Option<Locked<'a>>>,
+}
+
+struct Locked<'a> {
+    sink: CqSink<'a>,
+    /// So many more completions may go to it.
+    left: u32,
+}
+
+impl<'a> Carried<'a> {
+    /// From now on one of `queues` may be carried.
+    pub fn begin(&mut self, queues: &'a Queues) {
+        self.queues = Some(queues);
+    }
+
+    /// Lets go of the queue that is carried, if one is.
+    #[inline(always)]
+    pub fn let_go(&self) {
+        if self.queues.is_some() {
+            *self.locked.borrow_mut() = None;
+        }
+    }
+
+    /// Adds a completion to `cq`, and carries it on. `None`: it cannot be carried.
+    #[inline(always)] // called in one place, as is `extend`
+    fn push(&self, cq: &CqRef, completion: Completion) -> Option<Result<(), CqError>> {
+        let queues = self.queues?;
+        let mut locked = self.locked.borrow_mut();
+        if !locked.as_ref().is_some_and(|locked| locked.sink.is_of(cq) && locked.left > 0) {
+            // Let go of before another is waited for.
+            *locked = None;
+            *locked =
+                Some(Locked { sink: queues.keep(cq.cq())?.lock_to_carry(), left: MAX_TOGETHER });
+        }
+        locked.as_mut().map(|locked| {
+            locked.left -= 1;
+            locked.sink.push(completion, false)
+        })
+    }
+}
+
+/// Completions of one queue pair.
+pub(crate) struct SendCompletions<'q, 'c> {
+    cq: Option<&'q CqRef>,
+    carried: &'q Carried<'c>,
+    /// If it cannot be carried.
+    sink: Option<CqSink<'q>>,
+    timestamp_ns: u64,
+    overran: bool,
+}
+
+impl<'q, 'c> SendCompletions<'q, 'c> {
+    pub fn new(cq: Option<&'q CqRef>, carried: &'q Carried<'c>, now: Time) -> Self {
+        Self { cq, carried, sink: None, timestamp_ns: now.as_ns(), overran: false }
+    }
+
+    /// Adds what an entry completed with, if it makes a completion.
+    #[inline(always)]
+    pub fn extend(&mut self, completion: Option<Completion>) {
+        let (Some(mut completion), Some(cq)) = (completion, self.cq) else { return };
+        completion.timestamp_ns = self.timestamp_ns;
+        let pushed = self.carried.push(cq, completion);
+        let pushed = pushed
+            .unwrap_or_else(|| self.sink.get_or_insert_with(|| cq.lock()).push(completion, false));
+        self.overran |= pushed.is_err();
+    }
+
+    /// Whether the queue overran.
+    pub fn overran(&self) -> bool {
+        self.overran
+    }
+}

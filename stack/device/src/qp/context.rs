@@ -1,0 +1,225 @@
+//! What requester and responder need from outside while they handle packets: the surroundings of
+//! one call.
+
+use crate::cq::{AsyncEvent, AsyncEvents, Completion, CqRef, QpEventType};
+use crate::device::Limits;
+use crate::device::ah::AhTable;
+use crate::device::counters::{Counter, Counters};
+use crate::device::srqs::SrqTable;
+use crate::path::Path;
+use crate::path::charges::Charges;
+use crate::path::run::RunBuffer;
+use crate::path::window::Budget;
+use crate::srq::Srq;
+use crate::srq::xrcd::XrcdRef;
+use urxe_memory::{Accessor, Memory, PdId, Pins};
+use urxe_types::sync::Arc;
+use urxe_types::time::Time;
+use urxe_wire::network_header::Arrival;
+use urxe_wire::{Opcode, PKey, Qpn};
+
+use super::attr::{QpAttr, QpCap, QpState, QpType};
+use super::completions::Carried;
+
+/// The surroundings of one call into a queue pair: borrowed for a run, never for a message.
+pub(crate) struct Context<'a> {
+    pub now: Time,
+    pub pins: Pins<'a>,
+    pub memory: &'a Memory,
+    pub counters: &'a Counters,
+    pub events: &'a AsyncEvents,
+    pub srqs: &'a SrqTable,
+    /// The path to the queue pair's peer; some path for a queue pair without one, which sends
+    /// nothing.
+    pub path: &'a Path,
+    /// Which path that is.
+    pub path_index: u32,
+    /// Where datagrams go.
+    pub ahs: &'a AhTable,
+    /// Where the packet came from, while one is handled.
+    pub arrival: Option<Arrival>,
+    /// What the path's window is still to be told.
+    pub charges: Charges,
+    /// WRITEs that began while packets were sent, and while they were received: told once for all
+    /// packets that go or came together.
+    pub sent_writes: u64,
+    pub received_writes: u64,
+    /// While acknowledgements of many queue pairs are taken: the completion queue that most report
+    /// to.
+    pub carried: Carried<'a>,
+    /// While packets are sent: other queue pairs have their turns next.
+    pub others_follow: bool,
+    /// While packets are sent: a packet shorter than those of the run, behind which none can
+    /// follow, may join it.
+    pub may_close: bool,
+    /// While packets are sent: budgets for which others have waited long. Who wants to send
+    /// something new goes behind them.
+    pub gives_way: [bool; Budget::COUNT],
+}
+
+impl Context<'_> {
+    /// Why a packet of `len` bytes does not join `run` now, if it does not.
+    #[inline]
+    pub fn bars(&self, run: &RunBuffer, len: usize) -> Option<Sent> {
+        if !run.takes(len) {
+            return Some(Sent::RunFull);
+        }
+        (!self.may_close && run.closes_with(len)).then_some(Sent::Aside)
+    }
+
+    /// Whether the path's window has room for `bytes` more.
+    #[inline]
+    pub fn admits(&self, bytes: u64) -> bool {
+        self.charges.admit(&self.path.window, bytes)
+    }
+
+    /// Tells the path's window and the counters what they were not told.
+    #[inline]
+    pub fn settle(&mut self) {
+        self.charges.settle(&self.path.window, self.now);
+        let writes = [
+            (Counter::RdmaSends, &mut self.sent_writes),
+            (Counter::RdmaRecvs, &mut self.received_writes),
+        ];
+        for (counter, writes) in writes {
+            match std::mem::take(writes) {
+                0 => {}
+                writes => self.counters.add_many(counter, writes),
+            }
+        }
+    }
+}
+
+/// What requester and responder share and do not own.
+#[derive(Debug)]
+#[repr(C)] // what each packet looks at stands together, up to the first attributes
+pub(crate) struct QpCore {
+    pub qpn: Qpn,
+    pub pd: PdId,
+    /// The longest message, in bytes.
+    pub max_message: u64,
+    /// Where sends complete, if it sends.
+    pub send_cq: Option<CqRef>,
+    pub pkey: PKey,
+    pub qp_type: QpType,
+    pub state: QpState,
+    /// Its receives come from a shared receive queue.
+    pub has_srq: bool,
+    pub sq_sig_all: bool,
+    /// Set M (migrated) in packets, which some NICs want and the kernel's `rdma_rxe` leaves clear.
+    pub mig_req: bool,
+    /// A completion found its queue full: the queue pair must fail.
+    pub cq_overrun: bool,
+    /// Its machine found that the queue pair must fail; what the program has to be told, it was
+    /// told.
+    pub fatal: bool,
+    /// Its machine found that it can send no more (SQE); receiving goes on.
+    pub send_failed: bool,
+    pub attr: QpAttr,
+    /// What an XRC target has instead of a protection domain and a completion queue.
+    pub xrc: Option<XrcTarget>,
+    /// Where receives complete, if it receives and is no XRC target.
+    pub recv_cq: Option<CqRef>,
+    /// That domain, or the parent domain of it that the queue pair was made with.
+    pub made_with: PdId,
+    /// Protection domain of receive buffers: the shared receive queue's, if there is one.
+    pub recv_pd: PdId,
+    /// The peer is not told of congestion before.
+    pub may_notify_at: Time,
+}
+
+/// An XRC target's domain, and the queue that the message under way names. That queue's protection
+/// domain and completion queue are the queue pair's as long as the message lasts (A14).
+#[derive(Debug)]
+pub(crate) struct XrcTarget {
+    pub xrcd: XrcdRef,
+    pub srq: Option<Arc<Srq>>,
+    /// How often it is open (`ibv_open_qp`): it goes when it was destroyed as often.
+    pub opens: u32,
+}
+
+impl QpCore {
+    /// In RESET, reporting nowhere.
+    pub fn new(qpn: Qpn, qp_type: QpType, pd: PdId, cap: QpCap, limits: &Limits) -> Self {
+        Self {
+            qpn,
+            qp_type,
+            pd,
+            made_with: pd,
+            recv_pd: pd,
+            may_notify_at: Time::ZERO,
+            has_srq: false,
+            state: QpState::Reset,
+            attr: QpAttr { cap, ..QpAttr::default() },
+            pkey: PKey::DEFAULT,
+            send_cq: None,
+            recv_cq: None,
+            xrc: None,
+            sq_sig_all: false,
+            max_message: limits.max_msg_sz,
+            mig_req: limits.mig_req,
+            cq_overrun: false,
+            fatal: false,
+            send_failed: false,
+        }
+    }
+
+    /// The opcode of this queue pair's service for an operation of RC: its own, or that of XRC.
+    pub fn opcode(&self, of_rc: Opcode) -> Opcode {
+        match self.qp_type {
+            QpType::XrcSend | QpType::XrcRecv => of_rc.over_xrc(),
+            _ => of_rc,
+        }
+    }
+
+    /// As whom it and its peer use memory.
+    pub fn accessor(&self) -> Accessor {
+        Accessor { pd: self.pd, qpn: Some(self.qpn) }
+    }
+
+    /// Path MTU in bytes.
+    pub fn mtu(&self) -> u32 {
+        self.attr.path_mtu.bytes() as u32
+    }
+
+    /// The local ACK timeout in nanoseconds, `None` when it is off.
+    pub fn timeout_ns(&self) -> Option<u64> {
+        (self.attr.timeout != 0).then(|| 4096 << (self.attr.timeout & 31))
+    }
+
+    pub fn complete_send(&mut self, mut completion: Completion, cx: &Context<'_>) {
+        cx.carried.let_go();
+        completion.timestamp_ns = cx.now.as_ns();
+        self.cq_overrun |=
+            self.send_cq.as_ref().is_some_and(|cq| cq.push(completion, false).is_err());
+    }
+
+    pub fn complete_recv(&mut self, mut completion: Completion, solicited: bool, cx: &Context<'_>) {
+        cx.carried.let_go();
+        completion.timestamp_ns = cx.now.as_ns();
+        let pushed = match (&self.recv_cq, self.xrc.as_ref().and_then(|xrc| xrc.srq.as_ref())) {
+            (Some(cq), _) => cq.push(completion, solicited),
+            (None, Some(srq)) => srq.complete(completion, solicited),
+            (None, None) => Ok(()),
+        };
+        self.cq_overrun |= pushed.is_err();
+    }
+
+    pub fn raise(&self, event: QpEventType, cx: &Context<'_>) {
+        cx.events.push(AsyncEvent::Qp(event, self.qpn));
+    }
+}
+
+/// Why a queue pair's [`transmit`](super::Qp::transmit) returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// It has nothing more to send now; an event will list it again.
+    Idle,
+    /// Its next packet does not fit the run: send that, then ask again.
+    RunFull,
+    /// Its next packet would be the last of the run, in which those of other queue pairs may still
+    /// find room: ask them first.
+    Aside,
+    /// Its next packet must wait for room in this budget of the path.
+    Waits(Budget),
+}

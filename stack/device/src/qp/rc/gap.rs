@@ -1,0 +1,118 @@
+//! A packet that was asked for and did not come: when to ask once more. When to ask first,
+//! [`held`](super::held) says.
+//!
+//! One question a gap is what the specification wants, since its sender answers with everything
+//! from there on (go-back-N). If the packet is lost again among what was sent again, nothing else
+//! tells the sender before its timer does, and that runs for a thousand round trips. The receiver
+//! can see it: what lies behind the gap comes a second time.
+//!
+//! ```text
+//!   asked for 5:   … 14 15 16   (5) 6 7 8 …
+//!                                        ↑ ask again: three in order that had come before
+//! ```
+//! A single packet that had come before may be a copy that the network made, or one that was
+//! overtaken; it counts once a round trip has passed since the question. The probe of a sender that
+//! waits in vain is such a packet.
+//!
+//! Source: IBTA vol. 1, 9.7.5.2.2 (one NAK until the expected packet comes); what is repeated is a
+//! new NAK of a new gap.
+
+use urxe_wire::Psn;
+
+use urxe_types::time::Time;
+
+/// So many packets in order that had come before are a sender that went back.
+const IN_ORDER: u8 = 3;
+
+/// A gap that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gap {
+    asked_at: Time,
+    /// The highest PSN behind it that came since then.
+    highest: Psn,
+    /// The last PSN that had come before.
+    again: Psn,
+    /// So many in a row had.
+    count: u8,
+}
+
+impl Gap {
+    /// The gap before `psn`, which is asked for `now`.
+    pub fn new(psn: Psn, now: Time) -> Self {
+        Self { asked_at: now, highest: psn, again: psn, count: 0 }
+    }
+
+    /// `psn` came, which is not the expected one, and `gap` is what is known of that. Whether to
+    /// ask for it.
+    pub fn on_early(gap: &mut Option<Self>, psn: Psn, now: Time, round_trip_ns: u64) -> bool {
+        match gap {
+            Some(gap) => gap.on_packet(psn, now, round_trip_ns),
+            None => {
+                *gap = Some(Self::new(psn, now));
+                true
+            }
+        }
+    }
+
+    /// `psn` came, which lies behind the gap. Whether to ask again.
+    fn on_packet(&mut self, psn: Psn, now: Time, round_trip_ns: u64) -> bool {
+        if psn.distance(self.highest) > 0 {
+            (self.highest, self.count) = (psn, 0);
+            return false;
+        }
+        self.count = if self.count > 0 && psn == self.again.next() { self.count + 1 } else { 1 };
+        self.again = psn;
+        let went_back = self.count >= IN_ORDER || now >= self.asked_at.plus_ns(round_trip_ns);
+        if went_back {
+            *self = Self::new(psn, now);
+        }
+        went_back
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_TRIP_NS: u64 = 1_000_000;
+
+    fn at(ns: u64) -> Time {
+        Time::from_ns(ns)
+    }
+
+    /// Asks for what is before the first of `psns`; which of the others, by place, make it ask
+    /// again.
+    fn asks(psns: &[u32]) -> Vec<usize> {
+        let mut gap = Gap::new(Psn::masked(psns[0]), at(1));
+        let mut asks = |place: usize| gap.on_packet(Psn::masked(psns[place]), at(2), ROUND_TRIP_NS);
+        (1..psns.len()).filter(|place| asks(*place)).collect()
+    }
+
+    #[test]
+    fn a_sender_that_went_back_and_lost_the_packet_again_is_asked_again() {
+        assert_eq!(asks(&[6, 7, 8, 9, 6, 7, 8, 9, 10]), [6]);
+        assert_eq!(asks(&[6, 7, 8, 9, 6, 7, 8, 9, 6, 7, 8, 9]), [6, 10], "and again");
+        assert_eq!(asks(&[6, 7, 8, 9, 7, 8, 9]), [6], "with the one behind it");
+        let near_wrap = [0xff_ffff, 0, 1, 2, 0xff_ffff, 0, 1];
+        assert_eq!(asks(&near_wrap), [6]);
+    }
+
+    #[test]
+    fn copies_and_packets_that_were_overtaken_are_no_sender_that_went_back() {
+        assert_eq!(asks(&[6, 6, 7, 7, 8, 8, 9, 9]), [0; 0], "each twice");
+        assert_eq!(asks(&[8, 7, 6, 9, 12, 10, 11, 13]), [0; 0], "two overtaken at a time");
+        assert_eq!(asks(&[6, 8, 7, 10, 9, 12, 11]), [0; 0], "each pair swapped");
+    }
+
+    #[test]
+    fn a_round_trip_later_one_packet_is_enough() {
+        let mut gap = Gap::new(Psn::new(6), at(0));
+        assert!(!gap.on_packet(Psn::new(9), at(ROUND_TRIP_NS), ROUND_TRIP_NS), "it is new");
+        assert!(!gap.on_packet(Psn::new(9), at(ROUND_TRIP_NS - 1), ROUND_TRIP_NS));
+        assert!(gap.on_packet(Psn::new(9), at(ROUND_TRIP_NS), ROUND_TRIP_NS), "the probe");
+        assert!(
+            !gap.on_packet(Psn::new(9), at(ROUND_TRIP_NS + 1), ROUND_TRIP_NS),
+            "asked a moment ago"
+        );
+    }
+}

@@ -1,0 +1,214 @@
+//! Packets that came before their turn: kept until what is missing comes, or counts as lost.
+//!
+//! Where a network has several queues or ways, packets overtake each other by some places, for
+//! microseconds. Going back for each of those costs a round trip and all that was under way,
+//! keeping some packets costs a copy of each.
+//!
+//! ```text
+//!   missing 5:   6 7 held      (5) 5 6 7 executed, in order
+//!                6 7 8 … 13 held, 14:    5 is lost
+//!                6 7 held, none for a while: 5 is lost
+//! ```
+//! **How many.** [`MAX`] packets, each of the path MTU at most: 33 KiB at 4 KiB. A real loss in a
+//! stream is told by the ninth packet behind it, which most often came in the same run, so nothing
+//! is waited for; a lower bound (TCP's is three) asks for packets that are about to come. Whole
+//! runs that overtake each other would take tens of times the memory.
+//!
+//! **How long.** Behind the last packets of a burst come too few to tell, so time does: a quarter
+//! of the shortest round trip, between 0.1 ms and 1 ms
+//! ([`Window::reordering_ns`](crate::path::window::Window::reordering_ns)), from when the first
+//! came before its turn, and anew when some had their turn since.
+//!
+//! What counts as lost is asked for, which makes the sender send everything from there on
+//! (go-back-N): so all that is held is dropped then, and executed when it comes again. Once asked,
+//! [`gap`](super::gap) decides, and nothing is held.
+//!
+//! A queue pair has this only from the first packet that came too early until it was of no use for
+//! [`IDLE_NS`]; meanwhile nothing is allocated.
+
+use urxe_wire::{PacketView, Psn};
+
+use urxe_types::time::Time;
+
+/// So many packets are held.
+pub(super) const MAX: usize = 8;
+/// Unused for so long, the memory goes.
+const IDLE_NS: u64 = 10_000_000;
+
+/// What became of a packet that came before its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Early {
+    /// It is held.
+    Kept,
+    /// It is held since before.
+    Again,
+    /// There is no room for it.
+    NoRoom,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// When what is missing counts as lost; while nothing is held, when this goes.
+    due: Time,
+    /// In PSN order.
+    packets: Vec<(Psn, Vec<u8>)>,
+    /// For the next ones.
+    buffers: Vec<Vec<u8>>,
+}
+
+impl Held {
+    fn new() -> Box<Self> {
+        let (packets, buffers) = (Vec::with_capacity(MAX), Vec::with_capacity(MAX));
+        Box::new(Self { due: Time::NEVER, packets, buffers })
+    }
+
+    /// Keeps a copy of `packet`, if there is room. `due`: when what is missing counts as lost, if
+    /// nothing is held yet.
+    pub fn keep(
+        held: &mut Option<Box<Self>>,
+        packet: &PacketView<'_>,
+        mtu: u32,
+        due: Time,
+    ) -> Early {
+        let psn = packet.psn();
+        let held = held.get_or_insert_with(Self::new);
+        let place = held.packets.partition_point(|(other, _)| other.precedes(psn));
+        if held.packets.get(place).is_some_and(|(other, _)| *other == psn) {
+            return Early::Again;
+        }
+        if held.packets.len() == MAX || packet.payload_len() > mtu as usize {
+            return Early::NoRoom;
+        }
+        if held.packets.is_empty() {
+            held.due = due;
+        }
+        let mut bytes = held.buffers.pop().unwrap_or_default();
+        bytes.extend_from_slice(packet.bytes());
+        held.packets.insert(place, (psn, bytes));
+        Early::Kept
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// When to look at it again, [`Time::NEVER`] if there is nothing.
+    #[inline]
+    pub fn deadline(held: Option<&Self>) -> Time {
+        held.map_or(Time::NEVER, |held| held.due)
+    }
+
+    /// The clock says `now`. Whether what is missing counts as lost.
+    pub fn is_due(held: &mut Option<Box<Self>>, now: Time) -> bool {
+        let due = held.as_ref().filter(|held| now >= held.due);
+        let is_lost = due.is_some_and(|held| !held.is_empty());
+        if due.is_some() && !is_lost {
+            *held = None;
+        }
+        is_lost
+    }
+
+    /// The packet whose turn is first.
+    pub fn first(&self) -> Option<PacketView<'_>> {
+        let (_, bytes) = self.packets.first()?;
+        // It was parsed when it came.
+        PacketView::parse(bytes).ok()
+    }
+
+    /// The first had its turn.
+    pub fn remove_first(&mut self) {
+        let (_, mut bytes) = self.packets.remove(0);
+        bytes.clear();
+        self.buffers.push(bytes);
+    }
+
+    /// Some had their turn. `due`: when what is missing now counts as lost, if something still is.
+    pub fn settle(&mut self, now: Time, due: Time) {
+        self.due = if self.is_empty() { now.plus_ns(IDLE_NS) } else { due };
+    }
+
+    /// Drops all of them; how many, and the highest PSN.
+    pub fn clear(&mut self, now: Time) -> (usize, Option<Psn>) {
+        let (count, highest) = (self.packets.len(), self.packets.last().map(|(psn, _)| *psn));
+        while !self.is_empty() {
+            self.remove_first();
+        }
+        self.settle(now, Time::NEVER);
+        (count, highest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use urxe_wire::{Bth, Ext, Opcode, PacketRepr, Qpn};
+
+    use super::*;
+
+    const MTU: u32 = 256;
+    const DUE: Time = Time::from_ns(100);
+
+    fn keep(held: &mut Option<Box<Held>>, psn: u32, payload: &[u8]) -> Early {
+        let bth = Bth::new(Opcode::RcSendOnly, Qpn::masked(5), Psn::masked(psn));
+        let mut bytes = [0; 1024];
+        let end = PacketRepr::new(bth, Ext::None).emit(payload, &mut bytes).unwrap();
+        let packet = PacketView::parse(&bytes[..end + urxe_wire::packet::ICRC_LEN]).unwrap();
+        Held::keep(held, &packet, MTU, DUE)
+    }
+
+    /// What is held, in the order of their turns: PSN and first byte of the payload.
+    fn taken(held: &mut Held) -> Vec<(u32, u8)> {
+        let mut taken = Vec::new();
+        while let Some(packet) = held.first() {
+            taken.push((packet.psn().value(), packet.payload()[0]));
+            held.remove_first();
+        }
+        taken
+    }
+
+    #[test]
+    fn packets_come_out_in_the_order_of_their_psns_as_they_came() {
+        let mut held = None;
+        for (psn, byte) in [(1, 1), (0xff_ffff, 2), (3, 3), (0, 4)] {
+            assert_eq!(keep(&mut held, psn, &[byte; 100]), Early::Kept);
+        }
+        assert_eq!(keep(&mut held, 0, &[9; 100]), Early::Again);
+        let mut held = held.unwrap();
+        assert_eq!(taken(&mut held), [(0xff_ffff, 2), (0, 4), (1, 1), (3, 3)]);
+        // Buffers are used again, for longer and for shorter ones.
+        let mut held = Some(held);
+        keep(&mut held, 8, &[8; 256]);
+        keep(&mut held, 7, &[7; 4]);
+        assert_eq!(taken(&mut held.unwrap()), [(7, 7), (8, 8)]);
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_and_none_for_what_is_too_long() {
+        let mut held = None;
+        assert_eq!(keep(&mut held, 50, &[0; MTU as usize + 4]), Early::NoRoom);
+        for psn in 0..MAX as u32 {
+            assert_eq!(keep(&mut held, psn, &[0; MTU as usize]), Early::Kept);
+        }
+        assert_eq!(keep(&mut held, 3, &[0; 4]), Early::Again);
+        assert_eq!(keep(&mut held, 50, &[0; 4]), Early::NoRoom);
+        let mut held = held.unwrap();
+        assert_eq!(held.clear(DUE), (MAX, Some(Psn::new(MAX as u32 - 1))));
+        assert!(held.is_empty());
+        assert_eq!(held.clear(DUE), (0, None));
+    }
+
+    #[test]
+    fn it_is_due_when_the_first_has_waited_and_goes_when_it_was_idle() {
+        let mut held = None;
+        assert_eq!(Held::deadline(held.as_deref()), Time::NEVER);
+        keep(&mut held, 7, &[0; 4]);
+        assert_eq!(Held::deadline(held.as_deref()), DUE);
+        assert!(!Held::is_due(&mut held, Time::from_ns(99)));
+        assert!(Held::is_due(&mut held, DUE));
+        held.as_mut().unwrap().clear(DUE);
+        let idle = Held::deadline(held.as_deref());
+        assert_eq!(idle, DUE.plus_ns(IDLE_NS));
+        assert!(!Held::is_due(&mut held, DUE) && held.is_some());
+        assert!(!Held::is_due(&mut held, idle) && held.is_none());
+    }
+}

@@ -1,0 +1,664 @@
+//! The requester of a reliable connection: takes work requests off the send queue and puts their
+//! packets on the wire.
+//!
+//! ```text
+//!   queue.head          cursor                                queue.tail
+//!      |                  |                                       |
+//!   ---+-- acknowledged? -+-- being sent --+-- not begun ---------+---
+//!      una                cursor_psn       next_psn
+//!                               sent_psn: one past the highest PSN ever sent
+//! ```
+//! A work request gets its PSNs when its first packet is sent. Going back is moving the cursor to a
+//! PSN between `una` and `sent_psn`. What is charged to the path's window is always exactly what
+//! lies between `una` and `cursor_psn`.
+//!
+//! The other half, what answers do to this state, is in [`super::completer`].
+//!
+//! Packets leave in *bursts*, of which the last asks for an acknowledgement. A burst is begun when
+//! the window has room for all of it, and is then sent whole, in one go and in as many runs as it
+//! takes: so the peer is never left with packets that it was not asked to acknowledge, and the
+//! window opens by whole runs and not by crumbs.
+//!
+//! Sources: IBTA vol. 1, 9.7.2 (PSNs), 9.7.3 (requests), 9.7.5.1 (ACK requests), 10.8.3.3 (fences).
+
+use std::collections::VecDeque;
+
+use urxe_wire::{
+    AtomicEth, Bth, Ext, Feth, IcrcSeed, Opcode, PacketRepr, PacketView, Psn, Qpn, Reth,
+    SelectivityLevel, Service,
+};
+
+use super::held::Held;
+use super::recovery::Recovery;
+use super::xrc::xrceth;
+use crate::cq::{Completion, WcStatus};
+use crate::device::counters::Counter;
+use crate::path::run::{MAX_RUN_BYTES, RunBuffer};
+use crate::path::window::{Budget, PACKET_OVERHEAD};
+use crate::qp::attr::{QpAttrMask, QpState};
+use crate::qp::context::{Context, QpCore, Sent};
+use crate::qp::gather::LocalFault;
+use crate::qp::headers::data_headers;
+use crate::qp::local;
+use crate::qp::queue::{SendQueue, SendWqe};
+use crate::qp::service::SendHalf;
+use crate::qp::wr::{FlushRange, PostError, SendFlags, SendOp, SendRequest};
+use urxe_types::port::MAX_RUN_SEGMENTS;
+use urxe_types::time::Time;
+
+/// PSNs that may be unacknowledged at once. Far below half the PSN space; the path's window is the
+/// tighter bound.
+const MAX_UNACKNOWLEDGED: u32 = 1 << 16;
+/// At least every so many packets ask for an acknowledgement.
+const ACK_EVERY: u32 = 32;
+
+/// A READ, atomic, ATOMIC WRITE or FLUSH on the wire that has not been answered in full.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outstanding {
+    /// PSN after its last response.
+    pub end: Psn,
+    /// Bytes still charged to the path's read budget.
+    pub charged: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+#[repr(C)] // what each packet looks at stands together
+pub(in crate::qp) struct Requester {
+    /// The entry that the next packet belongs to.
+    pub(super) cursor: u64,
+    /// The entry at the cursor cannot be sent: how it will complete once all before it have.
+    pub(super) failed: Option<WcStatus>,
+    pub(super) recovery: Recovery,
+    /// Answers ahead of one that is missing.
+    pub(super) held: Option<Box<Held>>,
+    /// Path MTU in bytes; it cannot change while requests are queued.
+    mtu: u32,
+    /// PSN of the next packet.
+    pub(super) cursor_psn: Psn,
+    /// PSN that the next entry to begin gets.
+    pub(super) next_psn: Psn,
+    /// One past the highest PSN ever sent.
+    pub(super) sent_psn: Psn,
+    /// The oldest PSN that is not acknowledged.
+    pub(super) una: Psn,
+    /// Packets of the burst that are still to be sent; 0 if none was begun.
+    burst_left: u32,
+    /// Packets of the burst, as far as it is known.
+    burst_packets: u32,
+    /// What they are charged.
+    burst_bytes: u64,
+    pub(super) queue: SendQueue,
+    /// What has a response of its own and is on the wire, oldest first; at most `max_rd_atomic`.
+    pub(super) reads: VecDeque<Outstanding>,
+}
+
+impl Requester {
+    pub fn new(queue: SendQueue) -> Self {
+        let psn = Psn::new(0);
+        Self {
+            queue,
+            cursor: 0,
+            mtu: 256,
+            cursor_psn: psn,
+            next_psn: psn,
+            sent_psn: psn,
+            una: psn,
+            reads: VecDeque::new(),
+            burst_left: 0,
+            burst_packets: 0,
+            burst_bytes: 0,
+            failed: None,
+            recovery: Recovery::default(),
+            held: None,
+        }
+    }
+
+    fn restart_at_tail(&mut self) {
+        self.cursor = self.queue.tail();
+        self.cursor_psn = self.next_psn;
+        (self.sent_psn, self.una) = (self.next_psn, self.next_psn);
+        self.failed = None;
+        self.burst_left = 0;
+        self.recovery.stop();
+        self.held = None;
+    }
+
+    /// Appends packets to `run` until nothing more can be sent now, or the run or the window is
+    /// full.
+    fn send_on(
+        &mut self,
+        qp: &QpCore,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Sent {
+        if self.recovery.is_waiting(cx.now) {
+            return Sent::Idle;
+        }
+        while self.cursor != self.queue.tail() && self.failed.is_none() {
+            let mut wqe = *self.queue.wqe(self.cursor);
+            if !wqe.is_begun() && !self.begin(&mut wqe, qp, cx) {
+                return Sent::Idle;
+            }
+            if wqe.op.is_local() {
+                self.execute(&wqe, qp, cx);
+                continue;
+            }
+            let sent = if wqe.op.has_response() {
+                self.send_fetch(&wqe, qp, cx, run, icrc)
+            } else {
+                self.send_data(&wqe, qp, cx, run, icrc)
+            };
+            if let Some(stop) = sent {
+                return stop;
+            }
+        }
+        Sent::Idle
+    }
+
+    /// Gives the entry at the cursor, of which `wqe` is a copy, its PSNs; false if it must not
+    /// start yet.
+    fn begin(&mut self, wqe: &mut SendWqe, qp: &QpCore, cx: &Context<'_>) -> bool {
+        let draining = qp.state == QpState::Sqd;
+        let fenced = wqe.flags.contains(SendFlags::FENCE) && !self.reads.is_empty();
+        // Mandatory here as in rdma_rxe: what was sent with the key may have to be sent again, or
+        // be answered.
+        let before_invalidate =
+            matches!(wqe.op, SendOp::LocalInv { .. }) && self.cursor != self.queue.head();
+        if draining || fenced || before_invalidate {
+            return false;
+        }
+        wqe.first_psn = self.next_psn;
+        if !wqe.op.is_local() {
+            let mtu = qp.mtu();
+            wqe.packets = if wqe.length <= mtu { 1 } else { wqe.length.div_ceil(mtu) };
+            if matches!(wqe.op, SendOp::Read { .. }) {
+                wqe.read_chunk_packets = read_chunk(mtu, qp, cx);
+            }
+            self.next_psn = wqe.first_psn.add(wqe.packets);
+        }
+        // Field by field: what was copied is not written back whole.
+        let entry = self.queue.wqe_mut(self.cursor);
+        (entry.first_psn, entry.packets) = (wqe.first_psn, wqe.packets);
+        entry.read_chunk_packets = wqe.read_chunk_packets;
+        debug_assert_eq!(self.cursor_psn, wqe.first_psn);
+        true
+    }
+
+    /// Carries out the local operation at the cursor, unless that was done before the requester
+    /// went back.
+    fn execute(&mut self, wqe: &SendWqe, qp: &QpCore, cx: &mut Context<'_>) {
+        if !wqe.executed {
+            if let Err(status) = local::execute(&wqe.op, qp, cx) {
+                self.failed = Some(status);
+                return;
+            }
+            self.queue.wqe_mut(self.cursor).executed = true;
+        }
+        self.cursor += 1;
+    }
+
+    /// Completes the local operations that were carried out and have nothing before them any more.
+    pub(super) fn complete_executed(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
+        while self.has_executed() {
+            self.complete_one(qp, cx, WcStatus::Success);
+        }
+    }
+
+    /// Sends one packet of a SEND or WRITE.
+    fn send_data(
+        &mut self,
+        wqe: &SendWqe,
+        qp: &QpCore,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Option<Sent> {
+        let mtu = qp.mtu();
+        let index = self.cursor_psn.steps_from(wqe.first_psn);
+        let last = index + 1 == wqe.packets;
+        let payload_len = wqe.payload_len(index, mtu);
+        let (opcode, ext) = data_headers(Service::Rc, &wqe.op, wqe.length, index == 0, last);
+        let opcode = qp.opcode(opcode);
+        let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len as usize);
+        // The window first: no run is to leave early for what must wait.
+        if self.burst_left == 0 && !self.begin_burst(wqe, index, cx) {
+            return Some(Sent::Waits(Budget::Window));
+        }
+        if let Some(stop) = cx.bars(run, len) {
+            return Some(stop);
+        }
+        if last && self.burst_left == 1 {
+            self.extend_burst(qp, cx);
+        }
+
+        let mut bth = self.bth(opcode, qp);
+        bth.solicited = last && wqe.flags.contains(SendFlags::SOLICITED);
+        bth.ack_req = self.burst_left == 1;
+
+        let offset = u64::from(index) * u64::from(mtu);
+        let (queue, position) = (&self.queue, self.cursor);
+        let pins = &mut cx.pins;
+        let packet = PacketRepr { bth, xrceth: xrceth(wqe), ext };
+        let filled = run.append_packet(icrc, packet, payload_len as usize, |to| {
+            queue.copy_payload(position, pins, qp.pd, offset, to)
+        });
+        if let Err(fault) = filled {
+            self.fail_at_cursor(qp, fault);
+            return None;
+        }
+        self.burst_left -= 1;
+        cx.charges.send(u64::from(payload_len) + PACKET_OVERHEAD);
+        cx.sent_writes += u64::from(
+            index == 0 && matches!(wqe.op, SendOp::Write { .. } | SendOp::WriteImm { .. }),
+        );
+        self.advance_cursor(1, bth.ack_req, qp, cx);
+        None
+    }
+
+    /// Sends one wire request of a READ, or an atomic, ATOMIC WRITE or FLUSH.
+    fn send_fetch(
+        &mut self,
+        wqe: &SendWqe,
+        qp: &QpCore,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Option<Sent> {
+        if qp.attr.max_rd_atomic == 0 {
+            // There was room when it was posted, which was taken away since: it would wait for
+            // ever.
+            self.failed = Some(WcStatus::LocQpOpErr);
+            return None;
+        }
+        if self.reads.len() >= usize::from(qp.attr.max_rd_atomic) {
+            return Some(Sent::Idle);
+        }
+        let (opcode, ext, packets) = self.fetch_headers(wqe, qp.mtu());
+        let opcode = qp.opcode(opcode);
+        let payload_len = if matches!(wqe.op, SendOp::AtomicWrite { .. }) { 8 } else { 0 };
+        let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len);
+        let cost = u64::from(packets) * (u64::from(qp.mtu()) + PACKET_OVERHEAD);
+        let unacknowledged = self.cursor_psn.steps_from(self.una);
+        if self.gives_way(Budget::Reads, cx)
+            || !cx.path.window.admits_read(cost)
+            || (unacknowledged > 0 && unacknowledged + packets > MAX_UNACKNOWLEDGED)
+        {
+            return Some(Sent::Waits(Budget::Reads));
+        }
+        if let Some(stop) = cx.bars(run, len) {
+            return Some(stop);
+        }
+        let mut bth = self.bth(opcode, qp);
+        bth.ack_req = true;
+        let packet = PacketRepr { bth, xrceth: xrceth(wqe), ext };
+        let (queue, position) = (&self.queue, self.cursor);
+        let pins = &mut cx.pins;
+        let appended = run.append_packet(icrc, packet, payload_len, |to| {
+            queue.copy_payload(position, pins, qp.pd, 0, to)
+        });
+        if let Err(fault) = appended {
+            self.fail_at_cursor(qp, fault);
+            return None;
+        }
+        cx.path.window.charge_read(cost);
+        self.reads.push_back(Outstanding { end: self.cursor_psn.add(packets), charged: cost });
+        if self.cursor_psn == wqe.first_psn {
+            cx.counters.add(Counter::RdmaSends);
+        }
+        self.advance_cursor(packets, true, qp, cx);
+        None
+    }
+
+    /// The request for what is missing from the cursor on: of a READ at most up to the end of the
+    /// wire request that first covered it, since a responder resumes only inside that.
+    fn fetch_headers(&self, wqe: &SendWqe, mtu: u32) -> (Opcode, Ext, u32) {
+        match wqe.op {
+            SendOp::CompareSwap { remote, compare, swap } => {
+                let eth =
+                    AtomicEth { va: remote.addr, rkey: remote.rkey, swap_or_add: swap, compare };
+                (Opcode::RcCompareSwap, Ext::Atomic(eth), 1)
+            }
+            SendOp::FetchAdd { remote, add } => {
+                let eth =
+                    AtomicEth { va: remote.addr, rkey: remote.rkey, swap_or_add: add, compare: 0 };
+                (Opcode::RcFetchAdd, Ext::Atomic(eth), 1)
+            }
+            SendOp::Read { remote } => {
+                let index = self.cursor_psn.steps_from(wqe.first_psn);
+                let chunk = wqe.read_chunk_packets;
+                let end = ((index / chunk + 1) * chunk).min(wqe.packets);
+                let start_byte = u64::from(index) * u64::from(mtu);
+                let end_byte = (u64::from(end) * u64::from(mtu)).min(u64::from(wqe.length));
+                let reth = Reth {
+                    va: remote.addr.wrapping_add(start_byte),
+                    rkey: remote.rkey,
+                    dma_len: (end_byte - start_byte) as u32,
+                };
+                (Opcode::RcReadRequest, Ext::Reth(reth), end - index)
+            }
+            SendOp::AtomicWrite { remote } => {
+                let reth = Reth { va: remote.addr, rkey: remote.rkey, dma_len: wqe.length };
+                (Opcode::RcAtomicWrite, Ext::Reth(reth), 1)
+            }
+            SendOp::Flush { remote, placement, range } => {
+                let (selectivity, dma_len) = match range {
+                    FlushRange::Bytes(len) => (SelectivityLevel::Range, len),
+                    FlushRange::Region => (SelectivityLevel::Region, 0),
+                };
+                let reth = Reth { va: remote.addr, rkey: remote.rkey, dma_len };
+                (Opcode::RcFlush, Ext::Flush(Feth { placement, selectivity }, reth), 1)
+            }
+            _ => unreachable!("{:?} has no response of its own", wqe.op),
+        }
+    }
+
+    /// Begins a burst with the packets of `wqe` from `index` on, if the window has room for it.
+    fn begin_burst(&mut self, wqe: &SendWqe, index: u32, cx: &mut Context<'_>) -> bool {
+        let packets = match wqe.packets - index {
+            1 => 1,
+            left => {
+                let of_longest = cx.path.window.burst() / (u64::from(self.mtu) + PACKET_OVERHEAD);
+                left.min(ACK_EVERY).min(of_longest.max(1) as u32)
+            }
+        };
+        let bytes = charged(wqe, index, packets, self.mtu);
+        let unacknowledged = self.cursor_psn.steps_from(self.una);
+        if self.gives_way(Budget::Window, cx)
+            || unacknowledged >= MAX_UNACKNOWLEDGED
+            || !cx.admits(bytes)
+        {
+            return false;
+        }
+        cx.charges.reserve(bytes);
+        (self.burst_left, self.burst_packets, self.burst_bytes) = (packets, packets, bytes);
+        true
+    }
+
+    /// Whether others are before it. What is sent again goes before all of them: its peer can do
+    /// nothing until it comes.
+    fn gives_way(&self, budget: Budget, cx: &Context<'_>) -> bool {
+        cx.gives_way[budget as usize] && self.cursor_psn == self.sent_psn
+    }
+
+    /// Lets one packet pass that was there before, and asks for its acknowledgement, whatever the
+    /// window has room for.
+    pub(super) fn begin_burst_of_one(&mut self) {
+        (self.burst_left, self.burst_packets, self.burst_bytes) =
+            (1, 1, u64::from(self.mtu) + PACKET_OVERHEAD);
+    }
+
+    /// Lets the next entry's first packets follow in the same burst, so that one of them asks for
+    /// the acknowledgement.
+    fn extend_burst(&mut self, qp: &QpCore, cx: &mut Context<'_>) {
+        if !self.next_is_data(qp) {
+            return;
+        }
+        let (length, mtu) = (self.queue.wqe(self.cursor + 1).length, self.mtu);
+        // What the window says may have changed since the burst began.
+        let room = cx.path.window.burst().saturating_sub(self.burst_bytes);
+        let of_longest = room / (u64::from(mtu) + PACKET_OVERHEAD);
+        let (packets, fits) = if length <= mtu {
+            (1, u64::from(length) + PACKET_OVERHEAD <= room)
+        } else {
+            (length.div_ceil(mtu).min(of_longest as u32), of_longest > 0)
+        };
+        let packets = packets.min(ACK_EVERY - self.burst_packets);
+        let bytes = u64::from(length).min(u64::from(packets) * u64::from(mtu))
+            + u64::from(packets) * PACKET_OVERHEAD;
+        if packets > 0 && fits && cx.admits(bytes) {
+            cx.charges.reserve(bytes);
+            self.burst_left += packets;
+            self.burst_packets += packets;
+            self.burst_bytes += bytes;
+        }
+    }
+
+    /// Whether the entry after the cursor will send data at once, so that its packets can carry the
+    /// ACK request.
+    fn next_is_data(&self, qp: &QpCore) -> bool {
+        let next = self.cursor + 1;
+        if next == self.queue.tail() || qp.state != QpState::Rts {
+            return false;
+        }
+        let wqe = self.queue.wqe(next);
+        !wqe.op.has_response() && !wqe.op.is_local() && !wqe.flags.contains(SendFlags::FENCE)
+    }
+
+    fn bth(&self, opcode: Opcode, qp: &QpCore) -> Bth {
+        let mut bth = Bth::new(opcode, qp.attr.dest_qp_num, self.cursor_psn);
+        bth.pkey = qp.pkey;
+        bth.mig_req = qp.mig_req;
+        bth
+    }
+
+    fn advance_cursor(&mut self, packets: u32, ack_req: bool, qp: &QpCore, cx: &Context<'_>) {
+        let psn = self.cursor_psn;
+        let first_time = psn == self.sent_psn;
+        self.cursor_psn = psn.add(packets);
+        if self.cursor_psn == self.queue.wqe(self.cursor).end_psn() {
+            self.cursor += 1;
+        }
+        if self.cursor_psn.steps_from(self.una) > self.sent_psn.steps_from(self.una) {
+            self.sent_psn = self.cursor_psn;
+        }
+        self.recovery.on_sent(psn, first_time && ack_req, qp, cx);
+    }
+
+    fn fail_at_cursor(&mut self, qp: &QpCore, fault: LocalFault) {
+        tracing::debug!(qp = %qp.qpn, %fault, "send work request: local protection error");
+        self.failed = Some(WcStatus::LocProtErr);
+        self.burst_left = 0;
+    }
+
+    /// Moves the cursor back to `psn`, which is not before `una`, and uncharges what lies behind
+    /// it.
+    pub(super) fn rewind(&mut self, psn: Psn, cx: &Context<'_>) {
+        let mut position = self.queue.head();
+        let mut at = self.una;
+        let target = psn.steps_from(self.una);
+        let end = self.cursor_psn.steps_from(self.una);
+        let mut cursor = self.cursor;
+        while at.steps_from(self.una) < end {
+            let wqe = *self.queue.wqe(position);
+            let from = at.steps_from(self.una).max(target);
+            let stop = wqe.end_psn().steps_from(self.una).min(end);
+            if stop > target {
+                cursor = cursor.min(position);
+                if !wqe.op.has_response() {
+                    let skip = self.una.add(from).steps_from(wqe.first_psn);
+                    cx.path.window.release(charged(&wqe, skip, stop - from, self.mtu));
+                }
+            }
+            at = self.una.add(stop);
+            position += 1;
+        }
+        for read in self.reads.drain(..) {
+            cx.path.window.release_read(read.charged);
+        }
+        if target < end {
+            self.cursor = cursor;
+            self.cursor_psn = psn;
+            // What is before it goes first; it fails again when its turn comes again.
+            self.failed = None;
+        }
+        self.burst_left = 0;
+    }
+
+    /// What `packets` packets of the head entry are charged from its packet `index` on, as far as
+    /// they are.
+    pub(super) fn charged_of(&self, wqe: &SendWqe, index: u32, packets: u32) -> u64 {
+        let ahead = self.cursor_psn.steps_from(self.una);
+        charged(wqe, index, packets.min(ahead), self.mtu)
+    }
+
+    /// Completes the oldest entry, and with it, unless it failed, the local operations behind it
+    /// that were only waiting for it.
+    pub(super) fn complete_head(&mut self, qp: &mut QpCore, cx: &Context<'_>, status: WcStatus) {
+        self.complete_one(qp, cx, status);
+        if status.is_success() {
+            self.complete_executed(qp, cx);
+        }
+    }
+
+    fn complete_one(&mut self, qp: &mut QpCore, cx: &Context<'_>, status: WcStatus) {
+        if let Some(completion) = self.retire_head(qp.qpn, status) {
+            qp.complete_send(completion, cx);
+        }
+    }
+
+    /// Takes the oldest entry out. Its completion, if it makes one.
+    #[inline(always)] // made in its place
+    pub(super) fn retire_head(&mut self, qpn: Qpn, status: WcStatus) -> Option<Completion> {
+        let position = self.queue.head();
+        let wqe = self.queue.wqe(position);
+        let is_told = !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED);
+        let completion = is_told.then(|| {
+            let completion = Completion::new(wqe.wr_id, qpn, wqe.op.wc_opcode(), status);
+            if status.is_success() { completion.with_byte_len(wqe.length) } else { completion }
+        });
+        self.queue.pop();
+        if self.cursor == position {
+            self.cursor += 1;
+            // It was answered after all: that it could not be sent again does not matter any more.
+            self.failed = None;
+        }
+        completion
+    }
+
+    /// Whether the oldest entry is a local operation that was carried out.
+    pub(super) fn has_executed(&self) -> bool {
+        !self.queue.is_empty() && self.queue.wqe(self.queue.head()).executed
+    }
+}
+
+impl SendHalf for Requester {
+    fn start(&mut self, qp: &QpCore) {
+        let psn = qp.attr.sq_psn;
+        self.mtu = qp.mtu();
+        (self.cursor_psn, self.next_psn, self.sent_psn, self.una) = (psn, psn, psn, psn);
+        self.reads.reserve(usize::from(qp.attr.max_rd_atomic));
+        self.recovery = Recovery::new(qp);
+    }
+
+    /// Attributes that are not kept here are looked up where they count.
+    fn attributes_changed(&mut self, qp: &QpCore, mask: QpAttrMask) {
+        if mask.contains(QpAttrMask::RNR_RETRY) {
+            self.recovery.allow_rnr_retries(qp);
+        }
+        let most = usize::from(qp.attr.max_rd_atomic);
+        self.reads.reserve(most.saturating_sub(self.reads.len()));
+    }
+
+    fn reset(&mut self, cx: &Context<'_>) {
+        self.uncharge(cx);
+        self.queue.clear();
+        self.restart_at_tail();
+    }
+
+    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
+        self.uncharge(cx);
+        while !self.queue.is_empty() {
+            self.complete_head(qp, cx, WcStatus::WrFlushErr);
+        }
+        self.restart_at_tail();
+    }
+
+    /// What is not acknowledged will be sent again.
+    fn uncharge(&mut self, cx: &Context<'_>) {
+        self.rewind(self.una, cx);
+    }
+
+    fn is_drained(&self) -> bool {
+        self.queue.is_empty() || !self.queue.wqe(self.queue.head()).is_begun()
+    }
+
+    fn push(&mut self, qp: &QpCore, request: &SendRequest<'_>) -> Result<(), PostError> {
+        if request.op.has_response() && qp.attr.max_rd_atomic == 0 && qp.state != QpState::Err {
+            return Err(PostError::NoReadDepth);
+        }
+        self.queue.push(request, qp.max_message, qp.sq_sig_all)
+    }
+
+    /// Appends packets to `run` if the queue pair may send, and fails it if what it should send
+    /// cannot be sent.
+    fn transmit(
+        &mut self,
+        qp: &mut QpCore,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Sent {
+        if qp.fatal || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
+            return Sent::Idle;
+        }
+        let sent = self.send_on(qp, cx, run, icrc);
+        cx.charges.end_turn(&cx.path.window, cx.others_follow);
+        self.complete_executed(qp, cx);
+        qp.fatal |= self.complete_failed(qp, cx).is_err();
+        sent
+    }
+
+    fn ends_short(&self) -> bool {
+        if self.cursor == self.queue.tail() {
+            return false;
+        }
+        let wqe = self.queue.wqe(self.cursor);
+        !wqe.op.has_response() && wqe.length > self.mtu && !wqe.length.is_multiple_of(self.mtu)
+    }
+
+    #[inline]
+    fn wants_to_send(&self, now: Time) -> bool {
+        self.cursor != self.queue.tail() && self.failed.is_none() && !self.recovery.is_waiting(now)
+    }
+
+    fn only_data(&self, posted: usize) -> Option<u64> {
+        if posted == 0 || self.queue.tail() - self.cursor != posted as u64 {
+            return None;
+        }
+        let wqe = self.queue.wqe(self.cursor);
+        let is_data = !wqe.op.has_response() && !wqe.op.is_local();
+        is_data.then(|| charged(wqe, 0, 1, self.mtu))
+    }
+
+    fn on_response(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+        qp.fatal |= self.take_response(qp, cx, packet).is_err();
+    }
+
+    fn on_timer(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
+        qp.fatal |= self.look_at_clock(qp, cx).is_err();
+    }
+
+    #[inline]
+    fn deadline(&self) -> Time {
+        self.recovery.deadline().min(Held::deadline(self.held.as_deref()))
+    }
+}
+
+/// How many responses one wire request of a READ asks for.
+fn read_chunk(mtu: u32, qp: &QpCore, cx: &Context<'_>) -> u32 {
+    // Two wire READs in flight keep the line busy where the peer allows two.
+    let share = if qp.attr.max_rd_atomic > 1 { 2 } else { 1 };
+    let chunk = cx.path.window.read_budget() / share / (u64::from(mtu) + PACKET_OVERHEAD);
+    whole_runs(u32::try_from(chunk).unwrap_or(u32::MAX), mtu).max(1)
+}
+
+/// How many of `packets` packets a READ asks for, so that its responses make whole runs. First and
+/// last have an AETH and so are longer than those between them: the last of a READ and the first
+/// two of the next one make a run, and what is between is as many whole ones.
+fn whole_runs(packets: u32, mtu: u32) -> u32 {
+    let longest = urxe_wire::packet::packet_len(Bth::LEN, mtu as usize);
+    let of_run = (MAX_RUN_BYTES / longest).min(MAX_RUN_SEGMENTS) as u32;
+    match packets.checked_sub(3) {
+        Some(between) if between >= of_run => between / of_run * of_run + 3,
+        _ => packets,
+    }
+}
+
+/// Bytes charged for `packets` packets of a SEND or WRITE from its packet `index` on.
+fn charged(wqe: &SendWqe, index: u32, packets: u32, mtu: u32) -> u64 {
+    let start = (u64::from(index) * u64::from(mtu)).min(u64::from(wqe.length));
+    let end = (u64::from(index + packets) * u64::from(mtu)).min(u64::from(wqe.length));
+    end - start + u64::from(packets) * PACKET_OVERHEAD
+}

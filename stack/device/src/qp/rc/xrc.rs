@@ -1,0 +1,59 @@
+//! Extended reliable connections: a reliable connection whose two ends have one half each.
+//!
+//! ```text
+//!   XRC_SEND                                      XRC_RECV (target), of an XRC domain
+//!   requester, completer  -- requests, XRCETH --> responder --> the domain's shared receive queues
+//!                         <-- responses ---------    (their domains and completion queues)
+//! ```
+//! Every request names the shared receive queue that it is for. The target finds it in its domain,
+//! and checks the message with that queue's protection domain; a number that is none of the
+//! domain's is an invalid request. Everything else is what a reliable connection does.
+//!
+//! Source: IBTA vol. 1, A14.
+
+use urxe_wire::{PacketView, Qpn, XrcEth};
+
+use super::responder::{Fault, Responder};
+use crate::cq::SrqId;
+use crate::device::counters::Counter;
+use crate::qp::context::{Context, QpCore};
+use crate::qp::queue::SendWqe;
+use crate::qp::wr::Destination;
+use urxe_types::sync::Arc;
+
+impl Responder {
+    /// Finds the shared receive queue of an XRC request: the first packet of a message names one of
+    /// the domain, the others the same.
+    pub(super) fn find_srq(
+        &mut self,
+        qp: &mut QpCore,
+        cx: &Context<'_>,
+        packet: &PacketView<'_>,
+    ) -> Result<(), Fault> {
+        let Some(target) = &mut qp.xrc else { return Ok(()) };
+        let named = packet.xrceth().map(|xrceth| SrqId(xrceth.srq.value()));
+        let starts = packet.info().position.is_start();
+        let current = target.srq.as_ref().filter(|srq| !starts || !srq.is_destroyed());
+        if named.is_some() && named == current.map(|srq| srq.id()) {
+            return Ok(());
+        }
+        let found = named.filter(|_| starts).and_then(|id| cx.srqs.find(id, &target.xrcd));
+        let Some(srq) = found else {
+            tracing::debug!(qp = %qp.qpn, ?named, "request for a shared receive queue that its XRC domain does not have");
+            cx.counters.add(Counter::XrcViolation);
+            return Err(Fault::INVALID_REQUEST);
+        };
+        (qp.pd, qp.recv_pd) = (srq.pd(), srq.pd());
+        self.queue.take_from(Arc::clone(&srq));
+        target.srq = Some(srq);
+        Ok(())
+    }
+}
+
+/// The XRCETH of an XRC request.
+pub(super) fn xrceth(wqe: &SendWqe) -> Option<XrcEth> {
+    match wqe.to {
+        Destination::XrcSrq { srq } => Some(XrcEth { srq: Qpn::masked(srq.0) }),
+        _ => None,
+    }
+}

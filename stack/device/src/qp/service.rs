@@ -1,0 +1,356 @@
+//! A service: a half that sends and a half that receives, for the queue pairs of one type.
+//!
+//! [`Qp`](super::Qp) keeps what is common to all services: the state, the attributes, events,
+//! draining, the path. Everything that differs by service stands behind the traits of this file.
+//!
+//! | trait | subject |
+//! |---|---|
+//! | [`SendHalf`] | the send queue: requests out, responses in |
+//! | [`ReceiveHalf`] | the receives: requests in, responses out |
+//! | [`TransportService`] | both together: what a packet or a turn to send needs of them |
+//!
+//! A half that finds that the queue pair must fail sets [`QpCore::fatal`]. The queue pair goes to
+//! the error state when the call returns, and flushes both halves.
+
+use std::net::IpAddr;
+
+use enum_dispatch::enum_dispatch;
+use urxe_wire::{IcrcSeed, PacketView};
+
+use super::attr::{QpAttrMask, QpType};
+use super::context::{Context, QpCore, Sent};
+use super::wr::{PostError, RecvRequest, SendRequest};
+use crate::device::counters::Counter;
+use crate::path::acks::Ack;
+use crate::path::run::RunBuffer;
+use urxe_types::time::Time;
+
+/// What a queue pair will do next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SchedulingHint {
+    /// When it wants to be looked at again.
+    pub deadline: Time,
+    /// Whether there may be something to send now.
+    pub wants_to_send: bool,
+    /// Whether that is more than acknowledgements, which can wait for a reply that takes them
+    /// along.
+    pub has_data_to_send: bool,
+}
+
+/// The half of a service that sends messages.
+pub(super) trait SendHalf {
+    /// RTR to RTS: the first PSN is known.
+    fn start(&mut self, qp: &QpCore);
+
+    /// The attributes of `mask` changed while the queue pair lives (SQD to SQD).
+    fn attributes_changed(&mut self, _qp: &QpCore, _mask: QpAttrMask) {}
+
+    /// Forgets everything that was posted (RESET).
+    fn reset(&mut self, cx: &Context<'_>);
+
+    /// Completes everything that was posted with "flushed" (ERR, SQE).
+    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>);
+
+    /// Returns everything charged to the path's window: the queue pair leaves the path.
+    fn uncharge(&mut self, _cx: &Context<'_>) {}
+
+    /// Queues a send work request, which the state and the type allow.
+    fn push(&mut self, qp: &QpCore, request: &SendRequest<'_>) -> Result<(), PostError>;
+
+    /// Takes a packet that answers a request. The state allows it.
+    fn on_response(&mut self, _qp: &mut QpCore, cx: &mut Context<'_>, _packet: &PacketView<'_>) {
+        cx.counters.add(Counter::DropWrongService);
+    }
+
+    /// Appends requests to `run`, in whatever state.
+    fn transmit(
+        &mut self,
+        qp: &mut QpCore,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Sent;
+
+    /// If the `posted` newest requests are all that is to be sent, and the first of them is data:
+    /// what its first packet is charged.
+    fn only_data(&self, _posted: usize) -> Option<u64> {
+        None
+    }
+
+    /// Whether the message to be sent next is of several packets and the last of them so short that
+    /// nothing can follow it in its run.
+    fn ends_short(&self) -> bool {
+        false
+    }
+
+    /// The path that the oldest message takes, for a service whose messages choose theirs.
+    fn next_path(&self, _cx: &Context<'_>) -> Option<(u32, IpAddr)> {
+        None
+    }
+
+    /// The path that the queue pair stood on was closed: what wanted to go there fails.
+    fn on_path_closed(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
+
+    /// The clock says `cx.now`. In RTR, RTS or SQD.
+    fn on_timer(&mut self, qp: &mut QpCore, cx: &Context<'_>);
+
+    /// When it wants to be looked at again.
+    fn deadline(&self) -> Time;
+
+    /// Whether [`transmit`](Self::transmit) may find something to send.
+    fn wants_to_send(&self, now: Time) -> bool;
+
+    /// Whether everything that was begun is complete: what SQD waits for.
+    fn is_drained(&self) -> bool;
+}
+
+/// The half of a service that receives messages. What has no default here, every half does; the
+/// defaults are those of a service without responses.
+pub(super) trait ReceiveHalf {
+    /// INIT to RTR: the peer's first PSN is known.
+    fn start(&mut self, _qp: &QpCore) {}
+
+    /// Attributes changed while the queue pair lives (SQD to SQD).
+    fn attributes_changed(&mut self, _qp: &QpCore) {}
+
+    /// Forgets everything that was posted (RESET).
+    fn reset(&mut self);
+
+    /// Completes everything that was posted with "flushed" (ERR). A NAK that tells the peer why may
+    /// still be sent.
+    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>);
+
+    /// Queues a receive work request. The state allows it.
+    fn push(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError>;
+
+    /// Takes a request. The state allows it.
+    fn on_request(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>);
+
+    /// Appends responses to `run`, in whatever state.
+    fn transmit(
+        &mut self,
+        _qp: &mut QpCore,
+        _cx: &mut Context<'_>,
+        _run: &mut RunBuffer,
+        _icrc: &IcrcSeed,
+    ) -> Sent {
+        Sent::Idle
+    }
+
+    /// Takes the acknowledgement out, if it is the only response.
+    fn take_ack(&mut self, _qp: &QpCore) -> Option<Ack> {
+        None
+    }
+
+    /// Whether there are responses to be sent.
+    fn has_responses(&self) -> bool {
+        false
+    }
+
+    /// Whether there is more to send than one acknowledgement.
+    fn has_data_to_send(&self) -> bool {
+        false
+    }
+
+    /// The clock says `cx.now`. In RTR, RTS or SQD.
+    fn on_timer(&mut self, _cx: &Context<'_>) {}
+
+    /// When it wants to be looked at again.
+    fn deadline(&self) -> Time {
+        Time::NEVER
+    }
+}
+
+/// Both halves together. What happens for each packet goes to both in one call; the rest goes to
+/// each half by itself.
+#[enum_dispatch]
+pub(super) trait TransportService {
+    /// The half that sends.
+    fn send_half(&mut self) -> &mut dyn SendHalf;
+
+    /// The half that receives.
+    fn receive_half(&mut self) -> &mut dyn ReceiveHalf;
+
+    /// Takes a packet of its service. The state allows it.
+    fn on_packet(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>);
+
+    /// Appends packets to `run`, in whatever state.
+    fn transmit(
+        &mut self,
+        qp: &mut QpCore,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Sent;
+
+    /// Queues a send work request, which the state and the type allow.
+    fn push_send(&mut self, qp: &QpCore, request: &SendRequest<'_>) -> Result<(), PostError>;
+
+    /// As [`SendHalf::only_data`], if there are no responses to be sent.
+    fn only_data(&self, posted: usize) -> Option<u64>;
+
+    /// Takes the acknowledgement out, if that is all that there is to be sent now.
+    fn take_ack(&mut self, qp: &QpCore, now: Time) -> Option<Ack>;
+
+    /// When it wants to be looked at again.
+    fn deadline(&self) -> Time;
+
+    /// Whether there may be something to send now.
+    fn wants_to_send(&self, now: Time) -> bool;
+
+    /// All that it will do next, for one call where each packet makes it.
+    fn scheduling_hint(&self, now: Time) -> SchedulingHint;
+}
+
+/// A service of the halves `S` and `R`.
+#[derive(Debug)]
+#[repr(C)] // what packets look at stands together: the receiving half ends with its receive queue
+pub(super) struct Service<S, R> {
+    send: S,
+    receive: R,
+}
+
+impl<S, R> Service<S, R> {
+    pub fn new(send: S, receive: R) -> Self {
+        Self { send, receive }
+    }
+}
+
+impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
+    fn send_half(&mut self) -> &mut dyn SendHalf {
+        &mut self.send
+    }
+
+    fn receive_half(&mut self) -> &mut dyn ReceiveHalf {
+        &mut self.receive
+    }
+
+    fn on_packet(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+        if packet.info().is_request {
+            self.receive.on_request(qp, cx, packet);
+        } else {
+            self.send.on_response(qp, cx, packet);
+        }
+    }
+
+    /// READ responses go first; a lone acknowledgement goes last, as the short packet that may end
+    /// a run, where it costs next to nothing.
+    fn transmit(
+        &mut self,
+        qp: &mut QpCore,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> Sent {
+        if !self.receive.has_responses() {
+            return self.send.transmit(qp, cx, run, icrc);
+        }
+        // One acknowledgement rides behind what is sent beside it; where it cannot, it goes before,
+        // as it came first.
+        let rides_behind = !(run.is_empty() && self.send.ends_short());
+        if !self.receive.has_data_to_send() && rides_behind {
+            let requests = self.send.transmit(qp, cx, run, icrc);
+            if matches!(requests, Sent::RunFull | Sent::Aside) {
+                return requests;
+            }
+            match self.receive.transmit(qp, cx, run, icrc) {
+                Sent::Idle => requests,
+                stop => stop,
+            }
+        } else {
+            match self.receive.transmit(qp, cx, run, icrc) {
+                Sent::Idle => self.send.transmit(qp, cx, run, icrc),
+                stop => stop,
+            }
+        }
+    }
+
+    fn push_send(&mut self, qp: &QpCore, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.send.push(qp, request)
+    }
+
+    fn only_data(&self, posted: usize) -> Option<u64> {
+        if self.receive.has_responses() { None } else { self.send.only_data(posted) }
+    }
+
+    #[inline(always)]
+    fn take_ack(&mut self, qp: &QpCore, now: Time) -> Option<Ack> {
+        if self.send.wants_to_send(now) { None } else { self.receive.take_ack(qp) }
+    }
+
+    #[inline]
+    fn deadline(&self) -> Time {
+        self.send.deadline().min(self.receive.deadline())
+    }
+
+    fn wants_to_send(&self, now: Time) -> bool {
+        self.receive.has_responses() || self.send.wants_to_send(now)
+    }
+
+    #[inline(always)]
+    fn scheduling_hint(&self, now: Time) -> SchedulingHint {
+        let (requests, responses) = (self.send.wants_to_send(now), self.receive.has_responses());
+        SchedulingHint {
+            deadline: self.deadline(),
+            wants_to_send: requests || responses,
+            has_data_to_send: requests || (responses && self.receive.has_data_to_send()),
+        }
+    }
+}
+
+/// The sending half of a service that sends no messages. [`Qp`](super::Qp) refuses a post before it
+/// comes here.
+#[derive(Debug)]
+pub(super) struct NoSends;
+
+impl SendHalf for NoSends {
+    fn start(&mut self, _qp: &QpCore) {}
+    fn reset(&mut self, _cx: &Context<'_>) {}
+    fn flush(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
+
+    fn push(&mut self, qp: &QpCore, _request: &SendRequest<'_>) -> Result<(), PostError> {
+        Err(PostError::NoQueue { qp_type: qp.qp_type, queue: "send" })
+    }
+
+    fn transmit(
+        &mut self,
+        _qp: &mut QpCore,
+        _cx: &mut Context<'_>,
+        _run: &mut RunBuffer,
+        _icrc: &IcrcSeed,
+    ) -> Sent {
+        Sent::Idle
+    }
+
+    fn on_timer(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
+
+    fn deadline(&self) -> Time {
+        Time::NEVER
+    }
+
+    fn wants_to_send(&self, _now: Time) -> bool {
+        false
+    }
+
+    fn is_drained(&self) -> bool {
+        true
+    }
+}
+
+/// The receiving half of a service that takes no messages. [`Qp`](super::Qp) refuses a post before
+/// it comes here.
+#[derive(Debug)]
+pub(super) struct NoReceives;
+
+impl ReceiveHalf for NoReceives {
+    fn reset(&mut self) {}
+    fn flush(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}
+
+    fn push(&mut self, _request: &RecvRequest<'_>) -> Result<(), PostError> {
+        Err(PostError::NoQueue { qp_type: QpType::XrcSend, queue: "receive" })
+    }
+
+    fn on_request(&mut self, _qp: &mut QpCore, cx: &mut Context<'_>, _packet: &PacketView<'_>) {
+        cx.counters.add(Counter::DropWrongService);
+    }
+}

@@ -1,0 +1,88 @@
+//! The responder of a datagram queue pair: takes a message from anybody who knows the Q_Key, or
+//! drops it and counts why.
+//!
+//! Sources: IBTA vol. 1, 9.8.3.2 (responder), 9.6.1.5.1 (Q_Key), 11.4.1.2 (the GRH takes 40 bytes
+//! of the buffer); the kernel's rxe_recv.c and rxe_resp.c: what does not fit its receive is dropped
+//! and the receive stays.
+
+use urxe_wire::PacketView;
+
+use super::own_qkey;
+use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
+use crate::device::counters::Counter;
+use crate::qp::context::{Context, QpCore};
+use crate::qp::gather::{LocalFault, check, scatter};
+use crate::qp::recv_queue::RecvQueue;
+use crate::qp::service::ReceiveHalf;
+use crate::qp::wr::{PostError, RecvRequest};
+use urxe_memory::Access;
+use urxe_wire::network_header::{self, NetworkHeader};
+
+/// See the module.
+#[derive(Debug)]
+pub(in crate::qp) struct Responder {
+    queue: RecvQueue,
+}
+
+impl Responder {
+    pub fn new(queue: RecvQueue) -> Self {
+        Self { queue }
+    }
+}
+
+impl ReceiveHalf for Responder {
+    fn reset(&mut self) {
+        self.queue.clear();
+    }
+
+    fn flush(&mut self, qp: &mut QpCore, cx: &Context<'_>) {
+        self.queue.flush(qp, cx);
+    }
+
+    fn push(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        self.queue.push(request)
+    }
+
+    fn on_request(&mut self, qp: &mut QpCore, cx: &mut Context<'_>, packet: &PacketView<'_>) {
+        let (Some(deth), Some(arrival)) = (packet.deth(), cx.arrival) else { return };
+        if deth.qkey != own_qkey(qp) {
+            tracing::debug!(qp = %qp.qpn, from = %arrival.from, given = %deth.qkey, "dropped: wrong Q_Key");
+            return cx.counters.add(Counter::DropWrongQkey);
+        }
+        let Some((wqe, sges)) = self.queue.front() else {
+            return cx.counters.add(Counter::DropNoReceive);
+        };
+        let payload = packet.payload();
+        let total = NetworkHeader::LEN + payload.len();
+        if total as u64 > wqe.length {
+            return cx.counters.add(Counter::DropTooLong);
+        }
+        let header = network_header::emit(&arrival, packet.packet_len());
+        let pins = &mut cx.pins;
+        let placed = check(pins, qp.recv_pd, sges, Access::LOCAL_WRITE)
+            .and_then(|()| scatter(pins, qp.recv_pd, sges, 0, &header))
+            .and_then(|()| scatter(pins, qp.recv_pd, sges, NetworkHeader::LEN as u64, payload));
+        let Some(wqe) = self.queue.pop() else { return };
+        if let Err(fault) = placed {
+            return fail(fault, wqe.wr_id, qp, cx);
+        }
+        let mut completion = Completion::new(wqe.wr_id, qp.qpn, WcOpcode::Recv, WcStatus::Success)
+            .with_byte_len(total as u32)
+            .with_grh();
+        completion.src_qp = deth.src_qp;
+        completion.pkey_index = qp.attr.pkey_index;
+        if let Some(imm) = packet.imm() {
+            completion = completion.with_imm(imm.data);
+        }
+        qp.complete_recv(completion, packet.solicited(), cx);
+    }
+}
+
+/// The receive cannot be used: the queue pair fails (class A).
+fn fail(fault: LocalFault, wr_id: u64, qp: &mut QpCore, cx: &Context<'_>) {
+    tracing::debug!(qp = %qp.qpn, %fault, "receive: local protection error");
+    let completion = Completion::new(wr_id, qp.qpn, WcOpcode::Recv, WcStatus::LocProtErr);
+    qp.complete_recv(completion, true, cx);
+    qp.raise(QpEventType::QpFatal, cx);
+    qp.fatal = true;
+}
