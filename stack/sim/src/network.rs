@@ -7,17 +7,22 @@ use std::net::IpAddr;
 
 use thiserror::Error;
 
+mod groups;
+
+pub use groups::SimGroups;
+
+use groups::Membership;
+
 use super::counters::SimCounters;
-use super::faults::{LinkFaults, NodeConfig, Pause, PauseScope, PausedPackets};
-use super::groups::{Membership, SimGroups};
 use super::link::{Link, flip_bits};
-use super::receive::{Packet, Read, ReceiveBuffer};
+use super::link_faults::{LinkFaults, NodeConfig, NodeId, Pause, PauseScope, PausedPackets};
+use super::receive::{MAX_RUN_BYTES, Packet, Read, ReceiveBuffer};
 use super::trace::{Event, Trace};
-use super::{MAX_RUN_BYTES, MAX_RUN_SEGMENTS, NodeId};
-use crate::port::{Datagrams, PacketTap, Run, SendOutcome, Transmit};
-use crate::rng::Rng;
-use crate::sync::{Arc, Mutex, lock};
-use crate::time::Time;
+use urxe_types::port::MAX_RUN_SEGMENTS;
+use urxe_types::port::{Datagrams, PacketTap, Run, SendOutcome, Transmit};
+use urxe_types::rng::Rng;
+use urxe_types::sync::{Arc, Mutex, lock};
+use urxe_types::time::Time;
 use urxe_wire::ecn;
 
 /// The most packets on the way at a time.

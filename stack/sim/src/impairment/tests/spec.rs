@@ -1,7 +1,7 @@
 //! Faults as text.
 
 use super::super::{FaultError, FaultSpec};
-use crate::rng::Chance;
+use urxe_types::rng::Chance;
 
 #[test]
 fn every_fault_is_read_and_shown_as_it_was_given() {

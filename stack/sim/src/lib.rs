@@ -5,6 +5,8 @@
 //! nodes has its own [`LinkFaults`]; [`Pause`]s stop nodes and links for a while. [`Fabric`] moves
 //! whole devices over it, all in one thread.
 //!
+//! [`impairment`] does to the packets of a real port what a bad network does.
+//!
 //! Everything follows from the seed and the calls: [`SimNetwork::trace_hash`] is the same for two
 //! equal runs. Links and nodes draw from generators of their own, so that a change at one does not
 //! move the others. Every queue is bounded, and [`SimCounters`] says what became of each packet.
@@ -13,11 +15,13 @@
 //!   transmit ─→ MTU ─→ rate, queue ─→ loss ─→ duplicate ─→ corrupt, delay, reorder ─→ pause ─→ buffer ─→ merge ─→ read
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod counters;
 mod fabric;
-mod faults;
-mod groups;
-pub(super) mod link;
+pub mod impairment;
+mod link;
+mod link_faults;
 mod network;
 mod receive;
 mod trace;
@@ -27,23 +31,7 @@ mod tests;
 
 pub use counters::SimCounters;
 pub use fabric::{DeviceMachine, Fabric, Machine, Stalled};
-pub use faults::{LinkFaults, NodeConfig, Pause, PauseScope, PausedPackets};
-pub use groups::SimGroups;
-pub use network::{AddNodeError, SimNetwork, SimPort};
-
-/// The most packets of a run or a merged read: what Linux takes in one GSO call.
-pub use crate::port::MAX_RUN_SEGMENTS;
-/// The most bytes of a run or a merged read: the largest UDP payload over IPv4.
-pub const MAX_RUN_BYTES: usize = 65_507;
-
-/// A node of a [`SimNetwork`], in the order in which they were added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(usize);
-
-impl NodeId {
-    /// 0 for the node that was added first, and so on.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self.0
-    }
-}
+pub use link_faults::{LinkFaults, NodeConfig, NodeId, Pause, PauseScope, PausedPackets};
+pub use network::{AddNodeError, SimGroups, SimNetwork, SimPort};
+pub use receive::MAX_RUN_BYTES;
+pub use urxe_types::port::MAX_RUN_SEGMENTS;

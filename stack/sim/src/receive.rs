@@ -4,11 +4,13 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use super::faults::NodeConfig;
-use super::{MAX_RUN_BYTES, MAX_RUN_SEGMENTS, NodeId};
-use crate::rng::Rng;
-use crate::time::Time;
+use crate::link_faults::{NodeConfig, NodeId};
+use urxe_types::port::MAX_RUN_SEGMENTS;
+use urxe_types::rng::Rng;
+use urxe_types::time::Time;
 
+/// The most bytes of a run or a merged read: the largest UDP payload over IPv4.
+pub const MAX_RUN_BYTES: usize = 65_507;
 /// Bytes that Linux charges to a packet beside its data: `struct skb_shared_info`, and `struct
 /// sk_buff` itself.
 const SHARED_INFO_BYTES: usize = 320;
@@ -36,7 +38,7 @@ pub(super) fn charge_bytes(len: usize) -> usize {
     (len + HEADROOM_BYTES + SHARED_INFO_BYTES).next_power_of_two().max(512) + SK_BUFF_BYTES
 }
 
-/// What one read gives: [`super::super::Datagrams`] that owns its bytes.
+/// What one read gives: [`Datagrams`] that owns its bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Read {
     pub(super) from: IpAddr,

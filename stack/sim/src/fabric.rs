@@ -11,12 +11,13 @@ use std::net::IpAddr;
 
 use thiserror::Error;
 
+use super::counters::SimCounters;
+use super::link_faults::NodeId;
 use super::network::{AddNodeError, SimNetwork, SimPort};
-use super::{NodeId, SimCounters};
-use crate::device::{Device, ReceiveScratch};
-use crate::port::Datagrams;
-use crate::sync::Arc;
-use crate::time::Time;
+use urxe_device::device::{Device, ReceiveScratch};
+use urxe_types::port::Datagrams;
+use urxe_types::sync::Arc;
+use urxe_types::time::Time;
 
 /// Rounds at one instant after which the time is said to stand still.
 const MAX_ROUNDS_AT_ONE_TIME: u32 = 100_000;

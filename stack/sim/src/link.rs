@@ -5,9 +5,9 @@
 //! purpose.
 
 use super::counters::SimCounters;
-use super::faults::LinkFaults;
-use crate::rng::{Chance, Rng};
-use crate::time::Time;
+use super::link_faults::LinkFaults;
+use urxe_types::rng::{Chance, Rng};
+use urxe_types::time::Time;
 use urxe_wire::ecn;
 
 /// Bytes on the wire beside the IP packet: preamble, Ethernet header, frame check sequence,
@@ -17,20 +17,20 @@ const NS_PER_SECOND: u128 = 1_000_000_000;
 
 /// One copy of a packet that will arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::port) struct Copy {
-    pub(in crate::port) arrival: Time,
+pub(crate) struct Copy {
+    pub(crate) arrival: Time,
     /// How many bits flip on the way.
-    pub(in crate::port) flips: u32,
+    pub(crate) flips: u32,
     /// A router marked it.
-    pub(in crate::port) is_marked: bool,
+    pub(crate) is_marked: bool,
 }
 
 /// A link's state between packets.
 #[derive(Debug)]
-pub(in crate::port) struct Link {
-    pub(in crate::port) rng: Rng,
+pub(crate) struct Link {
+    pub(crate) rng: Rng,
     /// Own settings; `None` = the network's default.
-    pub(in crate::port) faults: Option<LinkFaults>,
+    pub(crate) faults: Option<LinkFaults>,
     /// The arrival of the last packet in order.
     last_arrival: Time,
     /// When the last packet has left the sender.
@@ -40,13 +40,13 @@ pub(in crate::port) struct Link {
 }
 
 impl Link {
-    pub(in crate::port) fn new(rng: Rng) -> Self {
+    pub(crate) fn new(rng: Rng) -> Self {
         Self { rng, faults: None, last_arrival: Time::ZERO, busy_until: Time::ZERO, burst_left: 0 }
     }
 
     /// The copies of an IP packet of `ip_bytes` and `traffic_class` sent at `now` that will arrive:
     /// none, one or two.
-    pub(in crate::port) fn carry(
+    pub(crate) fn carry(
         &mut self,
         now: Time,
         ip_bytes: usize,
@@ -131,7 +131,7 @@ impl Link {
 
 /// Flips up to `flips` bits, at least one unless that is 0. The first stays flipped whatever the
 /// others hit.
-pub(in crate::port) fn flip_bits(payload: &mut [u8], flips: u32, rng: &mut Rng) {
+pub(crate) fn flip_bits(payload: &mut [u8], flips: u32, rng: &mut Rng) {
     let bits = payload.len() * 8;
     let first = rng.index(bits);
     for flip in 0..flips {

@@ -1,7 +1,7 @@
 //! A running hash of everything that happens in the network: two runs of one seed have the same, or
 //! something outside the seed has had a say.
 
-use crate::time::Time;
+use urxe_types::time::Time;
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 

@@ -24,12 +24,12 @@ use std::net::IpAddr;
 
 pub use spec::{FaultError, FaultSpec};
 
-use super::sim::link::{Link, flip_bits};
-use super::sim::{LinkFaults, SimCounters};
-use super::{Datagrams, KeptPacket};
-use crate::device::counters::{Counter, Counters};
-use crate::rng::Rng;
-use crate::time::Time;
+use crate::link::{Link, flip_bits};
+use crate::{LinkFaults, SimCounters};
+use urxe_types::counters::{Counter, Counters};
+use urxe_types::port::{Datagrams, KeptPacket};
+use urxe_types::rng::Rng;
+use urxe_types::time::Time;
 use urxe_wire::ecn;
 
 /// The stream of the seed that faults are drawn from.
@@ -42,7 +42,7 @@ const HELD_BYTES_MAX: usize = 64 << 20;
 
 /// The link in front of a device's sockets, and the packets that are on it.
 #[derive(Debug)]
-pub(crate) struct BadLink {
+pub struct BadLink {
     link: Link,
     faults: LinkFaults,
     done: SimCounters,
@@ -90,6 +90,8 @@ impl Eq for Held {}
 
 impl BadLink {
     /// A link that behaves as `faults` say; `stream` tells devices of one seed apart.
+    /// Returns a link with `faults`, which follow from `seed` and `stream`.
+    #[must_use]
     pub fn new(faults: LinkFaults, seed: u64, stream: u64) -> Self {
         Self {
             link: Link::new(Rng::stream(seed, STREAM ^ stream)),
@@ -102,6 +104,7 @@ impl BadLink {
     }
 
     /// When the first packet that is held is due.
+    #[must_use]
     pub fn next_due(&self) -> Option<Time> {
         self.held.peek().map(|held| held.due)
     }

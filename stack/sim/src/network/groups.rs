@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::NodeId;
-use super::network::SimNetwork;
-use crate::port::groups::{JoinError, JoinGroups};
+use super::SimNetwork;
+use crate::link_faults::NodeId;
+use urxe_types::port::{JoinError, JoinGroups};
 
 /// Which nodes have joined which groups.
 #[derive(Debug, Default)]

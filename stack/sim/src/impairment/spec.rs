@@ -15,8 +15,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::port::sim::LinkFaults;
-use crate::rng::Chance;
+use crate::LinkFaults;
+use urxe_types::rng::Chance;
 
 /// The longest time that may be asked for: longer than any timeout of a queue pair.
 const TIME_MAX_NS: u64 = 60_000_000_000;

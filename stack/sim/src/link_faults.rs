@@ -1,8 +1,19 @@
 //! What can go wrong, and how often: the settings of links and nodes.
 
-use super::NodeId;
-use crate::rng::Chance;
-use crate::time::Time;
+use urxe_types::rng::Chance;
+use urxe_types::time::Time;
+
+/// A node of a [`SimNetwork`], in the order in which they were added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub(crate) usize);
+
+impl NodeId {
+    /// 0 for the node that was added first, and so on.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0
+    }
+}
 
 /// One microsecond in nanoseconds.
 const MICROSECOND_NS: u64 = 1_000;
