@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `URXE_SIM_SEEDS` | how many seeds to try |
 //! | `URXE_SIM_FIRST` | the first of them, 0 if not set |
-//! | `URXE_SEED` | this seed alone, with all that it says; `RUST_LOG=urxe_stack=debug` makes the stack talk |
+//! | `URXE_SEED` | this seed alone, with all that it says; `RUST_LOG=urxe_device=debug` makes the stack talk |
 //! | `URXE_SIM_CAPTURE` | a directory: each seed that fails, and the one of `URXE_SEED`, leaves a pcapng file there |
 
 use std::path::PathBuf;

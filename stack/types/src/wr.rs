@@ -272,6 +272,9 @@ impl SendRequest<'_> {
 
     /// Checks that a queue pair of type `qp_type` sends to such a destination, and has the
     /// operation.
+    ///
+    /// # Errors
+    /// [`PostError::SrqNumber`], [`PostError::Destination`] or [`PostError::Unsupported`].
     #[inline]
     pub fn check_type(&self, qp_type: QpType) -> Result<(), PostError> {
         match (qp_type, self.to) {

@@ -11,7 +11,7 @@ const VARIABLE: &str = "URXE_LOG";
 /// `URXE_LOG` does not follow its grammar.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{VARIABLE}={given:?} is no log filter; try {VARIABLE}=debug or {VARIABLE}=urxe_stack=trace"
+    "{VARIABLE}={given:?} is no log filter; try {VARIABLE}=debug or {VARIABLE}=urxe_device=trace"
 )]
 pub struct BadFilter {
     /// The value.

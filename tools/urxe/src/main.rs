@@ -34,7 +34,7 @@ const AFTER_HELP: &str = "\
 Environment:
   URXE_DEVICES   the devices, before the user's list: rxe0=10.0.0.1,rxe1=eth0
   URXE_LOG       what to log to standard error: error, warn, info, debug, trace, or by module
-                 (urxe_stack=debug,urxe_stack::port=trace); default warn";
+                 (urxe_device=debug,urxe_io::udp=trace); default warn";
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

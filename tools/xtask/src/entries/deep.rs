@@ -12,7 +12,9 @@ use crate::run::{Runner, cargo, target_folder};
 /// to compile than it saves.
 pub fn loom(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
-    let mut tests = cargo(["test", "-p", "urxe-stack", "--lib", "loom_"]);
+    let layers = ["-p", "urxe-memory", "-p", "urxe-device", "-p", "urxe-stack"];
+    let mut tests = cargo(["test"]);
+    tests.args(layers).args(["--lib", "loom_"]);
     tests.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target_folder().join("loom"));
     runner.run(&mut tests)
 }
@@ -23,8 +25,8 @@ pub fn asan(arguments: &[String], runner: &mut Runner) -> Result<()> {
     need_nightly(runner)?;
     // With a target named, build scripts and procedural macros are built without the sanitizer.
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let mut tests = cargo(["+nightly", "test", "-p", "urxe-stack", "--lib", "--target", &target]);
-    tests.arg("memory::").env("RUSTFLAGS", "-Zsanitizer=address");
+    let mut tests = cargo(["+nightly", "test", "-p", "urxe-memory", "--lib", "--target", &target]);
+    tests.env("RUSTFLAGS", "-Zsanitizer=address");
     // The tests are short and compiling them is long; and no fault is optimised away.
     tests.env("CARGO_PROFILE_TEST_OPT_LEVEL", "0").env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
     runner.run(tests.env("CARGO_TARGET_DIR", target_folder().join("asan")))
@@ -54,7 +56,9 @@ pub fn budget(arguments: &[String], runner: &mut Runner) -> Result<()> {
     };
     need_packages(&["valgrind"], runner)?;
     let mut bench = cargo(["bench", "--workspace", "--bench", "budget", "--profile", "dev"]);
-    for counted in ["urxe-stack", "urxe-wire", "crc32fast"] {
+    for counted in
+        ["urxe-stack", "urxe-device", "urxe-memory", "urxe-types", "urxe-wire", "crc32fast"]
+    {
         for as_for_use in
             ["opt-level=3", "codegen-units=1", "debug-assertions=false", "overflow-checks=false"]
         {

@@ -15,7 +15,7 @@ fn the_document_says_what_the_table_says() {
     let kept = std::fs::read_to_string(FILE).unwrap();
     assert!(
         kept == rendered,
-        "stack/src/qp/transition.md is not what the table says now; look at the difference after\n\
+        "stack/device/src/qp/transition.md is not what the table says now; look at the difference after\n\
          UPDATE_SNAPSHOTS=1 cargo test -p urxe-stack the_document_says_what_the_table_says"
     );
 }
