@@ -1,27 +1,27 @@
 //! Records out of a pcap or pcapng file.
 //!
-//! The formats' blocks are parsed by `pcap-parser`; buffering, sections, interfaces and time stamps
-//! are dealt with here. At most one block is held in memory, and a block longer than
-//! [`MAX_BLOCK_LEN`] is refused, so that a damaged length cannot make the program allocate
-//! gigabytes.
+//! A block is read whole, as its length field says, and parsed by `pcap-parser`; sections,
+//! interfaces and time stamps are dealt with here. At most one block is held in memory, and a block
+//! longer than [`MAX_BLOCK_LEN`] is refused, so that a damaged length cannot make the program
+//! allocate gigabytes.
+//!
+//! The readers of `pcap-parser` do not fit: their first read must bring the whole section header,
+//! which a pipe does not promise, and they drop the reason of a failed read. Its
+//! time stamps know no powers of two and no big-endian offsets.
 //!
 //! Formats: <https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html>,
 //! draft-ietf-opsawg-pcapng-02.
 
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::path::PathBuf;
 
-use pcap_parser::PcapError;
-use pcap_parser::nom;
 use pcap_parser::pcap::{
-    LegacyPcapBlock, PcapHeader, parse_pcap_frame, parse_pcap_frame_be, parse_pcap_frame_modified,
-    parse_pcap_header,
+    PcapHeader, parse_pcap_frame, parse_pcap_frame_be, parse_pcap_frame_modified, parse_pcap_header,
 };
 use pcap_parser::pcapng::{
-    Block, EnhancedPacketBlock, InterfaceDescriptionBlock, OptionCode, SimplePacketBlock,
-    parse_block_be, parse_block_le, parse_sectionheaderblock,
+    BOM_MAGIC, Block, EPB_MAGIC, EnhancedPacketBlock, InterfaceDescriptionBlock, OptionCode,
+    SHB_MAGIC, SPB_MAGIC, SimplePacketBlock, parse_block_be, parse_block_le,
 };
-use pcap_parser::traits::PcapNGPacketBlock;
 
 #[cfg(test)]
 mod tests;
@@ -33,15 +33,11 @@ pub const MAX_BLOCK_LEN: usize = 16 << 20;
 /// memory.
 const MAX_INTERFACES: usize = 65_536;
 
-/// How much is asked of the file at once, in bytes.
-const READ_LEN: usize = 64 << 10;
+/// Bytes of a classic file's header.
+const FILE_HEADER_LEN: usize = 24;
 
-/// First four bytes of a pcapng file, which read the same in either byte order.
-const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-
-/// Bytes of an enhanced packet block, of a simple packet block before the packet.
-const ENHANCED_HEAD_LEN: usize = 28;
-const SIMPLE_HEAD_LEN: usize = 12;
+/// Bytes of the shortest pcapng block: its type, and its length at both ends.
+const MIN_BLOCK_LEN: usize = 12;
 
 /// Why a capture file cannot be read on.
 #[derive(Debug, thiserror::Error)]
@@ -128,11 +124,12 @@ pub struct Record<'a> {
 
 /// Reads records one by one.
 pub struct Reader<R> {
-    source: R,
-    /// What has been read and not yet given out, from `start` on.
-    buffer: Vec<u8>,
-    start: usize,
-    /// Where in the file the buffer's `start` is.
+    source: BufReader<R>,
+    /// What has been read of the current block.
+    block: Vec<u8>,
+    /// The current block has been given out.
+    is_done: bool,
+    /// Where in the file the current block begins.
     offset: u64,
     format: Format,
 }
@@ -140,11 +137,6 @@ pub struct Reader<R> {
 enum Format {
     Pcap(PcapHeader),
     PcapNg { big_endian: bool, interfaces: Vec<Interface> },
-}
-
-impl Format {
-    /// What holds before the first section header.
-    const UNKNOWN: Self = Self::PcapNg { big_endian: false, interfaces: Vec::new() };
 }
 
 /// What a pcapng file says of an interface.
@@ -158,228 +150,179 @@ struct Interface {
     offset_s: i64,
 }
 
-/// A block that holds a packet: where in the block, and what the file says about it.
-struct Found {
-    time_ns: Option<u128>,
-    link_type: u32,
-    from: usize,
-    len: usize,
-    original_len: u32,
-    comment: Option<String>,
-}
-
-/// What a block is good for.
-enum Step {
-    Packet(Found),
-    Section { big_endian: bool },
-    Interface(Interface),
-    NoInterface { interface: u32 },
-    Other,
-}
-
-/// Why a block does not parse.
-enum Stop {
-    /// It may, with this many bytes more.
-    Incomplete(usize),
-    Wrong,
-}
-
-impl From<nom::Err<PcapError<&[u8]>>> for Stop {
-    fn from(error: nom::Err<PcapError<&[u8]>>) -> Self {
-        match error {
-            nom::Err::Incomplete(nom::Needed::Size(more)) => Self::Incomplete(more.get()),
-            nom::Err::Incomplete(nom::Needed::Unknown) => Self::Incomplete(1),
-            nom::Err::Error(_) | nom::Err::Failure(_) => Self::Wrong,
-        }
-    }
-}
-
 impl<R: Read> Reader<R> {
     /// Reads the head of a file and finds out its format.
     pub fn new(source: R) -> Result<Self, CaptureError> {
-        let mut reader =
-            Self { source, buffer: Vec::new(), start: 0, offset: 0, format: Format::UNKNOWN };
-        while reader.buffer.len() < SECTION_HEADER.len() {
-            if !reader.fill()? {
-                let is_empty = reader.buffer.is_empty();
-                return Err(if is_empty { CaptureError::Empty } else { reader.truncated() });
-            }
+        let mut reader = Self {
+            source: BufReader::new(source),
+            block: Vec::new(),
+            is_done: false,
+            offset: 0,
+            format: Format::PcapNg { big_endian: false, interfaces: Vec::new() },
+        };
+        if !reader.read_to(4)? {
+            return Err(CaptureError::Empty);
         }
-        if !reader.buffer.starts_with(&SECTION_HEADER) {
-            let magic = [0, 1, 2, 3].map(|at| reader.buffer[at]);
-            let header = reader.parse_whole(|data| {
-                let (rest, header) = parse_pcap_header(data)?;
-                Ok((data.len() - rest.len(), header))
-            });
-            reader.format = Format::Pcap(header.map_err(|error| match error {
-                CaptureError::Malformed { .. } => CaptureError::NotACapture { magic },
-                other => other,
-            })?);
+        let magic = [0, 1, 2, 3].map(|at| reader.block[at]);
+        if magic != SHB_MAGIC.to_le_bytes() {
+            reader.read_to(FILE_HEADER_LEN)?;
+            let (_, header) = parse_pcap_header(&reader.block)
+                .map_err(|_| CaptureError::NotACapture { magic })?;
+            reader.format = Format::Pcap(header);
+            reader.is_done = true;
         }
         Ok(reader)
     }
 
     /// The next packet; `None` at the end of the file.
     pub fn next(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
-        loop {
-            while self.start == self.buffer.len() {
-                if !self.fill()? {
-                    return Ok(None);
-                }
+        while self.read_block()? {
+            self.is_done = true;
+            if self.holds_packet() {
+                return self.record().map(Some);
             }
-            let offset = self.offset;
-            // Lent out while the buffer is being filled, and put back whatever comes of it.
-            let format = std::mem::replace(&mut self.format, Format::UNKNOWN);
-            let parsed = self.parse_whole(|data| {
-                let (len, step) = match &format {
-                    Format::Pcap(header) => classic_step(data, header)?,
-                    Format::PcapNg { big_endian, interfaces } => {
-                        ng_step(data, *big_endian, interfaces)?
-                    }
-                };
-                Ok((len, (len, step)))
-            });
-            self.format = format;
-            let (len, step) = parsed?;
-            if let Some(Found {
-                time_ns,
-                link_type,
-                from,
-                len: packet_len,
-                original_len,
-                comment,
-            }) = self.take_in(step, offset)?
-            {
-                // The block has been consumed and still stands in the buffer, before `start`.
-                let at = self.start - len + from;
-                let bytes = &self.buffer[at..at + packet_len];
-                return Ok(Some(Record { time_ns, link_type, bytes, original_len, comment }));
-            }
-        }
-    }
-
-    /// Learns what a block says about the file; gives back the packet, if it is one.
-    fn take_in(&mut self, step: Step, offset: u64) -> Result<Option<Found>, CaptureError> {
-        match (step, &mut self.format) {
-            (Step::Packet(found), _) => return Ok(Some(found)),
-            (Step::Section { big_endian }, format) => {
-                *format = Format::PcapNg { big_endian, interfaces: Vec::new() };
-            }
-            (Step::Interface(interface), Format::PcapNg { interfaces, .. }) => {
-                if interfaces.len() == MAX_INTERFACES {
-                    return Err(CaptureError::Malformed { offset });
-                }
-                interfaces.push(interface);
-            }
-            (Step::NoInterface { interface }, Format::PcapNg { interfaces, .. }) => {
-                return Err(CaptureError::NoInterface {
-                    offset,
-                    interface,
-                    known: interfaces.len(),
-                });
-            }
-            (Step::Interface(_) | Step::NoInterface { .. } | Step::Other, _) => {}
+            self.take_in()?;
         }
         Ok(None)
     }
 
-    /// Parses one thing from the buffer's start, reading more of the file until it is whole, and
-    /// consumes it. `parse` gives its length and what it means.
-    fn parse_whole<T>(
-        &mut self,
-        parse: impl Fn(&[u8]) -> Result<(usize, T), Stop>,
-    ) -> Result<T, CaptureError> {
-        loop {
-            let offset = self.offset;
-            let data = &self.buffer[self.start..];
-            match parse(data) {
-                // A block of no bytes would be found again for ever.
-                Ok((0, _)) | Err(Stop::Wrong) => return Err(CaptureError::Malformed { offset }),
-                Ok((len, meaning)) => {
-                    self.start += len;
-                    self.offset += len as u64;
-                    return Ok(meaning);
-                }
-                Err(Stop::Incomplete(more)) => {
-                    if data.len().saturating_add(more) > MAX_BLOCK_LEN {
-                        return Err(CaptureError::TooLong { offset });
-                    }
-                    if !self.fill()? {
-                        return Err(self.truncated());
-                    }
-                }
-            }
+    /// Reads the next block whole; `false` at the end of the file.
+    fn read_block(&mut self) -> Result<bool, CaptureError> {
+        if std::mem::take(&mut self.is_done) {
+            self.offset += self.block.len() as u64;
+            self.block.clear();
         }
-    }
-
-    /// Reads some more of the file; false at its end.
-    fn fill(&mut self) -> Result<bool, CaptureError> {
-        self.buffer.drain(..self.start);
-        self.start = 0;
-        let had = self.buffer.len();
-        self.buffer.resize(had + READ_LEN, 0);
-        let got = loop {
-            match self.source.read(&mut self.buffer[had..]) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => break other,
+        let (head_len, len) = match &self.format {
+            Format::Pcap(header) => {
+                let head_len = if header.is_modified_format() { 24 } else { 16 };
+                let big_endian = header.is_bigendian();
+                if !self.read_to(head_len)? {
+                    return Ok(false);
+                }
+                (head_len, self.u32_at(8, big_endian) as usize)
+            }
+            Format::PcapNg { big_endian, .. } => {
+                let big_endian = *big_endian;
+                if !self.read_to(MIN_BLOCK_LEN)? {
+                    return Ok(false);
+                }
+                // A section header tells its own byte order, whatever the section before had.
+                let is_section = self.u32_at(0, false) == SHB_MAGIC;
+                let big_endian = if is_section { self.section_order()? } else { big_endian };
+                let len = self.u32_at(4, big_endian) as usize;
+                (MIN_BLOCK_LEN, len.checked_sub(MIN_BLOCK_LEN).ok_or_else(|| self.malformed())?)
             }
         };
-        self.buffer.truncate(had + got.as_ref().map_or(0, |&len| len));
-        match got {
-            Ok(len) => Ok(len > 0),
-            Err(error) => Err(CaptureError::Read { offset: self.offset, error }),
+        self.read_to(head_len.saturating_add(len))
+    }
+
+    /// Reads until `len` bytes of the block are there; `false` if the file ends before it.
+    fn read_to(&mut self, len: usize) -> Result<bool, CaptureError> {
+        let offset = self.offset;
+        if len > MAX_BLOCK_LEN {
+            return Err(CaptureError::TooLong { offset });
+        }
+        let missing = len.saturating_sub(self.block.len()) as u64;
+        let read = self.source.by_ref().take(missing).read_to_end(&mut self.block);
+        read.map_err(|error| CaptureError::Read { offset, error })?;
+        match self.block.len() {
+            0 => Ok(false),
+            have if have < len => Err(CaptureError::Truncated { offset, have }),
+            _ => Ok(true),
         }
     }
 
-    fn truncated(&self) -> CaptureError {
-        CaptureError::Truncated { offset: self.offset, have: self.buffer.len() - self.start }
+    fn u32_at(&self, at: usize, big_endian: bool) -> u32 {
+        let bytes = self.block[at..].first_chunk().copied().unwrap_or_default();
+        if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+    }
+
+    /// Whether a section header's numbers are big-endian.
+    fn section_order(&self) -> Result<bool, CaptureError> {
+        let says = |big_endian| self.u32_at(8, big_endian) == BOM_MAGIC;
+        if says(true) || says(false) { Ok(says(true)) } else { Err(self.malformed()) }
+    }
+
+    fn malformed(&self) -> CaptureError {
+        CaptureError::Malformed { offset: self.offset }
+    }
+
+    fn parse_block(&self, big_endian: bool) -> Result<Block<'_>, CaptureError> {
+        let parse = if big_endian { parse_block_be } else { parse_block_le };
+        parse(&self.block).map(|(_, block)| block).map_err(|_| self.malformed())
+    }
+
+    fn holds_packet(&self) -> bool {
+        match self.format {
+            Format::Pcap(_) => true,
+            Format::PcapNg { big_endian, .. } => {
+                matches!(self.u32_at(0, big_endian), EPB_MAGIC | SPB_MAGIC)
+            }
+        }
+    }
+
+    /// Learns what a block without a packet says about the file.
+    fn take_in(&mut self) -> Result<(), CaptureError> {
+        let Format::PcapNg { big_endian, .. } = self.format else { return Ok(()) };
+        let (section, interface) = match self.parse_block(big_endian)? {
+            Block::SectionHeader(section) => (Some(section.big_endian()), None),
+            Block::InterfaceDescription(block) => (None, Some(described(&block, big_endian))),
+            _ => (None, None),
+        };
+        let malformed = self.malformed();
+        if let Some(big_endian) = section {
+            self.format = Format::PcapNg { big_endian, interfaces: Vec::new() };
+        }
+        if let (Some(interface), Format::PcapNg { interfaces, .. }) = (interface, &mut self.format)
+        {
+            if interfaces.len() == MAX_INTERFACES {
+                return Err(malformed);
+            }
+            interfaces.push(interface);
+        }
+        Ok(())
+    }
+
+    /// The packet in the block.
+    fn record(&self) -> Result<Record<'_>, CaptureError> {
+        match &self.format {
+            Format::Pcap(header) => classic(&self.block, header).ok_or_else(|| self.malformed()),
+            Format::PcapNg { big_endian, interfaces } => {
+                let (interface, record) = match self.parse_block(*big_endian)? {
+                    Block::EnhancedPacket(packet) => (packet.if_id, enhanced(&packet, interfaces)),
+                    Block::SimplePacket(packet) => (0, simple(&packet, interfaces)),
+                    _ => return Err(self.malformed()),
+                };
+                record.ok_or(CaptureError::NoInterface {
+                    offset: self.offset,
+                    interface,
+                    known: interfaces.len(),
+                })
+            }
+        }
     }
 }
 
-/// The length and meaning of a classic pcap record.
-fn classic_step(data: &[u8], header: &PcapHeader) -> Result<(usize, Step), Stop> {
-    type Parse = fn(&[u8]) -> nom::IResult<&[u8], LegacyPcapBlock<'_>, PcapError<&[u8]>>;
-    let (parse, head_len): (Parse, usize) = if header.is_modified_format() {
-        (parse_pcap_frame_modified, 24)
+/// A classic pcap record.
+fn classic<'a>(block: &'a [u8], header: &PcapHeader) -> Option<Record<'a>> {
+    let parsed = if header.is_modified_format() {
+        parse_pcap_frame_modified(block)
     } else if header.is_bigendian() {
-        (parse_pcap_frame_be, 16)
+        parse_pcap_frame_be(block)
     } else {
-        (parse_pcap_frame, 16)
+        parse_pcap_frame(block)
     };
-    let (rest, frame) = parse(data)?;
+    let (_, frame) = parsed.ok()?;
     let unit_ns = if header.is_nanosecond_precision() { 1 } else { 1000 };
-    let found = Found {
-        time_ns: Some(
-            u128::from(frame.ts_sec) * 1_000_000_000 + u128::from(frame.ts_usec) * unit_ns,
-        ),
+    let time_ns = u128::from(frame.ts_sec) * 1_000_000_000 + u128::from(frame.ts_usec) * unit_ns;
+    Some(Record {
+        time_ns: Some(time_ns),
         // The upper bits tell the length of a frame check sequence.
         link_type: header.network.0 as u32 & 0xffff,
-        from: head_len,
-        len: frame.data.len(),
+        bytes: frame.data,
         original_len: frame.origlen,
         comment: None,
-    };
-    Ok((data.len() - rest.len(), Step::Packet(found)))
-}
-
-/// The length and meaning of a pcapng block.
-fn ng_step(data: &[u8], big_endian: bool, interfaces: &[Interface]) -> Result<(usize, Step), Stop> {
-    if let Some(more) = SECTION_HEADER.len().checked_sub(data.len()).filter(|&more| more > 0) {
-        return Err(Stop::Incomplete(more));
-    }
-    // A section header tells its own byte order, whatever the section before had.
-    if data.starts_with(&SECTION_HEADER) {
-        let (rest, section) = parse_sectionheaderblock(data)?;
-        return Ok((data.len() - rest.len(), Step::Section { big_endian: section.big_endian() }));
-    }
-    let (rest, block) = if big_endian { parse_block_be(data)? } else { parse_block_le(data)? };
-    let step = match block {
-        Block::InterfaceDescription(block) => Step::Interface(described(&block, big_endian)),
-        Block::EnhancedPacket(block) => enhanced(&block, interfaces),
-        Block::SimplePacket(block) => simple(&block, interfaces),
-        _ => Step::Other,
-    };
-    Ok((data.len() - rest.len(), step))
+    })
 }
 
 fn described(block: &InterfaceDescriptionBlock<'_>, big_endian: bool) -> Interface {
@@ -397,37 +340,32 @@ fn described(block: &InterfaceDescriptionBlock<'_>, big_endian: bool) -> Interfa
     }
 }
 
-fn enhanced(block: &EnhancedPacketBlock<'_>, interfaces: &[Interface]) -> Step {
-    let number = usize::try_from(block.if_id).unwrap_or(usize::MAX);
-    let Some(interface) = interfaces.get(number) else {
-        return Step::NoInterface { interface: block.if_id };
-    };
+/// The packet of an enhanced packet block; `None` if no block has described its interface.
+fn enhanced<'a>(block: &EnhancedPacketBlock<'a>, interfaces: &[Interface]) -> Option<Record<'a>> {
+    let interface = interfaces.get(block.if_id as usize)?;
     // An option's value stands there with its padding; its bytes are those that count.
     let comment = block.options.iter().find(|option| option.code == OptionCode::Comment);
     let comment = comment.and_then(|option| option.as_bytes().ok());
     let ticks = u64::from(block.ts_high) << 32 | u64::from(block.ts_low);
-    Step::Packet(Found {
+    Some(Record {
         time_ns: interface.time_ns(ticks),
         link_type: interface.link_type,
-        from: ENHANCED_HEAD_LEN,
-        len: block.packet_data().len(),
+        bytes: &block.data[..block.data.len().min(block.caplen as usize)],
         original_len: block.origlen,
         comment: comment.map(|bytes| String::from_utf8_lossy(bytes).into_owned()),
     })
 }
 
-/// A simple packet block: of the first interface, without a time, as long as the snap length lets
-/// it be.
-fn simple(block: &SimplePacketBlock<'_>, interfaces: &[Interface]) -> Step {
-    let Some(interface) = interfaces.first() else {
-        return Step::NoInterface { interface: 0 };
-    };
-    let snap_len = if interface.snap_len == 0 { usize::MAX } else { interface.snap_len as usize };
-    Step::Packet(Found {
+/// The packet of a simple packet block: of the first interface, without a time, as long as the snap
+/// length lets it be.
+fn simple<'a>(block: &SimplePacketBlock<'a>, interfaces: &[Interface]) -> Option<Record<'a>> {
+    let interface = interfaces.first()?;
+    let snap_len = if interface.snap_len == 0 { u32::MAX } else { interface.snap_len };
+    let len = block.origlen.min(snap_len) as usize;
+    Some(Record {
         time_ns: None,
         link_type: interface.link_type,
-        from: SIMPLE_HEAD_LEN,
-        len: block.packet_data().len().min(snap_len),
+        bytes: &block.data[..block.data.len().min(len)],
         original_len: block.origlen,
         comment: None,
     })
