@@ -11,10 +11,12 @@
 //! | 2 | the command line was not understood |
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod capture;
 mod cmd;
 mod logging;
 mod output;
+mod traffic;
 
 use std::process::ExitCode;
 

@@ -3,6 +3,9 @@
 use std::error::Error;
 use std::io::{self, IsTerminal, LineWriter, Write};
 
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 /// Standard output: by line for a terminal, so that slow work shows as it goes; in large pieces for
@@ -30,23 +33,48 @@ pub fn json_line(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> 
     Ok(())
 }
 
-/// Tells an error and its causes on standard error.
-pub fn report(error: &dyn Error) {
-    let mut message = format!("urxe: {error}");
+/// An error with its causes.
+pub fn describe(error: &dyn Error) -> String {
+    let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
-        let text = inner.to_string();
-        if !message.ends_with(&text) {
-            message.push_str(": ");
-            message.push_str(&text);
+        let more = inner.to_string();
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
         }
         cause = inner.source();
     }
+    text
+}
+
+/// Tells an error and its causes on standard error.
+pub fn report(error: &dyn Error) {
     // Nobody may be reading standard error either; there is no one left to tell.
-    let _ = writeln!(io::stderr(), "{message}");
+    let _ = writeln!(io::stderr(), "urxe: {}", describe(error));
 }
 
 /// Tells something that is no error on standard error.
 pub fn note(message: &str) {
     let _ = writeln!(io::stderr(), "urxe: note: {message}");
+}
+
+/// A bar on standard error, if that is a terminal.
+pub fn progress_bar(steps: usize) -> ProgressBar {
+    let bar = ProgressBar::new(steps as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+        bar.set_style(style);
+    }
+    bar.tick();
+    bar
+}
+
+/// A table whose columns from `numbers` on are numbers.
+pub fn table(heads: &[&str], numbers: usize) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_FULL_CONDENSED).set_header(heads);
+    for column in table.column_iter_mut().skip(numbers) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
 }

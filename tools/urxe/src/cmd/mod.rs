@@ -1,16 +1,15 @@
 //! The subcommands.
 
-mod common;
 mod decode;
 mod devinfo;
 mod doctor;
 mod link;
+mod messages;
 mod perf;
 mod pingpong;
 mod processes;
 mod rping;
 mod run;
-mod talk;
 
 use std::io;
 
@@ -29,10 +28,10 @@ pub enum Command {
     /// Ping by rdma_cm, READ and WRITE, as rdma-core's rping and with it
     Rping(rping::Args),
     /// Wait for `urxe connect`, and print what it sends
-    Listen(talk::ListenArgs),
+    Listen(messages::ListenArgs),
     /// Connect to `urxe listen`, and send what stands on standard input, or a pattern that it
     /// compares
-    Connect(talk::ConnectArgs),
+    Connect(messages::ConnectArgs),
     /// Run a program that was linked against libibverbs or librdmacm, over urxe
     Run(run::Run),
     /// Show the environment that does the same, for a shell
@@ -110,7 +109,7 @@ pub enum CmdError {
     Rping(#[from] rping::RpingError),
     /// `urxe listen` or `urxe connect` failed, or found wrong data.
     #[error(transparent)]
-    Talk(#[from] talk::TalkError),
+    Messages(#[from] messages::MessagesError),
     /// `urxe run` did not start the program.
     #[error(transparent)]
     Run(#[from] run::RunError),

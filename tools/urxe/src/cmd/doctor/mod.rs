@@ -5,8 +5,7 @@ mod probe;
 use std::io::Write;
 use std::net::IpAddr;
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{ContentArrangement, Table};
+use comfy_table::ContentArrangement;
 use serde::Serialize;
 
 use self::probe::{Outcome as Verdict, Probe, processes};
@@ -54,12 +53,11 @@ impl Args {
 
 /// The table, then the advice, then the verdict.
 fn print(out: &mut dyn Write, probes: &[Probe], works: bool) -> Result<(), CmdError> {
-    let mut table = Table::new();
-    table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+    let mut table = output::table(&["tried", "outcome", "seen", "what follows"], 4);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
     if table.width().is_none() {
         table.set_width(WIDTH);
     }
-    table.set_header(["tried", "outcome", "seen", "what follows"]);
     for probe in probes {
         let outcome = probe.outcome.to_string();
         table.add_row([probe.name, &outcome, &probe.detail, &probe.consequence]);

@@ -1,13 +1,13 @@
 //! One thing to measure: an operation, how it is posted, and for how long. Both ends are told the
 //! same case.
 
-use std::fmt;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::cmd::common::size::Size;
+use crate::arguments::Size;
+use crate::traffic::Wait;
+use crate::traffic::operation::{ATOMIC_SIZE, Operation};
 
 /// Most work requests of a list, and most prepared for one queue pair.
 pub const RING_MAX: usize = 128;
@@ -17,88 +17,10 @@ pub const DEPTH_MAX: u32 = 16_384;
 pub const QPS_MAX: u32 = 1024;
 /// Most bytes of inline data; what the device allows.
 pub const INLINE_MAX: usize = 1024;
-/// Bytes that an atomic operation changes.
-pub const ATOMIC_SIZE: usize = 8;
 /// Bytes of the working set, unless one message is larger.
 pub const WORKING_SET: usize = 1 << 20;
 /// Unless a case says otherwise: one completion for so many sends.
 const SIGNAL_EVERY: u32 = 16;
-
-/// What is moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-pub enum Operation {
-    /// SEND into posted receives
-    #[serde(rename = "SEND")]
-    Send,
-    /// RDMA WRITE
-    #[serde(rename = "WRITE")]
-    Write,
-    /// RDMA WRITE with immediate data
-    #[serde(rename = "WRITE_IMM")]
-    WriteImm,
-    /// RDMA READ
-    #[serde(rename = "READ")]
-    Read,
-    /// Atomic fetch and add of 8 bytes
-    #[serde(rename = "FETCH_ADD")]
-    FetchAdd,
-    /// Atomic compare and swap of 8 bytes
-    #[serde(rename = "CMP_SWAP")]
-    CmpSwap,
-}
-
-impl Operation {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Send, Self::Write, Self::WriteImm, Self::Read, Self::FetchAdd, Self::CmpSwap];
-
-    /// Whether it completes a receive of the peer.
-    pub const fn is_received(self) -> bool {
-        matches!(self, Self::Send | Self::WriteImm)
-    }
-
-    /// Whether it changes eight bytes.
-    pub const fn is_atomic(self) -> bool {
-        matches!(self, Self::FetchAdd | Self::CmpSwap)
-    }
-
-    /// Whether the request carries data.
-    pub const fn carries_data(self) -> bool {
-        matches!(self, Self::Send | Self::Write | Self::WriteImm)
-    }
-
-    /// Whether its latency is that of a message to and fro, halved; else it is from post to
-    /// completion.
-    pub const fn is_ping_pong(self) -> bool {
-        self.carries_data()
-    }
-
-    /// Bytes of a datagram beside its payload (IBTA vol. 1, chapter 9: BTH 12, RETH 16, AETH 4,
-    /// AtomicETH 28, immediate 4, ICRC 4): of the only packet of a message, or of most packets of
-    /// one that has several.
-    pub const fn overhead(self, single: bool) -> usize {
-        match self {
-            Self::FetchAdd | Self::CmpSwap => 12 + 28 + 4 - ATOMIC_SIZE,
-            Self::Write if single => 12 + 16 + 4,
-            Self::WriteImm if single => 12 + 16 + 4 + 4,
-            Self::Read if single => 12 + 4 + 4,
-            _ => 12 + 4,
-        }
-    }
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Send => "SEND",
-            Self::Write => "WRITE",
-            Self::WriteImm => "WRITE_IMM",
-            Self::Read => "READ",
-            Self::FetchAdd => "FETCH_ADD",
-            Self::CmpSwap => "CMP_SWAP",
-        })
-    }
-}
 
 /// What is asked about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,15 +29,6 @@ pub enum Metric {
     Bandwidth,
     /// Time of one message alone.
     Latency,
-}
-
-/// How an end waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Wait {
-    /// Polls.
-    Poll,
-    /// Sleeps until the completion event.
-    Events,
 }
 
 /// When a round is over.

@@ -10,15 +10,17 @@
 use std::time::{Duration, Instant};
 
 use urxe::{
-    Access, Completion, CompletionQueue, ConnectOptions, Data, Device, Gather, MemoryRegion,
-    PathMtu, QpEndpoint, QueuePair, RecvRequest, RemoteRegion, SendRequest, WaitError,
+    Completion, CompletionQueue, ConnectOptions, Data, Device, Gather, MemoryRegion, PathMtu,
+    QpEndpoint, QueuePair, RecvRequest, RemoteRegion, SendRequest,
 };
 
-use super::case::{ATOMIC_SIZE, Case, Operation, Wait};
+use super::case::Case;
 use super::error::PerfError;
-use super::pattern;
 use super::protocol::{Ends, Sent};
-use crate::cmd::common::verb_error::VerbError;
+use crate::traffic::error::{TrafficError, unexpected};
+use crate::traffic::operation::{ATOMIC_SIZE, Operation};
+use crate::traffic::pattern;
+use crate::traffic::{ALL_ACCESS, Wait};
 
 /// READs and atomics of a queue pair on the way at once.
 const RD_ATOMIC: u8 = 16;
@@ -87,20 +89,16 @@ impl End {
     /// Queue pairs in INIT.
     ///
     /// # Errors
-    /// [`PerfError::Case`], [`PerfError::Verb`].
+    /// [`PerfError::Case`], [`PerfError::Traffic`].
     pub fn new(device: &Device, case: Case) -> Result<Self, PerfError> {
         case.check()?;
         let window = case.window();
-        let pd = device.alloc_pd().map_err(VerbError::from)?;
-        let access = Access::LOCAL_WRITE
-            | Access::REMOTE_WRITE
-            | Access::REMOTE_READ
-            | Access::REMOTE_ATOMIC;
-        let region = pd.allocate(2 * window, access).map_err(VerbError::from)?;
+        let pd = device.alloc_pd()?;
+        let region = pd.allocate(2 * window, ALL_ACCESS)?;
         let receives = receives(&case);
-        let cq = device.create_cq(case.qps * (case.depth + receives)).map_err(VerbError::from)?;
+        let cq = device.create_cq(case.qps * (case.depth + receives))?;
         let inline = if case.inline { case.size } else { 0 };
-        let make = |_| -> Result<QueuePair, VerbError> {
+        let make = |_| -> Result<QueuePair, TrafficError> {
             let qp = pd
                 .queue_pair(&cq)
                 .max_send_wr(case.depth)
@@ -113,9 +111,9 @@ impl End {
             Ok(qp)
         };
         let qps = (0..case.qps).map(make).collect::<Result<_, _>>()?;
-        let message = pattern::message(case.size);
+        let message = pattern::without_zeros(case.size);
         for slot in 0..window / case.size {
-            region.write(slot * case.size, &message).map_err(VerbError::from)?;
+            region.write(slot * case.size, &message)?;
         }
         Ok(Self { case, region, cq, qps, remote: None, message })
     }
@@ -129,11 +127,10 @@ impl End {
     /// Connects all queue pairs.
     ///
     /// # Errors
-    /// [`PerfError::Protocol`], [`PerfError::Verb`].
+    /// [`PerfError::Traffic`].
     pub fn connect(&mut self, ends: &Ends) -> Result<(), PerfError> {
-        let odd = |text: &str| PerfError::Protocol(text.to_owned());
         if ends.endpoints.len() != self.qps.len() {
-            return Err(PerfError::Protocol(format!("{} endpoints", ends.endpoints.len())));
+            return Err(unexpected(format!("{} endpoints", ends.endpoints.len())).into());
         }
         let options = ConnectOptions {
             path_mtu: PathMtu::at_most(self.case.mtu),
@@ -142,17 +139,17 @@ impl End {
             ..ConnectOptions::default()
         };
         for (qp, text) in self.qps.iter().zip(&ends.endpoints) {
-            let endpoint: QpEndpoint = text.parse().map_err(|_| odd(text))?;
-            qp.connect(&endpoint, &options).map_err(VerbError::from)?;
+            let endpoint: QpEndpoint = text.parse().map_err(|_| unexpected(text))?;
+            qp.connect(&endpoint, &options)?;
         }
-        self.remote = Some(ends.region.parse().map_err(|_| odd(&ends.region))?);
+        self.remote = Some(ends.region.parse().map_err(|_| unexpected(&ends.region))?);
         Ok(())
     }
 
     /// The prepared sends of queue pair `lane`.
     ///
     /// # Errors
-    /// [`PerfError::Protocol`]: not connected, or the peer's region is too small.
+    /// [`PerfError::Traffic`]: not connected, or the peer's region is too small.
     pub fn sends(&self, lane: usize) -> Result<Vec<SendRequest<'_>>, PerfError> {
         let every = self.case.signal_every() as usize;
         let make = |index| {
@@ -166,14 +163,13 @@ impl End {
     fn send(&self, lane: usize, index: usize) -> Result<SendRequest<'_>, PerfError> {
         let Case { operation, size, .. } = self.case;
         let (window, slot) = (self.case.window(), self.case.slot(lane, index) * size);
-        let at = |offset: usize| self.region.slice(offset..offset + size).map_err(VerbError::from);
+        let at = |offset: usize| self.region.slice(offset..offset + size);
         let there = |offset: usize, len: usize| {
-            let region =
-                self.remote.ok_or_else(|| PerfError::Protocol("not connected".to_owned()))?;
+            let region = self.remote.ok_or_else(|| unexpected("not connected"))?;
             let range = offset as u64..(offset + len) as u64;
-            region.slice(range).map_err(|error| PerfError::Protocol(error.to_string()))
+            region.slice(range).map_err(|error| unexpected(error.to_string()))
         };
-        let data = || -> Result<Data<'_>, VerbError> {
+        let data = || -> Result<Data<'_>, TrafficError> {
             Ok(if self.case.inline { Data::inline(&self.message) } else { at(slot)?.into() })
         };
         let counter = window + lane * ATOMIC_SIZE;
@@ -196,13 +192,13 @@ impl End {
     /// The prepared receives of queue pair `lane`.
     ///
     /// # Errors
-    /// [`PerfError::Verb`].
+    /// [`PerfError::Traffic`].
     pub fn receives(&self, lane: usize) -> Result<Vec<RecvRequest<'_>>, PerfError> {
         let (size, window) = (self.case.size, self.case.window());
         let make = |index| {
             let into = if self.case.operation == Operation::Send {
                 let offset = window + self.case.slot(lane, index) * size;
-                self.region.slice(offset..offset + size).map_err(VerbError::from)?.into()
+                self.region.slice(offset..offset + size)?.into()
             } else {
                 Gather::EMPTY
             };
@@ -214,13 +210,13 @@ impl End {
     /// Fills the destination with what no message is, so that what arrives shows.
     ///
     /// # Errors
-    /// [`PerfError::Verb`].
+    /// [`PerfError::Traffic`].
     pub fn clear(&self) -> Result<(), PerfError> {
         let window = self.case.window();
         let blank = vec![0; window.min(1 << 20)];
         for start in (0..window).step_by(blank.len()) {
             let len = blank.len().min(window - start);
-            self.region.write(window + start, &blank[..len]).map_err(VerbError::from)?;
+            self.region.write(window + start, &blank[..len])?;
         }
         Ok(())
     }
@@ -228,13 +224,13 @@ impl End {
     /// Posts the first receives of all queue pairs.
     ///
     /// # Errors
-    /// [`PerfError::Verb`].
+    /// [`PerfError::Traffic`].
     pub fn fill_receives(&self, lanes: &mut Lanes) -> Result<(), PerfError> {
         for (nr, qp) in self.qps.iter().enumerate() {
             let ring = self.receives(nr)?;
             for _ in 0..receives(&self.case) {
                 let lane = &mut lanes.lanes[nr];
-                qp.post_recv(&ring[lane.next_receive]).map_err(VerbError::from)?;
+                qp.post_recv(&ring[lane.next_receive])?;
                 lane.next_receive = (lane.next_receive + 1) % ring.len();
             }
         }
@@ -289,15 +285,9 @@ impl Lanes {
     /// Takes completions, or sleeps for them; counts them. Returns how many there were.
     ///
     /// # Errors
-    /// [`PerfError::Status`], [`PerfError::Verb`].
+    /// [`PerfError::Status`], [`PerfError::Traffic`].
     pub fn take(&mut self, end: &End) -> Result<usize, PerfError> {
-        let count = match end.case.wait {
-            Wait::Poll => end.cq.poll(&mut self.taken).map_err(VerbError::from)?,
-            Wait::Events => match end.cq.wait(&mut self.taken, Some(NAP)) {
-                Err(WaitError::TimedOut) => 0,
-                result => result.map_err(VerbError::from)?,
-            },
-        };
+        let count = end.case.wait.take_some(&end.cq, &mut self.taken, NAP)?;
         for completion in &self.taken[..count] {
             if !completion.status.is_success() {
                 return Err(PerfError::Status {
@@ -320,7 +310,7 @@ impl Lanes {
     /// Posts again the receives that have completed, several at a time.
     ///
     /// # Errors
-    /// [`PerfError::Verb`].
+    /// [`PerfError::Traffic`].
     pub fn post_receives(
         &mut self,
         end: &End,
@@ -330,7 +320,7 @@ impl Lanes {
             while lane.receives_due >= RECEIVES_AT_ONCE {
                 let len = (RECEIVES_AT_ONCE as usize).min(ring.len() - lane.next_receive);
                 let requests = &ring[lane.next_receive..lane.next_receive + len];
-                qp.post_recv_batch(requests).map_err(VerbError::from)?;
+                qp.post_recv_batch(requests)?;
                 lane.next_receive = (lane.next_receive + len) % ring.len();
                 lane.receives_due -= len as u32;
             }

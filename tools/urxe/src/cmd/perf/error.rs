@@ -3,11 +3,12 @@
 use std::io;
 use std::time::Duration;
 
-use urxe::{PathMtu, WcStatus};
+use urxe::WcStatus;
 
-use super::case::{CaseError, Operation};
-use crate::cmd::common::peer::ProcessError;
-use crate::cmd::common::verb_error::VerbError;
+use super::case::CaseError;
+use crate::traffic::error::TrafficError;
+use crate::traffic::operation::Operation;
+use crate::traffic::responder::Refusal;
 
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
@@ -15,12 +16,9 @@ pub enum PerfError {
     /// It cannot be measured.
     #[error(transparent)]
     Case(#[from] CaseError),
-    /// A verb.
+    /// An end, or the other one.
     #[error(transparent)]
-    Verb(#[from] VerbError),
-    /// The other end.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
+    Traffic(TrafficError),
     /// A message failed.
     #[error("{operation} failed with status {} ({status})", status.number())]
     Status {
@@ -67,25 +65,6 @@ pub enum PerfError {
         /// What it should be.
         expected: u64,
     },
-    /// The path MTU does not fit.
-    #[error("path MTU {given} does not fit this link, whose largest is {allowed}")]
-    MtuTooLarge {
-        /// What was asked for.
-        given: PathMtu,
-        /// The largest.
-        allowed: usize,
-    },
-    /// A device has no address to send from.
-    #[error("the device {device} has no address")]
-    NoAddress {
-        /// Which.
-        device: String,
-    },
-    /// The peer process has no address to use.
-    #[error(
-        "this machine has no second address of that kind for the peer process: choose an IPv4 --device"
-    )]
-    NoPeerAddress,
     /// The floor's sockets.
     #[error("the floor: {doing}")]
     Floor {
@@ -116,9 +95,6 @@ pub enum PerfError {
         /// This host's address towards it.
         local: std::net::IpAddr,
     },
-    /// The two ends do not understand each other.
-    #[error("the other end said what the protocol does not have: {0}")]
-    Protocol(String),
     /// The plot.
     #[error("cannot write the plot {path}: {reason}")]
     Plot {
@@ -129,10 +105,17 @@ pub enum PerfError {
     },
 }
 
-impl PerfError {
-    /// Whether it says that data was wrong.
-    pub fn is_wrong_data(&self) -> bool {
-        matches!(self, Self::Byte { .. } | Self::Count { .. } | Self::Counter { .. })
+impl<E: Into<TrafficError>> From<E> for PerfError {
+    fn from(error: E) -> Self {
+        Self::Traffic(error.into())
+    }
+}
+
+impl Refusal for PerfError {
+    fn wrong_data(&self) -> Option<String> {
+        let is_wrong =
+            matches!(self, Self::Byte { .. } | Self::Count { .. } | Self::Counter { .. });
+        is_wrong.then(|| self.to_string())
     }
 }
 

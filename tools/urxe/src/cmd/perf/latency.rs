@@ -10,25 +10,26 @@
 //! one that receives; with `--spin-memory` it looks at memory only, as `ib_write_lat` does, and the
 //! device's background thread receives.
 //!
-//! Each end keeps to a processor of its own meanwhile, as in the floor ([`super::pinned`]).
+//! Each end keeps to a processor of its own meanwhile, as in the floor ([`super::cpu_affinity`]).
 
 use std::time::Instant;
 
 use urxe::{Data, RecvRequest, RemoteRegion, SendRequest};
 
-use super::case::{Case, Limit, Operation};
+use super::case::{Case, Limit};
+use super::cpu_affinity::{CpuAffinity, Side};
 use super::end::{End, Lanes, identifier};
 use super::error::PerfError;
-use super::pinned::{Pinned, Side};
 use super::statistics::{Latencies, Sample};
-use crate::cmd::common::verb_error::VerbError;
+use crate::traffic::error::unexpected;
+use crate::traffic::operation::Operation;
 
 /// The end that measures.
 ///
 /// # Errors
 /// [`PerfError`].
 pub fn ask(end: &End, lanes: &mut Lanes, limit: Limit) -> Result<Sample, PerfError> {
-    let _pinned = Pinned::to(Side::Asks);
+    let _affinity = CpuAffinity::to(Side::Asks);
     let mut player = Player::new(end)?;
     let mut latencies = Latencies::new();
     let factor = if end.case.operation.is_ping_pong() { 0.5 } else { 1.0 };
@@ -58,7 +59,7 @@ pub fn answer(
     lanes: &mut Lanes,
     mut is_over: impl FnMut() -> Result<bool, PerfError>,
 ) -> Result<(), PerfError> {
-    let _pinned = Pinned::to(Side::Answers);
+    let _affinity = CpuAffinity::to(Side::Answers);
     let mut player = Player::new(end)?;
     while player.hear(end, lanes, lanes.lanes[0].sent + 1, &mut is_over)? {
         player.play(end, lanes)?;
@@ -80,15 +81,13 @@ impl<'a> Player<'a> {
         let Case { operation, size, .. } = end.case;
         let receives = if operation.is_received() { vec![end.receives(0)?] } else { Vec::new() };
         let window = end.case.window();
-        let odd = || PerfError::Protocol("not connected".to_owned());
-        let remote =
-            end.remote.and_then(|remote| remote.slice(window as u64..).ok()).ok_or_else(odd)?;
+        let remote = end.remote.and_then(|remote| remote.slice(window as u64..).ok());
         Ok(Self {
             sends: end.sends(0)?,
             receives,
             last_byte: window + size - 1,
             inline: end.message.clone(),
-            remote,
+            remote: remote.ok_or_else(|| unexpected("not connected"))?,
         })
     }
 
@@ -103,7 +102,7 @@ impl<'a> Player<'a> {
         if end.case.operation == Operation::Write {
             self.write(end, at, number(lane.sent + 1), every)?;
         } else {
-            end.qps[0].post_send(&self.sends[at]).map_err(VerbError::from)?;
+            end.qps[0].post_send(&self.sends[at])?;
         }
         lane.next_send = (at + 1) % self.sends.len();
         lane.unsignaled = (lane.unsignaled + 1) % every;
@@ -121,14 +120,14 @@ impl<'a> Player<'a> {
             Data::inline(&self.inline)
         } else {
             // The message before it has arrived: its answer came.
-            end.region.write(size - 1, &[number]).map_err(VerbError::from)?;
-            end.region.slice(..size).map_err(VerbError::from)?.into()
+            end.region.write(size - 1, &[number])?;
+            end.region.slice(..size)?.into()
         };
         let mut request = SendRequest::write(data, self.remote);
         if (at + 1).is_multiple_of(every as usize) {
             request = request.wr_id(identifier(0, every as usize)).signaled();
         }
-        Ok(end.qps[0].post_send(&request).map_err(VerbError::from)?)
+        Ok(end.qps[0].post_send(&request)?)
     }
 
     /// Waits for the peer's `nr`-th message, or the answer to one's own; `false` if it is over
@@ -151,7 +150,7 @@ impl<'a> Player<'a> {
             Operation::Write => {
                 let awaited = number(nr);
                 let mut looks = 0u32;
-                while end.region.load_u8(self.last_byte).map_err(VerbError::from)? != awaited {
+                while end.region.load_u8(self.last_byte)? != awaited {
                     looks = looks.wrapping_add(1);
                     let is_time = if end.case.spin_memory {
                         std::hint::spin_loop();

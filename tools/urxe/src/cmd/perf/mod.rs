@@ -5,35 +5,35 @@
 //! |---|---|
 //! | `options` | the command line |
 //! | `case`, `error` | one thing to measure, and why it cannot be |
-//! | `protocol`, `servant` | what the two ends say to each other; the one that obeys |
-//! | `lab` | the end that measures: devices, contests in turn |
+//! | `protocol`, `responder` | what the two ends say to each other; the one that obeys |
+//! | `runner` | the end that measures: devices, comparisons in turn |
 //! | `session`, `end` | a case at one end: queue pairs, region, prepared requests |
 //! | `stream`, `latency` | the measured loops |
-//! | `verify`, `pattern` | whether what arrived is right |
+//! | `verify` | whether what arrived is right |
+//! | `cpu_affinity` | where the threads of a ping-pong run |
 //! | `floor` | plain UDP and TCP between the same two processes |
 //! | `statistics`, `report` | medians, percentiles, ratios; rows |
 //! | `table`, `plot` | what is printed |
-//! | `compare` | one address against two |
+//! | `addresses` | one address against two |
 //! | `targets` | what the project wants to reach, and whether it does |
 //!
 //! The measured loops use the crate `urxe` as any program does. They post prepared requests and
 //! poll into an array: nothing is allocated and nothing is looked at that a program would not look
 //! at.
 
+mod addresses;
 mod case;
-mod compare;
+mod cpu_affinity;
 mod end;
 mod error;
 mod floor;
-mod lab;
 mod latency;
 mod options;
-mod pattern;
-mod pinned;
 mod plot;
 mod protocol;
 mod report;
-mod servant;
+mod responder;
+mod runner;
 mod session;
 mod statistics;
 mod stream;
@@ -43,7 +43,6 @@ mod two_hosts;
 mod verify;
 
 use std::io::Write;
-use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -51,19 +50,17 @@ use indicatif::ProgressBar;
 use urxe::sim::Chance;
 use urxe::{Device, DeviceBuilder};
 
-use crate::cmd::common::choose::Choice;
-use crate::cmd::common::peer::Peer;
-use crate::cmd::common::progress_bar;
-use crate::cmd::common::verb_error::VerbError;
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
+use crate::traffic::device::Choice;
+use crate::traffic::peer::Peer;
 
 pub use error::PerfError;
 pub use options::Args;
 
-use lab::{Addresses, Contender, Lab, budget};
-use protocol::{Answer, DeviceOptions};
+use protocol::DeviceOptions;
 use report::Report;
+use runner::{Addresses, Contender, Runner, budget};
 
 /// The hidden option that makes a process the peer.
 const PEER_OPTION: &str = "--as-peer-process";
@@ -77,20 +74,19 @@ impl Args {
     /// [`CmdError`].
     pub fn run(self) -> Result<Outcome, CmdError> {
         if self.as_peer_process {
-            servant::of_parent()?;
+            responder::of_parent()?;
             return Ok(Outcome::Done);
         }
         if self.targets {
             return targets::run(&self);
         }
-        let choice =
-            Choice::new(self.device.as_ref()).map_err(VerbError::from).map_err(PerfError::from)?;
+        let choice = Choice::new(self.device.as_ref())?;
         if self.listen {
             two_hosts::listen(&choice, self.port)?;
             return Ok(Outcome::Done);
         }
         if self.compare_addresses {
-            return compare::run(&self, &choice);
+            return addresses::run(&self, &choice);
         }
         let report = self.measure(&choice)?;
         let mut out = output::stdout();
@@ -115,22 +111,22 @@ impl Args {
         // What cannot be measured is refused before anything is started; the path MTU does not
         // matter to that.
         self.cases(4096)?;
-        let (mut lab, devices) = match &self.connect {
+        let (mut runner, devices) = match &self.connect {
             Some(host) => two_hosts::connect(choice, host, self.port, &self.device_options())?,
             None => local(choice, &self.device_options(), self.addresses)?,
         };
-        let mtu = lab.fitting_mtu(devices, self.mtu)?;
+        let mtu = runner.fitting_mtu(devices, self.mtu)?;
         let groups: Vec<Vec<Contender>> =
             self.cases(mtu)?.iter().map(|group| self.contenders(group, devices)).collect();
         let progress = Progress::new(groups.iter().map(Vec::as_slice), self.rounds);
-        let (device, peer) = lab.links(devices);
+        let (device, peer) = runner.links(devices);
         let mut report = Report { device, peer, mtu, rounds: self.rounds, ..Report::default() };
         for contenders in &groups {
             let outcomes =
-                lab.contest(contenders, self.rounds, |contender| progress.step(contender))?;
+                runner.compare(contenders, self.rounds, |contender| progress.step(contender))?;
             report.take(contenders, &outcomes);
         }
-        report.retries = lab.retries(devices);
+        report.retries = runner.retries(devices);
         Ok(report)
     }
 }
@@ -140,10 +136,10 @@ fn local(
     choice: &Choice,
     options: &DeviceOptions,
     addresses: Addresses,
-) -> Result<(Lab, usize), PerfError> {
-    let mut lab = Lab::new(Peer::<Answer>::start(&["perf", PEER_OPTION])?);
-    let devices = lab.open(choice, options, addresses)?;
-    Ok((lab, devices))
+) -> Result<(Runner, usize), PerfError> {
+    let mut runner = Runner::new(Peer::start(&["perf", PEER_OPTION])?);
+    let devices = runner.open(choice, options, addresses)?;
+    Ok((runner, devices))
 }
 
 /// How to open a device.
@@ -153,13 +149,6 @@ fn builder(options: &DeviceOptions) -> DeviceBuilder {
         Some(bytes) => builder.receive_buffer(bytes),
         None => builder,
     }
-}
-
-/// The address that a device sends from.
-fn address_of(device: &Device) -> Result<IpAddr, PerfError> {
-    let gid = device.gid(device.default_gid_index());
-    gid.map(urxe::Gid::to_ip)
-        .ok_or_else(|| PerfError::NoAddress { device: device.name().to_owned() })
 }
 
 /// The most memory that this process has had in use, in bytes (`VmHWM`, proc(5)); 0 where the
@@ -185,7 +174,7 @@ impl Progress {
             "this takes about {:.0} seconds, and uses two processors",
             time.as_secs_f64().ceil()
         ));
-        Self(progress_bar(steps))
+        Self(output::progress_bar(steps))
     }
 
     fn step(&self, contender: &Contender) {

@@ -6,15 +6,17 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use urxe::PathMtu;
 
-use super::case::{ATOMIC_SIZE, Case, CaseError, INLINE_MAX, Limit, Metric, Operation, Wait};
+use super::case::{Case, CaseError, INLINE_MAX, Limit, Metric};
 use super::error::PerfError;
 use super::floor::Floor;
-use super::lab::{Addresses, Contender};
 use super::protocol::DeviceOptions;
+use super::runner::{Addresses, Contender};
 use super::targets;
-use crate::cmd::common::choose::DeviceWord;
-use crate::cmd::common::path_mtu;
-use crate::cmd::common::size::Size;
+use crate::arguments::Size;
+use crate::arguments::path_mtu;
+use crate::traffic::Wait;
+use crate::traffic::device::DeviceWord;
+use crate::traffic::operation::{ATOMIC_SIZE, Operation};
 
 /// Seconds of a round.
 const ROUND: f64 = 0.1;
@@ -310,7 +312,7 @@ impl Args {
         Ok(())
     }
 
-    /// Who takes part in the contest of a group: its cases, then their floors, each once.
+    /// Who takes part in the comparison of a group: its cases, then their floors, each once.
     pub fn contenders(&self, group: &[Case], devices: usize) -> Vec<Contender> {
         let mut contenders: Vec<Contender> =
             group.iter().map(|case| Contender::Case { devices, case: *case }).collect();

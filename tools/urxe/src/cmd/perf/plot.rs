@@ -5,10 +5,10 @@ use std::path::Path;
 use plotters::prelude::*;
 use textplots::{Chart, LabelBuilder, LabelFormat, Plot, Shape};
 
-use super::case::Operation;
 use super::error::PerfError;
 use super::report::Report;
-use crate::cmd::common::size::Size;
+use crate::arguments::Size;
+use crate::traffic::operation::Operation;
 
 /// Points of the terminal's plot, two by four to a character.
 const TERMINAL: (u32, u32) = (140, 60);

@@ -1,23 +1,24 @@
 //! What the two ends say to each other: lines of JSON, orders of the end that measures, answers of
 //! the other.
 //!
-//! ```text
-//!   Open -> Opened                                        a device
-//!   Prepare -> Prepared, Connect -> Ok                    queue pairs, or a floor's sockets
-//!   Begin -> Begun, [Sent], Stop -> Stopped               a round, five times and more
-//!   Close -> Ok
-//! ```
-//! `Sent` comes by itself when the other end asks as well (bidirectional) and has got all its
-//! answers.
+//! | order | answer |
+//! |---|---|
+//! | `Open` | [`Opened`]: a device |
+//! | `Prepare` | number of the session, [`Ends`] |
+//! | `PrepareFloor` | number of the session, [`Sockets`] |
+//! | `Begin` | nothing; a bidirectional case's [`Sample`] and [`Sent`] follow by themselves when all is done that this end sent |
+//! | `Stop` | what a floor received, as a [`Sample`]; the messages whose bytes were compared |
+//! | `Resident` | bytes of memory in use at most |
+//! | `Connect`, `ConnectFloor`, `Close` | nothing |
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
 use super::floor::Floor;
+#[cfg(doc)]
 use super::statistics::Sample;
-use crate::cmd::common::peer::{Refusal, Reply};
 
 /// How to open a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +28,15 @@ pub struct DeviceOptions {
     pub receive_buffer: Option<usize>,
     /// Packets of a million that the device loses, at random.
     pub loss_per_million: u32,
+}
+
+/// A device of the other end; they are counted from 0.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened {
+    /// Its link.
+    pub link: String,
+    /// The largest path MTU that fits its link, in bytes.
+    pub mtu: usize,
 }
 
 /// One end's queue pairs and region, as texts.
@@ -114,69 +124,4 @@ pub enum Order {
     },
     /// Tell what memory the process has in use.
     Resident,
-}
-
-/// What the other end answers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Answer {
-    /// The device is open; they are counted from 0.
-    Opened {
-        /// Its link.
-        link: String,
-        /// Its address.
-        address: IpAddr,
-        /// The largest path MTU that fits its link, in bytes.
-        mtu: usize,
-    },
-    /// The queue pairs are there.
-    Prepared {
-        /// Number of the session.
-        session: usize,
-        /// They.
-        ends: Ends,
-    },
-    /// The sockets are there.
-    FloorPrepared {
-        /// Number of the session.
-        session: usize,
-        /// They.
-        sockets: Sockets,
-    },
-    /// Ready for the round.
-    Begun,
-    /// Bidirectional: all that this end sent is done.
-    Sent {
-        /// How fast.
-        sample: Sample,
-        /// What, by queue pair.
-        sent: Vec<Sent>,
-    },
-    /// The round is over here.
-    Stopped {
-        /// What was received: a floor's figure.
-        received: Sample,
-        /// Messages whose bytes were compared.
-        verified: u64,
-    },
-    /// Bytes of memory in use at most.
-    Resident {
-        /// How many.
-        bytes: u64,
-    },
-    /// Done.
-    Ok,
-    /// The data is not what it should be.
-    Wrong(String),
-    /// It could not be done.
-    Failed(String),
-}
-
-impl Reply for Answer {
-    fn refusal(&self) -> Option<Refusal<'_>> {
-        match self {
-            Self::Failed(reason) => Some(Refusal::Failed(reason)),
-            Self::Wrong(reason) => Some(Refusal::Wrong(reason)),
-            _ => None,
-        }
-    }
 }

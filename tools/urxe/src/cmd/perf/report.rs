@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
-use super::case::{Case, Metric, Operation};
+use super::case::{Case, Metric};
 use super::floor::{Floor, Kind};
-use super::lab::{Contender, Outcome};
+use super::runner::{Contender, Outcome};
 use super::statistics::{Quantiles, Sample, ratio};
+use crate::traffic::operation::Operation;
 
 /// Bandwidth of one operation at one size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -91,7 +92,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Takes the rows of a contest.
+    /// Takes the rows of a comparison.
     pub fn take(&mut self, contenders: &[Contender], outcomes: &[Outcome]) {
         let floors = Floors { contenders, outcomes };
         for (contender, outcome) in contenders.iter().zip(outcomes) {
@@ -128,7 +129,7 @@ impl Report {
     }
 }
 
-/// The floors of a contest.
+/// The floors of a comparison.
 pub struct Floors<'a> {
     /// Who took part.
     pub contenders: &'a [Contender],

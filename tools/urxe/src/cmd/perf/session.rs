@@ -1,19 +1,25 @@
-//! A case at one end, over its rounds.
+//! A case, or a floor, at one end over its rounds.
 
 use urxe::Device;
 
 use super::case::{Case, Limit, Metric};
 use super::end::{End, Lanes};
 use super::error::PerfError;
-use super::protocol::{Ends, Sent};
+use super::floor::FloorEnd;
 use super::statistics::Sample;
-use super::{latency, stream, verify};
+use super::{latency, stream};
 
-/// Queue pairs and where they are.
+/// Queue pairs, and where each is in its ring.
 #[derive(Debug)]
 pub struct Session {
-    end: End,
-    lanes: Lanes,
+    pub end: End,
+    pub lanes: Lanes,
+}
+
+/// What a session does.
+pub enum Work {
+    Verbs(Box<Session>),
+    Floor(Box<FloorEnd>),
 }
 
 impl Session {
@@ -28,24 +34,6 @@ impl Session {
             end.fill_receives(&mut lanes)?;
         }
         Ok(Self { end, lanes })
-    }
-
-    /// What is measured.
-    pub fn case(&self) -> &Case {
-        &self.end.case
-    }
-
-    /// What the other end needs.
-    pub fn ends(&self) -> Ends {
-        self.end.ends()
-    }
-
-    /// Connects all queue pairs.
-    ///
-    /// # Errors
-    /// [`PerfError`].
-    pub fn connect(&mut self, ends: &Ends) -> Result<(), PerfError> {
-        self.end.connect(ends)
     }
 
     /// Before a round.
@@ -95,26 +83,5 @@ impl Session {
             }
             _ => stream::receive(&self.end, &mut self.lanes, is_over),
         }
-    }
-
-    /// What was sent in this round.
-    pub fn sent(&self) -> Vec<Sent> {
-        self.lanes.sent()
-    }
-
-    /// Checks what the other end sent.
-    ///
-    /// # Errors
-    /// [`PerfError`]: the data is wrong.
-    pub fn verify_target(&self, sent: &[Sent]) -> Result<u64, PerfError> {
-        verify::target(&self.end, &self.lanes, sent)
-    }
-
-    /// Checks what this end fetched.
-    ///
-    /// # Errors
-    /// [`PerfError`]: the data is wrong.
-    pub fn verify_requester(&self) -> Result<u64, PerfError> {
-        verify::requester(&self.end, &self.lanes)
     }
 }

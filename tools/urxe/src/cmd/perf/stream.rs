@@ -12,7 +12,6 @@ use super::case::{Case, Limit};
 use super::end::{End, Lane, Lanes, identifier};
 use super::error::PerfError;
 use super::statistics::Sample;
-use crate::cmd::common::verb_error::VerbError;
 
 /// Sends until `limit` and waits until all has completed; receives meanwhile.
 ///
@@ -102,8 +101,8 @@ fn fill(
         }
         let requests = &ring[lane.next_send..lane.next_send + case.list as usize];
         match requests {
-            [one] => qp.post_send(one).map_err(VerbError::from)?,
-            list => qp.post_send_batch(list).map_err(VerbError::from)?,
+            [one] => qp.post_send(one)?,
+            list => qp.post_send_batch(list)?,
         }
         lane.touched = lane.touched.max(lane.next_send + requests.len());
         lane.next_send = (lane.next_send + requests.len()) % ring.len();
@@ -128,7 +127,7 @@ fn post_rest(
     for _ in 1..left {
         let at = lane.next_send;
         // Lists end with the ring's completions, which these do not reach.
-        qp.post_send(&ring[at]).map_err(VerbError::from)?;
+        qp.post_send(&ring[at])?;
         advance(lane, ring.len());
         lane.unsignaled += 1;
     }
@@ -145,7 +144,7 @@ fn post_last(
 ) -> Result<(), PerfError> {
     let messages = lane.unsignaled as usize + 1;
     let request = ring[lane.next_send].clone().wr_id(identifier(nr, messages)).signaled();
-    qp.post_send(&request).map_err(VerbError::from)?;
+    qp.post_send(&request)?;
     advance(lane, ring.len());
     lane.unsignaled = 0;
     lane.next_send = 0;

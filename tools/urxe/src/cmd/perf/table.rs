@@ -2,11 +2,9 @@
 
 use std::io::{self, Write};
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Table};
-
 use super::report::Report;
-use crate::cmd::common::size::Size;
+use crate::arguments::Size;
+use crate::output;
 
 /// Prints it.
 ///
@@ -19,7 +17,7 @@ pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         "{device} <-> {peer}, RC over UDP port 4791, path MTU {mtu}, medians of {rounds} rounds"
     )?;
     if !report.bandwidth.is_empty() {
-        let mut table = new(
+        let mut table = output::table(
             &["bandwidth", "size", "Gb/s", "10^6 msg/s", "of UDP GSO", "of TCP", "of one a call"],
             1,
         );
@@ -39,7 +37,7 @@ pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     if !report.latency.is_empty() {
         let heads =
             ["latency", "size", "µs p50", "p90", "p99", "p99.9", "of spinning", "of blocking"];
-        let mut table = new(&heads, 1);
+        let mut table = output::table(&heads, 1);
         for row in &report.latency {
             let usec = row.usec;
             table.add_row([
@@ -56,7 +54,7 @@ pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\n{table}")?;
     }
     if !report.floors.is_empty() {
-        let mut table = new(&["floor", "Gb/s", "10^6 datagrams/s", "µs p50", "lost"], 1);
+        let mut table = output::table(&["floor", "Gb/s", "10^6 datagrams/s", "µs p50", "lost"], 1);
         for row in &report.floors {
             table.add_row([
                 row.floor.clone(),
@@ -88,16 +86,6 @@ pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         "After each round, outside its time, {} messages in all were compared byte for byte and were right; {again}.",
         report.verified()
     )
-}
-
-/// A table whose columns from `numbers` on are numbers.
-pub fn new(heads: &[&str], numbers: usize) -> Table {
-    let mut table = Table::new();
-    table.load_preset(UTF8_FULL_CONDENSED).set_header(heads);
-    for column in table.column_iter_mut().skip(numbers) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }
 
 /// Three digits that count.

@@ -6,13 +6,12 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use super::error::PerfError;
-use super::lab::Lab;
 use super::protocol::DeviceOptions;
-use super::servant::{self, AtEnd};
-use super::{address_of, builder};
-use crate::cmd::common::choose::Choice;
-use crate::cmd::common::peer::Peer;
-use crate::cmd::common::verb_error::VerbError;
+use super::runner::Runner;
+use super::{builder, responder};
+use crate::traffic::device::{Choice, address_of};
+use crate::traffic::peer::Peer;
+use crate::traffic::responder::AtEnd;
 
 /// Time that connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -29,8 +28,7 @@ fn failed(doing: &'static str, at: &impl ToString) -> impl FnOnce(io::Error) -> 
 /// [`PerfError`].
 pub fn listen(choice: &Choice, port: u16) -> Result<(), PerfError> {
     // Opened for a moment, to know its address and that it works.
-    let address =
-        address_of(&choice.open(&builder(&DeviceOptions::default())).map_err(VerbError::from)?)?;
+    let address = address_of(&choice.open(&builder(&DeviceOptions::default()))?)?;
     let at = SocketAddr::new(address, port);
     let listener = TcpListener::bind(at).map_err(failed("cannot listen on TCP", &at))?;
     let at = listener.local_addr().unwrap_or(at);
@@ -40,7 +38,7 @@ pub fn listen(choice: &Choice, port: u16) -> Result<(), PerfError> {
         listener.accept().map_err(failed("cannot accept a connection on TCP", &at))?;
     drop(listener);
     let (reader, mut writer) = halves(stream)?;
-    servant::obey(reader, &mut writer, Some(choice), AtEnd::Return)
+    responder::obey(reader, &mut writer, Some(choice), AtEnd::Return)
         .map_err(failed("the connection failed to", &from))
 }
 
@@ -53,7 +51,7 @@ pub fn connect(
     host: &str,
     port: u16,
     options: &DeviceOptions,
-) -> Result<(Lab, usize), PerfError> {
+) -> Result<(Runner, usize), PerfError> {
     use std::net::ToSocketAddrs;
     let at = format!("{host}, TCP port {port}: is urxe perf --listen running there?");
     let no = |error| PerfError::Host { doing: "cannot connect to", at: at.clone(), error };
@@ -71,10 +69,10 @@ pub fn connect(
         return Err(PerfError::LoopbackOnly { host: peer, local });
     }
     let (reader, writer) = halves(stream)?;
-    let mut lab = Lab::new(Peer::connected(reader, writer));
-    let device = choice.open(&builder(options)).map_err(VerbError::from)?;
-    let devices = lab.open_here(device, options)?;
-    Ok((lab, devices))
+    let mut runner = Runner::new(Peer::connected(reader, writer));
+    let device = choice.open(&builder(options))?;
+    let devices = runner.pair(device, Vec::new(), options)?;
+    Ok((runner, devices))
 }
 
 fn halves(stream: TcpStream) -> Result<(BufReader<TcpStream>, TcpStream), PerfError> {

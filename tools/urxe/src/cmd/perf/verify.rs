@@ -6,18 +6,20 @@
 //! messages as were sent. What is checked is the last message of each slot: looking at each message
 //! when it comes would measure the looking.
 
-use super::case::{ATOMIC_SIZE, Metric, Operation};
-use super::end::{End, Lanes};
+use super::case::Metric;
+use super::end::End;
 use super::error::PerfError;
-use super::pattern;
 use super::protocol::Sent;
-use crate::cmd::common::verb_error::VerbError;
+use super::session::Session;
+use crate::traffic::operation::{ATOMIC_SIZE, Operation};
+use crate::traffic::pattern;
 
 /// What the target received, of which `sent` was sent by queue pair. Returns the messages compared.
 ///
 /// # Errors
 /// [`PerfError::Byte`], [`PerfError::Count`], [`PerfError::Counter`].
-pub fn target(end: &End, lanes: &Lanes, sent: &[Sent]) -> Result<u64, PerfError> {
+pub fn target(of: &Session, sent: &[Sent]) -> Result<u64, PerfError> {
+    let Session { end, lanes } = of;
     let mut verified = 0;
     for (nr, (lane, sent)) in lanes.lanes.iter().zip(sent).enumerate() {
         match end.case.operation {
@@ -52,7 +54,8 @@ pub fn target(end: &End, lanes: &Lanes, sent: &[Sent]) -> Result<u64, PerfError>
 ///
 /// # Errors
 /// [`PerfError::Byte`].
-pub fn requester(end: &End, lanes: &Lanes) -> Result<u64, PerfError> {
+pub fn requester(of: &Session) -> Result<u64, PerfError> {
+    let Session { end, lanes } = of;
     if end.case.operation != Operation::Read {
         return Ok(0);
     }
@@ -71,7 +74,7 @@ fn slots(end: &End, lane: usize, first: usize, count: usize) -> Result<u64, Perf
     let (checked, count) = if numbered { (size - 1, count.min(1)) } else { (size, count) };
     for index in 0..count {
         let slot = if numbered { 0 } else { end.case.slot(lane, (first + index) % ring) };
-        end.region.read(window + slot * size, &mut found).map_err(VerbError::from)?;
+        end.region.read(window + slot * size, &mut found)?;
         if let Some((offset, found, expected)) =
             pattern::difference(&found[..checked], &end.message[..checked])
         {
@@ -86,7 +89,6 @@ fn received_places(messages: u64) -> usize {
 }
 
 fn counter(end: &End, lane: usize, expected: u64) -> Result<u64, PerfError> {
-    let found =
-        end.region.load_u64(end.case.window() + lane * ATOMIC_SIZE).map_err(VerbError::from)?;
+    let found = end.region.load_u64(end.case.window() + lane * ATOMIC_SIZE)?;
     if found == expected { Ok(expected) } else { Err(PerfError::Counter { lane, found, expected }) }
 }

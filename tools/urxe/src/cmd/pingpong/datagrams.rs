@@ -1,4 +1,4 @@
-//! What a station has when its queue pair is one of datagrams: the way to its peer, and room for
+//! What an endpoint has when its queue pair is one of datagrams: the way to its peer, and room for
 //! the 40 bytes in front of each message.
 //!
 //! ```text
@@ -15,7 +15,7 @@ use urxe::{
 
 use super::exchange::Address;
 use super::{PingpongError, Wrong};
-use crate::cmd::common::verb_error::VerbError;
+use crate::traffic::error::TrafficError;
 
 /// The Q_Key of `ibv_ud_pingpong`. Fact: rdma-core, `libibverbs/examples/ud_pingpong.c`.
 pub const QKEY: QKey = QKey(0x1111_1111);
@@ -40,8 +40,8 @@ impl Datagrams {
     /// Room for the headers of `receives` receives; `own` is this end's address.
     ///
     /// # Errors
-    /// [`VerbError::Region`].
-    pub fn new(pd: &ProtectionDomain, receives: u32, own: IpAddr) -> Result<Self, VerbError> {
+    /// [`TrafficError::Region`].
+    pub fn new(pd: &ProtectionDomain, receives: u32, own: IpAddr) -> Result<Self, TrafficError> {
         let headers = pd.allocate(receives.max(1) as usize * GRH_LEN, Access::LOCAL_WRITE)?;
         Ok(Self { headers, peer: None, own })
     }
@@ -49,13 +49,13 @@ impl Datagrams {
     /// Makes the way to the peer.
     ///
     /// # Errors
-    /// [`VerbError::Address`].
+    /// [`TrafficError::Address`].
     pub fn connect(
         &mut self,
         pd: &ProtectionDomain,
         peer: &Address,
         sgid_index: u8,
-    ) -> Result<(), VerbError> {
+    ) -> Result<(), TrafficError> {
         let handle = pd.address_handle_with(&AddressVector {
             dgid: peer.gid,
             is_global: true,
@@ -73,7 +73,7 @@ impl Datagrams {
     ///
     /// # Errors
     /// None in fact: the range is one of the region.
-    pub fn header(&self, wr_id: u64) -> Result<RegionSlice<'_>, VerbError> {
+    pub fn header(&self, wr_id: u64) -> Result<RegionSlice<'_>, TrafficError> {
         let at = self.place(wr_id);
         Ok(self.headers.slice(at..at + GRH_LEN)?)
     }
@@ -101,7 +101,7 @@ impl Datagrams {
             return Err(Wrong::Sender { message, found, expected }.into());
         }
         let mut header = [0; GRH_LEN];
-        self.headers.read(self.place(message), &mut header).map_err(VerbError::from)?;
+        self.headers.read(self.place(message), &mut header)?;
         let found = addresses(&header);
         if found == Some((peer.address, self.own)) {
             return Ok(());

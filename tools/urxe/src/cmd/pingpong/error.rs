@@ -6,17 +6,17 @@ use std::time::Duration;
 use urxe::{PathMtu, WcStatus};
 
 use super::exchange::ExchangeError;
-use super::pattern::Mismatch;
 use super::transport::Transport;
-use crate::cmd::common::peer::ProcessError;
-use crate::cmd::common::verb_error::VerbError;
+use crate::traffic::error::TrafficError;
+use crate::traffic::pattern::Mismatch;
+use crate::traffic::responder::Refusal;
 
 /// Data that is not what it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
     /// A byte.
-    #[error("{0}")]
-    Byte(Mismatch),
+    #[error(transparent)]
+    Byte(#[from] Mismatch),
     /// A message's length.
     #[error("message {message} has {found} bytes instead of {expected}")]
     Length {
@@ -93,12 +93,9 @@ pub enum Wrong {
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PingpongError {
-    /// This end.
+    /// An end, or the peer process.
     #[error(transparent)]
-    Station(#[from] VerbError),
-    /// The peer process.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
+    Traffic(TrafficError),
     /// The exchange of addresses.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
@@ -139,14 +136,6 @@ pub enum PingpongError {
         given: usize,
         /// The path MTU.
         mtu: PathMtu,
-    },
-    /// The path MTU does not fit.
-    #[error("path MTU {given} does not fit this link, whose largest is {allowed}")]
-    MtuTooLarge {
-        /// What was asked for.
-        given: PathMtu,
-        /// The largest.
-        allowed: PathMtu,
     },
     /// A message on each queue pair must find a receive.
     #[error(
@@ -195,14 +184,18 @@ pub enum PingpongError {
         /// This host's address towards it.
         local: IpAddr,
     },
-    /// The peer process has no address to use.
-    #[error(
-        "this machine has no second address of that kind for the peer process: choose an IPv4 --device"
-    )]
-    NoPeerAddress,
-    /// The two processes do not understand each other.
-    #[error("the other process said what the protocol does not have: {0}")]
-    Protocol(String),
+}
+
+impl<E: Into<TrafficError>> From<E> for PingpongError {
+    fn from(error: E) -> Self {
+        Self::Traffic(error.into())
+    }
+}
+
+impl Refusal for PingpongError {
+    fn wrong_data(&self) -> Option<String> {
+        if let Self::Wrong(wrong) = self { Some(wrong.to_string()) } else { None }
+    }
 }
 
 impl PingpongError {

@@ -45,6 +45,11 @@ pub struct Address {
     pub gid: Gid,
 }
 
+impl Address {
+    /// What stands for a queue pair that an end does not have.
+    pub const UNUSED: Self = Self { lid: 0, qpn: Qpn::masked(0), psn: Psn::new(0), gid: Gid::ZERO };
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04x}:{:06x}:{:06x}:", self.lid, self.qpn.value(), self.psn.value())?;

@@ -18,18 +18,19 @@ use std::time::{Duration, Instant};
 
 use urxe::{Completion, ConnectOptions, Device, PathMtu, Remote, RemoteRegion};
 
+use super::endpoint::{Endpoint, EndpointConfig, Work};
 use super::exchange::Address;
-use super::operation::Operation;
-use super::protocol::{Answer, Burst, Order, Setup};
+use super::protocol::{Burst, Opened, Order, Setup};
 use super::report::{Report, Row};
-use super::station::{Station, StationConfig, Wait, Work};
 use super::transport::Transport;
 use super::{DEPTH, PEER_OPTION, PingpongError, RD_ATOMIC, Wrong, expect};
-use crate::cmd::common::choose::{self, Choice};
-use crate::cmd::common::peer::{ANSWER_LIMIT, Peer, ProcessError};
-use crate::cmd::common::progress_bar;
-use crate::cmd::common::size::Size;
-use crate::cmd::common::verb_error::VerbError;
+use crate::arguments::Size;
+use crate::output;
+use crate::traffic::Wait;
+use crate::traffic::device::{self, Choice};
+use crate::traffic::error::{TrafficError, unexpected};
+use crate::traffic::operation::{ATOMIC_SIZE, Operation};
+use crate::traffic::peer::Peer;
 
 /// Bytes of messages on the way at once, unless one alone is larger.
 const WINDOW_BYTES: usize = 16 << 20;
@@ -75,7 +76,7 @@ impl Plan {
         if let Some(path) = &self.capture {
             builder = builder.capture(path);
         }
-        let device = self.choice.open(&builder).map_err(VerbError::from)?;
+        let device = self.choice.open(&builder)?;
         let mut run = Run::start(self, device)?;
         let rows = run.rows(self)?;
         run.finish(rows)
@@ -84,11 +85,13 @@ impl Plan {
     /// The rows of the table: each size for the operations that have one, then the atomics.
     fn rows(&self, mtu: PathMtu) -> Vec<(Operation, usize)> {
         let sizes = self.sizes(mtu);
-        let messages = Operation::messages(self.transport)
+        let messages = self
+            .transport
+            .operations()
             .iter()
             .flat_map(|operation| sizes.iter().map(|size| (*operation, size.bytes())));
-        let atomics = Operation::atomics(self.transport).iter();
-        messages.chain(atomics.map(|operation| (*operation, Operation::ATOMIC_SIZE))).collect()
+        let atomics = self.transport.atomics().iter();
+        messages.chain(atomics.map(|operation| (*operation, ATOMIC_SIZE))).collect()
     }
 
     fn sizes(&self, mtu: PathMtu) -> Vec<Size> {
@@ -114,9 +117,9 @@ fn slots(size: usize) -> u32 {
 
 /// A run in progress.
 struct Run {
-    station: Station,
-    // Dropped after the station: the peer answers as long as anything may be on the way.
-    peer: Peer<Answer>,
+    endpoint: Endpoint,
+    // Dropped after the endpoint: the peer answers as long as anything may be on the way.
+    peer: Peer,
     /// The peer's region.
     remote: Remote,
     peer_link: String,
@@ -152,9 +155,9 @@ impl Run {
         let own_mtu = device.query_port().active_mtu;
         let gid_index = device.default_gid_index();
         let window = plan.window_bytes();
-        let wait = if plan.events { Wait::Events } else { Wait::Poll };
+        let wait = Wait::by(plan.events);
         let transport = plan.transport;
-        let config = StationConfig {
+        let config = EndpointConfig {
             transport,
             region_bytes: 2 * window,
             depth: DEPTH,
@@ -164,44 +167,29 @@ impl Run {
             timeout: ConnectOptions::default().timeout,
             wait,
         };
-        let mut station = Station::new(device, config)?;
-        let own = station.address();
-        let links = choose::peers_of(own.gid.to_ip()).map_err(VerbError::from)?;
-        if links.is_empty() {
-            return Err(PingpongError::NoPeerAddress);
-        }
-        let setup = Setup {
-            links: links.iter().map(ToString::to_string).collect(),
-            transport,
-            region_bytes: window,
-            events: plan.events,
-        };
+        let mut endpoint = Endpoint::new(device, config)?;
+        let links = device::peer_links(endpoint.address().gid.to_ip())?;
+        let setup = Setup { links, transport, region_bytes: window, wait };
         let mut peer = Peer::start(&["pingpong", PEER_OPTION])?;
-        let open = Order::Open(setup);
-        let (link, end, peer_mtu) = match peer.ask(&open, ANSWER_LIMIT)? {
-            Answer::Opened { link, end, mtu } => (link, end, mtu),
-            answer => return Err(ProcessError::unexpected(&open, &answer).into()),
-        };
+        let Opened { link, end, mtu: peer_mtu } = peer.ask(&Order::Open(setup))?;
         // The two may be on links of different sizes.
         let allowed = PathMtu::at_most(peer_mtu).map_or(own_mtu, |peer_mtu| peer_mtu.min(own_mtu));
         let mtu = plan.mtu.unwrap_or(allowed);
         if mtu > allowed {
-            return Err(PingpongError::MtuTooLarge { given: mtu, allowed });
+            return Err(TrafficError::MtuTooLarge { given: mtu, allowed: allowed.bytes() }.into());
         }
         if let Some(size) =
             plan.sizes(mtu).iter().find(|size| size.bytes() > transport.max_size(mtu))
         {
             return Err(PingpongError::DatagramTooLong { given: size.bytes(), mtu });
         }
-        let address: Address =
-            end.address.parse().map_err(|_| PingpongError::Protocol(end.address))?;
-        let region: RemoteRegion =
-            end.region.parse().map_err(|_| PingpongError::Protocol(end.region))?;
-        station.connect(&address, mtu)?;
-        order(&mut peer, Order::Connect { peer: station.end(), mtu: mtu.bytes() })?;
+        let address: Address = end.address.parse().map_err(|_| unexpected(end.address))?;
+        let region: RemoteRegion = end.region.parse().map_err(|_| unexpected(end.region))?;
+        endpoint.connect(&address, mtu)?;
+        peer.ask::<()>(&Order::Connect { peer: endpoint.end(), mtu: mtu.bytes() })?;
         let remote = region.into();
         Ok(Self {
-            station,
+            endpoint,
             peer,
             remote,
             peer_link: link,
@@ -214,7 +202,7 @@ impl Run {
 
     fn rows(&mut self, plan: &Plan) -> Result<Vec<Row>, PingpongError> {
         let wanted = plan.rows(self.mtu);
-        let bar = progress_bar(wanted.len());
+        let bar = output::progress_bar(wanted.len());
         let mut rows = Vec::new();
         for (operation, size) in wanted {
             bar.set_message(format!("{operation} {size} B"));
@@ -226,16 +214,14 @@ impl Run {
     }
 
     fn finish(mut self, rows: Vec<Row>) -> Result<Report, PingpongError> {
-        let peer_retries = match self.peer.ask(&Order::Count, ANSWER_LIMIT)? {
-            Answer::Counted { retries } => retries,
-            answer => return Err(ProcessError::unexpected(&Order::Count, &answer).into()),
-        };
+        let peer_retries: u64 = self.peer.ask(&Order::Count)?;
+        let device = self.endpoint.device();
         Ok(Report {
-            device: self.station.link(),
+            device: device::link_of(device),
             peer: self.peer_link.clone(),
             transport: self.transport,
             mtu: self.mtu.bytes(),
-            retries: self.station.retries() + peer_retries,
+            retries: device::retries_of(device) + peer_retries,
             rows,
         })
     }
@@ -286,7 +272,7 @@ impl Run {
     }
 
     fn order(&mut self, what: Order) -> Result<(), PingpongError> {
-        order(&mut self.peer, what)
+        Ok(self.peer.ask(&what)?)
     }
 
     /// One burst, prepared, moved and checked.
@@ -300,13 +286,13 @@ impl Run {
             Operation::Send => self.order(Order::Receive(burst))?,
             Operation::Read => self.order(Order::Fill(burst))?,
             Operation::Write | Operation::WriteImm => {}
-            Operation::FetchAdd | Operation::CompareSwap => {
+            Operation::FetchAdd | Operation::CmpSwap => {
                 self.order(Order::SetCounter(COUNTER_START))?;
             }
         }
         if matches!(operation, Operation::Send | Operation::Write) {
             for (message, offset) in burst.slots() {
-                self.station.fill(offset, message, burst.size)?;
+                self.endpoint.fill(offset, message, burst.size)?;
             }
         }
         let measured = match pace {
@@ -318,10 +304,10 @@ impl Run {
             Operation::Write | Operation::WriteImm => self.order(Order::CheckWritten(burst))?,
             Operation::Read => {
                 for (message, offset) in burst.slots() {
-                    self.station.check(self.back + offset, message, burst.size)?;
+                    self.endpoint.check(self.back + offset, message, burst.size)?;
                 }
             }
-            Operation::FetchAdd | Operation::CompareSwap => self.check_atomics(operation, burst)?,
+            Operation::FetchAdd | Operation::CmpSwap => self.check_atomics(operation, burst)?,
         }
         Ok(measured)
     }
@@ -335,7 +321,7 @@ impl Run {
         for (nr, (message, offset)) in (0..).zip(burst.slots()) {
             let (work, offset) = self.work(operation, nr, offset);
             let start = Instant::now();
-            self.station.post(message, work, offset, burst.size)?;
+            self.endpoint.post(message, work, offset, burst.size)?;
             let completion = self.next()?;
             measured.each.push(start.elapsed());
             expect(&completion, message)?;
@@ -353,7 +339,7 @@ impl Run {
             (message, work, offset)
         });
         let start = Instant::now();
-        self.station.post_batch(works, burst.size)?;
+        self.endpoint.post_batch(works, burst.size)?;
         for (message, _) in burst.slots() {
             expect(&self.next()?, message)?;
         }
@@ -371,9 +357,9 @@ impl Run {
             Operation::FetchAdd => {
                 (Work::FetchAdd { remote: self.remote, add: ADDEND }, self.back + offset)
             }
-            Operation::CompareSwap => {
+            Operation::CmpSwap => {
                 let (compare, swap) = compare_and_swap(nr);
-                (Work::CompareSwap { remote: self.remote, compare, swap }, self.back + offset)
+                (Work::CmpSwap { remote: self.remote, compare, swap }, self.back + offset)
             }
         }
     }
@@ -382,14 +368,14 @@ impl Run {
     fn check_atomics(&mut self, operation: Operation, burst: Burst) -> Result<(), PingpongError> {
         let mut expected = COUNTER_START;
         for (nr, (message, offset)) in (0..).zip(burst.slots()) {
-            let found = self.station.load_u64(self.back + offset)?;
+            let found = self.endpoint.region().load_u64(self.back + offset)?;
             if found != expected {
                 return Err(Wrong::Atomic { message, found, expected }.into());
             }
             let (compare, swap) = compare_and_swap(nr);
             expected = match operation {
-                Operation::CompareSwap if expected == compare => swap,
-                Operation::CompareSwap => expected,
+                Operation::CmpSwap if expected == compare => swap,
+                Operation::CmpSwap => expected,
                 _ => expected.wrapping_add(ADDEND),
             };
         }
@@ -400,7 +386,7 @@ impl Run {
     fn next(&mut self) -> Result<Completion, PingpongError> {
         let start = Instant::now();
         loop {
-            match self.station.next(LOOK_AFTER) {
+            match self.endpoint.next(LOOK_AFTER) {
                 Ok(Some(completion)) => return Ok(completion),
                 Ok(None) if start.elapsed() > STALL_LIMIT => {
                     return Err(PingpongError::silence(self.transport, STALL_LIMIT));
@@ -413,14 +399,6 @@ impl Run {
                 }
             }
         }
-    }
-}
-
-/// Gives an order whose answer is [`Answer::Ok`].
-fn order(peer: &mut Peer<Answer>, order: Order) -> Result<(), PingpongError> {
-    match peer.ask(&order, ANSWER_LIMIT)? {
-        Answer::Ok => Ok(()),
-        answer => Err(ProcessError::unexpected(&order, &answer).into()),
     }
 }
 

@@ -16,16 +16,16 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use urxe::{
-    Access, Completion, CompletionQueue, ConnectOptions, CqError, Device, Gid, MemoryRegion,
-    PathMtu, QpEndpoint, Qpn, QueuePair, RecvRequest, SendRequest, SharedReceiveQueue, WaitError,
+    Access, Completion, CompletionQueue, ConnectOptions, Device, MemoryRegion, PathMtu, QpEndpoint,
+    Qpn, QueuePair, RecvRequest, SendRequest, SharedReceiveQueue,
 };
-use urxe_wire::Psn;
 
-use super::exchange::{Address, Exchange, ExchangeError};
+use super::exchange::Address;
 use super::summary::Summary;
-use super::two_hosts::{LINGER, Listener, Plan, Role, STALL_LIMIT};
-use super::{PingpongError, Wrong, expect_success, pattern};
-use crate::cmd::common::verb_error::VerbError;
+use super::two_hosts::{End, LINGER, Listener, Plan, Role, STALL_LIMIT};
+use super::{PingpongError, Wrong, expect_success};
+use crate::traffic::error::TrafficError;
+use crate::traffic::{Wait, pattern};
 
 /// Addresses of each end in the exchange; those beyond its queue pairs are zero.
 pub const MAX_QPS: u32 = 256;
@@ -33,7 +33,6 @@ pub const MAX_QPS: u32 = 256;
 const FILLS: [u8; 2] = [0, 0x7b];
 /// Completions taken at a time.
 const TAKEN_MAX: usize = 32;
-const UNUSED: Address = Address { lid: 0, qpn: Qpn::masked(0), psn: Psn::new(0), gid: Gid::ZERO };
 
 /// One queue pair and what it waits for.
 struct Lane {
@@ -50,6 +49,7 @@ struct Ends {
     srq: SharedReceiveQueue,
     cq: CompletionQueue,
     region: MemoryRegion,
+    timeout: u8,
     message: Vec<u8>,
     scratch: Vec<u8>,
 }
@@ -64,31 +64,10 @@ pub fn run(
     if plan.rx_depth < qps {
         return Err(PingpongError::TooFewReceives { qps, given: plan.rx_depth });
     }
-    let mtu = plan.mtu_on(device);
-    let (ends, is_client) = match &plan.role {
-        Role::Server => {
-            let mut exchange = plan.accept(device, told)?;
-            let ends = Ends::new(plan, device, &exchange, qps)?;
-            let remote = receive(&mut exchange, qps)?;
-            ends.connect(plan, mtu, &exchange, &remote)?;
-            ends.send_addresses(&mut exchange)?;
-            exchange.receive_done()?;
-            ends.tell(&remote, told);
-            (ends, false)
-        }
-        Role::Client(host) => {
-            let mut exchange = plan.reach(host)?;
-            let ends = Ends::new(plan, device, &exchange, qps)?;
-            ends.send_addresses(&mut exchange)?;
-            let remote = receive(&mut exchange, qps)?;
-            exchange.send_done()?;
-            ends.connect(plan, mtu, &exchange, &remote)?;
-            ends.tell(&remote, told);
-            (ends, true)
-        }
-    };
+    let new = |gid_index| Ends::new(plan, device, gid_index, qps);
+    let ends = plan.meet(device, told, new)?;
     let start = Instant::now();
-    let verified = ends.play(plan, is_client)?;
+    let verified = ends.play(plan)?;
     let elapsed = start.elapsed();
     // The last acknowledgements may get lost, and the peer would then ask for them.
     std::thread::sleep(LINGER);
@@ -97,26 +76,8 @@ pub fn run(
     Ok(summary)
 }
 
-/// The other end's addresses; what stands for queue pairs that it does not have is not looked at.
-fn receive(exchange: &mut Exchange, qps: u32) -> Result<Vec<Address>, PingpongError> {
-    let mut remote = Vec::new();
-    for nr in 0..MAX_QPS {
-        match exchange.receive() {
-            Ok(address) if nr < qps => remote.push(address),
-            Ok(_) => {}
-            Err(ExchangeError::NotAnAddress { .. }) if nr >= qps => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    match remote.iter().position(|address| address.qpn == UNUSED.qpn) {
-        Some(given) => Err(PingpongError::FewerQueuePairs { given, wanted: qps }),
-        None => Ok(remote),
-    }
-}
-
 impl Ends {
-    fn new(plan: &Plan, device: &Device, exchange: &Exchange, qps: u32) -> Result<Self, VerbError> {
-        let gid_index = plan.own_gid(device, exchange);
+    fn new(plan: &Plan, device: &Device, gid_index: u8, qps: u32) -> Result<Self, TrafficError> {
         let pd = device.alloc_pd()?;
         // What is sent, and one place for all that is received, as there.
         let region = pd.allocate(2 * plan.size, Access::LOCAL_WRITE)?;
@@ -138,12 +99,13 @@ impl Ends {
             lanes.push(Lane { qp, received: 0, receive_due: true, send_due: false });
         }
         let by_number = lanes.iter().enumerate().map(|(nr, lane)| (lane.qp.qpn(), nr)).collect();
-        let ends = Self { lanes, by_number, srq, cq, region, message, scratch: vec![0; plan.size] };
+        let (timeout, scratch) = (plan.timeout(), vec![0; plan.size]);
+        let ends = Self { lanes, by_number, srq, cq, region, timeout, message, scratch };
         ends.post_receives(plan.rx_depth)?;
         Ok(ends)
     }
 
-    fn post_receives(&self, count: u32) -> Result<(), VerbError> {
+    fn post_receives(&self, count: u32) -> Result<(), TrafficError> {
         let size = self.message.len();
         for _ in 0..count {
             self.srq.post_recv(&RecvRequest::new(self.region.slice(size..2 * size)?))?;
@@ -151,45 +113,7 @@ impl Ends {
         Ok(())
     }
 
-    fn address(&self, nr: usize) -> Address {
-        self.lanes.get(nr).map_or(UNUSED, |lane| {
-            let QpEndpoint { gid, qpn, psn } = lane.qp.endpoint();
-            Address { lid: 0, qpn, psn, gid }
-        })
-    }
-
-    fn send_addresses(&self, exchange: &mut Exchange) -> Result<(), ExchangeError> {
-        (0..MAX_QPS as usize).try_for_each(|nr| exchange.send(&self.address(nr)))
-    }
-
-    fn connect(
-        &self,
-        plan: &Plan,
-        mtu: PathMtu,
-        exchange: &Exchange,
-        remote: &[Address],
-    ) -> Result<(), VerbError> {
-        let options = ConnectOptions {
-            path_mtu: Some(mtu),
-            timeout: plan.timeout(),
-            max_rd_atomic: 1,
-            max_dest_rd_atomic: 1,
-            ..ConnectOptions::default()
-        };
-        for (lane, remote) in self.lanes.iter().zip(remote) {
-            let gid = if remote.gid.is_zero() { Gid::from_ip(exchange.peer()) } else { remote.gid };
-            lane.qp.connect(&QpEndpoint { gid, qpn: remote.qpn, psn: remote.psn }, &options)?;
-        }
-        Ok(())
-    }
-
-    fn tell(&self, remote: &[Address], told: &mut dyn Listener) {
-        for (nr, remote) in remote.iter().enumerate() {
-            told.exchanged(&self.address(nr), remote);
-        }
-    }
-
-    fn send(&mut self, nr: usize) -> Result<(), VerbError> {
+    fn send(&mut self, nr: usize) -> Result<(), TrafficError> {
         let data = self.region.slice(..self.message.len())?;
         let lane = &mut self.lanes[nr];
         lane.qp.post_send(&SendRequest::send(data))?;
@@ -198,15 +122,19 @@ impl Ends {
     }
 
     /// Until all messages have come and gone; how many came, every byte of each right.
-    fn play(mut self, plan: &Plan, is_client: bool) -> Result<u32, PingpongError> {
+    fn play(mut self, plan: &Plan) -> Result<u32, PingpongError> {
         let (total, qps) = (plan.iterations, self.lanes.len() as u32);
+        let is_client = plan.role != Role::Server;
         let (mut receives, mut received, mut sent) = (plan.rx_depth, 0, 0);
         if is_client {
             (0..self.lanes.len()).try_for_each(|nr| self.send(nr))?;
         }
         let mut taken = [Completion::default(); TAKEN_MAX];
         while received < total || sent < total {
-            let count = self.take(plan, &mut taken)?;
+            let count = Wait::by(plan.events).take(&self.cq, &mut taken, STALL_LIMIT)?;
+            if count == 0 {
+                return Err(PingpongError::Stalled { limit: STALL_LIMIT });
+            }
             for completion in &taken[..count] {
                 expect_success(completion)?;
                 let Some(nr) = self.by_number.get(&completion.qp_num).copied() else {
@@ -232,25 +160,6 @@ impl Ends {
         Ok(received)
     }
 
-    fn take(&self, plan: &Plan, out: &mut [Completion]) -> Result<usize, PingpongError> {
-        let stalled = PingpongError::Stalled { limit: STALL_LIMIT };
-        if plan.events {
-            return match self.cq.wait(out, Some(STALL_LIMIT)) {
-                Ok(count) => Ok(count),
-                Err(WaitError::TimedOut) => Err(stalled),
-                Err(error) => Err(VerbError::from(error).into()),
-            };
-        }
-        let started = Instant::now();
-        loop {
-            match self.cq.poll(out).map_err(|error: CqError| VerbError::from(error))? {
-                0 if started.elapsed() > STALL_LIMIT => return Err(stalled),
-                0 => {}
-                count => return Ok(count),
-            }
-        }
-    }
-
     /// Checks every byte of a message that came through queue pair `nr`.
     fn check(
         &mut self,
@@ -263,7 +172,7 @@ impl Ends {
         if found != expected {
             return Err(Wrong::Length { message, found, expected }.into());
         }
-        self.region.read(expected, &mut self.scratch).map_err(VerbError::from)?;
+        self.region.read(expected, &mut self.scratch)?;
         let first_of_client = !is_client && message == 0;
         let is_right = |found: u8, expected: u8| {
             found == expected || (first_of_client && FILLS.contains(&found))
@@ -274,6 +183,37 @@ impl Ends {
             return Err(Wrong::Byte(pattern::Mismatch { message, offset, found, expected }).into());
         }
         self.lanes[nr].received += 1;
+        Ok(())
+    }
+}
+
+impl End for Ends {
+    const ADDRESSES: usize = MAX_QPS as usize;
+
+    fn addresses(&self) -> Vec<Address> {
+        let address = |lane: &Lane| {
+            let QpEndpoint { gid, qpn, psn } = lane.qp.endpoint();
+            Address { lid: 0, qpn, psn, gid }
+        };
+        self.lanes.iter().map(address).collect()
+    }
+
+    fn connect(&mut self, remote: &[Address], mtu: PathMtu) -> Result<(), PingpongError> {
+        let unused = |address: &Address| address.qpn == Address::UNUSED.qpn;
+        if let Some(given) = remote.iter().position(unused) {
+            let wanted = self.lanes.len() as u32;
+            return Err(PingpongError::FewerQueuePairs { given, wanted });
+        }
+        let options = ConnectOptions {
+            path_mtu: Some(mtu),
+            timeout: self.timeout,
+            max_rd_atomic: 1,
+            max_dest_rd_atomic: 1,
+            ..ConnectOptions::default()
+        };
+        for (lane, Address { gid, qpn, psn, .. }) in self.lanes.iter().zip(remote) {
+            lane.qp.connect(&QpEndpoint { gid: *gid, qpn: *qpn, psn: *psn }, &options)?;
+        }
         Ok(())
     }
 }

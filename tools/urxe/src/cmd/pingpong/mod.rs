@@ -3,28 +3,25 @@
 //! | file | subject |
 //! |---|---|
 //! | `local` | the default run: this process and a peer process on another loopback address |
-//! | `peer`, `protocol` | the peer process: what it does, what the two say to each other |
+//! | `responder`, `protocol` | the peer process: what it does, what the two say to each other |
 //! | `two_hosts` | `--listen` and `--connect`: in step with `ibv_rc_pingpong`, `ibv_uc_pingpong`, `ibv_ud_pingpong` |
 //! | `many` | `--srq`: in step with `ibv_srq_pingpong` |
 //! | `exchange` | that program's exchange of addresses over TCP |
-//! | `station` | one end: device, region, queue pair |
+//! | `endpoint` | one end: device, region, queue pair |
 //! | `transport` | the services, and how they differ |
 //! | `datagrams` | what UD needs besides: the way to the peer, the header in front of a message |
-//! | `pattern` | the bytes of the messages |
-//! | `operation`, `report`, `summary` | what is moved, what is printed |
+//! | `report`, `summary` | what is printed |
 //! | `error` | what can go wrong |
 
 mod datagrams;
+mod endpoint;
 mod error;
 mod exchange;
 mod local;
 mod many;
-mod operation;
-mod pattern;
-mod peer;
 mod protocol;
 mod report;
-mod station;
+mod responder;
 mod summary;
 mod transport;
 mod two_hosts;
@@ -36,12 +33,11 @@ use std::time::Duration;
 
 use urxe::{Completion, PathMtu};
 
-use crate::cmd::common::choose::{Choice, DeviceWord};
-use crate::cmd::common::path_mtu;
-use crate::cmd::common::size::Size;
-use crate::cmd::common::verb_error::VerbError;
+use crate::arguments::Size;
+use crate::arguments::path_mtu;
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
+use crate::traffic::device::{Choice, DeviceWord};
 
 pub use error::PingpongError;
 use error::Wrong;
@@ -165,7 +161,7 @@ impl Args {
     /// Runs what was asked for.
     pub fn run(self) -> Result<Outcome, CmdError> {
         if self.as_peer_process {
-            return peer::run();
+            return responder::run();
         }
         let _without_effect = (self.ib_port, self.sl);
         if self.srq.is_some() && self.transport != Transport::Rc {
@@ -173,9 +169,7 @@ impl Args {
                 "--srq goes with --transport rc only, as ibv_srq_pingpong; see --help",
             ));
         }
-        let choice = Choice::new(self.device.as_ref())
-            .map_err(VerbError::from)
-            .map_err(PingpongError::from)?;
+        let choice = Choice::new(self.device.as_ref()).map_err(PingpongError::from)?;
         let role = match &self.connect {
             Some(host) => Role::Client(host.clone()),
             None if self.listen => Role::Server,
@@ -201,7 +195,7 @@ impl Args {
         let report = plan.run()?;
         let mut out = output::stdout();
         if self.json {
-            report.print_json(&mut out)?;
+            output::json(&mut out, &report)?;
         } else {
             report.print(&mut out)?;
         }

@@ -1,14 +1,15 @@
 //! What the two processes of the default run say to each other: lines of JSON, the parent's orders
-//! on the peer's standard input, one answer each on its standard output.
+//! on the peer's standard input, one answer each on its standard output: an [`Opened`] to `Open`,
+//! the number of retransmissions to `Count`, else nothing.
 //!
 //! Messages are numbered; message n of a burst that starts with `first` uses slot n - first of the
 //! peer's region, `size` bytes each.
 
 use serde::{Deserialize, Serialize};
 
-use super::operation::Operation;
 use super::transport::Transport;
-use crate::cmd::common::peer::{Refusal, Reply};
+use crate::traffic::Wait;
+use crate::traffic::operation::Operation;
 
 /// A range of messages of one size, in slots 0 and on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,8 +54,8 @@ pub struct Setup {
     pub transport: Transport,
     /// Bytes of its region.
     pub region_bytes: usize,
-    /// Sleep on completion events instead of polling.
-    pub events: bool,
+    /// How it waits for completions.
+    pub wait: Wait,
 }
 
 /// One end of the connection.
@@ -66,10 +67,21 @@ pub struct End {
     pub region: String,
 }
 
+/// The peer's device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened {
+    /// Its link.
+    pub link: String,
+    /// The peer's end.
+    pub end: End,
+    /// The largest path MTU that fits its link, in bytes.
+    pub mtu: usize,
+}
+
 /// What the parent says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
-    /// Open the device; answered by [`Answer::Opened`].
+    /// Open the device.
     Open(Setup),
     /// Connect to the parent.
     Connect {
@@ -96,39 +108,4 @@ pub enum Order {
     CheckCounter(u64),
     /// Tell what the device counted.
     Count,
-}
-
-/// What the peer answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
-    /// The device is open.
-    Opened {
-        /// Its link.
-        link: String,
-        /// The peer's end.
-        end: End,
-        /// The largest path MTU that fits its link, in bytes.
-        mtu: usize,
-    },
-    /// Done, or all right.
-    Ok,
-    /// The data is not what it should be.
-    Wrong(String),
-    /// It could not be done.
-    Failed(String),
-    /// Retransmissions of the device.
-    Counted {
-        /// Packets sent again.
-        retries: u64,
-    },
-}
-
-impl Reply for Answer {
-    fn refusal(&self) -> Option<Refusal<'_>> {
-        match self {
-            Self::Failed(reason) => Some(Refusal::Failed(reason)),
-            Self::Wrong(reason) => Some(Refusal::Wrong(reason)),
-            _ => None,
-        }
-    }
 }

@@ -3,15 +3,13 @@
 use std::io::Write;
 use std::time::Duration;
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
-use super::operation::Operation;
 use super::transport::Transport;
+use crate::arguments::Size;
 use crate::cmd::CmdError;
-use crate::cmd::common::size::Size;
 use crate::output;
+use crate::traffic::operation::Operation;
 
 /// One operation at one size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -85,9 +83,8 @@ impl Report {
     pub fn print(&self, out: &mut dyn Write) -> Result<(), CmdError> {
         let Self { device, peer, transport, mtu, .. } = self;
         writeln!(out, "{device} <-> {peer}, {transport} over UDP port 4791, path MTU {mtu}\n")?;
-        let mut table = Table::new();
-        table.load_preset(UTF8_FULL_CONDENSED);
-        table.set_header(["operation", "size", "messages", "verified", "Gb/s", "µs", "µs p99"]);
+        let heads = ["operation", "size", "messages", "verified", "Gb/s", "µs", "µs p99"];
+        let mut table = output::table(&heads, 1);
         for row in &self.rows {
             let size = Size::from_bytes(row.size).to_string();
             table.add_row([
@@ -99,9 +96,6 @@ impl Report {
                 format!("{:.1}", row.usec),
                 format!("{:.1}", row.usec_p99),
             ]);
-        }
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
         }
         writeln!(out, "{table}")?;
         let messages: u64 = self.rows.iter().map(|row| row.verified).sum();
@@ -126,11 +120,6 @@ impl Report {
         writeln!(out, "Gb/s: many messages at once.")?;
         writeln!(out, "All {messages} messages verified, every byte; {retries}.")?;
         Ok(())
-    }
-
-    /// Prints the object.
-    pub fn print_json(&self, out: &mut dyn Write) -> Result<(), CmdError> {
-        output::json(out, self).map_err(CmdError::from)
     }
 }
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use urxe::{Counter, Device};
+use urxe::Device;
 
 use super::transport::Transport;
+use crate::traffic::device::retries_of;
 
 /// The result of one end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -53,7 +54,7 @@ impl Summary {
             mbit_per_s: bits / seconds / 1e6,
             usec_per_iteration: seconds * 1e6 / f64::from(iterations.max(1)),
             verified: iterations,
-            retries: device.counter(Counter::CompleterRetryErr),
+            retries: retries_of(device),
             counters: device.counters().map(|(counter, value)| (counter.name(), value)).collect(),
         }
     }

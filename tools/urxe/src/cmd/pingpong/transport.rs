@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use urxe::{GRH_LEN, PathMtu, QpType};
 
-use crate::cmd::common::size::Size;
+use crate::arguments::Size;
+use crate::traffic::operation::Operation;
 
 /// The service of the queue pairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -38,6 +39,21 @@ impl Transport {
             Self::Uc => QpType::Uc,
             Self::Ud => QpType::Ud,
         }
+    }
+
+    /// Operations that move messages of any size. Over an unreliable connection the immediate tells
+    /// that a WRITE has come; nothing else does.
+    pub const fn operations(self) -> &'static [Operation] {
+        match self {
+            Self::Rc => &[Operation::Send, Operation::Write, Operation::Read],
+            Self::Uc => &[Operation::Send, Operation::WriteImm],
+            Self::Ud => &[Operation::Send],
+        }
+    }
+
+    /// Operations that change eight bytes.
+    pub const fn atomics(self) -> &'static [Operation] {
+        if self.is_reliable() { &Operation::ATOMICS } else { &[] }
     }
 
     /// Whether a lost message is sent again.

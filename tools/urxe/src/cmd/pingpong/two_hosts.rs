@@ -24,13 +24,14 @@ use std::time::{Duration, Instant};
 
 use urxe::{ConnectOptions, Device, Gid, PathMtu};
 
-use super::exchange::{self, Address, Exchange};
-use super::station::{Station, StationConfig, Wait, Work};
+use super::endpoint::{Endpoint, EndpointConfig, Work};
+use super::exchange::{self, Address, Exchange, ExchangeError};
 use super::summary::Summary;
 use super::transport::Transport;
-use super::{PingpongError, Wrong, expect_success, many, pattern};
-use crate::cmd::common::choose::Choice;
-use crate::cmd::common::verb_error::VerbError;
+use super::{PingpongError, Wrong, expect_success, many};
+use crate::traffic::device::Choice;
+use crate::traffic::error::TrafficError;
+use crate::traffic::{Wait, pattern};
 
 /// What `ibv_rc_pingpong` fills its buffer with.
 const FILL: u8 = 0x7b;
@@ -113,11 +114,11 @@ impl Plan {
         if self.patient {
             builder = builder.early_timeout_min(Duration::MAX);
         }
-        let device = self.choice.open(&builder).map_err(VerbError::from)?;
+        let device = self.choice.open(&builder)?;
         let allowed = device.query_port().active_mtu;
         let mtu = self.mtu_on(&device);
         if mtu > allowed {
-            return Err(PingpongError::MtuTooLarge { given: mtu, allowed });
+            return Err(TrafficError::MtuTooLarge { given: mtu, allowed: allowed.bytes() }.into());
         }
         if self.size > self.transport.max_size(mtu) {
             return Err(PingpongError::DatagramTooLong { given: self.size, mtu });
@@ -129,20 +130,18 @@ impl Plan {
         if let Some(qps) = self.srq {
             return many::run(self, &device, qps, told);
         }
-        let mut station = match &self.role {
-            Role::Server => self.serve(device, told)?,
-            Role::Client(host) => self.connect(device, host, told)?,
-        };
+        let endpoint = |gid_index| self.endpoint(device.clone(), gid_index);
+        let mut endpoint = self.meet(&device, told, endpoint)?;
         let start = Instant::now();
-        Game::new(self).play(&mut station)?;
+        Game::new(self).play(&mut endpoint)?;
         let elapsed = start.elapsed();
         // The last acknowledgement may get lost, and the peer would then ask for it.
         std::thread::sleep(LINGER);
-        Ok(Summary::new(self.transport, self.size, self.iterations, elapsed, station.device()))
+        Ok(Summary::new(self.transport, self.size, self.iterations, elapsed, &device))
     }
 
     /// The path MTU.
-    pub fn mtu_on(&self, device: &Device) -> PathMtu {
+    fn mtu_on(&self, device: &Device) -> PathMtu {
         let usual = match self.transport {
             Transport::Rc | Transport::Uc => PathMtu::Mtu1024,
             Transport::Ud => device.query_port().active_mtu,
@@ -156,11 +155,7 @@ impl Plan {
     }
 
     /// Server: waits for a client.
-    pub fn accept(
-        &self,
-        device: &Device,
-        told: &mut dyn Listener,
-    ) -> Result<Exchange, PingpongError> {
+    fn accept(&self, device: &Device, told: &mut dyn Listener) -> Result<Exchange, PingpongError> {
         let bound =
             device.query_port().gids.iter().find(|gid| gid.assigned).map(|gid| gid.gid.to_ip());
         let listener: TcpListener =
@@ -171,20 +166,8 @@ impl Plan {
         Ok(Exchange::accept(&listener)?)
     }
 
-    fn serve(&self, device: Device, told: &mut dyn Listener) -> Result<Station, PingpongError> {
-        let mut exchange = self.accept(&device, told)?;
-        let mut station = self.station(device, &exchange)?;
-        let remote = exchange.receive()?;
-        self.join(&mut station, &remote, &exchange)?;
-        let local = station.address();
-        exchange.send(&local)?;
-        exchange.receive_done()?;
-        told.exchanged(&local, &remote);
-        Ok(station)
-    }
-
     /// Client: goes to the server.
-    pub fn reach(&self, host: &str) -> Result<Exchange, PingpongError> {
+    fn reach(&self, host: &str) -> Result<Exchange, PingpongError> {
         let exchange = Exchange::connect(host, self.port)?;
         if self.choice.is_built_in() && !exchange.local().is_loopback() {
             return Err(PingpongError::LoopbackOnly {
@@ -195,25 +178,52 @@ impl Plan {
         Ok(exchange)
     }
 
-    fn connect(
+    /// Makes this end, exchanges addresses with the other one, and connects. A peer that was given
+    /// no GID index sends a zero GID: then its address on the TCP connection is meant.
+    pub fn meet<E: End>(
         &self,
-        device: Device,
-        host: &str,
+        device: &Device,
         told: &mut dyn Listener,
-    ) -> Result<Station, PingpongError> {
-        let mut exchange = self.reach(host)?;
-        let mut station = self.station(device, &exchange)?;
-        let local = station.address();
-        exchange.send(&local)?;
-        let remote = exchange.receive()?;
-        exchange.send_done()?;
-        self.join(&mut station, &remote, &exchange)?;
-        told.exchanged(&local, &remote);
-        Ok(station)
+        new: impl FnOnce(u8) -> Result<E, TrafficError>,
+    ) -> Result<E, PingpongError> {
+        let mut exchange = match &self.role {
+            Role::Server => self.accept(device, told)?,
+            Role::Client(host) => self.reach(host)?,
+        };
+        let mut end = new(self.own_gid(device, &exchange))?;
+        let local = end.addresses();
+        let mut remote = Vec::new();
+        let is_client = self.role != Role::Server;
+        if is_client {
+            send(&mut exchange, &local, E::ADDRESSES)?;
+        }
+        for nr in 0..E::ADDRESSES {
+            match exchange.receive() {
+                Ok(address) if nr < local.len() => remote.push(address),
+                // What stands for queue pairs that it does not have is not looked at.
+                Err(ExchangeError::NotAnAddress { .. }) if nr >= local.len() => {}
+                address => drop(address?),
+            }
+        }
+        if is_client {
+            exchange.send_done()?;
+        }
+        let with_gid = |address: &Address| match address.gid {
+            Gid::ZERO => Address { gid: Gid::from_ip(exchange.peer()), ..*address },
+            _ => *address,
+        };
+        let peers: Vec<_> = remote.iter().map(with_gid).collect();
+        end.connect(&peers, self.mtu_on(device))?;
+        if !is_client {
+            send(&mut exchange, &local, E::ADDRESSES)?;
+            exchange.receive_done()?;
+        }
+        local.iter().zip(&remote).for_each(|(local, remote)| told.exchanged(local, remote));
+        Ok(end)
     }
 
     /// Which of the device's GIDs this end sends from.
-    pub fn own_gid(&self, device: &Device, exchange: &Exchange) -> u8 {
+    fn own_gid(&self, device: &Device, exchange: &Exchange) -> u8 {
         let gids = device.query_port().gids;
         let index_of = |wanted: &dyn Fn(Gid) -> bool| {
             let index = gids.iter().position(|entry| entry.assigned && wanted(entry.gid));
@@ -226,9 +236,8 @@ impl Plan {
     }
 
     /// The queue pair, with its receives posted.
-    fn station(&self, device: Device, exchange: &Exchange) -> Result<Station, PingpongError> {
-        let gid_index = self.own_gid(&device, exchange);
-        let config = StationConfig {
+    fn endpoint(&self, device: Device, gid_index: u8) -> Result<Endpoint, TrafficError> {
+        let config = EndpointConfig {
             transport: self.transport,
             // What is sent, and one place for all that is received, as there.
             region_bytes: 2 * self.size,
@@ -237,28 +246,43 @@ impl Plan {
             rd_atomic: RD_ATOMIC,
             gid_index,
             timeout: self.timeout(),
-            wait: if self.events { Wait::Events } else { Wait::Poll },
+            wait: Wait::by(self.events),
         };
-        let station = Station::new(device, config)?;
+        let endpoint = Endpoint::new(device, config)?;
         for nr in 0..self.rx_depth {
-            station.post_recv(nr.into(), self.size, self.size)?;
+            endpoint.post_recv(nr.into(), self.size, self.size)?;
         }
-        Ok(station)
+        Ok(endpoint)
+    }
+}
+
+/// What one end has in the exchange of addresses.
+pub trait End {
+    /// Addresses that each end sends, whatever it has.
+    const ADDRESSES: usize;
+
+    /// Its addresses.
+    fn addresses(&self) -> Vec<Address>;
+
+    /// Connects with the other end's.
+    fn connect(&mut self, remote: &[Address], mtu: PathMtu) -> Result<(), PingpongError>;
+}
+
+impl End for Endpoint {
+    const ADDRESSES: usize = 1;
+
+    fn addresses(&self) -> Vec<Address> {
+        vec![self.address()]
     }
 
-    /// Connects. A peer that was given no GID index sends a zero GID: then its address on the TCP
-    /// connection is meant.
-    fn join(
-        &self,
-        station: &mut Station,
-        remote: &Address,
-        exchange: &Exchange,
-    ) -> Result<(), PingpongError> {
-        let gid = if remote.gid.is_zero() { Gid::from_ip(exchange.peer()) } else { remote.gid };
-        let mtu = self.mtu_on(station.device());
-        station.connect(&Address { gid, ..*remote }, mtu)?;
-        Ok(())
+    fn connect(&mut self, remote: &[Address], mtu: PathMtu) -> Result<(), PingpongError> {
+        Ok(remote.iter().try_for_each(|remote| self.connect(remote, mtu))?)
     }
+}
+
+fn send(exchange: &mut Exchange, local: &[Address], count: usize) -> Result<(), ExchangeError> {
+    let unused = std::iter::repeat(&Address::UNUSED);
+    local.iter().chain(unused).take(count).try_for_each(|address| exchange.send(address))
 }
 
 /// What the messages of the other end are.
@@ -291,30 +315,30 @@ impl<'a> Game<'a> {
     }
 
     /// Until all messages have come and gone.
-    fn play(mut self, station: &mut Station) -> Result<(), PingpongError> {
+    fn play(mut self, endpoint: &mut Endpoint) -> Result<(), PingpongError> {
         let total = self.plan.iterations;
         let (mut receives, mut posted) = (self.plan.rx_depth, 0);
         // What has to complete before the next SEND.
         let (mut receive_due, mut send_due) = (true, false);
         if self.plan.role != Role::Server && total > 0 {
             self.prepare(0);
-            self.send(station)?;
+            self.send(endpoint)?;
             (posted, send_due) = (1, true);
         }
         while self.received < total || self.sent < total {
-            let completion = station
+            let completion = endpoint
                 .next(STALL_LIMIT)?
                 .ok_or_else(|| PingpongError::silence(self.plan.transport, STALL_LIMIT))?;
             expect_success(&completion)?;
             if completion.opcode.is_receive() {
                 receives -= 1;
                 receive_due = false;
-                let len = station.received(&completion)?;
-                self.take(station, len)?;
+                let len = endpoint.received(&completion)?;
+                self.take(endpoint, len)?;
                 self.received += 1;
                 if receives <= 1 {
                     for nr in receives..self.plan.rx_depth {
-                        station.post_recv(nr.into(), self.plan.size, self.plan.size)?;
+                        endpoint.post_recv(nr.into(), self.plan.size, self.plan.size)?;
                     }
                     receives = self.plan.rx_depth;
                 }
@@ -323,7 +347,7 @@ impl<'a> Game<'a> {
                 send_due = false;
             }
             if posted < total && !receive_due && !send_due {
-                self.send(station)?;
+                self.send(endpoint)?;
                 posted += 1;
                 (receive_due, send_due) = (true, true);
             }
@@ -332,20 +356,20 @@ impl<'a> Game<'a> {
     }
 
     /// Takes a message, checks it, and prepares the next to send.
-    fn take(&mut self, station: &mut Station, len: usize) -> Result<(), PingpongError> {
+    fn take(&mut self, endpoint: &mut Endpoint, len: usize) -> Result<(), PingpongError> {
         let message = u64::from(self.received);
         let (found, expected) = (len, self.plan.size);
         if found != expected {
             return Err(Wrong::Length { message, found, expected }.into());
         }
-        station.read(self.plan.size, &mut self.scratch)?;
+        endpoint.region().read(self.plan.size, &mut self.scratch)?;
         if self.mode == Mode::Unknown {
             self.mode = self.judge_first()?;
         } else {
             if self.mode == Mode::Patterns {
                 make(message, &mut self.awaited);
             }
-            compare(message, &self.scratch, &self.awaited)?;
+            self.compare(message, &self.awaited)?;
         }
         match self.mode {
             Mode::Patterns => self.awaited.copy_from_slice(&self.scratch),
@@ -368,9 +392,14 @@ impl<'a> Game<'a> {
             (0..self.plan.size).map(|at| if at.is_multiple_of(PAGE) { 0 } else { FILL }).collect();
         let plain = self.scratch.iter().all(|byte| *byte == FILL);
         if self.plan.check_pages || !plain {
-            compare(0, &self.scratch, &checked)?;
+            self.compare(0, &checked)?;
         }
         Ok(Mode::Returned)
+    }
+
+    /// That what came is `expected`.
+    fn compare(&self, message: u64, expected: &[u8]) -> Result<(), Wrong> {
+        Ok(pattern::compare(message, &self.scratch, expected)?)
     }
 
     /// Makes a message of this end's own the next one.
@@ -379,9 +408,9 @@ impl<'a> Game<'a> {
     }
 
     /// Sends the prepared message.
-    fn send(&mut self, station: &mut Station) -> Result<(), PingpongError> {
-        station.write(0, &self.awaited)?;
-        station.post(SEND, Work::Send, 0, self.plan.size)?;
+    fn send(&mut self, endpoint: &mut Endpoint) -> Result<(), PingpongError> {
+        endpoint.region().write(0, &self.awaited)?;
+        endpoint.post(SEND, Work::Send, 0, self.plan.size)?;
         Ok(())
     }
 }
@@ -390,13 +419,4 @@ impl<'a> Game<'a> {
 fn make(message: u64, bytes: &mut [u8]) {
     pattern::fill(message, bytes);
     bytes.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0);
-}
-
-fn compare(message: u64, found: &[u8], expected: &[u8]) -> Result<(), Wrong> {
-    if found == expected {
-        return Ok(());
-    }
-    let offset = found.iter().zip(expected).position(|(f, e)| f != e).unwrap_or(0);
-    let (found, expected) = (found[offset], expected[offset]);
-    Err(Wrong::Byte(pattern::Mismatch { message, offset, found, expected }))
 }

@@ -25,8 +25,8 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use urxe::WcStatus;
 
-use crate::cmd::common::connection_error::ConnectionError;
 use crate::cmd::{CmdError, Outcome};
+use crate::traffic::error::TrafficError;
 
 /// The original's limits: the longest number in front of the data, and its buffer.
 const MIN_SIZE: u32 = 26;
@@ -93,7 +93,7 @@ pub enum RpingError {
     },
     /// The connection, or a verb over it.
     #[error(transparent)]
-    Connection(ConnectionError),
+    Connection(TrafficError),
     /// A request failed.
     #[error("{what} failed: {status}")]
     Failed {
@@ -133,7 +133,7 @@ pub enum RpingError {
     Output(#[from] io::Error),
 }
 
-impl<E: Into<ConnectionError>> From<E> for RpingError {
+impl<E: Into<TrafficError>> From<E> for RpingError {
     fn from(error: E) -> Self {
         Self::Connection(error.into())
     }

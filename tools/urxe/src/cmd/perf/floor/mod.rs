@@ -5,7 +5,7 @@
 //! |---|---|
 //! | stream, GSO and GRO | one process sends runs of datagrams, the other receives; CRC-32 of each on both sides, payload copied on both |
 //! | stream, one a call | the same with one datagram a system call |
-//! | ping-pong | a message to and fro, spinning or blocking; no CRC, no copy; each end on a processor of its own ([`pinned`](super::pinned)) |
+//! | ping-pong | a message to and fro, spinning or blocking; no CRC, no copy; each end on a processor of its own ([`cpu_affinity`](super::cpu_affinity)) |
 //! | TCP | one stream of 128 KiB writes and reads, as `iperf3` has |
 //!
 //! The sockets are unconnected, as a device's are, with the receive buffer that a device asks for,
@@ -27,6 +27,7 @@ use super::case::{Case, Metric};
 use super::error::PerfError;
 use super::protocol::Sockets;
 use super::statistics::Sample;
+use crate::traffic::error::unexpected;
 
 pub use socket::Socket;
 
@@ -197,7 +198,19 @@ impl FloorEnd {
     }
 
     fn peer(&self) -> Result<SocketAddr, PerfError> {
-        self.peer.ok_or_else(|| PerfError::Protocol("a floor that is not connected".to_owned()))
+        Ok(self.peer.ok_or_else(|| unexpected("a floor that is not connected"))?)
+    }
+
+    /// Sends for `time`, if at all, and receives, if it should.
+    fn stream(
+        &mut self,
+        time: Option<Duration>,
+        receives: bool,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(Sample, Sample), PerfError> {
+        let peer = self.peer()?;
+        let Self { socket, floor, buffers, .. } = self;
+        stream::run(socket, peer, floor, buffers, time, receives, is_over)
     }
 
     /// The end that measures: one round. What counts for a stream is what the other end received;
@@ -208,24 +221,8 @@ impl FloorEnd {
     pub fn ask(&mut self) -> Result<(Sample, Sample), PerfError> {
         let round = self.floor.round();
         match self.floor.kind {
-            Kind::Stream { both } => stream::run(
-                &self.socket,
-                self.peer()?,
-                &self.floor,
-                &mut self.buffers,
-                Some(round),
-                both,
-                &|| true,
-            ),
-            Kind::Single => stream::run(
-                &self.socket,
-                self.peer()?,
-                &self.floor,
-                &mut self.buffers,
-                Some(round),
-                false,
-                &|| true,
-            ),
+            Kind::Stream { both } => self.stream(Some(round), both, &|| true),
+            Kind::Single => self.stream(Some(round), false, &|| true),
             Kind::PingPong { .. } => {
                 let peer = self.peer()?;
                 Ok((pingpong::ask(&self.socket, peer, &self.floor)?, Sample::default()))
@@ -240,27 +237,8 @@ impl FloorEnd {
     /// [`PerfError::Floor`].
     pub fn answer(&mut self, is_over: &dyn Fn() -> bool) -> Result<(Sample, Sample), PerfError> {
         match self.floor.kind {
-            Kind::Stream { both } => {
-                let time = both.then(|| self.floor.round());
-                stream::run(
-                    &self.socket,
-                    self.peer()?,
-                    &self.floor,
-                    &mut self.buffers,
-                    time,
-                    true,
-                    is_over,
-                )
-            }
-            Kind::Single => stream::run(
-                &self.socket,
-                self.peer()?,
-                &self.floor,
-                &mut self.buffers,
-                None,
-                true,
-                is_over,
-            ),
+            Kind::Stream { both } => self.stream(both.then(|| self.floor.round()), true, is_over),
+            Kind::Single => self.stream(None, true, is_over),
             Kind::PingPong { .. } => {
                 pingpong::answer(&self.socket, self.peer()?, &self.floor, is_over)?;
                 Ok((Sample::default(), Sample::default()))

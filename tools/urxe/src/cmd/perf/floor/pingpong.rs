@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::{Floor, Socket};
+use crate::cmd::perf::cpu_affinity::{CpuAffinity, Side};
 use crate::cmd::perf::error::PerfError;
-use crate::cmd::perf::pinned::{Pinned, Side};
 use crate::cmd::perf::statistics::{Latencies, Sample};
 
 /// Time after which a message counts as lost, and the next is sent.
@@ -23,7 +23,7 @@ fn len(floor: &Floor) -> usize {
 /// # Errors
 /// [`PerfError::Floor`].
 pub fn ask(socket: &Socket, peer: SocketAddr, floor: &Floor) -> Result<Sample, PerfError> {
-    let _pinned = Pinned::to(Side::Asks);
+    let _affinity = CpuAffinity::to(Side::Asks);
     let mut message = vec![0x5a; len(floor)];
     let mut buffer = vec![0; 1 << 16];
     let mut latencies = Latencies::new();
@@ -61,7 +61,7 @@ pub fn answer(
     floor: &Floor,
     is_over: &dyn Fn() -> bool,
 ) -> Result<(), PerfError> {
-    let _pinned = Pinned::to(Side::Answers);
+    let _affinity = CpuAffinity::to(Side::Answers);
     let mut message = vec![0; len(floor)];
     let mut buffer = vec![0; 1 << 16];
     while let Some(number) = receive(socket, &mut buffer, message.len(), None, is_over)? {

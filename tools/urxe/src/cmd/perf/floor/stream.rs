@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::{Floor, Socket};
 use crate::cmd::perf::error::PerfError;
-use crate::cmd::perf::pattern;
 use crate::cmd::perf::statistics::Sample;
+use crate::traffic::pattern;
 
 /// Bytes of the CRC.
 const CRC_LEN: usize = 4;
@@ -35,7 +35,7 @@ impl Buffers {
         Self {
             run: vec![0; floor.run_len() * floor.datagram()],
             incoming: vec![0; 1 << 16],
-            source: pattern::message(memory),
+            source: pattern::without_zeros(memory),
             destination: vec![0; memory],
             read: 0,
             written: 0,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::cmd::perf::error::{PerfError, floor};
 use crate::cmd::perf::statistics::Sample;
+use crate::traffic::error::unexpected;
 
 /// Bytes of each write and read, `iperf3`'s default.
 const CHUNK: usize = 128 << 10;
@@ -50,7 +51,7 @@ impl End {
     /// Takes the stream of the other end, which has connected.
     pub fn accept(&mut self) -> Result<(), PerfError> {
         let Some(listener) = &self.listener else {
-            return Err(PerfError::Protocol("nothing to accept".to_owned()));
+            return Err(unexpected("nothing to accept").into());
         };
         let (stream, _) = listener.accept().map_err(floor("cannot accept a TCP stream"))?;
         stream
@@ -62,8 +63,7 @@ impl End {
     }
 
     fn stream(&mut self) -> Result<(&mut TcpStream, &mut [u8]), PerfError> {
-        let stream =
-            self.stream.as_mut().ok_or_else(|| PerfError::Protocol("no TCP stream".to_owned()))?;
+        let stream = self.stream.as_mut().ok_or_else(|| unexpected("no TCP stream"))?;
         Ok((stream, &mut self.buffer))
     }
 

@@ -1,16 +1,18 @@
-//! The contests behind the rows.
+//! The comparisons behind the rows.
 
 use std::time::Duration;
 
 use super::row::{Bound, Check, Row};
-use crate::cmd::common::choose::Choice;
 use crate::cmd::perf::PerfError;
-use crate::cmd::perf::case::{Case, Limit, Metric, Operation, Wait};
+use crate::cmd::perf::case::{Case, Limit, Metric};
 use crate::cmd::perf::floor::{Floor, Kind};
-use crate::cmd::perf::lab::{Addresses, Contender, Lab, Outcome};
 use crate::cmd::perf::protocol::DeviceOptions;
 use crate::cmd::perf::report::Floors;
+use crate::cmd::perf::runner::{Addresses, Contender, Outcome, Runner};
 use crate::cmd::perf::{Progress, local};
+use crate::traffic::Wait;
+use crate::traffic::device::Choice;
+use crate::traffic::operation::Operation;
 
 /// What a default receive buffer is asked for as; the kernel doubles it to 208 KiB.
 const SMALL_BUFFER: usize = 104 << 10;
@@ -76,18 +78,18 @@ pub fn all(round: Duration, rounds: u32, part: Option<&str>) -> Vec<Row> {
     let bench = Bench { round, rounds };
     let row = |(nr, (what, measure)): (usize, &Plan)| {
         crate::output::note(&format!("row {} of {}: {what}", nr + 1, plans.len()));
-        Row::new(what, measure(&bench).map_err(|error| crate::cmd::common::describe(&error)))
+        Row::new(what, measure(&bench).map_err(|error| crate::output::describe(&error)))
     };
     plans.iter().copied().enumerate().map(row).collect()
 }
 
 /// Contenders with what they did.
-struct Contest {
+struct Comparison {
     contenders: Vec<Contender>,
     outcomes: Vec<Outcome>,
 }
 
-impl Contest {
+impl Comparison {
     /// The figure of a case's bandwidth and its floor's, in Gb/s.
     fn against(&self, nr: usize, kind: Kind) -> (Case, f64, f64) {
         let Contender::Case { case, .. } = self.contenders[nr] else {
@@ -115,29 +117,29 @@ impl Bench {
     }
 
     /// Fresh processes with these devices.
-    fn lab(&self, options: &[DeviceOptions]) -> Result<Lab, PerfError> {
-        let (mut lab, _) = local(&Choice::free_loopback(), &options[0], Addresses::Two)?;
+    fn runner(&self, options: &[DeviceOptions]) -> Result<Runner, PerfError> {
+        let (mut runner, _) = local(&Choice::free_loopback(), &options[0], Addresses::Two)?;
         for options in &options[1..] {
-            lab.open(&Choice::free_loopback(), options, Addresses::Two)?;
+            runner.open(&Choice::free_loopback(), options, Addresses::Two)?;
         }
-        Ok(lab)
+        Ok(runner)
     }
 
     fn run(
         &self,
-        lab: &mut Lab,
+        runner: &mut Runner,
         contenders: Vec<Contender>,
         rounds: u32,
-    ) -> Result<Contest, PerfError> {
+    ) -> Result<Comparison, PerfError> {
         let progress = Progress::new(std::iter::once(contenders.as_slice()), rounds);
-        let outcomes = lab.contest(&contenders, rounds, |contender| progress.step(contender))?;
-        Ok(Contest { contenders, outcomes })
+        let outcomes = runner.compare(&contenders, rounds, |contender| progress.step(contender))?;
+        Ok(Comparison { contenders, outcomes })
     }
 
     /// Cases on one pair of default devices, in turn with floors of these kinds.
-    fn contest(&self, cases: &[Case], kinds: &[Kind]) -> Result<Contest, PerfError> {
-        let mut lab = self.lab(&[DeviceOptions::default()])?;
-        self.run(&mut lab, self.contenders(cases, kinds), self.rounds)
+    fn compare(&self, cases: &[Case], kinds: &[Kind]) -> Result<Comparison, PerfError> {
+        let mut runner = self.runner(&[DeviceOptions::default()])?;
+        self.run(&mut runner, self.contenders(cases, kinds), self.rounds)
     }
 
     fn contenders(&self, cases: &[Case], kinds: &[Kind]) -> Vec<Contender> {
@@ -167,10 +169,10 @@ impl Bench {
             .map(|operation| Case::bandwidth(*operation, size, mtu, self.limit()))
             .collect();
         let kinds: &[Kind] = if tcp { &[STREAM, Kind::Tcp] } else { &[STREAM] };
-        let contest = self.contest(&cases, kinds)?;
+        let comparison = self.compare(&cases, kinds)?;
         let mut checks = Vec::new();
         for nr in 0..cases.len() {
-            let (case, figure, floor) = contest.against(nr, STREAM);
+            let (case, figure, floor) = comparison.against(nr, STREAM);
             let name = case.operation.to_string();
             let against = Floor::under(&case, STREAM, self.round).name();
             checks.push(Check::ratio(
@@ -181,7 +183,7 @@ impl Bench {
                 Bound::AtLeast(least),
             ));
             if tcp {
-                let (_, _, floor) = contest.against(nr, Kind::Tcp);
+                let (_, _, floor) = comparison.against(nr, Kind::Tcp);
                 checks.push(Check::ratio(
                     &name,
                     figure,
@@ -196,8 +198,8 @@ impl Bench {
 
     fn small_writes(&self, list: u32, kind: Kind, bound: Bound) -> Checks {
         let case = Case { list, ..Case::bandwidth(Operation::Write, 64, MTU, self.limit()) };
-        let contest = self.contest(&[case], &[kind])?;
-        let (figure, floor) = contest.messages_against(0, kind);
+        let comparison = self.compare(&[case], &[kind])?;
+        let (figure, floor) = comparison.messages_against(0, kind);
         let against = Floor::under(&case, kind, self.round).name();
         Ok(vec![Check::ratio("WRITE", figure, "10^6/s", (&against, floor), bound)])
     }
@@ -215,12 +217,12 @@ impl Bench {
         cases: &[Case],
         blocking: bool,
     ) -> Result<Vec<(Case, Outcome, f64)>, PerfError> {
-        let contest = self.contest(cases, &[Kind::PingPong { blocking }])?;
-        let floors = Floors { contenders: &contest.contenders, outcomes: &contest.outcomes };
+        let comparison = self.compare(cases, &[Kind::PingPong { blocking }])?;
+        let floors = Floors { contenders: &comparison.contenders, outcomes: &comparison.outcomes };
         let figure = |(case, outcome): (&Case, &Outcome)| {
             (*case, outcome.clone(), floors.half_round_trip(case, blocking).unwrap_or(0.0))
         };
-        Ok(cases.iter().zip(&contest.outcomes).map(figure).collect())
+        Ok(cases.iter().zip(&comparison.outcomes).map(figure).collect())
     }
 
     fn polling_latency(&self) -> Checks {
@@ -263,10 +265,10 @@ impl Bench {
 
     /// Bandwidth of a case on the second pair of devices against the first.
     fn versus(&self, options: [DeviceOptions; 2], case: Case, against: &str, least: f64) -> Checks {
-        let mut lab = self.lab(&options)?;
+        let mut runner = self.runner(&options)?;
         let contenders = [1, 0].map(|devices| Contender::Case { devices, case }).to_vec();
-        let contest = self.run(&mut lab, contenders, self.rounds)?;
-        let [figure, other] = [0, 1].map(|nr: usize| contest.outcomes[nr].median.gbps);
+        let comparison = self.run(&mut runner, contenders, self.rounds)?;
+        let [figure, other] = [0, 1].map(|nr: usize| comparison.outcomes[nr].median.gbps);
         let name = case.operation.to_string();
         Ok(vec![Check::ratio(&name, figure, "Gb/s", (against, other), Bound::AtLeast(least))])
     }
@@ -281,10 +283,10 @@ impl Bench {
         let case = Case::bandwidth(Operation::Write, MANY_SIZE, MTU, Limit::Messages(MANY));
         let small =
             DeviceOptions { receive_buffer: Some(SMALL_BUFFER), ..DeviceOptions::default() };
-        let mut lab = self.lab(&[small])?;
-        // One that failed would end the contest with its status.
-        let contest = self.run(&mut lab, vec![Contender::Case { devices: 0, case }], 1)?;
-        let done = contest.outcomes[0].median.messages as f64;
+        let mut runner = self.runner(&[small])?;
+        // One that failed would end the comparison with its status.
+        let comparison = self.run(&mut runner, vec![Contender::Case { devices: 0, case }], 1)?;
+        let done = comparison.outcomes[0].median.messages as f64;
         let against = ("sent", MANY as f64);
         Ok(vec![Check::ratio("WRITE completed", done, "messages", against, Bound::AtLeast(1.0))])
     }
@@ -300,34 +302,34 @@ impl Bench {
         let one =
             Case::bandwidth(Operation::Write, (1 << 20) / MANY_QPS as usize, MTU, self.limit());
         let many = Case { qps: MANY_QPS, depth: one.depth / MANY_QPS, ..one };
-        let contest = self.contest(&[many, one], &[])?;
-        let [many, one] = [0, 1].map(|nr: usize| contest.outcomes[nr].median.gbps);
+        let comparison = self.compare(&[many, one], &[])?;
+        let [many, one] = [0, 1].map(|nr: usize| comparison.outcomes[nr].median.gbps);
         Ok(vec![Check::ratio("WRITE", many, "Gb/s", ("one queue pair", one), Bound::AtLeast(0.9))])
     }
 
     fn memory(&self) -> Checks {
         let case = Case::bandwidth(Operation::Write, 1 << 20, MTU, self.limit());
-        let mut lab = self.lab(&[DeviceOptions::default()])?;
-        self.run(&mut lab, vec![Contender::Case { devices: 0, case }], 1)?;
-        let mebibytes = lab.resident()? as f64 / f64::from(1 << 20);
+        let mut runner = self.runner(&[DeviceOptions::default()])?;
+        self.run(&mut runner, vec![Contender::Case { devices: 0, case }], 1)?;
+        let mebibytes = runner.resident()? as f64 / f64::from(1 << 20);
         let limit = ("limit", RESIDENT_MAX as f64 / f64::from(1 << 20));
         Ok(vec![Check::ratio("larger process", mebibytes, "MiB", limit, Bound::AtMost(1.0))])
     }
 
-    /// The same contest on one address and on two, in turn.
+    /// The same comparison on one address and on two, in turn.
     fn one_address(&self) -> Checks {
         let streams = [64, 64 << 10, 1 << 20]
             .map(|size| Case::bandwidth(Operation::Write, size, MTU, self.limit()));
         let latencies =
             [Operation::Send, Operation::Write].map(|op| Case::latency(op, 64, MTU, self.limit()));
-        let mut lab = self.lab(&[DeviceOptions::default()])?;
-        let (two, one) = (0, lab.open_on_one_address(0, &DeviceOptions::default())?);
+        let mut runner = self.runner(&[DeviceOptions::default()])?;
+        let (two, one) = (0, runner.open_on_one_address(0, &DeviceOptions::default())?);
         let pair = |case: Case| [one, two].map(|devices| Contender::Case { devices, case });
         let cases: Vec<Case> = streams.into_iter().chain(latencies).collect();
-        let contest =
-            self.run(&mut lab, cases.iter().copied().flat_map(pair).collect(), self.rounds)?;
+        let comparison =
+            self.run(&mut runner, cases.iter().copied().flat_map(pair).collect(), self.rounds)?;
         let check = |(case, outcomes): (&Case, &[Outcome])| {
-            let size = crate::cmd::common::size::Size::from_bytes(case.size);
+            let size = crate::arguments::Size::from_bytes(case.size);
             let name = format!("{} {size}", case.operation);
             let [one, two] = [0, 1].map(|nr: usize| outcomes[nr].median);
             match case.metric {
@@ -347,6 +349,6 @@ impl Bench {
                 }
             }
         };
-        Ok(cases.iter().zip(contest.outcomes.chunks_exact(2)).map(check).collect())
+        Ok(cases.iter().zip(comparison.outcomes.chunks_exact(2)).map(check).collect())
     }
 }

@@ -1,7 +1,7 @@
 //! `urxe perf --targets`: what the project wants to reach, row by row, with what this run found and
 //! whether that holds.
 //!
-//! Every row is a contest of its own between fresh processes on free loopback addresses: a row that
+//! Every row is a comparison of its own between fresh processes on free loopback addresses: a row that
 //! fails takes no other with it.
 
 mod measure;
@@ -12,7 +12,6 @@ use std::io::Write;
 use serde::Serialize;
 
 use super::options::Args;
-use super::table;
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
 
@@ -46,7 +45,7 @@ pub fn run(args: &Args) -> Result<Outcome, CmdError> {
 }
 
 fn print(rows: &[Row], rounds: u32, out: &mut dyn Write) -> Result<(), CmdError> {
-    let mut shown = table::new(&["what", "figure", "compared with", "is", "target", "holds"], 6);
+    let mut shown = output::table(&["what", "figure", "compared with", "is", "target", "holds"], 6);
     for row in rows {
         let mut what = row.what.as_str();
         if let Some(trouble) = &row.trouble {

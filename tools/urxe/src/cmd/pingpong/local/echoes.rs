@@ -11,11 +11,11 @@
 
 use std::time::Instant;
 
-use super::super::operation::Operation;
+use super::super::endpoint::Work;
 use super::super::protocol::{Burst, Echo, Order};
-use super::super::station::Work;
 use super::super::{PingpongError, Wrong, expect};
 use super::{Measured, Run};
+use crate::traffic::operation::Operation;
 use urxe::Remote;
 
 /// Bytes on the way at once, unless one message alone is longer.
@@ -41,8 +41,8 @@ impl Run {
     ) -> Result<Measured, PingpongError> {
         let Burst { size, first, count } = burst;
         for (message, offset) in burst.slots() {
-            self.station.fill(offset, message, size)?;
-            self.station.post_recv(message, self.back + offset, size)?;
+            self.endpoint.fill(offset, message, size)?;
+            self.endpoint.post_recv(message, self.back + offset, size)?;
         }
         let slots = (lanes * SLOTS_PER_LANE).min(count);
         self.order(Order::Echo(Echo { operation, size, count, slots, back: self.back }))?;
@@ -57,7 +57,7 @@ impl Run {
                 let nr = starts.len() as u32;
                 let work = self.outbound(operation, burst, nr, slots);
                 starts.push(Instant::now());
-                self.station.post(first + u64::from(nr), work, nr as usize * size, size)?;
+                self.endpoint.post(first + u64::from(nr), work, nr as usize * size, size)?;
             }
             let completion = self.next()?;
             if !completion.opcode.is_receive() {
@@ -73,7 +73,7 @@ impl Run {
         }
         measured.elapsed = start.elapsed();
         for (message, offset) in burst.slots() {
-            self.station.check(self.back + offset, message, size)?;
+            self.endpoint.check(self.back + offset, message, size)?;
         }
         self.order(Order::EndEcho)?;
         Ok(measured)
@@ -96,7 +96,7 @@ impl Run {
         expected: usize,
     ) -> Result<(), PingpongError> {
         let message = completion.wr_id;
-        let found = self.station.received(completion)?;
+        let found = self.endpoint.received(completion)?;
         if found != expected {
             return Err(Wrong::Length { message, found, expected }.into());
         }

@@ -12,13 +12,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-use super::lines;
-
-/// Time for one answer, usually.
-pub const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+/// Time for one answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// Time for a process to end after its standard input closed.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
@@ -56,36 +54,33 @@ pub enum ProcessError {
     Wrong(String),
 }
 
-impl ProcessError {
-    /// An answer that does not belong to the order.
-    pub fn unexpected(order: &impl Debug, answer: &impl Debug) -> Self {
-        Self::Protocol { order: format!("{order:?}"), answer: format!("{answer:?}") }
-    }
-}
-
-/// An answer that refuses.
-#[derive(Clone, Copy, Debug)]
-pub enum Refusal<'a> {
-    /// It could not be done.
-    Failed(&'a str),
+/// An answer, as it stands in its line.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Answer<T> {
+    /// The order is done.
+    Done(T),
     /// The data is not what it should be.
-    Wrong(&'a str),
+    Wrong(String),
+    /// It could not be done.
+    Failed(String),
 }
 
-/// What the other end answers.
-pub trait Reply: DeserializeOwned + Debug + Send + 'static {
-    /// The reason, if it refuses.
-    fn refusal(&self) -> Option<Refusal<'_>>;
+/// Writes one line of JSON.
+pub fn write_line(out: &mut (impl Write + ?Sized), what: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    out.write_all(&line)?;
+    out.flush()
 }
 
-/// The other end, which answers `A`. Dropping it ends the process, or the connection.
-pub struct Peer<A> {
+/// The other end. Dropping it ends the process, or the connection.
+pub struct Peer {
     child: Option<Child>,
     orders: Option<Box<dyn Write>>,
-    answers: Receiver<A>,
+    answers: Receiver<String>,
 }
 
-impl<A: Reply> Peer<A> {
+impl Peer {
     /// Starts this program with other arguments, to be talked with over its standard input and
     /// output.
     pub fn start(arguments: &[&str]) -> Result<Self, ProcessError> {
@@ -97,41 +92,35 @@ impl<A: Reply> Peer<A> {
             .spawn()
             .map_err(ProcessError::Start)?;
         let orders = child.stdin.take().map(|stdin| Box::new(stdin) as Box<dyn Write>);
-        let stdout = child.stdout.take();
-        let answers = listen(stdout.map(BufReader::new));
+        let answers = read_lines(child.stdout.take().map(BufReader::new));
         Ok(Self { child: Some(child), orders, answers })
     }
 
     /// One that is connected already.
     pub fn connected(answers: impl BufRead + Send + 'static, orders: impl Write + 'static) -> Self {
-        Self { child: None, orders: Some(Box::new(orders)), answers: listen(Some(answers)) }
+        Self { child: None, orders: Some(Box::new(orders)), answers: read_lines(Some(answers)) }
     }
 
     /// Gives an order and waits for the answer.
-    pub fn ask(&mut self, order: &impl Serialize, limit: Duration) -> Result<A, ProcessError> {
-        self.tell(order)?;
-        self.hear(limit)
-    }
-
-    /// Gives an order.
-    pub fn tell(&mut self, order: &impl Serialize) -> Result<(), ProcessError> {
+    pub fn ask<T: DeserializeOwned>(
+        &mut self,
+        order: &(impl Serialize + Debug),
+    ) -> Result<T, ProcessError> {
         let Some(orders) = &mut self.orders else { return Err(self.ended()) };
-        lines::say(orders, order).map_err(|_| self.ended())
-    }
-
-    /// Waits for the next answer.
-    pub fn hear(&mut self, limit: Duration) -> Result<A, ProcessError> {
-        match self.answers.recv_timeout(limit) {
-            Ok(answer) => accepted(answer),
+        if write_line(orders, order).is_err() {
+            return Err(self.ended());
+        }
+        match self.answers.recv_timeout(ANSWER_LIMIT) {
+            Ok(line) => accepted(line, order),
             Err(RecvTimeoutError::Disconnected) => Err(self.ended()),
-            Err(RecvTimeoutError::Timeout) => Err(ProcessError::Silent { limit }),
+            Err(RecvTimeoutError::Timeout) => Err(ProcessError::Silent { limit: ANSWER_LIMIT }),
         }
     }
 
-    /// The next answer, if it is there.
-    pub fn try_hear(&mut self) -> Result<Option<A>, ProcessError> {
+    /// Returns what the other end says by itself, if it is there.
+    pub fn try_receive<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ProcessError> {
         match self.answers.try_recv() {
-            Ok(answer) => accepted(answer).map(Some),
+            Ok(line) => accepted(line, &"nothing").map(Some),
             Err(TryRecvError::Disconnected) => Err(self.ended()),
             Err(TryRecvError::Empty) => Ok(None),
         }
@@ -152,9 +141,7 @@ impl<A: Reply> Peer<A> {
         };
         ProcessError::Ended { status }
     }
-}
 
-impl<A> Peer<A> {
     fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         const STEP: Duration = Duration::from_millis(2);
         let child = self.child.as_mut()?;
@@ -169,7 +156,7 @@ impl<A> Peer<A> {
     }
 }
 
-impl<A> Drop for Peer<A> {
+impl Drop for Peer {
     fn drop(&mut self) {
         self.orders = None;
         if self.wait(END_LIMIT).is_none()
@@ -182,25 +169,23 @@ impl<A> Drop for Peer<A> {
     }
 }
 
-fn accepted<A: Reply>(answer: A) -> Result<A, ProcessError> {
-    match answer.refusal() {
-        None => Ok(answer),
-        Some(Refusal::Failed(reason)) => Err(ProcessError::Failed(reason.to_owned())),
-        Some(Refusal::Wrong(reason)) => Err(ProcessError::Wrong(reason.to_owned())),
+fn accepted<T: DeserializeOwned>(line: String, order: &impl Debug) -> Result<T, ProcessError> {
+    match serde_json::from_str(&line) {
+        Ok(Answer::Done(answer)) => Ok(answer),
+        Ok(Answer::Failed(reason)) => Err(ProcessError::Failed(reason)),
+        Ok(Answer::Wrong(reason)) => Err(ProcessError::Wrong(reason)),
+        Err(_) => Err(ProcessError::Protocol { order: format!("{order:?}"), answer: line }),
     }
 }
 
-/// Hears answers in a thread, which ends with their source; the channel then says so.
-fn listen<A: Reply>(from: Option<impl BufRead + Send + 'static>) -> Receiver<A> {
-    let (sender, answers) = mpsc::channel();
-    if let Some(mut from) = from {
+/// Reads lines in a thread, which ends with their source; the channel then says so.
+fn read_lines(from: Option<impl BufRead + Send + 'static>) -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    if let Some(from) = from {
         thread::spawn(move || {
-            while let Ok(Some(answer)) = lines::hear(&mut from) {
-                if sender.send(answer).is_err() {
-                    return;
-                }
-            }
+            let mut all = from.lines().map_while(Result::ok);
+            all.try_for_each(|line| sender.send(line))
         });
     }
-    answers
+    lines
 }

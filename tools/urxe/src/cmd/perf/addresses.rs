@@ -4,15 +4,16 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use super::case::{Metric, Operation};
-use super::lab::{Addresses, Contender, Outcome as Figure};
+use super::case::Metric;
 use super::options::Args;
+use super::runner::{Addresses, Contender, Outcome as Figure};
 use super::statistics::ratio;
 use super::{PerfError, Progress, local, table};
-use crate::cmd::common::choose::Choice;
-use crate::cmd::common::size::Size;
+use crate::arguments::Size;
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
+use crate::traffic::device::Choice;
+use crate::traffic::operation::Operation;
 
 /// One figure both ways: bandwidth in Gb/s, latency in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -37,7 +38,7 @@ pub fn run(args: &Args, choice: &Choice) -> Result<Outcome, CmdError> {
         output::json(&mut out, &rows)?;
     } else {
         let heads = ["operation", "what", "size", "one address", "two addresses", "one to two"];
-        let mut shown = table::new(&heads, 2);
+        let mut shown = output::table(&heads, 2);
         for row in &rows {
             shown.add_row([
                 row.operation.to_string(),
@@ -56,9 +57,9 @@ pub fn run(args: &Args, choice: &Choice) -> Result<Outcome, CmdError> {
 
 fn measure(args: &Args, choice: &Choice) -> Result<Vec<Row>, PerfError> {
     args.cases(4096)?;
-    let (mut lab, two) = local(choice, &args.device_options(), Addresses::Two)?;
-    let one = lab.open_on_one_address(two, &args.device_options())?;
-    let mtu = lab.fitting_mtu(two, args.mtu)?;
+    let (mut runner, two) = local(choice, &args.device_options(), Addresses::Two)?;
+    let one = runner.open_on_one_address(two, &args.device_options())?;
+    let mtu = runner.fitting_mtu(two, args.mtu)?;
     let pairs = |case| [one, two].map(|devices| Contender::Case { devices, case });
     let groups: Vec<Vec<Contender>> = args
         .cases(mtu)?
@@ -69,7 +70,7 @@ fn measure(args: &Args, choice: &Choice) -> Result<Vec<Row>, PerfError> {
     let mut rows = Vec::new();
     for contenders in &groups {
         let outcomes =
-            lab.contest(contenders, args.rounds, |contender| progress.step(contender))?;
+            runner.compare(contenders, args.rounds, |contender| progress.step(contender))?;
         for (pair, figures) in contenders.chunks_exact(2).zip(outcomes.chunks_exact(2)) {
             if let Contender::Case { case, .. } = pair[0] {
                 rows.push(row(case.operation, case.metric, case.size, &figures[0], &figures[1]));

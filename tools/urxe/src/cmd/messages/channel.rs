@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use urxe::cm::{Connection, ConnectionEvent, Options, Pending};
 use urxe::{Access, Gather, MemoryRegion, RecvRequest, SendRequest, WcStatus};
 
-use super::TalkError;
+use super::MessagesError;
 
 /// The longest message, in bytes.
 pub const MESSAGE_MAX: usize = 64 << 10;
@@ -46,7 +46,7 @@ fn place(number: u64) -> std::ops::Range<usize> {
 
 impl Messages {
     /// Makes the connection, with receives.
-    pub fn new(pending: Pending) -> Result<Self, TalkError> {
+    pub fn new(pending: Pending) -> Result<Self, MessagesError> {
         let inboxes = pending.pd().allocate(DEPTH * MESSAGE_MAX, Access::LOCAL_WRITE)?;
         let outboxes = pending.pd().allocate(DEPTH * MESSAGE_MAX, Access::empty())?;
         for number in 0..DEPTH as u64 {
@@ -59,11 +59,11 @@ impl Messages {
     }
 
     /// Says one, of up to [`MESSAGE_MAX`] bytes; waits while as many are under way as may.
-    pub fn say(&self, message: &[u8]) -> Result<(), TalkError> {
+    pub fn say(&self, message: &[u8]) -> Result<(), MessagesError> {
         let Shared { connection, outboxes, sending, .. } = &*self.shared;
         let mut sending = sending.lock().unwrap_or_else(PoisonError::into_inner);
         if sending.said_all {
-            return Err(TalkError::Ended);
+            return Err(MessagesError::Ended);
         }
         while sending.posted - sending.done >= DEPTH as u64 {
             self.one_done(&mut sending)?;
@@ -79,19 +79,19 @@ impl Messages {
         Ok(())
     }
 
-    fn one_done(&self, sending: &mut Sending) -> Result<(), TalkError> {
+    fn one_done(&self, sending: &mut Sending) -> Result<(), MessagesError> {
         match self.shared.connection.send_cq().wait_one(None)?.status {
             WcStatus::Success => {
                 sending.done += 1;
                 Ok(())
             }
-            WcStatus::WrFlushErr => Err(TalkError::Ended),
-            status => Err(TalkError::Failed { status }),
+            WcStatus::WrFlushErr => Err(MessagesError::Ended),
+            status => Err(MessagesError::Failed { status }),
         }
     }
 
     /// Says that there is no more, and waits until all has arrived.
-    pub fn end_of_input(&self) -> Result<(), TalkError> {
+    pub fn end_of_input(&self) -> Result<(), MessagesError> {
         self.say(&[])?;
         let mut sending = self.shared.sending.lock().unwrap_or_else(PoisonError::into_inner);
         sending.said_all = true;
@@ -103,13 +103,13 @@ impl Messages {
 
     /// The other end's next message; an empty one is its last. `None` when it has ended the
     /// connection.
-    pub fn hear(&self) -> Result<Option<Vec<u8>>, TalkError> {
+    pub fn hear(&self) -> Result<Option<Vec<u8>>, MessagesError> {
         let Shared { connection, inboxes, .. } = &*self.shared;
         let heard = connection.recv_cq().wait_one(None)?;
         match heard.status {
             WcStatus::Success => {}
             WcStatus::WrFlushErr => return Ok(None),
-            status => return Err(TalkError::Failed { status }),
+            status => return Err(MessagesError::Failed { status }),
         }
         let inbox = place(heard.wr_id);
         let message = inboxes.read_vec(inbox.start, heard.byte_len as usize)?;

@@ -1,7 +1,15 @@
-//! Numbers of bytes, as people write them.
+//! Words of the command line that several subcommands take.
 
 use std::fmt;
 use std::str::FromStr;
+
+use urxe::PathMtu;
+
+/// `--mtu`.
+pub fn path_mtu(text: &str) -> Result<PathMtu, &'static str> {
+    let mtu = text.parse().ok().and_then(PathMtu::at_most).filter(|mtu| mtu.to_string() == text);
+    mtu.ok_or("a path MTU is 256, 512, 1024, 2048 or 4096")
+}
 
 /// A number of bytes as people write it: `64`, `4K`, `1M`; at least 1, at most [`Size::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

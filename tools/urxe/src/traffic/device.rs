@@ -3,10 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
-use urxe::{Device, DeviceBuilder, LinkError, LinkSpec, OpenEngineError, OpenError, Source};
+use urxe::{
+    Counter, Device, DeviceBuilder, Gid, LinkError, LinkSpec, OpenEngineError, OpenError, Source,
+};
 use urxe_stack::link::{self, LinkName, Origin, ParseError};
 use urxe_stack::port::udp::{OpenPortError, free_loopback_address};
 
+use super::error::{TrafficError, unexpected};
 use crate::output;
 
 /// How many addresses the peer process tries.
@@ -98,19 +101,60 @@ fn at(address: IpAddr) -> LinkSpec {
     LinkSpec { source: Source::Address(address), ..LinkSpec::built_in() }
 }
 
+/// Opens the first of `links` whose address no other process has.
+///
+/// # Errors
+/// [`TrafficError`].
+pub fn open_first(links: &[String], builder: &DeviceBuilder) -> Result<Device, TrafficError> {
+    let mut taken = TrafficError::NoPeerAddress;
+    for link in links {
+        let spec: LinkSpec = link.parse().map_err(|_| unexpected(link))?;
+        match builder.clone().open_link(&spec) {
+            Err(error) if is_taken(&error) => taken = error.into(),
+            opened => return Ok(opened?),
+        }
+    }
+    Err(taken)
+}
+
+/// A device's link, as text.
+pub fn link_of(device: &Device) -> String {
+    device.link().map_or_else(|| device.name().to_owned(), |link| link.spec.to_string())
+}
+
+/// The address that a device sends from.
+///
+/// # Errors
+/// [`TrafficError::NoAddress`].
+pub fn address_of(device: &Device) -> Result<IpAddr, TrafficError> {
+    let gid = device.gid(device.default_gid_index()).map(Gid::to_ip);
+    gid.ok_or_else(|| TrafficError::NoAddress { device: device.name().to_owned() })
+}
+
+/// Times a device sent something again.
+pub fn retries_of(device: &Device) -> u64 {
+    device.counter(Counter::CompleterRetryErr)
+}
+
 /// Whether another process has the address.
-pub fn is_taken(error: &OpenError) -> bool {
+fn is_taken(error: &OpenError) -> bool {
     let OpenError::Engine(OpenEngineError::Port(error)) = error else { return false };
     matches!(error, OpenPortError::AddressInUse { .. } | OpenPortError::TooManyProcesses { .. })
 }
 
-/// Devices that a peer process on this machine may take to talk to the one at `address`: for IPv4
-/// the loopback addresses after it, or from 127.0.0.2 on; for IPv6 the other addresses of this
-/// machine.
+/// Devices that a peer process on this machine may take to reach the one at `address`, as texts; at
+/// least one.
 ///
 /// # Errors
-/// The machine's interfaces cannot be listed.
-pub fn peers_of(address: IpAddr) -> Result<Vec<LinkSpec>, LinkError> {
+/// [`TrafficError::Link`], [`TrafficError::NoPeerAddress`].
+pub fn peer_links(address: IpAddr) -> Result<Vec<String>, TrafficError> {
+    let links: Vec<_> = peers_of(address)?.iter().map(ToString::to_string).collect();
+    if links.is_empty() { Err(TrafficError::NoPeerAddress) } else { Ok(links) }
+}
+
+/// Devices beside the one at `address`: for IPv4 the loopback addresses after it, or from 127.0.0.2
+/// on; for IPv6 the other addresses of this machine.
+fn peers_of(address: IpAddr) -> Result<Vec<LinkSpec>, LinkError> {
     match address {
         IpAddr::V4(v4) => {
             let start = if v4.is_loopback() { v4 } else { Ipv4Addr::LOCALHOST };

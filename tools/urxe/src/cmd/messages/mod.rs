@@ -15,10 +15,10 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `messages` | messages in registered memory, in order, no more than the other end has room for |
+//! | `channel` | messages in registered memory, in order, no more than the other end has room for |
 //! | `transfer` | the pattern, and the figures |
 
-mod messages;
+mod channel;
 mod transfer;
 
 use std::io::{self, Read, Write};
@@ -29,11 +29,11 @@ use std::time::Duration;
 use urxe::WcStatus;
 use urxe::cm::{self, Listener, Options};
 
-use self::messages::{MESSAGE_MAX, Messages};
-use crate::cmd::common::connection_error::ConnectionError;
-use crate::cmd::common::size::Size;
+use self::channel::{MESSAGE_MAX, Messages};
+use crate::arguments::Size;
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
+use crate::traffic::error::TrafficError;
 
 /// What a request says.
 const LINES: &[u8] = b"urxe lines 1";
@@ -77,10 +77,10 @@ pub struct ConnectArgs {
 
 /// Why it did not work.
 #[derive(Debug, thiserror::Error)]
-pub enum TalkError {
+pub enum MessagesError {
     /// The connection, or a verb over it.
     #[error(transparent)]
-    Connection(ConnectionError),
+    Connection(TrafficError),
     /// A message failed.
     #[error("a message failed: {status}")]
     Failed {
@@ -109,7 +109,7 @@ pub enum TalkError {
     Io(#[from] io::Error),
 }
 
-impl<E: Into<ConnectionError>> From<E> for TalkError {
+impl<E: Into<TrafficError>> From<E> for MessagesError {
     fn from(error: E) -> Self {
         Self::Connection(error.into())
     }
@@ -122,7 +122,7 @@ impl ListenArgs {
         Ok(Outcome::Done)
     }
 
-    fn serve(self) -> Result<(), TalkError> {
+    fn serve(self) -> Result<(), MessagesError> {
         let listener = Listener::bind((self.address, self.port))?;
         output::note(&format!("listens on {}", listener.local_addr()));
         loop {
@@ -135,7 +135,7 @@ impl ListenArgs {
                 continue;
             }
             let served =
-                Messages::new(request.prepare(&messages::options())?).and_then(|messages| {
+                Messages::new(request.prepare(&channel::options())?).and_then(|messages| {
                     match is_transfer {
                         true => transfer::receive(&messages, from),
                         false => talk(&messages, false),
@@ -158,10 +158,10 @@ impl ConnectArgs {
         Ok(Outcome::Done)
     }
 
-    fn play(self) -> Result<(), TalkError> {
+    fn play(self) -> Result<(), MessagesError> {
         let said = if self.verify.is_some() { VERIFY } else { LINES };
         let mut options: Options =
-            messages::options().private_data(said).timeout(Duration::from_secs(self.timeout));
+            channel::options().private_data(said).timeout(Duration::from_secs(self.timeout));
         if let Some(source) = self.source {
             options = options.source_ip(source);
         }
@@ -175,13 +175,13 @@ impl ConnectArgs {
 
 /// Standard input to the other end, and what it says to standard output. `is_first`: this end's end
 /// of input ends all.
-fn talk(messages: &Messages, is_first: bool) -> Result<(), TalkError> {
+fn talk(messages: &Messages, is_first: bool) -> Result<(), MessagesError> {
     if is_first {
         // What the other end says meanwhile is printed by another thread.
         return thread::scope(|threads| {
             let printing = threads.spawn(|| print(messages));
             let said = say_input(messages);
-            let printed = printing.join().unwrap_or(Err(TalkError::Ended));
+            let printed = printing.join().unwrap_or(Err(MessagesError::Ended));
             messages.disconnect();
             said.and(printed)
         });
@@ -195,7 +195,7 @@ fn talk(messages: &Messages, is_first: bool) -> Result<(), TalkError> {
     Ok(())
 }
 
-fn say_input(messages: &Messages) -> Result<(), TalkError> {
+fn say_input(messages: &Messages) -> Result<(), MessagesError> {
     let mut buffer = vec![0; MESSAGE_MAX];
     let mut input = io::stdin().lock();
     loop {
@@ -217,7 +217,7 @@ fn say_input_unless_ended(messages: &Messages) {
 }
 
 /// Prints what comes until the other end has said all.
-fn print(messages: &Messages) -> Result<(), TalkError> {
+fn print(messages: &Messages) -> Result<(), MessagesError> {
     let mut out = io::stdout().lock();
     while let Some(message) = messages.hear()? {
         if message.is_empty() {
@@ -226,5 +226,5 @@ fn print(messages: &Messages) -> Result<(), TalkError> {
         out.write_all(&message)?;
         out.flush()?;
     }
-    Err(TalkError::Ended)
+    Err(MessagesError::Ended)
 }

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::TalkError;
-use super::messages::{MESSAGE_MAX, Messages};
+use super::MessagesError;
+use super::channel::{MESSAGE_MAX, Messages};
 
 /// The byte at a place of the pattern, which has no period that a message could be a multiple of.
 fn pattern(at: u64) -> u8 {
@@ -12,7 +12,7 @@ fn pattern(at: u64) -> u8 {
 }
 
 /// Sends `total` bytes; the other end answers with how many it found right.
-pub fn send(messages: &Messages, total: u64) -> Result<(), TalkError> {
+pub fn send(messages: &Messages, total: u64) -> Result<(), MessagesError> {
     let began = Instant::now();
     let mut at = 0;
     while at < total {
@@ -22,28 +22,28 @@ pub fn send(messages: &Messages, total: u64) -> Result<(), TalkError> {
         at += len;
     }
     messages.end_of_input()?;
-    let answer = messages.hear()?.ok_or(TalkError::Ended)?;
+    let answer = messages.hear()?.ok_or(MessagesError::Ended)?;
     let counted = answer.first_chunk().map_or(0, |count| u64::from_be_bytes(*count));
     messages.disconnect();
     if counted != total {
-        return Err(TalkError::Count { counted, sent: total });
+        return Err(MessagesError::Count { counted, sent: total });
     }
     println!("sent {}", figures(total, began.elapsed()));
     Ok(())
 }
 
 /// Receives and compares.
-pub fn receive(messages: &Messages, from: SocketAddr) -> Result<(), TalkError> {
+pub fn receive(messages: &Messages, from: SocketAddr) -> Result<(), MessagesError> {
     let began = Instant::now();
     let mut total = 0;
     loop {
-        let message = messages.hear()?.ok_or(TalkError::Ended)?;
+        let message = messages.hear()?.ok_or(MessagesError::Ended)?;
         if message.is_empty() {
             break;
         }
         if let Some(wrong) = message.iter().zip(total..).position(|(byte, at)| *byte != pattern(at))
         {
-            return Err(TalkError::Wrong { at: total + wrong as u64 });
+            return Err(MessagesError::Wrong { at: total + wrong as u64 });
         }
         total += message.len() as u64;
     }

@@ -18,27 +18,27 @@ pub enum Side {
 /// Keeps the calling thread on a processor until it is dropped.
 #[derive(Debug)]
 #[must_use]
-pub struct Pinned {
+pub struct CpuAffinity {
     before: Option<CpuSet>,
 }
 
-impl Pinned {
+impl CpuAffinity {
     /// On the first of the processors that the thread may use, or the second. Left where it is if
     /// there is one only, or if the system does not allow it.
     pub fn to(side: Side) -> Self {
         let Ok(before) = sched_getaffinity(None) else { return Self { before: None } };
         let mut allowed = (0..CpuSet::MAX_CPU).filter(|nr| before.is_set(*nr));
         let place = (before.count() > 1).then(|| allowed.nth(side as usize)).flatten();
-        let is_pinned = place.is_some_and(|nr| {
+        let is_affinity = place.is_some_and(|nr| {
             let mut one = CpuSet::new();
             one.set(nr);
             sched_setaffinity(None, &one).is_ok()
         });
-        Self { before: is_pinned.then_some(before) }
+        Self { before: is_affinity.then_some(before) }
     }
 }
 
-impl Drop for Pinned {
+impl Drop for CpuAffinity {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
             // What was allowed before.
@@ -55,7 +55,7 @@ mod tests {
     fn each_end_has_a_processor_of_its_own_for_a_while() {
         let before = sched_getaffinity(None).unwrap();
         let places = [Side::Asks, Side::Answers].map(|side| {
-            let _pinned = Pinned::to(side);
+            let _affinity = CpuAffinity::to(side);
             sched_getaffinity(None).unwrap()
         });
         if before.count() > 1 {

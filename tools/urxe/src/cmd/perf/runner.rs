@@ -1,10 +1,9 @@
-//! The end that measures: both ends' devices, and contests between cases and floors.
+//! The end that measures: both ends' devices, and comparisons between cases and floors.
 //!
-//! A contest runs its contenders in turn, A B C A B C ..., and takes the median of each: what the
+//! A comparison runs its contenders in turn, A B C A B C ..., and takes the median of each: what the
 //! machine does meanwhile hits all alike, so that their ratios hold where the figures alone would
 //! not.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use urxe::{Device, PathMtu};
@@ -12,13 +11,13 @@ use urxe::{Device, PathMtu};
 use super::case::{Case, Limit, Metric};
 use super::error::PerfError;
 use super::floor::{Floor, FloorEnd};
-use super::protocol::{Answer, DeviceOptions, Order, Sockets};
-use super::session::Session;
+use super::protocol::{DeviceOptions, Ends, Opened, Order, Sent, Sockets};
+use super::session::{Session, Work};
 use super::statistics::{Sample, median_sample};
-use super::{address_of, builder, resident};
-use crate::cmd::common::choose::{self, Choice};
-use crate::cmd::common::peer::{ANSWER_LIMIT, Peer, ProcessError};
-use crate::cmd::common::verb_error::VerbError;
+use super::{builder, resident, verify};
+use crate::traffic::device::{self, Choice, address_of};
+use crate::traffic::error::TrafficError;
+use crate::traffic::peer::{Peer, ProcessError};
 
 /// Part of a round that runs before the clock does.
 const WARM_UP_DIVISOR: u32 = 10;
@@ -32,7 +31,7 @@ pub enum Addresses {
     Two,
 }
 
-/// Who takes part in a contest.
+/// Who takes part in a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Contender {
     /// Queue pairs.
@@ -78,14 +77,9 @@ struct Pair {
 }
 
 /// Both ends. The peer is dropped last: it answers as long as anything may be on the way.
-pub struct Lab {
+pub struct Runner {
     pairs: Vec<Pair>,
-    peer: Peer<Answer>,
-}
-
-enum Work {
-    Verbs(Box<Session>),
-    Floor(Box<FloorEnd>),
+    peer: Peer,
 }
 
 /// A contender that is ready.
@@ -94,9 +88,9 @@ struct Entered {
     work: Work,
 }
 
-impl Lab {
+impl Runner {
     /// With this other end, and no device yet.
-    pub const fn new(peer: Peer<Answer>) -> Self {
+    pub const fn new(peer: Peer) -> Self {
         Self { pairs: Vec::new(), peer }
     }
 
@@ -110,15 +104,12 @@ impl Lab {
         options: &DeviceOptions,
         addresses: Addresses,
     ) -> Result<usize, PerfError> {
-        let device = choice.open(&builder(options)).map_err(VerbError::from)?;
+        let device = choice.open(&builder(options))?;
         let links = match addresses {
-            Addresses::One => device.link().map(|link| link.spec.clone()).into_iter().collect(),
-            Addresses::Two => choose::peers_of(address_of(&device)?).map_err(VerbError::from)?,
+            Addresses::One => own_link(&device),
+            Addresses::Two => device::peer_links(address_of(&device)?)?,
         };
-        if links.is_empty() {
-            return Err(PerfError::NoPeerAddress);
-        }
-        self.pair(device, links.iter().map(ToString::to_string).collect(), options)
+        self.pair(device, links, options)
     }
 
     /// Another pair of a device that is open here and one on the same address at the other end.
@@ -131,41 +122,25 @@ impl Lab {
         options: &DeviceOptions,
     ) -> Result<usize, PerfError> {
         let device = self.pairs[beside].device.clone();
-        let links = device.link().map(|link| link.spec.to_string()).into_iter().collect();
+        let links = own_link(&device);
         self.pair(device, links, options)
     }
 
-    /// The same with another host, which opens the device that it was told to.
+    /// A pair of this device and one at the other end: on the first of `links` whose address is
+    /// free, or the one that a listening host was told to use if there are none.
     ///
     /// # Errors
     /// [`PerfError`].
-    pub fn open_here(
-        &mut self,
-        device: Device,
-        options: &DeviceOptions,
-    ) -> Result<usize, PerfError> {
-        self.pair(device, Vec::new(), options)
-    }
-
-    fn pair(
+    pub fn pair(
         &mut self,
         device: Device,
         links: Vec<String>,
         options: &DeviceOptions,
     ) -> Result<usize, PerfError> {
-        let order = Order::Open { links, options: options.clone() };
-        let (peer_link, peer_mtu) = match self.peer.ask(&order, ANSWER_LIMIT)? {
-            Answer::Opened { link, mtu, .. } => (link, mtu),
-            answer => return Err(ProcessError::unexpected(&order, &answer).into()),
-        };
-        let mtu = device.query_port().active_mtu.bytes().min(peer_mtu);
-        self.pairs.push(Pair { device, peer_link, mtu });
+        let opened: Opened = self.peer.ask(&Order::Open { links, options: options.clone() })?;
+        let mtu = device.query_port().active_mtu.bytes().min(opened.mtu);
+        self.pairs.push(Pair { device, peer_link: opened.link, mtu });
         Ok(self.pairs.len() - 1)
-    }
-
-    /// The largest path MTU of a pair of devices, in bytes.
-    pub fn mtu(&self, devices: usize) -> usize {
-        self.pairs[devices].mtu
     }
 
     /// That `mtu` fits a pair of devices; their largest if `None`.
@@ -173,10 +148,10 @@ impl Lab {
     /// # Errors
     /// [`PerfError::MtuTooLarge`].
     pub fn fitting_mtu(&self, devices: usize, mtu: Option<PathMtu>) -> Result<usize, PerfError> {
-        let allowed = self.mtu(devices);
+        let allowed = self.pairs[devices].mtu;
         match mtu {
             Some(given) if given.bytes() > allowed => {
-                Err(PerfError::MtuTooLarge { given, allowed })
+                Err(TrafficError::MtuTooLarge { given, allowed }.into())
             }
             Some(given) => Ok(given.bytes()),
             None => Ok(allowed),
@@ -186,16 +161,12 @@ impl Lab {
     /// The links of a pair of devices.
     pub fn links(&self, devices: usize) -> (String, String) {
         let pair = &self.pairs[devices];
-        let own = pair
-            .device
-            .link()
-            .map_or_else(|| pair.device.name().to_owned(), |link| link.spec.to_string());
-        (own, pair.peer_link.clone())
+        (device::link_of(&pair.device), pair.peer_link.clone())
     }
 
-    /// What each counter of this end's device counted.
+    /// Times this end's device sent something again.
     pub fn retries(&self, devices: usize) -> u64 {
-        self.pairs[devices].device.counter(urxe::Counter::CompleterRetryErr)
+        device::retries_of(&self.pairs[devices].device)
     }
 
     /// The most memory that either process has had in use, in bytes.
@@ -203,17 +174,15 @@ impl Lab {
     /// # Errors
     /// [`PerfError::Process`].
     pub fn resident(&mut self) -> Result<u64, PerfError> {
-        match self.peer.ask(&Order::Resident, ANSWER_LIMIT)? {
-            Answer::Resident { bytes } => Ok(bytes.max(resident())),
-            answer => Err(ProcessError::unexpected(&Order::Resident, &answer).into()),
-        }
+        let bytes: u64 = self.peer.ask(&Order::Resident)?;
+        Ok(bytes.max(resident()))
     }
 
     /// Runs the contenders in turn, so many times. `told` hears of each round before it.
     ///
     /// # Errors
     /// [`PerfError`].
-    pub fn contest(
+    pub fn compare(
         &mut self,
         contenders: &[Contender],
         rounds: u32,
@@ -240,7 +209,7 @@ impl Lab {
         }
         for Entered { session, work } in entered {
             drop(work);
-            self.order(Order::Close { session })?;
+            self.peer.ask::<()>(&Order::Close { session })?;
         }
         for outcome in &mut outcomes {
             outcome.median = median_sample(&outcome.rounds);
@@ -248,37 +217,23 @@ impl Lab {
         Ok(outcomes)
     }
 
-    fn order(&mut self, order: Order) -> Result<(), PerfError> {
-        match self.peer.ask(&order, ANSWER_LIMIT)? {
-            Answer::Ok => Ok(()),
-            answer => Err(ProcessError::unexpected(&order, &answer).into()),
-        }
-    }
-
     fn enter(&mut self, contender: &Contender) -> Result<Entered, PerfError> {
         match *contender {
             Contender::Case { devices, case } => {
                 let mut of = Session::new(&self.pairs[devices].device, case)?;
-                let order = Order::Prepare { device: devices, case };
-                let (session, ends) = match self.peer.ask(&order, ANSWER_LIMIT)? {
-                    Answer::Prepared { session, ends } => (session, ends),
-                    answer => return Err(ProcessError::unexpected(&order, &answer).into()),
-                };
-                of.connect(&ends)?;
-                self.order(Order::Connect { session, ends: of.ends() })?;
+                let (session, ends): (usize, Ends) =
+                    self.peer.ask(&Order::Prepare { device: devices, case })?;
+                of.end.connect(&ends)?;
+                self.peer.ask::<()>(&Order::Connect { session, ends: of.end.ends() })?;
                 Ok(Entered { session, work: Work::Verbs(Box::new(of)) })
             }
             Contender::Floor(floor) => {
-                let address: IpAddr = address_of(&self.pairs[0].device)?;
-                let mut end = FloorEnd::new(floor, address, false)?;
-                let order = Order::PrepareFloor { device: 0, floor };
-                let (session, sockets) = match self.peer.ask(&order, ANSWER_LIMIT)? {
-                    Answer::FloorPrepared { session, sockets } => (session, sockets),
-                    answer => return Err(ProcessError::unexpected(&order, &answer).into()),
-                };
+                let mut end = FloorEnd::new(floor, address_of(&self.pairs[0].device)?, false)?;
+                let (session, sockets): (usize, Sockets) =
+                    self.peer.ask(&Order::PrepareFloor { device: 0, floor })?;
                 end.connect(&sockets)?;
-                let own: Sockets = end.sockets()?;
-                self.order(Order::ConnectFloor { session, sockets: own })?;
+                let sockets = end.sockets()?;
+                self.peer.ask::<()>(&Order::ConnectFloor { session, sockets })?;
                 Ok(Entered { session, work: Work::Floor(Box::new(end)) })
             }
         }
@@ -288,11 +243,7 @@ impl Lab {
         if let Work::Verbs(of) = &mut entered.work {
             of.begin()?;
         }
-        let order = Order::Begin { session: entered.session };
-        match self.peer.ask(&order, ANSWER_LIMIT)? {
-            Answer::Begun => {}
-            answer => return Err(ProcessError::unexpected(&order, &answer).into()),
-        }
+        self.peer.ask::<()>(&Order::Begin { session: entered.session })?;
         match &mut entered.work {
             Work::Verbs(of) => verbs_round(&mut self.peer, of),
             Work::Floor(end) => {
@@ -302,6 +253,11 @@ impl Lab {
             }
         }
     }
+}
+
+/// The link of a device, if it has one.
+fn own_link(device: &Device) -> Vec<String> {
+    device.link().map(|link| link.spec.to_string()).into_iter().collect()
 }
 
 /// What a floor's round is worth: a stream, what arrived; a message to and fro, its times.
@@ -314,19 +270,12 @@ fn floor_figure(sent: Sample, received: Sample, received_here: Sample) -> Sample
 }
 
 /// Ends the round at the other end: what was received there, and the messages compared.
-fn stop(
-    peer: &mut Peer<Answer>,
-    sent: Vec<super::protocol::Sent>,
-) -> Result<(Sample, u64), PerfError> {
-    let order = Order::Stop { sent };
-    match peer.ask(&order, ANSWER_LIMIT)? {
-        Answer::Stopped { received, verified } => Ok((received, verified)),
-        answer => Err(ProcessError::unexpected(&order, &answer).into()),
-    }
+fn stop(peer: &mut Peer, sent: Vec<Sent>) -> Result<(Sample, u64), ProcessError> {
+    peer.ask(&Order::Stop { sent })
 }
 
-fn verbs_round(peer: &mut Peer<Answer>, of: &mut Session) -> Result<(Sample, u64), PerfError> {
-    let case = *of.case();
+fn verbs_round(peer: &mut Peer, of: &mut Session) -> Result<(Sample, u64), PerfError> {
+    let case = of.end.case;
     // Its messages count for what is verified, not for the time. Where messages are counted, all of
     // them are.
     if let Some(time) = case.limit.time().filter(|_| !case.bidirectional) {
@@ -337,37 +286,33 @@ fn verbs_round(peer: &mut Peer<Answer>, of: &mut Session) -> Result<(Sample, u64
     if case.bidirectional {
         let mut other = None;
         of.answer(|| {
-            if let Some(Answer::Sent { sample, sent }) = peer.try_hear()? {
-                other = Some((sample, sent));
-            }
+            other = peer.try_receive::<(Sample, Vec<Sent>)>()?;
             Ok(other.is_some())
         })?;
         if let Some((there, sent)) = other {
             sample = sample.with(there);
-            verified += of.verify_target(&sent)?;
+            verified += verify::target(of, &sent)?;
         }
     }
-    let (_, there) = stop(peer, of.sent())?;
-    verified += there + of.verify_requester()?;
+    let (_, there) = stop(peer, of.lanes.sent())?;
+    verified += there + verify::requester(of)?;
     if case.metric == Metric::Latency && case.operation.is_ping_pong() {
         // Each message was answered by one.
-        verified += of.verify_target(&of.sent())?;
+        verified += verify::target(of, &of.lanes.sent())?;
     }
     of.end_round();
     Ok((sample, verified))
 }
 
 /// Asks. When it fails because the other end has failed, that is the better reason.
-fn ask(peer: &mut Peer<Answer>, of: &mut Session, limit: Limit) -> Result<Sample, PerfError> {
+fn ask(peer: &mut Peer, of: &mut Session, limit: Limit) -> Result<Sample, PerfError> {
     of.ask(limit).map_err(|error| match stop(peer, Vec::new()) {
-        Err(PerfError::Process(there @ (ProcessError::Failed(_) | ProcessError::Ended { .. }))) => {
-            there.into()
-        }
+        Err(there @ (ProcessError::Failed(_) | ProcessError::Ended { .. })) => there.into(),
         _ => error,
     })
 }
 
-/// Time that contests of these rounds take, about.
+/// Time that comparisons of these rounds take, about.
 pub fn budget(contenders: &[Contender], rounds: u32) -> Duration {
     contenders.iter().map(Contender::round).sum::<Duration>() * rounds
 }

@@ -1,24 +1,26 @@
 //! One end: a device with one region, one completion queue and one queue pair.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use urxe::{
-    Access, Completion, CompletionQueue, ConnectOptions, Counter, Device, MemoryRegion, PathMtu,
-    QpEndpoint, QueuePair, RecvRequest, Remote, RemoteRegion, SendRequest, WaitError,
+    Completion, CompletionQueue, ConnectOptions, Device, MemoryRegion, PathMtu, QpEndpoint,
+    QueuePair, RecvRequest, Remote, SendRequest,
 };
 
 use super::datagrams::{Datagrams, QKEY};
 use super::exchange::Address;
+use super::protocol::End;
 use super::transport::Transport;
-use super::{PingpongError, Wrong, pattern};
-use crate::cmd::common::verb_error::VerbError;
+use super::{PingpongError, Wrong};
+use crate::traffic::error::TrafficError;
+use crate::traffic::{ALL_ACCESS, Wait, pattern};
 
 /// Completions taken at a time.
 const TAKEN_MAX: usize = 32;
 
 /// What an end needs.
 #[derive(Clone, Copy, Debug)]
-pub struct StationConfig {
+pub struct EndpointConfig {
     /// Its service.
     pub transport: Transport,
     /// Bytes of the region.
@@ -35,15 +37,6 @@ pub struct StationConfig {
     pub timeout: u8,
     /// How it waits for completions.
     pub wait: Wait,
-}
-
-/// How to wait for completions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Poll.
-    Poll,
-    /// Sleep until the event.
-    Events,
 }
 
 /// What a work request does.
@@ -76,7 +69,7 @@ pub enum Work {
         add: u64,
     },
     /// Compare and swap.
-    CompareSwap {
+    CmpSwap {
         /// The eight bytes.
         remote: Remote,
         /// What they should be.
@@ -88,13 +81,13 @@ pub enum Work {
 
 /// One end.
 #[derive(Debug)]
-pub struct Station {
+pub struct Endpoint {
     qp: QueuePair,
     cq: CompletionQueue,
     region: MemoryRegion,
     datagrams: Option<Datagrams>,
     device: Device,
-    config: StationConfig,
+    config: EndpointConfig,
     /// Completions taken and not yet handed out: `taken[next..count]`.
     taken: [Completion; TAKEN_MAX],
     next: usize,
@@ -102,18 +95,14 @@ pub struct Station {
     scratch: Vec<u8>,
 }
 
-impl Station {
+impl Endpoint {
     /// An end where receives can be posted: a connection in INIT, datagrams in RTS.
     ///
     /// # Errors
-    /// [`VerbError`].
-    pub fn new(device: Device, config: StationConfig) -> Result<Self, VerbError> {
+    /// [`TrafficError`].
+    pub fn new(device: Device, config: EndpointConfig) -> Result<Self, TrafficError> {
         let pd = device.alloc_pd()?;
-        let access = Access::LOCAL_WRITE
-            | Access::REMOTE_WRITE
-            | Access::REMOTE_READ
-            | Access::REMOTE_ATOMIC;
-        let region = pd.allocate(config.region_bytes, access)?;
+        let region = pd.allocate(config.region_bytes, ALL_ACCESS)?;
         let cq = device.create_cq(config.depth.saturating_add(config.receives))?;
         let qp = pd
             .queue_pair(&cq)
@@ -153,21 +142,14 @@ impl Station {
         Address { lid: 0, qpn, psn, gid }
     }
 
-    /// What the other end needs to reach the region.
-    pub fn region(&self) -> RemoteRegion {
-        self.region.remote()
+    /// This end, as the other process needs it.
+    pub fn end(&self) -> End {
+        End { address: self.address().to_string(), region: self.region.remote().to_string() }
     }
 
-    /// The device's link, as text.
-    pub fn link(&self) -> String {
-        self.device
-            .link()
-            .map_or_else(|| self.device.name().to_owned(), |link| link.spec.to_string())
-    }
-
-    /// Times this end sent something again.
-    pub fn retries(&self) -> u64 {
-        self.device.counter(Counter::CompleterRetryErr)
+    /// The memory of its messages.
+    pub fn region(&self) -> &MemoryRegion {
+        &self.region
     }
 
     /// Its device.
@@ -178,9 +160,9 @@ impl Station {
     /// Connects; datagrams get their way to the peer.
     ///
     /// # Errors
-    /// [`VerbError::Connect`] or [`VerbError::Address`]: the values do not suit the device, or the
+    /// [`TrafficError::Connect`] or [`TrafficError::Address`]: the values do not suit the device, or the
     /// two addresses each other.
-    pub fn connect(&mut self, peer: &Address, mtu: PathMtu) -> Result<(), VerbError> {
+    pub fn connect(&mut self, peer: &Address, mtu: PathMtu) -> Result<(), TrafficError> {
         if let Some(datagrams) = &mut self.datagrams {
             return datagrams.connect(self.qp.pd(), peer, self.config.gid_index);
         }
@@ -198,8 +180,8 @@ impl Station {
     /// Posts a receive of up to `len` bytes at `offset`.
     ///
     /// # Errors
-    /// [`VerbError`].
-    pub fn post_recv(&self, wr_id: u64, offset: usize, len: usize) -> Result<(), VerbError> {
+    /// [`TrafficError`].
+    pub fn post_recv(&self, wr_id: u64, offset: usize, len: usize) -> Result<(), TrafficError> {
         let into = self.region.slice(offset..offset + len)?;
         let request = match &self.datagrams {
             Some(datagrams) => RecvRequest::new([datagrams.header(wr_id)?, into]),
@@ -222,20 +204,26 @@ impl Station {
     /// Posts one work request with the `len` bytes at `offset`.
     ///
     /// # Errors
-    /// [`VerbError`].
-    pub fn post(&self, wr_id: u64, work: Work, offset: usize, len: usize) -> Result<(), VerbError> {
+    /// [`TrafficError`].
+    pub fn post(
+        &self,
+        wr_id: u64,
+        work: Work,
+        offset: usize,
+        len: usize,
+    ) -> Result<(), TrafficError> {
         Ok(self.qp.post_send(&self.request(wr_id, work, offset, len)?)?)
     }
 
     /// Posts several work requests (identifier, work, offset) of `len` bytes each.
     ///
     /// # Errors
-    /// [`VerbError`].
+    /// [`TrafficError`].
     pub fn post_batch(
         &self,
         works: impl Iterator<Item = (u64, Work, usize)>,
         len: usize,
-    ) -> Result<(), VerbError> {
+    ) -> Result<(), TrafficError> {
         let requests = works
             .map(|(wr_id, work, offset)| self.request(wr_id, work, offset, len))
             .collect::<Result<Vec<_>, _>>()?;
@@ -248,7 +236,7 @@ impl Station {
         work: Work,
         offset: usize,
         len: usize,
-    ) -> Result<SendRequest<'_>, VerbError> {
+    ) -> Result<SendRequest<'_>, TrafficError> {
         let data = self.region.slice(offset..offset + len)?;
         let request = match work {
             Work::Send => SendRequest::send(data),
@@ -256,7 +244,7 @@ impl Station {
             Work::WriteImm { remote, imm } => SendRequest::write_imm(data, remote, imm),
             Work::Read { remote } => SendRequest::read(data, remote),
             Work::FetchAdd { remote, add } => SendRequest::fetch_add(data, remote, add),
-            Work::CompareSwap { remote, compare, swap } => {
+            Work::CmpSwap { remote, compare, swap } => {
                 SendRequest::compare_swap(data, remote, compare, swap)
             }
         };
@@ -270,11 +258,11 @@ impl Station {
     /// The next completion, of whatever status; `None` when none came within `limit`.
     ///
     /// # Errors
-    /// [`VerbError`].
-    pub fn next(&mut self, limit: Duration) -> Result<Option<Completion>, VerbError> {
+    /// [`TrafficError`].
+    pub fn next(&mut self, limit: Duration) -> Result<Option<Completion>, TrafficError> {
         if self.next == self.count {
             self.next = 0;
-            self.count = self.take(limit)?;
+            self.count = self.config.wait.take(&self.cq, &mut self.taken, limit)?;
             if self.count == 0 {
                 return Ok(None);
             }
@@ -283,28 +271,12 @@ impl Station {
         Ok(Some(self.taken[self.next - 1]))
     }
 
-    fn take(&mut self, limit: Duration) -> Result<usize, VerbError> {
-        if self.config.wait == Wait::Events {
-            return match self.cq.wait(&mut self.taken, Some(limit)) {
-                Err(WaitError::TimedOut) => Ok(0),
-                result => Ok(result?),
-            };
-        }
-        let mut started = None;
-        loop {
-            let count = self.cq.poll(&mut self.taken)?;
-            if count > 0 || started.get_or_insert_with(Instant::now).elapsed() > limit {
-                return Ok(count);
-            }
-        }
-    }
-
     /// Receives and answers what the other end asks, without waiting. What completes is handed out
     /// by [`next`](Self::next).
     ///
     /// # Errors
-    /// [`VerbError`].
-    pub fn progress(&mut self) -> Result<(), VerbError> {
+    /// [`TrafficError`].
+    pub fn progress(&mut self) -> Result<(), TrafficError> {
         if self.next == self.count {
             self.next = 0;
             self.count = self.cq.poll(&mut self.taken)?;
@@ -317,8 +289,8 @@ impl Station {
     /// Puts message `message` of `size` bytes at `offset`.
     ///
     /// # Errors
-    /// [`VerbError`].
-    pub fn fill(&mut self, offset: usize, message: u64, size: usize) -> Result<(), VerbError> {
+    /// [`TrafficError`].
+    pub fn fill(&mut self, offset: usize, message: u64, size: usize) -> Result<(), TrafficError> {
         self.scratch.resize(size, 0);
         pattern::fill(message, &mut self.scratch);
         Ok(self.region.write(offset, &self.scratch)?)
@@ -330,39 +302,7 @@ impl Station {
     /// [`PingpongError::Wrong`].
     pub fn check(&mut self, offset: usize, message: u64, size: usize) -> Result<(), PingpongError> {
         self.scratch.resize(size, 0);
-        self.region.read(offset, &mut self.scratch).map_err(VerbError::from)?;
-        pattern::check(message, &self.scratch).map_err(|mismatch| Wrong::Byte(mismatch).into())
-    }
-
-    /// Copies what is at `offset`.
-    ///
-    /// # Errors
-    /// [`VerbError`].
-    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), VerbError> {
-        Ok(self.region.read(offset, bytes)?)
-    }
-
-    /// Puts bytes at `offset`.
-    ///
-    /// # Errors
-    /// [`VerbError`].
-    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), VerbError> {
-        Ok(self.region.write(offset, bytes)?)
-    }
-
-    /// The eight bytes at `offset`.
-    ///
-    /// # Errors
-    /// [`VerbError`].
-    pub fn load_u64(&self, offset: usize) -> Result<u64, VerbError> {
-        Ok(self.region.load_u64(offset)?)
-    }
-
-    /// Sets the eight bytes at `offset`.
-    ///
-    /// # Errors
-    /// [`VerbError`].
-    pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), VerbError> {
-        Ok(self.region.store_u64(offset, value)?)
+        self.region.read(offset, &mut self.scratch)?;
+        Ok(pattern::check(message, &self.scratch).map_err(Wrong::from)?)
     }
 }

@@ -1,0 +1,190 @@
+//! The other end: obeys orders, from a parent process or from the host that has connected.
+
+use std::io::{self, BufRead, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use urxe::Device;
+
+use super::error::PerfError;
+use super::floor::FloorEnd;
+use super::protocol::{DeviceOptions, Opened, Order, Sent};
+use super::session::{Session, Work};
+use super::statistics::Sample;
+use super::{builder, resident, verify};
+use crate::traffic::device::{self, Choice, address_of};
+use crate::traffic::error::{TrafficError, unexpected};
+use crate::traffic::responder::{AtEnd, answer, orders_of_parent, read_orders};
+
+/// Obeys the parent process until it closes standard input.
+///
+/// # Errors
+/// Standard output is closed.
+pub fn of_parent() -> io::Result<()> {
+    obey(orders_of_parent(), &mut io::stdout().lock(), None, AtEnd::Exit)
+}
+
+/// Obeys until there are no more orders. `own` is the device to open where orders name none.
+///
+/// # Errors
+/// Nobody hears the answers.
+pub fn obey(
+    from: impl BufRead + Send + 'static,
+    to: &mut dyn Write,
+    own: Option<&Choice>,
+    at_end: AtEnd,
+) -> io::Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&stop);
+    let orders = read_orders(from, at_end, move |order: Option<&Order>| {
+        if matches!(order, None | Some(Order::Stop { .. })) {
+            over.store(true, Ordering::Release);
+        }
+    });
+    let mut responder = Responder { devices: Vec::new(), sessions: Vec::new(), orders, stop, own };
+    while let Ok(order) = responder.orders.recv() {
+        let result = responder.obey(order, to);
+        answer(to, result)?;
+    }
+    Ok(())
+}
+
+struct Responder<'a> {
+    devices: Vec<Device>,
+    /// Those that were closed leave their place empty.
+    sessions: Vec<Option<Work>>,
+    orders: Receiver<Order>,
+    /// Set as soon as [`Order::Stop`] is read.
+    stop: Arc<AtomicBool>,
+    own: Option<&'a Choice>,
+}
+
+impl Responder<'_> {
+    fn obey(&mut self, order: Order, to: &mut dyn Write) -> Result<Value, PerfError> {
+        Ok(match order {
+            Order::Open { links, options } => json!(self.open(&links, &options)?),
+            Order::Prepare { device, case } => {
+                let session = Session::new(self.device(device)?, case)?;
+                let ends = session.end.ends();
+                json!((self.keep(Work::Verbs(Box::new(session))), ends))
+            }
+            Order::Connect { session, ends } => match self.session(session)? {
+                Work::Verbs(of) => json!(of.end.connect(&ends)?),
+                Work::Floor(_) => return Err(unexpected("queue pairs for a floor").into()),
+            },
+            Order::PrepareFloor { device, floor } => {
+                let end = FloorEnd::new(floor, address_of(self.device(device)?)?, true)?;
+                let sockets = end.sockets()?;
+                json!((self.keep(Work::Floor(Box::new(end))), sockets))
+            }
+            Order::ConnectFloor { session, sockets } => match self.session(session)? {
+                Work::Floor(of) => json!(of.connect(&sockets)?),
+                Work::Verbs(_) => return Err(unexpected("sockets for queue pairs").into()),
+            },
+            Order::Begin { session } => json!(self.round(session, to)?),
+            Order::Stop { .. } => {
+                return Err(unexpected("the end of a round that has not begun").into());
+            }
+            Order::Close { session } => {
+                self.session(session)?;
+                self.sessions[session] = None;
+                Value::Null
+            }
+            Order::Resident => json!(resident()),
+        })
+    }
+
+    fn device(&self, device: usize) -> Result<&Device, TrafficError> {
+        self.devices.get(device).ok_or_else(|| unexpected("a device that is not open"))
+    }
+
+    fn session(&mut self, session: usize) -> Result<&mut Work, TrafficError> {
+        self.sessions
+            .get_mut(session)
+            .and_then(Option::as_mut)
+            .ok_or_else(|| unexpected("a session that is not there"))
+    }
+
+    fn keep(&mut self, work: Work) -> usize {
+        self.sessions.push(Some(work));
+        self.sessions.len() - 1
+    }
+
+    /// Opens the first device whose address no other process has; the own one where none is named.
+    fn open(&mut self, links: &[String], options: &DeviceOptions) -> Result<Opened, TrafficError> {
+        let device = match self.own {
+            Some(own) if links.is_empty() => own.open(&builder(options))?,
+            _ => device::open_first(links, &builder(options))?,
+        };
+        let link = device::link_of(&device);
+        let mtu = device.query_port().active_mtu.bytes();
+        self.devices.push(device);
+        Ok(Opened { link, mtu })
+    }
+
+    /// A round, from [`Order::Begin`] to [`Order::Stop`], whose answer is returned: what was
+    /// received, and the messages compared.
+    fn round(&mut self, session: usize, to: &mut dyn Write) -> Result<(Sample, u64), PerfError> {
+        self.stop.store(false, Ordering::Release);
+        let stop = Arc::clone(&self.stop);
+        let is_over = || stop.load(Ordering::Acquire);
+        let result = match self.session(session)? {
+            Work::Floor(end) => {
+                say(to, &())?;
+                end.answer(&is_over).map(|(_, received)| received)
+            }
+            Work::Verbs(of) => {
+                of.begin()?;
+                say(to, &())?;
+                serve(of, to, &is_over).map(|()| Sample::default())
+            }
+        };
+        // The order that ends it is answered even if the round failed, so that orders and answers
+        // stay in step.
+        let sent = self.await_stop()?;
+        let received = result?;
+        let verified = match self.session(session)? {
+            Work::Verbs(of) => {
+                let verified = verify::target(of, &sent)? + verify::requester(of)?;
+                of.end_round();
+                verified
+            }
+            Work::Floor(_) => 0,
+        };
+        Ok((received, verified))
+    }
+
+    fn await_stop(&self) -> Result<Vec<Sent>, TrafficError> {
+        match self.orders.recv() {
+            Ok(Order::Stop { sent }) => Ok(sent),
+            Ok(order) => Err(unexpected(format!("{order:?} inside a round"))),
+            Err(_) => Err(unexpected("nothing more, inside a round")),
+        }
+    }
+}
+
+/// Says something to the end that measures.
+fn say(to: &mut dyn Write, what: &impl Serialize) -> Result<(), PerfError> {
+    answer(to, Ok::<_, PerfError>(what)).map_err(|error| PerfError::Host {
+        doing: "nobody hears",
+        at: "the answers".to_owned(),
+        error,
+    })
+}
+
+/// The part of the other end in a round of queue pairs.
+fn serve(
+    of: &mut Session,
+    to: &mut dyn Write,
+    is_over: &dyn Fn() -> bool,
+) -> Result<(), PerfError> {
+    if of.end.case.bidirectional {
+        let sample = of.ask(of.end.case.limit)?;
+        say(to, &(sample, of.lanes.sent()))?;
+        return of.answer(|| Ok(is_over()));
+    }
+    if of.is_active_target() { of.answer(|| Ok(is_over())) } else { Ok(()) }
+}

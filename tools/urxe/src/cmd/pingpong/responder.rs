@@ -1,0 +1,204 @@
+//! The peer process of the default run: obeys its parent, checks what arrives.
+
+use std::io;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use urxe::{ConnectOptions, Device, PathMtu, Remote, RemoteRegion};
+
+use super::endpoint::{Endpoint, EndpointConfig, Work};
+use super::exchange::Address;
+use super::protocol::{Burst, Echo, Opened, Order, Setup};
+use super::transport::Transport;
+use super::{DEPTH, PingpongError, Wrong};
+use crate::cmd::{CmdError, Outcome};
+use crate::traffic::Wait;
+use crate::traffic::device;
+use crate::traffic::error::{TrafficError, unexpected};
+use crate::traffic::operation::Operation;
+use crate::traffic::responder::{AtEnd, answer, orders_of_parent, read_orders};
+
+/// Time without any completion after which the peer gives up.
+const STALL_LIMIT: Duration = Duration::from_secs(10);
+
+/// Obeys until the parent closes standard input.
+pub fn run() -> Result<Outcome, CmdError> {
+    let orders = read_orders(orders_of_parent(), AtEnd::Exit, |_| {});
+    let mut stdout = io::stdout().lock();
+    let mut responder = Responder {
+        endpoint: None,
+        parent: None,
+        echoed: Ok(()),
+        wait: Wait::Events,
+        transport: Transport::Rc,
+    };
+    while let Some(order) = responder.next_order(&orders) {
+        let echo = if let Order::Echo(echo) = order { Some(echo) } else { None };
+        let result = responder.obey(order);
+        let echo = echo.filter(|_| result.is_ok());
+        answer(&mut stdout, result)?;
+        if let Some(echo) = echo {
+            responder.echoed = responder.echo(&echo);
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+struct Responder {
+    endpoint: Option<Endpoint>,
+    /// The parent's region.
+    parent: Option<Remote>,
+    /// How the last echo went.
+    echoed: Result<(), PingpongError>,
+    wait: Wait,
+    transport: Transport,
+}
+
+impl Responder {
+    /// The next order. Meanwhile the device is polled, unless completions are waited for by events.
+    fn next_order(&mut self, orders: &Receiver<Order>) -> Option<Order> {
+        let Some(endpoint) = self.endpoint.as_mut().filter(|_| self.wait == Wait::Poll) else {
+            return orders.recv().ok();
+        };
+        loop {
+            match orders.try_recv() {
+                Ok(order) => return Some(order),
+                Err(TryRecvError::Disconnected) => return None,
+                // What is wrong shows when the completions are taken.
+                Err(TryRecvError::Empty) => drop(endpoint.progress()),
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) -> Result<Value, PingpongError> {
+        if let Order::Open(setup) = &order {
+            return Ok(json!(self.open(setup)?));
+        }
+        let endpoint = self.endpoint.as_mut().ok_or_else(not_open)?;
+        match order {
+            Order::Open(_) => {}
+            Order::Connect { peer, mtu } => {
+                let address: Address =
+                    peer.address.parse().map_err(|_| unexpected(peer.address))?;
+                let mtu = PathMtu::at_most(mtu).ok_or_else(|| unexpected(mtu.to_string()))?;
+                let region: RemoteRegion =
+                    peer.region.parse().map_err(|_| unexpected(peer.region))?;
+                self.parent = Some(region.into());
+                endpoint.connect(&address, mtu)?;
+            }
+            Order::Receive(burst) => {
+                for (message, offset) in burst.slots() {
+                    endpoint.post_recv(message, offset, burst.size)?;
+                }
+            }
+            Order::CheckReceived(burst) => {
+                take_receives(endpoint, burst)?;
+                check(endpoint, burst)?;
+            }
+            Order::CheckWritten(burst) => check(endpoint, burst)?,
+            Order::Fill(burst) => {
+                for (message, offset) in burst.slots() {
+                    endpoint.fill(offset, message, burst.size)?;
+                }
+            }
+            Order::Echo(Echo { size, slots, .. }) => {
+                for slot in 0..slots {
+                    endpoint.post_recv(slot.into(), slot as usize * size, size)?;
+                }
+            }
+            Order::EndEcho => std::mem::replace(&mut self.echoed, Ok(()))?,
+            Order::SetCounter(value) => endpoint.region().store_u64(0, value)?,
+            Order::CheckCounter(expected) => {
+                let found = endpoint.region().load_u64(0)?;
+                if found != expected {
+                    return Err(Wrong::Counter { found, expected }.into());
+                }
+            }
+            Order::Count => return Ok(json!(device::retries_of(endpoint.device()))),
+        }
+        Ok(Value::Null)
+    }
+
+    /// Opens the first device whose address no other process has.
+    fn open(&mut self, setup: &Setup) -> Result<Opened, TrafficError> {
+        let device = device::open_first(&setup.links, &Device::builder())?;
+        let config = EndpointConfig {
+            transport: setup.transport,
+            region_bytes: setup.region_bytes,
+            depth: DEPTH,
+            receives: DEPTH,
+            rd_atomic: super::RD_ATOMIC,
+            gid_index: device.default_gid_index(),
+            timeout: ConnectOptions::default().timeout,
+            wait: setup.wait,
+        };
+        let (link, mtu) = (device::link_of(&device), device.query_port().active_mtu.bytes());
+        let endpoint = self.endpoint.insert(Endpoint::new(device, config)?);
+        (self.wait, self.transport) = (setup.wait, setup.transport);
+        Ok(Opened { link, end: endpoint.end(), mtu })
+    }
+
+    /// Sends back what comes.
+    fn echo(&mut self, echo: &Echo) -> Result<(), PingpongError> {
+        let Echo { operation, size, count, slots, back } = *echo;
+        let (Some(endpoint), Some(parent)) = (&mut self.endpoint, self.parent) else {
+            return Err(not_open().into());
+        };
+        let (mut received, mut sent) = (0, 0);
+        let mut posted = slots;
+        while sent < count {
+            let completion = endpoint
+                .next(STALL_LIMIT)?
+                .ok_or_else(|| PingpongError::silence(self.transport, STALL_LIMIT))?;
+            super::expect_success(&completion)?;
+            let slot = u32::try_from(completion.wr_id).unwrap_or(0) % slots;
+            let offset = slot as usize * size;
+            if completion.opcode.is_receive() {
+                received += 1;
+                let len = endpoint.received(&completion)?;
+                let work = match (operation, completion.imm_data()) {
+                    (Operation::WriteImm, Some(imm)) => {
+                        let addr = parent.addr + (back + imm as usize * size) as u64;
+                        Work::WriteImm { remote: Remote { addr, ..parent }, imm }
+                    }
+                    _ => Work::Send,
+                };
+                endpoint.post(completion.wr_id, work, offset, len)?;
+            } else {
+                sent += 1;
+                if posted < count {
+                    endpoint.post_recv(slot.into(), offset, size)?;
+                    posted += 1;
+                }
+            }
+        }
+        debug_assert_eq!(received, sent, "each message was sent back once");
+        Ok(())
+    }
+}
+
+fn not_open() -> TrafficError {
+    unexpected("an order before the device is open")
+}
+
+/// The completions of the burst's receives, in order and of the right length.
+fn take_receives(endpoint: &mut Endpoint, burst: Burst) -> Result<(), PingpongError> {
+    for (message, _) in burst.slots() {
+        let completion =
+            endpoint.next(STALL_LIMIT)?.ok_or(PingpongError::Stalled { limit: STALL_LIMIT })?;
+        super::expect(&completion, message)?;
+        let (found, expected) = (completion.byte_len as usize, burst.size);
+        if found != expected {
+            return Err(Wrong::Length { message, found, expected }.into());
+        }
+    }
+    Ok(())
+}
+
+fn check(endpoint: &mut Endpoint, burst: Burst) -> Result<(), PingpongError> {
+    for (message, offset) in burst.slots() {
+        endpoint.check(offset, message, burst.size)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! Why an end does not work, whatever it measures.
+
+use urxe::cm::{ConnectError, ListenError};
+use urxe::{
+    AllocPdError, AllocateError, BatchError, BufferError, CqError, CreateAhError, CreateCqError,
+    CreateQpError, CreateSrqError, LinkError, ModifyError, OpenError, PathMtu, PostError,
+    SliceError, WaitError,
+};
+
+use super::peer::ProcessError;
+
+/// Why two ends move no data.
+#[derive(Debug, thiserror::Error)]
+pub enum TrafficError {
+    /// The device.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The list of devices or the machine's addresses.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The protection domain.
+    #[error(transparent)]
+    Pd(#[from] AllocPdError),
+    /// The region.
+    #[error(transparent)]
+    Region(#[from] AllocateError),
+    /// The completion queue.
+    #[error(transparent)]
+    CreateCq(#[from] CreateCqError),
+    /// The shared receive queue.
+    #[error(transparent)]
+    CreateSrq(#[from] CreateSrqError),
+    /// The queue pair.
+    #[error(transparent)]
+    CreateQp(#[from] CreateQpError),
+    /// The connection.
+    #[error("cannot connect")]
+    Connect(#[from] ModifyError),
+    /// A connection by `rdma_cm`.
+    #[error(transparent)]
+    CmConnect(#[from] ConnectError),
+    /// Listening by `rdma_cm`.
+    #[error(transparent)]
+    CmListen(#[from] ListenError),
+    /// The way of datagrams.
+    #[error("cannot send to the peer")]
+    Address(#[from] CreateAhError),
+    /// A part of the region.
+    #[error(transparent)]
+    Slice(#[from] SliceError),
+    /// An access to the region.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
+    /// A work request.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// One of several work requests.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// Polling.
+    #[error(transparent)]
+    Cq(#[from] CqError),
+    /// Waiting.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+    /// The other end's process, or the connection with it.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// The path MTU does not fit.
+    #[error("path MTU {given} does not fit this link, whose largest is {allowed}")]
+    MtuTooLarge {
+        /// What was asked for.
+        given: PathMtu,
+        /// The largest, in bytes.
+        allowed: usize,
+    },
+    /// A device has no address to send from.
+    #[error("the device {device} has no address")]
+    NoAddress {
+        /// Which.
+        device: String,
+    },
+    /// The peer process has no address to use.
+    #[error(
+        "this machine has no second address of that kind for the peer process: choose an IPv4 --device"
+    )]
+    NoPeerAddress,
+    /// The two ends do not understand each other.
+    #[error("the other end said what the protocol does not have: {0}")]
+    Protocol(String),
+}
+
+/// An order or answer that the protocol does not have there.
+pub fn unexpected(what: impl Into<String>) -> TrafficError {
+    TrafficError::Protocol(what.into())
+}
