@@ -1,17 +1,14 @@
 //! `urxe rping`, `urxe listen` and `urxe connect`: two processes on one device.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use crate::common::ok;
 
 /// The command, on one address a test.
 fn urxe(net: u8, words: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_urxe"));
-    command.args(words.split_whitespace()).env("URXE_DEVICES", format!("rxe0=127.83.{net}.1"));
-    command
-        .env_remove("URXE_LOG")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    let mut command = crate::common::urxe(words);
+    command.env("URXE_DEVICES", format!("rxe0=127.83.{net}.1"));
     command
 }
 
@@ -41,12 +38,6 @@ impl Server {
         assert!(output.status.success(), "{output:?}\n{stderr}");
         String::from_utf8(output.stdout).unwrap()
     }
-}
-
-#[track_caller]
-fn ok(output: Output) -> String {
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]

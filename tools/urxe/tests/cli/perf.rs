@@ -3,61 +3,16 @@
 //!
 //! Each test has a 127.65.x net of its own.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Output;
+use std::time::Instant;
 
 use serde_json::{Map, Value};
 
-/// More than any run here takes.
-const LIMIT: Duration = Duration::from_secs(120);
-
-fn urxe(arguments: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_urxe"));
-    command.arg("perf").args(arguments.split_whitespace());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    for variable in ["URXE_DEVICES", "URXE_LOG"] {
-        command.env_remove(variable);
-    }
-    command
-}
-
-/// Its output; kills it at the limit.
-#[track_caller]
-fn finish(child: Child) -> Output {
-    let pid = rustix::process::Pid::from_child(&child);
-    let (sender, ended) = std::sync::mpsc::channel::<()>();
-    let watch = std::thread::spawn(move || {
-        if ended.recv_timeout(LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
-    });
-    let output = child.wait_with_output().expect("its output can be read");
-    drop(sender);
-    watch.join().expect("it only waits");
-    output
-}
+use crate::common::{LIMIT, Listening, fails, json, ok};
 
 #[track_caller]
 fn run(arguments: &str) -> Output {
-    finish(urxe(arguments).spawn().expect("the binary runs"))
-}
-
-#[track_caller]
-fn ok(output: Output) -> String {
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).expect("text")
-}
-
-#[track_caller]
-fn json(output: Output) -> Value {
-    serde_json::from_str(&ok(output)).expect("JSON")
-}
-
-#[track_caller]
-fn fails(output: Output, code: i32) -> String {
-    assert_eq!(output.status.code(), Some(code), "{output:?}");
-    String::from_utf8(output.stderr).expect("text")
+    crate::common::run(&format!("perf {arguments}"))
 }
 
 fn rows<'a>(report: &'a Value, metric: &str) -> Vec<(&'a str, u64)> {
@@ -168,13 +123,8 @@ fn all_sizes_are_plotted() {
 
 #[test]
 fn two_hosts_measure_as_two_processes_do() {
-    let mut server = urxe("--listen -d 127.65.5.1 -p 0").spawn().unwrap();
-    let mut said = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut said).unwrap();
-    let port = said
-        .trim()
-        .strip_prefix("listening on TCP 127.65.5.1:")
-        .unwrap_or_else(|| panic!("{said}"));
+    let server = Listening::start("perf --listen -d 127.65.5.1 -p 0");
+    let (_, port) = server.said.trim().rsplit_once(':').unwrap();
     let arguments =
         format!("--connect 127.65.5.1 -p {port} -d 127.65.5.2 -s 64 -n 20 --rounds 1 --json");
     let report = json(run(&arguments));
@@ -183,7 +133,7 @@ fn two_hosts_measure_as_two_processes_do() {
         (&"rxe0=127.65.5.2".into(), &"rxe0=127.65.5.1".into())
     );
     assert_measured(&report);
-    assert!(finish(server).status.success(), "it ends with its client");
+    assert!(server.finish().status.success(), "it ends with its client");
 }
 
 #[test]

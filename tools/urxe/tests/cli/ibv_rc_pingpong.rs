@@ -6,9 +6,9 @@
 //! Facts: rdma-core, `libibverbs/examples/rc_pingpong.c`. The program itself plays in the tests
 //! with kernels.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Output;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,6 +17,8 @@ use urxe::{
     Access, ConnectOptions, Device, Gid, MemoryRegion, PathMtu, Psn, QpEndpoint, Qpn, QueuePair,
     RecvRequest, SendRequest,
 };
+
+use crate::common::{Listening, fails, run};
 
 const PORT: u16 = 18515;
 const PAGE: usize = 4096;
@@ -216,18 +218,8 @@ fn read_once(stream: &mut TcpStream) -> Vec<u8> {
     bytes[..len].to_vec()
 }
 
-fn urxe(arguments: &str) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_urxe"));
-    command
-        .arg("pingpong")
-        .args(arguments.split_whitespace())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command.spawn().expect("the binary runs")
-}
-
 fn address(net: u8, host: u8) -> String {
-    format!("127.65.{net}.{host}")
+    format!("127.66.{net}.{host}")
 }
 
 /// `urxe pingpong --connect` and the stand-in as server.
@@ -237,26 +229,18 @@ fn against_server(net: u8, options: Options, more: &str) -> (Output, Result<(), 
     let listener = TcpListener::bind((address(net, 1), PORT)).unwrap();
     let server = thread::spawn(move || ibv.serve(&listener));
     let (here, there) = (address(net, 2), address(net, 1));
-    let child = urxe(&format!("--connect {there} -d {here} {} {more}", options.arguments()));
-    let output = child.wait_with_output().unwrap();
+    let arguments = options.arguments();
+    let output = run(&format!("pingpong --connect {there} -d {here} {arguments} {more}"));
     (output, server.join().unwrap())
 }
 
 /// `urxe pingpong --listen` and the stand-in as client.
 fn against_client(net: u8, options: Options, more: &str) -> (Output, Result<(), String>) {
     let _turn = turn();
-    let mut child =
-        urxe(&format!("--listen -d {} {} {more}", address(net, 1), options.arguments()));
-    let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    let mut said = String::new();
-    stdout.read_line(&mut said).unwrap();
-    assert!(said.starts_with("listening"), "{said} {:?}", child.wait_with_output());
-    let result = Ibv::new(&address(net, 2), options).connect(&address(net, 1));
-    let mut rest = Vec::new();
-    stdout.read_to_end(&mut rest).unwrap();
-    let mut output = child.wait_with_output().unwrap();
-    output.stdout = rest;
-    (output, result)
+    let (here, arguments) = (address(net, 1), options.arguments());
+    let listening = Listening::start(&format!("pingpong --listen -d {here} {arguments} {more}"));
+    let result = Ibv::new(&address(net, 2), options).connect(&here);
+    (listening.finish(), result)
 }
 
 #[track_caller]
@@ -269,8 +253,7 @@ fn verified((output, ibv): (Output, Result<(), String>), iters: u32) {
 
 #[track_caller]
 fn refused((output, _): (Output, Result<(), String>), why: &str) {
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = fails(output, 1);
     assert!(told.contains(why), "{told}");
 }
 
@@ -325,12 +308,8 @@ fn different_sizes_are_told() {
     let ibv = Options { patience: Duration::from_secs(1), ..Options::new(1000, 10) };
     let _turn = turn();
     // The stand-in sends 1000 bytes, urxe waits for 2000.
-    let mut child = urxe(&format!("--listen -d {} -s 2000 -n 10", address(37, 1)));
-    let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    stdout.read_line(&mut String::new()).unwrap();
-    let _ended = Ibv::new(&address(37, 2), ibv).connect(&address(37, 1));
-    refused(
-        (child.wait_with_output().unwrap(), Ok(())),
-        "message 0 has 1000 bytes instead of 2000",
-    );
+    let here = address(37, 1);
+    let listening = Listening::start(&format!("pingpong --listen -d {here} -s 2000 -n 10"));
+    let _ended = Ibv::new(&address(37, 2), ibv).connect(&here);
+    refused((listening.finish(), Ok(())), "message 0 has 1000 bytes instead of 2000");
 }

@@ -6,64 +6,30 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
-/// More than any run here takes.
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::common::{LIMIT, Listening, fails, finish, json, ok};
 
 fn address(net: u8, host: u8) -> String {
     Ipv4Addr::new(127, 64, net, host).to_string()
 }
 
 fn urxe(arguments: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_urxe"));
-    command.arg("pingpong").args(arguments.split_whitespace());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    for variable in ["URXE_DEVICES", "URXE_LOG"] {
-        command.env_remove(variable);
-    }
-    command
-}
-
-/// Waits for its end and takes its output; kills it at the limit.
-#[track_caller]
-fn finish(mut child: Child) -> Output {
-    let start = Instant::now();
-    while child.try_wait().expect("the child can be waited for").is_none() {
-        if start.elapsed() > LIMIT {
-            child.kill().expect("it still runs");
-            panic!("hangs: {:?}", child.wait_with_output());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    child.wait_with_output().expect("its output can be read")
+    crate::common::urxe(&format!("pingpong {arguments}"))
 }
 
 #[track_caller]
 fn run(arguments: &str) -> Output {
-    finish(urxe(arguments).spawn().expect("the binary runs"))
+    crate::common::run(&format!("pingpong {arguments}"))
 }
 
 #[track_caller]
-fn ok(output: Output) -> String {
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).expect("text")
-}
-
-/// Standard error of a run that failed with `code`.
-#[track_caller]
-fn fails(output: Output, code: i32) -> String {
-    assert_eq!(output.status.code(), Some(code), "{output:?}");
-    String::from_utf8(output.stderr).expect("text")
-}
-
-#[track_caller]
-fn json(output: Output) -> Value {
-    serde_json::from_str(&ok(output)).expect("JSON")
+fn listen(arguments: &str) -> Listening {
+    Listening::start(&format!("pingpong --listen {arguments}"))
 }
 
 /// Checks that each row has all its messages verified; returns operations and sizes.
@@ -171,33 +137,6 @@ fn a_capture_has_the_packets_and_their_icrcs_hold() {
     assert!(note.contains(" 0 malformed, 0 other") && note.contains(" 0 wrong"), "{note}");
 }
 
-/// A process that listens, once it does.
-struct Listening {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
-    said: String,
-}
-
-impl Listening {
-    fn start(arguments: &str) -> Self {
-        let mut child = urxe(arguments).spawn().expect("the binary runs");
-        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let mut said = String::new();
-        stdout.read_line(&mut said).unwrap();
-        assert!(said.starts_with("listening on TCP "), "{said:?} {:?}", finish(child));
-        Self { child, stdout, said }
-    }
-
-    #[track_caller]
-    fn finish(mut self) -> Output {
-        let mut rest = String::new();
-        self.stdout.read_to_string(&mut rest).unwrap();
-        let mut output = finish(self.child);
-        output.stdout = rest.into_bytes();
-        output
-    }
-}
-
 #[test]
 fn between_two_processes() {
     let cases = [
@@ -213,7 +152,7 @@ fn between_two_processes() {
     ];
     for (case, net) in cases.iter().zip(10..) {
         let (here, there) = (address(net, 1), address(net, 2));
-        let server = Listening::start(&format!("--listen -d {here} {case}"));
+        let server = listen(&format!("-d {here} {case}"));
         assert!(server.said.contains(&format!("{here}:18515")), "{}", server.said);
         // The server's -c asks for what ibv_rc_pingpong -c sends; the patterns of urxe have it as
         // well.
@@ -244,7 +183,7 @@ fn many_queue_pairs_on_one_shared_receive_queue() {
         [("-n 500", 16, 40), ("-s 100K -n 200 -m 4096 -e", 3, 41), ("-s 1 -n 300 -r 256", 256, 42)]
     {
         let (here, there) = (address(net, 1), address(net, 2));
-        let server = Listening::start(&format!("--listen -d {here} {case} --srq {qps}"));
+        let server = listen(&format!("-d {here} {case} --srq {qps}"));
         let client = ok(run(&format!("--connect {here} -d {there} {case} --srq {qps}")));
         let server = ok(server.finish());
         for said in [&client, &server] {
@@ -264,7 +203,7 @@ fn many_queue_pairs_on_one_shared_receive_queue() {
 #[test]
 fn both_ends_must_have_the_same_number_of_queue_pairs() {
     let (here, there) = (address(44, 1), address(44, 2));
-    let server = Listening::start(&format!("--listen -d {here} --srq 4"));
+    let server = listen(&format!("-d {here} --srq 4"));
     let told = fails(run(&format!("--connect {here} -d {there} --srq 5")), 1);
     assert!(told.contains("the peer has 4 queue pairs, this end 5"), "{told}");
     assert_eq!(server.finish().status.code(), Some(1));
@@ -298,7 +237,7 @@ fn between_two_processes_for_machines() {
 fn what_is_lost_ends_the_run() {
     let mine = format!("0000:{:06x}:000001:{:020x}ffff{:08x}\0", 0x77, 0, 0x7f40_3502);
     std::thread::scope(|scope| {
-        let server = Listening::start(&format!("--listen -t uc -d {}", address(52, 1)));
+        let server = listen(&format!("-t uc -d {}", address(52, 1)));
         let mut stream = TcpStream::connect((address(52, 1), 18515)).unwrap();
         stream.write_all(mine.as_bytes()).unwrap();
         stream.read_exact(&mut [0; 52]).unwrap();
@@ -387,7 +326,7 @@ fn a_tcp_port_in_use_is_named() {
 
 #[test]
 fn another_program_at_the_port_is_noticed() {
-    let server = Listening::start(&format!("--listen -d {}", address(33, 1)));
+    let server = listen(&format!("-d {}", address(33, 1)));
     TcpStream::connect((address(33, 1), 18515)).unwrap().write_all(&[b'?'; 60]).unwrap();
     let told = fails(server.finish(), 1);
     assert!(told.contains("is it another program?"), "{told}");
@@ -395,7 +334,7 @@ fn another_program_at_the_port_is_noticed() {
 
 #[test]
 fn a_peer_that_disappears_ends_the_run() {
-    let server = Listening::start(&format!("--listen -n 100000000 -d {}", address(34, 1)));
+    let server = listen(&format!("-n 100000000 -d {}", address(34, 1)));
     let mut client =
         urxe(&format!("--connect {} -n 100000000 -d {}", address(34, 1), address(34, 2)))
             .spawn()
