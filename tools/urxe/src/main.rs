@@ -14,7 +14,6 @@
 mod arguments;
 mod capture;
 mod cmd;
-mod logging;
 mod output;
 mod traffic;
 
@@ -40,7 +39,7 @@ Environment:
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Err(error) = logging::start(cli.command.log_filter()) {
+    if let Err(error) = output::start_logging(cli.command.log_filter()) {
         output::report(&error);
         return ExitCode::from(2);
     }

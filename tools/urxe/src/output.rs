@@ -1,4 +1,4 @@
-//! How results and errors reach the person.
+//! How results, errors and log lines reach the person.
 
 use std::error::Error;
 use std::io::{self, IsTerminal, LineWriter, Write};
@@ -7,6 +7,8 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 
 /// Standard output: by line for a terminal, so that slow work shows as it goes; in large pieces for
 /// a pipe.
@@ -77,4 +79,35 @@ pub fn table(heads: &[&str], numbers: usize) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
+}
+
+/// The environment variable that chooses what is logged.
+const LOG_VARIABLE: &str = "URXE_LOG";
+
+/// `URXE_LOG` does not follow its grammar.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{LOG_VARIABLE}={given:?} is no log filter; try {LOG_VARIABLE}=debug or {LOG_VARIABLE}=urxe_device=trace"
+)]
+pub struct BadFilter {
+    /// The value.
+    given: String,
+    /// What is wrong with it.
+    #[source]
+    error: ParseError,
+}
+
+/// Starts logging for the life of the process; by `default` if the environment variable does not
+/// choose.
+pub fn start_logging(default: &str) -> Result<(), BadFilter> {
+    let given = std::env::var(LOG_VARIABLE).unwrap_or_default();
+    let filter = if given.trim().is_empty() { default } else { &given };
+    let filter =
+        EnvFilter::try_new(filter).map_err(|error| BadFilter { given: given.clone(), error })?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr)
+        .init();
+    Ok(())
 }

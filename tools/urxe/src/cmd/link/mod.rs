@@ -1,7 +1,6 @@
 //! `urxe link`: the devices there are, as `rdma link` for the kernel's.
 
-mod add;
-mod del;
+mod edit;
 mod show;
 
 use clap::Subcommand;
@@ -26,10 +25,10 @@ enum Action {
     #[command(visible_alias = "list")]
     Show(show::Args),
     /// Add a device on an address or a network interface
-    Add(add::Args),
+    Add(edit::AddArgs),
     /// Delete a device
     #[command(visible_alias = "delete")]
-    Del(del::Args),
+    Del(edit::DelArgs),
 }
 
 impl Args {
@@ -41,14 +40,5 @@ impl Args {
             Some(Action::Add(args)) => args.run(),
             Some(Action::Del(args)) => args.run(),
         }
-    }
-}
-
-/// Says that the environment variable hides what the list now says.
-fn note_environment() {
-    if std::env::var(urxe_stack::link::ENVIRONMENT).is_ok_and(|value| !value.trim().is_empty()) {
-        crate::output::note(
-            "URXE_DEVICES is set here and overrides the list; unset it to use the list",
-        );
     }
 }

@@ -1,15 +1,14 @@
-//! `urxe link add`: a device more in the user's list.
+//! `urxe link add` and `urxe link del`: changes of the user's list of devices.
 
 use urxe_stack::link::{self, LinkName, LinkSpec, Source, config};
 
-use super::note_environment;
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
 
 /// Arguments of `urxe link add`.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "urxe link add NAME [type rxe netdev] ADDRESS|INTERFACE")]
-pub struct Args {
+pub struct AddArgs {
     /// The new device's name, such as rxe0
     name: LinkName,
     /// An address of this machine or the name of a network interface, with or without "type rxe
@@ -18,7 +17,7 @@ pub struct Args {
     words: Vec<String>,
 }
 
-impl Args {
+impl AddArgs {
     /// Checks that the device can exist on this machine, then adds it.
     pub fn run(self) -> Result<Outcome, CmdError> {
         let spec = LinkSpec { name: self.name, source: source(&self.words)? };
@@ -34,6 +33,29 @@ impl Args {
         }
         note_environment();
         Ok(Outcome::Done)
+    }
+}
+
+/// Arguments of `urxe link del`.
+#[derive(Debug, clap::Args)]
+pub struct DelArgs {
+    /// The device's name
+    name: LinkName,
+}
+
+impl DelArgs {
+    /// Deletes the device. Programs that use it keep it until they end.
+    pub fn run(self) -> Result<Outcome, CmdError> {
+        config::remove(&config::file_path()?, &self.name)?;
+        note_environment();
+        Ok(Outcome::Done)
+    }
+}
+
+/// Says that the environment variable hides what the list now says.
+fn note_environment() {
+    if std::env::var(link::ENVIRONMENT).is_ok_and(|value| !value.trim().is_empty()) {
+        output::note("URXE_DEVICES is set here and overrides the list; unset it to use the list");
     }
 }
 
