@@ -127,8 +127,8 @@ impl fmt::Display for Tally {
 
 #[cfg(test)]
 mod tests {
-    //! Captures of real kernels, damaged: whatever the bytes, decoding ends with text or with an error
-    //! that has a place.
+    //! Captures of real kernels, damaged: whatever the bytes, decoding ends with text or with an
+    //! error that has a place.
 
     use proptest::prelude::*;
     use proptest::sample::Index;

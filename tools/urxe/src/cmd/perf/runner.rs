@@ -1,8 +1,8 @@
 //! The end that measures: both ends' devices, and comparisons between cases and floors.
 //!
-//! A comparison runs its contenders in turn, A B C A B C ..., and takes the median of each: what the
-//! machine does meanwhile hits all alike, so that their ratios hold where the figures alone would
-//! not.
+//! A comparison runs its contenders in turn, A B C A B C ..., and takes the median of each: what
+//! the machine does meanwhile hits all alike, so that their ratios hold where the figures alone
+//! would not.
 
 use std::time::Duration;
 

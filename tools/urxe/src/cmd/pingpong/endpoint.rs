@@ -160,8 +160,8 @@ impl Endpoint {
     /// Connects; datagrams get their way to the peer.
     ///
     /// # Errors
-    /// [`TrafficError::Connect`] or [`TrafficError::Address`]: the values do not suit the device, or the
-    /// two addresses each other.
+    /// [`TrafficError::Connect`] or [`TrafficError::Address`]: the values do not suit the device,
+    /// or the two addresses each other.
     pub fn connect(&mut self, peer: &Address, mtu: PathMtu) -> Result<(), TrafficError> {
         if let Some(datagrams) = &mut self.datagrams {
             return datagrams.connect(self.qp.pd(), peer, self.config.gid_index);

@@ -55,7 +55,8 @@ pub struct Args {
     #[arg(short = 'C', long, default_value_t = 0)]
     count: u32,
     /// Bytes of a ping
-    #[arg(short = 'S', long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(i64::from(MIN_SIZE)..=i64::from(MAX_SIZE)))]
+    #[arg(short = 'S', long, default_value_t = 64,
+        value_parser = clap::value_parser!(u32).range(i64::from(MIN_SIZE)..=i64::from(MAX_SIZE)))]
     size: u32,
     /// Compare what comes back
     #[arg(short = 'V', long)]

@@ -1,8 +1,8 @@
 //! `urxe perf --targets`: what the project wants to reach, row by row, with what this run found and
 //! whether that holds.
 //!
-//! Every row is a comparison of its own between fresh processes on free loopback addresses: a row that
-//! fails takes no other with it.
+//! Every row is a comparison of its own between fresh processes on free loopback addresses: a row
+//! that fails takes no other with it.
 
 mod measure;
 mod row;
