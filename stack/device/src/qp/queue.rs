@@ -220,37 +220,7 @@ impl SendQueue {
         if length > max_message {
             return Err(PostError::TooLong { given: length, allowed: max_message });
         }
-        match request.op {
-            op if op.is_local() && (length != 0 || num_sge != 0) => {
-                return Err(PostError::NoData { given: length.max(num_sge as u64) });
-            }
-            SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. } => {
-                if length != 8 {
-                    return Err(PostError::AtomicLength { given: length });
-                }
-                if remote.addr % 8 != 0 {
-                    return Err(PostError::AtomicAlignment { addr: remote.addr });
-                }
-            }
-            SendOp::AtomicWrite { remote } => {
-                if length != ATOMIC_BYTES as u64 {
-                    return Err(PostError::AtomicWriteLength { given: length });
-                }
-                if remote.addr % 8 != 0 {
-                    return Err(PostError::AtomicAlignment { addr: remote.addr });
-                }
-            }
-            SendOp::Flush { placement, .. } => {
-                if length != 0 {
-                    return Err(PostError::FlushWithData { given: length });
-                }
-                let known = PlacementType::GLOBAL_VISIBILITY | PlacementType::PERSISTENCE;
-                if placement.is_empty() || !known.contains(placement) {
-                    return Err(PostError::FlushPlacement { given: placement.bits() });
-                }
-            }
-            _ => {}
-        }
+        check_operation(&request.op, length, num_sge)?;
         let inline = matches!(request.payload, Payload::Inline(_));
         if inline && request.op.returns_data() {
             return Err(PostError::InlineReturnsData);
@@ -303,5 +273,33 @@ impl SendQueue {
     /// Forgets every entry (RESET).
     pub fn clear(&mut self) {
         self.head = self.tail;
+    }
+}
+
+/// Checks what an operation asks of its data: `length` bytes in `num_sge` pieces.
+fn check_operation(op: &SendOp, length: u64, num_sge: usize) -> Result<(), PostError> {
+    let known = PlacementType::GLOBAL_VISIBILITY | PlacementType::PERSISTENCE;
+    match *op {
+        op if op.is_local() && (length != 0 || num_sge != 0) => {
+            Err(PostError::NoData { given: length.max(num_sge as u64) })
+        }
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } if length != 8 => {
+            Err(PostError::AtomicLength { given: length })
+        }
+        SendOp::AtomicWrite { .. } if length != ATOMIC_BYTES as u64 => {
+            Err(PostError::AtomicWriteLength { given: length })
+        }
+        SendOp::CompareSwap { remote, .. }
+        | SendOp::FetchAdd { remote, .. }
+        | SendOp::AtomicWrite { remote }
+            if remote.addr % 8 != 0 =>
+        {
+            Err(PostError::AtomicAlignment { addr: remote.addr })
+        }
+        SendOp::Flush { .. } if length != 0 => Err(PostError::FlushWithData { given: length }),
+        SendOp::Flush { placement, .. } if placement.is_empty() || !known.contains(placement) => {
+            Err(PostError::FlushPlacement { given: placement.bits() })
+        }
+        _ => Ok(()),
     }
 }
