@@ -24,6 +24,19 @@ const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC);
 
+/// The name that the models give the error.
+fn name(error: AccessError) -> &'static str {
+    match error {
+        AccessError::UnknownKey { .. } => "key",
+        AccessError::WrongPd { .. } => "pd",
+        AccessError::Denied { .. } => "access",
+        AccessError::OutOfBounds { .. } => "bounds",
+        AccessError::StaleKey { .. } => "stale",
+        AccessError::WrongQp { .. } => "qp",
+        AccessError::Window { .. } => "local",
+    }
+}
+
 /// Where tests map their pages: far below the addresses that the system gives out, which begin at
 /// the top. A hole that a test makes there is not filled by what another thread maps, which
 /// accesses that ought to fail would then reach.

@@ -154,17 +154,6 @@ impl Model {
     }
 }
 
-fn name(error: AccessError) -> &'static str {
-    match error {
-        AccessError::StaleKey { .. } => "stale",
-        AccessError::Window { .. } => "local",
-        AccessError::WrongQp { .. } => "qp",
-        AccessError::Denied { .. } => "access",
-        AccessError::OutOfBounds { .. } => "bounds",
-        AccessError::UnknownKey { .. } | AccessError::WrongPd { .. } => "neither can be",
-    }
-}
-
 fn by(qp: u32) -> Accessor {
     Accessor { pd: PD, qpn: Some(Qpn::masked(qp)) }
 }
@@ -175,192 +164,237 @@ fn writes_well(access: u32) -> bool {
     access & 0b1010 == 0 || access & 1 != 0
 }
 
-fn run(memory: &Memory, steps: Vec<Step>) -> Result<(), TestCaseError> {
-    let buffer = Arc::new(Buffer::new(ARENA * PAGE).unwrap());
-    let mut model = Model { bytes: vec![0; ARENA * PAGE], ..Model::default() };
-    let region =
-        memory.register_buffer(PD, &buffer, 0..ARENA * PAGE, IOVA, ALL | Access::MW_BIND).unwrap();
-    let places = (0..ARENA * PAGE).collect();
-    let view = View { start: IOVA, places, access: 31, qp: 0, window: false, over: None };
-    model.views.insert(region.rkey.0 >> 8, view);
-    model.low.insert(region.rkey.0 >> 8, region.rkey.0 as u8);
-    let windows = WINDOWS.map(|kind| memory.alloc_mw(PD, kind).unwrap());
-    let fast = [(); FAST].map(|()| memory.alloc_fast(PD, 3).unwrap());
-    let objects: Vec<u32> = windows.iter().chain(&fast).map(|key| key.0 >> 8).collect();
-    for key in windows.iter().chain(&fast) {
-        model.low.insert(key.0 >> 8, key.0 as u8);
+/// The memory under test beside the model, and what both were given to begin with.
+struct World<'m> {
+    memory: &'m Memory,
+    model: Model,
+    buffer: Arc<Buffer>,
+    region: Mr,
+    windows: [Rkey; WINDOWS.len()],
+    fast: [Rkey; FAST],
+}
+
+impl<'m> World<'m> {
+    fn new(memory: &'m Memory) -> Self {
+        let buffer = Arc::new(Buffer::new(ARENA * PAGE).unwrap());
+        let mut model = Model { bytes: vec![0; ARENA * PAGE], ..Model::default() };
+        let access = ALL | Access::MW_BIND;
+        let region = memory.register_buffer(PD, &buffer, 0..ARENA * PAGE, IOVA, access).unwrap();
+        let places = (0..ARENA * PAGE).collect();
+        let view = View { start: IOVA, places, access: 31, qp: 0, window: false, over: None };
+        model.views.insert(region.rkey.0 >> 8, view);
+        let windows = WINDOWS.map(|kind| memory.alloc_mw(PD, kind).unwrap());
+        let fast = [(); FAST].map(|()| memory.alloc_fast(PD, 3).unwrap());
+        for key in windows.iter().chain(&fast).chain([&region.rkey]) {
+            model.low.insert(key.0 >> 8, key.0 as u8);
+        }
+        Self { memory, model, buffer, region, windows, fast }
     }
-    let key_of = |model: &Model, pick: Pick| {
-        let object = objects[pick.object];
-        object << 8 | u32::from(pick.low.unwrap_or(model.low[&object]))
-    };
-    let addr_of = |model: &Model, key: u32, at: i64| {
-        model.views.get(&(key >> 8)).map_or(IOVA, |view| view.start).wrapping_add_signed(at)
-    };
-    for step in steps {
+
+    fn key_of(&self, pick: Pick) -> u32 {
+        let key = self.windows.iter().chain(&self.fast).nth(pick.object).unwrap();
+        let object = key.0 >> 8;
+        object << 8 | u32::from(pick.low.unwrap_or(self.model.low[&object]))
+    }
+
+    fn addr_of(&self, key: u32, at: i64) -> u64 {
+        let view = self.model.views.get(&(key >> 8));
+        view.map_or(IOVA, |view| view.start).wrapping_add_signed(at)
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
         match step {
-            Step::Map { fast: nr, pages, skip, len } => {
-                let len = len.min(pages.len() * PAGE - skip);
-                let used = (skip + len).div_ceil(PAGE);
-                let parts: Vec<_> = pages[..used]
-                    .iter()
-                    .enumerate()
-                    .map(|(index, page)| {
-                        let start = if index == 0 { skip } else { 0 };
-                        let end = if index + 1 == used { skip + len - index * PAGE } else { PAGE };
-                        (&buffer, page * PAGE + start..page * PAGE + end)
-                    })
-                    .collect();
-                let start = IOVA + skip as u64;
-                prop_assert_eq!(memory.map_fast_buffers(fast[nr], &parts, PAGE, start), Ok(()));
-                let places = parts.into_iter().flat_map(|(_, range)| range).collect();
-                model.mapped.insert(fast[nr].0 >> 8, (start, places));
-            }
-            Step::Register { fast: nr, low, access } => {
-                let object = fast[nr].0 >> 8;
-                let outcome = memory.register_fast(
-                    Rkey(object << 8 | u32::from(low)),
-                    Access::from_bits_retain(access),
-                    PD,
-                );
-                let free = !model.views.contains_key(&object);
-                let allowed = free && model.mapped.contains_key(&object) && writes_well(access);
-                prop_assert_eq!(outcome.is_ok(), allowed, "{:?}", outcome);
-                if allowed {
-                    // What was registered may be registered again without being mapped again.
-                    let (start, places) = model.mapped[&object].clone();
-                    let start = if access & 32 != 0 { 0 } else { start };
-                    model.views.insert(
-                        object,
-                        View { start, places, access, qp: 0, window: false, over: None },
-                    );
-                    model.low.insert(object, low);
-                }
-            }
-            Step::Bind { window: nr, stale, low, over, at, len, access, qp } => {
-                let window = windows[nr].0 >> 8;
-                let key = window << 8 | u32::from(model.low[&window]) ^ u32::from(stale);
-                let target = over.map_or(region.lkey.0 >> 8, |nr| fast[nr].0 >> 8);
-                let lkey = target << 8 | u32::from(model.low[&target]);
-                let addr = addr_of(&model, lkey, at);
-                let access_flags = Access::from_bits_retain(access);
-                let new_rkey = Rkey(u32::from(low));
-                let bind = Bind {
-                    window: Rkey(key),
-                    new_rkey,
-                    region: Lkey(lkey),
-                    addr,
-                    length: len,
-                    access: access_flags,
-                };
-                let outcome = memory.bind(&bind, by(qp));
-                let type_2 = WINDOWS[nr] == MwType::Type2;
-                let fits_window = !stale
-                    && access & 16 == 0
-                    && if type_2 {
-                        len != 0 && !model.views.contains_key(&window)
-                    } else {
-                        access & 32 == 0
-                    };
-                let target_places = model.views.get(&target).and_then(|view| {
-                    let from = addr.checked_sub(view.start)? as usize;
-                    let bindable =
-                        view.access & 48 == 16 && (access & 0b1010 == 0 || view.access & 1 != 0);
-                    Some(view.places.get(from..)?.get(..len as usize)?.to_vec())
-                        .filter(|_| bindable)
-                });
-                prop_assert_eq!(
-                    outcome.is_ok(),
-                    fits_window && (len == 0 || target_places.is_some()),
-                    "{:?}",
-                    outcome
-                );
-                if let Ok(key) = outcome {
-                    prop_assert_eq!(key, Rkey(window << 8 | u32::from(low)));
-                    model.views.remove(&window);
-                    model.low.insert(window, low);
-                    if len != 0 {
-                        let places = target_places.unwrap_or_default();
-                        let start = if access & 32 != 0 { 0 } else { addr };
-                        let qp = if type_2 { qp } else { 0 };
-                        model.views.insert(
-                            window,
-                            View { start, places, access, qp, window: true, over: Some(target) },
-                        );
-                    }
-                }
-            }
-            Step::Invalidate { key, qp, peer } => {
-                let (nr, key) = (key.object, key_of(&model, key));
-                let who = if peer { Invalidator::Peer } else { Invalidator::Local };
-                let outcome = memory.invalidate(Rkey(key), by(qp), who);
-                let (object, right_key) = (key >> 8, model.low[&(key >> 8)] == key as u8);
-                let allowed = right_key
-                    && match (WINDOWS.get(nr), model.views.get(&object)) {
-                        (Some(MwType::Type1), _) | (Some(MwType::Type2), None) => false,
-                        (Some(MwType::Type2), Some(view)) => view.qp == qp,
-                        (None, None) => !peer,
-                        (None, Some(_)) => !model.bound_to(object),
-                    };
-                prop_assert_eq!(outcome.is_ok(), allowed, "{:?}", outcome);
-                if allowed {
-                    model.views.remove(&object);
-                }
-            }
+            Step::Map { fast, pages, skip, len } => self.map(self.fast[fast], &pages, skip, len),
+            Step::Register { fast, low, access } => self.register(self.fast[fast], low, access),
+            Step::Bind { .. } => self.bind(&step),
+            Step::Invalidate { key, qp, peer } => self.invalidate(key, qp, peer),
             Step::Destroy { qp } => {
-                memory.unbind_all_of(Qpn::masked(qp));
-                model.views.retain(|_, view| view.qp != qp);
+                self.memory.unbind_all_of(Qpn::masked(qp));
+                self.model.views.retain(|_, view| view.qp != qp);
+                Ok(())
             }
             Step::Write { key, need, at, len, fill, qp } => {
-                let key = key_of(&model, key);
-                let addr = addr_of(&model, key, at);
-                let expected = model.access(key, qp, need, addr, len);
-                let pin = memory.pin(key, by(qp), Access::from_bits_retain(need), addr, len as u64);
-                prop_assert_eq!(
-                    pin.as_ref().map(drop).map_err(|e| name(*e)),
-                    expected.as_ref().map(drop).map_err(|e| *e)
-                );
-                if let (Ok(pin), Ok(places)) = (pin, expected) {
-                    let view = &model.views[&(key >> 8)];
-                    let writable = view.access & if view.window { 0b1010 } else { 1 } != 0;
-                    // One page may stand in a list twice, so every byte of a write is the same.
-                    let written = pin.write(addr, &vec![fill; len]);
-                    prop_assert_eq!(written, if writable { Ok(()) } else { Err(Fault::ReadOnly) });
-                    if writable {
-                        places.into_iter().for_each(|place| model.bytes[place] = fill);
-                    }
-                }
+                self.access(
+                    self.key_of(key),
+                    need,
+                    at,
+                    len,
+                    qp,
+                    |pin, addr, view, places, bytes| {
+                        let writable = view.access & if view.window { 0b1010 } else { 1 } != 0;
+                        // One page may stand in a list twice, so every byte of a write is the same.
+                        let written = pin.write(addr, &vec![fill; len]);
+                        prop_assert_eq!(
+                            written,
+                            if writable { Ok(()) } else { Err(Fault::ReadOnly) }
+                        );
+                        if writable {
+                            places.into_iter().for_each(|place| bytes[place] = fill);
+                        }
+                        Ok(())
+                    },
+                )
             }
             Step::Read { key, at, len, qp } => {
-                let key = key_of(&model, key);
-                let addr = addr_of(&model, key, at);
-                let expected = model.access(key, qp, 4, addr, len);
-                let pin = memory.pin(key, by(qp), Access::REMOTE_READ, addr, len as u64);
-                prop_assert_eq!(
-                    pin.as_ref().map(drop).map_err(|e| name(*e)),
-                    expected.as_ref().map(drop).map_err(|e| *e)
-                );
-                if let (Ok(pin), Ok(places)) = (pin, expected) {
+                self.access(self.key_of(key), 4, at, len, qp, |pin, addr, _, places, bytes| {
                     let mut seen = vec![0xa5; len];
                     prop_assert_eq!(pin.read(addr, &mut seen), Ok(()));
-                    let there: Vec<u8> =
-                        places.into_iter().map(|place| model.bytes[place]).collect();
+                    let there: Vec<u8> = places.into_iter().map(|place| bytes[place]).collect();
                     prop_assert_eq!(seen, there);
-                }
+                    Ok(())
+                })
             }
         }
-        for lkey in fast.map(|key| Lkey(key.0)).into_iter().chain([region.lkey]) {
-            if model.bound_to(lkey.0 >> 8) {
-                let busy = matches!(memory.deregister(lkey), Err(DeregMrError::Busy { .. }));
+    }
+
+    fn map(
+        &mut self,
+        fast: Rkey,
+        pages: &[usize],
+        skip: usize,
+        len: usize,
+    ) -> Result<(), TestCaseError> {
+        let len = len.min(pages.len() * PAGE - skip);
+        let used = (skip + len).div_ceil(PAGE);
+        let ranges = pages[..used].iter().enumerate().map(|(index, page)| {
+            let start = if index == 0 { skip } else { 0 };
+            let end = if index + 1 == used { skip + len - index * PAGE } else { PAGE };
+            page * PAGE + start..page * PAGE + end
+        });
+        let parts: Vec<_> = ranges.map(|range| (&self.buffer, range)).collect();
+        let start = IOVA + skip as u64;
+        prop_assert_eq!(self.memory.map_fast_buffers(fast, &parts, PAGE, start), Ok(()));
+        let places = parts.into_iter().flat_map(|(_, range)| range).collect();
+        self.model.mapped.insert(fast.0 >> 8, (start, places));
+        Ok(())
+    }
+
+    fn register(&mut self, fast: Rkey, low: u8, access: u32) -> Result<(), TestCaseError> {
+        let object = fast.0 >> 8;
+        let key = Rkey(object << 8 | u32::from(low));
+        let outcome = self.memory.register_fast(key, Access::from_bits_retain(access), PD);
+        let free = !self.model.views.contains_key(&object);
+        let mapped = self.model.mapped.get(&object).filter(|_| free && writes_well(access));
+        prop_assert_eq!(outcome.is_ok(), mapped.is_some(), "{:?}", outcome);
+        // What was registered may be registered again without being mapped again.
+        if let Some((start, places)) = mapped.cloned() {
+            let start = if access & 32 != 0 { 0 } else { start };
+            let view = View { start, places, access, qp: 0, window: false, over: None };
+            self.model.views.insert(object, view);
+            self.model.low.insert(object, low);
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        let &Step::Bind { window: nr, stale, low, over, at, len, access, qp } = step else {
+            unreachable!("not a bind: {step:?}")
+        };
+        let window = self.windows[nr].0 >> 8;
+        let key = window << 8 | u32::from(self.model.low[&window]) ^ u32::from(stale);
+        let target = over.map_or(self.region.lkey.0 >> 8, |nr| self.fast[nr].0 >> 8);
+        let lkey = target << 8 | u32::from(self.model.low[&target]);
+        let addr = self.addr_of(lkey, at);
+        let bind = Bind {
+            window: Rkey(key),
+            new_rkey: Rkey(u32::from(low)),
+            region: Lkey(lkey),
+            addr,
+            length: len,
+            access: Access::from_bits_retain(access),
+        };
+        let outcome = self.memory.bind(&bind, by(qp));
+        let views = &mut self.model.views;
+        let type_2 = WINDOWS[nr] == MwType::Type2;
+        let fits_type =
+            if type_2 { len != 0 && !views.contains_key(&window) } else { access & 32 == 0 };
+        let fits_window = !stale && access & 16 == 0 && fits_type;
+        let places = views.get(&target).and_then(|view| {
+            let from = addr.checked_sub(view.start)? as usize;
+            let bindable = view.access & 48 == 16 && (access & 0b1010 == 0 || view.access & 1 != 0);
+            Some(view.places.get(from..)?.get(..len as usize)?.to_vec()).filter(|_| bindable)
+        });
+        let allowed = fits_window && (len == 0 || places.is_some());
+        prop_assert_eq!(outcome.is_ok(), allowed, "{:?}", outcome);
+        let Ok(key) = outcome else { return Ok(()) };
+        prop_assert_eq!(key, Rkey(window << 8 | u32::from(low)));
+        views.remove(&window);
+        self.model.low.insert(window, low);
+        if len != 0 {
+            let start = if access & 32 != 0 { 0 } else { addr };
+            let (qp, places) = (if type_2 { qp } else { 0 }, places.unwrap_or_default());
+            let view = View { start, places, access, qp, window: true, over: Some(target) };
+            views.insert(window, view);
+        }
+        Ok(())
+    }
+
+    fn invalidate(&mut self, pick: Pick, qp: u32, peer: bool) -> Result<(), TestCaseError> {
+        let key = self.key_of(pick);
+        let who = if peer { Invalidator::Peer } else { Invalidator::Local };
+        let outcome = self.memory.invalidate(Rkey(key), by(qp), who);
+        let (object, right_key) = (key >> 8, self.model.low[&(key >> 8)] == key as u8);
+        let allowed = right_key
+            && match (WINDOWS.get(pick.object), self.model.views.get(&object)) {
+                (Some(MwType::Type1), _) | (Some(MwType::Type2), None) => false,
+                (Some(MwType::Type2), Some(view)) => view.qp == qp,
+                (None, None) => !peer,
+                (None, Some(_)) => !self.model.bound_to(object),
+            };
+        prop_assert_eq!(outcome.is_ok(), allowed, "{:?}", outcome);
+        if allowed {
+            self.model.views.remove(&object);
+        }
+        Ok(())
+    }
+
+    /// One access by `key`. If model and memory allow it, `operate` does it to both: it is given
+    /// the key's view, and the bytes of the arena with the places of those accessed.
+    fn access(
+        &mut self,
+        key: u32,
+        need: u32,
+        at: i64,
+        len: usize,
+        qp: u32,
+        operate: impl FnOnce(&Pin<'_>, u64, &View, Vec<usize>, &mut [u8]) -> Result<(), TestCaseError>,
+    ) -> Result<(), TestCaseError> {
+        let addr = self.addr_of(key, at);
+        let expected = self.model.access(key, qp, need, addr, len);
+        let need = Access::from_bits_retain(need);
+        let pin = self.memory.pin(key, by(qp), need, addr, len as u64);
+        prop_assert_eq!(
+            pin.as_ref().map(drop).map_err(|e| name(*e)),
+            expected.as_ref().map(drop).map_err(|e| *e)
+        );
+        let (Ok(pin), Ok(places)) = (pin, expected) else { return Ok(()) };
+        let Model { views, bytes, .. } = &mut self.model;
+        operate(&pin, addr, &views[&(key >> 8)], places, bytes)
+    }
+
+    /// What a window is bound to cannot be deregistered.
+    fn check_busy(&self) -> Result<(), TestCaseError> {
+        for lkey in self.fast.map(|key| Lkey(key.0)).into_iter().chain([self.region.lkey]) {
+            if self.model.bound_to(lkey.0 >> 8) {
+                let busy = matches!(self.memory.deregister(lkey), Err(DeregMrError::Busy { .. }));
                 prop_assert!(busy);
             }
         }
+        Ok(())
     }
-    windows.into_iter().for_each(|key| memory.dealloc_mw(key).unwrap());
-    fast.into_iter().for_each(|key| memory.deregister(Lkey(key.0)).unwrap());
-    memory.deregister(region.lkey).unwrap();
+}
+
+fn run(memory: &Memory, steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let mut world = World::new(memory);
+    for step in steps {
+        world.step(step)?;
+        world.check_busy()?;
+    }
+    world.windows.into_iter().for_each(|key| memory.dealloc_mw(key).unwrap());
+    world.fast.into_iter().for_each(|key| memory.deregister(Lkey(key.0)).unwrap());
+    memory.deregister(world.region.lkey).unwrap();
     prop_assert_eq!((memory.count(), memory.count_windows(), memory.count_in(PD)), (0, 0, 0));
-    prop_assert_eq!(Arc::strong_count(&buffer), 1);
+    prop_assert_eq!(Arc::strong_count(&world.buffer), 1);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// All regions of a case lie in one buffer of this many bytes.
 const ARENA: usize = 256;
@@ -104,18 +105,6 @@ impl Model {
     }
 }
 
-fn name(error: AccessError) -> &'static str {
-    match error {
-        AccessError::UnknownKey { .. } => "key",
-        AccessError::WrongPd { .. } => "pd",
-        AccessError::Denied { .. } => "access",
-        AccessError::OutOfBounds { .. } => "bounds",
-        AccessError::StaleKey { .. } => "stale",
-        AccessError::WrongQp { .. } => "qp",
-        AccessError::Window { .. } => "local",
-    }
-}
-
 fn run(memory: &Memory, steps: Vec<Step>) -> Result<(), TestCaseError> {
     let buffer = Buffer::new(ARENA + 128).unwrap();
     let mut model =
@@ -152,37 +141,26 @@ fn run(memory: &Memory, steps: Vec<Step>) -> Result<(), TestCaseError> {
                 );
             }
             Step::Write { which, key_error, pd, need, addr, len, fill } => {
-                let Some((mr, _)) = model.pick(which) else { continue };
-                let (key, pd, need) =
-                    (mr.rkey.0 ^ key_error, PdId(pd), Access::from_bits_retain(need));
-                let addr = addr.resolve(&mr);
-                let expected = model.access(key, pd, need, addr, len as u64);
-                let pin = memory.pin(key, pd, need, addr, len as u64);
-                prop_assert_eq!(pin.as_ref().map(drop).map_err(|e| name(*e)), expected.map(drop));
-                if let (Ok(pin), Ok(offset)) = (pin, expected) {
+                let access = Attempt { which, key_error, pd: Some(pd), need, addr, len };
+                access.run(memory, &mut model, |pin, addr, mr, at, bytes| {
                     let data: Vec<u8> = (0..len).map(|i| fill.wrapping_add(i as u8)).collect();
-                    let writable = model.regions[&key].0.access.contains(Access::LOCAL_WRITE);
-                    prop_assert_eq!(
-                        pin.write(addr, &data),
-                        if writable { Ok(()) } else { Err(Fault::ReadOnly) }
-                    );
+                    let writable = mr.access.contains(Access::LOCAL_WRITE);
+                    let outcome = if writable { Ok(()) } else { Err(Fault::ReadOnly) };
+                    prop_assert_eq!(pin.write(addr, &data), outcome);
                     if writable {
-                        model.bytes[offset..offset + len].copy_from_slice(&data);
+                        bytes[at].copy_from_slice(&data);
                     }
-                }
+                    Ok(())
+                })?;
             }
             Step::Read { which, pd, need, addr, len } => {
-                let Some((mr, _)) = model.pick(which) else { continue };
-                let (key, pd, need) = (mr.rkey.0, PdId(pd), Access::from_bits_retain(need));
-                let addr = addr.resolve(&mr);
-                let expected = model.access(key, pd, need, addr, len as u64);
-                let pin = memory.pin(key, pd, need, addr, len as u64);
-                prop_assert_eq!(pin.as_ref().map(drop).map_err(|e| name(*e)), expected.map(drop));
-                if let (Ok(pin), Ok(offset)) = (pin, expected) {
+                let access = Attempt { which, key_error: 0, pd: Some(pd), need, addr, len };
+                access.run(memory, &mut model, |pin, addr, _, at, bytes| {
                     let mut seen = vec![0xa5; len];
                     prop_assert_eq!(pin.read(addr, &mut seen), Ok(()));
-                    prop_assert_eq!(&seen, &model.bytes[offset..offset + len]);
-                }
+                    prop_assert_eq!(&seen, &bytes[at]);
+                    Ok(())
+                })?;
             }
             Step::FetchAdd { which, addr, add } => {
                 atomic(memory, &mut model, which, addr, |pin, addr, before| {
@@ -208,6 +186,39 @@ fn run(memory: &Memory, steps: Vec<Step>) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// An access to the region of one of the keys.
+struct Attempt {
+    which: usize,
+    key_error: u32,
+    /// The region's own, if none.
+    pd: Option<u32>,
+    need: u32,
+    addr: Addr,
+    len: usize,
+}
+
+impl Attempt {
+    /// Pins the memory. If model and memory allow it, `operate` does it to both: it is given the
+    /// region, and where in the model's bytes the memory is.
+    fn run(
+        self,
+        memory: &Memory,
+        model: &mut Model,
+        operate: impl FnOnce(&Pin<'_>, u64, &Mr, Range<usize>, &mut [u8]) -> Result<(), TestCaseError>,
+    ) -> Result<(), TestCaseError> {
+        let Some((mr, _)) = model.pick(self.which) else { return Ok(()) };
+        let (key, pd) = (mr.rkey.0 ^ self.key_error, self.pd.map_or(mr.pd, PdId));
+        let need = Access::from_bits_retain(self.need);
+        let addr = self.addr.resolve(&mr);
+        let expected = model.access(key, pd, need, addr, self.len as u64);
+        let pin = memory.pin(key, pd, need, addr, self.len as u64);
+        prop_assert_eq!(pin.as_ref().map(drop).map_err(|e| name(*e)), expected.map(drop));
+        let (Ok(pin), Ok(offset)) = (pin, expected) else { return Ok(()) };
+        let Model { regions, bytes, .. } = model;
+        operate(&pin, addr, &regions[&key].0, offset..offset + self.len, bytes)
+    }
+}
+
 /// One atomic operation. `operate` is told what the model has there, and returns the outcome and
 /// what must be there then.
 fn atomic(
@@ -217,24 +228,20 @@ fn atomic(
     addr: Addr,
     operate: impl Fn(&Pin<'_>, u64, u64) -> (Result<u64, Fault>, u64),
 ) -> Result<(), TestCaseError> {
-    let Some((mr, _)) = model.pick(which) else { return Ok(()) };
-    let (key, need) = (mr.rkey.0, Access::REMOTE_ATOMIC);
-    let addr = addr.resolve(&mr);
-    let expected = model.access(key, mr.pd, need, addr, 8);
-    let pin = memory.pin(key, mr.pd, need, addr, 8);
-    prop_assert_eq!(pin.as_ref().map(drop).map_err(|e| name(*e)), expected.map(drop));
-    if let (Ok(pin), Ok(offset)) = (pin, expected) {
-        let word: [u8; 8] = model.bytes[offset..offset + 8].try_into().unwrap();
+    let need = Access::REMOTE_ATOMIC.bits();
+    let access = Attempt { which, key_error: 0, pd: None, need, addr, len: 8 };
+    access.run(memory, model, |pin, addr, _, at, bytes| {
+        let word: [u8; 8] = bytes[at.clone()].try_into().unwrap();
         let before = u64::from_ne_bytes(word);
-        let (outcome, after) = operate(&pin, addr, before);
-        if addr.is_multiple_of(8) && offset.is_multiple_of(8) {
+        let (outcome, after) = operate(pin, addr, before);
+        if addr.is_multiple_of(8) && at.start.is_multiple_of(8) {
             prop_assert_eq!(outcome, Ok(before));
-            model.bytes[offset..offset + 8].copy_from_slice(&after.to_ne_bytes());
+            bytes[at].copy_from_slice(&after.to_ne_bytes());
         } else {
             prop_assert_eq!(outcome, Err(Fault::Misaligned { addr }));
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 proptest! {
