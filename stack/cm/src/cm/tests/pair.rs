@@ -227,81 +227,10 @@ impl Pair {
     }
 
     fn on_event(&mut self, side: usize, CmEvent { id, kind }: CmEvent) {
-        let now = self.now;
-        let script = self.script;
         match kind {
-            CmEventKind::Request { mad, .. } => {
-                if !self.sides[side].held.contains(&id) {
-                    self.sides[side].held.push(id);
-                }
-                let cm = &mut self.sides[side].cm;
-                match (mad.message, script) {
-                    (CmMessage::SidrReq(_), _) => {
-                        cm.answer_service(
-                            now,
-                            id,
-                            SidrRep { qpn: Qpn::masked(9), ..SidrRep::default() },
-                        )
-                        .unwrap();
-                    }
-                    (_, Script::PassiveRejects) => {
-                        let data = PrivateData::new(b"no").unwrap();
-                        cm.reject(now, id, RejReason::CONSUMER_DEFINED, NO_INFO, data).unwrap();
-                        self.let_go(side, id);
-                    }
-                    (_, Script::PassiveDrops) => self.let_go(side, id),
-                    (_, Script::Delays(1)) => {
-                        cm.delay_answer(now, id, Bits::masked(21), PrivateData::NONE).unwrap();
-                        self.after(side, 7 * SECOND_NS, Later::Accept(id));
-                    }
-                    _ => self.accept(side, id),
-                }
-            }
+            CmEventKind::Request { mad, .. } => self.on_request(side, id, &mad),
             CmEventKind::Established => self.established(side, id),
-            CmEventKind::Message(mad) => match mad.message {
-                CmMessage::Rep(_) => {
-                    let cm = &mut self.sides[side].cm;
-                    match script {
-                        Script::ActiveRejects => {
-                            cm.reject(
-                                now,
-                                id,
-                                RejReason::CONSUMER_DEFINED,
-                                NO_INFO,
-                                PrivateData::NONE,
-                            )
-                            .unwrap();
-                            self.sides[side].refused.push(RejReason::CONSUMER_DEFINED);
-                            self.let_go(side, id);
-                        }
-                        Script::Delays(0) => {
-                            cm.delay_answer(now, id, Bits::masked(21), PrivateData::NONE).unwrap();
-                            self.after(side, 7 * SECOND_NS, Later::Confirm(id));
-                        }
-                        Script::DataFirst => {
-                            self.receive_data();
-                            self.confirm(side, id);
-                        }
-                        _ => self.confirm(side, id),
-                    }
-                }
-                CmMessage::Rtu(_) => self.established(side, id),
-                CmMessage::Rej(rej) => {
-                    self.sides[side].refused.push(rej.reason);
-                    if self.sides[side].cm.state(id) == Some(CmState::Idle) {
-                        self.let_go(side, id);
-                    }
-                }
-                CmMessage::Dreq(_) => {
-                    self.sides[side].cm.confirm_disconnect(now, id, PrivateData::NONE).unwrap();
-                }
-                CmMessage::SidrRep(rep) => {
-                    self.sides[side].resolved += usize::from(rep.qpn == Qpn::masked(9));
-                    self.let_go(side, id);
-                }
-                CmMessage::Drep(_) | CmMessage::Mra(_) => {}
-                other => panic!("{other}"),
-            },
+            CmEventKind::Message(mad) => self.on_message(side, id, &mad),
             CmEventKind::TimedOut(_) => {
                 self.sides[side].timed_out += 1;
                 if self.sides[side].cm.state(id) == Some(CmState::Idle) {
@@ -309,6 +238,69 @@ impl Pair {
                 }
             }
             CmEventKind::TimewaitOver => self.let_go(side, id),
+        }
+    }
+
+    fn on_request(&mut self, side: usize, id: CommId, mad: &Mad) {
+        let now = self.now;
+        let Side { cm, held, .. } = &mut self.sides[side];
+        if !held.contains(&id) {
+            held.push(id);
+        }
+        match (mad.message, self.script) {
+            (CmMessage::SidrReq(_), _) => {
+                let rep = SidrRep { qpn: Qpn::masked(9), ..SidrRep::default() };
+                cm.answer_service(now, id, rep).unwrap();
+            }
+            (_, Script::PassiveRejects) => {
+                let data = PrivateData::new(b"no").unwrap();
+                cm.reject(now, id, RejReason::CONSUMER_DEFINED, NO_INFO, data).unwrap();
+                self.let_go(side, id);
+            }
+            (_, Script::PassiveDrops) => self.let_go(side, id),
+            (_, Script::Delays(1)) => {
+                cm.delay_answer(now, id, Bits::masked(21), PrivateData::NONE).unwrap();
+                self.after(side, 7 * SECOND_NS, Later::Accept(id));
+            }
+            _ => self.accept(side, id),
+        }
+    }
+
+    fn on_message(&mut self, side: usize, id: CommId, mad: &Mad) {
+        let now = self.now;
+        let Side { cm, refused, resolved, .. } = &mut self.sides[side];
+        match (mad.message, self.script) {
+            (CmMessage::Rep(_), Script::ActiveRejects) => {
+                let reason = RejReason::CONSUMER_DEFINED;
+                cm.reject(now, id, reason, NO_INFO, PrivateData::NONE).unwrap();
+                refused.push(reason);
+                self.let_go(side, id);
+            }
+            (CmMessage::Rep(_), Script::Delays(0)) => {
+                cm.delay_answer(now, id, Bits::masked(21), PrivateData::NONE).unwrap();
+                self.after(side, 7 * SECOND_NS, Later::Confirm(id));
+            }
+            (CmMessage::Rep(_), Script::DataFirst) => {
+                self.receive_data();
+                self.confirm(side, id);
+            }
+            (CmMessage::Rep(_), _) => self.confirm(side, id),
+            (CmMessage::Rtu(_), _) => self.established(side, id),
+            (CmMessage::Rej(rej), _) => {
+                refused.push(rej.reason);
+                if cm.state(id) == Some(CmState::Idle) {
+                    self.let_go(side, id);
+                }
+            }
+            (CmMessage::Dreq(_), _) => {
+                cm.confirm_disconnect(now, id, PrivateData::NONE).unwrap();
+            }
+            (CmMessage::SidrRep(rep), _) => {
+                *resolved += usize::from(rep.qpn == Qpn::masked(9));
+                self.let_go(side, id);
+            }
+            (CmMessage::Drep(_) | CmMessage::Mra(_), _) => {}
+            (other, _) => panic!("{other}"),
         }
     }
 
