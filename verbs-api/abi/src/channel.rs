@@ -74,16 +74,6 @@ impl ChannelObject {
         }
     }
 
-    /// Takes an event if there is one.
-    pub fn try_event(&self) -> Result<Option<CqEvent>, Errno> {
-        while self.fd.try_take()? {
-            if let Some(event) = self.channel.redeem() {
-                return Ok(Some(event));
-            }
-        }
-        Ok(None)
-    }
-
     /// Writes the number of its queues where the program may look for it.
     ///
     /// # Safety

@@ -27,7 +27,7 @@
 //! | [`live`] | which of them are there |
 //! | [`events`] | asynchronous events |
 //! | [`cm`] | librdmacm |
-//! | [`rsocket`] | its sockets |
+//! | [`rsocket`] | the C functions of its sockets |
 //! | [`text`], [`rate`], [`sysfs`] | what needs no device |
 //! | [`logging`] | `URXE_LOG` |
 //! | [`loading`] | what is looked for when the library is loaded |

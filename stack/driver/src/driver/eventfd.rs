@@ -12,6 +12,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, read, write};
 
 use crate::cq::Wake;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{Mutex, lock};
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -129,5 +131,52 @@ impl AsFd for EventFd {
 impl AsRawFd for EventFd {
     fn as_raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+}
+
+/// The descriptor of an event channel of connections. It counts the events of one call when they
+/// are [announced](Wake::announce), after the call: the woken thread asks for the core's lock,
+/// which the call holds.
+#[derive(Debug)]
+pub struct DeferredEventFd {
+    fd: EventFd,
+    /// Events that the descriptor does not count yet.
+    due: AtomicU32,
+    /// Held while events move from `due` to the descriptor, or are withdrawn.
+    counting: Mutex<()>,
+}
+
+impl DeferredEventFd {
+    /// A counter of 0.
+    ///
+    /// # Errors
+    /// The system's: no descriptor or no memory is left.
+    pub fn new() -> Result<Self, Errno> {
+        Ok(Self { fd: EventFd::new()?, due: AtomicU32::new(0), counting: Mutex::new(()) })
+    }
+
+    /// The descriptor, for taking events and for adding some that need no announcement.
+    #[must_use]
+    pub const fn fd(&self) -> &EventFd {
+        &self.fd
+    }
+}
+
+impl Wake for DeferredEventFd {
+    fn wake(&self) {
+        self.due.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn withdraw(&self, events: u32) -> u32 {
+        let _counting = lock(&self.counting);
+        let less = |due: u32| Some(due.saturating_sub(events));
+        let due = self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(0);
+        let uncounted = due.min(events);
+        uncounted + self.fd.withdraw(events - uncounted)
+    }
+
+    fn announce(&self) {
+        let _counting = lock(&self.counting);
+        self.fd.add(self.due.swap(0, Ordering::Relaxed));
     }
 }

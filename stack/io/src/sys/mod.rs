@@ -8,6 +8,7 @@
 //! | [`fork`] | descriptors that a forked child must not keep |
 //! | [`message`] | `sendmsg`, `sendmmsg`, `recvmmsg`, and the socket's error queue |
 //! | [`option`] | socket options |
+//! | [`poll`] | polling descriptors that are a caller's plain numbers |
 //! | [`process`] | this process's number, without a system call each time |
 //! | [`record_lock`] | locks that end with the process |
 //! | [`route`] | which way packets leave this host |
@@ -28,6 +29,7 @@ pub mod control;
 pub mod fork;
 pub mod message;
 pub mod option;
+pub mod poll;
 pub mod process;
 pub mod record_lock;
 pub mod route;

@@ -6,13 +6,11 @@
 
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use urxe_stack::cma::ChannelId;
-use urxe_stack::cq::Wake;
-use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::driver::eventfd::DeferredEventFd;
 use urxe_stack::sys::fork::PerProcess;
 
 use super::process::connections;
@@ -25,11 +23,7 @@ use crate::node::lock;
 
 /// What belongs to a channel.
 pub struct Channel {
-    pub fd: EventFd,
-    /// Events that the descriptor does not count yet. Who moves them there or takes them back holds
-    /// `counting`.
-    due: AtomicU32,
-    counting: Mutex<()>,
+    pub events: Arc<DeferredEventFd>,
     pub core: ChannelId,
     /// What programs have written into it.
     pub written: written::Queue,
@@ -50,51 +44,13 @@ pub fn find(channel: *mut rdma_event_channel) -> Result<Arc<Channel>, VerbError>
 /// Makes a channel.
 pub fn create() -> Result<*mut rdma_event_channel, VerbError> {
     let system = |errno| VerbError::System { what: "a descriptor", errno };
-    let fd = EventFd::new().map_err(system)?;
-    let c = rdma_event_channel { fd: fd.as_raw_fd() };
-    let channel = connections().call(|cma, _| {
-        Arc::new_cyclic(|channel| {
-            let wake = Arc::new(ChannelWake(channel.clone()));
-            let (due, counting) = Default::default();
-            Channel {
-                fd,
-                due,
-                counting,
-                core: cma.create_channel(wake),
-                written: written::Queue::default(),
-            }
-        })
-    });
+    let events = Arc::new(DeferredEventFd::new().map_err(system)?);
+    let c = rdma_event_channel { fd: events.fd().as_raw_fd() };
+    let core = connections().call(|cma, _| cma.create_channel(Arc::clone(&events) as _));
+    let channel = Arc::new(Channel { events, core, written: written::Queue::default() });
     let made = Box::into_raw(Box::new(c));
     lock(CHANNELS.get()).insert(made.addr(), channel);
     Ok(made)
-}
-
-/// Wakes who waits on a channel, as long as it is there: once for all events of a call, when the
-/// core's lock is free again, which who wakes asks for first.
-struct ChannelWake(Weak<Channel>);
-
-impl Wake for ChannelWake {
-    fn wake(&self) {
-        if let Some(channel) = self.0.upgrade() {
-            channel.due.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn withdraw(&self, events: u32) -> u32 {
-        let Some(channel) = self.0.upgrade() else { return events };
-        let _counting = lock(&channel.counting);
-        let less = |due: u32| Some(due.saturating_sub(events));
-        let due = channel.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(0);
-        let uncounted = due.min(events);
-        uncounted + channel.fd.withdraw(events - uncounted)
-    }
-
-    fn announce(&self) {
-        let Some(channel) = self.0.upgrade() else { return };
-        let _counting = lock(&channel.counting);
-        channel.fd.add(channel.due.swap(0, Ordering::Relaxed));
-    }
 }
 
 /// Destroys a channel.

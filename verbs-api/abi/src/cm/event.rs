@@ -109,7 +109,7 @@ pub unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_even
             });
             event.map(Taken::Core).or_else(|| written::take(&object.written).map(Taken::Written))
         };
-        let event = object.fd.take_event(redeem);
+        let event = object.events.fd().take_event(redeem);
         let event = event.map_err(|errno| VerbError::System { what: "no event", errno })?;
         let presented = match event {
             // SAFETY: destroying the identifier waits until this event is given back.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use urxe_stack::cma::DeviceKey;
 use urxe_stack::driver::Connections;
+use urxe_stack::memory::PdId;
 use urxe_stack::sys::fork::PerProcess;
 
 use crate::context::{self, Context};
@@ -17,7 +18,8 @@ use crate::devices;
 use crate::error::VerbError;
 use crate::layout::{ibv_context, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr};
 use crate::node::lock;
-use crate::{pd, xrc};
+use crate::pd::{self, PdObject};
+use crate::xrc;
 
 static CONNECTIONS: PerProcess<Arc<Connections>> =
     // The hasher's keys are the operating system's random numbers.
@@ -34,8 +36,10 @@ pub fn connections() -> &'static Arc<Connections> {
 pub struct CmDevice {
     key: DeviceKey,
     pub context: *mut ibv_context,
+    shared: &'static Context,
     /// The domain of queue pairs whose program names none.
     pub pd: *mut ibv_pd,
+    domain: PdId,
     /// READs and atomics that a queue pair can answer, and ask for, at a time.
     pub max_responder_resources: u8,
     pub max_initiator_depth: u8,
@@ -45,6 +49,15 @@ pub struct CmDevice {
 
 // SAFETY: the pointers are of objects that are made once and stay; their own verbs lock.
 unsafe impl Send for CmDevice {}
+
+impl CmDevice {
+    /// The device as rsockets use it.
+    pub fn for_rsockets(&self) -> urxe_rsocket::Device {
+        let Self { key, shared, domain, .. } = *self;
+        let (engine, events) = (&shared.node.engine, &*shared.node.router);
+        urxe_rsocket::Device { key, engine, pd: domain, events }
+    }
+}
 
 /// Opens all devices that this process does not have open yet; fails if there is none at all.
 pub fn open_devices() -> Result<Vec<CmDevice>, VerbError> {
@@ -68,18 +81,22 @@ pub fn open_devices() -> Result<Vec<CmDevice>, VerbError> {
 fn open_one(device: *mut crate::layout::ibv_device) -> Result<CmDevice, VerbError> {
     let context = context::open_listed(device)?;
     // SAFETY: it was just opened, and is never closed.
-    let shared: &Context = unsafe { Context::from_c(context) }?;
+    let shared: &'static Context = unsafe { Context::from_c(context) }?;
     let key = shared.node.engine.connection_key().ok_or(VerbError::Unsupported("connections"))?;
     // SAFETY: as above.
     let pd = unsafe { pd::alloc_pd(context) };
     if pd.is_null() {
         return Err(VerbError::last("a protection domain"));
     }
+    // SAFETY: it was just made, and stays.
+    let domain = unsafe { PdObject::from_c(pd) }?.0.id;
     let limits = shared.device().limits();
     Ok(CmDevice {
         key,
         context,
+        shared,
         pd,
+        domain,
         max_responder_resources: limits.max_qp_rd_atom,
         max_initiator_depth: limits.max_qp_init_rd_atom,
         xrcd: ptr::null_mut(),

@@ -57,7 +57,7 @@ fn remove(channel: &Channel, id: *mut rdma_cm_id) -> VecDeque<Written> {
     let (removed, left) = waiting.drain(..).partition::<VecDeque<_>, _>(|written| written.of == id);
     *waiting = left;
     // Who has taken a count meanwhile finds nothing for it, and takes another.
-    channel.fd.withdraw(u32::try_from(removed.len()).unwrap_or(u32::MAX));
+    channel.events.fd().withdraw(u32::try_from(removed.len()).unwrap_or(u32::MAX));
     removed
 }
 
@@ -75,7 +75,7 @@ pub fn migrate(from: &Channel, to: &Channel, id: *mut rdma_cm_id) {
 
 fn put(channel: &Channel, written: Written) {
     lock(&channel.written).push_back(written);
-    channel.fd.wake();
+    channel.events.fd().wake();
 }
 
 /// # Safety

@@ -3,7 +3,7 @@
 use super::export;
 use crate::absent;
 use crate::cm::written;
-use crate::rsocket::calls;
+use crate::rsocket;
 
 export! {
     v1_15 "@@IBVERBS_1.15" {
@@ -39,8 +39,8 @@ export! {
         rdma_write_cm_event => written::write_cm_event,
     }
     cm1_5 "@@RDMACM_1.5" {
-        repoll_create => calls::epoll_create,
-        repoll_ctl => calls::epoll_ctl,
-        repoll_wait => calls::epoll_wait,
+        repoll_create => rsocket::epoll_create,
+        repoll_ctl => rsocket::epoll_ctl,
+        repoll_wait => rsocket::epoll_wait,
     }
 }

@@ -1,14 +1,10 @@
-//! How a result becomes what a C program gets.
+//! How the result of a call becomes what a C program gets.
 
 use std::ffi::c_int;
 
-use rustix::io::Errno;
+use urxe_rsocket::Result;
 
 use crate::border::{guard, set_errno};
-use crate::error::VerbError;
-
-/// What an rsocket's call comes to.
-pub type Result<T> = std::result::Result<T, Errno>;
 
 /// A type of C's results, of which one value says that `errno` was set.
 pub trait Answer: Copy {
@@ -43,17 +39,12 @@ pub fn answer<T: Answer>(call: &'static str, run: impl FnOnce() -> Result<T>) ->
     })
 }
 
-/// The number of an error of the layers below; the reason goes to whoever asked for it
-/// (`URXE_LOG=info`).
-pub fn errno(error: VerbError) -> Errno {
-    let errno = Errno::from_raw_os_error(error.errno());
-    if errno != Errno::AGAIN {
-        tracing::info!(target: "urxe_abi", "rsocket: {error}");
-    }
-    errno
+/// Runs a call that answers 0.
+pub fn answer_zero(call: &'static str, run: impl FnOnce() -> Result<()>) -> c_int {
+    answer(call, || run().map(|()| 0))
 }
 
-/// A length for C; more than it can say cannot be in memory.
+/// Returns a length for C; more than it can say cannot be in memory.
 pub fn length(bytes: usize) -> isize {
     isize::try_from(bytes).unwrap_or(isize::MAX)
 }

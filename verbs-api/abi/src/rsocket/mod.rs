@@ -1,61 +1,81 @@
-//! rsockets: librdmacm's sockets over queue pairs, SOCK_STREAM over a reliable connection and
-//! SOCK_DGRAM over datagrams.
-//!
-//! The original is a layer over librdmacm's and libibverbs' own calls; here the same layer stands
-//! over `cm` and the engine. What two ends say to each other is [`protocol`], without I/O; the rest
-//! moves bytes, sleeps, and answers C. Facts: rdma-core, `librdmacm/rsocket.c`,
-//! `librdmacm/man/rsocket.7`.
-//!
-//! ```text
-//!   calls (C) --> table --> stream ----> link --> protocol::stream   work requests, completions
-//!                      |       `-> connect    } moved by the service's thread
-//!                      `--> datagram          }
-//! ```
-//! | file | subject |
-//! |---|---|
-//! | [`protocol`] | what two ends say to each other |
-//! | [`calls`], [`transfer`], [`options`] | the C functions |
-//! | [`answer`] | how a result becomes a C result |
-//! | [`table`] | descriptors and what they stand for |
-//! | [`stream`], [`connect`], [`accept`] | a SOCK_STREAM, and how it gets its connection |
-//! | [`endpoint`], [`link`] | queue pair and buffers of a connection; bytes in and out |
-//! | [`datagram`], [`destination`] | a SOCK_DGRAM, and the way to its peers |
-//! | [`iomap`] | riomap and riowrite |
-//! | [`poll`], [`sleepers`] | rpoll and rselect, over rsockets and plain descriptors |
-//! | [`epoll`] | repoll |
-//! | [`service`] | the thread that moves connections and sends keepalives |
-//! | [`config`] | `/etc/rdma/rsocket` |
-//!
-//! # Where it differs from the original
-//! - A connection is accepted only when it stands, so a blocking `rrecv` after `raccept` waits,
-//!   where the original may say EAGAIN.
-//! - `rrecvmsg` and `rreadv` fill all pieces, not only the first.
-//! - rpoll says POLLHUP when the last data was taken, not when the peer's end came in.
-//! - A peer that breaks the protocol ends its connection; the original trusts it.
-//! - The connection manager's word that a peer is gone also wakes who sleeps in `rrecv` and
-//!   `rsend`.
-//! - A forked child has no rsockets: each call says EBADF there. In the original they are no use to
-//!   it either, since its queue pairs stay the parent's; the preload library's way of serving
-//!   children (`RDMAV_FORK_SAFE`) connects them anew, and works.
-//! - AF_IB is refused (there are IP addresses only), and so is what iWARP needs, since no device
-//!   here speaks it.
+//! The C functions of rsockets: they convert arguments and results, and call [`urxe_rsocket`].
 
-pub mod accept;
-pub mod answer;
-pub mod calls;
-pub mod config;
-pub mod connect;
-pub mod datagram;
-pub mod destination;
-pub mod endpoint;
-pub mod epoll;
-pub mod iomap;
-pub mod link;
-pub mod options;
-pub mod poll;
-pub mod protocol;
-pub mod service;
-pub mod sleepers;
-pub mod stream;
-pub mod table;
-pub mod transfer;
+mod answer;
+mod data;
+mod sockets;
+mod waiting;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::{ptr, slice};
+
+use libc::{sockaddr, socklen_t};
+use rustix::io::Errno;
+use urxe_rsocket::{Device, Result};
+use urxe_stack::driver::Connections;
+use urxe_stack::sys::address::RawAddress;
+
+pub use self::data::{
+    iomap, iounmap, iowrite, read, readv, recv, recvfrom, recvmsg, send, sendmsg, sendto, write,
+    writev,
+};
+pub use self::sockets::{
+    accept, bind, close, connect, fcntl, getpeername, getsockname, getsockopt, listen, setsockopt,
+    shutdown, socket,
+};
+pub use self::waiting::{epoll_create, epoll_ctl, epoll_wait, poll, select};
+use crate::cm::process;
+
+/// This process, whose rsockets use the connections and the devices of librdmacm.
+#[derive(Debug)]
+struct Process;
+
+impl urxe_rsocket::Process for Process {
+    fn connections(&self) -> &'static Arc<Connections> {
+        process::connections()
+    }
+
+    fn devices(&self) -> Result<Vec<Device>> {
+        let open = process::open_devices().map_err(|error| {
+            tracing::info!(target: "urxe_abi", "rsocket: {error}");
+            Errno::from_raw_os_error(error.errno())
+        })?;
+        Ok(open.iter().map(process::CmDevice::for_rsockets).collect())
+    }
+}
+
+/// The address that a program gives; `len` bytes of it are there.
+///
+/// # Safety
+/// The ABI's contract.
+unsafe fn given(addr: *const sockaddr, len: socklen_t) -> Result<SocketAddr> {
+    if addr.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the ABI's contract.
+    let bytes = unsafe { slice::from_raw_parts(addr.cast::<u8>(), len as usize) };
+    RawAddress::parse(bytes).ok_or(Errno::INVAL)
+}
+
+/// Writes an address where a program wants it, as much as there is room for, and how long it is.
+///
+/// # Safety
+/// The ABI's contract: `len` is NULL, or says how many bytes there are at `addr`.
+unsafe fn put_address(address: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) {
+    let raw = RawAddress::new(address);
+    let bytes = raw.as_bytes();
+    // SAFETY: the ABI's contract.
+    unsafe {
+        if len.is_null() {
+            return;
+        }
+        if !addr.is_null() {
+            ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                addr.cast::<u8>(),
+                bytes.len().min(*len as usize),
+            );
+        }
+        *len = bytes.len() as socklen_t;
+    }
+}

@@ -6,18 +6,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use urxe_stack::qp::attr::PathMtu;
+use urxe_stack::sync::lock;
+use urxe_wire::Gid;
 
-use super::answer::{Result, errno};
 use super::connect::Phase;
-use super::endpoint::{Id, MAX_QUEUE};
+use super::endpoint::MAX_QUEUE;
+use super::error::Result;
+use super::id::CmId;
 use super::protocol::connect::{meant, told};
 use super::protocol::sender::LOW_WATER;
 use super::protocol::stream::{Life, Sizes};
 use super::service::Service;
 use super::stream::Stream;
-use crate::cm::process::connections;
-use crate::layout::ibv_sa_path_rec;
-use crate::node::lock;
 
 /// The level of options that only rsockets have.
 pub const SOL_RDMA: c_int = 0x10000;
@@ -30,6 +31,9 @@ const RDMA_ROUTE: c_int = 4;
 const PATH_DATA: usize = 72;
 /// Said of a value that is exact (`IBV_PATH_RECORD`).
 const EXACTLY: u8 = 2 << 6;
+/// `IBV_RATE_2_5_GBPS`, the least, which any link has.
+const RATE: u8 = 2;
+const HOP_LIMIT: u8 = 64;
 /// `TCP_MAXSEG` of who has no route yet.
 const NO_ROUTE_SEGMENT: c_int = 2048;
 /// Seconds between keepalives where the system says nothing.
@@ -69,11 +73,6 @@ impl Options {
             type_of_service: 0,
             route: None,
         }
-    }
-
-    /// What a connection has of its listener.
-    pub fn inherit(&mut self, listener: &Self) {
-        self.sizes = listener.sizes;
     }
 
     /// Options that need nothing but their place; whether this is one. `is_fixed`: buffers are made
@@ -175,13 +174,12 @@ impl Stream {
             return Ok(());
         }
         let on = number(value)? != 0;
-        let core = self.id.object()?.core;
         match (level, name) {
             (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
-                let set = connections().call(|cma, _| cma.set_reuse_addr(core, on));
+                let set = self.id.call(|cma, _, id| cma.set_reuse_addr(id, on));
                 // Too late is no error, as in the original.
                 if !is_fixed {
-                    set.map_err(|error| errno(error.into()))?;
+                    set?;
                 }
                 options.reuse_address = on;
             }
@@ -209,14 +207,11 @@ impl Stream {
             }
             (libc::IPPROTO_IP, libc::IP_TOS) => {
                 let tos = number(value)?;
-                let set = connections()
-                    .call(|cma, _| cma.options_mut(core).map(|own| own.tos = tos as u8));
-                set.map_err(|error| errno(error.into()))?;
+                self.id.call(|cma, _, id| cma.options_mut(id).map(|own| own.tos = tos as u8))?;
                 options.type_of_service = tos;
             }
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => {
-                let set = connections().call(|cma, _| cma.set_af_only(core, on));
-                set.map_err(|error| errno(error.into()))?;
+                self.id.call(|cma, _, id| cma.set_af_only(id, on))?;
                 options.only_v6 = on;
             }
             _ => return Err(Errno::OPNOTSUPP),
@@ -227,7 +222,7 @@ impl Stream {
     pub fn option(&self, level: c_int, name: c_int) -> Result<Vec<u8>> {
         match (level, name) {
             (libc::SOL_SOCKET, libc::SO_ERROR) => {
-                let failed = self.link.get().is_some_and(|link| link.life() == Life::Failed);
+                let failed = self.io.get().is_some_and(|io| io.life() == Life::Failed);
                 let error = self.error.swap(0, Ordering::AcqRel);
                 let error = if error == 0 && failed { libc::EIO } else { error };
                 return Ok(error.to_ne_bytes().to_vec());
@@ -241,29 +236,26 @@ impl Stream {
             }
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
                 if let Some(route) = self.route() {
-                    let bytes: c_int = 1 << (7 + c_int::from(route.mtu & 7));
+                    let bytes = route.mtu.bytes() as c_int;
                     return Ok(bytes.to_ne_bytes().to_vec());
                 }
             }
             (libc::IPPROTO_TCP, libc::TCP_INFO) => return Ok(self.tcp_info()),
             (SOL_RDMA, RDMA_ROUTE) if lock(&self.options).route.is_none() => {
-                return Ok(self
-                    .route()
-                    .map(|route| path_data(&route).to_vec())
-                    .unwrap_or_default());
+                let route = self.route();
+                return Ok(route.map(|route| route.path_data().to_vec()).unwrap_or_default());
             }
             _ => {}
         }
         lock(&self.options).get_plain(level, name).ok_or(Errno::OPNOTSUPP)
     }
 
-    /// The path that its address resolved to.
-    fn route(&self) -> Option<ibv_sa_path_rec> {
+    /// Returns the path that its address resolved to.
+    fn route(&self) -> Option<Route> {
         let phase = self.phase();
         let is_resolved =
             matches!(*phase, Phase::Connecting(_) | Phase::Accepting(_) | Phase::Connected);
-        // SAFETY: the record is made before these phases, and changes no more.
-        is_resolved.then(|| unsafe { path_record(&self.id) }).flatten()
+        is_resolved.then(|| Route::of(&self.id).ok()).flatten()
     }
 
     /// State and window, as far as there are such here. It takes no lock that it has to wait for:
@@ -271,21 +263,14 @@ impl Stream {
     fn tcp_info(&self) -> Vec<u8> {
         let mut info = vec![0; TCP_INFO_LEN];
         info[0] = TCP_CLOSE;
-        if let Some(link) = self.link.get() {
-            let is_over = link.try_life().is_some_and(|life| !matches!(life, Life::Open { .. }));
+        if let Some(io) = self.io.get() {
+            let is_over = io.try_life().is_some_and(|life| !matches!(life, Life::Open { .. }));
             info[0] = if is_over { TCP_CLOSE } else { TCP_ESTABLISHED };
-            let window = u32::from(link.endpoint.sizes.send_queue);
+            let window = u32::from(io.endpoint.sizes.send_queue);
             info[SND_CWND..SND_CWND + 4].copy_from_slice(&window.to_ne_bytes());
         }
         info
     }
-}
-
-/// # Safety
-/// Nobody makes another record meanwhile.
-unsafe fn path_record(id: &Id) -> Option<ibv_sa_path_rec> {
-    // SAFETY: the caller's; the record goes with the identifier.
-    unsafe { (*id.0).route.path_rec.as_ref().copied() }
 }
 
 fn system_keepalive_time() -> u32 {
@@ -296,22 +281,34 @@ fn system_keepalive_time() -> u32 {
         .unwrap_or(KEEPALIVE_TIME)
 }
 
-/// A path as `struct ibv_path_data` has it, numbers in network order.
-fn path_data(path: &ibv_sa_path_rec) -> [u8; PATH_DATA] {
-    let mut data = [0; PATH_DATA];
-    let mut put = |at: usize, bytes: &[u8]| data[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, &u32::from(path.preference).to_ne_bytes());
-    for (at, gid) in [(16, path.dgid), (32, path.sgid)] {
-        put(at, &gid[0].to_ne_bytes());
-        put(at + 8, &gid[1].to_ne_bytes());
+/// The path of a connection.
+struct Route {
+    local: Gid,
+    remote: Gid,
+    mtu: PathMtu,
+    traffic_class: u8,
+    packet_life_time: u8,
+}
+
+impl Route {
+    fn of(id: &CmId) -> Result<Self> {
+        id.look(|cma, id| {
+            let ((local, remote), mtu) = (cma.gids(id)?, cma.path_mtu(id)?);
+            let (traffic_class, packet_life_time) = cma.route(id)?;
+            Ok(Self { local, remote, mtu, traffic_class, packet_life_time })
+        })
     }
-    put(48, &path.dlid.to_ne_bytes());
-    put(50, &path.slid.to_ne_bytes());
-    let flow = u32::from_be(path.flow_label) << 8 | u32::from(path.hop_limit);
-    put(52, &flow.to_be_bytes());
-    put(56, &[path.traffic_class, (path.reversible as u8) << 7 | 1]);
-    put(58, &path.pkey.to_ne_bytes());
-    put(60, &u16::from(path.sl).to_be_bytes());
-    put(62, &[path.mtu | EXACTLY, path.rate | EXACTLY, path.packet_life_time | EXACTLY]);
-    data
+
+    /// Returns the path as `struct ibv_path_data` has it, numbers in network order.
+    fn path_data(&self) -> [u8; PATH_DATA] {
+        let mut data = [0; PATH_DATA];
+        let mut put = |at: usize, bytes: &[u8]| data[at..at + bytes.len()].copy_from_slice(bytes);
+        put(16, &self.remote.0);
+        put(32, &self.local.0);
+        // Hop limit, traffic class, reversible with one path, the default partition.
+        put(55, &[HOP_LIMIT, self.traffic_class, 1 << 7 | 1, 0xff, 0xff]);
+        let exact = [self.mtu.number(), RATE, self.packet_life_time];
+        put(62, &exact.map(|value| value | EXACTLY));
+        data
+    }
 }

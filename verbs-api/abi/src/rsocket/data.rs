@@ -1,19 +1,15 @@
 //! What goes through sockets, and mapped memory.
 
 use std::ffi::{c_int, c_void};
-use std::net::SocketAddr;
 use std::slice;
 
 use libc::{iovec, msghdr, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
+use urxe_rsocket::{MapRequest, Result, ScatterList};
+use urxe_stack::memory::Memory;
 
-use super::{given, put_address, stream};
-use crate::pd::PdObject;
-use crate::rsocket::answer::{Result, answer, errno, length};
-use crate::rsocket::iomap::Wanted;
-use crate::rsocket::link::Wait;
-use crate::rsocket::table::{self, Socket};
-use crate::rsocket::transfer::{Pieces, Places};
+use super::answer::{answer, answer_zero, length};
+use super::{given, put_address};
 
 /// Pieces of a message at most, as everywhere (`IOV_MAX`).
 const MOST_PIECES: usize = 1024;
@@ -33,11 +29,11 @@ unsafe fn pieces<'a>(iov: *const iovec, count: usize) -> Result<Vec<&'a [u8]>> {
 ///
 /// # Safety
 /// As [`pieces`]; nobody else uses the memory during the call.
-unsafe fn places<'a>(iov: *const iovec, count: usize) -> Result<Places<'a>> {
+unsafe fn places<'a>(iov: *const iovec, count: usize) -> Result<ScatterList<'a>> {
     // SAFETY: the caller's.
     let each = unsafe { vectors(iov, count) }?.iter();
     // SAFETY: as above.
-    Ok(Places::new(each.map(|place| unsafe { room(place.iov_base, place.iov_len) }).collect()))
+    Ok(ScatterList::new(each.map(|place| unsafe { room(place.iov_base, place.iov_len) }).collect()))
 }
 
 /// # Safety
@@ -73,32 +69,11 @@ unsafe fn room<'a>(addr: *mut c_void, len: usize) -> &'a mut [u8] {
     unsafe { slice::from_raw_parts_mut(addr.cast(), len) }
 }
 
-fn receive_into(
-    fd: c_int,
-    places: &mut Places<'_>,
-    flags: c_int,
-) -> Result<(usize, Option<SocketAddr>)> {
-    let peeks = flags & libc::MSG_PEEK != 0;
-    match table::socket(fd)? {
-        Socket::Datagram(datagram) => {
-            let (len, from) = datagram.receive(places, datagram.wait(flags), peeks)?;
-            Ok((len, Some(from)))
-        }
-        Socket::Stream(stream) => {
-            let wait = stream.wait(flags);
-            let link = stream.connected(wait)?;
-            let got = link.receive(places, wait, peeks, flags & libc::MSG_WAITALL != 0)?;
-            let peer = if got > 0 { stream.addresses()?.1 } else { None };
-            Ok((got, peer))
-        }
-    }
-}
-
 /// `rrecv`
 pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> ssize_t {
     // SAFETY: the ABI's contract.
-    let mut places = Places::new(vec![unsafe { room(buf, len) }]);
-    answer("rrecv", || Ok(length(receive_into(fd, &mut places, flags)?.0)))
+    let mut places = ScatterList::new(vec![unsafe { room(buf, len) }]);
+    answer("rrecv", || Ok(length(urxe_rsocket::receive(fd, &mut places, flags)?.0)))
 }
 
 /// `rrecvfrom`
@@ -111,9 +86,9 @@ pub unsafe extern "C" fn recvfrom(
     addr_len: *mut socklen_t,
 ) -> ssize_t {
     // SAFETY: the ABI's contract.
-    let mut places = Places::new(vec![unsafe { room(buf, len) }]);
+    let mut places = ScatterList::new(vec![unsafe { room(buf, len) }]);
     answer("rrecvfrom", || {
-        let (got, from) = receive_into(fd, &mut places, flags)?;
+        let (got, from) = urxe_rsocket::receive(fd, &mut places, flags)?;
         if let Some(from) = from
             && !addr.is_null()
         {
@@ -134,7 +109,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> s
         }
         // SAFETY: the ABI's contract.
         let mut places = unsafe { places(msg.msg_iov, msg.msg_iovlen) }?;
-        let (got, from) = receive_into(fd, &mut places, flags)?;
+        let (got, from) = urxe_rsocket::receive(fd, &mut places, flags)?;
         if let Some(from) = from
             && !msg.msg_name.is_null()
         {
@@ -158,28 +133,15 @@ pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ss
         let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
         // SAFETY: the ABI's contract.
         let mut places = unsafe { places(iov, count) }?;
-        Ok(length(receive_into(fd, &mut places, 0)?.0))
+        Ok(length(urxe_rsocket::receive(fd, &mut places, 0)?.0))
     })
-}
-
-fn send_from(fd: c_int, pieces: &[&[u8]], flags: c_int, to: Option<SocketAddr>) -> Result<ssize_t> {
-    let pieces = Pieces::new(pieces);
-    let sent = match table::socket(fd)? {
-        Socket::Stream(_) if to.is_some() => return Err(Errno::ISCONN),
-        Socket::Stream(stream) => {
-            let wait = stream.wait(flags);
-            stream.connected(wait)?.send(&pieces, wait)?
-        }
-        Socket::Datagram(datagram) => datagram.send(&pieces, to, datagram.wait(flags))?,
-    };
-    Ok(length(sent))
 }
 
 /// `rsend`
 pub unsafe extern "C" fn send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> ssize_t {
     // SAFETY: the ABI's contract.
     let piece = [unsafe { bytes(buf, len) }];
-    answer("rsend", || send_from(fd, &piece, flags, None))
+    answer("rsend", || urxe_rsocket::send(fd, &piece, flags, None).map(length))
 }
 
 /// `rsendto`
@@ -196,7 +158,7 @@ pub unsafe extern "C" fn sendto(
     answer("rsendto", || {
         // SAFETY: the ABI's contract.
         let to = if addr.is_null() { None } else { Some(unsafe { given(addr, addr_len) }?) };
-        send_from(fd, &piece, flags, to)
+        urxe_rsocket::send(fd, &piece, flags, to).map(length)
     })
 }
 
@@ -210,15 +172,14 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) ->
         }
         // SAFETY: the ABI's contract, for both.
         let (pieces, to) = unsafe {
-            let to = match table::socket(fd)? {
-                Socket::Datagram(_) if !msg.msg_name.is_null() => {
-                    Some(given(msg.msg_name.cast(), msg.msg_namelen)?)
-                }
-                _ => None,
+            let has_address = urxe_rsocket::is_datagram(fd)? && !msg.msg_name.is_null();
+            let to = match has_address {
+                true => Some(given(msg.msg_name.cast(), msg.msg_namelen)?),
+                false => None,
             };
             (pieces(msg.msg_iov, msg.msg_iovlen)?, to)
         };
-        send_from(fd, &pieces, flags, to)
+        urxe_rsocket::send(fd, &pieces, flags, to).map(length)
     })
 }
 
@@ -233,7 +194,7 @@ pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> s
     answer("rwritev", || {
         let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
         // SAFETY: the ABI's contract.
-        send_from(fd, &unsafe { pieces(iov, count) }?, 0, None)
+        urxe_rsocket::send(fd, &unsafe { pieces(iov, count) }?, 0, None).map(length)
     })
 }
 
@@ -247,26 +208,21 @@ pub unsafe extern "C" fn iomap(
     offset: i64,
 ) -> i64 {
     answer("riomap", || {
-        let stream = stream(fd)?;
-        let is_remote = Wanted::is_remote(prot)?;
-        let link = stream.connected(Wait::Here)?;
-        // SAFETY: a connected identifier has a domain, which stays.
-        let (pd, _) = unsafe { PdObject::from_c((*stream.id.0).pd) }.map_err(errno)?;
+        let addr = buf.expose_provenance() as u64;
         let offset = (offset != -1).then(|| offset.cast_unsigned());
-        let wanted = Wanted { addr: buf.expose_provenance() as u64, len, is_remote, offset };
-        // SAFETY: the ABI's contract: the program keeps the memory until it unmaps it or closes the
-        // socket.
-        Ok(unsafe { link.map(pd.memory, &wanted) }?.cast_signed())
+        let register = |memory: &Memory, pd, access| {
+            // SAFETY: the ABI's contract: the program keeps the memory until it unmaps it or closes
+            // the socket.
+            unsafe { memory.register(pd, buf.cast(), len, addr, access) }
+        };
+        let mapped = urxe_rsocket::map(fd, &MapRequest { addr, len, prot, offset }, register)?;
+        Ok(mapped.cast_signed())
     })
 }
 
 /// `riounmap`
 pub unsafe extern "C" fn iounmap(fd: c_int, buf: *mut c_void, len: usize) -> c_int {
-    answer("riounmap", || {
-        let stream = stream(fd)?;
-        stream.connected(Wait::Never)?.unmap(buf.addr() as u64, len)?;
-        Ok(0)
-    })
+    answer_zero("riounmap", || urxe_rsocket::unmap(fd, buf.addr() as u64, len))
 }
 
 /// `riowrite`
@@ -278,10 +234,6 @@ pub unsafe extern "C" fn iowrite(
     flags: c_int,
 ) -> usize {
     // SAFETY: the ABI's contract.
-    let piece = [unsafe { bytes(buf, count) }];
-    answer("riowrite", || {
-        let stream = stream(fd)?;
-        let wait = stream.wait(flags);
-        stream.connected(wait)?.write_mapped(&Pieces::new(&piece), offset.cast_unsigned(), wait)
-    })
+    let piece = unsafe { bytes(buf, count) };
+    answer("riowrite", || urxe_rsocket::write_mapped(fd, piece, offset.cast_unsigned(), flags))
 }

@@ -2,29 +2,26 @@
 
 use std::ffi::c_int;
 use std::slice;
-use std::sync::Arc;
 use std::time::Duration;
 
 use libc::{nfds_t, pollfd};
 use rustix::io::Errno;
 
-use crate::rsocket::answer::{Result, answer};
-use crate::rsocket::epoll::Epoll;
-use crate::rsocket::poll;
-use crate::rsocket::table::{self, Entry};
+use super::answer::answer;
+use crate::border::guard;
 
 /// `rpoll`
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     answer("rpoll", || {
         let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
-        if count == 0 {
-            return poll::wait(&mut [], timeout);
-        }
-        if fds.is_null() {
-            return Err(Errno::FAULT);
-        }
-        // SAFETY: the ABI's contract: so many are there, and nobody else uses them during the call.
-        poll::wait(unsafe { slice::from_raw_parts_mut(fds, count as usize) }, timeout)
+        let fds = match count {
+            0 => &mut [],
+            _ if fds.is_null() => return Err(Errno::FAULT),
+            // SAFETY: the ABI's contract: so many are there, and nobody else uses them during the
+            // call.
+            _ => unsafe { slice::from_raw_parts_mut(fds, count as usize) },
+        };
+        Ok(urxe_rsocket::poll(fds, timeout)? as c_int)
     })
 }
 
@@ -55,7 +52,7 @@ pub unsafe extern "C" fn select(
             let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0));
             seconds + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
         });
-        poll::wait(&mut fds, timeout)?;
+        urxe_rsocket::poll(&mut fds, timeout)?;
         let says = [
             (read, libc::POLLIN | libc::POLLHUP | libc::POLLERR),
             (write, libc::POLLOUT | libc::POLLERR),
@@ -79,19 +76,7 @@ pub unsafe extern "C" fn select(
 
 /// `repoll_create`; of its flags none changes what it does.
 pub extern "C" fn epoll_create(_flags: c_int) -> c_int {
-    answer("repoll_create", || {
-        let set = Epoll::new()?;
-        let fd = set.fd();
-        table::insert(fd, Entry::Epoll(Arc::new(set)));
-        Ok(fd)
-    })
-}
-
-fn epoll_set(fd: c_int) -> Result<Arc<Epoll>> {
-    match table::entry(fd) {
-        Some(Entry::Epoll(set)) => Ok(set),
-        _ => Err(Errno::INVAL),
-    }
+    answer("repoll_create", urxe_rsocket::epoll_create)
 }
 
 /// `repoll_ctl`: 0 or the error number, as the original.
@@ -101,14 +86,10 @@ pub unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut libc::epoll_event,
 ) -> c_int {
-    crate::border::guard(libc::EIO, || {
+    guard(libc::EIO, || {
         // SAFETY: the ABI's contract: NULL or an event, which may be unaligned.
         let event = if event.is_null() { None } else { Some(unsafe { event.read_unaligned() }) };
-        let done = match fd {
-            _ if fd < 0 => Err(Errno::BADF),
-            _ if fd == set => Err(Errno::INVAL),
-            _ => epoll_set(set).and_then(|set| set.control(op, fd, event)),
-        };
+        let done = urxe_rsocket::epoll_control(set, op, fd, event);
         done.map_or_else(Errno::raw_os_error, |()| 0)
     })
 }
@@ -124,7 +105,7 @@ pub unsafe extern "C" fn epoll_wait(
     answer("repoll_wait", || {
         let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
         let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
-        let found = epoll_set(set)?.wait(most, timeout)?;
+        let found = urxe_rsocket::epoll_wait(set, most, timeout)?;
         // SAFETY: the ABI's contract: so many places, which may be unaligned.
         unsafe {
             found.iter().enumerate().for_each(|(at, event)| events.add(at).write_unaligned(*event))

@@ -1,43 +1,26 @@
 //! rpoll and rselect: waiting for rsockets and plain descriptors together.
 
-use std::ffi::{c_int, c_short};
+use std::ffi::c_short;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, pollfd};
-use rustix::io::Errno;
+use urxe_stack::sys::poll::poll as system_poll;
 
-use super::answer::Result;
 use super::config::Config;
 use super::connect::Phase;
 use super::datagram::Datagram;
+use super::error::Result;
+use super::poll_waiters::PollWaiter;
 use super::protocol::stream::Life;
-use super::sleepers::Sleeper;
 use super::stream::Stream;
 use super::table::{self, Socket};
-
-/// Polls plain descriptors.
-///
-/// # Errors
-/// The system's.
-pub fn system_poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<c_int> {
-    let millis = timeout.map_or(-1, |timeout| {
-        c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)
-    });
-    // SAFETY: the slice's entries are there during the call.
-    let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) };
-    if ready < 0 {
-        let error = std::io::Error::last_os_error().raw_os_error();
-        return Err(error.map_or(Errno::IO, Errno::from_raw_os_error));
-    }
-    Ok(ready)
-}
 
 /// What stands behind each number: an rsocket, or a plain descriptor.
 pub struct Poller {
     sockets: Vec<Option<Socket>>,
-    /// What the system is asked for; one more, for the sleeper.
+    /// What the system is asked for; one more, for the waiter.
     asked: Vec<pollfd>,
 }
 
@@ -52,7 +35,7 @@ impl Poller {
     }
 
     /// Looks once, without sleeping; how many have something.
-    pub fn look(&mut self, fds: &mut [pollfd]) -> Result<c_int> {
+    pub fn look(&mut self, fds: &mut [pollfd]) -> Result<usize> {
         let plain = |(fd, socket): (&pollfd, &Option<Socket>)| pollfd {
             fd: if socket.is_some() { -1 } else { fd.fd },
             ..*fd
@@ -74,10 +57,10 @@ impl Poller {
     pub fn sleep(
         &mut self,
         fds: &mut [pollfd],
-        sleeper: &Sleeper,
+        waiter: &PollWaiter,
         limit: Duration,
-    ) -> Result<c_int> {
-        sleeper.clear();
+    ) -> Result<usize> {
+        waiter.clear();
         self.asked.clear();
         let mut is_ready = false;
         for (fd, socket) in fds.iter_mut().zip(&self.sockets) {
@@ -93,7 +76,7 @@ impl Poller {
         if is_ready {
             return self.look(fds);
         }
-        self.asked.push(pollfd { fd: sleeper.as_fd().as_raw_fd(), events: POLLIN, revents: 0 });
+        self.asked.push(pollfd { fd: waiter.as_fd().as_raw_fd(), events: POLLIN, revents: 0 });
         system_poll(&mut self.asked, Some(limit))?;
         for ((fd, socket), asked) in fds.iter_mut().zip(&self.sockets).zip(&self.asked) {
             let Some(socket) = socket else {
@@ -109,12 +92,12 @@ impl Poller {
     }
 }
 
-fn count(fds: &[pollfd]) -> c_int {
-    fds.iter().filter(|fd| fd.revents != 0).count() as c_int
+fn count(fds: &[pollfd]) -> usize {
+    fds.iter().filter(|fd| fd.revents != 0).count()
 }
 
 /// Waits until one has something, as poll(2) does.
-pub fn wait(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<c_int> {
+pub fn wait(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> {
     let mut poller = Poller::new(fds);
     if !poller.has_rsockets() {
         return system_poll(fds, timeout);
@@ -129,14 +112,14 @@ pub fn wait(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<c_int> {
             break;
         }
     }
-    let sleeper = Sleeper::new()?;
+    let waiter = PollWaiter::new()?;
     loop {
         let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
         if left == Some(Duration::ZERO) {
             return Ok(0);
         }
         let limit = left.unwrap_or(config.wake_up_interval).min(config.wake_up_interval);
-        let ready = poller.sleep(fds, &sleeper, limit)?;
+        let ready = poller.sleep(fds, &waiter, limit)?;
         if ready > 0 {
             return Ok(ready);
         }
@@ -161,11 +144,11 @@ fn look_at_stream(stream: &Arc<Stream>, events: c_short) -> c_short {
         Phase::Closed => return POLLNVAL,
         _ => return 0,
     }
-    let Some(link) = stream.link.get() else { return 0 };
-    if link.progress().is_err() {
+    let Some(io) = stream.io.get() else { return 0 };
+    if io.progress().is_err() {
         return POLLERR;
     }
-    let inner = link.inner();
+    let inner = io.inner();
     let protocol = &inner.protocol;
     let mut ready = match protocol.life() {
         Life::Open { .. } => 0,
@@ -205,11 +188,11 @@ fn arm(socket: &Socket) -> Result<Option<RawFd>> {
                 Phase::Listening => Ok(stream.queue.get().map(|queue| queue.as_fd().as_raw_fd())),
                 Phase::Connected => {
                     drop(phase);
-                    let Some(link) = stream.link.get() else { return Ok(None) };
-                    link.arm()?;
-                    Ok(Some(link.descriptor()?.as_raw_fd()))
+                    let Some(io) = stream.io.get() else { return Ok(None) };
+                    io.arm()?;
+                    Ok(Some(io.descriptor().as_raw_fd()))
                 }
-                // Changes of the phase are told to all sleepers.
+                // Changes of the phase are told to all waiters.
                 _ => Ok(None),
             }
         }
@@ -222,8 +205,8 @@ fn arm(socket: &Socket) -> Result<Option<RawFd>> {
 
 fn take_event(socket: &Socket) -> Result<()> {
     match socket {
-        Socket::Stream(stream) => match stream.link.get() {
-            Some(link) => link.take_event(),
+        Socket::Stream(stream) => match stream.io.get() {
+            Some(io) => io.take_event(),
             None => Ok(()),
         },
         Socket::Datagram(datagram) => datagram.take_events(),

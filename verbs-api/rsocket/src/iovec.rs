@@ -5,15 +5,15 @@ use std::ops::Range;
 use rustix::io::Errno;
 use urxe_stack::memory::Buffer;
 
-use super::answer::Result;
+use super::error::Result;
 
 /// What a program sends.
-pub struct Pieces<'a> {
+pub struct GatherList<'a> {
     pieces: &'a [&'a [u8]],
     len: usize,
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> GatherList<'a> {
     pub fn new(pieces: &'a [&'a [u8]]) -> Self {
         Self { pieces, len: pieces.iter().map(|piece| piece.len()).sum() }
     }
@@ -60,23 +60,25 @@ impl<'a> Pieces<'a> {
 }
 
 /// Where a program wants what it receives.
-pub struct Places<'a> {
+pub struct ScatterList<'a> {
     places: Vec<&'a mut [u8]>,
     len: usize,
 }
 
-impl<'a> Places<'a> {
+impl<'a> ScatterList<'a> {
+    /// Makes a list of places.
+    #[must_use]
     pub fn new(places: Vec<&'a mut [u8]>) -> Self {
         let len = places.iter().map(|place| place.len()).sum();
         Self { places, len }
     }
 
-    pub const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
     /// Copies that part of a buffer to `to` in the places, where there is room for it.
-    pub fn fill(&mut self, from: &Buffer, part: Range<usize>, to: usize) -> Result<()> {
+    pub(crate) fn fill(&mut self, from: &Buffer, part: Range<usize>, to: usize) -> Result<()> {
         let mut at = part.start;
         self.each(to, part.len(), |place| {
             let read = from.read(at, place);
@@ -86,7 +88,7 @@ impl<'a> Places<'a> {
     }
 
     /// Copies bytes to the first places; how many had room.
-    pub fn put(&mut self, bytes: &[u8]) -> usize {
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> usize {
         let len = bytes.len().min(self.len);
         let mut at = 0;
         let copied = self.each(0, len, |place| {
@@ -128,7 +130,7 @@ mod tests {
     #[test]
     fn pieces_are_read_across_their_ends() {
         let pieces = [&b"abc"[..], b"", b"defg", b"h"];
-        let pieces = Pieces::new(&pieces);
+        let pieces = GatherList::new(&pieces);
         for from in 0..=8 {
             for len in 0..=8 - from {
                 let mut to = vec![0; len];
@@ -143,7 +145,7 @@ mod tests {
         let buffer = Buffer::new(8).unwrap();
         buffer.write(0, b"12345678").unwrap();
         let (mut a, mut b, mut c) = ([0; 3], [0; 1], [0; 4]);
-        let mut places = Places::new(vec![&mut a, &mut b, &mut c]);
+        let mut places = ScatterList::new(vec![&mut a, &mut b, &mut c]);
         assert_eq!(places.put(b"wxyz"), 4);
         places.fill(&buffer, 5..8, 2).unwrap();
         places.fill(&buffer, 0..2, 5).unwrap();

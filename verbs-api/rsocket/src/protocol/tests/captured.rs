@@ -9,10 +9,10 @@ use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, traits::PcapReade
 use urxe_wire::mad::{CmMessage, Mad};
 use urxe_wire::{Frame, PacketView, Qpn};
 
-use crate::rsocket::protocol::connect::ConnData;
-use crate::rsocket::protocol::message::{Control, Message};
-use crate::rsocket::protocol::segment::Segment;
-use crate::rsocket::protocol::stream::{Bytes, Look, Places, Post, Shut, Sizes, Stream};
+use crate::protocol::connect::ConnData;
+use crate::protocol::message::{Control, Message};
+use crate::protocol::segment::Segment;
+use crate::protocol::stream::{Bytes, Look, Places, Post, Shut, Sizes, Stream};
 
 /// rdma-core's defaults, but for the buffers: rstream asks for 512 KiB, and an rsocket takes twice
 /// that.

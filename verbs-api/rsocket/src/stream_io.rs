@@ -1,6 +1,6 @@
 //! Bytes in and out of a connection that stands.
 //!
-//! One lock ([`Link::inner`]) holds the protocol's state and is never held while a thread sleeps or
+//! One lock ([`StreamIo::inner`]) holds the protocol's state and is never held while a thread sleeps or
 //! copies. Who sends takes turns with who else sends, who receives with who else receives; both may
 //! sleep for the same completion queue, whose event one of them takes.
 
@@ -11,22 +11,22 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
-use urxe_stack::cq::{ArmKind, Completion};
+use urxe_stack::cq::Completion;
 use urxe_stack::qp::wr::{Destination, Payload, Remote, SendFlags, SendOp, SendRequest, Sge};
+use urxe_stack::sync::lock;
 use urxe_wire::Rkey;
 
-use super::answer::{Result, errno};
 use super::config::Config;
 use super::endpoint::Endpoint;
+use super::error::Result;
 use super::iomap::Iomaps;
+use super::iovec::{GatherList, ScatterList};
+use super::poll_waiters;
 use super::protocol::connect::ConnData;
 use super::protocol::message::Control;
 use super::protocol::segment::{Iomap, Segment};
 use super::protocol::sender::TARGETS;
 use super::protocol::stream::{Bytes, Life, Look, Post, Shut, Stream as Protocol};
-use super::sleepers;
-use super::transfer::{Pieces, Places};
-use crate::node::lock;
 
 /// Completions taken at a time.
 const BATCH: usize = 32;
@@ -39,7 +39,7 @@ const LONGEST_MESSAGE: usize = 65_536;
 pub const MAX_INLINE: usize = 1024;
 
 /// A connection.
-pub struct Link {
+pub struct StreamIo {
     pub endpoint: Endpoint,
     inner: Mutex<Inner>,
     /// Who takes the completion queue's event.
@@ -62,7 +62,7 @@ pub enum Wait {
     Here,
 }
 
-impl Link {
+impl StreamIo {
     pub fn new(endpoint: Endpoint, peer: &ConnData) -> Self {
         let protocol = Protocol::new(endpoint.sizes, endpoint.places(), peer);
         let iomaps = Iomaps::new(protocol.remote_iomaps());
@@ -79,15 +79,14 @@ impl Link {
         lock(&self.inner)
     }
 
-    /// What becomes readable when the completion queue has an event.
-    pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
-        Ok(self.endpoint.queues.channel.object()?.as_fd())
+    /// Readable when the completion queue has an event.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.endpoint.queues.as_fd()
     }
 
     /// Posts a work request. What is to be sent of the program lies in the send buffer, or in
     /// `inline`.
     fn post(&self, post: &Post, inline: &[u8]) -> Result<()> {
-        let queues = &self.endpoint.queues;
         let remote = Remote { addr: post.to.0, rkey: Rkey(post.to.1) };
         let imm = post.message.to_bits();
         let op =
@@ -114,7 +113,7 @@ impl Link {
                     sges.extend(ring.iter().filter(|range| !range.is_empty()).map(|range| Sge {
                         addr: region.address() + range.start as u64,
                         length: range.len() as u32,
-                        lkey: region.mr.lkey,
+                        lkey: region.mr().lkey,
                     }));
                     Payload::Sges(&sges)
                 }
@@ -132,9 +131,7 @@ impl Link {
             flags: flags | SendFlags::SIGNALED,
             payload,
         };
-        let posted = queues.context.node.engine.post_send(queues.qp, &[request]);
-        queues.context.node.settle();
-        posted.map_err(|(_, error)| errno(error.into()))
+        self.endpoint.queues.post_send(request)
     }
 
     /// Tells the peer that it may send more, if it should hear that.
@@ -151,12 +148,7 @@ impl Link {
         let queues = &self.endpoint.queues;
         let mut batch = [Completion::default(); BATCH];
         loop {
-            let taken = queues
-                .context
-                .node
-                .engine
-                .poll(&queues.cq, &mut batch)
-                .map_err(|error| errno(error.into()))?;
+            let taken = queues.poll(&mut batch)?;
             for completion in &batch[..taken] {
                 let well = completion.status.is_success();
                 match inner.protocol.complete(completion.wr_id, completion.imm_data(), well) {
@@ -169,7 +161,7 @@ impl Link {
                 break;
             }
         }
-        queues.context.node.settle();
+        queues.device.settle();
         let spent = inner.protocol.take_spent();
         if spent > 0 && self.endpoint.post_receives(spent).is_err() {
             inner.protocol.fail();
@@ -219,9 +211,7 @@ impl Link {
     pub fn arm(&self) -> Result<()> {
         let mut inner = self.inner();
         if !inner.is_armed {
-            let queues = &self.endpoint.queues;
-            queues.context.node.engine.send_held();
-            queues.cq.arm(ArmKind::Next);
+            self.endpoint.queues.arm();
             inner.is_armed = true;
         }
         self.progress_locked(&mut inner)
@@ -230,25 +220,23 @@ impl Link {
     /// Takes the event that was asked for, if it has come.
     pub fn take_event(&self) -> Result<()> {
         let _turn = lock(&self.waiting);
-        if self.endpoint.queues.channel.object()?.try_event()?.is_some() {
-            self.acknowledge();
+        if self.endpoint.queues.try_take_event()? {
+            self.note_event();
         }
         Ok(())
     }
 
-    fn acknowledge(&self) {
-        self.endpoint.queues.cq.ack_events(1);
+    fn note_event(&self) {
         self.inner().is_armed = false;
-        sleepers::wake_all();
+        poll_waiters::wake_all();
     }
 
     /// Sleeps for the event that was asked for, unless another thread has taken it.
     fn sleep(&self) -> Result<()> {
-        let queues = &self.endpoint.queues;
         let _turn = lock(&self.waiting);
         if self.inner().is_armed {
-            queues.channel.object()?.take_event(&queues.context)?;
-            self.acknowledge();
+            self.endpoint.queues.take_event()?;
+            self.note_event();
         }
         Ok(())
     }
@@ -280,7 +268,7 @@ impl Link {
     }
 
     /// Sends what is in `pieces`; at least a part of it.
-    pub fn send(&self, pieces: &Pieces<'_>, wait: Wait) -> Result<usize> {
+    pub fn send(&self, pieces: &GatherList<'_>, wait: Wait) -> Result<usize> {
         let mut turn = lock(&self.sending);
         self.tell_iomaps(&mut turn, wait)?;
         self.send_each(pieces, wait, |protocol, wanted, _| Ok(Some(protocol.send(wanted))))
@@ -290,7 +278,7 @@ impl Link {
     /// sent before. `None`: no more can go.
     pub fn send_each(
         &self,
-        pieces: &Pieces<'_>,
+        pieces: &GatherList<'_>,
         wait: Wait,
         next: impl Fn(&mut Protocol, u32, usize) -> Result<Option<Post>>,
     ) -> Result<usize> {
@@ -309,7 +297,7 @@ impl Link {
 
     fn send_one(
         &self,
-        pieces: &Pieces<'_>,
+        pieces: &GatherList<'_>,
         sent: usize,
         longest: usize,
         wait: Wait,
@@ -347,7 +335,12 @@ impl Link {
     }
 
     /// Copies the program's bytes to the send buffer.
-    fn fill(&self, ring: &[Range<usize>; 2], pieces: &Pieces<'_>, mut from: usize) -> Result<()> {
+    fn fill(
+        &self,
+        ring: &[Range<usize>; 2],
+        pieces: &GatherList<'_>,
+        mut from: usize,
+    ) -> Result<()> {
         for range in ring {
             let mut to = range.start;
             pieces.each(from, range.len(), |bytes| {
@@ -375,7 +368,7 @@ impl Link {
     /// if `fills`.
     pub fn receive(
         &self,
-        places: &mut Places<'_>,
+        places: &mut ScatterList<'_>,
         wait: Wait,
         peeks: bool,
         fills: bool,

@@ -2,24 +2,26 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
+use urxe_stack::cma::CmaEvent;
 use urxe_stack::cq::Wake;
 use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::sync::lock;
 
-use super::answer::{Result, errno};
 use super::connect::Phase;
 use super::endpoint::Endpoint;
-use super::link::{Link, Wait};
+use super::error::Result;
+use super::id::{CmId, conn_event};
+use super::poll_waiters;
+use super::protocol::connect::ConnData;
 use super::protocol::stream::Stream as Protocol;
 use super::service::Service;
 use super::stream::Stream;
+use super::stream_io::{StreamIo, Wait};
 use super::table::{self, Entry};
-use crate::cm::{connect as cm_connect, endpoint as cm_endpoint, id as cm_id};
-use crate::layout::rdma_cm_id;
-use crate::node::lock;
 
 /// Connections that stand and wait to be accepted.
 pub struct Queue {
@@ -46,7 +48,7 @@ impl Queue {
         self.give_up(&stream);
         lock(&self.waiting).push_back(stream);
         self.ready.wake();
-        super::sleepers::wake_all();
+        poll_waiters::wake_all();
     }
 
     /// A connection will not stand.
@@ -99,69 +101,44 @@ impl AsFd for Queue {
 impl Stream {
     /// Answers all requests that have come.
     pub fn admit_all(self: &Arc<Self>) {
-        while self.has_event() {
-            // SAFETY: the listener is there, and the service's thread alone takes its events.
-            match unsafe { cm_endpoint::take_request(self.id.0) } {
-                Ok(id) => {
-                    if let Err(error) = self.admit(id) {
-                        tracing::info!(target: "urxe_abi", %error, "rsocket {}: a request is refused", self.fd);
+        loop {
+            match self.id.next_request() {
+                Ok(Some((id, request))) => {
+                    if let Err(error) = self.admit(id, &request) {
+                        tracing::info!(%error, "rsocket {}: a request is refused", self.fd);
                     }
                 }
+                Ok(None) => return,
                 Err(error) => {
-                    errno(error);
+                    tracing::info!(%error, "rsocket {}: an event is no request", self.fd);
                     return;
                 }
             }
         }
     }
 
-    fn admit(self: &Arc<Self>, id: *mut rdma_cm_id) -> Result<()> {
-        let sizes = lock(&self.options).sizes;
-        let made = Stream::of_id(id, self.family, sizes).inspect_err(|_| {
-            // SAFETY: it was just made, and nobody knows it.
-            let _ = unsafe { cm_id::destroy(id) };
-        })?;
-        lock(&made.options).inherit(&lock(&self.options));
-        let inherited = |of: &std::sync::atomic::AtomicI32| of.load(Ordering::Relaxed);
+    fn admit(self: &Arc<Self>, id: CmId, request: &CmaEvent) -> Result<()> {
+        let made = Stream::of_id(id, self.family, lock(&self.options).sizes);
+        let inherited = |of: &AtomicI32| of.load(Ordering::Relaxed);
         made.status_flags.store(inherited(&self.status_flags), Ordering::Relaxed);
         made.fd_flags.store(inherited(&self.fd_flags), Ordering::Relaxed);
-        let answered = made.answer(self);
-        if answered.is_err() {
-            // SAFETY: nobody else knows the identifier.
-            unsafe { cm_connect::reject(id, std::ptr::null(), 0) };
-        }
-        answered
+        made.answer(self, request).inspect_err(|_| made.id.reject())
     }
 
-    fn answer(self: &Arc<Self>, listener: &Arc<Self>) -> Result<()> {
-        // SAFETY: the identifier came with its request as its event, and is this thread's.
-        let (peer, endpoint, mut param) = unsafe {
-            let peer = self.introduction().ok_or(Errno::PROTO)?;
-            let endpoint = Endpoint::new(&self.id, lock(&self.options).sizes)?;
-            (peer, endpoint, (*(*self.id.0).event).param.conn)
-        };
+    fn answer(self: &Arc<Self>, listener: &Arc<Self>, request: &CmaEvent) -> Result<()> {
+        let conn = conn_event(request).ok_or(Errno::PROTO)?;
+        let peer = ConnData::parse(&conn.private_data).ok_or(Errno::PROTO)?;
+        let endpoint = Endpoint::new(&self.id, lock(&self.options).sizes)?;
         let said = Protocol::introduction(&endpoint.sizes, &endpoint.places()).to_bytes();
-        (param.private_data, param.private_data_len) = (said.as_ptr().cast(), said.len() as u8);
         lock(&self.options).sizes = endpoint.sizes;
-        if self.link.set(Link::new(endpoint, &peer)).is_err() {
-            return Err(Errno::INVAL);
-        }
+        let io = self.io.get_or_init(|| StreamIo::new(endpoint, &peer));
         *self.phase() = Phase::Accepting(Arc::downgrade(listener));
-        // SAFETY: as above; the data is there during the call.
-        let answered = unsafe { cm_connect::accept_request(self.id.0, &param) }.map_err(errno);
-        if let Some(queue) = listener.queue.get() {
-            lock(&queue.opening).push(Arc::clone(self));
-        }
-        let stands = match answered {
-            Ok(()) => self.step_from(&mut self.phase()),
-            Err(Errno::AGAIN) => Ok(()),
-            Err(error) => Err(error),
-        };
-        stands.and_then(|()| Service::get().watch_stream(self)).inspect_err(|_| {
-            if let Some(queue) = listener.queue.get() {
-                queue.give_up(self);
-            }
-        })
+        let Some(queue) = listener.queue.get() else { return Err(Errno::INVAL) };
+        lock(&queue.opening).push(Arc::clone(self));
+        self.id
+            .accept(&io.endpoint.queues, conn, request.ece.0, &said)
+            .and_then(|()| Service::get().watch_stream(self))
+            .inspect_err(|_| queue.give_up(self))
     }
 
     /// A connection of a listener, and its number.

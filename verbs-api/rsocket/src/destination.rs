@@ -4,22 +4,22 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use rustix::io::Errno;
-use urxe_stack::cq::{ArmKind, Completion};
-use urxe_stack::memory::{Access, PdId};
+use urxe_stack::cq::Completion;
+use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{AddressVector, QpType};
 use urxe_stack::qp::wr::{
     AhHandle, Destination as Way, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge,
 };
-use urxe_stack::sys::address::RawAddress;
 use urxe_wire::mad::PortSpace;
 use urxe_wire::{Gid, Grh, QKey, Qpn};
 
-use super::answer::{Result, errno};
-use super::endpoint::{Id, Queues, Region, Shared};
+use super::error::{Result, errno};
+use super::id::CmId;
+use super::iovec::GatherList;
+use super::process::{Device, Process};
 use super::protocol::datagram::{header, parse_header};
 use super::protocol::stream::Sizes;
-use super::transfer::Pieces;
-use crate::cm::{address, id as cm_id, qp};
+use super::queues::{Queues, Region};
 
 /// Bytes of a datagram with its header at most (`RS_SNDLOWAT`).
 pub const SLOT: usize = 2048;
@@ -47,40 +47,10 @@ pub struct Arrived {
     pub data: Range<usize>,
 }
 
-/// An identifier for datagrams, which goes with what was made for it.
-struct BoundId(Id);
-
-impl BoundId {
-    fn new(local: SocketAddr) -> Result<Self> {
-        let space = u32::from(PortSpace::UDP.0);
-        // SAFETY: without a channel it gets one of its own.
-        let id =
-            unsafe { cm_id::create(std::ptr::null_mut(), std::ptr::null_mut(), space, QpType::Ud) };
-        let id = Self(Id(id.map_err(errno)?));
-        let raw = RawAddress::new(local);
-        // SAFETY: nobody else knows the identifier; the address is whole.
-        unsafe { address::bind(id.0.0, raw.as_bytes().as_ptr().cast()) }.map_err(errno)?;
-        Ok(id)
-    }
-}
-
-impl Drop for BoundId {
-    fn drop(&mut self) {
-        // SAFETY: it was made for this alone.
-        unsafe {
-            qp::destroy_qp(self.0.0);
-            if let Err(error) = cm_id::destroy(self.0.0) {
-                errno(error);
-            }
-        }
-    }
-}
-
 /// A queue pair for datagrams from one own address.
 pub struct DatagramQp {
     pub local: SocketAddr,
     pub queues: Queues,
-    pd: PdId,
     pub qpn: u32,
     send: Region,
     pub recv: Region,
@@ -91,30 +61,27 @@ pub struct DatagramQp {
     header: Vec<u8>,
     pub is_armed: bool,
     /// Last: queues go before their identifier.
-    _id: BoundId,
+    _id: CmId,
 }
 
 impl DatagramQp {
     /// Made at an own address and port, which the connection manager counts as taken from then on.
-    pub fn new(local: SocketAddr, mut sizes: Sizes) -> Result<Self> {
-        let id = BoundId::new(local)?;
+    pub fn new(process: &'static dyn Process, local: SocketAddr, mut sizes: Sizes) -> Result<Self> {
+        let id = CmId::new(process, PortSpace::UDP, QpType::Ud)?;
+        id.bind(local)?;
         let slots = |queue: u16, buffer: u32| queue.min((buffer as usize / SLOT) as u16).max(1);
         sizes.send_queue = slots(sizes.send_queue, sizes.send_buffer);
         sizes.recv_queue = slots(sizes.recv_queue, sizes.recv_buffer);
-        // SAFETY: the identifier is this thread's. Bound to no device's address, it has none.
-        let (context, pd) = unsafe { Shared::of_id(&id.0) }?;
-        sizes.inline = sizes.inline.min(context.device().limits().max_inline_data);
-        // SAFETY: as above.
-        let queues = unsafe { Queues::new(&id.0, QpType::Ud, &mut sizes, [1, 2]) }?;
+        // Bound to no device's address, the identifier has none.
+        let device = id.device()?;
+        sizes.inline = sizes.inline.min(device.engine.device().limits().max_inline_data);
+        let queues = Queues::new(&id, QpType::Ud, &mut sizes, [1, 2])?;
         let region = |slots: u16, more, access| {
-            Region::new(context, pd, usize::from(slots) * SLOT + more, access)
+            Region::new(device, usize::from(slots) * SLOT + more, access)
         };
-        // SAFETY: the queue pair was made just now.
-        let qpn = unsafe { (*(*id.0.0).qp).qp_num };
         let made = Self {
             local,
-            qpn,
-            pd: pd.id,
+            qpn: queues.qp.qpn().value(),
             send: region(sizes.send_queue, 0, Access::empty())?,
             recv: region(sizes.recv_queue, Grh::LEN, Access::LOCAL_WRITE)?,
             free: (0..usize::from(sizes.send_queue)).rev().map(|slot| slot * SLOT).collect(),
@@ -131,21 +98,20 @@ impl DatagramQp {
         Ok(made)
     }
 
-    const fn context(&self) -> Shared {
-        self.queues.context
+    const fn device(&self) -> Device {
+        self.queues.device
     }
 
     /// Posts the receive of a slot. The GRH goes behind all slots.
     pub fn post_receive(&self, slot: usize) -> Result<()> {
-        let (addr, lkey) = (self.recv.address(), self.recv.mr.lkey);
+        let (addr, lkey) = (self.recv.address(), self.recv.mr().lkey);
         let behind = self.recv.buffer.len() - Grh::LEN;
         let sges = [
             Sge { addr: addr + behind as u64, length: Grh::LEN as u32, lkey },
             Sge { addr: addr + slot as u64, length: SLOT as u32, lkey },
         ];
         let receive = RecvRequest { wr_id: RECEIVE | slot as u64, sges: &sges };
-        let posted = self.context().node.engine.post_recv(self.queues.qp, &[receive]);
-        posted.map_err(|(_, error)| errno(error.into()))
+        self.queues.post_recv(&[receive])
     }
 
     pub fn has_room(&self) -> bool {
@@ -160,7 +126,7 @@ impl DatagramQp {
     /// The way to an address.
     pub fn way_to(&self, to: IpAddr) -> Result<AhHandle> {
         let own = Gid::from_ip(self.local.ip());
-        let gids = self.context().node.engine.gids();
+        let gids = self.device().engine.gids();
         let place = gids.iter().position(|entry| entry.gid == own).unwrap_or(0);
         let vector = AddressVector {
             dgid: Gid::from_ip(to),
@@ -170,15 +136,16 @@ impl DatagramQp {
             is_global: true,
             ..AddressVector::default()
         };
-        self.context().device().create_ah(self.pd, &vector).map_err(|error| errno(error.into()))
+        let Device { engine, pd, .. } = self.device();
+        engine.device().create_ah(pd, &vector).map_err(errno)
     }
 
     pub fn drop_way(&self, ah: AhHandle) {
-        let _ = self.context().device().destroy_ah(ah);
+        let _ = self.device().engine.device().destroy_ah(ah);
     }
 
     /// Sends a datagram; there must be room.
-    pub fn send(&mut self, to: Peer, pieces: &Pieces<'_>) -> Result<()> {
+    pub fn send(&mut self, to: Peer, pieces: &GatherList<'_>) -> Result<()> {
         let len = self.header.len() + pieces.len();
         if len > SLOT {
             return Err(Errno::MSGSIZE);
@@ -192,7 +159,7 @@ impl DatagramQp {
         let sges = [Sge {
             addr: self.send.address() + slot as u64,
             length: len as u32,
-            lkey: self.send.mr.lkey,
+            lkey: self.send.mr().lkey,
         }];
         let (payload, flags) = if len <= self.inline {
             (Payload::Inline(&whole), SendFlags::INLINE)
@@ -207,21 +174,14 @@ impl DatagramQp {
             flags: flags | SendFlags::SIGNALED,
             payload,
         };
-        let posted = self.context().node.engine.post_send(self.queues.qp, &[request]);
-        self.context().node.settle();
-        posted.map_err(|(_, error)| {
-            self.free.push(slot);
-            errno(error.into())
-        })
+        self.queues.post_send(request).inspect_err(|_| self.free.push(slot))
     }
 
     /// Takes what has completed; hands out what has come.
     pub fn progress(&mut self, mut arrive: impl FnMut(Arrived)) -> Result<()> {
         let mut batch = [Completion::default(); BATCH];
         loop {
-            let engine = &self.context().node.engine;
-            let taken =
-                engine.poll(&self.queues.cq, &mut batch).map_err(|error| errno(error.into()))?;
+            let taken = self.queues.poll(&mut batch)?;
             for completion in &batch[..taken] {
                 let slot = (completion.wr_id & !RECEIVE) as usize;
                 if completion.wr_id & RECEIVE == 0 {
@@ -238,7 +198,7 @@ impl DatagramQp {
                 break;
             }
         }
-        self.context().node.settle();
+        self.device().settle();
         Ok(())
     }
 
@@ -255,16 +215,14 @@ impl DatagramQp {
     /// Asks for an event.
     pub fn arm(&mut self) {
         if !self.is_armed {
-            self.context().node.engine.send_held();
-            self.queues.cq.arm(ArmKind::Next);
+            self.queues.arm();
             self.is_armed = true;
         }
     }
 
     /// Takes the event that was asked for, if it has come.
     pub fn take_event(&mut self) -> Result<()> {
-        if self.queues.channel.object()?.try_event()?.is_some() {
-            self.queues.cq.ack_events(1);
+        if self.queues.try_take_event()? {
             self.is_armed = false;
         }
         Ok(())

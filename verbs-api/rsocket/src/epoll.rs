@@ -15,12 +15,12 @@ use libc::{
 };
 use rustix::io::Errno;
 use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::sync::lock;
 
-use super::answer::Result;
 use super::config::Config;
+use super::error::Result;
 use super::poll::Poller;
-use super::sleepers::{self, Sleeper};
-use crate::node::lock;
+use super::poll_waiters::{self, PollWaiter};
 
 /// What stands for what, in poll's and epoll's words.
 const WORDS: [(i16, c_int); 4] =
@@ -72,7 +72,7 @@ impl Epoll {
             _ => return Err(Errno::INVAL),
         }
         drop(members);
-        sleepers::wake_all();
+        poll_waiters::wake_all();
         Ok(())
     }
 
@@ -82,7 +82,7 @@ impl Epoll {
             return Err(Errno::INVAL);
         }
         let started = Instant::now();
-        let sleeper = Sleeper::new()?;
+        let waiter = PollWaiter::new()?;
         loop {
             let members = lock(&self.members).clone();
             let member_fds =
@@ -94,7 +94,7 @@ impl Epoll {
                 poller.look(&mut fds)?
             } else {
                 let longest = Config::get().wake_up_interval;
-                poller.sleep(&mut fds, &sleeper, left.unwrap_or(longest).min(longest))?
+                poller.sleep(&mut fds, &waiter, left.unwrap_or(longest).min(longest))?
             };
             if ready > 0 || left == Some(Duration::ZERO) {
                 let of = |fd: &pollfd| {

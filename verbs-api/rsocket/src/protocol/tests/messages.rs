@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use proptest::prelude::*;
 
-use crate::rsocket::protocol::connect::{ConnData, meant, told};
-use crate::rsocket::protocol::datagram::{UdpHeader, UdpOp, header, parse_header};
-use crate::rsocket::protocol::message::{Control, Message, Work};
-use crate::rsocket::protocol::segment::{ByteOrder, Iomap, Segment};
+use crate::protocol::connect::{ConnData, meant, told};
+use crate::protocol::datagram::{UdpHeader, UdpOp, header, parse_header};
+use crate::protocol::message::{Control, Message, Work};
+use crate::protocol::segment::{ByteOrder, Iomap, Segment};
 
 #[test]
 fn words_are_those_of_the_original() {

@@ -3,22 +3,22 @@
 use std::ffi::c_int;
 
 use rustix::io::Errno;
-use urxe_stack::memory::{Access, Mr};
+use urxe_stack::memory::{Access, Memory, Mr, PdId, RegMrError};
+use urxe_stack::sync::lock;
 
-use super::answer::{Result, errno};
-use super::link::{Link, Wait};
+use super::error::{Result, errno};
+use super::iovec::GatherList;
 use super::protocol::segment::{Iomap, Segment};
 use super::protocol::stream::Stream as Protocol;
-use super::transfer::Pieces;
-use crate::context::Context;
-use crate::node::lock;
+use super::queues::Registration;
+use super::stream_io::{StreamIo, Wait};
 
 /// Memory that is mapped.
 struct Mapping {
     addr: u64,
     len: usize,
     offset: u64,
-    mr: Mr,
+    registration: Registration,
     /// Its entry in the peer's list; local mappings have none.
     index: Option<u16>,
     is_told: bool,
@@ -33,25 +33,17 @@ pub struct Iomaps {
     is_pending: bool,
 }
 
-/// What riomap asks for.
-pub struct Wanted {
+/// The arguments of riomap.
+#[derive(Clone, Copy, Debug)]
+pub struct MapRequest {
+    /// The first address.
     pub addr: u64,
+    /// The length in bytes.
     pub len: usize,
-    /// Whether the peer may write it.
-    pub is_remote: bool,
-    /// `None`: the address.
+    /// `PROT_NONE`, or `PROT_WRITE` if the peer may write it.
+    pub prot: c_int,
+    /// The offset by which the peer names it; `None`: the address.
     pub offset: Option<u64>,
-}
-
-impl Wanted {
-    /// `prot` of the call: `PROT_NONE` or `PROT_WRITE`.
-    pub fn is_remote(prot: c_int) -> Result<bool> {
-        match prot {
-            libc::PROT_NONE => Ok(false),
-            libc::PROT_WRITE => Ok(true),
-            _ => Err(Errno::INVAL),
-        }
-    }
 }
 
 impl Iomaps {
@@ -63,40 +55,31 @@ impl Iomaps {
         let is_used = |index| self.mappings.iter().any(|mapping| mapping.index == Some(index));
         (0..self.room).map_while(|index| u16::try_from(index).ok()).find(|index| !is_used(*index))
     }
-
-    /// Takes all back, when the connection goes.
-    pub fn end(&mut self, context: &Context) {
-        for mapping in self.mappings.drain(..) {
-            let _ = context.device().memory().deregister(mapping.mr.lkey);
-        }
-    }
 }
 
-impl Link {
+impl StreamIo {
     /// Registers memory, and notes that the peer is to hear of it with the next data; the offset by
     /// which it names it.
-    ///
-    /// # Safety
-    /// What `ibv_reg_mr(3)` asks: the memory stays mapped until it is unmapped here, and is used by
-    /// no Rust reference.
-    pub unsafe fn map(&self, pd: urxe_stack::memory::PdId, wanted: &Wanted) -> Result<u64> {
+    pub fn map(
+        &self,
+        wanted: &MapRequest,
+        register: impl FnOnce(&Memory, PdId, Access) -> std::result::Result<Mr, RegMrError>,
+    ) -> Result<u64> {
         let mut iomaps = lock(&self.sending);
-        let index =
-            if wanted.is_remote { Some(iomaps.free_index().ok_or(Errno::NOMEM)?) } else { None };
-        let access = if wanted.is_remote {
-            Access::LOCAL_WRITE | Access::REMOTE_WRITE
-        } else {
-            Access::LOCAL_WRITE
+        let (access, index) = match wanted.prot {
+            libc::PROT_NONE => (Access::LOCAL_WRITE, None),
+            _ => {
+                let index = iomaps.free_index().ok_or(Errno::NOMEM)?;
+                (Access::LOCAL_WRITE | Access::REMOTE_WRITE, Some(index))
+            }
         };
-        let memory = self.endpoint.queues.context.device().memory();
-        let start = std::ptr::with_exposed_provenance_mut(wanted.addr as usize);
-        // SAFETY: the caller's.
-        let mr = unsafe { memory.register(pd, start, wanted.len, wanted.addr, access) }
-            .map_err(|error| errno(error.into()))?;
+        let device = self.endpoint.queues.device;
+        let mr = register(device.engine.device().memory(), device.pd, access).map_err(errno)?;
+        let registration = Registration { mr, device };
         let offset = wanted.offset.unwrap_or(wanted.addr);
-        let (addr, len, is_told) = (wanted.addr, wanted.len, !wanted.is_remote);
-        iomaps.mappings.push(Mapping { addr, len, offset, mr, index, is_told });
-        iomaps.is_pending |= wanted.is_remote;
+        let (addr, len, is_told) = (wanted.addr, wanted.len, index.is_none());
+        iomaps.mappings.push(Mapping { addr, len, offset, registration, index, is_told });
+        iomaps.is_pending |= !is_told;
         Ok(offset)
     }
 
@@ -105,9 +88,8 @@ impl Link {
         let mut iomaps = lock(&self.sending);
         let found =
             iomaps.mappings.iter().position(|mapping| (mapping.addr, mapping.len) == (addr, len));
-        let mapping = iomaps.mappings.remove(found.ok_or(Errno::INVAL)?);
-        let memory = self.endpoint.queues.context.device().memory();
-        memory.deregister(mapping.mr.lkey).map_err(|error| errno(error.into()))
+        iomaps.mappings.remove(found.ok_or(Errno::INVAL)?);
+        Ok(())
     }
 
     /// Tells the peer of what was mapped since it heard last.
@@ -118,7 +100,8 @@ impl Link {
         for mapping in iomaps.mappings.iter_mut().filter(|mapping| !mapping.is_told) {
             let Some(index) = mapping.index else { continue };
             let length = u32::try_from(mapping.len).unwrap_or(u32::MAX);
-            let memory = Segment { addr: mapping.addr, key: mapping.mr.rkey.value(), length };
+            let memory =
+                Segment { addr: mapping.addr, key: mapping.registration.mr.rkey.value(), length };
             self.tell(wait, index, Iomap { offset: mapping.offset, memory })?;
             mapping.is_told = true;
         }
@@ -128,7 +111,7 @@ impl Link {
 
     /// Writes into memory that the peer has mapped from `offset` on; how much of `pieces`, which is
     /// less where a mapping ends.
-    pub fn write_mapped(&self, pieces: &Pieces<'_>, offset: u64, wait: Wait) -> Result<usize> {
+    pub fn write_mapped(&self, pieces: &GatherList<'_>, offset: u64, wait: Wait) -> Result<usize> {
         let mut turn = lock(&self.sending);
         self.tell_iomaps(&mut turn, wait)?;
         if !self.inner().protocol.has_mapped(offset) {

@@ -90,8 +90,11 @@ pub enum Look {
 /// What was asked to be shut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shut {
+    /// Receiving.
     Read,
+    /// Sending.
     Write,
+    /// Both directions.
     Both,
 }
 

@@ -2,7 +2,8 @@
 //! sends keepalives. It runs while there is something to watch.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
@@ -11,13 +12,13 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use urxe_stack::cq::Wake;
 use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::sync::lock;
 use urxe_stack::sys::fork::PerProcess;
 use urxe_stack::sys::thread::spawn_without_signals;
 
-use super::answer::Result;
 use super::datagram::Datagram;
+use super::error::Result;
 use super::stream::Stream;
-use crate::node::lock;
 
 /// Events taken at a time.
 const BATCH: usize = 16;
@@ -130,14 +131,13 @@ impl Service {
     }
 
     /// Watches a socket no more; the thread does not work on it when this returns.
-    pub fn forget(&self, fd: RawFd) {
+    pub fn forget(&self, descriptor: BorrowedFd<'_>) {
+        let fd = descriptor.as_raw_fd();
         let Ok(descriptors) = self.descriptors() else { return };
         let _turn = lock(&self.working);
         let mut state = lock(&self.state);
         let was_keeping = state.keepalives.remove(&fd).is_some();
         if state.watched.remove(&fd).is_some() {
-            // SAFETY: the number is that of a socket, which is open until its last user is gone.
-            let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
             let _ = epoll::delete(&descriptors.epoll, descriptor);
         } else if !was_keeping {
             return;
@@ -153,8 +153,7 @@ impl Service {
         }
         let builder = Builder::new().name("urxe-rsocket".into());
         let started = spawn_without_signals(builder, || self.work());
-        started
-            .map_err(|error| error.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error))?;
+        started.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
         state.is_running = true;
         Ok(())
     }
@@ -172,7 +171,7 @@ impl Service {
             if let Err(error) = waited
                 && error != Errno::INTR
             {
-                tracing::error!(target: "urxe_abi", %error, "rsockets: no connection will be made any more");
+                tracing::error!(%error, "rsockets: no connection will be made any more");
                 return;
             }
             for event in events {
@@ -198,15 +197,19 @@ impl Service {
             Some(Watched::Datagram(datagram)) => (None, datagram.upgrade()),
             None => return,
         };
-        // A fault of this library must not end the thread that all rsockets need.
-        crate::border::guard((), || {
+        // A fault of this library must not end the thread that all rsockets need. What a panic left
+        // half done is behind locks that recover.
+        let worked = catch_unwind(AssertUnwindSafe(|| {
             if let Some(stream) = stream {
                 stream.advance();
             }
             if let Some(datagram) = datagram {
                 datagram.hear();
             }
-        });
+        }));
+        if worked.is_err() {
+            tracing::error!("rsocket {fd}: an event is lost");
+        }
         // A connection that never stood may have gone with this.
         let mut state = lock(&self.state);
         if state.watched.get(&fd).is_some_and(Watched::is_gone) {
@@ -232,8 +235,8 @@ impl Service {
             true
         });
         for stream in due {
-            if let Some(link) = stream.link.get() {
-                link.keep_alive();
+            if let Some(io) = stream.io.get() {
+                io.keep_alive();
             }
         }
     }

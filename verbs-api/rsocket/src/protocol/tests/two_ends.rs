@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use crate::rsocket::protocol::connect::ConnData;
-use crate::rsocket::protocol::message::{Control, Message};
-use crate::rsocket::protocol::segment::{Iomap, Segment};
-use crate::rsocket::protocol::sender::{LOW_WATER, TARGETS};
-use crate::rsocket::protocol::stream::{Bytes, Life, Look, Places, Post, Shut, Sizes, Stream};
+use crate::protocol::connect::ConnData;
+use crate::protocol::message::{Control, Message};
+use crate::protocol::segment::{Iomap, Segment};
+use crate::protocol::sender::{LOW_WATER, TARGETS};
+use crate::protocol::stream::{Bytes, Life, Look, Places, Post, Shut, Sizes, Stream};
 
 /// Where each end's list and receive buffer are, in every end's own numbers.
 const PLACES: Places = Places { list: (0x1000, 7), recv_buffer: (0x10_0000, 8) };

@@ -1,7 +1,7 @@
 //! Who sleeps in rpoll, and is told when an rsocket changed.
 //!
-//! A sleeper waits for descriptors. But another thread may take the event that a descriptor tells
-//! of, and the sleeper would sleep on; so who takes one wakes all sleepers, which look again at
+//! A waiter waits for descriptors. But another thread may take the event that a descriptor tells
+//! of, and the waiter would sleep on; so who takes one wakes all waiters, which look again at
 //! what they sleep for.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,19 +10,19 @@ use std::sync::{Arc, Mutex};
 
 use urxe_stack::cq::Wake;
 use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::sync::lock;
 use urxe_stack::sys::fork::PerProcess;
 
-use super::answer::Result;
-use crate::node::lock;
+use super::error::Result;
 
 #[derive(Default)]
-struct Sleepers {
+struct Waiters {
     /// How many there are, so that who has nobody to wake takes no lock.
     count: AtomicUsize,
     all: Mutex<Vec<Arc<EventFd>>>,
 }
 
-static SLEEPERS: PerProcess<Sleepers> = PerProcess::new(Sleepers::default);
+static WAITERS: PerProcess<Waiters> = PerProcess::new(Waiters::default);
 
 thread_local! {
     /// A thread's descriptor, made when it first sleeps; with the process, since a forked child's
@@ -31,14 +31,14 @@ thread_local! {
 }
 
 /// A thread that is about to sleep. From its making on it hears of every change.
-pub struct Sleeper(Arc<EventFd>);
+pub struct PollWaiter(Arc<EventFd>);
 
-impl Sleeper {
+impl PollWaiter {
     pub fn new() -> Result<Self> {
         let own = own()?;
-        let sleepers = SLEEPERS.get();
-        lock(&sleepers.all).push(Arc::clone(&own));
-        sleepers.count.fetch_add(1, Ordering::SeqCst);
+        let waiters = WAITERS.get();
+        lock(&waiters.all).push(Arc::clone(&own));
+        waiters.count.fetch_add(1, Ordering::SeqCst);
         Ok(Self(own))
     }
 
@@ -48,19 +48,19 @@ impl Sleeper {
     }
 }
 
-impl AsFd for Sleeper {
+impl AsFd for PollWaiter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Drop for Sleeper {
+impl Drop for PollWaiter {
     fn drop(&mut self) {
-        let sleepers = SLEEPERS.get();
-        let mut all = lock(&sleepers.all);
+        let waiters = WAITERS.get();
+        let mut all = lock(&waiters.all);
         if let Some(place) = all.iter().position(|other| Arc::ptr_eq(other, &self.0)) {
             all.swap_remove(place);
-            sleepers.count.fetch_sub(1, Ordering::SeqCst);
+            waiters.count.fetch_sub(1, Ordering::SeqCst);
         }
         drop(all);
         self.clear();
@@ -81,13 +81,13 @@ fn own() -> Result<Arc<EventFd>> {
     })
 }
 
-/// Something changed that a sleeper may wait for.
+/// Something changed that a waiter may wait for.
 pub fn wake_all() {
-    let sleepers = SLEEPERS.get();
-    if sleepers.count.load(Ordering::SeqCst) == 0 {
+    let waiters = WAITERS.get();
+    if waiters.count.load(Ordering::SeqCst) == 0 {
         return;
     }
-    for sleeper in lock(&sleepers.all).iter() {
-        sleeper.wake();
+    for waiter in lock(&waiters.all).iter() {
+        waiter.wake();
     }
 }

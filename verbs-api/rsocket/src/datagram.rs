@@ -18,26 +18,26 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use urxe_stack::cq::Wake;
 use urxe_stack::driver::eventfd::EventFd;
+use urxe_stack::sync::lock;
 use urxe_wire::Gid;
 
-use super::answer::{Result, errno};
 use super::config::Config;
 use super::destination::{Arrived, DatagramQp, Peer, SLOT};
-use super::link::Wait;
+use super::error::Result;
+use super::iovec::{GatherList, ScatterList};
 use super::options::Options;
+use super::poll_waiters;
+use super::process::Process;
 use super::protocol::datagram::{UdpHeader, UdpOp};
 use super::service::Service;
-use super::sleepers;
-use super::transfer::{Pieces, Places};
-use crate::cm::process::open_devices;
-use crate::context::Context;
-use crate::node::lock;
+use super::stream_io::Wait;
 
 /// Datagrams that may wait for the program.
 const MOST_WAITING: usize = 1024;
 
 /// A datagram socket.
 pub struct Datagram {
+    process: &'static dyn Process,
     udp: OwnedFd,
     /// Readable when a queue pair has an event, or a datagram came over UDP.
     ready: OwnedFd,
@@ -67,7 +67,7 @@ enum Waiting {
 }
 
 impl Datagram {
-    pub fn new(family: c_int) -> Result<Arc<Self>> {
+    pub fn new(process: &'static dyn Process, family: c_int) -> Result<Arc<Self>> {
         let domain =
             if family == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
         let udp = rustix::net::socket_with(domain, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
@@ -75,6 +75,7 @@ impl Datagram {
         let by_udp = EventFd::new()?;
         epoll::add(&ready, &by_udp, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         Ok(Arc::new(Self {
+            process,
             udp,
             ready,
             by_udp,
@@ -101,6 +102,11 @@ impl Datagram {
     /// Whether its buffers are made.
     pub fn is_begun(&self) -> bool {
         self.state().is_begun
+    }
+
+    pub fn bind(self: &Arc<Self>, address: SocketAddr) -> Result<()> {
+        self.begin()?;
+        rustix::net::bind(&self.udp, &address)
     }
 
     pub fn wait(&self, flags: c_int) -> Wait {
@@ -146,19 +152,14 @@ impl Datagram {
         let place = match state.qps.iter().position(|qp| qp.local == local) {
             Some(place) => place,
             None => {
-                let made = DatagramQp::new(local, lock(&self.options).sizes)?;
+                let made = DatagramQp::new(self.process, local, lock(&self.options).sizes)?;
                 // Asked for already, so that who sleeps for the socket hears of the first datagram.
                 let token = epoll::EventData::new_u64(state.qps.len() as u64 + 1);
-                epoll::add(
-                    &self.ready,
-                    made.queues.channel.object()?,
-                    token,
-                    epoll::EventFlags::IN,
-                )?;
+                epoll::add(&self.ready, &made.queues, token, epoll::EventFlags::IN)?;
                 state.qps.push(made);
                 let place = state.qps.len() - 1;
                 state.qps[place].arm();
-                sleepers::wake_all();
+                poll_waiters::wake_all();
                 place
             }
         };
@@ -182,7 +183,7 @@ impl Datagram {
             rustix::net::socket_with(domain, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         rustix::net::connect(&probe, &to)?;
         let mut found = address(rustix::net::getsockname(&probe)?)?;
-        if !is_of_device(found.ip())? && is_of_device(to.ip())? {
+        if !self.is_of_device(found.ip())? && self.is_of_device(to.ip())? {
             // On loopback the system sends from 127.0.0.1 whichever of its addresses a device has.
             found = to;
         }
@@ -190,9 +191,16 @@ impl Datagram {
         Ok(found)
     }
 
+    /// Whether a device has the address.
+    fn is_of_device(&self, ip: IpAddr) -> Result<bool> {
+        let gid = Gid::from_ip(ip);
+        let devices = self.process.devices()?;
+        Ok(devices.iter().any(|of| of.engine.gids().iter().any(|entry| entry.gid == gid)))
+    }
+
     pub fn send(
         self: &Arc<Self>,
-        pieces: &Pieces<'_>,
+        pieces: &GatherList<'_>,
         to: Option<SocketAddr>,
         wait: Wait,
     ) -> Result<usize> {
@@ -226,7 +234,7 @@ impl Datagram {
         qp: &DatagramQp,
         to: SocketAddr,
         op: UdpOp,
-        pieces: &Pieces<'_>,
+        pieces: &GatherList<'_>,
     ) -> Result<()> {
         let mut message = UdpHeader { op, qpn: qp.qpn, from: qp.local.ip() }.to_bytes();
         if message.len() + pieces.len() > SLOT {
@@ -243,7 +251,7 @@ impl Datagram {
     /// Receives a datagram: how much of it there was room for, and whose it was.
     pub fn receive(
         &self,
-        places: &mut Places<'_>,
+        places: &mut ScatterList<'_>,
         wait: Wait,
         peeks: bool,
     ) -> Result<(usize, SocketAddr)> {
@@ -276,7 +284,7 @@ impl Datagram {
         &self,
         state: &State,
         what: &Waiting,
-        places: &mut Places<'_>,
+        places: &mut ScatterList<'_>,
     ) -> Result<(usize, SocketAddr)> {
         match what {
             Waiting::Copied(from, bytes) => Ok((places.put(bytes), *from)),
@@ -339,7 +347,7 @@ impl Datagram {
         for qp in &mut self.state().qps {
             qp.take_event()?;
         }
-        sleepers::wake_all();
+        poll_waiters::wake_all();
         Ok(())
     }
 
@@ -351,7 +359,7 @@ impl Datagram {
             let Ok((_, len, Some(from))) = received else { return };
             let Ok(from) = address(from) else { continue };
             if let Err(error) = self.hear_one(from, &bytes[..len]) {
-                tracing::info!(target: "urxe_abi", %error, "rsocket {}: {from} cannot be answered", self.fd());
+                tracing::info!(%error, "rsocket {}: {from} cannot be answered", self.fd());
             }
         }
     }
@@ -370,7 +378,7 @@ impl Datagram {
         let (place, known) = self.find_peer(&mut state, from)?;
         let qp = &state.qps[place];
         if said.op == UdpOp::Data {
-            self.send_udp(qp, from, UdpOp::Control, &Pieces::new(&[]))?;
+            self.send_udp(qp, from, UdpOp::Control, &GatherList::new(&[]))?;
         }
         let peer = match known {
             Some(peer) if peer.qpn == said.qpn => peer,
@@ -386,14 +394,14 @@ impl Datagram {
             state.waiting.push_back(Waiting::Copied(from, bytes[used..].to_vec()));
             drop(state);
             self.by_udp.wake();
-            sleepers::wake_all();
+            poll_waiters::wake_all();
         }
         Ok(())
     }
 
     /// The program closes it: what is under way is sent.
     pub fn close(&self) {
-        Service::get().forget(self.fd());
+        Service::get().forget(self.as_fd());
         let started = Instant::now();
         loop {
             let mut state = self.state();
@@ -419,19 +427,6 @@ impl AsFd for Datagram {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.udp.as_fd()
     }
-}
-
-/// Whether a device has the address.
-fn is_of_device(ip: IpAddr) -> Result<bool> {
-    let gid = Gid::from_ip(ip);
-    for device in open_devices().map_err(errno)? {
-        // SAFETY: the library keeps its devices open.
-        let context = unsafe { Context::from_c(device.context) }.map_err(errno)?;
-        if context.node.engine.gids().iter().any(|entry| entry.gid == gid) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// An address of the system's.

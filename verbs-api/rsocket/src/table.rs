@@ -8,9 +8,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rustix::io::Errno;
 use urxe_stack::sys::fork::PerProcess;
 
-use super::answer::Result;
 use super::datagram::Datagram;
 use super::epoll::Epoll;
+use super::error::Result;
 use super::stream::Stream;
 
 /// What a number stands for.

@@ -1,0 +1,69 @@
+//! The queue pair and the buffers of a connection, made before it is established.
+
+use urxe_stack::memory::Access;
+use urxe_stack::qp::attr::QpType;
+use urxe_stack::qp::wr::RecvRequest;
+
+use super::error::Result;
+use super::id::CmId;
+use super::protocol::message::Work;
+use super::protocol::stream::{Places, Sizes};
+use super::queues::{Queues, Region};
+
+/// The fewest work requests of a queue, and the most that the protocol can count
+/// (`RS_QP_MIN_SIZE`, `RS_QP_MAX_SIZE`).
+const MIN_QUEUE: u16 = 16;
+pub const MAX_QUEUE: u16 = 0xfffe;
+/// Receives posted at a time.
+const BATCH: usize = 64;
+
+/// The queue pair and the buffers of a connection.
+pub struct Endpoint {
+    pub queues: Queues,
+    pub send: Region,
+    pub recv: Region,
+    /// The list of the memory that the peer lends, which the peer writes.
+    pub list: Region,
+    pub sizes: Sizes,
+}
+
+impl Endpoint {
+    /// Makes them for an identifier that is bound to a device.
+    pub fn new(id: &CmId, mut sizes: Sizes) -> Result<Self> {
+        let device = id.device()?;
+        let limits = device.engine.device().limits();
+        let max = u16::try_from(limits.max_qp_wr).unwrap_or(MAX_QUEUE).min(MAX_QUEUE);
+        sizes.send_queue = sizes.send_queue.clamp(MIN_QUEUE, max);
+        sizes.recv_queue = sizes.recv_queue.clamp(MIN_QUEUE, max);
+        sizes.inline = sizes.inline.min(limits.max_inline_data);
+        let queues = Queues::new(id, QpType::Rc, &mut sizes, [2, 1])?;
+        let written = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let made = Self {
+            queues,
+            send: Region::new(device, sizes.send_buffer as usize, Access::empty())?,
+            recv: Region::new(device, sizes.recv_buffer as usize, written)?,
+            list: Region::new(device, sizes.list_len(), written)?,
+            sizes,
+        };
+        made.post_receives(sizes.recv_queue.into())?;
+        Ok(made)
+    }
+
+    /// Returns where the peer finds this side's memory.
+    pub fn places(&self) -> Places {
+        let place = |region: &Region| (region.address(), region.mr().rkey.value());
+        Places { list: place(&self.list), recv_buffer: place(&self.recv) }
+    }
+
+    /// Posts so many receives, which need no memory: data comes by WRITE.
+    pub fn post_receives(&self, count: u32) -> Result<()> {
+        let receives = [RecvRequest { wr_id: Work::RECEIVE_ID, sges: &[] }; BATCH];
+        let mut left = count as usize;
+        while left > 0 {
+            let batch = &receives[..left.min(BATCH)];
+            self.queues.post_recv(batch)?;
+            left -= batch.len();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! A SOCK_STREAM.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+
+use rustix::io::Errno;
+use urxe_stack::qp::attr::QpType;
+use urxe_stack::sync;
+use urxe_stack::sync::lock;
+use urxe_wire::mad::PortSpace;
+
+use super::accept::Queue;
+use super::config::Config;
+use super::connect::Phase;
+use super::error::Result;
+use super::id::CmId;
+use super::options::Options;
+use super::poll_waiters;
+use super::process::Process;
+use super::protocol::stream::{Life, Shut, Sizes};
+use super::service::Service;
+use super::stream_io::{StreamIo, Wait};
+
+/// A stream socket.
+pub struct Stream {
+    /// The descriptor of its identifier's event channel, which is also its number, unless it was
+    /// accepted.
+    pub fd: RawFd,
+    /// The number of one that was accepted: made only then, since librspreload finds an rsocket in
+    /// a set of `select` only if its number is above that by which the program knows it.
+    number: OnceLock<OwnedFd>,
+    pub family: i32,
+    phase: Mutex<Phase>,
+    /// Told when the phase changes.
+    changed: Condvar,
+    /// The connection, once it is established or being accepted.
+    pub io: OnceLock<StreamIo>,
+    /// Dropped after the queue pairs that `phase` and `io` have.
+    pub id: CmId,
+    /// Of a listener: the connections that may be accepted.
+    pub queue: OnceLock<Queue>,
+    pub options: Mutex<Options>,
+    /// `O_NONBLOCK` and its like, and `FD_CLOEXEC`, as the program set them.
+    pub status_flags: AtomicI32,
+    pub fd_flags: AtomicI32,
+    /// `SO_ERROR`.
+    pub error: AtomicI32,
+}
+
+impl Stream {
+    /// Makes a socket without address.
+    pub fn new(process: &'static dyn Process, family: i32) -> Result<Arc<Self>> {
+        let id = CmId::new(process, PortSpace::TCP, QpType::Rc)?;
+        Ok(Self::of_id(id, family, Config::get().sizes))
+    }
+
+    /// Makes a socket of an identifier.
+    pub fn of_id(id: CmId, family: i32, sizes: Sizes) -> Arc<Self> {
+        Arc::new(Self {
+            fd: id.as_fd().as_raw_fd(),
+            number: OnceLock::new(),
+            family,
+            phase: Mutex::new(Phase::Unbound),
+            changed: Condvar::new(),
+            io: OnceLock::new(),
+            id,
+            queue: OnceLock::new(),
+            options: Mutex::new(Options::new(sizes)),
+            status_flags: AtomicI32::new(0),
+            fd_flags: AtomicI32::new(0),
+            error: AtomicI32::new(0),
+        })
+    }
+
+    /// Gives one that is being accepted its number.
+    pub fn take_number(&self) -> Result<RawFd> {
+        let made = rustix::io::fcntl_dupfd_cloexec(&self.id, 0)?;
+        Ok(self.number.get_or_init(|| made).as_raw_fd())
+    }
+
+    pub fn phase(&self) -> MutexGuard<'_, Phase> {
+        lock(&self.phase)
+    }
+
+    /// Tells who waits for the phase.
+    pub fn announce(&self) {
+        self.changed.notify_all();
+        poll_waiters::wake_all();
+    }
+
+    /// Waits until it is connected, or will not be.
+    pub fn wait_connected(&self, wait: Wait) -> Result<()> {
+        let mut phase = self.phase();
+        loop {
+            match &*phase {
+                Phase::Connected => return Ok(()),
+                phase if !phase.is_opening() => return Err(Errno::NOTCONN),
+                _ if wait == Wait::Never => return Err(Errno::AGAIN),
+                _ => phase = sync::wait(&self.changed, phase),
+            }
+        }
+    }
+
+    /// The connection, for sending and receiving.
+    pub fn connected(&self, wait: Wait) -> Result<&StreamIo> {
+        let is_connected = matches!(*self.phase(), Phase::Connected);
+        if !is_connected {
+            self.wait_connected(wait)?;
+        }
+        self.io.get().ok_or(Errno::NOTCONN)
+    }
+
+    /// Whether a call with these flags may sleep.
+    pub fn wait(&self, flags: i32) -> Wait {
+        let nonblocking = self.status_flags.load(Ordering::Relaxed) & libc::O_NONBLOCK;
+        if nonblocking != 0 || flags & libc::MSG_DONTWAIT != 0 { Wait::Never } else { Wait::Here }
+    }
+
+    pub fn bind(&self, address: SocketAddr) -> Result<()> {
+        let mut phase = self.phase();
+        if !matches!(*phase, Phase::Unbound | Phase::Bound) {
+            return Err(Errno::INVAL);
+        }
+        self.id.bind(address)?;
+        *phase = Phase::Bound;
+        Ok(())
+    }
+
+    pub fn listen(self: &Arc<Self>, backlog: i32) -> Result<()> {
+        let mut phase = self.phase();
+        match &*phase {
+            Phase::Listening => return Ok(()),
+            Phase::Unbound | Phase::Bound => {}
+            _ => return Err(Errno::INVAL),
+        }
+        self.id.listen(backlog)?;
+        if self.queue.set(Queue::new()?).is_err() {
+            return Err(Errno::INVAL);
+        }
+        *phase = Phase::Listening;
+        drop(phase);
+        Service::get().watch_stream(self)
+    }
+
+    /// Ends a direction, or both.
+    pub fn shut(&self, how: Shut) -> Result<()> {
+        let Some(io) = self.io.get().filter(|_| matches!(*self.phase(), Phase::Connected)) else {
+            return Ok(());
+        };
+        lock(&self.options).keepalive = false;
+        Service::get().let_sleep(self.fd);
+        let done = io.shut(how);
+        if io.life() == Life::Disconnected {
+            self.end_queue_pair();
+        }
+        poll_waiters::wake_all();
+        done
+    }
+
+    /// Ends all work of its queue pair; a thread that sleeps for a completion gets one.
+    pub fn end_queue_pair(&self) {
+        if let Some(io) = self.io.get() {
+            io.endpoint.queues.to_error();
+        }
+    }
+
+    /// The program closes it: what it still sends is sent.
+    pub fn close(&self) {
+        if let Some(io) = self.io.get()
+            && matches!(io.life(), Life::Open { .. })
+        {
+            let _ = self.shut(Shut::Both);
+        }
+        Service::get().forget(self.as_fd());
+        // Dropped without the lock: a queue pair may go with it.
+        let before = std::mem::replace(&mut *self.phase(), Phase::Closed);
+        drop(before);
+        self.announce();
+        self.end_queue_pair();
+        if let Some(queue) = self.queue.get() {
+            queue.close();
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.id.as_fd()
+    }
+}
