@@ -12,16 +12,16 @@ use rustix::io::Errno;
 use urxe_stack::memory::{Access, Memory, Mr, PdId, RegMrError};
 use urxe_stack::sync::lock;
 
-use super::datagram::Datagram;
-use super::epoll::Epoll;
-use super::error::Result;
-use super::iomap::MapRequest;
-use super::iovec::{GatherList, ScatterList};
-use super::process::Process;
-use super::protocol::stream::Shut;
-use super::stream::Stream;
-use super::stream_io::Wait;
-use super::table::{self, Entry, Socket};
+use crate::datagram::Datagram;
+use crate::descriptors::epoll::Epoll;
+use crate::descriptors::{self, Entry, Socket};
+use crate::error::Result;
+use crate::iovec::{GatherList, ScatterList};
+use crate::process::Process;
+use crate::protocol::stream::Shut;
+use crate::stream::Stream;
+use crate::stream::iomap::MapRequest;
+use crate::stream::stream_io::Wait;
 
 /// Flags that a type may carry.
 const TYPE_FLAGS: c_int = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -45,7 +45,7 @@ pub fn socket(
             stream.status_flags.store(status, Ordering::Relaxed);
             stream.fd_flags.store(of_fd, Ordering::Relaxed);
             let fd = stream.fd;
-            table::insert(fd, Entry::Stream(stream));
+            descriptors::insert(fd, Entry::Stream(stream));
             Ok(fd)
         }
         (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) if is_ip => {
@@ -53,7 +53,7 @@ pub fn socket(
             datagram.status_flags.store(status, Ordering::Relaxed);
             datagram.fd_flags.store(of_fd, Ordering::Relaxed);
             let fd = datagram.fd();
-            table::insert(fd, Entry::Datagram(datagram));
+            descriptors::insert(fd, Entry::Datagram(datagram));
             Ok(fd)
         }
         _ => Err(Errno::OPNOTSUPP),
@@ -61,7 +61,7 @@ pub fn socket(
 }
 
 fn stream(fd: RawFd) -> Result<Arc<Stream>> {
-    match table::socket(fd)? {
+    match descriptors::socket(fd)? {
         Socket::Stream(stream) => Ok(stream),
         Socket::Datagram(_) => Err(Errno::OPNOTSUPP),
     }
@@ -72,7 +72,7 @@ fn stream(fd: RawFd) -> Result<Arc<Stream>> {
 /// # Errors
 /// EBADF.
 pub fn is_datagram(fd: RawFd) -> Result<bool> {
-    table::socket(fd).map(|socket| matches!(socket, Socket::Datagram(_)))
+    descriptors::socket(fd).map(|socket| matches!(socket, Socket::Datagram(_)))
 }
 
 /// Binds a socket (`rbind`).
@@ -80,7 +80,7 @@ pub fn is_datagram(fd: RawFd) -> Result<bool> {
 /// # Errors
 /// As bind(2).
 pub fn bind(fd: RawFd, address: SocketAddr) -> Result<()> {
-    match table::socket(fd)? {
+    match descriptors::socket(fd)? {
         Socket::Stream(stream) => stream.bind(address),
         Socket::Datagram(datagram) => datagram.bind(address),
     }
@@ -101,7 +101,9 @@ pub fn listen(fd: RawFd, backlog: c_int) -> Result<()> {
 pub fn accept(fd: RawFd) -> Result<(RawFd, Option<SocketAddr>)> {
     let listener = stream(fd)?;
     let (made, number) = listener.accept(listener.wait(0))?;
-    Ok((number, made.id.addresses()?.1))
+    let peer = made.id.addresses()?.1;
+    descriptors::insert(number, Entry::Stream(made));
+    Ok((number, peer))
 }
 
 /// Connects a socket (`rconnect`).
@@ -109,7 +111,7 @@ pub fn accept(fd: RawFd) -> Result<(RawFd, Option<SocketAddr>)> {
 /// # Errors
 /// As connect(2).
 pub fn connect(fd: RawFd, to: SocketAddr) -> Result<()> {
-    match table::socket(fd)? {
+    match descriptors::socket(fd)? {
         Socket::Stream(stream) => stream.connect(to, stream.wait(0)),
         Socket::Datagram(datagram) => datagram.connect(to),
     }
@@ -120,7 +122,7 @@ pub fn connect(fd: RawFd, to: SocketAddr) -> Result<()> {
 /// # Errors
 /// As shutdown(2).
 pub fn shutdown(fd: RawFd, how: Shut) -> Result<()> {
-    match table::socket(fd)? {
+    match descriptors::socket(fd)? {
         Socket::Stream(stream) => stream.shut(how),
         Socket::Datagram(_) => Ok(()),
     }
@@ -131,12 +133,12 @@ pub fn shutdown(fd: RawFd, how: Shut) -> Result<()> {
 /// # Errors
 /// EBADF, or EBUSY for a set that has members.
 pub fn close(fd: RawFd) -> Result<()> {
-    if let Some(Entry::Epoll(set)) = table::entry(fd)
+    if let Some(Entry::Epoll(set)) = descriptors::entry(fd)
         && !set.is_empty()
     {
         return Err(Errno::BUSY);
     }
-    match table::remove(fd).ok_or(Errno::BADF)? {
+    match descriptors::remove(fd).ok_or(Errno::BADF)? {
         Entry::Stream(stream) => stream.close(),
         Entry::Datagram(datagram) => datagram.close(),
         Entry::Epoll(_) => {}
@@ -149,7 +151,7 @@ pub fn close(fd: RawFd) -> Result<()> {
 /// # Errors
 /// As getpeername(2).
 pub fn peer_address(fd: RawFd) -> Result<SocketAddr> {
-    let peer = match table::socket(fd)? {
+    let peer = match descriptors::socket(fd)? {
         Socket::Stream(stream) => stream.id.addresses()?.1,
         Socket::Datagram(datagram) => datagram.addresses()?.1,
     };
@@ -161,7 +163,7 @@ pub fn peer_address(fd: RawFd) -> Result<SocketAddr> {
 /// # Errors
 /// As getsockname(2).
 pub fn local_address(fd: RawFd) -> Result<SocketAddr> {
-    match table::socket(fd)? {
+    match descriptors::socket(fd)? {
         Socket::Stream(stream) => {
             let any = match stream.family {
                 libc::AF_INET6 => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -183,7 +185,7 @@ pub fn receive(
     flags: c_int,
 ) -> Result<(usize, Option<SocketAddr>)> {
     let peeks = flags & libc::MSG_PEEK != 0;
-    match table::socket(fd)? {
+    match descriptors::socket(fd)? {
         Socket::Datagram(datagram) => {
             let (len, from) = datagram.receive(to, datagram.wait(flags), peeks)?;
             Ok((len, Some(from)))
@@ -204,7 +206,7 @@ pub fn receive(
 /// As sendto(2).
 pub fn send(fd: RawFd, pieces: &[&[u8]], flags: c_int, to: Option<SocketAddr>) -> Result<usize> {
     let pieces = GatherList::new(pieces);
-    match table::socket(fd)? {
+    match descriptors::socket(fd)? {
         Socket::Stream(_) if to.is_some() => Err(Errno::ISCONN),
         Socket::Stream(stream) => {
             let wait = stream.wait(flags);
@@ -255,7 +257,7 @@ pub fn write_mapped(fd: RawFd, piece: &[u8], offset: u64, flags: c_int) -> Resul
 /// # Errors
 /// As setsockopt(2).
 pub fn set_option(fd: RawFd, level: c_int, name: c_int, value: &[u8]) -> Result<()> {
-    match table::socket(fd)? {
+    match descriptors::socket(fd)? {
         Socket::Stream(stream) => stream.set_option(level, name, value),
         Socket::Datagram(datagram) => {
             let is_fixed = datagram.is_begun();
@@ -271,7 +273,7 @@ pub fn set_option(fd: RawFd, level: c_int, name: c_int, value: &[u8]) -> Result<
 /// # Errors
 /// As getsockopt(2).
 pub fn get_option(fd: RawFd, level: c_int, name: c_int) -> Result<Vec<u8>> {
-    match table::socket(fd)? {
+    match descriptors::socket(fd)? {
         Socket::Stream(stream) => stream.option(level, name),
         Socket::Datagram(datagram) => {
             lock(&datagram.options).get_plain(level, name).ok_or(Errno::OPNOTSUPP)
@@ -284,7 +286,7 @@ pub fn get_option(fd: RawFd, level: c_int, name: c_int) -> Result<Vec<u8>> {
 /// # Errors
 /// EOPNOTSUPP for other commands.
 pub fn fcntl(fd: RawFd, command: c_int, argument: c_long) -> Result<c_int> {
-    let socket = table::socket(fd)?;
+    let socket = descriptors::socket(fd)?;
     let (status, of_fd) = match &socket {
         Socket::Stream(stream) => (&stream.status_flags, &stream.fd_flags),
         Socket::Datagram(datagram) => (&datagram.status_flags, &datagram.fd_flags),
@@ -306,12 +308,12 @@ pub fn fcntl(fd: RawFd, command: c_int, argument: c_long) -> Result<c_int> {
 pub fn epoll_create() -> Result<RawFd> {
     let set = Epoll::new()?;
     let fd = set.fd();
-    table::insert(fd, Entry::Epoll(Arc::new(set)));
+    descriptors::insert(fd, Entry::Epoll(Arc::new(set)));
     Ok(fd)
 }
 
 fn epoll_set(fd: RawFd) -> Result<Arc<Epoll>> {
-    match table::entry(fd) {
+    match descriptors::entry(fd) {
         Some(Entry::Epoll(set)) => Ok(set),
         _ => Err(Errno::INVAL),
     }

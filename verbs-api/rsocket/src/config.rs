@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::protocol::connect::{meant, told};
-use super::protocol::sender::LOW_WATER;
-use super::protocol::stream::Sizes;
+use crate::protocol::connect::{meant, told};
+use crate::protocol::sender::LOW_WATER;
+use crate::protocol::stream::Sizes;
 
 const FOLDER: &str = "/etc/rdma/rsocket";
 

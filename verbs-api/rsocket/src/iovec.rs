@@ -5,7 +5,7 @@ use std::ops::Range;
 use rustix::io::Errno;
 use urxe_stack::memory::Buffer;
 
-use super::error::Result;
+use crate::error::Result;
 
 /// What a program sends.
 pub struct GatherList<'a> {

@@ -8,28 +8,24 @@
 //! `librdmacm/man/rsocket.7`.
 //!
 //! ```text
-//!   C ABI --> calls --> table --> stream ----> stream_io --> protocol::stream
-//!                            |       `-> connect           work requests, completions
-//!                            `--> datagram                 moved by the service's thread
+//!   C ABI --> calls --> descriptors --> stream ----> stream_io --> protocol::stream
+//!                                  |       `-> connect           work requests, completions
+//!                                  `--> datagram                 moved by the service's thread
 //! ```
 //! | file | subject |
 //! |---|---|
 //! | `protocol` | the messages of two ends, without I/O |
 //! | `calls` | the functions on descriptors |
+//! | `descriptors` | descriptors and their sockets; rpoll, rselect and repoll |
+//! | `stream` | a SOCK_STREAM: its connection, bytes in and out, riomap and riowrite |
+//! | `datagram` | a SOCK_DGRAM, and the way to its peers |
+//! | `transport` | identifiers, queue pairs and registered memory |
+//! | `service` | the thread that moves connections and sends keepalives |
+//! | `poll_waiters` | threads that sleep in rpoll |
+//! | `options`, `config` | socket options, `/etc/rdma/rsocket` |
+//! | `iovec` | a program's bytes |
 //! | `process` | what the process provides |
 //! | `error` | how an error of the stack becomes an error number |
-//! | `table` | descriptors and their sockets |
-//! | `stream`, `connect`, `accept` | a SOCK_STREAM, and how it gets its connection |
-//! | `id`, `queues` | identifier, queue pair and registered memory |
-//! | `endpoint`, `stream_io` | buffers of a connection; bytes in and out |
-//! | `datagram`, `destination` | a SOCK_DGRAM, and the way to its peers |
-//! | `options` | socket options |
-//! | `iovec` | a program's bytes |
-//! | `iomap` | riomap and riowrite |
-//! | `poll`, `poll_waiters` | rpoll and rselect, over rsockets and plain descriptors |
-//! | `epoll` | repoll |
-//! | `service` | the thread that moves connections and sends keepalives |
-//! | `config` | `/etc/rdma/rsocket` |
 //!
 //! # Differences from the original
 //! - A connection is accepted only when it is established, so a blocking `rrecv` after `raccept`
@@ -46,38 +42,29 @@
 //!   here speaks it.
 #![forbid(unsafe_code)]
 
-mod accept;
 mod calls;
 mod config;
-mod connect;
 mod datagram;
-mod destination;
-mod endpoint;
-mod epoll;
+mod descriptors;
 mod error;
-mod id;
-mod iomap;
 mod iovec;
 mod options;
-mod poll;
 mod poll_waiters;
 mod process;
 mod protocol;
-mod queues;
 mod service;
 mod stream;
-mod stream_io;
-mod table;
+mod transport;
 
 pub use self::calls::{
     accept, bind, close, connect, epoll_control, epoll_create, epoll_wait, fcntl, get_option,
     is_datagram, listen, local_address, map, peer_address, receive, send, set_option, shutdown,
     socket, unmap, write_mapped,
 };
+pub use self::descriptors::poll::wait as poll;
 pub use self::error::Result;
-pub use self::iomap::MapRequest;
 pub use self::iovec::ScatterList;
 pub use self::options::SOL_RDMA;
-pub use self::poll::wait as poll;
 pub use self::process::{Device, Process};
 pub use self::protocol::stream::Shut;
+pub use self::stream::iomap::MapRequest;

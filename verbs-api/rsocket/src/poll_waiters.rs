@@ -13,7 +13,7 @@ use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::sync::lock;
 use urxe_stack::sys::fork::PerProcess;
 
-use super::error::Result;
+use crate::error::Result;
 
 #[derive(Default)]
 struct Waiters {

@@ -8,7 +8,7 @@ use urxe_stack::cma::DeviceKey;
 use urxe_stack::driver::{AfterProgress, Connections, Engine};
 use urxe_stack::memory::PdId;
 
-use super::error::Result;
+use crate::error::Result;
 
 /// A process: its connections, and the devices that they use.
 pub trait Process: Debug + Sync {

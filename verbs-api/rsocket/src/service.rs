@@ -16,38 +16,31 @@ use urxe_stack::sync::lock;
 use urxe_stack::sys::fork::PerProcess;
 use urxe_stack::sys::thread::spawn_without_signals;
 
-use super::datagram::Datagram;
-use super::error::Result;
-use super::stream::Stream;
+use crate::error::Result;
 
 /// Events taken at a time.
 const BATCH: usize = 16;
 /// The token of the descriptor that wakes the thread.
 const WAKE: u64 = u64::MAX;
 
-enum Watched {
-    Stream(Weak<Stream>),
-    Datagram(Weak<Datagram>),
-}
+/// A socket of the service.
+pub trait Watched: AsFd + Send + Sync {
+    /// Something came by its descriptor.
+    fn advance(self: Arc<Self>);
 
-impl Watched {
-    fn is_gone(&self) -> bool {
-        match self {
-            Self::Stream(stream) => stream.strong_count() == 0,
-            Self::Datagram(datagram) => datagram.strong_count() == 0,
-        }
-    }
+    /// Sends a keepalive.
+    fn keep_alive(&self) {}
 }
 
 struct Keepalive {
-    stream: Weak<Stream>,
+    socket: Weak<dyn Watched>,
     period: Duration,
     next: Instant,
 }
 
 #[derive(Default)]
 struct State {
-    watched: HashMap<RawFd, Watched>,
+    watched: HashMap<RawFd, Weak<dyn Watched>>,
     keepalives: HashMap<RawFd, Keepalive>,
     is_running: bool,
 }
@@ -89,18 +82,14 @@ impl Service {
         self.descriptors.as_ref().map_err(|error| *error)
     }
 
-    pub fn watch_stream(&'static self, stream: &Arc<Stream>) -> Result<()> {
-        self.watch(stream.fd, stream.as_fd(), Watched::Stream(Arc::downgrade(stream)))
-    }
-
-    pub fn watch_datagram(&'static self, datagram: &Arc<Datagram>) -> Result<()> {
-        self.watch(datagram.fd(), datagram.as_fd(), Watched::Datagram(Arc::downgrade(datagram)))
-    }
-
-    fn watch(&'static self, fd: RawFd, descriptor: BorrowedFd<'_>, what: Watched) -> Result<()> {
+    /// Watches the descriptor of a socket.
+    pub fn watch<T: Watched + 'static>(&'static self, socket: &Arc<T>) -> Result<()> {
         let descriptors = self.descriptors()?;
+        let descriptor = socket.as_fd();
+        let fd = descriptor.as_raw_fd();
         let mut state = lock(&self.state);
-        state.watched.insert(fd, what);
+        let weak = Arc::downgrade(socket);
+        state.watched.insert(fd, weak);
         let token = epoll::EventData::new_u64(fd as u64);
         match epoll::add(&descriptors.epoll, descriptor, token, epoll::EventFlags::IN) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -113,12 +102,16 @@ impl Service {
     }
 
     /// Sends keepalives, one each `period`.
-    pub fn keep_alive(&'static self, stream: &Arc<Stream>, period: Duration) -> Result<()> {
+    pub fn keep_alive<T: Watched + 'static>(
+        &'static self,
+        socket: &Arc<T>,
+        period: Duration,
+    ) -> Result<()> {
         let descriptors = self.descriptors()?;
         let mut state = lock(&self.state);
-        let keepalive =
-            Keepalive { stream: Arc::downgrade(stream), period, next: Instant::now() + period };
-        state.keepalives.insert(stream.fd, keepalive);
+        let (weak, next) = (Arc::downgrade(socket), Instant::now() + period);
+        let fd = socket.as_fd().as_raw_fd();
+        state.keepalives.insert(fd, Keepalive { socket: weak, period, next });
         self.run(&mut state)?;
         drop(state);
         descriptors.wake.wake();
@@ -192,27 +185,17 @@ impl Service {
     /// Something came for the socket of that number.
     fn work_on(&self, fd: RawFd) {
         let _turn = lock(&self.working);
-        let (stream, datagram) = match lock(&self.state).watched.get(&fd) {
-            Some(Watched::Stream(stream)) => (stream.upgrade(), None),
-            Some(Watched::Datagram(datagram)) => (None, datagram.upgrade()),
-            None => return,
+        let Some(socket) = lock(&self.state).watched.get(&fd).and_then(Weak::upgrade) else {
+            return;
         };
         // A fault of this library must not end the thread that all rsockets need. What a panic left
         // half done is behind locks that recover.
-        let worked = catch_unwind(AssertUnwindSafe(|| {
-            if let Some(stream) = stream {
-                stream.advance();
-            }
-            if let Some(datagram) = datagram {
-                datagram.hear();
-            }
-        }));
-        if worked.is_err() {
+        if catch_unwind(AssertUnwindSafe(|| socket.advance())).is_err() {
             tracing::error!("rsocket {fd}: an event is lost");
         }
         // A connection that never stood may have gone with this.
         let mut state = lock(&self.state);
-        if state.watched.get(&fd).is_some_and(Watched::is_gone) {
+        if state.watched.get(&fd).is_some_and(|socket| socket.strong_count() == 0) {
             state.watched.remove(&fd);
         }
     }
@@ -227,17 +210,15 @@ impl Service {
         let now = Instant::now();
         let mut due = Vec::new();
         lock(&self.state).keepalives.retain(|_, keepalive| {
-            let Some(stream) = keepalive.stream.upgrade() else { return false };
+            let Some(socket) = keepalive.socket.upgrade() else { return false };
             if keepalive.next <= now {
                 keepalive.next = now + keepalive.period;
-                due.push(stream);
+                due.push(socket);
             }
             true
         });
-        for stream in due {
-            if let Some(io) = stream.io.get() {
-                io.keep_alive();
-            }
+        for socket in due {
+            socket.keep_alive();
         }
     }
 }

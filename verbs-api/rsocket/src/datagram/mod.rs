@@ -5,6 +5,8 @@
 //! pair; the peer answers with its own, and later ones go from queue pair to queue pair. Each names
 //! its sender's address in a header, since a queue pair's number says nothing to a program.
 
+mod destination;
+
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
@@ -21,16 +23,16 @@ use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::sync::lock;
 use urxe_wire::Gid;
 
-use super::config::Config;
-use super::destination::{Arrived, DatagramQp, Peer, SLOT};
-use super::error::Result;
-use super::iovec::{GatherList, ScatterList};
-use super::options::Options;
-use super::poll_waiters;
-use super::process::Process;
-use super::protocol::datagram::{UdpHeader, UdpOp};
-use super::service::Service;
-use super::stream_io::Wait;
+use self::destination::{Arrived, DatagramQp, Peer, SLOT};
+use crate::config::Config;
+use crate::error::Result;
+use crate::iovec::{GatherList, ScatterList};
+use crate::options::Options;
+use crate::poll_waiters;
+use crate::process::Process;
+use crate::protocol::datagram::{UdpHeader, UdpOp};
+use crate::service::{Service, Watched};
+use crate::stream::stream_io::Wait;
 
 /// Datagrams that may wait for the program.
 const MOST_WAITING: usize = 1024;
@@ -119,7 +121,7 @@ impl Datagram {
         if std::mem::replace(&mut self.state().is_begun, true) {
             return Ok(());
         }
-        Service::get().watch_datagram(self)
+        Service::get().watch(self)
     }
 
     /// The one peer from now on.
@@ -351,8 +353,8 @@ impl Datagram {
         Ok(())
     }
 
-    /// Something came by UDP; the service's thread calls.
-    pub fn hear(&self) {
+    /// Takes what came by UDP.
+    fn hear(&self) {
         let mut bytes = [0; SLOT];
         loop {
             let received = rustix::net::recvfrom(&self.udp, &mut bytes, RecvFlags::DONTWAIT);
@@ -420,6 +422,12 @@ impl Datagram {
                 qps[place].drop_way(peer.ah);
             }
         }
+    }
+}
+
+impl Watched for Datagram {
+    fn advance(self: Arc<Self>) {
+        self.hear();
     }
 }
 

@@ -13,11 +13,11 @@ use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use urxe_stack::qp::wr::{RecvRequest, SendRequest};
 use urxe_stack::time::Time;
 
-use super::error::{Result, errno};
 use super::id::CmId;
-use super::process::Device;
-use super::protocol::segment::Iomap;
-use super::protocol::stream::Sizes;
+use crate::error::{Result, errno};
+use crate::process::Device;
+use crate::protocol::segment::Iomap;
+use crate::protocol::stream::Sizes;
 
 /// A memory region, deregistered when it is dropped.
 pub struct Registration {

@@ -1,8 +1,8 @@
-//! Bytes in and out of a connection that stands.
+//! Bytes in and out of an established connection.
 //!
-//! One lock ([`StreamIo::inner`]) holds the protocol's state and is never held while a thread sleeps or
-//! copies. Who sends takes turns with who else sends, who receives with who else receives; both may
-//! sleep for the same completion queue, whose event one of them takes.
+//! One lock ([`StreamIo::inner`]) holds the protocol's state and is never held while a thread
+//! sleeps or copies. Sending threads take turns, and so do receiving threads. Both may sleep for
+//! the same completion queue, whose event one of them takes.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,17 +16,17 @@ use urxe_stack::qp::wr::{Destination, Payload, Remote, SendFlags, SendOp, SendRe
 use urxe_stack::sync::lock;
 use urxe_wire::Rkey;
 
-use super::config::Config;
 use super::endpoint::Endpoint;
-use super::error::Result;
 use super::iomap::Iomaps;
-use super::iovec::{GatherList, ScatterList};
-use super::poll_waiters;
-use super::protocol::connect::ConnData;
-use super::protocol::message::Control;
-use super::protocol::segment::{Iomap, Segment};
-use super::protocol::sender::TARGETS;
-use super::protocol::stream::{Bytes, Life, Look, Post, Shut, Stream as Protocol};
+use crate::config::Config;
+use crate::error::Result;
+use crate::iovec::{GatherList, ScatterList};
+use crate::poll_waiters;
+use crate::protocol::connect::ConnData;
+use crate::protocol::message::Control;
+use crate::protocol::segment::{Iomap, Segment};
+use crate::protocol::sender::TARGETS;
+use crate::protocol::stream::{Bytes, Life, Look, Post, Shut, Stream as Protocol};
 
 /// Completions taken at a time.
 const BATCH: usize = 32;

@@ -6,12 +6,12 @@ use rustix::io::Errno;
 use urxe_stack::memory::{Access, Memory, Mr, PdId, RegMrError};
 use urxe_stack::sync::lock;
 
-use super::error::{Result, errno};
-use super::iovec::GatherList;
-use super::protocol::segment::{Iomap, Segment};
-use super::protocol::stream::Stream as Protocol;
-use super::queues::Registration;
 use super::stream_io::{StreamIo, Wait};
+use crate::error::{Result, errno};
+use crate::iovec::GatherList;
+use crate::protocol::segment::{Iomap, Segment};
+use crate::protocol::stream::Stream as Protocol;
+use crate::transport::queues::Registration;
 
 /// Memory that is mapped.
 struct Mapping {

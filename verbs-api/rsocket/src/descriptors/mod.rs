@@ -1,6 +1,9 @@
 //! Descriptors and what they stand for. An rsocket's number is that of a real descriptor, so no
 //! other file has it.
 
+pub mod epoll;
+pub mod poll;
+
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -8,10 +11,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rustix::io::Errno;
 use urxe_stack::sys::fork::PerProcess;
 
-use super::datagram::Datagram;
-use super::epoll::Epoll;
-use super::error::Result;
-use super::stream::Stream;
+use self::epoll::Epoll;
+use crate::datagram::Datagram;
+use crate::error::Result;
+use crate::stream::Stream;
 
 /// What a number stands for.
 #[derive(Clone)]

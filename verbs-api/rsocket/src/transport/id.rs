@@ -14,9 +14,9 @@ use urxe_stack::qp::attr::QpType;
 use urxe_stack::time::Time;
 use urxe_wire::mad::{PortSpace, RejReason};
 
-use super::error::{Result, errno};
-use super::process::{Device, Process};
 use super::queues::{Depths, Queues};
+use crate::error::{Result, errno};
+use crate::process::{Device, Process};
 
 /// The number of retries without end, of a message that the peer does not answer and of one that
 /// it has no receive for.

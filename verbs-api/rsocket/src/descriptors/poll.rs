@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, pollfd};
 use urxe_stack::sys::poll::poll as system_poll;
 
-use super::config::Config;
-use super::connect::Phase;
-use super::datagram::Datagram;
-use super::error::Result;
-use super::poll_waiters::PollWaiter;
-use super::protocol::stream::Life;
-use super::stream::Stream;
-use super::table::{self, Socket};
+use super::{Socket, find};
+use crate::config::Config;
+use crate::datagram::Datagram;
+use crate::error::Result;
+use crate::poll_waiters::PollWaiter;
+use crate::protocol::stream::Life;
+use crate::stream::Stream;
+use crate::stream::connect::Phase;
 
 /// What stands behind each number: an rsocket, or a plain descriptor.
 pub struct Poller {
@@ -26,7 +26,7 @@ pub struct Poller {
 
 impl Poller {
     pub fn new(fds: &[pollfd]) -> Self {
-        let sockets = fds.iter().map(|fd| table::find(fd.fd)).collect();
+        let sockets = fds.iter().map(|fd| find(fd.fd)).collect();
         Self { sockets, asked: Vec::with_capacity(fds.len() + 1) }
     }
 

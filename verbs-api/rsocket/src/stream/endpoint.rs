@@ -4,16 +4,15 @@ use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpType;
 use urxe_stack::qp::wr::RecvRequest;
 
-use super::error::Result;
-use super::id::CmId;
-use super::protocol::message::Work;
-use super::protocol::stream::{Places, Sizes};
-use super::queues::{Queues, Region};
+use crate::error::Result;
+use crate::options::MAX_QUEUE;
+use crate::protocol::message::Work;
+use crate::protocol::stream::{Places, Sizes};
+use crate::transport::id::CmId;
+use crate::transport::queues::{Queues, Region};
 
-/// The fewest work requests of a queue, and the most that the protocol can count
-/// (`RS_QP_MIN_SIZE`, `RS_QP_MAX_SIZE`).
+/// The fewest work requests of a queue (`RS_QP_MIN_SIZE`).
 const MIN_QUEUE: u16 = 16;
-pub const MAX_QUEUE: u16 = 0xfffe;
 /// Receives posted at a time.
 const BATCH: usize = 64;
 

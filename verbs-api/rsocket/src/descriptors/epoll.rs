@@ -17,10 +17,10 @@ use rustix::io::Errno;
 use urxe_stack::driver::eventfd::EventFd;
 use urxe_stack::sync::lock;
 
-use super::config::Config;
-use super::error::Result;
 use super::poll::Poller;
-use super::poll_waiters::{self, PollWaiter};
+use crate::config::Config;
+use crate::error::Result;
+use crate::poll_waiters::{self, PollWaiter};
 
 /// What stands for what, in poll's and epoll's words.
 const WORDS: [(i16, c_int); 4] =

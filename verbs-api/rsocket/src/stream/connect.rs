@@ -10,13 +10,13 @@ use urxe_stack::cma::{CmaEvent, CmaEventType};
 use urxe_stack::sync::lock;
 
 use super::endpoint::Endpoint;
-use super::error::Result;
-use super::id::conn_event;
-use super::protocol::connect::ConnData;
-use super::protocol::stream::Stream as Protocol;
-use super::service::Service;
-use super::stream::Stream;
 use super::stream_io::{StreamIo, Wait};
+use crate::error::Result;
+use crate::protocol::connect::ConnData;
+use crate::protocol::stream::Stream as Protocol;
+use crate::service::Service;
+use crate::stream::Stream;
+use crate::transport::id::conn_event;
 
 /// Where a stream stands on its way to a connection.
 pub enum Phase {
@@ -67,7 +67,7 @@ impl Stream {
             };
             begun.inspect_err(|_| *phase = Phase::Failed)?;
         }
-        Service::get().watch_stream(self)?;
+        Service::get().watch(self)?;
         match self.wait_connected(wait) {
             Err(Errno::AGAIN) => Err(Errno::INPROGRESS),
             Err(Errno::NOTCONN) => {
@@ -78,8 +78,8 @@ impl Stream {
         }
     }
 
-    /// Something came by its channel.
-    pub fn advance(self: &Arc<Self>) {
+    /// Takes the event that came by its channel.
+    pub(super) fn handle_event(self: &Arc<Self>) {
         let mut phase = self.phase();
         if phase.is_opening() {
             let listener = match &*phase {

@@ -1,5 +1,12 @@
 //! A SOCK_STREAM.
 
+pub mod accept;
+pub mod connect;
+pub mod endpoint;
+pub mod iomap;
+mod options;
+pub mod stream_io;
+
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -11,17 +18,17 @@ use urxe_stack::sync;
 use urxe_stack::sync::lock;
 use urxe_wire::mad::PortSpace;
 
-use super::accept::Queue;
-use super::config::Config;
-use super::connect::Phase;
-use super::error::Result;
-use super::id::CmId;
-use super::options::Options;
-use super::poll_waiters;
-use super::process::Process;
-use super::protocol::stream::{Life, Shut, Sizes};
-use super::service::Service;
-use super::stream_io::{StreamIo, Wait};
+use self::accept::Queue;
+use self::connect::Phase;
+use self::stream_io::{StreamIo, Wait};
+use crate::config::Config;
+use crate::error::Result;
+use crate::options::Options;
+use crate::poll_waiters;
+use crate::process::Process;
+use crate::protocol::stream::{Life, Shut, Sizes};
+use crate::service::{Service, Watched};
+use crate::transport::id::CmId;
 
 /// A stream socket.
 pub struct Stream {
@@ -141,7 +148,7 @@ impl Stream {
         }
         *phase = Phase::Listening;
         drop(phase);
-        Service::get().watch_stream(self)
+        Service::get().watch(self)
     }
 
     /// Ends a direction, or both.
@@ -181,6 +188,18 @@ impl Stream {
         self.end_queue_pair();
         if let Some(queue) = self.queue.get() {
             queue.close();
+        }
+    }
+}
+
+impl Watched for Stream {
+    fn advance(self: Arc<Self>) {
+        self.handle_event();
+    }
+
+    fn keep_alive(&self) {
+        if let Some(io) = self.io.get() {
+            io.keep_alive();
         }
     }
 }

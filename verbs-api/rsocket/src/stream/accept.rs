@@ -13,15 +13,14 @@ use urxe_stack::sync::lock;
 
 use super::connect::Phase;
 use super::endpoint::Endpoint;
-use super::error::Result;
-use super::id::{CmId, conn_event};
-use super::poll_waiters;
-use super::protocol::connect::ConnData;
-use super::protocol::stream::Stream as Protocol;
-use super::service::Service;
-use super::stream::Stream;
 use super::stream_io::{StreamIo, Wait};
-use super::table::{self, Entry};
+use crate::error::Result;
+use crate::poll_waiters;
+use crate::protocol::connect::ConnData;
+use crate::protocol::stream::Stream as Protocol;
+use crate::service::Service;
+use crate::stream::Stream;
+use crate::transport::id::{CmId, conn_event};
 
 /// Connections that stand and wait to be accepted.
 pub struct Queue {
@@ -137,18 +136,17 @@ impl Stream {
         lock(&queue.opening).push(Arc::clone(self));
         self.id
             .accept(&io.endpoint.queues, conn, request.ece.0, &said)
-            .and_then(|()| Service::get().watch_stream(self))
+            .and_then(|()| Service::get().watch(self))
             .inspect_err(|_| queue.give_up(self))
     }
 
-    /// A connection of a listener, and its number.
+    /// Accepts a connection, and returns it with its number.
     pub fn accept(&self, wait: Wait) -> Result<(Arc<Stream>, RawFd)> {
         if !matches!(*self.phase(), Phase::Listening) {
             return Err(Errno::INVAL);
         }
         let stream = self.queue.get().ok_or(Errno::INVAL)?.pop(wait)?;
         let number = stream.take_number().inspect_err(|_| stream.close())?;
-        table::insert(number, Entry::Stream(Arc::clone(&stream)));
         Ok((stream, number))
     }
 }

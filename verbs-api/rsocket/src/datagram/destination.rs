@@ -13,13 +13,13 @@ use urxe_stack::qp::wr::{
 use urxe_wire::mad::PortSpace;
 use urxe_wire::{Gid, Grh, QKey, Qpn};
 
-use super::error::{Result, errno};
-use super::id::CmId;
-use super::iovec::GatherList;
-use super::process::{Device, Process};
-use super::protocol::datagram::{header, parse_header};
-use super::protocol::stream::Sizes;
-use super::queues::{Queues, Region};
+use crate::error::{Result, errno};
+use crate::iovec::GatherList;
+use crate::process::{Device, Process};
+use crate::protocol::datagram::{header, parse_header};
+use crate::protocol::stream::Sizes;
+use crate::transport::id::CmId;
+use crate::transport::queues::{Queues, Region};
 
 /// Bytes of a datagram with its header at most (`RS_SNDLOWAT`).
 pub const SLOT: usize = 2048;
