@@ -44,6 +44,7 @@ fn bth() {
     );
 }
 
+/// IBTA 9.3.3.
 #[test]
 fn reth() {
     both_ways!(
@@ -54,6 +55,7 @@ fn reth() {
     );
 }
 
+/// IBTA 9.5.2.
 #[test]
 fn aeth() {
     both_ways!(
@@ -64,6 +66,7 @@ fn aeth() {
     );
 }
 
+/// IBTA 9.3.4 and 9.5.3.
 #[test]
 fn atomic_headers() {
     both_ways!(
@@ -88,6 +91,7 @@ fn atomic_headers() {
     );
 }
 
+/// IBTA 9.3.6, 9.3.7 and A14.4.1.
 #[test]
 fn one_word_headers() {
     both_ways!(ImmDt, ImmDt { data: 0x0102_0304 }, [1, 2, 3, 4], "imm 0x01020304");
@@ -96,6 +100,7 @@ fn one_word_headers() {
     assert_eq!(XrcEth::parse(&[0xff, 1, 2, 3]), XrcEth::parse(&[0, 1, 2, 3]), "reserved byte");
 }
 
+/// IBTA 9.3.2.
 #[test]
 fn deth() {
     both_ways!(

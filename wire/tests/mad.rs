@@ -15,6 +15,8 @@ use urxe_wire::mad::{
 };
 use urxe_wire::{Gid, PKey, Psn, QKey, Qpn};
 
+/// IBTA 13.4.3 (the header), 12.6.5 (REQ), 12.6.7 (REJ), 12.6.8 (REP), 12.6.9 (RTU), 12.6.10
+/// (DREQ), 12.6.11 (DREP), 12.11.1 and 12.11.2 (SIDR).
 #[test]
 fn captured_mads_parse_and_emit_the_same_bytes() {
     let mut counts = BTreeMap::new();

@@ -1,5 +1,6 @@
 use super::*;
 
+/// IBTA 9.5.2 and 9.7.5.
 #[test]
 fn every_syndrome_byte_is_understood_and_comes_back() {
     for byte in 0..=u8::MAX {
@@ -41,6 +42,7 @@ fn rnr_timer_rounds_up() {
     assert_eq!(RnrTimer::at_least(u64::MAX), RnrTimer::LONGEST);
 }
 
+/// IBTA 9.9.2.1.1.
 #[test]
 fn ack_timeout_is_an_exponent() {
     assert_eq!(AckTimeout::OFF.duration_ns(), None);

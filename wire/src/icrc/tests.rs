@@ -41,6 +41,7 @@ fn seed() -> IcrcSeed {
     IcrcSeed::new(SRC.into(), 0xc123, DST.into(), 4791).unwrap()
 }
 
+/// IBTA A17.3.3.
 #[test]
 fn ipv4_equals_the_plain_computation() {
     for len in [12, 16, 28, 80, 1040, 4112, 4136] {
@@ -55,6 +56,7 @@ fn ipv4_equals_the_plain_computation() {
     }
 }
 
+/// IBTA A17.3.3.
 #[test]
 fn ipv6_equals_the_plain_computation() {
     let src: Ipv6Addr = "fe80::1".parse().unwrap();
@@ -79,6 +81,7 @@ fn ipv6_equals_the_plain_computation() {
     }
 }
 
+/// IBTA A17.3.3.
 #[test]
 fn congestion_marks_do_not_change_it() {
     let mut p = packet(80);

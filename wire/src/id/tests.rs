@@ -1,6 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
+/// IBTA 9.7.1.
 #[test]
 fn psn_wraps_at_24_bits() {
     let last = Psn::new(0xff_ffff);
@@ -17,6 +18,7 @@ fn psn_wraps_at_24_bits() {
     assert!(!Psn::new(2).within(last, 3));
 }
 
+/// IBTA 9.7.1.
 #[test]
 fn half_the_circle_is_the_limit_of_before() {
     let a = Psn::new(10);
@@ -40,6 +42,7 @@ fn shapes_of_display() {
     assert_eq!(PKey::DEFAULT.to_string(), "0xffff");
 }
 
+/// IBTA 10.9.3 (P_Key) and 10.2.5 (privileged Q_Keys).
 #[test]
 fn limited_members_cannot_talk_to_each_other() {
     assert!(PKey(0xffff).matches(PKey(0x7fff)));

@@ -89,6 +89,7 @@ fn receive_wqes_are_taken_and_completed_where_the_specification_says() {
     );
 }
 
+/// IBTA A14.4.
 #[test]
 fn xrc_is_rc_with_an_xrceth_in_requests() {
     for rc in Opcode::all().filter(|o| o.info().service == Service::Rc) {
