@@ -30,6 +30,7 @@ fn add() -> SendOp {
     SendOp::FetchAdd { remote: remote(), add: 5 }
 }
 
+/// IBTA 9.7.3 and 9.7.7.
 #[test]
 fn a_message_is_cut_at_the_path_mtu_and_completes_on_its_last_acknowledgement() {
     let mut lab = lab();
@@ -106,6 +107,7 @@ fn a_ghost_ack_does_nothing() {
     lab.expect_sends([]);
 }
 
+/// IBTA C9-134.
 #[test]
 fn an_ack_past_an_unanswered_read_is_an_implied_nak() {
     let mut lab = lab();
@@ -247,6 +249,7 @@ fn max_rd_atomic_bounds_what_is_asked_for_at_once() {
     lab.expect_sent([(RcReadRequest, 502), (RcSendOnly, 503)]);
 }
 
+/// IBTA 10.8.3.3.
 #[test]
 fn a_fence_waits_for_reads_and_atomics_and_for_nothing_else() {
     let mut lab = lab();
@@ -265,6 +268,7 @@ fn a_fence_waits_for_reads_and_atomics_and_for_nothing_else() {
     lab.expect_sent([(RcSendOnly, 503), (RcSendOnly, 504)]);
 }
 
+/// IBTA 9.7.5.2.8.
 #[test]
 fn rnr_then_success() {
     let mut lab = lab();
@@ -332,6 +336,7 @@ fn an_rnr_retry_of_seven_never_ends() {
 }
 
 /// Never before (retry_cnt + 1) × timeout, and seven means seven.
+/// IBTA C9-141.
 #[test]
 fn retry_exceeded_comes_after_so_many_timeouts() {
     for timeout in [8, 14, 17] {
@@ -471,6 +476,7 @@ fn a_silent_read_is_probed_from_its_first_missing_response() {
     lab.expect_sends([(2, Success)]);
 }
 
+/// IBTA 9.7.5.2 and 9.7.7.
 #[test]
 fn a_nak_fails_its_request_and_flushes_the_rest() {
     for (code, status) in [
@@ -510,6 +516,7 @@ fn reserved_syndromes_are_dropped() {
     assert_eq!(lab.state(), QpState::Rts);
 }
 
+/// IBTA 9.7.2.
 #[test]
 fn psns_wrap() {
     let mut lab = Lab::new(Setup { sq_psn: 0xff_fffe, ..Setup::default() });

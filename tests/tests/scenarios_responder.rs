@@ -61,6 +61,7 @@ fn assert_refused(
     lab
 }
 
+/// IBTA 9.7.4 and 9.7.5.1.
 #[test]
 fn a_message_lands_completes_and_is_acknowledged_when_asked() {
     let mut lab = lab();
@@ -96,6 +97,7 @@ fn a_repeated_send_is_acknowledged_and_delivered_once() {
     lab.expect_recvs([(2, Success)]);
 }
 
+/// IBTA 9.7.4.1.1 and 9.7.5.1.3.
 #[test]
 fn a_repeated_write_is_acknowledged_and_not_written_again() {
     let mut lab = lab();
@@ -173,6 +175,7 @@ fn atomics_are_kept_as_many_as_the_peer_may_have_outstanding() {
     assert_eq!(lab.counter(Counter::DropDuplicate), 1);
 }
 
+/// IBTA 9.7.5.2 and 9.7.5.2.2.
 #[test]
 fn one_sequence_nak_until_the_peer_is_back_in_order() {
     let mut lab = lab();
@@ -252,6 +255,7 @@ fn no_receive_is_an_rnr_nak_and_then_success() {
     assert_eq!(lab.counter(Counter::SendRnrErr), 2);
 }
 
+/// IBTA 9.7.5.1.1 and 9.7.5.1.9.
 #[test]
 fn no_acknowledgement_passes_an_unsent_answer() {
     let mut lab = lab();
@@ -289,6 +293,7 @@ fn more_reads_than_agreed_are_refused() {
     assert_eq!(lab.events(), [QpReqErr]);
 }
 
+/// IBTA C9-63 and 9.9.3.
 #[test]
 fn memory_that_may_not_be_used_is_a_remote_access_error() {
     type Request = fn(&Lab) -> Packet;
@@ -414,6 +419,7 @@ fn zero_length_requests_check_no_key() {
     assert_eq!(seen, [(1, WcOpcode::RecvRdmaWithImm, 0, Some(9)), (2, WcOpcode::Recv, 0, None)]);
 }
 
+/// IBTA 9.7.4.1.2.
 #[test]
 fn opcodes_out_of_sequence_are_invalid_requests() {
     let first = |lab: &mut Lab, packet: Packet| {
@@ -469,6 +475,7 @@ fn opcodes_out_of_sequence_are_invalid_requests() {
     }
 }
 
+/// IBTA 9.7.4.1.4.
 #[test]
 fn lengths_that_do_not_fit_the_packet_are_invalid_requests() {
     let write = |opcode, dma_len: usize, payload: usize| {
@@ -503,6 +510,7 @@ fn lengths_that_do_not_fit_the_packet_are_invalid_requests() {
     }
 }
 
+/// IBTA 9.7.4.1.6.
 #[test]
 fn an_empty_last_packet_is_an_invalid_request() {
     let mut lab = lab();
@@ -601,6 +609,7 @@ fn requests_after_an_error_are_dropped() {
     assert_eq!(lab.counter(Counter::DropNotReady), 2);
 }
 
+/// IBTA 9.7.2.
 #[test]
 fn expected_psns_wrap() {
     let mut lab = Lab::new(Setup { rq_psn: 0xff_ffff, ..Setup::default() });

@@ -33,6 +33,7 @@ fn write(opcode: Opcode, psn: u32, ext: Ext, payload: &[u8]) -> Packet {
     Packet { ext, ..part(opcode, psn, payload) }
 }
 
+/// IBTA 9.8.2.1.
 #[test]
 fn messages_leave_complete_at_once_and_ask_for_nothing() {
     let mut lab = lab();
@@ -127,6 +128,7 @@ fn writes_land_and_the_immediate_takes_a_receive() {
     assert_eq!(lab.counter(Counter::RdmaRecvs), 2);
 }
 
+/// IBTA 9.8.2.2.
 #[test]
 fn a_gap_drops_its_message_whole_and_keeps_the_receive_for_the_next() {
     let mut lab = lab();
@@ -262,6 +264,7 @@ fn lengths_that_contradict_each_other_drop_the_message() {
     lab.expect_recvs([(1, Success)]);
 }
 
+/// IBTA 9.9.3.
 #[test]
 fn a_receive_that_cannot_be_used_fails_the_queue_pair() {
     let mut lab = lab();
@@ -273,6 +276,7 @@ fn a_receive_that_cannot_be_used_fails_the_queue_pair() {
     assert_eq!(lab.events(), [AsyncEventType::QpFatal]);
 }
 
+/// IBTA 9.9.2.1 and 10.3.1.6.
 #[test]
 fn a_send_that_fails_stops_sending_and_rts_starts_it_again() {
     let mut lab = lab();

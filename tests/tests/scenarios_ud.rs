@@ -21,6 +21,7 @@ fn outcome(completion: Option<Completion>) -> Option<(u64, WcStatus)> {
     completion.map(|completion| (completion.wr_id, completion.status))
 }
 
+/// IBTA 11.4.1.2 and A17.4.5.2.
 #[test]
 fn a_datagram_arrives_behind_forty_bytes_that_say_from_where() {
     for (mut town, version) in [(Town::new(2), 4), (Town::v6(2), 6)] {
@@ -55,6 +56,7 @@ fn a_datagram_arrives_behind_forty_bytes_that_say_from_where() {
     }
 }
 
+/// IBTA 9.8.3.1.
 #[test]
 fn the_wire_carries_deth_with_the_sender_and_no_request_for_an_answer() {
     let mut town = Town::new(2);
@@ -123,6 +125,7 @@ fn a_message_to_the_own_device_comes_back() {
     assert_eq!((completion.wr_id, payload(&bytes)), (5, &b"me"[..]));
 }
 
+/// IBTA 9.6.1.5.1 and 10.2.5.
 #[test]
 fn a_wrong_q_key_is_dropped_and_counted() {
     let mut town = Town::new(2);
@@ -141,6 +144,7 @@ fn a_wrong_q_key_is_dropped_and_counted() {
     assert_eq!(town.counter(1, Counter::DropWrongQkey), 1);
 }
 
+/// IBTA 9.8.3.2.
 #[test]
 fn what_does_not_fit_or_finds_no_receive_is_dropped_and_the_receive_stays() {
     let mut town = Town::new(2);

@@ -64,6 +64,7 @@ fn what_does_not_fit_is_refused_with_its_index_and_the_rest_was_taken() {
     assert_eq!(srq.len(), 4);
 }
 
+/// IBTA 10.2.9.1.
 #[test]
 fn the_limit_is_told_once_when_the_number_falls_below_it() {
     let srq = srq(8, 3);

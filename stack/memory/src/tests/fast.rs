@@ -55,6 +55,7 @@ fn every_refused_mapping_says_why() {
     assert_eq!(memory.alloc_fast(PD, 513), Err(AllocMrError::Pages { given: 513, allowed: 512 }));
 }
 
+/// IBTA 10.6.4.
 #[test]
 fn a_registration_makes_valid_what_was_mapped_last() {
     let memory = Memory::new(1, 16);

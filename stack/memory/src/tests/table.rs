@@ -117,6 +117,7 @@ fn a_zero_based_region_starts_at_zero_and_aligns_by_both_addresses() {
     assert!(memory.pin(mr.rkey.0, PD, Access::REMOTE_WRITE, 32, 1).is_err());
 }
 
+/// IBTA 10.6.3 and o10-38.
 #[test]
 fn registration_refuses_what_the_kernel_refuses() {
     let memory = Memory::new(1, 16);

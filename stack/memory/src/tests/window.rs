@@ -38,6 +38,7 @@ fn a_window_of_a_handle_is_bound_whichever_of_its_keys_the_bind_names() {
     assert_eq!(memory.bind(&bind(&mr, window), QP), Err(BindError::NotFree { key: window }));
 }
 
+/// IBTA C10-72, C10-73, C10-74, C10-75, o10-36.2.2, o10-37.2.30, o10-37.2.40.
 #[test]
 fn every_refused_bind_says_why() {
     let memory = Memory::new(1, 16);
@@ -101,6 +102,7 @@ fn every_refused_bind_says_why() {
     assert_eq!(memory.deregister(Lkey(one.0)), Err(DeregMrError::UnknownKey { lkey: Lkey(one.0) }));
 }
 
+/// IBTA 10.6.7.
 #[test]
 fn a_window_grants_its_own_bounds_and_rights_to_peers_only() {
     let memory = Memory::new(1, 16);
@@ -144,6 +146,7 @@ fn a_window_grants_its_own_bounds_and_rights_to_peers_only() {
     assert_eq!(memory.count_in(PD), 1);
 }
 
+/// IBTA 10.6.5 and 10.6.7.1.
 #[test]
 fn type_2_windows_are_invalidated_by_their_queue_pair_only() {
     let memory = Memory::new(1, 16);
@@ -190,6 +193,7 @@ fn type_2_windows_are_invalidated_by_their_queue_pair_only() {
     );
 }
 
+/// IBTA 10.6.7.2.6.
 #[test]
 fn a_revoked_region_takes_its_windows_bindings_with_it() {
     let memory = Memory::new(1, 16);

@@ -8,7 +8,13 @@ use super::metadata;
 /// Which workspace crates each crate may use outside its tests. ARCHITECTURE.md says why.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("urxe-wire", &[]),
-    ("urxe-stack", &["urxe-wire"]),
+    ("urxe-types", &["urxe-wire"]),
+    ("urxe-memory", &["urxe-types", "urxe-wire"]),
+    ("urxe-device", &["urxe-memory", "urxe-types", "urxe-wire"]),
+    ("urxe-cm", &["urxe-types", "urxe-wire"]),
+    ("urxe-sim", &["urxe-device", "urxe-types", "urxe-wire"]),
+    ("urxe-io", &["urxe-types", "urxe-wire"]),
+    ("urxe-stack", STACK),
     ("urxe", &["urxe-stack", "urxe-wire"]),
     ("urxe-compile-fail", &["urxe"]),
     ("urxe-rsocket", &["urxe-stack", "urxe-wire"]),
@@ -19,6 +25,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("urxe-fuzz", &["urxe-stack", "urxe-wire"]),
     ("xtask", &[]),
 ];
+
+/// The layers that the driver joins.
+const STACK: &[&str] =
+    &["urxe-cm", "urxe-device", "urxe-io", "urxe-memory", "urxe-sim", "urxe-types", "urxe-wire"];
 
 /// Returns a line for each arrow that the table does not have.
 pub fn check() -> Result<Vec<String>> {

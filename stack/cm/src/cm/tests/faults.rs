@@ -83,6 +83,7 @@ fn judge(pair: &Pair, context: &str) {
     }
 }
 
+/// IBTA 12.10.4: script `PeerToPeer`.
 #[test]
 fn every_script_without_faults() {
     for script in SCRIPTS {

@@ -301,6 +301,7 @@ fn requests_that_cannot_be_are_refused_with_their_reason() {
 
 /// The peer has restarted and its queue pair number came again: it is refused, and the old
 /// connection ends.
+/// IBTA 12.9.8.3.1.
 #[test]
 fn a_request_from_a_queue_pair_that_is_connected_ends_the_old_connection() {
     let mut pair = Pair::new(Script::Closes(0), 5);

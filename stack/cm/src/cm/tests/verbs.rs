@@ -160,6 +160,7 @@ fn options_of_enhanced_connections_come_back() {
 }
 
 /// The kernel stores an alternate path but cannot use it.
+/// IBTA 12.7.20.
 #[test]
 fn an_alternate_path_is_kept_and_not_accepted() {
     let mut cm = manager(1, 1);

@@ -191,6 +191,7 @@ fn a_sink_sends_its_event_after_the_lock() {
     assert_eq!(polled(&cq, 8), [0, 1]);
 }
 
+/// IBTA 11.6.3.
 #[test]
 fn overrun_is_told_once_and_stays() {
     let cq = cq(2);

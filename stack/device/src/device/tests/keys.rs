@@ -155,6 +155,7 @@ fn windows_of_another_domain_are_refused_to_bind_and_to_use() {
     assert_eq!(b.device.query_qp(b.qp).unwrap().qp_state, QpState::Err);
 }
 
+/// IBTA C9-90.
 #[test]
 fn a_peer_reads_and_writes_scattered_pages_and_takes_the_key_away() {
     let page = 4096;
@@ -293,6 +294,7 @@ fn going_back_carries_nothing_out_twice_and_completions_keep_their_order() {
     assert_eq!(peer.state(), QpState::Rts);
 }
 
+/// IBTA 10.6.5.1 and 10.8.3.
 #[test]
 fn a_local_invalidate_waits_for_everything_before_it() {
     let peer = Peer::new();

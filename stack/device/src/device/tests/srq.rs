@@ -123,6 +123,7 @@ fn an_empty_queue_makes_the_peer_wait_and_moves_its_counter() {
     }
 }
 
+/// IBTA 11.6.3.2.
 #[test]
 fn an_error_flushes_what_was_taken_and_leaves_the_rest() {
     let (a, b, wire, srq, pairs) = many(2, 4);

@@ -21,6 +21,7 @@ const LIMITS: Limits = Limits {
 
 /// The calls of `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong`, as they stand in those
 /// programs.
+/// IBTA 11.2.5.2.
 #[test]
 fn the_pingpong_programs_connect() {
     use QpState::{Init, Reset, Rtr, Rts};
@@ -45,6 +46,7 @@ fn the_pingpong_programs_connect() {
     }
 }
 
+/// IBTA 10.3.1.
 #[test]
 fn every_state_but_reset_goes_to_err_and_every_one_to_reset_with_nothing_else() {
     for from in QpState::ALL {
@@ -138,6 +140,7 @@ fn a_wrong_current_state_is_refused() {
     assert_eq!(error.to_string(), "the RC QP is in state RTS, not in SQD as IBV_QP_CUR_STATE says");
 }
 
+/// IBTA 10.2.5.
 #[test]
 fn only_queue_pair_one_has_a_privileged_q_key() {
     let attr =
