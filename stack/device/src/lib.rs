@@ -15,9 +15,11 @@
 // Tests unmap registered memory on purpose.
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
+mod ah_table;
 pub mod cq;
 pub mod device;
 pub mod path;
 pub mod qp;
+mod slots;
 pub mod srq;
 mod timers;

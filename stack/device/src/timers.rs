@@ -9,10 +9,10 @@
 mod schedule;
 
 use self::schedule::Schedule;
-use crate::cq::Wake;
 use urxe_types::sync::atomic::{AtomicU64, Ordering};
 use urxe_types::sync::{Arc, Mutex, lock};
 use urxe_types::time::Time;
+use urxe_types::wake::Wake;
 
 /// The deadlines of one kind of thing on one device, things by index.
 pub(crate) struct Timers {

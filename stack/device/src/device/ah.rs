@@ -6,24 +6,18 @@
 //!
 //! A work request only names the handle: the handle is looked up when the message is sent, and one
 //! that was destroyed meanwhile fails the request (`rdma_rxe` does the same, rxe_req.c).
-//!
-//! Each place in the table has a lock of its own, taken under a queue pair's for a copy of a few
-//! bytes.
-
-use std::net::IpAddr;
 
 use urxe_wire::{Gid, Grh, Qpn};
 
 use super::paths::{AddressError, Peers};
-use super::qpn::peer_slot;
-use super::slots::Slots;
 use super::{Control, Device};
+use crate::ah_table::Ah;
 use crate::cq::{Completion, WcFlags};
 use crate::path::PathKey;
-use crate::qp::attr::AddressVector;
-use crate::qp::wr::{AhHandle, PostError};
 use urxe_memory::PdId;
+use urxe_types::attr::AddressVector;
 use urxe_types::sync::{Mutex, lock};
+use urxe_types::wr::AhHandle;
 use urxe_wire::network_header::{NetworkHeader, NetworkHeaderError};
 
 /// Why an address handle was not made.
@@ -101,76 +95,6 @@ impl AhFromWcError {
     #[must_use]
     pub const fn errno(self) -> i32 {
         libc::EINVAL
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Ah {
-    generation: u32,
-    pd: PdId,
-    /// The protection domain that `pd` is or is a parent domain of: whose queue pairs may send over
-    /// it.
-    base: PdId,
-    attr: AddressVector,
-    /// Of the path to all processes of the peer that are not in `to_slots`.
-    key: PathKey,
-    path: u32,
-    /// The paths to single processes, by slot.
-    to_slots: Vec<(u8, u32)>,
-}
-
-impl Ah {
-    fn to_slot(&self, slot: u8) -> Option<u32> {
-        self.to_slots.iter().find(|(of, _)| *of == slot).map(|(_, path)| *path)
-    }
-
-    fn way_to(&self, qpn: Qpn) -> (u32, IpAddr) {
-        (self.to_slot(peer_slot(qpn)).unwrap_or(self.path), self.key.peer)
-    }
-
-    /// The slot that messages to `qpn` need a path to which is not there yet.
-    fn lacks(&self, qpn: Qpn) -> Option<u8> {
-        let slot = peer_slot(qpn);
-        (slot != self.key.peer_slot
-            && !self.key.peer.is_multicast()
-            && self.to_slot(slot).is_none())
-        .then_some(slot)
-    }
-}
-
-/// The address handles of a device.
-#[derive(Debug)]
-pub(crate) struct AhTable {
-    slots: Slots<Mutex<Option<Ah>>>,
-}
-
-impl AhTable {
-    pub const fn new() -> Self {
-        Self { slots: Slots::new() }
-    }
-
-    fn with<T>(&self, handle: AhHandle, use_it: impl FnOnce(&mut Ah) -> T) -> Option<T> {
-        let mut slot = lock(self.slots.at(handle.index)?);
-        slot.as_mut().filter(|ah| ah.generation == handle.generation).map(use_it)
-    }
-
-    /// The path that messages over `handle` to `qpn` take; `None` when the handle was destroyed.
-    pub fn path_of(&self, handle: AhHandle, qpn: Qpn) -> Option<(u32, IpAddr)> {
-        self.with(handle, |ah| ah.way_to(qpn))
-    }
-
-    /// The same for a queue pair of protection domain `pd`, which posts such a message.
-    ///
-    /// # Errors
-    /// [`PostError::NoAh`], [`PostError::AhOfOtherPd`].
-    pub fn path_for(
-        &self,
-        pd: PdId,
-        handle: AhHandle,
-        qpn: Qpn,
-    ) -> Result<(u32, IpAddr), PostError> {
-        let way = self.with(handle, |ah| (ah.base == pd).then(|| ah.way_to(qpn)));
-        way.ok_or(PostError::NoAh)?.ok_or(PostError::AhOfOtherPd)
     }
 }
 

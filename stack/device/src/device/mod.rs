@@ -33,7 +33,6 @@ pub mod multicast;
 mod paths;
 mod post;
 mod receive;
-mod slots;
 pub(crate) mod srqs;
 mod verbs;
 
@@ -51,13 +50,12 @@ pub use self::paths::AddressError;
 pub use self::receive::{IcrcPolicy, ReceiveScratch, Strays};
 pub use self::verbs::{CreateCqError, CreateQpError, DestroyQpError, ModifyError, OpenQpError};
 
-use self::ah::{AhTable, FreeAhs};
+use self::ah::FreeAhs;
 use self::counters::{Counter, Counters};
 use self::domains::Domain;
 use self::multicast::Groups;
 use self::qpn::QpNumbers;
-use self::slots::Slots;
-use self::srqs::SrqTable;
+use crate::ah_table::AhTable;
 use crate::cq::places::Places;
 use crate::cq::{AsyncEvent, AsyncEvents, NoWake, Periods, PortEventType, SrqId, Wake};
 use crate::path::ready::{ReadyLink, ReadyList};
@@ -65,6 +63,8 @@ use crate::path::window::EARLY_TIMEOUT_MIN;
 use crate::path::{Path, PathKey};
 use crate::qp::Qp;
 use crate::qp::attr::PathMtu;
+use crate::slots::Slots;
+use crate::srq::table::{MAX_SRQS, SrqTable};
 use crate::srq::xrcd::Xrcd;
 use crate::timers::Timers;
 use urxe_memory::{CopyMode, Memory, PdId};
@@ -271,7 +271,7 @@ impl Device {
             numbers: QpNumbers::new(config.process_slot, rng.next_u64()),
             limits: Limits {
                 max_qp: config.limits.max_qp.min(qpn::MAX_QPS),
-                max_srq: config.limits.max_srq.min(srqs::MAX_SRQS),
+                max_srq: config.limits.max_srq.min(MAX_SRQS),
                 ..config.limits
             },
             active_mtu: config.active_mtu,

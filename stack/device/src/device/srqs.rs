@@ -1,40 +1,14 @@
-//! Creating and destroying shared receive queues and XRC domains, and finding a queue by its
-//! number.
+//! Creating and destroying shared receive queues and XRC domains.
 
-use super::slots::Slots;
 use super::{Control, Device};
 use crate::cq::{CqRef, EventObject, SrqId};
 use crate::srq::error::{CreateSrqError, DestroySrqError, SrqError, check_size};
+use crate::srq::table::{GENERATIONS, INDEX_BITS, MAX_SRQS};
 use crate::srq::xrcd::{
     Claim, CloseXrcdError, Inode, OpenXrcdError, Xrcd, XrcdError, XrcdFlags, XrcdRef,
 };
 use crate::srq::{Srq, SrqInit, SrqRef, Surroundings, XrcPart};
-use urxe_types::sync::{Arc, Mutex, lock};
-
-/// The shared receive queues of a device.
-pub(crate) struct SrqTable(Slots<Mutex<Option<Arc<Srq>>>>);
-
-impl SrqTable {
-    pub const fn new() -> Self {
-        Self(Slots::new())
-    }
-
-    /// The shared receive queue of that number, if `xrcd` has it.
-    pub fn find(&self, id: SrqId, xrcd: &XrcdRef) -> Option<Arc<Srq>> {
-        let srq = lock(self.0.at(index_of(id))?).clone()?;
-        (srq.id() == id && srq.is_in(xrcd)).then_some(srq)
-    }
-}
-
-/// Bits of a number that are the index; the rest of its 24 bits count how often the index was used.
-const INDEX_BITS: u32 = 16;
-/// The most shared receive queues of a device.
-pub(super) const MAX_SRQS: u32 = 1 << INDEX_BITS;
-const GENERATIONS: u32 = 1 << (24 - INDEX_BITS);
-
-fn index_of(id: SrqId) -> u32 {
-    id.0 & (MAX_SRQS - 1)
-}
+use urxe_types::sync::{Arc, lock};
 
 impl Device {
     /// Makes a shared receive queue (`ibv_create_srq`). Its sizes come back in [`Srq::query`].
@@ -58,7 +32,7 @@ impl Device {
             return Err(none_left);
         };
         drop(control);
-        let slot = self.srqs.0.ensure(index_of(id), |_| Mutex::new(None)).ok_or(none_left)?;
+        let slot = self.srqs.place(id).ok_or(none_left)?;
         let around = Surroundings {
             id,
             pd,
@@ -199,7 +173,7 @@ impl Device {
     }
 
     fn remove_srq(&self, srq: &Srq) -> Result<(), DestroySrqError> {
-        let slot = self.srqs.0.at(index_of(srq.id())).ok_or(DestroySrqError::NoSrq)?;
+        let slot = self.srqs.at(srq.id()).ok_or(DestroySrqError::NoSrq)?;
         let mut guard = lock(slot);
         if !guard.as_ref().is_some_and(|own| std::ptr::eq(&raw const **own, srq)) {
             return Err(DestroySrqError::NoSrq);

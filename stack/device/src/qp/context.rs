@@ -1,18 +1,18 @@
 //! What requester and responder need from outside while they handle packets: the surroundings of
 //! one call.
 
+use crate::ah_table::AhTable;
 use crate::cq::{AsyncEvent, AsyncEvents, Completion, CqRef, QpEventType};
-use crate::device::Limits;
-use crate::device::ah::AhTable;
-use crate::device::counters::{Counter, Counters};
-use crate::device::srqs::SrqTable;
 use crate::path::Path;
 use crate::path::charges::Charges;
 use crate::path::run::RunBuffer;
 use crate::path::window::Budget;
 use crate::srq::Srq;
+use crate::srq::table::SrqTable;
 use crate::srq::xrcd::XrcdRef;
 use urxe_memory::{Accessor, Memory, PdId, Pins};
+use urxe_types::counters::{Counter, Counters};
+use urxe_types::limits::Limits;
 use urxe_types::sync::Arc;
 use urxe_types::time::Time;
 use urxe_wire::network_header::Arrival;

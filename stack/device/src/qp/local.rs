@@ -10,8 +10,8 @@
 use super::context::{Context, QpCore};
 use super::wr::SendOp;
 use crate::cq::WcStatus;
-use crate::device::counters::Counter;
 use urxe_memory::Invalidator;
+use urxe_types::counters::Counter;
 
 /// Carries `op` out for a queue pair. `Err` with the status that its completion gets; nothing
 /// changed then.

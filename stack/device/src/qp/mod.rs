@@ -52,7 +52,6 @@ use self::service::{SchedulingHint, TransportService};
 use self::transition::Step;
 use self::wr::{Destination, PostError, RecvRequest, SendRequest};
 use crate::cq::{Cq, CqRef, QpEventType};
-use crate::device::counters::Counter;
 use crate::path::Path;
 use crate::path::acks::Ack;
 use crate::path::ecn::{self, Cnp};
@@ -60,6 +59,7 @@ use crate::path::run::RunBuffer;
 use crate::srq::xrcd::XrcdRef;
 use crate::srq::{Srq, SrqRef};
 use urxe_memory::PdId;
+use urxe_types::counters::Counter;
 use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::Ordering;
 use urxe_types::time::Time;
@@ -112,7 +112,7 @@ impl Qp {
         qpn: Qpn,
         cqs: (CqRef, Option<CqRef>),
         srq: Option<SrqRef>,
-        limits: &crate::device::Limits,
+        limits: &urxe_types::limits::Limits,
         active_mtu: PathMtu,
     ) -> Self {
         let (send_cq, recv_cq) = cqs;
@@ -142,7 +142,7 @@ impl Qp {
     }
 
     /// The receiving end of an XRC connection: it sends answers only.
-    pub fn xrc_target(qpn: Qpn, xrcd: XrcdRef, limits: &crate::device::Limits) -> Self {
+    pub fn xrc_target(qpn: Qpn, xrcd: XrcdRef, limits: &urxe_types::limits::Limits) -> Self {
         // Each message brings the protection domain that it is checked against; none is in this
         // one.
         let nowhere = PdId(0);

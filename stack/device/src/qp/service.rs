@@ -20,9 +20,9 @@ use urxe_wire::{IcrcSeed, PacketView};
 use super::attr::{QpAttrMask, QpType};
 use super::context::{Context, QpCore, Sent};
 use super::wr::{PostError, RecvRequest, SendRequest};
-use crate::device::counters::Counter;
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
+use urxe_types::counters::Counter;
 use urxe_types::time::Time;
 
 /// What a queue pair will do next.

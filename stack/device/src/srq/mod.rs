@@ -26,6 +26,7 @@
 
 pub mod error;
 pub(crate) mod ring;
+pub(crate) mod table;
 pub mod xrcd;
 
 use std::fmt;
@@ -35,11 +36,11 @@ use self::error::{DestroySrqError, ModifySrqError, SrqError};
 use self::ring::{RecvRing, RecvWqe};
 use self::xrcd::{Xrcd, XrcdRef};
 use crate::cq::{AsyncEvent, AsyncEvents, Completion, Cq, CqError, CqRef, SrqEventType, SrqId};
-use crate::device::counters::{Counter, Counters};
-use crate::qp::wr::{PostError, RecvRequest, Sge};
 use urxe_memory::PdId;
+use urxe_types::counters::{Counter, Counters};
 use urxe_types::sync::atomic::{AtomicU32, Ordering};
 use urxe_types::sync::{Arc, Mutex, lock};
+use urxe_types::wr::{PostError, RecvRequest, Sge};
 
 /// Sizes of a shared receive queue (`struct ibv_srq_attr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -13,10 +13,10 @@ use urxe_wire::ROCE_PORT;
 
 use super::senders::Senders;
 use super::{Counters, LogLimit, UdpPort, needs_scope};
-use crate::sharing::Owner;
 use crate::sys::fork::{Guarded, guard};
 use crate::sys::{option, socket};
 use crate::tap::Tap;
+use urxe_types::owner::Owner;
 use urxe_types::port::groups::JoinError;
 use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::AtomicBool;

@@ -15,13 +15,13 @@ use super::held::{Early, Held};
 use super::recovery::Due;
 use super::requester::Requester;
 use crate::cq::WcStatus;
-use crate::device::counters::Counter;
 use crate::path::window::PACKET_OVERHEAD;
 use crate::qp::completions::SendCompletions;
 use crate::qp::context::{Context, QpCore};
 use crate::qp::gather::scatter;
 use crate::qp::queue::SendWqe;
 use crate::qp::wr::SendOp;
+use urxe_types::counters::Counter;
 
 /// The oldest work request failed: the queue pair goes to the error state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,7 +32,6 @@ use super::held::Held;
 use super::recovery::Recovery;
 use super::xrc::xrceth;
 use crate::cq::{Completion, WcStatus};
-use crate::device::counters::Counter;
 use crate::path::run::{MAX_RUN_BYTES, RunBuffer};
 use crate::path::window::{Budget, PACKET_OVERHEAD};
 use crate::qp::attr::{QpAttrMask, QpState};
@@ -43,6 +42,7 @@ use crate::qp::local;
 use crate::qp::queue::{SendQueue, SendWqe};
 use crate::qp::service::SendHalf;
 use crate::qp::wr::{FlushRange, PostError, SendFlags, SendOp, SendRequest};
+use urxe_types::counters::Counter;
 use urxe_types::port::MAX_RUN_SEGMENTS;
 use urxe_types::time::Time;
 

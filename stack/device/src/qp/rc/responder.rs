@@ -17,7 +17,6 @@ use super::gap::Gap;
 use super::held::{Early, Held};
 use super::responses::{Replay, Responses};
 use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
-use crate::device::counters::{Counter, Counters};
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::qp::attr::QpState;
@@ -27,6 +26,7 @@ use crate::qp::recv_queue::RecvQueue;
 use crate::qp::service::ReceiveHalf;
 use crate::qp::wr::{PostError, RecvRequest};
 use urxe_memory::{self, Access, AccessError, Invalidator};
+use urxe_types::counters::{Counter, Counters};
 use urxe_types::time::Time;
 
 /// The message that the expected packet must continue.

@@ -15,10 +15,10 @@ use urxe_wire::{PacketView, Qpn, XrcEth};
 
 use super::responder::{Fault, Responder};
 use crate::cq::SrqId;
-use crate::device::counters::Counter;
 use crate::qp::context::{Context, QpCore};
 use crate::qp::queue::SendWqe;
 use crate::qp::wr::Destination;
+use urxe_types::counters::Counter;
 use urxe_types::sync::Arc;
 
 impl Responder {

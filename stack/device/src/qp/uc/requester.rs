@@ -5,7 +5,6 @@
 use urxe_wire::{IcrcSeed, Service};
 
 use crate::cq::WcStatus;
-use crate::device::counters::Counter;
 use crate::path::run::RunBuffer;
 use crate::qp::attr::QpState;
 use crate::qp::context::{Context, QpCore, Sent};
@@ -17,6 +16,7 @@ use crate::qp::service::SendHalf;
 use crate::qp::unreliable::Requester;
 use crate::qp::wr::{SendFlags, SendOp};
 use urxe_memory::Access;
+use urxe_types::counters::Counter;
 
 impl Requester {
     /// Appends packets to `run` until all is sent, or the run is full, or the pace says stop.

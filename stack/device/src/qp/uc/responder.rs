@@ -22,13 +22,13 @@
 use urxe_wire::{Kind, PacketView, Psn, Rkey};
 
 use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
-use crate::device::counters::Counter;
 use crate::qp::context::{Context, QpCore};
 use crate::qp::gather::{LocalFault, check, scatter};
 use crate::qp::recv_queue::RecvQueue;
 use crate::qp::service::ReceiveHalf;
 use crate::qp::wr::{PostError, RecvRequest};
 use urxe_memory::Access;
+use urxe_types::counters::Counter;
 
 /// So far behind the expected PSN a packet counts as late or repeated: more than any network holds
 /// back, and little of the PSN space.

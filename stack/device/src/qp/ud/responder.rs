@@ -9,13 +9,13 @@ use urxe_wire::PacketView;
 
 use super::own_qkey;
 use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
-use crate::device::counters::Counter;
 use crate::qp::context::{Context, QpCore};
 use crate::qp::gather::{LocalFault, check, scatter};
 use crate::qp::recv_queue::RecvQueue;
 use crate::qp::service::ReceiveHalf;
 use crate::qp::wr::{PostError, RecvRequest};
 use urxe_memory::Access;
+use urxe_types::counters::Counter;
 use urxe_wire::network_header::{self, NetworkHeader};
 
 /// See the module.
