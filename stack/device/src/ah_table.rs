@@ -66,7 +66,8 @@ impl AhTable {
         slot.as_mut().filter(|ah| ah.generation == handle.generation).map(use_it)
     }
 
-    /// Returns the path that messages over `handle` to `qpn` take; `None` when the handle was destroyed.
+    /// Returns the path that messages over `handle` to `qpn` take; `None` when the handle was
+    /// destroyed.
     pub fn path_of(&self, handle: AhHandle, qpn: Qpn) -> Option<(u32, IpAddr)> {
         self.with(handle, |ah| ah.way_to(qpn))
     }

@@ -2,7 +2,8 @@
 //!
 //! Names and numbers are those of libibverbs' `verbs.h` (`struct ibv_qp_attr`, `enum
 //! ibv_qp_attr_mask`, `enum ibv_qp_state`, `enum ibv_qp_type`); meaning: IBTA vol. 1, 11.2.5.2 and
-//! 11.2.5.3. Which attributes a transition takes stands in the table of the queue pair's transitions.
+//! 11.2.5.3. Which attributes a transition takes stands in the table of the queue pair's
+//! transitions.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! A device: the table of queue pairs and paths, with its memory, counters, events and timers.
 //!
 //! A [`Device`] is `Sync` and sans-IO: verbs, packets and time go in by `&self`, packets go out
-//! through a [`Transmit`](urxe_types::port::Transmit) that the caller brings. It is the same over UDP,
-//! in the simulated network and under a fuzzer.
+//! through a [`Transmit`](urxe_types::port::Transmit) that the caller brings. It is the same over
+//! UDP, in the simulated network and under a fuzzer.
 //!
 //! ```text
 //!   verbs ----> queue pair --listed on--> path --listed on--> device

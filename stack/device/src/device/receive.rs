@@ -254,7 +254,8 @@ impl Device {
 
     /// Lets go of the queue pair that is held, if one is. `touched`: the path of those before it,
     /// and of what is in `batch`.
-    #[inline(always)] // as is what follows: many queue pairs in a run mean one call of each a packet
+    // As is what follows: many queue pairs in a run mean one call of each a packet.
+    #[inline(always)]
     fn leave(
         &self,
         held: Option<Held<'_>>,

@@ -8,10 +8,10 @@
 //! most two runs, at the rate of a 10 Gbit/s link over time.
 //!
 //! Where the receiver is another process of the same address, its socket can be looked at (the
-//! port's [`is_crowded`](urxe_types::port::Transmit::is_crowded)): every half burst the sender looks,
-//! and while the socket is half full it pauses, so that two processes that both send and look after
-//! their sockets in turn lose nothing. A receiver that takes nothing for a second is waited for no
-//! longer: what is sent to it is lost, as on any network.
+//! port's [`is_crowded`](urxe_types::port::Transmit::is_crowded)): every half burst the sender
+//! looks, and while the socket is half full it pauses, so that two processes that both send and
+//! look after their sockets in turn lose nothing. A receiver that takes nothing for a second is
+//! waited for no longer: what is sent to it is lost, as on any network.
 //!
 //! This is the virtual scheduling form of a leaky bucket (ITU-T I.371, GCRA): one number, the time
 //! at which everything sent so far would have left at the steady rate.

@@ -161,7 +161,8 @@ impl Group {
         }
         let record = self.table.record(slot)?;
         if record.claim != 0 && record.process == self.process {
-            return Ok(false); // of another copy of this library in this process, which no lock tells
+            // Of another copy of this library in this process, which no lock tells.
+            return Ok(false);
         }
         if !self.table.try_lock_slot(slot)? {
             return Ok(false);

@@ -8,7 +8,7 @@
 //! | any | inside a code fence |
 //! | any | with a URL |
 //! | Rust | with a string literal, or part of one |
-//! | Rust | between the braces of a macro, which rustfmt does not format: tables are wide |
+//! | Rust | between braces or brackets of a macro, which rustfmt often leaves alone |
 //! | Rust | of an item with `#[rustfmt::skip]` |
 
 use std::collections::BTreeSet;
@@ -74,7 +74,7 @@ fn too_long(text: &str, is_rust: bool) -> Result<Vec<(usize, usize)>> {
     Ok(found)
 }
 
-/// Adds the lines of string literals, of macros' braces and of what rustfmt skips.
+/// Adds the lines of string literals, of macros and of what rustfmt skips.
 fn free_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
     let (mut is_macro, mut was_bang, mut is_skipped) = (false, false, false);
     for token in tokens {
@@ -82,7 +82,9 @@ fn free_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
         let is_bang = matches!(&token, TokenTree::Punct(mark) if mark.as_char() == '!');
         match &token {
             TokenTree::Group(group) => {
-                if group.delimiter() == Delimiter::Brace && (is_macro || is_skipped) {
+                if is_macro && group.delimiter() != Delimiter::Parenthesis
+                    || is_skipped && group.delimiter() == Delimiter::Brace
+                {
                     lines.extend(span.start().line..=span.end().line);
                     is_skipped = false;
                 }

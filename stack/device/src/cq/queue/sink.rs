@@ -24,7 +24,8 @@ impl CqSink<'_> {
     ///
     /// # Errors
     /// [`CqError::Overrun`]: the completion is lost.
-    #[inline] // made in its place: what was written in parts a moment ago is slow to copy as a whole
+    // Made in its place: what was written in parts a moment ago is slow to copy as a whole.
+    #[inline]
     pub fn push(&mut self, completion: Completion, solicited: bool) -> Result<(), CqError> {
         let ring = self.ring();
         if ring.armed.is_none() && !ring.overrun && ring.held() < ring.capacity {

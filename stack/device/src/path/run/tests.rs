@@ -34,9 +34,7 @@ fn packets_parse_and_their_icrc_is_made_for_their_index() {
         let packet = PacketView::parse(bytes).unwrap();
         assert!(packet.payload().iter().all(|byte| *byte == 7));
         let verdict = seed().verify(&mut IcrcSolver::new(), packet.bytes(), index as u16);
-        assert!(
-            matches!(verdict, IcrcVerdict::Exact { identification } if usize::from(identification) == index)
-        );
+        assert_eq!(verdict, IcrcVerdict::Exact { identification: index as u16 });
     }
 }
 

@@ -311,10 +311,10 @@ impl Responses {
             }
             _ => None,
         });
-        let is_pending = self
-            .pending
-            .iter()
-            .any(|p| matches!(*p, Pending::Atomic { psn, .. } | Pending::Done { psn, .. } if psn == wanted));
+        let is_pending = self.pending.iter().any(|p| match *p {
+            Pending::Atomic { psn, .. } | Pending::Done { psn, .. } => psn == wanted,
+            _ => false,
+        });
         match found {
             Some(pending) if !is_pending => self.insert(pending),
             _ => Replay::Unknown,

@@ -94,7 +94,8 @@ impl Wait {
         }
     }
 
-    /// Returns whether to read the sockets after the sleep. `was_polled`: a thread polled meanwhile.
+    /// Returns whether to read the sockets after the sleep. `was_polled`: a thread polled
+    /// meanwhile.
     pub fn receives(self, was_polled: bool) -> bool {
         match self {
             Self::Led => false,
