@@ -1,7 +1,7 @@
 //! Prefetching the pages of on-demand regions (`ibv_advise_mr`).
 
 use super::guarded::{self, PopulateError};
-use super::slot::{Layout, Users};
+use super::layout::{Layout, Users};
 use super::{Access, Memory, PdId};
 use urxe_wire::Lkey;
 

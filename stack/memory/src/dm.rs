@@ -2,24 +2,10 @@
 //! Here it is the process's, like all else; programs that use it run as they would.
 
 use super::object::RegionObject;
+use super::table::Dm;
 use super::{Access, Buffer, BufferError, DmId, Memory, Mr, PdId, RegMrError};
 use std::ops::Range;
 use urxe_types::sync::{Arc, lock};
-
-/// What device memory is allocated.
-#[derive(Default)]
-pub(super) struct DmBook {
-    next: u32,
-    used: u64,
-    live: std::collections::BTreeMap<DmId, Dm>,
-}
-
-struct Dm {
-    buffer: Arc<Buffer>,
-    len: usize,
-    /// Regions of it.
-    regions: u32,
-}
 
 /// Alignments up to this (log2) are allowed: that of the mappings.
 const MAX_LOG_ALIGN: u32 = 12;

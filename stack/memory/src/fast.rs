@@ -11,11 +11,11 @@
 
 use super::error::{AllocMrError, FastRegError, MapError};
 use super::guarded::{self, PopulateError};
+use super::layout::{Region, Users};
 use super::object::{FastObject, Object};
 use super::pages::{PageList, Piece};
-use super::slot::{Region, Users};
 use super::table::Class;
-use super::{Access, Buffer, Memory, PdId, flush};
+use super::{Access, Buffer, Memory, PdId, persistence};
 use std::ops::Range;
 use urxe_types::sync::Arc;
 use urxe_wire::Rkey;
@@ -178,7 +178,7 @@ impl Memory {
             guarded: self.is_guarded(access),
         };
         // SAFETY: lists are changed and freed under the object's lock, which is held.
-        unsafe { flush::check_region(&region) }?;
+        unsafe { persistence::check_region(&region) }?;
         // From here on nothing fails. The entries of a list stay where they are when it changes its
         // place.
         if fast.staged.mapping.is_some() {

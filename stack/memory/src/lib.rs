@@ -10,6 +10,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `keys` | slot index to key and back |
+//! | `layout` | what a key stands for, and where its bytes lie |
 //! | `slot` | one entry: publication, pin count, drain |
 //! | `table` | all entries; they never move |
 //! | `pin` | checks and translation, [`Pin`], [`Pins`] |
@@ -19,7 +20,7 @@
 //! | `object` | what a slot holds beside that: region, fast-registration region, window |
 //! | `window` | memory windows: bound to part of a region |
 //! | `fast`, `pages` | fast registration: page lists, made valid by a work request |
-//! | `flush` | visibility and persistence |
+//! | `flush`, `persistence` | visibility and persistence |
 //! | `invalidate` | keys that peers and work requests take away |
 //! | `reregister` | another place, domain or access for a region |
 //! | `advise` | prefetching on-demand pages |
@@ -74,9 +75,11 @@ mod guarded;
 mod helper;
 mod invalidate;
 mod keys;
+mod layout;
 mod object;
 mod owned;
 mod pages;
+mod persistence;
 mod pin;
 mod reregister;
 mod slot;

@@ -6,7 +6,7 @@
 
 use super::Buffer;
 use super::error::MapError;
-use super::slot::Layout;
+use super::layout::Layout;
 use std::ptr::NonNull;
 use urxe_types::sync::Arc;
 

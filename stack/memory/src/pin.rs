@@ -7,8 +7,11 @@
 
 use super::error::{AccessError, Fault};
 use super::helper::Operation;
-use super::slot::{Layout, Region, Slot, Users};
-use super::{Access, Accessor, Memory, copy, guarded};
+use super::layout::{Region, Users};
+use super::slot::Slot;
+use super::table::mr_of;
+use super::{Access, Accessor, Memory, Mr, copy, guarded};
+use urxe_wire::Lkey;
 
 /// A region held in place. Dropping it lets go.
 ///
@@ -34,31 +37,44 @@ impl std::fmt::Debug for Held<'_> {
     }
 }
 
-impl Region {
-    /// Where `addr`, which is inside, is in this process, and how many bytes follow there, beyond
-    /// the region's end or not.
+impl Memory {
+    /// Holds the region of `key` in place, if `by` may do what `need` says to `len` bytes at
+    /// `addr`. `need` is empty for a local read. Of zero bytes, the address still has to lie in the
+    /// region or at its end.
     ///
-    /// # Safety
-    /// The list of a paged region is neither changed nor freed meanwhile.
-    #[inline(always)] // as `Slot::region`: of what is not asked for, nothing is read
-    pub(super) unsafe fn place(self, addr: u64) -> (*mut u8, usize) {
-        // Registering made sure that the region is inside this process's address space, so its
-        // length fits.
-        let offset = addr - self.start;
-        match self.layout {
-            Layout::Flat => (self.base.wrapping_add(offset as usize), usize::MAX),
-            // Reached by system calls, and by atomic operations on a page that was found mapped.
-            Layout::Whole => (std::ptr::with_exposed_provenance_mut(addr as usize), usize::MAX),
-            Layout::Paged { shift, skip } => {
-                let (at, size) = (skip + offset, 1 << shift);
-                let (page, into_page) = ((at >> shift) as usize, at as usize & (size - 1));
-                let list = self.base.cast::<*mut u8>().cast_const();
-                // SAFETY: mapping made sure that the list has an entry for each page of the region;
-                // the caller keeps it.
-                let base = unsafe { *list.add(page) };
-                (base.wrapping_add(into_page), size - into_page)
-            }
-        }
+    /// # Errors
+    /// The first of unknown or stale key, wrong protection domain, wrong queue pair, missing right,
+    /// out of bounds.
+    pub fn pin(
+        &self,
+        key: u32,
+        by: impl Into<Accessor>,
+        need: Access,
+        addr: u64,
+        len: u64,
+    ) -> Result<Pin<'_>, AccessError> {
+        let Some(pin) = self.hold(key) else {
+            let changing = self.slot(self.index(key)).is_some_and(Slot::is_changing);
+            return Err(if changing {
+                AccessError::StaleKey { key }
+            } else {
+                AccessError::UnknownKey { key }
+            });
+        };
+        pin.check(by.into(), need, addr, len)?;
+        Ok(pin)
+    }
+
+    /// What is registered under `lkey`, if anything is.
+    #[must_use]
+    pub fn query(&self, lkey: Lkey) -> Option<Mr> {
+        let pin = self.hold(lkey.0)?;
+        (pin.region().users == Users::All).then(|| mr_of(lkey, &pin.region()))
+    }
+
+    pub(super) fn hold(&self, key: u32) -> Option<Pin<'_>> {
+        let slot = self.slot(self.index(key))?;
+        slot.pin(key as u8).then(|| Pin::holding(slot, key))
     }
 }
 

@@ -2,10 +2,10 @@
 //! keys.
 
 use super::error::{RegMrError, ReregMrError};
+use super::layout::{Layout, Region};
 use super::object::Object;
-use super::slot::{Layout, Region};
-use super::table::{check_range, populate, supported};
-use super::{Access, Buffer, Memory, Mr, PdId, flush};
+use super::table::{check_range, mr_of, populate, supported};
+use super::{Access, Buffer, Memory, Mr, PdId, persistence};
 use std::ops::Range;
 use urxe_types::sync::Arc;
 use urxe_wire::Lkey;
@@ -154,17 +154,11 @@ impl Memory {
             }
         }
         // SAFETY: ordinary regions have no page list.
-        unsafe { flush::check_region(&next) }?;
+        unsafe { persistence::check_region(&next) }?;
         if !access.contains(Access::ON_DEMAND) {
             // Registration made sure that the length fits.
             populate(next.base, next.len as usize, access.contains(Access::LOCAL_WRITE))?;
         }
         Ok(next)
     }
-}
-
-/// A region's description.
-pub(super) fn mr_of(lkey: Lkey, region: &Region) -> Mr {
-    let Region { start, len, pd, access, .. } = *region;
-    Mr { lkey, rkey: urxe_wire::Rkey(lkey.0), iova: start, len: len as usize, access, pd }
 }

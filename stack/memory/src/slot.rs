@@ -21,6 +21,7 @@
 //! under the slot's own lock. Whoever holds that lock may wait for pins, so nobody who holds a pin
 //! may wait for it.
 
+use super::layout::{Layout, Region, Users};
 use super::object::Object;
 use super::{Access, PdId};
 use urxe_types::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -32,46 +33,6 @@ const LOW_BYTE_SHIFT: u32 = 48;
 /// A safe caller may forget pins, so the count must not reach the bits above: at a million
 /// forgotten a second, that takes nine years.
 const PINS: u64 = (1 << LOW_BYTE_SHIFT) - 1;
-
-/// How the bytes of a region lie in this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
-    /// One after the other, from `base` on.
-    Flat,
-    /// Everywhere: an address is the process's own, and `base` means nothing.
-    Whole,
-    /// In pages of 2^`shift` bytes, whose addresses stand at `base`; the region begins `skip` bytes
-    /// into the first.
-    Paged { shift: u8, skip: u64 },
-}
-
-/// Who may use a key, beside the protection domain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Users {
-    /// A region's: the owner's work requests, and peers.
-    All,
-    /// A type 1 window's: peers.
-    Peers,
-    /// A type 2 window's: the peer of the queue pair that bound it.
-    PeerOf(Qpn),
-}
-
-/// What a key stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Region {
-    /// First byte in this process, or the page list.
-    pub(super) base: *mut u8,
-    /// First address as peers name it.
-    pub(super) start: u64,
-    /// Length in bytes.
-    pub(super) len: u64,
-    pub(super) pd: PdId,
-    pub(super) access: Access,
-    pub(super) layout: Layout,
-    pub(super) users: Users,
-    /// Its bytes may be missing: they move by system calls.
-    pub(super) guarded: bool,
-}
 
 /// What sort of object a slot holds, for those without its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,13 +254,6 @@ impl Slot {
             users,
             guarded: shape & GUARDED != 0,
         }
-    }
-}
-
-impl Region {
-    /// Whether `len` bytes at `addr`, as peers name it, lie inside.
-    pub(super) fn contains(&self, addr: u64, len: u64) -> bool {
-        addr >= self.start && len <= self.len && addr - self.start <= self.len - len
     }
 }
 

@@ -5,18 +5,17 @@
 //! reference count, no allocation. Registration and deregistration share one lock for what only
 //! they touch.
 
-use super::dm::DmBook;
-use super::error::{AccessError, DeregMrError, RegMrError};
+use super::error::{DeregMrError, RegMrError};
 use super::guarded::{self, PopulateError};
 use super::keys::{INDEX_BITS, Keys};
+use super::layout::{Layout, Region, Users};
 use super::object::{Object, RegionObject};
-use super::pin::Pin;
-use super::reregister::mr_of;
-use super::slot::{Layout, Region, Slot, Users};
-use super::{Access, Accessor, MemoryLimits, Mr, PdId};
+use super::persistence;
+use super::slot::Slot;
+use super::{Access, Buffer, DmId, MemoryLimits, Mr, PdId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::OnceLock;
-use urxe_types::sync::{Mutex, lock};
+use urxe_types::sync::{Arc, Mutex, lock};
 use urxe_wire::Lkey;
 
 /// How many freed slots wait before the first of them is used again, so that a stale key stays
@@ -70,6 +69,21 @@ struct Book {
     by_pd: BTreeMap<PdId, u32>,
     /// The slots of all windows.
     windows: BTreeSet<u32>,
+}
+
+/// What device memory is allocated.
+#[derive(Default)]
+pub(super) struct DmBook {
+    pub(super) next: u32,
+    pub(super) used: u64,
+    pub(super) live: BTreeMap<DmId, Dm>,
+}
+
+pub(super) struct Dm {
+    pub(super) buffer: Arc<Buffer>,
+    pub(super) len: usize,
+    /// Regions of it.
+    pub(super) regions: u32,
 }
 
 impl std::fmt::Debug for Memory {
@@ -177,7 +191,7 @@ impl Memory {
             // Nothing of device memory is a region like any other: programs register what is left.
             check_range(addr.addr(), len, start, !zero_based)?;
         }
-        super::flush::check(addr.addr(), len, access)?;
+        persistence::check(addr.addr(), len, access)?;
         if !access.contains(Access::ON_DEMAND) {
             populate(addr, len, access.contains(Access::LOCAL_WRITE))?;
         }
@@ -250,40 +264,6 @@ impl Memory {
         Ok(())
     }
 
-    /// Holds the region of `key` in place, if `by` may do what `need` says to `len` bytes at
-    /// `addr`. `need` is empty for a local read. Of zero bytes, the address still has to lie in the
-    /// region or at its end.
-    ///
-    /// # Errors
-    /// The first of unknown or stale key, wrong protection domain, wrong queue pair, missing right,
-    /// out of bounds.
-    pub fn pin(
-        &self,
-        key: u32,
-        by: impl Into<Accessor>,
-        need: Access,
-        addr: u64,
-        len: u64,
-    ) -> Result<Pin<'_>, AccessError> {
-        let Some(pin) = self.hold(key) else {
-            let changing = self.slot(self.keys.index(key)).is_some_and(Slot::is_changing);
-            return Err(if changing {
-                AccessError::StaleKey { key }
-            } else {
-                AccessError::UnknownKey { key }
-            });
-        };
-        pin.check(by.into(), need, addr, len)?;
-        Ok(pin)
-    }
-
-    /// What is registered under `lkey`, if anything is.
-    #[must_use]
-    pub fn query(&self, lkey: Lkey) -> Option<Mr> {
-        let pin = self.hold(lkey.0)?;
-        (pin.region().users == Users::All).then(|| mr_of(lkey, &pin.region()))
-    }
-
     /// How many regions and windows `pd` has, those whose deregistration is waiting included: while
     /// there are any, it cannot be deallocated.
     #[must_use]
@@ -342,11 +322,6 @@ impl Memory {
         let mut book = lock(&self.book);
         *book.by_pd.entry(to).or_default() += 1;
         book.leave_pd(from);
-    }
-
-    pub(super) fn hold(&self, key: u32) -> Option<Pin<'_>> {
-        let slot = self.slot(self.keys.index(key))?;
-        slot.pin(key as u8).then(|| Pin::holding(slot, key))
     }
 
     pub(super) fn slot(&self, index: u32) -> Option<&Slot> {
@@ -459,4 +434,10 @@ pub(super) fn populate(addr: *mut u8, len: usize, write: bool) -> Result<(), Reg
         PopulateError::NotMapped => RegMrError::NotMapped { addr: addr.addr(), len },
         PopulateError::NotAccessible => RegMrError::NotAccessible { addr: addr.addr(), len, write },
     })
+}
+
+/// A region's description.
+pub(super) fn mr_of(lkey: Lkey, region: &Region) -> Mr {
+    let Region { start, len, pd, access, .. } = *region;
+    Mr { lkey, rkey: urxe_wire::Rkey(lkey.0), iova: start, len: len as usize, access, pd }
 }

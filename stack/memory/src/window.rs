@@ -14,10 +14,11 @@
 //! Sources: `rxe_mw.c`; C10-72 to C10-75, o10-36.2.2, o10-37.2.26, o10-37.2.30, o10-37.2.40.
 
 use super::error::{AllocMwError, BindError, DeallocMwError, DeregMrError};
+use super::layout::{Layout, Region, Users};
 use super::object::{Bound, Object, WindowObject};
-use super::slot::{Layout, Region, Slot, Users};
+use super::slot::Slot;
 use super::table::Class;
-use super::{Access, Accessor, Bind, Memory, MwType, PdId, flush};
+use super::{Access, Accessor, Bind, Memory, MwType, PdId, persistence};
 use urxe_types::sync::yield_now;
 use urxe_wire::{Lkey, Qpn, Rkey};
 
@@ -157,7 +158,7 @@ impl Memory {
         let stands_for = Region { base, start, len: bind.length, access, layout, ..region };
         let on_demand = region.access & Access::ON_DEMAND;
         // SAFETY: the object is locked, so its list stays as it is.
-        unsafe { flush::check_region(&Region { access: access | on_demand, ..stands_for }) }?;
+        unsafe { persistence::check_region(&Region { access: access | on_demand, ..stands_for }) }?;
         slot.hold_window();
         drop(object);
         Ok((index, stands_for))

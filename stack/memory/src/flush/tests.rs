@@ -1,4 +1,6 @@
 use super::*;
+use crate::error::RegMrError;
+use crate::persistence::{check, lasting};
 
 const MOUNTS: &str = "\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
