@@ -3,7 +3,7 @@
 use urxe_types::rng::Chance;
 use urxe_types::time::Time;
 
-/// A node of a [`SimNetwork`], in the order in which they were added.
+/// A node of a [`SimNetwork`](crate::SimNetwork), in the order in which they were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub(crate) usize);
 

@@ -45,7 +45,7 @@ pub fn sharers(address: IpAddr, scope_id: u32) -> Vec<Sharer> {
 }
 
 /// What the process with `slot` tells of its connections on the address: the bytes of a
-/// [`Listing`] of the connection manager.
+/// `Listing` of the connection manager.
 ///
 /// # Errors
 /// `ECONNREFUSED` if nobody has the slot, `EACCES` if the process is another user's, `ETIMEDOUT` if

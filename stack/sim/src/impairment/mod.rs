@@ -3,7 +3,7 @@
 //!
 //! Whoever wants to know how a program fares on a bad network, over real sockets and without a
 //! network of its own, opens a device with a [`FaultSpec`]. What the link does, in which order and
-//! with which probabilities, is that of the simulation ([`sim`](super::sim)), but in real time:
+//! with which probabilities, is that of the simulation ([`urxe_sim`](crate)), but in real time:
 //! packets that it delays wait here.
 //!
 //! ```text

@@ -93,7 +93,7 @@ impl MapFileError {
 
 /// A memory region (`struct ibv_mr`) with the memory it registers.
 ///
-/// Not `Clone`: wrap it in an [`Arc`](std::sync::Arc) to share it. Dropping it deregisters and
+/// Not `Clone`: wrap it in an [`Arc`] to share it. Dropping it deregisters and
 /// unmaps.
 ///
 /// # Why this is sound
