@@ -7,6 +7,7 @@
 //! | [`attr`] | a queue pair's attributes |
 //! | [`completion`] | one work completion: status, opcode, flags |
 //! | [`counters`] | what a device counts |
+//! | [`errno`] | how errors state their message and their `errno` |
 //! | [`ids`] | numbers of a device's objects |
 //! | [`limits`] | what a device can do |
 //! | [`owner`] | processes that hold an address or a service |
@@ -25,6 +26,7 @@ pub mod access;
 pub mod attr;
 pub mod completion;
 pub mod counters;
+pub mod errno;
 pub mod ids;
 pub mod limits;
 pub mod owner;
