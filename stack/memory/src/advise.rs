@@ -29,86 +29,29 @@ pub struct AdviseRange {
     pub lkey: Lkey,
 }
 
-/// Why an advice was not followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AdviseError {
-    /// No ranges.
-    #[error("an advice about no ranges")]
-    Empty,
-    /// No region has this key.
-    #[error("range {index}: no region has the key {lkey}")]
-    UnknownKey {
-        /// Which range.
-        index: usize,
-        /// What was given.
-        lkey: Lkey,
-    },
-    /// The key is a window's.
-    #[error("range {index}: the key {lkey} is a window's, not a region's")]
-    Window {
-        /// Which range.
-        index: usize,
-        /// What was given.
-        lkey: Lkey,
-    },
-    /// The region is of another protection domain.
-    #[error("range {index}: the region belongs to {owner:?}, not to {given:?}")]
-    WrongPd {
-        /// Which range.
-        index: usize,
-        /// What was given.
-        given: PdId,
-        /// The region's.
-        owner: PdId,
-    },
-    /// The region is not an on-demand one: its pages are present.
-    #[error("range {index}: the region is not registered with ON_DEMAND")]
-    NotOnDemand {
-        /// Which range.
-        index: usize,
-    },
-    /// Prefetching for writing a region that is not writable.
-    #[error("range {index}: the region grants {granted:?}, without LOCAL_WRITE")]
-    NotWritable {
-        /// Which range.
-        index: usize,
-        /// What the region grants.
-        granted: Access,
-    },
-    /// The range is not inside the region.
-    #[error("range {index}: {len} bytes at {addr:#x} are not inside the region")]
-    OutOfBounds {
-        /// Which range.
-        index: usize,
-        /// First address.
-        addr: u64,
-        /// Length in bytes.
-        len: u64,
-    },
-    /// Part of the range is not mapped, or not with the protection needed.
-    #[error(
-        "range {index}: {len} bytes at {addr:#x} are not all mapped with the protection needed"
-    )]
-    NotMapped {
-        /// Which range.
-        index: usize,
-        /// First address.
-        addr: u64,
-        /// Length in bytes.
-        len: u64,
-    },
-}
-
-impl AdviseError {
-    /// What `ibv_advise_mr` returns.
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        match self {
-            Self::Empty | Self::Window { .. } => libc::EINVAL,
-            Self::UnknownKey { .. } | Self::NotOnDemand { .. } => libc::ENOENT,
-            Self::WrongPd { .. } | Self::NotWritable { .. } => libc::EPERM,
-            Self::OutOfBounds { .. } | Self::NotMapped { .. } => libc::EFAULT,
-        }
+urxe_types::errors! {
+    /// Why an advice was not followed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum AdviseError {
+        #[error("an advice about no ranges")]
+        Empty = EINVAL,
+        #[error("range {index}: no region has the key {lkey}")]
+        UnknownKey { index: usize, lkey: Lkey } = ENOENT,
+        #[error("range {index}: the key {lkey} is a window's, not a region's")]
+        Window { index: usize, lkey: Lkey } = EINVAL,
+        #[error("range {index}: the region belongs to {owner:?}, not to {given:?}")]
+        WrongPd { index: usize, given: PdId, owner: PdId } = EPERM,
+        /// The region is not an on-demand one: its pages are present.
+        #[error("range {index}: the region is not registered with ON_DEMAND")]
+        NotOnDemand { index: usize } = ENOENT,
+        #[error("range {index}: the region grants {granted:?}, without LOCAL_WRITE")]
+        NotWritable { index: usize, granted: Access } = EPERM,
+        #[error("range {index}: {len} bytes at {addr:#x} are not inside the region")]
+        OutOfBounds { index: usize, addr: u64, len: u64 } = EFAULT,
+        /// Part of the range is not mapped, or not with the protection needed.
+        #[error("range {index}: {len} bytes at {addr:#x} are not all mapped with the protection \
+                 needed")]
+        NotMapped { index: usize, addr: u64, len: u64 } = EFAULT,
     }
 }
 

@@ -13,89 +13,41 @@ const MAX_LOG_ALIGN: u32 = 12;
 /// What copies to and from it count in.
 const WORD: usize = 4;
 
-/// Why something was not done with device memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DmError {
-    /// No length.
-    #[error("device memory of 0 bytes")]
-    ZeroLength,
-    /// Too strict an alignment.
-    #[error("an alignment of 2^{given} bytes; at most 2^{allowed} is allowed", allowed = MAX_LOG_ALIGN)]
-    Alignment {
-        /// Its base-2 logarithm.
-        given: u32,
-    },
-    /// More than is left.
-    #[error("{given} bytes of device memory; {left} of {allowed} are left")]
-    TooMuch {
-        /// What was asked for.
-        given: u64,
-        /// What is not allocated.
-        left: u64,
-        /// The device's `max_dm_size`.
-        allowed: u64,
-    },
-    /// The process has no memory for it.
-    #[error("no memory: error {errno}")]
-    Memory {
-        /// The reason.
-        errno: i32,
-    },
-    /// There is no such allocation.
-    #[error("no such device memory: it was freed")]
-    Unknown,
-    /// Regions of it are registered.
-    #[error("{regions} memory regions of the device memory are registered: deregister them first")]
-    Busy {
-        /// How many.
-        regions: u32,
-    },
-    /// The range is not inside.
-    #[error("{len} bytes at offset {offset} are not inside the {dm_len} bytes of device memory")]
-    OutOfBounds {
-        /// First byte.
-        offset: usize,
-        /// Length in bytes.
-        len: usize,
-        /// The allocation's length in bytes.
-        dm_len: usize,
-    },
-    /// Not whole words.
-    #[error("{len} bytes at offset {offset}: device memory is copied in words of {word} bytes", word = WORD)]
-    Unaligned {
-        /// First byte.
-        offset: usize,
-        /// Length in bytes.
-        len: usize,
-    },
-    /// Without `ZERO_BASED`: device memory has no addresses of the program's.
-    #[error("{given:?}: a region of device memory is zero-based (ZERO_BASED)")]
-    NotZeroBased {
-        /// The flags given.
-        given: Access,
-    },
-    /// The region was refused.
-    #[error(transparent)]
-    Register(#[from] RegMrError),
-}
-
-impl DmError {
-    /// The `errno` of `ibv_alloc_dm`, `ibv_free_dm`, `ibv_memcpy_to_dm`, `ibv_memcpy_from_dm`,
-    /// `ibv_reg_dm_mr`.
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        match self {
-            Self::TooMuch { .. } => libc::ENOMEM,
-            Self::Memory { errno } => errno,
-            Self::Busy { .. } => libc::EBUSY,
-            Self::OutOfBounds { .. } => libc::EFAULT,
-            Self::Register(error) => error.errno(),
-            Self::ZeroLength
-            | Self::Alignment { .. }
-            | Self::Unknown
-            | Self::Unaligned { .. }
-            | Self::NotZeroBased { .. } => libc::EINVAL,
-        }
+urxe_types::errors! {
+    /// Why something was not done with device memory.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum DmError {
+        #[error("device memory of 0 bytes")]
+        ZeroLength = EINVAL,
+        /// `given`: its base-2 logarithm.
+        #[error(
+            "an alignment of 2^{given} bytes; at most 2^{allowed} is allowed",
+            allowed = MAX_LOG_ALIGN
+        )]
+        Alignment { given: u32 } = EINVAL,
+        /// `allowed`: the device's `max_dm_size`.
+        #[error("{given} bytes of device memory; {left} of {allowed} are left")]
+        TooMuch { given: u64, left: u64, allowed: u64 } = ENOMEM,
+        #[error("no memory: error {errno}")]
+        Memory { errno: i32 } = *errno,
+        #[error("no such device memory: it was freed")]
+        Unknown = EINVAL,
+        #[error("{regions} memory regions of the device memory are registered: deregister them \
+                 first")]
+        Busy { regions: u32 } = EBUSY,
+        #[error("{len} bytes at offset {offset} are not inside the {dm_len} bytes of device \
+                 memory")]
+        OutOfBounds { offset: usize, len: usize, dm_len: usize } = EFAULT,
+        #[error(
+            "{len} bytes at offset {offset}: device memory is copied in words of {word} bytes",
+            word = WORD
+        )]
+        Unaligned { offset: usize, len: usize } = EINVAL,
+        /// Without `ZERO_BASED`: device memory has no addresses of the program's.
+        #[error("{given:?}: a region of device memory is zero-based (ZERO_BASED)")]
+        NotZeroBased { given: Access } = EINVAL,
+        /// The region was refused.
+        #[error(transparent)] Register(#[from] RegMrError),
     }
 }
 

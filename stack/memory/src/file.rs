@@ -16,50 +16,23 @@ use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-/// Why no buffer was made of a file.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// The length is 0.
-    #[error("length 0: a buffer of a file has at least one byte")]
-    ZeroLength,
-    /// The range does not begin at a page of the file.
-    #[error("offset {offset} is no multiple of the page size, {page}")]
-    Offset {
-        /// What was given.
-        offset: u64,
-        /// The page size.
-        page: usize,
-    },
-    /// The range is not inside the file.
-    #[error("{len} bytes at offset {offset} are not inside a file of {file_len}")]
-    OutsideFile {
-        /// First byte.
-        offset: u64,
-        /// Length in bytes.
-        len: usize,
-        /// The file's length in bytes.
-        file_len: u64,
-    },
-    /// The descriptor is a dmabuf's.
-    #[error(
-        "dmabufs cannot be registered: each access by the processor would need the exporter's synchronisation, and \
-         there is no other device here that could do it"
-    )]
-    Dmabuf,
-    /// The descriptor is of no regular file and no memfd, or its file system cannot map it.
-    #[error("the descriptor cannot be mapped: {0}")]
-    System(#[from] io::Error),
-}
-
-impl FileError {
-    /// The nearest `errno`.
-    #[must_use]
-    pub fn errno(&self) -> i32 {
-        match self {
-            Self::ZeroLength | Self::Offset { .. } | Self::OutsideFile { .. } => libc::EINVAL,
-            Self::Dmabuf => libc::EOPNOTSUPP,
-            Self::System(error) => error.raw_os_error().unwrap_or(libc::EINVAL),
-        }
+urxe_types::errors! {
+    /// Why no buffer was made of a file.
+    #[derive(Debug, thiserror::Error)]
+    pub enum FileError {
+        #[error("length 0: a buffer of a file has at least one byte")]
+        ZeroLength = EINVAL,
+        /// The range does not begin at a page of the file.
+        #[error("offset {offset} is no multiple of the page size, {page}")]
+        Offset { offset: u64, page: usize } = EINVAL,
+        #[error("{len} bytes at offset {offset} are not inside a file of {file_len}")]
+        OutsideFile { offset: u64, len: usize, file_len: u64 } = EINVAL,
+        #[error("dmabufs cannot be registered: each access by the processor would need the \
+                 exporter's synchronisation, and there is no other device here that could do it")]
+        Dmabuf = EOPNOTSUPP,
+        /// The descriptor is of no regular file and no memfd, or its file system cannot map it.
+        #[error("the descriptor cannot be mapped: {0}")]
+        System(#[from] io::Error) => |error| error.raw_os_error().unwrap_or(EINVAL),
     }
 }
 

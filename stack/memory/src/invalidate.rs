@@ -9,75 +9,28 @@ use urxe_wire::{Qpn, Rkey};
 use super::object::Object;
 use super::{Accessor, Memory, MwType, PdId};
 
-/// Why a key was not invalidated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidateError {
-    /// There is none.
-    #[error("no region or window has the key {rkey}")]
-    UnknownKey {
-        /// The key.
-        rkey: Rkey,
-    },
-    /// The region or window is there, but its key is another now, or it is not valid.
-    #[error("the key {rkey} is stale: the region or window has another key by now, or none")]
-    Stale {
-        /// The key.
-        rkey: Rkey,
-    },
-    /// It is of another protection domain.
-    #[error("the key {rkey} is of {owner:?}, not of {given:?}")]
-    WrongPd {
-        /// The key.
-        rkey: Rkey,
-        /// The queue pair's protection domain.
-        given: PdId,
-        /// The region's.
-        owner: PdId,
-    },
-    /// It is a type 2 window's that another queue pair bound.
-    #[error("the key {rkey} is of a window that another queue pair bound, {owner}")]
-    WrongQp {
-        /// The key.
-        rkey: Rkey,
-        /// The queue pair that bound it.
-        owner: Qpn,
-    },
-    /// It is an ordinary region's.
-    #[error(
-        "the key {rkey} is of an ordinary region; only windows and fast-registration regions can be invalidated"
-    )]
-    OrdinaryRegion {
-        /// The key.
-        rkey: Rkey,
-    },
-    /// It is a type 1 window's (o10-37.2.26).
-    #[error("the key {rkey} is of a type 1 window, whose binding ends by binding no bytes")]
-    Type1 {
-        /// The key.
-        rkey: Rkey,
-    },
-    /// Windows are bound to the region.
-    #[error("the key {rkey} is of a region with {windows} windows bound to it")]
-    Bound {
-        /// The key.
-        rkey: Rkey,
-        /// How many.
-        windows: u32,
-    },
-}
-
-impl InvalidateError {
-    /// The nearest `errno`.
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        match self {
-            Self::UnknownKey { .. }
-            | Self::Stale { .. }
-            | Self::OrdinaryRegion { .. }
-            | Self::Type1 { .. } => libc::EINVAL,
-            Self::WrongPd { .. } | Self::WrongQp { .. } => libc::EACCES,
-            Self::Bound { .. } => libc::EBUSY,
-        }
+urxe_types::errors! {
+    /// Why a key was not invalidated.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum InvalidateError {
+        #[error("no region or window has the key {rkey}")]
+        UnknownKey { rkey: Rkey } = EINVAL,
+        /// The region or window is there, but its key is another now, or it is not valid.
+        #[error("the key {rkey} is stale: the region or window has another key by now, or none")]
+        Stale { rkey: Rkey } = EINVAL,
+        #[error("the key {rkey} is of {owner:?}, not of {given:?}")]
+        WrongPd { rkey: Rkey, given: PdId, owner: PdId } = EACCES,
+        /// It is a type 2 window's that another queue pair bound.
+        #[error("the key {rkey} is of a window that another queue pair bound, {owner}")]
+        WrongQp { rkey: Rkey, owner: Qpn } = EACCES,
+        #[error("the key {rkey} is of an ordinary region; only windows and fast-registration \
+                 regions can be invalidated")]
+        OrdinaryRegion { rkey: Rkey } = EINVAL,
+        /// It is a type 1 window's (o10-37.2.26).
+        #[error("the key {rkey} is of a type 1 window, whose binding ends by binding no bytes")]
+        Type1 { rkey: Rkey } = EINVAL,
+        #[error("the key {rkey} is of a region with {windows} windows bound to it")]
+        Bound { rkey: Rkey, windows: u32 } = EBUSY,
     }
 }
 

@@ -48,48 +48,20 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Why a service cannot be listened on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ListenError {
-    /// It is claimed.
-    #[error(
-        "service {service_id:#x} (port {}) of {address} is taken by {}", service_id & 0xffff,
-        match owner { Some(owner) => owner.to_string(), None => "another process".to_owned() }
-    )]
-    InUse {
-        /// The address.
-        address: IpAddr,
-        /// The service id asked for.
-        service_id: u64,
-        /// Who has it.
-        owner: Option<Owner>,
-    },
-    /// The table is full.
-    #[error(
-        "the processes of {address} listen on {MAX_SERVICES} services, which is as many as there can be"
-    )]
-    TooMany {
-        /// The address.
-        address: IpAddr,
-    },
-    /// The system.
-    #[error("cannot change the table of services of {address}: {errno}")]
-    System {
-        /// The address.
-        address: IpAddr,
-        /// What it answered.
-        errno: Errno,
-    },
-}
-
-impl ListenError {
-    /// The errno that `rdma_bind_addr` or `rdma_listen` sets.
-    #[must_use]
-    pub const fn errno(&self) -> i32 {
-        match self {
-            Self::InUse { .. } => libc::EADDRINUSE,
-            Self::TooMany { .. } => libc::ENOMEM,
-            Self::System { errno, .. } => errno.raw_os_error(),
-        }
+crate::errors! {
+    /// Why a service cannot be listened on.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum ListenError {
+        #[error(
+            "service {service_id:#x} (port {}) of {address} is taken by {}",
+            service_id & 0xffff,
+            match owner { Some(owner) => owner.to_string(), None => "another process".to_owned() }
+        )]
+        InUse { address: IpAddr, service_id: u64, owner: Option<Owner> } = EADDRINUSE,
+        #[error("the processes of {address} listen on {MAX_SERVICES} services, which is as many as \
+                 there can be")]
+        TooMany { address: IpAddr } = ENOMEM,
+        #[error("cannot change the table of services of {address}: {errno}")]
+        System { address: IpAddr, errno: Errno } = errno.raw_os_error(),
     }
 }

@@ -306,155 +306,82 @@ pub struct RecvRequest<'a> {
     pub sges: &'a [Sge],
 }
 
-/// Why a work request was refused; nothing of it was queued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PostError {
-    /// There is no such queue pair (any more).
-    #[error("no such queue pair: it was destroyed")]
-    NoQp,
-    /// An end of an XRC connection, which has one queue at most.
-    #[error("a {qp_type} queue pair has no {queue} queue")]
-    NoQueue {
-        /// Its type.
-        qp_type: QpType,
-        /// "send" or "receive".
-        queue: &'static str,
-    },
-    /// A number that no shared receive queue has.
-    #[error("{given:#x} is no number of an XRC shared receive queue: those are below 0x1000000")]
-    SrqNumber {
-        /// What was given.
-        given: u32,
-    },
-    /// There is no such shared receive queue (any more).
-    #[error("no such shared receive queue: it was destroyed")]
-    NoSrq,
-    /// The queue pair's receives come from a shared receive queue.
-    #[error("the queue pair takes its receives from a shared receive queue: post to that")]
-    SharedReceive,
-    /// A multicast group without a group's queue pair number, or that number without a group.
-    #[error(
-        "queue pair {given} at {to}: a multicast group is queue pair {}, a single host never",
-        Qpn::MULTICAST
-    )]
-    GroupNumber {
-        /// The queue pair.
-        given: Qpn,
-        /// Where it was said to be.
-        to: IpAddr,
-    },
-    /// The queue pair cannot take it in this state.
-    #[error(
-        "the queue pair is in state {state}: sends need RTS (or SQD, ERR), receives INIT or later"
-    )]
-    State {
-        /// The state it is in.
-        state: QpState,
-    },
-    /// The queue is full.
-    #[error(
-        "the queue holds {capacity} work requests and all are outstanding: poll for completions first"
-    )]
-    QueueFull {
-        /// Its size.
-        capacity: u32,
-    },
-    /// Too many pieces.
-    #[error("{given} scatter-gather entries; this queue was created for {allowed}")]
-    TooManySges {
-        /// How many were given.
-        given: usize,
-        /// How many are allowed.
-        allowed: u32,
-    },
-    /// Too much inline data.
-    #[error("{given} bytes of inline data; this queue pair was created for {allowed}")]
-    TooMuchInline {
-        /// How many bytes were given.
-        given: usize,
-        /// How many are allowed.
-        allowed: u32,
-    },
-    /// Longer than a message may be.
-    #[error("a message of {given} bytes; the longest is {allowed}")]
-    TooLong {
-        /// Its length.
-        given: u64,
-        /// The limit.
-        allowed: u64,
-    },
-    /// An atomic's buffer is not eight bytes.
-    #[error("an atomic operation returns 8 bytes, the local buffer has {given}")]
-    AtomicLength {
-        /// Its length.
-        given: u64,
-    },
-    /// An atomic's remote address is not a multiple of eight.
-    #[error("the remote address {addr:#x} of an atomic operation is not a multiple of 8")]
-    AtomicAlignment {
-        /// The address.
-        addr: u64,
-    },
-    /// An ATOMIC WRITE does not carry eight bytes.
-    #[error("an ATOMIC WRITE carries 8 bytes, {given} were given")]
-    AtomicWriteLength {
-        /// How many were given.
-        given: u64,
-    },
-    /// A FLUSH carries data.
-    #[error("a FLUSH carries no data, {given} bytes were given")]
-    FlushWithData {
-        /// How many.
-        given: u64,
-    },
-    /// A FLUSH asks for nothing that there is.
-    #[error(
-        "a FLUSH asks for global visibility (1), persistence (2) or both (3); {given:#x} was given"
-    )]
-    FlushPlacement {
-        /// What was given.
-        given: u8,
-    },
-    /// READ and atomics bring data back, so inline makes no sense.
-    #[error("inline data with an operation that returns data")]
-    InlineReturnsData,
-    /// There is no such address handle (any more).
-    #[error("no such address handle: it was destroyed")]
-    NoAh,
-    /// The address handle is of another protection domain (`rdma_rxe` fails such a request when it
-    /// is sent, rxe_av.c).
-    #[error(
-        "the address handle belongs to another protection domain than the queue pair: make one in the queue pair's"
-    )]
-    AhOfOtherPd,
-    /// The address handle is of another device, where its name may mean another peer.
-    #[error(
-        "the address handle belongs to another device than the queue pair: make one on the queue pair's"
-    )]
-    AhOfOtherDevice,
-    /// A destination that is not of the queue pair's service.
-    #[error("a {qp_type} queue pair sends {}", whom(*.qp_type))]
-    Destination {
-        /// Its type.
-        qp_type: QpType,
-    },
-    /// Binding, registering and invalidating move no data.
-    #[error("{given} bytes or pieces of data with an operation that has none")]
-    NoData {
-        /// How much was given.
-        given: u64,
-    },
-    /// READ, atomic, ATOMIC WRITE or FLUSH on a queue pair whose `max_rd_atomic` is 0.
-    #[error(
-        "READ, atomics, ATOMIC WRITE and FLUSH need max_rd_atomic of at least 1; this queue pair has 0"
-    )]
-    NoReadDepth,
-    /// The transport does not have the operation.
-    #[error("a queue pair of type {qp_type} has no such operation")]
-    Unsupported {
-        /// Its type.
-        qp_type: QpType,
-    },
+crate::errors! {
+    /// Why a work request was refused; nothing of it was queued.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum PostError {
+        /// There is no such queue pair (any more).
+        #[error("no such queue pair: it was destroyed")]
+        NoQp = EINVAL,
+        /// An end of an XRC connection, which has one queue at most.
+        #[error("a {qp_type} queue pair has no {queue} queue")]
+        NoQueue { qp_type: QpType, queue: &'static str } = EINVAL,
+        #[error("{given:#x} is no number of an XRC shared receive queue: those are below \
+                 0x1000000")]
+        SrqNumber { given: u32 } = EINVAL,
+        /// There is no such shared receive queue (any more).
+        #[error("no such shared receive queue: it was destroyed")]
+        NoSrq = EINVAL,
+        /// The queue pair's receives come from a shared receive queue.
+        #[error("the queue pair takes its receives from a shared receive queue: post to that")]
+        SharedReceive = EINVAL,
+        /// A multicast group without a group's queue pair number, or that number without a group.
+        #[error(
+            "queue pair {given} at {to}: a multicast group is queue pair {}, a single host never",
+            Qpn::MULTICAST
+        )]
+        GroupNumber { given: Qpn, to: IpAddr } = EINVAL,
+        #[error("the queue pair is in state {state}: sends need RTS (or SQD, ERR), receives INIT \
+                 or later")]
+        State { state: QpState } = EINVAL,
+        #[error("the queue holds {capacity} work requests and all are outstanding: poll for \
+                 completions first")]
+        QueueFull { capacity: u32 } = ENOMEM,
+        #[error("{given} scatter-gather entries; this queue was created for {allowed}")]
+        TooManySges { given: usize, allowed: u32 } = EINVAL,
+        #[error("{given} bytes of inline data; this queue pair was created for {allowed}")]
+        TooMuchInline { given: usize, allowed: u32 } = EINVAL,
+        #[error("a message of {given} bytes; the longest is {allowed}")]
+        TooLong { given: u64, allowed: u64 } = EINVAL,
+        #[error("an atomic operation returns 8 bytes, the local buffer has {given}")]
+        AtomicLength { given: u64 } = EINVAL,
+        /// An atomic's remote address is not a multiple of eight.
+        #[error("the remote address {addr:#x} of an atomic operation is not a multiple of 8")]
+        AtomicAlignment { addr: u64 } = EINVAL,
+        #[error("an ATOMIC WRITE carries 8 bytes, {given} were given")]
+        AtomicWriteLength { given: u64 } = EINVAL,
+        #[error("a FLUSH carries no data, {given} bytes were given")]
+        FlushWithData { given: u64 } = EINVAL,
+        #[error("a FLUSH asks for global visibility (1), persistence (2) or both (3); {given:#x} \
+                 was given")]
+        FlushPlacement { given: u8 } = EINVAL,
+        /// READ and atomics bring data back, so inline makes no sense.
+        #[error("inline data with an operation that returns data")]
+        InlineReturnsData = EINVAL,
+        /// There is no such address handle (any more).
+        #[error("no such address handle: it was destroyed")]
+        NoAh = EINVAL,
+        /// The address handle is of another protection domain (`rdma_rxe` fails such a request when
+        /// it is sent, rxe_av.c).
+        #[error("the address handle belongs to another protection domain than the queue pair: make \
+                 one in the queue pair's")]
+        AhOfOtherPd = EINVAL,
+        /// The address handle is of another device, where its name may mean another peer.
+        #[error("the address handle belongs to another device than the queue pair: make one on the \
+                 queue pair's")]
+        AhOfOtherDevice = EINVAL,
+        /// A destination that is not of the queue pair's service.
+        #[error("a {qp_type} queue pair sends {}", whom(*.qp_type))]
+        Destination { qp_type: QpType } = EINVAL,
+        #[error("{given} bytes or pieces of data with an operation that has none")]
+        NoData { given: u64 } = EINVAL,
+        /// READ, atomic, ATOMIC WRITE or FLUSH on a queue pair whose `max_rd_atomic` is 0.
+        #[error("READ, atomics, ATOMIC WRITE and FLUSH need max_rd_atomic of at least 1; this \
+                 queue pair has 0")]
+        NoReadDepth = EINVAL,
+        #[error("a queue pair of type {qp_type} has no such operation")]
+        Unsupported { qp_type: QpType } = EOPNOTSUPP,
+    }
 }
 
 /// Whom a queue pair sends to, for an error text.
@@ -465,17 +392,5 @@ const fn whom(qp_type: QpType) -> &'static str {
         }
         QpType::XrcSend => "to a shared receive queue of its peer, and the request names none",
         _ => "to its peer only, and the request names somebody else",
-    }
-}
-
-impl PostError {
-    /// The errno that `ibv_post_send`, `ibv_post_recv` and `ibv_post_srq_recv` return.
-    #[must_use]
-    pub const fn errno(&self) -> i32 {
-        match self {
-            Self::QueueFull { .. } => libc::ENOMEM,
-            Self::Unsupported { .. } => libc::EOPNOTSUPP,
-            _ => libc::EINVAL,
-        }
     }
 }

@@ -16,25 +16,14 @@ use crate::pd::ProtectionDomain;
 /// for messages of up to n bytes has n + 40.
 pub const GRH_LEN: usize = urxe_wire::Grh::LEN;
 
-/// Why there is no way to answer a datagram.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AnswerError {
-    /// The completion or the 40 bytes say nothing about the sender.
-    #[error(transparent)]
-    Source(#[from] AhFromWcError),
-    /// The handle was not made.
-    #[error(transparent)]
-    Create(#[from] CreateAhError),
-}
-
-impl AnswerError {
-    /// The errno that `ibv_create_ah_from_wc` sets.
-    #[must_use]
-    pub const fn errno(&self) -> i32 {
-        match self {
-            Self::Source(error) => error.errno(),
-            Self::Create(error) => error.errno(),
-        }
+urxe_stack::errors! {
+    /// Why there is no way to answer a datagram.
+    #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum AnswerError {
+        /// The completion or the 40 bytes say nothing about the sender.
+        #[error(transparent)] Source(#[from] AhFromWcError),
+        /// The handle was not made.
+        #[error(transparent)] Create(#[from] CreateAhError),
     }
 }
 

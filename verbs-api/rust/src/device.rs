@@ -28,39 +28,21 @@ use crate::node::Node;
 use crate::pd::{AllocPdError, ProtectionDomain};
 use crate::waiters::{ReadyWakers, Waiters};
 
-/// Why a device was not opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The text is no device name.
-    #[error("not a device name: {0}")]
-    Name(#[source] ParseError),
-    /// The list of devices, or the name is not in it.
-    #[error(transparent)]
-    Link(#[from] LinkError),
-    /// Its sockets, its thread.
-    #[error(transparent)]
-    Engine(#[from] OpenEngineError),
-    /// The capture file.
-    #[error("cannot make the capture {}: {error}", path.display())]
-    Capture {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        #[source]
-        error: std::io::Error,
-    },
-}
-
-impl OpenError {
-    /// The errno that `ibv_open_device` sets.
-    #[must_use]
-    pub fn errno(&self) -> i32 {
-        match self {
-            Self::Name(_) => libc::EINVAL,
-            Self::Link(_) => libc::ENODEV,
-            Self::Engine(error) => error.errno(),
-            Self::Capture { error, .. } => error.raw_os_error().unwrap_or(libc::EIO),
-        }
+urxe_stack::errors! {
+    /// Why a device was not opened.
+    #[derive(Debug, thiserror::Error)]
+    pub enum OpenError {
+        #[error("not a device name: {0}")]
+        Name(#[source] ParseError) = EINVAL,
+        /// The list of devices, or the name is not in it.
+        #[error(transparent)] Link(#[from] LinkError),
+        /// Its sockets, its thread.
+        #[error(transparent)] Engine(#[from] OpenEngineError),
+        #[error("cannot make the capture {}: {error}", path.display())]
+        Capture {
+            path: PathBuf,
+            #[source] error: std::io::Error,
+        } = error.raw_os_error().unwrap_or(EIO),
     }
 }
 

@@ -33,34 +33,16 @@ impl AllocTdError {
     }
 }
 
-/// Why nothing was imported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ImportError {
-    /// No protection domain has this number.
-    #[error("the device has no protection domain {given}: it is gone, or was never there")]
-    NoPd {
-        /// What was given.
-        given: u32,
-    },
-    /// No region has this number.
-    #[error("the device has no region {given:#010x}: it is gone, or was never there")]
-    NoRegion {
-        /// What was given.
-        given: u32,
-    },
-    /// The region is in another protection domain.
-    #[error("region {given:#010x} is in another protection domain")]
-    OtherPd {
-        /// What was given.
-        given: u32,
-    },
-}
-
-impl ImportError {
-    /// The errno that `ibv_import_pd` and `ibv_import_mr` set.
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        libc::ENOENT
+urxe_stack::errors! {
+    /// Why nothing was imported.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum ImportError {
+        #[error("the device has no protection domain {given}: it is gone, or was never there")]
+        NoPd { given: u32 } = ENOENT,
+        #[error("the device has no region {given:#010x}: it is gone, or was never there")]
+        NoRegion { given: u32 } = ENOENT,
+        #[error("region {given:#010x} is in another protection domain")]
+        OtherPd { given: u32 } = ENOENT,
     }
 }
 

@@ -20,81 +20,38 @@ use urxe_types::sync::{Mutex, lock};
 use urxe_types::wr::AhHandle;
 use urxe_wire::network_header::{NetworkHeader, NetworkHeaderError};
 
-/// Why an address handle was not made.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CreateAhError {
-    /// The protection domain does not exist.
-    #[error("there is no such protection domain: it was deallocated")]
-    NoPd,
-    /// The port.
-    #[error("port_num is {given}; the device has port 1 only")]
-    Port {
-        /// What was given.
-        given: u8,
-    },
-    /// No GRH, which RoCE needs to find the peer.
-    #[error("is_global is 0: an address handle of RoCE needs a GRH, whose dgid says where to")]
-    NotGlobal,
-    /// The address.
-    #[error(transparent)]
-    Address(#[from] AddressError),
-    /// All handles are in use.
-    #[error("the device has {allowed} address handles and all are in use")]
-    NoneLeft {
-        /// How many there are.
-        allowed: u32,
-    },
-}
-
-impl CreateAhError {
-    /// The errno that `ibv_create_ah` sets.
-    #[must_use]
-    pub const fn errno(&self) -> i32 {
-        match self {
-            Self::NoPd | Self::Port { .. } | Self::NotGlobal | Self::Address(_) => libc::EINVAL,
-            Self::NoneLeft { .. } => libc::ENOMEM,
-        }
-    }
-}
-
-/// Why an address handle was not destroyed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DestroyAhError {
-    /// It is gone already.
-    #[error("no such address handle: it was destroyed before")]
-    NoAh,
-}
-
-impl DestroyAhError {
-    /// The errno that `ibv_destroy_ah` returns.
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        libc::EINVAL
-    }
-}
-
-/// Why a received datagram does not say where an answer goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AhFromWcError {
-    /// The completion is not of a datagram.
-    #[error("the completion has no GRH (IBV_WC_GRH): it is not of a received datagram")]
-    NoGrh,
-    /// The first 40 bytes of the receive buffer.
-    #[error(transparent)]
-    Header(#[from] NetworkHeaderError),
-    /// The address that it came to.
-    #[error("the datagram came to {gid}, which is not in the port's GID table")]
-    NotOurs {
+urxe_types::errors! {
+    /// Why an address handle was not made.
+    #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum CreateAhError {
+        #[error("there is no such protection domain: it was deallocated")]
+        NoPd = EINVAL,
+        #[error("port_num is {given}; the device has port 1 only")]
+        Port { given: u8 } = EINVAL,
+        #[error("is_global is 0: an address handle of RoCE needs a GRH, whose dgid says where to")]
+        NotGlobal = EINVAL,
         /// The address.
-        gid: Gid,
-    },
-}
+        #[error(transparent)] Address(#[from] AddressError),
+        #[error("the device has {allowed} address handles and all are in use")]
+        NoneLeft { allowed: u32 } = ENOMEM,
+    }
 
-impl AhFromWcError {
-    /// The errno that `ibv_create_ah_from_wc` sets.
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        libc::EINVAL
+    /// Why an address handle was not destroyed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum DestroyAhError {
+        #[error("no such address handle: it was destroyed before")]
+        NoAh = EINVAL,
+    }
+
+    /// Why a received datagram does not say where an answer goes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum AhFromWcError {
+        #[error("the completion has no GRH (IBV_WC_GRH): it is not of a received datagram")]
+        NoGrh = EINVAL,
+        /// The first 40 bytes of the receive buffer.
+        #[error(transparent)] Header(#[from] NetworkHeaderError) = EINVAL,
+        #[error("the datagram came to {gid}, which is not in the port's GID table")]
+        NotOurs { gid: Gid } = EINVAL,
     }
 }
 

@@ -48,93 +48,37 @@ struct Parent {
     td: Option<TdId>,
 }
 
-/// Why a protection or parent domain was not deallocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DeallocPdError {
-    /// It does not exist.
-    #[error("there is no such protection domain")]
-    NoPd,
-    /// Something is in it.
-    #[error(
-        "the protection domain still has {qps} queue pairs, {srqs} shared receive queues, {ahs} address handles, {cqs} completion queues, {mrs} memory regions and windows, and {parents} parent domains"
-    )]
-    Busy {
-        /// Queue pairs in it.
-        qps: u32,
-        /// Shared receive queues in it.
-        srqs: u32,
-        /// Address handles in it.
-        ahs: u32,
-        /// Completion queues made with it.
-        cqs: u32,
-        /// Regions and windows in it.
-        mrs: u32,
-        /// Parent domains of it.
-        parents: u32,
-    },
-}
-
-impl DeallocPdError {
-    /// The errno that `ibv_dealloc_pd` returns.
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        match self {
-            Self::NoPd => libc::EINVAL,
-            Self::Busy { .. } => libc::EBUSY,
-        }
+urxe_types::errors! {
+    /// Why a protection or parent domain was not deallocated.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum DeallocPdError {
+        #[error("there is no such protection domain")]
+        NoPd = EINVAL,
+        #[error("the protection domain still has {qps} queue pairs, {srqs} shared receive queues, \
+                 {ahs} address handles, {cqs} completion queues, {mrs} memory regions and windows, \
+                 and {parents} parent domains")]
+        Busy { qps: u32, srqs: u32, ahs: u32, cqs: u32, mrs: u32, parents: u32 } = EBUSY,
     }
-}
 
-/// Why a parent domain was not made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AllocParentDomainError {
-    /// The protection domain does not exist.
-    #[error("there is no such protection domain: it was deallocated")]
-    NoPd,
-    /// The thread domain does not exist.
-    #[error("there is no such thread domain: it was deallocated, or it belongs to another device")]
-    NoTd,
-    /// All are in use.
-    #[error("the device has {allowed} protection domains and all are in use")]
-    NoneLeft {
-        /// How many there are.
-        allowed: u32,
-    },
-}
-
-impl AllocParentDomainError {
-    /// The errno that `ibv_alloc_parent_domain` sets.
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        match self {
-            Self::NoPd | Self::NoTd => libc::EINVAL,
-            Self::NoneLeft { .. } => libc::ENOMEM,
-        }
+    /// Why a parent domain was not made.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum AllocParentDomainError {
+        #[error("there is no such protection domain: it was deallocated")]
+        NoPd = EINVAL,
+        #[error("there is no such thread domain: it was deallocated, or it belongs to another \
+                 device")]
+        NoTd = EINVAL,
+        #[error("the device has {allowed} protection domains and all are in use")]
+        NoneLeft { allowed: u32 } = ENOMEM,
     }
-}
 
-/// Why a thread domain was not deallocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DeallocTdError {
-    /// It does not exist.
-    #[error("there is no such thread domain")]
-    NoTd,
-    /// A parent domain has it.
-    #[error("{parents} parent domains have the thread domain")]
-    Busy {
-        /// How many.
-        parents: u32,
-    },
-}
-
-impl DeallocTdError {
-    /// The errno that `ibv_dealloc_td` returns.
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        match self {
-            Self::NoTd => libc::EINVAL,
-            Self::Busy { .. } => libc::EBUSY,
-        }
+    /// Why a thread domain was not deallocated.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum DeallocTdError {
+        #[error("there is no such thread domain")]
+        NoTd = EINVAL,
+        #[error("{parents} parent domains have the thread domain")]
+        Busy { parents: u32 } = EBUSY,
     }
 }
 

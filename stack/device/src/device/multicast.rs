@@ -27,88 +27,36 @@ use urxe_types::sync::{Mutex, MutexGuard, lock};
 use urxe_types::time::Time;
 use urxe_wire::network_header::Arrival;
 
-/// Why a queue pair was not attached to a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AttachMcastError {
-    /// It was destroyed.
-    #[error("no such queue pair: it was destroyed")]
-    NoQp,
-    /// Only datagram queue pairs have groups.
-    #[error("a {given} queue pair cannot be attached to a multicast group; UD queue pairs can")]
-    NotDatagram {
-        /// Its type.
-        given: QpType,
-    },
-    /// The address of a single host, or of nobody.
-    #[error(
-        "{given} is no multicast group: those are ff00::/8 and ::ffff:224.0.0.0/100 (IPv4 224.0.0.0/4)"
-    )]
-    NotMulticast {
-        /// What was given.
-        given: Gid,
-    },
-    /// All groups are in use.
-    #[error("the device has {allowed} multicast groups (max_mcast_grp) and all are in use")]
-    NoGroupLeft {
-        /// How many there are.
-        allowed: u32,
-    },
-    /// The group has as many queue pairs as it may.
-    #[error("{group} has {allowed} queue pairs (max_mcast_qp_attach) and takes no more")]
-    GroupFull {
-        /// The group.
-        group: IpAddr,
-        /// How many it may have.
-        allowed: u32,
-    },
-    /// There are as many attachments as may be.
-    #[error(
-        "the device allows {allowed} attachments to all groups together (max_total_mcast_qp_attach)"
-    )]
-    NoneLeft {
-        /// How many there may be.
-        allowed: u32,
-    },
-    /// The network.
-    #[error(transparent)]
-    Join(#[from] JoinError),
-}
-
-impl AttachMcastError {
-    /// The errno that `ibv_attach_mcast` returns.
-    #[must_use]
-    pub const fn errno(&self) -> i32 {
-        match self {
-            Self::NoQp | Self::NotDatagram { .. } | Self::NotMulticast { .. } => libc::EINVAL,
-            Self::NoGroupLeft { .. } | Self::GroupFull { .. } | Self::NoneLeft { .. } => {
-                libc::ENOMEM
-            }
-            Self::Join(error) => error.errno(),
-        }
+urxe_types::errors! {
+    /// Why a queue pair was not attached to a group.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum AttachMcastError {
+        #[error("no such queue pair: it was destroyed")]
+        NoQp = EINVAL,
+        #[error("a {given} queue pair cannot be attached to a multicast group; UD queue pairs can")]
+        NotDatagram { given: QpType } = EINVAL,
+        #[error("{given} is no multicast group: those are ff00::/8 and ::ffff:224.0.0.0/100 (IPv4 \
+                 224.0.0.0/4)")]
+        NotMulticast { given: Gid } = EINVAL,
+        #[error("the device has {allowed} multicast groups (max_mcast_grp) and all are in use")]
+        NoGroupLeft { allowed: u32 } = ENOMEM,
+        /// The group has as many queue pairs as it may.
+        #[error("{group} has {allowed} queue pairs (max_mcast_qp_attach) and takes no more")]
+        GroupFull { group: IpAddr, allowed: u32 } = ENOMEM,
+        #[error("the device allows {allowed} attachments to all groups together \
+                 (max_total_mcast_qp_attach)")]
+        NoneLeft { allowed: u32 } = ENOMEM,
+        /// The network.
+        #[error(transparent)] Join(#[from] JoinError),
     }
-}
 
-/// Why a queue pair was not detached from a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DetachMcastError {
-    /// It was destroyed.
-    #[error("no such queue pair: it was destroyed")]
-    NoQp,
-    /// It is not attached to the group.
-    #[error("queue pair {qpn} is not attached to {given}")]
-    NotAttached {
-        /// Its number.
-        qpn: Qpn,
-        /// What was given.
-        given: Gid,
-    },
-}
-
-impl DetachMcastError {
-    /// The errno that `ibv_detach_mcast` returns.
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        libc::EINVAL
+    /// Why a queue pair was not detached from a group.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum DetachMcastError {
+        #[error("no such queue pair: it was destroyed")]
+        NoQp = EINVAL,
+        #[error("queue pair {qpn} is not attached to {given}")]
+        NotAttached { qpn: Qpn, given: Gid } = EINVAL,
     }
 }
 

@@ -9,37 +9,19 @@ use crate::path::{Path, PathKey, Route};
 use crate::qp::attr::AddressVector;
 use urxe_types::sync::lock;
 
-/// Why an address vector leads nowhere.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AddressError {
-    /// The GID index.
-    #[error(
-        "sgid_index is {given}, and the port's GID table has no valid entry there; valid are {valid}"
-    )]
-    SgidIndex {
-        /// What was given.
-        given: u8,
-        /// The indices that exist.
-        valid: ValidGids,
-    },
-    /// Two versions of IP.
-    #[error(
-        "the local GID {local} (sgid_index {sgid_index}) and the peer's {peer} are of different IP versions: choose another index"
-    )]
-    IpVersions {
-        /// The index given.
-        sgid_index: u8,
-        /// The GID there.
-        local: Gid,
-        /// The peer's.
-        peer: Gid,
-    },
-    /// A peer that is no single host.
-    #[error("the peer's GID {peer} is a multicast group; a connection needs one host's")]
-    MulticastPeer {
-        /// What was given.
-        peer: Gid,
-    },
+urxe_types::errors! {
+    /// Why an address vector leads nowhere.
+    #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum AddressError {
+        #[error("sgid_index is {given}, and the port's GID table has no valid entry there; valid \
+                 are {valid}")]
+        SgidIndex { given: u8, valid: ValidGids } = EINVAL,
+        #[error("the local GID {local} (sgid_index {sgid_index}) and the peer's {peer} are of \
+                 different IP versions: choose another index")]
+        IpVersions { sgid_index: u8, local: Gid, peer: Gid } = EINVAL,
+        #[error("the peer's GID {peer} is a multicast group; a connection needs one host's")]
+        MulticastPeer { peer: Gid } = EINVAL,
+    }
 }
 
 /// The valid entries of a GID table, for an error message.

@@ -28,171 +28,74 @@ pub(super) const GSI_QPN: Qpn = Qpn::masked(1);
 /// There is none.
 pub(super) const NO_GSI: u32 = u32::MAX;
 
-/// Why a completion queue was not created.
-#[derive(Debug, thiserror::Error)]
-pub enum CreateCqError {
-    /// Its size.
-    #[error(transparent)]
-    Cq(#[from] CqError),
-    /// All completion queues are in use.
-    #[error("the device has {allowed} completion queues (max_cq) and all are in use")]
-    NoneLeft {
-        /// How many there are.
-        allowed: u32,
-    },
-}
-
-impl CreateCqError {
-    /// The errno that `ibv_create_cq` sets.
-    #[must_use]
-    pub fn errno(&self) -> i32 {
-        match self {
-            Self::Cq(error) => error.errno(),
-            Self::NoneLeft { .. } => libc::ENOMEM,
-        }
+urxe_types::errors! {
+    /// Why a completion queue was not created.
+    #[derive(Debug, thiserror::Error)]
+    pub enum CreateCqError {
+        /// Its size.
+        #[error(transparent)] Cq(#[from] CqError),
+        #[error("the device has {allowed} completion queues (max_cq) and all are in use")]
+        NoneLeft { allowed: u32 } = ENOMEM,
     }
-}
 
-/// Why a queue pair was not created.
-#[derive(Debug, thiserror::Error)]
-pub enum CreateQpError {
-    /// The device does not have the service.
-    #[error(
-        "queue pairs of type {given} are not offered; RC, UC, UD and XRC_SEND are, and XRC_RECV of a domain"
-    )]
-    Unsupported {
-        /// What was asked for.
-        given: QpType,
-    },
-    /// A size beyond the device's.
-    #[error("{field} is {given}; the device allows {allowed}")]
-    TooLarge {
-        /// The field's name in `struct ibv_qp_cap`.
-        field: &'static str,
-        /// What was asked for.
-        given: u32,
-        /// The most that is allowed.
-        allowed: u32,
-    },
-    /// The protection domain does not exist.
-    #[error("there is no such protection domain: it was deallocated")]
-    NoPd,
-    /// A completion queue was destroyed.
-    #[error(transparent)]
-    Cq(#[from] CqError),
-    /// The completion queue is of another device.
-    #[error("completion queue {} belongs to another device", given.0)]
-    NoCq {
-        /// Its number on its own device.
-        given: CqId,
-    },
-    /// The shared receive queue.
-    #[error(transparent)]
-    Srq(#[from] SrqError),
-    /// A shared receive queue for a queue pair that receives nothing.
-    #[error("a {qp_type} queue pair receives nothing, so it cannot have a shared receive queue")]
-    NoReceives {
-        /// Its type.
-        qp_type: QpType,
-    },
-    /// The XRC domain.
-    #[error(transparent)]
-    Xrcd(#[from] XrcdError),
-    /// Queue pair 1, where the connections of all programs are made: what comes there would be its
-    /// owner's alone.
-    #[error(
-        "queue pair 1 (GSI) is the system's: use rdma_cm, which shares it; programs have RC, UC, UD and XRC_SEND"
-    )]
-    GsiReserved,
-    /// There is one queue pair for management datagrams (QP1) a device.
-    #[error("the device has its queue pair 1 (GSI) already")]
-    GsiTaken,
-    /// All queue pairs are in use.
-    #[error("the device has {allowed} queue pairs and all are in use")]
-    NoneLeft {
-        /// How many there are.
-        allowed: u32,
-    },
-}
-
-impl CreateQpError {
-    /// The errno that `ibv_create_qp` sets.
-    #[must_use]
-    pub fn errno(&self) -> i32 {
-        match self {
-            Self::Unsupported { .. } => libc::EOPNOTSUPP,
-            Self::GsiReserved => libc::EPERM,
-            Self::TooLarge { .. }
-            | Self::NoPd
-            | Self::NoCq { .. }
-            | Self::NoReceives { .. }
-            | Self::Xrcd(_) => libc::EINVAL,
-            Self::Cq(error) => error.errno(),
-            Self::Srq(error) => error.errno(),
-            Self::GsiTaken => libc::EBUSY,
-            Self::NoneLeft { .. } => libc::ENOMEM,
-        }
+    /// Why a queue pair was not created.
+    #[derive(Debug, thiserror::Error)]
+    pub enum CreateQpError {
+        #[error("queue pairs of type {given} are not offered; RC, UC, UD and XRC_SEND are, and \
+                 XRC_RECV of a domain")]
+        Unsupported { given: QpType } = EOPNOTSUPP,
+        /// `field`: the field's name in `struct ibv_qp_cap`.
+        #[error("{field} is {given}; the device allows {allowed}")]
+        TooLarge { field: &'static str, given: u32, allowed: u32 } = EINVAL,
+        #[error("there is no such protection domain: it was deallocated")]
+        NoPd = EINVAL,
+        /// A completion queue was destroyed.
+        #[error(transparent)] Cq(#[from] CqError),
+        /// `given`: its number on its own device.
+        #[error("completion queue {} belongs to another device", given.0)]
+        NoCq { given: CqId } = EINVAL,
+        /// The shared receive queue.
+        #[error(transparent)] Srq(#[from] SrqError),
+        /// A shared receive queue for a queue pair that receives nothing.
+        #[error("a {qp_type} queue pair receives nothing, so it cannot have a shared receive \
+                 queue")]
+        NoReceives { qp_type: QpType } = EINVAL,
+        /// The XRC domain.
+        #[error(transparent)] Xrcd(#[from] XrcdError),
+        /// Queue pair 1, where the connections of all programs are made: what comes there would be
+        /// its owner's alone.
+        #[error("queue pair 1 (GSI) is the system's: use rdma_cm, which shares it; programs have \
+                 RC, UC, UD and XRC_SEND")]
+        GsiReserved = EPERM,
+        /// There is one queue pair for management datagrams (QP1) a device.
+        #[error("the device has its queue pair 1 (GSI) already")]
+        GsiTaken = EBUSY,
+        #[error("the device has {allowed} queue pairs and all are in use")]
+        NoneLeft { allowed: u32 } = ENOMEM,
     }
-}
 
-/// Why a queue pair was not changed.
-#[derive(Debug, thiserror::Error)]
-pub enum ModifyError {
-    /// It was destroyed.
-    #[error("no such queue pair: it was destroyed")]
-    NoQp,
-    /// The transition, its attributes or their values.
-    #[error(transparent)]
-    Attributes(#[from] ModifyQpError),
-    /// The way to the peer.
-    #[error(transparent)]
-    Address(#[from] AddressError),
-}
-
-impl ModifyError {
-    /// The errno that `ibv_modify_qp` returns.
-    #[must_use]
-    pub fn errno(&self) -> i32 {
-        match self {
-            Self::Attributes(error) => error.errno(),
-            Self::NoQp | Self::Address(_) => libc::EINVAL,
-        }
+    /// Why a queue pair was not changed.
+    #[derive(Debug, thiserror::Error)]
+    pub enum ModifyError {
+        #[error("no such queue pair: it was destroyed")]
+        NoQp = EINVAL,
+        /// The transition, its attributes or their values.
+        #[error(transparent)] Attributes(#[from] ModifyQpError),
+        /// The way to the peer.
+        #[error(transparent)] Address(#[from] AddressError),
     }
-}
 
-/// Why a queue pair was not opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenQpError {
-    /// Nobody has this number.
-    #[error("there is no queue pair {given}")]
-    NoQp {
-        /// What was given.
-        given: Qpn,
-    },
-    /// Its number is not one of this process's.
-    #[error(
-        "the number of queue pair {given} is another process's, whose queues and buffers cannot be reached from here"
-    )]
-    OtherProcess {
-        /// What was given.
-        given: Qpn,
-    },
-    /// Only the receiving ends of the domain's XRC connections can be shared.
-    #[error("queue pair {given} is not the receiving end of an XRC connection in this domain")]
-    NotOfDomain {
-        /// What was given.
-        given: Qpn,
-    },
-}
-
-impl OpenQpError {
-    /// The errno that `ibv_open_qp` sets.
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        match self {
-            Self::OtherProcess { .. } => libc::EOPNOTSUPP,
-            Self::NoQp { .. } | Self::NotOfDomain { .. } => libc::EINVAL,
-        }
+    /// Why a queue pair was not opened.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum OpenQpError {
+        #[error("there is no queue pair {given}")]
+        NoQp { given: Qpn } = EINVAL,
+        #[error("the number of queue pair {given} is another process's, whose queues and buffers \
+                 cannot be reached from here")]
+        OtherProcess { given: Qpn } = EOPNOTSUPP,
+        /// Only the receiving ends of the domain's XRC connections can be shared.
+        #[error("queue pair {given} is not the receiving end of an XRC connection in this domain")]
+        NotOfDomain { given: Qpn } = EINVAL,
     }
 }
 
@@ -212,28 +115,14 @@ enum Attachments {
     Detach,
 }
 
-/// Why a queue pair was not destroyed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DestroyQpError {
-    /// It is gone already.
-    #[error("no such queue pair: it was destroyed before")]
-    NoQp,
-    /// It is attached to multicast groups.
-    #[error("the queue pair is attached to {groups} multicast groups: detach it first")]
-    Attached {
-        /// How many groups.
-        groups: u32,
-    },
-}
-
-impl DestroyQpError {
-    /// The errno that `ibv_destroy_qp` returns.
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        match self {
-            Self::NoQp => libc::EINVAL,
-            Self::Attached { .. } => libc::EBUSY,
-        }
+urxe_types::errors! {
+    /// Why a queue pair was not destroyed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum DestroyQpError {
+        #[error("no such queue pair: it was destroyed before")]
+        NoQp = EINVAL,
+        #[error("the queue pair is attached to {groups} multicast groups: detach it first")]
+        Attached { groups: u32 } = EBUSY,
     }
 }
 

@@ -321,95 +321,52 @@ impl Ranges {
     }
 }
 
-/// Why a queue pair cannot be modified. Each text names the present state, the next one and the
-/// attributes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ModifyQpError {
-    /// The caller named a current state that is not the true one.
-    #[error("the {qp_type} QP is in state {current}, not in {given} as IBV_QP_CUR_STATE says")]
-    CurrentState {
-        /// The queue pair's service.
-        qp_type: QpType,
-        /// What the caller named.
-        given: QpState,
-        /// The true state.
-        current: QpState,
-    },
-    /// There is no such transition.
-    #[error("the {qp_type} QP cannot go from {from} to {to}; from {from} it can go to {}", Next(*.from, *.qp_type))]
-    NoTransition {
-        /// The queue pair's service.
-        qp_type: QpType,
-        /// The state it is in.
-        from: QpState,
-        /// The state asked for.
-        to: QpState,
-    },
-    /// The transition exists and takes other attributes.
-    #[error("the {qp_type} QP going from {from} to {to}: {}", MaskFault(*.missing, *.unexpected))]
-    Attributes {
-        /// The queue pair's service.
-        qp_type: QpType,
-        /// The state it is in.
-        from: QpState,
-        /// The state asked for.
-        to: QpState,
-        /// What must be given and is not.
-        missing: QpAttrMask,
-        /// What is given and must not be.
-        unexpected: QpAttrMask,
-    },
-    /// A Q_Key that only queue pair 1 may have.
-    #[error(
-        "qkey (IBV_QP_QKEY) is {given}: those with the highest bit set are privileged, and only QP 1 has one; give one below 0x80000000"
-    )]
-    PrivilegedQkey {
-        /// What the caller gave.
-        given: QKey,
-    },
-    /// The path MTU is larger than the port's.
-    #[error("path_mtu (IBV_QP_PATH_MTU) is {given}, but the port's active MTU is {active}")]
-    PathMtu {
-        /// What the caller gave.
-        given: PathMtu,
-        /// What the port carries.
-        active: PathMtu,
-    },
-    /// The alternate path is asked to be made ready or used. Its attributes are kept and returned,
-    /// and that is all: an address that goes takes its sockets along, so there is nothing to
-    /// migrate to.
-    #[error(
-        "path_mig_state (IBV_QP_PATH_MIG_STATE) is {given}: connections do not migrate (APM); only MIGRATED, which they are, can be given"
-    )]
-    Migration {
-        /// What the caller gave.
-        given: PathMigState,
-    },
-    /// An attribute's value is out of its range.
-    #[error("{field} ({attribute}) is {given}, not {min} to {max}")]
-    Value {
-        /// The bit of the mask that the field belongs to.
-        attribute: QpAttrMask,
-        /// The field's name in `struct ibv_qp_attr`.
-        field: &'static str,
-        /// What the caller gave.
-        given: u32,
-        /// The least that is allowed.
-        min: u32,
-        /// The most that is allowed.
-        max: u32,
-    },
-}
-
-impl ModifyQpError {
-    /// What `ibv_modify_qp` returns.
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        match self {
-            Self::PrivilegedQkey { .. } => libc::EPERM,
-            Self::Migration { .. } => libc::EOPNOTSUPP,
-            _ => libc::EINVAL,
-        }
+urxe_types::errors! {
+    /// Why a queue pair cannot be modified. Each text names the present state, the next one and the
+    /// attributes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum ModifyQpError {
+        /// The caller named a current state that is not the true one.
+        #[error("the {qp_type} QP is in state {current}, not in {given} as IBV_QP_CUR_STATE says")]
+        CurrentState { qp_type: QpType, given: QpState, current: QpState } = EINVAL,
+        #[error(
+            "the {qp_type} QP cannot go from {from} to {to}; from {from} it can go to {}",
+            Next(*.from, *.qp_type)
+        )]
+        NoTransition { qp_type: QpType, from: QpState, to: QpState } = EINVAL,
+        #[error(
+            "the {qp_type} QP going from {from} to {to}: {}",
+            MaskFault(*.missing, *.unexpected)
+        )]
+        Attributes {
+            qp_type: QpType,
+            from: QpState,
+            to: QpState,
+            missing: QpAttrMask,
+            unexpected: QpAttrMask,
+        } = EINVAL,
+        #[error("qkey (IBV_QP_QKEY) is {given}: those with the highest bit set are privileged, and \
+                 only QP 1 has one; give one below 0x80000000")]
+        PrivilegedQkey { given: QKey } = EPERM,
+        #[error("path_mtu (IBV_QP_PATH_MTU) is {given}, but the port's active MTU is {active}")]
+        PathMtu { given: PathMtu, active: PathMtu } = EINVAL,
+        /// The alternate path is asked to be made ready or used. Its attributes are kept and
+        /// returned, and that is all: an address that goes takes its sockets along, so there is
+        /// nothing to migrate to.
+        #[error("path_mig_state (IBV_QP_PATH_MIG_STATE) is {given}: connections do not migrate \
+                 (APM); only MIGRATED, which they are, can be given")]
+        Migration { given: PathMigState } = EOPNOTSUPP,
+        /// `attribute`: the bit of the mask that the field belongs to.
+        ///
+        /// `field`: the field's name in `struct ibv_qp_attr`.
+        #[error("{field} ({attribute}) is {given}, not {min} to {max}")]
+        Value {
+            attribute: QpAttrMask,
+            field: &'static str,
+            given: u32,
+            min: u32,
+            max: u32,
+        } = EINVAL,
     }
 }
 

@@ -36,93 +36,55 @@ bitflags::bitflags! {
 /// Keeps other processes from a file's domain, until it is dropped.
 pub type Claim = Box<dyn Any + Send + Sync>;
 
-/// Why a domain was not opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenXrcdError {
-    /// The file has none, and none was to be made.
-    #[error("no XRC domain was opened on this file (inode {}): give O_CREAT to make one", given.number)]
-    NotThere {
-        /// The file.
-        given: Inode,
-    },
-    /// The file has one, and a new one was asked for.
-    #[error("an XRC domain is open on this file (inode {}) already, and O_EXCL asks for a new one", given.number)]
-    Exists {
-        /// The file.
-        given: Inode,
-    },
-    /// Without a file there is nothing to be found: a domain can only be made.
-    #[error("an XRC domain without a file is always a new one: give O_CREAT")]
-    NoFile,
-    /// Another process has the file's domain.
-    #[error(
-        "another process has the XRC domain of this file (inode {}): domains are shared within one process only, since queues and \
-         buffers live in it",
-        given.number
-    )]
-    OtherProcess {
-        /// The file.
-        given: Inode,
-    },
-    /// The claim failed otherwise.
-    #[error("the XRC domain's file cannot be claimed: {0}")]
-    Claim(#[from] std::io::Error),
-    /// All of them are in use.
-    #[error("the device has {allowed} XRC domains and all are in use")]
-    NoneLeft {
-        /// How many there are.
-        allowed: u32,
-    },
-}
-
-impl OpenXrcdError {
-    /// The errno that `ibv_open_xrcd` sets: the kernel's (`ib_uverbs_open_xrcd`).
-    #[must_use]
-    pub fn errno(&self) -> i32 {
-        match self {
-            Self::NotThere { .. } => libc::EAGAIN,
-            Self::Exists { .. } | Self::NoFile => libc::EINVAL,
-            Self::OtherProcess { .. } => libc::EOPNOTSUPP,
-            Self::Claim(error) => error.raw_os_error().unwrap_or(libc::EIO),
-            Self::NoneLeft { .. } => libc::ENOMEM,
-        }
+urxe_types::errors! {
+    /// Why a domain was not opened.
+    #[derive(Debug, thiserror::Error)]
+    pub enum OpenXrcdError {
+        /// The file has none, and none was to be made.
+        #[error(
+            "no XRC domain was opened on this file (inode {}): give O_CREAT to make one",
+            given.number
+        )]
+        NotThere { given: Inode } = EAGAIN,
+        /// The file has one, and a new one was asked for.
+        #[error(
+            "an XRC domain is open on this file (inode {}) already, and O_EXCL asks for a new one",
+            given.number
+        )]
+        Exists { given: Inode } = EINVAL,
+        /// Without a file there is nothing to be found: a domain can only be made.
+        #[error("an XRC domain without a file is always a new one: give O_CREAT")]
+        NoFile = EINVAL,
+        #[error(
+            "another process has the XRC domain of this file (inode {}): domains are shared within \
+             one process only, since queues and buffers live in it",
+            given.number
+        )]
+        OtherProcess { given: Inode } = EOPNOTSUPP,
+        #[error("the XRC domain's file cannot be claimed: {0}")]
+        Claim(#[from] std::io::Error) => |error| error.raw_os_error().unwrap_or(EIO),
+        #[error("the device has {allowed} XRC domains and all are in use")]
+        NoneLeft { allowed: u32 } = ENOMEM,
     }
-}
 
-/// Why a domain was not closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CloseXrcdError {
-    /// It was closed as often as it was opened.
-    #[error("the XRC domain was closed before")]
-    NoXrcd,
-    /// Something is in it.
-    #[error("the XRC domain still has {users} shared receive queues and queue pairs")]
-    Busy {
-        /// How many.
-        users: u32,
-    },
-}
-
-impl CloseXrcdError {
-    /// The errno that `ibv_close_xrcd` returns.
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        match self {
-            Self::NoXrcd => libc::EINVAL,
-            Self::Busy { .. } => libc::EBUSY,
-        }
+    /// Why a domain was not closed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum CloseXrcdError {
+        /// It was closed as often as it was opened.
+        #[error("the XRC domain was closed before")]
+        NoXrcd = EINVAL,
+        #[error("the XRC domain still has {users} shared receive queues and queue pairs")]
+        Busy { users: u32 } = EBUSY,
     }
-}
 
-/// A domain that cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum XrcdError {
-    /// It was closed.
-    #[error("the XRC domain was closed")]
-    Closed,
-    /// It is of another device.
-    #[error("the XRC domain belongs to another device")]
-    OtherDevice,
+    /// A domain that cannot be used.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum XrcdError {
+        #[error("the XRC domain was closed")]
+        Closed = EINVAL,
+        #[error("the XRC domain belongs to another device")]
+        OtherDevice = EINVAL,
+    }
 }
 
 /// A domain. It is open as long as it was opened more often than closed.

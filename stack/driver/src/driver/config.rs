@@ -82,35 +82,19 @@ pub fn limits_here(limits: Limits) -> Limits {
     limits.within_descriptors(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
 }
 
-/// Why an engine could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenEngineError {
-    /// The link's interface or address.
-    #[error(transparent)]
-    Link(#[from] LinkError),
-    /// A socket.
-    #[error(transparent)]
-    Port(#[from] OpenPortError),
-    /// A descriptor.
-    #[error("cannot make an event descriptor: {0}; raise the limit of open files (ulimit -n)")]
-    EventFd(Errno),
-    /// Random numbers.
-    #[error("the operating system gives no random numbers: {0}")]
-    Random(Errno),
-    /// The thread.
-    #[error("cannot start the background thread: {0}")]
-    Thread(io::Error),
-}
-
-impl OpenEngineError {
-    /// The errno that `ibv_open_device` sets.
-    #[must_use]
-    pub fn errno(&self) -> i32 {
-        match self {
-            Self::Link(_) => libc::ENODEV,
-            Self::Port(error) => error.errno(),
-            Self::EventFd(errno) | Self::Random(errno) => errno.raw_os_error(),
-            Self::Thread(error) => error.raw_os_error().unwrap_or(libc::EAGAIN),
-        }
+urxe_types::errors! {
+    /// Why an engine could not be opened.
+    #[derive(Debug, thiserror::Error)]
+    pub enum OpenEngineError {
+        /// The link's interface or address.
+        #[error(transparent)] Link(#[from] LinkError),
+        /// A socket.
+        #[error(transparent)] Port(#[from] OpenPortError),
+        #[error("cannot make an event descriptor: {0}; raise the limit of open files (ulimit -n)")]
+        EventFd(Errno) => |errno| errno.raw_os_error(),
+        #[error("the operating system gives no random numbers: {0}")]
+        Random(Errno) => |errno| errno.raw_os_error(),
+        #[error("cannot start the background thread: {0}")]
+        Thread(io::Error) => |error| error.raw_os_error().unwrap_or(EAGAIN),
     }
 }

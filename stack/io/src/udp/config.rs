@@ -80,127 +80,62 @@ impl UdpConfig {
     }
 }
 
-/// Why a port could not be opened, and what to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenPortError {
-    /// Somebody has the address and port.
-    #[error(
-        "UDP port {ROCE_PORT} of {address} is taken by {}{}",
-        match owner {
-            Some(owner) => owner.to_string(),
-            None => "another process or by the kernel's rdma_rxe".to_owned(),
-        },
-        match free {
-            Some(free) => format!("; {free} is free"),
-            None => "; no loopback address has it free, as when a process or rdma_rxe holds it on every address \
-                     of this network namespace".to_owned(),
-        }
-    )]
-    AddressInUse {
-        /// The address asked for.
-        address: IpAddr,
-        /// Who has it, as far as it can be told.
-        owner: Option<Owner>,
-        /// A loopback address on which the port was free at that moment.
-        free: Option<IpAddr>,
-    },
-    /// It is shared by as many processes as there are slots in queue pair numbers.
-    #[error(
-        "{address} is shared by {allowed} processes already, which is as many as there can be{}",
-        match free { Some(free) => format!("; {free} is free"), None => String::new() }
-    )]
-    TooManyProcesses {
-        /// The address asked for.
-        address: IpAddr,
-        /// How many there can be.
-        allowed: u8,
-        /// A loopback address on which the port was free at that moment.
-        free: Option<IpAddr>,
-    },
-    /// Another process that has it has the slot that this one has on its other addresses.
-    #[error(
-        "another process uses {address} with slot {slot}, which this process has on its other addresses; whoever opens its device anew \
-         gets another"
-    )]
-    SlotTaken {
-        /// The address asked for.
-        address: IpAddr,
-        /// The process slot.
-        slot: u8,
-    },
-    /// No interface of this network namespace has the address.
-    #[error(
-        "no interface has the address {address}; `ip address` lists those there are, and any 127.x.y.z works"
-    )]
-    NoSuchAddress {
-        /// The address asked for.
-        address: IpAddr,
-    },
-    /// The system forbids it, although UDP port 4791 needs no privilege as such.
-    #[error(
-        "not permitted to use UDP port {ROCE_PORT} of {address}: a seccomp filter, a security module or \
-         net.ipv4.ip_unprivileged_port_start above {ROCE_PORT} forbids it"
-    )]
-    NotPermitted {
-        /// The address asked for.
-        address: IpAddr,
-    },
-    /// The address names no single interface of this machine.
-    #[error(
-        "{address} is not an address that packets can come from; give one of this machine's own, such as 127.0.0.1"
-    )]
-    NotUnicast {
-        /// The address asked for.
-        address: IpAddr,
-    },
-    /// A link-local address was given without its interface.
-    #[error("{address} is link-local: say on which interface, as in {address}%eth0")]
-    ScopeMissing {
-        /// The address asked for.
-        address: IpAddr,
-    },
-    /// The interface of a link-local address is not there.
-    #[error(
-        "there is no interface with index {scope_id}, which {address} is to belong to; `ip link` lists them"
-    )]
-    NoSuchScope {
-        /// The address asked for.
-        address: IpAddr,
-        /// The interface index asked for.
-        scope_id: u32,
-    },
-    /// The kernel has no sockets of the address's family.
-    #[error("this system has no {}; use an address of the other family", if address.is_ipv6() { "IPv6" } else { "IPv4" })]
-    FamilyMissing {
-        /// The address asked for.
-        address: IpAddr,
-    },
-    /// Anything else.
-    #[error("{call} failed for UDP port {ROCE_PORT} of {address}: {errno}")]
-    System {
-        /// The address asked for.
-        address: IpAddr,
-        /// The system call or socket option.
-        call: &'static str,
-        /// What it answered.
-        errno: Errno,
-    },
-}
-
-impl OpenPortError {
-    /// The errno nearest to it.
-    #[must_use]
-    pub const fn errno(&self) -> i32 {
-        match self {
-            Self::AddressInUse { .. } | Self::TooManyProcesses { .. } | Self::SlotTaken { .. } => {
-                libc::EADDRINUSE
+urxe_types::errors! {
+    /// Why a port could not be opened, and what to do.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum OpenPortError {
+        /// `owner`: who has it, as far as it can be told.
+        ///
+        /// `free`: a loopback address on which the port was free at that moment.
+        #[error(
+            "UDP port {ROCE_PORT} of {address} is taken by {}{}",
+            match owner {
+                Some(owner) => owner.to_string(),
+                None => "another process or by the kernel's rdma_rxe".to_owned(),
+            },
+            match free {
+                Some(free) => format!("; {free} is free"),
+                None => "; no loopback address has it free, as when a process or rdma_rxe holds it on every address \
+                         of this network namespace".to_owned(),
             }
-            Self::NoSuchAddress { .. } | Self::NoSuchScope { .. } => libc::EADDRNOTAVAIL,
-            Self::NotPermitted { .. } => libc::EACCES,
-            Self::NotUnicast { .. } | Self::ScopeMissing { .. } => libc::EINVAL,
-            Self::FamilyMissing { .. } => libc::EAFNOSUPPORT,
-            Self::System { errno, .. } => errno.raw_os_error(),
-        }
+        )]
+        AddressInUse { address: IpAddr, owner: Option<Owner>, free: Option<IpAddr> } = EADDRINUSE,
+        /// It is shared by as many processes as there are slots in queue pair numbers.
+        ///
+        /// `free`: a loopback address on which the port was free at that moment.
+        #[error(
+            "{address} is shared by {allowed} processes already, which is as many as there can \
+             be{}",
+            match free { Some(free) => format!("; {free} is free"), None => String::new() }
+        )]
+        TooManyProcesses { address: IpAddr, allowed: u8, free: Option<IpAddr> } = EADDRINUSE,
+        /// Another process that has it has the slot that this one has on its other addresses.
+        #[error("another process uses {address} with slot {slot}, which this process has on its \
+                 other addresses; whoever opens its device anew gets another")]
+        SlotTaken { address: IpAddr, slot: u8 } = EADDRINUSE,
+        #[error("no interface has the address {address}; `ip address` lists those there are, and \
+                 any 127.x.y.z works")]
+        NoSuchAddress { address: IpAddr } = EADDRNOTAVAIL,
+        /// The system forbids it, although UDP port 4791 needs no privilege as such.
+        #[error("not permitted to use UDP port {ROCE_PORT} of {address}: a seccomp filter, a \
+                 security module or net.ipv4.ip_unprivileged_port_start above {ROCE_PORT} forbids \
+                 it")]
+        NotPermitted { address: IpAddr } = EACCES,
+        #[error("{address} is not an address that packets can come from; give one of this \
+                 machine's own, such as 127.0.0.1")]
+        NotUnicast { address: IpAddr } = EINVAL,
+        #[error("{address} is link-local: say on which interface, as in {address}%eth0")]
+        ScopeMissing { address: IpAddr } = EINVAL,
+        #[error("there is no interface with index {scope_id}, which {address} is to belong to; `ip \
+                 link` lists them")]
+        NoSuchScope { address: IpAddr, scope_id: u32 } = EADDRNOTAVAIL,
+        #[error(
+            "this system has no {}; use an address of the other family",
+            if address.is_ipv6() { "IPv6" } else { "IPv4" }
+        )]
+        FamilyMissing { address: IpAddr } = EAFNOSUPPORT,
+        #[error("{call} failed for UDP port {ROCE_PORT} of {address}: {errno}")]
+        System { address: IpAddr, call: &'static str, errno: Errno } = errno.raw_os_error(),
     }
 }
 

@@ -253,7 +253,7 @@ fn advice_is_checked_and_followed() {
     let (holed, plain) = (holed.unwrap(), register(ALL));
     let range = |mr: &Mr, addr, len| AdviseRange { addr, len, lkey: mr.lkey };
     let advise = |advice, ranges: &[AdviseRange]| {
-        memory.advise(PD, advice, ranges).map_err(AdviseError::errno)
+        memory.advise(PD, advice, ranges).map_err(|error| error.errno())
     };
     use Advice::{Prefetch, PrefetchNoFault, PrefetchWrite};
     for advice in [Prefetch, PrefetchWrite, PrefetchNoFault] {
@@ -264,7 +264,7 @@ fn advice_is_checked_and_followed() {
         let stale = AdviseRange { lkey: Lkey(demand.lkey.0 ^ 1), ..range(&demand, 0, 1) };
         assert_eq!(advise(advice, &[range(&demand, 0, 1), stale]), Err(libc::ENOENT));
         let foreign = memory.advise(PdId(3), advice, &[range(&demand, 0, 1)]);
-        assert_eq!(foreign.map_err(AdviseError::errno), Err(libc::EPERM));
+        assert_eq!(foreign.map_err(|error| error.errno()), Err(libc::EPERM));
     }
     assert_eq!(advise(Prefetch, &[range(&holed, 0, 3 * size)]), Err(libc::EFAULT));
     assert_eq!(advise(PrefetchNoFault, &[range(&holed, 0, 3 * size)]), Ok(()));

@@ -67,7 +67,7 @@ fn registering_behind_the_end_of_a_file_answers_efault() {
     let pages = Pages { base: base.unwrap().cast(), count: 2 };
     outcome(&memory, pages.base, size, ALL).expect("the file's page");
     for access in [Access::REMOTE_READ, ALL] {
-        let refused = outcome(&memory, pages.base, 2 * size, access).map_err(RegMrError::errno);
+        let refused = outcome(&memory, pages.base, 2 * size, access).map_err(|error| error.errno());
         assert_eq!(refused, Err(libc::EFAULT));
     }
 }

@@ -63,49 +63,24 @@ impl FaultSpec {
     }
 }
 
-/// What is wrong with a text of faults.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FaultError {
-    /// Not `NAME=VALUE`.
-    #[error(
-        "{given:?} is no fault; write NAME=VALUE, several separated by commas: loss=1%,delay=50us,seed=7"
-    )]
-    Form {
-        /// The part.
-        given: String,
-    },
-    /// The name is none of a fault.
-    #[error(
-        "there is no fault {given:?}; there are loss, burst, mark, duplicate, reorder, late, corrupt, delay, jitter, rate and seed"
-    )]
-    Name {
-        /// The name.
-        given: String,
-    },
-    /// It stands twice.
-    #[error("{name} is given twice")]
-    Twice {
-        /// The name.
-        name: &'static str,
-    },
-    /// The value is none.
-    #[error("{name}={given}: expected {expected}")]
-    Value {
-        /// The fault.
-        name: &'static str,
-        /// Its value.
-        given: String,
-        /// What it may be.
-        expected: &'static str,
-    },
-    /// It has no effect without another.
-    #[error("{name} says how a {needs} is; give {needs}=1%, too")]
-    Needs {
-        /// The fault.
-        name: &'static str,
-        /// The other.
-        needs: &'static str,
-    },
+urxe_types::errors! {
+    /// What is wrong with a text of faults.
+    #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum FaultError {
+        /// Not `NAME=VALUE`.
+        #[error("{given:?} is no fault; write NAME=VALUE, several separated by commas: \
+                 loss=1%,delay=50us,seed=7")]
+        Form { given: String } = EINVAL,
+        #[error("there is no fault {given:?}; there are loss, burst, mark, duplicate, reorder, \
+                 late, corrupt, delay, jitter, rate and seed")]
+        Name { given: String } = EINVAL,
+        #[error("{name} is given twice")]
+        Twice { name: &'static str } = EINVAL,
+        #[error("{name}={given}: expected {expected}")]
+        Value { name: &'static str, given: String, expected: &'static str } = EINVAL,
+        #[error("{name} says how a {needs} is; give {needs}=1%, too")]
+        Needs { name: &'static str, needs: &'static str } = EINVAL,
+    }
 }
 
 const SHARE: &str = "a share of the packets from 0% to 100%, as in 1% or 0.05%";

@@ -41,51 +41,26 @@ impl JoinGroups for EveryGroup {
     fn leave(&self, _group: IpAddr) {}
 }
 
-/// Why a group was not joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JoinError {
-    /// The device has no address of the group's IP version.
-    #[error(
-        "{group} is a group of {}, of which the device has no address",
-        if group.is_ipv6() { "IPv6" } else { "IPv4" }
-    )]
-    NoAddress {
-        /// The group.
-        group: IpAddr,
-    },
-    /// Somebody has the port on the group's address, or on all addresses, and does not share it.
-    #[error(
-        "UDP port {ROCE_PORT} of {group} is taken by a process that does not share it, or by the kernel's rdma_rxe"
-    )]
-    AddressInUse {
-        /// The group.
-        group: IpAddr,
-    },
-    /// Anything else.
-    #[error("{call} failed for {group}: {errno}")]
-    System {
-        /// The group.
-        group: IpAddr,
-        /// The system call or socket option.
-        call: &'static str,
-        /// What it answered.
-        errno: Errno,
-    },
-}
-
-impl JoinError {
-    /// The errno nearest to it.
-    #[must_use]
-    pub const fn errno(&self) -> i32 {
-        match self {
-            Self::NoAddress { .. } => libc::EINVAL,
-            Self::AddressInUse { .. } => libc::EADDRINUSE,
-            // Each group takes a descriptor and memory of the system, which a caller knows as
-            // groups that the device lacks.
-            Self::System { errno, .. } => match errno.raw_os_error() {
-                libc::EMFILE | libc::ENFILE | libc::ENOBUFS => libc::ENOMEM,
-                errno => errno,
-            },
-        }
+crate::errors! {
+    /// Why a group was not joined.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum JoinError {
+        /// The device has no address of the group's IP version.
+        #[error(
+            "{group} is a group of {}, of which the device has no address",
+            if group.is_ipv6() { "IPv6" } else { "IPv4" }
+        )]
+        NoAddress { group: IpAddr } = EINVAL,
+        /// The port is taken on the group's address, or on all addresses.
+        #[error("UDP port {ROCE_PORT} of {group} is taken by a process that does not share it, or \
+                 by the kernel's rdma_rxe")]
+        AddressInUse { group: IpAddr } = EADDRINUSE,
+        // Each group takes a descriptor and memory of the system, which a caller knows as groups
+        // that the device lacks.
+        #[error("{call} failed for {group}: {errno}")]
+        System { group: IpAddr, call: &'static str, errno: Errno } = match errno.raw_os_error() {
+            EMFILE | ENFILE | ENOBUFS => ENOMEM,
+            errno => errno,
+        },
     }
 }

@@ -34,45 +34,24 @@ use crate::waiters::Waiters;
 /// Completions taken at a time by [`CompletionQueue::drain`].
 const DRAIN: usize = 16;
 
-/// Why waiting for a completion ended without one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WaitError {
-    /// None came in time.
-    #[error("no completion within the time given")]
-    TimedOut,
-    /// The queue overran.
-    #[error(transparent)]
-    Cq(#[from] CqError),
-    /// The queue reports to a channel.
-    #[error("this completion queue reports to a completion channel: arm it and wait there")]
-    HasChannel,
-    /// The system refused to wait for a channel's descriptor.
-    #[error("cannot wait for the channel's descriptor: {errno}")]
-    Descriptor {
-        /// The system's reason.
-        errno: Errno,
-    },
-    /// Nothing is under way in the simulated network, so that nothing can ever come.
-    #[error(
-        "the simulated network is quiet: no packet is on its way, no timer runs, nothing will ever complete"
-    )]
-    Quiet,
-    /// The simulated network makes no progress.
-    #[error(transparent)]
-    Stalled(#[from] Stalled),
-}
-
-impl WaitError {
-    /// The nearest errno.
-    #[must_use]
-    pub fn errno(self) -> i32 {
-        match self {
-            Self::Descriptor { errno } => errno.raw_os_error(),
-            Self::TimedOut => libc::ETIMEDOUT,
-            Self::Cq(error) => error.errno(),
-            Self::HasChannel => libc::EINVAL,
-            Self::Quiet | Self::Stalled(_) => libc::EDEADLK,
-        }
+urxe_stack::errors! {
+    /// Why waiting for a completion ended without one.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum WaitError {
+        #[error("no completion within the time given")]
+        TimedOut = ETIMEDOUT,
+        /// The queue overran.
+        #[error(transparent)] Cq(#[from] CqError),
+        #[error("this completion queue reports to a completion channel: arm it and wait there")]
+        HasChannel = EINVAL,
+        #[error("cannot wait for the channel's descriptor: {errno}")]
+        Descriptor { errno: Errno } = errno.raw_os_error(),
+        /// Nothing is under way in the simulated network, so that nothing can ever come.
+        #[error("the simulated network is quiet: no packet is on its way, no timer runs, nothing \
+                 will ever complete")]
+        Quiet = EDEADLK,
+        /// The simulated network makes no progress.
+        #[error(transparent)] Stalled(#[from] Stalled) = EDEADLK,
     }
 }
 

@@ -17,35 +17,19 @@ pub struct RegionChange<'a> {
     access: Option<Access>,
 }
 
-/// Why a region was not changed.
-#[derive(Debug, thiserror::Error)]
-pub enum ChangeRegionError {
-    /// The system has no memory for it.
-    #[error("cannot allocate {len} bytes: {error}")]
-    Memory {
-        /// What was asked for, in bytes.
-        len: usize,
-        /// The reason.
-        #[source]
-        error: io::Error,
-    },
-    /// The protection domain is of another device.
-    #[error("the protection domain is of another device than the region")]
-    OtherDevice,
-    /// It cannot be reregistered so.
-    #[error(transparent)]
-    Reregister(#[from] ReregMrError),
-}
-
-impl ChangeRegionError {
-    /// The errno that `ibv_rereg_mr` sets.
-    #[must_use]
-    pub fn errno(&self) -> i32 {
-        match self {
-            Self::Memory { error, .. } => error.raw_os_error().unwrap_or(libc::ENOMEM),
-            Self::OtherDevice => libc::EINVAL,
-            Self::Reregister(error) => error.errno(),
-        }
+urxe_stack::errors! {
+    /// Why a region was not changed.
+    #[derive(Debug, thiserror::Error)]
+    pub enum ChangeRegionError {
+        #[error("cannot allocate {len} bytes: {error}")]
+        Memory {
+            len: usize,
+            #[source] error: io::Error,
+        } = error.raw_os_error().unwrap_or(ENOMEM),
+        #[error("the protection domain is of another device than the region")]
+        OtherDevice = EINVAL,
+        /// It cannot be reregistered so.
+        #[error(transparent)] Reregister(#[from] ReregMrError),
     }
 }
 

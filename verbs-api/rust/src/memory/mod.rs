@@ -41,53 +41,26 @@ pub(crate) use self::region::region;
 use self::registration::OwnedRegistration;
 use crate::pd::ProtectionDomain;
 
-/// Why a region was not allocated.
-#[derive(Debug, thiserror::Error)]
-pub enum AllocateError {
-    /// The system has no memory for it.
-    #[error("cannot allocate {len} bytes: {error}")]
-    Memory {
-        /// What was asked for, in bytes.
-        len: usize,
-        /// The reason.
-        #[source]
-        error: io::Error,
-    },
-    /// It cannot be registered.
-    #[error(transparent)]
-    Register(#[from] RegMrError),
-}
-
-impl AllocateError {
-    /// The errno that `ibv_reg_mr` sets.
-    #[must_use]
-    pub fn errno(&self) -> i32 {
-        match self {
-            Self::Memory { error, .. } => error.raw_os_error().unwrap_or(libc::ENOMEM),
-            Self::Register(error) => error.errno(),
-        }
+urxe_stack::errors! {
+    /// Why a region was not allocated.
+    #[derive(Debug, thiserror::Error)]
+    pub enum AllocateError {
+        #[error("cannot allocate {len} bytes: {error}")]
+        Memory {
+            len: usize,
+            #[source] error: io::Error,
+        } = error.raw_os_error().unwrap_or(ENOMEM),
+        /// It cannot be registered.
+        #[error(transparent)] Register(#[from] RegMrError),
     }
-}
 
-/// Why a file was not registered.
-#[derive(Debug, thiserror::Error)]
-pub enum MapFileError {
-    /// It cannot be mapped.
-    #[error(transparent)]
-    Map(#[from] FileError),
-    /// It cannot be registered.
-    #[error(transparent)]
-    Register(#[from] RegMrError),
-}
-
-impl MapFileError {
-    /// The nearest `errno`.
-    #[must_use]
-    pub fn errno(&self) -> i32 {
-        match self {
-            Self::Map(error) => error.errno(),
-            Self::Register(error) => error.errno(),
-        }
+    /// Why a file was not registered.
+    #[derive(Debug, thiserror::Error)]
+    pub enum MapFileError {
+        /// It cannot be mapped.
+        #[error(transparent)] Map(#[from] FileError),
+        /// It cannot be registered.
+        #[error(transparent)] Register(#[from] RegMrError),
     }
 }
 

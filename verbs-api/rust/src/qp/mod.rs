@@ -45,7 +45,7 @@ pub struct BatchError {
 impl BatchError {
     /// The errno that `ibv_post_send` and `ibv_post_recv` return.
     #[must_use]
-    pub const fn errno(&self) -> i32 {
+    pub fn errno(&self) -> i32 {
         self.error.errno()
     }
 }
