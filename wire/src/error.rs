@@ -8,33 +8,17 @@ pub use crate::header::Header;
 /// Why bytes do not parse. A receiver drops such a packet silently (IBTA 9.6) and counts it under
 /// [`ParseError::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[allow(missing_docs)] // the messages name the fields
 pub enum ParseError {
     /// Fewer bytes than a BTH and an ICRC, the least a packet can be.
     #[error("{have} bytes are less than a BTH and an ICRC (16)")]
-    ShortPacket {
-        /// Bytes given.
-        have: usize,
-    },
+    ShortPacket { have: usize },
     /// The bytes end inside a header.
     #[error("{header} needs {need} bytes, {have} are there")]
-    ShortHeader {
-        /// The header cut short.
-        header: Header,
-        /// Bytes it takes.
-        need: usize,
-        /// Bytes given.
-        have: usize,
-    },
+    ShortHeader { header: Header, need: usize, have: usize },
     /// The headers that the opcode calls for do not fit.
     #[error("{opcode} needs {need} bytes of headers and ICRC, {have} are there")]
-    ShortHeaders {
-        /// The opcode of the BTH.
-        opcode: Opcode,
-        /// Bytes of headers and ICRC.
-        need: usize,
-        /// Bytes given.
-        have: usize,
-    },
+    ShortHeaders { opcode: Opcode, need: usize, have: usize },
     /// The transport header version is not 0.
     #[error("transport header version {0}, only 0 is defined")]
     BadVersion(u8),
@@ -47,50 +31,22 @@ pub enum ParseError {
     /// The length is not a multiple of four: pad and payload do not add up, whatever the pad count
     /// says.
     #[error("{have} bytes are no multiple of 4")]
-    Unaligned {
-        /// Bytes given.
-        have: usize,
-    },
+    Unaligned { have: usize },
     /// The pad count is not zero in an opcode that carries no payload.
     #[error("pad count {pad} in {opcode}, which carries no payload")]
-    PadWithoutPayload {
-        /// The opcode of the BTH.
-        opcode: Opcode,
-        /// Its pad count.
-        pad: u8,
-    },
+    PadWithoutPayload { opcode: Opcode, pad: u8 },
     /// The pad count claims more bytes than stand behind the headers.
     #[error("pad count {pad}, but {have} bytes behind the headers")]
-    PadExceedsPayload {
-        /// The pad count.
-        pad: u8,
-        /// Bytes between headers and ICRC.
-        have: usize,
-    },
+    PadExceedsPayload { pad: u8, have: usize },
     /// Bytes behind the headers of an opcode that carries no payload.
     #[error("{have} bytes of payload in {opcode}, which carries none")]
-    UnexpectedPayload {
-        /// The opcode of the BTH.
-        opcode: Opcode,
-        /// Bytes between headers and ICRC.
-        have: usize,
-    },
-    /// The payload of an opcode whose payload has one length has another.
+    UnexpectedPayload { opcode: Opcode, have: usize },
+    /// The payload of an opcode whose payload has one length has another, the pad not counted.
     #[error("{opcode} carries {need} bytes of payload, {have} are there")]
-    PayloadLength {
-        /// The opcode of the BTH.
-        opcode: Opcode,
-        /// Bytes it carries.
-        need: usize,
-        /// Bytes given, without the pad.
-        have: usize,
-    },
-    /// More payload than the greatest path MTU.
+    PayloadLength { opcode: Opcode, need: usize, have: usize },
+    /// More payload than the greatest path MTU, the pad not counted.
     #[error("{have} bytes of payload, the greatest path MTU is 4096")]
-    PayloadTooLong {
-        /// Bytes given, without the pad.
-        have: usize,
-    },
+    PayloadTooLong { have: usize },
     /// A GRH whose IP version is not 6.
     #[error("GRH with IP version {0}, only 6 is defined")]
     BadGrhVersion(u8),
@@ -152,27 +108,15 @@ impl From<OpcodeError> for ParseError {
 
 /// Why a packet cannot be written. Both are the caller's doing, never the network's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[allow(missing_docs)] // the messages name the fields
 pub enum EmitError {
     /// The buffer is too small.
     #[error("the packet needs {need} bytes, the buffer has {have}")]
-    BufferTooSmall {
-        /// Bytes to be written.
-        need: usize,
-        /// Bytes of the buffer.
-        have: usize,
-    },
+    BufferTooSmall { need: usize, have: usize },
     /// The extension headers are not those of the opcode.
     #[error("the extension headers are not those of {opcode}")]
-    HeadersMismatch {
-        /// The opcode of the BTH.
-        opcode: Opcode,
-    },
+    HeadersMismatch { opcode: Opcode },
     /// The payload's length is not one the opcode allows.
     #[error("{have} bytes of payload do not go with {opcode}")]
-    PayloadLength {
-        /// The opcode of the BTH.
-        opcode: Opcode,
-        /// Bytes given.
-        have: usize,
-    },
+    PayloadLength { opcode: Opcode, have: usize },
 }

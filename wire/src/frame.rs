@@ -33,17 +33,11 @@ const MAX_VLAN_TAGS: usize = 2;
 
 /// Why bytes are not a frame with UDP in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages name the fields
 pub enum FrameError {
     /// The bytes end inside a header.
     #[error("the frame ends in its {header} header: {have} bytes of {need}")]
-    ShortHeader {
-        /// Which header.
-        header: FrameHeader,
-        /// Bytes it takes.
-        need: usize,
-        /// Bytes that are there.
-        have: usize,
-    },
+    ShortHeader { header: FrameHeader, need: usize, have: usize },
     /// Neither IPv4 nor IPv6.
     #[error("ethertype {0:#06x} is not IP")]
     NotIp(u16),
@@ -58,29 +52,16 @@ pub enum FrameError {
     BadIpv4HeaderLength(u8),
     /// A fragment of an IPv4 datagram.
     #[error("fragment of an IPv4 datagram at offset {offset}")]
-    Fragment {
-        /// Its offset in bytes.
-        offset: u32,
-    },
+    Fragment { offset: u32 },
     /// Another protocol than UDP (or an IPv6 extension header).
     #[error("IP protocol {0} is not UDP")]
     NotUdp(u8),
     /// The IP header announces more bytes than were captured.
     #[error("the IP header announces {need} bytes, {have} are there")]
-    Truncated {
-        /// Bytes announced.
-        need: usize,
-        /// Bytes there.
-        have: usize,
-    },
+    Truncated { need: usize, have: usize },
     /// The lengths in IP and UDP headers do not agree.
     #[error("the UDP header announces {udp} bytes, the IP header leaves {ip}")]
-    LengthMismatch {
-        /// The UDP length field.
-        udp: usize,
-        /// Bytes behind the IP header, as it says.
-        ip: usize,
-    },
+    LengthMismatch { udp: usize, ip: usize },
     /// The addresses to build a frame with are not of one family, or not that of the IP fields.
     #[error("the addresses and the IP header are of different families")]
     MixedFamilies,

@@ -38,13 +38,11 @@ pub enum CmaAddresses {
 /// Why bytes are no header of the RDMA IP CM service. Who listens for such a service refuses the
 /// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages name the fields
 pub enum CmaError {
     /// Too few bytes.
     #[error("{have} bytes, the header of the RDMA IP CM service has 36")]
-    Short {
-        /// Bytes given.
-        have: usize,
-    },
+    Short { have: usize },
     /// Not version 0.
     #[error("version {0} of the RDMA IP CM service, only 0 is defined")]
     Version(u8),

@@ -6,13 +6,11 @@ use super::header::Attribute;
 /// Why bytes are not a MAD of communication management. Who receives such a MAD drops it and counts
 /// it under [`MadError::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[allow(missing_docs)] // the messages name the fields
 pub enum MadError {
     /// Not 256 bytes.
     #[error("{have} bytes, a MAD has 256")]
-    Length {
-        /// Bytes given.
-        have: usize,
-    },
+    Length { have: usize },
     /// The base version is not 1.
     #[error("MAD base version {0}, only 1 is defined")]
     BaseVersion(u8),
@@ -30,12 +28,7 @@ pub enum MadError {
     Attribute(u16),
     /// Additional information that claims more bytes than there is room for.
     #[error("{attribute} claims {have} bytes of additional information, there is room for 72")]
-    InfoLength {
-        /// The message.
-        attribute: Attribute,
-        /// Bytes claimed.
-        have: u8,
-    },
+    InfoLength { attribute: Attribute, have: u8 },
 }
 
 impl MadError {
