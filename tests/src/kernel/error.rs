@@ -5,71 +5,30 @@ use std::{io, time::Duration};
 /// Why the harness, or a command in it, failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the messages name the fields
 pub enum Error {
     /// The machine lacks something; `remedy` is the command that brings it.
     #[error("kernel peers need what this machine lacks:\n{}\nremedy: {remedy}", list(.what))]
-    Missing {
-        /// Each thing that is missing.
-        what: Vec<String>,
-        /// What to run.
-        remedy: String,
-    },
+    Missing { what: Vec<String>, remedy: String },
     /// A system call failed.
     #[error("{action}: {source}")]
-    Io {
-        /// What was tried.
-        action: String,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// A command ended with another status than zero.
+    Io { action: String, source: io::Error },
+    /// A command ended with another status than zero; -1 when a signal ended it or its guest went
+    /// away.
     #[error("`{command}` ended with status {status}:\n{output}")]
-    Status {
-        /// The command line.
-        command: String,
-        /// Exit status; -1 when a signal ended it or its guest went away.
-        status: i32,
-        /// Standard output and error.
-        output: String,
-    },
+    Status { command: String, status: i32, output: String },
     /// A command that talked to a guest which has died.
     #[error("`{command}`: given up, since a guest has died; it said\n{output}")]
-    Abandoned {
-        /// The command.
-        command: String,
-        /// What it had printed.
-        output: String,
-    },
+    Abandoned { command: String, output: String },
     /// A command did not end, or not say what was waited for, in time.
     #[error("`{command}`: {waited_for} not within {limit:?}; so far:\n{output}")]
-    Timeout {
-        /// The command line.
-        command: String,
-        /// Its end, or a text in its output.
-        waited_for: String,
-        /// The limit.
-        limit: Duration,
-        /// Standard output and error.
-        output: String,
-    },
+    Timeout { command: String, waited_for: String, limit: Duration, output: String },
     /// A guest did not come up, or died.
     #[error("guest {guest}: {reason}; its console:\n{console}")]
-    Guest {
-        /// The guest's kernel.
-        guest: String,
-        /// What it did.
-        reason: &'static str,
-        /// The last lines of its console.
-        console: String,
-    },
+    Guest { guest: String, reason: &'static str, console: String },
     /// A file or an output is not of the form expected.
     #[error("{what}: {text}")]
-    Malformed {
-        /// Which.
-        what: &'static str,
-        /// The part that was not understood.
-        text: String,
-    },
+    Malformed { what: &'static str, text: String },
 }
 
 fn list(what: &[String]) -> String {

@@ -71,18 +71,15 @@ pub struct PlayConfig {
 /// Why a peer gave up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the messages name the fields
 pub enum PeerError {
     /// The control connection.
     #[error("control connection: {0}")]
     Control(#[from] io::Error),
-    /// The other end closed it, or said something else than the protocol has there.
+    /// The other end closed it (`said` is empty), or said something else than the protocol has
+    /// there.
     #[error("the other end said {said:?} where {wanted} was due")]
-    Protocol {
-        /// What it said; empty when it closed the connection.
-        said: String,
-        /// What the protocol has there.
-        wanted: &'static str,
-    },
+    Protocol { said: String, wanted: &'static str },
     /// The device.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -103,10 +100,7 @@ pub enum PeerError {
     AllocMw(#[from] AllocMwError),
     /// Binding it.
     #[error("binding a memory window: {status}")]
-    Bind {
-        /// How it completed.
-        status: WcStatus,
-    },
+    Bind { status: WcStatus },
     /// The completion queue.
     #[error(transparent)]
     CreateCq(#[from] CreateCqError),
@@ -121,89 +115,40 @@ pub enum PeerError {
     Modify(#[from] ModifyError),
     /// No completion came.
     #[error("no completion for {limit:?}; counters: {counters}")]
-    Stalled {
-        /// How long.
-        limit: Duration,
-        /// Of the device.
-        counters: String,
-    },
+    Stalled { limit: Duration, counters: String },
     /// A work request.
     #[error("message {message}: {source}")]
-    Post {
-        /// Which.
-        message: u32,
-        /// Why it was refused.
-        source: PostError,
-    },
+    Post { message: u32, source: PostError },
 }
 
 /// What an operation showed to be wrong. Not an error of the program: the subject of the test.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages name the fields
 pub enum Wrong {
     /// A work request failed. The text is the one of `peer.c`.
     #[error("wc status {} ({status}) at message {message}", status.number())]
-    Status {
-        /// Its status.
-        status: WcStatus,
-        /// Which message.
-        message: u64,
-    },
+    Status { status: WcStatus, message: u64 },
     /// A completion is not that of the next message.
     #[error("completions out of order: {found} where {wanted} was due")]
-    Order {
-        /// The message completed.
-        found: u64,
-        /// The next message.
-        wanted: u32,
-    },
+    Order { found: u64, wanted: u32 },
     /// A completion's opcode, length, immediate data or invalidated key.
     #[error("{field} of completion {message}")]
-    Completion {
-        /// Which of them.
-        field: &'static str,
-        /// Which message.
-        message: u32,
-    },
+    Completion { field: &'static str, message: u32 },
     /// Fewer completions than messages.
     #[error("{done} of {count} completions")]
-    Missing {
-        /// Completions.
-        done: u32,
-        /// Messages.
-        count: u32,
-    },
+    Missing { done: u32, count: u32 },
     /// A byte is not the message's.
     #[error("message {message}, byte {byte}")]
-    Byte {
-        /// Which message.
-        message: u32,
-        /// Which byte of it.
-        byte: usize,
-    },
+    Byte { message: u32, byte: usize },
     /// A byte changed that nothing may write.
     #[error("written outside the slots, at {offset} from the region's start")]
-    Outside {
-        /// Where.
-        offset: i64,
-    },
+    Outside { offset: i64 },
     /// An atomic operation found another value.
     #[error("atomic {message} found {found:#x}, not {wanted:#x}")]
-    Atomic {
-        /// Which message.
-        message: u32,
-        /// What it found.
-        found: u64,
-        /// What it should have.
-        wanted: u64,
-    },
+    Atomic { message: u32, found: u64, wanted: u64 },
     /// The counter has another value in the end.
     #[error("the counter is {found:#x}, not {wanted:#x}")]
-    Counter {
-        /// What it is.
-        found: u64,
-        /// What it should be.
-        wanted: u64,
-    },
+    Counter { found: u64, wanted: u64 },
     /// The other end's verdict.
     #[error("{0}")]
     Other(String),

@@ -9,23 +9,14 @@ use urxe_wire::Lkey;
 
 /// Why there is no such part of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages name the fields
 pub enum SliceError {
     /// It is not wholly inside.
     #[error("bytes {start}..{end} are not inside a region of {region_len} bytes")]
-    OutOfBounds {
-        /// First byte.
-        start: usize,
-        /// First byte behind it.
-        end: usize,
-        /// The region's length.
-        region_len: usize,
-    },
+    OutOfBounds { start: usize, end: usize, region_len: usize },
     /// It is longer than a scatter-gather entry can say.
     #[error("{len} bytes; a scatter-gather entry has at most {}", u32::MAX)]
-    TooLong {
-        /// Its length.
-        len: usize,
-    },
+    TooLong { len: usize },
 }
 
 /// Part of a region: one scatter-gather entry (`struct ibv_sge`). It borrows the region, so that
