@@ -42,7 +42,7 @@ impl Args {
         let works = probes.iter().all(|probe| probe.outcome != Verdict::Fails);
         let mut out = output::stdout();
         if self.json {
-            output::json(&mut out, &report(&probes, works))?;
+            output::json(&mut out, &Report { works, probes: &probes })?;
         } else {
             print(&mut out, &probes, works)?;
         }
@@ -90,25 +90,5 @@ fn print(out: &mut dyn Write, probes: &[Probe], works: bool) -> Result<(), CmdEr
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     works: bool,
-    probes: Vec<ProbeObject<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-struct ProbeObject<'a> {
-    name: &'a str,
-    outcome: String,
-    detail: &'a str,
-    consequence: &'a str,
-    advice: Option<&'a str>,
-}
-
-fn report<'p>(probes: &'p [Probe], works: bool) -> Report<'p> {
-    let object = |probe: &'p Probe| ProbeObject {
-        name: probe.name,
-        outcome: probe.outcome.to_string(),
-        detail: &probe.detail,
-        consequence: &probe.consequence,
-        advice: probe.advice.as_deref(),
-    };
-    Report { works, probes: probes.iter().map(object).collect() }
+    probes: &'a [Probe],
 }

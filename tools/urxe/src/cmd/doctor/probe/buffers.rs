@@ -3,7 +3,7 @@
 use urxe_stack::port::SendOutcome;
 use urxe_stack::port::udp::{ReceiveBuffers, UdpPort};
 
-use super::{Outcome, Probe, marked, pair, scratch_port, sysctl, untried};
+use super::{Name, Probe, marked, pair, scratch_port, sysctl, untried};
 
 /// Bytes of buffer that are worth having: a port asks for as many, and the kernel's limit should
 /// allow it.
@@ -17,7 +17,7 @@ const PACKETS: usize = 2200;
 /// The receive buffer: how much is granted, and how many packets of 4 KiB wait in it before the
 /// kernel drops the next.
 pub(super) fn receive() -> Probe {
-    const NAME: &str = "receive buffer";
+    const NAME: Name = Name("receive buffer");
     let (a, b) = match pair(NAME) {
         Ok(pair) => pair,
         Err(probe) => return probe,
@@ -35,16 +35,11 @@ pub(super) fn receive() -> Probe {
         limit.map_or_else(|| "unknown".to_owned(), |limit| Bytes(limit).to_string()),
     );
     if granted >= WANTED_RECEIVE {
-        return Probe::new(NAME, Outcome::Works, detail, "bursts of large messages fit");
+        return NAME.works(detail, "bursts of large messages fit");
     }
-    Probe::new(
-        NAME,
-        Outcome::Limited,
-        detail,
-        format!(
+    NAME.limited(detail, format!(
             "bursts of more than {held} packets while this process does not run are dropped and sent again"
-        ),
-    )
+        ))
     .advise(format!("as root: sysctl -w net.core.rmem_max={WANTED_RECEIVE}"))
 }
 
@@ -66,7 +61,7 @@ fn packets_held(a: &UdpPort, b: &UdpPort) -> usize {
 
 /// The send buffer: how much is granted.
 pub(super) fn send() -> Probe {
-    const NAME: &str = "send buffer";
+    const NAME: Name = Name("send buffer");
     let granted = match scratch_port() {
         Ok(port) => port.send_buffer() / 2,
         Err(error) => return untried(NAME, &error),
@@ -78,15 +73,10 @@ pub(super) fn send() -> Probe {
         Bytes(sysctl("net/core/wmem_default").unwrap_or(0)),
     );
     if granted >= WANTED_SEND {
-        Probe::new(NAME, Outcome::Works, detail, "the network device's queue can be kept full")
+        NAME.works(detail, "the network device's queue can be kept full")
     } else {
-        Probe::new(
-            NAME,
-            Outcome::Limited,
-            detail,
-            "a fast network device may run dry between sends",
-        )
-        .advise(format!("as root: sysctl -w net.core.wmem_max={WANTED_SEND}"))
+        NAME.limited(detail, "a fast network device may run dry between sends")
+            .advise(format!("as root: sysctl -w net.core.wmem_max={WANTED_SEND}"))
     }
 }
 

@@ -19,9 +19,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 use urxe_stack::port::udp::UdpPort;
 use urxe_wire::ROCE_PORT;
 
-use super::{Outcome, PATIENCE, Probe, marked, pair, send, wait_readable};
+use super::{Name, PATIENCE, Probe, marked, pair, send, wait_readable};
 
-const NAME: &str = "IPv4 identification and DF";
+const NAME: Name = Name("IPv4 identification and DF");
 
 /// Bytes of a GSO send that loopback does not take whole: the largest UDP payload.
 const CUT_UP_BYTES: usize = 65_507;
@@ -43,13 +43,13 @@ pub(super) fn probe() -> Probe {
         Ok(watch) => watch,
         Err(error) => {
             let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-            return Probe::new(
-                NAME,
-                Outcome::Unverified,
-                format!("only a packet socket shows it: {error} (Linux {})", release.trim()),
-                "taken to be 0 with DF, as on every Linux measured; a peer that counts ICRC errors would show otherwise",
-            )
-            .advise("`sudo urxe doctor` can look");
+            return NAME
+                .unverified(
+                    format!("only a packet socket shows it: {error} (Linux {})", release.trim()),
+                    "taken to be 0 with DF, as on every Linux measured; a peer that counts ICRC \
+                 errors would show otherwise",
+                )
+                .advise("`sudo urxe doctor` can look");
         }
     };
     let single = marked(64, 6);
@@ -78,50 +78,35 @@ fn verdict(singles: &[Seen], segments: &[Seen], gso: bool) -> Probe {
     let peers = "peers drop packets whose ICRC was made for another identification";
     let whole = CUT_UP_BYTES.div_ceil(CUT_UP_SEGMENT);
     if singles.is_empty() {
-        return Probe::new(
-            NAME,
-            Outcome::Unverified,
-            "the packet socket saw no packet",
-            "taken to be 0 with DF",
-        );
+        return NAME.unverified("the packet socket saw no packet", "taken to be 0 with DF");
     }
     if !singles.iter().enumerate().all(expected) {
         let detail =
             format!("a single packet has the identification {}, not 0 with DF", list(singles));
-        return Probe::new(NAME, Outcome::Fails, detail, peers);
+        return NAME.fails(detail, peers);
     }
     if !gso {
-        return Probe::new(
-            NAME,
-            Outcome::Works,
-            "a single packet has 0 with DF",
-            "ICRCs fit single packets",
-        );
+        return NAME.works("a single packet has 0 with DF", "ICRCs fit single packets");
     }
     if segments.len() != whole {
         let detail = format!(
             "a single packet has 0 with DF; of a run, {} of {whole} segments were seen",
             segments.len()
         );
-        return Probe::new(
-            NAME,
-            Outcome::Unverified,
-            detail,
-            "taken to be the index for the segments of a run",
-        );
+        return NAME.unverified(detail, "taken to be the index for the segments of a run");
     }
     if !segments.iter().enumerate().all(expected) {
         let detail = format!(
             "a single packet has 0 with DF, but the segments of a run have {}",
             list(segments)
         );
-        return Probe::new(NAME, Outcome::Limited, detail, peers);
+        return NAME.limited(detail, peers);
     }
     let detail = format!(
         "a single packet has 0 with DF, the segments of a run have 0 to {} with DF",
         whole - 1
     );
-    Probe::new(NAME, Outcome::Works, detail, "ICRCs fit what goes on the wire")
+    NAME.works(detail, "ICRCs fit what goes on the wire")
 }
 
 /// A socket that sees every IPv4 packet of this network namespace, from the IP header on.
@@ -188,6 +173,7 @@ fn cut_up(watch: &Socket, a: &UdpPort, b: &UdpPort) -> Vec<Seen> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Outcome;
     use super::*;
 
     fn counted(count: u16) -> Vec<Seen> {

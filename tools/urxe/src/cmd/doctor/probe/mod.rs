@@ -16,12 +16,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
 use urxe_stack::port::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort};
 use urxe_stack::port::{Run, SendOutcome, Transmit};
 use urxe_wire::ROCE_PORT;
 
 /// How a probe went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// As good as it gets.
     Works,
@@ -45,7 +47,7 @@ impl fmt::Display for Outcome {
 }
 
 /// One thing that was tried. All texts are for people, without a final full stop.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Probe {
     /// What was tried; stays the same between versions.
     pub name: &'static str,
@@ -59,16 +61,39 @@ pub struct Probe {
     pub advice: Option<Cow<'static, str>>,
 }
 
-impl Probe {
-    fn new(
-        name: &'static str,
+/// The name of a probe, from which its outcome is made.
+#[derive(Clone, Copy, Debug)]
+struct Name(&'static str);
+
+impl Name {
+    fn went(
+        self,
         outcome: Outcome,
         detail: impl Into<String>,
         consequence: impl Into<Cow<'static, str>>,
-    ) -> Self {
-        Self { name, outcome, detail: detail.into(), consequence: consequence.into(), advice: None }
+    ) -> Probe {
+        let (detail, consequence) = (detail.into(), consequence.into());
+        Probe { name: self.0, outcome, detail, consequence, advice: None }
     }
 
+    fn works(self, detail: impl Into<String>, follows: impl Into<Cow<'static, str>>) -> Probe {
+        self.went(Outcome::Works, detail, follows)
+    }
+
+    fn limited(self, detail: impl Into<String>, follows: impl Into<Cow<'static, str>>) -> Probe {
+        self.went(Outcome::Limited, detail, follows)
+    }
+
+    fn fails(self, detail: impl Into<String>, follows: impl Into<Cow<'static, str>>) -> Probe {
+        self.went(Outcome::Fails, detail, follows)
+    }
+
+    fn unverified(self, detail: impl Into<String>, follows: impl Into<Cow<'static, str>>) -> Probe {
+        self.went(Outcome::Unverified, detail, follows)
+    }
+}
+
+impl Probe {
     fn advise(self, advice: impl Into<Cow<'static, str>>) -> Self {
         Self { advice: Some(advice.into()), ..self }
     }
@@ -113,19 +138,14 @@ fn scratch_port() -> Result<UdpPort, OpenPortError> {
 }
 
 /// Two ports to try something between; the probe that cannot be made without them.
-fn pair(name: &'static str) -> Result<(UdpPort, UdpPort), Probe> {
+fn pair(name: Name) -> Result<(UdpPort, UdpPort), Probe> {
     let open = || scratch_port().map_err(|error| untried(name, &error));
     Ok((open()?, open()?))
 }
 
 /// The probe for what could not be tried since no port could be opened.
-fn untried(name: &'static str, error: &OpenPortError) -> Probe {
-    Probe::new(
-        name,
-        Outcome::Unverified,
-        format!("no port to try it with: {error}"),
-        "unknown until that is solved",
-    )
+fn untried(name: Name, error: &OpenPortError) -> Probe {
+    name.unverified(format!("no port to try it with: {error}"), "unknown until that is solved")
 }
 
 /// Sends `bytes` cut into segments.
@@ -272,7 +292,7 @@ mod tests {
             owner: None,
             free: None,
         };
-        let probe = untried("anything", &error);
+        let probe = untried(Name("anything"), &error);
         assert_eq!(probe.outcome, Outcome::Unverified);
         assert!(probe.detail.contains("no loopback address has it free"), "{probe:?}");
     }

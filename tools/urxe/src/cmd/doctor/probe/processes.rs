@@ -8,11 +8,11 @@ use std::process::Command;
 use urxe_stack::driver::{Engine, EngineConfig, OpenEngineError};
 use urxe_stack::link::{LinkSpec, Source};
 
-use super::{Outcome as Verdict, Probe};
+use super::{Name, Probe};
 use crate::cmd::{CmdError, Outcome};
 use crate::output;
 
-const NAME: &str = "several processes on one address";
+const NAME: Name = Name("several processes on one address");
 const WITHOUT: &str =
     "one process for each address: give every process an address of its own, such as 127.x.y.z";
 
@@ -25,24 +25,22 @@ fn open(address: IpAddr) -> Result<Engine, OpenEngineError> {
 pub fn probe() -> Probe {
     let [.., high, low] = std::process::id().to_be_bytes();
     let address = IpAddr::V4(Ipv4Addr::new(127, 127, high, low.clamp(1, 254)));
-    let probe =
-        |outcome, detail: String, consequence| Probe::new(NAME, outcome, detail, consequence);
     let engine = match open(address) {
         Ok(engine) => engine,
         Err(error) => {
-            return probe(Verdict::Unverified, error.to_string(), "unknown until that is solved");
+            return NAME.unverified(error.to_string(), "unknown until that is solved");
         }
     };
     if let Some((call, errno)) = engine.alone() {
         let detail = format!("the system refuses {call}: {errno}");
-        return probe(Verdict::Limited, detail, WITHOUT).advise(
+        return NAME.limited(detail, WITHOUT).advise(
             "needs Linux with abstract local sockets, memory files and SO_REUSEPORT with BPF",
         );
     }
     let program = match std::env::current_exe() {
         Ok(program) => program,
         Err(error) => {
-            return probe(Verdict::Unverified, format!("no second process: {error}"), "unknown");
+            return NAME.unverified(format!("no second process: {error}"), "unknown");
         }
     };
     let joined = Command::new(program).args(["doctor", "--join", &address.to_string()]).output();
@@ -53,17 +51,13 @@ pub fn probe() -> Probe {
                 "a second process joined {address} in slot {slot}, beside slot {}",
                 engine.process_slot()
             );
-            probe(Verdict::Works, detail, "up to 64 processes of one user can share an address")
+            NAME.works(detail, "up to 64 processes of one user can share an address")
         }
         Ok(output) => {
             let told = String::from_utf8_lossy(&output.stderr);
-            probe(
-                Verdict::Limited,
-                format!("a second process could not join: {}", told.trim()),
-                WITHOUT,
-            )
+            NAME.limited(format!("a second process could not join: {}", told.trim()), WITHOUT)
         }
-        Err(error) => probe(Verdict::Unverified, format!("no second process: {error}"), "unknown"),
+        Err(error) => NAME.unverified(format!("no second process: {error}"), "unknown"),
     }
 }
 

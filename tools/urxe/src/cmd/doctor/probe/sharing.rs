@@ -8,7 +8,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use urxe_stack::sys::steering;
 use urxe_wire::ROCE_PORT;
 
-use super::{Outcome, PATIENCE, Probe, scratch_port, send, untried, wait_readable};
+use super::{Name, PATIENCE, Probe, scratch_port, send, untried, wait_readable};
 
 /// Sockets of the group that the steering probe makes: everybody's, and those of the first slots.
 const MEMBERS: u32 = 4;
@@ -19,7 +19,7 @@ fn shared_socket() -> io::Result<Socket> {
 
 /// Whether a packet reaches the socket that its destination QPN names.
 pub(super) fn steering() -> Probe {
-    const NAME: &str = "steering by QPN (SO_REUSEPORT, BPF)";
+    const NAME: Name = Name("steering by QPN (SO_REUSEPORT, BPF)");
     let without = "each process needs a loopback or interface address of its own";
     let sender = match scratch_port() {
         Ok(port) => port,
@@ -32,7 +32,7 @@ pub(super) fn steering() -> Probe {
     };
     let members = match group(address) {
         Ok(members) => members,
-        Err(error) => return Probe::new(NAME, Outcome::Limited, error.to_string(), without),
+        Err(error) => return NAME.limited(error.to_string(), without),
     };
     let mut found = Vec::new();
     for index in 0..MEMBERS {
@@ -48,7 +48,7 @@ pub(super) fn steering() -> Probe {
     if found.iter().zip(0..).all(|(&found, index)| found == Some(index)) {
         let detail =
             format!("{MEMBERS} sockets on one address each got the packets for their QPNs");
-        Probe::new(NAME, Outcome::Works, detail, "several processes can share one address")
+        NAME.works(detail, "several processes can share one address")
     } else {
         let list =
             found.iter().map(|found| found.map_or("none".to_owned(), |index| index.to_string()));
@@ -57,7 +57,7 @@ pub(super) fn steering() -> Probe {
             MEMBERS - 1,
             list.collect::<Vec<_>>().join(", ")
         );
-        Probe::new(NAME, Outcome::Limited, detail, without)
+        NAME.limited(detail, without)
             .advise("needs Linux 4.6 or newer, and no sandbox that emulates the network")
     }
 }
@@ -103,11 +103,9 @@ fn receive(mut socket: &Socket) -> Option<Vec<u8>> {
 
 /// Whether a socket bound to a group's address gets what is sent to the group.
 pub(super) fn multicast() -> Probe {
-    const NAME: &str = "multicast";
+    const NAME: Name = Name("multicast");
     let without = "unreliable datagrams to multicast groups do not work; all else does";
-    let failed = |what: &str, error: io::Error| {
-        Probe::new(NAME, Outcome::Limited, format!("{what}: {error}"), without)
-    };
+    let failed = |what: &str, error: io::Error| NAME.limited(format!("{what}: {error}"), without);
     // Of the block for use within an organisation (RFC 2365), differing by process.
     let [.., high, low] = std::process::id().to_be_bytes();
     let group = Ipv4Addr::new(239, 255, high, low);
@@ -140,12 +138,7 @@ pub(super) fn multicast() -> Probe {
         match receive(&receiver) {
             Some(received) if received == packet => {
                 let detail = format!("a socket bound to {group} got what was sent there");
-                return Probe::new(
-                    NAME,
-                    Outcome::Works,
-                    detail,
-                    "unreliable datagrams to groups work",
-                );
+                return NAME.works(detail, "unreliable datagrams to groups work");
             }
             Some(_) => {}
             None if wait_readable(&receiver, deadline) => {}
@@ -153,7 +146,7 @@ pub(super) fn multicast() -> Probe {
                 let detail = format!(
                     "nothing arrived at a socket bound to {group} on the loopback interface"
                 );
-                return Probe::new(NAME, Outcome::Limited, detail, without);
+                return NAME.limited(detail, without);
             }
         }
     }

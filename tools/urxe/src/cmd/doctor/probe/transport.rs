@@ -9,7 +9,7 @@ use urxe_stack::port::udp::{OpenPortError, PathErrorReason, UdpConfig, UdpPort};
 use urxe_wire::ROCE_PORT;
 
 use super::{
-    Arrival, Outcome, Probe, arrivals, marked, pair, scratch_port, send, untried, wait_readable,
+    Arrival, Name, Probe, arrivals, marked, pair, scratch_port, send, untried, wait_readable,
 };
 
 /// The effective user and the kernel. Informs; there is nothing to fail.
@@ -18,22 +18,19 @@ pub(super) fn user() -> Probe {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let detail = format!("effective user id {}, Linux {}", uid.as_raw(), release.trim());
     let consequence = if uid.is_root() { "root is not needed" } else { "no privilege is needed" };
-    Probe::new("user", Outcome::Works, detail, consequence)
+    Name("user").works(detail, consequence)
 }
 
 /// UDP port 4791, on a spare address and on 127.0.0.1, where the device that exists without
 /// configuration is.
 pub(super) fn port() -> Probe {
-    const NAME: &str = "UDP port 4791";
+    const NAME: Name = Name("UDP port 4791");
+    const NOTHING_ELSE: &str = "no RDMA over UDP from here; nothing else can be tried";
     let (a, b) = match (scratch_port(), scratch_port()) {
         (Ok(a), Ok(b)) => (a, b),
         (Err(error), _) | (_, Err(error)) => {
-            let probe = Probe::new(
-                NAME,
-                Outcome::Fails,
-                error.to_string(),
-                "no RDMA over UDP from here; nothing else can be tried",
-            );
+            let probe = NAME
+                .fails(error.to_string(), "no RDMA over UDP from here; nothing else can be tried");
             return match error {
                 OpenPortError::AddressInUse { .. } => probe.advise(
                     "find the owner with `ss -ulnp sport = :4791`; if it shows none, it is the kernel's rdma_rxe: \
@@ -48,31 +45,25 @@ pub(super) fn port() -> Probe {
     let sent = send(&a, b.address(), &packet, packet.len());
     let arrived = arrivals(&b, 1);
     if sent != SendOutcome::Sent || !arrived.iter().any(|arrival| arrival.bytes == packet) {
-        let why =
-            if a.counters().send_unreachable > 0 { "cannot be sent" } else { "does not arrive" };
-        return Probe::new(
-            NAME,
-            Outcome::Fails,
-            format!("the port opens, but a packet from {} to {} {why}", a.address(), b.address()),
-            "no RDMA over UDP from here; nothing else can be tried",
-        )
-        .advise(if a.counters().send_unreachable > 0 {
-            "bring the loopback interface up: `ip link set lo up`"
+        let (why, advice) = if a.counters().send_unreachable > 0 {
+            ("cannot be sent", "bring the loopback interface up: `ip link set lo up`")
         } else {
-            "look for a packet filter on the loopback interface: `nft list ruleset`, `iptables -L`"
-        });
+            let filter = "look for a packet filter on the loopback interface: `nft list \
+                          ruleset`, `iptables -L`";
+            ("does not arrive", filter)
+        };
+        let (from, to) = (a.address(), b.address());
+        let detail = format!("the port opens, but a packet from {from} to {to} {why}");
+        return NAME.fails(detail, NOTHING_ELSE).advise(advice);
     }
     match UdpPort::open(UdpConfig::new(IpAddr::V4(Ipv4Addr::LOCALHOST))) {
-        Ok(_) => Probe::new(
-            NAME,
-            Outcome::Works,
+        Ok(_) => NAME.works(
             "free on 127.0.0.1 and on the other loopback addresses; packets arrive",
             "RDMA over UDP works from here",
         ),
-        Err(error) => {
-            Probe::new(NAME, Outcome::Limited, error.to_string(), "a device needs another address")
-                .advise("name one, as in URXE_DEVICES=rxe0=127.0.0.2")
-        }
+        Err(error) => NAME
+            .limited(error.to_string(), "a device needs another address")
+            .advise("name one, as in URXE_DEVICES=rxe0=127.0.0.2"),
     }
 }
 
@@ -90,7 +81,7 @@ fn send_run(a: &UdpPort, b: &UdpPort) -> (SendOutcome, Vec<u8>, Vec<Arrival>) {
 
 /// Several packets a system call: UDP GSO.
 pub(super) fn gso() -> Probe {
-    const NAME: &str = "UDP GSO (many packets a send)";
+    const NAME: Name = Name("UDP GSO (many packets a send)");
     const WITHOUT: &str =
         "every packet takes a system call of its own: large messages are several times slower";
     const ADVICE: &str = "needs Linux 4.18 or newer, and no sandbox that emulates the network";
@@ -99,32 +90,26 @@ pub(super) fn gso() -> Probe {
         Err(probe) => return probe,
     };
     if !a.gso() {
-        return Probe::new(NAME, Outcome::Limited, "the kernel does not know UDP_SEGMENT", WITHOUT)
-            .advise(ADVICE);
+        return NAME.limited("the kernel does not know UDP_SEGMENT", WITHOUT).advise(ADVICE);
     }
     let (sent, bytes, arrived) = send_run(&a, &b);
     let whole: Vec<u8> = arrived.iter().flat_map(|arrival| arrival.bytes.clone()).collect();
     let packets: usize = arrived.iter().map(Arrival::packets).sum();
     if sent == SendOutcome::Sent && whole == bytes && packets == RUN_PACKETS {
         let detail = format!("{RUN_PACKETS} packets of {RUN_SEGMENT} bytes went out in one call");
-        Probe::new(
-            NAME,
-            Outcome::Works,
-            detail,
-            "large messages go out with up to 64 packets a system call",
-        )
+        NAME.works(detail, "large messages go out with up to 64 packets a system call")
     } else {
         let detail = format!(
             "a run of {RUN_PACKETS} packets in one call: {}, {packets} packets arrived",
             if sent == SendOutcome::Sent { "sent" } else { "refused" }
         );
-        Probe::new(NAME, Outcome::Limited, detail, WITHOUT).advise(ADVICE)
+        NAME.limited(detail, WITHOUT).advise(ADVICE)
     }
 }
 
 /// Several packets a receive call: UDP GRO.
 pub(super) fn gro() -> Probe {
-    const NAME: &str = "UDP GRO (many packets a receive)";
+    const NAME: Name = Name("UDP GRO (many packets a receive)");
     const WITHOUT: &str =
         "packets are received up to 8 a system call, each with its own cost in the kernel";
     const ADVICE: &str = "needs Linux 5.0 or newer, and no sandbox that emulates the network";
@@ -133,13 +118,10 @@ pub(super) fn gro() -> Probe {
         Err(probe) => return probe,
     };
     if !b.gro() {
-        return Probe::new(NAME, Outcome::Limited, "the kernel does not know UDP_GRO", WITHOUT)
-            .advise(ADVICE);
+        return NAME.limited("the kernel does not know UDP_GRO", WITHOUT).advise(ADVICE);
     }
     if !a.gso() {
-        return Probe::new(
-            NAME,
-            Outcome::Unverified,
+        return NAME.unverified(
             "the socket takes the option, but without GSO nothing merged can be sent on loopback",
             "peers' packets may arrive merged",
         );
@@ -152,26 +134,16 @@ pub(super) fn gro() -> Probe {
                 merged.packets(),
                 merged.segment_size
             );
-            Probe::new(
-                NAME,
-                Outcome::Works,
-                detail,
-                "large messages arrive with many packets a system call",
-            )
+            NAME.works(detail, "large messages arrive with many packets a system call")
         }
-        Some(_) => {
-            Probe::new(NAME, Outcome::Limited, "packets of one call arrived singly", WITHOUT)
-                .advise(ADVICE)
-        }
-        None => {
-            Probe::new(NAME, Outcome::Unverified, "no packet arrived", "unknown until GSO works")
-        }
+        Some(_) => NAME.limited("packets of one call arrived singly", WITHOUT).advise(ADVICE),
+        None => NAME.unverified("no packet arrived", "unknown until GSO works"),
     }
 }
 
 /// The error queue: what ICMP says of packets sent.
 pub(super) fn path_errors() -> Probe {
-    const NAME: &str = "ICMP errors (IP_RECVERR)";
+    const NAME: Name = Name("ICMP errors (IP_RECVERR)");
     let (a, b) = match pair(NAME) {
         Ok(pair) => pair,
         Err(probe) => return probe,
@@ -193,31 +165,26 @@ pub(super) fn path_errors() -> Probe {
         }
     }
     match found {
-        Some(error) if error.reason == PathErrorReason::PortUnreachable => Probe::new(
-            NAME,
-            Outcome::Works,
+        Some(error) if error.reason == PathErrorReason::PortUnreachable => NAME.works(
             format!("a packet to a closed port: \"{error}\""),
             "a peer that does not listen is told in the log and the counters",
         ),
-        Some(error) => Probe::new(
-            NAME,
-            Outcome::Limited,
+        Some(error) => NAME.limited(
             format!("a packet to a closed port: \"{error}\""),
             "the log may give other reasons than the true ones for lost packets",
         ),
-        None => Probe::new(
-            NAME,
-            Outcome::Limited,
-            "a packet to a closed port gave no error",
-            "a peer that does not listen shows only by exceeded retries",
-        )
-        .advise("look for a packet filter that drops ICMP: `nft list ruleset`"),
+        None => NAME
+            .limited(
+                "a packet to a closed port gave no error",
+                "a peer that does not listen shows only by exceeded retries",
+            )
+            .advise("look for a packet filter that drops ICMP: `nft list ruleset`"),
     }
 }
 
 /// IPv6 on ::1.
 pub(super) fn ipv6() -> Probe {
-    const NAME: &str = "IPv6";
+    const NAME: Name = Name("IPv6");
     let local = IpAddr::V6(Ipv6Addr::LOCALHOST);
     let without = "peers are reached over IPv4 only";
     let port = match UdpPort::open(UdpConfig::new(local)) {
@@ -225,12 +192,7 @@ pub(super) fn ipv6() -> Probe {
         // That is IPv6 at work for somebody.
         Err(OpenPortError::AddressInUse { .. }) => {
             let detail = format!("another process uses UDP port {ROCE_PORT} of ::1");
-            return Probe::new(
-                NAME,
-                Outcome::Works,
-                detail,
-                "IPv6 addresses work, ::1 itself is taken",
-            );
+            return NAME.works(detail, "IPv6 addresses work, ::1 itself is taken");
         }
         Err(
             error @ (OpenPortError::NoSuchAddress { .. } | OpenPortError::FamilyMissing { .. }),
@@ -241,37 +203,42 @@ pub(super) fn ipv6() -> Probe {
                 }
                 error => error.to_string(),
             };
-            return Probe::new(NAME, Outcome::Limited, detail, without)
-                .advise("if IPv6 is wanted: sysctl net.ipv6.conf.all.disable_ipv6=0 (and lo up); containers may lack it");
+            return NAME.limited(detail, without).advise(
+                "if IPv6 is wanted: sysctl net.ipv6.conf.all.disable_ipv6=0 (and lo up); \
+                     containers may lack it",
+            );
         }
         Err(error) => return untried(NAME, &error),
     };
     let packet = marked(64, 4);
     send(&port, local, &packet, packet.len());
     if arrivals(&port, 1).iter().any(|arrival| arrival.bytes == packet && arrival.from == local) {
-        Probe::new(NAME, Outcome::Works, "a packet over ::1 arrives", "IPv6 addresses work")
+        NAME.works("a packet over ::1 arrives", "IPv6 addresses work")
     } else {
-        Probe::new(NAME, Outcome::Limited, "a packet over ::1 does not arrive", without)
-            .advise("look for a packet filter on the loopback interface: `nft list ruleset`, `ip6tables -L`")
+        NAME.limited("a packet over ::1 does not arrive", without).advise(
+            "look for a packet filter on the loopback interface: `nft list ruleset`, `ip6tables \
+             -L`",
+        )
     }
 }
 
 /// Whether this machine tells of changes of its interfaces and addresses.
 pub(super) fn interface_changes() -> Probe {
-    const NAME: &str = "interface changes";
+    const NAME: Name = Name("interface changes");
     match Changes::watch() {
-        Ok(_) => Probe::new(
-            NAME,
-            Outcome::Works,
+        Ok(_) => NAME.works(
             "netlink tells of interfaces and addresses",
             "an open device's port and GID table follow them, and its events tell of it",
         ),
-        Err(error) => Probe::new(
-            NAME,
-            Outcome::Limited,
-            format!("netlink is refused: {error}"),
-            "an open device's port and GID table stay as they were when it was opened, and no event tells of changes",
-        )
-        .advise("allow sockets of family AF_NETLINK (seccomp filter, RestrictAddressFamilies= of systemd)"),
+        Err(error) => NAME
+            .limited(
+                format!("netlink is refused: {error}"),
+                "an open device's port and GID table stay as they were when it was opened, and \
+                 no event tells of changes",
+            )
+            .advise(
+                "allow sockets of family AF_NETLINK (seccomp filter, RestrictAddressFamilies= of \
+             systemd)",
+            ),
     }
 }
