@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use urxe::{
     Completion, CompletionQueue, ConnectOptions, Device, MemoryRegion, PathMtu, QpEndpoint,
-    QueuePair, RecvRequest, Remote, SendRequest,
+    QueuePair, RecvRequest, RegionSlice, SendRequest,
 };
 
 use super::datagrams::{Datagrams, QKEY};
@@ -37,46 +37,6 @@ pub struct EndpointConfig {
     pub timeout: u8,
     /// How it waits for completions.
     pub wait: Wait,
-}
-
-/// What a work request does.
-#[derive(Clone, Copy, Debug)]
-pub enum Work {
-    /// SEND.
-    Send,
-    /// RDMA WRITE.
-    Write {
-        /// Where to.
-        remote: Remote,
-    },
-    /// RDMA WRITE with immediate data, which tells the other end that it came.
-    WriteImm {
-        /// Where to.
-        remote: Remote,
-        /// What is told.
-        imm: u32,
-    },
-    /// RDMA READ.
-    Read {
-        /// Where from.
-        remote: Remote,
-    },
-    /// Fetch and add.
-    FetchAdd {
-        /// The eight bytes.
-        remote: Remote,
-        /// What is added.
-        add: u64,
-    },
-    /// Compare and swap.
-    CmpSwap {
-        /// The eight bytes.
-        remote: Remote,
-        /// What they should be.
-        compare: u64,
-        /// What takes their place.
-        swap: u64,
-    },
 }
 
 /// One end.
@@ -182,7 +142,7 @@ impl Endpoint {
     /// # Errors
     /// [`TrafficError`].
     pub fn post_recv(&self, wr_id: u64, offset: usize, len: usize) -> Result<(), TrafficError> {
-        let into = self.region.slice(offset..offset + len)?;
+        let into = self.slice(offset, len)?;
         let request = match &self.datagrams {
             Some(datagrams) => RecvRequest::new([datagrams.header(wr_id)?, into]),
             None => RecvRequest::new(into),
@@ -201,58 +161,32 @@ impl Endpoint {
         Ok((completion.byte_len as usize).saturating_sub(self.config.transport.header_len()))
     }
 
-    /// Posts one work request with the `len` bytes at `offset`.
+    /// The `len` bytes at `offset`, for a work request.
     ///
     /// # Errors
-    /// [`TrafficError`].
-    pub fn post(
-        &self,
-        wr_id: u64,
-        work: Work,
-        offset: usize,
-        len: usize,
-    ) -> Result<(), TrafficError> {
-        Ok(self.qp.post_send(&self.request(wr_id, work, offset, len)?)?)
+    /// [`TrafficError::Slice`].
+    pub fn slice(&self, offset: usize, len: usize) -> Result<RegionSlice<'_>, TrafficError> {
+        Ok(self.region.slice(offset..offset + len)?)
     }
 
-    /// Posts several work requests (identifier, work, offset) of `len` bytes each.
+    /// Posts one work request; a datagram goes to the peer.
     ///
     /// # Errors
-    /// [`TrafficError`].
-    pub fn post_batch(
-        &self,
-        works: impl Iterator<Item = (u64, Work, usize)>,
-        len: usize,
-    ) -> Result<(), TrafficError> {
-        let requests = works
-            .map(|(wr_id, work, offset)| self.request(wr_id, work, offset, len))
-            .collect::<Result<Vec<_>, _>>()?;
-        Ok(self.qp.post_send_batch(&requests)?)
-    }
-
-    fn request(
-        &self,
-        wr_id: u64,
-        work: Work,
-        offset: usize,
-        len: usize,
-    ) -> Result<SendRequest<'_>, TrafficError> {
-        let data = self.region.slice(offset..offset + len)?;
-        let request = match work {
-            Work::Send => SendRequest::send(data),
-            Work::Write { remote } => SendRequest::write(data, remote),
-            Work::WriteImm { remote, imm } => SendRequest::write_imm(data, remote, imm),
-            Work::Read { remote } => SendRequest::read(data, remote),
-            Work::FetchAdd { remote, add } => SendRequest::fetch_add(data, remote, add),
-            Work::CmpSwap { remote, compare, swap } => {
-                SendRequest::compare_swap(data, remote, compare, swap)
-            }
-        };
+    /// [`TrafficError::Post`].
+    pub fn post(&self, wr_id: u64, request: SendRequest<'_>) -> Result<(), TrafficError> {
         let request = match &self.datagrams {
             Some(datagrams) => datagrams.to_peer(request),
             None => request,
         };
-        Ok(request.wr_id(wr_id))
+        Ok(self.qp.post_send(&request.wr_id(wr_id))?)
+    }
+
+    /// Posts several work requests of a connection.
+    ///
+    /// # Errors
+    /// [`TrafficError::Batch`].
+    pub fn post_batch(&self, requests: &[SendRequest<'_>]) -> Result<(), TrafficError> {
+        Ok(self.qp.post_send_batch(requests)?)
     }
 
     /// The next completion, of whatever status; `None` when none came within `limit`.

@@ -16,9 +16,9 @@ mod echoes;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use urxe::{Completion, ConnectOptions, Device, PathMtu, Remote, RemoteRegion};
+use urxe::{Completion, ConnectOptions, Device, PathMtu, Remote, RemoteRegion, SendRequest};
 
-use super::endpoint::{Endpoint, EndpointConfig, Work};
+use super::endpoint::{Endpoint, EndpointConfig};
 use super::exchange::Address;
 use super::protocol::{Burst, Opened, Order, Setup};
 use super::report::{Report, Row};
@@ -319,9 +319,9 @@ impl Run {
     ) -> Result<Measured, PingpongError> {
         let mut measured = Measured::default();
         for (nr, (message, offset)) in (0..).zip(burst.slots()) {
-            let (work, offset) = self.work(operation, nr, offset);
+            let request = self.request(operation, nr, offset, offset, burst.size)?;
             let start = Instant::now();
-            self.endpoint.post(message, work, offset, burst.size)?;
+            self.endpoint.post(message, request)?;
             let completion = self.next()?;
             measured.each.push(start.elapsed());
             expect(&completion, message)?;
@@ -334,34 +334,41 @@ impl Run {
         operation: Operation,
         burst: Burst,
     ) -> Result<Measured, PingpongError> {
-        let works = (0..).zip(burst.slots()).map(|(nr, (message, offset))| {
-            let (work, offset) = self.work(operation, nr, offset);
-            (message, work, offset)
-        });
         let start = Instant::now();
-        self.endpoint.post_batch(works, burst.size)?;
+        let numbered = (0..).zip(burst.slots());
+        let requests = numbered.map(|(nr, (message, offset))| {
+            Ok(self.request(operation, nr, offset, offset, burst.size)?.wr_id(message))
+        });
+        self.endpoint.post_batch(&requests.collect::<Result<Vec<_>, TrafficError>>()?)?;
         for (message, _) in burst.slots() {
             expect(&self.next()?, message)?;
         }
         Ok(Measured { elapsed: start.elapsed(), ..Measured::default() })
     }
 
-    /// The work request of message `nr` of a burst, and where its bytes lie here.
-    fn work(&self, operation: Operation, nr: u32, offset: usize) -> (Work, usize) {
-        let remote = Remote { addr: self.remote.addr + offset as u64, ..self.remote };
-        match operation {
-            Operation::Send => (Work::Send, offset),
-            Operation::Write => (Work::Write { remote }, offset),
-            Operation::WriteImm => (Work::WriteImm { remote, imm: nr }, offset),
-            Operation::Read => (Work::Read { remote }, self.back + offset),
-            Operation::FetchAdd => {
-                (Work::FetchAdd { remote: self.remote, add: ADDEND }, self.back + offset)
-            }
+    /// The work request of message `nr` of a burst, whose bytes lie at offset `here` and `there`.
+    fn request(
+        &self,
+        operation: Operation,
+        nr: u32,
+        here: usize,
+        there: usize,
+        size: usize,
+    ) -> Result<SendRequest<'_>, TrafficError> {
+        let remote = Remote { addr: self.remote.addr + there as u64, ..self.remote };
+        let source = || self.endpoint.slice(here, size);
+        let target = || self.endpoint.slice(self.back + here, size);
+        Ok(match operation {
+            Operation::Send => SendRequest::send(source()?),
+            Operation::Write => SendRequest::write(source()?, remote),
+            Operation::WriteImm => SendRequest::write_imm(source()?, remote, nr),
+            Operation::Read => SendRequest::read(target()?, remote),
+            Operation::FetchAdd => SendRequest::fetch_add(target()?, self.remote, ADDEND),
             Operation::CmpSwap => {
                 let (compare, swap) = compare_and_swap(nr);
-                (Work::CmpSwap { remote: self.remote, compare, swap }, self.back + offset)
+                SendRequest::compare_swap(target()?, self.remote, compare, swap)
             }
-        }
+        })
     }
 
     /// Each atomic operation found what the one before it left, and the last left what it should.

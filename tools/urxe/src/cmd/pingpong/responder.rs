@@ -5,9 +5,9 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use urxe::{ConnectOptions, Device, PathMtu, Remote, RemoteRegion};
+use urxe::{ConnectOptions, Device, PathMtu, Remote, RemoteRegion, SendRequest};
 
-use super::endpoint::{Endpoint, EndpointConfig, Work};
+use super::endpoint::{Endpoint, EndpointConfig};
 use super::exchange::Address;
 use super::protocol::{Burst, Echo, Opened, Order, Setup};
 use super::transport::Transport;
@@ -157,14 +157,15 @@ impl Responder {
             if completion.opcode.is_receive() {
                 received += 1;
                 let len = endpoint.received(&completion)?;
-                let work = match (operation, completion.imm_data()) {
+                let data = endpoint.slice(offset, len)?;
+                let request = match (operation, completion.imm_data()) {
                     (Operation::WriteImm, Some(imm)) => {
                         let addr = parent.addr + (back + imm as usize * size) as u64;
-                        Work::WriteImm { remote: Remote { addr, ..parent }, imm }
+                        SendRequest::write_imm(data, Remote { addr, ..parent }, imm)
                     }
-                    _ => Work::Send,
+                    _ => SendRequest::send(data),
                 };
-                endpoint.post(completion.wr_id, work, offset, len)?;
+                endpoint.post(completion.wr_id, request)?;
             } else {
                 sent += 1;
                 if posted < count {

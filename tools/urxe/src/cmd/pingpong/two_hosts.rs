@@ -22,9 +22,9 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use urxe::{ConnectOptions, Device, Gid, PathMtu};
+use urxe::{ConnectOptions, Device, Gid, PathMtu, SendRequest};
 
-use super::endpoint::{Endpoint, EndpointConfig, Work};
+use super::endpoint::{Endpoint, EndpointConfig};
 use super::exchange::{self, Address, Exchange, ExchangeError};
 use super::summary::Summary;
 use super::transport::Transport;
@@ -410,7 +410,7 @@ impl<'a> Game<'a> {
     /// Sends the prepared message.
     fn send(&mut self, endpoint: &mut Endpoint) -> Result<(), PingpongError> {
         endpoint.region().write(0, &self.awaited)?;
-        endpoint.post(SEND, Work::Send, 0, self.plan.size)?;
+        endpoint.post(SEND, SendRequest::send(endpoint.slice(0, self.plan.size)?))?;
         Ok(())
     }
 }

@@ -11,12 +11,10 @@
 
 use std::time::Instant;
 
-use super::super::endpoint::Work;
 use super::super::protocol::{Burst, Echo, Order};
 use super::super::{PingpongError, Wrong, expect};
 use super::{Measured, Run};
 use crate::traffic::operation::Operation;
-use urxe::Remote;
 
 /// Bytes on the way at once, unless one message alone is longer.
 const BYTES_ON_THE_WAY: usize = 64 << 10;
@@ -55,9 +53,10 @@ impl Run {
                 && starts.len() - (returned as usize) < lanes as usize
             {
                 let nr = starts.len() as u32;
-                let work = self.outbound(operation, burst, nr, slots);
+                let at = |nr: u32| nr as usize * size;
+                let request = self.request(operation, nr, at(nr), at(nr % slots), size)?;
                 starts.push(Instant::now());
-                self.endpoint.post(first + u64::from(nr), work, nr as usize * size, size)?;
+                self.endpoint.post(first + u64::from(nr), request)?;
             }
             let completion = self.next()?;
             if !completion.opcode.is_receive() {
@@ -77,15 +76,6 @@ impl Run {
         }
         self.order(Order::EndEcho)?;
         Ok(measured)
-    }
-
-    fn outbound(&self, operation: Operation, burst: Burst, nr: u32, slots: u32) -> Work {
-        if operation != Operation::WriteImm {
-            return Work::Send;
-        }
-        let offset = (nr % slots) as usize * burst.size;
-        let remote = Remote { addr: self.remote.addr + offset as u64, ..self.remote };
-        Work::WriteImm { remote, imm: nr }
     }
 
     fn check_returned(
