@@ -36,7 +36,7 @@ struct Shared {
 struct Sending {
     posted: u64,
     done: u64,
-    said_all: bool,
+    is_ended: bool,
 }
 
 fn place(number: u64) -> std::ops::Range<usize> {
@@ -59,10 +59,10 @@ impl Messages {
     }
 
     /// Says one, of up to [`MESSAGE_MAX`] bytes; waits while as many are under way as may.
-    pub fn say(&self, message: &[u8]) -> Result<(), MessagesError> {
+    pub fn send(&self, message: &[u8]) -> Result<(), MessagesError> {
         let Shared { connection, outboxes, sending, .. } = &*self.shared;
         let mut sending = sending.lock().unwrap_or_else(PoisonError::into_inner);
-        if sending.said_all {
+        if sending.is_ended {
             return Err(MessagesError::Ended);
         }
         while sending.posted - sending.done >= DEPTH as u64 {
@@ -92,9 +92,9 @@ impl Messages {
 
     /// Says that there is no more, and waits until all has arrived.
     pub fn end_of_input(&self) -> Result<(), MessagesError> {
-        self.say(&[])?;
+        self.send(&[])?;
         let mut sending = self.shared.sending.lock().unwrap_or_else(PoisonError::into_inner);
-        sending.said_all = true;
+        sending.is_ended = true;
         while sending.done < sending.posted {
             self.one_done(&mut sending)?;
         }
@@ -103,17 +103,17 @@ impl Messages {
 
     /// The other end's next message; an empty one is its last. `None` when it has ended the
     /// connection.
-    pub fn hear(&self) -> Result<Option<Vec<u8>>, MessagesError> {
+    pub fn receive(&self) -> Result<Option<Vec<u8>>, MessagesError> {
         let Shared { connection, inboxes, .. } = &*self.shared;
-        let heard = connection.recv_cq().wait_one(None)?;
-        match heard.status {
+        let received = connection.recv_cq().wait_one(None)?;
+        match received.status {
             WcStatus::Success => {}
             WcStatus::WrFlushErr => return Ok(None),
             status => return Err(MessagesError::Failed { status }),
         }
-        let inbox = place(heard.wr_id);
-        let message = inboxes.read_vec(inbox.start, heard.byte_len as usize)?;
-        let again = RecvRequest::new(inboxes.slice(inbox)?).wr_id(heard.wr_id);
+        let inbox = place(received.wr_id);
+        let message = inboxes.read_vec(inbox.start, received.byte_len as usize)?;
+        let again = RecvRequest::new(inboxes.slice(inbox)?).wr_id(received.wr_id);
         connection.qp().post_recv(&again)?;
         Ok(Some(message))
     }

@@ -138,7 +138,7 @@ impl ListenArgs {
                 Messages::new(request.prepare(&channel::options())?).and_then(|messages| {
                     match is_transfer {
                         true => transfer::receive(&messages, from),
-                        false => talk(&messages, false),
+                        false => relay(&messages, false),
                     }
                 });
             if !self.keep {
@@ -154,11 +154,11 @@ impl ListenArgs {
 impl ConnectArgs {
     /// Connects and says all.
     pub fn run(self) -> Result<Outcome, CmdError> {
-        self.play()?;
+        self.connect()?;
         Ok(Outcome::Done)
     }
 
-    fn play(self) -> Result<(), MessagesError> {
+    fn connect(self) -> Result<(), MessagesError> {
         let said = if self.verify.is_some() { VERIFY } else { LINES };
         let mut options: Options =
             channel::options().private_data(said).timeout(Duration::from_secs(self.timeout));
@@ -168,19 +168,19 @@ impl ConnectArgs {
         let messages = Messages::new(cm::prepare((self.host.as_str(), self.port), &options)?)?;
         match self.verify {
             Some(size) => transfer::send(&messages, size.bytes() as u64),
-            None => talk(&messages, true),
+            None => relay(&messages, true),
         }
     }
 }
 
 /// Standard input to the other end, and what it says to standard output. `is_first`: this end's end
 /// of input ends all.
-fn talk(messages: &Messages, is_first: bool) -> Result<(), MessagesError> {
+fn relay(messages: &Messages, is_first: bool) -> Result<(), MessagesError> {
     if is_first {
         // What the other end says meanwhile is printed by another thread.
         return thread::scope(|threads| {
             let printing = threads.spawn(|| print(messages));
-            let said = say_input(messages);
+            let said = send_input(messages);
             let printed = printing.join().unwrap_or(Err(MessagesError::Ended));
             messages.disconnect();
             said.and(printed)
@@ -188,29 +188,29 @@ fn talk(messages: &Messages, is_first: bool) -> Result<(), MessagesError> {
     }
     // Not joined: its standard input may be a terminal, where nothing comes any more.
     let input = messages.clone();
-    thread::spawn(move || say_input_unless_ended(&input));
+    thread::spawn(move || send_input_unless_ended(&input));
     print(messages)?;
     messages.end_of_input()?;
     messages.wait_for_end();
     Ok(())
 }
 
-fn say_input(messages: &Messages) -> Result<(), MessagesError> {
+fn send_input(messages: &Messages) -> Result<(), MessagesError> {
     let mut buffer = vec![0; MESSAGE_MAX];
     let mut input = io::stdin().lock();
     loop {
         match input.read(&mut buffer)? {
             0 => return messages.end_of_input(),
-            len => messages.say(&buffer[..len])?,
+            len => messages.send(&buffer[..len])?,
         }
     }
 }
 
-fn say_input_unless_ended(messages: &Messages) {
+fn send_input_unless_ended(messages: &Messages) {
     let mut buffer = vec![0; MESSAGE_MAX];
     let mut input = io::stdin().lock();
     while let Ok(len @ 1..) = input.read(&mut buffer) {
-        if messages.say(&buffer[..len]).is_err() {
+        if messages.send(&buffer[..len]).is_err() {
             return;
         }
     }
@@ -219,7 +219,7 @@ fn say_input_unless_ended(messages: &Messages) {
 /// Prints what comes until the other end has said all.
 fn print(messages: &Messages) -> Result<(), MessagesError> {
     let mut out = io::stdout().lock();
-    while let Some(message) = messages.hear()? {
+    while let Some(message) = messages.receive()? {
         if message.is_empty() {
             return Ok(());
         }

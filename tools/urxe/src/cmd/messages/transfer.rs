@@ -18,11 +18,11 @@ pub fn send(messages: &Messages, total: u64) -> Result<(), MessagesError> {
     while at < total {
         let len = (total - at).min(MESSAGE_MAX as u64);
         let message: Vec<u8> = (at..at + len).map(pattern).collect();
-        messages.say(&message)?;
+        messages.send(&message)?;
         at += len;
     }
     messages.end_of_input()?;
-    let answer = messages.hear()?.ok_or(MessagesError::Ended)?;
+    let answer = messages.receive()?.ok_or(MessagesError::Ended)?;
     let counted = answer.first_chunk().map_or(0, |count| u64::from_be_bytes(*count));
     messages.disconnect();
     if counted != total {
@@ -37,7 +37,7 @@ pub fn receive(messages: &Messages, from: SocketAddr) -> Result<(), MessagesErro
     let began = Instant::now();
     let mut total = 0;
     loop {
-        let message = messages.hear()?.ok_or(MessagesError::Ended)?;
+        let message = messages.receive()?.ok_or(MessagesError::Ended)?;
         if message.is_empty() {
             break;
         }
@@ -48,7 +48,7 @@ pub fn receive(messages: &Messages, from: SocketAddr) -> Result<(), MessagesErro
         total += message.len() as u64;
     }
     let took = began.elapsed();
-    messages.say(&u64::to_be_bytes(total))?;
+    messages.send(&u64::to_be_bytes(total))?;
     messages.wait_for_end();
     println!("{from}: received {}", figures(total, took));
     Ok(())

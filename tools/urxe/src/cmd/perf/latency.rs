@@ -30,22 +30,22 @@ use crate::traffic::operation::Operation;
 /// [`PerfError`].
 pub fn ask(end: &End, lanes: &mut Lanes, limit: Limit) -> Result<Sample, PerfError> {
     let _affinity = CpuAffinity::to(Side::Asks);
-    let mut player = Player::new(end)?;
+    let mut ping_pong = PingPong::new(end)?;
     let mut latencies = Latencies::new();
     let factor = if end.case.operation.is_ping_pong() { 0.5 } else { 1.0 };
     let goal = if let Limit::Messages(messages) = limit { messages } else { u64::MAX };
     let start = Instant::now();
     while latencies.len() < goal {
         let before = Instant::now();
-        player.play(end, lanes)?;
-        player.hear(end, lanes, lanes.lanes[0].sent, &mut || Ok(false))?;
+        ping_pong.send_next(end, lanes)?;
+        ping_pong.wait_for(end, lanes, lanes.lanes[0].sent, &mut || Ok(false))?;
         let now = Instant::now();
         latencies.record(now - before);
         if limit.time().is_some_and(|time| now - start >= time) {
             break;
         }
     }
-    player.settle(end, lanes)?;
+    ping_pong.settle(end, lanes)?;
     let sample = Sample::timed(&latencies);
     Ok(Sample { usec: sample.usec.map(|times| times.times(factor)), ..sample })
 }
@@ -60,14 +60,14 @@ pub fn answer(
     mut is_over: impl FnMut() -> Result<bool, PerfError>,
 ) -> Result<(), PerfError> {
     let _affinity = CpuAffinity::to(Side::Answers);
-    let mut player = Player::new(end)?;
-    while player.hear(end, lanes, lanes.lanes[0].sent + 1, &mut is_over)? {
-        player.play(end, lanes)?;
+    let mut ping_pong = PingPong::new(end)?;
+    while ping_pong.wait_for(end, lanes, lanes.lanes[0].sent + 1, &mut is_over)? {
+        ping_pong.send_next(end, lanes)?;
     }
-    player.settle(end, lanes)
+    ping_pong.settle(end, lanes)
 }
 
-struct Player<'a> {
+struct PingPong<'a> {
     sends: Vec<SendRequest<'a>>,
     receives: Vec<Vec<RecvRequest<'a>>>,
     /// Where in the region the last byte of the peer's message shows.
@@ -76,7 +76,7 @@ struct Player<'a> {
     remote: RemoteRegion,
 }
 
-impl<'a> Player<'a> {
+impl<'a> PingPong<'a> {
     fn new(end: &'a End) -> Result<Self, PerfError> {
         let Case { operation, size, .. } = end.case;
         let receives = if operation.is_received() { vec![end.receives(0)?] } else { Vec::new() };
@@ -92,7 +92,7 @@ impl<'a> Player<'a> {
     }
 
     /// Sends the next message.
-    fn play(&mut self, end: &End, lanes: &mut Lanes) -> Result<(), PerfError> {
+    fn send_next(&mut self, end: &End, lanes: &mut Lanes) -> Result<(), PerfError> {
         while lanes.lanes[0].outstanding >= end.case.depth {
             self.take(end, lanes)?;
         }
@@ -132,7 +132,7 @@ impl<'a> Player<'a> {
 
     /// Waits for the peer's `nr`-th message, or the answer to one's own; `false` if it is over
     /// before.
-    fn hear(
+    fn wait_for(
         &mut self,
         end: &End,
         lanes: &mut Lanes,

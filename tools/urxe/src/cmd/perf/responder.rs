@@ -30,7 +30,7 @@ pub fn of_parent() -> io::Result<()> {
 /// Obeys until there are no more orders. `own` is the device to open where orders name none.
 ///
 /// # Errors
-/// Nobody hears the answers.
+/// The answers are not read.
 pub fn obey(
     from: impl BufRead + Send + 'static,
     to: &mut dyn Write,
@@ -133,12 +133,12 @@ impl Responder<'_> {
         let is_over = || stop.load(Ordering::Acquire);
         let result = match self.session(session)? {
             Work::Floor(end) => {
-                say(to, &())?;
+                send(to, &())?;
                 end.answer(&is_over).map(|(_, received)| received)
             }
             Work::Verbs(of) => {
                 of.begin()?;
-                say(to, &())?;
+                send(to, &())?;
                 serve(of, to, &is_over).map(|()| Sample::default())
             }
         };
@@ -166,8 +166,8 @@ impl Responder<'_> {
     }
 }
 
-/// Says something to the end that measures.
-fn say(to: &mut dyn Write, what: &impl Serialize) -> Result<(), PerfError> {
+/// Sends something to the end that measures.
+fn send(to: &mut dyn Write, what: &impl Serialize) -> Result<(), PerfError> {
     answer(to, Ok::<_, PerfError>(what)).map_err(|error| PerfError::Host {
         doing: "nobody hears",
         at: "the answers".to_owned(),
@@ -183,7 +183,7 @@ fn serve(
 ) -> Result<(), PerfError> {
     if of.end.case.bidirectional {
         let sample = of.ask(of.end.case.limit)?;
-        say(to, &(sample, of.lanes.sent()))?;
+        send(to, &(sample, of.lanes.sent()))?;
         return of.answer(|| Ok(is_over()));
     }
     if of.is_active_target() { of.answer(|| Ok(is_over())) } else { Ok(()) }

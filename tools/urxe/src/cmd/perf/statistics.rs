@@ -69,12 +69,22 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
+    /// Makes each time from the function that returns it.
+    fn each(of: impl Fn(fn(&Self) -> f64) -> f64) -> Self {
+        Self {
+            min: of(|times| times.min),
+            p50: of(|times| times.p50),
+            p90: of(|times| times.p90),
+            p99: of(|times| times.p99),
+            p999: of(|times| times.p999),
+            max: of(|times| times.max),
+            mean: of(|times| times.mean),
+        }
+    }
+
     /// All times multiplied.
     pub fn times(self, factor: f64) -> Self {
-        let Self { min, p50, p90, p99, p999, max, mean } = self;
-        let [min, p50, p90, p99, p999, max, mean] =
-            [min, p50, p90, p99, p999, max, mean].map(|time| time * factor);
-        Self { min, p50, p90, p99, p999, max, mean }
+        Self::each(|time| time(&self) * factor)
     }
 }
 
@@ -132,19 +142,11 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
 pub fn median_sample(rounds: &[Sample]) -> Sample {
     let of = |field: fn(&Sample) -> f64| median(rounds.iter().map(field));
     let times: Vec<Quantiles> = rounds.iter().filter_map(|round| round.usec).collect();
-    let time = |field: fn(&Quantiles) -> f64| median(times.iter().map(field));
+    let median_times = || Quantiles::each(|time| median(times.iter().map(time)));
     Sample {
         gbps: of(|round| round.gbps),
         mmps: of(|round| round.mmps),
-        usec: (!times.is_empty()).then(|| Quantiles {
-            min: time(|times| times.min),
-            p50: time(|times| times.p50),
-            p90: time(|times| times.p90),
-            p99: time(|times| times.p99),
-            p999: time(|times| times.p999),
-            max: time(|times| times.max),
-            mean: time(|times| times.mean),
-        }),
+        usec: (!times.is_empty()).then(median_times),
         messages: rounds.iter().map(|round| round.messages).sum(),
         lost: of(|round| round.lost),
     }

@@ -67,7 +67,7 @@ pub fn run(
     let new = |gid_index| Ends::new(plan, device, gid_index, qps);
     let ends = plan.meet(device, told, new)?;
     let start = Instant::now();
-    let verified = ends.play(plan)?;
+    let verified = ends.run(plan)?;
     let elapsed = start.elapsed();
     // The last acknowledgements may get lost, and the peer would then ask for them.
     std::thread::sleep(LINGER);
@@ -122,7 +122,7 @@ impl Ends {
     }
 
     /// Until all messages have come and gone; how many came, every byte of each right.
-    fn play(mut self, plan: &Plan) -> Result<u32, PingpongError> {
+    fn run(mut self, plan: &Plan) -> Result<u32, PingpongError> {
         let (total, qps) = (plan.iterations, self.lanes.len() as u32);
         let is_client = plan.role != Role::Server;
         let (mut receives, mut received, mut sent) = (plan.rx_depth, 0, 0);

@@ -133,7 +133,7 @@ impl Plan {
         let endpoint = |gid_index| self.endpoint(device.clone(), gid_index);
         let mut endpoint = self.meet(&device, told, endpoint)?;
         let start = Instant::now();
-        Game::new(self).play(&mut endpoint)?;
+        MessageLoop::new(self).run(&mut endpoint)?;
         let elapsed = start.elapsed();
         // The last acknowledgement may get lost, and the peer would then ask for it.
         std::thread::sleep(LINGER);
@@ -297,7 +297,7 @@ enum Mode {
 }
 
 /// The messages of a run.
-struct Game<'a> {
+struct MessageLoop<'a> {
     plan: &'a Plan,
     mode: Mode,
     received: u32,
@@ -307,7 +307,7 @@ struct Game<'a> {
     scratch: Vec<u8>,
 }
 
-impl<'a> Game<'a> {
+impl<'a> MessageLoop<'a> {
     fn new(plan: &'a Plan) -> Self {
         let mode = if plan.role == Role::Server { Mode::Unknown } else { Mode::Returned };
         let blank = vec![0; plan.size];
@@ -315,7 +315,7 @@ impl<'a> Game<'a> {
     }
 
     /// Until all messages have come and gone.
-    fn play(mut self, endpoint: &mut Endpoint) -> Result<(), PingpongError> {
+    fn run(mut self, endpoint: &mut Endpoint) -> Result<(), PingpongError> {
         let total = self.plan.iterations;
         let (mut receives, mut posted) = (self.plan.rx_depth, 0);
         // What has to complete before the next SEND.

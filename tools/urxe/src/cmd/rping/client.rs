@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<(), RpingError> {
         for memory in [&source, &sink] {
             args.debug(|| format!("ping {ping}: announces {}", memory.remote()));
             peer.announce(memory.remote())?;
-            if peer.hear()?.is_none() {
+            if peer.receive()?.is_none() {
                 return Err(ended);
             }
         }

@@ -55,7 +55,7 @@ impl Peer {
     }
 
     /// Waits for the other end's announcement; `None` when it has ended the connection.
-    pub fn hear(&self) -> Result<Option<RemoteRegion>, RpingError> {
+    pub fn receive(&self) -> Result<Option<RemoteRegion>, RpingError> {
         let Some(message) = complete(self.connection.recv_cq(), "the receive")? else {
             return Ok(None);
         };

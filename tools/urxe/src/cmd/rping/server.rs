@@ -38,7 +38,7 @@ fn serve(args: &Args, request: ConnectRequest) -> Result<(), RpingError> {
     // It is the server that reads and writes: nobody else needs a right to it.
     let buffer = peer.connection.pd().allocate(MAX_SIZE as usize, Access::LOCAL_WRITE)?;
     let go_ahead = RemoteRegion { addr: 0, len: 0, rkey: Rkey(0) };
-    while let Some(source) = peer.hear()? {
+    while let Some(source) = peer.receive()? {
         args.debug(|| format!("reads {source}"));
         let len = source.len as usize;
         peer.perform("the READ", &SendRequest::read(buffer.slice(..len)?, source))?;
@@ -49,7 +49,7 @@ fn serve(args: &Args, request: ConnectRequest) -> Result<(), RpingError> {
             out.flush()?;
         }
         peer.announce(go_ahead)?;
-        let Some(sink) = peer.hear()? else {
+        let Some(sink) = peer.receive()? else {
             return Err(RpingError::Ended { when: "amid a ping" });
         };
         args.debug(|| format!("writes {sink}"));
