@@ -91,32 +91,30 @@ impl fmt::Display for QpType {
     }
 }
 
-/// State of a queue pair (`enum ibv_qp_state`; IBTA vol. 1, 10.3.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum QpState {
-    /// As created; nothing can be posted.
-    #[default]
-    Reset = 0,
-    /// Receives can be posted, packets are dropped.
-    Init = 1,
-    /// Ready to receive.
-    Rtr = 2,
-    /// Ready to send.
-    Rts = 3,
-    /// The send queue finishes what it has begun, and begins nothing.
-    Sqd = 4,
-    /// A send failed on an unreliable queue pair; receiving goes on.
-    Sqe = 5,
-    /// All that is posted is flushed.
-    Err = 6,
+crate::named_enum! {
+    /// State of a queue pair (`enum ibv_qp_state`; IBTA vol. 1, 10.3.1).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum QpState: as_str {
+        /// As created; nothing can be posted.
+        #[default]
+        Reset = 0 => "RESET",
+        /// Receives can be posted, packets are dropped.
+        Init = 1 => "INIT",
+        /// Ready to receive.
+        Rtr = 2 => "RTR",
+        /// Ready to send.
+        Rts = 3 => "RTS",
+        /// The send queue finishes what it has begun, and begins nothing.
+        Sqd = 4 => "SQD",
+        /// A send failed on an unreliable queue pair; receiving goes on.
+        Sqe = 5 => "SQE",
+        /// All that is posted is flushed.
+        Err = 6 => "ERR",
+    }
 }
 
 impl QpState {
-    /// Every state, in the order of its number.
-    pub const ALL: [Self; 7] =
-        [Self::Reset, Self::Init, Self::Rtr, Self::Rts, Self::Sqd, Self::Sqe, Self::Err];
-
     /// The number in `enum ibv_qp_state`.
     #[must_use]
     pub const fn number(self) -> u8 {
@@ -127,26 +125,6 @@ impl QpState {
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL.get(usize::try_from(number).ok()?).copied()
-    }
-
-    /// The name.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Reset => "RESET",
-            Self::Init => "INIT",
-            Self::Rtr => "RTR",
-            Self::Rts => "RTS",
-            Self::Sqd => "SQD",
-            Self::Sqe => "SQE",
-            Self::Err => "ERR",
-        }
-    }
-}
-
-impl fmt::Display for QpState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
     }
 }
 
@@ -203,17 +181,19 @@ impl fmt::Display for PathMtu {
     }
 }
 
-/// State of the alternate path (`enum ibv_mig_state`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum PathMigState {
-    /// The connection is where it shall be.
-    #[default]
-    Migrated = 0,
-    /// The alternate path is to be made ready.
-    Rearm = 1,
-    /// The alternate path is ready.
-    Armed = 2,
+crate::named_enum! {
+    /// State of the alternate path (`enum ibv_mig_state`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum PathMigState: as_str {
+        /// The connection is where it shall be.
+        #[default]
+        Migrated = 0 => "MIGRATED",
+        /// The alternate path is to be made ready.
+        Rearm = 1 => "REARM",
+        /// The alternate path is ready.
+        Armed = 2 => "ARMED",
+    }
 }
 
 impl PathMigState {
@@ -232,16 +212,6 @@ impl PathMigState {
             2 => Some(Self::Armed),
             _ => None,
         }
-    }
-}
-
-impl fmt::Display for PathMigState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Migrated => "MIGRATED",
-            Self::Rearm => "REARM",
-            Self::Armed => "ARMED",
-        })
     }
 }
 

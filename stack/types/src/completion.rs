@@ -7,97 +7,69 @@
 //! Of a completion in error only `wr_id`, `status` and `qp_num` mean something; in libibverbs
 //! `vendor_err` as well, which is 0 here.
 
-use std::fmt;
-
 use urxe_wire::{Qpn, Rkey};
 
 #[cfg(test)]
 mod tests;
 
-/// Outcome of a work request (`enum ibv_wc_status`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum WcStatus {
-    /// The work request was carried out.
-    #[default]
-    Success = 0,
-    /// A message does not fit the posted buffers or the operation's limits.
-    LocLenErr = 1,
-    /// The queue pair could not carry out the request, for a reason inside it.
-    LocQpOpErr = 2,
-    /// Inconsistency of an end-to-end context (reliable datagrams; does not occur here).
-    LocEecOpErr = 3,
-    /// A local scatter-gather entry names no memory that this queue pair may use that way.
-    LocProtErr = 4,
-    /// The queue pair entered the error state before the request was carried out.
-    WrFlushErr = 5,
-    /// A memory window could not be bound.
-    MwBindErr = 6,
-    /// The responder's answer makes no sense.
-    BadRespErr = 7,
-    /// A remote operation (WRITE with immediate) failed the local access checks.
-    LocAccessErr = 8,
-    /// The responder says that the request is invalid.
-    RemInvReqErr = 9,
-    /// The responder says that the memory may not be used that way.
-    RemAccessErr = 10,
-    /// The responder could not carry out the request, for a reason inside it.
-    RemOpErr = 11,
-    /// No answer came, however often the request was sent.
-    RetryExcErr = 12,
-    /// The responder had no receive posted, however often the request was sent.
-    RnrRetryExcErr = 13,
-    /// Reliable datagrams only; does not occur here.
-    LocRddViolErr = 14,
-    /// Reliable datagrams only; does not occur here.
-    RemInvRdReqErr = 15,
-    /// The responder aborted the operation.
-    RemAbortErr = 16,
-    /// Reliable datagrams only; does not occur here.
-    InvEecnErr = 17,
-    /// Reliable datagrams only; does not occur here.
-    InvEecStateErr = 18,
-    /// The device failed.
-    FatalErr = 19,
-    /// Reliable datagrams only; does not occur here.
-    RespTimeoutErr = 20,
-    /// None of the other reasons.
-    GeneralErr = 21,
-    /// Tag matching failed (does not occur here).
-    TmErr = 22,
-    /// Tag matching left the rendezvous to software (does not occur here).
-    TmRndvIncomplete = 23,
+crate::named_enum! {
+    /// Outcome of a work request (`enum ibv_wc_status`), named as by `ibv_wc_status_str`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum WcStatus: as_str {
+        /// The work request was carried out.
+        #[default]
+        Success = 0 => "success",
+        /// A message does not fit the posted buffers or the operation's limits.
+        LocLenErr = 1 => "local length error",
+        /// The queue pair could not carry out the request, for a reason inside it.
+        LocQpOpErr = 2 => "local QP operation error",
+        /// Inconsistency of an end-to-end context (reliable datagrams; does not occur here).
+        LocEecOpErr = 3 => "local EE context operation error",
+        /// A local scatter-gather entry names no memory that this queue pair may use that way.
+        LocProtErr = 4 => "local protection error",
+        /// The queue pair entered the error state before the request was carried out.
+        WrFlushErr = 5 => "Work Request Flushed Error",
+        /// A memory window could not be bound.
+        MwBindErr = 6 => "memory management operation error",
+        /// The responder's answer makes no sense.
+        BadRespErr = 7 => "bad response error",
+        /// A remote operation (WRITE with immediate) failed the local access checks.
+        LocAccessErr = 8 => "local access error",
+        /// The responder says that the request is invalid.
+        RemInvReqErr = 9 => "remote invalid request error",
+        /// The responder says that the memory may not be used that way.
+        RemAccessErr = 10 => "remote access error",
+        /// The responder could not carry out the request, for a reason inside it.
+        RemOpErr = 11 => "remote operation error",
+        /// No answer came, however often the request was sent.
+        RetryExcErr = 12 => "transport retry counter exceeded",
+        /// The responder had no receive posted, however often the request was sent.
+        RnrRetryExcErr = 13 => "RNR retry counter exceeded",
+        /// Reliable datagrams only; does not occur here.
+        LocRddViolErr = 14 => "local RDD violation error",
+        /// Reliable datagrams only; does not occur here.
+        RemInvRdReqErr = 15 => "remote invalid RD request",
+        /// The responder aborted the operation.
+        RemAbortErr = 16 => "aborted error",
+        /// Reliable datagrams only; does not occur here.
+        InvEecnErr = 17 => "invalid EE context number",
+        /// Reliable datagrams only; does not occur here.
+        InvEecStateErr = 18 => "invalid EE context state",
+        /// The device failed.
+        FatalErr = 19 => "fatal error",
+        /// Reliable datagrams only; does not occur here.
+        RespTimeoutErr = 20 => "response timeout error",
+        /// None of the other reasons.
+        GeneralErr = 21 => "general error",
+        /// Tag matching failed (does not occur here).
+        TmErr = 22 => "TM error",
+        /// Tag matching left the rendezvous to software (does not occur here).
+        TmRndvIncomplete = 23 => "TM software rendezvous",
+    }
 }
 
 impl WcStatus {
-    /// Every status, in the order of its number.
-    pub const ALL: [Self; 24] = [
-        Self::Success,
-        Self::LocLenErr,
-        Self::LocQpOpErr,
-        Self::LocEecOpErr,
-        Self::LocProtErr,
-        Self::WrFlushErr,
-        Self::MwBindErr,
-        Self::BadRespErr,
-        Self::LocAccessErr,
-        Self::RemInvReqErr,
-        Self::RemAccessErr,
-        Self::RemOpErr,
-        Self::RetryExcErr,
-        Self::RnrRetryExcErr,
-        Self::LocRddViolErr,
-        Self::RemInvRdReqErr,
-        Self::RemAbortErr,
-        Self::InvEecnErr,
-        Self::InvEecStateErr,
-        Self::FatalErr,
-        Self::RespTimeoutErr,
-        Self::GeneralErr,
-        Self::TmErr,
-        Self::TmRndvIncomplete,
-    ];
-
     /// The number in `enum ibv_wc_status`.
     #[must_use]
     pub const fn number(self) -> u8 {
@@ -115,96 +87,45 @@ impl WcStatus {
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Success)
     }
-
-    /// What `ibv_wc_status_str` answers.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::LocLenErr => "local length error",
-            Self::LocQpOpErr => "local QP operation error",
-            Self::LocEecOpErr => "local EE context operation error",
-            Self::LocProtErr => "local protection error",
-            Self::WrFlushErr => "Work Request Flushed Error",
-            Self::MwBindErr => "memory management operation error",
-            Self::BadRespErr => "bad response error",
-            Self::LocAccessErr => "local access error",
-            Self::RemInvReqErr => "remote invalid request error",
-            Self::RemAccessErr => "remote access error",
-            Self::RemOpErr => "remote operation error",
-            Self::RetryExcErr => "transport retry counter exceeded",
-            Self::RnrRetryExcErr => "RNR retry counter exceeded",
-            Self::LocRddViolErr => "local RDD violation error",
-            Self::RemInvRdReqErr => "remote invalid RD request",
-            Self::RemAbortErr => "aborted error",
-            Self::InvEecnErr => "invalid EE context number",
-            Self::InvEecStateErr => "invalid EE context state",
-            Self::FatalErr => "fatal error",
-            Self::RespTimeoutErr => "response timeout error",
-            Self::GeneralErr => "general error",
-            Self::TmErr => "TM error",
-            Self::TmRndvIncomplete => "TM software rendezvous",
-        }
-    }
 }
 
-impl fmt::Display for WcStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+crate::named_enum! {
+    /// Kind of the completed work request (`enum ibv_wc_opcode`, without hardware tag matching),
+    /// named as there.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum WcOpcode: as_str {
+        /// SEND of any kind.
+        #[default]
+        Send = 0 => "IBV_WC_SEND",
+        /// RDMA WRITE, with or without immediate data.
+        RdmaWrite = 1 => "IBV_WC_RDMA_WRITE",
+        /// RDMA READ.
+        RdmaRead = 2 => "IBV_WC_RDMA_READ",
+        /// Atomic compare-and-swap.
+        CompSwap = 3 => "IBV_WC_COMP_SWAP",
+        /// Atomic fetch-and-add.
+        FetchAdd = 4 => "IBV_WC_FETCH_ADD",
+        /// Memory window bind.
+        BindMw = 5 => "IBV_WC_BIND_MW",
+        /// Local invalidation of a key.
+        LocalInv = 6 => "IBV_WC_LOCAL_INV",
+        /// Segmented send of a datagram queue pair (does not occur here).
+        Tso = 7 => "IBV_WC_TSO",
+        /// FLUSH.
+        Flush = 8 => "IBV_WC_FLUSH",
+        /// ATOMIC WRITE.
+        AtomicWrite = 9 => "IBV_WC_ATOMIC_WRITE",
+        /// Fast registration (the number is the kernel's; libibverbs has none).
+        RegMr = 10 => "IB_WC_REG_MR",
+        /// A receive that a SEND consumed.
+        Recv = 128 => "IBV_WC_RECV",
+        /// A receive that an RDMA WRITE with immediate data consumed.
+        RecvRdmaWithImm = 129 => "IBV_WC_RECV_RDMA_WITH_IMM",
     }
-}
-
-/// Kind of the completed work request (`enum ibv_wc_opcode`, without hardware tag matching).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum WcOpcode {
-    /// SEND of any kind.
-    #[default]
-    Send = 0,
-    /// RDMA WRITE, with or without immediate data.
-    RdmaWrite = 1,
-    /// RDMA READ.
-    RdmaRead = 2,
-    /// Atomic compare-and-swap.
-    CompSwap = 3,
-    /// Atomic fetch-and-add.
-    FetchAdd = 4,
-    /// Memory window bind.
-    BindMw = 5,
-    /// Local invalidation of a key.
-    LocalInv = 6,
-    /// Segmented send of a datagram queue pair (does not occur here).
-    Tso = 7,
-    /// FLUSH.
-    Flush = 8,
-    /// ATOMIC WRITE.
-    AtomicWrite = 9,
-    /// Fast registration (the number is the kernel's; libibverbs has none).
-    RegMr = 10,
-    /// A receive that a SEND consumed.
-    Recv = 128,
-    /// A receive that an RDMA WRITE with immediate data consumed.
-    RecvRdmaWithImm = 129,
 }
 
 impl WcOpcode {
-    /// Every opcode.
-    pub const ALL: [Self; 13] = [
-        Self::Send,
-        Self::RdmaWrite,
-        Self::RdmaRead,
-        Self::CompSwap,
-        Self::FetchAdd,
-        Self::BindMw,
-        Self::LocalInv,
-        Self::Tso,
-        Self::Flush,
-        Self::AtomicWrite,
-        Self::RegMr,
-        Self::Recv,
-        Self::RecvRdmaWithImm,
-    ];
-
     /// The number in `enum ibv_wc_opcode`.
     #[must_use]
     pub const fn number(self) -> u8 {
@@ -215,32 +136,6 @@ impl WcOpcode {
     #[must_use]
     pub const fn is_receive(self) -> bool {
         self.number() & Self::Recv.number() != 0
-    }
-
-    /// The name in libibverbs.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Send => "IBV_WC_SEND",
-            Self::RdmaWrite => "IBV_WC_RDMA_WRITE",
-            Self::RdmaRead => "IBV_WC_RDMA_READ",
-            Self::CompSwap => "IBV_WC_COMP_SWAP",
-            Self::FetchAdd => "IBV_WC_FETCH_ADD",
-            Self::BindMw => "IBV_WC_BIND_MW",
-            Self::LocalInv => "IBV_WC_LOCAL_INV",
-            Self::Tso => "IBV_WC_TSO",
-            Self::Flush => "IBV_WC_FLUSH",
-            Self::AtomicWrite => "IBV_WC_ATOMIC_WRITE",
-            Self::RegMr => "IB_WC_REG_MR",
-            Self::Recv => "IBV_WC_RECV",
-            Self::RecvRdmaWithImm => "IBV_WC_RECV_RDMA_WITH_IMM",
-        }
-    }
-}
-
-impl fmt::Display for WcOpcode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
     }
 }
 

@@ -29,6 +29,7 @@ pub mod counters;
 pub mod errno;
 pub mod ids;
 pub mod limits;
+mod named_enum;
 pub mod owner;
 pub mod port;
 pub mod qpn;

@@ -5,76 +5,35 @@
 //! drivers/infiniband/core/cm.c. What is in no row is refused: a call with an error, a MAD by
 //! dropping it under a counter.
 
-use std::fmt;
-
 #[cfg(test)]
 mod tests;
 
-/// Where a communication is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)]
-pub enum CmState {
-    /// Nothing is under way: it failed, was refused, or is over.
-    Idle,
-    ReqSent,
-    ReqRcvd,
-    MraReqSent,
-    MraReqRcvd,
-    RepSent,
-    RepRcvd,
-    MraRepSent,
-    MraRepRcvd,
-    Established,
-    DreqSent,
-    DreqRcvd,
-    /// Over; waits until no packet of it can be on its way any more.
-    Timewait,
-    SidrReqSent,
-    SidrReqRcvd,
+urxe_types::named_enum! {
+    /// State of a communication (`enum ib_cm_state`), named as there without the prefix.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[allow(missing_docs)]
+    pub enum CmState: name {
+        /// Nothing is under way: it failed, was refused, or is over.
+        Idle => "IDLE",
+        ReqSent => "REQ_SENT",
+        ReqRcvd => "REQ_RCVD",
+        MraReqSent => "MRA_REQ_SENT",
+        MraReqRcvd => "MRA_REQ_RCVD",
+        RepSent => "REP_SENT",
+        RepRcvd => "REP_RCVD",
+        MraRepSent => "MRA_REP_SENT",
+        MraRepRcvd => "MRA_REP_RCVD",
+        Established => "ESTABLISHED",
+        DreqSent => "DREQ_SENT",
+        DreqRcvd => "DREQ_RCVD",
+        /// Over; waits until no packet of it can be on its way any more.
+        Timewait => "TIMEWAIT",
+        SidrReqSent => "SIDR_REQ_SENT",
+        SidrReqRcvd => "SIDR_REQ_RCVD",
+    }
 }
 
 impl CmState {
-    /// All of them.
-    pub const ALL: [Self; 15] = [
-        Self::Idle,
-        Self::ReqSent,
-        Self::ReqRcvd,
-        Self::MraReqSent,
-        Self::MraReqRcvd,
-        Self::RepSent,
-        Self::RepRcvd,
-        Self::MraRepSent,
-        Self::MraRepRcvd,
-        Self::Established,
-        Self::DreqSent,
-        Self::DreqRcvd,
-        Self::Timewait,
-        Self::SidrReqSent,
-        Self::SidrReqRcvd,
-    ];
-
-    /// The name in listings, the kernel's without its prefix.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Idle => "IDLE",
-            Self::ReqSent => "REQ_SENT",
-            Self::ReqRcvd => "REQ_RCVD",
-            Self::MraReqSent => "MRA_REQ_SENT",
-            Self::MraReqRcvd => "MRA_REQ_RCVD",
-            Self::RepSent => "REP_SENT",
-            Self::RepRcvd => "REP_RCVD",
-            Self::MraRepSent => "MRA_REP_SENT",
-            Self::MraRepRcvd => "MRA_REP_RCVD",
-            Self::Established => "ESTABLISHED",
-            Self::DreqSent => "DREQ_SENT",
-            Self::DreqRcvd => "DREQ_RCVD",
-            Self::Timewait => "TIMEWAIT",
-            Self::SidrReqSent => "SIDR_REQ_SENT",
-            Self::SidrReqRcvd => "SIDR_REQ_RCVD",
-        }
-    }
-
     /// Whether a stranger asked and the program has not answered yet.
     pub(super) const fn is_pending(self) -> bool {
         matches!(self, Self::ReqRcvd | Self::MraReqSent | Self::SidrReqRcvd)
@@ -94,12 +53,6 @@ impl CmState {
     /// forgotten this communication.
     pub(super) const fn holds_remote_qp(self) -> bool {
         !matches!(self, Self::Idle | Self::Timewait | Self::SidrReqSent | Self::SidrReqRcvd)
-    }
-}
-
-impl fmt::Display for CmState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

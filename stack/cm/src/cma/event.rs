@@ -1,89 +1,40 @@
 //! What programs are told (`struct rdma_cm_event`).
 
-use std::fmt;
-
 use urxe_wire::{QKey, Qpn};
 
 use super::{CmaId, Membership};
 use urxe_types::attr::AddressVector;
 
-/// What happened (`enum rdma_cm_event_type`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-#[allow(missing_docs)]
-pub enum CmaEventType {
-    AddrResolved = 0,
-    AddrError = 1,
-    RouteResolved = 2,
-    RouteError = 3,
-    ConnectRequest = 4,
-    ConnectResponse = 5,
-    ConnectError = 6,
-    Unreachable = 7,
-    Rejected = 8,
-    Established = 9,
-    Disconnected = 10,
-    DeviceRemoval = 11,
-    MulticastJoin = 12,
-    MulticastError = 13,
-    AddrChange = 14,
-    TimewaitExit = 15,
+urxe_types::named_enum! {
+    /// The kind of an event (`enum rdma_cm_event_type`), named as there without the prefix.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    #[allow(missing_docs)]
+    pub enum CmaEventType: name {
+        AddrResolved = 0 => "ADDR_RESOLVED",
+        AddrError = 1 => "ADDR_ERROR",
+        RouteResolved = 2 => "ROUTE_RESOLVED",
+        RouteError = 3 => "ROUTE_ERROR",
+        ConnectRequest = 4 => "CONNECT_REQUEST",
+        ConnectResponse = 5 => "CONNECT_RESPONSE",
+        ConnectError = 6 => "CONNECT_ERROR",
+        Unreachable = 7 => "UNREACHABLE",
+        Rejected = 8 => "REJECTED",
+        Established = 9 => "ESTABLISHED",
+        Disconnected = 10 => "DISCONNECTED",
+        DeviceRemoval = 11 => "DEVICE_REMOVAL",
+        MulticastJoin = 12 => "MULTICAST_JOIN",
+        MulticastError = 13 => "MULTICAST_ERROR",
+        AddrChange = 14 => "ADDR_CHANGE",
+        TimewaitExit = 15 => "TIMEWAIT_EXIT",
+    }
 }
 
 impl CmaEventType {
-    /// All of them, by their numbers.
-    pub const ALL: [Self; 16] = [
-        Self::AddrResolved,
-        Self::AddrError,
-        Self::RouteResolved,
-        Self::RouteError,
-        Self::ConnectRequest,
-        Self::ConnectResponse,
-        Self::ConnectError,
-        Self::Unreachable,
-        Self::Rejected,
-        Self::Established,
-        Self::Disconnected,
-        Self::DeviceRemoval,
-        Self::MulticastJoin,
-        Self::MulticastError,
-        Self::AddrChange,
-        Self::TimewaitExit,
-    ];
-
     /// The number in `enum rdma_cm_event_type`.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
-    }
-
-    /// Its name, librdmacm's without the prefix.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::AddrResolved => "ADDR_RESOLVED",
-            Self::AddrError => "ADDR_ERROR",
-            Self::RouteResolved => "ROUTE_RESOLVED",
-            Self::RouteError => "ROUTE_ERROR",
-            Self::ConnectRequest => "CONNECT_REQUEST",
-            Self::ConnectResponse => "CONNECT_RESPONSE",
-            Self::ConnectError => "CONNECT_ERROR",
-            Self::Unreachable => "UNREACHABLE",
-            Self::Rejected => "REJECTED",
-            Self::Established => "ESTABLISHED",
-            Self::Disconnected => "DISCONNECTED",
-            Self::DeviceRemoval => "DEVICE_REMOVAL",
-            Self::MulticastJoin => "MULTICAST_JOIN",
-            Self::MulticastError => "MULTICAST_ERROR",
-            Self::AddrChange => "ADDR_CHANGE",
-            Self::TimewaitExit => "TIMEWAIT_EXIT",
-        }
-    }
-}
-
-impl fmt::Display for CmaEventType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

@@ -28,118 +28,63 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// What happened (`enum ibv_event_type`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum AsyncEventType {
-    /// A completion queue overran.
-    CqErr = 0,
-    /// A queue pair entered the error state for a reason that no work completion can tell.
-    QpFatal = 1,
-    /// A responder met an invalid request and its queue pair entered the error state.
-    QpReqErr = 2,
-    /// A responder met a request that its memory does not allow and its queue pair entered the
-    /// error state.
-    QpAccessErr = 3,
-    /// A packet arrived on a queue pair in RTR.
-    CommEst = 4,
-    /// A queue pair in SQD finished what it had begun to send.
-    SqDrained = 5,
-    /// A connection moved to its alternate path.
-    PathMig = 6,
-    /// A connection could not move to its alternate path.
-    PathMigErr = 7,
-    /// The device failed.
-    DeviceFatal = 8,
-    /// The port came up.
-    PortActive = 9,
-    /// The port went down.
-    PortErr = 10,
-    /// The port's LID changed.
-    LidChange = 11,
-    /// The port's partition key table changed.
-    PkeyChange = 12,
-    /// The port's subnet manager changed.
-    SmChange = 13,
-    /// A shared receive queue failed. Never raised here: such a queue is memory of this process, of
-    /// which no part can fail by itself. A receive that names memory it may not use fails the queue
-    /// pair that took it, as the specification has it for the responder, and leaves the queue to
-    /// the others.
-    SrqErr = 14,
-    /// A shared receive queue holds fewer requests than its limit.
-    SrqLimitReached = 15,
-    /// A queue pair on a shared receive queue will take no more from it.
-    QpLastWqeReached = 16,
-    /// The subnet manager asks for a new registration.
-    ClientReregister = 17,
-    /// The port's GID table changed.
-    GidChange = 18,
-    /// A work queue failed.
-    WqFatal = 19,
+urxe_types::named_enum! {
+    /// The kind of an asynchronous event (`enum ibv_event_type`), named as by `ibv_event_type_str`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum AsyncEventType: as_str {
+        /// A completion queue overran.
+        CqErr = 0 => "CQ error",
+        /// A queue pair entered the error state for a reason that no work completion can tell.
+        QpFatal = 1 => "local work queue catastrophic error",
+        /// A responder met an invalid request and its queue pair entered the error state.
+        QpReqErr = 2 => "invalid request local work queue error",
+        /// A responder met a request that its memory does not allow and its queue pair entered the
+        /// error state.
+        QpAccessErr = 3 => "local access violation work queue error",
+        /// A packet arrived on a queue pair in RTR.
+        CommEst = 4 => "communication established",
+        /// A queue pair in SQD finished what it had begun to send.
+        SqDrained = 5 => "send queue drained",
+        /// A connection moved to its alternate path.
+        PathMig = 6 => "path migrated",
+        /// A connection could not move to its alternate path.
+        PathMigErr = 7 => "path migration request error",
+        /// The device failed.
+        DeviceFatal = 8 => "local catastrophic error",
+        /// The port came up.
+        PortActive = 9 => "port active",
+        /// The port went down.
+        PortErr = 10 => "port error",
+        /// The port's LID changed.
+        LidChange = 11 => "LID change",
+        /// The port's partition key table changed.
+        PkeyChange = 12 => "P_Key change",
+        /// The port's subnet manager changed.
+        SmChange = 13 => "SM change",
+        /// A shared receive queue failed. Never raised here: such a queue is memory of this process, of
+        /// which no part can fail by itself. A receive that names memory it may not use fails the queue
+        /// pair that took it, as the specification has it for the responder, and leaves the queue to
+        /// the others.
+        SrqErr = 14 => "SRQ catastrophic error",
+        /// A shared receive queue holds fewer requests than its limit.
+        SrqLimitReached = 15 => "SRQ limit reached",
+        /// A queue pair on a shared receive queue will take no more from it.
+        QpLastWqeReached = 16 => "last WQE reached",
+        /// The subnet manager asks for a new registration.
+        ClientReregister = 17 => "client reregistration",
+        /// The port's GID table changed.
+        GidChange = 18 => "GID table change",
+        /// A work queue failed.
+        WqFatal = 19 => "WQ fatal",
+    }
 }
 
 impl AsyncEventType {
-    /// Every type, in the order of its number.
-    pub const ALL: [Self; 20] = [
-        Self::CqErr,
-        Self::QpFatal,
-        Self::QpReqErr,
-        Self::QpAccessErr,
-        Self::CommEst,
-        Self::SqDrained,
-        Self::PathMig,
-        Self::PathMigErr,
-        Self::DeviceFatal,
-        Self::PortActive,
-        Self::PortErr,
-        Self::LidChange,
-        Self::PkeyChange,
-        Self::SmChange,
-        Self::SrqErr,
-        Self::SrqLimitReached,
-        Self::QpLastWqeReached,
-        Self::ClientReregister,
-        Self::GidChange,
-        Self::WqFatal,
-    ];
-
     /// The number in `enum ibv_event_type`.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
-    }
-
-    /// What `ibv_event_type_str` answers.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::CqErr => "CQ error",
-            Self::QpFatal => "local work queue catastrophic error",
-            Self::QpReqErr => "invalid request local work queue error",
-            Self::QpAccessErr => "local access violation work queue error",
-            Self::CommEst => "communication established",
-            Self::SqDrained => "send queue drained",
-            Self::PathMig => "path migrated",
-            Self::PathMigErr => "path migration request error",
-            Self::DeviceFatal => "local catastrophic error",
-            Self::PortActive => "port active",
-            Self::PortErr => "port error",
-            Self::LidChange => "LID change",
-            Self::PkeyChange => "P_Key change",
-            Self::SmChange => "SM change",
-            Self::SrqErr => "SRQ catastrophic error",
-            Self::SrqLimitReached => "SRQ limit reached",
-            Self::QpLastWqeReached => "last WQE reached",
-            Self::ClientReregister => "client reregistration",
-            Self::GidChange => "GID table change",
-            Self::WqFatal => "WQ fatal",
-        }
-    }
-}
-
-impl fmt::Display for AsyncEventType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
     }
 }
 
