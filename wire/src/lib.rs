@@ -35,7 +35,7 @@
 //! | `gid` | GIDs and IP addresses |
 //! | [`mad`] | MADs of communication management: how two programs agree on a connection |
 //! | [`error`] | every reason why bytes are not a packet |
-//! | [`frame`] | Ethernet, VLAN, IP and UDP around a packet: build, parse, the ICRC by the letter |
+//! | `frame` (feature `frames`) | Ethernet, VLAN, IP and UDP around a packet: build, parse, the ICRC by the letter |
 //! | [`pcapng`] | blocks of a capture file, as bytes |
 //! | [`display`] | packets for people |
 //!
@@ -82,6 +82,7 @@ pub mod display;
 pub mod ecn;
 pub mod error;
 mod feth;
+#[cfg(feature = "frames")]
 pub mod frame;
 mod gid;
 mod grh;
@@ -104,6 +105,7 @@ pub use bth::Bth;
 pub use deth::Deth;
 pub use error::{EmitError, ParseError};
 pub use feth::{Feth, PlacementType, ReservedLevel, SelectivityLevel};
+#[cfg(feature = "frames")]
 pub use frame::{Frame, FrameError, FrameRepr, IpRepr, LinkRepr};
 pub use gid::{Gid, GidParseError};
 pub use grh::Grh;

@@ -172,6 +172,7 @@ mod tests {
     }
 
     /// Against pnet_packet, which knows nothing of this file.
+    #[cfg(feature = "frames")]
     #[test]
     fn an_ipv4_header_stands_in_the_last_twenty_bytes_with_a_right_checksum() {
         use crate::frame::{Frame, FrameRepr, IpRepr};
@@ -187,6 +188,7 @@ mod tests {
         assert_eq!(header[20..], frame[..20]);
     }
 
+    #[cfg(feature = "frames")]
     #[test]
     fn an_ipv6_header_is_the_packets_own() {
         use crate::frame::{FrameRepr, IpRepr};

@@ -10,7 +10,7 @@
 //! | `urxe-device` | [`cq`], [`device`], [`path`], [`qp`], [`srq`] |
 //! | `urxe-cm` | [`cm`], [`cma`] |
 //! | `urxe-sim` | [`port::sim`], [`port::faults`] |
-//! | `urxe-io` | [`link`], [`sys`], [`port::udp`], [`port::sharing`], [`port::tap`] |
+//! | `urxe-io` | [`link`], [`sys`], [`port::udp`], [`port::sharing`], `port::tap` (feature `capture`) |
 //!
 //! The protocol core (memory, device, cm) is sans-IO: it takes packets, time and the program's
 //! calls, and gives packets, completions and the next deadline. It has no socket, no thread, no
@@ -28,7 +28,9 @@ pub use urxe_types::{errors, rng, sync, time};
 
 /// Where packets come and go: the traits of a port, and the ports.
 pub mod port {
-    pub use urxe_io::{sharing, tap, udp};
+    #[cfg(feature = "capture")]
+    pub use urxe_io::tap;
+    pub use urxe_io::{sharing, udp};
     pub use urxe_sim::{self as sim, impairment as faults};
     pub use urxe_types::port::*;
 }

@@ -197,7 +197,7 @@ fn the_tap_records_the_headers_that_are_on_the_wire() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("sent.pcapng");
     let tap = Arc::new(Tap::create(&path).unwrap());
-    let a = UdpPort::open(UdpConfig { tap: Some(Arc::clone(&tap)), ..UdpConfig::new(A) }).unwrap();
+    let a = UdpPort::open(UdpConfig { tap: Some(tap.clone()), ..UdpConfig::new(A) }).unwrap();
     let _b = open(B);
     let bytes = run_bytes(A, B, 5 * 1064 + 20, 1064);
     let sent = run(A, B, &bytes, 1064);

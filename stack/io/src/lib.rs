@@ -5,7 +5,7 @@
 //! | [`link`] | which devices there are: names, addresses, interfaces |
 //! | [`sharing`] | several processes on one address |
 //! | [`sys`] | the system calls that no crate offers in the shape needed here |
-//! | [`tap`] | a pcapng capture of what passes a port |
+//! | `tap` (feature `capture`) | a pcapng capture of what passes a port |
 //! | [`udp`] | a port over a UDP socket |
 //!
 //! `unsafe` stands in [`sys`] only.
@@ -14,5 +14,6 @@
 pub mod link;
 pub mod sharing;
 pub mod sys;
+#[cfg(feature = "capture")]
 pub mod tap;
 pub mod udp;

@@ -49,7 +49,6 @@ use crate::sys::address::RawAddress;
 use crate::sys::control::Control;
 use crate::sys::fork::Guarded;
 use crate::sys::{clock, message, option};
-use crate::tap::Tap;
 use counters::Counters;
 use errors::LogLimit;
 use senders::Senders;
@@ -88,7 +87,7 @@ pub struct UdpPort {
     is_gone: AtomicBool,
     counters: Counters,
     log_limit: LogLimit,
-    tap: Option<Arc<Tap>>,
+    tap: Option<Arc<dyn PacketTap>>,
 }
 
 impl UdpPort {

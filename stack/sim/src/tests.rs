@@ -206,7 +206,7 @@ fn runs_that_a_socket_would_refuse_are_refused() {
 }
 
 /// Counts the packets that it observes.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct CountingTap {
     sent: AtomicU64,
     received: AtomicU64,

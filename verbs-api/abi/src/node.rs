@@ -72,7 +72,7 @@ impl Node {
             after_progress: Some(Arc::clone(&router) as Arc<dyn AfterProgress>),
         };
         let connections = Some(Arc::clone(connections()));
-        let (tap, faults) = (tap()?, faults()?);
+        let (tap, faults) = (tap()?.map(|tap| tap as _), faults()?);
         let (direct, ecn) = (switch(DIRECT, true)?, switch(ECN, true)?);
         let copies =
             if switch(CHECKED_COPIES, false)? { CopyMode::Checked } else { CopyMode::Direct };

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+#[cfg(feature = "capture")]
+use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use urxe_stack::link::{
 };
 use urxe_stack::memory::{CopyMode, DmError};
 use urxe_stack::port::faults::FaultSpec;
+#[cfg(feature = "capture")]
 use urxe_stack::port::tap::Tap;
 use urxe_stack::qp::attr::PathMtu;
 use urxe_stack::rng::Chance;
@@ -106,6 +109,7 @@ pub fn devices() -> Result<Vec<DeviceInfo>, LinkError> {
 #[derive(Clone, Debug, Default)]
 pub struct DeviceBuilder {
     config: EngineConfig,
+    #[cfg(feature = "capture")]
     capture: Option<PathBuf>,
 }
 
@@ -223,14 +227,16 @@ impl DeviceBuilder {
         self
     }
 
-    /// Records every packet in this file, as pcapng with whole frames; replaces what the file held.
+    /// Records every packet in this file (feature `capture`), as pcapng with whole frames; replaces what the file held.
+    #[cfg(feature = "capture")]
     #[must_use]
     pub fn capture(mut self, path: impl AsRef<Path>) -> Self {
         self.capture = Some(path.as_ref().to_owned());
         self
     }
 
-    /// Records every packet in a tap, which other devices may share.
+    /// Records every packet in a tap (feature `capture`), which other devices may share.
+    #[cfg(feature = "capture")]
     #[must_use]
     pub fn tap(mut self, tap: Arc<Tap>) -> Self {
         self.config.tap = Some(tap);
@@ -281,6 +287,7 @@ impl DeviceBuilder {
         spec: &LinkSpec,
         service: Arc<Service>,
     ) -> Result<Device, OpenError> {
+        #[cfg(feature = "capture")]
         if let Some(path) = self.capture {
             let tap = Tap::create(&path).map_err(|error| OpenError::Capture { path, error })?;
             self.config.tap = Some(Arc::new(tap));

@@ -135,6 +135,7 @@ pub use urxe_stack::memory::{
 };
 pub use urxe_stack::port::faults::{FaultError, FaultSpec};
 pub use urxe_stack::port::groups::JoinError;
+#[cfg(feature = "capture")]
 pub use urxe_stack::port::tap::Tap;
 pub use urxe_stack::qp::attr::{
     AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType,

@@ -12,8 +12,8 @@ use crate::device::{IcrcPolicy, Limits};
 use crate::link::LinkError;
 use crate::memory::CopyMode;
 use crate::path::EARLY_TIMEOUT_MIN;
+use crate::port::PacketTap;
 use crate::port::faults::FaultSpec;
-use crate::port::tap::Tap;
 use crate::port::udp::OpenPortError;
 use crate::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct EngineConfig {
     /// How bytes of registered memory move.
     pub copies: CopyMode,
     /// Where to record all packets.
-    pub tap: Option<Arc<Tap>>,
+    pub tap: Option<Arc<dyn PacketTap>>,
     /// Where keys, numbers and first PSNs come from; of the operating system if `None`.
     pub seed: Option<u64>,
     /// What the device can do.

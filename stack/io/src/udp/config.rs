@@ -15,8 +15,8 @@ use super::senders::Senders;
 use super::{Counters, LogLimit, UdpPort, needs_scope};
 use crate::sys::fork::{Guarded, guard};
 use crate::sys::{option, socket};
-use crate::tap::Tap;
 use urxe_types::owner::Owner;
+use urxe_types::port::PacketTap;
 use urxe_types::port::groups::JoinError;
 use urxe_types::sync::Arc;
 use urxe_types::sync::atomic::AtomicBool;
@@ -49,7 +49,7 @@ pub struct UdpConfig {
     /// Receive merged datagrams where the kernel can.
     pub gro: bool,
     /// Records what passes.
-    pub tap: Option<Arc<Tap>>,
+    pub tap: Option<Arc<dyn PacketTap>>,
 }
 
 impl UdpConfig {

@@ -142,7 +142,7 @@ impl<'a> Datagrams<'a> {
 }
 
 /// An observer of the packets that pass a port, for example a capture.
-pub trait PacketTap: Send + Sync {
+pub trait PacketTap: std::fmt::Debug + Send + Sync {
     /// Observes a run that is about to be sent at `wall_ns`, nanoseconds since 1970.
     fn sent(&self, wall_ns: u64, run: &Run<'_>);
 

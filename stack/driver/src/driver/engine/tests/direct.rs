@@ -201,7 +201,7 @@ fn a_message_that_nobody_has_room_for_waits_for_the_receive() {
 fn captures_tell_of_each_packet_twice_as_over_sockets() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let tap = Arc::new(Tap::create(file.path()).unwrap());
-    let (a, b) = pair(36, &EngineConfig { tap: Some(Arc::clone(&tap)), ..EngineConfig::default() });
+    let (a, b) = pair(36, &EngineConfig { tap: Some(tap.clone()), ..EngineConfig::default() });
     a.post(SendOp::Write { remote: b.remote() }, 40_000);
     a.poll_one();
     let ((sent_a, ..), (sent_b, ..)) = (packets(&a), packets(&b));

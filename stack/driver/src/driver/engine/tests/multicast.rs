@@ -255,7 +255,7 @@ fn a_capture_has_what_was_sent_and_every_copy_that_came() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("groups.pcapng");
     let tap = Arc::new(Tap::create(&file).unwrap());
-    let a = Member::new(1, EngineConfig { tap: Some(Arc::clone(&tap)), ..config() });
+    let a = Member::new(1, EngineConfig { tap: Some(tap.clone()), ..config() });
     a.listen(group, 5);
     a.say(group, 0..5);
     a.hear(5);
