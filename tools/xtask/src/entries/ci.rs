@@ -1,8 +1,10 @@
-//! Everything, in the order in which it fails soonest; in the end two lanes side by side.
+//! Everything: first what fails soonest, then two lanes side by side.
 //!
-//! The lane of Debian's programs and of kernels waits more than it computes: a guest has one
-//! processor, and a program that is to start is given time. The lane of other compiler flags only
-//! computes, in target folders of its own; it gets what the first leaves over.
+//! The lane of tests in time has the machine: tests, Debian's programs and kernels wait more than
+//! they compute, since a guest has one processor and a program needs time to start. The computing
+//! lane runs at the lowest priority, in target folders of its own, and gets the rest of the
+//! processors. Its tasks measure no time. Those that share the folder of the tests come last, when
+//! the other lane builds little: cargo locks the folder while it builds.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,19 +21,19 @@ use crate::run::{Runner, Tally, target_folder};
 type Call = (&'static str, &'static [&'static str]);
 
 /// What goes first, alone.
-const FIRST: [Call; 7] = [
-    ("fmt", &[]),
-    ("clippy", &[]),
-    ("doc", &[]),
+const FIRST: [Call; 2] = [("fmt", &[]), ("clippy", &[])];
+/// The lane of tests in time.
+const TIMED: [Call; 6] = [
     ("test", &[]),
-    ("sim", &[]),
     ("allocations", &[]),
     ("budget", &[]),
+    ("programs", &[]),
+    ("namespace", &[]),
+    ("kernel", &[]),
 ];
-/// Then these.
-const WAITING: [Call; 3] = [("programs", &[]), ("namespace", &[]), ("kernel", &[])];
-/// Beside them, of the lowest priority, since nothing of it measures time.
-const COMPUTING: [Call; 3] = [("loom", &[]), ("asan", &[]), ("fuzz", &["20"])];
+/// The computing lane.
+const COMPUTING: [Call; 5] =
+    [("loom", &[]), ("asan", &[]), ("fuzz", &["10"]), ("sim", &[]), ("doc", &[])];
 
 /// How an entry ended.
 pub struct Outcome {
@@ -48,18 +50,18 @@ pub fn ci(arguments: &[String], runner: &mut Runner) -> Result<()> {
     let ours = |_: &str| Ok(Runner { incremental: false, ..Runner::default() });
     let mut outcomes = lane(&FIRST, ours, &has_failed);
     if !has_failed.load(Ordering::Relaxed) {
-        let (waited, computed) = thread::scope(|scope| {
+        let (timed, computed) = thread::scope(|scope| {
             let computing = scope.spawn(|| lane(&COMPUTING, logged, &has_failed));
-            (lane(&WAITING, ours, &has_failed), computing.join())
+            (lane(&TIMED, ours, &has_failed), computing.join())
         });
-        outcomes.extend(waited);
+        outcomes.extend(timed);
         // What was said there comes in one piece.
         for outcome in computed.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
             println!("{}", fs::read_to_string(log(outcome.name))?);
             outcomes.push(outcome);
         }
     }
-    let all = FIRST.iter().chain(&WAITING).chain(&COMPUTING).map(|(name, _)| *name);
+    let all = FIRST.iter().chain(&TIMED).chain(&COMPUTING).map(|(name, _)| *name);
     finish(outcomes, all, runner)
 }
 
@@ -141,7 +143,7 @@ mod tests {
 
     #[test]
     fn every_name_is_an_entry() {
-        for (name, _) in FIRST.iter().chain(&WAITING).chain(&COMPUTING) {
+        for (name, _) in FIRST.iter().chain(&TIMED).chain(&COMPUTING) {
             assert!(entry(name).is_ok(), "{name}");
         }
     }
