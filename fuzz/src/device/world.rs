@@ -73,6 +73,33 @@ pub struct World {
     scratch: ReceiveScratch,
 }
 
+/// Returns the attributes that all queue pairs of the setup have.
+fn attributes(setup: &Setup) -> QpAttr {
+    let mtu = PathMtu::ALL[usize::from(setup.mtu) / 100];
+    let access = Access::from_bits_truncate(u32::from(setup.access)) & REMOTE;
+    let access = if setup.access == 0 { REMOTE } else { access };
+    let psn = |by: u32| {
+        Psn::new(
+            if setup.psn < 128 { 0x00ff_fff8 } else { u32::from(setup.psn) << 12 }.wrapping_add(by),
+        )
+    };
+    QpAttr {
+        port_num: 1,
+        access_flags: access,
+        path_mtu: mtu,
+        rq_psn: psn(0),
+        sq_psn: psn(u32::from(setup.psn)),
+        max_rd_atomic: setup.max_rd_atomic % 9,
+        max_dest_rd_atomic: setup.max_dest_rd_atomic % 9,
+        min_rnr_timer: setup.timeout % 32,
+        timeout: setup.timeout % 32,
+        retry_cnt: setup.retry_cnt % 8,
+        rnr_retry: setup.rnr_retry % 8,
+        qkey: QKEY,
+        ..QpAttr::default()
+    }
+}
+
 impl World {
     pub fn new(setup: &Setup) -> Self {
         let mut config = DeviceConfig::new(vec![Gid::from_ip(OWN.into())], 7);
@@ -89,30 +116,7 @@ impl World {
         let buffer = Arc::new(Buffer::new(end).expect("memory"));
         buffer.write(0, &PATTERN[..end]).expect("inside");
         let cq = device.create_cq(if setup.small_cq { 6 } else { 512 }, None, 0).expect("fits");
-        let mtu = PathMtu::ALL[usize::from(setup.mtu) / 100];
-        let access = Access::from_bits_truncate(u32::from(setup.access)) & REMOTE;
-        let access = if setup.access == 0 { REMOTE } else { access };
-        let psn = |by: u32| {
-            Psn::new(
-                if setup.psn < 128 { 0x00ff_fff8 } else { u32::from(setup.psn) << 12 }
-                    .wrapping_add(by),
-            )
-        };
-        let attr = QpAttr {
-            port_num: 1,
-            access_flags: access,
-            path_mtu: mtu,
-            rq_psn: psn(0),
-            sq_psn: psn(u32::from(setup.psn)),
-            max_rd_atomic: setup.max_rd_atomic % 9,
-            max_dest_rd_atomic: setup.max_dest_rd_atomic % 9,
-            min_rnr_timer: setup.timeout % 32,
-            timeout: setup.timeout % 32,
-            retry_cnt: setup.retry_cnt % 8,
-            rnr_retry: setup.rnr_retry % 8,
-            qkey: QKEY,
-            ..QpAttr::default()
-        };
+        let attr = attributes(setup);
         let mut world = Self {
             buffer,
             offsets,
@@ -127,7 +131,7 @@ impl World {
             cq_lost: false,
             qps: Vec::new(),
             requests: Vec::new(),
-            mtu: mtu.bytes(),
+            mtu: attr.path_mtu.bytes(),
             attr,
             sq_sig_all: setup.sq_sig_all,
             now: Time::from_ns(1_000_000_000),
