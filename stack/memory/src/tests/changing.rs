@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use urxe_wire::Qpn;
@@ -202,7 +203,7 @@ impl<'m> World<'m> {
         view.map_or(IOVA, |view| view.start).wrapping_add_signed(at)
     }
 
-    fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
+    fn step(&mut self, step: Step) -> TestCaseResult {
         match step {
             Step::Map { fast, pages, skip, len } => self.map(self.fast[fast], &pages, skip, len),
             Step::Register { fast, low, access } => self.register(self.fast[fast], low, access),
@@ -247,13 +248,7 @@ impl<'m> World<'m> {
         }
     }
 
-    fn map(
-        &mut self,
-        fast: Rkey,
-        pages: &[usize],
-        skip: usize,
-        len: usize,
-    ) -> Result<(), TestCaseError> {
+    fn map(&mut self, fast: Rkey, pages: &[usize], skip: usize, len: usize) -> TestCaseResult {
         let len = len.min(pages.len() * PAGE - skip);
         let used = (skip + len).div_ceil(PAGE);
         let ranges = pages[..used].iter().enumerate().map(|(index, page)| {
@@ -269,7 +264,7 @@ impl<'m> World<'m> {
         Ok(())
     }
 
-    fn register(&mut self, fast: Rkey, low: u8, access: u32) -> Result<(), TestCaseError> {
+    fn register(&mut self, fast: Rkey, low: u8, access: u32) -> TestCaseResult {
         let object = fast.0 >> 8;
         let key = Rkey(object << 8 | u32::from(low));
         let outcome = self.memory.register_fast(key, Access::from_bits_retain(access), PD);
@@ -286,7 +281,7 @@ impl<'m> World<'m> {
         Ok(())
     }
 
-    fn bind(&mut self, step: &Step) -> Result<(), TestCaseError> {
+    fn bind(&mut self, step: &Step) -> TestCaseResult {
         let &Step::Bind { window: nr, stale, low, over, at, len, access, qp } = step else {
             unreachable!("not a bind: {step:?}")
         };
@@ -329,7 +324,7 @@ impl<'m> World<'m> {
         Ok(())
     }
 
-    fn invalidate(&mut self, pick: Pick, qp: u32, peer: bool) -> Result<(), TestCaseError> {
+    fn invalidate(&mut self, pick: Pick, qp: u32, peer: bool) -> TestCaseResult {
         let key = self.key_of(pick);
         let who = if peer { Invalidator::Peer } else { Invalidator::Local };
         let outcome = self.memory.invalidate(Rkey(key), by(qp), who);
@@ -357,8 +352,8 @@ impl<'m> World<'m> {
         at: i64,
         len: usize,
         qp: u32,
-        operate: impl FnOnce(&Pin<'_>, u64, &View, Vec<usize>, &mut [u8]) -> Result<(), TestCaseError>,
-    ) -> Result<(), TestCaseError> {
+        operate: impl FnOnce(&Pin<'_>, u64, &View, Vec<usize>, &mut [u8]) -> TestCaseResult,
+    ) -> TestCaseResult {
         let addr = self.addr_of(key, at);
         let expected = self.model.access(key, qp, need, addr, len);
         let need = Access::from_bits_retain(need);
@@ -373,7 +368,7 @@ impl<'m> World<'m> {
     }
 
     /// What a window is bound to cannot be deregistered.
-    fn check_busy(&self) -> Result<(), TestCaseError> {
+    fn check_busy(&self) -> TestCaseResult {
         for lkey in self.fast.map(|key| Lkey(key.0)).into_iter().chain([self.region.lkey]) {
             if self.model.bound_to(lkey.0 >> 8) {
                 let busy = matches!(self.memory.deregister(lkey), Err(DeregMrError::Busy { .. }));
@@ -384,7 +379,7 @@ impl<'m> World<'m> {
     }
 }
 
-fn run(memory: &Memory, steps: Vec<Step>) -> Result<(), TestCaseError> {
+fn run(memory: &Memory, steps: Vec<Step>) -> TestCaseResult {
     let mut world = World::new(memory);
     for step in steps {
         world.step(step)?;

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -105,7 +106,7 @@ impl Model {
     }
 }
 
-fn run(memory: &Memory, steps: Vec<Step>) -> Result<(), TestCaseError> {
+fn run(memory: &Memory, steps: Vec<Step>) -> TestCaseResult {
     let buffer = Buffer::new(ARENA + 128).unwrap();
     let mut model =
         Model { bytes: vec![0; ARENA + 128], regions: BTreeMap::new(), keys: Vec::new() };
@@ -204,8 +205,8 @@ impl Attempt {
         self,
         memory: &Memory,
         model: &mut Model,
-        operate: impl FnOnce(&Pin<'_>, u64, &Mr, Range<usize>, &mut [u8]) -> Result<(), TestCaseError>,
-    ) -> Result<(), TestCaseError> {
+        operate: impl FnOnce(&Pin<'_>, u64, &Mr, Range<usize>, &mut [u8]) -> TestCaseResult,
+    ) -> TestCaseResult {
         let Some((mr, _)) = model.pick(self.which) else { return Ok(()) };
         let (key, pd) = (mr.rkey.0 ^ self.key_error, self.pd.map_or(mr.pd, PdId));
         let need = Access::from_bits_retain(self.need);
@@ -227,7 +228,7 @@ fn atomic(
     which: usize,
     addr: Addr,
     operate: impl Fn(&Pin<'_>, u64, u64) -> (Result<u64, Fault>, u64),
-) -> Result<(), TestCaseError> {
+) -> TestCaseResult {
     let need = Access::REMOTE_ATOMIC.bits();
     let access = Attempt { which, key_error: 0, pd: None, need, addr, len: 8 };
     access.run(memory, model, |pin, addr, _, at, bytes| {
