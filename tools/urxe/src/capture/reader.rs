@@ -45,18 +45,14 @@ pub enum CaptureError {
     /// The file cannot be opened.
     #[error("cannot open {}", path.display())]
     Open {
-        /// The file.
         path: PathBuf,
-        /// The reason.
         #[source]
         error: io::Error,
     },
     /// The file cannot be read.
     #[error("cannot read the capture beyond byte {offset}")]
     Read {
-        /// Where the block begins that could not be read.
         offset: u64,
-        /// The reason.
         #[source]
         error: io::Error,
     },
@@ -65,46 +61,25 @@ pub enum CaptureError {
     Empty,
     /// The first bytes are of no capture format.
     #[error("not a capture: it begins with the bytes {magic:02x?}; pcap and pcapng files are read")]
-    NotACapture {
-        /// The first bytes.
-        magic: [u8; 4],
-    },
+    NotACapture { magic: [u8; 4] },
     /// The file ends in the middle of a block.
     #[error(
         "the capture is cut short: the block at byte {offset} is incomplete ({have} bytes of it are there)"
     )]
-    Truncated {
-        /// Where the block begins.
-        offset: u64,
-        /// How much of it is there, in bytes.
-        have: usize,
-    },
+    Truncated { offset: u64, have: usize },
     /// A block is longer than [`MAX_BLOCK_LEN`].
     #[error(
         "the block at byte {offset} claims more than {MAX_BLOCK_LEN} bytes; the capture is damaged there"
     )]
-    TooLong {
-        /// Where the block begins.
-        offset: u64,
-    },
+    TooLong { offset: u64 },
     /// A block does not follow the format.
     #[error("the block at byte {offset} does not follow the capture format")]
-    Malformed {
-        /// Where the block begins.
-        offset: u64,
-    },
+    Malformed { offset: u64 },
     /// A packet names an interface that no block has described.
     #[error(
         "the packet at byte {offset} names interface {interface}; {known} are described before it"
     )]
-    NoInterface {
-        /// Where the block begins.
-        offset: u64,
-        /// The interface's number.
-        interface: u32,
-        /// How many there are.
-        known: usize,
-    },
+    NoInterface { offset: u64, interface: u32, known: usize },
 }
 
 /// One captured packet.

@@ -68,18 +68,10 @@ pub enum TrafficError {
     Process(#[from] ProcessError),
     /// The path MTU does not fit.
     #[error("path MTU {given} does not fit this link, whose largest is {allowed}")]
-    MtuTooLarge {
-        /// What was asked for.
-        given: PathMtu,
-        /// The largest, in bytes.
-        allowed: usize,
-    },
+    MtuTooLarge { given: PathMtu, allowed: usize },
     /// A device has no address to send from.
     #[error("the device {device} has no address")]
-    NoAddress {
-        /// Which.
-        device: String,
-    },
+    NoAddress { device: String },
     /// The peer process has no address to use.
     #[error(
         "this machine has no second address of that kind for the peer process: choose an IPv4 --device"

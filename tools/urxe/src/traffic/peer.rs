@@ -28,24 +28,13 @@ pub enum ProcessError {
     Start(#[source] io::Error),
     /// It ended.
     #[error("the peer process ended early ({status})")]
-    Ended {
-        /// How.
-        status: String,
-    },
+    Ended { status: String },
     /// It does not answer.
     #[error("the peer process has not answered for {} seconds", limit.as_secs())]
-    Silent {
-        /// How long.
-        limit: Duration,
-    },
+    Silent { limit: Duration },
     /// It said what the protocol does not have there.
     #[error("the peer process answered {answer} to {order}")]
-    Protocol {
-        /// What was ordered.
-        order: String,
-        /// What it answered.
-        answer: String,
-    },
+    Protocol { order: String, answer: String },
     /// It could not do something.
     #[error("the peer process: {0}")]
     Failed(String),

@@ -83,27 +83,16 @@ pub enum MessagesError {
     Connection(TrafficError),
     /// A message failed.
     #[error("a message failed: {status}")]
-    Failed {
-        /// How.
-        status: WcStatus,
-    },
+    Failed { status: WcStatus },
     /// The other end is gone.
     #[error("the other end has ended the connection before all was said")]
     Ended,
     /// The pattern is not what was sent.
     #[error("byte {at} is not what was sent")]
-    Wrong {
-        /// Which.
-        at: u64,
-    },
+    Wrong { at: u64 },
     /// The listener counts otherwise.
     #[error("the listener says that {counted} bytes came, of {sent}")]
-    Count {
-        /// What it says.
-        counted: u64,
-        /// What was sent.
-        sent: u64,
-    },
+    Count { counted: u64, sent: u64 },
     /// Standard input or output.
     #[error("standard input or output: {0}")]
     Io(#[from] io::Error),

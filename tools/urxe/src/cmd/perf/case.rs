@@ -207,46 +207,21 @@ impl Case {
 pub enum CaseError {
     /// A number is too small or too large.
     #[error("{what} is {given}; it may be 1 to {max}")]
-    Range {
-        /// Of what.
-        what: &'static str,
-        /// What was asked for.
-        given: u64,
-        /// The largest.
-        max: u64,
-    },
+    Range { what: &'static str, given: u64, max: u64 },
     /// Atomic operations have a size.
     #[error("{operation} of {given} bytes: atomic operations move {ATOMIC_SIZE} bytes")]
-    AtomicSize {
-        /// Which.
-        operation: Operation,
-        /// What was asked for.
-        given: usize,
-    },
+    AtomicSize { operation: Operation, given: usize },
     /// Not everything can be inline.
     #[error(
         "{operation} of {size} bytes cannot be inline: SEND, WRITE and WRITE_IMM can, up to {INLINE_MAX} bytes"
     )]
-    Inline {
-        /// Of what.
-        operation: Operation,
-        /// Bytes of the message.
-        size: usize,
-    },
+    Inline { operation: Operation, size: usize },
     /// A message must fit.
     #[error("a working set of {given} bytes does not hold one message of {size} bytes")]
-    WorkingSet {
-        /// What was asked for.
-        given: usize,
-        /// Bytes of the message.
-        size: usize,
-    },
+    WorkingSet { given: usize, size: usize },
     /// Only a WRITE shows in memory alone.
     #[error("--spin-memory is for the latency of WRITE, not for {operation}")]
-    SpinMemory {
-        /// Of what.
-        operation: Operation,
-    },
+    SpinMemory { operation: Operation },
     /// A WRITE makes no event at the peer.
     #[error(
         "--events with the latency of WRITE: a WRITE wakes nobody at the other end; write-imm does, or leave out --latency"

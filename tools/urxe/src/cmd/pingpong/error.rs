@@ -19,75 +19,28 @@ pub enum Wrong {
     Byte(#[from] Mismatch),
     /// A message's length.
     #[error("message {message} has {found} bytes instead of {expected}")]
-    Length {
-        /// Which message.
-        message: u64,
-        /// Its length.
-        found: usize,
-        /// What it should be.
-        expected: usize,
-    },
+    Length { message: u64, found: usize, expected: usize },
     /// A completion that is another message's.
     #[error("message {found} completed where {expected} was due")]
-    Order {
-        /// The message that completed.
-        found: u64,
-        /// The one that should have.
-        expected: u64,
-    },
+    Order { found: u64, expected: u64 },
     /// The immediate data of a message.
     #[error("message {message} came with immediate data {found:?} instead of {expected:?}")]
-    Immediate {
-        /// Which message.
-        message: u64,
-        /// What it came with.
-        found: Option<u32>,
-        /// What it should have come with.
-        expected: Option<u32>,
-    },
+    Immediate { message: u64, found: Option<u32>, expected: Option<u32> },
     /// A datagram of somebody else.
     #[error("message {message} came from queue pair {found} instead of {expected}")]
-    Sender {
-        /// Which message.
-        message: u64,
-        /// Who sent it.
-        found: urxe::Qpn,
-        /// Who should have.
-        expected: urxe::Qpn,
-    },
+    Sender { message: u64, found: urxe::Qpn, expected: urxe::Qpn },
     /// The 40 bytes in front of a datagram.
     #[error(
         "the header in front of message {message} says {} instead of {from} to {to}",
         found.map_or_else(|| "no addresses".to_owned(), |(from, to)| format!("{from} to {to}"))
     )]
-    Header {
-        /// Which message.
-        message: u64,
-        /// What it says: source and destination.
-        found: Option<(IpAddr, IpAddr)>,
-        /// The peer.
-        from: IpAddr,
-        /// This end.
-        to: IpAddr,
-    },
+    Header { message: u64, found: Option<(IpAddr, IpAddr)>, from: IpAddr, to: IpAddr },
     /// The value that an atomic operation found.
     #[error("atomic operation {message} found {found:#x} instead of {expected:#x}")]
-    Atomic {
-        /// Which message.
-        message: u64,
-        /// What it found.
-        found: u64,
-        /// What should have been there.
-        expected: u64,
-    },
+    Atomic { message: u64, found: u64, expected: u64 },
     /// The value that atomic operations left.
     #[error("the counter is {found:#x} instead of {expected:#x}")]
-    Counter {
-        /// What it is.
-        found: u64,
-        /// What it should be.
-        expected: u64,
-    },
+    Counter { found: u64, expected: u64 },
 }
 
 /// Why a run failed.
@@ -104,86 +57,45 @@ pub enum PingpongError {
     Wrong(#[from] Wrong),
     /// A work request failed.
     #[error("message {message} failed with status {} ({status})", status.number())]
-    Status {
-        /// Which message.
-        message: u64,
-        /// How it ended.
-        status: WcStatus,
-    },
+    Status { message: u64, status: WcStatus },
     /// Nothing completes.
     #[error("nothing has arrived for {} seconds: has the peer gone?", limit.as_secs())]
-    Stalled {
-        /// How long.
-        limit: Duration,
-    },
+    Stalled { limit: Duration },
     /// Nothing completes, and what was lost will not come.
     #[error(
         "nothing has arrived for {} seconds: a message was lost, which {transport} does not send again, or the peer has gone",
         limit.as_secs()
     )]
-    Lost {
-        /// The service.
-        transport: Transport,
-        /// How long.
-        limit: Duration,
-    },
+    Lost { transport: Transport, limit: Duration },
     /// A datagram is one packet.
     #[error(
         "a datagram of {given} bytes does not fit the path MTU {mtu}, which is the longest there can be"
     )]
-    DatagramTooLong {
-        /// What was asked for.
-        given: usize,
-        /// The path MTU.
-        mtu: PathMtu,
-    },
+    DatagramTooLong { given: usize, mtu: PathMtu },
     /// A message on each queue pair must find a receive.
     #[error(
         "--rx-depth {given} is too small for {qps} queue pairs: each needs at least one receive"
     )]
-    TooFewReceives {
-        /// Queue pairs.
-        qps: u32,
-        /// Receives.
-        given: u32,
-    },
+    TooFewReceives { qps: u32, given: u32 },
     /// The other end has fewer queue pairs.
     #[error(
         "the peer has {given} queue pairs, this end {wanted}: give both ends the same number (--srq here, -q there)"
     )]
-    FewerQueuePairs {
-        /// The peer's.
-        given: usize,
-        /// This end's.
-        wanted: u32,
-    },
+    FewerQueuePairs { given: usize, wanted: u32 },
     /// A completion of nobody.
     #[error("a completion names queue pair {given}, which is none of this end's")]
-    UnknownQueuePair {
-        /// What it names.
-        given: urxe::Qpn,
-    },
+    UnknownQueuePair { given: urxe::Qpn },
     /// No entry of the GID table has the index.
     #[error(
         "there is no GID with index {given}; the device has {entries} of them, from 0 on (urxe devinfo -v)"
     )]
-    NoSuchGid {
-        /// What was asked for.
-        given: u8,
-        /// How many there are.
-        entries: usize,
-    },
+    NoSuchGid { given: u8, entries: usize },
     /// The built-in device cannot reach another host.
     #[error(
         "{host} cannot be reached from the built-in device, which is on a loopback address; add --device {local}, or a \
          link for good: urxe link add rxe1 {local}"
     )]
-    LoopbackOnly {
-        /// The other host.
-        host: IpAddr,
-        /// This host's address towards it.
-        local: IpAddr,
-    },
+    LoopbackOnly { host: IpAddr, local: IpAddr },
 }
 
 impl<E: Into<TrafficError>> From<E> for PingpongError {

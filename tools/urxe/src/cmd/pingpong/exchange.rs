@@ -99,38 +99,29 @@ pub enum ExchangeError {
     /// The host's name.
     #[error("no address is known for {host}")]
     UnknownHost {
-        /// As given.
         host: String,
-        /// What the resolver said.
         #[source]
         error: io::Error,
     },
     /// None of the host's addresses answers.
     #[error("cannot connect to {address}: is `urxe pingpong --listen` or ibv_rc_pingpong running there, and TCP port {} open?", address.port())]
     Connect {
-        /// The last address tried.
         address: SocketAddr,
-        /// What the system said.
         #[source]
         error: io::Error,
     },
     /// The port to listen on.
     #[error("cannot listen on TCP {address}; --port chooses another port")]
     Listen {
-        /// Where.
         address: SocketAddr,
-        /// What the system said.
         #[source]
         error: io::Error,
     },
     /// The connection.
     #[error("{doing}: the connection to {peer} failed")]
     Connection {
-        /// In the middle of what.
         doing: &'static str,
-        /// The other end.
         peer: IpAddr,
-        /// What the system said.
         #[source]
         error: io::Error,
     },
@@ -138,12 +129,7 @@ pub enum ExchangeError {
     #[error(
         "{peer} sent {given:?} where an address like 0000:000012:0a1b2c:… was due: is it another program?"
     )]
-    NotAnAddress {
-        /// The other end.
-        peer: IpAddr,
-        /// What it said.
-        given: String,
-    },
+    NotAnAddress { peer: IpAddr, given: String },
 }
 
 /// A connection for the exchange. Dropping it closes it.

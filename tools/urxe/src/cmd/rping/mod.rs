@@ -86,9 +86,7 @@ pub enum RpingError {
     /// The server's name.
     #[error("{name} is no address: {error}")]
     Address {
-        /// What was given.
         name: String,
-        /// Why not.
         #[source]
         error: io::Error,
     },
@@ -97,38 +95,19 @@ pub enum RpingError {
     Connection(TrafficError),
     /// A request failed.
     #[error("{what} failed: {status}")]
-    Failed {
-        /// Which.
-        what: &'static str,
-        /// How.
-        status: WcStatus,
-    },
+    Failed { what: &'static str, status: WcStatus },
     /// The peer ended the connection where it should go on.
     #[error("the peer has ended the connection {when}")]
-    Ended {
-        /// Where.
-        when: &'static str,
-    },
+    Ended { when: &'static str },
     /// Not rping's message.
     #[error("the peer's message has {len} bytes, rping's have 16")]
-    Message {
-        /// Its length.
-        len: u32,
-    },
+    Message { len: u32 },
     /// More than rping can announce.
     #[error("the client announces {len} bytes, at most {MAX_SIZE} are allowed")]
-    Announced {
-        /// How many.
-        len: u32,
-    },
+    Announced { len: u32 },
     /// Other data came back.
     #[error("ping {ping}: other data came back than was sent, from byte {at} on")]
-    Mismatch {
-        /// Which ping.
-        ping: u32,
-        /// Where.
-        at: usize,
-    },
+    Mismatch { ping: u32, at: usize },
     /// The output.
     #[error("cannot write the result")]
     Output(#[from] io::Error),

@@ -27,25 +27,17 @@ pub enum LibraryError {
         "{LIBRARY} is not in {}; build it (cargo build --release -p urxe-abi) or name it in {VARIABLE}",
         list(.looked)
     )]
-    Missing {
-        /// Where it was looked for.
-        looked: Vec<PathBuf>,
-    },
+    Missing { looked: Vec<PathBuf> },
     /// The environment names a file that is not there.
     #[error("{VARIABLE} is {}, which cannot be read", given.display())]
     Named {
-        /// What it names.
         given: PathBuf,
-        /// The reason.
         #[source]
         error: io::Error,
     },
     /// The one for sysfs is not beside it.
     #[error("there is no {SYSFS} beside {}; build it (cargo build --release -p urxe-sysfs)", library.display())]
-    NoSysfs {
-        /// The library.
-        library: PathBuf,
-    },
+    NoSysfs { library: PathBuf },
     /// There is no place for the links.
     #[error(
         "no place for links to {LIBRARY}, nor for what is made anew: set HOME or XDG_CACHE_HOME"
@@ -54,9 +46,7 @@ pub enum LibraryError {
     /// The links cannot be made.
     #[error("cannot make links to {LIBRARY} in {}", folder.display())]
     Links {
-        /// Where.
         folder: PathBuf,
-        /// The reason.
         #[source]
         error: io::Error,
     },

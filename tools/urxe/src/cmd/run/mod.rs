@@ -56,9 +56,7 @@ pub enum RunError {
     /// The system did not start it.
     #[error("cannot run {}", program.display())]
     Start {
-        /// What.
         program: PathBuf,
-        /// The reason.
         #[source]
         error: std::io::Error,
     },

@@ -22,16 +22,11 @@ const CAPABILITIES: &str = "security.capability";
 pub enum ProgramError {
     /// There is none of this name.
     #[error("no program {given}; it is not in PATH")]
-    NotFound {
-        /// The name.
-        given: String,
-    },
+    NotFound { given: String },
     /// It cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The reason.
         #[source]
         error: io::Error,
     },
@@ -40,54 +35,28 @@ pub enum ProgramError {
         "{} runs as another user or group (setuid, setgid), and the loader then takes libraries from the system alone; run a copy of it (cp makes one without these bits)",
         path.display()
     )]
-    Setuid {
-        /// The file.
-        path: PathBuf,
-    },
+    Setuid { path: PathBuf },
     /// It gets rights by its file, which has the same effect.
     #[error(
         "{} has capabilities of its own (getcap), and the loader then takes libraries from the system alone; run a copy of it (cp makes one without them)",
         path.display()
     )]
-    Capabilities {
-        /// The file.
-        path: PathBuf,
-    },
+    Capabilities { path: PathBuf },
     /// It has its libraries inside.
     #[error("{} is statically linked: there is no libibverbs to replace; link it dynamically", path.display())]
-    Static {
-        /// The file.
-        path: PathBuf,
-    },
+    Static { path: PathBuf },
     /// It is of another kind of processor.
     #[error("{} is a {bits}-bit program, and the library is 64-bit", path.display())]
-    Bits {
-        /// The file.
-        path: PathBuf,
-        /// 32.
-        bits: u8,
-    },
+    Bits { path: PathBuf, bits: u8 },
     /// Its library is another.
     #[error("{} needs {needed}, and the library replaces libibverbs.so.1 and librdmacm.so.1", path.display())]
-    OtherName {
-        /// The file.
-        path: PathBuf,
-        /// What it needs.
-        needed: String,
-    },
+    OtherName { path: PathBuf, needed: String },
     /// It says where its libraries are.
     #[error(
         "{} names the folder of its libraries itself (DT_RPATH {rpath}), where there is a {name}; the loader prefers that",
         path.display()
     )]
-    Rpath {
-        /// The file.
-        path: PathBuf,
-        /// The folders.
-        rpath: String,
-        /// The library there.
-        name: String,
-    },
+    Rpath { path: PathBuf, rpath: String, name: String },
 }
 
 /// Finds a program as a shell does: a name with a slash is a path, others are looked for in `PATH`.

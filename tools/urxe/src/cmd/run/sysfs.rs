@@ -35,9 +35,7 @@ pub enum SysfsError {
     /// The files.
     #[error("cannot write the view of sysfs in {}", folder.display())]
     Write {
-        /// Where.
         folder: PathBuf,
-        /// The reason.
         #[source]
         error: io::Error,
     },
