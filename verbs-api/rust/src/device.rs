@@ -227,7 +227,8 @@ impl DeviceBuilder {
         self
     }
 
-    /// Records every packet in this file (feature `capture`), as pcapng with whole frames; replaces what the file held.
+    /// Records every packet in this file (feature `capture`), as pcapng with whole frames; replaces
+    /// what the file held.
     #[cfg(feature = "capture")]
     #[must_use]
     pub fn capture(mut self, path: impl AsRef<Path>) -> Self {
