@@ -62,10 +62,10 @@ urxe_types::named_enum! {
         PkeyChange = 12 => "P_Key change",
         /// The port's subnet manager changed.
         SmChange = 13 => "SM change",
-        /// A shared receive queue failed. Never raised here: such a queue is memory of this process, of
-        /// which no part can fail by itself. A receive that names memory it may not use fails the queue
-        /// pair that took it, as the specification has it for the responder, and leaves the queue to
-        /// the others.
+        /// A shared receive queue failed. Never raised here: such a queue is memory of this
+        /// process, of which no part can fail by itself. A receive that names memory it may not use
+        /// fails the queue pair that took it, as the specification has it for the responder, and
+        /// leaves the queue to the others.
         SrqErr = 14 => "SRQ catastrophic error",
         /// A shared receive queue holds fewer requests than its limit.
         SrqLimitReached = 15 => "SRQ limit reached",
