@@ -3,46 +3,23 @@
 
 use urxe_wire::mad::{Attribute, MadError};
 
-/// Why a MAD that parses has no effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CmDrop {
-    /// No communication has the id. A REP, DREQ or LAP is answered all the same.
-    UnknownId,
-    /// It comes from another address than the communication's, or to another.
-    WrongSource,
-    /// The message has no place in the communication's state.
-    WrongState,
-    /// A DREQ names another queue pair.
-    WrongQpn,
-    /// The listener's backlog is full. Not answered, so that the peer tries again.
-    BacklogFull,
-    /// Too many peers have been answered and not been heard of again. Not answered, so that the
-    /// peer tries again.
-    HalfOpenFull,
-}
-
-impl CmDrop {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::UnknownId,
-        Self::WrongSource,
-        Self::WrongState,
-        Self::WrongQpn,
-        Self::BacklogFull,
-        Self::HalfOpenFull,
-    ];
-
-    /// Its name in listings.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::UnknownId => "cm_drop_unknown_id",
-            Self::WrongSource => "cm_drop_wrong_source",
-            Self::WrongState => "cm_drop_wrong_state",
-            Self::WrongQpn => "cm_drop_wrong_qpn",
-            Self::BacklogFull => "cm_drop_backlog_full",
-            Self::HalfOpenFull => "cm_drop_half_open_full",
-        }
+urxe_types::named_enum! {
+    /// Why a MAD that parses has no effect, named in listings.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum CmDrop: name {
+        /// No communication has the id. A REP, DREQ or LAP is answered all the same.
+        UnknownId => "cm_drop_unknown_id",
+        /// It comes from another address than the communication's, or to another.
+        WrongSource => "cm_drop_wrong_source",
+        /// The message has no place in the communication's state.
+        WrongState => "cm_drop_wrong_state",
+        /// A DREQ names another queue pair.
+        WrongQpn => "cm_drop_wrong_qpn",
+        /// The listener's backlog is full. Not answered, so that the peer tries again.
+        BacklogFull => "cm_drop_backlog_full",
+        /// Too many peers have been answered and not been heard of again. Not answered, so that the
+        /// peer tries again.
+        HalfOpenFull => "cm_drop_half_open_full",
     }
 }
 
