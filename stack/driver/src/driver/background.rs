@@ -14,7 +14,7 @@ mod poll_set;
 use self::decision::{Burst, Due, Look, Situation, Wait};
 use self::poll_set::{Entry, PollSet};
 use super::mad_burst::MadBurstDetector;
-use super::ports::Receiver;
+use super::ports::{ReceiveScope, Receiver};
 use super::shared::Shared;
 use crate::port::sharing::Member;
 use crate::sync::atomic::Ordering;
@@ -134,7 +134,7 @@ impl BackgroundThread<'_> {
         let polled_at = shared.polled_at();
         let (mut burst, mut mads) = (Burst::default(), 0);
         loop {
-            let received = shared.ports.receive(&mut receiver, &shared.device, true);
+            let received = shared.ports.receive(&mut receiver, &shared.device, ReceiveScope::All);
             if received > 0 {
                 // Those that come together are handed on together.
                 if shared.ports.inbox.len() >= MADS_TOGETHER {
@@ -163,7 +163,7 @@ impl BackgroundThread<'_> {
         let ports = &shared.ports;
         let is_over = ports.common_backoff().is_some_and(|until| clock::now() >= until);
         if is_over || poll_set.is_ready(Entry::Shared) {
-            ports.serve(receiver, &shared.device, || shared.listing().to_cbor());
+            ports.serve_peers(receiver, &shared.device, || shared.listing().to_cbor());
             ports.receive_common(receiver, &shared.device);
             let mads = shared.serve_management();
             if mads > 0 {

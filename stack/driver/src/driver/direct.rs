@@ -131,7 +131,7 @@ impl Desk {
                 hop_limit,
             };
             receiver.take_over(&datagrams);
-            to.ports.take(clock::now(), run.to, &datagrams, &to.device, scratch);
+            to.ports.dispatch(clock::now(), run.to, &datagrams, &to.device, scratch);
             if !touched.iter().any(|engine| Arc::ptr_eq(engine, &to)) {
                 touched.push(to);
             }

@@ -14,7 +14,7 @@ use super::leader::LeaderElection;
 use super::management::{self, OutgoingMad, Uplink};
 use super::namespace::Namespace;
 use super::poll_watchdog::PollWatchdog;
-use super::ports::{Ports, Receiver};
+use super::ports::{Ports, ReceiveScope, Receiver};
 use crate::cma::Listing;
 use crate::cq::Wake;
 use crate::device::{Device, QpHandle};
@@ -114,7 +114,7 @@ impl Shared {
             Err(error) => return tracing::warn!(%error, "cannot tell how the interface changed"),
         };
         let mut port = lock(&self.port);
-        let changed = port.look(&interfaces, |address| self.open_late(address));
+        let changed = port.look(&interfaces, |address| self.add_port(address));
         let (active, gids) = (port.state() == OperState::Up, port.gids().to_vec());
         drop(port);
         if changed.active {
@@ -130,10 +130,10 @@ impl Shared {
         }
     }
 
-    /// Whether an address that came late has a port.
-    fn open_late(&self, address: IpAddr) -> bool {
+    /// Opens a port for a new address; returns whether it has one.
+    fn add_port(&self, address: IpAddr) -> bool {
         let opened = match sys::random_seed() {
-            Ok(random) => self.ports.open_late(address, random).map_err(|error| error.to_string()),
+            Ok(random) => self.ports.add(address, random).map_err(|error| error.to_string()),
             Err(errno) => Err(OpenEngineError::Random(errno).to_string()),
         };
         match opened {
@@ -222,8 +222,9 @@ impl Shared {
         }
         // Acknowledgements that the last round left for a reply to take along.
         self.transmit(now);
-        let looked = try_lock(&self.receiver)
-            .map(|mut receiver| self.ports.receive(&mut receiver, &self.device, false));
+        let looked = try_lock(&self.receiver).map(|mut receiver| {
+            self.ports.receive(&mut receiver, &self.device, ReceiveScope::Recent)
+        });
         if looked.is_none_or(|received| received == 0) {
             let empty = self.empty_polls.fetch_add(1, Ordering::Relaxed);
             if empty >= POLLS_BEFORE_YIELD {

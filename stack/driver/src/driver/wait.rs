@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::eventfd::EventFd;
+use super::ports::ReceiveScope;
 use super::shared::Shared;
 use crate::cq::Wake;
 use crate::sync::atomic::Ordering;
@@ -118,7 +119,9 @@ impl Shared {
     /// Receives a batch; how many datagrams it was.
     fn receive_leading(&self) -> usize {
         let received = match try_lock(&self.receiver) {
-            Some(mut receiver) => self.ports.receive(&mut receiver, &self.device, true),
+            Some(mut receiver) => {
+                self.ports.receive(&mut receiver, &self.device, ReceiveScope::All)
+            }
             None => {
                 // Another thread polls, and is about to take what this one woke for.
                 yield_now();

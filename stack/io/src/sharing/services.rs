@@ -46,6 +46,9 @@ impl Member {
     pub fn listener_of(&self, service_id: u64) -> Option<u8> {
         let locked = self.group().locked().ok()?;
         let Services { alive, .. } = locked.services().ok()?;
-        alive.iter().find(|(_, service)| service.id == service_id).map(|(_, service)| service.slot)
+        alive
+            .iter()
+            .find(|(_, service)| service.id == service_id)
+            .map(|(_, service)| service.slot & 63)
     }
 }

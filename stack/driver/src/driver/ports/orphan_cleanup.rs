@@ -4,7 +4,8 @@
 
 use urxe_wire::mad::Destination;
 
-use super::{Ports, Receiver, stray_packets};
+use super::unmatched::{broadcast_to_peers, stray_packets};
+use super::{Ports, Receiver};
 use crate::device::Device;
 use crate::device::counters::Counter;
 use crate::driver::management;
@@ -38,10 +39,10 @@ impl Ports {
                 let packet = packet.datagrams();
                 device.receive(clock::now(), &packet, scratch);
                 for packet in stray_packets(&packet, scratch.strays.as_ref()) {
-                    self.take_mad(device, &packet);
+                    self.deliver_mad(device, &packet);
                     // It came to the lowest slot only because it names none.
                     if management::destination(packet.bytes) == Some(Destination::Everyone) {
-                        self.hand_to_others(device, Some(member), &packet);
+                        broadcast_to_peers(device, Some(member), &packet);
                     }
                 }
             }

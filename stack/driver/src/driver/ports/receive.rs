@@ -1,0 +1,324 @@
+//! Receiving: which socket is read next, and how its packets get to the device.
+//!
+//! | in | decided | out |
+//! |---|---|---|
+//! | [`ReceiveScope`], where something came last | [`Ports::receive`] | one batch of one socket |
+//! | the sizes of a batch | [`Receiver::is_streaming`] | whether the next one is close behind |
+//! | a simulated impairment | `BadLink` | packets now, or at [`Ports::next_due`] |
+//! | who listens, who shares the addresses | [`CommonRead`] | batches of the common sockets |
+//!
+//! Each packet goes to the device. Those that the device does not match go to
+//! [`super::unmatched`].
+
+use std::io;
+use std::net::IpAddr;
+
+use urxe_wire::mad::MAD_LEN;
+use urxe_wire::packet::ICRC_LEN;
+use urxe_wire::{Bth, Deth};
+
+use super::Ports;
+use crate::device::{Device, ReceiveScratch};
+use crate::driver::added_ports::MAX_ADDED;
+use crate::driver::groups::View;
+use crate::port::Datagrams;
+use crate::port::sharing::Member;
+use crate::port::udp::{ReceiveBuffers, UdpPort};
+use crate::sync::atomic::Ordering;
+use crate::sync::lock;
+use crate::sys::clock;
+use crate::time::Time;
+
+/// A socket where nothing came lately is read once in so many rounds, so that an idle address costs
+/// little.
+const COLD_EVERY: u32 = 16;
+/// Datagrams read by one call. Bounded, so that one poll of a busy socket does not keep its thread
+/// for long.
+const BATCH: usize = 4;
+/// Batches of more bytes, or of so many packets, are part of a stream. Those of management come in
+/// bursts, too, and no run follows them closely.
+const STREAM: usize = 8 << 10;
+const STREAM_PACKETS: usize = 16;
+/// What comes so soon behind such a batch is part of the stream as well: a sender that waits for an
+/// acknowledgement sends a packet alone first.
+const STREAM_NS: u64 = 200_000;
+/// Length of a packet of management: BTH, DETH, MAD, ICRC.
+const MANAGEMENT: usize = Bth::LEN + Deth::LEN + MAD_LEN + ICRC_LEN;
+/// Batches read in a row from a socket that all processes of an address read.
+const COMMON_BATCHES: usize = 16;
+/// A process that listens for nothing leaves such a socket to the others for so long, and reads one
+/// batch then: what it reads it would only forward.
+const COMMON_BACKOFF_NS: u64 = 10_000_000;
+
+/// Which sockets a call looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::driver) enum ReceiveScope {
+    /// The one where something came last; the others now and then.
+    Recent,
+    /// All.
+    All,
+}
+
+/// What a receiving thread uses.
+#[derive(Debug)]
+pub(in crate::driver) struct Receiver {
+    pub(super) buffers: ReceiveBuffers,
+    pub(super) scratch: ReceiveScratch,
+    groups: View,
+    /// Until when what comes is part of a stream, and whether the batch received last was.
+    stream_until: Time,
+    is_streaming: bool,
+    /// For packets that other processes hand in.
+    pub(super) message: Vec<u8>,
+}
+
+impl Receiver {
+    pub fn new() -> Self {
+        Self {
+            buffers: ReceiveBuffers::new(BATCH),
+            scratch: ReceiveScratch::noting_strays(),
+            groups: View::default(),
+            stream_until: Time::ZERO,
+            is_streaming: false,
+            message: Vec::new(),
+        }
+    }
+
+    /// Returns whether the batch received last was part of a stream of data.
+    pub fn is_streaming(&self) -> bool {
+        self.is_streaming
+    }
+
+    /// Looks whether the batch received at `now` is part of a stream of data.
+    fn look_for_stream(&mut self, now: Time) {
+        let (mut bytes, mut packets) = (0, 0);
+        for datagrams in
+            self.buffers.iter().filter(|datagrams| datagrams.segment_size != MANAGEMENT)
+        {
+            bytes += datagrams.bytes.len();
+            packets += datagrams.segments().len();
+        }
+        if bytes > STREAM || packets >= STREAM_PACKETS {
+            self.stream_until = now.plus_ns(STREAM_NS);
+        }
+        self.is_streaming = packets > 0 && now < self.stream_until;
+    }
+}
+
+/// What to do with the sockets that all processes of an address read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CommonRead {
+    /// Read at most so many batches of each.
+    Batches(usize),
+    /// Leave them to the other processes until then.
+    BackOff { until_ns: u64 },
+}
+
+impl CommonRead {
+    /// Decides at `now_ns`. `until_ns`: until when they are left to the others; 0: they are not.
+    fn choose(listens: bool, is_shared: bool, until_ns: u64, now_ns: u64) -> Self {
+        if listens {
+            Self::Batches(COMMON_BATCHES)
+        } else if !is_shared {
+            Self::Batches(1)
+        } else if until_ns == 0 {
+            Self::BackOff { until_ns: now_ns + COMMON_BACKOFF_NS }
+        } else if now_ns < until_ns {
+            Self::BackOff { until_ns }
+        } else {
+            Self::Batches(1)
+        }
+    }
+}
+
+impl Ports {
+    /// Receives one batch for `device`; returns how many datagrams it was.
+    pub fn receive(&self, receiver: &mut Receiver, device: &Device, scope: ReceiveScope) -> usize {
+        let delivered = self.deliver_delayed(receiver, device);
+        if delivered > 0 {
+            return delivered;
+        }
+        let hot = self.hot.load(Ordering::Relaxed);
+        let received = self.receive_from(hot, receiver, device);
+        let has_one_socket = || {
+            let has_more = !self.added.is_empty() || !self.groups.is_empty();
+            self.ports.len() == 1 && hot == 0 && !has_more
+        };
+        if received > 0 || has_one_socket() {
+            return received;
+        }
+        let round = self.round.fetch_add(1, Ordering::Relaxed);
+        if scope == ReceiveScope::Recent && !round.is_multiple_of(COLD_EVERY) {
+            return 0;
+        }
+        let cold = (0..self.iter().count()).filter(|index| *index != hot);
+        let received = self.receive_from_first(cold, receiver, device);
+        if received > 0 || self.groups.is_empty() {
+            return received;
+        }
+        let groups = self.groups.ready().map(|place| self.first_group() + place);
+        self.receive_from_first(groups, receiver, device)
+    }
+
+    /// Receives one batch from the first of `sockets` that has one, which is read first from now
+    /// on.
+    fn receive_from_first(
+        &self,
+        mut sockets: impl Iterator<Item = usize>,
+        receiver: &mut Receiver,
+        device: &Device,
+    ) -> usize {
+        let found = sockets.find_map(|index| {
+            let received = self.receive_from(index, receiver, device);
+            (received > 0).then_some((index, received))
+        });
+        let Some((index, received)) = found else { return 0 };
+        self.hot.store(index, Ordering::Relaxed);
+        received
+    }
+
+    /// Sockets are numbered: those of addresses, as many as may be added, those of groups.
+    fn first_group(&self) -> usize {
+        self.ports.len() + MAX_ADDED
+    }
+
+    fn receive_from(&self, index: usize, receiver: &mut Receiver, device: &Device) -> usize {
+        let added = || self.added.at(index - self.ports.len());
+        if let Some(port) = self.ports.get(index).or_else(added) {
+            return self.receive_at(port, receiver, device);
+        }
+        // Taken out for the time, since the rest of the receiver is needed beside it.
+        let mut view = std::mem::take(&mut receiver.groups);
+        self.groups.look(&mut view);
+        let group = index.checked_sub(self.first_group()).and_then(|place| view.at(place));
+        let received = group.map_or(0, |port| self.receive_at(port, receiver, device));
+        receiver.groups = view;
+        received
+    }
+
+    fn receive_at(&self, port: &UdpPort, receiver: &mut Receiver, device: &Device) -> usize {
+        match port.receive(&mut receiver.buffers) {
+            Ok(0) => 0,
+            Ok(count) => {
+                let now = clock::now();
+                receiver.look_for_stream(now);
+                let Receiver { buffers, scratch, .. } = receiver;
+                for datagrams in buffers.iter() {
+                    let Some(bad_link) = &self.bad_link else {
+                        self.dispatch(now, port.address(), &datagrams, device, scratch);
+                        continue;
+                    };
+                    let mut bad_link = lock(bad_link);
+                    bad_link.carry(now, port.address(), &datagrams, |datagrams| {
+                        self.dispatch(now, port.address(), datagrams, device, scratch);
+                    });
+                    bad_link.count(device.counters());
+                }
+                count
+            }
+            Err(error) => {
+                log_receive_error(port, &error);
+                0
+            }
+        }
+    }
+
+    /// Gives packets that arrived at address `at` to the device, and those that it does not match
+    /// to where they belong.
+    pub fn dispatch(
+        &self,
+        now: Time,
+        at: IpAddr,
+        datagrams: &Datagrams<'_>,
+        device: &Device,
+        scratch: &mut ReceiveScratch,
+    ) {
+        device.receive(now, datagrams, scratch);
+        if let Some(strays) = scratch.strays.as_ref()
+            && !strays.segments().is_empty()
+        {
+            self.route_unmatched(device, at, datagrams, strays);
+        }
+    }
+
+    /// Delivers what the simulated impairment delayed until now; returns how many datagrams it was.
+    fn deliver_delayed(&self, receiver: &mut Receiver, device: &Device) -> usize {
+        let Some(bad_link) = &self.bad_link else { return 0 };
+        let (now, mut delivered) = (clock::now(), 0);
+        lock(bad_link).release(now, |at, packet| {
+            delivered += 1;
+            self.dispatch(now, at, packet, device, &mut receiver.scratch);
+        });
+        delivered
+    }
+
+    /// Returns whether what arrives suffers a simulated impairment.
+    pub fn has_bad_link(&self) -> bool {
+        self.bad_link.is_some()
+    }
+
+    /// Returns when the simulated impairment has something to deliver.
+    pub fn next_due(&self) -> Option<Time> {
+        self.bad_link.as_ref().and_then(|bad_link| lock(bad_link).next_due())
+    }
+
+    /// Receives what came to the sockets that all processes of an address read, or leaves it to the
+    /// other processes for a while. The background thread only.
+    pub fn receive_common(&self, receiver: &mut Receiver, device: &Device) {
+        let listens = !self.services.is_empty();
+        let until_ns = self.common_backoff_ns.load(Ordering::Relaxed);
+        let now_ns = clock::now().as_ns();
+        let batches = match CommonRead::choose(listens, self.is_shared(), until_ns, now_ns) {
+            CommonRead::Batches(batches) => batches,
+            CommonRead::BackOff { until_ns } => {
+                return self.common_backoff_ns.store(until_ns, Ordering::Relaxed);
+            }
+        };
+        if !listens {
+            self.common_backoff_ns.store(0, Ordering::Relaxed);
+        }
+        for port in self.members().filter_map(Member::common) {
+            for _ in 0..batches {
+                if self.receive_at(port, receiver, device) == 0 {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Returns until when the sockets that all processes of an address read are left to the others.
+    pub fn common_backoff(&self) -> Option<Time> {
+        let until_ns = self.common_backoff_ns.load(Ordering::Relaxed);
+        (until_ns != 0).then_some(Time::from_ns(until_ns))
+    }
+}
+
+#[cold]
+fn log_receive_error(port: &UdpPort, error: &io::Error) {
+    tracing::error!(address = %port.address(), %error, "cannot receive");
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_listeners_leaves_common_sockets_to_the_others_first() {
+        const NOW: u64 = 1_000_000_000;
+        let all = CommonRead::Batches(COMMON_BATCHES);
+        let one = CommonRead::Batches(1);
+        let back_off = |until_ns| CommonRead::BackOff { until_ns };
+        for (listens, is_shared, until_ns, expected) in [
+            (true, true, 0, all),
+            (true, true, NOW + 1, all),
+            (true, false, 0, all),
+            (false, false, 0, one),
+            (false, true, 0, back_off(NOW + COMMON_BACKOFF_NS)),
+            (false, true, NOW + 1, back_off(NOW + 1)),
+            (false, true, NOW, one),
+        ] {
+            let read = CommonRead::choose(listens, is_shared, until_ns, NOW);
+            assert_eq!(read, expected, "{listens} {is_shared} {until_ns}");
+        }
+    }
+}

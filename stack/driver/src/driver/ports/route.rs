@@ -1,0 +1,236 @@
+//! Where a packet goes that no queue pair of this device takes, decided from plain values.
+//!
+//! | packet | [`Destination`] |
+//! |---|---|
+//! | to a queue pair above QP1 | the process whose slot is in the number |
+//! | to QP0 or QP1, and no valid MAD | dropped |
+//! | MAD that names a process slot | that process |
+//! | MAD that any process may take | this process |
+//! | MAD for all processes | this process and all others |
+//! | request for a service with a listener | the listener's process |
+//! | request without one, no connection manager here | dropped |
+//! | request without one, other processes there | deferred: one of them may listen soon |
+//! | request without one, no other process | this process, which refuses it |
+//!
+//! [`DeferredStep`] is the same decision for a MAD that waited.
+
+use urxe_wire::{Qpn, mad};
+
+use super::dest_qp;
+use crate::device::counters::Counter;
+use crate::device::qpn::process_slot;
+use crate::driver::management;
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// This process, as a management datagram.
+    Here,
+    /// The process with the slot.
+    Process(u8),
+    /// This process and all others of the address.
+    EveryProcess,
+    /// No process yet.
+    Deferred,
+    /// It is dropped, for this reason.
+    Drop(Counter),
+}
+
+/// What this process knows of the processes of an address. The two look-ups take system calls, and
+/// are made only where they decide.
+pub(super) trait Processes {
+    /// Returns the slot of this process.
+    fn own_slot(&self) -> u8;
+    /// Returns whether requests without a listener are refused here.
+    fn refuses(&self) -> bool;
+    /// Returns the process that listens on a service.
+    fn listener_of(&self, service_id: u64) -> Option<u8>;
+    /// Returns whether other processes have the address now.
+    fn has_others(&self) -> bool;
+}
+
+/// Returns where `packet` goes.
+pub(super) fn route(packet: &[u8], processes: &impl Processes) -> Destination {
+    if let Some(qpn) = dest_qp(packet).filter(|qpn| qpn.value() > Qpn::QP1.value()) {
+        return Destination::Process(process_slot(qpn));
+    }
+    match management::destination(packet) {
+        None => Destination::Drop(Counter::DropBadMad),
+        Some(mad) => route_mad(mad, processes),
+    }
+}
+
+fn route_mad(mad: mad::Destination, processes: &impl Processes) -> Destination {
+    let slot = match mad {
+        mad::Destination::Anyone => return Destination::Here,
+        mad::Destination::Everyone => return Destination::EveryProcess,
+        mad::Destination::Slot(slot) => Some(slot),
+        mad::Destination::Service(id) => processes.listener_of(id.0),
+    };
+    match slot {
+        Some(slot) if slot == processes.own_slot() => Destination::Here,
+        Some(slot) => Destination::Process(slot),
+        None if !processes.refuses() => Destination::Drop(Counter::DropNoListener),
+        None if processes.has_others() => Destination::Deferred,
+        // Without other processes none is about to listen: this one would know.
+        None => Destination::Here,
+    }
+}
+
+/// What happens to a deferred MAD at a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DeferredStep {
+    /// It is delivered to this process.
+    Deliver,
+    /// It goes to the process with the slot.
+    Forward(u8),
+    /// Its service has a listener now; it waits once more.
+    FoundListener,
+    /// It waits once more.
+    Wait,
+    /// It is dropped, for this reason.
+    Drop(Counter),
+}
+
+impl DeferredStep {
+    /// Decides for a MAD that goes to `destination` now. `had_listener`: at the look before, its
+    /// service had a listener.
+    pub fn choose(destination: Destination, had_listener: bool, is_expired: bool) -> Self {
+        match destination {
+            Destination::Here if had_listener => Self::Deliver,
+            Destination::Process(slot) if had_listener => Self::Forward(slot),
+            // A program claims a service when it binds, and listens right after.
+            Destination::Here | Destination::Process(_) => Self::FoundListener,
+            Destination::Deferred if !is_expired => Self::Wait,
+            Destination::Deferred | Destination::EveryProcess => Self::Deliver,
+            Destination::Drop(why) => Self::Drop(why),
+        }
+    }
+
+    /// Decides for a MAD whose process, the one with `slot`, had no room. `others`: the other
+    /// processes of the address, asked for only if that decides; `None` if it is not shared.
+    pub fn without_room(
+        slot: u8,
+        is_expired: bool,
+        others: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> Self {
+        if !is_expired {
+            Self::Wait
+        } else if others().is_some_and(|others| !others.contains(&slot)) {
+            // Of a process that ended before this one began, nothing may be left but what its
+            // peers remember.
+            Self::Deliver
+        } else {
+            Self::Drop(Counter::DropForeignSlot)
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use urxe_wire::mad::ServiceId;
+
+    use super::*;
+
+    struct Example {
+        refuses: bool,
+        listener: Option<u8>,
+        has_others: bool,
+    }
+
+    const OWN: u8 = 3;
+
+    impl Processes for Example {
+        fn own_slot(&self) -> u8 {
+            OWN
+        }
+
+        fn refuses(&self) -> bool {
+            self.refuses
+        }
+
+        fn listener_of(&self, service_id: u64) -> Option<u8> {
+            assert_eq!(service_id, 7);
+            self.listener
+        }
+
+        fn has_others(&self) -> bool {
+            self.has_others
+        }
+    }
+
+    const ALONE: Example = Example { refuses: true, listener: None, has_others: false };
+
+    #[test]
+    fn a_packet_goes_to_the_slot_of_its_queue_pair_and_no_mad_is_dropped() {
+        let mut packet = [0; 64];
+        packet[5..8].copy_from_slice(&[5 << 2, 0, 17]);
+        assert_eq!(route(&packet, &ALONE), Destination::Process(5));
+        packet[5..8].copy_from_slice(&[0, 0, 1]);
+        assert_eq!(route(&packet, &ALONE), Destination::Drop(Counter::DropBadMad));
+        assert_eq!(route(&packet[..6], &ALONE), Destination::Drop(Counter::DropBadMad));
+    }
+
+    #[test]
+    fn a_mad_goes_where_it_says_whatever_the_processes_do() {
+        let busy = Example { refuses: false, listener: Some(9), has_others: true };
+        for processes in [ALONE, busy] {
+            let to = |mad| route_mad(mad, &processes);
+            assert_eq!(to(mad::Destination::Anyone), Destination::Here);
+            assert_eq!(to(mad::Destination::Everyone), Destination::EveryProcess);
+            assert_eq!(to(mad::Destination::Slot(OWN)), Destination::Here);
+            assert_eq!(to(mad::Destination::Slot(4)), Destination::Process(4));
+        }
+    }
+
+    #[test]
+    fn a_request_goes_to_its_listener_or_waits_or_is_refused() {
+        let no_listener = Destination::Drop(Counter::DropNoListener);
+        for (refuses, listener, has_others, expected) in [
+            (true, Some(OWN), false, Destination::Here),
+            (false, Some(OWN), true, Destination::Here),
+            (true, Some(4), true, Destination::Process(4)),
+            (false, Some(4), false, Destination::Process(4)),
+            (true, None, true, Destination::Deferred),
+            (true, None, false, Destination::Here),
+            (false, None, true, no_listener),
+            (false, None, false, no_listener),
+        ] {
+            let processes = Example { refuses, listener, has_others };
+            let request = mad::Destination::Service(ServiceId(7));
+            assert_eq!(route_mad(request, &processes), expected, "{refuses} {listener:?}");
+        }
+    }
+
+    #[test]
+    fn a_deferred_mad_is_delivered_at_the_second_look_with_a_listener() {
+        use DeferredStep::{Deliver, Drop, Forward, FoundListener, Wait};
+        let why = Counter::DropNoListener;
+        for (destination, had_listener, is_expired, expected) in [
+            (Destination::Here, false, false, FoundListener),
+            (Destination::Here, false, true, FoundListener),
+            (Destination::Here, true, false, Deliver),
+            (Destination::Process(4), false, false, FoundListener),
+            (Destination::Process(4), true, true, Forward(4)),
+            (Destination::Deferred, false, false, Wait),
+            (Destination::Deferred, true, false, Wait),
+            (Destination::Deferred, false, true, Deliver),
+            (Destination::EveryProcess, false, false, Deliver),
+            (Destination::Drop(why), false, false, Drop(why)),
+        ] {
+            let step = DeferredStep::choose(destination, had_listener, is_expired);
+            assert_eq!(step, expected, "{destination:?} {had_listener} {is_expired}");
+        }
+    }
+
+    #[test]
+    fn a_mad_without_room_waits_until_it_expires_and_is_answered_for_a_process_that_ended() {
+        use DeferredStep::{Deliver, Drop, Wait};
+        let unasked = || unreachable!("not needed");
+        assert_eq!(DeferredStep::without_room(4, false, unasked), Wait);
+        let dropped = Drop(Counter::DropForeignSlot);
+        assert_eq!(DeferredStep::without_room(4, true, || None), dropped);
+        assert_eq!(DeferredStep::without_room(4, true, || Some(vec![2, 4])), dropped);
+        assert_eq!(DeferredStep::without_room(4, true, || Some(vec![2])), Deliver);
+    }
+}

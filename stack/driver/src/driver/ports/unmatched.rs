@@ -1,0 +1,231 @@
+//! Packets that no queue pair of the device takes, and what other processes hand in.
+//!
+//! | in | decided by | out |
+//! |---|---|---|
+//! | an unmatched packet | [`route`] | to queue pair 1, the inbox, another process; waits; dropped |
+//! | a deferred MAD that is due | [`DeferredStep::choose`] | the same |
+//! | a process without room | [`DeferredStep::without_room`] | a MAD waits; data is dropped |
+//! | a packet that a process handed in | – | to the device or the inbox; dropped |
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::Ports;
+use super::receive::Receiver;
+use super::route::{DeferredStep, Destination, Processes, route};
+use crate::device::counters::Counter;
+use crate::device::{Device, Strays};
+use crate::driver::deferred_mads::DeferredMad;
+use crate::driver::management;
+use crate::port::Datagrams;
+use crate::port::sharing::Member;
+use crate::sync::atomic::Ordering;
+use crate::sys::clock;
+use crate::time::Time;
+
+/// Datagrams handed to another process by one connection, of which it reads 256.
+const HANDED_IN: usize = 128;
+
+/// The processes of an address, as this one sees them.
+struct AddressView<'p> {
+    ports: &'p Ports,
+    /// `None` if the address is not shared.
+    member: Option<&'p Member>,
+    /// The service asked for last, and its listener. Of many requests that come together most ask
+    /// for the same.
+    last: Cell<Option<(u64, Option<u8>)>>,
+}
+
+impl Processes for AddressView<'_> {
+    fn own_slot(&self) -> u8 {
+        self.ports.slot
+    }
+
+    fn refuses(&self) -> bool {
+        self.ports.refuses.load(Ordering::Relaxed)
+    }
+
+    fn listener_of(&self, service_id: u64) -> Option<u8> {
+        // No other process has what this one listens on.
+        if self.ports.services.is_claimed(service_id, self.member.map(Member::address)) {
+            return Some(self.ports.slot);
+        }
+        match self.last.get() {
+            Some((known, slot)) if known == service_id => slot,
+            _ => {
+                let slot = self.member.and_then(|member| member.listener_of(service_id));
+                self.last.set(Some((service_id, slot)));
+                slot
+            }
+        }
+    }
+
+    fn has_others(&self) -> bool {
+        self.member.is_some_and(|member| member.has_company() && !member.others().is_empty())
+    }
+}
+
+impl Ports {
+    fn view(&self, at: IpAddr) -> AddressView<'_> {
+        let member = self.members().find(|member| member.address() == at);
+        AddressView { ports: self, member, last: Cell::new(None) }
+    }
+
+    /// Brings packets that are not the device's to where they belong. They came to address `at`.
+    #[cold]
+    pub(super) fn route_unmatched(
+        &self,
+        device: &Device,
+        at: IpAddr,
+        datagrams: &Datagrams<'_>,
+        strays: &Strays,
+    ) {
+        let view = self.view(at);
+        // Those of one process go together, in its slot's turn.
+        let mut slots = 0_u64;
+        for packet in stray_packets(datagrams, Some(strays)) {
+            match route(packet.bytes, &view) {
+                Destination::Here => self.deliver_mad(device, &packet),
+                Destination::Process(slot) => slots |= 1 << slot,
+                Destination::EveryProcess => {
+                    self.deliver_mad(device, &packet);
+                    broadcast_to_peers(device, view.member, &packet);
+                }
+                Destination::Deferred => {
+                    if !self.deferred.defer(clock::now(), at, &packet) {
+                        self.deliver_mad(device, &packet);
+                    }
+                }
+                Destination::Drop(why) => device.counters().add(why),
+            }
+        }
+        for slot in (0..u64::BITS as u8).filter(|slot| slots & 1 << slot != 0) {
+            let packets = || {
+                stray_packets(datagrams, Some(strays))
+                    .filter(|packet| route(packet.bytes, &view) == Destination::Process(slot))
+            };
+            let taken = forward(device, view.member, slot, packets());
+            for packet in packets().skip(taken) {
+                // A connection that loses a message stalls for seconds; what loses data recovers by
+                // itself.
+                let is_mad = management::destination(packet.bytes).is_some();
+                if !(is_mad && self.deferred.defer_for_process(clock::now(), at, &packet)) {
+                    device.counters().add(Counter::DropForeignSlot);
+                }
+            }
+        }
+    }
+
+    /// Looks at deferred MADs that are due: delivers, forwards, drops or defers them again.
+    pub fn retry_deferred(&self, device: &Device, now: Time) {
+        let mut forwards: BTreeMap<(IpAddr, u8), Vec<DeferredMad>> = BTreeMap::new();
+        for mad in self.deferred.due(now) {
+            let destination = route(mad.packet.datagrams().bytes, &self.view(mad.at));
+            match DeferredStep::choose(destination, mad.has_listener, mad.is_expired()) {
+                DeferredStep::Forward(slot) => {
+                    forwards.entry((mad.at, slot)).or_default().push(mad)
+                }
+                step => self.finish_deferred(device, now, mad, step),
+            }
+        }
+        for ((at, slot), mads) in forwards {
+            let member = self.view(at).member;
+            let packets = mads.iter().take(HANDED_IN).map(|mad| mad.packet.datagrams());
+            let taken = forward(device, member, slot, packets);
+            for mad in mads.into_iter().skip(taken) {
+                let others = || member.map(Member::others);
+                let step = DeferredStep::without_room(slot, mad.is_expired(), others);
+                self.finish_deferred(device, now, mad, step);
+            }
+        }
+    }
+
+    fn finish_deferred(
+        &self,
+        device: &Device,
+        now: Time,
+        mut mad: DeferredMad,
+        step: DeferredStep,
+    ) {
+        match step {
+            DeferredStep::Deliver => self.deliver_mad(device, &mad.packet.datagrams()),
+            DeferredStep::FoundListener => {
+                mad.has_listener = true;
+                self.deferred.put_back(now, mad);
+            }
+            DeferredStep::Forward(_) | DeferredStep::Wait => self.deferred.put_back(now, mad),
+            DeferredStep::Drop(why) => device.counters().add(why),
+        }
+    }
+
+    /// Serves joining processes, takes packets that other processes hand in, and answers with
+    /// `listing` where a tool asks for the connections.
+    pub fn serve_peers(
+        &self,
+        receiver: &mut Receiver,
+        device: &Device,
+        listing: impl Fn() -> Vec<u8>,
+    ) {
+        let Receiver { scratch, message, .. } = receiver;
+        for member in self.members() {
+            let take_in = |datagrams: &Datagrams<'_>| {
+                device
+                    .counters()
+                    .add_many(Counter::RcvdForwarded, datagrams.segments().len() as u64);
+                device.receive(clock::now(), datagrams, scratch);
+                // The other process sent it here on purpose. What is not for this process all the
+                // same is not forwarded once more.
+                for packet in stray_packets(datagrams, scratch.strays.as_ref()) {
+                    match management::destination(packet.bytes) {
+                        Some(_) => self.deliver_mad(device, &packet),
+                        None => device.counters().add(Counter::DropForeignSlot),
+                    }
+                }
+            };
+            member.serve(message, take_in, &listing);
+        }
+    }
+
+    /// Delivers a management datagram for this process: to queue pair 1 if there is one, else to
+    /// the inbox.
+    pub(super) fn deliver_mad(&self, device: &Device, packet: &Datagrams<'_>) {
+        if device.gsi().is_some() {
+            device.receive_management(clock::now(), packet);
+        } else if !self.inbox.put(packet) {
+            device.counters().add(Counter::DropMadOverflow);
+        }
+    }
+}
+
+/// Hands packets to the process with `slot`; returns how many it took, which are the first ones.
+fn forward<'a>(
+    device: &Device,
+    member: Option<&Member>,
+    slot: u8,
+    packets: impl Iterator<Item = Datagrams<'a>>,
+) -> usize {
+    let taken = member.map_or(0, |member| member.hand_in(slot, packets));
+    device.counters().add_many(Counter::Forwarded, taken as u64);
+    taken
+}
+
+/// Gives a packet to all other processes of the address.
+pub(super) fn broadcast_to_peers(device: &Device, member: Option<&Member>, packet: &Datagrams<'_>) {
+    let Some(member) = member.filter(|member| member.has_company()) else { return };
+    for slot in member.others() {
+        forward(device, Some(member), slot, std::iter::once(*packet));
+    }
+}
+
+/// Returns the packets that the device did not match, one by one.
+pub(super) fn stray_packets<'a>(
+    datagrams: &'a Datagrams<'a>,
+    strays: Option<&'a Strays>,
+) -> impl Iterator<Item = Datagrams<'a>> {
+    let positions = strays.map_or(&[][..], Strays::segments);
+    positions.iter().filter_map(|&position| {
+        let bytes = datagrams.segments().nth(usize::from(position))?;
+        Some(Datagrams { bytes, segment_size: bytes.len(), ..*datagrams })
+    })
+}
