@@ -274,9 +274,7 @@ impl Ports {
                 return self.common_backoff_ns.store(until_ns, Ordering::Relaxed);
             }
         };
-        if !listens {
-            self.common_backoff_ns.store(0, Ordering::Relaxed);
-        }
+        self.common_backoff_ns.store(0, Ordering::Relaxed);
         for port in self.members().filter_map(Member::common) {
             for _ in 0..batches {
                 if self.receive_at(port, receiver, device) == 0 {
