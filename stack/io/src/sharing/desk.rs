@@ -161,32 +161,32 @@ pub(super) fn ask_listing(place: Place, slot: u8) -> Result<Vec<u8>, Errno> {
 }
 
 /// What came of asking at the desks.
-pub(super) enum Answer {
+pub(super) enum Reply {
     /// The group.
-    Welcome(Box<Group>),
-    /// There is somebody, who does not answer.
-    Silence(Owner),
-    /// They are another user's.
-    Stranger(Owner),
-    /// There is nobody.
-    Nobody,
+    Joined(Box<Group>),
+    /// A process of this user listens, but does not reply.
+    Silent(Owner),
+    /// A process of another user listens.
+    OtherOwner(Owner),
+    /// No process listens.
+    NoListener,
 }
 
 /// Asks for the group at one desk after the other.
-pub(super) fn ask(place: Place) -> Answer {
+pub(super) fn ask(place: Place) -> Reply {
     let mut silent = None;
     for slot in 0..MAX_PROCESS_SLOTS {
         match request(place, slot, JOIN, WELCOME) {
-            Ok(descriptors) => return Answer::Welcome(Box::new(Group::passed(place, descriptors))),
+            Ok(descriptors) => return Reply::Joined(Box::new(Group::passed(place, descriptors))),
             Err(Refusal::Nobody(_)) => {}
-            Err(Refusal::Stranger(peer)) => return Answer::Stranger(owner_of(peer)),
+            Err(Refusal::Stranger(peer)) => return Reply::OtherOwner(owner_of(peer)),
             Err(Refusal::Silent(peer, errno)) => {
                 tracing::debug!(%errno, slot, "no answer at a desk of {place}");
                 silent = silent.or(Some(owner_of(peer)));
             }
         }
     }
-    silent.map_or(Answer::Nobody, Answer::Silence)
+    silent.map_or(Reply::NoListener, Reply::Silent)
 }
 
 /// Why a desk did not give what it was asked for.

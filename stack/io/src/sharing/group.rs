@@ -101,19 +101,19 @@ impl Drop for Locked<'_> {
 
 impl Group {
     /// A new group, with everybody's socket and the steering. The port must be free.
-    pub fn found(place: Place, config: &UdpConfig) -> Result<Self, FoundError> {
-        let refused = |call| move |errno| FoundError::Refused { call, errno };
+    pub fn create(place: Place, config: &UdpConfig) -> Result<Self, CreateGroupError> {
+        let refused = |call| move |errno| CreateGroupError::Refused { call, errno };
         let table = Table::new().map_err(refused("memfd_create"))?;
         let stash = Stash::new().map_err(refused("socketpair"))?;
-        let common = bind_shared(config).map_err(FoundError::Port)?;
+        let common = bind_shared(config).map_err(CreateGroupError::Port)?;
         steering::attach(&*common).map_err(refused("SO_ATTACH_REUSEPORT_CBPF"))?;
         stash.put(&common).map_err(refused("SCM_RIGHTS"))?;
         let group = Self::new(place, table, stash, false);
         // Whether a peek makes new descriptors; not all that call themselves Linux do that.
         match group.locked().and_then(|locked| locked.peek(steering::COMMON_SOCKET)) {
             Ok(Some(again)) if again.local_addr().ok() == common.local_addr().ok() => Ok(group),
-            Ok(_) => Err(FoundError::Refused { call: "MSG_PEEK", errno: Errno::OPNOTSUPP }),
-            Err(errno) => Err(FoundError::Refused { call: "MSG_PEEK", errno }),
+            Ok(_) => Err(CreateGroupError::Refused { call: "MSG_PEEK", errno: Errno::OPNOTSUPP }),
+            Err(errno) => Err(CreateGroupError::Refused { call: "MSG_PEEK", errno }),
         }
     }
 
@@ -245,9 +245,9 @@ impl Locked<'_> {
     }
 }
 
-/// Why a group cannot be made.
+/// Why a group cannot be created.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum FoundError {
+pub(super) enum CreateGroupError {
     /// The system lacks what sharing needs.
     Refused {
         /// What it refused.

@@ -15,10 +15,6 @@
 //! has to be cleaned up: abstract names, memory files, locks and sockets all go with their last
 //! user.
 //!
-//! The first process of an address makes the group. Two at once: the abstract name `.../new` lets
-//! one of them, and it makes sure by a bind without SO_REUSEPORT that no socket of an older group
-//! is left.
-//!
 //! A packet that arrives in the wrong process (merged with another's by the kernel, or sent by hash
 //! to a slot that does not exist yet) is handed in at the right desk. Where the system lacks any of
 //! this, an address is for one process alone ([`Joined::alone`]).
@@ -30,6 +26,7 @@
 //! | `table` | slots and services: the memory file and its locks |
 //! | `stash` | the sockets |
 //! | `group` | both, as one process uses them |
+//! | `discover` | how a process finds the group, or creates it |
 //! | `desk` | newcomers, and packets from other processes |
 //! | `forward` | how such a packet is passed on |
 //! | [`services`] | who listens on what |
@@ -37,6 +34,7 @@
 //! Sources: socket(7), unix(7), fcntl(2), memfd_create(2); the kernel's net/core/sock_reuseport.c.
 
 mod desk;
+mod discover;
 mod forward;
 mod group;
 pub mod owner;
@@ -56,11 +54,12 @@ use std::time::Duration;
 use rustix::io::Errno;
 use socket2::Socket;
 
-use self::desk::{Answer, Desk};
-use self::group::{FoundError, Group, REGISTRY};
+use self::desk::Desk;
+use self::discover::discover_or_create;
+use self::group::{CreateGroupError, Group, REGISTRY};
 use self::place::Place;
-use crate::sys::fork::{Guarded, Maker, guard};
-use crate::sys::{clock, option, steering, unix};
+use crate::sys::fork::{Guarded, Maker};
+use crate::sys::{option, steering};
 use crate::udp::{OpenPortError, ReceiveBuffers, UdpConfig, UdpPort, free_loopback_address};
 use urxe_types::port::Datagrams;
 use urxe_types::qpn::MAX_PROCESS_SLOTS;
@@ -70,11 +69,6 @@ use urxe_types::sync::atomic::Ordering;
 pub use self::owner::{Sharer, listing_of, sharers};
 pub use urxe_types::owner::{ListenError, Owner};
 
-/// How long a newcomer waits for somebody to answer who is there.
-const SILENCE_PATIENCE: Duration = Duration::from_secs(3);
-/// How long a port may be taken without anybody at the desks: as long as a newcomer takes from
-/// getting the group to opening its desk while the one who gave it dies.
-const ORPHAN_PATIENCE: Duration = Duration::from_millis(400);
 /// Batches of what waits for a dead process that are looked at; of a stream of data, which nobody
 /// acknowledges, less comes.
 const SWEPT_BATCHES: usize = 256;
@@ -111,13 +105,13 @@ pub struct Member {
     maker: Maker,
 }
 
-/// What an address turned out to be.
-enum Found {
+/// What the look-up of an address gave.
+enum Lookup {
     Shared(Arc<Group>),
     Alone { call: &'static str, errno: Errno },
 }
 
-impl Found {
+impl Lookup {
     fn group(&self) -> Option<&Arc<Group>> {
         match self {
             Self::Shared(group) => Some(group),
@@ -145,7 +139,7 @@ pub fn join(
         })
         .and_then(|()| join_found(configs, &found, &mut random));
     for found in found {
-        if let Found::Shared(group) = found {
+        if let Lookup::Shared(group) = found {
             REGISTRY.get().let_go(group);
         }
     }
@@ -154,17 +148,17 @@ pub fn join(
 
 fn join_found(
     configs: &[UdpConfig],
-    found: &[Found],
+    found: &[Lookup],
     random: &mut impl FnMut() -> u64,
 ) -> Result<Joined, OpenPortError> {
-    let groups: Vec<&Arc<Group>> = found.iter().filter_map(Found::group).collect();
+    let groups: Vec<&Arc<Group>> = found.iter().filter_map(Lookup::group).collect();
     let (slot, mut members) = claim(&groups, random)?;
     let mut joined = Joined { slot, ports: Vec::new(), members: Vec::new(), alone: None };
     let mut rest = members.iter_mut();
     for (config, found) in configs.iter().zip(found) {
         let port = match *found {
-            Found::Shared(_) => rest.next().map(|member| member.open(config)),
-            Found::Alone { call, errno } => {
+            Lookup::Shared(_) => rest.next().map(|member| member.open(config)),
+            Lookup::Alone { call, errno } => {
                 joined.alone = Some((call, errno));
                 Some(UdpPort::open(config.clone()))
             }
@@ -185,8 +179,8 @@ pub fn join_late(
     random: u64,
 ) -> Result<(UdpPort, Option<Member>), OpenPortError> {
     let group = match find(config)? {
-        Found::Shared(group) => group,
-        Found::Alone { .. } => return Ok((UdpPort::open(config.clone())?, None)),
+        Lookup::Shared(group) => group,
+        Lookup::Alone { .. } => return Ok((UdpPort::open(config.clone())?, None)),
     };
     let joined = Member::claim(&group, slot, random | 1).and_then(|member| {
         let taken = OpenPortError::SlotTaken { address: config.address, slot };
@@ -198,88 +192,17 @@ pub fn join_late(
 }
 
 /// Finds the group of an address, or makes it.
-fn find(config: &UdpConfig) -> Result<Found, OpenPortError> {
+fn find(config: &UdpConfig) -> Result<Lookup, OpenPortError> {
     let (address, scope_id) =
         super::udp::check_address(config.address.to_canonical(), config.scope_id)?;
     let place = Place { address, scope_id };
-    match REGISTRY.get().group(place, || find_elsewhere(place, config)) {
-        Ok(group) => Ok(Found::Shared(group)),
-        Err(FoundError::Port(error)) => Err(error),
-        Err(FoundError::Refused { call, errno }) => {
+    match REGISTRY.get().group(place, || discover_or_create(place, config)) {
+        Ok(group) => Ok(Lookup::Shared(group)),
+        Err(CreateGroupError::Port(error)) => Err(error),
+        Err(CreateGroupError::Refused { call, errno }) => {
             tracing::warn!(%address, %errno, "{call} is refused: the address is for this process alone");
-            Ok(Found::Alone { call, errno })
+            Ok(Lookup::Alone { call, errno })
         }
-    }
-}
-
-fn find_elsewhere(place: Place, config: &UdpConfig) -> Result<Group, FoundError> {
-    let in_use = |owner: Option<Owner>| {
-        FoundError::Port(OpenPortError::AddressInUse {
-            address: place.address,
-            owner,
-            free: free_loopback_address().map(IpAddr::V4),
-        })
-    };
-    let start = clock::now();
-    loop {
-        let mut holder = match desk::ask(place) {
-            Answer::Welcome(group) => return Ok(*group),
-            Answer::Stranger(owner) => return Err(in_use(Some(owner))),
-            Answer::Silence(owner) => Some(owner),
-            Answer::Nobody => None,
-        };
-        tracing::debug!(%place, "looked for processes");
-        let mut patience = SILENCE_PATIENCE;
-        match guard(|| unix::listen_at(&place.foundation())) {
-            Ok(_foundation) => {
-                tracing::debug!(%place, "may make the group");
-                // It may have been made since the look at the desks.
-                if let Answer::Welcome(group) = desk::ask(place) {
-                    return Ok(*group);
-                }
-                // Without SO_REUSEPORT: succeeds only if no socket of an older group is left.
-                match UdpPort::open(config.clone()) {
-                    Ok(port) => {
-                        drop(port);
-                        match Group::found(place, config) {
-                            // Somebody was quicker, or a child that was just forked has not lost
-                            // its copy yet.
-                            Err(FoundError::Port(OpenPortError::AddressInUse { .. })) => {
-                                patience = ORPHAN_PATIENCE
-                            }
-                            made => {
-                                tracing::debug!(%place, made = made.is_ok(), "made the group");
-                                return made;
-                            }
-                        }
-                    }
-                    Err(OpenPortError::AddressInUse { .. }) if holder.is_none() => {
-                        patience = ORPHAN_PATIENCE;
-                        holder = owner::of_port(place);
-                        if holder
-                            .is_some_and(|owner| owner.uid != rustix::process::geteuid().as_raw())
-                        {
-                            return Err(in_use(holder));
-                        }
-                    }
-                    Err(OpenPortError::AddressInUse { .. }) => {}
-                    Err(error) => return Err(FoundError::Port(error)),
-                }
-            }
-            Err(Errno::ADDRINUSE) => {
-                holder = holder.or_else(|| owner::at_name(&place.foundation()));
-                if holder.is_some_and(|owner| owner.uid != rustix::process::geteuid().as_raw()) {
-                    return Err(in_use(holder));
-                }
-            }
-            Err(errno) => {
-                return Err(FoundError::Refused { call: "an abstract local socket", errno });
-            }
-        }
-        if clock::now() - start >= patience {
-            return Err(in_use(holder));
-        }
-        std::thread::sleep(RETRY);
     }
 }
 

@@ -22,8 +22,8 @@ impl Place {
         format!("{self}/{slot}")
     }
 
-    /// The abstract name that is held while a group is made.
-    pub(super) fn foundation(self) -> String {
+    /// The abstract name that is held while a group is created.
+    pub(super) fn creation_lock_name(self) -> String {
         format!("{self}/new")
     }
 }
