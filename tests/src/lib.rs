@@ -2,7 +2,5 @@
 
 pub mod build;
 pub mod kernel;
-pub mod lab;
 pub mod programs;
 pub mod sim;
-pub mod town;

@@ -16,77 +16,37 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, traits::PcapReaderIterator};
-use urxe_stack::cq::{Completion, Cq, WcOpcode};
-use urxe_stack::device::{Device, DeviceConfig, QpHandle, ReceiveScratch};
-use urxe_stack::memory::{Access, Buffer, Mr};
-use urxe_stack::port::{Datagrams, Run, SendOutcome, Transmit};
+use urxe_stack::cq::WcOpcode;
+use urxe_stack::device::{DeviceConfig, QpHandle};
+use urxe_stack::memory::Access;
 use urxe_stack::qp::QpInit;
-use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use urxe_stack::qp::transition;
-use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge};
-use urxe_stack::srq::{Srq, SrqAttr, SrqInit};
+use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpCap, QpState, QpType};
+use urxe_stack::qp::wr::{RecvRequest, SendOp};
+use urxe_stack::srq::Srq;
 use urxe_stack::time::Time;
+use urxe_test_support::capture;
+use urxe_test_support::host::{Host, HostOptions};
+use urxe_test_support::qp::attributes;
+use urxe_test_support::wire::{Carried, Wire};
 use urxe_wire::packet::ICRC_LEN;
-use urxe_wire::{Frame, Gid, IcrcSeed, NakCode, PacketView, Psn, Qpn, ROCE_PORT, Syndrome};
+use urxe_wire::{Gid, NakCode, PacketView, Psn, Qpn, ROCE_PORT, Syndrome};
 
 /// Both kernels' addresses.
 const ENDS: [[u8; 4]; 2] = [[10, 77, 0, 11], [10, 77, 0, 12]];
 /// More than a message of these captures.
 const MESSAGE: usize = 4096;
 
-/// A packet of a capture, from BTH to ICRC.
-struct Captured {
-    from: IpAddr,
-    to: IpAddr,
-    bytes: Vec<u8>,
+/// The packets of a capture but those to queue pair 1, which are the kernel's management traffic.
+fn capture(name: &str) -> Vec<Carried> {
+    let mut packets = capture::packets(name);
+    packets.retain(|packet| parse(packet).dest_qp() != Qpn::QP1);
+    packets
 }
 
-impl Captured {
-    fn view(&self) -> PacketView<'_> {
-        PacketView::parse(&self.bytes).unwrap()
-    }
-}
-
-fn capture(name: &str) -> Vec<Captured> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/testdata").join(name);
-    let file = std::fs::read(path).unwrap();
-    let mut reader = LegacyPcapReader::new(1 << 20, &file[..]).unwrap();
-    let mut packets = Vec::new();
-    loop {
-        match reader.next() {
-            Ok((used, block)) => {
-                if let PcapBlockOwned::Legacy(block) = block
-                    && let Ok(frame) = Frame::parse(block.data)
-                    && frame.repr.dst.port() == ROCE_PORT
-                {
-                    let (from, to) = (frame.repr.src.ip(), frame.repr.dst.ip());
-                    let captured = Captured { from, to, bytes: frame.udp_payload.to_vec() };
-                    // What goes to queue pair 1 is the kernel's management traffic.
-                    if captured.view().dest_qp() != Qpn::QP1 {
-                        packets.push(captured);
-                    }
-                }
-                reader.consume(used);
-            }
-            Err(PcapError::Eof) => return packets,
-            Err(PcapError::Incomplete(_)) => reader.refill().unwrap(),
-            Err(error) => panic!("{error:?}"),
-        }
-    }
-}
-
-#[derive(Default)]
-struct Sent(Mutex<VecDeque<Vec<u8>>>);
-
-impl Transmit for Sent {
-    fn transmit(&self, run: &Run<'_>) -> SendOutcome {
-        self.0.lock().unwrap().extend(run.segments().map(<[u8]>::to_vec));
-        SendOutcome::Sent
-    }
+fn parse(packet: &Carried) -> PacketView<'_> {
+    PacketView::parse(&packet.bytes).unwrap()
 }
 
 /// A queue pair in the place of one of the kernel's.
@@ -99,22 +59,18 @@ struct Stand {
 
 /// This stack in the place of one end.
 struct End {
-    device: Device,
-    cq: Arc<Cq>,
+    host: Host,
     srq: Option<Arc<Srq>>,
-    buffer: Arc<Buffer>,
-    mr: Mr,
     /// By the number that the captured packets have.
     stands: BTreeMap<u32, Stand>,
-    sent: Sent,
-    scratch: ReceiveScratch,
+    wire: Wire,
     posted: u64,
 }
 
 impl End {
     /// The end at `own` of what `packets` show.
     fn new(
-        packets: &[Captured],
+        packets: &[Carried],
         own: IpAddr,
         peer: IpAddr,
         qp_type: QpType,
@@ -122,154 +78,98 @@ impl End {
     ) -> Self {
         let mut config = DeviceConfig::new(vec![Gid::from_ip(own)], 1);
         config.active_mtu = PathMtu::Mtu1024;
-        let device = Device::new(config);
-        let pd = device.alloc_pd().unwrap();
-        let cq = device.create_cq(512, None, 0).unwrap();
-        let buffer = Arc::new(Buffer::new(MESSAGE).unwrap());
+        let cap = QpCap {
+            max_send_wr: 64,
+            max_recv_wr: 256,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
         let access = Access::LOCAL_WRITE | Access::ZERO_BASED;
-        let mr = device.memory().register_buffer(pd, &buffer, 0..MESSAGE, 0, access).unwrap();
-        let attr = SrqAttr { max_wr: 256, max_sge: 1, srq_limit: 0 };
-        let srq = is_shared
-            .then(|| device.create_srq(&SrqInit { pd, attr, xrc: None, context: 0 }).unwrap());
+        let options = HostOptions {
+            qp_type,
+            cap,
+            cq_entries: 512,
+            has_recv_cq: false,
+            memory: MESSAGE,
+            access,
+        };
+        let host = Host::with(own, config, options);
+        let srq = is_shared.then(|| host.create_srq(host.pd, 256, None));
         let mut stands = BTreeMap::new();
-        let requests = || packets.iter().filter(|p| p.to == own && p.view().info().is_request);
-        for first in requests() {
-            let number = first.view().dest_qp().value();
+        for first in packets.iter().filter(|p| p.to == own && parse(p).info().is_request) {
+            let number = parse(first).dest_qp().value();
             if stands.contains_key(&number) {
                 continue;
             }
-            let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
-            let cap = QpCap {
-                max_send_wr: 64,
-                max_recv_wr: 256,
-                max_send_sge: 1,
-                max_recv_sge: 1,
-                max_inline_data: 0,
-            };
-            let init =
-                QpInit { qp_type, pd, send_cq, recv_cq, srq: srq.clone(), cap, sq_sig_all: true };
-            let qp = device.create_qp(&init).unwrap();
-            // Its peer is whom it answered; an unreliable one has one peer only.
-            let peers = packets
-                .iter()
-                .filter(|p| p.from == own)
-                .map(|p| (p.view().dest_qp(), p.view().psn()));
-            let mine =
-                requests().filter(|p| p.view().dest_qp().value() == number).map(|p| p.view().psn());
-            let psns: Vec<Psn> = mine.collect();
-            let peer_qpn = peers
-                .clone()
-                .find(|(_, psn)| psns.contains(psn))
-                .or_else(|| peers.clone().next())
-                .map_or(Qpn::masked(2), |(qpn, _)| qpn);
-            let expected = first.view().psn();
+            let qp = host.create(&QpInit { srq: srq.clone(), sq_sig_all: true, ..host.init() });
+            let peer_qpn = peer_of(packets, own, number);
+            let expected = parse(first).psn();
             let own_psn = packets
                 .iter()
-                .find(|p| {
-                    p.from == own && p.view().info().is_request && p.view().dest_qp() == peer_qpn
-                })
-                .map_or(Psn::new(0), |p| p.view().psn());
-            connect(&device, qp, qp_type, peer, peer_qpn, [expected, own_psn]);
+                .map(|p| (p, parse(p)))
+                .find(|(p, v)| p.from == own && v.info().is_request && v.dest_qp() == peer_qpn)
+                .map_or(Psn::new(0), |(_, view)| view.psn());
+            // As ibv_rc_pingpong and its like set them.
+            let attr = QpAttr {
+                access_flags: Access::empty(),
+                rq_psn: expected,
+                sq_psn: own_psn,
+                max_rd_atomic: 1,
+                max_dest_rd_atomic: 1,
+                ..attributes(peer, peer_qpn)
+            };
+            let attr = QpAttr { ah: AddressVector { hop_limit: 1, ..attr.ah }, ..attr };
+            host.bring_up((qp, qp_type), &attr, QpState::Rts);
             stands.insert(number, Stand { qp, peer: peer_qpn, expected });
         }
-        let (sent, scratch) = (Sent::default(), ReceiveScratch::default());
-        Self { device, cq, srq, buffer, mr, stands, sent, scratch, posted: 0 }
-    }
-
-    fn sge(&self, len: usize) -> Sge {
-        Sge { addr: 0, length: len as u32, lkey: self.mr.lkey }
+        Self { host, srq, stands, wire: Wire::default(), posted: 0 }
     }
 
     fn post_recv(&mut self, number: u32) {
-        let request = RecvRequest { wr_id: self.posted, sges: &[self.sge(MESSAGE)] };
+        let (wr_id, sges) = (self.posted, [self.host.sge(0, MESSAGE as u32)]);
         self.posted += 1;
         match &self.srq {
-            Some(srq) => srq.post(&[request]).unwrap(),
-            None => self.device.post_recv(Time::ZERO, self.stands[&number].qp, &[request]).unwrap(),
+            Some(srq) => srq.post(&[RecvRequest { wr_id, sges: &sges }]).unwrap(),
+            None => self.host.post_recv_on(self.stands[&number].qp, wr_id, &sges),
         }
     }
 
     /// Delivers a captured packet to the queue pair in its receiver's place; what is answered, with
     /// the kernel's numbers.
-    fn deliver(&mut self, packet: &Captured) -> Vec<Vec<u8>> {
-        let number = packet.view().dest_qp().value();
-        let mut bytes = packet.bytes.clone();
-        bytes[5..8].copy_from_slice(&self.stands[&number].qp.qpn().value().to_be_bytes()[1..]);
-        let end = bytes.len() - ICRC_LEN;
-        let seed = IcrcSeed::new(packet.from, ROCE_PORT, packet.to, ROCE_PORT).unwrap();
-        seed.append(0, &mut bytes, end).unwrap();
-        let datagrams = Datagrams {
-            from: packet.from,
-            from_port: ROCE_PORT,
-            to: packet.to,
-            segment_size: bytes.len(),
-            bytes: &bytes,
-            traffic_class: 0,
-            hop_limit: 64,
-        };
-        self.device.receive(Time::ZERO, &datagrams, &mut self.scratch);
+    fn deliver(&mut self, packet: &Carried) -> Vec<Vec<u8>> {
+        let mut packet = Carried { from_port: ROCE_PORT, ..packet.clone() };
+        let number = parse(&packet).dest_qp().value();
+        packet.readdress(self.stands[&number].qp.qpn());
+        self.wire.deliver(&self.host.device, Time::ZERO, &packet);
         self.sent()
     }
 
     fn sent(&self) -> Vec<Vec<u8>> {
-        self.device.transmit_pending(Time::ZERO, &self.sent);
-        self.sent.0.lock().unwrap().drain(..).collect()
-    }
-
-    fn completion(&self) -> Option<Completion> {
-        let mut one = [Completion::default()];
-        (self.cq.poll(&mut one).unwrap() == 1).then_some(one[0])
-    }
-
-    fn memory(&self, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        self.buffer.read(0, &mut bytes).unwrap();
-        bytes
+        self.host.transmit(&self.wire);
+        let runs = self.wire.take();
+        runs.iter().flat_map(Carried::segments).map(<[u8]>::to_vec).collect()
     }
 }
 
-fn connect(
-    device: &Device,
-    qp: QpHandle,
-    qp_type: QpType,
-    peer: IpAddr,
-    dest_qp_num: Qpn,
-    psns: [Psn; 2],
-) {
-    let attr = QpAttr {
-        port_num: 1,
-        path_mtu: PathMtu::Mtu1024,
-        dest_qp_num,
-        rq_psn: psns[0],
-        sq_psn: psns[1],
-        max_rd_atomic: 1,
-        max_dest_rd_atomic: 1,
-        // As ibv_rc_pingpong and its like set them.
-        min_rnr_timer: 12,
-        timeout: 14,
-        retry_cnt: 7,
-        rnr_retry: 7,
-        ah: AddressVector {
-            dgid: Gid::from_ip(peer),
-            is_global: true,
-            port_num: 1,
-            hop_limit: 1,
-            ..AddressVector::default()
-        },
-        ..QpAttr::default()
-    };
-    for (from, to) in [
-        (QpState::Reset, QpState::Init),
-        (QpState::Init, QpState::Rtr),
-        (QpState::Rtr, QpState::Rts),
-    ] {
-        let mask = transition::attributes(from, to, qp_type).unwrap().required | QpAttrMask::STATE;
-        device.modify_qp(Time::ZERO, qp, &QpAttr { qp_state: to, ..attr }, mask).unwrap();
-    }
+/// The queue pair that answers came to from the one with this number; an unreliable one has one
+/// peer only.
+fn peer_of(packets: &[Carried], own: IpAddr, number: u32) -> Qpn {
+    let psns: Vec<Psn> = packets
+        .iter()
+        .filter(|p| p.to == own)
+        .map(parse)
+        .filter(|view| view.info().is_request && view.dest_qp().value() == number)
+        .map(|view| view.psn())
+        .collect();
+    let mut answers = packets.iter().filter(|p| p.from == own).map(parse);
+    let first = answers.clone().next();
+    let answer = answers.find(|view| psns.contains(&view.psn())).or(first);
+    answer.map_or(Qpn::masked(2), |view| view.dest_qp())
 }
 
-fn syndrome(packet: &Captured) -> Option<Syndrome> {
-    packet.view().aeth().map(|aeth| aeth.syndrome)
+fn syndrome(packet: &Carried) -> Option<Syndrome> {
+    parse(packet).aeth().map(|aeth| aeth.syndrome)
 }
 
 /// A message, and which queue pair of the capture it was for.
@@ -289,19 +189,19 @@ fn replay(
     let mut end = End::new(&packets, own, peer, qp_type, is_shared);
     let (mut equal, mut left_out, mut received) = (0, 0, Vec::new());
     // What the kernel in this place answered, one queue pair as the next.
-    let mut answers: BTreeMap<u32, VecDeque<&Captured>> = BTreeMap::new();
-    for packet in packets.iter().filter(|p| p.from == own && p.view().info().is_response) {
-        answers.entry(packet.view().dest_qp().value()).or_default().push_back(packet);
+    let mut answers: BTreeMap<u32, VecDeque<&Carried>> = BTreeMap::new();
+    for packet in packets.iter().filter(|p| p.from == own && parse(p).info().is_response) {
+        answers.entry(parse(packet).dest_qp().value()).or_default().push_back(packet);
     }
     let requests =
-        packets.iter().filter(|packet| packet.to == own && packet.view().info().is_request);
+        packets.iter().filter(|packet| packet.to == own && parse(packet).info().is_request);
     for packet in requests {
-        let (view, number) = (packet.view(), packet.view().dest_qp().value());
+        let (number, view) = (parse(packet).dest_qp().value(), parse(packet));
         let due = answers.entry(end.stands[&number].peer.value()).or_default();
         let is_next = view.psn() == end.stands[&number].expected;
         let refused = due.front().is_some_and(|answer| {
             matches!(syndrome(answer), Some(Syndrome::RnrNak(_)))
-                && answer.view().psn() == view.psn()
+                && parse(answer).psn() == view.psn()
         });
         if is_next && !refused {
             end.stands.get_mut(&number).unwrap().expected = view.psn().next();
@@ -327,12 +227,12 @@ fn replay(
                 left_out += 1;
             }
         }
-        while let Some(wc) = end.completion() {
+        while let Some(wc) = end.host.completion() {
             assert!(wc.status.is_success(), "{name}: {wc:?}");
             assert_eq!(wc.opcode, WcOpcode::Recv, "{name}: {wc:?}");
             let by = end.stands.iter().find(|(_, stand)| stand.qp.qpn() == wc.qp_num);
             let (number, _) = by.unwrap_or_else(|| panic!("{name}: {wc:?} is nobody's"));
-            received.push((*number, end.memory(wc.byte_len as usize)));
+            received.push((*number, end.host.bytes(0, wc.byte_len as usize)));
         }
     }
     let left: usize = answers.values().map(VecDeque::len).sum();
@@ -340,9 +240,9 @@ fn replay(
     (equal, left_out, received)
 }
 
-fn is_sequence_nak_of(answer: &Captured, rnr: &Captured) -> bool {
+fn is_sequence_nak_of(answer: &Carried, rnr: &Carried) -> bool {
     matches!(syndrome(answer), Some(Syndrome::Nak(NakCode::PsnSequence)))
-        && answer.view().psn() == rnr.view().psn()
+        && parse(answer).psn() == parse(rnr).psn()
 }
 
 /// The messages that one end of a capture sent, each put together from its packets; copies left
@@ -352,9 +252,9 @@ fn messages(name: &str, to: usize) -> Vec<Message> {
     let mut seen = BTreeMap::new();
     for packet in capture(name)
         .iter()
-        .filter(|p| p.to == IpAddr::from(ENDS[to]) && p.view().info().is_request)
+        .filter(|p| p.to == IpAddr::from(ENDS[to]) && parse(p).info().is_request)
     {
-        let view = packet.view();
+        let view = parse(packet);
         let place = (view.dest_qp().value(), view.psn().value());
         if let Some(at) = seen.get(&place) {
             assert!(*at < messages.len());
@@ -395,20 +295,11 @@ fn an_unreliable_message_is_byte_for_byte_the_kernels() {
         let stand = end.stands.values().next().unwrap();
         let mut sent = Vec::new();
         for (_, message) in messages("uc_pingpong.pcap", 1 - own) {
-            end.buffer.write(0, &message).unwrap();
-            let sges = [end.sge(message.len())];
-            let (to, flags) = (Destination::Peer, SendFlags::empty());
-            let request = SendRequest {
-                wr_id: 1,
-                op: SendOp::Send,
-                to,
-                flags,
-                payload: Payload::Sges(&sges),
-            };
-            end.device.post_send(Time::ZERO, stand.qp, &[request]).unwrap();
+            end.host.write(0, &message);
+            end.host.post_on(stand.qp, SendOp::Send, &[end.host.sge(0, message.len() as u32)]);
             sent.extend(end.sent());
         }
-        let kernels: Vec<&Captured> = packets.iter().filter(|packet| packet.from == here).collect();
+        let kernels: Vec<&Carried> = packets.iter().filter(|packet| packet.from == here).collect();
         assert_eq!(sent.len(), kernels.len());
         for (ours, kernels) in sent.iter().zip(kernels) {
             assert_eq!(

@@ -2,54 +2,33 @@
 //! `wire/testdata`) as the oracle for those of this stack.
 
 use std::net::IpAddr;
-use std::path::Path;
 
-use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, traits::PcapReaderIterator};
 use urxe_stack::cq::{WcFlags, WcOpcode, WcStatus};
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask};
 use urxe_stack::qp::wr::SendOp;
-use urxe_tests::town::{Carried, HOPS, QKEY, Town, payload, to_qp};
+use urxe_test_support::capture;
+use urxe_test_support::net::{Carried, DatagramNet, HOPS, QKEY, payload, to_qp};
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Frame, Gid, IcrcSeed, IpRepr, PacketView, Qpn, ROCE_PORT};
 
 /// Length of the Ethernet header of the captures.
 const ETHERNET_LEN: usize = 14;
 
-fn frames(capture: &str) -> Vec<Vec<u8>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/testdata").join(capture);
-    let bytes = std::fs::read(path).unwrap();
-    let mut reader = LegacyPcapReader::new(1 << 20, &bytes[..]).unwrap();
-    let mut frames = Vec::new();
-    loop {
-        match reader.next() {
-            Ok((used, block)) => {
-                if let PcapBlockOwned::Legacy(block) = block {
-                    frames.push(block.data.to_vec());
-                }
-                reader.consume(used);
-            }
-            Err(PcapError::Eof) => return frames,
-            Err(PcapError::Incomplete(_)) => reader.refill().unwrap(),
-            Err(error) => panic!("{error:?}"),
-        }
-    }
-}
-
 /// Calls `check` with every datagram of the capture: its frame, and its packet from BTH to ICRC.
 fn for_each_datagram(capture: &str, mut check: impl FnMut(&[u8], &Frame<'_>, &PacketView<'_>)) {
     let mut count = 0;
-    for bytes in frames(capture) {
-        let Ok(frame) = Frame::parse(&bytes) else { continue };
+    capture::frames(capture, |bytes| {
+        let Ok(frame) = Frame::parse(bytes) else { return };
         if frame.repr.dst.port() != ROCE_PORT {
-            continue;
+            return;
         }
         let packet = PacketView::parse(frame.udp_payload).unwrap();
         // What goes to queue pair 1 is the kernel's management traffic.
         if packet.deth().is_some() && packet.dest_qp().value() != 1 {
-            check(&bytes, &frame, &packet);
+            check(bytes, &frame, &packet);
             count += 1;
         }
-    }
+    });
     assert!(count >= 4, "{count} datagrams are too few to prove anything");
 }
 
@@ -58,12 +37,12 @@ fn for_each_datagram(capture: &str, mut check: impl FnMut(&[u8], &Frame<'_>, &Pa
 #[test]
 fn a_datagram_is_byte_for_byte_the_kernels() {
     for_each_datagram("ud_pingpong.pcap", |_, frame, packet| {
-        let mut town = Town::new(2);
-        let ah = town.houses[0].ah(town.houses[1].address);
-        let to = to_qp(ah, town.houses[1].qp.qpn(), QKEY);
-        // The kernel's link had a larger path MTU than the town's.
-        town.post_send(0, 1, to, &packet.payload()[..packet.payload_len().min(1024)]).unwrap();
-        let runs = town.on_the_wire();
+        let net = DatagramNet::new(2);
+        let ah = net.hosts[0].ah(net.hosts[1].address);
+        let to = to_qp(ah, net.hosts[1].qp.qpn(), QKEY);
+        // The kernel's link had a larger path MTU than the net's.
+        net.post_send(0, 1, to, &packet.payload()[..packet.payload_len().min(1024)]).unwrap();
+        let runs = net.on_the_wire();
         let headers = packet.info().headers_len();
         let mut ours = runs[0].bytes[..runs[0].bytes.len() - ICRC_LEN].to_vec();
         let captured = &frame.udp_payload[..ours.len()];
@@ -86,10 +65,10 @@ fn the_header_in_front_of_a_message_is_the_one_that_was_on_the_wire() {
             panic!("the capture is of IPv4");
         };
         assert!(dont_fragment);
-        let mut town = Town::of([to].into_iter());
-        town.post_recv(0, 7, 4096 + 40);
+        let net = DatagramNet::of([to].into_iter());
+        net.post_recv(0, 7, 4096 + 40);
         let mut datagram = frame.udp_payload.to_vec();
-        datagram[5..8].copy_from_slice(&town.houses[0].qp.qpn().value().to_be_bytes()[1..]);
+        datagram[5..8].copy_from_slice(&net.hosts[0].qp.qpn().value().to_be_bytes()[1..]);
         datagram[12..16].copy_from_slice(&QKEY.value().to_be_bytes());
         let end = datagram.len() - ICRC_LEN;
         let from_port = frame.repr.src.port();
@@ -105,13 +84,13 @@ fn the_header_in_front_of_a_message_is_the_one_that_was_on_the_wire() {
             hop_limit: 0,
             traffic_class: tos,
         };
-        town.deliver(&carried);
-        assert!(town.on_the_wire().is_empty(), "nothing is answered");
-        let (completion, received) = town.received(0).expect("taken");
+        net.deliver(&carried);
+        assert!(net.on_the_wire().is_empty(), "nothing is answered");
+        let (completion, received) = net.received(0).expect("taken");
         assert_eq!((completion.wr_id, completion.status), (7, WcStatus::Success));
         let len = 40 + packet.payload_len() as u32;
         assert_eq!((completion.opcode, completion.byte_len), (WcOpcode::Recv, len));
-        let (src_qp, own) = (packet.deth().unwrap().src_qp, town.houses[0].qp.qpn());
+        let (src_qp, own) = (packet.deth().unwrap().src_qp, net.hosts[0].qp.qpn());
         assert_eq!((completion.src_qp, completion.qp_num), (src_qp, own));
         assert_eq!((completion.flags(), completion.imm_data()), (WcFlags::GRH, None));
         assert_eq!(payload(&received), packet.payload());
@@ -142,13 +121,13 @@ fn a_multicast_message_of_the_kernel_completes_as_it_does_in_the_kernel() {
         let IpRepr::V4 { tos, ttl, .. } = frame.repr.ip else { panic!("the capture is of IPv4") };
         let deth = packet.deth().unwrap();
         assert_eq!((group.to_string().as_str(), packet.dest_qp()), ("239.7.7.7", Qpn::MULTICAST));
-        let mut town = Town::new(2);
+        let net = DatagramNet::new(2);
         for at in 0..2 {
-            let house = &town.houses[at];
+            let host = &net.hosts[at];
             let own_key = QpAttr { qkey: deth.qkey, ..QpAttr::default() };
-            house.device.modify_qp(town.now, house.qp, &own_key, QpAttrMask::QKEY).unwrap();
-            house.device.attach_mcast(house.qp, Gid::from_ip(group)).unwrap();
-            town.post_recv(at, 7, 140);
+            host.modify(host.qp, &own_key, QpAttrMask::QKEY);
+            host.device.attach_mcast(host.qp, Gid::from_ip(group)).unwrap();
+            net.post_recv(at, 7, 140);
         }
         let (bytes_sent, from_port) = (frame.udp_payload.to_vec(), frame.repr.src.port());
         let segment_size = bytes_sent.len();
@@ -161,15 +140,15 @@ fn a_multicast_message_of_the_kernel_completes_as_it_does_in_the_kernel() {
             hop_limit: 0,
             traffic_class: tos,
         };
-        town.deliver(&carried);
-        assert!(town.on_the_wire().is_empty(), "nothing is answered");
+        net.deliver(&carried);
+        assert!(net.on_the_wire().is_empty(), "nothing is answered");
         for at in 0..2 {
-            let (completion, received) = town.received(at).expect("taken");
+            let (completion, received) = net.received(at).expect("taken");
             assert_eq!((completion.wr_id, completion.status), (7, WcStatus::Success));
             assert_eq!((completion.opcode, completion.byte_len), (WcOpcode::Recv, 140));
             assert_eq!(
                 (completion.src_qp, completion.qp_num),
-                (deth.src_qp, town.houses[at].qp.qpn())
+                (deth.src_qp, net.hosts[at].qp.qpn())
             );
             assert_eq!(completion.flags(), WcFlags::GRH | WcFlags::WITH_IMM);
             // mckey sends its queue pair's number along.
@@ -186,15 +165,15 @@ fn a_multicast_message_of_the_kernel_completes_as_it_does_in_the_kernel() {
 #[test]
 fn a_multicast_message_is_byte_for_byte_the_kernels() {
     for_each_datagram("mckey.pcap", |_, frame, packet| {
-        let mut town = Town::new(1);
+        let net = DatagramNet::new(1);
         let to = to_qp(
-            town.houses[0].ah(frame.repr.dst.ip()),
+            net.hosts[0].ah(frame.repr.dst.ip()),
             Qpn::MULTICAST,
             packet.deth().unwrap().qkey,
         );
         let op = SendOp::SendImm { imm: packet.imm().unwrap().data };
-        town.post_send_op(0, 1, to, op, packet.payload()).unwrap();
-        let runs = town.on_the_wire();
+        net.post_send_op(0, 1, to, op, packet.payload()).unwrap();
+        let runs = net.on_the_wire();
         assert_eq!(runs[0].to, frame.repr.dst.ip());
         let mut ours = runs[0].bytes[..runs[0].bytes.len() - ICRC_LEN].to_vec();
         // PSN, source queue pair.

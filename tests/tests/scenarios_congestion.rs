@@ -3,7 +3,7 @@
 use urxe_stack::cq::WcStatus::Success;
 use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::QpType;
-use urxe_tests::lab::{
+use urxe_test_support::lab::{
     LANDING, Lab, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, TARGET, ack, answered,
     read_request, read_response, send_only, write_only,
 };
@@ -21,7 +21,7 @@ fn lab() -> Lab {
 }
 
 /// How many notifications the device has sent since the last look.
-fn told(lab: &mut Lab) -> usize {
+fn told(lab: &Lab) -> usize {
     let (cnps, _): (Vec<_>, Vec<_>) =
         lab.sent().into_iter().partition(|packet| packet.opcode == Opcode::Cnp);
     assert!(cnps.iter().all(|packet| *packet == cnp()), "{cnps:?}");
@@ -29,7 +29,7 @@ fn told(lab: &mut Lab) -> usize {
 }
 
 /// How many packets the device sends of a long message before it waits for an acknowledgement.
-fn window(lab: &mut Lab, wr_id: u64) -> usize {
+fn window(lab: &Lab, wr_id: u64) -> usize {
     for nr in 0..40 {
         lab.post_send(wr_id + nr, 32 * MTU);
     }
@@ -38,25 +38,25 @@ fn window(lab: &mut Lab, wr_id: u64) -> usize {
 
 #[test]
 fn the_sender_of_marked_data_is_told_once_in_fifty_microseconds() {
-    let mut lab = lab();
+    let lab = lab();
     let rkey = lab.mr.rkey;
     for psn in 100..110 {
         lab.deliver_marked(write_only(psn, TARGET, rkey, b"marked"));
     }
-    assert_eq!(told(&mut lab), 1);
+    assert_eq!(told(&lab), 1);
     assert_eq!(lab.memory(TARGET, 6), b"marked", "the data is as good as any");
     lab.wait(PAUSE - 1);
     lab.deliver_marked(write_only(110, TARGET, rkey, b"marked"));
-    assert_eq!(told(&mut lab), 0);
+    assert_eq!(told(&lab), 0);
     lab.wait(1);
     lab.deliver_marked(write_only(111, TARGET, rkey, b"marked"));
-    assert_eq!(told(&mut lab), 1);
+    assert_eq!(told(&lab), 1);
     assert_eq!((lab.counter(Counter::EcnMarked), lab.counter(Counter::CnpSent)), (12, 2));
 }
 
 #[test]
 fn nobody_is_told_of_what_is_not_marked_carries_nothing_or_comes_from_elsewhere() {
-    let mut lab = lab();
+    let lab = lab();
     let rkey = lab.mr.rkey;
     lab.deliver(write_only(100, TARGET, rkey, b"plain"));
     lab.deliver_marked(read_request(101, TARGET, rkey, 8));
@@ -64,10 +64,10 @@ fn nobody_is_told_of_what_is_not_marked_carries_nothing_or_comes_from_elsewhere(
     lab.sent();
     lab.deliver_marked(ack(500));
     lab.expect_sends([(1, Success)]);
-    let mut damaged = lab.bytes(PEER, &write_only(102, TARGET, rkey, b"damaged!"));
+    let mut damaged = lab.packet_bytes(PEER, &write_only(102, TARGET, rkey, b"damaged!"));
     damaged[30] ^= 1;
     lab.deliver_bytes(PEER, &damaged, damaged.len());
-    assert_eq!(told(&mut lab), 0);
+    assert_eq!(told(&lab), 0);
     assert_eq!(lab.counter(Counter::EcnMarked), 0);
 }
 
@@ -75,7 +75,7 @@ fn nobody_is_told_of_what_is_not_marked_carries_nothing_or_comes_from_elsewhere(
 #[test]
 fn marked_read_responses_are_told_and_ask_for_less_at_once() {
     let asked = |mark: bool| {
-        let mut lab = lab();
+        let lab = lab();
         for nr in 0..64 {
             lab.post_read(nr, MTU);
             lab.sent();
@@ -104,12 +104,12 @@ fn marked_read_responses_are_told_and_ask_for_less_at_once() {
 
 #[test]
 fn a_notification_halves_the_window_once_a_round_trip_and_it_grows_again() {
-    let unmarked = window(&mut lab(), 0);
-    let mut lab = lab();
+    let unmarked = window(&lab(), 0);
+    let lab = lab();
     for _ in 0..5 {
         lab.deliver(cnp());
     }
-    let marked = window(&mut lab, 0);
+    let marked = window(&lab, 0);
     assert!(
         (unmarked * 2 / 5..=unmarked * 3 / 5).contains(&marked),
         "{marked} of {unmarked} packets"
@@ -137,34 +137,34 @@ fn a_notification_halves_the_window_once_a_round_trip_and_it_grows_again() {
 
 #[test]
 fn a_window_that_is_always_told_of_never_closes() {
-    let mut lab = lab();
+    let lab = lab();
     for _ in 0..100 {
         lab.wait(MILLISECOND);
         lab.deliver(cnp());
     }
-    assert!((8..80).contains(&window(&mut lab, 0)));
+    assert!((8..80).contains(&window(&lab, 0)));
 }
 
 #[test]
 fn notifications_that_are_for_nobody_change_nothing() {
-    let unmarked = window(&mut lab(), 0);
-    let mut unreliable = Lab::new(Setup { qp_type: QpType::Uc, ..Setup::default() });
+    let unmarked = window(&lab(), 0);
+    let unreliable = Lab::new(Setup { qp_type: QpType::Uc, ..Setup::default() });
     unreliable.deliver(cnp());
     assert_eq!(
         (unreliable.counter(Counter::CnpIgnored), unreliable.counter(Counter::CnpHandled)),
         (1, 0)
     );
-    let mut lab = lab();
+    let lab = lab();
     lab.deliver_from([10, 0, 0, 3].into(), cnp());
     lab.deliver(Packet { pkey: 0x1234, ..cnp() });
     assert_eq!((lab.counter(Counter::CnpIgnored), lab.counter(Counter::CnpHandled)), (2, 0));
-    assert_eq!(window(&mut lab, 0), unmarked);
+    assert_eq!(window(&lab, 0), unmarked);
 }
 
 /// What a notification comes among is handled as ever.
 #[test]
 fn a_notification_among_requests_leaves_their_order_alone() {
-    let mut lab = lab();
+    let lab = lab();
     for wr_id in 0..3 {
         lab.post_recv(wr_id, 64);
     }

@@ -5,7 +5,7 @@
 use urxe_stack::cq::WcStatus::{LocQpOpErr, RetryExcErr, RnrRetryExcErr, Success, WrFlushErr};
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
-use urxe_tests::lab::{
+use urxe_test_support::lab::{
     Lab, MILLISECOND, PEER, Packet, Setup, ack, fetch_add, read_response, rnr_nak, write_only,
 };
 use urxe_wire::{Gid, Opcode};
@@ -25,7 +25,7 @@ fn change(lab: &Lab, mask: QpAttrMask, attr: &QpAttr) {
 }
 
 /// How often the peer may ask to wait before the request fails.
-fn waits(mut lab: Lab, answer: impl Fn(Packet) -> Packet) -> usize {
+fn waits(lab: Lab, answer: impl Fn(Packet) -> Packet) -> usize {
     lab.post_send(1, 8);
     for waits in 0..10 {
         assert_eq!(lab.sent().len(), 1);
@@ -55,7 +55,7 @@ fn as_many_waits_are_borne_as_the_last_change_allows() {
 
 #[test]
 fn another_change_brings_no_new_waits() {
-    let mut lab = Lab::new(Setup { rnr_retry: 1, ..Setup::default() });
+    let lab = Lab::new(Setup { rnr_retry: 1, ..Setup::default() });
     lab.post_send(1, 8);
     lab.flush();
     lab.deliver(rnr_nak(500, 1));
@@ -77,7 +77,7 @@ fn the_peer_counts_as_gone_by_the_timeout_and_retries_as_they_are_now() {
             TIMEOUT_1,
         ),
     ] {
-        let mut lab = Lab::new(Setup { timeout: 14, retry_cnt: 1, ..Setup::default() });
+        let lab = Lab::new(Setup { timeout: 14, retry_cnt: 1, ..Setup::default() });
         change(&lab, mask, &attr);
         lab.post_send(1, 8);
         lab.flush();
@@ -91,7 +91,7 @@ fn the_peer_counts_as_gone_by_the_timeout_and_retries_as_they_are_now() {
 #[test]
 fn as_many_reads_are_under_way_as_the_last_change_allows() {
     for (before, after) in [(1, 3), (4, 2)] {
-        let mut lab = Lab::new(Setup { max_rd_atomic: before, ..Setup::default() });
+        let lab = Lab::new(Setup { max_rd_atomic: before, ..Setup::default() });
         change(
             &lab,
             QpAttrMask::MAX_QP_RD_ATOMIC,
@@ -108,7 +108,7 @@ fn as_many_reads_are_under_way_as_the_last_change_allows() {
 
 #[test]
 fn a_read_for_which_no_room_is_left_fails_instead_of_waiting_for_ever() {
-    let mut lab = Lab::new(Setup::default());
+    let lab = Lab::new(Setup::default());
     lab.go_to(QpState::Sqd);
     lab.post_send(1, 8);
     lab.post_read(2, 8);
@@ -123,7 +123,7 @@ fn a_read_for_which_no_room_is_left_fails_instead_of_waiting_for_ever() {
 
 #[test]
 fn a_read_that_is_under_way_is_answered_although_no_room_is_left_for_others() {
-    let mut lab = Lab::new(Setup::default());
+    let lab = Lab::new(Setup::default());
     lab.post_read(1, 8);
     lab.expect_sent([(RcReadRequest, 500)]);
     change(&lab, QpAttrMask::MAX_QP_RD_ATOMIC, &QpAttr { max_rd_atomic: 0, ..QpAttr::default() });
@@ -135,7 +135,7 @@ fn a_read_that_is_under_way_is_answered_although_no_room_is_left_for_others() {
 
 #[test]
 fn rights_are_those_of_the_last_change() {
-    let mut lab = Lab::new(Setup::default());
+    let lab = Lab::new(Setup::default());
     let access_flags = Access::REMOTE_WRITE;
     change(&lab, QpAttrMask::ACCESS_FLAGS, &QpAttr { access_flags, ..QpAttr::default() });
     let rkey = lab.mr.rkey;
@@ -148,7 +148,7 @@ fn rights_are_those_of_the_last_change() {
 
 #[test]
 fn another_way_to_the_peer_keeps_what_is_posted() {
-    let mut lab = Lab::new(Setup::default());
+    let lab = Lab::new(Setup::default());
     lab.post_send(1, 8);
     lab.expect_sent([(RcSendOnly, 500)]);
     let ah = AddressVector {

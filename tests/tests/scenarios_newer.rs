@@ -5,7 +5,7 @@ use urxe_stack::device::counters::Counter;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
 use urxe_stack::qp::wr::{FlushRange, PostError, Remote, SendFlags, SendOp};
-use urxe_tests::lab::{
+use urxe_test_support::lab::{
     Lab, MEMORY, MILLISECOND, OVERTAKEN, PACKET, Packet, SOURCE, Setup, TARGET, ack, answered,
     atomic_write, flush, no_lkey, read_response, remote, reth, write_only,
 };
@@ -35,7 +35,7 @@ fn executed(psn: u32, msn: u32) -> Packet {
 
 #[test]
 fn an_atomic_write_stores_eight_bytes_and_is_answered_as_a_read_of_nothing() {
-    let mut lab = lab();
+    let lab = lab();
     let rkey = lab.mr.rkey;
     lab.deliver(atomic_write(100, TARGET + 8, rkey, *b"as one!!"));
     lab.expect([executed(100, 1)]);
@@ -45,7 +45,7 @@ fn an_atomic_write_stores_eight_bytes_and_is_answered_as_a_read_of_nothing() {
 
 #[test]
 fn repeated_atomic_writes_and_flushes_are_executed_once_and_answered_again() {
-    let mut lab = lab();
+    let lab = lab();
     let rkey = lab.mr.rkey;
     lab.deliver(atomic_write(100, TARGET, rkey, [1; 8]));
     lab.deliver(atomic_write(101, TARGET, rkey, [2; 8]));
@@ -68,7 +68,7 @@ fn repeated_atomic_writes_and_flushes_are_executed_once_and_answered_again() {
 
 #[test]
 fn a_flush_of_a_range_or_of_a_whole_region_is_answered_after_the_writes_before_it() {
-    let mut lab = lab();
+    let lab = lab();
     let rkey = lab.mr.rkey;
     lab.deliver(write_only(100, TARGET, rkey, b"data"));
     lab.deliver(flush(101, (TARGET, 4), rkey, VISIBLE, Range));
@@ -169,7 +169,7 @@ fn what_must_be_refused_is_refused_with_a_reason_and_changes_nothing() {
         ),
     ];
     for (name, request, syndrome, event) in cases {
-        let mut lab = lab();
+        let lab = lab();
         let before = lab.memory(0, MEMORY);
         let request = request(&lab);
         lab.deliver(request);
@@ -191,7 +191,7 @@ fn a_queue_pair_without_the_right_or_without_room_refuses() {
             |lab| flush(100, (TARGET, 8), lab.mr.rkey, VISIBLE, Range),
         ];
         for request in requests {
-            let mut lab = Lab::new(setup);
+            let lab = Lab::new(setup);
             let request = request(&lab);
             lab.deliver(request);
             lab.expect([answered(100, Syndrome::Nak(NakCode::InvalidRequest), 0)]);
@@ -201,7 +201,7 @@ fn a_queue_pair_without_the_right_or_without_room_refuses() {
 
 #[test]
 fn they_are_sent_with_their_headers_and_complete_with_their_response() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post(1, ATOMIC_WRITE, 8);
     lab.post(2, FLUSH, 0);
     let whole = SendOp::Flush {
@@ -243,7 +243,7 @@ fn they_are_sent_with_their_headers_and_complete_with_their_response() {
 
 #[test]
 fn they_count_to_max_rd_atomic_and_a_fence_waits_for_them() {
-    let mut lab = Lab::new(Setup { max_rd_atomic: 2, ..Setup::default() });
+    let lab = Lab::new(Setup { max_rd_atomic: 2, ..Setup::default() });
     lab.post(1, FLUSH, 0);
     lab.post(2, ATOMIC_WRITE, 8);
     lab.post(3, FLUSH, 0);
@@ -262,7 +262,7 @@ fn they_count_to_max_rd_atomic_and_a_fence_waits_for_them() {
 #[test]
 fn an_ack_past_an_unanswered_one_is_an_implied_nak() {
     for (op, opcode, len) in [(ATOMIC_WRITE, RcAtomicWrite, 8), (FLUSH, RcFlush, 0)] {
-        let mut lab = lab();
+        let lab = lab();
         lab.post(1, op, len);
         lab.post(2, SendOp::Write { remote: remote() }, 4);
         lab.expect_sent([(opcode, 500), (RcWriteOnly, 501)]);
@@ -278,7 +278,7 @@ fn an_ack_past_an_unanswered_one_is_an_implied_nak() {
 
 #[test]
 fn a_lost_response_brings_the_request_again() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post(1, ATOMIC_WRITE, 8);
     let first = lab.sent();
     lab.wait(400 * MILLISECOND);
@@ -292,14 +292,14 @@ fn errors_of_the_peer_and_of_the_own_memory_end_in_their_status() {
     for (code, status) in
         [(NakCode::RemoteAccess, RemAccessErr), (NakCode::RemoteOperational, RemOpErr)]
     {
-        let mut lab = lab();
+        let lab = lab();
         lab.post(1, FLUSH, 0);
         lab.post(2, ATOMIC_WRITE, 8);
         lab.flush();
-        lab.deliver(urxe_tests::lab::nak(500, code));
+        lab.deliver(urxe_test_support::lab::nak(500, code));
         lab.expect_sends([(1, status), (2, WrFlushErr)]);
     }
-    let mut lab = lab();
+    let lab = lab();
     let sge = urxe_stack::qp::wr::Sge { addr: SOURCE, length: 8, lkey: no_lkey() };
     lab.post_request(1, ATOMIC_WRITE, SendFlags::SIGNALED, &[sge]).expect("taken");
     lab.flush();
@@ -309,7 +309,7 @@ fn errors_of_the_peer_and_of_the_own_memory_end_in_their_status() {
 #[test]
 fn an_answer_with_data_to_what_asks_for_none_is_a_bad_response() {
     for (op, len) in [(ATOMIC_WRITE, 8), (FLUSH, 0)] {
-        let mut lab = lab();
+        let lab = lab();
         lab.post(1, op, len);
         lab.flush();
         lab.deliver(read_response(RcReadResponseOnly, 500, 1, b"data"));
@@ -319,9 +319,9 @@ fn an_answer_with_data_to_what_asks_for_none_is_a_bad_response() {
 
 #[test]
 fn requests_that_make_no_sense_are_not_taken() {
-    let mut lab = lab();
+    let lab = lab();
     let sges = [lab.sge(SOURCE, 4), lab.sge(SOURCE, 8)];
-    let mut post = |op, sges: &[_]| lab.post_request(1, op, SendFlags::SIGNALED, sges);
+    let post = |op, sges: &[_]| lab.post_request(1, op, SendFlags::SIGNALED, sges);
     assert_eq!(post(ATOMIC_WRITE, &sges[..1]), Err(PostError::AtomicWriteLength { given: 4 }));
     let remote = Remote { addr: 0x1004, ..remote() };
     let unaligned = SendOp::AtomicWrite { remote };
@@ -332,7 +332,7 @@ fn requests_that_make_no_sense_are_not_taken() {
         let op = SendOp::Flush { remote, placement, range: FlushRange::Region };
         assert_eq!(post(op, &[]), Err(PostError::FlushPlacement { given }));
     }
-    let mut none = Lab::new(Setup { max_rd_atomic: 0, ..Setup::default() });
+    let none = Lab::new(Setup { max_rd_atomic: 0, ..Setup::default() });
     assert_eq!(none.post_request(1, FLUSH, SendFlags::SIGNALED, &[]), Err(PostError::NoReadDepth));
     assert_eq!(
         none.post_request(1, ATOMIC_WRITE, SendFlags::SIGNALED, &sges[1..]),

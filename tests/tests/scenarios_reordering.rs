@@ -5,7 +5,7 @@ use urxe_stack::cq::{Completion, WcStatus};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use urxe_stack::qp::wr::SendOp;
-use urxe_tests::lab::{
+use urxe_test_support::lab::{
     LANDING, Lab, MEMORY, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, TARGET, ack,
     answered, atomic_response, atomic_write, fetch_add, flush, nak, read_request, read_response,
     remote, reth, send_only, write_only,
@@ -40,7 +40,7 @@ fn counters(lab: &Lab) -> [u64; 4] {
 
 #[test]
 fn a_swapped_pair_is_executed_in_order_and_acknowledged_once() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_recv(1, 64);
     lab.post_recv(2, 64);
     lab.deliver(send_only(101, b"second"));
@@ -54,12 +54,12 @@ fn a_swapped_pair_is_executed_in_order_and_acknowledged_once() {
     assert_eq!(counters(&lab), [1, 1, 1, 0]);
     lab.wait(100 * MILLISECOND);
     lab.expect([]);
-    assert_eq!(lab.device().next_deadline(), None, "what it was kept in is gone");
+    assert_eq!(lab.device.next_deadline(), None, "what it was kept in is gone");
 }
 
 #[test]
 fn the_parts_of_a_message_are_put_together_around_the_end_of_the_psns() {
-    let mut lab = Lab::new(Setup { rq_psn: 0xff_ffff, ..Setup::default() });
+    let lab = Lab::new(Setup { rq_psn: 0xff_ffff, ..Setup::default() });
     lab.post_recv(1, 4 * MTU);
     lab.deliver(Packet { ack_req: true, ..part(RcSendLast, 2, 4, 7) });
     lab.deliver(part(RcSendMiddle, 0, 2, MTU));
@@ -75,7 +75,7 @@ fn the_parts_of_a_message_are_put_together_around_the_end_of_the_psns() {
 #[test]
 fn as_many_as_are_kept_may_overtake_one_and_one_more_is_a_loss() {
     for overtaking in [HELD, HELD + 1] {
-        let mut lab = lab();
+        let lab = lab();
         let write = |lab: &Lab, psn: u32| {
             write_only(psn, TARGET + u64::from(psn - 100), lab.mr.rkey, &[psn as u8])
         };
@@ -114,7 +114,7 @@ fn as_many_as_are_kept_may_overtake_one_and_one_more_is_a_loss() {
 #[test]
 fn what_does_not_come_for_a_moment_is_asked_for_in_any_state_that_receives() {
     for rtr_only in [false, true] {
-        let mut lab = Lab::new(Setup { rtr_only, ..Setup::default() });
+        let lab = Lab::new(Setup { rtr_only, ..Setup::default() });
         lab.post_recv(1, 64);
         lab.post_recv(2, 64);
         lab.deliver(send_only(101, b"b"));
@@ -136,7 +136,7 @@ fn what_does_not_come_for_a_moment_is_asked_for_in_any_state_that_receives() {
 
 #[test]
 fn the_time_begins_anew_with_what_is_missing() {
-    let mut lab = lab();
+    let lab = lab();
     let rkey = lab.mr.rkey;
     for psn in [102, 104] {
         lab.deliver(write_only(psn, TARGET, rkey, b"a"));
@@ -155,7 +155,7 @@ fn the_time_begins_anew_with_what_is_missing() {
 
 #[test]
 fn a_copy_of_what_is_kept_is_dropped() {
-    let mut lab = lab();
+    let lab = lab();
     let rkey = lab.mr.rkey;
     for _ in 0..20 {
         lab.deliver(fetch_add(101, TARGET, rkey, 1));
@@ -195,7 +195,7 @@ fn requests(rkey: Rkey) -> Vec<Packet> {
 
 /// What can be seen of the outcome. Acknowledgements may be fewer, answers not.
 fn outcome(order: &[usize]) -> (Vec<Packet>, Vec<Completion>, Vec<u8>) {
-    let mut lab = lab();
+    let lab = lab();
     for wr_id in 0..3 {
         lab.post_recv(wr_id, 2 * MTU);
     }
@@ -245,7 +245,7 @@ fn nothing_is_kept_behind_an_rnr_nak() {
     let rnr = Syndrome::RnrNak(RnrTimer::new(12).unwrap());
     // The missing one finds no receive, or the first behind it.
     for receives in [0, 1] {
-        let mut lab = lab();
+        let lab = lab();
         for wr_id in 0..receives {
             lab.post_recv(wr_id, 64);
         }
@@ -273,7 +273,7 @@ fn nothing_is_kept_behind_an_rnr_nak() {
 #[test]
 fn nothing_is_executed_behind_a_request_that_is_refused() {
     for missing_is_bad in [true, false] {
-        let mut lab = lab();
+        let lab = lab();
         let (rkey, wrong) = (lab.mr.rkey, Rkey(0xdead));
         let before = lab.memory(TARGET, 64);
         let keys = if missing_is_bad { [wrong, rkey] } else { [rkey, wrong] };
@@ -288,14 +288,14 @@ fn nothing_is_executed_behind_a_request_that_is_refused() {
         lab.wait(10 * MILLISECOND);
         lab.expect([]);
         assert_eq!(lab.memory(TARGET, 64), before);
-        assert_eq!(lab.device().next_deadline(), None);
+        assert_eq!(lab.device.next_deadline(), None);
     }
 }
 
 #[test]
 fn a_queue_pair_that_was_reset_has_forgotten_what_it_kept() {
     for state in [QpState::Err, QpState::Reset] {
-        let mut lab = lab();
+        let lab = lab();
         lab.post_recv(1, 64);
         let before = lab.memory(TARGET, 64);
         lab.deliver(write_only(101, TARGET, lab.mr.rkey, b"no"));
@@ -313,7 +313,7 @@ fn a_queue_pair_that_was_reset_has_forgotten_what_it_kept() {
 /// While its sends are drained a queue pair receives as ever.
 #[test]
 fn what_is_missing_may_come_while_sends_are_drained() {
-    let mut lab = lab();
+    let lab = lab();
     let rkey = lab.mr.rkey;
     lab.deliver(write_only(101, TARGET + 1, rkey, b"b"));
     lab.modify(&QpAttr { qp_state: QpState::Sqd, ..QpAttr::default() }, QpAttrMask::STATE);
@@ -328,22 +328,22 @@ fn what_is_missing_may_come_while_sends_are_drained() {
 /// A payload beyond the path MTU would be refused in its turn; it is not worth being kept.
 #[test]
 fn a_packet_longer_than_the_path_mtu_is_not_kept() {
-    let mut lab = lab();
+    let lab = lab();
     lab.deliver(Packet {
         ext: reth(TARGET, lab.mr.rkey, MTU + 4),
         ..part(Opcode::RcWriteOnly, 101, 1, MTU + 4)
     });
     lab.expect([answered(100, SEQUENCE, 0)]);
     lab.wait(20 * MILLISECOND);
-    assert_eq!(lab.device().next_deadline(), None);
+    assert_eq!(lab.device.next_deadline(), None);
 }
 
 #[test]
 fn what_the_peer_did_not_send_is_not_kept() {
-    let mut lab = lab();
+    let lab = lab();
     let request = write_only(101, TARGET, lab.mr.rkey, b"no");
     lab.deliver_from([10, 0, 0, 9].into(), request.clone());
-    let mut bytes = lab.bytes(PEER, &request);
+    let mut bytes = lab.packet_bytes(PEER, &request);
     let last = bytes.len() - 1;
     bytes[last] ^= 0x80;
     lab.deliver_bytes(PEER, &bytes, bytes.len());
@@ -352,7 +352,7 @@ fn what_the_peer_did_not_send_is_not_kept() {
 
 #[test]
 fn responses_of_a_read_that_were_swapped_complete_it() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_read(1, 4 * MTU);
     lab.expect_sent([(RcReadRequest, 500)]);
     lab.deliver(read_response(RcReadResponseMiddle, 501, 1, &[2; MTU]));
@@ -365,16 +365,16 @@ fn responses_of_a_read_that_were_swapped_complete_it() {
     let expected: Vec<u8> = [1, 2, 3, 4].iter().flat_map(|byte| [*byte; MTU]).collect();
     assert_eq!(lab.memory(LANDING, 4 * MTU), expected);
     assert_eq!(counters(&lab), [0, 2, 2, 0]);
-    assert_eq!(lab.device().bytes_in_flight(), (0, 0));
+    assert_eq!(lab.device.bytes_in_flight(), (0, 0));
     lab.wait(100 * MILLISECOND);
     lab.expect([]);
-    assert_eq!(lab.device().next_deadline(), None, "what they were kept in is gone");
+    assert_eq!(lab.device.next_deadline(), None, "what they were kept in is gone");
 }
 
 #[test]
 fn as_many_responses_as_are_kept_may_overtake_one_and_one_more_is_a_loss() {
     for overtaking in [HELD, HELD + 1] {
-        let mut lab = lab();
+        let lab = lab();
         lab.post_read(1, (HELD as usize + 3) * MTU);
         lab.expect_sent([(RcReadRequest, 500)]);
         for psn in 501..=500 + overtaking {
@@ -400,7 +400,7 @@ fn answers_of_every_kind_complete_in_any_order() {
     let orders =
         [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [3, 0, 1, 2], [1, 2, 3, 0], [2, 3, 0, 1]];
     for order in orders {
-        let mut lab = lab();
+        let lab = lab();
         lab.post_read(1, 8);
         lab.post_send(2, 8);
         lab.post(3, SendOp::FetchAdd { remote: remote(), add: 5 }, 8);
@@ -424,14 +424,14 @@ fn answers_of_every_kind_complete_in_any_order() {
         assert_eq!(lab.word(LANDING), 77);
         lab.expect([]);
         assert_eq!(lab.counter(Counter::CompleterRetryErr), 0, "{order:?}");
-        assert_eq!(lab.device().bytes_in_flight(), (0, 0));
+        assert_eq!(lab.device.bytes_in_flight(), (0, 0));
     }
 }
 
 /// They say the same and more: nothing is kept.
 #[test]
 fn acknowledgements_in_any_order_are_as_good_as_the_last() {
-    let mut lab = lab();
+    let lab = lab();
     for wr_id in 1..=4 {
         lab.post_send(wr_id, 8);
     }
@@ -454,7 +454,7 @@ fn acknowledgements_in_any_order_are_as_good_as_the_last() {
 /// It tells of a loss: what is kept comes again, and so does what is missing.
 #[test]
 fn a_nak_past_an_unanswered_read_is_obeyed_at_once() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_read(1, 8);
     for wr_id in 2..=3 {
         lab.post_send(wr_id, 8);
@@ -473,7 +473,7 @@ fn a_nak_past_an_unanswered_read_is_obeyed_at_once() {
 
 #[test]
 fn a_response_that_was_not_asked_for_ends_the_connection_in_its_turn() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_read(1, 2 * MTU);
     lab.flush();
     lab.deliver(read_response(RcReadResponseLast, 501, 1, &[2; MTU - 1]));
@@ -482,5 +482,5 @@ fn a_response_that_was_not_asked_for_ends_the_connection_in_its_turn() {
     lab.expect_sends([(1, WcStatus::BadRespErr)]);
     assert_eq!(lab.state(), QpState::Err);
     lab.wait(1000 * MILLISECOND);
-    assert_eq!(lab.device().next_deadline(), None);
+    assert_eq!(lab.device.next_deadline(), None);
 }

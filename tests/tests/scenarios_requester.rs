@@ -4,7 +4,7 @@ use urxe_stack::cq::{AsyncEventType, WcStatus};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use urxe_stack::qp::wr::{SendFlags, SendOp};
-use urxe_tests::lab::{
+use urxe_test_support::lab::{
     LANDING, Lab, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, ack, answer,
     atomic_response, nak, no_lkey, read_request, read_response, remote, reth, rnr_nak,
 };
@@ -33,7 +33,7 @@ fn add() -> SendOp {
 /// IBTA 9.7.3 and 9.7.7.
 #[test]
 fn a_message_is_cut_at_the_path_mtu_and_completes_on_its_last_acknowledgement() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_send(1, 2 * MTU + 3);
     let data = lab.source(2 * MTU + 3);
     let part = |opcode, psn, from: usize, to: usize, ack_req| Packet {
@@ -58,7 +58,7 @@ fn a_message_is_cut_at_the_path_mtu_and_completes_on_its_last_acknowledgement() 
 
 #[test]
 fn one_acknowledgement_completes_all_before_it() {
-    let mut lab = lab();
+    let lab = lab();
     for wr_id in 1..=4 {
         lab.post_send(wr_id, 10);
     }
@@ -71,7 +71,7 @@ fn one_acknowledgement_completes_all_before_it() {
 
 #[test]
 fn only_signalled_requests_complete_unless_they_fail() {
-    let mut lab = lab();
+    let lab = lab();
     let sge = lab.sge(0, 8);
     lab.post_request(1, SendOp::Send, SendFlags::empty(), &[sge]).unwrap();
     lab.post_request(2, SendOp::Send, SendFlags::SIGNALED, &[sge]).unwrap();
@@ -85,7 +85,7 @@ fn only_signalled_requests_complete_unless_they_fail() {
 
 #[test]
 fn a_ghost_ack_does_nothing() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_send(1, 8);
     lab.expect_sent([(RcSendOnly, 500)]);
     for ghost in [501, 600, 499, 0xff_ffff, 0x80_01f4] {
@@ -110,7 +110,7 @@ fn a_ghost_ack_does_nothing() {
 /// IBTA C9-134.
 #[test]
 fn an_ack_past_an_unanswered_read_is_an_implied_nak() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_read(1, 8);
     lab.post_send(2, 8);
     lab.expect_sent([(RcReadRequest, 500), (RcSendOnly, 501)]);
@@ -130,7 +130,7 @@ fn an_ack_past_an_unanswered_read_is_an_implied_nak() {
 
 #[test]
 fn an_ack_past_an_unanswered_atomic_is_an_implied_nak() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post(1, add(), 8);
     lab.post_send(2, 8);
     lab.expect_sent([(RcFetchAdd, 500), (RcSendOnly, 501)]);
@@ -146,7 +146,7 @@ fn an_ack_past_an_unanswered_atomic_is_an_implied_nak() {
 
 #[test]
 fn a_later_read_response_is_an_implied_nak_for_an_earlier_read() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_read(1, 8);
     lab.post_read(2, 8);
     lab.expect_sent([(RcReadRequest, 500), (RcReadRequest, 501)]);
@@ -162,7 +162,7 @@ fn a_later_read_response_is_an_implied_nak_for_an_earlier_read() {
 /// An answer to a READ or atomic acknowledges everything before it.
 #[test]
 fn a_read_response_acknowledges_what_stands_before() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_send(1, 8);
     lab.post_read(2, 8);
     lab.flush();
@@ -172,7 +172,7 @@ fn a_read_response_acknowledges_what_stands_before() {
 
 #[test]
 fn a_read_resumes_at_the_first_missing_packet() {
-    let mut lab = lab();
+    let lab = lab();
     let len = 4 * MTU;
     lab.post_read(1, len);
     lab.expect([read_request(500, remote().addr, remote().rkey, len)]);
@@ -194,7 +194,7 @@ fn a_read_resumes_at_the_first_missing_packet() {
 /// The kernel's `rdma_rxe` goes on with MIDDLE and LAST where it resumes.
 #[test]
 fn a_resumed_read_may_go_on_with_middle() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_read(1, 3 * MTU);
     lab.flush();
     lab.deliver(read_response(RcReadResponseFirst, 500, 1, &[1; MTU]));
@@ -207,7 +207,7 @@ fn a_resumed_read_may_go_on_with_middle() {
 
 #[test]
 fn a_repeated_read_response_is_dropped() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_read(1, 2 * MTU);
     lab.flush();
     lab.deliver(read_response(RcReadResponseFirst, 500, 1, &[1; MTU]));
@@ -227,7 +227,7 @@ fn read_responses_of_a_wrong_length_or_kind_end_the_connection() {
         ("the answer of an atomic", atomic_response(500, 1, 3)),
     ];
     for (name, response) in cases {
-        let mut lab = lab();
+        let lab = lab();
         lab.post_read(1, 2 * MTU);
         lab.post_send(2, 8);
         lab.flush();
@@ -239,7 +239,7 @@ fn read_responses_of_a_wrong_length_or_kind_end_the_connection() {
 
 #[test]
 fn max_rd_atomic_bounds_what_is_asked_for_at_once() {
-    let mut lab = Lab::new(Setup { max_rd_atomic: 2, ..Setup::default() });
+    let lab = Lab::new(Setup { max_rd_atomic: 2, ..Setup::default() });
     lab.post_read(1, 8);
     lab.post(2, add(), 8);
     lab.post_read(3, 8);
@@ -252,7 +252,7 @@ fn max_rd_atomic_bounds_what_is_asked_for_at_once() {
 /// IBTA 10.8.3.3.
 #[test]
 fn a_fence_waits_for_reads_and_atomics_and_for_nothing_else() {
-    let mut lab = lab();
+    let lab = lab();
     let sge = lab.sge(0, 8);
     let fenced = SendFlags::SIGNALED | SendFlags::FENCE;
     lab.post_send(1, 8);
@@ -271,7 +271,7 @@ fn a_fence_waits_for_reads_and_atomics_and_for_nothing_else() {
 /// IBTA 9.7.5.2.8.
 #[test]
 fn rnr_then_success() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_send(1, 8);
     lab.post_send(2, 8);
     lab.expect_sent([(RcSendOnly, 500), (RcSendOnly, 501)]);
@@ -288,7 +288,7 @@ fn rnr_then_success() {
 
 #[test]
 fn an_rnr_nak_acknowledges_what_stands_before() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_send(1, 8);
     lab.post_send(2, 8);
     lab.flush();
@@ -302,7 +302,7 @@ fn an_rnr_nak_acknowledges_what_stands_before() {
 #[test]
 fn rnr_retry_is_exceeded_after_so_many_retries() {
     for rnr_retry in [0, 1, 3, 6] {
-        let mut lab = Lab::new(Setup { rnr_retry, ..Setup::default() });
+        let lab = Lab::new(Setup { rnr_retry, ..Setup::default() });
         lab.post_send(1, 8);
         lab.post_send(2, 8);
         lab.post_recv(3, 8);
@@ -323,7 +323,7 @@ fn rnr_retry_is_exceeded_after_so_many_retries() {
 
 #[test]
 fn an_rnr_retry_of_seven_never_ends() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_send(1, 8);
     for _ in 0..1_000 {
         lab.flush();
@@ -341,7 +341,7 @@ fn an_rnr_retry_of_seven_never_ends() {
 fn retry_exceeded_comes_after_so_many_timeouts() {
     for timeout in [8, 14, 17] {
         for retry_cnt in [0, 1, 3, 7] {
-            let mut lab = Lab::new(Setup { timeout, retry_cnt, ..Setup::default() });
+            let lab = Lab::new(Setup { timeout, retry_cnt, ..Setup::default() });
             lab.post_send(1, 8);
             lab.post_recv(2, 8);
             let limit = (u64::from(retry_cnt) + 1) * (4_096 << timeout);
@@ -362,7 +362,7 @@ fn retry_exceeded_comes_after_so_many_timeouts() {
 /// Progress gives all retries back.
 #[test]
 fn retries_count_from_the_last_progress() {
-    let mut lab = Lab::new(Setup { retry_cnt: 1, ..Setup::default() });
+    let lab = Lab::new(Setup { retry_cnt: 1, ..Setup::default() });
     for wr_id in 0..6 {
         lab.post_send(wr_id, 8);
     }
@@ -382,7 +382,7 @@ fn retries_count_from_the_last_progress() {
 
 #[test]
 fn a_timeout_of_zero_never_gives_up() {
-    let mut lab = Lab::new(Setup { timeout: 0, retry_cnt: 0, ..Setup::default() });
+    let lab = Lab::new(Setup { timeout: 0, retry_cnt: 0, ..Setup::default() });
     lab.post_send(1, 8);
     lab.wait(1_000_000 * MILLISECOND);
     lab.expect_sends([]);
@@ -393,7 +393,7 @@ fn a_timeout_of_zero_never_gives_up() {
 
 #[test]
 fn a_sequence_nak_goes_back_and_acknowledges_what_stands_before() {
-    let mut lab = lab();
+    let lab = lab();
     for wr_id in 1..=4 {
         lab.post_send(wr_id, 8);
     }
@@ -408,7 +408,7 @@ fn a_sequence_nak_goes_back_and_acknowledges_what_stands_before() {
 /// What was sent again cannot have been answered yet: the second NAK speaks of the first copy.
 #[test]
 fn naks_within_a_round_trip_go_back_once() {
-    let mut lab = lab();
+    let lab = lab();
     for wr_id in 1..=3 {
         lab.post_send(wr_id, 8);
     }
@@ -432,7 +432,7 @@ fn naks_within_a_round_trip_go_back_once() {
 /// answered in the shortest.
 #[test]
 fn a_nak_of_what_was_sent_again_goes_back_at_once() {
-    let mut lab = lab();
+    let lab = lab();
     let round_trips_ns = [MILLISECOND / 10, 20 * MILLISECOND, 20 * MILLISECOND];
     for (psn, round_trip_ns) in (500..).zip(round_trips_ns) {
         lab.post_send(0, 8);
@@ -458,7 +458,7 @@ fn a_nak_of_what_was_sent_again_goes_back_at_once() {
 /// out.
 #[test]
 fn a_silent_read_is_probed_from_its_first_missing_response() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_send(1, 8);
     lab.sent();
     lab.wait(MILLISECOND);
@@ -484,7 +484,7 @@ fn a_nak_fails_its_request_and_flushes_the_rest() {
         (NakCode::RemoteAccess, RemAccessErr),
         (NakCode::RemoteOperational, RemOpErr),
     ] {
-        let mut lab = lab();
+        let lab = lab();
         lab.post_recv(10, 8);
         lab.post_recv(11, 8);
         lab.post_send(1, 8);
@@ -505,7 +505,7 @@ fn a_nak_fails_its_request_and_flushes_the_rest() {
 
 #[test]
 fn reserved_syndromes_are_dropped() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_send(1, 8);
     lab.flush();
     for byte in [0x40, 0x5f, 0x80, 0xff, 0x65] {
@@ -519,7 +519,7 @@ fn reserved_syndromes_are_dropped() {
 /// IBTA 9.7.2.
 #[test]
 fn psns_wrap() {
-    let mut lab = Lab::new(Setup { sq_psn: 0xff_fffe, ..Setup::default() });
+    let lab = Lab::new(Setup { sq_psn: 0xff_fffe, ..Setup::default() });
     lab.post_send(1, 5 * MTU);
     lab.post_read(2, 8);
     lab.expect_sent([
@@ -539,7 +539,7 @@ fn psns_wrap() {
 
 #[test]
 fn zero_length_requests_of_every_kind() {
-    let mut lab = lab();
+    let lab = lab();
     let ops = [
         SendOp::Send,
         SendOp::SendImm { imm: 1 },
@@ -563,7 +563,7 @@ fn zero_length_requests_of_every_kind() {
 
 #[test]
 fn a_bad_local_key_completes_in_its_turn_and_ends_the_connection() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_send(1, 8);
     let mut sge = lab.sge(0, 8);
     sge.lkey = no_lkey();
@@ -578,14 +578,14 @@ fn a_bad_local_key_completes_in_its_turn_and_ends_the_connection() {
 
 #[test]
 fn what_is_answered_after_all_need_not_be_sent_again_and_those_behind_it_go_on() {
-    let mut lab = lab();
+    let lab = lab();
     let lost = lab.mr_with(urxe_stack::memory::Access::empty());
     let mut sge = lab.sge(0, 8);
     sge.lkey = lost.lkey;
     lab.post_send(1, 8);
     lab.post_request(2, SendOp::Send, SendFlags::SIGNALED, &[sge]).unwrap();
     lab.expect_sent([(RcSendOnly, 500), (RcSendOnly, 501)]);
-    lab.device().memory().deregister(lost.lkey).unwrap();
+    lab.device.memory().deregister(lost.lkey).unwrap();
     lab.deliver(nak(500, NakCode::PsnSequence));
     // The second cannot be sent again, and waits for the first to fail after it. But the NAK had
     // been overtaken.
@@ -600,8 +600,8 @@ fn what_is_answered_after_all_need_not_be_sent_again_and_those_behind_it_go_on()
 
 #[test]
 fn memory_beyond_a_region_is_a_local_protection_error() {
-    let mut lab = lab();
-    let sge = lab.sge(urxe_tests::lab::MEMORY as u64 - 4, 8);
+    let lab = lab();
+    let sge = lab.sge(urxe_test_support::lab::MEMORY as u64 - 4, 8);
     lab.post_request(1, SendOp::Send, SendFlags::SIGNALED, &[sge]).unwrap();
     lab.expect([]);
     lab.expect_sends([(1, LocProtErr)]);
@@ -609,7 +609,7 @@ fn memory_beyond_a_region_is_a_local_protection_error() {
 
 #[test]
 fn a_read_into_memory_without_local_write_is_a_local_protection_error() {
-    let mut lab = lab();
+    let lab = lab();
     let read_only = lab.mr_with(urxe_stack::memory::Access::empty());
     let mut sge = lab.sge(LANDING, 8);
     sge.lkey = read_only.lkey;
@@ -623,7 +623,7 @@ fn a_read_into_memory_without_local_write_is_a_local_protection_error() {
 
 #[test]
 fn posts_in_the_error_state_succeed_and_flush() {
-    let mut lab = lab();
+    let lab = lab();
     lab.go_to(QpState::Err);
     lab.post_send(1, 8);
     lab.post_read(2, 8);
@@ -635,7 +635,7 @@ fn posts_in_the_error_state_succeed_and_flush() {
 
 #[test]
 fn unsignalled_requests_flush_with_a_completion() {
-    let mut lab = lab();
+    let lab = lab();
     let sge = lab.sge(0, 8);
     lab.post_request(1, SendOp::Send, SendFlags::empty(), &[sge]).unwrap();
     lab.go_to(QpState::Err);
@@ -644,7 +644,7 @@ fn unsignalled_requests_flush_with_a_completion() {
 
 #[test]
 fn a_draining_queue_finishes_what_it_began_tells_it_and_begins_nothing() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_send(1, 2 * MTU);
     lab.sent();
     let notify = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
@@ -667,14 +667,14 @@ fn a_draining_queue_finishes_what_it_began_tells_it_and_begins_nothing() {
 
 #[test]
 fn answers_from_elsewhere_or_in_another_partition_do_not_count() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_send(1, 8);
     lab.flush();
     lab.deliver_from([10, 0, 0, 3].into(), ack(500));
     assert_eq!(lab.counter(Counter::DropWrongSource), 1);
     lab.deliver(Packet { pkey: 0x1234, ..ack(500) });
     assert_eq!(lab.counter(Counter::DropWrongPkey), 1);
-    let mut bytes = lab.bytes(PEER, &ack(500));
+    let mut bytes = lab.packet_bytes(PEER, &ack(500));
     bytes[15] ^= 1;
     lab.deliver_bytes(PEER, &bytes, bytes.len());
     assert_eq!(lab.counter(Counter::DropIcrc), 1);
@@ -687,7 +687,7 @@ fn answers_from_elsewhere_or_in_another_partition_do_not_count() {
 
 #[test]
 fn writes_and_reads_name_the_peers_memory() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post(1, SendOp::WriteImm { remote: remote(), imm: 0xaabb_ccdd }, MTU + 4);
     let sent = lab.sent();
     let data = lab.source(MTU + 4);

@@ -5,7 +5,7 @@ use urxe_stack::cq::{AsyncEventType, WcOpcode, WcStatus};
 use urxe_stack::device::counters::Counter;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
-use urxe_tests::lab::{
+use urxe_test_support::lab::{
     LANDING, Lab, MEMORY, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, TARGET,
     answered, atomic_response, compare_swap, fetch_add, no_lkey, read_request, read_response, reth,
     send_only, write_only,
@@ -40,7 +40,7 @@ fn asking(packet: Packet) -> Packet {
 /// The request must end the connection, with this NAK and event, and leave the target alone.
 fn assert_refused(
     name: &str,
-    mut lab: Lab,
+    lab: Lab,
     request: Packet,
     nak: Syndrome,
     event: AsyncEventType,
@@ -64,7 +64,7 @@ fn assert_refused(
 /// IBTA 9.7.4 and 9.7.5.1.
 #[test]
 fn a_message_lands_completes_and_is_acknowledged_when_asked() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_recv(1, 600);
     lab.deliver(part(RcSendFirst, 100, &[1; MTU]));
     lab.deliver(part(RcSendMiddle, 101, &[2; MTU]));
@@ -81,7 +81,7 @@ fn a_message_lands_completes_and_is_acknowledged_when_asked() {
 
 #[test]
 fn a_repeated_send_is_acknowledged_and_delivered_once() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_recv(1, 64);
     lab.post_recv(2, 64);
     lab.deliver(send_only(100, b"once"));
@@ -100,7 +100,7 @@ fn a_repeated_send_is_acknowledged_and_delivered_once() {
 /// IBTA 9.7.4.1.1 and 9.7.5.1.3.
 #[test]
 fn a_repeated_write_is_acknowledged_and_not_written_again() {
-    let mut lab = lab();
+    let lab = lab();
     let rkey = lab.mr.rkey;
     lab.deliver(write_only(100, TARGET, rkey, b"old"));
     lab.deliver(write_only(101, TARGET, rkey, b"new"));
@@ -113,7 +113,7 @@ fn a_repeated_write_is_acknowledged_and_not_written_again() {
 
 #[test]
 fn a_repeated_read_is_read_again() {
-    let mut lab = lab();
+    let lab = lab();
     let rkey = lab.mr.rkey;
     lab.write(TARGET, &[1; 2 * MTU]);
     let request = read_request(100, TARGET, rkey, 2 * MTU);
@@ -138,7 +138,7 @@ fn a_repeated_read_is_read_again() {
 
 #[test]
 fn a_repeated_atomic_answers_from_memory_and_is_executed_once() {
-    let mut lab = lab();
+    let lab = lab();
     let rkey = lab.mr.rkey;
     lab.write(TARGET, &7_u64.to_ne_bytes());
     for _ in 0..4 {
@@ -159,7 +159,7 @@ fn a_repeated_atomic_answers_from_memory_and_is_executed_once() {
 
 #[test]
 fn atomics_are_kept_as_many_as_the_peer_may_have_outstanding() {
-    let mut lab = Lab::new(Setup { max_dest_rd_atomic: 2, ..Setup::default() });
+    let lab = Lab::new(Setup { max_dest_rd_atomic: 2, ..Setup::default() });
     let rkey = lab.mr.rkey;
     lab.write(TARGET, &0_u64.to_ne_bytes());
     for psn in 100..104 {
@@ -178,7 +178,7 @@ fn atomics_are_kept_as_many_as_the_peer_may_have_outstanding() {
 /// IBTA 9.7.5.2 and 9.7.5.2.2.
 #[test]
 fn one_sequence_nak_until_the_peer_is_back_in_order() {
-    let mut lab = lab();
+    let lab = lab();
     for wr_id in 0..5 {
         lab.post_recv(wr_id, 64);
     }
@@ -203,7 +203,7 @@ fn one_sequence_nak_until_the_peer_is_back_in_order() {
 /// comes again after a round trip: the peer went back, and what was missing was lost once more.
 #[test]
 fn a_sequence_nak_is_repeated_only_for_a_peer_that_went_back() {
-    let mut lab = lab();
+    let lab = lab();
     lab.deliver(send_only(103, b"d"));
     lab.wait(OVERTAKEN);
     lab.expect([answered(100, SEQUENCE, 0)]);
@@ -220,7 +220,7 @@ fn a_sequence_nak_is_repeated_only_for_a_peer_that_went_back() {
 
 #[test]
 fn no_receive_is_an_rnr_nak_and_then_success() {
-    let mut lab = Lab::new(Setup { min_rnr_timer: 9, ..Setup::default() });
+    let lab = Lab::new(Setup { min_rnr_timer: 9, ..Setup::default() });
     let rnr = Syndrome::RnrNak(RnrTimer::new(9).unwrap());
     lab.deliver(send_only(100, b"early"));
     lab.expect([answered(100, rnr, 0)]);
@@ -258,7 +258,7 @@ fn no_receive_is_an_rnr_nak_and_then_success() {
 /// IBTA 9.7.5.1.1 and 9.7.5.1.9.
 #[test]
 fn no_acknowledgement_passes_an_unsent_answer() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_recv(1, 64);
     let rkey = lab.mr.rkey;
     lab.write(TARGET, &[3; 8]);
@@ -273,7 +273,7 @@ fn no_acknowledgement_passes_an_unsent_answer() {
 
 #[test]
 fn a_repeated_read_does_not_count_against_the_depth() {
-    let mut lab = Lab::new(Setup { max_dest_rd_atomic: 1, ..Setup::default() });
+    let lab = Lab::new(Setup { max_dest_rd_atomic: 1, ..Setup::default() });
     let rkey = lab.mr.rkey;
     lab.deliver(read_request(100, TARGET, rkey, 8));
     assert_eq!(lab.sent().len(), 1);
@@ -286,7 +286,7 @@ fn a_repeated_read_does_not_count_against_the_depth() {
 
 #[test]
 fn more_reads_than_agreed_are_refused() {
-    let mut lab = Lab::new(Setup { max_dest_rd_atomic: 1, ..Setup::default() });
+    let lab = Lab::new(Setup { max_dest_rd_atomic: 1, ..Setup::default() });
     let rkey = lab.mr.rkey;
     lab.deliver_merged([read_request(100, TARGET, rkey, 8), read_request(101, TARGET, rkey, 8)]);
     assert_eq!(lab.state(), QpState::Err);
@@ -366,7 +366,7 @@ fn what_the_queue_pair_does_not_allow_is_refused() {
         ("READ", Access::REMOTE_WRITE | Access::REMOTE_ATOMIC),
         ("atomic", Access::REMOTE_WRITE | Access::REMOTE_READ),
     ] {
-        let mut lab = Lab::new(Setup { access, ..Setup::default() });
+        let lab = Lab::new(Setup { access, ..Setup::default() });
         let rkey = lab.mr.rkey;
         let before = lab.memory(0, MEMORY);
         lab.deliver(match name {
@@ -387,7 +387,7 @@ fn what_the_queue_pair_does_not_allow_is_refused() {
 fn a_deregistered_region_is_a_wrong_key() {
     let lab = lab();
     let mr = lab.mr_with(Access::LOCAL_WRITE | Access::REMOTE_WRITE);
-    lab.device().memory().deregister(mr.lkey).unwrap();
+    lab.device.memory().deregister(mr.lkey).unwrap();
     assert_refused(
         "deregistered",
         lab,
@@ -400,7 +400,7 @@ fn a_deregistered_region_is_a_wrong_key() {
 /// C9-88: a zero-length RDMA request names no memory.
 #[test]
 fn zero_length_requests_check_no_key() {
-    let mut lab = lab();
+    let lab = lab();
     let wrong = Rkey(0xdead);
     lab.post_recv(1, 64);
     lab.post_recv(2, 64);
@@ -422,7 +422,7 @@ fn zero_length_requests_check_no_key() {
 /// IBTA 9.7.4.1.2.
 #[test]
 fn opcodes_out_of_sequence_are_invalid_requests() {
-    let first = |lab: &mut Lab, packet: Packet| {
+    let first = |lab: &Lab, packet: Packet| {
         lab.post_recv(76, 1_024);
         lab.deliver(packet);
         assert_eq!(lab.sent(), []);
@@ -451,8 +451,8 @@ fn opcodes_out_of_sequence_are_invalid_requests() {
         ("atomic after SEND FIRST", |lab| fetch_add(101, TARGET, lab.mr.rkey, 8)),
     ];
     for (name, request) in after_send {
-        let mut lab = lab();
-        first(&mut lab, send_first());
+        let lab = lab();
+        first(&lab, send_first());
         let request = request(&lab);
         lab.deliver(request);
         assert!(matches!(lab.sent()[..], [Packet { psn: 101, .. }]), "{name}");
@@ -465,9 +465,9 @@ fn opcodes_out_of_sequence_are_invalid_requests() {
         ("SEND ONLY after WRITE FIRST", |_| part(Opcode::RcSendOnly, 101, &[1; 8])),
     ];
     for (name, request) in after_write {
-        let mut lab = lab();
+        let lab = lab();
         let write = write_first(&lab);
-        first(&mut lab, write);
+        first(&lab, write);
         let request = request(&lab);
         lab.deliver(request);
         assert!(matches!(lab.sent()[..], [Packet { psn: 101, .. }]), "{name}");
@@ -513,7 +513,7 @@ fn lengths_that_do_not_fit_the_packet_are_invalid_requests() {
 /// IBTA 9.7.4.1.6.
 #[test]
 fn an_empty_last_packet_is_an_invalid_request() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_recv(1, 1_024);
     lab.deliver(part(RcSendFirst, 100, &[1; MTU]));
     lab.deliver(part(RcSendLast, 101, &[]));
@@ -530,7 +530,7 @@ fn a_message_longer_than_its_receive_is_a_local_length_error_and_an_invalid_requ
             vec![part(RcSendFirst, 100, &[1; MTU]), part(RcSendLast, 101, &[1; 9])],
         ),
     ] {
-        let mut lab = lab();
+        let lab = lab();
         let len = if packets.len() == 1 { 64 } else { MTU + 8 };
         lab.post_recv(1, len);
         lab.post_recv(2, 64);
@@ -552,7 +552,7 @@ fn a_message_longer_than_its_receive_is_a_local_length_error_and_an_invalid_requ
 
 #[test]
 fn a_receive_with_a_bad_key_is_a_local_protection_error_and_a_remote_operational_error() {
-    let mut lab = lab();
+    let lab = lab();
     let mut sge = lab.sge(LANDING, 64);
     sge.lkey = no_lkey();
     lab.post_recv_sge(1, sge);
@@ -566,7 +566,7 @@ fn a_receive_with_a_bad_key_is_a_local_protection_error_and_a_remote_operational
 /// A receive into another domain's memory is the same as a bad key.
 #[test]
 fn a_receive_into_another_protection_domain_is_refused() {
-    let mut lab = lab();
+    let lab = lab();
     let mut sge = lab.sge(LANDING, 64);
     sge.lkey = lab.mr_of_another_pd().lkey;
     let before = lab.memory(LANDING, 64);
@@ -579,7 +579,7 @@ fn a_receive_into_another_protection_domain_is_refused() {
 /// Only windows and fast-registration regions lose their key by a peer's word.
 #[test]
 fn a_peer_cannot_invalidate_an_ordinary_region() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_recv(1, 64);
     let rkey = lab.mr.rkey;
     let ext = Ext::Ieth(Ieth { rkey });
@@ -594,12 +594,12 @@ fn a_peer_cannot_invalidate_an_ordinary_region() {
     let sent = lab.sent();
     let [Packet { ext: Ext::Aeth(aeth), .. }] = &sent[..] else { panic!("{sent:?}") };
     assert!(matches!(aeth.syndrome, Syndrome::Nak(_)));
-    assert_eq!(lab.device().memory().query(lab.mr.lkey), Some(lab.mr));
+    assert_eq!(lab.device.memory().query(lab.mr.lkey), Some(lab.mr));
 }
 
 #[test]
 fn requests_after_an_error_are_dropped() {
-    let mut lab = lab();
+    let lab = lab();
     let rkey = lab.mr.rkey;
     lab.deliver(write_only(100, TARGET, Rkey(0xdead), b"no"));
     lab.sent();
@@ -612,7 +612,7 @@ fn requests_after_an_error_are_dropped() {
 /// IBTA 9.7.2.
 #[test]
 fn expected_psns_wrap() {
-    let mut lab = Lab::new(Setup { rq_psn: 0xff_ffff, ..Setup::default() });
+    let lab = Lab::new(Setup { rq_psn: 0xff_ffff, ..Setup::default() });
     let rkey = lab.mr.rkey;
     lab.deliver(write_only(0xff_ffff, TARGET, rkey, b"a"));
     lab.deliver(write_only(0, TARGET + 1, rkey, b"b"));
@@ -627,7 +627,7 @@ fn expected_psns_wrap() {
 
 #[test]
 fn the_first_packet_in_rtr_says_that_communication_is_established() {
-    let mut lab = Lab::new(Setup { rtr_only: true, ..Setup::default() });
+    let lab = Lab::new(Setup { rtr_only: true, ..Setup::default() });
     lab.post_recv(1, 64);
     lab.post_recv(2, 64);
     assert_eq!(lab.events(), []);
@@ -641,7 +641,7 @@ fn the_first_packet_in_rtr_says_that_communication_is_established() {
 
 #[test]
 fn immediate_data_arrives() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_recv(1, 64);
     let ext = Ext::Imm(ImmDt { data: 0x0102_0304 });
     lab.deliver(Packet {
@@ -657,12 +657,12 @@ fn immediate_data_arrives() {
 
 #[test]
 fn packets_that_are_not_the_peers_change_nothing() {
-    let mut lab = lab();
+    let lab = lab();
     let before = lab.memory(0, MEMORY);
     let request = write_only(100, TARGET, lab.mr.rkey, b"no");
     lab.deliver_from([10, 0, 0, 9].into(), request.clone());
     lab.deliver(Packet { pkey: 0x8001, ..request.clone() });
-    let mut bytes = lab.bytes(PEER, &request);
+    let mut bytes = lab.packet_bytes(PEER, &request);
     let last = bytes.len() - 1;
     bytes[last] ^= 0x80;
     lab.deliver_bytes(PEER, &bytes, bytes.len());

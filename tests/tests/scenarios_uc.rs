@@ -6,7 +6,7 @@ use urxe_stack::device::counters::Counter;
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use urxe_stack::qp::wr::{PostError, SendFlags, SendOp, Sge};
-use urxe_tests::lab::{
+use urxe_test_support::lab::{
     LANDING, Lab, MILLISECOND, MTU, PACKET, Packet, Setup, TARGET, no_lkey, remote, reth,
 };
 use urxe_wire::{Ext, ImmDt, Opcode, Reth, Rkey};
@@ -36,7 +36,7 @@ fn write(opcode: Opcode, psn: u32, ext: Ext, payload: &[u8]) -> Packet {
 /// IBTA 9.8.2.1.
 #[test]
 fn messages_leave_complete_at_once_and_ask_for_nothing() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_send(1, 2 * MTU + 5);
     lab.post(2, SendOp::SendImm { imm: 7 }, 4);
     let source = lab.source(2 * MTU + 5);
@@ -53,7 +53,7 @@ fn messages_leave_complete_at_once_and_ask_for_nothing() {
 
 #[test]
 fn writes_carry_their_address_first_and_their_immediate_last() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post(1, SendOp::WriteImm { remote: remote(), imm: 9 }, 2 * MTU + 1);
     lab.post(2, SendOp::WriteImm { remote: remote(), imm: 8 }, 3);
     lab.post(3, SendOp::Write { remote: remote() }, 0);
@@ -76,7 +76,7 @@ fn writes_carry_their_address_first_and_their_immediate_last() {
 
 #[test]
 fn what_the_service_does_not_have_is_refused_when_it_is_posted() {
-    let mut lab = lab();
+    let lab = lab();
     let sge = lab.sge(LANDING, 8);
     for op in [
         SendOp::Read { remote: remote() },
@@ -91,7 +91,7 @@ fn what_the_service_does_not_have_is_refused_when_it_is_posted() {
 
 #[test]
 fn messages_arrive_whole_and_in_order() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_recv(1, 600);
     lab.post_recv(2, 600);
     lab.deliver(part(UcSendFirst, 100, &[1; MTU]));
@@ -111,7 +111,7 @@ fn messages_arrive_whole_and_in_order() {
 
 #[test]
 fn writes_land_and_the_immediate_takes_a_receive() {
-    let mut lab = lab();
+    let lab = lab();
     let rkey = lab.mr.rkey;
     lab.deliver(write(UcWriteFirst, 100, reth(TARGET, rkey, 2 * MTU + 1), &[1; MTU]));
     lab.deliver(part(UcWriteMiddle, 101, &[2; MTU]));
@@ -131,7 +131,7 @@ fn writes_land_and_the_immediate_takes_a_receive() {
 /// IBTA 9.8.2.2.
 #[test]
 fn a_gap_drops_its_message_whole_and_keeps_the_receive_for_the_next() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_recv(1, 600);
     lab.deliver(part(UcSendFirst, 100, &[1; MTU]));
     // 101 is lost.
@@ -149,7 +149,7 @@ fn a_gap_drops_its_message_whole_and_keeps_the_receive_for_the_next() {
 
 #[test]
 fn a_lost_end_makes_room_for_the_next_message() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_recv(1, 600);
     lab.deliver(part(UcSendFirst, 100, &[1; MTU]));
     // 101, the last, is lost; the next message begins with a gap.
@@ -162,7 +162,7 @@ fn a_lost_end_makes_room_for_the_next_message() {
 
 #[test]
 fn a_message_that_the_peer_broke_off_gives_way_to_the_next() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_recv(1, 600);
     lab.deliver(part(UcSendFirst, 100, &[1; MTU]));
     lab.deliver(send(101, b"new"));
@@ -172,7 +172,7 @@ fn a_message_that_the_peer_broke_off_gives_way_to_the_next() {
 
 #[test]
 fn a_copy_or_a_straggler_is_never_delivered() {
-    let mut lab = lab();
+    let lab = lab();
     for wr_id in 1..=4 {
         lab.post_recv(wr_id, 64);
     }
@@ -186,7 +186,7 @@ fn a_copy_or_a_straggler_is_never_delivered() {
 
 #[test]
 fn a_peer_that_was_not_heard_for_long_is_heard_again() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_recv(1, 64);
     // Half the PSN space and more were lost.
     lab.deliver(send((100 + (1 << 23) + 5) & 0xff_ffff, b"back"));
@@ -195,7 +195,7 @@ fn a_peer_that_was_not_heard_for_long_is_heard_again() {
 
 #[test]
 fn without_a_receive_a_message_is_lost_and_only_that() {
-    let mut lab = lab();
+    let lab = lab();
     lab.deliver(part(UcSendFirst, 100, &[1; MTU]));
     lab.post_recv(1, 600);
     // Half of a message is worth nothing.
@@ -210,7 +210,7 @@ fn without_a_receive_a_message_is_lost_and_only_that() {
 
 #[test]
 fn a_message_that_does_not_fit_is_lost_and_the_receive_stays() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_recv(1, MTU + 4);
     lab.deliver(part(UcSendFirst, 100, &[1; MTU]));
     lab.deliver(part(UcSendLast, 101, &[1; 5]));
@@ -222,7 +222,7 @@ fn a_message_that_does_not_fit_is_lost_and_the_receive_stays() {
 
 #[test]
 fn a_write_without_the_right_writes_nothing() {
-    let mut lab = lab();
+    let lab = lab();
     let (rkey, before) = (lab.mr.rkey, lab.memory(TARGET, 64));
     let local = lab.mr_with(Access::LOCAL_WRITE).rkey;
     let elsewhere = lab.mr_of_another_pd().rkey;
@@ -239,7 +239,7 @@ fn a_write_without_the_right_writes_nothing() {
     assert_eq!(lab.counter(Counter::DropNoRight), 5);
     assert_eq!(lab.memory(TARGET, 64), before);
     assert_eq!(lab.state(), QpState::Rts);
-    let mut closed =
+    let closed =
         Lab::new(Setup { qp_type: QpType::Uc, access: Access::empty(), ..Setup::default() });
     closed.deliver(write(UcWriteOnly, 100, reth(TARGET, closed.mr.rkey, 4), &[9; 4]));
     assert_eq!(closed.counter(Counter::DropNoRight), 1);
@@ -247,7 +247,7 @@ fn a_write_without_the_right_writes_nothing() {
 
 #[test]
 fn lengths_that_contradict_each_other_drop_the_message() {
-    let mut lab = lab();
+    let lab = lab();
     let rkey = lab.mr.rkey;
     lab.post_recv(1, 600);
     for (name, packet) in [
@@ -267,7 +267,7 @@ fn lengths_that_contradict_each_other_drop_the_message() {
 /// IBTA 9.9.3.
 #[test]
 fn a_receive_that_cannot_be_used_fails_the_queue_pair() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_recv_sge(1, Sge { addr: LANDING, length: 64, lkey: no_lkey() });
     lab.post_recv(2, 64);
     lab.deliver(send(100, b"x"));
@@ -279,7 +279,7 @@ fn a_receive_that_cannot_be_used_fails_the_queue_pair() {
 /// IBTA 9.9.2.1 and 10.3.1.6.
 #[test]
 fn a_send_that_fails_stops_sending_and_rts_starts_it_again() {
-    let mut lab = lab();
+    let lab = lab();
     lab.post_recv(9, 64);
     lab.post_send(1, 4);
     let bad = Sge { addr: 0, length: 3 * MTU as u32, lkey: no_lkey() };
@@ -304,7 +304,7 @@ fn a_send_that_fails_stops_sending_and_rts_starts_it_again() {
 
 #[test]
 fn a_long_message_leaves_in_bursts_that_a_default_receive_buffer_holds() {
-    let mut lab = lab();
+    let lab = lab();
     let lists: Vec<Sge> = (0..4).map(|_| lab.sge(0, 0xc000)).collect();
     for wr_id in 0..8 {
         lab.post_request(wr_id, SendOp::Send, SendFlags::SIGNALED, &lists).expect("taken");
@@ -314,8 +314,8 @@ fn a_long_message_leaves_in_bursts_that_a_default_receive_buffer_holds() {
     assert!(first * MTU <= 128 << 10, "{first} packets at once");
     let (mut sent, mut waits) = (first, 0);
     while sent < total {
-        let next = lab.device().next_deadline().expect("it wants to go on");
-        lab.wait(next.since_ns(lab.now()));
+        let next = lab.device.next_deadline().expect("it wants to go on");
+        lab.wait(next.since_ns(lab.clock.now()));
         let burst = lab.sent().len();
         assert!((1..=(128 << 10) / MTU).contains(&burst), "{burst} packets at once");
         sent += burst;
@@ -324,12 +324,16 @@ fn a_long_message_leaves_in_bursts_that_a_default_receive_buffer_holds() {
     assert!(waits < total / 100, "single packets instead of bursts: {waits} waits");
     // 10 Gbit/s.
     let at_the_rate = (total * (MTU + 16)) as u64 * 8 / 10;
-    assert!(lab.now().as_ns().abs_diff(at_the_rate) < at_the_rate / 5, "{} ns", lab.now().as_ns());
+    assert!(
+        lab.clock.now().as_ns().abs_diff(at_the_rate) < at_the_rate / 5,
+        "{} ns",
+        lab.clock.now().as_ns()
+    );
 }
 
 #[test]
 fn draining_finishes_the_message_under_way_and_begins_none() {
-    let mut lab = lab();
+    let lab = lab();
     let lists: Vec<Sge> = (0..4).map(|_| lab.sge(0, 0xc000)).collect();
     lab.post_request(1, SendOp::Send, SendFlags::SIGNALED, &lists).expect("taken");
     lab.post_send(2, 4);
@@ -348,9 +352,9 @@ fn draining_finishes_the_message_under_way_and_begins_none() {
 
 #[test]
 fn keys_come_and_go_in_the_order_of_the_send_queue() {
-    let mut lab = lab();
-    let memory = lab.device().memory();
-    let key = memory.alloc_fast(lab.pd(), 4).expect("there are many");
+    let lab = lab();
+    let memory = lab.device.memory();
+    let key = memory.alloc_fast(lab.pd, 4).expect("there are many");
     lab.post_send(1, 4);
     lab.post_request(2, SendOp::LocalInv { rkey: key }, SendFlags::SIGNALED, &[]).expect("taken");
     lab.post_send(3, 4);

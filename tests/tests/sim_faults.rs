@@ -14,7 +14,7 @@ use urxe_stack::device::counters::Counter;
 use urxe_stack::port::sim::LinkFaults;
 use urxe_stack::rng::{Chance, Rng};
 use urxe_tests::sim::generate::{Profile, generate};
-use urxe_tests::sim::host::Sabotage;
+use urxe_tests::sim::host::InjectedBug;
 use urxe_tests::sim::judge::Difference;
 use urxe_tests::sim::run::{Options, Outcome, Silence, run};
 
@@ -194,9 +194,9 @@ fn a_node_that_falls_silent_breaks_its_connections_and_no_others() {
 }
 
 /// Whether any of some seeds' runs of a broken stack shows a difference of this kind.
-fn is_found(sabotage: Sabotage, kind: fn(&Difference) -> bool) -> bool {
+fn is_found(bug: InjectedBug, kind: fn(&Difference) -> bool) -> bool {
     let profile = Profile { faults: false, ..Profile::default() };
-    let options = Options { sabotage: Some(sabotage), ..Options::default() };
+    let options = Options { bug: Some(bug), ..Options::default() };
     (0..10).any(|seed| run_seed(seed, &profile, &options).differences.iter().any(kind))
 }
 
@@ -206,22 +206,22 @@ fn is_byte(difference: &Difference) -> bool {
 
 #[test]
 fn a_payload_that_changes_unseen_is_found() {
-    assert!(is_found(Sabotage::FlipPayload(Chance::from_percent(1)), is_byte));
+    assert!(is_found(InjectedBug::FlipPayload(Chance::from_percent(1)), is_byte));
 }
 
 #[test]
 fn a_write_beside_its_place_is_found() {
-    assert!(is_found(Sabotage::MoveAddress(Chance::from_percent(5)), is_byte));
+    assert!(is_found(InjectedBug::MoveAddress(Chance::from_percent(5)), is_byte));
 }
 
 #[test]
 fn a_write_outside_all_regions_is_found() {
-    assert!(is_found(Sabotage::StrayWrite(Chance::from_percent(5)), is_byte));
+    assert!(is_found(InjectedBug::StrayWrite(Chance::from_percent(5)), is_byte));
 }
 
 #[test]
 fn a_window_that_keeps_its_key_is_found() {
-    let options = Options { sabotage: Some(Sabotage::KeepKeys), ..Options::default() };
+    let options = Options { bug: Some(InjectedBug::KeepKeys), ..Options::default() };
     let profile = Profile::default();
     assert!((0..10).any(|seed| {
         run_seed(seed, &profile, &options)
@@ -233,5 +233,5 @@ fn a_window_that_keeps_its_key_is_found() {
 
 #[test]
 fn a_request_that_is_carried_out_twice_is_found() {
-    assert!(is_found(Sabotage::RepeatAsNew(Chance::from_percent(2)), |_| true));
+    assert!(is_found(InjectedBug::RepeatAsNew(Chance::from_percent(2)), |_| true));
 }

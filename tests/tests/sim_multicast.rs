@@ -16,8 +16,11 @@ use urxe::sim::{DeviceOptions, Fabric, LinkFaults};
 use urxe::*;
 use urxe_stack::qp::ud::network_header::NetworkHeader;
 use urxe_stack::rng::Rng;
-use urxe_tests::sim::network::{address, device, faults, percent, say};
-use urxe_tests::sim::seeds::{Seeds, assert_fault_is_found, assert_runs_follow_seeds};
+use urxe_test_support::simulation::{
+    Scenario, Seeds, address, assert_bug_is_found, assert_runs_follow_seeds, device, faults,
+    percent, say,
+};
+use urxe_test_support::tally;
 
 const SEEDS: u64 = 60;
 /// Rounds while the network is bad, and afterwards.
@@ -54,27 +57,41 @@ struct End {
     posted: VecDeque<usize>,
 }
 
-#[derive(Debug, Default)]
-struct Tally {
-    came: usize,
-    copies: usize,
-    missed: usize,
-    changes: usize,
+tally! {
+    /// What happened.
+    struct Tally {
+        /// Copies of messages.
+        came: usize,
+        copies: usize,
+        /// Messages that came to nobody.
+        missed: usize,
+        changes: usize,
+        /// Packets for devices that had just left.
+        late: u64,
+    }
 }
 
-struct World {
+/// A message is received with a byte too much.
+#[derive(Clone, Copy)]
+struct WrongByte;
+
+struct Multicast {
     fabric: Fabric,
     rng: Rng,
     devices: Vec<Device>,
     groups: Vec<IpAddr>,
     ends: Vec<End>,
     sent: Vec<Sent>,
-    sabotage: bool,
+    bug: Option<WrongByte>,
     tally: Tally,
 }
 
-impl World {
-    fn new(seed: u64, sabotage: bool) -> Self {
+impl Scenario for Multicast {
+    type Kind = ();
+    type InjectedBug = WrongByte;
+    type Tally = Tally;
+
+    fn new(seed: u64, (): (), bug: Option<WrongByte>) -> Self {
         let mut rng = Rng::stream(seed, 0x006d_6361);
         let fabric = Fabric::manual(seed);
         fabric.set_faults(faults(&mut rng, [15, 10, 10, 5]));
@@ -94,9 +111,53 @@ impl World {
             .map(|nr| End::new(nr / 2, &devices[nr / 2], addresses[nr / 2], &groups))
             .collect();
         let (sent, tally) = (Vec::new(), Tally::default());
-        Self { fabric, rng, devices, groups, ends, sent, sabotage, tally }
+        Self { fabric, rng, devices, groups, ends, sent, bug, tally }
     }
 
+    fn run(&mut self) -> Result<(), String> {
+        for _ in 0..ROUNDS {
+            self.hand_in(false)?;
+            if percent(&mut self.rng, 50) {
+                self.change()?;
+            }
+            for nr in 0..self.ends.len() {
+                let group = self.rng.index(GROUPS);
+                if percent(&mut self.rng, 25) {
+                    self.send(nr, group)?;
+                }
+            }
+            say(self.fabric.run_for(STEP))?;
+            self.judge()?;
+        }
+        self.fabric.set_faults(LinkFaults::default());
+        say(self.fabric.run_for(STEP * 100))?;
+        self.judge()?;
+        self.tally.missed = self.sent.iter().filter(|sent| sent.came_to.is_empty()).count();
+        for _ in 0..LAST {
+            self.change()?;
+            self.hand_in(true)?;
+            let first = self.sent.len();
+            for nr in 0..self.ends.len() {
+                (0..GROUPS).try_for_each(|group| self.send(nr, group))?;
+            }
+            say(self.fabric.run_for(STEP * 100))?;
+            self.judge()?;
+            self.each_has_each(first)?;
+        }
+        Ok(())
+    }
+
+    fn tally(&self) -> Tally {
+        let late = self.devices.iter().map(|device| device.counter(Counter::DropNoGroup)).sum();
+        Tally { late, ..self.tally }
+    }
+
+    fn trace_hash(&self) -> u64 {
+        self.fabric.trace_hash()
+    }
+}
+
+impl Multicast {
     fn hand_in(&mut self, everything: bool) -> Result<(), String> {
         for end in &mut self.ends {
             while !end.free.is_empty() && (everything || percent(&mut self.rng, 60)) {
@@ -164,7 +225,7 @@ impl World {
         }
         end.free.push(buffer);
         let mut bytes = say(end.landing.read_vec(buffer * SLOT, wc.byte_len as usize))?;
-        if self.sabotage && self.tally.came == 10 {
+        if self.bug.is_some() && self.tally.came == 10 {
             bytes.push(0);
         }
         let header = say(NetworkHeader::parse(&bytes))?;
@@ -184,39 +245,6 @@ impl World {
         self.tally.copies += usize::from(sent.came_to.contains(&nr));
         sent.came_to.push(nr);
         self.tally.came += 1;
-        Ok(())
-    }
-
-    fn run(&mut self) -> Result<(), String> {
-        for _ in 0..ROUNDS {
-            self.hand_in(false)?;
-            if percent(&mut self.rng, 50) {
-                self.change()?;
-            }
-            for nr in 0..self.ends.len() {
-                let group = self.rng.index(GROUPS);
-                if percent(&mut self.rng, 25) {
-                    self.send(nr, group)?;
-                }
-            }
-            say(self.fabric.run_for(STEP))?;
-            self.judge()?;
-        }
-        self.fabric.set_faults(LinkFaults::default());
-        say(self.fabric.run_for(STEP * 100))?;
-        self.judge()?;
-        self.tally.missed = self.sent.iter().filter(|sent| sent.came_to.is_empty()).count();
-        for _ in 0..LAST {
-            self.change()?;
-            self.hand_in(true)?;
-            let first = self.sent.len();
-            for nr in 0..self.ends.len() {
-                (0..GROUPS).try_for_each(|group| self.send(nr, group))?;
-            }
-            say(self.fabric.run_for(STEP * 100))?;
-            self.judge()?;
-            self.each_has_each(first)?;
-        }
         Ok(())
     }
 
@@ -265,44 +293,20 @@ impl End {
 
 #[test]
 fn each_copy_comes_where_it_may_and_on_a_good_network_where_it_must() {
-    let mut all = Tally::default();
-    let mut late = 0;
     let seeds = Seeds::chosen(SEEDS);
-    seeds.each(
-        |seed| World::new(seed, false),
-        World::run,
-        |world| {
-            late += world
-                .devices
-                .iter()
-                .map(|device| device.counter(Counter::DropNoGroup))
-                .sum::<u64>();
-            all.came += world.tally.came;
-            all.copies += world.tally.copies;
-            all.missed += world.tally.missed;
-            all.changes += world.tally.changes;
-        },
-    );
-    println!("{all:?}, {late} packets came to devices that had just left");
+    let Tally { came, copies, missed, changes, late } = seeds.run::<Multicast>(());
+    println!("{came} came ({copies} copies), {missed} missed, {changes} changes, {late} late");
     if seeds.are_many() {
-        assert!(
-            all.came > 20_000 && all.copies > 300 && all.missed > 300 && all.changes > 1000,
-            "{all:?}"
-        );
-        assert!(late > 0);
+        assert!(came > 20_000 && copies > 300 && missed > 300 && changes > 1000 && late > 0);
     }
 }
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    assert_runs_follow_seeds(|seed| {
-        let mut world = World::new(seed, false);
-        world.run().unwrap();
-        world.fabric.trace_hash()
-    });
+    assert_runs_follow_seeds::<Multicast>(());
 }
 
 #[test]
 fn a_wrong_byte_is_found() {
-    assert_fault_is_found(|seed| World::new(seed, true).run());
+    assert_bug_is_found::<Multicast>((), WrongByte);
 }

@@ -16,8 +16,11 @@ use std::time::Duration;
 use urxe::sim::{DeviceOptions, Fabric, LinkFaults};
 use urxe::*;
 use urxe_stack::rng::Rng;
-use urxe_tests::sim::network::{address, device, faults, percent, say};
-use urxe_tests::sim::seeds::{Seeds, assert_fault_is_found, assert_runs_follow_seeds};
+use urxe_test_support::simulation::{
+    Scenario, Seeds, address, assert_bug_is_found, assert_runs_follow_seeds, device, faults,
+    percent, say,
+};
+use urxe_test_support::tally;
 
 const SEEDS: u64 = 60;
 /// Messages of each end while the network is bad, and afterwards.
@@ -73,28 +76,48 @@ struct End {
     ways: Vec<AddressHandle>,
 }
 
-#[derive(Default)]
-struct Tally {
-    arrived: u32,
-    copies: u32,
-    lost: u32,
-    writes_told: u32,
-    foreign: u32,
+tally! {
+    struct Tally {
+        arrived: u32,
+        copies: u32,
+        lost: u32,
+        writes_told: u32,
+        /// For another Q_Key.
+        foreign: u32,
+        /// What the devices counted of [`COUNTERS`].
+        counted: [u64; 5],
+    }
 }
 
-struct World {
+const COUNTERS: [Counter; 5] = [
+    Counter::DropNoReceive,
+    Counter::DropIcrc,
+    Counter::DropIncomplete,
+    Counter::DropDuplicate,
+    Counter::DropWrongQkey,
+];
+
+/// A message is received with a byte too much.
+#[derive(Clone, Copy)]
+struct WrongByte;
+
+struct Unreliable {
     fabric: Fabric,
     rng: Rng,
     transport: QpType,
     devices: Vec<Device>,
     ends: Vec<End>,
     mtu: usize,
-    sabotage: bool,
+    bug: Option<WrongByte>,
     tally: Tally,
 }
 
-impl World {
-    fn new(seed: u64, transport: QpType, sabotage: bool) -> Self {
+impl Scenario for Unreliable {
+    type Kind = QpType;
+    type InjectedBug = WrongByte;
+    type Tally = Tally;
+
+    fn new(seed: u64, transport: QpType, bug: Option<WrongByte>) -> Self {
         let mut rng = Rng::stream(seed, 0x0bad);
         let fabric = Fabric::manual(seed);
         fabric.set_faults(faults(&mut rng, [10, 10, 10, 5]));
@@ -124,9 +147,44 @@ impl World {
             }
         }
         let tally = Tally::default();
-        Self { fabric, rng, transport, devices, ends, mtu: active_mtu.bytes(), sabotage, tally }
+        Self { fabric, rng, transport, devices, ends, mtu: active_mtu.bytes(), bug, tally }
     }
 
+    fn run(&mut self) -> Result<(), String> {
+        while self.ends.iter().any(|end| end.sent.len() < MESSAGES) {
+            self.hand_in(false)?;
+            for nr in 0..self.ends.len() {
+                if self.ends[nr].sent.len() < MESSAGES && percent(&mut self.rng, 50) {
+                    self.send(nr, false)?;
+                }
+            }
+            say(self.fabric.run_for(STEP))?;
+            self.judge()?;
+        }
+        // A good network: what is still on the way arrives late, then everything new arrives.
+        self.fabric.set_faults(LinkFaults::default());
+        say(self.fabric.run_for(STEP * 100))?;
+        self.judge()?;
+        for _ in 0..LAST {
+            self.hand_in(true)?;
+            (0..self.ends.len()).try_for_each(|nr| self.send(nr, true))?;
+            say(self.fabric.run_for(STEP * 100))?;
+            self.judge()?;
+        }
+        self.conclude()
+    }
+
+    fn tally(&self) -> Tally {
+        let count = |counter| self.devices.iter().map(|device| device.counter(counter)).sum();
+        Tally { counted: COUNTERS.map(count), ..self.tally }
+    }
+
+    fn trace_hash(&self) -> u64 {
+        self.fabric.trace_hash()
+    }
+}
+
+impl Unreliable {
     fn hand_in(&mut self, everything: bool) -> Result<(), String> {
         for end in &mut self.ends {
             while !end.free.is_empty() && (everything || percent(&mut self.rng, 40)) {
@@ -263,7 +321,7 @@ impl World {
             true => say(end.target.read_vec(number * STRIDE, len))?,
             false => say(end.landing.read_vec(start + header, len))?,
         };
-        if self.sabotage && self.tally.arrived == 10 {
+        if self.bug.is_some() && self.tally.arrived == 10 {
             bytes.push(0);
         }
         let Some(sent) = self.ends[from].sent.get_mut(number) else {
@@ -288,30 +346,6 @@ impl World {
         self.tally.arrived += 1;
         self.tally.writes_told += u32::from(is_write);
         Ok(())
-    }
-
-    fn run(&mut self) -> Result<(), String> {
-        while self.ends.iter().any(|end| end.sent.len() < MESSAGES) {
-            self.hand_in(false)?;
-            for nr in 0..self.ends.len() {
-                if self.ends[nr].sent.len() < MESSAGES && percent(&mut self.rng, 50) {
-                    self.send(nr, false)?;
-                }
-            }
-            say(self.fabric.run_for(STEP))?;
-            self.judge()?;
-        }
-        // A good network: what is still on the way arrives late, then everything new arrives.
-        self.fabric.set_faults(LinkFaults::default());
-        say(self.fabric.run_for(STEP * 100))?;
-        self.judge()?;
-        for _ in 0..LAST {
-            self.hand_in(true)?;
-            (0..self.ends.len()).try_for_each(|nr| self.send(nr, true))?;
-            say(self.fabric.run_for(STEP * 100))?;
-            self.judge()?;
-        }
-        self.conclude()
     }
 
     fn conclude(&mut self) -> Result<(), String> {
@@ -348,10 +382,6 @@ impl World {
             }
         }
         Ok(())
-    }
-
-    fn counter(&self, counter: Counter) -> u64 {
-        self.devices.iter().map(|device| device.counter(counter)).sum()
     }
 }
 
@@ -423,82 +453,41 @@ fn header_is(grh: &[u8], from: IpAddr, to: IpAddr) -> bool {
     }
 }
 
-/// All seeds over one service; what they showed, and what the devices counted.
-fn all_seeds(transport: QpType, counters: &[Counter]) -> (Tally, Vec<u64>) {
-    let (mut all, mut counts) = (Tally::default(), vec![0; counters.len()]);
-    Seeds::chosen(SEEDS).each(
-        |seed| World::new(seed, transport, false),
-        World::run,
-        |world| {
-            let Tally { arrived, copies, lost, writes_told, foreign } = world.tally;
-            all.arrived += arrived;
-            all.copies += copies;
-            all.lost += lost;
-            all.writes_told += writes_told;
-            all.foreign += foreign;
-            counts
-                .iter_mut()
-                .zip(counters)
-                .for_each(|(count, counter)| *count += world.counter(*counter));
-        },
-    );
-    let Tally { arrived, copies, lost, writes_told, foreign } = all;
-    println!(
-        "{transport:?}: {arrived} messages arrived ({copies} copies, {writes_told} WRITEs told), {lost} lost"
-    );
-    println!(
-        "{foreign} for another Q_Key; {:?}",
-        counters.iter().map(|c| c.name()).zip(&counts).collect::<Vec<_>>()
-    );
-    (all, counts)
+/// Runs all seeds over one service; what they showed.
+fn all_seeds(transport: QpType) -> Tally {
+    let all = Seeds::chosen(SEEDS).run::<Unreliable>(transport);
+    println!("{transport:?}: {all:?}; counted: {COUNTERS:?}");
+    all
 }
 
 #[test]
 fn unreliable_connections_come_out_right() {
-    let counters = [
-        Counter::DropIncomplete,
-        Counter::DropNoReceive,
-        Counter::DropIcrc,
-        Counter::DropDuplicate,
-    ];
-    let (tally, counts) = all_seeds(QpType::Uc, &counters);
+    let Tally { arrived, copies, lost, writes_told, counted, .. } = all_seeds(QpType::Uc);
     if Seeds::chosen(SEEDS).are_many() {
-        assert!(
-            tally.arrived > 2000
-                && tally.lost > 100
-                && tally.writes_told > 300
-                && tally.copies == 0
-        );
-        assert!(counts.iter().all(|count| *count > 0), "{counters:?} {counts:?}");
+        assert!(arrived > 2000 && lost > 100 && writes_told > 300 && copies == 0);
+        let [no_receive, icrc, incomplete, duplicate, _] = counted;
+        assert!(no_receive > 0 && icrc > 0 && incomplete > 0 && duplicate > 0, "{counted:?}");
     }
 }
 
 #[test]
 fn datagrams_come_out_right() {
-    let counters = [Counter::DropWrongQkey, Counter::DropNoReceive, Counter::DropIcrc];
-    let (tally, counts) = all_seeds(QpType::Ud, &counters);
+    let Tally { arrived, copies, lost, foreign, counted, .. } = all_seeds(QpType::Ud);
     if Seeds::chosen(SEEDS).are_many() {
-        assert!(
-            tally.arrived > 4000 && tally.lost > 100 && tally.copies > 20 && tally.foreign > 100
-        );
-        assert!(counts.iter().all(|count| *count > 0), "{counters:?} {counts:?}");
+        assert!(arrived > 4000 && lost > 100 && copies > 20 && foreign > 100);
+        let [no_receive, icrc, _, _, wrong_qkey] = counted;
+        assert!(no_receive > 0 && icrc > 0 && wrong_qkey > 0, "{counted:?}");
     }
 }
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    for transport in [QpType::Uc, QpType::Ud] {
-        assert_runs_follow_seeds(|seed| {
-            let mut world = World::new(seed, transport, false);
-            world.run().unwrap();
-            world.fabric.trace_hash()
-        });
-    }
+    [QpType::Uc, QpType::Ud].into_iter().for_each(assert_runs_follow_seeds::<Unreliable>);
 }
 
 #[test]
 fn a_wrong_byte_is_found() {
-    for transport in [QpType::Uc, QpType::Ud] {
-        assert_fault_is_found(|seed| World::new(seed, transport, true).run());
+    for kind in [QpType::Uc, QpType::Ud] {
+        assert_bug_is_found::<Unreliable>(kind, WrongByte);
     }
 }

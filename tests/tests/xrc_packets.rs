@@ -2,17 +2,15 @@
 //! 2.8.0, whose frames and how they were made stand in `wire/tests/scapy.rs`. ICRCs are compared
 //! there, since they cover the ports.
 
-use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Mutex};
+use std::net::Ipv4Addr;
 
 use urxe_stack::cq::SrqId;
-use urxe_stack::device::{Device, DeviceConfig};
-use urxe_stack::port::{Run, SendOutcome, Transmit};
-use urxe_stack::qp::QpInit;
-use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use urxe_stack::qp::transition;
+use urxe_stack::device::DeviceConfig;
+use urxe_stack::qp::attr::{QpAttr, QpState, QpType};
 use urxe_stack::qp::wr::{Destination, Payload, Remote, SendFlags, SendOp, SendRequest};
-use urxe_stack::time::Time;
+use urxe_test_support::host::{Host, HostOptions};
+use urxe_test_support::qp::{attributes, request};
+use urxe_test_support::wire::Wire;
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Gid, Psn, Qpn, Rkey};
 
@@ -21,66 +19,23 @@ const XRC_SEND: &str = "a410ffff00000023800000010000034578726373656e6400";
 const XRC_WRITE: &str =
     "ab20ffff00000024800000020000034500007f00112233440000123400000006deadbeef77696e646f770000";
 
-#[derive(Default)]
-struct Sent(Mutex<Vec<Vec<u8>>>);
-
-impl Transmit for Sent {
-    fn transmit(&self, run: &Run<'_>) -> SendOutcome {
-        self.0.lock().unwrap().extend(run.segments().map(<[u8]>::to_vec));
-        SendOutcome::Sent
-    }
-}
-
 /// The one packet that a queue pair connected to `peer` sends first.
 fn packet(peer: u32, psn: u32, op: SendOp, data: &[u8]) -> String {
     let (own, other) = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(198, 51, 100, 7));
-    let device = Device::new(DeviceConfig::new(vec![Gid::from_ip(IpAddr::V4(own))], 1));
-    let pd = device.alloc_pd().unwrap();
-    let cq = device.create_cq(8, None, 0).unwrap();
-    let cap = QpCap {
-        max_send_wr: 4,
-        max_recv_wr: 0,
-        max_send_sge: 1,
-        max_recv_sge: 0,
-        max_inline_data: 64,
-    };
-    let (send_cq, recv_cq) = (Arc::clone(&cq), cq);
-    let init =
-        QpInit { qp_type: QpType::XrcSend, pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: true };
-    let qp = device.create_qp(&init).unwrap();
-    let attr = QpAttr {
-        port_num: 1,
-        path_mtu: PathMtu::Mtu1024,
-        dest_qp_num: Qpn::masked(peer),
-        sq_psn: Psn::new(psn),
-        max_rd_atomic: 1,
-        timeout: 14,
-        ah: AddressVector {
-            dgid: Gid::from_ip(IpAddr::V4(other)),
-            is_global: true,
-            port_num: 1,
-            ..AddressVector::default()
-        },
-        ..QpAttr::default()
-    };
-    for (from, to) in [
-        (QpState::Reset, QpState::Init),
-        (QpState::Init, QpState::Rtr),
-        (QpState::Rtr, QpState::Rts),
-    ] {
-        let mask =
-            transition::attributes(from, to, QpType::XrcSend).unwrap().required | QpAttrMask::STATE;
-        device.modify_qp(Time::ZERO, qp, &QpAttr { qp_state: to, ..attr }, mask).unwrap();
-    }
+    let config = DeviceConfig::new(vec![Gid::from_ip(own.into())], 1);
+    let options = HostOptions { qp_type: QpType::XrcSend, ..HostOptions::default() };
+    let host = Host::with(own.into(), config, options);
+    let attr = QpAttr { sq_psn: Psn::new(psn), ..attributes(other.into(), Qpn::masked(peer)) };
+    host.bring_up((host.qp, QpType::XrcSend), &attr, QpState::Rts);
     let to = Destination::XrcSrq { srq: SrqId(0x345) };
     let payload = Payload::Inline(&[data]);
-    let request = SendRequest { wr_id: 1, op, to, flags: SendFlags::INLINE, payload };
-    device.post_send(Time::ZERO, qp, &[request]).unwrap();
-    let sent = Sent::default();
-    device.transmit_pending(Time::ZERO, &sent);
-    let sent = sent.0.into_inner().unwrap();
-    assert_eq!(sent.len(), 1);
-    sent[0][..sent[0].len() - ICRC_LEN].iter().map(|byte| format!("{byte:02x}")).collect()
+    let request = SendRequest { to, flags: SendFlags::INLINE, payload, ..request(op, &[]) };
+    host.post_request(host.qp, &request).unwrap();
+    let wire = Wire::default();
+    host.transmit(&wire);
+    let [sent] = &wire.take()[..] else { panic!("one run") };
+    assert_eq!(sent.segments().count(), 1);
+    sent.bytes[..sent.bytes.len() - ICRC_LEN].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[test]

@@ -12,22 +12,22 @@ use urxe_stack::memory::{Access, Buffer, Mr, PdId};
 use urxe_stack::port::Datagrams;
 use urxe_stack::port::sim::{DeviceMachine, Machine, SimPort};
 use urxe_stack::qp::QpInit;
-use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpCap, QpState, QpType};
 use urxe_stack::qp::wr::{Remote, Sge};
 use urxe_stack::rng::{Chance, Rng};
 use urxe_stack::time::Time;
-use urxe_wire::packet::ICRC_LEN;
-use urxe_wire::{Gid, IcrcSeed, PacketView, Psn, Qpn, ROCE_PORT};
+use urxe_test_support::qp::{self, REMOTE, bring_up};
+use urxe_test_support::wire::Carried;
+use urxe_wire::{Gid, PacketView, Psn, Qpn};
 
 use super::keys::{self, Window};
-use super::network;
 use super::plan::{
     ConnectionPlan, CqSharing, EndId, EndPlan, Naming, Piece, Place, Plan, Queue, Role,
 };
 
 /// A fault of the stack, made on purpose to see that the judge finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sabotage {
+pub enum InjectedBug {
     /// Now and then a bit of a received payload flips and the ICRC is made to fit.
     FlipPayload(Chance),
     /// Now and then an address in a received RETH moves by a little and the ICRC is made to fit.
@@ -52,7 +52,7 @@ pub struct Host {
     address: IpAddr,
     /// The windows among the regions' keys, by region.
     pub(super) windows: BTreeMap<usize, Window>,
-    sabotage: Option<(Sabotage, Rng)>,
+    bug: Option<(InjectedBug, Rng)>,
     /// Dropped after the device, which reaches into it.
     memory: Arc<Buffer>,
 }
@@ -71,7 +71,7 @@ pub struct HostQp {
 /// The address of a device of a plan.
 #[must_use]
 pub fn address(plan: &Plan, device: usize) -> IpAddr {
-    network::address(device as u8 + 1, plan.devices[device].ipv6)
+    urxe_test_support::simulation::address(device as u8 + 1, plan.devices[device].ipv6)
 }
 
 impl Host {
@@ -80,7 +80,7 @@ impl Host {
     /// # Panics
     /// If the stack refuses anything that the plan needs.
     #[must_use]
-    pub fn new(plan: &Plan, device: usize, sabotage: Option<Sabotage>) -> Self {
+    pub fn new(plan: &Plan, device: usize, bug: Option<InjectedBug>) -> Self {
         let device_plan = &plan.devices[device];
         let address = address(plan, device);
         let seed = Rng::stream(plan.seed, 0x2_0000 + device as u64).next_u64();
@@ -117,7 +117,7 @@ impl Host {
             pd,
             address,
             windows,
-            sabotage: sabotage.map(|sabotage| (sabotage, Rng::stream(seed, 1))),
+            bug: bug.map(|bug| (bug, Rng::stream(seed, 1))),
             memory,
         }
     }
@@ -136,7 +136,7 @@ impl Host {
 
     /// Whether windows shall keep their keys.
     pub(super) fn keeps_keys(&self) -> bool {
-        matches!(self.sabotage, Some((Sabotage::KeepKeys, _)))
+        matches!(self.bug, Some((InjectedBug::KeepKeys, _)))
     }
 
     /// Its protection domain.
@@ -181,39 +181,41 @@ impl Host {
     pub fn connect(&self, plan: &Plan, end: EndId, peer_qpn: Qpn) {
         let connection = &plan.connections[end.connection];
         let (own, peer) = (plan.end(end), plan.end(end.peer()));
-        let peer_address = address(plan, peer.device);
-        for (attr, mask) in attributes(connection, own, peer, peer_address, peer_qpn) {
-            let changed = self.device().modify_qp(Time::ZERO, self.qps[&end].handle, &attr, mask);
-            changed.unwrap_or_else(|error| panic!("{end} to {}: {error}", attr.qp_state));
-        }
+        let attr = attributes(connection, own, peer, address(plan, peer.device), peer_qpn);
+        let qp = (self.qps[&end].handle, QpType::Rc);
+        bring_up(self.device(), Time::ZERO, qp, &attr, QpState::Rts)
+            .unwrap_or_else(|refused| panic!("{end}: {refused}"));
     }
 
     fn tamper(&mut self, now: Time, datagrams: &Datagrams<'_>) {
-        let Some((sabotage, rng)) = &mut self.sabotage else { return };
+        let Some((bug, rng)) = &mut self.bug else { return };
         for packet in datagrams.segments() {
             let mut bytes = packet.to_vec();
             let mut again = None;
-            match *sabotage {
-                Sabotage::FlipPayload(chance) if rng.chance(chance) => {
+            match *bug {
+                InjectedBug::FlipPayload(chance) if rng.chance(chance) => {
                     flip_payload(&mut bytes, rng)
                 }
-                Sabotage::MoveAddress(chance) if rng.chance(chance) => move_address(&mut bytes),
-                Sabotage::RepeatAsNew(chance) if rng.chance(chance) => {
+                InjectedBug::MoveAddress(chance) if rng.chance(chance) => move_address(&mut bytes),
+                InjectedBug::RepeatAsNew(chance) if rng.chance(chance) => {
                     again = with_next_psn(&bytes)
                 }
-                Sabotage::StrayWrite(chance) if rng.chance(chance) => {
+                InjectedBug::StrayWrite(chance) if rng.chance(chance) => {
                     let byte = [rng.next_u32() as u8];
                     // Every plan leaves the first bytes to nobody.
                     self.memory.write(rng.index(60), &byte).expect("the first bytes");
                 }
                 _ => {}
             }
-            for mut bytes in std::iter::once(bytes).chain(again) {
-                if bytes != packet {
-                    seal(&mut bytes, datagrams);
+            for bytes in std::iter::once(bytes).chain(again) {
+                let (is_other, segment_size) = (bytes != packet, bytes.len());
+                let mut run = Carried::new(datagrams.from, datagrams.to, bytes, segment_size);
+                run.from_port = datagrams.from_port;
+                if is_other {
+                    run.seal();
                 }
-                let segment_size = bytes.len();
-                self.machine.receive(now, &Datagrams { bytes: &bytes, segment_size, ..*datagrams });
+                let bytes = &run.bytes;
+                self.machine.receive(now, &Datagrams { bytes, segment_size, ..*datagrams });
             }
         }
     }
@@ -221,7 +223,7 @@ impl Host {
 
 impl Machine for Host {
     fn receive(&mut self, now: Time, datagrams: &Datagrams<'_>) {
-        if self.sabotage.is_some() {
+        if self.bug.is_some() {
             self.tamper(now, datagrams);
         } else {
             self.machine.receive(now, datagrams);
@@ -288,11 +290,7 @@ fn create_qps(plan: &Plan, device: usize, core: &Device, pd: PdId) -> BTreeMap<E
             Arc::clone(cq)
         });
         let init = QpInit {
-            qp_type: QpType::Rc,
-            pd,
-            send_cq: Arc::clone(&send_cq),
             recv_cq: Arc::clone(&recv_cq),
-            srq: None,
             cap: QpCap {
                 max_send_wr: end.send_depth,
                 max_recv_wr: end.recv_depth,
@@ -301,6 +299,7 @@ fn create_qps(plan: &Plan, device: usize, core: &Device, pd: PdId) -> BTreeMap<E
                 max_inline_data: end.max_inline,
             },
             sq_sig_all: end.all_signaled,
+            ..qp::init(QpType::Rc, pd, &send_cq)
         };
         let handle = core.create_qp(&init).unwrap_or_else(|error| panic!("{id}: {error}"));
         qps.insert(id, HostQp { handle, send_cq, recv_cq });
@@ -308,58 +307,27 @@ fn create_qps(plan: &Plan, device: usize, core: &Device, pd: PdId) -> BTreeMap<E
     qps
 }
 
-/// The three transitions to RTS.
+/// What the way to RTS takes.
 fn attributes(
     connection: &ConnectionPlan,
     own: &EndPlan,
     peer: &EndPlan,
     peer_address: IpAddr,
     peer_qpn: Qpn,
-) -> [(QpAttr, QpAttrMask); 3] {
-    let attr = QpAttr {
-        port_num: 1,
-        access_flags: Access::LOCAL_WRITE
-            | Access::REMOTE_READ
-            | Access::REMOTE_WRITE
-            | Access::REMOTE_ATOMIC
-            | Access::FLUSH_GLOBAL,
-        ah: AddressVector {
-            dgid: Gid::from_ip(peer_address),
-            is_global: true,
-            port_num: 1,
-            hop_limit: 64,
-            ..AddressVector::default()
-        },
+) -> QpAttr {
+    let attr = qp::attributes(peer_address, peer_qpn);
+    QpAttr {
+        access_flags: Access::LOCAL_WRITE | REMOTE | Access::FLUSH_GLOBAL,
+        ah: AddressVector { hop_limit: 64, ..attr.ah },
         path_mtu: PathMtu::at_most(connection.mtu).unwrap_or_default(),
-        dest_qp_num: peer_qpn,
         rq_psn: Psn::new(peer.first_psn),
         sq_psn: Psn::new(own.first_psn),
         max_dest_rd_atomic: own.max_dest_rd_atomic,
         max_rd_atomic: own.max_rd_atomic,
         min_rnr_timer: own.min_rnr_timer,
         timeout: own.timeout,
-        retry_cnt: 7,
-        rnr_retry: 7,
-        ..QpAttr::default()
-    };
-    let state = QpAttrMask::STATE;
-    let init = QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
-    let rtr = QpAttrMask::AV
-        | QpAttrMask::PATH_MTU
-        | QpAttrMask::DEST_QPN
-        | QpAttrMask::RQ_PSN
-        | QpAttrMask::MAX_DEST_RD_ATOMIC
-        | QpAttrMask::MIN_RNR_TIMER;
-    let rts = QpAttrMask::SQ_PSN
-        | QpAttrMask::TIMEOUT
-        | QpAttrMask::RETRY_CNT
-        | QpAttrMask::RNR_RETRY
-        | QpAttrMask::MAX_QP_RD_ATOMIC;
-    [
-        (QpAttr { qp_state: QpState::Init, ..attr }, state | init),
-        (QpAttr { qp_state: QpState::Rtr, ..attr }, state | rtr),
-        (QpAttr { qp_state: QpState::Rts, ..attr }, state | rts),
-    ]
+        ..attr
+    }
 }
 
 fn flip_payload(bytes: &mut [u8], rng: &mut Rng) {
@@ -389,15 +357,4 @@ fn with_next_psn(bytes: &[u8]) -> Option<Vec<u8>> {
         again[9..12].copy_from_slice(&packet.psn().next().to_be_bytes());
         again
     })
-}
-
-/// Gives a packet the ICRC that fits it.
-fn seal(bytes: &mut [u8], datagrams: &Datagrams<'_>) {
-    let Some(seed) = IcrcSeed::new(datagrams.from, datagrams.from_port, datagrams.to, ROCE_PORT)
-    else {
-        return;
-    };
-    let end = bytes.len() - ICRC_LEN;
-    let sealed = seed.append(0, bytes, end);
-    assert_eq!(sealed, Some(bytes.len()), "the packet had an ICRC before");
 }

@@ -16,20 +16,18 @@
 //! | [`network`] | what the simulations that use the Rust API have in common (`tests/sim_*`) |
 //! | [`judge`] | compares what happened with the model; tells each difference |
 //! | [`seeds`] | which seeds are tried; what every simulation must show |
-//! | [`doom`] | judges the ends whose connection must break |
+//! | [`peer_loss`] | judges the ends whose connection must break |
 //!
 //! The plan is made so that its outcome is one: each direction of a connection has memory of its
 //! own at both ends, but for cells that several directions only add to. Where the specification
 //! leaves the outcome open (a READ and a later WRITE of the same bytes without a fence), the model
 //! knows all permitted values.
 
-pub mod doom;
 pub mod generate;
 pub mod host;
 pub mod judge;
 pub mod keys;
 pub mod model;
-pub mod network;
+pub mod peer_loss;
 pub mod plan;
 pub mod run;
-pub mod seeds;

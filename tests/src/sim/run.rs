@@ -19,11 +19,11 @@ use urxe_stack::qp::wr::{
 use urxe_stack::time::Time;
 use urxe_wire::PlacementType;
 
-use super::doom::Doom;
-use super::host::{Host, Sabotage, address};
+use super::host::{Host, InjectedBug, address};
 use super::judge::{Difference, Judge};
 use super::keys::Renewed;
 use super::model::Model;
+use super::peer_loss::PeerLossChecker;
 use super::plan::{EndId, Local, Op, Place, Plan, Queue, SendPlan};
 
 /// How long the network may go on after the last completion, to show late damage.
@@ -37,7 +37,7 @@ pub struct Options {
     /// Writes a capture of everything sent and received to this file.
     pub capture: Option<PathBuf>,
     /// Breaks every device on purpose.
-    pub sabotage: Option<Sabotage>,
+    pub bug: Option<InjectedBug>,
     /// A node falls silent for good.
     pub silence: Option<Silence>,
 }
@@ -109,7 +109,7 @@ struct Run<'a> {
     judge: Judge<'a>,
     silence: Option<Silence>,
     /// The ends that lose their peer by that.
-    dooms: BTreeMap<EndId, Doom>,
+    losses: BTreeMap<EndId, PeerLossChecker>,
     fabric: Fabric<Host>,
     nodes: Vec<NodeId>,
     ends: Vec<(EndId, Posted)>,
@@ -152,7 +152,7 @@ impl<'a> Run<'a> {
         }
         let mut nodes = Vec::new();
         for device in 0..plan.devices.len() {
-            let host = Host::new(plan, device, options.sabotage);
+            let host = Host::new(plan, device, options.bug);
             let node = fabric
                 .add(host, &[address(plan, device)])
                 .expect("each device has an address of its own");
@@ -167,13 +167,13 @@ impl<'a> Run<'a> {
         let rkeys = |device| host(device).mrs.iter().map(|mr| mr.rkey.value()).collect();
         let mut judge = Judge::new(plan, model, (0..plan.devices.len()).map(rkeys).collect());
         let silence = options.silence;
-        let mut dooms = BTreeMap::new();
+        let mut losses = BTreeMap::new();
         if let Some(Silence { device, from_ns }) = silence {
             let loses =
                 |id: EndId| plan.end(id).device == device || plan.end(id.peer()).device == device;
             for (id, _) in plan.ends().filter(|(id, _)| loses(*id)) {
                 judge.exempt(id);
-                dooms.insert(id, Doom::new(id, Time::from_ns(from_ns)));
+                losses.insert(id, PeerLossChecker::new(id, Time::from_ns(from_ns)));
             }
         }
         let ends = plan.ends().map(|(id, _)| (id, Posted::default())).collect();
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
             plan,
             judge,
             silence,
-            dooms,
+            losses,
             fabric,
             nodes,
             ends,
@@ -236,7 +236,7 @@ impl<'a> Run<'a> {
             self.switch_faults(now);
             let next = self.run_programs(now);
             // Connections that break need their time, whoever else is done.
-            let done = self.judge.all_complete() && self.dooms.is_empty();
+            let done = self.judge.all_complete() && self.losses.is_empty();
             if done
                 || now >= deadline
                 || !self.judge.differences().is_empty()
@@ -311,7 +311,7 @@ impl<'a> Run<'a> {
                 continue;
             }
             self.poll(end);
-            if self.dooms.get(&end).is_some_and(Doom::has_failed) {
+            if self.losses.get(&end).is_some_and(PeerLossChecker::has_failed) {
                 continue;
             }
             let next =
@@ -374,8 +374,8 @@ impl<'a> Run<'a> {
                 Err(fault) => self.faults.push(format!("{end}: {fault}")),
             }
         }
-        if let Some(doom) = self.dooms.get_mut(&end) {
-            return doom.completion(self.plan, completion, self.fabric.now());
+        if let Some(loss) = self.losses.get_mut(&end) {
+            return loss.completion(self.plan, completion, self.fabric.now());
         }
         self.judge.completion(end, completion, &mut |other, range| {
             assert_eq!(other, device, "completions show the memory of their own device");
@@ -384,11 +384,15 @@ impl<'a> Run<'a> {
     }
 
     fn sends_complete(&self, end: EndId) -> usize {
-        self.dooms.get(&end).map_or_else(|| self.judge.sends_complete(end), Doom::sends_complete)
+        self.losses
+            .get(&end)
+            .map_or_else(|| self.judge.sends_complete(end), PeerLossChecker::sends_complete)
     }
 
     fn recvs_complete(&self, end: EndId) -> usize {
-        self.dooms.get(&end).map_or_else(|| self.judge.recvs_complete(end), Doom::recvs_complete)
+        self.losses
+            .get(&end)
+            .map_or_else(|| self.judge.recvs_complete(end), PeerLossChecker::recvs_complete)
     }
 
     fn post_recvs(&mut self, end: EndId, posted: &mut Posted, now: Time) -> Option<Time> {
@@ -494,9 +498,9 @@ impl<'a> Run<'a> {
             self.renewed.iter().filter_map(|(device, renewed)| hosts[*device].check(renewed).err());
         self.faults.extend(stale);
         for (end, posted) in &self.ends {
-            if let Some(doom) = self.dooms.get_mut(end) {
-                doom.finish(self.plan, posted.sends, posted.recvs);
-                self.faults.extend_from_slice(doom.faults());
+            if let Some(loss) = self.losses.get_mut(end) {
+                loss.finish(self.plan, posted.sends, posted.recvs);
+                self.faults.extend_from_slice(loss.faults());
             }
         }
         let images: Vec<Vec<u8>> = (0..self.nodes.len())
@@ -520,7 +524,7 @@ impl<'a> Run<'a> {
             counters: counters.unwrap_or_default(),
             renewed: self.renewed.len(),
             rebound: self.renewed.iter().filter(|(_, renewed)| renewed.is_rebound()).count(),
-            broken: self.dooms.values().filter(|doom| doom.has_failed()).count(),
+            broken: self.losses.values().filter(|loss| loss.has_failed()).count(),
             trace_hash: self.fabric.network().trace_hash(),
         }
     }

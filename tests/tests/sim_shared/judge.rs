@@ -2,10 +2,10 @@
 
 use urxe::*;
 
-use super::Sabotage;
-use super::doom::Doom;
-use super::loan::{LOCAL, State};
-use super::world::{Connection, PART, ServerEnd, World};
+use super::InjectedBug;
+use super::ending::Ending;
+use super::lent_part::{LOCAL, State};
+use super::scenario::{Connection, PART, ServerEnd, SharedQueues};
 
 /// A message that takes a receive.
 #[derive(Debug, Default)]
@@ -70,7 +70,7 @@ impl ServerEnd {
     }
 }
 
-impl World {
+impl SharedQueues {
     /// Takes what has completed and compares it, and looks at what may change meanwhile.
     pub fn judge(&mut self) -> Result<(), String> {
         for queue in 0..self.pools.len() {
@@ -86,7 +86,7 @@ impl World {
         while let Some(wc) = self.client_cq.poll_one().unwrap() {
             completions.push(wc);
         }
-        if self.sabotage == Some(Sabotage::Order) {
+        if self.bug == Some(InjectedBug::Order) {
             let pair = completions.windows(2).position(|two| two[0].qp_num == two[1].qp_num);
             if let Some(at) = pair {
                 completions.swap(at, at + 1);
@@ -105,13 +105,13 @@ impl World {
 
     /// A message has arrived.
     fn received(&mut self, queue: usize, wc: &Completion) -> Result<(), String> {
-        let Self { pools, connections, tally, sabotage, .. } = self;
+        let Self { pools, connections, tally, bug, .. } = self;
         let pool = &mut pools[queue];
         let buffer = pool.posted.remove(&wc.wr_id).ok_or("it completed, and is not posted")?;
         pool.free.push(buffer);
         let connection = connections.iter_mut().find(|c| c.server.qpn() == wc.qp_num);
         let connection = connection.ok_or("it names no queue pair")?;
-        if wc.status == WcStatus::WrFlushErr && connection.doom.is_some() {
+        if wc.status == WcStatus::WrFlushErr && connection.ending.is_some() {
             tally.flushed += 1;
             return Ok(());
         }
@@ -121,7 +121,7 @@ impl World {
         let message = connection.expected.pop_front().ok_or("nobody sent it")?;
         let place = if message.is_write { connection.target() } else { buffer * PART };
         let mut bytes = pool.region.read_vec(place, message.bytes.len()).unwrap();
-        if *sabotage == Some(Sabotage::Byte) && tally.received == 20 {
+        if *bug == Some(InjectedBug::Byte) && tally.received == 20 {
             bytes.push(0);
         }
         tally.received += 1;
@@ -138,7 +138,7 @@ impl World {
             return Err("what was written before it is not there".into());
         }
         if message.invalidates.is_some() {
-            connection.loan.state = State::Free;
+            connection.lent.state = State::Free;
             tally.by_service[usize::from(connection.server.is_xrc())].taken_away += 1;
         }
         Ok(())
@@ -148,20 +148,20 @@ impl World {
     fn lent(&mut self, wc: &Completion) -> Result<(), String> {
         let nr = (wc.wr_id & !LOCAL) as usize;
         let connection = self.connections.get_mut(nr).ok_or("of no connection")?;
-        let (loan, is_doomed) = (&mut connection.loan, connection.doom.is_some());
-        if loan.state != State::Asked {
+        let (lent, is_ending) = (&mut connection.lent, connection.ending.is_some());
+        if lent.state != State::Asked {
             return Err("nobody asked for it".into());
         }
-        if wc.status == WcStatus::Success && wc.opcode == loan.opcode() {
-            loan.state = State::Valid;
+        if wc.status == WcStatus::Success && wc.opcode == lent.opcode() {
+            lent.state = State::Valid;
             return Ok(());
         }
-        if is_doomed { Ok(()) } else { Err("the key is not valid".into()) }
+        if is_ending { Ok(()) } else { Err("the key is not valid".into()) }
     }
 
     /// A send has completed.
     fn sent(&mut self, wc: &Completion) -> Result<(), String> {
-        let Self { pools, connections, tally, sabotage, memory, .. } = self;
+        let Self { pools, connections, tally, bug, memory, .. } = self;
         let connection = connections.iter_mut().find(|c| c.client.qpn() == wc.qp_num);
         let connection = connection.ok_or("it names no queue pair")?;
         let due = connection.due.pop_front().ok_or("nothing is due")?;
@@ -180,7 +180,7 @@ impl World {
             return if is_refused { Ok(()) } else { Err("it should have been refused".into()) };
         }
         if !wc.status.is_success() {
-            return if connection.doom.is_some() { Ok(()) } else { Err("a send failed".into()) };
+            return if connection.ending.is_some() { Ok(()) } else { Err("a send failed".into()) };
         }
         if wc.opcode != due.opcode {
             return Err(format!("it should be {:?}", due.opcode));
@@ -200,7 +200,7 @@ impl World {
             WcOpcode::Flush => done.flushes += 1,
             _ => {}
         }
-        if *sabotage == Some(Sabotage::Twice) && wc.opcode == WcOpcode::FetchAdd {
+        if *bug == Some(InjectedBug::Twice) && wc.opcode == WcOpcode::FetchAdd {
             pool.region.fetch_add_u64(cell, 1).unwrap();
         }
         match due.check {
@@ -212,7 +212,7 @@ impl World {
             Check::Record { lasting } => {
                 done.lasting += u32::from(lasting);
                 let record = connection.record.as_ref().ok_or("a FLUSH of nothing")?;
-                if *sabotage == Some(Sabotage::Unflushed) {
+                if *bug == Some(InjectedBug::Unflushed) {
                     pool.log.write(record.place, &[!record.bytes[0]]).unwrap();
                 }
                 match pool.log.read_vec(record.place, record.bytes.len()).unwrap() == record.bytes {
@@ -240,7 +240,7 @@ impl World {
             };
             if let Some(record) = connection.record.as_mut().filter(is_new) {
                 record.seen = true;
-                if self.sabotage == Some(Sabotage::Overtaken) {
+                if self.bug == Some(InjectedBug::Overtaken) {
                     pool.log.write(record.place, &[!record.bytes[0]]).unwrap();
                 }
                 if pool.log.read_vec(record.place, record.bytes.len()).unwrap() != record.bytes {
@@ -254,7 +254,7 @@ impl World {
     /// The end: who was refused has changed nothing.
     pub fn judge_memory(&self) -> Result<(), String> {
         let changed = |connection: &Connection| {
-            let Some(Doom::Refused { queue, image }) = &connection.doom else { return false };
+            let Some(Ending::Refused { queue, image }) = &connection.ending else { return false };
             self.pools[*queue].region.read_vec(connection.target(), PART).unwrap() != *image
         };
         match self.connections.iter().position(changed) {

@@ -4,34 +4,33 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | `world` | the devices, what is posted to the queues, a run from its begin to its end |
-//! | `send` | what a connection sends: messages, chains of operations on a cell, records that are flushed, the end of a loan |
+//! | `scenario` | the devices, what is posted to the queues, a run from its begin to its end |
+//! | `send` | what a connection sends: messages, chains of operations on a cell, records that are flushed, the end of a lent |
 //! | `judge` | completions and memory, compared with what was sent |
 //! | `cell` | eight bytes that a connection changes by atomic operations |
-//! | `loan` | keys that a SEND with invalidate takes away |
-//! | `doom` | how connections end before their time |
+//! | `lent_part` | keys that a SEND with invalidate takes away |
+//! | `ending` | how connections end before their time |
 //!
 //! A receive has no place in the plan, since nobody can say which message takes it: the judge knows
 //! each by its `wr_id`, and each message by its queue pair and its place there. `URXE_SEED` runs
 //! one seed alone, `URXE_SIM_SEEDS` sets how many there are.
 
 mod cell;
-mod doom;
+mod ending;
 mod judge;
-mod loan;
+mod lent_part;
+mod scenario;
 mod send;
-mod world;
 
-use urxe::Counter;
-use urxe_tests::sim::seeds::{Seeds, assert_fault_is_found, assert_runs_follow_seeds};
+use urxe_test_support::simulation::{Seeds, assert_bug_is_found, assert_runs_follow_seeds};
 
-use self::world::{Tally, World};
+use self::scenario::{SharedQueues, Tally};
 
 const SEEDS: u64 = 40;
 
 /// A fault made on purpose, to see that the judge finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sabotage {
+pub enum InjectedBug {
     /// A received message has another byte.
     Byte,
     /// An atomic operation is carried out once more.
@@ -54,25 +53,16 @@ enum Sabotage {
 
 #[test]
 fn every_seed_comes_out_right() {
-    let (mut all, mut dry, mut again) = (Tally::default(), 0, 0);
     let seeds = Seeds::chosen(SEEDS);
-    seeds.each(
-        |seed| World::new(seed, None),
-        World::run,
-        |world| {
-            all.add(&world.tally);
-            dry += world.server.counter(Counter::SrqDry);
-            again += world.server.counter(Counter::DuplicateRequest);
-        },
-    );
-    println!("{all:?}, queues {dry} times empty, {again} requests came again");
+    let all = seeds.run::<SharedQueues>(());
+    println!("{all:?}");
     if seeds.are_all() {
-        let Tally { received, flushed, limits_told, in_files, .. } = all;
+        let Tally { received, flushed, limits_told, in_files, dry, again, by_service } = all;
         assert!(
             received > 5000 && flushed > 0 && dry > 100 && limits_told > 20 && again > 1000,
             "the seeds do not show what they should"
         );
-        let [rc, xrc] = all.by_service;
+        let [rc, xrc] = by_service;
         assert!(in_files == 0 || rc.lasting + xrc.lasting > 0, "nothing was flushed to a disk");
         for done in [rc, xrc] {
             assert!(
@@ -90,50 +80,46 @@ fn every_seed_comes_out_right() {
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    assert_runs_follow_seeds(|seed| {
-        let mut world = World::new(seed, None);
-        world.run().unwrap();
-        (world.fabric.trace_hash(), world.tally)
-    });
+    assert_runs_follow_seeds::<SharedQueues>(());
 }
 
-fn assert_is_found(sabotage: Sabotage) {
-    assert_fault_is_found(|seed| World::new(seed, Some(sabotage)).run());
+fn assert_is_found(bug: InjectedBug) {
+    assert_bug_is_found::<SharedQueues>((), bug);
 }
 
 #[test]
 fn a_wrong_byte_is_found() {
-    assert_is_found(Sabotage::Byte);
+    assert_is_found(InjectedBug::Byte);
 }
 
 #[test]
 fn an_atomic_operation_carried_out_twice_is_found() {
-    assert_is_found(Sabotage::Twice);
+    assert_is_found(InjectedBug::Twice);
 }
 
 #[test]
 fn a_wrong_word_is_found() {
-    assert_is_found(Sabotage::Word);
+    assert_is_found(InjectedBug::Word);
 }
 
 #[test]
 fn a_flush_that_comes_too_early_is_found() {
-    assert_is_found(Sabotage::Unflushed);
-    assert_is_found(Sabotage::Overtaken);
+    assert_is_found(InjectedBug::Unflushed);
+    assert_is_found(InjectedBug::Overtaken);
 }
 
 #[test]
 fn completions_out_of_order_are_found() {
-    assert_is_found(Sabotage::Order);
+    assert_is_found(InjectedBug::Order);
 }
 
 #[test]
 fn a_key_that_outlives_its_invalidation_is_found() {
-    assert_is_found(Sabotage::KeyStays);
-    assert_is_found(Sabotage::StaleKey);
+    assert_is_found(InjectedBug::KeyStays);
+    assert_is_found(InjectedBug::StaleKey);
 }
 
 #[test]
 fn a_flush_that_nobody_promised_is_found() {
-    assert_is_found(Sabotage::EmptyPromise);
+    assert_is_found(InjectedBug::EmptyPromise);
 }

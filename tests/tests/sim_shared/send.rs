@@ -1,27 +1,27 @@
 //! What a connection sends when what it sent before is done: its memory is then free.
 
 use urxe::*;
-use urxe_tests::sim::network::percent;
+use urxe_test_support::simulation::percent;
 
-use super::Sabotage;
+use super::InjectedBug;
 use super::judge::{Check, Due, Message, Record};
-use super::loan::State;
-use super::world::{PART, ServerEnd, World};
+use super::lent_part::State;
+use super::scenario::{PART, ServerEnd, SharedQueues};
 
 /// The most operations of a chain on a cell.
 const CHAIN: usize = 6;
 
-impl World {
+impl SharedQueues {
     pub fn send(&mut self, nr: usize) -> Result<(), String> {
         let connection = &self.connections[nr];
-        if connection.doom.is_some() || !connection.is_idle() {
+        if connection.ending.is_some() || !connection.is_idle() {
             return Ok(());
         }
         let queue = match connection.server {
             ServerEnd::Rc(_) => 0,
             ServerEnd::Xrc(_) => 1 + self.rng.index(2),
         };
-        let can_end = connection.loan.state == State::Valid;
+        let can_end = connection.lent.state == State::Valid;
         match self.rng.index(10) {
             0..5 => self.send_message(nr, queue),
             5 | 6 => self.send_chain(nr, queue),
@@ -72,7 +72,7 @@ impl World {
     /// Operations on the cell, one behind the other, of which each finds what the one before has
     /// left.
     fn send_chain(&mut self, nr: usize, queue: usize) -> Result<(), String> {
-        let Self { rng, connections, pools, memory, sabotage, .. } = self;
+        let Self { rng, connections, pools, memory, bug, .. } = self;
         let (connection, pool) = (&mut connections[nr], &pools[queue]);
         let at = connection.cell() as u64;
         let cell = pool.region.remote().slice(at..at + 8).unwrap();
@@ -97,7 +97,7 @@ impl World {
                     (request, WcOpcode::CompSwap, finds, Some(leaves))
                 }
                 3 => {
-                    let wrong = u64::from(*sabotage == Some(Sabotage::Word));
+                    let wrong = u64::from(*bug == Some(InjectedBug::Word));
                     memory.write(data, &(value ^ wrong).to_ne_bytes()).unwrap();
                     let request =
                         SendRequest::atomic_write(memory.slice(data..data + 8).unwrap(), cell);
@@ -161,11 +161,11 @@ impl World {
     /// Writes by the key that was lent, and takes it away. A READ by it would be carried out again,
     /// and fail, if the network brought a late copy.
     fn end_loan(&mut self, nr: usize) -> Result<(), String> {
-        let Self { rng, connections, pools, memory, sabotage, .. } = self;
+        let Self { rng, connections, pools, memory, bug, .. } = self;
         let connection = &mut connections[nr];
-        let queue = connection.loan.queue;
+        let queue = connection.lent.queue;
         let pool = &pools[queue];
-        let (range, remote) = (connection.loan.range.clone(), connection.loan.remote);
+        let (range, remote) = (connection.lent.range.clone(), connection.lent.remote);
         let remote = remote.ok_or("lent, and without a key")?;
         let mut bytes = vec![0; range.len()];
         rng.fill(&mut bytes);
@@ -175,12 +175,12 @@ impl World {
         connection.post(pool, write, Due::new(WcOpcode::RdmaWrite))?;
         let said = bytes[..rng.index(bytes.len())].to_vec();
         let data = memory.slice(start..start + said.len()).unwrap();
-        let request = match *sabotage {
-            Some(Sabotage::KeyStays) => SendRequest::send(data),
+        let request = match *bug {
+            Some(InjectedBug::KeyStays) => SendRequest::send(data),
             _ => SendRequest::send_invalidate(data, remote.rkey),
         };
         connection.post(pool, request, Due::new(WcOpcode::Send))?;
-        connection.loan.state = State::Leaving;
+        connection.lent.state = State::Leaving;
         let (beside, invalidates) = (Some((range.start, bytes)), Some(remote.rkey));
         let message = Message { bytes: said, queue, beside, invalidates, ..Message::default() };
         connection.expected.push_back(message);

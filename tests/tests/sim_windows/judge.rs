@@ -3,18 +3,18 @@
 use std::ops::Range;
 
 use urxe::*;
-use urxe_tests::sim::network::{percent, say};
+use urxe_test_support::simulation::{percent, say};
 
-use super::Sabotage;
+use super::InjectedBug;
 use super::lend::{End, Granted, PART};
-use super::world::{Fate, REGION, Request, Service, World};
+use super::scenario::{Fate, REGION, Request, Service, Windows};
 
-impl World {
+impl Windows {
     /// The peer posts its requests: WRITEs to places of their own in the first half of the part,
     /// READs of the second.
     pub fn use_it(&mut self, granted: &Granted) -> Result<(), String> {
         let Granted { mut remote, part } = granted.clone();
-        if self.sabotage == Some(Sabotage::CurrentRefused) {
+        if self.bug == Some(InjectedBug::CurrentRefused) {
             remote.rkey.0 ^= 0x40;
         }
         let half = part.len() / 2;
@@ -56,13 +56,13 @@ impl World {
         after: &[u8],
         is_plain: bool,
     ) -> Result<(), String> {
-        if self.sabotage == Some(Sabotage::Change) {
+        if self.bug == Some(InjectedBug::Change) {
             say(self.region.write(REGION / 2, &[!after[REGION / 2]]))?;
         }
         self.close(after)?;
         if self.is_connected() && percent(&mut self.rng, 60) {
-            let granted = match (self.sabotage, now) {
-                (Some(Sabotage::StaleGrants), Some(now)) => now,
+            let granted = match (self.bug, now) {
+                (Some(InjectedBug::StaleGrants), Some(now)) => now,
                 _ => granted,
             };
             let by_write = self.service == Service::Uc || percent(&mut self.rng, 50);
@@ -96,8 +96,8 @@ impl World {
 
     /// Waits until nothing is open, and compares the memory.
     fn close(&mut self, after: &[u8]) -> Result<(), String> {
-        self.step_until("the peer's requests", |world| {
-            world.requests.iter().all(|r| r.fate != Fate::Open)
+        self.step_until("the peer's requests", |scenario| {
+            scenario.requests.iter().all(|r| r.fate != Fate::Open)
         })?;
         if self.service == Service::Uc {
             self.settle()?;

@@ -3,24 +3,18 @@
 use std::ops::Range;
 
 use urxe::*;
-use urxe_tests::sim::network::{percent, say};
+use urxe_test_support::simulation::{LentKey, percent, say};
 
-use super::Sabotage;
-use super::world::{REGION, Service, World};
+use super::InjectedBug;
+use super::scenario::{REGION, Service, Windows};
 
 /// The longest part that a key is for.
 pub const PART: usize = 24_000;
-const GRANTED: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ);
-
-pub enum Key {
-    Window(MemoryWindow),
-    Fast(FastRegion),
-}
 
 /// A key, and what it is for already when its round begins: a type 1 window that was bound anew at
 /// the end of its last one.
-pub struct Loan {
-    pub key: Key,
+pub struct CarriedKey {
+    pub key: LentKey,
     pub carried: Option<Granted>,
 }
 
@@ -45,25 +39,22 @@ pub enum End {
     Unbound,
 }
 
-impl Loan {
+impl CarriedKey {
     /// One of each kind that the service has a use for.
     pub fn all(pd: &ProtectionDomain, service: Service) -> Vec<Self> {
-        let of_type = |kind| Key::Window(pd.alloc_window_of_type(kind).unwrap());
-        let mut keys = vec![of_type(MwType::Type1), Key::Fast(pd.alloc_fast_region(16).unwrap())];
+        let of_type = |kind| LentKey::Window(pd.alloc_window_of_type(kind).unwrap());
+        let mut keys =
+            vec![of_type(MwType::Type1), LentKey::Fast(pd.alloc_fast_region(16).unwrap())];
         if service != Service::Xrc {
             keys.push(of_type(MwType::Type2));
         }
         keys.into_iter().map(|key| Self { key, carried: None }).collect()
     }
-
-    fn is_type1(&self) -> bool {
-        matches!(&self.key, Key::Window(window) if window.kind() == MwType::Type1)
-    }
 }
 
-impl World {
+impl Windows {
     /// Makes a key valid for a new part, and waits until it is.
-    pub fn grant(&mut self, key: &mut Key, wr_id: u64) -> Result<Granted, String> {
+    pub fn grant(&mut self, key: &mut LentKey, wr_id: u64) -> Result<Granted, String> {
         let granted = self.ask(key, wr_id)?;
         match self.owner_completes(wr_id)?.status {
             WcStatus::Success => Ok(granted),
@@ -72,32 +63,19 @@ impl World {
     }
 
     /// Posts the request that makes a key valid for a new part.
-    fn ask(&mut self, key: &mut Key, wr_id: u64) -> Result<Granted, String> {
+    fn ask(&mut self, key: &mut LentKey, wr_id: u64) -> Result<Granted, String> {
         let len = 1 + self.rng.index(PART);
         let start = self.rng.index(REGION - len);
         let part = start..start + len;
-        let remote = match key {
-            Key::Window(window) => {
-                let slice = say(self.region.slice(part.clone()))?;
-                let request = SendRequest::bind(window, slice, GRANTED).wr_id(wr_id).signaled();
-                say(self.owner_qp.post_send(&request))?;
-                window.remote().ok_or("bound to nothing")?
-            }
-            Key::Fast(fast) => {
-                let iova = self.region.iova() + start as u64;
-                say(fast.map(&self.region, part.clone(), iova))?;
-                let request = SendRequest::register(fast, GRANTED | Access::LOCAL_WRITE);
-                say(self.owner_qp.post_send(&request.wr_id(wr_id).signaled()))?;
-                fast.remote()
-            }
-        };
+        let remote = key.lend(&self.owner_qp, &self.region, part.clone(), wr_id)?;
+        let remote = remote.ok_or("bound to nothing")?;
         Ok(Granted { remote, part })
     }
 
     /// How a key shall end.
-    pub fn choose_end(&mut self, loan: &Loan) -> End {
+    pub fn choose_end(&mut self, carried_key: &CarriedKey) -> End {
         let rng = &mut self.rng;
-        match (loan.is_type1(), self.service) {
+        match (carried_key.key.is_type1(), self.service) {
             (true, _) if percent(rng, 60) => End::Rebound,
             (true, _) => End::Unbound,
             (false, Service::Rc | Service::Xrc) if percent(rng, 40) => {
@@ -110,13 +88,13 @@ impl World {
     /// Takes the key away and waits until it is gone.
     pub fn take_away(
         &mut self,
-        loan: &mut Loan,
+        carried_key: &mut CarriedKey,
         granted: &Granted,
         end: End,
         wr_id: u64,
     ) -> Result<(), String> {
         let rkey = granted.remote.rkey;
-        match (end, &mut loan.key) {
+        match (end, &mut carried_key.key) {
             (End::Invalidated, _) => {
                 let request = SendRequest::invalidate(rkey).wr_id(wr_id).signaled();
                 say(self.owner_qp.post_send(&request))?;
@@ -130,17 +108,17 @@ impl World {
             }
             (End::Rebound, key) => {
                 let new = self.ask(key, wr_id)?;
-                let is_same = self.sabotage == Some(Sabotage::SameKey) || new.remote.rkey == rkey;
+                let is_same = self.bug == Some(InjectedBug::SameKey) || new.remote.rkey == rkey;
                 if is_same {
                     return Err("bound anew, and the key is the same".into());
                 }
-                loan.carried = Some(new);
+                carried_key.carried = Some(new);
             }
-            (End::Unbound, Key::Window(window)) => {
+            (End::Unbound, LentKey::Window(window)) => {
                 let request = SendRequest::unbind(window).wr_id(wr_id).signaled();
                 say(self.owner_qp.post_send(&request))?;
             }
-            (End::Unbound, Key::Fast(_)) => return Err("only windows are unbound".into()),
+            (End::Unbound, LentKey::Fast(_)) => return Err("only windows are unbound".into()),
         }
         let gone = self.owner_completes(wr_id)?;
         let by_peer = matches!(end, End::ByPeer { .. });
@@ -161,8 +139,8 @@ impl World {
     /// window stays as it is.
     pub fn keep_from_peer(&mut self, granted: &Granted, wr_id: u64) -> Result<(), String> {
         self.post_recv(wr_id)?;
-        let request = match self.sabotage {
-            Some(Sabotage::PeerUnbinds) => SendRequest::send(Data::EMPTY),
+        let request = match self.bug {
+            Some(InjectedBug::PeerUnbinds) => SendRequest::send(Data::EMPTY),
             _ => SendRequest::send_invalidate(Data::EMPTY, granted.remote.rkey),
         };
         self.peer_posts(request.wr_id(0))?;
@@ -178,12 +156,12 @@ impl World {
     /// A type 2 window is for the peer of the queue pair that bound it, which no target of an XRC
     /// domain is.
     pub fn refuse_foreign(&mut self, wr_id: u64) -> Result<(), String> {
-        self.step_until("the peer's SEND with invalidate", |world| !world.is_invalidating)?;
-        let kind = match self.sabotage {
-            Some(Sabotage::ForeignGrants) => MwType::Type1,
+        self.step_until("the peer's SEND with invalidate", |scenario| !scenario.is_invalidating)?;
+        let kind = match self.bug {
+            Some(InjectedBug::ForeignGrants) => MwType::Type1,
             _ => MwType::Type2,
         };
-        let mut key = Key::Window(say(self.region.pd().alloc_window_of_type(kind))?);
+        let mut key = LentKey::Window(say(self.region.pd().alloc_window_of_type(kind))?);
         let granted = self.grant(&mut key, wr_id)?;
         let before = self.image()?;
         let local = say(self.scratch.slice(..1))?;

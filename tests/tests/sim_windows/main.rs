@@ -20,16 +20,15 @@
 
 mod judge;
 mod lend;
-mod world;
+mod scenario;
 
-use urxe::Counter;
-use urxe_tests::sim::seeds::{Seeds, assert_fault_is_found, assert_runs_follow_seeds};
+use urxe_test_support::simulation::{Seeds, assert_bug_is_found, assert_runs_follow_seeds};
 
-use self::world::{Service, Tally, World};
+use self::scenario::{Service, Tally, Windows};
 
 /// A fault made on purpose, to see that the judge finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sabotage {
+pub enum InjectedBug {
     /// Memory changes when the key is gone.
     Change,
     /// A type 1 window grants by its former key, too.
@@ -44,104 +43,67 @@ enum Sabotage {
     ForeignGrants,
 }
 
-/// Runs all seeds over a service; what they showed, and how many accesses met a stale key.
-fn all_seeds(service: Service, usual: u64) -> (Tally, u64) {
-    let (mut all, mut stale) = (Tally::default(), 0);
-    Seeds::chosen(usual).each(
-        |seed| World::new(seed, service, None),
-        World::run,
-        |world| {
-            all.add(&world.tally);
-            stale += world.owner.counter(Counter::AccessStaleKey);
-        },
-    );
-    println!("{service:?}: {all:?}; {stale} stale keys");
-    (all, stale)
+/// Runs all seeds over a service; what they showed, if there were many.
+fn all_seeds(service: Service, usual: u64) -> Option<Tally> {
+    let seeds = Seeds::chosen(usual);
+    let all = seeds.run::<Windows>(service);
+    println!("{service:?}: {all:?}");
+    seeds.are_many().then_some(all)
 }
 
 #[test]
 fn a_key_grants_nothing_once_it_is_gone() {
-    let (all, stale) = all_seeds(Service::Rc, 60);
-    if Seeds::chosen(60).are_many() {
-        let Tally { done, cut_off, refused, by_peer, by_owner, rebound, unbound, kept, .. } = all;
-        assert!(done > 300 && cut_off > 100 && refused > 60 && stale > 100);
-        assert!(by_peer > 40 && by_owner > 40 && rebound > 40 && unbound > 20 && kept > 10);
+    if let Some(all) = all_seeds(Service::Rc, 60) {
+        assert!(all.done > 300 && all.cut_off > 100 && all.refused > 60 && all.stale > 100);
+        assert!(all.by_peer > 40 && all.by_owner > 40 && all.rebound > 40 && all.unbound > 20);
+        assert!(all.kept > 10);
     }
 }
 
 #[test]
 fn a_key_of_a_shared_receive_queues_domain_grants_nothing_once_it_is_gone() {
-    let (all, stale) = all_seeds(Service::Xrc, 30);
-    if Seeds::chosen(30).are_many() {
-        let Tally {
-            done,
-            cut_off,
-            refused,
-            by_peer,
-            by_owner,
-            rebound,
-            unbound,
-            kept,
-            foreign,
-            ..
-        } = all;
-        assert!(done > 100 && cut_off > 20 && refused > 40 && stale > 40);
-        assert!(
-            by_peer > 10
-                && by_owner > 10
-                && rebound > 20
-                && unbound > 10
-                && kept > 5
-                && foreign > 5
-        );
+    if let Some(all) = all_seeds(Service::Xrc, 30) {
+        assert!(all.done > 100 && all.cut_off > 20 && all.refused > 40 && all.stale > 40);
+        assert!(all.by_peer > 10 && all.by_owner > 10 && all.rebound > 20 && all.unbound > 10);
+        assert!(all.kept > 5 && all.foreign > 5);
     }
 }
 
 #[test]
 fn a_key_for_unreliable_writes_grants_nothing_once_it_is_gone() {
-    let (all, stale) = all_seeds(Service::Uc, 30);
-    if Seeds::chosen(30).are_many() {
-        let Tally { done, refused, by_owner, rebound, unbound, plain, .. } = all;
-        assert!(done > 300 && refused > 50 && stale > 50);
-        assert!(by_owner > 50 && rebound > 20 && unbound > 15 && plain > 30);
+    if let Some(all) = all_seeds(Service::Uc, 30) {
+        assert!(all.done > 300 && all.refused > 50 && all.stale > 50);
+        assert!(all.by_owner > 50 && all.rebound > 20 && all.unbound > 15 && all.plain > 30);
     }
 }
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    for service in Service::ALL {
-        assert_runs_follow_seeds(|seed| {
-            let mut world = World::new(seed, service, None);
-            world.run().unwrap();
-            world.fabric.trace_hash()
-        });
-    }
+    Service::ALL.into_iter().for_each(assert_runs_follow_seeds::<Windows>);
 }
 
-fn assert_is_found(sabotage: Sabotage, services: &[Service]) {
-    for &service in services {
-        assert_fault_is_found(|seed| World::new(seed, service, Some(sabotage)).run());
-    }
+fn assert_is_found(bug: InjectedBug, services: &[Service]) {
+    services.iter().for_each(|service| assert_bug_is_found::<Windows>(*service, bug));
 }
 
 #[test]
 fn a_change_without_a_key_is_found() {
-    assert_is_found(Sabotage::Change, &Service::ALL);
+    assert_is_found(InjectedBug::Change, &Service::ALL);
 }
 
 #[test]
 fn a_former_key_that_still_grants_is_found() {
-    assert_is_found(Sabotage::StaleGrants, &Service::ALL);
-    assert_is_found(Sabotage::SameKey, &Service::ALL);
+    assert_is_found(InjectedBug::StaleGrants, &Service::ALL);
+    assert_is_found(InjectedBug::SameKey, &Service::ALL);
 }
 
 #[test]
 fn a_key_that_grants_nothing_is_found() {
-    assert_is_found(Sabotage::CurrentRefused, &Service::ALL);
+    assert_is_found(InjectedBug::CurrentRefused, &Service::ALL);
 }
 
 #[test]
 fn a_window_for_the_wrong_peer_is_found() {
-    assert_is_found(Sabotage::PeerUnbinds, &[Service::Rc, Service::Xrc]);
-    assert_is_found(Sabotage::ForeignGrants, &[Service::Xrc]);
+    assert_is_found(InjectedBug::PeerUnbinds, &[Service::Rc, Service::Xrc]);
+    assert_is_found(InjectedBug::ForeignGrants, &[Service::Xrc]);
 }

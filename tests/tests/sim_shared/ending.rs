@@ -3,13 +3,13 @@
 
 use urxe::*;
 
-use super::Sabotage;
+use super::InjectedBug;
 use super::judge::{Check, Due};
-use super::loan::State;
-use super::world::{Connection, PART, Pool, ServerEnd, World};
+use super::lent_part::State;
+use super::scenario::{Connection, PART, Pool, ServerEnd, SharedQueues};
 
 /// How a connection ended.
-pub enum Doom {
+pub enum Ending {
     /// By the server, wherever it stood.
     Ended,
     /// By a request that must be refused, on an idle connection: its part of the queue's region
@@ -26,7 +26,7 @@ enum Way {
     EmptyPromise,
 }
 
-impl Doom {
+impl Ending {
     /// Whether what becomes of its last request is still of interest.
     pub fn waits(&self) -> bool {
         matches!(self, Self::Refused { .. })
@@ -34,14 +34,14 @@ impl Doom {
 }
 
 impl Connection {
-    fn can(&self, way: Way, pools: &[Pool], sabotage: Option<Sabotage>) -> bool {
-        let state = if sabotage == Some(Sabotage::StaleKey) { State::Valid } else { State::Free };
-        let pool = &pools[self.loan.queue];
-        self.doom.is_none()
+    fn can(&self, way: Way, pools: &[Pool], bug: Option<InjectedBug>) -> bool {
+        let state = if bug == Some(InjectedBug::StaleKey) { State::Valid } else { State::Free };
+        let pool = &pools[self.lent.queue];
+        self.ending.is_none()
             && match way {
                 Way::End => true,
                 Way::StaleKey => {
-                    self.is_idle() && self.loan.state == state && self.loan.remote.is_some()
+                    self.is_idle() && self.lent.state == state && self.lent.remote.is_some()
                 }
                 Way::EmptyPromise => {
                     self.is_idle() && !pool.log.access().contains(Access::FLUSH_PERSISTENT)
@@ -60,41 +60,41 @@ impl Connection {
     }
 }
 
-impl World {
+impl SharedQueues {
     /// Ends one connection.
-    pub fn doom(&mut self) -> Result<(), String> {
-        let way = match self.sabotage {
-            Some(Sabotage::StaleKey) => Way::StaleKey,
-            Some(Sabotage::EmptyPromise) => Way::EmptyPromise,
+    pub fn end_one(&mut self) -> Result<(), String> {
+        let way = match self.bug {
+            Some(InjectedBug::StaleKey) => Way::StaleKey,
+            Some(InjectedBug::EmptyPromise) => Way::EmptyPromise,
             _ => self.rng.pick(&[Way::End, Way::End, Way::StaleKey, Way::EmptyPromise]),
         };
-        let Self { rng, connections, pools, memory, sabotage, .. } = self;
+        let Self { rng, connections, pools, memory, bug, .. } = self;
         let first = rng.index(connections.len());
         let mut order = (first..connections.len()).chain(0..first);
-        let Some(nr) = order.find(|&nr| connections[nr].can(way, pools, *sabotage)) else {
+        let Some(nr) = order.find(|&nr| connections[nr].can(way, pools, *bug)) else {
             return Ok(());
         };
         let connection = &mut connections[nr];
-        let queue = connection.loan.queue;
+        let queue = connection.lent.queue;
         let pool = &pools[queue];
         let start = connection.part * 2 * PART;
         let data = memory.slice(start..start + 1).unwrap();
         let request = match way {
             Way::End => {
                 connection.end().unwrap();
-                connection.doom = Some(Doom::Ended);
+                connection.ending = Some(Ending::Ended);
                 return Ok(());
             }
             Way::StaleKey => {
-                let remote = connection.loan.remote.ok_or("lent, and without a key")?;
+                let remote = connection.lent.remote.ok_or("lent, and without a key")?;
                 // Another byte than what is there.
-                let there = pool.region.read_vec(connection.loan.range.start, 1).unwrap();
+                let there = pool.region.read_vec(connection.lent.range.start, 1).unwrap();
                 memory.write(start, &[!there[0]]).unwrap();
                 SendRequest::write(data, remote)
             }
             Way::EmptyPromise => {
-                let placement = match *sabotage {
-                    Some(Sabotage::EmptyPromise) => PlacementType::GLOBAL_VISIBILITY,
+                let placement = match *bug {
+                    Some(InjectedBug::EmptyPromise) => PlacementType::GLOBAL_VISIBILITY,
                     _ => PlacementType::PERSISTENCE,
                 };
                 SendRequest::flush_region(pool.log.remote(), placement)
@@ -103,7 +103,7 @@ impl World {
         let due = Due { check: Check::Refused, ..Due::new(WcOpcode::RdmaWrite) };
         connection.post(pool, request, due)?;
         let image = pool.region.read_vec(connection.target(), PART).unwrap();
-        connection.doom = Some(Doom::Refused { queue, image });
+        connection.ending = Some(Ending::Refused { queue, image });
         Ok(())
     }
 }

@@ -11,19 +11,14 @@ use std::ops::Range;
 
 use urxe::*;
 use urxe_stack::rng::Rng;
+use urxe_test_support::simulation::LentKey;
 
 /// Completions of queue pairs that make keys valid have it in their `wr_id`; the connection's
 /// number is below.
 pub const LOCAL: u64 = 1 << 63;
 
-const GRANTED: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ);
 /// As many as the longest part touches.
 const PAGES: u32 = 4;
-
-pub enum Key {
-    Window(MemoryWindow),
-    Fast(FastRegion),
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
@@ -37,8 +32,8 @@ pub enum State {
 }
 
 /// A key and what it stands for.
-pub struct Loan {
-    key: Key,
+pub struct LentPart {
+    key: LentKey,
     pub state: State,
     /// The shared receive queue in whose protection domain it is.
     pub queue: usize,
@@ -48,11 +43,11 @@ pub struct Loan {
     pub remote: Option<RemoteRegion>,
 }
 
-impl Loan {
+impl LentPart {
     pub fn new(pd: &ProtectionDomain, queue: usize, is_window: bool) -> Self {
         let key = match is_window {
-            true => Key::Window(pd.alloc_window().unwrap()),
-            false => Key::Fast(pd.alloc_fast_region(PAGES).unwrap()),
+            true => LentKey::Window(pd.alloc_window().unwrap()),
+            false => LentKey::Fast(pd.alloc_fast_region(PAGES).unwrap()),
         };
         Self { key, state: State::Free, queue, range: 0..0, remote: None }
     }
@@ -68,20 +63,7 @@ impl Loan {
     ) -> Result<(), String> {
         let start = part.start + rng.index(part.len() / 2);
         let range = start..start + 1 + rng.index(part.end - start);
-        let wr_id = LOCAL | nr as u64;
-        let (posted, remote) = match &mut self.key {
-            Key::Window(window) => {
-                let slice = region.slice(range.clone()).unwrap();
-                let request = SendRequest::bind(window, slice, GRANTED).wr_id(wr_id).signaled();
-                (by.post_send(&request), window.remote())
-            }
-            Key::Fast(fast) => {
-                fast.map(region, range.clone(), region.iova() + range.start as u64).unwrap();
-                let request = SendRequest::register(fast, GRANTED | Access::LOCAL_WRITE);
-                (by.post_send(&request.wr_id(wr_id).signaled()), Some(fast.remote()))
-            }
-        };
-        posted.map_err(|error| format!("a key is not made valid: {error}"))?;
+        let remote = self.key.lend(by, region, range.clone(), LOCAL | nr as u64)?;
         let rkey = |remote: Option<RemoteRegion>| remote.map(|remote| remote.rkey);
         if rkey(remote) == rkey(self.remote) {
             return Err(format!("the key is what it was before: {remote:?}"));
@@ -92,9 +74,6 @@ impl Loan {
 
     /// The opcode with which the request that makes it valid completes.
     pub fn opcode(&self) -> WcOpcode {
-        match self.key {
-            Key::Window(_) => WcOpcode::BindMw,
-            Key::Fast(_) => WcOpcode::RegMr,
-        }
+        self.key.opcode()
     }
 }

@@ -8,13 +8,14 @@ use std::time::Duration;
 use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
 use urxe::*;
 use urxe_stack::rng::Rng;
-use urxe_tests::sim::network::{address, device, percent};
+use urxe_test_support::simulation::{Scenario, address, device, percent};
+use urxe_test_support::tally;
 
-use super::Sabotage;
+use super::InjectedBug;
 use super::cell::Cell;
-use super::doom::Doom;
+use super::ending::Ending;
 use super::judge::{Due, Message, Record};
-use super::loan::{Loan, State};
+use super::lent_part::{LentPart, State};
 
 pub const PART: usize = 8192;
 pub const BUFFERS: usize = 24;
@@ -43,9 +44,9 @@ pub struct Connection {
     pub cells: Vec<Cell>,
     /// What it wrote to its log last.
     pub record: Option<Record>,
-    pub loan: Loan,
+    pub lent: LentPart,
     /// It was put into the error state: most of what it does no longer matters.
-    pub doom: Option<Doom>,
+    pub ending: Option<Ending>,
 }
 
 pub enum ServerEnd {
@@ -70,37 +71,43 @@ pub struct Pool {
     armed: u32,
 }
 
-/// What happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    pub received: u32,
-    /// Receives.
-    pub flushed: u32,
-    pub limits_told: u32,
-    /// Logs that last.
-    pub in_files: u32,
-    /// Over RC, and over XRC.
-    pub by_service: [Done; 2],
+tally! {
+    /// What happened.
+    pub struct Tally {
+        pub received: u32,
+        /// Receives.
+        pub flushed: u32,
+        pub limits_told: u32,
+        /// Logs that last.
+        pub in_files: u32,
+        /// Over RC, and over XRC.
+        pub by_service: [Done; 2],
+        /// How often a queue was empty when a message came.
+        pub dry: u64,
+        /// Requests that came again.
+        pub again: u64,
+    }
 }
 
-/// What was done over connections of a service.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Done {
-    pub atomics: u32,
-    /// Of those, compare-and-swaps that found what they compared with.
-    pub swapped: u32,
-    /// ATOMIC WRITEs.
-    pub words: u32,
-    pub flushes: u32,
-    /// Of those, to the disk.
-    pub lasting: u32,
-    /// Keys.
-    pub taken_away: u32,
-    /// Requests that had to be.
-    pub refused: u32,
+tally! {
+    /// What was done over connections of a service.
+    pub struct Done {
+        pub atomics: u32,
+        /// Of those, compare-and-swaps that found what they compared with.
+        pub swapped: u32,
+        /// ATOMIC WRITEs.
+        pub words: u32,
+        pub flushes: u32,
+        /// Of those, to the disk.
+        pub lasting: u32,
+        /// Keys.
+        pub taken_away: u32,
+        /// Requests that had to be.
+        pub refused: u32,
+    }
 }
 
-pub struct World {
+pub struct SharedQueues {
     pub fabric: Fabric,
     pub rng: Rng,
     pub server: Device,
@@ -108,7 +115,7 @@ pub struct World {
     pub connections: Vec<Connection>,
     pub memory: MemoryRegion,
     pub client_cq: CompletionQueue,
-    pub sabotage: Option<Sabotage>,
+    pub bug: Option<InjectedBug>,
     pub tally: Tally,
 }
 
@@ -119,24 +126,6 @@ fn faults() -> LinkFaults {
         reorder: Chance::from_percent(2),
         corrupt: Chance::from_percent(1),
         ..LinkFaults::default()
-    }
-}
-
-impl Tally {
-    pub fn add(&mut self, other: &Self) {
-        self.received += other.received;
-        self.flushed += other.flushed;
-        self.limits_told += other.limits_told;
-        self.in_files += other.in_files;
-        for (all, one) in self.by_service.iter_mut().zip(other.by_service) {
-            all.atomics += one.atomics;
-            all.swapped += one.swapped;
-            all.words += one.words;
-            all.flushes += one.flushes;
-            all.lasting += one.lasting;
-            all.taken_away += one.taken_away;
-            all.refused += one.refused;
-        }
     }
 }
 
@@ -170,9 +159,9 @@ impl Connection {
 
     /// Whether nothing more has to come of it.
     fn is_done(&self) -> bool {
-        match &self.doom {
+        match &self.ending {
             None => self.is_idle(),
-            Some(doom) => !doom.waits() || self.due.is_empty(),
+            Some(ending) => !ending.waits() || self.due.is_empty(),
         }
     }
 
@@ -227,8 +216,12 @@ fn in_a_file(pd: &ProtectionDomain) -> MemoryRegion {
     }
 }
 
-impl World {
-    pub fn new(seed: u64, sabotage: Option<Sabotage>) -> Self {
+impl Scenario for SharedQueues {
+    type Kind = ();
+    type InjectedBug = InjectedBug;
+    type Tally = Tally;
+
+    fn new(seed: u64, (): (), bug: Option<InjectedBug>) -> Self {
         let mut rng = Rng::stream(seed, 0x5309);
         let fabric = Fabric::manual(seed);
         fabric.set_faults(faults());
@@ -268,7 +261,7 @@ impl World {
                 };
                 let lender = if is_xrc { 1 + rng.index(2) } else { 0 };
                 let is_window = !is_xrc && rng.index(2) == 0;
-                let loan = Loan::new(pools[lender].srq.pd(), lender, is_window);
+                let lent = LentPart::new(pools[lender].srq.pd(), lender, is_window);
                 let (due, expected) = (VecDeque::new(), VecDeque::new());
                 let mut connection = Connection {
                     client,
@@ -279,8 +272,8 @@ impl World {
                     expected,
                     cells: Vec::new(),
                     record: None,
-                    loan,
-                    doom: None,
+                    lent,
+                    ending: None,
                 };
                 for pool in &pools {
                     let value = rng.next_u64();
@@ -293,54 +286,10 @@ impl World {
         let lasts = |pool: &&Pool| pool.log.access().contains(Access::FLUSH_PERSISTENT);
         let tally =
             Tally { in_files: pools.iter().filter(lasts).count() as u32, ..Tally::default() };
-        Self { fabric, rng, server, pools, connections, memory, client_cq, sabotage, tally }
+        Self { fabric, rng, server, pools, connections, memory, client_cq, bug, tally }
     }
 
-    /// Posts some receives, not always enough.
-    fn hand_in(&mut self, everything: bool) {
-        for (nr, pool) in self.pools.iter_mut().enumerate() {
-            while !pool.free.is_empty() && (everything || percent(&mut self.rng, 30)) {
-                let pick = self.rng.index(pool.free.len());
-                let buffer = pool.free.swap_remove(pick);
-                let wr_id = (nr as u64) << 32 | self.rng.next_u32() as u64;
-                if !pool.used.insert(wr_id) {
-                    pool.free.push(buffer);
-                    continue;
-                }
-                let (start, half) = (buffer * PART, PART / 3);
-                let slices = [
-                    pool.region.slice(start..start + half).unwrap(),
-                    pool.region.slice(start + half..start + PART).unwrap(),
-                ];
-                pool.srq.post_recv(&RecvRequest::new(slices).wr_id(wr_id)).unwrap();
-                pool.posted.insert(wr_id, buffer);
-            }
-            if pool.srq.query().srq_limit == 0 && percent(&mut self.rng, 10) {
-                pool.srq.arm_limit(1 + self.rng.below(6) as u32).unwrap();
-                pool.armed += 1;
-            }
-        }
-    }
-
-    /// Makes the key of a connection valid whose part of the memory nobody writes to at the moment.
-    fn lend(&mut self, nr: usize) -> Result<(), String> {
-        let connection = &mut self.connections[nr];
-        if connection.doom.is_some()
-            || connection.loan.state != State::Free
-            || !connection.is_idle()
-        {
-            return Ok(());
-        }
-        let pool = &self.pools[connection.loan.queue];
-        let part = connection.target()..connection.target() + PART;
-        let by = match &connection.server {
-            ServerEnd::Rc(qp) => qp,
-            ServerEnd::Xrc(_) => &pool.registrar,
-        };
-        connection.loan.grant(nr, by, &pool.region, part, &mut self.rng)
-    }
-
-    pub fn run(&mut self) -> Result<(), String> {
+    fn run(&mut self) -> Result<(), String> {
         for step in 0..600 {
             self.hand_in(false);
             for nr in 0..self.connections.len() {
@@ -351,9 +300,10 @@ impl World {
                     self.send(nr)?;
                 }
             }
-            if step % 150 == 149 && self.connections.iter().filter(|c| c.doom.is_none()).count() > 1
+            if step % 150 == 149
+                && self.connections.iter().filter(|c| c.ending.is_none()).count() > 1
             {
-                self.doom()?;
+                self.end_one()?;
             }
             self.fabric.run_for(STEP).map_err(|error| error.to_string())?;
             self.judge()?;
@@ -388,5 +338,61 @@ impl World {
             return Err(format!("{} limits told, not {told}", self.tally.limits_told));
         }
         Ok(())
+    }
+
+    fn tally(&self) -> Tally {
+        let [dry, again] = [Counter::SrqDry, Counter::DuplicateRequest]
+            .map(|counter| self.server.counter(counter));
+        Tally { dry, again, ..self.tally }
+    }
+
+    fn trace_hash(&self) -> u64 {
+        self.fabric.trace_hash()
+    }
+}
+
+impl SharedQueues {
+    /// Posts some receives, not always enough.
+    fn hand_in(&mut self, everything: bool) {
+        for (nr, pool) in self.pools.iter_mut().enumerate() {
+            while !pool.free.is_empty() && (everything || percent(&mut self.rng, 30)) {
+                let pick = self.rng.index(pool.free.len());
+                let buffer = pool.free.swap_remove(pick);
+                let wr_id = (nr as u64) << 32 | self.rng.next_u32() as u64;
+                if !pool.used.insert(wr_id) {
+                    pool.free.push(buffer);
+                    continue;
+                }
+                let (start, half) = (buffer * PART, PART / 3);
+                let slices = [
+                    pool.region.slice(start..start + half).unwrap(),
+                    pool.region.slice(start + half..start + PART).unwrap(),
+                ];
+                pool.srq.post_recv(&RecvRequest::new(slices).wr_id(wr_id)).unwrap();
+                pool.posted.insert(wr_id, buffer);
+            }
+            if pool.srq.query().srq_limit == 0 && percent(&mut self.rng, 10) {
+                pool.srq.arm_limit(1 + self.rng.below(6) as u32).unwrap();
+                pool.armed += 1;
+            }
+        }
+    }
+
+    /// Makes the key of a connection valid whose part of the memory nobody writes to at the moment.
+    fn lend(&mut self, nr: usize) -> Result<(), String> {
+        let connection = &mut self.connections[nr];
+        if connection.ending.is_some()
+            || connection.lent.state != State::Free
+            || !connection.is_idle()
+        {
+            return Ok(());
+        }
+        let pool = &self.pools[connection.lent.queue];
+        let part = connection.target()..connection.target() + PART;
+        let by = match &connection.server {
+            ServerEnd::Rc(qp) => qp,
+            ServerEnd::Xrc(_) => &pool.registrar,
+        };
+        connection.lent.grant(nr, by, &pool.region, part, &mut self.rng)
     }
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 use urxe::sim::{DeviceOptions, Fabric, LinkFaults};
 use urxe::*;
 use urxe_stack::rng::Rng;
-use urxe_tests::sim::network::{address, device, faults, percent, say};
+use urxe_test_support::simulation::{Scenario, address, device, faults, percent, say};
+use urxe_test_support::tally;
 
-use super::Sabotage;
-use super::lend::{End, Loan, PART};
+use super::InjectedBug;
+use super::lend::{CarriedKey, End, PART};
 
 const ROUNDS: usize = 12;
 /// The region under the keys.
@@ -51,7 +52,7 @@ struct Target {
     srq: SharedReceiveQueue,
 }
 
-pub struct World {
+pub struct Windows {
     pub fabric: Fabric,
     pub rng: Rng,
     pub service: Service,
@@ -65,58 +66,50 @@ pub struct World {
     pub region: MemoryRegion,
     /// The peer's: WRITEs come from it, READs land in it.
     pub scratch: MemoryRegion,
-    loans: Vec<Loan>,
+    keys: Vec<CarriedKey>,
     pub requests: Vec<Request>,
     /// The peer's SEND with invalidate has not completed there.
     pub is_invalidating: bool,
     /// Completions at the owner that nobody has looked at.
     owner_done: Vec<Completion>,
     faults: LinkFaults,
-    pub sabotage: Option<Sabotage>,
+    pub bug: Option<InjectedBug>,
     pub tally: Tally,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
-    /// Requests.
-    pub done: u32,
-    pub cut_off: u32,
-    /// By a key that is gone.
-    pub refused: u32,
-    /// Keys that ended, and how.
-    pub by_peer: u32,
-    pub by_owner: u32,
-    pub rebound: u32,
-    pub unbound: u32,
-    /// Type 1 windows that a peer tried to take the key of.
-    pub kept: u32,
-    /// Accesses through type 2 windows that another queue pair bound.
-    pub foreign: u32,
-    /// Rounds of UC on a good network.
-    pub plain: u32,
+tally! {
+    pub struct Tally {
+        /// Requests.
+        pub done: u32,
+        pub cut_off: u32,
+        /// By a key that is gone.
+        pub refused: u32,
+        /// Keys that ended, and how.
+        pub by_peer: u32,
+        pub by_owner: u32,
+        pub rebound: u32,
+        pub unbound: u32,
+        /// Type 1 windows that a peer tried to take the key of.
+        pub kept: u32,
+        /// Accesses through type 2 windows that another queue pair bound.
+        pub foreign: u32,
+        /// Rounds of UC on a good network.
+        pub plain: u32,
+        /// Accesses that met a stale key.
+        pub stale: u64,
+    }
 }
 
 impl Service {
     pub const ALL: [Self; 3] = [Self::Rc, Self::Xrc, Self::Uc];
 }
 
-impl Tally {
-    pub fn add(&mut self, other: &Self) {
-        self.done += other.done;
-        self.cut_off += other.cut_off;
-        self.refused += other.refused;
-        self.by_peer += other.by_peer;
-        self.by_owner += other.by_owner;
-        self.rebound += other.rebound;
-        self.unbound += other.unbound;
-        self.kept += other.kept;
-        self.foreign += other.foreign;
-        self.plain += other.plain;
-    }
-}
+impl Scenario for Windows {
+    type Kind = Service;
+    type InjectedBug = InjectedBug;
+    type Tally = Tally;
 
-impl World {
-    pub fn new(seed: u64, service: Service, sabotage: Option<Sabotage>) -> Self {
+    fn new(seed: u64, service: Service, bug: Option<InjectedBug>) -> Self {
         let mut rng = Rng::stream(seed, 0x3140);
         let fabric = Fabric::manual(seed);
         let faults = faults(&mut rng, [10, 10, 10, 5]);
@@ -142,7 +135,7 @@ impl World {
             let srq = owner_pd.shared_receive_queue(16).xrc(&domain, &owner_cq).create().unwrap();
             Target { qp: domain.target().unwrap(), srq }
         });
-        let world = Self {
+        let scenario = Self {
             owner_qp,
             target,
             peer_qp: peer_pd
@@ -157,20 +150,38 @@ impl World {
             owner,
             owner_cq,
             peer_cq,
-            loans: Loan::all(&owner_pd, service),
+            keys: CarriedKey::all(&owner_pd, service),
             region,
             scratch,
             requests: Vec::new(),
             is_invalidating: false,
             owner_done: Vec::new(),
             faults,
-            sabotage,
+            bug,
             tally: Tally::default(),
         };
-        world.connect().unwrap();
-        world
+        scenario.connect().unwrap();
+        scenario
     }
 
+    fn run(&mut self) -> Result<(), String> {
+        // A fault made on purpose shows in some kinds of rounds alone.
+        let rounds = if self.bug.is_some() { 5 * ROUNDS } else { ROUNDS };
+        (0..rounds).try_for_each(|round| {
+            self.round(round).map_err(|what| format!("round {round}: {what}"))
+        })
+    }
+
+    fn tally(&self) -> Tally {
+        Tally { stale: self.owner.counter(Counter::AccessStaleKey), ..self.tally }
+    }
+
+    fn trace_hash(&self) -> u64 {
+        self.fabric.trace_hash()
+    }
+}
+
+impl Windows {
     fn connect(&self) -> Result<(), String> {
         let options = ConnectOptions {
             path_mtu: Some(PathMtu::Mtu1024),
@@ -228,8 +239,8 @@ impl World {
     pub fn outcome(&mut self) -> Result<WcStatus, String> {
         self.requests.clear();
         self.requests.push(Request { range: 0..0, bytes: None, fate: Fate::Open });
-        self.step_until("what the peer tried", |world| {
-            world.requests.iter().all(|r| r.fate != Fate::Open)
+        self.step_until("what the peer tried", |scenario| {
+            scenario.requests.iter().all(|r| r.fate != Fate::Open)
         })?;
         match self.requests.pop().map(|request| request.fate) {
             Some(Fate::Failed(status)) => Ok(status),
@@ -305,7 +316,9 @@ impl World {
 
     pub fn owner_completes(&mut self, wr_id: u64) -> Result<Completion, String> {
         let is = move |wc: &Completion| wc.wr_id == wr_id;
-        self.step_until("a completion at the owner", |world| world.owner_done.iter().any(is))?;
+        self.step_until("a completion at the owner", |scenario| {
+            scenario.owner_done.iter().any(is)
+        })?;
         let at = self.owner_done.iter().position(is).ok_or("it was there")?;
         Ok(self.owner_done.swap_remove(at))
     }
@@ -316,11 +329,11 @@ impl World {
 
     /// One life of a key.
     fn round(&mut self, round: usize) -> Result<(), String> {
-        let mut loan = self.loans.swap_remove(self.rng.index(self.loans.len()));
+        let mut carried_key = self.keys.swap_remove(self.rng.index(self.keys.len()));
         let base = round as u64 * 10 + 1_000_000;
-        let granted = match loan.carried.take() {
+        let granted = match carried_key.carried.take() {
             Some(granted) => granted,
-            None => self.grant(&mut loan.key, base)?,
+            None => self.grant(&mut carried_key.key, base)?,
         };
         let is_plain = self.service == Service::Uc && percent(&mut self.rng, 30);
         if is_plain {
@@ -329,27 +342,27 @@ impl World {
         }
         let before = self.image()?;
         self.use_it(&granted)?;
-        let end = self.choose_end(&loan);
+        let end = self.choose_end(&carried_key);
         let by_peer = matches!(end, End::ByPeer { .. });
         // Before the key is gone, everything that the peer has begun is done.
         let is_patient = !by_peer && (is_plain || percent(&mut self.rng, 30));
         if is_patient {
-            self.step_until("requests by a valid key", |world| {
-                world.requests.iter().all(|request| request.fate != Fate::Open)
+            self.step_until("requests by a valid key", |scenario| {
+                scenario.requests.iter().all(|request| request.fate != Fate::Open)
             })?;
             self.settle()?;
         } else if !by_peer {
             say(self.fabric.run_for(STEP * self.rng.index(20) as u32))?;
             self.poll()?;
         }
-        self.take_away(&mut loan, &granted, end, base + 1)?;
+        self.take_away(&mut carried_key, &granted, end, base + 1)?;
         let after = self.image()?;
-        self.nothing_changes_any_more(&granted, loan.carried.as_ref(), &after, is_plain)?;
+        self.nothing_changes_any_more(&granted, carried_key.carried.as_ref(), &after, is_plain)?;
         self.judge(&granted.part, &before, &after, end, (is_patient, is_plain))?;
         // What is still on its way may do that yet.
         self.settle()?;
         self.look_at_states()?;
-        if let Some(carried) = loan.carried.clone()
+        if let Some(carried) = carried_key.carried.clone()
             && self.service != Service::Uc
             && percent(&mut self.rng, 40)
         {
@@ -361,7 +374,7 @@ impl World {
             self.reconnect()?;
         }
         self.fabric.set_faults(self.faults.clone());
-        self.loans.push(loan);
+        self.keys.push(carried_key);
         Ok(())
     }
 
@@ -381,13 +394,5 @@ impl World {
         // A late copy of a READ is carried out again, by a key that is gone: then the owner alone
         // is in error.
         if self.is_connected() { Ok(()) } else { self.reconnect() }
-    }
-
-    pub fn run(&mut self) -> Result<(), String> {
-        // A fault made on purpose shows in some kinds of rounds alone.
-        let rounds = if self.sabotage.is_some() { 5 * ROUNDS } else { ROUNDS };
-        (0..rounds).try_for_each(|round| {
-            self.round(round).map_err(|what| format!("round {round}: {what}"))
-        })
     }
 }

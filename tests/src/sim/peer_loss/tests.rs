@@ -31,17 +31,17 @@ fn late() -> Time {
 /// receives posted.
 fn judge(seen: &[(Queue, usize, WcStatus)], now: Time, sends: usize, recvs: usize) -> Vec<String> {
     let plan = plan();
-    let mut doom = Doom::new(END, SILENT_FROM);
+    let mut loss = PeerLossChecker::new(END, SILENT_FROM);
     for &(queue, index, status) in seen {
         let wr_id = plan.wr_id(END, queue, index);
-        doom.completion(
+        loss.completion(
             &plan,
             &Completion::new(wr_id, Qpn::default(), WcOpcode::Send, status),
             now,
         );
     }
-    doom.finish(&plan, sends, recvs);
-    doom.faults().to_vec()
+    loss.finish(&plan, sends, recvs);
+    loss.faults().to_vec()
 }
 
 use Queue::{Recv, Send};

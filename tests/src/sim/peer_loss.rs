@@ -22,7 +22,7 @@ const ROUND_TRIP_NS: u64 = 2_000_000;
 
 /// What one such end has seen.
 #[derive(Clone, Debug)]
-pub struct Doom {
+pub struct PeerLossChecker {
     end: EndId,
     /// When the node fell silent.
     silent_from: Time,
@@ -33,7 +33,7 @@ pub struct Doom {
     faults: Vec<String>,
 }
 
-impl Doom {
+impl PeerLossChecker {
     /// Of an end that loses its peer, or everyone, at `silent_from`.
     #[must_use]
     pub fn new(end: EndId, silent_from: Time) -> Self {

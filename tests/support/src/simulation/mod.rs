@@ -1,5 +1,5 @@
-//! What the simulations that use the Rust API have in common: devices on a bad network, and
-//! differences as texts.
+//! What simulations have in common: devices on a bad network, differences as texts, seeds and
+//! tallies, keys that are lent to a peer.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -7,6 +7,14 @@ use std::net::IpAddr;
 use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
 use urxe::{Device, IcrcPolicy};
 use urxe_stack::rng::Rng;
+
+mod lent_key;
+mod seeds;
+mod tally;
+
+pub use self::lent_key::LentKey;
+pub use self::seeds::{Scenario, Seeds, assert_bug_is_found, assert_runs_follow_seeds};
+pub use self::tally::Tally;
 
 /// The address of a host: 10.0.0.n, or fd00::n.
 #[must_use]

@@ -1,14 +1,40 @@
 //! The seeds of a simulation, and what every simulation has to show beside its own subject: a run
-//! is its seed's alone, and a fault put in on purpose is found.
+//! is its seed's alone, and a bug put in on purpose is found.
 //!
 //! `URXE_SEED` runs one seed alone, `URXE_SIM_SEEDS` says how many of the simulation of single
 //! connections there are.
 
-use std::fmt::Debug;
 use std::ops::Range;
+
+use super::Tally;
 
 /// One seed takes as long as so many of the simulation of single connections.
 const COST: u64 = 10;
+
+/// A simulation: devices on a bad network, what their programs do, and a judge of what comes of it.
+pub trait Scenario: Sized {
+    /// What runs differ in beside their seeds.
+    type Kind: Copy;
+    /// A bug that can be put in on purpose, to see that the judge finds it.
+    type InjectedBug: Copy;
+    /// What a run shows.
+    type Tally: Tally + Default;
+
+    /// Sets the devices up.
+    fn new(seed: u64, kind: Self::Kind, bug: Option<Self::InjectedBug>) -> Self;
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// The first difference from what must be.
+    fn run(&mut self) -> Result<(), String>;
+
+    /// What the run showed.
+    fn tally(&self) -> Self::Tally;
+
+    /// The hash of all events: equal for equal runs.
+    fn trace_hash(&self) -> u64;
+}
 
 /// Which seeds are tried.
 #[derive(Clone, Debug)]
@@ -45,41 +71,45 @@ impl Seeds {
         self.range.end - self.range.start >= self.usual
     }
 
-    /// Runs a world of each seed and hands it to `look`.
+    /// Runs a scenario of each seed; what all of them showed.
     ///
     /// # Panics
     /// At the first difference, with the seed that shows it again.
-    pub fn each<W>(
-        &self,
-        new: impl Fn(u64) -> W,
-        run: impl Fn(&mut W) -> Result<(), String>,
-        mut look: impl FnMut(&W),
-    ) {
+    #[must_use]
+    pub fn run<S: Scenario>(&self, kind: S::Kind) -> S::Tally {
+        let mut all = S::Tally::default();
         for seed in self.range.clone() {
-            let mut world = new(seed);
-            if let Err(difference) = run(&mut world) {
+            let mut scenario = S::new(seed, kind, None);
+            if let Err(difference) = scenario.run() {
                 panic!("seed {seed}: {difference}\nagain with URXE_SEED={seed}");
             }
-            look(&world);
+            all.add(&scenario.tally());
         }
+        all
     }
 }
 
-/// The same seed is the same run, another is another; `run` tells a run in short.
+/// The same seed is the same run, another is another.
 ///
 /// # Panics
 /// If not.
-pub fn assert_runs_follow_seeds<T: PartialEq + Debug>(run: impl Fn(u64) -> T) {
+pub fn assert_runs_follow_seeds<S: Scenario>(kind: S::Kind) {
+    let run = |seed| {
+        let mut scenario = S::new(seed, kind, None);
+        assert_eq!(scenario.run(), Ok(()), "seed {seed}");
+        scenario.trace_hash()
+    };
     assert_eq!(run(3), run(3), "the same seed");
     assert_ne!(run(3), run(4), "another seed");
 }
 
-/// Runs with a fault put in on purpose end in a difference.
+/// Runs with a bug put in on purpose end in a difference.
 ///
 /// # Panics
 /// If one does not.
-pub fn assert_fault_is_found(run: impl Fn(u64) -> Result<(), String>) {
+pub fn assert_bug_is_found<S: Scenario>(kind: S::Kind, bug: S::InjectedBug) {
     for seed in 0..3 {
-        assert!(run(seed).is_err(), "seed {seed}: the fault was not found");
+        let found = S::new(seed, kind, Some(bug)).run();
+        assert!(found.is_err(), "seed {seed}: the bug was not found");
     }
 }

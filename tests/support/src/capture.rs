@@ -1,0 +1,54 @@
+//! The packets of a capture file.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, traits::PcapReaderIterator};
+use urxe_wire::{Frame, ROCE_PORT};
+
+use crate::wire::Carried;
+
+/// The datagrams to the RoCE port of a capture of `wire/testdata`, each a run of one packet. Their
+/// hop limits and traffic classes are not read.
+///
+/// # Panics
+/// If the capture cannot be read.
+#[must_use]
+pub fn packets(name: &str) -> Vec<Carried> {
+    let mut packets = Vec::new();
+    frames(name, |data| {
+        if let Ok(frame) = Frame::parse(data)
+            && frame.repr.dst.port() == ROCE_PORT
+        {
+            let (from, to): (IpAddr, IpAddr) = (frame.repr.src.ip(), frame.repr.dst.ip());
+            let bytes = frame.udp_payload.to_vec();
+            let segment_size = bytes.len();
+            let from_port = frame.repr.src.port();
+            packets.push(Carried { from_port, ..Carried::new(from, to, bytes, segment_size) });
+        }
+    });
+    packets
+}
+
+/// Hands every frame of a capture of `wire/testdata` to `take`.
+///
+/// # Panics
+/// If the capture cannot be read.
+pub fn frames(name: &str, mut take: impl FnMut(&[u8])) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wire/testdata").join(name);
+    let file = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut reader = LegacyPcapReader::new(1 << 20, &file[..]).expect("a capture");
+    loop {
+        match reader.next() {
+            Ok((used, block)) => {
+                if let PcapBlockOwned::Legacy(block) = block {
+                    take(block.data);
+                }
+                reader.consume(used);
+            }
+            Err(PcapError::Eof) => return,
+            Err(PcapError::Incomplete(_)) => reader.refill().expect("it is in memory"),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}

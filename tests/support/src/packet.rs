@@ -1,0 +1,246 @@
+//! Packets as values: each is written as what differs from the template [`PACKET`].
+
+use std::net::IpAddr;
+
+use urxe_wire::packet::{self, MAX_PACKET_LEN};
+use urxe_wire::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Feth, IcrcSeed, IcrcSolver, IcrcVerdict, Msn, NakCode,
+    Opcode, PKey, PacketRepr, PacketView, PlacementType, Psn, Qpn, ROCE_PORT, Reth, Rkey, RnrTimer,
+    SelectivityLevel, Syndrome,
+};
+
+use crate::wire::Carried;
+
+/// A packet from BTH to payload; lengths, pad and ICRC follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// What it is.
+    pub opcode: Opcode,
+    /// Its PSN.
+    pub psn: u32,
+    /// Whether it asks for an acknowledgement.
+    pub ack_req: bool,
+    /// Whether it carries the solicited event bit.
+    pub solicited: bool,
+    /// Its partition.
+    pub pkey: u16,
+    /// Whether it tells of congestion backwards (BECN).
+    pub becn: bool,
+    /// Its extension headers.
+    pub ext: Ext,
+    /// Its payload.
+    pub payload: Vec<u8>,
+}
+
+/// The template: a SEND of no bytes.
+pub const PACKET: Packet = Packet {
+    opcode: Opcode::RcSendOnly,
+    psn: 100,
+    ack_req: false,
+    solicited: false,
+    pkey: 0xffff,
+    becn: false,
+    ext: Ext::None,
+    payload: Vec::new(),
+};
+
+impl Packet {
+    /// The packet as it stands in a datagram to a queue pair.
+    ///
+    /// # Panics
+    /// If its extension is not its opcode's.
+    #[must_use]
+    pub fn bytes(&self, from: IpAddr, to: IpAddr, dest_qp: Qpn, identification: u16) -> Vec<u8> {
+        let mut bth = Bth::new(self.opcode, dest_qp, Psn::new(self.psn));
+        bth.ack_req = self.ack_req;
+        bth.solicited = self.solicited;
+        bth.pkey = PKey(self.pkey);
+        bth.becn = self.becn;
+        bth.pad_count = packet::pad_count(self.payload.len());
+        let mut bytes = vec![0xa5; MAX_PACKET_LEN];
+        let end = PacketRepr::new(bth, self.ext)
+            .emit_headers(&mut bytes)
+            .expect("the opcode's extension");
+        bytes[end..end + self.payload.len()].copy_from_slice(&self.payload);
+        let end = packet::emit_pad(&mut bytes, end + self.payload.len()).expect("room");
+        let seed = IcrcSeed::new(from, ROCE_PORT, to, ROCE_PORT).expect("one family");
+        let end = seed.append(identification, &mut bytes, end).expect("room");
+        bytes.truncate(end);
+        bytes
+    }
+
+    /// Packets for these queue pairs that arrive together, as GRO merges them.
+    ///
+    /// # Panics
+    /// If they are of different sizes, or there are none.
+    pub fn merge(
+        from: IpAddr,
+        to: IpAddr,
+        packets: impl IntoIterator<Item = (Qpn, Self)>,
+    ) -> Carried {
+        let packets: Vec<Vec<u8>> = (0..)
+            .zip(packets)
+            .map(|(place, (dest_qp, packet))| packet.bytes(from, to, dest_qp, place))
+            .collect();
+        let segment_size = packets[0].len();
+        assert!(packets.iter().all(|packet| packet.len() == segment_size));
+        Carried::new(from, to, packets.concat(), segment_size)
+    }
+
+    /// What a device sent in one run, each with the queue pair that it is for. Their ICRCs are
+    /// verified.
+    ///
+    /// # Panics
+    /// If a packet is malformed or its ICRC is wrong.
+    pub fn sent(run: &Carried) -> impl Iterator<Item = (Qpn, Self)> {
+        let seed = run.icrc_seed();
+        run.segments().enumerate().map(move |(index, bytes)| {
+            let identification = index as u16;
+            let verdict = seed.verify(&mut IcrcSolver::new(), bytes, identification);
+            assert_eq!(verdict, IcrcVerdict::Exact { identification });
+            let packet = PacketView::parse(bytes).expect("what the device sends parses");
+            let repr = packet.to_repr();
+            let sent = Self {
+                opcode: packet.opcode(),
+                psn: packet.psn().value(),
+                ack_req: packet.ack_req(),
+                solicited: packet.solicited(),
+                pkey: packet.pkey().0,
+                becn: repr.bth.becn,
+                ext: repr.ext,
+                payload: packet.payload().to_vec(),
+            };
+            (packet.dest_qp(), sent)
+        })
+    }
+}
+
+/// A packet with this payload and no extension.
+#[must_use]
+pub fn part(opcode: Opcode, psn: u32, payload: &[u8]) -> Packet {
+    Packet { opcode, psn, payload: payload.to_vec(), ..PACKET }
+}
+
+/// An acknowledgement from the peer.
+#[must_use]
+pub fn ack(psn: u32) -> Packet {
+    answer(psn, Syndrome::ACK)
+}
+
+/// A NAK from the peer.
+#[must_use]
+pub fn nak(psn: u32, code: NakCode) -> Packet {
+    answer(psn, Syndrome::Nak(code))
+}
+
+/// An RNR NAK from the peer that asks for a wait of this code.
+///
+/// # Panics
+/// If there is no such code.
+#[must_use]
+pub fn rnr_nak(psn: u32, code: u8) -> Packet {
+    answer(psn, Syndrome::RnrNak(RnrTimer::new(code).expect("a code of five bits")))
+}
+
+/// An acknowledgement of any kind; its MSN is 0.
+#[must_use]
+pub fn answer(psn: u32, syndrome: Syndrome) -> Packet {
+    let ext = Ext::Aeth(Aeth { syndrome, msn: Msn::masked(0) });
+    Packet { opcode: Opcode::RcAcknowledge, psn, ext, ..PACKET }
+}
+
+/// What the device answers: with the number of messages it has completed.
+#[must_use]
+pub fn answered(psn: u32, syndrome: Syndrome, msn: u32) -> Packet {
+    Packet { ext: Ext::Aeth(Aeth { syndrome, msn: Msn::masked(msn) }), ..answer(psn, syndrome) }
+}
+
+/// A READ response from the peer, or from the device with the number of messages it has completed.
+#[must_use]
+pub fn read_response(opcode: Opcode, psn: u32, msn: u32, payload: &[u8]) -> Packet {
+    let aeth = Aeth { syndrome: Syndrome::ACK, msn: Msn::masked(msn) };
+    let ext = if opcode == Opcode::RcReadResponseMiddle { Ext::None } else { Ext::Aeth(aeth) };
+    Packet { opcode, psn, ext, payload: payload.to_vec(), ..PACKET }
+}
+
+/// The answer to an atomic.
+#[must_use]
+pub fn atomic_response(psn: u32, msn: u32, original: u64) -> Packet {
+    let aeth = Aeth { syndrome: Syndrome::ACK, msn: Msn::masked(msn) };
+    let ext = Ext::AtomicAck(aeth, AtomicAckEth { original });
+    Packet { opcode: Opcode::RcAtomicAcknowledge, psn, ext, ..PACKET }
+}
+
+/// A WRITE of one packet that asks for an acknowledgement.
+#[must_use]
+pub fn write_only(psn: u32, va: u64, rkey: Rkey, payload: &[u8]) -> Packet {
+    let ext = reth(va, rkey, payload.len());
+    Packet {
+        opcode: Opcode::RcWriteOnly,
+        psn,
+        ack_req: true,
+        ext,
+        payload: payload.to_vec(),
+        ..PACKET
+    }
+}
+
+/// A SEND of one packet that asks for an acknowledgement.
+#[must_use]
+pub fn send_only(psn: u32, payload: &[u8]) -> Packet {
+    Packet { psn, ack_req: true, payload: payload.to_vec(), ..PACKET }
+}
+
+/// A READ request.
+#[must_use]
+pub fn read_request(psn: u32, va: u64, rkey: Rkey, len: usize) -> Packet {
+    Packet { opcode: Opcode::RcReadRequest, psn, ack_req: true, ext: reth(va, rkey, len), ..PACKET }
+}
+
+/// A fetch and add.
+#[must_use]
+pub fn fetch_add(psn: u32, va: u64, rkey: Rkey, add: u64) -> Packet {
+    let ext = Ext::Atomic(AtomicEth { va, rkey, swap_or_add: add, compare: 0 });
+    Packet { opcode: Opcode::RcFetchAdd, psn, ack_req: true, ext, ..PACKET }
+}
+
+/// A compare and swap.
+#[must_use]
+pub fn compare_swap(psn: u32, va: u64, rkey: Rkey, compare: u64, swap: u64) -> Packet {
+    let ext = Ext::Atomic(AtomicEth { va, rkey, swap_or_add: swap, compare });
+    Packet { opcode: Opcode::RcCompareSwap, psn, ack_req: true, ext, ..PACKET }
+}
+
+/// An ATOMIC WRITE.
+#[must_use]
+pub fn atomic_write(psn: u32, va: u64, rkey: Rkey, value: [u8; 8]) -> Packet {
+    let ext = reth(va, rkey, 8);
+    Packet {
+        opcode: Opcode::RcAtomicWrite,
+        psn,
+        ack_req: true,
+        ext,
+        payload: value.to_vec(),
+        ..PACKET
+    }
+}
+
+/// A FLUSH of this placement, of the range or of the whole region.
+#[must_use]
+pub fn flush(
+    psn: u32,
+    (va, len): (u64, usize),
+    rkey: Rkey,
+    placement: PlacementType,
+    selectivity: SelectivityLevel,
+) -> Packet {
+    let reth = Reth { va, rkey, dma_len: len as u32 };
+    let ext = Ext::Flush(Feth { placement, selectivity }, reth);
+    Packet { opcode: Opcode::RcFlush, psn, ack_req: true, ext, ..PACKET }
+}
+
+/// A RETH as the extension of a packet.
+#[must_use]
+pub fn reth(va: u64, rkey: Rkey, len: usize) -> Ext {
+    Ext::Reth(Reth { va, rkey, dma_len: len as u32 })
+}

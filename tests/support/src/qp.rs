@@ -1,0 +1,108 @@
+//! Queue pairs and work requests with what most tests leave as it is.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use urxe_stack::cq::Cq;
+use urxe_stack::device::{Device, QpHandle};
+use urxe_stack::memory::{Access, PdId};
+use urxe_stack::qp::QpInit;
+use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+use urxe_stack::qp::transition;
+use urxe_stack::qp::wr::{Destination, Payload, SendFlags, SendOp, SendRequest, Sge};
+use urxe_stack::time::Time;
+use urxe_wire::{Gid, Psn, Qpn};
+
+/// The sizes of a queue pair that needs no particular ones.
+pub const CAP: QpCap = QpCap {
+    max_send_wr: 64,
+    max_recv_wr: 64,
+    max_send_sge: 4,
+    max_recv_sge: 4,
+    max_inline_data: 64,
+};
+/// What a peer may do without a FLUSH.
+pub const REMOTE: Access =
+    Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
+/// The first PSN in both directions, two before the wrap.
+pub const FIRST_PSN: Psn = Psn::new(0xff_fffe);
+
+/// A queue pair of the sizes [`CAP`] with one completion queue for both its queues.
+#[must_use]
+pub fn init(qp_type: QpType, pd: PdId, cq: &Arc<Cq>) -> QpInit {
+    let (send_cq, recv_cq) = (Arc::clone(cq), Arc::clone(cq));
+    QpInit { qp_type, pd, send_cq, recv_cq, srq: None, cap: CAP, sq_sig_all: false }
+}
+
+/// An address vector with this destination and everything else 0.
+#[must_use]
+pub fn address_vector(to: IpAddr) -> AddressVector {
+    AddressVector {
+        dgid: Gid::from_ip(to),
+        is_global: true,
+        port_num: 1,
+        ..AddressVector::default()
+    }
+}
+
+/// The attributes of a connection to this queue pair of this host.
+#[must_use]
+pub fn attributes(peer: IpAddr, dest_qp_num: Qpn) -> QpAttr {
+    QpAttr {
+        port_num: 1,
+        access_flags: REMOTE,
+        path_mtu: PathMtu::Mtu1024,
+        dest_qp_num,
+        rq_psn: FIRST_PSN,
+        sq_psn: FIRST_PSN,
+        max_rd_atomic: 4,
+        max_dest_rd_atomic: 4,
+        min_rnr_timer: 12,
+        timeout: 14,
+        retry_cnt: 7,
+        rnr_retry: 7,
+        ah: address_vector(peer),
+        ..QpAttr::default()
+    }
+}
+
+/// Attributes that move a queue pair to a state.
+#[must_use]
+pub fn state(qp_state: QpState) -> QpAttr {
+    QpAttr { qp_state, ..QpAttr::default() }
+}
+
+/// Brings a queue pair from RESET through INIT and RTR as far as `to`, with the attributes that its
+/// service requires on the way.
+///
+/// # Errors
+/// What the device refuses, as a text.
+pub fn bring_up(
+    device: &Device,
+    now: Time,
+    (qp, qp_type): (QpHandle, QpType),
+    attr: &QpAttr,
+    to: QpState,
+) -> Result<(), String> {
+    let mut from = QpState::Reset;
+    for qp_state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+        let transition = transition::attributes(from, qp_state, qp_type)
+            .ok_or_else(|| format!("{qp_type} does not go from {from} to {qp_state}"))?;
+        let mask = transition.required | QpAttrMask::STATE;
+        device
+            .modify_qp(now, qp, &QpAttr { qp_state, ..*attr }, mask)
+            .map_err(|error| format!("to {qp_state}: {error}"))?;
+        from = qp_state;
+        if qp_state == to {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A signalled work request to the connected peer, whose `wr_id` is 7.
+#[must_use]
+pub fn request(op: SendOp, sges: &[Sge]) -> SendRequest<'_> {
+    let (to, flags) = (Destination::Peer, SendFlags::SIGNALED);
+    SendRequest { wr_id: 7, op, to, flags, payload: Payload::Sges(sges) }
+}
