@@ -1,12 +1,12 @@
 //! What a device has fewer of than usual, it gives out so often and no more.
 
 use super::*;
-use crate::device::ah::CreateAhError;
-use crate::device::{CreateCqError, Limits};
-use crate::qp::wr::PostError;
-use crate::srq::xrcd::XrcdFlags;
-use crate::srq::{SrqAttr, SrqInit};
-use urxe_memory::{AllocMwError, MwType, RegMrError};
+use urxe_stack::device::ah::CreateAhError;
+use urxe_stack::device::{CreateCqError, Limits};
+use urxe_stack::memory::{AllocMwError, MwType, RegMrError};
+use urxe_stack::qp::wr::PostError;
+use urxe_stack::srq::xrcd::XrcdFlags;
+use urxe_stack::srq::{SrqAttr, SrqInit};
 
 /// A device with one number of its limits changed.
 fn device(change: impl FnOnce(&mut Limits)) -> Device {
@@ -37,17 +37,7 @@ fn as_many_are_made_as_the_device_has_and_one_more_is_refused() {
             "max_qp",
             |limits| limits.max_qp = 3,
             |device, pd, cq| {
-                let cq = || Arc::clone(cq);
-                let (qp_type, cap) = (QpType::Rc, QpCap::default());
-                let init = QpInit {
-                    qp_type,
-                    pd,
-                    send_cq: cq(),
-                    recv_cq: cq(),
-                    srq: None,
-                    cap,
-                    sq_sig_all: false,
-                };
+                let init = qp::init(QpType::Rc, pd, cq);
                 device.create_qp(&init).map(drop).map_err(|error| error.errno())
             },
         ),
@@ -100,19 +90,13 @@ fn a_region_is_no_longer_than_the_device_allows() {
 
 #[test]
 fn a_message_is_no_longer_than_the_device_allows() {
-    let device = device(|limits| limits.max_msg_sz = 5000);
-    let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(16, None, 0).unwrap());
-    let (buffer, qp) = (Arc::new(Buffer::new(8192).unwrap()), create_qp(&device, pd, &cq));
-    let mr = register(&device, pd, &buffer, Access::LOCAL_WRITE);
-    let end = End { device, pd, cq, qp, buffer, mr };
+    let mut config = DeviceConfig::new(vec![Gid::from_ip(A.into())], 1);
+    config.limits.max_msg_sz = 5000;
+    let end = Host::with(A.into(), config, HostOptions::default());
     end.connect_qp(end.qp, end.qp.qpn(), A);
     let remote = end.remote(0);
     for op in [SendOp::Send, SendOp::Write { remote }, SendOp::Read { remote }] {
-        let post = |sges: &[Sge]| {
-            let (to, flags) = (Destination::Peer, SendFlags::empty());
-            let request = SendRequest { wr_id: 1, op, to, flags, payload: Payload::Sges(sges) };
-            end.device.post_send(Time::ZERO, end.qp, &[request]).map_err(|(_, error)| error)
-        };
+        let post = |sges: &[Sge]| end.post_request(end.qp, &request(op, sges));
         assert_eq!(post(&[end.sge(0, 2500), end.sge(0, 2500)]), Ok(()), "{op:?}");
         let refused = post(&[end.sge(0, 2500), end.sge(0, 2501)]);
         assert_eq!(refused, Err(PostError::TooLong { given: 5001, allowed: 5000 }), "{op:?}");
@@ -142,12 +126,7 @@ fn completion_queues_are_counted_and_their_places_come_back() {
 fn address_handles_are_counted_and_their_places_come_back() {
     let device = device(|limits| limits.max_ah = 2);
     let pd = device.alloc_pd().unwrap();
-    let to = AddressVector {
-        dgid: Gid::from_ip(B.into()),
-        is_global: true,
-        port_num: 1,
-        ..AddressVector::default()
-    };
+    let to = address_vector(B.into());
     let (first, _) = (device.create_ah(pd, &to).unwrap(), device.create_ah(pd, &to).unwrap());
     let error = device.create_ah(pd, &to).unwrap_err();
     assert_eq!((error.errno(), error), (libc::ENOMEM, CreateAhError::NoneLeft { allowed: 2 }));

@@ -1,37 +1,28 @@
 //! Whose turn it is when many wait for room in a budget of their path.
 
-use urxe_wire::{Aeth, Bth, Ext, IcrcSeed, Msn, Opcode, PacketRepr, Psn, Reth, Rkey, Syndrome};
+use urxe_test_support::packet::{ack, nak, write_only};
+use urxe_wire::{NakCode, Rkey};
 
-use super::bursts::Sender;
+use super::bursts::{Sender, number};
 use super::*;
 
 const MTU: u32 = 1024;
 /// Packets of a burst, and so of what is sent or not sent in one go.
 const BURST: usize = 32;
 
+/// The PSN of a packet of queue pair `nr`.
+fn psn(sender: &Sender, nr: usize, packet: usize) -> u32 {
+    sender.end.device.query_qp(sender.qps[nr]).unwrap().sq_psn.add(packet as u32).value()
+}
+
 /// Acknowledges the first `packets` packets of queue pair `nr`.
 fn acknowledge(sender: &Sender, nr: usize, packets: usize) {
-    let psn = sender.end.device.query_qp(sender.qps[nr]).unwrap().sq_psn.add(packets as u32 - 1);
-    let aeth = Aeth { syndrome: Syndrome::ACK, msn: Msn::masked(0) };
-    receive(sender, Bth::new(Opcode::RcAcknowledge, sender.qps[nr].qpn(), psn), Ext::Aeth(aeth));
+    sender.receive([(nr, ack(psn(sender, nr, packets - 1)))]);
 }
 
 /// Tells queue pair `nr` that its packet behind the first `packets` has not come.
 fn miss(sender: &Sender, nr: usize, packets: usize) {
-    let psn = sender.end.device.query_qp(sender.qps[nr]).unwrap().sq_psn.add(packets as u32);
-    let aeth =
-        Aeth { syndrome: Syndrome::Nak(urxe_wire::NakCode::PsnSequence), msn: Msn::masked(0) };
-    receive(sender, Bth::new(Opcode::RcAcknowledge, sender.qps[nr].qpn(), psn), Ext::Aeth(aeth));
-}
-
-fn receive(sender: &Sender, bth: Bth, ext: Ext) {
-    let seed = IcrcSeed::new(B.into(), ROCE_PORT, A.into(), ROCE_PORT).unwrap();
-    let mut bytes = vec![0; 64];
-    let end = PacketRepr::new(bth, ext).emit(&[], &mut bytes).unwrap();
-    let len = seed.append(0, &mut bytes, end).unwrap();
-    let packets =
-        Packets { from: B.into(), to: A.into(), bytes: bytes[..len].to_vec(), segment_size: len };
-    sender.end.device.receive(Time::ZERO, &packets.arrived(), &mut ReceiveScratch::default());
+    sender.receive([(nr, nak(psn(sender, nr, packets), NakCode::PsnSequence))]);
 }
 
 /// The queue pairs whose packets leave now, each once for those in a row, and how many those are.
@@ -81,9 +72,7 @@ fn short_messages_that_come_later_go_before_who_waits_a_few_times_and_then_behin
 fn who_comes_late_answers_at_once_and_sends_when_its_turn_comes() {
     let sender = full();
     let later = pass_over(&sender);
-    let mut write = Bth::new(Opcode::RcWriteOnly, sender.qps[later].qpn(), Psn::new(0xff_fffe));
-    write.ack_req = true;
-    receive(&sender, write, Ext::Reth(Reth { va: 0, rkey: Rkey(0), dma_len: 0 }));
+    sender.receive([(later, write_only(qp::FIRST_PSN.value(), 0, Rkey(0), &[]))]);
     assert_eq!(turns(&sender), [(later as u32, 1)], "the acknowledgement");
     sender.post(later, SendOp::Send, 1);
     assert_eq!(turns(&sender), []);
@@ -97,13 +86,9 @@ fn who_comes_late_and_starts_over_sends_what_it_posts_then() {
     let sender = full();
     let later = pass_over(&sender);
     for _ in 0..3 {
-        let attr = QpAttr { qp_state: QpState::Reset, ..QpAttr::default() };
-        sender
-            .end
-            .device
-            .modify_qp(Time::ZERO, sender.qps[later], &attr, QpAttrMask::STATE)
-            .unwrap();
-        sender.end.connect_qp(sender.qps[later], Qpn::masked(0x1000 + later as u32), B);
+        let attr = state(QpState::Reset);
+        sender.end.modify(sender.qps[later], &attr, QpAttrMask::STATE);
+        sender.end.connect_qp(sender.qps[later], number(later), B);
         sender.post(later, SendOp::Send, 1);
     }
     assert_eq!(turns(&sender), []);
@@ -117,13 +102,8 @@ fn who_comes_late_and_starts_over_sends_what_it_posts_then() {
 fn who_comes_late_and_moves_to_another_path_sends_there_at_once() {
     let sender = full();
     let later = pass_over(&sender);
-    let attr = QpAttr { qp_state: QpState::Reset, ..QpAttr::default() };
-    sender.end.device.modify_qp(Time::ZERO, sender.qps[later], &attr, QpAttrMask::STATE).unwrap();
-    sender.end.connect_qp(
-        sender.qps[later],
-        Qpn::masked(0x1000 + later as u32),
-        Ipv4Addr::new(10, 0, 0, 3),
-    );
+    sender.go_to(later, QpState::Reset);
+    sender.end.connect_qp(sender.qps[later], number(later), Ipv4Addr::new(10, 0, 0, 3));
     sender.post(later, SendOp::Send, 1);
     assert_eq!(turns(&sender), [(later as u32, 1)]);
 }
@@ -132,8 +112,7 @@ fn who_comes_late_and_moves_to_another_path_sends_there_at_once() {
 fn who_gives_way_to_one_that_is_gone_gets_its_turn_at_once() {
     let sender = full();
     let later = pass_over(&sender);
-    let attr = QpAttr { qp_state: QpState::Reset, ..QpAttr::default() };
-    sender.end.device.modify_qp(Time::ZERO, sender.qps[1], &attr, QpAttrMask::STATE).unwrap();
+    sender.go_to(1, QpState::Reset);
     sender.post(9, SendOp::Send, 1);
     assert_eq!(turns(&sender), [(later as u32, 1), (9, 1)]);
 }

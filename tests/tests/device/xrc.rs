@@ -3,12 +3,12 @@
 
 use super::reordering::{HELD, assert_undisturbed, run_overtaking};
 use super::*;
-use crate::cq::{AsyncEvent, QpEventType, SrqId};
-use crate::qp::wr::PostError;
-use crate::srq::error::{CreateSrqError, SrqError};
-use crate::srq::xrcd::{CloseXrcdError, Inode, OpenXrcdError, Xrcd, XrcdError, XrcdFlags};
-use crate::srq::{SrqAttr, SrqInit, XrcSrqInit};
-use urxe_types::rng::Rng;
+use urxe_stack::cq::{AsyncEvent, QpEventType, SrqId};
+use urxe_stack::qp::wr::PostError;
+use urxe_stack::rng::Rng;
+use urxe_stack::srq::error::{CreateSrqError, SrqError};
+use urxe_stack::srq::xrcd::{CloseXrcdError, Inode, OpenXrcdError, Xrcd, XrcdError, XrcdFlags};
+use urxe_stack::srq::{SrqAttr, SrqInit, XrcSrqInit};
 
 const FILE: Inode = Inode { device: 1, number: 2 };
 
@@ -18,26 +18,20 @@ fn new_xrcd(device: &Device) -> Arc<Xrcd> {
 
 /// A shared receive queue of `xrcd` with a protection domain, region and completion queue of its
 /// own.
-struct Inbox {
-    srq: Arc<Srq>,
+pub struct Inbox {
+    pub srq: Arc<Srq>,
     cq: Arc<Cq>,
-    pd: PdId,
+    pub pd: PdId,
     mr: Mr,
 }
 
 impl Inbox {
-    fn new(end: &End, xrcd: &Arc<Xrcd>) -> Self {
+    pub fn new(end: &Host, xrcd: &Arc<Xrcd>) -> Self {
         let pd = end.device.alloc_pd().unwrap();
         let cq = end.device.create_cq(64, None, 0).unwrap();
-        let attr = SrqAttr { max_wr: 16, max_sge: 2, srq_limit: 0 };
-        let xrc = Some(XrcSrqInit { xrcd: Arc::clone(xrcd), cq: Arc::clone(&cq) });
-        let srq = end.device.create_srq(&SrqInit { pd, attr, xrc, context: 0 }).unwrap();
-        let access = Access::LOCAL_WRITE
-            | Access::REMOTE_WRITE
-            | Access::REMOTE_READ
-            | Access::REMOTE_ATOMIC;
-        let mr = register(&end.device, pd, &end.buffer, access);
-        Self { srq, cq, pd, mr }
+        let xrc = XrcSrqInit { xrcd: Arc::clone(xrcd), cq: Arc::clone(&cq) };
+        let srq = end.create_srq(pd, 16, Some(xrc));
+        Self { srq, cq, pd, mr: end.register(pd, Access::LOCAL_WRITE | REMOTE) }
     }
 
     fn post(&self, wr_id: u64, offset: u64, length: u32) {
@@ -50,25 +44,23 @@ impl Inbox {
     }
 
     fn completions(&self) -> Vec<Completion> {
-        let mut out = [Completion::default(); 64];
-        let count = self.cq.poll(&mut out).unwrap();
-        out[..count].to_vec()
+        poll(&self.cq)
     }
 }
 
 /// `a` sends through `from`; `b` has the target `to` in `xrcd`.
-struct Xrc {
-    a: End,
-    b: End,
+pub struct Xrc {
+    pub a: Host,
+    pub b: Host,
     wire: Wire,
-    xrcd: Arc<Xrcd>,
+    pub xrcd: Arc<Xrcd>,
     from: QpHandle,
     to: QpHandle,
 }
 
 impl Xrc {
-    fn new() -> Self {
-        let (a, b) = (End::new(A, 1), End::new(B, 2));
+    pub fn new() -> Self {
+        let (a, b) = (Host::new(A, 1), Host::new(B, 2));
         let xrcd = new_xrcd(&b.device);
         let (from, to) = (initiator(&a), b.device.create_xrc_target(&xrcd).unwrap());
         a.connect_as(QpType::XrcSend, from, to.qpn(), B);
@@ -76,54 +68,30 @@ impl Xrc {
         Self { a, b, wire: Wire::default(), xrcd, from, to }
     }
 
-    fn post(&self, to: &Inbox, op: SendOp, sges: &[Sge]) {
+    pub fn post(&self, to: &Inbox, op: SendOp, sges: &[Sge]) {
         self.post_to(to.srq.id(), op, sges);
     }
 
     fn post_to(&self, srq: SrqId, op: SendOp, sges: &[Sge]) {
         let to = Destination::XrcSrq { srq };
-        let request = SendRequest {
-            wr_id: 7,
-            op,
-            to,
-            flags: SendFlags::SIGNALED,
-            payload: Payload::Sges(sges),
-        };
-        self.a.device.post_send(Time::ZERO, self.from, &[request]).unwrap();
+        self.a.post_request(self.from, &SendRequest { to, ..request(op, sges) }).unwrap();
     }
 
-    fn run(&self) {
+    pub fn run(&self) {
         run(&self.a, &self.b, &self.wire);
     }
 
     fn sent(&self) -> Vec<WcStatus> {
-        self.a.completions().iter().map(|wc| wc.status).collect()
+        self.a.statuses()
     }
 
     fn state(&self) -> QpState {
-        self.b.device.query_qp(self.to).unwrap().qp_state
+        self.b.state(self.to)
     }
 }
 
-fn initiator(end: &End) -> QpHandle {
-    let cap = QpCap {
-        max_send_wr: 16,
-        max_recv_wr: 9,
-        max_send_sge: 4,
-        max_recv_sge: 9,
-        max_inline_data: 64,
-    };
-    let (send_cq, recv_cq) = (Arc::clone(&end.cq), Arc::clone(&end.cq));
-    let init = QpInit {
-        qp_type: QpType::XrcSend,
-        pd: end.pd,
-        send_cq,
-        recv_cq,
-        srq: None,
-        cap,
-        sq_sig_all: false,
-    };
-    end.device.create_qp(&init).unwrap()
+fn initiator(end: &Host) -> QpHandle {
+    end.create(&QpInit { qp_type: QpType::XrcSend, ..end.init() })
 }
 
 #[test]
@@ -131,13 +99,13 @@ fn every_operation_of_a_reliable_connection() {
     let xrc = Xrc::new();
     let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
     let data = pattern(5000);
-    xrc.a.buffer.write(0, &data).unwrap();
+    xrc.a.write(0, &data);
     inbox.post(1, 0, 6000);
     inbox.post(2, 8192, 6000);
     inbox.post(3, 16384, 6000);
     inbox.post(4, 0, 0);
     // The key that the second SEND invalidates: a window of the queue's protection domain.
-    let extra = register(&xrc.b.device, inbox.pd, &xrc.b.buffer, Access::REMOTE_READ);
+    let extra = xrc.b.register(inbox.pd, Access::REMOTE_READ);
     xrc.post(&inbox, SendOp::Send, &[xrc.a.sge(0, 5000)]);
     xrc.post(&inbox, SendOp::SendImm { imm: 0xfeed }, &[xrc.a.sge(0, 1024)]);
     xrc.post(&inbox, SendOp::Send, &[xrc.a.sge(0, 0)]);
@@ -169,7 +137,7 @@ fn every_operation_of_a_reliable_connection() {
     assert_eq!(xrc.b.bytes(50_000, 5000), data);
     assert_eq!(xrc.a.bytes(60_000, 3000), data[..3000]);
 
-    xrc.b.buffer.write(80_000, &41u64.to_ne_bytes()).unwrap();
+    xrc.b.write(80_000, &41u64.to_ne_bytes());
     xrc.post(&inbox, SendOp::FetchAdd { remote: inbox.remote(80_000), add: 1 }, &[xrc.a.sge(0, 8)]);
     let swap = SendOp::CompareSwap { remote: inbox.remote(80_000), compare: 42, swap: 7 };
     xrc.post(&inbox, swap, &[xrc.a.sge(8, 8)]);
@@ -229,12 +197,7 @@ fn a_queue_that_the_domain_does_not_have_is_an_invalid_request() {
         let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
         let elsewhere = new_xrcd(&xrc.b.device);
         let stranger = Inbox::new(&xrc.b, &elsewhere);
-        let attr = SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 };
-        let plain = xrc
-            .b
-            .device
-            .create_srq(&SrqInit { pd: xrc.b.pd, attr, xrc: None, context: 0 })
-            .unwrap();
+        let plain = xrc.b.create_srq(xrc.b.pd, 1, None);
         let id = match case {
             0 => SrqId(0xabcdef),
             1 => stranger.srq.id(),
@@ -249,14 +212,14 @@ fn a_queue_that_the_domain_does_not_have_is_an_invalid_request() {
                 inbox.srq.id()
             }
         };
-        while xrc.b.device.events().next_event().is_some() {}
+        let _ = xrc.b.events();
         xrc.post_to(id, SendOp::Send, &[xrc.a.sge(0, 10)]);
         xrc.run();
         assert_eq!(xrc.sent(), [WcStatus::RemInvReqErr], "case {case}");
-        assert_eq!(xrc.b.device.counters().value(Counter::XrcViolation), 1, "case {case}");
+        assert_eq!(xrc.b.counter(Counter::XrcViolation), 1, "case {case}");
         assert_eq!(xrc.state(), QpState::Err);
         let event = AsyncEvent::Qp(QpEventType::QpReqErr, xrc.to.qpn());
-        assert_eq!(xrc.b.device.events().next_event(), Some(event));
+        assert_eq!(xrc.b.events(), [event]);
     }
 }
 
@@ -266,8 +229,8 @@ fn an_empty_queue_makes_the_peer_wait() {
     let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
     xrc.post(&inbox, SendOp::Send, &[xrc.a.sge(0, 10)]);
     xrc.run();
-    assert_eq!(xrc.b.device.counters().value(Counter::SrqDry), 1);
-    assert_eq!(xrc.a.device.counters().value(Counter::RcvdRnrErr), 1);
+    assert_eq!(xrc.b.counter(Counter::SrqDry), 1);
+    assert_eq!(xrc.a.counter(Counter::RcvdRnrErr), 1);
     inbox.post(9, 0, 10);
     xrc.a.device.handle_timeouts(Time::from_ns(1 << 40));
     xrc.run();
@@ -310,24 +273,16 @@ fn a_destroyed_queue_takes_the_receives_that_were_under_way_with_it() {
     let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
     inbox.post(1, 0, 5000);
     xrc.post(&inbox, SendOp::Send, &[xrc.a.sge(0, 3000)]);
-    xrc.a.device.transmit_pending(Time::ZERO, &xrc.wire);
-    let mut all = lock(&xrc.wire.0).pop_front().unwrap();
+    xrc.a.transmit(&xrc.wire);
+    let mut all = xrc.wire.pop().unwrap();
     let rest = all.bytes.split_off(all.segment_size);
-    let (from, to, segment_size) = (all.from, all.to, all.segment_size);
-    lock(&xrc.wire.0).push_back(all);
-    run_b(&xrc);
+    xrc.wire.deliver(&xrc.b.device, Time::ZERO, &all);
     xrc.b.device.destroy_srq(&inbox.srq).unwrap();
-    lock(&xrc.wire.0).push_back(Packets { from, to, bytes: rest, segment_size });
+    xrc.wire.push(Carried { bytes: rest, ..all });
     xrc.run();
     assert_eq!(xrc.sent(), [WcStatus::Success]);
     assert!(inbox.completions().is_empty());
     inbox.cq.destroy().unwrap();
-}
-
-/// Delivers one run to `b`, and nothing else.
-fn run_b(xrc: &Xrc) {
-    let packets = lock(&xrc.wire.0).pop_front().unwrap();
-    xrc.b.device.receive(Time::ZERO, &packets.arrived(), &mut ReceiveScratch::default());
 }
 
 #[test]
@@ -335,13 +290,7 @@ fn each_end_has_one_queue_and_says_so() {
     let xrc = Xrc::new();
     let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
     let recv = [RecvRequest { wr_id: 1, sges: &[] }];
-    let send = |to| SendRequest {
-        wr_id: 1,
-        op: SendOp::Send,
-        to,
-        flags: SendFlags::empty(),
-        payload: Payload::Sges(&[]),
-    };
+    let send = |to| SendRequest { to, ..request(SendOp::Send, &[]) };
     let none = |qp_type, queue| Err((0, PostError::NoQueue { qp_type, queue }));
     let (a, b) = (&xrc.a.device, &xrc.b.device);
     assert_eq!(a.post_recv(Time::ZERO, xrc.from, &recv), none(QpType::XrcSend, "receive"));
@@ -369,19 +318,11 @@ fn each_end_has_one_queue_and_says_so() {
     assert!(matches!(error, CreateQpError::Xrcd(XrcdError::OtherDevice)));
 
     // A queue of a domain is for targets alone, and no end of a connection takes one of its own.
-    let init = |qp_type, srq: &Arc<Srq>| QpInit {
-        qp_type,
-        pd: xrc.b.pd,
-        send_cq: Arc::clone(&xrc.b.cq),
-        recv_cq: Arc::clone(&xrc.b.cq),
-        srq: Some(Arc::clone(srq)),
-        cap: QpCap::default(),
-        sq_sig_all: false,
-    };
-    let error = b.create_qp(&init(QpType::Rc, &inbox.srq)).unwrap_err();
+    let init = |qp_type| QpInit { qp_type, srq: Some(Arc::clone(&inbox.srq)), ..xrc.b.init() };
+    let error = b.create_qp(&init(QpType::Rc)).unwrap_err();
     assert!(matches!(error, CreateQpError::Srq(SrqError::Xrc { .. })), "{error}");
     assert_eq!(error.errno(), libc::EINVAL);
-    let error = b.create_qp(&init(QpType::XrcSend, &inbox.srq)).unwrap_err();
+    let error = b.create_qp(&init(QpType::XrcSend)).unwrap_err();
     assert!(matches!(error, CreateQpError::NoReceives { .. }), "{error}");
     let xrc_init = Some(XrcSrqInit { xrcd: Arc::clone(&xrc.xrcd), cq: Arc::clone(&xrc.a.cq) });
     let attr = SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 };
@@ -448,15 +389,15 @@ fn messages_that_overtake_each_other_reach_their_queues_in_order() {
     for seed in 0..20 {
         let xrc = Xrc::new();
         let inboxes = [Inbox::new(&xrc.b, &xrc.xrcd), Inbox::new(&xrc.b, &xrc.xrcd)];
-        let (mut rng, mut now) = (Rng::stream(seed, 1), Time::ZERO);
+        let mut rng = Rng::stream(seed, 1);
         let data = pattern(3000);
-        xrc.a.buffer.write(0, &data).unwrap();
+        xrc.a.write(0, &data);
         for nr in 0..8_u64 {
             let inbox = &inboxes[nr as usize % 2];
             inbox.post(nr, 100_000 + nr * 4096, 4096);
             xrc.post(inbox, SendOp::Send, &[xrc.a.sge(0, 3000 - nr as u32)]);
         }
-        run_overtaking(&xrc.a, &xrc.b, &xrc.wire, &mut rng, &mut now, HELD);
+        run_overtaking(&xrc.a, &xrc.b, &xrc.wire, &mut rng, HELD);
         assert_eq!(xrc.sent(), [WcStatus::Success; 8], "seed {seed}");
         for (place, inbox) in inboxes.iter().enumerate() {
             let wcs = inbox.completions();
@@ -471,7 +412,7 @@ fn messages_that_overtake_each_other_reach_their_queues_in_order() {
             );
         }
         assert_undisturbed(&xrc.b, &format!("seed {seed}"));
-        assert!(xrc.b.device.counters().value(Counter::HeldExecuted) > 0, "seed {seed}");
+        assert!(xrc.b.counter(Counter::HeldExecuted) > 0, "seed {seed}");
     }
 }
 
@@ -481,24 +422,16 @@ fn a_target_asks_for_what_does_not_come() {
     let xrc = Xrc::new();
     let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
     xrc.post(&inbox, SendOp::Write { remote: inbox.remote(0) }, &[xrc.a.sge(0, 2000)]);
-    xrc.a.device.transmit_pending(Time::ZERO, &xrc.wire);
-    let runs: Vec<_> = lock(&xrc.wire.0).drain(..).collect();
+    xrc.a.transmit(&xrc.wire);
+    let runs: Vec<_> = xrc.wire.take();
     let last = runs.last().unwrap();
-    let bytes = last.bytes.chunks(last.segment_size).next_back().unwrap();
-    let datagrams = Datagrams {
-        from: last.from,
-        from_port: ROCE_PORT,
-        to: last.to,
-        bytes,
-        segment_size: bytes.len(),
-        traffic_class: 0,
-        hop_limit: 64,
-    };
-    xrc.b.device.receive(Time::ZERO, &datagrams, &mut ReceiveScratch::default());
+    let bytes = last.segments().last().unwrap().to_vec();
+    let last = Carried::new(last.from, last.to, bytes.clone(), bytes.len());
+    xrc.wire.deliver(&xrc.b.device, Time::ZERO, &last);
     let due = xrc.b.device.next_deadline().unwrap();
     assert!(due > Time::ZERO && due <= Time::from_ns(1_000_000), "{due:?}");
     xrc.b.device.handle_timeouts(due);
-    assert_eq!(xrc.b.device.counters().value(Counter::SendSeqErr), 1);
+    assert_eq!(xrc.b.counter(Counter::SendSeqErr), 1);
     xrc.run();
     assert_eq!(xrc.sent(), [WcStatus::Success]);
 }

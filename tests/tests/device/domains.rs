@@ -1,7 +1,7 @@
 //! Parent domains and thread domains: what belongs to what, and what is in use.
 
 use super::*;
-use crate::srq::{SrqAttr, SrqInit};
+use urxe_stack::srq::{SrqAttr, SrqInit};
 
 #[test]
 fn what_is_made_with_a_parent_domain_belongs_to_the_protection_domain() {
@@ -13,31 +13,20 @@ fn what_is_made_with_a_parent_domain_belongs_to_the_protection_domain() {
     assert_eq!(a.device.protection_domain(a.pd), Some(a.pd));
     // A queue pair of the parent domain sends from a region of the protection domain, and its peer
     // writes there.
-    let (from, to) = (create_qp(&a.device, parent, &a.cq), create_qp(&b.device, b.pd, &b.cq));
-    a.connect_qp(from, to.qpn(), B);
-    b.connect_qp(to, from.qpn(), A);
-    a.buffer.write(0, b"of the parent").unwrap();
-    let sges = [a.sge(0, 13)];
-    let write = |end: &End, qp, remote, sges: &[Sge]| {
-        let op = SendOp::Write { remote };
-        let (to, flags) = (Destination::Peer, SendFlags::SIGNALED);
-        let request = SendRequest { wr_id: 1, op, to, flags, payload: Payload::Sges(sges) };
-        end.device.post_send(Time::ZERO, qp, &[request]).unwrap();
-    };
-    write(&a, from, b.remote(0), &sges);
+    let (from, to) = (a.create(&qp::init(QpType::Rc, parent, &a.cq)), b.create_qp());
+    connect(&a, from, &b, to);
+    a.write(0, b"of the parent");
+    a.post_on(from, SendOp::Write { remote: b.remote(0) }, &[a.sge(0, 13)]);
     run(&a, &b, &wire);
-    write(&b, to, a.remote(64), &[b.sge(0, 13)]);
+    b.post_on(to, SendOp::Write { remote: a.remote(64) }, &[b.sge(0, 13)]);
     run(&a, &b, &wire);
-    let done = [a.completions(), b.completions()].concat();
-    assert_eq!(done.iter().map(|c| c.status).collect::<Vec<_>>(), [WcStatus::Success; 2]);
-    let mut read = [0; 13];
-    a.buffer.read(64, &mut read).unwrap();
-    assert_eq!(&read, b"of the parent");
+    assert_eq!([a.statuses(), b.statuses()], [[WcStatus::Success]; 2]);
+    assert_eq!(a.bytes(64, 13), b"of the parent");
 }
 
 #[test]
 fn domains_are_busy_while_something_is_made_with_them() {
-    let end = End::new(A, 1);
+    let end = Host::new(A, 1);
     let device = &end.device;
     let pd = device.alloc_pd().unwrap();
     let td = device.alloc_td().unwrap();
@@ -57,17 +46,11 @@ fn domains_are_busy_while_something_is_made_with_them() {
     let error = device.dealloc_td(td).unwrap_err();
     assert_eq!((error, error.errno()), (DeallocTdError::Busy { parents: 1 }, libc::EBUSY));
 
-    let qp = create_qp(device, parent, &end.cq);
+    let qp = end.create(&qp::init(QpType::Rc, parent, &end.cq));
     let attr = SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 };
     let srq = device.create_srq(&SrqInit { pd: parent, attr, xrc: None, context: 0 }).unwrap();
     assert_eq!(srq.pd(), pd, "its receives are in regions of the protection domain");
-    let to = AddressVector {
-        dgid: Gid::from_ip(B.into()),
-        is_global: true,
-        port_num: 1,
-        ..AddressVector::default()
-    };
-    let ah = device.create_ah(parent, &to).unwrap();
+    let ah = device.create_ah(parent, &address_vector(B.into())).unwrap();
     assert_eq!(busy(parent), [1, 1, 1, 0, 0]);
     device.destroy_qp(Time::ZERO, qp).unwrap();
     assert_eq!(busy(parent), [0, 1, 1, 0, 0]);
@@ -93,7 +76,7 @@ fn domains_are_busy_while_something_is_made_with_them() {
 
 #[test]
 fn a_parent_domain_is_busy_while_a_completion_queue_is_made_with_it() {
-    let end = End::new(A, 1);
+    let end = Host::new(A, 1);
     let device = &end.device;
     let parent = device.alloc_parent_domain(end.pd, None).unwrap();
     device.hold_parent_domain(parent).unwrap();

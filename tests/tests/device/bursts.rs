@@ -1,20 +1,24 @@
 //! What is sent in one go: bursts that the window has room for, and runs that packets of many queue
 //! pairs fill.
 
+use urxe_test_support::packet::ack;
 use urxe_wire::PacketView;
 
 use super::*;
 
 const MTU: u32 = 1024;
 /// Payload bytes that the window lets pass at first, with what packets are charged beside.
-const WINDOW: u64 = 2 * crate::path::window::RUN;
+const WINDOW: u64 = 2 * 15 * (4096 + PACKET_OVERHEAD);
 
-/// A device with some queue pairs, all connected to numbers from 0x1000 on at one peer, which
-/// answers nothing.
-pub(super) struct Sender {
-    pub end: End,
+/// Bytes that a packet is charged beside its payload.
+const PACKET_OVERHEAD: u64 = 64;
+
+/// A device with some queue pairs, all connected to numbers from 0x1000 on at one peer, which is
+/// the test.
+pub struct Sender {
+    pub end: Host,
     pub qps: Vec<QpHandle>,
-    wire: Wire,
+    pub wire: Wire,
 }
 
 /// A packet that was sent: which queue pair's, and whether it asks for an acknowledgement.
@@ -22,46 +26,60 @@ type Sent = (u32, bool);
 
 impl Sender {
     pub fn new(count: usize) -> Self {
-        let end = End::new(A, 1);
-        let qps: Vec<_> = (0..count).map(|_| create_qp(&end.device, end.pd, &end.cq)).collect();
+        let end = Host::new(A, 1);
+        let qps: Vec<_> = (0..count).map(|_| end.create_qp()).collect();
         for (nr, qp) in qps.iter().enumerate() {
-            end.connect_qp(*qp, Qpn::masked(0x1000 + nr as u32), B);
+            end.connect_qp(*qp, number(nr), B);
         }
         let sender = Self { end, qps, wire: Wire::default() };
-        assert!(sender.runs().is_empty());
+        assert!(sender.take().is_empty());
         sender
     }
 
     pub fn post(&self, nr: usize, op: SendOp, len: u32) {
-        let sges = [self.end.sge(0, len)];
-        let request = SendRequest {
-            wr_id: 1,
-            op,
-            to: Destination::Peer,
-            flags: SendFlags::SIGNALED,
-            payload: Payload::Sges(&sges),
-        };
-        self.end.device.post_send(Time::ZERO, self.qps[nr], &[request]).unwrap();
+        self.end.post_on(self.qps[nr], op, &[self.end.sge(0, len)]);
     }
 
     fn write(&self, nr: usize, len: u32) {
         self.post(nr, SendOp::Write { remote: self.end.remote(0) }, len);
     }
 
-    pub fn runs(&self) -> Vec<Vec<Sent>> {
-        self.end.device.transmit_pending(Time::ZERO, &self.wire);
-        let packet = |bytes: &[u8]| {
-            let packet = PacketView::parse(bytes).unwrap();
-            (packet.dest_qp().value() - 0x1000, packet.ack_req())
-        };
-        let runs = lock(&self.wire.0).drain(..).collect::<Vec<_>>();
-        runs.iter().map(|run| run.bytes.chunks(run.segment_size).map(packet).collect()).collect()
+    /// What is sent now.
+    pub fn take(&self) -> Vec<Carried> {
+        self.end.transmit(&self.wire);
+        self.wire.take()
     }
+
+    /// The runs that are sent now.
+    pub fn runs(&self) -> Vec<Vec<Sent>> {
+        let sent = |packet: PacketView<'_>| (packet.dest_qp().value() - 0x1000, packet.ack_req());
+        self.take().iter().map(|run| run.packets().map(sent).collect()).collect()
+    }
+
+    /// Packets of the peer that arrive together: each for the queue pair of this place.
+    pub fn receive(&self, packets: impl IntoIterator<Item = (usize, Packet)>) {
+        let packets = packets.into_iter().map(|(nr, packet)| (self.qps[nr].qpn(), packet));
+        let run = Packet::merge(B.into(), A.into(), packets);
+        self.wire.deliver(&self.end.device, self.end.clock.now(), &run);
+    }
+
+    pub fn state(&self, nr: usize) -> QpState {
+        self.end.state(self.qps[nr])
+    }
+
+    pub fn go_to(&self, nr: usize, state: QpState) {
+        self.end.go_to(self.qps[nr], state);
+    }
+}
+
+/// The number of the peer's queue pair in this place.
+pub fn number(nr: usize) -> Qpn {
+    Qpn::masked(0x1000 + nr as u32)
 }
 
 /// Bytes that `packets` whole packets are charged.
 fn charged(packets: usize) -> u64 {
-    packets as u64 * (u64::from(MTU) + crate::path::window::PACKET_OVERHEAD)
+    packets as u64 * (u64::from(MTU) + PACKET_OVERHEAD)
 }
 
 #[test]
@@ -134,15 +152,19 @@ fn packets_of_many_lengths_all_leave_and_each_queue_pair_keeps_its_order() {
 #[test]
 fn a_probe_passes_a_full_window() {
     let sender = Sender::new(1);
-    let path = sender.end.device.paths.at(0).unwrap();
-    for _ in 0..20 {
-        path.window.on_round_trip(50_000);
+    for nr in 0..20 {
+        sender.post(0, SendOp::Send, 1);
+        assert_eq!(sender.runs().concat(), [(0, true)]);
+        sender.end.clock.advance(50_000);
+        sender.receive([(0, ack(qp::FIRST_PSN.add(nr).value()))]);
     }
     sender.post(0, SendOp::Send, 1 << 20);
     let sent = sender.runs().concat().len();
     assert!(charged(sent + 1) <= WINDOW && charged(sent + 32) > WINDOW, "{sent}");
-    let now = sender.end.device.next_deadline().unwrap();
-    sender.end.device.handle_timeouts(now);
-    assert_eq!(sender.end.device.counters().value(Counter::TailProbes), 1);
+    while sender.end.counter(Counter::TailProbes) == 0 {
+        sender.end.clock.set(sender.end.device.next_deadline().unwrap());
+        sender.end.device.handle_timeouts(sender.end.clock.now());
+    }
+    assert_eq!(sender.end.counter(Counter::CompleterRetryErr), 0, "no timer ran out");
     assert_eq!(sender.runs().concat(), [(0, true)]);
 }

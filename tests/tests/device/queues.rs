@@ -1,30 +1,32 @@
 //! Work queues: sizes asked for and reported, what completes, what is solicited, draining, messages
 //! of no bytes.
 
-use super::srq::{many, post_to, send};
+use super::srq::{many, post_to};
 use super::*;
-use crate::cq::{ArmKind, AsyncEvent, CompletionChannel, QpEventType};
-use crate::qp::wr::PostError;
+use urxe_stack::cq::{ArmKind, AsyncEvent, CompletionChannel, QpEventType, Wake};
+use urxe_stack::qp::wr::PostError;
 
-fn init(end: &End, cap: QpCap, sq_sig_all: bool) -> QpInit {
-    QpInit {
-        qp_type: QpType::Rc,
-        pd: end.pd,
-        send_cq: Arc::clone(&end.cq),
-        recv_cq: Arc::clone(&end.cq),
-        srq: None,
-        cap,
-        sq_sig_all,
-    }
+fn init(end: &Host, cap: QpCap, sq_sig_all: bool) -> QpInit {
+    QpInit { cap, sq_sig_all, ..end.init() }
 }
 
-fn request<'a>(op: SendOp, flags: SendFlags, payload: Payload<'a>) -> SendRequest<'a> {
-    SendRequest { wr_id: 7, op, to: Destination::Peer, flags, payload }
+/// Wakes nobody: events are looked for.
+struct Silent;
+
+impl Wake for Silent {
+    fn wake(&self) {}
+}
+
+/// Posts a work request with inline data.
+fn post_inline(end: &Host, qp: QpHandle, op: SendOp, parts: &[&[u8]]) -> Result<(), PostError> {
+    let payload = Payload::Inline(parts);
+    let flags = SendFlags::SIGNALED | SendFlags::INLINE;
+    end.post_request(qp, &SendRequest { flags, payload, ..request(op, &[]) })
 }
 
 #[test]
 fn sizes_are_what_was_asked_for_and_nothing_is_a_size_too() {
-    let (a, b, wire) = pair();
+    let (a, b, _) = pair();
     for cap in [
         QpCap {
             max_send_wr: 1,
@@ -42,47 +44,39 @@ fn sizes_are_what_was_asked_for_and_nothing_is_a_size_too() {
         },
         QpCap::default(),
     ] {
-        let qp = a.device.create_qp(&init(&a, cap, false)).unwrap();
+        let qp = a.create(&init(&a, cap, false));
         assert_eq!(a.device.query_qp(qp).unwrap().cap, cap);
         a.connect_qp(qp, b.qp.qpn(), B);
         assert_eq!(a.device.query_qp(qp).unwrap().cap, cap, "connecting changes no size");
         // Exactly as many as asked for, with as many pieces and as much inline data.
         let sges = vec![a.sge(0, 1); cap.max_send_sge as usize];
         for _ in 0..cap.max_send_wr {
-            let one = request(SendOp::Send, SendFlags::empty(), Payload::Sges(&sges));
-            a.device.post_send(Time::ZERO, qp, &[one]).unwrap();
+            a.post_on(qp, SendOp::Send, &sges);
         }
-        let one = request(SendOp::Send, SendFlags::empty(), Payload::Sges(&[]));
-        let full = a.device.post_send(Time::ZERO, qp, &[one]).unwrap_err().1;
+        let full = a.post_request(qp, &request(SendOp::Send, &[])).unwrap_err();
         assert_eq!(
             (full, full.errno()),
             (PostError::QueueFull { capacity: cap.max_send_wr }, libc::ENOMEM)
         );
         for wr_id in 0..u64::from(cap.max_recv_wr) {
-            a.device.post_recv(Time::ZERO, qp, &[RecvRequest { wr_id, sges: &[] }]).unwrap();
+            a.post_recv_on(qp, wr_id, &[]);
         }
-        let full = a
-            .device
-            .post_recv(Time::ZERO, qp, &[RecvRequest { wr_id: 0, sges: &[] }])
-            .unwrap_err()
-            .1;
+        let one_more = [RecvRequest { wr_id: 0, sges: &[] }];
+        let full = a.device.post_recv(Time::ZERO, qp, &one_more).unwrap_err().1;
         assert_eq!(
             (full, full.errno()),
             (PostError::QueueFull { capacity: cap.max_recv_wr }, libc::ENOMEM)
         );
     }
     let cap = QpCap { max_send_wr: 1, max_inline_data: 33, ..QpCap::default() };
-    let qp = a.device.create_qp(&init(&a, cap, false)).unwrap();
+    let qp = a.create(&init(&a, cap, false));
     a.connect_qp(qp, b.qp.qpn(), B);
-    let too_much = request(SendOp::Send, SendFlags::INLINE, Payload::Inline(&[&[0; 30], &[0; 4]]));
-    let error = a.device.post_send(Time::ZERO, qp, &[too_much]).unwrap_err().1;
+    let error = post_inline(&a, qp, SendOp::Send, &[&[0; 30], &[0; 4]]).unwrap_err();
     assert_eq!(
         (error, error.errno()),
         (PostError::TooMuchInline { given: 34, allowed: 33 }, libc::EINVAL)
     );
-    let just = request(SendOp::Send, SendFlags::INLINE, Payload::Inline(&[&[0; 30], &[0; 3]]));
-    a.device.post_send(Time::ZERO, qp, &[just]).unwrap();
-    drop(wire);
+    post_inline(&a, qp, SendOp::Send, &[&[0; 30], &[0; 3]]).unwrap();
 }
 
 #[test]
@@ -90,16 +84,13 @@ fn sq_sig_all_signals_every_send_and_nothing_else_does() {
     for all in [false, true] {
         let (a, b, wire) = pair();
         let cap = QpCap { max_send_wr: 8, max_send_sge: 1, ..QpCap::default() };
-        let from = a.device.create_qp(&init(&a, cap, all)).unwrap();
-        let to = create_qp(&b.device, b.pd, &b.cq);
-        a.connect_qp(from, to.qpn(), B);
-        b.connect_qp(to, from.qpn(), A);
+        let from = a.create(&init(&a, cap, all));
+        let to = b.create_qp();
+        connect(&a, from, &b, to);
         let sges = [a.sge(0, 100)];
         let write = SendOp::Write { remote: b.remote(0) };
         for flags in [SendFlags::empty(), SendFlags::SIGNALED, SendFlags::empty()] {
-            a.device
-                .post_send(Time::ZERO, from, &[request(write, flags, Payload::Sges(&sges))])
-                .unwrap();
+            a.post_request(from, &SendRequest { flags, ..request(write, &sges) }).unwrap();
         }
         run(&a, &b, &wire);
         assert_eq!(a.completions().len(), if all { 3 } else { 1 });
@@ -109,12 +100,11 @@ fn sq_sig_all_signals_every_send_and_nothing_else_does() {
 #[test]
 fn only_a_solicited_message_or_an_error_wakes_who_armed_for_solicited_ones() {
     let (a, b, wire, srq, pairs) = many(1, 8);
-    let channel = Arc::new(CompletionChannel::new(Box::new(NoWake)));
+    let channel = Arc::new(CompletionChannel::new(Box::new(Silent)));
     let cq = b.device.create_cq(8, Some(Arc::clone(&channel)), 0).unwrap();
-    let to = create_qp_on(&b.device, b.pd, &cq, Some(&srq));
-    let from = create_qp(&a.device, a.pd, &a.cq);
-    a.connect_qp(from, to.qpn(), B);
-    b.connect_qp(to, from.qpn(), A);
+    let to = b.create(&QpInit { srq: Some(srq.clone()), ..qp::init(QpType::Rc, b.pd, &cq) });
+    let from = a.create_qp();
+    connect(&a, from, &b, to);
     (0..4).for_each(|wr_id| post_to(&srq, &b, wr_id));
     let (plain, solicited) = (SendFlags::empty(), SendFlags::SOLICITED);
     let target = b.remote(0);
@@ -126,9 +116,8 @@ fn only_a_solicited_message_or_an_error_wakes_who_armed_for_solicited_ones() {
     ] {
         assert!(!cq.arm(ArmKind::Solicited));
         // Several packets: the bit stands in the last.
-        a.device
-            .post_send(Time::ZERO, from, &[request(op, flags, Payload::Sges(&[a.sge(0, 3000)]))])
-            .unwrap();
+        let sges = [a.sge(0, 3000)];
+        a.post_request(from, &SendRequest { flags, ..request(op, &sges) }).unwrap();
         run(&a, &b, &wire);
         assert_eq!(cq.poll(&mut [Completion::default(); 4]), Ok(1));
         let event = channel.next_event();
@@ -136,12 +125,11 @@ fn only_a_solicited_message_or_an_error_wakes_who_armed_for_solicited_ones() {
         cq.ack_events(event.is_some().into());
     }
     // A flushed receive is an error, and so solicited.
-    let own = create_qp(&b.device, b.pd, &cq);
+    let own = b.create(&qp::init(QpType::Rc, b.pd, &cq));
     b.connect_qp(own, pairs[0].0.qpn(), A);
-    b.device.post_recv(Time::ZERO, own, &[RecvRequest { wr_id: 1, sges: &[] }]).unwrap();
+    b.post_recv_on(own, 1, &[]);
     assert!(!cq.arm(ArmKind::Solicited));
-    let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
-    b.device.modify_qp(Time::ZERO, own, &attr, QpAttrMask::STATE).unwrap();
+    b.go_to(own, QpState::Err);
     assert!(channel.next_event().is_some());
     cq.ack_events(1);
 }
@@ -153,21 +141,18 @@ fn a_draining_queue_pair_goes_on_receiving_and_resumes_where_it_stopped() {
     (0..2).for_each(|wr_id| post_to(&srq, &b, wr_id));
     let to_state = |qp_state, more: QpAttrMask| {
         let attr = QpAttr { qp_state, en_sqd_async_notify: true, ..QpAttr::default() };
-        b.device.modify_qp(Time::ZERO, to, &attr, QpAttrMask::STATE | more).unwrap();
+        b.modify(to, &attr, QpAttrMask::STATE | more);
     };
-    while b.device.events().next_event().is_some() {}
+    let _ = b.events();
     // One write has begun, one has not.
-    send(&b, to, SendOp::Write { remote: a.remote(0) }, &[b.sge(0, 500)]);
-    b.device.transmit_pending(Time::ZERO, &wire);
+    b.post_on(to, SendOp::Write { remote: a.remote(0) }, &[b.sge(0, 500)]);
+    b.transmit(&wire);
     to_state(QpState::Sqd, QpAttrMask::EN_SQD_ASYNC_NOTIFY);
     assert!(b.device.query_qp(to).unwrap().sq_draining);
-    send(&b, to, SendOp::Write { remote: a.remote(1000) }, &[b.sge(0, 500)]);
-    send(&a, from, SendOp::Send, &[a.sge(0, 5)]);
+    b.post_on(to, SendOp::Write { remote: a.remote(1000) }, &[b.sge(0, 500)]);
+    a.post_on(from, SendOp::Send, &[a.sge(0, 5)]);
     run(&a, &b, &wire);
-    assert_eq!(
-        b.device.events().next_event(),
-        Some(AsyncEvent::Qp(QpEventType::SqDrained, to.qpn()))
-    );
+    assert_eq!(b.events(), [AsyncEvent::Qp(QpEventType::SqDrained, to.qpn())]);
     assert!(!b.device.query_qp(to).unwrap().sq_draining);
     let opcodes: Vec<_> = b.completions().iter().map(|wc| wc.opcode).collect();
     assert_eq!(opcodes.len(), 2, "{opcodes:?}: what had begun, and the receive");
@@ -197,7 +182,7 @@ fn messages_of_no_bytes_with_no_piece_and_with_pieces_of_no_bytes() {
                 // The receive, too, may have no piece or an empty one.
                 srq.post(&[RecvRequest { wr_id: 1, sges: &sges[..sges.len().min(2)] }]).unwrap();
             }
-            send(&a, pairs[0].0, op, sges);
+            a.post_on(pairs[0].0, op, sges);
             run(&a, &b, &wire);
             let [sent] = a.completions()[..] else { panic!("one completion of {op:?}") };
             assert_eq!(sent.status, WcStatus::Success, "{op:?} with {} pieces", sges.len());
@@ -213,9 +198,10 @@ fn messages_of_no_bytes_with_no_piece_and_with_pieces_of_no_bytes() {
             }
         }
     }
-    let inline = request(SendOp::SendImm { imm: 9 }, SendFlags::SIGNALED, Payload::Inline(&[]));
     srq.post(&[RecvRequest { wr_id: 1, sges: &[] }]).unwrap();
-    a.device.post_send(Time::ZERO, pairs[0].0, &[inline]).unwrap();
+    let inline =
+        SendRequest { payload: Payload::Inline(&[]), ..request(SendOp::SendImm { imm: 9 }, &[]) };
+    a.post_request(pairs[0].0, &inline).unwrap();
     run(&a, &b, &wire);
     assert_eq!(b.completions()[0].imm_data(), Some(9));
 }
@@ -227,47 +213,38 @@ fn more_reads_than_agreed_on_are_never_sent_and_never_served() {
     for nr in 0..10 {
         a.post(SendOp::Read { remote: b.remote(nr * 8) }, &[a.sge(nr * 8, 8)]);
     }
-    a.device.transmit_pending(Time::ZERO, &wire);
-    let sent: usize = lock(&wire.0).iter().map(|p| p.bytes.len().div_ceil(p.segment_size)).sum();
-    assert_eq!(sent, 4);
+    a.transmit(&wire);
+    let runs = wire.take();
+    assert_eq!(runs.iter().flat_map(Carried::segments).count(), 4);
+    runs.into_iter().for_each(|run| wire.push(run));
     run(&a, &b, &wire);
     assert_eq!(a.completions().len(), 10);
     // A peer that goes beyond max_dest_rd_atomic of the other end is refused.
-    let qp = create_qp(&a.device, a.pd, &a.cq);
-    let one = create_qp(&b.device, b.pd, &b.cq);
-    a.connect_qp(qp, one.qpn(), B);
-    b.connect_qp(one, qp.qpn(), A);
-    let narrow = QpAttr { qp_state: QpState::Sqd, ..QpAttr::default() };
-    b.device.modify_qp(Time::ZERO, one, &narrow, QpAttrMask::STATE).unwrap();
+    let (qp, one) = connect_another(&a, &b);
+    b.go_to(one, QpState::Sqd);
     let narrow = QpAttr { max_dest_rd_atomic: 2, ..QpAttr::default() };
-    b.device.modify_qp(Time::ZERO, one, &narrow, QpAttrMask::MAX_DEST_RD_ATOMIC).unwrap();
+    b.modify(one, &narrow, QpAttrMask::MAX_DEST_RD_ATOMIC);
     for nr in 0..4 {
-        send(&a, qp, SendOp::Read { remote: b.remote(nr * 8) }, &[a.sge(nr * 8, 8)]);
+        a.post_on(qp, SendOp::Read { remote: b.remote(nr * 8) }, &[a.sge(nr * 8, 8)]);
     }
     run(&a, &b, &wire);
-    let statuses: Vec<_> = a.completions().iter().map(|wc| wc.status).collect();
+    let statuses = a.statuses();
     assert_eq!(
         statuses,
         [WcStatus::Success, WcStatus::Success, WcStatus::RemInvReqErr, WcStatus::WrFlushErr]
     );
-    let event = std::iter::from_fn(|| b.device.events().next_event()).last();
-    assert_eq!(event, Some(AsyncEvent::Qp(QpEventType::QpReqErr, one.qpn())));
+    assert_eq!(b.events().last(), Some(&AsyncEvent::Qp(QpEventType::QpReqErr, one.qpn())));
 }
 
 #[test]
 fn an_atomic_write_is_inline_whatever_the_queue_pair_has_room_for() {
     let (a, b, wire) = pair();
     let cap = QpCap { max_send_wr: 2, max_recv_wr: 1, ..QpCap::default() };
-    let (from, to) =
-        (a.device.create_qp(&init(&a, cap, true)), b.device.create_qp(&init(&b, cap, true)));
-    let (from, to) = (from.unwrap(), to.unwrap());
-    a.connect_qp(from, to.qpn(), B);
-    b.connect_qp(to, from.qpn(), A);
+    let [from, to] = [&a, &b].map(|end| end.create(&init(end, cap, true)));
+    connect(&a, from, &b, to);
     let write = SendOp::AtomicWrite { remote: b.remote(8) };
     for word in [[1_u8; 8], [2; 8]] {
-        let pieces: [&[u8]; 1] = [&word];
-        let one = request(write, SendFlags::INLINE, Payload::Inline(&pieces));
-        a.device.post_send(Time::ZERO, from, &[one]).unwrap();
+        post_inline(&a, from, write, &[&word]).unwrap();
     }
     run(&a, &b, &wire);
     assert!(a.completions().iter().all(|done| done.status == WcStatus::Success));
@@ -276,26 +253,18 @@ fn an_atomic_write_is_inline_whatever_the_queue_pair_has_room_for() {
 
 #[test]
 fn a_reset_takes_away_what_was_completed_and_not_polled() {
-    let (a, b, wire) = pair();
-    let kept = create_qp(&a.device, a.pd, &a.cq);
-    let reset = create_qp(&a.device, a.pd, &a.cq);
+    let (a, b, _) = pair();
+    let kept = a.create_qp();
+    let reset = a.create_qp();
     for qp in [kept, reset] {
         a.connect_qp(qp, b.qp.qpn(), B);
     }
     for (qp, wr_id) in [(kept, 1), (reset, 2), (kept, 3)] {
-        a.device
-            .modify_qp(
-                Time::ZERO,
-                qp,
-                &QpAttr { qp_state: QpState::Err, ..QpAttr::default() },
-                QpAttrMask::STATE,
-            )
-            .unwrap();
-        a.device.post_recv(Time::ZERO, qp, &[RecvRequest { wr_id, sges: &[] }]).unwrap();
+        a.go_to(qp, QpState::Err);
+        a.post_recv_on(qp, wr_id, &[]);
     }
-    a.device.modify_qp(Time::ZERO, reset, &QpAttr::default(), QpAttrMask::STATE).unwrap();
+    a.modify(reset, &QpAttr::default(), QpAttrMask::STATE);
     assert_eq!(a.cq.len(), 2);
     let left: Vec<_> = a.completions().iter().map(|done| (done.wr_id, done.status)).collect();
     assert_eq!(left, [(1, WcStatus::WrFlushErr), (3, WcStatus::WrFlushErr)]);
-    drop((b, wire));
 }

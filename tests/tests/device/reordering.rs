@@ -2,7 +2,7 @@
 //! nobody asks for anything and nothing is sent twice.
 
 use super::*;
-use urxe_types::rng::Rng;
+use urxe_stack::rng::Rng;
 
 /// So many packets are kept for one that they overtook.
 pub(super) const HELD: u64 = 8;
@@ -14,35 +14,34 @@ const PLACE: u64 = 32 << 10;
 /// What atomics add to.
 const CELL: u64 = (1 << 20) - 8;
 
-/// Moves packets until both sides are silent and wait for nothing, from `now` on. Of those that are
-/// on their way together, none is overtaken by more than `places`.
-pub(super) fn run_overtaking(
-    a: &End,
-    b: &End,
-    wire: &Wire,
-    rng: &mut Rng,
-    now: &mut Time,
-    places: u64,
-) {
-    let mut scratch = ReceiveScratch::default();
+/// Moves packets until both sides are silent and wait for nothing. Of those that are on their way
+/// together, none is overtaken by more than `places`.
+pub(super) fn run_overtaking(a: &Host, b: &Host, wire: &Wire, rng: &mut Rng, places: u64) {
+    let ends = [a, b];
     loop {
-        *now = now.plus_ns(10_000);
-        a.device.transmit_pending(*now, wire);
-        b.device.transmit_pending(*now, wire);
-        let runs: Vec<Packets> = lock(&wire.0).drain(..).collect();
+        for end in ends {
+            end.clock.advance(10_000);
+            end.transmit(wire);
+        }
+        let runs = wire.take();
         if runs.is_empty() {
-            if [a, b].iter().all(|end| end.device.bytes_in_flight() == (0, 0)) {
+            if ends.iter().all(|end| end.device.bytes_in_flight() == (0, 0)) {
                 return;
             }
-            let deadlines = [a, b].into_iter().filter_map(|end| end.device.next_deadline());
-            *now = deadlines.min().expect("who waits has a deadline").max(*now);
-            a.device.handle_timeouts(*now);
-            b.device.handle_timeouts(*now);
+            let deadlines = ends.into_iter().filter_map(|end| end.device.next_deadline());
+            let now = deadlines.min().expect("who waits has a deadline").max(a.clock.now());
+            for end in ends {
+                end.clock.set(now);
+                end.device.handle_timeouts(now);
+            }
         }
-        for (device, to) in [(&a.device, A), (&b.device, B)] {
-            let packets = runs.iter().filter(|run| run.to == IpAddr::V4(to));
-            let packets = packets.flat_map(|run| {
-                run.bytes.chunks(run.segment_size).map(|bytes| (run.from, bytes.to_vec()))
+        for end in ends {
+            let packets = runs.iter().filter(|run| run.to == end.address).flat_map(|run| {
+                run.segments().map(|bytes| Carried {
+                    bytes: bytes.to_vec(),
+                    segment_size: bytes.len(),
+                    ..run.clone()
+                })
             });
             // What comes `places` + 1 places later is behind it in any case.
             let mut packets: Vec<_> = packets
@@ -50,17 +49,8 @@ pub(super) fn run_overtaking(
                 .map(|(place, packet)| (place as u64 + rng.between(0, places + 1), packet))
                 .collect();
             packets.sort_by_key(|(place, _)| *place);
-            for (_, (from, bytes)) in &packets {
-                let datagrams = Datagrams {
-                    from: *from,
-                    from_port: ROCE_PORT,
-                    to: to.into(),
-                    bytes,
-                    segment_size: bytes.len(),
-                    traffic_class: 0,
-                    hop_limit: 64,
-                };
-                device.receive(*now, &datagrams, &mut scratch);
+            for (_, packet) in &packets {
+                wire.deliver(&end.device, end.clock.now(), packet);
             }
         }
     }
@@ -68,7 +58,7 @@ pub(super) fn run_overtaking(
 
 /// Nothing was asked for, sent twice or dropped, but for acknowledgements that a later one
 /// overtook.
-pub(super) fn assert_undisturbed(end: &End, what: &str) {
+pub(super) fn assert_undisturbed(end: &Host, what: &str) {
     for counter in [
         Counter::SendSeqErr,
         Counter::RcvdSeqErr,
@@ -79,10 +69,9 @@ pub(super) fn assert_undisturbed(end: &End, what: &str) {
         Counter::DropImpliedNak,
         Counter::DropGhostAck,
     ] {
-        assert_eq!(end.device.counters().value(counter), 0, "{}, {what}", counter.name());
+        assert_eq!(end.counter(counter), 0, "{}, {what}", counter.name());
     }
-    let [held, executed] =
-        [Counter::HeldPackets, Counter::HeldExecuted].map(|c| end.device.counters().value(c));
+    let [held, executed] = [Counter::HeldPackets, Counter::HeldExecuted].map(|c| end.counter(c));
     assert_eq!(held, executed, "{what}");
 }
 
@@ -102,7 +91,7 @@ fn landing(nr: u64) -> u64 {
 }
 
 /// Posts some work requests of random kinds and lengths, with what they need at the peer.
-fn post(rng: &mut Rng, end: &End, peer: &End) -> Vec<(SendOp, u32)> {
+fn post(rng: &mut Rng, end: &Host, peer: &Host) -> Vec<(SendOp, u32)> {
     let mut posted = Vec::new();
     for nr in 0..rng.between(1, MOST) {
         let op = match rng.index(5) {
@@ -119,9 +108,7 @@ fn post(rng: &mut Rng, end: &End, peer: &End) -> Vec<(SendOp, u32)> {
         };
         if matches!(op, SendOp::Send | SendOp::SendImm { .. }) {
             let sges = [peer.sge(target(nr), PLACE as u32)];
-            peer.device
-                .post_recv(Time::ZERO, peer.qp, &[RecvRequest { wr_id: nr, sges: &sges }])
-                .unwrap();
+            peer.post_recv(nr, &sges);
         }
         let local = if op.returns_data() { landing(nr) } else { source(nr) };
         end.post(op, &[end.sge(local, length)]);
@@ -132,7 +119,7 @@ fn post(rng: &mut Rng, end: &End, peer: &End) -> Vec<(SendOp, u32)> {
 
 /// All of them are done, and every byte is where it belongs. Returns how many added to the peer's
 /// cell.
-fn check(end: &End, peer: &End, posted: &[(SendOp, u32)], what: &str) -> u64 {
+fn check(end: &Host, peer: &Host, posted: &[(SendOp, u32)], what: &str) -> u64 {
     let completions = end.completions();
     assert!(completions.iter().all(|wc| wc.status == WcStatus::Success), "{what}: {completions:?}");
     assert_eq!(
@@ -165,15 +152,15 @@ fn packets_that_overtake_few_others_cost_nothing_and_many_a_nak() {
             let what = format!("seed {seed}, {places} places");
             let mut rng = Rng::stream(seed, places);
             let (a, b, wire) = pair();
-            let (mut now, mut cells) = (Time::ZERO, [0; 2]);
+            let mut cells = [0; 2];
             for _ in 0..6 {
                 for end in [&a, &b] {
                     let mut bytes = vec![0; (MOST * PLACE) as usize];
                     rng.fill(&mut bytes);
-                    end.buffer.write(0, &bytes).unwrap();
+                    end.write(0, &bytes);
                 }
                 let posted = [post(&mut rng, &a, &b), post(&mut rng, &b, &a)];
-                run_overtaking(&a, &b, &wire, &mut rng, &mut now, places);
+                run_overtaking(&a, &b, &wire, &mut rng, places);
                 cells[1] += check(&a, &b, &posted[0], &what);
                 cells[0] += check(&b, &a, &posted[1], &what);
             }
@@ -185,9 +172,7 @@ fn packets_that_overtake_few_others_cost_nothing_and_many_a_nak() {
                 );
                 assert_eq!(end.device.bytes_in_flight(), (0, 0), "{what}");
             }
-            let count = |counter| {
-                [&a, &b].map(|end| end.device.counters().value(counter)).iter().sum::<u64>()
-            };
+            let count = |counter| [&a, &b].map(|end| end.counter(counter)).iter().sum::<u64>();
             assert!(count(Counter::HeldExecuted) > 0, "{what}");
             if places <= HELD {
                 assert_undisturbed(&a, &what);

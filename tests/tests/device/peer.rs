@@ -4,102 +4,76 @@
 //! `request` and `answer` are templates; a test names what matters. First PSN in both directions:
 //! [`PSN`], two before the wrap.
 
+use urxe_stack::cq::{AsyncEvent, QpEventType};
+use urxe_test_support::packet::{answer, part};
 use urxe_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Ext, IcrcSeed, Msn, NakCode, Opcode, PacketRepr,
-    PacketView, Psn, Reth, RnrTimer, Syndrome,
+    Aeth, AtomicAckEth, AtomicEth, Ext, Msn, NakCode, Opcode, Psn, Reth, RnrTimer, Syndrome,
 };
 
 use super::*;
-use crate::cq::{AsyncEvent, QpEventType};
 
-const PSN: Psn = Psn::new(0x00ff_fffe);
+const PSN: Psn = qp::FIRST_PSN;
 const PEER_QPN: Qpn = Qpn::masked(0x0012_3456);
 
-pub(super) struct Peer {
-    pub(super) end: End,
+pub struct Peer {
+    pub end: Host,
     wire: Wire,
-    now: Time,
-}
-
-fn psn(n: u32) -> Psn {
-    PSN.add(n)
 }
 
 impl Peer {
-    pub(super) fn new() -> Self {
-        let end = End::new(A, 1);
+    pub fn new() -> Self {
+        let end = Host::new(A, 1);
         end.connect_qp(end.qp, PEER_QPN, B);
-        Self { end, wire: Wire::default(), now: Time::ZERO }
+        Self { end, wire: Wire::default() }
     }
 
-    /// Packets of equal length arrive together.
+    /// Packets that arrive one after the other.
     fn receive(&self, packets: &[(Opcode, u32, Ext, &[u8])]) {
-        let seed = IcrcSeed::new(B.into(), ROCE_PORT, A.into(), ROCE_PORT).unwrap();
         for (opcode, n, ext, payload) in packets {
-            let mut bth = Bth::new(*opcode, self.end.qp.qpn(), psn(*n));
-            bth.ack_req = opcode.info().is_request;
-            let mut bytes = vec![0; 2000];
-            let end = PacketRepr::new(bth, *ext).emit(payload, &mut bytes).unwrap();
-            let len = seed.append(0, &mut bytes, end).unwrap();
-            let datagrams = Datagrams {
-                from: B.into(),
-                from_port: ROCE_PORT,
-                to: A.into(),
-                bytes: &bytes[..len],
-                segment_size: len,
-                traffic_class: 0,
-                hop_limit: 64,
-            };
-            self.end.device.receive(self.now, &datagrams, &mut ReceiveScratch::default());
+            let ack_req = opcode.info().is_request;
+            let packet = part(*opcode, PSN.add(*n).value(), payload);
+            self.deliver(Packet { ack_req, ext: *ext, ..packet });
         }
     }
 
-    pub(super) fn answer(&self, n: u32, syndrome: Syndrome) {
-        let aeth = Aeth { syndrome, msn: Msn::masked(0) };
-        self.receive(&[(Opcode::RcAcknowledge, n, Ext::Aeth(aeth), &[])]);
+    fn deliver(&self, packet: Packet) {
+        let run = Packet::merge(B.into(), A.into(), [(self.end.qp.qpn(), packet)]);
+        self.wire.deliver(&self.end.device, self.end.clock.now(), &run);
+    }
+
+    pub fn answer(&self, n: u32, syndrome: Syndrome) {
+        self.deliver(answer(PSN.add(n).value(), syndrome));
     }
 
     /// What is sent now: opcode, PSN counted from the first, syndrome.
-    pub(super) fn sent(&self) -> Vec<(Opcode, u32, Option<Syndrome>)> {
-        self.end.device.transmit_pending(self.now, &self.wire);
-        let runs: Vec<_> = lock(&self.wire.0).drain(..).collect();
+    pub fn sent(&self) -> Vec<(Opcode, u32, Option<Syndrome>)> {
+        self.end.transmit(&self.wire);
+        let runs = self.wire.take();
         runs.iter()
-            .flat_map(|run| run.bytes.chunks(run.segment_size))
-            .map(|packet| {
-                let view = PacketView::parse(packet).unwrap();
+            .flat_map(Carried::packets)
+            .map(|view| {
                 (view.opcode(), view.psn().steps_from(PSN), view.aeth().map(|aeth| aeth.syndrome))
             })
             .collect()
     }
 
     /// Time goes on by more than a round trip takes.
-    pub(super) fn advance_round_trip(&mut self) {
-        self.now = self.now.plus_ns(1_000_000);
+    pub fn advance_round_trip(&self) {
+        self.end.clock.advance(1_000_000);
     }
 
     /// Time goes on to the next deadline.
-    fn deadline(&mut self) {
-        self.now = self.end.device.next_deadline().unwrap();
-        self.end.device.handle_timeouts(self.now);
+    fn deadline(&self) {
+        self.end.clock.set(self.end.device.next_deadline().unwrap());
+        self.end.device.handle_timeouts(self.end.clock.now());
     }
 
     fn post(&self, op: SendOp, sge: Sge) {
-        let request = SendRequest {
-            wr_id: 7,
-            op,
-            to: Destination::Peer,
-            flags: SendFlags::SIGNALED,
-            payload: Payload::Sges(&[sge]),
-        };
-        self.end.device.post_send(self.now, self.end.qp, &[request]).unwrap();
+        self.end.post(op, &[sge]);
     }
 
-    pub(super) fn state(&self) -> QpState {
-        self.end.device.query_qp(self.end.qp).unwrap().qp_state
-    }
-
-    fn statuses(&self) -> Vec<WcStatus> {
-        self.end.completions().iter().map(|c| c.status).collect()
+    pub fn state(&self) -> QpState {
+        self.end.state(self.end.qp)
     }
 
     fn read(&self, rkey_off_by: u32) -> Ext {
@@ -116,14 +90,13 @@ impl Peer {
         Ext::Atomic(AtomicEth { va, rkey: self.end.mr.rkey, swap_or_add: 1, compare: 0 })
     }
 
-    pub(super) fn modify(&self, attr: QpAttr, mask: QpAttrMask) {
-        self.end.device.modify_qp(self.now, self.end.qp, &attr, mask).unwrap();
+    pub fn modify(&self, attr: QpAttr, mask: QpAttrMask) {
+        self.end.modify(self.end.qp, &attr, mask);
     }
 
-    pub(super) fn events(&self) -> Vec<QpEventType> {
-        let events = self.end.device.events();
-        std::iter::from_fn(|| events.next_event())
-            .inspect(|event| events.ack(event))
+    pub fn events(&self) -> Vec<QpEventType> {
+        let events = self.end.events().into_iter();
+        events
             .filter_map(|event| match event {
                 AsyncEvent::Qp(event, _) => Some(event),
                 _ => None,
@@ -141,9 +114,9 @@ fn what_is_lost_before_a_request_that_cannot_be_sent_is_sent_again() {
     assert_eq!(peer.sent(), [(Opcode::RcSendOnly, 0, None)]);
     peer.answer(0, Syndrome::Nak(NakCode::PsnSequence));
     assert_eq!(peer.sent(), [(Opcode::RcSendOnly, 0, None)]);
-    assert_eq!(peer.statuses(), []);
+    assert_eq!(peer.end.statuses(), []);
     peer.answer(0, Syndrome::ACK);
-    assert_eq!(peer.statuses(), [WcStatus::Success, WcStatus::LocProtErr]);
+    assert_eq!(peer.end.statuses(), [WcStatus::Success, WcStatus::LocProtErr]);
     assert_eq!(peer.state(), QpState::Err);
 }
 
@@ -189,7 +162,7 @@ fn the_fatal_nak_finds_room_whatever_is_pending() {
 fn nothing_is_answered_after_the_program_went_to_the_error_state() {
     let peer = Peer::new();
     peer.receive(&[(Opcode::RcReadRequest, 0, peer.read(0), &[])]);
-    peer.modify(QpAttr { qp_state: QpState::Err, ..QpAttr::default() }, QpAttrMask::STATE);
+    peer.modify(state(QpState::Err), QpAttrMask::STATE);
     assert_eq!(peer.sent(), []);
 }
 
@@ -211,7 +184,7 @@ fn a_read_whose_memory_is_gone_is_refused_after_what_was_answered() {
 #[test]
 fn a_duplicate_atomic_gets_the_value_of_its_execution() {
     let peer = Peer::new();
-    peer.end.buffer.write(64, &41u64.to_ne_bytes()).unwrap();
+    peer.end.write(64, &41u64.to_ne_bytes());
     for _ in 0..3 {
         peer.receive(&[(Opcode::RcFetchAdd, 0, peer.fetch_add(), &[])]);
         assert_eq!(peer.sent(), [(Opcode::RcAtomicAcknowledge, 0, Some(Syndrome::ACK))]);
@@ -245,14 +218,14 @@ fn draining_waits_for_what_was_begun_and_begins_nothing() {
     peer.answer(2, Syndrome::ACK);
     assert_eq!(peer.events(), [QpEventType::SqDrained]);
     assert_eq!(peer.sent(), []);
-    peer.modify(QpAttr { qp_state: QpState::Rts, ..QpAttr::default() }, QpAttrMask::STATE);
+    peer.modify(state(QpState::Rts), QpAttrMask::STATE);
     assert_eq!(peer.sent(), [(Opcode::RcSendOnly, 3, None)]);
 }
 
 #[test]
 fn the_read_depth_changes_while_drained() {
     let peer = Peer::new();
-    peer.modify(QpAttr { qp_state: QpState::Sqd, ..QpAttr::default() }, QpAttrMask::STATE);
+    peer.modify(state(QpState::Sqd), QpAttrMask::STATE);
     peer.modify(
         QpAttr { max_dest_rd_atomic: 1, ..QpAttr::default() },
         QpAttrMask::MAX_DEST_RD_ATOMIC,
@@ -265,7 +238,7 @@ fn the_read_depth_changes_while_drained() {
 
 #[test]
 fn an_rnr_wait_ends_when_the_request_arrived_after_all() {
-    let mut peer = Peer::new();
+    let peer = Peer::new();
     peer.post(SendOp::Send, peer.end.sge(0, 8));
     assert_eq!(peer.sent(), [(Opcode::RcSendOnly, 0, None)]);
     peer.answer(0, Syndrome::RnrNak(RnrTimer::LONGEST));
@@ -274,30 +247,30 @@ fn an_rnr_wait_ends_when_the_request_arrived_after_all() {
     peer.post(SendOp::Send, peer.end.sge(0, 8));
     assert_eq!(peer.sent(), [(Opcode::RcSendOnly, 1, None)]);
     peer.deadline();
-    assert_eq!(peer.statuses(), [WcStatus::Success]);
+    assert_eq!(peer.end.statuses(), [WcStatus::Success]);
 }
 
 #[test]
 fn an_rnr_nak_stops_the_requester_as_long_as_it_says() {
-    let mut peer = Peer::new();
+    let peer = Peer::new();
     peer.post(SendOp::Send, peer.end.sge(0, 8));
     assert_eq!(peer.sent().len(), 1);
     let timer = RnrTimer::new(20).unwrap();
     for _ in 0..30 {
         peer.answer(0, Syndrome::RnrNak(timer));
         assert_eq!(peer.sent(), []);
-        let before = peer.now;
+        let before = peer.end.clock.now();
         while peer.sent().is_empty() {
             peer.deadline();
         }
-        assert!(peer.now.since_ns(before) >= timer.duration_ns());
+        assert!(peer.end.clock.now().since_ns(before) >= timer.duration_ns());
     }
     assert_eq!(peer.state(), QpState::Rts, "rnr_retry 7 is without end");
 }
 
 #[test]
 fn an_answer_beyond_a_read_asks_for_it_again_once_it_counts_as_lost() {
-    let mut peer = Peer::new();
+    let peer = Peer::new();
     peer.post(SendOp::Read { remote: peer.end.remote(0) }, peer.end.sge(0, 8));
     peer.post(SendOp::Send, peer.end.sge(0, 8));
     assert_eq!(peer.sent().len(), 2);
@@ -310,7 +283,7 @@ fn an_answer_beyond_a_read_asks_for_it_again_once_it_counts_as_lost() {
     let aeth = Aeth { syndrome: Syndrome::ACK, msn: Msn::masked(0) };
     peer.receive(&[(Opcode::RcReadResponseOnly, 0, Ext::Aeth(aeth), &[9; 8])]);
     peer.answer(1, Syndrome::ACK);
-    assert_eq!(peer.statuses(), [WcStatus::Success; 2]);
+    assert_eq!(peer.end.statuses(), [WcStatus::Success; 2]);
     assert_eq!(peer.end.bytes(0, 8), [9; 8]);
     assert_eq!(peer.end.device.bytes_in_flight(), (0, 0));
 }
@@ -325,7 +298,7 @@ fn a_wrong_answer_to_an_atomic_fails_it() {
     let ext = Ext::AtomicAck(aeth, AtomicAckEth { original: 5 });
     peer.receive(&[(Opcode::RcAtomicAcknowledge, 0, ext, &[])]);
     assert_eq!(
-        peer.statuses(),
+        peer.end.statuses(),
         [WcStatus::BadRespErr, WcStatus::WrFlushErr],
         "the SEND returns nothing"
     );
@@ -333,17 +306,17 @@ fn a_wrong_answer_to_an_atomic_fails_it() {
 
 #[test]
 fn seven_retries_are_seven() {
-    let mut peer = Peer::new();
+    let peer = Peer::new();
     peer.post(SendOp::Send, peer.end.sge(0, 8));
     assert_eq!(peer.sent().len(), 1);
-    let start = peer.now;
+    let start = peer.end.clock.now();
     while peer.state() == QpState::Rts {
         peer.deadline();
         peer.sent();
     }
     // timeout 14, retry_cnt 7.
-    assert_eq!(peer.now.since_ns(start), 8 * (4096 << 14));
-    assert_eq!(peer.statuses(), [WcStatus::RetryExcErr]);
+    assert_eq!(peer.end.clock.now().since_ns(start), 8 * (4096 << 14));
+    assert_eq!(peer.end.statuses(), [WcStatus::RetryExcErr]);
 }
 
 #[test]
@@ -365,55 +338,25 @@ fn zero_length_rdma_looks_at_no_key() {
 /// no heap of them.
 #[test]
 fn gaps_leave_no_entries_with_the_timers() {
-    let mut peer = Peer::new();
+    let peer = Peer::new();
     for nr in 0..500 {
         peer.post(SendOp::Send, peer.end.sge(0, 8));
         assert_eq!(peer.sent().len(), 1);
         peer.receive(&[(Opcode::RcWriteOnly, 2 * nr + 1, peer.write(0), &[1; 4])]);
-        peer.now = peer.now.plus_ns(20_000);
+        peer.end.clock.advance(20_000);
         peer.receive(&[(Opcode::RcWriteOnly, 2 * nr, peer.write(0), &[1; 4])]);
         peer.sent();
         peer.answer(nr, Syndrome::ACK);
-        assert_eq!(peer.statuses(), [WcStatus::Success]);
-        peer.now = peer.now.plus_ns(90_000);
-        peer.end.device.handle_timeouts(peer.now);
-        assert!(
-            peer.end.device.timers.len() <= 4,
-            "{} entries after {nr} gaps",
-            peer.end.device.timers.len()
-        );
+        assert_eq!(peer.end.statuses(), [WcStatus::Success]);
+        peer.end.clock.advance(90_000);
+        peer.end.device.handle_timeouts(peer.end.clock.now());
     }
-    assert_eq!(peer.end.device.counters().value(Counter::HeldExecuted), 500);
-}
-
-/// Two threads see to timeouts, and each has taken one of the queue pair's two entries: whichever
-/// comes first to the queue pair, it is looked at again.
-#[test]
-fn timeouts_that_two_threads_have_taken_leave_no_queue_pair_without_a_clock() {
-    for reversed in [false, true] {
-        let mut peer = Peer::new();
-        peer.post(SendOp::Send, peer.end.sge(0, 8));
-        assert_eq!(peer.sent().len(), 1);
-        peer.receive(&[(Opcode::RcWriteOnly, 1, peer.write(0), &[1; 4])]);
-        let device = &peer.end.device;
-        // What is missing, and what is not acknowledged.
-        let mut taken = Vec::new();
-        while taken.len() < 2 {
-            peer.now = device.next_deadline().unwrap();
-            taken.extend(device.timers.take_due(peer.now));
-        }
-        if reversed {
-            taken.reverse();
-        }
-        for (at, index) in taken {
-            device.on_timer_entry(peer.now, at, index);
-        }
-        assert_eq!(device.counters().value(Counter::SendSeqErr), 1, "the gap was asked for");
-        assert!(!peer.sent().is_empty(), "which is a NAK at least");
+    // Each entry that is left wakes the device once more.
+    let entries = (0..1_000).take_while(|_| {
         let deadline = peer.end.device.next_deadline();
-        assert!(
-            deadline.is_some(),
-            "nothing tells when it is not acknowledged either, reversed: {reversed}"
-        );
-    }
+        deadline.inspect(|now| peer.end.device.handle_timeouts(*now)).is_some()
+    });
+    let entries = entries.count();
+    assert!(entries <= 10, "{entries} entries after 500 gaps");
+    assert_eq!(peer.end.counter(Counter::HeldExecuted), 500);
 }

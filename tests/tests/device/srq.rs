@@ -1,55 +1,32 @@
 //! Shared receive queues: who takes what, what errors leave behind, what is refused.
 
 use super::*;
-use crate::cq::{AsyncEvent, QpEventType, SrqEventType};
-use crate::qp::wr::PostError;
-use crate::srq::error::{CreateSrqError, DestroySrqError, SrqError};
-use crate::srq::{SrqAttr, SrqInit};
+use urxe_stack::cq::{AsyncEvent, QpEventType, SrqEventType};
+use urxe_stack::qp::wr::PostError;
+use urxe_stack::srq::error::{CreateSrqError, DestroySrqError, SrqError};
+use urxe_stack::srq::{SrqAttr, SrqInit};
 
 const PART: u64 = 4096;
 
-fn srq_of(end: &End, max_wr: u32) -> Arc<Srq> {
-    let attr = SrqAttr { max_wr, max_sge: 2, srq_limit: 0 };
-    end.device.create_srq(&SrqInit { pd: end.pd, attr, xrc: None, context: 0 }).unwrap()
-}
-
-pub(super) fn post_to(srq: &Srq, end: &End, wr_id: u64) {
+pub(super) fn post_to(srq: &Srq, end: &Host, wr_id: u64) {
     let sges = [end.sge(wr_id * PART, 100), end.sge(wr_id * PART + 100, PART as u32 - 100)];
     srq.post(&[RecvRequest { wr_id, sges: &sges }]).unwrap();
 }
 
 /// `a` with `n` queue pairs of its own, `b` with as many on one shared receive queue.
-pub(super) fn many(n: usize, max_wr: u32) -> (End, End, Wire, Arc<Srq>, Vec<(QpHandle, QpHandle)>) {
+pub(super) fn many(
+    n: usize,
+    max_wr: u32,
+) -> (Host, Host, Wire, Arc<Srq>, Vec<(QpHandle, QpHandle)>) {
     let (a, b, wire) = pair();
-    let srq = srq_of(&b, max_wr);
-    let pairs = (0..n)
-        .map(|_| {
-            let (from, to) = (
-                create_qp(&a.device, a.pd, &a.cq),
-                create_qp_on(&b.device, b.pd, &b.cq, Some(&srq)),
-            );
-            a.connect_qp(from, to.qpn(), B);
-            b.connect_qp(to, from.qpn(), A);
-            (from, to)
-        })
-        .collect();
-    (a, b, wire, srq, pairs)
-}
-
-pub(super) fn send(a: &End, qp: QpHandle, op: SendOp, sges: &[Sge]) {
-    let request = SendRequest {
-        wr_id: 7,
-        op,
-        to: Destination::Peer,
-        flags: SendFlags::SIGNALED,
-        payload: Payload::Sges(sges),
+    let srq = b.create_srq(b.pd, max_wr, None);
+    let connected = || {
+        let (from, to) = (a.create_qp(), b.create_qp_on(&srq));
+        connect(&a, from, &b, to);
+        (from, to)
     };
-    a.device.post_send(Time::ZERO, qp, &[request]).unwrap();
-}
-
-fn to_error(end: &End, qp: QpHandle) {
-    let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
-    end.device.modify_qp(Time::ZERO, qp, &attr, QpAttrMask::STATE).unwrap();
+    let pairs = (0..n).map(|_| connected()).collect();
+    (a, b, wire, srq, pairs)
 }
 
 #[test]
@@ -66,9 +43,9 @@ fn two_hundred_and_fifty_six_queue_pairs_take_from_one_queue() {
             next += 1;
             post_to(&srq, &b, wr_id);
             let message: Vec<u8> = (0..len).map(|i| (i * 31 + nr * 7 + round) as u8).collect();
-            a.buffer.write(0, &message).unwrap();
+            a.write(0, &message);
             let op = if nr % 2 == 0 { SendOp::Send } else { SendOp::SendImm { imm: nr as u32 } };
-            send(&a, *from, op, &[a.sge(0, len as u32)]);
+            a.post_on(*from, op, &[a.sge(0, len as u32)]);
             run(&a, &b, &wire);
             assert!(a.completions().iter().all(|wc| wc.status == WcStatus::Success));
             let [wc] = b.completions()[..] else { panic!("one completion a message") };
@@ -83,12 +60,12 @@ fn two_hundred_and_fifty_six_queue_pairs_take_from_one_queue() {
 #[test]
 fn messages_under_way_at_once_hold_a_receive_each() {
     let (a, b, wire, srq, pairs) = many(8, 8);
-    a.buffer.write(0, &pattern(8 * PART as usize)).unwrap();
+    a.write(0, &pattern(8 * PART as usize));
     for wr_id in 0..8 {
         post_to(&srq, &b, wr_id);
     }
     for (nr, (from, _)) in pairs.iter().enumerate() {
-        send(&a, *from, SendOp::Send, &[a.sge(nr as u64 * PART, PART as u32)]);
+        a.post_on(*from, SendOp::Send, &[a.sge(nr as u64 * PART, PART as u32)]);
     }
     run(&a, &b, &wire);
     let wcs = b.completions();
@@ -109,11 +86,11 @@ fn messages_under_way_at_once_hold_a_receive_each() {
 fn an_empty_queue_makes_the_peer_wait_and_moves_its_counter() {
     let (a, b, wire, srq, pairs) = many(1, 4);
     for op in [SendOp::Send, SendOp::WriteImm { remote: b.remote(0), imm: 9 }] {
-        let before = b.device.counters().value(Counter::SrqDry);
-        send(&a, pairs[0].0, op, &[a.sge(0, 3000)]);
+        let before = b.counter(Counter::SrqDry);
+        a.post_on(pairs[0].0, op, &[a.sge(0, 3000)]);
         run(&a, &b, &wire);
-        assert_eq!(b.device.counters().value(Counter::SrqDry), before + 1);
-        assert_eq!(a.device.counters().value(Counter::RcvdRnrErr), before + 1);
+        assert_eq!(b.counter(Counter::SrqDry), before + 1);
+        assert_eq!(a.counter(Counter::RcvdRnrErr), before + 1);
         assert!(b.completions().is_empty());
         post_to(&srq, &b, 5);
         a.device.handle_timeouts(Time::from_ns(1 << 40));
@@ -130,33 +107,32 @@ fn an_error_flushes_what_was_taken_and_leaves_the_rest() {
     post_to(&srq, &b, 1);
     post_to(&srq, &b, 2);
     // The first packet of a message takes a receive; the rest never comes.
-    send(&a, pairs[0].0, SendOp::Send, &[a.sge(0, 3000)]);
-    a.device.transmit_pending(Time::ZERO, &wire);
-    let mut packets = lock(&wire.0).pop_front().unwrap();
+    a.post_on(pairs[0].0, SendOp::Send, &[a.sge(0, 3000)]);
+    a.transmit(&wire);
+    let mut packets = wire.pop().unwrap();
     packets.bytes.truncate(packets.segment_size);
-    b.device.receive(Time::ZERO, &packets.arrived(), &mut ReceiveScratch::default());
+    wire.deliver(&b.device, Time::ZERO, &packets);
     assert_eq!(srq.len(), 1);
-    while b.device.events().next_event().is_some() {}
-    to_error(&b, pairs[0].1);
+    let _ = b.events();
+    b.go_to(pairs[0].1, QpState::Err);
     let [wc] = b.completions()[..] else { panic!("one flushed receive") };
     assert_eq!((wc.wr_id, wc.status, wc.qp_num), (1, WcStatus::WrFlushErr, pairs[0].1.qpn()));
     let last = AsyncEvent::Qp(QpEventType::QpLastWqeReached, pairs[0].1.qpn());
-    assert_eq!(b.device.events().next_event(), Some(last));
-    to_error(&b, pairs[0].1);
-    assert_eq!(b.device.events().next_event(), None, "once");
+    assert_eq!(b.events(), [last]);
+    b.go_to(pairs[0].1, QpState::Err);
+    assert_eq!(b.events(), [], "once");
     // The other queue pair goes on with what is left.
-    send(&a, pairs[1].0, SendOp::Send, &[a.sge(0, 10)]);
-    lock(&wire.0).clear();
+    a.post_on(pairs[1].0, SendOp::Send, &[a.sge(0, 10)]);
+    let _ = wire.take();
     run(&a, &b, &wire);
     assert_eq!(b.completions()[0].wr_id, 2);
-    b.device.events().ack(&last);
 }
 
 #[test]
 fn a_queue_pair_without_a_shared_queue_has_no_last_receive() {
     let (_, b, _) = pair();
-    to_error(&b, b.qp);
-    assert_eq!(b.device.events().next_event(), None);
+    b.go_to(b.qp, QpState::Err);
+    assert_eq!(b.events(), []);
 }
 
 #[test]
@@ -165,18 +141,16 @@ fn a_reset_loses_what_was_taken_and_the_queue_pair_takes_again() {
     post_to(&srq, &b, 1);
     post_to(&srq, &b, 2);
     // Too long for its receive: the receive completes in error, the queue pair fails.
-    send(&a, pairs[0].0, SendOp::Send, &[a.sge(0, PART as u32 + 1)]);
+    a.post_on(pairs[0].0, SendOp::Send, &[a.sge(0, PART as u32 + 1)]);
     run(&a, &b, &wire);
     let [wc] = b.completions()[..] else { panic!("one completion") };
     assert_eq!((wc.wr_id, wc.status), (1, WcStatus::LocLenErr));
     for (end, qp) in [(&a, pairs[0].0), (&b, pairs[0].1)] {
-        let attr = QpAttr { qp_state: QpState::Reset, ..QpAttr::default() };
-        end.device.modify_qp(Time::ZERO, qp, &attr, QpAttrMask::STATE).unwrap();
+        end.go_to(qp, QpState::Reset);
     }
-    a.completions();
-    a.connect_qp(pairs[0].0, pairs[0].1.qpn(), B);
-    b.connect_qp(pairs[0].1, pairs[0].0.qpn(), A);
-    send(&a, pairs[0].0, SendOp::Send, &[a.sge(0, 5)]);
+    let _ = a.completions();
+    connect(&a, pairs[0].0, &b, pairs[0].1);
+    a.post_on(pairs[0].0, SendOp::Send, &[a.sge(0, 5)]);
     run(&a, &b, &wire);
     assert_eq!(b.completions()[0].wr_id, 2);
 }
@@ -186,14 +160,12 @@ fn the_limit_event_names_the_queue() {
     let (a, b, wire, srq, pairs) = many(1, 4);
     (0..4).for_each(|wr_id| post_to(&srq, &b, wr_id));
     let limit = SrqAttr { srq_limit: 3, ..SrqAttr::default() };
-    srq.modify(&limit, crate::srq::SrqAttrMask::LIMIT).unwrap();
-    while b.device.events().next_event().is_some() {}
+    srq.modify(&limit, urxe_stack::srq::SrqAttrMask::LIMIT).unwrap();
+    let _ = b.events();
     for expected in [None, Some(AsyncEvent::Srq(SrqEventType::SrqLimitReached, srq.id())), None] {
-        send(&a, pairs[0].0, SendOp::Send, &[a.sge(0, 5)]);
+        a.post_on(pairs[0].0, SendOp::Send, &[a.sge(0, 5)]);
         run(&a, &b, &wire);
-        let event = b.device.events().next_event();
-        assert_eq!(event, expected);
-        event.inspect(|event| b.device.events().ack(event));
+        assert_eq!(b.events(), expected.as_slice());
     }
 }
 
@@ -201,18 +173,15 @@ fn the_limit_event_names_the_queue() {
 fn receive_buffers_are_checked_against_the_queues_protection_domain() {
     let (a, b, wire) = pair();
     let other = b.device.alloc_pd().unwrap();
-    let attr = SrqAttr { max_wr: 4, max_sge: 1, srq_limit: 0 };
-    let srq = b.device.create_srq(&SrqInit { pd: other, attr, xrc: None, context: 0 }).unwrap();
-    let mr = register(&b.device, other, &b.buffer, Access::LOCAL_WRITE);
-    let (from, to) =
-        (create_qp(&a.device, a.pd, &a.cq), create_qp_on(&b.device, b.pd, &b.cq, Some(&srq)));
-    a.connect_qp(from, to.qpn(), B);
-    b.connect_qp(to, from.qpn(), A);
+    let srq = b.create_srq(other, 4, None);
+    let mr = b.register(other, Access::LOCAL_WRITE);
+    let (from, to) = (a.create_qp(), b.create_qp_on(&srq));
+    connect(&a, from, &b, to);
     let sge = Sge { addr: mr.iova, length: 64, lkey: mr.lkey };
     srq.post(&[RecvRequest { wr_id: 1, sges: &[sge] }]).unwrap();
     srq.post(&[RecvRequest { wr_id: 2, sges: &[b.sge(0, 64)] }]).unwrap();
     for status in [WcStatus::Success, WcStatus::LocProtErr] {
-        send(&a, from, SendOp::Send, &[a.sge(0, 5)]);
+        a.post_on(from, SendOp::Send, &[a.sge(0, 5)]);
         run(&a, &b, &wire);
         assert_eq!(b.completions()[0].status, status);
     }
@@ -227,18 +196,15 @@ fn refused_combinations_say_why() {
     assert_eq!(error, Err((0, PostError::SharedReceive)));
     assert_eq!(PostError::SharedReceive.errno(), libc::EINVAL);
 
-    let init = |device: &Device, pd, srq: &Arc<Srq>| {
-        let cq = device.create_cq(1, None, 0).unwrap();
-        let (send_cq, recv_cq) = (Arc::clone(&cq), cq);
+    let init = |host: &Host, srq: &Arc<Srq>| {
         // Its own sizes of receives are not looked at.
         let cap = QpCap { max_recv_wr: u32::MAX, max_recv_sge: u32::MAX, ..QpCap::default() };
-        let srq = Some(Arc::clone(srq));
-        QpInit { qp_type: QpType::Rc, pd, send_cq, recv_cq, srq, cap, sq_sig_all: false }
+        QpInit { srq: Some(Arc::clone(srq)), cap, ..host.init() }
     };
-    let error = a.device.create_qp(&init(&a.device, a.pd, &srq)).unwrap_err();
+    let error = a.device.create_qp(&init(&a, &srq)).unwrap_err();
     assert!(matches!(error, CreateQpError::Srq(SrqError::OtherDevice { .. })), "{error}");
     assert_eq!(error.errno(), libc::EINVAL);
-    let qp = b.device.create_qp(&init(&b.device, b.pd, &srq)).unwrap();
+    let qp = b.device.create_qp(&init(&b, &srq)).unwrap();
     let cap = b.device.query_qp(qp).unwrap().cap;
     assert_eq!((cap.max_recv_wr, cap.max_recv_sge), (0, 0));
     b.device.destroy_qp(Time::ZERO, qp).unwrap();
@@ -257,7 +223,7 @@ fn refused_combinations_say_why() {
     b.device.dealloc_pd(pd).unwrap();
     let gone = b.device.create_srq(&SrqInit { pd, attr, xrc: None, context: 0 }).unwrap_err();
     assert_eq!((gone.errno(), gone), (libc::EINVAL, CreateSrqError::NoPd));
-    let error = b.device.create_qp(&init(&b.device, b.pd, &lone)).unwrap_err();
+    let error = b.device.create_qp(&init(&b, &lone)).unwrap_err();
     assert!(matches!(error, CreateQpError::Srq(SrqError::Destroyed)), "{error}");
 
     for (attr, field) in [

@@ -5,14 +5,12 @@ use urxe_wire::{Lkey, NakCode, Opcode, Rkey, Syndrome};
 
 use super::peer::Peer;
 use super::*;
-use crate::cq::QpEventType;
-use urxe_memory::{Bind, MwType, inc_rkey};
-
-const REMOTE: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
+use urxe_stack::cq::QpEventType;
+use urxe_stack::memory::{Bind, MwType, inc_rkey};
 
 /// A region that windows may be bound to.
-fn bindable(end: &End) -> Mr {
-    register(&end.device, end.pd, &end.buffer, Access::LOCAL_WRITE | Access::MW_BIND)
+fn bindable(end: &Host) -> Mr {
+    end.register(end.pd, Access::LOCAL_WRITE | Access::MW_BIND)
 }
 
 fn bind(mr: &Mr, window: Rkey, offset: u64, length: u64) -> Bind {
@@ -20,17 +18,9 @@ fn bind(mr: &Mr, window: Rkey, offset: u64, length: u64) -> Bind {
     Bind { window, new_rkey, region: mr.lkey, addr, length, access: REMOTE }
 }
 
-fn statuses(end: &End) -> Vec<(WcOpcode, WcStatus)> {
-    end.completions().iter().map(|c| (c.opcode, c.status)).collect()
-}
-
-fn counted(end: &End, counter: Counter) -> u64 {
-    end.device.counters().value(counter)
-}
-
 /// A fast-registration region of `end` for three scattered pages, of which the first begins in its
 /// middle.
-fn mapped(end: &End, page: usize) -> (Rkey, u64, u64) {
+fn mapped(end: &Host, page: usize) -> (Rkey, u64, u64) {
     let memory = end.device.memory();
     let key = memory.alloc_fast(end.pd, 8).unwrap();
     let parts = [
@@ -51,9 +41,9 @@ fn a_peer_uses_a_window_until_it_is_unbound() {
     let bound = inc_rkey(window);
     b.post(SendOp::BindMw(bind(&mr, window, 4096, 1000)), &[]);
     run(&a, &b, &wire);
-    assert_eq!(statuses(&b), [(WcOpcode::BindMw, WcStatus::Success)]);
+    assert_eq!(b.outcomes(), [(WcOpcode::BindMw, WcStatus::Success)]);
 
-    a.buffer.write(0, &pattern(1000)).unwrap();
+    a.write(0, &pattern(1000));
     let remote = Remote { addr: mr.iova + 4096, rkey: bound };
     a.post(SendOp::Write { remote }, &[a.sge(0, 1000)]);
     a.post(SendOp::Read { remote }, &[a.sge(5000, 1000)]);
@@ -62,19 +52,19 @@ fn a_peer_uses_a_window_until_it_is_unbound() {
         &[a.sge(9000, 8)],
     );
     run(&a, &b, &wire);
-    assert!(statuses(&a).iter().all(|(_, status)| status.is_success()));
+    assert!(a.outcomes().iter().all(|(_, status)| status.is_success()));
     assert_eq!(a.bytes(5000, 1000), pattern(1000));
 
     // Binding no bytes takes the binding away; the window lives on, with another key.
     let nothing = Bind { length: 0, ..bind(&mr, bound, 0, 0) };
     b.post(SendOp::BindMw(nothing), &[]);
     run(&a, &b, &wire);
-    assert_eq!(statuses(&b), [(WcOpcode::BindMw, WcStatus::Success)]);
+    assert_eq!(b.outcomes(), [(WcOpcode::BindMw, WcStatus::Success)]);
     b.device.memory().deregister(mr.lkey).expect("no window is bound to it any more");
     a.post(SendOp::Read { remote }, &[a.sge(5000, 8)]);
     run(&a, &b, &wire);
-    assert_eq!(statuses(&a), [(WcOpcode::RdmaRead, WcStatus::RemAccessErr)]);
-    assert_eq!(counted(&b, Counter::AccessStaleKey), 1);
+    assert_eq!(a.outcomes(), [(WcOpcode::RdmaRead, WcStatus::RemAccessErr)]);
+    assert_eq!(b.counter(Counter::AccessStaleKey), 1);
     b.device.memory().dealloc_mw(bound).unwrap();
 }
 
@@ -91,26 +81,19 @@ fn a_type_2_window_is_its_queue_pairs_alone_and_ends_with_it() {
         &[],
     );
     run(&a, &b, &wire);
-    assert_eq!(statuses(&b), [(WcOpcode::BindMw, WcStatus::Success)]);
+    assert_eq!(b.outcomes(), [(WcOpcode::BindMw, WcStatus::Success)]);
     assert!(matches!(
         memory.deregister(mr.lkey),
-        Err(urxe_memory::DeregMrError::Busy { windows: 1, .. })
+        Err(urxe_stack::memory::DeregMrError::Busy { windows: 1, .. })
     ));
 
-    let (qp_a, qp_b) = (create_qp(&a.device, a.pd, &a.cq), create_qp(&b.device, b.pd, &b.cq));
-    a.connect_qp(qp_a, qp_b.qpn(), B);
-    b.connect_qp(qp_b, qp_a.qpn(), A);
-    a.buffer.write(0, b"through the right queue pair").unwrap();
+    let (qp_a, _) = connect_another(&a, &b);
+    a.write(0, b"through the right queue pair");
     let remote = Remote { addr: 0, rkey: bound };
     a.post(SendOp::Write { remote }, &[a.sge(0, 28)]);
-    let other = SendRequest {
-        wr_id: 8,
-        op: SendOp::Write { remote: Remote { addr: 32, ..remote } },
-        to: Destination::Peer,
-        flags: SendFlags::SIGNALED,
-        payload: Payload::Sges(&[a.sge(0, 8)]),
-    };
-    a.device.post_send(Time::ZERO, qp_a, &[other]).unwrap();
+    let (other, sges) = (Remote { addr: 32, ..remote }, [a.sge(0, 8)]);
+    let other = SendRequest { wr_id: 8, ..request(SendOp::Write { remote: other }, &sges) };
+    a.post_request(qp_a, &other).unwrap();
     run(&a, &b, &wire);
     let mut done = a.completions();
     done.sort_by_key(|c| c.wr_id);
@@ -120,7 +103,7 @@ fn a_type_2_window_is_its_queue_pairs_alone_and_ends_with_it() {
     );
     assert_eq!(b.bytes(128, 64)[..28], *b"through the right queue pair");
     assert_eq!(b.bytes(160, 8), [0; 8]);
-    assert_eq!(counted(&b, Counter::AccessWrongQp), 1);
+    assert_eq!(b.counter(Counter::AccessWrongQp), 1);
 
     b.device.destroy_qp(Time::ZERO, b.qp).unwrap();
     memory.deregister(mr.lkey).expect("the window went free with its queue pair");
@@ -133,13 +116,13 @@ fn windows_of_another_domain_are_refused_to_bind_and_to_use() {
     let memory = b.device.memory();
     let stranger = b.device.alloc_pd().unwrap();
     let foreign = memory.alloc_mw(stranger, MwType::Type1).unwrap();
-    let theirs = register(&b.device, stranger, &b.buffer, Access::LOCAL_WRITE | Access::MW_BIND);
+    let theirs = b.register(stranger, Access::LOCAL_WRITE | Access::MW_BIND);
     // Bound by a queue pair of its own domain, as far as the table is concerned.
     let key = memory.bind(&bind(&theirs, foreign, 0, 100), stranger.into()).unwrap();
     a.post(SendOp::Write { remote: Remote { addr: theirs.iova, rkey: key } }, &[a.sge(0, 8)]);
     run(&a, &b, &wire);
-    assert_eq!(statuses(&a), [(WcOpcode::RdmaWrite, WcStatus::RemAccessErr)]);
-    assert_eq!(counted(&b, Counter::AccessWrongPd), 1);
+    assert_eq!(a.outcomes(), [(WcOpcode::RdmaWrite, WcStatus::RemAccessErr)]);
+    assert_eq!(b.counter(Counter::AccessWrongPd), 1);
     assert_eq!(
         b.device.dealloc_pd(stranger),
         Err(DeallocPdError::Busy { qps: 0, srqs: 0, ahs: 0, cqs: 0, mrs: 2, parents: 0 })
@@ -151,8 +134,8 @@ fn windows_of_another_domain_are_refused_to_bind_and_to_use() {
     b.post(SendOp::Send, &[]);
     run(&a, &b, &wire);
     let flushed = (WcOpcode::Send, WcStatus::WrFlushErr);
-    assert_eq!(statuses(&b), [(WcOpcode::BindMw, WcStatus::MwBindErr), flushed]);
-    assert_eq!(b.device.query_qp(b.qp).unwrap().qp_state, QpState::Err);
+    assert_eq!(b.outcomes(), [(WcOpcode::BindMw, WcStatus::MwBindErr), flushed]);
+    assert_eq!(b.state(b.qp), QpState::Err);
 }
 
 /// IBTA C9-90.
@@ -164,15 +147,15 @@ fn a_peer_reads_and_writes_scattered_pages_and_takes_the_key_away() {
     let first = inc_rkey(key);
     b.post(SendOp::RegMr { key: first, access: Access::LOCAL_WRITE | REMOTE }, &[]);
     run(&a, &b, &wire);
-    assert_eq!(statuses(&b), [(WcOpcode::RegMr, WcStatus::Success)]);
+    assert_eq!(b.outcomes(), [(WcOpcode::RegMr, WcStatus::Success)]);
 
     let data = pattern(len as usize);
-    a.buffer.write(0, &data).unwrap();
+    a.write(0, &data);
     let remote = Remote { addr: iova, rkey: first };
     a.post(SendOp::Write { remote }, &[a.sge(0, len as u32)]);
     a.post(SendOp::Read { remote }, &[a.sge(500_000, len as u32)]);
     run(&a, &b, &wire);
-    assert!(statuses(&a).iter().all(|(_, status)| status.is_success()));
+    assert!(a.outcomes().iter().all(|(_, status)| status.is_success()));
     assert_eq!(a.bytes(500_000, len as usize), data);
     let pieces = [(2 * page + page / 2, page / 2), (7 * page, page), (5 * page, 100)];
     let there: Vec<u8> = pieces.iter().flat_map(|(at, len)| b.bytes(*at, *len)).collect();
@@ -183,7 +166,7 @@ fn a_peer_reads_and_writes_scattered_pages_and_takes_the_key_away() {
         "what lies between stays"
     );
 
-    b.device.post_recv(Time::ZERO, b.qp, &[RecvRequest { wr_id: 9, sges: &[] }]).unwrap();
+    b.post_recv(9, &[]);
     a.post(SendOp::SendInvalidate { rkey: first }, &[]);
     run(&a, &b, &wire);
     let received = b.completions();
@@ -191,19 +174,19 @@ fn a_peer_reads_and_writes_scattered_pages_and_takes_the_key_away() {
         (received[0].status, received[0].invalidated_rkey()),
         (WcStatus::Success, Some(first))
     );
-    assert_eq!(statuses(&a), [(WcOpcode::Send, WcStatus::Success)]);
+    assert_eq!(a.outcomes(), [(WcOpcode::Send, WcStatus::Success)]);
 
     // Registered anew with the next key, for the same pages: the former key is stale.
     b.post(SendOp::RegMr { key: inc_rkey(first), access: Access::LOCAL_WRITE | REMOTE }, &[]);
     run(&a, &b, &wire);
-    assert_eq!(statuses(&b), [(WcOpcode::RegMr, WcStatus::Success)]);
+    assert_eq!(b.outcomes(), [(WcOpcode::RegMr, WcStatus::Success)]);
     a.post(SendOp::Read { remote: Remote { rkey: inc_rkey(first), ..remote } }, &[a.sge(0, 8)]);
     a.post(SendOp::Write { remote }, &[a.sge(0, 8)]);
     run(&a, &b, &wire);
     let expected =
         [(WcOpcode::RdmaRead, WcStatus::Success), (WcOpcode::RdmaWrite, WcStatus::RemAccessErr)];
-    assert_eq!(statuses(&a), expected);
-    assert_eq!(counted(&b, Counter::AccessStaleKey), 1);
+    assert_eq!(a.outcomes(), expected);
+    assert_eq!(b.counter(Counter::AccessStaleKey), 1);
     b.device.memory().deregister(Lkey(key.0)).unwrap();
 }
 
@@ -214,16 +197,11 @@ fn the_owner_sends_from_and_receives_into_scattered_pages() {
     let access = Access::LOCAL_WRITE;
     a.post(SendOp::RegMr { key, access }, &[]);
     let sge = Sge { addr: iova, length: len as u32, lkey: Lkey(key.0) };
-    b.buffer.write(0, &pattern(len as usize)).unwrap();
+    b.write(0, &pattern(len as usize));
     a.post(SendOp::Read { remote: b.remote(0) }, &[sge]);
-    let fenced = SendRequest {
-        wr_id: 1,
-        op: SendOp::Write { remote: b.remote(100_000) },
-        to: Destination::Peer,
-        flags: SendFlags::FENCE,
-        payload: Payload::Sges(&[sge]),
-    };
-    a.device.post_send(Time::ZERO, a.qp, &[fenced]).unwrap();
+    let (write, sges) = (SendOp::Write { remote: b.remote(100_000) }, [sge]);
+    let fenced = SendRequest { flags: SendFlags::FENCE, ..request(write, &sges) };
+    a.post_request(a.qp, &fenced).unwrap();
     a.post(SendOp::LocalInv { rkey: key }, &[]);
     a.post(SendOp::Write { remote: b.remote(0) }, &[sge]);
     run(&a, &b, &wire);
@@ -233,13 +211,13 @@ fn the_owner_sends_from_and_receives_into_scattered_pages() {
         (WcOpcode::LocalInv, WcStatus::Success),
         (WcOpcode::RdmaWrite, WcStatus::LocProtErr),
     ];
-    assert_eq!(statuses(&a), expected);
+    assert_eq!(a.outcomes(), expected);
     assert_eq!(b.bytes(100_000, len as usize), pattern(len as usize));
 }
 
 #[test]
 fn an_invalidation_that_the_key_does_not_allow_is_refused_and_counted() {
-    type Make = fn(&End) -> Rkey;
+    type Make = fn(&Host) -> Rkey;
     let cases: [(&str, Make); 5] = [
         ("an ordinary region", |b| b.mr.rkey),
         ("a free region", |b| b.device.memory().alloc_fast(b.pd, 1).unwrap()),
@@ -259,17 +237,17 @@ fn an_invalidation_that_the_key_does_not_allow_is_refused_and_counted() {
     for (what, make) in cases {
         let (a, b, wire) = pair();
         let rkey = make(&b);
-        b.device.post_recv(Time::ZERO, b.qp, &[RecvRequest { wr_id: 9, sges: &[] }]).unwrap();
+        b.post_recv(9, &[]);
         a.post(SendOp::SendInvalidate { rkey }, &[]);
         run(&a, &b, &wire);
-        assert_eq!(statuses(&a), [(WcOpcode::Send, WcStatus::RemInvReqErr)], "{what}");
-        assert_eq!(counted(&b, Counter::InvalidateRefused), 1, "{what}");
+        assert_eq!(a.outcomes(), [(WcOpcode::Send, WcStatus::RemInvReqErr)], "{what}");
+        assert_eq!(b.counter(Counter::InvalidateRefused), 1, "{what}");
     }
 }
 
 #[test]
 fn going_back_carries_nothing_out_twice_and_completions_keep_their_order() {
-    let mut peer = Peer::new();
+    let peer = Peer::new();
     let mr = bindable(&peer.end);
     let window = peer.end.device.memory().alloc_mw(peer.end.pd, MwType::Type2).unwrap();
     peer.end.post(SendOp::Send, &[peer.end.sge(0, 8)]);
@@ -277,7 +255,7 @@ fn going_back_carries_nothing_out_twice_and_completions_keep_their_order() {
     peer.end.post(SendOp::Send, &[peer.end.sge(0, 8)]);
     let sends = [(Opcode::RcSendOnly, 0, None), (Opcode::RcSendOnly, 1, None)];
     assert_eq!(peer.sent(), sends);
-    assert_eq!(statuses(&peer.end), [], "the bind waits for the SEND before it to complete");
+    assert_eq!(peer.end.outcomes(), [], "the bind waits for the SEND before it to complete");
     for _ in 0..3 {
         // A type 2 window that is bound cannot be bound once more, so doing it twice would fail.
         peer.answer(0, Syndrome::Nak(NakCode::PsnSequence));
@@ -286,11 +264,11 @@ fn going_back_carries_nothing_out_twice_and_completions_keep_their_order() {
     }
     peer.answer(0, Syndrome::ACK);
     assert_eq!(
-        statuses(&peer.end),
+        peer.end.outcomes(),
         [(WcOpcode::Send, WcStatus::Success), (WcOpcode::BindMw, WcStatus::Success)]
     );
     peer.answer(1, Syndrome::ACK);
-    assert_eq!(statuses(&peer.end), [(WcOpcode::Send, WcStatus::Success)]);
+    assert_eq!(peer.end.outcomes(), [(WcOpcode::Send, WcStatus::Success)]);
     assert_eq!(peer.state(), QpState::Rts);
 }
 
@@ -311,7 +289,7 @@ fn a_local_invalidate_waits_for_everything_before_it() {
     peer.answer(0, Syndrome::ACK);
     assert_eq!(peer.sent(), [(Opcode::RcSendOnly, 1, None)]);
     assert_eq!(end.device.memory().query_fast(key), Some((8, false)));
-    let done: Vec<_> = statuses(end).iter().map(|(opcode, _)| *opcode).collect();
+    let done: Vec<_> = end.outcomes().iter().map(|(opcode, _)| *opcode).collect();
     assert_eq!(done, [WcOpcode::RegMr, WcOpcode::Send, WcOpcode::LocalInv]);
 }
 
@@ -321,19 +299,11 @@ fn fenced_binds_wait_for_reads_and_draining_begins_none() {
     let end = &peer.end;
     let mr = bindable(end);
     let window = end.device.memory().alloc_mw(end.pd, MwType::Type1).unwrap();
-    let request = |op, flags| SendRequest {
-        wr_id: 3,
-        op,
-        to: Destination::Peer,
-        flags,
-        payload: Payload::Sges(&[]),
-    };
     let read = SendOp::Read { remote: Remote { addr: 0, rkey: Rkey(1) } };
     let fenced = SendOp::BindMw(bind(&mr, window, 0, 8));
-    let (signaled, fence) = (SendFlags::SIGNALED, SendFlags::SIGNALED | SendFlags::FENCE);
-    end.device
-        .post_send(Time::ZERO, end.qp, &[request(read, signaled), request(fenced, fence)])
-        .unwrap();
+    let flags = SendFlags::SIGNALED | SendFlags::FENCE;
+    let both = [request(read, &[]), SendRequest { flags, ..request(fenced, &[]) }];
+    end.device.post_send(Time::ZERO, end.qp, &both).unwrap();
     assert_eq!(peer.sent(), [(Opcode::RcReadRequest, 0, None)]);
     assert!(end.device.memory().deregister(mr.lkey).is_ok(), "nothing is bound to it yet");
 
@@ -341,12 +311,12 @@ fn fenced_binds_wait_for_reads_and_draining_begins_none() {
     let end = &peer.end;
     let mr = bindable(end);
     let window = end.device.memory().alloc_mw(end.pd, MwType::Type1).unwrap();
-    peer.modify(QpAttr { qp_state: QpState::Sqd, ..QpAttr::default() }, QpAttrMask::STATE);
+    peer.modify(state(QpState::Sqd), QpAttrMask::STATE);
     end.post(SendOp::BindMw(bind(&mr, window, 0, 8)), &[]);
-    assert_eq!((peer.sent(), statuses(end)), (vec![], vec![]));
-    peer.modify(QpAttr { qp_state: QpState::Rts, ..QpAttr::default() }, QpAttrMask::STATE);
+    assert_eq!((peer.sent(), end.outcomes()), (vec![], vec![]));
+    peer.modify(state(QpState::Rts), QpAttrMask::STATE);
     assert_eq!(peer.sent(), []);
-    assert_eq!(statuses(end), [(WcOpcode::BindMw, WcStatus::Success)]);
+    assert_eq!(end.outcomes(), [(WcOpcode::BindMw, WcStatus::Success)]);
     assert!(end.device.memory().deregister(mr.lkey).is_err());
 }
 
@@ -358,19 +328,19 @@ fn what_fails_locally_waits_its_turn_and_flushes_the_rest() {
     end.post(SendOp::RegMr { key: end.mr.rkey, access: Access::REMOTE_READ }, &[]);
     end.post(SendOp::Send, &[end.sge(0, 8)]);
     assert_eq!(peer.sent(), [(Opcode::RcSendOnly, 0, None)]);
-    assert_eq!(statuses(end), []);
+    assert_eq!(end.outcomes(), []);
     peer.answer(0, Syndrome::ACK);
     let expected = [
         (WcOpcode::Send, WcStatus::Success),
         (WcOpcode::RegMr, WcStatus::LocQpOpErr),
         (WcOpcode::Send, WcStatus::WrFlushErr),
     ];
-    assert_eq!(statuses(end), expected);
+    assert_eq!(end.outcomes(), expected);
     assert_eq!(peer.state(), QpState::Err);
     assert_eq!(peer.events(), [] as [QpEventType; 0]);
-    assert_eq!(counted(end, Counter::LocalOpRefused), 1);
+    assert_eq!(end.counter(Counter::LocalOpRefused), 1);
     end.post(SendOp::LocalInv { rkey: end.mr.rkey }, &[]);
-    assert_eq!(statuses(end), [(WcOpcode::LocalInv, WcStatus::WrFlushErr)]);
+    assert_eq!(end.outcomes(), [(WcOpcode::LocalInv, WcStatus::WrFlushErr)]);
 }
 
 #[test]
@@ -379,22 +349,20 @@ fn unsignalled_ones_make_no_completion_and_data_is_refused() {
     let end = &peer.end;
     let (key, ..) = mapped(end, 4096);
     let op = SendOp::RegMr { key, access: Access::REMOTE_READ };
-    let flags = SendFlags::empty();
-    let request =
-        SendRequest { wr_id: 3, op, to: Destination::Peer, flags, payload: Payload::Sges(&[]) };
-    end.device.post_send(Time::ZERO, end.qp, &[request]).unwrap();
-    assert_eq!((peer.sent(), statuses(end)), (vec![], vec![]));
+    let request = SendRequest { flags: SendFlags::empty(), ..request(op, &[]) };
+    end.post_request(end.qp, &request).unwrap();
+    assert_eq!((peer.sent(), end.outcomes()), (vec![], vec![]));
     assert_eq!(end.device.memory().query_fast(key), Some((8, true)));
     let with_data = SendRequest { payload: Payload::Sges(&[end.sge(0, 8)]), ..request };
-    let refused = end.device.post_send(Time::ZERO, end.qp, &[with_data]).unwrap_err();
-    assert_eq!(refused, (0, crate::qp::wr::PostError::NoData { given: 8 }));
+    let refused = end.post_request(end.qp, &with_data).unwrap_err();
+    assert_eq!(refused, urxe_stack::qp::wr::PostError::NoData { given: 8 });
 }
 
 #[test]
 fn a_page_that_is_gone_is_a_remote_access_error_or_a_local_protection_error() {
     // A multiple of every page size there is.
     let page = 1 << 16;
-    let shrinking = |end: &End| {
+    let shrinking = |end: &Host| {
         let file = rustix::fs::memfd_create("shrinking", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 2 * page as u64).unwrap();
         let buffer = Arc::new(Buffer::of_file(&file, 0, 2 * page).unwrap());
@@ -416,20 +384,20 @@ fn a_page_that_is_gone_is_a_remote_access_error_or_a_local_protection_error() {
         a.post(op(remote), &[a.sge(0, 8)]);
         a.post(op(Remote { addr: page as u64, ..remote }), &[a.sge(0, 8)]);
         run(&a, &b, &wire);
-        let done: Vec<_> = a.completions().iter().map(|c| c.status).collect();
+        let done = a.statuses();
         assert_eq!(done, [WcStatus::Success, WcStatus::RemAccessErr]);
-        assert_eq!(counted(&b, Counter::AccessNotMapped), 1);
+        assert_eq!(b.counter(Counter::AccessNotMapped), 1);
     }
     let (a, b, wire) = pair();
     let local = Sge { addr: page as u64, length: 8, lkey: shrinking(&a).lkey };
     a.post(SendOp::Write { remote: b.remote(0) }, &[local]);
     run(&a, &b, &wire);
-    assert_eq!(statuses(&a), [(WcOpcode::RdmaWrite, WcStatus::LocProtErr)]);
+    assert_eq!(a.outcomes(), [(WcOpcode::RdmaWrite, WcStatus::LocProtErr)]);
     let (a, b, wire) = pair();
     let local = Sge { addr: page as u64, length: 8, lkey: shrinking(&b).lkey };
-    b.device.post_recv(Time::ZERO, b.qp, &[RecvRequest { wr_id: 9, sges: &[local] }]).unwrap();
+    b.post_recv(9, &[local]);
     a.post(SendOp::Send, &[a.sge(0, 8)]);
     run(&a, &b, &wire);
-    assert_eq!(statuses(&b), [(WcOpcode::Recv, WcStatus::LocProtErr)]);
-    assert_eq!(statuses(&a), [(WcOpcode::Send, WcStatus::RemOpErr)]);
+    assert_eq!(b.outcomes(), [(WcOpcode::Recv, WcStatus::LocProtErr)]);
+    assert_eq!(a.outcomes(), [(WcOpcode::Send, WcStatus::RemOpErr)]);
 }

@@ -1,0 +1,85 @@
+//! Queue pairs that share a path, leave it or fail on it: none of the others may be left waiting.
+
+use super::bursts::{Sender, number};
+use super::*;
+
+/// The message that the window stops: one burst, which is not sent by halves.
+const WAITING_PACKETS: u32 = 32;
+
+/// How many packets of this queue pair leave now.
+fn sent_by(two: &Sender, nr: u32) -> usize {
+    two.runs().concat().iter().filter(|(by, _)| *by == nr).count()
+}
+
+/// Two queue pairs with one peer, which answers nothing. The first fills the window, so that the
+/// second must wait.
+fn blocked() -> Sender {
+    let two = Sender::new(2);
+    two.post(0, SendOp::Send, 1 << 20);
+    assert!(sent_by(&two, 0) > 50);
+    two.post(1, SendOp::Send, WAITING_PACKETS * 1024);
+    assert_eq!(sent_by(&two, 1), 0, "the window is full");
+    two
+}
+
+#[test]
+fn a_reset_lets_go_of_the_window_for_others() {
+    let two = blocked();
+    two.go_to(0, QpState::Reset);
+    assert_eq!(sent_by(&two, 1), WAITING_PACKETS as usize);
+}
+
+#[test]
+fn an_error_lets_go_of_the_window_for_others() {
+    let two = blocked();
+    two.go_to(0, QpState::Err);
+    assert_eq!(sent_by(&two, 1), WAITING_PACKETS as usize);
+}
+
+#[test]
+fn a_destroyed_queue_pair_lets_go_of_the_window_for_others() {
+    let two = blocked();
+    two.end.device.destroy_qp(Time::ZERO, two.qps[0]).unwrap();
+    assert_eq!(sent_by(&two, 1), WAITING_PACKETS as usize);
+}
+
+#[test]
+fn giving_up_lets_go_of_the_window_for_others() {
+    let two = blocked();
+    while two.state(0) == QpState::Rts {
+        let now = two.end.device.next_deadline().unwrap();
+        two.end.clock.set(now);
+        two.end.device.handle_timeouts(now);
+        if two.state(0) == QpState::Rts {
+            assert_eq!(sent_by(&two, 1), 0, "it is sent again before others");
+        }
+    }
+    assert_eq!(sent_by(&two, 1), WAITING_PACKETS as usize);
+}
+
+#[test]
+fn a_listed_queue_pair_that_moves_is_listed_on_its_new_path() {
+    let two = Sender::new(2);
+    let other = Ipv4Addr::new(10, 0, 0, 3);
+    two.go_to(1, QpState::Reset);
+    two.end.connect_qp(two.qps[1], number(1), other);
+    assert_eq!(sent_by(&two, 1), 0);
+    // Listed on the path to `other`, which it leaves before anything is sent.
+    two.post(1, SendOp::Send, 1);
+    two.go_to(1, QpState::Reset);
+    two.end.connect_qp(two.qps[1], number(1), B);
+    two.post(1, SendOp::Send, 1);
+    assert_eq!(sent_by(&two, 1), 1);
+}
+
+#[test]
+fn nothing_stays_charged_when_everything_is_gone() {
+    let two = blocked();
+    two.post(1, SendOp::Read { remote: two.end.remote(0) }, 50_000);
+    two.go_to(0, QpState::Reset);
+    sent_by(&two, 1);
+    let (requests, reads) = two.end.device.bytes_in_flight();
+    assert!(requests > 0 && reads > 50_000, "{requests} and {reads} bytes");
+    two.end.device.destroy_qp(Time::ZERO, two.qps[1]).unwrap();
+    assert_eq!(two.end.device.bytes_in_flight(), (0, 0));
+}
