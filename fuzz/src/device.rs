@@ -19,8 +19,8 @@
 mod judge;
 mod packets;
 mod plan;
+mod scenario;
 mod services;
-mod world;
 
 use arbitrary::{Arbitrary, Unstructured};
 
@@ -30,7 +30,7 @@ pub use self::plan::Plan;
 pub fn run(bytes: &[u8]) {
     let mut input = Unstructured::new(bytes);
     if let Ok(plan) = Plan::arbitrary(&mut input) {
-        world::World::new(&plan.setup).play(&plan.steps);
+        scenario::Scenario::new(&plan.setup).play(&plan.steps);
     }
 }
 
@@ -40,7 +40,7 @@ mod tests {
     use urxe_stack::qp::attr::QpState;
 
     use super::plan::{Packet, Place, Setup, Step};
-    use super::world::World;
+    use super::scenario::Scenario;
     use crate::headers::Values;
 
     fn setup(choice: u8) -> Setup {
@@ -65,15 +65,15 @@ mod tests {
     #[test]
     fn queue_pairs_of_every_service_come_up() {
         for choice in 0..32 {
-            let world = World::new(&setup(choice));
-            assert_eq!(world.states(), [Some(QpState::Rts); 3], "{choice}");
-            world.play(&[]);
+            let scenario = Scenario::new(&setup(choice));
+            assert_eq!(scenario.states(), [Some(QpState::Rts); 3], "{choice}");
+            scenario.play(&[]);
         }
     }
 
     #[test]
     fn what_comes_to_a_group_is_for_its_members() {
-        let mut world = World::new(&setup(23));
+        let mut scenario = Scenario::new(&setup(23));
         let place = Place { region: 0, offset: 0, length: 500 };
         // 20 bytes with the first opcode of UD, to the first group.
         let packet = || {
@@ -91,20 +91,20 @@ mod tests {
         };
         let join = |qp| Step::Modify { qp, how: 224, value: 0 };
         for qp in 0..3 {
-            world.step(&Step::PostRecv { qp, count: 0, place, second: None });
+            scenario.step(&Step::PostRecv { qp, count: 0, place, second: None });
         }
-        world.step(&packet());
-        assert_eq!((world.counter(Counter::DropNoGroup), world.receives()), (1, 3));
-        world.step(&join(0));
-        world.step(&join(2));
-        world.step(&packet());
-        world.step(&Step::Poll);
-        assert_eq!((world.counter(Counter::DropNoGroup), world.receives()), (1, 1));
-        world.step(&join(0));
-        world.step(&join(2));
-        world.step(&packet());
-        assert_eq!(world.counter(Counter::DropNoGroup), 2);
-        world.step(&join(1));
-        world.play(&[packet()]);
+        scenario.step(&packet());
+        assert_eq!((scenario.counter(Counter::DropNoGroup), scenario.receives()), (1, 3));
+        scenario.step(&join(0));
+        scenario.step(&join(2));
+        scenario.step(&packet());
+        scenario.step(&Step::Poll);
+        assert_eq!((scenario.counter(Counter::DropNoGroup), scenario.receives()), (1, 1));
+        scenario.step(&join(0));
+        scenario.step(&join(2));
+        scenario.step(&packet());
+        assert_eq!(scenario.counter(Counter::DropNoGroup), 2);
+        scenario.step(&join(1));
+        scenario.play(&[packet()]);
     }
 }

@@ -3,16 +3,16 @@
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
-use urxe_stack::port::Datagrams;
-use urxe_wire::packet::{MAX_PACKET_LEN, MAX_PAYLOAD};
+use urxe_test_support::wire::Carried;
+use urxe_wire::packet::{ICRC_LEN, MAX_PACKET_LEN, MAX_PAYLOAD};
 use urxe_wire::{
     Aeth, Bth, Deth, Ext, HeaderSet, IcrcSeed, Kind, Msn, Opcode, PKey, PacketRepr, PacketView,
     PayloadRule, Psn, Qpn, ROCE_PORT, Service, Syndrome, XrcEth,
 };
 
 use super::plan::Packet;
+use super::scenario::Scenario;
 use super::services::{GROUPS, QKEY};
-use super::world::World;
 use crate::headers::ext;
 
 /// The services of queue pairs.
@@ -21,7 +21,7 @@ const SERVICES: [Service; 4] = [Service::Rc, Service::Uc, Service::Ud, Service::
 /// A request that the device sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// By which queue pair (its place in the world).
+    /// By which queue pair (its place in the scenario).
     pub qp: usize,
     /// Its opcode.
     pub opcode: Opcode,
@@ -31,45 +31,44 @@ pub struct Request {
     pub dma_len: u32,
 }
 
-/// A packet, or several of equal size, from BTH to ICRC, and their addresses.
-pub struct Built {
-    pub from: IpAddr,
-    /// The device's address, or a group.
-    pub to: IpAddr,
-    pub bytes: Vec<u8>,
+/// This packet with an ICRC, right unless `broken`.
+pub fn with_icrc(
+    from: IpAddr,
+    to: IpAddr,
+    mut bytes: Vec<u8>,
+    identification: u16,
+    broken: bool,
+) -> Carried {
+    let end = bytes.len();
+    bytes.resize(end + ICRC_LEN, 0);
+    let segment_size = bytes.len();
+    let mut packet = Carried::new(from, to, bytes, segment_size);
+    packet.icrc_seed().append(identification, &mut packet.bytes, end).expect("there is room");
+    if broken {
+        packet.bytes[end] ^= 1;
+    }
+    packet
 }
 
-impl Built {
-    /// These bytes and an ICRC, right unless `broken`.
-    pub fn with_icrc(mut self, identification: u16, broken: bool) -> Self {
-        let end = self.bytes.len();
-        self.bytes.resize(end + 4, 0);
-        let seed = IcrcSeed::new(self.from, ROCE_PORT, self.to, ROCE_PORT).expect("one family");
-        seed.append(identification, &mut self.bytes, end).expect("there is room");
-        if broken {
-            self.bytes[end] ^= 1;
-        }
-        self
-    }
-
-    /// The datagram that holds packets of equal size.
-    pub fn datagrams(&self, segment_size: usize) -> Datagrams<'_> {
-        Datagrams {
-            from: self.from,
-            from_port: ROCE_PORT,
-            to: self.to,
-            bytes: &self.bytes,
-            segment_size,
-            traffic_class: 0,
-            hop_limit: 64,
-        }
-    }
+/// A packet of these headers.
+fn emit(
+    from: IpAddr,
+    to: IpAddr,
+    repr: &PacketRepr,
+    payload: &[u8],
+    identification: u16,
+    broken: bool,
+) -> Carried {
+    let mut bytes = vec![0; MAX_PACKET_LEN];
+    let end = repr.emit(payload, &mut bytes).expect("headers are the opcode's");
+    bytes.truncate(end);
+    with_icrc(from, to, bytes, identification, broken)
 }
 
 /// A packet of the plan. Its flags: 0 A, 1 SE, 2 F, 3 B, 4 M; all of 5 to 7 break the ICRC, of 8 to
 /// 10 the P_Key, of 11 to 13 the source address, 14 and 15 the QPN.
-pub fn build(world: &World, packet: &Packet, identification: u16) -> Built {
-    let qp = world.qp_of(packet.qp);
+pub fn build(scenario: &Scenario, packet: &Packet, identification: u16) -> Carried {
+    let qp = scenario.qp_of(packet.qp);
     static ALL: LazyLock<Vec<Opcode>> = LazyLock::new(|| Opcode::all().collect());
     static BY_SERVICE: LazyLock<[Vec<Opcode>; 4]> = LazyLock::new(|| {
         SERVICES.map(|service| Opcode::all().filter(|o| o.info().service == service).collect())
@@ -93,8 +92,8 @@ pub fn build(world: &World, packet: &Packet, identification: u16) -> Built {
     // One in eight goes to a group, or says so.
     let (to, is_for_group) = match packet.values.compare >> 3 & 0x3f {
         odd @ 0..8 => (GROUPS[odd as usize % GROUPS.len()], odd != 7),
-        8 => (world.address(), true),
-        _ => (world.address(), false),
+        8 => (scenario.address(), true),
+        _ => (scenario.address(), false),
     };
     let qpn = match is_for_group {
         _ if all(0xc000) => Qpn::masked(packet.values.msn),
@@ -108,7 +107,7 @@ pub fn build(world: &World, packet: &Packet, identification: u16) -> Built {
         bth.pkey = PKey(packet.values.rkey as u16);
     }
 
-    let mtu = world.mtu;
+    let mtu = scenario.mtu;
     let len = match info.payload {
         PayloadRule::None => 0,
         PayloadRule::Exactly(n) => usize::from(n),
@@ -122,7 +121,7 @@ pub fn build(world: &World, packet: &Packet, identification: u16) -> Built {
     };
     let payload = vec![packet.payload ^ 0x5c; len.min(MAX_PAYLOAD)];
     let mut values = packet.values;
-    let (addr, length, key) = world.remote(packet.place);
+    let (addr, length, key) = scenario.remote(packet.place);
     (values.va, values.rkey) = (addr, key);
     values.dma_len = match (packet.own_length, info.position.is_end()) {
         (true, _) => length,
@@ -133,7 +132,7 @@ pub fn build(world: &World, packet: &Packet, identification: u16) -> Built {
         }
     };
     let is_odd = packet.values.compare & 7 == 7;
-    let srq = if is_odd { qpn } else { Qpn::masked(world.xrc_srq()) };
+    let srq = if is_odd { qpn } else { Qpn::masked(scenario.xrc_srq()) };
     let xrceth = info.has(HeaderSet::XRCETH).then_some(XrcEth { srq });
     let ext = match ext(opcode, &values) {
         Ext::Deth(deth) if !is_odd => Ext::Deth(Deth { qkey: QKEY, ..deth }),
@@ -141,16 +140,18 @@ pub fn build(world: &World, packet: &Packet, identification: u16) -> Built {
         ext => ext,
     };
     let repr = PacketRepr { bth, xrceth, ext };
-    let from = if all(0x3800) { world.stranger() } else { qp.peer };
-    let mut bytes = vec![0; MAX_PACKET_LEN];
-    let end = repr.emit(&payload, &mut bytes).expect("headers are the opcode's");
-    bytes.truncate(end);
-    Built { from, to, bytes }.with_icrc(identification, all(0x00e0))
+    let from = if all(0x3800) { scenario.stranger() } else { qp.peer };
+    emit(from, to, &repr, &payload, identification, all(0x00e0))
 }
 
 /// What a good peer answers, `skip` responses of a READ left out.
-pub fn answers(world: &World, request: &Request, acknowledge: bool, skip: u32) -> Vec<Built> {
-    let qp = &world.qps[request.qp];
+pub fn answers(
+    scenario: &Scenario,
+    request: &Request,
+    acknowledge: bool,
+    skip: u32,
+) -> Vec<Carried> {
+    let qp = &scenario.qps[request.qp];
     let Request { psn, dma_len, .. } = *request;
     let values = crate::headers::Values {
         syndrome: Syndrome::ACK.byte(),
@@ -159,54 +160,49 @@ pub fn answers(world: &World, request: &Request, acknowledge: bool, skip: u32) -
     };
     let packet = |opcode: Opcode, psn: Psn, len: usize| {
         let repr = PacketRepr::new(Bth::new(opcode, qp.qpn, psn), ext(opcode, &values));
-        let mut bytes = vec![0; MAX_PACKET_LEN];
-        let end = repr.emit(&vec![0x77; len], &mut bytes).expect("headers are the opcode's");
-        bytes.truncate(end);
-        Built { from: qp.peer, to: world.address(), bytes }.with_icrc(0, false)
+        emit(qp.peer, scenario.address(), &repr, &vec![0x77; len], 0, false)
     };
     match request.opcode.info().kind {
         Kind::ReadRequest if !acknowledge => {
-            let count = dma_len.div_ceil(world.mtu as u32).max(1);
+            let count = dma_len.div_ceil(scenario.mtu as u32).max(1);
             // A few at a time: another step brings the rest.
             (skip.min(count)..count.min(skip + 16))
                 .map(|i| {
-                    let left = dma_len - i * world.mtu as u32;
+                    let left = dma_len - i * scenario.mtu as u32;
                     let opcode = match (i == 0, i + 1 == count) {
                         (true, true) => Opcode::RcReadResponseOnly,
                         (true, false) => Opcode::RcReadResponseFirst,
                         (false, false) => Opcode::RcReadResponseMiddle,
                         (false, true) => Opcode::RcReadResponseLast,
                     };
-                    packet(opcode, psn.add(i), (left as usize).min(world.mtu))
+                    packet(opcode, psn.add(i), (left as usize).min(scenario.mtu))
                 })
                 .collect()
         }
         Kind::CompareSwap | Kind::FetchAdd if !acknowledge => {
             vec![packet(Opcode::RcAtomicAcknowledge, psn, 0)]
         }
-        _ => vec![acknowledgement(world, request, Syndrome::ACK.byte())],
+        _ => vec![acknowledgement(scenario, request, Syndrome::ACK.byte())],
     }
 }
 
 /// An acknowledgement with this syndrome.
-pub fn acknowledgement(world: &World, request: &Request, syndrome: u8) -> Built {
-    let qp = &world.qps[request.qp];
+pub fn acknowledgement(scenario: &Scenario, request: &Request, syndrome: u8) -> Carried {
+    let qp = &scenario.qps[request.qp];
     let aeth = Aeth { syndrome: Syndrome::from_byte(syndrome), msn: Msn::masked(0) };
     let bth = Bth::new(Opcode::RcAcknowledge, qp.qpn, request.psn);
-    let mut bytes = vec![0; 64];
-    let end = PacketRepr::new(bth, Ext::Aeth(aeth)).emit(&[], &mut bytes).expect("fits");
-    bytes.truncate(end);
-    Built { from: qp.peer, to: world.address(), bytes }.with_icrc(0, false)
+    let repr = PacketRepr::new(bth, Ext::Aeth(aeth));
+    emit(qp.peer, scenario.address(), &repr, &[], 0, false)
 }
 
 /// What the device sent: checks it, and notes what answers and further requests need to know.
-pub fn note_sent(world: &mut World, to: IpAddr, packet: &[u8], identification: u16) {
-    let seed = IcrcSeed::new(world.address(), ROCE_PORT, to, ROCE_PORT).expect("one family");
+pub fn note_sent(scenario: &mut Scenario, to: IpAddr, packet: &[u8], identification: u16) {
+    let seed = IcrcSeed::new(scenario.address(), ROCE_PORT, to, ROCE_PORT).expect("one family");
     let view = PacketView::parse(packet).expect("what is sent parses");
     let icrc = seed.icrc(identification, true, view.without_icrc());
     assert_eq!(icrc, view.icrc(), "the ICRC of what is sent");
     // A datagram knows the device's path MTU alone.
-    let mtu = if view.info().service == Service::Ud { MAX_PAYLOAD } else { world.mtu };
+    let mtu = if view.info().service == Service::Ud { MAX_PAYLOAD } else { scenario.mtu };
     assert!(view.payload_len() <= mtu, "no packet is longer than the MTU");
     assert_eq!(
         to.is_multicast(),
@@ -217,15 +213,15 @@ pub fn note_sent(world: &mut World, to: IpAddr, packet: &[u8], identification: u
         return;
     }
     // Every queue pair has a peer queue pair with a number of its own.
-    let Some(qp) = world.qps.iter().position(|qp| qp.dest_qpn == view.dest_qp()) else {
+    let Some(qp) = scenario.qps.iter().position(|qp| qp.dest_qpn == view.dest_qp()) else {
         panic!("sent to {}, which is no queue pair's peer", view.dest_qp());
     };
     if view.info().is_request {
         let dma_len = view.reth().map_or(0, |reth| reth.dma_len);
-        world.qps[qp].last_sent = view.psn();
-        world.requests.push(Request { qp, opcode: view.opcode(), psn: view.psn(), dma_len });
+        scenario.qps[qp].last_sent = view.psn();
+        scenario.requests.push(Request { qp, opcode: view.opcode(), psn: view.psn(), dma_len });
     } else if let Some(aeth) = view.aeth() {
-        world.qps[qp].expected = match aeth.syndrome {
+        scenario.qps[qp].expected = match aeth.syndrome {
             Syndrome::Ack(_) => view.psn().next(),
             _ => view.psn(),
         };

@@ -7,11 +7,12 @@ use urxe_stack::cq::Cq;
 use urxe_stack::device::{Device, QpHandle};
 use urxe_stack::memory::PdId;
 use urxe_stack::qp::QpInit;
-use urxe_stack::qp::attr::{AddressVector, QpCap, QpType};
+use urxe_stack::qp::attr::{QpCap, QpType};
 use urxe_stack::qp::wr::{AhHandle, Destination};
 use urxe_stack::srq::xrcd::{Xrcd, XrcdFlags};
 use urxe_stack::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
-use urxe_wire::{Gid, QKey, Qpn};
+use urxe_test_support::qp::{self, address_vector};
+use urxe_wire::{QKey, Qpn};
 
 /// The Q_Key of every datagram queue pair.
 pub const QKEY: QKey = QKey(0x0bad_cafe);
@@ -76,15 +77,7 @@ impl Shared {
         let ahs = peers
             .iter()
             .chain(&GROUPS)
-            .map(|peer| {
-                let attr = AddressVector {
-                    dgid: Gid::from_ip(*peer),
-                    is_global: true,
-                    port_num: 1,
-                    ..AddressVector::default()
-                };
-                device.create_ah(pd, &attr).expect("a good address")
-            })
+            .map(|peer| device.create_ah(pd, &address_vector(*peer)).expect("a good address"))
             .collect();
         Self { xrcd, srqs, ahs }
     }
@@ -105,21 +98,15 @@ impl Shared {
         if kind.qp_type == QpType::XrcRecv {
             return device.create_xrc_target(&self.xrcd).expect("there are many");
         }
-        let init = QpInit {
-            qp_type: kind.qp_type,
-            pd,
-            send_cq: Arc::clone(cq),
-            recv_cq: Arc::clone(cq),
-            srq: self.srq(kind).cloned(),
-            cap: QpCap {
-                max_send_wr: 24,
-                max_recv_wr: 9,
-                max_send_sge: 2,
-                max_recv_sge: 2,
-                max_inline_data: 64,
-            },
-            sq_sig_all,
+        let cap = QpCap {
+            max_send_wr: 24,
+            max_recv_wr: 9,
+            max_send_sge: 2,
+            max_recv_sge: 2,
+            max_inline_data: 64,
         };
+        let srq = self.srq(kind).cloned();
+        let init = QpInit { srq, cap, sq_sig_all, ..qp::init(kind.qp_type, pd, cq) };
         device.create_qp(&init).expect("there are many")
     }
 

@@ -37,7 +37,7 @@ impl Generator {
         self.rng.chance(Chance::from_percent(percent))
     }
 
-    /// The next operation, for a world that is as the model says.
+    /// The next operation, for a scenario that is as the model says.
     pub fn next(&mut self, model: &Model) -> Operation {
         let operation = self.any(model);
         match Self::waits_for(model, &operation) {

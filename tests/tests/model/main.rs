@@ -13,15 +13,15 @@ mod generate;
 mod keys;
 mod operation;
 mod outcomes;
+mod scenario;
 mod specification;
-mod world;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use operation::Operation;
 use outcomes::OUTCOMES;
+use scenario::Scenario;
 use specification::Forgets;
-use world::World;
 
 const OPERATIONS: u64 = 200_000;
 /// Verbs of one seed.
@@ -29,23 +29,23 @@ const PER_SEED: u64 = 2_000;
 
 /// Runs a seed; what was met, or what differed after which operations.
 fn run(seed: u64, forgets: Option<Forgets>) -> Result<(u64, BTreeMap<&'static str, u64>), String> {
-    let mut world = World::new(seed, forgets);
+    let mut scenario = Scenario::new(seed, forgets);
     let (mut done, mut last) = (0, VecDeque::new());
     while done < PER_SEED {
-        let operation: Operation = world.generator.next(&world.model);
+        let operation: Operation = scenario.generator.next(&scenario.model);
         done += operation.count();
         last.push_back(format!("{operation:?}"));
         if last.len() > 6 {
             last.pop_front();
         }
-        if let Err(difference) = world.step(&operation) {
+        if let Err(difference) = scenario.step(&operation) {
             let last = Vec::from(last).join("\n");
             return Err(format!(
                 "after {done} operations: {difference}\nthe last ones were\n{last}"
             ));
         }
     }
-    Ok((done, world.model.outcomes))
+    Ok((done, scenario.model.outcomes))
 }
 
 #[test]
@@ -98,9 +98,9 @@ fn a_model_without_one_of_its_rules_is_contradicted() {
 
 #[test]
 fn a_byte_that_changes_by_itself_is_found() {
-    let mut world = World::new(1, None);
+    let mut scenario = Scenario::new(1, None);
     let operation = Operation::ModifySrq { srq: 0, max_wr: None, limit: Some(0) };
-    assert_eq!(world.step(&operation), Ok(()));
-    world.damage();
-    assert!(world.step(&operation).is_err());
+    assert_eq!(scenario.step(&operation), Ok(()));
+    scenario.damage();
+    assert!(scenario.step(&operation).is_err());
 }

@@ -10,7 +10,7 @@ use crate::keys::Change;
 
 /// Bytes of each device's memory.
 pub const MEMORY: usize = 24 << 10;
-/// Path MTUs, one of which a world has: mostly so small that most messages have several packets.
+/// Path MTUs, one of which a scenario has: mostly so small that most messages have several packets.
 pub const MTUS: [PathMtu; 4] =
     [PathMtu::Mtu256, PathMtu::Mtu256, PathMtu::Mtu512, PathMtu::Mtu1024];
 /// The Q_Key of every datagram queue pair.
@@ -65,7 +65,7 @@ pub enum Arm {
     Solicited,
 }
 
-/// A queue pair of the world.
+/// A queue pair of the scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct QpPlan {
     pub device: usize,
@@ -116,7 +116,7 @@ pub const QPS: [QpPlan; 16] = [
     qp(1, 0, QpType::Ud, Source::Own, None, Access::empty()),
 ];
 
-/// A shared receive queue of the world.
+/// A shared receive queue of the scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct SrqPlan {
     pub device: usize,

@@ -117,7 +117,7 @@ impl Model {
             unpolled: BTreeSet::new(),
             armed: BTreeMap::new(),
             domains: vec![Domain { device: 1, file: Some(0), opens: 1 }],
-            members: Member::of_the_world(),
+            members: Member::of_the_scenario(),
             groups: Default::default(),
             violations: [0; 2],
             told: Vec::new(),
@@ -133,7 +133,7 @@ impl Model {
     }
 
     /// Carries an operation on queues out. Whether every request was accepted; those on keys are
-    /// the world's to tell.
+    /// the scenario's to tell.
     pub fn apply(&mut self, operation: &Operation) -> bool {
         match operation {
             Operation::Send { qp, list } => list.iter().all(|send| self.post_send(*qp, send)),

@@ -12,7 +12,7 @@ impl Generator {
     pub(super) fn xrc(&mut self, model: &Model) -> XrcCall {
         let open: Vec<usize> =
             (0..model.domains.len()).filter(|nr| model.domains[*nr].opens > 0).collect();
-        let first = Member::of_the_world().len();
+        let first = Member::of_the_scenario().len();
         let members: Vec<usize> =
             (first..model.members.len()).filter(|nr| model.members[*nr].opens > 0).collect();
         let targets: Vec<usize> =

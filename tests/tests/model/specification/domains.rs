@@ -26,8 +26,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// Those of the world's first domain, which stay: its shared receive queues and its target.
-    pub fn of_the_world() -> Vec<Self> {
+    /// Those of the scenario's first domain, which stay: its shared receive queues and its target.
+    pub fn of_the_scenario() -> Vec<Self> {
         let queues = SRQS.iter().filter(|plan| plan.is_xrc).map(|_| true);
         let targets = QPS.iter().filter(|plan| plan.qp_type == QpType::XrcRecv).map(|_| false);
         queues.chain(targets).map(|is_srq| Self { domain: 0, is_srq, opens: 1 }).collect()

@@ -101,7 +101,7 @@ impl Model {
         gone
     }
 
-    /// What a key's own verbs do, once the world knows the number.
+    /// What a key's own verbs do, once the scenario knows the number.
     pub fn forget_key(&mut self, nr: usize) {
         let key = &mut self.keys.0[nr];
         (key.exists, key.is_valid, key.under) = (false, false, None);

@@ -8,14 +8,14 @@ use urxe_stack::device::QpHandle;
 use urxe_stack::srq::xrcd::{Inode, XrcdFlags};
 use urxe_stack::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
 
-use super::World;
+use super::Scenario;
 use crate::operation::XrcCall;
 
 /// What is in a domain.
 #[derive(Clone)]
 pub enum Member {
-    /// What the world has from its beginning on.
-    OfTheWorld,
+    /// What the scenario has from its beginning on.
+    OfTheScenario,
     Srq(Arc<Srq>),
     Target(QpHandle),
 }
@@ -34,7 +34,7 @@ fn errno(number: i32) -> Errno {
     Errno::from_raw_os_error(number)
 }
 
-impl World {
+impl Scenario {
     pub(super) fn xrc(&mut self, call: &XrcCall) -> Result<(), String> {
         let told = self.call_xrc(call);
         let expected = self.model.xrc(call);
@@ -103,7 +103,7 @@ impl World {
                     [self.model.domains[self.model.members[member].domain].device]
                     .device;
                 let gone = match &self.members[member] {
-                    Member::OfTheWorld => return Err(Errno::BADF),
+                    Member::OfTheScenario => return Err(Errno::BADF),
                     Member::Srq(srq) => device.destroy_srq(srq).map_err(|error| error.errno()),
                     Member::Target(target) => {
                         device.destroy_qp(self.fabric.now(), *target).map_err(|error| error.errno())

@@ -7,15 +7,15 @@ use rustix::io::Errno;
 use urxe_stack::memory::{Access, Mr, MwType};
 use urxe_wire::{Lkey, Rkey};
 
-use super::{World, say};
+use super::{Scenario, say};
 use crate::keys::{Change, Key, Kind};
 use crate::operation::Operation;
 
 const PAGE: usize = 4096;
 
-impl World {
+impl Scenario {
     pub(super) fn act_on_keys(&mut self, operation: &Operation) -> Result<(), String> {
-        let memory = |world: &Self, device: usize| Arc::clone(&world.hosts[device].device);
+        let memory = |scenario: &Self, device: usize| Arc::clone(&scenario.hosts[device].device);
         let blank = |device, pd, kind, value| Key {
             device,
             pd,

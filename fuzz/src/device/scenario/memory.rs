@@ -6,7 +6,7 @@ use urxe_stack::memory::{Access, Accessor, Bind, Mr, MwType};
 use urxe_stack::qp::wr::Sge;
 use urxe_wire::{Lkey, Rkey};
 
-use super::World;
+use super::Scenario;
 use crate::device::plan::Place;
 
 pub(super) const GAP: usize = 512;
@@ -35,7 +35,7 @@ pub(super) static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
     (0..64usize << 10).map(|at| (at.wrapping_mul(167) >> 3) as u8 ^ 0xc3).collect()
 });
 
-impl World {
+impl Scenario {
     /// Address, length and key that a place means.
     pub fn remote(&self, place: Place) -> (u64, u32, u32) {
         let nr = usize::from(place.region % 8) % REGIONS.len();

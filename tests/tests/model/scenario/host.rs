@@ -9,6 +9,7 @@ use urxe_stack::memory::{Buffer, PdId};
 use urxe_stack::port::sim::{DeviceMachine, Fabric};
 use urxe_stack::qp::attr::{AddressVector, PathMtu};
 use urxe_stack::qp::wr::AhHandle;
+use urxe_test_support::qp::address_vector;
 use urxe_wire::Gid;
 
 use crate::operation::{GROUPS, MAX_GROUPS, MAX_PER_GROUP, MAX_SRQ_WR, MEMORY};
@@ -77,11 +78,5 @@ pub fn way_to(device: usize) -> AddressVector {
 }
 
 fn way(to: IpAddr) -> AddressVector {
-    AddressVector {
-        dgid: Gid::from_ip(to),
-        is_global: true,
-        port_num: 1,
-        hop_limit: 64,
-        ..AddressVector::default()
-    }
+    AddressVector { hop_limit: 64, ..address_vector(to) }
 }

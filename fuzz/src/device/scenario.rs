@@ -10,16 +10,16 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use urxe_stack::cq::{Completion, Cq};
-use urxe_stack::device::{Device, DeviceConfig, QpHandle, ReceiveScratch};
+use urxe_stack::device::{Device, DeviceConfig, QpHandle};
 use urxe_stack::memory::{Access, Buffer, Mr, PdId};
 use urxe_stack::qp::attr::{PathMtu, QpAttr, QpAttrMask, QpState};
 use urxe_stack::time::Time;
+use urxe_test_support::wire::Wire;
 use urxe_wire::{Gid, Psn, Qpn};
 
 use self::memory::{GAP, PATTERN, REGIONS, REMOTE};
-use self::network::Sink;
 use super::judge::Posted;
-use super::packets::{self, Built, Request};
+use super::packets::{self, Request};
 use super::plan::{Setup, Step};
 use super::services::{self, GROUPS, Kind, QKEY, Shared};
 
@@ -46,7 +46,7 @@ pub struct QueuePair {
     groups: [bool; GROUPS.len()],
 }
 
-pub struct World {
+pub struct Scenario {
     device: Device,
     buffer: Arc<Buffer>,
     offsets: [usize; REGIONS.len()],
@@ -69,38 +69,10 @@ pub struct World {
     sq_sig_all: bool,
     now: Time,
     next_wr: u64,
-    sink: Sink,
-    scratch: ReceiveScratch,
+    wire: Wire,
 }
 
-/// Returns the attributes that all queue pairs of the setup have.
-fn attributes(setup: &Setup) -> QpAttr {
-    let mtu = PathMtu::ALL[usize::from(setup.mtu) / 100];
-    let access = Access::from_bits_truncate(u32::from(setup.access)) & REMOTE;
-    let access = if setup.access == 0 { REMOTE } else { access };
-    let psn = |by: u32| {
-        Psn::new(
-            if setup.psn < 128 { 0x00ff_fff8 } else { u32::from(setup.psn) << 12 }.wrapping_add(by),
-        )
-    };
-    QpAttr {
-        port_num: 1,
-        access_flags: access,
-        path_mtu: mtu,
-        rq_psn: psn(0),
-        sq_psn: psn(u32::from(setup.psn)),
-        max_rd_atomic: setup.max_rd_atomic % 9,
-        max_dest_rd_atomic: setup.max_dest_rd_atomic % 9,
-        min_rnr_timer: setup.timeout % 32,
-        timeout: setup.timeout % 32,
-        retry_cnt: setup.retry_cnt % 8,
-        rnr_retry: setup.rnr_retry % 8,
-        qkey: QKEY,
-        ..QpAttr::default()
-    }
-}
-
-impl World {
+impl Scenario {
     pub fn new(setup: &Setup) -> Self {
         let mut config = DeviceConfig::new(vec![Gid::from_ip(OWN.into())], 7);
         config.max_run_segments = usize::from(setup.max_run_segments % 65).max(1);
@@ -117,7 +89,7 @@ impl World {
         buffer.write(0, &PATTERN[..end]).expect("inside");
         let cq = device.create_cq(if setup.small_cq { 6 } else { 512 }, None, 0).expect("fits");
         let attr = attributes(setup);
-        let mut world = Self {
+        let mut scenario = Self {
             buffer,
             offsets,
             regions: [None; REGIONS.len()],
@@ -136,14 +108,13 @@ impl World {
             sq_sig_all: setup.sq_sig_all,
             now: Time::from_ns(1_000_000_000),
             next_wr: 1,
-            sink: Sink::default(),
-            scratch: ReceiveScratch::default(),
+            wire: Wire::default(),
         };
         let kinds = services::kinds(setup.peers >> 3);
         for nr in 0..3 {
             let kind = kinds[nr as usize];
             let peer = PEERS[usize::from(setup.peers >> nr & 1)];
-            world.qps.push(QueuePair {
+            scenario.qps.push(QueuePair {
                 handle: None,
                 kind,
                 qpn: Qpn::QP0,
@@ -155,15 +126,15 @@ impl World {
                 groups: Default::default(),
             });
             let nr = nr as usize;
-            world.create(nr);
+            scenario.create(nr);
             let states = [QpState::Rts, QpState::Rtr, QpState::Sqd, QpState::Init, QpState::Err];
             // RTS is where most happens.
-            world.bring_to(nr, states[usize::from(setup.states[nr]).saturating_sub(128) % 5]);
+            scenario.bring_to(nr, states[usize::from(setup.states[nr]).saturating_sub(128) % 5]);
         }
         for nr in 0..REGIONS.len() {
-            world.toggle_region(nr);
+            scenario.toggle_region(nr);
         }
-        world
+        scenario
     }
 
     #[cfg(test)]
@@ -207,24 +178,24 @@ impl World {
         match step {
             Step::Packet(packet) => {
                 let built = packets::build(self, packet, 0);
-                self.receive_one(&built);
+                self.receive(&built);
             }
             Step::Run(list) => self.receive_run(list),
             Step::Bytes { from, bytes } => {
                 let (from, end) = (self.qp_of(*from).peer, bytes.len().min(5000));
-                let built = Built { from, to: self.address(), bytes: bytes[..end].to_vec() };
-                self.receive_one(&built.with_icrc(0, false));
+                let bytes = bytes[..end].to_vec();
+                self.receive(&packets::with_icrc(from, self.address(), bytes, 0, false));
             }
             Step::Answer { nth, acknowledge, skip } => {
                 let Some(request) = self.request(*nth) else { return };
                 for built in packets::answers(self, &request, *acknowledge, u32::from(*skip)) {
-                    self.receive_one(&built);
+                    self.receive(&built);
                 }
             }
             Step::Acknowledge { nth, syndrome } => {
                 let Some(request) = self.request(*nth) else { return };
                 let built = packets::acknowledgement(self, &request, *syndrome);
-                self.receive_one(&built);
+                self.receive(&built);
             }
             Step::Wait { exponent, to_deadline } => {
                 self.now = self.now.plus_ns(1 << (exponent % 40));
@@ -314,5 +285,26 @@ impl World {
             self.device.dealloc_pd(pd).expect("nothing is left in it");
         }
         self.check_memory();
+    }
+}
+
+/// The attributes that all queue pairs of a plan have.
+fn attributes(setup: &Setup) -> QpAttr {
+    let access = Access::from_bits_truncate(u32::from(setup.access)) & REMOTE;
+    let first = if setup.psn < 128 { 0x00ff_fff8 } else { u32::from(setup.psn) << 12 };
+    QpAttr {
+        port_num: 1,
+        access_flags: if setup.access == 0 { REMOTE } else { access },
+        path_mtu: PathMtu::ALL[usize::from(setup.mtu) / 100],
+        rq_psn: Psn::new(first),
+        sq_psn: Psn::new(first.wrapping_add(u32::from(setup.psn))),
+        max_rd_atomic: setup.max_rd_atomic % 9,
+        max_dest_rd_atomic: setup.max_dest_rd_atomic % 9,
+        min_rnr_timer: setup.timeout % 32,
+        timeout: setup.timeout % 32,
+        retry_cnt: setup.retry_cnt % 8,
+        rnr_retry: setup.rnr_retry % 8,
+        qkey: QKEY,
+        ..QpAttr::default()
     }
 }

@@ -3,9 +3,9 @@
 use rustix::io::Errno;
 use urxe_stack::srq::{SrqAttr, SrqAttrMask};
 
-use super::World;
+use super::Scenario;
 
-impl World {
+impl Scenario {
     pub(super) fn modify_srq(
         &mut self,
         nr: usize,

@@ -6,11 +6,11 @@ use urxe_stack::qp::wr::{
 };
 use urxe_wire::Rkey;
 
-use super::World;
+use super::Scenario;
 use super::memory::{FAST, REGIONS, WINDOW};
 use crate::device::plan::{Place, Send};
 
-impl World {
+impl Scenario {
     pub(super) fn post_send(&mut self, qp: u8, sends: &[Send]) {
         let nr = usize::from(qp) % self.qps.len();
         let Some(handle) = self.qps[nr].handle else { return };

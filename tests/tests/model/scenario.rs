@@ -17,11 +17,11 @@ use urxe_stack::device::{Device, QpHandle};
 use urxe_stack::port::sim::{DeviceMachine, Fabric};
 use urxe_stack::qp::QpInit;
 use urxe_stack::qp::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use urxe_stack::qp::transition;
 use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, SendFlags, SendRequest, Sge};
 use urxe_stack::rng::Rng;
 use urxe_stack::srq::xrcd::{Xrcd, XrcdFlags};
 use urxe_stack::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
+use urxe_test_support::qp::{self, CAP, bring_up};
 use urxe_wire::{Lkey, Psn, QKey, Qpn};
 
 use self::domains::{Member, inode};
@@ -41,7 +41,7 @@ const CQ_DEPTH: u32 = 512;
 const NO_SRQ: SrqId = SrqId(0xfe_fefe);
 
 /// Both, side by side.
-pub struct World {
+pub struct Scenario {
     mtu: PathMtu,
     pub model: Model,
     pub generator: Generator,
@@ -61,7 +61,7 @@ fn say<T, E: Debug>(result: Result<T, E>, what: &str) -> Result<T, String> {
     result.map_err(|error| format!("{what}: {error:?}"))
 }
 
-impl World {
+impl Scenario {
     pub fn new(seed: u64, forgets: Option<Forgets>) -> Self {
         let mut rng = Rng::stream(seed, 0x3071);
         let mut fabric = Fabric::new(seed);
@@ -114,18 +114,17 @@ impl World {
             let cap = QpCap {
                 max_send_wr: DEPTH as u32,
                 max_recv_wr: DEPTH as u32,
-                max_send_sge: 4,
-                max_recv_sge: 4,
                 max_inline_data: INLINE as u32,
+                ..CAP
             };
-            let (qp_type, pd) = (plan.qp_type, host.pds[plan.pd]);
-            let init = QpInit { qp_type, pd, send_cq, recv_cq, srq, cap, sq_sig_all: false };
+            let init =
+                QpInit { recv_cq, srq, cap, ..qp::init(plan.qp_type, host.pds[plan.pd], &send_cq) };
             qps.push(host.device.create_qp(&init).expect("a queue pair"));
         }
-        let members = vec![Member::OfTheWorld; specification::Member::of_the_world().len()];
+        let members = vec![Member::OfTheScenario; specification::Member::of_the_scenario().len()];
         let model = Model::new(memory, mtu.bytes(), forgets);
         let generator = Generator::new(seed);
-        let mut world = Self {
+        let mut scenario = Self {
             mtu,
             model,
             generator,
@@ -141,10 +140,10 @@ impl World {
         };
         for (qp, plan) in QPS.iter().enumerate() {
             if plan.peer.is_none_or(|peer| peer > qp) {
-                world.bring_up(qp).expect("a new queue pair");
+                scenario.bring_up(qp).expect("a new queue pair");
             }
         }
-        world
+        scenario
     }
 
     /// Carries an operation out in both, lets the network come to rest, and compares.
@@ -309,18 +308,11 @@ impl World {
                 ..QpAttr::default()
             };
             let now = self.fabric.now();
-            for (from, to) in [
-                (QpState::Err, QpState::Reset),
-                (QpState::Reset, QpState::Init),
-                (QpState::Init, QpState::Rtr),
-                (QpState::Rtr, QpState::Rts),
-            ] {
-                let required = transition::attributes(from, to, plan.qp_type).map(|a| a.required);
-                let mask = required.unwrap_or(QpAttrMask::empty()) | QpAttrMask::STATE;
-                let attr = QpAttr { qp_state: to, ..attr };
-                let done = self.device_of(end).modify_qp(now, self.qps[end], &attr, mask);
-                say(done, &format!("queue pair {end} to {to}"))?;
-            }
+            let (device, handle) = (self.device_of(end), self.qps[end]);
+            // From ERR alone; a new queue pair is there already.
+            let _ = device.modify_qp(now, handle, &qp::state(QpState::Reset), QpAttrMask::STATE);
+            bring_up(device, now, (handle, plan.qp_type), &attr, QpState::Rts)
+                .map_err(|refused| format!("queue pair {end} {refused}"))?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use urxe_wire::Gid;
 
-use super::World;
+use super::Scenario;
 use super::host::{address, group_address};
 
 /// A group's name; for none, a host's.
@@ -11,7 +11,7 @@ fn mgid(group: Option<usize>) -> Gid {
     Gid::from_ip(group.map_or(address(0), group_address))
 }
 
-impl World {
+impl Scenario {
     pub(super) fn attach(&mut self, qp: usize, group: Option<usize>) -> Result<(), String> {
         let told = self.device_of(qp).attach_mcast(self.qps[qp], mgid(group));
         let told = told.map_err(|error| Errno::from_raw_os_error(error.errno()));

@@ -2,15 +2,16 @@
 
 use urxe_stack::device::DestroyQpError;
 use urxe_stack::memory::Access;
-use urxe_stack::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
+use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use urxe_stack::qp::transition;
+use urxe_test_support::qp::address_vector;
 use urxe_wire::Gid;
 
 use super::memory::REMOTE;
-use super::{PEERS, World};
+use super::{PEERS, Scenario};
 use crate::device::services::GROUPS;
 
-impl World {
+impl Scenario {
     pub(super) fn create(&mut self, nr: usize) {
         let kind = self.qps[nr].kind;
         let handle =
@@ -53,12 +54,7 @@ impl World {
 
     pub(super) fn go(&mut self, nr: usize, state: QpState, bits: QpAttrMask) -> bool {
         let qp = &self.qps[nr];
-        let ah = AddressVector {
-            dgid: Gid::from_ip(qp.peer),
-            is_global: true,
-            port_num: 1,
-            ..AddressVector::default()
-        };
+        let ah = address_vector(qp.peer);
         let attr = QpAttr { qp_state: state, dest_qp_num: qp.dest_qpn, ah, ..self.attr };
         let was = self.state(nr);
         // What the service has of them; and what it needs besides.
@@ -78,30 +74,24 @@ impl World {
 
     /// From RESET through the states.
     pub(super) fn bring_to(&mut self, nr: usize, state: QpState) {
-        use QpAttrMask as M;
-        self.go(nr, QpState::Init, M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS);
-        if state == QpState::Init {
-            return;
+        let qp_type = self.qps[nr].kind.qp_type;
+        let states = [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts];
+        for (from, step) in states.into_iter().zip(states.into_iter().skip(1)) {
+            let known = transition::attributes(from, step, qp_type);
+            let bits = known.map_or(QpAttrMask::empty(), |known| known.required);
+            if self.go(nr, step, bits) {
+                let qp = &mut self.qps[nr];
+                match step {
+                    QpState::Rtr => qp.expected = self.attr.rq_psn,
+                    QpState::Rts => qp.last_sent = self.attr.sq_psn,
+                    _ => {}
+                }
+            }
+            if state == step {
+                return;
+            }
         }
-        let bits = M::AV
-            | M::PATH_MTU
-            | M::DEST_QPN
-            | M::RQ_PSN
-            | M::MAX_DEST_RD_ATOMIC
-            | M::MIN_RNR_TIMER;
-        if self.go(nr, QpState::Rtr, bits) {
-            self.qps[nr].expected = self.attr.rq_psn;
-        }
-        if state == QpState::Rtr {
-            return;
-        }
-        let bits = M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN | M::MAX_QP_RD_ATOMIC;
-        if self.go(nr, QpState::Rts, bits) {
-            self.qps[nr].last_sent = self.attr.sq_psn;
-        }
-        if state != QpState::Rts {
-            self.go(nr, state, M::empty());
-        }
+        self.go(nr, state, QpAttrMask::empty());
     }
 
     /// Attaches it to a group, or detaches it. A datagram queue pair can always, no other ever can.

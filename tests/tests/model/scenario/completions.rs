@@ -3,11 +3,11 @@
 use urxe_stack::cq::{Completion, WcOpcode};
 use urxe_stack::qp::attr::QpType;
 
-use super::{CQ_DEPTH, World, say};
+use super::{CQ_DEPTH, Scenario, say};
 use crate::operation::{Cq, QPS};
 use crate::specification::Done;
 
-impl World {
+impl Scenario {
     fn told(&self, wc: &Completion) -> Result<Done, String> {
         let (wr_id, status, qp) = (wc.wr_id, wc.status, self.qp_of(wc.qp_num)?);
         let none = Done {
