@@ -50,12 +50,6 @@ impl Timers {
         }
     }
 
-    /// How many entries there are.
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        lock(&self.schedule).len()
-    }
-
     /// Takes one entry whose time has come.
     pub fn take_due(&self, now: Time) -> Option<(Time, u32)> {
         if self.next() > now {

@@ -1,7 +1,7 @@
 //! A device with memory, a completion queue and a queue pair; and two of them that are connected.
 //!
 //! ```
-//! use urxe_stack::qp::wr::SendOp;
+//! use urxe_device::qp::wr::SendOp;
 //! use urxe_test_support::host::{pair, run};
 //!
 //! let (a, b, wire) = pair();
@@ -16,16 +16,16 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use urxe_stack::cq::{AsyncEvent, Completion, Cq, WcOpcode, WcStatus};
-use urxe_stack::device::counters::Counter;
-use urxe_stack::device::{Device, DeviceConfig, QpHandle};
-use urxe_stack::memory::{Access, Buffer, Mr, PdId};
-use urxe_stack::port::groups::{JoinError, JoinGroups};
-use urxe_stack::qp::QpInit;
-use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use urxe_stack::qp::wr::{AhHandle, PostError, RecvRequest, Remote, SendOp, SendRequest, Sge};
-use urxe_stack::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
-use urxe_stack::time::Time;
+use urxe_device::cq::{AsyncEvent, Completion, Cq, WcOpcode, WcStatus};
+use urxe_device::device::counters::Counter;
+use urxe_device::device::{Device, DeviceConfig, QpHandle};
+use urxe_device::qp::QpInit;
+use urxe_device::qp::attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
+use urxe_device::qp::wr::{AhHandle, PostError, RecvRequest, Remote, SendOp, SendRequest, Sge};
+use urxe_device::srq::{Srq, SrqAttr, SrqInit, XrcSrqInit};
+use urxe_memory::{Access, Buffer, Mr, PdId};
+use urxe_types::port::groups::{JoinError, JoinGroups};
+use urxe_types::time::Time;
 use urxe_wire::{Gid, Qpn};
 
 use crate::qp::{self, CAP, REMOTE};

@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use urxe_test_support::lab::{Lab, PACKET, Packet, Setup, ack};
-//! use urxe_stack::cq::WcStatus;
+//! use urxe_device::cq::WcStatus;
 //! use urxe_wire::Opcode;
 //!
 //! let mut lab = Lab::new(Setup::default());
@@ -23,13 +23,13 @@
 use std::net::IpAddr;
 use std::ops::Deref;
 
-use urxe_stack::cq::{AsyncEventType, Completion, SrqId, WcStatus};
-use urxe_stack::device::{DeviceConfig, IcrcPolicy};
-use urxe_stack::memory::{Access, Mr};
-use urxe_stack::qp::attr::{PathMtu, QpAttr, QpAttrMask, QpState, QpType};
-use urxe_stack::qp::wr::{
+use urxe_device::cq::{AsyncEventType, Completion, SrqId, WcStatus};
+use urxe_device::device::{DeviceConfig, IcrcPolicy};
+use urxe_device::qp::attr::{PathMtu, QpAttr, QpAttrMask, QpState, QpType};
+use urxe_device::qp::wr::{
     Destination, Payload, PostError, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
+use urxe_memory::{Access, Mr};
 use urxe_wire::{Gid, Lkey, Opcode, Psn, Qpn, Rkey};
 
 use crate::host::{A, B, Host, HostOptions, poll};

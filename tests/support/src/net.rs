@@ -16,15 +16,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use urxe_stack::cq::Completion;
-use urxe_stack::device::counters::Counter;
-use urxe_stack::device::{DeviceConfig, Limits, QpHandle};
-use urxe_stack::memory::Access;
-use urxe_stack::qp::attr::{PathMtu, QpAttr, QpState, QpType};
-use urxe_stack::qp::wr::{
+use urxe_device::cq::Completion;
+use urxe_device::device::counters::Counter;
+use urxe_device::device::{DeviceConfig, Limits, QpHandle};
+use urxe_device::qp::attr::{PathMtu, QpAttr, QpState, QpType};
+use urxe_device::qp::wr::{
     AhHandle, Destination, Payload, PostError, SendFlags, SendOp, SendRequest,
 };
-use urxe_stack::time::Time;
+use urxe_memory::Access;
+use urxe_types::time::Time;
 use urxe_wire::{Gid, Psn, QKey, Qpn};
 
 use crate::host::{Host, HostOptions, run_all};

@@ -3,14 +3,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use urxe_stack::cq::Cq;
-use urxe_stack::device::{Device, QpHandle};
-use urxe_stack::memory::{Access, PdId};
-use urxe_stack::qp::QpInit;
-use urxe_stack::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use urxe_stack::qp::transition;
-use urxe_stack::qp::wr::{Destination, Payload, SendFlags, SendOp, SendRequest, Sge};
-use urxe_stack::time::Time;
+use urxe_device::cq::Cq;
+use urxe_device::device::{Device, QpHandle};
+use urxe_device::qp::QpInit;
+use urxe_device::qp::attr::{AddressVector, PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+use urxe_device::qp::transition;
+use urxe_device::qp::wr::{Destination, Payload, SendFlags, SendOp, SendRequest, Sge};
+use urxe_memory::{Access, PdId};
+use urxe_types::time::Time;
 use urxe_wire::{Gid, Psn, Qpn};
 
 /// The sizes of a queue pair that needs no particular ones.

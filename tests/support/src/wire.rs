@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard};
 
-use urxe_stack::device::{Device, ReceiveScratch};
-use urxe_stack::port::{Datagrams, Run, SendOutcome, Transmit};
-use urxe_stack::time::Time;
+use urxe_device::device::{Device, ReceiveScratch};
+use urxe_types::port::{Datagrams, Run, SendOutcome, Transmit};
+use urxe_types::time::Time;
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{IcrcSeed, PacketView, Qpn, ROCE_PORT};
 

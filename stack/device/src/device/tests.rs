@@ -1,5 +1,5 @@
 //! What only the inside of a device shows. What its users see is tested from outside, in
-//! `tests/tests/device`.
+//! `tests/device`.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,11 +7,11 @@ use urxe_wire::{Bth, Ext, Gid, IcrcSeed, Opcode, PacketRepr, Psn, ROCE_PORT, Ret
 
 use super::counters::Counter;
 use super::*;
-use urxe_types::port::{Datagrams, Run, SendOutcome, Transmit};
 use crate::qp::QpInit;
 use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use crate::qp::transition;
 use crate::qp::wr::{Destination, Payload, SendFlags, SendOp, SendRequest};
+use urxe_types::port::{Datagrams, Run, SendOutcome, Transmit};
 use urxe_types::time::Time;
 
 const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use urxe::sim::{Chance, DeviceOptions, Fabric, LinkFaults};
 use urxe::{Device, IcrcPolicy};
-use urxe_stack::rng::Rng;
+use urxe_types::rng::Rng;
 
 mod lent_key;
 mod seeds;

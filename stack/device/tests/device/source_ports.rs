@@ -2,7 +2,7 @@
 
 use std::mem::take;
 
-use urxe_stack::device::qpn::{MANAGEMENT_SLOT, SLOT_SHIFT, peer_slot};
+use urxe_device::device::qpn::{MANAGEMENT_SLOT, SLOT_SHIFT, peer_slot};
 use urxe_wire::QKey;
 
 use super::*;

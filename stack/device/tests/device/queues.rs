@@ -3,8 +3,8 @@
 
 use super::srq::{many, post_to};
 use super::*;
-use urxe_stack::cq::{ArmKind, AsyncEvent, CompletionChannel, QpEventType, Wake};
-use urxe_stack::qp::wr::PostError;
+use urxe_device::cq::{ArmKind, AsyncEvent, CompletionChannel, QpEventType, Wake};
+use urxe_device::qp::wr::PostError;
 
 fn init(end: &Host, cap: QpCap, sq_sig_all: bool) -> QpInit {
     QpInit { cap, sq_sig_all, ..end.init() }

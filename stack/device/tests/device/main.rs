@@ -4,17 +4,16 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 
-use urxe_stack::cq::{Completion, Cq, WcOpcode, WcStatus};
-use urxe_stack::device::counters::Counter;
-use urxe_stack::device::*;
-use urxe_stack::memory::{Access, Buffer, Mr, PdId};
-use urxe_stack::qp::QpInit;
-use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use urxe_stack::qp::wr::{
+use urxe_device::cq::{Completion, Cq, WcOpcode, WcStatus};
+use urxe_device::device::counters::Counter;
+use urxe_device::device::*;
+use urxe_device::qp::QpInit;
+use urxe_device::qp::attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
+use urxe_device::qp::wr::{
     AhHandle, Destination, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
-use urxe_stack::srq::Srq;
-use urxe_stack::time::Time;
+use urxe_device::srq::Srq;
+use urxe_memory::{Access, Buffer, Mr, PdId};
 use urxe_test_support::host::{
     A, B, Host, HostOptions, assert_quiet, connect, connect_another, pair, pattern, poll, run,
 };
@@ -22,6 +21,7 @@ use urxe_test_support::net::{start, to_qp};
 use urxe_test_support::packet::Packet;
 use urxe_test_support::qp::{self, REMOTE, address_vector, request, state};
 use urxe_test_support::wire::{Carried, Wire};
+use urxe_types::time::Time;
 use urxe_wire::{Gid, Qpn, ROCE_PORT};
 
 mod acks;

@@ -1,10 +1,10 @@
 //! Shared receive queues: who takes what, what errors leave behind, what is refused.
 
 use super::*;
-use urxe_stack::cq::{AsyncEvent, QpEventType, SrqEventType};
-use urxe_stack::qp::wr::PostError;
-use urxe_stack::srq::error::{CreateSrqError, DestroySrqError, SrqError};
-use urxe_stack::srq::{SrqAttr, SrqInit};
+use urxe_device::cq::{AsyncEvent, QpEventType, SrqEventType};
+use urxe_device::qp::wr::PostError;
+use urxe_device::srq::error::{CreateSrqError, DestroySrqError, SrqError};
+use urxe_device::srq::{SrqAttr, SrqInit};
 
 const PART: u64 = 4096;
 
@@ -160,7 +160,7 @@ fn the_limit_event_names_the_queue() {
     let (a, b, wire, srq, pairs) = many(1, 4);
     (0..4).for_each(|wr_id| post_to(&srq, &b, wr_id));
     let limit = SrqAttr { srq_limit: 3, ..SrqAttr::default() };
-    srq.modify(&limit, urxe_stack::srq::SrqAttrMask::LIMIT).unwrap();
+    srq.modify(&limit, urxe_device::srq::SrqAttrMask::LIMIT).unwrap();
     let _ = b.events();
     for expected in [None, Some(AsyncEvent::Srq(SrqEventType::SrqLimitReached, srq.id())), None] {
         a.post_on(pairs[0].0, SendOp::Send, &[a.sge(0, 5)]);

@@ -3,12 +3,12 @@
 
 use super::reordering::{HELD, assert_undisturbed, run_overtaking};
 use super::*;
-use urxe_stack::cq::{AsyncEvent, QpEventType, SrqId};
-use urxe_stack::qp::wr::PostError;
-use urxe_stack::rng::Rng;
-use urxe_stack::srq::error::{CreateSrqError, SrqError};
-use urxe_stack::srq::xrcd::{CloseXrcdError, Inode, OpenXrcdError, Xrcd, XrcdError, XrcdFlags};
-use urxe_stack::srq::{SrqAttr, SrqInit, XrcSrqInit};
+use urxe_device::cq::{AsyncEvent, QpEventType, SrqId};
+use urxe_device::qp::wr::PostError;
+use urxe_device::srq::error::{CreateSrqError, SrqError};
+use urxe_device::srq::xrcd::{CloseXrcdError, Inode, OpenXrcdError, Xrcd, XrcdError, XrcdFlags};
+use urxe_device::srq::{SrqAttr, SrqInit, XrcSrqInit};
+use urxe_types::rng::Rng;
 
 const FILE: Inode = Inode { device: 1, number: 2 };
 

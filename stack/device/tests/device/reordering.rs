@@ -2,7 +2,7 @@
 //! nobody asks for anything and nothing is sent twice.
 
 use super::*;
-use urxe_stack::rng::Rng;
+use urxe_types::rng::Rng;
 
 /// So many packets are kept for one that they overtook.
 pub(super) const HELD: u64 = 8;

@@ -1,7 +1,7 @@
 //! Parent domains and thread domains: what belongs to what, and what is in use.
 
 use super::*;
-use urxe_stack::srq::{SrqAttr, SrqInit};
+use urxe_device::srq::{SrqAttr, SrqInit};
 
 #[test]
 fn what_is_made_with_a_parent_domain_belongs_to_the_protection_domain() {

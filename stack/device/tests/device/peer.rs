@@ -4,7 +4,7 @@
 //! `request` and `answer` are templates; a test names what matters. First PSN in both directions:
 //! [`PSN`], two before the wrap.
 
-use urxe_stack::cq::{AsyncEvent, QpEventType};
+use urxe_device::cq::{AsyncEvent, QpEventType};
 use urxe_test_support::packet::{answer, part};
 use urxe_wire::{
     Aeth, AtomicAckEth, AtomicEth, Ext, Msn, NakCode, Opcode, Psn, Reth, RnrTimer, Syndrome,

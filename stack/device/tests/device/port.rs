@@ -1,8 +1,8 @@
 //! Events of the port, and what a changed GID table does to queue pairs.
 
 use super::*;
-use urxe_stack::cq::{AsyncEvent, PortEventType};
-use urxe_stack::qp::attr::PathMigState;
+use urxe_device::cq::{AsyncEvent, PortEventType};
+use urxe_device::qp::attr::PathMigState;
 
 #[test]
 fn a_changed_table_is_told_and_an_empty_place_leads_nowhere() {

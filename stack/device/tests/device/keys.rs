@@ -5,8 +5,8 @@ use urxe_wire::{Lkey, NakCode, Opcode, Rkey, Syndrome};
 
 use super::peer::Peer;
 use super::*;
-use urxe_stack::cq::QpEventType;
-use urxe_stack::memory::{Bind, MwType, inc_rkey};
+use urxe_device::cq::QpEventType;
+use urxe_memory::{Bind, MwType, inc_rkey};
 
 /// A region that windows may be bound to.
 fn bindable(end: &Host) -> Mr {
@@ -84,7 +84,7 @@ fn a_type_2_window_is_its_queue_pairs_alone_and_ends_with_it() {
     assert_eq!(b.outcomes(), [(WcOpcode::BindMw, WcStatus::Success)]);
     assert!(matches!(
         memory.deregister(mr.lkey),
-        Err(urxe_stack::memory::DeregMrError::Busy { windows: 1, .. })
+        Err(urxe_memory::DeregMrError::Busy { windows: 1, .. })
     ));
 
     let (qp_a, _) = connect_another(&a, &b);
@@ -355,7 +355,7 @@ fn unsignalled_ones_make_no_completion_and_data_is_refused() {
     assert_eq!(end.device.memory().query_fast(key), Some((8, true)));
     let with_data = SendRequest { payload: Payload::Sges(&[end.sge(0, 8)]), ..request };
     let refused = end.post_request(end.qp, &with_data).unwrap_err();
-    assert_eq!(refused, urxe_stack::qp::wr::PostError::NoData { given: 8 });
+    assert_eq!(refused, urxe_device::qp::wr::PostError::NoData { given: 8 });
 }
 
 #[test]

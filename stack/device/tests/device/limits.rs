@@ -1,12 +1,12 @@
 //! What a device has fewer of than usual, it gives out so often and no more.
 
 use super::*;
-use urxe_stack::device::ah::CreateAhError;
-use urxe_stack::device::{CreateCqError, Limits};
-use urxe_stack::memory::{AllocMwError, MwType, RegMrError};
-use urxe_stack::qp::wr::PostError;
-use urxe_stack::srq::xrcd::XrcdFlags;
-use urxe_stack::srq::{SrqAttr, SrqInit};
+use urxe_device::device::ah::CreateAhError;
+use urxe_device::device::{CreateCqError, Limits};
+use urxe_device::qp::wr::PostError;
+use urxe_device::srq::xrcd::XrcdFlags;
+use urxe_device::srq::{SrqAttr, SrqInit};
+use urxe_memory::{AllocMwError, MwType, RegMrError};
 
 /// A device with one number of its limits changed.
 fn device(change: impl FnOnce(&mut Limits)) -> Device {

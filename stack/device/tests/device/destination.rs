@@ -1,7 +1,7 @@
 //! Whom a request is for has to fit the service.
 
 use super::*;
-use urxe_stack::qp::wr::PostError;
+use urxe_device::qp::wr::PostError;
 
 #[test]
 fn a_connected_queue_pair_refuses_an_address_handle() {
