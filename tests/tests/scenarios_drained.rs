@@ -1,6 +1,6 @@
 //! What changes of a requester while its send queue is drained (SQD), and that it goes by that
 //! afterwards: each attribute that may change there (IBTA vol. 1, 10.3.1.5; table 91). What the
-//! responder's do is in `stack/device/src/device/tests/queues.rs`.
+//! responder's do is in `stack/device/tests/device/queues.rs`.
 
 use urxe_stack::cq::WcStatus::{LocQpOpErr, RetryExcErr, RnrRetryExcErr, Success, WrFlushErr};
 use urxe_stack::memory::Access;

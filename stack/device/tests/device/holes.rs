@@ -50,8 +50,7 @@ fn bytes(memory: &Buffer, at: usize, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn every_change_of_a_page_that_is_gone_is_a_remote_access_error_and_one_of_a_page_that_is_there_is_made()
- {
+fn a_change_of_a_page_that_is_gone_is_a_remote_access_error_and_one_of_a_present_page_is_made() {
     type MakeOp = fn(Remote) -> SendOp;
     let ops: [(WcOpcode, MakeOp); 4] = [
         (WcOpcode::AtomicWrite, |remote| SendOp::AtomicWrite { remote }),

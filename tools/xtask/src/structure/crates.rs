@@ -21,8 +21,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("urxe-abi", &["urxe-rsocket", "urxe-stack", "urxe-wire"]),
     ("urxe-sysfs", &[]),
     ("urxe-tools", &["urxe", "urxe-stack", "urxe-wire"]),
-    ("urxe-tests", &["urxe", "urxe-stack", "urxe-wire"]),
-    ("urxe-fuzz", &["urxe-stack", "urxe-wire"]),
+    ("urxe-test-support", &["urxe", "urxe-device", "urxe-memory", "urxe-types", "urxe-wire"]),
+    ("urxe-tests", &["urxe", "urxe-stack", "urxe-test-support", "urxe-wire"]),
+    ("urxe-fuzz", &["urxe-stack", "urxe-test-support", "urxe-wire"]),
     ("xtask", &[]),
 ];
 
