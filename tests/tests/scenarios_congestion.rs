@@ -5,7 +5,7 @@ use urxe_stack::device::counters::Counter;
 use urxe_stack::qp::attr::QpType;
 use urxe_test_support::lab::{
     LANDING, Lab, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, TARGET, ack, answered,
-    read_request, read_response, send_only, write_only,
+    lab, read_request, read_response, send_only, write_only,
 };
 use urxe_wire::{Ext, NakCode, Opcode, Syndrome};
 
@@ -14,10 +14,6 @@ const PAUSE: u64 = 50_000;
 
 fn cnp() -> Packet {
     Packet { opcode: Opcode::Cnp, psn: 0, becn: true, payload: vec![0; 16], ..PACKET }
-}
-
-fn lab() -> Lab {
-    Lab::new(Setup::default())
 }
 
 /// How many notifications the device has sent since the last look.

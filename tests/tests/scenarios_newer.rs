@@ -6,8 +6,8 @@ use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
 use urxe_stack::qp::wr::{FlushRange, PostError, Remote, SendFlags, SendOp};
 use urxe_test_support::lab::{
-    Lab, MEMORY, MILLISECOND, OVERTAKEN, PACKET, Packet, SOURCE, Setup, TARGET, ack, answered,
-    atomic_write, flush, no_lkey, read_response, remote, reth, write_only,
+    Lab, MEMORY, MILLISECOND, OVERTAKEN, Packet, SOURCE, Setup, TARGET, ack, answered,
+    atomic_write, flush, lab, no_lkey, part, read_response, remote, reth, write_only,
 };
 use urxe_wire::{
     Ext, Feth, NakCode, Opcode, PlacementType, ReservedLevel, Reth, Rkey, SelectivityLevel,
@@ -24,10 +24,6 @@ const PERSISTENT: PlacementType = PlacementType::PERSISTENCE;
 const ATOMIC_WRITE: SendOp = SendOp::AtomicWrite { remote: remote() };
 const FLUSH: SendOp =
     SendOp::Flush { remote: remote(), placement: VISIBLE, range: FlushRange::Bytes(700) };
-
-fn lab() -> Lab {
-    Lab::new(Setup::default())
-}
 
 fn executed(psn: u32, msn: u32) -> Packet {
     read_response(RcReadResponseOnly, psn, msn, b"")
@@ -82,98 +78,54 @@ fn a_flush_of_a_range_or_of_a_whole_region_is_answered_after_the_writes_before_i
 
 #[test]
 fn what_must_be_refused_is_refused_with_a_reason_and_changes_nothing() {
-    type Case = (&'static str, fn(&Lab) -> Packet, Syndrome, AsyncEventType);
-    const INVALID: Syndrome = Syndrome::Nak(NakCode::InvalidRequest);
-    const ACCESS: Syndrome = Syndrome::Nak(NakCode::RemoteAccess);
-    let cases: [Case; 13] = [
-        ("unaligned", |lab| atomic_write(100, TARGET + 4, lab.mr.rkey, [1; 8]), INVALID, QpReqErr),
-        (
-            "a RETH of other length",
-            |lab| Packet {
-                ext: reth(TARGET, lab.mr.rkey, 16),
-                ..atomic_write(100, TARGET, lab.mr.rkey, [1; 8])
-            },
-            INVALID,
-            QpReqErr,
-        ),
-        ("a wrong key", |_| atomic_write(100, TARGET, Rkey(0xdead), [1; 8]), ACCESS, QpAccessErr),
-        (
-            "behind the region",
-            |lab| atomic_write(100, MEMORY as u64, lab.mr.rkey, [1; 8]),
-            ACCESS,
-            QpAccessErr,
-        ),
-        (
-            "no right to write",
-            |lab| {
-                let mr =
-                    lab.mr_with(Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC);
-                atomic_write(100, TARGET, mr.rkey, [1; 8])
-            },
-            ACCESS,
-            QpAccessErr,
-        ),
-        (
-            "another domain",
-            |lab| atomic_write(100, TARGET, lab.mr_of_another_pd().rkey, [1; 8]),
-            ACCESS,
-            QpAccessErr,
-        ),
-        (
-            "a flush of a region that does not grant it",
-            |lab| {
-                let mr = lab.mr_with(Access::LOCAL_WRITE | Access::REMOTE_WRITE);
-                flush(100, (TARGET, 8), mr.rkey, VISIBLE, Range)
-            },
-            ACCESS,
-            QpAccessErr,
-        ),
-        (
-            "a flush of a whole region of another domain",
-            |lab| flush(100, (TARGET, 8), lab.mr_of_another_pd().rkey, VISIBLE, Region),
-            ACCESS,
-            QpAccessErr,
-        ),
-        (
-            "a flush behind the region",
-            |lab| flush(100, (TARGET, MEMORY), lab.mr.rkey, VISIBLE, Range),
-            ACCESS,
-            QpAccessErr,
-        ),
-        (
-            "a flush of a wrong key",
-            |_| flush(100, (0, 0), Rkey(0xdead), VISIBLE, Region),
-            ACCESS,
-            QpAccessErr,
-        ),
-        (
-            "persistence, which the queue pair does not allow",
-            |lab| flush(100, (TARGET, 8), lab.mr.rkey, VISIBLE | PERSISTENT, Range),
-            INVALID,
-            QpReqErr,
-        ),
-        (
-            "a flush to nowhere",
-            |lab| flush(100, (TARGET, 8), lab.mr.rkey, PlacementType::empty(), Range),
-            INVALID,
-            QpReqErr,
-        ),
-        (
-            "a reserved level",
-            |lab| {
-                let level = SelectivityLevel::Reserved(ReservedLevel::Two);
-                flush(100, (TARGET, 8), lab.mr.rkey, VISIBLE, level)
-            },
-            INVALID,
-            QpReqErr,
-        ),
+    type Case = (&'static str, fn(&Lab) -> Packet);
+    fn word(lab: &Lab, va: u64) -> Packet {
+        atomic_write(100, va, lab.mr.rkey, [1; 8])
+    }
+    fn flush_8(lab: &Lab, placement: PlacementType, level: SelectivityLevel) -> Packet {
+        flush(100, (TARGET, 8), lab.mr.rkey, placement, level)
+    }
+    let invalid: [Case; 5] = [
+        ("unaligned", |lab| word(lab, TARGET + 4)),
+        ("a RETH of other length", |lab| Packet {
+            ext: reth(TARGET, lab.mr.rkey, 16),
+            ..word(lab, TARGET)
+        }),
+        ("persistence, which the queue pair does not allow", |lab| {
+            flush_8(lab, VISIBLE | PERSISTENT, Range)
+        }),
+        ("a flush to nowhere", |lab| flush_8(lab, PlacementType::empty(), Range)),
+        ("a reserved level", |lab| {
+            flush_8(lab, VISIBLE, SelectivityLevel::Reserved(ReservedLevel::Two))
+        }),
     ];
-    for (name, request, syndrome, event) in cases {
+    let denied: [Case; 8] = [
+        ("a wrong key", |_| atomic_write(100, TARGET, Rkey(0xdead), [1; 8])),
+        ("behind the region", |lab| word(lab, MEMORY as u64)),
+        ("no right to write", |lab| {
+            let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+            atomic_write(100, TARGET, lab.mr_with(access).rkey, [1; 8])
+        }),
+        ("another domain", |lab| atomic_write(100, TARGET, lab.mr_of_another_pd().rkey, [1; 8])),
+        ("a flush of a region that does not grant it", |lab| {
+            let mr = lab.mr_with(Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+            flush(100, (TARGET, 8), mr.rkey, VISIBLE, Range)
+        }),
+        ("a flush of a whole region of another domain", |lab| {
+            flush(100, (TARGET, 8), lab.mr_of_another_pd().rkey, VISIBLE, Region)
+        }),
+        ("a flush behind the region", |lab| {
+            flush(100, (TARGET, MEMORY), lab.mr.rkey, VISIBLE, Range)
+        }),
+        ("a flush of a wrong key", |_| flush(100, (0, 0), Rkey(0xdead), VISIBLE, Region)),
+    ];
+    let invalid = invalid.map(|case| (case, NakCode::InvalidRequest, QpReqErr));
+    let denied = denied.map(|case| (case, NakCode::RemoteAccess, QpAccessErr));
+    for ((name, request), code, event) in invalid.into_iter().chain(denied) {
         let lab = lab();
         let before = lab.memory(0, MEMORY);
-        let request = request(&lab);
-        lab.deliver(request);
-        lab.expect([answered(100, syndrome, 0)]);
+        lab.deliver(request(&lab));
+        lab.expect([answered(100, Syndrome::Nak(code), 0)]);
         assert_eq!((lab.events(), lab.state()), (vec![event], QpState::Err), "{name}");
         assert_eq!(lab.memory(0, MEMORY), before, "{name}: memory changed");
     }
@@ -216,22 +168,9 @@ fn they_are_sent_with_their_headers_and_complete_with_their_response() {
         Ext::Flush(Feth { placement, selectivity }, Reth { va, rkey, dma_len })
     };
     lab.expect([
-        Packet {
-            opcode: RcAtomicWrite,
-            psn: 500,
-            ack_req,
-            ext: reth(va, rkey, 8),
-            payload,
-            ..PACKET
-        },
-        Packet { opcode: RcFlush, psn: 501, ack_req, ext: flush(VISIBLE, Range, 700), ..PACKET },
-        Packet {
-            opcode: RcFlush,
-            psn: 502,
-            ack_req,
-            ext: flush(VISIBLE | PERSISTENT, Region, 0),
-            ..PACKET
-        },
+        Packet { ack_req, ext: reth(va, rkey, 8), ..part(RcAtomicWrite, 500, &payload) },
+        Packet { ack_req, ext: flush(VISIBLE, Range, 700), ..part(RcFlush, 501, &[]) },
+        Packet { ack_req, ext: flush(VISIBLE | PERSISTENT, Region, 0), ..part(RcFlush, 502, &[]) },
     ]);
     lab.expect_sends([]);
     for psn in 500..503 {
@@ -301,7 +240,7 @@ fn errors_of_the_peer_and_of_the_own_memory_end_in_their_status() {
     }
     let lab = lab();
     let sge = urxe_stack::qp::wr::Sge { addr: SOURCE, length: 8, lkey: no_lkey() };
-    lab.post_request(1, ATOMIC_WRITE, SendFlags::SIGNALED, &[sge]).expect("taken");
+    lab.post_sges(1, ATOMIC_WRITE, &[sge]);
     lab.flush();
     lab.expect_sends([(1, LocProtErr)]);
 }

@@ -7,8 +7,8 @@ use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use urxe_stack::qp::wr::SendOp;
 use urxe_test_support::lab::{
     LANDING, Lab, MEMORY, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, TARGET, ack,
-    answered, atomic_response, atomic_write, fetch_add, flush, nak, read_request, read_response,
-    remote, reth, send_only, write_only,
+    answered, atomic_response, atomic_write, fetch_add, flush, lab, nak, read_request,
+    read_response, remote, reth, send_only, write_only,
 };
 use urxe_wire::{
     Ext, ImmDt, NakCode, Opcode, PlacementType, Reth, Rkey, RnrTimer, SelectivityLevel, Syndrome,
@@ -24,10 +24,6 @@ const ACK: Syndrome = Syndrome::ACK;
 const SEQUENCE: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
 /// So many packets are kept for one that they overtook.
 const HELD: u32 = 8;
-
-fn lab() -> Lab {
-    Lab::new(Setup::default())
-}
 
 fn part(opcode: Opcode, psn: u32, byte: u8, len: usize) -> Packet {
     Packet { opcode, psn, payload: vec![byte; len], ..PACKET }

@@ -6,7 +6,7 @@ use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState};
 use urxe_stack::qp::wr::{SendFlags, SendOp};
 use urxe_test_support::lab::{
     LANDING, Lab, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, ack, answer,
-    atomic_response, nak, no_lkey, read_request, read_response, remote, reth, rnr_nak,
+    atomic_response, lab, nak, no_lkey, read_request, read_response, remote, reth, rnr_nak,
 };
 use urxe_wire::{NakCode, Opcode, Rkey, Syndrome};
 
@@ -21,10 +21,6 @@ use WcStatus::{
 
 /// Local ACK timeout of code 14.
 const TIMEOUT_14: u64 = 4_096 << 14;
-
-fn lab() -> Lab {
-    Lab::new(Setup::default())
-}
 
 fn add() -> SendOp {
     SendOp::FetchAdd { remote: remote(), add: 5 }
@@ -74,7 +70,7 @@ fn only_signalled_requests_complete_unless_they_fail() {
     let lab = lab();
     let sge = lab.sge(0, 8);
     lab.post_request(1, SendOp::Send, SendFlags::empty(), &[sge]).unwrap();
-    lab.post_request(2, SendOp::Send, SendFlags::SIGNALED, &[sge]).unwrap();
+    lab.post_sges(2, SendOp::Send, &[sge]);
     lab.post_request(3, SendOp::Send, SendFlags::empty(), &[sge]).unwrap();
     lab.flush();
     lab.deliver(ack(501));
@@ -548,7 +544,7 @@ fn zero_length_requests_of_every_kind() {
         SendOp::Read { remote: remote() },
     ];
     for (wr_id, op) in (1..).zip(ops) {
-        lab.post_request(wr_id, op, SendFlags::SIGNALED, &[]).unwrap();
+        lab.post_sges(wr_id, op, &[]);
     }
     lab.expect_sent([
         (RcSendOnly, 500),
@@ -567,7 +563,7 @@ fn a_bad_local_key_completes_in_its_turn_and_ends_the_connection() {
     lab.post_send(1, 8);
     let mut sge = lab.sge(0, 8);
     sge.lkey = no_lkey();
-    lab.post_request(2, SendOp::Send, SendFlags::SIGNALED, &[sge]).unwrap();
+    lab.post_sges(2, SendOp::Send, &[sge]);
     lab.post_send(3, 8);
     lab.expect_sent([(RcSendOnly, 500)]);
     lab.expect_sends([]);
@@ -583,7 +579,7 @@ fn what_is_answered_after_all_need_not_be_sent_again_and_those_behind_it_go_on()
     let mut sge = lab.sge(0, 8);
     sge.lkey = lost.lkey;
     lab.post_send(1, 8);
-    lab.post_request(2, SendOp::Send, SendFlags::SIGNALED, &[sge]).unwrap();
+    lab.post_sges(2, SendOp::Send, &[sge]);
     lab.expect_sent([(RcSendOnly, 500), (RcSendOnly, 501)]);
     lab.device.memory().deregister(lost.lkey).unwrap();
     lab.deliver(nak(500, NakCode::PsnSequence));
@@ -602,7 +598,7 @@ fn what_is_answered_after_all_need_not_be_sent_again_and_those_behind_it_go_on()
 fn memory_beyond_a_region_is_a_local_protection_error() {
     let lab = lab();
     let sge = lab.sge(urxe_test_support::lab::MEMORY as u64 - 4, 8);
-    lab.post_request(1, SendOp::Send, SendFlags::SIGNALED, &[sge]).unwrap();
+    lab.post_sges(1, SendOp::Send, &[sge]);
     lab.expect([]);
     lab.expect_sends([(1, LocProtErr)]);
 }
@@ -614,7 +610,7 @@ fn a_read_into_memory_without_local_write_is_a_local_protection_error() {
     let mut sge = lab.sge(LANDING, 8);
     sge.lkey = read_only.lkey;
     let before = lab.memory(LANDING, 8);
-    lab.post_request(1, SendOp::Read { remote: remote() }, SendFlags::SIGNALED, &[sge]).unwrap();
+    lab.post_sges(1, SendOp::Read { remote: remote() }, &[sge]);
     lab.flush();
     lab.deliver(read_response(RcReadResponseOnly, 500, 1, &[1; 8]));
     lab.expect_sends([(1, LocProtErr)]);

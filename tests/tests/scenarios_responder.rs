@@ -7,8 +7,8 @@ use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
 use urxe_test_support::lab::{
     LANDING, Lab, MEMORY, MILLISECOND, MTU, OVERTAKEN, PACKET, PEER, Packet, Setup, TARGET,
-    answered, atomic_response, compare_swap, fetch_add, no_lkey, read_request, read_response, reth,
-    send_only, write_only,
+    answered, atomic_response, compare_swap, fetch_add, lab, no_lkey, part, read_request,
+    read_response, reth, send_only, write_only,
 };
 use urxe_wire::{Ext, Ieth, ImmDt, NakCode, Opcode, Reth, Rkey, RnrTimer, Syndrome};
 
@@ -24,14 +24,6 @@ const ACK: Syndrome = Syndrome::ACK;
 const SEQUENCE: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
 const INVALID: Syndrome = Syndrome::Nak(NakCode::InvalidRequest);
 const ACCESS: Syndrome = Syndrome::Nak(NakCode::RemoteAccess);
-
-fn lab() -> Lab {
-    Lab::new(Setup::default())
-}
-
-fn part(opcode: Opcode, psn: u32, payload: &[u8]) -> Packet {
-    Packet { opcode, psn, payload: payload.to_vec(), ..PACKET }
-}
 
 fn asking(packet: Packet) -> Packet {
     Packet { ack_req: true, ..packet }

@@ -7,7 +7,7 @@ use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::{QpAttr, QpAttrMask, QpState, QpType};
 use urxe_stack::qp::wr::{PostError, SendFlags, SendOp, Sge};
 use urxe_test_support::lab::{
-    LANDING, Lab, MILLISECOND, MTU, PACKET, Packet, Setup, TARGET, no_lkey, remote, reth,
+    LANDING, Lab, MILLISECOND, MTU, Packet, Setup, TARGET, no_lkey, part, remote, reth,
 };
 use urxe_wire::{Ext, ImmDt, Opcode, Reth, Rkey};
 
@@ -19,10 +19,6 @@ use WcStatus::{LocProtErr, LocQpOpErr, Success, WrFlushErr};
 
 fn lab() -> Lab {
     Lab::new(Setup { qp_type: QpType::Uc, access: Access::REMOTE_WRITE, ..Setup::default() })
-}
-
-fn part(opcode: Opcode, psn: u32, payload: &[u8]) -> Packet {
-    Packet { opcode, psn, payload: payload.to_vec(), ..PACKET }
 }
 
 fn send(psn: u32, payload: &[u8]) -> Packet {
@@ -307,7 +303,7 @@ fn a_long_message_leaves_in_bursts_that_a_default_receive_buffer_holds() {
     let lab = lab();
     let lists: Vec<Sge> = (0..4).map(|_| lab.sge(0, 0xc000)).collect();
     for wr_id in 0..8 {
-        lab.post_request(wr_id, SendOp::Send, SendFlags::SIGNALED, &lists).expect("taken");
+        lab.post_sges(wr_id, SendOp::Send, &lists);
     }
     let total = 8 * 4 * 0xc000 / MTU;
     let first = lab.sent().len();
@@ -335,7 +331,7 @@ fn a_long_message_leaves_in_bursts_that_a_default_receive_buffer_holds() {
 fn draining_finishes_the_message_under_way_and_begins_none() {
     let lab = lab();
     let lists: Vec<Sge> = (0..4).map(|_| lab.sge(0, 0xc000)).collect();
-    lab.post_request(1, SendOp::Send, SendFlags::SIGNALED, &lists).expect("taken");
+    lab.post_sges(1, SendOp::Send, &lists);
     lab.post_send(2, 4);
     let first = lab.sent().len();
     let notify = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
@@ -356,14 +352,13 @@ fn keys_come_and_go_in_the_order_of_the_send_queue() {
     let memory = lab.device.memory();
     let key = memory.alloc_fast(lab.pd, 4).expect("there are many");
     lab.post_send(1, 4);
-    lab.post_request(2, SendOp::LocalInv { rkey: key }, SendFlags::SIGNALED, &[]).expect("taken");
+    lab.post_sges(2, SendOp::LocalInv { rkey: key }, &[]);
     lab.post_send(3, 4);
     assert_eq!(lab.sent().len(), 2, "the invalidation sends nothing and stops nobody");
     // A free region stays free, which is no error.
     lab.expect_sends([(1, Success), (2, Success), (3, Success)]);
     // What cannot be carried out stops sending, and only sending.
-    lab.post_request(4, SendOp::LocalInv { rkey: Rkey(7) }, SendFlags::SIGNALED, &[])
-        .expect("taken");
+    lab.post_sges(4, SendOp::LocalInv { rkey: Rkey(7) }, &[]);
     lab.post_send(5, 4);
     assert_eq!(lab.sent(), []);
     lab.expect_sends([(4, LocQpOpErr), (5, WrFlushErr)]);

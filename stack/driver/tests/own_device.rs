@@ -10,9 +10,10 @@ use urxe_stack::driver::{Engine, EngineConfig};
 use urxe_stack::link::LinkSpec;
 use urxe_stack::memory::{Access, Buffer, PdId};
 use urxe_stack::qp::QpInit;
-use urxe_stack::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge};
-use urxe_wire::{Gid, QKey};
+use urxe_stack::qp::attr::{AddressVector, QpAttr, QpState, QpType};
+use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, SendOp, SendRequest, Sge};
+use urxe_test_support::qp::{address_vector, bring_up_by, datagram_attributes, init, request};
+use urxe_wire::QKey;
 
 const QKEY: QKey = QKey(0x1234);
 /// Bytes in front of each message.
@@ -22,25 +23,10 @@ const ROOM: usize = 128;
 const MESSAGES: u64 = 16;
 
 fn started(engine: &Engine, pd: PdId, cq: &Arc<Cq>) -> QpHandle {
-    let cap = QpCap {
-        max_send_wr: 32,
-        max_recv_wr: 32,
-        max_send_sge: 1,
-        max_recv_sge: 1,
-        max_inline_data: 64,
-    };
-    let (send_cq, recv_cq) = (Arc::clone(cq), Arc::clone(cq));
-    let init =
-        QpInit { qp_type: QpType::Ud, pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: true };
+    let init = QpInit { sq_sig_all: true, ..init(QpType::Ud, pd, cq) };
     let qp = engine.device().create_qp(&init).unwrap();
-    for (qp_state, bits) in [
-        (QpState::Init, QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::QKEY),
-        (QpState::Rtr, QpAttrMask::empty()),
-        (QpState::Rts, QpAttrMask::SQ_PSN),
-    ] {
-        let attr = QpAttr { qp_state, port_num: 1, qkey: QKEY, ..QpAttr::default() };
-        engine.modify_qp(qp, &attr, bits | QpAttrMask::STATE).unwrap();
-    }
+    let modify = |attr: &QpAttr, mask| engine.modify_qp(qp, attr, mask);
+    bring_up_by(QpType::Ud, &datagram_attributes(QKEY), QpState::Rts, modify).unwrap();
     qp
 }
 
@@ -65,9 +51,7 @@ fn talk(address: Ipv4Addr, direct: bool) -> (u64, u64) {
     let buffer = Arc::new(Buffer::new(ROOM).unwrap());
     let access = Access::LOCAL_WRITE | Access::ZERO_BASED;
     let mr = device.memory().register_buffer(pd, &buffer, 0..ROOM, 0, access).unwrap();
-    let (dgid, hop_limit) = (Gid::from_ip(address.into()), 64);
-    let attr =
-        AddressVector { dgid, hop_limit, is_global: true, port_num: 1, ..AddressVector::default() };
+    let attr = AddressVector { hop_limit: 64, ..address_vector(address.into()) };
     let ah = device.create_ah(pd, &attr).unwrap();
     for wr_id in 0..MESSAGES {
         for to in [other, from] {
@@ -76,10 +60,9 @@ fn talk(address: Ipv4Addr, direct: bool) -> (u64, u64) {
             let text = wr_id.to_le_bytes();
             let request = SendRequest {
                 wr_id,
-                op: SendOp::Send,
                 to: Destination::Datagram { ah, qpn: to.qpn(), qkey: QKEY },
-                flags: SendFlags::empty(),
                 payload: Payload::Inline(&[&text]),
+                ..request(SendOp::Send, &[])
             };
             engine.post_send(from, &[request]).unwrap();
             let mut both = [next(&engine, &cq), next(&engine, &cq)];

@@ -392,6 +392,12 @@ impl Lab {
     }
 }
 
+/// A lab as most scenarios need it.
+#[must_use]
+pub fn lab() -> Lab {
+    Lab::new(Setup::default())
+}
+
 /// The place that scenarios read from and write to at the peer.
 #[must_use]
 pub const fn remote() -> Remote {

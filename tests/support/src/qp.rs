@@ -1,5 +1,6 @@
 //! Queue pairs and work requests with what most tests leave as it is.
 
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use urxe_device::qp::transition;
 use urxe_device::qp::wr::{Destination, Payload, SendFlags, SendOp, SendRequest, Sge};
 use urxe_memory::{Access, PdId};
 use urxe_types::time::Time;
-use urxe_wire::{Gid, Psn, Qpn};
+use urxe_wire::{Gid, Psn, QKey, Qpn};
 
 /// The sizes of a queue pair that needs no particular ones.
 pub const CAP: QpCap = QpCap {
@@ -66,14 +67,20 @@ pub fn attributes(peer: IpAddr, dest_qp_num: Qpn) -> QpAttr {
     }
 }
 
+/// The attributes of a datagram queue pair with this Q_Key.
+#[must_use]
+pub fn datagram_attributes(qkey: QKey) -> QpAttr {
+    QpAttr { port_num: 1, qkey, ..QpAttr::default() }
+}
+
 /// Attributes that move a queue pair to a state.
 #[must_use]
 pub fn state(qp_state: QpState) -> QpAttr {
     QpAttr { qp_state, ..QpAttr::default() }
 }
 
-/// Brings a queue pair from RESET through INIT and RTR as far as `to`, with the attributes that its
-/// service requires on the way.
+/// Brings a queue pair of a device from RESET through INIT and RTR as far as `to`, with the
+/// attributes that its service requires on the way.
 ///
 /// # Errors
 /// What the device refuses, as a text.
@@ -84,13 +91,25 @@ pub fn bring_up(
     attr: &QpAttr,
     to: QpState,
 ) -> Result<(), String> {
+    bring_up_by(qp_type, attr, to, |attr, mask| device.modify_qp(now, qp, attr, mask))
+}
+
+/// Does the same with a queue pair that `modify` changes.
+///
+/// # Errors
+/// What `modify` refuses, as a text.
+pub fn bring_up_by<E: Display>(
+    qp_type: QpType,
+    attr: &QpAttr,
+    to: QpState,
+    mut modify: impl FnMut(&QpAttr, QpAttrMask) -> Result<(), E>,
+) -> Result<(), String> {
     let mut from = QpState::Reset;
     for qp_state in [QpState::Init, QpState::Rtr, QpState::Rts] {
         let transition = transition::attributes(from, qp_state, qp_type)
             .ok_or_else(|| format!("{qp_type} does not go from {from} to {qp_state}"))?;
         let mask = transition.required | QpAttrMask::STATE;
-        device
-            .modify_qp(now, qp, &QpAttr { qp_state, ..*attr }, mask)
+        modify(&QpAttr { qp_state, ..*attr }, mask)
             .map_err(|error| format!("to {qp_state}: {error}"))?;
         from = qp_state;
         if qp_state == to {

@@ -37,6 +37,13 @@ use crate::specification::{self, Event, Forgets, Model};
 const SETTLED_NS: u64 = 30_000_000;
 /// Entries of each completion queue.
 const CQ_DEPTH: u32 = 512;
+/// The sizes of each queue pair.
+const QUEUES: QpCap = QpCap {
+    max_send_wr: DEPTH as u32,
+    max_recv_wr: DEPTH as u32,
+    max_inline_data: INLINE as u32,
+    ..CAP
+};
 /// A number that no shared receive queue has.
 const NO_SRQ: SrqId = SrqId(0xfe_fefe);
 
@@ -111,14 +118,8 @@ impl Scenario {
             } else {
                 None
             };
-            let cap = QpCap {
-                max_send_wr: DEPTH as u32,
-                max_recv_wr: DEPTH as u32,
-                max_inline_data: INLINE as u32,
-                ..CAP
-            };
-            let init =
-                QpInit { recv_cq, srq, cap, ..qp::init(plan.qp_type, host.pds[plan.pd], &send_cq) };
+            let init = qp::init(plan.qp_type, host.pds[plan.pd], &send_cq);
+            let init = QpInit { recv_cq, srq, cap: QUEUES, ..init };
             qps.push(host.device.create_qp(&init).expect("a queue pair"));
         }
         let members = vec![Member::OfTheScenario; specification::Member::of_the_scenario().len()];

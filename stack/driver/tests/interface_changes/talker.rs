@@ -8,11 +8,12 @@ use urxe_stack::cq::{Completion, Cq};
 use urxe_stack::device::QpHandle;
 use urxe_stack::driver::Engine;
 use urxe_stack::memory::{Access, Buffer, Mr, PdId};
-use urxe_stack::qp::QpInit;
-use urxe_stack::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+use urxe_stack::qp::attr::{AddressVector, QpAttr, QpState, QpType};
 use urxe_stack::qp::ud::network_header::NetworkHeader;
 use urxe_stack::qp::wr::{Destination, Payload, RecvRequest, SendFlags, SendOp, SendRequest, Sge};
-use urxe_wire::{Gid, QKey, Qpn};
+use urxe_test_support::host::register;
+use urxe_test_support::qp::{address_vector, bring_up_by, datagram_attributes, init, request};
+use urxe_wire::{QKey, Qpn};
 
 /// A datagram queue pair with receives of 1 KiB, behind the 40 bytes of header of each.
 pub struct Talker<'e> {
@@ -32,36 +33,12 @@ impl<'e> Talker<'e> {
         let device = engine.device();
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(16, None, 0).unwrap();
-        let cap = QpCap {
-            max_send_wr: 4,
-            max_recv_wr: 4,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 64,
-        };
-        let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
-        let init =
-            QpInit { qp_type: QpType::Ud, pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: false };
-        let qp = device.create_qp(&init).unwrap();
-        use QpAttrMask as M;
-        let states = [
-            (QpState::Init, M::PKEY_INDEX | M::PORT | M::QKEY),
-            (QpState::Rtr, M::empty()),
-            (QpState::Rts, M::SQ_PSN),
-        ];
-        for (qp_state, bits) in states {
-            let attr = QpAttr { qp_state, port_num: 1, qkey: QKEY, ..QpAttr::default() };
-            engine.modify_qp(qp, &attr, bits | M::STATE).unwrap();
-        }
+        let qp = device.create_qp(&init(QpType::Ud, pd, &cq)).unwrap();
+        let modify = |attr: &QpAttr, mask| engine.modify_qp(qp, attr, mask);
+        bring_up_by(QpType::Ud, &datagram_attributes(QKEY), QpState::Rts, modify).unwrap();
         let buffer = Arc::new(Buffer::new(ROOM).unwrap());
-        let mr = device.memory().register_buffer(
-            pd,
-            &buffer,
-            0..ROOM,
-            buffer.addr() as u64,
-            Access::LOCAL_WRITE,
-        );
-        Self { engine, pd, cq, qp, buffer, mr: mr.unwrap() }
+        let mr = register(device, pd, &buffer, Access::LOCAL_WRITE);
+        Self { engine, pd, cq, qp, buffer, mr }
     }
 
     /// Sends from entry `sgid_index` of the own table to a talker's address.
@@ -70,20 +47,14 @@ impl<'e> Talker<'e> {
     }
 
     pub fn send_to(&self, sgid_index: u8, qpn: Qpn, address: impl Into<IpAddr>, text: &[u8]) {
-        let attr = AddressVector {
-            dgid: Gid::from_ip(address.into()),
-            sgid_index,
-            is_global: true,
-            port_num: 1,
-            ..AddressVector::default()
-        };
+        let attr = AddressVector { sgid_index, ..address_vector(address.into()) };
         let ah = self.engine.device().create_ah(self.pd, &attr).unwrap();
         let request = SendRequest {
             wr_id: 1,
-            op: SendOp::Send,
             to: Destination::Datagram { ah, qpn, qkey: QKEY },
             flags: SendFlags::empty(),
             payload: Payload::Inline(&[text]),
+            ..request(SendOp::Send, &[])
         };
         self.engine.post_send(self.qp, &[request]).unwrap();
     }

@@ -35,16 +35,9 @@ impl Scenario {
                 let host = &self.hosts[device];
                 // In its page, it begins where the memory does.
                 let start = start + ((host.buffer.addr().addr() + range.start) % PAGE) as u64;
-                let mr = say(
-                    host.device.memory().register_buffer(
-                        host.pds[pd],
-                        &host.buffer,
-                        range.clone(),
-                        start,
-                        access,
-                    ),
-                    "registration",
-                )?;
+                let (memory, pd_id) = (host.device.memory(), host.pds[pd]);
+                let mr = memory.register_buffer(pd_id, &host.buffer, range.clone(), start, access);
+                let mr = say(mr, "registration")?;
                 let key = blank(device, pd, Kind::Region, mr.rkey.value());
                 let (base, len) = (range.start, range.len());
                 self.model.keys.0.push(Key { is_valid: true, start, base, len, access, ..key });

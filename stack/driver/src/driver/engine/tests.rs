@@ -4,7 +4,8 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use urxe_wire::Qpn;
+use urxe_test_support::qp::{self, address_vector, attributes, bring_up_by, request};
+use urxe_wire::{Psn, Qpn};
 
 use super::*;
 use crate::cq::{ArmKind, CompletionChannel, WcStatus};
@@ -12,8 +13,8 @@ use crate::device::counters::Counter;
 use crate::link::{LinkName, Source};
 use crate::memory::{Access, Buffer, Mr, PdId};
 use crate::qp::QpInit;
-use crate::qp::attr::{AddressVector, PathMtu, QpCap, QpState, QpType};
-use crate::qp::wr::{Destination, Payload, Remote, SendFlags, SendOp, Sge};
+use crate::qp::attr::{PathMtu, QpState, QpType};
+use crate::qp::wr::{Destination, Remote, SendFlags, SendOp, Sge};
 
 mod direct;
 mod multicast;
@@ -42,22 +43,7 @@ impl End {
         let descriptor = Arc::new(EventFd::new().unwrap());
         let channel = Arc::new(CompletionChannel::new(Box::new(Arc::clone(&descriptor))));
         let cq = device.create_cq(256, Some(Arc::clone(&channel)), 0).unwrap();
-        let cap = QpCap {
-            max_send_wr: 64,
-            max_recv_wr: 64,
-            max_send_sge: 2,
-            max_recv_sge: 2,
-            max_inline_data: 64,
-        };
-        let init = QpInit {
-            qp_type: QpType::Rc,
-            pd,
-            send_cq: Arc::clone(&cq),
-            recv_cq: Arc::clone(&cq),
-            srq: None,
-            cap,
-            sq_sig_all: true,
-        };
+        let init = QpInit { sq_sig_all: true, ..qp::init(QpType::Rc, pd, &cq) };
         let qp = device.create_qp(&init).unwrap();
         let buffer = Arc::new(Buffer::new(SIZE).unwrap());
         let mr = register(device, pd, &buffer);
@@ -65,63 +51,21 @@ impl End {
     }
 
     fn connect(&self, peer: Qpn, peer_ip: IpAddr) {
-        let bits = QpAttrMask::STATE
-            | QpAttrMask::PKEY_INDEX
-            | QpAttrMask::PORT
-            | QpAttrMask::ACCESS_FLAGS;
-        let access_flags = Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let attr =
-            QpAttr { qp_state: QpState::Init, port_num: 1, access_flags, ..QpAttr::default() };
-        self.engine.modify_qp(self.qp, &attr, bits).unwrap();
-        let ah = AddressVector {
-            dgid: Gid::from_ip(peer_ip),
-            is_global: true,
-            port_num: 1,
-            ..AddressVector::default()
-        };
         let attr = QpAttr {
-            qp_state: QpState::Rtr,
             path_mtu: PathMtu::Mtu4096,
-            dest_qp_num: peer,
-            max_dest_rd_atomic: 4,
-            min_rnr_timer: 12,
-            ah,
-            ..QpAttr::default()
+            rq_psn: Psn::default(),
+            sq_psn: Psn::default(),
+            ..attributes(peer_ip, peer)
         };
-        let bits = QpAttrMask::STATE
-            | QpAttrMask::AV
-            | QpAttrMask::PATH_MTU
-            | QpAttrMask::DEST_QPN
-            | QpAttrMask::RQ_PSN
-            | QpAttrMask::MAX_DEST_RD_ATOMIC
-            | QpAttrMask::MIN_RNR_TIMER;
-        self.engine.modify_qp(self.qp, &attr, bits).unwrap();
-        let attr = QpAttr {
-            qp_state: QpState::Rts,
-            timeout: 14,
-            retry_cnt: 7,
-            rnr_retry: 7,
-            max_rd_atomic: 4,
-            ..QpAttr::default()
-        };
-        let bits = QpAttrMask::STATE
-            | QpAttrMask::TIMEOUT
-            | QpAttrMask::RETRY_CNT
-            | QpAttrMask::RNR_RETRY
-            | QpAttrMask::SQ_PSN
-            | QpAttrMask::MAX_QP_RD_ATOMIC;
-        self.engine.modify_qp(self.qp, &attr, bits).unwrap();
+        bring_up_by(QpType::Rc, &attr, QpState::Rts, |attr, mask| {
+            self.engine.modify_qp(self.qp, attr, mask)
+        })
+        .unwrap();
     }
 
     fn post(&self, op: SendOp, len: u32) {
         let sges = [Sge { addr: self.mr.iova, length: len, lkey: self.mr.lkey }];
-        let request = SendRequest {
-            wr_id: 1,
-            op,
-            to: Destination::Peer,
-            flags: SendFlags::empty(),
-            payload: Payload::Sges(&sges),
-        };
+        let request = SendRequest { wr_id: 1, ..request(op, &sges) };
         self.engine.post_send(self.qp, &[request]).unwrap();
     }
 

@@ -91,13 +91,9 @@ fn what_is_too_much_for_one_call_is_moved_by_the_threads() {
     let data = pattern(SIZE, 1);
     a.buffer.write(0, &data).unwrap();
     let sges = [Sge { addr: a.mr.iova, length: SIZE as u32, lkey: a.mr.lkey }];
-    let write = |wr_id| SendRequest {
-        wr_id,
-        op: SendOp::Write { remote: b.remote() },
-        to: Destination::Peer,
-        flags: SendFlags::empty(),
-        payload: Payload::Sges(&sges),
-    };
+    let op = SendOp::Write { remote: b.remote() };
+    let flags = SendFlags::empty();
+    let write = |wr_id| SendRequest { wr_id, flags, ..request(op, &sges) };
     let requests: Vec<_> = (0..32).map(write).collect();
     a.engine.post_send(a.qp, &requests).unwrap();
     let (start, mut done) = (Instant::now(), 0);

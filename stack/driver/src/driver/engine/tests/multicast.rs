@@ -5,12 +5,14 @@
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::AtomicU32;
 
+use urxe_test_support::qp::datagram_attributes;
 use urxe_wire::{QKey, ROCE_PORT};
 
 use super::*;
 use crate::device::multicast::AttachMcastError;
 use crate::port::groups::JoinError;
 use crate::port::tap::Tap;
+use crate::qp::attr::{AddressVector, QpCap};
 use crate::qp::wr::AhHandle;
 
 const QKEY: QKey = QKey(0x4d43);
@@ -54,14 +56,7 @@ impl Member {
     }
 
     fn ah(&self, group: IpAddr) -> AhHandle {
-        let dgid = Gid::from_ip(group);
-        let attr = AddressVector {
-            dgid,
-            is_global: true,
-            port_num: 1,
-            hop_limit: 1,
-            ..AddressVector::default()
-        };
+        let attr = AddressVector { hop_limit: 1, ..address_vector(group) };
         self.engine.device().create_ah(self.pd, &attr).unwrap()
     }
 
@@ -97,13 +92,7 @@ impl Member {
             .collect();
         let requests: Vec<_> = sges
             .iter()
-            .map(|sges| SendRequest {
-                wr_id: u64::MAX,
-                op: SendOp::Send,
-                to,
-                flags: SendFlags::SIGNALED,
-                payload: Payload::Sges(sges),
-            })
+            .map(|sges| SendRequest { wr_id: u64::MAX, to, ..request(SendOp::Send, sges) })
             .collect();
         for batch in requests.chunks(16) {
             self.engine.post_send(self.qp[0], batch).unwrap();
@@ -143,25 +132,10 @@ impl Member {
 }
 
 fn started(engine: &Engine, pd: PdId, cq: &Arc<Cq>) -> QpHandle {
-    let (send_cq, recv_cq) = (Arc::clone(cq), Arc::clone(cq));
-    let cap = QpCap {
-        max_send_wr: 256,
-        max_recv_wr: 256,
-        max_send_sge: 1,
-        max_recv_sge: 1,
-        max_inline_data: 0,
-    };
-    let init =
-        QpInit { qp_type: QpType::Ud, pd, send_cq, recv_cq, srq: None, cap, sq_sig_all: false };
-    let qp = engine.device().create_qp(&init).unwrap();
-    for (qp_state, mask) in [
-        (QpState::Init, QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::QKEY),
-        (QpState::Rtr, QpAttrMask::empty()),
-        (QpState::Rts, QpAttrMask::SQ_PSN),
-    ] {
-        let attr = QpAttr { qp_state, port_num: 1, qkey: QKEY, ..QpAttr::default() };
-        engine.modify_qp(qp, &attr, QpAttrMask::STATE | mask).unwrap();
-    }
+    let cap = QpCap { max_send_wr: 256, max_recv_wr: 256, ..qp::CAP };
+    let qp = engine.device().create_qp(&QpInit { cap, ..qp::init(QpType::Ud, pd, cq) }).unwrap();
+    let modify = |attr: &QpAttr, mask| engine.modify_qp(qp, attr, mask);
+    bring_up_by(QpType::Ud, &datagram_attributes(QKEY), QpState::Rts, modify).unwrap();
     qp
 }
 

@@ -1,7 +1,9 @@
 //! Several engines on one address: traffic between them, management datagrams, packets for nobody.
 
+use urxe_test_support::packet::{PACKET, Packet};
+use urxe_test_support::qp::datagram_attributes;
 use urxe_wire::mad::{Attribute, CM_CLASS, CommId, MAD_LEN};
-use urxe_wire::{Bth, Deth, Ext, IcrcSeed, Opcode, PacketRepr, QKey, ROCE_PORT, packet};
+use urxe_wire::{Bth, Deth, Ext, IcrcSeed, Opcode, PacketRepr, QKey, ROCE_PORT};
 
 use super::*;
 use crate::device::qpn::process_slot;
@@ -9,20 +11,15 @@ use crate::port::Run;
 
 /// A packet to a queue pair of `to`, from another address.
 fn send_packet(from: &UdpPort, to: IpAddr, opcode: Opcode, ext: Ext, qpn: u32, payload: &[u8]) {
-    let seed = IcrcSeed::new(from.address(), ROCE_PORT, to, ROCE_PORT).unwrap();
-    let mut bth = Bth::new(opcode, Qpn::masked(qpn), urxe_wire::Psn::new(1));
-    bth.ack_req = true;
-    let mut bytes = [0; 512];
-    let start = PacketRepr::new(bth, ext).emit_headers(&mut bytes).unwrap();
-    bytes[start..start + payload.len()].copy_from_slice(payload);
-    let end = packet::emit_pad(&mut bytes, start + payload.len()).unwrap();
-    let len = seed.append(0, &mut bytes, end).unwrap();
+    let payload = payload.to_vec();
+    let packet = Packet { opcode, psn: 1, ack_req: true, ext, payload, ..PACKET };
+    let bytes = packet.bytes(from.address(), to, Qpn::masked(qpn), 0);
     let run = Run {
         from: from.address(),
         from_port: ROCE_PORT,
         to,
-        bytes: &bytes[..len],
-        segment_size: len,
+        bytes: &bytes,
+        segment_size: bytes.len(),
         traffic_class: 0,
         hop_limit: 0,
     };
@@ -140,22 +137,11 @@ fn management_datagrams_reach_the_process_that_they_are_for() {
 
 /// A queue pair 1 of this process's own, with room for some datagrams.
 fn management_qp(end: &End, pd: PdId) -> QpHandle {
-    let cap = QpCap { max_recv_wr: 8, max_recv_sge: 1, ..QpCap::default() };
-    let init = QpInit {
-        qp_type: QpType::Gsi,
-        pd,
-        send_cq: Arc::clone(&end.cq),
-        recv_cq: Arc::clone(&end.cq),
-        srq: None,
-        cap,
-        sq_sig_all: true,
-    };
+    let init = QpInit { sq_sig_all: true, ..qp::init(QpType::Gsi, pd, &end.cq) };
     let qp = end.engine.device().create_qp(&init).unwrap();
-    let init = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::QKEY;
-    for (qp_state, mask) in [(QpState::Init, init), (QpState::Rtr, QpAttrMask::STATE)] {
-        let attr = QpAttr { qp_state, port_num: 1, qkey: QKey(0x8001_0000), ..QpAttr::default() };
-        end.engine.modify_qp(qp, &attr, mask).unwrap();
-    }
+    let attr = datagram_attributes(QKey(0x8001_0000));
+    let modify = |attr: &QpAttr, mask| end.engine.modify_qp(qp, attr, mask);
+    bring_up_by(QpType::Gsi, &attr, QpState::Rtr, modify).unwrap();
     qp
 }
 
