@@ -230,11 +230,8 @@ fn merged_packets_for_two_processes_reach_both() {
     for index in 0..8_u16 {
         // Slots by turns, so that half of them are in the wrong place whichever comes first. No
         // such queue pair there.
-        let bth = Bth::new(
-            Opcode::RcSendOnly,
-            Qpn::masked(u32::from(index % 2) << 18 | 5),
-            urxe_wire::Psn::new(1),
-        );
+        let bth =
+            Bth::new(Opcode::RcSendOnly, Qpn::masked(u32::from(index % 2) << 18 | 5), Psn::new(1));
         let mut one = [0; 64];
         let start = PacketRepr::new(bth, Ext::None).emit_headers(&mut one).unwrap();
         let len = seed.append(index, &mut one, start + 16).unwrap();
