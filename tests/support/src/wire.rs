@@ -54,6 +54,20 @@ impl Carried {
         }
     }
 
+    /// The run as a port sends it.
+    #[must_use]
+    pub fn run(&self) -> Run<'_> {
+        Run {
+            from: self.from,
+            from_port: self.from_port,
+            to: self.to,
+            bytes: &self.bytes,
+            segment_size: self.segment_size,
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+        }
+    }
+
     /// The packets from BTH to ICRC.
     pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
         self.bytes.chunks(self.segment_size)

@@ -1,29 +1,19 @@
 //! Several engines on one address: traffic between them, management datagrams, packets for nobody.
 
-use urxe_test_support::packet::{PACKET, Packet};
+use urxe_test_support::packet::{PACKET, Packet, part};
 use urxe_test_support::qp::datagram_attributes;
 use urxe_wire::mad::{Attribute, CM_CLASS, CommId, MAD_LEN};
-use urxe_wire::{Bth, Deth, Ext, IcrcSeed, Opcode, PacketRepr, QKey, ROCE_PORT};
+use urxe_wire::{Deth, Ext, Opcode, QKey};
 
 use super::*;
 use crate::device::qpn::process_slot;
-use crate::port::Run;
 
 /// A packet to a queue pair of `to`, from another address.
 fn send_packet(from: &UdpPort, to: IpAddr, opcode: Opcode, ext: Ext, qpn: u32, payload: &[u8]) {
     let payload = payload.to_vec();
     let packet = Packet { opcode, psn: 1, ack_req: true, ext, payload, ..PACKET };
-    let bytes = packet.bytes(from.address(), to, Qpn::masked(qpn), 0);
-    let run = Run {
-        from: from.address(),
-        from_port: ROCE_PORT,
-        to,
-        bytes: &bytes,
-        segment_size: bytes.len(),
-        traffic_class: 0,
-        hop_limit: 0,
-    };
-    assert_eq!(from.transmit(&run), crate::port::SendOutcome::Sent);
+    let run = Packet::merge(from.address(), to, [(Qpn::masked(qpn), packet)]);
+    assert_eq!(from.transmit(&run.run()), crate::port::SendOutcome::Sent);
 }
 
 fn send_mad(from: &UdpPort, to: IpAddr, mad: &[u8]) {
@@ -225,28 +215,12 @@ fn merged_packets_for_two_processes_reach_both() {
     let at = address(9, 1);
     let ends: Vec<End> = (0..2).map(|_| End::new(at, over_sockets())).collect();
     let outside = UdpPort::open(UdpConfig::new(address(9, 2).into())).unwrap();
-    let seed = IcrcSeed::new(outside.address(), ROCE_PORT, at.into(), ROCE_PORT).unwrap();
-    let mut bytes = Vec::new();
-    for index in 0..8_u16 {
-        // Slots by turns, so that half of them are in the wrong place whichever comes first. No
-        // such queue pair there.
-        let bth =
-            Bth::new(Opcode::RcSendOnly, Qpn::masked(u32::from(index % 2) << 18 | 5), Psn::new(1));
-        let mut one = [0; 64];
-        let start = PacketRepr::new(bth, Ext::None).emit_headers(&mut one).unwrap();
-        let len = seed.append(index, &mut one, start + 16).unwrap();
-        bytes.extend_from_slice(&one[..len]);
-    }
-    let run = Run {
-        from: outside.address(),
-        from_port: ROCE_PORT,
-        to: at.into(),
-        bytes: &bytes,
-        segment_size: bytes.len() / 8,
-        traffic_class: 0,
-        hop_limit: 0,
-    };
-    assert_eq!(outside.transmit(&run), crate::port::SendOutcome::Sent);
+    // Slots by turns, so that half of them are in the wrong place whichever comes first. No such
+    // queue pair there.
+    let packets = (0..8_u32)
+        .map(|index| (Qpn::masked((index % 2) << 18 | 5), part(Opcode::RcSendOnly, 1, &[0; 16])));
+    let run = Packet::merge(outside.address(), at.into(), packets);
+    assert_eq!(outside.transmit(&run.run()), crate::port::SendOutcome::Sent);
     wait_until("each gets its four", || {
         ends.iter().all(|end| end.engine.device().counters().value(Counter::DropNoQp) == 4)
     });
