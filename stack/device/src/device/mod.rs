@@ -22,18 +22,18 @@
 //! | `paths` | paths by the address that they lead to |
 //! | `receive` | from a datagram to the queue pairs |
 //! | `congestion` | what marks of routers and notifications of peers do |
-//! | `flush` | from the queue pairs to the port |
+//! | `transmit` | from the queue pairs to the port |
 //! | `slots` | tables whose entries never move |
 
 pub mod ah;
 mod congestion;
 pub mod domains;
-mod flush;
 pub mod multicast;
 mod paths;
 mod post;
 mod receive;
 pub(crate) mod srqs;
+mod transmit;
 mod verbs;
 
 pub use urxe_types::{counters, limits, qpn};

@@ -43,10 +43,10 @@ impl Charges {
         self.sent += bytes;
     }
 
-    /// A queue pair's turn is over: what it sent is charged, and if `others_follow` something for
+    /// A queue pair's turn is over: what it sent is charged, and if `more_pending` something for
     /// them as well.
     #[inline]
-    pub fn end_turn(&mut self, window: &Window, others_follow: bool) {
+    pub fn end_turn(&mut self, window: &Window, more_pending: bool) {
         let sent = std::mem::take(&mut self.sent);
         if sent == 0 {
             return;
@@ -55,7 +55,7 @@ impl Charges {
         if let Some(left) = self.advance.checked_sub(sent) {
             self.advance = left;
         } else {
-            let advance = if others_follow { RUN } else { 0 };
+            let advance = if more_pending { RUN } else { 0 };
             window.charge(sent - self.advance + advance);
             self.advance = advance;
         }

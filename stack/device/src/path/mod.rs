@@ -1,9 +1,9 @@
 //! Paths: what all queue pairs with one peer address share.
 //!
-//! A path owns the run being built and the right to send to its peer (the flusher), the congestion
+//! A path owns the run being built and the right to send to its peer (the sender), the congestion
 //! window and the measured round trip. Whoever has something to send lists its queue pair on the
-//! path and then tries to become the flusher; who finds another at it leaves a mark (`Path::kick`),
-//! which the flusher looks at again after letting go.
+//! path and then tries to become the sender; who finds another at it leaves a mark (`Path::kick`),
+//! which the sender looks at again after letting go.
 //!
 //! Lock order: path, queue pair, shared receive queue, completion queue. One exception: over
 //! acknowledgements of many queue pairs a completion queue stays locked, but nobody who has it
@@ -35,7 +35,7 @@ use self::pace::Pace;
 use self::ready::{ReadyLink, ReadyList};
 use self::run::RunBuffer;
 pub use self::window::EARLY_TIMEOUT_MIN;
-use self::window::{Budget, Window};
+use self::window::{Credit, Window};
 use urxe_types::sync::atomic::{AtomicBool, Ordering, fence};
 use urxe_types::sync::{Mutex, lock, try_lock};
 
@@ -68,27 +68,27 @@ pub(crate) struct Path {
     pub window: Window,
     pub pace: Pace,
     pub cork: Cork,
-    /// Some queue pair waits for room in a [`Budget`].
+    /// Some queue pair waits for room in a [`Credit`].
     pub has_blocked: AtomicBool,
     /// Some of these wait in the line for the window.
     pub has_line: AtomicBool,
     kick: AtomicBool,
-    flusher: Mutex<Flusher>,
+    sender: Mutex<Sender>,
 }
 
 /// What only the one who sends on the path touches.
 #[derive(Debug, Default)]
-pub(crate) struct Flusher {
+pub(crate) struct Sender {
     pub route: Option<Route>,
     /// The run, made when the path first sends.
     pub run: Option<RunBuffer>,
     /// Queue pairs taken off the ready list, in order.
     pub queue: VecDeque<u32>,
-    /// Queue pairs that wait for room in a [`Budget`].
-    pub lines: [Line; Budget::COUNT],
+    /// Queue pairs that wait for room in a [`Credit`].
+    pub admission: [Line; Credit::COUNT],
     /// Queue pairs whose next packet would close the run, in order; empty unless the thread is
     /// sending.
-    pub aside: VecDeque<u32>,
+    pub set_aside: VecDeque<u32>,
     /// Acknowledgements taken off the path's list.
     pub acks: Vec<Ack>,
     /// Congestion notifications taken off the path's list.
@@ -117,14 +117,14 @@ impl Path {
             has_blocked: AtomicBool::new(false),
             has_line: AtomicBool::new(false),
             kick: AtomicBool::new(false),
-            flusher: Mutex::new(Flusher::default()),
+            sender: Mutex::new(Sender::default()),
         }
     }
 
     /// Takes the path over for a new peer. Nobody uses it.
     pub fn open(&self, route: Route) {
-        let mut flusher = lock(&self.flusher);
-        flusher.route = Some(route);
+        let mut sender = lock(&self.sender);
+        sender.route = Some(route);
         self.acks.clear();
         self.cnps.clear();
         self.window.reset();
@@ -134,34 +134,34 @@ impl Path {
 
     /// The last user left: the memory of the run goes.
     pub fn close(&self) {
-        let mut flusher = lock(&self.flusher);
-        flusher.route = None;
+        let mut sender = lock(&self.sender);
+        sender.route = None;
         self.acks.clear();
         self.cnps.clear();
-        flusher.run = None;
+        sender.run = None;
     }
 
-    /// Waits until no other thread is the flusher, then does as [`flush`](Self::flush): what was
+    /// Waits until no other thread is the sender, then does as [`flush`](Self::flush): what was
     /// listed before has been looked at when this returns.
-    pub fn flush_after_others(&self, mut send: impl FnMut(&mut Flusher)) {
-        send(&mut lock(&self.flusher));
+    pub fn flush_after_others(&self, mut send: impl FnMut(&mut Sender)) {
+        send(&mut lock(&self.sender));
         self.flush(send);
     }
 
-    /// Runs `send` as the flusher, again and again until nobody has asked for more. Returns when
-    /// another thread is the flusher: it will see what was asked.
+    /// Runs `send` as the sender, again and again until nobody has asked for more. Returns when
+    /// another thread is the sender: it will see what was asked.
     ///
     /// The mark is set only by who finds the lock taken. Were it set before each try, two threads
     /// could make each other go round for ever.
-    pub fn flush(&self, mut send: impl FnMut(&mut Flusher)) {
+    pub fn flush(&self, mut send: impl FnMut(&mut Sender)) {
         let mut marked = false;
         loop {
-            match try_lock(&self.flusher) {
-                Some(mut flusher) => {
+            match try_lock(&self.sender) {
+                Some(mut sender) => {
                     // A swap, not a store: it sees what was listed before the mark was set.
                     self.kick.swap(false, Ordering::AcqRel);
-                    send(&mut flusher);
-                    drop(flusher);
+                    send(&mut sender);
+                    drop(sender);
                     // Pairs with the fence below: either this sees the mark, or who set it finds
                     // the lock free.
                     fence(Ordering::SeqCst);

@@ -68,18 +68,19 @@ const ROUND_TRIP_UNMEASURED_NS: u64 = 1_000_000;
 /// in vain waits no longer than that.
 const REORDERING_NS: RangeInclusive<u64> = 100_000..=1_000_000;
 
-/// What a path has a limited amount of under way of.
+/// The credits of a path: what bounds the bytes under way. A queue pair that finds too little waits
+/// in the path's admission queue of that credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Budget {
-    /// Packets with data, of the congestion window.
-    Window,
-    /// Responses that READs and atomics ask for.
-    Reads,
+pub(crate) enum Credit {
+    /// For packets with data: the congestion window.
+    Send,
+    /// For requests of READs and atomics: their responses fill the receive buffer of this side.
+    ReadResponse,
 }
 
-impl Budget {
+impl Credit {
     pub const COUNT: usize = 2;
-    pub const ALL: [Self; Self::COUNT] = [Self::Window, Self::Reads];
+    pub const ALL: [Self; Self::COUNT] = [Self::Send, Self::ReadResponse];
 }
 
 /// Window, round trip and read budget of one path.

@@ -4,7 +4,7 @@ use enum_dispatch::enum_dispatch;
 use urxe_wire::{IcrcSeed, PacketView};
 
 use super::attr::{QpCap, QpType};
-use super::context::{Context, QpCore, Sent};
+use super::context::{Context, QpCore, TransmitStatus};
 use super::queue::SendQueue;
 use super::recv_queue::RecvQueue;
 use super::service::{

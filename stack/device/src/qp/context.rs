@@ -6,7 +6,7 @@ use crate::cq::{AsyncEvent, AsyncEvents, Completion, CqRef, QpEventType};
 use crate::path::Path;
 use crate::path::charges::Charges;
 use crate::path::run::RunBuffer;
-use crate::path::window::Budget;
+use crate::path::window::Credit;
 use crate::srq::Srq;
 use crate::srq::table::SrqTable;
 use crate::srq::xrcd::XrcdRef;
@@ -48,28 +48,28 @@ pub(crate) struct Context<'a> {
     /// to.
     pub carried: Carried<'a>,
     /// While packets are sent: other queue pairs have their turns next.
-    pub others_follow: bool,
+    pub more_pending: bool,
     /// While packets are sent: a packet shorter than those of the run, behind which none can
     /// follow, may join it.
-    pub may_close: bool,
+    pub may_end_run: bool,
     /// While packets are sent: budgets for which others have waited long. Who wants to send
     /// something new goes behind them.
-    pub gives_way: [bool; Budget::COUNT],
+    pub yields: [bool; Credit::COUNT],
 }
 
 impl Context<'_> {
     /// Why a packet of `len` bytes does not join `run` now, if it does not.
     #[inline]
-    pub fn bars(&self, run: &RunBuffer, len: usize) -> Option<Sent> {
+    pub fn rejects(&self, run: &RunBuffer, len: usize) -> Option<TransmitStatus> {
         if !run.takes(len) {
-            return Some(Sent::RunFull);
+            return Some(TransmitStatus::RunFull);
         }
-        (!self.may_close && run.closes_with(len)).then_some(Sent::Aside)
+        (!self.may_end_run && run.closes_with(len)).then_some(TransmitStatus::WouldEndRun)
     }
 
     /// Whether the path's window has room for `bytes` more.
     #[inline]
-    pub fn admits(&self, bytes: u64) -> bool {
+    pub fn has_credit(&self, bytes: u64) -> bool {
         self.charges.admit(&self.path.window, bytes)
     }
 
@@ -212,14 +212,14 @@ impl QpCore {
 
 /// Why a queue pair's [`transmit`](super::Qp::transmit) returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum TransmitStatus {
     /// It has nothing more to send now; an event will list it again.
     Idle,
     /// Its next packet does not fit the run: send that, then ask again.
     RunFull,
     /// Its next packet would be the last of the run, in which those of other queue pairs may still
     /// find room: ask them first.
-    Aside,
+    WouldEndRun,
     /// Its next packet must wait for room in this budget of the path.
-    Waits(Budget),
+    Blocked(Credit),
 }

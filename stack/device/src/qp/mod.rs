@@ -46,7 +46,7 @@ use urxe_wire::{IcrcSeed, PacketView, Qpn};
 
 use self::any_service::AnyService;
 use self::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use self::context::{Context, QpCore, Sent, XrcTarget};
+use self::context::{Context, QpCore, TransmitStatus, XrcTarget};
 use self::recv_queue::RecvQueue;
 use self::service::{SchedulingHint, TransportService};
 use self::transition::Step;
@@ -396,7 +396,12 @@ impl Qp {
 
     /// Appends packets to `run`.
     #[inline(always)]
-    pub fn transmit(&mut self, cx: &mut Context<'_>, run: &mut RunBuffer, icrc: &IcrcSeed) -> Sent {
+    pub fn transmit(
+        &mut self,
+        cx: &mut Context<'_>,
+        run: &mut RunBuffer,
+        icrc: &IcrcSeed,
+    ) -> TransmitStatus {
         let sent = self.service.transmit(&mut self.core, cx, run, icrc);
         self.settle(cx);
         self.follow(cx);

@@ -18,7 +18,7 @@ use enum_dispatch::enum_dispatch;
 use urxe_wire::{IcrcSeed, PacketView};
 
 use super::attr::{QpAttrMask, QpType};
-use super::context::{Context, QpCore, Sent};
+use super::context::{Context, QpCore, TransmitStatus};
 use super::wr::{PostError, RecvRequest, SendRequest};
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
@@ -69,7 +69,7 @@ pub(super) trait SendHalf {
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
-    ) -> Sent;
+    ) -> TransmitStatus;
 
     /// If the `posted` newest requests are all that is to be sent, and the first of them is data:
     /// what its first packet is charged.
@@ -133,8 +133,8 @@ pub(super) trait ReceiveHalf {
         _cx: &mut Context<'_>,
         _run: &mut RunBuffer,
         _icrc: &IcrcSeed,
-    ) -> Sent {
-        Sent::Idle
+    ) -> TransmitStatus {
+        TransmitStatus::Idle
     }
 
     /// Takes the acknowledgement out, if it is the only response.
@@ -181,7 +181,7 @@ pub(super) trait TransportService {
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
-    ) -> Sent;
+    ) -> TransmitStatus;
 
     /// Queues a send work request, which the state and the type allow.
     fn push_send(&mut self, qp: &QpCore, request: &SendRequest<'_>) -> Result<(), PostError>;
@@ -241,7 +241,7 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
-    ) -> Sent {
+    ) -> TransmitStatus {
         if !self.receive.has_responses() {
             return self.send.transmit(qp, cx, run, icrc);
         }
@@ -250,16 +250,16 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
         let rides_behind = !(run.is_empty() && self.send.ends_short());
         if !self.receive.has_data_to_send() && rides_behind {
             let requests = self.send.transmit(qp, cx, run, icrc);
-            if matches!(requests, Sent::RunFull | Sent::Aside) {
+            if matches!(requests, TransmitStatus::RunFull | TransmitStatus::WouldEndRun) {
                 return requests;
             }
             match self.receive.transmit(qp, cx, run, icrc) {
-                Sent::Idle => requests,
+                TransmitStatus::Idle => requests,
                 stop => stop,
             }
         } else {
             match self.receive.transmit(qp, cx, run, icrc) {
-                Sent::Idle => self.send.transmit(qp, cx, run, icrc),
+                TransmitStatus::Idle => self.send.transmit(qp, cx, run, icrc),
                 stop => stop,
             }
         }
@@ -318,8 +318,8 @@ impl SendHalf for NoSends {
         _cx: &mut Context<'_>,
         _run: &mut RunBuffer,
         _icrc: &IcrcSeed,
-    ) -> Sent {
-        Sent::Idle
+    ) -> TransmitStatus {
+        TransmitStatus::Idle
     }
 
     fn on_timer(&mut self, _qp: &mut QpCore, _cx: &Context<'_>) {}

@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use urxe_wire::{Bth, IcrcSeed, Opcode, Psn, Qpn};
 
 use super::attr::QpState;
-use super::context::{Context, QpCore, Sent};
+use super::context::{Context, QpCore, TransmitStatus};
 use super::gather::LocalFault;
 use super::queue::{SendQueue, SendWqe};
 use super::service::SendHalf;
@@ -88,10 +88,10 @@ impl Requester {
     }
 
     /// The oldest message's address handle was destroyed.
-    pub fn fail_unaddressed(&mut self, qp: &mut QpCore, cx: &Context<'_>) -> Sent {
+    pub fn fail_unaddressed(&mut self, qp: &mut QpCore, cx: &Context<'_>) -> TransmitStatus {
         tracing::debug!(qp = %qp.qpn, "send work request: its address handle was destroyed");
         self.fail_head(qp, cx, WcStatus::LocQpOpErr);
-        Sent::Idle
+        TransmitStatus::Idle
     }
 
     /// The oldest message's own buffers may not be used.
@@ -128,11 +128,11 @@ impl SendHalf for Requester {
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
-    ) -> Sent {
+    ) -> TransmitStatus {
         match (qp.qp_type.is_datagram(), qp.state) {
             (true, QpState::Rts) => self.send_datagrams(qp, cx, run, icrc),
             (false, QpState::Rts | QpState::Sqd) => self.send_messages(qp, cx, run, icrc),
-            _ => Sent::Idle,
+            _ => TransmitStatus::Idle,
         }
     }
 

@@ -33,9 +33,9 @@ use super::recovery::Recovery;
 use super::xrc::xrceth;
 use crate::cq::{Completion, WcStatus};
 use crate::path::run::{MAX_RUN_BYTES, RunBuffer};
-use crate::path::window::{Budget, PACKET_OVERHEAD};
+use crate::path::window::{Credit, PACKET_OVERHEAD};
 use crate::qp::attr::{QpAttrMask, QpState};
-use crate::qp::context::{Context, QpCore, Sent};
+use crate::qp::context::{Context, QpCore, TransmitStatus};
 use crate::qp::gather::LocalFault;
 use crate::qp::headers::data_headers;
 use crate::qp::local;
@@ -132,14 +132,14 @@ impl Requester {
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
-    ) -> Sent {
+    ) -> TransmitStatus {
         if self.recovery.is_waiting(cx.now) {
-            return Sent::Idle;
+            return TransmitStatus::Idle;
         }
         while self.cursor != self.queue.tail() && self.failed.is_none() {
             let mut wqe = *self.queue.wqe(self.cursor);
             if !wqe.is_begun() && !self.begin(&mut wqe, qp, cx) {
-                return Sent::Idle;
+                return TransmitStatus::Idle;
             }
             if wqe.op.is_local() {
                 self.execute(&wqe, qp, cx);
@@ -154,7 +154,7 @@ impl Requester {
                 return stop;
             }
         }
-        Sent::Idle
+        TransmitStatus::Idle
     }
 
     /// Gives the entry at the cursor, of which `wqe` is a copy, its PSNs; false if it must not
@@ -214,7 +214,7 @@ impl Requester {
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
-    ) -> Option<Sent> {
+    ) -> Option<TransmitStatus> {
         let mtu = qp.mtu();
         let index = self.cursor_psn.steps_from(wqe.first_psn);
         let last = index + 1 == wqe.packets;
@@ -224,9 +224,9 @@ impl Requester {
         let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len as usize);
         // The window first: no run is to leave early for what must wait.
         if self.burst_left == 0 && !self.begin_burst(wqe, index, cx) {
-            return Some(Sent::Waits(Budget::Window));
+            return Some(TransmitStatus::Blocked(Credit::Send));
         }
-        if let Some(stop) = cx.bars(run, len) {
+        if let Some(stop) = cx.rejects(run, len) {
             return Some(stop);
         }
         if last && self.burst_left == 1 {
@@ -265,7 +265,7 @@ impl Requester {
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
-    ) -> Option<Sent> {
+    ) -> Option<TransmitStatus> {
         if qp.attr.max_rd_atomic == 0 {
             // There was room when it was posted, which was taken away since: it would wait for
             // ever.
@@ -273,7 +273,7 @@ impl Requester {
             return None;
         }
         if self.reads.len() >= usize::from(qp.attr.max_rd_atomic) {
-            return Some(Sent::Idle);
+            return Some(TransmitStatus::Idle);
         }
         let (opcode, ext, packets) = self.fetch_headers(wqe, qp.mtu());
         let opcode = qp.opcode(opcode);
@@ -281,13 +281,13 @@ impl Requester {
         let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len);
         let cost = u64::from(packets) * (u64::from(qp.mtu()) + PACKET_OVERHEAD);
         let unacknowledged = self.cursor_psn.steps_from(self.una);
-        if self.gives_way(Budget::Reads, cx)
+        if self.yields(Credit::ReadResponse, cx)
             || !cx.path.window.admits_read(cost)
             || (unacknowledged > 0 && unacknowledged + packets > MAX_UNACKNOWLEDGED)
         {
-            return Some(Sent::Waits(Budget::Reads));
+            return Some(TransmitStatus::Blocked(Credit::ReadResponse));
         }
-        if let Some(stop) = cx.bars(run, len) {
+        if let Some(stop) = cx.rejects(run, len) {
             return Some(stop);
         }
         let mut bth = self.bth(opcode, qp);
@@ -365,9 +365,9 @@ impl Requester {
         };
         let bytes = charged(wqe, index, packets, self.mtu);
         let unacknowledged = self.cursor_psn.steps_from(self.una);
-        if self.gives_way(Budget::Window, cx)
+        if self.yields(Credit::Send, cx)
             || unacknowledged >= MAX_UNACKNOWLEDGED
-            || !cx.admits(bytes)
+            || !cx.has_credit(bytes)
         {
             return false;
         }
@@ -378,8 +378,8 @@ impl Requester {
 
     /// Whether others are before it. What is sent again goes before all of them: its peer can do
     /// nothing until it comes.
-    fn gives_way(&self, budget: Budget, cx: &Context<'_>) -> bool {
-        cx.gives_way[budget as usize] && self.cursor_psn == self.sent_psn
+    fn yields(&self, credit: Credit, cx: &Context<'_>) -> bool {
+        cx.yields[credit as usize] && self.cursor_psn == self.sent_psn
     }
 
     /// Lets one packet pass that was there before, and asks for its acknowledgement, whatever the
@@ -407,7 +407,7 @@ impl Requester {
         let packets = packets.min(ACK_EVERY - self.burst_packets);
         let bytes = u64::from(length).min(u64::from(packets) * u64::from(mtu))
             + u64::from(packets) * PACKET_OVERHEAD;
-        if packets > 0 && fits && cx.admits(bytes) {
+        if packets > 0 && fits && cx.has_credit(bytes) {
             cx.charges.reserve(bytes);
             self.burst_left += packets;
             self.burst_packets += packets;
@@ -589,12 +589,12 @@ impl SendHalf for Requester {
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
-    ) -> Sent {
+    ) -> TransmitStatus {
         if qp.fatal || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
-            return Sent::Idle;
+            return TransmitStatus::Idle;
         }
         let sent = self.send_on(qp, cx, run, icrc);
-        cx.charges.end_turn(&cx.path.window, cx.others_follow);
+        cx.charges.end_turn(&cx.path.window, cx.more_pending);
         self.complete_executed(qp, cx);
         qp.fatal |= self.complete_failed(qp, cx).is_err();
         sent

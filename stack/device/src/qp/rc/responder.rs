@@ -20,7 +20,7 @@ use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::qp::attr::QpState;
-use crate::qp::context::{Context, QpCore, Sent};
+use crate::qp::context::{Context, QpCore, TransmitStatus};
 use crate::qp::gather::{LocalFault, check, scatter};
 use crate::qp::recv_queue::RecvQueue;
 use crate::qp::service::ReceiveHalf;
@@ -588,7 +588,7 @@ impl ReceiveHalf for Responder {
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
-    ) -> Sent {
+    ) -> TransmitStatus {
         match self.responses.transmit(qp, cx, run, icrc) {
             Ok(sent) => sent,
             Err(fault) => {
@@ -600,7 +600,7 @@ impl ReceiveHalf for Responder {
                 }
                 // The NAK that tells the peer why. It reads no memory, so it cannot fail like this
                 // again.
-                self.responses.transmit(qp, cx, run, icrc).unwrap_or(Sent::Idle)
+                self.responses.transmit(qp, cx, run, icrc).unwrap_or(TransmitStatus::Idle)
             }
         }
     }

@@ -17,7 +17,7 @@ use urxe_wire::{
 use super::responder::Fault;
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
-use crate::qp::context::{Context, QpCore, Sent};
+use crate::qp::context::{Context, QpCore, TransmitStatus};
 use urxe_memory::{Access, Accessor, PdId};
 
 /// Pending answers beyond one for each kept operation: acknowledgements between them and a NAK.
@@ -336,7 +336,7 @@ impl Responses {
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
-    ) -> Result<Sent, Fault> {
+    ) -> Result<TransmitStatus, Fault> {
         while let Some(front) = self.pending.front_mut() {
             let sent = match front {
                 Pending::Read { .. } => send_read(front, qp, cx, run, icrc),
@@ -363,7 +363,7 @@ impl Responses {
                 Progress::More | Progress::Done => self.ack = None,
             }
         }
-        Ok(Sent::Idle)
+        Ok(TransmitStatus::Idle)
     }
 }
 
@@ -383,7 +383,7 @@ fn read(first: Psn, packets: u32, reth: Reth, pd: PdId, msn: Msn, replay: bool) 
 
 enum Progress {
     /// The packet does not join the run.
-    Stop(Sent),
+    Stop(TransmitStatus),
     /// A packet was appended, the same answer has more.
     More,
     /// The answer is complete.
@@ -425,7 +425,9 @@ fn send_short(
         }
         Pending::Read { .. } => unreachable!("a READ response carries payload"),
     };
-    if let Some(why) = cx.bars(run, urxe_wire::packet::packet_len(opcode.info().headers_len(), 0)) {
+    if let Some(why) =
+        cx.rejects(run, urxe_wire::packet::packet_len(opcode.info().headers_len(), 0))
+    {
         return Progress::Stop(why);
     }
     let appended: Result<(), std::convert::Infallible> =
@@ -460,7 +462,7 @@ fn send_read(
     };
     let len = (*left).min(qp.mtu());
     if let Some(why) =
-        cx.bars(run, urxe_wire::packet::packet_len(opcode.info().headers_len(), len as usize))
+        cx.rejects(run, urxe_wire::packet::packet_len(opcode.info().headers_len(), len as usize))
     {
         return Ok(Progress::Stop(why));
     }

@@ -7,7 +7,7 @@ use urxe_wire::{IcrcSeed, Service};
 use crate::cq::WcStatus;
 use crate::path::run::RunBuffer;
 use crate::qp::attr::QpState;
-use crate::qp::context::{Context, QpCore, Sent};
+use crate::qp::context::{Context, QpCore, TransmitStatus};
 use crate::qp::gather::check;
 use crate::qp::headers::data_headers;
 use crate::qp::local;
@@ -26,11 +26,11 @@ impl Requester {
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
-    ) -> Sent {
+    ) -> TransmitStatus {
         while let Some(wqe) = self.head().copied() {
             let begins = self.sent == 0;
             if (begins && qp.state == QpState::Sqd) || !self.wants_to_send(cx.now) {
-                return Sent::Idle;
+                return TransmitStatus::Idle;
             }
             if wqe.op.is_local() {
                 // Nothing that was sent is ever sent again, so what stands before it is done with
@@ -40,23 +40,23 @@ impl Requester {
                     Err(status) => self.fail_head(qp, cx, status),
                 }
                 if qp.send_failed || qp.cq_overrun {
-                    return Sent::Idle;
+                    return TransmitStatus::Idle;
                 }
                 continue;
             }
             // The whole list before the first packet: half a message is worth nothing to anybody.
             if begins && let Err(fault) = self.check_list(qp, cx) {
                 self.fail_locally(qp, cx, fault);
-                return Sent::Idle;
+                return TransmitStatus::Idle;
             }
             if let Some(stop) = self.send_packet(&wqe, qp, cx, run, icrc) {
                 return stop;
             }
             if qp.send_failed || qp.cq_overrun {
-                return Sent::Idle;
+                return TransmitStatus::Idle;
             }
         }
-        Sent::Idle
+        TransmitStatus::Idle
     }
 
     fn check_list(
@@ -75,18 +75,18 @@ impl Requester {
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
-    ) -> Option<Sent> {
+    ) -> Option<TransmitStatus> {
         let mtu = qp.mtu();
         let packets = wqe.length.div_ceil(mtu).max(1);
         let (first, last) = (self.sent == 0, self.sent + 1 == packets);
         let payload_len = wqe.payload_len(self.sent, mtu) as usize;
         let (opcode, ext) = data_headers(Service::Uc, &wqe.op, wqe.length, first, last);
         let len = urxe_wire::packet::packet_len(opcode.info().headers_len(), payload_len);
-        if let Some(stop) = cx.bars(run, len) {
+        if let Some(stop) = cx.rejects(run, len) {
             return Some(stop);
         }
         if !self.admits(len, cx) {
-            return Some(Sent::Idle);
+            return Some(TransmitStatus::Idle);
         }
         let mut bth = self.bth(opcode, qp.attr.dest_qp_num, qp);
         bth.solicited = last && wqe.flags.contains(SendFlags::SOLICITED);

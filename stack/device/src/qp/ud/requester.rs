@@ -8,7 +8,7 @@ use urxe_wire::{Deth, Ext, IcrcSeed, ImmDt, Opcode, QKey, Qpn};
 use super::own_qkey;
 use crate::cq::WcStatus;
 use crate::path::run::RunBuffer;
-use crate::qp::context::{Context, QpCore, Sent};
+use crate::qp::context::{Context, QpCore, TransmitStatus};
 use crate::qp::queue::SendWqe;
 use crate::qp::service::SendHalf;
 use crate::qp::unreliable::Requester;
@@ -23,24 +23,24 @@ impl Requester {
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
-    ) -> Sent {
+    ) -> TransmitStatus {
         while let Some(wqe) = self.head().copied() {
             if qp.send_failed || qp.cq_overrun || !self.wants_to_send(cx.now) {
-                return Sent::Idle;
+                return TransmitStatus::Idle;
             }
             let Some((ah, to, qkey)) = wqe.datagram() else {
                 return self.fail_unaddressed(qp, cx);
             };
             match cx.ahs.path_of(ah, to) {
                 Some((path, _)) if path == cx.path_index => {}
-                Some(_) => return Sent::Idle,
+                Some(_) => return TransmitStatus::Idle,
                 None => return self.fail_unaddressed(qp, cx),
             }
             if let Some(stop) = self.send_datagram(&wqe, to, qkey, qp, cx, run, icrc) {
                 return stop;
             }
         }
-        Sent::Idle
+        TransmitStatus::Idle
     }
 
     #[expect(clippy::too_many_arguments, reason = "the message and its surroundings, one by one")]
@@ -53,7 +53,7 @@ impl Requester {
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
         icrc: &IcrcSeed,
-    ) -> Option<Sent> {
+    ) -> Option<TransmitStatus> {
         // A program that may not choose a privileged Q_Key sends the one that its queue pair was
         // given.
         let qkey = if qkey.is_controlled() { own_qkey(qp) } else { qkey };
@@ -65,11 +65,11 @@ impl Requester {
             _ => (Opcode::UdSendOnly, Ext::Deth(deth)),
         };
         let len = packet_len(opcode.info().headers_len(), wqe.length as usize);
-        if let Some(stop) = cx.bars(run, len) {
+        if let Some(stop) = cx.rejects(run, len) {
             return Some(stop);
         }
         if !self.admits(len, cx) {
-            return Some(Sent::Idle);
+            return Some(TransmitStatus::Idle);
         }
         let mut bth = self.bth(opcode, to, qp);
         bth.solicited = wqe.flags.contains(SendFlags::SOLICITED);

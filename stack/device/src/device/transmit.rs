@@ -10,11 +10,11 @@ use crate::path::ecn::Cnp;
 use crate::path::line::Line;
 use crate::path::ready::ReadyLink;
 use crate::path::run::RunBuffer;
-use crate::path::window::Budget;
-use crate::path::{Flusher, Path, Route};
+use crate::path::window::Credit;
+use crate::path::{Path, Route, Sender};
 use crate::qp::Qp;
 use crate::qp::attr::QpState;
-use crate::qp::context::{Context, Sent};
+use crate::qp::context::{Context, TransmitStatus};
 use urxe_types::port::{Run, SendOutcome, Transmit};
 use urxe_types::sync::atomic::Ordering;
 use urxe_types::sync::{lock, try_lock};
@@ -40,7 +40,7 @@ impl Device {
             self.dirty.take_all(link_of, |index| {
                 if let Some(path) = self.paths.at(index) {
                     path.link.unlist();
-                    path.flush(|flusher| self.drain(index, path, flusher, now, port));
+                    path.flush(|sender| self.drain(index, path, sender, now, port));
                 }
             });
         }
@@ -56,7 +56,7 @@ impl Device {
         });
         let Some(Some((index, _))) = listed else { return };
         if let Some(path) = self.paths.at(index) {
-            path.flush_after_others(|flusher| self.drain(index, path, flusher, now, port));
+            path.flush_after_others(|sender| self.drain(index, path, sender, now, port));
         }
     }
 
@@ -164,52 +164,53 @@ impl Device {
         &self,
         path_index: u32,
         path: &Path,
-        flusher: &mut Flusher,
+        sender: &mut Sender,
         now: Time,
         port: &(impl Transmit + ?Sized),
     ) {
-        let Flusher { route, run, queue, lines, aside, acks, cnps } = flusher;
+        let Sender { route, run, queue, admission, set_aside, acks, cnps } = sender;
         let Some(route) = *route else { return self.pass_on(path_index, path, queue, now) };
         let run = run.get_or_insert_with(RunBuffer::new);
         run.set_max_segments(self.max_run_segments.min(port.max_run_segments()));
         let look = || path.pace.look(now, || port.is_crowded(route.key.peer, route.key.peer_slot));
         look();
-        self.take_late(path, &mut lines[Budget::Window as usize]);
+        self.take_late(path, &mut admission[Credit::Send as usize]);
         self.take_ready(path, queue);
         // Those that wait for a budget get one more try, after those that were listed since.
-        let mut retries = lines.each_ref().map(Line::len);
-        let (mut first_went, mut others_went) = ([false; Budget::COUNT], false);
+        let mut retries = admission.each_ref().map(Line::len);
+        let (mut first_went, mut others_went) = ([false; Credit::COUNT], false);
         let mut context = self.context(now, Some((path_index, route.key.peer)));
         // Of those that were put aside, so many are asked again first: the run is a new one.
         let mut resumed = 0;
         // Some have waited for a budget since this began, or before.
-        let mut have_waited = !lines.iter().all(Line::is_empty);
+        let mut have_waited = !admission.iter().all(Line::is_empty);
         loop {
             let retried = if have_waited { next_in_line(&retries, &context) } else { None };
             let mut closes = false;
             let (index, from) = if resumed > 0 {
                 resumed -= 1;
-                (aside.pop_front(), From::Aside)
-            } else if aside.len() < MAX_ASIDE && !queue.is_empty() {
+                (set_aside.pop_front(), From::Aside)
+            } else if set_aside.len() < MAX_ASIDE && !queue.is_empty() {
                 (queue.pop_front(), From::Listed)
-            } else if let Some(budget) = retried.filter(|_| aside.len() < MAX_ASIDE) {
+            } else if let Some(budget) = retried.filter(|_| set_aside.len() < MAX_ASIDE) {
                 retries[budget as usize] -= 1;
-                (lines[budget as usize].take_first(), From::Line(budget))
+                (admission[budget as usize].take_first(), From::Line(budget))
             } else {
                 closes = true;
-                (aside.pop_front(), From::Aside)
+                (set_aside.pop_front(), From::Aside)
             };
             let Some(index) = index else { break };
             let Some(slot) = self.qps.at(index) else { continue };
             if from == From::Listed {
                 slot.link.unlist_before_lock();
             }
-            let is_last = queue.is_empty() && aside.is_empty() && retried.is_none();
-            context.may_close = closes || is_last;
-            context.others_follow = !is_last;
+            let is_last = queue.is_empty() && set_aside.is_empty() && retried.is_none();
+            context.may_end_run = closes || is_last;
+            context.more_pending = !is_last;
             if have_waited {
-                context.gives_way =
-                    lines.each_ref().map(|line| from == From::Listed && line.has_waited_enough());
+                context.yields = admission
+                    .each_ref()
+                    .map(|line| from == From::Listed && line.has_waited_enough());
             }
             let was_blocked = matches!(from, From::Line(_));
             let before = run.count();
@@ -217,24 +218,24 @@ impl Device {
             let had_turn = run.count() > before;
             match filled {
                 Filled::Done => {}
-                Filled::Aside => aside.push_back(index),
+                Filled::Aside => set_aside.push_back(index),
                 Filled::RunFull => {
                     context.pins.clear();
                     context.settle();
                     self.send(run, &route, port);
-                    resumed = aside.len();
+                    resumed = set_aside.len();
                     look();
                 }
                 Filled::Waits(budget) if from == From::Line(budget) && !had_turn => {
-                    lines[budget as usize].put_back(index);
+                    admission[budget as usize].put_back(index);
                     retries[budget as usize] = 0;
                 }
                 Filled::Waits(budget) => {
-                    lines[budget as usize].join(index);
+                    admission[budget as usize].join(index);
                     have_waited = true;
                     // It gave way to those before it, who may have nothing to send any more: then
                     // nobody else would ask it again.
-                    retries[budget as usize] += usize::from(context.gives_way[budget as usize]);
+                    retries[budget as usize] += usize::from(context.yields[budget as usize]);
                 }
             }
             match from {
@@ -248,7 +249,7 @@ impl Device {
         }
         context.pins.clear();
         context.settle();
-        for (line, went) in lines.iter_mut().zip(first_went) {
+        for (line, went) in admission.iter_mut().zip(first_went) {
             line.note_round(went, others_went);
         }
         path.acks.take(acks);
@@ -267,8 +268,8 @@ impl Device {
             self.counters.add(Counter::CnpSent);
         }
         self.send(run, &route, port);
-        path.has_line.store(!lines[Budget::Window as usize].is_empty(), Ordering::Relaxed);
-        path.has_blocked.store(lines.iter().any(|line| !line.is_empty()), Ordering::Release);
+        path.has_line.store(!admission[Credit::Send as usize].is_empty(), Ordering::Relaxed);
+        path.has_blocked.store(admission.iter().any(|line| !line.is_empty()), Ordering::Release);
     }
 
     /// A path that nobody uses may still list queue pairs that left it, or whose place in the table
@@ -356,17 +357,17 @@ impl Device {
             return Filled::Done;
         }
         match sent {
-            Sent::Idle => Filled::Done,
-            Sent::RunFull => {
+            TransmitStatus::Idle => Filled::Done,
+            TransmitStatus::RunFull => {
                 // Listed anew, never put back into the queue by hand: an index that stands there
                 // unlisted could be listed meanwhile, and unlisting it when it is popped would
                 // leave a list that may close to a ring.
                 context.path.ready.push_alone(index, &slot.link);
                 Filled::RunFull
             }
-            Sent::Aside => Filled::Aside,
-            Sent::Waits(_) if qp.is_blocked => Filled::Done,
-            Sent::Waits(budget) => {
+            TransmitStatus::WouldEndRun => Filled::Aside,
+            TransmitStatus::Blocked(_) if qp.is_blocked => Filled::Done,
+            TransmitStatus::Blocked(budget) => {
                 qp.is_blocked = true;
                 Filled::Waits(budget)
             }
@@ -396,12 +397,12 @@ impl Device {
 
 /// In which line some are to be tried once more, if there is any room for them.
 #[inline(never)] // out of the way of those beside whom nobody waits
-fn next_in_line(retries: &[usize; Budget::COUNT], context: &Context<'_>) -> Option<Budget> {
-    Budget::ALL.into_iter().find(|budget| {
+fn next_in_line(retries: &[usize; Credit::COUNT], context: &Context<'_>) -> Option<Credit> {
+    Credit::ALL.into_iter().find(|budget| {
         retries[*budget as usize] > 0
             && match budget {
-                Budget::Window => context.admits(1),
-                Budget::Reads => context.path.window.admits_read(1),
+                Credit::Send => context.has_credit(1),
+                Credit::ReadResponse => context.path.window.admits_read(1),
             }
     })
 }
@@ -412,7 +413,7 @@ enum From {
     /// On the path's list.
     Listed,
     /// Among those that wait for a budget.
-    Line(Budget),
+    Line(Credit),
     /// Among those whose packet would have closed the run.
     Aside,
 }
@@ -426,5 +427,5 @@ enum Filled {
     /// Ask the others first.
     Aside,
     /// It waits for room in this budget.
-    Waits(Budget),
+    Waits(Credit),
 }
