@@ -22,6 +22,7 @@
 //! | `paths` | paths by the address that they lead to |
 //! | `receive` | from a datagram to the queue pairs |
 //! | `congestion` | what marks of routers and notifications of peers do |
+//! | `timeouts` | from the timers to the queue pairs |
 //! | `transmit` | from the queue pairs to the port |
 //! | `slots` | tables whose entries never move |
 
@@ -33,6 +34,7 @@ mod paths;
 mod post;
 mod receive;
 pub(crate) mod srqs;
+mod timeouts;
 mod transmit;
 mod verbs;
 

@@ -9,7 +9,7 @@ use super::qpn;
 use super::{Control, Device, QpHandle, QpSlot};
 use crate::cq::{CompletionChannel, Cq, CqConfig, CqError, CqId, CqRef, EventObject};
 use crate::path::charges::Charges;
-use crate::path::window::Credit;
+use crate::path::scheduler::TurnRules;
 use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
 use crate::qp::completions::Carried;
 use crate::qp::context::Context;
@@ -471,9 +471,7 @@ impl Device {
             sent_writes: 0,
             received_writes: 0,
             carried: Carried::default(),
-            more_pending: false,
-            may_end_run: true,
-            yields: [false; Credit::COUNT],
+            turn: TurnRules::ALONE,
         }
     }
 

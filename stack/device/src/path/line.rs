@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 
 /// So often others may go before the first one.
-const PATIENCE: u32 = 64;
+pub(super) const PATIENCE: u32 = 64;
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -18,10 +18,10 @@ pub(crate) mod line;
 pub(crate) mod pace;
 pub(crate) mod ready;
 pub(crate) mod run;
+pub(crate) mod scheduler;
 mod waiting;
 pub(crate) mod window;
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -30,12 +30,12 @@ use urxe_wire::IcrcSeed;
 use self::acks::{Ack, AckList};
 use self::cork::Cork;
 use self::ecn::{Cnp, CnpList};
-use self::line::Line;
 use self::pace::Pace;
 use self::ready::{ReadyLink, ReadyList};
 use self::run::RunBuffer;
+use self::scheduler::TurnQueues;
 pub use self::window::EARLY_TIMEOUT_MIN;
-use self::window::{Credit, Window};
+use self::window::Window;
 use urxe_types::sync::atomic::{AtomicBool, Ordering, fence};
 use urxe_types::sync::{Mutex, lock, try_lock};
 
@@ -68,7 +68,7 @@ pub(crate) struct Path {
     pub window: Window,
     pub pace: Pace,
     pub cork: Cork,
-    /// Some queue pair waits for room in a [`Credit`].
+    /// Some queue pair waits for a [`Credit`](window::Credit).
     pub has_blocked: AtomicBool,
     /// Some of these wait in the line for the window.
     pub has_line: AtomicBool,
@@ -82,13 +82,7 @@ pub(crate) struct Sender {
     pub route: Option<Route>,
     /// The run, made when the path first sends.
     pub run: Option<RunBuffer>,
-    /// Queue pairs taken off the ready list, in order.
-    pub queue: VecDeque<u32>,
-    /// Queue pairs that wait for room in a [`Credit`].
-    pub admission: [Line; Credit::COUNT],
-    /// Queue pairs whose next packet would close the run, in order; empty unless the thread is
-    /// sending.
-    pub set_aside: VecDeque<u32>,
+    pub queues: TurnQueues,
     /// Acknowledgements taken off the path's list.
     pub acks: Vec<Ack>,
     /// Congestion notifications taken off the path's list.

@@ -53,6 +53,12 @@ impl RunBuffer {
         &self.bytes[..self.len]
     }
 
+    /// Bytes of the packets.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     pub fn segment_size(&self) -> usize {
         self.segment_size
     }

@@ -4,7 +4,7 @@ use enum_dispatch::enum_dispatch;
 use urxe_wire::{IcrcSeed, PacketView};
 
 use super::attr::{QpCap, QpType};
-use super::context::{Context, QpCore, TransmitStatus};
+use super::context::{Context, QpCore};
 use super::queue::SendQueue;
 use super::recv_queue::RecvQueue;
 use super::service::{
@@ -15,6 +15,7 @@ use super::wr::{PostError, SendRequest};
 use super::{rc, uc, ud};
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
+use crate::path::scheduler::TransmitStatus;
 use urxe_types::time::Time;
 
 type Rc = Service<rc::Requester, rc::Responder>;

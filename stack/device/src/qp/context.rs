@@ -6,7 +6,7 @@ use crate::cq::{AsyncEvent, AsyncEvents, Completion, CqRef, QpEventType};
 use crate::path::Path;
 use crate::path::charges::Charges;
 use crate::path::run::RunBuffer;
-use crate::path::window::Credit;
+use crate::path::scheduler::{TransmitStatus, TurnRules};
 use crate::srq::Srq;
 use crate::srq::table::SrqTable;
 use crate::srq::xrcd::XrcdRef;
@@ -47,14 +47,8 @@ pub(crate) struct Context<'a> {
     /// While acknowledgements of many queue pairs are taken: the completion queue that most report
     /// to.
     pub carried: Carried<'a>,
-    /// While packets are sent: other queue pairs have their turns next.
-    pub more_pending: bool,
-    /// While packets are sent: a packet shorter than those of the run, behind which none can
-    /// follow, may join it.
-    pub may_end_run: bool,
-    /// While packets are sent: budgets for which others have waited long. Who wants to send
-    /// something new goes behind them.
-    pub yields: [bool; Credit::COUNT],
+    /// While packets are sent: what the scheduler allows the queue pair whose turn it is.
+    pub turn: TurnRules,
 }
 
 impl Context<'_> {
@@ -64,7 +58,7 @@ impl Context<'_> {
         if !run.takes(len) {
             return Some(TransmitStatus::RunFull);
         }
-        (!self.may_end_run && run.closes_with(len)).then_some(TransmitStatus::WouldEndRun)
+        (!self.turn.may_end_run && run.closes_with(len)).then_some(TransmitStatus::WouldEndRun)
     }
 
     /// Whether the path's window has room for `bytes` more.
@@ -208,18 +202,4 @@ impl QpCore {
     pub fn raise(&self, event: QpEventType, cx: &Context<'_>) {
         cx.events.push(AsyncEvent::Qp(event, self.qpn));
     }
-}
-
-/// Why a queue pair's [`transmit`](super::Qp::transmit) returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TransmitStatus {
-    /// It has nothing more to send now; an event will list it again.
-    Idle,
-    /// Its next packet does not fit the run: send that, then ask again.
-    RunFull,
-    /// Its next packet would be the last of the run, in which those of other queue pairs may still
-    /// find room: ask them first.
-    WouldEndRun,
-    /// Its next packet must wait for room in this budget of the path.
-    Blocked(Credit),
 }

@@ -46,7 +46,7 @@ use urxe_wire::{IcrcSeed, PacketView, Qpn};
 
 use self::any_service::AnyService;
 use self::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use self::context::{Context, QpCore, TransmitStatus, XrcTarget};
+use self::context::{Context, QpCore, XrcTarget};
 use self::recv_queue::RecvQueue;
 use self::service::{SchedulingHint, TransportService};
 use self::transition::Step;
@@ -56,6 +56,7 @@ use crate::path::Path;
 use crate::path::acks::Ack;
 use crate::path::ecn::{self, Cnp};
 use crate::path::run::RunBuffer;
+use crate::path::scheduler::TransmitStatus;
 use crate::srq::xrcd::XrcdRef;
 use crate::srq::{Srq, SrqRef};
 use urxe_memory::PdId;

@@ -18,10 +18,11 @@ use enum_dispatch::enum_dispatch;
 use urxe_wire::{IcrcSeed, PacketView};
 
 use super::attr::{QpAttrMask, QpType};
-use super::context::{Context, QpCore, TransmitStatus};
+use super::context::{Context, QpCore};
 use super::wr::{PostError, RecvRequest, SendRequest};
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
+use crate::path::scheduler::TransmitStatus;
 use urxe_types::counters::Counter;
 use urxe_types::time::Time;
 

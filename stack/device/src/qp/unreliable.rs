@@ -17,13 +17,14 @@ use std::net::IpAddr;
 use urxe_wire::{Bth, IcrcSeed, Opcode, Psn, Qpn};
 
 use super::attr::QpState;
-use super::context::{Context, QpCore, TransmitStatus};
+use super::context::{Context, QpCore};
 use super::gather::LocalFault;
 use super::queue::{SendQueue, SendWqe};
 use super::service::SendHalf;
 use super::wr::{PostError, SendFlags, SendRequest};
 use crate::cq::{Completion, WcStatus};
 use crate::path::run::RunBuffer;
+use crate::path::scheduler::TransmitStatus;
 use urxe_types::time::Time;
 
 /// See the module.

@@ -182,3 +182,33 @@ fn thousands_that_wait_all_get_their_turn_in_their_order() {
     }
     assert!(order.is_sorted(), "{order:?}");
 }
+
+#[test]
+fn a_budget_ends_a_call_between_turns_and_the_next_call_goes_on() {
+    const BUDGET: u64 = 10 * MTU as u64;
+    let sender = Sender::new(60);
+    for nr in 0..60 {
+        sender.post(nr, SendOp::Write { remote: sender.end.remote(0) }, 2 * MTU);
+    }
+    let (mut order, mut calls) = (Vec::new(), 0);
+    loop {
+        let now = sender.end.clock.now();
+        let is_left_over = sender.end.device.transmit_within(now, &sender.wire, BUDGET);
+        let runs = sender.wire.take();
+        let bytes: usize = runs.iter().map(|run| run.bytes.len()).sum();
+        for run in &runs {
+            order.extend(run.packets().map(|packet| packet.dest_qp().value() - 0x1000));
+        }
+        calls += 1;
+        assert_eq!(is_left_over, sender.end.device.has_pending());
+        if !is_left_over {
+            break;
+        }
+        // A packet is longer than its payload, and the last turn is completed.
+        assert!((BUDGET..BUDGET + 2 * 1200).contains(&(bytes as u64)), "{bytes}");
+    }
+    assert!((10..=13).contains(&calls), "{calls}");
+    let mut packets = vec![0; 60];
+    order.iter().for_each(|nr| packets[*nr as usize] += 1);
+    assert_eq!(packets, [2; 60]);
+}

@@ -33,9 +33,10 @@ use super::recovery::Recovery;
 use super::xrc::xrceth;
 use crate::cq::{Completion, WcStatus};
 use crate::path::run::{MAX_RUN_BYTES, RunBuffer};
+use crate::path::scheduler::TransmitStatus;
 use crate::path::window::{Credit, PACKET_OVERHEAD};
 use crate::qp::attr::{QpAttrMask, QpState};
-use crate::qp::context::{Context, QpCore, TransmitStatus};
+use crate::qp::context::{Context, QpCore};
 use crate::qp::gather::LocalFault;
 use crate::qp::headers::data_headers;
 use crate::qp::local;
@@ -379,7 +380,7 @@ impl Requester {
     /// Whether others are before it. What is sent again goes before all of them: its peer can do
     /// nothing until it comes.
     fn yields(&self, credit: Credit, cx: &Context<'_>) -> bool {
-        cx.yields[credit as usize] && self.cursor_psn == self.sent_psn
+        cx.turn.yields[credit as usize] && self.cursor_psn == self.sent_psn
     }
 
     /// Lets one packet pass that was there before, and asks for its acknowledgement, whatever the
@@ -594,7 +595,7 @@ impl SendHalf for Requester {
             return TransmitStatus::Idle;
         }
         let sent = self.send_on(qp, cx, run, icrc);
-        cx.charges.end_turn(&cx.path.window, cx.more_pending);
+        cx.charges.end_turn(&cx.path.window, cx.turn.more_pending);
         self.complete_executed(qp, cx);
         qp.fatal |= self.complete_failed(qp, cx).is_err();
         sent

@@ -17,7 +17,8 @@ use urxe_wire::{
 use super::responder::Fault;
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
-use crate::qp::context::{Context, QpCore, TransmitStatus};
+use crate::path::scheduler::TransmitStatus;
+use crate::qp::context::{Context, QpCore};
 use urxe_memory::{Access, Accessor, PdId};
 
 /// Pending answers beyond one for each kept operation: acknowledgements between them and a NAK.

@@ -6,8 +6,9 @@ use urxe_wire::{IcrcSeed, Service};
 
 use crate::cq::WcStatus;
 use crate::path::run::RunBuffer;
+use crate::path::scheduler::TransmitStatus;
 use crate::qp::attr::QpState;
-use crate::qp::context::{Context, QpCore, TransmitStatus};
+use crate::qp::context::{Context, QpCore};
 use crate::qp::gather::check;
 use crate::qp::headers::data_headers;
 use crate::qp::local;

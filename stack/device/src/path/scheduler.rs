@@ -1,0 +1,259 @@
+//! The order in which the queue pairs of a path get their turns while runs are filled.
+//!
+//! The scheduler knows queue pairs by index only. It locks nothing, sends nothing and reads no
+//! clock. `Device::drain` (`device/transmit.rs`) asks it for turns, carries each out, and reports
+//! how it ended.
+//!
+//! ```text
+//!   step    comes in                      is decided                      goes out
+//!   ------  ----------------------------  ------------------------------  ------------------
+//!   begin   bytes that may be sent        how many waiting are tried
+//!   next    which credit has room         who is next, and what it may    a Turn, or none
+//!   record  TransmitStatus, bytes added   where the queue pair waits now
+//!   end                                   who was passed over             bytes left over
+//! ```
+//!
+//! A round is one call of `drain`. A queue pair stands in one of three places:
+//!
+//! ```text
+//!   listed on the path --> ready ------+        +-- Idle --> none, until an event lists it
+//!                                      |        +-- RunFull ------> listed on the path
+//!   no credit ------------> admission -+-> turn-+-- Blocked ------> admission
+//!                                      |        +-- WouldEndRun --> set aside
+//!   would end the run ----> set aside -+
+//! ```
+//!
+//! The order of the places in [`next`](Scheduler::next):
+//!
+//! 1. At the beginning of a run, the queue pairs that were set aside: their packet is the first.
+//! 2. The queue pairs that are ready.
+//! 3. Those that wait in an admission queue whose credit has room, each once a round.
+//! 4. The queue pairs that were set aside, which may now end the run.
+//!
+//! The packets of a run are of one length, and behind a shorter one none can follow. The first
+//! packet of a WRITE is longer than those that follow it: so the first packets of many queue pairs
+//! make one run, and the next ones another. A queue pair whose next packet would end the run is
+//! therefore set aside until the others have added theirs. [`MAX_SET_ASIDE`] bounds how many are.
+
+use std::collections::VecDeque;
+
+use super::line::Line;
+use super::window::Credit;
+
+/// Of so many queue pairs set aside, the first ends the run: each of them was locked in vain.
+const MAX_SET_ASIDE: usize = 16;
+
+/// How a queue pair's turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TransmitStatus {
+    /// It has nothing more to send now; an event will list it again.
+    Idle,
+    /// Its next packet does not fit the run: send that, then ask again.
+    RunFull,
+    /// Its next packet would be the last of the run, in which those of other queue pairs may still
+    /// find room: ask them first.
+    WouldEndRun,
+    /// Its next packet must wait for this credit.
+    Blocked(Credit),
+}
+
+/// What a queue pair may do in its turn, and what follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TurnRules {
+    /// A packet shorter than those of the run, behind which none can follow, may join it.
+    pub may_end_run: bool,
+    /// Other queue pairs have their turns next.
+    pub more_pending: bool,
+    /// Credits for which others have waited long: no new message takes any before them.
+    pub yields: [bool; Credit::COUNT],
+}
+
+impl TurnRules {
+    /// Those of a queue pair beside which no other sends.
+    pub const ALONE: Self =
+        Self { may_end_run: true, more_pending: false, yields: [false; Credit::COUNT] };
+}
+
+/// A queue pair's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// The queue pair's index.
+    pub index: u32,
+    pub source: TurnSource,
+    pub rules: TurnRules,
+}
+
+/// Where a queue pair stood before its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TurnSource {
+    Ready,
+    /// In the admission queue of this credit.
+    Admission(Credit),
+    SetAside,
+}
+
+/// Where the queue pairs of a path wait for their turns.
+#[derive(Debug, Default)]
+pub(crate) struct TurnQueues {
+    /// Queue pairs taken off the path's list, in order.
+    pub ready: VecDeque<u32>,
+    /// Queue pairs that wait for each [`Credit`].
+    admission: [Line; Credit::COUNT],
+    /// Queue pairs whose next packet would end the run, in order; empty between rounds.
+    set_aside: VecDeque<u32>,
+}
+
+impl TurnQueues {
+    /// The queue pairs that wait for `credit`.
+    #[inline]
+    pub fn admission(&mut self, credit: Credit) -> &mut Line {
+        &mut self.admission[credit as usize]
+    }
+
+    /// Whether queue pairs wait for any credit.
+    #[inline]
+    pub fn has_blocked(&self) -> bool {
+        self.admission.iter().any(|line| !line.is_empty())
+    }
+
+    /// Whether no queue pair waits for a turn.
+    pub fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.set_aside.is_empty() && !self.has_blocked()
+    }
+
+    /// Takes a queue pair out that was set aside when the budget ended the round. The caller lists
+    /// it on the path.
+    pub fn take_set_aside(&mut self) -> Option<u32> {
+        self.set_aside.pop_front()
+    }
+}
+
+/// One round of turns. See the module.
+#[derive(Debug)]
+pub(crate) struct Scheduler<'q> {
+    queues: &'q mut TurnQueues,
+    /// Bytes that may still be sent.
+    budget_bytes: u64,
+    /// Of those set aside, so many are asked first: the run is a new one.
+    resumed: usize,
+    /// Of those that wait for each credit, so many are still to be tried.
+    retries: [usize; Credit::COUNT],
+    /// Some wait for a credit now, or did earlier in the round.
+    have_waited: bool,
+    /// Some that waited for this credit sent.
+    waiting_sent: [bool; Credit::COUNT],
+    /// Some that did not wait sent.
+    ready_sent: bool,
+}
+
+impl<'q> Scheduler<'q> {
+    /// Begins a round that ends when `budget_bytes` were added to runs, or nothing more can be.
+    #[inline(always)] // as are the steps below: each is called in one place
+    pub fn begin(queues: &'q mut TurnQueues, budget_bytes: u64) -> Self {
+        // Those that wait get one more try, after those that were listed since.
+        let retries = queues.admission.each_ref().map(Line::len);
+        Self {
+            queues,
+            budget_bytes,
+            resumed: 0,
+            retries,
+            have_waited: retries != [0; Credit::COUNT],
+            waiting_sent: [false; Credit::COUNT],
+            ready_sent: false,
+        }
+    }
+
+    /// The queue pairs that are ready, if the caller is to add those listed since.
+    #[inline(always)]
+    pub fn ready_to_refill(&mut self) -> Option<&mut VecDeque<u32>> {
+        self.queues.ready.is_empty().then_some(&mut self.queues.ready)
+    }
+
+    /// The queue pair that gets the next turn. `has_room`: whether there is some of a credit.
+    #[inline(always)]
+    pub fn next(&mut self, has_room: impl Fn(Credit) -> bool) -> Option<Turn> {
+        if self.budget_bytes == 0 {
+            return None;
+        }
+        let TurnQueues { ready, admission, set_aside } = &mut *self.queues;
+        let retried = if self.have_waited { next_retried(&self.retries, has_room) } else { None };
+        let mut is_last_resort = false;
+        let (index, source) = if self.resumed > 0 {
+            self.resumed -= 1;
+            (set_aside.pop_front(), TurnSource::SetAside)
+        } else if set_aside.len() < MAX_SET_ASIDE && !ready.is_empty() {
+            (ready.pop_front(), TurnSource::Ready)
+        } else if let Some(credit) = retried.filter(|_| set_aside.len() < MAX_SET_ASIDE) {
+            self.retries[credit as usize] -= 1;
+            (admission[credit as usize].take_first(), TurnSource::Admission(credit))
+        } else {
+            is_last_resort = true;
+            (set_aside.pop_front(), TurnSource::SetAside)
+        };
+        let index = index?;
+        let is_last = ready.is_empty() && set_aside.is_empty() && retried.is_none();
+        let yields = match source {
+            TurnSource::Ready if self.have_waited => {
+                admission.each_ref().map(Line::has_waited_enough)
+            }
+            _ => [false; Credit::COUNT],
+        };
+        let may_end_run = is_last_resort || is_last;
+        let rules = TurnRules { may_end_run, more_pending: !is_last, yields };
+        Some(Turn { index, source, rules })
+    }
+
+    /// A turn ended with `status`, having added `bytes` to the run. After
+    /// [`RunFull`](TransmitStatus::RunFull) the caller sends the run and begins another.
+    #[inline(always)]
+    pub fn record(&mut self, turn: &Turn, status: TransmitStatus, bytes: u64) {
+        let TurnQueues { admission, set_aside, .. } = &mut *self.queues;
+        self.budget_bytes = self.budget_bytes.saturating_sub(bytes);
+        match status {
+            TransmitStatus::Idle => {}
+            TransmitStatus::RunFull => self.resumed = set_aside.len(),
+            TransmitStatus::WouldEndRun => set_aside.push_back(turn.index),
+            // There was too little room for the first: none behind it is tried.
+            TransmitStatus::Blocked(credit)
+                if turn.source == TurnSource::Admission(credit) && bytes == 0 =>
+            {
+                admission[credit as usize].put_back(turn.index);
+                self.retries[credit as usize] = 0;
+            }
+            TransmitStatus::Blocked(credit) => {
+                admission[credit as usize].join(turn.index);
+                self.have_waited = true;
+                // It yielded to those before it. They may have nothing to send any more: then
+                // nothing else would cause it to be asked again.
+                self.retries[credit as usize] += usize::from(turn.rules.yields[credit as usize]);
+            }
+        }
+        match turn.source {
+            TurnSource::Admission(credit) => self.waiting_sent[credit as usize] |= bytes > 0,
+            TurnSource::Ready => self.ready_sent |= bytes > 0,
+            TurnSource::SetAside => {}
+        }
+    }
+
+    /// Ends the round. Returns the bytes that it could still have sent. If there are none, the
+    /// queues may hold turns: they belong to the next round.
+    #[inline(always)]
+    pub fn end(self) -> u64 {
+        for (line, waiting_sent) in self.queues.admission.iter_mut().zip(self.waiting_sent) {
+            line.note_round(waiting_sent, self.ready_sent);
+        }
+        self.budget_bytes
+    }
+}
+
+/// The credit of which a waiting queue pair is to be tried once more, if there is any room.
+#[inline(never)] // out of the way of those beside which none waits
+fn next_retried(
+    retries: &[usize; Credit::COUNT],
+    has_room: impl Fn(Credit) -> bool,
+) -> Option<Credit> {
+    Credit::ALL.into_iter().find(|credit| retries[*credit as usize] > 0 && has_room(*credit))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;
