@@ -205,8 +205,7 @@ impl Device {
             }
             if to_group || packet.dest_qp() == Qpn::MULTICAST {
                 self.leave(held.take(), &context, &mut touched, &mut scratch.acks, Next::Other);
-                context.pins.clear();
-                context.carried.let_go();
+                context.release_locks();
                 self.receive_from_group(
                     now,
                     &packet,
@@ -362,8 +361,7 @@ impl Device {
             None => {
                 // No pins, and no completion queue, while waiting for a queue pair: who has it may
                 // be waiting for them.
-                context.pins.clear();
-                context.carried.let_go();
+                context.release_locks();
                 lock(&slot.qp)
             }
         };

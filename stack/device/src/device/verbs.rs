@@ -12,7 +12,7 @@ use crate::path::charges::Charges;
 use crate::path::scheduler::TurnRules;
 use crate::qp::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
 use crate::qp::completions::Carried;
-use crate::qp::context::Context;
+use crate::qp::context::{Context, DeviceParts};
 use crate::qp::transition::{self, ModifyQpError};
 use crate::qp::{Qp, QpInit};
 use crate::srq::error::SrqError;
@@ -458,20 +458,22 @@ impl Device {
     pub(super) fn context(&self, now: Time, path: Option<(u32, IpAddr)>) -> Context<'_> {
         Context {
             now,
-            pins: Pins::new(&self.memory),
-            memory: &self.memory,
-            counters: &self.counters,
-            events: &self.events,
-            srqs: &self.srqs,
+            device: DeviceParts {
+                memory: &self.memory,
+                counters: &self.counters,
+                events: &self.events,
+                srqs: &self.srqs,
+                ahs: &self.ahs,
+            },
             path: self.used_path(path),
             path_index: index_of(path),
-            ahs: &self.ahs,
             arrival: None,
+            turn: TurnRules::ALONE,
+            pins: Pins::new(&self.memory),
             charges: Charges::default(),
+            carried: Carried::default(),
             sent_writes: 0,
             received_writes: 0,
-            carried: Carried::default(),
-            turn: TurnRules::ALONE,
         }
     }
 

@@ -1,5 +1,16 @@
-//! What requester and responder need from outside while they handle packets: the surroundings of
-//! one call.
+//! What a call into a queue pair gets from outside, and what all queue pairs have in common.
+//!
+//! ```text
+//!   part of Context     is provided by               lasts for
+//!   ------------------  ---------------------------  ----------------------------------------
+//!   device              the device                   the device's life
+//!   path, path_index    the device's table           the queue pairs of one path in turn
+//!   now                 the caller                   the call into the device
+//!   arrival             the port                     one packet that is received
+//!   turn                the scheduler of the path    one queue pair's turn to send
+//!   pins, charges,      the queue pairs themselves   the packets of the call, until settled
+//!   carried, *_writes                                and dropped
+//! ```
 
 use crate::ah_table::AhTable;
 use crate::cq::{AsyncEvent, AsyncEvents, Completion, CqRef, QpEventType};
@@ -24,34 +35,51 @@ use super::completions::Carried;
 /// The surroundings of one call into a queue pair: borrowed for a run, never for a message.
 pub(crate) struct Context<'a> {
     pub now: Time,
-    pub pins: Pins<'a>,
-    pub memory: &'a Memory,
-    pub counters: &'a Counters,
-    pub events: &'a AsyncEvents,
-    pub srqs: &'a SrqTable,
+    pub device: DeviceParts<'a>,
     /// The path to the queue pair's peer; some path for a queue pair without one, which sends
     /// nothing.
     pub path: &'a Path,
     /// Which path that is.
     pub path_index: u32,
-    /// Where datagrams go.
-    pub ahs: &'a AhTable,
-    /// Where the packet came from, while one is handled.
+    /// While a packet is received: where it came from.
     pub arrival: Option<Arrival>,
+    /// While packets are sent: what the queue pair may do in its turn.
+    pub turn: TurnRules,
+    // What follows is kept from one packet of the call to the next, and done once for all of them. It
+    // stands here and not in a struct of its own because contexts are made in place: a part of this
+    // size would be copied into each.
+    pub pins: Pins<'a>,
     /// What the path's window is still to be told.
     pub charges: Charges,
-    /// WRITEs that began while packets were sent, and while they were received: told once for all
-    /// packets that go or came together.
-    pub sent_writes: u64,
-    pub received_writes: u64,
     /// While acknowledgements of many queue pairs are taken: the completion queue that most report
     /// to.
     pub carried: Carried<'a>,
-    /// While packets are sent: what the scheduler allows the queue pair whose turn it is.
-    pub turn: TurnRules,
+    /// WRITEs that began while packets were sent, not counted yet.
+    pub sent_writes: u64,
+    /// WRITEs that began while packets were received, not counted yet.
+    pub received_writes: u64,
+}
+
+/// The parts of the device that queue pairs use.
+#[derive(Clone, Copy)]
+pub(crate) struct DeviceParts<'a> {
+    pub memory: &'a Memory,
+    pub counters: &'a Counters,
+    pub events: &'a AsyncEvents,
+    pub srqs: &'a SrqTable,
+    /// Where datagrams go.
+    pub ahs: &'a AhTable,
 }
 
 impl Context<'_> {
+    /// Releases pins and the completion queue: before a queue pair is waited for, whose holder may
+    /// wait for them.
+    #[inline]
+    pub fn release_locks(&mut self) {
+        self.pins.clear();
+        self.carried.let_go();
+    }
+
     /// Why a packet of `len` bytes does not join `run` now, if it does not.
     #[inline]
     pub fn rejects(&self, run: &RunBuffer, len: usize) -> Option<TransmitStatus> {
@@ -78,7 +106,7 @@ impl Context<'_> {
         for (counter, writes) in writes {
             match std::mem::take(writes) {
                 0 => {}
-                writes => self.counters.add_many(counter, writes),
+                writes => self.device.counters.add_many(counter, writes),
             }
         }
     }
@@ -200,6 +228,6 @@ impl QpCore {
     }
 
     pub fn raise(&self, event: QpEventType, cx: &Context<'_>) {
-        cx.events.push(AsyncEvent::Qp(event, self.qpn));
+        cx.device.events.push(AsyncEvent::Qp(event, self.qpn));
     }
 }

@@ -18,23 +18,25 @@ use urxe_types::counters::Counter;
 pub(super) fn execute(op: &SendOp, qp: &QpCore, cx: &mut Context<'_>) -> Result<(), WcStatus> {
     // Taking a key away waits for its pins, those of this run included.
     cx.pins.clear();
-    try_to(op, qp, cx).inspect_err(|_| cx.counters.add(Counter::LocalOpRefused))
+    try_to(op, qp, cx).inspect_err(|_| cx.device.counters.add(Counter::LocalOpRefused))
 }
 
 fn try_to(op: &SendOp, qp: &QpCore, cx: &Context<'_>) -> Result<(), WcStatus> {
     match op {
-        SendOp::BindMw(bind) => cx.memory.bind(bind, qp.accessor()).map(drop).map_err(|error| {
-            tracing::debug!(qp = %qp.qpn, %error, "bind refused");
-            WcStatus::MwBindErr
-        }),
+        SendOp::BindMw(bind) => {
+            cx.device.memory.bind(bind, qp.accessor()).map(drop).map_err(|error| {
+                tracing::debug!(qp = %qp.qpn, %error, "bind refused");
+                WcStatus::MwBindErr
+            })
+        }
         SendOp::RegMr { key, access } => {
-            cx.memory.register_fast(*key, *access, qp.pd).map_err(|error| {
+            cx.device.memory.register_fast(*key, *access, qp.pd).map_err(|error| {
                 tracing::debug!(qp = %qp.qpn, %error, "fast registration refused");
                 WcStatus::LocQpOpErr
             })
         }
         SendOp::LocalInv { rkey } => {
-            cx.memory.invalidate(*rkey, qp.accessor(), Invalidator::Local).map_err(|error| {
+            cx.device.memory.invalidate(*rkey, qp.accessor(), Invalidator::Local).map_err(|error| {
                 tracing::debug!(qp = %qp.qpn, %error, "local invalidate refused");
                 WcStatus::LocQpOpErr
             })

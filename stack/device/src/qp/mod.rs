@@ -311,7 +311,7 @@ impl Qp {
         for (index, request) in requests.iter().enumerate() {
             let reachable = match request.to {
                 Destination::Datagram { ah, qpn, .. } if qp_type.is_datagram() => {
-                    check_destination(cx.ahs.path_for(self.core.pd, ah, qpn), qpn)
+                    check_destination(cx.device.ahs.path_for(self.core.pd, ah, qpn), qpn)
                 }
                 _ => Ok(()),
             };
@@ -376,7 +376,7 @@ impl Qp {
     pub fn on_packet(&mut self, packet: &PacketView<'_>, cx: &mut Context<'_>) {
         let info = packet.info();
         if info.service != self.core.qp_type.service() {
-            return cx.counters.add(Counter::DropWrongService);
+            return cx.device.counters.add(Counter::DropWrongService);
         }
         let state = self.core.state;
         let ready = match info.is_request {
@@ -385,7 +385,7 @@ impl Qp {
         };
         if !ready {
             tracing::debug!(qp = %self.core.qpn, %state, opcode = %info.name, "dropped: QP is not in ready state");
-            return cx.counters.add(Counter::DropNotReady);
+            return cx.device.counters.add(Counter::DropNotReady);
         }
         if state == QpState::Rtr && !self.established {
             self.established = true;

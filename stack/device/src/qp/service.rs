@@ -60,7 +60,7 @@ pub(super) trait SendHalf {
 
     /// Takes a packet that answers a request. The state allows it.
     fn on_response(&mut self, _qp: &mut QpCore, cx: &mut Context<'_>, _packet: &PacketView<'_>) {
-        cx.counters.add(Counter::DropWrongService);
+        cx.device.counters.add(Counter::DropWrongService);
     }
 
     /// Appends requests to `run`, in whatever state.
@@ -352,6 +352,6 @@ impl ReceiveHalf for NoReceives {
     }
 
     fn on_request(&mut self, _qp: &mut QpCore, cx: &mut Context<'_>, _packet: &PacketView<'_>) {
-        cx.counters.add(Counter::DropWrongService);
+        cx.device.counters.add(Counter::DropWrongService);
     }
 }

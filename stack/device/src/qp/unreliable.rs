@@ -139,7 +139,7 @@ impl SendHalf for Requester {
 
     fn next_path(&self, cx: &Context<'_>) -> Option<(u32, IpAddr)> {
         let (ah, to, _) = self.head()?.datagram()?;
-        cx.ahs.path_of(ah, to)
+        cx.device.ahs.path_of(ah, to)
     }
 
     fn on_path_closed(&mut self, qp: &mut QpCore, cx: &Context<'_>) {

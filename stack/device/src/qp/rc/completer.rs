@@ -56,7 +56,7 @@ impl Requester {
             } else {
                 Counter::DropGhostAck
             };
-            cx.counters.add(counter);
+            cx.device.counters.add(counter);
             return Ok(());
         }
         match packet.info().kind {
@@ -79,7 +79,7 @@ impl Requester {
             if !is_due || qp.cq_overrun {
                 break;
             }
-            cx.counters.add(Counter::HeldExecuted);
+            cx.device.counters.add(Counter::HeldExecuted);
             self.on_answer(qp, cx, &packet)?;
             held.remove_first();
         }
@@ -120,13 +120,13 @@ impl Requester {
                 Ok(())
             }
             Due::Retransmit => {
-                cx.counters.add(Counter::CompleterRetryErr);
+                cx.device.counters.add(Counter::CompleterRetryErr);
                 cx.path.window.on_loss(cx.now);
                 self.rewind(self.una, cx);
                 Ok(())
             }
             Due::GiveUp => {
-                cx.counters.add(Counter::RetryExceededErr);
+                cx.device.counters.add(Counter::RetryExceededErr);
                 tracing::info!(qp = %qp.qpn, una = %self.una, "retry count exceeded: the peer does not answer");
                 self.fail_head(qp, cx, WcStatus::RetryExcErr)
             }
@@ -149,7 +149,7 @@ impl Requester {
         } else {
             return;
         }
-        cx.counters.add(Counter::TailProbes);
+        cx.device.counters.add(Counter::TailProbes);
     }
 
     fn fail_head(
@@ -243,7 +243,7 @@ impl Requester {
                 self.on_nak(code, qp, cx)
             }
             Syndrome::RnrNak(timer) => {
-                cx.counters.add(Counter::RcvdRnrErr);
+                cx.device.counters.add(Counter::RcvdRnrErr);
                 if !self.acknowledge_before(psn, qp, cx) {
                     self.implied_nak(psn, qp, cx);
                     return Ok(());
@@ -252,14 +252,14 @@ impl Requester {
                     return Ok(()); // a copy of the one that is being obeyed
                 }
                 if !self.recovery.on_rnr_nak(timer, qp, cx) {
-                    cx.counters.add(Counter::RetryRnrExceededErr);
+                    cx.device.counters.add(Counter::RetryRnrExceededErr);
                     return self.fail_head(qp, cx, WcStatus::RnrRetryExcErr);
                 }
                 self.rewind(psn, cx);
                 Ok(())
             }
             Syndrome::Reserved(_) => {
-                cx.counters.add(Counter::DropReservedSyndrome);
+                cx.device.counters.add(Counter::DropReservedSyndrome);
                 Ok(())
             }
         }
@@ -268,9 +268,9 @@ impl Requester {
     fn on_nak(&mut self, code: NakCode, qp: &mut QpCore, cx: &Context<'_>) -> Result<(), Failed> {
         let status = match code {
             NakCode::PsnSequence => {
-                cx.counters.add(Counter::RcvdSeqErr);
+                cx.device.counters.add(Counter::RcvdSeqErr);
                 if self.recovery.on_nak(qp, cx) {
-                    cx.counters.add(Counter::CompleterRetryErr);
+                    cx.device.counters.add(Counter::CompleterRetryErr);
                     cx.path.window.on_loss(cx.now);
                     self.rewind(self.una, cx);
                 }
@@ -290,8 +290,8 @@ impl Requester {
         if !self.recovery.went_back_for_answers() {
             let due = cx.now.plus_ns(cx.path.window.reordering_ns());
             match Held::keep(&mut self.held, packet, qp.mtu(), due) {
-                Early::Kept => return cx.counters.add(Counter::HeldPackets),
-                Early::Again => return cx.counters.add(Counter::DropDuplicate),
+                Early::Kept => return cx.device.counters.add(Counter::HeldPackets),
+                Early::Again => return cx.device.counters.add(Counter::DropDuplicate),
                 Early::NoRoom => {}
             }
         }
@@ -301,7 +301,7 @@ impl Requester {
     /// Drops what is held, since it will come again; returns the highest PSN of it.
     fn drop_held(&mut self, cx: &Context<'_>) -> Option<Psn> {
         let (count, highest) = self.held.as_mut()?.clear(cx.now);
-        cx.counters.add_many(Counter::DropImpliedNak, count as u64);
+        cx.device.counters.add_many(Counter::DropImpliedNak, count as u64);
         highest
     }
 
@@ -310,11 +310,11 @@ impl Requester {
         let dropped = self.drop_held(cx).filter(|highest| psn.precedes(*highest));
         let psn = dropped.unwrap_or(psn);
         if self.recovery.on_implied_nak(psn, qp, cx) {
-            cx.counters.add(Counter::CompleterRetryErr);
+            cx.device.counters.add(Counter::CompleterRetryErr);
             cx.path.window.on_loss(cx.now);
             self.rewind(self.una, cx);
         } else {
-            cx.counters.add(Counter::DropImpliedNak);
+            cx.device.counters.add(Counter::DropImpliedNak);
         }
     }
 

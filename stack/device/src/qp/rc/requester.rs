@@ -306,7 +306,7 @@ impl Requester {
         cx.path.window.charge_read(cost);
         self.reads.push_back(Outstanding { end: self.cursor_psn.add(packets), charged: cost });
         if self.cursor_psn == wqe.first_psn {
-            cx.counters.add(Counter::RdmaSends);
+            cx.device.counters.add(Counter::RdmaSends);
         }
         self.advance_cursor(packets, true, qp, cx);
         None

@@ -160,7 +160,7 @@ impl Responder {
             }
             Ok(Executed::NotReady) => {
                 self.gap = Some(Gap::new(psn, cx.now));
-                cx.counters.add(Counter::SendRnrErr);
+                cx.device.counters.add(Counter::SendRnrErr);
                 self.responses.push_rnr_nak(psn, self.msn);
                 Handled::Fine
             }
@@ -187,7 +187,7 @@ impl Responder {
             if distance > 0 || handled == Handled::Fatal || self.gap.is_some() || qp.cq_overrun {
                 break;
             }
-            cx.counters.add(Counter::HeldExecuted);
+            cx.device.counters.add(Counter::HeldExecuted);
             if distance == 0 {
                 handled = self.on_expected(qp, cx, &packet);
             } else {
@@ -212,12 +212,12 @@ impl Responder {
             let due = cx.now.plus_ns(cx.path.window.reordering_ns());
             match Held::keep(&mut self.held, packet, qp.mtu(), due) {
                 Early::Kept => {
-                    cx.counters.add(Counter::OutOfSeqRequest);
-                    return cx.counters.add(Counter::HeldPackets);
+                    cx.device.counters.add(Counter::OutOfSeqRequest);
+                    return cx.device.counters.add(Counter::HeldPackets);
                 }
                 Early::Again => {
-                    cx.counters.add(Counter::DuplicateRequest);
-                    return cx.counters.add(Counter::DropDuplicate);
+                    cx.device.counters.add(Counter::DuplicateRequest);
+                    return cx.device.counters.add(Counter::DropDuplicate);
                 }
                 Early::NoRoom => {
                     let dropped = self.drop_held(cx);
@@ -225,30 +225,30 @@ impl Responder {
                 }
             }
         }
-        cx.counters.add(Counter::OutOfSeqRequest);
+        cx.device.counters.add(Counter::OutOfSeqRequest);
         if Gap::on_early(&mut self.gap, highest, cx.now, cx.path.window.round_trip_ns()) {
             self.push_sequence_nak(cx);
         } else {
-            cx.counters.add(Counter::DropOutOfSequence);
+            cx.device.counters.add(Counter::DropOutOfSequence);
         }
     }
 
     fn push_sequence_nak(&mut self, cx: &Context<'_>) {
-        cx.counters.add(Counter::SendSeqErr);
+        cx.device.counters.add(Counter::SendSeqErr);
         self.responses.push_nak(self.expected_psn, self.msn, NakCode::PsnSequence);
     }
 
     /// Drops what is held, since it will come again; returns the highest PSN of it.
     fn drop_held(&mut self, cx: &Context<'_>) -> Option<Psn> {
         let (count, highest) = self.held.as_mut()?.clear(cx.now);
-        cx.counters.add_many(Counter::DropOutOfSequence, count as u64);
+        cx.device.counters.add_many(Counter::DropOutOfSequence, count as u64);
         highest
     }
 
     /// A request that was executed before (9.7.4.1.1): acknowledged again, read again, or answered
     /// from memory.
     fn on_duplicate(&mut self, qp: &QpCore, cx: &Context<'_>, packet: &PacketView<'_>) {
-        cx.counters.add(Counter::DuplicateRequest);
+        cx.device.counters.add(Counter::DuplicateRequest);
         let replayed = match packet.info().kind {
             Kind::ReadRequest => match packet.reth() {
                 Some(reth) => self.responses.replay_read(packet.psn(), reth, qp.mtu()),
@@ -262,13 +262,13 @@ impl Responder {
             }
         };
         if replayed == Replay::Unknown {
-            cx.counters.add(Counter::DropDuplicate);
+            cx.device.counters.add(Counter::DropDuplicate);
         }
     }
 
     fn push_ack(&mut self, psn: Psn, cx: &Context<'_>) {
         if self.responses.push_ack(psn, self.msn) {
-            cx.counters.add(Counter::AckDeferred);
+            cx.device.counters.add(Counter::AckDeferred);
         }
     }
 
@@ -393,8 +393,8 @@ impl Responder {
             // The whole rest is checked, so that a message that must fail writes nothing.
             let need = Access::REMOTE_WRITE;
             let pin = cx.pins.access(rkey.0, qp.accessor(), need, va, u64::from(left));
-            let pin = pin.map_err(|error| refused(qp, cx.counters, &error))?;
-            pin.write(va, payload).map_err(|error| faulted(qp, cx.counters, &error))?;
+            let pin = pin.map_err(|error| refused(qp, cx.device.counters, &error))?;
+            pin.write(va, payload).map_err(|error| faulted(qp, cx.device.counters, &error))?;
         }
         // An atomic addition would wait here until all that was written is in the cache.
         cx.received_writes += u64::from(info.position.is_start());
@@ -423,9 +423,9 @@ impl Responder {
             let need = Access::REMOTE_READ;
             let pin =
                 cx.pins.access(reth.rkey.0, qp.accessor(), need, reth.va, u64::from(reth.dma_len));
-            pin.map_err(|error| refused(qp, cx.counters, &error))?;
+            pin.map_err(|error| refused(qp, cx.device.counters, &error))?;
         }
-        cx.counters.add(Counter::RdmaRecvs);
+        cx.device.counters.add(Counter::RdmaRecvs);
         let psns = reth.dma_len.div_ceil(qp.mtu()).max(1);
         self.responses.push_read(packet.psn(), psns, reth, qp.pd, self.msn.add(1));
         Ok(Executed::Done { psns, ends: true })
@@ -445,14 +445,14 @@ impl Responder {
             return Err(Fault::INVALID_REQUEST);
         }
         let pin = cx.pins.access(eth.rkey.0, qp.accessor(), Access::REMOTE_ATOMIC, eth.va, 8);
-        let pin = pin.map_err(|error| refused(qp, cx.counters, &error))?;
+        let pin = pin.map_err(|error| refused(qp, cx.device.counters, &error))?;
         let original = if packet.info().kind == Kind::CompareSwap {
             pin.compare_swap(eth.va, eth.compare, eth.swap_or_add)
         } else {
             pin.fetch_add(eth.va, eth.swap_or_add)
         };
-        let original = original.map_err(|error| faulted(qp, cx.counters, &error))?;
-        cx.counters.add(Counter::RdmaRecvs);
+        let original = original.map_err(|error| faulted(qp, cx.device.counters, &error))?;
+        cx.device.counters.add(Counter::RdmaRecvs);
         self.responses.push_atomic(packet.psn(), original, self.msn.add(1));
         Ok(Executed::Done { psns: 1, ends: true })
     }
@@ -475,9 +475,10 @@ impl Responder {
             return Err(Fault::INVALID_REQUEST);
         }
         let pin = cx.pins.access(reth.rkey.0, qp.accessor(), Access::REMOTE_WRITE, reth.va, 8);
-        let pin = pin.map_err(|error| refused(qp, cx.counters, &error))?;
-        pin.write_word(reth.va, payload).map_err(|error| faulted(qp, cx.counters, &error))?;
-        cx.counters.add(Counter::RdmaRecvs);
+        let pin = pin.map_err(|error| refused(qp, cx.device.counters, &error))?;
+        pin.write_word(reth.va, payload)
+            .map_err(|error| faulted(qp, cx.device.counters, &error))?;
+        cx.device.counters.add(Counter::RdmaRecvs);
         self.responses.push_done(packet.psn(), self.msn.add(1));
         Ok(Executed::Done { psns: 1, ends: true })
     }
@@ -509,14 +510,14 @@ impl Responder {
             }
             SelectivityLevel::Reserved(_) => return Err(Fault::INVALID_REQUEST),
         };
-        let (pin, range) = pin.map_err(|error| refused(qp, cx.counters, &error))?;
+        let (pin, range) = pin.map_err(|error| refused(qp, cx.device.counters, &error))?;
         let persist = need.contains(Access::FLUSH_PERSISTENT);
         pin.flush(range, persist).map_err(|error| {
-            cx.counters.add((&error).into());
+            cx.device.counters.add((&error).into());
             tracing::warn!(qp = %qp.qpn, %error, "FLUSH: the memory cannot be made persistent");
             Fault::REMOTE_OPERATION
         })?;
-        cx.counters.add(Counter::RdmaRecvs);
+        cx.device.counters.add(Counter::RdmaRecvs);
         self.responses.push_done(packet.psn(), self.msn.add(1));
         Ok(Executed::Done { psns: 1, ends: true })
     }
@@ -535,9 +536,9 @@ impl Responder {
             && let Some(ieth) = packet.ieth()
         {
             cx.pins.clear();
-            cx.memory.invalidate(ieth.rkey, qp.accessor(), Invalidator::Peer).map_err(|error| {
+            cx.device.memory.invalidate(ieth.rkey, qp.accessor(), Invalidator::Peer).map_err(|error| {
                 tracing::debug!(qp = %qp.qpn, rkey = %ieth.rkey, %error, "remote invalidate refused");
-                cx.counters.add(Counter::InvalidateRefused);
+                cx.device.counters.add(Counter::InvalidateRefused);
                 Fault::INVALID_REQUEST
             })?;
             invalidated = Some(ieth.rkey);

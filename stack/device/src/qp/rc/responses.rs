@@ -467,7 +467,7 @@ fn send_read(
     {
         return Ok(Progress::Stop(why));
     }
-    let (pins, counters, from) = (&mut cx.pins, cx.counters, *va);
+    let (pins, counters, from) = (&mut cx.pins, cx.device.counters, *va);
     let by = Accessor { pd: *pd, qpn: Some(qp.qpn) };
     let filled = run.append(icrc, bth(opcode, *next, qp), ext, len as usize, |to| {
         if to.is_empty() {

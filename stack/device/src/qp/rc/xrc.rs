@@ -37,10 +37,10 @@ impl Responder {
         if named.is_some() && named == current.map(|srq| srq.id()) {
             return Ok(());
         }
-        let found = named.filter(|_| starts).and_then(|id| cx.srqs.find(id, &target.xrcd));
+        let found = named.filter(|_| starts).and_then(|id| cx.device.srqs.find(id, &target.xrcd));
         let Some(srq) = found else {
             tracing::debug!(qp = %qp.qpn, ?named, "request for a shared receive queue that its XRC domain does not have");
-            cx.counters.add(Counter::XrcViolation);
+            cx.device.counters.add(Counter::XrcViolation);
             return Err(Fault::INVALID_REQUEST);
         };
         (qp.pd, qp.recv_pd) = (srq.pd(), srq.pd());

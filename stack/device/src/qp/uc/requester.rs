@@ -104,7 +104,7 @@ impl Requester {
         self.psn = self.psn.next();
         self.sent += 1;
         if first && matches!(wqe.op, SendOp::Write { .. } | SendOp::WriteImm { .. }) {
-            cx.counters.add(Counter::RdmaSends);
+            cx.device.counters.add(Counter::RdmaSends);
         }
         if last {
             self.sent = 0;

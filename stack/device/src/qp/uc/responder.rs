@@ -174,13 +174,15 @@ impl Responder {
             };
             let need = Access::REMOTE_WRITE;
             let pin = cx.pins.access(rkey.0, qp.accessor(), need, va, u64::from(left));
-            let pin =
-                pin.inspect_err(|error| cx.counters.add(error.into())).map_err(|e| refused(&e))?;
-            let written = pin.write(va, payload).inspect_err(|fault| cx.counters.add(fault.into()));
+            let pin = pin
+                .inspect_err(|error| cx.device.counters.add(error.into()))
+                .map_err(|e| refused(&e))?;
+            let written =
+                pin.write(va, payload).inspect_err(|fault| cx.device.counters.add(fault.into()));
             written.map_err(|e| refused(&e))?;
         }
         if info.position.is_start() {
-            cx.counters.add(Counter::RdmaRecvs);
+            cx.device.counters.add(Counter::RdmaRecvs);
         }
         self.message =
             Message::Write { va: va.wrapping_add(u64::from(len)), rkey, left: left - len, total };
@@ -238,11 +240,11 @@ impl ReceiveHalf for Responder {
         let psn = packet.psn();
         let distance = psn.distance(self.expected_psn);
         if (-LATE..0).contains(&distance) {
-            cx.counters.add(Counter::DuplicateRequest);
-            return cx.counters.add(Counter::DropDuplicate);
+            cx.device.counters.add(Counter::DuplicateRequest);
+            return cx.device.counters.add(Counter::DropDuplicate);
         }
         if distance != 0 {
-            cx.counters.add(Counter::OutOfSeqRequest);
+            cx.device.counters.add(Counter::OutOfSeqRequest);
             self.message = Message::None;
         }
         self.expected_psn = psn.next();
@@ -251,7 +253,7 @@ impl ReceiveHalf for Responder {
             Err(Refused::Dropped(reason)) => {
                 tracing::debug!(qp = %qp.qpn, %psn, reason = reason.name(), "message dropped");
                 self.message = Message::None;
-                cx.counters.add(reason);
+                cx.device.counters.add(reason);
             }
             Err(Refused::Local(fault)) => self.fail(fault, qp, cx),
         }

@@ -32,7 +32,7 @@ impl Requester {
             let Some((ah, to, qkey)) = wqe.datagram() else {
                 return self.fail_unaddressed(qp, cx);
             };
-            match cx.ahs.path_of(ah, to) {
+            match cx.device.ahs.path_of(ah, to) {
                 Some((path, _)) if path == cx.path_index => {}
                 Some(_) => return TransmitStatus::Idle,
                 None => return self.fail_unaddressed(qp, cx),

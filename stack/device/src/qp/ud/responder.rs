@@ -47,15 +47,15 @@ impl ReceiveHalf for Responder {
         let (Some(deth), Some(arrival)) = (packet.deth(), cx.arrival) else { return };
         if deth.qkey != own_qkey(qp) {
             tracing::debug!(qp = %qp.qpn, from = %arrival.from, given = %deth.qkey, "dropped: wrong Q_Key");
-            return cx.counters.add(Counter::DropWrongQkey);
+            return cx.device.counters.add(Counter::DropWrongQkey);
         }
         let Some((wqe, sges)) = self.queue.front() else {
-            return cx.counters.add(Counter::DropNoReceive);
+            return cx.device.counters.add(Counter::DropNoReceive);
         };
         let payload = packet.payload();
         let total = NetworkHeader::LEN + payload.len();
         if total as u64 > wqe.length {
-            return cx.counters.add(Counter::DropTooLong);
+            return cx.device.counters.add(Counter::DropTooLong);
         }
         let header = network_header::emit(&arrival, packet.packet_len());
         let pins = &mut cx.pins;
