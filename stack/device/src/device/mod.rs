@@ -20,12 +20,14 @@
 //! | [`ah`] | address handles |
 //! | [`multicast`] | groups, and who is attached |
 //! | `paths` | paths by the address that they lead to |
+//! | `accept` | which bytes become a packet: shape and ICRC |
 //! | `receive` | from a datagram to the queue pairs |
 //! | `congestion` | what marks of routers and notifications of peers do |
 //! | `timeouts` | from the timers to the queue pairs |
 //! | `transmit` | from the queue pairs to the port |
 //! | `slots` | tables whose entries never move |
 
+mod accept;
 pub mod ah;
 mod congestion;
 pub mod domains;
@@ -46,10 +48,11 @@ use std::time::Duration;
 
 use urxe_wire::{Gid, PKey, Qpn, ROCE_PORT};
 
+pub use self::accept::IcrcPolicy;
 pub use self::domains::{AllocParentDomainError, DeallocPdError, DeallocTdError, TdId};
 pub use self::limits::Limits;
 pub use self::paths::AddressError;
-pub use self::receive::{IcrcPolicy, ReceiveScratch, Strays};
+pub use self::receive::{ReceiveScratch, Unmatched};
 pub use self::verbs::{CreateCqError, CreateQpError, DestroyQpError, ModifyError, OpenQpError};
 
 use self::ah::FreeAhs;

@@ -1,13 +1,28 @@
-//! From a datagram to the queue pairs: shape, ICRC, destination, source, then the queue pair
-//! itself.
+//! From a datagram to the queue pairs.
+//!
+//! ```text
+//!   comes in                is decided by                       goes out
+//!   ----------------------  ----------------------------------  ------------------------------
+//!   a segment               accept (accept.rs): shape, ICRC     a PacketView, or a counter
+//!   its headers; which      next_step                           a Step
+//!   queue pair is locked
+//!   Step::Deliver           dispatch: state, peer, P_Key        Qp::on_packet, or a counter
+//!   Step::Switch            collects_ack: does its ACK leave    its ACK in the AckBatch, itself
+//!                           with those of other queue pairs     on its path's list; then Deliver
+//!   Step::Notify, Group     congestion.rs, multicast.rs         other queue pairs
+//!   Step::Unmatched         the caller of receive               its position in Unmatched
+//!   the end                                                     the path on the device's list
+//! ```
 //!
 //! Consecutive packets for one queue pair, as in a run that the peer sent, are handled under one
 //! lock and one set of pins. Every packet that is dropped moves a counter that says why.
 
+use std::mem;
 use std::net::IpAddr;
 
-use urxe_wire::{IcrcSeed, IcrcSolver, IcrcVerdict, Kind, Opcode, PacketView, Qpn, ROCE_PORT};
+use urxe_wire::{Kind, Opcode, PacketView, Qpn};
 
+use super::accept::{IcrcCheck, MAX_SEGMENTS};
 use super::counters::Counter;
 use super::verbs::GSI_QPN;
 use super::{Device, QpHandle, QpSlot};
@@ -22,118 +37,117 @@ use urxe_types::time::Time;
 use urxe_wire::ecn;
 use urxe_wire::network_header::Arrival;
 
-/// The most packets of a run on any port, and so the identifications that our own senders use.
-const MAX_SEGMENTS: u16 = 128;
-
-/// How received ICRCs are checked. A UDP socket does not show the IPv4 identification that the ICRC
-/// covers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IcrcPolicy {
-    /// Only the identifications that this stack's own senders use pass. The kernel's `rdma_rxe`
-    /// uses others.
-    Strict,
-    /// A packet passes if any identification explains its ICRC; a damaged one does with a chance of
-    /// 2^-16.
-    #[default]
-    Solve,
-    /// The ICRC is not looked at.
-    Off,
-}
-
 /// What a receiving thread keeps between datagrams.
 #[derive(Debug, Default)]
 pub struct ReceiveScratch {
-    solver: IcrcSolver,
-    /// How datagrams came last, and what the ICRCs of such begin with.
-    seed: Option<(Way, IcrcSeed)>,
-    /// Whom packets to a multicast group are for.
+    icrc: IcrcCheck,
+    /// Queue pairs that packets to a multicast group are for.
     members: Vec<QpHandle>,
-    /// Packets whose ICRC is right for their place, not counted yet: a counter is shared, this is
-    /// not.
-    exact: u64,
     /// Acknowledgements of queue pairs that came in one run.
     acks: AckBatch,
-    /// Notes the packets that are for another process, or for QP0 and QP1; they are dropped if
-    /// nobody asks.
-    pub strays: Option<Strays>,
+    /// The packets that are for another process, or for QP0 and QP1. Without it they are dropped.
+    pub unmatched: Option<Unmatched>,
 }
 
-/// Address and port that datagrams came from, and the address that they came to.
-type Way = (IpAddr, u16, IpAddr);
-
 impl ReceiveScratch {
-    /// One that notes packets that are not the device's.
+    /// One that records the packets that are not the device's.
     #[must_use]
-    pub fn noting_strays() -> Self {
-        Self { strays: Some(Strays::default()), ..Self::default() }
-    }
-
-    /// What the ICRCs of `datagrams` begin with; most often they came as those before. `None` if
-    /// the IP versions differ.
-    fn seed(&mut self, datagrams: &Datagrams<'_>) -> Option<IcrcSeed> {
-        let way = (datagrams.from, datagrams.from_port, datagrams.to);
-        if let Some((of, seed)) = self.seed
-            && of == way
-        {
-            return Some(seed);
-        }
-        let seed = IcrcSeed::new(way.0, way.1, way.2, ROCE_PORT)?;
-        self.seed = Some((way, seed));
-        Some(seed)
+    pub fn collecting_unmatched() -> Self {
+        Self { unmatched: Some(Unmatched::default()), ..Self::default() }
     }
 }
 
 /// Packets of the datagrams received last that are whole and not this device's to handle: for queue
 /// pairs of another process slot, or for the two queue pairs of management that processes share.
 #[derive(Debug)]
-pub struct Strays {
+pub struct Unmatched {
     segments: [u16; MAX_SEGMENTS as usize],
     count: usize,
 }
 
-impl Default for Strays {
+impl Default for Unmatched {
     fn default() -> Self {
         Self { segments: [0; MAX_SEGMENTS as usize], count: 0 }
     }
 }
 
-impl Strays {
+impl Unmatched {
     /// Their positions among the segments, in order.
     #[must_use]
     pub fn segments(&self) -> &[u16] {
         &self.segments[..self.count]
     }
 
-    /// Whether there was room.
-    fn note(&mut self, segment: usize) -> bool {
+    /// Records a packet. Returns whether there was room.
+    fn record(&mut self, segment: usize) -> bool {
         let place = self.segments.get_mut(self.count);
-        let noted = place.is_some();
+        let recorded = place.is_some();
         if let Some(place) = place {
             *place = segment as u16;
             self.count += 1;
         }
-        noted
+        recorded
     }
 }
 
-/// A queue pair held for the packets of one run.
-struct Held<'a> {
-    index: u32,
-    /// The number that its packets name.
-    qpn: Qpn,
-    slot: &'a QpSlot,
-    guard: MutexGuard<'a, Option<Qp>>,
-    /// Requests were among them, which it may have to acknowledge.
-    was_asked: bool,
+/// What the next step with a packet depends on.
+#[derive(Clone, Copy, Debug)]
+struct PacketFacts {
+    kind: Kind,
+    dest_qp: Qpn,
+    /// Its datagram came to a multicast group.
+    to_group: bool,
+    /// The queue pair that is locked.
+    locked: Option<Qpn>,
+    /// Processes share the address, and with it QP1.
+    shares_gsi: bool,
 }
 
-/// What comes after the queue pair that is held.
+/// What is done with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum Step {
+    /// Give it to the queue pair that is locked.
+    Deliver,
+    /// Lock the queue pair at this index instead, and give it to that one.
+    Switch(u32),
+    /// It is a congestion notification.
+    Notify,
+    /// Give it to every queue pair attached to its multicast group.
+    Group,
+    /// Leave it to the caller: it is for another process, or for one that only its payload tells.
+    Unmatched,
+}
+
+/// Decides what is done with a packet. `index_of`: where the device has the queue pair of a number.
+#[inline(always)] // called in one place, for each packet
+fn next_step(packet: PacketFacts, index_of: impl FnOnce(Qpn) -> Option<u32>) -> Step {
+    if packet.kind == Kind::Cnp {
+        Step::Notify
+    } else if packet.to_group || packet.dest_qp == Qpn::MULTICAST {
+        Step::Group
+    } else if packet.locked == Some(packet.dest_qp) {
+        Step::Deliver
+    } else if packet.shares_gsi && packet.dest_qp == GSI_QPN {
+        Step::Unmatched
+    } else {
+        index_of(packet.dest_qp).map_or(Step::Unmatched, Step::Switch)
+    }
+}
+
+/// What comes after the packets of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NextPacket {
     /// Packets for another.
-    Other,
-    /// The end of the run.
-    Nothing,
+    OtherQp,
+    /// None: the datagrams end.
+    End,
+}
+
+/// Whether the acknowledgement of a queue pair that is unlocked leaves it for the batch: it is one
+/// of many that sent in this run. A single one stays, for a reply that takes it along.
+#[inline(always)]
+fn collects_ack(next: NextPacket, batch_is_empty: bool) -> bool {
+    next == NextPacket::OtherQp || !batch_is_empty
 }
 
 /// Whether requests came, and behind them an acknowledgement. It tells of what was asked before,
@@ -153,6 +167,89 @@ fn ends_with_acknowledgement(datagrams: &Datagrams<'_>, count: usize) -> bool {
             .all(|packet| info(packet).is_some_and(|info| info.is_request))
 }
 
+/// A queue pair locked for the packets of one run.
+struct LockedQp<'a> {
+    index: u32,
+    /// The number that its packets name.
+    qpn: Qpn,
+    slot: &'a QpSlot,
+    guard: MutexGuard<'a, Option<Qp>>,
+    /// Requests were among them, which it may have to acknowledge.
+    got_request: bool,
+}
+
+/// A call of [`Device::receive`]: one queue pair at most is locked, and what those before it left
+/// to be sent is gathered for one path at a time.
+struct Reception<'r> {
+    device: &'r Device,
+    context: Context<'r>,
+    locked: Option<LockedQp<'r>>,
+    /// The path of the queue pairs unlocked so far. It is still to be listed, with `acks`.
+    path: Option<u32>,
+    /// Acknowledgements for that path.
+    acks: &'r mut AckBatch,
+    /// Where the datagrams came from.
+    from: IpAddr,
+    /// A router marked them.
+    is_marked: bool,
+}
+
+impl<'r> Reception<'r> {
+    /// Locks the queue pair at `index` instead of the one that is locked. From the second on one
+    /// of `queues` may stay locked from one queue pair to the next.
+    // As is what follows: many queue pairs in a run mean one call of each a packet.
+    #[inline(always)]
+    fn switch_qp(&mut self, index: u32, qpn: Qpn, queues: &'r Queues) {
+        if self.locked.is_some() {
+            self.context.carried.begin(queues);
+        }
+        self.unlock_qp(NextPacket::OtherQp);
+        self.locked = self.device.lock_qp(index, qpn, &mut self.context);
+    }
+
+    /// Unlocks the queue pair, if one is locked. What it has to send joins what those before it
+    /// have; if they are of another path, that is listed first.
+    #[inline(always)]
+    fn unlock_qp(&mut self, next: NextPacket) {
+        let Some(locked) = self.locked.take() else { return };
+        let collects_ack = collects_ack(next, self.acks.is_empty());
+        let path_index = self.context.path_index;
+        if let Some(other) = self.path.take_if(|path| *path != path_index) {
+            self.device.flush_ack_batch(other, self.acks);
+        }
+        let batch = collects_ack.then_some(&mut *self.acks);
+        if let Some(path) = self.device.unlock_qp(locked, &self.context, batch) {
+            self.path = Some(path);
+        }
+    }
+
+    /// Gives a packet to the queue pair that is locked.
+    #[inline(always)]
+    fn deliver(&mut self, packet: &PacketView<'_>, identification: u16) {
+        let Some(locked) = &mut self.locked else {
+            return self.device.counters.add(Counter::DropNoQp);
+        };
+        if let Some(arrival) = &mut self.context.arrival {
+            arrival.identification = identification;
+        }
+        self.device.dispatch(locked, &mut self.context, self.from, packet);
+        if self.is_marked {
+            self.device.on_mark(locked.guard.as_mut(), &self.context, packet);
+        }
+    }
+
+    /// Unlocks everything and lists the path.
+    #[inline(always)]
+    fn finish(mut self) {
+        self.unlock_qp(NextPacket::End);
+        self.context.carried.let_go();
+        self.context.settle();
+        if let Some(path) = self.path {
+            self.device.flush_ack_batch(path, self.acks);
+        }
+    }
+}
+
 fn arrival(datagrams: &Datagrams<'_>, identification: u16) -> Arrival {
     Arrival {
         from: datagrams.from,
@@ -167,167 +264,69 @@ impl Device {
     /// Takes packets that arrived. What they cause to be sent leaves with the next
     /// [`transmit_pending`](Self::transmit_pending).
     pub fn receive(&self, now: Time, datagrams: &Datagrams<'_>, scratch: &mut ReceiveScratch) {
-        let Some(seed) = scratch.seed(datagrams) else {
-            return self
-                .counters
-                .add_many(Counter::DropMalformed, datagrams.segments().len() as u64);
-        };
-        if let Some(strays) = &mut scratch.strays {
-            strays.count = 0;
-        }
-        self.members_for(datagrams, &mut scratch.members);
-        let to_group = datagrams.to.is_multicast();
-        let is_marked = ecn::is_marked(datagrams.traffic_class);
-        let queues = Queues::default();
-        let mut context = self.context(now, None);
-        context.arrival = Some(arrival(datagrams, 0));
-        let mut held: Option<Held<'_>> = None;
-        let mut touched = None;
-        let mut received = 0;
+        let ReceiveScratch { icrc, members, acks, unmatched } = scratch;
         let count = datagrams.segments().len();
+        let Some(seed) = icrc.seed(datagrams) else {
+            return self.counters.add_many(Counter::DropMalformed, count as u64);
+        };
+        if let Some(unmatched) = unmatched {
+            unmatched.count = 0;
+        }
+        self.members_for(datagrams, members);
+        let (to_group, shares_gsi) = (datagrams.to.is_multicast(), unmatched.is_some());
+        let queues = Queues::default();
+        let context = self.context(now, None);
+        let (from, is_marked) = (datagrams.from, ecn::is_marked(datagrams.traffic_class));
+        let mut reception =
+            Reception { device: self, context, locked: None, path: None, acks, from, is_marked };
+        reception.context.arrival = Some(arrival(datagrams, 0));
+        let mut received = 0;
         // The acknowledgement that rides behind a reply is taken before it, as if it had been sent
         // first.
         let first = if ends_with_acknowledgement(datagrams, count) { count - 1 } else { 0 };
         for turn in 0..count {
             let segment = if first == 0 { turn } else { (turn + first) % count };
             let bytes = datagrams.segment(segment);
-            let Some((packet, identification)) = self.accept(&seed, scratch, bytes, segment) else {
+            let Some((packet, identification)) = self.accept(&seed, icrc, bytes, segment) else {
                 continue;
             };
             received += 1;
-            if packet.info().kind != Kind::Ack {
-                context.carried.let_go();
+            let (kind, dest_qp) = (packet.info().kind, packet.dest_qp());
+            if kind != Kind::Ack {
+                reception.context.carried.let_go();
             }
-            if packet.info().kind == Kind::Cnp {
-                self.leave(held.take(), &context, &mut touched, &mut scratch.acks, Next::Other);
-                self.receive_cnp(now, datagrams.from, &packet);
-                continue;
-            }
-            if to_group || packet.dest_qp() == Qpn::MULTICAST {
-                self.leave(held.take(), &context, &mut touched, &mut scratch.acks, Next::Other);
-                context.release_locks();
-                self.receive_from_group(
-                    now,
-                    &packet,
-                    arrival(datagrams, identification),
-                    &scratch.members,
-                );
-                continue;
-            }
-            let qpn = packet.dest_qp();
-            if held.as_ref().is_none_or(|held| held.qpn != qpn) {
-                // Where processes share an address, they share its QP1.
-                let is_shared = qpn == GSI_QPN && scratch.strays.is_some();
-                let Some(index) = self.index_of(qpn).filter(|_| !is_shared) else {
-                    self.stray(qpn, segment, scratch);
-                    continue;
-                };
-                if held.is_some() {
-                    context.carried.begin(&queues);
+            let locked = reception.locked.as_ref().map(|locked| locked.qpn);
+            let facts = PacketFacts { kind, dest_qp, to_group, locked, shares_gsi };
+            match next_step(facts, |qpn| self.index_of(qpn)) {
+                Step::Deliver => reception.deliver(&packet, identification),
+                Step::Switch(index) => {
+                    reception.switch_qp(index, dest_qp, &queues);
+                    reception.deliver(&packet, identification);
                 }
-                self.leave(held.take(), &context, &mut touched, &mut scratch.acks, Next::Other);
-                held = self.hold(index, qpn, &mut context);
-            }
-            match &mut held {
-                Some(held) => {
-                    if let Some(arrival) = &mut context.arrival {
-                        arrival.identification = identification;
-                    }
-                    self.dispatch(held, &mut context, datagrams.from, &packet);
-                    if is_marked {
-                        self.on_mark(held.guard.as_mut(), &context, &packet);
-                    }
+                Step::Notify => {
+                    reception.unlock_qp(NextPacket::OtherQp);
+                    self.receive_cnp(now, from, &packet);
                 }
-                None => self.counters.add(Counter::DropNoQp),
+                Step::Group => {
+                    reception.unlock_qp(NextPacket::OtherQp);
+                    reception.context.release_locks();
+                    let arrival = arrival(datagrams, identification);
+                    self.receive_from_group(now, &packet, arrival, members);
+                }
+                Step::Unmatched => self.record_unmatched(dest_qp, segment, unmatched.as_mut()),
             }
         }
-        self.leave(held, &context, &mut touched, &mut scratch.acks, Next::Nothing);
-        context.carried.let_go();
-        context.settle();
-        if let Some(path) = touched {
-            self.leave_at(path, &mut scratch.acks);
-        }
+        reception.finish();
         self.counters.add_many(Counter::RcvdPkts, received);
-        self.counters.add_many(Counter::IcrcExact, std::mem::take(&mut scratch.exact));
+        self.counters.add_many(Counter::IcrcExact, mem::take(&mut icrc.exact));
     }
 
-    /// Lets go of the queue pair that is held, if one is. `touched`: the path of those before it,
-    /// and of what is in `batch`.
-    // As is what follows: many queue pairs in a run mean one call of each a packet.
-    #[inline(always)]
-    fn leave(
-        &self,
-        held: Option<Held<'_>>,
-        context: &Context<'_>,
-        touched: &mut Option<u32>,
-        batch: &mut AckBatch,
-        next: Next,
-    ) {
-        let Some(held) = held else { return };
-        let is_one_of_many = next == Next::Other || !batch.is_empty();
-        if is_one_of_many && let Some(other) = touched.take_if(|index| *index != context.path_index)
-        {
-            self.leave_at(other, batch);
-        }
-        if let Some(path) = self.let_go(held, context, is_one_of_many.then_some(batch))
-            && let Some(other) = touched.replace(path).filter(|other| *other != path)
-        {
-            self.touch(other);
-        }
-    }
-
-    /// Takes a datagram for queue pair 1 that [`receive`](Self::receive) noted as a stray, having
-    /// found it whole, and that turned out to be for this process. `datagrams` holds nothing else.
+    /// Takes a datagram for queue pair 1 that [`receive`](Self::receive) recorded as unmatched,
+    /// having found it whole, and that turned out to be for this process. `datagrams` holds nothing else.
     pub fn receive_management(&self, now: Time, datagrams: &Datagrams<'_>) {
         let Ok(packet) = PacketView::parse(datagrams.bytes) else { return };
         let index = self.gsi.load(Ordering::Acquire);
         self.receive_alone(now, index, GSI_QPN, &packet, arrival(datagrams, 0));
-    }
-
-    /// Checks shape and ICRC.
-    fn accept<'p>(
-        &self,
-        seed: &IcrcSeed,
-        scratch: &mut ReceiveScratch,
-        bytes: &'p [u8],
-        segment: usize,
-    ) -> Option<(PacketView<'p>, u16)> {
-        let packet = match PacketView::parse(bytes) {
-            Ok(packet) => packet,
-            Err(reason) => {
-                tracing::debug!(%reason, "dropped: malformed packet");
-                self.counters.add(Counter::DropMalformed);
-                return None;
-            }
-        };
-        if self.icrc_policy == IcrcPolicy::Off {
-            return Some((packet, 0));
-        }
-        let verdict = seed.verify(&mut scratch.solver, bytes, segment as u16);
-        match (verdict, self.icrc_policy) {
-            (IcrcVerdict::Exact { .. }, _) => scratch.exact += 1,
-            // A packet of a run, whose neighbours were lost, came late or were not merged to it.
-            (IcrcVerdict::Solved { identification }, IcrcPolicy::Strict)
-                if identification < MAX_SEGMENTS =>
-            {
-                self.counters.add(Counter::IcrcSolved);
-            }
-            (IcrcVerdict::Solved { .. }, IcrcPolicy::Solve) => {
-                self.counters.add(Counter::IcrcSolved)
-            }
-            _ => {
-                tracing::debug!(qp = %packet.dest_qp(), psn = %packet.psn(), "dropped: wrong ICRC");
-                self.counters.add(Counter::DropIcrc);
-                return None;
-            }
-        }
-        let identification = match verdict {
-            IcrcVerdict::Exact { identification } | IcrcVerdict::Solved { identification } => {
-                identification
-            }
-            IcrcVerdict::Bad => 0,
-        };
-        Some((packet, identification))
     }
 
     pub(super) fn index_of(&self, qpn: Qpn) -> Option<u32> {
@@ -338,11 +337,11 @@ impl Device {
         self.numbers.index(qpn)
     }
 
-    /// A packet that is for another process, or for one that only a look into its payload tells.
+    /// Records a packet that is not the device's, or drops it if it cannot be recorded.
     #[cold]
-    fn stray(&self, qpn: Qpn, segment: usize, scratch: &mut ReceiveScratch) {
-        let noted = scratch.strays.as_mut().is_some_and(|strays| strays.note(segment));
-        if !noted {
+    fn record_unmatched(&self, qpn: Qpn, segment: usize, unmatched: Option<&mut Unmatched>) {
+        let recorded = unmatched.is_some_and(|unmatched| unmatched.record(segment));
+        if !recorded {
             self.counters.add(if qpn == Qpn::QP0 || qpn == GSI_QPN {
                 Counter::DropNoQp
             } else {
@@ -354,31 +353,34 @@ impl Device {
     /// Locks a queue pair for packets. The context is that of the one before it, with what that had
     /// pinned.
     #[inline(always)]
-    fn hold<'d>(&'d self, index: u32, qpn: Qpn, context: &mut Context<'d>) -> Option<Held<'d>> {
+    fn lock_qp<'d>(
+        &'d self,
+        index: u32,
+        qpn: Qpn,
+        context: &mut Context<'d>,
+    ) -> Option<LockedQp<'d>> {
         let slot = self.qps.at(index)?;
         let guard = match try_lock(&slot.qp) {
             Some(guard) => guard,
             None => {
-                // No pins, and no completion queue, while waiting for a queue pair: who has it may
-                // be waiting for them.
                 context.release_locks();
                 lock(&slot.qp)
             }
         };
         self.move_context(context, guard.as_ref()?.path);
-        Some(Held { index, qpn, slot, guard, was_asked: false })
+        Some(LockedQp { index, qpn, slot, guard, got_request: false })
     }
 
-    /// Gives a packet, which came `from` there, to the queue pair that is held, if that is who it
-    /// is for.
+    /// Gives a packet, which came `from` there, to the queue pair that is locked, if it is for that
+    /// one and from its peer.
     fn dispatch(
         &self,
-        held: &mut Held<'_>,
+        locked: &mut LockedQp<'_>,
         context: &mut Context<'_>,
         from: IpAddr,
         packet: &PacketView<'_>,
     ) {
-        let qp = held.guard.as_mut().filter(|qp| qp.core.qpn == held.qpn);
+        let qp = locked.guard.as_mut().filter(|qp| qp.core.qpn == locked.qpn);
         let Some(qp) = qp else { return self.counters.add(Counter::DropNoQp) };
         match qp.path {
             _ if qp.core.qp_type.is_datagram() => {}
@@ -392,7 +394,7 @@ impl Device {
         if !qp.core.pkey.matches(packet.pkey()) {
             return self.counters.add(Counter::DropWrongPkey);
         }
-        held.was_asked |= packet.info().is_request;
+        locked.got_request |= packet.info().is_request;
         qp.on_packet(packet, context);
     }
 
@@ -407,50 +409,50 @@ impl Device {
     ) {
         let mut context = self.context(now, None);
         context.arrival = Some(arrival);
-        let Some(mut held) = self.hold(index, qpn, &mut context) else {
+        let Some(mut locked) = self.lock_qp(index, qpn, &mut context) else {
             return self.counters.add(Counter::DropNoQp);
         };
-        self.dispatch(&mut held, &mut context, arrival.from, packet);
+        self.dispatch(&mut locked, &mut context, arrival.from, packet);
         context.settle();
-        if let Some(path) = self.let_go(held, &context, None) {
+        if let Some(path) = self.unlock_qp(locked, &context, None) {
             self.touch(path);
         }
     }
 
-    /// Lets go of a queue pair; returns its path, which the caller lists on the device, once for
-    /// all queue pairs of it. In any case: acknowledgements may have opened the window for other
-    /// queue pairs, which it had stopped. `batch`: where its acknowledgement goes, if it has
-    /// nothing else to send and others came in the same run.
+    /// Unlocks a queue pair; returns its path, which the caller lists on the device, once for all
+    /// queue pairs of it. In any case: acknowledgements may have opened the window for other queue
+    /// pairs, which it had stopped. `batch`: where its acknowledgement goes, if it has nothing else
+    /// to send.
     #[inline(always)]
-    fn let_go(
+    fn unlock_qp(
         &self,
-        mut held: Held<'_>,
+        mut locked: LockedQp<'_>,
         context: &Context<'_>,
         batch: Option<&mut AckBatch>,
     ) -> Option<u32> {
         let now = context.now;
-        let qp = held.guard.as_mut()?;
+        let qp = locked.guard.as_mut()?;
         let path = qp.path.map(|(index, _)| index).filter(|index| *index == context.path_index);
         if path.is_some()
-            && let Some(batch) = batch.filter(|_| held.was_asked)
+            && let Some(batch) = batch.filter(|_| locked.got_request)
             && let Some(ack) = qp.take_ack(now)
         {
-            batch.push(held.index, ack);
+            batch.push(locked.index, ack);
         }
         let hint = qp.scheduling_hint(now);
-        self.settle_timer(held.index, qp, hint.deadline);
+        self.settle_timer(locked.index, qp, hint.deadline);
         path?;
         if context.path.has_blocked.load(Ordering::Acquire) || hint.has_data_to_send {
             self.urgent.store(true, Ordering::Release);
         }
         if hint.wants_to_send {
-            context.path.ready.push_alone(held.index, &held.slot.link);
+            context.path.ready.push_alone(locked.index, &locked.slot.link);
         }
         path
     }
 
     /// Leaves a batch of acknowledgements with its path, and lists that.
-    fn leave_at(&self, path: u32, batch: &mut AckBatch) {
+    fn flush_ack_batch(&self, path: u32, batch: &mut AckBatch) {
         if !batch.is_empty() {
             let (waiting, dropped) = self.path_at(path).acks.add(batch.drain());
             if waiting >= acks::URGENT {
@@ -461,3 +463,6 @@ impl Device {
         self.touch(path);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

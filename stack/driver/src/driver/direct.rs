@@ -91,7 +91,7 @@ struct Desk {
 
 impl Desk {
     fn new() -> Self {
-        let scratch = ReceiveScratch::noting_strays();
+        let scratch = ReceiveScratch::collecting_unmatched();
         Self { copied: None, devices: Vec::new(), scratch, touched: Vec::new() }
     }
 

@@ -38,7 +38,7 @@ impl Ports {
             for packet in &kept {
                 let packet = packet.datagrams();
                 device.receive(clock::now(), &packet, scratch);
-                for packet in stray_packets(&packet, scratch.strays.as_ref()) {
+                for packet in stray_packets(&packet, scratch.unmatched.as_ref()) {
                     self.deliver_mad(device, &packet);
                     // It came to the lowest slot only because it names none.
                     if management::destination(packet.bytes) == Some(Destination::Everyone) {

@@ -76,7 +76,7 @@ impl Receiver {
     pub fn new() -> Self {
         Self {
             buffers: ReceiveBuffers::new(BATCH),
-            scratch: ReceiveScratch::noting_strays(),
+            scratch: ReceiveScratch::collecting_unmatched(),
             groups: View::default(),
             stream_until: Time::ZERO,
             is_streaming: false,
@@ -234,7 +234,7 @@ impl Ports {
         scratch: &mut ReceiveScratch,
     ) {
         device.receive(now, datagrams, scratch);
-        if let Some(strays) = scratch.strays.as_ref()
+        if let Some(strays) = scratch.unmatched.as_ref()
             && !strays.segments().is_empty()
         {
             self.route_unmatched(device, at, datagrams, strays);

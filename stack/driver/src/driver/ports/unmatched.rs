@@ -15,7 +15,7 @@ use super::Ports;
 use super::receive::Receiver;
 use super::route::{DeferredStep, Destination, Processes, route};
 use crate::device::counters::Counter;
-use crate::device::{Device, Strays};
+use crate::device::{Device, Unmatched};
 use crate::driver::deferred_mads::DeferredMad;
 use crate::driver::management;
 use crate::port::Datagrams;
@@ -79,7 +79,7 @@ impl Ports {
         device: &Device,
         at: IpAddr,
         datagrams: &Datagrams<'_>,
-        strays: &Strays,
+        strays: &Unmatched,
     ) {
         let view = self.view(at);
         // Those of one process go together, in its slot's turn.
@@ -176,7 +176,7 @@ impl Ports {
                 device.receive(clock::now(), datagrams, scratch);
                 // The other process sent it here on purpose. What is not for this process all the
                 // same is not forwarded once more.
-                for packet in stray_packets(datagrams, scratch.strays.as_ref()) {
+                for packet in stray_packets(datagrams, scratch.unmatched.as_ref()) {
                     match management::destination(packet.bytes) {
                         Some(_) => self.deliver_mad(device, &packet),
                         None => device.counters().add(Counter::DropForeignSlot),
@@ -221,9 +221,9 @@ pub(super) fn broadcast_to_peers(device: &Device, member: Option<&Member>, packe
 /// Returns the packets that the device did not match, one by one.
 pub(super) fn stray_packets<'a>(
     datagrams: &'a Datagrams<'a>,
-    strays: Option<&'a Strays>,
+    strays: Option<&'a Unmatched>,
 ) -> impl Iterator<Item = Datagrams<'a>> {
-    let positions = strays.map_or(&[][..], Strays::segments);
+    let positions = strays.map_or(&[][..], Unmatched::segments);
     positions.iter().filter_map(|&position| {
         let bytes = datagrams.segments().nth(usize::from(position))?;
         Some(Datagrams { bytes, segment_size: bytes.len(), ..*datagrams })

@@ -1,0 +1,116 @@
+//! Which bytes become a packet: shape and ICRC.
+//!
+//! ```text
+//!   comes in                     is decided                       goes out
+//!   ---------------------------  -------------------------------  -------------------------
+//!   a segment of a datagram      whether it parses                a PacketView, or a counter
+//!   its ICRC and its position    which IPv4 identification, if    the identification, or a
+//!                                any, explains the ICRC           counter
+//! ```
+//!
+//! A UDP socket does not show the IPv4 identification, which the ICRC covers. This stack's senders
+//! use a packet's position in its run.
+
+use std::net::IpAddr;
+
+use urxe_wire::{IcrcSeed, IcrcSolver, IcrcVerdict, PacketView, ROCE_PORT};
+
+use super::Device;
+use super::counters::Counter;
+use urxe_types::port::Datagrams;
+
+/// The most packets of a run on any port, and so the identifications that our own senders use.
+pub(super) const MAX_SEGMENTS: u16 = 128;
+
+/// How received ICRCs are checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IcrcPolicy {
+    /// Only the identifications that this stack's own senders use pass. The kernel's `rdma_rxe`
+    /// uses others.
+    Strict,
+    /// A packet passes if any identification explains its ICRC; a damaged one does with a chance of
+    /// 2^-16.
+    #[default]
+    Solve,
+    /// The ICRC is not looked at.
+    Off,
+}
+
+/// What checking ICRCs keeps from one datagram to the next.
+#[derive(Debug, Default)]
+pub(super) struct IcrcCheck {
+    solver: IcrcSolver,
+    /// The flow of the datagrams before, and what the ICRCs of its packets begin with.
+    seed: Option<(FlowKey, IcrcSeed)>,
+    /// Packets whose ICRC is right for their position, not counted yet: the counter is shared among
+    /// threads.
+    pub exact: u64,
+}
+
+/// Address and port that datagrams came from, and the address that they came to.
+type FlowKey = (IpAddr, u16, IpAddr);
+
+impl IcrcCheck {
+    /// What the ICRCs of `datagrams` begin with; most often they are of the same flow as those
+    /// before. `None` if the IP versions differ.
+    pub fn seed(&mut self, datagrams: &Datagrams<'_>) -> Option<IcrcSeed> {
+        let flow = (datagrams.from, datagrams.from_port, datagrams.to);
+        if let Some((of, seed)) = self.seed
+            && of == flow
+        {
+            return Some(seed);
+        }
+        let seed = IcrcSeed::new(flow.0, flow.1, flow.2, ROCE_PORT)?;
+        self.seed = Some((flow, seed));
+        Some(seed)
+    }
+}
+
+impl Device {
+    /// Checks shape and ICRC of the packet at position `segment` of its datagram. Returns it with
+    /// the IPv4 identification that its ICRC was made for.
+    pub(super) fn accept<'p>(
+        &self,
+        seed: &IcrcSeed,
+        check: &mut IcrcCheck,
+        bytes: &'p [u8],
+        segment: usize,
+    ) -> Option<(PacketView<'p>, u16)> {
+        let packet = match PacketView::parse(bytes) {
+            Ok(packet) => packet,
+            Err(reason) => {
+                tracing::debug!(%reason, "dropped: malformed packet");
+                self.counters.add(Counter::DropMalformed);
+                return None;
+            }
+        };
+        if self.icrc_policy == IcrcPolicy::Off {
+            return Some((packet, 0));
+        }
+        let verdict = seed.verify(&mut check.solver, bytes, segment as u16);
+        match (verdict, self.icrc_policy) {
+            (IcrcVerdict::Exact { .. }, _) => check.exact += 1,
+            // A packet of a run, whose neighbours were lost, came late or were not merged to it.
+            (IcrcVerdict::Solved { identification }, IcrcPolicy::Strict)
+                if identification < MAX_SEGMENTS =>
+            {
+                self.counters.add(Counter::IcrcSolved);
+            }
+            (IcrcVerdict::Solved { .. }, IcrcPolicy::Solve) => {
+                self.counters.add(Counter::IcrcSolved)
+            }
+            _ => {
+                tracing::debug!(qp = %packet.dest_qp(), psn = %packet.psn(), "dropped: wrong ICRC");
+                self.counters.add(Counter::DropIcrc);
+                return None;
+            }
+        }
+        let identification = match verdict {
+            IcrcVerdict::Exact { identification } | IcrcVerdict::Solved { identification } => {
+                identification
+            }
+            IcrcVerdict::Bad => 0,
+        };
+        Some((packet, identification))
+    }
+}
