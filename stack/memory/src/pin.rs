@@ -348,6 +348,7 @@ impl<'m> Pins<'m> {
     }
 
     /// Lets go of all of them.
+    #[inline]
     pub fn clear(&mut self) {
         self.held = [const { None }; Self::MAX];
         self.next = 0;

@@ -178,11 +178,13 @@ impl Default for Counters {
 
 impl Counters {
     /// Adds one.
+    #[inline]
     pub fn add(&self, counter: Counter) {
         self.add_many(counter, 1);
     }
 
     /// Adds `n`.
+    #[inline]
     pub fn add_many(&self, counter: Counter, n: u64) {
         self.values[counter as usize].fetch_add(n, Ordering::Relaxed);
     }

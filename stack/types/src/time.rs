@@ -19,24 +19,28 @@ impl Time {
 
     /// The time `ns` nanoseconds after the origin.
     #[must_use]
+    #[inline]
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
 
     /// Nanoseconds since the origin.
     #[must_use]
+    #[inline]
     pub const fn as_ns(self) -> u64 {
         self.0
     }
 
     /// Nanoseconds since `earlier`, 0 if that is not earlier.
     #[must_use]
+    #[inline]
     pub const fn since_ns(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
     /// This time and `ns` nanoseconds; saturates at [`Time::NEVER`].
     #[must_use]
+    #[inline]
     pub const fn plus_ns(self, ns: u64) -> Self {
         Self(self.0.saturating_add(ns))
     }
@@ -45,6 +49,7 @@ impl Time {
 impl Add<Duration> for Time {
     type Output = Self;
 
+    #[inline]
     fn add(self, duration: Duration) -> Self {
         self.plus_ns(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
     }
@@ -53,6 +58,7 @@ impl Add<Duration> for Time {
 impl Sub for Time {
     type Output = Duration;
 
+    #[inline]
     fn sub(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.since_ns(earlier))
     }

@@ -44,6 +44,7 @@ pub struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// The packets in order.
+    #[inline]
     pub fn segments(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         self.bytes.chunks(self.segment_size.max(1))
     }
@@ -128,12 +129,14 @@ pub struct Datagrams<'a> {
 
 impl<'a> Datagrams<'a> {
     /// The packets in order.
+    #[inline]
     pub fn segments(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         self.bytes.chunks(self.segment_size.max(1))
     }
 
     /// The packet at place `nr`; empty behind the last.
     #[must_use]
+    #[inline]
     pub fn segment(&self, nr: usize) -> &'a [u8] {
         let size = self.segment_size.max(1);
         let rest = self.bytes.get(nr.saturating_mul(size)..).unwrap_or_default();
