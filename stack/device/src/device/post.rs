@@ -70,7 +70,7 @@ impl Device {
                 && context.path.late.push_alone(handle.index, &slot.late);
             if is_late {
                 qp.is_blocked = true;
-                self.touch_path_of(qp.path);
+                self.mark_path_ready(qp.path);
             } else {
                 self.list(handle.index, slot, qp);
             }

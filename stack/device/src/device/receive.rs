@@ -150,11 +150,11 @@ fn collects_ack(next: NextPacket, batch_is_empty: bool) -> bool {
     next == NextPacket::OtherQp || !batch_is_empty
 }
 
-/// Whether requests came, and behind them an acknowledgement. It tells of what was asked before,
-/// and who waits for that must not hear of the peer's reply first: hardware acknowledges at once,
-/// and programs have come to lean on it (perftest before 23 takes the first event of its one
-/// channel for that of its SEND). Answers keep their order, in which an acknowledgement stands for
-/// all before it.
+/// Whether requests came, and behind them an acknowledgement. It acknowledges earlier requests of
+/// this side, whose completion must come before that of the peer's reply. Hardware acknowledges at
+/// once, and programs rely on it: perftest before 23 takes the first event of its one channel for
+/// that of its SEND. Responses keep their order, in which an acknowledgement stands for all before
+/// it.
 fn ends_with_acknowledgement(datagrams: &Datagrams<'_>, count: usize) -> bool {
     let info = |packet: &[u8]| packet.first().and_then(|opcode| Opcode::lookup(*opcode));
     let last = datagrams.segment(count.saturating_sub(1));
@@ -321,8 +321,8 @@ impl Device {
         self.counters.add_many(Counter::IcrcExact, mem::take(&mut icrc.exact));
     }
 
-    /// Takes a datagram for queue pair 1 that [`receive`](Self::receive) recorded as unmatched,
-    /// having found it whole, and that turned out to be for this process. `datagrams` holds nothing else.
+    /// Takes a datagram for queue pair 1 that [`receive`](Self::receive) found whole and recorded as
+    /// unmatched, and that turned out to be for this process. `datagrams` holds nothing else.
     pub fn receive_management(&self, now: Time, datagrams: &Datagrams<'_>) {
         let Ok(packet) = PacketView::parse(datagrams.bytes) else { return };
         let index = self.gsi.load(Ordering::Acquire);
@@ -415,7 +415,7 @@ impl Device {
         self.dispatch(&mut locked, &mut context, arrival.from, packet);
         context.settle();
         if let Some(path) = self.unlock_qp(locked, &context, None) {
-            self.touch(path);
+            self.mark_ready(path);
         }
     }
 
@@ -460,7 +460,7 @@ impl Device {
             }
             self.counters.add_many(Counter::SendErr, dropped as u64);
         }
-        self.touch(path);
+        self.mark_ready(path);
     }
 }
 

@@ -42,12 +42,12 @@ impl Device {
             qp.on_timer(&self.context(now, qp.path));
         }
         self.settle_timer(index, qp, qp.deadline());
-        // Who stands in a line is asked when its turn comes, unless something is to be sent again.
+        // A blocked queue pair is asked when its turn comes, unless something is to be sent again.
         if qp.wants_to_send(now) && (is_due || !qp.is_blocked) {
             self.list(index, slot, qp);
         } else if is_due {
             // Giving up opened the window for the queue pairs that it had stopped.
-            self.touch_path_of(qp.path);
+            self.mark_path_ready(qp.path);
         }
     }
 

@@ -109,7 +109,8 @@ impl Device {
         !self.dirty.is_empty()
     }
 
-    /// Lists a queue pair, whose lock the caller has, on its path, and the path on the device.
+    /// Lists a queue pair on its path, and the path on the device. The caller holds the queue pair's
+    /// lock.
     pub(super) fn list(&self, index: u32, slot: &QpSlot, qp: &Qp) {
         let Some((path_index, _)) = qp.path else { return };
         let Some(path) = self.paths.at(path_index) else { return };
@@ -118,21 +119,20 @@ impl Device {
     }
 
     /// Lists a queue pair's path on the device.
-    pub(super) fn touch_path_of(&self, path: Option<(u32, IpAddr)>) {
+    pub(super) fn mark_path_ready(&self, path: Option<(u32, IpAddr)>) {
         if let Some((path_index, _)) = path {
-            self.touch(path_index);
+            self.mark_ready(path_index);
         }
     }
 
     /// Lists a path on the device.
-    pub(super) fn touch(&self, path_index: u32) {
+    pub(super) fn mark_ready(&self, path_index: u32) {
         let Some(path) = self.paths.at(path_index) else { return };
         self.dirty.push(path_index, &path.link);
     }
 
-    /// Fills and sends runs until no queue pair of the path has anything to send, a credit is used
-    /// up, or the bytes of `call` are, from which it takes what it sends. Turns that the budget leaves over
-    /// stay listed.
+    /// Fills and sends runs until no queue pair of the path has anything to send, or a credit or the
+    /// budget of `call` is used up. Turns that the budget leaves over stay listed.
     fn drain(
         &self,
         path_index: u32,
@@ -232,11 +232,12 @@ impl Device {
         self.urgent.store(true, Ordering::Release);
     }
 
-    /// A path that nobody uses may still list queue pairs that left it, or whose place in the table
-    /// is another's now. As long as they stand here no other path can list them.
+    /// Lists the queue pairs of a path without users where they belong now. Such a path may still
+    /// list queue pairs that left it, or an index that another queue pair has now. As long as they
+    /// stand here no other path can list them.
     #[cold]
     fn requeue_moved(&self, path_index: u32, path: &Path, queue: &mut VecDeque<u32>, now: Time) {
-        // Who came late has been listed where it is now.
+        // Those that came late have been listed where they are now.
         self.take_late(path, &mut Line::default());
         self.take_ready(path, queue);
         for index in queue.drain(..) {
@@ -294,7 +295,7 @@ impl Device {
         }
         let (now, path_index) = (context.now, context.path_index);
         context.turn = turn.rules;
-        // No pins while waiting for a queue pair: who has it may be waiting for them.
+        // No pins while waiting for a queue pair: the thread that has it may wait for them.
         let mut guard = match try_lock(&slot.qp) {
             Some(guard) => guard,
             None => {
@@ -314,7 +315,7 @@ impl Device {
         let status = qp.transmit(context, run, &route.icrc);
         if qp.core.state == QpState::Err {
             // If it failed just now, it opened the window for those that it had stopped.
-            self.touch_path_of(qp.path);
+            self.mark_path_ready(qp.path);
         }
         self.settle_timer(index, qp, qp.deadline());
         if qp.path.is_none_or(|(of, _)| of != path_index) && qp.wants_to_send(now) {

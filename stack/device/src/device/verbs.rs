@@ -340,7 +340,7 @@ impl Device {
         self.list(handle.index, slot, qp);
         drop(guard);
         // What it had on its way no longer stops the others of the path that it left.
-        self.touch_path_of(former);
+        self.mark_path_ready(former);
         self.release_path(former);
         Ok(())
     }
@@ -411,7 +411,7 @@ impl Device {
         let context = self.context(now, qp.path);
         qp.release(&context);
         self.memory.unbind_all_of(qp.core.qpn);
-        self.touch_path_of(qp.path);
+        self.mark_path_ready(qp.path);
         self.release_path(qp.held_path());
         let mut control = lock(&self.control);
         if qp.core.xrc.is_none() {

@@ -5,12 +5,12 @@
 //! how it ended.
 //!
 //! ```text
-//!   step    comes in                      is decided                      goes out
-//!   ------  ----------------------------  ------------------------------  ------------------
+//!   step    comes in                      is decided                       goes out
+//!   ------  ----------------------------  -------------------------------  ----------------
 //!   begin   bytes that may be sent        how many waiting are tried
-//!   next    which credit has room         who is next, and what it may    a Turn, or none
+//!   next    which credit has room         the next queue pair, its rules   a Turn, or none
 //!   record  TransmitStatus, bytes added   where the queue pair waits now
-//!   end                                   who was passed over             bytes left over
+//!   end                                   whether others went before       bytes left over
 //! ```
 //!
 //! A round is one call of `drain`. A queue pair stands in one of three places:

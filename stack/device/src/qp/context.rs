@@ -45,9 +45,9 @@ pub(crate) struct Context<'a> {
     pub arrival: Option<Arrival>,
     /// While packets are sent: what the queue pair may do in its turn.
     pub turn: TurnRules,
-    // What follows is kept from one packet of the call to the next, and done once for all of them. It
-    // stands here and not in a struct of its own because contexts are made in place: a part of this
-    // size would be copied into each.
+    // What follows is kept from one packet of the call to the next, and done once for all of them.
+    // It is no struct of its own because contexts are made in place: a part of this size would be
+    // copied into each.
     pub pins: Pins<'a>,
     /// What the path's window is still to be told.
     pub charges: Charges,
@@ -72,8 +72,8 @@ pub(crate) struct DeviceParts<'a> {
 }
 
 impl Context<'_> {
-    /// Releases pins and the completion queue: before a queue pair is waited for, whose holder may
-    /// wait for them.
+    /// Releases pins and the completion queue. The caller is about to wait for a queue pair, and the
+    /// thread that has it may wait for them.
     #[inline]
     pub fn release_locks(&mut self) {
         self.pins.clear();
