@@ -180,10 +180,11 @@ struct LockedQp<'a> {
 
 /// A call of [`Device::receive`]: one queue pair at most is locked, and what those before it left
 /// to be sent is gathered for one path at a time.
-struct Reception<'r> {
-    device: &'r Device,
-    context: Context<'r>,
-    locked: Option<LockedQp<'r>>,
+struct Reception<'r, 'd> {
+    device: &'d Device,
+    /// Borrowed: it is too large to be moved here for each call.
+    context: &'r mut Context<'d>,
+    locked: Option<LockedQp<'d>>,
     /// The path of the queue pairs unlocked so far. It is still to be listed, with `acks`.
     path: Option<u32>,
     /// Acknowledgements for that path.
@@ -194,17 +195,17 @@ struct Reception<'r> {
     is_marked: bool,
 }
 
-impl<'r> Reception<'r> {
+impl<'d> Reception<'_, 'd> {
     /// Locks the queue pair at `index` instead of the one that is locked. From the second on one
     /// of `queues` may stay locked from one queue pair to the next.
     // As is what follows: many queue pairs in a run mean one call of each a packet.
     #[inline(always)]
-    fn switch_qp(&mut self, index: u32, qpn: Qpn, queues: &'r Queues) {
+    fn switch_qp(&mut self, index: u32, qpn: Qpn, queues: &'d Queues) {
         if self.locked.is_some() {
             self.context.carried.begin(queues);
         }
         self.unlock_qp(NextPacket::OtherQp);
-        self.locked = self.device.lock_qp(index, qpn, &mut self.context);
+        self.locked = self.device.lock_qp(index, qpn, self.context);
     }
 
     /// Unlocks the queue pair, if one is locked. What it has to send joins what those before it
@@ -218,7 +219,7 @@ impl<'r> Reception<'r> {
             self.device.flush_ack_batch(other, self.acks);
         }
         let batch = collects_ack.then_some(&mut *self.acks);
-        if let Some(path) = self.device.unlock_qp(locked, &self.context, batch) {
+        if let Some(path) = self.device.unlock_qp(locked, self.context, batch) {
             self.path = Some(path);
         }
     }
@@ -232,9 +233,9 @@ impl<'r> Reception<'r> {
         if let Some(arrival) = &mut self.context.arrival {
             arrival.identification = identification;
         }
-        self.device.dispatch(locked, &mut self.context, self.from, packet);
+        self.device.dispatch(locked, self.context, self.from, packet);
         if self.is_marked {
-            self.device.on_mark(locked.guard.as_mut(), &self.context, packet);
+            self.device.on_mark(locked.guard.as_mut(), self.context, packet);
         }
     }
 
@@ -275,11 +276,12 @@ impl Device {
         self.members_for(datagrams, members);
         let (to_group, shares_gsi) = (datagrams.to.is_multicast(), unmatched.is_some());
         let queues = Queues::default();
-        let context = self.context(now, None);
+        let mut context = self.context(now, None);
+        context.arrival = Some(arrival(datagrams, 0));
+        let context = &mut context;
         let (from, is_marked) = (datagrams.from, ecn::is_marked(datagrams.traffic_class));
         let mut reception =
             Reception { device: self, context, locked: None, path: None, acks, from, is_marked };
-        reception.context.arrival = Some(arrival(datagrams, 0));
         let mut received = 0;
         // The acknowledgement that rides behind a reply is taken before it, as if it had been sent
         // first.
