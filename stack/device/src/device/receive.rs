@@ -323,8 +323,8 @@ impl Device {
         self.counters.add_many(Counter::IcrcExact, mem::take(&mut icrc.exact));
     }
 
-    /// Takes a datagram for queue pair 1 that [`receive`](Self::receive) found whole and recorded as
-    /// unmatched, and that turned out to be for this process. `datagrams` holds nothing else.
+    /// Takes a datagram for queue pair 1 that [`receive`](Self::receive) found whole and recorded
+    /// as unmatched, and that turned out to be for this process. `datagrams` holds nothing else.
     pub fn receive_management(&self, now: Time, datagrams: &Datagrams<'_>) {
         let Ok(packet) = PacketView::parse(datagrams.bytes) else { return };
         let index = self.gsi.load(Ordering::Acquire);

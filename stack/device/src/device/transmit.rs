@@ -109,8 +109,8 @@ impl Device {
         !self.dirty.is_empty()
     }
 
-    /// Lists a queue pair on its path, and the path on the device. The caller holds the queue pair's
-    /// lock.
+    /// Lists a queue pair on its path, and the path on the device. The caller holds the lock of the
+    /// queue pair.
     pub(super) fn list(&self, index: u32, slot: &QpSlot, qp: &Qp) {
         let Some((path_index, _)) = qp.path else { return };
         let Some(path) = self.paths.at(path_index) else { return };
@@ -131,8 +131,8 @@ impl Device {
         self.dirty.push(path_index, &path.link);
     }
 
-    /// Fills and sends runs until no queue pair of the path has anything to send, or a credit or the
-    /// budget of `call` is used up. Turns that the budget leaves over stay listed.
+    /// Fills and sends runs until no queue pair of the path has anything to send, or a credit or
+    /// the budget of `call` is used up. Turns that the budget leaves over stay listed.
     fn drain(
         &self,
         path_index: u32,

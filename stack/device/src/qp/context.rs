@@ -72,8 +72,8 @@ pub(crate) struct DeviceParts<'a> {
 }
 
 impl Context<'_> {
-    /// Releases pins and the completion queue. The caller is about to wait for a queue pair, and the
-    /// thread that has it may wait for them.
+    /// Releases pins and the completion queue. The caller is about to wait for a queue pair, and
+    /// the thread that has it may wait for them.
     #[inline]
     pub fn release_locks(&mut self) {
         self.pins.clear();

@@ -536,7 +536,8 @@ impl Responder {
             && let Some(ieth) = packet.ieth()
         {
             cx.pins.clear();
-            cx.device.memory.invalidate(ieth.rkey, qp.accessor(), Invalidator::Peer).map_err(|error| {
+            let memory = cx.device.memory;
+            memory.invalidate(ieth.rkey, qp.accessor(), Invalidator::Peer).map_err(|error| {
                 tracing::debug!(qp = %qp.qpn, rkey = %ieth.rkey, %error, "remote invalidate refused");
                 cx.device.counters.add(Counter::InvalidateRefused);
                 Fault::INVALID_REQUEST
