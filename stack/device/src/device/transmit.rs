@@ -48,6 +48,7 @@ struct TransmitCall<'p> {
 
 impl Device {
     /// Sends what can be sent now.
+    #[inline]
     pub fn transmit_pending(&self, now: Time, port: &dyn Transmit) {
         self.transmit_within(now, port, u64::MAX);
     }

@@ -96,7 +96,7 @@ impl Context<'_> {
     }
 
     /// Tells the path's window and the counters what they were not told.
-    #[inline]
+    #[inline(always)] // in place, as most often there is nothing to tell
     pub fn settle(&mut self) {
         self.charges.settle(&self.path.window, self.now);
         let writes = [
