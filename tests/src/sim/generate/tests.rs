@@ -183,6 +183,41 @@ fn wr_ids_are_unique() {
     }
 }
 
+/// Operations, sizes and situations that some of 80 plans must have.
+const WANTED: &[&str] = &[
+    "Send",
+    "SendImm",
+    "SendInvalidate",
+    "SendRelease",
+    "Write",
+    "WriteImm",
+    "Read",
+    "CompareSwap",
+    "FetchAdd",
+    "inline",
+    "fence true",
+    "fence false",
+    "signaled true",
+    "signaled false",
+    "0 pieces",
+    "1 pieces",
+    "4 pieces",
+    "0 MTU and 1",
+    "0 MTU and 255",
+    "1 MTU and 0",
+    "1 MTU and 1",
+    "2 MTU and 0",
+    "7 MTU and 4095",
+    "late receives",
+    "PSN wraps",
+    "talks to itself",
+    "unfenced READ before WRITE",
+    "mtu 256",
+    "mtu 4096",
+    "depth 1",
+    "depth 64",
+];
+
 /// What must occur somewhere in 80 plans, and does so more than once.
 #[test]
 fn plans_contain_what_is_to_be_tried() {
@@ -243,40 +278,8 @@ fn plans_contain_what_is_to_be_tried() {
             }
         }
     }
-    for wanted in [
-        "Send",
-        "SendImm",
-        "SendInvalidate",
-        "SendRelease",
-        "Write",
-        "WriteImm",
-        "Read",
-        "CompareSwap",
-        "FetchAdd",
-        "inline",
-        "fence true",
-        "fence false",
-        "signaled true",
-        "signaled false",
-        "0 pieces",
-        "1 pieces",
-        "4 pieces",
-        "0 MTU and 1",
-        "0 MTU and 255",
-        "1 MTU and 0",
-        "1 MTU and 1",
-        "2 MTU and 0",
-        "7 MTU and 4095",
-        "late receives",
-        "PSN wraps",
-        "talks to itself",
-        "unfenced READ before WRITE",
-        "mtu 256",
-        "mtu 4096",
-        "depth 1",
-        "depth 64",
-    ] {
-        assert!(seen.contains(wanted), "no plan has: {wanted}");
+    for wanted in WANTED {
+        assert!(seen.contains(*wanted), "no plan has: {wanted}");
     }
     assert!(hits > 20, "{hits} compare-and-swaps find what they expect");
 }

@@ -6,11 +6,31 @@ use std::ops::Range;
 use urxe_stack::cq::{WcOpcode, WcStatus};
 use urxe_stack::memory::Access;
 use urxe_stack::qp::attr::QpState;
-use urxe_stack::qp::wr::{FlushRange, SendOp};
+use urxe_stack::qp::wr::{FlushRange, Remote, SendOp};
 
 use super::{Done, Event, Model, Refused};
 use crate::keys::{Asker, Refusal};
 use crate::operation::{Data, Piece, QPS, Queue, Recv, Send, To};
+
+/// The right that a request needs at the peer, and the memory there that it names; `None` for a
+/// SEND.
+fn remote_access(send: &Send) -> Option<(Access, Remote, usize)> {
+    Some(match send.op {
+        SendOp::Write { remote } | SendOp::WriteImm { remote, .. } => {
+            (Access::REMOTE_WRITE, remote, send.len())
+        }
+        SendOp::AtomicWrite { remote } => (Access::REMOTE_WRITE, remote, 8),
+        SendOp::Read { remote } => (Access::REMOTE_READ, remote, send.len()),
+        SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. } => {
+            (Access::REMOTE_ATOMIC, remote, 8)
+        }
+        SendOp::Flush { remote, range: FlushRange::Bytes(len), .. } => {
+            (Access::FLUSH_GLOBAL, remote, len as usize)
+        }
+        SendOp::Flush { .. } => unreachable!("{:?}", send.op),
+        _ => return None,
+    })
+}
 
 impl Model {
     /// A request over a reliable connection.
@@ -35,29 +55,13 @@ impl Model {
             return self.refuse(peer, Event::RequestError(peer), WcStatus::RemInvReqErr);
         };
         let rights = QPS[peer].access;
-        let need = match send.op {
-            SendOp::Write { .. } | SendOp::WriteImm { .. } | SendOp::AtomicWrite { .. } => {
-                Access::REMOTE_WRITE
-            }
-            SendOp::Read { .. } => Access::REMOTE_READ,
-            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Access::REMOTE_ATOMIC,
-            SendOp::Flush { .. } => Access::FLUSH_GLOBAL,
-            _ => return self.message(peer, asker, queue, send, bytes),
+        let Some((need, remote, len)) = remote_access(send) else {
+            return self.message(peer, asker, queue, send, bytes);
         };
         if !rights.contains(need) {
             self.count("the queue pair grants no such thing");
             return self.refuse(peer, Event::RequestError(peer), WcStatus::RemInvReqErr);
         }
-        let (remote, len) = match send.op {
-            SendOp::Write { remote }
-            | SendOp::WriteImm { remote, .. }
-            | SendOp::Read { remote } => (remote, send.len()),
-            SendOp::CompareSwap { remote, .. }
-            | SendOp::FetchAdd { remote, .. }
-            | SendOp::AtomicWrite { remote } => (remote, 8),
-            SendOp::Flush { remote, range: FlushRange::Bytes(len), .. } => (remote, len as usize),
-            _ => unreachable!("{:?}", send.op),
-        };
         let single = len <= self.mtu;
         let needs_receive =
             matches!(send.op, SendOp::WriteImm { .. }) && self.front(queue).is_none();
@@ -86,29 +90,7 @@ impl Model {
             self.leave_open(there, at..at + len);
             return Err(Refused(WcStatus::RnrRetryExcErr));
         }
-        let word =
-            |memory: &[u8]| u64::from_ne_bytes(memory[at..at + 8].try_into().unwrap_or_default());
-        let brought = match send.op {
-            SendOp::Read { .. } => self.memory[there][at..at + len].to_vec(),
-            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
-                self.memory[there][at..at + 8].to_vec()
-            }
-            _ => Vec::new(),
-        };
-        match send.op {
-            SendOp::Write { .. } | SendOp::WriteImm { .. } | SendOp::AtomicWrite { .. } => {
-                self.memory[there][at..at + len].copy_from_slice(bytes);
-            }
-            SendOp::CompareSwap { compare, swap, .. } if word(&self.memory[there]) == compare => {
-                self.count("compared and swapped");
-                self.memory[there][at..at + 8].copy_from_slice(&swap.to_ne_bytes());
-            }
-            SendOp::FetchAdd { add, .. } => {
-                let sum = word(&self.memory[there]).wrapping_add(add);
-                self.memory[there][at..at + 8].copy_from_slice(&sum.to_ne_bytes());
-            }
-            _ => {}
-        }
+        let brought = self.access(send, there, at..at + len, bytes);
         if let SendOp::WriteImm { imm, .. } = send.op {
             self.immediate(peer, queue, send, imm);
         }
@@ -124,6 +106,29 @@ impl Model {
             self.scatter(QPS[qp].device, &places, &brought);
         }
         Ok(())
+    }
+
+    /// Changes the memory of the device `there` as the request says. Returns the bytes that the
+    /// request brings back.
+    fn access(&mut self, send: &Send, there: usize, at: Range<usize>, bytes: &[u8]) -> Vec<u8> {
+        let old = match send.op {
+            SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
+                self.memory[there][at.clone()].to_vec()
+            }
+            _ => Vec::new(),
+        };
+        let word = || u64::from_ne_bytes(old[..].try_into().unwrap_or_default());
+        let new = match send.op {
+            SendOp::Write { .. } | SendOp::WriteImm { .. } | SendOp::AtomicWrite { .. } => bytes,
+            SendOp::CompareSwap { compare, swap, .. } if word() == compare => {
+                self.count("compared and swapped");
+                &swap.to_ne_bytes()
+            }
+            SendOp::FetchAdd { add, .. } => &word().wrapping_add(add).to_ne_bytes(),
+            _ => return old,
+        };
+        self.memory[there][at].copy_from_slice(new);
+        old
     }
 
     /// A receive that was taken from a shared queue before its message was refused is the queue
