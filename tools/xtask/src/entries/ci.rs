@@ -21,7 +21,7 @@ use crate::run::{Runner, Tally, target_folder};
 type Call = (&'static str, &'static [&'static str]);
 
 /// What goes first, alone.
-const FIRST: [Call; 2] = [("fmt", &[]), ("clippy", &[])];
+const FIRST: [Call; 3] = [("fmt", &[]), ("structure", &[]), ("clippy", &[])];
 /// The lane of tests in time.
 const TIMED: [Call; 6] = [
     ("test", &[]),
