@@ -13,9 +13,7 @@
 //! | [`run`] | carries a plan out |
 //! | [`host`] | one device with its program's memory, queue pairs and saboteur |
 //! | [`keys`] | keys that a peer takes away or is done with, and their successors |
-//! | [`network`] | what the simulations that use the Rust API have in common (`tests/sim_*`) |
 //! | [`judge`] | compares what happened with the model; tells each difference |
-//! | [`seeds`] | which seeds are tried; what every simulation must show |
 //! | [`peer_loss`] | judges the ends whose connection must break |
 //!
 //! The plan is made so that its outcome is one: each direction of a connection has memory of its
