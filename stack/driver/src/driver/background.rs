@@ -4,9 +4,12 @@
 //! |---|---|---|
 //! | deadlines | `Shared::handle_timeouts` | packets, completions |
 //! | threads that poll or lead | [`decision`] | a sleep on a part of the [`poll_set`] |
-//! | readable sockets | [`decision`] | a row of reads, and what answers them |
+//! | readable sockets | [`decision`] | a row of reads, and the packets sent in reply |
 //! | news of interfaces | `Shared::follow_changes` | ports, a new [`poll_set`] |
-//! | joining processes, handed-in packets | `Ports::serve` | replies, packets to the device |
+//! | joining processes, handed-in packets | `Ports::serve_peers` | replies, packets to the device |
+//! | the common sockets, their backoff | `Ports::receive_common` | packets to the device |
+//! | sockets of ended processes | `Ports::sweep`, once a second | replies to MADs, drops |
+//! | MADs in the inbox | `Shared::serve_management` | MADs to the connection manager |
 
 mod decision;
 mod poll_set;
@@ -34,7 +37,7 @@ pub(super) fn run(shared: &Shared) {
     let mut thread = BackgroundThread {
         shared,
         poll_set: PollSet::new(shared, true),
-        receiver: Receiver::new(),
+        common_receiver: Receiver::new(),
         mad_burst: MadBurstDetector::new(),
         watched_until: Time::ZERO,
         sweep_at: Time::ZERO,
@@ -47,8 +50,9 @@ pub(super) fn run(shared: &Shared) {
 struct BackgroundThread<'a> {
     shared: &'a Shared,
     poll_set: PollSet<'a>,
-    /// For what all processes share, beside the one that polling threads use.
-    receiver: Receiver,
+    /// Reads the common sockets and the sockets of ended processes, and takes handed-in packets.
+    /// Polling threads use `Shared::receiver`.
+    common_receiver: Receiver,
     mad_burst: MadBurstDetector,
     /// Until when the sockets are watched although a thread polls.
     watched_until: Time,
@@ -57,7 +61,7 @@ struct BackgroundThread<'a> {
 }
 
 impl BackgroundThread<'_> {
-    /// Does what is due, sleeps, and handles what came.
+    /// Does the work that is due, sleeps, and handles the arrivals.
     fn round(&mut self) {
         let shared = self.shared;
         let now = clock::now();
@@ -85,6 +89,7 @@ impl BackgroundThread<'_> {
             shared.follow_changes();
             // A new address has a port.
             self.poll_set = PollSet::new(shared, self.poll_set.has_common);
+            // The new set has not been polled: its `Entry::Shared` is served after the next sleep.
         }
         self.serve_shared();
         self.sweep();
@@ -99,26 +104,29 @@ impl BackgroundThread<'_> {
                 protocol: shared.next_deadline(),
                 sweep: shared.ports.is_shared().then_some(*sweep_at),
                 delayed: shared.ports.next_due(),
-                has_leader: shared.leader.has_leader(),
             };
-            wait.deadline(&due).map(|deadline| deadline.since_ns(now))
+            let has_leader = shared.leader.has_leader();
+            wait.deadline(&due, has_leader).map(|deadline| deadline.since_ns(now))
         };
         if wait == Wait::Polled {
+            // No thread needs to wake this one. The timer goes off within a millisecond of the last
+            // poll, and a polling thread that puts it off looks for new deadlines.
             let now = clock::now();
-            shared.watchdog.arm(now, shared.next_wake());
+            shared.watchdog.arm(now, shared.watchdog_deadline());
             poll_set.sleep(wait.entries(), timeout_ns(now));
             shared.watchdog.disarm();
-            return;
+        } else {
+            let last_look = || {
+                let now = clock::now();
+                shared.transmit(now);
+                timeout_ns(now)
+            };
+            shared.alarm.sleep(last_look, |timeout_ns| poll_set.sleep(wait.entries(), timeout_ns));
         }
-        let last_look = || {
-            let now = clock::now();
-            shared.transmit(now);
-            timeout_ns(now)
-        };
-        shared.alarm.sleep(last_look, |timeout_ns| poll_set.sleep(wait.entries(), timeout_ns));
         // An error in a socket's queue makes it readable without a packet: it must be taken, or
-        // this thread never sleeps again.
-        if wait == Wait::Idle && poll_set.has_socket_error() {
+        // this thread never sleeps again. In each state this thread sleeps on the common sockets,
+        // which also get ICMP errors: the kernel picks the socket for one by its hash.
+        if poll_set.has_socket_error(wait.entries()) {
             let common = shared.ports.members().filter_map(Member::common);
             for port in shared.ports.iter().chain(common) {
                 port.drain_errors(|_| ());
@@ -126,8 +134,8 @@ impl BackgroundThread<'_> {
         }
     }
 
-    /// Receives what waits and what follows it closely, unless another thread is at it. Returns
-    /// whether there was anything.
+    /// Receives the waiting packets and those close behind them, unless another thread receives.
+    /// Returns whether there were any.
     fn receive(&mut self) -> bool {
         let shared = self.shared;
         let Some(mut receiver) = try_lock(&shared.receiver) else { return false };
@@ -136,7 +144,7 @@ impl BackgroundThread<'_> {
         loop {
             let received = shared.ports.receive(&mut receiver, &shared.device, ReceiveScope::All);
             if received > 0 {
-                // Those that come together are handed on together.
+                // MADs that come together go to the connection manager together.
                 if shared.ports.inbox.len() >= MADS_TOGETHER {
                     mads += shared.serve_management();
                 }
@@ -157,9 +165,9 @@ impl BackgroundThread<'_> {
         burst.batches > 0
     }
 
-    /// Serves what all processes of an address share, if there is something.
+    /// Serves the desks and reads the common sockets, if one is ready or the backoff is over.
     fn serve_shared(&mut self) {
-        let Self { shared, poll_set, receiver, .. } = self;
+        let Self { shared, poll_set, common_receiver: receiver, .. } = self;
         let ports = &shared.ports;
         let is_over = ports.common_backoff().is_some_and(|until| clock::now() >= until);
         if is_over || poll_set.is_ready(Entry::Shared) {
@@ -179,9 +187,10 @@ impl BackgroundThread<'_> {
 
     /// Empties the sockets of processes that ended, if that is due.
     fn sweep(&mut self) {
-        let Self { shared, receiver, sweep_at, .. } = self;
+        let Self { shared, common_receiver: receiver, sweep_at, .. } = self;
         if shared.ports.is_shared() && clock::now() >= *sweep_at {
             shared.ports.sweep(receiver, &shared.device);
+            // Not recorded as a burst: these MADs arrived over the last second, and waited.
             shared.serve_management();
             *sweep_at = clock::now().plus_ns(SWEEP_NS);
         }

@@ -191,7 +191,7 @@ impl Shared {
 
     /// When the background thread is to wake beside a thread that polls, which sees to the
     /// deadlines of the queue pairs: of a thousand at work one is always near.
-    pub fn next_wake(&self) -> Time {
+    pub fn watchdog_deadline(&self) -> Time {
         if self.ports.iter().any(UdpPort::errors_pending) {
             return Time::ZERO;
         }
@@ -216,7 +216,7 @@ impl Shared {
         if has_sent {
             self.has_sent.store(false, Ordering::Relaxed);
         }
-        let is_extended = self.watchdog.extend(now, has_sent, || self.next_wake());
+        let is_extended = self.watchdog.extend(now, has_sent, || self.watchdog_deadline());
         if is_extended {
             self.see_to_deadlines(now);
         }

@@ -1,11 +1,12 @@
-//! What the background thread does next, decided from plain values: no system call, no lock.
+//! How the background thread waits, and how long it reads, decided from plain values: no system
+//! call, no lock.
 //!
 //! | in | decided by | out |
 //! |---|---|---|
-//! | [`Situation`]: who else looks at the sockets | [`Wait::choose`] | [`Wait`]: what to sleep on |
+//! | [`Situation`]: the threads that poll or lead | [`Wait::choose`] | [`Wait`]: how to sleep |
 //! | [`Due`]: the deadlines | [`Wait::deadline`] | when to wake up at the latest |
-//! | the descriptors were looked at | [`Wait::receives`] | whether to read the sockets |
-//! | [`Burst`]: what the reads found so far | [`Burst::next`] | [`Look`]: read on or stop |
+//! | a thread polled during the sleep | [`Wait::receives`] | whether to read the sockets |
+//! | [`Burst`]: the reads so far | [`Burst::next`] | [`Look`]: read on or stop |
 
 use std::ops::RangeInclusive;
 
@@ -22,11 +23,11 @@ const MAX_BATCHES: usize = 64;
 /// that spins.
 const MAX_EMPTY_LOOKS: usize = 32;
 
-/// What the other threads of the engine do.
+/// The other threads of the engine, as far as they look at the sockets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Situation {
     pub now: Time,
-    /// Some thread waits for completions, and sleeps on the sockets.
+    /// A thread waits for completions, and sleeps on the sockets.
     pub has_leader: bool,
     /// When a thread last polled.
     pub polled_at: Time,
@@ -45,17 +46,15 @@ pub(super) enum Wait {
     Idle,
 }
 
-/// When there is something to do, by subject.
+/// The deadlines, by subject.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Due {
-    /// Queue pairs, connections, deferred MADs, the sockets common to all processes.
+    /// Queue pairs, connections, deferred MADs, the end of the common sockets' backoff.
     pub protocol: Option<Time>,
     /// The sockets of processes that ended.
     pub sweep: Option<Time>,
     /// Packets that a simulated impairment delays.
     pub delayed: Option<Time>,
-    /// Whether there still is a leader.
-    pub has_leader: bool,
 }
 
 impl Wait {
@@ -80,11 +79,12 @@ impl Wait {
         }
     }
 
-    /// Returns when to wake up at the latest.
-    pub fn deadline(self, due: &Due) -> Option<Time> {
-        let Due { protocol, sweep, delayed, has_leader } = *due;
+    /// Returns when to wake up at the latest; [`Time::ZERO`] stands for no sleep. `has_leader`: a
+    /// thread still leads right before the sleep.
+    pub fn deadline(self, due: &Due, has_leader: bool) -> Option<Time> {
+        let Due { protocol, sweep, delayed } = *due;
         match self {
-            // The leader went before this thread slept, and wakes it no more.
+            // The leader left before this thread slept, and wakes it no more.
             Self::Led if !has_leader => Some(Time::ZERO),
             // The leader delivers delayed packets.
             Self::Led => earliest([protocol, sweep, None]),
@@ -95,7 +95,7 @@ impl Wait {
     }
 
     /// Returns whether to read the sockets after the sleep. `was_polled`: a thread polled
-    /// meanwhile.
+    /// during the sleep.
     pub fn receives(self, was_polled: bool) -> bool {
         match self {
             Self::Led => false,
@@ -109,12 +109,12 @@ fn earliest(deadlines: [Option<Time>; 3]) -> Option<Time> {
     deadlines.into_iter().flatten().min()
 }
 
-/// What a row of reads has found so far.
+/// A row of reads, as far as it got.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Burst {
     /// Reads that found packets.
     pub batches: usize,
-    /// Reads in vain since the last batch.
+    /// Reads without a packet since the last batch.
     empty_looks: usize,
 }
 
@@ -130,7 +130,7 @@ pub(super) enum Look {
 }
 
 impl Burst {
-    /// Takes note of a read of `received` datagrams and returns what follows. `is_streaming`: the
+    /// Takes note of a read of `received` datagrams and returns the next step. `is_streaming`: the
     /// last batch was part of a stream of data. `is_taken`: another thread polls or waits, and must
     /// find the sockets free.
     pub fn next(&mut self, received: usize, is_streaming: bool, is_taken: bool) -> Look {
@@ -176,21 +176,15 @@ mod tests {
 
     #[test]
     fn each_wait_keeps_the_deadlines_that_no_other_thread_keeps() {
-        let due = Due {
-            protocol: Some(ms(3)),
-            sweep: Some(ms(4)),
-            delayed: Some(ms(2)),
-            has_leader: true,
-        };
-        assert_eq!(Wait::Led.deadline(&due), Some(ms(3)));
-        assert_eq!(Wait::Polled.deadline(&due), Some(ms(4)));
-        assert_eq!(Wait::Idle.deadline(&due), Some(ms(2)));
-        let gone = Due { has_leader: false, ..due };
-        assert_eq!(Wait::Led.deadline(&gone), Some(Time::ZERO), "no leader wakes this thread");
-        assert_eq!(Wait::Idle.deadline(&gone), Some(ms(2)));
-        let none = Due { protocol: None, sweep: None, delayed: None, has_leader: true };
+        let due = Due { protocol: Some(ms(3)), sweep: Some(ms(4)), delayed: Some(ms(2)) };
+        assert_eq!(Wait::Led.deadline(&due, true), Some(ms(3)));
+        assert_eq!(Wait::Polled.deadline(&due, false), Some(ms(4)));
+        assert_eq!(Wait::Idle.deadline(&due, false), Some(ms(2)));
+        let without_leader = Wait::Led.deadline(&due, false);
+        assert_eq!(without_leader, Some(Time::ZERO), "no leader wakes this thread");
+        let none = Due { protocol: None, sweep: None, delayed: None };
         for wait in [Wait::Led, Wait::Polled, Wait::Idle] {
-            assert_eq!(wait.deadline(&none), None);
+            assert_eq!(wait.deadline(&none, true), None);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The descriptors that the background thread sleeps on, by what they stand for.
+//! The descriptors that the background thread sleeps on, sorted by subject.
 
 use std::ops::{Range, RangeInclusive};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::driver::shared::Shared;
 use crate::sys::clock;
 
-/// What a descriptor stands for. The thread always sleeps on a range of them, in this order.
+/// The subject of a descriptor. The thread always sleeps on a range of them, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Entry {
     /// The timer that polling threads keep from going off.
@@ -17,7 +17,7 @@ pub(super) enum Entry {
     Waker,
     /// Interfaces or addresses changed.
     Changes,
-    /// What all processes of an address share: the desk, and the common socket.
+    /// The desk of this process, and the common socket of all processes of an address.
     Shared,
     /// A socket of this engine alone.
     Socket,
@@ -64,7 +64,7 @@ impl<'a> PollSet<'a> {
     /// Sleeps until one of `entries` is readable or `timeout_ns` is over.
     pub fn sleep(&mut self, entries: RangeInclusive<Entry>, timeout_ns: Option<u64>) {
         let range = self.range(entries);
-        // Interrupted or failed: the thread looks at everything anyway.
+        // Interrupted or failed: the next round polls again.
         let _ = poll(&mut self.descriptors[range], timeout_ns.map(clock::timespec).as_ref());
     }
 
@@ -74,11 +74,38 @@ impl<'a> PollSet<'a> {
         self.descriptors[range].iter().any(|descriptor| !descriptor.revents().is_empty())
     }
 
-    /// Returns whether the last sleep found an error in a socket's queue.
-    pub fn has_socket_error(&self) -> bool {
-        let range = self.range(Entry::Shared..=Entry::Socket);
+    /// Returns whether the last sleep, which was on `entries`, found an error in a socket's queue.
+    pub fn has_socket_error(&self, entries: RangeInclusive<Entry>) -> bool {
+        let range = self.range(Entry::Shared..=*entries.end());
         self.descriptors[range]
             .iter()
             .any(|descriptor| descriptor.revents().contains(PollFlags::ERR))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::decision::Wait;
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_common_socket_is_seen_in_each_state_and_a_stale_one_in_none() {
+        // A pipe without a reader reports an error, as a socket with a queued ICMP error does.
+        let broken = || std::io::pipe().unwrap().1;
+        let (common, socket) = (broken(), broken());
+        let mut set = PollSet { entries: Vec::new(), descriptors: Vec::new(), has_common: true };
+        set.push(Entry::Socket, [socket.as_fd()]);
+        set.sleep(Wait::Idle.entries(), Some(0));
+        assert!(set.has_socket_error(Wait::Idle.entries()));
+        for wait in [Wait::Led, Wait::Polled] {
+            set.sleep(wait.entries(), Some(0));
+            assert!(!set.has_socket_error(wait.entries()), "{wait:?} leaves the socket alone");
+        }
+        let mut set = PollSet { entries: Vec::new(), descriptors: Vec::new(), has_common: true };
+        set.push(Entry::Shared, [common.as_fd()]);
+        for wait in [Wait::Led, Wait::Polled, Wait::Idle] {
+            set.sleep(wait.entries(), Some(0));
+            assert!(set.has_socket_error(wait.entries()), "{wait:?}");
+        }
     }
 }
