@@ -7,6 +7,20 @@
 //! | `unmatched` | the same: what is done about it |
 //! | `services` | what this device listens on |
 //! | `orphan_cleanup` | the sockets of processes that ended |
+//!
+//! | in | decided by | out |
+//! |---|---|---|
+//! | batches of address, group and common sockets | `receive` | packets to the device |
+//! | delayed packets | `BadLink` | packets to the device |
+//! | packets not matched by the device | `route` | to one or all processes; deferred; dropped |
+//! | deferred MADs that are due | `route` | the same |
+//! | packets handed in by other processes | `unmatched` | packets to the device; dropped |
+//! | sockets of processes that ended | `orphan_cleanup` | MADs to one or all processes; dropped |
+//! | listen, unlisten | `services` | claims in the table of each address |
+//! | runs to send | [`Transmit`] | sends through the port whose address is `run.from` |
+//! | groups to join or leave | [`JoinGroups`] | sockets of `groups` |
+//!
+//! A MAD for this process goes to QP1 if that exists, else to the inbox. Each drop has a counter.
 
 mod orphan_cleanup;
 mod receive;
@@ -45,18 +59,17 @@ pub(super) struct Ports {
     alone: Option<(&'static str, Errno)>,
     services: Services,
     /// Requests without a listener are for this process as well: its connection manager refuses
-    /// them.
+    /// them, and replies to MADs for processes that ended.
     pub refuses: AtomicBool,
     /// Such requests, until they are refused, and MADs for processes without room.
     pub deferred: DeferredMads,
     pub inbox: Inbox,
     pub groups: GroupPorts,
-    /// The socket where something came last: one of the addresses', or after those one of the
+    /// The socket that gave the last batch: one of the addresses', or after those one of the
     /// groups'.
     hot: AtomicUsize,
     round: AtomicU32,
-    /// Until when the sockets that all processes of an address read are left to the others; 0: they
-    /// are not.
+    /// Until when the other processes alone read the common sockets; 0: this one reads them too.
     common_backoff_ns: AtomicU64,
     /// A simulated impairment. Its lock comes before all of the core's.
     bad_link: Option<Mutex<BadLink>>,
@@ -64,8 +77,9 @@ pub(super) struct Ports {
 
 impl Ports {
     /// Opens a port for each of `configs`, of which there is at least one; multicast groups that
-    /// are joined later are received through `groups`. What arrives at this process's slot goes
-    /// through `bad_link`, if there is one.
+    /// are joined later are received through `groups`. `bad_link` gets the process slot; packets
+    /// from own, group and common sockets go through the link that it returns. Packets handed in by
+    /// other processes do not: they went through the link of the process that received them.
     pub fn open(
         configs: &[UdpConfig],
         groups: GroupPorts,
@@ -116,18 +130,18 @@ impl Ports {
         self.slot
     }
 
-    /// What the system refused, so that no other process can use the addresses.
+    /// Returns the call that the system refused, so that no other process can use the addresses.
     pub fn alone(&self) -> Option<(&'static str, Errno)> {
         self.alone
     }
 
-    /// Returns whether other processes have used an address, so that [`sweep`](Self::sweep) is due
-    /// from time to time.
+    /// Returns whether other processes have used an address at any time, so that
+    /// [`sweep`](Self::sweep) is due from time to time. They may all have ended.
     pub fn is_shared(&self) -> bool {
         self.members().any(Member::has_company)
     }
 
-    /// Takes what ICMP and the own interface reported; counted and logged by the port.
+    /// Takes the errors that ICMP and the own interface reported; the port counts and logs them.
     pub fn drain_errors(&self) {
         for port in self.iter().filter(|port| port.errors_pending()) {
             port.drain_errors(|_| ());
@@ -135,7 +149,7 @@ impl Ports {
     }
 }
 
-/// The queue pair that a packet is for, looked up where it stands in the BTH (IBTA vol. 1, 9.2).
+/// Returns the destination queue pair of a packet, read from the BTH (IBTA vol. 1, 9.2).
 pub(super) fn dest_qp(packet: &[u8]) -> Option<Qpn> {
     let &[high, middle, low] = packet.get(5..8)?.first_chunk()?;
     Qpn::new(u32::from_be_bytes([0, high, middle, low]))

@@ -1,10 +1,10 @@
-//! What is left in the sockets of processes that ended: packets for their queue pairs, which nobody
-//! acknowledges, as nobody does for a queue pair that a kernel has destroyed; and what their peers
-//! ask, go on asking for a minute and more, and are answered here.
+//! Packets left in the sockets of processes that ended. Packets for their queue pairs are dropped
+//! without an acknowledgement, as packets for a destroyed queue pair are. MADs get a reply here:
+//! without one their senders repeat them for a minute and more.
 
-use urxe_wire::mad::Destination;
+use urxe_wire::mad;
 
-use super::unmatched::{broadcast_to_peers, stray_packets};
+use super::unmatched::{broadcast_to_peers, unmatched_packets};
 use super::{Ports, Receiver};
 use crate::device::Device;
 use crate::device::counters::Counter;
@@ -13,20 +13,19 @@ use crate::port::KeptPacket;
 use crate::sync::atomic::Ordering;
 use crate::sys::clock;
 
-/// Management datagrams that are answered at a time; of more, the rest is asked again.
+/// Management datagrams that get a reply at a time; the senders repeat the rest.
 const SWEPT_MADS: usize = 1024;
 
 impl Ports {
-    /// Throws away what waits for processes that ended. Management datagrams are answered in their
-    /// stead, if this process has a connection manager: it knows nothing of what they are about,
-    /// and says so, and their senders need not ask for a minute and more.
+    /// Drops the packets that wait for processes that ended. If this process has a connection
+    /// manager, that gets the management datagrams: it knows no such connection and replies so.
     pub fn sweep(&self, receiver: &mut Receiver, device: &Device) {
         let Receiver { buffers, scratch, .. } = receiver;
-        let answers = self.refuses.load(Ordering::Relaxed);
+        let refuses = self.refuses.load(Ordering::Relaxed);
         for member in self.members().filter(|member| member.has_company()) {
             let mut kept = Vec::new();
             let swept = member.sweep(buffers, |packet| {
-                let is_kept = answers
+                let is_kept = refuses
                     && kept.len() < SWEPT_MADS
                     && management::destination(packet.bytes).is_some();
                 if is_kept {
@@ -38,10 +37,11 @@ impl Ports {
             for packet in &kept {
                 let packet = packet.datagrams();
                 device.receive(clock::now(), &packet, scratch);
-                for packet in stray_packets(&packet, scratch.unmatched.as_ref()) {
+                for packet in unmatched_packets(&packet, scratch.unmatched.as_ref()) {
                     self.deliver_mad(device, &packet);
-                    // It came to the lowest slot only because it names none.
-                    if management::destination(packet.bytes) == Some(Destination::Everyone) {
+                    // A MAD with a zero id for its receiver is steered to slot 0 (socket 1),
+                    // whichever process it is for.
+                    if management::destination(packet.bytes) == Some(mad::Destination::Everyone) {
                         broadcast_to_peers(device, Some(member), &packet);
                     }
                 }

@@ -2,13 +2,14 @@
 //!
 //! | in | decided | out |
 //! |---|---|---|
-//! | [`ReceiveScope`], where something came last | [`Ports::receive`] | one batch of one socket |
-//! | the sizes of a batch | [`Receiver::is_streaming`] | whether the next one is close behind |
+//! | [`ReceiveScope`], the last batch's socket | [`Ports::receive`] | one batch of one socket |
+//! | the sizes of a batch | [`Receiver::look_for_stream`] | whether the next one is close behind |
 //! | a simulated impairment | `BadLink` | packets now, or at [`Ports::next_due`] |
-//! | who listens, who shares the addresses | [`CommonRead`] | batches of the common sockets |
+//! | listeners and sharers of the addresses | [`CommonRead`] | batches of the common sockets |
 //!
-//! Each packet goes to the device. Those that the device does not match go to
-//! [`super::unmatched`].
+//! A *datagram* is one unit of a socket read: one packet, or several that the kernel merged. A
+//! *packet* is one segment of it. Each packet goes to the device. Those that the device does not
+//! match go to [`super::unmatched`].
 
 use std::io;
 use std::net::IpAddr;
@@ -39,7 +40,7 @@ const BATCH: usize = 4;
 /// bursts, too, and no run follows them closely.
 const STREAM: usize = 8 << 10;
 const STREAM_PACKETS: usize = 16;
-/// What comes so soon behind such a batch is part of the stream as well: a sender that waits for an
+/// A batch so soon behind such a batch is part of the stream as well: a sender that waits for an
 /// acknowledgement sends a packet alone first.
 const STREAM_NS: u64 = 200_000;
 /// Length of a packet of management: BTH, DETH, MAD, ICRC.
@@ -47,25 +48,25 @@ const MANAGEMENT: usize = Bth::LEN + Deth::LEN + MAD_LEN + ICRC_LEN;
 /// Batches read in a row from a socket that all processes of an address read.
 const COMMON_BATCHES: usize = 16;
 /// A process that listens for nothing leaves such a socket to the others for so long, and reads one
-/// batch then: what it reads it would only forward.
+/// batch then: it would only forward the packets.
 const COMMON_BACKOFF_NS: u64 = 10_000_000;
 
 /// Which sockets a call looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::driver) enum ReceiveScope {
-    /// The one where something came last; the others now and then.
+    /// The socket of the last batch; the others now and then.
     Recent,
     /// All.
     All,
 }
 
-/// What a receiving thread uses.
+/// The buffers of a receiving thread.
 #[derive(Debug)]
 pub(in crate::driver) struct Receiver {
     pub(super) buffers: ReceiveBuffers,
     pub(super) scratch: ReceiveScratch,
     groups: View,
-    /// Until when what comes is part of a stream, and whether the batch received last was.
+    /// Until when a batch is part of a stream, and whether the batch received last was.
     stream_until: Time,
     is_streaming: bool,
     /// For packets that other processes hand in.
@@ -105,34 +106,30 @@ impl Receiver {
     }
 }
 
-/// What to do with the sockets that all processes of an address read.
+/// The next step for the common sockets, which all processes of an address read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommonRead {
     /// Read at most so many batches of each.
     Batches(usize),
     /// Leave them to the other processes until then.
-    BackOff { until_ns: u64 },
+    BackOff { until: Time },
 }
 
 impl CommonRead {
-    /// Decides at `now_ns`. `until_ns`: until when they are left to the others; 0: they are not.
-    fn choose(listens: bool, is_shared: bool, until_ns: u64, now_ns: u64) -> Self {
-        if listens {
-            Self::Batches(COMMON_BATCHES)
-        } else if !is_shared {
-            Self::Batches(1)
-        } else if until_ns == 0 {
-            Self::BackOff { until_ns: now_ns + COMMON_BACKOFF_NS }
-        } else if now_ns < until_ns {
-            Self::BackOff { until_ns }
-        } else {
-            Self::Batches(1)
+    /// Decides at `now`. `backoff`: until when they are left to the others, if they are.
+    fn choose(listens: bool, is_shared: bool, backoff: Option<Time>, now: Time) -> Self {
+        match backoff {
+            _ if listens => Self::Batches(COMMON_BATCHES),
+            _ if !is_shared => Self::Batches(1),
+            None => Self::BackOff { until: now.plus_ns(COMMON_BACKOFF_NS) },
+            Some(until) if now < until => Self::BackOff { until },
+            Some(_) => Self::Batches(1),
         }
     }
 }
 
 impl Ports {
-    /// Receives one batch for `device`; returns how many datagrams it was.
+    /// Receives one batch for `device`; returns the number of datagrams, or of delayed packets.
     pub fn receive(&self, receiver: &mut Receiver, device: &Device, scope: ReceiveScope) -> usize {
         let delivered = self.deliver_delayed(receiver, device);
         if delivered > 0 {
@@ -223,8 +220,8 @@ impl Ports {
         }
     }
 
-    /// Gives packets that arrived at address `at` to the device, and those that it does not match
-    /// to where they belong.
+    /// Gives packets that arrived at address `at` to the device, and routes those that it does not
+    /// match.
     pub fn dispatch(
         &self,
         now: Time,
@@ -234,14 +231,14 @@ impl Ports {
         scratch: &mut ReceiveScratch,
     ) {
         device.receive(now, datagrams, scratch);
-        if let Some(strays) = scratch.unmatched.as_ref()
-            && !strays.segments().is_empty()
+        if let Some(unmatched) = scratch.unmatched.as_ref()
+            && !unmatched.segments().is_empty()
         {
-            self.route_unmatched(device, at, datagrams, strays);
+            self.route_unmatched(device, at, datagrams, unmatched);
         }
     }
 
-    /// Delivers what the simulated impairment delayed until now; returns how many datagrams it was.
+    /// Delivers the packets that the simulated impairment delayed until now; returns their number.
     fn deliver_delayed(&self, receiver: &mut Receiver, device: &Device) -> usize {
         let Some(bad_link) = &self.bad_link else { return 0 };
         let (now, mut delivered) = (clock::now(), 0);
@@ -252,26 +249,25 @@ impl Ports {
         delivered
     }
 
-    /// Returns whether what arrives suffers a simulated impairment.
+    /// Returns whether received packets suffer a simulated impairment.
     pub fn has_bad_link(&self) -> bool {
         self.bad_link.is_some()
     }
 
-    /// Returns when the simulated impairment has something to deliver.
+    /// Returns when the next delayed packet is due.
     pub fn next_due(&self) -> Option<Time> {
         self.bad_link.as_ref().and_then(|bad_link| lock(bad_link).next_due())
     }
 
-    /// Receives what came to the sockets that all processes of an address read, or leaves it to the
-    /// other processes for a while. The background thread only.
+    /// Reads the common sockets, or leaves them to the other processes for a while. Only the
+    /// background thread calls it.
     pub fn receive_common(&self, receiver: &mut Receiver, device: &Device) {
         let listens = !self.services.is_empty();
-        let until_ns = self.common_backoff_ns.load(Ordering::Relaxed);
-        let now_ns = clock::now().as_ns();
-        let batches = match CommonRead::choose(listens, self.is_shared(), until_ns, now_ns) {
+        let (is_shared, backoff) = (self.is_shared(), self.common_backoff());
+        let batches = match CommonRead::choose(listens, is_shared, backoff, clock::now()) {
             CommonRead::Batches(batches) => batches,
-            CommonRead::BackOff { until_ns } => {
-                return self.common_backoff_ns.store(until_ns, Ordering::Relaxed);
+            CommonRead::BackOff { until } => {
+                return self.common_backoff_ns.store(until.as_ns(), Ordering::Relaxed);
             }
         };
         self.common_backoff_ns.store(0, Ordering::Relaxed);
@@ -284,7 +280,7 @@ impl Ports {
         }
     }
 
-    /// Returns until when the sockets that all processes of an address read are left to the others.
+    /// Returns until when the common sockets are left to the other processes, if they are.
     pub fn common_backoff(&self) -> Option<Time> {
         let until_ns = self.common_backoff_ns.load(Ordering::Relaxed);
         (until_ns != 0).then_some(Time::from_ns(until_ns))
@@ -302,21 +298,22 @@ mod tests {
 
     #[test]
     fn a_process_without_listeners_leaves_common_sockets_to_the_others_first() {
-        const NOW: u64 = 1_000_000_000;
+        const NOW: Time = Time::from_ns(1_000_000_000);
+        let later = NOW.plus_ns(1);
         let all = CommonRead::Batches(COMMON_BATCHES);
         let one = CommonRead::Batches(1);
-        let back_off = |until_ns| CommonRead::BackOff { until_ns };
-        for (listens, is_shared, until_ns, expected) in [
-            (true, true, 0, all),
-            (true, true, NOW + 1, all),
-            (true, false, 0, all),
-            (false, false, 0, one),
-            (false, true, 0, back_off(NOW + COMMON_BACKOFF_NS)),
-            (false, true, NOW + 1, back_off(NOW + 1)),
-            (false, true, NOW, one),
+        let back_off = |until| CommonRead::BackOff { until };
+        for (listens, is_shared, backoff, expected) in [
+            (true, true, None, all),
+            (true, true, Some(later), all),
+            (true, false, None, all),
+            (false, false, None, one),
+            (false, true, None, back_off(NOW.plus_ns(COMMON_BACKOFF_NS))),
+            (false, true, Some(later), back_off(later)),
+            (false, true, Some(NOW), one),
         ] {
-            let read = CommonRead::choose(listens, is_shared, until_ns, NOW);
-            assert_eq!(read, expected, "{listens} {is_shared} {until_ns}");
+            let read = CommonRead::choose(listens, is_shared, backoff, NOW);
+            assert_eq!(read, expected, "{listens} {is_shared} {backoff:?}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Where a packet goes that no queue pair of this device takes, decided from plain values.
+//! Where a packet goes that no queue pair of this device takes, decided from [`Processes`], which
+//! looks up only where that decides.
 //!
 //! | packet | [`Destination`] |
 //! |---|---|
@@ -36,8 +37,8 @@ pub(super) enum Destination {
     Drop(Counter),
 }
 
-/// What this process knows of the processes of an address. The two look-ups take system calls, and
-/// are made only where they decide.
+/// The processes of an address, as this process knows them. [`listener_of`](Self::listener_of) and
+/// [`has_others`](Self::has_others) may take system calls, and are called only where they decide.
 pub(super) trait Processes {
     /// Returns the slot of this process.
     fn own_slot(&self) -> u8;
@@ -52,6 +53,8 @@ pub(super) trait Processes {
 /// Returns where `packet` goes.
 pub(super) fn route(packet: &[u8], processes: &impl Processes) -> Destination {
     if let Some(qpn) = dest_qp(packet).filter(|qpn| qpn.value() > Qpn::QP1.value()) {
+        // Never the own slot, nor the multicast number: the device counts packets to its destroyed
+        // queue pairs and delivers packets to 0xffffff to groups, and reports neither as unmatched.
         return Destination::Process(process_slot(qpn));
     }
     match management::destination(packet) {
@@ -77,7 +80,7 @@ fn route_mad(mad: mad::Destination, processes: &impl Processes) -> Destination {
     }
 }
 
-/// What happens to a deferred MAD at a look.
+/// The next step for a deferred MAD, decided at each look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeferredStep {
     /// It is delivered to this process.
@@ -94,7 +97,7 @@ pub(super) enum DeferredStep {
 
 impl DeferredStep {
     /// Decides for a MAD that goes to `destination` now. `had_listener`: at the look before, its
-    /// service had a listener.
+    /// service had a listener, or the MAD waits for room in its process, whatever it is.
     pub fn choose(destination: Destination, had_listener: bool, is_expired: bool) -> Self {
         match destination {
             Destination::Here if had_listener => Self::Deliver,
@@ -107,18 +110,20 @@ impl DeferredStep {
         }
     }
 
-    /// Decides for a MAD whose process, the one with `slot`, had no room. `others`: the other
-    /// processes of the address, asked for only if that decides; `None` if it is not shared.
-    pub fn without_room(
+    /// Decides for a MAD that the process with `slot` did not take. `has_room`: it took all that
+    /// were handed to it, and this one was not. `others` returns the other processes of the
+    /// address, `None` if it is not shared; it is called only if that decides.
+    pub fn not_taken(
         slot: u8,
+        has_room: bool,
         is_expired: bool,
         others: impl FnOnce() -> Option<Vec<u8>>,
     ) -> Self {
-        if !is_expired {
+        if has_room || !is_expired {
             Self::Wait
         } else if others().is_some_and(|others| !others.contains(&slot)) {
-            // Of a process that ended before this one began, nothing may be left but what its
-            // peers remember.
+            // If a process ended before this one began, only its peers may still know of it. The
+            // connection manager here replies to them.
             Self::Deliver
         } else {
             Self::Drop(Counter::DropForeignSlot)
@@ -166,6 +171,8 @@ mod tests {
         let mut packet = [0; 64];
         packet[5..8].copy_from_slice(&[5 << 2, 0, 17]);
         assert_eq!(route(&packet, &ALONE), Destination::Process(5));
+        packet[5..8].copy_from_slice(&[OWN << 2, 0, 17]);
+        assert_eq!(route(&packet, &ALONE), Destination::Process(OWN), "the device drops these");
         packet[5..8].copy_from_slice(&[0, 0, 1]);
         assert_eq!(route(&packet, &ALONE), Destination::Drop(Counter::DropBadMad));
         assert_eq!(route(&packet[..6], &ALONE), Destination::Drop(Counter::DropBadMad));
@@ -227,10 +234,12 @@ mod tests {
     fn a_mad_without_room_waits_until_it_expires_and_is_answered_for_a_process_that_ended() {
         use DeferredStep::{Deliver, Drop, Wait};
         let unasked = || unreachable!("not needed");
-        assert_eq!(DeferredStep::without_room(4, false, unasked), Wait);
+        assert_eq!(DeferredStep::not_taken(4, false, false, unasked), Wait);
+        assert_eq!(DeferredStep::not_taken(4, true, false, unasked), Wait);
+        assert_eq!(DeferredStep::not_taken(4, true, true, unasked), Wait, "it was not tried");
         let dropped = Drop(Counter::DropForeignSlot);
-        assert_eq!(DeferredStep::without_room(4, true, || None), dropped);
-        assert_eq!(DeferredStep::without_room(4, true, || Some(vec![2, 4])), dropped);
-        assert_eq!(DeferredStep::without_room(4, true, || Some(vec![2])), Deliver);
+        assert_eq!(DeferredStep::not_taken(4, false, true, || None), dropped);
+        assert_eq!(DeferredStep::not_taken(4, false, true, || Some(vec![2, 4])), dropped);
+        assert_eq!(DeferredStep::not_taken(4, false, true, || Some(vec![2])), Deliver);
     }
 }

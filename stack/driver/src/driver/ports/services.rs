@@ -10,7 +10,7 @@ use crate::sync::{Mutex, lock};
 /// Claims: service id and address; no address stands for all.
 type Claims = BTreeSet<(u64, Option<IpAddr>)>;
 
-/// What is listened on.
+/// The services that a device listens on.
 #[derive(Debug, Default)]
 pub(super) struct Services(Mutex<Claims>);
 
@@ -25,8 +25,8 @@ impl Services {
         conflicts(&lock(&self.0), service_id, address)
     }
 
-    /// Opens a member of a new address with `open`, and claims on it what is claimed on all
-    /// addresses. No claim changes meanwhile.
+    /// Opens a member of a new address with `open`, and repeats on it the claims for all addresses.
+    /// No claim changes meanwhile.
     pub fn extend_to<'m, E>(
         &self,
         open: impl FnOnce() -> Result<Option<&'m Member>, E>,
@@ -46,7 +46,7 @@ impl Services {
     }
 }
 
-/// Returns whether a claim on `address`, or on all, meets one that is there.
+/// Returns whether a claim on `address`, or on all, conflicts with an existing one.
 fn conflicts(claims: &Claims, service_id: u64, address: Option<IpAddr>) -> bool {
     claims
         .range((service_id, None)..)

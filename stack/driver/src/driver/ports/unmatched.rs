@@ -1,11 +1,13 @@
-//! Packets that no queue pair of the device takes, and what other processes hand in.
+//! Packets that no queue pair of the device takes, and packets that other processes hand in.
 //!
 //! | in | decided by | out |
 //! |---|---|---|
-//! | an unmatched packet | [`route`] | to queue pair 1, the inbox, another process; waits; dropped |
+//! | an unmatched packet | [`route`] | for this process, another, all; waits; dropped |
 //! | a deferred MAD that is due | [`DeferredStep::choose`] | the same |
-//! | a process without room | [`DeferredStep::without_room`] | a MAD waits; data is dropped |
-//! | a packet that a process handed in | – | to the device or the inbox; dropped |
+//! | a MAD for this process | [`Ports::deliver_mad`] | to queue pair 1 or the inbox |
+//! | a deferred MAD not taken | [`DeferredStep::not_taken`] | waits; for this process; dropped |
+//! | a new packet not taken | [`Ports::route_unmatched`] | a MAD waits; data is dropped |
+//! | a packet handed in | [`Ports::serve_peers`] | to the device; for this process; dropped |
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -24,7 +26,8 @@ use crate::sync::atomic::Ordering;
 use crate::sys::clock;
 use crate::time::Time;
 
-/// Datagrams handed to another process by one connection, of which it reads 256.
+/// Deferred MADs handed to a process at one look. The process reads 256 packets of a connection
+/// (`MAX_MESSAGES` of the desk) and closes it then.
 const HANDED_IN: usize = 128;
 
 /// The processes of an address, as this one sees them.
@@ -47,7 +50,8 @@ impl Processes for AddressView<'_> {
     }
 
     fn listener_of(&self, service_id: u64) -> Option<u8> {
-        // No other process has what this one listens on.
+        // No other process listens on a service of this one. If the address is not shared, a claim
+        // on any address counts: the connection manager compares the address itself.
         if self.ports.services.is_claimed(service_id, self.member.map(Member::address)) {
             return Some(self.ports.slot);
         }
@@ -72,22 +76,22 @@ impl Ports {
         AddressView { ports: self, member, last: Cell::new(None) }
     }
 
-    /// Brings packets that are not the device's to where they belong. They came to address `at`.
+    /// Sends unmatched packets, which arrived at address `at`, each to its [`Destination`].
     #[cold]
     pub(super) fn route_unmatched(
         &self,
         device: &Device,
         at: IpAddr,
         datagrams: &Datagrams<'_>,
-        strays: &Unmatched,
+        unmatched: &Unmatched,
     ) {
         let view = self.view(at);
-        // Those of one process go together, in its slot's turn.
-        let mut slots = 0_u64;
-        for packet in stray_packets(datagrams, Some(strays)) {
+        // Packets for one process go together. Each is routed once: a second answer may differ.
+        let mut forwards: BTreeMap<u8, Vec<Datagrams<'_>>> = BTreeMap::new();
+        for packet in unmatched_packets(datagrams, Some(unmatched)) {
             match route(packet.bytes, &view) {
                 Destination::Here => self.deliver_mad(device, &packet),
-                Destination::Process(slot) => slots |= 1 << slot,
+                Destination::Process(slot) => forwards.entry(slot).or_default().push(packet),
                 Destination::EveryProcess => {
                     self.deliver_mad(device, &packet);
                     broadcast_to_peers(device, view.member, &packet);
@@ -100,15 +104,11 @@ impl Ports {
                 Destination::Drop(why) => device.counters().add(why),
             }
         }
-        for slot in (0..u64::BITS as u8).filter(|slot| slots & 1 << slot != 0) {
-            let packets = || {
-                stray_packets(datagrams, Some(strays))
-                    .filter(|packet| route(packet.bytes, &view) == Destination::Process(slot))
-            };
-            let taken = forward(device, view.member, slot, packets());
-            for packet in packets().skip(taken) {
-                // A connection that loses a message stalls for seconds; what loses data recovers by
-                // itself.
+        for (slot, packets) in forwards {
+            let taken = forward(device, view.member, slot, packets.iter().copied());
+            for packet in packets.into_iter().skip(taken) {
+                // A connection that loses a message stalls for seconds; a queue pair that loses
+                // data recovers by itself.
                 let is_mad = management::destination(packet.bytes).is_some();
                 if !(is_mad && self.deferred.defer_for_process(clock::now(), at, &packet)) {
                     device.counters().add(Counter::DropForeignSlot);
@@ -133,9 +133,10 @@ impl Ports {
             let member = self.view(at).member;
             let packets = mads.iter().take(HANDED_IN).map(|mad| mad.packet.datagrams());
             let taken = forward(device, member, slot, packets);
+            let has_room = taken == HANDED_IN;
             for mad in mads.into_iter().skip(taken) {
                 let others = || member.map(Member::others);
-                let step = DeferredStep::without_room(slot, mad.is_expired(), others);
+                let step = DeferredStep::not_taken(slot, has_room, mad.is_expired(), others);
                 self.finish_deferred(device, now, mad, step);
             }
         }
@@ -154,6 +155,7 @@ impl Ports {
                 mad.has_listener = true;
                 self.deferred.put_back(now, mad);
             }
+            // `retry_deferred` has handled `Forward`; only it knows the MADs that go together.
             DeferredStep::Forward(_) | DeferredStep::Wait => self.deferred.put_back(now, mad),
             DeferredStep::Drop(why) => device.counters().add(why),
         }
@@ -174,9 +176,9 @@ impl Ports {
                     .counters()
                     .add_many(Counter::RcvdForwarded, datagrams.segments().len() as u64);
                 device.receive(clock::now(), datagrams, scratch);
-                // The other process sent it here on purpose. What is not for this process all the
-                // same is not forwarded once more.
-                for packet in stray_packets(datagrams, scratch.unmatched.as_ref()) {
+                // The other process chose this one. A packet that is for a third process all the
+                // same is dropped: it is not forwarded once more.
+                for packet in unmatched_packets(datagrams, scratch.unmatched.as_ref()) {
                     match management::destination(packet.bytes) {
                         Some(_) => self.deliver_mad(device, &packet),
                         None => device.counters().add(Counter::DropForeignSlot),
@@ -219,11 +221,11 @@ pub(super) fn broadcast_to_peers(device: &Device, member: Option<&Member>, packe
 }
 
 /// Returns the packets that the device did not match, one by one.
-pub(super) fn stray_packets<'a>(
+pub(super) fn unmatched_packets<'a>(
     datagrams: &'a Datagrams<'a>,
-    strays: Option<&'a Unmatched>,
+    unmatched: Option<&'a Unmatched>,
 ) -> impl Iterator<Item = Datagrams<'a>> {
-    let positions = strays.map_or(&[][..], Unmatched::segments);
+    let positions = unmatched.map_or(&[][..], Unmatched::segments);
     positions.iter().filter_map(|&position| {
         let bytes = datagrams.segments().nth(usize::from(position))?;
         Some(Datagrams { bytes, segment_size: bytes.len(), ..*datagrams })
