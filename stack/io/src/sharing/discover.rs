@@ -1,6 +1,6 @@
 //! Finds the group of an address, or creates it: an election among the processes that open it.
 //!
-//! Each round asks the address's processes, and tries to create the group if that was in vain.
+//! Each round asks the address's processes, and tries to create the group if none gives it.
 //!
 //! | in | out |
 //! |---|---|
@@ -8,10 +8,13 @@
 //! | [`Reply::OtherOwner`] | the address is in use |
 //! | [`Reply::Silent`], [`Reply::NoListener`] | an [`Attempt`] to create the group |
 //! | [`Attempt::Found`] | the group |
-//! | [`Attempt::Blocked`] | [`Round::verdict`]: another round, or the address is in use |
+//! | [`Attempt::Blocked`] | [`FailedRound::verdict`]: another round, or the address is in use |
+//! | [`CreateGroupError::Refused`]: by the system | the address is for this process alone |
+//! | another error of creating | that error |
 //!
-//! Two processes at once: the creation lock, an abstract name, lets one of them create. That one
-//! makes sure by a bind without SO_REUSEPORT that no socket of an older group is left.
+//! If two processes look at once, the creation lock, an abstract name, lets one of them create. It
+//! makes sure by a trial bind without SO_REUSEPORT that no socket of an older group is left. The
+//! trial bind also tells whether a silent process still holds the port.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -29,13 +32,16 @@ use crate::sys::{clock, unix};
 use crate::udp::{OpenPortError, UdpConfig, UdpPort, free_loopback_address};
 use urxe_types::owner::Owner;
 
-/// How long a joining process waits for a reply of the processes that have the address.
+/// How long a joining process tries, since its first round, while a silent process has the port or
+/// another one has the creation lock. Each [`desk::ask`] blocks for up to 250 ms at each silent
+/// desk.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a port may be taken while no process of the address listens: as long as a joining
-/// process takes from getting the group to opening its desk while the one that gave it dies.
+/// How long a joining process tries, since its first round, while the port is taken and no process
+/// of the address listens. A process may have got the group from one that died since, and not have
+/// opened its desk yet.
 const ORPHAN_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// What came of trying to create a group.
+/// The outcome of trying to create a group.
 enum Attempt {
     /// It is there.
     Found(Box<Group>),
@@ -48,26 +54,26 @@ enum Attempt {
 enum Obstacle {
     /// Another process has the creation lock.
     CreationLocked,
-    /// Some process has the port.
+    /// Another process has the port.
     PortTaken,
-    /// Another process was quicker, or a child that was just forked has not lost its copy of the
-    /// sockets yet.
+    /// The port was taken between the trial bind and the creation, in spite of the creation lock:
+    /// by another program, or by a child just forked that still has a copy of the trial socket.
     Overtaken,
 }
 
-/// A round in vain.
+/// A round that gave no group.
 #[derive(Clone, Copy, Debug)]
-struct Round {
+struct FailedRound {
     obstacle: Obstacle,
     /// A process of the address listens, but does not reply.
-    is_listening: bool,
-    /// The process that stands in the way, as far as it can be told.
+    has_silent_listener: bool,
+    /// The process that has the desk, the lock or the port, as far as it can be told.
     holder: Option<Owner>,
     /// Since the first round.
     waited: Duration,
 }
 
-/// What follows a round in vain.
+/// The step after a failed round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// Another round.
@@ -76,16 +82,17 @@ enum Verdict {
     InUse,
 }
 
-impl Round {
+impl FailedRound {
     /// Decides for a process of user `own_uid`.
     fn verdict(&self, own_uid: u32) -> Verdict {
         let timeout = match self.obstacle {
             Obstacle::CreationLocked => REPLY_TIMEOUT,
-            Obstacle::PortTaken if self.is_listening => REPLY_TIMEOUT,
+            Obstacle::PortTaken if self.has_silent_listener => REPLY_TIMEOUT,
+            // A silent listener does not matter once the trial bind succeeded: the port was free.
             Obstacle::PortTaken | Obstacle::Overtaken => ORPHAN_TIMEOUT,
         };
-        let is_other_user = self.holder.is_some_and(|owner| owner.uid != own_uid);
-        if is_other_user || self.waited >= timeout { Verdict::InUse } else { Verdict::Retry }
+        let is_other_owner = self.holder.is_some_and(|owner| owner.uid != own_uid);
+        if is_other_owner || self.waited >= timeout { Verdict::InUse } else { Verdict::Retry }
     }
 }
 
@@ -96,7 +103,7 @@ pub(super) fn discover_or_create(
 ) -> Result<Group, CreateGroupError> {
     let start = clock::now();
     loop {
-        let listening = match desk::ask(place) {
+        let silent = match desk::ask(place) {
             Reply::Joined(group) => return Ok(*group),
             Reply::OtherOwner(owner) => return Err(in_use(place, Some(owner))),
             Reply::Silent(owner) => Some(owner),
@@ -107,14 +114,15 @@ pub(super) fn discover_or_create(
             Attempt::Found(group) => return Ok(*group),
             Attempt::Blocked(obstacle) => obstacle,
         };
-        let holder = listening.or_else(|| match obstacle {
+        let holder = silent.or_else(|| match obstacle {
             Obstacle::CreationLocked => owner::at_name(&place.creation_lock_name()),
             Obstacle::PortTaken => owner::of_port(place),
             Obstacle::Overtaken => None,
         });
         let waited = clock::now() - start;
-        let round = Round { obstacle, is_listening: listening.is_some(), holder, waited };
-        match round.verdict(geteuid().as_raw()) {
+        let has_silent_listener = silent.is_some();
+        let failed = FailedRound { obstacle, has_silent_listener, holder, waited };
+        match failed.verdict(geteuid().as_raw()) {
             Verdict::Retry => std::thread::sleep(RETRY),
             Verdict::InUse => return Err(in_use(place, holder)),
         }
@@ -131,7 +139,7 @@ fn try_create(place: Place, config: &UdpConfig) -> Result<Attempt, CreateGroupEr
         }
     };
     tracing::debug!(%place, "may create the group");
-    // It may have been created since the look for processes.
+    // It may have been created since the look for processes. After other replies the bind decides.
     if let Reply::Joined(group) = desk::ask(place) {
         return Ok(Attempt::Found(group));
     }
@@ -171,7 +179,7 @@ mod tests {
         const OWN: u32 = 1000;
         let own = Some(Owner::new(OWN, None, b""));
         let other = Some(Owner::new(OWN + 1, None, b""));
-        for (obstacle, is_listening, holder, timeout) in [
+        for (obstacle, has_silent_listener, holder, timeout) in [
             (Obstacle::CreationLocked, false, None, REPLY_TIMEOUT),
             (Obstacle::CreationLocked, false, own, REPLY_TIMEOUT),
             (Obstacle::CreationLocked, true, own, REPLY_TIMEOUT),
@@ -183,10 +191,11 @@ mod tests {
             (Obstacle::CreationLocked, false, other, Duration::ZERO),
             (Obstacle::PortTaken, false, other, Duration::ZERO),
         ] {
-            let round = Round { obstacle, is_listening, holder, waited: timeout };
-            assert_eq!(round.verdict(OWN), Verdict::InUse, "{round:?}");
+            let failed = FailedRound { obstacle, has_silent_listener, holder, waited: timeout };
+            assert_eq!(failed.verdict(OWN), Verdict::InUse, "{failed:?}");
             let Some(waited) = timeout.checked_sub(Duration::from_nanos(1)) else { continue };
-            assert_eq!(Round { waited, ..round }.verdict(OWN), Verdict::Retry, "{round:?}");
+            let earlier = FailedRound { waited, ..failed };
+            assert_eq!(earlier.verdict(OWN), Verdict::Retry, "{earlier:?}");
         }
     }
 }

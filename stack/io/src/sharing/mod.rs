@@ -2,34 +2,34 @@
 //!
 //! ```text
 //!                      SO_REUSEPORT group of 127.0.0.1:4791, steered by QPN (sys/steering.rs)
-//!  packets ──────────> | 0: everybody's | 1: slot 0 | 2: slot 1 | 3: slot 2 | ...
-//!                              |             |            |            |
-//!                         all of them    process A    process B    nobody: swept now and then, MADs answered
+//!  packets ──────────> | 0: common | 1: slot 0 | 2: slot 1 | 3: slot 2 | ...
+//!                           |           |           |           |
+//!                      all processes  process A   process B   no process: swept, MADs get a reply
 //! ```
 //! A process has a *slot* of the address, which its queue pair numbers carry. Indices in the
 //! kernel's group must never move, so its sockets are never closed while any process uses the
 //! address: they lie in a `stash` that all processes have, from which each takes those it reads. A
-//! newcomer asks at the `desk`s, one after the other, gets stash and `table`, and claims the lowest
-//! slot that is free by a lock that ends with its process. What a dead process left in its socket
-//! is thrown away before the slot is used again. So any process may die at any moment and nothing
-//! has to be cleaned up: abstract names, memory files, locks and sockets all go with their last
-//! user.
+//! joining process asks at the `desk`s, one after the other, and gets stash and `table`. It claims
+//! the lowest free slot by a lock that ends with the process. It drops the packets that a dead
+//! process left in the slot's socket before it uses the slot. So any process may die at any moment
+//! without a cleanup: the kernel frees abstract names, memory files, locks and sockets with their
+//! last user.
 //!
 //! A packet that arrives in the wrong process (merged with another's by the kernel, or sent by hash
-//! to a slot that does not exist yet) is handed in at the right desk. Where the system lacks any of
-//! this, an address is for one process alone ([`Joined::alone`]).
+//! to a slot that does not exist yet) is handed in at the right desk. Where the system lacks one of
+//! these features, an address is for one process alone ([`Joined::alone`]).
 //!
 //! | file | subject |
 //! |---|---|
 //! | `place` | an address, and the names that belong to it |
-//! | [`owner`] | who shares an address, or holds it |
+//! | [`owner`] | the processes that share an address, or hold it |
 //! | `table` | slots and services: the memory file and its locks |
 //! | `stash` | the sockets |
 //! | `group` | both, as one process uses them |
 //! | `discover` | how a process finds the group, or creates it |
-//! | `desk` | newcomers, and packets from other processes |
+//! | `desk` | joining processes, and packets from other processes |
 //! | `forward` | how such a packet is passed on |
-//! | [`services`] | who listens on what |
+//! | [`services`] | the service ids on which each process listens |
 //!
 //! Sources: socket(7), unix(7), fcntl(2), memfd_create(2); the kernel's net/core/sock_reuseport.c.
 
@@ -69,8 +69,8 @@ use urxe_types::sync::atomic::Ordering;
 pub use self::owner::{Sharer, listing_of, sharers};
 pub use urxe_types::owner::{ListenError, Owner};
 
-/// Batches of what waits for a dead process that are looked at; of a stream of data, which nobody
-/// acknowledges, less comes.
+/// Batches read from the socket of a dead process in one sweep. A stream of data ends sooner, since
+/// no process acknowledges it.
 const SWEPT_BATCHES: usize = 256;
 /// How long between two tries.
 const RETRY: Duration = Duration::from_millis(2);
@@ -87,7 +87,8 @@ pub struct Joined {
     pub ports: Vec<UdpPort>,
     /// For each address that is shared.
     pub members: Vec<Member>,
-    /// What the system refused on the addresses that are therefore this device's alone, and how.
+    /// The call that the system refused and its error, if an address is therefore this device's
+    /// alone; of several such addresses the last one's.
     pub alone: Option<(&'static str, Errno)>,
 }
 
@@ -98,14 +99,14 @@ pub struct Member {
     slot: u8,
     claim: u64,
     desk: Option<Desk>,
-    /// Everybody's socket.
+    /// The common socket, which all processes of the address read.
     common: Option<UdpPort>,
     /// The sockets of other slots, of those that were looked at. They never change.
     others: Box<[OnceLock<Guarded<Socket>>]>,
     maker: Maker,
 }
 
-/// What the look-up of an address gave.
+/// The result of looking up an address.
 enum Lookup {
     Shared(Arc<Group>),
     Alone { call: &'static str, errno: Errno },
@@ -121,7 +122,7 @@ impl Lookup {
 }
 
 /// Opens ports on all of a device's addresses, together with the other processes of this user that
-/// have them. `random` is drawn from once for each address.
+/// have them. Each try of a slot draws from `random`, once for each address.
 ///
 /// # Errors
 /// [`OpenPortError`], if another user or another program has an address, or as many processes as
@@ -191,7 +192,9 @@ pub fn join_late(
     joined
 }
 
-/// Finds the group of an address, or makes it.
+/// Returns the group of an address that this process has, or else discovers or creates it. Keeps
+/// the registry locked meanwhile: each other join or leave of this process waits, for seconds if a
+/// process of the address does not reply.
 fn find(config: &UdpConfig) -> Result<Lookup, OpenPortError> {
     let (address, scope_id) =
         super::udp::check_address(config.address.to_canonical(), config.scope_id)?;
@@ -260,8 +263,8 @@ impl Member {
         Ok(Some(member))
     }
 
-    /// Takes the slot's socket, without what was sent to the one who had it before, and
-    /// everybody's.
+    /// Takes the common socket and the slot's socket, and drops the packets that were sent to the
+    /// slot's former process.
     fn open(&mut self, config: &UdpConfig) -> Result<UdpPort, OpenPortError> {
         let group = self.group();
         let system =
@@ -304,8 +307,8 @@ impl Member {
         self.common.as_ref()
     }
 
-    /// Serves newcomers, takes packets that other processes hand in, and tells who looks what
-    /// `listing` gives. Due when [`desk`](Self::desk) is readable.
+    /// Serves joining processes, gives packets that other processes hand in to `sink`, and sends
+    /// the result of `listing` to tools that ask. Due when [`desk`](Self::desk) is readable.
     pub fn serve(
         &self,
         buffer: &mut Vec<u8>,
@@ -317,7 +320,8 @@ impl Member {
         }
     }
 
-    /// Whether other processes share the address, or did.
+    /// Whether other processes have shared the address at any time. [`others`](Self::others) tells
+    /// which do now.
     #[must_use]
     pub fn has_company(&self) -> bool {
         self.group().has_company.load(Ordering::Relaxed)
@@ -331,8 +335,8 @@ impl Member {
         (0..MAX_PROCESS_SLOTS).filter(|slot| *slot != self.slot && locked.is_taken(*slot)).collect()
     }
 
-    /// Whether what another process of the address has not read yet fills half of its socket. Never
-    /// waits: while somebody has the group locked, what is not known yet stays so.
+    /// Whether unread packets fill half of the socket of another process of the address. Never
+    /// waits: false if this process does not have that socket yet and the group is locked.
     #[must_use]
     pub fn is_crowded(&self, slot: u8) -> bool {
         let Some(place) = self.others.get(usize::from(slot)).filter(|_| slot != self.slot) else {
@@ -342,7 +346,7 @@ impl Member {
             && let Ok(Some(locked)) = self.group().try_locked()
             && let Ok(Some(socket)) = locked.peek(steering::slot_socket(slot))
         {
-            // Another thread's is the same.
+            // If another thread set it first, it is the same socket.
             let _ = place.set(socket);
         }
         let memory = place.get().and_then(|socket| option::memory(&**socket).ok());
@@ -366,9 +370,9 @@ impl Member {
         taken
     }
 
-    /// Throws away what waits in the sockets of slots that nobody has, but for the packets that
-    /// `keeps` takes; returns how many. One process at a time does it, and no slot can be taken
-    /// meanwhile: `keeps` must not look at the group.
+    /// Drops the packets in the sockets of free slots, except those that `keeps` takes; returns the
+    /// number dropped. Keeps the group locked: no slot can be claimed meanwhile, and `keeps` must
+    /// not look at the group.
     #[must_use]
     pub fn sweep(
         &self,
@@ -394,7 +398,7 @@ impl Member {
                     }
                 }
             }
-            // Of what is left, and of errors that its former owner has not taken.
+            // The packets beyond `SWEPT_BATCHES`, and errors that the former process left queued.
             swept += super::udp::discard_received(&socket);
         }
         swept
