@@ -8,35 +8,28 @@ use super::Device;
 use super::counters::Counter;
 use crate::qp::Qp;
 use crate::qp::context::Context;
-use urxe_types::sync::atomic::Ordering;
 use urxe_types::sync::lock;
 use urxe_types::time::Time;
 
 impl Device {
-    /// `packet`, which a router had marked, was given to `qp`. What carries data is congested; an
-    /// acknowledgement has no window that its sender could take back.
+    /// Handles the mark of a router on `packet`, which was delivered to `qp`. Only packets with
+    /// data count: an acknowledgement has no window that its sender could take back. Returns
+    /// whether a congestion notification waits at the path.
     #[cold]
     pub(super) fn on_mark(
         &self,
         qp: Option<&mut Qp>,
         context: &Context<'_>,
         packet: &PacketView<'_>,
-    ) {
-        let Some(qp) = qp.filter(|qp| packet.payload_len() > 0 && qp.heeds_marks()) else { return };
-        // A packet from a stranger was not for it.
-        let came_from = context.arrival.map(|arrival| arrival.from);
-        if qp.path.is_none_or(|(of, peer)| of != context.path_index || Some(peer) != came_from) {
-            return;
-        }
+    ) -> bool {
+        let qp = qp.filter(|qp| packet.payload_len() > 0 && qp.heeds_marks());
+        let Some(qp) = qp else { return false };
         self.counters.add(Counter::EcnMarked);
         if packet.info().kind == Kind::ReadResponse {
             context.path.window.on_marked_responses(context.now);
         }
-        if let Some(cnp) = qp.notify_peer(context.now)
-            && context.path.cnps.add(std::iter::once(cnp)).1 == 0
-        {
-            self.urgent.store(true, Ordering::Release);
-        }
+        qp.notify_peer(context.now)
+            .is_some_and(|cnp| context.path.cnps.add(std::iter::once(cnp)).1 == 0)
     }
 
     /// A congestion notification came. No queue pair is held.

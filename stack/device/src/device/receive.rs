@@ -6,9 +6,10 @@
 //!   a segment               accept (accept.rs): shape, ICRC     a PacketView, or a counter
 //!   its headers; which      next_step                           a Step
 //!   queue pair is locked
-//!   Step::Deliver           dispatch: state, peer, P_Key        Qp::on_packet, or a counter
-//!   Step::Switch            collects_ack: does its ACK leave    its ACK in the AckBatch, itself
-//!                           with those of other queue pairs     on its path's list; then Deliver
+//!   Step::Deliver           dispatch: has a path, peer, P_Key   Qp::on_packet, or a counter
+//!   Step::Switch            collects_ack: does the ACK of the   the QP unlocked: its ACK to the
+//!                           QP unlocked leave with others       AckBatch, the QP to its path's
+//!                                                               list; then Deliver
 //!   Step::Notify, Group     congestion.rs, multicast.rs         other queue pairs
 //!   Step::Unmatched         the caller of receive               its position in Unmatched
 //!   the end                                                     the path on the device's list
@@ -37,7 +38,7 @@ use urxe_types::time::Time;
 use urxe_wire::ecn;
 use urxe_wire::network_header::Arrival;
 
-/// What a receiving thread keeps between datagrams.
+/// The state that a receiving thread keeps between datagrams.
 #[derive(Debug, Default)]
 pub struct ReceiveScratch {
     icrc: IcrcCheck,
@@ -46,11 +47,12 @@ pub struct ReceiveScratch {
     /// Acknowledgements of queue pairs that came in one run.
     acks: AckBatch,
     /// The packets that are for another process, or for QP0 and QP1. Without it they are dropped.
+    /// With it the address counts as shared with other processes, and so does QP1.
     pub unmatched: Option<Unmatched>,
 }
 
 impl ReceiveScratch {
-    /// One that records the packets that are not the device's.
+    /// Returns a state that records the packets that are not the device's.
     #[must_use]
     pub fn collecting_unmatched() -> Self {
         Self { unmatched: Some(Unmatched::default()), ..Self::default() }
@@ -90,7 +92,7 @@ impl Unmatched {
     }
 }
 
-/// What the next step with a packet depends on.
+/// The facts that decide the next step with a packet.
 #[derive(Clone, Copy, Debug)]
 struct PacketFacts {
     kind: Kind,
@@ -103,7 +105,7 @@ struct PacketFacts {
     shares_gsi: bool,
 }
 
-/// What is done with a packet.
+/// The next step with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Give it to the queue pair that is locked.
@@ -114,11 +116,12 @@ enum Step {
     Notify,
     /// Give it to every queue pair attached to its multicast group.
     Group,
-    /// Leave it to the caller: it is for another process, or for one that only its payload tells.
+    /// Leave it to the caller: it is for another process, or for QP1, whose process only the MAD
+    /// tells.
     Unmatched,
 }
 
-/// Decides what is done with a packet. `index_of`: where the device has the queue pair of a number.
+/// Decides the next step with a packet. `index_of` returns the index of a queue pair by its number.
 #[inline(always)] // called in one place, for each packet
 fn next_step(packet: PacketFacts, index_of: impl FnOnce(Qpn) -> Option<u32>) -> Step {
     if packet.kind == Kind::Cnp {
@@ -134,7 +137,7 @@ fn next_step(packet: PacketFacts, index_of: impl FnOnce(Qpn) -> Option<u32>) -> 
     }
 }
 
-/// What comes after the packets of a queue pair.
+/// The packets after those of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextPacket {
     /// Packets for another.
@@ -157,6 +160,7 @@ fn collects_ack(next: NextPacket, batch_is_empty: bool) -> bool {
 /// it.
 fn ends_with_acknowledgement(datagrams: &Datagrams<'_>, count: usize) -> bool {
     let info = |packet: &[u8]| packet.first().and_then(|opcode| Opcode::lookup(*opcode));
+    // An empty datagram has no segments: `segment` returns an empty packet.
     let last = datagrams.segment(count.saturating_sub(1));
     count > 1
         && last.len() == Ack::LEN
@@ -178,8 +182,8 @@ struct LockedQp<'a> {
     got_request: bool,
 }
 
-/// A call of [`Device::receive`]: one queue pair at most is locked, and what those before it left
-/// to be sent is gathered for one path at a time.
+/// A call of [`Device::receive`]: one queue pair at most is locked. The acknowledgements of the
+/// queue pairs before it are gathered for one path at a time.
 struct Reception<'r, 'd> {
     device: &'d Device,
     /// Borrowed: it is too large to be moved here for each call.
@@ -187,6 +191,9 @@ struct Reception<'r, 'd> {
     locked: Option<LockedQp<'d>>,
     /// The path of the queue pairs unlocked so far. It is still to be listed, with `acks`.
     path: Option<u32>,
+    /// A queue pair so far has more to send than an acknowledgement, or a congestion notification
+    /// waits. [`Device::list_received`] tells the device after it has listed the path.
+    is_urgent: bool,
     /// Acknowledgements for that path.
     acks: &'r mut AckBatch,
     /// Where the datagrams came from.
@@ -196,9 +203,11 @@ struct Reception<'r, 'd> {
 }
 
 impl<'d> Reception<'_, 'd> {
-    /// Locks the queue pair at `index` instead of the one that is locked. From the second on one
-    /// of `queues` may stay locked from one queue pair to the next.
-    // As is what follows: many queue pairs in a run mean one call of each a packet.
+    /// Locks the queue pair at `index` instead of the one that is locked. From the second queue
+    /// pair on, the context keeps one of `queues` locked while ACKs for several queue pairs follow
+    /// each other (`qp/completions.rs`).
+    // Inlined, as are the functions below: many queue pairs in a run mean one call of each a
+    // packet.
     #[inline(always)]
     fn switch_qp(&mut self, index: u32, qpn: Qpn, queues: &'d Queues) {
         if self.locked.is_some() {
@@ -208,19 +217,20 @@ impl<'d> Reception<'_, 'd> {
         self.locked = self.device.lock_qp(index, qpn, self.context);
     }
 
-    /// Unlocks the queue pair, if one is locked. What it has to send joins what those before it
-    /// have; if they are of another path, that is listed first.
+    /// Unlocks the queue pair, if one is locked. Its acknowledgement may join those of the queue
+    /// pairs before it. If these are of another path, that path is listed first.
     #[inline(always)]
     fn unlock_qp(&mut self, next: NextPacket) {
         let Some(locked) = self.locked.take() else { return };
         let collects_ack = collects_ack(next, self.acks.is_empty());
         let path_index = self.context.path_index;
         if let Some(other) = self.path.take_if(|path| *path != path_index) {
-            self.device.flush_ack_batch(other, self.acks);
+            self.device.list_received(other, self.acks, self.is_urgent);
         }
         let batch = collects_ack.then_some(&mut *self.acks);
-        if let Some(path) = self.device.unlock_qp(locked, self.context, batch) {
+        if let Some((path, is_urgent)) = self.device.unlock_qp(locked, self.context, batch) {
             self.path = Some(path);
+            self.is_urgent |= is_urgent;
         }
     }
 
@@ -233,20 +243,20 @@ impl<'d> Reception<'_, 'd> {
         if let Some(arrival) = &mut self.context.arrival {
             arrival.identification = identification;
         }
-        self.device.dispatch(locked, self.context, self.from, packet);
-        if self.is_marked {
-            self.device.on_mark(locked.guard.as_mut(), self.context, packet);
+        let is_delivered = self.device.dispatch(locked, self.context, self.from, packet);
+        if self.is_marked && is_delivered {
+            self.is_urgent |= self.device.on_mark(locked.guard.as_mut(), self.context, packet);
         }
     }
 
-    /// Unlocks everything and lists the path.
+    /// Unlocks the queue pair and the completion queue, settles the window, and lists the path.
     #[inline(always)]
     fn finish(mut self) {
         self.unlock_qp(NextPacket::End);
         self.context.carried.let_go();
         self.context.settle();
         if let Some(path) = self.path {
-            self.device.flush_ack_batch(path, self.acks);
+            self.device.list_received(path, self.acks, self.is_urgent);
         }
     }
 }
@@ -262,17 +272,18 @@ fn arrival(datagrams: &Datagrams<'_>, identification: u16) -> Arrival {
 }
 
 impl Device {
-    /// Takes packets that arrived. What they cause to be sent leaves with the next
+    /// Handles packets that arrived. The packets that they cause leave with the next
     /// [`transmit_pending`](Self::transmit_pending).
     pub fn receive(&self, now: Time, datagrams: &Datagrams<'_>, scratch: &mut ReceiveScratch) {
         let ReceiveScratch { icrc, members, acks, unmatched } = scratch;
         let count = datagrams.segments().len();
-        let Some(seed) = icrc.seed(datagrams) else {
-            return self.counters.add_many(Counter::DropMalformed, count as u64);
-        };
+        // Before the first return: the caller reads the positions after each call.
         if let Some(unmatched) = unmatched {
             unmatched.count = 0;
         }
+        let Some(seed) = icrc.seed(datagrams) else {
+            return self.counters.add_many(Counter::DropMalformed, count as u64);
+        };
         self.members_for(datagrams, members);
         let (to_group, shares_gsi) = (datagrams.to.is_multicast(), unmatched.is_some());
         let queues = Queues::default();
@@ -280,10 +291,18 @@ impl Device {
         context.arrival = Some(arrival(datagrams, 0));
         let context = &mut context;
         let (from, is_marked) = (datagrams.from, ecn::is_marked(datagrams.traffic_class));
-        let mut reception =
-            Reception { device: self, context, locked: None, path: None, acks, from, is_marked };
+        let mut reception = Reception {
+            device: self,
+            context,
+            locked: None,
+            path: None,
+            is_urgent: false,
+            acks,
+            from,
+            is_marked,
+        };
         let mut received = 0;
-        // The acknowledgement that rides behind a reply is taken before it, as if it had been sent
+        // An acknowledgement sent behind a reply is handled before it, as if it had been sent
         // first.
         let first = if ends_with_acknowledgement(datagrams, count) { count - 1 } else { 0 };
         for turn in 0..count {
@@ -295,6 +314,7 @@ impl Device {
             received += 1;
             let (kind, dest_qp) = (packet.info().kind, packet.dest_qp());
             if kind != Kind::Ack {
+                // Only ACKs are handled while the completion queue stays locked.
                 reception.context.carried.let_go();
             }
             let locked = reception.locked.as_ref().map(|locked| locked.qpn);
@@ -307,6 +327,7 @@ impl Device {
                 }
                 Step::Notify => {
                     reception.unlock_qp(NextPacket::OtherQp);
+                    reception.context.release_locks();
                     self.receive_cnp(now, from, &packet);
                 }
                 Step::Group => {
@@ -333,13 +354,14 @@ impl Device {
 
     pub(super) fn index_of(&self, qpn: Qpn) -> Option<u32> {
         if qpn == GSI_QPN {
-            // If there is none, that is told when the queue pair is looked for.
+            // Without a queue pair 1 this is NO_GSI, at which `lock_qp` finds none.
             return Some(self.gsi.load(Ordering::Acquire));
         }
         self.numbers.index(qpn)
     }
 
-    /// Records a packet that is not the device's, or drops it if it cannot be recorded.
+    /// Records a packet that is not the device's, or drops it and counts it if there is no record
+    /// or no room in it. No port delivers more than [`MAX_SEGMENTS`] packets in one call.
     #[cold]
     fn record_unmatched(&self, qpn: Qpn, segment: usize, unmatched: Option<&mut Unmatched>) {
         let recorded = unmatched.is_some_and(|unmatched| unmatched.record(segment));
@@ -352,8 +374,8 @@ impl Device {
         }
     }
 
-    /// Locks a queue pair for packets. The context is that of the one before it, with what that had
-    /// pinned.
+    /// Locks a queue pair for packets. The context is the one of the queue pair before it, with its
+    /// pins.
     #[inline(always)]
     fn lock_qp<'d>(
         &'d self,
@@ -373,31 +395,36 @@ impl Device {
         Some(LockedQp { index, qpn, slot, guard, got_request: false })
     }
 
-    /// Gives a packet, which came `from` there, to the queue pair that is locked, if it is for that
-    /// one and from its peer.
+    /// Gives a packet to the queue pair that is locked, if the packet names it, comes `from` its
+    /// peer and has its P_Key. Returns whether it does; else a counter tells why not.
     fn dispatch(
         &self,
         locked: &mut LockedQp<'_>,
         context: &mut Context<'_>,
         from: IpAddr,
         packet: &PacketView<'_>,
-    ) {
+    ) -> bool {
+        let dropped = |counter| {
+            self.counters.add(counter);
+            false
+        };
         let qp = locked.guard.as_mut().filter(|qp| qp.core.qpn == locked.qpn);
-        let Some(qp) = qp else { return self.counters.add(Counter::DropNoQp) };
+        let Some(qp) = qp else { return dropped(Counter::DropNoQp) };
         match qp.path {
             _ if qp.core.qp_type.is_datagram() => {}
             Some((_, peer)) if peer == from => {}
             Some((_, peer)) => {
                 tracing::debug!(qp = %qp.core.qpn, %from, %peer, "dropped: not from the peer");
-                return self.counters.add(Counter::DropWrongSource);
+                return dropped(Counter::DropWrongSource);
             }
-            None => return self.counters.add(Counter::DropNotReady),
+            None => return dropped(Counter::DropNotReady),
         }
         if !qp.core.pkey.matches(packet.pkey()) {
-            return self.counters.add(Counter::DropWrongPkey);
+            return dropped(Counter::DropWrongPkey);
         }
         locked.got_request |= packet.info().is_request;
         qp.on_packet(packet, context);
+        true
     }
 
     /// Handles one packet for the queue pair at `index`, if it is `qpn`.
@@ -416,22 +443,22 @@ impl Device {
         };
         self.dispatch(&mut locked, &mut context, arrival.from, packet);
         context.settle();
-        if let Some(path) = self.unlock_qp(locked, &context, None) {
-            self.mark_ready(path);
+        if let Some((path, is_urgent)) = self.unlock_qp(locked, &context, None) {
+            self.list_received(path, &mut AckBatch::default(), is_urgent);
         }
     }
 
-    /// Unlocks a queue pair; returns its path, which the caller lists on the device, once for all
-    /// queue pairs of it. In any case: acknowledgements may have opened the window for other queue
-    /// pairs, which it had stopped. `batch`: where its acknowledgement goes, if it has nothing else
-    /// to send.
+    /// Unlocks a queue pair. Returns its path, and whether it has more to send than an
+    /// acknowledgement. The caller lists the path on the device, once for all its queue pairs, even
+    /// if none has anything to send: acknowledgements may have opened the window for others.
+    /// `batch` takes the acknowledgement of a queue pair that has nothing else to send.
     #[inline(always)]
     fn unlock_qp(
         &self,
         mut locked: LockedQp<'_>,
         context: &Context<'_>,
         batch: Option<&mut AckBatch>,
-    ) -> Option<u32> {
+    ) -> Option<(u32, bool)> {
         let now = context.now;
         let qp = locked.guard.as_mut()?;
         let path = qp.path.map(|(index, _)| index).filter(|index| *index == context.path_index);
@@ -443,26 +470,28 @@ impl Device {
         }
         let hint = qp.scheduling_hint(now);
         self.settle_timer(locked.index, qp, hint.deadline);
-        path?;
-        if context.path.has_blocked.load(Ordering::Acquire) || hint.has_data_to_send {
-            self.urgent.store(true, Ordering::Release);
-        }
+        let path = path?;
         if hint.wants_to_send {
             context.path.ready.push_alone(locked.index, &locked.slot.link);
         }
-        path
+        Some((path, hint.has_data_to_send))
     }
 
-    /// Leaves a batch of acknowledgements with its path, and lists that.
-    fn flush_ack_batch(&self, path: u32, batch: &mut AckBatch) {
+    /// Lists a path after packets for its queue pairs, and leaves the batch of their
+    /// acknowledgements with it. Its window is settled: queue pairs that wait for it make the path
+    /// urgent.
+    fn list_received(&self, path_index: u32, batch: &mut AckBatch, mut is_urgent: bool) {
+        let path = self.path_at(path_index);
         if !batch.is_empty() {
-            let (waiting, dropped) = self.path_at(path).acks.add(batch.drain());
-            if waiting >= acks::URGENT {
-                self.urgent.store(true, Ordering::Release);
-            }
+            let (waiting, dropped) = path.acks.add(batch.drain());
+            is_urgent |= waiting >= acks::URGENT;
             self.counters.add_many(Counter::SendErr, dropped as u64);
         }
-        self.mark_ready(path);
+        self.dirty.push(path_index, &path.link);
+        // After the path is listed: a thread that sends clears `urgent` before it takes the list.
+        if is_urgent || path.has_blocked.load(Ordering::Acquire) {
+            self.urgent.store(true, Ordering::Release);
+        }
     }
 }
 

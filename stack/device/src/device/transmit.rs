@@ -14,8 +14,8 @@
 //!                     └─ send, if RunFull <──┘ while there are turns and budget
 //! ```
 //!
-//! [`Device::transmit_within`] bounds the bytes of a call. Turns that the budget leaves over stay
-//! listed, and the caller calls again.
+//! [`Device::transmit_within`] bounds the bytes that a call sends on each path. Turns that the
+//! budget leaves over stay listed, and the caller calls again.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -42,20 +42,21 @@ use urxe_types::time::Time;
 struct TransmitCall<'p> {
     now: Time,
     port: &'p dyn Transmit,
-    /// What may still be sent on the path that is drained.
+    /// Bytes that may still be sent on the path that is drained.
     budget_bytes: u64,
 }
 
 impl Device {
-    /// Sends what can be sent now.
+    /// Sends all packets that can be sent now.
     #[inline]
     pub fn transmit_pending(&self, now: Time, port: &dyn Transmit) {
         self.transmit_within(now, port, u64::MAX);
     }
 
-    /// Sends what can be sent now, on each path until `budget_bytes` were sent, at least 1. A turn
-    /// that was begun is completed: it adds at most a run. Returns whether something is left over,
-    /// which stays listed for the next call.
+    /// Sends the packets that can be sent now, on each path until `budget_bytes`, not 0, were sent.
+    /// A turn that was begun is completed: it adds at most a run. Acknowledgements and congestion
+    /// notifications that left their queue pairs are sent as well, and are not charged. Returns
+    /// whether the caller is to call again: paths are still listed, or were listed meanwhile.
     pub fn transmit_within(&self, now: Time, port: &dyn Transmit, budget_bytes: u64) -> bool {
         if self.dirty.is_empty() {
             return false;
@@ -65,24 +66,29 @@ impl Device {
             Some(path) => &path.link,
             None => unreachable!("only paths that exist are listed"),
         };
-        let (mut call, mut is_spent) = (TransmitCall { now, port, budget_bytes }, false);
-        // Draining one path may list another: a queue pair that moved is requeued.
-        while !self.dirty.is_empty() && !is_spent {
+        let mut call = TransmitCall { now, port, budget_bytes };
+        loop {
             self.dirty.take_all(link_of, |index| {
                 if let Some(path) = self.paths.at(index) {
                     path.link.unlist();
                     call.budget_bytes = budget_bytes;
                     path.flush(|sender| self.drain(index, path, sender, &mut call));
-                    is_spent |= call.budget_bytes == 0;
                 }
             });
+            // Draining one path may list another: a queue pair that moved is requeued.
+            if self.dirty.is_empty() {
+                return false;
+            }
+            // Other threads may list a path again and again: a call with a budget makes one pass.
+            if budget_bytes != u64::MAX {
+                return true;
+            }
         }
-        is_spent && self.has_pending()
     }
 
-    /// Sends what a queue pair has ready, its acknowledgement included. Unlike
-    /// [`transmit_pending`](Self::transmit_pending) it waits for a thread that is about to send it:
-    /// when this returns it has left, unless a window or the port is full.
+    /// Sends the packets that a queue pair has ready, its acknowledgement included. Unlike
+    /// [`transmit_pending`](Self::transmit_pending) it waits for a thread that is about to send
+    /// them: when this returns they have left, unless a window or the port is full.
     pub fn transmit_of(&self, handle: QpHandle, now: Time, port: &dyn Transmit) {
         let listed = self.with_slot(handle, |slot, qp| {
             self.list(handle.index, slot, qp);
@@ -95,9 +101,9 @@ impl Device {
         }
     }
 
-    /// Sends what can be sent now, unless it is nothing but acknowledgements: those may wait for a
-    /// reply that takes them along. The caller sees to it that
-    /// [`transmit_pending`](Self::transmit_pending) follows within a millisecond.
+    /// Sends the packets that can be sent now, unless all are acknowledgements: acknowledgements
+    /// may wait for a reply to be sent with. The caller calls
+    /// [`transmit_pending`](Self::transmit_pending) within a millisecond.
     pub fn transmit_urgent(&self, now: Time, port: &dyn Transmit) {
         if self.urgent.swap(false, Ordering::AcqRel) {
             self.transmit_pending(now, port);
@@ -144,14 +150,15 @@ impl Device {
         let (now, port) = (call.now, call.port);
         let Sender { route, run, queues, acks, cnps } = sender;
         let Some(route) = *route else {
+            // ACKs and CNPs that were left here meanwhile stay: `Path::open` drops them.
             self.requeue_moved(path_index, path, &mut queues.ready, now);
             return;
         };
         let run = run.get_or_insert_with(RunBuffer::new);
         run.set_max_segments(self.max_run_segments.min(port.max_run_segments()));
-        let check_receiver =
+        let update_pace =
             || path.pace.look(now, || port.is_crowded(route.key.peer, route.key.peer_slot));
-        check_receiver();
+        update_pace();
         self.take_late(path, queues.admission(Credit::Send));
         let mut scheduler = Scheduler::begin(queues, call.budget_bytes);
         let mut context = self.context(now, Some((path_index, route.key.peer)));
@@ -171,7 +178,7 @@ impl Device {
                 context.pins.clear();
                 context.settle();
                 self.send(run, &route, port);
-                check_receiver();
+                update_pace();
             }
         }
         context.pins.clear();
@@ -217,7 +224,8 @@ impl Device {
         }
     }
 
-    /// Lists what a round left over when its budget was used up.
+    /// Lists the queue pairs that still wait for a turn after the budget was used up. Queue pairs
+    /// that were set aside go behind all others of the path.
     #[cold]
     fn list_rest(&self, path_index: u32, path: &Path, queues: &mut TurnQueues) {
         if queues.is_empty() && path.ready.is_empty() {
@@ -233,12 +241,12 @@ impl Device {
         self.urgent.store(true, Ordering::Release);
     }
 
-    /// Lists the queue pairs of a path without users where they belong now. Such a path may still
-    /// list queue pairs that left it, or an index that another queue pair has now. As long as they
-    /// stand here no other path can list them.
+    /// Lists the queue pairs of a path without users on their present paths. Such a path may still
+    /// list queue pairs that left it, or an index that another queue pair has now. As long as this
+    /// path lists them, no other path can.
     #[cold]
     fn requeue_moved(&self, path_index: u32, path: &Path, queue: &mut VecDeque<u32>, now: Time) {
-        // Those that came late have been listed where they are now.
+        // Late queue pairs that left this path were listed on their present paths.
         self.take_late(path, &mut Line::default());
         self.take_ready(path, queue);
         for index in queue.drain(..) {
@@ -246,9 +254,15 @@ impl Device {
             slot.link.unlist_before_lock();
             let mut guard = lock(&slot.qp);
             let Some(qp) = guard.as_mut() else { continue };
-            let stands_here = qp.path.is_some_and(|(of, _)| of == path_index);
-            if stands_here && !qp.on_path_closed(&self.context(now, None)) {
-                continue;
+            if qp.path.is_some_and(|(of, _)| of == path_index) {
+                let moved = qp.on_path_closed(&self.context(now, None));
+                if !moved {
+                    continue;
+                }
+                debug_assert!(
+                    qp.path.is_some_and(|(of, _)| of != path_index),
+                    "the closed path would be listed again and again"
+                );
             }
             self.list(index, slot, qp);
         }
@@ -262,7 +276,10 @@ impl Device {
         }
     }
 
-    /// Moves the path's list of queue pairs that come late to the end of `line`, oldest first.
+    /// Moves the path's list of late queue pairs to the end of `line`, oldest first. A queue pair
+    /// is late if all its unsent requests were posted just now, others wait for the window
+    /// (`Path::has_line`), and there is no room (`Qp::comes_late`). It joins the line of
+    /// [`Credit::Send`] without a turn: only requests charged to the window can be late.
     #[inline]
     fn take_late(&self, path: &Path, line: &mut Line) {
         if !path.late.is_empty() {
@@ -280,7 +297,7 @@ impl Device {
         }
     }
 
-    /// Lets a queue pair append packets to `run`, and lists it again where it wants to go on.
+    /// Lets a queue pair append packets to `run`, and lists it again if it has more to send.
     #[inline(always)] // called in one place, once a queue pair's turn
     fn fill<'d>(
         &'d self,
@@ -296,17 +313,17 @@ impl Device {
         }
         let (now, path_index) = (context.now, context.path_index);
         context.turn = turn.rules;
-        // No pins while waiting for a queue pair: the thread that has it may wait for them.
         let mut guard = match try_lock(&slot.qp) {
             Some(guard) => guard,
             None => {
-                context.pins.clear();
+                context.release_locks();
                 lock(&slot.qp)
             }
         };
         let Some(qp) = guard.as_mut() else { return TransmitStatus::Idle };
         if qp.path.is_none_or(|(of, _)| of != path_index) {
-            // It was connected elsewhere, or its index is another queue pair's now.
+            // It was connected elsewhere, or its index is another queue pair's now. `is_blocked`
+            // stays as it is: it tells of an admission queue of the path that it is on now.
             self.list(index, slot, qp);
             return TransmitStatus::Idle;
         }
@@ -320,18 +337,19 @@ impl Device {
         }
         self.settle_timer(index, qp, qp.deadline());
         if qp.path.is_none_or(|(of, _)| of != path_index) && qp.wants_to_send(now) {
-            // Its next message goes elsewhere.
+            // Its next message, a datagram, takes another path. It is in no admission queue:
+            // datagrams take no credit.
             self.list(index, slot, qp);
             return TransmitStatus::Idle;
         }
         match status {
-            // Listed anew, never put back into the queue by hand: an index that stands there
-            // unlisted could be listed meanwhile, and unlisting it when it is popped would leave a
-            // list that may close to a ring.
+            // Listed anew, never pushed to `ready` directly. Another thread could list such an
+            // index meanwhile. Its turn would then unlist it while it is on the list, and a second
+            // push would make the list circular.
             TransmitStatus::RunFull => {
                 context.path.ready.push_alone(index, &slot.link);
             }
-            // It waits in an admission queue as it is.
+            // It is in an admission queue already.
             TransmitStatus::Blocked(_) if qp.is_blocked => return TransmitStatus::Idle,
             TransmitStatus::Blocked(_) => qp.is_blocked = true,
             TransmitStatus::Idle | TransmitStatus::WouldEndRun => {}

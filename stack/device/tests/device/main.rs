@@ -27,6 +27,7 @@ use urxe_wire::{Gid, Qpn, ROCE_PORT};
 mod acks;
 mod bursts;
 mod completions;
+mod datagrams;
 mod destination;
 mod domains;
 mod holes;

@@ -1,6 +1,7 @@
 //! Whose turn it is when many wait for room in a budget of their path.
 
 use urxe_test_support::packet::{ack, nak, write_only};
+use urxe_types::port::{Run, SendOutcome, Transmit};
 use urxe_wire::{NakCode, Rkey};
 
 use super::bursts::{Sender, number};
@@ -211,4 +212,25 @@ fn a_budget_ends_a_call_between_turns_and_the_next_call_goes_on() {
     let mut packets = vec![0; 60];
     order.iter().for_each(|nr| packets[*nr as usize] += 1);
     assert_eq!(packets, [2; 60]);
+}
+
+/// A port during whose sends another message is posted, as by a thread that never stops.
+struct PostingPort<'s>(&'s Sender);
+
+impl Transmit for PostingPort<'_> {
+    fn transmit(&self, run: &Run<'_>) -> SendOutcome {
+        self.0.post(0, SendOp::Send, 1);
+        self.0.wire.transmit(run)
+    }
+}
+
+#[test]
+fn a_call_with_a_budget_ends_though_its_path_is_listed_again_and_again() {
+    let sender = Sender::new(1);
+    sender.post(0, SendOp::Send, 1);
+    for _ in 0..3 {
+        let (now, port) = (sender.end.clock.now(), PostingPort(&sender));
+        assert!(sender.end.device.transmit_within(now, &port, 1 << 20));
+        assert_eq!(sender.wire.take().len(), 1);
+    }
 }

@@ -1,0 +1,43 @@
+//! Datagrams whose packets no queue pair gets.
+
+use std::net::Ipv6Addr;
+
+use urxe_test_support::packet::{send_only, write_only};
+
+use super::bursts::Sender;
+use super::*;
+
+#[test]
+fn the_positions_of_unmatched_packets_are_those_of_the_last_call() {
+    let end = Host::new(A, 1);
+    let mut scratch = ReceiveScratch::collecting_unmatched();
+    let mut receive = |run: &Carried| {
+        end.device.receive(Time::ZERO, &run.datagrams(), &mut scratch);
+        scratch.unmatched.as_ref().unwrap().segments().to_vec()
+    };
+    let management = Packet::merge(B.into(), A.into(), [(Qpn::masked(1), send_only(0, &[]))]);
+    assert_eq!(receive(&management), [0]);
+    assert_eq!(receive(&Carried { bytes: Vec::new(), ..management.clone() }), [], "an empty one");
+    assert_eq!(receive(&management), [0]);
+    let mixed = Carried { from: Ipv6Addr::LOCALHOST.into(), ..management };
+    assert_eq!(receive(&mixed), [], "from an address of another IP version");
+    assert_eq!(end.device.counters().value(Counter::DropMalformed), 1);
+}
+
+#[test]
+fn the_mark_of_a_packet_that_is_dropped_is_not_told_to_the_peer() {
+    let sender = Sender::new(1);
+    let Remote { addr, rkey } = sender.end.remote(0);
+    let receive = |from: Ipv4Addr, pkey| {
+        let write = Packet { pkey, ..write_only(qp::FIRST_PSN.value(), addr, rkey, &[1; 4]) };
+        let run = Packet::merge(from.into(), A.into(), [(sender.qps[0].qpn(), write)]);
+        let marked = Carried { traffic_class: 3, ..run };
+        sender.wire.deliver(&sender.end.device, sender.end.clock.now(), &marked);
+        sender.take().len()
+    };
+    assert_eq!(receive(Ipv4Addr::new(10, 9, 9, 9), 0xffff), 0, "a forged source");
+    assert_eq!(receive(B, 0x8001), 0, "another partition");
+    assert_eq!(sender.end.device.counters().value(Counter::EcnMarked), 0);
+    assert_eq!(receive(B, 0xffff), 2, "the acknowledgement and the notification");
+    assert_eq!(sender.end.device.counters().value(Counter::EcnMarked), 1);
+}
