@@ -4,7 +4,8 @@ use enum_dispatch::enum_dispatch;
 use urxe_wire::{IcrcSeed, PacketView};
 
 use super::attr::{QpCap, QpType};
-use super::context::{Context, QpCore};
+use super::context::Context;
+use super::qp_core::QpCore;
 use super::queue::SendQueue;
 use super::recv_queue::RecvQueue;
 use super::service::{

@@ -6,7 +6,7 @@
 //! * who carries a locked queue waits for no queue pair
 //!   ([`Device::receive`](crate::device::Device::receive)), as for pins;
 //! * all else that completes something, or may, lets go of it first
-//!   ([`QpCore`](super::context::QpCore), [`Qp::enter_error`](super::Qp));
+//!   ([`QpCore`](super::qp_core::QpCore), [`Qp::enter_error`](super::Qp));
 //! * it is carried over acknowledgements only, which touch nothing that a queue's lock stands
 //!   before.
 //!

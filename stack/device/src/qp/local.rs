@@ -7,7 +7,8 @@
 //! Sources: IBTA vol. 1, 10.6.5.1, 10.8.3; `rxe_req.c` (`rxe_do_local_ops`), whose statuses these
 //! are.
 
-use super::context::{Context, QpCore};
+use super::context::Context;
+use super::qp_core::QpCore;
 use super::wr::SendOp;
 use crate::cq::WcStatus;
 use urxe_memory::Invalidator;

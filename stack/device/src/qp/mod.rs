@@ -17,7 +17,8 @@
 //! | `unreliable` | sending without answers: what unreliable services share |
 //! | `headers` | opcode and headers of each packet of a SEND or WRITE |
 //! | `local` | work requests that send nothing: windows and fast registration |
-//! | `context` | what a call into a queue pair needs from outside |
+//! | `context` | the surroundings of a call into a queue pair |
+//! | `qp_core` | the state and attributes that the two halves share |
 //! | `completions` | completions of sends, told together |
 //! | `gather` | copies between packets and scatter-gather lists |
 
@@ -30,6 +31,7 @@ pub(crate) mod context;
 mod gather;
 mod headers;
 mod local;
+pub(crate) mod qp_core;
 mod queue;
 mod rc;
 mod recv_queue;
@@ -46,7 +48,8 @@ use urxe_wire::{IcrcSeed, PacketView, Qpn};
 
 use self::any_service::AnyService;
 use self::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
-use self::context::{Context, QpCore, XrcTarget};
+use self::context::Context;
+use self::qp_core::{QpCore, XrcTarget};
 use self::recv_queue::RecvQueue;
 use self::service::{SchedulingHint, TransportService};
 use self::transition::Step;
@@ -96,7 +99,9 @@ pub(crate) struct Qp {
     pub timer_then: Time,
     /// The path to the peer, once connected: its index on the device, and the peer's address.
     pub path: Option<(u32, IpAddr)>,
-    /// It waits in a line of its path, or is on the way to its end.
+    /// It waits in an admission queue of its path, or is on the path's list of late queue pairs.
+    /// [`move_to_path`](Self::move_to_path) clears it. The other changes of `path` are those of
+    /// datagrams, which take no credit and never set it.
     pub is_blocked: bool,
     established: bool,
     drained: bool,

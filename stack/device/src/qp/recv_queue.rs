@@ -4,7 +4,8 @@
 //! pair holds it until the message completes (IBTA vol. 1, 10.2.9). So [`RecvQueue::front`] of a
 //! shared queue takes, and says the same until [`RecvQueue::pop`].
 
-use super::context::{Context, QpCore};
+use super::context::Context;
+use super::qp_core::QpCore;
 use super::wr::{PostError, RecvRequest, Sge};
 use crate::cq::{Completion, WcOpcode, WcStatus};
 use crate::srq::ring::{RecvRing, RecvWqe};

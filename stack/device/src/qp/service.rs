@@ -18,7 +18,8 @@ use enum_dispatch::enum_dispatch;
 use urxe_wire::{IcrcSeed, PacketView};
 
 use super::attr::{QpAttrMask, QpType};
-use super::context::{Context, QpCore};
+use super::context::Context;
+use super::qp_core::QpCore;
 use super::wr::{PostError, RecvRequest, SendRequest};
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;

@@ -17,8 +17,9 @@ use std::net::IpAddr;
 use urxe_wire::{Bth, IcrcSeed, Opcode, Psn, Qpn};
 
 use super::attr::QpState;
-use super::context::{Context, QpCore};
+use super::context::Context;
 use super::gather::LocalFault;
+use super::qp_core::QpCore;
 use super::queue::{SendQueue, SendWqe};
 use super::service::SendHalf;
 use super::wr::{PostError, SendFlags, SendRequest};

@@ -16,7 +16,8 @@
 use urxe_wire::{Psn, RnrTimer};
 
 use super::gap::Gap;
-use crate::qp::context::{Context, QpCore};
+use crate::qp::context::Context;
+use crate::qp::qp_core::QpCore;
 use urxe_types::time::Time;
 
 /// `rnr_retry` of this value means for ever.

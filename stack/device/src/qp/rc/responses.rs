@@ -18,7 +18,8 @@ use super::responder::Fault;
 use crate::path::acks::Ack;
 use crate::path::run::RunBuffer;
 use crate::path::scheduler::TransmitStatus;
-use crate::qp::context::{Context, QpCore};
+use crate::qp::context::Context;
+use crate::qp::qp_core::QpCore;
 use urxe_memory::{Access, Accessor, PdId};
 
 /// Pending answers beyond one for each kept operation: acknowledgements between them and a NAK.

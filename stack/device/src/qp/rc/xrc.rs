@@ -15,7 +15,8 @@ use urxe_wire::{PacketView, Qpn, XrcEth};
 
 use super::responder::{Fault, Responder};
 use crate::cq::SrqId;
-use crate::qp::context::{Context, QpCore};
+use crate::qp::context::Context;
+use crate::qp::qp_core::QpCore;
 use crate::qp::queue::SendWqe;
 use crate::qp::wr::Destination;
 use urxe_types::counters::Counter;

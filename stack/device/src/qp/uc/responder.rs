@@ -22,8 +22,9 @@
 use urxe_wire::{Kind, PacketView, Psn, Rkey};
 
 use crate::cq::{Completion, QpEventType, WcOpcode, WcStatus};
-use crate::qp::context::{Context, QpCore};
+use crate::qp::context::Context;
 use crate::qp::gather::{LocalFault, check, scatter};
+use crate::qp::qp_core::QpCore;
 use crate::qp::recv_queue::RecvQueue;
 use crate::qp::service::ReceiveHalf;
 use crate::qp::wr::{PostError, RecvRequest};

@@ -18,7 +18,7 @@ use urxe_wire::QKey;
 
 pub(super) use self::responder::Responder;
 use super::attr::QpType;
-use super::context::QpCore;
+use super::qp_core::QpCore;
 
 /// The queue pair's own Q_Key.
 fn own_qkey(qp: &QpCore) -> QKey {
