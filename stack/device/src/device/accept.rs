@@ -1,11 +1,11 @@
-//! Which bytes become a packet: shape and ICRC.
+//! Decides which bytes become a packet, by shape and ICRC.
 //!
 //! ```text
 //!   comes in                     is decided                       goes out
 //!   ---------------------------  -------------------------------  -------------------------
 //!   a segment of a datagram      whether it parses                a PacketView, or a counter
-//!   its ICRC and its position    which IPv4 identification, if    the identification, or a
-//!                                any, explains the ICRC           counter
+//!   its ICRC and its position    the IPv4 identification, if      the identification, or a
+//!                                any, that yields this ICRC       counter
 //! ```
 //!
 //! A UDP socket does not show the IPv4 identification, which the ICRC covers. This stack's senders
@@ -28,19 +28,19 @@ pub enum IcrcPolicy {
     /// Only the identifications that this stack's own senders use pass. The kernel's `rdma_rxe`
     /// uses others.
     Strict,
-    /// A packet passes if any identification explains its ICRC; a damaged one does with a chance of
-    /// 2^-16.
+    /// A packet passes if some identification yields its ICRC. A damaged packet passes with a
+    /// chance of 2^-16.
     #[default]
     Solve,
     /// The ICRC is not looked at.
     Off,
 }
 
-/// What checking ICRCs keeps from one datagram to the next.
+/// The state that checking ICRCs keeps from one datagram to the next.
 #[derive(Debug, Default)]
 pub(super) struct IcrcCheck {
     solver: IcrcSolver,
-    /// The flow of the datagrams before, and what the ICRCs of its packets begin with.
+    /// The flow of the datagrams before, and the seed of its packets' ICRCs.
     seed: Option<(FlowKey, IcrcSeed)>,
     /// Packets whose ICRC is right for their position, not counted yet: the counter is shared among
     /// threads.
@@ -51,8 +51,8 @@ pub(super) struct IcrcCheck {
 type FlowKey = (IpAddr, u16, IpAddr);
 
 impl IcrcCheck {
-    /// What the ICRCs of `datagrams` begin with; most often they are of the same flow as those
-    /// before. `None` if the IP versions differ.
+    /// Returns the seed of the ICRCs of `datagrams`, which are most often of the same flow as the
+    /// datagrams before. `None` if the IP versions differ.
     pub fn seed(&mut self, datagrams: &Datagrams<'_>) -> Option<IcrcSeed> {
         let flow = (datagrams.from, datagrams.from_port, datagrams.to);
         if let Some((of, seed)) = self.seed
@@ -88,28 +88,27 @@ impl Device {
             return Some((packet, 0));
         }
         let verdict = seed.verify(&mut check.solver, bytes, segment as u16);
-        match (verdict, self.icrc_policy) {
-            (IcrcVerdict::Exact { .. }, _) => check.exact += 1,
+        let identification = match (verdict, self.icrc_policy) {
+            (IcrcVerdict::Exact { identification }, _) => {
+                check.exact += 1;
+                identification
+            }
             // A packet of a run, whose neighbours were lost, came late or were not merged to it.
             (IcrcVerdict::Solved { identification }, IcrcPolicy::Strict)
                 if identification < MAX_SEGMENTS =>
             {
                 self.counters.add(Counter::IcrcSolved);
+                identification
             }
-            (IcrcVerdict::Solved { .. }, IcrcPolicy::Solve) => {
-                self.counters.add(Counter::IcrcSolved)
+            (IcrcVerdict::Solved { identification }, IcrcPolicy::Solve) => {
+                self.counters.add(Counter::IcrcSolved);
+                identification
             }
             _ => {
                 tracing::debug!(qp = %packet.dest_qp(), psn = %packet.psn(), "dropped: wrong ICRC");
                 self.counters.add(Counter::DropIcrc);
                 return None;
             }
-        }
-        let identification = match verdict {
-            IcrcVerdict::Exact { identification } | IcrcVerdict::Solved { identification } => {
-                identification
-            }
-            IcrcVerdict::Bad => 0,
         };
         Some((packet, identification))
     }

@@ -8,12 +8,15 @@
 //!   step    comes in                      is decided                       goes out
 //!   ------  ----------------------------  -------------------------------  ----------------
 //!   begin   bytes that may be sent        how many waiting are tried
+//!   ready_to_refill                       whether `ready` is empty         `ready`, to be filled
 //!   next    which credit has room         the next queue pair, its rules   a Turn, or none
 //!   record  TransmitStatus, bytes added   where the queue pair waits now
 //!   end                                   whether others went before       bytes left over
 //! ```
 //!
-//! A round is one call of `drain`. A queue pair stands in one of three places:
+//! A round is one call of `drain`. A queue pair waits in `ready`, in an admission queue, or set
+//! aside. One in an admission queue may be in `ready` as well
+//! ([`Qp::is_blocked`](crate::qp::Qp)), as when a packet for it arrived:
 //!
 //! ```text
 //!   listed on the path --> ready ------+        +-- Idle --> none, until an event lists it
@@ -27,7 +30,8 @@
 //!
 //! 1. At the beginning of a run, the queue pairs that were set aside: their packet is the first.
 //! 2. The queue pairs that are ready.
-//! 3. Those that wait in an admission queue whose credit has room, each once a round.
+//! 3. Those that wait in an admission queue whose credit has room, each once a round; one that
+//!    yielded, once more.
 //! 4. The queue pairs that were set aside, which may now end the run.
 //!
 //! The packets of a run are of one length, and behind a shorter one none can follow. The first
@@ -40,10 +44,13 @@ use std::collections::VecDeque;
 use super::line::Line;
 use super::window::Credit;
 
-/// Of so many queue pairs set aside, the first ends the run: each of them was locked in vain.
+/// With this many set aside, the oldest may end the run even if others are ready: each of them was
+/// locked in vain.
 const MAX_SET_ASIDE: usize = 16;
 
-/// How a queue pair's turn ended.
+/// How a queue pair's turn ended. A queue pair that may end the run never returns
+/// [`WouldEndRun`](Self::WouldEndRun), and none returns [`RunFull`](Self::RunFull) for an empty
+/// run: the round would not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransmitStatus {
     /// It has nothing more to send now; an event will list it again.
@@ -57,19 +64,20 @@ pub(crate) enum TransmitStatus {
     Blocked(Credit),
 }
 
-/// What a queue pair may do in its turn, and what follows it.
+/// The rules of a queue pair's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TurnRules {
     /// A packet shorter than those of the run, behind which none can follow, may join it.
     pub may_end_run: bool,
-    /// Other queue pairs have their turns next.
+    /// Other queue pairs may have their turns next. Errs towards `true` in a turn from an admission
+    /// queue: the queue pair that gets the turn counts as one that waits.
     pub more_pending: bool,
-    /// Credits for which others have waited long: no new message takes any before them.
+    /// Credits for which other queue pairs have waited long: a new message takes none before them.
     pub yields: [bool; Credit::COUNT],
 }
 
 impl TurnRules {
-    /// Those of a queue pair beside which no other sends.
+    /// The rules for a queue pair that sends alone.
     pub const ALONE: Self =
         Self { may_end_run: true, more_pending: false, yields: [false; Credit::COUNT] };
 }
@@ -134,15 +142,15 @@ pub(crate) struct Scheduler<'q> {
     queues: &'q mut TurnQueues,
     /// Bytes that may still be sent.
     budget_bytes: u64,
-    /// Of those set aside, so many are asked first: the run is a new one.
+    /// The number of queue pairs set aside that get their turns first, because the run is new.
     resumed: usize,
-    /// Of those that wait for each credit, so many are still to be tried.
+    /// The number of queue pairs in each admission queue that this round still tries.
     retries: [usize; Credit::COUNT],
-    /// Some wait for a credit now, or did earlier in the round.
+    /// Queue pairs wait for a credit now, or did earlier in the round.
     have_waited: bool,
-    /// Some that waited for this credit sent.
+    /// Queue pairs of this credit's admission queue sent in this round.
     waiting_sent: [bool; Credit::COUNT],
-    /// Some that did not wait sent.
+    /// Queue pairs that were ready sent in this round.
     ready_sent: bool,
 }
 
@@ -150,7 +158,7 @@ impl<'q> Scheduler<'q> {
     /// Begins a round that ends when `budget_bytes` were added to runs, or nothing more can be.
     #[inline(always)] // as are the steps below: each is called in one place
     pub fn begin(queues: &'q mut TurnQueues, budget_bytes: u64) -> Self {
-        // Those that wait get one more try, after those that were listed since.
+        // Each waiting queue pair gets one more try, after the queue pairs that were listed since.
         let retries = queues.admission.each_ref().map(Line::len);
         Self {
             queues,
@@ -207,6 +215,10 @@ impl<'q> Scheduler<'q> {
     /// [`RunFull`](TransmitStatus::RunFull) the caller sends the run and begins another.
     #[inline(always)]
     pub fn record(&mut self, turn: &Turn, status: TransmitStatus, bytes: u64) {
+        debug_assert!(
+            status != TransmitStatus::WouldEndRun || !turn.rules.may_end_run,
+            "a queue pair that may end the run would be asked again and again"
+        );
         let TurnQueues { admission, set_aside, .. } = &mut *self.queues;
         self.budget_bytes = self.budget_bytes.saturating_sub(bytes);
         match status {
@@ -223,8 +235,8 @@ impl<'q> Scheduler<'q> {
             TransmitStatus::Blocked(credit) => {
                 admission[credit as usize].join(turn.index);
                 self.have_waited = true;
-                // It yielded to those before it. They may have nothing to send any more: then
-                // nothing else would cause it to be asked again.
+                // It yielded to the queue pairs before it. They may have nothing to send any more:
+                // then no event would cause another turn for it.
                 self.retries[credit as usize] += usize::from(turn.rules.yields[credit as usize]);
             }
         }
@@ -247,7 +259,7 @@ impl<'q> Scheduler<'q> {
 }
 
 /// The credit of which a waiting queue pair is to be tried once more, if there is any room.
-#[inline(never)] // out of the way of those beside which none waits
+#[inline(never)] // out of the way of rounds in which no queue pair waits
 fn next_retried(
     retries: &[usize; Credit::COUNT],
     has_room: impl Fn(Credit) -> bool,
