@@ -3,6 +3,7 @@
 pub mod crates;
 pub mod lines;
 pub mod modules;
+pub mod small;
 
 use std::path::PathBuf;
 use std::process::Command;

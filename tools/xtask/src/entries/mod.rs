@@ -51,7 +51,7 @@ pub const GROUPS: &[(&str, &[Entry])] = &[
                 "structure",
                 "[CHECK]",
                 "5 s",
-                "which crate and module uses which, lengths of files and lines",
+                "which crate and module uses which, sizes of files and lines",
                 structure::structure,
             ),
             task("clippy", "", "1 min", "lints; a warning is an error", lint::clippy),

@@ -3,18 +3,22 @@
 use anyhow::{Result, bail};
 
 use crate::run::Runner;
-use crate::structure::{crates, lines, modules};
+use crate::structure::{crates, lines, modules, small};
 
 /// A check's name, and the function that returns a line for each fault.
 type Check = (&'static str, fn() -> Result<Vec<String>>);
 
-const CHECKS: [Check; 3] =
-    [("crates", crates::check), ("modules", modules::check), ("lines", lines::check)];
+const CHECKS: [Check; 4] = [
+    ("crates", crates::check),
+    ("modules", modules::check),
+    ("lines", lines::check),
+    ("small", small::check),
+];
 
 /// Runs all checks, or the named one; each counts as a test.
 pub fn structure(arguments: &[String], runner: &mut Runner) -> Result<()> {
     if arguments.iter().any(|name| CHECKS.iter().all(|(check, _)| check != name)) {
-        bail!("expected crates, modules, lines, or nothing");
+        bail!("expected {}, or nothing", CHECKS.map(|(name, _)| name).join(", "));
     }
     for (name, check) in CHECKS {
         if !arguments.is_empty() && arguments.iter().all(|argument| argument != name) {
