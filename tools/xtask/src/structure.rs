@@ -3,6 +3,7 @@
 pub mod crates;
 pub mod lines;
 pub mod modules;
+pub mod prose;
 pub mod small;
 
 use std::path::PathBuf;

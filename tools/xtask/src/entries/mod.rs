@@ -51,7 +51,7 @@ pub const GROUPS: &[(&str, &[Entry])] = &[
                 "structure",
                 "[CHECK]",
                 "5 s",
-                "which crate and module uses which, sizes of files and lines",
+                "dependencies, sizes of files and lines, and the language",
                 structure::structure,
             ),
             task("clippy", "", "1 min", "lints; a warning is an error", lint::clippy),

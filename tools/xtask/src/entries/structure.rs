@@ -3,16 +3,17 @@
 use anyhow::{Result, bail};
 
 use crate::run::Runner;
-use crate::structure::{crates, lines, modules, small};
+use crate::structure::{crates, lines, modules, prose, small};
 
 /// A check's name, and the function that returns a line for each fault.
 type Check = (&'static str, fn() -> Result<Vec<String>>);
 
-const CHECKS: [Check; 4] = [
+const CHECKS: [Check; 5] = [
     ("crates", crates::check),
     ("modules", modules::check),
     ("lines", lines::check),
     ("small", small::check),
+    ("prose", prose::check),
 ];
 
 /// Runs all checks, or the named one; each counts as a test.
