@@ -154,7 +154,7 @@ impl Device {
             self.requeue_moved(path_index, path, &mut queues.ready, now);
             return;
         };
-        let run = run.get_or_insert_with(RunBuffer::new);
+        let run = run.get_or_insert_with(|| RunBuffer::new(route.icrc));
         run.set_max_segments(self.max_run_segments.min(port.max_run_segments()));
         let update_pace =
             || path.pace.look(now, || port.is_crowded(route.key.peer, route.key.peer_slot));
@@ -172,7 +172,7 @@ impl Device {
             });
             let Some(turn) = turn else { break };
             let before = run.len();
-            let status = self.fill(&turn, run, &route, &mut context);
+            let status = self.fill(&turn, run, &mut context);
             scheduler.record(&turn, status, (run.len() - before) as u64);
             if status == TransmitStatus::RunFull {
                 context.pins.clear();
@@ -213,13 +213,13 @@ impl Device {
             if !run.takes(Ack::LEN) {
                 self.send(run, route, port);
             }
-            run.append_ack(&route.icrc, ack);
+            run.append_ack(ack);
         }
         for cnp in cnps.drain(..) {
             if !run.takes(Cnp::LEN) {
                 self.send(run, route, port);
             }
-            cnp.append_to(run, &route.icrc);
+            cnp.append_to(run);
             self.counters.add(Counter::CnpSent);
         }
     }
@@ -303,7 +303,6 @@ impl Device {
         &'d self,
         turn: &Turn,
         run: &mut RunBuffer,
-        route: &Route,
         context: &mut Context<'d>,
     ) -> TransmitStatus {
         let index = turn.index;
@@ -330,7 +329,7 @@ impl Device {
         if matches!(turn.source, TurnSource::Admission(_)) {
             qp.is_blocked = false;
         }
-        let status = qp.transmit(context, run, &route.icrc);
+        let status = qp.transmit(context, run);
         if qp.core.state == QpState::Err {
             // If it failed just now, it opened the window for those that it had stopped.
             self.mark_path_ready(qp.path);

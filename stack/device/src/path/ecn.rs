@@ -15,7 +15,7 @@
 //! sixteen zero bytes).
 
 use urxe_wire::packet::ICRC_LEN;
-use urxe_wire::{Bth, Ext, IcrcSeed, Opcode, PKey, Psn, Qpn};
+use urxe_wire::{Bth, Ext, Opcode, PKey, Psn, Qpn};
 
 use super::run::RunBuffer;
 use super::waiting::WaitingList;
@@ -39,11 +39,11 @@ impl Cnp {
     pub const LEN: usize = Bth::LEN + RESERVED_LEN + ICRC_LEN;
 
     /// Appends its packet to a run that [takes](RunBuffer::takes) it.
-    pub fn append_to(self, run: &mut RunBuffer, icrc: &IcrcSeed) {
+    pub fn append_to(self, run: &mut RunBuffer) {
         let bth =
             Bth { pkey: self.pkey, becn: true, ..Bth::new(Opcode::Cnp, self.to, Psn::masked(0)) };
         let appended: Result<(), std::convert::Infallible> =
-            run.append(icrc, bth, Ext::None, RESERVED_LEN, |reserved| {
+            run.append(bth, Ext::None, RESERVED_LEN, |reserved| {
                 reserved.fill(0);
                 Ok(())
             });

@@ -119,6 +119,7 @@ impl Path {
     pub fn open(&self, route: Route) {
         let mut sender = lock(&self.sender);
         sender.route = Some(route);
+        sender.run = None;
         self.acks.clear();
         self.cnps.clear();
         self.window.reset();

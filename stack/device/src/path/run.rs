@@ -24,18 +24,21 @@ pub(crate) struct RunBuffer {
     segment_size: usize,
     count: usize,
     max_segments: usize,
+    /// Of the path's packets.
+    icrc: IcrcSeed,
     /// The last packet was shorter: nothing can follow.
     closed: bool,
 }
 
 impl RunBuffer {
-    pub fn new() -> Self {
+    pub fn new(icrc: IcrcSeed) -> Self {
         Self {
             bytes: vec![0; MAX_RUN_BYTES].into(),
             len: 0,
             segment_size: 0,
             count: 0,
             max_segments: 1,
+            icrc,
             closed: false,
         }
     }
@@ -93,19 +96,17 @@ impl RunBuffer {
     /// its error comes back.
     pub fn append<E>(
         &mut self,
-        icrc: &IcrcSeed,
         bth: Bth,
         ext: Ext,
         payload_len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.append_packet(icrc, PacketRepr::new(bth, ext), payload_len, fill)
+        self.append_packet(PacketRepr::new(bth, ext), payload_len, fill)
     }
 
     /// The same, for a packet that may have an XRCETH.
     pub fn append_packet<E>(
         &mut self,
-        icrc: &IcrcSeed,
         mut packet_repr: PacketRepr,
         payload_len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
@@ -126,7 +127,7 @@ impl RunBuffer {
         fill(&mut packet[headers_len..payload_end])?;
         let padded = emit_pad(packet, payload_end);
         debug_assert_eq!(padded, Some(len - ICRC_LEN));
-        let appended = icrc.append(self.count as u16, packet, len - ICRC_LEN);
+        let appended = self.icrc.append(self.count as u16, packet, len - ICRC_LEN);
         debug_assert_eq!(appended, Some(len));
         self.count_in(len);
         Ok(())
@@ -135,7 +136,7 @@ impl RunBuffer {
     /// Appends an acknowledgement that left its queue pair, for which the caller has asked
     /// [`takes`](Self::takes). Where each of many queue pairs has one, they are as many packets as
     /// there are messages.
-    pub fn append_ack(&mut self, icrc: &IcrcSeed, ack: Ack) {
+    pub fn append_ack(&mut self, ack: Ack) {
         assert!(self.takes(Ack::LEN), "an acknowledgement does not fit the run");
         let (bth, aeth) = ack.headers();
         let packet = &mut self.bytes[self.len..self.len + Ack::LEN];
@@ -143,7 +144,7 @@ impl RunBuffer {
             packet.split_first_chunk_mut().expect("an acknowledgement begins with a BTH");
         bth.emit(bth_bytes);
         aeth.emit(rest.first_chunk_mut().expect("and goes on with an AETH"));
-        let appended = icrc.append(self.count as u16, packet, Ack::LEN - ICRC_LEN);
+        let appended = self.icrc.append(self.count as u16, packet, Ack::LEN - ICRC_LEN);
         debug_assert_eq!(appended, Some(Ack::LEN));
         self.count_in(Ack::LEN);
     }

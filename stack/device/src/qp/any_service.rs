@@ -1,7 +1,7 @@
 //! The services by the type of their queue pairs.
 
 use enum_dispatch::enum_dispatch;
-use urxe_wire::{IcrcSeed, PacketView};
+use urxe_wire::PacketView;
 
 use super::attr::{QpCap, QpType};
 use super::context::Context;

@@ -44,7 +44,7 @@ pub use urxe_types::{attr, wr};
 
 use std::net::IpAddr;
 
-use urxe_wire::{IcrcSeed, PacketView, Qpn};
+use urxe_wire::{PacketView, Qpn};
 
 use self::any_service::AnyService;
 use self::attr::{PathMtu, QpAttr, QpAttrMask, QpCap, QpState, QpType};
@@ -402,13 +402,8 @@ impl Qp {
 
     /// Appends packets to `run`.
     #[inline(always)]
-    pub fn transmit(
-        &mut self,
-        cx: &mut Context<'_>,
-        run: &mut RunBuffer,
-        icrc: &IcrcSeed,
-    ) -> TransmitStatus {
-        let sent = self.service.transmit(&mut self.core, cx, run, icrc);
+    pub fn transmit(&mut self, cx: &mut Context<'_>, run: &mut RunBuffer) -> TransmitStatus {
+        let sent = self.service.transmit(&mut self.core, cx, run);
         self.settle(cx);
         self.follow(cx);
         sent

@@ -15,7 +15,7 @@
 use std::net::IpAddr;
 
 use enum_dispatch::enum_dispatch;
-use urxe_wire::{IcrcSeed, PacketView};
+use urxe_wire::PacketView;
 
 use super::attr::{QpAttrMask, QpType};
 use super::context::Context;
@@ -70,7 +70,6 @@ pub(super) trait SendHalf {
         qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
-        icrc: &IcrcSeed,
     ) -> TransmitStatus;
 
     /// If the `posted` newest requests are all that is to be sent, and the first of them is data:
@@ -134,7 +133,6 @@ pub(super) trait ReceiveHalf {
         _qp: &mut QpCore,
         _cx: &mut Context<'_>,
         _run: &mut RunBuffer,
-        _icrc: &IcrcSeed,
     ) -> TransmitStatus {
         TransmitStatus::Idle
     }
@@ -182,7 +180,6 @@ pub(super) trait TransportService {
         qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
-        icrc: &IcrcSeed,
     ) -> TransmitStatus;
 
     /// Queues a send work request, which the state and the type allow.
@@ -242,26 +239,25 @@ impl<S: SendHalf, R: ReceiveHalf> TransportService for Service<S, R> {
         qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
-        icrc: &IcrcSeed,
     ) -> TransmitStatus {
         if !self.receive.has_responses() {
-            return self.send.transmit(qp, cx, run, icrc);
+            return self.send.transmit(qp, cx, run);
         }
         // One acknowledgement rides behind what is sent beside it; where it cannot, it goes before,
         // as it came first.
         let rides_behind = !(run.is_empty() && self.send.ends_short());
         if !self.receive.has_data_to_send() && rides_behind {
-            let requests = self.send.transmit(qp, cx, run, icrc);
+            let requests = self.send.transmit(qp, cx, run);
             if matches!(requests, TransmitStatus::RunFull | TransmitStatus::WouldEndRun) {
                 return requests;
             }
-            match self.receive.transmit(qp, cx, run, icrc) {
+            match self.receive.transmit(qp, cx, run) {
                 TransmitStatus::Idle => requests,
                 stop => stop,
             }
         } else {
-            match self.receive.transmit(qp, cx, run, icrc) {
-                TransmitStatus::Idle => self.send.transmit(qp, cx, run, icrc),
+            match self.receive.transmit(qp, cx, run) {
+                TransmitStatus::Idle => self.send.transmit(qp, cx, run),
                 stop => stop,
             }
         }
@@ -319,7 +315,6 @@ impl SendHalf for NoSends {
         _qp: &mut QpCore,
         _cx: &mut Context<'_>,
         _run: &mut RunBuffer,
-        _icrc: &IcrcSeed,
     ) -> TransmitStatus {
         TransmitStatus::Idle
     }

@@ -14,7 +14,7 @@
 
 use std::net::IpAddr;
 
-use urxe_wire::{Bth, IcrcSeed, Opcode, Psn, Qpn};
+use urxe_wire::{Bth, Opcode, Psn, Qpn};
 
 use super::attr::QpState;
 use super::context::Context;
@@ -129,11 +129,10 @@ impl SendHalf for Requester {
         qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
-        icrc: &IcrcSeed,
     ) -> TransmitStatus {
         match (qp.qp_type.is_datagram(), qp.state) {
-            (true, QpState::Rts) => self.send_datagrams(qp, cx, run, icrc),
-            (false, QpState::Rts | QpState::Sqd) => self.send_messages(qp, cx, run, icrc),
+            (true, QpState::Rts) => self.send_datagrams(qp, cx, run),
+            (false, QpState::Rts | QpState::Sqd) => self.send_messages(qp, cx, run),
             _ => TransmitStatus::Idle,
         }
     }

@@ -9,7 +9,7 @@ fn seed() -> IcrcSeed {
 }
 
 fn buffer(max_segments: usize) -> RunBuffer {
-    let mut run = RunBuffer::new();
+    let mut run = RunBuffer::new(seed());
     run.set_max_segments(max_segments);
     run
 }
@@ -20,7 +20,7 @@ fn send(run: &mut RunBuffer, len: usize) {
         to.fill(7);
         Ok::<(), Infallible>(())
     };
-    run.append(&seed(), bth, Ext::None, len, fill).unwrap();
+    run.append(bth, Ext::None, len, fill).unwrap();
 }
 
 #[test]
@@ -72,6 +72,6 @@ fn a_run_ends_at_the_ports_limits() {
 fn a_failing_fill_appends_nothing() {
     let mut run = buffer(4);
     let bth = Bth::new(Opcode::RcSendOnly, Qpn::new(17).unwrap(), Psn::new(3));
-    assert_eq!(run.append(&seed(), bth, Ext::None, 10, |_| Err("no")), Err("no"));
+    assert_eq!(run.append(bth, Ext::None, 10, |_| Err("no")), Err("no"));
     assert!(run.is_empty() && run.bytes().is_empty());
 }

@@ -24,8 +24,8 @@
 use std::collections::VecDeque;
 
 use urxe_wire::{
-    AtomicEth, Bth, Ext, Feth, IcrcSeed, Opcode, PacketRepr, PacketView, Psn, Qpn, Reth,
-    SelectivityLevel, Service,
+    AtomicEth, Bth, Ext, Feth, Opcode, PacketRepr, PacketView, Psn, Qpn, Reth, SelectivityLevel,
+    Service,
 };
 
 use super::held::Held;
@@ -133,7 +133,6 @@ impl Requester {
         qp: &QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
-        icrc: &IcrcSeed,
     ) -> TransmitStatus {
         if self.recovery.is_waiting(cx.now) {
             return TransmitStatus::Idle;
@@ -148,9 +147,9 @@ impl Requester {
                 continue;
             }
             let sent = if wqe.op.has_response() {
-                self.send_fetch(&wqe, qp, cx, run, icrc)
+                self.send_fetch(&wqe, qp, cx, run)
             } else {
-                self.send_data(&wqe, qp, cx, run, icrc)
+                self.send_data(&wqe, qp, cx, run)
             };
             if let Some(stop) = sent {
                 return stop;
@@ -215,7 +214,6 @@ impl Requester {
         qp: &QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
-        icrc: &IcrcSeed,
     ) -> Option<TransmitStatus> {
         let mtu = qp.mtu();
         let index = self.cursor_psn.steps_from(wqe.first_psn);
@@ -243,7 +241,7 @@ impl Requester {
         let (queue, position) = (&self.queue, self.cursor);
         let pins = &mut cx.pins;
         let packet = PacketRepr { bth, xrceth: xrceth(wqe), ext };
-        let filled = run.append_packet(icrc, packet, payload_len as usize, |to| {
+        let filled = run.append_packet(packet, payload_len as usize, |to| {
             queue.copy_payload(position, pins, qp.pd, offset, to)
         });
         if let Err(fault) = filled {
@@ -266,7 +264,6 @@ impl Requester {
         qp: &QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
-        icrc: &IcrcSeed,
     ) -> Option<TransmitStatus> {
         if qp.attr.max_rd_atomic == 0 {
             // There was room when it was posted, which was taken away since: it would wait for
@@ -297,7 +294,7 @@ impl Requester {
         let packet = PacketRepr { bth, xrceth: xrceth(wqe), ext };
         let (queue, position) = (&self.queue, self.cursor);
         let pins = &mut cx.pins;
-        let appended = run.append_packet(icrc, packet, payload_len, |to| {
+        let appended = run.append_packet(packet, payload_len, |to| {
             queue.copy_payload(position, pins, qp.pd, 0, to)
         });
         if let Err(fault) = appended {
@@ -590,12 +587,11 @@ impl SendHalf for Requester {
         qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
-        icrc: &IcrcSeed,
     ) -> TransmitStatus {
         if qp.fatal || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
             return TransmitStatus::Idle;
         }
-        let sent = self.send_on(qp, cx, run, icrc);
+        let sent = self.send_on(qp, cx, run);
         cx.charges.end_turn(&cx.path.window, cx.turn.more_pending);
         self.complete_executed(qp, cx);
         qp.fatal |= self.complete_failed(qp, cx).is_err();

@@ -10,7 +10,7 @@
 //! 9.7.5.2 (NAKs), 9.9.3 (classes of error), C9-88 (zero-length RDMA checks no R_Key).
 
 use urxe_wire::{
-    HeaderSet, IcrcSeed, Kind, Msn, NakCode, PacketView, PlacementType, Psn, Rkey, SelectivityLevel,
+    HeaderSet, Kind, Msn, NakCode, PacketView, PlacementType, Psn, Rkey, SelectivityLevel,
 };
 
 use super::gap::Gap;
@@ -591,9 +591,8 @@ impl ReceiveHalf for Responder {
         qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
-        icrc: &IcrcSeed,
     ) -> TransmitStatus {
-        match self.responses.transmit(qp, cx, run, icrc) {
+        match self.responses.transmit(qp, cx, run) {
             Ok(sent) => sent,
             Err(fault) => {
                 // In the error state already when an earlier answer is sent after a later request
@@ -604,7 +603,7 @@ impl ReceiveHalf for Responder {
                 }
                 // The NAK that tells the peer why. It reads no memory, so it cannot fail like this
                 // again.
-                self.responses.transmit(qp, cx, run, icrc).unwrap_or(TransmitStatus::Idle)
+                self.responses.transmit(qp, cx, run).unwrap_or(TransmitStatus::Idle)
             }
         }
     }

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use urxe_wire::{
-    Aeth, AtomicAckEth, Bth, Ext, IcrcSeed, Msn, NakCode, Opcode, Psn, Reth, RnrTimer, Syndrome,
+    Aeth, AtomicAckEth, Bth, Ext, Msn, NakCode, Opcode, Psn, Reth, RnrTimer, Syndrome,
 };
 
 use super::responder::Fault;
@@ -337,12 +337,11 @@ impl Responses {
         qp: &QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
-        icrc: &IcrcSeed,
     ) -> Result<TransmitStatus, Fault> {
         while let Some(front) = self.pending.front_mut() {
             let sent = match front {
-                Pending::Read { .. } => send_read(front, qp, cx, run, icrc),
-                _ => Ok(send_short(front, qp, cx, run, icrc)),
+                Pending::Read { .. } => send_read(front, qp, cx, run),
+                _ => Ok(send_short(front, qp, cx, run)),
             };
             match sent {
                 Ok(Progress::Stop(why)) => return Ok(why),
@@ -360,7 +359,7 @@ impl Responses {
             }
         }
         if let Some((psn, msn)) = self.ack {
-            match send_short(&Pending::Ack { psn, msn }, qp, cx, run, icrc) {
+            match send_short(&Pending::Ack { psn, msn }, qp, cx, run) {
                 Progress::Stop(why) => return Ok(why),
                 Progress::More | Progress::Done => self.ack = None,
             }
@@ -400,13 +399,7 @@ fn bth(opcode: Opcode, psn: Psn, qp: &QpCore) -> Bth {
 }
 
 /// An answer of one packet without payload.
-fn send_short(
-    pending: &Pending,
-    qp: &QpCore,
-    cx: &Context<'_>,
-    run: &mut RunBuffer,
-    icrc: &IcrcSeed,
-) -> Progress {
+fn send_short(pending: &Pending, qp: &QpCore, cx: &Context<'_>, run: &mut RunBuffer) -> Progress {
     let (opcode, psn, ext) = match *pending {
         Pending::Ack { psn, msn } => {
             (Opcode::RcAcknowledge, psn, Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn }))
@@ -433,7 +426,7 @@ fn send_short(
         return Progress::Stop(why);
     }
     let appended: Result<(), std::convert::Infallible> =
-        run.append(icrc, bth(opcode, psn, qp), ext, 0, |_| Ok(()));
+        run.append(bth(opcode, psn, qp), ext, 0, |_| Ok(()));
     debug_assert_eq!(appended, Ok(()));
     Progress::Done
 }
@@ -445,7 +438,6 @@ fn send_read(
     qp: &QpCore,
     cx: &mut Context<'_>,
     run: &mut RunBuffer,
-    icrc: &IcrcSeed,
 ) -> Result<Progress, (Psn, Msn)> {
     let Pending::Read { start, next, va, left, rkey, pd, packets_left, msn, .. } = pending else {
         unreachable!("only READs are sent here");
@@ -470,7 +462,7 @@ fn send_read(
     }
     let (pins, counters, from) = (&mut cx.pins, cx.device.counters, *va);
     let by = Accessor { pd: *pd, qpn: Some(qp.qpn) };
-    let filled = run.append(icrc, bth(opcode, *next, qp), ext, len as usize, |to| {
+    let filled = run.append(bth(opcode, *next, qp), ext, len as usize, |to| {
         if to.is_empty() {
             return Ok(());
         }

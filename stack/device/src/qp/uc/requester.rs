@@ -2,7 +2,7 @@
 //!
 //! Sources: IBTA vol. 1, 9.8.2.1 (requester), 9.9.2.1 (its errors).
 
-use urxe_wire::{IcrcSeed, Service};
+use urxe_wire::Service;
 
 use crate::cq::WcStatus;
 use crate::path::run::RunBuffer;
@@ -27,7 +27,6 @@ impl Requester {
         qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
-        icrc: &IcrcSeed,
     ) -> TransmitStatus {
         while let Some(wqe) = self.head().copied() {
             let begins = self.sent == 0;
@@ -51,7 +50,7 @@ impl Requester {
                 self.fail_locally(qp, cx, fault);
                 return TransmitStatus::Idle;
             }
-            if let Some(stop) = self.send_packet(&wqe, qp, cx, run, icrc) {
+            if let Some(stop) = self.send_packet(&wqe, qp, cx, run) {
                 return stop;
             }
             if qp.send_failed || qp.cq_overrun {
@@ -76,7 +75,6 @@ impl Requester {
         qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
-        icrc: &IcrcSeed,
     ) -> Option<TransmitStatus> {
         let mtu = qp.mtu();
         let packets = wqe.length.div_ceil(mtu).max(1);
@@ -94,7 +92,7 @@ impl Requester {
         bth.solicited = last && wqe.flags.contains(SendFlags::SOLICITED);
         let offset = u64::from(self.sent) * u64::from(mtu);
         let (queue, pins) = (&self.queue, &mut cx.pins);
-        let filled = run.append(icrc, bth, ext, payload_len, |to| {
+        let filled = run.append(bth, ext, payload_len, |to| {
             queue.copy_payload(queue.head(), pins, qp.pd, offset, to)
         });
         if let Err(fault) = filled {

@@ -3,7 +3,7 @@
 //! Sources: IBTA vol. 1, 9.8.3.1 (requester), 10.2.5 (Q_Keys); the kernel's rxe_req.c.
 
 use urxe_wire::packet::packet_len;
-use urxe_wire::{Deth, Ext, IcrcSeed, ImmDt, Opcode, QKey, Qpn};
+use urxe_wire::{Deth, Ext, ImmDt, Opcode, QKey, Qpn};
 
 use super::own_qkey;
 use crate::cq::WcStatus;
@@ -24,7 +24,6 @@ impl Requester {
         qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
-        icrc: &IcrcSeed,
     ) -> TransmitStatus {
         while let Some(wqe) = self.head().copied() {
             if qp.send_failed || qp.cq_overrun || !self.wants_to_send(cx.now) {
@@ -38,14 +37,13 @@ impl Requester {
                 Some(_) => return TransmitStatus::Idle,
                 None => return self.fail_unaddressed(qp, cx),
             }
-            if let Some(stop) = self.send_datagram(&wqe, to, qkey, qp, cx, run, icrc) {
+            if let Some(stop) = self.send_datagram(&wqe, to, qkey, qp, cx, run) {
                 return stop;
             }
         }
         TransmitStatus::Idle
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the message and its surroundings, one by one")]
     fn send_datagram(
         &mut self,
         wqe: &SendWqe,
@@ -54,7 +52,6 @@ impl Requester {
         qp: &mut QpCore,
         cx: &mut Context<'_>,
         run: &mut RunBuffer,
-        icrc: &IcrcSeed,
     ) -> Option<TransmitStatus> {
         // A program that may not choose a privileged Q_Key sends the one that its queue pair was
         // given.
@@ -76,7 +73,7 @@ impl Requester {
         let mut bth = self.bth(opcode, to, qp);
         bth.solicited = wqe.flags.contains(SendFlags::SOLICITED);
         let (queue, pins) = (&self.queue, &mut cx.pins);
-        let filled = run.append(icrc, bth, ext, wqe.length as usize, |to| {
+        let filled = run.append(bth, ext, wqe.length as usize, |to| {
             queue.copy_payload(queue.head(), pins, qp.pd, 0, to)
         });
         match filled {
