@@ -21,24 +21,17 @@ const FORGOTTEN_AFTER: u64 = 128;
 
 /// What is known of a path's congestion. Who are told at the same time may count a cut twice, no
 /// worse.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Brake {
-    /// In [`ONE`]ths. What nothing is known of is congested, until it is known better.
+    /// In [`ONE`]ths. Has no value while `told_ns` is 0.
     alpha: AtomicU64,
     /// When it was last told, 0 before.
     told_ns: AtomicU64,
 }
 
-impl Default for Brake {
-    fn default() -> Self {
-        Self { alpha: AtomicU64::new(ONE), told_ns: AtomicU64::new(0) }
-    }
-}
-
 impl Brake {
     /// Forgets a former peer.
     pub fn reset(&self) {
-        self.alpha.store(ONE, Ordering::Relaxed);
         self.told_ns.store(0, Ordering::Relaxed);
     }
 
@@ -47,19 +40,22 @@ impl Brake {
     pub fn cut(&self, limit: u64, now: Time, round_trip_ns: u64) -> Option<u64> {
         let period_ns = round_trip_ns.max(CNP_PAUSE_NS);
         let told_ns = self.told_ns.load(Ordering::Relaxed);
+        // A path of which nothing is known counts as congested all the time.
+        let mut alpha = ONE;
         if told_ns != 0 {
             let periods = now.as_ns().saturating_sub(told_ns) / period_ns;
             if periods == 0 {
                 return None;
             }
-            let mut alpha = self.alpha.load(Ordering::Relaxed);
+            alpha = self.alpha.load(Ordering::Relaxed);
             for _ in 1..periods.min(FORGOTTEN_AFTER) {
                 alpha -= alpha >> GAIN_SHIFT;
             }
-            self.alpha.store(alpha + ((ONE - alpha) >> GAIN_SHIFT), Ordering::Relaxed);
+            alpha += (ONE - alpha) >> GAIN_SHIFT;
         }
+        self.alpha.store(alpha, Ordering::Relaxed);
         self.told_ns.store(now.as_ns().max(1), Ordering::Relaxed);
-        Some(limit - limit * self.alpha.load(Ordering::Relaxed) / (2 * ONE))
+        Some(limit - limit * alpha / (2 * ONE))
     }
 }
 

@@ -84,7 +84,7 @@ impl Credit {
 }
 
 /// Window, round trip and read budget of one path.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Window {
     limit: AtomicU64,
     /// What `limit` grows to.
@@ -96,7 +96,7 @@ pub(crate) struct Window {
     rest_ns: AtomicU64,
     in_flight: AtomicU64,
     reads_in_flight: AtomicU64,
-    read_budget: AtomicU64,
+    read_budget: u64,
     /// What routers leave of the read budget.
     read_limit: AtomicU64,
     /// By so much a window grows that came through.
@@ -126,48 +126,32 @@ pub(crate) struct Window {
 impl Window {
     pub fn new(read_budget: u64, early_min: Duration) -> Self {
         let early_min_ns = u64::try_from(early_min.as_nanos()).unwrap_or(u64::MAX);
-        Self {
-            limit: AtomicU64::new(START),
-            ceiling: AtomicU64::new(CEILING),
-            unhindered: AtomicU64::new(0),
-            rises_at_ns: AtomicU64::new(0),
-            rest_ns: AtomicU64::new(FIRST_REST_NS),
-            in_flight: AtomicU64::new(0),
-            reads_in_flight: AtomicU64::new(0),
-            read_budget: AtomicU64::new(read_budget),
-            read_limit: AtomicU64::new(read_budget),
-            step: AtomicU64::new(FLOOR / 2),
-            brake: Brake::default(),
-            read_brake: Brake::default(),
-            srtt_ns: AtomicU64::new(0),
-            rttvar_ns: AtomicU64::new(0),
-            shortest_ns: AtomicU64::new(0),
-            longest_ns: AtomicU64::new(0),
-            last_shrink_ns: AtomicU64::new(0),
-            measured_ns: AtomicU64::new(0),
-            early_timeout_ns: AtomicU64::new(early_min_ns.max(EARLY_UNMEASURED_NS)),
-            probe_timeout_ns: AtomicU64::new(NO_PROBE),
-            early_min_ns,
-        }
+        let window = Self { read_budget, early_min_ns, ..Self::default() };
+        window.reset();
+        window
     }
 
     /// Forgets what was learned about a former peer.
     pub fn reset(&self) {
         self.limit.store(START, Ordering::Relaxed);
         self.step.store(FLOOR / 2, Ordering::Relaxed);
-        self.read_limit.store(self.read_budget.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.read_limit.store(self.read_budget, Ordering::Relaxed);
         self.brake.reset();
         self.read_brake.reset();
         self.ceiling.store(CEILING, Ordering::Relaxed);
-        self.unhindered.store(0, Ordering::Relaxed);
-        self.rises_at_ns.store(0, Ordering::Relaxed);
         self.rest_ns.store(FIRST_REST_NS, Ordering::Relaxed);
-        self.srtt_ns.store(0, Ordering::Relaxed);
-        self.rttvar_ns.store(0, Ordering::Relaxed);
-        self.shortest_ns.store(0, Ordering::Relaxed);
-        self.longest_ns.store(0, Ordering::Relaxed);
-        self.last_shrink_ns.store(0, Ordering::Relaxed);
-        self.measured_ns.store(0, Ordering::Relaxed);
+        for learned in [
+            &self.unhindered,
+            &self.rises_at_ns,
+            &self.srtt_ns,
+            &self.rttvar_ns,
+            &self.shortest_ns,
+            &self.longest_ns,
+            &self.last_shrink_ns,
+            &self.measured_ns,
+        ] {
+            learned.store(0, Ordering::Relaxed);
+        }
         self.set_timeouts();
     }
 
@@ -204,11 +188,10 @@ impl Window {
     pub fn release_read(&self, bytes: u64) {
         let before = self.reads_in_flight.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "released {bytes} of {before} bytes asked for");
-        let (limit, budget) =
-            (self.read_limit.load(Ordering::Relaxed), self.read_budget.load(Ordering::Relaxed));
-        if limit < budget {
+        let limit = self.read_limit.load(Ordering::Relaxed);
+        if limit < self.read_budget {
             let step = bytes * MARKED_STEP / limit;
-            self.read_limit.store((limit + step).min(budget), Ordering::Relaxed);
+            self.read_limit.store((limit + step).min(self.read_budget), Ordering::Relaxed);
         }
     }
 
