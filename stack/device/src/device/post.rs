@@ -22,26 +22,17 @@ impl Device {
         handle: QpHandle,
         requests: &[SendRequest<'_>],
     ) -> Result<(), (usize, PostError)> {
-        self.post_send_in(now, handle, requests, None).0
+        self.post_send_in_round(now, handle, requests, None).0
     }
 
     /// The same for a caller that polls in rounds, and sends what is posted with
     /// [`transmit_pending`](Self::transmit_pending): whether that is due now. Else it is by the
-    /// next round at the latest, or when the device's timer says so.
+    /// next round at the latest, or when the device's timer says so. Without a round it is due at
+    /// once.
     ///
     /// # Errors
     /// As [`post_send`](Self::post_send).
     pub fn post_send_in_round(
-        &self,
-        now: Time,
-        handle: QpHandle,
-        requests: &[SendRequest<'_>],
-        round: u64,
-    ) -> (Result<(), (usize, PostError)>, bool) {
-        self.post_send_in(now, handle, requests, Some(round))
-    }
-
-    fn post_send_in(
         &self,
         now: Time,
         handle: QpHandle,
