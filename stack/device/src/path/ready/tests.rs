@@ -1,7 +1,8 @@
+use super::*;
+
 #[cfg(not(loom))]
 #[test]
 fn each_thing_is_listed_once_and_newest_first() {
-    use super::*;
     let links = [ReadyLink::new(), ReadyLink::new(), ReadyLink::new()];
     let list = ReadyList::new();
     assert!(list.is_empty());
@@ -23,7 +24,6 @@ fn each_thing_is_listed_once_and_newest_first() {
 #[cfg(not(loom))]
 #[test]
 fn what_is_appended_is_in_its_order_behind_what_is_there() {
-    use super::*;
     let links: Vec<_> = (0..7).map(|_| ReadyLink::new()).collect();
     let list = ReadyList::new();
     let mut to = VecDeque::from([9]);
@@ -38,149 +38,118 @@ fn what_is_appended_is_in_its_order_behind_what_is_there() {
     assert!(list.push_alone(3, &links[3]), "it was unlisted");
 }
 
-/// Two posters and a consumer: whatever is posted after the consumer looked is found by a later
-/// look.
+/// Models in which two posters and a consumer run beside each other. The consumer looks once beside
+/// the posters and once after them: the two looks together find both posts.
 #[cfg(loom)]
-#[test]
-fn loom_no_post_is_lost() {
+mod models {
     use super::*;
-    use urxe_types::sync::Arc;
     use urxe_types::sync::atomic::{AtomicU32, Ordering};
-
-    struct Shared {
-        list: ReadyList,
-        links: [ReadyLink; 2],
-        work: [AtomicU32; 2],
-    }
-    loom::model(|| {
-        let shared = Arc::new(Shared {
-            list: ReadyList::new(),
-            links: [ReadyLink::new(), ReadyLink::new()],
-            work: [AtomicU32::new(0), AtomicU32::new(0)],
-        });
-        let posters: Vec<_> = (0..2)
-            .map(|index: u32| {
-                let shared = Arc::clone(&shared);
-                loom::thread::spawn(move || {
-                    shared.work[index as usize].store(1, Ordering::Release);
-                    shared.list.push(index, &shared.links[index as usize]);
-                })
-            })
-            .collect();
-        let consume = |shared: &Shared| {
-            let mut taken = Vec::new();
-            shared.list.take_all(|i| &shared.links[i as usize], |i| taken.push(i));
-            let mut done = 0;
-            for index in taken {
-                shared.links[index as usize].unlist();
-                done += shared.work[index as usize].swap(0, Ordering::AcqRel);
-            }
-            done
-        };
-        let early = consume(&shared);
-        for poster in posters {
-            poster.join().unwrap();
-        }
-        assert_eq!(early + consume(&shared), 2);
-    });
-}
-
-/// The same where the work is done and posted under a lock, which makes a plain store of the
-/// consumer's and a plain look of the poster's enough.
-#[cfg(loom)]
-#[test]
-fn loom_no_change_under_a_lock_is_lost() {
-    use super::*;
     use urxe_types::sync::{Arc, Mutex, lock};
 
-    struct Shared {
-        list: ReadyList,
-        link: ReadyLink,
-        work: Mutex<u32>,
-    }
-    loom::model(|| {
-        let shared = Arc::new(Shared {
-            list: ReadyList::new(),
-            link: ReadyLink::new(),
-            work: Mutex::new(0),
+    fn explore<S: Send + Sync + 'static>(
+        new: fn() -> S,
+        post: fn(&S, u32),
+        consume: fn(&S) -> u32,
+    ) {
+        loom::model(move || {
+            let shared = Arc::new(new());
+            let posters = [0, 1].map(|index| {
+                let shared = Arc::clone(&shared);
+                loom::thread::spawn(move || post(&shared, index))
+            });
+            let early = consume(&shared);
+            posters.into_iter().for_each(|poster| poster.join().unwrap());
+            assert_eq!(early + consume(&shared), 2);
         });
-        let posters: Vec<_> = (0..2)
-            .map(|_| {
-                let shared = Arc::clone(&shared);
-                loom::thread::spawn(move || {
-                    let mut work = lock(&shared.work);
-                    *work += 1;
-                    shared.list.push_alone(0, &shared.link);
-                })
-            })
-            .collect();
-        let consume = |shared: &Shared| {
-            let mut done = 0;
-            shared.list.take_all(
-                |_| &shared.link,
-                |_| {
-                    shared.link.unlist_before_lock();
-                    done += std::mem::take(&mut *lock(&shared.work));
-                },
-            );
-            done
-        };
-        let early = consume(&shared);
-        for poster in posters {
-            poster.join().unwrap();
-        }
-        assert_eq!(early + consume(&shared), 2);
-    });
-}
-
-/// Who comes late is listed under a lock if it is not blocked, and blocked from then until the
-/// consumer looks at it under that lock: no post is lost, and a link that is listed is never
-/// touched.
-#[cfg(loom)]
-#[test]
-fn loom_nobody_who_comes_late_is_lost() {
-    use super::*;
-    use urxe_types::sync::{Arc, Mutex, lock};
-
-    #[derive(Default)]
-    struct Thing {
-        work: u32,
-        is_blocked: bool,
     }
-    struct Shared {
+
+    /// One thing, whose work is counted under a lock.
+    struct Locked<T> {
         list: ReadyList,
         link: ReadyLink,
-        thing: Mutex<Thing>,
+        thing: Mutex<T>,
     }
-    loom::model(|| {
-        let thing = Mutex::new(Thing::default());
-        let shared = Arc::new(Shared { list: ReadyList::new(), link: ReadyLink::new(), thing });
-        let posters: Vec<_> = (0..2)
-            .map(|_| {
-                let shared = Arc::clone(&shared);
-                loom::thread::spawn(move || {
-                    let mut thing = lock(&shared.thing);
-                    thing.work += 1;
-                    if !thing.is_blocked {
-                        assert!(shared.list.push_alone(0, &shared.link));
-                        thing.is_blocked = true;
-                    }
-                })
-            })
-            .collect();
-        let consume = |shared: &Shared| {
-            let mut waiting = VecDeque::new();
-            shared.list.append_to(&mut waiting, |_| &shared.link, ReadyLink::unlist_before_lock);
-            let mut done = 0;
-            for _ in waiting {
-                done += std::mem::take(&mut *lock(&shared.thing)).work;
-            }
-            done
-        };
-        let early = consume(&shared);
-        for poster in posters {
-            poster.join().unwrap();
+
+    impl<T: Default> Locked<T> {
+        fn new() -> Self {
+            Self { list: ReadyList::new(), link: ReadyLink::new(), thing: Mutex::new(T::default()) }
         }
-        assert_eq!(early + consume(&shared), 2);
-    });
+    }
+
+    #[test]
+    fn loom_no_post_is_lost() {
+        struct Shared {
+            list: ReadyList,
+            links: [ReadyLink; 2],
+            work: [AtomicU32; 2],
+        }
+        explore(
+            || Shared {
+                list: ReadyList::new(),
+                links: [ReadyLink::new(), ReadyLink::new()],
+                work: [AtomicU32::new(0), AtomicU32::new(0)],
+            },
+            |shared, index| {
+                shared.work[index as usize].store(1, Ordering::Release);
+                shared.list.push(index, &shared.links[index as usize]);
+            },
+            |shared| {
+                let mut taken = Vec::new();
+                shared.list.take_all(|i| &shared.links[i as usize], |i| taken.push(i as usize));
+                let done = taken.into_iter().map(|index| {
+                    shared.links[index].unlist();
+                    shared.work[index].swap(0, Ordering::AcqRel)
+                });
+                done.sum()
+            },
+        );
+    }
+
+    /// Where the work is done and posted under a lock, a plain store of the consumer and a plain
+    /// load of the poster are enough.
+    #[test]
+    fn loom_no_change_under_a_lock_is_lost() {
+        explore(
+            Locked::<u32>::new,
+            |shared, _| {
+                let mut work = lock(&shared.thing);
+                *work += 1;
+                shared.list.push_alone(0, &shared.link);
+            },
+            |shared| {
+                let mut done = 0;
+                shared.list.take_all(
+                    |_| &shared.link,
+                    |_| {
+                        shared.link.unlist_before_lock();
+                        done += std::mem::take(&mut *lock(&shared.thing));
+                    },
+                );
+                done
+            },
+        );
+    }
+
+    /// A thing whose turn is deferred is listed under its lock if it is not blocked, and is blocked
+    /// from then until the consumer looks at it under that lock: no post is lost, and a link that
+    /// is listed is never touched.
+    #[test]
+    fn loom_no_deferred_post_is_lost() {
+        explore(
+            Locked::<(u32, bool)>::new,
+            |shared, _| {
+                let (work, is_blocked) = &mut *lock(&shared.thing);
+                *work += 1;
+                if !*is_blocked {
+                    assert!(shared.list.push_alone(0, &shared.link));
+                    *is_blocked = true;
+                }
+            },
+            |shared| {
+                let (mut waiting, unlist) = (VecDeque::new(), ReadyLink::unlist_before_lock);
+                shared.list.append_to(&mut waiting, |_| &shared.link, unlist);
+                waiting.iter().map(|_| std::mem::take(&mut *lock(&shared.thing)).0).sum()
+            },
+        );
+    }
 }
