@@ -21,8 +21,7 @@ use urxe_wire::{Gid, PacketView, Qpn};
 use super::counters::Counter;
 use super::{Device, Limits, QpHandle};
 use crate::qp::attr::QpType;
-use urxe_types::port::Datagrams;
-use urxe_types::port::{JoinError, JoinGroups};
+use urxe_types::port::{Datagrams, JoinError, JoinGroups};
 use urxe_types::sync::{Mutex, MutexGuard, lock};
 use urxe_types::time::Time;
 use urxe_wire::network_header::Arrival;
@@ -76,16 +75,6 @@ struct Members {
     attachments: u32,
 }
 
-/// How a queue pair would stand in a group.
-enum Room {
-    /// It is in it already.
-    Attached,
-    /// As the first.
-    First,
-    /// Beside others.
-    Further,
-}
-
 /// Nobody attaches, detaches or destroys meanwhile.
 pub(super) struct Changing<'a> {
     groups: &'a Groups,
@@ -111,62 +100,29 @@ impl Groups {
 }
 
 impl Changing<'_> {
-    /// How many groups a queue pair is attached to.
-    pub fn count_of(&self, qp: QpHandle) -> u32 {
+    /// The groups that a queue pair is attached to.
+    pub fn groups_of(&self, qp: QpHandle) -> Vec<IpAddr> {
         let members = lock(&self.groups.members);
-        if members.attachments == 0 {
-            return 0;
-        }
-        members.of.values().filter(|attached| attached.contains(&qp)).count() as u32
+        let attached = members.of.iter().filter(|(_, attached)| attached.contains(&qp));
+        attached.map(|(group, _)| *group).collect()
     }
 
     /// Detaches a queue pair from all its groups.
     pub fn detach_all(&self, qp: QpHandle) {
-        let attached_to: Vec<IpAddr> = {
-            let members = lock(&self.groups.members);
-            if members.attachments == 0 {
-                return;
-            }
-            members
-                .of
-                .iter()
-                .filter(|(_, attached)| attached.contains(&qp))
-                .map(|(group, _)| *group)
-                .collect()
-        };
-        for group in attached_to {
+        for group in self.groups_of(qp) {
             self.remove(qp, group);
         }
     }
 
     /// Adds a queue pair to a group, which the port joins for the first one.
     fn add(&self, qp: QpHandle, group: IpAddr, limits: &Limits) -> Result<(), AttachMcastError> {
-        let is_first = match self.room_for(qp, group, limits)? {
-            Room::Attached => return Ok(()),
-            Room::First => true,
-            Room::Further => false,
-        };
-        if is_first {
-            self.groups.port.join(group)?;
-        }
-        let mut members = lock(&self.groups.members);
-        members.of.entry(group).or_default().push(qp);
-        members.attachments += 1;
-        Ok(())
-    }
-
-    fn room_for(
-        &self,
-        qp: QpHandle,
-        group: IpAddr,
-        limits: &Limits,
-    ) -> Result<Room, AttachMcastError> {
         let members = lock(&self.groups.members);
         let attached = members.of.get(&group).map_or(&[][..], Vec::as_slice);
         if attached.contains(&qp) {
-            return Ok(Room::Attached);
+            return Ok(());
         }
-        if attached.is_empty() && members.of.len() >= limits.max_mcast_grp as usize {
+        let is_first = attached.is_empty();
+        if is_first && members.of.len() >= limits.max_mcast_grp as usize {
             return Err(AttachMcastError::NoGroupLeft { allowed: limits.max_mcast_grp });
         }
         if members.attachments >= limits.max_total_mcast_qp_attach {
@@ -175,7 +131,14 @@ impl Changing<'_> {
         if attached.len() >= limits.max_mcast_qp_attach as usize {
             return Err(AttachMcastError::GroupFull { group, allowed: limits.max_mcast_qp_attach });
         }
-        Ok(if attached.is_empty() { Room::First } else { Room::Further })
+        drop(members);
+        if is_first {
+            self.groups.port.join(group)?;
+        }
+        let mut members = lock(&self.groups.members);
+        members.of.entry(group).or_default().push(qp);
+        members.attachments += 1;
+        Ok(())
     }
 
     /// Takes a queue pair out of a group, which the port leaves with the last. Whether it was in

@@ -390,9 +390,9 @@ impl Device {
         let changing = self.groups.change();
         match attachments {
             Attachments::Detach => changing.detach_all(handle),
-            Attachments::Refuse => match changing.count_of(handle) {
+            Attachments::Refuse => match changing.groups_of(handle).len() {
                 0 => {}
-                groups => return Err(DestroyQpError::Attached { groups }),
+                groups => return Err(DestroyQpError::Attached { groups: groups as u32 }),
             },
         }
         let mut guard = lock(&slot.qp);
