@@ -46,6 +46,37 @@ impl<T> Slots<T> {
     }
 }
 
+/// The names of a table's entries that are free: those to be used again, and those never used.
+#[derive(Debug)]
+pub(crate) struct FreeList<T> {
+    /// Used before; the next is the last.
+    used: Vec<T>,
+    /// The first index that was never used.
+    fresh: u32,
+}
+
+impl<T> Default for FreeList<T> {
+    fn default() -> Self {
+        Self { used: Vec::new(), fresh: 0 }
+    }
+}
+
+impl<T> FreeList<T> {
+    /// Takes a free name; `first` makes the first name of an index. `None` if `allowed` are in use.
+    pub fn take(&mut self, allowed: u32, first: impl FnOnce(u32) -> T) -> Option<T> {
+        self.used.pop().or_else(|| {
+            let index = self.fresh;
+            self.fresh = (index + 1).min(allowed);
+            (index < allowed).then(|| first(index))
+        })
+    }
+
+    /// Returns an entry, with the name of its next use.
+    pub fn put(&mut self, next: T) {
+        self.used.push(next);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -55,28 +55,6 @@ urxe_types::errors! {
     }
 }
 
-/// Which handles are free. Part of the device's control state.
-#[derive(Debug, Default)]
-pub(super) struct FreeAhs {
-    /// To be used again, each with its next generation.
-    used: Vec<AhHandle>,
-    /// Never used so far.
-    fresh: u32,
-}
-
-impl FreeAhs {
-    fn take(&mut self, max_ah: u32) -> Option<AhHandle> {
-        if let Some(handle) = self.used.pop() {
-            return Some(handle);
-        }
-        let index = self.fresh;
-        (index < max_ah).then(|| {
-            self.fresh += 1;
-            AhHandle { index, generation: 0 }
-        })
-    }
-}
-
 impl Device {
     /// Makes an address handle (`ibv_create_ah`): a host, or a multicast group.
     ///
@@ -110,11 +88,10 @@ impl Device {
     /// A free handle, and the protection domain that it belongs to.
     fn take_ah(&self, control: &mut Control, pd: PdId) -> Result<(AhHandle, PdId), CreateAhError> {
         let base = control.base_of(pd).ok_or(CreateAhError::NoPd)?;
-        let uses = control.pds.get_mut(&pd).ok_or(CreateAhError::NoPd)?;
         let allowed = self.limits.max_ah;
-        let handle = control.ahs.take(allowed).ok_or(CreateAhError::NoneLeft { allowed })?;
-        uses.ahs += 1;
-        Ok((handle, base))
+        let handle = control.free_ahs.take(allowed, |index| AhHandle { index, generation: 0 });
+        control.count(pd, |domain| &mut domain.ahs, i32::from(handle.is_some()));
+        Ok((handle.ok_or(CreateAhError::NoneLeft { allowed })?, base))
     }
 
     /// Destroys an address handle. A message that still waits to be sent to it fails.
@@ -130,10 +107,9 @@ impl Device {
             self.release_path(Some((path, ah.key.peer)));
         }
         let mut control = lock(&self.control);
-        if let Some(uses) = control.pds.get_mut(&ah.pd) {
-            uses.ahs -= 1;
-        }
-        control.ahs.used.push(AhHandle { generation: handle.generation.wrapping_add(1), ..handle });
+        control.count(ah.pd, |domain| &mut domain.ahs, -1);
+        let generation = handle.generation.wrapping_add(1);
+        control.free_ahs.put(AhHandle { generation, ..handle });
         Ok(())
     }
 

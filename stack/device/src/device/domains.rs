@@ -17,7 +17,9 @@
 //! Memory knows protection domains only: [`Device::protection_domain`] says which one a region is
 //! to be registered in.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::hash::Hash;
 
 use super::{Control, Device};
 use urxe_memory::PdId;
@@ -112,17 +114,7 @@ impl Device {
     }
 
     fn place_domain(&self, control: &mut Control, domain: Domain) -> Option<PdId> {
-        if control.pds.len() >= self.limits.max_pd as usize {
-            return None;
-        }
-        loop {
-            let pd = PdId(control.next_pd);
-            control.next_pd = control.next_pd.wrapping_add(1).max(1);
-            if let Entry::Vacant(entry) = control.pds.entry(pd) {
-                entry.insert(domain);
-                return Some(pd);
-            }
-        }
+        insert(&mut control.pds, &mut control.last_pd, self.limits.max_pd, PdId, domain)
     }
 
     /// The protection domain that `pd` is or is of; `None` when it was deallocated.
@@ -157,33 +149,22 @@ impl Device {
     /// [`AllocParentDomainError::NoPd`].
     pub fn hold_parent_domain(&self, parent: PdId) -> Result<(), AllocParentDomainError> {
         let mut control = lock(&self.control);
-        control.pds.get_mut(&parent).ok_or(AllocParentDomainError::NoPd)?.cqs += 1;
+        control.base_of(parent).ok_or(AllocParentDomainError::NoPd)?;
+        control.count(parent, |domain| &mut domain.cqs, 1);
         Ok(())
     }
 
     /// A completion queue that was made with a parent domain is gone.
     pub fn release_parent_domain(&self, parent: PdId) {
-        if let Some(domain) = lock(&self.control).pds.get_mut(&parent) {
-            domain.cqs = domain.cqs.saturating_sub(1);
-        }
+        lock(&self.control).count(parent, |domain| &mut domain.cqs, -1);
     }
 
     /// Makes a thread domain (`ibv_alloc_td`). `None` when the device has no more, as many as
     /// protection domains.
     #[must_use]
     pub fn alloc_td(&self) -> Option<TdId> {
-        let mut control = lock(&self.control);
-        if control.tds.len() >= self.limits.max_pd as usize {
-            return None;
-        }
-        loop {
-            let td = TdId(control.next_td);
-            control.next_td = control.next_td.wrapping_add(1).max(1);
-            if let Entry::Vacant(entry) = control.tds.entry(td) {
-                entry.insert(0);
-                return Some(td);
-            }
-        }
+        let control = &mut *lock(&self.control);
+        insert(&mut control.tds, &mut control.last_td, self.limits.max_pd, TdId, 0)
     }
 
     /// Ends a thread domain that no parent domain has any more.
@@ -211,25 +192,38 @@ impl Control {
     }
 
     fn count_parent(&mut self, of: PdId, td: Option<TdId>, change: i32) {
-        if let Some(domain) = self.pds.get_mut(&of) {
-            domain.parents = domain.parents.saturating_add_signed(change);
-        }
+        self.count(of, |domain| &mut domain.parents, change);
         if let Some(parents) = td.and_then(|td| self.tds.get_mut(&td)) {
             *parents = parents.saturating_add_signed(change);
         }
     }
 
-    /// A queue pair that was made with `pd` is gone.
-    pub(super) fn release_qp_of(&mut self, pd: PdId) {
+    /// Adds `change` to one of the counts of the objects that are made with `pd`.
+    pub(super) fn count(&mut self, pd: PdId, of: fn(&mut Domain) -> &mut u32, change: i32) {
         if let Some(domain) = self.pds.get_mut(&pd) {
-            domain.qps -= 1;
+            let count = of(domain);
+            *count = count.saturating_add_signed(change);
         }
     }
+}
 
-    /// A shared receive queue that was made with `pd` is gone.
-    pub(super) fn release_srq_of(&mut self, pd: PdId) {
-        if let Some(domain) = self.pds.get_mut(&pd) {
-            domain.srqs -= 1;
+/// Inserts `value` with the next number after `last` that is free and not 0. `None` if there are
+/// `allowed` already.
+fn insert<K: Copy + Eq + Hash, V>(
+    values: &mut HashMap<K, V>,
+    last: &mut u32,
+    allowed: u32,
+    key: fn(u32) -> K,
+    value: V,
+) -> Option<K> {
+    if values.len() >= allowed as usize {
+        return None;
+    }
+    loop {
+        *last = last.wrapping_add(1).max(1);
+        if let Entry::Vacant(entry) = values.entry(key(*last)) {
+            entry.insert(value);
+            return Some(key(*last));
         }
     }
 }

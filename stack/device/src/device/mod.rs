@@ -55,7 +55,6 @@ pub use self::paths::AddressError;
 pub use self::receive::{ReceiveScratch, Unmatched};
 pub use self::verbs::{CreateCqError, CreateQpError, DestroyQpError, ModifyError, OpenQpError};
 
-use self::ah::FreeAhs;
 use self::counters::{Counter, Counters};
 use self::domains::Domain;
 use self::multicast::Groups;
@@ -68,7 +67,7 @@ use crate::path::window::EARLY_TIMEOUT_MIN;
 use crate::path::{Path, PathKey};
 use crate::qp::Qp;
 use crate::qp::attr::PathMtu;
-use crate::slots::Slots;
+use crate::slots::{FreeList, Slots};
 use crate::srq::table::{MAX_SRQS, SrqTable};
 use crate::srq::xrcd::Xrcd;
 use crate::timers::Timers;
@@ -77,6 +76,7 @@ use urxe_types::port::{EveryGroup, JoinGroups};
 use urxe_types::rng::Rng;
 use urxe_types::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use urxe_types::sync::{Arc, Mutex, lock};
+use urxe_types::wr::AhHandle;
 
 /// What a device is made of.
 pub struct DeviceConfig {
@@ -213,6 +213,7 @@ pub struct Device {
     /// When completion queues tell what they hold back.
     periods: Arc<Periods>,
     cq_places: Places,
+    rng: Mutex<Rng>,
     control: Mutex<Control>,
 }
 
@@ -233,30 +234,27 @@ impl QpSlot {
 }
 
 /// What only creating and destroying touch.
+#[derive(Default)]
 struct Control {
-    rng: Rng,
     /// Free indices of queue pairs, each with the generation of its next use.
     free_qps: VecDeque<(u32, u32)>,
     /// Indices never used so far begin here.
     fresh_qp: u32,
     qps: u32,
-    next_pd: u32,
+    last_pd: u32,
     pds: HashMap<PdId, Domain>,
-    next_td: u32,
+    last_td: u32,
     /// Thread domains, each with the number of parent domains that have it.
     tds: HashMap<TdId, u32>,
     xrcds: Vec<Arc<Xrcd>>,
-    /// Numbers of shared receive queues to be used again.
-    free_srqs: Vec<SrqId>,
-    /// Indices never used so far begin here.
-    fresh_srq: u32,
-    next_cq: u32,
+    free_srqs: FreeList<SrqId>,
+    free_ahs: FreeList<AhHandle>,
+    last_cq: u32,
     /// Index of the path to each peer.
     paths: HashMap<PathKey, u32>,
     /// Who uses each path, by index.
     path_uses: Vec<PathUse>,
     free_paths: Vec<u32>,
-    ahs: FreeAhs,
     /// There is a queue pair 1.
     gsi: bool,
 }
@@ -302,25 +300,8 @@ impl Device {
             timers: Timers::new(Arc::clone(&config.timer_wake)),
             periods: Arc::new(Periods::new(config.timer_wake)),
             cq_places: Places::default(),
-            control: Mutex::new(Control {
-                rng,
-                free_qps: VecDeque::new(),
-                fresh_qp: 0,
-                qps: 0,
-                next_pd: 1,
-                pds: HashMap::new(),
-                next_td: 1,
-                tds: HashMap::new(),
-                xrcds: Vec::new(),
-                free_srqs: Vec::new(),
-                fresh_srq: 0,
-                next_cq: 1,
-                paths: HashMap::new(),
-                path_uses: Vec::new(),
-                free_paths: Vec::new(),
-                ahs: FreeAhs::default(),
-                gsi: false,
-            }),
+            rng: Mutex::new(rng),
+            control: Mutex::default(),
         }
     }
 
@@ -428,7 +409,7 @@ impl Device {
     /// A first PSN that nobody can guess.
     #[must_use]
     pub fn random_psn(&self) -> urxe_wire::Psn {
-        urxe_wire::Psn::new(lock(&self.control).rng.next_u32())
+        urxe_wire::Psn::new(lock(&self.rng).next_u32())
     }
 }
 

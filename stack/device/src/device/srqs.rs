@@ -25,14 +25,11 @@ impl Device {
         let xrcd =
             init.xrc.as_ref().map(|xrc| self.use_xrcd(&mut control, &xrc.xrcd)).transpose()?;
         let pd = control.base_of(init.pd).ok_or(CreateSrqError::NoPd)?;
-        control.pds.get_mut(&init.pd).ok_or(CreateSrqError::NoPd)?.srqs += 1;
-        let none_left = CreateSrqError::NoneLeft { allowed: limits.max_srq };
-        let Some(id) = self.take_srq_number(&mut control) else {
-            control.release_srq_of(init.pd);
-            return Err(none_left);
-        };
+        let none_left = || CreateSrqError::NoneLeft { allowed: limits.max_srq };
+        let id = control.free_srqs.take(limits.max_srq, SrqId).ok_or_else(none_left)?;
+        control.count(init.pd, |domain| &mut domain.srqs, 1);
         drop(control);
-        let slot = self.srqs.place(id).ok_or(none_left)?;
+        let slot = self.srqs.place(id).ok_or_else(none_left)?;
         let around = Surroundings {
             id,
             pd,
@@ -44,17 +41,6 @@ impl Device {
             Arc::new(Srq::new(init, xrcd.zip(cq).map(|(xrcd, cq)| XrcPart { xrcd, cq }), around));
         *lock(slot) = Some(Arc::clone(&srq));
         Ok(srq)
-    }
-
-    fn take_srq_number(&self, control: &mut Control) -> Option<SrqId> {
-        if let Some(id) = control.free_srqs.pop() {
-            return Some(id);
-        }
-        if control.fresh_srq == self.limits.max_srq {
-            return None;
-        }
-        control.fresh_srq += 1;
-        Some(SrqId(control.fresh_srq - 1))
     }
 
     /// One more queue pair takes from `srq`.
@@ -182,10 +168,10 @@ impl Device {
         *guard = None;
         drop(guard);
         let mut control = lock(&self.control);
-        control.release_srq_of(srq.made_with());
+        control.count(srq.made_with(), |domain| &mut domain.srqs, -1);
         let id = srq.id().0;
         let generation = ((id >> INDEX_BITS) + 1) % GENERATIONS;
-        control.free_srqs.push(SrqId(generation << INDEX_BITS | (id & (MAX_SRQS - 1))));
+        control.free_srqs.put(SrqId(generation << INDEX_BITS | (id & (MAX_SRQS - 1))));
         Ok(())
     }
 }

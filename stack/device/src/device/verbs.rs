@@ -97,6 +97,15 @@ urxe_types::errors! {
         #[error("queue pair {given} is not the receiving end of an XRC connection in this domain")]
         NotOfDomain { given: Qpn } = EINVAL,
     }
+
+    /// Why a queue pair was not destroyed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    pub enum DestroyQpError {
+        #[error("no such queue pair: it was destroyed before")]
+        NoQp = EINVAL,
+        #[error("the queue pair is attached to {groups} multicast groups: detach it first")]
+        Attached { groups: u32 } = EBUSY,
+    }
 }
 
 /// What is left of a queue pair that was destroyed once.
@@ -115,17 +124,6 @@ enum Attachments {
     Detach,
 }
 
-urxe_types::errors! {
-    /// Why a queue pair was not destroyed.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-    pub enum DestroyQpError {
-        #[error("no such queue pair: it was destroyed before")]
-        NoQp = EINVAL,
-        #[error("the queue pair is attached to {groups} multicast groups: detach it first")]
-        Attached { groups: u32 } = EBUSY,
-    }
-}
-
 impl Device {
     /// Makes a completion queue of at least `capacity` entries.
     ///
@@ -141,9 +139,8 @@ impl Device {
         let place = self.cq_places.take(allowed).ok_or(CreateCqError::NoneLeft { allowed })?;
         let id = {
             let mut control = lock(&self.control);
-            let id = CqId(control.next_cq);
-            control.next_cq = control.next_cq.wrapping_add(1).max(1);
-            id
+            control.last_cq = control.last_cq.wrapping_add(1).max(1);
+            CqId(control.last_cq)
         };
         let events = Some(Arc::clone(&self.events));
         let max_capacity = self.limits.max_cqe;
@@ -173,14 +170,10 @@ impl Device {
         let srq = init.srq.as_ref().map(|srq| self.use_srq(srq)).transpose()?;
         let mut control = lock(&self.control);
         let pd = control.base_of(init.pd).ok_or(CreateQpError::NoPd)?;
-        control.pds.get_mut(&init.pd).ok_or(CreateQpError::NoPd)?.qps += 1;
-        let Some((index, qpn)) = self.take_number(&mut control) else {
-            control.release_qp_of(init.pd);
-            return Err(CreateQpError::NoneLeft { allowed: self.limits.max_qp });
-        };
+        let none_left = CreateQpError::NoneLeft { allowed: self.limits.max_qp };
+        let (index, qpn) = self.take_number(&mut control).ok_or(none_left)?;
         let qpn = if init.qp_type == QpType::Gsi {
             if control.gsi {
-                control.release_qp_of(init.pd);
                 control.free_qps.push_back((index, self.generation_of(QpHandle { index, qpn })));
                 return Err(CreateQpError::GsiTaken);
             }
@@ -190,6 +183,7 @@ impl Device {
             qpn
         };
         control.qps += 1;
+        control.count(init.pd, |domain| &mut domain.qps, 1);
         drop(control);
         let qp = Qp::new(init, pd, qpn, (send_cq, recv_cq), srq, &self.limits, self.active_mtu);
         let placed = self.place_qp(index, qp)?;
@@ -415,7 +409,7 @@ impl Device {
         self.release_path(qp.held_path());
         let mut control = lock(&self.control);
         if qp.core.xrc.is_none() {
-            control.release_qp_of(qp.core.made_with);
+            control.count(qp.core.made_with, |domain| &mut domain.qps, -1);
         }
         control.qps -= 1;
         if handle.qpn == GSI_QPN {
