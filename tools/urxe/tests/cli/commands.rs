@@ -5,7 +5,7 @@ use std::process::Command;
 use urxe_stack::device::Limits;
 use urxe_stack::driver::limits_here;
 
-use crate::common::{Run, User};
+use crate::common::{Finish as _, User};
 
 #[test]
 fn bad_command_lines_have_exit_code_2_and_usage() {
@@ -29,8 +29,7 @@ fn help_and_version() {
 
 #[test]
 fn a_bad_log_filter_is_named() {
-    let run = User::new().command().arg("link").env("URXE_LOG", "urxe=loud").output().unwrap();
-    let told = Run::from(run).fails(2);
+    let told = User::new().urxe("link").env("URXE_LOG", "urxe=loud").finish().fails(2);
     assert!(told.contains("URXE_LOG=\"urxe=loud\" is no log filter"), "{told}");
 }
 
@@ -68,8 +67,7 @@ fn devinfo_lists_and_chooses() {
     user.run("link add rxe1 127.0.0.2").ok();
     user.run("link add rxe2 lo").ok();
     assert_eq!(user.run("devinfo -l").ok(), "2 HCAs found:\n\trxe1\n\trxe2\n\n");
-    let json: serde_json::Value =
-        serde_json::from_str(&user.run("devinfo --json -d rxe1").ok()).unwrap();
+    let json = user.run("devinfo --json -d rxe1").json();
     assert_eq!(json.as_array().unwrap().len(), 1);
     assert_eq!(json[0]["port"]["gids"][0]["gid"], "::ffff:127.0.0.2");
     assert!(user.run("devinfo -d rxe9").fails(1).contains("no link rxe9; there are: rxe1, rxe2"));
@@ -110,8 +108,7 @@ fn doctor_sees_the_identifications() {
     assert_eq!(interfaces.lines().count(), 3, "not a namespace of the test's own: {interfaces}");
     let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
     assert!(up.unwrap().success());
-    let json: serde_json::Value =
-        serde_json::from_str(&User::new().run("doctor --json").ok()).unwrap();
+    let json = User::new().run("doctor --json").json();
     let mut probes = json["probes"].as_array().unwrap().iter();
     let probe =
         probes.find(|probe| probe["name"].as_str().unwrap().contains("identification")).unwrap();

@@ -39,11 +39,47 @@ impl Run {
         self.stdout
     }
 
-    /// Standard error of a run that must have failed with `code` and printed no result.
+    /// The JSON that a run must have printed, which must have succeeded.
+    #[track_caller]
+    pub fn json(self) -> Value {
+        serde_json::from_str(&self.ok()).expect("JSON")
+    }
+
+    /// Standard error of a run that must have failed with `code`.
     #[track_caller]
     pub fn fails(self, code: i32) -> String {
         assert_eq!(self.code, Some(code), "{self:?}");
         self.stderr
+    }
+}
+
+/// Something that becomes a run.
+pub trait Finish {
+    /// Waits until it ends; kills it at the limit.
+    fn finish(self) -> Run;
+}
+
+impl Finish for &mut Command {
+    #[track_caller]
+    fn finish(self) -> Run {
+        self.spawn().expect("the binary runs").finish()
+    }
+}
+
+impl Finish for Child {
+    #[track_caller]
+    fn finish(self) -> Run {
+        let pid = Pid::from_child(&self);
+        let (sender, ended) = channel::<()>();
+        let watch = std::thread::spawn(move || {
+            if ended.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        });
+        let output = self.wait_with_output().expect("its output can be read");
+        drop(sender);
+        watch.join().expect("it only waits");
+        output.into()
     }
 }
 
@@ -58,44 +94,10 @@ pub fn urxe(words: &str) -> Command {
     command
 }
 
-/// Its output; kills it at the limit.
+/// A run with these words.
 #[track_caller]
-pub fn finish(child: Child) -> Output {
-    let pid = Pid::from_child(&child);
-    let (sender, ended) = channel::<()>();
-    let watch = std::thread::spawn(move || {
-        if ended.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
-            let _ = kill_process(pid, Signal::KILL);
-        }
-    });
-    let output = child.wait_with_output().expect("its output can be read");
-    drop(sender);
-    watch.join().expect("it only waits");
-    output
-}
-
-/// The output of a run with these words.
-#[track_caller]
-pub fn run(words: &str) -> Output {
-    finish(urxe(words).spawn().expect("the binary runs"))
-}
-
-/// Standard output of a run that must have succeeded.
-#[track_caller]
-pub fn ok(output: Output) -> String {
-    Run::from(output).ok()
-}
-
-/// Standard error of a run that must have failed with `code`.
-#[track_caller]
-pub fn fails(output: Output, code: i32) -> String {
-    Run::from(output).fails(code)
-}
-
-/// The object that a run has printed.
-#[track_caller]
-pub fn json(output: Output) -> Value {
-    serde_json::from_str(&ok(output)).expect("JSON")
+pub fn run(words: &str) -> Run {
+    urxe(words).finish()
 }
 
 /// A process that listens, once it does.
@@ -112,16 +114,16 @@ impl Listening {
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         let mut said = String::new();
         stdout.read_line(&mut said).unwrap();
-        assert!(said.starts_with("listening on TCP "), "{said:?} {:?}", finish(child));
+        assert!(said.starts_with("listening on TCP "), "{said:?} {:?}", child.finish());
         Self { child, stdout, said }
     }
 
     /// Its output after the first line.
     #[track_caller]
-    pub fn finish(mut self) -> Output {
-        let mut rest = Vec::new();
-        self.stdout.read_to_end(&mut rest).unwrap();
-        Output { stdout: rest, ..finish(self.child) }
+    pub fn finish(mut self) -> Run {
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).unwrap();
+        Run { stdout: rest, ..self.child.finish() }
     }
 }
 
@@ -135,16 +137,17 @@ impl User {
         Self { home: tempfile::tempdir().expect("a temporary folder") }
     }
 
-    /// The command, to be given arguments.
-    pub fn command(&self) -> Command {
-        let mut command = urxe("");
+    /// The command with these words.
+    pub fn urxe(&self, words: &str) -> Command {
+        let mut command = urxe(words);
         command.env("XDG_CONFIG_HOME", self.home.path());
         command
     }
 
-    /// Runs the binary with these arguments, separated by blanks.
-    pub fn run(&self, arguments: &str) -> Run {
-        self.command().args(arguments.split_whitespace()).output().expect("the binary runs").into()
+    /// A run with these words.
+    #[track_caller]
+    pub fn run(&self, words: &str) -> Run {
+        self.urxe(words).finish()
     }
 
     /// The user's list of links.

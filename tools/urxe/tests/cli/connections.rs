@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-use crate::common::ok;
+use crate::common::{Finish as _, Run};
 
 /// The command, on one address a test.
 fn urxe(net: u8, words: &str) -> Command {
@@ -32,11 +32,10 @@ impl Server {
     /// Its output, when it has ended well by itself.
     #[track_caller]
     fn end(mut self) -> String {
-        let output = self.child.wait_with_output().unwrap();
+        let run = self.child.finish();
         let mut stderr = String::new();
         self.stderr.read_to_string(&mut stderr).unwrap();
-        assert!(output.status.success(), "{output:?}\n{stderr}");
-        String::from_utf8(output.stdout).unwrap()
+        Run { stderr, ..run }.ok()
     }
 }
 
@@ -44,7 +43,7 @@ impl Server {
 fn rping_pings() {
     let server = Server::start(urxe(1, "rping -s -p 0 -d -v"));
     let words = format!("rping -c -a 127.83.1.1 -p {} -C 3 -S 40 -v -V", server.port);
-    let said = ok(urxe(1, &words).output().unwrap());
+    let said = urxe(1, &words).finish().ok();
     let expected = "ping data: rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ\n\
                     ping data: rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ[\n\
                     ping data: rdma-ping-2: CDEFGHIJKLMNOPQRSTUVWXYZ[\\\n";
@@ -58,7 +57,7 @@ fn a_server_for_many_serves_many_at_once() {
     let words = format!("rping -c -a 127.83.2.1 -p {} -C 20 -S 65535 -V", server.port);
     let clients: Vec<Child> = (0..4).map(|_| urxe(2, &words).spawn().unwrap()).collect();
     for client in clients {
-        ok(client.wait_with_output().unwrap());
+        client.finish().ok();
     }
     server.child.kill().unwrap();
     server.child.wait().unwrap();
@@ -82,7 +81,7 @@ fn what_one_end_is_told_the_other_says() {
     let all = text.clone();
     let writing = std::thread::spawn(move || input.write_all(all.as_bytes()).unwrap());
     let reading = std::thread::spawn(move || server.end());
-    assert_eq!(ok(client.wait_with_output().unwrap()), "from the listener\n");
+    assert_eq!(client.finish().ok(), "from the listener\n");
     writing.join().unwrap();
     assert!(reading.join().unwrap() == text, "other lines came than were sent");
 }
@@ -91,7 +90,7 @@ fn what_one_end_is_told_the_other_says() {
 fn a_transfer_is_compared_and_measured() {
     let server = Server::start(urxe(4, "listen 0"));
     let words = format!("connect 127.83.4.1 {} --verify 5000001", server.port);
-    let said = ok(urxe(4, &words).output().unwrap());
+    let said = urxe(4, &words).finish().ok();
     assert!(
         said.starts_with("sent 5000001 bytes in ") && said.ends_with("all as sent\n"),
         "{said}"
@@ -106,30 +105,26 @@ fn a_transfer_is_compared_and_measured() {
 #[test]
 fn errors_say_what_to_do() {
     for words in ["connect 127.83.5.1 9", "rping -c -a 127.83.5.1 -p 9"] {
-        let output = urxe(5, words).output().unwrap();
-        assert_eq!(output.status.code(), Some(1));
         assert_eq!(
-            String::from_utf8(output.stderr).unwrap(),
+            urxe(5, words).finish().fails(1),
             "urxe: 127.83.5.1:9 refused the connection: invalid service id; nobody listens on port 9 there\n"
         );
     }
     for words in
         ["rping", "rping -s -c -a 127.83.5.1", "rping -c", "rping -s -S 25", "connect 127.83.5.1"]
     {
-        assert_eq!(urxe(5, words).output().unwrap().status.code(), Some(2), "{words}");
+        urxe(5, words).finish().fails(2);
     }
     let server = Server::start(urxe(5, "listen 0"));
-    let output = urxe(5, &format!("listen {}", server.port)).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
+    let said = urxe(5, &format!("listen {}", server.port)).finish().fails(1);
     assert!(said.contains("is in use") && said.contains("choose another, or 0 for any"), "{said}");
-    ok(urxe(5, &format!("connect 127.83.5.1 {}", server.port)).output().unwrap());
+    urxe(5, &format!("connect 127.83.5.1 {}", server.port)).finish().ok();
     server.end();
 }
 
 /// What `urxe link show --connections --json` says of the only device's processes, by slot.
 fn shown(net: u8) -> Vec<serde_json::Value> {
-    let text = ok(urxe(net, "link show --connections --json").output().unwrap());
-    let links: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let links = urxe(net, "link show --connections --json").finish().json();
     links[0]["processes"].as_array().unwrap().clone()
 }
 
@@ -186,7 +181,7 @@ fn connections_of_all_processes_are_shown() {
     assert_eq!(processes[0]["connections"]["counters"]["cm_rx_msgs/req"], 1);
     assert_eq!(processes[1]["connections"]["counters"]["cm_tx_msgs/rtu"], 1);
 
-    let text = ok(urxe(6, "link show --connections").output().unwrap());
+    let text = urxe(6, "link show --connections").finish().ok();
     let lqpn = &connected["lqpn"];
     let ends = format!("src-addr {} dst-addr 127.83.6.1:{}", connected["src-addr"], server.port);
     let ends = ends.replace('"', "");
@@ -204,7 +199,7 @@ fn connections_of_all_processes_are_shown() {
     // A process that is stopped cannot tell.
     let client_pid = rustix::process::Pid::from_child(&client);
     rustix::process::kill_process(client_pid, rustix::process::Signal::STOP).unwrap();
-    let text = ok(urxe(6, "link show --connections").output().unwrap());
+    let text = urxe(6, "link show --connections").finish().ok();
     assert!(text.ends_with("\n        error: it does not answer; is it stopped?\n"), "{text}");
     rustix::process::kill_process(client_pid, rustix::process::Signal::CONT).unwrap();
 

@@ -3,20 +3,27 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
-use crate::common::{Run, User, capture};
+use std::path::Path;
 
-fn decode(arguments: &[&str], name: &str) -> Run {
-    User::new().command().arg("decode").args(arguments).arg(capture(name)).output().unwrap().into()
+use crate::common::{Finish as _, Run, capture, run, urxe};
+
+/// Decodes a capture of a real kernel.
+fn decode(options: &str, name: &str) -> Run {
+    decode_file(options, &capture(name))
+}
+
+fn decode_file(options: &str, path: &Path) -> Run {
+    run(&format!("decode {options} {}", path.display()))
 }
 
 #[test]
 fn compare_and_swap() {
-    insta::assert_snapshot!(decode(&[], "atomic_cs.pcap").ok());
+    insta::assert_snapshot!(decode("", "atomic_cs.pcap").ok());
 }
 
 #[test]
 fn datagrams_with_every_field() {
-    let text = decode(&["--verbose"], "udaddy.pcap").ok();
+    let text = decode("--verbose", "udaddy.pcap").ok();
     let first_four: Vec<&str> =
         text.lines().take_while(|line| !line.starts_with("    5")).collect();
     insta::assert_snapshot!(first_four.join("\n"));
@@ -31,7 +38,7 @@ fn every_capture_of_a_kernel_holds_good_packets_only() {
             continue;
         }
         files += 1;
-        let run: Run = User::new().command().arg("decode").arg(&path).output().unwrap().into();
+        let run = decode_file("", &path);
         let packets = run.stdout.lines().count();
         let good = run.stdout.lines().filter(|line| line.ends_with("ICRC ok")).count();
         assert_eq!(good, packets, "{}: {}", path.display(), run.stdout);
@@ -42,7 +49,7 @@ fn every_capture_of_a_kernel_holds_good_packets_only() {
 
 #[test]
 fn json_is_an_object_a_line() {
-    let text = decode(&["--json"], "rnr.pcap").ok();
+    let text = decode("--json", "rnr.pcap").ok();
     let mut rnr_naks = 0;
     for (index, line) in text.lines().enumerate() {
         let packet: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -62,27 +69,19 @@ fn damage_is_told_after_what_came_before() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.pcap");
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    let run: Run = User::new().command().arg("decode").arg(&path).output().unwrap().into();
+    let run = decode_file("", &path);
     assert_eq!(run.stdout.lines().count(), 9, "{run:?}");
     assert!(run.fails(1).contains("the capture is cut short: the block at byte "));
 }
 
 #[test]
 fn standard_input_is_a_capture_too() {
-    let mut child = User::new()
-        .command()
-        .args(["decode", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = urxe("decode -").stdin(Stdio::piped()).spawn().unwrap();
     let capture = std::fs::read(capture("atomic_cs.pcap")).unwrap();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&capture).unwrap();
     drop(stdin);
-    let run: Run = child.wait_with_output().unwrap().into();
-    assert_eq!(run.ok(), decode(&[], "atomic_cs.pcap").ok());
+    assert_eq!(child.finish().ok(), decode("", "atomic_cs.pcap").ok());
 }
 
 #[test]
@@ -92,18 +91,11 @@ fn a_reader_that_stops_is_no_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("long.pcap");
     std::fs::write(&path, [&whole[..24], &whole[24..].repeat(40)].concat()).unwrap();
-    let mut child = User::new()
-        .command()
-        .args(["decode", "--verbose"])
-        .arg(&path)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = urxe(&format!("decode --verbose {}", path.display())).spawn().unwrap();
     let mut first = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
     assert!(first.starts_with("    1"), "{first}");
-    let run: Run = child.wait_with_output().unwrap().into();
+    let run = child.finish();
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
 }
 
@@ -121,8 +113,7 @@ fn comments_of_the_capture_are_shown() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("comments.pcapng");
     std::fs::write(&path, file).unwrap();
-    let run: Run = User::new().command().arg("decode").arg(&path).output().unwrap().into();
-    let text = run.ok();
+    let text = decode_file("", &path).ok();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 2, "{text}");
     assert!(lines[0].ends_with(
@@ -133,7 +124,7 @@ fn comments_of_the_capture_are_shown() {
 
 #[test]
 fn what_cannot_be_read_is_named() {
-    assert!(decode(&[], "no-such-file.pcap").fails(1).contains("cannot open "));
-    assert!(decode(&[], "../Cargo.toml").fails(1).contains("not a capture"));
-    assert!(decode(&["--json", "--verbose"], "rnr.pcap").fails(2).contains("cannot be used with"));
+    assert!(decode("", "no-such-file.pcap").fails(1).contains("cannot open "));
+    assert!(decode("", "../Cargo.toml").fails(1).contains("not a capture"));
+    assert!(decode("--json --verbose", "rnr.pcap").fails(2).contains("cannot be used with"));
 }

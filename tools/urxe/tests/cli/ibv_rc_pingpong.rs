@@ -8,7 +8,6 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Output;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use urxe::{
     RecvRequest, SendRequest,
 };
 
-use crate::common::{Listening, fails, run};
+use crate::common::{Listening, Run, run};
 
 const PORT: u16 = 18515;
 const PAGE: usize = 4096;
@@ -223,19 +222,19 @@ fn address(net: u8, host: u8) -> String {
 }
 
 /// `urxe pingpong --connect` and the stand-in as server.
-fn against_server(net: u8, options: Options, more: &str) -> (Output, Result<(), String>) {
+fn against_server(net: u8, options: Options, more: &str) -> (Run, Result<(), String>) {
     let _turn = turn();
     let ibv = Ibv::new(&address(net, 1), options);
     let listener = TcpListener::bind((address(net, 1), PORT)).unwrap();
     let server = thread::spawn(move || ibv.serve(&listener));
     let (here, there) = (address(net, 2), address(net, 1));
     let arguments = options.arguments();
-    let output = run(&format!("pingpong --connect {there} -d {here} {arguments} {more}"));
-    (output, server.join().unwrap())
+    let run = run(&format!("pingpong --connect {there} -d {here} {arguments} {more}"));
+    (run, server.join().unwrap())
 }
 
 /// `urxe pingpong --listen` and the stand-in as client.
-fn against_client(net: u8, options: Options, more: &str) -> (Output, Result<(), String>) {
+fn against_client(net: u8, options: Options, more: &str) -> (Run, Result<(), String>) {
     let _turn = turn();
     let (here, arguments) = (address(net, 1), options.arguments());
     let listening = Listening::start(&format!("pingpong --listen -d {here} {arguments} {more}"));
@@ -244,16 +243,15 @@ fn against_client(net: u8, options: Options, more: &str) -> (Output, Result<(), 
 }
 
 #[track_caller]
-fn verified((output, ibv): (Output, Result<(), String>), iters: u32) {
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{output:?} {ibv:?}");
+fn verified((run, ibv): (Run, Result<(), String>), iters: u32) {
+    let text = run.ok();
     assert!(text.contains(&format!("\n{iters} messages received and verified")), "{text}");
     assert_eq!(ibv, Ok(()));
 }
 
 #[track_caller]
-fn refused((output, _): (Output, Result<(), String>), why: &str) {
-    let told = fails(output, 1);
+fn refused((run, _): (Run, Result<(), String>), why: &str) {
+    let told = run.fails(1);
     assert!(told.contains(why), "{told}");
 }
 

@@ -1,6 +1,6 @@
 //! `urxe link`: adding, showing and deleting, from the first command to the last.
 
-use crate::common::{Run, User};
+use crate::common::{Finish as _, User};
 
 const BUILT_IN: &str =
     "link rxe0/1 state ACTIVE physical_state LINK_UP netdev lo address 127.0.0.1 mtu 4096\n";
@@ -49,13 +49,12 @@ fn links_are_added_shown_and_deleted() {
 
 #[test]
 fn json_has_the_keys_of_rdma() {
-    let shown = User::new().run("link show --json").ok();
-    let json: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let json = User::new().run("link show --json").json();
     let link = &json[0];
     for (key, value) in
         [("ifname", "rxe0"), ("state", "ACTIVE"), ("physical_state", "LINK_UP"), ("netdev", "lo")]
     {
-        assert_eq!(link[key], value, "{shown}");
+        assert_eq!(link[key], value, "{link}");
     }
     assert_eq!(link["port"], 1);
     assert!(link["netdev_index"].as_u64().unwrap() > 0);
@@ -65,17 +64,9 @@ fn json_has_the_keys_of_rdma() {
 fn the_environment_overrides_the_list() {
     let user = User::new();
     user.run("link add rxe1 127.0.0.2").ok();
-    let shown =
-        user.command().arg("link").env("URXE_DEVICES", "a=127.0.0.3,b=lo").output().unwrap();
-    let shown = Run::from(shown).ok();
+    let shown = user.urxe("link").env("URXE_DEVICES", "a=127.0.0.3,b=lo").finish().ok();
     assert!(shown.starts_with("link a/1 ") && shown.contains("\nlink b/1 "), "{shown}");
-    let added = user
-        .command()
-        .args(["link", "add", "rxe2", "lo"])
-        .env("URXE_DEVICES", "a=lo")
-        .output()
-        .unwrap();
-    let added = Run::from(added);
+    let added = user.urxe("link add rxe2 lo").env("URXE_DEVICES", "a=lo").finish();
     assert!(added.stderr.contains("URXE_DEVICES is set here"), "{added:?}");
     assert_eq!(devices(user.run("link").ok()).lines().count(), 2);
 }
@@ -83,32 +74,24 @@ fn the_environment_overrides_the_list() {
 #[test]
 fn mistakes_are_named() {
     let user = User::new();
-    assert!(
-        user.run("link add rxe0 nosuch0")
-            .fails(1)
-            .contains("no network interface nosuch0; there are: lo")
-    );
-    assert!(
-        user.run("link add rxe0 192.0.2.77")
-            .fails(1)
-            .contains("192.0.2.77 is not an address of this machine")
-    );
-    assert!(
-        user.run("link add rxe0 type siw netdev lo")
-            .fails(2)
-            .contains("the only type of device is rxe")
-    );
-    assert!(user.run("link add 0rxe lo").fails(2).contains("a name is a letter"));
-    assert!(user.run("link add rxe0").fails(2).contains("Usage"));
-    assert!(user.run("link del rxe0").fails(1).contains("the built-in default"));
-    assert!(user.run("link del rxe7").fails(1).contains("no link rxe7; there are: rxe0"));
-    assert!(user.run("link show rxe7").fails(1).contains("no link rxe7"));
+    for (words, code, expected) in [
+        ("link add rxe0 nosuch0", 1, "no network interface nosuch0; there are: lo"),
+        ("link add rxe0 192.0.2.77", 1, "192.0.2.77 is not an address of this machine"),
+        ("link add rxe0 type siw netdev lo", 2, "the only type of device is rxe"),
+        ("link add 0rxe lo", 2, "a name is a letter"),
+        ("link add rxe0", 2, "Usage"),
+        ("link del rxe0", 1, "the built-in default"),
+        ("link del rxe7", 1, "no link rxe7; there are: rxe0"),
+        ("link show rxe7", 1, "no link rxe7"),
+    ] {
+        let said = user.run(words).fails(code);
+        assert!(said.contains(expected), "{words}: {said}");
+    }
     assert!(!user.links().exists(), "nothing was written");
 
     user.run("link add rxe0 lo").ok();
-    assert!(
-        user.run("link add rxe0 127.0.0.2").fails(1).contains("link rxe0 exists already, on lo")
-    );
+    let said = user.run("link add rxe0 127.0.0.2").fails(1);
+    assert!(said.contains("link rxe0 exists already, on lo"), "{said}");
     std::fs::write(user.links(), "# mine\nrxe0 lo\n").unwrap();
     assert!(user.run("link").fails(1).contains("line 2, column 1"));
 }
@@ -136,25 +119,17 @@ fn processes_are_listed_with_their_slots() {
     let open = || Engine::open(&spec, EngineConfig::default()).unwrap();
     let _engines = [open(), open()];
     let user = User::new();
-    let run = |arguments: &[&str]| {
-        let output = user
-            .command()
-            .args(arguments)
-            .env("URXE_DEVICES", format!("a={address}"))
-            .output()
-            .unwrap();
-        Run::from(output).ok()
-    };
+    let run = |words| user.urxe(words).env("URXE_DEVICES", format!("a={address}")).finish();
     let pid = std::process::id();
-    let text = run(&["link", "show"]);
+    let text = run("link show").ok();
     for slot in 0..2 {
         let line = format!("    process address {address} slot {slot} pid {pid} uid ");
         assert!(text.lines().any(|shown| shown.starts_with(&line)), "{text}");
     }
     assert_eq!(text.lines().count(), 3, "{text}");
-    let json: serde_json::Value = serde_json::from_str(&run(&["link", "show", "--json"])).unwrap();
+    let json = run("link show --json").json();
     assert_eq!(json[0]["processes"][1]["slot"], 1);
     assert_eq!(json[0]["processes"][1]["pid"], pid);
-    let devinfo = run(&["devinfo"]);
+    let devinfo = run("devinfo").ok();
     assert!(devinfo.contains(&format!("{address} slot 1 pid {pid}")), "{devinfo}");
 }

@@ -6,13 +6,13 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::path::Path;
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
-use crate::common::{LIMIT, Listening, fails, finish, json, ok};
+use crate::common::{Finish as _, LIMIT, Listening, Run};
 
 fn address(net: u8, host: u8) -> String {
     Ipv4Addr::new(127, 64, net, host).to_string()
@@ -23,7 +23,7 @@ fn urxe(arguments: &str) -> Command {
 }
 
 #[track_caller]
-fn run(arguments: &str) -> Output {
+fn run(arguments: &str) -> Run {
     crate::common::run(&format!("pingpong {arguments}"))
 }
 
@@ -51,7 +51,7 @@ fn verified_rows(report: &Value) -> Vec<(String, u64)> {
 
 #[test]
 fn alone_every_operation_is_verified() {
-    let report = json(run(&format!("--quick --json -d {}", address(1, 1))));
+    let report = run(&format!("--quick --json -d {}", address(1, 1))).json();
     let rows: Vec<_> =
         verified_rows(&report).into_iter().map(|(name, size)| format!("{name} {size}")).collect();
     assert_eq!(
@@ -74,28 +74,28 @@ fn alone_every_operation_is_verified() {
 
 #[test]
 fn alone_over_services_that_send_nothing_again() {
-    let uc = json(run(&format!("--quick --json -t uc -d {}", address(5, 1))));
+    let uc = run(&format!("--quick --json -t uc -d {}", address(5, 1))).json();
     let uc_rows = ["SEND 64", "SEND 65536", "WRITE_IMM 64", "WRITE_IMM 65536"];
-    let ud = json(run(&format!("--json --transport ud -e -n 40 -d {}", address(6, 1))));
+    let ud = run(&format!("--json --transport ud -e -n 40 -d {}", address(6, 1))).json();
     let ud_rows = ["SEND 64", "SEND 1024", "SEND 4096"];
     for (report, transport, expected) in [(uc, "uc", &uc_rows[..]), (ud, "ud", &ud_rows[..])] {
         let rows = verified_rows(&report).into_iter().map(|(name, size)| format!("{name} {size}"));
         assert_eq!(rows.collect::<Vec<_>>(), expected);
         assert_eq!(report["transport"], transport);
     }
-    let text = ok(run(&format!("-t uc --sizes 1,1000,60000 -n 20 -m 256 -d {}", address(7, 1))));
+    let text = run(&format!("-t uc --sizes 1,1000,60000 -n 20 -m 256 -d {}", address(7, 1))).ok();
     assert!(
         text.contains("UC over UDP port 4791") && text.contains("All 240 messages verified"),
         "{text}"
     );
-    let told = fails(run(&format!("-t ud --sizes 1025 -m 1024 -d {}", address(8, 1))), 1);
+    let told = run(&format!("-t ud --sizes 1025 -m 1024 -d {}", address(8, 1))).fails(1);
     assert!(told.contains("a datagram of 1025 bytes does not fit the path MTU 1024"), "{told}");
 }
 
 #[test]
 fn alone_with_events_other_sizes_and_a_small_mtu() {
     let arguments = "--json --events --sizes 1,4097,1M --mtu 256 --iterations 20";
-    let report = json(run(&format!("{arguments} -d {}", address(2, 1))));
+    let report = run(&format!("{arguments} -d {}", address(2, 1))).json();
     let sends = verified_rows(&report)
         .iter()
         .filter(|(name, _)| name == "SEND")
@@ -110,7 +110,7 @@ fn alone_with_events_other_sizes_and_a_small_mtu() {
 
 #[test]
 fn the_table_says_what_the_object_says() {
-    let text = ok(run(&format!("--quick -n 10 -d {}", address(3, 1))));
+    let text = run(&format!("--quick -n 10 -d {}", address(3, 1))).ok();
     for operation in ["SEND", "WRITE", "READ", "FETCH_ADD", "CMP_SWAP"] {
         assert!(text.contains(&format!("│ {operation}")), "{operation} in {text}");
     }
@@ -121,13 +121,9 @@ fn the_table_says_what_the_object_says() {
 fn a_capture_has_the_packets_and_their_icrcs_hold() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("all.pcapng");
-    ok(run(&format!("--quick -n 5 -d {} --capture {}", address(4, 1), file.display())));
-    let decoded = Command::new(env!("CARGO_BIN_EXE_urxe"))
-        .args(["decode".as_ref(), file.as_os_str()])
-        .output()
-        .unwrap();
-    let (lines, note) =
-        (String::from_utf8_lossy(&decoded.stdout), String::from_utf8_lossy(&decoded.stderr));
+    run(&format!("--quick -n 5 -d {} --capture {}", address(4, 1), file.display())).ok();
+    let decoded = crate::common::run(&format!("decode {}", file.display()));
+    let (lines, note) = (decoded.stdout, decoded.stderr);
     for name in ["SEND", "WRITE", "READ", "FETCH_ADD", "COMPARE_SWAP"] {
         let short = name.replace('_', "").to_lowercase();
         let has =
@@ -157,8 +153,8 @@ fn between_two_processes() {
         // The server's -c asks for what ibv_rc_pingpong -c sends; the patterns of urxe have it as
         // well.
         let client =
-            ok(run(&format!("--connect {here} -d {there} {}", case.trim_end_matches("-c"))));
-        let server = ok(server.finish());
+            run(&format!("--connect {here} -d {there} {}", case.trim_end_matches("-c"))).ok();
+        let server = server.finish().ok();
         for said in [&client, &server] {
             assert!(
                 said.contains(" usec/iter\n") && said.contains("messages received and verified"),
@@ -184,8 +180,8 @@ fn many_queue_pairs_on_one_shared_receive_queue() {
     {
         let (here, there) = (address(net, 1), address(net, 2));
         let server = listen(&format!("-d {here} {case} --srq {qps}"));
-        let client = ok(run(&format!("--connect {here} -d {there} {case} --srq {qps}")));
-        let server = ok(server.finish());
+        let client = run(&format!("--connect {here} -d {there} {case} --srq {qps}")).ok();
+        let server = server.finish().ok();
         for said in [&client, &server] {
             assert!(said.contains("messages received and verified"), "{case}: {said}");
             let addresses = |whose| said.lines().filter(|line| line.contains(whose)).count();
@@ -196,7 +192,7 @@ fn many_queue_pairs_on_one_shared_receive_queue() {
             );
         }
     }
-    let told = fails(run("--listen --srq 16 -r 15 -d 127.64.43.1"), 1);
+    let told = run("--listen --srq 16 -r 15 -d 127.64.43.1").fails(1);
     assert!(told.contains("each needs at least one receive"), "{told}");
 }
 
@@ -204,9 +200,9 @@ fn many_queue_pairs_on_one_shared_receive_queue() {
 fn both_ends_must_have_the_same_number_of_queue_pairs() {
     let (here, there) = (address(44, 1), address(44, 2));
     let server = listen(&format!("-d {here} --srq 4"));
-    let told = fails(run(&format!("--connect {here} -d {there} --srq 5")), 1);
+    let told = run(&format!("--connect {here} -d {there} --srq 5")).fails(1);
     assert!(told.contains("the peer has 4 queue pairs, this end 5"), "{told}");
-    assert_eq!(server.finish().status.code(), Some(1));
+    server.finish().fails(1);
 }
 
 #[test]
@@ -216,12 +212,10 @@ fn between_two_processes_for_machines() {
     let mut said = String::new();
     BufReader::new(server.stderr.take().unwrap()).read_line(&mut said).unwrap();
     assert!(said.starts_with("listening"), "{said}");
-    let client = json(run(&format!(
-        "--connect {} --json -n 10 -s 100 -d {}",
-        address(20, 1),
-        address(20, 2)
-    )));
-    for summary in [client, json(finish(server))] {
+    let client =
+        run(&format!("--connect {} --json -n 10 -s 100 -d {}", address(20, 1), address(20, 2)))
+            .json();
+    for summary in [client, server.finish().json()] {
         assert_eq!(
             (&summary["verified"], &summary["size"]),
             (&10.into(), &100.into()),
@@ -251,8 +245,8 @@ fn what_is_lost_ends_the_run() {
             stream.read_exact(&mut [0; 5]).unwrap();
         });
         let client = run(&format!("--connect {} -t ud -d {}", address(53, 2), address(53, 1)));
-        for (output, transport) in [(client, "UD"), (server.finish(), "UC")] {
-            let told = fails(output, 1);
+        for (run, transport) in [(client, "UD"), (server.finish(), "UC")] {
+            let told = run.fails(1);
             let expected = format!("a message was lost, which {transport} does not send again");
             assert!(told.contains(&expected), "{told}");
         }
@@ -284,43 +278,43 @@ fn bad_command_lines_are_refused() {
         "-d 10.0.0",
         "more",
     ] {
-        let told = fails(run(arguments), 2);
+        let told = run(arguments).fails(2);
         assert!(told.contains("Usage") || told.contains("--help"), "{arguments}: {told}");
     }
-    assert!(fails(run("--mtu 1500"), 2).contains("256, 512, 1024, 2048 or 4096"));
-    assert!(fails(run("--sizes 1G"), 2).contains("as in 64, 4K or 1M"));
+    assert!(run("--mtu 1500").fails(2).contains("256, 512, 1024, 2048 or 4096"));
+    assert!(run("--sizes 1G").fails(2).contains("as in 64, 4K or 1M"));
 }
 
 #[test]
 fn devices_that_do_not_work_are_named() {
     let held = UdpSocket::bind((address(30, 1), 4791)).unwrap();
-    let told = fails(run(&format!("--quick -d {}", address(30, 1))), 1);
+    let told = run(&format!("--quick -d {}", address(30, 1))).fails(1);
     let owner = format!("127.64.30.1 is taken by process {} (", std::process::id());
     assert!(told.contains(&owner) && told.contains(" is free"), "{told}");
     drop(held);
-    assert!(fails(run("-d 192.0.2.1"), 1).contains("192.0.2.1 is not an address of this machine"));
-    assert!(fails(run("-d nosuch"), 1).contains("no link nosuch; there are: rxe0"));
-    let told = fails(run(&format!("--listen -g 9 -d {} -p 0", address(30, 2))), 1);
+    assert!(run("-d 192.0.2.1").fails(1).contains("192.0.2.1 is not an address of this machine"));
+    assert!(run("-d nosuch").fails(1).contains("no link nosuch; there are: rxe0"));
+    let told = run(&format!("--listen -g 9 -d {} -p 0", address(30, 2))).fails(1);
     assert!(told.contains("no GID with index 9"), "{told}");
 }
 
 #[test]
 fn the_peer_process_takes_the_next_free_address() {
     let _held = UdpSocket::bind((address(31, 2), 4791)).unwrap();
-    let report = json(run(&format!("--quick -n 5 --json -d {}", address(31, 1))));
+    let report = run(&format!("--quick -n 5 --json -d {}", address(31, 1))).json();
     assert_eq!(report["peer"], "rxe0=127.64.31.3");
 }
 
 #[test]
 fn a_tcp_port_in_use_is_named() {
     let taken = std::net::TcpListener::bind((address(32, 1), 18515)).unwrap();
-    let told = fails(run(&format!("--listen -d {}", address(32, 1))), 1);
+    let told = run(&format!("--listen -d {}", address(32, 1))).fails(1);
     assert!(
         told.contains("cannot listen on TCP 127.64.32.1:18515; --port chooses another"),
         "{told}"
     );
     drop(taken);
-    let told = fails(run(&format!("--connect {} -d {}", address(32, 3), address(32, 2))), 1);
+    let told = run(&format!("--connect {} -d {}", address(32, 3), address(32, 2))).fails(1);
     assert!(told.contains("cannot connect to 127.64.32.3:18515"), "{told}");
 }
 
@@ -328,7 +322,7 @@ fn a_tcp_port_in_use_is_named() {
 fn another_program_at_the_port_is_noticed() {
     let server = listen(&format!("-d {}", address(33, 1)));
     TcpStream::connect((address(33, 1), 18515)).unwrap().write_all(&[b'?'; 60]).unwrap();
-    let told = fails(server.finish(), 1);
+    let told = server.finish().fails(1);
     assert!(told.contains("is it another program?"), "{told}");
 }
 
@@ -343,7 +337,7 @@ fn a_peer_that_disappears_ends_the_run() {
     client.kill().unwrap();
     client.wait().unwrap();
     let start = Instant::now();
-    let told = fails(server.finish(), 1);
+    let told = server.finish().fails(1);
     assert!(
         told.contains("transport retry counter exceeded") || told.contains("has the peer gone?"),
         "{told}"
@@ -385,7 +379,7 @@ fn the_peer_process_that_is_killed_ends_the_run() {
     let (parent, child) = long_run(35);
     std::thread::sleep(Duration::from_millis(200));
     kill_process(child, Signal::KILL).unwrap();
-    let told = fails(finish(parent), 1);
+    let told = parent.finish().fails(1);
     assert!(told.contains("the peer process ended early (signal: 9"), "{told}");
 }
 
@@ -395,7 +389,7 @@ fn the_peer_process_ends_with_its_parent() {
         let (parent, child) = long_run(net);
         std::thread::sleep(Duration::from_millis(200));
         kill_process(Pid::from_child(&parent), signal).unwrap();
-        assert!(!finish(parent).status.success());
+        assert_ne!(parent.finish().code, Some(0));
         let start = Instant::now();
         while !is_gone(child) {
             assert!(
@@ -409,6 +403,5 @@ fn the_peer_process_ends_with_its_parent() {
 
 #[test]
 fn a_peer_process_without_a_parent_ends() {
-    let output = run("--as-peer-process");
-    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    assert_eq!(run("--as-peer-process").ok(), "");
 }
