@@ -2,11 +2,13 @@
 
 use std::error::Error;
 use std::io::{self, IsTerminal, LineWriter, Write};
+use std::ops::Index;
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use serde_json::{Map, Value};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
@@ -33,6 +35,40 @@ pub fn json_line(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> 
     serde_json::to_writer(&mut *out, value).map_err(io::Error::from)?;
     writeln!(out)?;
     Ok(())
+}
+
+/// A JSON object whose keys keep the order in which they were added.
+#[derive(Default, Serialize)]
+#[serde(transparent)]
+pub struct Object(Map<String, Value>);
+
+impl Object {
+    /// Returns an object with one key, whose value may be `null`.
+    pub fn new(key: &str, value: impl Into<Value>) -> Self {
+        Self(Map::from_iter([(key.to_owned(), value.into())]))
+    }
+
+    /// Adds a key, unless its value is `null`.
+    pub fn add(&mut self, key: &str, value: impl Into<Value>) {
+        let value = value.into();
+        if !value.is_null() {
+            self.0.insert(key.to_owned(), value);
+        }
+    }
+}
+
+impl Index<&str> for Object {
+    type Output = Value;
+
+    fn index(&self, key: &str) -> &Value {
+        &self.0[key]
+    }
+}
+
+impl From<Object> for Value {
+    fn from(object: Object) -> Self {
+        object.0.into()
+    }
 }
 
 /// An error with its causes.

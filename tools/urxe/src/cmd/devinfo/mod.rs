@@ -8,10 +8,8 @@ use std::io::Write;
 
 use urxe_stack::link::{self, LinkName, LinkSpec};
 
-use crate::cmd::{CmdError, Outcome};
+use crate::cmd::{CmdError, Outcome, processes};
 use crate::output;
-
-use attributes::Attributes;
 
 /// Arguments of `urxe devinfo`.
 #[derive(Debug, clap::Args)]
@@ -52,7 +50,10 @@ impl Args {
         let mut devices = Vec::new();
         for spec in chosen {
             match link::resolve(spec) {
-                Ok(resolved) => devices.push(Attributes::new(&resolved)),
+                Ok(resolved) => {
+                    let processes = processes::of(&resolved);
+                    devices.push((attributes::device(&resolved, &processes), processes));
+                }
                 Err(error) => {
                     output::report(&error);
                     outcome = Outcome::Failed;
@@ -60,7 +61,8 @@ impl Args {
             }
         }
         if self.json {
-            output::json(&mut out, &devices)?;
+            let objects: Vec<_> = devices.iter().map(|(device, _)| device).collect();
+            output::json(&mut out, &objects)?;
         } else {
             for device in &devices {
                 print::device(&mut out, device, self.verbose)?;

@@ -53,7 +53,7 @@ impl Args {
 }
 
 /// One device.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Row {
     ifname: String,
     port: u8,
@@ -78,44 +78,32 @@ impl Row {
         resolved: Result<ResolvedLink, LinkError>,
         processes: fn(&ResolvedLink) -> Vec<Process>,
     ) -> Self {
-        let ifname = spec.name.to_string();
+        let state = resolved.as_ref().map_or(OperState::Disabled, |link| link.interface.state);
+        let (state, physical_state) = states(state);
+        let mut row = Self {
+            ifname: spec.name.to_string(),
+            port: 1,
+            state,
+            physical_state,
+            ..Self::default()
+        };
         match resolved {
             Ok(link) => {
-                let (state, physical_state) = states(link.interface.state);
-                let processes = processes(&link);
-                Self {
-                    ifname,
-                    port: 1,
-                    state,
-                    physical_state,
-                    netdev: Some(link.interface.name),
-                    netdev_index: Some(link.interface.index),
-                    addresses: link.addresses,
-                    path_mtu: Some(link.path_mtu.bytes()),
-                    processes,
-                    error: None,
-                }
+                row.processes = processes(&link);
+                row.netdev = Some(link.interface.name);
+                row.netdev_index = Some(link.interface.index);
+                row.addresses = link.addresses;
+                row.path_mtu = Some(link.path_mtu.bytes());
             }
             Err(error) => {
-                let (state, physical_state) = states(OperState::Disabled);
-                let (netdev, addresses) = match &spec.source {
-                    Source::Interface(name) => (Some(name.clone()), Vec::new()),
-                    Source::Address(address) => (None, vec![*address]),
-                };
-                Self {
-                    ifname,
-                    port: 1,
-                    state,
-                    physical_state,
-                    netdev,
-                    netdev_index: None,
-                    addresses,
-                    path_mtu: None,
-                    processes: Vec::new(),
-                    error: Some(error.to_string()),
+                match &spec.source {
+                    Source::Interface(name) => row.netdev = Some(name.clone()),
+                    Source::Address(address) => row.addresses = vec![*address],
                 }
+                row.error = Some(error.to_string());
             }
         }
+        row
     }
 
     fn print(&self, out: &mut dyn Write) -> Result<(), CmdError> {
