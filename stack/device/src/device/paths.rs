@@ -57,10 +57,6 @@ pub(super) fn index_of(path: Option<(u32, IpAddr)>) -> u32 {
 }
 
 impl Device {
-    pub(super) fn used_path(&self, path: Option<(u32, IpAddr)>) -> &Path {
-        self.path_at(index_of(path))
-    }
-
     pub(super) fn path_at(&self, index: u32) -> &Path {
         self.paths.at(index).unwrap_or_else(|| self.new_path(index))
     }

@@ -127,13 +127,7 @@ impl Device {
 
     /// Lists a queue pair's path on the device.
     pub(super) fn mark_path_ready(&self, path: Option<(u32, IpAddr)>) {
-        if let Some((path_index, _)) = path {
-            self.mark_ready(path_index);
-        }
-    }
-
-    /// Lists a path on the device.
-    pub(super) fn mark_ready(&self, path_index: u32) {
+        let Some((path_index, _)) = path else { return };
         let Some(path) = self.paths.at(path_index) else { return };
         self.dirty.push(path_index, &path.link);
     }

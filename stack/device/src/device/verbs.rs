@@ -450,6 +450,7 @@ impl Device {
     /// The surroundings of one call into a queue pair on `path`.
     #[inline(always)] // made in place: it is too large to be copied for each packet
     pub(super) fn context(&self, now: Time, path: Option<(u32, IpAddr)>) -> Context<'_> {
+        let path_index = index_of(path);
         Context {
             now,
             device: DeviceParts {
@@ -459,8 +460,8 @@ impl Device {
                 srqs: &self.srqs,
                 ahs: &self.ahs,
             },
-            path: self.used_path(path),
-            path_index: index_of(path),
+            path: self.path_at(path_index),
+            path_index,
             arrival: None,
             turn: TurnRules::ALONE,
             pins: Pins::new(&self.memory),
@@ -481,7 +482,7 @@ impl Device {
         let index = index_of(path);
         if context.path_index != index {
             context.settle();
-            context.path = self.used_path(path);
+            context.path = self.path_at(index);
             context.path_index = index;
         }
     }
