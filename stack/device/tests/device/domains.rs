@@ -88,9 +88,7 @@ fn a_parent_domain_is_busy_while_a_completion_queue_is_made_with_it() {
 
 #[test]
 fn parent_domains_count_among_the_protection_domains() {
-    let mut config = DeviceConfig::new(vec![Gid::from_ip(A.into())], 1);
-    config.limits.max_pd = 2;
-    let device = Device::new(config);
+    let device = limits::device(|limits| limits.max_pd = 2);
     let pd = device.alloc_pd().unwrap();
     let parent = device.alloc_parent_domain(pd, None).unwrap();
     assert_eq!(device.alloc_pd(), None);

@@ -1,4 +1,4 @@
-//! On-demand regions of which a page is gone, as every service meets them: what is told to whom,
+//! Regions of which a page is gone, on demand and other ones, as every service meets them: what is told to whom,
 //! and what stays as it was.
 
 use urxe_wire::{Msn, NakCode, Opcode, Psn, Syndrome};
@@ -10,12 +10,12 @@ use super::*;
 const PAGE: usize = 1 << 16;
 const GONE: u64 = PAGE as u64;
 
-/// An on-demand region whose second page of two is gone, and its memory.
-fn with_a_hole(end: &Host, pd: PdId) -> (Mr, Arc<Buffer>) {
+/// A region whose second page of two is gone, and its memory.
+fn with_a_hole(end: &Host, pd: PdId, more: Access) -> (Mr, Arc<Buffer>) {
     let file = rustix::fs::memfd_create("shrinking", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, 2 * PAGE as u64).unwrap();
     let buffer = Arc::new(Buffer::of_file(&file, 0, 2 * PAGE).unwrap());
-    let access = Access::LOCAL_WRITE | REMOTE | Access::ON_DEMAND;
+    let access = Access::LOCAL_WRITE | REMOTE | more;
     let mr = end.device.memory().register_buffer(pd, &buffer, 0..2 * PAGE, 0, access).unwrap();
     rustix::fs::ftruncate(&file, PAGE as u64).unwrap();
     (mr, buffer)
@@ -60,7 +60,7 @@ fn a_change_of_a_page_that_is_gone_is_a_remote_access_error_and_one_of_a_present
     ];
     for (opcode, op) in ops {
         let (a, b, wire) = pair();
-        let (mr, memory) = with_a_hole(&b, b.pd);
+        let (mr, memory) = with_a_hole(&b, b.pd, Access::ON_DEMAND);
         a.write(0, &5_u64.to_ne_bytes());
         for wr_id in 1..=2 {
             b.post_recv(wr_id, &[]);
@@ -84,7 +84,7 @@ fn a_change_of_a_page_that_is_gone_is_a_remote_access_error_and_one_of_a_present
 #[test]
 fn a_read_is_answered_up_to_the_page_that_is_gone() {
     let (a, b, wire) = pair();
-    let (mr, memory) = with_a_hole(&b, b.pd);
+    let (mr, memory) = with_a_hole(&b, b.pd, Access::ON_DEMAND);
     memory.write(PAGE - 1024, &pattern(1024)).unwrap();
     let remote = Remote { addr: GONE - 1024, rkey: mr.rkey };
     a.post(SendOp::Write { remote: Remote { addr: 0, ..remote } }, &[a.sge(0, 8)]);
@@ -109,7 +109,7 @@ fn an_unreliable_write_to_a_page_that_is_gone_is_dropped_and_the_next_one_is_mad
     let [from, to] = [&a, &b].map(|host| host.create(&qp::init(QpType::Uc, host.pd, &host.cq)));
     a.connect_as(QpType::Uc, from, to.qpn(), B);
     b.connect_as(QpType::Uc, to, from.qpn(), A);
-    let (mr, memory) = with_a_hole(&b, b.pd);
+    let (mr, memory) = with_a_hole(&b, b.pd, Access::ON_DEMAND);
     a.write(0, &pattern(3072));
     let post = |addr, len| {
         let remote = Remote { addr, rkey: mr.rkey };
@@ -129,7 +129,7 @@ fn an_unreliable_write_to_a_page_that_is_gone_is_dropped_and_the_next_one_is_mad
 fn an_xrc_target_refuses_a_page_that_is_gone() {
     let xrc = Xrc::new();
     let inbox = Inbox::new(&xrc.b, &xrc.xrcd);
-    let (mr, memory) = with_a_hole(&xrc.b, inbox.pd);
+    let (mr, memory) = with_a_hole(&xrc.b, inbox.pd, Access::ON_DEMAND);
     xrc.a.write(0, &pattern(16));
     for addr in [GONE - 16, GONE - 8] {
         let remote = Remote { addr, rkey: mr.rkey };
@@ -141,4 +141,38 @@ fn an_xrc_target_refuses_a_page_that_is_gone() {
     assert_eq!(xrc.a.outcomes(), expected);
     assert_eq!(bytes(&memory, PAGE - 16, 8), pattern(8));
     assert_eq!(counted(&xrc.b), 1);
+}
+
+#[test]
+fn a_page_that_is_gone_is_a_remote_access_error_or_a_local_protection_error() {
+    let ops: [fn(Remote) -> SendOp; 3] = [
+        |remote| SendOp::Write { remote },
+        |remote| SendOp::Read { remote },
+        |remote| SendOp::FetchAdd { remote, add: 1 },
+    ];
+    for op in ops {
+        let (a, b, wire) = pair();
+        let (mr, _memory) = with_a_hole(&b, b.pd, Access::empty());
+        let remote = Remote { addr: 0, rkey: mr.rkey };
+        a.post(op(remote), &[a.sge(0, 8)]);
+        a.post(op(Remote { addr: GONE, ..remote }), &[a.sge(0, 8)]);
+        run(&a, &b, &wire);
+        let done = a.statuses();
+        assert_eq!(done, [WcStatus::Success, WcStatus::RemAccessErr]);
+        assert_eq!(b.counter(Counter::AccessNotMapped), 1);
+    }
+    let (a, b, wire) = pair();
+    let (mr, _memory) = with_a_hole(&a, a.pd, Access::empty());
+    let local = Sge { addr: GONE, length: 8, lkey: mr.lkey };
+    a.post(SendOp::Write { remote: b.remote(0) }, &[local]);
+    run(&a, &b, &wire);
+    assert_eq!(a.outcomes(), [(WcOpcode::RdmaWrite, WcStatus::LocProtErr)]);
+    let (a, b, wire) = pair();
+    let (mr, _memory) = with_a_hole(&b, b.pd, Access::empty());
+    let local = Sge { addr: GONE, length: 8, lkey: mr.lkey };
+    b.post_recv(9, &[local]);
+    a.post(SendOp::Send, &[a.sge(0, 8)]);
+    run(&a, &b, &wire);
+    assert_eq!(b.outcomes(), [(WcOpcode::Recv, WcStatus::LocProtErr)]);
+    assert_eq!(a.outcomes(), [(WcOpcode::Send, WcStatus::RemOpErr)]);
 }

@@ -9,7 +9,7 @@ use urxe_device::srq::{SrqAttr, SrqInit};
 use urxe_memory::{AllocMwError, MwType, RegMrError};
 
 /// A device with one number of its limits changed.
-fn device(change: impl FnOnce(&mut Limits)) -> Device {
+pub fn device(change: impl FnOnce(&mut Limits)) -> Device {
     let mut config = DeviceConfig::new(vec![Gid::from_ip(A.into())], 1);
     change(&mut config.limits);
     Device::new(config)

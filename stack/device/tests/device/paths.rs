@@ -23,38 +23,28 @@ fn blocked() -> Sender {
 }
 
 #[test]
-fn a_reset_lets_go_of_the_window_for_others() {
-    let two = blocked();
-    two.go_to(0, QpState::Reset);
-    assert_eq!(sent_by(&two, 1), WAITING_PACKETS as usize);
-}
-
-#[test]
-fn an_error_lets_go_of_the_window_for_others() {
-    let two = blocked();
-    two.go_to(0, QpState::Err);
-    assert_eq!(sent_by(&two, 1), WAITING_PACKETS as usize);
-}
-
-#[test]
-fn a_destroyed_queue_pair_lets_go_of_the_window_for_others() {
-    let two = blocked();
-    two.end.device.destroy_qp(Time::ZERO, two.qps[0]).unwrap();
-    assert_eq!(sent_by(&two, 1), WAITING_PACKETS as usize);
-}
-
-#[test]
-fn giving_up_lets_go_of_the_window_for_others() {
-    let two = blocked();
-    while two.state(0) == QpState::Rts {
-        let now = two.end.device.next_deadline().unwrap();
-        two.end.clock.set(now);
-        two.end.device.handle_timeouts(now);
-        if two.state(0) == QpState::Rts {
-            assert_eq!(sent_by(&two, 1), 0, "it is sent again before others");
-        }
+fn a_queue_pair_that_ends_returns_the_window_to_others() {
+    type End = fn(&Sender);
+    let cases: [(&str, End); 4] = [
+        ("reset", |two| two.go_to(0, QpState::Reset)),
+        ("error", |two| two.go_to(0, QpState::Err)),
+        ("destroyed", |two| two.end.device.destroy_qp(Time::ZERO, two.qps[0]).unwrap()),
+        ("out of retries", |two| {
+            while two.state(0) == QpState::Rts {
+                let now = two.end.device.next_deadline().unwrap();
+                two.end.clock.set(now);
+                two.end.device.handle_timeouts(now);
+                if two.state(0) == QpState::Rts {
+                    assert_eq!(sent_by(two, 1), 0, "a retransmission goes before other packets");
+                }
+            }
+        }),
+    ];
+    for (case, end) in cases {
+        let two = blocked();
+        end(&two);
+        assert_eq!(sent_by(&two, 1), WAITING_PACKETS as usize, "{case}");
     }
-    assert_eq!(sent_by(&two, 1), WAITING_PACKETS as usize);
 }
 
 #[test]

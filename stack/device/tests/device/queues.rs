@@ -27,23 +27,10 @@ fn post_inline(end: &Host, qp: QpHandle, op: SendOp, parts: &[&[u8]]) -> Result<
 #[test]
 fn sizes_are_what_was_asked_for_and_nothing_is_a_size_too() {
     let (a, b, _) = pair();
-    for cap in [
-        QpCap {
-            max_send_wr: 1,
-            max_recv_wr: 3,
-            max_send_sge: 5,
-            max_recv_sge: 7,
-            max_inline_data: 1000,
-        },
-        QpCap {
-            max_send_wr: 77,
-            max_recv_wr: 0,
-            max_send_sge: 0,
-            max_recv_sge: 0,
-            max_inline_data: 33,
-        },
-        QpCap::default(),
-    ] {
+    for [max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data] in
+        [[1, 3, 5, 7, 1000], [77, 0, 0, 0, 33], [0; 5]]
+    {
+        let cap = QpCap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data };
         let qp = a.create(&init(&a, cap, false));
         assert_eq!(a.device.query_qp(qp).unwrap().cap, cap);
         a.connect_qp(qp, b.qp.qpn(), B);
@@ -267,4 +254,14 @@ fn a_reset_takes_away_what_was_completed_and_not_polled() {
     assert_eq!(a.cq.len(), 2);
     let left: Vec<_> = a.completions().iter().map(|done| (done.wr_id, done.status)).collect();
     assert_eq!(left, [(1, WcStatus::WrFlushErr), (3, WcStatus::WrFlushErr)]);
+}
+
+#[test]
+fn a_connected_queue_pair_refuses_an_address_handle() {
+    let end = Host::new(A, 1);
+    end.connect_qp(end.qp, Qpn::masked(7), B);
+    let ah = end.ah(B.into());
+    let to = to_qp(ah, Qpn::masked(7), urxe_wire::QKey(1));
+    let refused = end.post_request(end.qp, &SendRequest { to, ..request(SendOp::Send, &[]) });
+    assert_eq!(refused, Err(PostError::Destination { qp_type: QpType::Rc }));
 }

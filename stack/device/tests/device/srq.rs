@@ -241,9 +241,7 @@ fn refused_combinations_say_why() {
 
 #[test]
 fn numbers_do_not_come_back_at_once_and_the_table_ends() {
-    let mut config = DeviceConfig::new(vec![Gid::from_ip(A.into())], 1);
-    config.limits.max_srq = 2;
-    let device = Device::new(config);
+    let device = limits::device(|limits| limits.max_srq = 2);
     let pd = device.alloc_pd().unwrap();
     let attr = SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 };
     let create = || device.create_srq(&SrqInit { pd, attr, xrc: None, context: 0 });

@@ -333,7 +333,7 @@ fn each_end_has_one_queue_and_says_so() {
 
 #[test]
 fn a_file_names_a_domain() {
-    let device = Device::new(DeviceConfig::new(vec![Gid::from_ip(A.into())], 1));
+    let device = limits::device(|_| ());
     let open = |inode, flags| device.open_xrcd(inode, flags, |_| Ok(None));
     let other = Inode { number: 3, ..FILE };
     let (create, exclusive) = (XrcdFlags::CREATE, XrcdFlags::EXCLUSIVE);
