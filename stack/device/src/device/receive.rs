@@ -27,6 +27,7 @@ use super::accept::{IcrcCheck, MAX_SEGMENTS};
 use super::counters::Counter;
 use super::verbs::GSI_QPN;
 use super::{Device, QpHandle, QpSlot};
+use crate::path::OpenPath;
 use crate::path::acks::{self, Ack, AckBatch};
 use crate::qp::Qp;
 use crate::qp::completions::Queues;
@@ -190,7 +191,7 @@ struct Reception<'r, 'd> {
     context: &'r mut Context<'d>,
     locked: Option<LockedQp<'d>>,
     /// The path of the queue pairs unlocked so far. It is still to be listed, with `acks`.
-    path: Option<u32>,
+    path: Option<OpenPath>,
     /// A queue pair so far has more to send than an acknowledgement, or a congestion notification
     /// waits. [`Device::list_received`] tells the device after it has listed the path.
     is_urgent: bool,
@@ -223,8 +224,8 @@ impl<'d> Reception<'_, 'd> {
     fn unlock_qp(&mut self, next: NextPacket) {
         let Some(locked) = self.locked.take() else { return };
         let collects_ack = collects_ack(next, self.acks.is_empty());
-        let path_index = self.context.path_index;
-        if let Some(other) = self.path.take_if(|path| *path != path_index) {
+        let path = self.context.path.opened(self.context.path_index);
+        if let Some(other) = self.path.take_if(|other| *other != path) {
             self.device.list_received(other, self.acks, self.is_urgent);
         }
         let batch = collects_ack.then_some(&mut *self.acks);
@@ -458,10 +459,11 @@ impl Device {
         mut locked: LockedQp<'_>,
         context: &Context<'_>,
         batch: Option<&mut AckBatch>,
-    ) -> Option<(u32, bool)> {
+    ) -> Option<(OpenPath, bool)> {
         let now = context.now;
         let qp = locked.guard.as_mut()?;
-        let path = qp.path.map(|(index, _)| index).filter(|index| *index == context.path_index);
+        let path = qp.path.filter(|(index, _)| *index == context.path_index);
+        let path = path.map(|(index, _)| context.path.opened(index));
         if path.is_some()
             && let Some(batch) = batch.filter(|_| locked.got_request)
             && let Some(ack) = qp.take_ack(now)
@@ -480,14 +482,19 @@ impl Device {
     /// Lists a path after packets for its queue pairs, and leaves the batch of their
     /// acknowledgements with it. Its window is settled: queue pairs that wait for it make the path
     /// urgent.
-    fn list_received(&self, path_index: u32, batch: &mut AckBatch, mut is_urgent: bool) {
-        let path = self.path_at(path_index);
+    pub(super) fn list_received(
+        &self,
+        opened: OpenPath,
+        batch: &mut AckBatch,
+        mut is_urgent: bool,
+    ) {
+        let path = self.path_at(opened.index);
         if !batch.is_empty() {
-            let (waiting, dropped) = path.acks.add(batch.drain());
+            let (waiting, dropped) = path.add_acks(opened, batch.drain());
             is_urgent |= waiting >= acks::URGENT;
             self.counters.add_many(Counter::SendErr, dropped as u64);
         }
-        self.dirty.push(path_index, &path.link);
+        self.dirty.push(opened.index, &path.link);
         // After the path is listed: a thread that sends clears `urgent` before it takes the list.
         if is_urgent || path.has_blocked.load(Ordering::Acquire) {
             self.urgent.store(true, Ordering::Release);

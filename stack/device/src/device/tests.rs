@@ -1,30 +1,39 @@
 //! What only the inside of a device shows. What its users see is tested from outside, in
 //! `tests/device`.
 
+use std::net::Ipv4Addr;
+
 use urxe_test_support::host::{A, B};
 use urxe_test_support::packet::{Packet, write_only};
 use urxe_test_support::qp::{CAP, FIRST_PSN, attributes, bring_up_by, request};
 use urxe_test_support::wire::Wire;
-use urxe_wire::{Gid, Qpn, Rkey};
+use urxe_wire::{Gid, Msn, Opcode, PKey, Qpn, Rkey};
 
 use super::counters::Counter;
 use super::*;
+use crate::path::acks::{Ack, AckBatch};
 use crate::qp::QpInit;
 use crate::qp::attr::{QpState, QpType};
 use crate::qp::wr::SendOp;
 use urxe_types::time::Time;
 
-/// A device with one connected queue pair that sends one message and misses one: two entries stand
-/// with its timers, one for what is not acknowledged and one for what is missing.
-fn with_two_timers() -> Device {
-    let device = Device::new(DeviceConfig::new(vec![Gid::from_ip(A.into())], 1));
+/// A reliable queue pair that is connected to queue pair 7 of a peer.
+fn connected(device: &Device, peer: Ipv4Addr) -> QpHandle {
     let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(8, None, 0).unwrap());
     let (qp_type, send_cq, recv_cq) = (QpType::Rc, Arc::clone(&cq), cq);
     let init = QpInit { qp_type, pd, send_cq, recv_cq, srq: None, cap: CAP, sq_sig_all: true };
     let qp = device.create_qp(&init).unwrap();
-    let attr = attributes(B.into(), Qpn::masked(7));
+    let attr = attributes(peer.into(), Qpn::masked(7));
     let modify = |attr: &_, mask| device.modify_qp(Time::ZERO, qp, attr, mask);
     bring_up_by(qp_type, &attr, QpState::Rts, modify).unwrap();
+    qp
+}
+
+/// A device with one connected queue pair that sends one message and misses one: two entries stand
+/// with its timers, one for what is not acknowledged and one for what is missing.
+fn with_two_timers() -> Device {
+    let device = Device::new(DeviceConfig::new(vec![Gid::from_ip(A.into())], 1));
+    let qp = connected(&device, B);
     device.post_send(Time::ZERO, qp, &[request(SendOp::Send, &[])]).unwrap();
     device.transmit_pending(Time::ZERO, &Wire::default());
     let write = write_only(FIRST_PSN.next().value(), 0, Rkey(0), &[]);
@@ -58,6 +67,40 @@ fn timeouts_that_two_threads_have_taken_leave_no_queue_pair_without_a_clock() {
             device.next_deadline().is_some(),
             "nothing tells when it is not acknowledged either, reversed: {reversed}"
         );
+    }
+}
+
+/// A receiving thread takes the acknowledgement of a queue pair along. Before the thread leaves the
+/// acknowledgement with the path, the queue pair is destroyed, and the path may lead to another
+/// peer.
+#[test]
+fn an_acknowledgement_to_a_former_peer_is_dropped() {
+    for reopened in [false, true] {
+        let device = Device::new(DeviceConfig::new(vec![Gid::from_ip(A.into())], 1));
+        let qp = connected(&device, B);
+        let (index, _) = device.with_qp(qp, |qp| qp.path.unwrap()).unwrap();
+        let opened = device.path_at(index).opened(index);
+        if reopened {
+            device.destroy_qp(Time::ZERO, qp).unwrap();
+            let other = connected(&device, Ipv4Addr::new(10, 0, 0, 3));
+            let path = device.with_qp(other, |qp| qp.path.unwrap()).unwrap();
+            assert_eq!(path.0, index, "the path is used again");
+        }
+        let ack = Ack {
+            to: Qpn::masked(7),
+            psn: FIRST_PSN,
+            msn: Msn::masked(1),
+            opcode: Opcode::RcAcknowledge,
+            pkey: PKey::DEFAULT,
+            mig_req: false,
+        };
+        let mut batch = AckBatch::default();
+        batch.push(index, ack);
+        device.list_received(opened, &mut batch, false);
+        let wire = Wire::default();
+        device.transmit_pending(Time::ZERO, &wire);
+        assert_eq!(wire.is_empty(), reopened);
+        assert_eq!(device.counters().value(Counter::SendErr), u64::from(reopened));
     }
 }
 

@@ -36,7 +36,7 @@ use self::run::RunBuffer;
 use self::scheduler::TurnQueues;
 pub use self::window::EARLY_TIMEOUT_MIN;
 use self::window::Window;
-use urxe_types::sync::atomic::{AtomicBool, Ordering, fence};
+use urxe_types::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use urxe_types::sync::{Mutex, lock, try_lock};
 
 /// What makes two queue pairs share a path.
@@ -49,6 +49,15 @@ pub(crate) struct PathKey {
     pub traffic_class: u8,
     /// Of multicast messages, as their sender chose; 0 leaves it to the system, as for all others.
     pub hop_limit: u8,
+}
+
+/// One use of a path's place in the device's table, from [`Path::open`] to [`Path::close`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpenPath {
+    /// The path's index in the table.
+    pub index: u32,
+    /// How often the path was opened, modulo 2^32.
+    pub generation: u32,
 }
 
 /// One path. Its place in the device's table stays; who uses it changes.
@@ -72,6 +81,8 @@ pub(crate) struct Path {
     pub has_blocked: AtomicBool,
     /// Some of these wait in the line for the window.
     pub has_line: AtomicBool,
+    /// See [`OpenPath`]. Changes only while no queue pair is on the path.
+    generation: AtomicU32,
     kick: AtomicBool,
     sender: Mutex<Sender>,
 }
@@ -110,6 +121,7 @@ impl Path {
             cork: Cork::default(),
             has_blocked: AtomicBool::new(false),
             has_line: AtomicBool::new(false),
+            generation: AtomicU32::new(0),
             kick: AtomicBool::new(false),
             sender: Mutex::new(Sender::default()),
         }
@@ -120,6 +132,9 @@ impl Path {
         let mut sender = lock(&self.sender);
         sender.route = Some(route);
         sender.run = None;
+        // Before the list is cleared: a thread that adds acknowledgements under the lock of the
+        // list either finds the new generation or adds them before they are cleared.
+        self.generation.fetch_add(1, Ordering::Relaxed);
         self.acks.clear();
         self.cnps.clear();
         self.window.reset();
@@ -134,6 +149,24 @@ impl Path {
         self.acks.clear();
         self.cnps.clear();
         sender.run = None;
+    }
+
+    /// Returns the present use of this path, which stands at `index`. The caller holds the lock of
+    /// a queue pair on the path: so the use does not end meanwhile.
+    #[inline]
+    pub fn opened(&self, index: u32) -> OpenPath {
+        OpenPath { index, generation: self.generation.load(Ordering::Relaxed) }
+    }
+
+    /// Leaves acknowledgements of queue pairs that were on the path in the use `of` it. Drops them
+    /// if that use has ended: the path may lead to another peer now. Returns the numbers of waiting
+    /// and of dropped ones.
+    pub fn add_acks(
+        &self,
+        of: OpenPath,
+        acks: impl ExactSizeIterator<Item = Ack>,
+    ) -> (usize, usize) {
+        self.acks.add_if(|| self.opened(of.index) == of, acks)
     }
 
     /// Waits until no other thread is the sender, then does as [`flush`](Self::flush): what was

@@ -20,8 +20,18 @@ impl<T, const MAX: usize> Default for WaitingList<T, MAX> {
 impl<T, const MAX: usize> WaitingList<T, MAX> {
     /// Takes over `more`. How many wait now, and how many there was no room for.
     pub fn add(&self, more: impl ExactSizeIterator<Item = T>) -> (usize, usize) {
+        self.add_if(|| true, more)
+    }
+
+    /// Does the same if `is_wanted`, which is called under the lock of the list. Else there is no
+    /// room for any.
+    pub fn add_if(
+        &self,
+        is_wanted: impl FnOnce() -> bool,
+        more: impl ExactSizeIterator<Item = T>,
+    ) -> (usize, usize) {
         let mut waiting = lock(&self.waiting);
-        let room = MAX - waiting.len();
+        let room = if is_wanted() { MAX - waiting.len() } else { 0 };
         let dropped = more.len().saturating_sub(room);
         waiting.extend(more.take(room));
         self.any.store(!waiting.is_empty(), Ordering::Release);
