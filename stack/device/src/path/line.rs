@@ -50,8 +50,8 @@ impl Line {
         self.waiting.push_front(index);
     }
 
-    /// A round is over, in which some that waited could send, or others that did not wait.
-    pub fn note_round(&mut self, first_went: bool, others_went: bool) {
+    /// A run is over, in which some that waited could send, or others that did not wait.
+    pub fn note_run(&mut self, first_went: bool, others_went: bool) {
         if first_went || self.is_empty() {
             self.passed_over = 0;
         } else if others_went {
@@ -73,25 +73,25 @@ mod tests {
     fn who_is_passed_over_often_enough_goes_before_others_until_it_went() {
         let mut line = Line::default();
         for _ in 0..2 * PATIENCE {
-            line.note_round(false, true);
+            line.note_run(false, true);
             assert!(!line.has_waited_enough(), "nobody waits");
         }
         line.join(7);
         for _ in 1..PATIENCE {
-            line.note_round(false, true);
+            line.note_run(false, true);
             // Nobody was before it.
-            line.note_round(false, false);
+            line.note_run(false, false);
             assert!(!line.has_waited_enough());
         }
-        line.note_round(false, true);
+        line.note_run(false, true);
         assert!(line.has_waited_enough());
         assert_eq!(line.take_first(), Some(7));
         line.put_back(7);
         line.join(8);
-        line.note_round(false, false);
+        line.note_run(false, false);
         assert!(line.has_waited_enough(), "there was too little room for it");
         assert_eq!(line.take_first(), Some(7));
-        line.note_round(true, false);
+        line.note_run(true, false);
         assert!(!line.has_waited_enough());
         assert_eq!((line.take_first(), line.take_first()), (Some(8), None));
     }

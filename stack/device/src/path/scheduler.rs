@@ -40,6 +40,7 @@
 //! therefore set aside until the others have added theirs. [`MAX_SET_ASIDE`] bounds how many are.
 
 use std::collections::VecDeque;
+use std::mem;
 
 use super::line::Line;
 use super::window::Credit;
@@ -148,9 +149,9 @@ pub(crate) struct Scheduler<'q> {
     retries: [usize; Credit::COUNT],
     /// Queue pairs wait for a credit now, or did earlier in the round.
     have_waited: bool,
-    /// Queue pairs of this credit's admission queue sent in this round.
+    /// Queue pairs of this credit's admission queue sent in this run.
     waiting_sent: [bool; Credit::COUNT],
-    /// Queue pairs that were ready sent in this round.
+    /// Queue pairs that were ready sent in this run.
     ready_sent: bool,
 }
 
@@ -221,9 +222,17 @@ impl<'q> Scheduler<'q> {
         );
         let TurnQueues { admission, set_aside, .. } = &mut *self.queues;
         self.budget_bytes = self.budget_bytes.saturating_sub(bytes);
+        match turn.source {
+            TurnSource::Admission(credit) => self.waiting_sent[credit as usize] |= bytes > 0,
+            TurnSource::Ready => self.ready_sent |= bytes > 0,
+            TurnSource::SetAside => {}
+        }
         match status {
             TransmitStatus::Idle => {}
-            TransmitStatus::RunFull => self.resumed = set_aside.len(),
+            TransmitStatus::RunFull => {
+                self.resumed = set_aside.len();
+                self.note_run();
+            }
             TransmitStatus::WouldEndRun => set_aside.push_back(turn.index),
             // There was too little room for the first: none behind it is tried.
             TransmitStatus::Blocked(credit)
@@ -240,20 +249,22 @@ impl<'q> Scheduler<'q> {
                 self.retries[credit as usize] += usize::from(turn.rules.yields[credit as usize]);
             }
         }
-        match turn.source {
-            TurnSource::Admission(credit) => self.waiting_sent[credit as usize] |= bytes > 0,
-            TurnSource::Ready => self.ready_sent |= bytes > 0,
-            TurnSource::SetAside => {}
+    }
+
+    /// Counts a run that bypassed queue pairs in the admission queues.
+    #[inline(always)]
+    fn note_run(&mut self) {
+        for (line, waiting_sent) in self.queues.admission.iter_mut().zip(&mut self.waiting_sent) {
+            line.note_run(mem::take(waiting_sent), self.ready_sent);
         }
+        self.ready_sent = false;
     }
 
     /// Ends the round. Returns the bytes that it could still have sent. If there are none, the
     /// queues may hold turns: they belong to the next round.
     #[inline(always)]
-    pub fn end(self) -> u64 {
-        for (line, waiting_sent) in self.queues.admission.iter_mut().zip(self.waiting_sent) {
-            line.note_round(waiting_sent, self.ready_sent);
-        }
+    pub fn end(mut self) -> u64 {
+        self.note_run();
         self.budget_bytes
     }
 }

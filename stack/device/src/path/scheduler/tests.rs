@@ -142,6 +142,29 @@ fn a_ready_queue_pair_yields_to_one_passed_over_often_and_is_tried_after_it() {
 }
 
 #[test]
+fn a_round_that_does_not_end_lets_no_queue_pair_starve() {
+    let mut queues = waiting([1]);
+    let mut scheduler = Scheduler::begin(&mut queues, UNLIMITED);
+    let mut turns = Vec::new();
+    // Another thread lists queue pair 9 again and again, and fills a run each time.
+    for bypasses in 0..2 * PATIENCE {
+        scheduler.ready_to_refill().unwrap().push_back(9);
+        let has_room = bypasses >= PATIENCE;
+        turns = run(&mut scheduler, has_room, |turn| match turn.rules.yields[SEND as usize] {
+            true => (Blocked(SEND), 0),
+            false => (if turn.index == 9 { RunFull } else { Idle }, 100),
+        });
+        if turns.len() > 1 {
+            assert_eq!(bypasses, PATIENCE);
+            break;
+        }
+    }
+    assert_eq!(indices(&turns), [9, 1, 9]);
+    scheduler.end();
+    assert!(queues.is_empty());
+}
+
+#[test]
 fn the_budget_ends_the_round_and_the_next_goes_on() {
     let mut queues = listed([1, 2, 3]);
     let mut scheduler = Scheduler::begin(&mut queues, 150);
