@@ -391,7 +391,7 @@ fn a_member_that_is_stopped_keeps_its_slot_and_newcomers_come_in_elsewhere() {
 /// Domains are a process's and a device's: nobody reaches another process's queues, and who makes
 /// one on another device is nobody's other.
 #[test]
-fn an_xrc_domain_of_a_file_is_one_processs_on_each_device() {
+fn an_xrc_domain_of_a_file_belongs_to_one_process_on_each_device() {
     const CREATE: u32 = 0o100;
     const EXCLUSIVE: u32 = 0o200;
     let file = tempfile::NamedTempFile::new().unwrap();

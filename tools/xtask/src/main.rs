@@ -17,7 +17,7 @@ mod structure;
 
 use std::process::ExitCode;
 
-use entries::{Entry, GROUPS, entry};
+use entries::{HELP, task};
 use run::{Runner, root};
 
 fn main() -> ExitCode {
@@ -25,35 +25,23 @@ fn main() -> ExitCode {
     let name = arguments.next().unwrap_or_else(|| "--help".to_owned());
     let rest: Vec<String> = arguments.collect();
     if matches!(name.as_str(), "--help" | "-h" | "help") {
-        print!("{}", help());
+        print!("{HELP}");
         return ExitCode::SUCCESS;
     }
-    let Entry { run, .. } = match entry(&name) {
-        Ok(entry) => entry,
+    let task = match task(&name) {
+        Ok(task) => task,
         Err(error) => {
-            eprintln!("xtask: {error}\n\n{}", help());
+            eprintln!("xtask: {error}\n\n{HELP}");
             return ExitCode::from(2);
         }
     };
     let mut runner = Runner::default();
     let result = std::env::set_current_dir(root()).map_err(Into::into);
-    let result = result.and_then(|()| run(&rest, &mut runner));
+    let result = result.and_then(|()| task(&rest, &mut runner));
     if let Err(error) = &result {
         eprintln!("\nxtask: {name}: {error:#}");
         runner.tally.failed = runner.tally.failed.max(1);
     }
     println!("{}", runner.tally);
     if result.is_ok() && runner.tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Returns a line per entry, by group.
-fn help() -> String {
-    let mut text = "usage: cargo xtask TASK [ARGUMENT]\n".to_owned();
-    for (title, entries) in GROUPS {
-        text.push_str(&format!("\n{title}:\n"));
-        for Entry { name, argument, takes, says, .. } in *entries {
-            text.push_str(&format!("  {:<22} {takes:>6}  {says}\n", format!("{name} {argument}")));
-        }
-    }
-    text
 }

@@ -1,4 +1,5 @@
-//! What is checked of the structure: arrows between crates, arrows between modules, lengths.
+//! Checks of the structure that the compiler does not make: the crates and modules that each crate
+//! and module may use, sizes of files, lengths of lines, language, spelling.
 
 pub mod crates;
 pub mod lines;
@@ -28,4 +29,13 @@ pub fn tracked(endings: &[&str]) -> Result<Vec<PathBuf>> {
     let names = String::from_utf8(output.stdout)?;
     let files = names.split_terminator('\0').map(PathBuf::from);
     Ok(files.filter(|file| root().join(file).is_file()).collect())
+}
+
+/// Returns a line for each misspelled word that `typos` finds; `_typos.toml` has the exceptions.
+pub fn typos() -> Result<Vec<String>> {
+    let output = Command::new("typos").current_dir(root()).args(["--format", "brief"]).output()?;
+    let faults: Vec<_> = String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect();
+    let is_done = output.status.success() || !faults.is_empty();
+    ensure!(is_done, "typos: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(faults)
 }

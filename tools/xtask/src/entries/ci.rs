@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use anyhow::{Error, Result, bail};
 
-use super::{entry, none};
+use super::{none, task};
 use crate::run::{Runner, Tally, target_folder};
 
 /// An entry's name, with its arguments.
@@ -116,7 +116,7 @@ pub fn run(name: &'static str, arguments: &[&str], runner: io::Result<Runner>) -
     let (start, mut tally) = (Instant::now(), Tally::default());
     let result = runner.map_err(Error::from).and_then(|mut runner| {
         writeln!(runner.output, "\n== {name}")?;
-        let result = (entry(name)?.run)(&arguments, &mut runner);
+        let result = task(name)?(&arguments, &mut runner);
         tally = runner.tally;
         result
     });
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn every_name_is_an_entry() {
         for (name, _) in FIRST.iter().chain(&TIMED).chain(&COMPUTING) {
-            assert!(entry(name).is_ok(), "{name}");
+            assert!(task(name).is_ok(), "{name}");
         }
     }
 }

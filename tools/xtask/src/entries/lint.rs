@@ -1,9 +1,11 @@
-//! Formatting, lints, documentation.
+//! Formatting, structure, lints, documentation.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::none;
+use crate::machine::succeeds;
 use crate::run::{Runner, cargo};
+use crate::structure::{crates, lines, modules, prose, small, typos};
 
 /// What is built only on demand, but for the fuzz targets, which need a C++ compiler.
 const FEATURES: &str = "urxe/serde,urxe-tests/kernel-peers,urxe-tests/programs";
@@ -12,6 +14,51 @@ const FEATURES: &str = "urxe/serde,urxe-tests/kernel-peers,urxe-tests/programs";
 pub fn fmt(arguments: &[String], runner: &mut Runner) -> Result<()> {
     none(arguments)?;
     runner.run(&mut cargo(["fmt", "--all", "--check"]))
+}
+
+/// A check's name, and the function that returns a line for each fault.
+type Check = (&'static str, fn() -> Result<Vec<String>>);
+
+const CHECKS: [Check; 6] = [
+    ("crates", crates::check),
+    ("modules", modules::check),
+    ("lines", lines::check),
+    ("small", small::check),
+    ("prose", prose::check),
+    ("typos", typos),
+];
+
+/// Runs all checks, or the named one; each counts as a test.
+pub fn structure(arguments: &[String], runner: &mut Runner) -> Result<()> {
+    if arguments.iter().any(|name| CHECKS.iter().all(|(check, _)| check != name)) {
+        bail!("expected {}, or nothing", CHECKS.map(|(name, _)| name).join(", "));
+    }
+    for (name, check) in CHECKS {
+        if !arguments.is_empty() && arguments.iter().all(|argument| argument != name) {
+            continue;
+        }
+        if name == "typos" && !succeeds("typos", &["--version"]) {
+            writeln!(
+                runner.output,
+                "structure typos: left out, because typos is not installed: cargo install \
+                 typos-cli --locked"
+            )?;
+            continue;
+        }
+        let faults = check()?;
+        for fault in &faults {
+            writeln!(runner.output, "{fault}")?;
+        }
+        writeln!(runner.output, "structure {name}: {} faults", faults.len())?;
+        match faults.is_empty() {
+            true => runner.tally.passed += 1,
+            false => runner.tally.failed += 1,
+        }
+    }
+    if runner.tally.failed > 0 {
+        bail!("ARCHITECTURE.md and CONTRIBUTING.md have the rules")
+    }
+    Ok(())
 }
 
 /// Lints libraries, binaries, tests, benches and examples.

@@ -305,9 +305,9 @@ fn words(text: &str) -> impl Iterator<Item = (&str, &str)> {
 /// Counts clauses that begin with a bare "who", "whom", "what" or "whoever".
 fn bare_clauses(text: &str) -> usize {
     let begins = |(word, behind): &(&str, &str)| {
-        let is_pronoun = ["ho", "hom", "hat", "hoever"]
+        let is_pronoun = ["who", "whom", "what", "whoever"]
             .iter()
-            .any(|end| word.strip_prefix(['w', 'W']).is_some_and(|rest| rest == *end));
+            .any(|pronoun| word.strip_prefix(['w', 'W']).is_some_and(|rest| rest == &pronoun[1..]));
         let next = behind.trim_start();
         is_pronoun && next.len() < behind.len() && next.starts_with(char::is_alphanumeric)
     };

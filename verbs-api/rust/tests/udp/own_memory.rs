@@ -80,7 +80,7 @@ fn a_local_dma_key_takes_messages_from_anywhere_and_lets_no_peer_in() {
 }
 
 #[test]
-fn everything_is_reached_by_the_processs_addresses_but_for_what_is_not_mapped() {
+fn everything_mapped_is_reached_by_the_addresses_of_the_process() {
     let (a, b) = pair(191);
     let pages = Pages::new(3);
     // SAFETY: the peer is this test, and touches the pages alone.

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn layout_is_the_c_librarys() {
+fn layout_is_that_of_the_c_library() {
     let raw = RawAddress::new("10.1.2.3:4791".parse().unwrap());
     let (system, length) = {
         let address = socket2::SockAddr::from("10.1.2.3:4791".parse::<SocketAddr>().unwrap());

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn layout_is_the_c_librarys() {
+fn layout_is_that_of_the_c_library() {
     assert_eq!(HEADER, size_of::<libc::cmsghdr>());
     assert_eq!(std::mem::offset_of!(libc::cmsghdr, cmsg_level), ALIGNMENT);
     assert_eq!(std::mem::offset_of!(libc::cmsghdr, cmsg_type), ALIGNMENT + 4);
