@@ -21,27 +21,40 @@ use std::fmt;
 
 use crate::Msn;
 use crate::bytes::{head, put};
+use crate::display::Value;
 use crate::error::{Header, ParseError};
 
-/// End-to-end flow control credits in an ACK: a code of five bits (IBTA table 46).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Credits(u8);
+/// Defines a newtype over a code of five bits.
+macro_rules! five_bits {
+    ($(#[$doc:meta])* $name:ident, $code:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub struct $name(u8);
+
+        impl $name {
+            /// Returns the value with this code, or `None` beyond five bits.
+            #[must_use]
+            pub const fn new(code: u8) -> Option<Self> {
+                if code > 0x1f { None } else { Some(Self(code)) }
+            }
+
+            /// Returns the code, 0 ..= 31.
+            #[must_use]
+            pub const fn $code(self) -> u8 {
+                self.0
+            }
+        }
+    };
+}
+
+five_bits! {
+    /// End-to-end flow control credits in an ACK: a code of five bits (IBTA table 46).
+    Credits, code
+}
 
 impl Credits {
     /// Credits are not used: what `rdma_rxe` and RoCE NICs send.
     pub const INVALID: Self = Self(0x1f);
-
-    /// A code of five bits.
-    #[must_use]
-    pub const fn new(code: u8) -> Option<Self> {
-        if code > 0x1f { None } else { Some(Self(code)) }
-    }
-
-    /// The code, 0 ..= 31.
-    #[must_use]
-    pub const fn code(self) -> u8 {
-        self.0
-    }
 
     /// Receive WQEs the code stands for; `None` when credits are not used.
     #[must_use]
@@ -56,9 +69,10 @@ impl Credits {
     }
 }
 
-/// How long a requester waits after an RNR NAK: a code of five bits (IBTA table 45).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RnrTimer(u8);
+five_bits! {
+    /// How long a requester waits after an RNR NAK: a code of five bits (IBTA table 45).
+    RnrTimer, code
+}
 
 /// The table, in units of 10 µs. Code 0 is the longest.
 const RNR_UNITS: [u32; 32] = [
@@ -69,18 +83,6 @@ const RNR_UNITS: [u32; 32] = [
 impl RnrTimer {
     /// The longest wait, 655.36 ms: code 0.
     pub const LONGEST: Self = Self(0);
-
-    /// A code of five bits.
-    #[must_use]
-    pub const fn new(code: u8) -> Option<Self> {
-        if code > 0x1f { None } else { Some(Self(code)) }
-    }
-
-    /// The code, 0 ..= 31, as in `min_rnr_timer` of libibverbs.
-    #[must_use]
-    pub const fn code(self) -> u8 {
-        self.0
-    }
 
     /// The wait in nanoseconds: 10 µs ..= 655.36 ms.
     #[must_use]
@@ -102,25 +104,14 @@ impl RnrTimer {
     }
 }
 
-/// Local ACK timeout: an exponent of five bits, 4.096 µs · 2^n (IBTA 9.9.2.1.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct AckTimeout(u8);
+five_bits! {
+    /// Local ACK timeout: an exponent of five bits, 4.096 µs · 2^n (IBTA 9.9.2.1.1).
+    AckTimeout, exponent
+}
 
 impl AckTimeout {
     /// No timeout at all.
     pub const OFF: Self = Self(0);
-
-    /// An exponent of five bits; 0 means off.
-    #[must_use]
-    pub const fn new(exponent: u8) -> Option<Self> {
-        if exponent > 0x1f { None } else { Some(Self(exponent)) }
-    }
-
-    /// The exponent, as in `timeout` of libibverbs.
-    #[must_use]
-    pub const fn exponent(self) -> u8 {
-        self.0
-    }
 
     /// The timeout in nanoseconds, up to 2.4 hours; `None` when it is off.
     #[must_use]
@@ -129,32 +120,21 @@ impl AckTimeout {
     }
 }
 
-/// Why a responder refuses (IBTA table 47).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum NakCode {
-    /// A packet is missing: send again from the PSN of this NAK.
-    PsnSequence = 0,
-    /// The request makes no sense for this queue pair.
-    InvalidRequest = 1,
-    /// Wrong key, range or right.
-    RemoteAccess = 2,
-    /// The responder failed on its own account.
-    RemoteOperational = 3,
-    /// Reliable Datagram only.
-    InvalidRdRequest = 4,
-}
-
-impl NakCode {
-    const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            0 => Some(Self::PsnSequence),
-            1 => Some(Self::InvalidRequest),
-            2 => Some(Self::RemoteAccess),
-            3 => Some(Self::RemoteOperational),
-            4 => Some(Self::InvalidRdRequest),
-            _ => None,
-        }
+crate::named_enum! {
+    /// Why a responder refuses (IBTA table 47).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum NakCode: name, code -> u8, from_code(u8) {
+        /// A packet is missing: send again from the PSN of this NAK.
+        PsnSequence = 0 => "PSN sequence error",
+        /// The request makes no sense for this queue pair.
+        InvalidRequest = 1 => "invalid request",
+        /// Wrong key, range or right.
+        RemoteAccess = 2 => "remote access error",
+        /// The responder failed on its own account.
+        RemoteOperational = 3 => "remote operational error",
+        /// Reliable Datagram only.
+        InvalidRdRequest = 4 => "invalid RD request",
     }
 }
 
@@ -227,13 +207,7 @@ impl fmt::Display for Syndrome {
                 let us = timer.duration_ns() / 1_000;
                 write!(f, "RNR NAK wait {}.{:02} ms", us / 1_000, us % 1_000 / 10)
             }
-            Self::Nak(code) => f.write_str(match code {
-                NakCode::PsnSequence => "NAK PSN sequence error",
-                NakCode::InvalidRequest => "NAK invalid request",
-                NakCode::RemoteAccess => "NAK remote access error",
-                NakCode::RemoteOperational => "NAK remote operational error",
-                NakCode::InvalidRdRequest => "NAK invalid RD request",
-            }),
+            Self::Nak(code) => write!(f, "NAK {code}"),
             Self::Reserved(byte) => write!(f, "reserved syndrome 0x{:02x}", byte.0),
         }
     }
@@ -267,6 +241,14 @@ impl Aeth {
     pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
         let [a, b, c] = self.msn.to_be_bytes();
         put(buf, 0, [self.syndrome.byte(), a, b, c]);
+    }
+
+    /// Returns the fields with their names, for listings.
+    pub(crate) fn fields(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("syndrome", Value::Hex(self.syndrome.byte().into(), 2)),
+            ("msn", Value::Decimal(self.msn.value().into())),
+        ]
     }
 }
 

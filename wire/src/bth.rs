@@ -73,9 +73,14 @@ impl Bth {
     /// [`ParseError::ReliableDatagram`].
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        let b: &[u8; Self::LEN] = head(bytes, Header::Bth)?;
-        Ok(Self {
-            opcode: Opcode::try_from(b[0])?,
+        let b = head(bytes, Header::Bth)?;
+        Ok(Self::read(Opcode::try_from(b[0])?, b))
+    }
+
+    /// Reads all but the opcode.
+    pub(crate) fn read(opcode: Opcode, b: &[u8; Self::LEN]) -> Self {
+        Self {
+            opcode,
             solicited: b[1] & 0x80 != 0,
             mig_req: b[1] & 0x40 != 0,
             pad_count: (b[1] >> 4) & 3,
@@ -86,7 +91,7 @@ impl Bth {
             dest_qp: Qpn::from_be_bytes(at(b, 5)),
             ack_req: b[8] & 0x80 != 0,
             psn: Psn::from_be_bytes(at(b, 9)),
-        })
+        }
     }
 
     /// Writes the header.

@@ -70,77 +70,31 @@ pub struct Field {
 /// Every field of every header of a packet in wire order, payload length and ICRC last.
 #[must_use]
 pub fn fields(packet: &PacketView<'_>) -> Vec<Field> {
-    use Value::{Decimal, Hex};
     let mut out = Vec::with_capacity(24);
-    let mut header = |header, fields: &[(&'static str, Value)]| {
-        out.extend(fields.iter().map(|&(name, value)| Field { header, name, value }));
+    let mut header = |header, fields: Option<Vec<(&'static str, Value)>>| {
+        let fields = fields.into_iter().flatten();
+        out.extend(fields.map(|(name, value)| Field { header, name, value }));
     };
-    header("bth", &bth_fields(packet));
-    if let Some(h) = packet.xrceth() {
-        header("xrceth", &[("srq", Hex(h.srq.value().into(), 6))]);
-    }
-    if let Some(h) = packet.deth() {
-        header(
-            "deth",
-            &[("qkey", Hex(h.qkey.value().into(), 8)), ("src_qp", Hex(h.src_qp.value().into(), 6))],
-        );
-    }
-    if let Some(h) = packet.feth() {
-        let level = u64::from(h.selectivity.level());
-        header(
-            "feth",
-            &[("placement", Hex(h.placement.bits().into(), 1)), ("selectivity", Decimal(level))],
-        );
-    }
-    if let Some(h) = packet.reth() {
-        header(
-            "reth",
-            &[
-                ("va", Hex(h.va, 16)),
-                ("rkey", Hex(h.rkey.value().into(), 8)),
-                ("dma_len", Decimal(h.dma_len.into())),
-            ],
-        );
-    }
-    if let Some(h) = packet.atomic_eth() {
-        header(
-            "atomic_eth",
-            &[
-                ("va", Hex(h.va, 16)),
-                ("rkey", Hex(h.rkey.value().into(), 8)),
-                ("swap_or_add", Hex(h.swap_or_add, 16)),
-                ("compare", Hex(h.compare, 16)),
-            ],
-        );
-    }
-    if let Some(h) = packet.aeth() {
-        header(
-            "aeth",
-            &[
-                ("syndrome", Hex(h.syndrome.byte().into(), 2)),
-                ("msn", Decimal(h.msn.value().into())),
-            ],
-        );
-    }
-    if let Some(h) = packet.atomic_ack_eth() {
-        header("atomic_ack_eth", &[("original", Hex(h.original, 16))]);
-    }
-    if let Some(h) = packet.imm() {
-        header("immdt", &[("data", Hex(h.data.into(), 8))]);
-    }
-    if let Some(h) = packet.ieth() {
-        header("ieth", &[("rkey", Hex(h.rkey.value().into(), 8))]);
-    }
-    header("payload", &[("len", Decimal(packet.payload_len() as u64))]);
-    header("icrc", &[("value", Hex(packet.icrc().into(), 8))]);
+    header("bth", Some(bth_fields(packet)));
+    header("xrceth", packet.xrceth().map(|h| h.fields()));
+    header("deth", packet.deth().map(|h| h.fields()));
+    header("feth", packet.feth().map(|h| h.fields()));
+    header("reth", packet.reth().map(|h| h.fields()));
+    header("atomic_eth", packet.atomic_eth().map(|h| h.fields()));
+    header("aeth", packet.aeth().map(|h| h.fields()));
+    header("atomic_ack_eth", packet.atomic_ack_eth().map(|h| h.fields()));
+    header("immdt", packet.imm().map(|h| h.fields()));
+    header("ieth", packet.ieth().map(|h| h.fields()));
+    header("payload", Some(vec![("len", Value::Decimal(packet.payload_len() as u64))]));
+    header("icrc", Some(vec![("value", Value::Hex(packet.icrc().into(), 8))]));
     out
 }
 
 /// Returns the fields of the BTH, which every packet has.
-fn bth_fields(packet: &PacketView<'_>) -> [(&'static str, Value); 12] {
+fn bth_fields(packet: &PacketView<'_>) -> Vec<(&'static str, Value)> {
     use Value::{Decimal, Flag, Hex, Word};
     let bth = packet.bth();
-    [
+    vec![
         ("opcode", Hex(bth.opcode.byte().into(), 2)),
         ("name", Word(packet.info().name)),
         ("solicited", Flag(bth.solicited)),

@@ -11,6 +11,7 @@
 use std::fmt;
 
 use crate::bytes::{be32, head, put};
+use crate::display::Value;
 use crate::error::{Header, ParseError};
 
 bitflags::bitflags! {
@@ -94,6 +95,14 @@ impl Feth {
     #[inline]
     pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
         put(buf, 0, [0, 0, 0, self.selectivity.level() << 4 | (self.placement.bits() & 0x0f)]);
+    }
+
+    /// Returns the fields with their names, for listings.
+    pub(crate) fn fields(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("placement", Value::Hex(self.placement.bits().into(), 1)),
+            ("selectivity", Value::Decimal(self.selectivity.level().into())),
+        ]
     }
 }
 

@@ -70,28 +70,17 @@ pub enum FrameError {
     PayloadTooLong(usize),
 }
 
-/// The headers in front of the packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum FrameHeader {
-    Ethernet,
-    Vlan,
-    Ip,
-    Ipv4,
-    Ipv6,
-    Udp,
-}
-
-impl std::fmt::Display for FrameHeader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Self::Ethernet => "Ethernet",
-            Self::Vlan => "VLAN",
-            Self::Ip => "IP",
-            Self::Ipv4 => "IPv4",
-            Self::Ipv6 => "IPv6",
-            Self::Udp => "UDP",
-        })
+crate::named_enum! {
+    /// The headers in front of the packet.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[allow(missing_docs)]
+    pub enum FrameHeader: name {
+        Ethernet => "Ethernet",
+        Vlan => "VLAN",
+        Ip => "IP",
+        Ipv4 => "IPv4",
+        Ipv6 => "IPv6",
+        Udp => "UDP",
     }
 }
 

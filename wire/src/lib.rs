@@ -92,6 +92,7 @@ pub mod id;
 mod ieth;
 mod immdt;
 pub mod mad;
+mod named_enum;
 pub mod network_header;
 pub mod opcode;
 pub mod packet;

@@ -309,99 +309,99 @@ pub enum OpcodeError {
     Unknown(u8),
 }
 
-/// Generates the enum and the table from the rows.
+/// Generates the enum and the table from the rows. XRC has the operations of RC, with other bits
+/// for the service.
 macro_rules! opcodes {
-    ($($code:literal $variant:ident $name:literal $service:ident $kind:ident $position:ident [$($header:ident)*];)*) => {
+    (
+        rc_and_xrc {$(
+            $code:literal $rc:ident $xrc:ident $name:literal $kind:ident $position:ident [$($header:ident)*];
+        )*}
+        others {$(
+            $other_code:literal $other:ident $other_name:literal
+            $service:ident $other_kind:ident $other_position:ident [$($other_header:ident)*];
+        )*}
+    ) => {
         /// An opcode of a BTH: service in the upper three bits, operation in the lower five.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         #[allow(missing_docs)] // the names are the specification's
         pub enum Opcode {
-            $($variant = $code,)*
+            $($rc = $code,)*
+            $($other = $other_code,)*
+            $($xrc = XRC | $code,)*
         }
 
         /// Every opcode, in numeric order.
-        static TABLE: [OpcodeInfo; COUNT] = [$(
-            OpcodeInfo::new(
-                Opcode::$variant, $name, Service::$service, Kind::$kind, Position::$position,
+        static TABLE: [OpcodeInfo; COUNT] = [
+            $(OpcodeInfo::new(
+                Opcode::$rc, concat!("RC ", $name), Service::Rc, Kind::$kind, Position::$position,
                 HeaderSet::empty()$(.union(HeaderSet::$header))*,
-            ),
-        )*];
+            ),)*
+            $(OpcodeInfo::new(
+                Opcode::$other, $other_name, Service::$service, Kind::$other_kind,
+                Position::$other_position, HeaderSet::empty()$(.union(HeaderSet::$other_header))*,
+            ),)*
+            $(OpcodeInfo::new(
+                Opcode::$xrc, concat!("XRC ", $name), Service::Xrc, Kind::$kind,
+                Position::$position, HeaderSet::empty()$(.union(HeaderSet::$header))*,
+            ),)*
+        ];
 
-        const CODES: &[u8] = &[$($code),*];
+        const CODES: &[u8] = &[$($code,)* $($other_code,)* $(XRC | $code,)*];
     };
 }
 
+/// The bits of a byte that say the service, and their value for XRC.
+const SERVICE: u8 = 0xe0;
+const XRC: u8 = 0xa0;
+
 opcodes! {
-    0x00 RcSendFirst          "RC SEND_FIRST"            Rc Send First [];
-    0x01 RcSendMiddle         "RC SEND_MIDDLE"           Rc Send Middle [];
-    0x02 RcSendLast           "RC SEND_LAST"             Rc Send Last [];
-    0x03 RcSendLastImm        "RC SEND_LAST_IMM"         Rc Send Last [IMM];
-    0x04 RcSendOnly           "RC SEND_ONLY"             Rc Send Only [];
-    0x05 RcSendOnlyImm        "RC SEND_ONLY_IMM"         Rc Send Only [IMM];
-    0x06 RcWriteFirst         "RC RDMA_WRITE_FIRST"      Rc Write First [RETH];
-    0x07 RcWriteMiddle        "RC RDMA_WRITE_MIDDLE"     Rc Write Middle [];
-    0x08 RcWriteLast          "RC RDMA_WRITE_LAST"       Rc Write Last [];
-    0x09 RcWriteLastImm       "RC RDMA_WRITE_LAST_IMM"   Rc Write Last [IMM];
-    0x0a RcWriteOnly          "RC RDMA_WRITE_ONLY"       Rc Write Only [RETH];
-    0x0b RcWriteOnlyImm       "RC RDMA_WRITE_ONLY_IMM"   Rc Write Only [RETH IMM];
-    0x0c RcReadRequest        "RC RDMA_READ_REQUEST"     Rc ReadRequest Only [RETH];
-    0x0d RcReadResponseFirst  "RC RDMA_READ_RESPONSE_FIRST"  Rc ReadResponse First [AETH];
-    0x0e RcReadResponseMiddle "RC RDMA_READ_RESPONSE_MIDDLE" Rc ReadResponse Middle [];
-    0x0f RcReadResponseLast   "RC RDMA_READ_RESPONSE_LAST"   Rc ReadResponse Last [AETH];
-    0x10 RcReadResponseOnly   "RC RDMA_READ_RESPONSE_ONLY"   Rc ReadResponse Only [AETH];
-    0x11 RcAcknowledge        "RC ACKNOWLEDGE"           Rc Ack Only [AETH];
-    0x12 RcAtomicAcknowledge  "RC ATOMIC_ACKNOWLEDGE"    Rc AtomicAck Only [AETH ATOMIC_ACK_ETH];
-    0x13 RcCompareSwap        "RC COMPARE_SWAP"          Rc CompareSwap Only [ATOMIC_ETH];
-    0x14 RcFetchAdd           "RC FETCH_ADD"             Rc FetchAdd Only [ATOMIC_ETH];
-    0x16 RcSendLastInv        "RC SEND_LAST_INV"         Rc Send Last [IETH];
-    0x17 RcSendOnlyInv        "RC SEND_ONLY_INV"         Rc Send Only [IETH];
-    0x1c RcFlush              "RC FLUSH"                 Rc Flush Only [FETH RETH];
-    0x1d RcAtomicWrite        "RC ATOMIC_WRITE"          Rc AtomicWrite Only [RETH];
+    rc_and_xrc {
+        0x00 RcSendFirst          XrcSendFirst          "SEND_FIRST"                  Send First [];
+        0x01 RcSendMiddle         XrcSendMiddle         "SEND_MIDDLE"                 Send Middle [];
+        0x02 RcSendLast           XrcSendLast           "SEND_LAST"                   Send Last [];
+        0x03 RcSendLastImm        XrcSendLastImm        "SEND_LAST_IMM"               Send Last [IMM];
+        0x04 RcSendOnly           XrcSendOnly           "SEND_ONLY"                   Send Only [];
+        0x05 RcSendOnlyImm        XrcSendOnlyImm        "SEND_ONLY_IMM"               Send Only [IMM];
+        0x06 RcWriteFirst         XrcWriteFirst         "RDMA_WRITE_FIRST"            Write First [RETH];
+        0x07 RcWriteMiddle        XrcWriteMiddle        "RDMA_WRITE_MIDDLE"           Write Middle [];
+        0x08 RcWriteLast          XrcWriteLast          "RDMA_WRITE_LAST"             Write Last [];
+        0x09 RcWriteLastImm       XrcWriteLastImm       "RDMA_WRITE_LAST_IMM"         Write Last [IMM];
+        0x0a RcWriteOnly          XrcWriteOnly          "RDMA_WRITE_ONLY"             Write Only [RETH];
+        0x0b RcWriteOnlyImm       XrcWriteOnlyImm       "RDMA_WRITE_ONLY_IMM"         Write Only [RETH IMM];
+        0x0c RcReadRequest        XrcReadRequest        "RDMA_READ_REQUEST"           ReadRequest Only [RETH];
+        0x0d RcReadResponseFirst  XrcReadResponseFirst  "RDMA_READ_RESPONSE_FIRST"    ReadResponse First [AETH];
+        0x0e RcReadResponseMiddle XrcReadResponseMiddle "RDMA_READ_RESPONSE_MIDDLE"   ReadResponse Middle [];
+        0x0f RcReadResponseLast   XrcReadResponseLast   "RDMA_READ_RESPONSE_LAST"     ReadResponse Last [AETH];
+        0x10 RcReadResponseOnly   XrcReadResponseOnly   "RDMA_READ_RESPONSE_ONLY"     ReadResponse Only [AETH];
+        0x11 RcAcknowledge        XrcAcknowledge        "ACKNOWLEDGE"                 Ack Only [AETH];
+        0x12 RcAtomicAcknowledge  XrcAtomicAcknowledge  "ATOMIC_ACKNOWLEDGE"          AtomicAck Only [AETH ATOMIC_ACK_ETH];
+        0x13 RcCompareSwap        XrcCompareSwap        "COMPARE_SWAP"                CompareSwap Only [ATOMIC_ETH];
+        0x14 RcFetchAdd           XrcFetchAdd           "FETCH_ADD"                   FetchAdd Only [ATOMIC_ETH];
+        0x16 RcSendLastInv        XrcSendLastInv        "SEND_LAST_INV"               Send Last [IETH];
+        0x17 RcSendOnlyInv        XrcSendOnlyInv        "SEND_ONLY_INV"               Send Only [IETH];
+        0x1c RcFlush              XrcFlush              "FLUSH"                       Flush Only [FETH RETH];
+        0x1d RcAtomicWrite        XrcAtomicWrite        "ATOMIC_WRITE"                AtomicWrite Only [RETH];
+    }
+    others {
+        0x20 UcSendFirst      "UC SEND_FIRST"           Uc  Send First [];
+        0x21 UcSendMiddle     "UC SEND_MIDDLE"          Uc  Send Middle [];
+        0x22 UcSendLast       "UC SEND_LAST"            Uc  Send Last [];
+        0x23 UcSendLastImm    "UC SEND_LAST_IMM"        Uc  Send Last [IMM];
+        0x24 UcSendOnly       "UC SEND_ONLY"            Uc  Send Only [];
+        0x25 UcSendOnlyImm    "UC SEND_ONLY_IMM"        Uc  Send Only [IMM];
+        0x26 UcWriteFirst     "UC RDMA_WRITE_FIRST"     Uc  Write First [RETH];
+        0x27 UcWriteMiddle    "UC RDMA_WRITE_MIDDLE"    Uc  Write Middle [];
+        0x28 UcWriteLast      "UC RDMA_WRITE_LAST"      Uc  Write Last [];
+        0x29 UcWriteLastImm   "UC RDMA_WRITE_LAST_IMM"  Uc  Write Last [IMM];
+        0x2a UcWriteOnly      "UC RDMA_WRITE_ONLY"      Uc  Write Only [RETH];
+        0x2b UcWriteOnlyImm   "UC RDMA_WRITE_ONLY_IMM"  Uc  Write Only [RETH IMM];
 
-    0x20 UcSendFirst          "UC SEND_FIRST"            Uc Send First [];
-    0x21 UcSendMiddle         "UC SEND_MIDDLE"           Uc Send Middle [];
-    0x22 UcSendLast           "UC SEND_LAST"             Uc Send Last [];
-    0x23 UcSendLastImm        "UC SEND_LAST_IMM"         Uc Send Last [IMM];
-    0x24 UcSendOnly           "UC SEND_ONLY"             Uc Send Only [];
-    0x25 UcSendOnlyImm        "UC SEND_ONLY_IMM"         Uc Send Only [IMM];
-    0x26 UcWriteFirst         "UC RDMA_WRITE_FIRST"      Uc Write First [RETH];
-    0x27 UcWriteMiddle        "UC RDMA_WRITE_MIDDLE"     Uc Write Middle [];
-    0x28 UcWriteLast          "UC RDMA_WRITE_LAST"       Uc Write Last [];
-    0x29 UcWriteLastImm       "UC RDMA_WRITE_LAST_IMM"   Uc Write Last [IMM];
-    0x2a UcWriteOnly          "UC RDMA_WRITE_ONLY"       Uc Write Only [RETH];
-    0x2b UcWriteOnlyImm       "UC RDMA_WRITE_ONLY_IMM"   Uc Write Only [RETH IMM];
+        0x64 UdSendOnly       "UD SEND_ONLY"            Ud  Send Only [DETH];
+        0x65 UdSendOnlyImm    "UD SEND_ONLY_IMM"        Ud  Send Only [DETH IMM];
 
-    0x64 UdSendOnly           "UD SEND_ONLY"             Ud Send Only [DETH];
-    0x65 UdSendOnlyImm        "UD SEND_ONLY_IMM"         Ud Send Only [DETH IMM];
-
-    0x81 Cnp                  "CNP"                      Cnp Cnp Only [];
-
-    0xa0 XrcSendFirst          "XRC SEND_FIRST"            Xrc Send First [];
-    0xa1 XrcSendMiddle         "XRC SEND_MIDDLE"           Xrc Send Middle [];
-    0xa2 XrcSendLast           "XRC SEND_LAST"             Xrc Send Last [];
-    0xa3 XrcSendLastImm        "XRC SEND_LAST_IMM"         Xrc Send Last [IMM];
-    0xa4 XrcSendOnly           "XRC SEND_ONLY"             Xrc Send Only [];
-    0xa5 XrcSendOnlyImm        "XRC SEND_ONLY_IMM"         Xrc Send Only [IMM];
-    0xa6 XrcWriteFirst         "XRC RDMA_WRITE_FIRST"      Xrc Write First [RETH];
-    0xa7 XrcWriteMiddle        "XRC RDMA_WRITE_MIDDLE"     Xrc Write Middle [];
-    0xa8 XrcWriteLast          "XRC RDMA_WRITE_LAST"       Xrc Write Last [];
-    0xa9 XrcWriteLastImm       "XRC RDMA_WRITE_LAST_IMM"   Xrc Write Last [IMM];
-    0xaa XrcWriteOnly          "XRC RDMA_WRITE_ONLY"       Xrc Write Only [RETH];
-    0xab XrcWriteOnlyImm       "XRC RDMA_WRITE_ONLY_IMM"   Xrc Write Only [RETH IMM];
-    0xac XrcReadRequest        "XRC RDMA_READ_REQUEST"     Xrc ReadRequest Only [RETH];
-    0xad XrcReadResponseFirst  "XRC RDMA_READ_RESPONSE_FIRST"  Xrc ReadResponse First [AETH];
-    0xae XrcReadResponseMiddle "XRC RDMA_READ_RESPONSE_MIDDLE" Xrc ReadResponse Middle [];
-    0xaf XrcReadResponseLast   "XRC RDMA_READ_RESPONSE_LAST"   Xrc ReadResponse Last [AETH];
-    0xb0 XrcReadResponseOnly   "XRC RDMA_READ_RESPONSE_ONLY"   Xrc ReadResponse Only [AETH];
-    0xb1 XrcAcknowledge        "XRC ACKNOWLEDGE"           Xrc Ack Only [AETH];
-    0xb2 XrcAtomicAcknowledge  "XRC ATOMIC_ACKNOWLEDGE"    Xrc AtomicAck Only [AETH ATOMIC_ACK_ETH];
-    0xb3 XrcCompareSwap        "XRC COMPARE_SWAP"          Xrc CompareSwap Only [ATOMIC_ETH];
-    0xb4 XrcFetchAdd           "XRC FETCH_ADD"             Xrc FetchAdd Only [ATOMIC_ETH];
-    0xb6 XrcSendLastInv        "XRC SEND_LAST_INV"         Xrc Send Last [IETH];
-    0xb7 XrcSendOnlyInv        "XRC SEND_ONLY_INV"         Xrc Send Only [IETH];
-    0xbc XrcFlush              "XRC FLUSH"                 Xrc Flush Only [FETH RETH];
-    0xbd XrcAtomicWrite        "XRC ATOMIC_WRITE"          Xrc AtomicWrite Only [RETH];
+        0x81 Cnp              "CNP"                     Cnp Cnp Only [];
+    }
 }
 
 /// Number of opcodes known.
@@ -427,11 +427,10 @@ impl Opcode {
     #[must_use]
     #[inline]
     pub fn over_xrc(self) -> Self {
-        const SERVICE: u8 = 0xe0;
         if self as u8 & SERVICE != 0 {
             return self;
         }
-        Self::lookup(self as u8 | 0xa0).map_or(self, |info| info.opcode)
+        Self::lookup(self as u8 | XRC).map_or(self, |info| info.opcode)
     }
 
     /// Everything known about the opcode: two table look-ups.

@@ -61,6 +61,18 @@ pub fn emit_pad(buf: &mut [u8], end: usize) -> Option<usize> {
     Some(padded)
 }
 
+/// Defines methods that return the extension headers of a packet.
+macro_rules! headers {
+    ($($(#[$doc:meta])* $name:ident: $header:ident, $bit:ident;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        #[inline]
+        pub fn $name(&self) -> Option<$header> {
+            $header::parse(self.header(HeaderSet::$bit)?).ok()
+        }
+    )*};
+}
+
 /// A received packet whose shape has been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketView<'a> {
@@ -151,19 +163,7 @@ impl<'a> PacketView<'a> {
     /// The BTH as a value.
     #[must_use]
     pub fn bth(&self) -> Bth {
-        Bth {
-            opcode: self.opcode(),
-            solicited: self.solicited(),
-            mig_req: self.mig_req(),
-            pad_count: self.pad_count(),
-            version: 0,
-            pkey: self.pkey(),
-            fecn: self.fecn(),
-            becn: self.becn(),
-            dest_qp: self.dest_qp(),
-            ack_req: self.ack_req(),
-            psn: self.psn(),
-        }
+        Bth::read(self.opcode(), &at(self.bytes, 0))
     }
 
     /// SE: solicited event.
@@ -235,67 +235,25 @@ impl<'a> PacketView<'a> {
         self.bytes.get(self.info.offset(header)?..)
     }
 
-    /// XRC: which shared receive queue.
-    #[must_use]
-    #[inline]
-    pub fn xrceth(&self) -> Option<XrcEth> {
-        XrcEth::parse(self.header(HeaderSet::XRCETH)?).ok()
-    }
-
-    /// Datagram: Q_Key and sender.
-    #[must_use]
-    #[inline]
-    pub fn deth(&self) -> Option<Deth> {
-        Deth::parse(self.header(HeaderSet::DETH)?).ok()
-    }
-
-    /// FLUSH: how far.
-    #[must_use]
-    #[inline]
-    pub fn feth(&self) -> Option<Feth> {
-        Feth::parse(self.header(HeaderSet::FETH)?).ok()
-    }
-
-    /// WRITE, READ, ATOMIC WRITE, FLUSH: which memory.
-    #[must_use]
-    #[inline]
-    pub fn reth(&self) -> Option<Reth> {
-        Reth::parse(self.header(HeaderSet::RETH)?).ok()
-    }
-
-    /// Atomics: which memory and the operands.
-    #[must_use]
-    #[inline]
-    pub fn atomic_eth(&self) -> Option<AtomicEth> {
-        AtomicEth::parse(self.header(HeaderSet::ATOMIC_ETH)?).ok()
-    }
-
-    /// Responses: syndrome and MSN.
-    #[must_use]
-    #[inline]
-    pub fn aeth(&self) -> Option<Aeth> {
-        Aeth::parse(self.header(HeaderSet::AETH)?).ok()
-    }
-
-    /// Atomic responses: the original value.
-    #[must_use]
-    #[inline]
-    pub fn atomic_ack_eth(&self) -> Option<AtomicAckEth> {
-        AtomicAckEth::parse(self.header(HeaderSet::ATOMIC_ACK_ETH)?).ok()
-    }
-
-    /// Immediate data.
-    #[must_use]
-    #[inline]
-    pub fn imm(&self) -> Option<ImmDt> {
-        ImmDt::parse(self.header(HeaderSet::IMM)?).ok()
-    }
-
-    /// SEND with invalidate: which key.
-    #[must_use]
-    #[inline]
-    pub fn ieth(&self) -> Option<Ieth> {
-        Ieth::parse(self.header(HeaderSet::IETH)?).ok()
+    headers! {
+        /// XRC: which shared receive queue.
+        xrceth: XrcEth, XRCETH;
+        /// Datagram: Q_Key and sender.
+        deth: Deth, DETH;
+        /// FLUSH: how far.
+        feth: Feth, FETH;
+        /// WRITE, READ, ATOMIC WRITE, FLUSH: which memory.
+        reth: Reth, RETH;
+        /// Atomics: which memory and the operands.
+        atomic_eth: AtomicEth, ATOMIC_ETH;
+        /// Responses: syndrome and MSN.
+        aeth: Aeth, AETH;
+        /// Atomic responses: the original value.
+        atomic_ack_eth: AtomicAckEth, ATOMIC_ACK_ETH;
+        /// Immediate data.
+        imm: ImmDt, IMM;
+        /// SEND with invalidate: which key.
+        ieth: Ieth, IETH;
     }
 
     /// The payload, without the pad.

@@ -8,48 +8,17 @@
 //! +----------------+-----------+-----------+
 //! ```
 
-use std::fmt;
-
 use crate::Rkey;
-use crate::bytes::{be32, be64, head, put};
-use crate::error::{Header, ParseError};
+use crate::header::header;
 
-/// RDMA extended transport header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reth {
-    /// Address in the responder's memory region.
-    pub va: u64,
-    /// Key of that region or window.
-    pub rkey: Rkey,
-    /// Length in bytes of the whole operation, not of this packet.
-    pub dma_len: u32,
-}
-
-impl Reth {
-    /// Bytes on the wire.
-    pub const LEN: usize = Header::Reth.wire_len();
-
-    /// Reads the header at the front of `bytes`.
-    ///
-    /// # Errors
-    /// [`ParseError::ShortHeader`].
-    #[inline]
-    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        let b: &[u8; Self::LEN] = head(bytes, Header::Reth)?;
-        Ok(Self { va: be64(b, 0), rkey: Rkey(be32(b, 8)), dma_len: be32(b, 12) })
-    }
-
-    /// Writes the header.
-    #[inline]
-    pub fn emit(&self, buf: &mut [u8; Self::LEN]) {
-        put(buf, 0, self.va.to_be_bytes());
-        put(buf, 8, self.rkey.0.to_be_bytes());
-        put(buf, 12, self.dma_len.to_be_bytes());
-    }
-}
-
-impl fmt::Display for Reth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "va 0x{:x} rkey {} dmalen {}", self.va, self.rkey, self.dma_len)
+header! {
+    /// RDMA extended transport header.
+    Reth, "va 0x{va:x} rkey {rkey} dmalen {dma_len}" {
+        /// Address in the responder's memory region.
+        va: u64, 0, Hex 16;
+        /// Key of that region or window.
+        rkey: Rkey, 8, Hex 8;
+        /// Length in bytes of the whole operation, not of this packet.
+        dma_len: u32, 12, Decimal;
     }
 }

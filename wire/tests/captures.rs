@@ -4,50 +4,13 @@
 //! Every one of them must parse, its ICRC must hold by three ways of computing it, and what was
 //! parsed must give the same bytes when emitted, up to the whole frame.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+mod support;
 
-use pcap_parser::{
-    LegacyPcapReader, Linktype, PcapBlockOwned, PcapError, traits::PcapReaderIterator,
-};
+use std::collections::BTreeMap;
+
+use support::captures;
 use urxe_wire::packet::ICRC_LEN;
 use urxe_wire::{Frame, IcrcSeed, IcrcSolver, IcrcVerdict, IpRepr, Opcode, PacketView, ROCE_PORT};
-
-/// The frames of a capture.
-fn frames(path: &Path) -> Vec<Vec<u8>> {
-    let bytes = std::fs::read(path).unwrap();
-    let mut reader = LegacyPcapReader::new(1 << 20, &bytes[..]).unwrap();
-    let mut frames = Vec::new();
-    loop {
-        match reader.next() {
-            Ok((used, block)) => {
-                match block {
-                    PcapBlockOwned::LegacyHeader(h) => assert_eq!(h.network, Linktype::ETHERNET),
-                    PcapBlockOwned::Legacy(b) => {
-                        assert_eq!(b.caplen, b.origlen, "a cut packet proves nothing");
-                        frames.push(b.data.to_vec());
-                    }
-                    PcapBlockOwned::NG(_) => panic!("pcapng"),
-                }
-                reader.consume(used);
-            }
-            Err(PcapError::Eof) => return frames,
-            Err(PcapError::Incomplete(_)) => reader.refill().unwrap(),
-            Err(e) => panic!("{}: {e:?}", path.display()),
-        }
-    }
-}
-
-/// Every capture, by name.
-fn captures() -> BTreeMap<String, Vec<Vec<u8>>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
-    std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|e| e == "pcap"))
-        .map(|path| (path.file_stem().unwrap().to_string_lossy().into_owned(), frames(&path)))
-        .collect()
-}
 
 /// Calls `check` with every RoCE packet of every capture; returns how many there were.
 fn for_each_packet(mut check: impl FnMut(&str, &Frame<'_>, &PacketView<'_>)) -> usize {

@@ -95,7 +95,7 @@ crate::named_enum! {
     /// State of a queue pair (`enum ibv_qp_state`; IBTA vol. 1, 10.3.1).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     #[repr(u8)]
-    pub enum QpState: as_str {
+    pub enum QpState: as_str, number -> u8, from_number(u32) {
         /// As created; nothing can be posted.
         #[default]
         Reset = 0 => "RESET",
@@ -111,20 +111,6 @@ crate::named_enum! {
         Sqe = 5 => "SQE",
         /// All that is posted is flushed.
         Err = 6 => "ERR",
-    }
-}
-
-impl QpState {
-    /// The number in `enum ibv_qp_state`.
-    #[must_use]
-    pub const fn number(self) -> u8 {
-        self as u8
-    }
-
-    /// The state of that number, if there is one (7, unknown, is none).
-    #[must_use]
-    pub fn from_number(number: u32) -> Option<Self> {
-        Self::ALL.get(usize::try_from(number).ok()?).copied()
     }
 }
 
@@ -185,7 +171,7 @@ crate::named_enum! {
     /// State of the alternate path (`enum ibv_mig_state`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     #[repr(u8)]
-    pub enum PathMigState: as_str {
+    pub enum PathMigState: as_str, number -> u8, from_number(u32) {
         /// The connection is where it shall be.
         #[default]
         Migrated = 0 => "MIGRATED",
@@ -193,25 +179,6 @@ crate::named_enum! {
         Rearm = 1 => "REARM",
         /// The alternate path is ready.
         Armed = 2 => "ARMED",
-    }
-}
-
-impl PathMigState {
-    /// The number in `enum ibv_mig_state`.
-    #[must_use]
-    pub const fn number(self) -> u8 {
-        self as u8
-    }
-
-    /// The state of that number, if there is one.
-    #[must_use]
-    pub const fn from_number(number: u32) -> Option<Self> {
-        match number {
-            0 => Some(Self::Migrated),
-            1 => Some(Self::Rearm),
-            2 => Some(Self::Armed),
-            _ => None,
-        }
     }
 }
 
@@ -391,38 +358,33 @@ impl QpAttr {
     /// Takes the attributes of `mask` from `new`; the state and the sizes of the queues are not
     /// among them.
     pub fn update(&mut self, new: &Self, mask: QpAttrMask) {
-        let mut take = |bit: QpAttrMask, copy: fn(&mut Self, &Self)| {
-            if mask.contains(bit) {
-                copy(self, new);
-            }
-        };
-        take(QpAttrMask::EN_SQD_ASYNC_NOTIFY, |to, from| {
-            to.en_sqd_async_notify = from.en_sqd_async_notify
-        });
-        take(QpAttrMask::ACCESS_FLAGS, |to, from| to.access_flags = from.access_flags);
-        take(QpAttrMask::PKEY_INDEX, |to, from| to.pkey_index = from.pkey_index);
-        take(QpAttrMask::PORT, |to, from| to.port_num = from.port_num);
-        take(QpAttrMask::QKEY, |to, from| to.qkey = from.qkey);
-        take(QpAttrMask::AV, |to, from| to.ah = from.ah);
-        take(QpAttrMask::PATH_MTU, |to, from| to.path_mtu = from.path_mtu);
-        take(QpAttrMask::TIMEOUT, |to, from| to.timeout = from.timeout);
-        take(QpAttrMask::RETRY_CNT, |to, from| to.retry_cnt = from.retry_cnt);
-        take(QpAttrMask::RNR_RETRY, |to, from| to.rnr_retry = from.rnr_retry);
-        take(QpAttrMask::RQ_PSN, |to, from| to.rq_psn = from.rq_psn);
-        take(QpAttrMask::MAX_QP_RD_ATOMIC, |to, from| to.max_rd_atomic = from.max_rd_atomic);
-        take(QpAttrMask::ALT_PATH, |to, from| {
-            to.alt_ah = from.alt_ah;
-            to.alt_pkey_index = from.alt_pkey_index;
-            to.alt_port_num = from.alt_port_num;
-            to.alt_timeout = from.alt_timeout;
-        });
-        take(QpAttrMask::MIN_RNR_TIMER, |to, from| to.min_rnr_timer = from.min_rnr_timer);
-        take(QpAttrMask::SQ_PSN, |to, from| to.sq_psn = from.sq_psn);
-        take(QpAttrMask::MAX_DEST_RD_ATOMIC, |to, from| {
-            to.max_dest_rd_atomic = from.max_dest_rd_atomic
-        });
-        take(QpAttrMask::PATH_MIG_STATE, |to, from| to.path_mig_state = from.path_mig_state);
-        take(QpAttrMask::DEST_QPN, |to, from| to.dest_qp_num = from.dest_qp_num);
-        take(QpAttrMask::RATE_LIMIT, |to, from| to.rate_limit = from.rate_limit);
+        macro_rules! take {
+            ($($bit:ident: $($field:ident),+;)*) => {$(
+                if mask.contains(QpAttrMask::$bit) {
+                    $(self.$field = new.$field;)+
+                }
+            )*};
+        }
+        take! {
+            EN_SQD_ASYNC_NOTIFY: en_sqd_async_notify;
+            ACCESS_FLAGS: access_flags;
+            PKEY_INDEX: pkey_index;
+            PORT: port_num;
+            QKEY: qkey;
+            AV: ah;
+            PATH_MTU: path_mtu;
+            TIMEOUT: timeout;
+            RETRY_CNT: retry_cnt;
+            RNR_RETRY: rnr_retry;
+            RQ_PSN: rq_psn;
+            MAX_QP_RD_ATOMIC: max_rd_atomic;
+            ALT_PATH: alt_ah, alt_pkey_index, alt_port_num, alt_timeout;
+            MIN_RNR_TIMER: min_rnr_timer;
+            SQ_PSN: sq_psn;
+            MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+            PATH_MIG_STATE: path_mig_state;
+            DEST_QPN: dest_qp_num;
+            RATE_LIMIT: rate_limit;
+        }
     }
 }

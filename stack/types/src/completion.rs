@@ -16,7 +16,7 @@ crate::named_enum! {
     /// Outcome of a work request (`enum ibv_wc_status`), named as by `ibv_wc_status_str`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     #[repr(u8)]
-    pub enum WcStatus: as_str {
+    pub enum WcStatus: as_str, number -> u8, from_number(u32) {
         /// The work request was carried out.
         #[default]
         Success = 0 => "success",
@@ -70,18 +70,6 @@ crate::named_enum! {
 }
 
 impl WcStatus {
-    /// The number in `enum ibv_wc_status`.
-    #[must_use]
-    pub const fn number(self) -> u8 {
-        self as u8
-    }
-
-    /// The status of that number, if there is one.
-    #[must_use]
-    pub fn from_number(number: u32) -> Option<Self> {
-        Self::ALL.get(usize::try_from(number).ok()?).copied()
-    }
-
     /// Whether the work request was carried out.
     #[must_use]
     pub const fn is_success(self) -> bool {
@@ -94,7 +82,7 @@ crate::named_enum! {
     /// named as there.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     #[repr(u8)]
-    pub enum WcOpcode: as_str {
+    pub enum WcOpcode: as_str, number -> u8 {
         /// SEND of any kind.
         #[default]
         Send = 0 => "IBV_WC_SEND",
@@ -126,12 +114,6 @@ crate::named_enum! {
 }
 
 impl WcOpcode {
-    /// The number in `enum ibv_wc_opcode`.
-    #[must_use]
-    pub const fn number(self) -> u8 {
-        self as u8
-    }
-
     /// Whether a receive completed: the number has bit 7, as libibverbs promises.
     #[must_use]
     pub const fn is_receive(self) -> bool {
@@ -155,7 +137,7 @@ bitflags::bitflags! {
 }
 
 /// A work completion (`struct ibv_wc` and the completion time of `struct ibv_cq_ex`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
     /// The work request's identifier, as the program posted it.
     pub wr_id: u64,
@@ -241,25 +223,5 @@ impl Completion {
     #[must_use]
     pub fn invalidated_rkey(&self) -> Option<Rkey> {
         self.flags.contains(WcFlags::WITH_INV).then_some(Rkey(self.imm_or_rkey))
-    }
-}
-
-impl Default for Completion {
-    fn default() -> Self {
-        Self {
-            wr_id: 0,
-            timestamp_ns: 0,
-            byte_len: 0,
-            vendor_err: 0,
-            qp_num: Qpn::default(),
-            src_qp: Qpn::default(),
-            imm_or_rkey: 0,
-            pkey_index: 0,
-            slid: 0,
-            status: WcStatus::Success,
-            opcode: WcOpcode::Send,
-            flags: WcFlags::empty(),
-            sl: 0,
-        }
     }
 }

@@ -29,7 +29,6 @@ pub mod counters;
 pub mod errno;
 pub mod ids;
 pub mod limits;
-mod named_enum;
 pub mod owner;
 pub mod port;
 pub mod qpn;
@@ -38,3 +37,5 @@ pub mod sync;
 pub mod time;
 pub mod wake;
 pub mod wr;
+
+pub use urxe_wire::named_enum;

@@ -107,72 +107,36 @@ codes! {
     }
 }
 
-/// Which message an MRA or a REJ answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Answered {
-    /// A REQ.
-    #[default]
-    Req = 0,
-    /// A REP.
-    Rep = 1,
-    /// An MRA answers a LAP, a REJ no message (a timeout).
-    Other = 2,
-    /// Not defined.
-    Reserved = 3,
-}
-
-impl Answered {
-    pub(super) const fn from_bits(bits: u8) -> Self {
-        match bits & 3 {
-            0 => Self::Req,
-            1 => Self::Rep,
-            2 => Self::Other,
-            _ => Self::Reserved,
-        }
-    }
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Req => "REQ",
-            Self::Rep => "REP",
-            Self::Other => "other",
-            Self::Reserved => "reserved",
-        }
+crate::named_enum! {
+    /// Which message an MRA or a REJ answers.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum Answered: name {
+        /// A REQ.
+        #[default]
+        Req = 0 => "REQ",
+        /// A REP.
+        Rep = 1 => "REP",
+        /// An MRA answers a LAP, a REJ no message (a timeout).
+        Other = 2 => "other",
+        /// Not defined.
+        Reserved = 3 => "reserved",
     }
 }
 
-/// The transport service that a REQ asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum TransportType {
-    /// Reliable connection.
-    #[default]
-    Rc = 0,
-    /// Unreliable connection.
-    Uc = 1,
-    /// Reliable datagram.
-    Rd = 2,
-    /// What the extended transport type says; 1 there is XRC.
-    Extended = 3,
-}
-
-impl TransportType {
-    pub(super) const fn from_bits(bits: u8) -> Self {
-        match bits & 3 {
-            0 => Self::Rc,
-            1 => Self::Uc,
-            2 => Self::Rd,
-            _ => Self::Extended,
-        }
-    }
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Rc => "RC",
-            Self::Uc => "UC",
-            Self::Rd => "RD",
-            Self::Extended => "extended",
-        }
+crate::named_enum! {
+    /// The transport service that a REQ asks for.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum TransportType: name {
+        /// Reliable connection.
+        #[default]
+        Rc = 0 => "RC",
+        /// Unreliable connection.
+        Uc = 1 => "UC",
+        /// Reliable datagram.
+        Rd = 2 => "RD",
+        /// What the extended transport type says; 1 there is XRC.
+        Extended = 3 => "extended",
     }
 }

@@ -261,8 +261,8 @@ number_fields! {
     RejReason, 16, |v| Self(v as u16), |this| this.0.into(), MadValue::Text(this.to_string());
     ApStatus, 8, |v| Self(v as u8), |this| this.0.into(), MadValue::Text(this.to_string());
     SidrStatus, 8, |v| Self(v as u8), |this| this.0.into(), MadValue::Text(this.to_string());
-    Answered, 2, |v| Self::from_bits(v as u8), |this| *this as u64, MadValue::Plain(Value::Word(this.name()));
-    TransportType, 2, |v| Self::from_bits(v as u8), |this| *this as u64, MadValue::Plain(Value::Word(this.name()));
+    Answered, 2, |v| Self::ALL[v as usize & 3], |this| *this as u64, MadValue::Plain(Value::Word(this.name()));
+    TransportType, 2, |v| Self::ALL[v as usize & 3], |this| *this as u64, MadValue::Plain(Value::Word(this.name()));
 }
 
 impl<const WIDTH: usize> Field for Bits<WIDTH> {

@@ -19,84 +19,33 @@ use super::id::TransactionId;
 use super::{BASE_VERSION, CM_CLASS, CM_CLASS_VERSION, MAD_LEN, METHOD_SEND};
 use crate::bytes::{be16, be32, be64, put};
 
-/// Which message of communication management a MAD is (IBTA table 105).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u16)]
-pub enum Attribute {
-    /// Request for communication.
-    Req = 0x10,
-    /// Message receipt acknowledgement: the answer takes longer.
-    Mra = 0x11,
-    /// Reject.
-    Rej = 0x12,
-    /// Reply to a REQ.
-    Rep = 0x13,
-    /// Ready to use.
-    Rtu = 0x14,
-    /// Disconnect request.
-    Dreq = 0x15,
-    /// Disconnect reply.
-    Drep = 0x16,
-    /// Service id resolution request: which datagram queue pair serves.
-    SidrReq = 0x17,
-    /// Service id resolution reply.
-    SidrRep = 0x18,
-    /// Load alternate path.
-    Lap = 0x19,
-    /// Alternate path response.
-    Apr = 0x1a,
-}
-
-impl Attribute {
-    /// All of them, by id.
-    pub const ALL: [Self; 11] = [
-        Self::Req,
-        Self::Mra,
-        Self::Rej,
-        Self::Rep,
-        Self::Rtu,
-        Self::Dreq,
-        Self::Drep,
-        Self::SidrReq,
-        Self::SidrRep,
-        Self::Lap,
-        Self::Apr,
-    ];
-
-    /// The message that an attribute id names.
-    #[must_use]
-    pub const fn from_id(id: u16) -> Option<Self> {
-        if id < 0x10 || id > 0x1a { None } else { Some(Self::ALL[id as usize - 0x10]) }
-    }
-
-    /// The attribute id.
-    #[must_use]
-    pub const fn id(self) -> u16 {
-        self as u16
-    }
-
-    /// The specification's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Req => "REQ",
-            Self::Mra => "MRA",
-            Self::Rej => "REJ",
-            Self::Rep => "REP",
-            Self::Rtu => "RTU",
-            Self::Dreq => "DREQ",
-            Self::Drep => "DREP",
-            Self::SidrReq => "SIDR_REQ",
-            Self::SidrRep => "SIDR_REP",
-            Self::Lap => "LAP",
-            Self::Apr => "APR",
-        }
-    }
-}
-
-impl fmt::Display for Attribute {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+crate::named_enum! {
+    /// Which message of communication management a MAD is (IBTA table 105), named as there.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[repr(u16)]
+    pub enum Attribute: name, id -> u16, from_id(u16) {
+        /// Request for communication.
+        Req = 0x10 => "REQ",
+        /// Message receipt acknowledgement: the answer takes longer.
+        Mra = 0x11 => "MRA",
+        /// Reject.
+        Rej = 0x12 => "REJ",
+        /// Reply to a REQ.
+        Rep = 0x13 => "REP",
+        /// Ready to use.
+        Rtu = 0x14 => "RTU",
+        /// Disconnect request.
+        Dreq = 0x15 => "DREQ",
+        /// Disconnect reply.
+        Drep = 0x16 => "DREP",
+        /// Service id resolution request: which datagram queue pair serves.
+        SidrReq = 0x17 => "SIDR_REQ",
+        /// Service id resolution reply.
+        SidrRep = 0x18 => "SIDR_REP",
+        /// Load alternate path.
+        Lap = 0x19 => "LAP",
+        /// Alternate path response.
+        Apr = 0x1a => "APR",
     }
 }
 

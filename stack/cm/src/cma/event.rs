@@ -10,7 +10,7 @@ urxe_types::named_enum! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[repr(u8)]
     #[allow(missing_docs)]
-    pub enum CmaEventType: name {
+    pub enum CmaEventType: name, number -> u8 {
         AddrResolved = 0 => "ADDR_RESOLVED",
         AddrError = 1 => "ADDR_ERROR",
         RouteResolved = 2 => "ROUTE_RESOLVED",
@@ -27,14 +27,6 @@ urxe_types::named_enum! {
         MulticastError = 13 => "MULTICAST_ERROR",
         AddrChange = 14 => "ADDR_CHANGE",
         TimewaitExit = 15 => "TIMEWAIT_EXIT",
-    }
-}
-
-impl CmaEventType {
-    /// The number in `enum rdma_cm_event_type`.
-    #[must_use]
-    pub const fn number(self) -> u8 {
-        self as u8
     }
 }
 

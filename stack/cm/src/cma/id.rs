@@ -1,6 +1,5 @@
 //! Identifiers: what a program's `struct rdma_cm_id` stands for.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use urxe_wire::mad::{CommId, PortSpace, ServiceId};
@@ -17,42 +16,21 @@ use urxe_types::time::Time;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CmaId(pub(super) u64);
 
-/// Where an identifier is (the kernel's `enum rdma_cm_state`, but for those that it only passes
-/// through).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum IdState {
-    Idle,
-    AddrBound,
-    AddrResolved,
-    RouteResolved,
-    Connect,
-    Disconnect,
-    Listen,
-    /// Its device is gone.
-    DeviceRemoval,
-}
-
-impl IdState {
-    /// The name in listings, the kernel's without its prefix.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Idle => "IDLE",
-            Self::AddrBound => "ADDR_BOUND",
-            Self::AddrResolved => "ADDR_RESOLVED",
-            Self::RouteResolved => "ROUTE_RESOLVED",
-            Self::Connect => "CONNECT",
-            Self::Disconnect => "DISCONNECT",
-            Self::Listen => "LISTEN",
-            Self::DeviceRemoval => "DEVICE_REMOVAL",
-        }
-    }
-}
-
-impl fmt::Display for IdState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+urxe_types::named_enum! {
+    /// Where an identifier is (the kernel's `enum rdma_cm_state`, but for those that it only passes
+    /// through), named as there without the prefix.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[allow(missing_docs)]
+    pub enum IdState: name {
+        Idle => "IDLE",
+        AddrBound => "ADDR_BOUND",
+        AddrResolved => "ADDR_RESOLVED",
+        RouteResolved => "ROUTE_RESOLVED",
+        Connect => "CONNECT",
+        Disconnect => "DISCONNECT",
+        Listen => "LISTEN",
+        /// Its device is gone.
+        DeviceRemoval => "DEVICE_REMOVAL",
     }
 }
 

@@ -32,7 +32,7 @@ urxe_types::named_enum! {
     /// The kind of an asynchronous event (`enum ibv_event_type`), named as by `ibv_event_type_str`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[repr(u8)]
-    pub enum AsyncEventType: as_str {
+    pub enum AsyncEventType: as_str, number -> u8 {
         /// A completion queue overran.
         CqErr = 0 => "CQ error",
         /// A queue pair entered the error state for a reason that no work completion can tell.
@@ -77,14 +77,6 @@ urxe_types::named_enum! {
         GidChange = 18 => "GID table change",
         /// A work queue failed.
         WqFatal = 19 => "WQ fatal",
-    }
-}
-
-impl AsyncEventType {
-    /// The number in `enum ibv_event_type`.
-    #[must_use]
-    pub const fn number(self) -> u8 {
-        self as u8
     }
 }
 
